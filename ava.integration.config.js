@@ -1,0 +1,8 @@
+/** Tests that start processes, Redis, TLS and gRPC servers; one process per file. */
+export default {
+  files: ['test/integration/**/*.test.ts'],
+  extensions: ['ts'],
+  workerThreads: false,
+  concurrency: 2,
+  timeout: '120s',
+};

@@ -1,0 +1,83 @@
+import type { z } from 'zod';
+import type { Clock } from '../clock/clock.ts';
+import type { Environment } from '../config/env.ts';
+import type { Logger } from '../log/logger.ts';
+import type { MetricRegistry } from '../metrics/registry.ts';
+import type { AdminRoutes } from './admin-routes.ts';
+
+/** Where an actor is in its life; `failed` is reached from any state. */
+export type ActorState = 'created' | 'starting' | 'ready' | 'draining' | 'stopped' | 'failed';
+
+/** Why an actor stops. */
+export type StopReason = 'drained' | 'deadline' | 'failed';
+
+/** The time a drain may take. */
+export interface Deadline {
+  /** Milliseconds left, never negative. */
+  remainingMs(): number;
+  /** Aborted when the deadline passes or a second signal forces the end. */
+  readonly signal: AbortSignal;
+}
+
+/** Names what still keeps an actor from being ready. */
+export interface Readiness {
+  /** Adds a blocker; call the result to release it (more than once is harmless). */
+  block(name: string): () => void;
+  /** The names of the blockers that stand, sorted. */
+  pending(): readonly string[];
+  /** Calls `listener` with the pending names whenever they change; the result unsubscribes. */
+  onChange(listener: (pending: readonly string[]) => void): () => void;
+}
+
+/** What the host of an actor gives it. The actor owns none of it. */
+export interface ActorContext {
+  readonly actor: string;
+  readonly node: string | null;
+  readonly log: Logger;
+  readonly clock: Clock;
+  readonly metrics: MetricRegistry;
+  readonly readiness: Readiness;
+  /** Routes on the process's admin server, below `/<actor>`. */
+  readonly admin: AdminRoutes;
+  /** Watches background work: its rejection fails the actor. */
+  supervise(name: string, work: Promise<unknown>): void;
+  /** Asks the host to drain and stop the process, as `/quitquitquit` does. */
+  requestShutdown(why: string): void;
+}
+
+/**
+ * One role of the mesh. Crash-only: SIGKILL at any moment loses no accepted work.
+ * The host calls `start` once, then `drain` and `stop`; `stop` may follow a failed `start`.
+ */
+export interface Actor {
+  /** Resolves when it listens or is subscribed; readiness comes later through the context. */
+  start(context: ActorContext): Promise<void>;
+  /** Takes nothing new and finishes what is in hand, at most until the deadline. */
+  drain(deadline: Deadline): Promise<void>;
+  /** Releases everything. Idempotent. */
+  stop(reason: StopReason): Promise<void>;
+}
+
+/** What the composition root needs to know of an actor, exported as `definition` by `<name>-actor.ts`. */
+export interface ActorDefinition<Config> {
+  readonly name: string;
+  /** True when each node runs its own; such an actor needs `NODE_NAME`. */
+  readonly perNode: boolean;
+  /** Turns the environment into a frozen, clonable configuration; throws CONFIG_INVALID naming every problem. */
+  readonly config: ConfigSpec<Config>;
+  create(config: Config): Actor;
+}
+
+/** A zod schema over environment variables, keyed by variable name, and its mapping to a config object. */
+export interface ConfigSpec<Config> {
+  /** Every variable the actor reads, for `--help`, docs and the refusal of unknown `WEFT_*` names. */
+  readonly variables: Readonly<Record<string, ConfigVariable>>;
+  /** All problems at once, as one CONFIG_INVALID. */
+  parse(environment: Environment): Config;
+}
+
+/** One documented environment variable. */
+export interface ConfigVariable {
+  readonly schema: z.ZodType;
+  readonly description: string;
+}

@@ -1,0 +1,59 @@
+/** Time as a port, so that tests drive schedules without waiting. */
+export interface Clock {
+  /** Milliseconds since the epoch. */
+  now(): number;
+  /** Monotonic milliseconds, for durations. */
+  monotonic(): number;
+  /** Runs `action` once after `delayMs`; the handle cancels it. Does not keep the process alive. */
+  after(delayMs: number, action: () => void): Timer;
+  /** Runs `action` every `intervalMs`; the handle cancels it. Does not keep the process alive. */
+  every(intervalMs: number, action: () => void): Timer;
+  /** Resolves after `delayMs`; rejects with the signal's reason when it aborts first. */
+  sleep(delayMs: number, signal?: AbortSignal): Promise<void>;
+}
+
+/** A scheduled action. */
+export interface Timer {
+  cancel(): void;
+}
+
+/** Node refuses delays above 2^31-1 ms and fires at once; longer ones are capped to this. */
+const LONGEST_TIMER_MS = 2_147_483_647;
+
+/** The machine's own clock. */
+export const systemClock: Clock = {
+  now: () => Date.now(),
+  monotonic: () => performance.now(),
+  after(delayMs, action) {
+    const handle = setTimeout(action, Math.min(delayMs, LONGEST_TIMER_MS)).unref();
+    return { cancel: () => clearTimeout(handle) };
+  },
+  every(intervalMs, action) {
+    const handle = setInterval(action, Math.min(intervalMs, LONGEST_TIMER_MS)).unref();
+    return { cancel: () => clearInterval(handle) };
+  },
+  sleep(delayMs, signal) {
+    return new Promise((resolve, reject) => {
+      if (signal?.aborted) {
+        reject(toError(signal.reason));
+        return;
+      }
+      const abort = (): void => {
+        clearTimeout(handle);
+        reject(toError(signal?.reason));
+      };
+      const handle = setTimeout(
+        () => {
+          signal?.removeEventListener('abort', abort);
+          resolve();
+        },
+        Math.min(delayMs, LONGEST_TIMER_MS),
+      );
+      signal?.addEventListener('abort', abort, { once: true });
+    });
+  },
+};
+
+function toError(reason: unknown): Error {
+  return reason instanceof Error ? reason : new Error(String(reason));
+}

@@ -1,0 +1,19 @@
+import { z } from 'zod';
+
+/**
+ * A pod the node agent has enrolled: its row in the node's `enrolments` table, JSON, keyed by pod uid.
+ * `pending` = rules are in place but no proxy confirmed; `enabled` = served.
+ */
+export const enrolmentSchema = z.strictObject({
+  podUid: z.string().min(1),
+  namespace: z.string().min(1),
+  name: z.string().min(1),
+  serviceAccount: z.string().min(1),
+  netns: z.string().min(1),
+  addresses: z.array(z.string()),
+  state: z.enum(['pending', 'enabled']),
+  since: z.iso.datetime(),
+});
+
+/** See {@link enrolmentSchema}. */
+export type Enrolment = z.infer<typeof enrolmentSchema>;

@@ -1,0 +1,24 @@
+import { z } from 'zod';
+
+/**
+ * A pod of the local runtime, one JSON file per pod (`<uid>.json`, replaced atomically) in its node's pod
+ * directory. Written by whoever runs the pods, read by the node agent: the local counterpart of a
+ * container runtime's state.
+ */
+export const podRecordSchema = z.strictObject({
+  uid: z.string().min(1),
+  namespace: z.string().min(1),
+  name: z.string().min(1),
+  serviceAccount: z.string().min(1),
+  node: z.string().min(1),
+  /** Path of a file that holds the network namespace, e.g. /run/netns/x. */
+  netns: z.string().min(1),
+  addresses: z.array(z.string()),
+  labels: z.record(z.string(), z.string()),
+  annotations: z.record(z.string(), z.string()),
+  namespaceLabels: z.record(z.string(), z.string()),
+  hostNetwork: z.boolean(),
+});
+
+/** See {@link podRecordSchema}. */
+export type PodRecord = z.infer<typeof podRecordSchema>;

@@ -1,0 +1,44 @@
+import type { ServiceWithEndpoints, Workload } from './model.ts';
+
+/**
+ * A question about the mesh. The answers are what routing decisions are made of; each key is also the
+ * unit of caching and invalidation in a listener thread.
+ */
+export type LookupKey =
+  /** Workloads (best rank first) that have the address, and services whose VIP or CIDR holds it. */
+  | { readonly kind: 'address'; readonly network: string; readonly ip: string }
+  /** The service with exactly this namespace and hostname, and a workload with that hostname. */
+  | { readonly kind: 'service'; readonly namespace: string; readonly hostname: string }
+  /** Every service with this hostname, whatever its namespace. */
+  | { readonly kind: 'hostname'; readonly hostname: string }
+  /** The workload with this uid. */
+  | { readonly kind: 'uid'; readonly uid: string };
+
+/** What is known about a {@link LookupKey}; empty lists mean "known not to exist". */
+export interface Answer {
+  readonly workloads: readonly Workload[];
+  /** In order of arrival; ranking and visibility are the caller's (spec/dataplane.md §3). */
+  readonly services: readonly ServiceWithEndpoints[];
+}
+
+/**
+ * Synchronous access to the mesh state. `undefined` means "cannot tell yet": the key must be fetched
+ * before a decision is made. Only an {@link Answer} with empty lists says that something is unknown.
+ */
+export interface MeshView {
+  get(key: LookupKey): Answer | undefined;
+}
+
+/** The text form of a key, for maps and invalidation. */
+export function lookupId(key: LookupKey): string {
+  switch (key.kind) {
+    case 'address':
+      return `address:${key.network}/${key.ip}`;
+    case 'service':
+      return `service:${key.namespace}/${key.hostname}`;
+    case 'hostname':
+      return `hostname:${key.hostname}`;
+    case 'uid':
+      return `uid:${key.uid}`;
+  }
+}

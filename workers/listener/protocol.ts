@@ -1,0 +1,181 @@
+/**
+ * What crosses between node-proxy and a listener thread. Types only: a service may import nothing else of
+ * this folder. Every message is plain data that survives structured clone, errors as WireError.
+ */
+import type { KeyObject } from 'node:crypto';
+import type { MessagePort } from 'node:worker_threads';
+import type { WireError } from '../../lib/errors/mesh-error.ts';
+import type { EffectivePolicy, PolicyProgram } from '../../lib/policy/model.ts';
+import type { Service, Workload } from '../../lib/state/model.ts';
+import type { Answer, LookupKey } from '../../lib/state/view.ts';
+
+/** Names of the functions that `listener.worker.ts` exports as piscina tasks. */
+export type ListenerTask = 'attach' | 'servePod';
+
+/** Given once to each thread, before any pod. `attach` resolves when the ports are wired. */
+export interface ThreadAttachment {
+  readonly thread: number;
+  readonly settings: ListenerSettings;
+  readonly control: MessagePort;
+  readonly state: MessagePort;
+}
+
+/** A pod to serve. `servePod` resolves when the pod is stopped and all its sockets are closed. */
+export interface PodTask {
+  readonly pod: PodInfo;
+  /** A descriptor of the pod's network namespace, owned by node-proxy until the task ends. */
+  readonly netnsFd: number;
+}
+
+/** A pod as the node agent announced it. */
+export interface PodInfo {
+  readonly uid: string;
+  readonly name: string;
+  readonly namespace: string;
+  readonly serviceAccount: string;
+}
+
+/** Settings of the data path; names follow spec/observability.md §6. Times in milliseconds, sizes in bytes. */
+export interface ListenerSettings {
+  readonly node: string;
+  readonly clusterId: string;
+  readonly network: string;
+  readonly trustDomain: string;
+  readonly clusterDomain: string;
+  readonly ipv6: boolean;
+  /** SO_MARK of every socket; 0 sets none. */
+  readonly packetMark: number;
+  readonly portReuse: boolean;
+  /** `auto` = transparent where the kernel lets us. */
+  readonly originalSource: 'auto' | 'on' | 'off';
+  readonly keepalive: {
+    readonly enabled: boolean;
+    readonly timeMs: number;
+    readonly intervalMs: number;
+    readonly retries: number;
+  };
+  readonly userTimeoutMs: number;
+  readonly http2: {
+    readonly streamWindow: number;
+    readonly connectionWindow: number;
+    readonly frameSize: number;
+    readonly maxStreamsPerConnection: number;
+    readonly idleReleaseMs: number;
+    readonly pingIntervalMs: number;
+    readonly pingTimeoutMs: number;
+  };
+  readonly connectTimeoutMs: number;
+  readonly handshakeTimeoutMs: number;
+  readonly connectRetry: { readonly attempts: number; readonly totalMs: number };
+  readonly responseBaggage: boolean;
+  readonly tls12: boolean;
+  readonly policyUnknownReference: 'deny' | 'ignore';
+  readonly authzInfoLogging: boolean;
+  readonly logLevel: string;
+  /** 15001, 15006, 15008 unless a test says otherwise. */
+  readonly ports: {
+    readonly outbound: number;
+    readonly inboundPlaintext: number;
+    readonly inboundHbone: number;
+  };
+}
+
+/** A workload certificate as a thread uses it. Replaced as a whole on rotation. */
+export interface CertificateBundle {
+  readonly identity: string;
+  /** Leaf then intermediates, PEM. */
+  readonly chainPem: string;
+  readonly key: KeyObject;
+  /** The trust bundle node-proxy read itself, PEM; never what came with the chain. */
+  readonly rootsPem: string;
+  readonly notBeforeMs: number;
+  readonly notAfterMs: number;
+  readonly serialNumber: string;
+}
+
+/** node-proxy → thread, on the control port. */
+export type ControlToThread =
+  | { readonly type: 'certificate'; readonly identity: string; readonly bundle: CertificateBundle }
+  | {
+      readonly type: 'certificate.unavailable';
+      readonly identity: string;
+      readonly error: WireError;
+    }
+  /** Immediate: listeners and connections end at once. Graceful: listeners close, connections may run on. */
+  | {
+      readonly type: 'pod.stop';
+      readonly uid: string;
+      readonly mode: 'immediate' | 'graceful';
+      readonly deadlineMs: number;
+    }
+  | { readonly type: 'report'; readonly id: number; readonly what: 'connections' | 'metrics' }
+  | { readonly type: 'log.level'; readonly level: string };
+
+/** Thread → node-proxy, on the control port. */
+export type ControlFromThread =
+  /** All listeners of the pod are bound and listening. */
+  | { readonly type: 'pod.listening'; readonly uid: string }
+  | { readonly type: 'pod.failed'; readonly uid: string; readonly error: WireError }
+  /** A connection waits for this identity: fetch it before anything else. */
+  | { readonly type: 'certificate.needed'; readonly identity: string }
+  | {
+      readonly type: 'report';
+      readonly id: number;
+      readonly connections: readonly ConnectionRecord[];
+    }
+  | { readonly type: 'report'; readonly id: number; readonly metrics: readonly MetricSample[] };
+
+/** One live connection, as `weft get connections` and the config dump show it. */
+export interface ConnectionRecord {
+  readonly podUid: string;
+  readonly direction: 'inbound' | 'outbound';
+  readonly protocol: 'HBONE' | 'TCP';
+  /** `ip:port`. */
+  readonly source: string;
+  readonly destination: string;
+  /** Where the bytes go next; for inbound HBONE `podIP:15008`. */
+  readonly actualDestination: string;
+  readonly destinationService: string | null;
+  readonly sourceWorkload: string | null;
+  readonly destinationWorkload: string | null;
+  readonly sourceIdentity: string | null;
+  readonly destinationIdentity: string | null;
+  readonly bytesSent: number;
+  readonly bytesReceived: number;
+  readonly openedAtMs: number;
+}
+
+/** A counter or gauge value of a thread; node-proxy sums equal label sets over its threads. */
+export interface MetricSample {
+  readonly name: string;
+  readonly kind: 'counter' | 'gauge';
+  readonly help: string;
+  /** In the order they are to be emitted. */
+  readonly labels: readonly (readonly [name: string, value: string])[];
+  readonly value: number;
+}
+
+/** What a thread needs to know of one of its own pods; pushed on `watch` and on every change. */
+export interface LocalPod {
+  /** Null while the workload is not known (yet). */
+  readonly workload: Workload | null;
+  /** The services the workload belongs to. */
+  readonly services: readonly Service[];
+  readonly policy: EffectivePolicy;
+}
+
+/** Thread → state thread. */
+export type StateRequest =
+  | { readonly type: 'watch'; readonly pod: PodInfo }
+  | { readonly type: 'unwatch'; readonly uid: string }
+  | { readonly type: 'lookup'; readonly id: number; readonly keys: readonly LookupKey[] };
+
+/** State thread → thread. A program always precedes the first `local` that names its set. */
+export type StateResponse =
+  | { readonly type: 'program'; readonly program: PolicyProgram }
+  | { readonly type: 'program.drop'; readonly setId: string }
+  | { readonly type: 'local'; readonly uid: string; readonly pod: LocalPod }
+  /** One answer per key asked for, in order; null = cannot tell yet (not synced). */
+  | { readonly type: 'answer'; readonly id: number; readonly answers: readonly (Answer | null)[] }
+  /** These cached answers are stale, by lookup id; null = all of them. */
+  | { readonly type: 'invalidate'; readonly ids: readonly string[] | null };
