@@ -1,6 +1,5 @@
-import type { z } from 'zod';
 import type { Clock } from '../clock/clock.ts';
-import type { Environment } from '../config/env.ts';
+import type { ConfigSpec } from '../config/spec.ts';
 import type { Logger } from '../log/logger.ts';
 import type { MetricRegistry } from '../metrics/registry.ts';
 import type { AdminRoutes } from './admin-routes.ts';
@@ -66,18 +65,4 @@ export interface ActorDefinition<Config> {
   /** Turns the environment into a frozen, clonable configuration; throws CONFIG_INVALID naming every problem. */
   readonly config: ConfigSpec<Config>;
   create(config: Config): Actor;
-}
-
-/** A zod schema over environment variables, keyed by variable name, and its mapping to a config object. */
-export interface ConfigSpec<Config> {
-  /** Every variable the actor reads, for `--help`, docs and the refusal of unknown `WEFT_*` names. */
-  readonly variables: Readonly<Record<string, ConfigVariable>>;
-  /** All problems at once, as one CONFIG_INVALID. */
-  parse(environment: Environment): Config;
-}
-
-/** One documented environment variable. */
-export interface ConfigVariable {
-  readonly schema: z.ZodType;
-  readonly description: string;
 }

@@ -1,8 +1,25 @@
-import { Counter, Gauge, Histogram, Registry } from 'prom-client';
+import {
+  AggregatorRegistry,
+  Counter,
+  Gauge,
+  Histogram,
+  Registry,
+  collectDefaultMetrics,
+} from 'prom-client';
 
 /** The metrics of one actor or process; every name is declared once, beside the code it measures. */
 export class MetricRegistry {
   readonly #registry = new Registry();
+
+  /** `defaultLabels` are added to every sample. */
+  constructor(defaultLabels: Readonly<Record<string, string>> = {}) {
+    this.#registry.setDefaultLabels(defaultLabels);
+  }
+
+  /** Adds the process's own metrics: CPU, memory, event-loop delay, descriptors. Once per process. */
+  collectProcessMetrics(): void {
+    collectDefaultMetrics({ register: this.#registry });
+  }
 
   /** Declares a counter; `name` ends in `_total`. */
   counter<Label extends string>(
@@ -49,5 +66,13 @@ export class MetricRegistry {
   /** Everything in the Prometheus text format. */
   render(): Promise<string> {
     return this.#registry.metrics();
+  }
+
+  /** All registries as one text; families that several share are merged. */
+  static async renderAll(registries: readonly MetricRegistry[]): Promise<string> {
+    const families = await Promise.all(
+      registries.map((registry) => registry.#registry.getMetricsAsJSON()),
+    );
+    return AggregatorRegistry.aggregate(families).metrics();
   }
 }

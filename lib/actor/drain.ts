@@ -1,0 +1,52 @@
+import type { Deadline } from './actor.ts';
+import type { Clock } from '../clock/clock.ts';
+
+/** A deadline on `clock`, that {@link force} may bring forward. */
+export class DrainDeadline implements Deadline {
+  readonly #clock: Clock;
+  readonly #endsAt: number;
+  readonly #controller = new AbortController();
+  readonly #timer: { cancel(): void };
+
+  constructor(clock: Clock, durationMs: number) {
+    this.#clock = clock;
+    this.#endsAt = clock.monotonic() + durationMs;
+    this.#timer = clock.after(durationMs, () => this.force('deadline'));
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  remainingMs(): number {
+    if (this.signal.aborted) return 0;
+    return Math.max(0, this.#endsAt - this.#clock.monotonic());
+  }
+
+  /** Ends the drain now. */
+  force(why: string): void {
+    this.#timer.cancel();
+    if (!this.signal.aborted) this.#controller.abort(new Error(why));
+  }
+
+  /** Forgets the timer once the drain is over. */
+  release(): void {
+    this.#timer.cancel();
+  }
+}
+
+/** Resolves with true when `work` ends in time, false when the deadline passes first; rejects when `work` does. */
+export async function withinDeadline(work: Promise<void>, deadline: Deadline): Promise<boolean> {
+  if (deadline.signal.aborted) {
+    await Promise.race([work, Promise.resolve()]);
+    return false;
+  }
+  const { promise, resolve } = Promise.withResolvers<false>();
+  const expire = (): void => resolve(false);
+  deadline.signal.addEventListener('abort', expire, { once: true });
+  try {
+    return await Promise.race([work.then(() => true as const), promise]);
+  } finally {
+    deadline.signal.removeEventListener('abort', expire);
+  }
+}

@@ -1,0 +1,236 @@
+import { systemClock } from '../clock/clock.ts';
+import type { Clock } from '../clock/clock.ts';
+import { configInvalid } from '../config/define-config.ts';
+import type { Environment } from '../config/env.ts';
+import { unknownVariables } from '../config/unknown-variables.ts';
+import { MeshError, errorText } from '../errors/mesh-error.ts';
+import { createLogger } from '../log/logger.ts';
+import type { Logger } from '../log/logger.ts';
+import { MetricRegistry } from '../metrics/registry.ts';
+import type { ActorDefinition } from './actor.ts';
+import { sendJson, sendText } from './admin-routes.ts';
+import { AdminServer } from './admin-server.ts';
+import { DrainDeadline } from './drain.ts';
+import { hostConfig } from './host-config.ts';
+import type { HostConfig } from './host-config.ts';
+import { HostedActor } from './hosted-actor.ts';
+
+/** After everything is stopped the event loop must run dry within this time; what is left is named and the process ends. */
+const LEFTOVER_TIMEOUT_MS = 3_000;
+
+/** Exit codes of an actor process. */
+export const EXIT_OK = 0;
+/** An actor failed. */
+export const EXIT_FAILED = 1;
+/** The configuration is wrong (EX_CONFIG of sysexits.h). */
+export const EXIT_CONFIG = 78;
+
+/** An actor with the configuration it was given. */
+interface Configured {
+  readonly definition: ActorDefinition<unknown>;
+  readonly config: unknown;
+}
+
+/** The configuration of a whole process. */
+export interface ProcessConfig {
+  readonly host: HostConfig;
+  readonly actors: readonly Configured[];
+}
+
+/**
+ * Reads the configuration of the host and of every actor, all problems at once.
+ * Throws CONFIG_INVALID; also for a `WEFT_*` variable nobody knows, and a node actor without NODE_NAME.
+ */
+export function configureActors(
+  definitions: readonly ActorDefinition<unknown>[],
+  environment: Environment,
+): ProcessConfig {
+  const problems: string[] = [];
+  const attempt = <T>(parse: () => T): T | null => {
+    try {
+      return parse();
+    } catch (error) {
+      if (!(error instanceof MeshError)) throw error;
+      problems.push(error.message.replace(/^invalid configuration: /, ''));
+      return null;
+    }
+  };
+  const host = attempt(() => hostConfig.parse(environment));
+  const actors = definitions.map((definition) => ({
+    definition,
+    config: attempt(() => definition.config.parse(environment)),
+  }));
+  const known = [hostConfig, ...definitions.map((definition) => definition.config)].flatMap(
+    (spec) => Object.keys(spec.variables),
+  );
+  problems.push(...unknownVariables(environment, known));
+  const homeless = definitions.filter((definition) => definition.perNode);
+  if (host !== null && host.node === null && homeless.length > 0) {
+    problems.push(`NODE_NAME is required by ${homeless.map((actor) => actor.name).join(', ')}`);
+  }
+  if (problems.length > 0 || host === null) throw configInvalid([...new Set(problems)]);
+  return { host, actors };
+}
+
+/**
+ * Hosts actors in this process until they are told to stop or one fails: the only place with signal
+ * handlers. SIGTERM and SIGINT drain, a second SIGINT forces the end. Resolves with the exit code when
+ * everything is stopped; rejects with CONFIG_INVALID before anything is started.
+ */
+export async function runActors(
+  definitions: readonly ActorDefinition<unknown>[],
+  environment: Environment,
+  clock: Clock = systemClock,
+): Promise<number> {
+  const config = configureActors(definitions, environment);
+  const names = definitions.map((definition) => definition.name);
+  const log = createLogger({
+    actor: names.length === 1 ? (names[0] ?? 'host') : 'host',
+    node: config.host.node,
+    level: config.host.logLevel,
+  });
+  const host = new ActorHost(config, log, clock);
+  return host.run();
+}
+
+/** The process around the actors. */
+class ActorHost {
+  readonly #config: ProcessConfig;
+  readonly #log: Logger;
+  readonly #clock: Clock;
+  readonly #admin: AdminServer;
+  readonly #actors: readonly HostedActor[];
+  readonly #processMetrics = new MetricRegistry();
+  readonly #end = Promise.withResolvers<void>();
+  #deadline: DrainDeadline | null = null;
+  #failed = false;
+  #ending = false;
+
+  constructor(config: ProcessConfig, log: Logger, clock: Clock) {
+    this.#config = config;
+    this.#log = log;
+    this.#clock = clock;
+    this.#admin = new AdminServer(log);
+    this.#processMetrics.collectProcessMetrics();
+    this.#actors = config.actors.map(
+      ({ definition, config: actorConfig }) =>
+        new HostedActor(definition, actorConfig, {
+          node: config.host.node,
+          clock,
+          logLevel: config.host.logLevel,
+          admin: this.#admin,
+          fail: (actor, error) => this.#fail(actor, error),
+          requestShutdown: (why) => this.#shutdown(why),
+        }),
+    );
+  }
+
+  async run(): Promise<number> {
+    const release = this.#handleSignals();
+    this.#registerRoutes();
+    try {
+      if (this.#config.host.admin !== null) await this.#admin.listen(this.#config.host.admin);
+      for (const actor of this.#actors) {
+        if (this.#ending) break;
+        await actor.start();
+      }
+      await this.#end.promise;
+    } catch (error) {
+      this.#log.fatal({ error: errorText(error), stack: stackOf(error) }, 'host.start-failed');
+      this.#failed = true;
+    }
+    await this.#stopAll();
+    await this.#admin.close();
+    release();
+    this.#watchLeftovers();
+    return this.#failed ? EXIT_FAILED : EXIT_OK;
+  }
+
+  async #stopAll(): Promise<void> {
+    const deadline =
+      this.#deadline ?? new DrainDeadline(this.#clock, this.#config.host.drainDeadlineMs);
+    this.#deadline = deadline;
+    if (!this.#failed) await Promise.all(this.#actors.map((actor) => actor.drain(deadline)));
+    const reason = this.#failed ? 'failed' : deadline.signal.aborted ? 'deadline' : 'drained';
+    for (const actor of [...this.#actors].reverse()) {
+      try {
+        await actor.stop(reason);
+      } catch (error) {
+        actor.log.error({ error: errorText(error) }, 'actor.stop-failed');
+        this.#failed = true;
+      }
+    }
+    deadline.release();
+  }
+
+  #fail(actor: string, error: unknown): void {
+    this.#failed = true;
+    this.#actors.find((candidate) => candidate.name === actor)?.markFailed();
+    this.#shutdown(`${actor} failed: ${errorText(error)}`);
+  }
+
+  #shutdown(why: string): void {
+    if (this.#ending) return;
+    this.#ending = true;
+    this.#log.info({ why }, 'host.stopping');
+    this.#deadline = new DrainDeadline(this.#clock, this.#config.host.drainDeadlineMs);
+    this.#end.resolve();
+  }
+
+  #handleSignals(): () => void {
+    const terminate = (signal: NodeJS.Signals): void => {
+      if (this.#ending && signal === 'SIGINT') this.#deadline?.force('second SIGINT');
+      this.#shutdown(signal);
+    };
+    const crash = (error: unknown): void => {
+      this.#log.fatal({ error: errorText(error), stack: stackOf(error) }, 'host.uncaught');
+      if (this.#failed && this.#ending) process.exit(EXIT_FAILED);
+      this.#failed = true;
+      this.#shutdown('uncaught error');
+    };
+    process.on('SIGTERM', terminate);
+    process.on('SIGINT', terminate);
+    process.on('uncaughtException', crash);
+    process.on('unhandledRejection', crash);
+    return () => {
+      process.off('SIGTERM', terminate);
+      process.off('SIGINT', terminate);
+      process.off('uncaughtException', crash);
+      process.off('unhandledRejection', crash);
+    };
+  }
+
+  #registerRoutes(): void {
+    const routes = this.#admin.routes('');
+    const pending = (): string[] =>
+      [...new Set(this.#actors.flatMap((actor) => actor.pending()))].sort();
+    routes.route('GET', '/status', (_request, response) =>
+      sendJson(response, 200, { actors: this.#actors.map((actor) => actor.status()) }),
+    );
+    routes.route('GET', '/healthz/ready', (_request, response) => {
+      const names = pending();
+      if (names.length === 0) sendText(response, 200, 'ready\n');
+      else sendText(response, 500, `not ready, pending: ${names.join(', ')}\n`);
+    });
+    routes.route('GET', '/metrics', async (_request, response) => {
+      const registries = [this.#processMetrics, ...this.#actors.map((actor) => actor.metrics)];
+      sendText(response, 200, await MetricRegistry.renderAll(registries));
+    });
+    routes.route('POST', '/quitquitquit', (_request, response) => {
+      sendText(response, 200, 'shutdown now\n');
+      this.#shutdown('quitquitquit');
+    });
+  }
+
+  /** Everything was released, so the loop runs dry by itself; if it does not, say what holds it and end. */
+  #watchLeftovers(): void {
+    setTimeout(() => {
+      this.#log.error({ handles: process.getActiveResourcesInfo() }, 'host.leftover-handles');
+      process.exit(EXIT_FAILED);
+    }, LEFTOVER_TIMEOUT_MS).unref();
+  }
+}
+
+function stackOf(error: unknown): string | undefined {
+  return error instanceof Error ? error.stack : undefined;
+}

@@ -1,0 +1,52 @@
+import type { Environment } from './env.ts';
+
+/** Variables that steer the `weft` command and its launcher rather than an actor. */
+const COMMAND_VARIABLES = ['WEFT_RUN_DIR', 'WEFT_MESH', 'WEFT_TRACE'];
+
+/**
+ * One problem text for each `WEFT_*` variable that nobody knows, with the closest known name; a misspelt
+ * setting must not be silently without effect. Other prefixes belong to other programs.
+ */
+export function unknownVariables(environment: Environment, known: Iterable<string>): string[] {
+  const names = new Set([...known, ...COMMAND_VARIABLES]);
+  return Object.keys(environment)
+    .filter((name) => name.startsWith('WEFT_') && !names.has(name))
+    .sort()
+    .map((name) => {
+      const nearest = nearestName(name, names);
+      return `${name} is unknown${nearest === null ? '' : `, did you mean ${nearest}?`}`;
+    });
+}
+
+function nearestName(name: string, known: Iterable<string>): string | null {
+  let best: string | null = null;
+  let bestDistance = Math.ceil(name.length / 3);
+  for (const candidate of known) {
+    const distance = editDistance(name, candidate);
+    if (distance < bestDistance) {
+      best = candidate;
+      bestDistance = distance;
+    }
+  }
+  return best;
+}
+
+/** Levenshtein distance. */
+function editDistance(left: string, right: string): number {
+  let previous = Array.from({ length: right.length + 1 }, (_, index) => index);
+  for (let row = 1; row <= left.length; row += 1) {
+    const current = [row];
+    for (let column = 1; column <= right.length; column += 1) {
+      const substitution = left[row - 1] === right[column - 1] ? 0 : 1;
+      current.push(
+        Math.min(
+          (previous[column] ?? 0) + 1,
+          (current[column - 1] ?? 0) + 1,
+          (previous[column - 1] ?? 0) + substitution,
+        ),
+      );
+    }
+    previous = current;
+  }
+  return previous[right.length] ?? 0;
+}
