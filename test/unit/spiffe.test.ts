@@ -1,5 +1,5 @@
 import test from 'ava';
-import fc from 'fast-check';
+import * as fc from 'fast-check';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { formatSpiffe, parseSpiffe, tryParseSpiffe } from '../../lib/identity/spiffe.ts';
 

@@ -1,0 +1,123 @@
+/** Channels to the control plane and the CA, with the transport rules both share (spec/control.md §1). */
+import { isIP } from 'node:net';
+import { callbackify } from 'node:util';
+import { CallCredentials, Client, Metadata, credentials } from '@grpc/grpc-js';
+import type { ChannelOptions } from '@grpc/grpc-js';
+import { MeshError } from '../errors/mesh-error.ts';
+import { RootsCredentials } from './grpc-credentials.ts';
+import { parseRootSource } from './roots.ts';
+import { tokenSource } from './token-source.ts';
+import type { TokenSource } from './token-source.ts';
+
+/** How to reach a control-plane server and how to authenticate to it. */
+export interface GrpcClientOptions {
+  /** `https://host:port`; the scheme may be left out. Plain `http` is refused: the token would cross in clear. */
+  readonly address: string;
+  /** `XDS_ROOT_CA` / `CA_ROOT_CA`: a path (read on every connection), `SYSTEM`, or PEM. */
+  readonly rootCa: string;
+  /** A second name the server's certificate may carry; null for none. */
+  readonly altHostname: string | null;
+  /** `AUTH_TOKEN`: a path (read for every request) or a token; null for the default file or none. */
+  readonly authToken: string | null;
+  /** Sent as `clusterid`. */
+  readonly clusterId: string;
+  /** Extra metadata from `XDS_HEADER_*` / `CA_HEADER_*`, by lower-case name. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** Largest message taken. */
+  readonly maxReceiveBytes: number;
+}
+
+const PING_INTERVAL_MS = 30_000;
+const PING_TIMEOUT_MS = 10_000;
+
+/** Between connection attempts of the channel itself; callers have their own, slower backoff. */
+const RECONNECT_MIN_MS = 100;
+const RECONNECT_MAX_MS = 2_000;
+
+/**
+ * A client whose channel verifies the server by the roots as they are when it connects, and whose every
+ * request carries the token as it is then. The caller closes it. Throws CONFIG_INVALID for a bad address.
+ */
+export function openGrpcClient(options: GrpcClientOptions, extra: ChannelOptions = {}): Client {
+  const { host, port } = parseServerAddress(options.address);
+  const channel = new RootsCredentials({
+    roots: parseRootSource(options.rootCa),
+    host,
+    altHostname: options.altHostname,
+  });
+  const metadata = requestMetadata(tokenSource(options.authToken), options);
+  const authority = isIP(host) === 6 ? `[${host}]:${port}` : `${host}:${port}`;
+  return new Client(
+    `dns:///${authority}`,
+    credentials.combineChannelCredentials(channel, metadata),
+    {
+      'grpc.default_authority': authority,
+      'grpc.use_local_subchannel_pool': 1,
+      'grpc.enable_http_proxy': 0,
+      'grpc.enable_retries': 0,
+      'grpc.service_config_disable_resolution': 1,
+      'grpc.keepalive_time_ms': PING_INTERVAL_MS,
+      'grpc.keepalive_timeout_ms': PING_TIMEOUT_MS,
+      'grpc.keepalive_permit_without_calls': 1,
+      'grpc.initial_reconnect_backoff_ms': RECONNECT_MIN_MS,
+      'grpc.max_reconnect_backoff_ms': RECONNECT_MAX_MS,
+      'grpc.max_receive_message_length': options.maxReceiveBytes,
+      ...extra,
+    },
+  );
+}
+
+/** Host (without brackets) and port of a server address. Throws CONFIG_INVALID, CONFIG_UNSUPPORTED for `http`. */
+export function parseServerAddress(address: string): { host: string; port: number } {
+  const text = address.includes('://') ? address : `https://${address}`;
+  const url = URL.canParse(text) ? new URL(text) : null;
+  if (url?.protocol === 'http:') {
+    throw new MeshError(
+      'CONFIG_UNSUPPORTED',
+      `${address}: plain http is not supported, as the token would be readable on the way`,
+    );
+  }
+  if (url === null || url.protocol !== 'https:' || url.hostname === '' || url.pathname !== '/') {
+    throw new MeshError(
+      'CONFIG_INVALID',
+      `must be https://host:port, got ${JSON.stringify(address)}`,
+    );
+  }
+  const host = url.hostname.replace(/^\[|\]$/g, '');
+  return { host, port: url.port === '' ? 443 : Number(url.port) };
+}
+
+/** The variables `<prefix><name>` as metadata by lower-case name. Throws CONFIG_INVALID for an unusable name. */
+export function headersFromEnvironment(
+  environment: Readonly<Record<string, string | undefined>>,
+  prefix: 'XDS_HEADER_' | 'CA_HEADER_',
+): Record<string, string> {
+  const headers: Record<string, string> = {};
+  for (const [name, value] of Object.entries(environment)) {
+    if (!name.startsWith(prefix) || value === undefined) continue;
+    const key = name.slice(prefix.length).toLowerCase();
+    if (!/^[0-9a-z_.-]+$/.test(key) || key.endsWith('-bin') || /[^\x20-\x7e]/.test(value)) {
+      throw new MeshError('CONFIG_INVALID', `${name} is not a usable gRPC metadata entry`);
+    }
+    headers[key] = value;
+  }
+  return headers;
+}
+
+function requestMetadata(token: TokenSource | null, options: GrpcClientOptions): CallCredentials {
+  const build = callbackify(() => buildMetadata(token, options));
+  return CallCredentials.createFromMetadataGenerator((_request, callback) => build(callback));
+}
+
+async function buildMetadata(
+  token: TokenSource | null,
+  options: GrpcClientOptions,
+): Promise<Metadata> {
+  const metadata = new Metadata();
+  if (token !== null) {
+    metadata.set('authorization', `Bearer ${await token()}`);
+    metadata.set('clusterid', options.clusterId);
+  }
+  for (const [name, value] of Object.entries(options.headers)) metadata.set(name, value);
+  return metadata;
+}

@@ -1,0 +1,106 @@
+/** TLS gRPC servers of the infrastructure actors (ca, control-plane), whose certificate changes while they run. */
+import { Server, ServerCredentials } from '@grpc/grpc-js';
+import type { ServerOptions } from '@grpc/grpc-js';
+import { MeshError, errorText } from '../errors/mesh-error.ts';
+import type { Endpoint } from '../config/fields.ts';
+import { TLS_CIPHERS, TLS_MIN_VERSION } from './tls-parameters.ts';
+
+/** A server's own certificate. */
+export interface ServingCertificate {
+  /** Leaf then intermediates, PEM. */
+  readonly chainPem: string;
+  /** PKCS#8, PEM. */
+  readonly keyPem: string;
+}
+
+/**
+ * Server credentials whose certificate can be replaced: new connections get the new one, open ones go on.
+ * No client certificate is asked for; callers authenticate by token.
+ */
+export class RotatingServerCredentials extends ServerCredentials {
+  constructor(certificate: ServingCertificate) {
+    super({ minVersion: TLS_MIN_VERSION, ciphers: TLS_CIPHERS }, contextOptions(certificate));
+  }
+
+  /** Serves this certificate from the next connection on. */
+  rotate(certificate: ServingCertificate): void {
+    this.updateSecureContextOptions(contextOptions(certificate));
+  }
+
+  override _equals(other: ServerCredentials): boolean {
+    return other === this;
+  }
+}
+
+function contextOptions(certificate: ServingCertificate): {
+  cert: string;
+  key: string;
+  minVersion: typeof TLS_MIN_VERSION;
+  ciphers: string;
+} {
+  return {
+    cert: certificate.chainPem,
+    key: certificate.keyPem,
+    minVersion: TLS_MIN_VERSION,
+    ciphers: TLS_CIPHERS,
+  };
+}
+
+/** Upstream's ping rhythm (spec/control.md §1); a client that is gone is noticed within 30 s. */
+const PING_INTERVAL_MS = 20_000;
+const PING_TIMEOUT_MS = 10_000;
+
+/** A server with the mesh's keepalive and size limits; `extra` adds or overrides gRPC options. */
+export function createGrpcServer(maxReceiveBytes: number, extra: ServerOptions = {}): Server {
+  return new Server({
+    'grpc.keepalive_time_ms': PING_INTERVAL_MS,
+    'grpc.keepalive_timeout_ms': PING_TIMEOUT_MS,
+    'grpc.max_receive_message_length': maxReceiveBytes,
+    ...extra,
+  });
+}
+
+/** Binds the server; resolves with the port that was bound. Throws CONFIG_INVALID that names the address. */
+export function bindGrpcServer(
+  server: Server,
+  address: Endpoint,
+  credentials: ServerCredentials,
+): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const target = bindTarget(address);
+    server.bindAsync(target, credentials, (error, port) => {
+      if (error === null) resolve(port);
+      else {
+        reject(
+          new MeshError('CONFIG_INVALID', `cannot listen on ${target}: ${errorText(error)}`, {
+            cause: error,
+          }),
+        );
+      }
+    });
+  });
+}
+
+function bindTarget(address: Endpoint): string {
+  if (address.kind === 'unix') return `unix:${address.path}`;
+  // Without a host: every address, both families.
+  const host = address.host === '' ? '::' : address.host;
+  return host.includes(':') ? `[${host}]:${address.port}` : `${host}:${address.port}`;
+}
+
+/**
+ * Ends a server: takes nothing new and waits for calls in hand until `signal` aborts, then cuts them. An
+ * already aborted signal cuts at once.
+ */
+export function shutDownGrpcServer(server: Server, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const force = (): void => server.forceShutdown();
+    server.tryShutdown(() => {
+      // The error only says that it was not running.
+      signal.removeEventListener('abort', force);
+      resolve();
+    });
+    if (signal.aborted) force();
+    else signal.addEventListener('abort', force, { once: true });
+  });
+}
