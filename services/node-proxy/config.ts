@@ -1,0 +1,150 @@
+import { availableParallelism } from 'node:os';
+import { drainDeadlineMs } from '../../lib/actor/host-config.ts';
+import { defineConfig } from '../../lib/config/define-config.ts';
+import { text } from '../../lib/config/fields.ts';
+import type { RootSource } from '../../lib/identity/roots.ts';
+import type { ListenerSettings } from '../../workers/listener/protocol.ts';
+import type { ProxyConfig } from './config/proxy-config.ts';
+import { UNSUPPORTED_NAMES, refuseUnsupported } from './config/unsupported.ts';
+import { identityVariables, processVariables, trafficVariables } from './config/variables.ts';
+import { listenerThreads } from './config/worker-threads.ts';
+
+/** Everything node-proxy is told, in plain data; times in milliseconds. */
+export interface NodeProxyConfig {
+  readonly listener: ListenerConfig;
+  readonly threads: number;
+  readonly zdsPath: string;
+  /** Generation announced to the node agent; the newest one is given new pods. */
+  readonly group: number;
+  /** How long the connections of a pod that left the mesh may run on. */
+  readonly podDrainMs: number;
+  readonly roots: RootSource;
+  readonly ports: {
+    readonly admin: number;
+    readonly stats: number;
+    readonly readiness: number;
+  };
+  readonly istioVersion: string;
+}
+
+/** The settings of listener threads, less what only the host of the actor knows. */
+export type ListenerConfig = Omit<ListenerSettings, 'node' | 'logLevel'>;
+
+/** Upstream's ports in a pod (spec/dataplane.md §1). */
+const POD_PORTS = { outbound: 15_001, inboundPlaintext: 15_006, inboundHbone: 15_008 } as const;
+const DEFAULT_ADMIN_PORT = 15_000;
+const DEFAULT_STATS_PORT = 15_020;
+
+const unsupportedVariables = Object.fromEntries(
+  UNSUPPORTED_NAMES.map((name) => [
+    name,
+    {
+      schema: text({ optional: true }),
+      description: 'refused where it asks for what is not built',
+    },
+  ]),
+);
+
+const variables = {
+  ...unsupportedVariables,
+  ...identityVariables,
+  ...trafficVariables,
+  ...processVariables,
+};
+
+/** Environment of node-proxy, with upstream's names and defaults (spec/observability.md §6). */
+export const nodeProxyConfig = defineConfig(variables, (values): NodeProxyConfig => {
+  const metadata = values.PROXY_CONFIG?.proxyMetadata ?? {};
+  refuseUnsupported(unsupportedValues(values, metadata));
+  return {
+    listener: listenerConfig(values, metadata),
+    threads: listenerThreads({
+      setting: values.ZTUNNEL_WORKER_THREADS,
+      cpuLimit: values.ZTUNNEL_RESOURCE_CPU_LIMIT ?? values.ZTUNNEL_CPU_LIMIT,
+      cpuRequest: values.ZTUNNEL_RESOURCE_CPU_REQUEST,
+      concurrency: values.PROXY_CONFIG?.concurrency ?? null,
+      cores: availableParallelism(),
+    }),
+    zdsPath: values.INPOD_UDS,
+    group: values.WEFT_NODE_PROXY_GROUP,
+    podDrainMs: drainDeadlineMs(
+      values.CONNECTION_TERMINATION_DEADLINE,
+      values.TERMINATION_GRACE_PERIOD_SECONDS,
+    ),
+    roots: values.CA_ROOT_CA,
+    ports: {
+      admin: values.PROXY_CONFIG?.proxyAdminPort ?? DEFAULT_ADMIN_PORT,
+      stats: values.PROXY_CONFIG?.statsPort ?? DEFAULT_STATS_PORT,
+      readiness: values.WEFT_NODE_PROXY_READINESS_PORT,
+    },
+    istioVersion:
+      values.ISTIO_META_ISTIO_VERSION ?? metadata['ISTIO_META_ISTIO_VERSION'] ?? 'unknown',
+  };
+});
+
+type Values = Parameters<Parameters<typeof defineConfig<typeof variables, unknown>>[1]>[0];
+type Metadata = ProxyConfig['proxyMetadata'];
+
+/** Values of the refusable settings; an own variable goes before the same name in proxyMetadata. */
+function unsupportedValues(values: Values, metadata: Metadata): Record<string, string | null> {
+  const all: Readonly<Record<string, unknown>> = values;
+  return Object.fromEntries(
+    UNSUPPORTED_NAMES.map((name) => {
+      const value = all[name] ?? metadata[name] ?? null;
+      return [name, typeof value === 'string' ? value : null];
+    }),
+  );
+}
+
+function listenerConfig(values: Values, metadata: Metadata): ListenerConfig {
+  return {
+    clusterId:
+      values.ISTIO_META_CLUSTER_ID ??
+      metadata['ISTIO_META_CLUSTER_ID'] ??
+      values.CLUSTER_ID ??
+      'Kubernetes',
+    network: values.NETWORK,
+    trustDomain: values.TRUST_DOMAIN,
+    clusterDomain: values.CLUSTER_DOMAIN,
+    ipv6: values.IPV6_ENABLED,
+    packetMark: values.PACKET_MARK,
+    portReuse: values.INPOD_PORT_REUSE,
+    originalSource: originalSource(values.ENABLE_ORIG_SRC),
+    ...socketConfig(values),
+    http2: {
+      streamWindow: values.HTTP2_STREAM_WINDOW_SIZE,
+      connectionWindow: values.HTTP2_CONNECTION_WINDOW_SIZE,
+      frameSize: values.HTTP2_FRAME_SIZE,
+      maxStreamsPerConnection: values.POOL_MAX_STREAMS_PER_CONNECTION,
+      idleReleaseMs: values.POOL_UNUSED_RELEASE_TIMEOUT,
+      pingIntervalMs: values.WEFT_PING_INTERVAL,
+      pingTimeoutMs: values.WEFT_PING_TIMEOUT,
+    },
+    connectTimeoutMs: values.WEFT_CONNECT_TIMEOUT,
+    handshakeTimeoutMs: values.WEFT_HANDSHAKE_TIMEOUT,
+    connectRetry: {
+      attempts: values.WEFT_CONNECT_RETRY_ATTEMPTS,
+      totalMs: values.WEFT_CONNECT_RETRY_TOTAL,
+    },
+    responseBaggage: values.ENABLE_RESPONSE_BAGGAGE,
+    tls12: values.TLS12_ENABLED,
+    policyUnknownReference: values.WEFT_POLICY_UNKNOWN_REFERENCE,
+    authzInfoLogging: values.AUTHZ_POLICY_INFO_LOGGING,
+    ports: POD_PORTS,
+  };
+}
+
+function socketConfig(values: Values): Pick<ListenerConfig, 'keepalive' | 'userTimeoutMs'> {
+  const timeMs = values.KEEPALIVE_TIME;
+  const intervalMs = values.KEEPALIVE_INTERVAL;
+  const retries = values.KEEPALIVE_RETRIES;
+  return {
+    keepalive: { enabled: values.KEEPALIVE_ENABLED, timeMs, intervalMs, retries },
+    userTimeoutMs: values.USER_TIMEOUT_ENABLED ? timeMs + retries * intervalMs : 0,
+  };
+}
+
+function originalSource(setting: boolean | null): ListenerConfig['originalSource'] {
+  if (setting === null) return 'auto';
+  return setting ? 'on' : 'off';
+}

@@ -1,0 +1,49 @@
+import { parse } from 'yaml';
+import { z } from 'zod';
+
+/** The part of Istio's ProxyConfig that concerns a node proxy (spec/observability.md §6). */
+export interface ProxyConfig {
+  readonly discoveryAddress: string | null;
+  readonly proxyAdminPort: number | null;
+  readonly statsPort: number | null;
+  /** 0 = all cores. */
+  readonly concurrency: number | null;
+  readonly proxyMetadata: Readonly<Record<string, string>>;
+}
+
+/** Longest PROXY_CONFIG accepted; real ones have a few hundred bytes. */
+const MAX_PROXY_CONFIG_BYTES = 65_536;
+
+const port = z.int().min(0).max(65_535);
+
+/** Other fields of ProxyConfig belong to sidecars, so unknown keys are left alone as upstream does. */
+const schema = z.object({
+  discoveryAddress: z.string().optional(),
+  proxyAdminPort: port.optional(),
+  statsPort: port.optional(),
+  concurrency: z.int().min(0).max(4_096).optional(),
+  proxyMetadata: z.record(z.string(), z.string(), { error: 'is required and maps names to texts' }),
+});
+
+/** The ProxyConfig in YAML or JSON. Throws an Error that names the field and what is wrong with it. */
+export function parseProxyConfig(text: string): ProxyConfig {
+  if (Buffer.byteLength(text) > MAX_PROXY_CONFIG_BYTES) {
+    throw new Error(`must not be longer than ${MAX_PROXY_CONFIG_BYTES} bytes`);
+  }
+  const document: unknown = parse(text);
+  const result = schema.safeParse(document);
+  if (!result.success) {
+    const reasons = result.error.issues.map((issue) =>
+      [issue.path.join('.'), issue.message].filter((part) => part !== '').join(' '),
+    );
+    throw new Error(`is not a ProxyConfig: ${reasons.join(', ')}`);
+  }
+  const value = result.data;
+  return {
+    discoveryAddress: value.discoveryAddress ?? null,
+    proxyAdminPort: value.proxyAdminPort ?? null,
+    statsPort: value.statsPort ?? null,
+    concurrency: value.concurrency ?? null,
+    proxyMetadata: value.proxyMetadata,
+  };
+}

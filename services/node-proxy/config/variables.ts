@@ -1,0 +1,172 @@
+import {
+  bool,
+  bytes,
+  duration,
+  integer,
+  makeField,
+  oneOf,
+  port,
+  text,
+} from '../../../lib/config/fields.ts';
+import { parseRootSource } from '../../../lib/identity/roots.ts';
+import { parseProxyConfig } from './proxy-config.ts';
+import { parseCpuQuantity, parseThreadSetting } from './worker-threads.ts';
+
+const cpu = makeField(parseCpuQuantity);
+const threads = makeField(parseThreadSetting);
+const proxyConfig = makeField(parseProxyConfig);
+const roots = makeField(parseRootSource);
+const optionalText = (description: string) => ({
+  schema: text({ optional: true }),
+  description,
+});
+
+/** HTTP/2 allows frames of 16 KiB to 16 MiB - 1, and windows up to 2^31 - 1. */
+const MAX_WINDOW_BYTES = 2_147_483_647;
+
+/** Where the mesh identity and the addresses of a node come from. */
+export const identityVariables = {
+  NETWORK: { schema: text({ default: '' }), description: 'id of the network this node is on' },
+  CLUSTER_ID: { schema: text({ optional: true }), description: 'cluster id; default Kubernetes' },
+  ISTIO_META_CLUSTER_ID: optionalText('cluster id; goes before CLUSTER_ID'),
+  CLUSTER_DOMAIN: { schema: text({ default: 'cluster.local' }), description: 'DNS domain' },
+  TRUST_DOMAIN: {
+    schema: text({ default: 'cluster.local' }),
+    description: 'trust domain of workloads the mesh state does not know yet',
+  },
+  CA_ROOT_CA: {
+    schema: roots({
+      default: parseRootSource('./var/run/secrets/istio/root-cert.pem'),
+    }),
+    description: 'roots that peers are verified against: a path, SYSTEM, or PEM',
+  },
+} as const;
+
+/** The data path's own settings. */
+export const trafficVariables = {
+  PACKET_MARK: {
+    schema: integer({ min: 0, max: 0xffff_ffff })({ default: 1_337 }),
+    description: 'mark on every socket; 0 sets none',
+  },
+  ENABLE_ORIG_SRC: {
+    schema: bool({ optional: true }),
+    description: 'keep client addresses: true, false, or by what the kernel allows when unset',
+  },
+  IPV6_ENABLED: { schema: bool({ default: true }), description: 'listen on IPv6 too' },
+  INPOD_PORT_REUSE: {
+    schema: bool({ default: true }),
+    description: 'SO_REUSEPORT on the listeners in pods',
+  },
+  KEEPALIVE_ENABLED: { schema: bool({ default: true }), description: 'TCP keepalive' },
+  KEEPALIVE_TIME: { schema: duration({ default: 180_000 }), description: 'idle time to a probe' },
+  KEEPALIVE_INTERVAL: { schema: duration({ default: 180_000 }), description: 'between probes' },
+  KEEPALIVE_RETRIES: {
+    schema: integer({ min: 1, max: 127 })({ default: 9 }),
+    description: 'probes until a connection counts as dead',
+  },
+  USER_TIMEOUT_ENABLED: {
+    schema: bool({ default: false }),
+    description: 'TCP_USER_TIMEOUT of keepalive time + retries x interval',
+  },
+  HTTP2_STREAM_WINDOW_SIZE: {
+    schema: bytes({ default: 4_194_304 }).refine(isWindow, 'must be 65535 to 2147483647 bytes'),
+    description: 'flow control window of a stream',
+  },
+  HTTP2_CONNECTION_WINDOW_SIZE: {
+    schema: bytes({ default: 16_777_216 }).refine(isWindow, 'must be 65535 to 2147483647 bytes'),
+    description: 'flow control window of a tunnel',
+  },
+  HTTP2_FRAME_SIZE: {
+    schema: bytes({ default: 1_048_576 }).refine(
+      (value) => value >= 16_384 && value <= 16_777_215,
+      'must be 16384 to 16777215 bytes',
+    ),
+    description: 'largest frame accepted',
+  },
+  POOL_MAX_STREAMS_PER_CONNECTION: {
+    schema: integer({ min: 1, max: 65_536 })({ default: 100 }),
+    description: 'streams of one tunnel',
+  },
+  POOL_UNUSED_RELEASE_TIMEOUT: {
+    schema: duration({ default: 300_000 }),
+    description: 'an idle tunnel is closed after this time',
+  },
+  ENABLE_RESPONSE_BAGGAGE: {
+    schema: bool({ default: true }),
+    description: 'send response baggage and use request baggage',
+  },
+  TLS12_ENABLED: { schema: bool({ default: false }), description: 'accept TLS 1.2 besides 1.3' },
+  AUTHZ_POLICY_INFO_LOGGING: {
+    schema: bool({ default: false }),
+    description: 'policy decisions at level info',
+  },
+  WEFT_PING_INTERVAL: { schema: duration({ default: 10_000 }), description: 'between PINGs' },
+  WEFT_PING_TIMEOUT: {
+    schema: duration({ default: 20_000 }),
+    description: 'an unanswered PING ends a tunnel after this time',
+  },
+  WEFT_CONNECT_TIMEOUT: { schema: duration({ default: 10_000 }), description: 'TCP connect' },
+  WEFT_HANDSHAKE_TIMEOUT: {
+    schema: duration({ default: 10_000 }),
+    description: 'TLS and HTTP/2 handshake, and the answer to a CONNECT',
+  },
+  WEFT_CONNECT_RETRY_ATTEMPTS: {
+    schema: integer({ min: 1, max: 10 })({ default: 3 }),
+    description: 'attempts to open one connection',
+  },
+  WEFT_CONNECT_RETRY_TOTAL: {
+    schema: duration({ default: 10_000 }),
+    description: 'time in which a connection may be retried',
+  },
+  WEFT_POLICY_UNKNOWN_REFERENCE: {
+    schema: oneOf('deny', 'ignore')({ default: 'deny' }),
+    description: 'what a listed policy that stays unknown for 5s does',
+  },
+} as const;
+
+/** The process: threads, sockets, servers, drain. */
+export const processVariables = {
+  NODE_NAME: { schema: text({ optional: true }), description: 'node this process runs on' },
+  INPOD_UDS: {
+    schema: text({ default: '/var/run/ztunnel/ztunnel.sock' }),
+    description: "the node agent's socket",
+  },
+  PROXY_CONFIG: {
+    schema: proxyConfig({ optional: true }),
+    description: 'ProxyConfig in YAML: proxyAdminPort, statsPort, concurrency, proxyMetadata',
+  },
+  ZTUNNEL_WORKER_THREADS: {
+    schema: threads({ optional: true }),
+    description: 'listener threads: a number, p% of the cores, 0 for all',
+  },
+  ZTUNNEL_CPU_LIMIT: { schema: cpu({ optional: true }), description: 'CPU limit of the container' },
+  ZTUNNEL_RESOURCE_CPU_LIMIT: {
+    schema: cpu({ optional: true }),
+    description: 'CPU limit of the container; goes before ZTUNNEL_CPU_LIMIT',
+  },
+  ZTUNNEL_RESOURCE_CPU_REQUEST: {
+    schema: cpu({ optional: true }),
+    description: 'CPU request of the container',
+  },
+  CONNECTION_TERMINATION_DEADLINE: {
+    schema: duration({ optional: true }),
+    description: 'how long connections of a removed pod may run on; default 5s',
+  },
+  TERMINATION_GRACE_PERIOD_SECONDS: {
+    schema: integer({ min: 0 })({ optional: true }),
+    description: 'derives the drain deadline when that is unset',
+  },
+  WEFT_NODE_PROXY_GROUP: {
+    schema: integer({ min: 0 })({ default: 0 }),
+    description: 'generation; the node agent hands new pods to the newest one',
+  },
+  WEFT_NODE_PROXY_READINESS_PORT: {
+    schema: port({ default: 15_021 }),
+    description: 'where /healthz/ready is served',
+  },
+  ISTIO_META_ISTIO_VERSION: optionalText('tag of the istio_build metric; default unknown'),
+} as const;
+
+function isWindow(value: number): boolean {
+  return value >= 65_535 && value <= MAX_WINDOW_BYTES;
+}
