@@ -1,0 +1,118 @@
+import { constants } from 'node:http2';
+import type {
+  IncomingHttpHeaders,
+  ServerHttp2Session,
+  ServerHttp2Stream,
+  ServerStreamResponseOptions,
+} from 'node:http2';
+import type {
+  IncomingRequest,
+  RefuseStatus,
+  ServeOptions,
+  ServerTunnel,
+  TunnelCounters,
+  TunnelPeer,
+  TunnelStream,
+} from '../engine.ts';
+import { MAX_UNDECIDED_REQUESTS } from '../limits.ts';
+import { SessionTunnel } from './session.ts';
+import { Http2TunnelStream, flatHeaders } from './stream.ts';
+
+/** `sendDate` is missing from the type; a date is nothing HBONE peers ask for. */
+const ANSWER: ServerStreamResponseOptions & { readonly sendDate: false } = { sendDate: false };
+const LAST_ANSWER: ServerStreamResponseOptions = { ...ANSWER, endStream: true };
+
+/** The server's end of a node:http2 session. */
+export class Http2ServerTunnel extends SessionTunnel implements ServerTunnel {
+  readonly #serve: ServeOptions;
+  #undecided = 0;
+
+  constructor(session: ServerHttp2Session, peer: TunnelPeer, options: ServeOptions) {
+    super(session, peer, options);
+    this.#serve = options;
+    session.setLocalWindowSize(options.settings.connectionWindow);
+    session.on('stream', (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => {
+      this.#onStream(stream, headers);
+    });
+  }
+
+  protected override onUnusable(): void {
+    // Nobody waits for room on a server's tunnel.
+  }
+
+  #onStream(stream: ServerHttp2Stream, headers: IncomingHttpHeaders): void {
+    // The stream's end is what matters; how the peer failed is in its reset code.
+    stream.on('error', noop);
+    if (!this.usable || this.#undecided >= MAX_UNDECIDED_REQUESTS) {
+      this.counters.refused += 1;
+      stream.close(constants.NGHTTP2_REFUSED_STREAM);
+      return;
+    }
+    this.streamBegan();
+    stream.once('close', () => this.streamEnded());
+    this.#undecided += 1;
+    const request = new Http2Request(stream, headers, this.counters);
+    this.#serve
+      .onRequest(request, this)
+      .catch((error: unknown) => {
+        request.refuse(503);
+        this.#serve.onRequestError(error);
+      })
+      .finally(() => {
+        this.#undecided -= 1;
+      });
+  }
+}
+
+/** A request of a peer that waits for its answer. */
+class Http2Request implements IncomingRequest {
+  readonly method: string;
+  readonly authority: string;
+  readonly headers: Readonly<Record<string, string | undefined>>;
+  readonly #stream: ServerHttp2Stream;
+  readonly #counters: TunnelCounters;
+
+  constructor(stream: ServerHttp2Stream, headers: IncomingHttpHeaders, counters: TunnelCounters) {
+    this.#stream = stream;
+    this.#counters = counters;
+    this.method = headers[':method'] ?? '';
+    this.authority = headers[':authority'] ?? '';
+    this.headers = flatHeaders(headers);
+  }
+
+  get aborted(): boolean {
+    return this.#stream.closed || this.#stream.destroyed;
+  }
+
+  onAborted(listener: () => void): void {
+    if (this.aborted) listener();
+    else this.#stream.once('close', listener);
+  }
+
+  accept(headers: Readonly<Record<string, string>>): TunnelStream | null {
+    if (!this.#answerable()) return null;
+    this.#stream.respond({ ':status': 200, ...headers }, ANSWER);
+    return new Http2TunnelStream(this.#stream, this.headers, this.#counters);
+  }
+
+  refuse(status: RefuseStatus): void {
+    if (!this.#answerable()) return;
+    this.#counters.refused += 1;
+    this.#stream.respond({ ':status': status }, LAST_ANSWER);
+    // What the peer may still send has no reader; it learns so once the answer is out.
+    this.#stream.close(constants.NGHTTP2_NO_ERROR);
+  }
+
+  reset(code: 'cancel' | 'refused'): void {
+    if (this.aborted) return;
+    this.#counters.resetSent += 1;
+    const cancel = code === 'cancel';
+    this.#stream.close(cancel ? constants.NGHTTP2_CANCEL : constants.NGHTTP2_REFUSED_STREAM);
+  }
+
+  #answerable(): boolean {
+    return !this.aborted && !this.#stream.headersSent;
+  }
+}
+
+function noop(): void {}

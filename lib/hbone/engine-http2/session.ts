@@ -1,0 +1,130 @@
+import type { Http2Session } from 'node:http2';
+import { constants } from 'node:http2';
+import type { Clock, Timer } from '../../clock/clock.ts';
+import type { Tunnel, TunnelCounters, TunnelEnd, TunnelOptions, TunnelPeer } from '../engine.ts';
+
+/** What client and server tunnels have in common: the life of one node:http2 session. */
+export abstract class SessionTunnel implements Tunnel {
+  readonly peer: TunnelPeer;
+  readonly counters: TunnelCounters = {
+    opened: 0,
+    refused: 0,
+    resetSent: 0,
+    resetReceived: 0,
+    pingsAnswered: 0,
+  };
+  readonly closed: Promise<TunnelEnd>;
+  /** The error that ended the session, for the message of whatever was still waiting on it. */
+  failure: Error | null = null;
+  protected readonly session: Http2Session;
+  protected readonly options: TunnelOptions;
+  readonly #timers = new Set<Timer>();
+  #streams = 0;
+  #end: TunnelEnd | null = null;
+  #draining = false;
+
+  constructor(session: Http2Session, peer: TunnelPeer, options: TunnelOptions) {
+    this.session = session;
+    this.peer = peer;
+    this.options = options;
+    this.closed = new Promise((resolve) => {
+      session.once('close', () => {
+        for (const timer of this.#timers) timer.cancel();
+        this.onUnusable();
+        resolve(this.#end ?? (this.#draining ? 'drained' : 'peer-closed'));
+      });
+    });
+    session.on('error', (error: Error) => {
+      this.failure = error;
+      this.#end ??= 'error';
+    });
+    session.on('goaway', () => this.onUnusable());
+    this.#boundHandshake();
+    this.#keepAlive();
+    this.#retireAt(Math.min(options.credentials.notAfterMs, peer.notAfterMs));
+  }
+
+  get streams(): number {
+    return this.#streams;
+  }
+
+  get usable(): boolean {
+    return !this.#draining && !this.session.closed && !this.session.destroyed;
+  }
+
+  drain(): void {
+    if (this.#draining || this.session.destroyed) return;
+    this.#draining = true;
+    this.session.close();
+    this.onUnusable();
+  }
+
+  destroy(): void {
+    this.end('destroyed');
+  }
+
+  /** A stream has begun; its end is {@link streamEnded}. */
+  protected streamBegan(): void {
+    this.#streams += 1;
+    this.counters.opened += 1;
+  }
+
+  protected streamEnded(): void {
+    this.#streams -= 1;
+  }
+
+  /** The session takes no more streams. May be called more than once. */
+  protected abstract onUnusable(): void;
+
+  protected end(reason: TunnelEnd): void {
+    if (this.session.destroyed) return;
+    this.#end ??= reason;
+    this.session.destroy(undefined, constants.NGHTTP2_NO_ERROR);
+  }
+
+  /** A peer that finished TLS must also speak HTTP/2 in time. */
+  #boundHandshake(): void {
+    const timer = this.#after(this.options.settings.handshakeTimeoutMs, () =>
+      this.end('preface-timeout'),
+    );
+    this.session.once('remoteSettings', () => timer.cancel());
+  }
+
+  #keepAlive(): void {
+    const { pingIntervalMs, pingTimeoutMs } = this.options.settings;
+    const schedule = (): void => {
+      this.#after(pingIntervalMs, () => {
+        const timeout = this.#after(pingTimeoutMs, () => this.end('ping-timeout'));
+        const sent =
+          !this.session.destroyed &&
+          this.session.ping((error) => {
+            timeout.cancel();
+            this.#timers.delete(timeout);
+            if (error !== null) return;
+            this.counters.pingsAnswered += 1;
+            schedule();
+          });
+        if (!sent) timeout.cancel();
+      });
+    };
+    schedule();
+  }
+
+  /** Drains when a certificate of either end expires; timers are too short for long lives, hence the look at the clock. */
+  #retireAt(atMs: number): void {
+    this.#after(Math.max(0, atMs - this.options.clock.now()), () => {
+      if (this.options.clock.now() >= atMs) this.drain();
+      else this.#retireAt(atMs);
+    });
+  }
+
+  #after(delayMs: number, action: () => void): Timer {
+    const clock: Clock = this.options.clock;
+    const timer = clock.after(delayMs, () => {
+      this.#timers.delete(timer);
+      action();
+    });
+    this.#timers.add(timer);
+    return timer;
+  }
+}

@@ -1,0 +1,157 @@
+/**
+ * The HBONE engine port: everything the data path needs from TLS and HTTP/2, and nothing of how an engine
+ * does it. Every engine passes test/contract/hbone-engine.ts.
+ */
+import type { X509Certificate } from 'node:crypto';
+import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import type { Clock } from '../clock/clock.ts';
+import type { MeshError } from '../errors/mesh-error.ts';
+import type { TunnelCredentials } from './credentials.ts';
+
+/** Makes tunnels on sockets that are connected already. An engine holds no state between them. */
+export interface HboneEngine {
+  readonly name: string;
+  /**
+   * Takes the server's part on an accepted socket, which the engine owns from now on. Resolves when the peer
+   * is verified; rejects with TLS_HANDSHAKE, TLS_PEER_IDENTITY or IDENTITY_EXPIRED, the socket destroyed.
+   */
+  serve(socket: Socket, options: ServeOptions): Promise<ServerTunnel>;
+  /** Takes the client's part on a connected socket; otherwise like {@link serve}. */
+  connect(socket: Socket, options: TunnelOptions): Promise<ClientTunnel>;
+}
+
+/** Times in milliseconds, sizes in bytes (spec/hbone.md §8). */
+export interface TunnelSettings {
+  readonly streamWindow: number;
+  readonly connectionWindow: number;
+  readonly frameSize: number;
+  /** Streams a client opens on one tunnel at most; the peer's own limit may be lower. */
+  readonly maxStreams: number;
+  readonly pingIntervalMs: number;
+  readonly pingTimeoutMs: number;
+  /** For TLS and the HTTP/2 preface together. */
+  readonly handshakeTimeoutMs: number;
+}
+
+/**
+ * Judges a peer whose chain already ends in a trusted root: returns its identity, or throws
+ * TLS_PEER_IDENTITY.
+ */
+export type VerifyPeer = (certificate: X509Certificate) => string;
+
+/** What both sides need. */
+export interface TunnelOptions {
+  readonly credentials: TunnelCredentials;
+  readonly verifyPeer: VerifyPeer;
+  readonly settings: TunnelSettings;
+  readonly clock: Clock;
+}
+
+/** What a server needs besides. */
+export interface ServeOptions extends TunnelOptions {
+  /**
+   * Called for each request. The request counts as undecided until the promise settles; a rejection fails
+   * that stream alone with 503 and is handed to `onRequestError`.
+   */
+  readonly onRequest: (request: IncomingRequest, tunnel: ServerTunnel) => Promise<void>;
+  readonly onRequestError: (error: unknown) => void;
+}
+
+/** Who is at the other end. */
+export interface TunnelPeer {
+  readonly identity: string;
+  readonly notAfterMs: number;
+}
+
+/** Why a tunnel ended. */
+export type TunnelEnd =
+  | 'peer-closed'
+  | 'drained'
+  | 'destroyed'
+  | 'ping-timeout'
+  | 'preface-timeout'
+  | 'error';
+
+/** Plain counts, never reset. */
+export interface TunnelCounters {
+  opened: number;
+  refused: number;
+  resetSent: number;
+  resetReceived: number;
+  pingsAnswered: number;
+}
+
+/** What both kinds of tunnel have. */
+export interface Tunnel {
+  readonly peer: TunnelPeer;
+  /** Streams that are open now. */
+  readonly streams: number;
+  readonly counters: Readonly<TunnelCounters>;
+  /** False once it drains or ends: no new stream may be opened or is accepted. */
+  readonly usable: boolean;
+  /** Resolves once with the reason when the tunnel is gone; never rejects. */
+  readonly closed: Promise<TunnelEnd>;
+  /** Takes no new streams (GOAWAY), ends when the open ones have. Happens by itself when a certificate of either end expires. */
+  drain(): void;
+  /** Ends now; open streams are reset. */
+  destroy(): void;
+}
+
+/** The server's end of a tunnel. */
+export type ServerTunnel = Tunnel;
+
+/** The client's end of a tunnel. */
+export interface ClientTunnel extends Tunnel {
+  /** Streams that may still be opened at this moment. */
+  readonly capacity: number;
+  /**
+   * Opens a stream; resolves when the peer answered 200. The stream is counted at once. Rejects with
+   * TUNNEL_REFUSED (detail `status`), TUNNEL_RESET, TUNNEL_CLOSED (the request was certainly not
+   * processed) or UPSTREAM_TIMEOUT.
+   */
+  open(request: OpenRequest): Promise<TunnelStream>;
+  /** Called each time a stream has ended and when the tunnel stops being usable. */
+  onChange(listener: () => void): void;
+}
+
+/** A CONNECT to send; header values ready to go. */
+export interface OpenRequest {
+  readonly authority: string;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+/** Bytes over a tunnel: `end()` sends END_STREAM, its arrival ends the readable side. */
+export interface TunnelStream {
+  readonly duplex: Duplex;
+  /** Ends both directions at once (RST_STREAM CANCEL). Harmless on an ended stream. */
+  reset(): void;
+  /** Response headers of an opened stream, request headers of an accepted one. */
+  readonly headers: Readonly<Record<string, string | undefined>>;
+}
+
+/** A request that is not yet answered. */
+export interface IncomingRequest {
+  readonly method: string;
+  readonly authority: string;
+  readonly headers: Readonly<Record<string, string | undefined>>;
+  /** True when the peer has given up. */
+  readonly aborted: boolean;
+  /** Calls `listener` once when the peer gives up before the answer. */
+  onAborted(listener: () => void): void;
+  /** Answers 200; null when the peer gave up first. */
+  accept(headers: Readonly<Record<string, string>>): TunnelStream | null;
+  /** Answers with the status and nothing else; no effect when the peer gave up. */
+  refuse(status: RefuseStatus): void;
+  /** Resets the unanswered stream. `refused` tells the peer that nothing was processed. */
+  reset(code: 'cancel' | 'refused'): void;
+}
+
+/** Statuses a stream is refused with (spec/dataplane.md §7.2). */
+export type RefuseStatus = 400 | 401 | 503;
+
+/** Status of a TUNNEL_REFUSED error, null for any other. */
+export function refusedStatus(error: MeshError): number | null {
+  const status = error.detail['status'];
+  return error.code === 'TUNNEL_REFUSED' && typeof status === 'number' ? status : null;
+}

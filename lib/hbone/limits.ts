@@ -1,0 +1,55 @@
+/** Bounds of the tunnel code, each with its reason. */
+
+/** Streams we let a peer have open on one tunnel (spec/hbone.md §8). */
+export const MAX_CONCURRENT_STREAMS = 200;
+
+/**
+ * Requests of one tunnel that are still being decided, counting those the peer has reset meanwhile. This is
+ * what bounds a rapid reset: honest peers may reset as many finished connections as they like.
+ */
+export const MAX_UNDECIDED_REQUESTS = 2 * MAX_CONCURRENT_STREAMS;
+
+/** Header list a server takes, bytes (spec/hbone.md §8). */
+export const SERVER_HEADER_LIST_BYTES = 65_536;
+
+/** Header list a client takes, bytes (spec/hbone.md §8). */
+export const CLIENT_HEADER_LIST_BYTES = 16_384;
+
+/**
+ * What one HTTP/2 session may hold in memory, in units of 10^6 bytes. Above it node:http2 refuses streams, so it must
+ * exceed what flow control already bounds: a full stream window for each of the streams.
+ */
+export const SESSION_MEMORY_MB = 1_000;
+
+/**
+ * Resets a peer may send in one burst, and per second. ztunnel reports every closed connection by a reset,
+ * and node:http2's default of a thousand closes the whole tunnel.
+ */
+export const STREAM_RESET_BURST = 10_000_000;
+
+/** See {@link STREAM_RESET_BURST}. */
+export const STREAM_RESET_RATE = 1_000_000;
+
+/** Streams a session may reject, and malformed frames it may get, before node:http2 closes it. */
+export const MAX_REJECTED_STREAMS = 1_000_000;
+
+/** Malformed frames of one session; a peer that sends more is broken. */
+export const MAX_INVALID_FRAMES = 100;
+
+/** PINGs that may be unanswered at once; one is in flight at a time. */
+export const MAX_OUTSTANDING_PINGS = 4;
+
+/** How long a peer may take to answer a CONNECT: 5 s to learn of the workload, 10 s to connect, and slack. */
+export const RESPONSE_TIMEOUT_MS = 20_000;
+
+/** Tunnels to one peer (pool key); times 100 streams each. More requests wait for a stream to end. */
+export const MAX_TUNNELS_PER_KEY = 64;
+
+/** Idle tunnels kept per pool; the least recently used go first (spec/hbone.md §9). */
+export const MAX_IDLE_TUNNELS = 500;
+
+/** Handshakes a pool runs at once over all keys: a handshake holds the thread for milliseconds. */
+export const MAX_HANDSHAKES = 64;
+
+/** Requests that may wait for a tunnel to one peer. */
+export const MAX_WAITERS_PER_KEY = 4_096;

@@ -1,0 +1,143 @@
+/** The TLS layer of a tunnel, shared by the engines that run over node:tls. */
+import type { X509Certificate } from 'node:crypto';
+import type { Socket } from 'node:net';
+import { connect } from 'node:tls';
+import type { Server, TLSSocket } from 'node:tls';
+import { present } from '../errors/assert.ts';
+import { MeshError, asMeshError, errorText } from '../errors/mesh-error.ts';
+import type { TunnelOptions, TunnelPeer } from './engine.ts';
+
+const HBONE_ALPN = 'h2';
+
+/** A verified connection. */
+export interface SecuredSocket {
+  readonly socket: TLSSocket;
+  readonly peer: TunnelPeer;
+}
+
+type Settle = (outcome: { secured: TLSSocket } | { error: unknown }) => void;
+
+/** Sockets in the middle of a server handshake; the TLS server reports all of them on its own events. */
+const handshakes = new WeakMap<Socket, Settle>();
+const wiredServers = new WeakSet<Server>();
+
+/** The server's part. Rejects with TLS_HANDSHAKE, TLS_PEER_IDENTITY or IDENTITY_EXPIRED, the socket destroyed. */
+export async function acceptTls(raw: Socket, options: TunnelOptions): Promise<SecuredSocket> {
+  raw.on('error', ignoreAfterHandshake);
+  try {
+    options.credentials.assertValid(options.clock.now());
+    return secured(await serverHandshake(raw, options.credentials.server), options);
+  } catch (error) {
+    raw.destroy();
+    throw handshakeError(error);
+  }
+}
+
+/** The client's part: no SNI, no resumption, ALPN h2 mandatory. Rejects like {@link acceptTls}. */
+export async function connectTls(raw: Socket, options: TunnelOptions): Promise<SecuredSocket> {
+  raw.on('error', ignoreAfterHandshake);
+  try {
+    options.credentials.assertValid(options.clock.now());
+    const socket = await clientHandshake(raw, options);
+    if (socket.alpnProtocol !== HBONE_ALPN) {
+      socket.destroy();
+      throw new MeshError('TLS_HANDSHAKE', 'the peer did not agree to speak HTTP/2 (ALPN h2)');
+    }
+    return secured(socket, options);
+  } catch (error) {
+    raw.destroy();
+    throw handshakeError(error);
+  }
+}
+
+/** Errors of the raw socket reach us through the TLS socket that wraps it; an unhandled one would end the process. */
+function ignoreAfterHandshake(): void {}
+
+function secured(socket: TLSSocket, options: TunnelOptions): SecuredSocket {
+  socket.on('error', ignoreAfterHandshake);
+  const certificate: X509Certificate = present(
+    socket.getPeerX509Certificate(),
+    'a verified peer has a certificate',
+  );
+  try {
+    const identity = options.verifyPeer(certificate);
+    return { socket, peer: { identity, notAfterMs: Date.parse(certificate.validTo) } };
+  } catch (error) {
+    socket.destroy();
+    throw error;
+  }
+}
+
+function serverHandshake(raw: Socket, server: Server): Promise<TLSSocket> {
+  if (!wiredServers.has(server)) wire(server);
+  return new Promise((resolve, reject) => {
+    handshakes.set(raw, (outcome) => {
+      handshakes.delete(raw);
+      if ('secured' in outcome) resolve(outcome.secured);
+      else
+        reject(
+          outcome.error instanceof Error ? outcome.error : new Error(errorText(outcome.error)),
+        );
+    });
+    server.emit('connection', raw);
+  });
+}
+
+function wire(server: Server): void {
+  wiredServers.add(server);
+  server.on('secureConnection', (socket) => {
+    const settle = settleOf(socket);
+    // Fail closed: a connection nobody waits for is not served.
+    if (settle === undefined || !socket.authorized) socket.destroy();
+    else settle({ secured: socket });
+  });
+  server.on('tlsClientError', (error, socket) => {
+    const reason: unknown = socket.authorizationError;
+    const why = reason === null || reason === undefined ? error : new Error(errorText(reason));
+    settleOf(socket)?.({ error: why });
+    socket.destroy();
+  });
+}
+
+/** node:tls keeps the socket it wraps here; there is no public way back to it. */
+function settleOf(socket: TLSSocket): Settle | undefined {
+  const { _parent: raw } = socket as unknown as { _parent?: Socket };
+  return raw === undefined ? undefined : handshakes.get(raw);
+}
+
+function clientHandshake(raw: Socket, options: TunnelOptions): Promise<TLSSocket> {
+  return new Promise((resolve, reject) => {
+    const socket = connect({
+      socket: raw,
+      secureContext: options.credentials.clientContext,
+      ALPNProtocols: [HBONE_ALPN],
+      rejectUnauthorized: true,
+      // Identities are SPIFFE URIs, checked by verifyPeer; there is no DNS name to compare.
+      checkServerIdentity: () => undefined,
+    });
+    const timer = options.clock.after(options.settings.handshakeTimeoutMs, () => {
+      socket.destroy(
+        new MeshError(
+          'TLS_HANDSHAKE',
+          `no TLS handshake within ${options.settings.handshakeTimeoutMs} ms`,
+        ),
+      );
+    });
+    const fail = (error: Error): void => {
+      timer.cancel();
+      reject(error);
+    };
+    const closed = (): void => fail(new Error('the peer closed the connection'));
+    socket.on('error', fail);
+    socket.once('close', closed);
+    socket.once('secureConnect', () => {
+      timer.cancel();
+      socket.off('close', closed);
+      resolve(socket);
+    });
+  });
+}
+
+function handshakeError(error: unknown): MeshError {
+  return asMeshError(error, 'TLS_HANDSHAKE', 'TLS handshake failed');
+}

@@ -1,0 +1,136 @@
+/**
+ * Copies bytes between two connections until both directions have ended (spec/dataplane.md §10). Reading
+ * stops while the other side cannot take more, so what is held in memory stays within HIGH_WATER_BYTES and one
+ * read per direction.
+ */
+import type { Duplex } from 'node:stream';
+
+/** One of the two connections. */
+export interface CopyEnd {
+  /** Must be half-open: its `end` event must not end its writable side. */
+  readonly duplex: Duplex;
+  /** Ends both directions at once: a TCP socket is destroyed, a tunnel stream reset with CANCEL. */
+  abort(): void;
+}
+
+/** Bytes so far; read it at any time. */
+export interface CopyCounts {
+  /** From the client (`a`) towards the server (`b`). */
+  fromA: number;
+  fromB: number;
+}
+
+/** How a copy ended. */
+export interface CopyResult {
+  /** Set when a side failed other than by closing. */
+  readonly error: Error | null;
+}
+
+/** A copy in progress. */
+export interface Copy {
+  readonly counts: Readonly<CopyCounts>;
+  /** Resolves when both connections are closed. Never rejects. */
+  readonly done: Promise<CopyResult>;
+  /** Cuts both connections now. */
+  abort(): void;
+}
+
+/**
+ * Bytes that may wait in a writable before its source is paused. Above Node's own mark (64 KiB, one read) so that a pause is
+ * not paid for each read; low enough for many stalled connections.
+ */
+export const HIGH_WATER_BYTES = 262_144;
+
+/** Failures that only say that the other side is gone; they end a direction like a FIN. */
+const ORDINARY_ENDS: ReadonlySet<string> = new Set([
+  'ECONNRESET',
+  'EPIPE',
+  'ENOTCONN',
+  'ECONNABORTED',
+  'ERR_STREAM_DESTROYED',
+  'ERR_STREAM_WRITE_AFTER_END',
+  'ERR_STREAM_PREMATURE_CLOSE',
+  'ERR_HTTP2_INVALID_STREAM',
+  'ABORT_ERR',
+]);
+
+/** Starts copying. Both ends belong to the copy from now on; it closes them. */
+export function bidiCopy(a: CopyEnd, b: CopyEnd): Copy {
+  return new RunningCopy(a, b);
+}
+
+class RunningCopy implements Copy {
+  readonly counts: CopyCounts = { fromA: 0, fromB: 0 };
+  readonly done: Promise<CopyResult>;
+  readonly #a: CopyEnd;
+  readonly #b: CopyEnd;
+  #error: Error | null = null;
+
+  constructor(a: CopyEnd, b: CopyEnd) {
+    this.#a = a;
+    this.#b = b;
+    const { counts } = this;
+    this.done = new Promise((resolve) => {
+      let open = 2;
+      const closed = (): void => {
+        open -= 1;
+        if (open === 0) resolve({ error: this.#error });
+      };
+      this.#watch(a, b, closed);
+      this.#watch(b, a, closed);
+    });
+    forward(a.duplex, b.duplex, (bytes) => {
+      counts.fromA += bytes;
+    });
+    forward(b.duplex, a.duplex, (bytes) => {
+      counts.fromB += bytes;
+    });
+  }
+
+  abort(): void {
+    this.#a.abort();
+    this.#b.abort();
+  }
+
+  /** What the end of `end` means for `other`. */
+  #watch(end: CopyEnd, other: CopyEnd, closed: () => void): void {
+    const onClose = (): void => {
+      finish(other);
+      closed();
+    };
+    end.duplex.on('error', (error: NodeJS.ErrnoException) => {
+      if (!ORDINARY_ENDS.has(error.code ?? '')) this.#error ??= error;
+    });
+    if (end.duplex.closed) queueMicrotask(onClose);
+    else end.duplex.once('close', onClose);
+  }
+}
+
+/** One direction: per chunk a count and a write, nothing else. */
+function forward(from: Duplex, to: Duplex, count: (bytes: number) => void): void {
+  from.on('data', (chunk: Buffer) => {
+    count(chunk.length);
+    if (!to.write(chunk) && to.writableLength >= HIGH_WATER_BYTES) from.pause();
+  });
+  to.on('drain', () => {
+    if (from.isPaused()) from.resume();
+  });
+  from.once('end', () => {
+    if (to.writable) to.end();
+  });
+  if (from.readableEnded && to.writable) to.end();
+  // A socket accepted with pauseOnConnect stays paused until it is told otherwise.
+  else from.resume();
+}
+
+/**
+ * The connection opposite of `end` is gone for good: let what was handed to `end` reach its peer, then
+ * close it, since nobody will read what that peer says.
+ */
+function finish(end: CopyEnd): void {
+  const { duplex } = end;
+  if (duplex.closed) return;
+  const cut = (): void => end.abort();
+  if (duplex.writableFinished || !duplex.writable) cut();
+  else duplex.end(cut);
+}
