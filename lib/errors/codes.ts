@@ -25,6 +25,7 @@ export type ResponseFlag =
 export const errorTable = {
   CONFIG_INVALID: { flag: '-', retry: 'never', http: null },
   CONFIG_UNSUPPORTED: { flag: '-', retry: 'never', http: null },
+  ADDRESS_INVALID: { flag: 'CONNECT', retry: 'never', http: 400 },
   MANIFEST_INVALID: { flag: '-', retry: 'never', http: null },
   IDENTITY_INVALID: { flag: 'IDENTITY_ERROR', retry: 'never', http: null },
   IDENTITY_UNAVAILABLE: { flag: 'IDENTITY_ERROR', retry: 'backoff', http: null },

@@ -1,0 +1,198 @@
+/**
+ * IP addresses as text and bytes. Written out rather than taken from node:net because pure code (policy,
+ * routing) stands on it, and because the bytes are needed, which node:net does not give.
+ */
+import { MeshError } from '../errors/mesh-error.ts';
+
+/** An address as it stands in bytes: 4 for IPv4, 16 for IPv6. An IPv4-mapped one stays IPv6. */
+export interface IpAddress {
+  readonly family: 4 | 6;
+  readonly bytes: Uint8Array;
+}
+
+/** A host and a port; an IP host is in canonical form, without brackets. */
+export interface HostPort {
+  readonly host: string;
+  readonly port: number;
+}
+
+const V4_TEXT = /^(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})$/;
+const V6_GROUPS = 8;
+const HIGHEST_PORT = 65_535;
+
+/** The address, exactly as written. Throws ADDRESS_INVALID. Zones (`%eth0`) and leading zeros in IPv4 are refused. */
+export function parseIp(text: string): IpAddress {
+  const address = tryParseIp(text);
+  if (address === null) {
+    throw new MeshError('ADDRESS_INVALID', `not an IP address: ${JSON.stringify(text)}`);
+  }
+  return address;
+}
+
+/** As {@link parseIp}, null where that throws. */
+export function tryParseIp(text: string): IpAddress | null {
+  const v4 = parseV4(text);
+  if (v4 !== null) return { family: 4, bytes: v4 };
+  const v6 = parseV6(text);
+  return v6 === null ? null : { family: 6, bytes: v6 };
+}
+
+/**
+ * Text of 4 or 16 bytes: dotted, or compressed lower-case by RFC 5952 (an IPv4-mapped address keeps its
+ * `::ffff:` in front of the dotted form). Throws ADDRESS_INVALID for any other length.
+ */
+export function formatIp(bytes: Uint8Array): string {
+  if (bytes.length === 4) return bytes.join('.');
+  if (bytes.length !== 16) {
+    throw new MeshError('ADDRESS_INVALID', `an IP address has 4 or 16 bytes, not ${bytes.length}`);
+  }
+  if (isMapped(bytes)) return `::ffff:${bytes.subarray(12).join('.')}`;
+  const groups: number[] = [];
+  for (let index = 0; index < 16; index += 2) {
+    groups.push(((bytes[index] ?? 0) << 8) | (bytes[index + 1] ?? 0));
+  }
+  return compress(groups);
+}
+
+/** The one text form used as a key: IPv4-mapped becomes IPv4, IPv6 is compressed lower-case. Throws ADDRESS_INVALID. */
+export function canonicalIp(text: string): string {
+  return formatIp(unmapped(parseIp(text).bytes));
+}
+
+/** As {@link canonicalIp}, null where that throws. */
+export function tryCanonicalIp(text: string): string | null {
+  const address = tryParseIp(text);
+  return address === null ? null : formatIp(unmapped(address.bytes));
+}
+
+/** The canonical text of address bytes, see {@link canonicalIp}. Throws ADDRESS_INVALID for a wrong length. */
+export function canonicalIpOf(bytes: Uint8Array): string {
+  return formatIp(unmapped(bytes));
+}
+
+/** The family of an address text; null when it is none. */
+export function ipFamily(text: string): 4 | 6 | null {
+  return tryParseIp(text)?.family ?? null;
+}
+
+/** `10.0.0.1:80`, `[fd00::1]:80`, `name:80`. */
+export function formatHostPort(host: string, port: number): string {
+  return host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
+}
+
+/**
+ * Parses what {@link formatHostPort} writes. An IP host comes back canonical; any other non-empty host as
+ * written. The port must be 0 to 65535. Throws ADDRESS_INVALID.
+ */
+export function parseHostPort(text: string): HostPort {
+  const result = tryParseHostPort(text);
+  if (result === null) {
+    throw new MeshError('ADDRESS_INVALID', `not host:port or [v6]:port: ${JSON.stringify(text)}`);
+  }
+  return result;
+}
+
+/** As {@link parseHostPort}, null where that throws. */
+export function tryParseHostPort(text: string): HostPort | null {
+  const separator = text.lastIndexOf(':');
+  if (separator <= 0) return null;
+  const port = parsePort(text.slice(separator + 1));
+  if (port === null) return null;
+  const host = text.slice(0, separator);
+  if (host.startsWith('[')) {
+    if (!host.endsWith(']')) return null;
+    const address = tryParseIp(host.slice(1, -1));
+    if (address === null || address.family !== 6) return null;
+    return { host: formatIp(unmapped(address.bytes)), port };
+  }
+  // An IPv6 address without brackets is ambiguous, and a host name holds none of these.
+  if (/[:[\]\s/]/.test(host)) return null;
+  return { host: tryCanonicalIp(host) ?? host, port };
+}
+
+function parsePort(text: string): number | null {
+  if (!/^\d{1,5}$/.test(text)) return null;
+  const port = Number(text);
+  return port <= HIGHEST_PORT ? port : null;
+}
+
+function parseV4(text: string): Uint8Array | null {
+  const match = V4_TEXT.exec(text);
+  if (match === null) return null;
+  const bytes = new Uint8Array(4);
+  for (let index = 0; index < 4; index += 1) {
+    const part = match[index + 1] ?? '';
+    const value = Number(part);
+    if (value > 255 || (part.length > 1 && part.startsWith('0'))) return null;
+    bytes[index] = value;
+  }
+  return bytes;
+}
+
+function parseV6(text: string): Uint8Array | null {
+  if (!text.includes(':')) return null;
+  const halves = text.split('::');
+  if (halves.length > 2) return null;
+  const head = parseGroups(halves[0] ?? '', halves.length === 1);
+  if (head === null) return null;
+  if (halves.length === 1) return head.length === V6_GROUPS ? groupBytes(head) : null;
+  const tail = parseGroups(halves[1] ?? '', true);
+  if (tail === null) return null;
+  const missing = V6_GROUPS - head.length - tail.length;
+  if (missing < 1) return null;
+  return groupBytes([...head, ...Array.from({ length: missing }, () => 0), ...tail]);
+}
+
+/** Groups of one side of `::`; only the last of an address may be dotted IPv4. */
+function parseGroups(text: string, atEnd: boolean): number[] | null {
+  if (text === '') return [];
+  const groups: number[] = [];
+  const parts = text.split(':');
+  for (const [index, part] of parts.entries()) {
+    if (atEnd && index === parts.length - 1 && part.includes('.')) {
+      const v4 = parseV4(part);
+      if (v4 === null) return null;
+      groups.push(((v4[0] ?? 0) << 8) | (v4[1] ?? 0), ((v4[2] ?? 0) << 8) | (v4[3] ?? 0));
+    } else {
+      if (!/^[0-9a-fA-F]{1,4}$/.test(part)) return null;
+      groups.push(Number.parseInt(part, 16));
+    }
+  }
+  return groups;
+}
+
+function groupBytes(groups: readonly number[]): Uint8Array {
+  const bytes = new Uint8Array(16);
+  for (const [index, group] of groups.entries()) {
+    bytes[index * 2] = group >> 8;
+    bytes[index * 2 + 1] = group & 0xff;
+  }
+  return bytes;
+}
+
+function isMapped(bytes: Uint8Array): boolean {
+  for (let index = 0; index < 10; index += 1) if (bytes[index] !== 0) return false;
+  return bytes[10] === 0xff && bytes[11] === 0xff;
+}
+
+function unmapped(bytes: Uint8Array): Uint8Array {
+  return bytes.length === 16 && isMapped(bytes) ? bytes.subarray(12) : bytes;
+}
+
+/** RFC 5952 §4.2: the first of the longest runs of two or more zero groups is shortened. */
+function compress(groups: readonly number[]): string {
+  let start = -1;
+  let length = 1;
+  for (let index = 0; index < groups.length; index += 1) {
+    let end = index;
+    while (groups[end] === 0) end += 1;
+    if (end - index > length) {
+      start = index;
+      length = end - index;
+    }
+    index = Math.max(index, end - 1);
+  }
+  const hex = groups.map((group) => group.toString(16));
+  if (start === -1) return hex.join(':');
+  return `${hex.slice(0, start).join(':')}::${hex.slice(start + length).join(':')}`;
+}
