@@ -1,0 +1,135 @@
+/** Certificate signing requests (PKCS #10), made and read. */
+import { createPublicKey, generateKeyPair } from 'node:crypto';
+import type { KeyObject } from 'node:crypto';
+import { promisify } from 'node:util';
+import { MeshError, errorText } from '../errors/mesh-error.ts';
+import {
+  bitString,
+  context,
+  contextOf,
+  firstElement,
+  fromDer,
+  integer,
+  oid,
+  oidText,
+  sequence,
+  sequenceOf,
+  set,
+  setOf,
+  toDer,
+  wholeBits,
+} from './asn1.ts';
+import type { Asn1 } from './asn1.ts';
+import { checkKeyStrength, signerFor, verifySignature } from './signature.ts';
+import { altNameExtension, uriNames } from './subject-alt-name.ts';
+import type { AltName } from './subject-alt-name.ts';
+
+/** A request with the private key it was made for. The key stays in this process. */
+export interface CertificateRequest {
+  readonly key: KeyObject;
+  readonly csrPem: string;
+}
+
+/** What a request that was verified asks for. */
+export interface ParsedRequest {
+  readonly publicKey: KeyObject;
+  /** The URI names, as they stand. */
+  readonly uris: readonly string[];
+}
+
+/** Far above any real request; keeps a caller from making us parse megabytes. */
+export const MAX_CSR_BYTES = 32 * 1024;
+
+const EXTENSION_REQUEST = '1.2.840.113549.1.9.14';
+const generateKeys = promisify(generateKeyPair);
+
+/** A fresh P-256 key and a request for one SPIFFE identity, as upstream's clients make it (spec/control.md §5). */
+export function requestFor(identity: string): Promise<CertificateRequest> {
+  return createRequest([{ kind: 'uri', value: identity }]);
+}
+
+/** A fresh P-256 key and a request with an empty subject and these names, critical. */
+export async function createRequest(names: readonly AltName[]): Promise<CertificateRequest> {
+  const { privateKey, publicKey } = await generateKeys('ec', { namedCurve: 'P-256' });
+  const info = sequence(
+    integer(Buffer.of(0)),
+    sequence(),
+    fromDer(publicKey.export({ format: 'der', type: 'spki' }), 'the public key'),
+    context(0, sequence(oid(EXTENSION_REQUEST), set(sequence(altNameExtension(names, true))))),
+  );
+  const signer = signerFor(privateKey);
+  const signature = await signer.sign(toDer(info));
+  const der = toDer(sequence(info, signer.algorithm, bitString(signature)));
+  return { key: privateKey, csrPem: toPem('CERTIFICATE REQUEST', der) };
+}
+
+/**
+ * Reads a request and verifies that it is signed by the key it names. Throws IDENTITY_INVALID with the reason:
+ * no PEM, broken DER, no or a weak key, an unknown algorithm, a wrong signature.
+ */
+export async function parseRequest(csrPem: string): Promise<ParsedRequest> {
+  const der = requestDer(csrPem);
+  const [info, algorithm, signature] = sequenceOf(fromDer(der, 'the CSR'), 'the CSR');
+  const [, , spki, attributes] = sequenceOf(info, 'the CSR information');
+  const publicKey = readPublicKey(spki);
+  const algorithmOid = oidText(sequenceOf(algorithm, 'the CSR algorithm')[0], 'the CSR algorithm');
+  const valid = await verifySignature(
+    algorithmOid,
+    publicKey,
+    firstElement(der, 'the CSR'),
+    wholeBits(signature, 'the CSR signature'),
+  );
+  if (!valid) {
+    throw new MeshError('IDENTITY_INVALID', 'the CSR is not signed by the key it names');
+  }
+  return { publicKey, uris: requestedUris(attributes) };
+}
+
+/** One PEM block of DER bytes. */
+export function toPem(label: string, der: Buffer): string {
+  const lines = der.toString('base64').match(/.{1,64}/g) ?? [];
+  return `-----BEGIN ${label}-----\n${lines.join('\n')}\n-----END ${label}-----\n`;
+}
+
+function requestDer(csrPem: string): Buffer {
+  if (csrPem.length > MAX_CSR_BYTES) {
+    throw new MeshError('IDENTITY_INVALID', `the CSR is larger than ${MAX_CSR_BYTES} bytes`);
+  }
+  const match = /-----BEGIN (?:NEW )?CERTIFICATE REQUEST-----([A-Za-z0-9+/=\s]+)-----END/.exec(
+    csrPem,
+  );
+  if (match?.[1] === undefined) {
+    throw new MeshError('IDENTITY_INVALID', 'the CSR is not a PEM certificate request');
+  }
+  return Buffer.from(match[1], 'base64');
+}
+
+function readPublicKey(spki: Asn1 | undefined): KeyObject {
+  if (spki === undefined) throw new MeshError('IDENTITY_INVALID', 'the CSR holds no public key');
+  let key: KeyObject;
+  try {
+    key = createPublicKey({ key: toDer(spki), format: 'der', type: 'spki' });
+  } catch (error) {
+    throw new MeshError(
+      'IDENTITY_INVALID',
+      `the CSR's public key cannot be read: ${errorText(error)}`,
+      {
+        cause: error,
+      },
+    );
+  }
+  checkKeyStrength(key, "the CSR's key");
+  return key;
+}
+
+function requestedUris(attributes: Asn1 | undefined): string[] {
+  if (attributes === undefined) return [];
+  const uris: string[] = [];
+  for (const attribute of contextOf(attributes, 0, 'the CSR attributes')) {
+    const [type, values] = sequenceOf(attribute, 'a CSR attribute');
+    if (oidText(type, 'a CSR attribute') !== EXTENSION_REQUEST) continue;
+    for (const extensions of setOf(values, 'the CSR extensions'))
+      uris.push(...uriNames(extensions));
+  }
+  return uris;
+}

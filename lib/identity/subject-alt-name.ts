@@ -1,0 +1,101 @@
+import { isIPv4, isIPv6 } from 'node:net';
+import { MeshError } from '../errors/mesh-error.ts';
+import {
+  booleanTrue,
+  content,
+  contextBytes,
+  fromDer,
+  isContext,
+  octetString,
+  octets,
+  oid,
+  oidText,
+  sequence,
+  sequenceOf,
+  toDer,
+} from './asn1.ts';
+import type { Asn1 } from './asn1.ts';
+
+/** A name in a certificate or a signing request. */
+export interface AltName {
+  readonly kind: 'uri' | 'dns' | 'ip';
+  readonly value: string;
+}
+
+const SUBJECT_ALT_NAME = '2.5.29.17';
+const TAG_DNS = 2;
+const TAG_URI = 6;
+const TAG_IP = 7;
+
+/** An X.509 extension. */
+export function extension(id: string, critical: boolean, value: Asn1): Asn1 {
+  return sequence(oid(id), ...(critical ? [booleanTrue()] : []), octetString(toDer(value)));
+}
+
+/** The subject alternative name extension; critical when the subject is empty (RFC 5280 §4.2.1.6). */
+export function altNameExtension(names: readonly AltName[], critical: boolean): Asn1 {
+  return extension(SUBJECT_ALT_NAME, critical, sequence(...names.map(generalName)));
+}
+
+/**
+ * The URIs among the names of an `Extensions` sequence, in order; other kinds of names are left out.
+ * Throws IDENTITY_INVALID for broken DER.
+ */
+export function uriNames(extensions: Asn1): string[] {
+  const uris: string[] = [];
+  for (const item of sequenceOf(extensions, 'the extensions')) {
+    const parts = sequenceOf(item, 'an extension');
+    if (oidText(parts[0], 'an extension id') !== SUBJECT_ALT_NAME) continue;
+    const value = octets(parts.at(-1), 'the subject alternative name');
+    const names = sequenceOf(
+      fromDer(value, 'the subject alternative name'),
+      'the subject alternative name',
+    );
+    for (const name of names) {
+      if (isContext(name, TAG_URI)) uris.push(content(name, 'a URI name').toString('latin1'));
+    }
+  }
+  return uris;
+}
+
+function generalName(name: AltName): Asn1 {
+  switch (name.kind) {
+    case 'uri':
+      return contextBytes(TAG_URI, ascii(name.value));
+    case 'dns':
+      return contextBytes(TAG_DNS, ascii(name.value));
+    case 'ip':
+      return contextBytes(TAG_IP, addressBytes(name.value));
+  }
+}
+
+function ascii(text: string): Buffer {
+  if (text === '' || /[^\x21-\x7e]/.test(text)) {
+    throw new MeshError(
+      'IDENTITY_INVALID',
+      `not a usable certificate name: ${JSON.stringify(text)}`,
+    );
+  }
+  return Buffer.from(text, 'latin1');
+}
+
+function addressBytes(address: string): Buffer {
+  if (isIPv4(address)) return Buffer.from(address.split('.').map(Number));
+  if (!isIPv6(address) || address.includes('%')) {
+    throw new MeshError('IDENTITY_INVALID', `not an IP address: ${JSON.stringify(address)}`);
+  }
+  // The URL parser writes the address in its compressed form without an embedded IPv4 tail.
+  const [head = '', tail] = new URL(`http://[${address}]`).hostname.slice(1, -1).split('::');
+  const left = hexGroups(head);
+  const right = tail === undefined ? [] : hexGroups(tail);
+  const middle: number[] = Array.from({ length: 8 - left.length - right.length }, () => 0);
+  const result = Buffer.alloc(16);
+  for (const [index, group] of [...left, ...middle, ...right].entries()) {
+    result.writeUInt16BE(group, index * 2);
+  }
+  return result;
+}
+
+function hexGroups(text: string): number[] {
+  return text === '' ? [] : text.split(':').map((group) => Number.parseInt(group, 16));
+}

@@ -1,0 +1,159 @@
+import { execFile } from 'node:child_process';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import test from 'ava';
+import * as fc from 'fast-check';
+import { MeshError } from '../../lib/errors/mesh-error.ts';
+import { createRequest, parseRequest, requestFor } from '../../lib/identity/csr.ts';
+
+const run = promisify(execFile);
+const IDENTITY = 'spiffe://cluster.local/ns/demo/sa/web';
+
+async function folder(t: { teardown(action: () => Promise<void>): void }): Promise<string> {
+  const path = await mkdtemp(join(tmpdir(), 'weft-csr-'));
+  t.teardown(() => rm(path, { recursive: true, force: true }));
+  return path;
+}
+
+test('openssl verifies a request and reads its critical name', async (t) => {
+  const path = join(await folder(t), 'request.pem');
+  const { csrPem, key } = await requestFor(IDENTITY);
+  await writeFile(path, csrPem);
+  const { stdout, stderr } = await run('openssl', [
+    'req',
+    '-in',
+    path,
+    '-noout',
+    '-text',
+    '-verify',
+  ]);
+  t.regex(stdout + stderr, /verify OK/);
+  t.regex(
+    stdout,
+    /X509v3 Subject Alternative Name: critical\s+URI:spiffe:\/\/cluster.local\/ns\/demo\/sa\/web/,
+  );
+  t.regex(stdout, /Subject: *\n/);
+  t.regex(stdout, /Signature Algorithm: ecdsa-with-SHA256/);
+  t.regex(stdout, /ASN1 OID: prime256v1/);
+  t.is(key.type, 'private');
+});
+
+test('each request has a key of its own', async (t) => {
+  const [first, second] = await Promise.all([requestFor(IDENTITY), requestFor(IDENTITY)]);
+  t.not(first.csrPem, second.csrPem);
+});
+
+test('a request is read back with its names', async (t) => {
+  const { csrPem, key } = await createRequest([
+    { kind: 'dns', value: 'istiod.istio-system.svc' },
+    { kind: 'uri', value: IDENTITY },
+  ]);
+  const parsed = await parseRequest(csrPem);
+  t.deepEqual(parsed.uris, [IDENTITY]);
+  t.is(parsed.publicKey.asymmetricKeyDetails?.namedCurve, 'prime256v1');
+  t.is(key.asymmetricKeyType, 'ec');
+});
+
+for (const [kind, args] of [
+  ['RSA 2048', ['rsa:2048']],
+  ['P-384', ['ec', '-pkeyopt', 'ec_paramgen_curve:secp384r1', '-sha384']],
+  ['Ed25519', ['ed25519']],
+] as const) {
+  test(`a request made by openssl with ${kind} is accepted`, async (t) => {
+    const dir = await folder(t);
+    const out = join(dir, 'request.pem');
+    await run('openssl', [
+      'req',
+      '-new',
+      '-nodes',
+      '-subj',
+      '/O=other',
+      '-keyout',
+      join(dir, 'key.pem'),
+      '-out',
+      out,
+      '-addext',
+      `subjectAltName=URI:${IDENTITY}`,
+      '-newkey',
+      ...args,
+    ]);
+    const { stdout } = await run('cat', [out]);
+    t.deepEqual((await parseRequest(stdout)).uris, [IDENTITY]);
+  });
+}
+
+for (const [kind, args, reason] of [
+  ['a short RSA key', ['rsa:1024'], /RSA with 1024 bits/],
+  ['a foreign curve', ['ec', '-pkeyopt', 'ec_paramgen_curve:secp256k1'], /curve secp256k1/],
+  ['a SHA-1 signature', ['rsa:2048', '-sha1'], /1\.2\.840\.113549\.1\.1\.5 is not accepted/],
+] as const) {
+  test(`${kind} is refused with the reason`, async (t) => {
+    const dir = await folder(t);
+    const out = join(dir, 'request.pem');
+    await run('openssl', [
+      'req',
+      '-new',
+      '-nodes',
+      '-subj',
+      '/',
+      '-keyout',
+      join(dir, 'key.pem'),
+      '-out',
+      out,
+      '-newkey',
+      ...args,
+    ]);
+    const { stdout } = await run('cat', [out]);
+    const error = await t.throwsAsync(() => parseRequest(stdout), { instanceOf: MeshError });
+    t.is(error?.code, 'IDENTITY_INVALID');
+    t.regex(error?.message ?? '', reason);
+  });
+}
+
+test('a signature by another key is refused', async (t) => {
+  const { csrPem } = await requestFor(IDENTITY);
+  const der = Buffer.from(csrPem.replaceAll(/-----[^-]+-----|\s/g, ''), 'base64');
+  const at = der.indexOf('demo');
+  der.write('evil', at);
+  const forged = `-----BEGIN CERTIFICATE REQUEST-----\n${der.toString('base64')}\n-----END CERTIFICATE REQUEST-----\n`;
+  await t.throwsAsync(() => parseRequest(forged), { message: /not signed by the key it names/ });
+});
+
+for (const [what, text, reason] of [
+  ['nothing', '', /not a PEM/],
+  [
+    'a certificate label',
+    '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----',
+    /not a PEM/,
+  ],
+  ['no DER', '-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----', /./],
+  ['too much', 'x'.repeat(100_000), /larger than/],
+] as const) {
+  test(`${what} is refused as a request`, async (t) => {
+    const error = await t.throwsAsync(() => parseRequest(text), { instanceOf: MeshError });
+    t.is(error?.code, 'IDENTITY_INVALID');
+    t.regex(error?.message ?? '', reason);
+  });
+}
+
+test('any damage to a request is refused, never thrown as a defect', async (t) => {
+  const { csrPem } = await requestFor(IDENTITY);
+  const der = Buffer.from(csrPem.replaceAll(/-----[^-]+-----|\s/g, ''), 'base64');
+  await fc.assert(
+    fc.asyncProperty(
+      fc.nat(der.length - 1),
+      fc.integer({ min: 1, max: 255 }),
+      fc.boolean(),
+      async (at, flip, cut) => {
+        const broken = Buffer.from(cut ? der.subarray(0, at) : der);
+        if (!cut) broken[at] = (broken[at] ?? 0) ^ flip;
+        const pem = `-----BEGIN CERTIFICATE REQUEST-----\n${broken.toString('base64')}\n-----END CERTIFICATE REQUEST-----\n`;
+        const error = await t.throwsAsync(() => parseRequest(pem));
+        t.true(error instanceof MeshError, `byte ${at}: ${error?.message}`);
+      },
+    ),
+    { numRuns: 300 },
+  );
+});
