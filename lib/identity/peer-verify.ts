@@ -1,0 +1,127 @@
+/**
+ * Who a peer is, by the rules of spec/hbone.md §3. The certificate path itself is verified before: by the TLS
+ * stack on a connection, by {@link verifyChain} where there is none.
+ */
+import type { X509Certificate } from 'node:crypto';
+import { MeshError } from '../errors/mesh-error.ts';
+import { parseSpiffe, tryParseSpiffe } from './spiffe.ts';
+
+/** A path longer than this is refused rather than searched. */
+const MAX_PATH_LENGTH = 8;
+
+/** A peer with more names than this is not one of ours; bounds the work a stranger can cause. */
+const MAX_NAMES = 256;
+
+/**
+ * The SPIFFE identities a certificate carries, in order. URIs of another form and other kinds of names are left
+ * out; so is everything when the names cannot be read.
+ */
+export function peerIdentities(certificate: X509Certificate): string[] {
+  return uriAltNames(certificate.subjectAltName).filter((uri) => tryParseSpiffe(uri) !== null);
+}
+
+/**
+ * The server's rule for a client: some identity has the trust domain of the server's own. Returns the client's
+ * identity, its first one. Throws TLS_PEER_IDENTITY that says what was found.
+ */
+export function verifyClientIdentity(client: X509Certificate, ownIdentity: string): string {
+  const { trustDomain } = parseSpiffe(ownIdentity);
+  const identities = peerIdentities(client);
+  const [first] = identities;
+  if (
+    first !== undefined &&
+    identities.some((identity) => tryParseSpiffe(identity)?.trustDomain === trustDomain)
+  ) {
+    return first;
+  }
+  throw new MeshError(
+    'TLS_PEER_IDENTITY',
+    `the client is not of the trust domain ${trustDomain}: its certificate names ${listed(identities)}`,
+    { detail: { trustDomain, found: identities.join(',') } },
+  );
+}
+
+/**
+ * The client's rule for a server: some identity of the server is an expected one. Returns the identity that
+ * matched. An empty list always fails. Throws TLS_PEER_IDENTITY that says what was found and expected.
+ */
+export function verifyServerIdentity(server: X509Certificate, expected: readonly string[]): string {
+  const identities = peerIdentities(server);
+  const match = identities.find((identity) => expected.includes(identity));
+  if (match !== undefined) return match;
+  throw new MeshError(
+    'TLS_PEER_IDENTITY',
+    `the server is not who it should be: its certificate names ${listed(identities)}, expected ${listed(expected)}`,
+    { detail: { found: identities.join(','), expected: expected.join(',') } },
+  );
+}
+
+/**
+ * Verifies that `leaf` leads over `intermediates` to one of `roots`, each valid at `atMs`. Throws
+ * IDENTITY_INVALID that names the first obstacle.
+ */
+export function verifyChain(
+  leaf: X509Certificate,
+  intermediates: readonly X509Certificate[],
+  roots: readonly X509Certificate[],
+  atMs: number,
+): void {
+  let current = leaf;
+  for (let depth = 0; depth < MAX_PATH_LENGTH; depth += 1) {
+    checkValidAt(current, atMs);
+    const root = roots.find((candidate) => hasIssued(candidate, current));
+    if (root !== undefined) {
+      checkValidAt(root, atMs);
+      return;
+    }
+    const next = intermediates.find((candidate) => hasIssued(candidate, current));
+    if (next === undefined || next === current) {
+      throw new MeshError(
+        'IDENTITY_INVALID',
+        `the certificate does not lead to a trusted root: no known issuer ${oneLine(current.issuer)}`,
+      );
+    }
+    current = next;
+  }
+  throw new MeshError('IDENTITY_INVALID', `the certificate path is longer than ${MAX_PATH_LENGTH}`);
+}
+
+/** The URI entries of node:crypto's text form of a subject alternative name, where unusual values are quoted. */
+export function uriAltNames(subjectAltName: string | undefined): string[] {
+  if (subjectAltName === undefined) return [];
+  const entry = /([^:",]+):("(?:[^"\\]|\\.)*"|[^",]*)(?:, |$)/y;
+  const uris: string[] = [];
+  for (let count = 0; entry.lastIndex < subjectAltName.length; count += 1) {
+    const match = entry.exec(subjectAltName);
+    // Names that cannot be told apart are no names.
+    if (match === null || count >= MAX_NAMES) return [];
+    const [, kind, value = ''] = match;
+    if (kind === 'URI' && !value.startsWith('"')) uris.push(value);
+  }
+  return uris;
+}
+
+function hasIssued(issuer: X509Certificate, subject: X509Certificate): boolean {
+  return issuer.ca && subject.checkIssued(issuer) && subject.verify(issuer.publicKey);
+}
+
+function checkValidAt(certificate: X509Certificate, atMs: number): void {
+  const from = certificate.validFromDate.getTime();
+  const to = certificate.validToDate.getTime();
+  if (atMs >= from && atMs <= to) return;
+  const what = certificate.ca ? `the authority ${oneLine(certificate.subject)}` : 'the certificate';
+  throw new MeshError(
+    'IDENTITY_INVALID',
+    atMs < from
+      ? `${what} is not valid before ${certificate.validFrom}`
+      : `${what} expired at ${certificate.validTo}`,
+  );
+}
+
+function listed(names: readonly string[]): string {
+  return names.length === 0 ? 'no identity' : names.slice(0, 8).join(', ');
+}
+
+function oneLine(name: string): string {
+  return name.replaceAll('\n', ', ');
+}

@@ -1,0 +1,155 @@
+import { watch } from 'node:fs';
+import type { FSWatcher } from 'node:fs';
+import type { X509Certificate } from 'node:crypto';
+import { dirname } from 'node:path';
+import type { Clock, Timer } from '../clock/clock.ts';
+import { errorText } from '../errors/mesh-error.ts';
+import type { Logger } from '../log/logger.ts';
+import { parseCertificates } from './pem.ts';
+import { readRoots } from './roots.ts';
+import type { RootSource } from './roots.ts';
+
+/** The trusted roots at one moment. */
+export interface Roots {
+  /** Each root once, PEM. */
+  readonly pem: string;
+  readonly certificates: readonly X509Certificate[];
+}
+
+/** What a bundle needs of its owner. */
+export interface TrustBundleDeps {
+  readonly clock: Clock;
+  readonly log: Pick<Logger, 'debug' | 'info' | 'warn'>;
+  /** Told of every update that could not be used. */
+  readonly onBroken?: () => void;
+}
+
+/** A projected volume replaces its files in several steps; read after they settle. */
+const DEBOUNCE_MS = 500;
+
+/** Re-reading without an event: where watching is impossible, or the file's folder does not exist yet. */
+const POLL_MS = 2_000;
+
+/**
+ * The trust bundle of this process (`CA_ROOT_CA`), followed through changes of its file. A broken or missing
+ * update leaves the last good roots in force. The owner closes it.
+ */
+export class TrustBundle {
+  readonly #source: RootSource;
+  readonly #deps: TrustBundleDeps;
+  readonly #listeners = new Set<(roots: Roots) => void>();
+  #current: Roots | null = null;
+  #lastProblem: string | null = null;
+  #watcher: FSWatcher | null = null;
+  #poll: Timer | null = null;
+  #settle: Timer | null = null;
+  #reading: Promise<void> | null = null;
+  #closed = false;
+
+  constructor(source: RootSource, deps: TrustBundleDeps) {
+    this.#source = source;
+    this.#deps = deps;
+  }
+
+  /** The roots in force; null until the bundle was read once. */
+  get current(): Roots | null {
+    return this.#current;
+  }
+
+  /** Why the latest reading failed; null when it did not. */
+  get problem(): string | null {
+    return this.#lastProblem;
+  }
+
+  /** Reads the bundle and follows it from then on. Does not fail when it is not there yet. */
+  async start(): Promise<void> {
+    await this.reload();
+    if (this.#source.kind !== 'file' || this.#closed) return;
+    this.#watch(this.#source.path);
+    this.#poll = this.#deps.clock.every(POLL_MS, () => {
+      if (this.#source.kind === 'file' && this.#watcher === null) this.#watch(this.#source.path);
+      this.#readInBackground();
+    });
+  }
+
+  /** Calls `listener` with the new roots on every change, the first reading included; the result unsubscribes. */
+  onChange(listener: (roots: Roots) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** Reads the bundle now; joins a reading under way. */
+  reload(): Promise<void> {
+    this.#reading ??= this.#read().finally(() => {
+      this.#reading = null;
+    });
+    return this.#reading;
+  }
+
+  /** Stops following. */
+  close(): void {
+    this.#closed = true;
+    this.#watcher?.close();
+    this.#poll?.cancel();
+    this.#settle?.cancel();
+    this.#listeners.clear();
+  }
+
+  async #read(): Promise<void> {
+    let roots: Roots;
+    try {
+      const certificates = parseCertificates(await readRoots(this.#source), 'the trust bundle');
+      const unique = new Map(certificates.map((root) => [root.fingerprint256, root]));
+      const list = [...unique.values()];
+      roots = { certificates: list, pem: list.map((root) => root.toString()).join('') };
+    } catch (error) {
+      this.#refuse(errorText(error));
+      return;
+    }
+    this.#lastProblem = null;
+    if (this.#closed || roots.pem === this.#current?.pem) return;
+    this.#current = roots;
+    this.#deps.log.info({ roots: roots.certificates.length }, 'trust bundle loaded');
+    for (const listener of this.#listeners) listener(roots);
+  }
+
+  #refuse(problem: string): void {
+    // Polling meets the same problem again and again; it is told once.
+    if (this.#closed || problem === this.#lastProblem) return;
+    this.#lastProblem = problem;
+    this.#deps.onBroken?.();
+    this.#deps.log.warn(
+      { problem, keepsLastGood: this.#current !== null },
+      'trust bundle cannot be used',
+    );
+  }
+
+  #watch(path: string): void {
+    try {
+      // The folder, not the file: updates replace the file, or a link on the way to it.
+      this.#watcher = watch(dirname(path), { persistent: false }, () => this.#readSoon());
+      this.#watcher.on('error', (error) => {
+        this.#deps.log.warn({ problem: errorText(error) }, 'trust bundle is polled, not watched');
+        this.#unwatch();
+      });
+    } catch (error) {
+      // Without the folder there is nothing to watch yet; the poll tries again.
+      this.#deps.log.debug({ problem: errorText(error) }, 'trust bundle cannot be watched yet');
+    }
+  }
+
+  #unwatch(): void {
+    this.#watcher?.close();
+    this.#watcher = null;
+  }
+
+  #readSoon(): void {
+    this.#settle?.cancel();
+    this.#settle = this.#deps.clock.after(DEBOUNCE_MS, () => this.#readInBackground());
+  }
+
+  #readInBackground(): void {
+    // Reading reports its own failures and never rejects.
+    void this.reload();
+  }
+}
