@@ -1,0 +1,66 @@
+/** A mesh of its own for the benchmark, driven through the `weft` command as a user would. */
+import { randomBytes } from 'node:crypto';
+import { eventually, output } from './process.ts';
+
+const weft = new URL('../../../services/cli/weft', import.meta.url).pathname;
+const manifests = new URL('../manifests', import.meta.url).pathname;
+
+/** A pod as the benchmark uses it. */
+export interface BenchPod {
+  readonly netns: string;
+  readonly ip: string;
+}
+
+interface PodLine {
+  readonly namespace: string;
+  readonly name: string;
+  readonly ip: string;
+  readonly netns: string;
+  readonly enrolled: boolean;
+}
+
+interface StatusDocument {
+  readonly actors: readonly { name: string; node: string | null; pid: number }[];
+}
+
+/** The running mesh. */
+export class BenchMesh {
+  readonly name = `bench-${randomBytes(3).toString('hex')}`;
+
+  /** Brings the mesh up; rejects with the command's own words when it does not come. */
+  async up(): Promise<void> {
+    await this.weft('up', '--detach', '--wait', '--manifests', manifests);
+  }
+
+  /** Takes everything down. */
+  async down(): Promise<void> {
+    await this.weft('down');
+  }
+
+  /** Runs a `weft` command on this mesh. */
+  weft(command: string, ...args: string[]): Promise<string> {
+    return output(weft, [command, '--mesh', this.name, ...args]);
+  }
+
+  /** A pod of the manifests. */
+  async pod(namespace: string, name: string): Promise<BenchPod> {
+    return eventually(`pod ${namespace}/${name}`, 30_000, async () => {
+      const pods = JSON.parse(await this.weft('get', 'pods', '-o', 'json')) as PodLine[];
+      const pod = pods.find((line) => line.namespace === namespace && line.name === name);
+      if (pod === undefined) throw new Error('not listed');
+      const netns = pod.netns.startsWith('/') ? pod.netns : `/run/netns/${pod.netns}`;
+      return { netns, ip: pod.ip };
+    });
+  }
+
+  /** Path of a node's network namespace. */
+  node(name: string): string {
+    return `/run/netns/${this.name}-${name}`;
+  }
+
+  /** Process ids of an actor, by node. */
+  async pids(actor: string): Promise<readonly number[]> {
+    const status = JSON.parse(await this.weft('status', '-o', 'json')) as StatusDocument;
+    return status.actors.filter((line) => line.name === actor).map((line) => line.pid);
+  }
+}
