@@ -1,0 +1,44 @@
+/** istio.workload.Address: bytes ⇄ the model, with the defaults and refusals of spec/control.md §3.1. */
+import { istio } from '#proto/weft.js';
+import type { Service, Workload } from '../../state/model.ts';
+import { serviceKey } from '../../state/model.ts';
+import { decodeService, serviceMessage } from './service.ts';
+import type { AppProtocols } from './ports.ts';
+import { decodeMessage, refusal } from './wire.ts';
+import { decodeWorkload, workloadMessage } from './workload.ts';
+
+/** A decoded Address. */
+export type AddressResource =
+  | { readonly kind: 'workload'; readonly workload: Workload }
+  | { readonly kind: 'service'; readonly service: Service };
+
+/** Decodes one Address. Throws XDS_RESOURCE that names the field and the reason. */
+export function decodeAddress(bytes: Uint8Array): AddressResource {
+  const message = decodeMessage('istio.workload.Address', () =>
+    istio.workload.Address.decode(bytes),
+  );
+  if (message.type === 'workload' && message.workload) {
+    return { kind: 'workload', workload: decodeWorkload(message.workload) };
+  }
+  if (message.type === 'service' && message.service) {
+    return { kind: 'service', service: decodeService(message.service) };
+  }
+  throw refusal('address', 'must hold a workload or a service');
+}
+
+/** The bytes of a workload's Address; equal workloads give equal bytes. */
+export function encodeWorkload(workload: Workload, protocols?: AppProtocols): Uint8Array {
+  return istio.workload.Address.encode({
+    workload: workloadMessage(workload, protocols),
+  }).finish();
+}
+
+/** The bytes of a service's Address; equal services give equal bytes. */
+export function encodeService(service: Service, protocols?: AppProtocols): Uint8Array {
+  return istio.workload.Address.encode({ service: serviceMessage(service, protocols) }).finish();
+}
+
+/** The xDS name: a workload's uid, or a service's `namespace/hostname`. */
+export function resourceName(resource: Workload | Service): string {
+  return 'uid' in resource ? resource.uid : serviceKey(resource);
+}
