@@ -1,0 +1,226 @@
+import { Backoff } from '../clock/backoff.ts';
+import type { Clock, Timer } from '../clock/clock.ts';
+import { MeshError, asMeshError } from '../errors/mesh-error.ts';
+import { requestFor } from './csr.ts';
+import { stateText } from './certificate-records.ts';
+import { renewalDelayMs } from './renewal.ts';
+import type { RequestSlots } from './request-slots.ts';
+import type { SigningPort, Urgency } from './signing-port.ts';
+import { URGENCY_RANK } from './signing-port.ts';
+import type { Roots } from './trust-bundle.ts';
+import { acceptCertificate, trustProblem } from './workload-certificate.ts';
+import type { AcceptedCertificate, WorkloadCertificate } from './workload-certificate.ts';
+
+/** What an entry needs, and whom it tells. */
+export interface EntryDeps {
+  readonly clock: Clock;
+  readonly signing: SigningPort;
+  readonly slots: RequestSlots;
+  readonly random: () => number;
+  readonly roots: () => Roots | null;
+  /** A certificate came into use. */
+  readonly accepted: (accepted: AcceptedCertificate) => void;
+  /** The certificate in use goes on with other roots. */
+  readonly republished: (certificate: WorkloadCertificate) => void;
+  /** An attempt failed; `unavailable` when no usable certificate is held. */
+  readonly failed: (error: MeshError, unavailable: boolean) => void;
+}
+
+/** spec/control.md §5.1. */
+const BACKOFF = { baseMs: 1_000, maxMs: 150_000, factor: 2, jitter: 0.2 };
+const GIVE_UP_GROWING_AFTER_MS = 900_000;
+
+/**
+ * How long a connection is left without a word when nobody answers; the request itself goes on. Shorter than
+ * what connections wait for.
+ */
+export const SILENCE_MS = 5_000;
+
+/** One identity: its certificate, its request under way, its next renewal or retry. */
+export class CertificateEntry {
+  readonly identity: string;
+  readonly #deps: EntryDeps;
+  readonly #backoff: Backoff;
+  readonly #ended = new AbortController();
+  #urgency: Urgency;
+  #certificate: WorkloadCertificate | null = null;
+  #error: MeshError | null = null;
+  #requesting = false;
+  #firstFailureMs: number | null = null;
+  /** Renewal or retry. */
+  #next: Timer | null = null;
+  #expiry: Timer | null = null;
+  #silence: Timer | null = null;
+
+  constructor(identity: string, urgency: Urgency, deps: EntryDeps) {
+    this.identity = identity;
+    this.#urgency = urgency;
+    this.#deps = deps;
+    this.#backoff = new Backoff(BACKOFF, deps.random);
+  }
+
+  /** The certificate, expired or not; null before the first. */
+  get held(): WorkloadCertificate | null {
+    return this.#certificate;
+  }
+
+  /** The certificate if it may be used now. */
+  get usable(): WorkloadCertificate | null {
+    const certificate = this.#certificate;
+    return certificate !== null && this.#deps.clock.now() < certificate.notAfterMs
+      ? certificate
+      : null;
+  }
+
+  /** Why there is no usable certificate; null while the first one is awaited. */
+  get error(): MeshError | null {
+    if (this.usable !== null) return null;
+    if (this.#certificate !== null) return this.#error ?? expired(this.#certificate);
+    return this.#error;
+  }
+
+  /** In upstream's words. */
+  get state(): string {
+    return stateText(this.usable !== null, this.error);
+  }
+
+  /** Begins the first request. */
+  start(): void {
+    this.#request(this.#urgency);
+  }
+
+  /** Makes a request under way more urgent. An identity in backoff is left alone (spec/control.md §5.1). */
+  raise(urgency: Urgency): void {
+    if (!this.#requesting || URGENCY_RANK[urgency] >= URGENCY_RANK[this.#urgency]) return;
+    this.#urgency = urgency;
+    this.#deps.slots.raise(this.identity, urgency);
+    this.#deps.signing.raise(this.identity, urgency);
+  }
+
+  /** Other roots are in force: publish them with the certificate, renew it if they do not bear it. */
+  rootsChanged(roots: Roots): void {
+    const certificate = this.usable;
+    if (certificate === null) {
+      if (!this.#requesting) this.#request('renewal');
+      return;
+    }
+    this.#certificate = { ...certificate, rootsPem: roots.pem };
+    this.#deps.republished(this.#certificate);
+    const problem = trustProblem(certificate, roots, this.#deps.clock.now());
+    if (problem !== null && !this.#requesting) this.#request('renewal');
+  }
+
+  /** Ends everything; what is still under way is discarded. */
+  end(): void {
+    this.#ended.abort(new MeshError('IDENTITY_UNAVAILABLE', `${this.identity} was forgotten`));
+    this.#deps.slots.leave(this.identity);
+    for (const timer of [this.#next, this.#expiry, this.#silence]) timer?.cancel();
+  }
+
+  #request(urgency: Urgency): void {
+    this.#next?.cancel();
+    this.#urgency = urgency;
+    this.#requesting = true;
+    this.#deps.slots.enter(this.identity, urgency, () => {
+      this.#silence = this.#deps.clock.after(SILENCE_MS, () => this.#reportSilence());
+      this.#fetch().then(
+        (accepted) => this.#succeed(accepted),
+        (error: unknown) => this.#fail(asMeshError(error, 'IDENTITY_UNAVAILABLE')),
+      );
+    });
+  }
+
+  async #fetch(): Promise<AcceptedCertificate> {
+    const { identity } = this;
+    const { key, csrPem } = await requestFor(identity);
+    const chain = await this.#deps.signing.request(identity, csrPem, this.#urgency, {
+      signal: this.#ended.signal,
+      onFailure: (error) => this.#tell(error),
+    });
+    const roots = this.#deps.roots();
+    if (roots === null) {
+      throw new MeshError('IDENTITY_UNAVAILABLE', 'the trust bundle has not been read yet');
+    }
+    return acceptCertificate({ identity, key }, chain, roots, this.#deps.clock.now());
+  }
+
+  #succeed(accepted: AcceptedCertificate): void {
+    if (this.#ended.signal.aborted) return;
+    this.#settle();
+    this.#certificate = accepted.certificate;
+    this.#error = null;
+    this.#firstFailureMs = null;
+    this.#backoff.reset();
+    const { clock, random } = this.#deps;
+    const { notAfterMs } = accepted.certificate;
+    this.#schedule(renewalDelayMs(clock.now(), notAfterMs, random()));
+    this.#expiry?.cancel();
+    this.#expiry = clock.after(notAfterMs - clock.now(), () => this.#expire());
+    this.#deps.accepted(accepted);
+  }
+
+  #fail(error: MeshError): void {
+    if (this.#ended.signal.aborted) return;
+    this.#settle();
+    this.#tell(error);
+    const now = this.#deps.clock.now();
+    this.#firstFailureMs ??= now;
+    const grown = now - this.#firstFailureMs >= GIVE_UP_GROWING_AFTER_MS;
+    const delay = grown ? BACKOFF.maxMs : this.#backoff.next();
+    const usable = this.usable;
+    this.#schedule(usable === null ? delay : Math.min(delay, usable.notAfterMs - now));
+  }
+
+  #settle(): void {
+    this.#requesting = false;
+    this.#silence?.cancel();
+    this.#deps.slots.leave(this.identity);
+  }
+
+  #tell(error: MeshError): void {
+    if (this.#ended.signal.aborted) return;
+    this.#silence?.cancel();
+    this.#error = error;
+    this.#deps.failed(error, this.usable === null);
+  }
+
+  #reportSilence(): void {
+    if (this.usable !== null) return;
+    const seconds = SILENCE_MS / 1000;
+    this.#tell(
+      new MeshError(
+        'IDENTITY_UNAVAILABLE',
+        `no answer to the certificate request within ${seconds} s; it stays queued`,
+      ),
+    );
+  }
+
+  #expire(): void {
+    const certificate = this.#certificate;
+    if (certificate === null) return;
+    const left = certificate.notAfterMs - this.#deps.clock.now();
+    if (left > 0) {
+      // The wall clock was set back, or the delay exceeded what a timer can hold.
+      this.#expiry = this.#deps.clock.after(left, () => this.#expire());
+      return;
+    }
+    const reason = this.#error === null ? '' : `; renewal failed: ${this.#error.message}`;
+    this.#tell(
+      new MeshError('IDENTITY_EXPIRED', `${expired(certificate).message}${reason}`, {
+        cause: this.#error ?? undefined,
+      }),
+    );
+  }
+
+  #schedule(delayMs: number): void {
+    this.#next?.cancel();
+    this.#next = this.#deps.clock.after(Math.max(0, delayMs), () => this.#request('renewal'));
+  }
+}
+
+function expired(certificate: WorkloadCertificate): MeshError {
+  return new MeshError(
+    'IDENTITY_EXPIRED',
+    `the certificate expired at ${new Date(certificate.notAfterMs).toISOString()}`,
+  );
+}

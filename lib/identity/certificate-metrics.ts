@@ -1,0 +1,44 @@
+import type { MetricRegistry } from '../metrics/registry.ts';
+
+/** What the certificate manager counts. */
+export interface CertificateMetrics {
+  /** A certificate came into use. */
+  issued(): void;
+  /** An attempt failed, by error code. */
+  failed(code: string): void;
+  /** A root came with a chain and is not in the bundle. */
+  unknownRoot(): void;
+}
+
+/** Declares the manager's metrics; `count` is asked at every scrape. */
+export function certificateMetrics(
+  registry: MetricRegistry,
+  count: () => Readonly<Record<'initializing' | 'available' | 'unavailable', number>>,
+): CertificateMetrics {
+  registry.gauge(
+    'weft_certificates',
+    'Identities of this node by the state of their certificate',
+    ['state'],
+    (gauge) => {
+      for (const [state, value] of Object.entries(count())) gauge.set({ state }, value);
+    },
+  );
+  const issued = registry.counter(
+    'weft_certificates_issued_total',
+    'Certificates that came into use, renewals included',
+  );
+  const failures = registry.counter(
+    'weft_certificate_failures_total',
+    'Attempts to get a certificate that failed',
+    ['code'],
+  );
+  const unknown = registry.counter(
+    'weft_certificate_unknown_roots_total',
+    'Roots that came with a certificate and are not in the trust bundle',
+  );
+  return {
+    issued: () => issued.inc(),
+    failed: (code) => failures.inc({ code }),
+    unknownRoot: () => unknown.inc(),
+  };
+}
