@@ -99,8 +99,10 @@ class Http2Request implements IncomingRequest {
     if (!this.#answerable()) return;
     this.#counters.refused += 1;
     this.#stream.respond({ ':status': status }, LAST_ANSWER);
-    // What the peer may still send has no reader; it learns so once the answer is out.
-    this.#stream.close(constants.NGHTTP2_NO_ERROR);
+    // What the peer may still send has no reader. A reset in the same turn would overtake the answer.
+    setImmediate(() => {
+      if (!this.aborted) this.#stream.close(constants.NGHTTP2_NO_ERROR);
+    });
   }
 
   reset(code: 'cancel' | 'refused'): void {

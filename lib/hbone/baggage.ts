@@ -1,0 +1,60 @@
+/** The `baggage` header: a workload's labels for the peer's telemetry (spec/hbone.md §6). */
+import type { Workload } from '../state/model.ts';
+
+/** What a baggage header says of a workload; null where it is silent. */
+export interface Baggage {
+  readonly clusterId: string | null;
+  readonly namespace: string | null;
+  readonly workloadName: string | null;
+  readonly canonicalName: string | null;
+  readonly canonicalRevision: string | null;
+  readonly region: string | null;
+  readonly zone: string | null;
+}
+
+const WORKLOAD_TYPES = ['deployment', 'cronjob', 'pod', 'job'] as const;
+
+/** Visible ASCII and the blanks between list members. */
+const PRINTABLE = /^[\x20-\x7e\t]*$/;
+
+/** The header that describes a workload; members without a value are left out. */
+export function formatBaggage(workload: Workload): string {
+  const members: readonly (readonly [string, string])[] = [
+    ['k8s.cluster.name', workload.clusterId],
+    ['k8s.namespace.name', workload.namespace],
+    [`k8s.${workload.workloadType}.name`, workload.workloadName],
+    ['service.name', workload.canonicalName],
+    ['service.version', workload.canonicalRevision],
+    ['cloud.region', workload.locality.region],
+    ['cloud.availability_zone', workload.locality.zone],
+  ];
+  return members
+    .filter(([, value]) => value !== '')
+    .map(([key, value]) => `${key}=${value}`)
+    .join(',');
+}
+
+/** Reads a header; a text with unprintable characters counts as absent, and so does an absent header. */
+export function parseBaggage(header: string | undefined): Baggage {
+  const values = new Map<string, string>();
+  if (header !== undefined && PRINTABLE.test(header)) {
+    for (const member of header.split(',')) {
+      const [key = '', value = ''] = member.split('=');
+      values.set(key.trim(), value.trim());
+    }
+  }
+  const get = (key: string): string | null => {
+    const value = values.get(key);
+    return value === undefined || value === '' ? null : value;
+  };
+  const names = WORKLOAD_TYPES.map((type) => get(`k8s.${type}.name`));
+  return {
+    clusterId: get('k8s.cluster.name'),
+    namespace: get('k8s.namespace.name'),
+    workloadName: names.find((name) => name !== null) ?? null,
+    canonicalName: get('service.name'),
+    canonicalRevision: get('service.version'),
+    region: get('cloud.region'),
+    zone: get('cloud.availability_zone'),
+  };
+}

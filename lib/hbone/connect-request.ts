@@ -1,0 +1,95 @@
+/** What a CONNECT request says besides its bytes (spec/hbone.md §5). */
+import { randomBytes } from 'node:crypto';
+import { MeshError } from '../errors/mesh-error.ts';
+import { formatHostPort, ipFamily, tryParseHostPort } from '../net/address.ts';
+import type { Workload } from '../state/model.ts';
+import { formatBaggage } from './baggage.ts';
+
+/** Where a request wants to go. */
+export type ConnectTarget =
+  | { readonly kind: 'ip'; readonly ip: string; readonly port: number }
+  | { readonly kind: 'host'; readonly host: string; readonly port: number };
+
+/** Ids that tie the two ends' log lines together; hex. */
+export interface TraceContext {
+  readonly traceId: string;
+  readonly spanId: string;
+}
+
+/** The parts that make the request headers. */
+export interface ConnectFacts {
+  readonly sourceIp: string;
+  readonly sourcePort: number;
+  readonly sourceWorkload: Workload;
+  /** Hostname of the service the client addressed, null when it addressed none. */
+  readonly serviceHostname: string | null;
+  readonly trace: TraceContext;
+}
+
+const TRACE_ID_BYTES = 16;
+const SPAN_ID_BYTES = 8;
+const TRACEPARENT_LENGTH = 55;
+const TRACEPARENT = /^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}$/i;
+const ASCII = /^[\x20-\x7e]*$/;
+
+/** Longest authority that is looked at; a DNS name has at most 253 characters. */
+const MAX_AUTHORITY_LENGTH = 512;
+
+/** Reads `:authority`. Throws TUNNEL_PROTOCOL when it is not an address or a name with a port. */
+export function parseAuthority(authority: string): ConnectTarget {
+  const parsed = authority.length > MAX_AUTHORITY_LENGTH ? null : tryParseHostPort(authority);
+  if (parsed === null || parsed.port === 0) {
+    throw new MeshError(
+      'TUNNEL_PROTOCOL',
+      `the request's authority is not host:port: ${JSON.stringify(authority.slice(0, 256))}`,
+    );
+  }
+  const { host, port } = parsed;
+  return ipFamily(host) === null ? { kind: 'host', host, port } : { kind: 'ip', ip: host, port };
+}
+
+/** Fresh random ids. */
+export function newTrace(): TraceContext {
+  const hex = randomBytes(TRACE_ID_BYTES + SPAN_ID_BYTES).toString('hex');
+  return { traceId: hex.slice(0, 2 * TRACE_ID_BYTES), spanId: hex.slice(2 * TRACE_ID_BYTES) };
+}
+
+/** The W3C header; flags are always 00. */
+export function formatTraceparent(trace: TraceContext): string {
+  return `00-${trace.traceId}-${trace.spanId}-00`;
+}
+
+/** The ids of a header, null when it is absent or malformed. */
+export function parseTraceparent(header: string | undefined): TraceContext | null {
+  if (header?.length !== TRACEPARENT_LENGTH) return null;
+  const match = TRACEPARENT.exec(header);
+  if (match === null) return null;
+  const [, traceId = '', spanId = ''] = match;
+  return { traceId, spanId };
+}
+
+/** The `forwarded` header. */
+export function formatForwarded(ip: string, port: number, serviceHostname: string | null): string {
+  const source = `for="${formatHostPort(ip, port)}"`;
+  return serviceHostname === null ? source : `${source};host=${serviceHostname}`;
+}
+
+/** The `host=` of a `forwarded` header, null when there is none. */
+export function parseForwardedHost(header: string | undefined): string | null {
+  if (header === undefined || !ASCII.test(header)) return null;
+  const part = header
+    .split(';')
+    .map((text) => text.trim())
+    .find((text) => text.startsWith('host='));
+  const host = part?.slice('host='.length).replace(/^"+|"+$/g, '');
+  return host === undefined || host === '' ? null : host;
+}
+
+/** All headers of a request. */
+export function connectHeaders(facts: ConnectFacts): Record<string, string> {
+  return {
+    baggage: formatBaggage(facts.sourceWorkload),
+    forwarded: formatForwarded(facts.sourceIp, facts.sourcePort, facts.serviceHostname),
+    traceparent: formatTraceparent(facts.trace),
+  };
+}

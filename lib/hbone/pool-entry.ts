@@ -1,0 +1,133 @@
+import { MeshError, asMeshError } from '../errors/mesh-error.ts';
+import type { ClientTunnel, OpenRequest, TunnelStream } from './engine.ts';
+import { MAX_WAITERS_PER_KEY } from './limits.ts';
+
+/** What the pool gives one key. */
+export interface PoolEntryDeps {
+  readonly maxTunnels: number;
+  readonly connect: () => Promise<ClientTunnel>;
+  /** A tunnel has begun or ended a stream, or its life. */
+  readonly onChange: (tunnel: ClientTunnel) => void;
+  /** Nothing is left under the key. */
+  readonly onEmpty: () => void;
+}
+
+interface Waiter {
+  readonly request: OpenRequest;
+  readonly resolve: (stream: Promise<TunnelStream>) => void;
+  readonly reject: (error: MeshError) => void;
+}
+
+/** The tunnels to one peer and the requests that wait for one. */
+export class PoolEntry {
+  readonly tunnels = new Set<ClientTunnel>();
+  readonly #deps: PoolEntryDeps;
+  #waiters: Waiter[] = [];
+  #connecting = 0;
+  /** Streams a tunnel is taken to carry, for the number of tunnels to make at once. */
+  #streamsPerTunnel = 1;
+  #closed: 'immediate' | 'graceful' | null = null;
+
+  constructor(deps: PoolEntryDeps) {
+    this.#deps = deps;
+  }
+
+  /** Opens a stream on a tunnel with room, waiting for one if need be. */
+  open(request: OpenRequest): Promise<TunnelStream> {
+    const tunnel = this.#withRoom();
+    if (tunnel !== null) return this.#start(tunnel, request);
+    if (this.#waiters.length >= MAX_WAITERS_PER_KEY) {
+      return Promise.reject(
+        new MeshError(
+          'TUNNEL_CLOSED',
+          `${MAX_WAITERS_PER_KEY} connections already wait for this peer`,
+        ),
+      );
+    }
+    return new Promise((resolve, reject) => {
+      this.#waiters.push({ request, resolve, reject });
+      this.#connectIfNeeded();
+    });
+  }
+
+  close(mode: 'immediate' | 'graceful'): void {
+    this.#closed = mode;
+    this.#failWaiters(new MeshError('TUNNEL_CLOSED', 'the tunnel pool is closed'));
+    for (const tunnel of this.tunnels) end(tunnel, mode);
+  }
+
+  #withRoom(): ClientTunnel | null {
+    for (const tunnel of this.tunnels) if (tunnel.capacity > 0) return tunnel;
+    return null;
+  }
+
+  #start(tunnel: ClientTunnel, request: OpenRequest): Promise<TunnelStream> {
+    const opened = tunnel.open(request);
+    this.#deps.onChange(tunnel);
+    return opened;
+  }
+
+  #connectIfNeeded(): void {
+    const wanted = Math.ceil(this.#waiters.length / this.#streamsPerTunnel);
+    // Until the first tunnel shows how much it carries, one is enough to learn from.
+    const allowed = this.tunnels.size === 0 ? 1 : this.#deps.maxTunnels - this.tunnels.size;
+    while (this.#connecting < Math.min(wanted, allowed)) {
+      this.#connecting += 1;
+      this.#deps.connect().then(
+        (tunnel) => {
+          this.#connecting -= 1;
+          this.#add(tunnel);
+        },
+        (error: unknown) => {
+          this.#connecting -= 1;
+          // They all wait for the same peer; each decides for itself whether to try again.
+          this.#failWaiters(asMeshError(error, 'UPSTREAM_CONNECT'));
+          this.#dropIfEmpty();
+        },
+      );
+    }
+  }
+
+  #add(tunnel: ClientTunnel): void {
+    if (this.#closed !== null) {
+      end(tunnel, this.#closed);
+      return;
+    }
+    this.#streamsPerTunnel = Math.max(1, tunnel.capacity);
+    this.tunnels.add(tunnel);
+    tunnel.onChange(() => {
+      if (!tunnel.usable) this.tunnels.delete(tunnel);
+      this.#deps.onChange(tunnel);
+      this.#serveWaiters();
+      this.#dropIfEmpty();
+    });
+    this.#deps.onChange(tunnel);
+    this.#serveWaiters();
+  }
+
+  #serveWaiters(): void {
+    for (let tunnel = this.#withRoom(); tunnel !== null; tunnel = this.#withRoom()) {
+      const waiter = this.#waiters.shift();
+      if (waiter === undefined) return;
+      waiter.resolve(this.#start(tunnel, waiter.request));
+    }
+    if (this.#waiters.length > 0) this.#connectIfNeeded();
+  }
+
+  #failWaiters(error: MeshError): void {
+    const waiters = this.#waiters;
+    this.#waiters = [];
+    for (const waiter of waiters) waiter.reject(error);
+  }
+
+  #dropIfEmpty(): void {
+    if (this.tunnels.size === 0 && this.#connecting === 0 && this.#waiters.length === 0) {
+      this.#deps.onEmpty();
+    }
+  }
+}
+
+function end(tunnel: ClientTunnel, mode: 'immediate' | 'graceful'): void {
+  if (mode === 'immediate') tunnel.destroy();
+  else tunnel.drain();
+}

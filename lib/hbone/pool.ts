@@ -1,0 +1,157 @@
+import type { Clock, Timer } from '../clock/clock.ts';
+import { MeshError } from '../errors/mesh-error.ts';
+import type { ClientTunnel, OpenRequest, TunnelStream } from './engine.ts';
+import { MAX_HANDSHAKES, MAX_IDLE_TUNNELS, MAX_TUNNELS_PER_KEY } from './limits.ts';
+import { PoolEntry } from './pool-entry.ts';
+
+/** What makes two connections able to share a tunnel (spec/hbone.md §9). */
+export interface TunnelKey {
+  readonly sourceIdentity: string;
+  /** In order. */
+  readonly expectedIdentities: readonly string[];
+  readonly destinationIp: string;
+  readonly destinationPort: number;
+  readonly sourceIp: string;
+}
+
+/** Bounds of a pool. */
+export interface PoolOptions {
+  /** How long a tunnel without streams is kept, milliseconds. */
+  readonly idleReleaseMs: number;
+  readonly maxTunnelsPerKey?: number;
+  readonly maxIdleTunnels?: number;
+  readonly maxHandshakes?: number;
+}
+
+/** What a pool needs. */
+export interface PoolDeps {
+  /** Makes a tunnel; the rejection reaches everyone who waits for it. */
+  readonly connect: (key: TunnelKey) => Promise<ClientTunnel>;
+  readonly clock: Clock;
+}
+
+/** Counts since the pool was made, and sizes now. */
+export interface PoolStats {
+  readonly tunnels: number;
+  readonly idle: number;
+  readonly keys: number;
+  readonly connecting: number;
+  readonly created: number;
+}
+
+/**
+ * The client tunnels of one pod. Every key has its own wait list, so that a peer that is slow to connect holds up nobody
+ * else; handshakes are bounded over all keys. A tunnel returns to use as soon as one of its streams ends.
+ */
+export class TunnelPool {
+  readonly #options: Required<PoolOptions>;
+  readonly #deps: PoolDeps;
+  readonly #entries = new Map<string, PoolEntry>();
+  /** Idle tunnels, least recently used first, with the timer that releases them. */
+  readonly #idle = new Map<ClientTunnel, Timer>();
+  /** Connects that wait for a handshake slot. */
+  readonly #queue: (() => void)[] = [];
+  #handshakes = 0;
+  #created = 0;
+  #closed = false;
+
+  constructor(options: PoolOptions, deps: PoolDeps) {
+    this.#options = {
+      maxTunnelsPerKey: MAX_TUNNELS_PER_KEY,
+      maxIdleTunnels: MAX_IDLE_TUNNELS,
+      maxHandshakes: MAX_HANDSHAKES,
+      ...options,
+    };
+    this.#deps = deps;
+  }
+
+  get stats(): PoolStats {
+    let tunnels = 0;
+    for (const entry of this.#entries.values()) tunnels += entry.tunnels.size;
+    return {
+      tunnels,
+      idle: this.#idle.size,
+      keys: this.#entries.size,
+      connecting: this.#handshakes,
+      created: this.#created,
+    };
+  }
+
+  /**
+   * Opens a stream on a tunnel of the key, making one when none has room. Rejects with what connecting or opening
+   * failed with, or TUNNEL_CLOSED when the pool is closed or too many wait already.
+   */
+  open(key: TunnelKey, request: OpenRequest): Promise<TunnelStream> {
+    if (this.#closed) {
+      return Promise.reject(new MeshError('TUNNEL_CLOSED', 'the tunnel pool is closed'));
+    }
+    return this.#entry(key).open(request);
+  }
+
+  /** Ends every tunnel; streams are reset when `immediate`, else they may finish. */
+  close(mode: 'immediate' | 'graceful'): void {
+    this.#closed = true;
+    for (const entry of this.#entries.values()) entry.close(mode);
+    for (const timer of this.#idle.values()) timer.cancel();
+    this.#idle.clear();
+  }
+
+  #entry(key: TunnelKey): PoolEntry {
+    const id = keyId(key);
+    const known = this.#entries.get(id);
+    if (known !== undefined) return known;
+    const entry = new PoolEntry({
+      maxTunnels: this.#options.maxTunnelsPerKey,
+      connect: () => this.#connect(key),
+      onChange: (tunnel) => this.#track(tunnel),
+      onEmpty: () => this.#entries.delete(id),
+    });
+    this.#entries.set(id, entry);
+    return entry;
+  }
+
+  async #connect(key: TunnelKey): Promise<ClientTunnel> {
+    if (this.#handshakes >= this.#options.maxHandshakes) {
+      await new Promise<void>((resolve) => this.#queue.push(resolve));
+    }
+    this.#handshakes += 1;
+    try {
+      if (this.#closed) throw new MeshError('TUNNEL_CLOSED', 'the tunnel pool is closed');
+      const tunnel = await this.#deps.connect(key);
+      this.#created += 1;
+      return tunnel;
+    } finally {
+      this.#handshakes -= 1;
+      this.#queue.shift()?.();
+    }
+  }
+
+  /** Keeps the idle list in step with a tunnel whose streams or life changed. */
+  #track(tunnel: ClientTunnel): void {
+    this.#idle.get(tunnel)?.cancel();
+    this.#idle.delete(tunnel);
+    if (tunnel.streams > 0 || !tunnel.usable || this.#closed) return;
+    const timer = this.#deps.clock.after(this.#options.idleReleaseMs, () => this.#release(tunnel));
+    this.#idle.set(tunnel, timer);
+    if (this.#idle.size <= this.#options.maxIdleTunnels) return;
+    const [oldest] = this.#idle.keys();
+    if (oldest !== undefined) this.#release(oldest);
+  }
+
+  #release(tunnel: ClientTunnel): void {
+    this.#idle.get(tunnel)?.cancel();
+    this.#idle.delete(tunnel);
+    // A stream may have been opened since; draining lets it finish.
+    tunnel.drain();
+  }
+}
+
+function keyId(key: TunnelKey): string {
+  return [
+    key.sourceIdentity,
+    key.sourceIp,
+    key.destinationIp,
+    key.destinationPort,
+    ...key.expectedIdentities,
+  ].join(' ');
+}

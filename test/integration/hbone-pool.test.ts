@@ -1,0 +1,223 @@
+import { once } from 'node:events';
+import test from 'ava';
+import type { ExecutionContext } from 'ava';
+import { Backoff } from '../../lib/clock/backoff.ts';
+import { systemClock } from '../../lib/clock/clock.ts';
+import { MeshError } from '../../lib/errors/mesh-error.ts';
+import { http2Engine } from '../../lib/hbone/engine-http2/engine.ts';
+import type { IncomingRequest, TunnelSettings, TunnelStream } from '../../lib/hbone/engine.ts';
+import { TunnelPool } from '../../lib/hbone/pool.ts';
+import type { PoolOptions, TunnelKey } from '../../lib/hbone/pool.ts';
+import { connectWithRetry } from '../../lib/hbone/retry.ts';
+import {
+  dial,
+  echo,
+  request,
+  roundTrip,
+  serveTunnels,
+  tunnelOptions,
+} from '../support/tunnel-kit.ts';
+import type { ServerFixture } from '../support/tunnel-kit.ts';
+import { createTunnelPki, credentials } from '../support/tunnel-pki.ts';
+import { until } from '../support/until.ts';
+
+const CLIENT = 'spiffe://cluster.local/ns/demo/sa/client';
+
+interface Fixture {
+  readonly pool: TunnelPool;
+  readonly server: ServerFixture;
+  readonly key: TunnelKey;
+  readonly connects: TunnelKey[];
+}
+
+async function fixture(
+  t: ExecutionContext,
+  options: Partial<PoolOptions> & { settings?: Partial<TunnelSettings>; lifeMs?: number } = {},
+  onRequest: (incoming: IncomingRequest) => Promise<void> = echo,
+): Promise<Fixture> {
+  const pki = await createTunnelPki();
+  const own = credentials(
+    await pki.issue(CLIENT, options.lifeMs === undefined ? {} : { lifeMs: options.lifeMs }),
+  );
+  const server = await serveTunnels(
+    t,
+    http2Engine,
+    tunnelOptions(credentials(await pki.issue('spiffe://cluster.local/ns/demo/sa/web'))),
+    onRequest,
+  );
+  const connects: TunnelKey[] = [];
+  const pool = new TunnelPool(
+    { idleReleaseMs: 60_000, ...options },
+    {
+      clock: systemClock,
+      connect: async (key) => {
+        connects.push(key);
+        const socket = await dial(t, key.destinationPort);
+        return http2Engine.connect(socket, tunnelOptions(own, options.settings));
+      },
+    },
+  );
+  t.teardown(() => pool.close('immediate'));
+  return { pool, server, key: keyTo(server.port), connects };
+}
+
+function keyTo(port: number): TunnelKey {
+  return {
+    sourceIdentity: CLIENT,
+    expectedIdentities: ['spiffe://cluster.local/ns/demo/sa/web'],
+    destinationIp: '127.0.0.1',
+    destinationPort: port,
+    sourceIp: '127.0.0.1',
+  };
+}
+
+test('connections to one peer share a tunnel, opened once however many ask at once', async (t) => {
+  const { pool, key, server } = await fixture(t);
+  const streams = await Promise.all(Array.from({ length: 50 }, () => pool.open(key, request)));
+  t.is(server.tunnels.length, 1);
+  for (const stream of streams) t.is((await roundTrip(stream, 'x')).toString(), 'x');
+  await until(() => pool.stats.idle === 1, { what: 'the tunnel to be idle' });
+});
+
+test('another source address gets a tunnel of its own', async (t) => {
+  const { pool, key, server } = await fixture(t);
+  await pool.open(key, request);
+  await pool.open({ ...key, sourceIp: '127.0.0.2' }, request);
+  t.is(server.tunnels.length, 2);
+  t.is(pool.stats.keys, 2);
+});
+
+test('a full tunnel is joined by a second and is used again when its streams end', async (t) => {
+  const { pool, key, connects } = await fixture(t, { settings: { maxStreams: 4 } });
+  const streams = await Promise.all(Array.from({ length: 10 }, () => pool.open(key, request)));
+  t.is(connects.length, 3);
+  await Promise.all(streams.map((stream) => roundTrip(stream, 'x')));
+  await until(() => pool.stats.idle === 3, { what: 'all to be idle' });
+  await Promise.all(Array.from({ length: 12 }, () => pool.open(key, request)));
+  t.is(connects.length, 3);
+});
+
+test('at the limit of tunnels a request waits for a stream to end', async (t) => {
+  const { pool, key, connects } = await fixture(t, {
+    settings: { maxStreams: 1 },
+    maxTunnelsPerKey: 2,
+  });
+  const [one] = await Promise.all([pool.open(key, request), pool.open(key, request)]);
+  let third: TunnelStream | null = null;
+  const waiting = pool.open(key, request).then((stream) => {
+    third = stream;
+  });
+  await new Promise((resolve) => setImmediate(resolve));
+  t.is(third, null);
+  await roundTrip(one, 'x');
+  await waiting;
+  t.truthy(third);
+  t.is(connects.length, 2);
+});
+
+test('a peer that cannot be reached fails all who wait, and only them', async (t) => {
+  const { pool, key } = await fixture(t);
+  const failing: TunnelPool = new TunnelPool(
+    { idleReleaseMs: 1_000 },
+    {
+      clock: systemClock,
+      connect: () => Promise.reject(new MeshError('UPSTREAM_CONNECT', 'refused')),
+    },
+  );
+  const results = await Promise.allSettled([
+    failing.open(keyTo(1), request),
+    failing.open(keyTo(1), request),
+    pool.open(key, request),
+  ]);
+  t.deepEqual(
+    results.map((result) => result.status),
+    ['rejected', 'rejected', 'fulfilled'],
+  );
+  t.is(failing.stats.keys, 0);
+});
+
+test('an idle tunnel is released after its time', async (t) => {
+  const { pool, key, server } = await fixture(t, { idleReleaseMs: 100 });
+  await roundTrip(await pool.open(key, request), 'x');
+  await until(() => pool.stats.keys === 0, { what: 'the tunnel to be released' });
+  t.is(await server.tunnels[0]?.closed, 'peer-closed');
+});
+
+test('idle tunnels are bounded, the least recently used goes first', async (t) => {
+  const { pool, key } = await fixture(t, { maxIdleTunnels: 2 });
+  for (const sourceIp of ['a', 'b', 'c']) {
+    await roundTrip(await pool.open({ ...key, sourceIp }, request), 'x');
+    await until(() => pool.stats.idle > 0 && pool.stats.idle <= 2, { what: 'idle' });
+  }
+  await until(() => pool.stats.tunnels === 2, { what: 'the first to go' });
+  t.is(pool.stats.idle, 2);
+});
+
+test('a tunnel whose certificate expires is replaced', async (t) => {
+  const { pool, key, connects } = await fixture(t, { lifeMs: 2_500 });
+  const carried = await pool.open(key, request);
+  await until(() => pool.stats.tunnels === 0, { what: 'the tunnel to retire' });
+  t.is((await roundTrip(carried, 'x')).toString(), 'x');
+  await t.throwsAsync(pool.open(key, request), { code: 'IDENTITY_EXPIRED' });
+  t.is(connects.length, 2);
+});
+
+test('a refused stream is asked again on the policy of retries', async (t) => {
+  let refusals = 2;
+  const { pool, key } = await fixture(t, {}, (incoming) => {
+    if (refusals === 0) return echo(incoming);
+    refusals -= 1;
+    incoming.reset('refused');
+    return Promise.resolve();
+  });
+  const deps = { clock: systemClock, backoff: new Backoff({ baseMs: 1, maxMs: 5 }) };
+  const policy = { attempts: 3, totalMs: 10_000 };
+  const stream = await connectWithRetry(() => pool.open(key, request), policy, deps);
+  t.is((await roundTrip(stream, 'x')).toString(), 'x');
+});
+
+test('a request that meets a GOAWAY is sent again on a fresh tunnel', async (t) => {
+  const { pool, key, server } = await fixture(t);
+  const carried = await pool.open(key, request);
+  server.tunnels[0]?.drain();
+  const deps = { clock: systemClock, backoff: new Backoff({ baseMs: 1, maxMs: 5 }) };
+  const policy = { attempts: 3, totalMs: 10_000 };
+  const stream = await connectWithRetry(() => pool.open(key, request), policy, deps);
+  t.is((await roundTrip(stream, 'x')).toString(), 'x');
+  t.is((await roundTrip(carried, 'y')).toString(), 'y');
+  t.is(server.tunnels.length, 2);
+});
+
+for (const status of [400, 401, 503] as const) {
+  test(`status ${status} is asked for ${status === 503 ? 'three times' : 'once'}`, async (t) => {
+    let asked = 0;
+    const { pool, key } = await fixture(t, {}, (incoming) => {
+      asked += 1;
+      incoming.refuse(status);
+      return Promise.resolve();
+    });
+    const deps = { clock: systemClock, backoff: new Backoff({ baseMs: 1, maxMs: 5 }) };
+    const policy = { attempts: 3, totalMs: 10_000 };
+    await t.throwsAsync(
+      connectWithRetry(() => pool.open(key, request), policy, deps),
+      {
+        code: 'TUNNEL_REFUSED',
+      },
+    );
+    t.is(asked, status === 503 ? 3 : 1);
+  });
+}
+
+test('closing a pool gracefully lets streams finish, at once it resets them', async (t) => {
+  const graceful = await fixture(t);
+  const stream = await graceful.pool.open(graceful.key, request);
+  graceful.pool.close('graceful');
+  t.is((await roundTrip(stream, 'x')).toString(), 'x');
+  await t.throwsAsync(graceful.pool.open(graceful.key, request), { code: 'TUNNEL_CLOSED' });
+  const hard = await fixture(t);
+  const cut = await hard.pool.open(hard.key, request);
+  const gone = once(cut.duplex, 'close');
+  hard.pool.close('immediate');
+  await gone;
+  t.pass();
+});

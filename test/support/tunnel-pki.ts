@@ -1,0 +1,63 @@
+import { X509Certificate, generateKeyPairSync } from 'node:crypto';
+import { TunnelCredentials } from '../../lib/hbone/credentials.ts';
+import type { CredentialSource } from '../../lib/hbone/credentials.ts';
+import { createRoot, issueIntermediate, issueLeaf } from '../../lib/identity/x509.ts';
+import type { Issuer } from '../../lib/identity/x509.ts';
+
+const HOUR_MS = 3_600_000;
+
+/** A certificate authority for tunnel tests. */
+export interface TunnelPki {
+  readonly rootPem: string;
+  /** A certificate for the identity; `lifeMs` may be negative for one that has expired. */
+  issue(identity: string, options?: IssueOptions): Promise<CredentialSource>;
+}
+
+export interface IssueOptions {
+  readonly lifeMs?: number;
+  /** Sign with an intermediate that the chain carries. */
+  readonly intermediate?: boolean;
+  /** Roots to trust instead of the authority's own. */
+  readonly rootsPem?: string;
+}
+
+/** A fresh authority. */
+export async function createTunnelPki(name = 'test'): Promise<TunnelPki> {
+  const now = Date.now();
+  const validity = { notBeforeMs: now - 24 * HOUR_MS, notAfterMs: now + 24 * HOUR_MS };
+  const root = await createRoot(name, validity.notBeforeMs, validity.notAfterMs);
+  const rootIssuer: Issuer = {
+    certificate: new X509Certificate(root.certificatePem),
+    key: root.key,
+  };
+  const pair = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+  const middlePem = await issueIntermediate(rootIssuer, pair.publicKey, `${name} 2`, validity);
+  const middle: Issuer = { certificate: new X509Certificate(middlePem), key: pair.privateKey };
+  return {
+    rootPem: root.certificatePem,
+    async issue(identity, options = {}) {
+      const keys = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+      const notAfterMs = Math.floor((Date.now() + (options.lifeMs ?? HOUR_MS)) / 1000) * 1000;
+      const notBeforeMs = Math.min(now, notAfterMs) - HOUR_MS;
+      const leaf = await issueLeaf(options.intermediate === true ? middle : rootIssuer, {
+        publicKey: keys.publicKey,
+        names: [{ kind: 'uri', value: identity }],
+        notBeforeMs,
+        notAfterMs,
+      });
+      return {
+        identity,
+        chainPem: options.intermediate === true ? leaf + middlePem : leaf,
+        key: keys.privateKey,
+        rootsPem: options.rootsPem ?? root.certificatePem,
+        notBeforeMs,
+        notAfterMs,
+      };
+    },
+  };
+}
+
+/** TLS contexts for a certificate. */
+export function credentials(source: CredentialSource, tls12 = false): TunnelCredentials {
+  return new TunnelCredentials(source, { tls12, handshakeTimeoutMs: 5_000 });
+}

@@ -1,0 +1,99 @@
+import test from 'ava';
+import { formatBaggage, parseBaggage } from '../../../lib/hbone/baggage.ts';
+import {
+  connectHeaders,
+  formatForwarded,
+  formatTraceparent,
+  newTrace,
+  parseAuthority,
+  parseForwardedHost,
+  parseTraceparent,
+} from '../../../lib/hbone/connect-request.ts';
+import { workload } from '../../support/workloads.ts';
+
+test('an authority is an address or a name, always with a port', (t) => {
+  t.deepEqual(parseAuthority('10.0.0.1:80'), { kind: 'ip', ip: '10.0.0.1', port: 80 });
+  t.deepEqual(parseAuthority('[FD00::5]:80'), { kind: 'ip', ip: 'fd00::5', port: 80 });
+  t.deepEqual(parseAuthority('[::ffff:10.0.0.1]:80'), { kind: 'ip', ip: '10.0.0.1', port: 80 });
+  t.deepEqual(parseAuthority('web.demo.svc:8080'), {
+    kind: 'host',
+    host: 'web.demo.svc',
+    port: 8080,
+  });
+});
+
+for (const bad of [
+  '',
+  ':80',
+  '10.0.0.1',
+  '10.0.0.1:',
+  'x:y',
+  'x:70000',
+  'x:0',
+  '::1:80',
+  '[::1]',
+  'a b:1',
+  'x'.repeat(600) + ':1',
+]) {
+  test(`a malformed authority is refused: ${JSON.stringify(bad.slice(0, 20))}`, (t) => {
+    t.throws(() => parseAuthority(bad), { code: 'TUNNEL_PROTOCOL' });
+  });
+}
+
+test('a trace survives its header', (t) => {
+  const trace = newTrace();
+  t.regex(formatTraceparent(trace), /^00-[0-9a-f]{32}-[0-9a-f]{16}-00$/);
+  t.deepEqual(parseTraceparent(formatTraceparent(trace)), trace);
+  t.is(parseTraceparent(undefined), null);
+  t.is(parseTraceparent('00-12-34-00'), null);
+  t.is(parseTraceparent(`00-${'g'.repeat(32)}-${'0'.repeat(16)}-00`), null);
+});
+
+test('forwarded names the client and the service', (t) => {
+  t.is(formatForwarded('10.0.0.1', 80, null), 'for="10.0.0.1:80"');
+  t.is(formatForwarded('::1', 80, 'web.demo.svc'), 'for="[::1]:80";host=web.demo.svc');
+  t.is(parseForwardedHost('for="[::1]:80";host=web.demo.svc'), 'web.demo.svc');
+  t.is(parseForwardedHost('for=x; host="web"'), 'web');
+  t.is(parseForwardedHost('host='), null);
+  t.is(parseForwardedHost('host=é'), null);
+  t.is(parseForwardedHost(undefined), null);
+});
+
+test('baggage is written in order, without what is missing, and read back', (t) => {
+  const described = workload({
+    namespace: 'demo',
+    clusterId: 'Kubernetes',
+    workloadName: 'web',
+    canonicalName: 'web',
+    canonicalRevision: 'v1',
+    locality: { region: 'r', zone: 'z', subzone: '' },
+  });
+  const text = formatBaggage(described);
+  t.is(
+    text,
+    'k8s.cluster.name=Kubernetes,k8s.namespace.name=demo,k8s.deployment.name=web,service.name=web,service.version=v1,cloud.region=r,cloud.availability_zone=z',
+  );
+  t.deepEqual(parseBaggage(text), {
+    clusterId: 'Kubernetes',
+    namespace: 'demo',
+    workloadName: 'web',
+    canonicalName: 'web',
+    canonicalRevision: 'v1',
+    region: 'r',
+    zone: 'z',
+  });
+  t.is(parseBaggage('k8s.pod.name=,x=y, service.name=a=b').canonicalName, 'a');
+  t.is(parseBaggage('k8s.namespace.name=d\u0001').namespace, null);
+  t.is(parseBaggage(undefined).namespace, null);
+});
+
+test('a request carries all three headers', (t) => {
+  const headers = connectHeaders({
+    sourceIp: '10.0.0.1',
+    sourcePort: 5,
+    sourceWorkload: workload({ namespace: 'demo' }),
+    serviceHostname: 'web',
+    trace: newTrace(),
+  });
+  t.deepEqual(Object.keys(headers), ['baggage', 'forwarded', 'traceparent']);
+});
