@@ -1,0 +1,121 @@
+// Argument access, errors and values for all groups.
+#include "common.h"
+
+#include <unistd.h>
+#include <uv.h>
+
+#include <cstring>
+
+namespace weft {
+
+EnvData* envData(napi_env env) {
+  void* data = nullptr;
+  napi_get_instance_data(env, &data);
+  return static_cast<EnvData*>(data);
+}
+
+Arguments::Arguments(napi_env env, napi_callback_info info) : env_(env) {
+  napi_get_cb_info(env, info, &count_, values_, nullptr, nullptr);
+  if (count_ > MAX_ARGUMENTS) count_ = MAX_ARGUMENTS;
+}
+
+void Arguments::fail(size_t index, const char* expected) {
+  if (failed_) return;
+  failed_ = true;
+  const std::string message = "argument " + std::to_string(index) + " must be " + expected;
+  napi_throw_type_error(env_, nullptr, message.c_str());
+}
+
+int32_t Arguments::integer(size_t index) {
+  int32_t result = 0;
+  if (index >= count_ || napi_get_value_int32(env_, values_[index], &result) != napi_ok) {
+    fail(index, "a number");
+  }
+  return result;
+}
+
+bool Arguments::boolean(size_t index) {
+  bool result = false;
+  if (index >= count_ || napi_get_value_bool(env_, values_[index], &result) != napi_ok) {
+    fail(index, "a boolean");
+  }
+  return result;
+}
+
+bool Arguments::absent(size_t index) {
+  if (index >= count_) return true;
+  napi_valuetype type = napi_undefined;
+  napi_typeof(env_, values_[index], &type);
+  return type == napi_null || type == napi_undefined;
+}
+
+std::string Arguments::text(size_t index) {
+  if (absent(index)) return {};
+  size_t length = 0;
+  if (napi_get_value_string_utf8(env_, values_[index], nullptr, 0, &length) != napi_ok) {
+    fail(index, "a string");
+    return {};
+  }
+  std::string result(length + 1, '\0');
+  napi_get_value_string_utf8(env_, values_[index], result.data(), length + 1, &length);
+  result.resize(length);
+  return result;
+}
+
+napi_value throwErrno(napi_env env, const char* call, int error, const char* path) {
+  std::string message = std::string(call) + ": " + strerror(error);
+  if (path != nullptr) message += std::string(" (") + path + ")";
+  napi_value value = nullptr;
+  napi_create_error(env, nullptr, makeText(env, message), &value);
+  setProperty(env, value, "call", makeText(env, call));
+  setProperty(env, value, "errno", makeText(env, uv_err_name(-error)));
+  if (path != nullptr) setProperty(env, value, "path", makeText(env, path));
+  napi_throw(env, value);
+  return nullptr;
+}
+
+napi_value makeInteger(napi_env env, int64_t value) {
+  napi_value result = nullptr;
+  napi_create_int64(env, value, &result);
+  return result;
+}
+
+napi_value makeText(napi_env env, const std::string& value) {
+  napi_value result = nullptr;
+  napi_create_string_utf8(env, value.c_str(), value.size(), &result);
+  return result;
+}
+
+napi_value makeBoolean(napi_env env, bool value) {
+  napi_value result = nullptr;
+  napi_get_boolean(env, value, &result);
+  return result;
+}
+
+napi_value makeNull(napi_env env) {
+  napi_value result = nullptr;
+  napi_get_null(env, &result);
+  return result;
+}
+
+void setProperty(napi_env env, napi_value object, const char* name, napi_value value) {
+  napi_set_named_property(env, object, name, value);
+}
+
+void setFunction(napi_env env, napi_value exports, const char* name, napi_callback callback) {
+  napi_value function = nullptr;
+  napi_create_function(env, name, NAPI_AUTO_LENGTH, callback, nullptr, &function);
+  setProperty(env, exports, name, function);
+}
+
+Descriptor::~Descriptor() {
+  if (fd_ >= 0) close(fd_);
+}
+
+int Descriptor::release() {
+  const int fd = fd_;
+  fd_ = -1;
+  return fd;
+}
+
+}  // namespace weft

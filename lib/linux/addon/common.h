@@ -1,0 +1,91 @@
+// What the syscall groups share: argument access, errors with errno, and per-environment data.
+#pragma once
+
+#include <node_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace weft {
+
+// One instance per JavaScript environment, that is per thread; nothing here is shared between threads.
+struct EnvData {
+  // The network namespace of the thread at load time, to which every call returns.
+  int homeNetnsFd = -1;
+};
+
+EnvData* envData(napi_env env);
+
+constexpr size_t MAX_ARGUMENTS = 12;
+
+// The arguments of one call. An accessor that meets the wrong type throws a TypeError and sets failed().
+class Arguments {
+ public:
+  Arguments(napi_env env, napi_callback_info info);
+  bool failed() const { return failed_; }
+  int32_t integer(size_t index);
+  bool boolean(size_t index);
+  // Empty for null and undefined.
+  std::string text(size_t index);
+  bool absent(size_t index);
+  napi_value value(size_t index) const { return index < count_ ? values_[index] : nullptr; }
+
+ private:
+  void fail(size_t index, const char* expected);
+  napi_env env_;
+  size_t count_ = MAX_ARGUMENTS;
+  napi_value values_[MAX_ARGUMENTS] = {};
+  bool failed_ = false;
+};
+
+// Throws an Error with `call`, `errno` (the symbolic name) and, when given, `path`. Returns nullptr for `return`.
+napi_value throwErrno(napi_env env, const char* call, int error, const char* path = nullptr);
+
+napi_value makeInteger(napi_env env, int64_t value);
+napi_value makeText(napi_env env, const std::string& value);
+napi_value makeBoolean(napi_env env, bool value);
+napi_value makeNull(napi_env env);
+void setProperty(napi_env env, napi_value object, const char* name, napi_value value);
+void setFunction(napi_env env, napi_value exports, const char* name, napi_callback callback);
+
+// A descriptor closed at the end of the scope unless released.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor();
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+  int release();
+
+ private:
+  int fd_;
+};
+
+// Puts the calling thread into a network namespace for the life of the object. Leaving cannot fail: a thread
+// that cannot return home would make every later socket in the wrong pod, so the process aborts.
+// `netnsFd` < 0 stays where the thread is. Nothing that may block or call JavaScript belongs inside.
+class NetnsScope {
+ public:
+  NetnsScope(napi_env env, int netnsFd);
+  ~NetnsScope();
+  NetnsScope(const NetnsScope&) = delete;
+  NetnsScope& operator=(const NetnsScope&) = delete;
+  // 0, or the errno of the failed entry; the thread is then still at home.
+  int error() const { return error_; }
+
+ private:
+  int home_ = -1;
+  int error_ = 0;
+};
+
+// Each group adds its functions to the module.
+void registerNetns(napi_env env, napi_value exports);
+void registerSockets(napi_env env, napi_value exports);
+void registerSeqpacket(napi_env env, napi_value exports);
+void registerPoll(napi_env env, napi_value exports);
+void registerDiagnostics(napi_env env, napi_value exports);
+void registerProcess(napi_env env, napi_value exports);
+
+}  // namespace weft

@@ -1,0 +1,32 @@
+// The module: registers every group once per environment (main thread and each worker thread).
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "common.h"
+
+namespace {
+
+void dropEnvData(napi_env, void* data, void*) {
+  auto* own = static_cast<weft::EnvData*>(data);
+  if (own->homeNetnsFd >= 0) close(own->homeNetnsFd);
+  delete own;
+}
+
+}  // namespace
+
+NAPI_MODULE_INIT() {
+  // thread-self and not self: a worker thread has a namespace of its own.
+  const int home = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
+  if (home < 0) return weft::throwErrno(env, "open", errno, "/proc/thread-self/ns/net");
+  auto* data = new weft::EnvData{home};
+  napi_set_instance_data(env, data, dropEnvData, nullptr);
+  weft::registerNetns(env, exports);
+  weft::registerSockets(env, exports);
+  weft::registerSeqpacket(env, exports);
+  weft::registerPoll(env, exports);
+  weft::registerDiagnostics(env, exports);
+  weft::registerProcess(env, exports);
+  return exports;
+}

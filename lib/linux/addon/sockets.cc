@@ -1,0 +1,311 @@
+// TCP sockets that live in another network namespace. Only socket() runs inside it: the socket keeps its
+// namespace, so options, bind and listen work from the thread's own one.
+#include <arpa/inet.h>
+#include <linux/netfilter_ipv4.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "common.h"
+
+#ifndef IPV6_TRANSPARENT
+#define IPV6_TRANSPARENT 75
+#endif
+#ifndef IPV6_FREEBIND
+#define IPV6_FREEBIND 78
+#endif
+#ifndef IP_BIND_ADDRESS_NO_PORT
+#define IP_BIND_ADDRESS_NO_PORT 24
+#endif
+// linux/netfilter_ipv6/ip6_tables.h clashes with the C++ headers over a keyword.
+constexpr int IP6T_ORIGINAL_DST = 80;
+
+namespace weft {
+namespace {
+
+struct Address {
+  sockaddr_storage storage = {};
+  socklen_t length = 0;
+  int family = AF_UNSPEC;
+};
+
+bool parseAddress(const std::string& text, int port, Address* address) {
+  auto* v4 = reinterpret_cast<sockaddr_in*>(&address->storage);
+  if (inet_pton(AF_INET, text.c_str(), &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(static_cast<uint16_t>(port));
+    address->length = sizeof *v4;
+    address->family = AF_INET;
+    return true;
+  }
+  auto* v6 = reinterpret_cast<sockaddr_in6*>(&address->storage);
+  if (inet_pton(AF_INET6, text.c_str(), &v6->sin6_addr) != 1) return false;
+  v6->sin6_family = AF_INET6;
+  v6->sin6_port = htons(static_cast<uint16_t>(port));
+  address->length = sizeof *v6;
+  address->family = AF_INET6;
+  return true;
+}
+
+int socketIn(napi_env env, int netnsFd, int family, const char** call) {
+  NetnsScope scope(env, netnsFd);
+  if (scope.error() != 0) {
+    *call = "setns";
+    errno = scope.error();
+    return -1;
+  }
+  *call = "socket";
+  return socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
+}
+
+bool setOption(int fd, int level, int name, int value) {
+  return setsockopt(fd, level, name, &value, sizeof value) == 0;
+}
+
+// A failed step of a socket under construction: which call, with errno still set.
+using Failure = const char*;
+
+Failure setTransparent(int fd, int family) {
+  if (family == AF_INET) {
+    return setOption(fd, IPPROTO_IP, IP_TRANSPARENT, 1) ? nullptr : "setsockopt(IP_TRANSPARENT)";
+  }
+  return setOption(fd, IPPROTO_IPV6, IPV6_TRANSPARENT, 1) ? nullptr
+                                                          : "setsockopt(IPV6_TRANSPARENT)";
+}
+
+Failure bindSpoofed(int fd, const Address& source) {
+  if (Failure failure = setTransparent(fd, source.family)) return failure;
+  const bool free = source.family == AF_INET ? setOption(fd, IPPROTO_IP, IP_FREEBIND, 1)
+                                             : setOption(fd, IPPROTO_IPV6, IPV6_FREEBIND, 1);
+  if (!free) return "setsockopt(IP_FREEBIND)";
+  // Without it bind() takes one of the address's ports for all destinations. Works at this level for IPv6 too.
+  if (!setOption(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)) {
+    return "setsockopt(IP_BIND_ADDRESS_NO_PORT)";
+  }
+  const auto* address = reinterpret_cast<const sockaddr*>(&source.storage);
+  return bind(fd, address, source.length) == 0 ? nullptr : "bind";
+}
+
+Failure bindLocal(int fd, const Address& local) {
+  if (!setOption(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)) {
+    return "setsockopt(IP_BIND_ADDRESS_NO_PORT)";
+  }
+  const auto* address = reinterpret_cast<const sockaddr*>(&local.storage);
+  return bind(fd, address, local.length) == 0 ? nullptr : "bind";
+}
+
+struct TcpOptions {
+  bool noDelay;
+  int keepIdleSeconds;  // 0: no keepalive
+  int keepIntervalSeconds;
+  int keepRetries;
+  int userTimeoutMs;  // 0: the kernel's own
+};
+
+Failure setTcp(int fd, const TcpOptions& options) {
+  if (!setOption(fd, IPPROTO_TCP, TCP_NODELAY, options.noDelay ? 1 : 0)) {
+    return "setsockopt(TCP_NODELAY)";
+  }
+  if (options.keepIdleSeconds > 0) {
+    if (!setOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1)) return "setsockopt(SO_KEEPALIVE)";
+    if (!setOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, options.keepIdleSeconds)) {
+      return "setsockopt(TCP_KEEPIDLE)";
+    }
+    if (!setOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, options.keepIntervalSeconds)) {
+      return "setsockopt(TCP_KEEPINTVL)";
+    }
+    if (!setOption(fd, IPPROTO_TCP, TCP_KEEPCNT, options.keepRetries)) {
+      return "setsockopt(TCP_KEEPCNT)";
+    }
+  }
+  if (options.userTimeoutMs > 0 &&
+      !setOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, options.userTimeoutMs)) {
+    return "setsockopt(TCP_USER_TIMEOUT)";
+  }
+  return nullptr;
+}
+
+TcpOptions readTcpOptions(Arguments& arguments, size_t first) {
+  TcpOptions options = {};
+  options.noDelay = arguments.boolean(first);
+  options.keepIdleSeconds = arguments.integer(first + 1);
+  options.keepIntervalSeconds = arguments.integer(first + 2);
+  options.keepRetries = arguments.integer(first + 3);
+  options.userTimeoutMs = arguments.integer(first + 4);
+  return options;
+}
+
+int boundPort(int fd) {
+  sockaddr_storage storage = {};
+  socklen_t length = sizeof storage;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) return -1;
+  return storage.ss_family == AF_INET
+             ? ntohs(reinterpret_cast<sockaddr_in*>(&storage)->sin_port)
+             : ntohs(reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port);
+}
+
+Failure prepareListener(int fd, const Address& address, int mark, bool reusePort, int backlog) {
+  if (mark != 0 && !setOption(fd, SOL_SOCKET, SO_MARK, mark)) return "setsockopt(SO_MARK)";
+  // A restart must not wait for connections of the predecessor in TIME_WAIT.
+  if (!setOption(fd, SOL_SOCKET, SO_REUSEADDR, 1)) return "setsockopt(SO_REUSEADDR)";
+  if (reusePort && !setOption(fd, SOL_SOCKET, SO_REUSEPORT, 1)) return "setsockopt(SO_REUSEPORT)";
+  if (address.family == AF_INET6 && !setOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0)) {
+    return "setsockopt(IPV6_V6ONLY)";
+  }
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0) {
+    return "bind";
+  }
+  return listen(fd, backlog) == 0 ? nullptr : "listen";
+}
+
+enum Transparency { TRANSPARENT_OFF = 0, TRANSPARENT_AUTO = 1, TRANSPARENT_ON = 2 };
+
+// listenTcp(netnsFd, address, port, mark, reusePort, transparency, backlog) → {fd, port, transparent}
+napi_value listenTcp(napi_env env, napi_callback_info info) {
+  Arguments arguments(env, info);
+  const int netnsFd = arguments.integer(0);
+  const std::string text = arguments.text(1);
+  const int port = arguments.integer(2);
+  const int mark = arguments.integer(3);
+  const bool reusePort = arguments.boolean(4);
+  const int transparency = arguments.integer(5);
+  const int backlog = arguments.integer(6);
+  if (arguments.failed()) return nullptr;
+  Address address;
+  if (!parseAddress(text, port, &address)) {
+    return throwErrno(env, "inet_pton", EINVAL, text.c_str());
+  }
+  const char* call = nullptr;
+  Descriptor fd(socketIn(env, netnsFd, address.family, &call));
+  if (fd.get() < 0) return throwErrno(env, call, errno);
+  if (Failure failure = prepareListener(fd.get(), address, mark, reusePort, backlog)) {
+    return throwErrno(env, failure, errno);
+  }
+  bool transparent = false;
+  if (transparency != TRANSPARENT_OFF) {
+    Failure failure = setTransparent(fd.get(), address.family);
+    // A dual-stack listener carries IPv4 connections too.
+    if (failure == nullptr && address.family == AF_INET6) failure = setTransparent(fd.get(), AF_INET);
+    if (failure != nullptr && transparency == TRANSPARENT_ON) {
+      return throwErrno(env, failure, errno);
+    }
+    transparent = failure == nullptr;
+  }
+  const int bound = boundPort(fd.get());
+  if (bound < 0) return throwErrno(env, "getsockname", errno);
+  napi_value result = nullptr;
+  napi_create_object(env, &result);
+  setProperty(env, result, "fd", makeInteger(env, fd.release()));
+  setProperty(env, result, "port", makeInteger(env, bound));
+  setProperty(env, result, "transparent", makeBoolean(env, transparent));
+  return result;
+}
+
+// openTcp(netnsFd, family, mark, spoofedSource, localSource, noDelay, idle, interval, retries, userTimeout) → fd
+napi_value openTcp(napi_env env, napi_callback_info info) {
+  Arguments arguments(env, info);
+  const int netnsFd = arguments.integer(0);
+  const int family = arguments.integer(1) == 4 ? AF_INET : AF_INET6;
+  const int mark = arguments.integer(2);
+  const std::string spoofed = arguments.text(3);
+  const std::string local = arguments.text(4);
+  const TcpOptions options = readTcpOptions(arguments, 5);
+  if (arguments.failed()) return nullptr;
+  Address source;
+  const std::string& sourceText = spoofed.empty() ? local : spoofed;
+  if (!sourceText.empty() &&
+      (!parseAddress(sourceText, 0, &source) || source.family != family)) {
+    return throwErrno(env, "inet_pton", EINVAL, sourceText.c_str());
+  }
+  const char* call = nullptr;
+  Descriptor fd(socketIn(env, netnsFd, family, &call));
+  if (fd.get() < 0) return throwErrno(env, call, errno);
+  if (Failure failure = setTcp(fd.get(), options)) return throwErrno(env, failure, errno);
+  if (mark != 0 && !setOption(fd.get(), SOL_SOCKET, SO_MARK, mark)) {
+    return throwErrno(env, "setsockopt(SO_MARK)", errno);
+  }
+  Failure failure = nullptr;
+  if (!spoofed.empty()) {
+    failure = bindSpoofed(fd.get(), source);
+  } else if (!local.empty()) {
+    failure = bindLocal(fd.get(), source);
+  }
+  if (failure != nullptr) return throwErrno(env, failure, errno, sourceText.c_str());
+  return makeInteger(env, fd.release());
+}
+
+// setTcpOptions(fd, noDelay, idle, interval, retries, userTimeout)
+napi_value setTcpOptions(napi_env env, napi_callback_info info) {
+  Arguments arguments(env, info);
+  const int fd = arguments.integer(0);
+  const TcpOptions options = readTcpOptions(arguments, 1);
+  if (arguments.failed()) return nullptr;
+  if (Failure failure = setTcp(fd, options)) return throwErrno(env, failure, errno);
+  return nullptr;
+}
+
+napi_value destination(napi_env env, const sockaddr_storage& storage) {
+  char text[INET6_ADDRSTRLEN] = {};
+  int port = 0;
+  if (storage.ss_family == AF_INET) {
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(&storage);
+    inet_ntop(AF_INET, &v4->sin_addr, text, sizeof text);
+    port = ntohs(v4->sin_port);
+  } else {
+    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&storage);
+    inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof text);
+    port = ntohs(v6->sin6_port);
+  }
+  napi_value result = nullptr;
+  napi_create_object(env, &result);
+  setProperty(env, result, "ip", makeText(env, text));
+  setProperty(env, result, "port", makeInteger(env, port));
+  return result;
+}
+
+// originalDestination(fd, firstFamily) → {ip, port} | null
+napi_value originalDestination(napi_env env, napi_callback_info info) {
+  Arguments arguments(env, info);
+  const int fd = arguments.integer(0);
+  const bool v6First = arguments.integer(1) == 6;
+  if (arguments.failed()) return nullptr;
+  for (int attempt = 0; attempt < 2; attempt += 1) {
+    const bool v6 = (attempt == 0) == v6First;
+    sockaddr_storage storage = {};
+    socklen_t length = sizeof storage;
+    const int failed = v6 ? getsockopt(fd, IPPROTO_IPV6, IP6T_ORIGINAL_DST, &storage, &length)
+                          : getsockopt(fd, IPPROTO_IP, SO_ORIGINAL_DST, &storage, &length);
+    if (failed == 0) return destination(env, storage);
+    // No conntrack entry, wrong family for this socket, or netfilter not loaded for the family: no answer.
+    const bool unanswered = errno == ENOENT || errno == ENOPROTOOPT || errno == EOPNOTSUPP ||
+                            errno == EAFNOSUPPORT || errno == EINVAL;
+    if (!unanswered) return throwErrno(env, "getsockopt(SO_ORIGINAL_DST)", errno);
+  }
+  return makeNull(env);
+}
+
+// canMark(mark): whether a socket of the thread's own namespace takes the mark.
+napi_value canMark(napi_env env, napi_callback_info info) {
+  Arguments arguments(env, info);
+  const int mark = arguments.integer(0);
+  if (arguments.failed()) return nullptr;
+  Descriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (fd.get() < 0) return throwErrno(env, "socket", errno);
+  return makeBoolean(env, setOption(fd.get(), SOL_SOCKET, SO_MARK, mark));
+}
+
+}  // namespace
+
+void registerSockets(napi_env env, napi_value exports) {
+  setFunction(env, exports, "listenTcp", listenTcp);
+  setFunction(env, exports, "openTcp", openTcp);
+  setFunction(env, exports, "setTcpOptions", setTcpOptions);
+  setFunction(env, exports, "originalDestination", originalDestination);
+  setFunction(env, exports, "canMark", canMark);
+}
+
+}  // namespace weft

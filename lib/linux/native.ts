@@ -1,0 +1,105 @@
+/** Loads the addon and turns its failures into MeshErrors. Nothing outside this folder imports it. */
+import { createRequire } from 'node:module';
+import { MeshError, errorText } from '../errors/mesh-error.ts';
+
+/** An open poll of poll.cc; opaque, the property exists for the type checker only. */
+export interface PollHandle {
+  readonly kind: 'poll';
+}
+
+/** The functions of addon/*.cc. Descriptors are plain numbers owned by whoever holds them. */
+export interface NativeModule {
+  openNetns(path: string): number;
+  netnsIdentity(fd: number): { inode: string; device: string; isNetns: boolean };
+  closeFd(fd: number): void;
+  readSysctl(netnsFd: number, path: string): string;
+  writeSysctl(netnsFd: number, path: string, value: string): void;
+  listenTcp(
+    netnsFd: number,
+    address: string,
+    port: number,
+    mark: number,
+    reusePort: boolean,
+    transparency: number,
+    backlog: number,
+  ): { fd: number; port: number; transparent: boolean };
+  openTcp(
+    netnsFd: number,
+    family: number,
+    mark: number,
+    spoofedSource: string | null,
+    localSource: string | null,
+    noDelay: boolean,
+    keepIdleSeconds: number,
+    keepIntervalSeconds: number,
+    keepRetries: number,
+    userTimeoutMs: number,
+  ): number;
+  setTcpOptions(
+    fd: number,
+    noDelay: boolean,
+    keepIdleSeconds: number,
+    keepIntervalSeconds: number,
+    keepRetries: number,
+    userTimeoutMs: number,
+  ): void;
+  originalDestination(fd: number, firstFamily: number): { ip: string; port: number } | null;
+  canMark(mark: number): boolean;
+  seqpacketListen(path: string, mode: number, backlog: number): number;
+  seqpacketConnect(path: string): number;
+  seqpacketAccept(fd: number): { fd: number; pid: number; uid: number } | null;
+  seqpacketSend(fd: number, bytes: Uint8Array, passedFd: number): boolean;
+  seqpacketReceive(
+    fd: number,
+    maxBytes: number,
+  ): { data: Buffer; fds: number[]; truncated: boolean } | null;
+  pollOpen(fd: number, onEvent: (readable: boolean, writable: boolean) => void): PollHandle;
+  pollWatch(handle: PollHandle, readable: boolean, writable: boolean): void;
+  pollClose(handle: PollHandle): void;
+  listeningPorts(netnsFd: number): number[];
+  raiseFileLimit(): { soft: number; hard: number };
+  capabilities(): { netAdmin: boolean; netRaw: boolean; sysAdmin: boolean };
+}
+
+let loaded: NativeModule | null = null;
+
+/** The addon of this thread. CONFIG_UNSUPPORTED, saying what to run, when it is not built or does not load. */
+export function native(): NativeModule {
+  if (loaded !== null) return loaded;
+  try {
+    loaded = createRequire(import.meta.url)('./addon/build/weft.node') as NativeModule;
+    return loaded;
+  } catch (error) {
+    throw new MeshError(
+      'CONFIG_UNSUPPORTED',
+      `the native addon lib/linux/addon/build/weft.node cannot be loaded: run infra/setup.sh (${errorText(error)})`,
+      { cause: error },
+    );
+  }
+}
+
+/** Runs `work` with the addon; a failed system call becomes NATIVE_SYSCALL with `{call, errno, path?}`. */
+export function callNative<T>(work: (module: NativeModule) => T): T {
+  const module = native();
+  try {
+    return work(module);
+  } catch (error) {
+    throw asSyscallError(error);
+  }
+}
+
+function asSyscallError(error: unknown): unknown {
+  if (!(error instanceof Error) || !('call' in error) || !('errno' in error)) return error;
+  const path = 'path' in error ? { path: String(error.path) } : {};
+  return new MeshError('NATIVE_SYSCALL', error.message, {
+    cause: error,
+    detail: { call: String(error.call), errno: String(error.errno), ...path },
+  });
+}
+
+/** The symbolic errno of a NATIVE_SYSCALL, e.g. `EPERM`; null for any other error. */
+export function errnoOf(error: unknown): string | null {
+  if (!(error instanceof MeshError) || error.code !== 'NATIVE_SYSCALL') return null;
+  const errno = error.detail['errno'];
+  return typeof errno === 'string' ? errno : null;
+}

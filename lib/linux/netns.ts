@@ -1,0 +1,62 @@
+import { statSync } from 'node:fs';
+import { callNative } from './native.ts';
+
+/** What tells two network namespaces apart, whatever path they were opened by; decimal numbers as text. */
+export interface NetnsIdentity {
+  readonly inode: string;
+  readonly device: string;
+}
+
+/**
+ * Opens the network namespace that the file at `path` holds (close-on-exec). The caller closes the descriptor
+ * with {@link closeFd}; while it is open the namespace lives. NATIVE_SYSCALL when there is none.
+ */
+export function openNetns(path: string): number {
+  return callNative((native) => native.openNetns(path));
+}
+
+/** The identity of an open namespace. NATIVE_SYSCALL for a bad descriptor. */
+export function netnsIdentity(fd: number): NetnsIdentity {
+  const { inode, device } = callNative((native) => native.netnsIdentity(fd));
+  return { inode, device };
+}
+
+/** Whether the descriptor, wherever it came from, is a handle of a network namespace. */
+export function isNetns(fd: number): boolean {
+  return callNative((native) => native.netnsIdentity(fd)).isNetns;
+}
+
+/** Whether both identities name the same namespace. */
+export function sameNetns(a: NetnsIdentity, b: NetnsIdentity): boolean {
+  return a.inode === b.inode && a.device === b.device;
+}
+
+/** The namespace the calling thread is in. */
+export function threadNetns(): NetnsIdentity {
+  const { ino, dev } = statSync('/proc/thread-self/ns/net', { bigint: true });
+  return { inode: String(ino), device: String(dev) };
+}
+
+/** Closes a descriptor that no Node object owns. */
+export function closeFd(fd: number): void {
+  callNative((native) => native.closeFd(fd));
+}
+
+/** Reads `net.…` sysctls of a namespace by dotted name, e.g. `net.ipv6.conf.lo.disable_ipv6`; trimmed. */
+export function readSysctl(netnsFd: number, name: string): string {
+  return callNative((native) => native.readSysctl(netnsFd, sysctlPath(name))).trim();
+}
+
+/** Writes a `net.…` sysctl of a namespace, e.g. `net.ipv4.tcp_migrate_req`. */
+export function writeSysctl(netnsFd: number, name: string, value: string): void {
+  callNative((native) => native.writeSysctl(netnsFd, sysctlPath(name), value));
+}
+
+/** The TCP ports on which a socket listens in the namespace, of either address family, ascending. */
+export function listeningPorts(netnsFd: number): readonly number[] {
+  return callNative((native) => native.listeningPorts(netnsFd));
+}
+
+function sysctlPath(name: string): string {
+  return `/proc/sys/${name.replaceAll('.', '/')}`;
+}

@@ -1,0 +1,132 @@
+import { callNative } from './native.ts';
+
+/** The kernel default of ztunnel's listeners (spec/inpod.md §5). */
+const DEFAULT_BACKLOG = 128;
+
+/** `auto`: as far as the kernel lets us; `on`: fail where it does not. */
+export type Transparency = 'auto' | 'on' | 'off';
+
+/** A listener to make. `netnsFd` null = the thread's own namespace. */
+export interface ListenOptions {
+  readonly netnsFd: number | null;
+  /** An IP address; `::` accepts IPv4 too. */
+  readonly address: string;
+  /** 0 = any free one. */
+  readonly port: number;
+  /** SO_MARK, inherited by accepted sockets; 0 = none. */
+  readonly mark: number;
+  readonly reusePort: boolean;
+  readonly transparent: Transparency;
+  readonly backlog?: number;
+}
+
+/** A listening socket, non-blocking, close-on-exec; for `server.listen({ fd })`. */
+export interface ListenResult {
+  readonly fd: number;
+  readonly port: number;
+  readonly transparent: boolean;
+}
+
+/** Keepalive of one socket; times in milliseconds, rounded up to the kernel's seconds. */
+export interface KeepaliveOptions {
+  readonly timeMs: number;
+  readonly intervalMs: number;
+  readonly retries: number;
+}
+
+/** Options that may be set on any TCP socket. Absent ones stay as the kernel has them. */
+export interface TcpOptions {
+  readonly keepalive?: KeepaliveOptions;
+  readonly userTimeoutMs?: number;
+  readonly noDelay: boolean;
+}
+
+/** An upstream socket to make. At most one of `source` and `bindLoopback`. */
+export interface OpenOptions extends TcpOptions {
+  /** Null = the thread's own namespace. */
+  readonly netnsFd: number | null;
+  readonly family: 4 | 6;
+  /** SO_MARK; 0 = none. */
+  readonly mark: number;
+  /** An address that need not be local: transparent, freebind, port chosen at connect. */
+  readonly source?: { readonly ip: string };
+  /** A local address to bind to, e.g. `127.0.0.6`; port chosen at connect. */
+  readonly bindLoopback?: string;
+}
+
+const TRANSPARENCY: Readonly<Record<Transparency, number>> = { off: 0, auto: 1, on: 2 };
+
+/**
+ * Makes a TCP listener inside a network namespace; the calling thread is in its own one before and after.
+ * The caller owns the descriptor. NATIVE_SYSCALL names the failed call; nothing is left open then.
+ */
+export function listenTcp(options: ListenOptions): ListenResult {
+  return callNative((native) =>
+    native.listenTcp(
+      options.netnsFd ?? -1,
+      options.address,
+      options.port,
+      options.mark,
+      options.reusePort,
+      TRANSPARENCY[options.transparent],
+      options.backlog ?? DEFAULT_BACKLOG,
+    ),
+  );
+}
+
+/**
+ * Makes an unconnected TCP socket inside a network namespace, for `new net.Socket({ fd }).connect(…)`.
+ * The caller owns the descriptor. NATIVE_SYSCALL names the failed call; nothing is left open then.
+ */
+export function openTcp(options: OpenOptions): number {
+  const tcp = tcpArguments(options);
+  return callNative((native) =>
+    native.openTcp(
+      options.netnsFd ?? -1,
+      options.family,
+      options.mark,
+      options.source?.ip ?? null,
+      options.bindLoopback ?? null,
+      ...tcp,
+    ),
+  );
+}
+
+/** Sets options on an open TCP socket, e.g. an accepted one. NATIVE_SYSCALL names the failed call. */
+export function setTcpOptions(fd: number, options: TcpOptions): void {
+  const tcp = tcpArguments(options);
+  callNative((native) => native.setTcpOptions(fd, ...tcp));
+}
+
+/**
+ * Where a redirected connection was going, by SO_ORIGINAL_DST; `family` says which table to ask first. Null
+ * when conntrack does not know the connection. IPv4 of a dual-stack socket comes as plain IPv4.
+ */
+export function originalDestination(
+  fd: number,
+  family: 4 | 6 = 4,
+): { readonly ip: string; readonly port: number } | null {
+  return callNative((native) => native.originalDestination(fd, family));
+}
+
+/** Whether this process may mark sockets (CAP_NET_ADMIN or CAP_NET_RAW). */
+export function canMark(mark: number): boolean {
+  return callNative((native) => native.canMark(mark));
+}
+
+function tcpArguments(
+  options: TcpOptions,
+): [noDelay: boolean, idle: number, interval: number, retries: number, userTimeoutMs: number] {
+  const { keepalive } = options;
+  return [
+    options.noDelay,
+    keepalive === undefined ? 0 : wholeSeconds(keepalive.timeMs),
+    keepalive === undefined ? 0 : wholeSeconds(keepalive.intervalMs),
+    keepalive?.retries ?? 0,
+    options.userTimeoutMs ?? 0,
+  ];
+}
+
+function wholeSeconds(ms: number): number {
+  return Math.max(1, Math.ceil(ms / 1_000));
+}
