@@ -1,5 +1,7 @@
 import { availableParallelism } from 'node:os';
 import { drainDeadlineMs } from '../../lib/actor/host-config.ts';
+import { busConfig, busVariables } from '../../lib/bus/config.ts';
+import type { BusConfig } from '../../lib/bus/config.ts';
 import { defineConfig } from '../../lib/config/define-config.ts';
 import { text } from '../../lib/config/fields.ts';
 import type { RootSource } from '../../lib/identity/roots.ts';
@@ -11,6 +13,7 @@ import { listenerThreads } from './config/worker-threads.ts';
 
 /** Everything node-proxy is told, in plain data; times in milliseconds. */
 export interface NodeProxyConfig {
+  readonly bus: BusConfig;
   readonly listener: ListenerConfig;
   readonly threads: number;
   readonly zdsPath: string;
@@ -50,6 +53,7 @@ const variables = {
   ...identityVariables,
   ...trafficVariables,
   ...processVariables,
+  ...busVariables,
 };
 
 /** Environment of node-proxy, with upstream's names and defaults (spec/observability.md §6). */
@@ -57,6 +61,7 @@ export const nodeProxyConfig = defineConfig(variables, (values): NodeProxyConfig
   const metadata = values.PROXY_CONFIG?.proxyMetadata ?? {};
   refuseUnsupported(unsupportedValues(values, metadata));
   return {
+    bus: busConfig(values),
     listener: listenerConfig(values, metadata),
     threads: listenerThreads({
       setting: values.ZTUNNEL_WORKER_THREADS,

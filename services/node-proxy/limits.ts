@@ -1,0 +1,56 @@
+/** Bounds of node-proxy, each with its reason. */
+
+/** Pods of one process; a node holds 110 by default and 4,094 addresses in the local mesh. */
+export const MAX_PODS = 4_096;
+
+/** Tasks of one thread: all pods, plus the wiring task. */
+export const MAX_TASKS_PER_THREAD = MAX_PODS + 1;
+
+/** The node agent gives up on an Ack after 5 s, so a start must have its answer before that. */
+export const POD_START_TIMEOUT_MS = 4_000;
+
+/** An immediate stop closes sockets only; a thread that needs longer is not going to. */
+export const POD_STOP_TIMEOUT_MS = 2_000;
+
+/** Time beyond a graceful deadline that a thread gets to report the end. */
+export const POD_DRAIN_GRACE_MS = 1_000;
+
+/** Between attempts to start pods that could not be started (spec/inpod.md §4). */
+export const PENDING_RETRY_MS = 5_000;
+
+/** Re-placement after a thread died: quick, because the pod is cut off meanwhile. */
+export const REPLACE_BACKOFF = { baseMs: 100, maxMs: 5_000 } as const;
+
+/** Loading the listener's modules in a cold thread on a busy machine. */
+export const ATTACH_TIMEOUT_MS = 30_000;
+
+/** Between attempts to wire a replacement thread, and after how many the pool counts as lost. */
+export const ATTACH_BACKOFF = { baseMs: 200, maxMs: 5_000 } as const;
+export const ATTACH_ATTEMPTS = 5;
+
+/** A thread answers a report between two I/O rounds; one that does not is left out of the sum. */
+export const REPORT_TIMEOUT_MS = 2_000;
+
+/** A thread busier than this gets new pods only when all are. */
+export const BUSY_THREAD_UTILISATION = 0.7;
+
+/** Between attempts to take a standard port that another process holds. */
+export const PORT_RECLAIM_MS = 5_000;
+
+/** Rows of one message to the state thread: some hundred kilobytes, a few milliseconds of work. */
+export const FEED_ROWS_PER_MESSAGE = 256;
+
+/** Objects of one message of a state dump. */
+export const DUMP_OBJECTS_PER_MESSAGE = 200;
+
+/** A state dump of 100,000 workloads takes a few seconds. */
+export const DUMP_TIMEOUT_MS = 60_000;
+
+/** Longest work of the state thread between two looks at its ports; keeps a miss below 5 ms. */
+export const STATE_SLICE_MS = 1;
+
+/** A set whose program has not arrived by then is compiled here (design: policy programs). */
+export const PROGRAM_WAIT_MS = 1_000;
+
+/** Lookups of one request; a routing decision needs fewer than ten. */
+export const MAX_LOOKUP_KEYS = 256;

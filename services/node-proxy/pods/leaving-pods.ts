@@ -1,0 +1,87 @@
+import type { Clock } from '../../../lib/clock/clock.ts';
+import type { Logger } from '../../../lib/log/logger.ts';
+import { POD_DRAIN_GRACE_MS, POD_STOP_TIMEOUT_MS } from '../limits.ts';
+import type { PlacedPod } from '../pool/placed-pod.ts';
+import type { NetnsIdentity, ServedPod } from './served-pod.ts';
+import { within } from './within.ts';
+
+/** What ending pods need from the process. */
+export interface LeavingPodsDependencies {
+  readonly clock: Clock;
+  readonly log: Logger;
+  closeFd(fd: number): void;
+}
+
+interface Leaving {
+  readonly pod: ServedPod;
+  readonly placed: PlacedPod;
+}
+
+/** Pods on their way out: told to stop, still holding a thread, a descriptor and perhaps connections. */
+export class LeavingPods {
+  readonly #deps: LeavingPodsDependencies;
+  readonly #leaving = new Set<Leaving>();
+
+  constructor(deps: LeavingPodsDependencies) {
+    this.#deps = deps;
+  }
+
+  /** Stops the pod and watches it out; an end that takes too long is forced, then reported. */
+  add(pod: ServedPod, placed: PlacedPod, mode: 'immediate' | 'graceful', deadlineMs: number): void {
+    const leaving: Leaving = { pod, placed };
+    this.#leaving.add(leaving);
+    placed.stop(mode, deadlineMs);
+    this.#deps.log.info(
+      { uid: pod.info.uid, mode, deadlineMs: Math.round(deadlineMs) },
+      'pod.stopping',
+    );
+    void placed.ended.then((error) => {
+      this.#leaving.delete(leaving);
+      this.#deps.closeFd(pod.netnsFd);
+      this.#deps.log.info({ uid: pod.info.uid, error: error?.message }, 'pod.stopped');
+    });
+    const patienceMs = (mode === 'graceful' ? deadlineMs : 0) + POD_DRAIN_GRACE_MS;
+    this.#deps.clock.after(patienceMs, () => {
+      if (placed.over) return;
+      placed.stop('immediate', 0);
+      this.#deps.clock.after(POD_STOP_TIMEOUT_MS, () => {
+        if (!placed.over) this.#deps.log.error({ uid: pod.info.uid }, 'pod.stuck');
+      });
+    });
+  }
+
+  /** Threads that still hold a pod of this uid. */
+  threadsOf(uid: string): ReadonlySet<number> {
+    return new Set(this.#of(uid).map(({ placed }) => placed.thread));
+  }
+
+  /** Ends pods of this uid that are in another namespace than `netns`, and waits for them, briefly. */
+  async settle(uid: string, netns: NetnsIdentity): Promise<void> {
+    await this.#end(this.#of(uid).filter(({ pod }) => !pod.isIn(netns)));
+  }
+
+  /** Ends all pods of this uid now and waits for them, briefly. */
+  async cut(uid: string): Promise<void> {
+    await this.#end(this.#of(uid));
+  }
+
+  /** Ends all pods now. */
+  stopNow(): void {
+    for (const { placed } of this.#leaving) placed.stop('immediate', 0);
+  }
+
+  /** Resolves when no pod is leaving. */
+  async allGone(): Promise<void> {
+    await Promise.all([...this.#leaving].map(({ placed }) => placed.ended));
+  }
+
+  #of(uid: string): Leaving[] {
+    return [...this.#leaving].filter(({ pod }) => pod.info.uid === uid);
+  }
+
+  async #end(leaving: readonly Leaving[]): Promise<void> {
+    for (const { placed } of leaving) placed.stop('immediate', 0);
+    const ended = Promise.all(leaving.map(({ placed }) => placed.ended));
+    await within(this.#deps.clock, POD_STOP_TIMEOUT_MS, ended);
+  }
+}

@@ -1,0 +1,292 @@
+import type { Clock, Timer } from '../../../lib/clock/clock.ts';
+import { MeshError, asMeshError, errorText } from '../../../lib/errors/mesh-error.ts';
+import type { Logger } from '../../../lib/log/logger.ts';
+import type { PodInfo } from '../../../workers/listener/protocol.ts';
+import {
+  MAX_PODS,
+  PENDING_RETRY_MS,
+  POD_START_TIMEOUT_MS,
+  POD_STOP_TIMEOUT_MS,
+} from '../limits.ts';
+import type { PlacedPod } from '../pool/placed-pod.ts';
+import { KeyedLock } from './keyed-lock.ts';
+import { LeavingPods } from './leaving-pods.ts';
+import { ServedPod } from './served-pod.ts';
+import type { NetnsIdentity } from './served-pod.ts';
+import { within } from './within.ts';
+
+/** A pod that was up this long before its thread failed it is placed again at once. */
+const STABLE_AFTER_MS = 10_000;
+
+/** What pods are counted with (spec/inpod.md §9). */
+export interface PodCounters {
+  started(): void;
+  stopped(): void;
+  /** A thread lost a pod that was up. */
+  lost(): void;
+}
+
+/** What the manager needs from the process. */
+export interface PodManagerDependencies {
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly counters: PodCounters;
+  /** How long connections of a removed pod may run on. */
+  readonly podDrainMs: number;
+  /** Puts the pod on a thread. Throws STATE_UNAVAILABLE when none can take it. */
+  place(info: PodInfo, netnsFd: number, avoid: ReadonlySet<number>): PlacedPod;
+  netnsIdentity(fd: number): NetnsIdentity;
+  closeFd(fd: number): void;
+  /** The pods, or whether all are up, changed. */
+  changed(): void;
+}
+
+/**
+ * The pods of this process: what the node agent asked for, where each is served, and what is tried again.
+ * Descriptors given to {@link add} belong to the manager from then on, whatever the outcome.
+ */
+export class PodManager {
+  readonly #deps: PodManagerDependencies;
+  readonly #pods = new Map<string, ServedPod>();
+  readonly #leaving: LeavingPods;
+  readonly #lock = new KeyedLock();
+  readonly #retries: Timer;
+  /** Names heard in the current session before its snapshot; null after it. */
+  #snapshot: Set<string> | null = new Set();
+  #connected = false;
+  #closing = false;
+
+  constructor(deps: PodManagerDependencies) {
+    this.#deps = deps;
+    this.#leaving = new LeavingPods(deps);
+    this.#retries = deps.clock.every(PENDING_RETRY_MS, () => this.#retryPending());
+  }
+
+  /** Pods that are or should be served, by uid. */
+  get pods(): ReadonlyMap<string, ServedPod> {
+    return this.#pods;
+  }
+
+  /** Names of pods that should be served and are not. */
+  get pending(): readonly string[] {
+    return [...this.#pods.values()]
+      .filter((pod) => pod.state === 'Pending')
+      .map((pod) => pod.info.uid);
+  }
+
+  /** True when a session has sent its snapshot and every pod is up (spec/inpod.md §7). */
+  get ready(): boolean {
+    return this.#connected && this.#snapshot === null && this.pending.length === 0;
+  }
+
+  /** A session with the node agent begins: its snapshot will say what to keep. */
+  sessionOpened(): void {
+    this.#connected = true;
+    this.#snapshot = new Set();
+    for (const [uid, pod] of this.#pods) {
+      // A pod whose thread died is ours to place again; one that never started is the agent's to add again.
+      if (pod.state === 'Pending' && pod.retry === null && pod.placed === null) {
+        this.#pods.delete(uid);
+        this.#releaseFd(pod);
+      }
+    }
+    this.#deps.changed();
+  }
+
+  /** The session ended; what is served goes on. */
+  sessionClosed(): void {
+    this.#connected = false;
+    this.#deps.changed();
+  }
+
+  /**
+   * Serves the pod; resolves when its listeners listen. When it rejects the pod stays pending and is tried again.
+   * The same namespace again is no change; another one replaces what was served under the uid.
+   */
+  add(info: PodInfo, netnsFd: number): Promise<void> {
+    this.#snapshot?.add(info.uid);
+    return this.#lock.run(info.uid, () => this.#add(info, netnsFd));
+  }
+
+  /** The agent confirms a pod whose namespace it does not hold: it stays if it is served. */
+  keep(uid: string): void {
+    this.#snapshot?.add(uid);
+  }
+
+  /** Listeners close at once, connections may run on until the drain deadline. Unknown uids are fine. */
+  delete(uid: string): Promise<void> {
+    return this.#lock.run(uid, async () => {
+      const beforeSnapshot = this.#snapshot !== null;
+      this.#snapshot?.delete(uid);
+      const pod = this.#pods.get(uid);
+      // Before the snapshot a served pod stays: whether it belongs is decided by the snapshot as a whole.
+      if (pod === undefined || (beforeSnapshot && pod.state === 'Up')) return;
+      this.#retire(pod, 'graceful', this.#deps.podDrainMs);
+    });
+  }
+
+  /** The agent has named all pods of the node: others that are served go. */
+  snapshotSent(): void {
+    const names = this.#snapshot;
+    this.#snapshot = null;
+    for (const [uid, pod] of this.#pods) {
+      if (names?.has(uid) === false) this.#retire(pod, 'graceful', this.#deps.podDrainMs);
+    }
+    this.#deps.changed();
+  }
+
+  /** Drains every pod, in parallel; resolves when all are gone or `deadlineMs` passed. */
+  async drain(deadlineMs: number): Promise<void> {
+    this.#close();
+    for (const pod of this.#pods.values()) this.#retire(pod, 'graceful', deadlineMs);
+    await within(this.#deps.clock, deadlineMs, this.#leaving.allGone());
+  }
+
+  /** Ends every pod now and waits, briefly, until they are gone. Idempotent. */
+  async stop(): Promise<void> {
+    this.#close();
+    for (const pod of this.#pods.values()) this.#retire(pod, 'immediate', 0);
+    this.#leaving.stopNow();
+    await within(this.#deps.clock, POD_STOP_TIMEOUT_MS, this.#leaving.allGone());
+  }
+
+  #close(): void {
+    this.#closing = true;
+    this.#retries.cancel();
+  }
+
+  async #add(info: PodInfo, netnsFd: number): Promise<void> {
+    const pod = this.#entry(info, netnsFd);
+    if (pod.state === 'Up') return;
+    pod.cancelRetry();
+    await this.#leaving.settle(info.uid, pod.netns);
+    await this.#start(pod);
+  }
+
+  /** The entry the announcement is about: the present one where it is in the same namespace, else a new one. */
+  #entry(info: PodInfo, netnsFd: number): ServedPod {
+    try {
+      if (this.#closing) throw new MeshError('STATE_UNAVAILABLE', 'the proxy is draining');
+      const netns = this.#deps.netnsIdentity(netnsFd);
+      const present = this.#pods.get(info.uid);
+      if (present?.isIn(netns) === true) {
+        this.#deps.closeFd(netnsFd);
+        return present;
+      }
+      if (present !== undefined) {
+        this.#deps.log.info({ uid: info.uid }, 'pod.replaced');
+        this.#retire(present, 'immediate', 0);
+      }
+      if (this.#pods.size >= MAX_PODS) {
+        throw new MeshError('STATE_UNAVAILABLE', `no more than ${MAX_PODS} pods are served`);
+      }
+      const pod = new ServedPod(info, netnsFd, netns);
+      this.#pods.set(info.uid, pod);
+      this.#deps.changed();
+      return pod;
+    } catch (error) {
+      this.#deps.closeFd(netnsFd);
+      throw error;
+    }
+  }
+
+  async #start(pod: ServedPod): Promise<void> {
+    const { info } = pod;
+    try {
+      const placed = await this.#place(pod);
+      pod.placed = placed;
+      pod.holder = placed;
+      const inTime = await within(this.#deps.clock, POD_START_TIMEOUT_MS, placed.listening);
+      if (!inTime) {
+        throw new MeshError('ZDS_TIMEOUT', `not listening after ${POD_START_TIMEOUT_MS} ms`);
+      }
+      if (this.#pods.get(info.uid) !== pod) {
+        throw new MeshError('STATE_UNAVAILABLE', 'the pod left while it was started');
+      }
+      pod.state = 'Up';
+      pod.upSinceMs = this.#deps.clock.monotonic();
+      this.#deps.counters.started();
+      this.#deps.log.info({ ...info, thread: placed.thread }, 'pod.listening');
+      void placed.ended.then((error) => this.#onEnded(pod, placed, error));
+    } catch (error) {
+      const failure = asMeshError(error, 'NETNS_UNAVAILABLE');
+      this.#deps.log.warn({ ...info, error: failure.message }, 'pod.start-failed');
+      const { placed } = pod;
+      pod.placed = null;
+      if (placed !== null) await this.#endFailedStart(placed);
+      throw failure;
+    } finally {
+      this.#deps.changed();
+    }
+  }
+
+  async #endFailedStart(placed: PlacedPod): Promise<void> {
+    placed.stop('immediate', 0);
+    const gone = await within(this.#deps.clock, POD_STOP_TIMEOUT_MS, placed.ended);
+    if (!gone) this.#deps.log.error({ uid: placed.info.uid }, 'pod.stuck');
+  }
+
+  /** A thread still draining the same uid cannot take it again; when no other can, the drain is cut short. */
+  async #place(pod: ServedPod): Promise<PlacedPod> {
+    const avoid = this.#leaving.threadsOf(pod.info.uid);
+    try {
+      return this.#deps.place(pod.info, pod.netnsFd, avoid);
+    } catch (error) {
+      if (avoid.size === 0) throw error;
+      await this.#leaving.cut(pod.info.uid);
+      return this.#deps.place(pod.info, pod.netnsFd, new Set());
+    }
+  }
+
+  #onEnded(pod: ServedPod, placed: PlacedPod, error: MeshError | null): void {
+    if (pod.placed !== placed || this.#pods.get(pod.info.uid) !== pod) return;
+    pod.placed = null;
+    pod.state = 'Pending';
+    if (this.#deps.clock.monotonic() - pod.upSinceMs > STABLE_AFTER_MS) pod.backoff.reset();
+    const delayMs = pod.backoff.next();
+    this.#deps.counters.lost();
+    this.#deps.log.error(
+      { uid: pod.info.uid, error: error?.message ?? 'ended', retryInMs: Math.round(delayMs) },
+      'pod.lost',
+    );
+    pod.retry = this.#deps.clock.after(delayMs, () => this.#retryOne(pod));
+    this.#deps.changed();
+  }
+
+  #retryPending(): void {
+    for (const pod of this.#pods.values()) {
+      if (pod.state === 'Pending' && pod.retry === null && pod.placed === null) this.#retryOne(pod);
+    }
+  }
+
+  #retryOne(pod: ServedPod): void {
+    pod.retry = null;
+    const { uid } = pod.info;
+    const current = (): boolean =>
+      !this.#closing && this.#pods.get(uid) === pod && pod.state === 'Pending';
+    this.#lock
+      .run(uid, async () => {
+        if (current() && pod.placed === null) await this.#start(pod);
+      })
+      .catch((error: unknown) => {
+        this.#deps.log.debug({ uid, error: errorText(error) }, 'pod.retry-failed');
+      });
+  }
+
+  #retire(pod: ServedPod, mode: 'immediate' | 'graceful', deadlineMs: number): void {
+    this.#pods.delete(pod.info.uid);
+    pod.cancelRetry();
+    const wasUp = pod.state === 'Up';
+    const { placed } = pod;
+    pod.placed = null;
+    if (wasUp) this.#deps.counters.stopped();
+    if (placed === null) this.#releaseFd(pod);
+    else this.#leaving.add(pod, placed, mode, deadlineMs);
+    this.#deps.changed();
+  }
+  /** A task that did not end when told to may still use the descriptor, whose number must not be reused. */
+  #releaseFd(pod: ServedPod): void {
+    if (pod.holder === null || pod.holder.over) this.#deps.closeFd(pod.netnsFd);
+    else void pod.holder.ended.then(() => this.#deps.closeFd(pod.netnsFd));
+  }
+}

@@ -1,0 +1,288 @@
+import { Piscina, queueOptionsSymbol } from 'piscina';
+import type { MessagePort, Worker } from 'node:worker_threads';
+import { Backoff } from '../../../lib/clock/backoff.ts';
+import type { Clock } from '../../../lib/clock/clock.ts';
+import { MeshError, asMeshError, errorText } from '../../../lib/errors/mesh-error.ts';
+import type { Logger } from '../../../lib/log/logger.ts';
+import type {
+  ControlToThread,
+  ListenerSettings,
+  ListenerTask,
+  PodInfo,
+  PodTask,
+  ThreadAttachment,
+} from '../../../workers/listener/protocol.ts';
+import {
+  ATTACH_ATTEMPTS,
+  ATTACH_BACKOFF,
+  ATTACH_TIMEOUT_MS,
+  MAX_TASKS_PER_THREAD,
+} from '../limits.ts';
+import { ListenerThread } from './listener-thread.ts';
+import type { ThreadEvents } from './listener-thread.ts';
+import { leastLoaded } from './placement.ts';
+import { PlacedPod } from './placed-pod.ts';
+
+/** What a pool is made of. */
+export interface ListenerPoolOptions {
+  /** Absolute path of the thread's entry. */
+  readonly entry: string;
+  readonly threads: number;
+  readonly settings: ListenerSettings;
+}
+
+/** What a pool needs from the process. */
+export interface ListenerPoolDependencies {
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** A fresh port to the mesh state for the thread of this number. */
+  connectState(thread: number): MessagePort;
+  certificateNeeded(thread: ListenerThread, identity: string): void;
+  /** A thread died; its last known counters should be kept. */
+  threadLost(thread: ListenerThread): void;
+  /** No thread is left or can be made. */
+  unrecoverable(error: MeshError): void;
+}
+
+type RunOptions = Parameters<Piscina['run']>[1];
+
+/** How a task says which thread it is for; piscina reads it through its own symbol. */
+interface Route {
+  readonly threadId: number;
+}
+
+/**
+ * The listener threads. Each is wired once (`attach`) and then runs one long task for each of its pods.
+ * A thread that dies ends its pods' tasks with an error and is replaced; the process lives on.
+ */
+export class ListenerPool {
+  readonly #options: ListenerPoolOptions;
+  readonly #deps: ListenerPoolDependencies;
+  readonly #threads = new Map<number, ListenerThread>();
+  readonly #events: ThreadEvents;
+  readonly #attaching = new Set<Promise<void>>();
+  readonly #reserved = new Set<number>();
+  readonly #linked = new WeakSet<Worker>();
+  readonly #attachBackoff = new Backoff(ATTACH_BACKOFF);
+  #settings: ListenerSettings;
+  #piscina: Piscina | null = null;
+  #closing = false;
+
+  constructor(options: ListenerPoolOptions, deps: ListenerPoolDependencies) {
+    this.#options = options;
+    this.#settings = options.settings;
+    this.#deps = deps;
+    this.#events = {
+      certificateNeeded: (thread, identity) => deps.certificateNeeded(thread, identity),
+      confused: (thread, message) =>
+        deps.log.error({ thread: thread.number, received: typeof message }, 'thread.confused'),
+    };
+  }
+
+  /** Threads that take pods, by number. */
+  get threads(): ReadonlyMap<number, ListenerThread> {
+    return this.#threads;
+  }
+
+  /** Makes and wires all threads. Rejects with ACTOR_FAILED when one cannot be. */
+  async start(): Promise<void> {
+    const piscina = new Piscina({
+      filename: this.#options.entry,
+      name: 'attach' satisfies ListenerTask,
+      minThreads: this.#options.threads,
+      maxThreads: this.#options.threads,
+      concurrentTasksPerWorker: MAX_TASKS_PER_THREAD,
+      // The default blocks the thread between tasks, and a blocked thread accepts nothing.
+      atomics: 'disabled',
+      recordTiming: false,
+      // The thread's sockets are not made by node:fs, so there is nothing to track.
+      trackUnmanagedFds: false,
+      loadBalancer: (task, workers) => {
+        const route = task[queueOptionsSymbol] as Route | null;
+        const worker = workers.find((candidate) => candidate.id === route?.threadId);
+        if (worker === undefined) throw threadGone();
+        return worker;
+      },
+    });
+    this.#piscina = piscina;
+    piscina.on('error', (error: unknown) =>
+      this.#deps.log.error({ error: errorText(error) }, 'pool.error'),
+    );
+    const initial = piscina.threads.map((worker) => this.#link(worker));
+    // Piscina announces a thread just before it counts it as one that takes tasks.
+    piscina.on('workerCreate', () => queueMicrotask(() => this.#linkNew()));
+    await Promise.all(initial);
+  }
+
+  /**
+   * Starts serving a pod on the least loaded thread, not one of `avoid` while there are others. The caller owns
+   * the descriptor until the pod ended. Throws STATE_UNAVAILABLE when no thread is ready.
+   */
+  place(info: PodInfo, netnsFd: number, avoid: ReadonlySet<number> = new Set()): PlacedPod {
+    const number =
+      leastLoaded(
+        this.#loads((thread) => !avoid.has(thread.number) && !thread.pods.has(info.uid)),
+      ) ?? leastLoaded(this.#loads((thread) => !thread.pods.has(info.uid)));
+    const thread = number === null ? undefined : this.#threads.get(number);
+    if (thread === undefined) {
+      throw new MeshError('STATE_UNAVAILABLE', 'no listener thread can take the pod now');
+    }
+    const pod = new PlacedPod(info, thread.number, (mode, deadlineMs) =>
+      thread.send({ type: 'pod.stop', uid: info.uid, mode, deadlineMs }),
+    );
+    thread.pods.set(info.uid, pod);
+    void this.#serve(thread, pod, { pod: info, netnsFd });
+    return pod;
+  }
+
+  /** Sends to every thread. */
+  broadcast(message: ControlToThread): void {
+    for (const thread of this.#threads.values()) thread.send(message);
+  }
+
+  /** Changes the log level of every thread, also of those made later. */
+  setLogLevel(level: string): void {
+    this.#settings = { ...this.#settings, logLevel: level };
+    this.broadcast({ type: 'log.level', level });
+  }
+
+  /** Ends all threads and with them every pod still served. Idempotent. */
+  async close(): Promise<void> {
+    this.#closing = true;
+    await Promise.allSettled(this.#attaching);
+    for (const thread of this.#threads.values()) thread.close(threadGone());
+    this.#threads.clear();
+    await this.#piscina?.destroy();
+    this.#piscina = null;
+  }
+
+  *#loads(accepts: (thread: ListenerThread) => boolean) {
+    for (const thread of this.#threads.values()) if (accepts(thread)) yield thread.load();
+  }
+
+  async #serve(thread: ListenerThread, pod: PlacedPod, task: PodTask): Promise<void> {
+    let error: MeshError | null = null;
+    try {
+      await this.#run('servePod', thread, { ...task });
+    } catch (failure) {
+      error = asMeshError(failure, 'ACTOR_FAILED', 'the listener task failed');
+    }
+    if (thread.pods.get(pod.info.uid) === pod) thread.pods.delete(pod.info.uid);
+    pod.end(error);
+  }
+
+  /** Runs a task on exactly this thread. */
+  async #run(
+    name: ListenerTask,
+    thread: ListenerThread,
+    task: object,
+    transferList: MessagePort[] = [],
+  ): Promise<void> {
+    if (this.#piscina === null || !thread.alive) throw threadGone();
+    const route: Route = { threadId: thread.worker.threadId };
+    // Piscina's type of the list follows another overload of postMessage than its code does.
+    const options = { name, transferList } as unknown as RunOptions;
+    await this.#piscina.run({ ...task, [queueOptionsSymbol]: route }, options);
+  }
+
+  #linkNew(): void {
+    if (this.#closing || this.#piscina === null) return;
+    for (const worker of this.#piscina.threads) {
+      if (this.#linked.has(worker)) continue;
+      this.#link(worker).catch((error: unknown) => this.#replaceUnwired(worker, error));
+    }
+  }
+
+  /** A thread that cannot be wired serves nothing: end it, so that piscina makes another. */
+  #replaceUnwired(worker: Worker, error: unknown): void {
+    if (this.#closing) return;
+    this.#deps.log.error({ error: errorText(error) }, 'thread.attach-failed');
+    if (this.#attachBackoff.attempt >= ATTACH_ATTEMPTS && this.#threads.size === 0) {
+      this.#deps.unrecoverable(asMeshError(error, 'ACTOR_FAILED'));
+      return;
+    }
+    this.#deps.clock.after(this.#attachBackoff.next(), () => {
+      worker
+        .terminate()
+        .catch((failure: unknown) =>
+          this.#deps.log.error({ error: errorText(failure) }, 'thread.terminate-failed'),
+        );
+    });
+  }
+
+  /** Wires a thread; it takes pods once that is done. */
+  #link(worker: Worker): Promise<void> {
+    const thread = new ListenerThread(this.#freeNumber(), worker, this.#deps.clock, this.#events);
+    this.#reserved.add(thread.number);
+    this.#linked.add(worker);
+    worker.once('exit', () => this.#lost(thread));
+    const attached = this.#attach(thread).finally(() => {
+      this.#reserved.delete(thread.number);
+      this.#attaching.delete(attached);
+    });
+    this.#attaching.add(attached);
+    return attached;
+  }
+
+  async #attach(thread: ListenerThread): Promise<void> {
+    const state = this.#deps.connectState(thread.number);
+    const attachment: ThreadAttachment = {
+      thread: thread.number,
+      settings: this.#settings,
+      control: thread.farControl,
+      state,
+    };
+    const timeout = Promise.withResolvers<never>();
+    const timer = this.#deps.clock.after(ATTACH_TIMEOUT_MS, () =>
+      timeout.reject(
+        new MeshError('BUS_TIMEOUT', `a thread was not ready after ${ATTACH_TIMEOUT_MS} ms`),
+      ),
+    );
+    try {
+      await Promise.race([
+        this.#run('attach', thread, attachment, [thread.farControl, state]),
+        timeout.promise,
+      ]);
+    } catch (error) {
+      const failure = asMeshError(error, 'ACTOR_FAILED', 'cannot wire a listener thread');
+      thread.close(failure);
+      state.close();
+      throw failure;
+    } finally {
+      timer.cancel();
+    }
+    if (this.#closing || !thread.alive) return;
+    this.#threads.set(thread.number, thread);
+    this.#attachBackoff.reset();
+    this.#deps.log.debug({ thread: thread.number }, 'thread.ready');
+  }
+
+  #freeNumber(): number {
+    let number = 0;
+    while (this.#threads.has(number) || this.#reserved.has(number)) number += 1;
+    return number;
+  }
+
+  #lost(thread: ListenerThread): void {
+    const registered = this.#threads.get(thread.number) === thread;
+    if (registered) this.#threads.delete(thread.number);
+    if (this.#closing) return;
+    this.#deps.log.error({ thread: thread.number, pods: thread.pods.size }, 'thread.lost');
+    this.#deps.threadLost(thread);
+    thread.close(new MeshError('ACTOR_FAILED', `listener thread ${thread.number} died`));
+    this.#checkRecoverable();
+  }
+
+  /** Piscina replaces dead threads, but gives up on an entry that fails while it loads. */
+  #checkRecoverable(): void {
+    if (this.#closing || this.#threads.size > 0 || this.#attaching.size > 0) return;
+    if ((this.#piscina?.threads.length ?? 0) > 0) return;
+    this.#deps.unrecoverable(
+      new MeshError('ACTOR_FAILED', 'every listener thread died and none can be made'),
+    );
+  }
+}
+
+function threadGone(): MeshError {
+  return new MeshError('STATE_UNAVAILABLE', 'the listener thread is gone');
+}

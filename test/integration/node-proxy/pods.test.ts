@@ -1,0 +1,259 @@
+import { closeSync, fstatSync, openSync } from 'node:fs';
+import { connect, createServer } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
+import { MessageChannel } from 'node:worker_threads';
+import test from 'ava';
+import type { ExecutionContext } from 'ava';
+import { systemClock } from '../../../lib/clock/clock.ts';
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { createLogger } from '../../../lib/log/logger.ts';
+import { nodeProxyConfig } from '../../../services/node-proxy/config.ts';
+import { ListenerPool } from '../../../services/node-proxy/pool/listener-pool.ts';
+import { PodManager } from '../../../services/node-proxy/pods/pod-manager.ts';
+import { until } from '../../support/until.ts';
+
+const entry = fileURLToPath(new URL('../../support/tiny-listener.worker.ts', import.meta.url));
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return port;
+}
+
+async function setUp(t: ExecutionContext, threads: number) {
+  const log = createLogger({ actor: 'test', level: 'silent' });
+  const counted = { started: 0, stopped: 0, lost: 0 };
+  const openFds = new Set<number>();
+  const events = { unrecoverable: null as MeshError | null, lostThreads: 0 };
+  const config = nodeProxyConfig.parse({ REDIS_URL: 'unix:///nowhere' });
+  const pool = new ListenerPool(
+    { entry, threads, settings: { ...config.listener, node: 'n', logLevel: 'info' } },
+    {
+      clock: systemClock,
+      log,
+      connectState: () => new MessageChannel().port1,
+      certificateNeeded: () => undefined,
+      threadLost: () => {
+        events.lostThreads += 1;
+      },
+      unrecoverable: (error) => {
+        events.unrecoverable = error;
+      },
+    },
+  );
+  await pool.start();
+  const manager = new PodManager({
+    clock: systemClock,
+    log,
+    podDrainMs: 60_000,
+    counters: {
+      started: () => (counted.started += 1),
+      stopped: () => (counted.stopped += 1),
+      lost: () => (counted.lost += 1),
+    },
+    place: (info, fd, avoid) => pool.place(info, fd, avoid),
+    netnsIdentity: (fd) => {
+      const { ino, dev } = fstatSync(fd);
+      return { inode: String(ino), device: String(dev) };
+    },
+    closeFd: (fd) => {
+      openFds.delete(fd);
+      closeSync(fd);
+    },
+    changed: () => undefined,
+  });
+  t.teardown(async () => {
+    await manager.stop();
+    await pool.close();
+    if (openFds.size > 0) throw new Error('a descriptor was left open');
+  });
+  return {
+    pool,
+    manager,
+    counted,
+    events,
+    netns(path = '/proc/self/ns/net'): number {
+      const fd = openSync(path, 'r');
+      openFds.add(fd);
+      return fd;
+    },
+  };
+}
+
+const info = (uid: string, port: number, name = uid) => ({
+  uid,
+  name,
+  namespace: 'ns',
+  serviceAccount: String(port),
+});
+
+async function dial(port: number): Promise<Socket> {
+  const socket = connect(port, '127.0.0.1');
+  socket.on('error', () => undefined);
+  await once(socket, 'connect');
+  return socket;
+}
+
+test('pods are spread over the threads, and reports name their connections', async (t) => {
+  const { pool, manager, netns, counted } = await setUp(t, 2);
+  const ports = [await freePort(), await freePort()];
+  await Promise.all(ports.map((port, index) => manager.add(info(`u${index}`, port), netns())));
+  t.deepEqual(
+    [...pool.threads.values()].map((thread) => thread.pods.size),
+    [1, 1],
+  );
+  t.is(counted.started, 2);
+  const sockets = await Promise.all(ports.map(dial));
+  await Promise.all(sockets.map((socket) => once(socket, 'data')));
+  const reports = await Promise.all(
+    [...pool.threads.values()].map((thread) => thread.connections()),
+  );
+  t.deepEqual(
+    reports
+      .flat()
+      .map((record) => record.podUid)
+      .sort(),
+    ['u0', 'u1'],
+  );
+  for (const socket of sockets) socket.destroy();
+});
+
+test('the same namespace again changes nothing, another one replaces the pod', async (t) => {
+  const { manager, netns, counted } = await setUp(t, 1);
+  const port = await freePort();
+  await manager.add(info('u', port), netns());
+  const placed = manager.pods.get('u')?.placed;
+  await manager.add(info('u', port), netns());
+  t.is(manager.pods.get('u')?.placed, placed);
+  await manager.add(info('u', port), netns('/proc/self/ns/mnt'));
+  t.not(manager.pods.get('u')?.placed, placed);
+  t.is(manager.pods.get('u')?.state, 'Up');
+  t.deepEqual({ ...counted }, { started: 2, stopped: 1, lost: 0 });
+  (await dial(port)).destroy();
+});
+
+test('a pod that cannot start is refused, stays pending and is retried by a later add', async (t) => {
+  const { manager, netns } = await setUp(t, 1);
+  manager.sessionOpened();
+  await t.throwsAsync(manager.add(info('u', 1, 'refused'), netns()), { message: /refused on/ });
+  t.deepEqual(manager.pending, ['u']);
+  manager.snapshotSent();
+  t.false(manager.ready);
+  await manager.delete('u');
+  t.true(manager.ready);
+});
+
+test('a removed pod closes its listener at once and lets its connection finish', async (t) => {
+  const { manager, netns } = await setUp(t, 2);
+  const port = await freePort();
+  manager.sessionOpened();
+  await manager.add(info('u', port), netns());
+  manager.snapshotSent();
+  const socket = await dial(port);
+  await once(socket, 'data');
+  await manager.delete('u');
+  t.is(manager.pods.size, 0);
+  await until(async () => (await refuses(port)) === true, { timeoutMs: 5_000, what: 'closed' });
+  t.is(socket.destroyed, false);
+  await manager.add(info('u', port), netns());
+  t.is(manager.pods.get('u')?.state, 'Up', 'enrolled again while the old connection drains');
+  socket.destroy();
+});
+
+test('the snapshot ends pods it does not name and keeps those it does', async (t) => {
+  const { manager, netns } = await setUp(t, 1);
+  manager.sessionOpened();
+  await manager.add(info('a', await freePort()), netns());
+  await manager.add(info('b', await freePort()), netns());
+  manager.snapshotSent();
+  manager.sessionClosed();
+  t.false(manager.ready);
+  manager.sessionOpened();
+  manager.keep('b');
+  await manager.delete('b');
+  manager.keep('b');
+  t.deepEqual([...manager.pods.keys()], ['a', 'b']);
+  manager.snapshotSent();
+  t.deepEqual([...manager.pods.keys()], ['b']);
+  t.true(manager.ready);
+});
+
+test('a thread that dies is replaced, and its pods are served again', async (t) => {
+  const { pool, manager, netns, counted, events } = await setUp(t, 1);
+  const [crashing, other] = [await freePort(), await freePort()];
+  await manager.add(info('c', crashing, 'crash'), netns());
+  await manager.add(info('o', other), netns());
+  (await dial(crashing)).on('error', () => undefined);
+  await until(() => counted.lost === 2, { timeoutMs: 20_000, what: 'both pods lost' });
+  await until(() => manager.pending.length === 0, { timeoutMs: 20_000, what: 'served again' });
+  t.is(events.lostThreads, 1);
+  t.is(events.unrecoverable, null);
+  t.is(pool.threads.size, 1);
+  (await dial(other)).destroy();
+});
+
+test('a task that ends by itself is started again', async (t) => {
+  const { manager, netns, counted } = await setUp(t, 1);
+  const port = await freePort();
+  await manager.add(info('q', port, 'quits'), netns());
+  (await dial(port)).on('error', () => undefined);
+  await until(() => counted.lost === 1 && manager.pending.length === 0, {
+    timeoutMs: 20_000,
+    what: 'started again',
+  });
+  t.is(counted.started, 2);
+});
+
+test('a drain waits for connections until its deadline', async (t) => {
+  const { manager, netns } = await setUp(t, 1);
+  const port = await freePort();
+  await manager.add(info('u', port), netns());
+  const socket = await dial(port);
+  await once(socket, 'data');
+  const drained = manager.drain(60_000);
+  await until(() => refuses(port), { timeoutMs: 5_000, what: 'closed' });
+  t.false(socket.destroyed);
+  socket.destroy();
+  await drained;
+  await t.throwsAsync(manager.add(info('v', port), netns()), { message: /draining/ });
+});
+
+test('an entry that cannot be loaded is reported instead of retried for ever', async (t) => {
+  const log = createLogger({ actor: 'test', level: 'silent' });
+  const config = nodeProxyConfig.parse({ REDIS_URL: 'unix:///nowhere' });
+  const pool = new ListenerPool(
+    {
+      entry: fileURLToPath(new URL('../../support/no-such.worker.ts', import.meta.url)),
+      threads: 1,
+      settings: { ...config.listener, node: 'n', logLevel: 'info' },
+    },
+    {
+      clock: systemClock,
+      log,
+      connectState: () => new MessageChannel().port1,
+      certificateNeeded: () => undefined,
+      threadLost: () => undefined,
+      unrecoverable: () => undefined,
+    },
+  );
+  t.teardown(() => pool.close());
+  const error = await t.throwsAsync(pool.start());
+  t.true(error instanceof MeshError);
+});
+
+async function refuses(port: number): Promise<boolean> {
+  const socket = connect(port, '127.0.0.1');
+  try {
+    await once(socket, 'connect');
+    return false;
+  } catch {
+    return true;
+  } finally {
+    socket.destroy();
+  }
+}

@@ -1,0 +1,129 @@
+/**
+ * A listener thread reduced to its contract: it listens on a loopback port for each pod, answers reports and
+ * obeys stops. Names of pods make it misbehave: `refused` cannot start, `crash` kills the thread when it is
+ * connected to, `quits` ends its task by itself when connected to.
+ */
+import { createServer } from 'node:net';
+import type { Server, Socket } from 'node:net';
+import type {
+  ControlFromThread,
+  ControlToThread,
+  PodTask,
+  StateRequest,
+  ThreadAttachment,
+} from '../../workers/listener/protocol.ts';
+
+interface Served {
+  readonly server: Server;
+  readonly sockets: Set<Socket>;
+  readonly end: () => void;
+}
+
+let attachment: ThreadAttachment | null = null;
+const pods = new Map<string, Served>();
+
+function send(message: ControlFromThread): void {
+  attachment?.control.postMessage(message);
+}
+
+function stop(uid: string): void {
+  const pod = pods.get(uid);
+  if (pod === undefined) return;
+  pods.delete(uid);
+  for (const socket of pod.sockets) socket.destroy();
+  pod.server.close(() => pod.end());
+}
+
+function obey(message: ControlToThread): void {
+  switch (message.type) {
+    case 'pod.stop': {
+      const pod = pods.get(message.uid);
+      if (message.mode === 'immediate' || pod === undefined) stop(message.uid);
+      else {
+        pod.server.close(() => stop(message.uid));
+        setTimeout(() => stop(message.uid), message.deadlineMs);
+      }
+      break;
+    }
+    case 'report':
+      if (message.what === 'metrics') {
+        send({
+          type: 'report',
+          id: message.id,
+          metrics: [
+            {
+              name: 'tiny_pods',
+              kind: 'gauge',
+              help: 'pods',
+              labels: [['thread', 'any']],
+              value: pods.size,
+            },
+            { name: 'tiny_total', kind: 'counter', help: 'constant', labels: [], value: 2 },
+          ],
+        });
+      } else {
+        send({
+          type: 'report',
+          id: message.id,
+          connections: [...pods].flatMap(([podUid, pod]) =>
+            [...pod.sockets].map((socket) => ({
+              podUid,
+              direction: 'inbound' as const,
+              protocol: 'TCP' as const,
+              source: `127.0.0.1:${socket.remotePort}`,
+              destination: `127.0.0.1:${socket.localPort}`,
+              actualDestination: `127.0.0.1:${socket.localPort}`,
+              destinationService: null,
+              sourceWorkload: null,
+              destinationWorkload: null,
+              sourceIdentity: null,
+              destinationIdentity: null,
+              bytesSent: 0,
+              bytesReceived: 0,
+              openedAtMs: 1,
+            })),
+          ),
+        });
+      }
+      break;
+    case 'log.level':
+    case 'certificate':
+    case 'certificate.unavailable':
+      break;
+  }
+}
+
+/** Task: wires the thread. */
+export function attach(task: ThreadAttachment): void {
+  attachment = task;
+  task.control.on('message', obey);
+}
+
+/** Task: serves one pod on the loopback port that its service account names. */
+export async function servePod({ pod }: PodTask): Promise<void> {
+  if (pod.name === 'refused') throw new Error('refused on purpose');
+  attachment?.state.postMessage({ type: 'watch', pod } satisfies StateRequest);
+  const ended = Promise.withResolvers<void>();
+  const sockets = new Set<Socket>();
+  const server = createServer((socket) => {
+    if (pod.name === 'crash') process.exit(3);
+    if (pod.name === 'quits') {
+      socket.destroy();
+      stop(pod.uid);
+      return;
+    }
+    sockets.add(socket);
+    socket.on('close', () => sockets.delete(socket));
+    socket.on('error', () => socket.destroy());
+    socket.write(`${attachment?.thread}\n`);
+  });
+  pods.set(pod.uid, { server, sockets, end: ended.resolve });
+  server.listen(Number(pod.serviceAccount), '127.0.0.1', () =>
+    send({ type: 'pod.listening', uid: pod.uid }),
+  );
+  server.on('error', (error) => {
+    pods.delete(pod.uid);
+    ended.reject(error);
+  });
+  await ended.promise;
+}

@@ -1,0 +1,104 @@
+import test from 'ava';
+import { MeshError } from '../../../../lib/errors/mesh-error.ts';
+import { nodeProxyConfig } from '../../../../services/node-proxy/config.ts';
+
+const parse = (environment: Record<string, string> = {}) =>
+  nodeProxyConfig.parse({ REDIS_URL: 'unix:///run/redis.sock', ...environment });
+
+function codeOf(run: () => unknown): string | null {
+  try {
+    run();
+    return null;
+  } catch (error) {
+    return error instanceof MeshError ? `${error.code} ${error.message}` : String(error);
+  }
+}
+
+test('the defaults are those of upstream', (t) => {
+  const config = parse();
+  t.like(config, {
+    zdsPath: '/var/run/ztunnel/ztunnel.sock',
+    podDrainMs: 5_000,
+    roots: { kind: 'file', path: './var/run/secrets/istio/root-cert.pem' },
+    ports: { admin: 15_000, stats: 15_020, readiness: 15_021 },
+    istioVersion: 'unknown',
+  });
+  t.like(config.listener, {
+    clusterId: 'Kubernetes',
+    packetMark: 1_337,
+    originalSource: 'auto',
+    keepalive: { enabled: true, timeMs: 180_000, intervalMs: 180_000, retries: 9 },
+    userTimeoutMs: 0,
+    responseBaggage: true,
+    policyUnknownReference: 'deny',
+    ports: { outbound: 15_001, inboundPlaintext: 15_006, inboundHbone: 15_008 },
+  });
+  t.is(config.listener.http2.streamWindow, 4_194_304);
+});
+
+test('a ProxyConfig sets ports, threads and metadata; variables go before its metadata', (t) => {
+  const text = `
+proxyAdminPort: 16000
+statsPort: 16020
+concurrency: 3
+proxyMetadata: { ISTIO_META_CLUSTER_ID: from-metadata, ISTIO_META_ISTIO_VERSION: "1.30" }
+`;
+  const config = parse({ PROXY_CONFIG: text, ZTUNNEL_WORKER_THREADS: '9' });
+  t.deepEqual(config.ports, { admin: 16_000, stats: 16_020, readiness: 15_021 });
+  t.is(config.threads, 3);
+  t.is(config.listener.clusterId, 'from-metadata');
+  t.is(config.istioVersion, '1.30');
+  t.is(parse({ PROXY_CONFIG: text, ISTIO_META_CLUSTER_ID: 'own' }).listener.clusterId, 'own');
+});
+
+test('a ProxyConfig without proxyMetadata is refused', (t) => {
+  t.regex(
+    codeOf(() => parse({ PROXY_CONFIG: 'concurrency: 2' })) ?? '',
+    /^CONFIG_INVALID .*PROXY_CONFIG .*proxyMetadata is required/,
+  );
+});
+
+test('settings that ask for what is not built are refused, all at once', (t) => {
+  const refusal = codeOf(() =>
+    parse({
+      PROXY_MODE: 'dedicated',
+      UNSTABLE_ENABLE_SOCKS5: 'true',
+      CRL_PATH: '/crl.pem',
+      XDS_ON_DEMAND: 'true',
+      COMPLIANCE_POLICY: 'pqc',
+      ISTIO_META_DNS_CAPTURE: 'TRUE',
+    }),
+  );
+  t.regex(refusal ?? '', /^CONFIG_UNSUPPORTED /);
+  for (const name of ['PROXY_MODE', 'SOCKS5', 'CRL_PATH', 'ON_DEMAND', 'COMPLIANCE', 'DNS_CAPTURE'])
+    t.true(refusal?.includes(name), name);
+  t.regex(
+    codeOf(() => parse({ PROXY_CONFIG: '{proxyMetadata: {ISTIO_META_DNS_CAPTURE: "true"}}' })) ??
+      '',
+    /^CONFIG_UNSUPPORTED /,
+  );
+  t.notThrows(() => parse({ PROXY_MODE: 'shared', UNSTABLE_ENABLE_SOCKS5: 'false' }));
+});
+
+test('the drain deadline follows the grace period unless it is set', (t) => {
+  t.is(parse({ TERMINATION_GRACE_PERIOD_SECONDS: '30' }).podDrainMs, 25_000);
+  t.is(parse({ TERMINATION_GRACE_PERIOD_SECONDS: '10' }).podDrainMs, 9_000);
+  t.is(
+    parse({ TERMINATION_GRACE_PERIOD_SECONDS: '30', CONNECTION_TERMINATION_DEADLINE: '1s' })
+      .podDrainMs,
+    1_000,
+  );
+});
+
+test('sizes HTTP/2 does not allow are refused', (t) => {
+  t.regex(codeOf(() => parse({ HTTP2_FRAME_SIZE: '100' })) ?? '', /HTTP2_FRAME_SIZE .*16384/);
+  t.regex(codeOf(() => parse({ HTTP2_STREAM_WINDOW_SIZE: '4GiB' })) ?? '', /65535/);
+});
+
+test('the user timeout spans all probes', (t) => {
+  t.is(
+    parse({ USER_TIMEOUT_ENABLED: 'true', KEEPALIVE_TIME: '10s', KEEPALIVE_INTERVAL: '2s' })
+      .listener.userTimeoutMs,
+    28_000,
+  );
+});
