@@ -1,0 +1,152 @@
+/** Network namespaces for tests: random names, veth pairs, addresses of both families, all removed at the end. */
+import { execFile, execFileSync, spawn } from 'node:child_process';
+import type { ChildProcess, SpawnOptions } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { promisify } from 'node:util';
+import type { ExecutionContext } from 'ava';
+import { capabilities } from '../../lib/linux/process.ts';
+
+const run = promisify(execFile);
+
+/** A namespace made for one test. */
+export interface TestNetns {
+  readonly name: string;
+  /** File that holds the namespace. */
+  readonly path: string;
+  /** Runs `ip -n <name> …`; words are separated by single spaces. */
+  ip(command: string): Promise<string>;
+  /** Runs a command inside, resolves to its standard output; rejects with its errors. */
+  exec(command: string, ...args: string[]): Promise<string>;
+  /** Starts a process inside; the test ends it, or the end of the test does. */
+  spawn(command: string, args: readonly string[], options?: SpawnOptions): ChildProcess;
+}
+
+/** One end of a link. */
+export interface LinkEnd {
+  readonly netns: TestNetns;
+  readonly device: string;
+  /** With prefix length, e.g. `10.9.0.1/24` and `fd09::1/64`. */
+  readonly addresses: readonly string[];
+  /** Default gateways, one per family wanted. */
+  readonly gateways?: readonly string[];
+}
+
+/** Null when network namespaces and netfilter can be used here, else why not. */
+export function netnsUnavailable(): string | null {
+  if (process.platform !== 'linux') return 'not Linux';
+  try {
+    const { netAdmin, sysAdmin } = capabilities();
+    if (!netAdmin || !sysAdmin) return 'needs root (CAP_NET_ADMIN and CAP_SYS_ADMIN)';
+    const probe = `weftprobe${randomBytes(4).toString('hex')}`;
+    execFileSync('ip', ['netns', 'add', probe], { stdio: 'pipe' });
+    try {
+      execFileSync('ip', ['netns', 'exec', probe, 'iptables', '-w', '-t', 'nat', '-S'], {
+        stdio: 'pipe',
+      });
+    } finally {
+      execFileSync('ip', ['netns', 'del', probe], { stdio: 'pipe' });
+    }
+    return null;
+  } catch (error) {
+    return error instanceof Error ? error.message.trim() : String(error);
+  }
+}
+
+/** Whether {@link netnsUnavailable} has nothing to say. */
+export function netnsAvailable(): boolean {
+  return netnsUnavailable() === null;
+}
+
+/**
+ * True when the test can run. Otherwise says loudly why it does not, and passes the test; with
+ * `WEFT_REQUIRE_NETNS=1` (continuous integration) it fails instead, so that a skip cannot go unseen.
+ */
+export function requireNetns(t: ExecutionContext): boolean {
+  const reason = netnsUnavailable();
+  if (reason === null) return true;
+  if (process.env['WEFT_REQUIRE_NETNS'] === '1') {
+    t.fail(`network namespaces are required here: ${reason}`);
+    return false;
+  }
+  process.stderr.write(`\nSKIPPED, NOT RUN: "${t.title}": ${reason}\n`);
+  t.log(`SKIPPED, NOT RUN: ${reason}`);
+  t.pass();
+  return false;
+}
+
+/** Makes a namespace with its loopback up; it and all processes of {@link TestNetns.spawn} end with the test. */
+export async function createNetns(t: ExecutionContext, label = 'ns'): Promise<TestNetns> {
+  const name = `wt${randomBytes(4).toString('hex')}-${label}`;
+  const children = new Set<ChildProcess>();
+  await run('ip', ['netns', 'add', name]);
+  t.teardown(async () => {
+    await Promise.all([...children].map(endProcess));
+    await run('ip', ['netns', 'del', name]);
+  });
+  const netns: TestNetns = {
+    name,
+    path: `/run/netns/${name}`,
+    ip: async (command) => (await run('ip', ['-n', name, ...command.split(' ')])).stdout,
+    exec: async (command, ...args) =>
+      (await run('ip', ['netns', 'exec', name, command, ...args])).stdout,
+    spawn: (command, args, options = {}) => {
+      const child = spawn('ip', ['netns', 'exec', name, command, ...args], options);
+      children.add(child);
+      child.once('exit', () => children.delete(child));
+      return child;
+    },
+  };
+  await netns.ip('link set lo up');
+  return netns;
+}
+
+/** Joins two namespaces by a veth pair, with addresses usable at once (no duplicate address detection). */
+export async function connectNetns(a: LinkEnd, b: LinkEnd): Promise<void> {
+  await a.netns.ip(`link add ${a.device} type veth peer name ${b.device} netns ${b.netns.name}`);
+  for (const end of [a, b]) await configureEnd(end);
+}
+
+/**
+ * A pod and a peer on one link: pod `10.9.0.2` / `fd09::2`, peer `10.9.0.1` / `fd09::1`, each the other's
+ * default gateway, as a pod sees its node.
+ */
+export async function createPodPair(
+  t: ExecutionContext,
+): Promise<{ readonly pod: TestNetns; readonly peer: TestNetns }> {
+  const pod = await createNetns(t, 'pod');
+  const peer = await createNetns(t, 'peer');
+  await connectNetns(
+    {
+      netns: pod,
+      device: 'eth0',
+      addresses: ['10.9.0.2/24', 'fd09::2/64'],
+      gateways: ['10.9.0.1', 'fd09::1'],
+    },
+    {
+      netns: peer,
+      device: 'veth0',
+      addresses: ['10.9.0.1/24', 'fd09::1/64'],
+      gateways: ['10.9.0.2', 'fd09::2'],
+    },
+  );
+  return { pod, peer };
+}
+
+async function configureEnd(end: LinkEnd): Promise<void> {
+  for (const address of end.addresses) {
+    const nodad = address.includes(':') ? ' nodad' : '';
+    await end.netns.ip(`addr add ${address} dev ${end.device}${nodad}`);
+  }
+  await end.netns.ip(`link set ${end.device} up`);
+  for (const gateway of end.gateways ?? []) {
+    const family = gateway.includes(':') ? '-6 ' : '';
+    await end.netns.ip(`${family}route add default via ${gateway} dev ${end.device}`);
+  }
+}
+
+async function endProcess(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const exited = new Promise((resolve) => child.once('exit', resolve));
+  child.kill('SIGKILL');
+  await exited;
+}
