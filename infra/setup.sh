@@ -1,0 +1,132 @@
+#!/bin/sh
+# Brings a checkout to the state in which `weft` and the tests run: Debian packages, npm packages, generated
+# code, the native addon, the `weft` link and a warm compile cache. Safe to repeat, quick when nothing is to do.
+# Runs as npm's prestart and pretest under whatever Node the machine has. Progress goes to standard error.
+set -eu
+
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd -P)
+cd "$root"
+PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
+export PATH
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+fail() {
+  printf 'setup: %s\n' "$*" >&2
+  exit 1
+}
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# The Debian packages that are missing, one word each.
+missing_packages() {
+  have redis-server || echo redis-server
+  have iptables-restore || echo iptables
+  have nft || echo nftables
+  have ipset || echo ipset
+  have ip || echo iproute2
+  have g++ || echo g++
+  have make || echo make
+  have curl || echo curl
+  have ps || echo procps
+  have nsenter || echo util-linux
+  for library in /usr/lib/*/libatomic.so.1 /usr/lib/libatomic.so.1 /lib/*/libatomic.so.1; do
+    if [ -e "$library" ]; then return; fi
+  done
+  echo libatomic1
+}
+
+# Debian starts services of packages it installs; the mesh runs its own Redis, so that is declined here.
+decline_service_starts() {
+  policy=/usr/sbin/policy-rc.d
+  if [ -e "$policy" ]; then return; fi
+  printf '#!/bin/sh\nexit 101\n' >"$policy"
+  chmod 755 "$policy"
+  trap 'rm -f /usr/sbin/policy-rc.d' EXIT INT TERM
+}
+
+install_packages() {
+  packages=$(missing_packages | tr '\n' ' ')
+  if [ -z "$packages" ]; then return; fi
+  if [ "$(id -u)" != 0 ] || ! have apt-get; then
+    say "missing Debian packages: $packages"
+    say "install them as root: apt-get install --no-install-recommends $packages"
+    case " $packages" in
+      *" g++ "* | *" make "*) say 'without g++ and make the native addon is not built: no mesh, no netns tests' ;;
+    esac
+    case " $packages" in
+      *" redis-server "*) say 'without redis-server only unit tests and commands that need no mesh work' ;;
+      *) say 'unit and integration tests that need no network namespaces still work' ;;
+    esac
+    return
+  fi
+  say "installing Debian packages: $packages"
+  decline_service_starts
+  export DEBIAN_FRONTEND=noninteractive
+  # shellcheck disable=SC2086 # one word per package
+  apt-get install -y -q --no-install-recommends $packages >&2 ||
+    { apt-get update -q >&2 && apt-get install -y -q --no-install-recommends $packages >&2; } ||
+    fail "apt-get could not install: $packages"
+}
+
+# node_modules is current when it was installed from exactly this lock file. Without a stamp (somebody ran npm
+# by hand) npm's own record decides, which is newer than the lock file it was made from.
+packages_current() {
+  stamp=node_modules/.weft-lock
+  wanted=$(sha256sum <package-lock.json)
+  if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ] && [ -x node_modules/.bin/node ]; then return 0; fi
+  if [ -f "$stamp" ] || ! [ -x node_modules/.bin/node ]; then return 1; fi
+  [ -n "$(find node_modules/.package-lock.json -newer package-lock.json 2>/dev/null)" ] || return 1
+  printf '%s' "$wanted" >"$stamp"
+}
+
+# npm runs under the machine's Node here: the pinned one lives in the folder that npm ci replaces.
+outside_path() {
+  printf '%s' "$PATH" | tr ':' '\n' | grep -v '/node_modules/\.bin$' | grep -v '^$' | paste -sd: -
+}
+
+install_node_packages() {
+  if packages_current; then return; fi
+  say 'installing npm packages'
+  outside=$(outside_path)
+  PATH="$outside" command -v npm >/dev/null 2>&1 || fail 'npm is missing: install Node.js 20 or newer with npm'
+  PATH="$outside" NODE_ENV='' npm_config_production='' npm ci --ignore-scripts --include=dev --include=optional >&2 ||
+    fail 'npm ci failed'
+  [ -x node_modules/.bin/node ] ||
+    fail "no pinned Node for this machine ($(uname -s) $(uname -m)); Weft runs on Linux x64 and arm64"
+  sha256sum <package-lock.json | tr -d '\n' >node_modules/.weft-lock
+}
+
+link_command() {
+  target=../../services/cli/weft
+  if [ "$(readlink node_modules/.bin/weft 2>/dev/null)" = "$target" ]; then return; fi
+  ln -sf "$target" node_modules/.bin/weft
+}
+
+build_addon() {
+  if ! [ -f lib/linux/addon/build.sh ]; then return; fi
+  if ! have g++; then
+    say 'the native addon is not built: g++ is missing'
+    return
+  fi
+  sh lib/linux/addon/build.sh >&2 || fail 'the native addon does not build'
+}
+
+# Type stripping costs every process start-up time and memory until its result is cached.
+warm_cache() {
+  cache=.cache/compile
+  if [ -f "$cache/warm" ] && [ "$(cat "$cache/warm")" = "$(sha256sum <package-lock.json)" ]; then return; fi
+  say 'warming the compile cache'
+  mkdir -p "$cache"
+  if services/cli/weft warm >&2; then
+    sha256sum <package-lock.json | tr -d '\n' >"$cache/warm"
+  else
+    say 'the compile cache stays cold; this only costs start-up time'
+  fi
+}
+
+install_packages
+install_node_packages
+PATH="$root/node_modules/.bin:$PATH"
+sh proto/generate.sh || fail 'proto/gen could not be generated'
+build_addon
+link_command
+warm_cache
