@@ -43,16 +43,45 @@ export interface TableReader {
   close(): Promise<void>;
 }
 
-/** Writes a table under a lease. Every call is one atomic step that the fencing number guards. */
+/** A change to write; a null value is a removal. */
+export interface RowChange {
+  readonly key: string;
+  readonly value: Uint8Array | null;
+  /** The writer's own note on the row, kept beside it in the same step and not shown to readers. */
+  readonly tag?: string;
+}
+
+/** A row as its writer sees it; `tag` is empty when none was written. */
+export interface StoredRow {
+  readonly value: Uint8Array;
+  readonly tag: string;
+}
+
+/**
+ * How a table stands compared with what its writer last wrote or read: `intact`; `absent` (Redis lost its
+ * data, or it was never written); `behind` (Redis lost the last writes); `foreign` (another writer was there).
+ */
+export type TableStanding = 'intact' | 'absent' | 'behind' | 'foreign';
+
+/**
+ * Writes a table under a lease. Every step is atomic and guarded by the lease's fencing number and by the
+ * epoch and version this writer left: STATE_CONFLICT when the lease was lost or the table is not as it was
+ * left (see {@link standing}; then `replaceAll`, or `readAll` and go on), BUS_UNAVAILABLE when Redis is away.
+ * Calls must not overlap.
+ */
 export interface TableWriter {
-  /** Applies the changes in order. STATE_CONFLICT when the lease was lost, BUS_UNAVAILABLE when Redis is. */
-  apply(
-    changes: readonly { readonly key: string; readonly value: Uint8Array | null }[],
+  /** Applies the changes in order, in one step up to 1,000 changes or 4 MiB, in several beyond. Repeating it is safe. */
+  apply(changes: readonly RowChange[]): Promise<void>;
+  /** Replaces the whole table under a new epoch; readers see the old table until the new one is complete. */
+  replaceAll(
+    entries: Iterable<readonly [key: string, value: Uint8Array, tag?: string]>,
   ): Promise<void>;
-  /** Replaces the whole table under a new epoch. */
-  replaceAll(entries: Iterable<readonly [key: string, value: Uint8Array]>): Promise<void>;
   /** Reads the whole table as it stands, for a writer that takes over. */
   readAll(): Promise<Map<string, Uint8Array>>;
+  /** As {@link readAll}, with tags. */
+  readRows(): Promise<Map<string, StoredRow>>;
+  /** Compares the table with what this writer last wrote or read. */
+  standing(): Promise<TableStanding>;
 }
 
 /** A leadership lease with a fencing number, renewed until closed or lost. */
@@ -60,6 +89,7 @@ export interface Lease {
   readonly held: boolean;
   /** Called on every gain (true) and loss (false). */
   onChange(listener: (held: boolean) => void): () => void;
+  /** Gives the lease back, so that a standby need not wait for its end. */
   close(): Promise<void>;
 }
 
@@ -72,12 +102,15 @@ export interface JobDefinition<Body> {
   /** A valid body, round-tripped by the contract tests. */
   readonly sample: Body;
   readonly attempts: number;
+  /** Delay after the first failed attempt; it doubles with each, up to a minute. */
   readonly backoffMs: number;
+  /** Reads a body of `version - 1`; without it such messages are parked, never guessed. */
+  readonly previous?: (body: unknown) => Body;
 }
 
 /** Adds jobs. */
 export interface WorkQueue<Body> {
-  /** Adds the job unless one with this id waits or runs. Lower `priority` numbers go first (1 is the most urgent). */
+  /** Adds the job unless one with this id waits or runs; a dead one with this id is replaced. BUS_UNAVAILABLE when Redis is away. Lower `priority` numbers go first (1 is the most urgent). */
   add(id: string, body: Body, options?: { priority?: number; delayMs?: number }): Promise<void>;
   /** Raises or lowers the urgency of a waiting job; no effect when it runs or is gone. */
   setPriority(id: string, priority: number): Promise<void>;
@@ -101,7 +134,11 @@ export interface WorkConsumer {
   close(): Promise<void>;
 }
 
-/** Depth of a queue, as `weft get queues` shows it. `dead` counts jobs that used up their attempts. */
+/**
+ * Depth of a queue, as `weft get queues` shows it. `failed` counts jobs that wait for another attempt after a failed
+ * one, `dead` those that get none: attempts used up, or a message nobody can read. A job in `failed` is in `delayed`,
+ * too, while its backoff runs.
+ */
 export interface QueueCounts {
   readonly name: string;
   readonly waiting: number;

@@ -1,0 +1,54 @@
+import { randomBytes } from 'node:crypto';
+import { chmod, mkdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { renderUsersAcl } from './acl.ts';
+import type { RedisUser } from './acl.ts';
+
+const PASSWORD_BYTES = 32;
+
+/** Where the files of a private Redis lie. */
+export interface AclFiles {
+  /** Password file (0600) by user name. */
+  readonly passwordFiles: ReadonlyMap<string, string>;
+}
+
+/**
+ * Makes a random password for each user that has none yet in `secretsDir` (one file per user, 0600) and
+ * writes the ACL file. Existing passwords are kept, so running clients stay valid.
+ */
+export async function writeAclFiles(options: {
+  readonly users: readonly RedisUser[];
+  readonly prefix: string;
+  readonly secretsDir: string;
+  readonly aclFile: string;
+}): Promise<AclFiles> {
+  await mkdir(options.secretsDir, { recursive: true, mode: 0o700 });
+  const passwords = new Map<string, string>();
+  const passwordFiles = new Map<string, string>();
+  for (const user of options.users) {
+    const path = join(options.secretsDir, user.name);
+    passwordFiles.set(user.name, path);
+    passwords.set(user.name, await ensurePassword(path));
+  }
+  await replaceFile(options.aclFile, renderUsersAcl(options.users, passwords, options.prefix));
+  return { passwordFiles };
+}
+
+async function ensurePassword(path: string): Promise<string> {
+  try {
+    const existing = (await readFile(path, 'utf8')).trim();
+    if (existing !== '') return existing;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+  }
+  const password = randomBytes(PASSWORD_BYTES).toString('base64url');
+  await replaceFile(path, `${password}\n`);
+  return password;
+}
+
+async function replaceFile(path: string, text: string): Promise<void> {
+  const temporary = `${path}.${randomBytes(4).toString('hex')}.new`;
+  await writeFile(temporary, text, { mode: 0o600 });
+  await chmod(temporary, 0o600);
+  await rename(temporary, path);
+}

@@ -1,0 +1,153 @@
+/** Every message of the work plane and every result, in one place. */
+import { z } from 'zod';
+import { errorTable } from '../errors/codes.ts';
+import type { ErrorCode } from '../errors/codes.ts';
+import { explainRequestSchema, explainResultSchema } from '../policy/explain.ts';
+import type { ExplainRequest, ExplainResult } from '../policy/explain.ts';
+import { defineJob } from './define-message.ts';
+import type { JobDefinition } from './contract.ts';
+
+/** An error as results carry it. */
+export const wireErrorSchema = z.strictObject({
+  code: z.enum(Object.keys(errorTable) as [ErrorCode, ...ErrorCode[]]),
+  message: z.string(),
+  detail: z.record(z.string(), z.union([z.string(), z.number(), z.boolean(), z.null()])),
+  cause: z.string().exactOptional(),
+});
+
+const signBodySchema = z.strictObject({
+  /** Which process asks: results go to its board entries, and no two share a job. */
+  process: z.string().min(1),
+  /** SPIFFE URI. */
+  identity: z.string().startsWith('spiffe://'),
+  /** PEM. */
+  csr: z.string().min(1),
+  /** Of the first request; urgency later changes on the job itself. */
+  priority: z.int().positive().exactOptional(),
+});
+
+/** A certificate request: CSR in; the answer goes to the `signed` board. */
+export type SignBody = z.infer<typeof signBodySchema>;
+
+/** Urgency of a signing job: a connection waits, a certificate is due, a pod was just seen. */
+export const SIGN_PRIORITY = { realTime: 1, renewal: 5, warmUp: 10 } as const;
+
+/** Asks the node's certificate fetcher for a certificate (node scope). */
+export const certificateSign: JobDefinition<SignBody> = defineJob({
+  queue: 'sign',
+  name: 'certificate.sign',
+  version: 1,
+  body: signBodySchema,
+  sample: {
+    process: 'node-proxy-1',
+    identity: 'spiffe://cluster.local/ns/demo/sa/web',
+    csr: '-----BEGIN CERTIFICATE REQUEST-----\nMIIB\n-----END CERTIFICATE REQUEST-----\n',
+    priority: 1,
+  },
+  attempts: 8,
+  backoffMs: 1_000,
+});
+
+/** Answer to {@link certificateSign}, board {@link SIGNED_BOARD}. */
+export const signedSchema = z.discriminatedUnion('ok', [
+  /** `chain` is the CA's answer as it is: leaf first, roots last. */
+  z.strictObject({ ok: z.literal(true), chain: z.array(z.string()).min(2) }),
+  /** `final` when no further attempt follows. */
+  z.strictObject({ ok: z.literal(false), error: wireErrorSchema, final: z.boolean() }),
+]);
+
+/** See {@link signedSchema}. */
+export type Signed = z.infer<typeof signedSchema>;
+
+/** Name of the board of {@link signedSchema}, node scope. */
+export const SIGNED_BOARD = 'signed';
+
+/** Asks whether a connection would be allowed, and which path it would take (mesh scope). */
+export const policyExplain: JobDefinition<ExplainRequest> = defineJob({
+  queue: 'explain',
+  name: 'policy.explain',
+  version: 1,
+  body: explainRequestSchema,
+  sample: {
+    from: { namespace: 'demo', pod: 'client' },
+    to: { namespace: 'demo', name: 'web', port: 80 },
+  },
+  attempts: 3,
+  backoffMs: 500,
+});
+
+/** Name of the board of `explainResultSchema`, mesh scope. */
+export const EXPLAIN_BOARD = 'explain';
+
+const compileBodySchema = z.strictObject({
+  setId: z.string().min(1),
+  /** Policy keys `namespace/name` of the set, sorted. */
+  keys: z.array(z.string().min(1)),
+});
+
+/** The policies of a set to compile; the evaluator reads their contents from its own copy of the table. */
+export type CompileBody = z.infer<typeof compileBodySchema>;
+
+/** Asks for the decision program of a policy set (mesh scope). */
+export const policyCompile: JobDefinition<CompileBody> = defineJob({
+  queue: 'compile',
+  name: 'policy.compile',
+  version: 1,
+  body: compileBodySchema,
+  sample: { setId: '0f3a', keys: ['demo/deny-all', 'demo/web'] },
+  attempts: 5,
+  backoffMs: 500,
+});
+
+/** All jobs, for tests and for the list of queues. */
+export const jobs = { certificateSign, policyExplain, policyCompile } as const;
+
+/** A result board: its name, whose keys, its body and a valid body. */
+export interface BoardDefinition<Body> {
+  readonly name: string;
+  readonly scope: 'mesh' | 'node';
+  readonly body: z.ZodType<Body>;
+  readonly sample: Body;
+}
+
+/** All result boards, with samples. */
+export const boards: {
+  readonly signed: BoardDefinition<Signed>;
+  readonly explain: BoardDefinition<ExplainResult>;
+} = {
+  signed: {
+    name: SIGNED_BOARD,
+    scope: 'node',
+    body: signedSchema,
+    sample: {
+      ok: false,
+      error: {
+        code: 'IDENTITY_REFUSED',
+        message: 'no pod of demo/web runs on node-1',
+        detail: { node: 'node-1' },
+      },
+      final: false,
+    },
+  },
+  explain: {
+    name: EXPLAIN_BOARD,
+    scope: 'mesh',
+    body: explainResultSchema,
+    sample: {
+      allowed: false,
+      policy: 'demo/deny-all',
+      rule: 0,
+      path: 'hbone',
+      reason: 'denied',
+      from: 'spiffe://cluster.local/ns/demo/sa/client',
+      to: '10.201.0.3:8080',
+      detail: 'rule 0 of demo/deny-all matches',
+    },
+  },
+};
+
+/** Queues by scope, as `weft get queues` lists them. */
+export const queuesOfScope = {
+  mesh: [policyCompile.queue, policyExplain.queue],
+  node: [certificateSign.queue],
+} as const;

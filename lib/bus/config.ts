@@ -1,0 +1,103 @@
+import { makeField, duration, text } from '../config/fields.ts';
+import type { ConfigVariable } from '../config/spec.ts';
+
+/** Where Redis listens. */
+export type RedisEndpoint =
+  | { readonly kind: 'unix'; readonly path: string }
+  | { readonly kind: 'tcp'; readonly host: string; readonly port: number; readonly tls: boolean };
+
+/** How a process reaches Redis. Plain data; the password stays in its file. */
+export interface BusConfig {
+  readonly endpoint: RedisEndpoint;
+  readonly username: string | null;
+  readonly passwordFile: string | null;
+  /** PEM bundle for `rediss://`; the system's roots when null. */
+  readonly caFile: string | null;
+  /** First part of every key. */
+  readonly prefix: string;
+  /** Full copies after a loss start at a random moment within this time, so that readers do not all come at once. */
+  readonly resyncSpreadMs: number;
+}
+
+/** Longest path of a unix socket (sun_path of sockaddr_un, less its final zero). */
+export const UNIX_PATH_BYTES_MAX = 107;
+
+/** `unix:///path`, `redis://host[:port]` or `rediss://host[:port]`. Throws an Error that says what is wrong. */
+export function parseRedisUrl(url: string): RedisEndpoint {
+  const expected = 'must be unix:///path, redis://host:port or rediss://host:port';
+  if (url.startsWith('unix:')) {
+    const path = url.replace(/^unix:(\/\/)?/, '');
+    if (!path.startsWith('/')) throw new Error(expected);
+    if (Buffer.byteLength(path) > UNIX_PATH_BYTES_MAX) {
+      throw new Error(`is a socket path longer than ${UNIX_PATH_BYTES_MAX} bytes`);
+    }
+    return { kind: 'unix', path };
+  }
+  const parsed = URL.canParse(url) ? new URL(url) : null;
+  if (parsed === null || !['redis:', 'rediss:'].includes(parsed.protocol))
+    throw new Error(expected);
+  if (parsed.username !== '' || parsed.password !== '') {
+    throw new Error('must not hold credentials: use REDIS_USERNAME and REDIS_PASSWORD_FILE');
+  }
+  if (parsed.hostname === '' || !['', '/'].includes(parsed.pathname)) throw new Error(expected);
+  return {
+    kind: 'tcp',
+    host: parsed.hostname.replace(/^\[|\]$/g, ''),
+    port: parsed.port === '' ? 6379 : Number(parsed.port),
+    tls: parsed.protocol === 'rediss:',
+  };
+}
+
+const redisUrl = makeField(parseRedisUrl);
+
+const keyPrefix = makeField((value) => {
+  if (!/^[A-Za-z0-9_-]{1,64}$/.test(value)) throw new Error('must be 1 to 64 of A-Z a-z 0-9 _ -');
+  return value;
+});
+
+/** Variables every user of the bus composes into its own; shape the parsed values with {@link busConfig}. */
+export const busVariables = {
+  REDIS_URL: {
+    schema: redisUrl(),
+    description: 'Redis: unix:///path, redis://host:port or rediss://host:port',
+  },
+  REDIS_USERNAME: { schema: text({ optional: true }), description: 'Redis ACL user' },
+  REDIS_PASSWORD_FILE: {
+    schema: text({ optional: true }),
+    description: 'file that holds the password of the Redis user',
+  },
+  REDIS_CA_FILE: {
+    schema: text({ optional: true }),
+    description: 'PEM roots for rediss://; default the roots of the system',
+  },
+  WEFT_REDIS_PREFIX: {
+    schema: keyPrefix({ default: 'weft' }),
+    description: 'first part of every Redis key',
+  },
+  WEFT_REDIS_RESYNC_SPREAD: {
+    schema: duration({ default: 5_000 }),
+    description: 'full copies after a loss of state are spread over this time',
+  },
+} as const satisfies Record<string, ConfigVariable>;
+
+/** What {@link busVariables} parse to. */
+export interface BusValues {
+  readonly REDIS_URL: RedisEndpoint;
+  readonly REDIS_USERNAME: string | null;
+  readonly REDIS_PASSWORD_FILE: string | null;
+  readonly REDIS_CA_FILE: string | null;
+  readonly WEFT_REDIS_PREFIX: string;
+  readonly WEFT_REDIS_RESYNC_SPREAD: number;
+}
+
+/** The configuration in the values of {@link busVariables}. */
+export function busConfig(values: BusValues): BusConfig {
+  return {
+    endpoint: values.REDIS_URL,
+    username: values.REDIS_USERNAME,
+    passwordFile: values.REDIS_PASSWORD_FILE,
+    caFile: values.REDIS_CA_FILE,
+    prefix: values.WEFT_REDIS_PREFIX,
+    resyncSpreadMs: values.WEFT_REDIS_RESYNC_SPREAD,
+  };
+}

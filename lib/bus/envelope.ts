@@ -1,0 +1,80 @@
+import { z } from 'zod';
+import { MeshError } from '../errors/mesh-error.ts';
+import type { JobDefinition } from './contract.ts';
+
+/** What every message of the work plane is wrapped in. */
+export interface Envelope<Body> {
+  /** Version of the body. */
+  readonly v: number;
+  readonly name: string;
+  readonly id: string;
+  /** Milliseconds since the epoch. */
+  readonly at: number;
+  /** Which process sent it. */
+  readonly from: string;
+  readonly body: Body;
+}
+
+const envelopeSchema = z.object({
+  v: z.int().positive(),
+  name: z.string(),
+  id: z.string(),
+  at: z.number(),
+  from: z.string(),
+  body: z.unknown(),
+});
+
+/** Wraps a body. */
+export function sealEnvelope<Body>(
+  definition: JobDefinition<Body>,
+  message: { readonly id: string; readonly at: number; readonly from: string; readonly body: Body },
+): Envelope<Body> {
+  return { v: definition.version, name: definition.name, ...message };
+}
+
+/**
+ * Reads a message of the definition's current version, or of the one before where it says how. Throws BUS_MESSAGE that
+ * names the message and what is wrong with it; such a message is parked, not guessed.
+ */
+export function openEnvelope<Body>(definition: JobDefinition<Body>, data: unknown): Envelope<Body> {
+  const parsed = envelopeSchema.safeParse(data);
+  if (!parsed.success) {
+    throw new MeshError(
+      'BUS_MESSAGE',
+      `${definition.name}: not an envelope: ${z.prettifyError(parsed.error)}`,
+    );
+  }
+  const envelope = parsed.data;
+  if (envelope.name !== definition.name) {
+    throw new MeshError(
+      'BUS_MESSAGE',
+      `queue ${definition.queue} holds an unknown message ${envelope.name}`,
+      {
+        detail: { name: envelope.name },
+      },
+    );
+  }
+  return { ...envelope, body: readBody(definition, envelope) };
+}
+
+function readBody<Body>(
+  definition: JobDefinition<Body>,
+  envelope: { v: number; body?: unknown },
+): Body {
+  const { name, version } = definition;
+  let body = envelope.body;
+  if (envelope.v === version - 1 && definition.previous !== undefined) {
+    body = definition.previous(body);
+  } else if (envelope.v !== version) {
+    throw new MeshError(
+      'BUS_MESSAGE',
+      `${name}: version ${envelope.v} is not readable, ${version} is current`,
+      {
+        detail: { version: envelope.v },
+      },
+    );
+  }
+  const parsed = definition.body.safeParse(body);
+  if (parsed.success) return parsed.data;
+  throw new MeshError('BUS_MESSAGE', `${name} v${envelope.v}: ${z.prettifyError(parsed.error)}`);
+}

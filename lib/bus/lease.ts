@@ -1,0 +1,129 @@
+import { randomBytes } from 'node:crypto';
+import type { Redis } from 'ioredis';
+import type { Clock } from '../clock/clock.ts';
+import { errorText } from '../errors/mesh-error.ts';
+import type { Logger } from '../log/logger.ts';
+import type { Lease } from './contract.ts';
+import { LEASE_RENEW_MS, LEASE_TTL_MS } from './limits.ts';
+import type { BusMetrics } from './metrics.ts';
+import { loadScript, runScript } from './script.ts';
+
+const ACQUIRE = loadScript('lease-acquire');
+const RENEW = loadScript('lease-renew');
+
+/** What a lease needs. */
+export interface LeaseDeps {
+  readonly commands: Redis;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly metrics: BusMetrics;
+}
+
+/**
+ * A lease in Redis. Its token, `<fencing number>:<holder>`, is what every guarded step compares, so a holder
+ * that does not know yet that it lost the lease can write nothing.
+ */
+export class RedisLease implements Lease {
+  readonly #name: string;
+  readonly #key: string;
+  readonly #deps: LeaseDeps;
+  readonly #listeners = new Set<(held: boolean) => void>();
+  readonly #stop = new AbortController();
+  readonly #loop: Promise<void>;
+  #token: string | null = null;
+  #wake: () => void = () => undefined;
+
+  constructor(name: string, key: string, deps: LeaseDeps) {
+    this.#name = name;
+    this.#key = key;
+    this.#deps = deps;
+    // A lease is asked for as soon as Redis is there (again).
+    deps.commands.on('ready', () => this.#wake());
+    this.#loop = this.#run();
+  }
+
+  get held(): boolean {
+    return this.#token !== null;
+  }
+
+  /** What guarded steps compare; null while the lease is not held. */
+  get token(): string | null {
+    return this.#token;
+  }
+
+  onChange(listener: (held: boolean) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  async close(): Promise<void> {
+    if (this.#stop.signal.aborted) return this.#loop;
+    this.#stop.abort(new Error('lease closed'));
+    this.#wake();
+    await this.#loop;
+    const token = this.#token;
+    this.#set(null);
+    if (token === null) return;
+    try {
+      await runScript(this.#deps.commands, RENEW, [this.#key], [token, '0']);
+    } catch (error) {
+      // It runs out by itself.
+      this.#deps.log.debug({ lease: this.#name, error: errorText(error) }, 'lease.not-returned');
+    }
+  }
+
+  async #run(): Promise<void> {
+    const { clock, commands } = this.#deps;
+    const { signal } = this.#stop;
+    const holder = randomBytes(12).toString('hex');
+    let provenAt = 0;
+    while (!signal.aborted) {
+      const askedAt = clock.monotonic();
+      try {
+        const token = await this.#ask(commands, holder);
+        if (token !== null) provenAt = askedAt;
+        this.#set(token);
+      } catch (error) {
+        // Redis is away: the lease stands until it may have run out.
+        if (clock.monotonic() - provenAt >= LEASE_TTL_MS) this.#set(null);
+        this.#deps.log.debug({ lease: this.#name, error: errorText(error) }, 'lease.unreachable');
+      }
+      const rest = this.#token === null ? Infinity : provenAt + LEASE_TTL_MS - clock.monotonic();
+      const pause = Math.max(0, Math.min(LEASE_RENEW_MS, rest));
+      await this.#pause(pause);
+    }
+  }
+
+  async #pause(durationMs: number): Promise<void> {
+    if (this.#stop.signal.aborted) return;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#wake = resolve;
+    const timer = this.#deps.clock.after(durationMs, resolve);
+    await promise;
+    timer.cancel();
+  }
+
+  async #ask(commands: Redis, holder: string): Promise<string | null> {
+    const lifetime = String(LEASE_TTL_MS);
+    if (this.#token !== null) {
+      const renewed = await runScript(commands, RENEW, [this.#key], [this.#token, lifetime]);
+      if (renewed === 1) return this.#token;
+      // Lost: say so before trying to win it again, under a new fencing number.
+      this.#set(null);
+    }
+    const keys = [this.#key, `${this.#key}:fence`];
+    const won = await runScript(commands, ACQUIRE, keys, [holder, lifetime]);
+    return typeof won === 'string' ? won : null;
+  }
+
+  #set(token: string | null): void {
+    if (token === this.#token) return;
+    const changed = (token === null) !== (this.#token === null);
+    this.#token = token;
+    if (!changed) return;
+    const held = token !== null;
+    this.#deps.metrics.leaseChanges.inc({ lease: this.#name, to: held ? 'held' : 'lost' });
+    this.#deps.log.info({ lease: this.#name, held }, 'lease.changed');
+    for (const listener of this.#listeners) listener(held);
+  }
+}

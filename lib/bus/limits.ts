@@ -1,0 +1,61 @@
+/** Bounds of the bus, each with its reason. */
+
+/** Entries kept in a table's change log. A reader away for longer re-reads; at 500 B a change this is 5 MB of Redis. */
+export const LOG_ENTRIES_MAX = 10_000;
+
+/** Changes written in one atomic step: keeps Redis busy for single milliseconds. */
+export const APPLY_STEP_CHANGES_MAX = 1_000;
+
+/** Bytes written in one atomic step; far below Redis's own 512 MB argument limit, and copied quickly. */
+export const APPLY_STEP_BYTES_MAX = 4 * 1024 * 1024;
+
+/** Largest row: a workload or policy is a few hundred bytes; beyond this something is broken. */
+export const ROW_BYTES_MAX = 4 * 1024 * 1024;
+
+/** Rows asked of HSCAN at a time: one slice of handler work. */
+export const COPY_SLICE_ROWS = 500;
+
+/** Log entries taken at a time. */
+export const FOLLOW_SLICE_ENTRIES = 500;
+
+/** How long a blocking read waits before the reader checks that its position still exists. */
+export const FOLLOW_BLOCK_MS = 5_000;
+
+/** A blocking connection that is silent for longer than this is dead (Redis stopped, or the path is cut). */
+export const BLOCKING_SILENCE_MS = 3 * FOLLOW_BLOCK_MS;
+
+/** Longest wait for the answer to a plain command: beyond it the caller gets BUS_UNAVAILABLE. */
+export const COMMAND_TIMEOUT_MS = 10_000;
+
+/** Malformed rows written to the log one by one; after that only each hundredth, all are counted. */
+export const MALFORMED_LOG_LINES_MAX = 20;
+
+/** Lifetime of a lease: how long a standby waits for a killed holder. */
+export const LEASE_TTL_MS = 8_000;
+
+/** Between renewals: three chances before the lease runs out. */
+export const LEASE_RENEW_MS = 2_000;
+
+/** Dead letters kept per queue; the oldest go first. */
+export const DEAD_LETTERS_MAX = 1_000;
+
+/** BullMQ's event stream, which nothing here reads. */
+export const QUEUE_EVENTS_MAX = 100;
+
+/** Ceiling of the delay between the attempts of a job. */
+export const JOB_BACKOFF_MAX_MS = 60_000;
+
+/** A job of a killed consumer is taken by another after at most this and the check interval. */
+export const JOB_LOCK_MS = 10_000;
+
+/** Between looks for jobs whose consumer died. */
+export const JOB_STALL_CHECK_MS = 5_000;
+
+/** How often a job may lose its consumer before it is given up: crashes are not the job's fault, within reason. */
+export const JOB_STALLS_MAX = 10;
+
+/** Results one process may wait for at a time: more than the pods of a node. */
+export const RESULT_WAITS_MAX = 10_000;
+
+/** Between looks at a result whose hint may have been lost. */
+export const RESULT_POLL_MS = 1_000;

@@ -1,0 +1,248 @@
+import type { Redis } from 'ioredis';
+import type { z } from 'zod';
+import type { Clock } from '../clock/clock.ts';
+import { assert } from '../errors/assert.ts';
+import { errorText } from '../errors/mesh-error.ts';
+import type { Logger } from '../log/logger.ts';
+import type { MetricRegistry } from '../metrics/registry.ts';
+import type { BusConfig } from './config.ts';
+import type {
+  Bus,
+  JobAttempt,
+  JobDefinition,
+  Lease,
+  QueueCounts,
+  ResultBoard,
+  Scope,
+  TableHandler,
+  TableName,
+  TableReader,
+  TableWriter,
+  WorkConsumer,
+  WorkQueue,
+} from './contract.ts';
+import { leaseKey, resultKey, scopePrefix, tableKeys } from './keys.ts';
+import { RedisLease } from './lease.ts';
+import { MalformedReport } from './malformed.ts';
+import { createBusMetrics } from './metrics.ts';
+import type { BusMetrics } from './metrics.ts';
+import { readQueueCounts } from './queue-counts.ts';
+import { createClient } from './redis-client.ts';
+import type { ConnectionPurpose } from './redis-client.ts';
+import { HintChannels, RedisResultBoard } from './result-board.ts';
+import { RedisTableReader } from './table-reader.ts';
+import { RedisTableWriter } from './table-writer.ts';
+import { RedisWorkConsumer } from './work-consumer.ts';
+import { RedisWorkQueue } from './work-queue.ts';
+
+/** What the bus of a process needs. */
+export interface BusDeps {
+  readonly log: Logger;
+  readonly clock: Clock;
+  readonly metrics: MetricRegistry;
+  /** Who this is, in connection names and message envelopes: the actor, with its node where it has one. */
+  readonly name: string;
+  /** Watches readers: a failed handler fails the actor. Without it such a failure is an unhandled rejection. */
+  readonly supervise?: (name: string, work: Promise<unknown>) => void;
+}
+
+/**
+ * The bus over Redis. Returns at once; parts made from it work as soon as Redis answers, and again whenever it comes back.
+ * Throws CONFIG_INVALID when the password or CA file cannot be read. One per actor; the owner closes it.
+ */
+export function connectBus(config: BusConfig, deps: BusDeps): Bus {
+  return new RedisBus(config, deps);
+}
+
+/** Something the bus made and closes with itself. */
+interface Closable {
+  close(): Promise<void>;
+}
+
+class RedisBus implements Bus {
+  readonly #config: BusConfig;
+  readonly #deps: BusDeps;
+  readonly #commands: Redis;
+  readonly #metrics: BusMetrics;
+  readonly #listeners = new Set<(connected: boolean) => void>();
+  readonly #parts = new Set<Closable>();
+  readonly #leases = new Map<RedisLease, string>();
+  #producer: Redis | null = null;
+  #subscriptions: { readonly client: Redis; readonly hints: HintChannels } | null = null;
+  #connected = false;
+  #closing: Promise<void> | null = null;
+
+  constructor(config: BusConfig, deps: BusDeps) {
+    this.#config = config;
+    this.#deps = deps;
+    this.#metrics = createBusMetrics(deps.metrics, () => this.#connected);
+    this.#commands = this.#client('commands');
+    this.#commands.on('ready', () => {
+      this.#setConnected(true);
+      void this.#checkServer();
+    });
+    this.#commands.on('close', () => this.#setConnected(false));
+  }
+
+  get connected(): boolean {
+    return this.#connected;
+  }
+
+  onConnection(listener: (connected: boolean) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  lease(name: string, scope: Scope): Lease {
+    const key = leaseKey(this.#config.prefix, name, scope);
+    const { clock, log } = this.#deps;
+    const lease = new RedisLease(name, key, {
+      commands: this.#commands,
+      clock,
+      log,
+      metrics: this.#metrics,
+    });
+    this.#leases.set(lease, key);
+    return this.#own(lease);
+  }
+
+  reader(table: TableName, scope: Scope, handler: TableHandler): TableReader {
+    const { clock, log } = this.#deps;
+    const reader = new RedisTableReader(
+      {
+        table,
+        keys: tableKeys(this.#config.prefix, table, scope),
+        client: this.#client('blocking', table),
+        clock,
+        log,
+        metrics: this.#metrics,
+        malformed: new MalformedReport(table, log, this.#metrics),
+        resyncSpreadMs: this.#config.resyncSpreadMs,
+      },
+      handler,
+    );
+    this.#deps.supervise?.(`reader of ${table}`, reader.finished);
+    return this.#own(reader);
+  }
+
+  writer(table: TableName, scope: Scope, lease: Lease): TableWriter {
+    assert(lease instanceof RedisLease, 'the lease comes from this bus');
+    const key = this.#leases.get(lease);
+    assert(key !== undefined, 'the lease comes from this bus');
+    return this.#tableWriter(table, scope, { key, lease });
+  }
+
+  sharedWriter(table: TableName, scope: Scope): TableWriter {
+    return this.#tableWriter(table, scope, null);
+  }
+
+  queue<Body>(definition: JobDefinition<Body>, scope: Scope): WorkQueue<Body> {
+    this.#producer ??= this.#client('producer');
+    const { clock, log, name } = this.#deps;
+    const queue = new RedisWorkQueue(definition, {
+      client: this.#producer,
+      prefix: scopePrefix(this.#config.prefix, scope),
+      clock,
+      from: name,
+      onError: (error) =>
+        log.warn({ queue: definition.queue, error: errorText(error) }, 'bus.queue-error'),
+    });
+    return this.#own(queue);
+  }
+
+  consume<Body>(
+    definition: JobDefinition<Body>,
+    scope: Scope,
+    options: { concurrency: number },
+    handler: (body: Body, attempt: JobAttempt) => Promise<void>,
+  ): WorkConsumer {
+    const deps = {
+      client: this.#client('consumer', definition.queue),
+      prefix: scopePrefix(this.#config.prefix, scope),
+      log: this.#deps.log,
+      metrics: this.#metrics,
+    };
+    return this.#own(new RedisWorkConsumer(definition, deps, options.concurrency, handler));
+  }
+
+  results<Body>(name: string, scope: Scope, body: z.ZodType<Body>): ResultBoard<Body> {
+    const { clock, log } = this.#deps;
+    return new RedisResultBoard({
+      name,
+      body,
+      keyOf: (id) => resultKey(this.#config.prefix, name, scope, id),
+      commands: this.#commands,
+      hints: this.#hintChannels(),
+      clock,
+      log,
+    });
+  }
+
+  queueCounts(scopes: readonly Scope[]): Promise<readonly QueueCounts[]> {
+    return readQueueCounts(this.#commands, this.#config.prefix, scopes);
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
+    await Promise.all([...this.#parts].map((part) => part.close()));
+    this.#producer?.disconnect();
+    this.#subscriptions?.client.disconnect();
+    this.#commands.disconnect();
+    this.#setConnected(false);
+  }
+
+  #tableWriter(
+    table: TableName,
+    scope: Scope,
+    lease: { readonly key: string; readonly lease: RedisLease } | null,
+  ): TableWriter {
+    return new RedisTableWriter({
+      table,
+      keys: tableKeys(this.#config.prefix, table, scope),
+      lease,
+      commands: this.#commands,
+      malformed: new MalformedReport(table, this.#deps.log, this.#metrics),
+    });
+  }
+
+  #hintChannels(): HintChannels {
+    if (this.#subscriptions === null) {
+      const client = this.#client('subscriptions');
+      this.#subscriptions = { client, hints: new HintChannels(client, this.#deps.log) };
+    }
+    return this.#subscriptions.hints;
+  }
+
+  #client(purpose: ConnectionPurpose, part?: string): Redis {
+    const name = part === undefined ? this.#deps.name : `${this.#deps.name}:${part}`;
+    return createClient(this.#config, purpose, name, this.#deps.log);
+  }
+
+  #own<Part extends Closable>(part: Part): Part {
+    this.#parts.add(part);
+    return part;
+  }
+
+  #setConnected(connected: boolean): void {
+    if (connected === this.#connected) return;
+    this.#connected = connected;
+    this.#deps.log.info({ connected }, 'bus.connection');
+    for (const listener of this.#listeners) listener(connected);
+  }
+
+  /** An eviction policy would silently lose rows and jobs; INFO tells it without the right to read CONFIG. */
+  async #checkServer(): Promise<void> {
+    try {
+      const info = await this.#commands.info('memory');
+      const policy = /^maxmemory_policy:(\S+)/m.exec(info)?.[1];
+      if (policy === undefined || policy === 'noeviction') return;
+      this.#deps.log.error({ policy }, 'redis.eviction-policy-must-be-noeviction');
+    } catch (error) {
+      this.#deps.log.debug({ error: errorText(error) }, 'bus.server-check');
+    }
+  }
+}

@@ -1,0 +1,123 @@
+import { Queue } from 'bullmq';
+import type { Redis } from 'ioredis';
+import type { Clock } from '../clock/clock.ts';
+import { MeshError } from '../errors/mesh-error.ts';
+import type { JobDefinition, WorkQueue } from './contract.ts';
+import { sealEnvelope } from './envelope.ts';
+import { DEAD_LETTERS_MAX, QUEUE_EVENTS_MAX } from './limits.ts';
+import { asBusError } from './redis-client.ts';
+
+/** BullMQ's answer for a job that is not there (ErrorCode.JobNotExist). */
+const JOB_NOT_EXIST = -1;
+
+/** Backoff type of every job; the consumer computes the delay. */
+export const JOB_BACKOFF_TYPE = 'weft';
+
+/** What a queue needs. The client is shared and not closed with the queue. */
+export interface QueueDeps {
+  readonly client: Redis;
+  /** BullMQ prefix: the scope's. */
+  readonly prefix: string;
+  readonly clock: Clock;
+  /** Who sends. */
+  readonly from: string;
+  onError(error: Error): void;
+}
+
+/** Adds jobs of one kind through BullMQ. Never waits for Redis to come back. */
+export class RedisWorkQueue<Body> implements WorkQueue<Body> {
+  readonly #definition: JobDefinition<Body>;
+  readonly #deps: QueueDeps;
+  #queue: Queue | null = null;
+
+  constructor(definition: JobDefinition<Body>, deps: QueueDeps) {
+    this.#definition = definition;
+    this.#deps = deps;
+  }
+
+  async add(
+    id: string,
+    body: Body,
+    options: { priority?: number; delayMs?: number } = {},
+  ): Promise<void> {
+    const { name } = this.#definition;
+    // BullMQ builds keys from ids.
+    if (id === '' || id.includes(':')) {
+      throw new MeshError(
+        'BUS_MESSAGE',
+        `${name}: job id ${JSON.stringify(id)} must not be empty or hold ':'`,
+      );
+    }
+    const parsed = this.#definition.body.safeParse(body);
+    if (!parsed.success) {
+      throw new MeshError('BUS_MESSAGE', `${name}: ${parsed.error.message}`, {
+        cause: parsed.error,
+      });
+    }
+    const message = { id, at: this.#deps.clock.now(), from: this.#deps.from, body };
+    await this.#run(`add ${name}`, async (queue) => {
+      // A dead letter of the same id would swallow the new job.
+      if ((await queue.getJobState(id)) === 'failed') await queue.remove(id);
+      await queue.add(name, sealEnvelope(this.#definition, message), {
+        jobId: id,
+        ...(options.priority === undefined ? {} : { priority: options.priority }),
+        ...(options.delayMs === undefined ? {} : { delay: options.delayMs }),
+      });
+    });
+  }
+
+  setPriority(id: string, priority: number): Promise<void> {
+    return this.#run(`prioritise ${this.#definition.name}`, async (queue) => {
+      const job = await queue.getJob(id);
+      if (job === undefined || job.priority === priority) return;
+      try {
+        await job.changePriority({ priority });
+      } catch (error) {
+        // It was taken or finished in between.
+        if ((error as { code?: unknown }).code !== JOB_NOT_EXIST) throw error;
+      }
+    });
+  }
+
+  remove(id: string): Promise<void> {
+    return this.#run(`remove ${this.#definition.name}`, async (queue) => {
+      await queue.remove(id);
+    });
+  }
+
+  async close(): Promise<void> {
+    await this.#queue?.close();
+  }
+
+  async #run(what: string, work: (queue: Queue) => Promise<void>): Promise<void> {
+    if (this.#deps.client.status !== 'ready') {
+      throw new MeshError('BUS_UNAVAILABLE', `cannot ${what}: Redis is away`);
+    }
+    this.#queue ??= this.#open();
+    try {
+      await work(this.#queue);
+    } catch (error) {
+      throw asBusError(error, `cannot ${what}`);
+    }
+  }
+
+  #open(): Queue {
+    const { attempts, backoffMs, queue: name } = this.#definition;
+    const queue = new Queue(name, {
+      connection: this.#deps.client,
+      prefix: this.#deps.prefix,
+      skipWaitingForReady: true,
+      streams: { events: { maxLen: QUEUE_EVENTS_MAX } },
+      defaultJobOptions: {
+        attempts,
+        backoff: { type: JOB_BACKOFF_TYPE, delay: backoffMs },
+        // A finished job must not swallow a new one with its id.
+        removeOnComplete: true,
+        removeOnFail: { count: DEAD_LETTERS_MAX },
+        stackTraceLimit: 1,
+      },
+    });
+    queue.on('error', (error) => this.#deps.onError(error));
+    return queue;
+  }
+}

@@ -1,0 +1,36 @@
+import { z } from 'zod';
+
+/** Would a pod be allowed to connect there? `to.name` is a pod or a service of the namespace. */
+export const explainRequestSchema = z.strictObject({
+  from: z.strictObject({ namespace: z.string().min(1), pod: z.string().min(1) }),
+  to: z.strictObject({
+    namespace: z.string().min(1),
+    name: z.string().min(1),
+    port: z.int().min(1).max(65_535),
+  }),
+});
+
+/** See {@link explainRequestSchema}. */
+export type ExplainRequest = z.infer<typeof explainRequestSchema>;
+
+/** The answer, and what decided it. */
+export const explainResultSchema = z.strictObject({
+  allowed: z.boolean(),
+  /** Key `namespace/name` of the deciding policy, null when none decided. */
+  policy: z.string().nullable(),
+  /** Index of the rule that matched, counted from 0. */
+  rule: z.int().nonnegative().nullable(),
+  /** `none` when the destination is unknown or cannot be reached. */
+  path: z.enum(['passthrough', 'hbone', 'same-node', 'waypoint', 'none']),
+  /** Stable word: a verdict's reason, or why there is no path. */
+  reason: z.string().min(1),
+  /** Identity of the source as the destination would see it; null for plaintext. */
+  from: z.string().nullable(),
+  /** `ip:port` of the endpoint that was looked at; null when there is none. */
+  to: z.string().nullable(),
+  /** A sentence for people. */
+  detail: z.string(),
+});
+
+/** See {@link explainResultSchema}. */
+export type ExplainResult = z.infer<typeof explainResultSchema>;

@@ -1,0 +1,75 @@
+import { Writable } from 'node:stream';
+import type { ExecutionContext } from 'ava';
+import { systemClock } from '../../lib/clock/clock.ts';
+import type { BusConfig } from '../../lib/bus/config.ts';
+import type { Bus, TableChange, TableEntry, TableHandler } from '../../lib/bus/contract.ts';
+import { connectBus } from '../../lib/bus/redis-bus.ts';
+import { createLogger } from '../../lib/log/logger.ts';
+import type { Logger } from '../../lib/log/logger.ts';
+import { MetricRegistry } from '../../lib/metrics/registry.ts';
+
+/** A logger whose lines a test can look at. */
+export function capturedLog(level = 'debug'): { log: Logger; lines: Record<string, unknown>[] } {
+  const lines: Record<string, unknown>[] = [];
+  const destination = new Writable({
+    write(chunk: Buffer, _encoding, done) {
+      lines.push(JSON.parse(chunk.toString()) as Record<string, unknown>);
+      done();
+    },
+  });
+  return { log: createLogger({ actor: 'test', level }, destination), lines };
+}
+
+/** A bus with its metrics and log, closed at the end of the test. */
+export interface TestBus {
+  readonly bus: Bus;
+  readonly metrics: MetricRegistry;
+  readonly lines: Record<string, unknown>[];
+}
+
+/** Connects a bus for a test. */
+export function openBus(t: ExecutionContext, config: BusConfig, name = 'test'): TestBus {
+  const metrics = new MetricRegistry();
+  const { log, lines } = capturedLog();
+  const bus = connectBus(config, { log, clock: systemClock, metrics, name });
+  t.teardown(() => bus.close());
+  return { bus, metrics, lines };
+}
+
+/** A table handler that keeps the rows as text, as a real consumer would. */
+export class TableCopy implements TableHandler {
+  /** What is held; the next full copy replaces it when complete. */
+  rows = new Map<string, string>();
+  readonly epochs: string[] = [];
+  changes = 0;
+  copies = 0;
+  #next: Map<string, string> | null = null;
+
+  onReset(epoch: string): void {
+    this.epochs.push(epoch);
+    this.#next = new Map();
+  }
+
+  onEntries(entries: readonly TableEntry[]): void {
+    for (const { key, value } of entries) this.#next?.set(key, Buffer.from(value).toString());
+  }
+
+  onSynced(): void {
+    if (this.#next !== null) this.rows = this.#next;
+    this.#next = null;
+    this.copies += 1;
+  }
+
+  onChanges(changes: readonly TableChange[]): void {
+    for (const { key, value } of changes) {
+      this.changes += 1;
+      if (value === null) this.rows.delete(key);
+      else this.rows.set(key, Buffer.from(value).toString());
+    }
+  }
+}
+
+/** Bytes of a text. */
+export function bytes(text: string): Uint8Array {
+  return new TextEncoder().encode(text);
+}
