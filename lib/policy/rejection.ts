@@ -1,0 +1,55 @@
+import { z } from 'zod';
+import { REASON_CHARS_MAX } from './limits.ts';
+
+/** A row of the `rejections` table, JSON under `<type>/<name>`: a resource the ingester could not decode. */
+export const rejectionSchema = z.object({
+  /** Type URL of the resource. */
+  type: z.string().min(1),
+  /** Its xDS name. */
+  name: z.string().min(1),
+  reason: z.string(),
+  /** ISO 8601. */
+  at: z.string(),
+});
+
+/** See {@link rejectionSchema}. */
+export type Rejection = z.infer<typeof rejectionSchema>;
+
+/** A rejected policy: the policy it speaks of, and why it was rejected. */
+export interface RejectedPolicy {
+  readonly key: string;
+  readonly reason: string;
+  /** ISO 8601; empty where the row does not say. */
+  readonly at: string;
+}
+
+const POLICY_TYPE = 'istio.security.Authorization';
+const TYPE_IN_ROW_KEY = `${POLICY_TYPE}/`;
+
+/**
+ * Reads a row of `rejections`; null when it speaks of another type. A row that cannot be read is taken by
+ * its key alone, because overlooking the rejection of a policy would leave it unenforced.
+ */
+export function readPolicyRejection(rowKey: string, value: Uint8Array): RejectedPolicy | null {
+  const at = rowKey.indexOf(TYPE_IN_ROW_KEY);
+  const parsed = rejectionSchema.safeParse(parseJson(value));
+  if (parsed.success) {
+    const { type, name, reason, at: when } = parsed.data;
+    if (!type.endsWith(POLICY_TYPE)) return null;
+    return { key: name, reason: reason.slice(0, REASON_CHARS_MAX), at: when };
+  }
+  if (at === -1) return null;
+  const key = rowKey.slice(at + TYPE_IN_ROW_KEY.length);
+  return key === ''
+    ? null
+    : { key, reason: 'rejected; the row that says why is unreadable', at: '' };
+}
+
+function parseJson(value: Uint8Array): unknown {
+  try {
+    return JSON.parse(new TextDecoder().decode(value));
+  } catch {
+    // Not JSON: the schema says so in its place.
+    return null;
+  }
+}
