@@ -73,7 +73,8 @@ function purposeOptions(purpose: ConnectionPurpose): RedisOptions {
     case 'commands':
       return { maxRetriesPerRequest: 0, commandTimeout: COMMAND_TIMEOUT_MS };
     case 'subscriptions':
-      return { maxRetriesPerRequest: 0, autoResubscribe: true };
+      // Who subscribes does it again on every connection.
+      return { maxRetriesPerRequest: 0, autoResubscribe: false };
     case 'blocking':
       return { maxRetriesPerRequest: 0, socketTimeout: BLOCKING_SILENCE_MS };
     case 'producer':

@@ -19,6 +19,9 @@ export class HintChannels {
     this.#client = client;
     this.#log = log;
     client.on('message', (channel: string) => this.#hints.emit(channel));
+    client.on('ready', () => {
+      for (const channel of this.#hints.eventNames()) this.#subscribe(String(channel));
+    });
   }
 
   /** Calls `listener` on each hint until the result is called. Throws BUS_UNAVAILABLE beyond the bound of waits. */
@@ -32,13 +35,21 @@ export class HintChannels {
     this.#waits += 1;
     const first = this.#hints.listenerCount(channel) === 0;
     this.#hints.on(channel, listener);
-    if (first) this.#quietly(() => this.#client.subscribe(channel));
+    if (first) this.#subscribe(channel);
     return () => {
       this.#waits -= 1;
       this.#hints.off(channel, listener);
       if (this.#hints.listenerCount(channel) > 0) return;
       this.#quietly(() => this.#client.unsubscribe(channel));
     };
+  }
+
+  /** A result may have come before the subscription stood, so this ends with a hint of its own. */
+  #subscribe(channel: string): void {
+    this.#quietly(async () => {
+      await this.#client.subscribe(channel);
+      this.#hints.emit(channel);
+    });
   }
 
   /** Hints only save time: without them the waiter looks by itself. */

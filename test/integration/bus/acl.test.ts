@@ -1,0 +1,147 @@
+import test from 'ava';
+import { startTestRedis } from '../../support/redis.ts';
+
+/** What each role must not do; the table and work tests prove what it may, as they run as these users. */
+const ROLES = [
+  'control-plane',
+  'xds-ingester',
+  'policy-evaluator',
+  'cli',
+  'cert-fetcher.node-1',
+  'node-proxy.node-1',
+  'node-agent.node-1',
+] as const;
+
+const DANGEROUS: readonly (readonly [string, ...string[]])[] = [
+  ['KEYS', '*'],
+  ['SCAN', '0'],
+  ['RANDOMKEY'],
+  ['CONFIG', 'GET', 'requirepass'],
+  ['CONFIG', 'SET', 'appendonly', 'no'],
+  ['FLUSHALL'],
+  ['FLUSHDB'],
+  ['SWAPDB', '0', '1'],
+  ['ACL', 'LIST'],
+  ['ACL', 'SETUSER', 'evil', 'on', '+@all'],
+  ['SHUTDOWN'],
+  ['CLIENT', 'LIST'],
+  ['CLIENT', 'KILL', 'TYPE', 'normal'],
+  ['SCRIPT', 'FLUSH'],
+  ['FUNCTION', 'LIST'],
+  ['MODULE', 'LIST'],
+  ['REPLICAOF', 'example.com', '6379'],
+  ['MIGRATE', 'example.com', '6379', 'x', '0', '1'],
+  ['MONITOR'],
+  ['PSUBSCRIBE', '*'],
+  ['SUBSCRIBE', 'anything'],
+  ['PUBLISH', 'anything', 'x'],
+  ['SORT', 'anything'],
+];
+
+for (const role of ROLES) {
+  test(`${role} cannot administer, enumerate or empty Redis`, async (t) => {
+    const redis = await startTestRedis(t);
+    const client = redis.client(role);
+    for (const [command, ...args] of DANGEROUS) {
+      await t.throwsAsync(client.call(command, ...args), { message: /NOPERM/ }, command);
+    }
+    await t.notThrowsAsync(client.info('server'));
+  });
+}
+
+/** Keys by what they are, relative to the prefix. */
+const KEY = {
+  addresses: '{mesh}:state:addresses:data',
+  authorizations: '{mesh}:state:authorizations:data',
+  rejections: '{mesh}:state:rejections:meta',
+  programs: '{mesh}:state:programs:data',
+  lease: '{mesh}:lease:ingest',
+  compile: '{mesh}:compile:wait',
+  explain: '{mesh}:explain:wait',
+  explained: '{mesh}:result:explain:1',
+  enrolments: '{node-1}:state:enrolments:data',
+  agentLease: '{node-1}:lease:agent',
+  sign: '{node-1}:sign:wait',
+  signed: '{node-1}:result:signed:1',
+  otherEnrolments: '{node-2}:state:enrolments:data',
+  otherSign: '{node-2}:sign:wait',
+  otherSigned: '{node-2}:result:signed:1',
+  foreign: 'elsewhere',
+} as const;
+
+type KeyName = keyof typeof KEY;
+
+const READS: Record<(typeof ROLES)[number], readonly KeyName[]> = {
+  'control-plane': ['enrolments', 'otherEnrolments'],
+  'xds-ingester': ['addresses', 'authorizations', 'rejections', 'lease'],
+  'policy-evaluator': [
+    'addresses',
+    'authorizations',
+    'rejections',
+    'programs',
+    'compile',
+    'explain',
+    'explained',
+  ],
+  cli: Object.keys(KEY).filter((name) => name !== 'foreign') as KeyName[],
+  'cert-fetcher.node-1': [
+    'addresses',
+    'authorizations',
+    'rejections',
+    'programs',
+    'sign',
+    'signed',
+  ],
+  'node-proxy.node-1': ['addresses', 'authorizations', 'rejections', 'programs', 'sign', 'signed'],
+  'node-agent.node-1': ['enrolments', 'agentLease'],
+};
+
+const WRITES: Record<(typeof ROLES)[number], readonly KeyName[]> = {
+  'control-plane': [],
+  'xds-ingester': ['addresses', 'authorizations', 'rejections', 'lease'],
+  'policy-evaluator': ['programs', 'compile', 'explain', 'explained'],
+  cli: ['explain'],
+  'cert-fetcher.node-1': ['sign', 'signed'],
+  'node-proxy.node-1': ['sign'],
+  'node-agent.node-1': ['enrolments', 'agentLease'],
+};
+
+for (const role of ROLES) {
+  test(`${role} reaches its own keys and no others`, async (t) => {
+    const redis = await startTestRedis(t);
+    const client = redis.client(role);
+    for (const [name, suffix] of Object.entries(KEY) as [KeyName, string][]) {
+      const key = name === 'foreign' ? suffix : `${redis.prefix}:${suffix}`;
+      const read = await allowed(client.exists(key));
+      t.is(read, READS[role].includes(name), `read ${name}`);
+      t.is(await allowed(client.del(key)), WRITES[role].includes(name), `write ${name}`);
+      const scripted = client.eval("return redis.call('DEL', KEYS[1])", 1, key);
+      t.is(await allowed(scripted), WRITES[role].includes(name), `write ${name} from a script`);
+    }
+  });
+}
+
+test('nobody gets in without a password, nor as the default user', async (t) => {
+  const redis = await startTestRedis(t);
+  const client = redis.client();
+  await t.notThrowsAsync(client.ping());
+  const stranger = client.duplicate({ username: '', password: '', retryStrategy: null });
+  stranger.on('error', () => undefined);
+  await t.throwsAsync(stranger.get('x'));
+  stranger.disconnect();
+  const wrong = client.duplicate({ password: 'wrong', retryStrategy: null });
+  wrong.on('error', () => undefined);
+  await t.throwsAsync(wrong.get('x'));
+  wrong.disconnect();
+});
+
+async function allowed(command: Promise<unknown>): Promise<boolean> {
+  try {
+    await command;
+    return true;
+  } catch (error) {
+    if (error instanceof Error && error.message.includes('NOPERM')) return false;
+    if (error instanceof Error && /permission|No permissions/i.test(error.message)) return false;
+    throw error;
+  }
+}

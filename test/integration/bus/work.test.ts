@@ -1,0 +1,227 @@
+import test from 'ava';
+import { z } from 'zod';
+import {
+  SIGNED_BOARD,
+  certificateSign,
+  policyCompile,
+  signedSchema,
+} from '../../../lib/bus/catalog.ts';
+import type { SignBody, Signed } from '../../../lib/bus/catalog.ts';
+import { defineJob } from '../../../lib/bus/define-message.ts';
+import type { JobAttempt } from '../../../lib/bus/contract.ts';
+import { DEAD_LETTERS_MAX } from '../../../lib/bus/limits.ts';
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { openBus } from '../../support/bus.ts';
+import { startTestRedis } from '../../support/redis.ts';
+import { until } from '../../support/until.ts';
+
+const node = { node: 'node-1' } as const;
+
+/** A job that fails quickly and often. */
+const flaky = defineJob({
+  queue: 'sign',
+  name: 'certificate.sign',
+  version: 2,
+  body: z.strictObject({ text: z.string() }),
+  sample: { text: 'x' },
+  attempts: 3,
+  backoffMs: 20,
+});
+
+test('a signing job goes from the proxy to the fetcher and its answer back', async (t) => {
+  const redis = await startTestRedis(t);
+  const proxy = openBus(t, redis.config('node-proxy.node-1'), 'node-proxy').bus;
+  const fetcher = openBus(t, redis.config('cert-fetcher.node-1'), 'cert-fetcher').bus;
+  const board = fetcher.results(SIGNED_BOARD, node, signedSchema);
+  const seen: (SignBody & JobAttempt)[] = [];
+  fetcher.consume(certificateSign, node, { concurrency: 2 }, async (body, attempt) => {
+    seen.push({ ...body, ...attempt });
+    await board.put(attempt.id, { ok: true, chain: ['leaf', 'root'] }, 60_000);
+  });
+  const queue = proxy.queue(certificateSign, node);
+  const answers = proxy.results(SIGNED_BOARD, node, signedSchema);
+  const answer = answers.wait('p.1.2', 20_000);
+  await until(() => queue.add('p.1.2', certificateSign.sample, { priority: 1 }).then(() => true), {
+    what: 'the job',
+  });
+  t.deepEqual(await answer, { ok: true, chain: ['leaf', 'root'] } satisfies Signed);
+  t.is(seen.length, 1);
+  t.is(seen[0]?.attempt, 1);
+  t.false(seen[0]?.lastAttempt);
+  // A finished job leaves nothing that would swallow the next of the same id.
+  await queue.add('p.1.2', certificateSign.sample);
+  await until(() => seen.length === 2, { what: 'the second run' });
+});
+
+test('urgency is by priority, can be raised, and an id waits only once', async (t) => {
+  const redis = await startTestRedis(t);
+  const proxy = openBus(t, redis.config('node-proxy.node-1'), 'node-proxy').bus;
+  const queue = proxy.queue(certificateSign, node);
+  await until(() => proxy.connected, { what: 'Redis' });
+  const add = (id: string, priority: number): Promise<void> =>
+    queue.add(id, { ...certificateSign.sample, process: id }, { priority });
+  await until(() => add('warm-1', 10).then(() => true), { what: 'the first job' });
+  await add('warm-2', 10);
+  await add('warm-2', 10);
+  await add('renewal', 5);
+  await add('gone', 1);
+  await queue.remove('gone');
+  await queue.setPriority('warm-2', 1);
+  await queue.setPriority('nobody', 1);
+  const cli = openBus(t, redis.config('cli'), 'cli').bus;
+  const counts = await until(() => cli.queueCounts(['mesh', node]), { what: 'the counts' });
+  t.deepEqual(
+    counts.map(({ name, waiting }) => [name, waiting]),
+    [
+      ['compile', 0],
+      ['explain', 0],
+      ['sign.node-1', 3],
+    ],
+  );
+  const order: string[] = [];
+  const fetcher = openBus(t, redis.config('cert-fetcher.node-1'), 'cert-fetcher').bus;
+  fetcher.consume(certificateSign, node, { concurrency: 1 }, async (body) => {
+    order.push(body.process);
+  });
+  await until(() => order.length === 3, { what: 'the jobs' });
+  t.deepEqual(order, ['warm-2', 'renewal', 'warm-1']);
+});
+
+test('attempts are bounded, dead letters are counted, and a dead job can be asked for again', async (t) => {
+  const redis = await startTestRedis(t);
+  const { bus, metrics } = openBus(t, redis.config('cert-fetcher.node-1'));
+  const attempts: JobAttempt[] = [];
+  let heal = false;
+  bus.consume(flaky, node, { concurrency: 1 }, async (_body, attempt) => {
+    attempts.push(attempt);
+    if (!heal) throw new MeshError('IDENTITY_UNAVAILABLE', 'no answer');
+  });
+  const queue = bus.queue(flaky, node);
+  await until(() => queue.add('a', { text: 'a' }).then(() => true), { what: 'the job' });
+  const dead = async (): Promise<number> =>
+    (await bus.queueCounts([node])).reduce((sum, counts) => sum + counts.dead, 0);
+  await until(async () => (await dead()) === 1, { what: 'the dead letter' });
+  t.deepEqual(
+    attempts.map(({ attempt, lastAttempt }) => [attempt, lastAttempt]),
+    [
+      [1, false],
+      [2, false],
+      [3, true],
+    ],
+  );
+  t.regex(await metrics.render(), /weft_bus_jobs_total\{queue="sign",outcome="dead"\} 1/);
+  heal = true;
+  await queue.add('a', { text: 'again' });
+  await until(() => attempts.length === 4, { what: 'the new job' });
+  await until(async () => (await dead()) === 0, { what: 'no dead letter' });
+  t.true(DEAD_LETTERS_MAX > 0);
+});
+
+test('an error that cannot get better is not tried again', async (t) => {
+  const redis = await startTestRedis(t);
+  const { bus } = openBus(t, redis.config('cert-fetcher.node-1'));
+  let runs = 0;
+  bus.consume(flaky, node, { concurrency: 1 }, async () => {
+    runs += 1;
+    throw new MeshError('IDENTITY_INVALID', 'the CSR is garbage');
+  });
+  const queue = bus.queue(flaky, node);
+  await until(() => queue.add('a', { text: 'a' }).then(() => true), { what: 'the job' });
+  await until(async () => (await bus.queueCounts([node]))[0]?.dead === 1, { what: 'the end' });
+  t.is(runs, 1);
+});
+
+test('a message of another version or shape is parked and counted, the next one is served', async (t) => {
+  const redis = await startTestRedis(t);
+  const old = openBus(t, redis.config('node-proxy.node-1'), 'old').bus;
+  const { bus, metrics, lines } = openBus(t, redis.config('cert-fetcher.node-1'));
+  const seen: string[] = [];
+  const upgradable = defineJob({
+    ...flaky,
+    version: 2,
+    previous: (body) => ({ text: `upgraded ${(body as SignBody).process}` }),
+  });
+  bus.consume(upgradable, node, { concurrency: 1 }, async (body) => {
+    seen.push(body.text);
+  });
+  const queue = old.queue(certificateSign, node);
+  await until(() => queue.add('v1', certificateSign.sample).then(() => true), { what: 'the job' });
+  await until(() => seen.length === 1, { what: 'the upgraded message' });
+  const future = old.queue(defineJob({ ...flaky, version: 9 }), node);
+  await future.add('v9', { text: 'from the future' });
+  await until(async () => (await bus.queueCounts([node]))[0]?.dead === 1, {
+    what: 'the parked job',
+  });
+  t.deepEqual(seen, ['upgraded node-proxy-1']);
+  t.regex(await metrics.render(), /weft_bus_parked_total\{queue="sign"\} 1/);
+  t.true(lines.some((line) => line['message'] === 'job.parked' && line['id'] === 'v9'));
+});
+
+test('jobs go on after Redis was killed; without Redis the producer is told at once', async (t) => {
+  const redis = await startTestRedis(t);
+  const { bus } = openBus(t, redis.config('policy-evaluator'));
+  const done: string[] = [];
+  bus.consume(policyCompile, 'mesh', { concurrency: 4 }, async (body) => {
+    done.push(body.setId);
+  });
+  const queue = bus.queue(policyCompile, 'mesh');
+  const add = (id: string): Promise<void> => queue.add(id, { setId: id, keys: [] });
+  await until(() => add('one').then(() => true), { what: 'the first job' });
+  await until(() => done.includes('one'), { what: 'its run' });
+  await redis.kill();
+  await until(() => !bus.connected, { what: 'the loss' });
+  const error = await t.throwsAsync(add('two'), { instanceOf: MeshError });
+  t.is(error.code, 'BUS_UNAVAILABLE');
+  await redis.start({ empty: true });
+  await until(() => add('three').then(() => true), { what: 'the next job', timeoutMs: 20_000 });
+  await until(() => done.includes('three'), { what: 'its run', timeoutMs: 30_000 });
+  t.false(done.includes('two'));
+});
+
+test('a drained consumer finishes what it has and takes nothing more', async (t) => {
+  const redis = await startTestRedis(t);
+  const { bus } = openBus(t, redis.config('policy-evaluator'));
+  const started: string[] = [];
+  const gate = Promise.withResolvers<void>();
+  const consumer = bus.consume(policyCompile, 'mesh', { concurrency: 1 }, async (body) => {
+    started.push(body.setId);
+    await gate.promise;
+  });
+  const queue = bus.queue(policyCompile, 'mesh');
+  await until(() => queue.add('a', { setId: 'a', keys: [] }).then(() => true), { what: 'a job' });
+  await until(() => started.length === 1, { what: 'its start' });
+  await queue.add('b', { setId: 'b', keys: [] });
+  const drained = consumer.drain();
+  gate.resolve();
+  await drained;
+  await consumer.close();
+  t.deepEqual(started, ['a']);
+  const counts = await bus.queueCounts(['mesh']);
+  t.is(counts.find(({ name }) => name === 'compile')?.waiting, 1);
+});
+
+test('a result is awaited across a Redis restart, and its absence ends in null', async (t) => {
+  const redis = await startTestRedis(t);
+  const fetcher = openBus(t, redis.config('cert-fetcher.node-1')).bus;
+  const proxy = openBus(t, redis.config('node-proxy.node-1')).bus;
+  const answers = proxy.results(SIGNED_BOARD, node, signedSchema);
+  await until(() => proxy.connected, { what: 'Redis' });
+  t.is(await answers.wait('nothing', 50), null);
+  const waiting = answers.wait('late', 30_000);
+  await redis.kill();
+  await until(() => !proxy.connected, { what: 'the loss' });
+  await redis.start();
+  const board = fetcher.results(SIGNED_BOARD, node, signedSchema);
+  const body: Signed = { ok: true, chain: ['leaf', 'root'] };
+  await until(() => board.put('late', body, 5_000).then(() => true), { what: 'the answer' });
+  t.deepEqual(await waiting, body);
+  const abort = new AbortController();
+  const aborted = answers.wait('never', 30_000, abort.signal);
+  abort.abort(new MeshError('BUS_TIMEOUT', 'no longer needed'));
+  await t.throwsAsync(aborted, { message: 'no longer needed' });
+  await redis.client().set(`${redis.prefix}:{node-1}:result:signed:bad`, '{');
+  await t.throwsAsync(answers.wait('bad', 1_000), {
+    instanceOf: MeshError,
+    message: /result signed bad/,
+  });
+});
