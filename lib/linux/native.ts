@@ -7,6 +7,18 @@ export interface PollHandle {
   readonly kind: 'poll';
 }
 
+/** The policy routing of one address family in a namespace; marks and masks are unsigned. */
+export interface PolicyRouting {
+  readonly rules: readonly {
+    readonly priority: number;
+    readonly mark: number;
+    readonly mask: number;
+    readonly table: number;
+  }[];
+  /** Routes of the table asked for. `local`: the route delivers to this host. */
+  readonly routes: readonly { readonly local: boolean; readonly prefixLength: number }[];
+}
+
 /** The functions of addon/*.cc. Descriptors are plain numbers owned by whoever holds them. */
 export interface NativeModule {
   openNetns(path: string): number;
@@ -57,6 +69,8 @@ export interface NativeModule {
   pollWatch(handle: PollHandle, readable: boolean, writable: boolean): void;
   pollClose(handle: PollHandle): void;
   listeningPorts(netnsFd: number): number[];
+  nftGeneration(netnsFd: number): number | null;
+  policyRouting(netnsFd: number, family: number, table: number): PolicyRouting;
   raiseFileLimit(): { soft: number; hard: number };
   capabilities(): { netAdmin: boolean; netRaw: boolean; sysAdmin: boolean };
 }

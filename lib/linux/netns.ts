@@ -1,5 +1,8 @@
 import { statSync } from 'node:fs';
 import { callNative } from './native.ts';
+import type { PolicyRouting } from './native.ts';
+
+export type { PolicyRouting } from './native.ts';
 
 /** What tells two network namespaces apart, whatever path they were opened by; decimal numbers as text. */
 export interface NetnsIdentity {
@@ -55,6 +58,19 @@ export function writeSysctl(netnsFd: number, name: string, value: string): void 
 /** The TCP ports on which a socket listens in the namespace, of either address family, ascending. */
 export function listeningPorts(netnsFd: number): readonly number[] {
   return callNative((native) => native.listeningPorts(netnsFd));
+}
+
+/**
+ * A number that every committed change of the namespace's nftables rules changes, those of iptables-nft
+ * included. Null where the kernel has no nftables.
+ */
+export function nftGeneration(netnsFd: number): number | null {
+  return callNative((native) => native.nftGeneration(netnsFd));
+}
+
+/** The policy routing of one family, with the routes of one table (up to 255). */
+export function policyRouting(netnsFd: number, family: 4 | 6, table: number): PolicyRouting {
+  return callNative((native) => native.policyRouting(netnsFd, family, table));
 }
 
 function sysctlPath(name: string): string {

@@ -65,8 +65,7 @@ export function requireNetns(t: ExecutionContext): boolean {
   const reason = netnsUnavailable();
   if (reason === null) return true;
   if (process.env['WEFT_REQUIRE_NETNS'] === '1') {
-    t.fail(`network namespaces are required here: ${reason}`);
-    return false;
+    return t.fail(`network namespaces are required here: ${reason}`);
   }
   process.stderr.write(`\nSKIPPED, NOT RUN: "${t.title}": ${reason}\n`);
   t.log(`SKIPPED, NOT RUN: ${reason}`);
