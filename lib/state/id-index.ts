@@ -1,0 +1,122 @@
+import { makePrefix, formatPrefix, prefixContains } from '../net/prefix.ts';
+import type { Prefix } from '../net/prefix.ts';
+import { tryParseIp } from '../net/address.ts';
+import type { IpAddress } from '../net/address.ts';
+
+const NONE: readonly number[] = Object.freeze([]);
+
+/** Text → ids. Most texts have one id, which is then stored without a container. */
+export class IdIndex {
+  readonly #ids = new Map<string, number | Set<number>>();
+
+  add(text: string, id: number): void {
+    const held = this.#ids.get(text);
+    if (held === undefined) this.#ids.set(text, id);
+    else if (typeof held !== 'number') held.add(id);
+    else if (held !== id) this.#ids.set(text, new Set([held, id]));
+  }
+
+  delete(text: string, id: number): void {
+    const held = this.#ids.get(text);
+    if (held === id) this.#ids.delete(text);
+    if (held === undefined || typeof held === 'number') return;
+    held.delete(id);
+    if (held.size === 0) this.#ids.delete(text);
+  }
+
+  /** In no particular order; not to be kept across changes. */
+  get(text: string): Iterable<number> {
+    const held = this.#ids.get(text);
+    if (held === undefined) return NONE;
+    return typeof held === 'number' ? [held] : held;
+  }
+}
+
+/** Ranges of a network → ids, found by any address inside. One probe for each distinct prefix length in use. */
+export class RangeIndex {
+  readonly #ids = new IdIndex();
+  /** How many ranges have a length (IPv6 ones counted from 1,000), by network. */
+  readonly #lengths = new Map<string, Map<number, number>>();
+
+  add(network: string, range: Prefix, id: number): void {
+    const lengths = this.#lengths.get(network) ?? new Map<number, number>();
+    const code = lengthCode(range);
+    lengths.set(code, (lengths.get(code) ?? 0) + 1);
+    this.#lengths.set(network, lengths);
+    this.#ids.add(rangeText(network, range), id);
+  }
+
+  delete(network: string, range: Prefix, id: number): void {
+    const lengths = this.#lengths.get(network);
+    const code = lengthCode(range);
+    const left = (lengths?.get(code) ?? 1) - 1;
+    if (left > 0) lengths?.set(code, left);
+    else lengths?.delete(code);
+    if (lengths?.size === 0) this.#lengths.delete(network);
+    this.#ids.delete(rangeText(network, range), id);
+  }
+
+  *containing(network: string, ip: string): Generator<number> {
+    const lengths = this.#lengths.get(network);
+    const address = lengths === undefined ? null : tryParseIp(ip);
+    if (lengths === undefined || address === null) return;
+    for (const code of lengths.keys()) {
+      const length = address.family === 6 ? code - 1_000 : code;
+      if (length < 0 || length > address.bytes.length * 8) continue;
+      yield* this.#ids.get(rangeText(network, makePrefix(address, length)));
+    }
+  }
+}
+
+function lengthCode(range: Prefix): number {
+  return range.family === 6 ? range.length + 1_000 : range.length;
+}
+
+function rangeText(network: string, range: Prefix): string {
+  return `${network}/${formatPrefix(range)}`;
+}
+
+/**
+ * Remembers which addresses were asked for, so that a change of a range can name the answers it spoils. When
+ * there are too many it forgets them all, and says so: then every answer counts as spoilt.
+ */
+export class AskedAddresses {
+  readonly #limit: number;
+  readonly #networks = new Map<string, Map<string, IpAddress>>();
+  #count = 0;
+  #overflowed = false;
+
+  constructor(limit: number) {
+    this.#limit = limit;
+  }
+
+  ask(network: string, ip: string): void {
+    const asked = this.#networks.get(network) ?? new Map<string, IpAddress>();
+    if (asked.has(ip)) return;
+    if (this.#count >= this.#limit) {
+      this.#networks.clear();
+      this.#count = 0;
+      this.#overflowed = true;
+      return;
+    }
+    const address = tryParseIp(ip);
+    if (address === null) return;
+    this.#networks.set(network, asked.set(ip, address));
+    this.#count += 1;
+  }
+
+  /** The asked addresses inside the range, null when it cannot tell. After null everything is taken as forgotten by the asker, too. */
+  inside(network: string, range: Prefix): readonly string[] | null {
+    if (this.#overflowed) {
+      this.#overflowed = false;
+      this.#networks.clear();
+      this.#count = 0;
+      return null;
+    }
+    const found: string[] = [];
+    for (const [ip, address] of this.#networks.get(network) ?? []) {
+      if (prefixContains(range, address)) found.push(ip);
+    }
+    return found;
+  }
+}

@@ -1,0 +1,379 @@
+/** The mesh as packed bytes with indexes (spec/control.md §3.2 to §3.4, docs/decisions/order-independent-state.md). No I/O. */
+import { present } from '../errors/assert.ts';
+import { makePrefix } from '../net/prefix.ts';
+import type { Prefix } from '../net/prefix.ts';
+import { parseIp } from '../net/address.ts';
+import { ByteArena } from './byte-arena.ts';
+import { AskedAddresses, IdIndex, RangeIndex } from './id-index.ts';
+import { ASKED_ADDRESSES_MAX, DECODED_CACHE_MAX } from './limits.ts';
+import { serviceKey } from './model.ts';
+import type { Endpoint, NetworkAddress, Service, ServiceWithEndpoints, Workload } from './model.ts';
+import { lookupId } from './view.ts';
+import type { Answer, LookupKey } from './view.ts';
+
+/** A decoded row of the `addresses` table. */
+export type AddressResource =
+  | { readonly kind: 'workload'; readonly workload: Workload }
+  | { readonly kind: 'service'; readonly service: Service };
+
+/** Turns the bytes of istio.workload.Address into a resource; throws XDS_RESOURCE. */
+export type DecodeAddress = (bytes: Uint8Array) => AddressResource;
+
+/** Settings of a {@link PackedStore}. */
+export interface PackedStoreOptions {
+  /** Only workloads of this node are found by name ({@link PackedStore.localWorkload}); all when left out. */
+  readonly node?: string;
+}
+
+/**
+ * Answers questions about the mesh. The answers depend on the rows held alone, never on the order they came
+ * in. Rows stay encoded; decoded forms live in a bounded cache and must not be changed by callers.
+ */
+export class PackedStore {
+  readonly #decode: DecodeAddress;
+  readonly #node: string | null;
+  readonly #arena = new ByteArena();
+  readonly #ids = new Map<string, number>();
+  readonly #names: string[] = [];
+  readonly #decoded = new Map<number, AddressResource>();
+  readonly #byAddress = new IdIndex();
+  readonly #byVip = new IdIndex();
+  readonly #byRange = new RangeIndex();
+  readonly #byHostname = new IdIndex();
+  /** Workloads with a hostname, by `namespace/hostname`. */
+  readonly #workloadHostnames = new IdIndex();
+  /** Workloads by `namespace/name`. */
+  readonly #byPodName = new IdIndex();
+  /** Workloads that list a service, known or not, by service key. */
+  readonly #members = new IdIndex();
+  /** Rows whose name is not the identity of what they hold, by that identity. */
+  readonly #misnamed = new IdIndex();
+  readonly #asked = new AskedAddresses(ASKED_ADDRESSES_MAX);
+
+  constructor(decode: DecodeAddress, options: PackedStoreOptions = {}) {
+    this.#decode = decode;
+    this.#node = options.node ?? null;
+  }
+
+  /** Number of rows. */
+  get size(): number {
+    return this.#ids.size;
+  }
+
+  /** Bytes held in packed form, without indexes. */
+  get packedBytes(): number {
+    return this.#arena.allocatedBytes;
+  }
+
+  /** The names of all rows. */
+  names(): IterableIterator<string> {
+    return this.#ids.keys();
+  }
+
+  /**
+   * Takes a row of the `addresses` table, null for a removal. Returns the lookup ids whose answers may have
+   * changed; null = any may have. Throws XDS_RESOURCE for bytes that cannot be decoded, and then holds what
+   * it held before.
+   */
+  apply(name: string, bytes: Uint8Array | null): readonly string[] | null {
+    const resource = bytes === null ? null : this.#decode(bytes);
+    const id = this.#ids.get(name);
+    if (id === undefined && resource === null) return [];
+    if (id !== undefined && bytes !== null && sameBytes(this.#arena.get(id), bytes)) return [];
+    const stale = new StaleIds(this.#asked);
+    if (id !== undefined) this.#remove(name, id, stale);
+    if (resource !== null && bytes !== null) this.#insert(name, bytes, resource, stale);
+    return stale.ids();
+  }
+
+  /** What is known about a key; see {@link Answer}. Services are sorted by key, endpoints and equal-ranked workloads by uid. */
+  lookup(key: LookupKey): Answer {
+    switch (key.kind) {
+      case 'address': {
+        this.#asked.ask(key.network, key.ip);
+        const text = `${key.network}/${key.ip}`;
+        const vips = new Set(this.#byVip.get(text));
+        for (const id of this.#byRange.containing(key.network, key.ip)) vips.add(id);
+        return {
+          workloads: this.#workloads(this.#byAddress.get(text)).sort(byRank),
+          services: this.#services(vips),
+        };
+      }
+      case 'service': {
+        const text = `${key.namespace}/${key.hostname}`;
+        return {
+          workloads: this.#workloads(this.#workloadHostnames.get(text)),
+          services: this.#services(this.#named(text)),
+        };
+      }
+      case 'hostname':
+        return { workloads: [], services: this.#services(this.#byHostname.get(key.hostname)) };
+      case 'uid':
+        return { workloads: this.#workloads(this.#named(key.uid)), services: [] };
+    }
+  }
+
+  /**
+   * The workload of a pod, by exact names on the node, any node when `node` is empty (spec/dataplane.md §1);
+   * null when there is none.
+   */
+  localWorkload(
+    namespace: string,
+    name: string,
+    serviceAccount: string,
+    node: string,
+  ): Workload | null {
+    const found = this.workloadsNamed(namespace, name).find(
+      (workload) =>
+        workload.serviceAccount === serviceAccount && (node === '' || workload.node === node),
+    );
+    return found ?? null;
+  }
+
+  /** Workloads by namespace and name, sorted by uid. */
+  workloadsNamed(namespace: string, name: string): readonly Workload[] {
+    return this.#workloads(this.#byPodName.get(`${namespace}/${name}`));
+  }
+
+  /** The services a workload lists that exist, sorted by key (spec/dataplane.md §3). */
+  servicesOf(workload: Workload): readonly Service[] {
+    return Object.keys(workload.services)
+      .sort()
+      .flatMap((key) => this.#serviceObjects(this.#named(key)));
+  }
+
+  /** A service with the endpoints it has now; undefined when it is not known. */
+  service(key: string): ServiceWithEndpoints | undefined {
+    return this.#services(this.#named(key))[0];
+  }
+
+  /** Everything held, decoded one by one, for dumps; in no particular order. */
+  *resources(): IterableIterator<AddressResource> {
+    for (const id of this.#ids.values()) if (!this.#shadowed(id)) yield this.#resource(id);
+  }
+
+  /** A row as it is now, decoded; undefined when there is none. */
+  resource(name: string): AddressResource | undefined {
+    const id = this.#ids.get(name);
+    return id === undefined ? undefined : this.#resource(id);
+  }
+
+  #insert(name: string, bytes: Uint8Array, resource: AddressResource, stale: StaleIds): void {
+    const id = this.#arena.add(bytes);
+    this.#ids.set(name, id);
+    this.#names[id] = name;
+    this.#index(id, resource, 'add');
+    const identity = identityOf(resource);
+    if (identity !== name) this.#misnamed.add(identity, id);
+    this.#remember(id, resource);
+    this.#collectStale(resource, stale);
+  }
+
+  #remove(name: string, id: number, stale: StaleIds): void {
+    const resource = this.#resource(id);
+    this.#collectStale(resource, stale);
+    this.#index(id, resource, 'delete');
+    const identity = identityOf(resource);
+    if (identity !== name) this.#misnamed.delete(identity, id);
+    this.#decoded.delete(id);
+    this.#ids.delete(name);
+    this.#arena.free(id);
+  }
+
+  #index(id: number, resource: AddressResource, change: 'add' | 'delete'): void {
+    if (resource.kind === 'service') {
+      const { service } = resource;
+      this.#byHostname[change](service.hostname, id);
+      for (const address of service.addresses) {
+        const range = rangeOf(address);
+        if (range === null) this.#byVip[change](`${address.network}/${address.ip}`, id);
+        else this.#byRange[change](address.network, range, id);
+      }
+      return;
+    }
+    const { workload } = resource;
+    if (workload.networkMode !== 'HOST_NETWORK') {
+      for (const ip of workload.addresses) this.#byAddress[change](`${workload.network}/${ip}`, id);
+    }
+    if (workload.hostname !== '') {
+      this.#workloadHostnames[change](`${workload.namespace}/${workload.hostname}`, id);
+    }
+    if (this.#node === null || workload.node === this.#node) {
+      this.#byPodName[change](`${workload.namespace}/${workload.name}`, id);
+    }
+    for (const key of Object.keys(workload.services)) this.#members[change](key, id);
+  }
+
+  /** The questions whose answers hold the resource, or another row of the same identity. */
+  #collectStale(resource: AddressResource, stale: StaleIds): void {
+    this.#collectOwn(resource, stale);
+    for (const id of this.#named(identityOf(resource))) this.#collectOwn(this.#resource(id), stale);
+  }
+
+  #collectOwn(resource: AddressResource, stale: StaleIds): void {
+    if (resource.kind === 'service') {
+      stale.addService(resource.service);
+      return;
+    }
+    const { workload } = resource;
+    stale.add({ kind: 'uid', uid: workload.uid });
+    if (workload.networkMode !== 'HOST_NETWORK') {
+      for (const ip of workload.addresses) {
+        stale.add({ kind: 'address', network: workload.network, ip });
+      }
+    }
+    if (workload.hostname !== '') {
+      stale.add({
+        kind: 'service',
+        namespace: workload.namespace,
+        hostname: workload.hostname,
+      });
+    }
+    for (const key of Object.keys(workload.services)) {
+      for (const service of this.#serviceObjects(this.#named(key))) stale.addService(service);
+    }
+  }
+
+  /** Rows that hold the identity, by whatever name. */
+  #named(identity: string): ReadonlySet<number> {
+    const ids = new Set(this.#misnamed.get(identity));
+    const id = this.#ids.get(identity);
+    if (id !== undefined && identityOf(this.#resource(id)) === identity) ids.add(id);
+    return ids;
+  }
+
+  /** Of several rows with one identity the one named after it counts, else the first by name. */
+  #shadowed(id: number): boolean {
+    const name = this.#names[id] ?? '';
+    const resource = this.#resource(id);
+    const identity = identityOf(resource);
+    if (identity === name) return false;
+    for (const other of this.#named(identity)) {
+      const otherName = this.#names[other] ?? '';
+      if (other === id || this.#resource(other).kind !== resource.kind) continue;
+      if (otherName === identity || otherName < name) return true;
+    }
+    return false;
+  }
+
+  #workloads(ids: Iterable<number>): Workload[] {
+    const found: Workload[] = [];
+    for (const id of ids) {
+      const resource = this.#resource(id);
+      if (resource.kind === 'workload' && !this.#shadowed(id)) found.push(resource.workload);
+    }
+    return found.sort(byUid);
+  }
+
+  #serviceObjects(ids: Iterable<number>): Service[] {
+    const found: Service[] = [];
+    for (const id of ids) {
+      const resource = this.#resource(id);
+      if (resource.kind === 'service' && !this.#shadowed(id)) found.push(resource.service);
+    }
+    return found.sort((left, right) => compareText(serviceKey(left), serviceKey(right)));
+  }
+
+  #services(ids: Iterable<number>): ServiceWithEndpoints[] {
+    return this.#serviceObjects(ids).map((service) => ({
+      service,
+      endpoints: this.#endpoints(service),
+    }));
+  }
+
+  #endpoints(service: Service): Endpoint[] {
+    const key = serviceKey(service);
+    const unhealthyToo = service.loadBalancing?.healthPolicy === 'ALLOW_ALL';
+    return this.#workloads(this.#members.get(key))
+      .filter((workload) => unhealthyToo || workload.status === 'HEALTHY')
+      .map((workload) => ({ workload, ports: workload.services[key] ?? {} }));
+  }
+
+  #resource(id: number): AddressResource {
+    const known = this.#decoded.get(id);
+    if (known !== undefined) return known;
+    const resource = this.#decode(this.#arena.get(id));
+    this.#remember(id, resource);
+    return resource;
+  }
+
+  #remember(id: number, resource: AddressResource): void {
+    this.#decoded.set(id, resource);
+    if (this.#decoded.size <= DECODED_CACHE_MAX) return;
+    const [oldest] = this.#decoded.keys();
+    this.#decoded.delete(present(oldest, 'the cache holds something'));
+  }
+}
+
+/** Gathers lookup ids that became stale. */
+class StaleIds {
+  readonly #asked: AskedAddresses;
+  readonly #ids = new Set<string>();
+  #all = false;
+
+  constructor(asked: AskedAddresses) {
+    this.#asked = asked;
+  }
+
+  add(key: LookupKey): void {
+    this.#ids.add(lookupId(key));
+  }
+
+  addService(service: Service): void {
+    const { namespace, hostname } = service;
+    this.add({ kind: 'service', namespace, hostname });
+    this.add({ kind: 'hostname', hostname });
+    for (const address of service.addresses) {
+      const range = rangeOf(address);
+      if (range === null) this.add({ kind: 'address', network: address.network, ip: address.ip });
+      else this.#addRange(address.network, range);
+    }
+  }
+
+  ids(): readonly string[] | null {
+    return this.#all ? null : [...this.#ids];
+  }
+
+  #addRange(network: string, range: Prefix): void {
+    const inside = this.#asked.inside(network, range);
+    if (inside === null) this.#all = true;
+    for (const ip of inside ?? []) this.add({ kind: 'address', network, ip });
+  }
+}
+
+/** The range of a CIDR VIP; null for a single address, also when it is written with its full length. */
+export function rangeOf(address: NetworkAddress): Prefix | null {
+  if (address.length === null) return null;
+  const ip = parseIp(address.ip);
+  return address.length >= ip.bytes.length * 8 ? null : makePrefix(ip, address.length);
+}
+
+function identityOf(resource: AddressResource): string {
+  return resource.kind === 'workload' ? resource.workload.uid : serviceKey(resource.service);
+}
+
+/** Rank of a workload among those of one address (spec/dataplane.md §3). */
+function rank(workload: Workload): number {
+  const pod = workload.uid.includes('//Pod/') ? 2 : 0;
+  return pod + (workload.tunnelProtocol === 'HBONE' ? 1 : 0);
+}
+
+function byRank(left: Workload, right: Workload): number {
+  return rank(right) - rank(left) || byUid(left, right);
+}
+
+function byUid(left: Workload, right: Workload): number {
+  return compareText(left.uid, right.uid);
+}
+
+function compareText(left: string, right: string): number {
+  return left < right ? -1 : left > right ? 1 : 0;
+}
+
+function sameBytes(left: Uint8Array, right: Uint8Array): boolean {
+  if (left.length !== right.length) return false;
+  for (let index = 0; index < left.length; index += 1) {
+    if (left[index] !== right[index]) return false;
+  }
+  return true;
+}
