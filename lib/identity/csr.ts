@@ -48,14 +48,17 @@ export function requestFor(identity: string): Promise<CertificateRequest> {
   return createRequest([{ kind: 'uri', value: identity }]);
 }
 
-/** A fresh P-256 key and a request with an empty subject and these names, critical. */
+/**
+ * A fresh P-256 key and a request with an empty subject and these names, critical; none when the CA knows them
+ * from the caller's token.
+ */
 export async function createRequest(names: readonly AltName[]): Promise<CertificateRequest> {
   const { privateKey, publicKey } = await generateKeys('ec', { namedCurve: 'P-256' });
   const info = sequence(
     integer(Buffer.of(0)),
     sequence(),
     fromDer(publicKey.export({ format: 'der', type: 'spki' }), 'the public key'),
-    context(0, sequence(oid(EXTENSION_REQUEST), set(sequence(altNameExtension(names, true))))),
+    context(0, ...(names.length === 0 ? [] : [requestedNames(names)])),
   );
   const signer = signerFor(privateKey);
   const signature = await signer.sign(toDer(info));
@@ -89,6 +92,10 @@ export async function parseRequest(csrPem: string): Promise<ParsedRequest> {
 export function toPem(label: string, der: Buffer): string {
   const lines = der.toString('base64').match(/.{1,64}/g) ?? [];
   return `-----BEGIN ${label}-----\n${lines.join('\n')}\n-----END ${label}-----\n`;
+}
+
+function requestedNames(names: readonly AltName[]): Asn1 {
+  return sequence(oid(EXTENSION_REQUEST), set(sequence(altNameExtension(names, true))));
 }
 
 function requestDer(csrPem: string): Buffer {

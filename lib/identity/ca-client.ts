@@ -1,0 +1,87 @@
+import { status } from '@grpc/grpc-js';
+import type { Client, ServiceError } from '@grpc/grpc-js';
+import { MeshError } from '../errors/mesh-error.ts';
+import type { ErrorCode } from '../errors/codes.ts';
+import { createCertificateMethod } from './ca-protocol.ts';
+import type { SignRequest, SignResponse } from './ca-protocol.ts';
+import { openGrpcClient } from './grpc-client.ts';
+import type { GrpcClientOptions } from './grpc-client.ts';
+
+/** A CA that does not answer within this is treated as away; the caller tries again. */
+const CALL_TIMEOUT_MS = 10_000;
+
+/** A CA's answer is a handful of certificates. */
+export const MAX_ANSWER_BYTES = 4 * 1024 * 1024;
+
+/** Asks a CA for certificates. The owner closes it. */
+export class CaClient {
+  readonly #options: GrpcClientOptions;
+  #client: Client;
+
+  /** Throws CONFIG_INVALID for an address that cannot be used. Connects on the first request. */
+  constructor(options: GrpcClientOptions) {
+    this.#options = options;
+    this.#client = openGrpcClient(options);
+  }
+
+  /** Uses a new connection from the next request on, which reads the trust roots anew; requests under way go on. */
+  reconnect(): void {
+    this.#client.close();
+    this.#client = openGrpcClient(this.#options);
+  }
+
+  /**
+   * The CA's answer as it is. Throws IDENTITY_REFUSED when the CA refuses the caller or the identity,
+   * IDENTITY_INVALID when it finds the request malformed, IDENTITY_TOKEN when there is no token to present,
+   * IDENTITY_UNAVAILABLE when it cannot be reached or cannot answer now.
+   */
+  createCertificate(request: SignRequest, signal: AbortSignal): Promise<readonly string[]> {
+    return new Promise((resolve, reject) => {
+      const { path, requestSerialize, responseDeserialize } = createCertificateMethod;
+      const call = this.#client.makeUnaryRequest<SignRequest, SignResponse>(
+        path,
+        requestSerialize,
+        responseDeserialize,
+        request,
+        { deadline: Date.now() + CALL_TIMEOUT_MS },
+        (error, response) => {
+          signal.removeEventListener('abort', cancel);
+          if (error !== null) reject(explain(error, this.#options.address));
+          else resolve(response?.chain ?? []);
+        },
+      );
+      const cancel = (): void => call.cancel();
+      if (signal.aborted) cancel();
+      else signal.addEventListener('abort', cancel, { once: true });
+    });
+  }
+
+  close(): void {
+    this.#client.close();
+  }
+}
+
+function explain(error: ServiceError, address: string): MeshError {
+  const [code, what] = explanation(error.code, error.details);
+  return new MeshError(code, `the CA at ${address} ${what}: ${error.details}`, {
+    cause: error,
+    detail: { grpcStatus: error.code, address },
+  });
+}
+
+function explanation(code: status, details: string): [ErrorCode, string] {
+  // grpc-js reports a failed token source this way, before anything is sent.
+  if (details.startsWith('Getting metadata from plugin failed')) {
+    return ['IDENTITY_TOKEN', 'was not asked for want of a token'];
+  }
+  switch (code) {
+    case status.UNAUTHENTICATED:
+    case status.PERMISSION_DENIED:
+      return ['IDENTITY_REFUSED', 'refused'];
+    case status.INVALID_ARGUMENT:
+    case status.OUT_OF_RANGE:
+      return ['IDENTITY_INVALID', 'found the request invalid'];
+    default:
+      return ['IDENTITY_UNAVAILABLE', 'did not answer'];
+  }
+}

@@ -1,0 +1,210 @@
+import { createPrivateKey } from 'node:crypto';
+import type { X509Certificate } from 'node:crypto';
+import { join } from 'node:path';
+import { Backoff } from '../clock/backoff.ts';
+import type { Clock, Timer } from '../clock/clock.ts';
+import { present } from '../errors/assert.ts';
+import { MeshError, errorText } from '../errors/mesh-error.ts';
+import type { Logger } from '../log/logger.ts';
+import { readIfPresent, replaceFile } from './atomic-file.ts';
+import { CaClient, MAX_ANSWER_BYTES } from './ca-client.ts';
+import { createRequest } from './csr.ts';
+import type { GrpcClientOptions } from './grpc-client.ts';
+import type { ServingCertificate } from './grpc-server.ts';
+import { verifyChain } from './peer-verify.ts';
+import { parseCertificates } from './pem.ts';
+import { renewalDelayMs } from './renewal.ts';
+import { parseRootSource, readRoots } from './roots.ts';
+import { parseCaAnswer } from './workload-certificate.ts';
+
+/** Where the certificate comes from and where it is kept. */
+export interface ServingCertOptions {
+  readonly ca: Omit<GrpcClientOptions, 'maxReceiveBytes'>;
+  /** The actor's own folder. */
+  readonly stateDir: string;
+  /** Life to ask for; 0 leaves it to the CA. */
+  readonly lifetimeMs: number;
+}
+
+/** What the keeper needs. */
+export interface ServingCertDeps {
+  readonly clock: Clock;
+  readonly log: Pick<Logger, 'info' | 'warn'>;
+}
+
+interface Held {
+  readonly certificate: ServingCertificate;
+  readonly notAfterMs: number;
+}
+
+/** Key and chain in one file, so that they always belong together. */
+const FILE = 'serving.pem';
+
+/** An infrastructure actor must be back soon after its CA is. */
+const BACKOFF = { baseMs: 500, maxMs: 15_000 } as const;
+
+/**
+ * A server certificate for an infrastructure actor, from the CA by the actor's own token; the CA decides the
+ * names. Kept in the actor's folder (0600), so that it restarts while the CA is away; renewed at half of its
+ * life. The owner closes it.
+ */
+export class ServingCertKeeper {
+  readonly #options: ServingCertOptions;
+  readonly #deps: ServingCertDeps;
+  readonly #path: string;
+  readonly #client: CaClient;
+  readonly #closing = new AbortController();
+  readonly #backoff = new Backoff(BACKOFF);
+  readonly #listeners = new Set<(certificate: ServingCertificate) => void>();
+  #held: Held | null = null;
+  #timer: Timer | null = null;
+  #problem: string | null = null;
+
+  constructor(options: ServingCertOptions, deps: ServingCertDeps) {
+    this.#options = options;
+    this.#deps = deps;
+    this.#path = join(options.stateDir, FILE);
+    this.#client = new CaClient({ ...options.ca, maxReceiveBytes: MAX_ANSWER_BYTES });
+  }
+
+  /** The certificate in use; null before the first. */
+  get current(): ServingCertificate | null {
+    return this.#held?.certificate ?? null;
+  }
+
+  /** Why the latest attempt failed; null when it did not. */
+  get problem(): string | null {
+    return this.#problem;
+  }
+
+  /** Takes up the kept certificate, if it is good, and begins to keep it fresh. */
+  async start(): Promise<void> {
+    const kept = await this.#readKept();
+    if (kept === null) {
+      this.#schedule(0);
+      return;
+    }
+    this.#use(kept);
+    this.#schedule(renewalDelayMs(this.#deps.clock.now(), kept.notAfterMs, Math.random()));
+  }
+
+  /** Resolves with the certificate as soon as there is one; rejects when `signal` aborts first. */
+  first(signal: AbortSignal): Promise<ServingCertificate> {
+    if (this.#held !== null) return Promise.resolve(this.#held.certificate);
+    return new Promise((resolve, reject) => {
+      const unsubscribe = this.onChange((certificate) => {
+        unsubscribe();
+        signal.removeEventListener('abort', refuse);
+        resolve(certificate);
+      });
+      const refuse = (): void => {
+        unsubscribe();
+        reject(
+          new MeshError(
+            'IDENTITY_UNAVAILABLE',
+            `no serving certificate yet: ${this.#problem ?? 'no answer'}`,
+          ),
+        );
+      };
+      if (signal.aborted) refuse();
+      else signal.addEventListener('abort', refuse, { once: true });
+    });
+  }
+
+  /** Calls `listener` with every new certificate; the result unsubscribes. */
+  onChange(listener: (certificate: ServingCertificate) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  close(): void {
+    this.#closing.abort(new MeshError('ACTOR_DEADLINE', 'the serving certificate is let go'));
+    this.#timer?.cancel();
+    this.#client.close();
+    this.#listeners.clear();
+  }
+
+  #schedule(delayMs: number): void {
+    if (this.#closing.signal.aborted) return;
+    this.#timer = this.#deps.clock.after(delayMs, () => void this.#renew());
+  }
+
+  async #renew(): Promise<void> {
+    const { clock, log } = this.#deps;
+    try {
+      const held = await this.#request();
+      if (this.#closing.signal.aborted) return;
+      this.#backoff.reset();
+      this.#problem = null;
+      this.#use(held);
+      log.info(
+        { notAfter: new Date(held.notAfterMs).toISOString() },
+        'serving certificate renewed',
+      );
+      this.#schedule(renewalDelayMs(clock.now(), held.notAfterMs, Math.random()));
+    } catch (error) {
+      if (this.#closing.signal.aborted) return;
+      this.#problem = errorText(error);
+      log.warn(
+        { problem: this.#problem, keepsCertificate: this.#held !== null },
+        'serving certificate cannot be renewed',
+      );
+      this.#schedule(this.#backoff.next());
+    }
+  }
+
+  async #request(): Promise<Held> {
+    const { key, csrPem } = await createRequest([]);
+    const chain = await this.#client.createCertificate(
+      {
+        csr: csrPem,
+        validitySeconds: Math.floor(this.#options.lifetimeMs / 1000),
+        impersonated: null,
+      },
+      this.#closing.signal,
+    );
+    const { leaf, intermediates } = parseCaAnswer(chain);
+    const keyPem = key.export({ format: 'pem', type: 'pkcs8' });
+    const chainPem = [leaf, ...intermediates].map((item) => item.toString()).join('');
+    const held = await this.#check({ chainPem, keyPem });
+    await replaceFile(this.#path, chainPem + keyPem, 0o600);
+    return held;
+  }
+
+  async #readKept(): Promise<Held | null> {
+    try {
+      const content = await readIfPresent(this.#path);
+      if (content === null) return null;
+      const chainPem = parseCertificates(content, this.#path)
+        .map((item) => item.toString())
+        .join('');
+      const keyPem = createPrivateKey(content).export({ format: 'pem', type: 'pkcs8' });
+      return await this.#check({ chainPem, keyPem });
+    } catch (error) {
+      this.#deps.log.info(
+        { problem: errorText(error) },
+        'the kept serving certificate is not used',
+      );
+      return null;
+    }
+  }
+
+  async #check(certificate: ServingCertificate): Promise<Held> {
+    const [leaf, ...intermediates] = parseCertificates(certificate.chainPem, 'the certificate');
+    const own: X509Certificate = present(leaf, 'parsing refuses no certificates');
+    if (!own.checkPrivateKey(createPrivateKey(certificate.keyPem))) {
+      throw new MeshError('IDENTITY_INVALID', 'the certificate is for another key');
+    }
+    const roots = parseCertificates(
+      await readRoots(parseRootSource(this.#options.ca.rootCa)),
+      'the trust bundle',
+    );
+    verifyChain(own, intermediates, roots, this.#deps.clock.now());
+    return { certificate, notAfterMs: own.validToDate.getTime() };
+  }
+
+  #use(held: Held): void {
+    this.#held = held;
+    for (const listener of this.#listeners) listener(held.certificate);
+  }
+}

@@ -1,0 +1,208 @@
+/** CreateCertificate: authenticate, authorise, check the request, sign. */
+import { status } from '@grpc/grpc-js';
+import type {
+  Metadata,
+  ServerUnaryCall,
+  UntypedServiceImplementation,
+  sendUnaryData,
+} from '@grpc/grpc-js';
+import type { Clock } from '../../lib/clock/clock.ts';
+import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import type { SignRequest, SignResponse } from '../../lib/identity/ca-protocol.ts';
+import { parseRequest } from '../../lib/identity/csr.ts';
+import type { ParsedRequest } from '../../lib/identity/csr.ts';
+import type { TokenSubject, TokenVerifier } from '../../lib/identity/token.ts';
+import { issueLeaf } from '../../lib/identity/x509.ts';
+import type { Logger } from '../../lib/log/logger.ts';
+import type { Authority } from './authority.ts';
+import { decideGrant, decideLifetime } from './authorize.ts';
+import type { Grant, GrantRules } from './authorize.ts';
+import type { Gate } from './gate.ts';
+import { BACKDATE_MS } from './limits.ts';
+import type { CaMetrics, RefusalReason } from './metrics.ts';
+import type { PodRegistry } from './pods.ts';
+
+/** What the service needs. */
+export interface CertificateServiceDeps {
+  readonly clock: Clock;
+  readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
+  readonly metrics: CaMetrics;
+  readonly gate: Gate;
+  readonly verifier: Pick<TokenVerifier, 'verify'>;
+  readonly pods: PodRegistry;
+  readonly authority: () => Authority;
+}
+
+/** Rules and limits of what is issued. Milliseconds. */
+export interface IssueRules extends GrantRules {
+  readonly defaultLifetimeMs: number;
+  readonly maxLifetimeMs: number;
+}
+
+/** A refusal: what the caller is told, and what the operator is. */
+class Refusal extends Error {
+  readonly reason: RefusalReason;
+  readonly code: status;
+  readonly detail: string;
+
+  constructor(reason: RefusalReason, code: status, told: string, detail: string) {
+    super(told);
+    this.reason = reason;
+    this.code = code;
+    this.detail = detail;
+  }
+}
+
+/** Upstream's opaque texts: a caller learns nothing about accounts, pods or nodes from them. */
+const NOT_AUTHENTICATED = 'request authenticate failure';
+const NOT_AUTHORISED = 'request impersonation authentication failure';
+
+/** Handles certificate requests. */
+export class CertificateService {
+  readonly #rules: IssueRules;
+  readonly #deps: CertificateServiceDeps;
+
+  constructor(rules: IssueRules, deps: CertificateServiceDeps) {
+    this.#rules = rules;
+    this.#deps = deps;
+  }
+
+  /** The handlers for grpc-js. */
+  handlers(): UntypedServiceImplementation {
+    return {
+      createCertificate: (
+        call: ServerUnaryCall<SignRequest, SignResponse>,
+        reply: sendUnaryData<SignResponse>,
+      ) => {
+        this.#answer(call.request, call.metadata, call.getPeer()).then(
+          (response) => reply(null, response),
+          (error: unknown) => reply(replyError(error)),
+        );
+      },
+    };
+  }
+
+  async #answer(request: SignRequest, metadata: Metadata, peer: string): Promise<SignResponse> {
+    const { gate, metrics } = this.#deps;
+    metrics.requested();
+    const entered = gate.enter();
+    try {
+      if (!entered) {
+        throw new Refusal(
+          'overloaded',
+          status.RESOURCE_EXHAUSTED,
+          'too many requests',
+          'limit reached',
+        );
+      }
+      return await this.#issue(request, metadata, peer);
+    } catch (error) {
+      throw this.#refused(error, request, peer);
+    } finally {
+      if (entered) gate.leave();
+    }
+  }
+
+  async #issue(request: SignRequest, metadata: Metadata, peer: string): Promise<SignResponse> {
+    const caller = await this.#authenticate(metadata);
+    const grant = this.#authorise(caller, request.impersonated);
+    const parsed = await readCsr(request.csr);
+    const notAfterMs = this.#notAfter(request.validitySeconds);
+    const authority = this.#deps.authority();
+    const leaf = await issueLeaf(authority.issuer, {
+      publicKey: parsed.publicKey,
+      names: grant.names,
+      notBeforeMs: this.#deps.clock.now() - BACKDATE_MS,
+      notAfterMs,
+    });
+    this.#deps.metrics.issued();
+    this.#deps.log.info(
+      {
+        identity: grant.identity,
+        caller: `${caller.namespace}/${caller.serviceAccount.name}`,
+        node: caller.node?.name ?? null,
+        notAfter: new Date(notAfterMs).toISOString(),
+        peer,
+      },
+      'certificate issued',
+    );
+    return { chain: [leaf, ...authority.intermediates, authority.rootsPem] };
+  }
+
+  async #authenticate(metadata: Metadata): Promise<TokenSubject> {
+    const header = metadata.get('authorization')[0];
+    const token = typeof header === 'string' ? /^bearer +(\S+)$/i.exec(header)?.[1] : undefined;
+    if (token === undefined) {
+      throw new Refusal('no_token', status.UNAUTHENTICATED, NOT_AUTHENTICATED, 'no bearer token');
+    }
+    try {
+      return await this.#deps.verifier.verify(token);
+    } catch (error) {
+      if (error instanceof MeshError && error.code === 'STATE_UNAVAILABLE') {
+        throw new Refusal('bad_token', status.UNAVAILABLE, 'not ready', error.message);
+      }
+      throw new Refusal('bad_token', status.UNAUTHENTICATED, NOT_AUTHENTICATED, errorText(error));
+    }
+  }
+
+  #authorise(caller: TokenSubject, impersonated: string | null): Extract<Grant, { granted: true }> {
+    const grant = decideGrant(caller, impersonated, this.#rules, this.#deps.pods);
+    if (grant.granted) return grant;
+    throw new Refusal(grant.reason, status.UNAUTHENTICATED, NOT_AUTHORISED, grant.detail);
+  }
+
+  #notAfter(requestedSeconds: number): number {
+    const { defaultLifetimeMs: defaultMs, maxLifetimeMs: maxMs } = this.#rules;
+    const lifetime = decideLifetime(requestedSeconds, { defaultMs, maxMs });
+    if ('tooLongMs' in lifetime) {
+      const text = `requested TTL ${lifetime.tooLongMs / 1000}s is greater than the longest, ${maxMs / 1000}s`;
+      throw new Refusal('bad_ttl', status.INVALID_ARGUMENT, text, text);
+    }
+    const now = this.#deps.clock.now();
+    const { chainExpiresMs } = this.#deps.authority();
+    if (chainExpiresMs <= now) {
+      throw new Refusal(
+        'sign_failure',
+        status.INTERNAL,
+        'the CA cannot sign',
+        'the signing certificate has expired',
+      );
+    }
+    return Math.min(now + lifetime.lifetimeMs, chainExpiresMs);
+  }
+
+  /** Counts and logs a failure once, with its true reason. */
+  #refused(error: unknown, request: SignRequest, peer: string): Error {
+    const refusal =
+      error instanceof Refusal
+        ? error
+        : new Refusal('sign_failure', status.INTERNAL, 'the CA cannot sign', errorText(error));
+    this.#deps.metrics.refused(refusal.reason);
+    const fields = {
+      reason: refusal.reason,
+      detail: refusal.detail,
+      identity: request.impersonated,
+      peer,
+    };
+    if (refusal.reason === 'sign_failure') {
+      this.#deps.log.error({ ...fields, error }, 'certificate request failed');
+    } else {
+      this.#deps.log.warn(fields, 'certificate request refused');
+    }
+    return refusal;
+  }
+}
+
+async function readCsr(csr: string): Promise<ParsedRequest> {
+  try {
+    return await parseRequest(csr);
+  } catch (error) {
+    const text = errorText(error);
+    throw new Refusal('bad_csr', status.INVALID_ARGUMENT, text, text);
+  }
+}
+
+function replyError(error: unknown): { code: status; details: string } {
+  if (error instanceof Refusal) return { code: error.code, details: error.message };
+  return { code: status.INTERNAL, details: 'the CA cannot sign' };
+}

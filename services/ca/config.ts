@@ -1,0 +1,146 @@
+import { isIP } from 'node:net';
+import { defineConfig } from '../../lib/config/define-config.ts';
+import { duration, endpoint, list, makeField, text } from '../../lib/config/fields.ts';
+import type { Endpoint } from '../../lib/config/fields.ts';
+import type { AltName } from '../../lib/identity/subject-alt-name.ts';
+import { TOKEN_AUDIENCE } from '../../lib/identity/token.ts';
+
+/** Everything the CA is told; times in milliseconds. */
+export interface CaConfig {
+  readonly listen: Endpoint;
+  readonly trustDomain: string;
+  readonly stateDir: string;
+  readonly rootBundleFile: string | null;
+  /** A folder with a signing certificate made elsewhere; null for the CA's own root. */
+  readonly pluggedDir: string | null;
+  readonly podsSocket: string | null;
+  readonly servingHosts: readonly AltName[];
+  readonly servingNames: Readonly<Record<string, readonly AltName[]>>;
+  readonly trustedNodeAccounts: readonly string[];
+  readonly defaultLifetimeMs: number;
+  readonly maxLifetimeMs: number;
+  readonly token: {
+    readonly jwksPath: string;
+    readonly audiences: readonly string[];
+    readonly issuer: string | null;
+  };
+}
+
+/** A host name or an address as a certificate name. Throws an Error for anything else. */
+export function parseServerName(value: string): AltName {
+  if (isIP(value) !== 0) return { kind: 'ip', value };
+  if (!/^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$/.test(value)) {
+    throw new Error(`${JSON.stringify(value)} is neither a host name nor an address`);
+  }
+  return { kind: 'dns', value };
+}
+
+/** `namespace/account=name,name;…`. Throws an Error that says what is wrong. */
+export function parseServingNames(value: string): Readonly<Record<string, readonly AltName[]>> {
+  const result: Record<string, readonly AltName[]> = {};
+  for (const entry of value.split(';').map((part) => part.trim())) {
+    if (entry === '') continue;
+    const match = /^([^/=\s]+\/[^/=\s]+)=(\S+)$/.exec(entry);
+    if (match?.[1] === undefined || match[2] === undefined) {
+      throw new Error('must be namespace/account=name,name;namespace/account=…');
+    }
+    result[match[1]] = match[2].split(',').map(parseServerName);
+  }
+  return result;
+}
+
+const servingNames = makeField(parseServingNames);
+const serverNames = makeField((value): readonly AltName[] => value.split(',').map(parseServerName));
+const accounts = makeField((value): readonly string[] => {
+  const items = value.split(',').map((item) => item.trim());
+  const bad = items.find((item) => !/^[^/\s]+\/[^/\s]+$/.test(item));
+  if (bad !== undefined) throw new Error('must be namespace/account,namespace/account');
+  return items;
+});
+
+const HOUR_MS = 3_600_000;
+
+/** Environment of the CA, with upstream's names where upstream has one (spec/istiod-ambient.md §4). */
+export const caConfig = defineConfig(
+  {
+    WEFT_CA_LISTEN: {
+      schema: endpoint({ default: { kind: 'tcp', host: '::', port: 15_012 } }),
+      description: 'where to listen; [::] takes IPv4 too',
+    },
+    TRUST_DOMAIN: {
+      schema: text({ default: 'cluster.local' }),
+      description: 'trust domain of every identity that is issued',
+    },
+    WEFT_CA_STATE_DIR: {
+      schema: text({ default: '/var/lib/weft/ca' }),
+      description: 'folder of the root key and of the last known pods',
+    },
+    WEFT_CA_ROOT_BUNDLE_FILE: {
+      schema: text({ optional: true }),
+      description: 'file to write the trust bundle to',
+    },
+    WEFT_CA_PLUGGED_DIR: {
+      schema: text({ optional: true }),
+      description:
+        'folder with ca-cert.pem, ca-key.pem, root-cert.pem, cert-chain.pem to sign with instead of an own root',
+    },
+    WEFT_CA_PODS_SOCKET: {
+      schema: text({ optional: true }),
+      description:
+        "unix socket of the control plane's manifest API; without it no node is granted anything new",
+    },
+    WEFT_CA_SERVING_HOSTS: {
+      schema: serverNames({ default: [{ kind: 'dns', value: 'localhost' }] }),
+      description: "names and addresses in the CA's own certificate, comma-separated",
+    },
+    WEFT_CA_SERVING_NAMES: {
+      schema: servingNames({ default: {} }),
+      description: 'server names granted to accounts: namespace/account=name,name;…',
+    },
+    CA_TRUSTED_NODE_ACCOUNTS: {
+      schema: accounts({ default: ['istio-system/ztunnel'] }),
+      description:
+        'accounts that may ask for the identities of pods on their node, comma-separated',
+    },
+    DEFAULT_WORKLOAD_CERT_TTL: {
+      schema: duration({ default: 24 * HOUR_MS }),
+      description: 'life of a certificate when the request names none',
+    },
+    MAX_WORKLOAD_CERT_TTL: {
+      schema: duration({ default: 90 * 24 * HOUR_MS }),
+      description: 'longest life that may be asked for',
+    },
+    WEFT_TOKEN_JWKS_PATH: { schema: text(), description: 'key set that verifies tokens' },
+    TOKEN_AUDIENCES: {
+      schema: list({ default: [TOKEN_AUDIENCE] }),
+      description: 'audiences a token may have, comma-separated',
+    },
+    WEFT_TOKEN_ISSUER: {
+      schema: text({ optional: true }),
+      description: 'issuer a token must have; any when unset',
+    },
+  },
+  (values): CaConfig => {
+    if (values.DEFAULT_WORKLOAD_CERT_TTL > values.MAX_WORKLOAD_CERT_TTL) {
+      throw new Error('DEFAULT_WORKLOAD_CERT_TTL is longer than MAX_WORKLOAD_CERT_TTL');
+    }
+    return {
+      listen: values.WEFT_CA_LISTEN,
+      trustDomain: values.TRUST_DOMAIN,
+      stateDir: values.WEFT_CA_STATE_DIR,
+      rootBundleFile: values.WEFT_CA_ROOT_BUNDLE_FILE,
+      pluggedDir: values.WEFT_CA_PLUGGED_DIR,
+      podsSocket: values.WEFT_CA_PODS_SOCKET,
+      servingHosts: values.WEFT_CA_SERVING_HOSTS,
+      servingNames: values.WEFT_CA_SERVING_NAMES,
+      trustedNodeAccounts: values.CA_TRUSTED_NODE_ACCOUNTS,
+      defaultLifetimeMs: values.DEFAULT_WORKLOAD_CERT_TTL,
+      maxLifetimeMs: values.MAX_WORKLOAD_CERT_TTL,
+      token: {
+        jwksPath: values.WEFT_TOKEN_JWKS_PATH,
+        audiences: values.TOKEN_AUDIENCES,
+        issuer: values.WEFT_TOKEN_ISSUER,
+      },
+    };
+  },
+);

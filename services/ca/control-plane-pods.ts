@@ -1,0 +1,243 @@
+import { request } from 'node:http';
+import type { IncomingMessage } from 'node:http';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { Backoff } from '../../lib/clock/backoff.ts';
+import type { Clock, Timer } from '../../lib/clock/clock.ts';
+import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import { readIfPresent, replaceFile } from '../../lib/identity/atomic-file.ts';
+import type { Logger } from '../../lib/log/logger.ts';
+import { CACHE_WRITE_DELAY_MS, MAX_WATCH_LINE_BYTES, WATCH_BACKOFF } from './limits.ts';
+import { PodTable, parsePod } from './pods.ts';
+import type { KnownPod, PodRegistry } from './pods.ts';
+
+/** What the registry needs. */
+export interface ControlPlanePodsDeps {
+  readonly clock: Clock;
+  readonly log: Pick<Logger, 'info' | 'warn'>;
+}
+
+const watchLine = z.discriminatedUnion('type', [
+  z.object({ type: z.literal('SYNC'), items: z.array(z.unknown()) }),
+  z.object({ type: z.enum(['ADDED', 'MODIFIED', 'DELETED']), object: z.unknown() }),
+]);
+
+const cached = z.array(
+  z.strictObject({
+    namespace: z.string(),
+    name: z.string(),
+    uid: z.string(),
+    serviceAccount: z.string(),
+    node: z.string(),
+    failed: z.boolean(),
+  }),
+);
+
+const CACHE_FILE = 'pods.json';
+
+/**
+ * Follows the pods of the control plane's manifest API. The last known pods are kept in a file, so that
+ * certificates are renewed while the control plane is away.
+ */
+export class ControlPlanePods implements PodRegistry {
+  readonly #socketPath: string;
+  readonly #cachePath: string;
+  readonly #deps: ControlPlanePodsDeps;
+  readonly #table = new PodTable();
+  readonly #closing = new AbortController();
+  readonly #backoff = new Backoff(WATCH_BACKOFF);
+  #synced = false;
+  #connected = false;
+  #problem: string | null = null;
+  #following: Promise<void> = Promise.resolve();
+  #writing: Promise<void> = Promise.resolve();
+  #writeTimer: Timer | null = null;
+
+  constructor(socketPath: string, stateDir: string, deps: ControlPlanePodsDeps) {
+    this.#socketPath = socketPath;
+    this.#cachePath = join(stateDir, CACHE_FILE);
+    this.#deps = deps;
+  }
+
+  get synced(): boolean {
+    return this.#synced;
+  }
+
+  /** True while the control plane tells changes as they happen. */
+  get connected(): boolean {
+    return this.#connected;
+  }
+
+  /** Why the control plane is not followed now; null when it is. */
+  get problem(): string | null {
+    return this.#problem;
+  }
+
+  runsOnNode(node: string, namespace: string, serviceAccount: string): boolean {
+    return this.#table.runsOnNode(node, namespace, serviceAccount);
+  }
+
+  find(namespace: string, name: string, uid: string): KnownPod | null {
+    return this.#table.find(namespace, name, uid);
+  }
+
+  /** Reads the cache and begins to follow. Resolves once the cache is read; the rest goes on in {@link done}. */
+  async start(): Promise<void> {
+    await this.#readCache();
+    this.#following = this.#follow();
+  }
+
+  /** Settles when following has ended; rejects for a defect only. */
+  get done(): Promise<void> {
+    return this.#following;
+  }
+
+  /** Stops following and writes what is not written yet. */
+  async close(): Promise<void> {
+    this.#closing.abort(new MeshError('ACTOR_DEADLINE', 'the pod registry is closed'));
+    await this.#following;
+    if (this.#writeTimer !== null) {
+      this.#writeTimer.cancel();
+      this.#writeNow();
+    }
+    await this.#writing;
+  }
+
+  async #follow(): Promise<void> {
+    const { signal } = this.#closing;
+    while (!signal.aborted) {
+      try {
+        await this.#watchOnce(signal);
+        throw new MeshError('STATE_UNAVAILABLE', 'the control plane ended the watch');
+      } catch (error) {
+        this.#connected = false;
+        if (signal.aborted) return;
+        this.#report(errorText(error));
+      }
+      try {
+        await this.#deps.clock.sleep(this.#backoff.next(), signal);
+      } catch (error) {
+        // Only closing interrupts the pause.
+        if (!signal.aborted) throw error;
+      }
+    }
+  }
+
+  async #watchOnce(signal: AbortSignal): Promise<void> {
+    const response = await get(this.#socketPath, '/watch?kind=Pod', signal);
+    for await (const line of lines(response)) {
+      this.#apply(line);
+    }
+  }
+
+  #apply(line: string): void {
+    const event = watchLine.parse(JSON.parse(line));
+    if (event.type === 'SYNC') {
+      this.#table.replace(event.items.flatMap((item) => this.#parse(item) ?? []));
+      this.#synced = true;
+      this.#connected = true;
+      this.#problem = null;
+      this.#backoff.reset();
+      this.#deps.log.info({ pods: event.items.length }, 'pods known from the control plane');
+    } else {
+      const pod = this.#parse(event.object);
+      if (pod === null) return;
+      if (event.type === 'DELETED') this.#table.remove(pod.namespace, pod.name);
+      else this.#table.put(pod);
+    }
+    this.#writeSoon();
+  }
+
+  /** One pod that cannot be read must not hide the others; its own identity stays refused. */
+  #parse(object: unknown): KnownPod | null {
+    try {
+      return parsePod(object);
+    } catch (error) {
+      this.#deps.log.warn({ problem: errorText(error) }, 'a pod of the control plane is ignored');
+      return null;
+    }
+  }
+
+  #report(problem: string): void {
+    if (problem === this.#problem) return;
+    this.#problem = problem;
+    this.#deps.log.warn(
+      { problem, socket: this.#socketPath, keepsLastKnown: this.#synced },
+      'pods cannot be followed',
+    );
+  }
+
+  async #readCache(): Promise<void> {
+    try {
+      const content = await readIfPresent(this.#cachePath);
+      if (content === null) return;
+      const pods = cached.parse(JSON.parse(content));
+      this.#table.replace(pods);
+      this.#synced = true;
+      this.#deps.log.info({ pods: pods.length }, 'pods known from the last run');
+    } catch (error) {
+      this.#deps.log.warn(
+        { problem: errorText(error), path: this.#cachePath },
+        'the pod cache cannot be used and is ignored',
+      );
+    }
+  }
+
+  #writeSoon(): void {
+    this.#writeTimer ??= this.#deps.clock.after(CACHE_WRITE_DELAY_MS, () => this.#writeNow());
+  }
+
+  #writeNow(): void {
+    this.#writeTimer = null;
+    const content = JSON.stringify(this.#table.all());
+    this.#writing = this.#writing
+      .then(() => replaceFile(this.#cachePath, content, 0o600))
+      .catch((error: unknown) => {
+        this.#deps.log.warn(
+          { problem: errorText(error), path: this.#cachePath },
+          'the pod cache cannot be written',
+        );
+      });
+  }
+}
+
+function get(socketPath: string, path: string, signal: AbortSignal): Promise<IncomingMessage> {
+  return new Promise((resolve, reject) => {
+    const call = request({ socketPath, path, signal, agent: false }, (response) => {
+      if (response.statusCode === 200) {
+        resolve(response);
+        return;
+      }
+      response.resume();
+      reject(
+        new MeshError(
+          'STATE_UNAVAILABLE',
+          `the control plane answered ${response.statusCode ?? 0}`,
+        ),
+      );
+    });
+    call.on('error', reject);
+    call.end();
+  });
+}
+
+async function* lines(response: IncomingMessage): AsyncGenerator<string> {
+  let parts: string[] = [];
+  let size = 0;
+  response.setEncoding('utf8');
+  for await (const chunk of response as AsyncIterable<string>) {
+    const pieces = chunk.split('\n');
+    for (const [index, piece] of pieces.entries()) {
+      parts.push(piece);
+      size += piece.length;
+      if (size > MAX_WATCH_LINE_BYTES) {
+        throw new MeshError('STATE_INVALID', 'a line of the pod watch is too long');
+      }
+      if (index === pieces.length - 1) break;
+      const line = parts.join('');
+      parts = [];
+      size = 0;
+      if (line !== '') yield line;
+    }
+  }
+}

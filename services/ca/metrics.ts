@@ -1,0 +1,106 @@
+import type { MetricRegistry } from '../../lib/metrics/registry.ts';
+
+/** Why a request was refused; a closed set, for labels. */
+export type RefusalReason =
+  | 'overloaded'
+  | 'no_token'
+  | 'bad_token'
+  | 'untrusted_caller'
+  | 'bad_identity'
+  | 'foreign_trust_domain'
+  | 'unknown_node'
+  | 'no_such_pod'
+  | 'no_pod_registry'
+  | 'bad_csr'
+  | 'bad_ttl'
+  | 'sign_failure';
+
+/** The CA's counters; upstream's names where upstream has one (spec/istiod-ambient.md §4). */
+export interface CaMetrics {
+  requested(): void;
+  refused(reason: RefusalReason): void;
+  issued(): void;
+}
+
+/** What gauges are computed from at a scrape. */
+export interface CaMetricSources {
+  readonly rootExpiryMs: () => number | null;
+  readonly chainExpiryMs: () => number | null;
+  readonly podsSynced: () => boolean;
+  readonly nowMs: () => number;
+}
+
+/** Declares the CA's metrics. */
+export function caMetrics(registry: MetricRegistry, sources: CaMetricSources): CaMetrics {
+  declareExpiry(registry, 'root_cert', sources.rootExpiryMs, sources.nowMs);
+  declareExpiry(registry, 'cert_chain', sources.chainExpiryMs, sources.nowMs);
+  registry.gauge(
+    'weft_ca_pod_registry_synced',
+    '1 when the pods are known, from the control plane or the cache',
+    [],
+    (gauge) => gauge.set(sources.podsSynced() ? 1 : 0),
+  );
+  const requests = registry.counter('citadel_server_csr_count', 'Certificate requests received');
+  const issued = registry.counter(
+    'citadel_server_success_cert_issuance_count',
+    'Certificates issued',
+  );
+  const refused = registry.counter('weft_ca_refusals_total', 'Requests refused, by reason', [
+    'reason',
+  ]);
+  const authentication = registry.counter(
+    'citadel_server_authentication_failure_count',
+    'Requests whose caller or whose right to the identity could not be established',
+  );
+  const parsing = registry.counter(
+    'citadel_server_csr_parsing_err_count',
+    'Certificate signing requests that could not be used',
+  );
+  const identity = registry.counter(
+    'citadel_server_id_extraction_err_count',
+    'Requests whose identity could not be read',
+  );
+  const signing = registry.counter(
+    'citadel_server_csr_sign_err_count',
+    'Certificates that could not be issued',
+    ['error'],
+  );
+  return {
+    requested: () => requests.inc(),
+    issued: () => issued.inc(),
+    refused(reason) {
+      refused.inc({ reason });
+      if (reason === 'bad_csr') parsing.inc();
+      else if (reason === 'bad_identity') identity.inc();
+      else if (reason === 'bad_ttl' || reason === 'sign_failure') signing.inc({ error: reason });
+      else if (reason !== 'overloaded') authentication.inc();
+    },
+  };
+}
+
+function declareExpiry(
+  registry: MetricRegistry,
+  what: 'root_cert' | 'cert_chain',
+  expiryMs: () => number | null,
+  nowMs: () => number,
+): void {
+  const name = what === 'root_cert' ? 'root certificate' : 'signing certificate chain';
+  registry.gauge(
+    `citadel_server_${what}_expiry_timestamp`,
+    `When the ${name} expires, seconds since the epoch`,
+    [],
+    (gauge) => {
+      const expiry = expiryMs();
+      if (expiry !== null) gauge.set(expiry / 1000);
+    },
+  );
+  registry.gauge(
+    `citadel_server_${what}_expiry_seconds`,
+    `Time until the ${name} expires`,
+    [],
+    (gauge) => {
+      const expiry = expiryMs();
+      if (expiry !== null) gauge.set((expiry - nowMs()) / 1000);
+    },
+  );
+}
