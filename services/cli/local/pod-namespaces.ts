@@ -20,6 +20,8 @@ export interface PodSandbox {
   readonly hostsFile: string;
   /** File on which the pod's mount namespace is kept. */
   readonly mountsFile: string;
+  /** The pod lives in its node's network: `netns` is the node's, and no link is made. */
+  readonly hostNetwork: boolean;
 }
 
 /**
@@ -39,19 +41,20 @@ export function mountsFile(directory: string, netns: string): string {
 
 /** Makes the namespaces of many pods with few commands. Throws NETNS_UNAVAILABLE. */
 export async function createSandboxes(sandboxes: readonly PodSandbox[]): Promise<void> {
+  const linked = sandboxes.filter((sandbox) => !sandbox.hostNetwork);
   await ipBatch(
     null,
-    sandboxes.map((sandbox) => `netns add ${sandbox.netns}`),
+    linked.map((sandbox) => `netns add ${sandbox.netns}`),
   );
   const nodes = new Map<string, PodSandbox[]>();
-  for (const sandbox of sandboxes) {
+  for (const sandbox of linked) {
     const list = nodes.get(sandbox.node.netns) ?? [];
     list.push(sandbox);
     nodes.set(sandbox.node.netns, list);
   }
   for (const [netns, list] of nodes) await ipBatch(netns, list.flatMap(nodeSide));
   await inParallel(sandboxes, PARALLEL_COMMANDS, async (sandbox) => {
-    await ipBatch(sandbox.netns, podSide(sandbox));
+    if (!sandbox.hostNetwork) await ipBatch(sandbox.netns, podSide(sandbox));
     await createMounts(sandbox);
   });
 }
@@ -100,13 +103,14 @@ async function createMounts(sandbox: PodSandbox): Promise<void> {
 
 /** Removes a pod's namespaces. What is already gone is fine. Processes inside are the caller's. */
 export async function removeSandbox(
-  sandbox: Pick<PodSandbox, 'uid' | 'netns' | 'node' | 'mountsFile'>,
+  sandbox: Pick<PodSandbox, 'uid' | 'netns' | 'node' | 'mountsFile' | 'hostNetwork'>,
 ): Promise<void> {
-  await ignoringAbsence(() =>
-    runCommand('ip', ['-n', sandbox.node.netns, 'link', 'del', 'dev', podLinkName(sandbox.uid)]),
-  );
   await ignoringAbsence(() => runCommand('umount', [sandbox.mountsFile]));
   await rm(sandbox.mountsFile, { force: true });
+  if (sandbox.hostNetwork) return;
+  // Whoever still holds the namespace open must not keep the link, and with it the pod's address.
+  const link = podLinkName(sandbox.uid);
+  await ignoringAbsence(() => runCommand('ip', ['-n', sandbox.node.netns, 'link', 'del', link]));
   await ignoringAbsence(() => runCommand('ip', ['netns', 'del', sandbox.netns]));
 }
 

@@ -1,0 +1,120 @@
+/** The hosts files of a mesh: one for each namespace, bind-mounted as /etc/hosts of its pods. */
+import { mkdir, open } from 'node:fs/promises';
+import { join } from 'node:path';
+import { objectKey } from './objects.ts';
+import type { ServiceEntryObject, ServiceObject } from './objects.ts';
+
+/** Suffix of service names (the cluster domain's default). */
+const CLUSTER_SUFFIX = 'svc.cluster.local';
+
+/** A name every pod can look up, with its addresses. */
+export interface HostEntry {
+  readonly addresses: readonly string[];
+  /** Valid everywhere. */
+  readonly names: readonly string[];
+  /** Valid in `namespace` only; null for none. */
+  readonly shortName: string | null;
+  readonly namespace: string;
+}
+
+/** The names of a service, or null while it has no addresses (also headless ones, which have none). */
+export function serviceEntryOf(service: ServiceObject): HostEntry | null {
+  const { name, namespace } = service.metadata;
+  const listed = [...service.spec.clusterIPs, service.spec.clusterIP ?? ''];
+  const addresses = [...new Set(listed)].filter((ip) => ip !== '' && ip !== 'None');
+  if (addresses.length === 0) return null;
+  return {
+    addresses,
+    names: [
+      `${name}.${namespace}.${CLUSTER_SUFFIX}`,
+      `${name}.${namespace}.svc`,
+      `${name}.${namespace}`,
+    ],
+    shortName: name,
+    namespace,
+  };
+}
+
+/** The names of a service entry with fixed single addresses and no wildcards, else null. */
+export function externalEntryOf(entry: ServiceEntryObject): HostEntry | null {
+  const addresses = entry.spec.addresses.filter((address) => !address.includes('/'));
+  const names = entry.spec.hosts.filter((host) => !host.includes('*'));
+  if (addresses.length === 0 || names.length === 0) return null;
+  return { addresses, names, shortName: null, namespace: entry.metadata.namespace };
+}
+
+/** The hosts file of the pods of `namespace`. */
+export function renderHosts(namespace: string, entries: Iterable<HostEntry>): string {
+  const lines = ['127.0.0.1 localhost', '::1 localhost ip6-localhost ip6-loopback'];
+  for (const entry of entries) {
+    const short =
+      entry.shortName !== null && entry.namespace === namespace ? [entry.shortName] : [];
+    for (const address of entry.addresses) {
+      lines.push([address, ...entry.names, ...short].join(' '));
+    }
+  }
+  return `${lines.join('\n')}\n`;
+}
+
+/** Keeps the hosts files up to date. */
+export class HostsFiles {
+  readonly #directory: string;
+  readonly #entries = new Map<string, HostEntry>();
+  readonly #namespaces = new Set<string>();
+  #writes: Promise<void> = Promise.resolve();
+
+  constructor(directory: string) {
+    this.#directory = directory;
+  }
+
+  /** The file for pods of `namespace`, written when this resolves. */
+  async fileFor(namespace: string): Promise<string> {
+    const path = join(this.#directory, namespace);
+    if (!this.#namespaces.has(namespace)) {
+      this.#namespaces.add(namespace);
+      await mkdir(this.#directory, { recursive: true });
+      this.#writes = this.#writes.then(() => this.#write(namespace));
+    }
+    await this.#writes;
+    return path;
+  }
+
+  /** Sets or (null) removes what `key` contributes, and rewrites every file. */
+  async set(key: string, entry: HostEntry | null): Promise<void> {
+    const before = JSON.stringify(this.#entries.get(key) ?? null);
+    if (before === JSON.stringify(entry)) return;
+    if (entry === null) this.#entries.delete(key);
+    else this.#entries.set(key, entry);
+    this.#writes = this.#writes.then(async () => {
+      for (const namespace of this.#namespaces) await this.#write(namespace);
+    });
+    await this.#writes;
+  }
+
+  /** Keys that contribute now. */
+  keys(): string[] {
+    return [...this.#entries.keys()];
+  }
+
+  /** In place: the pods' bind mounts hold this very file. */
+  async #write(namespace: string): Promise<void> {
+    const sorted = [...this.#entries]
+      .sort(([a], [b]) => (a < b ? -1 : 1))
+      .map(([, entry]) => entry);
+    const bytes = Buffer.from(renderHosts(namespace, sorted));
+    const file = await open(join(this.#directory, namespace), 'a+', 0o644);
+    await file.close();
+    const writable = await open(join(this.#directory, namespace), 'r+');
+    try {
+      await writable.write(bytes, 0, bytes.length, 0);
+      await writable.truncate(bytes.length);
+    } finally {
+      await writable.close();
+    }
+  }
+}
+
+/** The key under which an object contributes. */
+export function hostsKey(kind: string, object: Parameters<typeof objectKey>[0]): string {
+  return `${kind}:${objectKey(object)}`;
+}

@@ -1,0 +1,45 @@
+import { copyFile, open, stat, truncate } from 'node:fs/promises';
+import type { FileHandle } from 'node:fs/promises';
+
+/** A log is cut at this size; one older part of the same size is kept beside it. */
+export const LOG_LIMIT_BYTES = 64 * 1024 * 1024;
+
+/** Opens a log for appending, for a child to write to. The caller closes it. */
+export function openLog(path: string): Promise<FileHandle> {
+  return open(path, 'a', 0o640);
+}
+
+/**
+ * Moves a log that has grown past the limit to `<path>.1` and empties it. Writers append, so they go on at the
+ * start; lines written between the copy and the cut are lost. A missing log is fine.
+ */
+export async function limitLog(path: string, limitBytes = LOG_LIMIT_BYTES): Promise<boolean> {
+  try {
+    if ((await stat(path)).size <= limitBytes) return false;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return false;
+    throw error;
+  }
+  await copyFile(path, `${path}.1`);
+  await truncate(path, 0);
+  return true;
+}
+
+/** The last `lines` lines of a log, at most 64 KiB of it. A missing log has none. */
+export async function lastLines(path: string, lines: number): Promise<string[]> {
+  let file: FileHandle;
+  try {
+    file = await open(path, 'r');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
+    throw error;
+  }
+  try {
+    const { size } = await file.stat();
+    const length = Math.min(size, 65_536);
+    const { buffer } = await file.read(Buffer.alloc(length), 0, length, size - length);
+    return buffer.toString('utf8').split('\n').filter(Boolean).slice(-lines);
+  } finally {
+    await file.close();
+  }
+}

@@ -1,0 +1,84 @@
+/** Processes by pid and start time, so that a pid used again is never taken for the old process. */
+import { readFile, readdir, readlink, stat } from 'node:fs/promises';
+
+/** Names one process for as long as the machine runs. */
+export interface ProcessId {
+  readonly pid: number;
+  /** Clock ticks since boot, field 22 of /proc/<pid>/stat. */
+  readonly startTime: string;
+}
+
+/** Reads the id of a running process; null when there is none (zombies count as none). */
+export async function processId(pid: number): Promise<ProcessId | null> {
+  let line: string;
+  try {
+    line = await readFile(`/proc/${pid}/stat`, 'utf8');
+  } catch {
+    // Absent or vanished while reading: no such process.
+    return null;
+  }
+  const fields = line.slice(line.lastIndexOf(')') + 2).split(' ');
+  const state = fields[0];
+  const startTime = fields[19];
+  if (startTime === undefined || state === 'Z' || state === 'X') return null;
+  return { pid, startTime };
+}
+
+/** Whether exactly this process still runs. */
+export async function isRunning(id: ProcessId): Promise<boolean> {
+  return (await processId(id.pid))?.startTime === id.startTime;
+}
+
+/** Sends a signal to exactly this process; false when it is gone. */
+export async function signalProcess(id: ProcessId, signal: NodeJS.Signals): Promise<boolean> {
+  if (!(await isRunning(id))) return false;
+  return kill(id.pid, signal);
+}
+
+/** `process.kill` where "no such process" is an answer; negative pids name process groups. */
+export function kill(pid: number, signal: NodeJS.Signals): boolean {
+  try {
+    process.kill(pid, signal);
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ESRCH') return false;
+    throw error;
+  }
+}
+
+/** The processes that live in any of the network namespaces held by the files at `paths`; absent files hold none. */
+export async function processesInNetns(paths: readonly string[]): Promise<ProcessId[]> {
+  const wanted = new Set<string>();
+  for (const path of paths) {
+    const inode = await netnsInode(path);
+    if (inode !== null) wanted.add(inode);
+  }
+  if (wanted.size === 0) return [];
+  const found: ProcessId[] = [];
+  for (const entry of await readdir('/proc')) {
+    if (!/^\d+$/.test(entry)) continue;
+    const inode = await processNetns(entry);
+    if (inode === null || !wanted.has(inode)) continue;
+    const id = await processId(Number(entry));
+    if (id !== null) found.push(id);
+  }
+  return found;
+}
+
+async function netnsInode(path: string): Promise<string | null> {
+  try {
+    return String((await stat(path, { bigint: true })).ino);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    throw error;
+  }
+}
+
+async function processNetns(pid: string): Promise<string | null> {
+  try {
+    return /^net:\[(\d+)\]$/.exec(await readlink(`/proc/${pid}/ns/net`))?.[1] ?? null;
+  } catch {
+    // Vanished, a kernel thread, or another user's.
+    return null;
+  }
+}
