@@ -1,0 +1,231 @@
+/** Brings the redirection of a pod's namespace to what it should be, and verifies it by reading it back. */
+import { MeshError } from '../errors/mesh-error.ts';
+import { errnoOf } from '../linux/errno.ts';
+import { nftGeneration, policyRouting, readSysctl } from '../linux/netns.ts';
+import { differences, remains } from './compare.ts';
+import { programName } from './flavour.ts';
+import type { IptablesTools } from './flavour.ts';
+import { LOCK_WAIT_SECONDS } from './limits.ts';
+import { parseSave } from './observed.ts';
+import type { ObservedFamily, ObservedTable } from './observed.ts';
+import { renderPolicyAdd, renderPolicyRemove, renderRemove, renderRestore } from './render.ts';
+import { POLICY_ROUTE } from './rules.ts';
+import type { Family, FamilyRules } from './rules.ts';
+import { runScript } from './run-script.ts';
+
+/** A namespace to work on; the descriptor stays the caller's. */
+export interface RedirectTarget {
+  readonly netnsFd: number;
+  /** The netns inode, which names the private xtables lock. */
+  readonly inode: string;
+}
+
+/** What {@link Redirector.apply} found and did. */
+export interface ApplyResult {
+  /** What was wrong before; empty when nothing had to be written. */
+  readonly repaired: readonly string[];
+  /** True when nothing of the redirection was there before. */
+  readonly fresh: boolean;
+}
+
+/** What a later {@link Redirector.unchanged} compares with. */
+export type Fingerprint = number | null;
+
+/** A generation number that a namespace starts with: no rule was ever written to it. */
+const UNUSED_GENERATION = 1;
+const MARKER = '#weft-family';
+
+/** Writes, checks and removes redirection with the programs chosen for this process. */
+export class Redirector {
+  readonly #tools: IptablesTools;
+  readonly #lockDir: string;
+
+  /** `lockDir` holds one lock file per namespace while legacy iptables works on it. */
+  constructor(tools: IptablesTools, lockDir: string) {
+    this.#tools = tools;
+    this.#lockDir = lockDir;
+  }
+
+  /**
+   * Makes the own chains and the policy routing exactly as `expected`, from any state. Writes nothing when all
+   * is right. NETNS_RULES when a command fails or the result is not what was asked for.
+   */
+  async apply(target: RedirectTarget, expected: readonly FamilyRules[]): Promise<ApplyResult> {
+    const families = expected.filter((rules) => familyUsable(target, rules.family));
+    const before = await this.#observe(
+      target,
+      families.map((rules) => rules.family),
+    );
+    const repaired = compareAll(target, families, before);
+    if (repaired.length === 0) return { repaired, fresh: false };
+    const fresh = before.every((observed) => remains(observed).length === 0);
+    const script = families.map((rules, index) => {
+      const observed = observedAt(before, index);
+      const wantRoute = loopbackUsable(target, rules.family);
+      return [
+        ipBatch(rules.family, renderPolicyAdd(observed, wantRoute)),
+        this.#restore(rules.family, renderRestore(rules, observed)),
+      ].join('');
+    });
+    const after = await this.#execute(
+      target,
+      script.join(''),
+      families.map((rules) => rules.family),
+    );
+    const left = compareAll(target, families, after);
+    if (left.length > 0) {
+      throw new MeshError(
+        'NETNS_RULES',
+        `rules are not in force after writing: ${left.join('; ')}`,
+      );
+    }
+    return { repaired, fresh };
+  }
+
+  /** What differs from `expected` now; empty when all is right. Writes nothing. */
+  async check(
+    target: RedirectTarget,
+    expected: readonly FamilyRules[],
+  ): Promise<readonly string[]> {
+    const families = expected.filter((rules) => familyUsable(target, rules.family));
+    const observed = await this.#observe(
+      target,
+      families.map((rules) => rules.family),
+    );
+    return compareAll(target, families, observed);
+  }
+
+  /** Removes everything of the redirection, of both families, from any state. NETNS_RULES when some is left. */
+  async remove(target: RedirectTarget): Promise<void> {
+    const families = ([4, 6] as const).filter(
+      (family) => familyUsable(target, family) && (family === 4 || this.#tools.ipv6),
+    );
+    const before = await this.#observe(target, families);
+    if (before.every((observed) => remains(observed).length === 0)) return;
+    const script = before.map((observed) => [
+      this.#restore(observed.family, renderRemove(observed)),
+      ipBatch(observed.family, renderPolicyRemove(observed)),
+    ]);
+    const after = await this.#execute(target, script.flat().join(''), families);
+    const left = after.flatMap(remains);
+    if (left.length > 0) {
+      throw new MeshError('NETNS_RULES', `rules are left after removal: ${left.join('; ')}`);
+    }
+  }
+
+  /** Taken after a successful {@link apply} or {@link check}. Null when changes cannot be told cheaply. */
+  fingerprint(target: RedirectTarget): Fingerprint {
+    return this.#tools.flavour === 'nft' ? nftGeneration(target.netnsFd) : null;
+  }
+
+  /**
+   * Whether the namespace certainly is as it was at `fingerprint`, by a few netlink questions and no process.
+   * False = look closer with {@link apply}.
+   */
+  unchanged(
+    target: RedirectTarget,
+    expected: readonly FamilyRules[],
+    fingerprint: Fingerprint,
+  ): boolean {
+    if (fingerprint === null || this.fingerprint(target) !== fingerprint) return false;
+    return expected
+      .filter((rules) => familyUsable(target, rules.family))
+      .every(({ family }) => {
+        const observed = { family, tables: [], policy: routing(target, family) };
+        const empty = { family, rules: [] };
+        return differences(empty, observed, loopbackUsable(target, family)).length === 0;
+      });
+  }
+
+  async #observe(
+    target: RedirectTarget,
+    families: readonly Family[],
+  ): Promise<readonly ObservedFamily[]> {
+    if (this.fingerprint(target) === UNUSED_GENERATION) {
+      return families.map((family) => observedFamily(target, family, []));
+    }
+    return this.#execute(target, '', families);
+  }
+
+  /** Runs `script` in the namespace and reads everything back, in one process group. */
+  async #execute(
+    target: RedirectTarget,
+    script: string,
+    families: readonly Family[],
+  ): Promise<readonly ObservedFamily[]> {
+    const { flavour } = this.#tools;
+    const saves = families.map(
+      (family) => `echo '${MARKER} ${family}'\n${programName(flavour, family, 'save')}\n`,
+    );
+    // The lock guards against other writers of this namespace only; the machine-wide one would queue all pods.
+    const lock = `${this.#lockDir}/xtables-${target.inode}.lock`;
+    const unlock = flavour === 'nft' ? '' : `rm -f '${lock}'\n`;
+    const output = await runScript(`set -e\n${script}${saves.join('')}${unlock}`, {
+      // By descriptor: the path may name another namespace by now.
+      enter: ['nsenter', `--net=/proc/${process.pid}/fd/${target.netnsFd}`],
+      ...(flavour === 'nft' ? {} : { environment: { XTABLES_LOCKFILE: lock } }),
+    });
+    const sections = output.split(`${MARKER} `).slice(1);
+    return families.map((family) => {
+      const section = sections.find((text) => text.startsWith(String(family))) ?? '';
+      return observedFamily(target, family, parseSave(section));
+    });
+  }
+
+  #restore(family: Family, text: string): string {
+    if (text === '') return '';
+    const program = programName(this.#tools.flavour, family, 'restore');
+    return `${program} --noflush -w ${LOCK_WAIT_SECONDS} <<'WEFT_END'\n${text}WEFT_END\n`;
+  }
+}
+
+function ipBatch(family: Family, text: string): string {
+  return text === '' ? '' : `ip -${family} -batch - <<'WEFT_END'\n${text}WEFT_END\n`;
+}
+
+function compareAll(
+  target: RedirectTarget,
+  expected: readonly FamilyRules[],
+  observed: readonly ObservedFamily[],
+): readonly string[] {
+  return expected.flatMap((rules, index) =>
+    differences(rules, observedAt(observed, index), loopbackUsable(target, rules.family)),
+  );
+}
+
+function observedAt(observed: readonly ObservedFamily[], index: number): ObservedFamily {
+  const found = observed[index];
+  if (found === undefined) throw new MeshError('NETNS_RULES', 'rules could not be read back');
+  return found;
+}
+
+function observedFamily(
+  target: RedirectTarget,
+  family: Family,
+  tables: readonly ObservedTable[],
+): ObservedFamily {
+  return { family, tables, policy: routing(target, family) };
+}
+
+function routing(target: RedirectTarget, family: Family): ObservedFamily['policy'] {
+  return policyRouting(target.netnsFd, family, POLICY_ROUTE.table);
+}
+
+/** False where the kernel has no IPv6 at all. */
+function familyUsable(target: RedirectTarget, family: Family): boolean {
+  return family === 4 || disableIpv6(target) !== null;
+}
+
+/** False where the pod's loopback takes no IPv6: there is nothing to route to. */
+function loopbackUsable(target: RedirectTarget, family: Family): boolean {
+  return family === 4 || disableIpv6(target) === '0';
+}
+
+function disableIpv6(target: RedirectTarget): string | null {
+  try {
+    return readSysctl(target.netnsFd, 'net.ipv6.conf.lo.disable_ipv6');
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return null;
+    throw error;
+  }
+}

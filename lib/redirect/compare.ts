@@ -1,0 +1,92 @@
+/** How what is in force differs from what should be. Pure. */
+import type { ObservedFamily, ObservedTable } from './observed.ts';
+import { HOOKS, OWN_CHAINS, POLICY_ROUTE, TABLES } from './rules.ts';
+import type { FamilyRules, OwnChain, Table } from './rules.ts';
+
+/**
+ * One sentence fragment per difference, empty when all is as it should be. `wantRoute` is false where the family
+ * has no loopback to route to.
+ */
+export function differences(
+  expected: FamilyRules,
+  observed: ObservedFamily,
+  wantRoute: boolean,
+): readonly string[] {
+  return [
+    ...TABLES.flatMap((table) => tableDifferences(expected, observed, table)),
+    ...policyDifferences(observed, wantRoute),
+  ].map((difference) => `IPv${expected.family} ${difference}`);
+}
+
+/** What of the redirection is still there; empty when it is gone without a trace. */
+export function remains(observed: ObservedFamily): readonly string[] {
+  const chains = observed.tables.map((table) => `table ${table.table}`);
+  const { rules, routes } = ownPolicy(observed);
+  if (rules > 0) chains.push('policy rule');
+  if (routes > 0) chains.push(`route in table ${POLICY_ROUTE.table}`);
+  return chains.map((what) => `IPv${observed.family} ${what}`);
+}
+
+/** The rules and routes of the policy routing that are ours. */
+export function ownPolicy(observed: ObservedFamily): { rules: number; routes: number } {
+  const { priority, mark, mask, table } = POLICY_ROUTE;
+  const rules = observed.policy.rules.filter(
+    (rule) =>
+      rule.priority === priority &&
+      rule.mark === mark &&
+      rule.mask === mask &&
+      rule.table === table,
+  );
+  const routes = observed.policy.routes.filter((route) => route.local && route.prefixLength === 0);
+  return { rules: rules.length, routes: routes.length };
+}
+
+function tableDifferences(
+  expected: FamilyRules,
+  observed: ObservedFamily,
+  table: Table,
+): readonly string[] {
+  const rules = expected.rules.filter((rule) => rule.table === table);
+  const found = observed.tables.find((candidate) => candidate.table === table);
+  if (rules.length === 0) return found === undefined ? [] : [`table ${table} has surplus chains`];
+  if (found === undefined) return [`table ${table} has no chains`];
+  return OWN_CHAINS.flatMap((chain) => [
+    ...chainDifferences(
+      `${table} ${chain}`,
+      rules.filter((rule) => rule.chain === chain).map((rule) => rule.text),
+      found.rules.filter((rule) => rule.chain === chain).map((rule) => rule.text),
+    ),
+    ...jumpDifferences(table, chain, found),
+  ]);
+}
+
+function chainDifferences(
+  where: string,
+  expected: readonly string[],
+  found: readonly string[],
+): readonly string[] {
+  const missing = expected.filter((text) => !found.includes(text));
+  const surplus = found.filter((text) => !expected.includes(text));
+  const named = [
+    ...missing.map((text) => `${where} lacks "${text}"`),
+    ...surplus.map((text) => `${where} has surplus "${text}"`),
+  ];
+  const same =
+    expected.length === found.length && expected.every((text, index) => text === found[index]);
+  return named.length > 0 || same ? named : [`${where} has its rules in another order or twice`];
+}
+
+function jumpDifferences(table: Table, chain: OwnChain, found: ObservedTable): readonly string[] {
+  const jumps = found.jumps.filter((jump) => / -[jg] (\S+)/.exec(` ${jump.text}`)?.[1] === chain);
+  const exact = jumps.filter((jump) => jump.chain === HOOKS[chain] && jump.text === `-j ${chain}`);
+  if (jumps.length === 1 && exact.length === 1) return [];
+  return [`${table} ${HOOKS[chain]} must lead to ${chain} once`];
+}
+
+function policyDifferences(observed: ObservedFamily, wantRoute: boolean): readonly string[] {
+  const { rules, routes } = ownPolicy(observed);
+  const result: string[] = [];
+  if (rules !== 1) result.push(`has ${rules} policy rules for marked replies`);
+  if (wantRoute && routes === 0) result.push(`has no local route in table ${POLICY_ROUTE.table}`);
+  return result;
+}

@@ -1,0 +1,56 @@
+/** What is in force in a pod's namespace, as far as it concerns the redirection. Pure. */
+import type { PolicyRouting } from '../linux/netns.ts';
+import { OWN_CHAINS, TABLES } from './rules.ts';
+import type { Family, OwnChain, Table } from './rules.ts';
+
+/** The own part of one table. */
+export interface ObservedTable {
+  readonly table: Table;
+  /** Own chains that exist. */
+  readonly chains: readonly OwnChain[];
+  /** Rules of own chains, in order. */
+  readonly rules: readonly { readonly chain: OwnChain; readonly text: string }[];
+  /** Rules of other chains that lead to an own chain. */
+  readonly jumps: readonly { readonly chain: string; readonly text: string }[];
+}
+
+/** One family of a namespace. `tables` leaves out those without own chains. */
+export interface ObservedFamily {
+  readonly family: Family;
+  readonly tables: readonly ObservedTable[];
+  readonly policy: PolicyRouting;
+}
+
+/** Reads the output of `iptables-save` (or its IPv6 or legacy twin). Lines of others are skipped. */
+export function parseSave(text: string): readonly ObservedTable[] {
+  const tables: ObservedTable[] = [];
+  for (const section of text.split(/^(?=\*)/m)) {
+    const lines = section.split('\n').map((line) => line.trim());
+    const table = TABLES.find((name) => lines[0] === `*${name}`);
+    if (table === undefined) continue;
+    const observed = parseTable(table, lines);
+    if (observed.chains.length > 0 || observed.jumps.length > 0) tables.push(observed);
+  }
+  return tables;
+}
+
+function parseTable(table: Table, lines: readonly string[]): ObservedTable {
+  const chains: OwnChain[] = [];
+  const rules: { chain: OwnChain; text: string }[] = [];
+  const jumps: { chain: string; text: string }[] = [];
+  for (const line of lines) {
+    const declared = ownChain(/^:(\S+) /.exec(line)?.[1]);
+    if (declared !== null) chains.push(declared);
+    const rule = /^-A (\S+) (.*)$/.exec(line);
+    if (rule === null) continue;
+    const [, chain = '', text = ''] = rule;
+    const own = ownChain(chain);
+    if (own !== null) rules.push({ chain: own, text });
+    else if (ownChain(/-[jg] (\S+)/.exec(text)?.[1]) !== null) jumps.push({ chain, text });
+  }
+  return { table, chains, rules, jumps };
+}
+
+function ownChain(name: string | undefined): OwnChain | null {
+  return OWN_CHAINS.find((chain) => chain === name) ?? null;
+}

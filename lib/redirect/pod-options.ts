@@ -1,0 +1,65 @@
+/** What a pod's annotations say about its redirection (spec/cni.md §2.2). Pure. */
+import type { RedirectOptions } from './rules.ts';
+
+/** Settings of the node that annotations may override. */
+export interface RedirectDefaults {
+  readonly ipv6: boolean;
+  readonly dnsCapture: boolean;
+  readonly probeAddress: RedirectOptions['probeAddress'];
+}
+
+/** Options and what had to be ignored, for the operator. */
+export interface PodRedirect {
+  readonly options: RedirectOptions;
+  readonly warnings: readonly string[];
+}
+
+/** More interfaces than any pod has: each adds two rules. */
+const MAX_VIRTUAL_INTERFACES = 16;
+/** An interface name of at most 15 bytes, or a prefix that ends in `+`, as iptables takes it. */
+const INTERFACE_NAME = /^[A-Za-z0-9_.@-]{1,15}\+?$/;
+
+/** Reads the annotations; one that is not understood keeps the default and is named in a warning. */
+export function podRedirect(
+  annotations: Readonly<Record<string, string>>,
+  defaults: RedirectDefaults,
+): PodRedirect {
+  const warnings: string[] = [];
+  const flag = (name: string, fallback: boolean): boolean => {
+    const text = annotations[name];
+    if (text === undefined) return fallback;
+    if (/^(?:true|t|1)$/i.test(text)) return true;
+    if (/^(?:false|f|0)$/i.test(text)) return false;
+    warnings.push(`annotation ${name} must be true or false, got ${JSON.stringify(text)}`);
+    return fallback;
+  };
+  const options: RedirectOptions = {
+    ipv6: defaults.ipv6,
+    probeAddress: defaults.probeAddress,
+    dnsCapture: flag('ambient.istio.io/dns-capture', defaults.dnsCapture),
+    bypassInboundCapture: flag('ambient.istio.io/bypass-inbound-capture', false),
+    virtualInterfaces: virtualInterfaces(annotations, warnings),
+  };
+  return { options, warnings };
+}
+
+function virtualInterfaces(
+  annotations: Readonly<Record<string, string>>,
+  warnings: string[],
+): readonly string[] {
+  const name = 'istio.io/reroute-virtual-interfaces';
+  const names = (annotations[name] ?? '')
+    .split(',')
+    .map((item) => item.trim())
+    .filter((item) => item !== '');
+  const valid = names.filter((item) => INTERFACE_NAME.test(item) && item.length <= 15);
+  for (const item of names) {
+    if (!valid.includes(item)) {
+      warnings.push(`annotation ${name}: ${JSON.stringify(item)} is no interface name`);
+    }
+  }
+  if (valid.length > MAX_VIRTUAL_INTERFACES) {
+    warnings.push(`annotation ${name}: only the first ${MAX_VIRTUAL_INTERFACES} are used`);
+  }
+  return valid.slice(0, MAX_VIRTUAL_INTERFACES);
+}

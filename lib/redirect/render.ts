@@ -1,0 +1,85 @@
+/** Texts that bring a namespace from what is in force to what should be. Pure. */
+import { ownPolicy } from './compare.ts';
+import type { ObservedFamily, ObservedTable } from './observed.ts';
+import { HOOKS, OWN_CHAINS, POLICY_ROUTE, TABLES } from './rules.ts';
+import type { FamilyRules, Table } from './rules.ts';
+
+/**
+ * Input of `iptables-restore --noflush` that leaves exactly the expected rules in the own chains, whatever stood
+ * there, and one jump to each. A table is replaced in one step: no packet meets a half-written one. Rules of
+ * others stay untouched. Empty when there is nothing to write or remove.
+ */
+export function renderRestore(expected: FamilyRules, observed: ObservedFamily): string {
+  return TABLES.map((table) => {
+    const rules = expected.rules.filter((rule) => rule.table === table);
+    const found = observed.tables.find((candidate) => candidate.table === table);
+    if (rules.length === 0) return found === undefined ? '' : renderRemoval(found);
+    return section(table, [
+      // Declaring a chain makes or empties it.
+      ...OWN_CHAINS.map((chain) => `:${chain} - [0:0]`),
+      ...deletedJumps(found),
+      ...OWN_CHAINS.map((chain) => `-A ${HOOKS[chain]} -j ${chain}`),
+      ...rules.map((rule) => `-A ${rule.chain} ${rule.text}`),
+    ]);
+  }).join('');
+}
+
+/** Input of `iptables-restore --noflush` that removes everything that is ours. Redirection ends first. */
+export function renderRemove(observed: ObservedFamily): string {
+  return [...observed.tables]
+    .sort((a, b) => TABLES.indexOf(b.table) - TABLES.indexOf(a.table))
+    .map(renderRemoval)
+    .join('');
+}
+
+/** Input of `ip -batch` that completes the policy routing of the family. */
+export function renderPolicyAdd(observed: ObservedFamily, wantRoute: boolean): string {
+  const own = ownPolicy(observed);
+  const lines: string[] = [];
+  if (wantRoute && own.routes === 0) lines.push(`route replace ${localRoute(observed)}`);
+  if (own.rules === 0) lines.push(`rule add ${policyRule()}`);
+  return joined(lines);
+}
+
+/** Input of `ip -batch` that removes the policy routing of the family. */
+export function renderPolicyRemove(observed: ObservedFamily): string {
+  const own = ownPolicy(observed);
+  return joined([
+    ...Array.from({ length: own.rules }, () => `rule del ${policyRule()}`),
+    ...Array.from({ length: own.routes }, () => `route del ${localRoute(observed)}`),
+  ]);
+}
+
+function renderRemoval(found: ObservedTable): string {
+  return section(found.table, [
+    ...deletedJumps(found),
+    ...found.chains.map((chain) => `-F ${chain}`),
+    ...found.chains.map((chain) => `-X ${chain}`),
+  ]);
+}
+
+function deletedJumps(found: ObservedTable | undefined): readonly string[] {
+  return (found?.jumps ?? []).map((jump) => `-D ${jump.chain} ${jump.text}`);
+}
+
+function section(table: Table, lines: readonly string[]): string {
+  return joined([`*${table}`, ...lines, 'COMMIT']);
+}
+
+function policyRule(): string {
+  const { mark, mask, priority, table } = POLICY_ROUTE;
+  return `fwmark ${hex(mark)}/${hex(mask)} pref ${priority} lookup ${table}`;
+}
+
+function hex(value: number): string {
+  return `0x${value.toString(16)}`;
+}
+
+function localRoute(observed: ObservedFamily): string {
+  const everything = observed.family === 4 ? '0.0.0.0/0' : '::/0';
+  return `local ${everything} dev lo table ${POLICY_ROUTE.table}`;
+}
+
+function joined(lines: readonly string[]): string {
+  return lines.map((line) => `${line}\n`).join('');
+}

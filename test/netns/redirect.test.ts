@@ -1,0 +1,195 @@
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test from 'ava';
+import type { ExecutionContext } from 'ava';
+import { closeFd, netnsIdentity, openNetns } from '../../lib/linux/netns.ts';
+import { Redirector } from '../../lib/redirect/apply.ts';
+import type { RedirectTarget } from '../../lib/redirect/apply.ts';
+import { chooseTools } from '../../lib/redirect/flavour.ts';
+import { podRedirect } from '../../lib/redirect/pod-options.ts';
+import { redirectRules } from '../../lib/redirect/rules.ts';
+import { createNetns, requireNetns } from '../support/netns-kit.ts';
+import type { TestNetns } from '../support/netns-kit.ts';
+
+const DEFAULTS = {
+  ipv6: true,
+  dnsCapture: false,
+  probeAddress: { v4: '169.254.7.127', v6: 'fd16:9254:7127:1337:ffff:ffff:ffff:ffff' },
+};
+const EXPECTED = redirectRules(podRedirect({}, DEFAULTS).options);
+
+function open(t: ExecutionContext, netns: TestNetns): RedirectTarget {
+  const netnsFd = openNetns(netns.path);
+  t.teardown(() => closeFd(netnsFd));
+  return { netnsFd, inode: netnsIdentity(netnsFd).inode };
+}
+
+async function redirector(
+  t: ExecutionContext,
+  force: 'nft' | 'legacy',
+): Promise<{ tool: Redirector; lockDir: string }> {
+  const lockDir = await mkdtemp(join(tmpdir(), 'weft-locks-'));
+  t.teardown(() => rm(lockDir, { recursive: true }));
+  return { tool: new Redirector(await chooseTools({ ipv6: true, force }), lockDir), lockDir };
+}
+
+async function saved(netns: TestNetns, flavour: string): Promise<string> {
+  const both = await Promise.all(
+    ['iptables', 'ip6tables'].map((name) => netns.exec(`${name}-${flavour}-save`)),
+  );
+  return both.join('');
+}
+
+for (const flavour of ['nft', 'legacy'] as const) {
+  test(`rules are written, verified, kept and removed (${flavour})`, async (t) => {
+    if (!requireNetns(t)) return;
+    const netns = await createNetns(t);
+    const target = open(t, netns);
+    const { tool, lockDir } = await redirector(t, flavour);
+
+    const first = await tool.apply(target, EXPECTED);
+    t.true(first.fresh);
+    t.deepEqual(await tool.check(target, EXPECTED), []);
+    const text = await saved(netns, flavour);
+    for (const rule of EXPECTED.flatMap((family) => family.rules)) {
+      t.true(text.includes(`-A ${rule.chain} ${rule.text}\n`), rule.text);
+    }
+    for (const family of ['-4', '-6']) {
+      t.regex(
+        await netns.ip(`${family} rule show`),
+        /32764:\tfrom all fwmark 0x111\/0xfff lookup 100/,
+      );
+      t.regex(await netns.ip(`${family} route show table 100`), /^local default dev lo/);
+    }
+
+    t.deepEqual((await tool.apply(target, EXPECTED)).repaired, []);
+    t.deepEqual(await readdir(lockDir), []);
+
+    await tool.remove(target);
+    t.notRegex(await saved(netns, flavour), /ISTIO_/);
+    t.notRegex(await netns.ip('rule show'), /32764/);
+    t.is(await netns.ip('route show table all type local 0.0.0.0/0'), '');
+    await tool.remove(target);
+  });
+
+  test(`partial and foreign state is repaired, rules of others stay (${flavour})`, async (t) => {
+    if (!requireNetns(t)) return;
+    const netns = await createNetns(t);
+    const target = open(t, netns);
+    const { tool } = await redirector(t, flavour);
+    const iptables = `iptables-${flavour}`;
+    await netns.exec(
+      iptables,
+      '-t',
+      'nat',
+      '-A',
+      'OUTPUT',
+      '-p',
+      'tcp',
+      '--dport',
+      '9',
+      '-j',
+      'ACCEPT',
+    );
+    await netns.exec(iptables, '-t', 'nat', '-N', 'ISTIO_OUTPUT');
+    await netns.exec(iptables, '-t', 'nat', '-A', 'OUTPUT', '-j', 'ISTIO_OUTPUT');
+    await netns.exec(iptables, '-t', 'nat', '-A', 'OUTPUT', '-p', 'tcp', '-j', 'ISTIO_OUTPUT');
+    await netns.exec(iptables, '-t', 'raw', '-N', 'ISTIO_PRERT');
+    await netns.exec(iptables, '-t', 'raw', '-A', 'PREROUTING', '-j', 'ISTIO_PRERT');
+
+    const result = await tool.apply(target, EXPECTED);
+    t.false(result.fresh);
+    t.deepEqual(await tool.check(target, EXPECTED), []);
+
+    await netns.exec(iptables, '-t', 'nat', '-D', 'ISTIO_PRERT', '2');
+    await netns.exec(iptables, '-t', 'nat', '-D', 'OUTPUT', '-j', 'ISTIO_OUTPUT');
+    await netns.exec(`ip6tables-${flavour}`, '-t', 'mangle', '-F', 'ISTIO_OUTPUT');
+    await netns.ip('rule del pref 32764');
+    await netns.ip('-6 route flush table 100');
+    const { repaired } = await tool.apply(target, EXPECTED);
+    for (const part of [
+      /IPv4 nat ISTIO_PRERT lacks/,
+      /IPv4 nat OUTPUT must lead to ISTIO_OUTPUT once/,
+      /IPv6 mangle ISTIO_OUTPUT lacks/,
+      /IPv4 has 0 policy rules/,
+      /IPv6 has no local route/,
+    ]) {
+      t.true(
+        repaired.some((line) => part.test(line)),
+        String(part),
+      );
+    }
+    t.is(repaired.length, 5);
+    t.deepEqual((await tool.apply(target, EXPECTED)).repaired, []);
+
+    await tool.remove(target);
+    t.regex(await saved(netns, flavour), /-A OUTPUT -p tcp -m tcp --dport 9 -j ACCEPT/);
+  });
+}
+
+test('every combination of options is read back as written', async (t) => {
+  if (!requireNetns(t)) return;
+  const netns = await createNetns(t);
+  const target = open(t, netns);
+  const { tool } = await redirector(t, 'nft');
+  for (const dns of ['true', 'false']) {
+    for (const bypass of ['true', 'false']) {
+      for (const interfaces of ['', 'vnet0,tap+']) {
+        const annotations = {
+          'ambient.istio.io/dns-capture': dns,
+          'ambient.istio.io/bypass-inbound-capture': bypass,
+          'istio.io/reroute-virtual-interfaces': interfaces,
+        };
+        const { options, warnings } = podRedirect(annotations, DEFAULTS);
+        t.deepEqual(warnings, []);
+        const expected = redirectRules(options);
+        await tool.apply(target, expected);
+        t.deepEqual(await tool.check(target, expected), []);
+      }
+    }
+  }
+  t.deepEqual(await tool.check(target, EXPECTED).then((found) => found.length > 0), true);
+});
+
+test('the fingerprint sees changed rules and lost policy routing', async (t) => {
+  if (!requireNetns(t)) return;
+  const netns = await createNetns(t);
+  const target = open(t, netns);
+  const { tool } = await redirector(t, 'nft');
+  await tool.apply(target, EXPECTED);
+  let fingerprint = tool.fingerprint(target);
+  t.true(tool.unchanged(target, EXPECTED, fingerprint));
+  await netns.exec('iptables-nft', '-t', 'nat', '-F', 'ISTIO_OUTPUT');
+  t.false(tool.unchanged(target, EXPECTED, fingerprint));
+  await tool.apply(target, EXPECTED);
+  fingerprint = tool.fingerprint(target);
+  t.true(tool.unchanged(target, EXPECTED, fingerprint));
+  await netns.ip('-6 rule del pref 32764');
+  t.false(tool.unchanged(target, EXPECTED, fingerprint));
+});
+
+test('a namespace without IPv6 loopback gets rules but no route', async (t) => {
+  if (!requireNetns(t)) return;
+  const netns = await createNetns(t);
+  const target = open(t, netns);
+  await netns.exec('sysctl', '-qw', 'net.ipv6.conf.lo.disable_ipv6=1');
+  const { tool } = await redirector(t, 'nft');
+  await tool.apply(target, EXPECTED);
+  t.deepEqual(await tool.check(target, EXPECTED), []);
+  t.is(await netns.ip('-6 route show table 100').catch(() => ''), '');
+});
+
+test('a failing command names itself and leaves nothing running', async (t) => {
+  if (!requireNetns(t)) return;
+  const netns = await createNetns(t);
+  const target = open(t, netns);
+  const { tool } = await redirector(t, 'nft');
+  const broken = EXPECTED.map((family) => ({
+    ...family,
+    rules: [...family.rules, { table: 'nat', chain: 'ISTIO_OUTPUT', text: '-j NOWHERE' } as const],
+  }));
+  const error = await t.throwsAsync(tool.apply(target, broken), { code: 'NETNS_RULES' });
+  t.regex(error?.message ?? '', /NOWHERE|line \d+ failed|RULE_APPEND/);
+  t.notRegex(await saved(netns, 'nft'), /REDIRECT/);
+});
