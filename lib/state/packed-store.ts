@@ -1,13 +1,12 @@
 /** The mesh as packed bytes with indexes (spec/control.md §3.2 to §3.4, docs/decisions/order-independent-state.md). No I/O. */
 import { present } from '../errors/assert.ts';
-import { makePrefix } from '../net/prefix.ts';
 import type { Prefix } from '../net/prefix.ts';
-import { parseIp } from '../net/address.ts';
 import { ByteArena } from './byte-arena.ts';
 import { AskedAddresses, IdIndex, RangeIndex } from './id-index.ts';
 import { ASKED_ADDRESSES_MAX, DECODED_CACHE_MAX } from './limits.ts';
 import { serviceKey } from './model.ts';
-import type { Endpoint, NetworkAddress, Service, ServiceWithEndpoints, Workload } from './model.ts';
+import type { Endpoint, Service, ServiceWithEndpoints, Workload } from './model.ts';
+import { rangeOf } from './range.ts';
 import { lookupId } from './view.ts';
 import type { Answer, LookupKey } from './view.ts';
 
@@ -339,13 +338,6 @@ class StaleIds {
     if (inside === null) this.#all = true;
     for (const ip of inside ?? []) this.add({ kind: 'address', network, ip });
   }
-}
-
-/** The range of a CIDR VIP; null for a single address, also when it is written with its full length. */
-export function rangeOf(address: NetworkAddress): Prefix | null {
-  if (address.length === null) return null;
-  const ip = parseIp(address.ip);
-  return address.length >= ip.bytes.length * 8 ? null : makePrefix(ip, address.length);
 }
 
 function identityOf(resource: AddressResource): string {

@@ -1,0 +1,94 @@
+/** What a listener thread does with an outbound connection. Plain data. */
+import { formatHostPort } from '../net/address.ts';
+import { assert } from '../errors/assert.ts';
+import type { ErrorCode } from '../errors/codes.ts';
+import type { Need } from './lookups.ts';
+import type { Service, Workload } from './model.ts';
+
+/** Where to connect. Exactly one of `ip` and `resolve` is set. */
+export interface Peer {
+  readonly ip: string | null;
+  readonly port: number;
+  /** A name to resolve first; answers are chosen among by `pickResolved`. See {@link withResolvedIp}. */
+  readonly resolve: { readonly hostname: string; readonly preferredFamily: 4 | 6 } | null;
+}
+
+/** What telemetry says of the destination. */
+export interface Destination {
+  /** The workload connected to: the waypoint, where one is used. */
+  readonly workload: Workload;
+  /** The service the client addressed. */
+  readonly service: Service | null;
+  /** The connected workload runs on the source's node. */
+  readonly sameNode: boolean;
+}
+
+/** Plain TCP to what the client dialled; telemetry names neither workload nor service. */
+export interface PassthroughDecision {
+  readonly kind: 'passthrough';
+  readonly peer: Peer;
+  readonly reason: string;
+}
+
+/** Plain TCP to a known workload. */
+export interface TcpDecision extends Destination {
+  readonly kind: 'tcp';
+  readonly peer: Peer;
+  readonly reason: string;
+}
+
+/** One HBONE tunnel. */
+export interface HboneDecision extends Destination {
+  readonly kind: 'hbone';
+  readonly via: 'direct' | 'waypoint';
+  readonly peer: Peer;
+  /** Of the CONNECT; null while it waits for the address to be resolved. */
+  readonly authority: string | null;
+  /** Port of the authority. */
+  readonly targetPort: number;
+  /** The peer must present one of these identities. */
+  readonly expectedSans: readonly string[];
+  readonly reason: string;
+}
+
+/** A tunnel to a network gateway, and one inside it to the service (spec/dataplane.md §2.5). */
+export interface DoubleHboneDecision extends Destination {
+  readonly kind: 'double-hbone';
+  /** The network gateway. */
+  readonly peer: Peer;
+  readonly gateway: Workload;
+  /** Of both CONNECTs: service hostname and service port. */
+  readonly authority: string;
+  /** Identities of the gateway. */
+  readonly expectedSans: readonly string[];
+  /** Identities inside; an empty list accepts nobody. */
+  readonly innerSans: readonly string[];
+  readonly reason: string;
+}
+
+/** The connection is closed. */
+export interface DenyDecision {
+  readonly kind: 'deny';
+  readonly code: ErrorCode;
+  readonly reason: string;
+}
+
+/** See the single kinds. */
+export type OutboundDecision =
+  | PassthroughDecision
+  | TcpDecision
+  | HboneDecision
+  | DoubleHboneDecision
+  | DenyDecision
+  | Need;
+
+/** The decision once its name is resolved: the peer's address, and the authority where it waited for it. */
+export function withResolvedIp<Decision extends TcpDecision | HboneDecision | DoubleHboneDecision>(
+  decision: Decision,
+  ip: string,
+): Decision {
+  assert(decision.peer.resolve !== null, 'the decision waits for a name to be resolved');
+  const peer: Peer = { ip, port: decision.peer.port, resolve: null };
+  if (decision.kind !== 'hbone' || decision.authority !== null) return { ...decision, peer };
+  return { ...decision, peer, authority: formatHostPort(ip, decision.targetPort) };
+}

@@ -1,0 +1,117 @@
+/** Resolves references to waypoints and network gateways (spec/dataplane.md §2.3). */
+import { formatHostPort } from '../net/address.ts';
+import { destinationIp } from './destination-ip.ts';
+import type { DestinationIp } from './destination-ip.ts';
+import { pickEndpoint } from './load-balance.ts';
+import type { BalancingMode } from './load-balance.ts';
+import { serviceByAddress, workloadOf } from './lookups.ts';
+import type { Lookups } from './lookups.ts';
+import type { GatewayAddress, Service, ServiceWithEndpoints, Workload } from './model.ts';
+import type { Answer, LookupKey } from './view.ts';
+import { workloadIdentity } from './workload-identity.ts';
+
+/** What a reference leads to. */
+export interface Gateway {
+  readonly workload: Workload;
+  /** The service it was reached through. */
+  readonly service: Service | null;
+  readonly port: number;
+  readonly destination: DestinationIp;
+  /** Identities it may present: those its service names, and its own. */
+  readonly expectedSans: readonly string[];
+}
+
+/** How to resolve a reference. */
+export interface GatewayQuery {
+  readonly source: Workload;
+  /** The address the client dialled; the family of the gateway's address follows it. */
+  readonly targetIp: string;
+  /** Waypoints: `waypoint`; network gateways: `standard`. */
+  readonly mode: BalancingMode;
+  readonly random: () => number;
+  readonly except: ReadonlySet<string>;
+}
+
+/** The question a reference asks. */
+export function gatewayKey({ destination }: GatewayAddress): LookupKey {
+  return destination.kind === 'hostname'
+    ? { kind: 'service', namespace: destination.namespace, hostname: destination.hostname }
+    : { kind: 'address', network: destination.network, ip: destination.ip };
+}
+
+/** A reference in words, for reasons. */
+export function describeGateway({ destination, hboneMtlsPort }: GatewayAddress): string {
+  return destination.kind === 'hostname'
+    ? `${destination.namespace}/${destination.hostname}:${hboneMtlsPort}`
+    : `${destination.network}/${formatHostPort(destination.ip, hboneMtlsPort)}`;
+}
+
+/** Resolves a reference: `unknown` when nothing serves it, null when the view cannot tell yet. */
+export function resolveGateway(
+  lookups: Lookups,
+  reference: GatewayAddress,
+  query: GatewayQuery,
+): Gateway | 'unknown' | null {
+  const answer = lookups.get(gatewayKey(reference));
+  if (answer === null) return null;
+  const { destination, hboneMtlsPort } = reference;
+  const targetIp = destination.kind === 'address' ? destination.ip : query.targetIp;
+  const service = referencedService(reference, answer, query.source.namespace);
+  if (service !== null) {
+    const { source, mode, random, except } = query;
+    const pick = pickEndpoint(service, source, hboneMtlsPort, mode, random, except);
+    return pick === null ? 'unknown' : gateway(pick.workload, service.service, pick.port, targetIp);
+  }
+  const workload = workloadOf(answer);
+  return workload === null ? 'unknown' : gateway(workload, null, hboneMtlsPort, targetIp);
+}
+
+/** True when `source`, calling from `sourceIp`, is what the reference leads to; null when the view cannot tell yet. */
+export function leadsTo(
+  lookups: Lookups,
+  reference: GatewayAddress,
+  source: Workload,
+  sourceIp: string,
+): boolean | null {
+  const answer = lookups.get(gatewayKey(reference));
+  if (answer === null) return null;
+  const service = referencedService(reference, answer, source.namespace);
+  const behind =
+    service === null
+      ? answer.workloads.slice(0, 1)
+      : service.endpoints.map(({ workload }) => workload);
+  const identity = workloadIdentity(source);
+  return behind.some(
+    (workload) => workload.addresses.includes(sourceIp) && workloadIdentity(workload) === identity,
+  );
+}
+
+/** The service a reference names, null when it names none that is known. */
+export function referencedService(
+  { destination }: GatewayAddress,
+  answer: Answer,
+  clientNamespace: string | null,
+): ServiceWithEndpoints | null {
+  if (destination.kind === 'hostname') return answer.services[0] ?? null;
+  return serviceByAddress(answer.services, destination.network, destination.ip, clientNamespace);
+}
+
+function gateway(
+  workload: Workload,
+  service: Service | null,
+  port: number,
+  targetIp: string,
+): Gateway {
+  return {
+    workload,
+    service,
+    port,
+    destination: destinationIp(workload, service, targetIp),
+    expectedSans: expectedSans(workload, service),
+  };
+}
+
+/** The identities a peer may present when it is reached through a service, or directly. */
+export function expectedSans(workload: Workload, service: Service | null): readonly string[] {
+  return [...new Set([...(service?.subjectAltNames ?? []), workloadIdentity(workload)])];
+}
