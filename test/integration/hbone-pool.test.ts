@@ -149,8 +149,10 @@ test('idle tunnels are bounded, the least recently used goes first', async (t) =
     await roundTrip(await pool.open({ ...key, sourceIp }, request), 'x');
     await until(() => pool.stats.idle > 0 && pool.stats.idle <= 2, { what: 'idle' });
   }
-  await until(() => pool.stats.tunnels === 2, { what: 'the first to go' });
-  t.is(pool.stats.idle, 2);
+  await until(() => pool.stats.tunnels === 2 && pool.stats.idle === 2, {
+    what: 'the first to go',
+  });
+  t.is(pool.stats.keys, 2);
 });
 
 test('a tunnel whose certificate expires is replaced', async (t) => {

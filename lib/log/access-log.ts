@@ -1,0 +1,112 @@
+/** One line per connection (spec/observability.md §3.1); the field order is part of the format. */
+import type { Logger } from './logger.ts';
+
+/** One end of a connection. */
+export interface AccessParty {
+  /** `ip:port`. */
+  readonly address: string;
+  readonly workload: string | null;
+  readonly namespace: string | null;
+  /** Only when TLS proved it. */
+  readonly identity: string | null;
+  readonly cluster: string | null;
+}
+
+/** What is known when a connection opens. */
+export interface AccessFacts {
+  readonly source: AccessParty;
+  readonly destination: AccessParty;
+  /** The `:authority` of HBONE, null without. */
+  readonly hboneAddress: string | null;
+  readonly serviceHostname: string | null;
+  readonly direction: 'inbound' | 'outbound';
+}
+
+/** What is known when it ends. Bytes from the point of view of the pod that owns the log. */
+export interface AccessEnd {
+  readonly bytesSent: number;
+  readonly bytesReceived: number;
+  readonly durationMs: number;
+  readonly error: string | null;
+  /** The policy that decided, where one did. */
+  readonly policy?: string | null;
+  /** Its rule, from 0. */
+  readonly rule?: number | null;
+}
+
+/** A connection that ended before anything was known of it. */
+export interface EarlyDenial {
+  readonly source: string;
+  readonly destination: string;
+  readonly direction: 'inbound' | 'outbound';
+  readonly error: string;
+}
+
+type Fields = Record<string, string | number>;
+
+/** Writes access lines. */
+export class AccessLog {
+  readonly #log: Logger;
+
+  constructor(log: Logger) {
+    this.#log = log;
+  }
+
+  /** Debug level. */
+  opened(facts: AccessFacts): void {
+    if (this.#log.isLevelEnabled('debug')) this.#log.debug(factFields(facts), 'connection opened');
+  }
+
+  /** The one line of a connection: info, or error when it failed. */
+  complete(facts: AccessFacts, end: AccessEnd): void {
+    const fields = factFields(facts);
+    fields['bytes_sent'] = end.bytesSent;
+    fields['bytes_recv'] = end.bytesReceived;
+    fields['duration'] = `${Math.round(end.durationMs)}ms`;
+    if (end.error === null) {
+      this.#log.info(fields, 'connection complete');
+      return;
+    }
+    fields['error'] = end.error;
+    put(fields, 'policy', end.policy ?? null);
+    if (end.rule !== undefined && end.rule !== null) fields['rule'] = end.rule;
+    this.#log.error(fields, 'connection complete');
+  }
+
+  /** The one line of a connection refused before it was understood. */
+  failed(denial: EarlyDenial): void {
+    this.#log.warn(
+      {
+        scope: 'access',
+        'src.addr': denial.source,
+        'dst.addr': denial.destination,
+        direction: denial.direction,
+        error: denial.error,
+      },
+      'connection failed',
+    );
+  }
+}
+
+function factFields(facts: AccessFacts): Fields {
+  const fields: Fields = { scope: 'access' };
+  partyFields(fields, 'src', facts.source);
+  fields['dst.addr'] = facts.destination.address;
+  put(fields, 'dst.hbone_addr', facts.hboneAddress);
+  put(fields, 'dst.service', facts.serviceHostname);
+  partyFields(fields, 'dst', facts.destination);
+  fields['direction'] = facts.direction;
+  return fields;
+}
+
+function partyFields(fields: Fields, side: 'src' | 'dst', party: AccessParty): void {
+  fields[`${side}.addr`] = party.address;
+  put(fields, `${side}.workload`, party.workload);
+  put(fields, `${side}.namespace`, party.namespace);
+  put(fields, `${side}.identity`, party.identity);
+  put(fields, `${side}.cluster`, party.cluster);
+}
+
+function put(fields: Fields, name: string, value: string | null): void {
+  if (value !== null && value !== '') fields[name] = value;
+}

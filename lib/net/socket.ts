@@ -1,0 +1,111 @@
+/** TCP sockets as the data path uses them: half-open, without delay, addresses in canonical form. */
+import { Socket } from 'node:net';
+import type { Server } from 'node:net';
+import { present } from '../errors/assert.ts';
+import { MeshError, errorText } from '../errors/mesh-error.ts';
+import { canonicalIp, formatHostPort } from './address.ts';
+
+/** One end of a TCP connection; the ip is canonical. */
+export interface Endpoint {
+  readonly ip: string;
+  readonly port: number;
+}
+
+/** `ip:port`, `[v6]:port`. */
+export function formatEndpoint(endpoint: Endpoint): string {
+  return formatHostPort(endpoint.ip, endpoint.port);
+}
+
+/** The peer of an accepted socket, null when the peer is gone already. */
+export function remoteEndpoint(socket: Socket): Endpoint | null {
+  const { remoteAddress, remotePort } = socket;
+  if (remoteAddress === undefined || remotePort === undefined) return null;
+  return { ip: canonicalIp(withoutZone(remoteAddress)), port: remotePort };
+}
+
+/** Our own end of an accepted socket, null when it is closed already. */
+export function localEndpoint(socket: Socket): Endpoint | null {
+  const { localAddress, localPort } = socket;
+  if (localAddress === undefined || localPort === undefined) return null;
+  return { ip: canonicalIp(withoutZone(localAddress)), port: localPort };
+}
+
+/** The descriptor under a socket, null when it is closed. Valid until the socket closes; the socket owns it. */
+export function socketFd(socket: Socket): number | null {
+  // Node has no public way to it; the kernel's options need it.
+  const { _handle: handle } = socket as unknown as { _handle: { readonly fd?: number } | null };
+  const fd = handle?.fd;
+  return fd === undefined || fd < 0 ? null : fd;
+}
+
+/** What {@link connectTcp} does besides connecting. */
+export interface ConnectOptions {
+  readonly timeoutMs: number;
+  /** Told of a socket to destroy when the caller loses interest; called once, before connecting. */
+  readonly onSocket?: (socket: Socket) => void;
+}
+
+/**
+ * Connects a socket descriptor, which belongs to the result from now on. The socket is half-open and does not
+ * read until it is told to. Rejects with UPSTREAM_TIMEOUT or UPSTREAM_CONNECT, the descriptor closed.
+ */
+export function connectTcp(fd: number, to: Endpoint, options: ConnectOptions): Promise<Socket> {
+  const socket = new Socket({ fd, allowHalfOpen: true });
+  options.onSocket?.(socket);
+  const where = formatEndpoint(to);
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => {
+      socket.destroy(
+        new MeshError(
+          'UPSTREAM_TIMEOUT',
+          `${where} did not accept the connection within ${options.timeoutMs} ms`,
+        ),
+      );
+    }, options.timeoutMs);
+    let failure: Error | null = null;
+    // Stays attached: an error between connecting and copying must not end the process.
+    socket.on('error', (error) => {
+      failure ??= error;
+    });
+    const closed = (): void => {
+      clearTimeout(timer);
+      reject(connectError(where, failure));
+    };
+    socket.once('close', closed);
+    socket.once('connect', () => {
+      clearTimeout(timer);
+      socket.off('close', closed);
+      resolve(socket);
+    });
+    socket.pause();
+    socket.connect({ host: to.ip, port: to.port });
+  });
+}
+
+/** Serves a listening descriptor, which the server owns from now on; sockets come paused and half-open. */
+export function serveFd(
+  server: Server,
+  fd: number,
+  onError: (error: Error) => void,
+): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject);
+    server.listen({ fd }, () => {
+      server.off('error', reject);
+      server.on('error', onError);
+      resolve();
+    });
+  });
+}
+
+function connectError(where: string, failure: Error | null): MeshError {
+  if (failure instanceof MeshError) return failure;
+  const why = failure === null ? 'the connection was given up' : errorText(failure);
+  return new MeshError('UPSTREAM_CONNECT', `cannot connect to ${where}: ${why}`, {
+    cause: failure ?? undefined,
+  });
+}
+
+function withoutZone(address: string): string {
+  return present(address.split('%', 1)[0], 'a split text has a first part');
+}

@@ -1,0 +1,180 @@
+import { createHash, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { connect, createServer } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
+import test from 'ava';
+import type { ExecutionContext } from 'ava';
+import fc from 'fast-check';
+import { HIGH_WATER_BYTES, bidiCopy } from '../../lib/net/bidi-copy.ts';
+import type { Copy } from '../../lib/net/bidi-copy.ts';
+import { MIB, readAll } from '../support/tunnel-kit.ts';
+import { until } from '../support/until.ts';
+
+interface Joined {
+  /** The application's sockets at both ends of the copy. */
+  readonly client: Socket;
+  readonly server: Socket;
+  readonly copy: Copy;
+}
+
+interface Pair {
+  readonly near: Socket;
+  readonly far: Socket;
+}
+
+async function pair(t: ExecutionContext): Promise<Pair> {
+  const listener = createServer({ allowHalfOpen: true, pauseOnConnect: true });
+  listener.listen(0, '127.0.0.1');
+  await once(listener, 'listening');
+  const { port } = listener.address() as AddressInfo;
+  const far = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
+  const [near] = (await once(listener, 'connection')) as [Socket];
+  listener.close();
+  if (far.connecting) await once(far, 'connect');
+  for (const socket of [near, far]) {
+    socket.on('error', () => {});
+    t.teardown(() => socket.destroy());
+  }
+  return { near, far };
+}
+
+async function joined(t: ExecutionContext): Promise<Joined> {
+  const [a, b] = await Promise.all([pair(t), pair(t)]);
+  const copy = bidiCopy(
+    { duplex: a.near, abort: () => a.near.destroy() },
+    { duplex: b.near, abort: () => b.near.destroy() },
+  );
+  return { client: a.far, server: b.far, copy };
+}
+
+test('bytes of any chunking arrive intact both ways and are counted', async (t) => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(fc.integer({ min: 0, max: 200_000 }), { maxLength: 8 }),
+      fc.array(fc.integer({ min: 0, max: 200_000 }), { maxLength: 8 }),
+      async (up, down) => {
+        const { client, server, copy } = await joined(t);
+        const send = async (socket: Socket, sizes: readonly number[]): Promise<Buffer> => {
+          const chunks = sizes.map((size) => randomBytes(size));
+          for (const chunk of chunks) if (!socket.write(chunk)) await once(socket, 'drain');
+          socket.end();
+          return Buffer.concat(chunks);
+        };
+        const [sentUp, sentDown, gotUp, gotDown] = await Promise.all([
+          send(client, up),
+          send(server, down),
+          readAll(server),
+          readAll(client),
+        ]);
+        t.true(gotUp.equals(sentUp));
+        t.true(gotDown.equals(sentDown));
+        t.is((await copy.done).error, null);
+        t.deepEqual({ ...copy.counts }, { fromA: sentUp.length, fromB: sentDown.length });
+      },
+    ),
+    { numRuns: 25 },
+  );
+});
+
+test('1 GiB passes each way at once with the same checksum', async (t) => {
+  t.timeout(300_000);
+  const { client, server, copy } = await joined(t);
+  const block = randomBytes(MIB);
+  const pump = async (socket: Socket): Promise<string> => {
+    const hash = createHash('sha1');
+    for (let round = 0; round < 1024; round += 1) {
+      block.writeUInt32LE(round);
+      const chunk = Buffer.from(block);
+      hash.update(chunk);
+      if (!socket.write(chunk)) await once(socket, 'drain');
+    }
+    socket.end();
+    return hash.digest('hex');
+  };
+  const drain = async (socket: Socket): Promise<string> => {
+    const hash = createHash('sha1');
+    for await (const chunk of socket.iterator({ destroyOnReturn: false })) {
+      hash.update(chunk as Buffer);
+    }
+    return hash.digest('hex');
+  };
+  const [up, gotUp] = await Promise.all([pump(client), drain(server)]);
+  const [down, gotDown] = await Promise.all([pump(server), drain(client)]);
+  t.is(gotUp, up);
+  t.is(gotDown, down);
+  await copy.done;
+  t.is(copy.counts.fromA, 1024 * MIB);
+  t.is(copy.counts.fromB, 1024 * MIB);
+});
+
+test('half-close passes and the other direction goes on', async (t) => {
+  const { client, server, copy } = await joined(t);
+  client.end('question');
+  t.is((await readAll(server)).toString(), 'question');
+  server.write('an ');
+  server.end('answer');
+  t.is((await readAll(client)).toString(), 'an answer');
+  t.is((await copy.done).error, null);
+});
+
+test('the server may speak first', async (t) => {
+  const { client, server } = await joined(t);
+  server.write('220 ready');
+  const [line] = (await once(client, 'data')) as [Buffer];
+  t.is(line.toString(), '220 ready');
+});
+
+test('a stalled reader stops the sender and nothing piles up', async (t) => {
+  const { client, server, copy } = await joined(t);
+  server.pause();
+  let sent = 0;
+  const chunk = Buffer.alloc(65_536);
+  const pump = (): void => {
+    for (;;) {
+      sent += chunk.length;
+      if (sent > 256 * MIB || !client.write(chunk)) return;
+    }
+  };
+  client.on('drain', pump);
+  pump();
+  let last = -1;
+  let unchanged = 0;
+  await until(
+    () => {
+      unchanged = sent === last ? unchanged + 1 : 0;
+      last = sent;
+      return unchanged > 25;
+    },
+    { timeoutMs: 20_000, what: 'the sender to stop' },
+  );
+  // What the copy took in and its sink's kernel buffers did not take is what it holds.
+  t.true(sent < 64 * MIB, `${sent} bytes were taken in`);
+  const before = copy.counts.fromA;
+  t.true(before > HIGH_WATER_BYTES);
+  client.off('drain', pump);
+  client.end();
+  t.is((await readAll(server)).length, sent);
+  server.end();
+  await copy.done;
+});
+
+test('a reset of the client reaches the server as its end, after what was sent before', async (t) => {
+  const { client, server, copy } = await joined(t);
+  client.write('last words');
+  await until(() => copy.counts.fromA === 10, { what: 'the bytes to be taken in' });
+  client.resetAndDestroy();
+  t.is((await readAll(server)).toString(), 'last words');
+  t.is((await copy.done).error, null);
+});
+
+test('an abort closes both ends', async (t) => {
+  const { client, server, copy } = await joined(t);
+  const gone = Promise.all([once(client, 'close'), once(server, 'close')]);
+  client.resume();
+  server.resume();
+  client.on('end', () => client.end());
+  server.on('end', () => server.end());
+  copy.abort();
+  await gone;
+  t.is((await copy.done).error, null);
+});
