@@ -1,4 +1,5 @@
 import { Piscina, queueOptionsSymbol } from 'piscina';
+import { setImmediate as turn } from 'node:timers/promises';
 import type { MessagePort, Worker } from 'node:worker_threads';
 import { Backoff } from '../../../lib/clock/backoff.ts';
 import type { Clock } from '../../../lib/clock/clock.ts';
@@ -167,6 +168,8 @@ export class ListenerPool {
     } catch (failure) {
       error = asMeshError(failure, 'ACTOR_FAILED', 'the listener task failed');
     }
+    // The reason travels on another port than the end: let what was sent before arrive before.
+    await turn();
     if (thread.pods.get(pod.info.uid) === pod) thread.pods.delete(pod.info.uid);
     pod.end(error);
   }

@@ -158,7 +158,7 @@ test('a removed pod closes its listener at once and lets its connection finish',
   await once(socket, 'data');
   await manager.delete('u');
   t.is(manager.pods.size, 0);
-  await until(async () => (await refuses(port)) === true, { timeoutMs: 5_000, what: 'closed' });
+  await until(() => refuses(port), { timeoutMs: 5_000, what: 'closed' });
   t.is(socket.destroyed, false);
   await manager.add(info('u', port), netns());
   t.is(manager.pods.get('u')?.state, 'Up', 'enrolled again while the old connection drains');

@@ -38,12 +38,9 @@ test('what is neither a number nor a share is refused', (t) => {
   t.throws(() => parseCpuQuantity('1 core'));
 });
 
+const load = (thread: number, pods: number, utilisation: number) => ({ thread, pods, utilisation });
+
 test('a pod goes to the thread with the fewest pods that is not saturated', (t) => {
-  const load = (thread: number, pods: number, utilisation: number) => ({
-    thread,
-    pods,
-    utilisation,
-  });
   t.is(leastLoaded([load(0, 3, 0.1), load(1, 1, 0.5), load(2, 1, 0.2)]), 2);
   t.is(leastLoaded([load(0, 3, 0.1), load(1, 0, 0.9)]), 0);
   t.is(leastLoaded([load(1, 0, 0.9), load(0, 0, 0.9)]), 0);

@@ -1,0 +1,77 @@
+import type { MetricSample } from '../../../workers/listener/protocol.ts';
+
+/** Content type of the OpenMetrics text, for those who ask for it (spec/observability.md §1). */
+export const OPEN_METRICS_TYPE = 'application/openmetrics-text;charset=utf-8;version=1.0.0';
+
+/** One family of samples. */
+export interface MetricFamily {
+  readonly name: string;
+  readonly kind: 'counter' | 'gauge' | 'histogram' | 'unknown';
+  readonly help: string;
+  readonly samples: readonly {
+    /** With suffix, e.g. `_total` or `_bucket`. */
+    readonly name: string;
+    readonly labels: readonly (readonly [name: string, value: string])[];
+    readonly value: number;
+  }[];
+}
+
+/** Samples of threads as families, in order of first appearance. */
+export function familiesOf(samples: readonly MetricSample[]): MetricFamily[] {
+  const groups = Map.groupBy(samples, (sample) => sample.name);
+  return [...groups.values()].flatMap((group) => {
+    const [first] = group;
+    if (first === undefined) return [];
+    const base = first.name.replace(/_total$/, '');
+    const name = first.kind === 'counter' ? `${base}_total` : first.name;
+    return [
+      {
+        name: first.kind === 'counter' ? base : first.name,
+        kind: first.kind,
+        help: first.help,
+        samples: group.map(({ labels, value }) => ({ name, labels, value })),
+      },
+    ];
+  });
+}
+
+/** The OpenMetrics text. Families without samples are left out. */
+export function renderOpenMetrics(families: readonly MetricFamily[]): string {
+  const lines: string[] = [];
+  for (const family of families) {
+    if (family.samples.length === 0) continue;
+    lines.push(`# HELP ${family.name} ${escapeHelp(family.help)}`);
+    lines.push(`# TYPE ${family.name} ${family.kind}`);
+    for (const { name, labels, value } of family.samples) {
+      lines.push(`${name}${renderLabels(labels)} ${renderValue(value)}`);
+    }
+  }
+  lines.push('# EOF', '');
+  return lines.join('\n');
+}
+
+/** True when any element of an Accept header asks for OpenMetrics. */
+export function acceptsOpenMetrics(accept: string | undefined): boolean {
+  return (accept ?? '')
+    .split(',')
+    .some((element) => element.split(';')[0]?.trim() === 'application/openmetrics-text');
+}
+
+function renderLabels(labels: readonly (readonly [string, string])[]): string {
+  if (labels.length === 0) return '';
+  return `{${labels.map(([name, value]) => `${name}="${escapeLabel(value)}"`).join(',')}}`;
+}
+
+function renderValue(value: number): string {
+  if (value === Infinity) return '+Inf';
+  if (value === -Infinity) return '-Inf';
+  return String(value);
+}
+
+function escapeLabel(value: string): string {
+  return value.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('\n', '\\n');
+}
+
+function escapeHelp(text: string): string {
+  return text.replaceAll('\\', '\\\\').replaceAll('\n', '\\n');
+}

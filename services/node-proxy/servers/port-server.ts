@@ -1,0 +1,150 @@
+import { createServer } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import { once } from 'node:events';
+import type { AddressInfo } from 'node:net';
+import { sendText } from '../../../lib/actor/admin-routes.ts';
+import type { AdminHandler } from '../../../lib/actor/admin-routes.ts';
+import type { Clock, Timer } from '../../../lib/clock/clock.ts';
+import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
+import type { Logger } from '../../../lib/log/logger.ts';
+import { PORT_RECLAIM_MS } from '../limits.ts';
+
+/** Header limits of spec/observability.md §4. */
+const HEADER_TIMEOUT_MS = 2_000;
+const HEADER_LIMIT_BYTES = 8_192;
+/** Attempts to find an ephemeral port that is free on every host. */
+const EPHEMERAL_ATTEMPTS = 5;
+
+/** What a server listens on and does. */
+export interface PortServerOptions {
+  readonly name: string;
+  /** The standard port; 0 = any. */
+  readonly port: number;
+  /** Addresses to listen on, the same port on each; those the machine lacks are skipped but for the first. */
+  readonly hosts: readonly string[];
+  readonly handler: AdminHandler;
+}
+
+/** An HTTP server on a standard port, or on an ephemeral one while another process holds that. */
+export class PortServer {
+  readonly #options: PortServerOptions;
+  readonly #log: Logger;
+  readonly #clock: Clock;
+  #servers: Server[] = [];
+  #reclaim: Timer | null = null;
+  #closed = false;
+
+  constructor(options: PortServerOptions, deps: { readonly log: Logger; readonly clock: Clock }) {
+    this.#options = options;
+    this.#log = deps.log;
+    this.#clock = deps.clock;
+  }
+
+  /** The port served now; the standard one where both are. Null when not listening. */
+  get port(): number | null {
+    const ports = this.#servers.map(portOf);
+    return ports.find((port) => port === this.#options.port) ?? ports[0] ?? null;
+  }
+
+  /** Listens. Rejects with NETNS_UNAVAILABLE when no port can be had at all. */
+  async listen(): Promise<void> {
+    const { name, port } = this.#options;
+    const standard = await this.#bind(port);
+    if (standard !== null) {
+      this.#servers = standard;
+      return;
+    }
+    for (let attempt = 0; attempt < EPHEMERAL_ATTEMPTS; attempt += 1) {
+      const servers = await this.#bind(0);
+      if (servers === null) continue;
+      this.#servers = servers;
+      this.#log.warn({ server: name, wanted: port, port: this.port }, 'port.taken');
+      this.#reclaim = this.#clock.every(PORT_RECLAIM_MS, () => this.#tryReclaim());
+      return;
+    }
+    throw new MeshError('NETNS_UNAVAILABLE', `the ${name} server found no free port`);
+  }
+
+  /** Stops listening and ends open requests. Idempotent. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    this.#reclaim?.cancel();
+    const servers = this.#servers;
+    this.#servers = [];
+    await Promise.all(servers.map(closeServer));
+  }
+
+  #tryReclaim(): void {
+    this.#bind(this.#options.port).then(
+      async (servers) => {
+        if (servers === null) return;
+        this.#reclaim?.cancel();
+        if (this.#closed) {
+          await Promise.all(servers.map(closeServer));
+          return;
+        }
+        // Those who were told the ephemeral port may still use it.
+        this.#servers.push(...servers);
+        this.#log.info({ server: this.#options.name, port: this.#options.port }, 'port.reclaimed');
+      },
+      (error: unknown) =>
+        this.#log.warn({ server: this.#options.name, error: errorText(error) }, 'port.reclaim'),
+    );
+  }
+
+  /** One server for each host on the same port; null when the port is taken on one of them. */
+  async #bind(wanted: number): Promise<Server[] | null> {
+    const servers: Server[] = [];
+    let port = wanted;
+    for (const host of this.#options.hosts) {
+      const server = createServer({
+        headersTimeout: HEADER_TIMEOUT_MS,
+        maxHeaderSize: HEADER_LIMIT_BYTES,
+      });
+      server.on('request', (request, response) => void this.#handle(request, response));
+      try {
+        server.listen(port, host);
+        await once(server, 'listening');
+        servers.push(server);
+        port = portOf(server) ?? port;
+      } catch (error) {
+        const code = error instanceof Error && 'code' in error ? error.code : null;
+        const absent = code === 'EADDRNOTAVAIL' || code === 'EAFNOSUPPORT';
+        if (absent && servers.length > 0) continue;
+        await Promise.all(servers.map(closeServer));
+        if (code === 'EADDRINUSE') return null;
+        throw new MeshError(
+          'NETNS_UNAVAILABLE',
+          `the ${this.#options.name} server cannot listen on ${host}: ${errorText(error)}`,
+          { cause: error },
+        );
+      }
+    }
+    return servers;
+  }
+
+  async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    try {
+      // A request line may hold anything; only its path and query matter here.
+      const url = new URL((request.url ?? '/').replace(/^\/+/, '/'), 'http://localhost');
+      await this.#options.handler(request, response, url);
+    } catch (error) {
+      this.#log.warn({ server: this.#options.name, error: errorText(error) }, 'request.failed');
+      if (response.headersSent) response.destroy();
+      else sendText(response, 500, `${errorText(error)}\n`);
+    }
+  }
+}
+
+function portOf(server: Server): number | null {
+  const address = server.address() as AddressInfo | null;
+  return address?.port ?? null;
+}
+
+async function closeServer(server: Server): Promise<void> {
+  if (!server.listening) return;
+  const closed = once(server, 'close');
+  server.close();
+  server.closeAllConnections();
+  await closed;
+}

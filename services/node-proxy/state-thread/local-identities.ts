@@ -1,0 +1,70 @@
+import { formatSpiffe } from '../../../lib/identity/spiffe.ts';
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import type { Workload } from '../../../lib/state/model.ts';
+import type { AddressResource } from '../../../lib/state/packed-store.ts';
+
+/**
+ * Counts workloads as rows come and go, and which identities this node's mesh workloads have; those are worth a
+ * certificate before any connection asks (spec/control.md §5.2).
+ */
+export class LocalIdentities {
+  readonly #node: string;
+  readonly #users = new Map<string, number>();
+  #workloads = 0;
+  #touched = false;
+  #told = '';
+
+  /** An empty `node` makes every workload local. */
+  constructor(node: string) {
+    this.#node = node;
+  }
+
+  /** Number of workloads held, local or not. */
+  get workloads(): number {
+    return this.#workloads;
+  }
+
+  /** A row is about to change: what it held. */
+  before(resource: AddressResource | undefined): void {
+    this.#count(resource, -1);
+  }
+
+  /** What the row holds now. */
+  after(resource: AddressResource | undefined): void {
+    this.#count(resource, 1);
+  }
+
+  /** All local identities if they changed since the last call, null otherwise. */
+  takeChanged(): readonly string[] | null {
+    if (!this.#touched) return null;
+    this.#touched = false;
+    const identities = [...this.#users.keys()].sort();
+    const text = identities.join(' ');
+    if (text === this.#told) return null;
+    this.#told = text;
+    return identities;
+  }
+
+  #count(resource: AddressResource | undefined, difference: 1 | -1): void {
+    if (resource?.kind !== 'workload') return;
+    this.#workloads += difference;
+    const identity = this.#identity(resource.workload);
+    if (identity === null) return;
+    const users = (this.#users.get(identity) ?? 0) + difference;
+    if (users > 0) this.#users.set(identity, users);
+    else this.#users.delete(identity);
+    if (users === 0 || (users === 1 && difference === 1)) this.#touched = true;
+  }
+
+  #identity(workload: Workload): string | null {
+    if (this.#node !== '' && workload.node !== this.#node) return null;
+    if (workload.tunnelProtocol !== 'HBONE' && !workload.nativeTunnel) return null;
+    try {
+      return formatSpiffe(workload);
+    } catch (error) {
+      // A service account that SPIFFE cannot express has no identity to warm up; its traffic says so.
+      if (error instanceof MeshError && error.code === 'IDENTITY_INVALID') return null;
+      throw error;
+    }
+  }
+}

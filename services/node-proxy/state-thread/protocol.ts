@@ -1,0 +1,74 @@
+/** What crosses between the main thread and the state thread. Plain data and ports only. */
+import type { MessagePort } from 'node:worker_threads';
+import type { WireError } from '../../../lib/errors/mesh-error.ts';
+
+/** The replicated tables the state is made of. */
+export const STATE_TABLES = ['addresses', 'authorizations', 'rejections', 'programs'] as const;
+
+/** One of {@link STATE_TABLES}. */
+export type StateTable = (typeof STATE_TABLES)[number];
+
+/** What the state thread is started with. */
+export interface StateSettings {
+  readonly node: string;
+  readonly logLevel: string;
+  readonly policyUnknownReference: 'deny' | 'ignore';
+}
+
+/** Rows in one buffer, so that a message moves instead of being copied value by value. */
+export interface PackedRows {
+  readonly keys: readonly string[];
+  /** Where each value ends in `data`; -1 = the row is removed. */
+  readonly ends: Int32Array;
+  readonly data: Uint8Array<ArrayBuffer>;
+}
+
+/** One step of a table, as the bus tells it. Answered by `fed` once it is applied. */
+export type FeedStep =
+  | { readonly kind: 'reset' }
+  | { readonly kind: 'entries'; readonly rows: PackedRows }
+  | { readonly kind: 'synced' }
+  | { readonly kind: 'changes'; readonly rows: PackedRows };
+
+/** What a dump lists. */
+export type DumpSection = 'workloads' | 'services' | 'policies';
+
+/** Main thread → state thread. */
+export type ToStateThread =
+  | { readonly type: 'connect'; readonly thread: number; readonly port: MessagePort }
+  | {
+      readonly type: 'feed';
+      readonly id: number;
+      readonly table: StateTable;
+      readonly step: FeedStep;
+    }
+  | { readonly type: 'dump'; readonly id: number; readonly section: DumpSection }
+  | { readonly type: 'log.level'; readonly level: string }
+  | { readonly type: 'stop' };
+
+/** State thread → main thread. */
+export type FromStateThread =
+  | { readonly type: 'ready' }
+  | { readonly type: 'fed'; readonly id: number }
+  | {
+      readonly type: 'dump';
+      readonly id: number;
+      readonly objects: readonly unknown[];
+      readonly done: boolean;
+    }
+  | { readonly type: 'dump.failed'; readonly id: number; readonly error: WireError }
+  /** Identities of this node's mesh workloads, all of them, when they change. */
+  | { readonly type: 'identities'; readonly identities: readonly string[] }
+  | { readonly type: 'stats'; readonly stats: StateStats };
+
+/** Gauges of the state thread, told about once a second while something changes. */
+export interface StateStats {
+  readonly workloads: number;
+  readonly services: number;
+  readonly policies: number;
+  readonly rejectedPolicies: number;
+  readonly unreadableRows: number;
+  readonly programsReceived: number;
+  readonly programsCompiled: number;
+  readonly lookups: number;
+}

@@ -1,0 +1,212 @@
+import type { Clock } from '../../../lib/clock/clock.ts';
+import { errorText } from '../../../lib/errors/mesh-error.ts';
+import type { Logger } from '../../../lib/log/logger.ts';
+import type { DecodeAuthorization } from '../../../lib/policy/named-policy.ts';
+import { PolicyStore } from '../../../lib/policy/policy-store.ts';
+import { PackedStore } from '../../../lib/state/packed-store.ts';
+import type { DecodeAddress } from '../../../lib/state/packed-store.ts';
+import type { Answer } from '../../../lib/state/view.ts';
+import type { StateRequest, StateResponse } from '../../../workers/listener/protocol.ts';
+import { MAX_LOOKUP_KEYS } from '../limits.ts';
+import { DumpReader } from './dump-reader.ts';
+import { LocalIdentities } from './local-identities.ts';
+import { ProgramBook } from './program-book.ts';
+import type { DumpSection, FeedStep, StateSettings, StateStats, StateTable } from './protocol.ts';
+import { Slicer } from './slicer.ts';
+import { TableMirror } from './table-mirror.ts';
+import type { TableSink } from './table-mirror.ts';
+import { Watches } from './watches.ts';
+import type { SendToThread } from './watches.ts';
+
+/** What the engine needs. */
+export interface StateEngineDependencies {
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly decodeAddress: DecodeAddress;
+  readonly decodeAuthorization: DecodeAuthorization;
+  /** Told all identities of this node's mesh workloads when they change. */
+  identitiesChanged(identities: readonly string[]): void;
+}
+
+/**
+ * The mesh state of one node-proxy process: fed with table rows, asked by listener threads, telling them of
+ * their own pods. Long work is cut into slices so that a lookup never waits for it.
+ */
+export class StateEngine {
+  readonly #deps: StateEngineDependencies;
+  readonly #store: PackedStore;
+  readonly #policies: PolicyStore;
+  readonly #programs: ProgramBook;
+  readonly #watches: Watches;
+  readonly #identities: LocalIdentities;
+  readonly #mirrors: Readonly<Record<StateTable, TableMirror>>;
+  /** Answers that became stale since threads were last told; null = all. */
+  #stale: Set<string> | null = new Set();
+  #policiesSeen = -1;
+  #programsTouched = false;
+  #unreadableRows = 0;
+  #lookups = 0;
+  #ready = false;
+
+  constructor(settings: StateSettings, deps: StateEngineDependencies) {
+    this.#deps = deps;
+    this.#store = new PackedStore(
+      deps.decodeAddress,
+      settings.node === '' ? {} : { node: settings.node },
+    );
+    this.#policies = new PolicyStore(deps.decodeAuthorization, {
+      unknownReference: settings.policyUnknownReference,
+    });
+    this.#programs = new ProgramBook(deps.log);
+    this.#identities = new LocalIdentities(settings.node);
+    this.#watches = new Watches({
+      clock: deps.clock,
+      policies: this.#policies,
+      programs: this.#programs,
+      view: {
+        localWorkload: ({ namespace, name, serviceAccount }) =>
+          this.#store.localWorkload(namespace, name, serviceAccount, settings.node),
+        servicesOf: (workload) => this.#store.servicesOf(workload),
+      },
+    });
+    this.#mirrors = {
+      addresses: new TableMirror(this.#addressSink()),
+      authorizations: new TableMirror(this.#policySink()),
+      rejections: new TableMirror({
+        keys: () => this.#policies.rejectionRows(),
+        apply: (key, value) => this.#policies.applyRejection(key, value),
+      }),
+      programs: new TableMirror({
+        keys: () => this.#programs.rowKeys(),
+        apply: (key, value) => {
+          this.#programs.apply(key, value);
+          this.#programsTouched = true;
+        },
+      }),
+    };
+  }
+
+  /** True once lookups are answered and pods are told of: everything but programs was copied once. */
+  get ready(): boolean {
+    return this.#ready;
+  }
+
+  /** A listener thread; `send` carries what it is told. Replaces an earlier one of the same number. */
+  connect(thread: number, send: SendToThread): void {
+    this.#watches.connect(thread, send);
+  }
+
+  /** The thread is gone. */
+  disconnect(thread: number): void {
+    this.#watches.disconnect(thread);
+  }
+
+  /** Answers or obeys a listener thread at once. */
+  request(thread: number, request: StateRequest, send: SendToThread): void {
+    switch (request.type) {
+      case 'watch':
+        this.#watches.watch(thread, request.pod);
+        break;
+      case 'unwatch':
+        this.#watches.unwatch(thread, request.uid);
+        break;
+      case 'lookup':
+        send(this.#answer(request));
+        break;
+    }
+  }
+
+  /** Applies one step of a table; resolves when it is in force and listener threads were told. One at a time. */
+  async feed(table: StateTable, step: FeedStep): Promise<void> {
+    const slicer = new Slicer();
+    await this.#mirrors[table].take(step, slicer);
+    const { addresses, authorizations, rejections } = this.#mirrors;
+    if (!this.#ready && addresses.synced && authorizations.synced && rejections.synced) {
+      this.#ready = true;
+      this.#watches.enable();
+      await this.#watches.policiesChanged(slicer);
+    }
+    await this.#publish(slicer);
+  }
+
+  /** The objects of a section in the shape of the config dump, in batches and no particular order. */
+  dump(section: DumpSection): AsyncGenerator<readonly unknown[]> {
+    return new DumpReader(this.#store, this.#policies).read(section);
+  }
+
+  stats(): StateStats {
+    const { received, compiled } = this.#programs.counts;
+    return {
+      workloads: this.#identities.workloads,
+      services: this.#store.size - this.#identities.workloads,
+      policies: this.#policies.size,
+      rejectedPolicies: this.#policies.rejected().size,
+      unreadableRows: this.#unreadableRows,
+      programsReceived: received,
+      programsCompiled: compiled,
+      lookups: this.#lookups,
+    };
+  }
+
+  #answer(request: Extract<StateRequest, { type: 'lookup' }>): StateResponse {
+    this.#lookups += 1;
+    const answers = request.keys.map((key, index): Answer | null =>
+      this.#ready && index < MAX_LOOKUP_KEYS ? this.#store.lookup(key) : null,
+    );
+    return { type: 'answer', id: request.id, answers };
+  }
+
+  #addressSink(): TableSink {
+    return {
+      keys: () => this.#store.names(),
+      apply: (name, value) => {
+        try {
+          this.#identities.before(this.#store.resource(name));
+          const stale = this.#store.apply(name, value);
+          if (stale === null) this.#stale = null;
+          else for (const id of stale) this.#stale?.add(id);
+        } catch (error) {
+          this.#unreadable('addresses', name, error);
+        } finally {
+          this.#identities.after(this.#store.resource(name));
+        }
+      },
+    };
+  }
+
+  #policySink(): TableSink {
+    return {
+      keys: () => this.#policies.keys(),
+      apply: (key, value) => {
+        const { error } = this.#policies.apply(key, value);
+        if (error !== null) this.#unreadable('authorizations', key, error);
+      },
+    };
+  }
+
+  #unreadable(table: StateTable, key: string, error: unknown): void {
+    this.#unreadableRows += 1;
+    this.#deps.log.warn({ table, key, error: errorText(error) }, 'state.unreadable-row');
+  }
+
+  /** Tells threads what the rows just applied changed. */
+  async #publish(slicer: Slicer): Promise<void> {
+    const stale = this.#stale;
+    this.#stale = new Set();
+    if (stale === null || stale.size > 0) {
+      this.#watches.broadcast({ type: 'invalidate', ids: stale === null ? null : [...stale] });
+    }
+    if (stale === null || this.#policies.revision !== this.#policiesSeen) {
+      this.#policiesSeen = this.#policies.revision;
+      await this.#watches.policiesChanged(slicer);
+    } else if (stale.size > 0) {
+      await this.#watches.addressesChanged(stale, slicer);
+    }
+    if (this.#programsTouched) {
+      this.#programsTouched = false;
+      await this.#watches.programsChanged(slicer);
+    }
+    const identities = this.#identities.takeChanged();
+    if (identities !== null) this.#deps.identitiesChanged(identities);
+  }
+}

@@ -1,0 +1,263 @@
+import test from 'ava';
+import { createLogger } from '../../../../lib/log/logger.ts';
+import { compileProgram } from '../../../../lib/policy/compile.ts';
+import { PolicyStore } from '../../../../lib/policy/policy-store.ts';
+import type { Workload } from '../../../../lib/state/model.ts';
+import {
+  decodeAddress,
+  encodeService,
+  encodeWorkload,
+} from '../../../../lib/xds/resources/address.ts';
+import {
+  decodeAuthorization,
+  encodeAuthorization,
+} from '../../../../lib/xds/resources/authorization.ts';
+import { packRows } from '../../../../services/node-proxy/state-thread/packed-rows.ts';
+import type { Row } from '../../../../services/node-proxy/state-thread/packed-rows.ts';
+import type { StateTable } from '../../../../services/node-proxy/state-thread/protocol.ts';
+import { StateEngine } from '../../../../services/node-proxy/state-thread/state-engine.ts';
+import type { LookupKey } from '../../../../lib/state/view.ts';
+import type { StateResponse } from '../../../../workers/listener/protocol.ts';
+import { FakeClock } from '../../../support/fake-clock.ts';
+import {
+  authorizationFixture,
+  serviceFixture,
+  workloadFixture,
+} from '../../../support/model-fixtures.ts';
+
+const pod = { uid: 'pod-1', name: 'web-1', namespace: 'demo', serviceAccount: 'web' };
+const key = 'demo/web.demo.svc.cluster.local';
+
+function setUp() {
+  const clock = new FakeClock();
+  const told: StateResponse[] = [];
+  const identities: (readonly string[])[] = [];
+  const engine = new StateEngine(
+    { node: 'node-1', logLevel: 'silent', policyUnknownReference: 'deny' },
+    {
+      clock,
+      log: createLogger({ actor: 'test', level: 'silent' }),
+      decodeAddress,
+      decodeAuthorization,
+      identitiesChanged: (all) => identities.push(all),
+    },
+  );
+  const send = (message: StateResponse): void => void told.push(message);
+  engine.connect(0, send);
+  return {
+    clock,
+    engine,
+    told,
+    identities,
+    send,
+    /** Copies a table whole. */
+    async copy(table: StateTable, rows: readonly Row[] = []): Promise<void> {
+      await engine.feed(table, { kind: 'reset' });
+      await engine.feed(table, { kind: 'entries', rows: packRows(rows) });
+      await engine.feed(table, { kind: 'synced' });
+    },
+    change: (table: StateTable, rows: readonly Row[]) =>
+      engine.feed(table, { kind: 'changes', rows: packRows(rows) }),
+    locals: () => told.flatMap((message) => (message.type === 'local' ? [message.pod] : [])),
+    lookup(keys: readonly LookupKey[]) {
+      let answer: StateResponse | null = null;
+      engine.request(0, { type: 'lookup', id: 1, keys }, (message) => {
+        answer = message;
+      });
+      return answer as StateResponse | null;
+    },
+  };
+}
+
+const workloadRow = (fields: Partial<Workload> = {}): Row => {
+  const workload = workloadFixture(fields);
+  return { key: workload.uid, value: encodeWorkload(workload) };
+};
+const serviceRow: Row = { key, value: encodeService(serviceFixture()) };
+const policyRow = (fields: Parameters<typeof authorizationFixture>[0] = {}): Row => {
+  const policy = authorizationFixture(fields);
+  return { key: `${policy.namespace}/${policy.name}`, value: encodeAuthorization(policy) };
+};
+
+test('nothing is told or answered before the state is complete', async (t) => {
+  const state = setUp();
+  state.engine.request(0, { type: 'watch', pod }, state.send);
+  await state.copy('addresses', [workloadRow()]);
+  await state.copy('authorizations');
+  const keys = [{ kind: 'uid' as const, uid: 'nobody' }];
+  t.like(state.lookup(keys), { answers: [null] });
+  t.deepEqual(state.locals(), []);
+  await state.copy('rejections');
+  t.true(state.engine.ready);
+  t.like(state.lookup(keys), { answers: [{ workloads: [], services: [] }] });
+  t.like(state.locals(), [{ workload: { name: 'web-1' }, services: [] }]);
+});
+
+test('a watched pod is told of its workload, services and policies, and of every change', async (t) => {
+  const state = setUp();
+  await state.copy('authorizations');
+  await state.copy('rejections');
+  await state.copy('addresses', [workloadRow({ services: { [key]: { 80: 8080 } } })]);
+  state.engine.request(0, { type: 'watch', pod }, state.send);
+  t.is(state.told.at(-2)?.type, 'program', 'the program of the empty set comes first');
+  t.like(state.locals().at(-1), { services: [], policy: { unknown: [], pending: false } });
+  await state.change('addresses', [serviceRow]);
+  t.like(state.locals().at(-1), { services: [{ name: 'web' }] });
+  const count = state.told.length;
+  await state.change('addresses', [
+    workloadRow({ uid: 'other', name: 'x', addresses: ['10.9.9.9'] }),
+  ]);
+  t.deepEqual(
+    state.told.slice(count).map((message) => message.type),
+    ['invalidate'],
+    'what concerns others is no news',
+  );
+  await state.change('addresses', [{ key: workloadFixture().uid, value: null }]);
+  t.is(state.locals().at(-1)?.workload, null);
+  state.engine.request(0, { type: 'unwatch', uid: pod.uid }, state.send);
+});
+
+test('an unknown pod is told when its workload appears', async (t) => {
+  const state = setUp();
+  for (const table of ['addresses', 'authorizations', 'rejections'] as const) {
+    await state.copy(table);
+  }
+  state.engine.request(0, { type: 'watch', pod }, state.send);
+  t.is(state.locals().at(-1)?.workload, null);
+  await state.change('addresses', [workloadRow({ node: 'node-2', uid: 'elsewhere' })]);
+  t.is(state.locals().at(-1)?.workload, null);
+  await state.change('addresses', [workloadRow()]);
+  t.is(state.locals().at(-1)?.workload?.uid, workloadFixture().uid);
+});
+
+test('the program of a new set comes from the evaluator when it is in time', async (t) => {
+  const state = setUp();
+  await state.copy('addresses', [workloadRow()]);
+  await state.copy('authorizations');
+  await state.copy('rejections');
+  state.engine.request(0, { type: 'watch', pod }, state.send);
+  const before = state.locals().length;
+  await state.change('authorizations', [policyRow({ name: 'deny', action: 'DENY' })]);
+  t.is(state.locals().length, before, 'the thread keeps what it has while the program is awaited');
+  const policy = authorizationFixture({ name: 'deny', action: 'DENY' });
+  const setId = setIdOf(policy);
+  const program = compileProgram(setId, [{ key: 'demo/deny', policy }]);
+  await state.change('programs', [{ key: setId, value: Buffer.from(JSON.stringify(program)) }]);
+  t.is(state.locals().at(-1)?.policy.setId, setId);
+  t.deepEqual(
+    state.told.slice(-3).map((message) => message.type),
+    ['program', 'local', 'program.drop'],
+  );
+  t.like(state.engine.stats(), { programsReceived: 1, programsCompiled: 1 });
+});
+
+test('without the evaluator a DENY is enforced after one second', async (t) => {
+  const state = setUp();
+  await state.copy('addresses', [workloadRow()]);
+  await state.copy('authorizations');
+  await state.copy('rejections');
+  state.engine.request(0, { type: 'watch', pod }, state.send);
+  const before = state.locals().length;
+  await state.change('authorizations', [policyRow({ name: 'deny', action: 'DENY' })]);
+  await state.clock.advance(999);
+  t.is(state.locals().length, before);
+  await state.clock.advance(1);
+  const program = state.told.findLast((message) => message.type === 'program');
+  t.deepEqual(
+    program?.program.deny.map((policy) => policy.key),
+    ['demo/deny'],
+  );
+  t.is(state.locals().at(-1)?.policy.setId, program?.program.setId);
+});
+
+test('a program that cannot be read is compiled here instead', async (t) => {
+  const state = setUp();
+  await state.copy('addresses', [workloadRow()]);
+  await state.copy('authorizations', [policyRow({ name: 'deny', action: 'DENY' })]);
+  const setId = setIdOf(authorizationFixture({ name: 'deny', action: 'DENY' }));
+  await state.copy('programs', [{ key: setId, value: Buffer.from('{"version":1,"deny":[]}') }]);
+  await state.copy('rejections');
+  state.engine.request(0, { type: 'watch', pod }, state.send);
+  await state.clock.advance(1_000);
+  const program = state.told.findLast((message) => message.type === 'program');
+  t.is(program?.program.deny.length, 1);
+});
+
+test('a listed policy nobody knows is pending for five seconds and then stays unknown', async (t) => {
+  const state = setUp();
+  await state.copy('addresses', [workloadRow({ authorizationPolicies: ['demo/missing'] })]);
+  await state.copy('authorizations');
+  await state.copy('rejections');
+  state.engine.request(0, { type: 'watch', pod }, state.send);
+  t.like(state.locals().at(-1)?.policy, { unknown: ['demo/missing'], pending: true });
+  await state.clock.advance(5_000);
+  t.like(state.locals().at(-1)?.policy, { unknown: ['demo/missing'], pending: false });
+  await state.change('authorizations', [
+    policyRow({ name: 'missing', scope: 'WORKLOAD_SELECTOR' }),
+  ]);
+  await state.clock.advance(1_000);
+  t.like(state.locals().at(-1)?.policy, { unknown: [], pending: false });
+});
+
+test('a full copy removes what it does not hold, and only when it is complete', async (t) => {
+  const state = setUp();
+  await state.copy('addresses', [workloadRow(), serviceRow]);
+  await state.copy('authorizations', [policyRow()]);
+  await state.copy('rejections');
+  const keys = [{ kind: 'hostname' as const, hostname: serviceFixture().hostname }];
+  await state.engine.feed('addresses', { kind: 'reset' });
+  await state.engine.feed('addresses', { kind: 'entries', rows: packRows([workloadRow()]) });
+  t.like(state.lookup(keys), { answers: [{ services: [{ service: { name: 'web' } }] }] });
+  await state.engine.feed('addresses', { kind: 'synced' });
+  t.like(state.lookup(keys), { answers: [{ services: [] }] });
+});
+
+test('a row that cannot be read leaves the last good one in force and is counted', async (t) => {
+  const state = setUp();
+  await state.copy('addresses', [workloadRow()]);
+  await state.copy('authorizations');
+  await state.copy('rejections');
+  await state.change('addresses', [{ key: workloadFixture().uid, value: Buffer.from([0xff]) }]);
+  t.like(state.lookup([{ kind: 'uid', uid: workloadFixture().uid }]), {
+    answers: [{ workloads: [{ name: 'web-1' }] }],
+  });
+  t.like(state.engine.stats(), { unreadableRows: 1, workloads: 1, services: 0 });
+});
+
+test("identities of this node's mesh workloads are told when they change", async (t) => {
+  const state = setUp();
+  await state.copy('addresses', [
+    workloadRow(),
+    workloadRow({ uid: 'two', name: 'web-2', addresses: ['10.0.0.2'] }),
+    workloadRow({ uid: 'far', node: 'node-2', serviceAccount: 'far', addresses: [] }),
+    workloadRow({ uid: 'plain', tunnelProtocol: 'NONE', serviceAccount: 'plain', addresses: [] }),
+  ]);
+  t.deepEqual(state.identities, [['spiffe://cluster.local/ns/demo/sa/web']]);
+  await state.change('addresses', [{ key: 'two', value: null }]);
+  t.is(state.identities.length, 1);
+  await state.change('addresses', [{ key: workloadFixture().uid, value: null }]);
+  t.deepEqual(state.identities.at(-1), []);
+});
+
+test('a dump holds every object', async (t) => {
+  const state = setUp();
+  await state.copy('addresses', [workloadRow({ services: { [key]: { 80: 8080 } } }), serviceRow]);
+  await state.copy('authorizations', [policyRow()]);
+  const read = async (section: 'workloads' | 'services' | 'policies') => {
+    const objects: unknown[] = [];
+    for await (const batch of state.engine.dump(section)) objects.push(...batch);
+    return objects;
+  };
+  t.like(await read('workloads'), [{ name: 'web-1', protocol: 'HBONE', status: 'Healthy' }]);
+  t.like(await read('services'), [
+    { vips: ['/10.96.0.10'], endpoints: { [workloadFixture().uid]: { port: { 80: 8080 } } } },
+  ]);
+  t.like(await read('policies'), [{ name: 'policy', scope: 'Namespace', action: 'Allow' }]);
+});
+
+/** The id the policy's set has in any process, learnt from one that compiles it. */
+function setIdOf(policy: ReturnType<typeof authorizationFixture>): string {
+  const store = new PolicyStore(decodeAuthorization, { unknownReference: 'deny' });
+  store.apply(`${policy.namespace}/${policy.name}`, encodeAuthorization(policy));
+  return store.setFor({ namespace: 'demo', authorizationPolicies: [] }).setId;
+}
