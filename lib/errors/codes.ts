@@ -58,6 +58,8 @@ export const errorTable = {
   XDS_STREAM: { flag: '-', retry: 'backoff', http: null },
   ZDS_PROTOCOL: { flag: '-', retry: 'never', http: null },
   ZDS_TIMEOUT: { flag: '-', retry: 'backoff', http: null },
+  ZDS_REFUSED: { flag: '-', retry: 'backoff', http: null },
+  ZDS_NO_PROXY: { flag: '-', retry: 'backoff', http: null },
   NETNS_UNAVAILABLE: { flag: '-', retry: 'backoff', http: null },
   NETNS_RULES: { flag: '-', retry: 'backoff', http: null },
   NATIVE_SYSCALL: { flag: 'CONNECT', retry: 'backoff', http: 503 },
