@@ -1,0 +1,201 @@
+import type { Client } from '@grpc/grpc-js';
+import type { Counter } from 'prom-client';
+import type { Clock } from '../clock/clock.ts';
+import type { Logger } from '../log/logger.ts';
+import type { MetricRegistry } from '../metrics/registry.ts';
+import { runDeltaStream } from './delta-stream.ts';
+import type { SendRequest } from './delta-stream.ts';
+import type { ResourceFailure } from './nack.ts';
+import type { XdsNodeOptions } from './node.ts';
+import { RECONNECT_BASE_MS, STREAM_SOUND_MS, nextAttempt } from './reconnect.ts';
+import { Subscriptions, isResourceType } from './subscriptions.ts';
+import type { ResourceType } from './type-urls.ts';
+import type { DeltaResponse } from './wire.ts';
+
+/** Largest message taken: a whole big mesh arrives in one (spec/control.md §2). */
+export const XDS_MESSAGE_BYTES_MAX = 200 * 1024 * 1024;
+
+/** Whoever keeps the resources. */
+export interface ResourceSink {
+  /** Name → version of all that is held, sent when a stream opens. */
+  versions(type: ResourceType): ReadonlyMap<string, string>;
+  /**
+   * Takes the good resources, then the removals, in order; resolves with the ones that were refused. The bytes are only
+   * valid during the call.
+   */
+  apply(
+    type: ResourceType,
+    response: Pick<DeltaResponse, 'resources' | 'removed'>,
+  ): Promise<readonly ResourceFailure[]>;
+}
+
+/** What the client needs. */
+export interface DeltaClientDeps {
+  /** Opens a channel for one stream; it is closed with the stream. May throw, which counts as no connection. */
+  readonly open: () => Client;
+  readonly node: XdsNodeOptions;
+  readonly sink: ResourceSink;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly metrics: XdsMetrics;
+}
+
+/** Metrics of spec/observability.md. */
+export interface XdsMetrics {
+  readonly terminations: Counter<'reason'>;
+  readonly messages: Counter<'url'>;
+  readonly messageBytes: Counter<'url'>;
+  readonly nacks: Counter<'url'>;
+}
+
+/** Declares them. */
+export function createXdsMetrics(registry: MetricRegistry): XdsMetrics {
+  return {
+    terminations: registry.counter(
+      'istio_xds_connection_terminations_total',
+      'Ends of streams to the control plane',
+      ['reason'],
+    ),
+    messages: registry.counter('istio_xds_message_total', 'Responses of the control plane', [
+      'url',
+    ]),
+    messageBytes: registry.counter(
+      'istio_xds_message_bytes_total',
+      'Bytes of resources in responses of the control plane',
+      ['url'],
+    ),
+    nacks: registry.counter('weft_xds_nacks_total', 'Responses with a refused resource', ['url']),
+  };
+}
+
+/**
+ * Follows a control plane over delta ADS: wildcard subscriptions, resume by versions, ACK and NACK, reconnect. What it
+ * received stays with the sink when the control plane is gone.
+ */
+export class DeltaClient {
+  readonly #deps: DeltaClientDeps;
+  readonly #stop = new AbortController();
+  readonly #listeners = new Set<() => void>();
+  /** Settles when the client was closed; rejects when the sink failed. */
+  readonly finished: Promise<void>;
+  #restart = new AbortController();
+  #current: Subscriptions | null = null;
+  #everSynced = false;
+
+  constructor(deps: DeltaClientDeps) {
+    this.#deps = deps;
+    this.finished = this.#run();
+  }
+
+  /** True while a stream is open on which every type was answered and ACKed. */
+  get live(): boolean {
+    return this.#current?.complete ?? false;
+  }
+
+  /** True once {@link live} was. */
+  get everSynced(): boolean {
+    return this.#everSynced;
+  }
+
+  /** Calls `listener` when {@link live} became true. */
+  onLive(listener: () => void): void {
+    this.#listeners.add(listener);
+  }
+
+  /** Opens a new stream, after the sink's content changed by other means. */
+  reopen(): void {
+    this.#restart.abort(new Error('reopened'));
+  }
+
+  async close(): Promise<void> {
+    this.#stop.abort(new Error('client closed'));
+    this.#restart.abort(this.#stop.signal.reason);
+    await Promise.allSettled([this.finished]);
+  }
+
+  async #run(): Promise<void> {
+    const { clock, log, metrics } = this.#deps;
+    const { signal } = this.#stop;
+    let baseMs = RECONNECT_BASE_MS;
+    while (!signal.aborted) {
+      this.#restart = new AbortController();
+      const startedAt = clock.monotonic();
+      const { end, text } = await this.#stream(this.#restart.signal);
+      const wasLive = this.live;
+      this.#current = null;
+      if (signal.aborted) return;
+      if (wasLive && clock.monotonic() - startedAt >= STREAM_SOUND_MS) baseMs = RECONNECT_BASE_MS;
+      const next = nextAttempt(end, baseMs);
+      baseMs = next.baseMs;
+      metrics.terminations.inc({ reason: next.reason });
+      log.warn({ reason: next.reason, error: text, retryMs: next.sleepMs }, 'xds.stream-ended');
+      // Cut short only by the client's end, which the loop's condition sees.
+      await clock.sleep(next.sleepMs, signal).catch(() => undefined);
+    }
+  }
+
+  async #stream(signal: AbortSignal): ReturnType<typeof runDeltaStream> {
+    let client: Client | null = null;
+    try {
+      client = this.#deps.open();
+    } catch (error) {
+      return { end: { kind: 'not-established' }, text: String(error) };
+    }
+    const subscriptions = new Subscriptions();
+    try {
+      return await runDeltaStream(
+        client,
+        {
+          opened: (send) => this.#opened(subscriptions, send),
+          response: (response, send) => this.#response(subscriptions, response, send),
+        },
+        signal,
+      );
+    } finally {
+      client.close();
+    }
+  }
+
+  async #opened(subscriptions: Subscriptions, send: SendRequest): Promise<void> {
+    const { log, node, sink } = this.#deps;
+    this.#current = subscriptions;
+    const requests = subscriptions.initialRequests(node, (type) => sink.versions(type));
+    for (const request of requests) {
+      const held = Object.keys(request.initialVersions ?? {}).length;
+      log.info({ type: request.typeUrl, held }, 'xds.subscribed');
+      await send(request);
+    }
+  }
+
+  async #response(
+    subscriptions: Subscriptions,
+    response: DeltaResponse,
+    send: SendRequest,
+  ): Promise<void> {
+    const { log, metrics } = this.#deps;
+    const { typeUrl: url, resources, removed } = response;
+    const known = isResourceType(url);
+    // Closed set of label values: what a server makes up is one of them.
+    const label = { url: known ? url : 'unknown' };
+    metrics.messages.inc(label);
+    const bytes = resources.reduce((sum, resource) => sum + (resource.bytes?.length ?? 0), 0);
+    metrics.messageBytes.inc(label, bytes);
+    const wasLive = subscriptions.complete;
+    let failures: readonly ResourceFailure[] = [];
+    if (known) failures = await this.#deps.sink.apply(url, response);
+    else log.error({ type: url.slice(0, 256) }, 'xds.unknown-type');
+    const facts = { type: url, resources: resources.length, removed: removed.length, bytes };
+    if (failures.length > 0) {
+      metrics.nacks.inc(label);
+      const first = failures.slice(0, 20).map(({ name, reason }) => `${name}: ${reason}`);
+      log.error({ ...facts, refused: failures.length, first }, 'xds.nack');
+    } else {
+      log.debug(facts, 'xds.ack');
+    }
+    await send(subscriptions.answer(response, failures));
+    if (wasLive || !subscriptions.complete) return;
+    this.#everSynced = true;
+    log.info('xds.synced');
+    for (const listener of this.#listeners) listener();
+  }
+}

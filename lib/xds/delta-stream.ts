@@ -1,0 +1,106 @@
+import { Metadata } from '@grpc/grpc-js';
+import type { Client, ClientDuplexStream, ServiceError } from '@grpc/grpc-js';
+import { errorText } from '../errors/mesh-error.ts';
+import { decodeResponse, encodeRequest } from './wire.ts';
+import type { DeltaRequest, DeltaResponse } from './wire.ts';
+import type { StreamEnd } from './reconnect.ts';
+import { DELTA_METHOD } from './type-urls.ts';
+
+/** Upstream's connect timeout (spec/control.md §1). */
+const CONNECT_TIMEOUT_MS = 5_000;
+
+/** How a stream ended, and how it was said. */
+export interface StreamOutcome {
+  readonly end: StreamEnd;
+  readonly text: string;
+}
+
+/** Sends a request; resolves when it may send more. */
+export type SendRequest = (request: DeltaRequest) => Promise<void>;
+
+/** What happens on a stream. Responses are taken one at a time: the server waits while one is worked on. */
+export interface StreamHandler {
+  opened(send: SendRequest): Promise<void>;
+  response(response: DeltaResponse, send: SendRequest): Promise<void>;
+}
+
+/**
+ * Runs one delta stream on the client from connecting to its end, which `signal` may bring about. Never rejects for
+ * what the peer does; a failure of the handler ends the stream and is thrown.
+ */
+export async function runDeltaStream(
+  client: Client,
+  handler: StreamHandler,
+  signal: AbortSignal,
+): Promise<StreamOutcome> {
+  const refused = await connectClient(client);
+  if (refused !== null) return { end: { kind: 'not-established' }, text: errorText(refused) };
+  if (signal.aborted) return { end: { kind: 'local' }, text: 'stopped' };
+  const call = client.makeBidiStreamRequest(
+    DELTA_METHOD,
+    encodeRequest,
+    decodeResponse,
+    new Metadata(),
+  );
+  const abort = (): void => call.cancel();
+  signal.addEventListener('abort', abort, { once: true });
+  let established = false;
+  call.once('metadata', () => {
+    established = true;
+  });
+  let handlerFailure: { error: unknown } | null = null;
+  const handled = async (work: Promise<void>): Promise<void> => {
+    try {
+      await work;
+    } catch (error) {
+      handlerFailure = { error };
+      throw error;
+    }
+  };
+  const send: SendRequest = (request) => writeRequest(call, request);
+  try {
+    await handled(handler.opened(send));
+    for await (const response of call as AsyncIterable<DeltaResponse>) {
+      await handled(handler.response(response, send));
+    }
+    return { end: { kind: 'complete' }, text: 'the server ended the stream' };
+  } catch (error) {
+    if (handlerFailure !== null) throw error;
+    return { end: classify(error, established), text: errorText(error) };
+  } finally {
+    signal.removeEventListener('abort', abort);
+    call.cancel();
+  }
+}
+
+function connectClient(client: Client): Promise<Error | null> {
+  return new Promise((resolve) => {
+    client.waitForReady(Date.now() + CONNECT_TIMEOUT_MS, (error) => resolve(error ?? null));
+  });
+}
+
+function classify(error: unknown, established: boolean): StreamEnd {
+  if (!established) return { kind: 'not-established' };
+  const { code, details } = error as Partial<ServiceError>;
+  if (typeof code !== 'number') return { kind: 'local' };
+  return { kind: 'status', code, details: details ?? '' };
+}
+
+/** Writes and, where the transport asks for it, waits; the end of the stream ends the wait. */
+function writeRequest(
+  call: ClientDuplexStream<DeltaRequest, DeltaResponse>,
+  request: DeltaRequest,
+): Promise<void> {
+  if (call.write(request)) return Promise.resolve();
+  return new Promise((resolve) => {
+    const finish = (): void => {
+      call.off('drain', finish);
+      call.off('close', finish);
+      call.off('error', finish);
+      resolve();
+    };
+    call.once('drain', finish);
+    call.once('close', finish);
+    call.once('error', finish);
+  });
+}

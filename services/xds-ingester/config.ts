@@ -1,0 +1,166 @@
+import { busConfig, busVariables } from '../../lib/bus/config.ts';
+import type { BusConfig } from '../../lib/bus/config.ts';
+import { configInvalid, deepFreeze, defineConfig } from '../../lib/config/define-config.ts';
+import type { Environment } from '../../lib/config/env.ts';
+import { bool, text } from '../../lib/config/fields.ts';
+import type { ConfigSpec } from '../../lib/config/spec.ts';
+import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import { headersFromEnvironment, parseServerAddress } from '../../lib/identity/grpc-client.ts';
+import type { XdsNodeOptions } from '../../lib/xds/node.ts';
+
+/** The control plane to follow. */
+export interface XdsServerConfig {
+  readonly address: string;
+  readonly rootCa: string;
+  readonly altHostname: string | null;
+  readonly authToken: string | null;
+  readonly clusterId: string;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+/** Configuration of the ingester. */
+export interface IngesterConfig {
+  readonly bus: BusConfig;
+  /** Null when XDS_ADDRESS is set and empty: only the local file is published. */
+  readonly xds: XdsServerConfig | null;
+  readonly node: XdsNodeOptions;
+  /** Path of the local file, or its text. */
+  readonly local: { readonly path: string } | { readonly text: string } | null;
+}
+
+const DEFAULT_ROOT_CA = './var/run/secrets/istio/root-cert.pem';
+
+const base = defineConfig(
+  {
+    ...busVariables,
+    XDS_ADDRESS: {
+      schema: text({ optional: true }),
+      description:
+        'control plane, https://host:port; default istiod of the cluster, else localhost:15012; set and empty for none',
+    },
+    XDS_ROOT_CA: {
+      schema: text({ default: DEFAULT_ROOT_CA }),
+      description: 'roots of the control plane: a path (read on each connection), SYSTEM, or PEM',
+    },
+    ALT_XDS_HOSTNAME: {
+      schema: text({ optional: true }),
+      description: 'another name the certificate of the control plane may have',
+    },
+    AUTH_TOKEN: {
+      schema: text({ optional: true }),
+      description: 'token for the control plane: a path (read for each stream) or the token',
+    },
+    CLUSTER_ID: { schema: text({ default: 'Kubernetes' }), description: 'id of this cluster' },
+    POD_NAME: { schema: text({ default: '' }), description: 'name of this pod' },
+    POD_NAMESPACE: { schema: text({ default: '' }), description: 'namespace of this pod' },
+    INSTANCE_IP: { schema: text({ default: '1.1.1.1' }), description: 'address of this pod' },
+    NODE_NAME: { schema: text({ default: '' }), description: 'node this process runs on' },
+    XDS_ON_DEMAND: {
+      schema: bool({ default: false }),
+      description: 'on-demand discovery; not supported, only false',
+    },
+    LOCAL_XDS_PATH: {
+      schema: text({ optional: true }),
+      description: 'file with workloads, services and policies, read at start',
+    },
+    LOCAL_XDS: {
+      schema: text({ optional: true }),
+      description: 'the same as a text instead of a file',
+    },
+  },
+  (values) => values,
+);
+
+/** Configuration from the environment, with XDS_HEADER_*, ISTIO_META_* and ISTIO_METAJSON_* as upstream reads them. */
+export const ingesterConfig: ConfigSpec<IngesterConfig> = {
+  variables: base.variables,
+  parse(environment) {
+    const values = base.parse(environment);
+    const problems: string[] = [];
+    const attempt = <T>(read: () => T, otherwise: T): T => {
+      try {
+        return read();
+      } catch (error) {
+        if (!(error instanceof MeshError) || error.code !== 'CONFIG_INVALID') throw error;
+        problems.push(error.message);
+        return otherwise;
+      }
+    };
+    if (values.XDS_ON_DEMAND) {
+      throw new MeshError(
+        'CONFIG_UNSUPPORTED',
+        'XDS_ON_DEMAND=true is not supported: the whole mesh is followed',
+      );
+    }
+    if (values.LOCAL_XDS_PATH !== null && values.LOCAL_XDS !== null) {
+      problems.push('LOCAL_XDS_PATH and LOCAL_XDS must not both be set');
+    }
+    const address = xdsAddress(environment);
+    if (address !== null) {
+      attempt(() => void parseServerAddress(address), undefined);
+    }
+    const headers = attempt(() => headersFromEnvironment(environment, 'XDS_HEADER_'), {});
+    const jsonMetadata = attempt(() => jsonEntries(environment), {});
+    if (problems.length > 0) throw configInvalid(problems);
+    const xds = address === null ? null : { ...serverValues(values), address, headers };
+    return deepFreeze<IngesterConfig>({
+      bus: busConfig(values),
+      xds,
+      node: {
+        instanceIp: values.INSTANCE_IP,
+        podName: values.POD_NAME,
+        podNamespace: values.POD_NAMESPACE,
+        nodeName: values.NODE_NAME,
+        metadata: prefixed(environment, 'ISTIO_META_'),
+        jsonMetadata,
+      },
+      local: localSource(values.LOCAL_XDS_PATH, values.LOCAL_XDS),
+    });
+  },
+};
+
+function serverValues(
+  values: ReturnType<typeof base.parse>,
+): Omit<XdsServerConfig, 'address' | 'headers'> {
+  return {
+    rootCa: values.XDS_ROOT_CA,
+    altHostname: values.ALT_XDS_HOSTNAME,
+    authToken: values.AUTH_TOKEN,
+    clusterId: values.CLUSTER_ID,
+  };
+}
+
+/** Empty and absent differ here (spec/control.md §1), so the parsed value, which equates them, does not do. */
+function xdsAddress(environment: Environment): string | null {
+  const address = environment['XDS_ADDRESS'];
+  if (address === '') return null;
+  if (address !== undefined) return address;
+  return environment['KUBERNETES_SERVICE_HOST'] === undefined
+    ? 'https://localhost:15012'
+    : 'https://istiod.istio-system.svc:15012';
+}
+
+function prefixed(environment: Environment, prefix: string): Record<string, string> {
+  const entries: Record<string, string> = {};
+  for (const [name, value] of Object.entries(environment)) {
+    if (name.startsWith(prefix) && value !== undefined) entries[name.slice(prefix.length)] = value;
+  }
+  return entries;
+}
+
+function jsonEntries(environment: Environment): Record<string, unknown> {
+  const entries: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(prefixed(environment, 'ISTIO_METAJSON_'))) {
+    try {
+      entries[name] = JSON.parse(value);
+    } catch (error) {
+      throw configInvalid([`ISTIO_METAJSON_${name} is not JSON: ${errorText(error)}`]);
+    }
+  }
+  return entries;
+}
+
+function localSource(path: string | null, inline: string | null): IngesterConfig['local'] {
+  if (path !== null) return { path };
+  return inline === null ? null : { text: inline };
+}

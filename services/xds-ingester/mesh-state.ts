@@ -1,0 +1,173 @@
+import type { Clock } from '../../lib/clock/clock.ts';
+import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import type { Rejection } from '../../lib/policy/rejection.ts';
+import type { ResourceSink } from '../../lib/xds/delta-client.ts';
+import type { ResourceFailure } from '../../lib/xds/nack.ts';
+import { decodeAddress } from '../../lib/xds/resources/address.ts';
+import { decodeAuthorization } from '../../lib/xds/resources/authorization.ts';
+import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../lib/xds/type-urls.ts';
+import type { ResourceType } from '../../lib/xds/type-urls.ts';
+import type { DeltaResource, DeltaResponse } from '../../lib/xds/wire.ts';
+import { ReplicaTable } from './replica-table.ts';
+
+/** The tables the ingester owns, in the order they are written: rejections and policies before the workloads that list them. */
+export const OWNED_TABLES = ['rejections', 'authorizations', 'addresses'] as const;
+
+/** See {@link OWNED_TABLES}. */
+export type OwnedTable = (typeof OWNED_TABLES)[number];
+
+/** Tag of rows that come from the local file instead of the control plane; no server makes such a version. */
+export const LOCAL_TAG = '\u0001local';
+
+/** Resources worked on before other work gets its turn. */
+const SLICE_RESOURCES = 500;
+
+/** Longest reason kept; the control plane's own text may be in it. */
+const REASON_CHARS_MAX = 1_024;
+
+const decoders: Readonly<Record<ResourceType, (bytes: Uint8Array) => unknown>> = {
+  [ADDRESS_TYPE]: decodeAddress,
+  [AUTHORIZATION_TYPE]: decodeAuthorization,
+};
+
+/** A resource of the local file. */
+export interface LocalResource {
+  readonly type: ResourceType;
+  readonly name: string;
+  readonly bytes: Uint8Array;
+}
+
+/**
+ * The whole mesh state in memory: what the control plane sent, what the local file holds (which wins where both name a
+ * resource), and what was rejected. A rejected resource keeps its last good version.
+ */
+export class MeshState implements ResourceSink {
+  readonly tables: Readonly<Record<OwnedTable, ReplicaTable>> = {
+    addresses: new ReplicaTable(),
+    authorizations: new ReplicaTable(),
+    rejections: new ReplicaTable(),
+  };
+  readonly #clock: Clock;
+  readonly #local: ReadonlyMap<string, LocalResource>;
+  readonly #onChange: () => void;
+
+  constructor(clock: Clock, local: readonly LocalResource[], onChange: () => void) {
+    this.#clock = clock;
+    this.#local = new Map(
+      local.map((resource) => [rowKey(resource.type, resource.name), resource]),
+    );
+    this.#onChange = onChange;
+    this.#addLocal();
+  }
+
+  /** Whether any row is not in Redis yet. */
+  get dirty(): boolean {
+    return OWNED_TABLES.some((table) => this.tables[table].dirty > 0);
+  }
+
+  /** Starts from what Redis holds; the local file's rows replace those of an earlier file. */
+  load(
+    stored: Readonly<Record<OwnedTable, Map<string, { value: Uint8Array; tag: string }>>>,
+  ): void {
+    for (const name of OWNED_TABLES) {
+      const table = this.tables[name];
+      table.load(stored[name]);
+      for (const [key, row] of stored[name]) {
+        if (row.tag === LOCAL_TAG) table.delete(key);
+      }
+    }
+    this.#addLocal();
+    this.#onChange();
+  }
+
+  /** Forgets what came from a control plane: there is none any more. */
+  dropRemote(): void {
+    for (const name of OWNED_TABLES) {
+      const table = this.tables[name];
+      for (const [key, row] of table.entries()) {
+        if (row.tag !== LOCAL_TAG) table.delete(key);
+      }
+    }
+    this.#onChange();
+  }
+
+  /**
+   * What is held of a type, with the version it was last good in. A resource that never was good is listed with an empty
+   * version: the server then says when it is removed, which clears its rejection.
+   */
+  versions(type: ResourceType): ReadonlyMap<string, string> {
+    const versions = new Map<string, string>();
+    for (const [key] of this.tables.rejections.entries()) {
+      if (key.startsWith(`${type}/`)) versions.set(key.slice(type.length + 1), '');
+    }
+    for (const [name, row] of this.#table(type).entries()) {
+      if (row.tag !== LOCAL_TAG) versions.set(name, row.tag);
+    }
+    return versions;
+  }
+
+  async apply(
+    type: ResourceType,
+    response: Pick<DeltaResponse, 'resources' | 'removed'>,
+  ): Promise<readonly ResourceFailure[]> {
+    const failures: ResourceFailure[] = [];
+    let count = 0;
+    for (const resource of response.resources) {
+      const reason = this.#take(type, resource);
+      if (reason !== null) failures.push({ name: resource.name, reason });
+      count += 1;
+      if (count % SLICE_RESOURCES === 0) await nextTurn();
+    }
+    for (const name of response.removed) {
+      this.tables.rejections.delete(rowKey(type, name));
+      if (!this.#local.has(rowKey(type, name))) this.#table(type).delete(name);
+    }
+    this.#onChange();
+    return failures;
+  }
+
+  /** Null when the resource was taken, else why not. */
+  #take(type: ResourceType, resource: DeltaResource): string | null {
+    const { name, version, bytes } = resource;
+    const key = rowKey(type, name);
+    try {
+      if (name === '') throw new MeshError('XDS_RESOURCE', 'resource without a name');
+      if (bytes === null) throw new MeshError('XDS_RESOURCE', 'resource without a payload');
+      decoders[type](bytes);
+    } catch (error) {
+      const reason = errorText(error).slice(0, REASON_CHARS_MAX);
+      if (name !== '') this.#reject(type, name, reason);
+      return reason;
+    }
+    this.tables.rejections.delete(key);
+    if (this.#local.has(key)) return null;
+    // A copy: the message the bytes are part of may be as big as the whole mesh.
+    this.#table(type).set(name, { value: new Uint8Array(bytes), tag: version });
+    return null;
+  }
+
+  #reject(type: ResourceType, name: string, reason: string): void {
+    const at = new Date(this.#clock.now()).toISOString();
+    const rejection: Rejection = { type, name, reason, at };
+    const value = new TextEncoder().encode(JSON.stringify(rejection));
+    this.tables.rejections.set(rowKey(type, name), { value, tag: '' });
+  }
+
+  #addLocal(): void {
+    for (const { type, name, bytes } of this.#local.values()) {
+      this.#table(type).set(name, { value: bytes, tag: LOCAL_TAG });
+    }
+  }
+
+  #table(type: ResourceType): ReplicaTable {
+    return type === ADDRESS_TYPE ? this.tables.addresses : this.tables.authorizations;
+  }
+}
+
+function rowKey(type: ResourceType, name: string): string {
+  return `${type}/${name}`;
+}
+
+function nextTurn(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
+}

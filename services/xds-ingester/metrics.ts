@@ -1,0 +1,26 @@
+import type { MetricRegistry } from '../../lib/metrics/registry.ts';
+import { OWNED_TABLES } from './mesh-state.ts';
+import type { MeshState } from './mesh-state.ts';
+
+/** What is asked at scrape. */
+export interface IngesterFacts {
+  readonly state: MeshState;
+  leading(): boolean;
+  live(): boolean;
+}
+
+/** Declares the ingester's own metrics. */
+export function createIngesterMetrics(registry: MetricRegistry, facts: IngesterFacts): void {
+  registry.gauge('weft_ingest_leading', '1 while this ingester writes', [], (gauge) =>
+    gauge.set(facts.leading() ? 1 : 0),
+  );
+  registry.gauge('weft_ingest_live', '1 while a stream is open and answered', [], (gauge) =>
+    gauge.set(facts.live() ? 1 : 0),
+  );
+  registry.gauge('weft_ingest_rows', 'Rows held in memory', ['table'], (gauge) => {
+    for (const table of OWNED_TABLES) gauge.set({ table }, facts.state.tables[table].size);
+  });
+  registry.gauge('weft_ingest_unwritten_rows', 'Rows not in Redis yet', ['table'], (gauge) => {
+    for (const table of OWNED_TABLES) gauge.set({ table }, facts.state.tables[table].dirty);
+  });
+}
