@@ -1,0 +1,148 @@
+/** Certificate signing over the bus: the node's `sign` queue out, the `signed` board back. */
+import { createHash } from 'node:crypto';
+import { SIGN_PRIORITY } from '../../lib/bus/catalog.ts';
+import type { SignBody, Signed } from '../../lib/bus/catalog.ts';
+import type { ResultBoard, WorkQueue } from '../../lib/bus/contract.ts';
+import type { Clock } from '../../lib/clock/clock.ts';
+import { MeshError, asMeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import type { SigningPort, Urgency } from '../../lib/identity/signing-port.ts';
+import type { Logger } from '../../lib/log/logger.ts';
+
+/** What signing needs. */
+export interface BusSigningDeps {
+  readonly queue: Pick<WorkQueue<SignBody>, 'add' | 'setPriority' | 'remove'>;
+  readonly board: Pick<ResultBoard<Signed>, 'wait'>;
+  readonly clock: Clock;
+  readonly log: Pick<Logger, 'debug' | 'warn'>;
+}
+
+/** The job is put in again after this long without an answer: Redis may have lost it, and adding is idempotent. */
+const WAIT_MS = 15_000;
+
+/** Between looks for a result that differs from the failure already seen. */
+const NEXT_RESULT_MS = 500;
+
+/** Between attempts to reach Redis. */
+const BUS_RETRY_MS = 1_000;
+
+/** A request under way. */
+interface Pending {
+  readonly id: string;
+  readonly body: SignBody;
+  urgency: Urgency;
+}
+
+/**
+ * Gets certificates signed by the node's fetcher. The queue retries; this waits, through losses of Redis and of
+ * the fetcher, until there is an answer or the failure is final.
+ */
+export class BusSigning implements SigningPort {
+  readonly #process: string;
+  readonly #deps: BusSigningDeps;
+  readonly #pending = new Map<string, Pending>();
+
+  /** `process` names this process and no other, a former run of it included. */
+  constructor(process: string, deps: BusSigningDeps) {
+    this.#process = process;
+    this.#deps = deps;
+  }
+
+  async request(
+    identity: string,
+    csrPem: string,
+    urgency: Urgency,
+    options: { readonly signal: AbortSignal; readonly onFailure: (error: MeshError) => void },
+  ): Promise<readonly string[]> {
+    const body = { process: this.#process, identity, csr: csrPem };
+    const pending: Pending = { id: jobId(this.#process, identity, csrPem), body, urgency };
+    this.#pending.set(identity, pending);
+    try {
+      return await this.#waitForAnswer(pending, options);
+    } finally {
+      if (this.#pending.get(identity) === pending) this.#pending.delete(identity);
+      if (options.signal.aborted) this.#remove(pending.id);
+    }
+  }
+
+  raise(identity: string, urgency: Urgency): void {
+    const pending = this.#pending.get(identity);
+    if (pending === undefined) return;
+    pending.urgency = urgency;
+    this.#deps.queue.setPriority(pending.id, SIGN_PRIORITY[urgency]).catch((error: unknown) => {
+      // Put in again with the new urgency when the wait runs out.
+      this.#deps.log.debug(
+        { identity, problem: errorText(error) },
+        'a signing job cannot be raised',
+      );
+    });
+  }
+
+  async #waitForAnswer(
+    pending: Pending,
+    options: { readonly signal: AbortSignal; readonly onFailure: (error: MeshError) => void },
+  ): Promise<readonly string[]> {
+    const { signal, onFailure } = options;
+    const { clock } = this.#deps;
+    let seen: string | null = null;
+    const tellOnce = (error: MeshError): void => {
+      const mark = `${error.code} ${error.message} ${error.detail['attempt'] ?? ''}`;
+      if (mark === seen) return;
+      seen = mark;
+      onFailure(error);
+    };
+    let addedAt = -Infinity;
+    for (;;) {
+      signal.throwIfAborted();
+      try {
+        if (clock.monotonic() - addedAt >= WAIT_MS) {
+          await this.#add(pending);
+          addedAt = clock.monotonic();
+        }
+        const result = await this.#deps.board.wait(pending.id, WAIT_MS, signal);
+        if (result?.ok === true) return result.chain;
+        if (result !== null) {
+          const error = MeshError.fromWire(result.error);
+          if (result.final) throw new FinalFailure(error);
+          tellOnce(error);
+          await clock.sleep(NEXT_RESULT_MS, signal);
+        }
+      } catch (error) {
+        if (error instanceof FinalFailure) throw error.failure;
+        signal.throwIfAborted();
+        tellOnce(asMeshError(error, 'BUS_UNAVAILABLE', 'the certificate request cannot be queued'));
+        await clock.sleep(BUS_RETRY_MS, signal);
+      }
+    }
+  }
+
+  async #add(pending: Pending): Promise<void> {
+    const priority = SIGN_PRIORITY[pending.urgency];
+    await this.#deps.queue.add(pending.id, { ...pending.body, priority }, { priority });
+  }
+
+  #remove(id: string): void {
+    this.#deps.queue.remove(id).catch((error: unknown) => {
+      // It will be signed for nobody; the answer's lifetime ends it.
+      this.#deps.log.debug({ id, problem: errorText(error) }, 'a signing job cannot be removed');
+    });
+  }
+}
+
+/** Carries a final answer out of the loop, past the handling of the bus's own failures. */
+class FinalFailure extends Error {
+  readonly failure: MeshError;
+
+  constructor(failure: MeshError) {
+    super(failure.message);
+    this.failure = failure;
+  }
+}
+
+/** Process, identity and key make the job: asking for the same again is the same job. */
+export function jobId(process: string, identity: string, csrPem: string): string {
+  return `${process}.${shortHash(identity)}.${shortHash(csrPem)}`;
+}
+
+function shortHash(text: string): string {
+  return createHash('sha256').update(text).digest('hex').slice(0, 16);
+}
