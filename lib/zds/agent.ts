@@ -1,0 +1,182 @@
+/**
+ * The agent's side of the ZDS socket: accepts proxies, sends each a snapshot, then adds and removals
+ * (spec/cni.md §4, with docs/decisions/zds-sessions.md).
+ */
+import type { Clock } from '../clock/clock.ts';
+import { MeshError, errorText } from '../errors/mesh-error.ts';
+import { listenSeqpacket } from '../linux/seqpacket.ts';
+import type { SeqpacketConnection, SeqpacketServer } from '../linux/seqpacket.ts';
+import type { Logger } from '../log/logger.ts';
+import { AgentSession } from './agent-session.ts';
+import type { AgentSessionEvents, ZdsPod } from './agent-session.ts';
+import { ACCEPT_INTERVAL_MS, MAX_CONNECTIONS, MAX_PACKET_BYTES } from './limits.ts';
+
+export type { ZdsPod } from './agent-session.ts';
+
+/** Settings and ports of a {@link ZdsAgent}. */
+export interface ZdsAgentOptions {
+  readonly path: string;
+  /** File mode of the socket. */
+  readonly mode: number;
+  /** Who gets an Add: every serving proxy of the newest group, or the newest connection alone as upstream does. */
+  readonly addTo: 'newest-group' | 'newest-only';
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** The pods a new proxy is to serve. */
+  readonly snapshot: () => Iterable<ZdsPod>;
+  /** A proxy came, went or answered: what is served may be another than before. */
+  readonly onChange: () => void;
+}
+
+/** A connected proxy, for operators. */
+export interface ZdsConnectionInfo {
+  readonly id: number;
+  readonly pid: number;
+  readonly group: number;
+  readonly state: 'greeting' | 'serving' | 'draining';
+  readonly synced: boolean;
+}
+
+/** What happened so far, for metrics. */
+export interface ZdsAgentCounters {
+  readonly accepted: number;
+  /** Connections ended because the proxy broke the protocol or owed an answer too long. */
+  readonly broken: number;
+  /** Adds that a proxy answered with an error. */
+  readonly refused: number;
+}
+
+/** The listening side. Pods and their descriptors stay the owner's; references are held while a message waits. */
+export class ZdsAgent {
+  readonly #options: ZdsAgentOptions;
+  readonly #sessions = new Map<number, AgentSession>();
+  #server: SeqpacketServer | null = null;
+  #nextId = 1;
+  #counters = { accepted: 0, broken: 0, refused: 0 };
+
+  constructor(options: ZdsAgentOptions) {
+    this.#options = options;
+  }
+
+  get counters(): ZdsAgentCounters {
+    return this.#counters;
+  }
+
+  /** The connected proxies, oldest first. */
+  get connections(): readonly ZdsConnectionInfo[] {
+    return [...this.#sessions.values()].map((session) => ({
+      id: session.id,
+      pid: session.pid,
+      group: session.hello?.group ?? 0,
+      state: session.hello?.state ?? 'greeting',
+      synced: session.synced,
+    }));
+  }
+
+  /** Listens. NATIVE_SYSCALL when the path cannot be bound. */
+  start(): void {
+    const { path, mode, log } = this.#options;
+    const server = listenSeqpacket(path, {
+      mode,
+      maxPacketBytes: MAX_PACKET_BYTES,
+      onError: (error) => log.error({ event: 'zds.accept_failed', path, reason: error.message }),
+    });
+    server.onConnection = (connection) => this.#accept(server, connection);
+    this.#server = server;
+  }
+
+  /** Ends all sessions and listens no more; proxies go on serving. Idempotent. */
+  close(): void {
+    this.#server?.close();
+    this.#server = null;
+    for (const session of this.#sessions.values()) session.close('the agent stops');
+  }
+
+  /** Whether every proxy that ought to serves this pod, and there is one. */
+  served(pod: ZdsPod): boolean {
+    const targets = this.#targets();
+    return targets.length > 0 && targets.every((session) => session.serves(pod));
+  }
+
+  /**
+   * Resolves when every proxy that ought to serves the pod. ZDS_NO_PROXY when there is none, else the error of
+   * the first that does not.
+   */
+  async ensure(pod: ZdsPod): Promise<void> {
+    // A proxy that joins meanwhile must serve it too; a bounded number of them can.
+    for (let round = 0; round < MAX_CONNECTIONS; round += 1) {
+      const targets = this.#targets();
+      if (targets.length === 0) throw new MeshError('ZDS_NO_PROXY', 'no node proxy is connected');
+      await Promise.all(targets.map((session) => session.ensure(pod)));
+      if (this.served(pod)) return;
+    }
+    throw new MeshError('ZDS_TIMEOUT', `proxies come and go while pod ${pod.uid} is added`);
+  }
+
+  /**
+   * Tells every proxy, also draining and older ones, that the pod is gone, and waits for their answers. Failures
+   * are logged: a proxy that is gone starts its next session without the pod.
+   */
+  async del(uid: string): Promise<void> {
+    const greeted = [...this.#sessions.values()].filter((session) => session.hello !== null);
+    const results = await Promise.allSettled(greeted.map((session) => session.del(uid)));
+    for (const result of results) {
+      if (result.status === 'rejected') {
+        this.#options.log.warn({ event: 'zds.del_failed', uid, reason: errorText(result.reason) });
+      }
+    }
+  }
+
+  #targets(): readonly AgentSession[] {
+    const serving = [...this.#sessions.values()].filter((session) => session.serving);
+    if (this.#options.addTo === 'newest-only') return serving.slice(-1);
+    const newest = Math.max(...serving.map((session) => session.hello?.group ?? 0));
+    return serving.filter((session) => session.hello?.group === newest);
+  }
+
+  #accept(server: SeqpacketServer, connection: SeqpacketConnection): void {
+    const { clock, log } = this.#options;
+    server.setAccepting(false);
+    clock.after(ACCEPT_INTERVAL_MS, () => server.setAccepting(true));
+    this.#counters.accepted += 1;
+    if (this.#sessions.size >= MAX_CONNECTIONS) {
+      log.error({ event: 'zds.too_many_connections', limit: MAX_CONNECTIONS });
+      connection.close();
+      return;
+    }
+    const id = this.#nextId;
+    this.#nextId += 1;
+    const session = new AgentSession(id, connection, clock, this.#events());
+    this.#sessions.set(id, session);
+    log.info({ event: 'zds.proxy_connected', connection: id, pid: session.pid });
+  }
+
+  #events(): AgentSessionEvents {
+    const { log, onChange, snapshot } = this.#options;
+    return {
+      onHello: (session) => {
+        log.info({ event: 'zds.proxy_greeted', connection: session.id, ...session.hello });
+        onChange();
+        return snapshot();
+      },
+      onAnswer: (session, uid, error) => {
+        if (error !== null) {
+          this.#counters.refused += 1;
+          log.warn({ event: 'zds.add_failed', connection: session.id, uid, reason: error });
+        }
+        onChange();
+      },
+      onEnd: (session, why, error) => {
+        this.#sessions.delete(session.id);
+        const line = { connection: session.id, pid: session.pid, reason: why };
+        if (error === null) {
+          log.info({ event: 'zds.proxy_disconnected', ...line });
+        } else {
+          this.#counters.broken += 1;
+          log.warn({ event: 'zds.proxy_broken', ...line });
+        }
+        onChange();
+      },
+    };
+  }
+}
