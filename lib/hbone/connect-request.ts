@@ -1,14 +1,8 @@
 /** What a CONNECT request says besides its bytes (spec/hbone.md §5). */
 import { randomBytes } from 'node:crypto';
-import { MeshError } from '../errors/mesh-error.ts';
-import { formatHostPort, ipFamily, tryParseHostPort } from '../net/address.ts';
+import { formatHostPort } from '../net/address.ts';
 import type { Workload } from '../state/model.ts';
 import { formatBaggage } from './baggage.ts';
-
-/** Where a request wants to go. */
-export type ConnectTarget =
-  | { readonly kind: 'ip'; readonly ip: string; readonly port: number }
-  | { readonly kind: 'host'; readonly host: string; readonly port: number };
 
 /** Ids that tie the two ends' log lines together; hex. */
 export interface TraceContext {
@@ -31,22 +25,6 @@ const SPAN_ID_BYTES = 8;
 const TRACEPARENT_LENGTH = 55;
 const TRACEPARENT = /^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}$/i;
 const ASCII = /^[\x20-\x7e]*$/;
-
-/** Longest authority that is looked at; a DNS name has at most 253 characters. */
-const MAX_AUTHORITY_LENGTH = 512;
-
-/** Reads `:authority`. Throws TUNNEL_PROTOCOL when it is not an address or a name with a port. */
-export function parseAuthority(authority: string): ConnectTarget {
-  const parsed = authority.length > MAX_AUTHORITY_LENGTH ? null : tryParseHostPort(authority);
-  if (parsed === null || parsed.port === 0) {
-    throw new MeshError(
-      'TUNNEL_PROTOCOL',
-      `the request's authority is not host:port: ${JSON.stringify(authority.slice(0, 256))}`,
-    );
-  }
-  const { host, port } = parsed;
-  return ipFamily(host) === null ? { kind: 'host', host, port } : { kind: 'ip', ip: host, port };
-}
 
 /** Fresh random ids. */
 export function newTrace(): TraceContext {

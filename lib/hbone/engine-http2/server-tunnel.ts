@@ -71,6 +71,7 @@ class Http2Request implements IncomingRequest {
   readonly headers: Readonly<Record<string, string | undefined>>;
   readonly #stream: ServerHttp2Stream;
   readonly #counters: TunnelCounters;
+  #answered = false;
 
   constructor(stream: ServerHttp2Stream, headers: IncomingHttpHeaders, counters: TunnelCounters) {
     this.#stream = stream;
@@ -86,17 +87,23 @@ class Http2Request implements IncomingRequest {
 
   onAborted(listener: () => void): void {
     if (this.aborted) listener();
-    else this.#stream.once('close', listener);
+    else {
+      this.#stream.once('close', () => {
+        if (!this.#answered) listener();
+      });
+    }
   }
 
   accept(headers: Readonly<Record<string, string>>): TunnelStream | null {
     if (!this.#answerable()) return null;
+    this.#answered = true;
     this.#stream.respond({ ':status': 200, ...headers }, ANSWER);
     return new Http2TunnelStream(this.#stream, this.headers, this.#counters);
   }
 
   refuse(status: RefuseStatus): void {
     if (!this.#answerable()) return;
+    this.#answered = true;
     this.#counters.refused += 1;
     this.#stream.respond({ ':status': status }, LAST_ANSWER);
     // What the peer may still send has no reader. A reset in the same turn would overtake the answer.
@@ -113,7 +120,7 @@ class Http2Request implements IncomingRequest {
   }
 
   #answerable(): boolean {
-    return !this.aborted && !this.#stream.headersSent;
+    return !this.aborted && !this.#answered;
   }
 }
 

@@ -5,40 +5,10 @@ import {
   formatForwarded,
   formatTraceparent,
   newTrace,
-  parseAuthority,
   parseForwardedHost,
   parseTraceparent,
 } from '../../../lib/hbone/connect-request.ts';
 import { workload } from '../../support/workloads.ts';
-
-test('an authority is an address or a name, always with a port', (t) => {
-  t.deepEqual(parseAuthority('10.0.0.1:80'), { kind: 'ip', ip: '10.0.0.1', port: 80 });
-  t.deepEqual(parseAuthority('[FD00::5]:80'), { kind: 'ip', ip: 'fd00::5', port: 80 });
-  t.deepEqual(parseAuthority('[::ffff:10.0.0.1]:80'), { kind: 'ip', ip: '10.0.0.1', port: 80 });
-  t.deepEqual(parseAuthority('web.demo.svc:8080'), {
-    kind: 'host',
-    host: 'web.demo.svc',
-    port: 8080,
-  });
-});
-
-for (const bad of [
-  '',
-  ':80',
-  '10.0.0.1',
-  '10.0.0.1:',
-  'x:y',
-  'x:70000',
-  'x:0',
-  '::1:80',
-  '[::1]',
-  'a b:1',
-  'x'.repeat(600) + ':1',
-]) {
-  test(`a malformed authority is refused: ${JSON.stringify(bad.slice(0, 20))}`, (t) => {
-    t.throws(() => parseAuthority(bad), { code: 'TUNNEL_PROTOCOL' });
-  });
-}
 
 test('a trace survives its header', (t) => {
   const trace = newTrace();

@@ -1,0 +1,181 @@
+/** A stream of an inbound tunnel (spec/dataplane.md §7.2). */
+import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
+import { formatBaggage, parseBaggage } from '../../lib/hbone/baggage.ts';
+import { parseForwardedHost } from '../../lib/hbone/connect-request.ts';
+import type { IncomingRequest, TunnelStream } from '../../lib/hbone/engine.ts';
+import { bidiCopy } from '../../lib/net/bidi-copy.ts';
+import { encodeProxyHeader } from '../../lib/net/proxy-protocol.ts';
+import { formatEndpoint } from '../../lib/net/socket.ts';
+import type { Endpoint } from '../../lib/net/socket.ts';
+import {
+  parseAuthority,
+  resolveUpstream,
+  telemetryService,
+  validateDestination,
+} from '../../lib/state/inbound.ts';
+import type { InboundDenied, InboundUpstream } from '../../lib/state/inbound.ts';
+import type { Connection } from './connection.ts';
+import { decided, ownPorts, workloadAt } from './lookups.ts';
+import type { PodContext } from './pod-context.ts';
+import type { KnownPod } from './state-client.ts';
+import { connectUpstream, socketEnd, streamEnd } from './upstream.ts';
+
+/** A request and where it came from. */
+export interface InboundArrival {
+  readonly request: IncomingRequest;
+  /** The tunnel's peer. */
+  readonly source: Endpoint;
+  /** Our end of the tunnel: the address the peer dialled. */
+  readonly local: Endpoint;
+  /** The peer's identity. */
+  readonly identity: string;
+}
+
+interface Understood {
+  readonly local: KnownPod;
+  readonly upstream: InboundUpstream;
+}
+
+const REFUSE_BY_DEFAULT = 503;
+
+/** Serves one request to the end of its stream. Never rejects for anything a peer can cause. */
+export async function serveRequest(pod: PodContext, arrival: InboundArrival): Promise<void> {
+  let understood: Understood;
+  try {
+    understood = await understand(pod, arrival);
+  } catch (error) {
+    refuse(arrival.request, error);
+    const { source, local } = arrival;
+    const ends = { source: formatEndpoint(source), destination: formatEndpoint(local) };
+    pod.deny({ ...ends, direction: 'inbound' }, error);
+    return;
+  }
+  const connection = await open(pod, arrival, understood);
+  try {
+    await admit(pod, connection, arrival, understood);
+    const { stream, application } = await answer(pod, connection, arrival, understood);
+    const copy = bidiCopy(streamEnd(stream), application);
+    connection.carry(copy);
+    // The answer has gone out: the request is decided, the rest is the connection's own life.
+    void copy.done.then(({ error }) => pod.close(connection, error));
+  } catch (error) {
+    refuse(arrival.request, error);
+    pod.close(connection, error);
+  }
+}
+
+/** Steps 1 to 5. */
+async function understand(pod: PodContext, arrival: InboundArrival): Promise<Understood> {
+  const { request, local: dialled } = arrival;
+  if (request.method !== 'CONNECT') {
+    throw new MeshError(
+      'TUNNEL_PROTOCOL',
+      `method ${JSON.stringify(request.method)} is not CONNECT`,
+    );
+  }
+  const authority = parseAuthority(request.authority);
+  if (authority === null || authority.port === 0) {
+    const text = JSON.stringify(request.authority.slice(0, 256));
+    throw new MeshError('TUNNEL_PROTOCOL', `the request's authority is not host:port: ${text}`);
+  }
+  const { state } = pod.thread;
+  const local = await state.knownLocal(pod.pod.uid);
+  const stream = { authority, localIp: dialled.ip, workload: local.workload };
+  const mismatch = await decided(state, (view) => validateDestination(view, stream));
+  if (mismatch !== null) throw denial(mismatch);
+  const settings = { illegalPorts: ownPorts(pod), localhostAppTunnel: true };
+  const upstream = await decided(state, (view) =>
+    resolveUpstream(view, stream, local.services, settings),
+  );
+  if (upstream.kind === 'deny') throw denial(upstream);
+  return { local, upstream };
+}
+
+async function open(
+  pod: PodContext,
+  arrival: InboundArrival,
+  { local, upstream }: Understood,
+): Promise<Connection> {
+  const { request, source, identity } = arrival;
+  const { settings } = pod.thread;
+  const { headers } = request;
+  const foreign = headers['x-forwarded-network'];
+  const isForeign =
+    foreign !== undefined && foreign.toLowerCase() !== settings.network.toLowerCase();
+  const connection = pod.open({
+    direction: 'inbound',
+    protocol: 'HBONE',
+    source,
+    destination: upstream.destination,
+    actualDestination: arrival.local,
+    hboneAddress: request.authority,
+    sourceWorkload: isForeign ? null : await workloadAt(pod, source.ip),
+    sourceBaggage: settings.responseBaggage ? parseBaggage(headers['baggage']) : null,
+    destinationWorkload: local.workload,
+    destinationService: telemetryService(
+      upstream.candidates,
+      local.workload,
+      parseForwardedHost(headers['forwarded']),
+      upstream.destination.port,
+    ),
+    sourceIdentity: identity,
+  });
+  request.onAborted(() => connection.cut(gaveUp()));
+  return connection;
+}
+
+/** Step 6. */
+function admit(
+  pod: PodContext,
+  connection: Connection,
+  arrival: InboundArrival,
+  { upstream }: Understood,
+): Promise<void> {
+  return pod.policy.admit(connection, {
+    sourceIp: arrival.source.ip,
+    sourceIdentity: arrival.identity,
+    destinationIp: upstream.destination.ip,
+    destinationPort: upstream.destination.port,
+  });
+}
+
+/** Steps 7 and 8. */
+async function answer(
+  pod: PodContext,
+  connection: Connection,
+  { request, source, identity }: InboundArrival,
+  { local, upstream }: Understood,
+): Promise<{ stream: TunnelStream; application: ReturnType<typeof socketEnd> }> {
+  const { connect, proxyDestination } = upstream;
+  const socket = await connectUpstream(
+    pod,
+    {
+      to: connect,
+      source: pod.transparent && !connect.loopback ? source.ip : null,
+      bindLoopback: connect.loopback ? connect.ip : null,
+    },
+    connection,
+  );
+  const { responseBaggage } = pod.thread.settings;
+  const stream = request.accept(responseBaggage ? { baggage: formatBaggage(local.workload) } : {});
+  if (stream === null) {
+    socket.destroy();
+    throw gaveUp();
+  }
+  if (proxyDestination !== null) {
+    socket.write(encodeProxyHeader({ source, destination: proxyDestination, identity }));
+  }
+  return { stream, application: socketEnd(socket) };
+}
+
+function refuse(request: IncomingRequest, error: unknown): void {
+  request.refuse(asMeshError(error, 'UPSTREAM_CONNECT').policy.http ?? REFUSE_BY_DEFAULT);
+}
+
+function denial(denied: InboundDenied): MeshError {
+  return new MeshError(denied.code, denied.reason);
+}
+
+function gaveUp(): MeshError {
+  return new MeshError('TUNNEL_RESET', 'the peer gave up before the connection was made');
+}

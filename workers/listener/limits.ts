@@ -1,0 +1,43 @@
+/** Bounds of a listener thread, each with its reason. */
+
+/** How long a connection waits for the mesh to tell of its own workload (spec/dataplane.md §1). */
+export const LOCAL_WORKLOAD_WAIT_MS = 5_000;
+
+/** How long a connection waits for policies that its workload lists and nobody knows yet (design.md §4), with a margin for the state thread's own 5 s. */
+export const POLICY_WAIT_MS = 6_000;
+
+/** How long a connection waits for a lookup that cannot be answered yet. */
+export const LOOKUP_WAIT_MS = 5_000;
+
+/** Pause before a key that could not be answered is asked for again. */
+export const LOOKUP_RETRY_MS = 100;
+
+/** How long a connection waits for a certificate. Signing goes through a queue and the authority. */
+export const CERTIFICATE_WAIT_MS = 10_000;
+
+/**
+ * Rounds of "which keys are needed" for one decision. The longest honest chain is address, service, waypoint,
+ * gateway, workloads of each.
+ */
+export const MAX_DECISION_ROUNDS = 12;
+
+/** Answers kept per thread; a peer's answer is a few kB with its endpoints. The least recently used goes first. */
+export const MAX_CACHED_ANSWERS = 10_000;
+
+/** Lookups of one thread that may be unanswered at once. */
+export const MAX_PENDING_LOOKUPS = 10_000;
+
+/** Connections that may wait at once for a certificate of one identity. */
+export const MAX_CERTIFICATE_WAITERS = 10_000;
+
+/** Connections of one pod on one thread; more are refused, so that a flood in one pod leaves the others their memory. */
+export const MAX_CONNECTIONS_PER_POD = 50_000;
+
+/** Inbound tunnels of one pod that are still in their handshake. */
+export const MAX_PENDING_HANDSHAKES = 2_000;
+
+/** Backoff between the attempts of one connect. */
+export const CONNECT_BACKOFF = { baseMs: 50, maxMs: 1_000 } as const;
+
+/** How long sockets may take to close after they were destroyed, before the pod's end is reported anyway. */
+export const CLOSE_GRACE_MS = 2_000;

@@ -1,0 +1,156 @@
+import { createServer } from 'node:net';
+import type { Server, Socket } from 'node:net';
+import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import { closeFd } from '../../lib/linux/netns.ts';
+import { listenTcp, originalDestination, setTcpOptions } from '../../lib/linux/sockets.ts';
+import type { ListenResult } from '../../lib/linux/sockets.ts';
+import { canonicalIp, ipFamily } from '../../lib/net/address.ts';
+import { localEndpoint, remoteEndpoint, serveFd, socketFd } from '../../lib/net/socket.ts';
+import type { Endpoint } from '../../lib/net/socket.ts';
+import { MAX_CONNECTIONS_PER_POD } from './limits.ts';
+import type { PodContext } from './pod-context.ts';
+import { tcpOptions } from './upstream.ts';
+
+/** The three listeners of a pod (spec/dataplane.md §1). */
+export type ListenerKind = 'outbound' | 'inbound-plaintext' | 'inbound-hbone';
+
+/** Serves an accepted socket, which is paused, to its end. Never rejects. */
+export type ServeSocket = (
+  socket: Socket,
+  ends: { readonly source: Endpoint; readonly destination: Endpoint },
+) => Promise<void>;
+
+/** Errors of a kernel or namespace without IPv6. */
+const NO_IPV6: ReadonlySet<unknown> = new Set(['EAFNOSUPPORT', 'EADDRNOTAVAIL']);
+
+/** One listening port inside the pod's namespace. */
+export class Listener {
+  readonly serve: ServeSocket;
+  readonly #pod: PodContext;
+  readonly #kind: ListenerKind;
+  readonly #port: number;
+  readonly #open = new Set<Socket>();
+  #server: Server | null = null;
+  #transparent = false;
+
+  constructor(pod: PodContext, kind: ListenerKind, port: number, serve: ServeSocket) {
+    this.serve = serve;
+    this.#pod = pod;
+    this.#kind = kind;
+    this.#port = port;
+  }
+
+  /** Accepted sockets that are open. */
+  get sockets(): number {
+    return this.#open.size;
+  }
+
+  get transparent(): boolean {
+    return this.#transparent;
+  }
+
+  /** Binds and listens. Rejects with NATIVE_SYSCALL that names the port. */
+  async open(): Promise<void> {
+    const { fd, transparent } = this.#bind();
+    this.#transparent = transparent;
+    const server = createServer({ pauseOnConnect: true, allowHalfOpen: true }, (socket) =>
+      this.#accept(socket),
+    );
+    this.#server = server;
+    try {
+      await serveFd(server, fd, (error) => this.#failed(error));
+    } catch (error) {
+      closeFd(fd);
+      throw error;
+    }
+  }
+
+  /** Accepts nothing more; open sockets stay. */
+  close(): void {
+    this.#server?.close();
+    this.#server = null;
+  }
+
+  /** Closes and destroys what is open; resolves when all of it is closed. */
+  async end(): Promise<void> {
+    this.close();
+    const closed = [...this.#open].map(
+      (socket) => new Promise<void>((resolve) => socket.once('close', () => resolve())),
+    );
+    for (const socket of this.#open) socket.destroy();
+    await Promise.all(closed);
+  }
+
+  #bind(): ListenResult {
+    const { settings } = this.#pod.thread;
+    const options = {
+      netnsFd: this.#pod.netnsFd,
+      port: this.#port,
+      mark: settings.packetMark,
+      reusePort: settings.portReuse,
+      transparent: settings.originalSource,
+    } as const;
+    if (!settings.ipv6) return listenTcp({ ...options, address: '0.0.0.0' });
+    try {
+      return listenTcp({ ...options, address: '::' });
+    } catch (error) {
+      const withoutIpv6 = error instanceof MeshError && NO_IPV6.has(error.detail['errno']);
+      if (!withoutIpv6) throw error;
+      this.#pod.thread.log.info({ podUid: this.#pod.pod.uid, port: this.#port }, 'pod.ipv4-only');
+      return listenTcp({ ...options, address: '0.0.0.0' });
+    }
+  }
+
+  #accept(socket: Socket): void {
+    // From the first moment: an unhandled error of a socket would end the process.
+    socket.on('error', ignore);
+    const { metrics, traffic } = this.#pod.thread;
+    if (this.#open.size >= MAX_CONNECTIONS_PER_POD) {
+      metrics.earlyDenials['connection-limit'] += 1;
+      socket.destroy();
+      return;
+    }
+    const source = remoteEndpoint(socket);
+    const destination = this.#destination(socket);
+    // The client is gone before it was looked at.
+    if (source === null || destination === null) {
+      socket.destroy();
+      return;
+    }
+    const counted = traffic.socketOpened(this.#kind === 'outbound' ? 'source' : 'destination');
+    this.#open.add(socket);
+    socket.once('close', () => {
+      this.#open.delete(socket);
+      counted();
+    });
+    void this.serve(socket, { source, destination });
+  }
+
+  /** Where the client wanted to go; sets the socket's options on the way. */
+  #destination(socket: Socket): Endpoint | null {
+    const local = localEndpoint(socket);
+    const fd = socketFd(socket);
+    if (local === null || fd === null) return null;
+    try {
+      if (this.#kind === 'inbound-hbone') {
+        socket.setNoDelay(true);
+        return local;
+      }
+      setTcpOptions(fd, tcpOptions(this.#pod.thread.settings));
+      const original = originalDestination(fd, ipFamily(local.ip) ?? 4);
+      return original === null ? local : { ...original, ip: canonicalIp(original.ip) };
+    } catch (error) {
+      this.#pod.thread.log.debug({ error: errorText(error) }, 'socket.options-failed');
+      return null;
+    }
+  }
+
+  #failed(error: Error): void {
+    this.#pod.thread.log.error(
+      { podUid: this.#pod.pod.uid, listener: this.#kind, error: errorText(error) },
+      'listener.error',
+    );
+  }
+}
+
+function ignore(): void {}

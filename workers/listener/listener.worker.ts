@@ -1,0 +1,17 @@
+/** Entry of a listener thread; the exports are its tasks (see {@link ListenerTask} in protocol.ts). */
+import { assert, present } from '../../lib/errors/assert.ts';
+import type { PodTask, ThreadAttachment } from './protocol.ts';
+import { ListenerThread } from './thread.ts';
+
+let thread: ListenerThread | null = null;
+
+/** Wires the thread, once. */
+export function attach(attachment: ThreadAttachment): void {
+  assert(thread === null, 'a listener thread is attached once');
+  thread = new ListenerThread(attachment);
+}
+
+/** Serves a pod; resolves when it is stopped and its sockets are closed. */
+export function servePod(task: PodTask): Promise<void> {
+  return present(thread, 'a thread is attached before it serves').serve(task);
+}

@@ -1,0 +1,152 @@
+/** A connection that leaves a pod, captured on 15001 (spec/dataplane.md §2). */
+import { Backoff } from '../../lib/clock/backoff.ts';
+import { present } from '../../lib/errors/assert.ts';
+import { connectHeaders, newTrace } from '../../lib/hbone/connect-request.ts';
+import type { TunnelStream } from '../../lib/hbone/engine.ts';
+import { connectWithRetry } from '../../lib/hbone/retry.ts';
+import { bidiCopy } from '../../lib/net/bidi-copy.ts';
+import type { CopyEnd } from '../../lib/net/bidi-copy.ts';
+import { formatEndpoint } from '../../lib/net/socket.ts';
+import type { CapturedSocket } from './captured-socket.ts';
+import type { Connection, ConnectionFacts } from './connection.ts';
+import { CONNECT_BACKOFF } from './limits.ts';
+import { findRoute } from './outbound-route.ts';
+import type { OutboundRoute } from './outbound-route.ts';
+import { ownIdentity } from './own-identity.ts';
+import type { PodContext } from './pod-context.ts';
+import type { KnownPod } from './state-client.ts';
+import { connectUpstream, socketEnd, streamEnd } from './upstream.ts';
+
+/** Serves one connection to its end. Never rejects. */
+export async function serveOutbound(pod: PodContext, captured: CapturedSocket): Promise<void> {
+  const { socket, source, destination } = captured;
+  let connection: Connection | null = null;
+  try {
+    const local = await pod.thread.state.knownLocal(pod.pod.uid);
+    const attempt = new OutboundAttempts(pod, captured, local);
+    connection = pod.open(await attempt.decide());
+    connection.onCut(() => socket.destroy());
+    const upstream = await attempt.connect(connection);
+    const copy = bidiCopy(socketEnd(socket), upstream);
+    connection.carry(copy);
+    const { error } = await copy.done;
+    pod.close(connection, error);
+  } catch (error) {
+    socket.destroy();
+    if (connection === null) {
+      const ends = { source: formatEndpoint(source), destination: formatEndpoint(destination) };
+      pod.deny({ ...ends, direction: 'outbound' }, error);
+    } else {
+      pod.close(connection, error);
+    }
+  }
+}
+
+/** The attempts to connect one captured connection: the first route, and others where it fails. */
+class OutboundAttempts {
+  readonly #pod: PodContext;
+  readonly #captured: CapturedSocket;
+  readonly #local: KnownPod;
+  readonly #unreachable = new Set<string>();
+  readonly #trace = newTrace();
+  #route: OutboundRoute | null = null;
+
+  constructor(pod: PodContext, captured: CapturedSocket, local: KnownPod) {
+    this.#pod = pod;
+    this.#captured = captured;
+    this.#local = local;
+  }
+
+  /** Finds a route; what the connection is now. */
+  async decide(): Promise<ConnectionFacts> {
+    const { source, destination } = this.#captured;
+    const { workload } = this.#local;
+    const route = await findRoute(this.#pod, {
+      source: workload,
+      sourceIp: source.ip,
+      target: destination,
+      except: this.#unreachable,
+    });
+    this.#route = route;
+    const isHbone = route.kind === 'hbone';
+    return {
+      direction: 'outbound',
+      protocol: isHbone ? 'HBONE' : 'TCP',
+      source,
+      destination,
+      actualDestination: route.peer,
+      hboneAddress: route.authority,
+      sourceWorkload: workload,
+      sourceBaggage: null,
+      destinationWorkload: route.workload,
+      destinationService: route.service,
+      sourceIdentity: isHbone ? ownIdentity(workload, this.#pod.pod) : null,
+    };
+  }
+
+  /** Connects along the route, along others when that fails and may be tried again. */
+  connect(connection: Connection): Promise<CopyEnd> {
+    const { clock, settings, metrics } = this.#pod.thread;
+    const { connectRetry } = settings;
+    // What is not in the mesh behaves as it would without us: one attempt.
+    const attempts = this.#current.service === null && this.#current.kind !== 'hbone' ? 1 : null;
+    return connectWithRetry(
+      async (index) => {
+        if (index > 0) {
+          metrics.connectRetries += 1;
+          connection.retarget(await this.decide());
+        }
+        connection.assertNotCut();
+        try {
+          return await this.#connectOnce(connection);
+        } catch (error) {
+          const uid = this.#current.workload?.uid;
+          if (uid !== undefined) this.#unreachable.add(uid);
+          throw error;
+        }
+      },
+      { attempts: attempts ?? connectRetry.attempts, totalMs: connectRetry.totalMs },
+      { clock, backoff: new Backoff(CONNECT_BACKOFF) },
+    );
+  }
+
+  get #current(): OutboundRoute {
+    return present(this.#route, 'a route was found before connecting');
+  }
+
+  async #connectOnce(connection: Connection): Promise<CopyEnd> {
+    const { peer, kind } = this.#current;
+    if (kind === 'hbone') return streamEnd(await this.#openStream(connection));
+    const request = { to: peer, source: null, bindLoopback: null };
+    return socketEnd(await connectUpstream(this.#pod, request, connection));
+  }
+
+  async #openStream(connection: Connection): Promise<TunnelStream> {
+    const { authority, expectedSans, peer, service } = this.#current;
+    const { source } = this.#captured;
+    const { workload } = this.#local;
+    const stream = await this.#pod.pool.open(
+      {
+        sourceIdentity: ownIdentity(workload, this.#pod.pod),
+        expectedIdentities: expectedSans,
+        destinationIp: peer.ip,
+        destinationPort: peer.port,
+        sourceIp: source.ip,
+      },
+      {
+        authority: present(authority, 'a resolved tunnel route has its authority'),
+        headers: connectHeaders({
+          sourceIp: source.ip,
+          sourcePort: source.port,
+          sourceWorkload: workload,
+          serviceHostname: service?.hostname ?? null,
+          trace: this.#trace,
+        }),
+      },
+    );
+    // Cut while the peer was asked: nobody wants the stream any more.
+    if (connection.cutBy !== null) stream.reset();
+    connection.assertNotCut();
+    return stream;
+  }
+}

@@ -1,0 +1,63 @@
+/** Plaintext that arrives at a pod, redirected to 15006 (spec/dataplane.md §8). */
+import { MeshError } from '../../lib/errors/mesh-error.ts';
+import { bidiCopy } from '../../lib/net/bidi-copy.ts';
+import { formatEndpoint } from '../../lib/net/socket.ts';
+import { checkPlaintextDestination, telemetryService } from '../../lib/state/inbound.ts';
+import type { CapturedSocket } from './captured-socket.ts';
+import { ownPorts, workloadAt } from './lookups.ts';
+import type { PodContext } from './pod-context.ts';
+import { connectUpstream, socketEnd } from './upstream.ts';
+
+/** Serves one connection to its end. Never rejects. */
+export async function servePassthrough(pod: PodContext, captured: CapturedSocket): Promise<void> {
+  const { socket, source, destination } = captured;
+  try {
+    await serve(pod, captured);
+  } catch (error) {
+    socket.destroy();
+    const ends = { source: formatEndpoint(source), destination: formatEndpoint(destination) };
+    pod.deny({ ...ends, direction: 'inbound' }, error);
+  }
+}
+
+/** Rejects only before the connection is understood. */
+async function serve(pod: PodContext, captured: CapturedSocket): Promise<void> {
+  const { socket, source, destination } = captured;
+  const { thread } = pod;
+  const illegal = checkPlaintextDestination(destination, ownPorts(pod));
+  if (illegal !== null) throw new MeshError(illegal.code, illegal.reason);
+  const local = await thread.state.knownLocal(pod.pod.uid);
+  const sourceWorkload = await workloadAt(pod, source.ip);
+  const connection = pod.open({
+    direction: 'inbound',
+    protocol: 'TCP',
+    source,
+    destination,
+    actualDestination: destination,
+    hboneAddress: null,
+    sourceWorkload,
+    sourceBaggage: null,
+    destinationWorkload: local.workload,
+    destinationService: telemetryService(local.services, local.workload, null, destination.port),
+    sourceIdentity: null,
+  });
+  connection.onCut(() => socket.destroy());
+  try {
+    await pod.policy.admit(connection, {
+      sourceIp: source.ip,
+      sourceIdentity: null,
+      destinationIp: destination.ip,
+      destinationPort: destination.port,
+    });
+    const spoofed = pod.transparent ? source.ip : null;
+    const request = { to: destination, source: spoofed, bindLoopback: null };
+    const upstream = await connectUpstream(pod, request, connection);
+    const copy = bidiCopy(socketEnd(socket), socketEnd(upstream));
+    connection.carry(copy);
+    const { error } = await copy.done;
+    pod.close(connection, error);
+  } catch (error) {
+    socket.destroy();
+    pod.close(connection, error);
+  }
+}

@@ -1,0 +1,31 @@
+import type { ServerTunnel } from '../../lib/hbone/engine.ts';
+import type { TunnelPool } from '../../lib/hbone/pool.ts';
+import type { Connection, ConnectionFacts } from './connection.ts';
+import type { PodPolicy } from './policy.ts';
+import type { PodInfo } from './protocol.ts';
+import type { ThreadContext } from './thread.ts';
+
+/** What the connections of one pod share. */
+export interface PodContext {
+  readonly thread: ThreadContext;
+  readonly pod: PodInfo;
+  /** The pod's network namespace; node-proxy owns the descriptor. */
+  readonly netnsFd: number;
+  readonly pool: TunnelPool;
+  readonly policy: PodPolicy;
+  /** Whether connections to the application may carry the client's address. */
+  readonly transparent: boolean;
+  /** Starts the record of a connection that is understood. */
+  open(facts: ConnectionFacts): Connection;
+  /** Ends it: counts, logs, forgets. */
+  close(connection: Connection, error: unknown): void;
+  /** Logs a connection that failed before it was understood. */
+  deny(
+    denial: { source: string; destination: string; direction: 'inbound' | 'outbound' },
+    error: unknown,
+  ): void;
+  /** An inbound tunnel lives until its `closed`; a pod that drains drains it at once. */
+  addTunnel(tunnel: ServerTunnel): void;
+  /** The kernel refused the client's address as source; the connection goes on without it. */
+  sourceLost(error: unknown): void;
+}

@@ -1,0 +1,180 @@
+import { asMeshError } from '../../lib/errors/mesh-error.ts';
+import type { ServerTunnel } from '../../lib/hbone/engine.ts';
+import { TunnelPool } from '../../lib/hbone/pool.ts';
+import type { PoolStats } from '../../lib/hbone/pool.ts';
+import { Connection } from './connection.ts';
+import type { ConnectionFacts } from './connection.ts';
+import { serveInboundSocket } from './inbound-tunnel.ts';
+import { CLOSE_GRACE_MS } from './limits.ts';
+import { Listener } from './listener.ts';
+import type { ListenerKind } from './listener.ts';
+import { serveOutbound } from './outbound.ts';
+import { servePassthrough } from './passthrough-inbound.ts';
+import type { PodContext } from './pod-context.ts';
+import { PodPolicy } from './policy.ts';
+import type { ConnectionRecord, PodInfo, PodTask } from './protocol.ts';
+import type { ThreadContext } from './thread.ts';
+import { connectTunnel } from './tunnel-client.ts';
+
+/** A pod on this thread: its listeners, its pool, its live connections, and their end. */
+export class Pod implements PodContext {
+  readonly thread: ThreadContext;
+  readonly pod: PodInfo;
+  readonly netnsFd: number;
+  readonly pool: TunnelPool;
+  readonly policy: PodPolicy;
+  /** Resolves when the pod is stopped and its sockets are closed. */
+  readonly stopped: Promise<void>;
+  readonly #markStopped: () => void;
+  readonly #listeners: Listener[] = [];
+  readonly #live = new Set<Connection>();
+  readonly #tunnels = new Set<ServerTunnel>();
+  #transparent = false;
+  #sourceLostLogged = false;
+  #state: 'serving' | 'draining' | 'ended' = 'serving';
+
+  constructor(task: PodTask, thread: ThreadContext) {
+    const { settings } = thread;
+    this.thread = thread;
+    this.pod = task.pod;
+    this.netnsFd = task.netnsFd;
+    thread.state.watch(task.pod);
+    this.policy = new PodPolicy({
+      pod: task.pod,
+      state: thread.state,
+      log: thread.log,
+      metrics: thread.metrics,
+      unknownReference: settings.policyUnknownReference,
+      infoLogging: settings.authzInfoLogging,
+    });
+    this.pool = new TunnelPool(
+      { idleReleaseMs: settings.http2.idleReleaseMs },
+      { clock: thread.clock, connect: (key) => connectTunnel(this, key) },
+    );
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.stopped = promise;
+    this.#markStopped = resolve;
+  }
+
+  get transparent(): boolean {
+    return this.#transparent;
+  }
+
+  get poolStats(): PoolStats {
+    return this.pool.stats;
+  }
+
+  /** Binds all listeners; a failure of any leaves none (NATIVE_SYSCALL). */
+  async start(): Promise<void> {
+    const { ports } = this.thread.settings;
+    await this.#listen('inbound-hbone', ports.inboundHbone, (socket, { source, destination }) =>
+      serveInboundSocket(this, socket, { source, local: destination }),
+    );
+    await this.#listen('inbound-plaintext', ports.inboundPlaintext, (socket, captured) =>
+      servePassthrough(this, { socket, ...captured }),
+    );
+    await this.#listen('outbound', ports.outbound, (socket, captured) =>
+      serveOutbound(this, { socket, ...captured }),
+    );
+  }
+
+  open(facts: ConnectionFacts): Connection {
+    const connection = new Connection(facts, this.thread);
+    this.#live.add(connection);
+    if (this.#state === 'ended') connection.drain();
+    return connection;
+  }
+
+  close(connection: Connection, error: unknown): void {
+    this.policy.release(connection);
+    this.#live.delete(connection);
+    connection.finish(error === null ? null : asMeshError(error, 'UPSTREAM_CONNECT'));
+    this.#endWhenIdle();
+  }
+
+  deny(
+    denial: { source: string; destination: string; direction: 'inbound' | 'outbound' },
+    error: unknown,
+  ): void {
+    this.thread.metrics.earlyDenials['early-denial'] += 1;
+    const { message } = asMeshError(error, 'UPSTREAM_CONNECT');
+    this.thread.access.failed({ ...denial, error: message });
+  }
+
+  addTunnel(tunnel: ServerTunnel): void {
+    this.#tunnels.add(tunnel);
+    if (this.#state === 'draining') tunnel.drain();
+    if (this.#state === 'ended') tunnel.destroy();
+    void tunnel.closed.then(() => {
+      this.#tunnels.delete(tunnel);
+      this.#endWhenIdle();
+    });
+  }
+
+  sourceLost(error: unknown): void {
+    this.thread.metrics.transparencyLost += 1;
+    if (this.#sourceLostLogged) return;
+    this.#sourceLostLogged = true;
+    const { message } = asMeshError(error, 'NATIVE_SYSCALL');
+    this.thread.log.warn({ podUid: this.pod.uid, error: message }, 'source.not-preserved');
+  }
+
+  /** Its live connections. */
+  records(): ConnectionRecord[] {
+    return [...this.#live].map((connection) => connection.record(this.pod.uid));
+  }
+
+  /**
+   * Closes the listeners now. Immediate: ends every connection. Graceful: lets them end by themselves until the
+   * deadline. Resolves with {@link stopped}; an immediate stop may follow a graceful one.
+   */
+  async stop(mode: 'immediate' | 'graceful', deadlineMs: number): Promise<void> {
+    if (this.#state === 'ended') return this.stopped;
+    for (const listener of this.#listeners) listener.close();
+    if (mode === 'immediate') {
+      this.#end();
+      return this.stopped;
+    }
+    if (this.#state === 'serving') {
+      this.#state = 'draining';
+      for (const tunnel of this.#tunnels) tunnel.drain();
+      this.thread.clock.after(deadlineMs, () => this.#end());
+      this.#endWhenIdle();
+    }
+    return this.stopped;
+  }
+
+  async #listen(kind: ListenerKind, port: number, serve: Listener['serve']): Promise<void> {
+    const listener = new Listener(this, kind, port, serve);
+    this.#listeners.push(listener);
+    await listener.open();
+    this.#transparent = this.#listeners.every(({ transparent }) => transparent);
+  }
+
+  #endWhenIdle(): void {
+    if (this.#state !== 'draining' || this.#live.size > 0 || this.#tunnels.size > 0) return;
+    if (this.#listeners.every((listener) => listener.sockets === 0)) this.#end();
+  }
+
+  /** Ends what is left. */
+  #end(): void {
+    if (this.#state === 'ended') return;
+    this.#state = 'ended';
+    this.policy.close();
+    for (const connection of this.#live) connection.drain();
+    for (const tunnel of this.#tunnels) tunnel.destroy();
+    this.pool.close('immediate');
+    const closed = this.#listeners.map((listener) => listener.end());
+    // A socket that does not close holds back neither the pod's end nor the process.
+    const timer = this.thread.clock.after(CLOSE_GRACE_MS, this.#finish);
+    void Promise.all(closed).then(() => {
+      timer.cancel();
+      this.#finish();
+    });
+  }
+
+  readonly #finish = (): void => {
+    this.thread.state.unwatch(this.pod.uid);
+    this.#markStopped();
+  };
+}

@@ -1,0 +1,132 @@
+import { MeshError } from '../../lib/errors/mesh-error.ts';
+import type { Logger } from '../../lib/log/logger.ts';
+import { describeVerdict, judge } from '../../lib/policy/evaluate.ts';
+import type { ConnectionFacts as PolicyFacts, Verdict } from '../../lib/policy/model.ts';
+import type { Connection } from './connection.ts';
+import { POLICY_WAIT_MS } from './limits.ts';
+import type { LocalPod, PodInfo } from './protocol.ts';
+import type { StateClient } from './state-client.ts';
+import type { ThreadMetrics } from './thread-metrics.ts';
+
+/** What a pod's policies need. */
+export interface PodPolicyDeps {
+  readonly pod: PodInfo;
+  readonly state: StateClient;
+  readonly log: Logger;
+  readonly metrics: ThreadMetrics;
+  readonly unknownReference: 'deny' | 'ignore';
+  /** Decisions are logged at info instead of debug. */
+  readonly infoLogging: boolean;
+}
+
+/**
+ * Authorization of one pod's inbound connections: once before a connection is made, and again for every live one
+ * whenever the policies or the workload's own list of them change.
+ */
+export class PodPolicy {
+  readonly #deps: PodPolicyDeps;
+  readonly #live = new Map<Connection, PolicyFacts>();
+  readonly #stop: () => void;
+
+  constructor(deps: PodPolicyDeps) {
+    this.#deps = deps;
+    this.#stop = deps.state.onLocal(deps.pod.uid, () => this.#reevaluate());
+  }
+
+  /**
+   * Resolves when the connection may proceed; it is re-evaluated from now until {@link release}. Rejects with
+   * POLICY_DENIED that names the policy and rule.
+   */
+  async admit(connection: Connection, facts: PolicyFacts): Promise<void> {
+    // Registered first: a change between the verdict and the registration would be lost.
+    this.#live.set(connection, facts);
+    const { pod, state, unknownReference } = this.#deps;
+    let local = state.local(pod.uid);
+    if (local === null) throw noPolicies();
+    if (local.policy.pending && unknownReference === 'deny' && this.#judge(local, facts).allowed) {
+      local = await state.waitLocal(pod.uid, (now) => !now.policy.pending, POLICY_WAIT_MS);
+      if (local === null) throw stillPending(state.local(pod.uid));
+      connection.assertNotCut();
+    }
+    const verdict = this.#judge(local, facts);
+    this.#logVerdict(verdict, facts);
+    if (!verdict.allowed) throw denied(verdict, 'policy rejection');
+  }
+
+  /** The connection has ended. */
+  release(connection: Connection): void {
+    this.#live.delete(connection);
+  }
+
+  /** Stops re-evaluating. */
+  close(): void {
+    this.#stop();
+    this.#live.clear();
+  }
+
+  #reevaluate(): void {
+    const local = this.#deps.state.local(this.#deps.pod.uid);
+    if (local === null) return;
+    for (const [connection, facts] of this.#live) {
+      const verdict = this.#judge(local, facts);
+      if (verdict.allowed) continue;
+      this.#deps.metrics.policyCuts += 1;
+      this.#deps.log.info(
+        {
+          policy: verdict.policy,
+          rule: verdict.rule,
+          reason: verdict.reason,
+          source: facts.sourceIp,
+          sourceIdentity: facts.sourceIdentity,
+          destination: facts.destinationIp,
+          port: facts.destinationPort,
+        },
+        'policy.connection-cut',
+      );
+      connection.cut(denied(verdict, 'policy change'));
+    }
+  }
+
+  #judge(local: LocalPod, facts: PolicyFacts): Verdict {
+    const program = this.#deps.state.program(local.policy.setId);
+    if (program === undefined) throw noPolicies();
+    return judge(local.policy, program, facts, this.#deps.unknownReference);
+  }
+
+  #logVerdict(verdict: Verdict, facts: PolicyFacts): void {
+    const level = this.#deps.infoLogging ? 'info' : 'debug';
+    if (!this.#deps.log.isLevelEnabled(level)) return;
+    this.#deps.log[level](
+      {
+        policy: verdict.policy,
+        rule: verdict.rule,
+        reason: verdict.reason,
+        dryRun: verdict.dryRun,
+        source: facts.sourceIp,
+        sourceIdentity: facts.sourceIdentity,
+        port: facts.destinationPort,
+      },
+      'policy.decision',
+    );
+  }
+}
+
+function denied(verdict: Verdict, why: string): MeshError {
+  return new MeshError('POLICY_DENIED', `${why}: ${describeVerdict(verdict)}`, {
+    detail: { policy: verdict.policy, rule: verdict.rule, reason: verdict.reason },
+  });
+}
+
+/** The state thread promises the program before the set that names it; without it nothing may pass. */
+function noPolicies(): MeshError {
+  return new MeshError('POLICY_DENIED', 'the policies of this workload are not known here');
+}
+
+function stillPending(local: LocalPod | null): MeshError {
+  const missing = local?.policy.unknown.join(', ') ?? '';
+  return new MeshError(
+    'POLICY_DENIED',
+    `the workload lists policies that are not known: ${missing}`,
+    { detail: { policy: local?.policy.unknown[0] ?? null, reason: 'unknown-reference' } },
+  );
+}

@@ -1,0 +1,224 @@
+import type { MessagePort } from 'node:worker_threads';
+import type { Clock } from '../../lib/clock/clock.ts';
+import { MeshError } from '../../lib/errors/mesh-error.ts';
+import type { PolicyProgram } from '../../lib/policy/model.ts';
+import { lookupId } from '../../lib/state/view.ts';
+import type { Answer, LookupKey, MeshView } from '../../lib/state/view.ts';
+import {
+  LOCAL_WORKLOAD_WAIT_MS,
+  LOOKUP_RETRY_MS,
+  LOOKUP_WAIT_MS,
+  MAX_CACHED_ANSWERS,
+  MAX_PENDING_LOOKUPS,
+} from './limits.ts';
+import type { LocalPod, PodInfo, StateRequest, StateResponse } from './protocol.ts';
+
+/** A local pod whose workload is known. */
+export type KnownPod = LocalPod & { readonly workload: NonNullable<LocalPod['workload']> };
+
+interface Pending {
+  readonly keys: readonly LookupKey[];
+  readonly settle: () => void;
+}
+
+interface Watch {
+  local: LocalPod | null;
+  readonly listeners: Set<() => void>;
+}
+
+/**
+ * A thread's window on the mesh state: a bounded cache of answers, the thread's own pods, and the programs of their
+ * policy sets. Only a miss costs a message to the state thread.
+ */
+export class StateClient implements MeshView {
+  readonly #port: MessagePort;
+  readonly #clock: Clock;
+  readonly #answers = new Map<string, Answer>();
+  readonly #pending = new Map<number, Pending>();
+  /** Keys asked for and not yet answered, with what to await. */
+  readonly #asked = new Map<string, Promise<void>>();
+  readonly #watches = new Map<string, Watch>();
+  readonly #programs = new Map<string, PolicyProgram>();
+  #nextId = 1;
+
+  constructor(port: MessagePort, clock: Clock) {
+    this.#port = port;
+    this.#clock = clock;
+    port.on('message', (message: StateResponse) => this.#receive(message));
+  }
+
+  /** Answers held now. */
+  get cached(): number {
+    return this.#answers.size;
+  }
+
+  get(key: LookupKey): Answer | undefined {
+    const id = lookupId(key);
+    const answer = this.#answers.get(id);
+    if (answer === undefined) return undefined;
+    // Moves it to the young end of the map: eviction takes from the old one.
+    this.#answers.delete(id);
+    this.#answers.set(id, answer);
+    return answer;
+  }
+
+  /** Resolves once {@link get} knows all keys. STATE_UNAVAILABLE when that takes too long. */
+  async fetch(keys: readonly LookupKey[]): Promise<void> {
+    const deadlineMs = this.#clock.monotonic() + LOOKUP_WAIT_MS;
+    let missing = keys.filter((key) => !this.#answers.has(lookupId(key)));
+    for (let round = 0; missing.length > 0; round += 1) {
+      if (round > 0) await this.#clock.sleep(LOOKUP_RETRY_MS);
+      const leftMs = deadlineMs - this.#clock.monotonic();
+      if (leftMs <= 0 || this.#pending.size >= MAX_PENDING_LOOKUPS) throw unavailable(missing);
+      await this.#within(leftMs, Promise.all(this.#ask(missing)));
+      missing = missing.filter((key) => !this.#answers.has(lookupId(key)));
+    }
+  }
+
+  /** The answer if there is one now: one question, no second try; undefined otherwise. */
+  async ask(key: LookupKey): Promise<Answer | undefined> {
+    if (this.#pending.size >= MAX_PENDING_LOOKUPS) return undefined;
+    await this.#within(LOOKUP_WAIT_MS, Promise.all(this.#ask([key])));
+    return this.#answers.get(lookupId(key));
+  }
+
+  /** Starts following a pod of this thread. */
+  watch(pod: PodInfo): void {
+    this.#watches.set(pod.uid, { local: null, listeners: new Set() });
+    this.#send({ type: 'watch', pod });
+  }
+
+  unwatch(uid: string): void {
+    this.#watches.delete(uid);
+    this.#send({ type: 'unwatch', uid });
+  }
+
+  /** What is known of a watched pod; null before the first word of it. */
+  local(uid: string): LocalPod | null {
+    return this.#watches.get(uid)?.local ?? null;
+  }
+
+  /** Calls `listener` whenever the pod's workload, services or policies change; the result ends that. */
+  onLocal(uid: string, listener: () => void): () => void {
+    const listeners = this.#watches.get(uid)?.listeners;
+    listeners?.add(listener);
+    return () => listeners?.delete(listener);
+  }
+
+  /** The pod with its workload, waiting for the mesh to tell of it. ROUTE_UNKNOWN_WORKLOAD after 5 s. */
+  async knownLocal(uid: string): Promise<KnownPod> {
+    const known = await this.waitLocal(uid, isKnown, LOCAL_WORKLOAD_WAIT_MS);
+    if (known !== null && isKnown(known)) return known;
+    throw new MeshError(
+      'ROUTE_UNKNOWN_WORKLOAD',
+      `the mesh does not know the workload of this pod (waited ${LOCAL_WORKLOAD_WAIT_MS} ms)`,
+    );
+  }
+
+  /** Waits until the pod satisfies `wanted`; null after `timeoutMs` or when it is no longer watched. */
+  waitLocal(
+    uid: string,
+    wanted: (local: LocalPod) => boolean,
+    timeoutMs: number,
+  ): LocalPod | null | Promise<LocalPod | null> {
+    const now = this.local(uid);
+    if (now !== null && wanted(now)) return now;
+    return new Promise((resolve) => {
+      const finish = (result: LocalPod | null): void => {
+        stop();
+        timer.cancel();
+        resolve(result);
+      };
+      const stop = this.onLocal(uid, () => {
+        const local = this.local(uid);
+        if (local !== null && wanted(local)) finish(local);
+      });
+      const timer = this.#clock.after(timeoutMs, () => finish(null));
+    });
+  }
+
+  /** The program of a policy set; undefined when the state thread broke its word to send it first. */
+  program(setId: string): PolicyProgram | undefined {
+    return this.#programs.get(setId);
+  }
+
+  #ask(keys: readonly LookupKey[]): Promise<void>[] {
+    const fresh = keys.filter((key) => !this.#asked.has(lookupId(key)));
+    if (fresh.length > 0) {
+      const id = this.#nextId;
+      this.#nextId += 1;
+      const { promise, resolve } = Promise.withResolvers<void>();
+      this.#pending.set(id, { keys: fresh, settle: resolve });
+      for (const key of fresh) this.#asked.set(lookupId(key), promise);
+      this.#send({ type: 'lookup', id, keys: fresh });
+    }
+    return keys.flatMap((key) => this.#asked.get(lookupId(key)) ?? []);
+  }
+
+  async #within(timeoutMs: number, work: Promise<unknown>): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const timer = this.#clock.after(timeoutMs, resolve);
+    await Promise.race([work, promise]);
+    timer.cancel();
+  }
+
+  #send(message: StateRequest): void {
+    this.#port.postMessage(message);
+  }
+
+  #receive(message: StateResponse): void {
+    switch (message.type) {
+      case 'program':
+        this.#programs.set(message.program.setId, message.program);
+        break;
+      case 'program.drop':
+        this.#programs.delete(message.setId);
+        break;
+      case 'local': {
+        const watch = this.#watches.get(message.uid);
+        if (watch === undefined) break;
+        watch.local = message.pod;
+        for (const listener of watch.listeners) listener();
+        break;
+      }
+      case 'answer':
+        this.#onAnswer(message.id, message.answers);
+        break;
+      case 'invalidate':
+        if (message.ids === null) this.#answers.clear();
+        else for (const id of message.ids) this.#answers.delete(id);
+        break;
+    }
+  }
+
+  #onAnswer(id: number, answers: readonly (Answer | null)[]): void {
+    const pending = this.#pending.get(id);
+    if (pending === undefined) return;
+    this.#pending.delete(id);
+    for (const [index, key] of pending.keys.entries()) {
+      const text = lookupId(key);
+      this.#asked.delete(text);
+      const answer = answers[index];
+      // Null is "cannot tell yet": nothing to keep, whoever waits asks again.
+      if (answer !== null && answer !== undefined) this.#answers.set(text, answer);
+    }
+    this.#evict();
+    pending.settle();
+  }
+
+  #evict(): void {
+    for (const id of this.#answers.keys()) {
+      if (this.#answers.size <= MAX_CACHED_ANSWERS) return;
+      this.#answers.delete(id);
+    }
+  }
+}
+
+function isKnown(local: LocalPod): local is KnownPod {
+  return local.workload !== null;
+}
+
+function unavailable(keys: readonly LookupKey[]): MeshError {
+  const names = keys.slice(0, 4).map(lookupId).join(', ');
+  return new MeshError('STATE_UNAVAILABLE', `the mesh state cannot tell yet about ${names}`);
+}

@@ -1,0 +1,171 @@
+import type { MessagePort } from 'node:worker_threads';
+import { systemClock } from '../../lib/clock/clock.ts';
+import type { Clock } from '../../lib/clock/clock.ts';
+import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
+import { http2Engine } from '../../lib/hbone/engine-http2/engine.ts';
+import type { HboneEngine, TunnelSettings } from '../../lib/hbone/engine.ts';
+import { AccessLog } from '../../lib/log/access-log.ts';
+import { createLogger } from '../../lib/log/logger.ts';
+import type { Logger } from '../../lib/log/logger.ts';
+import { TrafficMetrics } from '../../lib/metrics/traffic.ts';
+import { CertificateStore } from './certificates.ts';
+import { Pod } from './pod.ts';
+import type {
+  ControlFromThread,
+  ControlToThread,
+  ListenerSettings,
+  PodTask,
+  ThreadAttachment,
+} from './protocol.ts';
+import { StateClient } from './state-client.ts';
+import { ThreadMetrics } from './thread-metrics.ts';
+
+/** What all pods of a thread share. */
+export interface ThreadContext {
+  readonly settings: ListenerSettings;
+  readonly tunnelSettings: TunnelSettings;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly access: AccessLog;
+  readonly traffic: TrafficMetrics;
+  readonly metrics: ThreadMetrics;
+  readonly state: StateClient;
+  readonly certificates: CertificateStore;
+  readonly engine: HboneEngine;
+}
+
+/** One listener thread: its pods and its conversation with node-proxy. */
+export class ListenerThread {
+  readonly context: ThreadContext;
+  readonly #control: MessagePort;
+  readonly #pods = new Map<string, Pod>();
+
+  constructor(attachment: ThreadAttachment) {
+    const { settings, control } = attachment;
+    this.#control = control;
+    const log = createLogger({
+      actor: 'node-proxy',
+      node: settings.node,
+      worker: attachment.thread,
+      level: settings.logLevel,
+    });
+    this.context = {
+      settings,
+      tunnelSettings: tunnelSettings(settings),
+      clock: systemClock,
+      log,
+      access: new AccessLog(log),
+      traffic: new TrafficMetrics(),
+      metrics: new ThreadMetrics(),
+      state: new StateClient(attachment.state, systemClock),
+      certificates: new CertificateStore(
+        {
+          tls12: settings.tls12,
+          handshakeTimeoutMs: settings.handshakeTimeoutMs,
+          request: (identity) => this.#send({ type: 'certificate.needed', identity }),
+        },
+        systemClock,
+      ),
+      engine: http2Engine,
+    };
+    control.on('message', (message: ControlToThread) => this.#obey(message));
+  }
+
+  /** Serves a pod until it is stopped. A start that fails is reported, not thrown. */
+  async serve(task: PodTask): Promise<void> {
+    const { uid } = task.pod;
+    if (this.#pods.has(uid)) {
+      this.#failed(uid, new MeshError('STATE_CONFLICT', `pod ${uid} is served here already`));
+      return;
+    }
+    const pod = new Pod(task, this.context);
+    this.#pods.set(uid, pod);
+    try {
+      await pod.start();
+      this.#send({ type: 'pod.listening', uid });
+      await pod.stopped;
+    } catch (error) {
+      this.#failed(uid, asMeshError(error, 'ACTOR_FAILED', 'cannot serve the pod'));
+      await pod.stop('immediate', 0);
+    } finally {
+      this.#pods.delete(uid);
+    }
+  }
+
+  #obey(message: ControlToThread): void {
+    switch (message.type) {
+      case 'certificate':
+        this.#takeCertificate(message);
+        break;
+      case 'certificate.unavailable':
+        this.context.certificates.unavailable(message.identity, MeshError.fromWire(message.error));
+        break;
+      case 'pod.stop':
+        this.#stopPod(message);
+        break;
+      case 'report':
+        this.#report(message);
+        break;
+      case 'log.level':
+        this.context.log.level = message.level;
+        break;
+    }
+  }
+
+  #takeCertificate(message: Extract<ControlToThread, { type: 'certificate' }>): void {
+    try {
+      this.context.certificates.put(message.bundle);
+    } catch (error) {
+      const failure = asMeshError(error, 'IDENTITY_INVALID');
+      this.context.log.error(
+        { identity: message.identity, error: failure.message },
+        'certificate.unusable',
+      );
+      this.context.certificates.unavailable(message.identity, failure);
+    }
+  }
+
+  #stopPod(message: Extract<ControlToThread, { type: 'pod.stop' }>): void {
+    this.#pods
+      .get(message.uid)
+      ?.stop(message.mode, message.deadlineMs)
+      .catch((error: unknown) => {
+        const { message: text } = asMeshError(error, 'ACTOR_FAILED');
+        this.context.log.error({ podUid: message.uid, error: text }, 'pod.stop-failed');
+      });
+  }
+
+  #report(message: Extract<ControlToThread, { type: 'report' }>): void {
+    const { id } = message;
+    if (message.what === 'connections') {
+      const connections = [...this.#pods.values()].flatMap((pod) => pod.records());
+      this.#send({ type: 'report', id, connections });
+      return;
+    }
+    const { traffic, metrics, state } = this.context;
+    const pools = [...this.#pods.values()].map((pod) => pod.poolStats);
+    const own = metrics.samples({ pods: this.#pods.size, cachedAnswers: state.cached, pools });
+    this.#send({ type: 'report', id, metrics: [...traffic.samples(), ...own] });
+  }
+
+  #failed(uid: string, error: MeshError): void {
+    this.#send({ type: 'pod.failed', uid, error: error.toWire() });
+  }
+
+  #send(message: ControlFromThread): void {
+    this.#control.postMessage(message);
+  }
+}
+
+function tunnelSettings(settings: ListenerSettings): TunnelSettings {
+  const { http2 } = settings;
+  return {
+    streamWindow: http2.streamWindow,
+    connectionWindow: http2.connectionWindow,
+    frameSize: http2.frameSize,
+    maxStreams: http2.maxStreamsPerConnection,
+    pingIntervalMs: http2.pingIntervalMs,
+    pingTimeoutMs: http2.pingTimeoutMs,
+    handshakeTimeoutMs: settings.handshakeTimeoutMs,
+  };
+}

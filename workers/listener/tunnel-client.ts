@@ -1,0 +1,34 @@
+import { MeshError } from '../../lib/errors/mesh-error.ts';
+import type { ClientTunnel } from '../../lib/hbone/engine.ts';
+import type { TunnelKey } from '../../lib/hbone/pool.ts';
+import { verifyServerIdentity } from '../../lib/identity/peer-verify.ts';
+import { formatEndpoint } from '../../lib/net/socket.ts';
+import type { PodContext } from './pod-context.ts';
+import { connectUpstream } from './upstream.ts';
+
+/**
+ * Makes a tunnel for the pool: own certificate, TCP, TLS, HTTP/2. Rejects with what failed; a peer that does not
+ * answer the SYN is reported as a probable network policy.
+ */
+export async function connectTunnel(pod: PodContext, key: TunnelKey): Promise<ClientTunnel> {
+  const { certificates, engine, clock, tunnelSettings } = pod.thread;
+  const to = { ip: key.destinationIp, port: key.destinationPort };
+  const credentials = await certificates.get(key.sourceIdentity);
+  const request = { to, source: null, bindLoopback: null };
+  const socket = await connectUpstream(pod, request, null).catch((error: unknown) => {
+    if (error instanceof MeshError && error.code === 'UPSTREAM_TIMEOUT') {
+      throw new MeshError(
+        'UPSTREAM_NETWORK_POLICY',
+        `${formatEndpoint(to)} does not answer; does a NetworkPolicy block the tunnel port?`,
+        { cause: error },
+      );
+    }
+    throw error;
+  });
+  return engine.connect(socket, {
+    credentials,
+    verifyPeer: (certificate) => verifyServerIdentity(certificate, key.expectedIdentities),
+    settings: tunnelSettings,
+    clock,
+  });
+}

@@ -1,0 +1,89 @@
+import type { Socket } from 'node:net';
+import { MeshError } from '../../lib/errors/mesh-error.ts';
+import type { TunnelStream } from '../../lib/hbone/engine.ts';
+import { openTcp } from '../../lib/linux/sockets.ts';
+import type { KeepaliveOptions, TcpOptions } from '../../lib/linux/sockets.ts';
+import { ipFamily } from '../../lib/net/address.ts';
+import type { CopyEnd } from '../../lib/net/bidi-copy.ts';
+import { connectTcp, formatEndpoint } from '../../lib/net/socket.ts';
+import type { Endpoint } from '../../lib/net/socket.ts';
+import type { Connection } from './connection.ts';
+import type { PodContext } from './pod-context.ts';
+import type { ListenerSettings } from './protocol.ts';
+
+/** How a socket to the next hop is made. */
+export interface UpstreamRequest {
+  readonly to: Endpoint;
+  /** The client's address to appear as, null to use our own. */
+  readonly source: string | null;
+  /** A local address to bind to, null for any. */
+  readonly bindLoopback: string | null;
+}
+
+/**
+ * Connects from inside the pod's namespace. Rejects with UPSTREAM_CONNECT, UPSTREAM_TIMEOUT or NATIVE_SYSCALL.
+ * A cut of `connection` gives the attempt up.
+ */
+export async function connectUpstream(
+  pod: PodContext,
+  request: UpstreamRequest,
+  connection: Connection | null,
+): Promise<Socket> {
+  connection?.assertNotCut();
+  const fd = openSocket(pod, request);
+  const socket = await connectTcp(fd, request.to, {
+    timeoutMs: pod.thread.settings.connectTimeoutMs,
+    onSocket: (made) => connection?.onCut(() => made.destroy()),
+  });
+  connection?.assertNotCut();
+  return socket;
+}
+
+/** Keepalive and the rest, as every TCP socket but the accepted tunnels gets them (spec/dataplane.md §9). */
+export function tcpOptions(settings: ListenerSettings): TcpOptions {
+  const { keepalive, userTimeoutMs } = settings;
+  const probes: KeepaliveOptions = {
+    timeMs: keepalive.timeMs,
+    intervalMs: keepalive.intervalMs,
+    retries: keepalive.retries,
+  };
+  return {
+    noDelay: true,
+    ...(keepalive.enabled ? { keepalive: probes } : {}),
+    ...(userTimeoutMs > 0 ? { userTimeoutMs } : {}),
+  };
+}
+
+/** A TCP socket as one end of a copy. */
+export function socketEnd(socket: Socket): CopyEnd {
+  return { duplex: socket, abort: () => socket.destroy() };
+}
+
+/** A tunnel stream as one end of a copy. */
+export function streamEnd(stream: TunnelStream): CopyEnd {
+  return { duplex: stream.duplex, abort: () => stream.reset() };
+}
+
+function openSocket(pod: PodContext, request: UpstreamRequest): number {
+  const { settings } = pod.thread;
+  const { to, source, bindLoopback } = request;
+  const family = ipFamily(to.ip);
+  if (family === null) {
+    throw new MeshError('UPSTREAM_CONNECT', `not an address: ${formatEndpoint(to)}`);
+  }
+  const plain = {
+    netnsFd: pod.netnsFd,
+    family,
+    mark: settings.packetMark,
+    ...tcpOptions(settings),
+  } as const;
+  if (bindLoopback !== null) return openTcp({ ...plain, bindLoopback });
+  // A workload that reaches itself through a service would have the same address at both ends.
+  if (source === null || source === to.ip || ipFamily(source) !== family) return openTcp(plain);
+  try {
+    return openTcp({ ...plain, source: { ip: source } });
+  } catch (error) {
+    pod.sourceLost(error);
+    return openTcp(plain);
+  }
+}
