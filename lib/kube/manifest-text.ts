@@ -1,0 +1,56 @@
+/** Manifest files as text: YAML (or JSON) with several documents. */
+import { parseAllDocuments } from 'yaml';
+import { errorText } from '../errors/mesh-error.ts';
+
+/** One document of a manifest text. */
+export interface TextDocument {
+  readonly source: string;
+  /** Position in its text, from 0; empty documents are counted but left out. */
+  readonly index: number;
+  readonly object: unknown;
+}
+
+/** A document that is not YAML, or not usable as data. */
+export interface TextProblem {
+  readonly source: string;
+  readonly index: number;
+  readonly path: string;
+  readonly reason: string;
+}
+
+/** Aliases that one document may use; more is a document made to blow up. */
+const MAX_ALIASES = 100;
+
+/**
+ * Splits a text into documents. `source` names it in problems. With problems the documents may be incomplete.
+ * Empty documents are skipped; duplicate keys and unknown tags are problems.
+ */
+export function parseManifestText(
+  source: string,
+  text: string,
+): { documents: TextDocument[]; problems: TextProblem[] } {
+  const documents: TextDocument[] = [];
+  const problems: TextProblem[] = [];
+  const parsed = parseAllDocuments(text, { prettyErrors: true, uniqueKeys: true });
+  for (const [index, document] of (Array.isArray(parsed) ? parsed : []).entries()) {
+    const refuse = (reason: string): void => {
+      problems.push({ source, index, path: '', reason });
+    };
+    for (const error of [...document.errors, ...document.warnings]) {
+      refuse(firstLine(error.message));
+    }
+    if (document.errors.length > 0) continue;
+    try {
+      const object: unknown = document.toJS({ maxAliasCount: MAX_ALIASES });
+      if (object !== null && object !== undefined) documents.push({ source, index, object });
+    } catch (error) {
+      refuse(firstLine(errorText(error)));
+    }
+  }
+  return { documents, problems };
+}
+
+/** The library adds the source lines below its message. */
+function firstLine(message: string): string {
+  return (message.split('\n', 1)[0] ?? message).replace(/:$/, '');
+}

@@ -1,0 +1,178 @@
+/** Core Kubernetes kinds. Pods and services stay open where the mesh does not look; what it reads is checked. */
+import { z } from 'zod';
+import {
+  dnsLabel,
+  dnsSubdomain,
+  filled,
+  ipAddress,
+  labelMap,
+  portName,
+  portNumber,
+  portReference,
+} from './fields.ts';
+import { labelNamedMeta, objectMeta } from './metadata.ts';
+
+/** A Namespace. */
+export const namespaceSchema = z.strictObject({
+  apiVersion: z.literal('v1'),
+  kind: z.literal('Namespace'),
+  metadata: labelNamedMeta,
+  spec: z.looseObject({}).optional(),
+  status: z.looseObject({}).optional(),
+});
+
+/** A ServiceAccount. */
+export const serviceAccountSchema = z.strictObject({
+  apiVersion: z.literal('v1'),
+  kind: z.literal('ServiceAccount'),
+  metadata: objectMeta,
+  automountServiceAccountToken: z.boolean().optional(),
+  imagePullSecrets: z.array(z.looseObject({})).optional(),
+  secrets: z.array(z.looseObject({})).optional(),
+});
+
+const containerPort = z.looseObject({
+  containerPort: portNumber,
+  name: portName.optional(),
+  protocol: z.enum(['TCP', 'UDP', 'SCTP']).optional(),
+});
+
+const container = z.looseObject({
+  name: dnsLabel,
+  image: z.string().optional(),
+  command: z.array(z.string('must be text')).optional(),
+  args: z.array(z.string('must be text')).optional(),
+  ports: z.array(containerPort).optional(),
+  env: z
+    .array(z.looseObject({ name: filled, value: z.string('must be text').optional() }))
+    .optional(),
+  restartPolicy: z.string().optional(),
+});
+
+const podSpec = z.looseObject({
+  nodeName: dnsSubdomain.optional(),
+  serviceAccountName: dnsSubdomain.optional(),
+  hostNetwork: z.boolean().optional(),
+  containers: z.array(container).min(1, 'must hold at least one container'),
+  initContainers: z.array(container).optional(),
+});
+
+/** The part of a Pod's status that the mesh reads and writes. */
+export const podStatus = z.looseObject({
+  phase: z.enum(['Pending', 'Running', 'Succeeded', 'Failed', 'Unknown']).optional(),
+  podIP: z.string().optional(),
+  podIPs: z.array(z.looseObject({ ip: ipAddress })).optional(),
+  conditions: z
+    .array(z.looseObject({ type: filled, status: z.enum(['True', 'False', 'Unknown']) }))
+    .optional(),
+});
+
+/** A Pod. */
+export const podSchema = z.strictObject({
+  apiVersion: z.literal('v1'),
+  kind: z.literal('Pod'),
+  metadata: objectMeta,
+  spec: podSpec,
+  status: podStatus.optional(),
+});
+
+const servicePort = z.strictObject({
+  name: portName.optional(),
+  protocol: z.enum(['TCP', 'UDP', 'SCTP']).optional(),
+  appProtocol: filled.optional(),
+  port: portNumber,
+  targetPort: portReference.optional(),
+  nodePort: portNumber.optional(),
+});
+
+/** Values of `spec.trafficDistribution`. */
+export const TRAFFIC_DISTRIBUTIONS = ['PreferClose', 'PreferSameZone', 'PreferSameNode'] as const;
+
+const ipFamily = z.enum(['IPv4', 'IPv6']);
+
+const serviceSpec = z
+  .strictObject({
+    type: z.enum(['ClusterIP', 'NodePort', 'LoadBalancer', 'ExternalName']).optional(),
+    selector: labelMap.optional(),
+    ports: z.array(servicePort).optional(),
+    clusterIP: z
+      .union([z.literal('None'), z.literal(''), ipAddress], 'is not an IP address or None')
+      .optional(),
+    clusterIPs: z
+      .array(z.union([z.literal('None'), ipAddress], 'is not an IP address or None'))
+      .max(2, 'must hold at most one address per family')
+      .optional(),
+    ipFamilies: z.array(ipFamily).max(2, 'must hold each family at most once').optional(),
+    ipFamilyPolicy: z.enum(['SingleStack', 'PreferDualStack', 'RequireDualStack']).optional(),
+    internalTrafficPolicy: z.enum(['Cluster', 'Local']).optional(),
+    externalTrafficPolicy: z.enum(['Cluster', 'Local']).optional(),
+    trafficDistribution: z.enum(TRAFFIC_DISTRIBUTIONS).optional(),
+    publishNotReadyAddresses: z.boolean().optional(),
+    externalName: z.string().optional(),
+    externalIPs: z.array(ipAddress).optional(),
+    sessionAffinity: z.enum(['None', 'ClientIP']).optional(),
+    sessionAffinityConfig: z.looseObject({}).optional(),
+    loadBalancerIP: z.string().optional(),
+    loadBalancerClass: z.string().optional(),
+    loadBalancerSourceRanges: z.array(z.string()).optional(),
+    allocateLoadBalancerNodePorts: z.boolean().optional(),
+    healthCheckNodePort: z.int().optional(),
+  })
+  .superRefine((spec, context) => {
+    const ports = spec.ports ?? [];
+    const external = spec.type === 'ExternalName';
+    if (ports.length === 0 && !external && spec.clusterIP !== 'None') {
+      context.addIssue({ code: 'custom', path: ['ports'], message: 'must hold at least one port' });
+    }
+    if (external && (spec.externalName ?? '') === '') {
+      context.addIssue({ code: 'custom', path: ['externalName'], message: 'is required' });
+    }
+    checkPortNames(ports, context);
+    const first = spec.clusterIPs?.[0];
+    const single = spec.clusterIP ?? '';
+    if (first !== undefined && single !== '' && single !== first) {
+      context.addIssue({
+        code: 'custom',
+        path: ['clusterIPs', 0],
+        message: 'must be the same as clusterIP',
+      });
+    }
+    if (spec.ipFamilies !== undefined && new Set(spec.ipFamilies).size < spec.ipFamilies.length) {
+      context.addIssue({ code: 'custom', path: ['ipFamilies'], message: 'holds a family twice' });
+    }
+  });
+
+/** Several ports of one object need distinct names, and number with protocol may stand only once. */
+function checkPortNames(
+  ports: readonly {
+    readonly name?: string | undefined;
+    readonly port: number;
+    readonly protocol?: string | undefined;
+  }[],
+  context: z.RefinementCtx,
+): void {
+  const names = new Set<string>();
+  const numbers = new Set<string>();
+  for (const [index, port] of ports.entries()) {
+    const report = (field: string, message: string): void =>
+      context.addIssue({ code: 'custom', path: ['ports', index, field], message });
+    if (ports.length > 1 && port.name === undefined) {
+      report('name', 'is required when there is more than one port');
+    }
+    if (port.name !== undefined && names.has(port.name))
+      report('name', `"${port.name}" stands twice`);
+    const number = `${port.port}/${port.protocol ?? 'TCP'}`;
+    if (numbers.has(number)) report('port', `${number} stands twice`);
+    if (port.name !== undefined) names.add(port.name);
+    numbers.add(number);
+  }
+}
+
+/** A Service. */
+export const serviceSchema = z.strictObject({
+  apiVersion: z.literal('v1'),
+  kind: z.literal('Service'),
+  metadata: labelNamedMeta,
+  spec: serviceSpec,
+  status: z.looseObject({}).optional(),
+});

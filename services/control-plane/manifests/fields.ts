@@ -1,0 +1,94 @@
+/** Parts that the schemas of several kinds share. Reasons are written for the person who wrote the manifest. */
+import { z } from 'zod';
+import { tryParseIp } from '../../../lib/net/address.ts';
+import { parsePrefix } from '../../../lib/net/prefix.ts';
+
+const LABEL = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/;
+const SUBDOMAIN = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;
+const LABEL_VALUE = /^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$/;
+const LABEL_NAME = /^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$/;
+
+/** RFC 1123 label: names of namespaces, services, ports. */
+export const dnsLabel = z
+  .string()
+  .max(63, 'must be at most 63 characters')
+  .regex(LABEL, 'must be lower-case letters, digits and "-", starting and ending alphanumeric');
+
+/** RFC 1123 subdomain: names of most objects. */
+export const dnsSubdomain = z
+  .string()
+  .max(253, 'must be at most 253 characters')
+  .regex(
+    SUBDOMAIN,
+    'must be lower-case letters, digits, "-" and ".", starting and ending alphanumeric',
+  );
+
+/** A label key with an optional DNS prefix. */
+export const labelKey = z.string().refine((key) => {
+  const slash = key.indexOf('/');
+  const name = key.slice(slash + 1);
+  const prefix = slash === -1 ? null : key.slice(0, slash);
+  return (
+    name.length <= 63 &&
+    LABEL_NAME.test(name) &&
+    (prefix === null || (prefix.length <= 253 && SUBDOMAIN.test(prefix)))
+  );
+}, 'is not a valid label key');
+
+/** A label value, possibly empty. */
+export const labelValue = z
+  .string('must be text (write numbers and booleans in quotes)')
+  .max(63, 'must be at most 63 characters')
+  .regex(
+    LABEL_VALUE,
+    'must be letters, digits, "-", "_" and ".", starting and ending alphanumeric',
+  );
+
+/** Labels, or an equality selector. */
+export const labelMap = z.record(labelKey, labelValue);
+
+/** Annotations: any text. */
+export const annotationMap = z.record(
+  labelKey,
+  z.string('must be text (write numbers and booleans in quotes)'),
+);
+
+/** 1 to 65535. */
+export const portNumber = z
+  .int('must be a whole number')
+  .min(1, 'must be 1 to 65535')
+  .max(65_535, 'must be 1 to 65535');
+
+/** Name of a port, at most 15 characters. */
+export const portName = z
+  .string()
+  .max(15, 'must be at most 15 characters')
+  .regex(/^(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*$/, 'must be lower-case letters, digits and "-"');
+
+/** A port by number or by name. */
+export const portReference = z.union(
+  [portNumber, portName],
+  'must be a port number or a port name',
+);
+
+/** An IP address. */
+export const ipAddress = z
+  .string()
+  .refine((text) => tryParseIp(text) !== null, 'is not an IP address');
+
+/** An IP address or a CIDR range. */
+export const ipRange = z.string().refine((text) => {
+  try {
+    parsePrefix(text);
+    return true;
+  } catch {
+    // The refinement reports it with the field's path.
+    return false;
+  }
+}, 'is not an IP address or CIDR range');
+
+/** Text that is not empty. */
+export const filled = z.string().min(1, 'must not be empty');
+
+/** `{matchLabels}` of Istio's policies. */
+export const workloadSelector = z.strictObject({ matchLabels: labelMap.optional() });

@@ -1,0 +1,22 @@
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import type { ManifestProblem } from './parse.ts';
+
+/** A batch that was refused whole; the state is as it was. Its code is MANIFEST_INVALID. */
+export class ManifestRejection extends MeshError {
+  readonly problems: readonly ManifestProblem[];
+
+  constructor(problems: readonly ManifestProblem[]) {
+    super('MANIFEST_INVALID', problems.map(problemText).join('; '), {
+      detail: { problems: problems.length },
+    });
+    this.problems = problems;
+  }
+}
+
+/** `file.yaml, document 2, spec.ports[0].port: must be …`; documents are counted from 0 as in the API. */
+export function problemText(problem: ManifestProblem): string {
+  const place = `${problem.source}, document ${problem.index}`;
+  return problem.path === ''
+    ? `${place}: ${problem.reason}`
+    : `${place}, ${problem.path}: ${problem.reason}`;
+}

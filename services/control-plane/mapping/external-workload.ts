@@ -1,0 +1,85 @@
+/** Workloads that are not pods: WorkloadEntries and endpoints of ServiceEntries (spec/istiod-ambient.md §1.3). Pure. */
+import { tryCanonicalIp } from '../../../lib/net/address.ts';
+import type { PortMap, Workload } from '../../../lib/state/model.ts';
+import type { ServiceEntry, WorkloadEntry } from '../manifests/kinds.ts';
+import { namespaceOf } from '../manifests/kinds.ts';
+import { canonicalName, canonicalRevision, tunnelOf } from './labels.ts';
+import type { Labels } from './labels.ts';
+import type { MeshSettings } from './settings.ts';
+
+/** What workloads of one namespace need to know of it. */
+export interface WorkloadContext {
+  readonly settings: MeshSettings;
+  readonly network: string;
+  /** Policies that bind a workload with these labels, sorted. */
+  policiesFor(labels: Labels): readonly string[];
+}
+
+type Endpoint = Omit<WorkloadEntry['spec'], 'address'> & { readonly address: string };
+
+const WORKLOAD_NAME_LABEL = 'service.istio.io/workload-name';
+const GROUP_ANNOTATION = 'istio.io/autoRegistrationGroup';
+
+/** The labels by which services and policies find a WorkloadEntry. */
+export function workloadEntryLabels(entry: WorkloadEntry): Labels {
+  return { ...entry.metadata.labels, ...entry.spec.labels };
+}
+
+/** The workload of one endpoint of `entry`. The entry's labels decide names and policies. */
+export function externalWorkload(
+  entry: WorkloadEntry | ServiceEntry,
+  endpoint: Endpoint,
+  context: WorkloadContext,
+  parts: {
+    readonly uidKind: 'WorkloadEntry' | 'ServiceEntry';
+    readonly services: Readonly<Record<string, PortMap>>;
+  },
+): Workload {
+  const { settings } = context;
+  const namespace = namespaceOf(entry);
+  const { name } = entry.metadata;
+  const labels =
+    entry.kind === 'WorkloadEntry' ? workloadEntryLabels(entry) : (entry.metadata.labels ?? {});
+  const ip = tryCanonicalIp(endpoint.address);
+  const hostname = ip === null ? endpoint.address.toLowerCase() : '';
+  const uid = `${settings.clusterId}/networking.istio.io/${parts.uidKind}/${namespace}/${name}`;
+  const workloadName = externalName(entry, labels);
+  const reach = tunnelOf({
+    labels: { ...labels, ...endpoint.labels },
+    annotations: entry.metadata.annotations,
+  });
+  const [region = '', zone = '', subzone = ''] = (endpoint.locality ?? '').split('/');
+  return {
+    uid: parts.uidKind === 'ServiceEntry' ? `${uid}/${ip ?? hostname}` : uid,
+    name,
+    namespace,
+    addresses: ip === null ? [] : [ip],
+    hostname,
+    network: endpoint.network ?? context.network,
+    ...reach,
+    trustDomain: settings.trustDomain,
+    serviceAccount: endpoint.serviceAccount ?? 'default',
+    waypoint: null,
+    networkGateway: null,
+    node: '',
+    canonicalName: canonicalName(labels, workloadName),
+    canonicalRevision: canonicalRevision(labels),
+    workloadType: 'pod',
+    workloadName,
+    applicationTunnel: null,
+    services: parts.services,
+    authorizationPolicies: context.policiesFor(labels),
+    status: 'HEALTHY',
+    clusterId: settings.clusterId,
+    locality: { region, zone, subzone },
+    networkMode: 'STANDARD',
+    // Unset and 0 are the same in a manifest.
+    capacity: endpoint.weight === undefined || endpoint.weight === 0 ? 1 : endpoint.weight,
+  };
+}
+
+function externalName(entry: WorkloadEntry | ServiceEntry, labels: Labels): string {
+  const group =
+    entry.kind === 'WorkloadEntry' ? entry.metadata.annotations?.[GROUP_ANNOTATION] : undefined;
+  return group ?? labels[WORKLOAD_NAME_LABEL] ?? entry.metadata.name;
+}

@@ -1,0 +1,76 @@
+/** Names derived from labels, annotations and owners (spec/istiod-ambient.md §1.1). Pure. */
+import type { ObjectMeta } from '../manifests/metadata.ts';
+
+/** Label set, read only. */
+export type Labels = Readonly<Record<string, string>>;
+
+const REDIRECTION = 'ambient.istio.io/redirection';
+const TUNNEL = 'networking.istio.io/tunnel';
+
+/** The application a workload belongs to. */
+export function canonicalName(labels: Labels, workloadName: string): string {
+  return (
+    filled(labels['service.istio.io/canonical-name']) ??
+    filled(labels['app.kubernetes.io/name']) ??
+    filled(labels['app']) ??
+    workloadName
+  );
+}
+
+/** The version of that application. */
+export function canonicalRevision(labels: Labels): string {
+  return (
+    filled(labels['service.istio.io/canonical-revision']) ??
+    filled(labels['app.kubernetes.io/version']) ??
+    filled(labels['version']) ??
+    'latest'
+  );
+}
+
+/** How a workload with this metadata is reached. */
+export function tunnelOf(metadata: Pick<ObjectMeta, 'labels' | 'annotations'>): {
+  tunnelProtocol: 'HBONE' | 'NONE';
+  nativeTunnel: boolean;
+} {
+  const nativeTunnel = metadata.labels?.[TUNNEL] === 'http';
+  const enrolled = metadata.annotations?.[REDIRECTION] === 'enabled';
+  return { tunnelProtocol: enrolled || nativeTunnel ? 'HBONE' : 'NONE', nativeTunnel };
+}
+
+/** The name of what a pod is one of: its own label, its owner, or itself. */
+export function podWorkloadName(metadata: ObjectMeta): string {
+  const labels = metadata.labels ?? {};
+  return (
+    filled(labels['service.istio.io/workload-name']) ?? ownerName(metadata, labels) ?? metadata.name
+  );
+}
+
+function ownerName(metadata: ObjectMeta, labels: Labels): string | null {
+  const owner = metadata.ownerReferences?.find((reference) => reference.controller === true);
+  if (owner === undefined || (metadata.generateName ?? '') === '') return null;
+  switch (owner.kind) {
+    case 'ReplicaSet':
+      return (
+        withoutSuffix(owner.name, labels['pod-template-hash']) ??
+        withoutSuffix(owner.name, labels['rollouts-pod-template-hash']) ??
+        owner.name
+      );
+    case 'ReplicationController':
+      return filled(labels['deploymentconfig']) ?? owner.name;
+    case 'Job':
+      // A CronJob's jobs end in the time they were due.
+      return /^(.+)-\d{8,10}$/.exec(owner.name)?.[1] ?? owner.name;
+    default:
+      return owner.name;
+  }
+}
+
+function withoutSuffix(name: string, hash: string | undefined): string | null {
+  if (hash === undefined || hash === '') return null;
+  const suffix = `-${hash}`;
+  return name.endsWith(suffix) ? name.slice(0, -suffix.length) : null;
+}
+
+function filled(text: string | undefined): string | null {
+  return text === undefined || text === '' ? null : text;
+}

@@ -1,0 +1,195 @@
+/** Everything one namespace contributes to the mesh. Pure, apart from remembering what did not change. */
+import type { AppProtocols } from '../../../lib/xds/resources/ports.ts';
+import type { Authorization } from '../../../lib/policy/model.ts';
+import type {
+  AuthorizationPolicy,
+  KubeObject,
+  NamespaceObject,
+  PeerAuthentication,
+  Pod,
+  ServiceEntry,
+  WorkloadEntry,
+} from '../manifests/kinds.ts';
+import { convertPolicy, selects } from '../policy/authorization-policy.ts';
+import {
+  convertedPeerAuthentication,
+  peerAuthenticationKey,
+} from '../policy/peer-authentication.ts';
+import type { PeerAuthenticationLevels } from '../policy/peer-authentication.ts';
+import { externalWorkload, workloadEntryLabels } from './external-workload.ts';
+import type { WorkloadContext } from './external-workload.ts';
+import { kubeServiceTarget } from './kube-service.ts';
+import type { Labels } from './labels.ts';
+import { podWorkload } from './pod.ts';
+import { authorizationResource, serviceResource, workloadResource } from './resource.ts';
+import type { MappedResource } from './resource.ts';
+import { serviceEntryTargets, serviceEntryWorkloads } from './service-entry.ts';
+import type { MeshSettings } from './settings.ts';
+import { endpointPorts, targets } from './service-target.ts';
+import type { ServiceTarget } from './service-target.ts';
+
+/** The objects of one namespace, by kind. */
+export interface NamespaceObjects {
+  readonly namespace: NamespaceObject | undefined;
+  readonly pods: readonly Pod[];
+  readonly others: readonly KubeObject[];
+}
+
+/** What a namespace depends on outside of itself. */
+export interface NamespaceSurroundings {
+  readonly settings: MeshSettings;
+  readonly network: string;
+  /** Selector policies of the root namespace. */
+  readonly rootPolicies: readonly AuthorizationPolicy[];
+  readonly levels: PeerAuthenticationLevels;
+  /** True when this ServiceEntry's claim to the host counts mesh-wide. */
+  isCanonical(target: ServiceTarget): boolean;
+}
+
+/** A namespace's services and policies, compiled once, and applied to each of its workloads. */
+export class NamespaceMap {
+  readonly #context: WorkloadContext;
+  readonly #services: readonly ServiceTarget[];
+  readonly #protocols: AppProtocols;
+  readonly #fixed: readonly MappedResource[];
+  readonly #pods = new WeakMap<Pod, MappedResource | { readonly type: null }>();
+
+  constructor(objects: Omit<NamespaceObjects, 'pods'>, around: NamespaceSurroundings) {
+    const policies = ofKind(objects.others, 'AuthorizationPolicy');
+    const entries = ofKind(objects.others, 'ServiceEntry').toSorted(byAge);
+    this.#context = {
+      settings: around.settings,
+      network: around.network,
+      policiesFor: policyLister([...policies, ...around.rootPolicies], around),
+    };
+    const targetsOf = new Map(
+      entries.map((entry) => [entry, serviceEntryTargets(entry, around.network)]),
+    );
+    this.#services = distinct([
+      ...ofKind(objects.others, 'Service')
+        .map((service) =>
+          kubeServiceTarget(service, objects.namespace, {
+            domain: around.settings.domain,
+            network: around.network,
+          }),
+        )
+        .filter((target) => target !== null),
+      ...[...targetsOf.values()].flat(),
+    ]);
+    this.#protocols = protocolsOf(this.#services);
+    this.#fixed = [
+      ...this.#services.map((target) => this.#serviceResource(target, around)),
+      ...policiesOf(policies, ofKind(objects.others, 'PeerAuthentication'), around),
+      ...ofKind(objects.others, 'WorkloadEntry').map((entry) => this.#entryResource(entry)),
+      ...entries.flatMap((entry) => this.#endpointResources(entry, targetsOf.get(entry) ?? [])),
+    ];
+  }
+
+  /** The namespace's resources with these pods. Pods seen before are not mapped again. */
+  resources(pods: Iterable<Pod>): MappedResource[] {
+    const all = [...this.#fixed];
+    for (const pod of pods) {
+      let known = this.#pods.get(pod);
+      if (known === undefined) {
+        const workload = podWorkload(pod, this.#services, this.#context);
+        known = workload === null ? { type: null } : workloadResource(workload, this.#protocols);
+        this.#pods.set(pod, known);
+      }
+      if (known.type !== null) all.push(known);
+    }
+    return all;
+  }
+
+  #serviceResource(target: ServiceTarget, around: NamespaceSurroundings): MappedResource {
+    const canonical = target.kind === 'Service' || around.isCanonical(target);
+    return serviceResource({ ...target.service, canonical }, this.#protocols);
+  }
+
+  #entryResource(entry: WorkloadEntry): MappedResource {
+    const labels = workloadEntryLabels(entry);
+    const services = Object.fromEntries(
+      this.#services
+        .filter((target) => targets(target, labels))
+        .map((target) => [target.key, endpointPorts(target, entry.spec.ports)]),
+    );
+    const workload = externalWorkload(entry, entry.spec, this.#context, {
+      uidKind: 'WorkloadEntry',
+      services,
+    });
+    return workloadResource(workload, this.#protocols);
+  }
+
+  #endpointResources(entry: ServiceEntry, own: readonly ServiceTarget[]): MappedResource[] {
+    // A host that another object of the namespace holds is not this entry's to serve.
+    const held = own.filter((target) => this.#services.includes(target));
+    return serviceEntryWorkloads(entry, held, this.#context).map((workload) =>
+      workloadResource(workload, this.#protocols),
+    );
+  }
+}
+
+/** The names a workload lists (spec/istiod-ambient.md §2.4); only policies that are sent. */
+function policyLister(
+  policies: readonly AuthorizationPolicy[],
+  around: NamespaceSurroundings,
+): (labels: Labels) => readonly string[] {
+  const listed = policies.flatMap((policy) => {
+    const { selector } = policy.spec;
+    const { authorization } = convertPolicy(policy, around.settings.policies);
+    if (selector === undefined || authorization === null) return [];
+    return [{ selector, key: `${authorization.namespace}/${authorization.name}` }];
+  });
+  return (labels) => {
+    const keys = listed.filter(({ selector }) => selects(selector, labels)).map(({ key }) => key);
+    const peer = peerAuthenticationKey(labels, around.levels);
+    return [...new Set(peer === null ? keys : [...keys, peer])].sort();
+  };
+}
+
+function policiesOf(
+  policies: readonly AuthorizationPolicy[],
+  peers: readonly PeerAuthentication[],
+  around: NamespaceSurroundings,
+): MappedResource[] {
+  const converted: (Authorization | null)[] = [
+    ...policies.map((policy) => convertPolicy(policy, around.settings.policies).authorization),
+    ...peers
+      .filter((peer) => around.levels.workload.includes(peer))
+      .map((peer) => convertedPeerAuthentication(peer, around.levels)),
+  ];
+  return converted.filter((policy) => policy !== null).map(authorizationResource);
+}
+
+/** One target for each host: the first, so Services before entries and older entries before younger. */
+function distinct(all: readonly ServiceTarget[]): ServiceTarget[] {
+  const byKey = new Map<string, ServiceTarget>();
+  for (const target of all) if (!byKey.has(target.key)) byKey.set(target.key, target);
+  return [...byKey.values()];
+}
+
+function protocolsOf(services: readonly ServiceTarget[]): AppProtocols {
+  const byKey = new Map(
+    services.map((target) => [
+      target.key,
+      new Map(target.ports.map((port) => [port.servicePort, port.appProtocol])),
+    ]),
+  );
+  return (key, servicePort) => byKey.get(key)?.get(servicePort) ?? 'UNKNOWN';
+}
+
+function ofKind<K extends KubeObject['kind']>(
+  objects: readonly KubeObject[],
+  kind: K,
+): Extract<KubeObject, { kind: K }>[] {
+  return objects.filter(
+    (object): object is Extract<KubeObject, { kind: K }> => object.kind === kind,
+  );
+}
+
+/** Oldest first; names decide among equals. */
+export function byAge(left: KubeObject, right: KubeObject): number {
+  const times = (left.metadata.creationTimestamp ?? '').localeCompare(
+    right.metadata.creationTimestamp ?? '',
+  );
+  return times === 0 ? left.metadata.name.localeCompare(right.metadata.name) : times;
+}

@@ -1,0 +1,88 @@
+/** Services as workloads see them: whom they select and which port leads where (spec/istiod-ambient.md §1.2). Pure. */
+import type { PortMap, Service } from '../../../lib/state/model.ts';
+import type { AppProtocol } from '../../../lib/xds/resources/ports.ts';
+import type { Pod, WorkloadEntry } from '../manifests/kinds.ts';
+import type { Labels } from './labels.ts';
+
+/** One port of a service. */
+export interface TargetPort {
+  readonly servicePort: number;
+  readonly name: string | null;
+  /** A number, the name of a port of the workload, or null where the definition leaves it open. */
+  readonly target: number | string | null;
+  readonly appProtocol: AppProtocol;
+}
+
+/** A service with its selection. */
+export interface ServiceTarget {
+  /** `namespace/hostname`. */
+  readonly key: string;
+  readonly kind: 'Service' | 'ServiceEntry';
+  readonly service: Service;
+  /** Null selects nobody. */
+  readonly selector: Labels | null;
+  readonly ports: readonly TargetPort[];
+}
+
+/** True when the target selects a workload with these labels. */
+export function targets(target: ServiceTarget, labels: Labels): boolean {
+  const { selector } = target;
+  return (
+    selector !== null && Object.entries(selector).every(([key, value]) => labels[key] === value)
+  );
+}
+
+/** The ports of a pod behind a service; a named port the pod does not have is left out. */
+export function podPorts(target: ServiceTarget, pod: Pod): PortMap {
+  return portMap(target, (port) => {
+    if (target.kind === 'ServiceEntry') {
+      const named = port.name === null ? null : containerPort(pod, port.name);
+      return named ?? numberOr(port.target, port.servicePort);
+    }
+    if (typeof port.target === 'string') return containerPort(pod, port.target);
+    return port.target ?? port.servicePort;
+  });
+}
+
+/** The ports of a WorkloadEntry or inline endpoint behind a service; its own port names come first. */
+export function endpointPorts(
+  target: ServiceTarget,
+  ports: WorkloadEntry['spec']['ports'],
+): PortMap {
+  return portMap(target, (port) => {
+    const own = port.name === null ? undefined : ports?.[port.name];
+    if (own !== undefined) return own;
+    if (typeof port.target === 'string') return ports?.[port.target] ?? null;
+    return port.target ?? port.servicePort;
+  });
+}
+
+function portMap(
+  target: ServiceTarget,
+  targetOf: (port: TargetPort) => number | null,
+): Record<number, number> {
+  const map: Record<number, number> = {};
+  for (const port of target.ports) {
+    const number = targetOf(port);
+    if (number !== null) map[port.servicePort] = number;
+  }
+  return map;
+}
+
+function numberOr(target: TargetPort['target'], otherwise: number): number {
+  return typeof target === 'number' ? target : otherwise;
+}
+
+/** Containers first, then init containers that keep running. */
+function containerPort(pod: Pod, name: string): number | null {
+  const restartable = (pod.spec.initContainers ?? []).filter(
+    (container) => container.restartPolicy === 'Always',
+  );
+  for (const container of [...pod.spec.containers, ...restartable]) {
+    const port = container.ports?.find(
+      (candidate) => candidate.name === name && (candidate.protocol ?? 'TCP') === 'TCP',
+    );
+    if (port !== undefined) return port.containerPort;
+  }
+  return null;
+}

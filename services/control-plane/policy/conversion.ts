@@ -1,0 +1,61 @@
+/** Conversions of single conditions (spec/istiod-ambient.md §2.2). Input has passed the schemas. */
+import { formatIp } from '../../../lib/net/address.ts';
+import { parsePrefix } from '../../../lib/net/prefix.ts';
+import type {
+  AddressRange,
+  Match,
+  ServiceAccountMatch,
+  StringMatch,
+} from '../../../lib/policy/model.ts';
+
+/** A match without conditions. */
+export const EMPTY_MATCH: Match = {
+  namespaces: [],
+  notNamespaces: [],
+  serviceAccounts: [],
+  notServiceAccounts: [],
+  principals: [],
+  notPrincipals: [],
+  sourceIps: [],
+  notSourceIps: [],
+  destinationIps: [],
+  notDestinationIps: [],
+  destinationPorts: [],
+  notDestinationPorts: [],
+};
+
+/** `*` is presence, `*x` a suffix, `x*` a prefix, anything else exact. */
+export function stringMatches(texts: readonly string[] | undefined): StringMatch[] {
+  return (texts ?? []).map((text): StringMatch => {
+    if (text === '*') return { kind: 'presence' };
+    if (text.startsWith('*')) return { kind: 'suffix', value: text.slice(1) };
+    if (text.endsWith('*')) return { kind: 'prefix', value: text.slice(0, -1) };
+    return { kind: 'exact', value: text };
+  });
+}
+
+/** CIDR ranges; a bare address stands for itself. */
+export function addressRanges(texts: readonly string[] | undefined): AddressRange[] {
+  return (texts ?? []).map((text) => {
+    const prefix = parsePrefix(text);
+    return { address: formatIp(prefix.bytes), length: prefix.length };
+  });
+}
+
+/** Ports from their text form. */
+export function ports(texts: readonly string[] | undefined): number[] {
+  return (texts ?? []).map(Number);
+}
+
+/** `namespace/account`, or `account` in the policy's own namespace. */
+export function serviceAccounts(
+  texts: readonly string[] | undefined,
+  policyNamespace: string,
+): ServiceAccountMatch[] {
+  return (texts ?? []).map((text) => {
+    const [first = '', second] = text.split('/');
+    return second === undefined
+      ? { namespace: policyNamespace, serviceAccount: first }
+      : { namespace: first, serviceAccount: second };
+  });
+}

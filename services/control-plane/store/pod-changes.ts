@@ -1,0 +1,83 @@
+/** What the runtime and the nodes report about pods. Pure, on a draft. */
+import { isDeepStrictEqual } from 'node:util';
+import { z } from 'zod';
+import { canonicalIp } from '../../../lib/net/address.ts';
+import { ipAddress } from '../manifests/fields.ts';
+import { objectKey } from '../manifests/kinds.ts';
+import type { Pod } from '../manifests/kinds.ts';
+import { REDIRECTION_ANNOTATION } from './admission.ts';
+import type { Draft } from './state.ts';
+
+/** Body of `PUT /pods/<namespace>/<name>/status`. */
+export const podStatusReport = z.strictObject({
+  podIPs: z.array(ipAddress).max(16),
+  phase: z.enum(['Pending', 'Running', 'Succeeded', 'Failed']),
+  ready: z.boolean(),
+  uid: z.string().min(1),
+  netns: z.string().min(1).optional(),
+});
+
+/** See {@link podStatusReport}. */
+export type PodStatusReport = z.output<typeof podStatusReport>;
+
+/** What became of a report: `gone` when the pod is not there, `other` when another pod has its name by now. */
+export type ReportResult = 'changed' | 'unchanged' | 'gone' | 'other';
+
+/** Takes the runtime's word for a pod's status. */
+export function setPodStatus(
+  draft: Draft,
+  namespace: string,
+  name: string,
+  report: PodStatusReport,
+  now: string,
+): ReportResult {
+  const found = podOf(draft, namespace, name);
+  if (found === null) return 'gone';
+  const { pod, file } = found;
+  if (pod.metadata.uid !== report.uid) return 'other';
+  const ips = [...new Set(report.podIPs.map(canonicalIp))];
+  const status = report.ready ? ('True' as const) : ('False' as const);
+  const ready = pod.status?.conditions?.find((condition) => condition.type === 'Ready');
+  const others = pod.status?.conditions?.filter((condition) => condition.type !== 'Ready') ?? [];
+  const condition =
+    ready?.status === status ? ready : { type: 'Ready', status, lastTransitionTime: now };
+  const first = ips[0];
+  const next: Pod['status'] = {
+    phase: report.phase,
+    ...(first === undefined ? {} : { podIP: first }),
+    podIPs: ips.map((ip) => ({ ip })),
+    conditions: [...others, condition],
+    ...(report.netns === undefined ? {} : { netns: report.netns }),
+  };
+  if (isDeepStrictEqual(next, pod.status)) return 'unchanged';
+  draft.put({ ...pod, status: next }, file);
+  return 'changed';
+}
+
+/** Marks a pod as served by its node, or no longer so. A pod of another uid is left alone. */
+export function setRedirection(
+  draft: Draft,
+  pod: { readonly namespace: string; readonly name: string; readonly uid: string },
+  enabled: boolean,
+): ReportResult {
+  const found = podOf(draft, pod.namespace, pod.name);
+  if (found === null) return 'gone';
+  const { pod: current, file } = found;
+  if (current.metadata.uid !== pod.uid) return 'other';
+  const { [REDIRECTION_ANNOTATION]: before, ...rest } = current.metadata.annotations ?? {};
+  if ((before === 'enabled') === enabled) return 'unchanged';
+  const annotations = enabled ? { ...rest, [REDIRECTION_ANNOTATION]: 'enabled' } : rest;
+  const { annotations: _replaced, ...metadata } = current.metadata;
+  const next = Object.keys(annotations).length === 0 ? metadata : { ...metadata, annotations };
+  draft.put({ ...current, metadata: next }, file);
+  return 'changed';
+}
+
+function podOf(
+  draft: Draft,
+  namespace: string,
+  name: string,
+): { pod: Pod; file: string | null } | null {
+  const stored = draft.get(objectKey('Pod', namespace, name));
+  return stored?.object.kind === 'Pod' ? { pod: stored.object, file: stored.file } : null;
+}
