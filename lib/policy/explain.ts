@@ -1,3 +1,4 @@
+/** The question of `weft policy explain` and its answer; how it is found stands in explain-route.ts. */
 import { z } from 'zod';
 
 /** Would a pod be allowed to connect there? `to.name` is a pod or a service of the namespace. */
@@ -20,14 +21,30 @@ export const explainResultSchema = z.strictObject({
   policy: z.string().nullable(),
   /** Index of the rule that matched, counted from 0. */
   rule: z.int().nonnegative().nullable(),
-  /** `none` when the destination is unknown or cannot be reached. */
+  /**
+   * `passthrough` is plain TCP, `same-node` HBONE between pods of one node, `none` means that the destination
+   * is unknown or cannot be reached.
+   */
   path: z.enum(['passthrough', 'hbone', 'same-node', 'waypoint', 'none']),
-  /** Stable word: a verdict's reason, or why there is no path. */
+  /**
+   * Stable word: a verdict's reason; `not-enforced` where no proxy guards the destination; or why there is no
+   * path: `unknown-source`, `unknown-destination`, `no-upstream`, `not-ready`.
+   */
   reason: z.string().min(1),
   /** Identity of the source as the destination would see it; null for plaintext. */
   from: z.string().nullable(),
   /** `ip:port` of the endpoint that was looked at; null when there is none. */
   to: z.string().nullable(),
+  /** `ip:port` the connection is made to: the endpoint, its HBONE port, a waypoint or a gateway. */
+  nextHop: z.string().nullable(),
+  /** Uid of the workload behind `nextHop`. */
+  workload: z.string().nullable(),
+  /** Service the traffic is meant for, `namespace/hostname`. */
+  service: z.string().nullable(),
+  /** Identities of which the next hop must present one; empty for plain TCP. */
+  expectedSans: z.array(z.string()),
+  /** Keys of dry-run policies that would have mattered. */
+  dryRun: z.array(z.string()),
   /** A sentence for people. */
   detail: z.string(),
 });

@@ -105,7 +105,7 @@ export function resolveUpstream(
   const applicationPort = tunnel !== null && tunnel.port > 0 ? tunnel.port : port;
   for (const candidate of [port, applicationPort]) {
     if (settings.illegalPorts.has(candidate)) {
-      return illegalPort(candidate);
+      return illegalPort(candidate, 'ROUTE_NO_UPSTREAM');
     }
   }
   const isProxied = tunnel?.protocol === 'PROXY';
@@ -129,7 +129,7 @@ export function checkPlaintextDestination(
   destination: { readonly ip: string; readonly port: number },
   illegalPorts: ReadonlySet<number>,
 ): InboundDenied | null {
-  return illegalPorts.has(destination.port) ? illegalPort(destination.port) : null;
+  return illegalPorts.has(destination.port) ? illegalPort(destination.port, 'ROUTE_ILLEGAL') : null;
 }
 
 /**
@@ -206,7 +206,7 @@ function noUpstream(reason: string): InboundDenied {
   return { kind: 'deny', code: 'ROUTE_NO_UPSTREAM', reason };
 }
 
-function illegalPort(port: number): InboundDenied {
+function illegalPort(port: number, code: ErrorCode): InboundDenied {
   const reason = `port ${port} is the proxy's own`;
-  return { kind: 'deny', code: 'ROUTE_NO_UPSTREAM', reason };
+  return { kind: 'deny', code, reason };
 }

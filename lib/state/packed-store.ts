@@ -43,6 +43,8 @@ export class PackedStore {
   readonly #workloadHostnames = new IdIndex();
   /** Workloads by `namespace/name`. */
   readonly #byPodName = new IdIndex();
+  /** Services by `namespace/name`. */
+  readonly #byServiceName = new IdIndex();
   /** Workloads that list a service, known or not, by service key. */
   readonly #members = new IdIndex();
   /** Rows whose name is not the identity of what they hold, by that identity. */
@@ -134,6 +136,11 @@ export class PackedStore {
     return this.#workloads(this.#byPodName.get(`${namespace}/${name}`));
   }
 
+  /** Services by namespace and short name, sorted by key. */
+  servicesNamed(namespace: string, name: string): readonly ServiceWithEndpoints[] {
+    return this.#services(this.#byServiceName.get(`${namespace}/${name}`));
+  }
+
   /** The services a workload lists that exist, sorted by key (spec/dataplane.md §3). */
   servicesOf(workload: Workload): readonly Service[] {
     return Object.keys(workload.services)
@@ -183,6 +190,7 @@ export class PackedStore {
     if (resource.kind === 'service') {
       const { service } = resource;
       this.#byHostname[change](service.hostname, id);
+      this.#byServiceName[change](`${service.namespace}/${service.name}`, id);
       for (const address of service.addresses) {
         const range = rangeOf(address);
         if (range === null) this.#byVip[change](`${address.network}/${address.ip}`, id);

@@ -1,0 +1,300 @@
+/** Answers `weft policy explain`: the route a connection would take, and the verdict where it ends. Pure. */
+import { formatHostPort, ipFamily } from '../net/address.ts';
+import { compileProgram } from '../policy/compile.ts';
+import { describeVerdict, judge } from '../policy/evaluate.ts';
+import type { ExplainRequest, ExplainResult } from '../policy/explain.ts';
+import type { PolicyProgram, Verdict } from '../policy/model.ts';
+import type { BoundSet, PolicySubject } from '../policy/policy-store.ts';
+import { destinationIp } from './destination-ip.ts';
+import { parseAuthority, resolveUpstream } from './inbound.ts';
+import { Lookups } from './lookups.ts';
+import { serviceKey } from './model.ts';
+import type { ServiceWithEndpoints, Workload } from './model.ts';
+import type { HboneDecision } from './outbound-decision.ts';
+import { decideOutbound } from './routing.ts';
+import type { OutboundDecision } from './routing.ts';
+import { chooseUpstream } from './service-choice.ts';
+import type { Target, Upstream } from './service-choice.ts';
+import type { MeshView } from './view.ts';
+import { workloadIdentity } from './workload-identity.ts';
+
+/** The mesh, complete, and found by names too. */
+export interface ExplainView extends MeshView {
+  workloadsNamed(namespace: string, name: string): readonly Workload[];
+  servicesNamed(namespace: string, name: string): readonly ServiceWithEndpoints[];
+}
+
+/** The policies that bind a workload; a PolicyStore is one. */
+export interface ExplainPolicies {
+  setFor(subject: PolicySubject): BoundSet;
+}
+
+/** Settings of the data path that matter to the answer. */
+export interface ExplainSettings {
+  /** NETWORK of the proxies. */
+  readonly network: string;
+  readonly unknownReference: 'deny' | 'ignore';
+  /** A program that exists for a set; it is compiled when there is none. */
+  readonly program?: (setId: string) => PolicyProgram | undefined;
+}
+
+/** Ports of the proxies' own listeners (spec/dataplane.md §1). */
+const PROXY_PORTS: ReadonlySet<number> = new Set([15_001, 15_006, 15_008]);
+
+const NOTHING: ExplainResult = {
+  allowed: false,
+  policy: null,
+  rule: null,
+  path: 'none',
+  reason: 'unknown-destination',
+  from: null,
+  to: null,
+  nextHop: null,
+  workload: null,
+  service: null,
+  expectedSans: [],
+  dryRun: [],
+  detail: '',
+};
+
+/**
+ * Explains one connection. Where a service has several endpoints the first is looked at; traffic through a
+ * waypoint is judged where it enters the waypoint.
+ */
+export function explain(
+  view: ExplainView,
+  policies: ExplainPolicies,
+  request: ExplainRequest,
+  settings: ExplainSettings,
+): ExplainResult {
+  const { from, to } = request;
+  const [source] = view.workloadsNamed(from.namespace, from.pod);
+  if (source === undefined) {
+    const detail = `no workload ${from.namespace}/${from.pod} is known`;
+    return { ...NOTHING, reason: 'unknown-source', detail };
+  }
+  const target = findTarget(view, request, source);
+  if (target === null) {
+    const detail = `no pod or service ${to.namespace}/${to.name} with an address is known`;
+    return { ...NOTHING, detail };
+  }
+  const sourceIp = addressFor(source.addresses, target.ip) ?? source.addresses[0] ?? '';
+  const explanation = new Explanation(source, sourceIp, target, policies, settings);
+  const random = (): number => 0;
+  if (source.tunnelProtocol === 'NONE') {
+    const chooser = { source, random, except: new Set<string>() };
+    const upstream = chooseUpstream(new Lookups(view), target, chooser);
+    if (upstream !== undefined && upstream !== null) return explanation.ofOutsider(upstream);
+  }
+  const { network } = settings;
+  const asked = { source, sourceIp, target, illegalPorts: PROXY_PORTS, network, random };
+  return explanation.of(decideOutbound(view, asked));
+}
+
+/** A plain connection to a known workload. */
+interface PlainRoute extends Upstream {
+  readonly ip: string | null;
+  readonly reason: string;
+}
+
+class Explanation {
+  readonly #source: Workload;
+  readonly #sourceIp: string;
+  readonly #target: Target;
+  readonly #policies: ExplainPolicies;
+  readonly #settings: ExplainSettings;
+
+  constructor(
+    source: Workload,
+    sourceIp: string,
+    target: Target,
+    policies: ExplainPolicies,
+    settings: ExplainSettings,
+  ) {
+    this.#source = source;
+    this.#sourceIp = sourceIp;
+    this.#target = target;
+    this.#policies = policies;
+    this.#settings = settings;
+  }
+
+  /** A pod outside the mesh sends plain TCP whatever the destination speaks, and passes no waypoint. */
+  ofOutsider(upstream: Upstream): ExplainResult {
+    const { workload, service } = upstream;
+    const destination = destinationIp(workload, service, this.#target.ip);
+    const ip = destination.kind === 'ip' ? destination.ip : null;
+    return this.#plain({ ...upstream, ip, reason: `the connection ends at ${workload.uid}` });
+  }
+
+  of(decision: OutboundDecision): ExplainResult {
+    switch (decision.kind) {
+      case 'need':
+        return { ...NOTHING, reason: 'not-ready', detail: 'the mesh state is not complete' };
+      case 'deny':
+        return { ...NOTHING, reason: 'no-upstream', detail: decision.reason };
+      case 'passthrough': {
+        const address = formatHostPort(this.#target.ip, this.#target.port);
+        return {
+          ...NOTHING,
+          ...open(decision.reason),
+          path: 'passthrough',
+          to: address,
+          nextHop: address,
+        };
+      }
+      case 'tcp':
+        return this.#plain({ ...decision, ip: decision.peer.ip, port: decision.peer.port });
+      case 'double-hbone':
+        return {
+          ...NOTHING,
+          ...described(decision),
+          ...open(`${decision.reason}; policies are enforced on that network`),
+          path: 'hbone',
+          from: workloadIdentity(this.#source),
+          expectedSans: [...decision.expectedSans],
+        };
+      case 'hbone':
+        return this.#hbone(decision);
+    }
+  }
+
+  #hbone(decision: HboneDecision): ExplainResult {
+    const identity = workloadIdentity(this.#source);
+    const sameNode = decision.via === 'direct' && decision.sameNode;
+    const base: ExplainResult = {
+      ...NOTHING,
+      ...described(decision),
+      path: decision.via === 'waypoint' ? 'waypoint' : sameNode ? 'same-node' : 'hbone',
+      from: identity,
+      expectedSans: [...decision.expectedSans],
+    };
+    const arrival = arrivalOf(decision);
+    if (arrival === null) {
+      return { ...base, ...open(`${decision.reason}; its address is resolved later`) };
+    }
+    const verdict = this.#verdict(decision.workload, arrival, identity);
+    const behind = decision.via === 'waypoint' ? '; what is behind it decides for itself' : '';
+    const to = formatHostPort(arrival.ip, arrival.port);
+    return { ...base, to, ...judged(verdict, `${decision.reason}${behind}`) };
+  }
+
+  /** Plain TCP; judged where the destination is in the mesh. */
+  #plain(plain: PlainRoute): ExplainResult {
+    const { workload, ip, port, reason } = plain;
+    const to = ip === null ? null : formatHostPort(ip, port);
+    const base: ExplainResult = {
+      ...NOTHING,
+      path: 'passthrough',
+      to,
+      nextHop: to,
+      workload: workload.uid,
+      service: plain.service === null ? null : serviceKey(plain.service),
+    };
+    if (workload.tunnelProtocol === 'NONE' || ip === null) {
+      return { ...base, ...open(`${reason}, which is not in the mesh`) };
+    }
+    const verdict = this.#verdict(workload, { ip, port }, null);
+    return { ...base, ...judged(verdict, `${reason}; the source is not in the mesh`) };
+  }
+
+  #verdict(
+    destination: Workload,
+    arrival: { ip: string; port: number },
+    identity: string | null,
+  ): Verdict {
+    const bound = this.#policies.setFor(destination);
+    const program =
+      this.#settings.program?.(bound.setId) ?? compileProgram(bound.setId, bound.policies);
+    const { denyAll, missing, setId } = bound;
+    return judge(
+      { setId, unknown: missing, pending: false, denyAll },
+      program,
+      {
+        sourceIp: this.#sourceIp === '' ? arrival.ip : this.#sourceIp,
+        sourceIdentity: identity,
+        destinationIp: arrival.ip,
+        destinationPort: arrival.port,
+      },
+      this.#settings.unknownReference,
+    );
+  }
+}
+
+function described(
+  decision: Extract<OutboundDecision, { kind: 'tcp' | 'hbone' | 'double-hbone' }>,
+): Pick<ExplainResult, 'nextHop' | 'workload' | 'service'> {
+  const { peer, workload, service } = decision;
+  const host = peer.ip ?? peer.resolve?.hostname ?? '';
+  return {
+    nextHop: formatHostPort(host, peer.port),
+    workload: workload.uid,
+    service: service === null ? null : serviceKey(service),
+  };
+}
+
+function judged(
+  verdict: Verdict,
+  route: string,
+): Pick<ExplainResult, 'allowed' | 'policy' | 'rule' | 'reason' | 'dryRun' | 'detail'> {
+  const { allowed, policy, rule, reason, dryRun } = verdict;
+  const detail = `${describeVerdict(verdict)} (${route})`;
+  return { allowed, policy, rule, reason, dryRun: [...dryRun], detail };
+}
+
+function open(route: string): Pick<ExplainResult, 'allowed' | 'reason' | 'detail'> {
+  return { allowed: true, reason: 'not-enforced', detail: `no policy is enforced (${route})` };
+}
+
+/** Where a tunnel's stream ends at the pod it reaches; null while its address is not known. */
+function arrivalOf(decision: HboneDecision): { ip: string; port: number } | null {
+  const { peer, workload } = decision;
+  if (peer.ip === null) return null;
+  const authority = decision.authority === null ? null : parseAuthority(decision.authority);
+  if (authority === null) return null;
+  const upstream = resolveUpstream(
+    { get: () => undefined },
+    { authority, localIp: peer.ip, workload },
+    [],
+    { illegalPorts: new Set(), localhostAppTunnel: true },
+  );
+  return upstream.kind === 'upstream' ? upstream.destination : null;
+}
+
+/** A service that defines the port goes before a pod of the same name. */
+function findTarget(view: ExplainView, { to }: ExplainRequest, source: Workload): Target | null {
+  const services = view.servicesNamed(to.namespace, to.name);
+  const defining = services.find(({ service }) => service.ports[to.port] !== undefined);
+  const [pod] = view.workloadsNamed(to.namespace, to.name);
+  const named = defining ?? (pod === undefined ? services[0] : undefined);
+  if (named !== undefined) return serviceTarget(named, to.port, source);
+  const ip = pod === undefined ? undefined : addressLike(pod.addresses, source);
+  return ip === undefined ? null : { ip, port: to.port };
+}
+
+/** The virtual address a client would use; without one, as for a headless service, an endpoint's own. */
+function serviceTarget(
+  { service, endpoints }: ServiceWithEndpoints,
+  port: number,
+  source: Workload,
+): Target | null {
+  const vips = service.addresses.filter((address) => address.network === source.network);
+  const vip = addressLike(
+    vips.map((address) => address.ip),
+    source,
+  );
+  if (vip !== undefined) return { ip: vip, port };
+  for (const { workload, ports } of endpoints) {
+    const ip = addressLike(workload.addresses, source);
+    if (ip !== undefined) return { ip, port: ports[port] ?? (service.ports[port] || port) };
+  }
+  return null;
+}
+
+function addressLike(candidates: readonly string[], source: Workload): string | undefined {
+  const [own] = source.addresses;
+  return (own === undefined ? undefined : addressFor(candidates, own)) ?? candidates[0];
+}
+
+function addressFor(candidates: readonly string[], like: string): string | undefined {
+  return candidates.find((ip) => ipFamily(ip) === ipFamily(like));
+}

@@ -1,0 +1,101 @@
+/** Workloads and services with sensible values, and views of a mesh made of them. */
+import type { Service, Workload } from '../../lib/state/model.ts';
+import { PackedStore } from '../../lib/state/packed-store.ts';
+import type { LookupKey, MeshView } from '../../lib/state/view.ts';
+import { lookupId } from '../../lib/state/view.ts';
+import {
+  decodeAddress,
+  encodeService,
+  encodeWorkload,
+  resourceName,
+} from '../../lib/xds/resources/address.ts';
+
+/** An HBONE pod of `demo` on node-1. */
+export function workload(overrides: Partial<Workload> & { readonly uid: string }): Workload {
+  return {
+    name: overrides.uid.slice(overrides.uid.lastIndexOf('/') + 1),
+    namespace: 'demo',
+    addresses: [],
+    hostname: '',
+    network: '',
+    tunnelProtocol: 'HBONE',
+    trustDomain: 'cluster.local',
+    serviceAccount: 'default',
+    waypoint: null,
+    networkGateway: null,
+    node: 'node-1',
+    canonicalName: '',
+    canonicalRevision: '',
+    workloadType: 'pod',
+    workloadName: '',
+    nativeTunnel: false,
+    applicationTunnel: null,
+    services: {},
+    authorizationPolicies: [],
+    status: 'HEALTHY',
+    clusterId: 'Kubernetes',
+    locality: { region: '', zone: '', subzone: '' },
+    networkMode: 'STANDARD',
+    capacity: 1,
+    ...overrides,
+  };
+}
+
+/** A service of `demo`. */
+export function service(overrides: Partial<Service> & { readonly hostname: string }): Service {
+  return {
+    name: overrides.hostname.split('.')[0] ?? '',
+    namespace: 'demo',
+    addresses: [],
+    ports: { 80: 8080 },
+    subjectAltNames: [],
+    waypoint: null,
+    weightedWaypoints: [],
+    loadBalancing: null,
+    ipFamilies: 'AUTOMATIC',
+    canonical: false,
+    visibility: 'PUBLIC',
+    ...overrides,
+  };
+}
+
+/** A VIP. */
+export function vip(ip: string, network = '', length: number | null = null) {
+  return { network, ip, length };
+}
+
+/** A store that holds the resources under their own names. */
+export function storeOf(resources: readonly (Workload | Service)[]): PackedStore {
+  const store = new PackedStore(decodeAddress);
+  for (const resource of resources) store.apply(resourceName(resource), encode(resource));
+  return store;
+}
+
+/** The bytes of a resource. */
+export function encode(resource: Workload | Service): Uint8Array {
+  return 'uid' in resource ? encodeWorkload(resource) : encodeService(resource);
+}
+
+/** A view of a mesh that knows everything. */
+export function viewOf(resources: readonly (Workload | Service)[]): MeshView {
+  const store = storeOf(resources);
+  return { get: (key) => store.lookup(key) };
+}
+
+/** A view as a listener thread has it: it knows only what was fetched. */
+export class FetchedView implements MeshView {
+  readonly #store: PackedStore;
+  readonly #fetched = new Set<string>();
+
+  constructor(resources: readonly (Workload | Service)[]) {
+    this.#store = storeOf(resources);
+  }
+
+  get(key: LookupKey) {
+    return this.#fetched.has(lookupId(key)) ? this.#store.lookup(key) : undefined;
+  }
+
+  fetch(keys: readonly LookupKey[]): void {
+    for (const key of keys) this.#fetched.add(lookupId(key));
+  }
+}
