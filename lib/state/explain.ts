@@ -41,6 +41,9 @@ export interface ExplainSettings {
 /** Ports of the proxies' own listeners (spec/dataplane.md §1). */
 const PROXY_PORTS: ReadonlySet<number> = new Set([15_001, 15_006, 15_008]);
 
+/** No chance: the first of several is looked at. */
+const first = (): number => 0;
+
 const NOTHING: ExplainResult = {
   allowed: false,
   policy: null,
@@ -80,14 +83,13 @@ export function explain(
   }
   const sourceIp = addressFor(source.addresses, target.ip) ?? source.addresses[0] ?? '';
   const explanation = new Explanation(source, sourceIp, target, policies, settings);
-  const random = (): number => 0;
   if (source.tunnelProtocol === 'NONE') {
-    const chooser = { source, random, except: new Set<string>() };
+    const chooser = { source, random: first, except: new Set<string>() };
     const upstream = chooseUpstream(new Lookups(view), target, chooser);
     if (upstream !== undefined && upstream !== null) return explanation.ofOutsider(upstream);
   }
   const { network } = settings;
-  const asked = { source, sourceIp, target, illegalPorts: PROXY_PORTS, network, random };
+  const asked = { source, sourceIp, target, illegalPorts: PROXY_PORTS, network, random: first };
   return explanation.of(decideOutbound(view, asked));
 }
 
