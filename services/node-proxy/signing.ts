@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { SIGN_PRIORITY } from '../../lib/bus/catalog.ts';
 import type { SignBody, Signed } from '../../lib/bus/catalog.ts';
-import type { ResultBoard, WorkQueue } from '../../lib/bus/contract.ts';
+import type { Bus, ResultBoard, WorkQueue } from '../../lib/bus/contract.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError, asMeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import type { SigningPort, Urgency } from '../../lib/identity/signing-port.ts';
@@ -12,6 +12,7 @@ import type { Logger } from '../../lib/log/logger.ts';
 export interface BusSigningDeps {
   readonly queue: Pick<WorkQueue<SignBody>, 'add' | 'setPriority' | 'remove'>;
   readonly board: Pick<ResultBoard<Signed>, 'wait'>;
+  readonly bus: Pick<Bus, 'onConnection'>;
   readonly clock: Clock;
   readonly log: Pick<Logger, 'debug' | 'warn'>;
 }
@@ -22,8 +23,14 @@ const WAIT_MS = 15_000;
 /** Between looks for a result that differs from the failure already seen. */
 const NEXT_RESULT_MS = 500;
 
-/** Between attempts to reach Redis. */
-const BUS_RETRY_MS = 1_000;
+/** Between attempts to reach Redis; one costs a look at the connection's state. */
+const BUS_RETRY_MS = 250;
+
+/** Redis is connected to while the first requests come, and reconnected to after a restart: not worth a word. */
+const BUS_GRACE_MS = 2_000;
+
+/** After Redis is back, until the queue's own connection is, too. */
+const RECONNECTED_MS = 500;
 
 /** A request under way. */
 interface Pending {
@@ -40,11 +47,21 @@ export class BusSigning implements SigningPort {
   readonly #process: string;
   readonly #deps: BusSigningDeps;
   readonly #pending = new Map<string, Pending>();
+  readonly #unsubscribe: () => void;
 
   /** `process` names this process and no other, a former run of it included. */
   constructor(process: string, deps: BusSigningDeps) {
     this.#process = process;
     this.#deps = deps;
+    this.#unsubscribe = deps.bus.onConnection((connected) => {
+      if (connected) deps.clock.after(RECONNECTED_MS, () => this.#addAgain());
+    });
+  }
+
+  /** Stops listening to the connection; requests end by their own signals. */
+  close(): void {
+    this.#unsubscribe();
+    this.#pending.clear();
   }
 
   async request(
@@ -91,12 +108,14 @@ export class BusSigning implements SigningPort {
       onFailure(error);
     };
     let addedAt = -Infinity;
+    let busLostAt: number | null = null;
     for (;;) {
       signal.throwIfAborted();
       try {
         if (clock.monotonic() - addedAt >= WAIT_MS) {
           await this.#add(pending);
           addedAt = clock.monotonic();
+          busLostAt = null;
         }
         const result = await this.#deps.board.wait(pending.id, WAIT_MS, signal);
         if (result?.ok === true) return result.chain;
@@ -109,7 +128,12 @@ export class BusSigning implements SigningPort {
       } catch (error) {
         if (error instanceof FinalFailure) throw error.failure;
         signal.throwIfAborted();
-        tellOnce(asMeshError(error, 'BUS_UNAVAILABLE', 'the certificate request cannot be queued'));
+        busLostAt ??= clock.monotonic();
+        if (clock.monotonic() - busLostAt >= BUS_GRACE_MS) {
+          tellOnce(
+            asMeshError(error, 'BUS_UNAVAILABLE', 'the certificate request cannot be queued'),
+          );
+        }
         await clock.sleep(BUS_RETRY_MS, signal);
       }
     }
@@ -118,6 +142,19 @@ export class BusSigning implements SigningPort {
   async #add(pending: Pending): Promise<void> {
     const priority = SIGN_PRIORITY[pending.urgency];
     await this.#deps.queue.add(pending.id, { ...pending.body, priority }, { priority });
+  }
+
+  /** Redis may have come back without its data. */
+  #addAgain(): void {
+    for (const pending of this.#pending.values()) {
+      this.#add(pending).catch((error: unknown) => {
+        // Put in again when the wait runs out.
+        this.#deps.log.debug(
+          { id: pending.id, problem: errorText(error) },
+          'a signing job cannot be put in again',
+        );
+      });
+    }
   }
 
   #remove(id: string): void {
