@@ -4,7 +4,8 @@ import type { RedirectOptions } from './rules.ts';
 /** Settings of the node that annotations may override. */
 export interface RedirectDefaults {
   readonly ipv6: boolean;
-  readonly dnsCapture: boolean;
+  /** Null: no proxy of this node answers DNS, so no pod may ask for the capture. */
+  readonly dnsCapture: boolean | null;
   readonly probeAddress: RedirectOptions['probeAddress'];
 }
 
@@ -36,11 +37,23 @@ export function podRedirect(
   const options: RedirectOptions = {
     ipv6: defaults.ipv6,
     probeAddress: defaults.probeAddress,
-    dnsCapture: flag('ambient.istio.io/dns-capture', defaults.dnsCapture),
+    dnsCapture: dnsCapture(flag, defaults.dnsCapture, warnings),
     bypassInboundCapture: flag('ambient.istio.io/bypass-inbound-capture', false),
     virtualInterfaces: virtualInterfaces(annotations, warnings),
   };
   return { options, warnings };
+}
+
+function dnsCapture(
+  flag: (name: string, fallback: boolean) => boolean,
+  fallback: boolean | null,
+  warnings: string[],
+): boolean {
+  const name = 'ambient.istio.io/dns-capture';
+  const wanted = flag(name, fallback ?? false);
+  if (!wanted || fallback !== null) return wanted;
+  warnings.push(`annotation ${name} is ignored: AMBIENT_DNS_CAPTURE is not set on this node`);
+  return false;
 }
 
 function virtualInterfaces(

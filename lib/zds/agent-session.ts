@@ -19,8 +19,8 @@ export interface ZdsPod {
 export interface AgentSessionEvents {
   /** The Hello came; the snapshot to send, in order. */
   onHello(session: AgentSession): Iterable<ZdsPod>;
-  /** The proxy answered an Add; null = served. */
-  onAnswer(session: AgentSession, uid: string, error: string | null): void;
+  /** The proxy answered an Add with an error, or not in time. */
+  onRefused(session: AgentSession, uid: string, error: string): void;
   onEnd(session: AgentSession, why: string, error: Error | null): void;
 }
 
@@ -99,6 +99,11 @@ export class AgentSession {
     return this.#enqueue({ type: 'del', uid }, null);
   }
 
+  /** Takes it that the proxy does not serve the pod. */
+  forget(uid: string): void {
+    this.#served.delete(uid);
+  }
+
   /** Ends the connection. */
   close(why: string): void {
     this.#end(why, null);
@@ -114,7 +119,7 @@ export class AgentSession {
       if (this.#ended || this.#adding.get(pod.uid) !== entry) return;
       this.#adding.delete(pod.uid);
       if (error === null) this.#served.set(pod.uid, key);
-      this.#events.onAnswer(this, pod.uid, error?.message ?? null);
+      else this.#events.onRefused(this, pod.uid, error.message);
     };
     promise.then(
       () => settled(null),

@@ -24,8 +24,8 @@ export interface ZdsAgentOptions {
   readonly log: Logger;
   /** The pods a new proxy is to serve. */
   readonly snapshot: () => Iterable<ZdsPod>;
-  /** A proxy came, went or answered: what is served may be another than before. */
-  readonly onChange: () => void;
+  /** A proxy came or went: other proxies than before may have to be told of a pod. */
+  readonly onProxies: () => void;
 }
 
 /** A connected proxy, for operators. */
@@ -79,7 +79,7 @@ export class ZdsAgent {
     const server = listenSeqpacket(path, {
       mode,
       maxPacketBytes: MAX_PACKET_BYTES,
-      onError: (error) => log.error({ event: 'zds.accept_failed', path, reason: error.message }),
+      onError: (error) => log.error({ path, reason: error.message }, 'zds.accept-failed'),
     });
     server.onConnection = (connection) => this.#accept(server, connection);
     this.#server = server;
@@ -113,6 +113,11 @@ export class ZdsAgent {
     throw new MeshError('ZDS_TIMEOUT', `proxies come and go while pod ${pod.uid} is added`);
   }
 
+  /** Takes it that no proxy serves the pod, so that the next {@link ensure} says Add again. */
+  forget(uid: string): void {
+    for (const session of this.#sessions.values()) session.forget(uid);
+  }
+
   /**
    * Tells every proxy, also draining and older ones, that the pod is gone, and waits for their answers. Failures
    * are logged: a proxy that is gone starts its next session without the pod.
@@ -122,7 +127,7 @@ export class ZdsAgent {
     const results = await Promise.allSettled(greeted.map((session) => session.del(uid)));
     for (const result of results) {
       if (result.status === 'rejected') {
-        this.#options.log.warn({ event: 'zds.del_failed', uid, reason: errorText(result.reason) });
+        this.#options.log.warn({ uid, reason: errorText(result.reason) }, 'zds.del-failed');
       }
     }
   }
@@ -140,7 +145,7 @@ export class ZdsAgent {
     clock.after(ACCEPT_INTERVAL_MS, () => server.setAccepting(true));
     this.#counters.accepted += 1;
     if (this.#sessions.size >= MAX_CONNECTIONS) {
-      log.error({ event: 'zds.too_many_connections', limit: MAX_CONNECTIONS });
+      log.error({ limit: MAX_CONNECTIONS }, 'zds.too-many-connections');
       connection.close();
       return;
     }
@@ -148,34 +153,31 @@ export class ZdsAgent {
     this.#nextId += 1;
     const session = new AgentSession(id, connection, clock, this.#events());
     this.#sessions.set(id, session);
-    log.info({ event: 'zds.proxy_connected', connection: id, pid: session.pid });
+    log.info({ connection: id, pid: session.pid }, 'zds.proxy-connected');
   }
 
   #events(): AgentSessionEvents {
-    const { log, onChange, snapshot } = this.#options;
+    const { log, onProxies, snapshot } = this.#options;
     return {
       onHello: (session) => {
-        log.info({ event: 'zds.proxy_greeted', connection: session.id, ...session.hello });
-        onChange();
+        log.info({ connection: session.id, ...session.hello }, 'zds.proxy-greeted');
+        onProxies();
         return snapshot();
       },
-      onAnswer: (session, uid, error) => {
-        if (error !== null) {
-          this.#counters.refused += 1;
-          log.warn({ event: 'zds.add_failed', connection: session.id, uid, reason: error });
-        }
-        onChange();
+      onRefused: (session, uid, error) => {
+        this.#counters.refused += 1;
+        log.warn({ connection: session.id, uid, reason: error }, 'zds.add-failed');
       },
       onEnd: (session, why, error) => {
         this.#sessions.delete(session.id);
         const line = { connection: session.id, pid: session.pid, reason: why };
         if (error === null) {
-          log.info({ event: 'zds.proxy_disconnected', ...line });
+          log.info(line, 'zds.proxy-disconnected');
         } else {
           this.#counters.broken += 1;
-          log.warn({ event: 'zds.proxy_broken', ...line });
+          log.warn(line, 'zds.proxy-broken');
         }
-        onChange();
+        onProxies();
       },
     };
   }

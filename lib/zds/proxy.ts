@@ -114,7 +114,7 @@ export class ZdsProxy {
       connection = connectSeqpacket(path, { maxPacketBytes: MAX_PACKET_BYTES });
     } catch (error) {
       const delayMs = this.#connectBackoff.next();
-      log.debug({ event: 'zds.unreachable', path, delayMs, reason: errorText(error) });
+      log.debug({ path, delayMs, reason: errorText(error) }, 'zds.unreachable');
       this.#connectLater(delayMs);
       return;
     }
@@ -128,17 +128,17 @@ export class ZdsProxy {
     });
     this.#session = session;
     session.begin(this.#hello);
-    log.info({ event: 'zds.connected', path, group: this.#hello.group, state: this.#hello.state });
+    log.info({ path, group: this.#hello.group, state: this.#hello.state }, 'zds.connected');
   }
 
   #ended(session: ZdsProxySession, why: string, error: MeshError | null): void {
     const { log } = this.#options;
     this.#session = null;
     if (error === null) {
-      log.info({ event: 'zds.disconnected', reason: why });
+      log.info({ reason: why }, 'zds.disconnected');
     } else {
       this.#counters.protocolErrors += 1;
-      log.warn({ event: 'zds.protocol_error', reason: error.message });
+      log.warn({ reason: error.message }, 'zds.protocol-error');
     }
     this.#handler.sessionEnded(why);
     // A session that never got its snapshot, or was broken off, is not repeated at once: the next may be alike.
