@@ -7,6 +7,19 @@ import {
   collectDefaultMetrics,
 } from 'prom-client';
 
+/** One family of a registry; `type` is prom-client's word, e.g. `counter`. */
+export interface RegistryFamily {
+  readonly name: string;
+  readonly help: string;
+  readonly type: string;
+  readonly samples: readonly {
+    /** With its suffix where the family has several, e.g. `_bucket`. */
+    readonly name: string;
+    readonly labels: readonly (readonly [name: string, value: string])[];
+    readonly value: number;
+  }[];
+}
+
 /** The metrics of one actor or process; every name is declared once, beside the code it measures. */
 export class MetricRegistry {
   readonly #registry = new Registry();
@@ -66,6 +79,21 @@ export class MetricRegistry {
   /** Everything in the Prometheus text format. */
   render(): Promise<string> {
     return this.#registry.metrics();
+  }
+
+  /** Every family with its samples as they are now, for renderings other than the text format. */
+  async families(): Promise<readonly RegistryFamily[]> {
+    const families = await this.#registry.getMetricsAsJSON();
+    return families.map(({ name, help, type, values }) => ({
+      name,
+      help,
+      type: String(type),
+      samples: values.map((value) => ({
+        name: 'metricName' in value ? String(value.metricName) : name,
+        labels: Object.entries(value.labels).map(([label, text]) => [label, String(text)] as const),
+        value: value.value,
+      })),
+    }));
   }
 
   /** All registries as one text; families that several share are merged. */

@@ -51,9 +51,8 @@ export class PodManager {
   readonly #leaving: LeavingPods;
   readonly #lock = new KeyedLock();
   readonly #retries: Timer;
-  /** Names heard in the current session before its snapshot; null after it. */
-  #snapshot: Set<string> | null = new Set();
-  #connected = false;
+  /** True from the end of the snapshot to the end of the session. */
+  #synced = false;
   #closing = false;
 
   constructor(deps: PodManagerDependencies) {
@@ -76,13 +75,12 @@ export class PodManager {
 
   /** True when a session has sent its snapshot and every pod is up (spec/inpod.md §7). */
   get ready(): boolean {
-    return this.#connected && this.#snapshot === null && this.pending.length === 0;
+    return this.#synced && this.pending.length === 0;
   }
 
   /** A session with the node agent begins: its snapshot will say what to keep. */
   sessionOpened(): void {
-    this.#connected = true;
-    this.#snapshot = new Set();
+    this.#synced = false;
     for (const [uid, pod] of this.#pods) {
       // A pod whose thread died is ours to place again; one that never started is the agent's to add again.
       if (pod.state === 'Pending' && pod.retry === null && pod.placed === null) {
@@ -95,7 +93,7 @@ export class PodManager {
 
   /** The session ended; what is served goes on. */
   sessionClosed(): void {
-    this.#connected = false;
+    this.#synced = false;
     this.#deps.changed();
   }
 
@@ -104,33 +102,22 @@ export class PodManager {
    * The same namespace again is no change; another one replaces what was served under the uid.
    */
   add(info: PodInfo, netnsFd: number): Promise<void> {
-    this.#snapshot?.add(info.uid);
     return this.#lock.run(info.uid, () => this.#add(info, netnsFd));
-  }
-
-  /** The agent confirms a pod whose namespace it does not hold: it stays if it is served. */
-  keep(uid: string): void {
-    this.#snapshot?.add(uid);
   }
 
   /** Listeners close at once, connections may run on until the drain deadline. Unknown uids are fine. */
   delete(uid: string): Promise<void> {
     return this.#lock.run(uid, async () => {
-      const beforeSnapshot = this.#snapshot !== null;
-      this.#snapshot?.delete(uid);
       const pod = this.#pods.get(uid);
-      // Before the snapshot a served pod stays: whether it belongs is decided by the snapshot as a whole.
-      if (pod === undefined || (beforeSnapshot && pod.state === 'Up')) return;
-      this.#retire(pod, 'graceful', this.#deps.podDrainMs);
+      if (pod !== undefined) this.#retire(pod, 'graceful', this.#deps.podDrainMs);
     });
   }
 
   /** The agent has named all pods of the node: others that are served go. */
-  snapshotSent(): void {
-    const names = this.#snapshot;
-    this.#snapshot = null;
+  snapshot(uids: ReadonlySet<string>): void {
+    this.#synced = true;
     for (const [uid, pod] of this.#pods) {
-      if (names?.has(uid) === false) this.#retire(pod, 'graceful', this.#deps.podDrainMs);
+      if (!uids.has(uid)) this.#retire(pod, 'graceful', this.#deps.podDrainMs);
     }
     this.#deps.changed();
   }

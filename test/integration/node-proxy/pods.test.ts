@@ -142,7 +142,7 @@ test('a pod that cannot start is refused, stays pending and is retried by a late
   manager.sessionOpened();
   await t.throwsAsync(manager.add(info('u', 1, 'refused'), netns()), { message: /refused on/ });
   t.deepEqual(manager.pending, ['u']);
-  manager.snapshotSent();
+  manager.snapshot(new Set(['u']));
   t.false(manager.ready);
   await manager.delete('u');
   t.true(manager.ready);
@@ -153,7 +153,7 @@ test('a removed pod closes its listener at once and lets its connection finish',
   const port = await freePort();
   manager.sessionOpened();
   await manager.add(info('u', port), netns());
-  manager.snapshotSent();
+  manager.snapshot(new Set(['u']));
   const socket = await dial(port);
   await once(socket, 'data');
   await manager.delete('u');
@@ -170,15 +170,12 @@ test('the snapshot ends pods it does not name and keeps those it does', async (t
   manager.sessionOpened();
   await manager.add(info('a', await freePort()), netns());
   await manager.add(info('b', await freePort()), netns());
-  manager.snapshotSent();
+  manager.snapshot(new Set(['a', 'b']));
   manager.sessionClosed();
   t.false(manager.ready);
   manager.sessionOpened();
-  manager.keep('b');
-  await manager.delete('b');
-  manager.keep('b');
   t.deepEqual([...manager.pods.keys()], ['a', 'b']);
-  manager.snapshotSent();
+  manager.snapshot(new Set(['b', 'never-seen']));
   t.deepEqual([...manager.pods.keys()], ['b']);
   t.true(manager.ready);
 });

@@ -1,0 +1,126 @@
+import { asMeshError } from '../../../lib/errors/mesh-error.ts';
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import type { CertificateManager } from '../../../lib/identity/certificate-manager.ts';
+import { tryParseSpiffe } from '../../../lib/identity/spiffe.ts';
+import type { WorkloadCertificate } from '../../../lib/identity/workload-certificate.ts';
+import type { Logger } from '../../../lib/log/logger.ts';
+import type { ControlToThread, PodInfo } from '../../../workers/listener/protocol.ts';
+
+/** A listener thread, as far as certificates go. */
+export interface CertificateUser {
+  readonly number: number;
+  /** The pods it serves, by uid. */
+  readonly pods: ReadonlyMap<string, { readonly info: PodInfo }>;
+  send(message: ControlToThread): void;
+}
+
+/** What the desk needs. */
+export interface CertificateDeskDependencies {
+  readonly manager: CertificateManager;
+  readonly log: Logger;
+  threads(): Iterable<CertificateUser>;
+}
+
+/**
+ * Hands certificates to the threads that serve pods of their identity, has them fetched before they are needed,
+ * and lets go of those nobody here uses.
+ */
+export class CertificateDesk {
+  readonly #deps: CertificateDeskDependencies;
+  readonly #unsubscribe: () => void;
+  /** Identities of this node's workloads, as the mesh state has them. */
+  #local: ReadonlySet<string> = new Set();
+
+  constructor(deps: CertificateDeskDependencies) {
+    this.#deps = deps;
+    this.#unsubscribe = deps.manager.subscribe({
+      certificate: (certificate) => this.#publish(certificate),
+      unavailable: (identity, error) => this.#tellUnavailable(identity, error),
+    });
+  }
+
+  /** The identities of this node's mesh workloads: new ones are fetched ahead of any connection. */
+  setLocal(identities: readonly string[]): void {
+    this.#local = new Set(identities);
+    for (const identity of identities) this.#warmUp(identity);
+    this.forgetUnused();
+  }
+
+  /** A connection on the thread waits for the identity, which must be one of the thread's own pods. */
+  needed(thread: CertificateUser, identity: string): void {
+    const refuse = (error: MeshError): void =>
+      thread.send({ type: 'certificate.unavailable', identity, error: error.toWire() });
+    if (!serves(thread, identity)) {
+      this.#deps.log.warn({ thread: thread.number, identity }, 'certificate.not-served');
+      refuse(new MeshError('IDENTITY_REFUSED', `no pod served here has the identity ${identity}`));
+      return;
+    }
+    try {
+      const status = this.#deps.manager.want(identity, 'realTime');
+      if (status.kind === 'available') send(thread, status.certificate);
+      if (status.kind === 'unavailable') refuse(status.error);
+    } catch (error) {
+      refuse(asMeshError(error, 'IDENTITY_UNAVAILABLE'));
+    }
+  }
+
+  /** A pod was put on the thread: it gets what is there already, so that its first connection need not ask. */
+  podPlaced(thread: CertificateUser): void {
+    for (const identity of this.#deps.manager.identities()) {
+      if (!serves(thread, identity)) continue;
+      const status = this.#deps.manager.status(identity);
+      if (status.kind === 'available') send(thread, status.certificate);
+    }
+  }
+
+  /** Drops identities that neither the mesh state nor a served pod has here. */
+  forgetUnused(): void {
+    for (const identity of this.#deps.manager.identities()) {
+      if (this.#local.has(identity)) continue;
+      if ([...this.#deps.threads()].some((thread) => serves(thread, identity))) continue;
+      this.#deps.manager.forget(identity);
+    }
+  }
+
+  close(): void {
+    this.#unsubscribe();
+  }
+
+  #warmUp(identity: string): void {
+    try {
+      this.#deps.manager.want(identity, 'warmUp');
+    } catch (error) {
+      this.#deps.log.warn(
+        { identity, error: asMeshError(error, 'IDENTITY_UNAVAILABLE').message },
+        'certificate.warm-up-refused',
+      );
+    }
+  }
+
+  #publish(certificate: WorkloadCertificate): void {
+    for (const thread of this.#deps.threads()) {
+      if (serves(thread, certificate.identity)) send(thread, certificate);
+    }
+  }
+
+  #tellUnavailable(identity: string, error: MeshError): void {
+    for (const thread of this.#deps.threads()) {
+      if (!serves(thread, identity)) continue;
+      thread.send({ type: 'certificate.unavailable', identity, error: error.toWire() });
+    }
+  }
+}
+
+function send(thread: CertificateUser, certificate: WorkloadCertificate): void {
+  thread.send({ type: 'certificate', identity: certificate.identity, bundle: certificate });
+}
+
+/** Whether a pod of the thread has the identity; the trust domain is the mesh's to say. */
+function serves(thread: CertificateUser, identity: string): boolean {
+  const id = tryParseSpiffe(identity);
+  if (id === null) return false;
+  for (const { info } of thread.pods.values()) {
+    if (info.namespace === id.namespace && info.serviceAccount === id.serviceAccount) return true;
+  }
+  return false;
+}

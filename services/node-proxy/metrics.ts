@@ -1,0 +1,123 @@
+import { readFile, readdir } from 'node:fs/promises';
+import type { MetricRegistry } from '../../lib/metrics/registry.ts';
+import type { PodCounters } from './pods/pod-manager.ts';
+import type { StateStats } from './state-thread/protocol.ts';
+
+/** What gauges are read from at scrape. */
+export interface NodeProxyGauges {
+  activePods(): number;
+  pendingPods(): number;
+  threads(): number;
+  state(): StateStats | null;
+}
+
+/** The process's own metrics; those of connections come from the listener threads. */
+export interface NodeProxyMetrics {
+  readonly pods: PodCounters;
+  threadLost(): void;
+  /** A thread left a report unanswered, so a scrape or listing lacks its part. */
+  reportMissed(): void;
+  zdsSession(): void;
+}
+
+/** Declares everything. */
+export function nodeProxyMetrics(
+  registry: MetricRegistry,
+  istioVersion: string,
+  gauges: NodeProxyGauges,
+): NodeProxyMetrics {
+  registry
+    .gauge('istio_build', 'Istio component build info', ['component', 'tag'])
+    .set({ component: 'ztunnel', tag: istioVersion }, 1);
+  declareGauges(registry, gauges);
+  declareStateGauges(registry, gauges);
+  const started = registry.counter(
+    'workload_manager_proxies_started_total',
+    'The total number of proxies that were started',
+  );
+  const stopped = registry.counter(
+    'workload_manager_proxies_stopped_total',
+    'The total number of proxies that were stopped',
+  );
+  const lost = registry.counter(
+    'weft_node_proxy_pods_lost_total',
+    'Pods whose listener task ended without being told to; each is started again',
+  );
+  const threadsLost = registry.counter(
+    'weft_node_proxy_threads_lost_total',
+    'Listener threads that died and were replaced',
+  );
+  const missed = registry.counter(
+    'weft_node_proxy_reports_missed_total',
+    'Reports that a listener thread did not give in time',
+  );
+  const sessions = registry.counter(
+    'weft_node_proxy_zds_sessions_total',
+    'Sessions with the node agent',
+  );
+  return {
+    pods: {
+      started: () => started.inc(),
+      stopped: () => stopped.inc(),
+      lost: () => lost.inc(),
+    },
+    threadLost: () => threadsLost.inc(),
+    reportMissed: () => missed.inc(),
+    zdsSession: () => sessions.inc(),
+  };
+}
+
+function declareGauges(registry: MetricRegistry, gauges: NodeProxyGauges): void {
+  registry.gauge(
+    'workload_manager_active_proxy_count',
+    'The total number current workloads with active proxies',
+    [],
+    (gauge) => gauge.set(gauges.activePods()),
+  );
+  registry.gauge(
+    'workload_manager_pending_proxy_count',
+    'The total number current workloads with pending proxies',
+    [],
+    (gauge) => gauge.set(gauges.pendingPods()),
+  );
+  registry.gauge('weft_node_proxy_threads', 'Listener threads that take pods', [], (gauge) =>
+    gauge.set(gauges.threads()),
+  );
+}
+
+function declareStateGauges(registry: MetricRegistry, gauges: NodeProxyGauges): void {
+  registry.gauge('weft_state_objects', 'Objects of the mesh state, by kind', ['kind'], (gauge) => {
+    const stats = gauges.state();
+    if (stats === null) return;
+    gauge.set({ kind: 'workload' }, stats.workloads);
+    gauge.set({ kind: 'service' }, stats.services);
+    gauge.set({ kind: 'policy' }, stats.policies);
+    gauge.set({ kind: 'rejected-policy' }, stats.rejectedPolicies);
+  });
+  registry.gauge(
+    'weft_state_unreadable_rows',
+    'Rows of the mesh state that could not be decoded since the start; the last good ones stay in force',
+    [],
+    (gauge) => gauge.set(gauges.state()?.unreadableRows ?? 0),
+  );
+  registry.gauge(
+    'weft_policy_programs',
+    'Decision programs in use since the start, by who compiled them',
+    ['by'],
+    (gauge) => {
+      const stats = gauges.state();
+      gauge.set({ by: 'evaluator' }, stats?.programsReceived ?? 0);
+      gauge.set({ by: 'node-proxy' }, stats?.programsCompiled ?? 0);
+    },
+  );
+}
+
+/** Open descriptors of the process and how many it may have; null where /proc does not say. */
+export async function descriptorCounts(): Promise<{ open: number; max: number | null }> {
+  const [open, limits] = await Promise.all([
+    readdir('/proc/self/fd'),
+    readFile('/proc/self/limits', 'utf8'),
+  ]);
+  const max = /^Max open files\s+(\d+)/m.exec(limits)?.[1];
+  return { open: open.length, max: max === undefined ? null : Number(max) };
+}

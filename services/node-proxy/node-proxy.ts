@@ -1,0 +1,48 @@
+import { fileURLToPath } from 'node:url';
+import type { Actor, ActorContext, Deadline } from '../../lib/actor/actor.ts';
+import { assert, present } from '../../lib/errors/assert.ts';
+import type { NodeProxyConfig } from './config.ts';
+import { ReadinessBlocker } from './readiness-blocker.ts';
+import { NodeProxyParts } from './parts.ts';
+import { checkPrivileges } from './startup-checks.ts';
+
+/** Where the listener threads' code is. */
+const LISTENER_ENTRY = fileURLToPath(
+  new URL('../../workers/listener/listener.worker.ts', import.meta.url),
+);
+
+/** The actor: builds its parts in order, ends them in reverse. */
+export class NodeProxy implements Actor {
+  readonly #config: NodeProxyConfig;
+  #parts: NodeProxyParts | null = null;
+
+  constructor(config: NodeProxyConfig) {
+    this.#config = config;
+  }
+
+  async start(context: ActorContext): Promise<void> {
+    checkPrivileges(context.log);
+    const node = present(context.node, 'a node actor has a node');
+    const blockers = {
+      state: new ReadinessBlocker(context.readiness, 'state manager'),
+      pods: new ReadinessBlocker(context.readiness, 'workload proxy manager'),
+      proxy: new ReadinessBlocker(context.readiness, 'proxy'),
+    };
+    const parts = new NodeProxyParts(this.#config, node, LISTENER_ENTRY, context, blockers);
+    this.#parts = parts;
+    await parts.start();
+    blockers.proxy.set(false);
+    context.log.info({ threads: this.#config.threads, ports: parts.ports }, 'node-proxy.listening');
+  }
+
+  /** No more from the node agent, then all pods at once (spec/inpod.md §6). */
+  async drain(deadline: Deadline): Promise<void> {
+    assert(this.#parts !== null, 'an actor drains after it started');
+    await this.#parts.drain(deadline);
+  }
+
+  async stop(): Promise<void> {
+    await this.#parts?.stop();
+    this.#parts = null;
+  }
+}

@@ -1,0 +1,294 @@
+import { randomBytes } from 'node:crypto';
+import type { ActorContext, Deadline } from '../../lib/actor/actor.ts';
+import { SIGNED_BOARD, certificateSign, signedSchema } from '../../lib/bus/catalog.ts';
+import type { Bus } from '../../lib/bus/contract.ts';
+import { connectBus } from '../../lib/bus/redis-bus.ts';
+import { errorText } from '../../lib/errors/mesh-error.ts';
+import { CertificateManager } from '../../lib/identity/certificate-manager.ts';
+import { certificateMetrics } from '../../lib/identity/certificate-metrics.ts';
+import { TrustBundle } from '../../lib/identity/trust-bundle.ts';
+import { closeFd, netnsIdentity } from '../../lib/linux/netns.ts';
+import { ZdsProxy } from '../../lib/zds/proxy.ts';
+import type { ConnectionRecord, PodInfo } from '../../workers/listener/protocol.ts';
+import { CertificateDesk } from './certificates/certificate-desk.ts';
+import type { NodeProxyConfig } from './config.ts';
+import { configDump } from './dump/config-dump.ts';
+import { nodeProxyMetrics } from './metrics.ts';
+import type { NodeProxyMetrics } from './metrics.ts';
+import { PodManager } from './pods/pod-manager.ts';
+import { ListenerPool } from './pool/listener-pool.ts';
+import type { PlacedPod } from './pool/placed-pod.ts';
+import type { ReadinessBlocker } from './readiness-blocker.ts';
+import { NodeProxyServers } from './servers/servers.ts';
+import { ThreadTotals } from './servers/thread-totals.ts';
+import { BusSigning } from './signing.ts';
+import { StateFeed } from './state-thread/state-feed.ts';
+import { StateThread } from './state-thread/state-thread.ts';
+
+/** What keeps the process from being ready (spec/inpod.md §7). */
+export interface NodeProxyBlockers {
+  readonly state: ReadinessBlocker;
+  readonly pods: ReadinessBlocker;
+}
+
+/** The parts of the process and how they are wired; each owns what it was given and is closed once. */
+export class NodeProxyParts {
+  readonly #config: NodeProxyConfig;
+  readonly #context: ActorContext;
+  readonly #blockers: NodeProxyBlockers;
+  readonly #bus: Bus;
+  readonly #metrics: NodeProxyMetrics;
+  readonly #bundle: TrustBundle;
+  readonly #certificates: CertificateManager;
+  readonly #state: StateThread;
+  readonly #totals = new ThreadTotals();
+  readonly #pool: ListenerPool;
+  readonly #desk: CertificateDesk;
+  readonly #pods: PodManager;
+  readonly #zds: ZdsProxy;
+  readonly #servers: NodeProxyServers;
+  readonly #failed = Promise.withResolvers<never>();
+  #feed: StateFeed | null = null;
+  #stopping = false;
+
+  constructor(
+    config: NodeProxyConfig,
+    node: string,
+    listenerEntry: string,
+    context: ActorContext,
+    blockers: NodeProxyBlockers,
+  ) {
+    this.#config = config;
+    this.#context = context;
+    this.#blockers = blockers;
+    context.supervise('node-proxy', this.#failed.promise);
+    this.#metrics = this.#declareMetrics();
+    this.#bus = this.#connectBus(node);
+    this.#bundle = new TrustBundle(config.roots, context);
+    this.#certificates = this.#makeCertificates(node);
+    this.#state = this.#makeStateThread(node);
+    this.#pool = this.#makePool(node, listenerEntry);
+    this.#desk = new CertificateDesk({
+      manager: this.#certificates,
+      log: context.log,
+      threads: () => this.#pool.threads.values(),
+    });
+    this.#pods = this.#makePods();
+    this.#zds = this.#makeZds();
+    this.#servers = this.#makeServers();
+  }
+
+  /** The ports the servers took. */
+  get ports(): Readonly<Record<string, number | null>> {
+    return this.#servers.ports;
+  }
+
+  /** Starts everything but the session with the node agent, which waits for the mesh state. */
+  async start(): Promise<void> {
+    await this.#bundle.start();
+    await this.#pool.start();
+    await this.#servers.listen();
+    this.#servers.route(this.#context.admin);
+    this.#feed = new StateFeed(this.#bus, (table, step) => this.#state.feed(table, step));
+  }
+
+  /** The session with the node agent ends first, then all pods drain in parallel. */
+  async drain(deadline: Deadline): Promise<void> {
+    this.#stopping = true;
+    await this.#zds.close();
+    this.#blockers.pods.set(true);
+    await this.#pods.drain(deadline.remainingMs());
+  }
+
+  /** Ends everything, last started first. */
+  async stop(): Promise<void> {
+    this.#stopping = true;
+    await this.#zds.close();
+    await this.#pods.stop();
+    await this.#pool.close();
+    await this.#feed?.close();
+    await this.#state.close();
+    this.#desk.close();
+    this.#certificates.close();
+    this.#bundle.close();
+    await this.#servers.close();
+    await this.#bus.close();
+  }
+
+  #declareMetrics(): NodeProxyMetrics {
+    return nodeProxyMetrics(this.#context.metrics, this.#config.istioVersion, {
+      activePods: () => this.#pods.pods.size - this.#pods.pending.length,
+      pendingPods: () => this.#pods.pending.length,
+      threads: () => this.#pool.threads.size,
+      state: () => this.#state.stats,
+    });
+  }
+
+  #connectBus(node: string): Bus {
+    const { log, clock, metrics, supervise } = this.#context;
+    return connectBus(this.#config.bus, {
+      log,
+      clock,
+      metrics,
+      name: `node-proxy.${node}`,
+      supervise,
+    });
+  }
+
+  #makeCertificates(node: string): CertificateManager {
+    const { clock, log, metrics } = this.#context;
+    const scope = { node };
+    const process = `node-proxy-${node}-${randomBytes(6).toString('hex')}`;
+    const signing = new BusSigning(process, {
+      clock,
+      log,
+      bus: this.#bus,
+      queue: this.#bus.queue(certificateSign, scope),
+      board: this.#bus.results(SIGNED_BOARD, scope, signedSchema),
+    });
+    const counted = certificateMetrics(metrics, () => this.#certificates.counts());
+    return new CertificateManager(node, {
+      clock,
+      log,
+      signing,
+      bundle: this.#bundle,
+      metrics: counted,
+    });
+  }
+
+  #makeStateThread(node: string): StateThread {
+    const { clock, log } = this.#context;
+    const settings = {
+      node,
+      logLevel: log.level,
+      policyUnknownReference: this.#config.listener.policyUnknownReference,
+    };
+    return new StateThread(settings, clock, {
+      ready: () => {
+        log.info('state.ready');
+        this.#blockers.state.set(false);
+        if (!this.#stopping) this.#zds.start();
+      },
+      identities: (identities) => this.#desk.setLocal(identities),
+      failed: (error) => this.#failed.reject(error),
+    });
+  }
+
+  #makePool(node: string, entry: string): ListenerPool {
+    const { clock, log } = this.#context;
+    const settings = { ...this.#config.listener, node, logLevel: log.level };
+    return new ListenerPool(
+      { entry, threads: this.#config.threads, settings },
+      {
+        clock,
+        log,
+        connectState: (thread) => this.#state.connect(thread),
+        certificateNeeded: (thread, identity) => this.#desk.needed(thread, identity),
+        threadLost: (thread) => {
+          this.#metrics.threadLost();
+          this.#totals.retire(thread);
+        },
+        unrecoverable: (error) => this.#failed.reject(error),
+      },
+    );
+  }
+
+  #makePods(): PodManager {
+    const { clock, log } = this.#context;
+    return new PodManager({
+      clock,
+      log,
+      counters: this.#metrics.pods,
+      podDrainMs: this.#config.podDrainMs,
+      place: (info, netnsFd, avoid) => this.#place(info, netnsFd, avoid),
+      netnsIdentity,
+      closeFd,
+      changed: () => {
+        this.#blockers.pods.set(this.#stopping || !this.#pods.ready);
+        this.#desk.forgetUnused();
+      },
+    });
+  }
+
+  #place(info: PodInfo, netnsFd: number, avoid: ReadonlySet<number>): PlacedPod {
+    const placed = this.#pool.place(info, netnsFd, avoid);
+    const thread = this.#pool.threads.get(placed.thread);
+    if (thread !== undefined) this.#desk.podPlaced(thread);
+    return placed;
+  }
+
+  #makeZds(): ZdsProxy {
+    const { clock, log } = this.#context;
+    return new ZdsProxy(
+      {
+        path: this.#config.zdsPath,
+        hello: { group: this.#config.group, state: 'serving' },
+        clock,
+        log,
+      },
+      {
+        sessionStarted: () => {
+          this.#metrics.zdsSession();
+          this.#pods.sessionOpened();
+        },
+        add: (uid, info, netnsFd) => this.#pods.add({ uid, ...info }, netnsFd),
+        del: (uid) => this.#pods.delete(uid),
+        snapshot: async (uids) => this.#pods.snapshot(uids),
+        sessionEnded: () => this.#pods.sessionClosed(),
+      },
+    );
+  }
+
+  #makeServers(): NodeProxyServers {
+    const { clock, log, metrics, readiness } = this.#context;
+    return new NodeProxyServers(this.#config, {
+      clock,
+      log,
+      pending: () => readiness.pending(),
+      configDump: () =>
+        configDump({
+          config: this.#config,
+          state: (section) => this.#state.dump(section),
+          certificates: () => this.#certificates.dump(),
+          pods: () => this.#pods.pods,
+          connections: () => this.#connections(),
+        }),
+      connections: () => this.#connections(),
+      certificates: () => this.#certificates.records(),
+      logLevel: () => log.level,
+      setLogLevel: (level) => this.#setLogLevel(level),
+      requestShutdown: (why) => this.#context.requestShutdown(why),
+      stats: {
+        traffic: () =>
+          this.#totals.collect(this.#pool.threads.values(), (error) => this.#reportMissed(error)),
+        own: () => metrics.families(),
+      },
+    });
+  }
+
+  /** The live connections of every pod; a thread that does not answer is counted and left out. */
+  async #connections(): Promise<readonly ConnectionRecord[]> {
+    const reports = await Promise.all(
+      [...this.#pool.threads.values()].map(async (thread) => {
+        try {
+          return await thread.connections();
+        } catch (error) {
+          this.#reportMissed(error);
+          return [];
+        }
+      }),
+    );
+    return reports.flat();
+  }
+
+  #reportMissed(error: unknown): void {
+    this.#metrics.reportMissed();
+    this.#context.log.warn({ error: errorText(error) }, 'thread.report-missed');
+  }
+
+  #setLogLevel(level: string): void {
+    this.#context.log.level = level;
+    this.#pool.setLogLevel(level);
+    this.#state.setLogLevel(level);
+  }
+}
