@@ -87,7 +87,7 @@ export class DeltaClient {
     this.finished = this.#run();
   }
 
-  /** True while a stream is open on which every type was answered and ACKed. */
+  /** True while a stream is open on which a response of every type was taken. */
   get live(): boolean {
     return this.#current?.complete ?? false;
   }

@@ -17,7 +17,7 @@ export function isResourceType(typeUrl: string): typeUrl is ResourceType {
 
 /** The wildcard subscriptions of one stream. */
 export class Subscriptions {
-  readonly #acked = new Set<string>();
+  readonly #answered = new Set<ResourceType>();
 
   /** The first requests: no names, which is a wildcard, and what is held already, which need not be sent again. */
   initialRequests(
@@ -37,14 +37,16 @@ export class Subscriptions {
     failures: readonly ResourceFailure[],
   ): DeltaRequest {
     const { typeUrl, nonce } = response;
+    if (isResourceType(typeUrl)) this.#answered.add(typeUrl);
     const error = nackMessage(failures);
-    if (error !== null) return { typeUrl, nonce, error };
-    if (isResourceType(typeUrl)) this.#acked.add(typeUrl);
-    return { typeUrl, nonce };
+    return error === null ? { typeUrl, nonce } : { typeUrl, nonce, error };
   }
 
-  /** True once a response of every type was ACKed on this stream (spec/control.md §2.4). */
+  /**
+   * True once a response of every type was answered on this stream: what is good of it is held. A NACK counts, too
+   * (docs/decisions/one-bad-resource.md).
+   */
   get complete(): boolean {
-    return RESOURCE_TYPES.every((type) => this.#acked.has(type));
+    return RESOURCE_TYPES.every((type) => this.#answered.has(type));
   }
 }
