@@ -122,6 +122,7 @@ function listed(names: readonly string[]): string {
   return names.length === 0 ? 'no identity' : names.slice(0, 8).join(', ');
 }
 
-function oneLine(name: string): string {
-  return name.replaceAll('\n', ', ');
+/** Node gives undefined for an empty name, against its types. */
+function oneLine(name: string | undefined): string {
+  return name === undefined ? 'without a name' : name.replaceAll('\n', ', ');
 }

@@ -88,7 +88,6 @@ export async function startManager(
     {
       queue: bus.bus.queue(certificateSign, { node }),
       bus: bus.bus,
-      bus: bus.bus,
       board: bus.bus.results(SIGNED_BOARD, { node }, signedSchema),
       clock: systemClock,
       log,
