@@ -1,0 +1,130 @@
+import { isIP } from 'node:net';
+import { drainDeadlineMs } from '../../lib/actor/host-config.ts';
+import { busConfig, busVariables } from '../../lib/bus/config.ts';
+import type { BusConfig } from '../../lib/bus/config.ts';
+import { defineConfig } from '../../lib/config/define-config.ts';
+import { bool, duration, integer, list, makeField, oneOf, text } from '../../lib/config/fields.ts';
+import { MeshError } from '../../lib/errors/mesh-error.ts';
+import type { RedirectDefaults } from '../../lib/redirect/pod-options.ts';
+
+/** Everything the node agent is told; times in milliseconds. */
+export interface NodeAgentConfig {
+  readonly bus: BusConfig;
+  readonly podsDir: string;
+  readonly rescanMs: number;
+  readonly socketPath: string;
+  readonly addTo: 'newest-group' | 'newest-only';
+  readonly driftIntervalMs: number;
+  readonly drainMs: number;
+  readonly redirect: RedirectDefaults;
+  readonly forceIptables: 'legacy' | 'nft' | null;
+  readonly excludedNamespaces: readonly string[];
+}
+
+/** Drift is found within 10 s, so it is looked for at least this often. */
+const MAX_DRIFT_INTERVAL_MS = 5_000;
+
+const ipv4 = makeField((value) => checkedIp(value, 4));
+const ipv6 = makeField((value) => checkedIp(value, 6));
+const absolutePath = makeField((value) => {
+  if (!value.startsWith('/')) throw new Error('must be an absolute path');
+  return value;
+});
+
+const variables = {
+  ...busVariables,
+  WEFT_NODE_AGENT_PODS_DIR: {
+    schema: absolutePath(),
+    description: 'directory with one JSON record per pod of this node',
+  },
+  WEFT_NODE_AGENT_RESCAN: {
+    schema: duration({ default: 3_000 }),
+    description: 'how often the pod directory is read although no change was reported',
+  },
+  INPOD_UDS: {
+    schema: text({ default: '/var/run/ztunnel/ztunnel.sock' }),
+    description: 'socket on which node proxies are told of pods',
+  },
+  WEFT_NODE_AGENT_ADD_TO: {
+    schema: oneOf('newest-group', 'newest-only')({ default: 'newest-group' }),
+    description: 'who is told of a new pod: all proxies of the newest group, or the newest alone',
+  },
+  WEFT_NODE_AGENT_DRIFT_INTERVAL: {
+    schema: duration({ default: 3_000 }),
+    description: 'how often rules and listeners are checked; at most 5s',
+  },
+  WEFT_ENROL_EXISTING: {
+    schema: oneOf('keep', 'reset')({ default: 'keep' }),
+    description: 'connections that a running pod has when it is enrolled; only keep is supported',
+  },
+  AMBIENT_IPV6: { schema: bool({ default: true }), description: 'write IPv6 rules too' },
+  AMBIENT_DNS_CAPTURE: {
+    schema: bool({ optional: true }),
+    description: 'send DNS queries to the proxy; unset = the proxy answers none, no pod may ask',
+  },
+  HOST_PROBE_SNAT_IP: {
+    schema: ipv4({ default: '169.254.7.127' }),
+    description: 'IPv4 source of probes by the node, exempt from redirection',
+  },
+  HOST_PROBE_SNAT_IPV6: {
+    schema: ipv6({ default: 'fd16:9254:7127:1337:ffff:ffff:ffff:ffff' }),
+    description: 'IPv6 source of probes by the node, exempt from redirection',
+  },
+  FORCE_IPTABLES_BINARY: {
+    schema: oneOf('legacy', 'nft')({ optional: true }),
+    description: 'iptables programs to use; chosen by what works when unset',
+  },
+  EXCLUDE_NAMESPACES: {
+    schema: list({ default: ['kube-system'] }),
+    description: 'namespaces whose pods are never enrolled',
+  },
+  CONNECTION_TERMINATION_DEADLINE: {
+    schema: duration({ optional: true }),
+    description: 'how long connections of a pod that leaves may run on; default 5s',
+  },
+  TERMINATION_GRACE_PERIOD_SECONDS: {
+    schema: integer({ min: 0 })({ optional: true }),
+    description: 'derives that deadline when it is unset',
+  },
+} as const;
+
+/** Environment of the node agent; upstream's names where upstream has one (spec/cni.md §1.2). */
+export const nodeAgentConfig = defineConfig(variables, (values): NodeAgentConfig => {
+  if (values.WEFT_ENROL_EXISTING === 'reset') {
+    throw new MeshError(
+      'CONFIG_UNSUPPORTED',
+      'WEFT_ENROL_EXISTING=reset is not supported: connections made before the enrolment are kept',
+    );
+  }
+  const driftIntervalMs = values.WEFT_NODE_AGENT_DRIFT_INTERVAL;
+  if (driftIntervalMs < 100 || driftIntervalMs > MAX_DRIFT_INTERVAL_MS) {
+    throw new Error('WEFT_NODE_AGENT_DRIFT_INTERVAL must be 100ms to 5s');
+  }
+  if (values.WEFT_NODE_AGENT_RESCAN < 100) {
+    throw new Error('WEFT_NODE_AGENT_RESCAN must be at least 100ms');
+  }
+  return {
+    bus: busConfig(values),
+    podsDir: values.WEFT_NODE_AGENT_PODS_DIR,
+    rescanMs: values.WEFT_NODE_AGENT_RESCAN,
+    socketPath: values.INPOD_UDS,
+    addTo: values.WEFT_NODE_AGENT_ADD_TO,
+    driftIntervalMs,
+    drainMs: drainDeadlineMs(
+      values.CONNECTION_TERMINATION_DEADLINE,
+      values.TERMINATION_GRACE_PERIOD_SECONDS,
+    ),
+    redirect: {
+      ipv6: values.AMBIENT_IPV6,
+      dnsCapture: values.AMBIENT_DNS_CAPTURE,
+      probeAddress: { v4: values.HOST_PROBE_SNAT_IP, v6: values.HOST_PROBE_SNAT_IPV6 },
+    },
+    forceIptables: values.FORCE_IPTABLES_BINARY,
+    excludedNamespaces: values.EXCLUDE_NAMESPACES,
+  };
+});
+
+function checkedIp(value: string, family: 4 | 6): string {
+  if (isIP(value) !== family) throw new Error(`must be an IPv${family} address`);
+  return value;
+}

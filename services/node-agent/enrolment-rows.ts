@@ -1,0 +1,187 @@
+/** Keeps the node's `enrolments` table equal to what the agent has enrolled, whenever Redis is there. */
+import { Backoff } from '../../lib/clock/backoff.ts';
+import type { Clock } from '../../lib/clock/clock.ts';
+import type { Bus, Lease, RowChange, TableWriter } from '../../lib/bus/contract.ts';
+import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import type { Logger } from '../../lib/log/logger.ts';
+import { enrolmentSchema } from '../../lib/state/enrolment.ts';
+import type { Enrolment } from '../../lib/state/enrolment.ts';
+import { ROWS_RETRY } from './limits.ts';
+
+/** A row wanted. `inherited`: the rules stood before this process did, so a stored `enabled` is still true. */
+export interface WantedRow {
+  readonly enrolment: Omit<Enrolment, 'since'>;
+  readonly inherited: boolean;
+}
+
+/** Ports of {@link EnrolmentRows}. */
+export interface EnrolmentRowsDeps {
+  readonly bus: Pick<Bus, 'onConnection'>;
+  readonly lease: Lease;
+  readonly writer: TableWriter;
+  readonly clock: Clock;
+  readonly log: Logger;
+}
+
+/**
+ * Level-triggered: callers say what is to be, in any order; the loop makes it so, and again after Redis was away
+ * or lost its data. Nothing is written before {@link EnrolmentRows.begin}, so that a restart drops no row.
+ */
+export class EnrolmentRows {
+  readonly #deps: EnrolmentRowsDeps;
+  readonly #wanted = new Map<string, WantedRow>();
+  #unreadable: ReadonlySet<string> = new Set();
+  /** What Redis holds as far as known; null = must be read first. */
+  #stored: Map<string, Enrolment | null> | null = null;
+  readonly #stop = new AbortController();
+  readonly #releases: readonly (() => void)[];
+  #wake = Promise.withResolvers<void>();
+  #begun = false;
+  #dirty = true;
+  /** Settles when closed; rejects for a defect. */
+  readonly finished: Promise<void>;
+
+  constructor(deps: EnrolmentRowsDeps) {
+    this.#deps = deps;
+    const doubt = (): void => {
+      this.#stored = null;
+      this.#poke();
+    };
+    this.#releases = [deps.lease.onChange(doubt), deps.bus.onConnection(doubt)];
+    this.finished = this.#run();
+  }
+
+  /** True when Redis holds exactly what is wanted. */
+  get idle(): boolean {
+    return this.#begun && this.#stored !== null && !this.#dirty;
+  }
+
+  /** How many rows are wanted. */
+  get size(): number {
+    return this.#wanted.size;
+  }
+
+  /** The first look at all pods is done: from now on rows of others are removed. */
+  begin(): void {
+    this.#begun = true;
+    this.#poke();
+  }
+
+  /** Rows of these pods stay as they are. */
+  keep(unreadable: ReadonlySet<string>): void {
+    this.#unreadable = unreadable;
+    this.#poke();
+  }
+
+  set(uid: string, row: WantedRow): void {
+    this.#wanted.set(uid, row);
+    this.#poke();
+  }
+
+  delete(uid: string): void {
+    if (this.#wanted.delete(uid)) this.#poke();
+  }
+
+  /** Stops writing; what is in Redis stays. */
+  async close(): Promise<void> {
+    this.#stop.abort(new Error('closed'));
+    for (const release of this.#releases) release();
+    this.#wake.resolve();
+    await Promise.allSettled([this.finished]);
+  }
+
+  #poke(): void {
+    this.#dirty = true;
+    this.#wake.resolve();
+  }
+
+  async #run(): Promise<void> {
+    const { clock, lease, log } = this.#deps;
+    const { signal } = this.#stop;
+    const backoff = new Backoff(ROWS_RETRY);
+    while (!signal.aborted) {
+      // Before the work, so that a poke during it is not lost.
+      this.#wake = Promise.withResolvers<void>();
+      try {
+        if (lease.held && this.#begun && this.#dirty) await this.#write();
+        backoff.reset();
+        await this.#wake.promise;
+      } catch (error) {
+        if (!(error instanceof MeshError)) throw error;
+        this.#stored = null;
+        log.warn({ code: error.code, reason: errorText(error) }, 'enrolments.write-failed');
+        // Cut short only by the end, which the loop's condition sees.
+        await clock.sleep(backoff.next(), signal).catch(() => undefined);
+      }
+    }
+  }
+
+  async #write(): Promise<void> {
+    const { writer, clock } = this.#deps;
+    this.#stored ??= await this.#read();
+    this.#dirty = false;
+    const stored = this.#stored;
+    const now = new Date(clock.now()).toISOString();
+    const next = new Map<string, Enrolment>();
+    for (const [uid, wanted] of this.#wanted) next.set(uid, merged(wanted, stored.get(uid), now));
+    const changes: RowChange[] = [...next]
+      .filter(([uid, row]) => stored.get(uid) !== row)
+      .map(([uid, row]) => ({ key: uid, value: encode(row) }));
+    for (const uid of stored.keys()) {
+      if (!next.has(uid) && !this.#unreadable.has(uid)) changes.push({ key: uid, value: null });
+    }
+    try {
+      if (changes.length > 0) await writer.apply(changes);
+    } catch (error) {
+      this.#dirty = true;
+      throw error;
+    }
+    for (const { key, value } of changes) {
+      const row = next.get(key);
+      if (value === null || row === undefined) stored.delete(key);
+      else stored.set(key, row);
+    }
+  }
+
+  /** What Redis holds; makes the table when there is none, so that readers know that it is complete. */
+  async #read(): Promise<Map<string, Enrolment | null>> {
+    const { writer } = this.#deps;
+    const rows = await writer.readAll();
+    if (rows.size === 0 && (await writer.standing()) === 'absent') await writer.replaceAll([]);
+    const decoded = new Map([...rows].map(([uid, value]) => [uid, decode(value)]));
+    for (const [uid, row] of decoded) {
+      if (row === null) this.#deps.log.warn({ uid }, 'enrolments.row-malformed');
+    }
+    return decoded;
+  }
+}
+
+/** The row to write, or the stored one itself when nothing changes. */
+function merged(wanted: WantedRow, stored: Enrolment | null | undefined, now: string): Enrolment {
+  const { enrolment, inherited } = wanted;
+  if (!stored) return { ...enrolment, since: now };
+  const keepsState = inherited && stored.state === 'enabled' && stored.netns === enrolment.netns;
+  const row = { ...enrolment, ...(keepsState ? { state: stored.state } : {}) };
+  const next = { ...row, since: row.state === stored.state ? stored.since : now };
+  return sameRow(next, stored) ? stored : next;
+}
+
+function sameRow(a: Enrolment, b: Enrolment): boolean {
+  return Buffer.compare(encode(a), encode(b)) === 0;
+}
+
+function encode(row: Enrolment): Uint8Array {
+  // Rebuilt in one order of fields, so that equal rows have equal bytes.
+  const { podUid, namespace, name, serviceAccount, netns, addresses, state, since } = row;
+  const ordered = { podUid, namespace, name, serviceAccount, netns, addresses, state, since };
+  return Buffer.from(JSON.stringify(ordered));
+}
+
+/** Null for a row that cannot be read: it is written anew. */
+function decode(value: Uint8Array): Enrolment | null {
+  try {
+    return enrolmentSchema.parse(JSON.parse(Buffer.from(value).toString('utf8')));
+  } catch {
+    return null;
+  }
+}

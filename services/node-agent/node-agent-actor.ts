@@ -1,0 +1,182 @@
+/** The node agent as an actor: pods in, rules and ZDS messages out. Stopping it undoes nothing. */
+import { mkdir } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import type { Actor, ActorContext, ActorDefinition } from '../../lib/actor/actor.ts';
+import { sendJson } from '../../lib/actor/admin-routes.ts';
+import type { Bus } from '../../lib/bus/contract.ts';
+import { connectBus } from '../../lib/bus/redis-bus.ts';
+import { present } from '../../lib/errors/assert.ts';
+import { MeshError } from '../../lib/errors/mesh-error.ts';
+import { threadNetns } from '../../lib/linux/netns.ts';
+import { capabilities, raiseFileLimit } from '../../lib/linux/process.ts';
+import { Redirector } from '../../lib/redirect/apply.ts';
+import { chooseTools } from '../../lib/redirect/flavour.ts';
+import { ZdsAgent } from '../../lib/zds/agent.ts';
+import { nodeAgentConfig } from './config.ts';
+import type { NodeAgentConfig } from './config.ts';
+import { EnrolmentRows } from './enrolment-rows.ts';
+import { MAX_RULE_WRITERS } from './limits.ts';
+import { agentMetrics } from './metrics.ts';
+import { NodeEnrolments } from './node-enrolments.ts';
+import { PodDirectory } from './pod-directory.ts';
+import type { PodSource } from './pod-source.ts';
+import { Slots } from './slots.ts';
+
+/** Socket files are for the node's own processes, which run under one uid. */
+const SOCKET_MODE = 0o600;
+
+/** Enrols the pods of its node. */
+export class NodeAgentActor implements Actor {
+  readonly #config: NodeAgentConfig;
+  #bus: Bus | null = null;
+  #rows: EnrolmentRows | null = null;
+  #zds: ZdsAgent | null = null;
+  #pods: NodeEnrolments | null = null;
+  #source: PodSource | null = null;
+
+  constructor(config: NodeAgentConfig) {
+    this.#config = config;
+  }
+
+  async start(context: ActorContext): Promise<void> {
+    const config = this.#config;
+    const { clock, log } = context;
+    const node = present(context.node, 'the host gives a node actor its node');
+    checkRights();
+    await mkdir(dirname(config.socketPath), { recursive: true });
+    const files = raiseFileLimit();
+    const tools = await chooseTools({ ipv6: config.redirect.ipv6, force: config.forceIptables });
+    log.info({ flavour: tools.flavour, ipv6: tools.ipv6, files: files.soft }, 'agent.tools');
+    const release = context.readiness.block('pods');
+    const rows = this.#openRows(context, node);
+    const metrics = agentMetrics(context.metrics, {
+      states: () => this.#pods?.states() ?? new Map(),
+      proxies: () => this.#zds?.connections.length ?? 0,
+      zds: () => zds.counters,
+    });
+    const zds = new ZdsAgent({
+      path: config.socketPath,
+      mode: SOCKET_MODE,
+      addTo: config.addTo,
+      clock,
+      log,
+      snapshot: () => pods.snapshot(),
+      onProxies: () => queueMicrotask(() => pods.proxiesChanged()),
+    });
+    this.#zds = zds;
+    const pods = new NodeEnrolments({
+      zds,
+      rows,
+      redirector: new Redirector(tools, dirname(config.socketPath)),
+      slots: new Slots(MAX_RULE_WRITERS),
+      clock,
+      log,
+      metrics,
+      redirect: config.redirect,
+      excludedNamespaces: config.excludedNamespaces,
+      ownNetns: threadNetns(),
+      drainMs: config.drainMs,
+      supervise: (work) => context.supervise('pods', work),
+    });
+    this.#pods = pods;
+    this.#declareRoutes(context, zds, pods, rows);
+    this.#source = new PodDirectory({
+      path: config.podsDir,
+      node,
+      rescanMs: config.rescanMs,
+      clock,
+      log,
+      onProblem: (kind) => metrics.sourceProblem(kind),
+      supervise: (work) => context.supervise('pod directory', work),
+    });
+    let begun = false;
+    await this.#source.start((set) => {
+      rows.keep(set.unreadable);
+      const attempted = pods.update(set);
+      if (begun) return;
+      begun = true;
+      // A proxy that connects from here on is told of every pod: those not looked at yet as ones to keep.
+      zds.start();
+      pods.watch(config.driftIntervalMs);
+      context.supervise(
+        'first look at the pods',
+        attempted.then(() => {
+          rows.begin();
+          release();
+        }),
+      );
+    });
+  }
+
+  async drain(): Promise<void> {
+    // Nothing to finish: what is in hand is taken up again by the next agent.
+  }
+
+  async stop(): Promise<void> {
+    this.#source?.close();
+    this.#zds?.close();
+    this.#pods?.stop();
+    await this.#rows?.close();
+    await this.#bus?.close();
+    this.#source = null;
+    this.#zds = null;
+    this.#pods = null;
+    this.#rows = null;
+    this.#bus = null;
+  }
+
+  #openRows(context: ActorContext, node: string): EnrolmentRows {
+    const { clock, log } = context;
+    const bus = connectBus(this.#config.bus, {
+      log,
+      clock,
+      metrics: context.metrics,
+      name: `node-agent.${node}`,
+      supervise: (name, work) => context.supervise(name, work),
+    });
+    this.#bus = bus;
+    const lease = bus.lease('agent', { node });
+    const writer = bus.writer('enrolments', { node }, lease);
+    const rows = new EnrolmentRows({ bus, lease, writer, clock, log });
+    this.#rows = rows;
+    context.supervise('enrolments table', rows.finished);
+    return rows;
+  }
+
+  #declareRoutes(
+    context: ActorContext,
+    zds: ZdsAgent,
+    pods: NodeEnrolments,
+    rows: EnrolmentRows,
+  ): void {
+    context.admin.route('GET', '/enrolments', (_request, response) => {
+      sendJson(response, 200, pods.view());
+    });
+    context.admin.route('GET', '/status', (_request, response) => {
+      sendJson(response, 200, {
+        proxies: zds.connections,
+        pods: Object.fromEntries(pods.states()),
+        redis: { connected: this.#bus?.connected ?? false, written: rows.idle },
+      });
+    });
+  }
+}
+
+function checkRights(): void {
+  const { netAdmin, sysAdmin } = capabilities();
+  const missing = [...(netAdmin ? [] : ['CAP_NET_ADMIN']), ...(sysAdmin ? [] : ['CAP_SYS_ADMIN'])];
+  if (missing.length > 0) {
+    throw new MeshError(
+      'CONFIG_UNSUPPORTED',
+      `the node agent enters the namespaces of pods and needs ${missing.join(' and ')}`,
+    );
+  }
+}
+
+/** How the node agent is hosted. */
+export const definition: ActorDefinition<NodeAgentConfig> = {
+  name: 'node-agent',
+  perNode: true,
+  config: nodeAgentConfig,
+  create: (config) => new NodeAgentActor(config),
+};

@@ -1,0 +1,151 @@
+/** All pods of the node: hands each its record, and looks after all of them regularly. */
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import type { Clock, Timer } from '../../lib/clock/clock.ts';
+import { sameNetns } from '../../lib/linux/netns.ts';
+import type { NetnsIdentity } from '../../lib/linux/netns.ts';
+import type { ZdsPod } from '../../lib/zds/agent.ts';
+import { DRIFT_SLICE } from './limits.ts';
+import type { AgentMetrics } from './metrics.ts';
+import { PodEnrolment } from './pod-enrolment.ts';
+import type { PodDeps, PodState } from './pod-enrolment.ts';
+import type { PodSet } from './pod-source.ts';
+
+/** A line of `GET /node-agent/enrolments`. */
+export interface EnrolmentView {
+  readonly podUid: string;
+  readonly namespace: string;
+  readonly name: string;
+  readonly state: PodState;
+  readonly netns: string;
+  readonly reason?: string;
+  readonly driftRepairs: number;
+}
+
+/** What {@link NodeEnrolments} needs beside what its pods do. */
+export interface NodeDeps extends Omit<PodDeps, 'shared' | 'onGone'> {
+  readonly clock: Clock;
+  readonly metrics: AgentMetrics;
+}
+
+/** The pods by uid. */
+export class NodeEnrolments {
+  readonly #deps: NodeDeps;
+  readonly #pods = new Map<string, PodEnrolment>();
+  #unreadable: ReadonlySet<string> = new Set();
+  #drift: Timer | null = null;
+  #checking = false;
+  #stopped = false;
+
+  constructor(deps: NodeDeps) {
+    this.#deps = deps;
+  }
+
+  /** The pods there are. Resolves when each new one was attempted once. */
+  async update(set: PodSet): Promise<void> {
+    const { metrics } = this.#deps;
+    this.#unreadable = set.unreadable;
+    const attempts: Promise<void>[] = [];
+    for (const [uid, record] of set.pods) {
+      const known = this.#pods.get(uid);
+      if (known?.record === record) continue;
+      metrics.event(known === undefined ? 'add' : 'update');
+      const pod = known ?? this.#create(uid);
+      attempts.push(pod.attempted);
+      pod.update(record);
+    }
+    for (const [uid, pod] of this.#pods) {
+      if (set.pods.has(uid) || set.unreadable.has(uid) || pod.record === null) continue;
+      metrics.event('delete');
+      pod.update(null);
+    }
+    await Promise.all(attempts);
+  }
+
+  /** What a proxy that connects is to be told. Pods whose record cannot be read are kept as they are. */
+  *snapshot(): Generator<ZdsPod> {
+    for (const pod of this.#pods.values()) {
+      const { offer } = pod;
+      if (offer !== null) yield offer;
+    }
+    const info = { name: '', namespace: '', serviceAccount: '' };
+    for (const uid of this.#unreadable) {
+      if (!this.#pods.has(uid)) yield { uid, info, netns: null };
+    }
+  }
+
+  /** A proxy came or went. */
+  proxiesChanged(): void {
+    if (this.#stopped) return;
+    for (const pod of this.#pods.values()) pod.proxiesChanged();
+  }
+
+  /** Starts looking for drift every `intervalMs`. */
+  watch(intervalMs: number): void {
+    this.#drift = this.#deps.clock.every(intervalMs, () => {
+      if (!this.#checking) this.#deps.supervise(this.#checkDrift());
+    });
+  }
+
+  /** Pods by state. */
+  states(): ReadonlyMap<PodState, number> {
+    const counts = new Map<PodState, number>(
+      (['outside', 'waiting', 'pending', 'enabled', 'leaving'] as const).map((state) => [state, 0]),
+    );
+    for (const { state } of this.#pods.values()) counts.set(state, (counts.get(state) ?? 0) + 1);
+    return counts;
+  }
+
+  /** Every pod that is enrolled, is to be, or leaves. */
+  view(): readonly EnrolmentView[] {
+    return [...this.#pods.values()].flatMap((pod) => {
+      const { record, uid, state, reason, driftRepairs } = pod;
+      if (record === null || (state === 'outside' && reason === null) || !(pod.wanted || pod.netns))
+        return [];
+      const { namespace, name, netns } = record;
+      const why = reason === null ? {} : { reason };
+      return [{ podUid: uid, namespace, name, state, netns, ...why, driftRepairs }];
+    });
+  }
+
+  /** Looks no more, and touches nothing: rules and listeners stay. */
+  stop(): void {
+    this.#stopped = true;
+    this.#drift?.cancel();
+    for (const pod of this.#pods.values()) pod.release();
+    this.#pods.clear();
+  }
+
+  #create(uid: string): PodEnrolment {
+    const pod = new PodEnrolment(uid, {
+      ...this.#deps,
+      shared: (identity, except) => this.#shared(identity, except),
+      onGone: (gone) => {
+        if (this.#pods.get(gone)?.record === null) this.#pods.delete(gone);
+      },
+    });
+    this.#pods.set(uid, pod);
+    return pod;
+  }
+
+  #shared(identity: NetnsIdentity, except: string): boolean {
+    return [...this.#pods.values()].some(
+      (pod) =>
+        pod.uid !== except && pod.wanted && pod.netns !== null && sameNetns(pod.netns, identity),
+    );
+  }
+
+  async #checkDrift(): Promise<void> {
+    this.#checking = true;
+    try {
+      let inSlice = 0;
+      for (const pod of this.#pods.values()) {
+        if (this.#stopped) return;
+        pod.checkDrift();
+        inSlice += 1;
+        if (inSlice % DRIFT_SLICE === 0) await nextTurn();
+      }
+    } finally {
+      this.#checking = false;
+    }
+  }
+}
