@@ -2,29 +2,46 @@
 import type { CompiledPolicy, CompiledRule, Match, PolicyProgram } from './model.ts';
 import type { NamedPolicy } from './named-policy.ts';
 
+/** A compiled policy with what decides its place in a program. */
+export interface CompiledPart extends CompiledPolicy {
+  readonly action: 'ALLOW' | 'DENY';
+  readonly dryRun: boolean;
+}
+
 /**
  * Compiles the policies of one set. Input order does not matter; a key may occur once. Empty matches are
  * dropped, as they never match (spec/policy.md §4); a rule keeps its index and a clause its place.
  */
 export function compileProgram(setId: string, policies: readonly NamedPolicy[]): PolicyProgram {
-  const sorted = policies.toSorted((left, right) =>
+  return assembleProgram(setId, policies.map(compilePolicy));
+}
+
+/** Compiles one policy of a set: {@link compileProgram} in steps, for big sets. */
+export function compilePolicy({ key, policy }: NamedPolicy): CompiledPart {
+  const { action, dryRun } = policy;
+  return { key, action, dryRun, rules: policy.rules.map(compileRule) };
+}
+
+/** Puts compiled policies in evaluation order. */
+export function assembleProgram(setId: string, parts: readonly CompiledPart[]): PolicyProgram {
+  const sorted = parts.toSorted((left, right) =>
     left.key < right.key ? -1 : left.key > right.key ? 1 : 0,
   );
-  const part = (action: 'ALLOW' | 'DENY', dryRun: boolean): CompiledPolicy[] =>
+  const list = (action: 'ALLOW' | 'DENY', dryRun: boolean): CompiledPolicy[] =>
     sorted
-      .filter(({ policy }) => policy.action === action && policy.dryRun === dryRun)
-      .map(compilePolicy);
+      .filter((part) => part.action === action && part.dryRun === dryRun)
+      .map(({ key, rules }) => ({ key, rules }));
   return {
     version: 1,
     setId,
-    dryRunDeny: part('DENY', true),
-    deny: part('DENY', false),
-    dryRunAllow: part('ALLOW', true),
-    allow: part('ALLOW', false),
+    dryRunDeny: list('DENY', true),
+    deny: list('DENY', false),
+    dryRunAllow: list('ALLOW', true),
+    allow: list('ALLOW', false),
   };
 }
 
-/** Number of match conditions a set holds: the measure of how long compiling and evaluating it takes. */
+/** Number of match conditions a set holds: the measure of how big its program is. */
 export function programWeight(policies: readonly NamedPolicy[]): number {
   let weight = 0;
   for (const { policy } of policies) {
@@ -35,10 +52,6 @@ export function programWeight(policies: readonly NamedPolicy[]): number {
     }
   }
   return weight;
-}
-
-function compilePolicy({ key, policy }: NamedPolicy): CompiledPolicy {
-  return { key, rules: policy.rules.map(compileRule) };
 }
 
 function compileRule(rule: NamedPolicy['policy']['rules'][number]): CompiledRule {

@@ -209,6 +209,18 @@ export class PolicyStore {
     return made;
   }
 
+  /** The set of the policies with these keys that are in force; keys without one are left out. */
+  setOf(keys: readonly string[]): {
+    readonly setId: string;
+    readonly policies: readonly NamedPolicy[];
+  } {
+    const members = keys.flatMap((key) => this.#policies.get(key) ?? []);
+    return {
+      setId: policySetId(members),
+      policies: members.map(({ key, policy }) => ({ key, policy })),
+    };
+  }
+
   #bind(namespace: string, listed: readonly string[]): BoundSet {
     const keys = new Set([
       ...(this.#scoped.get('') ?? []),

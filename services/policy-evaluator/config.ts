@@ -1,0 +1,30 @@
+import { busConfig, busVariables } from '../../lib/bus/config.ts';
+import type { BusConfig } from '../../lib/bus/config.ts';
+import { defineConfig } from '../../lib/config/define-config.ts';
+import { oneOf, text } from '../../lib/config/fields.ts';
+
+/** What the evaluator is told. */
+export interface PolicyEvaluatorConfig {
+  readonly bus: BusConfig;
+  /** Network of the proxies whose decisions are explained. */
+  readonly network: string;
+  /** What the proxies do about references to policies nobody knows. */
+  readonly unknownReference: 'deny' | 'ignore';
+}
+
+/** Variables of the evaluator. */
+export const policyEvaluatorConfig = defineConfig(
+  {
+    ...busVariables,
+    NETWORK: { schema: text({ default: '' }), description: 'id of the network of the proxies' },
+    WEFT_POLICY_UNKNOWN_REFERENCE: {
+      schema: oneOf('deny', 'ignore')({ default: 'deny' }),
+      description: 'what a listed policy that nobody knows does after 5s',
+    },
+  },
+  (values): PolicyEvaluatorConfig => ({
+    bus: busConfig(values),
+    network: values.NETWORK,
+    unknownReference: values.WEFT_POLICY_UNKNOWN_REFERENCE,
+  }),
+);

@@ -1,0 +1,218 @@
+import type { Actor, ActorContext, ActorDefinition, Deadline } from '../../lib/actor/actor.ts';
+import { sendJson } from '../../lib/actor/admin-routes.ts';
+import { EXPLAIN_BOARD, policyCompile, policyExplain } from '../../lib/bus/catalog.ts';
+import type { Bus, ResultBoard, WorkConsumer } from '../../lib/bus/contract.ts';
+import { connectBus } from '../../lib/bus/redis-bus.ts';
+import type { Timer } from '../../lib/clock/clock.ts';
+import { assert } from '../../lib/errors/assert.ts';
+import { MeshError } from '../../lib/errors/mesh-error.ts';
+import { explainResultSchema } from '../../lib/policy/explain.ts';
+import type { ExplainRequest, ExplainResult } from '../../lib/policy/explain.ts';
+import { explain } from '../../lib/state/explain.ts';
+import { Compiler } from './compiler.ts';
+import { policyEvaluatorConfig } from './config.ts';
+import type { PolicyEvaluatorConfig } from './config.ts';
+import {
+  COMPILE_CONCURRENCY,
+  EXPLAIN_CONCURRENCY,
+  EXPLAIN_LIFETIME_MS,
+  RECONCILE_DELAY_MS,
+  RECONCILE_INTERVAL_MS,
+} from './limits.ts';
+import { MeshMirror } from './mesh-mirror.ts';
+import { createEvaluatorMetrics } from './metrics.ts';
+import type { EvaluatorMetrics } from './metrics.ts';
+import { ProgramTable } from './program-table.ts';
+import { SetBook } from './set-book.ts';
+
+/** The actor that compiles policy sets and explains decisions. */
+export const definition: ActorDefinition<PolicyEvaluatorConfig> = {
+  name: 'policy-evaluator',
+  perNode: false,
+  config: policyEvaluatorConfig,
+  create: (config) => new PolicyEvaluator(config),
+};
+
+/** The parts of a started evaluator. */
+interface Parts {
+  readonly context: ActorContext;
+  readonly bus: Bus;
+  readonly mirror: MeshMirror;
+  readonly table: ProgramTable;
+  readonly book: SetBook;
+  readonly metrics: EvaluatorMetrics;
+  readonly answers: ResultBoard<ExplainResult>;
+}
+
+class PolicyEvaluator implements Actor {
+  readonly #config: PolicyEvaluatorConfig;
+  #parts: Parts | null = null;
+  #consumers: readonly WorkConsumer[] = [];
+  #timer: Timer | null = null;
+  #ticker: Timer | null = null;
+  #running: Promise<void> | null = null;
+  #again = false;
+  #ending = false;
+  #stopped: Promise<void> | null = null;
+
+  constructor(config: PolicyEvaluatorConfig) {
+    this.#config = config;
+  }
+
+  async start(context: ActorContext): Promise<void> {
+    const { admin, clock, readiness } = context;
+    const ready = readiness.block('mesh state');
+    const parts = this.#assemble(context);
+    this.#parts = parts;
+    admin.route('GET', '/sets', (_request, response) => sendJson(response, 200, this.#describe()));
+    this.#ticker = clock.every(RECONCILE_INTERVAL_MS, () => this.#poke());
+    const started = parts.mirror.meshComplete.then(() => {
+      if (this.#ending) return;
+      this.#consume(parts);
+      this.#poke();
+      ready();
+    });
+    context.supervise('start of work', started);
+  }
+
+  /** Takes no new jobs and finishes those in hand. */
+  async drain(_deadline: Deadline): Promise<void> {
+    this.#ending = true;
+    await Promise.all(this.#consumers.map((consumer) => consumer.drain()));
+  }
+
+  stop(): Promise<void> {
+    this.#stopped ??= this.#stop();
+    return this.#stopped;
+  }
+
+  async #stop(): Promise<void> {
+    this.#ending = true;
+    this.#timer?.cancel();
+    this.#ticker?.cancel();
+    await Promise.all(this.#consumers.map((consumer) => consumer.close()));
+    await this.#parts?.mirror.close();
+    await this.#running;
+    await this.#parts?.bus.close();
+  }
+
+  #assemble(context: ActorContext): Parts {
+    const { clock, log, metrics: registry } = context;
+    const { bus: busOptions, unknownReference } = this.#config;
+    const bus = connectBus(busOptions, {
+      log,
+      clock,
+      metrics: registry,
+      name: 'policy-evaluator',
+      supervise: context.supervise,
+    });
+    const table = new ProgramTable(bus);
+    const mirror: MeshMirror = new MeshMirror({
+      bus,
+      log,
+      unknownReference,
+      unreadable: (name) => metrics.unreadable(name),
+      changed: () => this.#poke(),
+    });
+    const { policies, classes, programs } = mirror;
+    const book: SetBook = new SetBook({
+      clock,
+      policies,
+      classes,
+      programs,
+      queue: bus.queue(policyCompile, 'mesh'),
+      table,
+      requested: () => metrics.requested(),
+      dropped: (count) => metrics.dropped(count),
+    });
+    const metrics = createEvaluatorMetrics(registry, {
+      policies: () => policies.size,
+      rejected: () => policies.rejected().size,
+      workloads: () => classes.workloads,
+      sets: () => book.used.size,
+      waiting: () => book.waiting,
+      programs: () => programs.size,
+      unknownReferences: () => book.unknownReferences,
+    });
+    const answers = bus.results(EXPLAIN_BOARD, 'mesh', explainResultSchema);
+    return { context, bus, mirror, table, book, metrics, answers };
+  }
+
+  #consume({ bus, context, metrics, mirror, table }: Parts): void {
+    const { clock, log } = context;
+    const { policies, programs } = mirror;
+    const compiler = new Compiler({ clock, log, metrics, policies, programs, table });
+    this.#consumers = [
+      bus.consume(policyCompile, 'mesh', { concurrency: COMPILE_CONCURRENCY }, (body, attempt) =>
+        compiler.handle(body, attempt),
+      ),
+      bus.consume(policyExplain, 'mesh', { concurrency: EXPLAIN_CONCURRENCY }, (body, attempt) =>
+        this.#explain(body, attempt.id),
+      ),
+    ];
+  }
+
+  async #explain(request: ExplainRequest, id: string): Promise<void> {
+    const { answers, metrics, mirror } = this.#get();
+    const { network, unknownReference } = this.#config;
+    const view = {
+      get: mirror.mesh.lookup.bind(mirror.mesh),
+      workloadsNamed: mirror.mesh.workloadsNamed.bind(mirror.mesh),
+      servicesNamed: mirror.mesh.servicesNamed.bind(mirror.mesh),
+    };
+    const result = explain(view, mirror.policies, request, { network, unknownReference });
+    metrics.explained(result.path === 'none' ? 'no-path' : result.allowed ? 'allowed' : 'denied');
+    await answers.put(id, result, EXPLAIN_LIFETIME_MS);
+  }
+
+  /** Has the sets looked at soon; several pokes are one look. */
+  #poke(): void {
+    if (this.#ending) return;
+    if (this.#running !== null) {
+      this.#again = true;
+      return;
+    }
+    this.#timer ??= this.#get().context.clock.after(RECONCILE_DELAY_MS, () => {
+      this.#timer = null;
+      const { context } = this.#get();
+      this.#running = this.#reconcile().finally(() => {
+        this.#running = null;
+        if (this.#again) this.#poke();
+        this.#again = false;
+      });
+      context.supervise('reconcile', this.#running);
+    });
+  }
+
+  async #reconcile(): Promise<void> {
+    const { book, bus, context, mirror, table } = this.#get();
+    if (!bus.connected) return;
+    try {
+      if (await table.ensure()) context.log.info('policy.programs-table-made');
+      // Between two copies a set may seem unused, or a program missing, that is only not read yet.
+      if (mirror.copying || !mirror.programsComplete) return;
+      await book.reconcile();
+    } catch (error) {
+      // Redis went away in between: the next look does the rest.
+      if (!(error instanceof MeshError) || error.policy.retry !== 'backoff') throw error;
+      context.log.warn({ code: error.code, error: error.message }, 'policy.reconcile-interrupted');
+    }
+  }
+
+  #describe(): unknown {
+    const { book, mirror } = this.#get();
+    const sets = [...book.used.values()].map(({ setId, keys, workloads }) => ({
+      setId,
+      policies: keys,
+      workloads,
+      state: mirror.programs.has(setId) ? 'compiled' : 'waiting',
+    }));
+    const unused = [...mirror.programs].filter((setId) => !book.used.has(setId));
+    return { sets, unused, unknownReferences: book.unknownReferences };
+  }
+
+  #get(): Parts {
+    assert(this.#parts !== null, 'the evaluator is started');
+    return this.#parts;
+  }
+}

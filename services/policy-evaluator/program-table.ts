@@ -1,0 +1,45 @@
+import type { Bus, RowChange, TableWriter } from '../../lib/bus/contract.ts';
+import { compileProgram } from '../../lib/policy/compile.ts';
+import { encodeProgram } from '../../lib/policy/program-codec.ts';
+import type { PolicyProgram } from '../../lib/policy/model.ts';
+import { EMPTY_SET_ID } from '../../lib/policy/set-id.ts';
+
+/**
+ * The `programs` table as evaluators write it. Its rows are named by their contents, so replicas need no lease
+ * and no memory of what they left: each step stands alone.
+ */
+export class ProgramTable {
+  readonly #bus: Bus;
+
+  constructor(bus: Bus) {
+    this.#bus = bus;
+  }
+
+  /** Writes a program. Throws BUS_UNAVAILABLE when Redis is away. */
+  publish(program: PolicyProgram): Promise<void> {
+    return this.#apply([{ key: program.setId, value: encodeProgram(program) }]);
+  }
+
+  /** Removes programs. Throws as {@link publish}. */
+  drop(setIds: readonly string[]): Promise<void> {
+    return this.#apply(setIds.map((key) => ({ key, value: null })));
+  }
+
+  /**
+   * Makes the table where there is none, as on a new or an emptied Redis, with the program of the set without
+   * policies: a table that is not there cannot be copied. True when it was made. Throws as {@link publish}.
+   */
+  async ensure(): Promise<boolean> {
+    if ((await this.#writer().standing()) !== 'absent') return false;
+    await this.publish(compileProgram(EMPTY_SET_ID, []));
+    return true;
+  }
+
+  #apply(changes: readonly RowChange[]): Promise<void> {
+    return this.#writer().apply(changes);
+  }
+
+  #writer(): TableWriter {
+    return this.#bus.sharedWriter('programs', 'mesh');
+  }
+}
