@@ -247,3 +247,21 @@ test('a token that is missing is told, and put right without a restart', async (
   await writeFile(tokenPath, token);
   await user.available(WEB);
 });
+
+test('forgetting an identity takes its request out of the queue', async (t) => {
+  const redis = await startTestRedis(t);
+  const kit = await createCaKit(t);
+  await kit.start();
+  const user = await startManager(t, kit, redis);
+  const admin = openBus(t, redis.config());
+  const waiting = async (): Promise<number> => {
+    const [sign] = await admin.bus.queueCounts([{ node: 'node-1' }]);
+    return sign?.waiting ?? 0;
+  };
+  user.manager.want(WEB, 'warmUp');
+  user.manager.want(CLIENT, 'warmUp');
+  await until(async () => (await waiting()) === 2, { what: 'both requests' });
+  user.manager.forget(WEB);
+  await until(async () => (await waiting()) === 1, { what: 'one to be taken out' });
+  t.deepEqual(user.manager.identities(), [CLIENT]);
+});

@@ -1,0 +1,157 @@
+import test from 'ava';
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { decideGrant, decideLifetime } from '../../../services/ca/authorize.ts';
+import type { GrantRules } from '../../../services/ca/authorize.ts';
+import { caConfig } from '../../../services/ca/config.ts';
+import { Gate } from '../../../services/ca/gate.ts';
+import { PodTable, parsePod } from '../../../services/ca/pods.ts';
+import type { PodRegistry } from '../../../services/ca/pods.ts';
+import { FakeClock } from '../../support/fake-clock.ts';
+import { podObject } from '../../support/pods-api.ts';
+import { accountSubject, nodeSubject } from '../../support/token-issuer.ts';
+
+const rules: GrantRules = {
+  trustDomain: 'cluster.local',
+  trustedNodeAccounts: ['istio-system/ztunnel'],
+  servingNames: { 'istio-system/istiod': [{ kind: 'dns', value: 'istiod' }] },
+};
+
+function registry(...pods: readonly unknown[]): PodRegistry {
+  const table = new PodTable();
+  table.replace(pods.map(parsePod));
+  return {
+    synced: true,
+    runsOnNode: (node, namespace, account) => table.runsOnNode(node, namespace, account),
+    find: (namespace, name, uid) => table.find(namespace, name, uid),
+  };
+}
+
+const web = podObject('demo', 'web-1', { node: 'node-1', account: 'web' });
+const WEB = 'spiffe://cluster.local/ns/demo/sa/web';
+
+test('a node is granted the identity of a pod it runs, and nothing but that', (t) => {
+  const grant = decideGrant(nodeSubject('node-1'), WEB, rules, registry(web));
+  t.deepEqual(grant, { granted: true, identity: WEB, names: [{ kind: 'uri', value: WEB }] });
+  t.false(decideGrant(nodeSubject('node-2'), WEB, rules, registry(web)).granted);
+});
+
+const phase = (value: string): Record<string, unknown> =>
+  podObject('demo', 'web-1', { node: 'node-1', account: 'web', phase: value });
+
+test('a failed pod does not count, one that has succeeded does', (t) => {
+  t.false(decideGrant(nodeSubject('node-1'), WEB, rules, registry(phase('Failed'))).granted);
+  t.true(decideGrant(nodeSubject('node-1'), WEB, rules, registry(phase('Succeeded'))).granted);
+});
+
+test('without a node claim the node is that of the caller pod, by name, uid and account', (t) => {
+  const caller = { ...nodeSubject('node-1'), node: null };
+  const pod = podObject('istio-system', 'ztunnel-node-1', { node: 'node-1', account: 'ztunnel' });
+  const withUid = (uid: string): Record<string, unknown> => ({
+    ...pod,
+    metadata: { namespace: 'istio-system', name: 'ztunnel-node-1', uid },
+  });
+  const uid = caller.pod?.uid ?? '';
+  t.true(decideGrant(caller, WEB, rules, registry(web, withUid(uid))).granted);
+  t.like(decideGrant(caller, WEB, rules, registry(web, withUid('recreated'))), {
+    reason: 'unknown_node',
+  });
+  const other = { ...withUid(uid), spec: { nodeName: 'node-1', serviceAccountName: 'default' } };
+  t.like(decideGrant(caller, WEB, rules, registry(web, other)), { reason: 'unknown_node' });
+});
+
+test('an account gets its own identity and the server names it was given', (t) => {
+  const grant = decideGrant(accountSubject('istio-system', 'istiod'), null, rules, registry());
+  t.deepEqual(grant.granted ? grant.names : null, [
+    { kind: 'uri', value: 'spiffe://cluster.local/ns/istio-system/sa/istiod' },
+    { kind: 'dns', value: 'istiod' },
+  ]);
+});
+
+test('pods move, change and go', (t) => {
+  const table = new PodTable();
+  const put = (node: string, account = 'web'): void =>
+    table.put(parsePod(podObject('demo', 'web-1', { node, account })));
+  put('node-1');
+  put('node-2');
+  t.false(table.runsOnNode('node-1', 'demo', 'web'));
+  t.true(table.runsOnNode('node-2', 'demo', 'web'));
+  table.put(parsePod(podObject('demo', 'web-2', { node: 'node-2', account: 'web' })));
+  table.remove('demo', 'web-1');
+  t.true(table.runsOnNode('node-2', 'demo', 'web'));
+  table.remove('demo', 'web-2');
+  table.remove('demo', 'web-2');
+  t.false(table.runsOnNode('node-2', 'demo', 'web'));
+  t.deepEqual(table.all(), []);
+});
+
+test('what is no pod is refused with the field', (t) => {
+  const error = t.throws(() => parsePod({ metadata: { name: 'x' }, spec: {} }), {
+    instanceOf: MeshError,
+  });
+  t.regex(error?.message ?? '', /metadata\.namespace.*metadata\.uid/);
+});
+
+test('a certificate lives as long as asked, by default, and not longer than allowed', (t) => {
+  const limits = { defaultMs: 86_400_000, maxMs: 100_000_000 };
+  t.deepEqual(decideLifetime(60, limits), { lifetimeMs: 60_000 });
+  t.deepEqual(decideLifetime(0, limits), { lifetimeMs: 86_400_000 });
+  t.deepEqual(decideLifetime(-5, limits), { lifetimeMs: 86_400_000 });
+  t.deepEqual(decideLifetime(100_000, limits), { lifetimeMs: 100_000_000 });
+  t.deepEqual(decideLifetime(100_001, limits), { tooLongMs: 100_001_000 });
+});
+
+test('the gate bounds concurrency and rate', async (t) => {
+  const clock = new FakeClock();
+  const gate = new Gate({ concurrent: 3, perSecond: 5 }, clock);
+  t.deepEqual([gate.enter(), gate.enter(), gate.enter(), gate.enter()], [true, true, true, false]);
+  gate.leave();
+  t.true(gate.enter());
+  for (let count = 0; count < 3; count += 1) gate.leave();
+  let passed = 0;
+  for (let count = 0; count < 20; count += 1) {
+    if (!gate.enter()) continue;
+    passed += 1;
+    gate.leave();
+  }
+  t.is(passed, 6, 'two seconds of burst, less the four before');
+  await clock.advance(1_000);
+  passed = 0;
+  for (let count = 0; count < 20; count += 1) {
+    if (!gate.enter()) continue;
+    passed += 1;
+    gate.leave();
+  }
+  t.is(passed, 5);
+});
+
+test('the configuration names every problem', (t) => {
+  const error = t.throws(
+    () =>
+      caConfig.parse({
+        WEFT_CA_SERVING_NAMES: 'istiod=x',
+        WEFT_CA_SERVING_HOSTS: 'bad name',
+        CA_TRUSTED_NODE_ACCOUNTS: 'ztunnel',
+        MAX_WORKLOAD_CERT_TTL: 'long',
+      }),
+    { instanceOf: MeshError },
+  );
+  t.is(error?.code, 'CONFIG_INVALID');
+  for (const name of ['SERVING_NAMES', 'SERVING_HOSTS', 'NODE_ACCOUNTS', 'CERT_TTL', 'JWKS_PATH']) {
+    t.true(error?.message.includes(name), name);
+  }
+  t.throws(() => caConfig.parse({ WEFT_TOKEN_JWKS_PATH: 'x', MAX_WORKLOAD_CERT_TTL: '1h' }), {
+    message: /DEFAULT_WORKLOAD_CERT_TTL is longer/,
+  });
+});
+
+test("the defaults are upstream's", (t) => {
+  const config = caConfig.parse({ WEFT_TOKEN_JWKS_PATH: '/jwks.json' });
+  t.like(config, {
+    trustDomain: 'cluster.local',
+    trustedNodeAccounts: ['istio-system/ztunnel'],
+    defaultLifetimeMs: 86_400_000,
+    maxLifetimeMs: 90 * 86_400_000,
+    listen: { kind: 'tcp', host: '::', port: 15_012 },
+  });
+  t.deepEqual(config.token.audiences, ['istio-ca']);
+});

@@ -1,0 +1,85 @@
+import test from 'ava';
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { encodeService, encodeWorkload } from '../../../lib/xds/resources/address.ts';
+import { certFetcherConfig } from '../../../services/cert-fetcher/config.ts';
+import { NodeIdentities } from '../../../services/cert-fetcher/node-identities.ts';
+import { keptLog } from '../../support/actor-context.ts';
+import { service, workload } from '../../support/workloads.ts';
+
+const WEB = 'spiffe://cluster.local/ns/demo/sa/web';
+const row = (key: string, node: string, account = 'web', version = 1) => ({
+  key,
+  version,
+  value: encodeWorkload(workload({ uid: key, node, serviceAccount: account })),
+});
+
+test('only the identities of the own node are kept, counted by workload', (t) => {
+  const { log, lines } = keptLog('test');
+  let synced = 0;
+  const identities = new NodeIdentities('node-1', log, () => (synced += 1));
+  identities.onReset();
+  identities.onEntries([
+    row('a', 'node-1'),
+    row('b', 'node-1'),
+    row('c', 'node-2', 'api'),
+    { key: 's', version: 1, value: encodeService(service()) },
+    { key: 'broken', version: 1, value: Buffer.from('ffff', 'hex') },
+  ]);
+  t.false(identities.synced);
+  t.false(identities.has(WEB), 'not in force before the copy is complete');
+  identities.onSynced();
+  t.deepEqual(
+    [identities.synced, identities.size, synced, identities.has(WEB)],
+    [true, 1, 1, true],
+  );
+  t.is(lines.length, 1);
+  t.is(lines[0]?.['key'], 'broken');
+  identities.onChanges([{ key: 'a', version: 2, value: null }]);
+  t.true(identities.has(WEB));
+  identities.onChanges([row('b', 'node-2', 'web', 3)]);
+  t.false(identities.has(WEB));
+  identities.onChanges([row('c', 'node-1', 'api', 4)]);
+  t.true(identities.has('spiffe://cluster.local/ns/demo/sa/api'));
+});
+
+test('a new copy replaces the old one when it is complete', (t) => {
+  const identities = new NodeIdentities('node-1', keptLog('test').log, () => undefined);
+  identities.onReset();
+  identities.onEntries([row('a', 'node-1')]);
+  identities.onSynced();
+  identities.onReset();
+  t.true(identities.has(WEB));
+  identities.onSynced();
+  t.false(identities.has(WEB));
+});
+
+test("the configuration has upstream's names and defaults", (t) => {
+  const config = certFetcherConfig.parse({
+    REDIS_URL: 'unix:///run/redis.sock',
+    SECRET_TTL: '60s',
+    CA_HEADER_X_Team: 'mesh',
+  });
+  t.is(config.ca.address, 'https://localhost:15012');
+  t.is(config.lifetimeMs, 60_000);
+  t.deepEqual(config.ca.headers, { x_team: 'mesh' });
+  t.true(Object.isFrozen(config.ca));
+  const cluster = certFetcherConfig.parse({
+    REDIS_URL: 'unix:///run/redis.sock',
+    KUBERNETES_SERVICE_HOST: '10.0.0.1',
+  });
+  t.is(cluster.ca.address, 'https://istiod.istio-system.svc:15012');
+  t.is(cluster.lifetimeMs, 86_400_000);
+});
+
+for (const [name, value] of [
+  ['CA_ADDRESS', 'http://ca:15010'],
+  ['SECRET_TTL', '100ms'],
+  ['CA_HEADER_bad name', 'x'],
+] as const) {
+  test(`${name}=${value} is refused`, (t) => {
+    t.throws(
+      () => certFetcherConfig.parse({ REDIS_URL: 'unix:///run/redis.sock', [name]: value }),
+      { instanceOf: MeshError, message: new RegExp(name) },
+    );
+  });
+}
