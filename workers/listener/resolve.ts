@@ -1,6 +1,7 @@
 import { lookup } from 'node:dns/promises';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import { canonicalIp } from '../../lib/net/address.ts';
+import { pickResolved } from '../../lib/state/destination-ip.ts';
 
 /** A name with the family the client would rather have. */
 export interface NameToResolve {
@@ -16,10 +17,9 @@ export async function resolveName(name: NameToResolve, ipv6: boolean): Promise<s
   const { hostname, preferredFamily } = name;
   try {
     const answers = await lookup(hostname, { all: true, family: ipv6 ? 0 : 4 });
-    const preferred = answers.filter(({ family }) => family === preferredFamily);
-    const candidates = preferred.length > 0 ? preferred : answers;
-    const picked = candidates[Math.floor(Math.random() * candidates.length)];
-    if (picked !== undefined) return canonicalIp(picked.address);
+    const addresses = answers.map(({ address }) => canonicalIp(address));
+    const picked = pickResolved(addresses, preferredFamily, Math.random);
+    if (picked !== null) return picked;
   } catch (error) {
     const why = `cannot resolve ${hostname}: ${errorText(error)}`;
     throw new MeshError('ROUTE_NO_UPSTREAM', why, { cause: error });

@@ -1,4 +1,5 @@
 import type { MessagePort } from 'node:worker_threads';
+import type { DestinationStream } from 'pino';
 import { systemClock } from '../../lib/clock/clock.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
@@ -40,15 +41,19 @@ export class ListenerThread {
   readonly #control: MessagePort;
   readonly #pods = new Map<string, Pod>();
 
-  constructor(attachment: ThreadAttachment) {
+  /** Log lines go to standard output unless `logTo` is given. */
+  constructor(attachment: ThreadAttachment, logTo?: DestinationStream) {
     const { settings, control } = attachment;
     this.#control = control;
-    const log = createLogger({
-      actor: 'node-proxy',
-      node: settings.node,
-      worker: attachment.thread,
-      level: settings.logLevel,
-    });
+    const log = createLogger(
+      {
+        actor: 'node-proxy',
+        node: settings.node,
+        worker: attachment.thread,
+        level: settings.logLevel,
+      },
+      logTo,
+    );
     this.context = {
       settings,
       tunnelSettings: tunnelSettings(settings),

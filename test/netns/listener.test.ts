@@ -1,0 +1,472 @@
+import { createHash, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import type { Socket } from 'node:net';
+import test from 'ava';
+import type { Authorization, Match } from '../../lib/policy/model.ts';
+import { TestMesh } from '../support/listener-kit.ts';
+import type { TestPod } from '../support/listener-kit.ts';
+import { requireNetns } from '../support/netns-kit.ts';
+import { MIB, readAll } from '../support/tunnel-kit.ts';
+import { until } from '../support/until.ts';
+import { service } from '../support/workloads.ts';
+
+const CLIENT = 'spiffe://cluster.local/ns/demo/sa/client';
+const WEB = 'spiffe://cluster.local/ns/demo/sa/web';
+
+interface Pair {
+  readonly mesh: TestMesh;
+  readonly client: TestPod;
+  readonly web: TestPod;
+}
+
+async function pair(
+  t: Parameters<typeof TestMesh.start>[0],
+  options: Parameters<typeof TestMesh.start>[1] = {},
+): Promise<Pair> {
+  const mesh = await TestMesh.start(t, options);
+  const client = await mesh.addPod('client', { thread: 0 });
+  const web = await mesh.addPod('web', { thread: (options.threads ?? 2) - 1 });
+  return { mesh, client, web };
+}
+
+function echo(socket: Socket): void {
+  socket.pipe(socket);
+}
+
+async function ask(socket: Socket, text: string): Promise<string> {
+  socket.end(text);
+  return (await readAll(socket)).toString();
+}
+
+/** Resolves when the other side has closed the connection; our side follows. */
+function closed(socket: Socket): Promise<void> {
+  return new Promise((resolve) => {
+    socket.once('close', () => resolve());
+    socket.once('end', () => socket.end());
+    socket.resume();
+  });
+}
+
+function bare(match: Partial<Match>): Match {
+  return {
+    namespaces: [],
+    notNamespaces: [],
+    serviceAccounts: [],
+    notServiceAccounts: [],
+    principals: [],
+    notPrincipals: [],
+    sourceIps: [],
+    notSourceIps: [],
+    destinationIps: [],
+    notDestinationIps: [],
+    destinationPorts: [],
+    notDestinationPorts: [],
+    ...match,
+  };
+}
+
+function policy(name: string, action: 'ALLOW' | 'DENY', match: Partial<Match>): Authorization {
+  return {
+    name,
+    namespace: 'demo',
+    scope: 'NAMESPACE',
+    action,
+    rules: [{ clauses: [{ matches: [bare(match)] }] }],
+    dryRun: false,
+  };
+}
+
+for (const family of ['ip', 'ip6'] as const) {
+  test(`pod to pod passes HBONE with both identities and the client address (${family})`, async (t) => {
+    if (!requireNetns(t)) return;
+    const { mesh, client, web } = await pair(t);
+    const peers: (string | undefined)[] = [];
+    await web.serve(8080, (socket) => {
+      peers.push(socket.remoteAddress);
+      echo(socket);
+    });
+    const socket = await client.connect(web[family], 8080);
+    socket.write('hello ');
+    const live = await until(
+      async () => {
+        const records = await mesh.connections();
+        return records.length === 2 && records.every((record) => record.bytesSent === 6)
+          ? records
+          : null;
+      },
+      { what: 'both ends to list the connection' },
+    );
+    t.deepEqual(live.map(({ direction, protocol }) => `${direction} ${protocol}`).sort(), [
+      'inbound HBONE',
+      'outbound HBONE',
+    ]);
+    t.is(await ask(socket, 'world'), 'hello world');
+    t.is(peers[0]?.replace('::ffff:', ''), client[family]);
+    const lines = await mesh.accessLines(2);
+    for (const line of lines) {
+      t.is(line['src.identity'], CLIENT);
+      t.is(line['dst.identity'], WEB);
+      t.is(line['src.workload'], 'client');
+      t.is(line['dst.workload'], 'web');
+      t.is(line['bytes_sent'], 11);
+      t.is(line['bytes_recv'], 11);
+      t.false('error' in line);
+    }
+    const mutual = { connection_security_policy: 'mutual_tls' };
+    for (const reporter of ['source', 'destination']) {
+      t.is(await mesh.metric('istio_tcp_connections_opened_total', { ...mutual, reporter }), 1);
+      t.is(await mesh.metric('istio_tcp_connections_closed_total', { ...mutual, reporter }), 1);
+      t.is(await mesh.metric('istio_tcp_received_bytes_total', { ...mutual, reporter }), 11);
+    }
+    t.is(await mesh.metric('istio_tcp_connections_failed_total'), 0);
+  });
+}
+
+test('a service address leads to one of its endpoints, on its target port', async (t) => {
+  if (!requireNetns(t)) return;
+  const mesh = await TestMesh.start(t);
+  const client = await mesh.addPod('client');
+  const key = 'demo/web.demo.svc.cluster.local';
+  const web = await mesh.addPod('web', {
+    thread: 1,
+    workload: { services: { [key]: { 80: 8080 } } },
+  });
+  mesh.state.set(key, {
+    kind: 'service',
+    service: service({ addresses: [{ network: '', ip: '10.96.0.1', length: null }] }),
+  });
+  await web.serve(8080, echo);
+  t.is(await ask(await client.connect('10.96.0.1', 80), 'via the service'), 'via the service');
+  const [line] = await mesh.accessLines(2);
+  t.is(line?.['dst.service'], 'web.demo.svc.cluster.local');
+  const refused = await client.connect('10.96.0.1', 81);
+  await closed(refused);
+  await until(() => mesh.access('connection failed').length === 1, { what: 'the early denial' });
+  t.regex(String(mesh.access('connection failed')[0]?.['error']), /does not define port 81/);
+});
+
+test('what is outside the mesh is reached in plaintext, and reaches in', async (t) => {
+  if (!requireNetns(t)) return;
+  const { mesh, web, client } = await pair(t);
+  const outsider = await mesh.addPod('outsider', { enrolled: false });
+  const peers: (string | undefined)[] = [];
+  await outsider.serve(9000, echo);
+  await web.serve(8080, (socket) => {
+    peers.push(socket.remoteAddress);
+    echo(socket);
+  });
+  t.is(await ask(await client.connect(outsider.ip, 9000), 'out'), 'out');
+  t.is(await ask(await client.connect(outsider.ip6, 9000), 'out6'), 'out6');
+  t.is(await ask(await outsider.connect(web.ip, 8080), 'in'), 'in');
+  t.is(await ask(await outsider.connect(web.ip6, 8080), 'in6'), 'in6');
+  t.deepEqual(
+    peers.map((peer) => peer?.replace('::ffff:', '')),
+    [outsider.ip, outsider.ip6],
+  );
+  await mesh.accessLines(4);
+  const plain = { connection_security_policy: 'unknown' };
+  t.is(await mesh.metric('istio_tcp_connections_closed_total', plain), 4);
+});
+
+test('a server may speak first and a client may half-close', async (t) => {
+  if (!requireNetns(t)) return;
+  const { client, web } = await pair(t);
+  await web.serve(5432, (socket) => {
+    socket.write('220 ready\n');
+    void readAll(socket).then((got) => socket.end(`got ${got.length}`));
+  });
+  const socket = await client.connect(web.ip, 5432);
+  const [greeting] = (await once(socket, 'data')) as [Buffer];
+  t.is(greeting.toString(), '220 ready\n');
+  socket.pause();
+  t.is(await ask(socket, 'abc'), 'got 3');
+});
+
+test('1 GiB passes each way intact', async (t) => {
+  if (!requireNetns(t)) return;
+  t.timeout(300_000);
+  const { client, web } = await pair(t);
+  const block = randomBytes(MIB);
+  const send = async (socket: Socket): Promise<string> => {
+    const hash = createHash('sha1');
+    for (let round = 0; round < 1024; round += 1) {
+      const chunk = Buffer.from(block);
+      chunk.writeUInt32LE(round);
+      hash.update(chunk);
+      if (!socket.write(chunk)) await once(socket, 'drain');
+    }
+    socket.end();
+    return hash.digest('hex');
+  };
+  const receive = async (socket: Socket): Promise<string> => {
+    const hash = createHash('sha1');
+    for await (const chunk of socket.iterator({ destroyOnReturn: false }))
+      hash.update(chunk as Buffer);
+    return hash.digest('hex');
+  };
+  const { promise: accepted, resolve } = Promise.withResolvers<Socket>();
+  await web.serve(8080, resolve);
+  const near = await client.connect(web.ip, 8080);
+  const far = await accepted;
+  const [up, gotUp] = await Promise.all([send(near), receive(far)]);
+  const [down, gotDown] = await Promise.all([send(far), receive(near)]);
+  t.is(gotUp, up);
+  t.is(gotDown, down);
+});
+
+test('policies decide on identity; a DENY cuts a live connection and its log names the policy', async (t) => {
+  if (!requireNetns(t)) return;
+  const { mesh, client, web } = await pair(t);
+  await web.serve(8080, echo);
+  const account = (serviceAccount: string) => ({
+    serviceAccounts: [{ namespace: 'demo', serviceAccount }],
+  });
+  mesh.state.setPolicy('demo/only-api', policy('only-api', 'ALLOW', account('api')));
+  const refused = await client.connect(web.ip, 8080);
+  await closed(refused);
+  let lines = await mesh.accessLines(2);
+  const inbound = lines.find((line) => line['direction'] === 'inbound');
+  t.regex(String(inbound?.['error']), /policy rejection: denied/);
+  const outbound = lines.find((line) => line['direction'] === 'outbound');
+  t.regex(String(outbound?.['error']), /401/);
+
+  mesh.state.setPolicy('demo/only-api', policy('only-api', 'ALLOW', account('client')));
+  const socket = await client.connect(web.ip, 8080);
+  socket.write('x');
+  await once(socket, 'data');
+  const gone = closed(socket);
+  mesh.state.setPolicy('demo/no-client', policy('no-client', 'DENY', account('client')));
+  await gone;
+  lines = await mesh.accessLines(4);
+  const cut = lines.filter((line) => line['direction'] === 'inbound').at(-1);
+  t.is(cut?.['policy'], 'demo/no-client');
+  t.is(cut?.['rule'], 0);
+  t.regex(String(cut?.['error']), /policy change: explicitly denied by policy demo\/no-client/);
+  t.is(await mesh.metric('istio_tcp_connections_failed_total', { response_flags: 'DENY' }), 2);
+  t.true(mesh.lines.some((line) => line['message'] === 'policy.connection-cut'));
+});
+
+test('a change of the workload own list of policies also cuts', async (t) => {
+  if (!requireNetns(t)) return;
+  const { mesh, client, web } = await pair(t);
+  await web.serve(8080, echo);
+  mesh.state.setPolicy('demo/selected', {
+    ...policy('selected', 'DENY', { destinationPorts: [8080] }),
+    scope: 'WORKLOAD_SELECTOR',
+  });
+  const socket = await client.connect(web.ip, 8080);
+  socket.write('x');
+  await once(socket, 'data');
+  const gone = closed(socket);
+  mesh.state.set(web.workload.uid, {
+    kind: 'workload',
+    workload: { ...web.workload, authorizationPolicies: ['demo/selected'] },
+  });
+  await gone;
+  t.pass();
+});
+
+test('a reference to a policy nobody knows is waited for, and served when it comes', async (t) => {
+  if (!requireNetns(t)) return;
+  const { mesh, client, web } = await pair(t);
+  await web.serve(8080, echo);
+  mesh.state.set(web.workload.uid, {
+    kind: 'workload',
+    workload: { ...web.workload, authorizationPolicies: ['demo/late'] },
+  });
+  const answer = ask(await client.connect(web.ip, 8080), 'patience');
+  await until(async () => (await mesh.connections()).length === 2, { what: 'the wait' });
+  mesh.state.setPolicy('demo/late', {
+    ...policy('late', 'ALLOW', { destinationPorts: [8080] }),
+    scope: 'WORKLOAD_SELECTOR',
+  });
+  t.is(await answer, 'patience');
+});
+
+test('a reference to a policy nobody ever knows denies and names it', async (t) => {
+  if (!requireNetns(t)) return;
+  const { mesh, client, web } = await pair(t);
+  await web.serve(8080, echo);
+  mesh.state.set(web.workload.uid, {
+    kind: 'workload',
+    workload: { ...web.workload, authorizationPolicies: ['demo/missing'] },
+  });
+  const socket = await client.connect(web.ip, 8080);
+  await closed(socket);
+  const line = (await mesh.accessLines(2)).find(({ direction }) => direction === 'inbound');
+  t.is(line?.['policy'], 'demo/missing');
+});
+
+test('plaintext is refused by a policy that wants identities', async (t) => {
+  if (!requireNetns(t)) return;
+  const { mesh, client, web } = await pair(t);
+  const outsider = await mesh.addPod('outsider', { enrolled: false });
+  await web.serve(8080, echo);
+  mesh.state.setPolicy(
+    'demo/strict',
+    policy('strict', 'DENY', { notPrincipals: [{ kind: 'presence' }] }),
+  );
+  const refused = await outsider.connect(web.ip, 8080);
+  await closed(refused);
+  t.is(await ask(await client.connect(web.ip, 8080), 'mine'), 'mine');
+  const line = (await mesh.accessLines(3)).find((each) => 'error' in each);
+  t.is(line?.['policy'], 'demo/strict');
+});
+
+test('a port nobody serves, a refused identity and an unknown workload give clear errors', async (t) => {
+  if (!requireNetns(t)) return;
+  const { mesh, client, web } = await pair(t);
+  await closed(await client.connect(web.ip, 1));
+  const lines = await mesh.accessLines(2);
+  t.true(
+    lines.some((line) => /cannot connect to .*:1: .*ECONNREFUSED/.test(String(line['error']))),
+  );
+  t.true(lines.some((line) => /status 503/.test(String(line['error']))));
+  t.is(
+    await mesh.metric('istio_tcp_connections_failed_total', {
+      reporter: 'source',
+      response_flags: 'CONNECT',
+    }),
+    1,
+  );
+
+  mesh.refused.add('spiffe://cluster.local/ns/demo/sa/denied');
+  const denied = await mesh.addPod('denied');
+  const socket = await denied.connect(web.ip, 8080);
+  await closed(socket);
+  await until(
+    () =>
+      mesh
+        .access('connection complete')
+        .some((line) => /not on this node/.test(String(line['error']))),
+    { what: 'the refused identity' },
+  );
+
+  const stranger = await mesh.addPod('stranger', { known: false });
+  const lost = await stranger.connect(web.ip, 8080);
+  await closed(lost);
+  t.regex(String(mesh.access('connection failed').at(-1)?.['error']), /does not know the workload/);
+});
+
+test('nothing passes in plaintext while the mesh cannot tell', async (t) => {
+  if (!requireNetns(t)) return;
+  const { mesh, client } = await pair(t);
+  const outsider = await mesh.addPod('outsider', { enrolled: false });
+  let reached = 0;
+  await outsider.serve(9000, (socket) => {
+    reached += 1;
+    socket.end();
+  });
+  mesh.state.synced = false;
+  const socket = await client.connect(outsider.ip, 9000);
+  await closed(socket);
+  t.is(reached, 0);
+  t.regex(String(mesh.access('connection failed')[0]?.['error']), /cannot tell yet/);
+  mesh.state.synced = true;
+  const again = await client.connect(outsider.ip, 9000);
+  await closed(again);
+  t.is(reached, 1);
+});
+
+test('a call to a port of the proxy itself is refused', async (t) => {
+  if (!requireNetns(t)) return;
+  const { mesh, client, web } = await pair(t);
+  const outsider = await mesh.addPod('outsider', { enrolled: false });
+  const loop = await outsider.connect(web.ip, 15_001);
+  await closed(loop);
+  await until(() => mesh.access('connection failed').length === 1, { what: 'the refusal' });
+  t.regex(String(mesh.access('connection failed')[0]?.['error']), /proxy's own/);
+  await web.serve(8080, echo);
+  t.is(await ask(await client.connect(web.ip, 8080), 'fine'), 'fine');
+});
+
+test('a stalled reader holds its sender back and no other connection', async (t) => {
+  if (!requireNetns(t)) return;
+  const { client, web } = await pair(t);
+  let first = true;
+  await web.serve(8080, (socket) => {
+    if (!first) echo(socket);
+    else socket.pause();
+    first = false;
+  });
+  const slow = await client.connect(web.ip, 8080);
+  let sent = 0;
+  const chunk = Buffer.alloc(65_536);
+  const pump = (): void => {
+    do sent += chunk.length;
+    while (slow.write(chunk) && sent < 512 * MIB);
+  };
+  slow.on('drain', pump);
+  pump();
+  let last = -1;
+  let unchanged = 0;
+  await until(
+    () => {
+      unchanged = sent === last ? unchanged + 1 : 0;
+      last = sent;
+      return unchanged > 25;
+    },
+    { timeoutMs: 30_000, what: 'the sender to stop' },
+  );
+  t.true(sent < 64 * MIB, `${sent} bytes`);
+  t.is(await ask(await client.connect(web.ip, 8080), 'not held back'), 'not held back');
+  slow.destroy();
+});
+
+test('a stopped pod ends its connections at once or lets them finish', async (t) => {
+  if (!requireNetns(t)) return;
+  const { mesh, client, web } = await pair(t);
+  await web.serve(8080, echo);
+  const carried = await client.connect(web.ip, 8080);
+  carried.write('a');
+  await once(carried, 'data');
+  const stopping = mesh.stop(web, 'graceful', 20_000);
+  carried.pause();
+  t.is(await ask(carried, 'b'), 'b');
+  await stopping;
+  const refused = await client.connect(web.ip, 8080);
+  await closed(refused);
+
+  const api = await mesh.addPod('api', { thread: 1 });
+  await api.serve(8080, echo);
+  const cut = await client.connect(api.ip, 8080);
+  cut.write('a');
+  await once(cut, 'data');
+  const gone = closed(cut);
+  await mesh.stop(api);
+  await gone;
+  t.is(await mesh.metric('weft_listener_pods'), 1);
+});
+
+test('connections go on when a certificate expires, new ones use its successor', async (t) => {
+  if (!requireNetns(t)) return;
+  const { mesh, client, web } = await pair(t);
+  await web.serve(8080, echo);
+  mesh.issue = { lifeMs: 4_000 };
+  const carried = await client.connect(web.ip, 8080);
+  carried.write('a');
+  await once(carried, 'data');
+  await until(async () => (await mesh.metric('weft_hbone_tunnels_open')) === 0, {
+    what: 'the tunnel to retire',
+  });
+  mesh.issue = {};
+  t.is(await ask(await client.connect(web.ip, 8080), 'fresh'), 'fresh');
+  carried.pause();
+  t.is(await ask(carried, 'b'), 'b');
+});
+
+test('many connections at once share a tunnel and all come through', async (t) => {
+  if (!requireNetns(t)) return;
+  const { mesh, client, web } = await pair(t);
+  await web.serve(8080, echo);
+  const answers = await Promise.all(
+    Array.from({ length: 150 }, async (_, index) =>
+      ask(await client.connect(web.ip, 8080), `number ${index}`),
+    ),
+  );
+  t.deepEqual(
+    answers,
+    Array.from({ length: 150 }, (_, index) => `number ${index}`),
+  );
+  t.true((await mesh.metric('weft_hbone_tunnels_open')) <= 2);
+});

@@ -1,0 +1,433 @@
+/** Two listener threads that serve pods in real network namespaces, with the counterparts node-proxy would be. */
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import type { Server, Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { BroadcastChannel, MessageChannel } from 'node:worker_threads';
+import type { MessagePort } from 'node:worker_threads';
+import { Piscina, queueOptionsSymbol } from 'piscina';
+import type { ExecutionContext } from 'ava';
+import { MeshError } from '../../lib/errors/mesh-error.ts';
+import { closeFd, netnsIdentity, openNetns } from '../../lib/linux/netns.ts';
+import { listenTcp, openTcp } from '../../lib/linux/sockets.ts';
+import { ipFamily } from '../../lib/net/address.ts';
+import { connectTcp } from '../../lib/net/socket.ts';
+import { Redirector } from '../../lib/redirect/apply.ts';
+import { chooseTools } from '../../lib/redirect/flavour.ts';
+import { podRedirect } from '../../lib/redirect/pod-options.ts';
+import { redirectRules } from '../../lib/redirect/rules.ts';
+import type { Workload } from '../../lib/state/model.ts';
+import type {
+  ConnectionRecord,
+  ControlFromThread,
+  ControlToThread,
+  ListenerSettings,
+  MetricSample,
+  PodInfo,
+} from '../../workers/listener/protocol.ts';
+import { connectNetns, createNetns } from './netns-kit.ts';
+import type { TestNetns } from './netns-kit.ts';
+import { TestState } from './test-state.ts';
+import { createTunnelPki } from './tunnel-pki.ts';
+import type { IssueOptions, TunnelPki } from './tunnel-pki.ts';
+import { until } from './until.ts';
+import { workload } from './workloads.ts';
+
+const ENTRY = join(import.meta.dirname, 'logged-listener.worker.ts');
+
+export const listenerSettings: ListenerSettings = {
+  node: 'node-1',
+  clusterId: 'Kubernetes',
+  network: '',
+  trustDomain: 'cluster.local',
+  clusterDomain: 'cluster.local',
+  ipv6: true,
+  packetMark: 0x539,
+  portReuse: true,
+  originalSource: 'auto',
+  keepalive: { enabled: true, timeMs: 180_000, intervalMs: 180_000, retries: 9 },
+  userTimeoutMs: 0,
+  http2: {
+    streamWindow: 4_194_304,
+    connectionWindow: 16_777_216,
+    frameSize: 1_048_576,
+    maxStreamsPerConnection: 100,
+    idleReleaseMs: 300_000,
+    pingIntervalMs: 10_000,
+    pingTimeoutMs: 20_000,
+  },
+  connectTimeoutMs: 3_000,
+  handshakeTimeoutMs: 5_000,
+  connectRetry: { attempts: 3, totalMs: 10_000 },
+  responseBaggage: true,
+  tls12: false,
+  policyUnknownReference: 'deny',
+  authzInfoLogging: false,
+  logLevel: 'info',
+  ports: { outbound: 15_001, inboundPlaintext: 15_006, inboundHbone: 15_008 },
+};
+
+type Line = Record<string, string | number | null>;
+
+interface Thread {
+  readonly number: number;
+  readonly id: number;
+  readonly control: MessagePort;
+}
+
+/** A pod in its own namespace. */
+export interface TestPod {
+  readonly name: string;
+  readonly ip: string;
+  readonly ip6: string;
+  readonly netnsFd: number;
+  readonly info: PodInfo;
+  readonly workload: Workload;
+  /** Resolves when its task has ended. */
+  readonly task: Promise<void>;
+  /** Serves TCP connections inside the pod, both families. */
+  serve(port: number, onSocket: (socket: Socket) => void): Promise<Server>;
+  /** Connects from inside the pod, as its application would. */
+  connect(ip: string, port: number): Promise<Socket>;
+}
+
+export class TestMesh {
+  readonly state: TestState;
+  readonly lines: Line[] = [];
+  readonly pods = new Map<string, TestPod>();
+  /** How certificates are issued; a test may change it. */
+  issue: IssueOptions = {};
+  /** Identities nobody gets a certificate for. */
+  readonly refused = new Set<string>();
+  readonly #t: ExecutionContext;
+  readonly #settings: ListenerSettings;
+  readonly #hub: TestNetns;
+  readonly #pki: TunnelPki;
+  readonly #piscina: Piscina;
+  readonly #threads: Thread[] = [];
+  readonly #redirector: Redirector;
+  readonly #events: ControlFromThread[] = [];
+  #nextHost = 2;
+  #nextReport = 1;
+
+  private constructor(
+    t: ExecutionContext,
+    parts: {
+      settings: ListenerSettings;
+      hub: TestNetns;
+      pki: TunnelPki;
+      piscina: Piscina;
+      redirector: Redirector;
+      state: TestState;
+    },
+  ) {
+    this.#t = t;
+    this.#settings = parts.settings;
+    this.#hub = parts.hub;
+    this.#pki = parts.pki;
+    this.#piscina = parts.piscina;
+    this.#redirector = parts.redirector;
+    this.state = parts.state;
+  }
+
+  static async start(
+    t: ExecutionContext,
+    options: Partial<ListenerSettings> & { readonly threads?: number } = {},
+  ): Promise<TestMesh> {
+    const { threads = 2, ...changed } = options;
+    const node = `node-${randomBytes(4).toString('hex')}`;
+    const settings = { ...listenerSettings, ...changed, node };
+    const hub = await createNetns(t, 'hub');
+    await hub.ip('link add br0 type bridge');
+    for (const address of ['10.9.0.1/24', 'fd09::1/64 nodad']) {
+      await hub.ip(`addr add ${address} dev br0`);
+    }
+    await hub.ip('link set br0 up');
+    const lockDir = await mkdtemp(join(tmpdir(), 'weft-locks-'));
+    t.teardown(() => rm(lockDir, { recursive: true }));
+    const piscina = new Piscina({
+      filename: ENTRY,
+      minThreads: threads,
+      maxThreads: threads,
+      concurrentTasksPerWorker: 1_000,
+      atomics: 'disabled',
+      recordTiming: false,
+      trackUnmanagedFds: false,
+      loadBalancer: (task, workers) => {
+        const route = task[queueOptionsSymbol] as { threadId: number } | null;
+        return workers.find((worker) => worker.id === route?.threadId) ?? null;
+      },
+    });
+    const mesh = new TestMesh(t, {
+      settings,
+      hub,
+      pki: await createTunnelPki(),
+      piscina,
+      redirector: new Redirector(await chooseTools({ ipv6: true, force: null }), lockDir),
+      state: new TestState(),
+    });
+    mesh.#collectLogs(node);
+    for (const [number, worker] of piscina.threads.entries()) {
+      await mesh.#attach(number, worker.threadId);
+    }
+    t.teardown(async () => {
+      await Promise.all([...mesh.pods.values()].map((pod) => mesh.stop(pod)));
+      mesh.state.close();
+      await piscina.destroy();
+    });
+    return mesh;
+  }
+
+  /** Makes a namespace with both families and, when enrolled, serves it; `thread` picks the thread. */
+  async addPod(
+    name: string,
+    options: {
+      readonly enrolled?: boolean;
+      readonly thread?: number;
+      readonly workload?: Partial<Workload>;
+      readonly known?: boolean;
+    } = {},
+  ): Promise<TestPod> {
+    const host = this.#nextHost;
+    this.#nextHost += 1;
+    const ip = `10.9.0.${host}`;
+    const ip6 = `fd09::${host.toString(16)}`;
+    const netns = await createNetns(this.#t, name);
+    await connectNetns(
+      {
+        netns,
+        device: 'eth0',
+        addresses: [`${ip}/24`, `${ip6}/64`],
+        gateways: ['10.9.0.1', 'fd09::1'],
+      },
+      { netns: this.#hub, device: `v${host}`, addresses: [] },
+    );
+    await this.#hub.ip(`link set v${host} master br0`);
+    const netnsFd = openNetns(netns.path);
+    this.#t.teardown(() => closeFd(netnsFd));
+    const described = workload({
+      uid: `Kubernetes//Pod/demo/${name}`,
+      name,
+      addresses: [ip, ip6],
+      serviceAccount: name,
+      workloadName: name,
+      canonicalName: name,
+      node: 'node-1',
+      clusterId: 'Kubernetes',
+      tunnelProtocol: options.enrolled === false ? 'NONE' : 'HBONE',
+      ...options.workload,
+    });
+    if (options.known !== false) {
+      this.state.set(described.uid, { kind: 'workload', workload: described });
+    }
+    const info = { uid: `uid-${name}`, name, namespace: 'demo', serviceAccount: name };
+    const { task } =
+      options.enrolled === false
+        ? { task: Promise.resolve() }
+        : await this.#enrol(info, netnsFd, options.thread ?? 0);
+    const pod: TestPod = {
+      name,
+      ip,
+      ip6,
+      netnsFd,
+      info,
+      workload: described,
+      task,
+      serve: (port, onSocket) => this.#serve(netnsFd, port, onSocket),
+      connect: (to, port) => this.#connect(netnsFd, to, port),
+    };
+    this.pods.set(name, pod);
+    return pod;
+  }
+
+  /** Stops a pod and waits for its task. */
+  async stop(
+    pod: TestPod,
+    mode: 'immediate' | 'graceful' = 'immediate',
+    deadlineMs = 0,
+  ): Promise<void> {
+    for (const { control } of this.#threads) {
+      control.postMessage({
+        type: 'pod.stop',
+        uid: pod.info.uid,
+        mode,
+        deadlineMs,
+      } satisfies ControlToThread);
+    }
+    await pod.task;
+  }
+
+  async connections(): Promise<ConnectionRecord[]> {
+    const reports = await Promise.all(
+      this.#threads.map((thread) => this.#report(thread, 'connections')),
+    );
+    return reports.flatMap((report) => ('connections' in report ? report.connections : []));
+  }
+
+  async metrics(): Promise<MetricSample[]> {
+    const reports = await Promise.all(
+      this.#threads.map((thread) => this.#report(thread, 'metrics')),
+    );
+    return reports.flatMap((report) => ('metrics' in report ? report.metrics : []));
+  }
+
+  /** Sum of a metric over samples that have all the labels. */
+  async metric(name: string, labels: Record<string, string> = {}): Promise<number> {
+    return (await this.metrics())
+      .filter((sample) => {
+        const own = new Map(sample.labels);
+        return (
+          sample.name === name &&
+          Object.entries(labels).every(([label, value]) => own.get(label) === value)
+        );
+      })
+      .reduce((sum, sample) => sum + sample.value, 0);
+  }
+
+  /** Access lines so far. */
+  access(message: string): Line[] {
+    return this.lines.filter((line) => line['scope'] === 'access' && line['message'] === message);
+  }
+
+  /** Waits for `count` finished connections. */
+  accessLines(count: number): Promise<Line[]> {
+    return until(
+      () => {
+        const lines = this.access('connection complete');
+        return lines.length >= count ? lines : null;
+      },
+      { what: `${count} access lines` },
+    );
+  }
+
+  #collectLogs(node: string): void {
+    const channel = new BroadcastChannel(node);
+    channel.addEventListener('message', (event) => {
+      this.lines.push(JSON.parse(String(event.data)) as Line);
+    });
+    this.#t.teardown(() => channel.close());
+  }
+
+  async #attach(number: number, id: number): Promise<void> {
+    const { port1, port2 } = new MessageChannel();
+    const thread: Thread = { number, id, control: port1 };
+    port1.on('message', (message: ControlFromThread) => {
+      this.#events.push(message);
+      if (message.type === 'certificate.needed') void this.#certify(thread, message.identity);
+    });
+    this.#t.teardown(() => port1.close());
+    this.#threads.push(thread);
+    const state = this.state.connect();
+    const attachment = { thread: number, settings: this.#settings, control: port2, state };
+    await this.#run('attach', thread, attachment, [port2, state]);
+  }
+
+  async #certify(thread: Thread, identity: string): Promise<void> {
+    if (this.refused.has(identity)) {
+      const error = new MeshError('IDENTITY_REFUSED', `not on this node: ${identity}`).toWire();
+      thread.control.postMessage({
+        type: 'certificate.unavailable',
+        identity,
+        error,
+      } satisfies ControlToThread);
+      return;
+    }
+    const source = await this.#pki.issue(identity, this.issue);
+    if (typeof source.key === 'string') throw new Error('a KeyObject crosses to the thread');
+    const bundle = { ...source, key: source.key, serialNumber: '01' };
+    thread.control.postMessage({ type: 'certificate', identity, bundle } satisfies ControlToThread);
+  }
+
+  async #enrol(
+    info: PodInfo,
+    netnsFd: number,
+    number: number,
+  ): Promise<{ readonly task: Promise<void> }> {
+    const { inode } = netnsIdentity(netnsFd);
+    const rules = redirectRules(
+      podRedirect(
+        {},
+        {
+          ipv6: true,
+          dnsCapture: false,
+          probeAddress: { v4: '169.254.7.127', v6: 'fd16:9254:7127:1337:ffff:ffff:ffff:ffff' },
+        },
+      ).options,
+    );
+    await this.#redirector.apply({ netnsFd, inode }, rules);
+    const thread = this.#threads[number];
+    if (thread === undefined) throw new Error(`no thread ${number}`);
+    const task = this.#run('servePod', thread, { pod: info, netnsFd });
+    await until(
+      () =>
+        this.#events.find((event) => {
+          if (event.type === 'pod.failed' && event.uid === info.uid) {
+            throw MeshError.fromWire(event.error);
+          }
+          return event.type === 'pod.listening' && event.uid === info.uid;
+        }),
+      { what: `pod ${info.name} to listen` },
+    );
+    // In an object: a task lasts as long as its pod, and awaiting this function must not.
+    return { task };
+  }
+
+  async #run(
+    name: string,
+    thread: Thread,
+    task: object,
+    transferList: unknown[] = [],
+  ): Promise<void> {
+    const options = { name, transferList } as unknown as Parameters<Piscina['run']>[1];
+    await this.#piscina.run({ ...task, [queueOptionsSymbol]: { threadId: thread.id } }, options);
+  }
+
+  async #report(
+    thread: Thread,
+    what: 'connections' | 'metrics',
+  ): Promise<Extract<ControlFromThread, { type: 'report' }>> {
+    const id = this.#nextReport;
+    this.#nextReport += 1;
+    thread.control.postMessage({ type: 'report', id, what } satisfies ControlToThread);
+    return until(
+      () =>
+        this.#events.find(
+          (event): event is Extract<ControlFromThread, { type: 'report' }> =>
+            event.type === 'report' && event.id === id,
+        ),
+      { what: 'a report' },
+    );
+  }
+
+  async #serve(netnsFd: number, port: number, onSocket: (socket: Socket) => void): Promise<Server> {
+    const { fd } = listenTcp({
+      netnsFd,
+      address: '::',
+      port,
+      mark: 0,
+      reusePort: false,
+      transparent: 'off',
+    });
+    const server = createServer({ allowHalfOpen: true }, (socket) => {
+      socket.on('error', () => {});
+      this.#t.teardown(() => socket.destroy());
+      onSocket(socket);
+    });
+    server.listen({ fd });
+    await once(server, 'listening');
+    this.#t.teardown(() => server.close());
+    return server;
+  }
+
+  async #connect(netnsFd: number, ip: string, port: number): Promise<Socket> {
+    const family = ipFamily(ip);
+    if (family === null) throw new Error(`not an address: ${ip}`);
+    const fd = openTcp({ netnsFd, family, mark: 0, noDelay: true });
+    const socket = await connectTcp(fd, { ip, port }, { timeoutMs: 5_000 });
+    this.#t.teardown(() => socket.destroy());
+    return socket;
+  }
+}
