@@ -1,9 +1,9 @@
 /** Bounds of the control plane, each with its reason. */
 
-/** A manifest file or API request body; a whole mesh of ten thousand pods fits. */
-export const MAX_MANIFEST_BYTES = 64 * 1024 * 1024;
+/** A manifest file or API request body; a whole mesh of a hundred thousand pods fits. */
+export const MAX_MANIFEST_BYTES = 256 * 1024 * 1024;
 /** Documents of one request, for the same reason. */
-export const MAX_DOCUMENTS = 50_000;
+export const MAX_DOCUMENTS = 150_000;
 /** Problems reported of one batch; more would not help anyone. */
 export const MAX_PROBLEMS = 100;
 /** Objects held. A larger mesh needs more than one process and one journal. */
@@ -16,8 +16,8 @@ export const MAX_GROUP_COMMIT = 256;
 export const JOURNAL_FOLD_BYTES = 16 * 1024 * 1024;
 /** Watch streams held at once; each local consumer needs one or two. */
 export const MAX_WATCHERS = 256;
-/** Bytes a slow watcher may leave unread before it is cut; it reconnects and gets everything afresh. */
-export const MAX_WATCH_BACKLOG_BYTES = 64 * 1024 * 1024;
+/** Bytes a slow watcher may leave unread before it is cut (twice what a hundred thousand pods take); it comes back. */
+export const MAX_WATCH_BACKLOG_BYTES = 512 * 1024 * 1024;
 /** Files of the manifest directory. */
 export const MAX_MANIFEST_FILES = 10_000;
 /** Nodes whose enrolments are followed; each costs one reader. */

@@ -66,3 +66,15 @@ export function keyOf(object: KubeObject): string {
 export function namespaceOf(object: KubeObject): string {
   return object.kind === 'Namespace' ? '' : (object.metadata.namespace ?? 'default');
 }
+
+/** An object by kind and name; the namespace of a Namespace is empty. */
+export interface ObjectName {
+  readonly kind: Kind;
+  readonly namespace: string;
+  readonly name: string;
+}
+
+/** The name of an object. */
+export function nameOf(object: KubeObject): ObjectName {
+  return { kind: object.kind, namespace: namespaceOf(object), name: object.metadata.name };
+}

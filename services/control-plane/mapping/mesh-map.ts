@@ -1,5 +1,4 @@
 /** The whole mesh as resources, kept up to date namespace by namespace. */
-import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../../lib/xds/type-urls.ts';
 import type { ResourceType } from '../../../lib/xds/type-urls.ts';
 import { namespaceOf } from '../manifests/kinds.ts';
 import type {
@@ -14,6 +13,7 @@ import type { MeshState } from '../store/state.ts';
 import { NamespaceMap, byAge } from './namespace-map.ts';
 import type { NamespaceSurroundings } from './namespace-map.ts';
 import { authorizationResource } from './resource.ts';
+import { ResourceIndex } from './resource-index.ts';
 import type { MappedResource } from './resource.ts';
 import { serviceEntryTargets } from './service-entry.ts';
 import type { ServiceTarget } from './service-target.ts';
@@ -28,10 +28,8 @@ const NETWORK_LABEL = 'topology.istio.io/network';
 export class MeshMap {
   readonly #state: MeshState;
   readonly #settings: MeshSettings;
-  readonly #resources = new Map<ResourceType, Map<string, MappedResource>>([
-    [ADDRESS_TYPE, new Map()],
-    [AUTHORIZATION_TYPE, new Map()],
-  ]);
+  /** The resources as of the last {@link refresh}. */
+  readonly index = new ResourceIndex();
   /** Resource ids each namespace contributed last. */
   readonly #contributed = new Map<string, Map<string, MappedResource>>();
   readonly #maps = new Map<string, NamespaceMap>();
@@ -42,11 +40,6 @@ export class MeshMap {
   constructor(state: MeshState, settings: MeshSettings) {
     this.#state = state;
     this.#settings = settings;
-  }
-
-  /** The resources of a type as of the last {@link refresh}. */
-  of(type: ResourceType): ReadonlyMap<string, MappedResource> {
-    return this.#resources.get(type) ?? new Map<string, MappedResource>();
   }
 
   /** Notes what a commit may have changed; cheap. */
@@ -205,13 +198,13 @@ export class MeshMap {
     const after = new Map(resources.map((item) => [`${item.type} ${item.name}`, item]));
     for (const [id, item] of before) {
       if (after.has(id)) continue;
-      this.#resources.get(item.type)?.delete(item.name);
+      this.index.delete(item.type, item.name);
       markChanged(changed, item);
     }
     for (const [id, item] of after) {
       const old = before.get(id);
       if (old === item) continue;
-      this.#resources.get(item.type)?.set(item.name, item);
+      this.index.set(item);
       if (old?.version !== item.version) markChanged(changed, item);
     }
     if (after.size === 0) {

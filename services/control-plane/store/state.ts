@@ -75,6 +75,11 @@ export class MeshState implements StateView {
     for (const stored of this.#kinds.get(kind)?.values() ?? []) yield stored.object as ObjectOf<K>;
   }
 
+  /** How many objects of a kind there are. */
+  count(kind: Kind): number {
+    return this.#kinds.get(kind)?.size ?? 0;
+  }
+
   /** Everything, as changes that would rebuild it. */
   *contents(): Iterable<StateChange> {
     for (const { object, file } of this.#objects.values()) yield { op: 'put', object, file };

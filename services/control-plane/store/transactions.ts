@@ -2,9 +2,10 @@
 import { present } from '../../../lib/errors/assert.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { MAX_PROBLEMS } from '../limits.ts';
-import { isNamespaced, keyOf, namespaceOf, objectKey } from '../manifests/kinds.ts';
-import type { Kind, KubeObject } from '../manifests/kinds.ts';
+import { isNamespaced, keyOf, nameOf, namespaceOf, objectKey } from '../manifests/kinds.ts';
+import type { KubeObject, ObjectName } from '../manifests/kinds.ts';
 import type { ManifestProblem, ParsedManifest } from '../manifests/parse.ts';
+import type { ManifestReference } from '../manifests/references.ts';
 import { ManifestRejection } from '../manifests/rejection.ts';
 import { admit } from './admission.ts';
 import type { AdmissionContext } from './admission.ts';
@@ -16,21 +17,9 @@ export interface AppliedObject extends ObjectName {
   readonly result: 'created' | 'configured' | 'unchanged';
 }
 
-/** An object by kind and name; the namespace of a Namespace is empty. */
-export interface ObjectName {
-  readonly kind: Kind;
-  readonly namespace: string;
-  readonly name: string;
-}
-
 /** Namespaces that are always there: the one manifests without a namespace go to, and the mesh's root. */
 export interface FixedNamespaces {
   readonly names: readonly string[];
-}
-
-/** The name of an object. */
-export function nameOf(object: KubeObject): ObjectName {
-  return { kind: object.kind, namespace: namespaceOf(object), name: object.metadata.name };
 }
 
 /**
@@ -110,16 +99,14 @@ function problemOf(manifest: ParsedManifest, error: unknown): ManifestProblem {
 /** Deletes the objects that are there, and what is in a deleted namespace. Throws {@link ManifestRejection}. */
 export function deleteManifests(
   draft: Draft,
-  manifests: readonly ParsedManifest[],
+  references: readonly ManifestReference[],
   fixed: FixedNamespaces,
 ): { deleted: ObjectName[]; missing: ObjectName[] } {
   const deleted: ObjectName[] = [];
   const missing: ObjectName[] = [];
   const problems: ManifestProblem[] = [];
-  for (const manifest of manifests) {
-    const name = nameOf(manifest.object);
+  for (const { source, index, name } of references) {
     if (isFixed(name, fixed)) {
-      const { source, index } = manifest;
       problems.push({ source, index, path: 'metadata.name', reason: 'this namespace must stay' });
     } else if (draft.get(objectKey(name.kind, name.namespace, name.name)) === undefined) {
       // Gone with its namespace in this very batch is not missing.

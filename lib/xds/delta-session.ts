@@ -1,0 +1,159 @@
+/** One client's delta stream on the server: its subscriptions, and when what is written. */
+import { randomUUID } from 'node:crypto';
+import type { ServerDuplexStream } from '@grpc/grpc-js';
+import { MeshError } from '../errors/mesh-error.ts';
+import type { Logger } from '../log/logger.ts';
+import type { TokenSubject } from '../identity/token.ts';
+import { authorizeNode, parseNodeId } from './node-id.ts';
+import type { NodeId } from './node-id.ts';
+import type { DeltaServerMetrics } from './server-metrics.ts';
+import { encodeResponse } from './server-wire.ts';
+import type { RequestNode, ServerRequest } from './server-wire.ts';
+import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from './type-urls.ts';
+import { TypeSubscription } from './type-subscription.ts';
+import type { ResourceSource } from './type-subscription.ts';
+
+/** The stream as gRPC gives it, messages as bytes. */
+export type DeltaCall = ServerDuplexStream<Buffer, Buffer>;
+
+/** Types of one stream; the workload API has three. */
+const MAX_TYPES = 16;
+/** Longest text of a client that is logged. */
+const MAX_LOGGED_TEXT = 2_000;
+
+/** What a session needs. */
+export interface SessionDeps {
+  readonly source: ResourceSource;
+  readonly metrics: DeltaServerMetrics;
+  readonly log: Logger;
+  /** Version of the state as a whole, for nonces and responses. */
+  readonly version: () => string;
+}
+
+/** See {@link DeltaSession.view}. */
+export interface StreamView {
+  readonly id: string;
+  readonly node: string;
+  readonly peer: string;
+  readonly identity: string;
+  readonly subscriptions: Readonly<Record<string, TypeSubscription['view']>>;
+}
+
+/** An authenticated stream. */
+export class DeltaSession {
+  readonly id = randomUUID();
+  readonly #call: DeltaCall;
+  readonly #subject: TokenSubject;
+  readonly #deps: SessionDeps;
+  readonly #subscriptions = new Map<string, TypeSubscription>();
+  #node: { readonly id: NodeId; readonly node: RequestNode } | null = null;
+  #blocked = false;
+  #ended = false;
+
+  constructor(call: DeltaCall, subject: TokenSubject, deps: SessionDeps) {
+    this.#call = call;
+    this.#subject = subject;
+    this.#deps = deps;
+  }
+
+  /** For people who look. */
+  get view(): StreamView {
+    const { namespace, serviceAccount } = this.#subject;
+    return {
+      id: this.id,
+      node: this.#node?.node.id ?? '',
+      peer: this.#call.getPeer(),
+      identity: `${namespace}/${serviceAccount.name}`,
+      subscriptions: Object.fromEntries(
+        [...this.#subscriptions].map(([type, subscription]) => [type, subscription.view]),
+      ),
+    };
+  }
+
+  /** Takes a request. Throws XDS_STREAM or IDENTITY_REFUSED: the stream has to end then. */
+  take(request: ServerRequest): void {
+    this.#identify(request.node);
+    const subscription = this.#subscription(request.typeUrl);
+    const acknowledgement = subscription.take(request);
+    if (acknowledgement === 'stale') this.#deps.metrics.stale(request.typeUrl);
+    if (acknowledgement === 'nack') {
+      this.#deps.metrics.rejected(request.typeUrl);
+      this.#deps.log.warn(
+        {
+          node: this.#node?.node.id,
+          type: request.typeUrl,
+          nonce: request.nonce,
+          reason: request.error?.slice(0, MAX_LOGGED_TEXT),
+        },
+        'xds.nack',
+      );
+    }
+    this.pump();
+  }
+
+  /** Notes changes and sends what may be sent. */
+  push(changed: ReadonlyMap<string, ReadonlySet<string>>): void {
+    for (const [type, names] of changed) this.#subscriptions.get(type)?.note(names);
+    this.pump();
+  }
+
+  /** The transport has room again. */
+  resume(): void {
+    this.#blocked = false;
+    this.pump();
+  }
+
+  /** Nothing is written after this. */
+  end(): void {
+    this.#ended = true;
+  }
+
+  /** Writes answers while the transport takes them: addresses before policies, as upstream does. */
+  pump(): void {
+    const types = [ADDRESS_TYPE, AUTHORIZATION_TYPE, ...this.#subscriptions.keys()];
+    for (const type of new Set(types)) {
+      if (this.#blocked || this.#ended) return;
+      const subscription = this.#subscriptions.get(type);
+      const systemVersion = this.#deps.version();
+      const nonce = `${systemVersion}/${randomUUID()}`;
+      const answer = subscription?.next(nonce) ?? null;
+      if (subscription === undefined || answer === null) continue;
+      const bytes = encodeResponse({
+        ...answer,
+        typeUrl: type,
+        nonce,
+        systemVersion,
+        withAliases: !subscription.wildcard,
+      });
+      this.#deps.metrics.pushed(type, answer.resources.length, bytes.length);
+      this.#blocked = !this.#call.write(bytes);
+    }
+  }
+
+  #identify(node: RequestNode | null): void {
+    if (this.#node !== null) return;
+    if (node === null) {
+      throw new MeshError('XDS_STREAM', 'the first request of a stream must carry its node');
+    }
+    const id = parseNodeId(node.id);
+    authorizeNode(this.#subject, node, id);
+    this.#node = { id, node };
+    this.#deps.log.info(
+      { node: node.id, peer: this.#call.getPeer(), stream: this.id },
+      'xds.stream-opened',
+    );
+  }
+
+  #subscription(type: string): TypeSubscription {
+    const known = this.#subscriptions.get(type);
+    if (known !== undefined) return known;
+    if (type === '') throw new MeshError('XDS_STREAM', 'a request must name its type_url');
+    if (this.#subscriptions.size >= MAX_TYPES) {
+      throw new MeshError('XDS_STREAM', `more than ${MAX_TYPES} types on one stream`);
+    }
+    const node = this.#node?.node.metadata['NODE_NAME'] ?? '';
+    const subscription = new TypeSubscription(type, this.#deps.source, node);
+    this.#subscriptions.set(type, subscription);
+    return subscription;
+  }
+}

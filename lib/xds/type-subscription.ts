@@ -1,0 +1,209 @@
+/** What one client wants of one resource type, and what it is still owed. No I/O. */
+import { MeshError } from '../errors/mesh-error.ts';
+import type { ServedResource, ServerRequest } from './server-wire.ts';
+
+/** Names a client may ask for one by one; a node's own workloads and their peers stay far below. */
+export const MAX_SUBSCRIBED_KEYS = 50_000;
+/** Upstream clients take 200 MiB; a larger answer goes in several. */
+export const MAX_RESPONSE_BYTES = 100 * 1024 * 1024;
+
+/** Where resources come from. */
+export interface ResourceSource {
+  get(type: string, name: string): ServedResource | undefined;
+  /** Every name of the type. */
+  names(type: string): Iterable<string>;
+  /** Names a key stands for: a resource's own name, an address, a service with its workloads. */
+  resolve(type: string, key: string): readonly string[];
+  /** Names every client of this node gets, whatever it asked for. */
+  ofNode(type: string, node: string): readonly string[];
+}
+
+/** The next thing to send. */
+export interface Answer {
+  readonly resources: readonly ServedResource[];
+  readonly removed: readonly string[];
+}
+
+/** What a request meant for the response before it. */
+export type Acknowledgement = 'ack' | 'nack' | 'stale' | 'none';
+
+const WILDCARD = '*';
+/** Per resource beside its bytes: names, versions, framing. */
+const RESOURCE_OVERHEAD_BYTES = 128;
+
+/** One subscription. At most one response is on its way; changes meanwhile wait as names, not as content. */
+export class TypeSubscription {
+  readonly type: string;
+  readonly #source: ResourceSource;
+  readonly #node: string;
+  #started = false;
+  #wildcard = false;
+  #answerOwed = false;
+  /** Requested keys of a client that asks one by one. */
+  readonly #keys = new Set<string>();
+  /** Resource names the keys, and the client's node, stand for. */
+  #names = new Set<string>();
+  /** Names to send, or to report as removed where there is nothing by that name. */
+  readonly #owed = new Set<string>();
+  #outstanding: string | null = null;
+  #lastNonce = '';
+  #acks = 0;
+  #nacks = 0;
+  #lastNack: string | null = null;
+
+  constructor(type: string, source: ResourceSource, node: string) {
+    this.type = type;
+    this.#source = source;
+    this.#node = node;
+  }
+
+  /** True when the client gets everything. */
+  get wildcard(): boolean {
+    return this.#wildcard;
+  }
+
+  /** For people who look. */
+  get view(): {
+    wildcard: boolean;
+    keys: number;
+    owed: number;
+    outstanding: boolean;
+    acks: number;
+    nacks: number;
+    lastNack: string | null;
+  } {
+    return {
+      wildcard: this.#wildcard,
+      keys: this.#keys.size,
+      owed: this.#owed.size,
+      outstanding: this.#outstanding !== null,
+      acks: this.#acks,
+      nacks: this.#nacks,
+      lastNack: this.#lastNack,
+    };
+  }
+
+  /** Takes a request. Throws XDS_STREAM when it asks for more than {@link MAX_SUBSCRIBED_KEYS}. */
+  take(request: ServerRequest): Acknowledgement {
+    const acknowledgement = this.#acknowledge(request);
+    const first = !this.#started;
+    this.#started = true;
+    const wantsAll =
+      request.subscribe.includes(WILDCARD) || (first && request.subscribe.length === 0);
+    const became = wantsAll && !request.unsubscribe.includes(WILDCARD);
+    if (request.unsubscribe.includes(WILDCARD)) this.#wildcard = false;
+    for (const key of request.unsubscribe) this.#keys.delete(key);
+    if (became) this.#oweEverything(request.initialVersions);
+    else if (first || request.subscribe.length > 0) this.#subscribe(request, first);
+    return acknowledgement;
+  }
+
+  /** Notes that resources changed or are gone. */
+  note(changed: ReadonlySet<string>): void {
+    if (!this.#started) return;
+    if (this.#wildcard) {
+      for (const name of changed) this.#owed.add(name);
+      return;
+    }
+    const before = this.#names;
+    this.#names = this.#resolveAll();
+    for (const name of this.#names) {
+      if (changed.has(name) || !before.has(name)) this.#owed.add(name);
+    }
+    for (const name of before) {
+      if (changed.has(name) && !this.#names.has(name)) this.#owed.add(name);
+    }
+  }
+
+  /** The next answer, null when nothing is owed or one is still on its way. `nonce` will be its mark. */
+  next(nonce: string): Answer | null {
+    if (this.#outstanding !== null || (this.#owed.size === 0 && !this.#answerOwed)) return null;
+    const resources: ServedResource[] = [];
+    const removed: string[] = [];
+    let bytes = 0;
+    for (const name of this.#owed) {
+      if (bytes > MAX_RESPONSE_BYTES) break;
+      this.#owed.delete(name);
+      const resource = this.#source.get(this.type, name);
+      if (resource === undefined) removed.push(name);
+      else {
+        resources.push(resource);
+        bytes += resource.bytes.length + RESOURCE_OVERHEAD_BYTES;
+      }
+    }
+    this.#answerOwed = false;
+    this.#outstanding = nonce;
+    this.#lastNonce = nonce;
+    return { resources, removed };
+  }
+
+  #acknowledge(request: ServerRequest): Acknowledgement {
+    if (request.nonce === '') return 'none';
+    if (request.nonce !== this.#lastNonce) return 'stale';
+    this.#outstanding = null;
+    if (request.error === null) {
+      this.#acks += 1;
+      return 'ack';
+    }
+    this.#nacks += 1;
+    this.#lastNack = request.error;
+    return 'nack';
+  }
+
+  /** Everything the client does not hold as it is, and what it holds that is gone. */
+  #oweEverything(held: ReadonlyMap<string, string>): void {
+    this.#wildcard = true;
+    this.#answerOwed = true;
+    this.#keys.clear();
+    this.#names.clear();
+    this.#owed.clear();
+    for (const name of this.#source.names(this.type)) {
+      if (held.get(name) !== this.#source.get(this.type, name)?.version) this.#owed.add(name);
+    }
+    for (const name of held.keys()) {
+      if (this.#source.get(this.type, name) === undefined) this.#owed.add(name);
+    }
+  }
+
+  #subscribe(request: ServerRequest, first: boolean): void {
+    this.#answerOwed = true;
+    const asked = request.subscribe.filter((key) => key !== WILDCARD);
+    // What a client held before is what it asked for before.
+    const keys = first ? [...asked, ...request.initialVersions.keys()] : asked;
+    for (const key of keys) this.#keys.add(key);
+    if (this.#keys.size > MAX_SUBSCRIBED_KEYS) {
+      throw new MeshError('XDS_STREAM', `more than ${MAX_SUBSCRIBED_KEYS} names of one type`);
+    }
+    if (this.#wildcard) {
+      for (const key of keys) this.#owe(key, request);
+      return;
+    }
+    const before = this.#names;
+    for (const key of keys) this.#owe(key, request);
+    this.#names = this.#resolveAll();
+    for (const name of this.#names) {
+      const held = request.initialVersions.get(name);
+      const current = this.#source.get(this.type, name)?.version;
+      if (!before.has(name) && held !== current) this.#owed.add(name);
+    }
+  }
+
+  /** A key that stands for nothing is answered as removed; one asked for again is sent again. */
+  #owe(key: string, request: ServerRequest): void {
+    const names = this.#source.resolve(this.type, key);
+    if (names.length === 0) this.#owed.add(key);
+    for (const name of names) {
+      const held = request.initialVersions.get(name);
+      const current = this.#source.get(this.type, name)?.version;
+      if (held === undefined || held !== current) this.#owed.add(name);
+    }
+  }
+
+  #resolveAll(): Set<string> {
+    const names = new Set(this.#source.ofNode(this.type, this.#node));
+    for (const key of this.#keys) {
+      for (const name of this.#source.resolve(this.type, key)) names.add(name);
+    }
+    return names;
+  }
+}

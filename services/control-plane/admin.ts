@@ -1,0 +1,58 @@
+/** What the control plane shows of itself, below `/control-plane`. */
+import type { AdminRoutes } from '../../lib/actor/admin-routes.ts';
+import { sendJson } from '../../lib/actor/admin-routes.ts';
+import type { DeltaServer } from '../../lib/xds/delta-server.ts';
+import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../lib/xds/type-urls.ts';
+import type { MappedResource } from './mapping/resource.ts';
+import type { ResourceIndex } from './mapping/resource-index.ts';
+import { conditionsOf } from './policy/conditions.ts';
+import type { ObjectStore } from './store/object-store.ts';
+
+/** Registers the routes. */
+export function adminRoutes(
+  routes: AdminRoutes,
+  parts: {
+    readonly index: ResourceIndex;
+    readonly store: ObjectStore;
+    readonly server: DeltaServer;
+  },
+): void {
+  const { index, store, server } = parts;
+  routes.route('GET', '/addresses', (_request, response) => {
+    const items = [...index.of(ADDRESS_TYPE).values()];
+    sendJson(response, 200, {
+      workloads: items.filter((item) => 'uid' in item.content).map(shown),
+      services: items.filter((item) => !('uid' in item.content)).map(shown),
+    });
+  });
+  routes.route('GET', '/policies', (_request, response) => {
+    const policies = [...index.of(AUTHORIZATION_TYPE).values()].map((item) => {
+      const [namespace = '', name = ''] = item.name.split('/');
+      const source = store.state.object('AuthorizationPolicy', namespace, name) ?? null;
+      return { ...shown(item), conditions: conditionsOf(source) };
+    });
+    const unsent = [...store.state.ofKind('AuthorizationPolicy')]
+      .filter(
+        ({ metadata }) =>
+          index.get(AUTHORIZATION_TYPE, `${metadata.namespace}/${metadata.name}`) === undefined,
+      )
+      .map((policy) => ({
+        name: `${policy.metadata.namespace}/${policy.metadata.name}`,
+        version: null,
+        content: null,
+        conditions: conditionsOf(policy),
+      }));
+    sendJson(response, 200, { policies: [...policies, ...unsent] });
+  });
+  routes.route('GET', '/streams', (_request, response) => {
+    sendJson(response, 200, { streams: server.streams() });
+  });
+}
+
+function shown({ name, version, content }: MappedResource): {
+  name: string;
+  version: string;
+  content: MappedResource['content'];
+} {
+  return { name, version, content };
+}

@@ -1,0 +1,217 @@
+/** The manifest API: HTTP and JSON on a unix socket. */
+import { createServer } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import { chmod, mkdir, rm } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { z } from 'zod';
+import { sendJson } from '../../../lib/actor/admin-routes.ts';
+import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
+import type { Logger } from '../../../lib/log/logger.ts';
+import { KINDS, isKind, namespaceOf } from '../manifests/kinds.ts';
+import type { Kind, KubeObject } from '../manifests/kinds.ts';
+import { parseDocuments } from '../manifests/parse.ts';
+import type { ManifestDocument, ManifestProblem } from '../manifests/parse.ts';
+import { parseReferences } from '../manifests/references.ts';
+import { ManifestRejection } from '../manifests/rejection.ts';
+import type { AdmissionContext } from '../store/admission.ts';
+import type { ObjectStore } from '../store/object-store.ts';
+import { podStatusReport, setPodStatus } from '../store/pod-changes.ts';
+import { applyManifests, deleteManifests } from '../store/transactions.ts';
+import type { FixedNamespaces } from '../store/transactions.ts';
+import { HttpRefusal, readJson } from './http-body.ts';
+import type { ObjectWatchers } from './object-watchers.ts';
+
+/** What the API needs. */
+export interface ManifestApiDeps {
+  readonly store: ObjectStore;
+  readonly watchers: ObjectWatchers;
+  readonly log: Logger;
+  readonly context: () => AdmissionContext & FixedNamespaces;
+  /** Counts a request by its outcome. */
+  readonly count: (operation: string, outcome: 'done' | 'refused' | 'failed') => void;
+}
+
+const batch = z.strictObject({
+  documents: z.array(
+    z.strictObject({ source: z.string(), index: z.int().min(0), object: z.unknown() }),
+  ),
+});
+
+/** Only the mesh's own user reaches the socket. */
+const SOCKET_MODE = 0o600;
+
+/** Serves one socket. */
+export class ManifestApi {
+  readonly #path: string;
+  readonly #deps: ManifestApiDeps;
+  readonly #server: Server;
+
+  constructor(path: string, deps: ManifestApiDeps) {
+    this.#path = path;
+    this.#deps = deps;
+    this.#server = createServer((request, response) => void this.#handle(request, response));
+    // A batch takes as long as it takes to send; the socket is the mesh's own.
+    this.#server.requestTimeout = 0;
+  }
+
+  /** Listens; a socket left by a killed process is replaced. */
+  async listen(): Promise<void> {
+    await mkdir(dirname(this.#path), { recursive: true });
+    await rm(this.#path, { force: true });
+    await new Promise<void>((resolve, reject) => {
+      this.#server.once('error', reject);
+      this.#server.listen(this.#path, () => {
+        this.#server.off('error', reject);
+        resolve();
+      });
+    });
+    await chmod(this.#path, SOCKET_MODE);
+  }
+
+  /** Stops listening, ends watches, and waits for requests in hand. */
+  async close(): Promise<void> {
+    this.#deps.watchers.close();
+    if (!this.#server.listening) return;
+    await new Promise<void>((resolve) => {
+      this.#server.close(() => resolve());
+      this.#server.closeIdleConnections();
+    });
+  }
+
+  async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const url = new URL(request.url ?? '/', 'http://control-plane');
+    const operation = `${request.method} /${url.pathname.split('/')[1] ?? ''}`;
+    const known = OPERATIONS.has(operation) ? operation : 'other';
+    try {
+      await this.#route(request, response, url);
+      this.#deps.count(known, 'done');
+    } catch (error) {
+      this.#deps.count(known, refuse(response, error) ? 'refused' : 'failed');
+      this.#deps.log.warn({ operation, error: errorText(error) }, 'manifest-api.refused');
+    }
+  }
+
+  async #route(request: IncomingMessage, response: ServerResponse, url: URL): Promise<void> {
+    const { pathname } = url;
+    const pod = /^\/pods\/([^/]+)\/([^/]+)\/status$/.exec(pathname);
+    if (request.method === 'POST' && pathname === '/apply') {
+      sendJson(response, 200, { applied: await this.#apply(await readDocuments(request)) });
+    } else if (request.method === 'POST' && pathname === '/delete') {
+      sendJson(response, 200, await this.#delete(await readDocuments(request)));
+    } else if (request.method === 'GET' && pathname === '/objects') {
+      const namespace = url.searchParams.get('namespace') ?? '';
+      sendJson(response, 200, { items: this.#list(kindOf(url), namespace) });
+    } else if (request.method === 'GET' && pathname === '/watch') {
+      this.#deps.watchers.add(kindOf(url), response);
+    } else if (request.method === 'PUT' && pod !== null) {
+      await this.#putStatus(
+        decodeURIComponent(pod[1] ?? ''),
+        decodeURIComponent(pod[2] ?? ''),
+        request,
+        response,
+      );
+    } else {
+      throw new HttpRefusal(404, `there is no ${request.method} ${pathname}`);
+    }
+  }
+
+  #apply(documents: readonly ManifestDocument[]): Promise<unknown> {
+    const { manifests, problems } = parseDocuments(documents);
+    if (problems.length > 0) throw new ManifestRejection(problems);
+    return this.#deps.store.transact((draft) =>
+      applyManifests(draft, manifests, null, this.#deps.context()),
+    );
+  }
+
+  #delete(documents: readonly ManifestDocument[]): Promise<unknown> {
+    const { references, problems } = parseReferences(documents);
+    if (problems.length > 0) throw new ManifestRejection(problems);
+    return this.#deps.store.transact((draft) =>
+      deleteManifests(draft, references, this.#deps.context()),
+    );
+  }
+
+  #list(kind: Kind, namespace: string): KubeObject[] {
+    const all = [...this.#deps.store.state.ofKind(kind)];
+    return namespace === '' ? all : all.filter((object) => namespaceOf(object) === namespace);
+  }
+
+  async #putStatus(
+    namespace: string,
+    name: string,
+    request: IncomingMessage,
+    response: ServerResponse,
+  ): Promise<void> {
+    const parsed = podStatusReport.safeParse(await readJson(request));
+    if (!parsed.success) throw new ManifestRejection(statusProblems(namespace, name, parsed.error));
+    const { now } = this.#deps.context();
+    const result = await this.#deps.store.transact((draft) =>
+      setPodStatus(draft, namespace, name, parsed.data, now),
+    );
+    if (result === 'gone') throw new HttpRefusal(404, `there is no pod ${namespace}/${name}`);
+    if (result === 'other') {
+      throw new HttpRefusal(409, `pod ${namespace}/${name} has another uid by now`);
+    }
+    sendJson(response, 200, { result });
+  }
+}
+
+const OPERATIONS = new Set([
+  'POST /apply',
+  'POST /delete',
+  'GET /objects',
+  'GET /watch',
+  'PUT /pods',
+]);
+
+async function readDocuments(request: IncomingMessage): Promise<readonly ManifestDocument[]> {
+  const parsed = batch.safeParse(await readJson(request));
+  if (parsed.success) return parsed.data.documents;
+  const issue = parsed.error.issues[0];
+  throw new HttpRefusal(
+    400,
+    `body: ${issue?.path.join('.') ?? ''}: ${issue?.message ?? 'invalid'}`,
+  );
+}
+
+function kindOf(url: URL): Kind {
+  const kind = url.searchParams.get('kind');
+  if (isKind(kind)) return kind;
+  throw new HttpRefusal(
+    400,
+    `kind must be one of ${KINDS.join(', ')}, got ${JSON.stringify(kind)}`,
+  );
+}
+
+function statusProblems(namespace: string, name: string, error: z.ZodError): ManifestProblem[] {
+  return error.issues.map((issue) => ({
+    source: `status of ${namespace}/${name}`,
+    index: 0,
+    path: issue.path.join('.'),
+    reason: issue.message,
+  }));
+}
+
+/** Answers a failed request; true when the fault is the caller's. */
+function refuse(response: ServerResponse, error: unknown): boolean {
+  if (response.headersSent) {
+    response.destroy();
+    return false;
+  }
+  if (error instanceof ManifestRejection) {
+    sendJson(response, 422, { errors: error.problems });
+    return true;
+  }
+  const code =
+    error instanceof HttpRefusal
+      ? error.status
+      : error instanceof MeshError && error.code === 'STATE_CONFLICT'
+        ? 409
+        : error instanceof MeshError && error.code === 'STATE_UNAVAILABLE'
+          ? 503
+          : 500;
+  sendJson(response, code, {
+    errors: [{ source: '', index: 0, path: '', reason: errorText(error) }],
+  });
+  return code < 500;
+}

@@ -1,0 +1,213 @@
+import { busConfig, busVariables, parseRedisUrl } from '../../lib/bus/config.ts';
+import type { BusConfig } from '../../lib/bus/config.ts';
+import { deepFreeze, defineConfig } from '../../lib/config/define-config.ts';
+import {
+  bool,
+  duration,
+  endpoint,
+  integer,
+  list,
+  makeField,
+  text,
+} from '../../lib/config/fields.ts';
+import type { Endpoint } from '../../lib/config/fields.ts';
+import type { ConfigSpec } from '../../lib/config/spec.ts';
+import { headersFromEnvironment, parseServerAddress } from '../../lib/identity/grpc-client.ts';
+import type { GrpcClientOptions } from '../../lib/identity/grpc-client.ts';
+import { TOKEN_AUDIENCE } from '../../lib/identity/token.ts';
+import { parsePrefix } from '../../lib/net/prefix.ts';
+import type { MeshSettings } from './mapping/settings.ts';
+import type { AddressRanges } from './store/ranges.ts';
+
+/** Everything the control plane is told; times in milliseconds. */
+export interface ControlPlaneConfig {
+  readonly listen: Endpoint;
+  readonly manifestsDir: string | null;
+  readonly apiSocket: string | null;
+  readonly stateDir: string;
+  readonly settings: MeshSettings;
+  readonly ranges: AddressRanges;
+  /** Null: no nodes are followed, and manifests themselves say which pods are served. */
+  readonly bus: BusConfig | null;
+  readonly ca: Omit<GrpcClientOptions, 'maxReceiveBytes'>;
+  readonly debounce: { readonly quietMs: number; readonly maxMs: number };
+  readonly streamsPerSecond: number;
+  readonly token: {
+    readonly jwksPath: string;
+    readonly audiences: readonly string[];
+    readonly issuer: string | null;
+  };
+}
+
+/** Upstream derives the rate from its CPUs, up to this. */
+const DEFAULT_STREAMS_PER_SECOND = 100;
+
+const serverAddress = makeField((value) => {
+  parseServerAddress(value);
+  return value;
+});
+
+/** One IPv4 and one IPv6 range. */
+const ranges = makeField((value) => {
+  const prefixes = value.split(',').map((part) => parsePrefix(part.trim()));
+  const v4 = prefixes.find((prefix) => prefix.family === 4);
+  const v6 = prefixes.find((prefix) => prefix.family === 6);
+  if (prefixes.length !== 2 || v4 === undefined || v6 === undefined) {
+    throw new Error('must be one IPv4 and one IPv6 range, separated by a comma');
+  }
+  if (v4.length > 26 || v6.length > 122) throw new Error('must hold at least 64 addresses each');
+  return { v4, v6 };
+});
+
+const variables = {
+  ...busVariables,
+  REDIS_URL: {
+    schema: makeField(parseRedisUrl)({ optional: true }),
+    description: 'Redis with the enrolments of the nodes; without it manifests say who is enrolled',
+  },
+  WEFT_CONTROL_PLANE_LISTEN: {
+    schema: endpoint({ default: { kind: 'tcp', host: '::', port: 15_012 } }),
+    description: 'where delta ADS listens (TLS); [::] takes IPv4 too',
+  },
+  WEFT_CONTROL_PLANE_MANIFESTS_DIR: {
+    schema: text({ optional: true }),
+    description: 'folder of manifest files to follow',
+  },
+  WEFT_CONTROL_PLANE_API_SOCKET: {
+    schema: text({ optional: true }),
+    description: 'unix socket of the manifest API',
+  },
+  WEFT_CONTROL_PLANE_STATE_DIR: {
+    schema: text({ default: '/var/lib/weft/control-plane' }),
+    description: 'folder of the object store and of the serving certificate',
+  },
+  WEFT_CONTROL_PLANE_SERVICE_CIDRS: {
+    schema: ranges({
+      default: { v4: parsePrefix('10.96.0.0/16'), v6: parsePrefix('fd00:96::/112') },
+    }),
+    description: 'ranges of service addresses: IPv4,IPv6',
+  },
+  WEFT_CONTROL_PLANE_ENTRY_CIDRS: {
+    schema: ranges({
+      default: { v4: parsePrefix('240.240.0.0/16'), v6: parsePrefix('2001:2::/48') },
+    }),
+    description: 'ranges of addresses allocated to ServiceEntries: IPv4,IPv6',
+  },
+  WEFT_CONTROL_PLANE_DOMAIN: {
+    schema: text({ default: 'cluster.local' }),
+    description: 'last part of the host names of services',
+  },
+  WEFT_CONTROL_PLANE_ROOT_NAMESPACE: {
+    schema: text({ default: 'istio-system' }),
+    description: 'namespace whose policies bind the whole mesh',
+  },
+  CLUSTER_ID: { schema: text({ default: 'Kubernetes' }), description: 'name of the cluster' },
+  TRUST_DOMAIN: {
+    schema: text({ default: 'cluster.local' }),
+    description: 'trust domain of the workloads',
+  },
+  AMBIENT_ENABLE_DRY_RUN_AUTHORIZATION_POLICY: {
+    schema: bool({ default: false }),
+    description: 'send policies annotated as dry run',
+  },
+  PILOT_DEBOUNCE_AFTER: {
+    schema: duration({ default: 100 }),
+    description: 'changes are sent once none came for this long',
+  },
+  PILOT_DEBOUNCE_MAX: {
+    schema: duration({ default: 10_000 }),
+    description: 'changes are sent at the latest after this time',
+  },
+  PILOT_MAX_REQUESTS_PER_SECOND: {
+    schema: integer({ min: 1, max: 100_000 })({ default: DEFAULT_STREAMS_PER_SECOND }),
+    description: 'new streams taken in a second',
+  },
+  CA_ADDRESS: {
+    schema: serverAddress({ default: 'https://localhost:15012' }),
+    description: 'https://host:port of the CA that certifies this server',
+  },
+  CA_ROOT_CA: {
+    schema: text({ default: './var/run/secrets/istio/root-cert.pem' }),
+    description: "roots of the CA's server: a path, SYSTEM, or PEM",
+  },
+  ALT_CA_HOSTNAME: {
+    schema: text({ optional: true }),
+    description: "another name the CA's server certificate may carry",
+  },
+  AUTH_TOKEN: {
+    schema: text({ optional: true }),
+    description: "the control plane's own token: a path, read for every request, or the token",
+  },
+  WEFT_TOKEN_JWKS_PATH: {
+    schema: text(),
+    description: "key set that verifies clients' tokens",
+  },
+  TOKEN_AUDIENCES: {
+    schema: list({ default: [TOKEN_AUDIENCE] }),
+    description: 'audiences a token may have, comma-separated',
+  },
+  WEFT_TOKEN_ISSUER: {
+    schema: text({ optional: true }),
+    description: 'issuer a token must have; any when unset',
+  },
+};
+
+const base = defineConfig(variables, (values): ControlPlaneConfig => {
+  if (
+    values.WEFT_CONTROL_PLANE_MANIFESTS_DIR === null &&
+    values.WEFT_CONTROL_PLANE_API_SOCKET === null
+  ) {
+    throw new Error(
+      'WEFT_CONTROL_PLANE_MANIFESTS_DIR or WEFT_CONTROL_PLANE_API_SOCKET is required: manifests must come from somewhere',
+    );
+  }
+  const services = values.WEFT_CONTROL_PLANE_SERVICE_CIDRS;
+  const entries = values.WEFT_CONTROL_PLANE_ENTRY_CIDRS;
+  return {
+    listen: values.WEFT_CONTROL_PLANE_LISTEN,
+    manifestsDir: values.WEFT_CONTROL_PLANE_MANIFESTS_DIR,
+    apiSocket: values.WEFT_CONTROL_PLANE_API_SOCKET,
+    stateDir: values.WEFT_CONTROL_PLANE_STATE_DIR,
+    settings: {
+      clusterId: values.CLUSTER_ID,
+      trustDomain: values.TRUST_DOMAIN,
+      domain: values.WEFT_CONTROL_PLANE_DOMAIN,
+      policies: {
+        rootNamespace: values.WEFT_CONTROL_PLANE_ROOT_NAMESPACE,
+        dryRun: values.AMBIENT_ENABLE_DRY_RUN_AUTHORIZATION_POLICY,
+      },
+    },
+    ranges: {
+      serviceV4: services.v4,
+      serviceV6: services.v6,
+      entryV4: entries.v4,
+      entryV6: entries.v6,
+    },
+    bus: values.REDIS_URL === null ? null : busConfig({ ...values, REDIS_URL: values.REDIS_URL }),
+    ca: {
+      address: values.CA_ADDRESS,
+      rootCa: values.CA_ROOT_CA,
+      altHostname: values.ALT_CA_HOSTNAME,
+      authToken: values.AUTH_TOKEN,
+      clusterId: values.CLUSTER_ID,
+      headers: {},
+    },
+    debounce: { quietMs: values.PILOT_DEBOUNCE_AFTER, maxMs: values.PILOT_DEBOUNCE_MAX },
+    streamsPerSecond: values.PILOT_MAX_REQUESTS_PER_SECOND,
+    token: {
+      jwksPath: values.WEFT_TOKEN_JWKS_PATH,
+      audiences: values.TOKEN_AUDIENCES,
+      issuer: values.WEFT_TOKEN_ISSUER,
+    },
+  };
+});
+
+/** Environment of the control plane; `CA_HEADER_<name>` adds metadata to requests to the CA. */
+export const controlPlaneConfig: ConfigSpec<ControlPlaneConfig> = {
+  variables: base.variables,
+  parse(environment) {
+    const config = base.parse(environment);
+    const headers = headersFromEnvironment(environment, 'CA_HEADER_');
+    return deepFreeze({ ...config, ca: { ...config.ca, headers } });
+  },
+};

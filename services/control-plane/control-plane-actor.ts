@@ -1,0 +1,247 @@
+/** The control plane as an actor: manifests in, the workload API out. */
+import { randomUUID } from 'node:crypto';
+import type { Server } from '@grpc/grpc-js';
+import type { Actor, ActorContext, ActorDefinition, Deadline } from '../../lib/actor/actor.ts';
+import type { Bus } from '../../lib/bus/contract.ts';
+import { connectBus } from '../../lib/bus/redis-bus.ts';
+import {
+  RotatingServerCredentials,
+  bindGrpcServer,
+  createGrpcServer,
+  shutDownGrpcServer,
+} from '../../lib/identity/grpc-server.ts';
+import { ServingCertKeeper } from '../../lib/identity/serving-cert.ts';
+import { TokenVerifier } from '../../lib/identity/token.ts';
+import { DeltaServer, MAX_REQUEST_BYTES, deltaService } from '../../lib/xds/delta-server.ts';
+import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../lib/xds/type-urls.ts';
+import { adminRoutes } from './admin.ts';
+import { ManifestApi } from './api/manifest-api.ts';
+import { ObjectWatchers } from './api/object-watchers.ts';
+import { controlPlaneConfig } from './config.ts';
+import type { ControlPlaneConfig } from './config.ts';
+import { Debounce } from './discovery/debounce.ts';
+import { EnrolmentFollower } from './enrolments/enrolment-follower.ts';
+import { MeshMap } from './mapping/mesh-map.ts';
+import { controlPlaneMetrics } from './metrics.ts';
+import type { ControlPlaneMetrics } from './metrics.ts';
+import { ensureNamespaces } from './store/fixed-namespaces.ts';
+import { ManifestDirectory } from './store/manifest-directory.ts';
+import { ObjectStore } from './store/object-store.ts';
+import type { AdmissionContext } from './store/admission.ts';
+import type { FixedNamespaces } from './store/transactions.ts';
+
+/** Life of the serving certificate is the CA's choice. */
+const CA_DECIDES = 0;
+
+/** Serves the workload API from manifests. */
+export class ControlPlaneActor implements Actor {
+  readonly #config: ControlPlaneConfig;
+  readonly #closing = new AbortController();
+  /** Undone in reverse order. */
+  readonly #cleanups: (() => Promise<void> | void)[] = [];
+  #delta: DeltaServer | null = null;
+  #server: Server | null = null;
+  #port: number | null = null;
+  #stopped = false;
+
+  constructor(config: ControlPlaneConfig) {
+    this.#config = config;
+  }
+
+  /** The port of delta ADS, once it listens. */
+  get port(): number | null {
+    return this.#port;
+  }
+
+  async start(context: ActorContext): Promise<void> {
+    const releases = {
+      store: context.readiness.block('store'),
+      certificate: context.readiness.block('serving-certificate'),
+      listening: context.readiness.block('listening'),
+    };
+    const { log, clock } = context;
+    const store = await ObjectStore.open(this.#config.stateDir, log);
+    this.#cleanups.push(() => store.close());
+    await ensureNamespaces(store, this.#admission(context).names, this.#admission(context));
+    const map = new MeshMap(store.state, this.#config.settings);
+    const watchers = new ObjectWatchers(store, log);
+    const follower = this.#followEnrolments(store, context, () => metrics.malformedEnrolment());
+    const metrics: ControlPlaneMetrics = controlPlaneMetrics(context.metrics, {
+      objects: (kind) => store.state.count(kind),
+      resources: (type) => map.index.of(type === 'WDS' ? ADDRESS_TYPE : AUTHORIZATION_TYPE).size,
+      transactionsWaiting: () => store.depth,
+      watchers: () => watchers.size,
+      nodes: () => follower?.size ?? 0,
+    });
+    await this.#followDirectory(store, context, metrics);
+    const delta = this.#serve(map, context);
+    this.#delta = delta;
+    this.#pushChanges(store, map, delta, context, metrics);
+    await this.#openApi(store, watchers, context, metrics);
+    adminRoutes(context.admin, { index: map.index, store, server: delta });
+    releases.store();
+    await this.#bind(delta, context, releases, clock);
+  }
+
+  async drain(deadline: Deadline): Promise<void> {
+    this.#delta?.drain();
+    if (this.#server !== null) await shutDownGrpcServer(this.#server, deadline.signal);
+  }
+
+  async stop(): Promise<void> {
+    if (this.#stopped) return;
+    this.#stopped = true;
+    this.#closing.abort(new Error('the control plane is stopped'));
+    this.#server?.forceShutdown();
+    for (const cleanup of this.#cleanups.toReversed()) await cleanup();
+  }
+
+  #admission(context: ActorContext): AdmissionContext & FixedNamespaces {
+    const { ranges, settings, bus } = this.#config;
+    return {
+      ranges,
+      policies: settings.policies,
+      ownsRedirection: bus !== null,
+      now: new Date(context.clock.now()).toISOString(),
+      newUid: randomUUID,
+      names: ['default', settings.policies.rootNamespace],
+    };
+  }
+
+  #followEnrolments(
+    store: ObjectStore,
+    context: ActorContext,
+    malformed: () => void,
+  ): EnrolmentFollower | null {
+    if (this.#config.bus === null) return null;
+    const bus: Bus = connectBus(this.#config.bus, {
+      log: context.log,
+      clock: context.clock,
+      metrics: context.metrics,
+      name: context.actor,
+      supervise: (name, work) => context.supervise(name, work),
+    });
+    this.#cleanups.push(() => bus.close());
+    const { log, clock } = context;
+    const follower = new EnrolmentFollower({ bus, store, clock, log, malformed });
+    this.#cleanups.push(() => follower.close());
+    return follower;
+  }
+
+  async #followDirectory(
+    store: ObjectStore,
+    context: ActorContext,
+    metrics: ControlPlaneMetrics,
+  ): Promise<void> {
+    if (this.#config.manifestsDir === null) return;
+    const directory = new ManifestDirectory(this.#config.manifestsDir, {
+      store,
+      clock: context.clock,
+      log: context.log,
+      context: () => this.#admission(context),
+      brokenFiles: (count) => metrics.filesBroken(count),
+      refused: () => metrics.fileRefused(),
+    });
+    this.#cleanups.push(() => directory.close());
+    await directory.start();
+  }
+
+  #serve(map: MeshMap, context: ActorContext): DeltaServer {
+    const { log, clock, metrics } = context;
+    const verifier = new TokenVerifier(this.#config.token, { clock, log });
+    return new DeltaServer({
+      source: map.index,
+      authenticate: (token) => verifier.verify(token),
+      ready: () => !this.#stopped,
+      streamsPerSecond: this.#config.streamsPerSecond,
+      clock,
+      log,
+      metrics,
+    });
+  }
+
+  #pushChanges(
+    store: ObjectStore,
+    map: MeshMap,
+    delta: DeltaServer,
+    context: ActorContext,
+    metrics: ControlPlaneMetrics,
+  ): void {
+    const { clock } = context;
+    const debounce = new Debounce(this.#config.debounce, clock, (waitedMs) => {
+      const begun = clock.monotonic();
+      const changed = map.refresh();
+      metrics.pushed(waitedMs, clock.monotonic() - begun);
+      delta.push(changed);
+    });
+    const unsubscribe = store.onCommit((changes) => {
+      map.note(changes);
+      debounce.report();
+    });
+    this.#cleanups.push(() => {
+      unsubscribe();
+      debounce.stop();
+    });
+    map.refresh();
+  }
+
+  async #openApi(
+    store: ObjectStore,
+    watchers: ObjectWatchers,
+    context: ActorContext,
+    metrics: ControlPlaneMetrics,
+  ): Promise<void> {
+    this.#cleanups.push(() => watchers.close());
+    if (this.#config.apiSocket === null) return;
+    const api = new ManifestApi(this.#config.apiSocket, {
+      store,
+      watchers,
+      log: context.log,
+      context: () => this.#admission(context),
+      count: (operation, outcome) => metrics.apiRequest(operation, outcome),
+    });
+    this.#cleanups.push(() => api.close());
+    await api.listen();
+  }
+
+  /** The certificate may be long in coming: the CA itself waits for the pods that the API tells of. */
+  async #bind(
+    delta: DeltaServer,
+    context: ActorContext,
+    releases: { certificate: () => void; listening: () => void },
+    clock: ActorContext['clock'],
+  ): Promise<void> {
+    const { log } = context;
+    const keeper = new ServingCertKeeper(
+      { ca: this.#config.ca, stateDir: this.#config.stateDir, lifetimeMs: CA_DECIDES },
+      { clock, log },
+    );
+    this.#cleanups.push(() => keeper.close());
+    await keeper.start();
+    const listen = async (): Promise<void> => {
+      const credentials = new RotatingServerCredentials(await keeper.first(this.#closing.signal));
+      releases.certificate();
+      keeper.onChange((certificate) => credentials.rotate(certificate));
+      const server = createGrpcServer(MAX_REQUEST_BYTES);
+      server.addService(deltaService, delta.handlers());
+      this.#server = server;
+      this.#port = await bindGrpcServer(server, this.#config.listen, credentials);
+      releases.listening();
+      log.info({ port: this.#port }, 'xds.listening');
+    };
+    context.supervise(
+      'listen',
+      listen().catch((error: unknown) => {
+        if (!this.#closing.signal.aborted) throw error;
+      }),
+    );
+  }
+}
+
+/** How the control plane is hosted. */
+export const definition: ActorDefinition<ControlPlaneConfig> = {
+  name: 'control-plane',
+  perNode: false,
+  config: controlPlaneConfig,
+  create: (config) => new ControlPlaneActor(config),
+};

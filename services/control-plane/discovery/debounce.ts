@@ -1,0 +1,59 @@
+import type { Clock, Timer } from '../../../lib/clock/clock.ts';
+
+/** How long changes are gathered, in milliseconds. */
+export interface DebounceOptions {
+  /** Run once nothing was reported for this long. */
+  readonly quietMs: number;
+  /** Run at the latest this long after the first report. */
+  readonly maxMs: number;
+}
+
+/** Gathers reports into runs (spec/istiod-ambient.md §0, PILOT_DEBOUNCE_*). */
+export class Debounce {
+  readonly #options: DebounceOptions;
+  readonly #clock: Clock;
+  readonly #run: (waitedMs: number) => void;
+  #timer: Timer | null = null;
+  #firstMs: number | null = null;
+  #lastMs = 0;
+
+  constructor(options: DebounceOptions, clock: Clock, run: (waitedMs: number) => void) {
+    this.#options = options;
+    this.#clock = clock;
+    this.#run = run;
+  }
+
+  /** Something happened. */
+  report(): void {
+    const now = this.#clock.monotonic();
+    this.#lastMs = now;
+    this.#firstMs ??= now;
+    // The timer in place looks again when it fires: one timer for any number of reports.
+    this.#timer ??= this.#schedule(Math.min(this.#options.quietMs, this.#options.maxMs));
+  }
+
+  /** Drops what was reported. */
+  stop(): void {
+    this.#timer?.cancel();
+    this.#timer = null;
+    this.#firstMs = null;
+  }
+
+  #schedule(delayMs: number): Timer {
+    return this.#clock.after(delayMs, () => this.#look());
+  }
+
+  #look(): void {
+    const first = this.#firstMs;
+    this.#timer = null;
+    if (first === null) return;
+    const now = this.#clock.monotonic();
+    const due = Math.min(this.#lastMs + this.#options.quietMs, first + this.#options.maxMs);
+    if (now < due) {
+      this.#timer = this.#schedule(Math.ceil(due - now));
+      return;
+    }
+    this.#firstMs = null;
+    this.#run(now - first);
+  }
+}

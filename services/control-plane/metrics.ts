@@ -1,0 +1,86 @@
+import type { MetricRegistry } from '../../lib/metrics/registry.ts';
+import { KINDS } from './manifests/kinds.ts';
+import type { Kind } from './manifests/kinds.ts';
+
+/** Counters of the control plane, by upstream's names where upstream has one. */
+export interface ControlPlaneMetrics {
+  apiRequest(operation: string, outcome: string): void;
+  fileRefused(): void;
+  filesBroken(count: number): void;
+  malformedEnrolment(): void;
+  pushed(waitedMs: number, mapMs: number): void;
+}
+
+/** Values asked for at scrape time. */
+export interface ControlPlaneGauges {
+  objects(kind: Kind): number;
+  resources(type: 'WDS' | 'WADS'): number;
+  transactionsWaiting(): number;
+  watchers(): number;
+  nodes(): number;
+}
+
+const WAIT_BUCKETS_SECONDS = [0.01, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
+const MAP_BUCKETS_SECONDS = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5];
+
+/** Declares the metrics. */
+export function controlPlaneMetrics(
+  registry: MetricRegistry,
+  gauges: ControlPlaneGauges,
+): ControlPlaneMetrics {
+  const requests = registry.counter(
+    'weft_control_plane_api_requests_total',
+    'Manifest API requests',
+    ['operation', 'outcome'],
+  );
+  const refused = registry.counter(
+    'weft_control_plane_manifest_files_refused_total',
+    'Manifest files whose new content was refused',
+  );
+  const broken = registry.gauge(
+    'weft_control_plane_manifest_files_broken',
+    'Manifest files whose present content is refused',
+  );
+  const malformed = registry.counter(
+    'weft_control_plane_malformed_enrolments_total',
+    'Rows of enrolments that cannot be read',
+  );
+  const debounce = registry.histogram(
+    'pilot_debounce_time',
+    'Seconds between the first change of a push and its start',
+    WAIT_BUCKETS_SECONDS,
+  );
+  const mapping = registry.histogram(
+    'weft_control_plane_map_seconds',
+    'Seconds it took to bring resources up to date',
+    MAP_BUCKETS_SECONDS,
+  );
+  registry.gauge('weft_control_plane_objects', 'Objects held', ['kind'], (gauge) => {
+    for (const kind of KINDS) gauge.set({ kind }, gauges.objects(kind));
+  });
+  registry.gauge('weft_control_plane_resources', 'Resources served', ['type'], (gauge) => {
+    for (const type of ['WDS', 'WADS'] as const) gauge.set({ type }, gauges.resources(type));
+  });
+  registry.gauge(
+    'weft_control_plane_transactions_waiting',
+    'Depth of the store queue',
+    [],
+    (gauge) => gauge.set(gauges.transactionsWaiting()),
+  );
+  registry.gauge('weft_control_plane_watchers', 'Watch streams of the manifest API', [], (gauge) =>
+    gauge.set(gauges.watchers()),
+  );
+  registry.gauge('weft_control_plane_nodes', 'Nodes whose enrolments are followed', [], (gauge) =>
+    gauge.set(gauges.nodes()),
+  );
+  return {
+    apiRequest: (operation, outcome) => requests.inc({ operation, outcome }),
+    fileRefused: () => refused.inc(),
+    filesBroken: (count) => broken.set(count),
+    malformedEnrolment: () => malformed.inc(),
+    pushed: (waitedMs, mapMs) => {
+      debounce.observe(waitedMs / 1_000);
+      mapping.observe(mapMs / 1_000);
+    },
+  };
+}
