@@ -10,7 +10,10 @@ export type Scope = 'mesh' | { readonly node: string };
 /** Replicated tables. `addresses`, `authorizations`, `rejections`, `programs` are mesh scope; `enrolments` is per node. */
 export type TableName = 'addresses' | 'authorizations' | 'rejections' | 'programs' | 'enrolments';
 
-/** One row. `version` grows with every write of the table within an epoch. */
+/**
+ * One row. `version` grows with every write of the table within an epoch. The value may be a view into what came from the
+ * network: whoever keeps it copies it.
+ */
 export interface TableEntry {
   readonly key: string;
   readonly version: number;

@@ -36,6 +36,9 @@ export const LEASE_TTL_MS = 8_000;
 /** Between renewals: three chances before the lease runs out. */
 export const LEASE_RENEW_MS = 2_000;
 
+/** Jobs that may wait in one queue; beyond it the consumers are gone and the producer is told. */
+export const JOBS_WAITING_MAX = 20_000;
+
 /** Dead letters kept per queue; the oldest go first. */
 export const DEAD_LETTERS_MAX = 1_000;
 

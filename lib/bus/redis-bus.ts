@@ -23,6 +23,7 @@ import type {
 } from './contract.ts';
 import { leaseKey, resultKey, scopePrefix, tableKeys } from './keys.ts';
 import { RedisLease } from './lease.ts';
+import { JOBS_WAITING_MAX } from './limits.ts';
 import { MalformedReport } from './malformed.ts';
 import { createBusMetrics } from './metrics.ts';
 import type { BusMetrics } from './metrics.ts';
@@ -34,6 +35,9 @@ import { RedisTableReader } from './table-reader.ts';
 import { RedisTableWriter } from './table-writer.ts';
 import { RedisWorkConsumer } from './work-consumer.ts';
 import { RedisWorkQueue } from './work-queue.ts';
+
+/** How long parts may take to say goodbye to Redis: a lease is given back, a job's lock is released. */
+const CLOSE_TIMEOUT_MS = 2_000;
 
 /** What the bus of a process needs. */
 export interface BusDeps {
@@ -144,6 +148,7 @@ class RedisBus implements Bus {
       prefix: scopePrefix(this.#config.prefix, scope),
       clock,
       from: name,
+      waitingMax: JOBS_WAITING_MAX,
       onError: (error) =>
         log.warn({ queue: definition.queue, error: errorText(error) }, 'bus.queue-error'),
     });
@@ -188,11 +193,17 @@ class RedisBus implements Bus {
   }
 
   async #close(): Promise<void> {
-    await Promise.all([...this.#parts].map((part) => part.close()));
+    const closed = Promise.all([...this.#parts].map((part) => part.close()));
+    // A Redis that hangs must not hold the end: cutting the connections fails what still waits for it.
+    const timeout = Promise.withResolvers<void>();
+    const timer = this.#deps.clock.after(CLOSE_TIMEOUT_MS, timeout.resolve);
+    await Promise.race([closed, timeout.promise]);
+    timer.cancel();
     this.#producer?.disconnect();
     this.#subscriptions?.client.disconnect();
     this.#commands.disconnect();
     this.#setConnected(false);
+    await closed;
   }
 
   #tableWriter(

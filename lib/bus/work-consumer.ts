@@ -60,7 +60,9 @@ export class RedisWorkConsumer<Body> implements WorkConsumer {
 
   async drain(): Promise<void> {
     // Not awaited: with Redis away it could not tell that no job is in hand.
-    void this.#worker?.pause(true);
+    this.#worker?.pause(true).catch((error: unknown) => {
+      this.#deps.log.warn({ error: errorText(error) }, 'bus.consumer-not-paused');
+    });
     while (this.#inHand.size > 0) await Promise.allSettled(this.#inHand);
   }
 

@@ -21,6 +21,8 @@ export interface QueueDeps {
   readonly clock: Clock;
   /** Who sends. */
   readonly from: string;
+  /** Jobs that may wait; the next one is refused with BUS_UNAVAILABLE. */
+  readonly waitingMax: number;
   onError(error: Error): void;
 }
 
@@ -56,6 +58,7 @@ export class RedisWorkQueue<Body> implements WorkQueue<Body> {
     }
     const message = { id, at: this.#deps.clock.now(), from: this.#deps.from, body };
     await this.#run(`add ${name}`, async (queue) => {
+      await this.#refuseWhenFull();
       // A dead letter of the same id would swallow the new job.
       if ((await queue.getJobState(id)) === 'failed') await queue.remove(id);
       await queue.add(name, sealEnvelope(this.#definition, message), {
@@ -99,6 +102,20 @@ export class RedisWorkQueue<Body> implements WorkQueue<Body> {
     } catch (error) {
       throw asBusError(error, `cannot ${what}`);
     }
+  }
+
+  async #refuseWhenFull(): Promise<void> {
+    const { client, prefix } = this.#deps;
+    const base = `${prefix}:${this.#definition.queue}`;
+    const [wait, prioritized, delayed] = await Promise.all([
+      client.llen(`${base}:wait`),
+      client.zcard(`${base}:prioritized`),
+      client.zcard(`${base}:delayed`),
+    ]);
+    if (wait + prioritized + delayed < this.#deps.waitingMax) return;
+    throw new MeshError('BUS_UNAVAILABLE', `queue ${this.#definition.queue} is full`, {
+      detail: { waiting: wait + prioritized + delayed },
+    });
   }
 
   #open(): Queue {

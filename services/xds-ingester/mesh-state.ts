@@ -1,3 +1,4 @@
+import { ROW_BYTES_MAX } from '../../lib/bus/limits.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import type { Rejection } from '../../lib/policy/rejection.ts';
@@ -21,6 +22,9 @@ export const LOCAL_TAG = '\u0001local';
 
 /** Resources worked on before other work gets its turn. */
 const SLICE_RESOURCES = 500;
+
+/** Longest name or version taken: both are kept for every resource, and no control plane makes longer ones. */
+const NAME_CHARS_MAX = 2_048;
 
 /** Longest reason kept; the control plane's own text may be in it. */
 const REASON_CHARS_MAX = 1_024;
@@ -114,7 +118,7 @@ export class MeshState implements ResourceSink {
     let count = 0;
     for (const resource of response.resources) {
       const reason = this.#take(type, resource);
-      if (reason !== null) failures.push({ name: resource.name, reason });
+      if (reason !== null) failures.push({ name: resource.name.slice(0, 256), reason });
       count += 1;
       if (count % SLICE_RESOURCES === 0) await nextTurn();
     }
@@ -131,12 +135,12 @@ export class MeshState implements ResourceSink {
     const { name, version, bytes } = resource;
     const key = rowKey(type, name);
     try {
-      if (name === '') throw new MeshError('XDS_RESOURCE', 'resource without a name');
+      checkSize(resource);
       if (bytes === null) throw new MeshError('XDS_RESOURCE', 'resource without a payload');
       decoders[type](bytes);
     } catch (error) {
       const reason = errorText(error).slice(0, REASON_CHARS_MAX);
-      if (name !== '') this.#reject(type, name, reason);
+      if (name !== '' && name.length <= NAME_CHARS_MAX) this.#reject(type, name, reason);
       return reason;
     }
     this.tables.rejections.delete(key);
@@ -161,6 +165,17 @@ export class MeshState implements ResourceSink {
 
   #table(type: ResourceType): ReplicaTable {
     return type === ADDRESS_TYPE ? this.tables.addresses : this.tables.authorizations;
+  }
+}
+
+/** What does not fit a row would stop every write behind it. */
+function checkSize({ name, version, bytes }: DeltaResource): void {
+  if (name === '') throw new MeshError('XDS_RESOURCE', 'resource without a name');
+  if (name.length > NAME_CHARS_MAX || version.length > NAME_CHARS_MAX) {
+    throw new MeshError('XDS_RESOURCE', `name or version longer than ${NAME_CHARS_MAX}`);
+  }
+  if (bytes !== null && bytes.length > ROW_BYTES_MAX) {
+    throw new MeshError('XDS_RESOURCE', `${bytes.length} bytes, more than ${ROW_BYTES_MAX}`);
   }
 }
 

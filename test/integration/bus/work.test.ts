@@ -10,6 +10,8 @@ import type { SignBody, Signed } from '../../../lib/bus/catalog.ts';
 import { defineJob } from '../../../lib/bus/define-message.ts';
 import type { JobAttempt } from '../../../lib/bus/contract.ts';
 import { DEAD_LETTERS_MAX } from '../../../lib/bus/limits.ts';
+import { RedisWorkQueue } from '../../../lib/bus/work-queue.ts';
+import { systemClock } from '../../../lib/clock/clock.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { openBus } from '../../support/bus.ts';
 import { startTestRedis } from '../../support/redis.ts';
@@ -224,4 +226,27 @@ test('a result is awaited across a Redis restart, and its absence ends in null',
     instanceOf: MeshError,
     message: /result signed bad/,
   });
+});
+
+test('a queue nobody serves refuses the job that is too many', async (t) => {
+  const redis = await startTestRedis(t);
+  const client = redis.client();
+  await client.ping();
+  const queue = new RedisWorkQueue(policyCompile, {
+    client,
+    prefix: `${redis.prefix}:{mesh}`,
+    clock: systemClock,
+    from: 'test',
+    waitingMax: 2,
+    onError: (error) => t.fail(error.message),
+  });
+  await queue.add('a', { setId: 'a', keys: [] });
+  await queue.add('b', { setId: 'b', keys: [] }, { priority: 3 });
+  const error = await t.throwsAsync(queue.add('c', { setId: 'c', keys: [] }), {
+    instanceOf: MeshError,
+  });
+  t.is(error.code, 'BUS_UNAVAILABLE');
+  t.regex(error.message, /queue compile is full/);
+  await t.throwsAsync(queue.add('a:b', { setId: 'c', keys: [] }), { message: /job id/ });
+  await queue.close();
 });

@@ -281,3 +281,24 @@ test('a stream that the server ends is followed by another', async (t) => {
   t.regex(await actor.metrics(), /terminations_total\{reason="Complete"\} 1/);
   t.is(kit.tables.addresses.rows.size, 1);
 });
+
+test('a local file stands beside the control plane, or alone', async (t) => {
+  const kit = await createIngesterKit(t);
+  serveWorkload(kit.ads, 'uid-1', '1');
+  const path = kitPath(kit, 'mesh.yaml');
+  await writeFile(
+    path,
+    'workloads: [{uid: local-1, namespace: demo, workloadIps: [10.9.9.9], services: {}}]\n',
+  );
+  const both = await kit.start({ LOCAL_XDS_PATH: path });
+  await kit.holds('addresses', ['local-1', 'uid-1']);
+  await both.stop();
+  const alone = await kit.start({
+    XDS_ADDRESS: '',
+    LOCAL_XDS:
+      'workloads: [{uid: local-2, namespace: demo, workloadIps: [10.9.9.8], services: {}}]',
+  });
+  await kit.holds('addresses', ['local-2']);
+  await until(() => alone.context.readiness.pending().length === 0, { what: 'readiness' });
+  t.is(kit.ads.streams.length, 1);
+});

@@ -1,0 +1,98 @@
+import { mkdtemp, rm, stat } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test from 'ava';
+import { writeAclFiles } from '../../../lib/bus/acl-files.ts';
+import { startPrivateRedis } from '../../../lib/bus/private-redis.ts';
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { openBus } from '../../support/bus.ts';
+import { startTestRedis } from '../../support/redis.ts';
+import { until } from '../../support/until.ts';
+
+test('it listens on its socket alone, keeps what it is told and never evicts', async (t) => {
+  const redis = await startTestRedis(t);
+  const admin = redis.client();
+  for (const [setting, value] of [
+    ['port', '0'],
+    ['appendonly', 'yes'],
+    ['appendfsync', 'everysec'],
+    ['maxmemory-policy', 'noeviction'],
+  ] as const) {
+    t.deepEqual(await admin.config('GET', setting), [setting, value]);
+  }
+  await admin.set('kept', 'yes');
+  await until(async () => /aof_pending_bio_fsync:0/.test(await admin.info('persistence')), {
+    what: 'a flush',
+  });
+  admin.disconnect();
+  await redis.kill();
+  await redis.start();
+  t.is(await redis.client().get('kept'), 'yes');
+});
+
+test('a missing redis-server is said plainly, as is a file it cannot read', async (t) => {
+  const dir = await mkdtemp(join(tmpdir(), 'weft-redis-'));
+  t.teardown(() => rm(dir, { recursive: true, force: true }));
+  const options = {
+    socketPath: join(dir, 'r.sock'),
+    dataDir: join(dir, 'data'),
+    aclFile: join(dir, 'none.acl'),
+  };
+  const missing = await t.throwsAsync(
+    startPrivateRedis({ ...options, binary: '/nowhere/redis-server' }),
+    {
+      instanceOf: MeshError,
+      message: /not installed: install redis-server/,
+    },
+  );
+  t.is(missing.code, 'BUS_UNAVAILABLE');
+  await t.throwsAsync(startPrivateRedis(options), {
+    message: /redis-server ended while starting: exit 1/,
+  });
+  const long = join(dir, 'x'.repeat(120));
+  const tooLong = await t.throwsAsync(startPrivateRedis({ ...options, socketPath: long }), {
+    instanceOf: MeshError,
+  });
+  t.is(tooLong.code, 'CONFIG_INVALID');
+});
+
+test('passwords are made once, for their owner alone', async (t) => {
+  const dir = await mkdtemp(join(tmpdir(), 'weft-redis-'));
+  t.teardown(() => rm(dir, { recursive: true, force: true }));
+  const write = (): ReturnType<typeof writeAclFiles> =>
+    writeAclFiles({
+      users: [{ name: 'cli', role: 'cli', node: null }],
+      prefix: 'weft',
+      secretsDir: join(dir, 'secrets'),
+      aclFile: join(dir, 'users.acl'),
+    });
+  const { passwordFiles } = await write();
+  const path = passwordFiles.get('cli') ?? '';
+  const before = await stat(path);
+  t.is(before.mode & 0o777, 0o600);
+  await write();
+  t.is((await stat(path)).mtimeMs, before.mtimeMs);
+});
+
+test('a Redis that hangs is an error for callers and is left behind by readers', async (t) => {
+  const redis = await startTestRedis(t);
+  const { bus, lines } = openBus(t, redis.config('policy-evaluator'));
+  await until(() => bus.connected, { what: 'Redis' });
+  redis.pause();
+  const error = await t.throwsAsync(bus.queueCounts(['mesh']), { instanceOf: MeshError });
+  t.is(error.code, 'BUS_UNAVAILABLE');
+  redis.resume();
+  await until(() => bus.queueCounts(['mesh']), { what: 'an answer' });
+  t.false(lines.some(({ level }) => level === 'error'));
+});
+
+test('an eviction policy is reported as an error', async (t) => {
+  const redis = await startTestRedis(t);
+  await redis.client().config('SET', 'maxmemory-policy', 'allkeys-lru');
+  const { lines } = openBus(t, redis.config('cli'));
+  await until(
+    () => lines.some(({ message }) => message === 'redis.eviction-policy-must-be-noeviction'),
+    { what: 'the report' },
+  );
+  t.pass();
+});

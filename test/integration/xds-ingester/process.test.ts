@@ -1,0 +1,109 @@
+import { spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
+import test from 'ava';
+import type { ExecutionContext } from 'ava';
+import { ADDRESS_TYPE } from '../../../lib/xds/type-urls.ts';
+import { createIngesterKit, serveWorkload } from '../../support/ingester-kit.ts';
+import type { IngesterKit } from '../../support/ingester-kit.ts';
+import { until } from '../../support/until.ts';
+
+const HOST = fileURLToPath(new URL('../../support/ingester-process.ts', import.meta.url));
+
+function startProcess(
+  t: ExecutionContext,
+  kit: IngesterKit,
+  environment: Readonly<Record<string, string>> = {},
+): { child: ChildProcess; output: () => string } {
+  const child = spawn(process.execPath, [HOST], {
+    env: {
+      ...kit.redis.environment('xds-ingester'),
+      XDS_ADDRESS: kit.ads.address,
+      XDS_ROOT_CA: kit.ads.rootPath,
+      AUTH_TOKEN: 'token-1',
+      ...environment,
+    },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let output = '';
+  child.stdout?.on('data', (chunk: Buffer) => (output += chunk.toString()));
+  child.stderr?.on('data', (chunk: Buffer) => (output += chunk.toString()));
+  t.teardown(() => child.kill('SIGKILL'));
+  return { child, output: () => output };
+}
+
+test('killed with SIGKILL and started again, it goes on where Redis is', async (t) => {
+  const kit = await createIngesterKit(t);
+  serveWorkload(kit.ads, 'uid-1', '1');
+  const first = startProcess(t, kit);
+  await kit.holds('addresses', ['uid-1']);
+  first.child.kill('SIGKILL');
+  await once(first.child, 'exit');
+  serveWorkload(kit.ads, 'uid-2', '1');
+  startProcess(t, kit);
+  await kit.holds('addresses', ['uid-1', 'uid-2']);
+  t.deepEqual(kit.ads.streams.at(-1)?.resumed(ADDRESS_TYPE), { 'uid-1': '1' });
+  t.is(kit.tables.addresses.epochs.length, 1);
+});
+
+test('SIGTERM ends it cleanly and frees the lease', async (t) => {
+  const kit = await createIngesterKit(t);
+  serveWorkload(kit.ads, 'uid-1', '1');
+  const { child, output } = startProcess(t, kit);
+  await kit.holds('addresses', ['uid-1']);
+  child.kill('SIGTERM');
+  const [code] = (await once(child, 'exit')) as [number | null];
+  t.is(code, 0, output());
+  t.is(await kit.redis.client().exists(`${kit.redis.prefix}:{mesh}:lease:ingest`), 0);
+});
+
+test('SIGTERM ends it while Redis hangs', async (t) => {
+  const kit = await createIngesterKit(t);
+  serveWorkload(kit.ads, 'uid-1', '1');
+  const { child, output } = startProcess(t, kit);
+  await kit.holds('addresses', ['uid-1']);
+  kit.redis.pause();
+  child.kill('SIGTERM');
+  const [code] = (await once(child, 'exit')) as [number | null];
+  t.is(code, 0, output());
+});
+
+test('a wrong configuration is named in full and ends with 78', async (t) => {
+  const kit = await createIngesterKit(t);
+  const { child, output } = startProcess(t, kit, {
+    REDIS_URL: 'ftp://x',
+    XDS_ON_DEMAND: 'maybe',
+    WEFT_REDIS_PREFX: 'a',
+  });
+  const [code] = (await once(child, 'exit')) as [number | null];
+  t.is(code, 78);
+  await until(() => output().includes('WEFT_REDIS_PREFIX'), { what: 'the hint' });
+  for (const text of ['REDIS_URL must be unix', 'XDS_ON_DEMAND must be true or false']) {
+    t.true(output().includes(text), output());
+  }
+});
+
+test('an invalid local file keeps it from starting and says where', async (t) => {
+  const kit = await createIngesterKit(t);
+  const { child, output } = startProcess(t, kit, {
+    LOCAL_XDS: 'workloads:\n- namespace: shop\n  workloadIps: ["10.0.0.300"]\n',
+  });
+  const [code] = (await once(child, 'exit')) as [number | null];
+  t.is(code, 1);
+  t.regex(output(), /LOCAL_XDS: workloads\[0\]\.workloadIps\[0\]: must be an IP address/);
+});
+
+test('20,000 workloads pass through and the lease is kept', async (t) => {
+  const kit = await createIngesterKit(t);
+  for (let index = 0; index < 20_000; index += 1) {
+    const ip = `10.${64 + (index >> 16)}.${(index >> 8) & 255}.${index & 255}`;
+    serveWorkload(kit.ads, `uid-${index}`, '1', ip);
+  }
+  const { output } = startProcess(t, kit);
+  await until(() => kit.tables.addresses.rows.size === 20_000, {
+    what: 'all workloads',
+    timeoutMs: 60_000,
+  });
+  t.false(output().includes('"held":false'));
+});

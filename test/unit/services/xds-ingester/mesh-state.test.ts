@@ -1,0 +1,114 @@
+import test from 'ava';
+import { systemClock } from '../../../../lib/clock/clock.ts';
+import { encodeWorkload } from '../../../../lib/xds/resources/address.ts';
+import { ADDRESS_TYPE } from '../../../../lib/xds/type-urls.ts';
+import { LOCAL_TAG, MeshState } from '../../../../services/xds-ingester/mesh-state.ts';
+import { ReplicaTable } from '../../../../services/xds-ingester/replica-table.ts';
+import { workloadFixture } from '../../../support/model-fixtures.ts';
+
+const row = (text: string, tag = ''): { value: Uint8Array; tag: string } => ({
+  value: Buffer.from(text),
+  tag,
+});
+
+const bytesOf = (uid: string): Uint8Array => encodeWorkload(workloadFixture({ uid }));
+
+test('the local file wins over the control plane, and its rows are no versions to resume from', async (t) => {
+  const local = { type: ADDRESS_TYPE, name: 'uid-1', bytes: bytesOf('uid-1') } as const;
+  const state = new MeshState(systemClock, [local], () => undefined);
+  const { addresses } = state.tables;
+  await state.apply(ADDRESS_TYPE, {
+    resources: [
+      { name: 'uid-1', version: '9', bytes: bytesOf('other') },
+      { name: 'uid-2', version: '9', bytes: bytesOf('uid-2') },
+    ],
+    removed: [],
+  });
+  t.is(addresses.get('uid-1')?.tag, LOCAL_TAG);
+  t.deepEqual([...state.versions(ADDRESS_TYPE)], [['uid-2', '9']]);
+  await state.apply(ADDRESS_TYPE, { resources: [], removed: ['uid-1', 'uid-2'] });
+  t.deepEqual(
+    [...addresses.entries()].map(([key]) => key),
+    ['uid-1'],
+  );
+});
+
+test('rows of an earlier local file go when Redis is taken over', (t) => {
+  const local = { type: ADDRESS_TYPE, name: 'new', bytes: bytesOf('new') } as const;
+  const state = new MeshState(systemClock, [local], () => undefined);
+  state.load({
+    addresses: new Map([
+      ['old', { value: bytesOf('old'), tag: LOCAL_TAG }],
+      ['remote', { value: bytesOf('remote'), tag: '3' }],
+    ]),
+    authorizations: new Map(),
+    rejections: new Map(),
+  });
+  const { addresses } = state.tables;
+  t.deepEqual([...addresses.entries()].map(([key]) => key).sort(), ['new', 'remote']);
+  t.deepEqual(
+    addresses.take(10).map(({ key, value }) => [key, value === null]),
+    [
+      ['old', true],
+      ['new', false],
+    ],
+  );
+  state.dropRemote();
+  t.deepEqual(
+    [...addresses.entries()].map(([key]) => key),
+    ['new'],
+  );
+});
+
+test('what does not fit a row is refused and does not stop the others', async (t) => {
+  const state = new MeshState(systemClock, [], () => undefined);
+  const failures = await state.apply(ADDRESS_TYPE, {
+    resources: [
+      { name: '', version: '1', bytes: bytesOf('a') },
+      { name: 'n'.repeat(3_000), version: '1', bytes: bytesOf('a') },
+      { name: 'big', version: '1', bytes: new Uint8Array(5 * 1024 * 1024) },
+      { name: 'good', version: '1', bytes: bytesOf('good') },
+    ],
+    removed: ['never-there'],
+  });
+  t.is(failures.length, 3);
+  t.deepEqual(
+    [...state.tables.addresses.entries()].map(([key]) => key),
+    ['good'],
+  );
+  t.deepEqual(
+    [...state.tables.rejections.entries()].map(([key]) => key),
+    [`${ADDRESS_TYPE}/big`],
+  );
+});
+
+test('a table keeps what is unwritten once per key, and finds the difference to what is stored', (t) => {
+  const table = new ReplicaTable();
+  table.set('a', row('1'));
+  table.set('a', row('1'));
+  table.set('b', row('1'));
+  table.set('a', row('2'));
+  t.false(table.delete('nothing'));
+  t.is(table.dirty, 2);
+  const taken = table.take(1);
+  t.deepEqual(
+    taken.map(({ key }) => key),
+    ['b'],
+    'in the order of the last change',
+  );
+  table.restore(taken);
+  t.is(table.dirty, 2);
+  t.is([...table.takeAll()].length, 2);
+  t.is(table.dirty, 0);
+  table.diff(
+    new Map([
+      ['a', row('2')],
+      ['b', row('1', 'other tag')],
+      ['c', row('x')],
+    ]),
+  );
+  t.deepEqual(Object.fromEntries(table.take(10).map(({ key, value }) => [key, value === null])), {
+    b: false,
+    c: true,
+  });
+});
