@@ -1,3 +1,4 @@
+import type { Clock } from '../../lib/clock/clock.ts';
 import type { TableChange, TableEntry, TableHandler } from '../../lib/bus/contract.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
 import { formatSpiffe } from '../../lib/identity/spiffe.ts';
@@ -17,6 +18,8 @@ export class NodeIdentities implements TableHandler {
   #next: Map<string, string> | null = null;
   #synced = false;
   readonly #onSynced: () => void;
+  /** Jobs that wait for an identity to appear. */
+  readonly #waiting = new Set<() => void>();
 
   constructor(node: string, log: Pick<Logger, 'warn'>, onSynced: () => void) {
     this.#node = node;
@@ -36,6 +39,24 @@ export class NodeIdentities implements TableHandler {
   /** True when a workload of this node has the identity. */
   has(identity: string): boolean {
     return this.#counts.has(identity);
+  }
+
+  /**
+   * True as soon as the table was read and a workload of this node has the identity, false when `patienceMs`
+   * passes first. A request may be quicker than the row that justifies it, as both cross Redis.
+   */
+  async appears(identity: string, patienceMs: number, clock: Clock): Promise<boolean> {
+    if (this.#synced && this.has(identity)) return true;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const look = (): void => {
+      if (this.#synced && this.has(identity)) resolve();
+    };
+    this.#waiting.add(look);
+    const timer = clock.after(patienceMs, resolve);
+    await promise;
+    timer.cancel();
+    this.#waiting.delete(look);
+    return this.#synced && this.has(identity);
   }
 
   onReset(): void {
@@ -58,6 +79,7 @@ export class NodeIdentities implements TableHandler {
     }
     this.#synced = true;
     this.#onSynced();
+    this.#wake();
   }
 
   onChanges(changes: readonly TableChange[]): void {
@@ -72,6 +94,11 @@ export class NodeIdentities implements TableHandler {
       this.#rows.set(key, identity);
       this.#count(identity, 1);
     }
+    this.#wake();
+  }
+
+  #wake(): void {
+    for (const look of this.#waiting) look();
   }
 
   #count(identity: string, step: number): void {

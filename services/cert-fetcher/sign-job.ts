@@ -9,7 +9,7 @@ import { parseSpiffe } from '../../lib/identity/spiffe.ts';
 import type { Roots } from '../../lib/identity/trust-bundle.ts';
 import { parseCaAnswer, unknownRoots } from '../../lib/identity/workload-certificate.ts';
 import type { Logger } from '../../lib/log/logger.ts';
-import { RESULT_LIFETIME_MS } from './limits.ts';
+import { IDENTITY_PATIENCE_MS, RESULT_LIFETIME_MS } from './limits.ts';
 import type { FetcherMetrics } from './metrics.ts';
 import type { NodeIdentities } from './node-identities.ts';
 
@@ -20,7 +20,7 @@ export interface SignJobDeps {
   readonly clock: Clock;
   readonly log: Pick<Logger, 'info' | 'warn'>;
   readonly metrics: FetcherMetrics;
-  readonly identities: Pick<NodeIdentities, 'synced' | 'has'>;
+  readonly identities: Pick<NodeIdentities, 'synced' | 'appears'>;
   readonly ca: Pick<CaClient, 'createCertificate'>;
   readonly board: ResultBoard<Signed>;
   readonly roots: () => Roots | null;
@@ -67,19 +67,19 @@ async function checkRequest(body: SignBody, deps: SignJobDeps): Promise<void> {
       `the CSR names ${uris.join(', ') || 'no identity'}, the job ${body.identity}`,
     );
   }
-  if (!deps.identities.synced) {
+  const { identities, clock, node } = deps;
+  if (await identities.appears(body.identity, IDENTITY_PATIENCE_MS, clock)) return;
+  if (!identities.synced) {
     throw new MeshError(
       'IDENTITY_UNAVAILABLE',
-      `the workloads of ${deps.node} are not known yet: the mesh state has not been read`,
+      `the workloads of ${node} are not known yet: the mesh state has not been read`,
     );
   }
-  if (!deps.identities.has(body.identity)) {
-    throw new MeshError(
-      'IDENTITY_REFUSED',
-      `no workload with the identity ${body.identity} runs on ${deps.node}`,
-      { detail: { node: deps.node } },
-    );
-  }
+  throw new MeshError(
+    'IDENTITY_REFUSED',
+    `no workload with the identity ${body.identity} runs on ${node}`,
+    { detail: { node } },
+  );
 }
 
 /** A missing or empty token file is put right from outside, so it is worth another attempt. */

@@ -3,6 +3,7 @@ import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { encodeService, encodeWorkload } from '../../../lib/xds/resources/address.ts';
 import { certFetcherConfig } from '../../../services/cert-fetcher/config.ts';
 import { NodeIdentities } from '../../../services/cert-fetcher/node-identities.ts';
+import { FakeClock } from '../../support/fake-clock.ts';
 import { keptLog } from '../../support/actor-context.ts';
 import { service, workload } from '../../support/workloads.ts';
 
@@ -51,6 +52,24 @@ test('a new copy replaces the old one when it is complete', (t) => {
   t.true(identities.has(WEB));
   identities.onSynced();
   t.false(identities.has(WEB));
+});
+
+test('a job waits a moment for its identity to appear', async (t) => {
+  const clock = new FakeClock();
+  const identities = new NodeIdentities('node-1', keptLog('test').log, () => undefined);
+  const early = identities.appears(WEB, 300, clock);
+  identities.onReset();
+  identities.onEntries([row('a', 'node-1')]);
+  identities.onSynced();
+  t.true(await early);
+  t.true(await identities.appears(WEB, 300, clock));
+  const never = identities.appears('spiffe://cluster.local/ns/demo/sa/none', 300, clock);
+  const later = identities.appears('spiffe://cluster.local/ns/demo/sa/api', 300, clock);
+  identities.onChanges([row('b', 'node-1', 'api', 2)]);
+  t.true(await later);
+  await clock.advance(300);
+  t.false(await never);
+  t.is(clock.pending, 0);
 });
 
 test("the configuration has upstream's names and defaults", (t) => {
