@@ -1,0 +1,119 @@
+/**
+ * What `npm test` runs: the checks, then the tiers of tests one after another. Prints what failed in full and ends
+ * with one line, `N passed, N failed, N skipped`, added up from the runners' own counts. Arguments name tiers.
+ */
+import { spawn } from 'node:child_process';
+import { createInterface } from 'node:readline';
+
+interface Tier {
+  readonly name: string;
+  readonly config: string;
+  /** Seconds after which the tier is broken, whatever it still does. */
+  readonly limitSeconds: number;
+}
+
+interface Counts {
+  passed: number;
+  failed: number;
+  skipped: number;
+}
+
+const TIERS: readonly Tier[] = [
+  { name: 'unit', config: 'ava.config.js', limitSeconds: 240 },
+  { name: 'integration', config: 'ava.integration.config.js', limitSeconds: 420 },
+  { name: 'netns', config: 'ava.netns.config.js', limitSeconds: 600 },
+];
+
+const root = new URL('..', import.meta.url).pathname;
+const say = (text: string): void => void process.stdout.write(`${text}\n`);
+
+/** Runs a command to its end and hands its lines on; resolves with its exit code, null when it was killed. */
+async function run(
+  command: string,
+  args: readonly string[],
+  limitSeconds: number,
+  onLine: (line: string) => void,
+): Promise<number | null> {
+  const child = spawn(command, [...args], {
+    cwd: root,
+    stdio: ['ignore', 'pipe', 'pipe'],
+    detached: true,
+  });
+  const { pid } = child;
+  const stopAll = (): void => {
+    if (pid !== undefined) process.kill(-pid, 'SIGKILL');
+  };
+  const timer = setTimeout(() => {
+    onLine(`# ended after its limit of ${limitSeconds} s`);
+    stopAll();
+  }, limitSeconds * 1_000);
+  process.once('SIGINT', stopAll);
+  const lines = [child.stdout, child.stderr].map(async (stream) => {
+    for await (const line of createInterface({ input: stream })) onLine(line);
+  });
+  const code = await new Promise<number | null>((resolve, reject) => {
+    child.once('error', reject);
+    child.once('close', resolve);
+  });
+  clearTimeout(timer);
+  process.off('SIGINT', stopAll);
+  await Promise.all(lines);
+  return code;
+}
+
+/** Runs one tier under AVA's TAP reporter and counts from its closing lines. */
+async function runTier(tier: Tier): Promise<Counts> {
+  say(`== ${tier.name}`);
+  const counts: Counts = { passed: 0, failed: 0, skipped: 0 };
+  const started = performance.now();
+  let skippedLines = 0;
+  let failing = false;
+  const ava = ['--config', tier.config, '--tap'];
+  const code = await run('node_modules/.bin/ava', ava, tier.limitSeconds, (line) => {
+    const summary = /^# (pass|fail|skip) (\d+)$/.exec(line);
+    if (summary?.[1] === 'pass') counts.passed = Number(summary[2]);
+    if (summary?.[1] === 'fail') counts.failed = Number(summary[2]);
+    if (/^ok \d+ .*# SKIP/.test(line)) {
+      skippedLines += 1;
+      say(`SKIPPED ${line}`);
+    }
+    if (/^(not )?ok \d+/.test(line)) failing = line.startsWith('not ok');
+    if (failing || /^#? ?SKIPPED|^# ended/.test(line)) say(line);
+  });
+  // AVA counts a skipped test under neither pass nor fail in some versions, under pass in others.
+  counts.skipped = skippedLines;
+  if (code !== 0 && counts.failed === 0) counts.failed = 1;
+  const seconds = Math.round((performance.now() - started) / 1_000);
+  say(`${tier.name}: ${describe(counts)} in ${seconds} s`);
+  return counts;
+}
+
+function describe(counts: Counts): string {
+  return `${counts.passed} passed, ${counts.failed} failed, ${counts.skipped} skipped`;
+}
+
+const wanted = process.argv.slice(2);
+const unknown = wanted.filter(
+  (name) => name !== 'check' && !TIERS.some((tier) => tier.name === name),
+);
+if (unknown.length > 0) {
+  process.stderr.write(
+    `no such tier: ${unknown.join(', ')}; there are check, ${TIERS.map((tier) => tier.name).join(', ')}\n`,
+  );
+  process.exit(2);
+}
+const chosen = (name: string): boolean => wanted.length === 0 || wanted.includes(name);
+
+const total: Counts = { passed: 0, failed: 0, skipped: 0 };
+if (chosen('check')) {
+  const code = await run('sh', ['test/check.sh'], 120, say);
+  if (code !== 0) total.failed += 1;
+}
+for (const tier of TIERS.filter(({ name }) => chosen(name))) {
+  const counts = await runTier(tier);
+  total.passed += counts.passed;
+  total.failed += counts.failed;
+  total.skipped += counts.skipped;
+}
+say(describe(total));
+process.exitCode = total.failed === 0 ? 0 : 1;

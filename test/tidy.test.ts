@@ -1,0 +1,146 @@
+/** Rules of the source tree that no linter knows: layers, sizes, and what must not be lying about. */
+import { readFile, readdir } from 'node:fs/promises';
+import { dirname, join, relative } from 'node:path';
+import test from 'ava';
+
+const root = new URL('..', import.meta.url).pathname;
+const LONGEST_FILE_LINES = 400;
+/** A table of cases reads best in one piece. */
+const LONGEST_TEST_LINES = 600;
+/** Folders of lib, lowest first; a folder may import its own row and the rows above it in this list. */
+const LIB_LAYERS: readonly (readonly string[])[] = [
+  ['errors', 'clock', 'digest'],
+  ['config', 'log', 'metrics', 'net', 'linux'],
+  ['identity', 'policy', 'state', 'bus'],
+  ['xds', 'zds', 'hbone', 'redirect', 'kube'],
+  ['actor'],
+];
+/** Decisions only: no I/O, so no Node module but those that compute. */
+const PURE = [/^lib\/policy\//, /^lib\/state\/routing\.ts$/, /^lib\/redirect\/(rules|render)\.ts$/];
+const COMPUTING_MODULES = new Set(['node:crypto', 'node:net']);
+
+interface Source {
+  readonly path: string;
+  readonly text: string;
+  readonly imports: readonly {
+    readonly target: string;
+    readonly typeOnly: boolean;
+    readonly lazy: boolean;
+  }[];
+}
+
+async function sources(): Promise<Source[]> {
+  const folders = ['lib', 'services', 'workers', 'test'];
+  const names = await Promise.all(
+    folders.map(async (folder) =>
+      (await readdir(join(root, folder), { recursive: true })).map((name) => join(folder, name)),
+    ),
+  );
+  const paths = names.flat().filter((name) => name.endsWith('.ts'));
+  return Promise.all(
+    paths.map(async (path) => {
+      const text = await readFile(join(root, path), 'utf8');
+      return { path, text, imports: importsOf(path, text) };
+    }),
+  );
+}
+
+function importsOf(path: string, text: string): Source['imports'] {
+  const place = (specifier: string): string =>
+    specifier.startsWith('.') ? relative(root, join(root, dirname(path), specifier)) : specifier;
+  const fixed = [...text.matchAll(/^(?:import|export)\s+(type\s)?(?:[^'";]*?from\s+)?'([^']+)'/gm)];
+  const lazy = [...text.matchAll(/\bimport\('([^']+)'\)/g)];
+  return [
+    ...fixed.map((match) => ({
+      target: place(match[2] ?? ''),
+      typeOnly: match[1] !== undefined,
+      lazy: false,
+    })),
+    ...lazy.map((match) => ({ target: place(match[1] ?? ''), typeOnly: false, lazy: true })),
+  ];
+}
+
+const top = (path: string): string => path.split('/')[0] ?? '';
+const folder = (path: string): string => path.split('/')[1] ?? '';
+const libRow = (path: string): number => LIB_LAYERS.findIndex((row) => row.includes(folder(path)));
+
+/** Why an import breaks the layers; null when it does not. */
+function layerFault(path: string, target: string, lazy: boolean): string | null {
+  const rank = ['lib', 'workers', 'services', 'test'];
+  if (!rank.includes(top(target))) return null;
+  if (rank.indexOf(top(target)) > rank.indexOf(top(path))) return 'imports upwards';
+  if (top(path) === 'lib' && top(target) === 'lib') {
+    if (libRow(path) < 0) return `lib/${folder(path)} has no layer`;
+    return libRow(target) > libRow(path) ? 'imports a higher layer of lib' : null;
+  }
+  if (top(path) === 'services' && top(target) === 'services' && folder(path) !== folder(target)) {
+    if (folder(path) !== 'cli') return 'a service imports another service';
+    return lazy ? null : 'the command line must import actors lazily';
+  }
+  if (top(path) === 'services' && top(target) === 'workers' && !target.endsWith('/protocol.ts')) {
+    return 'a service may import only the protocol of a worker';
+  }
+  return null;
+}
+
+test('imports follow the layers', async (t) => {
+  const faults = (await sources())
+    .filter(({ path }) => top(path) !== 'test')
+    .flatMap(({ path, imports }) =>
+      imports
+        .filter((line) => !(line.typeOnly && folder(path) === 'cli'))
+        .map((line) => ({ path, ...line, fault: layerFault(path, line.target, line.lazy) }))
+        .filter((line) => line.fault !== null)
+        .map((line) => `${line.path}: ${line.target}: ${line.fault}`),
+    );
+  t.deepEqual(faults, []);
+});
+
+test('decisions import no Node module that does I/O', async (t) => {
+  const faults = (await sources())
+    .filter(({ path }) => PURE.some((pattern) => pattern.test(path)))
+    .flatMap(({ path, imports }) =>
+      imports
+        .filter(({ target }) => target.startsWith('node:') && !COMPUTING_MODULES.has(target))
+        .map(({ target }) => `${path}: ${target}`),
+    );
+  t.deepEqual(faults, []);
+});
+
+test('generated code is imported only by decoders', async (t) => {
+  const allowed = /^(lib\/(xds|identity|zds)\/|test\/)/;
+  const faults = (await sources())
+    .filter(
+      ({ path, imports }) =>
+        !allowed.test(path) && imports.some((line) => line.target.startsWith('#proto/')),
+    )
+    .map(({ path }) => path);
+  t.deepEqual(faults, []);
+});
+
+function longest(path: string): number {
+  return top(path) === 'test' ? LONGEST_TEST_LINES : LONGEST_FILE_LINES;
+}
+
+test('files are short, and nothing is left to do without an owner', async (t) => {
+  const faults = (await sources()).flatMap(({ path, text }) => [
+    ...(text.split('\n').length > LONGEST_FILE_LINES
+      ? [`${path}: over ${LONGEST_FILE_LINES} lines`]
+      : []),
+    ...[...text.matchAll(/\b(?:TODO|FIXME|XXX)\b(?!\()[^\n]*/g)]
+      .filter(() => path !== 'test/tidy.test.ts')
+      .map((match) => `${path}: ${match[0]}`),
+  ]);
+  t.deepEqual(faults, []);
+});
+
+test('no test waits by time', async (t) => {
+  const faults = (await sources())
+    .filter(({ path }) => path.endsWith('.test.ts') && path !== 'test/tidy.test.ts')
+    .flatMap(({ path, text }) =>
+      [...text.matchAll(/await (?:sleep|delay|setTimeout)\([^)]*\)/g)].map(
+        (match) => `${path}: ${match[0]}`,
+      ),
+    );
+  t.deepEqual(faults, []);
+});
