@@ -4,10 +4,12 @@ import { dirname } from 'node:path';
 
 /**
  * Replaces a file in one step: readers see the old content or the new one, and after a crash one of the two is
- * there. Makes the folder (0700) when it is missing. `mode` holds from the first byte on.
+ * there. Makes the folder when it is missing, for its owner only unless others may read the file. `mode` holds
+ * from the first byte on.
  */
 export async function replaceFile(path: string, content: string, mode: number): Promise<void> {
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+  const folderMode = (mode & 0o044) === 0 ? 0o700 : 0o755;
+  await mkdir(dirname(path), { recursive: true, mode: folderMode });
   const temporary = `${path}.${randomBytes(6).toString('hex')}`;
   try {
     const file = await open(temporary, 'wx', mode);

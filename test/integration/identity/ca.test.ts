@@ -220,6 +220,9 @@ test('the root is made once, readable by the owner only, and kept over restarts'
   const first = await kit.start();
   const root = await readFile(kit.bundlePath, 'utf8');
   t.is((await stat(join(kit.dir, 'state', 'root.pem'))).mode & 0o777, 0o600);
+  t.is((await stat(join(kit.dir, 'state'))).mode & 0o777, 0o700);
+  t.is((await stat(kit.bundlePath)).mode & 0o777, 0o644);
+  t.is((await stat(join(kit.dir, 'roots'))).mode & 0o777, 0o755);
   await first.stop();
   await kit.start();
   t.is(await readFile(kit.bundlePath, 'utf8'), root);
