@@ -5,8 +5,8 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import test from 'ava';
 import * as fc from 'fast-check';
-import { MeshError } from '../../lib/errors/mesh-error.ts';
-import { createRequest, parseRequest, requestFor } from '../../lib/identity/csr.ts';
+import { MeshError } from '../../../../lib/errors/mesh-error.ts';
+import { createRequest, parseRequest, requestFor } from '../../../../lib/identity/csr.ts';
 
 const run = promisify(execFile);
 const IDENTITY = 'spiffe://cluster.local/ns/demo/sa/web';

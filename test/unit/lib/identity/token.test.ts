@@ -4,14 +4,14 @@ import { join } from 'node:path';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { decodeJwt, decodeProtectedHeader } from 'jose';
-import { MeshError } from '../../lib/errors/mesh-error.ts';
-import { TokenVerifier } from '../../lib/identity/token.ts';
-import { tokenSource } from '../../lib/identity/token-source.ts';
-import { keptLog } from '../support/actor-context.ts';
-import type { LogLine } from '../support/actor-context.ts';
-import { FakeClock } from '../support/fake-clock.ts';
-import { accountSubject, createTokenIssuer, nodeSubject } from '../support/token-issuer.ts';
-import type { TestTokenIssuer } from '../support/token-issuer.ts';
+import { MeshError } from '../../../../lib/errors/mesh-error.ts';
+import { TokenVerifier } from '../../../../lib/identity/token.ts';
+import { tokenSource } from '../../../../lib/identity/token-source.ts';
+import { keptLog } from '../../../support/actor-context.ts';
+import type { LogLine } from '../../../support/actor-context.ts';
+import { FakeClock } from '../../../support/fake-clock.ts';
+import { accountSubject, createTokenIssuer, nodeSubject } from '../../../support/token-issuer.ts';
+import type { TestTokenIssuer } from '../../../support/token-issuer.ts';
 
 interface Kit {
   readonly path: string;

@@ -1,16 +1,16 @@
 import { X509Certificate, generateKeyPairSync } from 'node:crypto';
 import test from 'ava';
-import { MeshError } from '../../lib/errors/mesh-error.ts';
+import { MeshError } from '../../../../lib/errors/mesh-error.ts';
 import {
   peerIdentities,
   uriAltNames,
   verifyChain,
   verifyClientIdentity,
   verifyServerIdentity,
-} from '../../lib/identity/peer-verify.ts';
-import type { AltName } from '../../lib/identity/subject-alt-name.ts';
-import { createRoot, issueIntermediate, issueLeaf } from '../../lib/identity/x509.ts';
-import type { Issuer } from '../../lib/identity/x509.ts';
+} from '../../../../lib/identity/peer-verify.ts';
+import type { AltName } from '../../../../lib/identity/subject-alt-name.ts';
+import { createRoot, issueIntermediate, issueLeaf } from '../../../../lib/identity/x509.ts';
+import type { Issuer } from '../../../../lib/identity/x509.ts';
 
 const NOW = Date.UTC(2026, 10, 21, 12);
 const HOUR_MS = 3_600_000;

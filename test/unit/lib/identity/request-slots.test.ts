@@ -1,5 +1,5 @@
 import test from 'ava';
-import { RequestSlots } from '../../lib/identity/request-slots.ts';
+import { RequestSlots } from '../../../../lib/identity/request-slots.ts';
 
 function kit(limit: number): {
   slots: RequestSlots;

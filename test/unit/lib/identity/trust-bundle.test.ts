@@ -3,13 +3,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
-import { systemClock } from '../../lib/clock/clock.ts';
-import { parseRootSource, readRoots } from '../../lib/identity/roots.ts';
-import { TrustBundle } from '../../lib/identity/trust-bundle.ts';
-import type { Roots } from '../../lib/identity/trust-bundle.ts';
-import { createRoot } from '../../lib/identity/x509.ts';
-import { keptLog } from '../support/actor-context.ts';
-import { until } from '../support/until.ts';
+import { systemClock } from '../../../../lib/clock/clock.ts';
+import { parseRootSource, readRoots } from '../../../../lib/identity/roots.ts';
+import { TrustBundle } from '../../../../lib/identity/trust-bundle.ts';
+import type { Roots } from '../../../../lib/identity/trust-bundle.ts';
+import { createRoot } from '../../../../lib/identity/x509.ts';
+import { keptLog } from '../../../support/actor-context.ts';
+import { until } from '../../../support/until.ts';
 
 async function folder(t: ExecutionContext): Promise<string> {
   const dir = await mkdtemp(join(tmpdir(), 'weft-bundle-'));

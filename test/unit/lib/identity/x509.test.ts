@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import test from 'ava';
-import { createRoot, issueIntermediate, issueLeaf } from '../../lib/identity/x509.ts';
+import { createRoot, issueIntermediate, issueLeaf } from '../../../../lib/identity/x509.ts';
 
 const run = promisify(execFile);
 const NOW = Date.UTC(2026, 10, 21, 12, 0, 0);

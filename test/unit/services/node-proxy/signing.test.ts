@@ -1,0 +1,153 @@
+import test from 'ava';
+import type { ExecutionContext } from 'ava';
+import type { SignBody, Signed } from '../../../../lib/bus/catalog.ts';
+import { MeshError } from '../../../../lib/errors/mesh-error.ts';
+import { BusSigning, jobId } from '../../../../services/node-proxy/signing.ts';
+import { keptLog } from '../../../support/actor-context.ts';
+import { FakeClock } from '../../../support/fake-clock.ts';
+
+const WEB = 'spiffe://cluster.local/ns/demo/sa/web';
+const ID = jobId('p', WEB, 'csr');
+
+interface Kit {
+  readonly clock: FakeClock;
+  readonly signing: BusSigning;
+  readonly calls: string[];
+  readonly told: string[];
+  readonly abort: AbortController;
+  /** What the board holds; null for nothing. */
+  result: Signed | null;
+  busAway: boolean;
+  connect(connected: boolean): void;
+  request(): Promise<readonly string[]>;
+}
+
+/** A queue and a board that the test plays; the real ones are in the integration tests. */
+function kit(t: ExecutionContext): Kit {
+  const clock = new FakeClock();
+  const calls: string[] = [];
+  const told: string[] = [];
+  const abort = new AbortController();
+  let listener: (connected: boolean) => void = () => undefined;
+  const away = (): void => {
+    if (made.busAway) throw new MeshError('BUS_UNAVAILABLE', 'Redis is away');
+  };
+  const signing = new BusSigning('p', {
+    clock,
+    log: keptLog('test').log,
+    bus: {
+      onConnection: (added) => {
+        listener = added;
+        return () => undefined;
+      },
+    },
+    queue: {
+      add: async (id: string, body: SignBody, options) => {
+        away();
+        calls.push(`add ${id} ${options?.priority} ${body.priority}`);
+      },
+      setPriority: async (id, priority) => {
+        calls.push(`raise ${id} ${priority}`);
+      },
+      remove: async (id) => {
+        calls.push(`remove ${id}`);
+      },
+    },
+    board: {
+      wait: async (_id, timeoutMs, signal) => {
+        if (made.result === null) await clock.sleep(timeoutMs, signal);
+        return made.result;
+      },
+    },
+  });
+  t.teardown(() => signing.close());
+  const made: Kit = {
+    clock,
+    signing,
+    calls,
+    told,
+    abort,
+    result: null,
+    busAway: false,
+    connect: (connected) => listener(connected),
+    request: () =>
+      signing.request(WEB, 'csr', 'warmUp', {
+        signal: abort.signal,
+        onFailure: (error) => told.push(error.message),
+      }),
+  };
+  return made;
+}
+
+const failure = (message: string, attempt: number, final = false): Signed => ({
+  ok: false,
+  error: { code: 'IDENTITY_REFUSED', message, detail: { attempt } },
+  final,
+});
+
+test('the id is made of process, identity and request, and holds no colon', (t) => {
+  t.regex(ID, /^p\.[0-9a-f]{16}\.[0-9a-f]{16}$/);
+  t.not(jobId('p', WEB, 'other'), ID);
+  t.not(jobId('q', WEB, 'csr'), ID);
+});
+
+test('failures are told once each while the queue retries, then the answer counts', async (t) => {
+  const played = kit(t);
+  played.result = failure('not yet', 1);
+  const answer = played.request();
+  await played.clock.advance(3_000);
+  t.deepEqual(played.told, ['not yet']);
+  played.result = failure('not yet', 2);
+  await played.clock.advance(1_000);
+  t.deepEqual(played.told, ['not yet', 'not yet']);
+  played.result = { ok: true, chain: ['leaf', 'root'] };
+  await played.clock.advance(1_000);
+  t.deepEqual(await answer, ['leaf', 'root']);
+  t.deepEqual(played.calls, [`add ${ID} 10 10`]);
+});
+
+test('a final failure ends the request', async (t) => {
+  const played = kit(t);
+  played.result = failure('never', 8, true);
+  const error = await t.throwsAsync(played.request(), { instanceOf: MeshError });
+  t.is(error?.code, 'IDENTITY_REFUSED');
+  t.deepEqual(played.told, []);
+});
+
+test('without an answer the job is put in again with its present urgency', async (t) => {
+  const played = kit(t);
+  const answer = played.request();
+  await played.clock.advance(1_000);
+  played.signing.raise(WEB, 'realTime');
+  await played.clock.advance(15_000);
+  t.deepEqual(played.calls, [`add ${ID} 10 10`, `raise ${ID} 1`, `add ${ID} 1 1`]);
+  played.abort.abort(new MeshError('IDENTITY_UNAVAILABLE', 'forgotten'));
+  await t.throwsAsync(answer, { message: 'forgotten' });
+  t.is(played.calls.at(-1), `remove ${ID}`);
+});
+
+test('Redis away is told after a moment, once, and the request goes on when it is back', async (t) => {
+  const played = kit(t);
+  played.busAway = true;
+  const answer = played.request();
+  await played.clock.advance(1_900);
+  t.deepEqual(played.told, []);
+  await played.clock.advance(10_000);
+  t.deepEqual(played.told, ['Redis is away']);
+  played.busAway = false;
+  played.result = { ok: true, chain: ['leaf', 'root'] };
+  await played.clock.advance(1_000);
+  t.deepEqual(await answer, ['leaf', 'root']);
+});
+
+test('when Redis comes back, perhaps without its data, requests are put in again', async (t) => {
+  const played = kit(t);
+  const answer = played.request();
+  await played.clock.advance(1_000);
+  played.connect(false);
+  played.connect(true);
+  await played.clock.advance(500);
+  t.is(played.calls.length, 2);
+  played.abort.abort(new MeshError('IDENTITY_UNAVAILABLE', 'forgotten'));
+  await t.throwsAsync(answer, { message: 'forgotten' });
+});
