@@ -86,7 +86,8 @@ export function decodeHello(packet: Uint8Array): ZdsHello {
     throw new MeshError('ZDS_PROTOCOL', `ZdsHello of unknown version ${message.version ?? 0}`);
   }
   return {
-    group: message.group ?? 0,
+    // A 64-bit field is declared a number, and is a Long object where the Long package is loaded.
+    group: Number(String(message.group ?? 0)),
     state: message.state === zds.ProxyState.DRAINING ? 'draining' : 'serving',
   };
 }

@@ -1,11 +1,11 @@
 /** All pods of the node: hands each its record, and looks after all of them regularly. */
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import type { Clock, Timer } from '../../lib/clock/clock.ts';
+import type { Timer } from '../../lib/clock/clock.ts';
+import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { sameNetns } from '../../lib/linux/netns.ts';
 import type { NetnsIdentity } from '../../lib/linux/netns.ts';
 import type { ZdsPod } from '../../lib/zds/agent.ts';
 import { DRIFT_SLICE } from './limits.ts';
-import type { AgentMetrics } from './metrics.ts';
 import { PodEnrolment } from './pod-enrolment.ts';
 import type { PodDeps, PodState } from './pod-enrolment.ts';
 import type { PodSet } from './pod-source.ts';
@@ -22,10 +22,7 @@ export interface EnrolmentView {
 }
 
 /** What {@link NodeEnrolments} needs beside what its pods do. */
-export interface NodeDeps extends Omit<PodDeps, 'shared' | 'onGone'> {
-  readonly clock: Clock;
-  readonly metrics: AgentMetrics;
-}
+export type NodeDeps = Omit<PodDeps, 'shared' | 'onGone'>;
 
 /** The pods by uid. */
 export class NodeEnrolments {
@@ -134,13 +131,24 @@ export class NodeEnrolments {
     );
   }
 
+  #checkPod(pod: PodEnrolment): void {
+    try {
+      pod.checkDrift();
+    } catch (error) {
+      // One pod that cannot be looked at (no descriptors left, say) is looked at again next time.
+      if (!(error instanceof MeshError)) throw error;
+      this.#deps.metrics.reconcileFailed(error.code);
+      this.#deps.log.warn({ uid: pod.uid, reason: error.message }, 'pod.not-checked');
+    }
+  }
+
   async #checkDrift(): Promise<void> {
     this.#checking = true;
     try {
       let inSlice = 0;
       for (const pod of this.#pods.values()) {
         if (this.#stopped) return;
-        pod.checkDrift();
+        this.#checkPod(pod);
         inSlice += 1;
         if (inSlice % DRIFT_SLICE === 0) await nextTurn();
       }

@@ -1,0 +1,87 @@
+/** A node agent under test: its directories, its Redis, and a way to look at what it did. */
+import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { ExecutionContext } from 'ava';
+import type { Enrolment } from '../../lib/state/enrolment.ts';
+import { nodeAgentConfig } from '../../services/node-agent/config.ts';
+import type { EnrolmentView } from '../../services/node-agent/node-enrolments.ts';
+import { NodeAgentActor } from '../../services/node-agent/node-agent-actor.ts';
+import { startActor } from './actor-context.ts';
+import type { TestActor } from './actor-context.ts';
+import { TableCopy, openBus } from './bus.ts';
+import { startTestRedis } from './redis.ts';
+import type { TestRedis } from './redis.ts';
+
+/** Where an agent under test works. */
+export interface AgentSite {
+  readonly podsDir: string;
+  readonly socket: string;
+  readonly redis: TestRedis;
+  readonly environment: Record<string, string>;
+  /** The rows of the node's enrolments table as a reader sees them. */
+  readonly rows: () => ReadonlyMap<string, Enrolment>;
+}
+
+/** An agent that runs in the test. */
+export interface TestAgent extends TestActor {
+  enrolments(): readonly EnrolmentView[];
+  state(uid: string): string | undefined;
+}
+
+/** Makes directories and a Redis for one agent. */
+export async function agentSite(
+  t: ExecutionContext,
+  environment: Record<string, string> = {},
+): Promise<AgentSite> {
+  const dir = await mkdtemp(join(tmpdir(), 'weft-agent-'));
+  t.teardown(() => rm(dir, { recursive: true, force: true }));
+  const podsDir = join(dir, 'pods');
+  await mkdir(podsDir);
+  const redis = await startTestRedis(t);
+  const copy = new TableCopy();
+  openBus(t, redis.config()).bus.reader('enrolments', { node: 'node-1' }, copy);
+  return {
+    podsDir,
+    socket: join(dir, 'zds', 'ztunnel.sock'),
+    redis,
+    environment: {
+      ...redis.environment('node-agent.node-1'),
+      WEFT_NODE_AGENT_PODS_DIR: podsDir,
+      INPOD_UDS: join(dir, 'zds', 'ztunnel.sock'),
+      WEFT_NODE_AGENT_RESCAN: '300ms',
+      WEFT_NODE_AGENT_DRIFT_INTERVAL: '200ms',
+      CONNECTION_TERMINATION_DEADLINE: '300ms',
+      FORCE_IPTABLES_BINARY: 'nft',
+      ...environment,
+    },
+    rows: () => new Map([...copy.rows].map(([uid, text]) => [uid, JSON.parse(text) as Enrolment])),
+  };
+}
+
+/** Starts an agent at the site. */
+export async function startAgent(t: ExecutionContext, site: AgentSite): Promise<TestAgent> {
+  const actor = new NodeAgentActor(nodeAgentConfig.parse(site.environment));
+  const hosted = await startActor(t, actor, 'node-agent', 'node-1');
+  const enrolments = (): readonly EnrolmentView[] => {
+    let body = '[]';
+    const response = { writeHead: () => undefined, end: (text: string) => (body = text) };
+    void hosted.routes.get('GET /enrolments')?.(
+      {} as never,
+      response as never,
+      new URL('http://agent/'),
+    );
+    return JSON.parse(body) as EnrolmentView[];
+  };
+  return {
+    ...hosted,
+    enrolments,
+    state: (uid) => enrolments().find((row) => row.podUid === uid)?.state,
+  };
+}
+
+/** The value of a metric line that starts with `name`. */
+export async function metric(agent: TestAgent, name: string): Promise<number> {
+  const line = (await agent.metrics()).split('\n').find((text) => text.startsWith(`${name} `));
+  return Number(line?.slice(name.length + 1) ?? Number.NaN);
+}
