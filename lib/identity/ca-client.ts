@@ -63,7 +63,9 @@ export class CaClient {
 
 function explain(error: ServiceError, address: string): MeshError {
   const [code, what] = explanation(error.code, error.details);
-  return new MeshError(code, `the CA at ${address} ${what}: ${error.details}`, {
+  // grpc-js writes the time into connection errors; without it the same failure has the same text.
+  const details = error.details.replaceAll(/ \(\d{4}-\d\d-\d\dT[\d:.]+Z\)/g, '');
+  return new MeshError(code, `the CA at ${address} ${what}: ${details}`, {
     cause: error,
     detail: { grpcStatus: error.code, address },
   });

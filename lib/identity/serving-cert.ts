@@ -77,15 +77,14 @@ export class ServingCertKeeper {
     return this.#problem;
   }
 
-  /** Takes up the kept certificate, if it is good, and begins to keep it fresh. */
+  /**
+   * Takes up the kept certificate, if it is good, and begins to keep it fresh. A new one is asked for at once all
+   * the same, as the names that are granted may have changed.
+   */
   async start(): Promise<void> {
     const kept = await this.#readKept();
-    if (kept === null) {
-      this.#schedule(0);
-      return;
-    }
-    this.#use(kept);
-    this.#schedule(renewalDelayMs(this.#deps.clock.now(), kept.notAfterMs, Math.random()));
+    if (kept !== null) this.#use(kept);
+    this.#schedule(0);
   }
 
   /** Resolves with the certificate as soon as there is one; rejects when `signal` aborts first. */
@@ -144,13 +143,19 @@ export class ServingCertKeeper {
       this.#schedule(renewalDelayMs(clock.now(), held.notAfterMs, Math.random()));
     } catch (error) {
       if (this.#closing.signal.aborted) return;
-      this.#problem = errorText(error);
-      log.warn(
-        { problem: this.#problem, keepsCertificate: this.#held !== null },
-        'serving certificate cannot be renewed',
-      );
+      this.#report(errorText(error));
       this.#schedule(this.#backoff.next());
     }
+  }
+
+  /** A CA that is away is tried often; the same problem is told once. */
+  #report(problem: string): void {
+    if (problem === this.#problem) return;
+    this.#problem = problem;
+    this.#deps.log.warn(
+      { problem, keepsCertificate: this.#held !== null },
+      'serving certificate cannot be renewed',
+    );
   }
 
   async #request(): Promise<Held> {
