@@ -112,7 +112,7 @@ class RedisBus implements Bus {
 
   reader(table: TableName, scope: Scope, handler: TableHandler): TableReader {
     const { clock, log } = this.#deps;
-    const reader = new RedisTableReader(
+    const reader: RedisTableReader = new RedisTableReader(
       {
         table,
         keys: tableKeys(this.#config.prefix, table, scope),
@@ -122,6 +122,7 @@ class RedisBus implements Bus {
         metrics: this.#metrics,
         malformed: new MalformedReport(table, log, this.#metrics),
         resyncSpreadMs: this.#config.resyncSpreadMs,
+        onClose: () => this.#parts.delete(reader),
       },
       handler,
     );

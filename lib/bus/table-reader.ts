@@ -24,6 +24,8 @@ export interface ReaderDeps {
   readonly metrics: BusMetrics;
   readonly malformed: MalformedReport;
   readonly resyncSpreadMs: number;
+  /** Called when the reader is closed. */
+  readonly onClose: () => void;
 }
 
 /** A failure of the handler: not Redis's fault, so it ends the reader. */
@@ -61,6 +63,7 @@ export class RedisTableReader implements TableReader {
 
   async close(): Promise<void> {
     this.#stop.abort(new Error('reader closed'));
+    this.#deps.onClose();
     this.#deps.client.disconnect();
     await Promise.allSettled([this.finished]);
   }

@@ -1,4 +1,4 @@
-import { Metadata } from '@grpc/grpc-js';
+import { Metadata, connectivityState } from '@grpc/grpc-js';
 import type { Client, ClientDuplexStream, ServiceError } from '@grpc/grpc-js';
 import { errorText } from '../errors/mesh-error.ts';
 import { decodeResponse, encodeRequest } from './wire.ts';
@@ -33,9 +33,11 @@ export async function runDeltaStream(
   handler: StreamHandler,
   signal: AbortSignal,
 ): Promise<StreamOutcome> {
-  const refused = await connectClient(client);
-  if (refused !== null) return { end: { kind: 'not-established' }, text: errorText(refused) };
+  const connection = await connectClient(client);
   if (signal.aborted) return { end: { kind: 'local' }, text: 'stopped' };
+  if (connection === 'timeout') {
+    return { end: { kind: 'not-established' }, text: 'no connection within 5 s' };
+  }
   const call = client.makeBidiStreamRequest(
     DELTA_METHOD,
     encodeRequest,
@@ -59,7 +61,8 @@ export async function runDeltaStream(
   };
   const send: SendRequest = (request) => writeRequest(call, request);
   try {
-    await handled(handler.opened(send));
+    // Without a connection the call fails at once, and only it says why.
+    if (connection === 'ready') await handled(handler.opened(send));
     for await (const response of call as AsyncIterable<DeltaResponse>) {
       await handled(handler.response(response, send));
     }
@@ -73,9 +76,30 @@ export async function runDeltaStream(
   }
 }
 
-function connectClient(client: Client): Promise<Error | null> {
+/** Whether the first attempt to connect succeeds; `failed` at once when it does not. */
+function connectClient(client: Client): Promise<'ready' | 'failed' | 'timeout'> {
+  const channel = client.getChannel();
+  const deadline = Date.now() + CONNECT_TIMEOUT_MS;
   return new Promise((resolve) => {
-    client.waitForReady(Date.now() + CONNECT_TIMEOUT_MS, (error) => resolve(error ?? null));
+    const look = (): void => {
+      const state = channel.getConnectivityState(true);
+      switch (state) {
+        case connectivityState.READY:
+          resolve('ready');
+          break;
+        case connectivityState.TRANSIENT_FAILURE:
+        case connectivityState.SHUTDOWN:
+          resolve('failed');
+          break;
+        case connectivityState.IDLE:
+        case connectivityState.CONNECTING:
+          channel.watchConnectivityState(state, deadline, (error) => {
+            if (error === undefined) look();
+            else resolve('timeout');
+          });
+      }
+    };
+    look();
   });
 }
 

@@ -51,8 +51,11 @@ const base = defineConfig(
       description: 'token for the control plane: a path (read for each stream) or the token',
     },
     CLUSTER_ID: { schema: text({ default: 'Kubernetes' }), description: 'id of this cluster' },
-    POD_NAME: { schema: text({ default: '' }), description: 'name of this pod' },
-    POD_NAMESPACE: { schema: text({ default: '' }), description: 'namespace of this pod' },
+    POD_NAME: { schema: text({ default: 'xds-ingester' }), description: 'name of this pod' },
+    POD_NAMESPACE: {
+      schema: text({ default: 'istio-system' }),
+      description: 'namespace of this pod',
+    },
     INSTANCE_IP: { schema: text({ default: '1.1.1.1' }), description: 'address of this pod' },
     NODE_NAME: { schema: text({ default: '' }), description: 'node this process runs on' },
     XDS_ON_DEMAND: {

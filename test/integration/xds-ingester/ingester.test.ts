@@ -215,6 +215,8 @@ test('a server with a foreign certificate gets no token', async (t) => {
   });
   t.is(kit.ads.streams.length, 0);
   t.is(kit.tables.addresses.copies, 0);
+  const reason = actor.lines.find(({ message }) => message === 'xds.stream-ended')?.['error'];
+  t.regex(String(reason), /certificate/);
 });
 
 test('Redis loses everything: it is written again from memory, under a new epoch', async (t) => {
