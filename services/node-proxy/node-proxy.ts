@@ -14,10 +14,13 @@ const LISTENER_ENTRY = fileURLToPath(
 /** The actor: builds its parts in order, ends them in reverse. */
 export class NodeProxy implements Actor {
   readonly #config: NodeProxyConfig;
+  readonly #listenerEntry: string;
   #parts: NodeProxyParts | null = null;
 
-  constructor(config: NodeProxyConfig) {
+  /** `listenerEntry` is the code of the listener threads. */
+  constructor(config: NodeProxyConfig, listenerEntry: string = LISTENER_ENTRY) {
     this.#config = config;
+    this.#listenerEntry = listenerEntry;
   }
 
   async start(context: ActorContext): Promise<void> {
@@ -28,7 +31,7 @@ export class NodeProxy implements Actor {
       pods: new ReadinessBlocker(context.readiness, 'workload proxy manager'),
       proxy: new ReadinessBlocker(context.readiness, 'proxy'),
     };
-    const parts = new NodeProxyParts(this.#config, node, LISTENER_ENTRY, context, blockers);
+    const parts = new NodeProxyParts(this.#config, node, this.#listenerEntry, context, blockers);
     this.#parts = parts;
     await parts.start();
     blockers.proxy.set(false);

@@ -31,7 +31,8 @@ function dumpConnections(connections: readonly ConnectionRecord[]): object {
         src: connection.source,
         // Inbound, upstream writes the host a trusted waypoint forwarded, which this proxy does not record.
         originalDst: direction === 'inbound' ? null : connection.destination,
-        actualDst: connection.actualDestination,
+        // Inbound, the application's address, not the port of the tunnel the connection came in by.
+        actualDst: direction === 'inbound' ? connection.destination : connection.actualDestination,
         protocol: connection.protocol,
       }));
   return { inbound: of('inbound'), outbound: of('outbound') };

@@ -1,52 +1,15 @@
-import { z } from 'zod';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import { compileProgram } from '../../../lib/policy/compile.ts';
 import type { PolicyProgram } from '../../../lib/policy/model.ts';
 import type { NamedPolicy } from '../../../lib/policy/named-policy.ts';
+import { decodeProgram } from '../../../lib/policy/program-codec.ts';
 
 /** Programs of sets that some pod here uses or lately used; the oldest go first. */
 const MAX_PROGRAMS = 2_048;
 
 /** Rows of sets nobody here uses are kept as bytes; a mesh has about as many as it has distinct selectors. */
 const MAX_ROWS = 65_536;
-
-const text = z.string();
-const stringMatch = z.union([
-  z.strictObject({ kind: z.enum(['exact', 'prefix', 'suffix']), value: text }),
-  z.strictObject({ kind: z.literal('presence') }),
-]);
-const account = z.strictObject({ namespace: text, serviceAccount: text });
-const range = z.strictObject({ address: text, length: z.int().min(0).max(128) });
-const port = z.int().min(0).max(65_535);
-const match = z.strictObject({
-  namespaces: z.array(stringMatch),
-  notNamespaces: z.array(stringMatch),
-  serviceAccounts: z.array(account),
-  notServiceAccounts: z.array(account),
-  principals: z.array(stringMatch),
-  notPrincipals: z.array(stringMatch),
-  sourceIps: z.array(range),
-  notSourceIps: z.array(range),
-  destinationIps: z.array(range),
-  notDestinationIps: z.array(range),
-  destinationPorts: z.array(port),
-  notDestinationPorts: z.array(port),
-});
-const policies = z.array(
-  z.strictObject({
-    key: text,
-    rules: z.array(z.strictObject({ clauses: z.array(z.array(match).nullable()) })),
-  }),
-);
-const programSchema: z.ZodType<PolicyProgram> = z.strictObject({
-  version: z.literal(1),
-  setId: text,
-  dryRunDeny: policies,
-  deny: policies,
-  dryRunAllow: policies,
-  allow: policies,
-});
 
 /**
  * Programs by set: the evaluator's where it has published one that can be read, else compiled here from the
@@ -99,8 +62,7 @@ export class ProgramBook {
     const row = this.#rows.get(setId);
     if (row === undefined) return null;
     try {
-      const program = programSchema.parse(JSON.parse(new TextDecoder().decode(row)));
-      if (program.setId !== setId) throw new Error(`the row holds the program of ${program.setId}`);
+      const program = decodeProgram(setId, row);
       this.#received += 1;
       return this.#keep(program);
     } catch (error) {

@@ -1,0 +1,346 @@
+/** Two nodes with real node-proxy processes, and real counterparts: Redis, CA, fetchers, the agents' ZDS sockets. */
+import type { ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { writeFile } from 'node:fs/promises';
+import { request } from 'node:http';
+import { createServer } from 'node:net';
+import type { Socket } from 'node:net';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { ExecutionContext } from 'ava';
+import type { TableWriter } from '../../lib/bus/contract.ts';
+import { systemClock } from '../../lib/clock/clock.ts';
+import { NetnsHandle } from '../../lib/linux/netns-handle.ts';
+import { listenTcp, openTcp } from '../../lib/linux/sockets.ts';
+import { createLogger } from '../../lib/log/logger.ts';
+import { connectTcp } from '../../lib/net/socket.ts';
+import type { Authorization } from '../../lib/policy/model.ts';
+import { Redirector } from '../../lib/redirect/apply.ts';
+import { chooseTools } from '../../lib/redirect/flavour.ts';
+import { podRedirect } from '../../lib/redirect/pod-options.ts';
+import { redirectRules } from '../../lib/redirect/rules.ts';
+import { encodeWorkload } from '../../lib/xds/resources/address.ts';
+import { encodeAuthorization } from '../../lib/xds/resources/authorization.ts';
+import { ZdsAgent } from '../../lib/zds/agent.ts';
+import type { ZdsPod } from '../../lib/zds/agent.ts';
+import { openBus } from './bus.ts';
+import { createCaKit } from './ca-kit.ts';
+import { startFetcher } from './certificates-kit.ts';
+import { connectNetns, createNetns } from './netns-kit.ts';
+import type { TestNetns } from './netns-kit.ts';
+import { podObject } from './pods-api.ts';
+import { startTestRedis } from './redis.ts';
+import type { TestRedis } from './redis.ts';
+import { until } from './until.ts';
+import { workload } from './workloads.ts';
+
+const ENTRY = fileURLToPath(new URL('./node-proxy-process.ts', import.meta.url));
+/** Longer than any wait of the data path for a certificate, a workload or a connection. */
+const ANSWER_MS = 15_000;
+export const NODES = ['node-1', 'node-2'] as const;
+export type NodeName = (typeof NODES)[number];
+
+/** A pod in a namespace of its own. */
+export interface ProxiedPod {
+  readonly name: string;
+  readonly ip: string;
+  readonly node: NodeName;
+  readonly zds: ZdsPod;
+  serve(port: number, onSocket: (socket: Socket) => void): Promise<void>;
+  connect(ip: string, port: number): Promise<Socket>;
+}
+
+/** A node: its namespace, the agent's socket, its node-proxy process. */
+export class ProxyNode {
+  readonly name: NodeName;
+  readonly netns: TestNetns;
+  readonly pods = new Map<string, ZdsPod>();
+  readonly agent: ZdsAgent;
+  readonly lines: Record<string, unknown>[] = [];
+  readonly crashFile: string;
+  readonly #environment: Record<string, string>;
+  readonly #adminSocket: string;
+  #child: ChildProcess | null = null;
+
+  constructor(name: NodeName, netns: TestNetns, dir: string, environment: Record<string, string>) {
+    this.name = name;
+    this.netns = netns;
+    this.crashFile = join(dir, `${name}.crash`);
+    this.#adminSocket = join(dir, `${name}.admin`);
+    const zdsPath = join(dir, `${name}.zds`);
+    this.#environment = {
+      ...environment,
+      NODE_NAME: name,
+      INPOD_UDS: zdsPath,
+      WEFT_ADMIN_ADDRESS: `unix:${this.#adminSocket}`,
+      LISTENER_DIES_WITH: this.crashFile,
+    };
+    this.agent = new ZdsAgent({
+      path: zdsPath,
+      mode: 0o600,
+      addTo: 'newest-group',
+      clock: systemClock,
+      log: createLogger({ actor: 'test', level: 'silent' }),
+      snapshot: () => this.pods.values(),
+      onProxies: () => undefined,
+    });
+    this.agent.start();
+  }
+
+  get process(): ChildProcess {
+    if (this.#child === null) throw new Error('not started');
+    return this.#child;
+  }
+
+  start(): void {
+    const child = this.netns.spawn(process.execPath, [ENTRY], {
+      stdio: ['ignore', 'pipe', 'pipe'],
+      env: { PATH: process.env['PATH'], ...this.#environment },
+    });
+    this.#child = child;
+    let rest = '';
+    child.stdout?.on('data', (chunk: Buffer) => {
+      const parts = (rest + chunk.toString()).split('\n');
+      rest = parts.pop() ?? '';
+      for (const line of parts) this.lines.push(JSON.parse(line) as Record<string, unknown>);
+    });
+    child.stderr?.on('data', (chunk: Buffer) => this.lines.push({ stderr: chunk.toString() }));
+  }
+
+  async ready(): Promise<void> {
+    try {
+      await until(async () => (await this.get('/healthz/ready')).status === 200, {
+        what: `${this.name} to be ready`,
+        timeoutMs: 30_000,
+      });
+    } catch (error) {
+      const lines = this.lines.slice(-20).map((line) => JSON.stringify(line));
+      throw new Error(`${this.name} is not ready; its log:\n${lines.join('\n')}`, { cause: error });
+    }
+  }
+
+  /** A path of the process's admin server. */
+  get(path: string, method = 'GET'): Promise<{ status: number; body: string }> {
+    return new Promise((resolve, reject) => {
+      const call = request(
+        { socketPath: this.#adminSocket, path, method, agent: false },
+        (response) => {
+          let body = '';
+          response.on('data', (chunk: Buffer) => (body += chunk.toString()));
+          response.on('end', () => resolve({ status: response.statusCode ?? 0, body }));
+        },
+      );
+      call.on('error', reject);
+      call.end();
+    });
+  }
+
+  async json(path: string): Promise<Record<string, unknown>> {
+    return JSON.parse((await this.get(path)).body) as Record<string, unknown>;
+  }
+
+  async connections(): Promise<Record<string, unknown>[]> {
+    return (await this.json('/node-proxy/connections'))['connections'] as Record<string, unknown>[];
+  }
+
+  logged(message: string): Record<string, unknown>[] {
+    return this.lines.filter((line) => line['message'] === message);
+  }
+}
+
+export class ProxyMesh {
+  readonly redis: TestRedis;
+  readonly nodes: Readonly<Record<NodeName, ProxyNode>>;
+  readonly tables: Readonly<Record<'addresses' | 'authorizations' | 'programs', TableWriter>>;
+  readonly #t: ExecutionContext;
+  readonly #hub: TestNetns;
+  readonly #redirector: Redirector;
+  #nextHost = 2;
+
+  private constructor(
+    t: ExecutionContext,
+    parts: Pick<ProxyMesh, 'redis' | 'nodes' | 'tables'> & {
+      hub: TestNetns;
+      redirector: Redirector;
+    },
+  ) {
+    this.#t = t;
+    this.redis = parts.redis;
+    this.nodes = parts.nodes;
+    this.tables = parts.tables;
+    this.#hub = parts.hub;
+    this.#redirector = parts.redirector;
+  }
+
+  /** Everything up; pods named here may get certificates on their node. */
+  static async start(
+    t: ExecutionContext,
+    placement: Readonly<Record<string, NodeName>>,
+    environment: Readonly<Record<string, string>> = {},
+  ): Promise<ProxyMesh> {
+    const redis = await startTestRedis(t);
+    const ca = await createCaKit(t, {
+      pods: Object.entries(placement).map(([name, node]) =>
+        podObject('demo', name, { node, account: name }),
+      ),
+    });
+    await ca.start();
+    const { bus } = openBus(t, redis.config('xds-ingester'), 'ingester');
+    const lease = bus.lease('ingest', 'mesh');
+    await until(() => lease.held, { what: 'the ingest lease' });
+    const admin = openBus(t, redis.config(), 'admin').bus;
+    const tables = {
+      addresses: bus.writer('addresses', 'mesh', lease),
+      authorizations: bus.writer('authorizations', 'mesh', lease),
+      programs: admin.sharedWriter('programs', 'mesh'),
+    };
+    await tables.addresses.replaceAll([]);
+    await tables.authorizations.replaceAll([]);
+    await bus.writer('rejections', 'mesh', lease).replaceAll([]);
+    for (const node of NODES) await startFetcher(t, ca, redis, { node });
+    const hub = await createNetns(t, 'hub');
+    await hub.ip('link add br0 type bridge');
+    await hub.ip('addr add 10.9.0.1/24 dev br0');
+    await hub.ip('link set br0 up');
+    const makeNode = async (name: NodeName): Promise<ProxyNode> => {
+      const node = new ProxyNode(name, await createNetns(t, name), ca.dir, {
+        ...redis.environment(`node-proxy.${name}`),
+        CA_ROOT_CA: ca.bundlePath,
+        ZTUNNEL_WORKER_THREADS: '2',
+        ...environment,
+      });
+      t.teardown(() => {
+        if (!t.passed) for (const line of node.lines) t.log(JSON.stringify(line));
+        node.agent.close();
+        for (const pod of node.pods.values()) pod.netns?.release();
+      });
+      return node;
+    };
+    return new ProxyMesh(t, {
+      redis,
+      tables,
+      hub,
+      nodes: { 'node-1': await makeNode('node-1'), 'node-2': await makeNode('node-2') },
+      redirector: new Redirector(await chooseTools({ ipv6: true, force: null }), ca.dir),
+    });
+  }
+
+  /** A pod with its rules and its workload; its node's agent names it from then on. */
+  async addPod(
+    name: string,
+    node: NodeName,
+    policies: readonly string[] = [],
+  ): Promise<ProxiedPod> {
+    const host = this.#nextHost;
+    this.#nextHost += 1;
+    const ip = `10.9.0.${host}`;
+    const netns = await createNetns(this.#t, name);
+    await connectNetns(
+      { netns, device: 'eth0', addresses: [`${ip}/24`], gateways: ['10.9.0.1'] },
+      { netns: this.#hub, device: `v${host}`, addresses: [] },
+    );
+    await this.#hub.ip(`link set v${host} master br0`);
+    const handle = NetnsHandle.open(netns.path);
+    const options = {
+      ipv6: true,
+      dnsCapture: false,
+      probeAddress: { v4: '169.254.7.127', v6: 'fd16:9254:7127:1337:ffff:ffff:ffff:ffff' },
+    };
+    await this.#redirector.apply(
+      { netnsFd: handle.fd, inode: handle.identity.inode },
+      redirectRules(podRedirect({}, options).options),
+    );
+    const described = workload({
+      uid: `Kubernetes//Pod/demo/${name}`,
+      name,
+      addresses: [ip],
+      serviceAccount: name,
+      workloadName: name,
+      canonicalName: name,
+      node,
+      clusterId: 'Kubernetes',
+      authorizationPolicies: policies,
+    });
+    await this.tables.addresses.apply([{ key: described.uid, value: encodeWorkload(described) }]);
+    const zds: ZdsPod = {
+      uid: `uid-${name}`,
+      info: { name, namespace: 'demo', serviceAccount: name },
+      netns: handle,
+    };
+    this.nodes[node].pods.set(zds.uid, zds);
+    return {
+      name,
+      ip,
+      node,
+      zds,
+      serve: (port, onSocket) => this.#serve(handle.fd, port, onSocket),
+      connect: (to, port) => this.#connect(handle.fd, to, port),
+    };
+  }
+
+  /** Starts both processes and waits until they serve their pods. */
+  async startProxies(): Promise<void> {
+    for (const node of Object.values(this.nodes)) node.start();
+    await Promise.all(Object.values(this.nodes).map((node) => node.ready()));
+  }
+
+  async applyPolicy(policy: Authorization): Promise<void> {
+    const key = `${policy.namespace}/${policy.name}`;
+    await this.tables.authorizations.apply([{ key, value: encodeAuthorization(policy) }]);
+  }
+
+  /** Makes a listener thread of the node die. */
+  async crashThread(node: NodeName): Promise<void> {
+    const { crashFile } = this.nodes[node];
+    await writeFile(crashFile, '');
+  }
+
+  async #serve(netnsFd: number, port: number, onSocket: (socket: Socket) => void): Promise<void> {
+    const { fd } = listenTcp({
+      netnsFd,
+      address: '0.0.0.0',
+      port,
+      mark: 0,
+      reusePort: false,
+      transparent: 'off',
+    });
+    const server = createServer((socket) => {
+      socket.on('error', () => undefined);
+      this.#t.teardown(() => socket.destroy());
+      onSocket(socket);
+    });
+    server.listen({ fd });
+    await once(server, 'listening');
+    this.#t.teardown(() => server.close());
+  }
+
+  async #connect(netnsFd: number, ip: string, port: number): Promise<Socket> {
+    const fd = openTcp({ netnsFd, family: 4, mark: 0, noDelay: true });
+    const socket = await connectTcp(fd, { ip, port }, { timeoutMs: 5_000 });
+    socket.on('error', () => undefined);
+    // It comes paused and half-open.
+    socket.on('end', () => socket.end());
+    socket.resume();
+    this.#t.teardown(() => socket.destroy());
+    return socket;
+  }
+}
+
+/** Sends a text and resolves with the answer to it; null when the connection ends first. */
+export async function exchange(socket: Socket, text: string): Promise<string | null> {
+  const ended = Promise.withResolvers<null>();
+  const answered = Promise.withResolvers<string>();
+  const onEnd = (): void => ended.resolve(null);
+  socket.once('close', onEnd);
+  socket.once('end', onEnd);
+  socket.once('data', (chunk: Buffer) => answered.resolve(chunk.toString()));
+  socket.write(text);
+  const timer = setTimeout(() => answered.reject(new Error(`no answer to ${text}`)), ANSWER_MS);
+  try {
+    return await Promise.race([ended.promise, answered.promise]);
+  } finally {
+    clearTimeout(timer);
+    socket.off('close', onEnd);
+    socket.off('end', onEnd);
+  }
+}
