@@ -17,6 +17,8 @@ export interface TestNetns {
   ip(command: string): Promise<string>;
   /** Runs a command inside, resolves to its standard output; rejects with its errors. */
   exec(command: string, ...args: string[]): Promise<string>;
+  /** Puts a new, empty namespace under the same name, as when a sandbox is made anew. */
+  replace(): Promise<void>;
   /** Starts a process inside; the test ends it, or the end of the test does. */
   spawn(command: string, args: readonly string[], options?: SpawnOptions): ChildProcess;
 }
@@ -88,6 +90,11 @@ export async function createNetns(t: ExecutionContext, label = 'ns'): Promise<Te
     ip: async (command) => (await run('ip', ['-n', name, ...command.split(' ')])).stdout,
     exec: async (command, ...args) =>
       (await run('ip', ['netns', 'exec', name, command, ...args])).stdout,
+    replace: async () => {
+      await run('ip', ['netns', 'del', name]);
+      await run('ip', ['netns', 'add', name]);
+      await netns.ip('link set lo up');
+    },
     spawn: (command, args, options = {}) => {
       const child = spawn('ip', ['netns', 'exec', name, command, ...args], options);
       children.add(child);

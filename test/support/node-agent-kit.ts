@@ -1,4 +1,7 @@
 /** A node agent under test: its directories, its Redis, and a way to look at what it did. */
+import { spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -84,4 +87,23 @@ export async function startAgent(t: ExecutionContext, site: AgentSite): Promise<
 export async function metric(agent: TestAgent, name: string): Promise<number> {
   const line = (await agent.metrics()).split('\n').find((text) => text.startsWith(`${name} `));
   return Number(line?.slice(name.length + 1) ?? Number.NaN);
+}
+
+/** Starts an agent as a process of its own; killed with the test. */
+export function spawnAgent(t: ExecutionContext, site: AgentSite): ChildProcess {
+  const script = new URL('node-agent-process.ts', import.meta.url).pathname;
+  const child = spawn(process.execPath, [script], {
+    env: { PATH: process.env['PATH'], NODE_NAME: 'node-1', ...site.environment },
+    stdio: ['ignore', 'ignore', 'inherit'],
+  });
+  t.teardown(() => killed(child));
+  return child;
+}
+
+/** SIGKILL, and wait for the end. */
+export async function killed(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const ended = once(child, 'exit');
+  child.kill('SIGKILL');
+  await ended;
 }
