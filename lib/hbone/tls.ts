@@ -55,6 +55,9 @@ function ignoreAfterHandshake(): void {}
 
 function secured(socket: TLSSocket, options: TunnelOptions): SecuredSocket {
   socket.on('error', ignoreAfterHandshake);
+  // A tunnel has no half: a peer that sends no more (its process was killed) can finish no stream. The raw socket
+  // may be half-open, and TLS sockets take that over from it.
+  socket.once('end', () => socket.destroy());
   const certificate: X509Certificate = present(
     socket.getPeerX509Certificate(),
     'a verified peer has a certificate',
