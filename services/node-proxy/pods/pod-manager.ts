@@ -230,14 +230,15 @@ export class PodManager {
     pod.placed = null;
     pod.state = 'Pending';
     if (this.#deps.clock.monotonic() - pod.upSinceMs > STABLE_AFTER_MS) pod.backoff.reset();
-    const delayMs = pod.backoff.next();
     this.#deps.counters.lost();
-    this.#deps.log.error(
-      { uid: pod.info.uid, error: error?.message ?? 'ended', retryInMs: Math.round(delayMs) },
-      'pod.lost',
-    );
-    pod.retry = this.#deps.clock.after(delayMs, () => this.#retryOne(pod));
+    this.#deps.log.error({ uid: pod.info.uid, error: error?.message ?? 'ended' }, 'pod.lost');
+    this.#retryLater(pod);
     this.#deps.changed();
+  }
+
+  #retryLater(pod: ServedPod): void {
+    pod.cancelRetry();
+    pod.retry = this.#deps.clock.after(pod.backoff.next(), () => this.#retryOne(pod));
   }
 
   #retryPending(): void {
@@ -257,6 +258,8 @@ export class PodManager {
       })
       .catch((error: unknown) => {
         this.#deps.log.debug({ uid, error: errorText(error) }, 'pod.retry-failed');
+        // One that was up is cut off: it does not wait for the next round of those that never started.
+        if (current() && pod.upSinceMs > 0) this.#retryLater(pod);
       });
   }
 
