@@ -1,0 +1,52 @@
+import test from 'ava';
+import { Debounce } from '../../../../services/control-plane/discovery/debounce.ts';
+import { FakeClock } from '../../../support/fake-clock.ts';
+
+function debounced(): { clock: FakeClock; debounce: Debounce; runs: number[] } {
+  const clock = new FakeClock();
+  const runs: number[] = [];
+  const debounce = new Debounce({ quietMs: 100, maxMs: 10_000 }, clock, (waited) =>
+    runs.push(waited),
+  );
+  return { clock, debounce, runs };
+}
+
+test('it runs once nothing was reported for the quiet time', async (t) => {
+  const { clock, debounce, runs } = debounced();
+  debounce.report();
+  await clock.advance(60);
+  debounce.report();
+  await clock.advance(60);
+  t.deepEqual(runs, []);
+  await clock.advance(40);
+  t.deepEqual(runs, [160]);
+  await clock.advance(60_000);
+  t.is(runs.length, 1);
+});
+
+test('under steady reports it runs at the longest time', async (t) => {
+  const { clock, debounce, runs } = debounced();
+  for (let step = 0; step < 300; step += 1) {
+    debounce.report();
+    await clock.advance(50);
+  }
+  t.deepEqual(runs, [10_000]);
+});
+
+test('a report begins anew after a run', async (t) => {
+  const { clock, debounce, runs } = debounced();
+  debounce.report();
+  await clock.advance(100);
+  debounce.report();
+  await clock.advance(100);
+  t.deepEqual(runs, [100, 100]);
+});
+
+test('stopped, it forgets', async (t) => {
+  const { clock, debounce, runs } = debounced();
+  debounce.report();
+  debounce.stop();
+  await clock.advance(1_000);
+  t.deepEqual(runs, []);
+  t.is(clock.pending, 0);
+});
