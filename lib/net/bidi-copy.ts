@@ -9,6 +9,11 @@ import type { Duplex } from 'node:stream';
 export interface CopyEnd {
   /** Must be half-open: its `end` event must not end its writable side. */
   readonly duplex: Duplex;
+  /**
+   * Its reads come in small slices (a TLS record at most); they are gathered over one turn of the event loop and
+   * written to the other side by one call.
+   */
+  readonly smallReads: boolean;
   /** Ends both directions at once: a TCP socket is destroyed, a tunnel stream reset with CANCEL. */
   abort(): void;
 }
@@ -79,10 +84,10 @@ class RunningCopy implements Copy {
       this.#watch(a, b, closed);
       this.#watch(b, a, closed);
     });
-    forward(a.duplex, b.duplex, (bytes) => {
+    forward(a, b.duplex, (bytes) => {
       counts.fromA += bytes;
     });
-    forward(b.duplex, a.duplex, (bytes) => {
+    forward(b, a.duplex, (bytes) => {
       counts.fromB += bytes;
     });
   }
@@ -107,9 +112,21 @@ class RunningCopy implements Copy {
 }
 
 /** One direction: per chunk a count and a write, nothing else. */
-function forward(from: Duplex, to: Duplex, count: (bytes: number) => void): void {
+function forward(source: CopyEnd, to: Duplex, count: (bytes: number) => void): void {
+  const { duplex: from, smallReads } = source;
+  let corked = false;
+  const uncork = (): void => {
+    corked = false;
+    to.uncork();
+  };
   from.on('data', (chunk: Buffer) => {
     count(chunk.length);
+    // Measured on one machine: half the receiver's processor time, and half as much throughput again.
+    if (smallReads && !corked) {
+      corked = true;
+      to.cork();
+      setImmediate(uncork);
+    }
     if (!to.write(chunk) && to.writableLength >= HIGH_WATER_BYTES) from.pause();
   });
   to.on('drain', () => {

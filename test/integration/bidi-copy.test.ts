@@ -4,7 +4,7 @@ import { connect, createServer } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
-import fc from 'fast-check';
+import * as fc from 'fast-check';
 import { HIGH_WATER_BYTES, bidiCopy } from '../../lib/net/bidi-copy.ts';
 import type { Copy } from '../../lib/net/bidi-copy.ts';
 import { MIB, readAll } from '../support/tunnel-kit.ts';
@@ -38,13 +38,28 @@ async function pair(t: ExecutionContext): Promise<Pair> {
   return { near, far };
 }
 
-async function joined(t: ExecutionContext): Promise<Joined> {
+async function joined(t: ExecutionContext, smallReads = false): Promise<Joined> {
   const [a, b] = await Promise.all([pair(t), pair(t)]);
   const copy = bidiCopy(
-    { duplex: a.near, abort: () => a.near.destroy() },
-    { duplex: b.near, abort: () => b.near.destroy() },
+    { duplex: a.near, smallReads, abort: () => a.near.destroy() },
+    { duplex: b.near, smallReads, abort: () => b.near.destroy() },
   );
   return { client: a.far, server: b.far, copy };
+}
+
+async function send(socket: Socket, sizes: readonly number[]): Promise<Buffer> {
+  const chunks = sizes.map((size) => randomBytes(size));
+  for (const chunk of chunks) if (!socket.write(chunk)) await once(socket, 'drain');
+  socket.end();
+  return Buffer.concat(chunks);
+}
+
+async function digest(socket: Socket): Promise<string> {
+  const hash = createHash('sha1');
+  for await (const chunk of socket.iterator({ destroyOnReturn: false })) {
+    hash.update(chunk as Buffer);
+  }
+  return hash.digest('hex');
 }
 
 test('bytes of any chunking arrive intact both ways and are counted', async (t) => {
@@ -52,14 +67,9 @@ test('bytes of any chunking arrive intact both ways and are counted', async (t) 
     fc.asyncProperty(
       fc.array(fc.integer({ min: 0, max: 200_000 }), { maxLength: 8 }),
       fc.array(fc.integer({ min: 0, max: 200_000 }), { maxLength: 8 }),
-      async (up, down) => {
-        const { client, server, copy } = await joined(t);
-        const send = async (socket: Socket, sizes: readonly number[]): Promise<Buffer> => {
-          const chunks = sizes.map((size) => randomBytes(size));
-          for (const chunk of chunks) if (!socket.write(chunk)) await once(socket, 'drain');
-          socket.end();
-          return Buffer.concat(chunks);
-        };
+      fc.boolean(),
+      async (up, down, smallReads) => {
+        const { client, server, copy } = await joined(t, smallReads);
         const [sentUp, sentDown, gotUp, gotDown] = await Promise.all([
           send(client, up),
           send(server, down),
@@ -91,15 +101,8 @@ test('1 GiB passes each way at once with the same checksum', async (t) => {
     socket.end();
     return hash.digest('hex');
   };
-  const drain = async (socket: Socket): Promise<string> => {
-    const hash = createHash('sha1');
-    for await (const chunk of socket.iterator({ destroyOnReturn: false })) {
-      hash.update(chunk as Buffer);
-    }
-    return hash.digest('hex');
-  };
-  const [up, gotUp] = await Promise.all([pump(client), drain(server)]);
-  const [down, gotDown] = await Promise.all([pump(server), drain(client)]);
+  const [up, gotUp] = await Promise.all([pump(client), digest(server)]);
+  const [down, gotDown] = await Promise.all([pump(server), digest(client)]);
   t.is(gotUp, up);
   t.is(gotDown, down);
   await copy.done;
@@ -125,7 +128,7 @@ test('the server may speak first', async (t) => {
 });
 
 test('a stalled reader stops the sender and nothing piles up', async (t) => {
-  const { client, server, copy } = await joined(t);
+  const { client, server, copy } = await joined(t, true);
   server.pause();
   let sent = 0;
   const chunk = Buffer.alloc(65_536);

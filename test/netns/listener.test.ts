@@ -38,6 +38,15 @@ async function ask(socket: Socket, text: string): Promise<string> {
   return (await readAll(socket)).toString();
 }
 
+/** The next bytes that arrive, as text. */
+async function heard(socket: Socket): Promise<string> {
+  const arrived = once(socket, 'data');
+  socket.resume();
+  const [chunk] = (await arrived) as [Buffer];
+  socket.pause();
+  return chunk.toString();
+}
+
 /** Resolves when the other side has closed the connection; our side follows. */
 function closed(socket: Socket): Promise<void> {
   return new Promise((resolve) => {
@@ -176,9 +185,7 @@ test('a server may speak first and a client may half-close', async (t) => {
     void readAll(socket).then((got) => socket.end(`got ${got.length}`));
   });
   const socket = await client.connect(web.ip, 5432);
-  const [greeting] = (await once(socket, 'data')) as [Buffer];
-  t.is(greeting.toString(), '220 ready\n');
-  socket.pause();
+  t.is(await heard(socket), '220 ready\n');
   t.is(await ask(socket, 'abc'), 'got 3');
 });
 
@@ -233,7 +240,7 @@ test('policies decide on identity; a DENY cuts a live connection and its log nam
   mesh.state.setPolicy('demo/only-api', policy('only-api', 'ALLOW', account('client')));
   const socket = await client.connect(web.ip, 8080);
   socket.write('x');
-  await once(socket, 'data');
+  await heard(socket);
   const gone = closed(socket);
   mesh.state.setPolicy('demo/no-client', policy('no-client', 'DENY', account('client')));
   await gone;
@@ -256,7 +263,7 @@ test('a change of the workload own list of policies also cuts', async (t) => {
   });
   const socket = await client.connect(web.ip, 8080);
   socket.write('x');
-  await once(socket, 'data');
+  await heard(socket);
   const gone = closed(socket);
   mesh.state.set(web.workload.uid, {
     kind: 'workload',
@@ -317,7 +324,13 @@ test('a port nobody serves, a refused identity and an unknown workload give clea
   if (!requireNetns(t)) return;
   const { mesh, client, web } = await pair(t);
   await closed(await client.connect(web.ip, 1));
-  const lines = await mesh.accessLines(2);
+  const lines = await until(
+    () => {
+      const done = mesh.access('connection complete');
+      return done.some((line) => line['direction'] === 'outbound') ? done : null;
+    },
+    { what: 'the outbound line' },
+  );
   t.true(
     lines.some((line) => /cannot connect to .*:1: .*ECONNREFUSED/.test(String(line['error']))),
   );
@@ -419,9 +432,8 @@ test('a stopped pod ends its connections at once or lets them finish', async (t)
   await web.serve(8080, echo);
   const carried = await client.connect(web.ip, 8080);
   carried.write('a');
-  await once(carried, 'data');
+  await heard(carried);
   const stopping = mesh.stop(web, 'graceful', 20_000);
-  carried.pause();
   t.is(await ask(carried, 'b'), 'b');
   await stopping;
   const refused = await client.connect(web.ip, 8080);
@@ -431,7 +443,7 @@ test('a stopped pod ends its connections at once or lets them finish', async (t)
   await api.serve(8080, echo);
   const cut = await client.connect(api.ip, 8080);
   cut.write('a');
-  await once(cut, 'data');
+  await heard(cut);
   const gone = closed(cut);
   await mesh.stop(api);
   await gone;
@@ -445,13 +457,12 @@ test('connections go on when a certificate expires, new ones use its successor',
   mesh.issue = { lifeMs: 4_000 };
   const carried = await client.connect(web.ip, 8080);
   carried.write('a');
-  await once(carried, 'data');
+  await heard(carried);
   await until(async () => (await mesh.metric('weft_hbone_tunnels_open')) === 0, {
     what: 'the tunnel to retire',
   });
   mesh.issue = {};
   t.is(await ask(await client.connect(web.ip, 8080), 'fresh'), 'fresh');
-  carried.pause();
   t.is(await ask(carried, 'b'), 'b');
 });
 

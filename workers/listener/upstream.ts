@@ -56,12 +56,12 @@ export function tcpOptions(settings: ListenerSettings): TcpOptions {
 
 /** A TCP socket as one end of a copy. */
 export function socketEnd(socket: Socket): CopyEnd {
-  return { duplex: socket, abort: () => socket.destroy() };
+  return { duplex: socket, smallReads: false, abort: () => socket.destroy() };
 }
 
 /** A tunnel stream as one end of a copy. */
 export function streamEnd(stream: TunnelStream): CopyEnd {
-  return { duplex: stream.duplex, abort: () => stream.reset() };
+  return { duplex: stream.duplex, smallReads: true, abort: () => stream.reset() };
 }
 
 function openSocket(pod: PodContext, request: UpstreamRequest): number {
