@@ -218,13 +218,18 @@ test('2.1.7 and 2.5 an endpoint on another network is reached through its gatewa
   t.is(decision.kind === 'double-hbone' ? decision.workload.uid : '', remote.uid);
 });
 
-test('2.1.7 another network without a service, or without a gateway, fails', (t) => {
-  const seen = { ...remote, network: 'n2', addresses: ['10.7.7.7'] };
-  const view = [seen, gateway];
-  t.is(decide(view, '10.7.7.7', 80, { source: { ...source, network: '' } }).kind, 'passthrough');
-  const member = { ...remote, networkGateway: null, addresses: ['10.7.7.7'] };
-  const decision = decide([web, member], '10.96.0.1', 80);
-  t.regex(decision.kind === 'deny' ? decision.reason : '', /has no gateway/);
+test('2.1.7 another network fails without a gateway, and for a target that is no service of its own', (t) => {
+  const lonely = decide([web, { ...remote, networkGateway: null }], '10.96.0.1', 80);
+  t.is(lonely.kind, 'deny');
+  const far = decide(
+    [web, { ...remote, networkGateway: null, addresses: ['10.7.7.7'] }],
+    '10.96.0.1',
+    80,
+  );
+  t.regex(far.kind === 'deny' ? far.reason : '', /has no gateway/);
+  const owner = workload({ uid: 'c//Pod/demo/owner', addresses: ['10.96.0.1'] });
+  const both = decide([web, remote, gateway, owner], '10.96.0.1', 80);
+  t.regex(both.kind === 'deny' ? both.reason : '', /no service leads there/);
 });
 
 test('2.5.2 an unknown gateway fails', (t) => {
