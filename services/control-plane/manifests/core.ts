@@ -1,4 +1,4 @@
-/** Core Kubernetes kinds. Pods and services stay open where the mesh does not look; what it reads is checked. */
+/** Core Kubernetes kinds. What the mesh reads is checked; of the rest only the names of the fields. */
 import { z } from 'zod';
 import {
   dnsLabel,
@@ -31,28 +31,57 @@ export const serviceAccountSchema = z.strictObject({
   secrets: z.array(z.looseObject({})).optional(),
 });
 
-const containerPort = z.looseObject({
+/** Fields of Kubernetes that the mesh does not look at; named so that a misspelt one is noticed. */
+function unread<const Name extends string>(
+  ...names: readonly Name[]
+): Record<Name, z.ZodOptional<z.ZodUnknown>> {
+  const fields = names.map((name) => [name, z.unknown().optional()] as const);
+  return Object.fromEntries(fields) as Record<Name, z.ZodOptional<z.ZodUnknown>>;
+}
+
+const containerPort = z.strictObject({
+  ...unread('hostIP', 'hostPort'),
   containerPort: portNumber,
   name: portName.optional(),
   protocol: z.enum(['TCP', 'UDP', 'SCTP']).optional(),
 });
 
-const container = z.looseObject({
+const environmentVariable = z.strictObject({
+  ...unread('valueFrom'),
+  name: filled,
+  value: z.string('must be text (write numbers and booleans in quotes)').optional(),
+});
+
+const container = z.strictObject({
+  ...unread('envFrom', 'imagePullPolicy', 'lifecycle', 'livenessProbe', 'readinessProbe'),
+  ...unread('resizePolicy', 'resources', 'restartPolicyRules', 'securityContext', 'startupProbe'),
+  ...unread('stdin', 'stdinOnce', 'terminationMessagePath', 'terminationMessagePolicy', 'tty'),
+  ...unread('volumeDevices', 'volumeMounts'),
   name: dnsLabel,
   image: z.string().optional(),
   command: z.array(z.string('must be text')).optional(),
   args: z.array(z.string('must be text')).optional(),
+  workingDir: z.string().optional(),
   ports: z.array(containerPort).optional(),
-  env: z
-    .array(z.looseObject({ name: filled, value: z.string('must be text').optional() }))
-    .optional(),
-  restartPolicy: z.string().optional(),
+  env: z.array(environmentVariable).optional(),
+  restartPolicy: z.enum(['Always', 'OnFailure', 'Never']).optional(),
 });
 
-const podSpec = z.looseObject({
+const podSpec = z.strictObject({
+  ...unread('activeDeadlineSeconds', 'affinity', 'automountServiceAccountToken', 'dnsConfig'),
+  ...unread('dnsPolicy', 'enableServiceLinks', 'ephemeralContainers', 'hostAliases', 'hostIPC'),
+  ...unread('hostPID', 'hostUsers', 'hostname', 'hostnameOverride', 'imagePullSecrets'),
+  ...unread('nodeSelector', 'os', 'overhead', 'preemptionPolicy', 'priority', 'priorityClassName'),
+  ...unread('readinessGates', 'resourceClaims', 'resources', 'runtimeClassName', 'schedulerName'),
+  ...unread('schedulingGates', 'securityContext', 'setHostnameAsFQDN', 'shareProcessNamespace'),
+  ...unread('subdomain', 'terminationGracePeriodSeconds', 'tolerations', 'volumes'),
+  ...unread('topologySpreadConstraints'),
   nodeName: dnsSubdomain.optional(),
   serviceAccountName: dnsSubdomain.optional(),
+  /** The old name of the field before. */
+  serviceAccount: dnsSubdomain.optional(),
   hostNetwork: z.boolean().optional(),
+  restartPolicy: z.enum(['Always', 'OnFailure', 'Never']).optional(),
   containers: z.array(container).min(1, 'must hold at least one container'),
   initContainers: z.array(container).optional(),
 });

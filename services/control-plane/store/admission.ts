@@ -96,7 +96,9 @@ function withOwnFields(
 }
 
 function admitPod(pod: Pod, existing: Pod | null, context: AdmissionContext): Pod {
-  const spec = { ...pod.spec, serviceAccountName: pod.spec.serviceAccountName ?? 'default' };
+  const { serviceAccount, ...given } = pod.spec;
+  const serviceAccountName = given.serviceAccountName ?? serviceAccount ?? 'default';
+  const spec = { ...given, serviceAccountName };
   if (existing !== null && !isDeepStrictEqual(spec, existing.spec)) {
     throw new FieldRefusal(
       firstDifference('spec', spec, existing.spec),

@@ -138,6 +138,12 @@ const refused: readonly (readonly [what: string, text: string, path: string, rea
     'spec.containers',
     /at least one/,
   ],
+  [
+    'a pod with a misspelt field',
+    POD.replace('nodeName', 'nodName'),
+    'spec.nodName',
+    /unknown field/,
+  ],
   ['a service with a misspelt field', service('x', 'selectr: {}'), 'spec.selectr', /unknown field/],
   [
     'a service with a bad port',
