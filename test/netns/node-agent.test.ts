@@ -215,3 +215,43 @@ test('a malformed record is named and counted, and the state before it stays', a
   t.is(agent.state('u-1'), 'enabled');
   t.false(proxy.told.includes('del u-1'));
 });
+
+test('what carried connections need outlives the redirection until the drain deadline', async (t) => {
+  if (!requireNetns(t)) return;
+  const site = await agentSite(t, { CONNECTION_TERMINATION_DEADLINE: '60s' });
+  const agent = await startAgent(t, site);
+  const proxy = startServingProxy(t, site.socket);
+  const pod = await createNetns(t, 'pod');
+  const record = podRecord({ uid: 'u-1', netns: pod.path });
+  await writeRecord(site.podsDir, 'u-1', record);
+  await until(() => agent.state('u-1') === 'enabled', { what: 'enabled' });
+  await writeRecord(site.podsDir, 'u-1', { ...record, labels: {} });
+  await until(() => proxy.told.includes('del u-1'), { what: 'Del' });
+  t.is(agent.state('u-1'), 'leaving');
+  const rules = await pod.exec('iptables-nft-save');
+  t.notRegex(rules, /REDIRECT/);
+  t.regex(rules, /-A ISTIO_OUTPUT -m connmark --mark 0x111\/0xfff/);
+  t.regex(await pod.ip('rule show'), /32764/);
+  await until(() => site.rows().size === 0, { what: 'the row to go' });
+
+  await writeRecord(site.podsDir, 'u-1', record);
+  await until(() => agent.state('u-1') === 'enabled', { what: 'enrolled again at once' });
+  t.true(await redirects(pod));
+  t.true(proxy.served.has('u-1'));
+});
+
+test('drift is found with legacy iptables too', async (t) => {
+  if (!requireNetns(t)) return;
+  const site = await agentSite(t, { FORCE_IPTABLES_BINARY: 'legacy' });
+  const agent = await startAgent(t, site);
+  startServingProxy(t, site.socket);
+  const pod = await createNetns(t, 'pod');
+  await writeRecord(site.podsDir, 'u-1', podRecord({ uid: 'u-1', netns: pod.path }));
+  await until(() => agent.state('u-1') === 'enabled', { what: 'enabled' });
+  await pod.exec('ip6tables-legacy', '-t', 'nat', '-F', 'ISTIO_PRERT');
+  await until(async () => (await pod.exec('ip6tables-legacy-save')).includes('--to-ports 15006'), {
+    what: 'rules to be back',
+  });
+  await until(async () => (await metric(agent, DRIFT_RULES)) === 1, { what: 'the count' });
+  t.is(agent.enrolments()[0]?.driftRepairs, 1);
+});
