@@ -29,15 +29,26 @@ export class Listener {
   readonly #pod: PodContext;
   readonly #kind: ListenerKind;
   readonly #port: number;
+  readonly #onClosed: () => void;
   readonly #open = new Set<Socket>();
   #server: Server | null = null;
   #transparent = false;
 
-  constructor(pod: PodContext, kind: ListenerKind, port: number, serve: ServeSocket) {
-    this.serve = serve;
+  /** `onClosed` is told each time an accepted socket has closed. */
+  constructor(
+    pod: PodContext,
+    kind: ListenerKind,
+    options: {
+      readonly port: number;
+      readonly serve: ServeSocket;
+      readonly onClosed: () => void;
+    },
+  ) {
+    this.serve = options.serve;
+    this.#onClosed = options.onClosed;
     this.#pod = pod;
     this.#kind = kind;
-    this.#port = port;
+    this.#port = options.port;
   }
 
   /** Accepted sockets that are open. */
@@ -122,6 +133,7 @@ export class Listener {
     socket.once('close', () => {
       this.#open.delete(socket);
       counted();
+      this.#onClosed();
     });
     void this.serve(socket, { source, destination });
   }

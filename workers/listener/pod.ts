@@ -145,7 +145,8 @@ export class Pod implements PodContext {
   }
 
   async #listen(kind: ListenerKind, port: number, serve: Listener['serve']): Promise<void> {
-    const listener = new Listener(this, kind, port, serve);
+    const onClosed = (): void => this.#endWhenIdle();
+    const listener = new Listener(this, kind, { port, serve, onClosed });
     this.#listeners.push(listener);
     await listener.open();
     this.#transparent = this.#listeners.every(({ transparent }) => transparent);

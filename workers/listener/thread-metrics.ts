@@ -1,3 +1,4 @@
+import { monitorEventLoopDelay } from 'node:perf_hooks';
 import type { PoolStats } from '../../lib/hbone/pool.ts';
 import type { MetricSample } from './protocol.ts';
 
@@ -10,6 +11,10 @@ export interface ThreadGauges {
 
 /** Why an accepted connection was refused before anything was known of it. */
 export type EarlyDenialReason = 'early-denial' | 'connection-limit' | 'handshake-limit';
+
+/** Granularity of the event loop's measured delay, milliseconds. */
+const LOOP_RESOLUTION_MS = 20;
+const NS_PER_SECOND = 1e9;
 
 /** Counters of a listener thread beside the traffic itself; plain fields, read at scrape. */
 export class ThreadMetrics {
@@ -24,11 +29,29 @@ export class ThreadMetrics {
     'handshake-limit': 0,
   };
 
-  /** All values, with the gauges given. */
+  readonly #thread: string;
+  readonly #loopDelay = monitorEventLoopDelay({ resolution: LOOP_RESOLUTION_MS });
+
+  constructor(thread: number) {
+    this.#thread = String(thread);
+    this.#loopDelay.enable();
+  }
+
+  /** All values, with the gauges given; the event loop's delay is that since the last call. */
   samples(gauges: ThreadGauges): MetricSample[] {
     const sum = (pick: (stats: PoolStats) => number): number =>
       gauges.pools.reduce((total, stats) => total + pick(stats), 0);
+    const delayNs = this.#loopDelay.percentile(99);
+    this.#loopDelay.reset();
     return [
+      {
+        ...gauge(
+          'weft_listener_event_loop_delay_seconds',
+          'How late the thread was, p99 since the last scrape',
+          Math.max(0, delayNs / NS_PER_SECOND - LOOP_RESOLUTION_MS / 1_000),
+        ),
+        labels: [['thread', this.#thread]],
+      },
       gauge('weft_listener_pods', 'Pods served', gauges.pods),
       gauge('weft_listener_cached_answers', 'Mesh lookups held in memory', gauges.cachedAnswers),
       gauge(

@@ -61,7 +61,7 @@ export class ListenerThread {
       log,
       access: new AccessLog(log),
       traffic: new TrafficMetrics(),
-      metrics: new ThreadMetrics(),
+      metrics: new ThreadMetrics(attachment.thread),
       state: new StateClient(attachment.state, systemClock),
       certificates: new CertificateStore(
         {

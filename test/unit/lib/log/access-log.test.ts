@@ -1,7 +1,7 @@
 import test from 'ava';
-import { AccessLog } from '../../../lib/log/access-log.ts';
-import type { AccessFacts } from '../../../lib/log/access-log.ts';
-import { createLogger } from '../../../lib/log/logger.ts';
+import { AccessLog } from '../../../../lib/log/access-log.ts';
+import type { AccessFacts } from '../../../../lib/log/access-log.ts';
+import { createLogger } from '../../../../lib/log/logger.ts';
 
 function capture(level = 'info'): { access: AccessLog; lines: Record<string, unknown>[] } {
   const lines: Record<string, unknown>[] = [];

@@ -1,8 +1,8 @@
 import test from 'ava';
-import { TrafficMetrics } from '../../../lib/metrics/traffic.ts';
-import { RESPONSE_FLAGS_INDEX, trafficLabels } from '../../../lib/metrics/traffic-labels.ts';
-import type { TrafficFacts } from '../../../lib/metrics/traffic-labels.ts';
-import { service, workload } from '../../support/workloads.ts';
+import { TrafficMetrics } from '../../../../lib/metrics/traffic.ts';
+import { RESPONSE_FLAGS_INDEX, trafficLabels } from '../../../../lib/metrics/traffic-labels.ts';
+import type { TrafficFacts } from '../../../../lib/metrics/traffic-labels.ts';
+import { service, workload } from '../../../support/workloads.ts';
 
 const facts: TrafficFacts = {
   reporter: 'source',

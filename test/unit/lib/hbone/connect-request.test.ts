@@ -1,5 +1,5 @@
 import test from 'ava';
-import { formatBaggage, parseBaggage } from '../../../lib/hbone/baggage.ts';
+import { formatBaggage, parseBaggage } from '../../../../lib/hbone/baggage.ts';
 import {
   connectHeaders,
   formatForwarded,
@@ -7,8 +7,8 @@ import {
   newTrace,
   parseForwardedHost,
   parseTraceparent,
-} from '../../../lib/hbone/connect-request.ts';
-import { workload } from '../../support/workloads.ts';
+} from '../../../../lib/hbone/connect-request.ts';
+import { workload } from '../../../support/workloads.ts';
 
 test('a trace survives its header', (t) => {
   const trace = newTrace();

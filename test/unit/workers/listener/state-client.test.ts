@@ -1,0 +1,126 @@
+import { MessageChannel } from 'node:worker_threads';
+import test from 'ava';
+import type { ExecutionContext } from 'ava';
+import { systemClock } from '../../../../lib/clock/clock.ts';
+import type { LookupKey } from '../../../../lib/state/view.ts';
+import { lookupId } from '../../../../lib/state/view.ts';
+import { MAX_CACHED_ANSWERS } from '../../../../workers/listener/limits.ts';
+import type { StateRequest, StateResponse } from '../../../../workers/listener/protocol.ts';
+import { StateClient } from '../../../../workers/listener/state-client.ts';
+import { until } from '../../../support/until.ts';
+import { workload } from '../../../support/workloads.ts';
+
+const key: LookupKey = { kind: 'address', network: '', ip: '10.0.0.1' };
+const pod = { uid: 'u', name: 'web', namespace: 'demo', serviceAccount: 'web' };
+
+function client(t: ExecutionContext): {
+  state: StateClient;
+  asked: StateRequest[];
+  say: (message: StateResponse) => void;
+} {
+  const { port1, port2 } = new MessageChannel();
+  t.teardown(() => port1.close());
+  const asked: StateRequest[] = [];
+  port1.on('message', (message: StateRequest) => asked.push(message));
+  return {
+    state: new StateClient(port2, systemClock),
+    asked,
+    say: (message) => port1.postMessage(message),
+  };
+}
+
+test('a key is asked for once, however many want it, and then known', async (t) => {
+  const { state, asked, say } = client(t);
+  t.is(state.get(key), undefined);
+  const both = Promise.all([state.fetch([key]), state.fetch([key])]);
+  await until(() => asked.length > 0, { what: 'the question' });
+  say({ type: 'answer', id: 1, answers: [{ workloads: [workload()], services: [] }] });
+  await both;
+  t.is(asked.length, 1);
+  t.is(state.get(key)?.workloads.length, 1);
+});
+
+test('cannot tell yet is asked again, never taken for not known', async (t) => {
+  const { state, asked, say } = client(t);
+  const fetched = state.fetch([key]);
+  await until(() => asked.length === 1, { what: 'the question' });
+  say({ type: 'answer', id: 1, answers: [null] });
+  await until(() => asked.length === 2, { what: 'the second question' });
+  t.is(state.get(key), undefined);
+  say({ type: 'answer', id: 2, answers: [{ workloads: [], services: [] }] });
+  await fetched;
+  t.deepEqual(state.get(key), { workloads: [], services: [] });
+});
+
+test('an invalidated answer is asked for anew, all of them when it says so', async (t) => {
+  const { state, asked, say } = client(t);
+  for (const [id, ids] of [
+    [1, [lookupId(key)]],
+    [2, null],
+  ] as const) {
+    const fetched = state.fetch([key]);
+    await until(() => asked.length === id, { what: 'the question' });
+    say({ type: 'answer', id, answers: [{ workloads: [], services: [] }] });
+    await fetched;
+    say({ type: 'invalidate', ids });
+    await until(() => state.get(key) === undefined, { what: 'the answer to go' });
+  }
+  t.is(state.cached, 0);
+});
+
+test('the cache is bounded, the least recently used answer goes first', async (t) => {
+  const { state, asked, say } = client(t);
+  const keys = Array.from({ length: MAX_CACHED_ANSWERS }, (_, index): LookupKey => ({
+    kind: 'uid',
+    uid: `w${index}`,
+  }));
+  const fill = state.fetch(keys);
+  await until(() => asked.length === 1, { what: 'the question' });
+  const empty = { workloads: [], services: [] };
+  say({ type: 'answer', id: 1, answers: keys.map(() => empty) });
+  await fill;
+  t.truthy(state.get({ kind: 'uid', uid: 'w0' }));
+  const one = state.fetch([key]);
+  await until(() => asked.length === 2, { what: 'the second question' });
+  say({ type: 'answer', id: 2, answers: [empty] });
+  await one;
+  t.is(state.cached, MAX_CACHED_ANSWERS);
+  t.truthy(state.get({ kind: 'uid', uid: 'w0' }));
+  t.is(state.get({ kind: 'uid', uid: 'w1' }), undefined);
+});
+
+test('a local pod is waited for and told of on every change', async (t) => {
+  const { state, say } = client(t);
+  state.watch(pod);
+  const policy = { setId: 's', unknown: [], pending: false, denyAll: null };
+  const known = state.knownLocal('u');
+  say({ type: 'local', uid: 'u', pod: { workload: null, services: [], policy } });
+  say({ type: 'local', uid: 'u', pod: { workload: workload(), services: [], policy } });
+  t.is((await known).workload.name, 'web-1');
+  let told = 0;
+  const stop = state.onLocal('u', () => {
+    told += 1;
+  });
+  say({ type: 'local', uid: 'u', pod: { workload: null, services: [], policy } });
+  await until(() => told === 1, { what: 'the change' });
+  stop();
+  say({ type: 'local', uid: 'other', pod: { workload: null, services: [], policy } });
+  t.is(state.local('other'), null);
+});
+
+test('a program is kept until it is dropped', async (t) => {
+  const { state, say } = client(t);
+  const program = {
+    version: 1,
+    setId: 's',
+    dryRunDeny: [],
+    deny: [],
+    dryRunAllow: [],
+    allow: [],
+  } as const;
+  say({ type: 'program', program });
+  await until(() => state.program('s'), { what: 'the program' });
+  say({ type: 'program.drop', setId: 's' });
+  await until(() => state.program('s') === undefined, { what: 'the drop' });
+  t.pass();
+});
