@@ -38,11 +38,20 @@ export class DumpReader {
       for (const { policy } of this.#policies.policies()) yield dumpPolicy(policy);
       return;
     }
-    for (const resource of this.#store.resources()) {
+    // The names as they are now: a walk over the rows themselves would meet those that change again and again.
+    const seen = new Set<string>();
+    const names = [...this.#store.names()];
+    for (const name of names) {
+      const resource = this.#store.resource(name);
+      if (resource === undefined) continue;
+      const identity =
+        resource.kind === 'workload' ? resource.workload.uid : serviceKey(resource.service);
+      if (seen.has(identity)) continue;
+      seen.add(identity);
       if (resource.kind === 'workload') {
         if (section === 'workloads') yield dumpWorkload(resource.workload);
       } else if (section === 'services') {
-        const service = this.#store.service(serviceKey(resource.service));
+        const service = this.#store.service(identity);
         if (service !== undefined) yield dumpService(service);
       }
     }

@@ -75,8 +75,11 @@ export class StateThread {
     await settled.promise;
   }
 
-  /** The objects of a section as the config dump shows them. BUS_TIMEOUT when that takes too long. */
+  /** The objects of a section as the config dump shows them. BUS_TIMEOUT when that takes too long, STATE_UNAVAILABLE without a thread. */
   dump(section: DumpSection): Promise<readonly unknown[]> {
+    if (this.#closed) {
+      return Promise.reject(new MeshError('STATE_UNAVAILABLE', 'the state thread is gone'));
+    }
     const id = this.#nextId;
     this.#nextId += 1;
     const { promise, resolve, reject } = Promise.withResolvers<readonly unknown[]>();

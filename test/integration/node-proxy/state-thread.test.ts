@@ -1,0 +1,139 @@
+import { once } from 'node:events';
+import { createHistogram } from 'node:perf_hooks';
+import type { MessagePort } from 'node:worker_threads';
+import test from 'ava';
+import type { ExecutionContext } from 'ava';
+import { systemClock } from '../../../lib/clock/clock.ts';
+import { encodeWorkload } from '../../../lib/xds/resources/address.ts';
+import { StateFeed } from '../../../services/node-proxy/state-thread/state-feed.ts';
+import { StateThread } from '../../../services/node-proxy/state-thread/state-thread.ts';
+import type { StateResponse } from '../../../workers/listener/protocol.ts';
+import { openBus } from '../../support/bus.ts';
+import { workloadFixture } from '../../support/model-fixtures.ts';
+import { startTestRedis } from '../../support/redis.ts';
+import { until } from '../../support/until.ts';
+
+const WORKLOADS = 20_000;
+
+function workloadRow(index: number, trustDomain = 'cluster.local'): [string, Uint8Array] {
+  const uid = `Kubernetes//Pod/demo/pod-${index}`;
+  const ip = `10.${100 + (index >> 16)}.${(index >> 8) & 255}.${index & 255}`;
+  const described = workloadFixture({ uid, name: `pod-${index}`, addresses: [ip], trustDomain });
+  return [uid, encodeWorkload(described)];
+}
+
+async function startState(t: ExecutionContext) {
+  const redis = await startTestRedis(t);
+  const { bus } = openBus(t, redis.config('xds-ingester'), 'ingester');
+  const lease = bus.lease('ingest', 'mesh');
+  await until(() => lease.held, { what: 'the ingest lease' });
+  const addresses = bus.writer('addresses', 'mesh', lease);
+  await bus.writer('rejections', 'mesh', lease).replaceAll([]);
+  await bus.writer('authorizations', 'mesh', lease).replaceAll([]);
+  const events = { ready: 0, failed: 0, identities: [] as string[] };
+  const thread = new StateThread(
+    { node: 'node-1', logLevel: 'silent', policyUnknownReference: 'deny' },
+    systemClock,
+    {
+      ready: () => (events.ready += 1),
+      identities: (identities) => (events.identities = [...identities]),
+      failed: () => (events.failed += 1),
+    },
+  );
+  t.teardown(() => thread.close());
+  const own = openBus(t, redis.config('node-proxy.node-1'), 'node-proxy').bus;
+  const feed = new StateFeed(own, (table, step) => thread.feed(table, step));
+  t.teardown(() => feed.close());
+  const port = thread.connect(0);
+  t.teardown(() => port.close());
+  return { redis, addresses, thread, events, port };
+}
+
+let nextId = 1;
+
+async function lookup(port: MessagePort, uid: string): Promise<string | null | undefined> {
+  const id = nextId;
+  nextId += 1;
+  port.postMessage({ type: 'lookup', id, keys: [{ kind: 'uid', uid }] });
+  for (;;) {
+    const [message] = (await once(port, 'message')) as [StateResponse];
+    if (message.type !== 'answer' || message.id !== id) continue;
+    const [answer] = message.answers;
+    return answer === null || answer === undefined ? null : answer.workloads[0]?.trustDomain;
+  }
+}
+
+test('lookups are answered between slices of a full re-sync, from the old state until it is complete', async (t) => {
+  const { addresses, thread, events, port } = await startState(t);
+  t.is(await lookup(port, 'any'), null, 'cannot tell yet');
+  await addresses.replaceAll(Array.from({ length: WORKLOADS }, (_, index) => workloadRow(index)));
+  await until(() => events.ready === 1, { what: 'the first copy', timeoutMs: 60_000 });
+  const uid = `Kubernetes//Pod/demo/pod-${WORKLOADS - 1}`;
+  t.is(await lookup(port, uid), 'cluster.local');
+  t.deepEqual(events.identities, ['spiffe://cluster.local/ns/demo/sa/web']);
+
+  const replaced = addresses.replaceAll(
+    Array.from({ length: WORKLOADS }, (_, index) => workloadRow(index, 'new')),
+  );
+  const latency = createHistogram();
+  let lookups = 0;
+  for (let answer = 'cluster.local' as string | null | undefined; answer !== 'new';) {
+    const start = performance.now();
+    answer = await lookup(port, uid);
+    latency.record(Math.max(1, Math.round((performance.now() - start) * 1_000)));
+    lookups += 1;
+    t.true(answer === 'cluster.local' || answer === 'new', `never unknown, was ${answer}`);
+  }
+  await replaced;
+  t.log(`${lookups} lookups during the re-sync, p99 ${latency.percentile(99) / 1e3} ms`);
+  t.true(lookups > 20, 'lookups are answered while the copy is taken in');
+  await until(() => thread.stats?.workloads === WORKLOADS, { what: 'the gauges' });
+
+  const dumped = await thread.dump('workloads');
+  t.is(dumped.length, WORKLOADS);
+  t.is(events.failed, 0);
+});
+
+test('the state stays when Redis goes, and follows it when it is back', async (t) => {
+  const { redis, addresses, events, port } = await startState(t);
+  await addresses.replaceAll([workloadRow(1)]);
+  await until(() => events.ready === 1, { what: 'the first copy' });
+  const uid = workloadRow(1)[0];
+  await redis.kill();
+  t.is(await lookup(port, uid), 'cluster.local');
+  await redis.start();
+  await until(
+    async () => {
+      // As the ingester does it: a Redis that lost what it held gets everything anew.
+      await addresses.replaceAll([workloadRow(1, 'later')]);
+      return true;
+    },
+    { what: 'the ingester to write again', timeoutMs: 30_000 },
+  );
+  await until(async () => (await lookup(port, uid)) === 'later', {
+    what: 'the state of the new epoch',
+    timeoutMs: 30_000,
+  });
+});
+
+test('a state thread that dies is told', async (t) => {
+  const events = { failed: [] as string[] };
+  const thread = new StateThread(
+    { node: 'node-1', logLevel: 'silent', policyUnknownReference: 'deny' },
+    systemClock,
+    {
+      ready: () => undefined,
+      identities: () => undefined,
+      failed: (error) => events.failed.push(error.code),
+    },
+  );
+  t.teardown(() => thread.close());
+  // A step that no feeder makes: the thread's own consistency check ends it.
+  await thread.feed('addresses', {
+    kind: 'changes',
+    rows: { keys: ['a', 'b'], ends: new Int32Array(1), data: new Uint8Array(0) },
+  });
+  await until(() => events.failed.length === 1, { what: 'the loss' });
+  t.deepEqual(events.failed, ['ACTOR_FAILED']);
+  await t.throwsAsync(thread.dump('workloads'), { message: /state thread/ });
+});

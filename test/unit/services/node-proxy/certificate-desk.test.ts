@@ -1,0 +1,94 @@
+import test from 'ava';
+import type { ExecutionContext } from 'ava';
+import { MeshError } from '../../../../lib/errors/mesh-error.ts';
+import { CertificateManager } from '../../../../lib/identity/certificate-manager.ts';
+import type { Urgency } from '../../../../lib/identity/signing-port.ts';
+import { createLogger } from '../../../../lib/log/logger.ts';
+import { CertificateDesk } from '../../../../services/node-proxy/certificates/certificate-desk.ts';
+import type { ControlToThread } from '../../../../workers/listener/protocol.ts';
+import { FakeClock } from '../../../support/fake-clock.ts';
+
+const web = 'spiffe://cluster.local/ns/demo/sa/web';
+const api = 'spiffe://cluster.local/ns/demo/sa/api';
+
+function setUp(t: ExecutionContext) {
+  const log = createLogger({ actor: 'test', level: 'silent' });
+  const asked: [string, Urgency][] = [];
+  const refusals = new Map<string, MeshError>();
+  const manager = new CertificateManager('node-1', {
+    clock: new FakeClock(),
+    log,
+    signing: {
+      request: (identity, _csr, urgency, { signal }) => {
+        asked.push([identity, urgency]);
+        const refusal = refusals.get(identity);
+        if (refusal !== undefined) return Promise.reject(refusal);
+        return new Promise((_resolve, reject) =>
+          signal.addEventListener('abort', () => reject(signal.reason as Error)),
+        );
+      },
+      raise: (identity, urgency) => asked.push([identity, urgency]),
+    },
+    bundle: { current: null, onChange: () => () => undefined },
+    metrics: { issued: () => undefined, failed: () => undefined, unknownRoot: () => undefined },
+  });
+  const thread = (number: number, ...accounts: string[]) => {
+    const sent: ControlToThread[] = [];
+    const pods = new Map(
+      accounts.map((serviceAccount) => [
+        serviceAccount,
+        { info: { uid: serviceAccount, name: serviceAccount, namespace: 'demo', serviceAccount } },
+      ]),
+    );
+    return { number, pods, sent, send: (message: ControlToThread) => void sent.push(message) };
+  };
+  const threads = [thread(0, 'web'), thread(1, 'api')] as const;
+  const desk = new CertificateDesk({ manager, log, threads: () => threads });
+  t.teardown(() => {
+    desk.close();
+    manager.close();
+  });
+  return { manager, desk, threads, asked, refusals };
+}
+
+const settled = () => new Promise((resolve) => setTimeout(resolve, 50));
+
+test("the node's identities are fetched ahead, those that are gone forgotten unless a pod uses them", (t) => {
+  const { manager, desk } = setUp(t);
+  desk.setLocal([web, 'spiffe://cluster.local/ns/demo/sa/other']);
+  t.deepEqual(manager.identities().length, 2);
+  desk.setLocal([]);
+  t.deepEqual(manager.identities(), [web], 'a served pod has it');
+});
+
+test('an identity a connection waits for is asked for with urgency', async (t) => {
+  const { desk, threads, asked } = setUp(t);
+  desk.setLocal([web]);
+  await settled();
+  desk.needed(threads[0], web);
+  t.deepEqual(asked, [
+    [web, 'warmUp'],
+    [web, 'realTime'],
+  ]);
+  t.deepEqual(threads[0].sent, []);
+});
+
+test("an identity of another thread's pod is refused", (t) => {
+  const { manager, desk, threads } = setUp(t);
+  desk.needed(threads[0], api);
+  t.like(threads[0].sent, [
+    { type: 'certificate.unavailable', identity: api, error: { code: 'IDENTITY_REFUSED' } },
+  ]);
+  desk.needed(threads[0], 'nonsense');
+  t.is(threads[0].sent.length, 2);
+  t.deepEqual(manager.identities(), []);
+});
+
+test('a refusal is told to the threads that serve the identity, and to them alone', async (t) => {
+  const { desk, threads, refusals } = setUp(t);
+  refusals.set(web, new MeshError('IDENTITY_REFUSED', 'not on this node'));
+  desk.needed(threads[0], web);
+  for (let turn = 0; turn < 40 && threads[0].sent.length === 0; turn += 1) await settled();
+  t.like(threads[0].sent, [{ type: 'certificate.unavailable', identity: web }]);
+  t.deepEqual(threads[1].sent, []);
+});

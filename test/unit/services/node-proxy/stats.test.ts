@@ -1,0 +1,131 @@
+import test from 'ava';
+import { gunzipSync } from 'node:zlib';
+import type { MetricSample } from '../../../../workers/listener/protocol.ts';
+import {
+  chooseEncoding,
+  encodeBody,
+} from '../../../../services/node-proxy/servers/content-encoding.ts';
+import {
+  fromLoggerLevel,
+  parseLoggingChange,
+  toLoggerLevel,
+} from '../../../../services/node-proxy/servers/log-filter.ts';
+import {
+  acceptsOpenMetrics,
+  familiesOf,
+  renderOpenMetrics,
+} from '../../../../services/node-proxy/servers/open-metrics.ts';
+import { ThreadTotals } from '../../../../services/node-proxy/servers/thread-totals.ts';
+
+const sample = (parts: Partial<MetricSample>): MetricSample => ({
+  name: 'istio_tcp_connections_opened_total',
+  kind: 'counter',
+  help: 'The total number of TCP connections opened',
+  labels: [['reporter', 'source']],
+  value: 1,
+  ...parts,
+});
+
+const source = (...samples: MetricSample[]) => ({ metrics: async () => samples });
+
+test('the text is OpenMetrics: the family without _total, labels escaped, an end', (t) => {
+  const families = familiesOf([
+    sample({ labels: [['a', 'say "x"\n\\']] }),
+    sample({ name: 'open', kind: 'gauge', labels: [], value: 2.5 }),
+  ]);
+  t.is(
+    renderOpenMetrics([...families, { name: 'none', kind: 'gauge', help: 'h', samples: [] }]),
+    [
+      '# HELP istio_tcp_connections_opened The total number of TCP connections opened',
+      '# TYPE istio_tcp_connections_opened counter',
+      String.raw`istio_tcp_connections_opened_total{a="say \"x\"\n\\"} 1`,
+      '# HELP open The total number of TCP connections opened',
+      '# TYPE open gauge',
+      'open 2.5',
+      '# EOF',
+      '',
+    ].join('\n'),
+  );
+});
+
+test('OpenMetrics is announced only to those who ask for it', (t) => {
+  t.true(acceptsOpenMetrics('text/plain, application/openmetrics-text; version=1.0.0;q=0.5'));
+  t.false(acceptsOpenMetrics('text/plain'));
+  t.false(acceptsOpenMetrics(undefined));
+});
+
+test('equal series are summed over the threads', async (t) => {
+  const totals = new ThreadTotals();
+  const sum = await totals.collect(
+    [
+      source(sample({ value: 2 }), sample({ name: 'g', kind: 'gauge', value: 1 })),
+      source(sample({ value: 3 }), sample({ labels: [['reporter', 'destination']] })),
+    ],
+    () => t.fail(),
+  );
+  t.deepEqual(
+    sum.map(({ name, labels, value }) => [name, labels[0]?.[1], value]),
+    [
+      ['istio_tcp_connections_opened_total', 'source', 5],
+      ['g', 'source', 1],
+      ['istio_tcp_connections_opened_total', 'destination', 1],
+    ],
+  );
+});
+
+test('totals do not fall when a thread dies, its gauges go', async (t) => {
+  const totals = new ThreadTotals();
+  const dying = source(sample({ value: 7 }), sample({ name: 'g', kind: 'gauge', value: 4 }));
+  await totals.collect([dying], () => t.fail());
+  totals.retire(dying);
+  const after = await totals.collect([source(sample({ value: 1 }))], () => t.fail());
+  t.deepEqual(
+    after.map(({ name, value }) => [name, value]),
+    [['istio_tcp_connections_opened_total', 8]],
+  );
+});
+
+test('a thread that does not answer counts with what it said last', async (t) => {
+  const totals = new ThreadTotals();
+  let answers = true;
+  const thread = {
+    metrics: async () => {
+      if (!answers) throw new Error('late');
+      return [sample({ value: 7 })];
+    },
+  };
+  await totals.collect([thread], () => t.fail());
+  answers = false;
+  const missed: unknown[] = [];
+  const after = await totals.collect([thread], (error) => missed.push(error));
+  t.is(after[0]?.value, 7);
+  t.is(missed.length, 1);
+});
+
+test('the encoding with the highest weight is used', (t) => {
+  t.is(chooseEncoding('gzip, br;q=0.5'), 'gzip');
+  t.is(chooseEncoding('gzip, zstd'), 'zstd');
+  t.is(chooseEncoding('gzip;q=0, *;q=0.1'), 'zstd');
+  t.is(chooseEncoding('identity'), null);
+  t.is(chooseEncoding(undefined), null);
+});
+
+test('only bodies worth it are compressed, and they come back whole', async (t) => {
+  const text = 'x'.repeat(5_000);
+  const long = await encodeBody(text, 'gzip');
+  t.is(long.encoding, 'gzip');
+  t.is(gunzipSync(long.body).toString(), text);
+  t.is((await encodeBody('short', 'gzip')).encoding, null);
+});
+
+test('log levels are set, reset and refused', (t) => {
+  const change = (query: string) => parseLoggingChange(new URLSearchParams(query), 'warn');
+  t.deepEqual(change(''), { ok: true, level: null });
+  t.deepEqual(change('level=debug'), { ok: true, level: 'debug' });
+  t.deepEqual(change('reset'), { ok: true, level: 'warn' });
+  t.deepEqual(change('reset&level=off'), { ok: true, level: 'off' });
+  t.like(change('level=access=debug'), { ok: false });
+  t.like(change('level=loud'), { ok: false });
+  t.is(toLoggerLevel('off'), 'silent');
+  t.is(fromLoggerLevel('fatal'), 'error');
+});
