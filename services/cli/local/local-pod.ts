@@ -13,6 +13,7 @@ import type { Container, NamespaceObject, PodObject } from './objects.ts';
 import { PodContainer } from './pod-container.ts';
 import { insidePod, removeSandbox } from './pod-namespaces.ts';
 import type { PodSandbox } from './pod-namespaces.ts';
+import type { PodLine } from './supervisor-api.ts';
 import { isEnrolled, podPhase, podRecord, samplePod, wantsEnrolment } from './pod-plan.ts';
 
 /** Commands of a pod meant for the mesh wait this long for its enrolment, as a kubelet waits for the CNI. */
@@ -40,6 +41,7 @@ export class LocalPod {
   #timer: Timer | null = null;
   #started = false;
   #removed = false;
+  #ambient = false;
   /** Whether the node's default server serves it; pods without one need none. */
   serving: boolean;
   /** The status last accepted by the control plane. */
@@ -63,6 +65,7 @@ export class LocalPod {
   /** Takes over changed labels and annotations: rewrites the record, starts commands that waited for enrolment. */
   async update(object: PodObject, namespace: NamespaceObject | undefined): Promise<void> {
     this.#object = object;
+    this.#ambient = wantsEnrolment(object, namespace);
     await this.#writeRecord(podRecord(object, namespace, this.sandbox));
     if (this.#started) return;
     if (!wantsEnrolment(object, namespace) || isEnrolled(object)) {
@@ -135,6 +138,24 @@ export class LocalPod {
       ready,
       podIPs: [this.sandbox.addresses.ipv4, this.sandbox.addresses.ipv6],
       netns: netnsPath(this.sandbox.netns),
+    };
+  }
+
+  /** What the supervisor tells of the pod. */
+  line(): PodLine {
+    const { metadata, spec } = this.#object;
+    const { ipv4, ipv6 } = this.sandbox.addresses;
+    return {
+      uid: metadata.uid,
+      namespace: metadata.namespace,
+      name: metadata.name,
+      node: this.sandbox.node.name,
+      ip: ipv4,
+      ips: [ipv4, ipv6],
+      netns: netnsPath(this.sandbox.netns),
+      serviceAccount: spec.serviceAccountName,
+      phase: this.status().phase,
+      ambient: this.#ambient,
     };
   }
 

@@ -1,0 +1,32 @@
+import type { Command } from 'commander';
+import { processEnvironment } from '../../../lib/config/env.ts';
+import { askStatus } from '../local/mesh-client.ts';
+import { meshPaths } from '../local/mesh-paths.ts';
+import { requireMesh } from '../local/mesh-record.ts';
+import { statusLines } from '../local/status-lines.ts';
+import { UsageError } from '../usage-error.ts';
+
+/** Adds `weft status`. */
+export function register(program: Command): void {
+  program
+    .command('status')
+    .description('nodes, actors and Redis of a local mesh, and whether it is ready')
+    .option('--mesh <name>', 'name of the mesh (default: weft)')
+    .option('-o, --output <format>', 'json prints the shape described in docs/cli.md')
+    .action(status);
+}
+
+async function status(options: {
+  readonly mesh?: string;
+  readonly output?: string;
+}): Promise<void> {
+  if (options.output !== undefined && options.output !== 'json') {
+    throw new UsageError(`-o must be json, got ${options.output}`);
+  }
+  const paths = meshPaths(options.mesh, processEnvironment());
+  await requireMesh(paths);
+  const answer = await askStatus(paths);
+  const text =
+    options.output === 'json' ? JSON.stringify(answer, null, 2) : statusLines(answer).join('\n');
+  process.stdout.write(`${text}\n`);
+}

@@ -1,0 +1,176 @@
+/**
+ * The environment of each actor of the local mesh, with upstream's names where upstream has one, so that an
+ * unmodified ztunnel, istiod or istio-cni finds what it needs as well. Pure.
+ */
+import { join } from 'node:path';
+import { adminSocket, podRecordsDir, tokenFile, zdsSocket } from './mesh-paths.ts';
+import type { MeshPaths } from './mesh-paths.ts';
+import { roleName } from './roles.ts';
+import type { Role } from './roles.ts';
+import type { MeshPlan, NodePlan } from './topology.ts';
+import { SERVICE_RANGE } from './topology.ts';
+
+/** xDS and CA both listen here, each on its own address. */
+const ISTIOD_PORT = 15_012;
+/** Namespace of the mesh's own accounts. */
+export const SYSTEM_NAMESPACE = 'istio-system';
+/** Account of a node's proxy, which may ask for the identities of its node. */
+export const NODE_ACCOUNT = 'ztunnel';
+/** Account of the control plane. */
+export const CONTROL_ACCOUNT = 'istiod';
+/** Account of the ingester, which serves no single node. */
+export const INGESTER_ACCOUNT = 'weft-xds-ingester';
+const CLUSTER_ID = 'Kubernetes';
+const TRUST_DOMAIN = 'cluster.local';
+
+/** Variables by name. */
+export type ActorEnv = Readonly<Record<string, string>>;
+
+/** The environment that makes `role` part of the mesh. */
+export function actorEnv(role: Role, plan: MeshPlan, paths: MeshPaths): ActorEnv {
+  return { ...commonEnv(role, paths), ...ownEnv(role, plan, paths) };
+}
+
+function commonEnv(role: Role, paths: MeshPaths): ActorEnv {
+  const node = role.node?.name ?? null;
+  return {
+    ...(node === null ? {} : { NODE_NAME: node }),
+    WEFT_ADMIN_ADDRESS: `unix:${adminSocket(paths, role.actor, node)}`,
+  };
+}
+
+function ownEnv(role: Role, plan: MeshPlan, paths: MeshPaths): ActorEnv {
+  switch (role.actor) {
+    case 'ca':
+      return caEnv(plan, paths);
+    case 'control-plane':
+      return controlPlaneEnv(plan, paths);
+    case 'xds-ingester':
+      return {
+        ...redisEnv(paths, 'xds-ingester'),
+        ...xdsEnv(plan, paths, 'xds-ingester'),
+        INSTANCE_IP: plan.control.controlPlane.ipv4,
+        POD_NAME: 'xds-ingester',
+        POD_NAMESPACE: SYSTEM_NAMESPACE,
+      };
+    case 'policy-evaluator':
+      return redisEnv(paths, 'policy-evaluator');
+    case 'cert-fetcher':
+      return {
+        ...redisEnv(paths, userOf(role)),
+        ...caClientEnv(plan, paths, tokenBearer(role)),
+      };
+    case 'node-agent':
+      return role.node === null ? {} : nodeAgentEnv(role.node, paths, userOf(role));
+    case 'node-proxy':
+      return role.node === null ? {} : nodeProxyEnv(role.node, plan, paths, userOf(role));
+  }
+}
+
+function caEnv(plan: MeshPlan, paths: MeshPaths): ActorEnv {
+  const { ca, controlPlane } = plan.control;
+  const granted = [
+    'istiod.istio-system.svc',
+    'istiod.istio-system.svc.cluster.local',
+    controlPlane.ipv4,
+    controlPlane.ipv6,
+  ];
+  return {
+    WEFT_CA_LISTEN: `${ca.ipv4}:${ISTIOD_PORT}`,
+    WEFT_CA_STATE_DIR: paths.caDir,
+    WEFT_CA_ROOT_BUNDLE_FILE: paths.rootsFile,
+    WEFT_CA_PODS_SOCKET: paths.controlSocket,
+    WEFT_CA_SERVING_HOSTS: [ca.ipv4, ca.ipv6, 'istiod.istio-system.svc'].join(','),
+    WEFT_CA_SERVING_NAMES: `${SYSTEM_NAMESPACE}/${CONTROL_ACCOUNT}=${granted.join(',')}`,
+    WEFT_TOKEN_JWKS_PATH: jwksFile(paths),
+    TRUST_DOMAIN,
+  };
+}
+
+function controlPlaneEnv(plan: MeshPlan, paths: MeshPaths): ActorEnv {
+  const { controlPlane } = plan.control;
+  return {
+    ...redisEnv(paths, 'control-plane'),
+    ...caClientEnv(plan, paths, 'control-plane'),
+    WEFT_CONTROL_PLANE_LISTEN: `${controlPlane.ipv4}:${ISTIOD_PORT}`,
+    WEFT_CONTROL_PLANE_STATE_DIR: paths.controlDir,
+    WEFT_CONTROL_PLANE_API_SOCKET: paths.controlSocket,
+    WEFT_TOKEN_JWKS_PATH: jwksFile(paths),
+    WEFT_CONTROL_PLANE_SERVICE_CIDRS: `${SERVICE_RANGE.ipv4},${SERVICE_RANGE.ipv6}`,
+    TRUST_DOMAIN,
+  };
+}
+
+function nodeAgentEnv(node: NodePlan, paths: MeshPaths, user: string): ActorEnv {
+  return {
+    ...redisEnv(paths, user),
+    INPOD_UDS: zdsSocket(paths, node.name),
+    WEFT_NODE_AGENT_PODS_DIR: podRecordsDir(paths, node.name),
+  };
+}
+
+function nodeProxyEnv(node: NodePlan, plan: MeshPlan, paths: MeshPaths, user: string): ActorEnv {
+  return {
+    ...redisEnv(paths, user),
+    ...xdsEnv(plan, paths, node.name),
+    ...caClientEnv(plan, paths, node.name),
+    PROXY_MODE: 'shared',
+    INPOD_UDS: zdsSocket(paths, node.name),
+    INSTANCE_IP: node.link.ipv4,
+    POD_NAME: `ztunnel-${node.name}`,
+    POD_NAMESPACE: SYSTEM_NAMESPACE,
+    SERVICE_ACCOUNT: NODE_ACCOUNT,
+    TRUST_DOMAIN,
+    // Names are resolved by each pod's hosts file; no DNS capture rules exist.
+    ISTIO_META_DNS_CAPTURE: 'false',
+  };
+}
+
+function redisEnv(paths: MeshPaths, user: string): ActorEnv {
+  return {
+    REDIS_URL: `unix://${paths.redisSocket}`,
+    REDIS_USERNAME: user,
+    REDIS_PASSWORD_FILE: join(paths.redisSecretsDir, user),
+  };
+}
+
+function xdsEnv(plan: MeshPlan, paths: MeshPaths, bearer: string): ActorEnv {
+  return {
+    XDS_ADDRESS: `https://${plan.control.controlPlane.ipv4}:${ISTIOD_PORT}`,
+    XDS_ROOT_CA: paths.rootsFile,
+    AUTH_TOKEN: tokenFile(paths, bearer),
+    CLUSTER_ID,
+  };
+}
+
+function caClientEnv(plan: MeshPlan, paths: MeshPaths, bearer: string): ActorEnv {
+  return {
+    CA_ADDRESS: `https://${plan.control.ca.ipv4}:${ISTIOD_PORT}`,
+    CA_ROOT_CA: paths.rootsFile,
+    AUTH_TOKEN: tokenFile(paths, bearer),
+    CLUSTER_ID,
+  };
+}
+
+/** The Redis user of a role: per node where the role is. */
+function userOf(role: Role): string {
+  return role.node === null ? role.actor : `${role.actor}.${role.node.name}`;
+}
+
+function tokenBearer(role: Role): string {
+  return role.node?.name ?? role.actor;
+}
+
+/** The public keys that verify the mesh's tokens. */
+export function jwksFile(paths: MeshPaths): string {
+  return join(paths.tokensDir, 'jwks.json');
+}
+
+/** Shell commands that set the environment, values quoted. */
+export function renderShell(role: Role, plan: MeshPlan, env: ActorEnv): string {
+  const netns = role.node?.netns ?? plan.control.netns;
+  const lines = Object.entries(env)
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([name, value]) => `export ${name}='${value.replaceAll("'", String.raw`'\''`)}'`);
+  return `# ${roleName(role)}: run it inside nsenter --net=/run/netns/${netns}\n${lines.join('\n')}\n`;
+}

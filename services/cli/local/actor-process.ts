@@ -1,0 +1,80 @@
+/** How the supervisor starts an actor, and which of the user's variables it passes on. */
+import type { Environment } from '../../../lib/config/env.ts';
+import { hostConfig } from '../../../lib/actor/host-config.ts';
+import { loadActor } from '../actors.ts';
+import { actorEnv } from './actor-env.ts';
+import type { ProcessSpec } from './managed-process.ts';
+import { adminSocket, logFile } from './mesh-paths.ts';
+import type { MeshPaths } from './mesh-paths.ts';
+import { netnsPath } from './namespaces.ts';
+import type { Role } from './roles.ts';
+import type { MeshPlan } from './topology.ts';
+
+/** The launcher beside this folder. */
+const WEFT = new URL('../weft', import.meta.url).pathname;
+/** Variables of the command itself, which an actor has no use for. */
+const COMMAND_VARIABLES: ReadonlySet<string> = new Set(['WEFT_RUN_DIR', 'WEFT_MESH']);
+
+/** The process of an actor role, inside its namespace. */
+export async function actorProcess(
+  role: Role,
+  mesh: { readonly plan: MeshPlan; readonly paths: MeshPaths; readonly environment: Environment },
+): Promise<ProcessSpec> {
+  const { plan, paths } = mesh;
+  const node = role.node?.name ?? null;
+  const netns = role.node?.netns ?? plan.control.netns;
+  return {
+    name: role.actor,
+    node,
+    command: ['nsenter', `--net=${netnsPath(netns)}`, '--', WEFT, 'run', role.actor],
+    env: { ...(await inheritedEnv(role, mesh.environment)), ...actorEnv(role, plan, paths) },
+    logFile: logFile(paths, role.actor, node),
+    adminSocket: adminSocket(paths, role.actor, node),
+  };
+}
+
+/**
+ * What the actor gets of the environment `weft up` was called in. A `WEFT_*` variable goes only to the actors
+ * that know it, since the others would refuse to start with it.
+ */
+async function inheritedEnv(
+  role: Role,
+  environment: Environment,
+): Promise<Readonly<Record<string, string>>> {
+  const set = Object.entries(environment).flatMap(([name, value]) =>
+    value === undefined || COMMAND_VARIABLES.has(name) ? [] : [[name, value] as const],
+  );
+  if (!set.some(([name]) => name.startsWith('WEFT_'))) return Object.fromEntries(set);
+  const definition = await loadActor(role.actor);
+  const known = { ...hostConfig.variables, ...definition.config.variables };
+  return Object.fromEntries(
+    set.filter(([name]) => !name.startsWith('WEFT_') || Object.hasOwn(known, name)),
+  );
+}
+
+/** The process of a node's default servers; steered through its socket. */
+export function sampleProcess(
+  node: string,
+  mesh: { readonly paths: MeshPaths; readonly environment: Environment },
+): ProcessSpec {
+  const server = new URL('sample-server.ts', import.meta.url).pathname;
+  const path = mesh.environment['PATH'] ?? '/usr/sbin:/usr/bin:/sbin:/bin';
+  return {
+    name: 'sample-server',
+    node,
+    command: [process.execPath, server, sampleSocket(mesh.paths, node)],
+    env: { PATH: path, ...cacheEnv(mesh.environment) },
+    logFile: logFile(mesh.paths, 'sample-server', node),
+    adminSocket: null,
+  };
+}
+
+/** The socket that steers a node's default servers. */
+export function sampleSocket(paths: MeshPaths, node: string): string {
+  return adminSocket(paths, 'sample-server', node);
+}
+
+function cacheEnv(environment: Environment): Readonly<Record<string, string>> {
+  const cache = environment['NODE_COMPILE_CACHE'];
+  return cache === undefined ? {} : { NODE_COMPILE_CACHE: cache };
+}

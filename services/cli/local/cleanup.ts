@@ -1,0 +1,98 @@
+/** Removes everything of a mesh, whoever left it: by its names, not by anybody's memory. */
+import { readFile, readdir, rm } from 'node:fs/promises';
+import { setTimeout as wait } from 'node:timers/promises';
+import type { MeshPaths } from './mesh-paths.ts';
+import { NETNS_DIR, netnsPath } from './namespaces.ts';
+import { isRunning, processesInNetns, signalProcess } from './processes.ts';
+import type { ProcessId } from './processes.ts';
+import { ipBatch, runCommand } from './run-command.ts';
+
+/** Time between SIGTERM and SIGKILL for what is left in the namespaces. */
+const GRACE_MS = 1_000;
+/** A killed process is gone within this, or hangs in the kernel and is reported. */
+const KILL_TIMEOUT_MS = 5_000;
+const POLL_MS = 25;
+
+/** What was found and removed. */
+export interface CleanupReport {
+  readonly processes: number;
+  readonly namespaces: number;
+  readonly files: boolean;
+}
+
+/**
+ * Ends every process inside the mesh's namespaces and removes the namespaces (with their links and rules), its
+ * mounts and its run directory. Nothing to do is fine. Throws NETNS_UNAVAILABLE when the system refuses.
+ */
+export async function cleanUp(paths: MeshPaths): Promise<CleanupReport> {
+  const names = await meshNamespaces(paths.mesh);
+  const processes = await endProcesses(names);
+  await unmountBelow(paths.root);
+  await ipBatch(
+    null,
+    names.map((name) => `netns del ${name}`),
+  );
+  const files = await exists(paths.root);
+  await rm(paths.root, { recursive: true, force: true });
+  return { processes, namespaces: names.length, files };
+}
+
+/** The network namespaces of a mesh. Mesh names hold no dash, so the prefix is one mesh's alone. */
+export async function meshNamespaces(mesh: string): Promise<string[]> {
+  try {
+    const names = await readdir(NETNS_DIR);
+    return names.filter((name) => name.startsWith(`${mesh}-`)).sort();
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
+    throw error;
+  }
+}
+
+async function endProcesses(namespaces: readonly string[]): Promise<number> {
+  const paths = namespaces.map(netnsPath);
+  const first = await processesInNetns(paths);
+  await signalAll(first, 'SIGTERM', GRACE_MS);
+  // Anything that started meanwhile goes as well; killing ends the game, so a second round suffices.
+  for (let round = 0; round < 2; round += 1) {
+    await signalAll(await processesInNetns(paths), 'SIGKILL', KILL_TIMEOUT_MS);
+  }
+  return first.length;
+}
+
+async function signalAll(
+  processes: readonly ProcessId[],
+  signal: NodeJS.Signals,
+  waitMs: number,
+): Promise<void> {
+  const others = processes.filter(({ pid }) => pid !== process.pid);
+  for (const id of others) await signalProcess(id, signal);
+  const end = performance.now() + waitMs;
+  for (const id of others) {
+    while ((await isRunning(id)) && performance.now() < end) await wait(POLL_MS);
+  }
+}
+
+/** Unmounts everything below a directory, innermost first, also what is mounted twice. */
+async function unmountBelow(directory: string): Promise<void> {
+  const table = await readFile('/proc/self/mountinfo', 'utf8');
+  const points = table
+    .split('\n')
+    .map((line) => line.split(' ')[4] ?? '')
+    .map((point) =>
+      point.replaceAll(/\\(\d{3})/g, (_, octal: string) =>
+        String.fromCharCode(Number.parseInt(octal, 8)),
+      ),
+    )
+    .filter((point) => point.startsWith(`${directory}/`));
+  for (const point of points.reverse()) await runCommand('umount', ['-l', point]);
+}
+
+async function exists(path: string): Promise<boolean> {
+  try {
+    await readdir(path);
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return false;
+    throw error;
+  }
+}

@@ -1,0 +1,61 @@
+/** Questions to a running mesh: its supervisor, its node agents and its node proxies. */
+import { askJson, ask } from './unix-http.ts';
+import { adminSocket } from './mesh-paths.ts';
+import type { MeshPaths } from './mesh-paths.ts';
+import type { MeshStatus, PodLine } from './supervisor-api.ts';
+import type { ConnectionRecord } from '../../../workers/listener/protocol.ts';
+
+/** One row of a node agent's list, as far as it is used here. */
+export interface EnrolmentLine {
+  readonly podUid: string;
+  readonly state: string;
+}
+
+/** What `weft status` shows. Throws STATE_UNAVAILABLE. */
+export function askStatus(paths: MeshPaths): Promise<MeshStatus> {
+  return askJson<MeshStatus>({ socket: paths.supervisorSocket, path: '/status' });
+}
+
+/** The pods of the mesh. Throws STATE_UNAVAILABLE. */
+export function askPods(paths: MeshPaths): Promise<readonly PodLine[]> {
+  return askJson<readonly PodLine[]>({ socket: paths.supervisorSocket, path: '/pods' });
+}
+
+/** Asks the supervisor to take the mesh down; it goes on doing so after the answer. Throws STATE_UNAVAILABLE. */
+export async function askDown(paths: MeshPaths): Promise<void> {
+  await ask({ socket: paths.supervisorSocket, method: 'POST', path: '/down' });
+}
+
+/** The pods a node's agent knows. Throws STATE_UNAVAILABLE. */
+export function askEnrolments(paths: MeshPaths, node: string): Promise<readonly EnrolmentLine[]> {
+  return askJson<readonly EnrolmentLine[]>({
+    socket: adminSocket(paths, 'node-agent', node),
+    path: '/node-agent/enrolments',
+  });
+}
+
+/** The live connections of a node's proxy. Throws STATE_UNAVAILABLE. */
+export async function askConnections(
+  paths: MeshPaths,
+  node: string,
+): Promise<readonly ConnectionRecord[]> {
+  const answer = await askJson<{ connections: readonly ConnectionRecord[] }>({
+    socket: adminSocket(paths, 'node-proxy', node),
+    path: '/node-proxy/connections',
+  });
+  return answer.connections;
+}
+
+/** Uids of the pods that are enrolled; a node whose agent is away contributes none. */
+export async function enrolledPods(
+  paths: MeshPaths,
+  nodes: readonly string[],
+): Promise<ReadonlySet<string>> {
+  const lists = await Promise.allSettled(nodes.map((node) => askEnrolments(paths, node)));
+  return new Set(
+    lists
+      .flatMap((list) => (list.status === 'fulfilled' ? list.value : []))
+      .filter((line) => line.state === 'enabled')
+      .map((line) => line.podUid),
+  );
+}

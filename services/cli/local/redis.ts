@@ -1,0 +1,68 @@
+/** The Redis of a local mesh: its files, and the process as the supervisor keeps it running. */
+import { mkdir, writeFile } from 'node:fs/promises';
+import { connect } from 'node:net';
+import { join } from 'node:path';
+import { writeAclFiles } from '../../../lib/bus/acl-files.ts';
+import { redisUsers } from '../../../lib/bus/acl.ts';
+import { renderRedisConfig } from '../../../lib/bus/private-redis.ts';
+import type { ProcessSpec } from './managed-process.ts';
+import { logFile } from './mesh-paths.ts';
+import type { MeshPaths } from './mesh-paths.ts';
+import { netnsPath } from './namespaces.ts';
+import type { MeshPlan } from './topology.ts';
+
+/** Each mesh has a Redis of its own, so its keys need no other prefix. */
+const KEY_PREFIX = 'weft';
+
+/** Writes configuration, users and passwords. Passwords that exist are kept. */
+export async function writeRedisFiles(plan: MeshPlan, paths: MeshPaths): Promise<void> {
+  const dataDir = join(paths.redisDir, 'data');
+  await mkdir(dataDir, { recursive: true, mode: 0o700 });
+  const aclFile = join(paths.redisDir, 'users.acl');
+  await writeAclFiles({
+    users: redisUsers(plan.nodes.map((node) => node.name)),
+    prefix: KEY_PREFIX,
+    secretsDir: paths.redisSecretsDir,
+    aclFile,
+  });
+  const config = renderRedisConfig({ socketPath: paths.redisSocket, dataDir, aclFile });
+  await writeFile(configFile(paths), config, { mode: 0o600 });
+}
+
+function configFile(paths: MeshPaths): string {
+  return join(paths.redisDir, 'redis.conf');
+}
+
+/** Redis in the control namespace, where `weft down` finds it even after a crash. */
+export function redisProcess(plan: MeshPlan, paths: MeshPaths): ProcessSpec {
+  return {
+    name: 'redis',
+    node: null,
+    command: [
+      'nsenter',
+      `--net=${netnsPath(plan.control.netns)}`,
+      '--',
+      'redis-server',
+      configFile(paths),
+    ],
+    env: { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' },
+    logFile: logFile(paths, 'redis', null),
+    adminSocket: null,
+  };
+}
+
+/** Whether a Redis answers on the socket; an unauthenticated PING is refused, which is an answer. */
+export function redisAnswers(socketPath: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect(socketPath);
+    const finish = (up: boolean): void => {
+      socket.destroy();
+      resolve(up);
+    };
+    socket.setTimeout(1_000, () => finish(false));
+    // Refused or absent while it starts.
+    socket.once('error', () => finish(false));
+    socket.once('connect', () => socket.write('PING\r\n'));
+    socket.once('data', (data) => finish(/^(\+PONG|-NOAUTH)/.test(data.toString())));
+  });
+}

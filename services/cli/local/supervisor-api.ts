@@ -1,0 +1,99 @@
+/** The supervisor's HTTP API on a unix socket, and the shapes it answers with. */
+import { rm } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import { once } from 'node:events';
+import { sendJson, sendText } from '../../../lib/actor/admin-routes.ts';
+import { errorText } from '../../../lib/errors/mesh-error.ts';
+import type { PodPhase } from './manifest-api.ts';
+import type { ProcessState, ProcessStatus } from './managed-process.ts';
+
+/** Answer of `GET /status`, and what `weft status -o json` prints. */
+export interface MeshStatus {
+  readonly mesh: string;
+  readonly runDirectory: string;
+  readonly supervisor: { readonly pid: number };
+  readonly nodes: readonly {
+    readonly name: string;
+    readonly netns: string;
+    readonly addresses: readonly string[];
+    readonly pods: number;
+  }[];
+  readonly actors: readonly ProcessStatus[];
+  readonly redis: {
+    readonly pid: number | null;
+    readonly state: ProcessState;
+    readonly restarts: number;
+    readonly socket: string;
+  };
+  /** Whether every process was started and the manifests are applied. */
+  readonly started: boolean;
+  readonly ready: boolean;
+  /** What `ready` waits for. */
+  readonly waiting: readonly string[];
+}
+
+/** One pod in the answer of `GET /pods`. */
+export interface PodLine {
+  readonly uid: string;
+  readonly namespace: string;
+  readonly name: string;
+  readonly node: string;
+  readonly ip: string;
+  readonly ips: readonly string[];
+  readonly netns: string;
+  readonly serviceAccount: string;
+  readonly phase: PodPhase;
+  /** Meant to be in the mesh, by its labels. */
+  readonly ambient: boolean;
+}
+
+/** What the API speaks for. */
+export interface SupervisorView {
+  status(): MeshStatus;
+  pods(): readonly PodLine[];
+  down(): void;
+}
+
+/** Serves {@link SupervisorView}. */
+export class SupervisorApi {
+  readonly #view: SupervisorView;
+  readonly #server: Server;
+
+  constructor(view: SupervisorView) {
+    this.#view = view;
+    this.#server = createServer((request, response) => {
+      try {
+        this.#handle(request, response);
+      } catch (error) {
+        sendText(response, 503, `${errorText(error)}\n`);
+      }
+    });
+  }
+
+  /** Listens on the socket, replacing a stale one. */
+  async listen(path: string): Promise<void> {
+    await rm(path, { force: true });
+    this.#server.listen(path);
+    await once(this.#server, 'listening');
+  }
+
+  /** Stops listening. Idempotent. */
+  async close(): Promise<void> {
+    if (!this.#server.listening) return;
+    const closed = once(this.#server, 'close');
+    this.#server.close();
+    this.#server.closeAllConnections();
+    await closed;
+  }
+
+  #handle(request: IncomingMessage, response: ServerResponse): void {
+    const line = `${request.method} ${request.url}`;
+    if (line === 'GET /status') sendJson(response, 200, this.#view.status());
+    else if (line === 'GET /pods') sendJson(response, 200, this.#view.pods());
+    else if (line === 'POST /down') {
+      sendText(response, 202, 'going down\n');
+      this.#view.down();
+    } else sendText(response, 404, `no such path: ${line}\n`);
+  }
+}
