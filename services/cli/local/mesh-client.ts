@@ -3,6 +3,7 @@ import { askJson, ask } from './unix-http.ts';
 import { adminSocket } from './mesh-paths.ts';
 import type { MeshPaths } from './mesh-paths.ts';
 import type { MeshStatus, PodLine } from './supervisor-api.ts';
+import type { CertificateRecord } from '../../../lib/identity/certificate-records.ts';
 import type { ConnectionRecord } from '../../../workers/listener/protocol.ts';
 
 /** One row of a node agent's list, as far as it is used here. */
@@ -44,6 +45,18 @@ export async function askConnections(
     path: '/node-proxy/connections',
   });
   return answer.connections;
+}
+
+/** The certificates a node's proxy holds. Throws STATE_UNAVAILABLE. */
+export async function askCertificates(
+  paths: MeshPaths,
+  node: string,
+): Promise<readonly CertificateRecord[]> {
+  const answer = await askJson<{ certificates: readonly CertificateRecord[] }>({
+    socket: adminSocket(paths, 'node-proxy', node),
+    path: '/node-proxy/certificates',
+  });
+  return answer.certificates;
 }
 
 /** Uids of the pods that are enrolled; a node whose agent is away contributes none. */

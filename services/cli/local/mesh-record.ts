@@ -1,6 +1,7 @@
 import { readFile, rename, writeFile } from 'node:fs/promises';
 import { z } from 'zod';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { DEFAULT_MESH } from './mesh-paths.ts';
 import type { MeshPaths } from './mesh-paths.ts';
 import { isRunning } from './processes.ts';
 import { planMesh } from './topology.ts';
@@ -54,8 +55,12 @@ export async function requireMesh(
   if (record === null) {
     throw new MeshError(
       'STATE_UNAVAILABLE',
-      `mesh ${paths.mesh} is not running (run directory ${paths.root}); start it with: weft up`,
+      `mesh ${paths.mesh} is not running (run directory ${paths.root}); start it with: ${startCommand(paths.mesh)}`,
     );
   }
   return { record, plan: planMesh(paths.mesh, record.nodes) };
+}
+
+function startCommand(mesh: string): string {
+  return mesh === DEFAULT_MESH ? 'weft up' : `weft up --mesh ${mesh}`;
 }

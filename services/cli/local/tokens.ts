@@ -91,10 +91,6 @@ export class TokenIssuer {
   }
 }
 
-function named(name: string): { name: string; uid: string } {
-  return { name, uid: randomUUID() };
-}
-
 /** Who gets a token, by the name of its directory. */
 export function tokenBearers(plan: MeshPlan): ReadonlyMap<string, TokenSubject> {
   const system = (account: string, pod: string): TokenSubject => ({
@@ -111,6 +107,10 @@ export function tokenBearers(plan: MeshPlan): ReadonlyMap<string, TokenSubject> 
       { ...system(NODE_ACCOUNT, `ztunnel-${node.name}`), node: named(node.name) },
     ]),
   ]);
+}
+
+function named(name: string): { name: string; uid: string } {
+  return { name, uid: randomUUID() };
 }
 
 async function replaceFile(path: string, text: string, mode: number): Promise<void> {

@@ -1,0 +1,61 @@
+/** What subcommands there are. Each stands in a file of its own that is loaded only when it is called. */
+import type { Command } from 'commander';
+
+/** A module that adds one subcommand. */
+export interface CommandModule {
+  register(program: Command): void;
+}
+
+/** A subcommand that is not loaded yet. */
+export interface CommandEntry {
+  /** One line for the list of commands. */
+  readonly summary: string;
+  readonly hidden?: boolean;
+  load(): Promise<CommandModule>;
+}
+
+/** Subcommands in the order of `weft --help`. */
+export const commands: Readonly<Record<string, CommandEntry>> = {
+  up: { summary: 'bring up a local mesh', load: () => import('./commands/up.ts') },
+  down: {
+    summary: 'stop a local mesh and remove all it made',
+    load: () => import('./commands/down.ts'),
+  },
+  status: {
+    summary: 'nodes, actors and Redis of a mesh, and whether it is ready',
+    load: () => import('./commands/status.ts'),
+  },
+  get: {
+    summary: 'list pods, workloads, services, policies, certificates, connections or queues',
+    load: () => import('./commands/get.ts'),
+  },
+  exec: { summary: 'run a command in a pod', load: () => import('./commands/exec.ts') },
+  apply: { summary: 'create or change objects', load: () => import('./commands/apply.ts') },
+  delete: { summary: 'delete objects', load: () => import('./commands/delete.ts') },
+  policy: { summary: 'explain policy decisions', load: () => import('./commands/policy.ts') },
+  env: {
+    summary: 'the environment that makes a program part of a mesh',
+    load: () => import('./commands/env.ts'),
+  },
+  run: { summary: 'host actors in this process', load: () => import('./commands/run.ts') },
+  logs: { summary: 'logs of the actors', load: () => import('./commands/logs.ts') },
+  warm: {
+    summary: 'fill the compile cache',
+    hidden: true,
+    load: () => import('./commands/warm.ts'),
+  },
+};
+
+/** The subcommand that the arguments call or ask help for; null when they name none. */
+export function commandName(parameters: readonly string[]): string | null {
+  let skip = false;
+  for (const parameter of parameters) {
+    if (skip || parameter === 'help') {
+      skip = false;
+      continue;
+    }
+    if (parameter === '--mesh') skip = true;
+    else if (!parameter.startsWith('-')) return parameter;
+  }
+  return null;
+}

@@ -1,0 +1,68 @@
+import type { ConnectionRecord } from '../../../workers/listener/protocol.ts';
+import { askConnections } from '../local/mesh-client.ts';
+import type { ResourceKind } from './kinds.ts';
+import { fromEachNode } from './nodes.ts';
+
+/** One line of `weft get connections`: one end of a connection, as its node's proxy sees it. */
+export interface ConnectionLine {
+  /** `ip:port`. */
+  readonly source: string;
+  readonly destination: string;
+  /** SPIFFE URIs; null for plain TCP. */
+  readonly sourceIdentity: string | null;
+  readonly destinationIdentity: string | null;
+  readonly direction: 'inbound' | 'outbound';
+  readonly protocol: 'HBONE' | 'TCP';
+  readonly bytesSent: number;
+  readonly bytesReceived: number;
+  /** RFC 3339. */
+  readonly openedAt: string;
+}
+
+/** The line of a proxy's record. */
+export function connectionLine(record: ConnectionRecord): ConnectionLine {
+  return {
+    source: record.source,
+    destination: record.destination,
+    sourceIdentity: record.sourceIdentity,
+    destinationIdentity: record.destinationIdentity,
+    direction: record.direction,
+    protocol: record.protocol,
+    bytesSent: record.bytesSent,
+    bytesReceived: record.bytesReceived,
+    openedAt: new Date(record.openedAtMs).toISOString(),
+  };
+}
+
+/** `weft get connections`: live connections, oldest first. */
+export const kind: ResourceKind<ConnectionLine> = {
+  header: [
+    'SOURCE',
+    'DESTINATION',
+    'DIRECTION',
+    'PROTOCOL',
+    'SENT',
+    'RECEIVED',
+    'OPENED',
+    'SOURCE IDENTITY',
+    'DESTINATION IDENTITY',
+  ],
+  row: (line) => [
+    line.source,
+    line.destination,
+    line.direction,
+    line.protocol,
+    String(line.bytesSent),
+    String(line.bytesReceived),
+    line.openedAt,
+    line.sourceIdentity ?? '-',
+    line.destinationIdentity ?? '-',
+  ],
+  read: async (mesh) => {
+    const { lines, warnings } = await fromEachNode(mesh, 'the node proxy', (node) =>
+      askConnections(mesh.paths, node),
+    );
+    const sorted = [...lines].sort((left, right) => left.openedAtMs - right.openedAtMs);
+    return { lines: sorted.map(connectionLine), warnings };
+  },
+};

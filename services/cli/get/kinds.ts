@@ -1,0 +1,61 @@
+/** What `weft get` lists. Each kind stands in a file of its own, loaded when it is asked for. */
+import type { MeshPaths } from '../local/mesh-paths.ts';
+import type { MeshPlan } from '../local/topology.ts';
+
+/** A running mesh. */
+export interface RunningMesh {
+  readonly paths: MeshPaths;
+  readonly plan: MeshPlan;
+}
+
+/** What was found, and what is missing in it. */
+export interface Found<Line> {
+  readonly lines: readonly Line[];
+  readonly warnings: readonly string[];
+}
+
+/** How a kind is read and shown. JSON shows the lines as they are. */
+export interface ResourceKind<Line> {
+  readonly header: readonly string[];
+  row(line: Line): readonly string[];
+  read(mesh: RunningMesh): Promise<Found<Line>>;
+}
+
+const loaders = {
+  pods: async () => erased((await import('./pods.ts')).kind),
+  workloads: async () => erased((await import('./workloads.ts')).kind),
+  services: async () => erased((await import('./services.ts')).kind),
+  policies: async () => erased((await import('./policies.ts')).kind),
+  certificates: async () => erased((await import('./certificates.ts')).kind),
+  connections: async () => erased((await import('./connections.ts')).kind),
+  queues: async () => erased((await import('./queues.ts')).kind),
+} as const;
+
+/** The name of a kind. */
+export type KindName = keyof typeof loaders;
+
+/** All kinds. */
+export const KINDS = Object.keys(loaders) as readonly KindName[];
+
+/** Reads a kind; hands out its lines, and the same lines as table rows. */
+export interface LoadedKind {
+  readonly header: readonly string[];
+  read(
+    mesh: RunningMesh,
+  ): Promise<Found<unknown> & { readonly rows: readonly (readonly string[])[] }>;
+}
+
+/** Loads the module of a kind. */
+export function loadKind(name: KindName): Promise<LoadedKind> {
+  return loaders[name]();
+}
+
+function erased<Line>(kind: ResourceKind<Line>): LoadedKind {
+  return {
+    header: kind.header,
+    read: async (mesh) => {
+      const found = await kind.read(mesh);
+      return { ...found, rows: found.lines.map((line) => kind.row(line)) };
+    },
+  };
+}

@@ -1,0 +1,23 @@
+/** Asks every node the same question. */
+import { errorText } from '../../../lib/errors/mesh-error.ts';
+import type { Found, RunningMesh } from './kinds.ts';
+
+/** The answers of all nodes together; a node that gives none becomes a warning, and the others are shown. */
+export async function fromEachNode<Line>(
+  mesh: RunningMesh,
+  who: string,
+  question: (node: string) => Promise<readonly Line[]>,
+): Promise<Found<Line>> {
+  const warnings: string[] = [];
+  const lists = await Promise.all(
+    mesh.plan.nodes.map(async ({ name }) => {
+      try {
+        return await question(name);
+      } catch (error) {
+        warnings.push(`${who} of ${name} is away, its part is missing: ${errorText(error)}`);
+        return [];
+      }
+    }),
+  );
+  return { lines: lists.flat(), warnings };
+}

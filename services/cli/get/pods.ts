@@ -1,0 +1,96 @@
+import { enrolmentSchema } from '../../../lib/state/enrolment.ts';
+import { errorText } from '../../../lib/errors/mesh-error.ts';
+import { askEnrolments, askPods } from '../local/mesh-client.ts';
+import type { PodLine as RunningPod } from '../local/supervisor-api.ts';
+import type { ResourceKind, RunningMesh } from './kinds.ts';
+
+/** One line of `weft get pods`. */
+export interface PodLine {
+  readonly namespace: string;
+  readonly name: string;
+  readonly node: string;
+  readonly ip: string;
+  /** Path of the network namespace. */
+  readonly netns: string;
+  readonly serviceAccount: string;
+  /** Rules stand and a proxy serves it. */
+  readonly enrolled: boolean;
+}
+
+/** `weft get pods`, by namespace and name. */
+export const kind: ResourceKind<PodLine> = {
+  header: ['NAMESPACE', 'NAME', 'NODE', 'IP', 'SERVICE ACCOUNT', 'ENROLLED', 'NETNS'],
+  row: (line) => [
+    line.namespace,
+    line.name,
+    line.node,
+    line.ip,
+    line.serviceAccount,
+    line.enrolled ? 'yes' : 'no',
+    line.netns,
+  ],
+  read: async (mesh) => {
+    const warnings: string[] = [];
+    const [pods, ...lists] = await Promise.all([
+      askPods(mesh.paths),
+      ...mesh.plan.nodes.map(({ name }) => enrolledUids(mesh, name, warnings)),
+    ]);
+    return { lines: podLines(pods, new Set(lists.flat())), warnings };
+  },
+};
+
+/** The lines of the pods that run, `enrolled` being the uids of those that are. */
+export function podLines(
+  pods: readonly RunningPod[],
+  enrolled: ReadonlySet<string>,
+): readonly PodLine[] {
+  return pods
+    .map((pod) => ({
+      namespace: pod.namespace,
+      name: pod.name,
+      node: pod.node,
+      ip: pod.ip,
+      netns: pod.netns,
+      serviceAccount: pod.serviceAccount,
+      enrolled: enrolled.has(pod.uid),
+    }))
+    .sort((left, right) => compare(key(left), key(right)));
+}
+
+function key(line: PodLine): string {
+  return `${line.namespace}\0${line.name}`;
+}
+
+function compare(left: string, right: string): number {
+  return left < right ? -1 : left > right ? 1 : 0;
+}
+
+/** From the node's agent; while that is away from the table it keeps. */
+async function enrolledUids(
+  mesh: RunningMesh,
+  node: string,
+  warnings: string[],
+): Promise<readonly string[]> {
+  try {
+    const lines = await askEnrolments(mesh.paths, node);
+    return lines.filter((line) => line.state === 'enabled').map((line) => line.podUid);
+  } catch (error) {
+    try {
+      return await storedUids(mesh, node);
+    } catch (second) {
+      warnings.push(
+        `whether pods of ${node} are enrolled is unknown: ${errorText(error)}; ${errorText(second)}`,
+      );
+      return [];
+    }
+  }
+}
+
+async function storedUids(mesh: RunningMesh, node: string): Promise<readonly string[]> {
+  const { withMeshBus, readTable } = await import('../mesh-bus.ts');
+  const rows = await withMeshBus(mesh.paths, (bus) => readTable(bus, 'enrolments', { node }));
+  return [...rows.values()]
+    .map((row) => enrolmentSchema.parse(JSON.parse(Buffer.from(row).toString('utf8'))))
+    .filter((enrolment) => enrolment.state === 'enabled')
+    .map((enrolment) => enrolment.podUid);
+}

@@ -1,0 +1,99 @@
+/** Reads a log that grows, through the rotation of `limitLog`: copied to `<path>.1`, then emptied. */
+import { open, stat } from 'node:fs/promises';
+import type { FileHandle } from 'node:fs/promises';
+
+/** Read at a time. */
+const SLICE_BYTES = 64 * 1024;
+/** A line longer than this is shown in parts. */
+const LINE_LIMIT_BYTES = 1024 * 1024;
+
+const NEWLINE = 0x0a;
+
+/** Hands on the lines of one log file. */
+export class LogFollower {
+  readonly #path: string;
+  readonly #onLines: (lines: Buffer) => Promise<void>;
+  #offset = 0;
+  #inode = 0n;
+  #rest: Buffer = Buffer.alloc(0);
+
+  /** `onLines` gets whole lines, each with its line end. */
+  constructor(path: string, onLines: (lines: Buffer) => Promise<void>) {
+    this.#path = path;
+    this.#onLines = onLines;
+  }
+
+  /** Hands on what was added since the last call. A file that is not there (yet, or any more) has nothing. */
+  async poll(): Promise<void> {
+    const now = await inspect(this.#path);
+    if (now === null) return;
+    if (now.inode !== this.#inode || now.size < this.#offset) await this.#startOver(now.inode);
+    await this.#read(this.#path);
+  }
+
+  /** Hands on a last line without line end. */
+  async flush(): Promise<void> {
+    if (this.#rest.length === 0) return;
+    const last = this.#rest;
+    this.#rest = Buffer.alloc(0);
+    await this.#onLines(Buffer.concat([last, Buffer.from('\n')]));
+  }
+
+  /** What was written between the last look and the cut stands at the end of the older part. */
+  async #startOver(inode: bigint): Promise<void> {
+    if (this.#inode !== 0n) {
+      const older = await inspect(`${this.#path}.1`);
+      if (older !== null && older.size > this.#offset) await this.#read(`${this.#path}.1`);
+      await this.flush();
+    }
+    this.#inode = inode;
+    this.#offset = 0;
+  }
+
+  async #read(path: string): Promise<void> {
+    const file = await openIfThere(path);
+    if (file === null) return;
+    try {
+      for (;;) {
+        const { bytesRead, buffer } = await file.read(
+          Buffer.allocUnsafe(SLICE_BYTES),
+          0,
+          SLICE_BYTES,
+          this.#offset,
+        );
+        if (bytesRead === 0) return;
+        this.#offset += bytesRead;
+        await this.#take(buffer.subarray(0, bytesRead));
+      }
+    } finally {
+      await file.close();
+    }
+  }
+
+  async #take(bytes: Buffer): Promise<void> {
+    const all = this.#rest.length === 0 ? bytes : Buffer.concat([this.#rest, bytes]);
+    const end = all.lastIndexOf(NEWLINE) + 1;
+    this.#rest = all.subarray(end);
+    if (end > 0) await this.#onLines(all.subarray(0, end));
+    if (this.#rest.length > LINE_LIMIT_BYTES) await this.flush();
+  }
+}
+
+async function inspect(path: string): Promise<{ inode: bigint; size: number } | null> {
+  try {
+    const { ino, size } = await stat(path, { bigint: true });
+    return { inode: ino, size: Number(size) };
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    throw error;
+  }
+}
+
+async function openIfThere(path: string): Promise<FileHandle | null> {
+  try {
+    return await open(path, 'r');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    throw error;
+  }
+}

@@ -1,0 +1,72 @@
+/** What `weft apply` and `weft delete` share: the options, the documents, and how objects are named. */
+import type { Command } from 'commander';
+import { processEnvironment } from '../../lib/config/env.ts';
+import { MeshError } from '../../lib/errors/mesh-error.ts';
+import { ManifestApi } from './local/manifest-api.ts';
+import type { AppliedObject } from './local/manifest-api.ts';
+import { readManifests } from './local/manifests.ts';
+import type { ManifestDocument } from './local/manifests.ts';
+import { meshPaths } from './local/mesh-paths.ts';
+import { requireMesh } from './local/mesh-record.ts';
+import { meshOption } from './output.ts';
+
+/** More than any mesh needs; beyond it something else was piped in. */
+const INPUT_LIMIT_BYTES = 256 * 1024 * 1024;
+
+/** Options of both commands. */
+export interface ManifestOptions {
+  readonly filename: readonly string[];
+  readonly mesh?: string;
+}
+
+/** Adds the options of both commands. */
+export function manifestOptions(command: Command): Command {
+  return command
+    .requiredOption(
+      '-f, --filename <path>',
+      'YAML or JSON file, folder of such files, or - for standard input; may be repeated',
+      (path: string, before: readonly string[] | undefined) => [...(before ?? []), path],
+    )
+    .addOption(meshOption());
+}
+
+/** The documents named by the options, and the control plane to give them to. */
+export async function openManifests(
+  options: ManifestOptions,
+): Promise<{ readonly api: ManifestApi; readonly documents: readonly ManifestDocument[] }> {
+  const paths = meshPaths(options.mesh, processEnvironment());
+  const documents: ManifestDocument[] = [];
+  for (const path of options.filename) {
+    documents.push(...(await readManifests(path, () => readInput(process.stdin))));
+  }
+  if (documents.length === 0) {
+    throw new MeshError('MANIFEST_INVALID', 'standard input: holds no manifests');
+  }
+  await requireMesh(paths);
+  return { api: new ManifestApi(paths.controlSocket), documents };
+}
+
+/** `pod/demo/web-1`; objects without namespace are `namespace/demo`. */
+export function objectName({ kind, namespace, name }: AppliedObject): string {
+  const where =
+    namespace === undefined || namespace === null || namespace === '' ? [] : [namespace];
+  return [kind.toLowerCase(), ...where, name].join('/');
+}
+
+/** All of a text stream. Throws MANIFEST_INVALID beyond the limit. */
+export async function readInput(
+  stream: AsyncIterable<unknown>,
+  limitBytes = INPUT_LIMIT_BYTES,
+): Promise<string> {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of stream) {
+    const bytes = Buffer.from(chunk as Uint8Array);
+    size += bytes.length;
+    if (size > limitBytes) {
+      throw new MeshError('MANIFEST_INVALID', `standard input: is larger than ${limitBytes} bytes`);
+    }
+    chunks.push(bytes);
+  }
+  return Buffer.concat(chunks).toString('utf8');
+}

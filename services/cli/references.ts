@@ -1,0 +1,41 @@
+/** Names of pods and services as they are written on the command line. */
+import { UsageError } from './usage-error.ts';
+
+/** `namespace/name`. */
+export interface ObjectReference {
+  readonly namespace: string;
+  readonly name: string;
+}
+
+/** `namespace/name:port`. */
+export interface PortReference extends ObjectReference {
+  readonly port: number;
+}
+
+const LABEL = /^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$/;
+
+/** Reads `<namespace>/<pod>`. `what` names the argument. Throws UsageError. */
+export function parsePod(what: string, text: string): ObjectReference {
+  const [namespace, name, ...rest] = text.split('/');
+  if (rest.length > 0 || !isName(namespace) || !isName(name)) {
+    throw new UsageError(`${what} must be <namespace>/<pod>, got ${JSON.stringify(text)}`);
+  }
+  return { namespace, name };
+}
+
+/** Reads `<namespace>/<pod or service>:<port>`. Throws UsageError. */
+export function parseDestination(what: string, text: string): PortReference {
+  const match = /^(?<object>[^:]*):(?<port>\d{1,5})$/.exec(text);
+  const port = Number(match?.groups?.['port']);
+  const [namespace, name, ...rest] = (match?.groups?.['object'] ?? '').split('/');
+  if (rest.length > 0 || !isName(namespace) || !isName(name) || port < 1 || port > 65_535) {
+    throw new UsageError(
+      `${what} must be <namespace>/<pod or service>:<port>, got ${JSON.stringify(text)}`,
+    );
+  }
+  return { namespace, name, port };
+}
+
+function isName(text: string | undefined): text is string {
+  return text !== undefined && text.length <= 253 && LABEL.test(text);
+}
