@@ -95,9 +95,7 @@ export class EnrolmentFollower {
   #reconcile(node: string): void {
     if (this.#closed) return;
     this.#dirty.add(node);
-    this.#work ??= this.#run().finally(() => {
-      this.#work = null;
-    });
+    this.#work ??= this.#run();
   }
 
   async #run(): Promise<void> {
@@ -112,9 +110,11 @@ export class EnrolmentFollower {
         this.#deps.log.error({ error: errorText(error) }, 'enrolments.not-stored');
         for (const node of nodes) this.#dirty.add(node);
         this.#retryLater();
-        return;
+        break;
       }
     }
+    // In the same turn as the last look: what is noted after it must start a run of its own.
+    this.#work = null;
   }
 
   async #mark(nodes: ReadonlySet<string>): Promise<void> {

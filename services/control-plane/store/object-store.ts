@@ -93,9 +93,7 @@ export class ObjectStore {
         },
         reject,
       });
-      this.#work ??= this.#drain().finally(() => {
-        this.#work = null;
-      });
+      this.#work ??= this.#drain();
     });
   }
 
@@ -110,9 +108,14 @@ export class ObjectStore {
   async #drain(): Promise<void> {
     // Lets callers of the same turn join one sync.
     await Promise.resolve();
-    while (this.#waiting.length > 0) {
-      await this.#commit(this.#waiting.splice(0, MAX_GROUP_COMMIT));
-      if (this.#journal.length > JOURNAL_FOLD_BYTES) await this.#fold();
+    try {
+      while (this.#waiting.length > 0) {
+        await this.#commit(this.#waiting.splice(0, MAX_GROUP_COMMIT));
+        if (this.#journal.length > JOURNAL_FOLD_BYTES) await this.#fold();
+      }
+    } finally {
+      // In the same turn as the last look: whoever comes after it starts anew instead of waiting for nobody.
+      this.#work = null;
     }
   }
 
