@@ -1,79 +1,67 @@
-/** The `weft` command. Each subcommand is a file in commands/, loaded when it is called for. */
-import { Command } from 'commander';
-import { processEnvironment } from '../../lib/config/env.ts';
-import { describeFailure } from './exit-code.ts';
-import { tell } from './output.ts';
-import { addApply, addDelete } from './commands/apply.ts';
-import { addDown } from './commands/down.ts';
-import { addEnv } from './commands/env.ts';
-import { addExec } from './commands/exec.ts';
-import { addGet } from './commands/get.ts';
-import { addLogs } from './commands/logs.ts';
-import { addPolicy } from './commands/policy-explain.ts';
-import { addRun } from './commands/run.ts';
-import { addStatus } from './commands/status.ts';
-import { addUp } from './commands/up.ts';
-import { addVariables } from './commands/variables.ts';
+/** The `weft` command: finds the subcommand, loads it alone, and turns its outcome into an exit status. */
+import { Command, CommanderError } from 'commander';
+import { commandName, commands } from './command-table.ts';
+import { failureOf } from './failure.ts';
+import { endQuietlyOnBrokenPipe } from './output.ts';
 
-/** What every command is handed. */
-export interface CommandContext {
-  readonly environment: ReturnType<typeof processEnvironment>;
-  /** Sets the exit status of the process. */
-  exit(code: number): void;
-}
+/** As a shell reports a program that SIGPIPE ended. */
+const EXIT_BROKEN_PIPE = 141;
 
-/** The whole command line. */
-export function buildProgram(context: CommandContext): Command {
+const HELP = `
+Exit status: 0 done, 1 failed, 2 wrong usage, 78 wrong configuration.
+Environment: WEFT_MESH names the mesh, WEFT_RUN_DIR its run directory (default /run/weft, or /run/weft-<mesh>).`;
+
+function createProgram(): Command {
   const program = new Command('weft')
-    .description('An ambient service mesh: a local mesh in network namespaces, and the roles it is made of.')
-    .helpCommand(false)
-    .showHelpAfterError('(weft --help, weft <command> --help)')
+    .description('an ambient service mesh as a multi-process actor runtime')
+    .usage('<command> [options]')
+    .option('--mesh <name>', 'name of the mesh (default: WEFT_MESH, or weft)')
+    .helpOption('-h, --help', 'show help')
+    .helpCommand('help [command]', 'show help for a command')
+    .addHelpText('after', HELP)
+    .enablePositionalOptions()
     .exitOverride()
-    .addHelpText(
-      'after',
-      '\nExit status: 0 done, 1 failed, 2 wrong usage, 78 wrong configuration.\nEnvironment: WEFT_MESH names the mesh, WEFT_RUN_DIR its run directory (default /run/weft, /run/weft-<mesh>).',
-    );
-  const commands = [
-    addUp,
-    addDown,
-    addStatus,
-    addGet,
-    addExec,
-    addApply,
-    addDelete,
-    addPolicy,
-    addEnv,
-    addRun,
-    addLogs,
-    addVariables,
-  ];
-  for (const add of commands) add(program, context);
+    .configureOutput({
+      outputError: (text, write) => write(`weft: ${oneLine(text)}\n`),
+    });
+  // `weft --mesh x get pods` means the same as `weft get pods --mesh x`.
+  program.hook('preAction', (root, action) => {
+    const { mesh } = root.opts<{ mesh?: string }>();
+    if (mesh !== undefined && action.opts<{ mesh?: string }>().mesh === undefined) {
+      action.setOptionValue('mesh', mesh);
+    }
+  });
   return program;
 }
 
-/** Runs the command line; resolves with the exit status. */
-export async function main(words: readonly string[]): Promise<number> {
-  let code = 0;
-  const context: CommandContext = {
-    environment: processEnvironment(),
-    exit: (status) => {
-      code = status;
-    },
-  };
-  try {
-    await buildProgram(context).parseAsync([...words], { from: 'user' });
-  } catch (error) {
-    const failure = describeFailure(error);
-    if (failure.text !== null) tell(`weft: ${failure.text}`);
-    code = failure.code;
-  }
-  return code;
+function oneLine(text: string): string {
+  return text
+    .replace(/^error: /, '')
+    .trim()
+    .replaceAll(/\s*\n\s*/g, ' ');
 }
 
-if (import.meta.main) {
-  // A reader such as `head` may close the pipe early.
-  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code !== 'EPIPE') throw error;
-  });
-  process.exitCode = await main(process.argv.slice(2));
+/** Declares all commands by name; only the one that is called is loaded. */
+async function addCommands(program: Command, called: string | null): Promise<void> {
+  for (const [name, { summary, hidden, load }] of Object.entries(commands)) {
+    if (name === called) (await load()).register(program);
+    else program.command(name, { hidden: hidden === true }).description(summary);
+  }
 }
+
+async function main(): Promise<void> {
+  endQuietlyOnBrokenPipe(EXIT_BROKEN_PIPE);
+  const program = createProgram();
+  try {
+    await addCommands(program, commandName(process.argv.slice(2)));
+    await program.parseAsync();
+  } catch (error) {
+    const failure = failureOf(error);
+    process.exitCode = failure.status;
+    // The parser has written its own words already.
+    if (error instanceof CommanderError) return;
+    process.stderr.write(failure.lines.map((line) => `${line}\n`).join(''));
+  }
+}
+
+await main();

@@ -1,77 +1,58 @@
-/** What commands print. Standard output carries results only; progress and errors go to standard error. */
+/** What commands write: results on standard output, everything else on standard error. */
+import { once } from 'node:events';
 import { Option } from 'commander';
+import { textTable } from './local/text-table.ts';
 
-/** `-o json` of a command. */
-export interface OutputOption {
-  readonly output?: 'json' | 'table';
-}
-
-/** The `-o` option. */
+/** `-o json`. */
 export function outputOption(): Option {
-  return new Option('-o, --output <format>', 'json, or a table for people')
-    .choices(['json', 'table'])
-    .default('table');
+  return new Option(
+    '-o, --output <format>',
+    'json prints the shape described in docs/cli.md',
+  ).choices(['json']);
 }
 
-/** The `--mesh` option, with which several meshes live side by side. */
+/** `--mesh`, which every command that speaks with a mesh takes. */
 export function meshOption(): Option {
-  return new Option('--mesh <name>', 'the mesh meant (environment: WEFT_MESH)');
+  return new Option('--mesh <name>', 'name of the mesh (default: WEFT_MESH, or weft)');
 }
 
-/** Writes to standard output and waits until it is taken. A reader that went away is not an error. */
-export function print(text: string): Promise<void> {
-  return new Promise((resolve, reject) => {
-    process.stdout.write(text, (error) => {
-      if (error === null || error === undefined || (error as NodeJS.ErrnoException).code === 'EPIPE') {
-        resolve();
-      } else reject(error);
-    });
+/** Options that commands share. */
+export interface CommonOptions {
+  readonly mesh?: string;
+  readonly output?: 'json';
+}
+
+/** Writes to standard output, waiting for a reader that is slow. */
+export async function write(text: string | Uint8Array): Promise<void> {
+  if (!process.stdout.write(text)) await once(process.stdout, 'drain');
+}
+
+/** Writes a value as indented JSON. */
+export function writeJson(value: unknown): Promise<void> {
+  return write(`${JSON.stringify(value, null, 2)}\n`);
+}
+
+/** Writes aligned columns, header first. */
+export function writeTable(
+  header: readonly string[],
+  rows: readonly (readonly string[])[],
+): Promise<void> {
+  return write(`${textTable(header, rows).join('\n')}\n`);
+}
+
+/** Tells of something that is missing in the result, on standard error. */
+export function warn(text: string): void {
+  process.stderr.write(`weft: warning: ${text}\n`);
+}
+
+/**
+ * A reader of standard output that has seen enough (`weft get pods | head -1`) is no error: the process ends with
+ * `status`, or, where it has something to clean up, as if it was told to.
+ */
+export function endQuietlyOnBrokenPipe(status: number): void {
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code !== 'EPIPE') throw error;
+    if (process.listenerCount('SIGTERM') > 0) process.kill(process.pid, 'SIGTERM');
+    else process.exit(status);
   });
-}
-
-/** Writes a value as JSON. */
-export function printJson(value: unknown): Promise<void> {
-  return print(`${JSON.stringify(value, null, 2)}\n`);
-}
-
-/** Writes one line to standard error. */
-export function tell(line: string): void {
-  process.stderr.write(`${line}\n`);
-}
-
-/** Rows as a table with aligned columns; `-` stands for what is empty. */
-export function renderTable(headers: readonly string[], rows: readonly (readonly string[])[]): string {
-  const lines = [headers, ...rows].map((row) => row.map((cell) => (cell === '' ? '-' : cell)));
-  const widths = headers.map((_, column) =>
-    Math.max(...lines.map((line) => (line[column] ?? '').length)),
-  );
-  return lines
-    .map((line) => line.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('   ').trimEnd())
-    .map((line) => `${line}\n`)
-    .join('');
-}
-
-/** 1,234,567 bytes as `1.2 MB`. */
-export function formatBytes(bytes: number): string {
-  const units = ['B', 'kB', 'MB', 'GB', 'TB'];
-  let value = bytes;
-  let unit = 0;
-  while (value >= 1_000 && unit < units.length - 1) {
-    value /= 1_000;
-    unit += 1;
-  }
-  return `${unit === 0 ? value : value.toFixed(1)} ${units[unit] ?? ''}`;
-}
-
-/** Seconds as `3d4h`, `2h5m`, `1m20s` or `9s`. */
-export function formatSeconds(seconds: number): string {
-  const parts: [number, string][] = [
-    [Math.floor(seconds / 86_400), 'd'],
-    [Math.floor(seconds / 3_600) % 24, 'h'],
-    [Math.floor(seconds / 60) % 60, 'm'],
-    [Math.floor(seconds) % 60, 's'],
-  ];
-  const first = parts.findIndex(([value]) => value > 0);
-  const shown = first === -1 ? parts.slice(3) : parts.slice(first, first + 2);
-  return shown.map(([value, unit]) => `${value}${unit}`).join('');
 }

@@ -1,51 +1,49 @@
-import { setTimeout as wait } from 'node:timers/promises';
 import type { Command } from 'commander';
-import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { systemClock } from '../../../lib/clock/clock.ts';
+import { processEnvironment } from '../../../lib/config/env.ts';
 import { cleanUp } from '../local/cleanup.ts';
+import { askDown } from '../local/mesh-client.ts';
 import { meshPaths } from '../local/mesh-paths.ts';
 import { liveRecord } from '../local/mesh-record.ts';
-import type { MeshRecord } from '../local/mesh-record.ts';
-import type { MeshPaths } from '../local/mesh-paths.ts';
 import { isRunning, signalProcess } from '../local/processes.ts';
-import { ask } from '../local/unix-http.ts';
-import type { CommandContext } from '../main.ts';
-import { meshOption, tell } from '../output.ts';
+import type { ProcessId } from '../local/processes.ts';
 
-/** Actors drain for 5 s at most; a supervisor that takes longer than this is ended by force. */
-const SUPERVISOR_TIMEOUT_MS = 30_000;
-const POLL_MS = 25;
+/** A supervisor that has not gone by then is killed; what it leaves is removed all the same. */
+const SUPERVISOR_TIMEOUT_MS = 20_000;
 
-/** `weft down`. */
-export function addDown(program: Command, context: CommandContext): void {
+/** Adds `weft down`. */
+export function register(program: Command): void {
   program
     .command('down')
-    .description('end the local mesh and remove everything it made; fine when there is none')
-    .addOption(meshOption())
-    .action(async (options: { mesh?: string }) => {
-      const paths = meshPaths(options.mesh, context.environment);
-      const record = await liveRecord(paths);
-      if (record !== null) await endSupervisor(paths, record);
-      const report = await cleanUp(paths);
-      const found = record !== null || report.namespaces > 0 || report.files;
-      tell(found ? `mesh ${paths.mesh} is down` : `mesh ${paths.mesh} is not running; nothing to do`);
-    });
+    .description('stop everything a local mesh started and remove all it made; may be repeated')
+    .option('--mesh <name>', 'name of the mesh (default: weft)')
+    .action(down);
 }
 
-async function endSupervisor(paths: MeshPaths, record: MeshRecord): Promise<void> {
-  try {
-    await ask({ socket: paths.supervisorSocket, method: 'POST', path: '/down' });
-  } catch (error) {
-    if (!(error instanceof MeshError)) throw error;
-    // Not listening (yet, or any more): its signal handler does the same.
-    await signalProcess(record.supervisor, 'SIGTERM');
-  }
-  const end = performance.now() + SUPERVISOR_TIMEOUT_MS;
-  while (await isRunning(record.supervisor)) {
-    if (performance.now() > end) {
-      tell('the supervisor does not end; it is killed and the rest removed');
-      await signalProcess(record.supervisor, 'SIGKILL');
-      break;
+async function down(options: { readonly mesh?: string }): Promise<void> {
+  const paths = meshPaths(options.mesh, processEnvironment());
+  const record = await liveRecord(paths);
+  if (record !== null) {
+    try {
+      await askDown(paths);
+    } catch {
+      // It hangs or is about to end: the signal below does.
+      await signalProcess(record.supervisor, 'SIGTERM');
     }
-    await wait(POLL_MS);
+    await ended(record.supervisor);
+  }
+  const left = await cleanUp(paths);
+  const had = record !== null || left.namespaces > 0 || left.files;
+  process.stderr.write(`weft: mesh ${paths.mesh} ${had ? 'is down' : 'was not up'}\n`);
+}
+
+async function ended(supervisor: ProcessId): Promise<void> {
+  const end = systemClock.monotonic() + SUPERVISOR_TIMEOUT_MS;
+  while (await isRunning(supervisor)) {
+    if (systemClock.monotonic() > end) {
+      await signalProcess(supervisor, 'SIGKILL');
+      return;
+    }
+    await systemClock.sleep(50);
   }
 }

@@ -1,28 +1,30 @@
 import type { Command } from 'commander';
+import { processEnvironment } from '../../../lib/config/env.ts';
 import { actorEnv, renderShell } from '../local/actor-env.ts';
 import { meshPaths } from '../local/mesh-paths.ts';
 import { requireMesh } from '../local/mesh-record.ts';
 import { parseRole } from '../local/roles.ts';
-import type { CommandContext } from '../main.ts';
-import { meshOption, print } from '../output.ts';
+import { meshOption, write } from '../output.ts';
 
 const HELP = `
 Use it as: eval "$(weft env node-1/node-proxy)". The same environment starts Weft's own actor:
   nsenter --net=/run/netns/weft-node-1 weft run node-proxy
 Leave a role to a program of your own with: weft up --external node-1/node-proxy`;
 
-/** `weft env`. */
-export function addEnv(program: Command, context: CommandContext): void {
+/** Adds `weft env`. */
+export function register(program: Command): void {
   program
     .command('env')
-    .description('the environment of one role of the running mesh, as shell assignments')
-    .argument('<node/actor>', 'the role, for example node-1/node-proxy, or control-plane')
+    .description('the environment of one role of a running mesh, as shell assignments')
+    .argument('<role>', '<node>/<actor>, or <actor> for one of the whole mesh')
     .addOption(meshOption())
     .addHelpText('after', HELP)
-    .action(async (name: string, options: { mesh?: string }) => {
-      const paths = meshPaths(options.mesh, context.environment);
-      const { plan } = await requireMesh(paths);
-      const role = parseRole(name, plan);
-      await print(renderShell(role, plan, actorEnv(role, plan, paths)));
-    });
+    .action(env);
+}
+
+async function env(name: string, options: { readonly mesh?: string }): Promise<void> {
+  const paths = meshPaths(options.mesh, processEnvironment());
+  const { plan } = await requireMesh(paths);
+  const role = parseRole(name, plan);
+  await write(renderShell(role, plan, actorEnv(role, plan, paths)));
 }

@@ -1,75 +1,59 @@
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { constants } from 'node:os';
+import { basename } from 'node:path';
 import type { Command } from 'commander';
+import { processEnvironment } from '../../../lib/config/env.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { askPods } from '../local/mesh-client.ts';
 import { meshPaths } from '../local/mesh-paths.ts';
 import type { MeshPaths } from '../local/mesh-paths.ts';
 import { requireMesh } from '../local/mesh-record.ts';
-import { insidePod } from '../local/pod-namespaces.ts';
-import type { SupervisedPod } from '../local/supervisor-api.ts';
-import { askJson } from '../local/unix-http.ts';
-import type { CommandContext } from '../main.ts';
+import { insidePod, mountsFile } from '../local/pod-namespaces.ts';
 import { meshOption } from '../output.ts';
-import { UsageError } from '../usage-error.ts';
+import { parsePod } from '../references.ts';
+import type { ObjectReference } from '../references.ts';
+import { runForeground } from '../run-foreground.ts';
 
-/** As shells report a command ended by a signal. */
-const SIGNAL_STATUS_BASE = 128;
-const FORWARDED = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'] as const;
+const HELP = `
+Standard input, output and errors, signals and the exit status are the command's own (128+n when signal n ended it).`;
 
-/** `weft exec`. */
-export function addExec(program: Command, context: CommandContext): void {
+/** Adds `weft exec`. */
+export function register(program: Command): void {
   program
     .command('exec')
     .description("run a command in a pod's namespaces")
-    .usage('[options] <namespace>/<pod> -- <command…>')
-    .argument('<namespace/pod>', 'the pod')
-    .argument('<command...>', 'the command and its arguments')
+    .usage('[options] <namespace>/<pod> -- <command...>')
+    .argument('<pod>', '<namespace>/<pod>')
+    .argument('<command...>', 'the command and its arguments, after --')
     .addOption(meshOption())
-    .addHelpText(
-      'after',
-      "\nStandard input, output and errors, signals and the exit status are the command's own (128+n when signal n ended it).",
-    )
-    .passThroughOptions()
-    .action(async (target: string, command: string[], options: { mesh?: string }) => {
-      const paths = meshPaths(options.mesh, context.environment);
-      await requireMesh(paths);
-      const pod = await findPod(paths, target);
-      const enter = insidePod({ netns: pod.netns, mountsFile: pod.mounts });
-      context.exit(await runInside([...enter, ...command]));
-    });
+    .addHelpText('after', HELP)
+    .action(exec);
 }
 
-/** The pod `namespace/name`. Throws UsageError for another form, STATE_INVALID when there is none. */
-async function findPod(paths: MeshPaths, target: string): Promise<SupervisedPod> {
-  if (!/^[^/]+\/[^/]+$/.test(target)) {
-    throw new UsageError(`name the pod as <namespace>/<pod>, got ${JSON.stringify(target)}`);
-  }
-  const { pods } = await askJson<{ pods: SupervisedPod[] }>({
-    socket: paths.supervisorSocket,
-    path: '/pods',
-  });
-  const pod = pods.find(({ namespace, name }) => `${namespace}/${name}` === target);
-  if (pod !== undefined) return pod;
-  const names = pods.slice(0, 20).map(({ namespace, name }) => `${namespace}/${name}`);
-  throw new MeshError(
-    'STATE_INVALID',
-    `no pod ${target} runs here; there are ${names.join(', ') || 'none'}`,
+async function exec(
+  pod: string,
+  command: readonly string[],
+  options: { readonly mesh?: string },
+): Promise<void> {
+  const reference = parsePod('the pod', pod);
+  const paths = meshPaths(options.mesh, processEnvironment());
+  await requireMesh(paths);
+  const enter = await entryOf(paths, reference);
+  process.exitCode = await runForeground([...enter, ...command]);
+}
+
+/** The command line that enters the pod. Throws STATE_UNAVAILABLE that names a pod nobody runs. */
+async function entryOf(paths: MeshPaths, pod: ObjectReference): Promise<readonly string[]> {
+  const pods = await askPods(paths);
+  const found = pods.find(
+    ({ namespace, name }) => namespace === pod.namespace && name === pod.name,
   );
-}
-
-/** Runs a command line in the foreground; resolves with its exit status. */
-async function runInside(line: readonly string[]): Promise<number> {
-  const [program = '', ...parameters] = line;
-  const child = spawn(program, parameters, { stdio: 'inherit' });
-  // A terminal signals the child itself; what is sent to this process alone is passed on.
-  const forward = (signal: NodeJS.Signals): void => void child.kill(signal);
-  for (const signal of FORWARDED) process.on(signal, forward);
-  try {
-    const [code, signal] = (await once(child, 'exit')) as [number | null, NodeJS.Signals | null];
-    if (code !== null) return code;
-    return SIGNAL_STATUS_BASE + (signal === null ? 0 : constants.signals[signal]);
-  } finally {
-    for (const signal of FORWARDED) process.off(signal, forward);
+  if (found === undefined) {
+    throw new MeshError(
+      'STATE_UNAVAILABLE',
+      `no pod ${pod.namespace}/${pod.name} runs in mesh ${paths.mesh}; see: weft get pods`,
+    );
   }
+  return insidePod({
+    netns: basename(found.netns),
+    mountsFile: mountsFile(paths.mountsDir, found.uid),
+  });
 }

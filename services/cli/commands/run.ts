@@ -1,50 +1,38 @@
-import { readFile } from 'node:fs/promises';
 import type { Command } from 'commander';
-import { parse } from 'yaml';
-import { z } from 'zod';
-import { runActors } from '../../../lib/actor/run-actors.ts';
-import { configInvalid } from '../../../lib/config/define-config.ts';
-import type { Environment } from '../../../lib/config/env.ts';
-import { errorText } from '../../../lib/errors/mesh-error.ts';
+import { processEnvironment } from '../../../lib/config/env.ts';
 import { ACTORS, NODE_GROUP, expandActors, loadActor } from '../actors.ts';
-import type { CommandContext } from '../main.ts';
 
 const HELP = `
 Actors: ${ACTORS.join(', ')}
 Group: node = ${NODE_GROUP.join(', ')}
-Configuration comes from the environment, with upstream's names where upstream has one; --config names a YAML or
-JSON file that maps variable names to values, which the environment overrides. Exit status 78 lists what is wrong.`;
+Configuration comes from the environment, with upstream's names where upstream has one; what it lacks may stand in the
+file of --config. Exit status 78 lists what is wrong with it.`;
 
-/** `weft run`. */
-export function addRun(program: Command, context: CommandContext): void {
+/** Adds `weft run`. */
+export function register(program: Command): void {
   program
     .command('run')
-    .description('host one or several actors in this process until SIGTERM')
-    .argument('<actor...>', 'names of actors, or the group node')
-    .option('--config <file>', 'variables by name, in YAML or JSON')
+    .description('host actors in this process until SIGTERM or SIGINT')
+    .argument('<actors...>', 'names of actors, or the group node')
+    .option(
+      '--config <file>',
+      'YAML or JSON map of variable names to values; the environment goes before it',
+    )
     .addHelpText('after', HELP)
-    .action(async (names: string[], options: { config?: string }) => {
-      const actors = expandActors(names);
-      const file = options.config === undefined ? {} : await readVariables(options.config);
-      const definitions = await Promise.all(actors.map(loadActor));
-      context.exit(await runActors(definitions, { ...file, ...context.environment }));
-    });
+    .action(run);
 }
 
-const scalar = z.union([z.string(), z.number(), z.boolean()]).transform(String);
-const fileSchema = z.record(z.string(), scalar);
-
-/** Reads a map of variables. Throws CONFIG_INVALID naming the file. */
-async function readVariables(path: string): Promise<Environment> {
-  let content: unknown;
-  try {
-    content = parse(await readFile(path, 'utf8'));
-  } catch (error) {
-    throw configInvalid([`${path}: ${errorText(error)}`]);
-  }
-  const result = fileSchema.safeParse(content ?? {});
-  if (result.success) return result.data;
-  throw configInvalid(
-    result.error.issues.map((issue) => `${path}: ${issue.path.join('.')}: ${issue.message}`),
+async function run(names: readonly string[], options: { readonly config?: string }): Promise<void> {
+  const actors = expandActors(names);
+  const [{ runActors }, { hostConfig }, { readConfigFile }] = await Promise.all([
+    import('../../../lib/actor/run-actors.ts'),
+    import('../../../lib/actor/host-config.ts'),
+    import('../config-file.ts'),
+  ]);
+  const definitions = await Promise.all(actors.map(loadActor));
+  const known = [hostConfig, ...definitions.map((definition) => definition.config)].flatMap(
+    (spec) => Object.keys(spec.variables),
   );
+  const file = options.config === undefined ? {} : await readConfigFile(options.config, known);
+  process.exitCode = await runActors(definitions, { ...file, ...processEnvironment() });
 }
