@@ -46,6 +46,12 @@ export interface Copy {
  */
 export const HIGH_WATER_BYTES = 262_144;
 
+/**
+ * Slices below this are written at once: they are a message rather than a part of a bulk transfer, and waiting for the end of
+ * the turn cost 15 µs a round trip.
+ */
+const GATHER_FROM_BYTES = 4_096;
+
 /** Failures that only say that the other side is gone; they end a direction like a FIN. */
 const ORDINARY_ENDS: ReadonlySet<string> = new Set([
   'ECONNRESET',
@@ -122,7 +128,7 @@ function forward(source: CopyEnd, to: Duplex, count: (bytes: number) => void): v
   from.on('data', (chunk: Buffer) => {
     count(chunk.length);
     // Measured on one machine: half the receiver's processor time, and half as much throughput again.
-    if (smallReads && !corked) {
+    if (smallReads && !corked && chunk.length >= GATHER_FROM_BYTES) {
       corked = true;
       to.cork();
       setImmediate(uncork);
