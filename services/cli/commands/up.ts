@@ -1,5 +1,6 @@
 import { spawn } from 'node:child_process';
 import { mkdirSync, openSync, writeSync } from 'node:fs';
+import { setTimeout as wait } from 'node:timers/promises';
 import type { Command } from 'commander';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { processEnvironment } from '../../../lib/config/env.ts';
@@ -9,7 +10,7 @@ import { createLogger } from '../../../lib/log/logger.ts';
 import { cleanUp } from '../local/cleanup.ts';
 import { LiveView } from '../local/live-view.ts';
 import { lastLines, openLog } from '../local/log-files.ts';
-import { askDown, askStatus } from '../local/mesh-client.ts';
+import { askStatus } from '../local/mesh-client.ts';
 import { logFile, meshPaths } from '../local/mesh-paths.ts';
 import type { MeshPaths } from '../local/mesh-paths.ts';
 import { liveRecord } from '../local/mesh-record.ts';
@@ -18,6 +19,7 @@ import type { UpOptions } from '../local/mesh-request.ts';
 import { checkRequirements } from '../local/requirements.ts';
 import { Supervisor } from '../local/supervisor.ts';
 import type { MeshRequest } from '../local/supervisor.ts';
+import { takeDown } from '../local/take-down.ts';
 import { waitUntilUp } from '../local/wait-until-up.ts';
 import { UsageError } from '../usage-error.ts';
 
@@ -198,7 +200,7 @@ async function detach(request: MeshRequest, options: Options, timeoutMs: number)
     if (options.wait === true) await waitFor(request, timeoutMs);
   } catch (error) {
     for (const line of await lastLines(logFile(paths, 'supervisor.out', null), 5)) say(line);
-    await bringDown(paths, ended);
+    await takeDown(paths);
     throw error;
   }
   sayStep(
@@ -231,16 +233,6 @@ async function started(paths: MeshPaths): Promise<void> {
     if (systemClock.monotonic() > end) {
       throw new MeshError('ACTOR_DEADLINE', 'the supervisor did not finish starting the mesh');
     }
-    await systemClock.sleep(100);
+    await wait(100);
   }
-}
-
-async function bringDown(paths: MeshPaths, ended: Promise<number | null>): Promise<void> {
-  try {
-    await askDown(paths);
-    await ended;
-  } catch (error) {
-    say(`the supervisor does not answer (${errorText(error)}); cleaning up by name`);
-  }
-  await cleanUp(paths);
 }

@@ -19,7 +19,7 @@ const STILL_WORKS =
 
 /**
  * Checks that this machine can carry a local mesh: root, the commands, network namespaces and netfilter.
- * Throws CONFIG_UNSUPPORTED that names everything missing, and what works all the same.
+ * Throws NETNS_UNAVAILABLE that names everything missing, and what works all the same.
  */
 export async function checkRequirements(uid: number, path: string): Promise<void> {
   if (uid !== 0) {
@@ -65,7 +65,7 @@ async function onPath(command: string, path: string): Promise<boolean> {
 
 function unsupported(missing: readonly string[]): MeshError {
   return new MeshError(
-    'CONFIG_UNSUPPORTED',
+    'NETNS_UNAVAILABLE',
     `this machine cannot carry a local mesh; missing: ${missing.join('; ')}. ${STILL_WORKS}`,
   );
 }

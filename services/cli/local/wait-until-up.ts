@@ -1,4 +1,5 @@
 /** Waits until a mesh carries traffic, and says what is missing when it does not. */
+import { setTimeout as wait } from 'node:timers/promises';
 import type { Clock } from '../../../lib/clock/clock.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import { canaryRoute, flyCanary } from './canary.ts';
@@ -37,7 +38,7 @@ export async function waitUntilUp(
         `the mesh is not up after ${options.timeoutMs / 1_000} s: ${missing}; see ${paths.logsDir}`,
       );
     }
-    await clock.sleep(POLL_MS);
+    await wait(POLL_MS);
   }
 }
 

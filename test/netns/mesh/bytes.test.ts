@@ -1,0 +1,131 @@
+import { meshSuite } from '../../support/mesh-suite.ts';
+import { until } from '../../support/until.ts';
+
+const test = meshSuite();
+
+const GIB = 1024 ** 3;
+
+test('a protocol whose server speaks first gets its greeting before the client says anything', async (t, mesh) => {
+  const answer = await mesh.exec(
+    'demo/client',
+    'bash',
+    '-c',
+    'exec 3<>/dev/tcp/db/5432; IFS= read -r -t 10 line <&3; echo "$line"',
+  );
+  t.is(answer.code, 0, answer.stderr);
+  t.true(answer.stdout.trim().length > 0);
+});
+
+test('a client that closes its sending half still gets the whole answer', async (t, mesh) => {
+  const program = `
+    const { connect } = require('node:net');
+    const socket = connect({ host: process.argv[1], port: 8080, allowHalfOpen: true });
+    socket.end('GET /bytes/3000000 HTTP/1.0\\r\\nHost: x\\r\\n\\r\\n');
+    let total = 0;
+    socket.on('data', (chunk) => (total += chunk.length));
+    socket.on('end', () => console.log(total));
+  `;
+  const api = await mesh.pod('demo', 'api-1');
+  const answer = await mesh.exec('demo/client', process.execPath, '-e', program, api.ip);
+  t.true(Number(answer.stdout) > 3_000_000, answer.stderr);
+});
+
+test('1 GiB arrives intact in both directions', async (t, mesh) => {
+  const sent = await mesh.exec(
+    'demo/client',
+    'bash',
+    '-c',
+    `set -o pipefail; head -c ${GIB} /dev/urandom | tee >(sha256sum >&2) | curl -sS --max-time 100 -T - -X POST http://api/sink`,
+  );
+  t.is(sent.code, 0, sent.stderr);
+  const sum = /[0-9a-f]{64}/.exec(sent.stderr)?.[0] ?? 'none';
+  t.true(sent.stdout.includes(sum), `server saw ${sent.stdout}, client sent ${sum}`);
+  t.true(sent.stdout.includes(String(GIB)));
+
+  const received = await mesh.exec(
+    'demo/client',
+    'bash',
+    '-c',
+    `curl -sS --max-time 100 http://api/bytes/${GIB} | tee >(wc -c >&2) | sha256sum`,
+  );
+  t.is(Number(/\d+/.exec(received.stderr)?.[0]), GIB);
+  const direct = await mesh.exec(
+    'demo/api-1',
+    'bash',
+    '-c',
+    `curl -sS --max-time 100 http://127.0.0.1:8080/bytes/${GIB} | sha256sum`,
+  );
+  t.is(received.stdout, direct.stdout);
+});
+
+test('a reader that stalls for 30 s does not make the proxies grow beyond the windows', async (t, mesh) => {
+  const resident = async (node: string): Promise<number> => {
+    const { pid } = await mesh.actor('node-proxy', node);
+    const status = await mesh.start('cat', [`/proc/${pid}/status`]).exit;
+    return Number(/^VmRSS:\s+(\d+)/m.exec(status.stdout)?.[1]) * 1024;
+  };
+  const before = [await resident('node-1'), await resident('node-2')];
+  // Reads the head of the answer, then nothing for 30 s, then everything that is left.
+  const program = `
+    const { connect } = require('node:net');
+    const socket = connect({ host: process.argv[1], port: 8080 });
+    socket.write('GET /bytes/${GIB / 2} HTTP/1.0\\r\\n\\r\\n');
+    let total = 0;
+    socket.once('data', (chunk) => {
+      total += chunk.length;
+      socket.pause();
+      console.log('stalled');
+      setTimeout(() => socket.resume(), 30_000);
+      socket.on('data', (more) => (total += more.length));
+    });
+    socket.on('end', () => console.log('total', total));
+  `;
+  const api = await mesh.pod('demo', 'api-1');
+  const reader = mesh.background('demo/client', process.execPath, '-e', program, api.ip);
+  await until(() => reader.output().includes('stalled'), { what: 'the reader to stall' });
+  const start = performance.now();
+  let peak = [0, 0];
+  await until(
+    async () => {
+      const now = [await resident('node-1'), await resident('node-2')];
+      peak = peak.map((value, index) => Math.max(value, now[index] ?? 0));
+      return performance.now() - start > 25_000;
+    },
+    { what: 'the stall to be watched', timeoutMs: 60_000 },
+  );
+  // Stream window 4 MiB, connection window 16 MiB, socket buffers and slack of the heap.
+  const allowed = 64 * 1024 ** 2;
+  for (const [index, value] of peak.entries()) {
+    t.true(
+      value - (before[index] ?? 0) < allowed,
+      `node-${index + 1} grew by ${value - (before[index] ?? 0)}`,
+    );
+  }
+  const outcome = await reader.exit;
+  t.true(Number(/total (\d+)/.exec(outcome.stdout)?.[1]) > GIB / 2);
+});
+
+test('another connection of the same tunnel is not held up by a stalled one', async (t, mesh) => {
+  const api = await mesh.pod('demo', 'api-1');
+  const stall = `
+    const { connect } = require('node:net');
+    const socket = connect({ host: process.argv[1], port: 8080 });
+    socket.write('GET /bytes/${GIB / 8} HTTP/1.0\\r\\n\\r\\n');
+    socket.once('data', () => { socket.pause(); console.log('stalled'); setInterval(() => {}, 1000); });
+  `;
+  const stalled = mesh.background('demo/client', process.execPath, '-e', stall, api.ip);
+  await until(() => stalled.output().includes('stalled'), { what: 'the reader to stall' });
+  for (let round = 0; round < 5; round += 1) {
+    const answer = await mesh.curl(
+      'demo/client',
+      '-o',
+      '/dev/null',
+      '-w',
+      '%{size_download}',
+      `http://${api.ip}:8080/bytes/1000000`,
+    );
+    t.is(answer.stdout, '1000000', answer.stderr);
+  }
+  stalled.kill('SIGKILL');
+  await stalled.exit;
+});

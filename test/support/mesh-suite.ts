@@ -1,0 +1,42 @@
+/** A test file's own mesh: up before its tests, down after them, skipped loudly where there are no namespaces. */
+import test from 'ava';
+import type { ExecutionContext } from 'ava';
+import { present } from '../../lib/errors/assert.ts';
+import { TestMesh } from './mesh.ts';
+import type { MeshOptions } from './mesh.ts';
+import { netnsUnavailable } from './netns-kit.ts';
+
+/** Declares a test that is given the file's mesh. Tests run one after another, in order. */
+export type MeshTest = (
+  title: string,
+  body: (t: ExecutionContext, mesh: TestMesh) => Promise<void>,
+) => void;
+
+/** Registers the mesh of this file and returns how to declare its tests. */
+export function meshSuite(options: MeshOptions = {}): MeshTest {
+  const unavailable = netnsUnavailable();
+  if (unavailable !== null) {
+    process.stderr.write(`\nSKIPPED, NOT RUN: a file of mesh tests: ${unavailable}\n`);
+    return (title) => test.serial.skip(title, (t) => t.pass());
+  }
+  let mesh: TestMesh | null = null;
+  let failed = false;
+  test.before(async (t) => {
+    t.timeout(180_000);
+    mesh = await TestMesh.up(options);
+  });
+  test.after.always(async (t) => {
+    t.timeout(60_000);
+    if (failed && mesh !== null) process.stderr.write(`${await mesh.logs()}\n`);
+    await mesh?.down();
+  });
+  return (title, body) =>
+    test.serial(title, async (t) => {
+      t.timeout(150_000);
+      try {
+        await body(t, present(mesh, 'the mesh is up'));
+      } finally {
+        failed ||= !t.passed;
+      }
+    });
+}

@@ -1,0 +1,272 @@
+/** A whole local mesh for tests, driven through the `weft` command as a user would. */
+import { spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { mkdtemp, readFile, readdir, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { processEnvironment } from '../../lib/config/env.ts';
+import { until } from './until.ts';
+
+const WEFT = new URL('../../services/cli/weft', import.meta.url).pathname;
+const DEFAULT_MANIFESTS = new URL('../../infra/local', import.meta.url).pathname;
+/** A mesh that is not up by then is broken, even on a busy machine. */
+const UP_TIMEOUT = '150s';
+
+/** What a finished command left. */
+export interface Outcome {
+  readonly code: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** One line of `weft status`. */
+export interface ActorLine {
+  readonly name: string;
+  readonly node: string | null;
+  readonly pid: number;
+  readonly state: string;
+  readonly restarts: number;
+  readonly uptimeSeconds: number;
+}
+
+/** One line of `weft get pods`. */
+export interface PodLine {
+  readonly namespace: string;
+  readonly name: string;
+  readonly node: string;
+  readonly ip: string;
+  readonly netns: string;
+  readonly serviceAccount: string;
+  readonly enrolled: boolean;
+}
+
+/** One line of `weft get connections`. */
+export interface ConnectionLine {
+  readonly source: string;
+  readonly destination: string;
+  readonly sourceIdentity: string | null;
+  readonly destinationIdentity: string | null;
+  readonly direction: 'inbound' | 'outbound';
+  readonly protocol: string;
+  readonly bytesSent: number;
+  readonly bytesReceived: number;
+  readonly openedAt: string;
+}
+
+/** A command that goes on in the background. */
+export interface RunningCommand {
+  readonly stdin: NodeJS.WritableStream;
+  /** All of standard output so far. */
+  output(): string;
+  kill(signal?: NodeJS.Signals): void;
+  readonly exit: Promise<Outcome>;
+}
+
+/** How a test's mesh differs from the default one. */
+export interface MeshOptions {
+  /** Folder of manifests; the default ones of `infra/local` when absent. */
+  readonly manifests?: string;
+  readonly arguments?: readonly string[];
+  /** Added to the environment of `weft up`, and so of the actors. */
+  readonly environment?: Readonly<Record<string, string>>;
+}
+
+/** A mesh of its own name; several run side by side. */
+export class TestMesh {
+  readonly name = `t${randomBytes(3).toString('hex')}`;
+  readonly #environment: NodeJS.ProcessEnv;
+  readonly #running = new Set<RunningCommand>();
+
+  private constructor(environment: Readonly<Record<string, string>>) {
+    this.#environment = { ...processEnvironment(), WEFT_MESH: this.name, ...environment };
+  }
+
+  /** Brings a mesh up and waits until it carries traffic; on failure it is taken down and the command's words thrown. */
+  static async up(options: MeshOptions = {}): Promise<TestMesh> {
+    const mesh = new TestMesh(options.environment ?? {});
+    const manifests = options.manifests ?? DEFAULT_MANIFESTS;
+    const outcome = await mesh.weft(
+      'up',
+      '--detach',
+      '--wait',
+      '--timeout',
+      UP_TIMEOUT,
+      '--manifests',
+      manifests,
+      ...(options.arguments ?? []),
+    );
+    if (outcome.code === 0) return mesh;
+    await mesh.down();
+    throw new Error(`weft up failed with ${outcome.code}:\n${outcome.stderr}\n${outcome.stdout}`);
+  }
+
+  /** The run directory. */
+  get directory(): string {
+    return `/run/weft-${this.name}`;
+  }
+
+  /** Path of the namespace of a node (`node-1`) or of the central actors (`ctl`). */
+  netns(name: string): string {
+    return `/run/netns/${this.name}-${name}`;
+  }
+
+  /** Runs a `weft` command to its end. */
+  weft(...args: string[]): Promise<Outcome> {
+    return this.start(WEFT, args).exit;
+  }
+
+  /** Runs a `weft` command that must succeed, and reads its standard output as JSON. */
+  async json<T>(...args: string[]): Promise<T> {
+    const outcome = await this.weft(...args, '-o', 'json');
+    if (outcome.code !== 0) throw new Error(`weft ${args.join(' ')}: ${outcome.stderr}`);
+    return JSON.parse(outcome.stdout) as T;
+  }
+
+  /** Runs a command in a pod (`demo/client`) to its end. */
+  exec(pod: string, ...command: string[]): Promise<Outcome> {
+    return this.weft('exec', pod, '--', ...command);
+  }
+
+  /** `curl -sS` with a time limit from a pod. */
+  curl(pod: string, ...args: string[]): Promise<Outcome> {
+    return this.exec(pod, 'curl', '-sS', '--max-time', '10', ...args);
+  }
+
+  /** Starts a command in a pod that goes on until it ends or the mesh goes down. */
+  background(pod: string, ...command: string[]): RunningCommand {
+    return this.start(WEFT, ['exec', pod, '--', ...command]);
+  }
+
+  /** Starts any program with the mesh's environment. */
+  start(program: string, args: readonly string[]): RunningCommand {
+    const child = spawn(program, [...args], { env: this.#environment, stdio: 'pipe' });
+    let output = '';
+    child.stdout.on('data', (chunk: Buffer) => (output += chunk.toString()));
+    // A program that ends before it has read its input is no error of the test.
+    child.stdin.on('error', () => undefined);
+    const closed = new Promise<number | null>((resolve, reject) => {
+      child.once('error', reject);
+      child.once('close', resolve);
+    });
+    const running: RunningCommand = {
+      stdin: child.stdin,
+      output: () => output,
+      kill: (signal = 'SIGTERM') => void child.kill(signal),
+      exit: Promise.all([closed, text(child.stderr)]).then(([code, stderr]) => {
+        this.#running.delete(running);
+        return { code, stdout: output, stderr };
+      }),
+    };
+    this.#running.add(running);
+    return running;
+  }
+
+  /** Applies YAML text; the outcome tells whether it was taken. */
+  apply(yaml: string): Promise<Outcome> {
+    return this.#withFile(yaml, (file) => this.weft('apply', '-f', file));
+  }
+
+  /** Deletes what YAML text names. */
+  delete(yaml: string): Promise<Outcome> {
+    return this.#withFile(yaml, (file) => this.weft('delete', '-f', file));
+  }
+
+  async actors(): Promise<readonly ActorLine[]> {
+    return (await this.json<{ actors: ActorLine[] }>('status')).actors;
+  }
+
+  /** The process of an actor; `node` is null for a central one. */
+  async actor(name: string, node: string | null): Promise<ActorLine> {
+    const lines = await this.actors();
+    const line = lines.find((actor) => actor.name === name && (actor.node ?? null) === node);
+    if (line === undefined) throw new Error(`no actor ${name} on ${node ?? 'the centre'}`);
+    return line;
+  }
+
+  /** SIGKILLs an actor's process and returns the pid it had. */
+  async kill(name: string, node: string | null): Promise<number> {
+    const { pid } = await this.actor(name, node);
+    process.kill(pid, 'SIGKILL');
+    return pid;
+  }
+
+  /** Waits until an actor runs under another pid than `before` and is ready. */
+  async returned(name: string, node: string | null, before: number): Promise<ActorLine> {
+    return until(
+      async () => {
+        const line = await this.actor(name, node);
+        return line.pid !== before && line.state === 'ready' ? line : null;
+      },
+      { what: `${name} to be back`, timeoutMs: 60_000 },
+    );
+  }
+
+  async pods(): Promise<readonly PodLine[]> {
+    return this.json<PodLine[]>('get', 'pods');
+  }
+
+  async pod(namespace: string, name: string): Promise<PodLine> {
+    const pod = (await this.pods()).find(
+      (line) => line.namespace === namespace && line.name === name,
+    );
+    if (pod === undefined) throw new Error(`no pod ${namespace}/${name}`);
+    return pod;
+  }
+
+  connections(): Promise<readonly ConnectionLine[]> {
+    return this.json<ConnectionLine[]>('get', 'connections');
+  }
+
+  /** The log lines of an actor, as objects; lines that are no JSON are kept under `message`. */
+  async log(actor: string, node: string | null): Promise<readonly Record<string, unknown>[]> {
+    const name = node === null ? actor : `${actor}.${node}`;
+    const lines = (await readFile(join(this.directory, 'logs', `${name}.log`), 'utf8')).split('\n');
+    return lines.filter((line) => line !== '').map(parseLine);
+  }
+
+  /** The metrics a node's proxy serves on 15020, as text. */
+  async stats(node: string): Promise<string> {
+    const url = 'http://localhost:15020/metrics';
+    const args = [`--net=${this.netns(node)}`, 'curl', '-sS', '--max-time', '10', url];
+    return (await this.start('nsenter', args).exit).stdout;
+  }
+
+  /** Takes the mesh down and fails when the command does. */
+  async down(): Promise<void> {
+    for (const running of this.#running) running.kill('SIGKILL');
+    const outcome = await this.weft('down');
+    if (outcome.code !== 0) throw new Error(`weft down failed: ${outcome.stderr}`);
+  }
+
+  /** All logs of the mesh, for the report of a failed test. */
+  async logs(): Promise<string> {
+    const folder = join(this.directory, 'logs');
+    const names = await readdir(folder);
+    const parts = await Promise.all(
+      names.map(
+        async (name) => `== ${name}\n${(await readFile(join(folder, name), 'utf8')).slice(-4_000)}`,
+      ),
+    );
+    return parts.join('\n');
+  }
+
+  async #withFile(yaml: string, use: (file: string) => Promise<Outcome>): Promise<Outcome> {
+    const folder = await mkdtemp(join(tmpdir(), 'weft-manifest-'));
+    try {
+      const file = join(folder, 'manifest.yaml');
+      await writeFile(file, yaml);
+      return await use(file);
+    } finally {
+      await rm(folder, { recursive: true });
+    }
+  }
+}
+
+function parseLine(line: string): Record<string, unknown> {
+  try {
+    return JSON.parse(line) as Record<string, unknown>;
+  } catch {
+    return { message: line };
+  }
+}
