@@ -1,0 +1,150 @@
+/** The `weft` command as a user calls it, without a mesh. */
+import { spawn } from 'node:child_process';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { once } from 'node:events';
+import test from 'ava';
+import { processEnvironment } from '../../../lib/config/env.ts';
+import { commands } from '../../../services/cli/command-table.ts';
+
+const WEFT = new URL('../../../services/cli/weft', import.meta.url).pathname;
+
+async function weft(...args: string[]) {
+  const child = spawn(WEFT, args, {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: { ...processEnvironment(), WEFT_MESH: 'nosuchmesh' },
+  });
+  const [stdout, stderr, [code]] = await Promise.all([
+    text(child.stdout),
+    text(child.stderr),
+    once(child, 'close') as Promise<[number | null]>,
+  ]);
+  return { code, stdout, stderr };
+}
+
+/** One line, no stack. */
+const ONE_LINE = /^weft: [^\n]+\n$/;
+
+for (const [name, { hidden }] of Object.entries(commands)) {
+  test(`weft ${name} --help`, async (t) => {
+    for (const words of [
+      [name, '--help'],
+      ['help', name],
+    ]) {
+      const { code, stdout, stderr } = await weft(...words);
+      t.is(code, 0);
+      t.is(stderr, '');
+      t.true(stdout.startsWith(`Usage: weft ${name}`));
+    }
+    const list = await weft('--help');
+    t.is(list.stdout.includes(`\n  ${name} `), hidden !== true);
+  });
+}
+
+const WRONG: readonly (readonly string[])[] = [
+  ['nosuch'],
+  ['get'],
+  ['get', 'pots'],
+  ['get', 'pods', '-o', 'yaml'],
+  ['get', 'pods', '--nosuch'],
+  ['status', '-o', 'yaml'],
+  ['exec'],
+  ['exec', 'demo/web'],
+  ['exec', 'web', '--', 'true'],
+  ['apply'],
+  ['delete'],
+  ['policy', 'explain', '--from', 'demo/web'],
+  ['policy', 'explain', '--from', 'web', '--to', 'demo/api:80'],
+  ['policy', 'explain', '--from', 'demo/web', '--to', 'demo/api'],
+  ['run'],
+  ['run', 'nosuch'],
+  ['env'],
+  ['up', '--nodes', '0'],
+];
+
+for (const words of WRONG) {
+  test(`wrong usage: weft ${words.join(' ')}`, async (t) => {
+    const { code, stdout, stderr } = await weft(...words);
+    t.is(code, 2);
+    t.is(stdout, '');
+    t.regex(stderr, ONE_LINE);
+  });
+}
+
+test('without a command, and with half of one, help goes to standard error', async (t) => {
+  for (const words of [[], ['policy']]) {
+    const { code, stdout, stderr } = await weft(...words);
+    t.is(code, 2);
+    t.is(stdout, '');
+    t.true(stderr.startsWith('Usage: weft'));
+  }
+});
+
+const NEEDS_MESH: readonly (readonly string[])[] = [
+  ['status'],
+  ['get', 'pods'],
+  ['get', 'queues', '-o', 'json'],
+  ['exec', 'demo/web', '--', 'true'],
+  ['env', 'node-1/node-proxy'],
+  ['logs'],
+  ['policy', 'explain', '--from', 'demo/web', '--to', 'demo/api:80'],
+];
+
+for (const words of NEEDS_MESH) {
+  test(`no mesh: weft ${words.join(' ')}`, async (t) => {
+    const { code, stdout, stderr } = await weft(...words);
+    t.is(code, 1);
+    t.is(stdout, '');
+    t.regex(stderr, ONE_LINE);
+    t.true(stderr.includes('mesh nosuchmesh is not running'));
+    t.true(stderr.includes('weft up --mesh nosuchmesh'));
+  });
+}
+
+test('--mesh is taken before and after the command', async (t) => {
+  for (const words of [
+    ['--mesh', 'other', 'get', 'pods'],
+    ['get', '--mesh', 'other', 'pods'],
+    ['get', 'pods', '--mesh=other'],
+  ]) {
+    const { code, stderr } = await weft(...words);
+    t.is(code, 1);
+    t.true(stderr.includes('mesh other is not running'));
+  }
+  const wrong = await weft('--mesh', 'Not-A-Name', 'get', 'pods');
+  t.is(wrong.code, 78);
+  t.regex(wrong.stderr, ONE_LINE);
+});
+
+test('unreadable manifests are refused with their place', async (t) => {
+  const folder = await mkdtemp(join(tmpdir(), 'weft-cli-'));
+  t.teardown(() => rm(folder, { recursive: true }));
+  const file = join(folder, 'broken.yaml');
+  await writeFile(file, 'kind: Pod\n---\nkind: [\n');
+  const { code, stderr } = await weft('apply', '-f', file);
+  t.is(code, 1);
+  t.true(stderr.startsWith(`${file}: document 1: line 4, column 1: `));
+  t.true(stderr.endsWith('weft: nothing was changed\n'));
+});
+
+test('a wrong configuration ends with 78 and names what is wrong', async (t) => {
+  const folder = await mkdtemp(join(tmpdir(), 'weft-cli-'));
+  t.teardown(() => rm(folder, { recursive: true }));
+  const file = join(folder, 'config.yaml');
+  await writeFile(file, 'REDIS_URL: http://nowhere\n');
+  const invalid = await weft('run', 'policy-evaluator', '--config', file);
+  t.is(invalid.code, 78);
+  t.regex(invalid.stderr, ONE_LINE);
+  t.true(invalid.stderr.includes('REDIS_URL'));
+
+  await writeFile(file, 'NO_SUCH: 1\nREDIS_URL: {}\n');
+  const unknown = await weft('run', 'policy-evaluator', '--config', file);
+  t.is(unknown.code, 78);
+  t.true(unknown.stderr.includes(`${file}: NO_SUCH is no variable of these actors; REDIS_URL`));
+
+  const absent = await weft('run', 'policy-evaluator', '--config', join(folder, 'absent'));
+  t.is(absent.code, 78);
+  t.regex(absent.stderr, ONE_LINE);
+});
