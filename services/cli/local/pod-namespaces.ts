@@ -1,6 +1,6 @@
 /** A pod's own namespaces: the network it lives in, and mounts in which /etc/hosts is its own. */
 import { mkdir, rm, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { NETNS_DIR, netnsPath } from './namespaces.ts';
 import { inParallel, ipBatch, runCommand } from './run-command.ts';
@@ -85,8 +85,16 @@ export function podSide(sandbox: PodSandbox): string[] {
   ];
 }
 
-/** In the new mount namespace: without the names of other pods' networks, which it would otherwise keep alive. */
-const MOUNT_SCRIPT = `umount -l ${NETNS_DIR} 2>/dev/null || true; exec mount --bind "$1" /etc/hosts`;
+/**
+ * In the new mount namespace: the pod's own names, IPv4 first where a name has both (as on most clusters), and
+ * without the names of other pods' networks, which it would otherwise keep alive.
+ */
+const MOUNT_SCRIPT = `
+umount -l ${NETNS_DIR} 2>/dev/null || true
+mount --bind "$1" /etc/hosts || exit
+[ -e /etc/gai.conf ] || exit 0
+echo 'precedence ::ffff:0:0/96 100' >"$2"
+exec mount --bind "$2" /etc/gai.conf`;
 
 async function createMounts(sandbox: PodSandbox): Promise<void> {
   await writeFile(sandbox.mountsFile, '', { mode: 0o600 });
@@ -98,6 +106,7 @@ async function createMounts(sandbox: PodSandbox): Promise<void> {
     MOUNT_SCRIPT,
     'pod',
     sandbox.hostsFile,
+    join(dirname(sandbox.hostsFile), 'gai.conf'),
   ]);
 }
 
