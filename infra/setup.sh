@@ -2,7 +2,19 @@
 # Brings a checkout to the state in which `weft` and the tests run: Debian packages, npm packages, generated
 # code, the native addon, the `weft` link and a warm compile cache. Safe to repeat, quick when nothing is to do.
 # Runs as npm's prestart and pretest under whatever Node the machine has. Progress goes to standard error.
+#   sh infra/setup.sh           what running a mesh needs
+#   sh infra/setup.sh --bench   and what the benchmark needs
+#   sh infra/setup.sh --test    and what the tests need, the short benchmark among them
 set -eu
+
+mode=${1:-}
+case $mode in
+  '' | --bench | --test) ;;
+  *)
+    printf 'usage: sh infra/setup.sh [--bench | --test]\n' >&2
+    exit 2
+    ;;
+esac
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd -P)
 cd "$root"
@@ -16,22 +28,40 @@ fail() {
 }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# The Debian packages that are missing, one word each.
+# The Debian packages that a mesh needs and that are missing, one a line.
 missing_packages() {
   have redis-server || echo redis-server
   have iptables-restore || echo iptables
   have nft || echo nftables
   have ipset || echo ipset
-  have ip || echo iproute2
+  { have ip && have ss; } || echo iproute2
   have g++ || echo g++
   have make || echo make
   have curl || echo curl
-  have ps || echo procps
+  { have ps && have sysctl; } || echo procps
   have nsenter || echo util-linux
   for library in /usr/lib/*/libatomic.so.1 /usr/lib/libatomic.so.1 /lib/*/libatomic.so.1; do
     if [ -e "$library" ]; then return; fi
   done
   echo libatomic1
+}
+
+# Those that only tests or the benchmark need.
+missing_extras() {
+  case $mode in
+    --test)
+      have tcpdump || echo tcpdump
+      have redis-cli || echo redis-tools
+      have bash || echo bash
+      ;;
+    --bench) ;;
+    *) return ;;
+  esac
+  have openssl || echo openssl
+  have haproxy || echo haproxy
+  have iperf3 || echo iperf3
+  have wrk || echo wrk
+  have hey || echo hey
 }
 
 # Debian starts services of packages it installs; the mesh runs its own Redis, so that is declined here.
@@ -41,6 +71,14 @@ decline_service_starts() {
   printf '#!/bin/sh\nexit 101\n' >"$policy"
   chmod 755 "$policy"
   trap 'rm -f /usr/sbin/policy-rc.d' EXIT INT TERM
+}
+
+apt_install() {
+  decline_service_starts
+  export DEBIAN_FRONTEND=noninteractive
+  # shellcheck disable=SC2086 # one word per package
+  apt-get install -y -q --no-install-recommends $1 >&2 ||
+    { apt-get update -q >&2 && apt-get install -y -q --no-install-recommends $1 >&2; }
 }
 
 install_packages() {
@@ -59,12 +97,19 @@ install_packages() {
     return
   fi
   say "installing Debian packages: $packages"
-  decline_service_starts
-  export DEBIAN_FRONTEND=noninteractive
-  # shellcheck disable=SC2086 # one word per package
-  apt-get install -y -q --no-install-recommends $packages >&2 ||
-    { apt-get update -q >&2 && apt-get install -y -q --no-install-recommends $packages >&2; } ||
-    fail "apt-get could not install: $packages"
+  apt_install "$packages" || fail "apt-get could not install: $packages"
+}
+
+# Tests that lack one of these are skipped, so their absence is no failure.
+install_extras() {
+  extras=$(missing_extras | tr '\n' ' ')
+  if [ -z "$extras" ]; then return; fi
+  if [ "$(id -u)" != 0 ] || ! have apt-get; then
+    say "for all tests and the benchmark, install as root: apt-get install --no-install-recommends $extras"
+    return
+  fi
+  say "installing Debian packages: $extras"
+  apt_install "$extras" || say "apt-get could not install: $extras; what needs them does not run"
 }
 
 # node_modules is current when it was installed from exactly this lock file. Without a stamp (somebody ran npm
@@ -124,6 +169,7 @@ warm_cache() {
 }
 
 install_packages
+install_extras
 install_node_packages
 PATH="$root/node_modules/.bin:$PATH"
 sh proto/generate.sh || fail 'proto/gen could not be generated'

@@ -93,12 +93,6 @@ export class TokenIssuer {
 
 /** Who gets a token, by the name of its directory. */
 export function tokenBearers(plan: MeshPlan): ReadonlyMap<string, TokenSubject> {
-  const system = (account: string, pod: string): TokenSubject => ({
-    namespace: SYSTEM_NAMESPACE,
-    serviceAccount: named(account),
-    pod: named(pod),
-    node: null,
-  });
   return new Map<string, TokenSubject>([
     ['control-plane', system(CONTROL_ACCOUNT, 'istiod')],
     ['xds-ingester', system(INGESTER_ACCOUNT, 'xds-ingester')],
@@ -107,6 +101,15 @@ export function tokenBearers(plan: MeshPlan): ReadonlyMap<string, TokenSubject> 
       { ...system(NODE_ACCOUNT, `ztunnel-${node.name}`), node: named(node.name) },
     ]),
   ]);
+}
+
+function system(account: string, pod: string): TokenSubject {
+  return {
+    namespace: SYSTEM_NAMESPACE,
+    serviceAccount: named(account),
+    pod: named(pod),
+    node: null,
+  };
 }
 
 function named(name: string): { name: string; uid: string } {
