@@ -1,0 +1,49 @@
+/** The short form of the benchmark, so that what measures does not rot. Its figures are not judged here. */
+import { execFile } from 'node:child_process';
+import { accessSync, constants } from 'node:fs';
+import { promisify } from 'node:util';
+import test from 'ava';
+import { netnsUnavailable } from '../support/netns-kit.ts';
+
+const run = promisify(execFile);
+const root = new URL('../..', import.meta.url).pathname;
+
+const unavailable = netnsUnavailable() ?? missingTools();
+if (unavailable !== null) {
+  process.stderr.write(`\nSKIPPED, NOT RUN: the short benchmark: ${unavailable}\n`);
+}
+
+function missingTools(): string | null {
+  const folders = ['/usr/local/sbin', '/usr/local/bin', '/usr/sbin', '/usr/bin', '/sbin', '/bin'];
+  const missing = ['haproxy', 'iperf3', 'wrk', 'hey', 'openssl'].filter(
+    (tool) => !folders.some((folder) => isProgram(`${folder}/${tool}`)),
+  );
+  return missing.length === 0
+    ? null
+    : `${missing.join(', ')} missing: run sh infra/setup.sh --bench`;
+}
+
+function isProgram(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK);
+    return true;
+  } catch {
+    // Not there, or not ours to run: both mean the same here.
+    return false;
+  }
+}
+
+const benchTest = unavailable === null ? test.serial : test.serial.skip;
+
+benchTest('the short benchmark measures every path', async (t) => {
+  t.timeout(150_000);
+  const { stdout } = await run(process.execPath, ['test/bench/run.ts', '--short'], {
+    cwd: root,
+    timeout: 140_000,
+  });
+  t.log(stdout);
+  for (const path of ['direct', 'node relay', 'weft', 'haproxy mtls']) {
+    t.true(stdout.includes(path), `${path} is in the table`);
+  }
+  t.false(/NaN|Infinity|undefined/.test(stdout), 'every figure is a number');
+});
