@@ -97,8 +97,11 @@ export class TestMesh {
       ...(options.arguments ?? []),
     );
     if (outcome.code === 0) return mesh;
+    const logs = await mesh.logs();
     await mesh.down();
-    throw new Error(`weft up failed with ${outcome.code}:\n${outcome.stderr}\n${outcome.stdout}`);
+    throw new Error(
+      `weft up failed with ${outcome.code}:\n${outcome.stderr}\n${outcome.stdout}\n${logs}`,
+    );
   }
 
   /** The run directory. */
@@ -234,7 +237,7 @@ export class TestMesh {
 
   /** Takes the mesh down and fails when the command does. */
   async down(): Promise<void> {
-    for (const running of this.#running) running.kill('SIGKILL');
+    for (const running of this.#running) running.kill();
     const outcome = await this.weft('down');
     if (outcome.code !== 0) throw new Error(`weft down failed: ${outcome.stderr}`);
   }

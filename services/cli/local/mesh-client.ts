@@ -59,6 +59,24 @@ export async function askCertificates(
   return answer.certificates;
 }
 
+/** `namespace/name` of the workloads that a node's proxy would reach over HBONE. Throws STATE_UNAVAILABLE. */
+export async function askHboneWorkloads(
+  paths: MeshPaths,
+  node: string,
+): Promise<ReadonlySet<string>> {
+  const dump = await askJson<{
+    workloads: readonly { namespace: string; name: string; protocol: string }[];
+  }>({
+    socket: adminSocket(paths, 'node-proxy', node),
+    path: '/node-proxy/config_dump',
+  });
+  return new Set(
+    dump.workloads
+      .filter(({ protocol }) => protocol === 'HBONE')
+      .map(({ namespace, name }) => `${namespace}/${name}`),
+  );
+}
+
 /** Uids of the pods that are enrolled; a node whose agent is away contributes none. */
 export async function enrolledPods(
   paths: MeshPaths,

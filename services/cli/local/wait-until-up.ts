@@ -3,7 +3,7 @@ import { setTimeout as wait } from 'node:timers/promises';
 import type { Clock } from '../../../lib/clock/clock.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import { canaryRoute, flyCanary } from './canary.ts';
-import { askPods, askStatus, enrolledPods } from './mesh-client.ts';
+import { askHboneWorkloads, askPods, askStatus, enrolledPods } from './mesh-client.ts';
 import type { MeshPaths } from './mesh-paths.ts';
 
 const POLL_MS = 100;
@@ -12,8 +12,8 @@ const POLL_MS = 100;
 export type WaitListener = (missing: string) => void;
 
 /**
- * Resolves when every actor is ready, every pod meant for the mesh is enrolled and a canary connection went
- * through. Throws ACTOR_DEADLINE with what was missing last.
+ * Resolves when every actor is ready, every pod meant for the mesh is enrolled and known so to
+ * every proxy, and a canary connection went through. Throws ACTOR_DEADLINE with what was missing last.
  */
 export async function waitUntilUp(
   paths: MeshPaths,
@@ -58,6 +58,12 @@ async function whatIsMissing(paths: MeshPaths, expectedPods: number): Promise<st
     const absent = meant.filter((pod) => !enrolled.has(pod.uid)).length;
     if (absent > 0) return `${meant.length - absent} of ${meant.length} pods enrolled`;
     if (starting > 0) return `${starting} pods still start`;
+    for (const node of status.nodes) {
+      // Until a proxy knows that a pod is enrolled, what it sends there goes in plaintext.
+      const known = await askHboneWorkloads(paths, node.name);
+      const late = meant.filter((pod) => !known.has(`${pod.namespace}/${pod.name}`)).length;
+      if (late > 0) return `${node.name} does not know yet that ${late} pods are enrolled`;
+    }
     const route = canaryRoute(pods, enrolled);
     if (route !== null) await flyCanary(paths, route);
     return null;

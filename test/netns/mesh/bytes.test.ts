@@ -126,6 +126,6 @@ test('another connection of the same tunnel is not held up by a stalled one', as
     );
     t.is(answer.stdout, '1000000', answer.stderr);
   }
-  stalled.kill('SIGKILL');
+  stalled.kill();
   await stalled.exit;
 });

@@ -1,0 +1,75 @@
+/** Load from a pod that goes on while a test breaks things, and tells every connection that failed. */
+import type { LoadCounts, LoadFailure, LoadLine } from './load-lines.ts';
+import type { RunningCommand, TestMesh } from './mesh.ts';
+import { until } from './until.ts';
+
+const CLIENT = new URL('load-client.ts', import.meta.url).pathname;
+/** Answers of each kind from each target that count as going on. */
+const ENOUGH = 10;
+
+/** Requests from one pod to some targets, over new connections and one kept connection each. */
+export class Load {
+  readonly #command: RunningCommand;
+  readonly #targets: readonly string[];
+
+  private constructor(command: RunningCommand, targets: readonly string[]) {
+    this.#command = command;
+    this.#targets = targets;
+  }
+
+  /** Starts in the pod (`demo/client`) and waits until every target answers both ways. */
+  static async start(mesh: TestMesh, pod: string, ...targets: string[]): Promise<Load> {
+    const load = new Load(mesh.background(pod, process.execPath, CLIENT, ...targets), targets);
+    await load.goesOn('at the start');
+    return load;
+  }
+
+  /** Waits until every target (or those given) answered ten more times over new connections and over the kept one. */
+  async goesOn(what: string, targets: readonly string[] = this.#targets): Promise<void> {
+    await Promise.all([
+      this.answers('fresh', what, targets),
+      this.answers('kept', what, targets),
+    ]);
+  }
+
+  /** The same for one kind of connection. */
+  async answers(
+    kind: 'fresh' | 'kept',
+    what: string,
+    targets: readonly string[] = this.#targets,
+  ): Promise<void> {
+    const before = this.#counts();
+    const left = (): string[] =>
+      targets.filter((target) => {
+        const seen = before[target]?.[kind] ?? 0;
+        return (this.#counts()[target]?.[kind] ?? 0) < seen + ENOUGH;
+      });
+    await until(() => left().length === 0, {
+      what: `${kind} connections to ${targets.join(', ')} to be answered ${what}`,
+      timeoutMs: 60_000,
+    });
+  }
+
+  /** Every failed connection so far. */
+  failures(): readonly LoadFailure[] {
+    return this.#lines().flatMap((line) => ('failure' in line ? [line.failure] : []));
+  }
+
+  /** Ends the load; returns every failed connection. */
+  async stop(): Promise<readonly LoadFailure[]> {
+    this.#command.kill();
+    await this.#command.exit;
+    return this.failures();
+  }
+
+  #counts(): LoadCounts {
+    const line = this.#lines().findLast((one) => 'counts' in one);
+    return line === undefined ? {} : line.counts;
+  }
+
+  #lines(): LoadLine[] {
+    const lines = this.#command.output().split('\n');
+    // What follows the last line break is not a whole line yet.
+    return lines.slice(0, -1).map((line) => JSON.parse(line) as LoadLine);
+  }
+}
