@@ -26,6 +26,7 @@ export async function captureWhile(
       '-i',
       link.device,
       '-U',
+      '--immediate-mode',
       '-s0',
       '-B',
       '16384',
