@@ -55,6 +55,13 @@ const COMMANDS = [
   '-randomkey',
   '-dbsize',
   '-psubscribe',
+  // Both tell of the keys and channels of other nodes: Redis checks no prefix there.
+  '-pubsub',
+  '-client|tracking',
+  // Functions stay in the server, outside all key rules; nobody here has any.
+  '-function',
+  '-fcall',
+  '-fcall_ro',
   '-spublish',
   '-ssubscribe',
   '-move',
