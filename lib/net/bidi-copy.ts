@@ -148,12 +148,16 @@ function forward(source: CopyEnd, to: Duplex, count: (bytes: number) => void): v
 
 /**
  * The connection opposite of `end` is gone for good: let what was handed to `end` reach its peer, then
- * close it, since nobody will read what that peer says.
+ * close it, since nobody will read what that peer says. A peer that has said all it had is not cut: the connection
+ * closes by itself, and a reset could overtake the last bytes.
  */
 function finish(end: CopyEnd): void {
   const { duplex } = end;
   if (duplex.closed) return;
-  const cut = (): void => end.abort();
-  if (duplex.writableFinished || !duplex.writable) cut();
+  const cut = (): void => {
+    if (!duplex.readableEnded) end.abort();
+  };
+  // `writable` is of no use here: it is false from the call of `end` on, with bytes still waiting.
+  if (duplex.writableFinished || duplex.destroyed) cut();
   else duplex.end(cut);
 }

@@ -15,6 +15,8 @@ interface Joined {
   readonly client: Socket;
   readonly server: Socket;
   readonly copy: Copy;
+  /** The copy's own socket towards the client. */
+  readonly near: Socket;
 }
 
 interface Pair {
@@ -44,7 +46,7 @@ async function joined(t: ExecutionContext, smallReads = false): Promise<Joined> 
     { duplex: a.near, smallReads, abort: () => a.near.destroy() },
     { duplex: b.near, smallReads, abort: () => b.near.destroy() },
   );
-  return { client: a.far, server: b.far, copy };
+  return { client: a.far, server: b.far, copy, near: a.near };
 }
 
 async function send(socket: Socket, sizes: readonly number[]): Promise<Buffer> {
@@ -117,6 +119,26 @@ test('half-close passes and the other direction goes on', async (t) => {
   server.write('an ');
   server.end('answer');
   t.is((await readAll(client)).toString(), 'an answer');
+  t.is((await copy.done).error, null);
+});
+
+test('a client that has ended its own side slowly reads all of a server that has gone', async (t) => {
+  const { client, server, copy, near } = await joined(t);
+  client.end('question');
+  t.is((await readAll(server)).toString(), 'question');
+  const block = randomBytes(65_536);
+  let sent = 0;
+  // Until the kernel takes no more of it and the copy itself holds the rest.
+  while (near.writableLength === 0) {
+    server.write(block);
+    sent += block.length;
+    await until(() => copy.counts.fromB === sent, { timeoutMs: 10_000, what: 'the block read' });
+  }
+  const gone = once(server, 'close');
+  server.end();
+  await gone;
+  await until(() => near.writableEnded, { timeoutMs: 10_000, what: 'the end passed on' });
+  t.is((await readAll(client)).length, sent);
   t.is((await copy.done).error, null);
 });
 
