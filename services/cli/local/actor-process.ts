@@ -8,7 +8,7 @@ import { adminSocket, logFile } from './mesh-paths.ts';
 import type { MeshPaths } from './mesh-paths.ts';
 import { netnsPath } from './namespaces.ts';
 import type { Role } from './roles.ts';
-import type { MeshPlan } from './topology.ts';
+import type { MeshPlan, NodePlan } from './topology.ts';
 
 /** The launcher beside this folder. */
 const WEFT = new URL('../weft', import.meta.url).pathname;
@@ -52,19 +52,29 @@ async function inheritedEnv(
   );
 }
 
-/** The process of a node's default servers; steered through its socket. */
+/**
+ * The process of a node's default servers; steered through its socket. It opens its sockets in the pods' namespaces
+ * and runs in its node's, where whoever cleans up after a crash finds it.
+ */
 export function sampleProcess(
-  node: string,
+  node: NodePlan,
   mesh: { readonly paths: MeshPaths; readonly environment: Environment },
 ): ProcessSpec {
   const server = new URL('sample-server.ts', import.meta.url).pathname;
   const path = mesh.environment['PATH'] ?? '/usr/sbin:/usr/bin:/sbin:/bin';
   return {
     name: 'sample-server',
-    node,
-    command: [process.execPath, server, sampleSocket(mesh.paths, node)],
+    node: node.name,
+    command: [
+      'nsenter',
+      `--net=${netnsPath(node.netns)}`,
+      '--',
+      process.execPath,
+      server,
+      sampleSocket(mesh.paths, node.name),
+    ],
     env: { PATH: path, ...cacheEnv(mesh.environment) },
-    logFile: logFile(mesh.paths, 'sample-server', node),
+    logFile: logFile(mesh.paths, 'sample-server', node.name),
     adminSocket: null,
   };
 }

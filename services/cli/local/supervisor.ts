@@ -226,7 +226,7 @@ export class Supervisor {
       this.#processes.push(this.#manage(await actorProcess(role, this.#request)));
     }
     for (const node of plan.nodes) {
-      const process = this.#manage(sampleProcess(node.name, this.#request));
+      const process = this.#manage(sampleProcess(node, this.#request));
       process.onChange = () => {
         this.#samples.forget(node.name);
         this.#pods.refresh();
