@@ -1,15 +1,14 @@
 /** The proof that a mesh works: a connection between two nodes that the receiving proxy carried over HBONE. */
 import { once } from 'node:events';
-import { Socket } from 'node:net';
+import { Socket, createServer } from 'node:net';
+import type { Server } from 'node:net';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { closeFd, openNetns } from '../../../lib/linux/netns.ts';
-import { openTcp } from '../../../lib/linux/sockets.ts';
+import { listenTcp, openTcp } from '../../../lib/linux/sockets.ts';
 import { askConnections } from './mesh-client.ts';
 import type { MeshPaths } from './mesh-paths.ts';
 import type { PodLine } from './supervisor-api.ts';
 
-/** Where the default servers speak HTTP. */
-const CANARY_PORT = 8_080;
 const ANSWER_TIMEOUT_MS = 5_000;
 
 /** Two pods between which a canary can fly. */
@@ -33,23 +32,18 @@ export function canaryRoute(
 }
 
 /**
- * Sends one request along the route and asks the receiving node's proxy for the connection. Throws
- * UPSTREAM_CONNECT or UPSTREAM_TIMEOUT when it is not answered, STATE_CONFLICT when it did not use HBONE.
+ * Opens a connection along the route, to a listener of its own in the receiving pod so that it needs no
+ * application there, and asks the receiving node's proxy for it. Throws UPSTREAM_CONNECT when nothing comes
+ * through, STATE_CONFLICT when it did not use HBONE.
  */
-export async function flyCanary(paths: MeshPaths, { from, to }: CanaryRoute): Promise<void> {
-  const netnsFd = openNetns(from.netns);
-  let socket: Socket;
-  try {
-    socket = new Socket({ fd: openTcp({ netnsFd, family: 4, mark: 0, noDelay: true }) });
-  } finally {
-    closeFd(netnsFd);
-  }
-  const route = `${from.namespace}/${from.name} to ${to.namespace}/${to.name}`;
+export async function flyCanary(paths: MeshPaths, route: CanaryRoute): Promise<void> {
+  const { from, to } = route;
+  const name = `the canary from ${from.namespace}/${from.name} to ${to.namespace}/${to.name}`;
+  const nest = await openNest(to);
+  const socket = openSocket(from);
   const signal = AbortSignal.timeout(ANSWER_TIMEOUT_MS);
   try {
-    socket.connect(CANARY_PORT, to.ip);
-    await once(socket, 'connect', { signal });
-    socket.write(`GET / HTTP/1.1\r\nHost: ${to.name}\r\n\r\n`);
+    socket.connect(nest.port, to.ip);
     await Promise.race([
       once(socket, 'data', { signal }),
       once(socket, 'end', { signal }).then(() => Promise.reject(new Error('closed unanswered'))),
@@ -62,15 +56,43 @@ export async function flyCanary(paths: MeshPaths, { from, to }: CanaryRoute): Pr
         record.podUid === to.uid &&
         record.source.startsWith(`${from.ip}:`),
     );
-    if (!carried) {
-      throw new MeshError('STATE_CONFLICT', `the canary from ${route} did not use HBONE`);
-    }
+    if (!carried) throw new MeshError('STATE_CONFLICT', `${name} did not use HBONE`);
   } catch (error) {
     if (error instanceof MeshError) throw error;
-    throw new MeshError('UPSTREAM_CONNECT', `the canary from ${route} got no answer`, {
-      cause: error,
-    });
+    throw new MeshError('UPSTREAM_CONNECT', `${name} got no answer`, { cause: error });
   } finally {
     socket.destroy();
+    nest.server.close();
+  }
+}
+
+/** A server in the pod's namespace that greets whoever connects. */
+async function openNest(pod: PodLine): Promise<{ readonly server: Server; readonly port: number }> {
+  const netnsFd = openNetns(pod.netns);
+  try {
+    const options = { netnsFd, address: '::', port: 0, mark: 0, reusePort: false } as const;
+    const { fd, port } = listenTcp({ ...options, transparent: 'off' });
+    const server = createServer((client) => {
+      // The canary leaves as soon as it has heard something.
+      client.on('error', () => client.destroy());
+      client.write('weft');
+    });
+    server.listen({ fd });
+    await once(server, 'listening');
+    return { server, port };
+  } finally {
+    closeFd(netnsFd);
+  }
+}
+
+function openSocket(pod: PodLine): Socket {
+  const netnsFd = openNetns(pod.netns);
+  try {
+    return new Socket({
+      fd: openTcp({ netnsFd, family: 4, mark: 0, noDelay: true }),
+      allowHalfOpen: true,
+    });
+  } finally {
+    closeFd(netnsFd);
   }
 }

@@ -25,7 +25,7 @@ interface StatusDocument {
 
 /** The running mesh. */
 export class BenchMesh {
-  readonly name = `bench-${randomBytes(3).toString('hex')}`;
+  readonly name = `bench${randomBytes(3).toString('hex')}`;
 
   /** Brings the mesh up; rejects with the command's own words when it does not come. */
   async up(): Promise<void> {
