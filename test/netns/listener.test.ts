@@ -1,14 +1,13 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import type { Socket } from 'node:net';
-import test from 'ava';
 import type { Authorization, Match } from '../../lib/policy/model.ts';
 import { TestMesh } from '../support/listener-kit.ts';
 import type { TestPod } from '../support/listener-kit.ts';
-import { requireNetns } from '../support/netns-kit.ts';
 import { MIB, readAll } from '../support/tunnel-kit.ts';
 import { until } from '../support/until.ts';
 import { service } from '../support/workloads.ts';
+import { netnsTest as test } from '../support/netns-test.ts';
 
 const CLIENT = 'spiffe://cluster.local/ns/demo/sa/client';
 const WEB = 'spiffe://cluster.local/ns/demo/sa/web';
@@ -87,7 +86,6 @@ function policy(name: string, action: 'ALLOW' | 'DENY', match: Partial<Match>): 
 
 for (const family of ['ip', 'ip6'] as const) {
   test(`pod to pod passes HBONE with both identities and the client address (${family})`, async (t) => {
-    if (!requireNetns(t)) return;
     const { mesh, client, web } = await pair(t);
     const peers: (string | undefined)[] = [];
     await web.serve(8080, (socket) => {
@@ -132,7 +130,6 @@ for (const family of ['ip', 'ip6'] as const) {
 }
 
 test('a service address leads to one of its endpoints, on its target port', async (t) => {
-  if (!requireNetns(t)) return;
   const mesh = await TestMesh.start(t);
   const client = await mesh.addPod('client');
   const key = 'demo/web.demo.svc.cluster.local';
@@ -155,7 +152,6 @@ test('a service address leads to one of its endpoints, on its target port', asyn
 });
 
 test('what is outside the mesh is reached in plaintext, and reaches in', async (t) => {
-  if (!requireNetns(t)) return;
   const { mesh, web, client } = await pair(t);
   const outsider = await mesh.addPod('outsider', { enrolled: false });
   const peers: (string | undefined)[] = [];
@@ -178,7 +174,6 @@ test('what is outside the mesh is reached in plaintext, and reaches in', async (
 });
 
 test('a server may speak first and a client may half-close', async (t) => {
-  if (!requireNetns(t)) return;
   const { client, web } = await pair(t);
   await web.serve(5432, (socket) => {
     socket.write('220 ready\n');
@@ -190,7 +185,6 @@ test('a server may speak first and a client may half-close', async (t) => {
 });
 
 test('1 GiB passes each way intact', async (t) => {
-  if (!requireNetns(t)) return;
   t.timeout(300_000);
   const { client, web } = await pair(t);
   const block = randomBytes(MIB);
@@ -222,7 +216,6 @@ test('1 GiB passes each way intact', async (t) => {
 });
 
 test('policies decide on identity; a DENY cuts a live connection and its log names the policy', async (t) => {
-  if (!requireNetns(t)) return;
   const { mesh, client, web } = await pair(t);
   await web.serve(8080, echo);
   const account = (serviceAccount: string) => ({
@@ -254,7 +247,6 @@ test('policies decide on identity; a DENY cuts a live connection and its log nam
 });
 
 test('a change of the workload own list of policies also cuts', async (t) => {
-  if (!requireNetns(t)) return;
   const { mesh, client, web } = await pair(t);
   await web.serve(8080, echo);
   mesh.state.setPolicy('demo/selected', {
@@ -274,7 +266,6 @@ test('a change of the workload own list of policies also cuts', async (t) => {
 });
 
 test('a reference to a policy nobody knows is waited for, and served when it comes', async (t) => {
-  if (!requireNetns(t)) return;
   const { mesh, client, web } = await pair(t);
   await web.serve(8080, echo);
   mesh.state.set(web.workload.uid, {
@@ -291,7 +282,6 @@ test('a reference to a policy nobody knows is waited for, and served when it com
 });
 
 test('a reference to a policy nobody ever knows denies and names it', async (t) => {
-  if (!requireNetns(t)) return;
   const { mesh, client, web } = await pair(t);
   await web.serve(8080, echo);
   mesh.state.set(web.workload.uid, {
@@ -305,7 +295,6 @@ test('a reference to a policy nobody ever knows denies and names it', async (t) 
 });
 
 test('plaintext is refused by a policy that wants identities', async (t) => {
-  if (!requireNetns(t)) return;
   const { mesh, client, web } = await pair(t);
   const outsider = await mesh.addPod('outsider', { enrolled: false });
   await web.serve(8080, echo);
@@ -321,7 +310,6 @@ test('plaintext is refused by a policy that wants identities', async (t) => {
 });
 
 test('a port nobody serves, a refused identity and an unknown workload give clear errors', async (t) => {
-  if (!requireNetns(t)) return;
   const { mesh, client, web } = await pair(t);
   await closed(await client.connect(web.ip, 1));
   const lines = await until(
@@ -368,7 +356,6 @@ test('a port nobody serves, a refused identity and an unknown workload give clea
 });
 
 test('nothing passes in plaintext while the mesh cannot tell', async (t) => {
-  if (!requireNetns(t)) return;
   const { mesh, client } = await pair(t);
   const outsider = await mesh.addPod('outsider', { enrolled: false });
   let reached = 0;
@@ -395,7 +382,6 @@ test('nothing passes in plaintext while the mesh cannot tell', async (t) => {
 });
 
 test('a call to a port of the proxy itself is refused', async (t) => {
-  if (!requireNetns(t)) return;
   const { mesh, client, web } = await pair(t);
   const outsider = await mesh.addPod('outsider', { enrolled: false });
   const loop = await outsider.connect(web.ip, 15_001);
@@ -407,7 +393,6 @@ test('a call to a port of the proxy itself is refused', async (t) => {
 });
 
 test('a stalled reader holds its sender back and no other connection', async (t) => {
-  if (!requireNetns(t)) return;
   const { client, web } = await pair(t);
   let first = true;
   await web.serve(8080, (socket) => {
@@ -440,7 +425,6 @@ test('a stalled reader holds its sender back and no other connection', async (t)
 });
 
 test('a stopped pod ends its connections at once or lets them finish', async (t) => {
-  if (!requireNetns(t)) return;
   const { mesh, client, web } = await pair(t);
   await web.serve(8080, echo);
   const carried = await client.connect(web.ip, 8080);
@@ -464,7 +448,6 @@ test('a stopped pod ends its connections at once or lets them finish', async (t)
 });
 
 test('connections go on when a certificate expires, new ones use its successor', async (t) => {
-  if (!requireNetns(t)) return;
   const { mesh, client, web } = await pair(t);
   await web.serve(8080, echo);
   mesh.issue = { lifeMs: 4_000 };
@@ -480,7 +463,6 @@ test('connections go on when a certificate expires, new ones use its successor',
 });
 
 test('many connections at once share a tunnel and all come through', async (t) => {
-  if (!requireNetns(t)) return;
   const { mesh, client, web } = await pair(t);
   await web.serve(8080, echo);
   const answers = await Promise.all(

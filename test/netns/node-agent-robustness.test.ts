@@ -1,13 +1,12 @@
-import test from 'ava';
 import { openNetns, closeFd, nftGeneration } from '../../lib/linux/netns.ts';
-import { createNetns, requireNetns } from '../support/netns-kit.ts';
+import { createNetns } from '../support/netns-kit.ts';
 import { agentSite, killed, spawnAgent, startAgent } from '../support/node-agent-kit.ts';
 import { podRecord, removeRecord, writeRecord } from '../support/pod-records.ts';
 import { startServingProxy } from '../support/serving-proxy.ts';
 import { until } from '../support/until.ts';
+import { netnsTest as test } from '../support/netns-test.ts';
 
 test('a killed agent leaves everything in place, and its successor takes over without a change', async (t) => {
-  if (!requireNetns(t)) return;
   const site = await agentSite(t);
   const pods = [await createNetns(t, 'a'), await createNetns(t, 'b'), await createNetns(t, 'c')];
   for (const [index, pod] of pods.entries()) {
@@ -51,7 +50,6 @@ test('a killed agent leaves everything in place, and its successor takes over wi
 });
 
 test('pods are enrolled and removed while Redis is away, and the rows follow when it is back', async (t) => {
-  if (!requireNetns(t)) return;
   const site = await agentSite(t);
   const agent = await startAgent(t, site);
   const proxy = startServingProxy(t, site.socket);
@@ -72,7 +70,6 @@ test('pods are enrolled and removed while Redis is away, and the rows follow whe
 });
 
 test('a hundred pods are enrolled in seconds', async (t) => {
-  if (!requireNetns(t)) return;
   const count = 100;
   const site = await agentSite(t);
   const pods = [];
@@ -98,7 +95,6 @@ test('a hundred pods are enrolled in seconds', async (t) => {
 });
 
 test('every proxy of the newest group serves a pod, older ones only hear of its end', async (t) => {
-  if (!requireNetns(t)) return;
   const site = await agentSite(t);
   const agent = await startAgent(t, site);
   const old = startServingProxy(t, site.socket, 1);

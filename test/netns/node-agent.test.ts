@@ -1,10 +1,10 @@
-import test from 'ava';
 import { until } from '../support/until.ts';
-import { createNetns, createPodPair, requireNetns } from '../support/netns-kit.ts';
+import { createNetns, createPodPair } from '../support/netns-kit.ts';
 import type { TestNetns } from '../support/netns-kit.ts';
 import { agentSite, metric, startAgent } from '../support/node-agent-kit.ts';
 import { podRecord, removeRecord, writeRecord } from '../support/pod-records.ts';
 import { startServingProxy } from '../support/serving-proxy.ts';
+import { netnsTest as test } from '../support/netns-test.ts';
 
 const DRIFT_RULES = 'nodeagent_drift_repaired_total{kind="rules"}';
 const DRIFT_LISTENERS = 'nodeagent_drift_repaired_total{kind="listeners"}';
@@ -14,7 +14,6 @@ async function redirects(netns: TestNetns): Promise<boolean> {
 }
 
 test('a pod is enrolled when it appears and forgotten when it goes', async (t) => {
-  if (!requireNetns(t)) return;
   const site = await agentSite(t);
   const agent = await startAgent(t, site);
   const pod = await createNetns(t, 'pod');
@@ -40,7 +39,6 @@ test('a pod is enrolled when it appears and forgotten when it goes', async (t) =
 });
 
 test('traffic of an enrolled pod reaches the proxy with its destination, and passes after it leaves', async (t) => {
-  if (!requireNetns(t)) return;
   const site = await agentSite(t);
   const agent = await startAgent(t, site);
   const proxy = startServingProxy(t, site.socket);
@@ -72,7 +70,6 @@ test('traffic of an enrolled pod reaches the proxy with its destination, and pas
 });
 
 test('removed rules, routing and listeners are found, repaired and counted', async (t) => {
-  if (!requireNetns(t)) return;
   const site = await agentSite(t);
   const agent = await startAgent(t, site);
   const proxy = startServingProxy(t, site.socket);
@@ -102,7 +99,6 @@ test('removed rules, routing and listeners are found, repaired and counted', asy
 });
 
 test('the same uid in another namespace is served there', async (t) => {
-  if (!requireNetns(t)) return;
   const site = await agentSite(t);
   const agent = await startAgent(t, site);
   const proxy = startServingProxy(t, site.socket);
@@ -119,7 +115,6 @@ test('the same uid in another namespace is served there', async (t) => {
 });
 
 test('another namespace under the same path is noticed', async (t) => {
-  if (!requireNetns(t)) return;
   const site = await agentSite(t);
   const agent = await startAgent(t, site);
   const proxy = startServingProxy(t, site.socket);
@@ -135,7 +130,6 @@ test('another namespace under the same path is noticed', async (t) => {
 });
 
 test('who is not to be enrolled is left alone, rules of an earlier enrolment apart', async (t) => {
-  if (!requireNetns(t)) return;
   const site = await agentSite(t);
   const pods = {
     optedOut: await createNetns(t, 'out'),
@@ -193,7 +187,6 @@ test('who is not to be enrolled is left alone, rules of an earlier enrolment apa
 });
 
 test('a malformed record is named and counted, and the state before it stays', async (t) => {
-  if (!requireNetns(t)) return;
   const site = await agentSite(t);
   const agent = await startAgent(t, site);
   const proxy = startServingProxy(t, site.socket);
@@ -217,7 +210,6 @@ test('a malformed record is named and counted, and the state before it stays', a
 });
 
 test('what carried connections need outlives the redirection until the drain deadline', async (t) => {
-  if (!requireNetns(t)) return;
   const site = await agentSite(t, { CONNECTION_TERMINATION_DEADLINE: '60s' });
   const agent = await startAgent(t, site);
   const proxy = startServingProxy(t, site.socket);
@@ -241,7 +233,6 @@ test('what carried connections need outlives the redirection until the drain dea
 });
 
 test('drift is found with legacy iptables too', async (t) => {
-  if (!requireNetns(t)) return;
   const site = await agentSite(t, { FORCE_IPTABLES_BINARY: 'legacy' });
   const agent = await startAgent(t, site);
   startServingProxy(t, site.socket);

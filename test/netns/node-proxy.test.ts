@@ -1,14 +1,13 @@
 import { once } from 'node:events';
-import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { compileProgram } from '../../lib/policy/compile.ts';
 import { PolicyStore } from '../../lib/policy/policy-store.ts';
 import { decodeAuthorization, encodeAuthorization } from '../../lib/xds/resources/authorization.ts';
 import { authorizationFixture, matchFixture } from '../support/model-fixtures.ts';
-import { requireNetns } from '../support/netns-kit.ts';
 import { ProxyMesh, exchange } from '../support/proxy-kit.ts';
 import type { ProxyNode } from '../support/proxy-kit.ts';
 import { until } from '../support/until.ts';
+import { netnsTest as test } from '../support/netns-test.ts';
 
 async function twoPods(t: ExecutionContext, environment: Record<string, string> = {}) {
   const mesh = await ProxyMesh.start(t, { client: 'node-1', api: 'node-2' }, environment);
@@ -43,7 +42,6 @@ const deny = authorizationFixture({
 });
 
 test('pods of two nodes talk over HBONE, and every view shows it', async (t) => {
-  if (!requireNetns(t)) return;
   const { mesh, client, api } = await twoPods(t);
   const [one, two] = [mesh.nodes['node-1'], mesh.nodes['node-2']];
   const socket = await client.connect(api.ip, 8080);
@@ -106,7 +104,6 @@ test('pods of two nodes talk over HBONE, and every view shows it', async (t) => 
 });
 
 test('a DENY cuts the live connection, whether the evaluator compiles it or nobody does', async (t) => {
-  if (!requireNetns(t)) return;
   const { mesh, client, api } = await twoPods(t);
   const first = await client.connect(api.ip, 8080);
   t.is(await exchange(first, 'one'), 'one');
@@ -148,7 +145,6 @@ test('a DENY cuts the live connection, whether the evaluator compiles it or nobo
 });
 
 test('with Redis killed, connections go on and new ones work', async (t) => {
-  if (!requireNetns(t)) return;
   const { mesh, client, api } = await twoPods(t);
   const before = await client.connect(api.ip, 8080);
   t.is(await exchange(before, 'before'), 'before');
@@ -168,7 +164,6 @@ test('with Redis killed, connections go on and new ones work', async (t) => {
 });
 
 test('a listener thread that dies is replaced and its pod served again', async (t) => {
-  if (!requireNetns(t)) return;
   const { mesh, client, api } = await twoPods(t, { ZTUNNEL_WORKER_THREADS: '1' });
   const before = await client.connect(api.ip, 8080);
   t.is(await exchange(before, 'before'), 'before');
@@ -190,7 +185,6 @@ test('a listener thread that dies is replaced and its pod served again', async (
 });
 
 test('pods come and go; a removed one lets its connection finish', async (t) => {
-  if (!requireNetns(t)) return;
   const { mesh, client, api } = await twoPods(t, { CONNECTION_TERMINATION_DEADLINE: '60s' });
   const node = mesh.nodes['node-2'];
   const socket = await client.connect(api.ip, 8080);
@@ -208,7 +202,6 @@ test('pods come and go; a removed one lets its connection finish', async (t) => 
 });
 
 test('SIGTERM lets connections finish, then the process ends', async (t) => {
-  if (!requireNetns(t)) return;
   const { mesh, client, api } = await twoPods(t, { CONNECTION_TERMINATION_DEADLINE: '60s' });
   const node = mesh.nodes['node-2'];
   const socket = await client.connect(api.ip, 8080);
@@ -224,7 +217,6 @@ test('SIGTERM lets connections finish, then the process ends', async (t) => {
 });
 
 test('a process that finds its ports taken publishes others, and takes them when they are free', async (t) => {
-  if (!requireNetns(t)) return;
   const mesh = await ProxyMesh.start(t, { client: 'node-1' });
   const node = mesh.nodes['node-1'];
   const holder = node.netns.spawn(process.execPath, [
@@ -247,7 +239,6 @@ test('a process that finds its ports taken publishes others, and takes them when
 });
 
 test('the admin server changes the log level and stops the process', async (t) => {
-  if (!requireNetns(t)) return;
   const mesh = await ProxyMesh.start(t, { client: 'node-1' });
   const node = mesh.nodes['node-1'];
   node.start();

@@ -1,7 +1,4 @@
-import { mkdtemp, readdir, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import test from 'ava';
+import { readdir, rm } from 'node:fs/promises';
 import type { ExecutionContext } from 'ava';
 import { closeFd, netnsIdentity, openNetns } from '../../lib/linux/netns.ts';
 import { Redirector } from '../../lib/redirect/apply.ts';
@@ -9,8 +6,10 @@ import type { RedirectTarget } from '../../lib/redirect/apply.ts';
 import { chooseTools } from '../../lib/redirect/flavour.ts';
 import { podRedirect } from '../../lib/redirect/pod-options.ts';
 import { redirectRules } from '../../lib/redirect/rules.ts';
-import { createNetns, requireNetns } from '../support/netns-kit.ts';
+import { createNetns } from '../support/netns-kit.ts';
 import type { TestNetns } from '../support/netns-kit.ts';
+import { netnsTest as test } from '../support/netns-test.ts';
+import { makeScratch } from '../support/leftovers.ts';
 
 const DEFAULTS = {
   ipv6: true,
@@ -29,7 +28,7 @@ async function redirector(
   t: ExecutionContext,
   force: 'nft' | 'legacy',
 ): Promise<{ tool: Redirector; lockDir: string }> {
-  const lockDir = await mkdtemp(join(tmpdir(), 'weft-locks-'));
+  const lockDir = await makeScratch('locks');
   t.teardown(() => rm(lockDir, { recursive: true }));
   return { tool: new Redirector(await chooseTools({ ipv6: true, force }), lockDir), lockDir };
 }
@@ -43,7 +42,6 @@ async function saved(netns: TestNetns, flavour: string): Promise<string> {
 
 for (const flavour of ['nft', 'legacy'] as const) {
   test(`rules are written, verified, kept and removed (${flavour})`, async (t) => {
-    if (!requireNetns(t)) return;
     const netns = await createNetns(t);
     const target = open(t, netns);
     const { tool, lockDir } = await redirector(t, flavour);
@@ -74,7 +72,6 @@ for (const flavour of ['nft', 'legacy'] as const) {
   });
 
   test(`partial and foreign state is repaired, rules of others stay (${flavour})`, async (t) => {
-    if (!requireNetns(t)) return;
     const netns = await createNetns(t);
     const target = open(t, netns);
     const { tool } = await redirector(t, flavour);
@@ -129,7 +126,6 @@ for (const flavour of ['nft', 'legacy'] as const) {
 }
 
 test('every combination of options is read back as written', async (t) => {
-  if (!requireNetns(t)) return;
   const netns = await createNetns(t);
   const target = open(t, netns);
   const { tool } = await redirector(t, 'nft');
@@ -153,7 +149,6 @@ test('every combination of options is read back as written', async (t) => {
 });
 
 test('the fingerprint sees changed rules and lost policy routing', async (t) => {
-  if (!requireNetns(t)) return;
   const netns = await createNetns(t);
   const target = open(t, netns);
   const { tool } = await redirector(t, 'nft');
@@ -170,7 +165,6 @@ test('the fingerprint sees changed rules and lost policy routing', async (t) => 
 });
 
 test('a namespace without IPv6 loopback gets rules but no route', async (t) => {
-  if (!requireNetns(t)) return;
   const netns = await createNetns(t);
   const target = open(t, netns);
   await netns.exec('sysctl', '-qw', 'net.ipv6.conf.lo.disable_ipv6=1');
@@ -181,7 +175,6 @@ test('a namespace without IPv6 loopback gets rules but no route', async (t) => {
 });
 
 test('a failing command names itself and leaves nothing running', async (t) => {
-  if (!requireNetns(t)) return;
   const netns = await createNetns(t);
   const target = open(t, netns);
   const { tool } = await redirector(t, 'nft');

@@ -2,7 +2,6 @@ import { once } from 'node:events';
 import { Socket, createServer } from 'node:net';
 import type { Server } from 'node:net';
 import { MessageChannel } from 'node:worker_threads';
-import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { Piscina } from 'piscina';
 import { NetnsHandle } from '../../lib/linux/netns-handle.ts';
@@ -12,8 +11,9 @@ import { Redirector } from '../../lib/redirect/apply.ts';
 import { chooseTools } from '../../lib/redirect/flavour.ts';
 import { podRedirect } from '../../lib/redirect/pod-options.ts';
 import { redirectRules } from '../../lib/redirect/rules.ts';
-import { createPodPair, requireNetns } from '../support/netns-kit.ts';
+import { createPodPair } from '../support/netns-kit.ts';
 import type { TestNetns } from '../support/netns-kit.ts';
+import { netnsTest as test } from '../support/netns-test.ts';
 
 const MARK = 0x539;
 const HOME = threadNetns().inode;
@@ -56,7 +56,6 @@ async function ask(fd: number, host: string, port: number): Promise<string> {
 }
 
 test('a pool thread serves a redirected listener of another namespace and never leaves its own', async (t) => {
-  if (!requireNetns(t)) return;
   const { pod, peer } = await createPodPair(t);
   await redirect(handle(t, pod));
   const pool = new Piscina({
@@ -92,7 +91,6 @@ test('a pool thread serves a redirected listener of another namespace and never 
 
 for (const family of [4, 6] as const) {
   test(`a marked socket keeps a foreign source address towards the pod (IPv${family})`, async (t) => {
-    if (!requireNetns(t)) return;
     const { pod } = await createPodPair(t);
     const netns = handle(t, pod);
     await redirect(netns);
@@ -118,7 +116,6 @@ for (const family of [4, 6] as const) {
 }
 
 test('listeners share a port, report it, and fail with the name of the call', async (t) => {
-  if (!requireNetns(t)) return;
   const { pod } = await createPodPair(t);
   const netns = handle(t, pod);
   const options = {
@@ -156,7 +153,6 @@ test('listeners share a port, report it, and fail with the name of the call', as
 });
 
 test('keepalive, user timeout and sysctls reach the kernel', async (t) => {
-  if (!requireNetns(t)) return;
   const { pod } = await createPodPair(t);
   const netns = handle(t, pod);
   writeSysctl(netns.fd, 'net.ipv4.tcp_migrate_req', '1');

@@ -1,7 +1,6 @@
 /** A delta ADS server over gRPC and TLS whose resources, refusals and ends a test decides. */
 import { X509Certificate, generateKeyPairSync } from 'node:crypto';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { ServerDuplexStream } from '@grpc/grpc-js';
 import type { ExecutionContext } from 'ava';
@@ -13,6 +12,7 @@ import {
 } from '../../lib/identity/grpc-server.ts';
 import { createRoot, issueLeaf } from '../../lib/identity/x509.ts';
 import { DELTA_METHOD } from '../../lib/xds/type-urls.ts';
+import { makeScratch } from './leftovers.ts';
 
 const { DeltaDiscoveryRequest, DeltaDiscoveryResponse } = envoy.service.discovery.v3;
 
@@ -70,7 +70,7 @@ export async function startAdsServer(
   t: ExecutionContext,
   names: readonly string[] = [],
 ): Promise<AdsServer> {
-  const dir = await mkdtemp(join(tmpdir(), 'weft-ads-'));
+  const dir = await makeScratch('ads');
   const rootPath = join(dir, 'root-cert.pem');
   const credentials = await makeCredentials(rootPath, names);
   const open = new Set<OpenStream>();

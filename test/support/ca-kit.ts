@@ -1,6 +1,5 @@
 /** A real CA on a real port, with tokens, pods and folders of its own. */
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import { CaClient, MAX_ANSWER_BYTES } from '../../lib/identity/ca-client.ts';
@@ -12,6 +11,7 @@ import { podObject, servePodsApi } from './pods-api.ts';
 import type { PodsApi } from './pods-api.ts';
 import { createTokenIssuer, nodeSubject } from './token-issuer.ts';
 import type { TestTokenIssuer } from './token-issuer.ts';
+import { makeScratch } from './leftovers.ts';
 
 /** The pods of the default mesh. */
 export const DEFAULT_PODS = [
@@ -42,7 +42,7 @@ export async function createCaKit(
   t: ExecutionContext,
   options: { readonly pods?: readonly unknown[] | null } = {},
 ): Promise<CaKit> {
-  const dir = await mkdtemp(join(tmpdir(), 'weft-ca-'));
+  const dir = await makeScratch('ca');
   const issuer = createTokenIssuer();
   const jwksPath = join(dir, 'jwks.json');
   await issuer.publish(jwksPath);

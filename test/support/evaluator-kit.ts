@@ -5,8 +5,7 @@ import { once } from 'node:events';
 import { request } from 'node:http';
 import { fileURLToPath } from 'node:url';
 import { join } from 'node:path';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { rm } from 'node:fs/promises';
 import type { ExecutionContext } from 'ava';
 import type { Bus, TableName, TableWriter, WorkQueue } from '../../lib/bus/contract.ts';
 import { policyExplain } from '../../lib/bus/catalog.ts';
@@ -20,6 +19,7 @@ import { encode } from './mesh-kit.ts';
 import { startTestRedis } from './redis.ts';
 import type { TestRedis } from './redis.ts';
 import { until } from './until.ts';
+import { makeScratch } from './leftovers.ts';
 
 const HOST = fileURLToPath(new URL('./evaluator-process.ts', import.meta.url));
 
@@ -116,7 +116,7 @@ async function startProcess(
   redis: TestRedis,
   environment: Readonly<Record<string, string>>,
 ): Promise<EvaluatorProcess> {
-  const dir = await mkdtemp(join(tmpdir(), 'weft-evaluator-'));
+  const dir = await makeScratch('evaluator');
   const socketPath = join(dir, 'admin.sock');
   const child = spawn(process.execPath, [HOST], {
     env: {

@@ -1,10 +1,9 @@
 /** Two listener threads that serve pods in real network namespaces, with the counterparts node-proxy would be. */
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import type { Server, Socket } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { BroadcastChannel, MessageChannel } from 'node:worker_threads';
 import type { MessagePort } from 'node:worker_threads';
@@ -35,6 +34,7 @@ import { createTunnelPki } from './tunnel-pki.ts';
 import type { IssueOptions, TunnelPki } from './tunnel-pki.ts';
 import { until } from './until.ts';
 import { workload } from './workloads.ts';
+import { makeScratch } from './leftovers.ts';
 
 const ENTRY = join(import.meta.dirname, 'logged-listener.worker.ts');
 
@@ -146,7 +146,7 @@ export class TestMesh {
       await hub.ip(`addr add ${address} dev br0`);
     }
     await hub.ip('link set br0 up');
-    const lockDir = await mkdtemp(join(tmpdir(), 'weft-locks-'));
+    const lockDir = await makeScratch('locks');
     t.teardown(() => rm(lockDir, { recursive: true }));
     const piscina = new Piscina({
       filename: ENTRY,

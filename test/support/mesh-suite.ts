@@ -4,7 +4,7 @@ import type { ExecutionContext } from 'ava';
 import { present } from '../../lib/errors/assert.ts';
 import { TestMesh } from './mesh.ts';
 import type { MeshOptions } from './mesh.ts';
-import { netnsUnavailable } from './netns-kit.ts';
+import { skipReason } from './netns-test.ts';
 
 /** Declares a test that is given the file's mesh. Tests run one after another, in order. */
 export type MeshTest = (
@@ -14,11 +14,7 @@ export type MeshTest = (
 
 /** Registers the mesh of this file and returns how to declare its tests. */
 export function meshSuite(options: MeshOptions = {}): MeshTest {
-  const unavailable = netnsUnavailable();
-  if (unavailable !== null) {
-    process.stderr.write(`\nSKIPPED, NOT RUN: a file of mesh tests: ${unavailable}\n`);
-    return (title) => test.serial.skip(title, (t) => t.pass());
-  }
+  if (skipReason !== null) return (title) => test.serial.skip(title, (t) => t.pass());
   let mesh: TestMesh | null = null;
   let failed = false;
   test.before(async (t) => {

@@ -1,11 +1,10 @@
 /** A whole local mesh for tests, driven through the `weft` command as a user would. */
 import { spawn } from 'node:child_process';
-import { randomBytes } from 'node:crypto';
-import { mkdtemp, readFile, readdir, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readFile, readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { processEnvironment } from '../../lib/config/env.ts';
+import { makeScratch, meshName } from './leftovers.ts';
 import { until } from './until.ts';
 
 const WEFT = new URL('../../services/cli/weft', import.meta.url).pathname;
@@ -74,7 +73,7 @@ export interface MeshOptions {
 
 /** A mesh of its own name; several run side by side. */
 export class TestMesh {
-  readonly name = `t${randomBytes(3).toString('hex')}`;
+  readonly name = meshName();
   readonly #environment: NodeJS.ProcessEnv;
   readonly #running = new Set<RunningCommand>();
 
@@ -139,6 +138,11 @@ export class TestMesh {
   /** Starts a command in a pod that goes on until it ends or the mesh goes down. */
   background(pod: string, ...command: string[]): RunningCommand {
     return this.start(WEFT, ['exec', pod, '--', ...command]);
+  }
+
+  /** Starts a command in a namespace (`demo-client`, `node-1`) without asking the mesh where that is. */
+  inNetns(name: string, ...command: string[]): RunningCommand {
+    return this.start('nsenter', [`--net=${this.netns(name)}`, ...command]);
   }
 
   /** Starts any program with the mesh's environment. */
@@ -255,7 +259,7 @@ export class TestMesh {
   }
 
   async #withFile(yaml: string, use: (file: string) => Promise<Outcome>): Promise<Outcome> {
-    const folder = await mkdtemp(join(tmpdir(), 'weft-manifest-'));
+    const folder = await makeScratch('manifest');
     try {
       const file = join(folder, 'manifest.yaml');
       await writeFile(file, yaml);

@@ -5,6 +5,7 @@ import { randomBytes } from 'node:crypto';
 import { promisify } from 'node:util';
 import type { ExecutionContext } from 'ava';
 import { capabilities } from '../../lib/linux/process.ts';
+import { netnsName } from './leftovers.ts';
 
 const run = promisify(execFile);
 
@@ -54,30 +55,9 @@ export function netnsUnavailable(): string | null {
   }
 }
 
-/** Whether {@link netnsUnavailable} has nothing to say. */
-export function netnsAvailable(): boolean {
-  return netnsUnavailable() === null;
-}
-
-/**
- * True when the test can run. Otherwise says loudly why it does not, and passes the test; with
- * `WEFT_REQUIRE_NETNS=1` (continuous integration) it fails instead, so that a skip cannot go unseen.
- */
-export function requireNetns(t: ExecutionContext): boolean {
-  const reason = netnsUnavailable();
-  if (reason === null) return true;
-  if (process.env['WEFT_REQUIRE_NETNS'] === '1') {
-    return t.fail(`network namespaces are required here: ${reason}`);
-  }
-  process.stderr.write(`\nSKIPPED, NOT RUN: "${t.title}": ${reason}\n`);
-  t.log(`SKIPPED, NOT RUN: ${reason}`);
-  t.pass();
-  return false;
-}
-
 /** Makes a namespace with its loopback up; it and all processes of {@link TestNetns.spawn} end with the test. */
 export async function createNetns(t: ExecutionContext, label = 'ns'): Promise<TestNetns> {
-  const name = `wt${randomBytes(4).toString('hex')}-${label}`;
+  const name = netnsName(label);
   const children = new Set<ChildProcess>();
   await run('ip', ['netns', 'add', name]);
   t.teardown(async () => {

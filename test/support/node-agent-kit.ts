@@ -2,8 +2,7 @@
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdir, mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import type { Enrolment } from '../../lib/state/enrolment.ts';
@@ -15,6 +14,7 @@ import type { TestActor } from './actor-context.ts';
 import { TableCopy, openBus } from './bus.ts';
 import { startTestRedis } from './redis.ts';
 import type { TestRedis } from './redis.ts';
+import { makeScratch } from './leftovers.ts';
 
 /** Where an agent under test works. */
 export interface AgentSite {
@@ -37,7 +37,7 @@ export async function agentSite(
   t: ExecutionContext,
   environment: Record<string, string> = {},
 ): Promise<AgentSite> {
-  const dir = await mkdtemp(join(tmpdir(), 'weft-agent-'));
+  const dir = await makeScratch('agent');
   t.teardown(() => rm(dir, { recursive: true, force: true }));
   const podsDir = join(dir, 'pods');
   await mkdir(podsDir);

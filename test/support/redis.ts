@@ -1,7 +1,6 @@
 /** A private Redis for a test: its own directory, ACL users of every role, a random key prefix. */
 import { randomBytes } from 'node:crypto';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { readFileSync } from 'node:fs';
 import type { ExecutionContext } from 'ava';
@@ -11,6 +10,7 @@ import { writeAclFiles } from '../../lib/bus/acl-files.ts';
 import type { BusConfig } from '../../lib/bus/config.ts';
 import { startPrivateRedis } from '../../lib/bus/private-redis.ts';
 import type { PrivateRedis } from '../../lib/bus/private-redis.ts';
+import { makeScratch } from './leftovers.ts';
 
 /** A Redis server of the test's own. Everything is removed at the end of the test. */
 export interface TestRedis {
@@ -36,7 +36,7 @@ export async function startTestRedis(
   t: ExecutionContext,
   options: { readonly nodes?: readonly string[]; readonly started?: boolean } = {},
 ): Promise<TestRedis> {
-  const dir = await mkdtemp(join(tmpdir(), 'weft-redis-'));
+  const dir = await makeScratch('redis');
   const prefix = `t${randomBytes(4).toString('hex')}`;
   const nodes = options.nodes ?? ['node-1', 'node-2'];
   const users = [...redisUsers(nodes), { name: 'admin', role: 'admin', node: null } as const];

@@ -1,14 +1,14 @@
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { request } from 'node:http';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import test from 'ava';
 import { processEnvironment } from '../../../lib/config/env.ts';
 import type { ExecutionContext } from 'ava';
+import { makeScratch } from '../../support/leftovers.ts';
 
 const fixture = new URL('../../support/host-fixture.ts', import.meta.url).pathname;
 
@@ -21,7 +21,7 @@ interface Host {
 }
 
 async function start(t: ExecutionContext, environment: Record<string, string>): Promise<Host> {
-  const directory = await mkdtemp(join(tmpdir(), 'weft-host-'));
+  const directory = await makeScratch('host');
   const socket = join(directory, 'admin.sock');
   const child = spawn(process.execPath, [fixture], {
     env: {

@@ -1,5 +1,4 @@
-import { mkdtemp, rm, stat } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { writeAclFiles } from '../../../lib/bus/acl-files.ts';
@@ -8,6 +7,7 @@ import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { openBus } from '../../support/bus.ts';
 import { startTestRedis } from '../../support/redis.ts';
 import { until } from '../../support/until.ts';
+import { makeScratch } from '../../support/leftovers.ts';
 
 test('it listens on its socket alone, keeps what it is told and never evicts', async (t) => {
   const redis = await startTestRedis(t);
@@ -31,7 +31,7 @@ test('it listens on its socket alone, keeps what it is told and never evicts', a
 });
 
 test('a missing redis-server is said plainly, as is a file it cannot read', async (t) => {
-  const dir = await mkdtemp(join(tmpdir(), 'weft-redis-'));
+  const dir = await makeScratch('redis');
   t.teardown(() => rm(dir, { recursive: true, force: true }));
   const options = {
     socketPath: join(dir, 'r.sock'),
@@ -57,7 +57,7 @@ test('a missing redis-server is said plainly, as is a file it cannot read', asyn
 });
 
 test('passwords are made once, for their owner alone', async (t) => {
-  const dir = await mkdtemp(join(tmpdir(), 'weft-redis-'));
+  const dir = await makeScratch('redis');
   t.teardown(() => rm(dir, { recursive: true, force: true }));
   const write = (): ReturnType<typeof writeAclFiles> =>
     writeAclFiles({

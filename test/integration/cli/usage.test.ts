@@ -1,13 +1,13 @@
 /** The `weft` command as a user calls it, without a mesh. */
 import { spawn } from 'node:child_process';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { once } from 'node:events';
 import test from 'ava';
 import { processEnvironment } from '../../../lib/config/env.ts';
 import { commands } from '../../../services/cli/command-table.ts';
+import { makeScratch } from '../../support/leftovers.ts';
 
 const WEFT = new URL('../../../services/cli/weft', import.meta.url).pathname;
 
@@ -119,7 +119,7 @@ test('--mesh is taken before and after the command', async (t) => {
 });
 
 test('unreadable manifests are refused with their place', async (t) => {
-  const folder = await mkdtemp(join(tmpdir(), 'weft-cli-'));
+  const folder = await makeScratch('cli');
   t.teardown(() => rm(folder, { recursive: true }));
   const file = join(folder, 'broken.yaml');
   await writeFile(file, 'kind: Pod\n---\nkind: [\n');
@@ -130,7 +130,7 @@ test('unreadable manifests are refused with their place', async (t) => {
 });
 
 test('a wrong configuration ends with 78 and names what is wrong', async (t) => {
-  const folder = await mkdtemp(join(tmpdir(), 'weft-cli-'));
+  const folder = await makeScratch('cli');
   t.teardown(() => rm(folder, { recursive: true }));
   const file = join(folder, 'config.yaml');
   await writeFile(file, 'REDIS_URL: http://nowhere\n');

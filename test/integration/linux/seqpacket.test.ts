@@ -1,7 +1,6 @@
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import test from 'ava';
@@ -9,9 +8,10 @@ import type { ExecutionContext } from 'ava';
 import { connectSeqpacket, listenSeqpacket } from '../../../lib/linux/seqpacket.ts';
 import type { SeqpacketConnection } from '../../../lib/linux/seqpacket.ts';
 import { until } from '../../support/until.ts';
+import { makeScratch } from '../../support/leftovers.ts';
 
 async function directory(t: ExecutionContext): Promise<string> {
-  const dir = await mkdtemp(join(tmpdir(), 'weft-seq-'));
+  const dir = await makeScratch('seq');
   t.teardown(() => rm(dir, { recursive: true, force: true }));
   return dir;
 }

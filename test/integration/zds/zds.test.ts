@@ -1,7 +1,6 @@
 /** Both sides of the ZDS socket over real SEQPACKET sockets; a raw peer plays the one that misbehaves. */
 import { existsSync, readdirSync, readlinkSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
@@ -23,12 +22,13 @@ import { ZdsProxy } from '../../../lib/zds/proxy.ts';
 import { keptLog } from '../../support/actor-context.ts';
 import { FakeClock } from '../../support/fake-clock.ts';
 import { until } from '../../support/until.ts';
+import { makeScratch } from '../../support/leftovers.ts';
 
 const INFO = { name: 'web', namespace: 'demo', serviceAccount: 'web' };
 const ADD = encodeRequest({ type: 'add', uid: 'u-1', info: INFO });
 
 async function socketPath(t: ExecutionContext): Promise<string> {
-  const dir = await mkdtemp(join(tmpdir(), 'weft-zds-'));
+  const dir = await makeScratch('zds');
   t.teardown(() => rm(dir, { recursive: true, force: true }));
   return join(dir, 'z.sock');
 }

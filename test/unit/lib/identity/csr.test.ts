@@ -1,18 +1,18 @@
 import { execFile } from 'node:child_process';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import test from 'ava';
 import * as fc from 'fast-check';
 import { MeshError } from '../../../../lib/errors/mesh-error.ts';
 import { createRequest, parseRequest, requestFor } from '../../../../lib/identity/csr.ts';
+import { makeScratch } from '../../../support/leftovers.ts';
 
 const run = promisify(execFile);
 const IDENTITY = 'spiffe://cluster.local/ns/demo/sa/web';
 
 async function folder(t: { teardown(action: () => Promise<void>): void }): Promise<string> {
-  const path = await mkdtemp(join(tmpdir(), 'weft-csr-'));
+  const path = await makeScratch('csr');
   t.teardown(() => rm(path, { recursive: true, force: true }));
   return path;
 }

@@ -1,5 +1,4 @@
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
@@ -12,6 +11,7 @@ import type { LogLine } from '../../../support/actor-context.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 import { accountSubject, createTokenIssuer, nodeSubject } from '../../../support/token-issuer.ts';
 import type { TestTokenIssuer } from '../../../support/token-issuer.ts';
+import { makeScratch } from '../../../support/leftovers.ts';
 
 interface Kit {
   readonly path: string;
@@ -22,7 +22,7 @@ interface Kit {
 }
 
 async function kit(t: ExecutionContext): Promise<Kit> {
-  const dir = await mkdtemp(join(tmpdir(), 'weft-token-'));
+  const dir = await makeScratch('token');
   t.teardown(() => rm(dir, { recursive: true, force: true }));
   const path = join(dir, 'jwks.json');
   const issuer = createTokenIssuer();
@@ -128,7 +128,7 @@ for (const [what, forge, reason] of [
 }
 
 test('the token source reads the file anew each time, and takes a text without a slash as it is', async (t) => {
-  const dir = await mkdtemp(join(tmpdir(), 'weft-token-'));
+  const dir = await makeScratch('token');
   t.teardown(() => rm(dir, { recursive: true, force: true }));
   const path = join(dir, 'token');
   const source = tokenSource(path);

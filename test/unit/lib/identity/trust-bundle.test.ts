@@ -1,5 +1,4 @@
-import { mkdir, mkdtemp, rename, rm, symlink, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { mkdir, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
@@ -10,9 +9,10 @@ import type { Roots } from '../../../../lib/identity/trust-bundle.ts';
 import { createRoot } from '../../../../lib/identity/x509.ts';
 import { keptLog } from '../../../support/actor-context.ts';
 import { until } from '../../../support/until.ts';
+import { makeScratch } from '../../../support/leftovers.ts';
 
 async function folder(t: ExecutionContext): Promise<string> {
-  const dir = await mkdtemp(join(tmpdir(), 'weft-bundle-'));
+  const dir = await makeScratch('bundle');
   t.teardown(() => rm(dir, { recursive: true, force: true }));
   return dir;
 }

@@ -1,12 +1,12 @@
 import { execFile } from 'node:child_process';
 import { X509Certificate, createPrivateKey, generateKeyPairSync } from 'node:crypto';
 import type { KeyObject } from 'node:crypto';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import test from 'ava';
 import { createRoot, issueIntermediate, issueLeaf } from '../../../../lib/identity/x509.ts';
+import { makeScratch } from '../../../support/leftovers.ts';
 
 const run = promisify(execFile);
 const NOW = Date.UTC(2026, 10, 21, 12, 0, 0);
@@ -28,7 +28,7 @@ async function authority(): Promise<{
 }
 
 test('openssl accepts a leaf below the root and sees every field upstream sets', async (t) => {
-  const dir = await mkdtemp(join(tmpdir(), 'weft-x509-'));
+  const dir = await makeScratch('x509');
   t.teardown(() => rm(dir, { recursive: true, force: true }));
   const { pem, issuer } = await authority();
   const { publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
@@ -95,7 +95,7 @@ test('the root is self-signed, an authority, and its key id is what leaves point
 });
 
 test('a leaf below an intermediate of a plugged-in RSA root verifies as a chain', async (t) => {
-  const dir = await mkdtemp(join(tmpdir(), 'weft-x509-'));
+  const dir = await makeScratch('x509');
   t.teardown(() => rm(dir, { recursive: true, force: true }));
   const rootPath = join(dir, 'root.pem');
   await run('openssl', [

@@ -1,13 +1,13 @@
-import { appendFile, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
+import { appendFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { LogFollower } from '../../../../services/cli/log-follower.ts';
 import { limitLog } from '../../../../services/cli/local/log-files.ts';
+import { makeScratch } from '../../../support/leftovers.ts';
 
 async function follow(t: ExecutionContext) {
-  const folder = await mkdtemp(join(tmpdir(), 'weft-logs-'));
+  const folder = await makeScratch('logs');
   t.teardown(() => rm(folder, { recursive: true }));
   const path = join(folder, 'a.log');
   const seen: string[] = [];

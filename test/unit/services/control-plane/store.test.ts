@@ -1,6 +1,4 @@
-import { mkdtemp, readdir, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { readdir, rm } from 'node:fs/promises';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { parsePrefix } from '../../../../lib/net/prefix.ts';
@@ -11,9 +9,10 @@ import { Draft, MeshState } from '../../../../services/control-plane/store/state
 import { applyManifests } from '../../../../services/control-plane/store/transactions.ts';
 import { keptLog } from '../../../support/actor-context.ts';
 import { admissionContext, manifestsOf, namespace } from '../../../support/mesh-objects.ts';
+import { makeScratch } from '../../../support/leftovers.ts';
 
 async function folder(t: ExecutionContext): Promise<string> {
-  const dir = await mkdtemp(join(tmpdir(), 'weft-store-'));
+  const dir = await makeScratch('store');
   t.teardown(() => rm(dir, { recursive: true, force: true }));
   return dir;
 }
