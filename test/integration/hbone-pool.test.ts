@@ -156,9 +156,12 @@ test('idle tunnels are bounded, the least recently used goes first', async (t) =
 });
 
 test('a tunnel whose certificate expires is replaced', async (t) => {
-  const { pool, key, connects } = await fixture(t, { lifeMs: 2_500 });
+  const { pool, key, connects } = await fixture(t, { lifeMs: 8_000 });
   const carried = await pool.open(key, request);
-  await until(() => pool.stats.tunnels === 0, { what: 'the tunnel to retire' });
+  await until(() => pool.stats.tunnels === 0, {
+    timeoutMs: 30_000,
+    what: 'the tunnel to retire',
+  });
   t.is((await roundTrip(carried, 'x')).toString(), 'x');
   await t.throwsAsync(pool.open(key, request), { code: 'IDENTITY_EXPIRED' });
   t.is(connects.length, 2);
