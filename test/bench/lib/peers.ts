@@ -81,7 +81,7 @@ export async function haproxySide(
   const config = [
     'global',
     '  nbthread 1',
-    '  maxconn 60000',
+    '  maxconn 8000',
     '  ssl-server-verify required',
     'defaults',
     '  mode tcp',
@@ -108,7 +108,7 @@ export async function servers(
   const config = [
     'global',
     '  nbthread 1',
-    '  maxconn 60000',
+    '  maxconn 8000',
     'defaults',
     '  mode http',
     '  timeout client 10m',

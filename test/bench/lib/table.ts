@@ -1,15 +1,15 @@
 /** The printed form of a benchmark: each figure per path, and as ratio to direct and to the HAProxy pair. */
 import type { Latency } from './loads.ts';
 
-/** What was measured on one path. Throughput in Gbit/s, latency in milliseconds. */
+/** What was measured on one path; null where the short form leaves it out. Gbit/s and milliseconds. */
 export interface Figures {
   readonly name: string;
   readonly up1: number;
   readonly down1: number;
-  readonly up8: number;
-  readonly down8: number;
+  readonly up8: number | null;
+  readonly down8: number | null;
   readonly fixed: Latency;
-  readonly loop1: Latency;
+  readonly loop1: Latency | null;
   readonly loop16: Latency;
   readonly freshPerSecond: number;
 }
@@ -25,14 +25,14 @@ export interface Memory {
 interface Row {
   readonly label: string;
   readonly digits: number;
-  pick(figures: Figures): number;
+  pick(figures: Figures): number | null;
 }
 
-const latencyRows = (label: string, pick: (figures: Figures) => Latency): Row[] =>
+const latencyRows = (label: string, pick: (figures: Figures) => Latency | null): Row[] =>
   (['p50', 'p90', 'p99'] as const).map((name) => ({
     label: `${label}, ${name} ms`,
     digits: 3,
-    pick: (figures) => pick(figures)[name],
+    pick: (figures) => pick(figures)?.[name] ?? null,
   }));
 
 const rows: readonly Row[] = [
@@ -60,13 +60,15 @@ export function render(
   const [direct, weft, haproxy] = [find('direct'), find('weft'), find('haproxy mtls')];
   const header = ['', ...paths.map((path) => path.name), 'weft/direct', 'weft/haproxy'];
   const body = rows.map((row) => {
-    const ratio = (other: Figures | undefined): string =>
-      weft === undefined || other === undefined
-        ? '-'
-        : (row.pick(weft) / row.pick(other)).toFixed(2);
+    const value = (path: Figures | undefined): number | null =>
+      path === undefined ? null : row.pick(path);
+    const ratio = (other: Figures | undefined): string => {
+      const [ours, theirs] = [value(weft), value(other)];
+      return ours === null || theirs === null ? '-' : (ours / theirs).toFixed(2);
+    };
     return [
       row.label,
-      ...paths.map((path) => row.pick(path).toFixed(row.digits)),
+      ...paths.map((path) => value(path)?.toFixed(row.digits) ?? '-'),
       ratio(direct),
       ratio(haproxy),
     ];
@@ -84,8 +86,8 @@ export function render(
   const ceiling =
     weft === undefined || direct === undefined
       ? ''
-      : `The generators reach ${direct.up8.toFixed(1)} Gbit/s and ${direct.loop16.rate.toFixed(0)} requests/s on the direct path, ` +
-        `${(direct.up8 / weft.up8).toFixed(1)} and ${(direct.loop16.rate / weft.loop16.rate).toFixed(1)} times what they get through weft: they are not the bottleneck.`;
+      : `The generators reach ${direct.up1.toFixed(1)} Gbit/s and ${direct.loop16.rate.toFixed(0)} requests/s on the direct path, ` +
+        `${(direct.up1 / weft.up1).toFixed(1)} and ${(direct.loop16.rate / weft.loop16.rate).toFixed(1)} times what they get through weft: they are not the bottleneck.`;
   return [
     `${run.seconds} s per figure; every program shares this machine's cores, so read ratios, not absolutes.`,
     '',
