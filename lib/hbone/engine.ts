@@ -71,6 +71,7 @@ export type TunnelEnd =
   | 'destroyed'
   | 'ping-timeout'
   | 'preface-timeout'
+  | 'too-many-resets'
   | 'error';
 
 /** Plain counts, never reset. */

@@ -260,6 +260,34 @@ function ends(test: TestFn, engine: HboneEngine): void {
     t.true(most >= 100 && most <= 400, `${most} requests were undecided at once`);
     for (const done of release) done();
   });
+
+  test('a peer that keeps giving up its requests loses its tunnel, and only that', async (t) => {
+    const { client, server } = await identities();
+    const fixture = await serveTunnels(t, engine, tunnelOptions(server), (incoming) => {
+      if (incoming.authority !== 'abandoned:1') return echo(incoming);
+      return new Promise((resolve) => incoming.onAborted(resolve));
+    });
+    const honest = await openTunnel(t, engine, fixture.port, tunnelOptions(client));
+    const raw = await rawClient(t, fixture.port, client);
+    const session = connectHttp2('https://x', { createConnection: () => raw });
+    session.on('error', () => {});
+    t.teardown(() => session.destroy());
+    await once(session, 'remoteSettings');
+    const ended = fixture.tunnels[1]?.closed;
+    let sent = 0;
+    while (!session.destroyed && !session.closed && sent < 20_000) {
+      const batch = Array.from({ length: 100 }, () => {
+        const stream = session.request({ ':method': 'CONNECT', ':authority': 'abandoned:1' });
+        stream.on('error', () => {});
+        return stream;
+      });
+      sent += batch.length;
+      for (const stream of batch) stream.close(h2.NGHTTP2_CANCEL);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    t.is(await ended, 'too-many-resets');
+    t.is((await roundTrip(await honest.open(request), 'fine')).toString(), 'fine');
+  });
 }
 
 function handshakes(test: TestFn, engine: HboneEngine): void {
@@ -473,18 +501,19 @@ function lifetimes(test: TestFn, engine: HboneEngine): void {
   test('a tunnel drains when its certificate expires, and what it carries goes on', async (t) => {
     const pki = await createTunnelPki();
     const server = credentials(await pki.issue(SERVER));
-    const client = credentials(await pki.issue(CLIENT, { lifeMs: 2_500 }));
+    const client = credentials(await pki.issue(CLIENT, { lifeMs: 8_000 }));
     const fixture = await serveTunnels(t, engine, tunnelOptions(server), echo);
     const tunnel = await openTunnel(t, engine, fixture.port, tunnelOptions(client));
     const stream = await tunnel.open(request);
-    await until(() => !tunnel.usable, { timeoutMs: 10_000, what: 'the tunnel to retire' });
+    await until(() => !tunnel.usable, { timeoutMs: 30_000, what: 'the tunnel to retire' });
     t.is((await roundTrip(stream, 'carried')).toString(), 'carried');
     await tunnel.closed;
   });
 
   test('both ends ping, and a peer that stops answering is dropped', async (t) => {
     const { client, server } = await identities();
-    const quick = { pingIntervalMs: 50, pingTimeoutMs: 300 };
+    // A busy machine may keep an honest peer waiting; only silence lasts two seconds.
+    const quick = { pingIntervalMs: 50, pingTimeoutMs: 2_000 };
     const fixture = await serveTunnels(t, engine, tunnelOptions(server, quick), echo);
     const socket = await dial(t, fixture.port);
     const tunnel = await engine.connect(socket, tunnelOptions(client, quick));
@@ -498,7 +527,7 @@ function lifetimes(test: TestFn, engine: HboneEngine): void {
     const silent = await rawClient(t, fixture.port, client);
     silent.write('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\u0004\0\0\0\0\0');
     silent.resume();
-    await until(() => fixture.tunnels.length === 2, { timeoutMs: 5_000, what: 'the silent peer' });
+    await until(() => fixture.tunnels.length === 2, { timeoutMs: 20_000, what: 'the silent peer' });
     t.is(await fixture.tunnels[1]?.closed, 'ping-timeout');
   });
 }

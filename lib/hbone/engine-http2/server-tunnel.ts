@@ -14,6 +14,7 @@ import type {
   TunnelPeer,
   TunnelStream,
 } from '../engine.ts';
+import { AbandonBudget } from '../abandon-budget.ts';
 import { MAX_UNDECIDED_REQUESTS } from '../limits.ts';
 import { SessionTunnel } from './session.ts';
 import { Http2TunnelStream, flatHeaders } from './stream.ts';
@@ -25,11 +26,13 @@ const LAST_ANSWER: ServerStreamResponseOptions = { ...ANSWER, endStream: true };
 /** The server's end of a node:http2 session. */
 export class Http2ServerTunnel extends SessionTunnel implements ServerTunnel {
   readonly #serve: ServeOptions;
+  readonly #budget: AbandonBudget;
   #undecided = 0;
 
   constructor(session: ServerHttp2Session, peer: TunnelPeer, options: ServeOptions) {
     super(session, peer, options);
     this.#serve = options;
+    this.#budget = new AbandonBudget(options.clock);
     session.setLocalWindowSize(options.settings.connectionWindow);
     session.on('stream', (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => {
       this.#onStream(stream, headers);
@@ -45,13 +48,18 @@ export class Http2ServerTunnel extends SessionTunnel implements ServerTunnel {
     stream.on('error', noop);
     if (!this.usable || this.#undecided >= MAX_UNDECIDED_REQUESTS) {
       this.counters.refused += 1;
+      // The peer asked for more than it may have undecided: that is the work the budget is about.
+      if (this.usable) this.#abandoned();
       stream.close(constants.NGHTTP2_REFUSED_STREAM);
       return;
     }
     this.streamBegan();
-    stream.once('close', () => this.streamEnded());
     this.#undecided += 1;
     const request = new Http2Request(stream, headers, this.counters);
+    stream.once('close', () => {
+      this.streamEnded();
+      if (!request.answered) this.#abandoned();
+    });
     this.#serve
       .onRequest(request, this)
       .catch((error: unknown) => {
@@ -61,6 +69,10 @@ export class Http2ServerTunnel extends SessionTunnel implements ServerTunnel {
       .finally(() => {
         this.#undecided -= 1;
       });
+  }
+
+  #abandoned(): void {
+    if (!this.#budget.spend()) this.end('too-many-resets', constants.NGHTTP2_ENHANCE_YOUR_CALM);
   }
 }
 
@@ -83,6 +95,11 @@ class Http2Request implements IncomingRequest {
 
   get aborted(): boolean {
     return this.#stream.closed || this.#stream.destroyed;
+  }
+
+  /** Whether we have answered or reset it. */
+  get answered(): boolean {
+    return this.#answered;
   }
 
   onAborted(listener: () => void): void {
@@ -114,6 +131,7 @@ class Http2Request implements IncomingRequest {
 
   reset(code: 'cancel' | 'refused'): void {
     if (this.aborted) return;
+    this.#answered = true;
     this.#counters.resetSent += 1;
     const cancel = code === 'cancel';
     this.#stream.close(cancel ? constants.NGHTTP2_CANCEL : constants.NGHTTP2_REFUSED_STREAM);

@@ -76,10 +76,10 @@ export abstract class SessionTunnel implements Tunnel {
   /** The session takes no more streams. May be called more than once. */
   protected abstract onUnusable(): void;
 
-  protected end(reason: TunnelEnd): void {
+  protected end(reason: TunnelEnd, code: number = constants.NGHTTP2_NO_ERROR): void {
     if (this.session.destroyed) return;
     this.#end ??= reason;
-    this.session.destroy(undefined, constants.NGHTTP2_NO_ERROR);
+    this.session.destroy(undefined, code);
   }
 
   /** A peer that finished TLS must also speak HTTP/2 in time. */
