@@ -1,15 +1,17 @@
 /** A connection that leaves a pod, captured on 15001 (spec/dataplane.md §2). */
 import { Backoff } from '../../lib/clock/backoff.ts';
 import { present } from '../../lib/errors/assert.ts';
+import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { connectHeaders, newTrace } from '../../lib/hbone/connect-request.ts';
 import type { TunnelStream } from '../../lib/hbone/engine.ts';
 import { connectWithRetry } from '../../lib/hbone/retry.ts';
 import { bidiCopy } from '../../lib/net/bidi-copy.ts';
 import type { CopyEnd } from '../../lib/net/bidi-copy.ts';
-import { formatEndpoint } from '../../lib/net/socket.ts';
+import { formatEndpoint, localEndpoint } from '../../lib/net/socket.ts';
 import type { CapturedSocket } from './captured-socket.ts';
 import type { Connection, ConnectionFacts } from './connection.ts';
 import { CONNECT_BACKOFF } from './limits.ts';
+import { ownPorts } from './lookups.ts';
 import { findRoute } from './outbound-route.ts';
 import type { OutboundRoute } from './outbound-route.ts';
 import { ownIdentity } from './own-identity.ts';
@@ -22,6 +24,7 @@ export async function serveOutbound(pod: PodContext, captured: CapturedSocket): 
   const { socket, source, destination } = captured;
   let connection: Connection | null = null;
   try {
+    assertCaptured(pod, captured);
     const local = await pod.thread.state.knownLocal(pod.pod.uid);
     const attempt = new OutboundAttempts(pod, captured, local);
     connection = pod.open(await attempt.decide());
@@ -40,6 +43,17 @@ export async function serveOutbound(pod: PodContext, captured: CapturedSocket): 
       pod.close(connection, error);
     }
   }
+}
+
+/**
+ * Throws ROUTE_ILLEGAL for a connection that nothing redirected: its client dialled the listener itself. To carry it on
+ * would reach the listener again, without end where the address is not one that the mesh knows.
+ */
+function assertCaptured(pod: PodContext, { socket, destination }: CapturedSocket): void {
+  const own = localEndpoint(socket);
+  if (own === null || !ownPorts(pod).has(destination.port)) return;
+  if (own.ip !== destination.ip || own.port !== destination.port) return;
+  throw new MeshError('ROUTE_ILLEGAL', `port ${destination.port} is the proxy's own`);
 }
 
 /** The attempts to connect one captured connection: the first route, and others where it fails. */
