@@ -7,11 +7,11 @@ import { formatEndpoint } from '../../lib/net/socket.ts';
 import type { Endpoint } from '../../lib/net/socket.ts';
 import { ownIdentity } from './own-identity.ts';
 import { serveRequest } from './inbound.ts';
-import { MAX_PENDING_HANDSHAKES } from './limits.ts';
+import { HandshakeGate } from './handshake-gate.ts';
 import type { PodContext } from './pod-context.ts';
 
 /** Handshakes in progress, by pod. */
-const handshakes = new WeakMap<PodContext, number>();
+const gates = new WeakMap<PodContext, HandshakeGate>();
 
 /** Serves the tunnel until its handshake is done or failed; its streams are served as they come. Never rejects. */
 export async function serveInboundSocket(
@@ -19,14 +19,14 @@ export async function serveInboundSocket(
   socket: Socket,
   ends: { readonly source: Endpoint; readonly local: Endpoint },
 ): Promise<void> {
-  const pending = handshakes.get(pod) ?? 0;
+  const gate = gates.get(pod) ?? new HandshakeGate();
+  gates.set(pod, gate);
   const { metrics } = pod.thread;
-  if (pending >= MAX_PENDING_HANDSHAKES) {
+  if (!gate.enter(ends.source.ip)) {
     metrics.earlyDenials['handshake-limit'] += 1;
     socket.destroy();
     return;
   }
-  handshakes.set(pod, pending + 1);
   try {
     pod.addTunnel(await handshake(pod, socket, ends));
     metrics.handshakesAccepted += 1;
@@ -39,7 +39,7 @@ export async function serveInboundSocket(
     };
     pod.deny({ ...addresses, direction: 'inbound' }, error);
   } finally {
-    handshakes.set(pod, (handshakes.get(pod) ?? 1) - 1);
+    gate.leave(ends.source.ip);
   }
 }
 

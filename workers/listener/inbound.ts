@@ -67,6 +67,10 @@ export async function serveRequest(pod: PodContext, arrival: InboundArrival): Pr
 /** Steps 1 to 5. */
 async function understand(pod: PodContext, arrival: InboundArrival): Promise<Understood> {
   const { request, local: dialled } = arrival;
+  if (pod.full) {
+    pod.thread.metrics.earlyDenials['connection-limit'] += 1;
+    throw new MeshError('UPSTREAM_CONNECT', 'the pod has too many connections');
+  }
   if (request.method !== 'CONNECT') {
     throw new MeshError(
       'TUNNEL_PROTOCOL',

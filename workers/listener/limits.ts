@@ -33,8 +33,17 @@ export const MAX_CERTIFICATE_WAITERS = 10_000;
 /** Connections of one pod on one thread; more are refused, so that a flood in one pod leaves the others their memory. */
 export const MAX_CONNECTIONS_PER_POD = 50_000;
 
+/** Descriptors of the process for each connection a pod may have: one takes two, and half of all are for the others. */
+export const DESCRIPTORS_PER_POD_CONNECTION = 4;
+
 /** Inbound tunnels of one pod that are still in their handshake. */
 export const MAX_PENDING_HANDSHAKES = 2_000;
+
+/**
+ * Those of one client address: silent connections of one host must not lock the others out. Above what one pool of
+ * ours has under way at once (lib/hbone/limits.ts).
+ */
+export const MAX_PENDING_HANDSHAKES_PER_SOURCE = 200;
 
 /** Backoff between the attempts of one connect. */
 export const CONNECT_BACKOFF = { baseMs: 50, maxMs: 1_000 } as const;

@@ -7,7 +7,6 @@ import type { ListenResult } from '../../lib/linux/sockets.ts';
 import { canonicalIp, ipFamily } from '../../lib/net/address.ts';
 import { localEndpoint, remoteEndpoint, serveFd, socketFd } from '../../lib/net/socket.ts';
 import type { Endpoint } from '../../lib/net/socket.ts';
-import { MAX_CONNECTIONS_PER_POD } from './limits.ts';
 import type { PodContext } from './pod-context.ts';
 import { tcpOptions } from './upstream.ts';
 
@@ -116,7 +115,7 @@ export class Listener {
     // From the first moment: an unhandled error of a socket would end the process.
     socket.on('error', ignore);
     const { metrics, traffic } = this.#pod.thread;
-    if (this.#open.size >= MAX_CONNECTIONS_PER_POD) {
+    if (this.#pod.full) {
       metrics.earlyDenials['connection-limit'] += 1;
       socket.destroy();
       return;

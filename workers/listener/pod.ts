@@ -60,6 +60,11 @@ export class Pod implements PodContext {
     return this.#transparent;
   }
 
+  get full(): boolean {
+    const sockets = this.#listeners.reduce((total, listener) => total + listener.sockets, 0);
+    return Math.max(sockets, this.#live.size) >= this.thread.connectionsPerPod;
+  }
+
   get poolStats(): PoolStats {
     return this.pool.stats;
   }
@@ -105,8 +110,12 @@ export class Pod implements PodContext {
     this.#tunnels.add(tunnel);
     if (this.#state === 'draining') tunnel.drain();
     if (this.#state === 'ended') tunnel.destroy();
-    void tunnel.closed.then(() => {
+    void tunnel.closed.then((end) => {
       this.#tunnels.delete(tunnel);
+      if (end === 'too-many-resets') {
+        const { identity } = tunnel.peer;
+        this.thread.log.warn({ podUid: this.pod.uid, peer: identity }, 'tunnel.too-many-resets');
+      }
       this.#endWhenIdle();
     });
   }

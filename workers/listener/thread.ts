@@ -6,10 +6,12 @@ import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
 import { http2Engine } from '../../lib/hbone/engine-http2/engine.ts';
 import type { HboneEngine, TunnelSettings } from '../../lib/hbone/engine.ts';
 import { AccessLog } from '../../lib/log/access-log.ts';
+import { raiseFileLimit } from '../../lib/linux/process.ts';
 import { createLogger } from '../../lib/log/logger.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { TrafficMetrics } from '../../lib/metrics/traffic.ts';
 import { CertificateStore } from './certificates.ts';
+import { DESCRIPTORS_PER_POD_CONNECTION, MAX_CONNECTIONS_PER_POD } from './limits.ts';
 import { Pod } from './pod.ts';
 import type {
   ControlFromThread,
@@ -25,6 +27,8 @@ import { ThreadMetrics } from './thread-metrics.ts';
 export interface ThreadContext {
   readonly settings: ListenerSettings;
   readonly tunnelSettings: TunnelSettings;
+  /** Connections that one pod may have here. */
+  readonly connectionsPerPod: number;
   readonly clock: Clock;
   readonly log: Logger;
   readonly access: AccessLog;
@@ -57,6 +61,7 @@ export class ListenerThread {
     this.context = {
       settings,
       tunnelSettings: tunnelSettings(settings),
+      connectionsPerPod: connectionsPerPod(raiseFileLimit().soft),
       clock: systemClock,
       log,
       access: new AccessLog(log),
@@ -160,6 +165,14 @@ export class ListenerThread {
   #send(message: ControlFromThread): void {
     this.#control.postMessage(message);
   }
+}
+
+/** How many connections one pod may have in a process of so many descriptors. */
+export function connectionsPerPod(descriptors: number): number {
+  return Math.min(
+    MAX_CONNECTIONS_PER_POD,
+    Math.floor(descriptors / DESCRIPTORS_PER_POD_CONNECTION),
+  );
 }
 
 function tunnelSettings(settings: ListenerSettings): TunnelSettings {
