@@ -19,8 +19,14 @@ import { CertificateService } from './certificate-service.ts';
 import { caConfig } from './config.ts';
 import type { CaConfig } from './config.ts';
 import { ControlPlanePods } from './control-plane-pods.ts';
-import { Gate } from './gate.ts';
-import { MAX_CONCURRENT_REQUESTS, MAX_REQUESTS_PER_SECOND, MAX_REQUEST_BYTES } from './limits.ts';
+import { CallerRates, Gate } from './gate.ts';
+import {
+  MAX_CALLERS,
+  MAX_CALLER_REQUESTS_PER_SECOND,
+  MAX_CONCURRENT_REQUESTS,
+  MAX_REQUESTS_PER_SECOND,
+  MAX_REQUEST_BYTES,
+} from './limits.ts';
 import { caMetrics } from './metrics.ts';
 import { OwnRenewal, issueOwnCertificate } from './own-certificate.ts';
 import type { PodRegistry } from './pods.ts';
@@ -66,6 +72,10 @@ export class CaActor implements Actor {
       pods,
       gate: new Gate(
         { concurrent: MAX_CONCURRENT_REQUESTS, perSecond: MAX_REQUESTS_PER_SECOND },
+        clock,
+      ),
+      callers: new CallerRates(
+        { perSecond: MAX_CALLER_REQUESTS_PER_SECOND, callers: MAX_CALLERS },
         clock,
       ),
       verifier: new TokenVerifier(this.#config.token, { clock, log }),

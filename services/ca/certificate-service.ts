@@ -17,7 +17,7 @@ import type { Logger } from '../../lib/log/logger.ts';
 import type { Authority } from './authority.ts';
 import { decideGrant, decideLifetime } from './authorize.ts';
 import type { Grant, GrantRules } from './authorize.ts';
-import type { Gate } from './gate.ts';
+import type { CallerRates, Gate } from './gate.ts';
 import { BACKDATE_MS } from './limits.ts';
 import type { CaMetrics, RefusalReason } from './metrics.ts';
 import type { PodRegistry } from './pods.ts';
@@ -28,6 +28,7 @@ export interface CertificateServiceDeps {
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
   readonly metrics: CaMetrics;
   readonly gate: Gate;
+  readonly callers: CallerRates;
   readonly verifier: Pick<TokenVerifier, 'verify'>;
   readonly pods: PodRegistry;
   readonly authority: () => Authority;
@@ -86,25 +87,21 @@ export class CertificateService {
     const { gate, metrics } = this.#deps;
     metrics.requested();
     const entered = gate.enter();
+    let caller: TokenSubject | null = null;
     try {
-      if (!entered) {
-        throw new Refusal(
-          'overloaded',
-          status.RESOURCE_EXHAUSTED,
-          'too many requests',
-          'limit reached',
-        );
-      }
-      return await this.#issue(request, metadata, peer);
+      if (!entered) throw overloaded('limit reached');
+      caller = await this.#authenticate(metadata);
+      return await this.#issue(request, caller, peer);
     } catch (error) {
       throw this.#refused(error, request, peer);
     } finally {
-      if (entered) gate.leave();
+      if (entered) gate.leave({ uncounted: caller === null });
     }
   }
 
-  async #issue(request: SignRequest, metadata: Metadata, peer: string): Promise<SignResponse> {
-    const caller = await this.#authenticate(metadata);
+  async #issue(request: SignRequest, caller: TokenSubject, peer: string): Promise<SignResponse> {
+    const name = caller.node?.name ?? `${caller.namespace}/${caller.serviceAccount.name}`;
+    if (!this.#deps.callers.allows(name)) throw overloaded(`too many requests of ${name}`);
     const grant = this.#authorise(caller, request.impersonated);
     const parsed = await readCsr(request.csr);
     const notAfterMs = this.#notAfter(request.validitySeconds);
@@ -191,6 +188,10 @@ export class CertificateService {
     }
     return refusal;
   }
+}
+
+function overloaded(detail: string): Refusal {
+  return new Refusal('overloaded', status.RESOURCE_EXHAUSTED, 'too many requests', detail);
 }
 
 async function readCsr(csr: string): Promise<ParsedRequest> {

@@ -34,8 +34,36 @@ export class Gate {
     return true;
   }
 
-  /** One that had entered is done. */
-  leave(): void {
+  /** One that had entered is done. `uncounted` gives its part of the rate back: it came from nobody we know. */
+  leave(options: { readonly uncounted?: boolean } = {}): void {
     this.#active -= 1;
+    if (options.uncounted === true) this.#tokens += 1;
+  }
+}
+
+/** A rate for each caller, so that one of them cannot use up what is there for all. */
+export class CallerRates {
+  readonly #limits: { readonly perSecond: number; readonly callers: number };
+  readonly #clock: Clock;
+  readonly #gates = new Map<string, Gate>();
+
+  /** Beyond `callers` the one that was quiet longest is forgotten. */
+  constructor(limits: { readonly perSecond: number; readonly callers: number }, clock: Clock) {
+    this.#limits = limits;
+    this.#clock = clock;
+  }
+
+  /** True when the caller may have one more answer now. */
+  allows(caller: string): boolean {
+    const { perSecond, callers } = this.#limits;
+    const gate =
+      this.#gates.get(caller) ??
+      new Gate({ concurrent: Number.POSITIVE_INFINITY, perSecond }, this.#clock);
+    // The order of the map is that of the last requests.
+    this.#gates.delete(caller);
+    this.#gates.set(caller, gate);
+    const [quietest] = this.#gates.keys();
+    if (this.#gates.size > callers && quietest !== undefined) this.#gates.delete(quietest);
+    return gate.enter();
   }
 }

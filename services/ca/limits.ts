@@ -4,6 +4,15 @@ export const MAX_CONCURRENT_REQUESTS = 256;
 /** Requests per second over a longer time; a burst of twice this passes. Beyond, callers are told to come back. */
 export const MAX_REQUESTS_PER_SECOND = 1_000;
 
+/**
+ * Requests per second of one node, or of one account without a node; again a burst of twice this passes. The largest node
+ * has its certificates in a quarter of a minute, and four that run wild are needed to starve the others.
+ */
+export const MAX_CALLER_REQUESTS_PER_SECOND = 250;
+
+/** Callers whose rate is remembered. */
+export const MAX_CALLERS = 10_000;
+
 /** A request is a CSR and an identity. */
 export const MAX_REQUEST_BYTES = 64 * 1024;
 

@@ -3,7 +3,7 @@ import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { decideGrant, decideLifetime } from '../../../services/ca/authorize.ts';
 import type { GrantRules } from '../../../services/ca/authorize.ts';
 import { caConfig } from '../../../services/ca/config.ts';
-import { Gate } from '../../../services/ca/gate.ts';
+import { CallerRates, Gate } from '../../../services/ca/gate.ts';
 import { PodTable, parsePod } from '../../../services/ca/pods.ts';
 import type { PodRegistry } from '../../../services/ca/pods.ts';
 import { FakeClock } from '../../support/fake-clock.ts';
@@ -122,6 +122,28 @@ test('the gate bounds concurrency and rate', async (t) => {
     gate.leave();
   }
   t.is(passed, 5);
+});
+
+test('requests of nobody known use up no rate', (t) => {
+  const gate = new Gate({ concurrent: 3, perSecond: 2 }, new FakeClock());
+  for (let count = 0; count < 50; count += 1) {
+    t.true(gate.enter());
+    gate.leave({ uncounted: true });
+  }
+});
+
+test('one caller that asks too much leaves the others their rate', async (t) => {
+  const clock = new FakeClock();
+  const rates = new CallerRates({ perSecond: 5, callers: 2 }, clock);
+  for (let count = 0; count < 10; count += 1) t.true(rates.allows('node-1'));
+  t.false(rates.allows('node-1'));
+  t.true(rates.allows('node-2'));
+  await clock.advance(1_000);
+  t.true(rates.allows('node-1'));
+  // The quietest is forgotten, the busy one is not.
+  for (let count = 0; count < 4; count += 1) t.true(rates.allows('node-1'));
+  t.true(rates.allows('node-3'));
+  t.false(rates.allows('node-1'));
 });
 
 test('the configuration names every problem', (t) => {
