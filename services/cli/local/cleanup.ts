@@ -1,5 +1,5 @@
 /** Removes everything of a mesh, whoever left it: by its names, not by anybody's memory. */
-import { readFile, readdir, rm } from 'node:fs/promises';
+import { readFile, readdir, realpath, rm } from 'node:fs/promises';
 import { setTimeout as wait } from 'node:timers/promises';
 import type { MeshPaths } from './mesh-paths.ts';
 import { NETNS_DIR, netnsPath } from './namespaces.ts';
@@ -27,12 +27,12 @@ export interface CleanupReport {
 export async function cleanUp(paths: MeshPaths): Promise<CleanupReport> {
   const names = await meshNamespaces(paths.mesh);
   const processes = await endProcesses(names);
-  await unmountBelow(paths.root);
+  const files = await exists(paths.root);
+  if (files) await unmountBelow(await realpath(paths.root));
   await ipBatch(
     null,
     names.map((name) => `netns del ${name}`),
   );
-  const files = await exists(paths.root);
   await rm(paths.root, { recursive: true, force: true });
   return { processes, namespaces: names.length, files };
 }
@@ -72,7 +72,7 @@ async function signalAll(
   }
 }
 
-/** Unmounts everything below a directory, innermost first, also what is mounted twice. */
+/** Unmounts everything below a directory (its real path), innermost first, also what is mounted twice. */
 async function unmountBelow(directory: string): Promise<void> {
   const table = await readFile('/proc/self/mountinfo', 'utf8');
   const points = table

@@ -18,6 +18,7 @@ import { podRecordsDir } from './mesh-paths.ts';
 import type { MeshPaths } from './mesh-paths.ts';
 import { writeRecord } from './mesh-record.ts';
 import { createMeshNamespaces } from './namespaces.ts';
+import { prepareMountsDir } from './pod-namespaces.ts';
 import { PodRuntime } from './pod-runtime.ts';
 import { processId } from './processes.ts';
 import { redisAnswers, redisProcess, writeRedisFiles } from './redis.ts';
@@ -191,10 +192,10 @@ export class Supervisor {
       paths.logsDir,
       paths.adminDir,
       paths.hostsDir,
-      paths.mountsDir,
       ...plan.nodes.map((node) => podRecordsDir(paths, node.name)),
     ];
     for (const folder of folders) await mkdir(folder, { recursive: true, mode: 0o755 });
+    await prepareMountsDir(paths.mountsDir);
   }
 
   async #writeRecord(): Promise<void> {

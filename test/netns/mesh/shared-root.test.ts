@@ -1,0 +1,30 @@
+/** A machine whose mounts propagate, as systemd sets them up; most developers' machines are so. */
+import { execFile } from 'node:child_process';
+import { access } from 'node:fs/promises';
+import { promisify } from 'node:util';
+import { processEnvironment } from '../../../lib/config/env.ts';
+import { meshName } from '../../support/leftovers.ts';
+import { netnsTest } from '../../support/netns-test.ts';
+
+const WEFT = new URL('../../../services/cli/weft', import.meta.url).pathname;
+/** What is seen of the mounts is only true inside the namespace that the mesh ran in. */
+const SCRIPT = `
+trap '"$0" down' EXIT
+"$0" up --detach --wait --timeout 150s || exit
+echo "pod: $("$0" exec demo/client -- cat /etc/hosts | grep -c api.demo)"
+"$0" down || exit
+trap - EXIT
+echo "mounts left: $(grep -c "$WEFT_MESH" /proc/self/mountinfo)"`;
+
+netnsTest('a mesh comes up and goes completely where mounts are shared', async (t) => {
+  t.timeout(180_000);
+  const mesh = meshName();
+  const { stdout } = await promisify(execFile)(
+    'unshare',
+    ['--mount', '--propagation=shared', 'sh', '-c', SCRIPT, WEFT],
+    { env: { ...processEnvironment(), WEFT_MESH: mesh } },
+  );
+  t.regex(stdout, /^pod: [1-9]/m);
+  t.regex(stdout, /^mounts left: 0$/m);
+  await t.throwsAsync(access(`/run/weft-${mesh}`), { code: 'ENOENT' });
+});
