@@ -39,6 +39,11 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
   },
   run: { summary: 'host actors in this process', load: () => import('./commands/run.ts') },
   logs: { summary: 'logs of the actors', load: () => import('./commands/logs.ts') },
+  prepare: {
+    summary: 'write what containers need to become a mesh',
+    hidden: true,
+    load: () => import('./commands/prepare.ts'),
+  },
   warm: {
     summary: 'fill the compile cache',
     hidden: true,

@@ -29,7 +29,7 @@ export async function planRequest(
   paths: MeshPaths,
   environment: Environment,
 ): Promise<MeshRequest> {
-  const nodes = count('--nodes', options.nodes, DEFAULT_NODES, 1, MAX_NODES);
+  const nodes = parseNodeCount(options.nodes);
   const extra = count('--pods', options.pods, 0, 0, MAX_PODS_PER_NODE - 64);
   const plan = planMesh(paths.mesh, nodes);
   const external = (options.external ?? '')
@@ -46,6 +46,11 @@ export async function planRequest(
     environment,
     documents: [...manifests, ...loadPods(plan, extra)],
   };
+}
+
+/** The number of nodes `--nodes` asks for. Throws UsageError. */
+export function parseNodeCount(text: string | undefined): number {
+  return count('--nodes', text, DEFAULT_NODES, 1, MAX_NODES);
 }
 
 function count(
