@@ -1,5 +1,5 @@
 /** A {@link PodSource} over a directory with one JSON file per pod, `<uid>.json`, replaced atomically. */
-import { watch } from 'node:fs';
+import { constants, watch } from 'node:fs';
 import type { FSWatcher } from 'node:fs';
 import { open, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -126,9 +126,11 @@ export class PodDirectory implements PodSource {
     const path = join(this.#options.path, name);
     let version = 'unreadable';
     try {
-      const file = await open(path, 'r');
+      // A pipe would block, and with it every other pod.
+      const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
       try {
         const status = await file.stat({ bigint: true });
+        if (!status.isFile()) throw new MeshError('STATE_INVALID', 'is no regular file');
         version = `${status.ino}.${status.mtimeNs}.${status.size}`;
         if (known?.version === version) return known;
         if (status.size > MAX_RECORD_BYTES) {
