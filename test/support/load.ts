@@ -5,7 +5,9 @@ import { until } from './until.ts';
 
 const CLIENT = new URL('load-client.ts', import.meta.url).pathname;
 /** Answers of each kind from each target that count as going on. */
-const ENOUGH = 10;
+const ENOUGH = 20;
+const ANSWERS_TIMEOUT_MS = 60_000;
+const FAILURES_SHOWN = 5;
 
 /** Requests from one pod to some targets, over new connections and one kept connection each. */
 export class Load {
@@ -24,12 +26,9 @@ export class Load {
     return load;
   }
 
-  /** Waits until every target (or those given) answered ten more times over new connections and over the kept one. */
+  /** Waits until every target (or those given) answered twenty more times over new connections and over the kept one. */
   async goesOn(what: string, targets: readonly string[] = this.#targets): Promise<void> {
-    await Promise.all([
-      this.answers('fresh', what, targets),
-      this.answers('kept', what, targets),
-    ]);
+    await Promise.all([this.answers('fresh', what, targets), this.answers('kept', what, targets)]);
   }
 
   /** The same for one kind of connection. */
@@ -44,10 +43,14 @@ export class Load {
         const seen = before[target]?.[kind] ?? 0;
         return (this.#counts()[target]?.[kind] ?? 0) < seen + ENOUGH;
       });
-    await until(() => left().length === 0, {
-      what: `${kind} connections to ${targets.join(', ')} to be answered ${what}`,
-      timeoutMs: 60_000,
-    });
+    try {
+      await until(() => left().length === 0, { what: 'answers', timeoutMs: ANSWERS_TIMEOUT_MS });
+    } catch (error) {
+      const failures = JSON.stringify(this.failures().slice(-FAILURES_SHOWN));
+      throw new Error(`no ${kind} connection to ${left().join(', ')} ${what}; ${failures}`, {
+        cause: error,
+      });
+    }
   }
 
   /** Every failed connection so far. */

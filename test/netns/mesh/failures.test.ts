@@ -1,163 +1,150 @@
+import { readdir, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { Load } from '../../support/load.ts';
 import type { TestMesh } from '../../support/mesh.ts';
+import {
+  denyClient,
+  killAll,
+  meshStatus,
+  recovered,
+  withoutRestarts,
+  worksAgain,
+} from '../../support/mesh-faults.ts';
 import { meshSuite } from '../../support/mesh-suite.ts';
 import { until } from '../../support/until.ts';
 
 const test = meshSuite();
 
-const CENTRAL = ['control-plane', 'ca', 'xds-ingester', 'policy-evaluator'] as const;
-const DENY_CLIENT_AT_WEB = `
-apiVersion: security.istio.io/v1
-kind: AuthorizationPolicy
-metadata: { name: no-client-at-web, namespace: demo }
-spec:
-  selector: { matchLabels: { app: web } }
-  action: DENY
-  rules:
-    - from: [{ source: { principals: [cluster.local/ns/demo/sa/client] } }]
-`;
-
-/** A connection that answers every line it is sent, held open across failures. */
-async function hold(mesh: TestMesh) {
-  const program = `
-    const { connect } = require('node:net');
-    const socket = connect({ host: process.argv[1], port: 8080 });
-    const ask = () => socket.write('GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n');
-    let answers = 0;
-    socket.on('data', () => { answers += 1; console.log('answer', answers); setTimeout(ask, 100); });
-    socket.on('close', () => { console.log('closed'); process.exit(1); });
-    socket.on('error', (error) => console.log(error.message));
-    ask();
-  `;
-  const api = await mesh.pod('demo', 'api-1');
-  const held = mesh.background('demo/client', process.execPath, '-e', program, api.ip);
-  const answers = (): number =>
-    held
-      .output()
-      .split('\n')
-      .filter((line) => line.startsWith('answer')).length;
-  await until(() => answers() > 2, { what: 'the held connection to work' });
-  return {
-    held,
-    async stillWorks(what: string): Promise<void> {
-      const seen = answers();
-      await until(() => answers() > seen + 2, { what: `the held connection to go on ${what}` });
-    },
-  };
+/** Over HBONE to the other node and to the own one, and out of the mesh. */
+async function startLoad(mesh: TestMesh): Promise<Load> {
+  const outsider = await mesh.pod('plain', 'outsider');
+  return Load.start(mesh, 'demo/client', 'api:80', 'web:80', `${outsider.ip}:8080`);
 }
 
-for (const [name, node] of [
-  ...CENTRAL.map((actor) => [actor, null] as const),
-  ['cert-fetcher', 'node-1'] as const,
-  ['node-agent', 'node-1'] as const,
-]) {
-  test(`killing ${name} disturbs no traffic, and it comes back`, async (t, mesh) => {
-    const connection = await hold(mesh);
-    const pid = await mesh.kill(name, node);
-    t.is((await mesh.curl('demo/client', 'http://api/')).code, 0);
-    await connection.stillWorks(`without ${name}`);
-    await mesh.returned(name, node, pid);
-    t.is((await mesh.curl('demo/client', 'http://web/')).code, 0);
-    await connection.stillWorks(`with ${name} back`);
-    connection.held.kill();
-    await connection.held.exit;
-  });
-}
-
-test('killing Redis disturbs no traffic, and the mesh converges after its return', async (t, mesh) => {
-  const connection = await hold(mesh);
-  const { pid } = (await mesh.json<{ redis: { pid: number } }>('status')).redis;
-  process.kill(pid, 'SIGKILL');
-  t.is((await mesh.curl('demo/client', 'http://api/')).code, 0);
-  await connection.stillWorks('without Redis');
-  await until(
-    async () => {
-      const status = await mesh.json<{ ready: boolean; redis: { pid: number } }>('status');
-      return status.ready && status.redis.pid !== pid;
-    },
-    { what: 'the mesh to be ready with another Redis', timeoutMs: 60_000 },
-  );
-  t.is((await mesh.apply(DENY_CLIENT_AT_WEB)).code, 0);
-  await until(async () => (await mesh.curl('demo/client', 'http://web/')).code !== 0, {
-    what: 'a policy applied afterwards to be enforced',
-    timeoutMs: 30_000,
-  });
-  t.is((await mesh.delete(DENY_CLIENT_AT_WEB)).code, 0);
-  await until(async () => (await mesh.curl('demo/client', 'http://web/')).code === 0, {
-    what: 'its removal to take effect',
-    timeoutMs: 30_000,
-  });
-  await connection.stillWorks('with Redis back');
-  connection.held.kill();
-  await connection.held.exit;
-});
-
-test('new connections work while everything but the node proxies is stopped', async (t, mesh) => {
-  const connection = await hold(mesh);
-  const actors = await mesh.actors();
-  const { pid: redis } = (await mesh.json<{ redis: { pid: number } }>('status')).redis;
-  // Stopped rather than killed: a supervisor would bring killed ones back before the test is through.
-  const stopped = [
-    ...actors
-      .filter((actor) => !['node-proxy', 'redis'].includes(actor.name))
-      .map((actor) => actor.pid),
-    redis,
-  ];
-  for (const pid of stopped) process.kill(pid, 'SIGSTOP');
-  try {
-    for (const target of ['http://api/', 'http://web/', 'http://db:5432/']) {
-      const answer = await mesh.exec(
-        'demo/client',
-        'curl',
-        '-s',
-        '--http0.9',
-        '--max-time',
-        '5',
-        '-o',
-        '/dev/null',
-        '-w',
-        '%{time_connect}',
-        target,
-      );
-      t.true(Number(answer.stdout) > 0, target);
-    }
-    for (let round = 0; round < 20; round += 1)
-      t.is((await mesh.curl('demo/client', 'http://api/')).code, 0);
-    await connection.stillWorks('alone');
-  } finally {
-    for (const pid of stopped) process.kill(pid, 'SIGCONT');
-  }
-  await until(async () => (await mesh.json<{ ready: boolean }>('status')).ready, {
-    what: 'the mesh to be ready again',
-    timeoutMs: 60_000,
-  });
-  connection.held.kill();
-  await connection.held.exit;
-});
-
-test('a DENY applied while the evaluator cannot work is enforced', async (t, mesh) => {
-  const evaluator = await mesh.actor('policy-evaluator', null);
-  process.kill(evaluator.pid, 'SIGSTOP');
-  try {
-    t.is((await mesh.apply(DENY_CLIENT_AT_WEB)).code, 0);
-    await until(async () => (await mesh.curl('demo/client', 'http://web/')).code !== 0, {
-      what: 'the policy to be enforced without an evaluator',
+for (const [name, node, work] of [
+  ['control-plane', null, 'policies'],
+  ['ca', null, 'pods'],
+  ['xds-ingester', null, 'policies'],
+  ['policy-evaluator', null, 'policies'],
+  ['cert-fetcher', 'node-2', 'pods'],
+  ['node-agent', 'node-2', 'pods'],
+] as const) {
+  test(`killing ${name} under load fails no connection, and what it does works again`, async (t, mesh) => {
+    const load = await startLoad(mesh);
+    const { pid } = await mesh.actor(name, node);
+    await withoutRestarts(mesh, async () => {
+      await killAll([pid]);
+      await load.goesOn(`without ${name}`);
     });
-  } finally {
-    process.kill(evaluator.pid, 'SIGCONT');
-  }
-  t.is((await mesh.delete(DENY_CLIENT_AT_WEB)).code, 0);
-  await until(async () => (await mesh.curl('demo/client', 'http://web/')).code === 0, {
-    what: 'its removal to take effect',
+    await recovered(mesh, [pid]);
+    await worksAgain(t, mesh, work);
+    await load.goesOn(`with ${name} back`);
+    t.deepEqual(await load.stop(), []);
   });
+}
+
+for (const [title, wipe] of [
+  ['killing Redis', false],
+  ['killing Redis and losing its data', true],
+] as const) {
+  test(`${title} under load fails no connection, and the mesh converges`, async (t, mesh) => {
+    const load = await startLoad(mesh);
+    const { pid } = (await meshStatus(mesh)).redis;
+    await withoutRestarts(mesh, async () => {
+      await killAll([pid]);
+      if (wipe) await emptyFolder(join(mesh.directory, 'redis', 'data'));
+      await load.goesOn('without Redis');
+    });
+    await recovered(mesh, [pid]);
+    await worksAgain(t, mesh, 'pods', 'policies');
+    await load.goesOn('with Redis back');
+    t.deepEqual(await load.stop(), []);
+  });
+}
+
+async function emptyFolder(folder: string): Promise<void> {
+  for (const name of await readdir(folder)) await rm(join(folder, name), { recursive: true });
+}
+
+test('new connections work while everything but the node proxies is dead', async (t, mesh) => {
+  const load = await startLoad(mesh);
+  const db = await mesh.pod('demo', 'db');
+  const api = await mesh.pod('demo', 'api-1');
+  const killed = [
+    ...(await mesh.actors()).filter((actor) => actor.name !== 'node-proxy').map(({ pid }) => pid),
+    (await meshStatus(mesh)).redis.pid,
+  ];
+  t.is(killed.length, 9);
+  await withoutRestarts(mesh, async () => {
+    await killAll(killed);
+    await load.goesOn('without the others');
+    // Pairs that have not spoken before: the proxies look them up and make new tunnels.
+    for (const [from, to] of [
+      ['demo-web-1', db.ip],
+      ['demo-web-2', api.ip],
+      ['demo-api-2', db.ip],
+    ] as const) {
+      const url = `http://${to}:8080/`;
+      const fresh = mesh.inNetns(from, 'curl', '-sS', '--max-time', '10', url);
+      t.is((await fresh.exit).code, 0, `${from} → ${to}`);
+    }
+    await load.goesOn('without the others for longer');
+  });
+  await recovered(mesh, killed);
+  await worksAgain(t, mesh, 'pods', 'policies');
+  await load.goesOn('with the others back');
+  t.deepEqual(await load.stop(), []);
+});
+
+test('a DENY applied while the evaluator is dead is enforced, on live connections too', async (t, mesh) => {
+  const untouched = await Load.start(mesh, 'demo/client', 'api:80');
+  const db = await mesh.pod('demo', 'db');
+  const denied = await Load.start(mesh, 'demo/client', `${db.ip}:8080`);
+  const { pid } = await mesh.actor('policy-evaluator', null);
+  await withoutRestarts(mesh, async () => {
+    await killAll([pid]);
+    t.is((await mesh.apply(denyClient('db'))).code, 0);
+    await until(() => denied.failures().some(({ kind }) => kind === 'kept'), {
+      what: 'the live connection to be cut',
+    });
+    await until(() => denied.failures().some(({ kind }) => kind === 'fresh'), {
+      what: 'new connections to be refused',
+    });
+    await until(
+      async () =>
+        (await mesh.log('node-proxy', 'node-2')).some(
+          (line) =>
+            line['message'] === 'policy.connection-cut' &&
+            line['policy'] === 'demo/no-client-at-db',
+        ),
+      { what: 'the log to name the policy' },
+    );
+    t.is((await mesh.delete(denyClient('db'))).code, 0);
+    await denied.answers('fresh', 'once the policy is gone');
+    await untouched.goesOn('without the evaluator');
+  });
+  await recovered(mesh, [pid]);
+  await denied.stop();
+  t.deepEqual(await untouched.stop(), []);
 });
 
 test('killing one node proxy does not disturb the other node, and its pods come back', async (t, mesh) => {
-  const web = await mesh.pod('demo', 'web-1');
-  const pid = await mesh.kill('node-proxy', 'node-2');
-  t.is((await mesh.curl('demo/client', `http://${web.ip}:8080/`)).code, 0);
-  await mesh.returned('node-proxy', 'node-2', pid);
-  await until(async () => (await mesh.curl('demo/client', 'http://api/')).code === 0, {
-    what: 'the killed node to serve again',
+  const outsider = await mesh.pod('plain', 'outsider');
+  const same = await Load.start(mesh, 'demo/client', 'web:80', `${outsider.ip}:8080`);
+  const across = await Load.start(mesh, 'demo/client', 'api:80');
+  const { pid } = await mesh.actor('node-proxy', 'node-2');
+  await withoutRestarts(mesh, async () => {
+    await killAll([pid]);
+    await until(() => across.failures().some(({ kind }) => kind === 'kept'), {
+      what: 'the connection it carried to end',
+    });
+    await same.goesOn('without the other proxy');
   });
-  t.pass();
+  await recovered(mesh, [pid]);
+  await across.answers('fresh', 'by the killed node again');
+  t.is((await mesh.curl('demo/api-1', 'http://web/')).code, 0);
+  await worksAgain(t, mesh, 'pods', 'policies');
+  await same.goesOn('with the other proxy back');
+  await across.stop();
+  t.deepEqual(await same.stop(), []);
 });

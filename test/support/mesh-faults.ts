@@ -1,0 +1,153 @@
+/** Breaks a whole mesh on purpose, and looks whether it has recovered. */
+import { randomBytes } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import type { ExecutionContext } from 'ava';
+import type { Outcome, PodLine, TestMesh } from './mesh.ts';
+import { until } from './until.ts';
+
+/** Leases and back-offs of a process that was killed end within this. */
+const TAKES_EFFECT_MS = 30_000;
+
+/** The parts of `weft status` these tests read. */
+export interface MeshStatus {
+  readonly ready: boolean;
+  readonly waiting: readonly string[];
+  readonly supervisor: { readonly pid: number };
+  readonly redis: { readonly pid: number };
+}
+
+export function meshStatus(mesh: TestMesh): Promise<MeshStatus> {
+  return mesh.json<MeshStatus>('status');
+}
+
+/** SIGKILLs processes and waits until the kernel has ended them; their parent may not have collected them yet. */
+export async function killAll(pids: readonly number[]): Promise<void> {
+  for (const pid of pids) process.kill(pid, 'SIGKILL');
+  for (const pid of pids) await until(() => hasEnded(pid), { what: `process ${pid} to end` });
+}
+
+async function hasEnded(pid: number): Promise<boolean> {
+  try {
+    const stat = await readFile(`/proc/${pid}/stat`, 'utf8');
+    // The state follows the command, which is in parentheses.
+    return /^[ZX]/.test(stat.slice(stat.lastIndexOf(')') + 2));
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return true;
+    throw error;
+  }
+}
+
+/** While `work` runs, the supervisor is stopped: what ends stays ended. */
+export async function withoutRestarts<T>(mesh: TestMesh, work: () => Promise<T>): Promise<T> {
+  const { pid } = (await meshStatus(mesh)).supervisor;
+  process.kill(pid, 'SIGSTOP');
+  try {
+    return await work();
+  } finally {
+    process.kill(pid, 'SIGCONT');
+  }
+}
+
+/** Waits until none of the killed processes is the current one, and everything is ready. */
+export async function recovered(mesh: TestMesh, killed: readonly number[]): Promise<void> {
+  await until(
+    async () => {
+      const [status, actors] = [await meshStatus(mesh), await mesh.actors()];
+      const current = new Set([status.redis.pid, ...actors.map((actor) => actor.pid)]);
+      return status.ready && killed.every((pid) => !current.has(pid));
+    },
+    { what: 'everything to be ready again', timeoutMs: 60_000 },
+  );
+}
+
+const probe = (name: string): string => `
+apiVersion: v1
+kind: ServiceAccount
+metadata: { name: ${name}, namespace: demo }
+---
+apiVersion: v1
+kind: Pod
+metadata: { name: ${name}, namespace: demo, labels: { app: ${name} } }
+spec:
+  nodeName: node-2
+  serviceAccountName: ${name}
+  containers: [{ name: server, image: weft/sample }]
+`;
+
+/** A DENY of what comes from the service account `client`. */
+export const denyClient = (app: string): string => `
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: { name: no-client-at-${app}, namespace: demo }
+spec:
+  selector: { matchLabels: { app: ${app} } }
+  action: DENY
+  rules:
+    - from: [{ source: { principals: [cluster.local/ns/demo/sa/client] } }]
+`;
+
+/** Ways to see that the actors do their work again. */
+export type Work = 'pods' | 'policies';
+
+/**
+ * `pods`: a new pod with an identity of its own is enrolled, gets its certificate and answers over HBONE.
+ * `policies`: a new policy about the pod `db` takes effect, and its removal too.
+ */
+export async function worksAgain(
+  t: ExecutionContext,
+  mesh: TestMesh,
+  ...work: readonly Work[]
+): Promise<void> {
+  if (work.includes('pods')) await takesNewPod(t, mesh);
+  if (work.includes('policies')) await takesNewPolicy(t, mesh);
+}
+
+async function takesNewPod(t: ExecutionContext, mesh: TestMesh): Promise<void> {
+  const name = `new-${randomBytes(3).toString('hex')}`;
+  t.is((await mesh.apply(probe(name))).code, 0);
+  const pod = await until(() => enrolledPod(mesh, name), {
+    what: 'a new pod to be enrolled',
+    timeoutMs: TAKES_EFFECT_MS,
+  });
+  await until(() => hasCertificate(mesh, name), {
+    what: 'a new identity to get a certificate',
+    timeoutMs: TAKES_EFFECT_MS,
+  });
+  await until(async () => (await fetchFromClient(mesh, pod.ip)).stdout.includes(name), {
+    what: 'a new pod to answer',
+    timeoutMs: TAKES_EFFECT_MS,
+  });
+  t.is((await mesh.delete(probe(name))).code, 0);
+}
+
+async function takesNewPolicy(t: ExecutionContext, mesh: TestMesh): Promise<void> {
+  const { ip } = await mesh.pod('demo', 'db');
+  t.is((await fetchFromClient(mesh, ip)).code, 0);
+  t.is((await mesh.apply(denyClient('db'))).code, 0);
+  await until(async () => (await fetchFromClient(mesh, ip)).code !== 0, {
+    what: 'a new policy to be enforced',
+    timeoutMs: TAKES_EFFECT_MS,
+  });
+  t.is((await mesh.delete(denyClient('db'))).code, 0);
+  await until(async () => (await fetchFromClient(mesh, ip)).code === 0, {
+    what: 'the removal of a policy to take effect',
+    timeoutMs: TAKES_EFFECT_MS,
+  });
+}
+
+function fetchFromClient(mesh: TestMesh, ip: string): Promise<Outcome> {
+  const url = `http://${ip}:8080/`;
+  return mesh.inNetns('demo-client', 'curl', '-sS', '--max-time', '10', url).exit;
+}
+
+async function enrolledPod(mesh: TestMesh, name: string): Promise<PodLine | null> {
+  const pod = (await mesh.pods()).find((line) => line.name === name);
+  return pod?.enrolled === true ? pod : null;
+}
+
+async function hasCertificate(mesh: TestMesh, serviceAccount: string): Promise<boolean> {
+  const lines = await mesh.json<{ identity: string; state: string }[]>('get', 'certificates');
+  return lines.some(
+    (line) => line.identity.endsWith(`/sa/${serviceAccount}`) && line.state === 'Available',
+  );
+}
