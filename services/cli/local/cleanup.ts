@@ -1,17 +1,12 @@
 /** Removes everything of a mesh, whoever left it: by its names, not by anybody's memory. */
 import { readFile, readdir, realpath, rm } from 'node:fs/promises';
-import { setTimeout as wait } from 'node:timers/promises';
+import { endProcesses } from './end-processes.ts';
 import type { MeshPaths } from './mesh-paths.ts';
 import { NETNS_DIR, netnsPath } from './namespaces.ts';
-import { isRunning, processesInNetns, signalProcess } from './processes.ts';
-import type { ProcessId } from './processes.ts';
 import { ipBatch, runCommand } from './run-command.ts';
 
 /** Time between SIGTERM and SIGKILL for what is left in the namespaces. */
 const GRACE_MS = 1_000;
-/** A killed process is gone within this, or hangs in the kernel and is reported. */
-const KILL_TIMEOUT_MS = 5_000;
-const POLL_MS = 25;
 
 /** What was found and removed. */
 export interface CleanupReport {
@@ -26,7 +21,7 @@ export interface CleanupReport {
  */
 export async function cleanUp(paths: MeshPaths): Promise<CleanupReport> {
   const names = await meshNamespaces(paths.mesh);
-  const processes = await endProcesses(names);
+  const processes = await endProcesses('net', names.map(netnsPath), GRACE_MS);
   const files = await exists(paths.root);
   if (files) await unmountBelow(await realpath(paths.root));
   await ipBatch(
@@ -45,30 +40,6 @@ export async function meshNamespaces(mesh: string): Promise<string[]> {
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
     throw error;
-  }
-}
-
-async function endProcesses(namespaces: readonly string[]): Promise<number> {
-  const paths = namespaces.map(netnsPath);
-  const first = await processesInNetns(paths);
-  await signalAll(first, 'SIGTERM', GRACE_MS);
-  // Anything that started meanwhile goes as well; killing ends the game, so a second round suffices.
-  for (let round = 0; round < 2; round += 1) {
-    await signalAll(await processesInNetns(paths), 'SIGKILL', KILL_TIMEOUT_MS);
-  }
-  return first.length;
-}
-
-async function signalAll(
-  processes: readonly ProcessId[],
-  signal: NodeJS.Signals,
-  waitMs: number,
-): Promise<void> {
-  const others = processes.filter(({ pid }) => pid !== process.pid);
-  for (const id of others) await signalProcess(id, signal);
-  const end = performance.now() + waitMs;
-  for (const id of others) {
-    while ((await isRunning(id)) && performance.now() < end) await wait(POLL_MS);
   }
 }
 

@@ -62,6 +62,8 @@ export class HostsFiles {
   readonly #entries = new Map<string, HostEntry>();
   readonly #namespaces = new Set<string>();
   #writes: Promise<void> = Promise.resolve();
+  /** The last write of all files did not end well (or not yet): they may lack something that is known. */
+  #stale = false;
 
   constructor(directory: string) {
     this.#directory = directory;
@@ -72,8 +74,13 @@ export class HostsFiles {
     const path = join(this.#directory, namespace);
     if (!this.#namespaces.has(namespace)) {
       this.#namespaces.add(namespace);
-      await mkdir(this.#directory, { recursive: true });
-      this.#writes = this.#writes.then(() => this.#write(namespace));
+      try {
+        await mkdir(this.#directory, { recursive: true });
+        await this.#inTurn(() => this.#write(namespace));
+      } catch (error) {
+        this.#namespaces.delete(namespace);
+        throw error;
+      }
     }
     await this.#writes;
     return path;
@@ -81,14 +88,22 @@ export class HostsFiles {
 
   /** Sets or (null) removes what `key` contributes, and rewrites every file. */
   async set(key: string, entry: HostEntry | null): Promise<void> {
-    const before = JSON.stringify(this.#entries.get(key) ?? null);
-    if (before === JSON.stringify(entry)) return;
+    const wanted = JSON.stringify(entry);
+    if (wanted === JSON.stringify(this.#entries.get(key) ?? null) && !this.#stale) return;
     if (entry === null) this.#entries.delete(key);
     else this.#entries.set(key, entry);
-    this.#writes = this.#writes.then(async () => {
+    await this.#inTurn(async () => {
+      this.#stale = true;
       for (const namespace of this.#namespaces) await this.#write(namespace);
+      this.#stale = false;
     });
-    await this.#writes;
+  }
+
+  /** Writes come one after another; one that failed is its caller's to know and stops no later one. */
+  #inTurn(write: () => Promise<void>): Promise<void> {
+    const written = this.#writes.then(write);
+    this.#writes = written.catch(() => undefined);
+    return written;
   }
 
   /** Keys that contribute now. */

@@ -6,6 +6,7 @@ import type { Logger } from '../../../lib/log/logger.ts';
 import type { PodRecord } from '../../../lib/state/pod-record.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
 import type { PodStatus } from './manifest-api.ts';
+import { endProcesses } from './end-processes.ts';
 import { podRecordsDir } from './mesh-paths.ts';
 import type { MeshPaths } from './mesh-paths.ts';
 import { netnsPath } from './namespaces.ts';
@@ -86,6 +87,7 @@ export class LocalPod {
     this.#timer?.cancel();
     const commands = this.#object.spec.containers.filter(({ command }) => command.length > 0);
     for (const container of commands) {
+      if (this.#removed) return;
       const running = new PodContainer(this.#containerSpec(container), this.#deps);
       this.#containers.push(running);
       await running.start();
@@ -159,13 +161,22 @@ export class LocalPod {
     };
   }
 
-  /** Ends the commands, withdraws the record and removes the namespaces. */
+  /** Ends the commands and whatever else runs in the pod, withdraws the record and removes the namespaces. */
   async remove(): Promise<void> {
-    this.#removed = true;
-    this.#timer?.cancel();
-    await Promise.all(this.#containers.map((container) => container.stop(POD_GRACE_MS)));
+    await this.halt();
+    await this.#endStrays();
     await rm(this.#recordPath(), { force: true });
     await removeSandbox(this.sandbox);
+  }
+
+  /** What left its command's process group, and commands that came in from outside. */
+  async #endStrays(): Promise<void> {
+    const { hostNetwork, mountsFile, netns } = this.sandbox;
+    // A pod in its node's network shares that with others; its mounts are its own.
+    const ended = hostNetwork
+      ? await endProcesses('mnt', [mountsFile], POD_GRACE_MS)
+      : await endProcesses('net', [netnsPath(netns)], POD_GRACE_MS);
+    if (ended > 0) this.#deps.log.info({ processes: ended }, 'pod.strays-ended');
   }
 
   /** Ends the commands only; the end of the mesh removes the rest at once. */

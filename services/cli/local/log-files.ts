@@ -1,5 +1,6 @@
-import { copyFile, open, stat, truncate } from 'node:fs/promises';
+import { copyFile, open, readdir, stat, truncate } from 'node:fs/promises';
 import type { FileHandle } from 'node:fs/promises';
+import { join } from 'node:path';
 
 /** A log is cut at this size; one older part of the same size is kept beside it. */
 export const LOG_LIMIT_BYTES = 64 * 1024 * 1024;
@@ -23,6 +24,14 @@ export async function limitLog(path: string, limitBytes = LOG_LIMIT_BYTES): Prom
   await copyFile(path, `${path}.1`);
   await truncate(path, 0);
   return true;
+}
+
+/** Does {@link limitLog} for every log in a directory: of actors, Redis, pods and the supervisor itself. */
+export async function limitLogs(directory: string, limitBytes = LOG_LIMIT_BYTES): Promise<void> {
+  const names = await readdir(directory);
+  for (const name of names.filter((entry) => entry.endsWith('.log'))) {
+    await limitLog(join(directory, name), limitBytes);
+  }
 }
 
 /** The last `lines` lines of a log, at most 64 KiB of it. A missing log has none. */

@@ -65,10 +65,12 @@ export class ManagedProcess {
     this.#log = deps.log.child({ process: spec.name, node: spec.node ?? undefined });
   }
 
-  /** Starts the process. Rejects only when its log cannot be opened. */
+  /** Starts the process, unless it is to stop. Rejects only when its log cannot be opened. */
   async start(): Promise<void> {
     const log = await openLog(this.spec.logFile);
     try {
+      // The stop may have come while the log was opened, and found no child to end.
+      if (this.#stopping) return;
       const [command, ...parameters] = this.spec.command;
       const child = spawn(command, parameters, {
         // A session of its own: Ctrl-C in the terminal is the supervisor's to handle.
@@ -114,6 +116,7 @@ export class ManagedProcess {
   }
 
   #scheduleRestart(how: string): void {
+    if (this.#stopping) return;
     if (this.#clock.monotonic() - this.#startedAt >= STABLE_AFTER_MS) this.#backoff.reset();
     const delayMs = this.#backoff.next();
     this.#state = 'backoff';

@@ -51,10 +51,21 @@ export class PodContainer {
     return this.#state;
   }
 
-  /** Starts the command. Rejects when its log cannot be opened. */
+  /** Starts the command, unless it is to stop. A log that cannot be opened counts as a failed run. */
   async start(): Promise<void> {
+    try {
+      await this.#spawn();
+    } catch (error) {
+      this.#decide(null, errorText(error));
+    }
+    this.#onChange();
+  }
+
+  async #spawn(): Promise<void> {
     const log = await openLog(this.#spec.logFile);
     try {
+      // The stop may have come while the log was opened, and found no child to end.
+      if (this.#stopping) return;
       const [command, ...parameters] = this.#spec.command;
       const child = spawn(command, parameters, {
         // Its own process group, so that all it starts in it ends with it.
@@ -70,7 +81,6 @@ export class PodContainer {
     } finally {
       await log.close();
     }
-    this.#onChange();
   }
 
   async #watch(child: ChildProcess): Promise<void> {
@@ -99,9 +109,7 @@ export class PodContainer {
       const delayMs = this.#backoff.next();
       this.#state = 'backoff';
       this.#log.info({ how, delayMs: Math.round(delayMs) }, 'container.restarting');
-      this.#timer = this.#clock.after(delayMs, () => {
-        this.start().catch((error: unknown) => this.#decide(null, errorText(error)));
-      });
+      this.#timer = this.#clock.after(delayMs, () => void this.start());
     }
   }
 

@@ -1,6 +1,5 @@
 /** Pure decisions of the pod runtime. */
 import { present } from '../../../lib/errors/assert.ts';
-import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import type { PodRecord } from '../../../lib/state/pod-record.ts';
 import type { PodPhase } from './manifest-api.ts';
 import type { NamespaceObject, PodObject } from './objects.ts';
@@ -95,11 +94,9 @@ export class SlotPool {
   readonly #used = new Set<number>();
   #next = 0;
 
-  /** A free slot. Throws NETNS_UNAVAILABLE when the node is full. */
-  take(): number {
-    if (this.#used.size >= MAX_PODS_PER_NODE) {
-      throw new MeshError('NETNS_UNAVAILABLE', `the node holds ${MAX_PODS_PER_NODE} pods`);
-    }
+  /** A free slot; null when the node is full. */
+  take(): number | null {
+    if (this.#used.size >= MAX_PODS_PER_NODE) return null;
     while (this.#used.has(this.#next)) this.#next = (this.#next + 1) % MAX_PODS_PER_NODE;
     const slot = this.#next;
     this.#used.add(slot);

@@ -12,6 +12,7 @@ import type { PodObject } from './objects.ts';
 import { createSandboxes, mountsFile, removeSandbox } from './pod-namespaces.ts';
 import type { PodSandbox } from './pod-namespaces.ts';
 import { SlotPool, pickNode, samplePod, sandboxKey } from './pod-plan.ts';
+import { inParallel } from './run-command.ts';
 import type { SampleFleet } from './sample-fleet.ts';
 import { podAddresses, podNetns } from './topology.ts';
 import type { MeshPlan, NodePlan } from './topology.ts';
@@ -28,6 +29,8 @@ export interface PodRuntimeDeps {
 
 /** A pod that could not be made is tried again after this time. */
 const RETRY_MS = 2_000;
+/** Pods being removed at once: each runs system commands and waits for processes to end. */
+const PARALLEL_REMOVALS = 8;
 /** Changes that arrive together are handled together. */
 const GATHER_MS = 10;
 
@@ -39,6 +42,8 @@ export class PodRuntime {
   readonly #pods = new Map<string, LocalPod>();
   readonly #slots = new Map<string, SlotPool>();
   readonly #dirty = new Set<string>();
+  /** Pods whose node was full; looked at again when a pod goes. */
+  readonly #unplaced = new Set<string>();
   #timer: Timer | null = null;
   #turn: Promise<void> = Promise.resolve();
   #stopped = false;
@@ -121,14 +126,20 @@ export class PodRuntime {
       const same = wanted !== undefined && sandboxKey(wanted) === sandboxKey(pod.object);
       return same ? [] : [[key, pod] as const];
     });
-    await Promise.all(
-      stale.map(async ([key, pod]) => {
-        await pod.remove();
-        this.#slots.get(pod.sandbox.node.name)?.give(pod.slot);
-        this.#pods.delete(key);
-        this.#deps.log.info({ pod: key, netns: pod.sandbox.netns }, 'pod.removed');
-      }),
-    );
+    await inParallel(stale, PARALLEL_REMOVALS, async ([key, pod]) => {
+      await pod.remove();
+      this.#giveSlot(pod);
+      this.#pods.delete(key);
+      this.#deps.log.info({ pod: key, netns: pod.sandbox.netns }, 'pod.removed');
+    });
+  }
+
+  #giveSlot(pod: LocalPod): void {
+    this.#slots.get(pod.sandbox.node.name)?.give(pod.slot);
+    if (this.#unplaced.size === 0) return;
+    for (const key of this.#unplaced) this.#dirty.add(key);
+    this.#unplaced.clear();
+    this.#schedule(GATHER_MS);
   }
 
   async #createMissing(keys: readonly string[]): Promise<void> {
@@ -136,8 +147,14 @@ export class PodRuntime {
     for (const key of keys) {
       const wanted = this.#watch.pods.get(key);
       if (wanted === undefined || this.#pods.has(key)) continue;
-      const pod = await this.#plan(wanted, planned);
-      if (pod !== null) planned.push([key, pod]);
+      try {
+        const pod = await this.#plan(wanted, planned);
+        if (pod !== null) planned.push([key, pod]);
+      } catch (error) {
+        // The others of this round must not wait for it.
+        this.#deps.log.warn({ pod: key, error: errorText(error) }, 'pod.plan-failed');
+        this.#again(key);
+      }
     }
     if (planned.length === 0) return;
     try {
@@ -146,7 +163,7 @@ export class PodRuntime {
     } catch (error) {
       this.#deps.log.warn({ pods: planned.length, error: errorText(error) }, 'pods.create-failed');
       // One pod's failure must not hold up the others: again, one at a time.
-      for (const one of planned) await removeSandbox(one[1].sandbox);
+      for (const [, pod] of planned) await this.#discard(pod);
       for (const one of planned) await this.#createOne(one);
     }
   }
@@ -158,11 +175,25 @@ export class PodRuntime {
       this.#adopt([planned]);
     } catch (error) {
       this.#deps.log.error({ pod: key, error: errorText(error) }, 'pod.create-failed');
-      await removeSandbox(pod.sandbox);
-      this.#slots.get(pod.sandbox.node.name)?.give(pod.slot);
-      this.#dirty.add(key);
-      this.#schedule(RETRY_MS);
+      await this.#discard(pod);
+      this.#giveSlot(pod);
+      this.#again(key);
     }
+  }
+
+  /** Removes what exists of a pod that could not be made. */
+  async #discard(pod: LocalPod): Promise<void> {
+    try {
+      await removeSandbox(pod.sandbox);
+    } catch (error) {
+      const { netns } = pod.sandbox;
+      this.#deps.log.warn({ netns, error: errorText(error) }, 'pod.remains-left');
+    }
+  }
+
+  #again(key: string): void {
+    this.#dirty.add(key);
+    this.#schedule(RETRY_MS);
   }
 
   #adopt(planned: readonly (readonly [string, LocalPod])[]): void {
@@ -189,7 +220,13 @@ export class PodRuntime {
       this.#deps.log.warn({ pod: key, nodeName: object.spec.nodeName }, 'pod.unknown-node');
       return null;
     }
+    const hostsFile = await this.#hosts.fileFor(namespace);
     const slot = slots.take();
+    if (slot === null) {
+      this.#deps.log.warn({ pod: key, node: node.name, pods: slots.size }, 'pod.node-full');
+      this.#unplaced.add(key);
+      return null;
+    }
     const netns = object.spec.hostNetwork ? node.netns : this.#netnsFor(object, planned);
     const sandbox: PodSandbox = {
       uid: object.metadata.uid,
@@ -197,7 +234,7 @@ export class PodRuntime {
       node,
       hostNetwork: object.spec.hostNetwork,
       addresses: object.spec.hostNetwork ? node.link : podAddresses(node, slot),
-      hostsFile: await this.#hosts.fileFor(namespace),
+      hostsFile,
       mountsFile: mountsFile(this.#deps.paths.mountsDir, object.metadata.uid),
     };
     return new LocalPod(object, sandbox, slot, {

@@ -46,18 +46,24 @@ export function kill(pid: number, signal: NodeJS.Signals): boolean {
   }
 }
 
-/** The processes that live in any of the network namespaces held by the files at `paths`; absent files hold none. */
-export async function processesInNetns(paths: readonly string[]): Promise<ProcessId[]> {
+/** A kind of namespace, as /proc names it. */
+export type NamespaceKind = 'net' | 'mnt';
+
+/** The processes that live in any of the namespaces held by the files at `paths`; absent files hold none. */
+export async function processesIn(
+  kind: NamespaceKind,
+  paths: readonly string[],
+): Promise<ProcessId[]> {
   const wanted = new Set<string>();
   for (const path of paths) {
-    const inode = await netnsInode(path);
+    const inode = await namespaceInode(path);
     if (inode !== null) wanted.add(inode);
   }
   if (wanted.size === 0) return [];
   const found: ProcessId[] = [];
   for (const entry of await readdir('/proc')) {
     if (!/^\d+$/.test(entry)) continue;
-    const inode = await processNetns(entry);
+    const inode = await processNamespace(kind, entry);
     if (inode === null || !wanted.has(inode)) continue;
     const id = await processId(Number(entry));
     if (id !== null) found.push(id);
@@ -65,7 +71,7 @@ export async function processesInNetns(paths: readonly string[]): Promise<Proces
   return found;
 }
 
-async function netnsInode(path: string): Promise<string | null> {
+async function namespaceInode(path: string): Promise<string | null> {
   try {
     return String((await stat(path, { bigint: true })).ino);
   } catch (error) {
@@ -74,9 +80,9 @@ async function netnsInode(path: string): Promise<string | null> {
   }
 }
 
-async function processNetns(pid: string): Promise<string | null> {
+async function processNamespace(kind: NamespaceKind, pid: string): Promise<string | null> {
   try {
-    return /^net:\[(\d+)\]$/.exec(await readlink(`/proc/${pid}/ns/net`))?.[1] ?? null;
+    return /^\w+:\[(\d+)\]$/.exec(await readlink(`/proc/${pid}/ns/${kind}`))?.[1] ?? null;
   } catch {
     // Vanished, a kernel thread, or another user's.
     return null;

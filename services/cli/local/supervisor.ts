@@ -9,7 +9,7 @@ import type { Logger } from '../../../lib/log/logger.ts';
 import { actorProcess, sampleProcess, sampleSocket } from './actor-process.ts';
 import { cleanUp } from './cleanup.ts';
 import { externalStatus } from './external-process.ts';
-import { limitLog } from './log-files.ts';
+import { limitLogs } from './log-files.ts';
 import { ManagedProcess } from './managed-process.ts';
 import type { ProcessSpec, ProcessStatus } from './managed-process.ts';
 import { ManifestApi } from './manifest-api.ts';
@@ -260,11 +260,9 @@ export class Supervisor {
           .finally(() => (running = false));
       }),
       this.#clock.every(LOG_CHECK_MS, () => {
-        for (const { spec } of this.#processes) {
-          limitLog(spec.logFile).catch((error: unknown) => {
-            this.#log.warn({ file: spec.logFile, error: errorText(error) }, 'log.limit-failed');
-          });
-        }
+        limitLogs(this.#request.paths.logsDir).catch((error: unknown) => {
+          this.#log.warn({ error: errorText(error) }, 'log.limit-failed');
+        });
       }),
     );
   }

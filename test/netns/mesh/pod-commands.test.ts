@@ -1,0 +1,55 @@
+import { readdir, readFile } from 'node:fs/promises';
+import { meshSuite } from '../../support/mesh-suite.ts';
+import type { TestMesh } from '../../support/mesh.ts';
+import { until } from '../../support/until.ts';
+
+const test = meshSuite();
+
+/** A command that leaves its process group, with a name nobody else's has. */
+const pod = (name: string, mark: string, hostNetwork: boolean): string => `
+apiVersion: v1
+kind: Pod
+metadata: { name: ${name}, namespace: plain }
+spec:
+  nodeName: node-1
+  hostNetwork: ${hostNetwork}
+  containers:
+    - name: main
+      command: [sh, -c, 'setsid sh -c "trap : TERM; while :; do sleep 1000; done" ${mark} & wait']
+`;
+
+/** Pids of the processes whose command line ends with the mark. */
+async function marked(mark: string): Promise<string[]> {
+  const found: string[] = [];
+  for (const pid of (await readdir('/proc')).filter((entry) => /^\d+$/.test(entry))) {
+    const command = await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '');
+    if (command.endsWith(`\0${mark}\0`)) found.push(pid);
+  }
+  return found;
+}
+
+async function leaves(mesh: TestMesh, name: string, hostNetwork: boolean): Promise<string[]> {
+  const mark = `${mesh.name}-${name}`;
+  const manifest = pod(name, mark, hostNetwork);
+  await mesh.apply(manifest);
+  await until(async () => (await marked(mark)).length === 1, { what: 'its process to run' });
+  await mesh.delete(manifest);
+  await until(async () => !(await mesh.pods()).some((line) => line.name === name), {
+    what: 'the pod to be gone',
+    timeoutMs: 30_000,
+  });
+  return marked(mark);
+}
+
+test('a process that left its command goes with the pod', async (t, mesh) => {
+  t.deepEqual(await leaves(mesh, 'stray', false), []);
+});
+
+test('a process that left its command goes with a pod in the network of its node, and nothing else does', async (t, mesh) => {
+  const before = await mesh.actors();
+  t.deepEqual(await leaves(mesh, 'hoststray', true), []);
+  t.deepEqual(
+    (await mesh.actors()).map(({ pid }) => pid),
+    before.map(({ pid }) => pid),
+  );
+});
