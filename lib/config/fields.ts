@@ -15,11 +15,15 @@ class FieldError extends Error {}
 
 /**
  * A builder of fields over `parse`, which throws an Error with the reason. An empty variable counts as absent,
- * as container platforms pass unset values that way.
+ * as container platforms pass unset values that way. `show` writes a default the way a user would; the schema carries it
+ * as its description.
  */
-export function makeField<T>(parse: (text: string) => T): FieldBuilder<T> {
-  return ((options?: { default?: T; optional?: boolean }): Field<T | null> =>
-    z.union([z.string(), z.undefined()]).transform((text, context): T | null => {
+export function makeField<T>(
+  parse: (text: string) => T,
+  show: (value: T) => string = String,
+): FieldBuilder<T> {
+  return ((options?: { default?: T; optional?: boolean }): Field<T | null> => {
+    const schema = z.union([z.string(), z.undefined()]).transform((text, context): T | null => {
       if (text === undefined || text === '') {
         if (options?.optional === true) return null;
         if (options !== undefined && 'default' in options) return options.default;
@@ -33,7 +37,10 @@ export function makeField<T>(parse: (text: string) => T): FieldBuilder<T> {
         context.addIssue({ code: 'custom', message: `${reason}, got ${JSON.stringify(text)}` });
         return z.NEVER;
       }
-    })) as FieldBuilder<T>;
+    });
+    const fallback = options?.default;
+    return fallback === undefined ? schema : schema.describe(show(fallback));
+  }) as FieldBuilder<T>;
 }
 
 const DURATION_UNITS_MS: Readonly<Record<string, number>> = {
@@ -57,6 +64,14 @@ export function parseDuration(text: string): number {
   );
 }
 
+/** Milliseconds as the shortest text {@link parseDuration} takes. */
+function showDuration(ms: number): string {
+  // A day is read as 24h, more as days.
+  const units = ms > 86_400_000 ? ['d', 'h', 'm', 's'] : ['h', 'm', 's'];
+  const unit = units.find((name) => ms > 0 && ms % (DURATION_UNITS_MS[name] ?? 1) === 0);
+  return unit === undefined ? `${ms}ms` : `${ms / (DURATION_UNITS_MS[unit] ?? 1)}${unit}`;
+}
+
 const BYTE_UNITS: Readonly<Record<string, number>> = {
   '': 1,
   KiB: 1024,
@@ -74,7 +89,7 @@ export function parseBytes(text: string): number {
 /** Any text. */
 export const text = makeField((value) => value);
 /** Milliseconds from a duration text. */
-export const duration = makeField(parseDuration);
+export const duration = makeField(parseDuration, showDuration);
 /** Bytes. */
 export const bytes = makeField(parseBytes);
 
@@ -139,4 +154,7 @@ export function parseEndpoint(value: string): Endpoint {
 }
 
 /** An {@link Endpoint}. */
-export const endpoint = makeField(parseEndpoint);
+export const endpoint = makeField(parseEndpoint, (value) => {
+  if (value.kind === 'unix') return `unix:${value.path}`;
+  return `${value.host.includes(':') ? `[${value.host}]` : value.host}:${value.port}`;
+});

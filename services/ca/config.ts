@@ -49,8 +49,15 @@ export function parseServingNames(value: string): Readonly<Record<string, readon
   return result;
 }
 
-const servingNames = makeField(parseServingNames);
-const serverNames = makeField((value): readonly AltName[] => value.split(',').map(parseServerName));
+const servingNames = makeField(parseServingNames, (names) =>
+  Object.entries(names)
+    .map(([account, hosts]) => `${account}=${hosts.map((host) => host.value).join(',')}`)
+    .join(';'),
+);
+const serverNames = makeField(
+  (value): readonly AltName[] => value.split(',').map(parseServerName),
+  (names) => names.map((name) => name.value).join(','),
+);
 const accounts = makeField((value): readonly string[] => {
   const items = value.split(',').map((item) => item.trim());
   const bad = items.find((item) => !/^[^/\s]+\/[^/\s]+$/.test(item));

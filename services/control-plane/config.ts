@@ -15,7 +15,7 @@ import type { ConfigSpec } from '../../lib/config/spec.ts';
 import { headersFromEnvironment, parseServerAddress } from '../../lib/identity/grpc-client.ts';
 import type { GrpcClientOptions } from '../../lib/identity/grpc-client.ts';
 import { TOKEN_AUDIENCE } from '../../lib/identity/token.ts';
-import { parsePrefix } from '../../lib/net/prefix.ts';
+import { formatPrefix, parsePrefix } from '../../lib/net/prefix.ts';
 import type { MeshSettings } from './mapping/settings.ts';
 import type { AddressRanges } from './store/ranges.ts';
 
@@ -48,16 +48,19 @@ const serverAddress = makeField((value) => {
 });
 
 /** One IPv4 and one IPv6 range. */
-const ranges = makeField((value) => {
-  const prefixes = value.split(',').map((part) => parsePrefix(part.trim()));
-  const v4 = prefixes.find((prefix) => prefix.family === 4);
-  const v6 = prefixes.find((prefix) => prefix.family === 6);
-  if (prefixes.length !== 2 || v4 === undefined || v6 === undefined) {
-    throw new Error('must be one IPv4 and one IPv6 range, separated by a comma');
-  }
-  if (v4.length > 26 || v6.length > 122) throw new Error('must hold at least 64 addresses each');
-  return { v4, v6 };
-});
+const ranges = makeField(
+  (value) => {
+    const prefixes = value.split(',').map((part) => parsePrefix(part.trim()));
+    const v4 = prefixes.find((prefix) => prefix.family === 4);
+    const v6 = prefixes.find((prefix) => prefix.family === 6);
+    if (prefixes.length !== 2 || v4 === undefined || v6 === undefined) {
+      throw new Error('must be one IPv4 and one IPv6 range, separated by a comma');
+    }
+    if (v4.length > 26 || v6.length > 122) throw new Error('must hold at least 64 addresses each');
+    return { v4, v6 };
+  },
+  ({ v4, v6 }) => `${formatPrefix(v4)},${formatPrefix(v6)}`,
+);
 
 const variables = {
   ...busVariables,

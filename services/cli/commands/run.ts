@@ -1,28 +1,48 @@
 import type { Command } from 'commander';
 import { processEnvironment } from '../../../lib/config/env.ts';
 import { ACTORS, NODE_GROUP, expandActors, loadActor } from '../actors.ts';
+import { write } from '../output.ts';
+import { settingsText } from '../settings.ts';
+import { UsageError } from '../usage-error.ts';
 
 const HELP = `
 Actors: ${ACTORS.join(', ')}
 Group: node = ${NODE_GROUP.join(', ')}
 Configuration comes from the environment, with upstream's names where upstream has one; what it lacks may stand in the
-file of --config. Exit status 78 lists what is wrong with it.`;
+file of --config. Exit status 78 lists what is wrong with it. With names, --help lists what they read.`;
 
 /** Adds `weft run`. */
 export function register(program: Command): void {
   program
     .command('run')
     .description('host actors in this process until SIGTERM or SIGINT')
-    .argument('<actors...>', 'names of actors, or the group node')
+    .argument('[actors...]', 'names of actors, or the group node')
     .option(
       '--config <file>',
       'YAML or JSON map of variable names to values; the environment goes before it',
     )
     .addHelpText('after', HELP)
-    .action(run);
+    // Of its own, as the parser's would end the command before the named actors could be looked at.
+    .helpOption(false)
+    .option('-h, --help', 'show help, and the variables of the actors named')
+    .action((names: readonly string[], options: Options, command: Command) =>
+      options.help === true ? help(names, command) : run(names, options),
+    );
 }
 
-async function run(names: readonly string[], options: { readonly config?: string }): Promise<void> {
+interface Options {
+  readonly config?: string;
+  readonly help?: boolean;
+}
+
+async function help(names: readonly string[], command: Command): Promise<void> {
+  command.outputHelp();
+  const actors = expandActors(names);
+  if (actors.length > 0) await write(`\n${await settingsText(actors)}`);
+}
+
+async function run(names: readonly string[], options: Options): Promise<void> {
+  if (names.length === 0) throw new UsageError("missing required argument 'actors'");
   const actors = expandActors(names);
   const [{ runActors }, { hostConfig }, { readConfigFile }] = await Promise.all([
     import('../../../lib/actor/run-actors.ts'),

@@ -15,7 +15,9 @@ import { parseCpuQuantity, parseThreadSetting } from './worker-threads.ts';
 const cpu = makeField(parseCpuQuantity);
 const threads = makeField(parseThreadSetting);
 const proxyConfig = makeField(parseProxyConfig);
-const roots = makeField(parseRootSource);
+const roots = makeField(parseRootSource, (source) =>
+  source.kind === 'file' ? source.path : source.kind.toUpperCase(),
+);
 const optionalText = (description: string) => ({
   schema: text({ optional: true }),
   description,

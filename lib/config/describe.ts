@@ -1,0 +1,22 @@
+import type { ConfigSpec } from './spec.ts';
+
+/** One variable as a user reads of it. */
+export interface VariableLine {
+  readonly name: string;
+  /** `required`, `optional`, or the default as it would be written. */
+  readonly fallback: string;
+  readonly description: string;
+}
+
+/** What the configuration reads, in the order it is declared. */
+export function describeVariables(spec: ConfigSpec<unknown>): VariableLine[] {
+  return Object.entries(spec.variables).map(([name, { schema, description }]) => {
+    const absent = schema.safeParse(undefined);
+    const text = schema.description === '' ? '(empty)' : schema.description;
+    return {
+      name,
+      fallback: absent.success ? (text ?? 'optional') : 'required',
+      description,
+    };
+  });
+}

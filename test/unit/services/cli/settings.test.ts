@@ -1,0 +1,29 @@
+import { readFile } from 'node:fs/promises';
+import test from 'ava';
+import { ACTORS } from '../../../../services/cli/actors.ts';
+import { settings } from '../../../../services/cli/settings.ts';
+import { SETTINGS_PAGE, settingsPage } from '../../../support/settings-page.ts';
+
+test('docs/settings.md is what npm run docs writes', async (t) => {
+  t.is(await readFile(SETTINGS_PAGE, 'utf8'), await settingsPage());
+});
+
+test('every variable says its default in words a user could write', async (t) => {
+  for (const { title, lines } of await settings(ACTORS)) {
+    t.true(lines.length > 0, title);
+    for (const { name, fallback, description } of lines) {
+      t.notRegex(fallback, /\[object|undefined|NaN/, `${title} ${name}`);
+      t.true(description.length > 4, `${title} ${name}`);
+    }
+  }
+});
+
+test('required variables, defaults and optional ones are told apart', async (t) => {
+  const lines = (await settings(['ca'])).flatMap((section) => section.lines);
+  const of = (name: string): string | undefined =>
+    lines.find((line) => line.name === name)?.fallback;
+  t.is(of('WEFT_TOKEN_JWKS_PATH'), 'required');
+  t.is(of('WEFT_CA_LISTEN'), '[::]:15012');
+  t.is(of('DEFAULT_WORKLOAD_CERT_TTL'), '24h');
+  t.is(of('WEFT_CA_PLUGGED_DIR'), 'optional');
+});
