@@ -86,6 +86,7 @@ export class PodRules {
   async write(record: PodRecord): Promise<WriteOutcome> {
     const { log, redirector } = this.#deps;
     const expected = this.#expected(record);
+    if (this.#applied === null) this.#leaveEstablishedAlone();
     const { repaired, fresh } = await this.#hold(async (target) => {
       const result = await this.#timed(() => redirector.apply(target, expected));
       this.#fingerprint = redirector.fingerprint(target);
@@ -158,6 +159,20 @@ export class PodRules {
     const result = await work();
     if (result.repaired.length > 0) metrics.rulesWritten((clock.monotonic() - startedMs) / 1_000);
     return result;
+  }
+
+  /**
+   * The first rules make the kernel track connections. One that is older than that would be taken for new in its
+   * middle, redirected and reset; unless the kernel picks up no connection it has not seen from its start.
+   */
+  #leaveEstablishedAlone(): void {
+    const netns = present(this.#netns, 'the namespace is about to be written to');
+    try {
+      writeSysctl(netns.fd, 'net.netfilter.nf_conntrack_tcp_loose', '0');
+    } catch (error) {
+      // Absent until conntrack is loaded, which is then no earlier than with the first rules on this machine.
+      this.#deps.log.warn({ uid: this.#uid, reason: errorText(error) }, 'pod.established-at-risk');
+    }
   }
 
   /** Connections queued on a listener that closes move to another one of its group. */

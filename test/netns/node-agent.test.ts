@@ -1,3 +1,4 @@
+import { keptConnection } from '../support/kept-connection.ts';
 import { until } from '../support/until.ts';
 import { createNetns, createPodPair } from '../support/netns-kit.ts';
 import type { TestNetns } from '../support/netns-kit.ts';
@@ -67,6 +68,22 @@ test('traffic of an enrolled pod reaches the proxy with its destination, and pas
   await writeRecord(site.podsDir, 'u-1', record);
   await until(() => agent.state('u-1') === 'enabled', { what: 'enrolled while running' });
   t.is(await read(peer, '10.9.0.2', 8_080), '15006 10.9.0.2 8080\n');
+});
+
+test('connections from before enrolment go on, in both directions', async (t) => {
+  const site = await agentSite(t);
+  const agent = await startAgent(t, site);
+  startServingProxy(t, site.socket);
+  const { pod, peer } = await createPodPair(t);
+  const talks = [
+    await keptConnection(t, { from: pod, to: peer, ip: '10.9.0.1' }),
+    await keptConnection(t, { from: peer, to: pod, ip: '10.9.0.2' }),
+    await keptConnection(t, { from: peer, to: pod, ip: 'fd09::2' }),
+  ];
+  for (const talk of talks) t.is(await talk('before'), 'before');
+  await writeRecord(site.podsDir, 'u-1', podRecord({ uid: 'u-1', netns: pod.path }));
+  await until(() => agent.state('u-1') === 'enabled', { what: 'enabled' });
+  for (const talk of talks) t.is(await talk('after'), 'after');
 });
 
 test('removed rules, routing and listeners are found, repaired and counted', async (t) => {
