@@ -1,6 +1,8 @@
 /** A whole local mesh for tests, driven through the `weft` command as a user would. */
 import { spawn } from 'node:child_process';
 import { readFile, readdir, rm, writeFile } from 'node:fs/promises';
+import { get } from 'node:http';
+import type { IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { processEnvironment } from '../../lib/config/env.ts';
@@ -67,6 +69,8 @@ export interface MeshOptions {
   /** Folder of manifests; the default ones of `infra/local` when absent. */
   readonly manifests?: string;
   readonly arguments?: readonly string[];
+  /** False returns as soon as all processes run. */
+  readonly wait?: boolean;
   /** Added to the environment of `weft up`, and so of the actors. */
   readonly environment?: Readonly<Record<string, string>>;
 }
@@ -77,20 +81,21 @@ export class TestMesh {
   readonly #environment: NodeJS.ProcessEnv;
   readonly #running = new Set<RunningCommand>();
 
-  private constructor(environment: Readonly<Record<string, string>>) {
-    this.#environment = { ...processEnvironment(), WEFT_MESH: this.name, ...environment };
+  /** A name and an environment; nothing is started. */
+  constructor(environment: Readonly<Record<string, string>> = {}) {
+    // Weft refuses variables of its name that it does not know; this one steers the tests.
+    const { WEFT_REQUIRE_NETNS: _, ...own } = processEnvironment();
+    this.#environment = { ...own, WEFT_MESH: this.name, ...environment };
   }
 
   /** Brings a mesh up and waits until it carries traffic; on failure it is taken down and the command's words thrown. */
   static async up(options: MeshOptions = {}): Promise<TestMesh> {
-    const mesh = new TestMesh(options.environment ?? {});
+    const mesh = new TestMesh(options.environment);
     const manifests = options.manifests ?? DEFAULT_MANIFESTS;
     const outcome = await mesh.weft(
       'up',
       '--detach',
-      '--wait',
-      '--timeout',
-      UP_TIMEOUT,
+      ...(options.wait === false ? [] : ['--wait', '--timeout', UP_TIMEOUT]),
       '--manifests',
       manifests,
       ...(options.arguments ?? []),
@@ -239,6 +244,29 @@ export class TestMesh {
     return (await this.start('nsenter', args).exit).stdout;
   }
 
+  /** Sum of an actor's samples of a metric that have these labels; 0 when there are none. */
+  async metric(
+    actor: string,
+    node: string | null,
+    name: string,
+    labels: Readonly<Record<string, string>> = {},
+  ): Promise<number> {
+    const file = node === null ? `${actor}.sock` : `${actor}.${node}.sock`;
+    const answer = await new Promise<IncomingMessage>((resolve, reject) => {
+      get({ socketPath: join(this.directory, 'admin', file), path: '/metrics' }, resolve).on(
+        'error',
+        reject,
+      );
+    });
+    return (await text(answer))
+      .split('\n')
+      .filter((line) => line.startsWith(`${name}{`) || line.startsWith(`${name} `))
+      .filter((line) =>
+        Object.entries(labels).every(([key, is]) => line.includes(`${key}="${is}"`)),
+      )
+      .reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' '))), 0);
+  }
+
   /** Takes the mesh down and fails when the command does. */
   async down(): Promise<void> {
     for (const running of this.#running) running.kill();
@@ -249,7 +277,11 @@ export class TestMesh {
   /** All logs of the mesh, for the report of a failed test. */
   async logs(): Promise<string> {
     const folder = join(this.directory, 'logs');
-    const names = await readdir(folder);
+    const names = await readdir(folder).catch((error: NodeJS.ErrnoException) => {
+      // A mesh that failed early has none.
+      if (error.code === 'ENOENT') return [];
+      throw error;
+    });
     const parts = await Promise.all(
       names.map(
         async (name) => `== ${name}\n${(await readFile(join(folder, name), 'utf8')).slice(-4_000)}`,
