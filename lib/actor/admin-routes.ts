@@ -13,6 +13,14 @@ export interface AdminRoutes {
   route(method: 'GET' | 'POST' | 'PUT' | 'DELETE' | '*', path: string, handler: AdminHandler): void;
 }
 
+const ORIGIN = 'http://localhost';
+
+/** What the request asks for; null when its target is no path (`//`, say, is a host without a name). */
+export function requestUrl(request: IncomingMessage): URL | null {
+  const target = request.url ?? '/';
+  return URL.canParse(target, ORIGIN) ? new URL(target, ORIGIN) : null;
+}
+
 /** Writes `body` as JSON with the given status. */
 export function sendJson(response: ServerResponse, status: number, body: unknown): void {
   const text = `${JSON.stringify(body)}\n`;

@@ -5,7 +5,7 @@ import { once } from 'node:events';
 import type { Endpoint } from '../config/fields.ts';
 import { errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
-import { sendText } from './admin-routes.ts';
+import { requestUrl, sendText } from './admin-routes.ts';
 import type { AdminHandler, AdminRoutes } from './admin-routes.ts';
 
 /** A client that sends its header slower than this is cut (spec/observability.md §4). */
@@ -71,7 +71,11 @@ export class AdminServer {
   }
 
   async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const url = new URL(request.url ?? '/', 'http://admin');
+    const url = requestUrl(request);
+    if (url === null) {
+      sendText(response, 400, 'the request names no path\n');
+      return;
+    }
     const methods = this.#routes.get(url.pathname);
     const handler = methods?.get(request.method ?? 'GET') ?? methods?.get('*');
     if (methods === undefined) {

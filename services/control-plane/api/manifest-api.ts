@@ -4,7 +4,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { chmod, mkdir, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { z } from 'zod';
-import { sendJson } from '../../../lib/actor/admin-routes.ts';
+import { requestUrl, sendJson } from '../../../lib/actor/admin-routes.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import { KINDS, isKind, namespaceOf } from '../manifests/kinds.ts';
@@ -79,10 +79,11 @@ export class ManifestApi {
   }
 
   async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const url = new URL(request.url ?? '/', 'http://control-plane');
-    const operation = `${request.method} /${url.pathname.split('/')[1] ?? ''}`;
+    const url = requestUrl(request);
+    const operation = `${request.method} /${url?.pathname.split('/')[1] ?? ''}`;
     const known = OPERATIONS.has(operation) ? operation : 'other';
     try {
+      if (url === null) throw new HttpRefusal(400, 'the request names no path');
       await this.#route(request, response, url);
       this.#deps.count(known, 'done');
     } catch (error) {

@@ -80,6 +80,8 @@ test('an actor is ready when its blockers are released, and drains on SIGTERM wi
   t.like(status.actors[0], { name: 'fixture', node: 'n1', state: 'ready', pid: host.child.pid });
   t.regex((await call(host.socket, 'GET', '/metrics'))[1], /process_cpu_seconds_total/);
   t.is((await call(host.socket, 'GET', '/nowhere'))[0], 404);
+  t.is((await call(host.socket, 'GET', '//'))[0], 400);
+  t.is((await call(host.socket, 'GET', 'http://['))[0], 400);
   host.child.kill('SIGTERM');
   t.is((await host.exit)[0], 0);
   t.regex(host.output(), /"reason":"drained"/);

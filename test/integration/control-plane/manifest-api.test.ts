@@ -308,6 +308,7 @@ test('requests that are none', async (t) => {
   t.is((await kit.api.send('GET', '/objects?kind=Secret')).status, 400);
   t.is((await kit.api.send('GET', '/watch?kind=')).status, 400);
   t.is((await kit.api.send('GET', '/nothing')).status, 404);
+  t.is((await kit.api.send('GET', '//')).status, 400);
   t.is((await kit.api.send('GET', '/objects?kind=Pod')).status, 200);
 });
 
