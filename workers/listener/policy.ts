@@ -65,8 +65,15 @@ export class PodPolicy {
   }
 
   #reevaluate(): void {
-    const local = this.#deps.state.local(this.#deps.pod.uid);
+    const { state, pod, log } = this.#deps;
+    const local = state.local(pod.uid);
     if (local === null) return;
+    if (state.program(local.policy.setId) === undefined) {
+      // Nothing may pass that cannot be judged; the thread and its other pods go on.
+      log.error({ podUid: pod.uid, setId: local.policy.setId }, 'policy.program-missing');
+      for (const connection of this.#live.keys()) connection.cut(noPolicies());
+      return;
+    }
     for (const [connection, facts] of this.#live) {
       const verdict = this.#judge(local, facts);
       if (verdict.allowed) continue;

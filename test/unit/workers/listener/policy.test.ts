@@ -1,0 +1,71 @@
+import { MessageChannel } from 'node:worker_threads';
+import test from 'ava';
+import { pino } from 'pino';
+import { systemClock } from '../../../../lib/clock/clock.ts';
+import { AccessLog } from '../../../../lib/log/access-log.ts';
+import { TrafficMetrics } from '../../../../lib/metrics/traffic.ts';
+import { compileProgram } from '../../../../lib/policy/compile.ts';
+import { Connection } from '../../../../workers/listener/connection.ts';
+import { PodPolicy } from '../../../../workers/listener/policy.ts';
+import type { LocalPod } from '../../../../workers/listener/protocol.ts';
+import { StateClient } from '../../../../workers/listener/state-client.ts';
+import { ThreadMetrics } from '../../../../workers/listener/thread-metrics.ts';
+import { until } from '../../../support/until.ts';
+import { workload } from '../../../support/workloads.ts';
+
+const pod = { uid: 'u', name: 'web', namespace: 'demo', serviceAccount: 'web' };
+const log = pino({ enabled: false });
+
+function localWith(setId: string): LocalPod {
+  return {
+    workload: workload(),
+    services: [],
+    policy: { setId, unknown: [], pending: false, denyAll: null },
+  };
+}
+
+test('live connections are cut when the policies that bind them are not there', async (t) => {
+  const { port1, port2 } = new MessageChannel();
+  t.teardown(() => port1.close());
+  const state = new StateClient(port2, systemClock);
+  state.watch(pod);
+  port1.postMessage({ type: 'program', program: compileProgram('first', []) });
+  port1.postMessage({ type: 'local', uid: pod.uid, pod: localWith('first') });
+  await until(() => state.local(pod.uid) !== null, { what: 'the pod' });
+  const policy = new PodPolicy({
+    pod,
+    state,
+    log,
+    metrics: new ThreadMetrics(0),
+    unknownReference: 'deny',
+    infoLogging: false,
+  });
+  t.teardown(() => policy.close());
+  const end = { ip: '10.0.0.1', port: 80 };
+  const connection = new Connection(
+    {
+      direction: 'inbound',
+      protocol: 'TCP',
+      source: end,
+      destination: end,
+      actualDestination: end,
+      hboneAddress: null,
+      sourceWorkload: null,
+      sourceBaggage: null,
+      destinationWorkload: workload(),
+      destinationService: null,
+      sourceIdentity: null,
+    },
+    { access: new AccessLog(log), traffic: new TrafficMetrics(), clock: systemClock },
+  );
+  await policy.admit(connection, {
+    sourceIp: end.ip,
+    sourceIdentity: null,
+    destinationIp: end.ip,
+    destinationPort: end.port,
+  });
+  t.is(connection.cutBy, null);
+  port1.postMessage({ type: 'local', uid: pod.uid, pod: localWith('never sent') });
+  await until(() => connection.cutBy !== null, { what: 'the cut' });
+  t.is(connection.cutBy?.code, 'POLICY_DENIED');
+});
