@@ -5,7 +5,7 @@
  */
 import { createServer } from 'node:http';
 import type { Server } from 'node:net';
-import { rm } from 'node:fs/promises';
+import { chmod, rm } from 'node:fs/promises';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
 import { z } from 'zod';
@@ -117,6 +117,7 @@ async function main(socketPath: string): Promise<void> {
   await rm(socketPath, { force: true });
   control.listen(socketPath);
   await once(control, 'listening');
+  await chmod(socketPath, 0o600);
   log.info({ socketPath }, 'sample.started');
 }
 

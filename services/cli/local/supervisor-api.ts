@@ -1,5 +1,5 @@
 /** The supervisor's HTTP API on a unix socket, and the shapes it answers with. */
-import { rm } from 'node:fs/promises';
+import { chmod, rm } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { once } from 'node:events';
@@ -76,6 +76,8 @@ export class SupervisorApi {
     await rm(path, { force: true });
     this.#server.listen(path);
     await once(this.#server, 'listening');
+    // Whoever may connect may take the mesh down, whatever the umask says.
+    await chmod(path, 0o600);
   }
 
   /** Stops listening. Idempotent. */
