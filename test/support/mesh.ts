@@ -244,7 +244,7 @@ export class TestMesh {
     return (await this.start('nsenter', args).exit).stdout;
   }
 
-  /** Sum of an actor's samples of a metric that have these labels; 0 when there are none. */
+  /** Sum of an actor's own samples of a metric that have these labels; 0 when there are none. */
   async metric(
     actor: string,
     node: string | null,
@@ -258,13 +258,16 @@ export class TestMesh {
         reject,
       );
     });
-    return (await text(answer))
-      .split('\n')
-      .filter((line) => line.startsWith(`${name}{`) || line.startsWith(`${name} `))
-      .filter((line) =>
-        Object.entries(labels).every(([key, is]) => line.includes(`${key}="${is}"`)),
-      )
-      .reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' '))), 0);
+    return sumOf(await text(answer), name, labels);
+  }
+
+  /** The same for what a node's proxy serves on 15020: its own and its threads' samples. */
+  async stat(
+    node: string,
+    name: string,
+    labels: Readonly<Record<string, string>> = {},
+  ): Promise<number> {
+    return sumOf(await this.stats(node), name, labels);
   }
 
   /** Takes the mesh down and fails when the command does. */
@@ -300,6 +303,14 @@ export class TestMesh {
       await rm(folder, { recursive: true });
     }
   }
+}
+
+function sumOf(metrics: string, name: string, labels: Readonly<Record<string, string>>): number {
+  return metrics
+    .split('\n')
+    .filter((line) => line.startsWith(`${name}{`) || line.startsWith(`${name} `))
+    .filter((line) => Object.entries(labels).every(([key, is]) => line.includes(`${key}="${is}"`)))
+    .reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' '))), 0);
 }
 
 function parseLine(line: string): Record<string, unknown> {

@@ -1,9 +1,12 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { connectSeqpacket } from '../../../lib/linux/seqpacket.ts';
+import type { EdgeInput, EdgeOutcome } from '../../support/edge-client.ts';
 import type { TestMesh } from '../../support/mesh.ts';
 import { meshSuite } from '../../support/mesh-suite.ts';
 import { until } from '../../support/until.ts';
 
+const EDGE_CLIENT = new URL('../../support/edge-client.ts', import.meta.url).pathname;
 const test = meshSuite();
 
 /** Everything still answers, under the same processes as before. */
@@ -38,8 +41,16 @@ for (const [title, yaml, reasons] of [
 ] as const) {
   test(`a manifest with ${title} is refused whole, with file, document, path and reason`, async (t, mesh) => {
     const ok = await untouched(mesh, async () => {
+      const refused = (): Promise<number> =>
+        mesh.metric('control-plane', null, 'weft_control_plane_api_requests_total', {
+          operation: 'POST /apply',
+          outcome: 'refused',
+        });
+      const before = await refused();
       const outcome = await mesh.apply(yaml);
       t.is(outcome.code, 1);
+      // What is no YAML is refused by the command and never sent.
+      t.is(await refused(), title === 'broken YAML' ? before : before + 1);
       for (const reason of reasons) t.regex(outcome.stderr, reason);
       t.notRegex(outcome.stderr, /\n\s+at /);
     });
@@ -72,6 +83,15 @@ test('a pod that does not exist is a failed operation, with status 1', async (t,
 
 test('garbage, HTTP/1 and TLS without or with a foreign certificate on 15008 are refused and leave the proxy alive', async (t, mesh) => {
   const api = await mesh.pod('demo', 'api-1');
+  const [handshakes, denials] = [
+    { name: 'weft_hbone_handshakes_total', labels: { result: 'refused' } },
+    { name: 'weft_listener_early_denials_total', labels: { reason: 'early-denial' } },
+  ].map(
+    ({ name, labels }) =>
+      (): Promise<number> =>
+        mesh.stat('node-2', name, labels),
+  ) as [() => Promise<number>, () => Promise<number>];
+  const before = [await handshakes(), await denials()];
   const ok = await untouched(mesh, async () => {
     const script = `
       set -u
@@ -92,7 +112,80 @@ test('garbage, HTTP/1 and TLS without or with a foreign certificate on 15008 are
   const refused = (await mesh.log('node-proxy', 'node-2')).filter(
     (line) => line['scope'] === 'access' && line['level'] === 'warn',
   );
-  t.true(refused.length >= 3, `early denials: ${JSON.stringify(refused)}`);
+  t.true(refused.length >= 4, `early denials: ${JSON.stringify(refused)}`);
+  for (const line of refused) {
+    t.regex(String(line['error']), /\w+ \w+/);
+    t.regex(
+      String(line['dst.addr'] ?? line['destination']),
+      new RegExp(api.ip.replaceAll('.', '\\.')),
+    );
+  }
+  const counted = async (): Promise<boolean> =>
+    (await handshakes()) >= Number(before[0]) + 4 && (await denials()) >= Number(before[1]) + 4;
+  await until(counted, { what: 'the refusals to be counted' });
+});
+
+test('a peer with a good certificate that sends nonsense is refused request by request', async (t, mesh) => {
+  const [api, db] = [await mesh.pod('demo', 'api-1'), await mesh.pod('demo', 'db')];
+  const count = {
+    csr: () => mesh.metric('ca', null, 'citadel_server_csr_parsing_err_count'),
+    connect: () =>
+      mesh.stat('node-2', 'weft_listener_early_denials_total', {
+        reason: 'early-denial',
+      }),
+  };
+  const before = { csr: await count.csr(), connect: await count.connect() };
+  const ok = await untouched(mesh, async () => {
+    const input: EdgeInput = {
+      ca: 'https://10.200.0.3:15012',
+      roots: join(mesh.directory, 'roots', 'root-cert.pem'),
+      token: join(mesh.directory, 'tokens', 'node-1', 'istio-token'),
+      identity: 'spiffe://cluster.local/ns/demo/sa/client',
+      pod: api.ip,
+      other: db.ip,
+    };
+    const run = await mesh.inNetns('node-1', process.execPath, EDGE_CLIENT, JSON.stringify(input))
+      .exit;
+    t.is(run.code, 0, run.stderr);
+    const { csr, statuses } = JSON.parse(run.stdout) as EdgeOutcome;
+    t.regex(csr, /not a PEM certificate request/);
+    t.deepEqual(statuses, {
+      get: 400,
+      'no port': 400,
+      'port out of range': 400,
+      rubbish: 400,
+      'another pod': 400,
+      good: 200,
+    });
+  });
+  t.true(ok);
+  t.is(await count.csr(), before.csr + 1);
+  await until(async () => (await count.connect()) === before.connect + 5, {
+    what: 'five refused requests to be counted',
+  });
+  const lines = (await mesh.log('node-proxy', 'node-2')).map((line) => String(line['error']));
+  t.true(lines.some((line) => /method \\?"GET\\?" is not CONNECT/.test(line)));
+  t.true(lines.some((line) => line.includes('%%%')));
+});
+
+test('a ZDS client that speaks nonsense is cut off, logged and counted', async (t, mesh) => {
+  const broken = (): Promise<number> =>
+    mesh.metric('node-agent', 'node-2', 'nodeagent_zds_broken_total');
+  const before = await broken();
+  const ok = await untouched(mesh, async () => {
+    const connection = connectSeqpacket(join(mesh.directory, 'nodes', 'node-2', 'ztunnel.sock'));
+    const closed = new Promise((resolve) => {
+      connection.onClose = resolve;
+    });
+    await connection.send(Buffer.from('nonsense'));
+    await closed;
+    await until(async () => (await broken()) === before + 1, { what: 'it to be counted' });
+  });
+  t.true(ok);
+  const line = (await mesh.log('node-agent', 'node-2')).find(
+    ({ message }) => message === 'zds.proxy-broken',
+  );
+  t.truthy(line?.['error'] ?? line?.['reason'], JSON.stringify(line));
 });
 
 test('a malformed entry in the state stream is named, counted and skipped', async (t, mesh) => {
@@ -100,6 +193,8 @@ test('a malformed entry in the state stream is named, counted and skipped', asyn
   const secret = (
     await readFile(join(mesh.directory, 'secrets', 'redis', 'xds-ingester'), 'utf8')
   ).trim();
+  const malformed = (node: string): Promise<number> =>
+    mesh.metric('node-proxy', node, 'weft_bus_malformed_total', { table: 'addresses' });
   const ok = await untouched(mesh, async () => {
     const outcome = await mesh.start('redis-cli', [
       '-s',
@@ -116,13 +211,17 @@ test('a malformed entry in the state stream is named, counted and skipped', asyn
       'x',
     ]).exit;
     t.regex(outcome.stdout, /^\d+-\d+/, outcome.stdout + outcome.stderr);
+    const id = outcome.stdout.trim();
     await until(
       async () =>
         (await mesh.log('node-proxy', 'node-1')).some(
-          (line) => line['level'] === 'error' && JSON.stringify(line).includes('addresses'),
+          (line) => line['message'] === 'bus.malformed' && JSON.stringify(line).includes(id),
         ),
       { what: 'the reader to name the entry' },
     );
+    for (const node of ['node-1', 'node-2']) {
+      await until(async () => (await malformed(node)) === 1, { what: `${node} to count it` });
+    }
   });
   t.true(ok);
 });
