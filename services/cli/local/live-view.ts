@@ -11,6 +11,7 @@ import type { ConnectionRecord } from '../../../workers/listener/protocol.ts';
 const REDRAW_MS = 1_000;
 /** Longer lists are cut, with a line that says so. */
 const MAX_ROWS = 20;
+const UNKNOWN_ROWS = 24;
 const HOME_AND_CLEAR = '\u001B[H\u001B[J';
 const ENTER_ALTERNATE = '\u001B[?1049h\u001B[?25l';
 const LEAVE_ALTERNATE = '\u001B[?25h\u001B[?1049l';
@@ -72,7 +73,8 @@ export class LiveView {
     }
     if (this.#timer === null) return;
     if (this.#terminal) {
-      const height = Math.max(1, this.#out.rows - 2);
+      // A terminal that does not know its size says 0.
+      const height = Math.max(1, (this.#out.rows || UNKNOWN_ROWS) - 2);
       const text = [...lines.slice(0, height), 'Ctrl-C takes the mesh down'].join('\n');
       this.#out.write(`${HOME_AND_CLEAR}${text}`);
       return;
