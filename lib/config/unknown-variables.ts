@@ -1,7 +1,7 @@
 import type { Environment } from './env.ts';
 
 /** Variables that steer the `weft` command and its launcher rather than an actor. */
-const COMMAND_VARIABLES = ['WEFT_RUN_DIR', 'WEFT_MESH', 'WEFT_TRACE'];
+export const COMMAND_VARIABLES: readonly string[] = ['WEFT_RUN_DIR', 'WEFT_MESH', 'WEFT_TRACE'];
 
 /**
  * One problem text for each `WEFT_*` variable that nobody knows, with the closest known name; a misspelt

@@ -1,15 +1,23 @@
 import { spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdirSync, openSync, writeSync } from 'node:fs';
+import { open } from 'node:fs/promises';
+import type { FileHandle } from 'node:fs/promises';
 import { setTimeout as wait } from 'node:timers/promises';
 import type { Command } from 'commander';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { processEnvironment } from '../../../lib/config/env.ts';
+import type { Environment } from '../../../lib/config/env.ts';
 import { parseDuration } from '../../../lib/config/fields.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import { createLogger } from '../../../lib/log/logger.ts';
+import { EXIT_CONFIG, EXIT_FAILED } from '../failure.ts';
+import { checkEnvironment } from '../local/check-environment.ts';
 import { cleanUp } from '../local/cleanup.ts';
+import { Interruption, aborted } from '../local/interruption.ts';
 import { LiveView } from '../local/live-view.ts';
-import { lastLines, openLog } from '../local/log-files.ts';
+import { lastLinesOf } from '../local/log-files.ts';
 import { askStatus } from '../local/mesh-client.ts';
 import { logFile, meshPaths } from '../local/mesh-paths.ts';
 import type { MeshPaths } from '../local/mesh-paths.ts';
@@ -63,8 +71,23 @@ async function up(options: Options): Promise<void> {
   const environment = processEnvironment();
   const paths = meshPaths(options.mesh, environment);
   const timeoutMs = waitLimit(options.timeout);
+  // Whoever detached this process has looked at the environment already.
+  if (options.supervise !== true) await checkEnvironment(environment);
   const request = await planRequest(options, paths, environment);
-  if (options.supervise === true) return superviseDetached(request);
+  const interruption = new Interruption();
+  if (options.supervise === true) return superviseDetached(request, interruption);
+  try {
+    await prepare(paths, environment);
+    if (interruption.signal.aborted) process.exitCode = interruption.exitStatus ?? EXIT_FAILED;
+    else if (options.detach === true) await detach(request, options, timeoutMs, interruption);
+    else await foreground(request, options, timeoutMs, interruption);
+  } finally {
+    interruption.dispose();
+  }
+}
+
+/** Sees to it that a mesh can be brought up here: by this machine, and with none of this name there. */
+async function prepare(paths: MeshPaths, environment: Environment): Promise<void> {
   await checkRequirements(process.getuid?.() ?? -1, environment['PATH'] ?? '');
   const running = await liveRecord(paths);
   if (running !== null) {
@@ -79,8 +102,6 @@ async function up(options: Options): Promise<void> {
       `removed what a crashed mesh left: ${left.namespaces} namespaces, ${left.processes} processes`,
     );
   }
-  if (options.detach === true) await detach(request, options, timeoutMs);
-  else await foreground(request, options, timeoutMs);
 }
 
 function waitLimit(text: string): number {
@@ -100,12 +121,13 @@ function sayStep(step: string, elapsedMs: number): void {
   say(`${step} (${(elapsedMs / 1_000).toFixed(1)} s)`);
 }
 
-function waitFor(request: MeshRequest, timeoutMs: number): Promise<void> {
+function waitFor(request: MeshRequest, timeoutMs: number, signal: AbortSignal): Promise<void> {
   return waitUntilUp(request.paths, {
     pods: podCount(request.documents),
     timeoutMs,
     clock: systemClock,
-    onMissing: say,
+    signal,
+    onNote: say,
   });
 }
 
@@ -113,36 +135,50 @@ async function foreground(
   request: MeshRequest,
   options: Options,
   timeoutMs: number,
+  interruption: Interruption,
 ): Promise<void> {
   const { paths } = request;
   const supervisor = startSupervisor(request);
-  const stopped = Promise.withResolvers<void>();
-  const stop = (): void => stopped.resolve();
-  process.on('SIGINT', stop);
-  process.on('SIGTERM', stop);
-  supervisor.stopRequested.addEventListener('abort', stop);
-  let interrupted = false;
-  void stopped.promise.then(() => (interrupted = true));
+  const end = AbortSignal.any([interruption.signal, supervisor.stopRequested]);
+  const ended = aborted(end);
   const view = new LiveView(paths, { out: process.stdout, clock: systemClock });
-  try {
+  await withSupervisor(supervisor, async () => {
     const start = systemClock.monotonic();
-    await Promise.race([supervisor.up(sayStep), stopped.promise]);
-    if (options.wait === true && !interrupted) {
-      await Promise.race([waitFor(request, timeoutMs), stopped.promise]);
+    await Promise.race([supervisor.up(sayStep), ended]);
+    if (options.wait === true && !end.aborted) {
+      await Promise.race([waitFor(request, timeoutMs, end), ended]);
     }
-    if (!interrupted) {
-      sayStep(
-        `mesh ${paths.mesh} is ${options.wait === true ? 'up' : 'starting'}`,
-        systemClock.monotonic() - start,
-      );
+    if (end.aborted) {
+      // Ctrl-C ends a mesh that is up as it should; before, the command has not done its work.
+      process.exitCode = interruption.exitStatus ?? EXIT_FAILED;
+      return;
+    }
+    sayStep(
+      `mesh ${paths.mesh} is ${options.wait === true ? 'up' : 'starting'}`,
+      systemClock.monotonic() - start,
+    );
+    try {
       view.start();
-      await stopped.promise;
+      await ended;
+    } finally {
+      await view.stop();
     }
-  } finally {
-    await view.stop();
+  });
+}
+
+/** Does the work, and takes the mesh down after it. The reason for a failure is the work's, before the removal's. */
+async function withSupervisor(supervisor: Supervisor, work: () => Promise<void>): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
     say('taking the mesh down');
-    await supervisor.down();
+    await supervisor.down().catch((reason: unknown) => {
+      say(`could not take it down: ${errorText(reason)}`);
+    });
+    throw error;
   }
+  say('taking the mesh down');
+  await supervisor.down();
 }
 
 function startSupervisor(request: MeshRequest): Supervisor {
@@ -156,59 +192,80 @@ function startSupervisor(request: MeshRequest): Supervisor {
 }
 
 /** The background half of `--detach`: lives until `weft down` or a signal. */
-async function superviseDetached(request: MeshRequest): Promise<void> {
+async function superviseDetached(request: MeshRequest, interruption: Interruption): Promise<void> {
   const supervisor = startSupervisor(request);
-  const stopped = Promise.withResolvers<void>();
-  const stop = (): void => stopped.resolve();
-  process.on('SIGINT', stop);
-  process.on('SIGTERM', stop);
-  supervisor.stopRequested.addEventListener('abort', stop);
-  try {
-    await Promise.race([supervisor.up(sayStep), stopped.promise]);
-    await stopped.promise;
-  } finally {
-    await supervisor.down();
-  }
+  const ended = aborted(AbortSignal.any([interruption.signal, supervisor.stopRequested]));
+  await withSupervisor(supervisor, async () => {
+    await Promise.race([supervisor.up(sayStep), ended]);
+    await ended;
+  });
 }
 
-async function detach(request: MeshRequest, options: Options, timeoutMs: number): Promise<void> {
+async function detach(
+  request: MeshRequest,
+  options: Options,
+  timeoutMs: number,
+  interruption: Interruption,
+): Promise<void> {
   const { paths } = request;
   mkdirSync(paths.logsDir, { recursive: true });
-  const output = await openLog(logFile(paths, 'supervisor.out', null));
+  // Kept open, as the supervisor removes the file when it takes down what it could not bring up.
+  const output = await open(logFile(paths, 'supervisor.out', null), 'a+', 0o640);
   const child = spawn(
     process.execPath,
     [...process.execArgv, ...superviseArguments(options, paths)],
-    {
-      detached: true,
-      stdio: ['ignore', output.fd, output.fd],
-      cwd: process.cwd(),
-    },
+    { detached: true, stdio: ['ignore', output.fd, output.fd], cwd: process.cwd() },
   );
-  await output.close();
   child.unref();
-  const ended = new Promise<number | null>((resolve) =>
-    child.once('exit', (code) => resolve(code)),
-  );
   const start = systemClock.monotonic();
+  const over = new AbortController();
   try {
     await Promise.race([
-      started(paths),
-      ended.then((code) => {
-        throw new MeshError('ACTOR_FAILED', `the supervisor ended with status ${code ?? 'none'}`);
-      }),
+      isUp(request, options, timeoutMs, AbortSignal.any([interruption.signal, over.signal])),
+      endOf(child, output),
+      aborted(interruption.signal),
     ]);
-    if (options.wait === true) await waitFor(request, timeoutMs);
+    if (interruption.signal.aborted) {
+      say('taking the mesh down');
+      await takeDown(paths);
+      process.exitCode = interruption.exitStatus ?? EXIT_FAILED;
+      return;
+    }
   } catch (error) {
-    for (const line of await lastLines(logFile(paths, 'supervisor.out', null), 5)) say(line);
     await takeDown(paths);
     throw error;
+  } finally {
+    over.abort();
+    // The child is not ours to wait for.
+    child.removeAllListeners('exit');
+    await output.close();
   }
   sayStep(
     `mesh ${paths.mesh} is ${options.wait === true ? 'up' : 'starting'}`,
     systemClock.monotonic() - start,
   );
-  // The child is not ours to wait for.
-  child.removeAllListeners('exit');
+}
+
+async function isUp(
+  request: MeshRequest,
+  options: Options,
+  timeoutMs: number,
+  signal: AbortSignal,
+): Promise<void> {
+  await started(request.paths, signal);
+  if (options.wait === true) await waitFor(request, timeoutMs, signal);
+}
+
+/** Throws when the supervisor ends, with its last words. */
+async function endOf(child: ChildProcess, output: FileHandle): Promise<never> {
+  const [code] = (await once(child, 'exit')) as [number | null];
+  const lines = await lastLinesOf(output, 5);
+  const reason = lines.at(-1)?.replace(/^weft: /, '') ?? `status ${code ?? 'none'}`;
+  for (const line of lines.slice(0, -1)) process.stderr.write(`${line}\n`);
+  throw new MeshError(
+    code === EXIT_CONFIG ? 'CONFIG_INVALID' : 'ACTOR_FAILED',
+    `the supervisor ended: ${reason}`,
+  );
 }
 
 function superviseArguments(options: Options, paths: MeshPaths): string[] {
@@ -221,9 +278,9 @@ function superviseArguments(options: Options, paths: MeshPaths): string[] {
 }
 
 /** Resolves when the supervisor has all processes running. */
-async function started(paths: MeshPaths): Promise<void> {
+async function started(paths: MeshPaths, signal: AbortSignal): Promise<void> {
   const end = systemClock.monotonic() + DETACHED_START_TIMEOUT_MS;
-  for (;;) {
+  while (!signal.aborted) {
     try {
       const status = await askStatus(paths);
       if (status.started) return;

@@ -3,6 +3,7 @@ import type { Environment } from '../../../lib/config/env.ts';
 import { hostConfig } from '../../../lib/actor/host-config.ts';
 import { loadActor } from '../actors.ts';
 import { actorEnv } from './actor-env.ts';
+import { inheritedEnv, setsActors } from './inherited-env.ts';
 import type { ProcessSpec } from './managed-process.ts';
 import { adminSocket, logFile } from './mesh-paths.ts';
 import type { MeshPaths } from './mesh-paths.ts';
@@ -12,8 +13,6 @@ import type { MeshPlan, NodePlan } from './topology.ts';
 
 /** The launcher beside this folder. */
 const WEFT = new URL('../weft', import.meta.url).pathname;
-/** Variables of the command itself, which an actor has no use for. */
-const COMMAND_VARIABLES: ReadonlySet<string> = new Set(['WEFT_RUN_DIR', 'WEFT_MESH']);
 
 /** The process of an actor role, inside its namespace. */
 export async function actorProcess(
@@ -27,29 +26,21 @@ export async function actorProcess(
     name: role.actor,
     node,
     command: ['nsenter', `--net=${netnsPath(netns)}`, '--', WEFT, 'run', role.actor],
-    env: { ...(await inheritedEnv(role, mesh.environment)), ...actorEnv(role, plan, paths) },
+    env: { ...(await ownEnvironment(role, mesh.environment)), ...actorEnv(role, plan, paths) },
     logFile: logFile(paths, role.actor, node),
     adminSocket: adminSocket(paths, role.actor, node),
   };
 }
 
-/**
- * What the actor gets of the environment `weft up` was called in. A `WEFT_*` variable goes only to the actors
- * that know it, since the others would refuse to start with it.
- */
-async function inheritedEnv(
+/** What the role's actor gets of the environment `weft up` was called in. Loads the actor only if that matters. */
+async function ownEnvironment(
   role: Role,
   environment: Environment,
 ): Promise<Readonly<Record<string, string>>> {
-  const set = Object.entries(environment).flatMap(([name, value]) =>
-    value === undefined || COMMAND_VARIABLES.has(name) ? [] : [[name, value] as const],
-  );
-  if (!set.some(([name]) => name.startsWith('WEFT_'))) return Object.fromEntries(set);
+  if (!setsActors(environment)) return inheritedEnv(environment, new Set());
   const definition = await loadActor(role.actor);
   const known = { ...hostConfig.variables, ...definition.config.variables };
-  return Object.fromEntries(
-    set.filter(([name]) => !name.startsWith('WEFT_') || Object.hasOwn(known, name)),
-  );
+  return inheritedEnv(environment, new Set(Object.keys(known)));
 }
 
 /**

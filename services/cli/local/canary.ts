@@ -31,6 +31,13 @@ export function canaryRoute(
   return from === undefined || to === undefined ? null : { from, to };
 }
 
+/** What of the proof is missing for want of pods; null when nothing is. */
+export function canaryLack(route: CanaryRoute | null, nodes: number): string | null {
+  if (route === null) return 'no canary connection was made: fewer than two pods are enrolled';
+  if (nodes < 2 || route.from.node !== route.to.node) return null;
+  return `the canary connection stayed on ${route.from.node}: no other node has an enrolled pod`;
+}
+
 /**
  * Opens a connection along the route, to a listener of its own in the receiving pod so that it needs no
  * application there, and asks the receiving node's proxy for it. Throws UPSTREAM_CONNECT when nothing comes

@@ -44,11 +44,16 @@ export async function lastLines(path: string, lines: number): Promise<string[]> 
     throw error;
   }
   try {
-    const { size } = await file.stat();
-    const length = Math.min(size, 65_536);
-    const { buffer } = await file.read(Buffer.alloc(length), 0, length, size - length);
-    return buffer.toString('utf8').split('\n').filter(Boolean).slice(-lines);
+    return await lastLinesOf(file, lines);
   } finally {
     await file.close();
   }
+}
+
+/** As {@link lastLines}, of an open file. */
+export async function lastLinesOf(file: FileHandle, lines: number): Promise<string[]> {
+  const { size } = await file.stat();
+  const length = Math.min(size, 65_536);
+  const { buffer } = await file.read(Buffer.alloc(length), 0, length, size - length);
+  return buffer.toString('utf8').split('\n').filter(Boolean).slice(-lines);
 }

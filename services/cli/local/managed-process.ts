@@ -41,6 +41,8 @@ export interface ProcessStatus {
 const RESTART_BACKOFF = { baseMs: 200, maxMs: 30_000 } as const;
 const STABLE_AFTER_MS = 20_000;
 const ADMIN_TIMEOUT_MS = 2_000;
+/** What a process that refused its configuration waits for. */
+export const CONFIGURATION = 'configuration';
 
 /** Keeps one process running: starts it again with back-off until it is stopped. */
 export class ManagedProcess {
@@ -109,7 +111,7 @@ export class ManagedProcess {
     // A wrong configuration does not get better by trying again.
     if (code === EXIT_CONFIG) {
       this.#state = 'failed';
-      this.#pending = ['configuration'];
+      this.#pending = [CONFIGURATION];
       this.#log.error({ how }, 'process.misconfigured');
     } else this.#scheduleRestart(how);
     this.onChange();
@@ -131,6 +133,11 @@ export class ManagedProcess {
   /** The pid while it runs. */
   get pid(): number | null {
     return this.#child?.pid ?? null;
+  }
+
+  /** Whether it refused its configuration, and so is not started again. */
+  get misconfigured(): boolean {
+    return this.#pending.includes(CONFIGURATION);
   }
 
   /** Asks the process where it is; what it cannot answer stays `starting`. */

@@ -17,6 +17,8 @@ export async function runCommand(
 ): Promise<string> {
   const shown = `${command} ${parameters.join(' ')}`.slice(0, 200);
   const child = spawn(command, parameters, {
+    // Ctrl-C in the terminal must not cut short what brings a mesh up or down.
+    detached: true,
     stdio: ['pipe', 'pipe', 'pipe'],
     timeout: COMMAND_TIMEOUT_MS,
     killSignal: 'SIGKILL',

@@ -20,6 +20,7 @@ import { writeRecord } from './mesh-record.ts';
 import { createMeshNamespaces } from './namespaces.ts';
 import { prepareMountsDir } from './pod-namespaces.ts';
 import { PodRuntime } from './pod-runtime.ts';
+import { misconfigured } from './misconfigured.ts';
 import { processId } from './processes.ts';
 import { redisAnswers, redisProcess, writeRedisFiles } from './redis.ts';
 import { meshRoles, roleName, sameRole } from './roles.ts';
@@ -68,6 +69,7 @@ export class Supervisor {
   #redis: ManagedProcess | null = null;
   #redisUp = false;
   #started = false;
+  #starting: Promise<void> = Promise.resolve();
   #down: Promise<void> | null = null;
 
   constructor(request: MeshRequest, deps: { readonly clock: Clock; readonly log: Logger }) {
@@ -99,13 +101,20 @@ export class Supervisor {
 
   /**
    * Brings everything up to the point where processes run and manifests are applied; pods follow. Throws when
-   * something cannot be had; what was made until then is for {@link down} to remove.
+   * something cannot be had or {@link down} came in between; what was made until then is for that to remove.
    */
-  async up(progress: ProgressListener): Promise<void> {
+  up(progress: ProgressListener): Promise<void> {
+    this.#starting = this.#start(progress);
+    return this.#starting;
+  }
+
+  async #start(progress: ProgressListener): Promise<void> {
     const { plan, paths } = this.#request;
     const step = async (name: string, work: () => Promise<void>): Promise<void> => {
       const start = this.#clock.monotonic();
+      this.#assertWanted();
       await work();
+      this.#assertWanted();
       progress(name, this.#clock.monotonic() - start);
     };
     await this.#makeFolders();
@@ -172,13 +181,24 @@ export class Supervisor {
   }
 
   async #takeDown(): Promise<void> {
+    // A start under way ends at its next step, which must not make anything anew behind the removal.
+    await Promise.all([this.#stopAll(), this.#starting.catch(() => undefined)]);
+    await this.#stopAll();
+    await this.#api.close();
+    await cleanUp(this.#request.paths);
+  }
+
+  async #stopAll(): Promise<void> {
     for (const timer of this.#timers) timer.cancel();
     this.#tokens.stop();
     await this.#pods.stop();
     await Promise.all(this.#processes.map((one) => one.stop(STOP_GRACE_MS)));
     await this.#redis?.stop(STOP_GRACE_MS);
-    await this.#api.close();
-    await cleanUp(this.#request.paths);
+  }
+
+  #assertWanted(): void {
+    if (!this.#stop.signal.aborted && this.#down === null) return;
+    throw new MeshError('ACTOR_FAILED', 'the mesh was taken down while it started');
   }
 
   async #makeFolders(): Promise<void> {
@@ -269,7 +289,7 @@ export class Supervisor {
 
   async #apply(): Promise<void> {
     await this.#until('the control plane takes manifests', async () => {
-      this.#assertConfigured();
+      await this.#assertConfigured();
       try {
         await this.#manifests.apply(this.#request.documents);
         return true;
@@ -288,21 +308,15 @@ export class Supervisor {
     });
   }
 
-  #assertConfigured(): void {
-    const broken = this.#processes.find((process) => process.status().state === 'failed');
-    if (broken === undefined) return;
-    throw new MeshError(
-      'CONFIG_INVALID',
-      `${broken.spec.name} refuses its configuration; see ${broken.spec.logFile}`,
-    );
+  async #assertConfigured(): Promise<void> {
+    const broken = this.#processes.find((process) => process.misconfigured);
+    if (broken !== undefined) throw await misconfigured(broken.spec.name, broken.spec.logFile);
   }
 
   async #until(what: string, condition: () => Promise<boolean>): Promise<void> {
     const end = this.#clock.monotonic() + START_TIMEOUT_MS;
     while (!(await condition())) {
-      if (this.#stop.signal.aborted || this.#down !== null) {
-        throw new MeshError('ACTOR_FAILED', 'the mesh was taken down while it started');
-      }
+      this.#assertWanted();
       if (this.#clock.monotonic() > end) {
         throw new MeshError('ACTOR_DEADLINE', `within ${START_TIMEOUT_MS / 1_000} s not: ${what}`);
       }

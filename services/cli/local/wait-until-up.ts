@@ -2,18 +2,22 @@
 import { setTimeout as wait } from 'node:timers/promises';
 import type { Clock } from '../../../lib/clock/clock.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
-import { canaryRoute, flyCanary } from './canary.ts';
+import { canaryLack, canaryRoute, flyCanary } from './canary.ts';
 import { askHboneWorkloads, askPods, askStatus, enrolledPods } from './mesh-client.ts';
+import { CONFIGURATION } from './managed-process.ts';
+import { logFile } from './mesh-paths.ts';
 import type { MeshPaths } from './mesh-paths.ts';
+import { misconfigured } from './misconfigured.ts';
 
 const POLL_MS = 100;
 
-/** What is still missing, told whenever it changes. */
-export type WaitListener = (missing: string) => void;
+/** Told what is still missing whenever that changes, and in the end what could not be proven. */
+export type WaitListener = (note: string) => void;
 
 /**
  * Resolves when every actor is ready, every pod meant for the mesh is enrolled and known so to
- * every proxy, and a canary connection went through. Throws ACTOR_DEADLINE with what was missing last.
+ * every proxy, and a canary connection went through, or the signal aborts. Throws ACTOR_DEADLINE with what was
+ * missing last, CONFIG_INVALID as soon as an actor refuses its configuration.
  */
 export async function waitUntilUp(
   paths: MeshPaths,
@@ -21,16 +25,17 @@ export async function waitUntilUp(
     readonly pods: number;
     readonly timeoutMs: number;
     readonly clock: Clock;
-    readonly onMissing: WaitListener;
+    readonly signal: AbortSignal;
+    readonly onNote: WaitListener;
   },
 ): Promise<void> {
   const { clock } = options;
   const end = clock.monotonic() + options.timeoutMs;
   let last = '';
-  for (;;) {
-    const missing = await whatIsMissing(paths, options.pods);
+  while (!options.signal.aborted) {
+    const missing = await whatIsMissing(paths, options);
     if (missing === null) return;
-    if (missing !== last) options.onMissing(missing);
+    if (missing !== last) options.onNote(missing);
     last = missing;
     if (clock.monotonic() > end) {
       throw new MeshError(
@@ -43,9 +48,17 @@ export async function waitUntilUp(
 }
 
 /** Null when the mesh is up. */
-async function whatIsMissing(paths: MeshPaths, expectedPods: number): Promise<string | null> {
+async function whatIsMissing(
+  paths: MeshPaths,
+  options: { readonly pods: number; readonly onNote: WaitListener },
+): Promise<string | null> {
+  const expectedPods = options.pods;
   try {
     const status = await askStatus(paths);
+    const broken = status.actors.find(({ pending }) => pending.includes(CONFIGURATION));
+    if (broken !== undefined) {
+      throw await misconfigured(broken.name, logFile(paths, broken.name, broken.node));
+    }
     if (!status.ready) return `waiting for ${status.waiting.join(', ')}`;
     const pods = await askPods(paths);
     if (pods.length < expectedPods) return `${pods.length} of ${expectedPods} pods exist`;
@@ -66,8 +79,11 @@ async function whatIsMissing(paths: MeshPaths, expectedPods: number): Promise<st
     }
     const route = canaryRoute(pods, enrolled);
     if (route !== null) await flyCanary(paths, route);
+    const lack = canaryLack(route, status.nodes.length);
+    if (lack !== null) options.onNote(lack);
     return null;
   } catch (error) {
+    if (error instanceof MeshError && error.code === 'CONFIG_INVALID') throw error;
     return errorText(error);
   }
 }
