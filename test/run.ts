@@ -69,8 +69,9 @@ async function runTier(tier: Tier): Promise<Counts> {
   const seen: Counts = { passed: 0, failed: 0, skipped: 0 };
   let summarized = false;
   let failing = false;
-  const ava = ['--config', tier.config, '--tap'];
-  const code = await run('node_modules/.bin/ava', ava, tier.limitSeconds, (line) => {
+  // By the Node that runs this, not by the one a shebang finds.
+  const ava = ['node_modules/.bin/ava', '--config', tier.config, '--tap'];
+  const code = await run(process.execPath, ava, tier.limitSeconds, (line) => {
     const summary = /^# (pass|fail|skip) (\d+)$/.exec(line);
     if (summary?.[1] === 'pass') counts.passed = Number(summary[2]);
     if (summary?.[1] === 'fail') counts.failed = Number(summary[2]);
