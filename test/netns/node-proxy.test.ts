@@ -111,9 +111,11 @@ test('a DENY cuts the live connection, whether the evaluator compiles it or nobo
   await once(first, 'close');
   const refused = await client.connect(api.ip, 8080);
   t.is(await exchange(refused, 'two'), null);
-  t.regex(
-    (await mesh.nodes['node-2'].get('/node-proxy/stats')).body,
-    /weft_policy_programs\{by="node-proxy"\} [1-9]/,
+  const compiledHere = /weft_policy_programs\{by="node-proxy"\} [1-9]/;
+  // The state thread tells its counts in intervals.
+  await until(
+    async () => compiledHere.test((await mesh.nodes['node-2'].get('/node-proxy/stats')).body),
+    { what: 'the program to be counted' },
   );
 
   await mesh.tables.authorizations.apply([{ key: 'demo/deny-client', value: null }]);
