@@ -7,6 +7,7 @@ import { askHboneWorkloads, askPods, askStatus, enrolledPods } from './mesh-clie
 import { CONFIGURATION } from './managed-process.ts';
 import { logFile } from './mesh-paths.ts';
 import type { MeshPaths } from './mesh-paths.ts';
+import type { MeshStatus } from './supervisor-api.ts';
 import { misconfigured } from './misconfigured.ts';
 
 const POLL_MS = 100;
@@ -71,13 +72,17 @@ async function whatIsMissing(
     const absent = meant.filter((pod) => !enrolled.has(pod.uid)).length;
     if (absent > 0) return `${meant.length - absent} of ${meant.length} pods enrolled`;
     if (starting > 0) return `${starting} pods still start`;
-    for (const node of status.nodes) {
+    const asked = nodesWithOwnProxy(status);
+    for (const node of asked) {
       // Until a proxy knows that a pod is enrolled, what it sends there goes in plaintext.
-      const known = await askHboneWorkloads(paths, node.name);
+      const known = await askHboneWorkloads(paths, node);
       const late = meant.filter((pod) => !known.has(`${pod.namespace}/${pod.name}`)).length;
-      if (late > 0) return `${node.name} does not know yet that ${late} pods are enrolled`;
+      if (late > 0) return `${node} does not know yet that ${late} pods are enrolled`;
     }
-    const route = canaryRoute(pods, enrolled);
+    const route = canaryRoute(
+      pods.filter((pod) => asked.includes(pod.node)),
+      enrolled,
+    );
     if (route !== null) await flyCanary(paths, route);
     const lack = canaryLack(route, status.nodes.length);
     if (lack !== null) options.onNote(lack);
@@ -86,4 +91,14 @@ async function whatIsMissing(
     if (error instanceof MeshError && error.code === 'CONFIG_INVALID') throw error;
     return errorText(error);
   }
+}
+
+/** Nodes whose proxy is ours to ask; a program of the user's need not have our admin socket. */
+function nodesWithOwnProxy(status: MeshStatus): readonly string[] {
+  const external = status.actors.filter(
+    (actor) => actor.name === 'node-proxy' && actor.state === 'external',
+  );
+  return status.nodes
+    .map((node) => node.name)
+    .filter((name) => !external.some((actor) => actor.node === name));
 }
