@@ -8,6 +8,8 @@ import { createInterface } from 'node:readline';
 interface Tier {
   readonly name: string;
   readonly config: string;
+  /** Which of the configuration's files; all without. */
+  readonly files?: string;
   /** Seconds after which the tier is broken, whatever it still does. */
   readonly limitSeconds: number;
 }
@@ -18,11 +20,26 @@ interface Counts {
   skipped: number;
 }
 
-const TIERS: readonly Tier[] = [
-  { name: 'unit', config: 'ava.config.js', limitSeconds: 240 },
-  { name: 'integration', config: 'ava.integration.config.js', limitSeconds: 420 },
-  { name: 'netns', config: 'ava.netns.config.js', limitSeconds: 600 },
+/** What stands in one row runs side by side: tests with namespaces mostly wait, and each brings its own. */
+const ROWS: readonly (readonly Tier[])[] = [
+  [{ name: 'unit', config: 'ava.config.js', limitSeconds: 240 }],
+  [{ name: 'integration', config: 'ava.integration.config.js', limitSeconds: 420 }],
+  [
+    {
+      name: 'netns',
+      config: 'ava.netns.config.js',
+      files: 'test/netns/*.test.ts',
+      limitSeconds: 600,
+    },
+    {
+      name: 'mesh',
+      config: 'ava.netns.config.js',
+      files: 'test/netns/mesh/*.test.ts',
+      limitSeconds: 600,
+    },
+  ],
 ];
+const TIERS = ROWS.flat();
 
 const root = new URL('..', import.meta.url).pathname;
 const say = (text: string): void => void process.stdout.write(`${text}\n`);
@@ -61,16 +78,22 @@ async function run(
   return code;
 }
 
-/** Runs one tier under AVA's TAP reporter and counts from its closing lines. */
+/** Runs one tier under AVA's TAP reporter and counts from its closing lines. What it says is shown when it ends. */
 async function runTier(tier: Tier): Promise<Counts> {
-  say(`== ${tier.name}`);
+  const report = [`== ${tier.name}`];
   const counts: Counts = { passed: 0, failed: 0, skipped: 0 };
   const started = performance.now();
   const seen: Counts = { passed: 0, failed: 0, skipped: 0 };
   let summarized = false;
   let failing = false;
   // By the Node that runs this, not by the one a shebang finds.
-  const ava = ['node_modules/.bin/ava', '--config', tier.config, '--tap'];
+  const ava = [
+    'node_modules/.bin/ava',
+    '--config',
+    tier.config,
+    '--tap',
+    ...(tier.files === undefined ? [] : [tier.files]),
+  ];
   const code = await run(process.execPath, ava, tier.limitSeconds, (line) => {
     const summary = /^# (pass|fail|skip) (\d+)$/.exec(line);
     if (summary?.[1] === 'pass') counts.passed = Number(summary[2]);
@@ -80,9 +103,9 @@ async function runTier(tier: Tier): Promise<Counts> {
       failing = line.startsWith('not ok');
       const skipped = !failing && /# SKIP/.test(line);
       seen[failing ? 'failed' : skipped ? 'skipped' : 'passed'] += 1;
-      if (skipped) say(`SKIPPED ${line}`);
+      if (skipped) report.push(`SKIPPED ${line}`);
     }
-    if (failing || /^#? ?SKIPPED|^# ended/.test(line)) say(line);
+    if (failing || /^#? ?SKIPPED|^# ended/.test(line)) report.push(line);
   });
   // A tier that was ended has no closing lines; its tests count as far as it came.
   if (!summarized) Object.assign(counts, seen);
@@ -91,7 +114,8 @@ async function runTier(tier: Tier): Promise<Counts> {
   // Being ended, or failing outside of any test, is a failure as well.
   if (code !== 0 && (counts.failed === 0 || !summarized)) counts.failed += 1;
   const seconds = Math.round((performance.now() - started) / 1_000);
-  say(`${tier.name}: ${describe(counts)} in ${seconds} s`);
+  report.push(`${tier.name}: ${describe(counts)} in ${seconds} s`);
+  say(report.join('\n'));
   return counts;
 }
 
@@ -116,11 +140,13 @@ if (chosen('check')) {
   const code = await run('sh', ['test/check.sh'], 120, say);
   if (code !== 0) total.failed += 1;
 }
-for (const tier of TIERS.filter(({ name }) => chosen(name))) {
-  const counts = await runTier(tier);
-  total.passed += counts.passed;
-  total.failed += counts.failed;
-  total.skipped += counts.skipped;
+for (const row of ROWS) {
+  const tiers = row.filter(({ name }) => chosen(name));
+  for (const counts of await Promise.all(tiers.map(runTier))) {
+    total.passed += counts.passed;
+    total.failed += counts.failed;
+    total.skipped += counts.skipped;
+  }
 }
 say(describe(total));
 process.exitCode = total.failed === 0 ? 0 : 1;
