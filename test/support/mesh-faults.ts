@@ -2,11 +2,14 @@
 import { randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import type { ExecutionContext } from 'ava';
+import type { Load } from './load.ts';
 import type { Outcome, PodLine, TestMesh } from './mesh.ts';
 import { until } from './until.ts';
 
 /** Leases and back-offs of a process that was killed end within this. */
 const TAKES_EFFECT_MS = 30_000;
+/** Lines of each proxy shown when a connection failed. */
+const LOGGED_LINES = 20;
 
 /** The parts of `weft status` these tests read. */
 export interface MeshStatus {
@@ -150,4 +153,17 @@ async function hasCertificate(mesh: TestMesh, serviceAccount: string): Promise<b
   return lines.some(
     (line) => line.identity.endsWith(`/sa/${serviceAccount}`) && line.state === 'Available',
   );
+}
+
+/** Ends the load, of which no connection may have failed; shows what the proxies logged when one has. */
+export async function undisturbed(t: ExecutionContext, mesh: TestMesh, load: Load): Promise<void> {
+  const failures = await load.stop();
+  if (failures.length > 0) {
+    for (const node of ['node-1', 'node-2']) {
+      const lines = await mesh.log('node-proxy', node);
+      const told = lines.filter((line) => 'error' in line || line['message'] === 'pod.stopping');
+      for (const line of told.slice(-LOGGED_LINES)) t.log(node, JSON.stringify(line));
+    }
+  }
+  t.deepEqual(failures, []);
 }

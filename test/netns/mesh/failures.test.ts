@@ -7,6 +7,7 @@ import {
   killAll,
   meshStatus,
   recovered,
+  undisturbed,
   withoutRestarts,
   worksAgain,
 } from '../../support/mesh-faults.ts';
@@ -39,7 +40,7 @@ for (const [name, node, work] of [
     await recovered(mesh, [pid]);
     await worksAgain(t, mesh, work);
     await load.goesOn(`with ${name} back`);
-    t.deepEqual(await load.stop(), []);
+    await undisturbed(t, mesh, load);
   });
 }
 
@@ -58,7 +59,7 @@ for (const [title, wipe] of [
     await recovered(mesh, [pid]);
     await worksAgain(t, mesh, 'pods', 'policies');
     await load.goesOn('with Redis back');
-    t.deepEqual(await load.stop(), []);
+    await undisturbed(t, mesh, load);
   });
 }
 
@@ -93,7 +94,7 @@ test('new connections work while everything but the node proxies is dead', async
   await recovered(mesh, killed);
   await worksAgain(t, mesh, 'pods', 'policies');
   await load.goesOn('with the others back');
-  t.deepEqual(await load.stop(), []);
+  await undisturbed(t, mesh, load);
 });
 
 test('a DENY applied while the evaluator is dead is enforced, on live connections too', async (t, mesh) => {
@@ -125,7 +126,7 @@ test('a DENY applied while the evaluator is dead is enforced, on live connection
   });
   await recovered(mesh, [pid]);
   await denied.stop();
-  t.deepEqual(await untouched.stop(), []);
+  await undisturbed(t, mesh, untouched);
 });
 
 test('killing one node proxy does not disturb the other node, and its pods come back', async (t, mesh) => {
@@ -146,5 +147,5 @@ test('killing one node proxy does not disturb the other node, and its pods come 
   await worksAgain(t, mesh, 'pods', 'policies');
   await same.goesOn('with the other proxy back');
   await across.stop();
-  t.deepEqual(await same.stop(), []);
+  await undisturbed(t, mesh, same);
 });
