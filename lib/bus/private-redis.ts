@@ -125,7 +125,7 @@ class RedisChild implements PrivateRedis {
     const end = performance.now() + START_TIMEOUT_MS;
     while (performance.now() < end) {
       if (this.#ended) throw await this.#failure(binary);
-      if (await answers(this.socketPath)) return;
+      if (await redisAnswers(this.socketPath)) return;
       await wait(PROBE_INTERVAL_MS);
     }
     await this.kill();
@@ -165,7 +165,7 @@ class RedisChild implements PrivateRedis {
 }
 
 /** Whether a Redis answers on the socket; it need not let us in, an unauthenticated PING is refused. */
-function answers(socketPath: string): Promise<boolean> {
+export function redisAnswers(socketPath: string): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = connect(socketPath);
     const finish = (up: boolean): void => {

@@ -1,6 +1,5 @@
 /** The Redis of a local mesh: its files, and the process as the supervisor keeps it running. */
 import { mkdir, writeFile } from 'node:fs/promises';
-import { connect } from 'node:net';
 import { join } from 'node:path';
 import { writeAclFiles } from '../../../lib/bus/acl-files.ts';
 import { redisUsers } from '../../../lib/bus/acl.ts';
@@ -49,20 +48,4 @@ export function redisProcess(plan: MeshPlan, paths: MeshPaths): ProcessSpec {
     logFile: logFile(paths, 'redis', null),
     adminSocket: null,
   };
-}
-
-/** Whether a Redis answers on the socket; an unauthenticated PING is refused, which is an answer. */
-export function redisAnswers(socketPath: string): Promise<boolean> {
-  return new Promise((resolve) => {
-    const socket = connect(socketPath);
-    const finish = (up: boolean): void => {
-      socket.destroy();
-      resolve(up);
-    };
-    socket.setTimeout(1_000, () => finish(false));
-    // Refused or absent while it starts.
-    socket.once('error', () => finish(false));
-    socket.once('connect', () => socket.write('PING\r\n'));
-    socket.once('data', (data) => finish(/^(\+PONG|-NOAUTH)/.test(data.toString())));
-  });
 }

@@ -1,6 +1,7 @@
 /** Brings a local mesh up and keeps its processes running until it is told to take it down. */
 import { mkdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { redisAnswers } from '../../../lib/bus/private-redis.ts';
 import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import type { Environment } from '../../../lib/config/env.ts';
 import { present } from '../../../lib/errors/assert.ts';
@@ -22,7 +23,7 @@ import { prepareMountsDir } from './pod-namespaces.ts';
 import { PodRuntime } from './pod-runtime.ts';
 import { misconfigured } from './misconfigured.ts';
 import { processId } from './processes.ts';
-import { redisAnswers, redisProcess, writeRedisFiles } from './redis.ts';
+import { redisProcess, writeRedisFiles } from './redis.ts';
 import { meshRoles, roleName, sameRole } from './roles.ts';
 import type { Role } from './roles.ts';
 import { SampleFleet } from './sample-fleet.ts';
