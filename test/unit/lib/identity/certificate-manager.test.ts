@@ -424,8 +424,11 @@ test('background requests are bounded, real-time ones pass them', async (t) => {
   manager.want(WEB, 'realTime');
   await request(66);
   t.deepEqual(
-    new Set(signing.requests.slice(64).map((item) => item.identity)),
-    new Set(['spiffe://cluster.local/ns/demo/sa/a69', WEB]),
+    signing.requests
+      .slice(64)
+      .map((item) => item.identity)
+      .toSorted(),
+    ['spiffe://cluster.local/ns/demo/sa/a69', WEB],
   );
   manager.forget('spiffe://cluster.local/ns/demo/sa/a0');
   t.is((await request(67)).identity, 'spiffe://cluster.local/ns/demo/sa/a64');
