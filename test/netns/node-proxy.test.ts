@@ -41,6 +41,7 @@ const deny = authorizationFixture({
   ],
 });
 
+// spec: inpod.md §8
 test('pods of two nodes talk over HBONE, and every view shows it', async (t) => {
   const { mesh, client, api } = await twoPods(t);
   const [one, two] = [mesh.nodes['node-1'], mesh.nodes['node-2']];
@@ -203,6 +204,7 @@ test('pods come and go; a removed one lets its connection finish', async (t) => 
   t.is(await exchange(again, 'three'), 'three');
 });
 
+// spec: inpod.md §6
 test('SIGTERM lets connections finish, then the process ends', async (t) => {
   const { mesh, client, api } = await twoPods(t, { CONNECTION_TERMINATION_DEADLINE: '60s' });
   const node = mesh.nodes['node-2'];

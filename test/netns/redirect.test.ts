@@ -41,6 +41,7 @@ async function saved(netns: TestNetns, flavour: string): Promise<string> {
 }
 
 for (const flavour of ['nft', 'legacy'] as const) {
+  // spec: inpod.md §5.1
   test(`rules are written, verified, kept and removed (${flavour})`, async (t) => {
     const netns = await createNetns(t);
     const target = open(t, netns);

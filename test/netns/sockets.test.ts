@@ -55,6 +55,7 @@ async function ask(fd: number, host: string, port: number): Promise<string> {
   return text;
 }
 
+// spec: inpod.md §5
 test('a pool thread serves a redirected listener of another namespace and never leaves its own', async (t) => {
   const { pod, peer } = await createPodPair(t);
   await redirect(handle(t, pod));
@@ -90,6 +91,7 @@ test('a pool thread serves a redirected listener of another namespace and never 
 });
 
 for (const family of [4, 6] as const) {
+  // spec: inpod.md §5
   test(`a marked socket keeps a foreign source address towards the pod (IPv${family})`, async (t) => {
     const { pod } = await createPodPair(t);
     const netns = handle(t, pod);
@@ -152,6 +154,7 @@ test('listeners share a port, report it, and fail with the name of the call', as
   t.is(threadNetns().inode, HOME);
 });
 
+// spec: dataplane.md §9
 test('keepalive, user timeout and sysctls reach the kernel', async (t) => {
   const { pod } = await createPodPair(t);
   const netns = handle(t, pod);

@@ -161,6 +161,7 @@ function naiveAllowed(policies: readonly Authorization[], connection: Connection
 const named = (policies: readonly Authorization[]) =>
   policies.map((policy, index) => ({ key: `app/p-${index}`, policy }));
 
+// spec: policy.md §3, spec: policy.md §4, spec: policy.md §5
 test('a program decides as the rules written out', (t) => {
   let denied = 0;
   fc.assert(

@@ -123,6 +123,7 @@ test('pods are spread over the threads, and reports name their connections', asy
   for (const socket of sockets) socket.destroy();
 });
 
+// spec: inpod.md §4.1, spec: inpod.md §4.2
 test('the same namespace again changes nothing, another one replaces the pod', async (t) => {
   const { manager, netns, counted } = await setUp(t, 1);
   const port = await freePort();
@@ -137,6 +138,7 @@ test('the same namespace again changes nothing, another one replaces the pod', a
   (await dial(port)).destroy();
 });
 
+// spec: inpod.md §4.4
 test('a pod that cannot start is refused, stays pending and is retried by a later add', async (t) => {
   const { manager, netns } = await setUp(t, 1);
   manager.sessionOpened();
@@ -148,6 +150,7 @@ test('a pod that cannot start is refused, stays pending and is retried by a late
   t.true(manager.ready);
 });
 
+// spec: inpod.md §6
 test('a removed pod closes its listener at once and lets its connection finish', async (t) => {
   const { manager, netns } = await setUp(t, 2);
   const port = await freePort();
@@ -165,6 +168,7 @@ test('a removed pod closes its listener at once and lets its connection finish',
   socket.destroy();
 });
 
+// spec: inpod.md §3
 test('the snapshot ends pods it does not name and keeps those it does', async (t) => {
   const { manager, netns } = await setUp(t, 1);
   manager.sessionOpened();
@@ -206,6 +210,7 @@ test('a task that ends by itself is started again', async (t) => {
   t.is(counted.started, 2);
 });
 
+// spec: inpod.md §6
 test('a drain waits for connections until its deadline', async (t) => {
   const { manager, netns } = await setUp(t, 1);
   const port = await freePort();

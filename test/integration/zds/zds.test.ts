@@ -97,6 +97,7 @@ function openNamespaces(): number {
   }).length;
 }
 
+// spec: inpod.md §2
 test('Hello and Ack have the bytes upstream sends', (t) => {
   t.is(Buffer.from(encodeHello({ group: 0, state: 'serving' })).toString('hex'), '0801');
   t.is(Buffer.from(encodeAck(null)).toString('hex'), '0a00');
@@ -104,6 +105,7 @@ test('Hello and Ack have the bytes upstream sends', (t) => {
   t.true(encodeAck('ä'.repeat(4_000)).length <= 1_024);
 });
 
+// spec: inpod.md §3
 test('a session: one answer per message, snapshot semantics, errors that keep it alive', async (t) => {
   const { told, agents, acks, fail } = await proxyWithRawAgent(t);
   const agent = agents[0];
@@ -127,6 +129,7 @@ test('a session: one answer per message, snapshot semantics, errors that keep it
   t.true(acks.every((ack) => ack === null));
 });
 
+// spec: inpod.md §2
 test.serial(
   'packets that break the protocol are answered, counted and end the session only',
   async (t) => {
@@ -165,6 +168,7 @@ test.serial(
   },
 );
 
+// spec: inpod.md §3
 test('after the snapshot Keep and a second end of it break the protocol', async (t) => {
   const { acks, agents } = await proxyWithRawAgent(t);
   await agents[0]?.send(encodeRequest({ type: 'snapshotSent' }));

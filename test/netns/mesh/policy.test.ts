@@ -37,6 +37,7 @@ interface Explanation {
   readonly path: string;
 }
 
+// spec: policy.md §6
 test('ALLOW by service account lets one client in and refuses the other, naming why', async (t, mesh) => {
   t.is((await mesh.curl('demo/web-1', 'http://api/')).code, 0);
   t.is((await mesh.apply(ALLOW_CLIENT)).code, 0);
@@ -89,6 +90,7 @@ test('deleting the policy lets the refused client in again', async (t, mesh) => 
   });
 });
 
+// spec: policy.md §7
 test('adding a DENY cuts a live connection, and the log names the policy', async (t, mesh) => {
   const held = mesh.background(
     'demo/client',
@@ -134,6 +136,7 @@ test('adding a DENY cuts a live connection, and the log names the policy', async
   );
 });
 
+// spec: policy.md §5
 test('STRICT refuses plaintext from outside the mesh and keeps letting the mesh in', async (t, mesh) => {
   const web = await mesh.pod('demo', 'web-1');
   t.is((await mesh.curl('plain/outsider', `http://${web.ip}:8080/`)).code, 0);

@@ -278,6 +278,7 @@ const cases: Case[] = [
 ];
 
 for (const { number, what, policies, facts, allowed, dryRun } of cases) {
+  // spec: policy.md §8
   test(`case ${number}: ${what}`, (t) => {
     const verdict = judgeBy(policies, facts);
     t.is(verdict.allowed, allowed);
@@ -302,12 +303,14 @@ function inStore(
   return judge(effective, compileProgram(effective.setId, bound), A, 'deny');
 }
 
+// spec: policy.md §2
 test('case 36: WORKLOAD_SELECTOR DENY-all that W does not list', (t) => {
   const all = { 'app/all': policy('DENY', [[]], { scope: 'WORKLOAD_SELECTOR' }) };
   t.true(inStore(t, all).allowed);
   t.false(inStore(t, all, ['app/all']).allowed);
 });
 
+// spec: policy.md §2
 test('case 37 amended: an unknown listed policy waits 5 s, then denies and names the key', (t) => {
   const store = new PolicyStore(decodeAuthorization, { unknownReference: 'deny' });
   const subject = { ...W, authorizationPolicies: ['app/missing'] };
@@ -328,6 +331,7 @@ test('case 37 amended: an unknown listed policy waits 5 s, then denies and names
   t.true(judge(after.policy, program, A, 'ignore').allowed);
 });
 
+// spec: policy.md §2
 test('case 38: GLOBAL DENY-all of another namespace', (t) => {
   const all = policy('DENY', [[]], { scope: 'GLOBAL', namespace: 'istio-system' });
   t.like(inStore(t, { 'istio-system/all': all }), {
@@ -338,6 +342,7 @@ test('case 38: GLOBAL DENY-all of another namespace', (t) => {
   });
 });
 
+// spec: policy.md §2
 test('case 39: NAMESPACE DENY-all of another namespace', (t) => {
   t.true(inStore(t, { 'other/all': policy('DENY', [[]], { namespace: 'other' }) }).allowed);
 });
@@ -362,6 +367,7 @@ function factsFor(t: ExecutionContext, authority: string, pod: ReturnType<typeof
 
 const pod = workload({ uid: 'c//Pod/app/w', namespace: 'app', addresses: ['10.0.0.9'] });
 
+// spec: policy.md §4
 test('case 40: the target port is matched, not the port of the authority', (t) => {
   const facts = factsFor(t, 'svc:80', pod);
   t.is(facts.destinationPort, 8080);
@@ -375,6 +381,7 @@ test('case 41: the port of an application tunnel is matched', (t) => {
   t.false(judgeBy(ALLOW_80, facts).allowed);
 });
 
+// spec: policy.md §4
 test('case 48: behind a PROXY tunnel over loopback the pod address is matched', (t) => {
   const proxied = { ...pod, applicationTunnel: { protocol: 'PROXY', port: 0 } } as const;
   const facts = factsFor(t, '10.0.0.9:8080', proxied);
@@ -403,6 +410,7 @@ for (const [number, what, wireMatch] of undecodable) {
     rules: [{ clauses: [{ matches: [wireMatch] }] }],
   }).finish();
 
+  // spec: policy.md §1
   test(`case ${number} amended: ${what} is refused and denies the namespace`, (t) => {
     const store = new PolicyStore(decodeAuthorization, { unknownReference: 'deny' });
     const change = store.apply('app/bad', bytes);

@@ -36,6 +36,7 @@ test('sets: equal members are one set, in whatever order; other contents are ano
   );
 });
 
+// spec: policy.md §2
 test('namespace, global and listed policies bind; an empty namespace binds like a global one', (t) => {
   const store = open();
   put(store, 'app/ns', policy('ALLOW', []));

@@ -24,6 +24,7 @@ function localWith(setId: string): LocalPod {
   };
 }
 
+// spec: policy.md §7
 test('live connections are cut when the policies that bind them are not there', async (t) => {
   const { port1, port2 } = new MessageChannel();
   t.teardown(() => port1.close());
