@@ -17,8 +17,11 @@ export interface HboneEngine {
    * is verified; rejects with TLS_HANDSHAKE, TLS_PEER_IDENTITY or IDENTITY_EXPIRED, the socket destroyed.
    */
   serve(socket: Socket, options: ServeOptions): Promise<ServerTunnel>;
-  /** Takes the client's part on a connected socket; otherwise like {@link serve}. */
-  connect(socket: Socket, options: TunnelOptions): Promise<ClientTunnel>;
+  /**
+   * Takes the client's part on a connected socket, or on a stream of another tunnel (spec/hbone.md §10); otherwise
+   * like {@link serve}.
+   */
+  connect(transport: Duplex, options: TunnelOptions): Promise<ClientTunnel>;
 }
 
 /** Times in milliseconds, sizes in bytes (spec/hbone.md §8). */
@@ -97,6 +100,11 @@ export interface Tunnel {
   drain(): void;
   /** Ends now; open streams are reset. */
   destroy(): void;
+  /**
+   * Asks the peer for a sign of life now (PING), whatever the periodic ones do. Resolves to false when none comes
+   * within `timeoutMs`, which ends the tunnel as `ping-timeout`, or when the tunnel ends first. Never rejects.
+   */
+  probe(timeoutMs: number): Promise<boolean>;
 }
 
 /** The server's end of a tunnel. */

@@ -45,7 +45,7 @@ export const MAX_REJECTED_STREAMS = 1_000_000;
 /** Malformed frames of one session; a peer that sends more is broken. */
 export const MAX_INVALID_FRAMES = 100;
 
-/** PINGs that may be unanswered at once; one is in flight at a time. */
+/** PINGs that may be unanswered at once: the periodic one, and probes. */
 export const MAX_OUTSTANDING_PINGS = 4;
 
 /** How long a peer may take to answer a CONNECT: 5 s to learn of the workload, 10 s to connect, and slack. */

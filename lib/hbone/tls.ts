@@ -1,6 +1,7 @@
 /** The TLS layer of a tunnel, shared by the engines that run over node:tls. */
 import type { X509Certificate } from 'node:crypto';
 import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import { connect } from 'node:tls';
 import type { Server, TLSSocket } from 'node:tls';
 import { present } from '../errors/assert.ts';
@@ -34,7 +35,7 @@ export async function acceptTls(raw: Socket, options: TunnelOptions): Promise<Se
 }
 
 /** The client's part: no SNI, no resumption, ALPN h2 mandatory. Rejects like {@link acceptTls}. */
-export async function connectTls(raw: Socket, options: TunnelOptions): Promise<SecuredSocket> {
+export async function connectTls(raw: Duplex, options: TunnelOptions): Promise<SecuredSocket> {
   raw.on('error', ignoreAfterHandshake);
   try {
     options.credentials.assertValid(options.clock.now());
@@ -108,7 +109,7 @@ function settleOf(socket: TLSSocket): Settle | undefined {
   return raw === undefined ? undefined : handshakes.get(raw);
 }
 
-function clientHandshake(raw: Socket, options: TunnelOptions): Promise<TLSSocket> {
+function clientHandshake(raw: Duplex, options: TunnelOptions): Promise<TLSSocket> {
   return new Promise((resolve, reject) => {
     const socket = connect({
       socket: raw,

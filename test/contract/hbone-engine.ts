@@ -17,25 +17,16 @@ import {
   serveTunnels,
 } from '../support/tunnel-kit.ts';
 import { KIB, MIB, tunnelOptions } from '../support/tunnel-kit.ts';
-import { createTunnelPki, credentials } from '../support/tunnel-pki.ts';
+import { CLIENT, SERVER, createTunnelPki, credentials, identities } from '../support/tunnel-pki.ts';
 import { until } from '../support/until.ts';
-
-const CLIENT = 'spiffe://cluster.local/ns/demo/sa/client';
-const SERVER = 'spiffe://cluster.local/ns/demo/sa/server';
+import { nested } from './hbone-nested.ts';
 
 export function engineContract(test: TestFn, engine: HboneEngine): void {
   streams(test, engine);
   ends(test, engine);
   handshakes(test, engine);
   lifetimes(test, engine);
-}
-
-async function identities(): Promise<{ client: TunnelCredentials; server: TunnelCredentials }> {
-  const pki = await createTunnelPki();
-  return {
-    client: credentials(await pki.issue(CLIENT)),
-    server: credentials(await pki.issue(SERVER)),
-  };
+  nested(test, engine);
 }
 
 function streams(test: TestFn, engine: HboneEngine): void {
@@ -529,6 +520,24 @@ function lifetimes(test: TestFn, engine: HboneEngine): void {
     silent.resume();
     await until(() => fixture.tunnels.length === 2, { timeoutMs: 20_000, what: 'the silent peer' });
     t.is(await fixture.tunnels[1]?.closed, 'ping-timeout');
+  });
+
+  test('a probe finds a peer alive or ends the tunnel', async (t) => {
+    const { client, server } = await identities();
+    const fixture = await serveTunnels(t, engine, tunnelOptions(server), echo);
+    const tunnel = await openTunnel(t, engine, fixture.port, tunnelOptions(client));
+    const stream = await tunnel.open(request);
+    const probes = Array.from({ length: 20 }, () => tunnel.probe(20_000));
+    t.deepEqual(new Set(await Promise.all(probes)), new Set([true]));
+    t.is((await roundTrip(stream, 'carried')).toString(), 'carried');
+    const silent = await rawClient(t, fixture.port, client);
+    silent.write('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\u0004\0\0\0\0\0');
+    silent.resume();
+    await until(() => fixture.tunnels.length === 2, { timeoutMs: 20_000, what: 'the silent peer' });
+    const served = fixture.tunnels[1];
+    t.is(await served?.probe(200), false);
+    t.is(await served?.closed, 'ping-timeout');
+    t.is(await served?.probe(200), false);
   });
 }
 

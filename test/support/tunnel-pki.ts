@@ -4,6 +4,9 @@ import type { CredentialSource } from '../../lib/hbone/credentials.ts';
 import { createRoot, issueIntermediate, issueLeaf } from '../../lib/identity/x509.ts';
 import type { Issuer } from '../../lib/identity/x509.ts';
 
+export const CLIENT = 'spiffe://cluster.local/ns/demo/sa/client';
+export const SERVER = 'spiffe://cluster.local/ns/demo/sa/server';
+
 const HOUR_MS = 3_600_000;
 
 /** A certificate authority for tunnel tests. */
@@ -60,4 +63,16 @@ export async function createTunnelPki(name = 'test'): Promise<TunnelPki> {
 /** TLS contexts for a certificate. */
 export function credentials(source: CredentialSource, tls12 = false): TunnelCredentials {
   return new TunnelCredentials(source, { tls12, handshakeTimeoutMs: 5_000 });
+}
+
+/** A client and a server of one fresh authority. */
+export async function identities(): Promise<{
+  readonly client: TunnelCredentials;
+  readonly server: TunnelCredentials;
+}> {
+  const pki = await createTunnelPki();
+  return {
+    client: credentials(await pki.issue(CLIENT)),
+    server: credentials(await pki.issue(SERVER)),
+  };
 }

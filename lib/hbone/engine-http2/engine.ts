@@ -1,5 +1,6 @@
 import { connect, performServerHandshake } from 'node:http2';
 import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import type {
   ClientTunnel,
   HboneEngine,
@@ -22,8 +23,8 @@ export const http2Engine: HboneEngine = {
     return new Http2ServerTunnel(session, secured.peer, options);
   },
 
-  async connect(socket: Socket, options: TunnelOptions): Promise<ClientTunnel> {
-    const secured = await connectTls(socket, options);
+  async connect(transport: Duplex, options: TunnelOptions): Promise<ClientTunnel> {
+    const secured = await connectTls(transport, options);
     const session = connect('https://hbone', {
       ...clientSessionOptions(options.settings),
       createConnection: () => secured.socket,

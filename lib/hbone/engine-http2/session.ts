@@ -22,6 +22,7 @@ export abstract class SessionTunnel implements Tunnel {
   #streams = 0;
   #end: TunnelEnd | null = null;
   #draining = false;
+  #probing: Promise<boolean> | null = null;
 
   constructor(session: Http2Session, peer: TunnelPeer, options: TunnelOptions) {
     this.session = session;
@@ -61,6 +62,13 @@ export abstract class SessionTunnel implements Tunnel {
 
   destroy(): void {
     this.end('destroyed');
+  }
+
+  probe(timeoutMs: number): Promise<boolean> {
+    this.#probing ??= this.#probe(timeoutMs).finally(() => {
+      this.#probing = null;
+    });
+    return this.#probing;
   }
 
   /** A stream has begun; its end is {@link streamEnded}. */
@@ -108,6 +116,17 @@ export abstract class SessionTunnel implements Tunnel {
       });
     };
     schedule();
+  }
+
+  async #probe(timeoutMs: number): Promise<boolean> {
+    if (this.session.destroyed) return false;
+    const { promise, resolve } = Promise.withResolvers<boolean>();
+    const timeout = this.#after(timeoutMs, () => this.end('ping-timeout'));
+    this.session.ping((error) => resolve(error === null));
+    const alive = await Promise.race([promise, this.closed.then(() => false)]);
+    timeout.cancel();
+    this.#timers.delete(timeout);
+    return alive;
   }
 
   /** Drains when a certificate of either end expires; timers are too short for long lives, hence the look at the clock. */
