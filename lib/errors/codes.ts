@@ -44,6 +44,8 @@ export const errorTable = {
   UPSTREAM_NETWORK_POLICY: { flag: 'NETWORK_POLICY', retry: 'backoff', http: null },
   TLS_HANDSHAKE: { flag: 'TLS_FAILURE', retry: 'backoff', http: null },
   TLS_PEER_IDENTITY: { flag: 'TLS_FAILURE', retry: 'never', http: null },
+  TLS_PEER_REVOKED: { flag: 'CERT_REVOKED', retry: 'never', http: null },
+  TLS_PEER_DISTRUSTED: { flag: 'TLS_FAILURE', retry: 'never', http: null },
   TUNNEL_PROTOCOL: { flag: 'H2_HANDSHAKE_FAILURE', retry: 'never', http: 400 },
   TUNNEL_REFUSED: { flag: 'CONNECT', retry: 'never', http: null },
   TUNNEL_RESET: { flag: 'CONNECT', retry: 'never', http: null },

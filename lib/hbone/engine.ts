@@ -65,6 +65,8 @@ export interface ServeOptions extends TunnelOptions {
 export interface TunnelPeer {
   readonly identity: string;
   readonly notAfterMs: number;
+  /** Its leaf; `issuerCertificate` leads through what it presented besides, in the order it came. */
+  readonly certificate: X509Certificate;
 }
 
 /** Why a tunnel ended. */
@@ -98,8 +100,8 @@ export interface Tunnel {
   readonly closed: Promise<TunnelEnd>;
   /** Takes no new streams (GOAWAY), ends when the open ones have. Happens by itself when a certificate of either end expires. */
   drain(): void;
-  /** Ends now; open streams are reset. */
-  destroy(): void;
+  /** Ends now (GOAWAY NO_ERROR); open streams are reset, and end with `reason` on this side where there is one. */
+  destroy(reason?: MeshError): void;
   /**
    * Asks the peer for a sign of life now (PING), whatever the periodic ones do. Resolves to false when none comes
    * within `timeoutMs`, which ends the tunnel as `ping-timeout`, or when the tunnel ends first. Never rejects.

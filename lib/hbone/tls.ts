@@ -65,7 +65,8 @@ function secured(socket: TLSSocket, options: TunnelOptions): SecuredSocket {
   );
   try {
     const identity = options.verifyPeer(certificate);
-    return { socket, peer: { identity, notAfterMs: Date.parse(certificate.validTo) } };
+    const notAfterMs = Date.parse(certificate.validTo);
+    return { socket, peer: { identity, notAfterMs, certificate } };
   } catch (error) {
     socket.destroy();
     throw error;

@@ -1,6 +1,7 @@
 import type { Http2Session } from 'node:http2';
 import { constants } from 'node:http2';
 import type { Clock, Timer } from '../../clock/clock.ts';
+import type { MeshError } from '../../errors/mesh-error.ts';
 import type { Tunnel, TunnelCounters, TunnelEnd, TunnelOptions, TunnelPeer } from '../engine.ts';
 
 /** What client and server tunnels have in common: the life of one node:http2 session. */
@@ -60,8 +61,8 @@ export abstract class SessionTunnel implements Tunnel {
     this.onUnusable();
   }
 
-  destroy(): void {
-    this.end('destroyed');
+  destroy(reason?: MeshError): void {
+    this.end('destroyed', constants.NGHTTP2_NO_ERROR, reason);
   }
 
   probe(timeoutMs: number): Promise<boolean> {
@@ -84,10 +85,14 @@ export abstract class SessionTunnel implements Tunnel {
   /** The session takes no more streams. May be called more than once. */
   protected abstract onUnusable(): void;
 
-  protected end(reason: TunnelEnd, code: number = constants.NGHTTP2_NO_ERROR): void {
+  protected end(
+    reason: TunnelEnd,
+    code: number = constants.NGHTTP2_NO_ERROR,
+    error?: MeshError,
+  ): void {
     if (this.session.destroyed) return;
     this.#end ??= reason;
-    this.session.destroy(undefined, code);
+    this.session.destroy(error, code);
   }
 
   /** A peer that finished TLS must also speak HTTP/2 in time. */
