@@ -130,6 +130,8 @@ export interface ClientTunnel extends Tunnel {
 export interface OpenRequest {
   readonly authority: string;
   readonly headers: Readonly<Record<string, string>>;
+  /** Told by a pool which tunnel it sends the request through, before it does. */
+  readonly onTunnel?: (tunnel: ClientTunnel) => void;
 }
 
 /** Bytes over a tunnel: `end()` sends END_STREAM, its arrival ends the readable side. */

@@ -62,6 +62,7 @@ export class PoolEntry {
   }
 
   #start(tunnel: ClientTunnel, request: OpenRequest): Promise<TunnelStream> {
+    request.onTunnel?.(tunnel);
     const opened = tunnel.open(request);
     this.#deps.onChange(tunnel);
     return opened;

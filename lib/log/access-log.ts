@@ -20,6 +20,8 @@ export interface AccessFacts {
   readonly hboneAddress: string | null;
   readonly serviceHostname: string | null;
   readonly direction: 'inbound' | 'outbound';
+  /** Shared by the lines of both ends of a tunnel. */
+  readonly traceId: string | null;
 }
 
 /** What is known when it ends. Bytes from the point of view of the pod that owns the log. */
@@ -53,12 +55,12 @@ export class AccessLog {
   }
 
   /** Debug level. */
-  opened(facts: AccessFacts): void {
+  opened(facts: AccessFacts, _namespace = ''): void {
     if (this.#log.isLevelEnabled('debug')) this.#log.debug(factFields(facts), 'connection opened');
   }
 
   /** The one line of a connection: info, or error when it failed. */
-  complete(facts: AccessFacts, end: AccessEnd): void {
+  complete(facts: AccessFacts, end: AccessEnd, _namespace = ''): void {
     const fields = factFields(facts);
     fields['bytes_sent'] = end.bytesSent;
     fields['bytes_recv'] = end.bytesReceived;
@@ -96,6 +98,7 @@ function factFields(facts: AccessFacts): Fields {
   put(fields, 'dst.service', facts.serviceHostname);
   partyFields(fields, 'dst', facts.destination);
   fields['direction'] = facts.direction;
+  put(fields, 'trace_id', facts.traceId);
   return fields;
 }
 

@@ -39,6 +39,10 @@ export interface TrafficFacts {
   /** From TLS alone, null for plaintext. */
   readonly sourceIdentity: string | null;
   readonly destinationWorkload: TrafficWorkload | null;
+  /** What the far end of a tunnel through a gateway says of itself; stands in place of the gateway. */
+  readonly destinationBaggage: DescribedWorkload | null;
+  /** The destination's proven identity, where it is not the workload's configured one. */
+  readonly destinationIdentity: string | null;
   readonly destinationService: TrafficService | null;
   readonly mutualTls: boolean;
 }
@@ -53,9 +57,11 @@ export const RESPONSE_FLAGS_INDEX = 21;
 
 /** The labels of a connection, `response_flags` being `-`. */
 export function trafficLabels(facts: TrafficFacts): TrafficLabels {
-  const { sourceWorkload, destinationWorkload, destinationService: service } = facts;
+  const { sourceWorkload, destinationBaggage, destinationService: service } = facts;
+  // A gateway's own labels must not mix with those of what lies behind it.
+  const destinationWorkload = destinationBaggage === null ? facts.destinationWorkload : null;
   const source = described(sourceWorkload, facts.sourceBaggage);
-  const destination = described(destinationWorkload, null);
+  const destination = described(destinationWorkload, destinationBaggage);
   const labels: (readonly [string, string])[] = [
     ['reporter', facts.reporter],
     ...partyLabels('source', source, facts.sourceIdentity),
@@ -65,13 +71,14 @@ export function trafficLabels(facts: TrafficFacts): TrafficLabels {
     ...partyLabels(
       'destination',
       destination,
-      destinationWorkload === null ? null : principalOf(destinationWorkload),
+      facts.destinationIdentity ??
+        (destinationWorkload === null ? null : principalOf(destinationWorkload)),
     ),
     ['request_protocol', 'tcp'],
     ['response_flags', '-'],
     ['connection_security_policy', facts.mutualTls ? 'mutual_tls' : UNKNOWN],
   ];
-  if (sourceWorkload !== null || destinationWorkload !== null) {
+  if (sourceWorkload !== null || facts.destinationWorkload !== null) {
     labels.push(
       ['source_region', orUnknown(source.region)],
       ['source_zone', orUnknown(source.zone)],

@@ -111,6 +111,8 @@ export class TrafficMetrics {
       sourceBaggage: null,
       sourceIdentity: null,
       destinationWorkload: null,
+      destinationBaggage: null,
+      destinationIdentity: null,
       destinationService: null,
       mutualTls: facts.mutualTls,
     });

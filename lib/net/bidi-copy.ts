@@ -23,6 +23,8 @@ export interface CopyCounts {
   /** From the client (`a`) towards the server (`b`). */
   fromA: number;
   fromB: number;
+  /** When the first byte came from `b`, by performance.now(); unset before that, or where the copy cannot tell. */
+  firstFromBMs?: number;
 }
 
 /** How a copy ended. */
@@ -94,6 +96,7 @@ class RunningCopy implements Copy {
       counts.fromA += bytes;
     });
     forward(b, a.duplex, (bytes) => {
+      counts.firstFromBMs ??= performance.now();
       counts.fromB += bytes;
     });
   }

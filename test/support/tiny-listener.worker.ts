@@ -4,6 +4,7 @@
  * connected to, `quits` ends its task by itself when connected to.
  */
 import { createServer } from 'node:net';
+import { connectionRecord } from './records.ts';
 import type { Server, Socket } from 'node:net';
 import type {
   ControlFromThread,
@@ -66,22 +67,16 @@ function obey(message: ControlToThread): void {
           type: 'report',
           id: message.id,
           connections: [...pods].flatMap(([podUid, pod]) =>
-            [...pod.sockets].map((socket) => ({
-              podUid,
-              direction: 'inbound' as const,
-              protocol: 'TCP' as const,
-              source: `127.0.0.1:${socket.remotePort}`,
-              destination: `127.0.0.1:${socket.localPort}`,
-              actualDestination: `127.0.0.1:${socket.localPort}`,
-              destinationService: null,
-              sourceWorkload: null,
-              destinationWorkload: null,
-              sourceIdentity: null,
-              destinationIdentity: null,
-              bytesSent: 0,
-              bytesReceived: 0,
-              openedAtMs: 1,
-            })),
+            [...pod.sockets].map((socket) =>
+              connectionRecord({
+                podUid,
+                direction: 'inbound',
+                source: `127.0.0.1:${socket.remotePort}`,
+                destination: `127.0.0.1:${socket.localPort}`,
+                actualDestination: `127.0.0.1:${socket.localPort}`,
+                openedAtMs: 1,
+              }),
+            ),
           ),
         });
       }

@@ -1,68 +1,64 @@
 import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
-import type { AccessFacts, AccessLog, AccessParty } from '../../lib/log/access-log.ts';
+import type { AccessEnd, AccessLog } from '../../lib/log/access-log.ts';
 import type { TrafficConnection, TrafficMetrics } from '../../lib/metrics/traffic.ts';
-import type { DescribedWorkload } from '../../lib/metrics/traffic-labels.ts';
-import type { Copy } from '../../lib/net/bidi-copy.ts';
+import type { Copy, CopyCounts } from '../../lib/net/bidi-copy.ts';
 import { formatEndpoint } from '../../lib/net/socket.ts';
-import type { Endpoint } from '../../lib/net/socket.ts';
-import type { Service, Workload } from '../../lib/state/model.ts';
-import { workloadIdentity } from '../../lib/state/workload-identity.ts';
-import type { ConnectionRecord } from './protocol.ts';
+import { accessFacts, destinationIdentity, trafficFacts } from './connection-facts.ts';
+import type { ConnectionFacts } from './connection-facts.ts';
+import type {
+  ConnectionEnd,
+  ConnectionRecord,
+  ConnectionSteps,
+  PolicyRecord,
+  TunnelRecord,
+} from './protocol.ts';
+import type { ThreadMetrics } from './thread-metrics.ts';
 
-/** What is known of a connection once it is understood. */
-export interface ConnectionFacts {
-  readonly direction: 'inbound' | 'outbound';
-  readonly protocol: 'HBONE' | 'TCP';
-  readonly source: Endpoint;
-  /** Where the client wanted to go. */
-  readonly destination: Endpoint;
-  /** The next hop; of an inbound tunnel its own address. */
-  readonly actualDestination: Endpoint;
-  readonly hboneAddress: string | null;
-  readonly sourceWorkload: Workload | null;
-  readonly sourceBaggage: DescribedWorkload | null;
-  readonly destinationWorkload: Workload | null;
-  readonly destinationService: Service | null;
-  /** Proven by TLS: the peer of an inbound tunnel, ourselves on an outbound one. */
-  readonly sourceIdentity: string | null;
-}
+export type { ConnectionFacts } from './connection-facts.ts';
 
 /** Where connections report to. */
 export interface ConnectionSinks {
   readonly access: AccessLog;
   readonly traffic: TrafficMetrics;
+  readonly metrics: ThreadMetrics;
   readonly clock: Clock;
 }
 
-const NO_BYTES = { fromA: 0, fromB: 0 } as const;
+const NO_COPY = { counts: { fromA: 0, fromB: 0 } } as const;
 
 /**
  * One connection from the moment it is understood: its metrics, its access line, its record, and the way to cut
  * it. {@link finish} must be called exactly once; later calls do nothing.
  */
 export class Connection {
+  /** Epoch milliseconds at which it was accepted. */
+  readonly openedAtMs: number;
   readonly #sinks: ConnectionSinks;
-  readonly #traffic: TrafficConnection;
-  readonly #openedAtMs: number;
+  readonly #namespace: string;
   readonly #startedMs: number;
   readonly #aborters: (() => void)[] = [];
+  readonly #steps = { understood: 0, admitted: -1, connected: -1, firstByte: -1 };
+  #traffic: TrafficConnection | null = null;
   #facts: ConnectionFacts;
-  #copy: Copy | null = null;
+  #copy: { readonly counts: Readonly<CopyCounts> } = NO_COPY;
+  #tunnel: TunnelRecord | null = null;
+  #policy: PolicyRecord | null = null;
   #cut: MeshError | null = null;
   #drained = false;
-  #finished = false;
+  #end: ConnectionEnd | null = null;
 
-  constructor(facts: ConnectionFacts, sinks: ConnectionSinks) {
+  /** `namespace` is that of the pod which owns the line, for the access log's filter. */
+  constructor(facts: ConnectionFacts, sinks: ConnectionSinks, namespace = '') {
     this.#facts = facts;
     this.#sinks = sinks;
-    this.#openedAtMs = sinks.clock.now();
-    this.#startedMs = sinks.clock.monotonic();
-    this.#traffic = sinks.traffic.open(
-      { ...facts, reporter: reporterOf(facts), mutualTls: facts.protocol === 'HBONE' },
-      () => ({ sent: this.#bytes.fromB, received: this.#bytes.fromA }),
-    );
-    sinks.access.opened(accessFacts(facts));
+    this.#namespace = namespace;
+    const now = sinks.clock.monotonic();
+    this.#startedMs = facts.startedMs ?? now;
+    this.openedAtMs = sinks.clock.now() - (now - this.#startedMs);
+    this.#steps.understood = now - this.#startedMs;
+    // The destination of a double tunnel is known only when both stand (spec/observability.md §2.2).
+    if (facts.protocol !== 'DOUBLEHBONE') this.#countOpened();
   }
 
   /** Why it was cut, null while it was not. */
@@ -75,20 +71,33 @@ export class Connection {
     return this.#facts;
   }
 
-  /** Another attempt goes elsewhere; metrics stay under the labels the connection was opened with. */
+  /** Another attempt goes elsewhere, or more is known; metrics stay under the labels the connection was opened with. */
   retarget(facts: ConnectionFacts): void {
     this.#facts = facts;
   }
 
+  /** The tunnel it goes through. */
+  usesTunnel(tunnel: TunnelRecord): void {
+    this.#tunnel = tunnel;
+  }
+
+  /** What the policies said of it. */
+  admitted(policy: PolicyRecord): void {
+    this.#policy = policy;
+    this.#steps.admitted = this.#elapsedMs;
+  }
+
   /** Bytes flow from now on. */
   carry(copy: Copy): void {
+    this.#steps.connected = this.#elapsedMs;
+    this.#countOpened();
     this.#copy = copy;
     this.onCut(() => copy.abort());
   }
 
   /** Ends the connection at once; `why` is what its access line says. */
   cut(why: MeshError): void {
-    if (this.#cut !== null || this.#finished) return;
+    if (this.#cut !== null || this.#end !== null) return;
     this.#cut = why;
     for (const abort of this.#aborters) abort();
   }
@@ -110,30 +119,42 @@ export class Connection {
     if (this.#cut !== null) throw this.#cut;
   }
 
+  /** Counts the time to the first byte of the answer, once it has come; called at each scrape and at the end. */
+  observe(): void {
+    const { firstFromBMs } = this.#copy.counts;
+    if (this.#steps.firstByte >= 0 || firstFromBMs === undefined) return;
+    this.#steps.firstByte = Math.max(0, firstFromBMs - this.#startedMs);
+    const { direction } = this.#facts;
+    const reporter = direction === 'outbound' ? 'source' : 'destination';
+    this.#sinks.metrics.firstByte[reporter].observe(this.#steps.firstByte);
+  }
+
   /** Counts and logs the end. The reason it was cut for goes before `error`. */
   finish(error: MeshError | null): void {
-    if (this.#finished) return;
-    this.#finished = true;
+    if (this.#end !== null) return;
     const reason = this.#drained ? null : (this.#cut ?? error);
-    const { fromA, fromB } = this.#bytes;
-    const outbound = this.facts.direction === 'outbound';
-    this.#traffic.close(reason?.policy.flag ?? '-');
+    const flag = reason?.policy.flag ?? '-';
+    this.observe();
+    this.#end = { durationMs: this.#elapsedMs, flag, error: reason?.message ?? null };
+    this.#countOpened();
+    this.#traffic?.close(flag);
     const { policy, rule } = reason?.detail ?? {};
-    this.#sinks.access.complete(accessFacts(this.facts), {
-      bytesSent: outbound ? fromA : fromB,
-      bytesReceived: outbound ? fromB : fromA,
-      durationMs: this.#sinks.clock.monotonic() - this.#startedMs,
-      error: reason?.message ?? null,
+    const line: AccessEnd = {
+      ...this.#bytes,
+      durationMs: this.#end.durationMs,
+      error: this.#end.error,
       policy: typeof policy === 'string' ? policy : null,
       rule: typeof rule === 'number' ? rule : null,
-    });
+    };
+    this.#sinks.access.complete(accessFacts(this.facts), line, this.#namespace);
+    // Kept among the last ones, it must not keep its sockets.
+    this.#aborters.length = 0;
+    this.#copy = { counts: { ...this.#copy.counts } };
   }
 
   /** The connection as it is now. */
   record(podUid: string): ConnectionRecord {
     const { facts } = this;
-    const { fromA, fromB } = this.#bytes;
-    const outbound = facts.direction === 'outbound';
     return {
       podUid,
       direction: facts.direction,
@@ -141,63 +162,57 @@ export class Connection {
       source: formatEndpoint(facts.source),
       destination: formatEndpoint(facts.destination),
       actualDestination: formatEndpoint(facts.actualDestination),
+      forwardedHost: facts.forwardedHost ?? null,
       destinationService: facts.destinationService?.hostname ?? null,
       sourceWorkload: facts.sourceWorkload?.name ?? null,
       destinationWorkload: facts.destinationWorkload?.name ?? null,
       sourceIdentity: facts.sourceIdentity,
       destinationIdentity: destinationIdentity(facts),
-      bytesSent: outbound ? fromA : fromB,
-      bytesReceived: outbound ? fromB : fromA,
-      openedAtMs: this.#openedAtMs,
+      ...this.#bytes,
+      openedAtMs: this.openedAtMs,
+      traceId: facts.trace?.traceId ?? null,
+      route: facts.route ?? null,
+      tunnel: this.#tunnel,
+      policy: this.#policy,
+      steps: this.#stepRecord(),
+      end: this.#end,
     };
   }
 
-  get #bytes(): { readonly fromA: number; readonly fromB: number } {
-    return this.#copy?.counts ?? NO_BYTES;
+  #stepRecord(): ConnectionSteps {
+    this.observe();
+    return {
+      understoodMs: this.#steps.understood,
+      admittedMs: taken(this.#steps.admitted),
+      connectedMs: taken(this.#steps.connected),
+      firstByteMs: taken(this.#steps.firstByte),
+    };
+  }
+
+  #countOpened(): void {
+    if (this.#traffic !== null) return;
+    this.#traffic = this.#sinks.traffic.open(trafficFacts(this.#facts), () => {
+      const { fromA, fromB } = this.#copy.counts;
+      return { sent: fromB, received: fromA };
+    });
+    this.#sinks.access.opened(accessFacts(this.#facts), this.#namespace);
+  }
+
+  get #elapsedMs(): number {
+    return this.#sinks.clock.monotonic() - this.#startedMs;
+  }
+
+  /** From the point of view of the pod that owns the record. */
+  get #bytes(): { readonly bytesSent: number; readonly bytesReceived: number } {
+    const { fromA, fromB } = this.#copy.counts;
+    const outbound = this.#facts.direction === 'outbound';
+    return outbound
+      ? { bytesSent: fromA, bytesReceived: fromB }
+      : { bytesSent: fromB, bytesReceived: fromA };
   }
 }
 
-function reporterOf(facts: ConnectionFacts): 'source' | 'destination' {
-  return facts.direction === 'outbound' ? 'source' : 'destination';
-}
-
-function destinationIdentity(facts: ConnectionFacts): string | null {
-  if (facts.protocol !== 'HBONE' || facts.destinationWorkload === null) return null;
-  return workloadIdentity(facts.destinationWorkload);
-}
-
-function accessFacts(facts: ConnectionFacts): AccessFacts {
-  const tls = facts.protocol === 'HBONE';
-  return {
-    source: party(
-      facts.source,
-      facts.sourceWorkload,
-      facts.sourceBaggage,
-      tls ? facts.sourceIdentity : null,
-    ),
-    destination: party(
-      facts.actualDestination,
-      facts.destinationWorkload,
-      null,
-      destinationIdentity(facts),
-    ),
-    hboneAddress: facts.hboneAddress,
-    serviceHostname: facts.destinationService?.hostname ?? null,
-    direction: facts.direction,
-  };
-}
-
-function party(
-  endpoint: Endpoint,
-  workload: Workload | null,
-  baggage: DescribedWorkload | null,
-  identity: string | null,
-): AccessParty {
-  return {
-    address: formatEndpoint(endpoint),
-    workload: workload?.name ?? baggage?.canonicalName ?? null,
-    namespace: workload?.namespace ?? baggage?.namespace ?? null,
-    identity,
-    cluster: workload?.clusterId ?? baggage?.clusterId ?? null,
-  };
+/** Milliseconds of a step, null where it was not taken. */
+function taken(ms: number): number | null {
+  return ms < 0 ? null : ms;
 }

@@ -9,6 +9,7 @@ import { ownIdentity } from './own-identity.ts';
 import { serveRequest } from './inbound.ts';
 import { HandshakeGate } from './handshake-gate.ts';
 import type { PodContext } from './pod-context.ts';
+import { sessionName } from './tunnel-notes.ts';
 
 /** Handshakes in progress, by pod. */
 const gates = new WeakMap<PodContext, HandshakeGate>();
@@ -52,14 +53,32 @@ async function handshake(
   const { workload } = await thread.state.knownLocal(pod.pod.uid);
   const identity = ownIdentity(workload, pod.pod);
   const credentials = await thread.certificates.get(identity);
+  const startedMs = thread.clock.monotonic();
   if (socket.destroyed) throw new MeshError('TLS_HANDSHAKE', 'the peer closed the connection');
+  let secured = { openedAtMs: 0, handshakeMs: 0 };
   return thread.engine.serve(socket, {
     credentials,
-    verifyPeer: (certificate) => verifyClientIdentity(certificate, identity),
+    verifyPeer: (certificate) => {
+      const handshakeMs = thread.clock.monotonic() - startedMs;
+      secured = { openedAtMs: thread.clock.now(), handshakeMs };
+      thread.metrics.handshakes.server.observe(handshakeMs);
+      return verifyClientIdentity(certificate, identity);
+    },
     settings: thread.tunnelSettings,
     clock: thread.clock,
     onRequest: (request, tunnel) =>
-      serveRequest(pod, { request, ...ends, identity: tunnel.peer.identity }),
+      serveRequest(pod, {
+        request,
+        ...ends,
+        identity: tunnel.peer.identity,
+        tunnel: {
+          session: sessionName(ends.source, ends.local),
+          peerIdentity: tunnel.peer.identity,
+          connectMs: null,
+          reused: tunnel.counters.opened > 1,
+          ...secured,
+        },
+      }),
     onRequestError: (error) =>
       thread.log.error({ podUid: pod.pod.uid, error: errorText(error) }, 'inbound.request-failed'),
   });

@@ -1,7 +1,7 @@
 /** A stream of an inbound tunnel (spec/dataplane.md §7.2). */
 import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
 import { formatBaggage, parseBaggage } from '../../lib/hbone/baggage.ts';
-import { parseForwardedHost } from '../../lib/hbone/connect-request.ts';
+import { parseForwardedHost, parseTraceparent } from '../../lib/hbone/connect-request.ts';
 import type { IncomingRequest, TunnelStream } from '../../lib/hbone/engine.ts';
 import { bidiCopy } from '../../lib/net/bidi-copy.ts';
 import { encodeProxyHeader } from '../../lib/net/proxy-protocol.ts';
@@ -18,6 +18,7 @@ import type { Connection } from './connection.ts';
 import { decided, ownPorts, workloadAt } from './lookups.ts';
 import type { PodContext } from './pod-context.ts';
 import type { KnownPod } from './state-client.ts';
+import type { TunnelRecord } from './protocol.ts';
 import { connectUpstream, socketEnd, streamEnd } from './upstream.ts';
 
 /** A request and where it came from. */
@@ -29,6 +30,8 @@ export interface InboundArrival {
   readonly local: Endpoint;
   /** The peer's identity. */
   readonly identity: string;
+  /** The tunnel it came by. */
+  readonly tunnel?: TunnelRecord;
 }
 
 interface Understood {
@@ -40,6 +43,7 @@ const REFUSE_BY_DEFAULT = 503;
 
 /** Serves one request to the end of its stream. Never rejects for anything a peer can cause. */
 export async function serveRequest(pod: PodContext, arrival: InboundArrival): Promise<void> {
+  const startedMs = pod.thread.clock.monotonic();
   let understood: Understood;
   try {
     understood = await understand(pod, arrival);
@@ -50,7 +54,7 @@ export async function serveRequest(pod: PodContext, arrival: InboundArrival): Pr
     pod.deny({ ...ends, direction: 'inbound' }, error);
     return;
   }
-  const connection = await open(pod, arrival, understood);
+  const connection = await open(pod, arrival, understood, startedMs);
   try {
     await admit(pod, connection, arrival, understood);
     const { stream, application } = await answer(pod, connection, arrival, understood);
@@ -99,6 +103,7 @@ async function open(
   pod: PodContext,
   arrival: InboundArrival,
   { local, upstream }: Understood,
+  startedMs: number,
 ): Promise<Connection> {
   const { request, source, identity } = arrival;
   const { settings } = pod.thread;
@@ -106,6 +111,7 @@ async function open(
   const foreign = headers['x-forwarded-network'];
   const isForeign =
     foreign !== undefined && foreign.toLowerCase() !== settings.network.toLowerCase();
+  const forwardedHost = parseForwardedHost(headers['forwarded']);
   const connection = pod.open({
     direction: 'inbound',
     protocol: 'HBONE',
@@ -119,11 +125,15 @@ async function open(
     destinationService: telemetryService(
       upstream.candidates,
       local.workload,
-      parseForwardedHost(headers['forwarded']),
+      forwardedHost,
       upstream.destination.port,
     ),
     sourceIdentity: identity,
+    trace: parseTraceparent(headers['traceparent']),
+    startedMs,
+    forwardedHost,
   });
+  if (arrival.tunnel !== undefined) connection.usesTunnel(arrival.tunnel);
   request.onAborted(() => connection.cut(gaveUp()));
   return connection;
 }

@@ -45,6 +45,9 @@ export const MAX_PENDING_HANDSHAKES = 2_000;
  */
 export const MAX_PENDING_HANDSHAKES_PER_SOURCE = 200;
 
+/** Ended connections a thread can still tell of, about 1 kB each; `weft trace` looks within seconds. */
+export const MAX_RECENT_CONNECTIONS = 512;
+
 /** Backoff between the attempts of one connect. */
 export const CONNECT_BACKOFF = { baseMs: 50, maxMs: 1_000 } as const;
 

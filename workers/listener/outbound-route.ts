@@ -14,6 +14,9 @@ import { resolveName } from './resolve.ts';
 /** A decided way out, addresses resolved. */
 export interface OutboundRoute {
   readonly kind: 'passthrough' | 'tcp' | 'hbone';
+  readonly via: 'direct' | 'waypoint' | null;
+  /** Why this way, in words. */
+  readonly reason: string;
   readonly peer: Endpoint;
   /** `:authority` of a tunnel. */
   readonly authority: string | null;
@@ -68,6 +71,8 @@ async function resolved(
   if (final.kind === 'tcp') return plainRoute(final);
   return {
     kind: 'hbone',
+    via: final.via,
+    reason: final.reason,
     peer: endpointOf(final),
     authority: final.authority,
     expectedSans: final.expectedSans,
@@ -80,6 +85,8 @@ function plainRoute(decision: PassthroughDecision | TcpDecision): OutboundRoute 
   const known = decision.kind === 'tcp' ? decision : null;
   return {
     kind: decision.kind,
+    via: null,
+    reason: decision.reason,
     peer: endpointOf(decision),
     authority: null,
     expectedSans: [],

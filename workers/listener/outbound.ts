@@ -17,16 +17,18 @@ import type { OutboundRoute } from './outbound-route.ts';
 import { ownIdentity } from './own-identity.ts';
 import type { PodContext } from './pod-context.ts';
 import type { KnownPod } from './state-client.ts';
+import { tunnelRecord } from './tunnel-notes.ts';
 import { connectUpstream, socketEnd, streamEnd } from './upstream.ts';
 
 /** Serves one connection to its end. Never rejects. */
 export async function serveOutbound(pod: PodContext, captured: CapturedSocket): Promise<void> {
   const { socket, source, destination } = captured;
+  const startedMs = pod.thread.clock.monotonic();
   let connection: Connection | null = null;
   try {
     assertCaptured(pod, captured);
     const local = await pod.thread.state.knownLocal(pod.pod.uid);
-    const attempt = new OutboundAttempts(pod, captured, local);
+    const attempt = new OutboundAttempts(pod, captured, local, startedMs);
     connection = pod.open(await attempt.decide());
     connection.onCut(() => socket.destroy());
     const upstream = await attempt.connect(connection);
@@ -63,10 +65,13 @@ class OutboundAttempts {
   readonly #local: KnownPod;
   readonly #unreachable = new Set<string>();
   readonly #trace = newTrace();
+  readonly #startedMs: number;
+  #attempts = 0;
   #route: OutboundRoute | null = null;
 
-  constructor(pod: PodContext, captured: CapturedSocket, local: KnownPod) {
+  constructor(pod: PodContext, captured: CapturedSocket, local: KnownPod, startedMs: number) {
     this.#pod = pod;
+    this.#startedMs = startedMs;
     this.#captured = captured;
     this.#local = local;
   }
@@ -82,6 +87,7 @@ class OutboundAttempts {
       except: this.#unreachable,
     });
     this.#route = route;
+    this.#attempts += 1;
     const isHbone = route.kind === 'hbone';
     return {
       direction: 'outbound',
@@ -95,6 +101,15 @@ class OutboundAttempts {
       destinationWorkload: route.workload,
       destinationService: route.service,
       sourceIdentity: isHbone ? ownIdentity(workload, this.#pod.pod) : null,
+      startedMs: this.#startedMs,
+      // The client's own bytes carry no id; only a tunnel hands ours on.
+      trace: isHbone ? this.#trace : null,
+      route: {
+        kind: route.kind,
+        via: route.via,
+        reason: route.reason,
+        attempts: this.#attempts,
+      },
     };
   }
 
@@ -156,6 +171,10 @@ class OutboundAttempts {
           serviceHostname: service?.hostname ?? null,
           trace: this.#trace,
         }),
+        onTunnel: (tunnel) => {
+          const record = tunnelRecord(tunnel, connection.openedAtMs);
+          if (record !== null) connection.usesTunnel(record);
+        },
       },
     );
     // Cut while the peer was asked: nobody wants the stream any more.

@@ -24,6 +24,7 @@ export async function servePassthrough(pod: PodContext, captured: CapturedSocket
 async function serve(pod: PodContext, captured: CapturedSocket): Promise<void> {
   const { socket, source, destination } = captured;
   const { thread } = pod;
+  const startedMs = thread.clock.monotonic();
   const illegal = checkPlaintextDestination(destination, ownPorts(pod));
   if (illegal !== null) throw new MeshError(illegal.code, illegal.reason);
   const local = await thread.state.knownLocal(pod.pod.uid);
@@ -40,6 +41,7 @@ async function serve(pod: PodContext, captured: CapturedSocket): Promise<void> {
     destinationWorkload: local.workload,
     destinationService: telemetryService(local.services, local.workload, null, destination.port),
     sourceIdentity: null,
+    startedMs,
   });
   connection.onCut(() => socket.destroy());
   try {

@@ -84,7 +84,7 @@ export class Pod implements PodContext {
   }
 
   open(facts: ConnectionFacts): Connection {
-    const connection = new Connection(facts, this.thread);
+    const connection = new Connection(facts, this.thread, this.pod.namespace);
     this.#live.add(connection);
     if (this.#state === 'ended') connection.drain();
     return connection;
@@ -94,6 +94,7 @@ export class Pod implements PodContext {
     this.policy.release(connection);
     this.#live.delete(connection);
     connection.finish(error === null ? null : asMeshError(error, 'UPSTREAM_CONNECT'));
+    this.thread.recent.add(connection, this.pod.uid);
     this.#endWhenIdle();
   }
 
@@ -126,6 +127,11 @@ export class Pod implements PodContext {
     this.#sourceLostLogged = true;
     const { message } = asMeshError(error, 'NATIVE_SYSCALL');
     this.thread.log.warn({ podUid: this.pod.uid, error: message }, 'source.not-preserved');
+  }
+
+  /** Brings the times of live connections up to date, for a scrape. */
+  observe(): void {
+    for (const connection of this.#live) connection.observe();
   }
 
   /** Its live connections. */

@@ -50,6 +50,8 @@ export class PodPolicy {
     }
     const verdict = this.#judge(local, facts);
     this.#logVerdict(verdict, facts);
+    const { allowed, policy, rule, reason } = verdict;
+    connection.admitted({ allowed, policy, rule, reason });
     if (!verdict.allowed) throw denied(verdict, 'policy rejection');
   }
 

@@ -4,6 +4,7 @@
  */
 import type { KeyObject } from 'node:crypto';
 import type { MessagePort } from 'node:worker_threads';
+import type { ResponseFlag } from '../../lib/errors/codes.ts';
 import type { WireError } from '../../lib/errors/mesh-error.ts';
 import type { EffectivePolicy, PolicyProgram } from '../../lib/policy/model.ts';
 import type { Service, Workload } from '../../lib/state/model.ts';
@@ -108,7 +109,11 @@ export type ControlToThread =
       readonly mode: 'immediate' | 'graceful';
       readonly deadlineMs: number;
     }
-  | { readonly type: 'report'; readonly id: number; readonly what: 'connections' | 'metrics' }
+  | {
+      readonly type: 'report';
+      readonly id: number;
+      readonly what: 'connections' | 'recent' | 'metrics';
+    }
   | { readonly type: 'log.level'; readonly level: string };
 
 /** Thread → node-proxy, on the control port. */
@@ -125,11 +130,62 @@ export type ControlFromThread =
     }
   | { readonly type: 'report'; readonly id: number; readonly metrics: readonly MetricSample[] };
 
-/** One live connection, as `weft get connections` and the config dump show it. */
+/** How a connection is carried; DOUBLEHBONE is a tunnel inside a tunnel, outbound only. */
+export type ConnectionProtocol = 'HBONE' | 'DOUBLEHBONE' | 'TCP';
+
+/** How the way out of a pod was chosen. */
+export interface RouteRecord {
+  readonly kind: 'passthrough' | 'tcp' | 'hbone' | 'double-hbone' | 'same-node';
+  readonly via: 'direct' | 'waypoint' | 'gateway' | null;
+  readonly reason: string;
+  /** Connect attempts so far. */
+  readonly attempts: number;
+}
+
+/** The tunnel of a connection; both of its ends name it alike. */
+export interface TunnelRecord {
+  /** `client ip:port>server ip:port`. */
+  readonly session: string;
+  readonly peerIdentity: string;
+  readonly openedAtMs: number;
+  /** TCP and TLS of its making, milliseconds; null at the end that accepted it for `connectMs`. */
+  readonly connectMs: number | null;
+  readonly handshakeMs: number;
+  /** It stood already when the connection came. */
+  readonly reused: boolean;
+}
+
+/** What the policies said of an inbound connection. */
+export interface PolicyRecord {
+  readonly allowed: boolean;
+  /** `namespace/name` of the deciding policy, null where none decided. */
+  readonly policy: string | null;
+  /** Its rule, from 0. */
+  readonly rule: number | null;
+  readonly reason: string;
+}
+
+/** When each step was done, milliseconds after the connection was accepted; null = not yet, or not taken. */
+export interface ConnectionSteps {
+  readonly understoodMs: number;
+  readonly admittedMs: number | null;
+  /** The upstream stands: a tunnel's stream is answered, or the TCP connection made. */
+  readonly connectedMs: number | null;
+  readonly firstByteMs: number | null;
+}
+
+/** How a connection ended. */
+export interface ConnectionEnd {
+  readonly durationMs: number;
+  readonly flag: ResponseFlag;
+  readonly error: string | null;
+}
+
+/** One connection, live or lately ended, as `weft get connections`, `weft trace` and the config dump show it. */
 export interface ConnectionRecord {
   readonly podUid: string;
   readonly direction: 'inbound' | 'outbound';
-  readonly protocol: 'HBONE' | 'TCP';
+  readonly protocol: ConnectionProtocol;
   /** `ip:port`. */
   readonly source: string;
   readonly destination: string;
@@ -143,12 +199,23 @@ export interface ConnectionRecord {
   readonly bytesSent: number;
   readonly bytesReceived: number;
   readonly openedAtMs: number;
+  /** The `Forwarded: host=` of an inbound request. */
+  readonly forwardedHost: string | null;
+  /** Shared with the record at the other end of the tunnel. */
+  readonly traceId: string | null;
+  readonly route: RouteRecord | null;
+  readonly tunnel: TunnelRecord | null;
+  readonly policy: PolicyRecord | null;
+  readonly steps: ConnectionSteps;
+  /** Null while it lives. */
+  readonly end: ConnectionEnd | null;
 }
 
-/** A counter or gauge value of a thread; node-proxy sums equal label sets over its threads. */
+/** A counter, gauge or histogram value of a thread; node-proxy sums equal label sets over its threads. */
 export interface MetricSample {
+  /** Of a histogram with its suffix: `_bucket`, `_sum` or `_count`. */
   readonly name: string;
-  readonly kind: 'counter' | 'gauge';
+  readonly kind: 'counter' | 'gauge' | 'histogram';
   readonly help: string;
   /** In the order they are to be emitted. */
   readonly labels: readonly (readonly [name: string, value: string])[];

@@ -1,4 +1,5 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { BucketCounts } from '../../lib/metrics/bucket-counts.ts';
 import type { PoolStats } from '../../lib/hbone/pool.ts';
 import type { MetricSample } from './protocol.ts';
 
@@ -11,6 +12,9 @@ export interface ThreadGauges {
 
 /** Why an accepted connection was refused before anything was known of it. */
 export type EarlyDenialReason = 'early-denial' | 'connection-limit' | 'handshake-limit';
+
+/** What a TCP connection is made to: another proxy, the pod's own application, or a server outside the mesh. */
+export type ConnectTarget = 'tunnel' | 'application' | 'passthrough';
 
 /** Granularity of the event loop's measured delay, milliseconds. */
 const LOOP_RESOLUTION_MS = 20;
@@ -29,12 +33,45 @@ export class ThreadMetrics {
     'handshake-limit': 0,
   };
 
+  /** Time of successful TCP connects. */
+  readonly connects: Readonly<Record<ConnectTarget, BucketCounts>> = {
+    tunnel: new BucketCounts(),
+    application: new BucketCounts(),
+    passthrough: new BucketCounts(),
+  };
+  /** Time of TLS handshakes whose peer showed a certificate of a trusted root. */
+  readonly handshakes = { client: new BucketCounts(), server: new BucketCounts() } as const;
+  /** Time from the acceptance of a connection to the first byte of the answer. */
+  readonly firstByte = { source: new BucketCounts(), destination: new BucketCounts() } as const;
+
   readonly #thread: string;
   readonly #loopDelay = monitorEventLoopDelay({ resolution: LOOP_RESOLUTION_MS });
 
   constructor(thread: number) {
     this.#thread = String(thread);
     this.#loopDelay.enable();
+  }
+
+  #durations(): MetricSample[] {
+    return [
+      ...Object.entries(this.connects).flatMap(([to, counts]) =>
+        counts.samples('weft_connect_duration_seconds', 'Time of TCP connects that succeeded', [
+          ['to', to],
+        ]),
+      ),
+      ...Object.entries(this.handshakes).flatMap(([side, counts]) =>
+        counts.samples('weft_tls_handshake_duration_seconds', 'Time of TLS handshakes', [
+          ['side', side],
+        ]),
+      ),
+      ...Object.entries(this.firstByte).flatMap(([reporter, counts]) =>
+        counts.samples(
+          'weft_first_byte_duration_seconds',
+          'Time from the acceptance of a connection to the first byte of the answer',
+          [['reporter', reporter]],
+        ),
+      ),
+    ];
   }
 
   /** All values, with the gauges given; the event loop's delay is that since the last call. */
@@ -94,6 +131,7 @@ export class ThreadMetrics {
           [['reason', reason]],
         ),
       ),
+      ...this.#durations(),
     ];
   }
 }

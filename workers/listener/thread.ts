@@ -20,6 +20,7 @@ import type {
   PodTask,
   ThreadAttachment,
 } from './protocol.ts';
+import { RecentConnections } from './recent-connections.ts';
 import { StateClient } from './state-client.ts';
 import { ThreadMetrics } from './thread-metrics.ts';
 
@@ -34,6 +35,8 @@ export interface ThreadContext {
   readonly access: AccessLog;
   readonly traffic: TrafficMetrics;
   readonly metrics: ThreadMetrics;
+  /** Connections that ended lately. */
+  readonly recent: RecentConnections;
   readonly state: StateClient;
   readonly certificates: CertificateStore;
   readonly engine: HboneEngine;
@@ -67,6 +70,7 @@ export class ListenerThread {
       access: new AccessLog(log),
       traffic: new TrafficMetrics(),
       metrics: new ThreadMetrics(attachment.thread),
+      recent: new RecentConnections(),
       state: new StateClient(attachment.state, systemClock),
       certificates: new CertificateStore(
         {
@@ -147,12 +151,16 @@ export class ListenerThread {
 
   #report(message: Extract<ControlToThread, { type: 'report' }>): void {
     const { id } = message;
-    if (message.what === 'connections') {
-      const connections = [...this.#pods.values()].flatMap((pod) => pod.records());
+    if (message.what !== 'metrics') {
+      const connections =
+        message.what === 'recent'
+          ? this.context.recent.records()
+          : [...this.#pods.values()].flatMap((pod) => pod.records());
       this.#send({ type: 'report', id, connections });
       return;
     }
     const { traffic, metrics, state } = this.context;
+    for (const pod of this.#pods.values()) pod.observe();
     const pools = [...this.#pods.values()].map((pod) => pod.poolStats);
     const own = metrics.samples({ pods: this.#pods.size, cachedAnswers: state.cached, pools });
     this.#send({ type: 'report', id, metrics: [...traffic.samples(), ...own] });

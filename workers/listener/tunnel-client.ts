@@ -2,8 +2,9 @@ import { MeshError } from '../../lib/errors/mesh-error.ts';
 import type { ClientTunnel } from '../../lib/hbone/engine.ts';
 import type { TunnelKey } from '../../lib/hbone/pool.ts';
 import { verifyServerIdentity } from '../../lib/identity/peer-verify.ts';
-import { formatEndpoint } from '../../lib/net/socket.ts';
+import { formatEndpoint, localEndpoint } from '../../lib/net/socket.ts';
 import type { PodContext } from './pod-context.ts';
+import { noteTunnel, sessionName } from './tunnel-notes.ts';
 import { connectUpstream } from './upstream.ts';
 
 /**
@@ -15,6 +16,7 @@ export async function connectTunnel(pod: PodContext, key: TunnelKey): Promise<Cl
   const to = { ip: key.destinationIp, port: key.destinationPort };
   const credentials = await certificates.get(key.sourceIdentity);
   const request = { to, source: null, bindLoopback: null };
+  const startedMs = clock.monotonic();
   const socket = await connectUpstream(pod, request, null).catch((error: unknown) => {
     if (error instanceof MeshError && error.code === 'UPSTREAM_TIMEOUT') {
       throw new MeshError(
@@ -25,10 +27,22 @@ export async function connectTunnel(pod: PodContext, key: TunnelKey): Promise<Cl
     }
     throw error;
   });
-  return engine.connect(socket, {
+  const connectedMs = clock.monotonic();
+  const session = sessionName(localEndpoint(socket), to);
+  const tunnel = await engine.connect(socket, {
     credentials,
     verifyPeer: (certificate) => verifyServerIdentity(certificate, key.expectedIdentities),
     settings: tunnelSettings,
     clock,
   });
+  const handshakeMs = clock.monotonic() - connectedMs;
+  pod.thread.metrics.handshakes.client.observe(handshakeMs);
+  noteTunnel(tunnel, {
+    session,
+    peerIdentity: tunnel.peer.identity,
+    openedAtMs: clock.now(),
+    connectMs: connectedMs - startedMs,
+    handshakeMs,
+  });
+  return tunnel;
 }

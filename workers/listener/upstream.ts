@@ -10,6 +10,7 @@ import type { Endpoint } from '../../lib/net/socket.ts';
 import type { Connection } from './connection.ts';
 import type { PodContext } from './pod-context.ts';
 import type { ListenerSettings } from './protocol.ts';
+import type { ConnectTarget } from './thread-metrics.ts';
 
 /** How a socket to the next hop is made. */
 export interface UpstreamRequest {
@@ -30,13 +31,22 @@ export async function connectUpstream(
   connection: Connection | null,
 ): Promise<Socket> {
   connection?.assertNotCut();
+  const { clock, metrics } = pod.thread;
   const fd = openSocket(pod, request);
+  const startedMs = clock.monotonic();
   const socket = await connectTcp(fd, request.to, {
     timeoutMs: pod.thread.settings.connectTimeoutMs,
     onSocket: (made) => connection?.onCut(() => made.destroy()),
   });
+  metrics.connects[connectTarget(connection)].observe(clock.monotonic() - startedMs);
   connection?.assertNotCut();
   return socket;
+}
+
+/** What is connected to: a tunnel is made for more than one connection, so it comes with none. */
+function connectTarget(connection: Connection | null): ConnectTarget {
+  if (connection === null) return 'tunnel';
+  return connection.facts.direction === 'inbound' ? 'application' : 'passthrough';
 }
 
 /** Keepalive and the rest, as every TCP socket but the accepted tunnels gets them (spec/dataplane.md §9). */

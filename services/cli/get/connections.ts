@@ -1,4 +1,4 @@
-import type { ConnectionRecord } from '../../../workers/listener/protocol.ts';
+import type { ConnectionProtocol, ConnectionRecord } from '../../../workers/listener/protocol.ts';
 import { askConnections } from '../local/mesh-client.ts';
 import type { ResourceKind } from './kinds.ts';
 import { fromEachNode } from './nodes.ts';
@@ -12,7 +12,7 @@ export interface ConnectionLine {
   readonly sourceIdentity: string | null;
   readonly destinationIdentity: string | null;
   readonly direction: 'inbound' | 'outbound';
-  readonly protocol: 'HBONE' | 'TCP';
+  readonly protocol: ConnectionProtocol;
   readonly bytesSent: number;
   readonly bytesReceived: number;
   /** RFC 3339. */

@@ -82,6 +82,12 @@ export class ListenerThread {
     return 'connections' in report ? report.connections : [];
   }
 
+  /** Connections that ended there lately. Throws like {@link connections}. */
+  async recent(): Promise<readonly ConnectionRecord[]> {
+    const report = await this.#report('recent');
+    return 'connections' in report ? report.connections : [];
+  }
+
   /** Its counters and gauges. Throws like {@link connections}. */
   async metrics(): Promise<readonly MetricSample[]> {
     const report = await this.#report('metrics');
@@ -102,7 +108,7 @@ export class ListenerThread {
     this.pods.clear();
   }
 
-  #report(what: 'connections' | 'metrics'): Promise<Report> {
+  #report(what: 'connections' | 'recent' | 'metrics'): Promise<Report> {
     if (!this.#alive) {
       return Promise.reject(
         new MeshError('ACTOR_FAILED', `listener thread ${this.number} is gone`),

@@ -18,21 +18,23 @@ export interface MetricFamily {
 
 /** Samples of threads as families, in order of first appearance. */
 export function familiesOf(samples: readonly MetricSample[]): MetricFamily[] {
-  const groups = Map.groupBy(samples, (sample) => sample.name);
+  const groups = Map.groupBy(samples, familyName);
   return [...groups.values()].flatMap((group) => {
     const [first] = group;
     if (first === undefined) return [];
-    const base = first.name.replace(/_total$/, '');
-    const name = first.kind === 'counter' ? `${base}_total` : first.name;
-    return [
-      {
-        name: first.kind === 'counter' ? base : first.name,
-        kind: first.kind,
-        help: first.help,
-        samples: group.map(({ labels, value }) => ({ name, labels, value })),
-      },
-    ];
+    const base = familyName(first);
+    const samplesOf = group.map(({ name, labels, value }) => ({
+      name: first.kind === 'counter' ? `${base}_total` : name,
+      labels,
+      value,
+    }));
+    return [{ name: base, kind: first.kind, help: first.help, samples: samplesOf }];
   });
+}
+
+function familyName({ kind, name }: MetricSample): string {
+  if (kind === 'gauge') return name;
+  return name.replace(kind === 'counter' ? /_total$/ : /_(bucket|sum|count)$/, '');
 }
 
 /** The OpenMetrics text. Families without samples are left out. */

@@ -42,7 +42,7 @@ export class ThreadTotals {
   /** The thread is gone: its counters stay, its gauges go. */
   retire(source: SampleSource): void {
     for (const sample of this.#last.get(source) ?? []) {
-      if (sample.kind !== 'counter') continue;
+      if (sample.kind === 'gauge') continue;
       if (this.#retired.size >= MAX_RETIRED_SERIES && !this.#retired.has(seriesOf(sample)))
         continue;
       add(this.#retired, sample);

@@ -30,6 +30,7 @@ const facts: AccessFacts = {
   hboneAddress: '10.0.0.2:8080',
   serviceHostname: 'web.demo.svc.cluster.local',
   direction: 'outbound',
+  traceId: null,
 };
 
 test('a complete line has its fields in order', (t) => {

@@ -14,6 +14,8 @@ const facts: TrafficFacts = {
     canonicalName: 'web',
     canonicalRevision: 'v1',
   }),
+  destinationBaggage: null,
+  destinationIdentity: null,
   destinationService: service(),
   mutualTls: true,
 };

@@ -1,5 +1,6 @@
 import { CommanderError } from 'commander';
 import test from 'ava';
+import { connectionRecord } from '../../../support/records.ts';
 import { MeshError } from '../../../../lib/errors/mesh-error.ts';
 import { boards } from '../../../../lib/bus/catalog.ts';
 import { explainLines } from '../../../../services/cli/explain.ts';
@@ -34,22 +35,24 @@ test('refused manifests begin with their place', (t) => {
 
 test('a connection is shown in the shape of the command line', (t) => {
   t.deepEqual(
-    connectionLine({
-      podUid: 'u',
-      direction: 'outbound',
-      protocol: 'HBONE',
-      source: '10.128.16.2:4000',
-      destination: '10.96.0.1:80',
-      actualDestination: '10.128.32.2:15008',
-      destinationService: null,
-      sourceWorkload: null,
-      destinationWorkload: null,
-      sourceIdentity: 'spiffe://cluster.local/ns/demo/sa/client',
-      destinationIdentity: null,
-      bytesSent: 1,
-      bytesReceived: 2,
-      openedAtMs: 0,
-    }),
+    connectionLine(
+      connectionRecord({
+        podUid: 'u',
+        direction: 'outbound',
+        protocol: 'HBONE',
+        source: '10.128.16.2:4000',
+        destination: '10.96.0.1:80',
+        actualDestination: '10.128.32.2:15008',
+        destinationService: null,
+        sourceWorkload: null,
+        destinationWorkload: null,
+        sourceIdentity: 'spiffe://cluster.local/ns/demo/sa/client',
+        destinationIdentity: null,
+        bytesSent: 1,
+        bytesReceived: 2,
+        openedAtMs: 0,
+      }),
+    ),
     {
       source: '10.128.16.2:4000',
       destination: '10.96.0.1:80',

@@ -1,5 +1,6 @@
 /** What people see of a mesh: the status, the live view, and how the canary is chosen. */
 import test from 'ava';
+import { connectionRecord } from '../../../support/records.ts';
 import { canaryLack, canaryRoute } from '../../../../services/cli/local/canary.ts';
 import { bytes, viewLines } from '../../../../services/cli/local/live-view.ts';
 import { duration, statusLines } from '../../../../services/cli/local/status-lines.ts';
@@ -53,23 +54,18 @@ const pod = (name: string, node: string, changes: Partial<PodLine> = {}): PodLin
   ...changes,
 });
 
-const connection = (changes: Partial<ConnectionRecord> = {}): ConnectionRecord => ({
-  podUid: 'u',
-  direction: 'outbound',
-  protocol: 'HBONE',
-  source: '10.128.16.2:4000',
-  destination: '10.96.0.1:80',
-  actualDestination: '10.128.32.2:8080',
-  destinationService: 'api.demo.svc.cluster.local',
-  sourceWorkload: 'client',
-  destinationWorkload: null,
-  sourceIdentity: null,
-  destinationIdentity: null,
-  bytesSent: 10,
-  bytesReceived: 2_048,
-  openedAtMs: 0,
-  ...changes,
-});
+const connection = (changes: Partial<ConnectionRecord> = {}): ConnectionRecord =>
+  connectionRecord({
+    protocol: 'HBONE',
+    source: '10.128.16.2:4000',
+    destination: '10.96.0.1:80',
+    actualDestination: '10.128.32.2:8080',
+    destinationService: 'api.demo.svc.cluster.local',
+    sourceWorkload: 'client',
+    bytesSent: 10,
+    bytesReceived: 2_048,
+    ...changes,
+  });
 
 test('the status names what is waited for, and shows every process', (t) => {
   t.deepEqual(statusLines(STATUS), [

@@ -57,7 +57,12 @@ test('live connections are cut when the policies that bind them are not there', 
       destinationService: null,
       sourceIdentity: null,
     },
-    { access: new AccessLog(log), traffic: new TrafficMetrics(), clock: systemClock },
+    {
+      access: new AccessLog(log),
+      traffic: new TrafficMetrics(),
+      metrics: new ThreadMetrics(0),
+      clock: systemClock,
+    },
   );
   await policy.admit(connection, {
     sourceIp: end.ip,
