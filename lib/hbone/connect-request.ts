@@ -63,6 +63,17 @@ export function parseForwardedHost(header: string | undefined): string | null {
   return host === undefined || host === '' ? null : host;
 }
 
+/** Names the sender's network to a receiver that sees only a gateway's address (spec/hbone.md §5). */
+export const FORWARDED_NETWORK = 'x-forwarded-network';
+
+/** The headers of a request inside a tunnel to another network. */
+export function innerHeaders(
+  headers: Readonly<Record<string, string>>,
+  network: string,
+): Record<string, string> {
+  return { ...headers, [FORWARDED_NETWORK]: network };
+}
+
 /** All headers of a request. */
 export function connectHeaders(facts: ConnectFacts): Record<string, string> {
   return {

@@ -10,6 +10,7 @@ import type { MessagePort } from 'node:worker_threads';
 import { Piscina, queueOptionsSymbol } from 'piscina';
 import type { ExecutionContext } from 'ava';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
+import type { TunnelCredentials } from '../../lib/hbone/credentials.ts';
 import { closeFd, netnsIdentity, openNetns } from '../../lib/linux/netns.ts';
 import { listenTcp, openTcp } from '../../lib/linux/sockets.ts';
 import { ipFamily } from '../../lib/net/address.ts';
@@ -30,7 +31,7 @@ import type {
 import { connectNetns, createNetns } from './netns-kit.ts';
 import type { TestNetns } from './netns-kit.ts';
 import { TestState } from './test-state.ts';
-import { createTunnelPki } from './tunnel-pki.ts';
+import { createTunnelPki, credentials } from './tunnel-pki.ts';
 import type { IssueOptions, TunnelPki } from './tunnel-pki.ts';
 import { until } from './until.ts';
 import { workload } from './workloads.ts';
@@ -110,7 +111,7 @@ export class TestMesh {
   readonly #threads: Thread[] = [];
   readonly #redirector: Redirector;
   readonly #events: ControlFromThread[] = [];
-  #nextHost = 2;
+  readonly #hosts: { next: number };
   #nextReport = 1;
 
   private constructor(
@@ -122,6 +123,7 @@ export class TestMesh {
       piscina: Piscina;
       redirector: Redirector;
       state: TestState;
+      hosts: { next: number };
     },
   ) {
     this.#t = t;
@@ -131,21 +133,21 @@ export class TestMesh {
     this.#piscina = parts.piscina;
     this.#redirector = parts.redirector;
     this.state = parts.state;
+    this.#hosts = parts.hosts;
   }
 
+  /** `beside` is another mesh with its own state, on the same link and under the same authority. */
   static async start(
     t: ExecutionContext,
-    options: Partial<ListenerSettings> & { readonly threads?: number } = {},
+    options: Partial<ListenerSettings> & {
+      readonly threads?: number;
+      readonly beside?: TestMesh;
+    } = {},
   ): Promise<TestMesh> {
-    const { threads = 2, ...changed } = options;
+    const { threads = 2, beside, ...changed } = options;
     const node = `node-${randomBytes(4).toString('hex')}`;
     const settings = { ...listenerSettings, ...changed, node };
-    const hub = await createNetns(t, 'hub');
-    await hub.ip('link add br0 type bridge');
-    for (const address of ['10.9.0.1/24', 'fd09::1/64 nodad']) {
-      await hub.ip(`addr add ${address} dev br0`);
-    }
-    await hub.ip('link set br0 up');
+    const hub = beside === undefined ? await createHub(t) : beside.#hub;
     const lockDir = await makeScratch('locks');
     t.teardown(() => rm(lockDir, { recursive: true }));
     const piscina = new Piscina({
@@ -164,7 +166,8 @@ export class TestMesh {
     const mesh = new TestMesh(t, {
       settings,
       hub,
-      pki: await createTunnelPki(),
+      pki: beside === undefined ? await createTunnelPki() : beside.#pki,
+      hosts: beside === undefined ? { next: 2 } : beside.#hosts,
       piscina,
       redirector: new Redirector(await chooseTools({ ipv6: true, force: null }), lockDir),
       state: new TestState(),
@@ -191,8 +194,8 @@ export class TestMesh {
       readonly known?: boolean;
     } = {},
   ): Promise<TestPod> {
-    const host = this.#nextHost;
-    this.#nextHost += 1;
+    const host = this.#hosts.next;
+    this.#hosts.next += 1;
     const ip = `10.9.0.${host}`;
     const ip6 = `fd09::${host.toString(16)}`;
     const netns = await createNetns(this.#t, name);
@@ -241,6 +244,11 @@ export class TestMesh {
     };
     this.pods.set(name, pod);
     return pod;
+  }
+
+  /** TLS contexts of an identity, for a peer that is no pod of ours. */
+  async credentials(identity: string): Promise<TunnelCredentials> {
+    return credentials(await this.#pki.issue(identity, this.issue));
   }
 
   /** Stops a pod and waits for its task. */
@@ -430,4 +438,15 @@ export class TestMesh {
     this.#t.teardown(() => socket.destroy());
     return socket;
   }
+}
+
+/** A namespace with a bridge that pods are plugged into. */
+async function createHub(t: ExecutionContext): Promise<TestNetns> {
+  const hub = await createNetns(t, 'hub');
+  await hub.ip('link add br0 type bridge');
+  for (const address of ['10.9.0.1/24', 'fd09::1/64 nodad']) {
+    await hub.ip(`addr add ${address} dev br0`);
+  }
+  await hub.ip('link set br0 up');
+  return hub;
 }

@@ -1,7 +1,11 @@
 /** A stream of an inbound tunnel (spec/dataplane.md §7.2). */
 import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
 import { formatBaggage, parseBaggage } from '../../lib/hbone/baggage.ts';
-import { parseForwardedHost, parseTraceparent } from '../../lib/hbone/connect-request.ts';
+import {
+  FORWARDED_NETWORK,
+  parseForwardedHost,
+  parseTraceparent,
+} from '../../lib/hbone/connect-request.ts';
 import type { IncomingRequest, TunnelStream } from '../../lib/hbone/engine.ts';
 import { bidiCopy } from '../../lib/net/bidi-copy.ts';
 import { encodeProxyHeader } from '../../lib/net/proxy-protocol.ts';
@@ -108,7 +112,7 @@ async function open(
   const { request, source, identity } = arrival;
   const { settings } = pod.thread;
   const { headers } = request;
-  const foreign = headers['x-forwarded-network'];
+  const foreign = headers[FORWARDED_NETWORK];
   const isForeign =
     foreign !== undefined && foreign.toLowerCase() !== settings.network.toLowerCase();
   const forwardedHost = parseForwardedHost(headers['forwarded']);

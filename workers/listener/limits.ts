@@ -51,5 +51,8 @@ export const MAX_RECENT_CONNECTIONS = 512;
 /** Backoff between the attempts of one connect. */
 export const CONNECT_BACKOFF = { baseMs: 50, maxMs: 1_000 } as const;
 
+/** How long an inner tunnel of another network may take to send its last bytes after its connection has ended. */
+export const INNER_TUNNEL_CLOSE_MS = 1_000;
+
 /** How long sockets may take to close after they were destroyed, before the pod's end is reported anyway. */
 export const CLOSE_GRACE_MS = 2_000;

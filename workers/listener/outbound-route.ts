@@ -3,6 +3,7 @@ import type { Endpoint } from '../../lib/net/socket.ts';
 import type { Service, Workload } from '../../lib/state/model.ts';
 import { decideOutbound, withResolvedIp } from '../../lib/state/routing.ts';
 import type {
+  DoubleHboneDecision,
   HboneDecision,
   PassthroughDecision,
   TcpDecision,
@@ -13,14 +14,17 @@ import { resolveName } from './resolve.ts';
 
 /** A decided way out, addresses resolved. */
 export interface OutboundRoute {
-  readonly kind: 'passthrough' | 'tcp' | 'hbone';
-  readonly via: 'direct' | 'waypoint' | null;
+  readonly kind: 'passthrough' | 'tcp' | 'hbone' | 'double-hbone';
+  readonly via: 'direct' | 'waypoint' | 'gateway' | null;
   /** Why this way, in words. */
   readonly reason: string;
   readonly peer: Endpoint;
   /** `:authority` of a tunnel. */
   readonly authority: string | null;
   readonly expectedSans: readonly string[];
+  /** Identities inside the tunnel to a gateway; empty without one. */
+  readonly innerSans: readonly string[];
+  /** What is connected to: of another network its gateway. */
   readonly workload: Workload | null;
   readonly service: Service | null;
 }
@@ -34,7 +38,7 @@ export interface RouteQuery {
   readonly except: ReadonlySet<string>;
 }
 
-/** Decides where a connection goes. Rejects with the decision's own code, or ROUTE_UNSUPPORTED. */
+/** Decides where a connection goes. Rejects with the decision's own code. */
 export async function findRoute(pod: PodContext, query: RouteQuery): Promise<OutboundRoute> {
   const { settings, state } = pod.thread;
   const request = {
@@ -48,36 +52,35 @@ export async function findRoute(pod: PodContext, query: RouteQuery): Promise<Out
   switch (decision.kind) {
     case 'deny':
       throw new MeshError(decision.code, decision.reason);
-    case 'double-hbone':
-      throw new MeshError(
-        'ROUTE_UNSUPPORTED',
-        `destinations on other networks are not supported yet (${decision.reason})`,
-      );
     case 'passthrough':
       return plainRoute(decision);
     case 'tcp':
     case 'hbone':
+    case 'double-hbone':
       return resolved(decision, settings.ipv6);
   }
 }
 
 async function resolved(
-  decision: TcpDecision | HboneDecision,
+  decision: TcpDecision | HboneDecision | DoubleHboneDecision,
   ipv6: boolean,
 ): Promise<OutboundRoute> {
   const { resolve } = decision.peer;
   const final =
     resolve === null ? decision : withResolvedIp(decision, await resolveName(resolve, ipv6));
   if (final.kind === 'tcp') return plainRoute(final);
+  const { kind, authority, expectedSans, service } = final;
+  const isDouble = kind === 'double-hbone';
   return {
-    kind: 'hbone',
-    via: final.via,
+    kind,
+    via: isDouble ? 'gateway' : final.via,
     reason: final.reason,
     peer: endpointOf(final),
-    authority: final.authority,
-    expectedSans: final.expectedSans,
-    workload: final.workload,
-    service: final.service,
+    authority,
+    expectedSans,
+    innerSans: isDouble ? final.innerSans : [],
+    workload: isDouble ? final.gateway : final.workload,
+    service,
   };
 }
 
@@ -90,12 +93,13 @@ function plainRoute(decision: PassthroughDecision | TcpDecision): OutboundRoute 
     peer: endpointOf(decision),
     authority: null,
     expectedSans: [],
+    innerSans: [],
     workload: known?.workload ?? null,
     service: known?.service ?? null,
   };
 }
 
-function endpointOf({ peer }: PassthroughDecision | TcpDecision | HboneDecision): Endpoint {
+function endpointOf({ peer }: Pick<PassthroughDecision, 'peer'>): Endpoint {
   if (peer.ip === null) throw new MeshError('ROUTE_NO_UPSTREAM', 'the destination has no address');
   return { ip: peer.ip, port: peer.port };
 }

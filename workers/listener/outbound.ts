@@ -2,14 +2,17 @@
 import { Backoff } from '../../lib/clock/backoff.ts';
 import { present } from '../../lib/errors/assert.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
+import { parseBaggage } from '../../lib/hbone/baggage.ts';
 import { connectHeaders, newTrace } from '../../lib/hbone/connect-request.ts';
-import type { TunnelStream } from '../../lib/hbone/engine.ts';
+import type { OpenRequest, TunnelStream } from '../../lib/hbone/engine.ts';
+import type { TunnelKey } from '../../lib/hbone/pool.ts';
 import { connectWithRetry } from '../../lib/hbone/retry.ts';
 import { bidiCopy } from '../../lib/net/bidi-copy.ts';
 import type { CopyEnd } from '../../lib/net/bidi-copy.ts';
 import { formatEndpoint, localEndpoint } from '../../lib/net/socket.ts';
 import type { CapturedSocket } from './captured-socket.ts';
 import type { Connection, ConnectionFacts } from './connection.ts';
+import { openDouble } from './double-tunnel.ts';
 import { CONNECT_BACKOFF } from './limits.ts';
 import { ownPorts } from './lookups.ts';
 import { findRoute } from './outbound-route.ts';
@@ -19,6 +22,13 @@ import type { PodContext } from './pod-context.ts';
 import type { KnownPod } from './state-client.ts';
 import { tunnelRecord } from './tunnel-notes.ts';
 import { connectUpstream, socketEnd, streamEnd } from './upstream.ts';
+
+const PROTOCOLS: Readonly<Record<OutboundRoute['kind'], ConnectionFacts['protocol']>> = {
+  passthrough: 'TCP',
+  tcp: 'TCP',
+  hbone: 'HBONE',
+  'double-hbone': 'DOUBLEHBONE',
+};
 
 /** Serves one connection to its end. Never rejects. */
 export async function serveOutbound(pod: PodContext, captured: CapturedSocket): Promise<void> {
@@ -88,10 +98,10 @@ class OutboundAttempts {
     });
     this.#route = route;
     this.#attempts += 1;
-    const isHbone = route.kind === 'hbone';
+    const protocol = PROTOCOLS[route.kind];
     return {
       direction: 'outbound',
-      protocol: isHbone ? 'HBONE' : 'TCP',
+      protocol,
       source,
       destination,
       actualDestination: route.peer,
@@ -100,10 +110,10 @@ class OutboundAttempts {
       sourceBaggage: null,
       destinationWorkload: route.workload,
       destinationService: route.service,
-      sourceIdentity: isHbone ? ownIdentity(workload, this.#pod.pod) : null,
+      sourceIdentity: protocol !== 'TCP' ? ownIdentity(workload, this.#pod.pod) : null,
       startedMs: this.#startedMs,
       // The client's own bytes carry no id; only a tunnel hands ours on.
-      trace: isHbone ? this.#trace : null,
+      trace: protocol !== 'TCP' ? this.#trace : null,
       route: {
         kind: route.kind,
         via: route.via,
@@ -118,7 +128,8 @@ class OutboundAttempts {
     const { clock, settings, metrics } = this.#pod.thread;
     const { connectRetry } = settings;
     // What is not in the mesh behaves as it would without us: one attempt.
-    const attempts = this.#current.service === null && this.#current.kind !== 'hbone' ? 1 : null;
+    const attempts =
+      this.#current.service === null && PROTOCOLS[this.#current.kind] === 'TCP' ? 1 : null;
     return connectWithRetry(
       async (index) => {
         if (index > 0) {
@@ -146,40 +157,66 @@ class OutboundAttempts {
   async #connectOnce(connection: Connection): Promise<CopyEnd> {
     const { peer, kind } = this.#current;
     if (kind === 'hbone') return streamEnd(await this.#openStream(connection));
+    if (kind === 'double-hbone') return this.#openDouble(connection);
     const request = { to: peer, source: null, bindLoopback: null };
     return socketEnd(await connectUpstream(this.#pod, request, connection));
   }
 
   async #openStream(connection: Connection): Promise<TunnelStream> {
-    const { authority, expectedSans, peer, service } = this.#current;
-    const { source } = this.#captured;
-    const { workload } = this.#local;
-    const stream = await this.#pod.pool.open(
-      {
-        sourceIdentity: ownIdentity(workload, this.#pod.pod),
-        expectedIdentities: expectedSans,
-        destinationIp: peer.ip,
-        destinationPort: peer.port,
-        sourceIp: source.ip,
-      },
-      {
-        authority: present(authority, 'a resolved tunnel route has its authority'),
-        headers: connectHeaders({
-          sourceIp: source.ip,
-          sourcePort: source.port,
-          sourceWorkload: workload,
-          serviceHostname: service?.hostname ?? null,
-          trace: this.#trace,
-        }),
-        onTunnel: (tunnel) => {
-          const record = tunnelRecord(tunnel, connection.openedAtMs);
-          if (record !== null) connection.usesTunnel(record);
-        },
-      },
-    );
+    const stream = await this.#pod.pool.open(this.#tunnelKey(), this.#request(connection));
     // Cut while the peer was asked: nobody wants the stream any more.
     if (connection.cutBy !== null) stream.reset();
     connection.assertNotCut();
     return stream;
+  }
+
+  async #openDouble(connection: Connection): Promise<CopyEnd> {
+    const request = {
+      gateway: this.#tunnelKey(),
+      innerIdentities: this.#current.innerSans,
+      connect: this.#request(connection),
+    };
+    const { end, headers, identity } = await openDouble(this.#pod, request, connection);
+    const { baggage } = headers;
+    // Without a word of the peer the gateway is all that is known of the destination.
+    const described =
+      baggage === undefined
+        ? {}
+        : {
+            destinationBaggage: parseBaggage(baggage),
+            destinationIdentity: identity,
+          };
+    connection.retarget({ ...connection.facts, ...described });
+    return end;
+  }
+
+  #tunnelKey(): TunnelKey {
+    const { expectedSans, peer } = this.#current;
+    return {
+      sourceIdentity: ownIdentity(this.#local.workload, this.#pod.pod),
+      expectedIdentities: expectedSans,
+      destinationIp: peer.ip,
+      destinationPort: peer.port,
+      sourceIp: this.#captured.source.ip,
+    };
+  }
+
+  #request(connection: Connection): OpenRequest {
+    const { authority, service } = this.#current;
+    const { source } = this.#captured;
+    return {
+      authority: present(authority, 'a resolved tunnel route has its authority'),
+      headers: connectHeaders({
+        sourceIp: source.ip,
+        sourcePort: source.port,
+        sourceWorkload: this.#local.workload,
+        serviceHostname: service?.hostname ?? null,
+        trace: this.#trace,
+      }),
+      onTunnel: (tunnel) => {
+        const record = tunnelRecord(tunnel, connection.openedAtMs);
+        if (record !== null) connection.usesTunnel(record);
+      },
+    };
   }
 }

@@ -1,0 +1,93 @@
+/** HBONE ends that are no pods of ours: a server in a namespace, a gateway to another network, a client. */
+import type { Socket } from 'node:net';
+import type { ExecutionContext } from 'ava';
+import { http2Engine } from '../../lib/hbone/engine-http2/engine.ts';
+import type {
+  ClientTunnel,
+  HboneEngine,
+  IncomingRequest,
+  ServerTunnel,
+} from '../../lib/hbone/engine.ts';
+import type { TestMesh, TestPod } from './listener-kit.ts';
+import { tunnelOptions } from './tunnel-kit.ts';
+
+/** What a server was asked. */
+export interface SeenRequest {
+  readonly authority: string;
+  readonly headers: Readonly<Record<string, string | undefined>>;
+  /** Who asked. */
+  readonly peer: string;
+}
+
+/** A server of {@link serveHbone}. */
+export interface HbonePeer {
+  readonly requests: SeenRequest[];
+  readonly tunnels: ServerTunnel[];
+}
+
+/** Serves HBONE on port 15008 of a pod that is not enrolled, under an identity. */
+export async function serveHbone(
+  t: ExecutionContext,
+  mesh: TestMesh,
+  at: { readonly pod: TestPod; readonly identity: string; readonly engine?: HboneEngine },
+  onRequest: (request: IncomingRequest) => Promise<void>,
+): Promise<HbonePeer> {
+  const { pod, identity, engine = http2Engine } = at;
+  const options = tunnelOptions(await mesh.credentials(identity));
+  const peer: HbonePeer = { requests: [], tunnels: [] };
+  t.teardown(() => {
+    for (const tunnel of peer.tunnels) tunnel.destroy();
+  });
+  const serve = (socket: Socket): void => {
+    engine
+      .serve(socket, {
+        ...options,
+        onRequest: (request, tunnel) => {
+          const { authority, headers } = request;
+          peer.requests.push({ authority, headers, peer: tunnel.peer.identity });
+          return onRequest(request);
+        },
+        onRequestError: (error) => t.log(String(error)),
+      })
+      .then(
+        (tunnel) => peer.tunnels.push(tunnel),
+        // A client that turns away during the handshake is part of some tests.
+        () => socket.destroy(),
+      );
+  };
+  await pod.serve(15_008, serve);
+  return peer;
+}
+
+/** Carries each request as it is to `to`, as a gateway does: what is inside is not its business. */
+export function splice(
+  from: TestPod,
+  to: { readonly ip: string; readonly port: number },
+): (request: IncomingRequest) => Promise<void> {
+  return async (request) => {
+    const socket = await from.connect(to.ip, to.port).catch(() => null);
+    const stream = socket === null ? null : request.accept({});
+    if (socket === null || stream === null) {
+      request.refuse(503);
+      return;
+    }
+    stream.duplex.on('error', () => socket.destroy());
+    socket.on('error', () => stream.reset());
+    stream.duplex.once('close', () => socket.destroy());
+    stream.duplex.pipe(socket).pipe(stream.duplex);
+  };
+}
+
+/** A client tunnel to port 15008 of an address, from a pod that is not enrolled. */
+export async function tunnelTo(
+  t: ExecutionContext,
+  mesh: TestMesh,
+  from: { readonly pod: TestPod; readonly identity: string },
+  ip: string,
+): Promise<ClientTunnel> {
+  const socket = await from.pod.connect(ip, 15_008);
+  const options = tunnelOptions(await mesh.credentials(from.identity));
+  const tunnel = await http2Engine.connect(socket, options);
+  t.teardown(() => tunnel.destroy());
+  return tunnel;
+}

@@ -1,0 +1,109 @@
+/** A connection to another network: a tunnel inside a stream of a tunnel to that network's gateway (spec/hbone.md §10). */
+import { MeshError } from '../../lib/errors/mesh-error.ts';
+import { innerHeaders } from '../../lib/hbone/connect-request.ts';
+import type { ClientTunnel, OpenRequest, TunnelStream } from '../../lib/hbone/engine.ts';
+import type { TunnelKey } from '../../lib/hbone/pool.ts';
+import { verifyServerIdentity } from '../../lib/identity/peer-verify.ts';
+import type { CopyEnd } from '../../lib/net/bidi-copy.ts';
+import type { Connection } from './connection.ts';
+import { INNER_TUNNEL_CLOSE_MS } from './limits.ts';
+import type { PodContext } from './pod-context.ts';
+import { streamEnd } from './upstream.ts';
+
+/** Where the connection goes. */
+export interface DoubleRequest {
+  /** The tunnel to the gateway. */
+  readonly gateway: TunnelKey;
+  /** Who may answer behind it; nobody when empty. */
+  readonly innerIdentities: readonly string[];
+  /** What both tunnels are asked for. */
+  readonly connect: OpenRequest;
+}
+
+/** A connection that both tunnels carry. */
+export interface DoubleStream {
+  readonly end: CopyEnd;
+  /** Response headers of the inner request. */
+  readonly headers: Readonly<Record<string, string | undefined>>;
+  /** Who answered inside. */
+  readonly identity: string;
+}
+
+/**
+ * Opens the outer stream on a pooled tunnel, and a tunnel of its own inside, which ends with the connection.
+ * Rejects with what either failed with, and leaves neither behind.
+ */
+export async function openDouble(
+  pod: PodContext,
+  request: DoubleRequest,
+  connection: Connection,
+): Promise<DoubleStream> {
+  // Refused before the gateway is troubled: no certificate can satisfy it.
+  if (request.innerIdentities.length === 0) {
+    throw new MeshError(
+      'TLS_PEER_IDENTITY',
+      'the service names no identities (subjectAltNames) that could answer for it on the other network',
+    );
+  }
+  const carrier = await pod.pool.open(request.gateway, request.connect);
+  connection.onCut(() => carrier.reset());
+  let tunnel: ClientTunnel | null = null;
+  try {
+    connection.assertNotCut();
+    tunnel = await connectInner(pod, request, carrier);
+    const stream = await tunnel.open(innerRequest(pod, request));
+    connection.assertNotCut();
+    endTogether(pod, { carrier, tunnel, stream });
+    return {
+      end: streamEnd(stream),
+      headers: stream.headers,
+      identity: tunnel.peer.identity,
+    };
+  } catch (error) {
+    tunnel?.destroy();
+    carrier.reset();
+    throw error;
+  }
+}
+
+async function connectInner(
+  pod: PodContext,
+  request: DoubleRequest,
+  carrier: TunnelStream,
+): Promise<ClientTunnel> {
+  const { certificates, engine, clock, tunnelSettings } = pod.thread;
+  return engine.connect(carrier.duplex, {
+    credentials: await certificates.get(request.gateway.sourceIdentity),
+    verifyPeer: (certificate) => verifyServerIdentity(certificate, request.innerIdentities),
+    settings: tunnelSettings,
+    clock,
+  });
+}
+
+function innerRequest(pod: PodContext, { connect }: DoubleRequest): OpenRequest {
+  const headers = innerHeaders(connect.headers, pod.thread.settings.network);
+  return { authority: connect.authority, headers };
+}
+
+/** The inner tunnel carries one stream and goes with it; the outer stream goes with the inner tunnel. */
+function endTogether(
+  pod: PodContext,
+  parts: {
+    readonly carrier: TunnelStream;
+    readonly tunnel: ClientTunnel;
+    readonly stream: TunnelStream;
+  },
+): void {
+  const { carrier, tunnel, stream } = parts;
+  stream.duplex.once('close', () => {
+    // Not destroyed at once: the last bytes may still be on their way out.
+    tunnel.drain();
+    const timer = pod.thread.clock.after(INNER_TUNNEL_CLOSE_MS, () => {
+      tunnel.destroy();
+      carrier.reset();
+    });
+    const { duplex } = carrier;
+    if (duplex.closed) timer.cancel();
+    else duplex.once('close', () => timer.cancel());
+  });
+}
