@@ -61,7 +61,7 @@ missing_extras() {
   have haproxy || echo haproxy
   have iperf3 || echo iperf3
   have wrk || echo wrk
-  have hey || echo hey
+  have gcc || echo gcc
 }
 
 # Debian starts services of packages it installs; the mesh runs its own Redis, so that is declined here.

@@ -1,4 +1,4 @@
-/** The load generators: iperf3 for bytes, wrk for closed loops, hey for a fixed rate. All are C or Go. */
+/** The load generators: iperf3 for bytes, wrk for closed loops. Both are C. */
 import { inNamespace } from './process.ts';
 
 /** Where load comes from and goes to. */
@@ -70,35 +70,4 @@ export async function closedLoop(
   }
   const rate = Number(/^Requests\/sec:\s+([\d.]+)$/m.exec(text)?.[1]);
   return { rate, p50: percentile('50'), p90: percentile('90'), p99: percentile('99') };
-}
-
-/** `rate` requests a second over `connections` connections, whatever the answers take. */
-export async function fixedRate(
-  target: Target,
-  options: { connections: number; rate: number; seconds: number },
-): Promise<Latency> {
-  const perConnection = options.rate / options.connections;
-  const text = await inNamespace(
-    target.from,
-    'hey',
-    '-z',
-    `${options.seconds}s`,
-    '-c',
-    String(options.connections),
-    '-q',
-    String(perConnection),
-    '-o',
-    'csv',
-    `http://${target.host}:${target.httpPort}/`,
-  );
-  const times = text
-    .trim()
-    .split('\n')
-    .slice(1)
-    .map((line) => Number(line.split(',')[0]) * 1000)
-    .sort((left, right) => left - right);
-  if (times.length === 0) throw new Error('the fixed-rate load made no request');
-  const at = (fraction: number): number =>
-    times[Math.min(times.length - 1, Math.floor(fraction * times.length))] ?? Number.NaN;
-  return { rate: times.length / options.seconds, p50: at(0.5), p90: at(0.9), p99: at(0.99) };
 }

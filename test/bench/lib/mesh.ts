@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { eventually, output } from './process.ts';
 
 const weft = new URL('../../../services/cli/weft', import.meta.url).pathname;
-const manifests = new URL('../manifests', import.meta.url).pathname;
+const manifests = new URL('../manifests/nodes', import.meta.url).pathname;
 
 /** A pod as the benchmark uses it. */
 export interface BenchPod {
@@ -21,6 +21,7 @@ interface PodLine {
 
 interface StatusDocument {
   readonly actors: readonly { name: string; node: string | null; pid: number }[];
+  readonly redis: { readonly pid: number };
 }
 
 /** The running mesh. */
@@ -58,9 +59,15 @@ export class BenchMesh {
     return `/run/netns/${this.name}-${name}`;
   }
 
+  /** What `weft status` says. */
+  async status(): Promise<StatusDocument> {
+    return JSON.parse(await this.weft('status', '-o', 'json')) as StatusDocument;
+  }
+
   /** Process ids of an actor, by node. */
   async pids(actor: string): Promise<readonly number[]> {
-    const status = JSON.parse(await this.weft('status', '-o', 'json')) as StatusDocument;
-    return status.actors.filter((line) => line.name === actor).map((line) => line.pid);
+    return (await this.status()).actors
+      .filter((line) => line.name === actor)
+      .map((line) => line.pid);
   }
 }

@@ -1,0 +1,120 @@
+/** The compact profile: every actor of a node in one process (`weft run node`), idle. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { appendFile, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { setTimeout as wait } from 'node:timers/promises';
+import { BenchMesh } from '../lib/mesh.ts';
+import { eventually, output, residentBytes } from '../lib/process.ts';
+
+const weft = new URL('../../../services/cli/weft', import.meta.url).pathname;
+const manifests = new URL('../manifests/compact', import.meta.url).pathname;
+const NODE_ACTORS = ['cert-fetcher', 'node-agent', 'node-proxy'] as const;
+const SHARED_ACTORS = ['xds-ingester', 'policy-evaluator'] as const;
+/** The Redis user of the process. */
+const NODE_USER = 'node';
+/** Pods of the manifests. */
+const PODS = 3;
+/** Start-up garbage is given back by then. */
+const SETTLE_MS = 5_000;
+
+/** Resident bytes of the process with three pods, and what each further pod adds. */
+export interface CompactCost {
+  readonly resident: number;
+  readonly perPod: number;
+}
+
+/** Brings up a mesh of one node whose actors share a process, and adds `more` pods to it. */
+export async function compactCost(scratch: string, more: number): Promise<CompactCost> {
+  const mesh = new BenchMesh();
+  const external = [...SHARED_ACTORS, ...NODE_ACTORS.map((actor) => `node-1/${actor}`)].join(',');
+  await mesh.weft(
+    'up',
+    '--detach',
+    '--nodes',
+    '1',
+    '--external',
+    external,
+    '--manifests',
+    manifests,
+  );
+  try {
+    const child = spawn('nsenter', [`--net=${mesh.node('node-1')}`, weft, 'run', 'node'], {
+      env: await nodeEnvironment(mesh),
+      stdio: ['ignore', 'ignore', 'inherit'],
+    });
+    const closed = once(child, 'close');
+    const pid = child.pid ?? 0;
+    try {
+      await enrolled(mesh, PODS);
+      await wait(SETTLE_MS);
+      const resident = await residentBytes(pid);
+      const file = join(scratch, 'pods.yaml');
+      await writeFile(file, Array.from({ length: more }, (_, index) => pod(index)).join('\n---\n'));
+      await mesh.weft('apply', '-f', file);
+      await enrolled(mesh, PODS + more);
+      await wait(SETTLE_MS);
+      return { resident, perPod: ((await residentBytes(pid)) - resident) / more };
+    } finally {
+      child.kill('SIGTERM');
+      await closed;
+    }
+  } finally {
+    await mesh.down();
+  }
+}
+
+/**
+ * What every role of the node needs. On a node with a Redis of its own one user does for all; here it is added to the
+ * mesh's, which learns of it by a restart.
+ */
+async function nodeEnvironment(mesh: BenchMesh): Promise<Record<string, string>> {
+  const roles = [...SHARED_ACTORS, ...NODE_ACTORS.map((actor) => `node-1/${actor}`)];
+  const environment: Record<string, string> = {};
+  for (const role of roles) {
+    for (const line of (await mesh.weft('env', role)).split('\n')) {
+      const match = /^export (\w+)='(.*)'$/.exec(line);
+      if (match?.[1] !== undefined) environment[match[1]] = match[2] ?? '';
+    }
+  }
+  const redis = environment['REDIS_URL']?.replace(/^unix:\/\//, '') ?? '';
+  await appendFile(join(dirname(redis), 'users.acl'), `user ${NODE_USER} on nopass ~* &* +@all\n`);
+  const { redis: server } = await mesh.status();
+  process.kill(server.pid, 'SIGKILL');
+  const asUser = ['-s', redis, '--no-auth-warning', '--user', NODE_USER, '--pass', 'any'];
+  await eventually('Redis to be back', 30_000, async () => {
+    const answer = await output('redis-cli', [...asUser, 'ping']);
+    if (!answer.startsWith('PONG')) throw new Error(answer);
+  });
+  return {
+    ...environment,
+    PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
+    REDIS_USERNAME: NODE_USER,
+    // As on a node with few cores to spare: the least that the profile needs.
+    ZTUNNEL_WORKER_THREADS: '1',
+    WEFT_LOG_LEVEL: 'error',
+  };
+}
+
+async function enrolled(mesh: BenchMesh, count: number): Promise<void> {
+  await eventually(`${count} pods enrolled`, 60_000, async () => {
+    const pods = JSON.parse(await mesh.weft('get', 'pods', '-o', 'json')) as {
+      enrolled: boolean;
+    }[];
+    const ready = pods.filter((line) => line.enrolled).length;
+    if (ready < count) throw new Error(`${ready} enrolled`);
+  });
+}
+
+function pod(index: number): string {
+  return JSON.stringify({
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: { name: `more-${index}`, namespace: 'bench' },
+    spec: {
+      nodeName: 'node-1',
+      serviceAccountName: 'idle',
+      containers: [{ name: 'idle', image: 'local', command: ['sleep', 'infinity'] }],
+    },
+  });
+}

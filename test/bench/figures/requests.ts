@@ -1,0 +1,66 @@
+/** Requests over connections that are kept, and over new ones; closed loops, so a slow answer lowers the rate. */
+import { closedLoop } from '../lib/loads.ts';
+import type { Goal } from '../lib/goal.ts';
+import type { Measurement } from '../lib/measurement.ts';
+
+/** Latency of one client that asks again as soon as it is answered. */
+const alone: Measurement = {
+  path: 'nodes',
+  figures: [
+    {
+      label: 'requests, 1 connection, p50 µs',
+      digits: 0,
+      goal: { against: 'haproxy', most: 1.03 },
+    },
+    {
+      label: 'requests, 1 connection, p99 µs',
+      digits: 0,
+      goal: { against: 'haproxy', most: 1.06 },
+    },
+  ],
+  run: async (target, seconds) => {
+    const { p50, p99 } = await closedLoop(target, { connections: 1, seconds });
+    return [p50 * 1_000, p99 * 1_000];
+  },
+};
+
+function many(connections: number, rate: Goal, tail: Goal, short?: 'weft' | 'all'): Measurement {
+  const name = `requests, ${connections} connections`;
+  return {
+    path: 'nodes',
+    ...(short === undefined ? {} : { short }),
+    figures: [
+      { label: `${name}, /s`, digits: 0, goal: rate },
+      { label: `${name}, p99 ms`, digits: 2, goal: tail },
+    ],
+    run: async (target, seconds) => {
+      const loop = await closedLoop(target, { connections, seconds });
+      return [loop.rate, loop.p99];
+    },
+  };
+}
+
+/** The relay pair without HTTP/2 makes a handshake for each, so it is no ceiling here. */
+function fresh(name: string, connections: number, least: number, short?: 'weft'): Measurement {
+  return {
+    path: 'nodes',
+    peers: ['direct', 'haproxy', 'http2', 'weft'],
+    ...(short === undefined ? {} : { short }),
+    figures: [
+      { label: `new connections, ${name}, /s`, digits: 0, goal: { against: 'http2', least } },
+    ],
+    run: async (target, seconds) => [
+      (await closedLoop(target, { connections, seconds, newConnections: true })).rate,
+    ],
+  };
+}
+
+/** All request rows. */
+export const requests: readonly Measurement[] = [
+  alone,
+  many(16, { against: 'haproxy', least: 0.95 }, { against: 'haproxy', most: 0.83 }, 'weft'),
+  // HAProxy's own tail is long here, so the bare pair is what the tail is held against.
+  many(64, { against: 'haproxy', least: 1.09 }, { against: 'http2', most: 1 }),
+  fresh('16 parallel', 16, 1.25, 'weft'),
+  fresh('serial', 1, 1.5),
+];

@@ -1,0 +1,184 @@
+/** Everything a run measures: the mesh, its pods with their servers, and the peers beside it, over one set of links. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { haproxySide, httpServer } from '../peers/haproxy.ts';
+import { nodeSide } from '../peers/node-pair.ts';
+import { compilePump, splicePump } from '../peers/splice.ts';
+import type { Forward } from '../programs/forward.ts';
+import { makeCertificate } from './certificate.ts';
+import type { Target } from './loads.ts';
+import { BenchMesh } from './mesh.ts';
+import type { BenchPod } from './mesh.ts';
+import { eventually, inNamespace, serve } from './process.ts';
+import type { Background } from './process.ts';
+
+/** What carries the bytes. */
+export type PeerName = 'direct' | 'haproxy' | 'http2' | 'tls' | 'splice' | 'weft';
+/** Where they go: to an enrolled pod, or between an enrolled one and one outside the mesh. */
+export type Path = 'nodes' | 'same-node' | 'leaving' | 'entering';
+
+/** All peers, in the order of the table. */
+export const PEERS: readonly PeerName[] = ['direct', 'haproxy', 'http2', 'tls', 'splice', 'weft'];
+
+/** What each path is measured with: pairs with TLS between nodes, the pump where bytes stay as they are. */
+export const PEERS_OF: Readonly<Record<Path, readonly PeerName[]>> = {
+  nodes: ['direct', 'haproxy', 'http2', 'tls', 'weft'],
+  'same-node': ['direct', 'splice', 'weft'],
+  leaving: ['direct', 'splice', 'weft'],
+  entering: ['direct', 'splice', 'weft'],
+};
+
+const BYTES_PORT = 5201;
+const HTTP_PORT = 8081;
+const APP_PORTS = [BYTES_PORT, HTTP_PORT] as const;
+/** First of two ports: what a client dials on its node, and what the nodes speak. */
+const PAIR_PORTS = {
+  haproxy: { client: 7_201, server: 7_211 },
+  http2: { client: 7_301, server: 7_311 },
+  tls: { client: 7_401, server: 7_411 },
+} as const;
+/** The pump leads to the near and to the far server. */
+const PUMP_PORTS = { near: 7_501, far: 7_511 } as const;
+/** Addresses of the nodes on their link. */
+const NODE_1 = '10.200.0.11';
+const NODE_2 = '10.200.0.12';
+
+type PairName = keyof typeof PAIR_PORTS;
+type Pods = Readonly<Record<'load' | 'near' | 'far', { mesh: BenchPod; bare: BenchPod }>>;
+
+/** The running rig. */
+export class Rig {
+  readonly mesh: BenchMesh;
+  readonly scratch: string;
+  /** Process ids of each pair: client side, then server side. */
+  readonly pairs = new Map<PairName, readonly [number, number]>();
+  readonly #running: Background[] = [];
+  #pods: Pods | null = null;
+
+  private constructor(mesh: BenchMesh, scratch: string) {
+    this.mesh = mesh;
+    this.scratch = scratch;
+  }
+
+  /** Brings up the mesh and the peers that are wanted. What came up is taken down again when something does not. */
+  static async up(peers: ReadonlySet<PeerName>): Promise<Rig> {
+    const rig = new Rig(new BenchMesh(), await mkdtemp(join(tmpdir(), 'weft-bench-')));
+    try {
+      await rig.mesh.up();
+      await rig.#start(peers);
+      return rig;
+    } catch (error) {
+      await rig.down();
+      throw error;
+    }
+  }
+
+  /** Ends the peers and the mesh. */
+  async down(): Promise<void> {
+    for (const program of this.#running) await program.stop();
+    await this.mesh.down();
+    await rm(this.scratch, { recursive: true });
+  }
+
+  /** Where load for a peer on a path comes from and goes to. */
+  target(peer: PeerName, path: Path): Target {
+    const { load, near, far } = this.#known();
+    const other = path === 'same-node' ? near : far;
+    switch (peer) {
+      case 'direct':
+        return target(load.bare, other.bare.ip, BYTES_PORT);
+      case 'splice':
+        return target(load.bare, NODE_1, PUMP_PORTS[path === 'same-node' ? 'near' : 'far']);
+      case 'weft':
+        return path === 'entering'
+          ? target(load.bare, other.mesh.ip, BYTES_PORT)
+          : target(load.mesh, path === 'leaving' ? other.bare.ip : other.mesh.ip, BYTES_PORT);
+      case 'haproxy':
+      case 'http2':
+      case 'tls':
+        return target(load.bare, NODE_1, PAIR_PORTS[peer].client);
+    }
+  }
+
+  #known(): Pods {
+    if (this.#pods === null) throw new Error('the rig is not up');
+    return this.#pods;
+  }
+
+  async #start(peers: ReadonlySet<PeerName>): Promise<void> {
+    const both = async (name: string): Promise<{ mesh: BenchPod; bare: BenchPod }> => ({
+      mesh: await this.mesh.pod('bench', name),
+      bare: await this.mesh.pod('bare', name),
+    });
+    this.#pods = { load: await both('load'), near: await both('near'), far: await both('far') };
+    const { near, far } = this.#pods;
+    for (const [name, pod] of Object.entries({ near: near.bare, far: far.bare })) {
+      await this.#serve(pod, `bare-${name}`);
+    }
+    for (const [name, pod] of Object.entries({ near: near.mesh, far: far.mesh })) {
+      await this.#serve(pod, `mesh-${name}`);
+    }
+    await this.#startPairs(peers);
+    if (peers.has('splice')) await this.#startPump();
+    for (const peer of peers) {
+      const path = PEERS_OF.nodes.includes(peer) ? 'nodes' : 'same-node';
+      await answers(peer, this.target(peer, path));
+    }
+  }
+
+  async #serve(pod: BenchPod, name: string): Promise<void> {
+    const log = join(this.scratch, `iperf3-${name}.log`);
+    this.#running.push(await httpServer(pod.netns, this.scratch, name, HTTP_PORT));
+    this.#running.push(
+      serve(pod.netns, 'iperf3', '-s', '-p', String(BYTES_PORT), '--logfile', log),
+    );
+  }
+
+  async #startPairs(peers: ReadonlySet<PeerName>): Promise<void> {
+    const certificate = await makeCertificate(this.scratch);
+    const { far } = this.#known();
+    for (const [name, ports] of Object.entries(PAIR_PORTS) as [PairName, PairPorts][]) {
+      if (!peers.has(name)) continue;
+      const toNode = forwards(ports.client, NODE_2, [ports.server, ports.server + 1]);
+      const toApp = forwards(ports.server, far.bare.ip, APP_PORTS);
+      const side = (node: string, which: 'client' | 'server', list: readonly Forward[]) =>
+        name === 'haproxy'
+          ? haproxySide(this.mesh.node(node), this.scratch, which, certificate, list)
+          : nodeSide(name, this.mesh.node(node), which, certificate, list);
+      const client = await side('node-1', 'client', toNode);
+      const server = await side('node-2', 'server', toApp);
+      this.#running.push(client, server);
+      this.pairs.set(name, [client.pid, server.pid]);
+    }
+  }
+
+  async #startPump(): Promise<void> {
+    const { near, far } = this.#known();
+    const program = await compilePump(this.scratch);
+    const list = [
+      ...forwards(PUMP_PORTS.near, near.bare.ip, APP_PORTS),
+      ...forwards(PUMP_PORTS.far, far.bare.ip, APP_PORTS),
+    ];
+    this.#running.push(splicePump(this.mesh.node('node-1'), program, list));
+  }
+}
+
+type PairPorts = (typeof PAIR_PORTS)[PairName];
+
+/** Consecutive listening ports that lead to the ports of one host. */
+function forwards(listen: number, host: string, to: readonly number[]): Forward[] {
+  return to.map((port, index) => ({ listen: listen + index, host, port }));
+}
+
+/** The application's ports are far apart, the relays' follow each other. */
+function target(from: BenchPod, host: string, firstPort: number): Target {
+  const httpPort = firstPort === BYTES_PORT ? HTTP_PORT : firstPort + 1;
+  return { from: from.netns, host, bytesPort: firstPort, httpPort };
+}
+
+async function answers(name: string, { from, host, httpPort }: Target): Promise<void> {
+  await eventually(`${name} answers`, 20_000, () =>
+    inNamespace(from, 'curl', '-sf', '-m2', `http://${host}:${httpPort}/`),
+  );
+}

@@ -1,0 +1,24 @@
+/** A bare splice pump in C: what a path that only moves bytes can reach here. */
+import { join } from 'node:path';
+import { output, serve } from '../lib/process.ts';
+import type { Background } from '../lib/process.ts';
+import type { Forward } from '../programs/forward.ts';
+
+const SOURCE = new URL('../programs/splice-pump.c', import.meta.url).pathname;
+
+/** Compiles the pump into the directory and returns its path. */
+export async function compilePump(directory: string): Promise<string> {
+  const program = join(directory, 'splice-pump');
+  await output('gcc', ['-O2', '-o', program, SOURCE]);
+  return program;
+}
+
+/** One pump in a namespace, for all the given ports. */
+export function splicePump(
+  netns: string,
+  program: string,
+  forwards: readonly Forward[],
+): Background {
+  const words = forwards.flatMap(({ listen, host, port }) => [String(listen), host, String(port)]);
+  return serve(netns, program, ...words);
+}
