@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { assert } from '../errors/assert.ts';
-import { leaseKey, scopePrefix } from './keys.ts';
+import { PROXIES, leaseKey, presenceKey, scopePrefix } from './keys.ts';
 import type { Scope, TableName } from './contract.ts';
 
 /** A role that holds a Redis user of its own. `admin` is the operator's and the supervisor's. */
@@ -112,7 +112,14 @@ function keyRules(user: Omit<RedisUser, 'name'>, prefix: string): readonly strin
     }
     case 'node-proxy': {
       const node = nodeScope(user, prefix);
-      return [readMesh, `~${node}:sign:*`, `%R~${node}:result:*`, `&${node}:result:*`];
+      const present = presenceKey(prefix, PROXIES, { node: nodeName(user) });
+      return [
+        readMesh,
+        `~${node}:sign:*`,
+        `%R~${node}:result:*`,
+        `&${node}:result:*`,
+        `~${present}`,
+      ];
     }
     case 'node-agent': {
       const scope = { node: nodeName(user) };

@@ -151,6 +151,35 @@ export const boards: {
   },
 };
 
+/** What a node's proxy says of itself to the others of its node (presence list `proxies`, node scope). */
+export const proxyPresenceSchema = z.object({
+  pid: z.int().positive(),
+  /** Generation. */
+  group: z.int().min(0),
+  /** `starting`: serves no pod yet. */
+  state: z.enum(['starting', 'serving', 'draining']),
+  /** Where its servers listen; null while one does not. */
+  ports: z.record(z.string(), z.int().min(0).max(65_535).nullable()),
+  pods: z.int().min(0),
+  residentBytes: z.number().min(0),
+  /** Identities of the node it has no certificate for; the first hundred. */
+  missing: z.array(z.string()),
+});
+
+/** See {@link proxyPresenceSchema}. */
+export type ProxyPresence = z.infer<typeof proxyPresenceSchema>;
+
+/** A valid entry, for the contract tests. */
+export const proxyPresenceSample: ProxyPresence = {
+  pid: 4_711,
+  group: 2,
+  state: 'serving',
+  ports: { admin: 15_000, stats: 15_020, readiness: 15_021 },
+  pods: 12,
+  residentBytes: 123_456_789,
+  missing: ['spiffe://cluster.local/ns/demo/sa/refused'],
+};
+
 /** Queues by scope, as `weft get queues` lists them. */
 export const queuesOfScope = {
   mesh: [policyCompile.queue, policyExplain.queue],

@@ -158,6 +158,16 @@ export interface ResultBoard<Body> {
   wait(id: string, timeoutMs: number, signal?: AbortSignal): Promise<Body | null>;
 }
 
+/** Who is there: members that say so again and again, with a word about themselves. */
+export interface Presence<Body> {
+  /** Says that the member is there. BUS_UNAVAILABLE when Redis is away. */
+  announce(member: string, body: Body): Promise<void>;
+  /** The member goes. BUS_UNAVAILABLE when Redis is away: others see it go when its time is over. */
+  leave(member: string): Promise<void>;
+  /** Members that said so within `maxAgeMs`; those that cannot be read are left out. BUS_UNAVAILABLE when Redis is away. */
+  members(maxAgeMs: number): Promise<ReadonlyMap<string, Body>>;
+}
+
 /** One connection set to Redis for one process; hands out the parts above. */
 export interface Bus {
   /** False while Redis is away. */
@@ -176,6 +186,7 @@ export interface Bus {
     handler: (body: Body, attempt: JobAttempt) => Promise<void>,
   ): WorkConsumer;
   results<Body>(name: string, scope: Scope, body: z.ZodType<Body>): ResultBoard<Body>;
+  presence<Body>(name: string, scope: Scope, body: z.ZodType<Body>): Presence<Body>;
   queueCounts(scopes: readonly Scope[]): Promise<readonly QueueCounts[]>;
   close(): Promise<void>;
 }

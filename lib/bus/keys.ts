@@ -38,6 +38,14 @@ export function leaseKey(prefix: string, name: string, scope: Scope): string {
   return `${scopePrefix(prefix, scope)}:lease:${name}`;
 }
 
+/** The list of a node's proxies: every generation of them, with what each says of itself. */
+export const PROXIES = 'proxies';
+
+/** The key of a list of members that are there. */
+export function presenceKey(prefix: string, name: string, scope: Scope): string {
+  return `${scopePrefix(prefix, scope)}:presence:${name}`;
+}
+
 /** The key, and the channel of hints, of a job's result. */
 export function resultKey(prefix: string, board: string, scope: Scope, id: string): string {
   return `${scopePrefix(prefix, scope)}:result:${board}:${id}`;

@@ -57,6 +57,12 @@ export const JOB_STALL_CHECK_MS = 5_000;
 /** How often a job may lose its consumer before it is given up: crashes are not the job's fault, within reason. */
 export const JOB_STALLS_MAX = 10;
 
+/** A member's entry is removed by the others when it was not renewed for this long. */
+export const PRESENCE_KEPT_MS = 60_000;
+
+/** Members read of one list: generations of a node's proxies, each of a few processes. */
+export const PRESENCE_MAX = 64;
+
 /** Results one process may wait for at a time: more than the pods of a node. */
 export const RESULT_WAITS_MAX = 10_000;
 

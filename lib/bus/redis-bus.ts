@@ -11,6 +11,7 @@ import type {
   JobAttempt,
   JobDefinition,
   Lease,
+  Presence,
   QueueCounts,
   ResultBoard,
   Scope,
@@ -21,12 +22,13 @@ import type {
   WorkConsumer,
   WorkQueue,
 } from './contract.ts';
-import { leaseKey, resultKey, scopePrefix, tableKeys } from './keys.ts';
+import { leaseKey, presenceKey, resultKey, scopePrefix, tableKeys } from './keys.ts';
 import { RedisLease } from './lease.ts';
 import { JOBS_WAITING_MAX } from './limits.ts';
 import { MalformedReport } from './malformed.ts';
 import { createBusMetrics } from './metrics.ts';
 import type { BusMetrics } from './metrics.ts';
+import { RedisPresence } from './presence.ts';
 import { readQueueCounts } from './queue-counts.ts';
 import { createClient } from './redis-client.ts';
 import type { ConnectionPurpose } from './redis-client.ts';
@@ -179,6 +181,18 @@ class RedisBus implements Bus {
       keyOf: (id) => resultKey(this.#config.prefix, name, scope, id),
       commands: this.#commands,
       hints: this.#hintChannels(),
+      clock,
+      log,
+    });
+  }
+
+  presence<Body>(name: string, scope: Scope, body: z.ZodType<Body>): Presence<Body> {
+    const { clock, log } = this.#deps;
+    return new RedisPresence({
+      name,
+      body,
+      key: presenceKey(this.#config.prefix, name, scope),
+      commands: this.#commands,
       clock,
       log,
     });

@@ -17,7 +17,7 @@ export interface Timer {
   cancel(): void;
 }
 
-/** Node refuses delays above 2^31-1 ms and fires at once; longer ones are capped to this. */
+/** Node refuses delays above 2^31-1 ms (24 days) and fires at once; longer ones are waited for in parts. */
 const LONGEST_TIMER_MS = 2_147_483_647;
 
 /** The machine's own clock. */
@@ -25,7 +25,13 @@ export const systemClock: Clock = {
   now: () => Date.now(),
   monotonic: () => performance.now(),
   after(delayMs, action) {
-    const handle = setTimeout(action, Math.min(delayMs, LONGEST_TIMER_MS)).unref();
+    let handle: NodeJS.Timeout;
+    const wait = (leftMs: number): void => {
+      const partMs = Math.min(leftMs, LONGEST_TIMER_MS);
+      const then = leftMs > partMs ? () => wait(leftMs - partMs) : action;
+      handle = setTimeout(then, partMs).unref();
+    };
+    wait(delayMs);
     return { cancel: () => clearTimeout(handle) };
   },
   every(intervalMs, action) {

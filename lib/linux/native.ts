@@ -47,6 +47,7 @@ export interface NativeModule {
     keepRetries: number,
     userTimeoutMs: number,
   ): number;
+  acceptQueued(listenerFd: number): number | null;
   setTcpOptions(
     fd: number,
     noDelay: boolean,

@@ -57,7 +57,16 @@ export function writeSysctl(netnsFd: number, name: string, value: string): void 
 
 /** The TCP ports on which a socket listens in the namespace, of either address family, ascending. */
 export function listeningPorts(netnsFd: number): readonly number[] {
-  return callNative((native) => native.listeningPorts(netnsFd));
+  return [...listenersByPort(netnsFd).keys()];
+}
+
+/** How many sockets listen on each TCP port of the namespace, of either family and whosever they are, ports ascending. */
+export function listenersByPort(netnsFd: number): ReadonlyMap<number, number> {
+  const counts = new Map<number, number>();
+  for (const port of callNative((native) => native.listeningPorts(netnsFd))) {
+    counts.set(port, (counts.get(port) ?? 0) + 1);
+  }
+  return counts;
 }
 
 /**

@@ -75,6 +75,14 @@ export function listenTcp(options: ListenOptions): ListenResult {
 }
 
 /**
+ * Accepts one connection that waits at a non-blocking listener; null when none does. The caller owns the descriptor,
+ * which is non-blocking and close-on-exec. NATIVE_SYSCALL when accepting fails.
+ */
+export function acceptQueued(listenerFd: number): number | null {
+  return callNative((native) => native.acceptQueued(listenerFd));
+}
+
+/**
  * Makes an unconnected TCP socket inside a network namespace, for `new net.Socket({ fd }).connect(…)`.
  * The caller owns the descriptor. NATIVE_SYSCALL names the failed call; nothing is left open then.
  */

@@ -38,6 +38,21 @@ export function socketFd(socket: Socket): number | null {
   return fd === undefined || fd < 0 ? null : fd;
 }
 
+/** The descriptor under a listening server, null when it does not listen. The server owns it. */
+export function serverFd(server: Server): number | null {
+  // As for sockets, Node has no public way to it.
+  const { _handle: handle } = server as unknown as { _handle: { readonly fd?: number } | null };
+  const fd = handle?.fd;
+  return fd === undefined || fd < 0 ? null : fd;
+}
+
+/** A socket over an accepted descriptor, which it owns from now on: paused before its first byte, and half-open. */
+export function adoptSocket(fd: number): Socket {
+  const options = { fd, allowHalfOpen: true, readable: true, writable: true };
+  // Node's servers make their own sockets with this option; pausing afterwards would be too late for bytes that are there.
+  return new Socket({ ...options, pauseOnCreate: true } as typeof options);
+}
+
 /** What {@link connectTcp} does besides connecting. */
 export interface ConnectOptions {
   readonly timeoutMs: number;

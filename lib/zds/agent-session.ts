@@ -190,7 +190,7 @@ export class AgentSession {
       if (hello.state === 'serving' && pod.netns !== null) void this.#add(pod, pod.netns);
       else void this.#enqueue({ type: 'keep', uid: pod.uid }, null);
     }
-    void this.#enqueue({ type: 'snapshotSent' }, null);
+    void this.#enqueue({ type: 'snapshotSent', generations: true }, null);
     if (this.#current === null) this.#next();
   }
 

@@ -17,7 +17,8 @@ export type ZdsRequest =
   | { readonly type: 'add'; readonly uid: string; readonly info: ZdsWorkloadInfo | null }
   | { readonly type: 'keep'; readonly uid: string }
   | { readonly type: 'del'; readonly uid: string }
-  | { readonly type: 'snapshotSent' };
+  /** `generations`: the agent heeds what a Hello says beside its version. */
+  | { readonly type: 'snapshotSent'; readonly generations?: boolean };
 
 /** What a proxy says of itself: its generation, and whether it takes new pods. */
 export interface ZdsHello {
@@ -37,7 +38,9 @@ export function encodeRequest(request: ZdsRequest): Uint8Array {
     case 'del':
       return zds.WorkloadRequest.encode({ del: { uid: request.uid } }).finish();
     case 'snapshotSent':
-      return zds.WorkloadRequest.encode({ snapshotSent: {} }).finish();
+      return zds.WorkloadRequest.encode({
+        snapshotSent: request.generations === true ? { generations: true } : {},
+      }).finish();
   }
 }
 
@@ -64,7 +67,7 @@ export function decodeRequest(packet: Uint8Array): ZdsRequest {
     case 'del':
       return { type: 'del', uid: knownUid('del', message.del?.uid) };
     case 'snapshotSent':
-      return { type: 'snapshotSent' };
+      return { type: 'snapshotSent', generations: message.snapshotSent?.generations === true };
     default:
       throw new MeshError('ZDS_PROTOCOL', 'WorkloadRequest without a payload');
   }

@@ -60,6 +60,8 @@ export class ZdsProxy {
   #session: ZdsProxySession | null = null;
   #retry: Timer | null = null;
   #running = false;
+  /** The agent heeds what a Hello says beside its version. */
+  #generations = false;
   #counters = { sessions: 0, messages: 0, protocolErrors: 0 };
 
   constructor(options: ZdsProxyOptions, handler: ZdsProxyHandler) {
@@ -89,11 +91,20 @@ export class ZdsProxy {
     this.#connect();
   }
 
-  /** Announces another state by a new session, e.g. `draining`: pods then come as Keep, no more as Add. */
-  setState(state: ZdsHello['state']): void {
-    if (this.#hello.state === state) return;
-    this.#hello = { ...this.#hello, state };
-    this.#session?.end('the state of the proxy changed', null);
+  /**
+   * Takes no more pods, and goes on hearing of those that leave. To an agent that heeds it this is said in a new
+   * session, in which pods come as Keep. Another one would take the new session for the newest proxy: it keeps the one
+   * it has, and is not connected to again. Idempotent.
+   */
+  drain(): void {
+    if (this.#hello.state === 'draining') return;
+    this.#hello = { ...this.#hello, state: 'draining' };
+    if (this.#generations) {
+      this.#session?.end('the proxy drains', null);
+      return;
+    }
+    this.#running = false;
+    this.#retry?.cancel();
   }
 
   /** Ends the session and connects no more. Resolves when the message in hand is done with. Idempotent. */
@@ -123,6 +134,9 @@ export class ZdsProxy {
     const session = new ZdsProxySession(connection, this.#handler, {
       onMessage: () => {
         this.#counters.messages += 1;
+      },
+      onSnapshot: (generations) => {
+        this.#generations = generations;
       },
       onEnd: (why, error) => this.#ended(session, why, error),
     });
@@ -156,6 +170,7 @@ export class ZdsProxy {
 
 interface SessionEvents {
   onMessage(): void;
+  onSnapshot(generations: boolean): void;
   onEnd(why: string, error: MeshError | null): void;
 }
 
@@ -254,6 +269,7 @@ class ZdsProxySession {
         await this.#handler.snapshot(new Set(this.#names));
         this.#names.clear();
         this.synced = true;
+        this.#events.onSnapshot(request.generations === true);
     }
   }
 

@@ -19,6 +19,8 @@ export interface NodeProxyConfig {
   readonly zdsPath: string;
   /** Generation announced to the node agent; the newest one is given new pods. */
   readonly group: number;
+  /** How long a proxy that is to end goes on accepting while no other one listens for its pods. */
+  readonly handoverMs: number;
   /** How long the connections of a pod that left the mesh may run on. */
   readonly podDrainMs: number;
   readonly roots: RootSource;
@@ -72,6 +74,7 @@ export const nodeProxyConfig = defineConfig(variables, (values): NodeProxyConfig
     }),
     zdsPath: values.INPOD_UDS,
     group: values.WEFT_NODE_PROXY_GROUP,
+    handoverMs: values.WEFT_NODE_PROXY_HANDOVER,
     podDrainMs: drainDeadlineMs(
       values.CONNECTION_TERMINATION_DEADLINE,
       values.TERMINATION_GRACE_PERIOD_SECONDS,

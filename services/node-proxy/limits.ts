@@ -34,8 +34,18 @@ export const REPORT_TIMEOUT_MS = 2_000;
 /** A thread busier than this gets new pods only when all are. */
 export const BUSY_THREAD_UTILISATION = 0.7;
 
-/** Between attempts to take a standard port that another process holds. */
-export const PORT_RECLAIM_MS = 5_000;
+/** Between attempts to take a standard port that another process holds; costs three binds. */
+export const PORT_RECLAIM_MS = 500;
+
+/** Between two words of a proxy to the others of its node, and after how long without one it counts as gone. */
+export const PRESENCE_INTERVAL_MS = 1_000;
+export const PRESENCE_AGE_MS = 3_500;
+
+/** Identities without a certificate that a proxy names to the others. */
+export const PRESENCE_MISSING_MAX = 100;
+
+/** Between looks whether a starting proxy may connect, and whether others listen where this one is about to stop. */
+export const TAKEOVER_POLL_MS = 50;
 
 /** Rows of one message to the state thread: some hundred kilobytes, a few milliseconds of work. */
 export const FEED_ROWS_PER_MESSAGE = 256;

@@ -1,4 +1,5 @@
 import { readFile, readdir } from 'node:fs/promises';
+import type { ProxyPresence } from '../../lib/bus/catalog.ts';
 import type { MetricRegistry } from '../../lib/metrics/registry.ts';
 import type { PodCounters } from './pods/pod-manager.ts';
 import type { StateStats } from './state-thread/protocol.ts';
@@ -9,6 +10,10 @@ export interface NodeProxyGauges {
   pendingPods(): number;
   threads(): number;
   state(): StateStats | null;
+  /** Pods that may finish what they carry. */
+  leavingPods(): number;
+  /** The proxies of the node, this one included. */
+  proxies(): readonly ProxyPresence[];
 }
 
 /** The process's own metrics; those of connections come from the listener threads. */
@@ -80,9 +85,42 @@ function declareGauges(registry: MetricRegistry, gauges: NodeProxyGauges): void 
     [],
     (gauge) => gauge.set(gauges.pendingPods()),
   );
+  registry.gauge(
+    'weft_node_proxy_draining_pods',
+    'Pods that take no new connections here and may finish those they have',
+    [],
+    (gauge) => gauge.set(gauges.leavingPods()),
+  );
+  declareProxies(registry, gauges);
   registry.gauge('weft_node_proxy_threads', 'Listener threads that take pods', [], (gauge) =>
     gauge.set(gauges.threads()),
   );
+}
+
+/** Of all proxies of the node, because those that drain have left the port that is scraped. */
+function declareProxies(registry: MetricRegistry, gauges: NodeProxyGauges): void {
+  registry.gauge(
+    'weft_node_proxy_processes',
+    'Proxies of this node, by generation and by whether they serve or drain',
+    ['generation', 'state'],
+    (gauge) => {
+      gauge.reset();
+      for (const proxy of gauges.proxies()) gauge.inc(labelsOf(proxy));
+    },
+  );
+  registry.gauge(
+    'weft_node_proxy_resident_bytes',
+    'Memory of the proxies of this node, by generation and by whether they serve or drain',
+    ['generation', 'state'],
+    (gauge) => {
+      gauge.reset();
+      for (const proxy of gauges.proxies()) gauge.inc(labelsOf(proxy), proxy.residentBytes);
+    },
+  );
+}
+
+function labelsOf(proxy: ProxyPresence): { generation: string; state: string } {
+  return { generation: String(proxy.group), state: proxy.state };
 }
 
 function declareStateGauges(registry: MetricRegistry, gauges: NodeProxyGauges): void {

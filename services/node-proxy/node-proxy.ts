@@ -29,8 +29,10 @@ export class NodeProxy implements Actor {
     const blockers = {
       state: new ReadinessBlocker(context.readiness, 'state manager'),
       pods: new ReadinessBlocker(context.readiness, 'workload proxy manager'),
+      takeover: new ReadinessBlocker(context.readiness, 'takeover'),
       proxy: new ReadinessBlocker(context.readiness, 'proxy'),
     };
+    blockers.takeover.set(false);
     const parts = new NodeProxyParts(this.#config, node, this.#listenerEntry, context, blockers);
     this.#parts = parts;
     await parts.start();

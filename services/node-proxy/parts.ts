@@ -1,18 +1,25 @@
 import { randomBytes } from 'node:crypto';
 import type { ActorContext, Deadline } from '../../lib/actor/actor.ts';
-import { SIGNED_BOARD, certificateSign, signedSchema } from '../../lib/bus/catalog.ts';
+import {
+  SIGNED_BOARD,
+  certificateSign,
+  proxyPresenceSchema,
+  signedSchema,
+} from '../../lib/bus/catalog.ts';
 import type { Bus } from '../../lib/bus/contract.ts';
+import { PROXIES } from '../../lib/bus/keys.ts';
 import { connectBus } from '../../lib/bus/redis-bus.ts';
-import { errorText } from '../../lib/errors/mesh-error.ts';
+import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import { CertificateManager } from '../../lib/identity/certificate-manager.ts';
 import { certificateMetrics } from '../../lib/identity/certificate-metrics.ts';
 import { TrustBundle } from '../../lib/identity/trust-bundle.ts';
-import { closeFd, netnsIdentity } from '../../lib/linux/netns.ts';
+import { closeFd, listenersByPort, netnsIdentity } from '../../lib/linux/netns.ts';
 import { ZdsProxy } from '../../lib/zds/proxy.ts';
 import type { ConnectionRecord, PodInfo } from '../../workers/listener/protocol.ts';
 import { CertificateDesk } from './certificates/certificate-desk.ts';
 import type { NodeProxyConfig } from './config.ts';
 import { configDump } from './dump/config-dump.ts';
+import { Generation } from './generation/generation.ts';
 import { nodeProxyMetrics } from './metrics.ts';
 import type { NodeProxyMetrics } from './metrics.ts';
 import { PodManager } from './pods/pod-manager.ts';
@@ -29,6 +36,8 @@ import { StateThread } from './state-thread/state-thread.ts';
 export interface NodeProxyBlockers {
   readonly state: ReadinessBlocker;
   readonly pods: ReadinessBlocker;
+  /** A starting proxy waits for what it needs to serve beside another one. */
+  readonly takeover: ReadinessBlocker;
 }
 
 /** The parts of the process and how they are wired; each owns what it was given and is closed once. */
@@ -36,6 +45,8 @@ export class NodeProxyParts {
   readonly #config: NodeProxyConfig;
   readonly #context: ActorContext;
   readonly #blockers: NodeProxyBlockers;
+  /** Names this process, and no former run of it. */
+  readonly #member: string;
   readonly #bus: Bus;
   readonly #metrics: NodeProxyMetrics;
   readonly #bundle: TrustBundle;
@@ -47,7 +58,9 @@ export class NodeProxyParts {
   readonly #pods: PodManager;
   readonly #zds: ZdsProxy;
   readonly #servers: NodeProxyServers;
+  readonly #generation: Generation;
   readonly #failed = Promise.withResolvers<never>();
+  readonly #ending = new AbortController();
   #feed: StateFeed | null = null;
   #stopping = false;
 
@@ -61,6 +74,7 @@ export class NodeProxyParts {
     this.#config = config;
     this.#context = context;
     this.#blockers = blockers;
+    this.#member = `node-proxy-${node}-${randomBytes(6).toString('hex')}`;
     context.supervise('node-proxy', this.#failed.promise);
     this.#metrics = this.#declareMetrics();
     this.#bus = this.#connectBus(node);
@@ -76,6 +90,7 @@ export class NodeProxyParts {
     this.#pods = this.#makePods();
     this.#zds = this.#makeZds();
     this.#servers = this.#makeServers();
+    this.#generation = this.#makeGeneration(node);
   }
 
   /** The ports the servers took. */
@@ -92,16 +107,26 @@ export class NodeProxyParts {
     this.#feed = new StateFeed(this.#bus, (table, step) => this.#state.feed(table, step));
   }
 
-  /** The session with the node agent ends first, then all pods drain in parallel. */
+  /**
+   * Nothing more is accepted once another proxy listens for the pods, or the time for that is over. Then all pods drain
+   * in parallel; the session with the node agent stands until they are gone, as pods may leave meanwhile.
+   */
   async drain(deadline: Deadline): Promise<void> {
+    this.#end();
+    await this.#generation.handOver(deadline);
     this.#stopping = true;
-    await this.#zds.close();
+    this.#zds.drain();
     this.#blockers.pods.set(true);
-    await this.#pods.drain(deadline.remainingMs());
+    this.#desk.retire();
+    const drained = this.#pods.drain(deadline.remainingMs());
+    await this.#servers.yield();
+    await drained;
+    await this.#zds.close();
   }
 
   /** Ends everything, last started first. */
   async stop(): Promise<void> {
+    this.#end();
     this.#stopping = true;
     await this.#zds.close();
     await this.#pods.stop();
@@ -112,6 +137,7 @@ export class NodeProxyParts {
     this.#certificates.close();
     this.#bundle.close();
     await this.#servers.close();
+    await this.#generation.close();
     await this.#bus.close();
   }
 
@@ -121,6 +147,8 @@ export class NodeProxyParts {
       pendingPods: () => this.#pods.pending.length,
       threads: () => this.#pool.threads.size,
       state: () => this.#state.stats,
+      leavingPods: () => this.#pods.leaving,
+      proxies: () => [this.#generation.self(), ...this.#generation.others],
     });
   }
 
@@ -138,8 +166,7 @@ export class NodeProxyParts {
   #makeCertificates(node: string): CertificateManager {
     const { clock, log, metrics } = this.#context;
     const scope = { node };
-    const process = `node-proxy-${node}-${randomBytes(6).toString('hex')}`;
-    const signing = new BusSigning(process, {
+    const signing = new BusSigning(this.#member, {
       clock,
       log,
       bus: this.#bus,
@@ -167,7 +194,7 @@ export class NodeProxyParts {
       ready: () => {
         log.info('state.ready');
         this.#blockers.state.set(false);
-        if (!this.#stopping) this.#zds.start();
+        this.#context.supervise('takeover', this.#connectWhenAdmitted());
       },
       identities: (identities) => this.#desk.setLocal(identities),
       failed: (error) => this.#failed.reject(error),
@@ -206,6 +233,7 @@ export class NodeProxyParts {
       changed: () => {
         this.#blockers.pods.set(this.#stopping || !this.#pods.ready);
         this.#desk.forgetUnused();
+        this.#generation.changed();
       },
     });
   }
@@ -237,6 +265,38 @@ export class NodeProxyParts {
         sessionEnded: () => this.#pods.sessionClosed(),
       },
     );
+  }
+
+  #makeGeneration(node: string): Generation {
+    const { clock, log } = this.#context;
+    const { group, handoverMs, listener } = this.#config;
+    return new Generation(
+      { group, handoverMs, member: this.#member, podPorts: Object.values(listener.ports) },
+      {
+        clock,
+        log,
+        presence: this.#bus.presence(PROXIES, { node }, proxyPresenceSchema),
+        waits: (waiting) => this.#blockers.takeover.set(waiting),
+        serves: () => this.#pods.ready,
+        missing: () => this.#desk.missing(),
+        pods: () => this.#pods.listening(),
+        ports: () => this.#servers.ports,
+        listenersByPort,
+      },
+    );
+  }
+
+  async #connectWhenAdmitted(): Promise<void> {
+    const { signal } = this.#ending;
+    await this.#generation.admitted(signal).catch((error: unknown) => {
+      if (!signal.aborted) throw error;
+    });
+    if (signal.aborted) return;
+    this.#zds.start();
+  }
+
+  #end(): void {
+    this.#ending.abort(new MeshError('ACTOR_FAILED', 'the process ends'));
   }
 
   #makeServers(): NodeProxyServers {

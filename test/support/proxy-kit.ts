@@ -29,6 +29,7 @@ import { startFetcher } from './certificates-kit.ts';
 import { connectNetns, createNetns } from './netns-kit.ts';
 import type { TestNetns } from './netns-kit.ts';
 import { podObject } from './pods-api.ts';
+import { ProxyProcess } from './proxy-process.ts';
 import { startTestRedis } from './redis.ts';
 import type { TestRedis } from './redis.ts';
 import { until } from './until.ts';
@@ -59,13 +60,16 @@ export class ProxyNode {
   readonly lines: Record<string, unknown>[] = [];
   readonly crashFile: string;
   readonly #environment: Record<string, string>;
+  readonly #dir: string;
   readonly #adminSocket: string;
+  #processes = 0;
   #child: ChildProcess | null = null;
 
   constructor(name: NodeName, netns: TestNetns, dir: string, environment: Record<string, string>) {
     this.name = name;
     this.netns = netns;
     this.crashFile = join(dir, `${name}.crash`);
+    this.#dir = dir;
     this.#adminSocket = join(dir, `${name}.admin`);
     const zdsPath = join(dir, `${name}.zds`);
     this.#environment = {
@@ -105,6 +109,17 @@ export class ProxyNode {
       for (const line of parts) this.lines.push(JSON.parse(line) as Record<string, unknown>);
     });
     child.stderr?.on('data', (chunk: Buffer) => this.lines.push({ stderr: chunk.toString() }));
+  }
+
+  /** A further process of the node, of this generation. Its end is the caller's or the namespace's. */
+  another(group: number, environment: Record<string, string> = {}): ProxyProcess {
+    this.#processes += 1;
+    const { LISTENER_DIES_WITH: _, ...own } = this.#environment;
+    return new ProxyProcess(this.netns, join(this.#dir, `${this.name}.${this.#processes}.admin`), {
+      ...own,
+      WEFT_NODE_PROXY_GROUP: String(group),
+      ...environment,
+    });
   }
 
   async ready(): Promise<void> {

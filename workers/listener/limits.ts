@@ -48,6 +48,9 @@ export const MAX_PENDING_HANDSHAKES_PER_SOURCE = 200;
 /** Ended connections a thread can still tell of, about 1 kB each; `weft trace` looks within seconds. */
 export const MAX_RECENT_CONNECTIONS = 512;
 
+/** Connections accepted from the queue of a closing listener: the kernel's longest default queue. */
+export const MAX_QUEUED_ACCEPTED = 4_096;
+
 /** Backoff between the attempts of one connect. */
 export const CONNECT_BACKOFF = { baseMs: 50, maxMs: 1_000 } as const;
 

@@ -8,6 +8,7 @@ import { canonicalIp, ipFamily } from '../../lib/net/address.ts';
 import { localEndpoint, remoteEndpoint, serveFd, socketFd } from '../../lib/net/socket.ts';
 import type { Endpoint } from '../../lib/net/socket.ts';
 import type { PodContext } from './pod-context.ts';
+import { takeQueued } from './migration.ts';
 import { tcpOptions } from './upstream.ts';
 
 /** The three listeners of a pod (spec/dataplane.md §1). */
@@ -75,10 +76,17 @@ export class Listener {
     }
   }
 
-  /** Accepts nothing more; open sockets stay. */
+  /**
+   * Accepts nothing more; open sockets stay. Connections that wait in the queue go to another listener of the port where
+   * the kernel does that, else are served here.
+   */
   close(): void {
-    this.#server?.close();
+    const server = this.#server;
     this.#server = null;
+    if (server === null) return;
+    const queued = this.#pod.migrates ? [] : takeQueued(server);
+    server.close();
+    for (const socket of queued) this.#accept(socket);
   }
 
   /** Closes and destroys what is open; resolves when all of it is closed. */

@@ -15,6 +15,8 @@ export interface PodContext {
   readonly policy: PodPolicy;
   /** Whether connections to the application may carry the client's address. */
   readonly transparent: boolean;
+  /** Whether the kernel hands connections that wait at a closing listener to another one of the same port. */
+  readonly migrates: boolean;
   /** Whether the pod has as many connections as it may have. */
   readonly full: boolean;
   /** Starts the record of a connection that is understood. */

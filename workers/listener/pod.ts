@@ -1,3 +1,4 @@
+import type { Timer } from '../../lib/clock/clock.ts';
 import { asMeshError } from '../../lib/errors/mesh-error.ts';
 import type { ServerTunnel } from '../../lib/hbone/engine.ts';
 import { TunnelPool } from '../../lib/hbone/pool.ts';
@@ -8,6 +9,7 @@ import { serveInboundSocket } from './inbound-tunnel.ts';
 import { CLOSE_GRACE_MS } from './limits.ts';
 import { Listener } from './listener.ts';
 import type { ListenerKind } from './listener.ts';
+import { enableMigration } from './migration.ts';
 import { serveOutbound } from './outbound.ts';
 import { servePassthrough } from './passthrough-inbound.ts';
 import type { PodContext } from './pod-context.ts';
@@ -30,6 +32,9 @@ export class Pod implements PodContext {
   readonly #live = new Set<Connection>();
   readonly #tunnels = new Set<ServerTunnel>();
   #transparent = false;
+  #migrates = false;
+  /** Ends a graceful drain. */
+  #deadline: { readonly atMs: number; readonly timer: Timer } | null = null;
   #sourceLostLogged = false;
   #state: 'serving' | 'draining' | 'ended' = 'serving';
 
@@ -60,6 +65,10 @@ export class Pod implements PodContext {
     return this.#transparent;
   }
 
+  get migrates(): boolean {
+    return this.#migrates;
+  }
+
   get full(): boolean {
     const sockets = this.#listeners.reduce((total, listener) => total + listener.sockets, 0);
     return Math.max(sockets, this.#live.size) >= this.thread.connectionsPerPod;
@@ -72,6 +81,7 @@ export class Pod implements PodContext {
   /** Binds all listeners; a failure of any leaves none (NATIVE_SYSCALL). */
   async start(): Promise<void> {
     const { ports } = this.thread.settings;
+    this.#migrates = enableMigration(this.netnsFd, this.thread.log);
     await this.#listen('inbound-hbone', ports.inboundHbone, (socket, { source, destination }) =>
       serveInboundSocket(this, socket, { source, local: destination }),
     );
@@ -141,7 +151,8 @@ export class Pod implements PodContext {
 
   /**
    * Closes the listeners now. Immediate: ends every connection. Graceful: lets them end by themselves until the
-   * deadline. Resolves with {@link stopped}; an immediate stop may follow a graceful one.
+   * deadline, which another graceful stop may bring forward. Resolves with {@link stopped}; an immediate stop may
+   * follow a graceful one.
    */
   async stop(mode: 'immediate' | 'graceful', deadlineMs: number): Promise<void> {
     if (this.#state === 'ended') return this.stopped;
@@ -153,9 +164,9 @@ export class Pod implements PodContext {
     if (this.#state === 'serving') {
       this.#state = 'draining';
       for (const tunnel of this.#tunnels) tunnel.drain();
-      this.thread.clock.after(deadlineMs, () => this.#end());
       this.#endWhenIdle();
     }
+    this.#endWithin(deadlineMs);
     return this.stopped;
   }
 
@@ -167,6 +178,14 @@ export class Pod implements PodContext {
     this.#transparent = this.#listeners.every(({ transparent }) => transparent);
   }
 
+  #endWithin(deadlineMs: number): void {
+    const { clock } = this.thread;
+    const atMs = clock.monotonic() + deadlineMs;
+    if (this.#state !== 'draining' || atMs >= (this.#deadline?.atMs ?? Infinity)) return;
+    this.#deadline?.timer.cancel();
+    this.#deadline = { atMs, timer: clock.after(deadlineMs, () => this.#end()) };
+  }
+
   #endWhenIdle(): void {
     if (this.#state !== 'draining' || this.#live.size > 0 || this.#tunnels.size > 0) return;
     if (this.#listeners.every((listener) => listener.sockets === 0)) this.#end();
@@ -176,6 +195,7 @@ export class Pod implements PodContext {
   #end(): void {
     if (this.#state === 'ended') return;
     this.#state = 'ended';
+    this.#deadline?.timer.cancel();
     this.policy.close();
     for (const connection of this.#live) connection.drain();
     for (const tunnel of this.#tunnels) tunnel.destroy();

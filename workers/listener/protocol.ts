@@ -102,7 +102,10 @@ export type ControlToThread =
       readonly identity: string;
       readonly error: WireError;
     }
-  /** Immediate: listeners and connections end at once. Graceful: listeners close, connections may run on. */
+  /**
+   * Immediate: listeners and connections end at once. Graceful: listeners close, connections may run on until the
+   * deadline, `Infinity` = until they end; a later stop may bring it forward.
+   */
   | {
       readonly type: 'pod.stop';
       readonly uid: string;

@@ -25,7 +25,7 @@ namespace {
 
 constexpr uint32_t LISTEN_STATE = 10;  // TCP_LISTEN of net/tcp_states.h
 
-// listeningPorts(netnsFd) → TCP ports with a listening socket of either family, ascending. Unlike /proc/net/tcp
+// listeningPorts(netnsFd) → the TCP port of each listening socket of either family, ascending. Unlike /proc/net/tcp
 // the cost does not grow with the established connections of the namespace.
 napi_value listeningPorts(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
@@ -33,7 +33,7 @@ napi_value listeningPorts(napi_env env, napi_callback_info info) {
   if (arguments.failed()) return nullptr;
   Descriptor fd(openNetlink(env, netnsFd, NETLINK_SOCK_DIAG));
   if (fd.get() < 0) return throwErrno(env, "socket(NETLINK_SOCK_DIAG)", errno);
-  std::set<int> ports;
+  std::multiset<int> ports;
   for (const int family : {AF_INET, AF_INET6}) {
     struct {
       nlmsghdr header;

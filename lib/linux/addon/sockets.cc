@@ -238,6 +238,21 @@ napi_value openTcp(napi_env env, napi_callback_info info) {
   return makeInteger(env, fd.release());
 }
 
+// acceptQueued(listenerFd) → fd | null when nothing waits
+napi_value acceptQueued(napi_env env, napi_callback_info info) {
+  Arguments arguments(env, info);
+  const int listener = arguments.integer(0);
+  if (arguments.failed()) return nullptr;
+  for (;;) {
+    const int fd = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd >= 0) return makeInteger(env, fd);
+    // The client gave up while it waited: the next one may not have.
+    if (errno == ECONNABORTED || errno == EINTR || errno == EPROTO) continue;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return makeNull(env);
+    return throwErrno(env, "accept4", errno);
+  }
+}
+
 // setTcpOptions(fd, noDelay, idle, interval, retries, userTimeout)
 napi_value setTcpOptions(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
@@ -303,6 +318,7 @@ napi_value canMark(napi_env env, napi_callback_info info) {
 void registerSockets(napi_env env, napi_value exports) {
   setFunction(env, exports, "listenTcp", listenTcp);
   setFunction(env, exports, "openTcp", openTcp);
+  setFunction(env, exports, "acceptQueued", acceptQueued);
   setFunction(env, exports, "setTcpOptions", setTcpOptions);
   setFunction(env, exports, "originalDestination", originalDestination);
   setFunction(env, exports, "canMark", canMark);

@@ -30,6 +30,7 @@ export class CertificateDesk {
   readonly #unsubscribe: () => void;
   /** Identities of this node's workloads, as the mesh state has them. */
   #local: ReadonlySet<string> = new Set();
+  #retired = false;
 
   constructor(deps: CertificateDeskDependencies) {
     this.#deps = deps;
@@ -41,9 +42,22 @@ export class CertificateDesk {
 
   /** The identities of this node's mesh workloads: new ones are fetched ahead of any connection. */
   setLocal(identities: readonly string[]): void {
-    this.#local = new Set(identities);
-    for (const identity of identities) this.#warmUp(identity);
+    this.#local = new Set(this.#retired ? [] : identities);
+    for (const identity of this.#local) this.#warmUp(identity);
     this.forgetUnused();
+  }
+
+  /** Identities of this node's mesh workloads that have no valid certificate at this moment. */
+  missing(): readonly string[] {
+    return [...this.#local].filter(
+      (identity) => this.#deps.manager.status(identity).kind !== 'available',
+    );
+  }
+
+  /** Only what is served here is looked after from now on: nothing new will come. */
+  retire(): void {
+    this.#retired = true;
+    this.setLocal([]);
   }
 
   /** A connection on the thread waits for the identity, which must be one of the thread's own pods. */

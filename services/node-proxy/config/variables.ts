@@ -162,6 +162,11 @@ export const processVariables = {
     schema: integer({ min: 0 })({ default: 0 }),
     description: 'generation; the node agent hands new pods to the newest one',
   },
+  WEFT_NODE_PROXY_HANDOVER: {
+    schema: duration({ default: 0 }),
+    description:
+      'how long a proxy that is told to end goes on accepting while no other one listens for its pods',
+  },
   WEFT_NODE_PROXY_READINESS_PORT: {
     schema: port({ default: 15_021 }),
     description: 'where /healthz/ready is served',

@@ -50,6 +50,16 @@ export class LeavingPods {
     });
   }
 
+  /** Pods of this uid have at most this long from now on, whatever they were told before. */
+  shorten(uid: string, deadlineMs: number): void {
+    for (const { placed } of this.#of(uid)) placed.stop('graceful', deadlineMs);
+  }
+
+  /** Uids of the pods that are leaving. */
+  get uids(): ReadonlySet<string> {
+    return new Set([...this.#leaving].map(({ pod }) => pod.info.uid));
+  }
+
   /** Threads that still hold a pod of this uid. */
   threadsOf(uid: string): ReadonlySet<number> {
     return new Set(this.#of(uid).map(({ placed }) => placed.thread));

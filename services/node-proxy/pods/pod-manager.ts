@@ -2,6 +2,7 @@ import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import { MeshError, asMeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import type { PodInfo } from '../../../workers/listener/protocol.ts';
+import type { ListeningPod } from '../generation/handover.ts';
 import {
   MAX_PODS,
   PENDING_RETRY_MS,
@@ -78,6 +79,18 @@ export class PodManager {
     return this.#synced && this.pending.length === 0;
   }
 
+  /** The pods whose listeners are open, with how many sockets each has on a port. */
+  *listening(): Generator<ListeningPod> {
+    for (const pod of this.#pods.values()) {
+      if (pod.state === 'Up') yield { netnsFd: pod.netnsFd, own: 1 };
+    }
+  }
+
+  /** How many pods are leaving: their listeners are closed, connections may run on. */
+  get leaving(): number {
+    return this.#leaving.uids.size;
+  }
+
   /** A session with the node agent begins: its snapshot will say what to keep. */
   sessionOpened(): void {
     this.#synced = false;
@@ -110,6 +123,8 @@ export class PodManager {
     return this.#lock.run(uid, async () => {
       const pod = this.#pods.get(uid);
       if (pod !== undefined) this.#retire(pod, 'graceful', this.#deps.podDrainMs);
+      // A process that drains has a deadline of its own, which may be far away.
+      this.#leaving.shorten(uid, this.#deps.podDrainMs);
     });
   }
 
@@ -118,6 +133,9 @@ export class PodManager {
     this.#synced = true;
     for (const [uid, pod] of this.#pods) {
       if (!uids.has(uid)) this.#retire(pod, 'graceful', this.#deps.podDrainMs);
+    }
+    for (const uid of this.#leaving.uids) {
+      if (!uids.has(uid)) this.#leaving.shorten(uid, this.#deps.podDrainMs);
     }
     this.#deps.changed();
   }

@@ -33,6 +33,7 @@ export class PortServer {
   #servers: Server[] = [];
   #reclaim: Timer | null = null;
   #closed = false;
+  #yielded = false;
 
   constructor(options: PortServerOptions, deps: { readonly log: Logger; readonly clock: Clock }) {
     this.#options = options;
@@ -65,6 +66,23 @@ export class PortServer {
     throw new MeshError('NETNS_UNAVAILABLE', `the ${name} server found no free port`);
   }
 
+  /** Leaves the standard port to another process and goes on where there is room; requests under way are answered. */
+  async yield(): Promise<void> {
+    this.#yielded = true;
+    this.#reclaim?.cancel();
+    const { port } = this.#options;
+    const [standard, rest] = [
+      this.#servers.filter(isOn(port)),
+      this.#servers.filter(isNotOn(port)),
+    ];
+    if (standard.length === 0 || port === 0) return;
+    this.#servers = rest.length > 0 ? rest : ((await this.#bind(0)) ?? []);
+    for (const server of standard) {
+      server.close();
+      server.closeIdleConnections();
+    }
+  }
+
   /** Stops listening and ends open requests. Idempotent. */
   async close(): Promise<void> {
     this.#closed = true;
@@ -79,7 +97,7 @@ export class PortServer {
       async (servers) => {
         if (servers === null) return;
         this.#reclaim?.cancel();
-        if (this.#closed) {
+        if (this.#closed || this.#yielded) {
           await Promise.all(servers.map(closeServer));
           return;
         }
@@ -139,6 +157,14 @@ export class PortServer {
 function portOf(server: Server): number | null {
   const address = server.address() as AddressInfo | null;
   return address?.port ?? null;
+}
+
+function isOn(port: number): (server: Server) => boolean {
+  return (server) => portOf(server) === port;
+}
+
+function isNotOn(port: number): (server: Server) => boolean {
+  return (server) => portOf(server) !== port;
 }
 
 async function closeServer(server: Server): Promise<void> {

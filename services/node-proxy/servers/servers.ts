@@ -94,6 +94,11 @@ export class NodeProxyServers {
     );
   }
 
+  /** Leaves the standard ports to another process, and goes on at others. */
+  async yield(): Promise<void> {
+    await Promise.all(Object.values(this.#servers).map((server) => server.yield()));
+  }
+
   /** Stops listening. Idempotent. */
   async close(): Promise<void> {
     await Promise.all(Object.values(this.#servers).map((server) => server.close()));

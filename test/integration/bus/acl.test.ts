@@ -68,9 +68,11 @@ const KEY = {
   agentLease: '{node-1}:lease:agent',
   sign: '{node-1}:sign:wait',
   signed: '{node-1}:result:signed:1',
+  proxies: '{node-1}:presence:proxies',
   otherEnrolments: '{node-2}:state:enrolments:data',
   otherSign: '{node-2}:sign:wait',
   otherSigned: '{node-2}:result:signed:1',
+  otherProxies: '{node-2}:presence:proxies',
   foreign: 'elsewhere',
 } as const;
 
@@ -97,7 +99,15 @@ const READS: Record<(typeof ROLES)[number], readonly KeyName[]> = {
     'sign',
     'signed',
   ],
-  'node-proxy.node-1': ['addresses', 'authorizations', 'rejections', 'programs', 'sign', 'signed'],
+  'node-proxy.node-1': [
+    'addresses',
+    'authorizations',
+    'rejections',
+    'programs',
+    'sign',
+    'signed',
+    'proxies',
+  ],
   'node-agent.node-1': ['enrolments', 'agentLease'],
 };
 
@@ -107,7 +117,7 @@ const WRITES: Record<(typeof ROLES)[number], readonly KeyName[]> = {
   'policy-evaluator': ['programs', 'compile', 'explain', 'explained'],
   cli: ['explain'],
   'cert-fetcher.node-1': ['sign', 'signed'],
-  'node-proxy.node-1': ['sign'],
+  'node-proxy.node-1': ['sign', 'proxies'],
   'node-agent.node-1': ['enrolments', 'agentLease'],
 };
 

@@ -1,0 +1,84 @@
+import type { Redis } from 'ioredis';
+import type { z } from 'zod';
+import type { Clock } from '../clock/clock.ts';
+import { errorText } from '../errors/mesh-error.ts';
+import type { Logger } from '../log/logger.ts';
+import type { Presence } from './contract.ts';
+import { PRESENCE_KEPT_MS, PRESENCE_MAX } from './limits.ts';
+import { asBusError } from './redis-client.ts';
+
+/** What a presence list needs. */
+export interface PresenceDeps<Body> {
+  readonly name: string;
+  readonly body: z.ZodType<Body>;
+  readonly key: string;
+  readonly commands: Redis;
+  readonly clock: Clock;
+  readonly log: Logger;
+}
+
+/**
+ * One hash: member → when it was last written, and what it said. All members of a node live on one machine, so that
+ * their clocks are one; of a member that was killed the entry stands until its time is over.
+ */
+export class RedisPresence<Body> implements Presence<Body> {
+  readonly #deps: PresenceDeps<Body>;
+
+  constructor(deps: PresenceDeps<Body>) {
+    this.#deps = deps;
+  }
+
+  async announce(member: string, body: Body): Promise<void> {
+    const { commands, key, clock, name } = this.#deps;
+    try {
+      await commands
+        .multi()
+        .hset(key, member, JSON.stringify({ at: clock.now(), body }))
+        .pexpire(key, PRESENCE_KEPT_MS)
+        .exec();
+    } catch (error) {
+      throw asBusError(error, `presence ${name} of ${member}`);
+    }
+  }
+
+  async leave(member: string): Promise<void> {
+    const { commands, key, name } = this.#deps;
+    try {
+      await commands.hdel(key, member);
+    } catch (error) {
+      throw asBusError(error, `presence ${name} of ${member}`);
+    }
+  }
+
+  async members(maxAgeMs: number): Promise<ReadonlyMap<string, Body>> {
+    const { commands, key, clock, name } = this.#deps;
+    const present = new Map<string, Body>();
+    try {
+      const rows = await commands.hgetall(key);
+      const now = clock.now();
+      for (const [member, text] of Object.entries(rows)) {
+        const row = this.#read(member, text);
+        const age = row === null ? Infinity : Math.abs(now - row.at);
+        if (row !== null && age <= maxAgeMs && present.size < PRESENCE_MAX) {
+          present.set(member, row.body);
+        } else if (age > PRESENCE_KEPT_MS) await commands.hdel(key, member);
+      }
+    } catch (error) {
+      throw asBusError(error, `presence ${name}`);
+    }
+    return present;
+  }
+
+  /** Null for an entry nobody can read: a member of another version counts as absent. */
+  #read(member: string, text: string): { readonly at: number; readonly body: Body } | null {
+    const { body, log, name } = this.#deps;
+    try {
+      const row = JSON.parse(text) as { at?: unknown; body?: unknown };
+      if (typeof row.at !== 'number') throw new Error('no time');
+      return { at: row.at, body: body.parse(row.body) };
+    } catch (error) {
+      log.debug({ presence: name, member, error: errorText(error) }, 'bus.presence-unreadable');
+      return null;
+    }
+  }
+}

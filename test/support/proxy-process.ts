@@ -1,0 +1,85 @@
+/** One node-proxy process among several of a node: a generation, or a sibling. */
+import type { ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { request } from 'node:http';
+import { fileURLToPath } from 'node:url';
+import type { TestNetns } from './netns-kit.ts';
+import { until } from './until.ts';
+
+const ENTRY = fileURLToPath(new URL('./node-proxy-process.ts', import.meta.url));
+
+/** The process, its log and its admin server. */
+export class ProxyProcess {
+  readonly lines: Record<string, unknown>[] = [];
+  readonly child: ChildProcess;
+  /** Resolves with the exit status, null after a signal. */
+  readonly ended: Promise<number | null>;
+  readonly #admin: string;
+
+  constructor(netns: TestNetns, adminSocket: string, environment: Record<string, string>) {
+    this.#admin = adminSocket;
+    this.child = netns.spawn(process.execPath, [ENTRY], {
+      stdio: ['ignore', 'pipe', 'pipe'],
+      env: {
+        PATH: process.env['PATH'],
+        ...environment,
+        WEFT_ADMIN_ADDRESS: `unix:${adminSocket}`,
+      },
+    });
+    this.ended = once(this.child, 'exit').then(([code]) => code as number | null);
+    let rest = '';
+    this.child.stdout?.on('data', (chunk: Buffer) => {
+      const parts = (rest + chunk.toString()).split('\n');
+      rest = parts.pop() ?? '';
+      for (const line of parts) this.lines.push(JSON.parse(line) as Record<string, unknown>);
+    });
+    this.child.stderr?.on('data', (chunk: Buffer) => this.lines.push({ stderr: chunk.toString() }));
+  }
+
+  async ready(): Promise<void> {
+    try {
+      await until(async () => (await this.pending()) === 'ready', {
+        what: 'the proxy to be ready',
+        timeoutMs: 30_000,
+      });
+    } catch (error) {
+      const lines = this.lines.slice(-20).map((line) => JSON.stringify(line));
+      throw new Error(`not ready; its log:\n${lines.join('\n')}`, { cause: error });
+    }
+  }
+
+  /** What its readiness waits for, as text; null while it does not answer. */
+  async pending(): Promise<string | null> {
+    return (await this.#get('/healthz/ready'))?.trim() ?? null;
+  }
+
+  async json<T>(path: string): Promise<T> {
+    const text = await this.#get(path);
+    if (text === null) throw new Error(`no answer to ${path}`);
+    return JSON.parse(text) as T;
+  }
+
+  async text(path: string): Promise<string> {
+    return (await this.#get(path)) ?? '';
+  }
+
+  logged(message: string): Record<string, unknown>[] {
+    return this.lines.filter((line) => line['message'] === message);
+  }
+
+  kill(signal: NodeJS.Signals): void {
+    this.child.kill(signal);
+  }
+
+  #get(path: string): Promise<string | null> {
+    return new Promise((resolve) => {
+      const call = request({ socketPath: this.#admin, path, agent: false }, (response) => {
+        let body = '';
+        response.on('data', (chunk: Buffer) => (body += chunk.toString()));
+        response.on('end', () => resolve(body));
+      });
+      call.on('error', () => resolve(null));
+      call.end();
+    });
+  }
+}
