@@ -36,6 +36,7 @@ export const errorTable = {
   POLICY_INVALID: { flag: 'DENY', retry: 'never', http: null },
   ROUTE_UNKNOWN_WORKLOAD: { flag: 'CONNECT', retry: 'backoff', http: 503 },
   ROUTE_NO_UPSTREAM: { flag: 'CONNECT', retry: 'backoff', http: 503 },
+  ROUTE_WAYPOINT_BYPASSED: { flag: 'DENY', retry: 'never', http: 401 },
   ROUTE_ILLEGAL: { flag: 'CONNECT', retry: 'never', http: 400 },
   ROUTE_MISMATCH: { flag: 'CONNECT', retry: 'never', http: 400 },
   UPSTREAM_CONNECT: { flag: 'CONNECT', retry: 'backoff', http: 503 },

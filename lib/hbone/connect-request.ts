@@ -1,6 +1,6 @@
 /** What a CONNECT request says besides its bytes (spec/hbone.md §5). */
 import { randomBytes } from 'node:crypto';
-import { formatHostPort } from '../net/address.ts';
+import { formatHostPort, tryCanonicalIp, tryParseHostPort } from '../net/address.ts';
 import type { Workload } from '../state/model.ts';
 import { formatBaggage } from './baggage.ts';
 
@@ -54,13 +54,34 @@ export function formatForwarded(ip: string, port: number, serviceHostname: strin
 
 /** The `host=` of a `forwarded` header, null when there is none. */
 export function parseForwardedHost(header: string | undefined): string | null {
-  if (header === undefined || !ASCII.test(header)) return null;
-  const part = header
+  return header === undefined ? null : forwardedPart(header, 'host=');
+}
+
+/**
+ * The client in the `for=` of a `forwarded` header, null when it names no address; the port is 0 where it is left out.
+ * Of several elements the last counts: the one the peer itself has added.
+ */
+export function parseForwardedFor(
+  header: string | undefined,
+): { readonly ip: string; readonly port: number } | null {
+  const last = header?.split(',').at(-1);
+  const client = last === undefined ? null : forwardedPart(last, 'for=');
+  if (client === null) return null;
+  const alone = tryCanonicalIp(client.replace(/^\[(.*)\]$/, '$1'));
+  if (alone !== null) return { ip: alone, port: 0 };
+  const parsed = tryParseHostPort(client);
+  const ip = parsed === null ? null : tryCanonicalIp(parsed.host);
+  return parsed === null || ip === null ? null : { ip, port: parsed.port };
+}
+
+function forwardedPart(element: string, name: string): string | null {
+  if (!ASCII.test(element)) return null;
+  const part = element
     .split(';')
     .map((text) => text.trim())
-    .find((text) => text.startsWith('host='));
-  const host = part?.slice('host='.length).replace(/^"+|"+$/g, '');
-  return host === undefined || host === '' ? null : host;
+    .find((text) => text.toLowerCase().startsWith(name));
+  const value = part?.slice(name.length).replace(/^"+|"+$/g, '');
+  return value === undefined || value === '' ? null : value;
 }
 
 /** Names the sender's network to a receiver that sees only a gateway's address (spec/hbone.md §5). */

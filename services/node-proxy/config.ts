@@ -137,6 +137,8 @@ function listenerConfig(values: Values, metadata: Metadata): ListenerConfig {
     responseBaggage: values.ENABLE_RESPONSE_BAGGAGE,
     tls12: values.TLS12_ENABLED,
     policyUnknownReference: values.WEFT_POLICY_UNKNOWN_REFERENCE,
+    waypointBypass: values.WEFT_WAYPOINT_BYPASS,
+    localhostAppTunnel: values.LOCALHOST_APP_TUNNEL,
     authzInfoLogging: values.AUTHZ_POLICY_INFO_LOGGING,
     ports: POD_PORTS,
   };

@@ -1,5 +1,9 @@
 /** HBONE ends that are no pods of ours: a server in a namespace, a gateway to another network, a client. */
+import { once } from 'node:events';
+import { connect as connectHttp2, constants } from 'node:http2';
+import type { IncomingHttpHeaders, OutgoingHttpHeaders } from 'node:http2';
 import type { Socket } from 'node:net';
+import { connect as connectTls } from 'node:tls';
 import type { ExecutionContext } from 'ava';
 import { http2Engine } from '../../lib/hbone/engine-http2/engine.ts';
 import type {
@@ -90,4 +94,40 @@ export async function tunnelTo(
   const tunnel = await http2Engine.connect(socket, options);
   t.teardown(() => tunnel.destroy());
   return tunnel;
+}
+
+/** An answer to a request. */
+export interface RawAnswer {
+  readonly status: number | undefined;
+  readonly baggage: string | undefined;
+  /** The answer was the end of the stream. */
+  readonly ended: boolean;
+}
+
+/** Sends requests as they are given, right or wrong, over one tunnel. */
+export async function rawRequests(
+  t: ExecutionContext,
+  mesh: TestMesh,
+  from: { readonly pod: TestPod; readonly identity: string },
+  ip: string,
+): Promise<(headers: OutgoingHttpHeaders) => Promise<RawAnswer>> {
+  const { clientContext } = await mesh.credentials(from.identity);
+  const socket = connectTls({
+    socket: await from.pod.connect(ip, 15_008),
+    secureContext: clientContext,
+    ALPNProtocols: ['h2'],
+    checkServerIdentity: () => undefined,
+  });
+  const session = connectHttp2('https://hbone', { createConnection: () => socket });
+  session.on('error', () => {});
+  t.teardown(() => session.destroy());
+  return async (headers) => {
+    const stream = session.request(headers, { endStream: false });
+    stream.on('error', () => {});
+    const [answer, flags] = (await once(stream, 'response')) as [IncomingHttpHeaders, number];
+    const { ':status': status, baggage } = answer as IncomingHttpHeaders & { ':status'?: number };
+    stream.close();
+    const ended = (flags & constants.NGHTTP2_FLAG_END_STREAM) !== 0;
+    return { status, baggage: baggage?.toString(), ended };
+  };
 }

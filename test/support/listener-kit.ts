@@ -66,6 +66,8 @@ export const listenerSettings: ListenerSettings = {
   responseBaggage: true,
   tls12: false,
   policyUnknownReference: 'deny',
+  waypointBypass: 'deny',
+  localhostAppTunnel: true,
   authzInfoLogging: false,
   logLevel: 'info',
   ports: { outbound: 15_001, inboundPlaintext: 15_006, inboundHbone: 15_008 },

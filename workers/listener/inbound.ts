@@ -3,6 +3,7 @@ import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
 import { formatBaggage, parseBaggage } from '../../lib/hbone/baggage.ts';
 import {
   FORWARDED_NETWORK,
+  parseForwardedFor,
   parseForwardedHost,
   parseTraceparent,
 } from '../../lib/hbone/connect-request.ts';
@@ -18,8 +19,10 @@ import {
   validateDestination,
 } from '../../lib/state/inbound.ts';
 import type { InboundDenied, InboundUpstream } from '../../lib/state/inbound.ts';
+import type { Passage } from '../../lib/state/waypoint-guard.ts';
 import type { Connection } from './connection.ts';
 import { decided, ownPorts, workloadAt } from './lookups.ts';
+import { assertPassage, findPassage } from './passage.ts';
 import type { PodContext } from './pod-context.ts';
 import type { KnownPod } from './state-client.ts';
 import type { TunnelRecord } from './protocol.ts';
@@ -41,6 +44,9 @@ export interface InboundArrival {
 interface Understood {
   readonly local: KnownPod;
   readonly upstream: InboundUpstream;
+  readonly passage: Passage;
+  /** The client: the tunnel's peer, or whom a waypoint of the pod speaks for. */
+  readonly client: Endpoint;
 }
 
 const REFUSE_BY_DEFAULT = 503;
@@ -95,21 +101,33 @@ async function understand(pod: PodContext, arrival: InboundArrival): Promise<Und
   const stream = { authority, localIp: dialled.ip, workload: local.workload };
   const mismatch = await decided(state, (view) => validateDestination(view, stream));
   if (mismatch !== null) throw denial(mismatch);
-  const settings = { illegalPorts: ownPorts(pod), localhostAppTunnel: true };
+  const settings = {
+    illegalPorts: ownPorts(pod),
+    localhostAppTunnel: pod.thread.settings.localhostAppTunnel,
+  };
   const upstream = await decided(state, (view) =>
     resolveUpstream(view, stream, local.services, settings),
   );
   if (upstream.kind === 'deny') throw denial(upstream);
-  return { local, upstream };
+  const { headers } = request;
+  const passage = await findPassage(pod, {
+    workload: local.workload,
+    services: upstream.candidates,
+    port: upstream.destination.port,
+    forwardedHost: parseForwardedHost(headers['forwarded']),
+    identity: arrival.identity,
+  });
+  const said = passage.kind === 'waypoint' ? parseForwardedFor(headers['forwarded']) : null;
+  return { local, upstream, passage, client: said ?? arrival.source };
 }
 
 async function open(
   pod: PodContext,
   arrival: InboundArrival,
-  { local, upstream }: Understood,
+  { local, upstream, client }: Understood,
   startedMs: number,
 ): Promise<Connection> {
-  const { request, source, identity } = arrival;
+  const { request, identity } = arrival;
   const { settings } = pod.thread;
   const { headers } = request;
   const foreign = headers[FORWARDED_NETWORK];
@@ -119,11 +137,11 @@ async function open(
   const connection = pod.open({
     direction: 'inbound',
     protocol: 'HBONE',
-    source,
+    source: client,
     destination: upstream.destination,
     actualDestination: arrival.local,
     hboneAddress: request.authority,
-    sourceWorkload: isForeign ? null : await workloadAt(pod, source.ip),
+    sourceWorkload: isForeign ? null : await workloadAt(pod, client.ip),
     sourceBaggage: settings.responseBaggage ? parseBaggage(headers['baggage']) : null,
     destinationWorkload: local.workload,
     destinationService: telemetryService(
@@ -143,14 +161,15 @@ async function open(
 }
 
 /** Step 6. */
-function admit(
+async function admit(
   pod: PodContext,
   connection: Connection,
   arrival: InboundArrival,
-  { upstream }: Understood,
+  { upstream, passage, client }: Understood,
 ): Promise<void> {
-  return pod.policy.admit(connection, {
-    sourceIp: arrival.source.ip,
+  assertPassage(pod, passage);
+  await pod.policy.admit(connection, {
+    sourceIp: client.ip,
     sourceIdentity: arrival.identity,
     destinationIp: upstream.destination.ip,
     destinationPort: upstream.destination.port,
@@ -161,15 +180,15 @@ function admit(
 async function answer(
   pod: PodContext,
   connection: Connection,
-  { request, source, identity }: InboundArrival,
-  { local, upstream }: Understood,
+  { request, identity }: InboundArrival,
+  { local, upstream, client }: Understood,
 ): Promise<{ stream: TunnelStream; application: ReturnType<typeof socketEnd> }> {
   const { connect, proxyDestination } = upstream;
   const socket = await connectUpstream(
     pod,
     {
       to: connect,
-      source: pod.transparent && !connect.loopback ? source.ip : null,
+      source: pod.transparent && !connect.loopback ? client.ip : null,
       bindLoopback: connect.loopback ? connect.ip : null,
     },
     connection,
@@ -181,7 +200,7 @@ async function answer(
     throw gaveUp();
   }
   if (proxyDestination !== null) {
-    socket.write(encodeProxyHeader({ source, destination: proxyDestination, identity }));
+    socket.write(encodeProxyHeader({ source: client, destination: proxyDestination, identity }));
   }
   return { stream, application: socketEnd(socket) };
 }

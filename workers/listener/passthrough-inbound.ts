@@ -5,6 +5,7 @@ import { formatEndpoint } from '../../lib/net/socket.ts';
 import { checkPlaintextDestination, telemetryService } from '../../lib/state/inbound.ts';
 import type { CapturedSocket } from './captured-socket.ts';
 import { ownPorts, workloadAt } from './lookups.ts';
+import { assertPassage, findPassage } from './passage.ts';
 import type { PodContext } from './pod-context.ts';
 import { connectUpstream, socketEnd } from './upstream.ts';
 
@@ -28,6 +29,13 @@ async function serve(pod: PodContext, captured: CapturedSocket): Promise<void> {
   const illegal = checkPlaintextDestination(destination, ownPorts(pod));
   if (illegal !== null) throw new MeshError(illegal.code, illegal.reason);
   const local = await thread.state.knownLocal(pod.pod.uid);
+  const passage = await findPassage(pod, {
+    workload: local.workload,
+    services: local.services,
+    port: destination.port,
+    forwardedHost: null,
+    identity: null,
+  });
   const sourceWorkload = await workloadAt(pod, source.ip);
   const connection = pod.open({
     direction: 'inbound',
@@ -45,6 +53,7 @@ async function serve(pod: PodContext, captured: CapturedSocket): Promise<void> {
   });
   connection.onCut(() => socket.destroy());
   try {
+    assertPassage(pod, passage);
     await pod.policy.admit(connection, {
       sourceIp: source.ip,
       sourceIdentity: null,

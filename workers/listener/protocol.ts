@@ -71,6 +71,10 @@ export interface ListenerSettings {
   readonly responseBaggage: boolean;
   readonly tls12: boolean;
   readonly policyUnknownReference: 'deny' | 'ignore';
+  /** What becomes of inbound traffic that did not come by the waypoint its destination names. */
+  readonly waypointBypass: 'deny' | 'allow';
+  /** Applications behind a PROXY tunnel are reached over loopback. */
+  readonly localhostAppTunnel: boolean;
   readonly authzInfoLogging: boolean;
   readonly logLevel: string;
   /** 15001, 15006, 15008 unless a test says otherwise. */

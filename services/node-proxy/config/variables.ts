@@ -97,6 +97,10 @@ export const trafficVariables = {
     schema: bool({ default: true }),
     description: 'send response baggage and use request baggage',
   },
+  LOCALHOST_APP_TUNNEL: {
+    schema: bool({ default: true }),
+    description: 'reach applications behind a PROXY tunnel over loopback',
+  },
   TLS12_ENABLED: { schema: bool({ default: false }), description: 'accept TLS 1.2 besides 1.3' },
   AUTHZ_POLICY_INFO_LOGGING: {
     schema: bool({ default: false }),
@@ -123,6 +127,10 @@ export const trafficVariables = {
   WEFT_POLICY_UNKNOWN_REFERENCE: {
     schema: oneOf('deny', 'ignore')({ default: 'deny' }),
     description: 'what a listed policy that stays unknown for 5s does',
+  },
+  WEFT_WAYPOINT_BYPASS: {
+    schema: oneOf('deny', 'allow')({ default: 'deny' }),
+    description: 'inbound traffic that did not come by the waypoint its destination names',
   },
 } as const;
 

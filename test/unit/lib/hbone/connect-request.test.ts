@@ -5,6 +5,7 @@ import {
   formatForwarded,
   formatTraceparent,
   newTrace,
+  parseForwardedFor,
   parseForwardedHost,
   parseTraceparent,
 } from '../../../../lib/hbone/connect-request.ts';
@@ -27,6 +28,29 @@ test('forwarded names the client and the service', (t) => {
   t.is(parseForwardedHost('host='), null);
   t.is(parseForwardedHost('host=é'), null);
   t.is(parseForwardedHost(undefined), null);
+});
+
+test('the client of forwarded is an address, the one the peer added last', (t) => {
+  t.deepEqual(parseForwardedFor('for="10.0.0.1:80";host=web'), { ip: '10.0.0.1', port: 80 });
+  t.deepEqual(parseForwardedFor('for="[::1]:80"'), { ip: '::1', port: 80 });
+  t.deepEqual(parseForwardedFor('host=web; For="[fd00::1]"'), { ip: 'fd00::1', port: 0 });
+  t.deepEqual(parseForwardedFor('for=10.0.0.1'), { ip: '10.0.0.1', port: 0 });
+  t.deepEqual(parseForwardedFor('for=10.9.9.9, for="[::ffff:10.0.0.1]:5"'), {
+    ip: '10.0.0.1',
+    port: 5,
+  });
+  for (const bad of [
+    '',
+    'for=',
+    'for=unknown',
+    'for=web:80',
+    'for=10.0.0.1,',
+    'for=\u00e9',
+    'by=1',
+  ]) {
+    t.is(parseForwardedFor(bad), null, bad);
+  }
+  t.is(parseForwardedFor(undefined), null);
 });
 
 test('baggage is written in order, without what is missing, and read back', (t) => {

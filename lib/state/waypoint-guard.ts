@@ -1,0 +1,107 @@
+/** Whether inbound traffic came by the waypoint its destination names (docs/decisions/waypoint-enforcement.md). Pure. */
+import { Lookups, workloadOf } from './lookups.ts';
+import type { Need } from './lookups.ts';
+import type { GatewayAddress, Service, Workload } from './model.ts';
+import { serviceKey } from './model.ts';
+import type { MeshView } from './view.ts';
+import { describeGateway, expectedSans, gatewayKey, referencedService } from './waypoint.ts';
+
+/** Traffic that has arrived at a workload. */
+export interface Arrived {
+  readonly workload: Workload;
+  /** Services the traffic may belong to. */
+  readonly services: readonly Service[];
+  /** The application's port. */
+  readonly port: number;
+  /** Hostname of the service the client addressed, as the request says; null when it says none. */
+  readonly forwardedHost: string | null;
+  /** The peer's identity, null for plaintext. */
+  readonly identity: string | null;
+}
+
+/** By which way it came. */
+export type Passage =
+  /** Not by a waypoint, and none is demanded. */
+  | { readonly kind: 'direct' }
+  /** By a waypoint of the workload or its services: what it says of the client can be relied on. */
+  | { readonly kind: 'waypoint' }
+  /** Not by the waypoint that is demanded. */
+  | { readonly kind: 'bypassed'; readonly reason: string };
+
+const DIRECT: Passage = { kind: 'direct' };
+
+/**
+ * Judges one arrival. A waypoint is demanded by the service the client addressed, or by the workload where the client
+ * addressed no service, as the way out is chosen too (spec/dataplane.md §2.1 steps 4 and 8).
+ */
+export function judgePassage(view: MeshView, arrived: Arrived): Passage | Need {
+  const { workload, services, identity } = arrived;
+  const known = [
+    ...(workload.waypoint === null ? [] : [workload.waypoint]),
+    ...services.flatMap(waypointsOf),
+  ];
+  if (known.length === 0) return DIRECT;
+  const lookups = new Lookups(view);
+  const ways = known.map((reference) => way(lookups, reference, workload));
+  if (ways.includes(null)) return lookups.need();
+  if (identity !== null && ways.some((each) => each?.identities.includes(identity) === true)) {
+    return { kind: 'waypoint' };
+  }
+  const demanded = demandedOf(arrived).filter((reference) => {
+    const itself = ways[known.indexOf(reference)]?.itself;
+    return itself !== true;
+  });
+  const [first] = demanded;
+  if (first === undefined) return DIRECT;
+  const who = identity ?? 'plaintext';
+  const reason = `traffic must come through the waypoint ${describeGateway(first)}, this is ${who}`;
+  return { kind: 'bypassed', reason };
+}
+
+function demandedOf({
+  workload,
+  services,
+  port,
+  forwardedHost,
+}: Arrived): readonly GatewayAddress[] {
+  const addressed = services.find(
+    (service) => service.hostname === forwardedHost && leadsToPort(service, workload, port),
+  );
+  if (addressed !== undefined) return waypointsOf(addressed);
+  return workload.waypoint === null ? [] : [workload.waypoint];
+}
+
+/** A service that does not lead to the port cannot be what the client addressed. */
+function leadsToPort(service: Service, workload: Workload, port: number): boolean {
+  const own = workload.services[serviceKey(service)] ?? {};
+  return (
+    workload.applicationTunnel !== null ||
+    Object.values(service.ports).includes(port) ||
+    Object.values(own).includes(port)
+  );
+}
+
+function waypointsOf(service: Service): readonly GatewayAddress[] {
+  const weighted = service.weightedWaypoints
+    .filter(({ weight }) => weight > 0)
+    .map(({ destination }) => destination);
+  return service.waypoint === null ? weighted : [...weighted, service.waypoint];
+}
+
+/** Who a waypoint may be, and whether it is the workload itself; null when the view cannot tell yet. */
+function way(
+  lookups: Lookups,
+  reference: GatewayAddress,
+  local: Workload,
+): { readonly identities: readonly string[]; readonly itself: boolean } | null {
+  const answer = lookups.get(gatewayKey(reference));
+  if (answer === null) return null;
+  const service = referencedService(reference, answer, null);
+  const single = workloadOf(answer);
+  const alone = single === null ? [] : [single];
+  const behind = service === null ? alone : service.endpoints.map(({ workload }) => workload);
+  return {
+    identities: behind.flatMap((workload) => expectedSans(workload, service?.service ?? null)),
+    itself: behind.some(({ uid }) => uid === local.uid),
+  };
+}
