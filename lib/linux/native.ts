@@ -7,6 +7,20 @@ export interface PollHandle {
   readonly kind: 'poll';
 }
 
+/** An environment's connection to the splice pump; opaque as above. */
+export interface PumpHandle {
+  readonly kind: 'pump';
+}
+
+/** What the splice pump of the process has in hand. */
+export interface PumpStats {
+  readonly joins: number;
+  readonly pipesOpen: number;
+  readonly pipesHeld: number;
+  /** Moved through user space for want of a pipe, since the process began. */
+  readonly copiedBytes: number;
+}
+
 /** The policy routing of one address family in a namespace; marks and masks are unsigned. */
 export interface PolicyRouting {
   readonly rules: readonly {
@@ -73,6 +87,21 @@ export interface NativeModule {
   nftGeneration(netnsFd: number): number | null;
   policyRouting(netnsFd: number, family: number, table: number): PolicyRouting;
   raiseFileLimit(): { soft: number; hard: number };
+  pumpOpen(
+    onEnd: (id: number, fromA: number, fromB: number, errno: string | null) => void,
+  ): PumpHandle;
+  pumpStart(
+    handle: PumpHandle,
+    a: number,
+    b: number,
+    toA: Buffer | null,
+    toB: Buffer | null,
+  ): number;
+  pumpAbort(id: number): void;
+  pumpCounts(id: number): { fromA: number; fromB: number } | null;
+  pumpStats(): PumpStats;
+  pumpLimit(maxPipes: number, pipeBytes: number): void;
+  duplicateFd(fd: number): number;
   capabilities(): { netAdmin: boolean; netRaw: boolean; sysAdmin: boolean };
 }
 

@@ -1,12 +1,12 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { connect, createServer } from 'node:net';
-import type { AddressInfo, Socket } from 'node:net';
+import type { Socket } from 'node:net';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import * as fc from 'fast-check';
 import { HIGH_WATER_BYTES, bidiCopy } from '../../lib/net/bidi-copy.ts';
 import type { Copy } from '../../lib/net/bidi-copy.ts';
+import { socketPair } from '../support/socket-pair.ts';
 import { MIB, readAll } from '../support/tunnel-kit.ts';
 import { until } from '../support/until.ts';
 
@@ -19,29 +19,8 @@ interface Joined {
   readonly near: Socket;
 }
 
-interface Pair {
-  readonly near: Socket;
-  readonly far: Socket;
-}
-
-async function pair(t: ExecutionContext): Promise<Pair> {
-  const listener = createServer({ allowHalfOpen: true, pauseOnConnect: true });
-  listener.listen(0, '127.0.0.1');
-  await once(listener, 'listening');
-  const { port } = listener.address() as AddressInfo;
-  const far = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
-  const [near] = (await once(listener, 'connection')) as [Socket];
-  listener.close();
-  if (far.connecting) await once(far, 'connect');
-  for (const socket of [near, far]) {
-    socket.on('error', () => {});
-    t.teardown(() => socket.destroy());
-  }
-  return { near, far };
-}
-
 async function joined(t: ExecutionContext, smallReads = false): Promise<Joined> {
-  const [a, b] = await Promise.all([pair(t), pair(t)]);
+  const [a, b] = await Promise.all([socketPair(t), socketPair(t)]);
   const copy = bidiCopy(
     { duplex: a.near, smallReads, abort: () => a.near.destroy() },
     { duplex: b.near, smallReads, abort: () => b.near.destroy() },

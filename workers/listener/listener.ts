@@ -14,7 +14,10 @@ import { tcpOptions } from './upstream.ts';
 /** The three listeners of a pod (spec/dataplane.md §1). */
 export type ListenerKind = 'outbound' | 'inbound-plaintext' | 'inbound-hbone';
 
-/** Serves an accepted socket, which is paused, to its end. Never rejects. */
+/**
+ * Serves an accepted socket, which is paused. Never rejects. A connection is over when this has resolved and the socket is
+ * closed: some go on without their socket.
+ */
 export type ServeSocket = (
   socket: Socket,
   ends: { readonly source: Endpoint; readonly destination: Endpoint },
@@ -23,6 +26,13 @@ export type ServeSocket = (
 /** Errors of a kernel or namespace without IPv6. */
 const NO_IPV6: ReadonlySet<unknown> = new Set(['EAFNOSUPPORT', 'EADDRNOTAVAIL']);
 
+/** A connection that was accepted; `over` never rejects. */
+interface Accepted {
+  /** Null once it is closed. */
+  socket: Socket | null;
+  over: Promise<unknown>;
+}
+
 /** One listening port inside the pod's namespace. */
 export class Listener {
   readonly serve: ServeSocket;
@@ -30,7 +40,7 @@ export class Listener {
   readonly #kind: ListenerKind;
   readonly #port: number;
   readonly #onClosed: () => void;
-  readonly #open = new Set<Socket>();
+  readonly #open = new Set<Accepted>();
   #server: Server | null = null;
   #transparent = false;
 
@@ -51,7 +61,7 @@ export class Listener {
     this.#port = options.port;
   }
 
-  /** Accepted sockets that are open. */
+  /** Accepted connections that are not over. */
   get sockets(): number {
     return this.#open.size;
   }
@@ -89,14 +99,15 @@ export class Listener {
     for (const socket of queued) this.#accept(socket);
   }
 
-  /** Closes and destroys what is open; resolves when all of it is closed. */
+  /** Closes and destroys what is open; resolves when all of it is over. */
   async end(): Promise<void> {
     this.close();
-    const closed = [...this.#open].map(
-      (socket) => new Promise<void>((resolve) => socket.once('close', () => resolve())),
+    // Whoever still decides about a socket finds it closed; what goes on without its socket has an end of its own.
+    const over = [...this.#open].map(({ socket, over }) =>
+      socket === null ? over : closed(socket),
     );
-    for (const socket of this.#open) socket.destroy();
-    await Promise.all(closed);
+    for (const { socket } of this.#open) socket?.destroy();
+    await Promise.all(over);
   }
 
   #bind(): ListenResult {
@@ -136,13 +147,17 @@ export class Listener {
       return;
     }
     const counted = traffic.socketOpened(this.#kind === 'outbound' ? 'source' : 'destination');
-    this.#open.add(socket);
+    const accepted: Accepted = { socket, over: closed(socket) };
+    this.#open.add(accepted);
     socket.once('close', () => {
-      this.#open.delete(socket);
+      accepted.socket = null;
+    });
+    const served = this.serve(socket, { source, destination });
+    accepted.over = Promise.all([accepted.over, served]).then(() => {
+      this.#open.delete(accepted);
       counted();
       this.#onClosed();
     });
-    void this.serve(socket, { source, destination });
   }
 
   /** Where the client wanted to go; sets the socket's options on the way. */
@@ -170,6 +185,10 @@ export class Listener {
       'listener.error',
     );
   }
+}
+
+function closed(socket: Socket): Promise<void> {
+  return new Promise((resolve) => socket.once('close', () => resolve()));
 }
 
 function ignore(): void {}

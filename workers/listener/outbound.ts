@@ -1,4 +1,5 @@
 /** A connection that leaves a pod, captured on 15001 (spec/dataplane.md §2). */
+import type { Socket } from 'node:net';
 import { Backoff } from '../../lib/clock/backoff.ts';
 import { present } from '../../lib/errors/assert.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
@@ -8,8 +9,9 @@ import type { OpenRequest, TunnelStream } from '../../lib/hbone/engine.ts';
 import type { TunnelKey } from '../../lib/hbone/pool.ts';
 import { connectWithRetry } from '../../lib/hbone/retry.ts';
 import { bidiCopy } from '../../lib/net/bidi-copy.ts';
-import type { CopyEnd } from '../../lib/net/bidi-copy.ts';
+import type { Copy, CopyEnd } from '../../lib/net/bidi-copy.ts';
 import { formatEndpoint, localEndpoint } from '../../lib/net/socket.ts';
+import { spliceSockets } from '../../lib/net/splice-sockets.ts';
 import type { CapturedSocket } from './captured-socket.ts';
 import type { Connection, ConnectionFacts } from './connection.ts';
 import { openDouble } from './double-tunnel.ts';
@@ -30,6 +32,9 @@ const PROTOCOLS: Readonly<Record<OutboundRoute['kind'], ConnectionFacts['protoco
   'double-hbone': 'DOUBLEHBONE',
 };
 
+/** Joins the client's socket to what it was connected to. */
+type Carry = (client: Socket) => Copy;
+
 /** Serves one connection to its end. Never rejects. */
 export async function serveOutbound(pod: PodContext, captured: CapturedSocket): Promise<void> {
   const { socket, source, destination } = captured;
@@ -41,8 +46,8 @@ export async function serveOutbound(pod: PodContext, captured: CapturedSocket): 
     const attempt = new OutboundAttempts(pod, captured, local, startedMs);
     connection = pod.open(await attempt.decide());
     connection.onCut(() => socket.destroy());
-    const upstream = await attempt.connect(connection);
-    const copy = bidiCopy(socketEnd(socket), upstream);
+    const carry = await attempt.connect(connection);
+    const copy = carry(socket);
     connection.carry(copy);
     const { error } = await copy.done;
     pod.close(connection, error);
@@ -124,7 +129,7 @@ class OutboundAttempts {
   }
 
   /** Connects along the route, along others when that fails and may be tried again. */
-  connect(connection: Connection): Promise<CopyEnd> {
+  connect(connection: Connection): Promise<Carry> {
     const { clock, settings, metrics } = this.#pod.thread;
     const { connectRetry } = settings;
     // What is not in the mesh behaves as it would without us: one attempt.
@@ -154,12 +159,13 @@ class OutboundAttempts {
     return present(this.#route, 'a route was found before connecting');
   }
 
-  async #connectOnce(connection: Connection): Promise<CopyEnd> {
+  async #connectOnce(connection: Connection): Promise<Carry> {
     const { peer, kind } = this.#current;
-    if (kind === 'hbone') return streamEnd(await this.#openStream(connection));
-    if (kind === 'double-hbone') return this.#openDouble(connection);
+    if (kind === 'hbone') return carriedBy(streamEnd(await this.#openStream(connection)));
+    if (kind === 'double-hbone') return carriedBy(await this.#openDouble(connection));
     const request = { to: peer, source: null, bindLoopback: null };
-    return socketEnd(await connectUpstream(this.#pod, request, connection));
+    const upstream = await connectUpstream(this.#pod, request, connection);
+    return (client) => spliceSockets(client, upstream);
   }
 
   async #openStream(connection: Connection): Promise<TunnelStream> {
@@ -219,4 +225,8 @@ class OutboundAttempts {
       },
     };
   }
+}
+
+function carriedBy(end: CopyEnd): Carry {
+  return (client) => bidiCopy(socketEnd(client), end);
 }

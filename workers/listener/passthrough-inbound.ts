@@ -1,13 +1,13 @@
 /** Plaintext that arrives at a pod, redirected to 15006 (spec/dataplane.md §8). */
 import { MeshError } from '../../lib/errors/mesh-error.ts';
-import { bidiCopy } from '../../lib/net/bidi-copy.ts';
 import { formatEndpoint } from '../../lib/net/socket.ts';
+import { spliceSockets } from '../../lib/net/splice-sockets.ts';
 import { checkPlaintextDestination, telemetryService } from '../../lib/state/inbound.ts';
 import type { CapturedSocket } from './captured-socket.ts';
 import { ownPorts, workloadAt } from './lookups.ts';
 import { assertPassage, findPassage } from './passage.ts';
 import type { PodContext } from './pod-context.ts';
-import { connectUpstream, socketEnd } from './upstream.ts';
+import { connectUpstream } from './upstream.ts';
 
 /** Serves one connection to its end. Never rejects. */
 export async function servePassthrough(pod: PodContext, captured: CapturedSocket): Promise<void> {
@@ -63,7 +63,7 @@ async function serve(pod: PodContext, captured: CapturedSocket): Promise<void> {
     const spoofed = pod.transparent ? source.ip : null;
     const request = { to: destination, source: spoofed, bindLoopback: null };
     const upstream = await connectUpstream(pod, request, connection);
-    const copy = bidiCopy(socketEnd(socket), socketEnd(upstream));
+    const copy = spliceSockets(socket, upstream);
     connection.carry(copy);
     const { error } = await copy.done;
     pod.close(connection, error);

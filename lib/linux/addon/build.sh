@@ -21,10 +21,11 @@ out=build/weft.node
 stamp=$(cat ./*.cc ./*.h build.sh "$include/node_version.h" | sha256sum)
 if [ -f "$out" ] && [ "$(cat build/stamp 2>/dev/null)" = "$stamp" ]; then exit 0; fi
 mkdir -p build
+# nodelete: the splice pump's thread runs this code for as long as the process lives, whichever thread loaded it.
 # Written beside and renamed: a running process keeps the file it has mapped.
 tmp=build/weft.$$.node
 trap 'rm -f "$tmp"' EXIT
-g++ -std=c++17 -Wall -Wextra -Werror -O2 -fPIC -shared -fvisibility=hidden -pthread \
+g++ -std=c++17 -Wall -Wextra -Werror -O2 -fPIC -shared -fvisibility=hidden -pthread -Wl,-z,nodelete \
   -DNAPI_VERSION=9 -isystem "$include" -o "$tmp" ./*.cc
 mv "$tmp" "$out"
 printf '%s' "$stamp" >build/stamp

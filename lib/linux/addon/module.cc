@@ -28,5 +28,6 @@ NAPI_MODULE_INIT() {
   weft::registerPoll(env, exports);
   weft::registerDiagnostics(env, exports);
   weft::registerProcess(env, exports);
+  weft::registerSplice(env, exports);
   return exports;
 }

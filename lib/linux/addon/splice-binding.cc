@@ -1,0 +1,286 @@
+// The pump as JavaScript sees it. Ends arrive on the loop of the environment that started the join.
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include <cerrno>
+#include <mutex>
+#include <vector>
+
+#include "common.h"
+#include "splice-pump.h"
+
+namespace weft {
+namespace {
+
+// One per environment. The pump's thread may still know it when the environment is gone: `async` is null then.
+class Mailbox : public PumpListener {
+ public:
+  Mailbox(napi_env env, napi_value callback) : env_(env) {
+    napi_create_reference(env, callback, 1, &callback_);
+  }
+
+  // 0, or an errno.
+  int open(std::shared_ptr<Mailbox> self) {
+    uv_loop_t* loop = nullptr;
+    if (napi_get_uv_event_loop(env_, &loop) != napi_ok) return EINVAL;
+    auto* async = new uv_async_t();
+    const int failed = uv_async_init(loop, async, onAsync);
+    if (failed != 0) {
+      delete async;
+      return -failed;
+    }
+    async->data = this;
+    uv_unref(reinterpret_cast<uv_handle_t*>(async));
+    async_ = async;
+    self_ = std::move(self);
+    napi_add_async_cleanup_hook(env_, onThreadEnd, this, &cleanup_);
+    return 0;
+  }
+
+  void ended(const PumpEnd& end) override {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    if (async_ == nullptr) return;
+    ends_.push_back(end);
+    uv_async_send(async_);
+  }
+
+  // While something is joined, the loop has a reason to go on, as it has with an open socket.
+  void started() {
+    active_ += 1;
+    if (active_ == 1) uv_ref(reinterpret_cast<uv_handle_t*>(async_));
+  }
+
+ private:
+  static void onAsync(uv_async_t* async) { static_cast<Mailbox*>(async->data)->deliver(); }
+
+  static void onThreadEnd(napi_async_cleanup_hook_handle, void* data) {
+    static_cast<Mailbox*>(data)->closeDown();
+  }
+
+  void deliver() {
+    std::vector<PumpEnd> ends;
+    {
+      const std::lock_guard<std::mutex> guard(mutex_);
+      ends.swap(ends_);
+    }
+    active_ -= ends.size();
+    if (active_ == 0) uv_unref(reinterpret_cast<uv_handle_t*>(async_));
+    for (const PumpEnd& end : ends) tell(end);
+  }
+
+  void tell(const PumpEnd& end) {
+    napi_handle_scope scope = nullptr;
+    napi_open_handle_scope(env_, &scope);
+    napi_value callback = nullptr;
+    napi_get_reference_value(env_, callback_, &callback);
+    napi_value receiver = nullptr;
+    napi_get_global(env_, &receiver);
+    napi_value arguments[] = {
+        makeInteger(env_, static_cast<int64_t>(end.id)),
+        makeInteger(env_, static_cast<int64_t>(end.fromA)),
+        makeInteger(env_, static_cast<int64_t>(end.fromB)),
+        end.error == 0 ? makeNull(env_) : makeText(env_, uv_err_name(-end.error)),
+    };
+    if (napi_make_callback(env_, nullptr, receiver, callback, 4, arguments, nullptr) ==
+        napi_pending_exception) {
+      napi_value error = nullptr;
+      napi_get_and_clear_last_exception(env_, &error);
+      napi_fatal_exception(env_, error);
+    }
+    napi_close_handle_scope(env_, scope);
+  }
+
+  void closeDown() {
+    uv_async_t* async = nullptr;
+    {
+      const std::lock_guard<std::mutex> guard(mutex_);
+      async = async_;
+      async_ = nullptr;
+      ends_.clear();
+    }
+    // After this the pump's thread may only find a closed mailbox; it drops its own shares of it with the joins.
+    SplicePump::instance().abandon(this);
+    napi_delete_reference(env_, callback_);
+    uv_close(reinterpret_cast<uv_handle_t*>(async), [](uv_handle_t* handle) {
+      auto* mailbox = static_cast<Mailbox*>(handle->data);
+      delete reinterpret_cast<uv_async_t*>(handle);
+      napi_remove_async_cleanup_hook(mailbox->cleanup_);
+      const std::shared_ptr<Mailbox> last = std::move(mailbox->self_);
+    });
+  }
+
+  napi_env env_;
+  napi_ref callback_ = nullptr;
+  napi_async_cleanup_hook_handle cleanup_ = nullptr;
+  std::mutex mutex_;
+  uv_async_t* async_ = nullptr;
+  std::vector<PumpEnd> ends_;
+  size_t active_ = 0;
+  std::shared_ptr<Mailbox> self_;
+};
+
+// The mailbox behind a JavaScript handle.
+using Handle = std::shared_ptr<Mailbox>;
+
+Handle* handleArgument(napi_env env, const Arguments& arguments) {
+  void* data = nullptr;
+  if (napi_get_value_external(env, arguments.value(0), &data) == napi_ok) {
+    return static_cast<Handle*>(data);
+  }
+  napi_throw_type_error(env, nullptr, "argument 0 must be a pump handle");
+  return nullptr;
+}
+
+void dropHandle(napi_env, void* data, void*) { delete static_cast<Handle*>(data); }
+
+// pumpOpen(onEnd(id, fromA, fromB, errno | null)) → handle. Once per environment.
+napi_value pumpOpen(napi_env env, napi_callback_info info) {
+  Arguments arguments(env, info);
+  napi_valuetype type = napi_undefined;
+  napi_typeof(env, arguments.value(0), &type);
+  if (type != napi_function) {
+    napi_throw_type_error(env, nullptr, "argument 0 must be a function");
+    return nullptr;
+  }
+  auto mailbox = std::make_shared<Mailbox>(env, arguments.value(0));
+  if (const int failed = mailbox->open(mailbox)) return throwErrno(env, "uv_async_init", failed);
+  napi_value result = nullptr;
+  napi_create_external(env, new Handle(mailbox), dropHandle, nullptr, &result);
+  return result;
+}
+
+// False with an exception pending when the argument is neither null nor bytes.
+bool bytesArgument(napi_env env, const Arguments& arguments, size_t index, std::string* bytes) {
+  napi_value value = arguments.value(index);
+  napi_valuetype type = napi_undefined;
+  napi_typeof(env, value, &type);
+  if (type == napi_null || type == napi_undefined) return true;
+  void* data = nullptr;
+  size_t length = 0;
+  bool isBuffer = false;
+  if (napi_is_buffer(env, value, &isBuffer) != napi_ok || !isBuffer ||
+      napi_get_buffer_info(env, value, &data, &length) != napi_ok) {
+    napi_throw_type_error(env, nullptr, "the first bytes must be a buffer or null");
+    return false;
+  }
+  bytes->assign(static_cast<const char*>(data), length);
+  return true;
+}
+
+// 0, or the errno of what is no connected stream that may be waited for.
+int prepare(int fd) {
+  int type = 0;
+  socklen_t length = sizeof type;
+  if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) != 0) return errno;
+  if (type != SOCK_STREAM) return EPROTOTYPE;
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) return errno;
+  return 0;
+}
+
+// pumpStart(handle, a, b, toA, toB) → id. Takes both descriptors unless it throws.
+napi_value pumpStart(napi_env env, napi_callback_info info) {
+  Arguments arguments(env, info);
+  Handle* handle = handleArgument(env, arguments);
+  if (handle == nullptr) return nullptr;
+  const int a = arguments.integer(1);
+  const int b = arguments.integer(2);
+  if (arguments.failed()) return nullptr;
+  std::string toA;
+  std::string toB;
+  if (!bytesArgument(env, arguments, 3, &toA) || !bytesArgument(env, arguments, 4, &toB)) {
+    return nullptr;
+  }
+  for (const int fd : {a, b}) {
+    if (const int failed = prepare(fd)) return throwErrno(env, "getsockopt(SO_TYPE)", failed);
+  }
+  uint64_t id = 0;
+  const int failed =
+      SplicePump::instance().start(a, b, std::move(toA), std::move(toB), *handle, &id);
+  if (failed != 0) return throwErrno(env, "pthread_create", failed);
+  (*handle)->started();
+  return makeInteger(env, static_cast<int64_t>(id));
+}
+
+bool idArgument(napi_env env, const Arguments& arguments, uint64_t* id) {
+  int64_t value = 0;
+  if (napi_get_value_int64(env, arguments.value(0), &value) != napi_ok) {
+    napi_throw_type_error(env, nullptr, "argument 0 must be an id");
+    return false;
+  }
+  *id = static_cast<uint64_t>(value);
+  return true;
+}
+
+// pumpAbort(id): closes both sockets soon. Any environment may; an id that has ended is let be.
+napi_value pumpAbort(napi_env env, napi_callback_info info) {
+  Arguments arguments(env, info);
+  uint64_t id = 0;
+  if (idArgument(env, arguments, &id)) SplicePump::instance().abort(id);
+  return nullptr;
+}
+
+// pumpCounts(id) → {fromA, fromB}, null once it has ended. Any environment may ask.
+napi_value pumpCounts(napi_env env, napi_callback_info info) {
+  Arguments arguments(env, info);
+  uint64_t id = 0;
+  if (!idArgument(env, arguments, &id)) return nullptr;
+  uint64_t fromA = 0;
+  uint64_t fromB = 0;
+  if (!SplicePump::instance().counts(id, &fromA, &fromB)) return makeNull(env);
+  napi_value result = nullptr;
+  napi_create_object(env, &result);
+  setProperty(env, result, "fromA", makeInteger(env, static_cast<int64_t>(fromA)));
+  setProperty(env, result, "fromB", makeInteger(env, static_cast<int64_t>(fromB)));
+  return result;
+}
+
+// pumpStats() → what the whole process has joined and holds.
+napi_value pumpStats(napi_env env, napi_callback_info) {
+  const PumpStats stats = SplicePump::instance().stats();
+  napi_value result = nullptr;
+  napi_create_object(env, &result);
+  setProperty(env, result, "joins", makeInteger(env, static_cast<int64_t>(stats.joins)));
+  setProperty(env, result, "pipesOpen", makeInteger(env, static_cast<int64_t>(stats.pipesOpen)));
+  setProperty(env, result, "pipesHeld", makeInteger(env, static_cast<int64_t>(stats.pipesHeld)));
+  setProperty(env, result, "copiedBytes",
+              makeInteger(env, static_cast<int64_t>(stats.copiedBytes)));
+  return result;
+}
+
+// pumpLimit(maxPipes, pipeBytes): for the whole process; pipes that are open stay as they are.
+napi_value pumpLimit(napi_env env, napi_callback_info info) {
+  Arguments arguments(env, info);
+  const int maxPipes = arguments.integer(0);
+  const int pipeBytes = arguments.integer(1);
+  if (arguments.failed()) return nullptr;
+  if (maxPipes < 0 || pipeBytes < 0) return throwErrno(env, "pumpLimit", EINVAL);
+  SplicePump::instance().limit({static_cast<size_t>(maxPipes), static_cast<size_t>(pipeBytes)});
+  return nullptr;
+}
+
+// duplicateFd(fd) → another descriptor of the same open file.
+napi_value duplicateFd(napi_env env, napi_callback_info info) {
+  Arguments arguments(env, info);
+  const int fd = arguments.integer(0);
+  if (arguments.failed()) return nullptr;
+  const int duplicate = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+  if (duplicate < 0) return throwErrno(env, "fcntl(F_DUPFD_CLOEXEC)", errno);
+  return makeInteger(env, duplicate);
+}
+
+}  // namespace
+
+void registerSplice(napi_env env, napi_value exports) {
+  setFunction(env, exports, "pumpOpen", pumpOpen);
+  setFunction(env, exports, "pumpStart", pumpStart);
+  setFunction(env, exports, "pumpAbort", pumpAbort);
+  setFunction(env, exports, "pumpCounts", pumpCounts);
+  setFunction(env, exports, "pumpStats", pumpStats);
+  setFunction(env, exports, "pumpLimit", pumpLimit);
+  setFunction(env, exports, "duplicateFd", duplicateFd);
+}
+
+}  // namespace weft

@@ -1,0 +1,126 @@
+// One turn of one direction: source, pipe, sink, with the end of one passed on to the other.
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "splice-parts.h"
+
+namespace weft {
+
+namespace {
+bool again(int error) { return error == EAGAIN || error == EWOULDBLOCK || error == EINTR; }
+}  // namespace
+
+SplicePump::Turn SplicePump::turn(Flow* flow) {
+  const uint64_t start = flow->count;
+  for (;;) {
+    if (flow->headSent < flow->head.size()) {
+      if (!flow->to->writable || sendHead(flow) != Step::MOVED) return Turn::WAIT;
+      continue;
+    }
+    if (flow->held > 0) {
+      // Keeps the pipe until the sink takes the rest.
+      if (!flow->to->writable || drain(flow) != Step::MOVED) return Turn::WAIT;
+      continue;
+    }
+    if (flow->sourceEnded) {
+      giveBack(flow);
+      shutdown(flow->to->fd, SHUT_WR);
+      flow->done = true;
+      return Turn::DONE;
+    }
+    const bool spent = flow->count - start >= TURN_BYTES;
+    // Nothing is taken from the source that the sink may not take over: an idle or stalled direction holds no pipe.
+    if (spent || !flow->from->readable || !flow->to->writable) {
+      giveBack(flow);
+      return spent ? Turn::MORE : Turn::WAIT;
+    }
+    if (flow->pipe == nullptr) flow->pipe = borrow();
+    if (flow->pipe == nullptr) {
+      copy(flow);
+    } else {
+      fill(flow);
+    }
+    if (flow->to->dead) return Turn::WAIT;
+  }
+}
+
+// Bytes that go before everything else.
+SplicePump::Step SplicePump::sendHead(Flow* flow) {
+  const ssize_t sent = send(flow->to->fd, flow->head.data() + flow->headSent,
+                            flow->head.size() - flow->headSent, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (sent < 0) return writeFailed(flow);
+  flow->headSent += static_cast<size_t>(sent);
+  if (flow->headSent == flow->head.size()) {
+    flow->head = std::string();
+    flow->headSent = 0;
+  }
+  return Step::MOVED;
+}
+
+// Pipe to sink.
+SplicePump::Step SplicePump::drain(Flow* flow) {
+  const ssize_t moved = splice(flow->pipe->readEnd, nullptr, flow->to->fd, nullptr, flow->held,
+                               SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
+  if (moved == 0) errno = EPIPE;
+  if (moved <= 0) return writeFailed(flow);
+  flow->held -= static_cast<size_t>(moved);
+  flow->count.fetch_add(static_cast<uint64_t>(moved), std::memory_order_relaxed);
+  return Step::MOVED;
+}
+
+// Source to pipe, which is empty.
+SplicePump::Step SplicePump::fill(Flow* flow) {
+  const ssize_t got = splice(flow->from->fd, nullptr, flow->pipe->writeEnd, nullptr,
+                             flow->pipe->capacity, SPLICE_F_NONBLOCK | SPLICE_F_MOVE);
+  if (got <= 0) return readFailed(flow, got);
+  flow->held = static_cast<size_t>(got);
+  return Step::MOVED;
+}
+
+// Source to sink without a pipe. Only what the sink has taken leaves the source, so nothing is held in between and a
+// direction without a pipe waits for nobody.
+SplicePump::Step SplicePump::copy(Flow* flow) {
+  char* bytes = scratch_.data();
+  const ssize_t seen = recv(flow->from->fd, bytes, scratch_.size(), MSG_PEEK | MSG_DONTWAIT);
+  if (seen <= 0) return readFailed(flow, seen);
+  const ssize_t sent =
+      send(flow->to->fd, bytes, static_cast<size_t>(seen), MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (sent < 0) return writeFailed(flow);
+  const auto count = static_cast<size_t>(sent);
+  // Without a buffer of its own it discards.
+  if (recv(flow->from->fd, bytes, count, MSG_TRUNC | MSG_DONTWAIT) != sent) {
+    // A reset between the two took the queue away; what follows reports it.
+    flow->from->readable = true;
+  }
+  flow->count.fetch_add(count, std::memory_order_relaxed);
+  copiedBytes_ += count;
+  return Step::MOVED;
+}
+
+SplicePump::Step SplicePump::readFailed(Flow* flow, ssize_t got) {
+  if (got < 0 && again(errno)) {
+    flow->from->readable = errno == EINTR;
+    return Step::SOURCE_EMPTY;
+  }
+  flow->sourceEnded = true;
+  if (got == 0) return Step::SOURCE_EMPTY;
+  flow->from->dead = true;
+  flow->join->fail(errno);
+  return Step::FAILED;
+}
+
+SplicePump::Step SplicePump::writeFailed(Flow* flow) {
+  if (again(errno)) {
+    flow->to->writable = errno == EINTR;
+    return flow->to->writable ? Step::MOVED : Step::SINK_FULL;
+  }
+  flow->to->dead = true;
+  flow->join->fail(errno);
+  return Step::FAILED;
+}
+
+}  // namespace weft

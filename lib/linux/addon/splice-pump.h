@@ -1,0 +1,126 @@
+// Joins pairs of TCP sockets and moves their bytes in the kernel, on one thread of the process.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace weft {
+
+// How a join ended. `error` is an errno, 0 for an ordinary end.
+struct PumpEnd {
+  uint64_t id = 0;
+  uint64_t fromA = 0;
+  uint64_t fromB = 0;
+  int error = 0;
+};
+
+// Told of ends, on the pump's thread.
+class PumpListener {
+ public:
+  virtual ~PumpListener() = default;
+  virtual void ended(const PumpEnd& end) = 0;
+};
+
+struct PumpLimits {
+  // Pipes that may hold bytes at once; each takes two descriptors.
+  size_t maxPipes;
+  // Capacity asked for of each.
+  size_t pipeBytes;
+};
+
+struct PumpStats {
+  uint64_t joins = 0;
+  uint64_t pipesOpen = 0;
+  uint64_t pipesHeld = 0;
+  // Moved through user space because no pipe was free.
+  uint64_t copiedBytes = 0;
+};
+
+class SplicePump {
+ public:
+  // One for the process; made at the first use and never destroyed, because its thread outlives every environment.
+  static SplicePump& instance();
+
+  // Takes both sockets, which are non-blocking, unless it fails: 0, or an errno. `toA` and `toB` go out before anything
+  // that the other side says, and are not counted.
+  int start(int a, int b, std::string toA, std::string toB, std::shared_ptr<PumpListener> listener,
+            uint64_t* id);
+  // Closes both sockets soon; the listener is told. Unknown ids are ended ones.
+  void abort(uint64_t id);
+  // The listener is going away: all that is its own is closed, and it is not told.
+  void abandon(const PumpListener* listener);
+  // False when the id has ended.
+  bool counts(uint64_t id, uint64_t* fromA, uint64_t* fromB);
+  PumpStats stats();
+  void limit(PumpLimits limits);
+
+ private:
+  struct Pipe;
+  struct Side;
+  struct Flow;
+  struct Join;
+  enum class Turn { WAIT, MORE, DONE };
+  enum class Step { MOVED, SOURCE_EMPTY, SINK_FULL, FAILED };
+
+  struct Command {
+    enum class Kind { START, ABORT, ABANDON } kind;
+    uint64_t id;
+    const PumpListener* listener;
+  };
+
+  SplicePump();
+  int launch();
+  void post(Command command);
+  static void* run(void* self);
+  void loop();
+  void obey();
+  void notice(Side* side, uint32_t events);
+  void begin(Join* join);
+  void serve(Flow* flow);
+  Turn turn(Flow* flow);
+  Step sendHead(Flow* flow);
+  Step drain(Flow* flow);
+  Step fill(Flow* flow);
+  Step copy(Flow* flow);
+  Step readFailed(Flow* flow, ssize_t got);
+  Step writeFailed(Flow* flow);
+  void settle(Join* join);
+  void finish(Join* join, bool tell);
+  void enqueue(Flow* flow);
+  void unqueue(Flow* flow);
+  Pipe* borrow();
+  void giveBack(Flow* flow);
+  void closePipe(Pipe* pipe);
+
+  // Guards what JavaScript threads and the pump's own thread share.
+  std::mutex mutex_;
+  std::unordered_map<uint64_t, std::unique_ptr<Join>> joins_;
+  std::vector<Command> commands_;
+  uint64_t nextId_ = 1;
+  bool launched_ = false;
+  int wakeFd_ = -1;
+  std::atomic<bool> commanded_{false};
+  std::atomic<size_t> maxPipes_;
+  std::atomic<size_t> pipeBytes_;
+  std::atomic<uint64_t> pipesOpen_{0};
+  std::atomic<uint64_t> pipesHeld_{0};
+  std::atomic<uint64_t> copiedBytes_{0};
+
+  // The pump's thread alone.
+  int epollFd_ = -1;
+  std::vector<Pipe*> idlePipes_;
+  Flow* firstReady_ = nullptr;
+  Flow* lastReady_ = nullptr;
+  size_t ready_ = 0;
+  std::vector<char> scratch_;
+};
+
+}  // namespace weft

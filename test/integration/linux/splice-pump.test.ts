@@ -1,0 +1,412 @@
+import { createHash, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { readdirSync, readlinkSync } from 'node:fs';
+import type { Socket } from 'node:net';
+import { join } from 'node:path';
+import { Worker } from 'node:worker_threads';
+import test from 'ava';
+import type { ExecutionContext } from 'ava';
+import * as fc from 'fast-check';
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import {
+  abortSplice,
+  countSplice,
+  limitPump,
+  pumpStats,
+  splicePump,
+} from '../../../lib/linux/splice-pump.ts';
+import type { Copy } from '../../../lib/net/bidi-copy.ts';
+import { detachSocket, spliceSockets } from '../../../lib/net/splice-sockets.ts';
+import { socketPair } from '../../support/socket-pair.ts';
+import { MIB, readAll } from '../../support/tunnel-kit.ts';
+import { until } from '../../support/until.ts';
+
+const LIMITS = { maxPipes: 512, pipeBytes: 262_144 };
+
+interface Joined {
+  readonly client: Socket;
+  readonly server: Socket;
+  readonly copy: Copy;
+}
+
+async function joined(t: ExecutionContext): Promise<Joined> {
+  const [a, b] = await Promise.all([socketPair(t), socketPair(t)]);
+  const copy = spliceSockets(a.near, b.near);
+  t.teardown(() => copy.abort());
+  t.true(a.near.destroyed, 'the socket has left JavaScript');
+  return { client: a.far, server: b.far, copy };
+}
+
+async function send(socket: Socket, sizes: readonly number[]): Promise<Buffer> {
+  const chunks = sizes.map((size) => randomBytes(size));
+  for (const chunk of chunks) if (!socket.write(chunk)) await once(socket, 'drain');
+  socket.end();
+  return Buffer.concat(chunks);
+}
+
+/** Writes 1 MiB blocks, each different, and ends; resolves with their checksum. */
+async function pour(socket: Socket, blocks: number): Promise<string> {
+  const block = randomBytes(MIB);
+  const hash = createHash('sha1');
+  for (let round = 0; round < blocks; round += 1) {
+    const chunk = Buffer.from(block);
+    chunk.writeUInt32LE(round);
+    hash.update(chunk);
+    if (!socket.write(chunk)) await once(socket, 'drain');
+  }
+  socket.end();
+  return hash.digest('hex');
+}
+
+async function digest(socket: Socket): Promise<string> {
+  const hash = createHash('sha1');
+  for await (const chunk of socket.iterator({ destroyOnReturn: false }))
+    hash.update(chunk as Buffer);
+  return hash.digest('hex');
+}
+
+/** Writes until nothing more is taken: neither the peer nor anything between reads. Returns what was handed over. */
+async function stall(socket: Socket): Promise<number> {
+  const chunk = Buffer.alloc(65_536);
+  let sent = 0;
+  const pump = (): void => {
+    do sent += chunk.length;
+    while (socket.write(chunk));
+  };
+  socket.on('drain', pump);
+  pump();
+  let last = -1;
+  let unchanged = 0;
+  await until(
+    () => {
+      unchanged = sent === last ? unchanged + 1 : 0;
+      last = sent;
+      return unchanged > 25;
+    },
+    { timeoutMs: 20_000, what: 'the sender to stop' },
+  );
+  socket.off('drain', pump);
+  return sent;
+}
+
+/** Open descriptors that are sockets or pipes. */
+function descriptors(): { sockets: number; pipes: number } {
+  const counts = { sockets: 0, pipes: 0 };
+  for (const name of readdirSync('/proc/self/fd')) {
+    let target = '';
+    try {
+      target = readlinkSync(`/proc/self/fd/${name}`);
+    } catch {
+      continue; // the directory's own
+    }
+    if (target.startsWith('socket:')) counts.sockets += 1;
+    if (target.startsWith('pipe:')) counts.pipes += 1;
+  }
+  return counts;
+}
+
+function idle(): Promise<unknown> {
+  return until(() => pumpStats().joins === 0 && pumpStats().pipesHeld === 0, {
+    what: 'the pump to have nothing left',
+  });
+}
+
+test.serial(
+  'spec: dataplane.md §10 bytes of any chunking arrive intact and are counted',
+  async (t) => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(fc.integer({ min: 0, max: 300_000 }), { maxLength: 8 }),
+        fc.array(fc.integer({ min: 0, max: 300_000 }), { maxLength: 8 }),
+        fc.integer({ min: 0, max: 2 }),
+        async (up, down, maxPipes) => {
+          limitPump({ ...LIMITS, maxPipes });
+          const { client, server, copy } = await joined(t);
+          const [sentUp, sentDown, gotUp, gotDown] = await Promise.all([
+            send(client, up),
+            send(server, down),
+            readAll(server),
+            readAll(client),
+          ]);
+          t.true(gotUp.equals(sentUp));
+          t.true(gotDown.equals(sentDown));
+          t.is((await copy.done).error, null);
+          t.deepEqual({ ...copy.counts }, { fromA: sentUp.length, fromB: sentDown.length });
+        },
+      ),
+      { numRuns: 40 },
+    );
+    limitPump(LIMITS);
+  },
+);
+
+test.serial('1 GiB passes each way at once with the same checksum', async (t) => {
+  t.timeout(300_000);
+  const { client, server, copy } = await joined(t);
+  const before = pumpStats().copiedBytes;
+  const [up, gotUp, down, gotDown] = await Promise.all([
+    pour(client, 1_024),
+    digest(server),
+    pour(server, 1_024),
+    digest(client),
+  ]);
+  t.is(gotUp, up);
+  t.is(gotDown, down);
+  await copy.done;
+  t.deepEqual({ ...copy.counts }, { fromA: 1_024 * MIB, fromB: 1_024 * MIB });
+  t.is(pumpStats().copiedBytes, before, 'none of it through user space');
+});
+
+test.serial(
+  'spec: dataplane.md §10 half-close passes either way and the other direction goes on',
+  async (t) => {
+    for (const turned of [false, true]) {
+      const pair = await joined(t);
+      const [asker, answerer] = turned ? [pair.server, pair.client] : [pair.client, pair.server];
+      asker.end('question');
+      t.is((await readAll(answerer)).toString(), 'question');
+      answerer.write('an ');
+      answerer.end('answer');
+      t.is((await readAll(asker)).toString(), 'an answer');
+      t.is((await pair.copy.done).error, null);
+    }
+  },
+);
+
+test.serial(
+  'the server may speak first, and counts can be read from the first byte on',
+  async (t) => {
+    const { client, server, copy } = await joined(t);
+    server.write('220 ready');
+    const [line] = (await once(client, 'data')) as [Buffer];
+    t.is(line.toString(), '220 ready');
+    t.deepEqual({ ...copy.counts }, { fromA: 0, fromB: 9 });
+  },
+);
+
+test.serial(
+  'spec: dataplane.md §10 a reset of either side is an end, after what was sent before it',
+  async (t) => {
+    for (const turned of [false, true]) {
+      const pair = await joined(t);
+      const [gone, left] = turned ? [pair.server, pair.client] : [pair.client, pair.server];
+      gone.write('last words');
+      await until(() => pair.copy.counts.fromA + pair.copy.counts.fromB === 10, {
+        what: 'the bytes to be passed on',
+      });
+      gone.resetAndDestroy();
+      t.is((await readAll(left)).toString(), 'last words');
+      t.is((await pair.copy.done).error, null);
+    }
+  },
+);
+
+test.serial(
+  'a reset ends a connection whose other side keeps talking and never reads an end',
+  async (t) => {
+    const { client, server, copy } = await joined(t);
+    client.end();
+    await readAll(server);
+    const sent = stall(server);
+    await until(() => copy.counts.fromB > MIB, { what: 'the client to be sent to' });
+    client.resetAndDestroy();
+    await copy.done;
+    server.destroy();
+    await sent;
+    t.is((await copy.done).error, null);
+  },
+);
+
+test.serial(
+  'a reset after the last word of a side is noticed although nobody reads it',
+  async (t) => {
+    const { client, server, copy } = await joined(t);
+    client.end('bye');
+    t.is((await readAll(server)).toString(), 'bye');
+    client.resetAndDestroy();
+    t.is((await copy.done).error, null);
+  },
+);
+
+test.serial('an abort closes both ends, also of a direction that has stalled', async (t) => {
+  const { client, server, copy } = await joined(t);
+  await stall(client);
+  t.is(pumpStats().pipesHeld, 1, 'what the sink did not take waits in a pipe');
+  // What was not read of it makes this a reset.
+  const gone = new Promise((resolve) => client.once('close', resolve));
+  copy.abort();
+  t.is((await copy.done).error, null);
+  await gone;
+  const heard = (await readAll(server)).length;
+  t.true(heard > 0 && heard <= copy.counts.fromA);
+  await idle();
+});
+
+test.serial(
+  'a splice can be counted and ended by its number alone, and not once it is over',
+  async (t) => {
+    const [a, b] = await Promise.all([socketPair(t), socketPair(t)]);
+    const splice = splicePump(detachSocket(a.near), detachSocket(b.near));
+    a.far.write('four');
+    await until(() => countSplice(splice.id)?.fromA === 4, { what: 'the count' });
+    abortSplice(splice.id);
+    await splice.done;
+    t.is(countSplice(splice.id), null);
+    t.is(splice.counts.fromA, 4);
+    abortSplice(splice.id);
+  },
+);
+
+test.serial(
+  'first bytes go before anything the other side says, and are not counted',
+  async (t) => {
+    const [a, b] = await Promise.all([socketPair(t), socketPair(t)]);
+    a.far.write('body');
+    const toB = randomBytes(3 * MIB);
+    const splice = splicePump(detachSocket(a.near), detachSocket(b.near), { toA: null, toB });
+    a.far.end();
+    b.far.end();
+    const got = await readAll(b.far);
+    t.true(got.subarray(0, toB.length).equals(toB));
+    t.is(got.subarray(toB.length).toString(), 'body');
+    await splice.done;
+    t.is(splice.counts.fromA, 4);
+  },
+);
+
+test.serial('2,000 idle connections hold no pipe, and every descriptor comes back', async (t) => {
+  t.timeout(120_000);
+  await idle();
+  const before = descriptors();
+  const all: Joined[] = [];
+  while (all.length < 2_000) {
+    all.push(...(await Promise.all(Array.from({ length: 50 }, () => joined(t)))));
+  }
+  await Promise.all(
+    all.map(async ({ client, server }) => {
+      const arrived = once(server, 'data');
+      client.write('x');
+      await arrived;
+    }),
+  );
+  await until(() => pumpStats().pipesHeld === 0, { what: 'the pipes to be given back' });
+  t.is(pumpStats().joins, 2_000);
+  t.true(pumpStats().pipesOpen <= 8, `${pumpStats().pipesOpen} pipes are kept`);
+  t.is(descriptors().sockets - before.sockets, 8_000);
+  for (const { client, server } of all) {
+    client.destroy();
+    server.destroy();
+  }
+  await Promise.all(all.map(({ copy }) => copy.done));
+  await until(() => descriptors().sockets <= before.sockets, { what: 'the sockets to be closed' });
+  t.true(descriptors().pipes <= before.pipes + 16);
+});
+
+test.serial(
+  'when every pipe holds what a stalled reader left, others go on without one',
+  async (t) => {
+    limitPump({ ...LIMITS, maxPipes: 2 });
+    t.teardown(() => limitPump(LIMITS));
+    const stalled = await Promise.all([joined(t), joined(t), joined(t)]);
+    for (const { client } of stalled) await stall(client);
+    t.is(pumpStats().pipesHeld, 2);
+    const copied = pumpStats().copiedBytes;
+    const { client, server, copy } = await joined(t);
+    const [sent, got] = await Promise.all([pour(client, 16), digest(server)]);
+    t.is(got, sent);
+    server.end();
+    await copy.done;
+    t.true(pumpStats().copiedBytes - copied >= 16 * MIB);
+    const rest = await Promise.all(
+      stalled.map((one) => {
+        one.client.end();
+        one.server.end();
+        return readAll(one.server);
+      }),
+    );
+    t.deepEqual(
+      rest.map((bytes) => bytes.length),
+      stalled.map((one) => one.copy.counts.fromA),
+    );
+    await idle();
+  },
+);
+
+test.serial('a bulk transfer leaves many small ones their turn', async (t) => {
+  const bulk = await joined(t);
+  let bulkBytes = 0;
+  bulk.server.on('data', (chunk: Buffer) => {
+    bulkBytes += chunk.length;
+  });
+  const block = Buffer.alloc(4 * MIB);
+  const pump = (): void => {
+    while (bulk.client.write(block));
+  };
+  bulk.client.on('drain', pump);
+  pump();
+  const small = await Promise.all(Array.from({ length: 100 }, () => joined(t)));
+  for (const { server } of small) server.pipe(server);
+  const before = bulkBytes;
+  for (let round = 0; round < 20; round += 1) {
+    await Promise.all(
+      small.map(async ({ client }) => {
+        const back = once(client, 'data');
+        client.write(`round ${round}`);
+        t.is(String((await back)[0]), `round ${round}`);
+      }),
+    );
+  }
+  t.true(bulkBytes > before, 'and the bulk went on meanwhile');
+  bulk.client.off('drain', pump);
+  bulk.copy.abort();
+  await bulk.copy.done;
+});
+
+test.serial(
+  'a thread that is terminated takes its connections with it, and no others',
+  async (t) => {
+    const mine = await joined(t);
+    const [a, b] = await Promise.all([socketPair(t), socketPair(t)]);
+    const fds = { a: detachSocket(a.near), b: detachSocket(b.near) };
+    const worker = new Worker(join(import.meta.dirname, '../../support/splice.worker.ts'), {
+      workerData: fds,
+    });
+    const [id] = (await once(worker, 'message')) as [number];
+    const poured = stall(a.far);
+    const heard = readAll(b.far);
+    await until(() => (countSplice(id)?.fromA ?? 0) > MIB, { what: 'bytes to flow' });
+    await worker.terminate();
+    await heard;
+    await until(() => countSplice(id) === null, { what: 'the connection to be closed' });
+    a.far.destroy();
+    await poured;
+    mine.client.end('still here');
+    t.is((await readAll(mine.server)).toString(), 'still here');
+  },
+);
+
+test.serial('what is no stream socket is refused and stays with its owner', async (t) => {
+  const { near } = await socketPair(t);
+  const fd = detachSocket(near);
+  const error = t.throws(() => splicePump(fd, 999_999), { instanceOf: MeshError });
+  t.is(error.detail['errno'], 'EBADF');
+  t.throws(() => detachSocket(near), { instanceOf: MeshError });
+  const other = await socketPair(t);
+  const splice = splicePump(fd, detachSocket(other.near));
+  splice.abort();
+  await splice.done;
+});
+
+test.serial('bytes that wait in JavaScript are not left behind', async (t) => {
+  const [a, b] = await Promise.all([socketPair(t), socketPair(t)]);
+  a.far.write('early');
+  a.near.resume();
+  await until(() => a.near.readableLength > 0 || a.near.bytesRead > 0, { what: 'the bytes read' });
+  a.near.pause();
+  b.near.write('first ');
+  const copy = spliceSockets(a.near, b.near);
+  a.far.end(' later');
+  b.far.end();
+  t.regex((await readAll(b.far)).toString(), /first .*later/);
+  await copy.done;
+});

@@ -1,0 +1,7 @@
+/** A thread that joins two descriptors by the splice pump, says so, and then waits to be terminated. */
+import { parentPort, workerData } from 'node:worker_threads';
+import { splicePump } from '../../lib/linux/splice-pump.ts';
+
+const { a, b } = workerData as { readonly a: number; readonly b: number };
+const splice = splicePump(a, b);
+parentPort?.postMessage(splice.id);
