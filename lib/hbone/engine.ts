@@ -104,7 +104,8 @@ export interface Tunnel {
   destroy(reason?: MeshError): void;
   /**
    * Asks the peer for a sign of life now (PING), whatever the periodic ones do. Resolves to false when none comes
-   * within `timeoutMs`, which ends the tunnel as `ping-timeout`, or when the tunnel ends first. Never rejects.
+   * within `timeoutMs`, which ends the tunnel as `ping-timeout` and its streams with UPSTREAM_TIMEOUT, as a periodic
+   * PING that stays unanswered does, or when the tunnel ends first. Never rejects.
    */
   probe(timeoutMs: number): Promise<boolean>;
 }

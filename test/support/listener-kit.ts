@@ -248,6 +248,11 @@ export class TestMesh {
     return pod;
   }
 
+  /** Takes the pod off the link, as when its node is gone: nothing of it answers any more. */
+  async unplug(pod: TestPod): Promise<void> {
+    await this.#hub.ip(`link set v${pod.ip.split('.').at(-1)} down`);
+  }
+
   /** TLS contexts of an identity, for a peer that is no pod of ours. */
   async credentials(identity: string): Promise<TunnelCredentials> {
     return credentials(await this.#pki.issue(identity, this.issue));

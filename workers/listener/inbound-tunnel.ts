@@ -29,7 +29,9 @@ export async function serveInboundSocket(
     return;
   }
   try {
-    pod.addTunnel(await handshake(pod, socket, ends));
+    const tunnel = await handshake(pod, socket, ends);
+    pod.addTunnel(tunnel);
+    pod.thread.peers.add(ends.source.ip, tunnel);
     metrics.handshakesAccepted += 1;
   } catch (error) {
     socket.destroy();

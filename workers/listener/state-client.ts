@@ -39,6 +39,7 @@ export class StateClient implements MeshView {
   readonly #asked = new Map<string, Promise<void>>();
   readonly #watches = new Map<string, Watch>();
   readonly #programs = new Map<string, PolicyProgram>();
+  readonly #invalidated: ((ids: readonly string[] | null) => void)[] = [];
   #nextId = 1;
 
   constructor(port: MessagePort, clock: Clock) {
@@ -103,6 +104,11 @@ export class StateClient implements MeshView {
     const listeners = this.#watches.get(uid)?.listeners;
     listeners?.add(listener);
     return () => listeners?.delete(listener);
+  }
+
+  /** Calls `listener` for every change of the mesh, after stale answers are gone; null = everything may have changed. */
+  onInvalidate(listener: (ids: readonly string[] | null) => void): void {
+    this.#invalidated.push(listener);
   }
 
   /** The pod with its workload, waiting for the mesh to tell of it. ROUTE_UNKNOWN_WORKLOAD after 5 s. */
@@ -187,6 +193,7 @@ export class StateClient implements MeshView {
       case 'invalidate':
         if (message.ids === null) this.#answers.clear();
         else for (const id of message.ids) this.#answers.delete(id);
+        for (const listener of this.#invalidated) listener(message.ids);
         break;
     }
   }

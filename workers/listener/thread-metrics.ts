@@ -27,6 +27,7 @@ export class ThreadMetrics {
   policyCuts = 0;
   connectRetries = 0;
   transparencyLost = 0;
+  readonly peerProbes = { alive: 0, dead: 0 };
   readonly earlyDenials: Record<EarlyDenialReason, number> = {
     'early-denial': 0,
     'connection-limit': 0,
@@ -122,6 +123,14 @@ export class ThreadMetrics {
         'weft_listener_source_lost_total',
         'Connections made without the client address because the kernel did not allow it',
         this.transparencyLost,
+      ),
+      ...Object.entries(this.peerProbes).map(([result, value]) =>
+        counter(
+          'weft_peer_probes_total',
+          'Tunnels probed because the workload of their peer was removed',
+          value,
+          [['result', result]],
+        ),
       ),
       ...Object.entries(this.earlyDenials).map(([reason, value]) =>
         counter(

@@ -12,6 +12,7 @@ import type { Logger } from '../../lib/log/logger.ts';
 import { TrafficMetrics } from '../../lib/metrics/traffic.ts';
 import { CertificateStore } from './certificates.ts';
 import { DESCRIPTORS_PER_POD_CONNECTION, MAX_CONNECTIONS_PER_POD } from './limits.ts';
+import { PeerWatch } from './peer-watch.ts';
 import { Pod } from './pod.ts';
 import type {
   ControlFromThread,
@@ -40,6 +41,7 @@ export interface ThreadContext {
   readonly state: StateClient;
   readonly certificates: CertificateStore;
   readonly engine: HboneEngine;
+  readonly peers: PeerWatch;
 }
 
 /** One listener thread: its pods and its conversation with node-proxy. */
@@ -61,6 +63,8 @@ export class ListenerThread {
       },
       logTo,
     );
+    const state = new StateClient(attachment.state, systemClock);
+    const metrics = new ThreadMetrics(attachment.thread);
     this.context = {
       settings,
       tunnelSettings: tunnelSettings(settings),
@@ -69,9 +73,10 @@ export class ListenerThread {
       log,
       access: new AccessLog(log),
       traffic: new TrafficMetrics(),
-      metrics: new ThreadMetrics(attachment.thread),
+      metrics,
       recent: new RecentConnections(),
-      state: new StateClient(attachment.state, systemClock),
+      state,
+      peers: new PeerWatch({ state, metrics, log, network: settings.network }),
       certificates: new CertificateStore(
         {
           tls12: settings.tls12,

@@ -35,6 +35,7 @@ export async function connectTunnel(pod: PodContext, key: TunnelKey): Promise<Cl
     settings: tunnelSettings,
     clock,
   });
+  pod.thread.peers.add(to.ip, tunnel);
   const handshakeMs = clock.monotonic() - connectedMs;
   pod.thread.metrics.handshakes.client.observe(handshakeMs);
   noteTunnel(tunnel, {

@@ -1,7 +1,7 @@
 import type { Http2Session } from 'node:http2';
 import { constants } from 'node:http2';
 import type { Clock, Timer } from '../../clock/clock.ts';
-import type { MeshError } from '../../errors/mesh-error.ts';
+import { MeshError } from '../../errors/mesh-error.ts';
 import type { Tunnel, TunnelCounters, TunnelEnd, TunnelOptions, TunnelPeer } from '../engine.ts';
 
 /** What client and server tunnels have in common: the life of one node:http2 session. */
@@ -107,7 +107,7 @@ export abstract class SessionTunnel implements Tunnel {
     const { pingIntervalMs, pingTimeoutMs } = this.options.settings;
     const schedule = (): void => {
       this.#after(pingIntervalMs, () => {
-        const timeout = this.#after(pingTimeoutMs, () => this.end('ping-timeout'));
+        const timeout = this.#after(pingTimeoutMs, () => this.#silent(pingTimeoutMs));
         const sent =
           !this.session.destroyed &&
           this.session.ping((error) => {
@@ -123,10 +123,16 @@ export abstract class SessionTunnel implements Tunnel {
     schedule();
   }
 
+  #silent(timeoutMs: number): void {
+    const why = `the peer gave no sign of life (PING) within ${timeoutMs} ms`;
+    const error = new MeshError('UPSTREAM_TIMEOUT', why);
+    this.end('ping-timeout', constants.NGHTTP2_NO_ERROR, error);
+  }
+
   async #probe(timeoutMs: number): Promise<boolean> {
     if (this.session.destroyed) return false;
     const { promise, resolve } = Promise.withResolvers<boolean>();
-    const timeout = this.#after(timeoutMs, () => this.end('ping-timeout'));
+    const timeout = this.#after(timeoutMs, () => this.#silent(timeoutMs));
     this.session.ping((error) => resolve(error === null));
     const alive = await Promise.race([promise, this.closed.then(() => false)]);
     timeout.cancel();
