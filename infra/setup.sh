@@ -3,15 +3,16 @@
 # code, the native addon, the `weft` link and a warm compile cache. Safe to repeat, quick when nothing is to do.
 # Runs as npm's prestart and pretest under whatever Node the machine has. Progress goes to standard error.
 #   sh infra/setup.sh           what running a mesh needs
-#   sh infra/setup.sh --bench   and what the benchmark needs
-#   sh infra/setup.sh --test    and what the tests need, the short benchmark among them
+#   sh infra/setup.sh --bench    and what the benchmark needs
+#   sh infra/setup.sh --test     and what the tests need, the short benchmark among them
+#   sh infra/setup.sh --interop  and what the tests with other implementations need; those in Go bring their own modules
 set -eu
 
 mode=${1:-}
 case $mode in
-  '' | --bench | --test) ;;
+  '' | --bench | --test | --interop) ;;
   *)
-    printf 'usage: sh infra/setup.sh [--bench | --test]\n' >&2
+    printf 'usage: sh infra/setup.sh [--bench | --test | --interop]\n' >&2
     exit 2
     ;;
 esac
@@ -55,6 +56,10 @@ missing_extras() {
       have bash || echo bash
       ;;
     --bench) ;;
+    --interop)
+      have nghttp || echo nghttp2-client
+      return
+      ;;
     *) return ;;
   esac
   have openssl || echo openssl

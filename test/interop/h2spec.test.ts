@@ -1,0 +1,82 @@
+/** Every case of h2spec against a real listener on 15008, through mutual TLS, for each engine. */
+import test from 'ava';
+import { skipReason } from '../support/netns-test.ts';
+import { goProgram } from './support/go.ts';
+import { ENGINES, PeerMesh } from './support/peer-mesh.ts';
+
+interface CaseResult {
+  readonly id: string;
+  readonly description: string;
+  readonly outcome: 'passed' | 'failed' | 'skipped';
+  readonly why?: string;
+}
+
+const NO_BODY = 'needs a response with a body; whatever is no CONNECT is answered without one';
+const ANSWERED =
+  'the answer, which has no body, closes the stream before the frame comes; nghttp2 ignores frames on streams it has forgotten';
+const PRIORITIES = 'RFC 9113 §5.3 dropped priorities, and with them this rule';
+
+/** Cases that say nothing about a listener for tunnels, and why. */
+const NOT_APPLICABLE: Readonly<Record<string, string>> = {
+  'generic/2/2': NO_BODY,
+  'generic/2/3': NO_BODY,
+  'http2/5.1.2/1': NO_BODY,
+  'http2/5.3.1/2': PRIORITIES,
+  'http2/6.5.3/1': NO_BODY,
+  'http2/6.9.1/1': NO_BODY,
+  'http2/6.9.2/1': NO_BODY,
+  'http2/6.9.2/2': NO_BODY,
+};
+
+/** Where one engine does otherwise, and why that is left so. */
+const DEVIATIONS: Readonly<Record<(typeof ENGINES)[number], Readonly<Record<string, string>>>> = {
+  http2: {
+    'http2/5.1/5': ANSWERED,
+    'http2/5.1/6': ANSWERED,
+    'http2/5.1/8': ANSWERED,
+    'http2/5.1/9': ANSWERED,
+    'http2/5.1/11': ANSWERED,
+    'http2/5.1/12': ANSWERED,
+    'http2/5.1.1/2': ANSWERED,
+  },
+};
+
+/** One case sends a frame that is too large under the smallest limit there is. */
+const SMALL_FRAMES = { HTTP2_FRAME_SIZE: '16384' };
+
+/** All cases with their outcome, or why there are none. */
+async function results(engine: (typeof ENGINES)[number]): Promise<CaseResult[] | string> {
+  if (skipReason !== null) return skipReason;
+  const program = await goProgram('h2spec');
+  if ('missing' in program) return program.missing;
+  const peer = await PeerMesh.up(engine, SMALL_FRAMES);
+  try {
+    const { cert, key } = await peer.certificate('ns/demo/sa/client');
+    const host = await peer.address('api-1');
+    const args = ['-host', host, '-port', '15008', '-cert', cert, '-key', key];
+    const { code, stdout, stderr } = await peer.run('node-1', '', program.path, ...args);
+    if (code !== 0) throw new Error(`h2spec ended with ${code}: ${stderr}`);
+    const lines = stdout.trim().split('\n');
+    return lines.map((line) => JSON.parse(line) as CaseResult);
+  } finally {
+    await peer.down();
+  }
+}
+
+for (const engine of ENGINES) {
+  const outcome = await results(engine);
+  if (typeof outcome === 'string') {
+    process.stderr.write(`\nSKIPPED interop: h2spec against ${engine}: ${outcome}\n`);
+    test.skip(`h2spec against ${engine}: ${outcome}`, (t) => t.pass());
+    continue;
+  }
+  test(`h2spec had all its cases against ${engine}`, (t) => t.true(outcome.length > 140));
+  for (const { id, description, outcome: verdict, why } of outcome) {
+    const title = `h2spec ${engine} ${id} ${description}`;
+    const excuse = NOT_APPLICABLE[id];
+    const deviation = DEVIATIONS[engine][id];
+    if (excuse !== undefined) test.skip(`${title}: not applicable: ${excuse}`, (t) => t.pass());
+    else if (deviation !== undefined) test.skip(`${title}: ${deviation}`, (t) => t.pass());
+    else test(title, (t) => t.is(verdict, 'passed', why));
+  }
+}

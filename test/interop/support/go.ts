@@ -1,0 +1,66 @@
+/** Programs in Go that tests talk to: built once for each state of their sources, kept in the user's cache. */
+import { execFile } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { access, mkdir, readFile, rename, rm } from 'node:fs/promises';
+import { homedir } from 'node:os';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { processEnvironment } from '../../../lib/config/env.ts';
+
+const run = promisify(execFile);
+const SOURCES = ['go.mod', 'go.sum', 'main.go'] as const;
+/** A cold build fetches and compiles some hundred packages. */
+const BUILD_TIMEOUT_MS = 300_000;
+const PATH_OF_GO = '/usr/local/go/bin';
+
+/** A program, or why there is none. */
+export type GoProgram = { readonly path: string } | { readonly missing: string };
+
+/** The program of the module in `test/interop/<name>`. Never throws for what the machine lacks. */
+export async function goProgram(name: string): Promise<GoProgram> {
+  const environment = processEnvironment();
+  const folder = new URL(`../${name}/`, import.meta.url).pathname;
+  const cache = join(environment['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'weft', 'interop');
+  const program = join(cache, `${name}-${await digest(folder)}`);
+  if (await exists(program)) return { path: program };
+  await mkdir(cache, { recursive: true });
+  const path = `${environment['PATH'] ?? ''}:${PATH_OF_GO}`;
+  // Built beside its name, so that an interrupted build leaves no half a program.
+  const fresh = `${program}.${process.pid}`;
+  try {
+    await run('go', ['build', '-trimpath', '-mod=readonly', '-o', fresh, '.'], {
+      cwd: folder,
+      timeout: BUILD_TIMEOUT_MS,
+      // No other Go than the machine's is fetched.
+      env: { ...environment, PATH: path, GOTOOLCHAIN: 'local', GOWORK: 'off' },
+    });
+    await rename(fresh, program);
+    return { path: program };
+  } catch (error) {
+    await rm(fresh, { force: true });
+    return { missing: reason(name, error) };
+  }
+}
+
+async function digest(folder: string): Promise<string> {
+  const hash = createHash('sha256');
+  for (const file of SOURCES) hash.update(await readFile(join(folder, file)));
+  return hash.digest('hex').slice(0, 16);
+}
+
+async function exists(path: string): Promise<boolean> {
+  try {
+    await access(path);
+    return true;
+  } catch {
+    // Not built yet.
+    return false;
+  }
+}
+
+function reason(name: string, error: unknown): string {
+  const { code, stderr } = error as { readonly code?: unknown; readonly stderr?: string };
+  if (code === 'ENOENT') return `Go is not installed, so ${name} cannot be built`;
+  const lines = (stderr ?? String(error)).trim().split('\n');
+  return `${name} cannot be built: ${lines.slice(-2).join(' ')}`;
+}
