@@ -29,6 +29,9 @@ export interface ActorLine {
   readonly state: string;
   readonly restarts: number;
   readonly uptimeSeconds: number;
+  readonly generation: number;
+  /** Replaced, and finishing what it carries. */
+  readonly retiring: boolean;
 }
 
 /** One line of `weft get pods`. */

@@ -58,6 +58,10 @@ export function register(program: Command): void {
     .option('--timeout <duration>', 'time limit of --wait', DEFAULT_WAIT)
     .option('--nodes <n>', 'number of nodes (default: 2)')
     .option('--pods <n>', 'extra enrolled pods on every node, in namespace load')
+    .option(
+      '--proxies <n>',
+      'node-proxy processes on every node, which share its pods (default: 1)',
+    )
     .option('--manifests <dir>', 'folder of manifests instead of the default ones')
     .option(
       '--external <roles>',
@@ -270,10 +274,12 @@ async function endOf(child: ChildProcess, output: FileHandle): Promise<never> {
 
 function superviseArguments(options: Options, paths: MeshPaths): string[] {
   const main = new URL('../main.ts', import.meta.url).pathname;
-  const passed = (['nodes', 'pods', 'manifests', 'external'] as const).flatMap((name) => {
-    const value = options[name];
-    return value === undefined ? [] : [`--${name}`, value];
-  });
+  const passed = (['nodes', 'pods', 'proxies', 'manifests', 'external'] as const).flatMap(
+    (name) => {
+      const value = options[name];
+      return value === undefined ? [] : [`--${name}`, value];
+    },
+  );
   return [main, 'up', '--mesh', paths.mesh, ...passed, SUPERVISE_FLAG];
 }
 

@@ -123,6 +123,8 @@ function nodeProxyEnv(node: NodePlan, plan: MeshPlan, paths: MeshPaths, user: st
     TRUST_DOMAIN,
     // Names are resolved by each pod's hosts file; no DNS capture rules exist.
     ISTIO_META_DNS_CAPTURE: 'false',
+    // The supervisor starts another proxy when it sees one end; a cold start on a busy machine takes seconds.
+    WEFT_NODE_PROXY_HANDOVER: '15s',
   };
 }
 

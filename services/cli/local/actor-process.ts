@@ -1,23 +1,78 @@
 /** How the supervisor starts an actor, and which of the user's variables it passes on. */
+import { rename, rm, symlink } from 'node:fs/promises';
+import { basename } from 'node:path';
 import type { Environment } from '../../../lib/config/env.ts';
 import { hostConfig } from '../../../lib/actor/host-config.ts';
 import { loadActor } from '../actors.ts';
 import { actorEnv } from './actor-env.ts';
 import { inheritedEnv, setsActors } from './inherited-env.ts';
 import type { ProcessSpec } from './managed-process.ts';
-import { adminSocket, logFile } from './mesh-paths.ts';
+import { adminSocket, instanceSocket, logFile } from './mesh-paths.ts';
 import type { MeshPaths } from './mesh-paths.ts';
 import { netnsPath } from './namespaces.ts';
+import type { Instance, RoleProcessesOptions } from './role-processes.ts';
 import type { Role } from './roles.ts';
 import type { MeshPlan, NodePlan } from './topology.ts';
 
 /** The launcher beside this folder. */
 const WEFT = new URL('../weft', import.meta.url).pathname;
 
+/** Roles of which several processes may run at a time: they share work, or listeners, or take turns by a lease. */
+const SIDE_BY_SIDE: ReadonlySet<string> = new Set([
+  'xds-ingester',
+  'policy-evaluator',
+  'cert-fetcher',
+  'node-proxy',
+]);
+
+/** A local mesh, as far as its actors' processes go. */
+interface ActorMesh {
+  readonly plan: MeshPlan;
+  readonly paths: MeshPaths;
+  readonly environment: Environment;
+  /** Proxies of each node. */
+  readonly proxies: number;
+}
+
+/** The processes of an actor role, inside its namespace. */
+export async function actorProcesses(role: Role, mesh: ActorMesh): Promise<RoleProcessesOptions> {
+  const { paths } = mesh;
+  const node = role.node?.name ?? null;
+  const base = await actorProcess(role, mesh);
+  const common = { name: role.actor, node, count: role.actor === 'node-proxy' ? mesh.proxies : 1 };
+  const standing = adminSocket(paths, role.actor, node);
+  if (!SIDE_BY_SIDE.has(role.actor)) {
+    const spec = ({ generation }: Instance): ProcessSpec => ({ ...base, generation });
+    return { ...common, replacement: 'after', spec, publish: () => Promise.resolve() };
+  }
+  return {
+    ...common,
+    replacement: 'beside',
+    spec: (instance) =>
+      beside(base, instanceSocket(paths, role.actor, node, instance.number), instance),
+    publish: (spec) => pointTo(standing, spec.adminSocket ?? standing),
+  };
+}
+
+/** The process with an admin socket of its own and, for a proxy, its generation. */
+function beside(base: ProcessSpec, socket: string, { generation }: Instance): ProcessSpec {
+  const group = base.name === 'node-proxy' ? { WEFT_NODE_PROXY_GROUP: String(generation) } : {};
+  const env = { ...base.env, WEFT_ADMIN_ADDRESS: `unix:${socket}`, ...group };
+  return { ...base, env, adminSocket: socket, generation };
+}
+
+/** Makes `link` lead to `socket`, in one step. */
+async function pointTo(link: string, socket: string): Promise<void> {
+  const next = `${link}.next`;
+  await rm(next, { force: true });
+  await symlink(basename(socket), next);
+  await rename(next, link);
+}
+
 /** The process of an actor role, inside its namespace. */
 export async function actorProcess(
   role: Role,
-  mesh: { readonly plan: MeshPlan; readonly paths: MeshPaths; readonly environment: Environment },
+  mesh: Omit<ActorMesh, 'proxies'>,
 ): Promise<ProcessSpec> {
   const { plan, paths } = mesh;
   const node = role.node?.name ?? null;

@@ -16,5 +16,7 @@ export function externalStatus(role: ExternalRole): ProcessStatus {
     pending: [],
     restarts: 0,
     uptimeSeconds: 0,
+    generation: 0,
+    retiring: false,
   };
 }

@@ -20,6 +20,8 @@ export interface ProcessSpec {
   readonly logFile: string;
   /** Socket of the actor host's admin server; null when the process has none and counts as ready once it runs. */
   readonly adminSocket: string | null;
+  /** Grows with each upgrade of the role; 1 unless given. */
+  readonly generation?: number;
 }
 
 /** `backoff`: waits for its next start. `external`: somebody else runs it. */
@@ -35,12 +37,17 @@ export interface ProcessStatus {
   readonly pending: readonly string[];
   readonly restarts: number;
   readonly uptimeSeconds: number;
+  readonly generation: number;
+  /** Replaced, and finishing what it carries. */
+  readonly retiring: boolean;
 }
 
 /** Restarts begin quickly and end at one in 30 s; a process that ran this long starts from the beginning. */
 const RESTART_BACKOFF = { baseMs: 200, maxMs: 30_000 } as const;
 const STABLE_AFTER_MS = 20_000;
 const ADMIN_TIMEOUT_MS = 2_000;
+/** Time for what ends by itself, before a drain is cut short. */
+const HURRY_MS = 500;
 /** What a process that refused its configuration waits for. */
 export const CONFIGURATION = 'configuration';
 
@@ -178,11 +185,27 @@ export class ManagedProcess {
       pending: this.#pending,
       restarts: this.#restarts,
       uptimeSeconds: Math.floor(up / 1_000),
+      generation: this.spec.generation ?? 1,
+      retiring: false,
     };
   }
 
-  /** Ends the process for good: SIGTERM, then SIGKILL after `graceMs`. Idempotent. */
-  async stop(graceMs: number): Promise<void> {
+  /** The process ends by itself and is not to be started again. Resolves when it has ended. */
+  left(): Promise<void> {
+    this.#stopping = true;
+    this.#timer?.cancel();
+    return this.#ended;
+  }
+
+  /** Tells the process to end, however long that takes it. Resolves when it has ended. */
+  retire(): Promise<void> {
+    const ended = this.left();
+    this.#child?.kill('SIGTERM');
+    return ended;
+  }
+
+  /** Ends the process for good: SIGTERM, an actor's drain cut short after `hurryMs`, SIGKILL after `graceMs`. Idempotent. */
+  async stop(graceMs: number, hurryMs: number = HURRY_MS): Promise<void> {
     this.#stopping = true;
     this.#timer?.cancel();
     const child = this.#child;
@@ -191,8 +214,13 @@ export class ManagedProcess {
       return;
     }
     child.kill('SIGTERM');
+    // An actor that drains ends its drain at SIGINT.
+    const hurry = this.#clock.after(Math.min(hurryMs, graceMs), () => {
+      if (this.spec.adminSocket !== null) child.kill('SIGINT');
+    });
     const force = this.#clock.after(graceMs, () => kill(-(child.pid ?? 0), 'SIGKILL'));
     await this.#ended;
+    hurry.cancel();
     force.cancel();
   }
 }

@@ -1,7 +1,10 @@
 /** Questions to a running mesh: its supervisor, its node agents and its node proxies. */
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
 import { askJson, ask } from './unix-http.ts';
-import { adminSocket } from './mesh-paths.ts';
+import { adminSocket, processName } from './mesh-paths.ts';
 import type { MeshPaths } from './mesh-paths.ts';
+import type { Upgraded } from './role-processes.ts';
 import type { MeshStatus, PodLine } from './supervisor-api.ts';
 import type { CertificateRecord } from '../../../lib/identity/certificate-records.ts';
 import type { ConnectionRecord } from '../../../workers/listener/protocol.ts';
@@ -27,6 +30,28 @@ export async function askDown(paths: MeshPaths): Promise<void> {
   await ask({ socket: paths.supervisorSocket, method: 'POST', path: '/down' });
 }
 
+/**
+ * Has the supervisor replace roles, one after another. Throws STATE_UNAVAILABLE with its reason when one could not be
+ * replaced; the old processes of that one then go on.
+ */
+export function askUpgrade(
+  paths: MeshPaths,
+  roles: readonly string[],
+  timeoutMs: number,
+): Promise<readonly Upgraded[]> {
+  const query = new URLSearchParams([
+    ...roles.map((role): [string, string] => ['role', role]),
+    ['timeoutMs', String(timeoutMs)],
+  ]);
+  return askJson<readonly Upgraded[]>({
+    socket: paths.supervisorSocket,
+    method: 'POST',
+    path: `/upgrade?${query.toString()}`,
+    // Starting and ending take as long each.
+    timeoutMs: roles.length * 2 * timeoutMs + 10_000,
+  });
+}
+
 /** The pods a node's agent knows. Throws STATE_UNAVAILABLE. */
 export function askEnrolments(paths: MeshPaths, node: string): Promise<readonly EnrolmentLine[]> {
   return askJson<readonly EnrolmentLine[]>({
@@ -40,11 +65,28 @@ export async function askConnections(
   paths: MeshPaths,
   node: string,
 ): Promise<readonly ConnectionRecord[]> {
-  const answer = await askJson<{ connections: readonly ConnectionRecord[] }>({
-    socket: adminSocket(paths, 'node-proxy', node),
-    path: '/node-proxy/connections',
-  });
-  return answer.connections;
+  const path = '/node-proxy/connections';
+  const answers = await Promise.allSettled(
+    (await proxySockets(paths, node)).map((socket) =>
+      askJson<{ connections: readonly ConnectionRecord[] }>({ socket, path }),
+    ),
+  );
+  const given = answers.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []));
+  // One that was killed leaves its socket; where none answers, the first says why.
+  for (const one of given.length > 0 ? [] : answers)
+    if (one.status === 'rejected') throw one.reason;
+  return given.flatMap(({ connections }) => connections);
+}
+
+/** The admin sockets of a node's proxies, also of those that drain; the standing one where there are no others. */
+async function proxySockets(paths: MeshPaths, node: string): Promise<readonly string[]> {
+  const name = processName('node-proxy', node);
+  const files = await readdir(paths.adminDir).catch(() => []);
+  const own = files.filter(
+    (file) => file.startsWith(`${name}.`) && /^\d+\.sock$/.test(file.slice(name.length + 1)),
+  );
+  if (own.length === 0) return [adminSocket(paths, 'node-proxy', node)];
+  return own.map((file) => join(paths.adminDir, file));
 }
 
 /** The certificates a node's proxy holds. Throws STATE_UNAVAILABLE. */

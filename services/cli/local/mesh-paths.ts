@@ -90,6 +90,16 @@ export function adminSocket(paths: MeshPaths, actor: string, node: string | null
   return join(paths.adminDir, `${processName(actor, node)}.sock`);
 }
 
+/** The admin socket of one of several processes of a role; {@link adminSocket} leads to the one that answers for all. */
+export function instanceSocket(
+  paths: MeshPaths,
+  actor: string,
+  node: string | null,
+  number: number,
+): string {
+  return join(paths.adminDir, `${processName(actor, node)}.${number}.sock`);
+}
+
 /** The log file of a process of the mesh. */
 export function logFile(paths: MeshPaths, actor: string, node: string | null): string {
   return join(paths.logsDir, `${processName(actor, node)}.log`);

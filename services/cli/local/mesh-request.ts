@@ -12,6 +12,8 @@ import type { MeshPlan } from './topology.ts';
 /** The default manifests. */
 export const DEFAULT_MANIFESTS = new URL('../../../infra/local', import.meta.url).pathname;
 const DEFAULT_NODES = 2;
+/** A few generations of this many stay below what a node agent accepts (lib/zds/limits.ts). */
+const MAX_PROXIES_PER_NODE = 8;
 /** Extra pods live here. */
 const LOAD_NAMESPACE = 'load';
 
@@ -20,6 +22,7 @@ export interface UpOptions {
   readonly nodes?: string;
   readonly pods?: string;
   readonly manifests?: string;
+  readonly proxies?: string;
   readonly external?: string;
 }
 
@@ -31,6 +34,7 @@ export async function planRequest(
 ): Promise<MeshRequest> {
   const nodes = parseNodeCount(options.nodes);
   const extra = count('--pods', options.pods, 0, 0, MAX_PODS_PER_NODE - 64);
+  const proxies = count('--proxies', options.proxies, 1, 1, MAX_PROXIES_PER_NODE);
   const plan = planMesh(paths.mesh, nodes);
   const external = (options.external ?? '')
     .split(',')
@@ -44,6 +48,7 @@ export async function planRequest(
     paths,
     external,
     environment,
+    proxies,
     documents: [...manifests, ...loadPods(plan, extra)],
   };
 }

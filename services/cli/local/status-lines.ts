@@ -19,7 +19,7 @@ export function statusLines(status: MeshStatus): string[] {
     ),
     '',
     ...textTable(
-      ['ACTOR', 'NODE', 'PID', 'STATE', 'RESTARTS', 'UP'],
+      ['ACTOR', 'NODE', 'PID', 'GEN', 'STATE', 'RESTARTS', 'UP'],
       [...status.actors.map(actorRow), redisRow(status)],
     ),
   ];
@@ -31,6 +31,7 @@ function actorRow(actor: ProcessStatus): string[] {
     actor.name,
     actor.node ?? '-',
     actor.pid === null ? '-' : String(actor.pid),
+    actor.state === 'external' ? '-' : String(actor.generation),
     `${actor.state}${waits}`,
     String(actor.restarts),
     duration(actor.uptimeSeconds),
@@ -38,7 +39,7 @@ function actorRow(actor: ProcessStatus): string[] {
 }
 
 function redisRow({ redis }: MeshStatus): string[] {
-  return ['redis', '-', String(redis.pid ?? '-'), redis.state, String(redis.restarts), '-'];
+  return ['redis', '-', String(redis.pid ?? '-'), '-', redis.state, String(redis.restarts), '-'];
 }
 
 function two(value: number): string {

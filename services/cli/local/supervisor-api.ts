@@ -7,6 +7,7 @@ import { sendJson, sendText } from '../../../lib/actor/admin-routes.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
 import type { PodPhase } from './manifest-api.ts';
 import type { ProcessState, ProcessStatus } from './managed-process.ts';
+import type { Upgraded } from './role-processes.ts';
 
 /** Answer of `GET /status`, and what `weft status -o json` prints. */
 export interface MeshStatus {
@@ -53,7 +54,12 @@ export interface SupervisorView {
   status(): MeshStatus;
   pods(): readonly PodLine[];
   down(): void;
+  /** Replaces roles, one after another. */
+  upgrade(roles: readonly string[], timeoutMs: number): Promise<readonly Upgraded[]>;
 }
+
+/** A new process that is not ready by then is given up. */
+export const DEFAULT_UPGRADE_MS = 60_000;
 
 /** Serves {@link SupervisorView}. */
 export class SupervisorApi {
@@ -96,6 +102,19 @@ export class SupervisorApi {
     else if (line === 'POST /down') {
       sendText(response, 202, 'going down\n');
       this.#view.down();
-    } else sendText(response, 404, `no such path: ${line}\n`);
+    } else if (line.startsWith('POST /upgrade?')) void this.#upgrade(request, response);
+    else sendText(response, 404, `no such path: ${line}\n`);
+  }
+
+  /** `?role=…&role=…&timeoutMs=…`; answers when all are replaced. */
+  async #upgrade(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { searchParams } = new URL(request.url ?? '/', 'http://localhost');
+    const timeoutMs = Number(searchParams.get('timeoutMs') ?? DEFAULT_UPGRADE_MS);
+    try {
+      const roles = searchParams.getAll('role');
+      sendJson(response, 200, await this.#view.upgrade(roles, timeoutMs));
+    } catch (error) {
+      sendText(response, 503, `${errorText(error)}\n`);
+    }
   }
 }

@@ -7,7 +7,7 @@ import type { Environment } from '../../../lib/config/env.ts';
 import { present } from '../../../lib/errors/assert.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
-import { actorProcess, sampleProcess, sampleSocket } from './actor-process.ts';
+import { actorProcesses, sampleProcess, sampleSocket } from './actor-process.ts';
 import { cleanUp } from './cleanup.ts';
 import { externalStatus } from './external-process.ts';
 import { limitLogs } from './log-files.ts';
@@ -24,7 +24,9 @@ import { PodRuntime } from './pod-runtime.ts';
 import { misconfigured } from './misconfigured.ts';
 import { processId } from './processes.ts';
 import { redisProcess, writeRedisFiles } from './redis.ts';
-import { meshRoles, roleName, sameRole } from './roles.ts';
+import { RoleProcesses } from './role-processes.ts';
+import type { Upgraded } from './role-processes.ts';
+import { meshRoles, parseRole, roleName, sameRole } from './roles.ts';
 import type { Role } from './roles.ts';
 import { SampleFleet } from './sample-fleet.ts';
 import { SupervisorApi } from './supervisor-api.ts';
@@ -49,6 +51,8 @@ export interface MeshRequest {
   readonly documents: readonly ManifestDocument[];
   readonly external: readonly Role[];
   readonly environment: Environment;
+  /** Proxies of each node, which share its pods. */
+  readonly proxies: number;
 }
 
 /** Told of each step of the start, with the time it took. */
@@ -65,7 +69,9 @@ export class Supervisor {
   readonly #pods: PodRuntime;
   readonly #api: SupervisorApi;
   readonly #stop = new AbortController();
-  readonly #processes: ManagedProcess[] = [];
+  readonly #roles: RoleProcesses[] = [];
+  /** The nodes' default servers. */
+  readonly #servers: ManagedProcess[] = [];
   readonly #timers: Timer[] = [];
   #redis: ManagedProcess | null = null;
   #redisUp = false;
@@ -92,6 +98,7 @@ export class Supervisor {
       status: () => this.status(),
       pods: () => this.pods(),
       down: () => this.#stop.abort(new Error('weft down')),
+      upgrade: (roles, timeoutMs) => this.#upgrade(roles, timeoutMs),
     });
   }
 
@@ -143,7 +150,7 @@ export class Supervisor {
     const waiting = [
       ...(this.#redisUp ? [] : ['redis']),
       ...actors
-        .filter((actor) => actor.state !== 'external')
+        .filter((actor) => actor.state !== 'external' && !actor.retiring)
         .filter((actor) => actor.state !== 'ready' || actor.pending.length > 0)
         .map((actor) => `${actor.node === null ? '' : `${actor.node}/`}${actor.name}`),
     ];
@@ -193,7 +200,8 @@ export class Supervisor {
     for (const timer of this.#timers) timer.cancel();
     this.#tokens.stop();
     await this.#pods.stop();
-    await Promise.all(this.#processes.map((one) => one.stop(STOP_GRACE_MS)));
+    const processes = [...this.#roles, ...this.#servers];
+    await Promise.all(processes.map((one) => one.stop(STOP_GRACE_MS)));
     await this.#redis?.stop(STOP_GRACE_MS);
   }
 
@@ -245,7 +253,8 @@ export class Supervisor {
     const { plan, external } = this.#request;
     const roles = meshRoles(plan).filter((role) => !this.#isExternal(role));
     for (const role of roles) {
-      this.#processes.push(this.#manage(await actorProcess(role, this.#request)));
+      const deps = { clock: this.#clock, log: this.#log };
+      this.#roles.push(new RoleProcesses(await actorProcesses(role, this.#request), deps));
     }
     for (const node of plan.nodes) {
       const process = this.#manage(sampleProcess(node, this.#request));
@@ -253,9 +262,9 @@ export class Supervisor {
         this.#samples.forget(node.name);
         this.#pods.refresh();
       };
-      this.#processes.push(process);
+      this.#servers.push(process);
     }
-    await Promise.all(this.#processes.map((process) => process.start()));
+    await Promise.all([...this.#roles, ...this.#servers].map((process) => process.start()));
     for (const role of external) this.#log.info({ role: roleName(role) }, 'role.external');
   }
 
@@ -265,7 +274,7 @@ export class Supervisor {
 
   #watchProcesses(): void {
     const refresh = async (): Promise<void> => {
-      await Promise.all(this.#processes.map((process) => process.refresh()));
+      await Promise.all([...this.#roles, ...this.#servers].map((process) => process.refresh()));
       await this.#redis?.refresh();
       this.#redisUp = await redisAnswers(this.#request.paths.redisSocket);
     };
@@ -310,7 +319,8 @@ export class Supervisor {
   }
 
   async #assertConfigured(): Promise<void> {
-    const broken = this.#processes.find((process) => process.misconfigured);
+    const processes = [...this.#roles.flatMap(({ members }) => members), ...this.#servers];
+    const broken = processes.find((process) => process.misconfigured);
     if (broken !== undefined) throw await misconfigured(broken.spec.name, broken.spec.logFile);
   }
 
@@ -332,11 +342,27 @@ export class Supervisor {
       if (external.some((one) => sameRole(one, role))) {
         return [externalStatus({ actor: role.actor, node })];
       }
-      const process = this.#processes.find(
-        ({ spec }) => spec.name === role.actor && spec.node === node,
-      );
-      return process === undefined ? [] : [process.status()];
+      return this.#processesOf(role)?.status() ?? [];
     });
+  }
+
+  #processesOf(role: Role): RoleProcesses | undefined {
+    const node = role.node?.name ?? null;
+    return this.#roles.find((one) => one.name === role.actor && one.node === node);
+  }
+
+  /** One role after another, so that never more than one is between two processes. */
+  async #upgrade(names: readonly string[], timeoutMs: number): Promise<readonly Upgraded[]> {
+    const roles = names.map((name) => parseRole(name, this.#request.plan));
+    const done: Upgraded[] = [];
+    for (const role of roles) {
+      const processes = this.#processesOf(role);
+      if (processes === undefined) {
+        throw new MeshError('STATE_CONFLICT', `${roleName(role)} is run by somebody else`);
+      }
+      done.push(await processes.upgrade(timeoutMs));
+    }
+    return done;
   }
 
   #isExternal(role: Role): boolean {

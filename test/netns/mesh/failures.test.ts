@@ -14,7 +14,8 @@ import {
 import { meshSuite } from '../../support/mesh-suite.ts';
 import { until } from '../../support/until.ts';
 
-const test = meshSuite();
+// What a replaced proxy carries lives on for as long as these tests take.
+const test = meshSuite({ environment: { CONNECTION_TERMINATION_DEADLINE: '600s' } });
 
 /** Over HBONE to the other node and to the own one, and out of the mesh. */
 async function startLoad(mesh: TestMesh): Promise<Load> {
@@ -66,6 +67,19 @@ for (const [title, wipe] of [
 async function emptyFolder(folder: string): Promise<void> {
   for (const name of await readdir(folder)) await rm(join(folder, name), { recursive: true });
 }
+
+test('upgrading the proxies, and ending one by a signal, fails no connection', async (t, mesh) => {
+  const load = await startLoad(mesh);
+  const upgrade = await mesh.weft('upgrade', 'node-proxy');
+  t.is(upgrade.code, 0, upgrade.stderr);
+  t.is(upgrade.stdout.match(/generation 2 serves/g)?.length, 2, upgrade.stdout);
+  await load.goesOn('after the upgrade');
+  const { pid } = await mesh.actor('node-proxy', 'node-2');
+  process.kill(pid, 'SIGTERM');
+  await mesh.returned('node-proxy', 'node-2', pid);
+  await load.goesOn('by the proxy in its place');
+  await undisturbed(t, mesh, load);
+});
 
 test('new connections work while everything but the node proxies is dead', async (t, mesh) => {
   const load = await startLoad(mesh);

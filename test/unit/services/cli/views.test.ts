@@ -23,6 +23,8 @@ const STATUS: MeshStatus = {
       pending: [],
       restarts: 0,
       uptimeSeconds: 61,
+      generation: 2,
+      retiring: false,
     },
     {
       name: 'node-proxy',
@@ -32,6 +34,8 @@ const STATUS: MeshStatus = {
       pending: ['restart'],
       restarts: 3,
       uptimeSeconds: 0,
+      generation: 1,
+      retiring: false,
     },
   ],
   redis: { pid: 9, state: 'ready', restarts: 0, socket: '/run/weft/redis/redis.sock' },
@@ -74,10 +78,10 @@ test('the status names what is waited for, and shows every process', (t) => {
     'NODE    ADDRESS      PODS  NETNS',
     'node-1  10.200.0.11  2     weft-node-1',
     '',
-    'ACTOR       NODE    PID  STATE              RESTARTS  UP',
-    'ca          -       10   ready              0         1m01s',
-    'node-proxy  node-1  -    backoff (restart)  3         0s',
-    'redis       -       9    ready              0         -',
+    'ACTOR       NODE    PID  GEN  STATE              RESTARTS  UP',
+    'ca          -       10   2    ready              0         1m01s',
+    'node-proxy  node-1  -    1    backoff (restart)  3         0s',
+    'redis       -       9    -    ready              0         -',
   ]);
   t.regex(statusLines({ ...STATUS, ready: true, waiting: [] })[0] ?? '', /^mesh weft: ready /);
   t.regex(statusLines({ ...STATUS, waiting: [] })[0] ?? '', /waiting for the start/);
