@@ -22,13 +22,14 @@ export const explainResultSchema = z.strictObject({
   /** Index of the rule that matched, counted from 0. */
   rule: z.int().nonnegative().nullable(),
   /**
-   * `passthrough` is plain TCP, `same-node` HBONE between pods of one node, `none` means that the destination
-   * is unknown or cannot be reached.
+   * `passthrough` is plain TCP, `same-node` HBONE between pods of one node, `double-hbone` a tunnel inside that to the
+   * gateway of another network, `none` means that the destination is unknown or cannot be reached.
    */
-  path: z.enum(['passthrough', 'hbone', 'same-node', 'waypoint', 'none']),
+  path: z.enum(['passthrough', 'hbone', 'same-node', 'waypoint', 'double-hbone', 'none']),
   /**
-   * Stable word: a verdict's reason; `not-enforced` where no proxy guards the destination; or why there is no
-   * path: `unknown-source`, `unknown-destination`, `no-upstream`, `not-ready`.
+   * Stable word: a verdict's reason; `not-enforced` where no proxy guards the destination; `waypoint-bypassed` where
+   * it wants its waypoint to be passed; `no-identities` where nobody could answer for a service on another network; or
+   * why there is no path: `unknown-source`, `unknown-destination`, `no-upstream`, `not-ready`.
    */
   reason: z.string().min(1),
   /** Identity of the source as the destination would see it; null for plaintext. */

@@ -10,12 +10,13 @@ import { parseAuthority, resolveUpstream } from './inbound.ts';
 import { Lookups } from './lookups.ts';
 import { serviceKey } from './model.ts';
 import type { ServiceWithEndpoints, Workload } from './model.ts';
-import type { HboneDecision } from './outbound-decision.ts';
+import type { DoubleHboneDecision, HboneDecision } from './outbound-decision.ts';
 import { decideOutbound } from './routing.ts';
 import type { OutboundDecision } from './routing.ts';
 import { chooseUpstream } from './service-choice.ts';
 import type { Target, Upstream } from './service-choice.ts';
 import type { MeshView } from './view.ts';
+import { judgePassage } from './waypoint-guard.ts';
 import { workloadIdentity } from './workload-identity.ts';
 
 /** The mesh, complete, and found by names too. */
@@ -34,6 +35,8 @@ export interface ExplainSettings {
   /** NETWORK of the proxies. */
   readonly network: string;
   readonly unknownReference: 'deny' | 'ignore';
+  /** WEFT_WAYPOINT_BYPASS of the proxies. */
+  readonly waypointBypass: 'deny' | 'allow';
   /** A program that exists for a set; it is compiled when there is none. */
   readonly program?: (setId: string) => PolicyProgram | undefined;
 }
@@ -82,7 +85,7 @@ export function explain(
     return { ...NOTHING, detail };
   }
   const sourceIp = addressFor(source.addresses, target.ip) ?? source.addresses[0] ?? '';
-  const explanation = new Explanation(source, sourceIp, target, policies, settings);
+  const explanation = new Explanation(view, source, sourceIp, target, policies, settings);
   if (source.tunnelProtocol === 'NONE') {
     const chooser = { source, random: first, except: new Set<string>() };
     const upstream = chooseUpstream(new Lookups(view), target, chooser);
@@ -100,6 +103,7 @@ interface PlainRoute extends Upstream {
 }
 
 class Explanation {
+  readonly #view: MeshView;
   readonly #source: Workload;
   readonly #sourceIp: string;
   readonly #target: Target;
@@ -107,12 +111,14 @@ class Explanation {
   readonly #settings: ExplainSettings;
 
   constructor(
+    view: MeshView,
     source: Workload,
     sourceIp: string,
     target: Target,
     policies: ExplainPolicies,
     settings: ExplainSettings,
   ) {
+    this.#view = view;
     this.#source = source;
     this.#sourceIp = sourceIp;
     this.#target = target;
@@ -147,14 +153,7 @@ class Explanation {
       case 'tcp':
         return this.#plain({ ...decision, ip: decision.peer.ip, port: decision.peer.port });
       case 'double-hbone':
-        return {
-          ...NOTHING,
-          ...described(decision),
-          ...open(`${decision.reason}; policies are enforced on that network`),
-          path: 'hbone',
-          from: workloadIdentity(this.#source),
-          expectedSans: [...decision.expectedSans],
-        };
+        return this.#double(decision);
       case 'hbone':
         return this.#hbone(decision);
     }
@@ -180,6 +179,24 @@ class Explanation {
     return { ...base, to, ...judged(verdict, `${decision.reason}${behind}`) };
   }
 
+  #double(decision: DoubleHboneDecision): ExplainResult {
+    const { reason, innerSans, gateway } = decision;
+    const base: ExplainResult = {
+      ...NOTHING,
+      ...described(decision),
+      path: 'double-hbone',
+      from: workloadIdentity(this.#source),
+      workload: gateway.uid,
+      expectedSans: [...decision.expectedSans],
+    };
+    if (innerSans.length === 0) {
+      const detail = `the service names no identities that could answer for it there (${reason})`;
+      return { ...base, allowed: false, reason: 'no-identities', detail };
+    }
+    const behind = `behind the gateway ${innerSans.join(' or ')} must answer, and policies are enforced there`;
+    return { ...base, ...open(`${reason}; ${behind}`) };
+  }
+
   /** Plain TCP; judged where the destination is in the mesh. */
   #plain(plain: PlainRoute): ExplainResult {
     const { workload, ip, port, reason } = plain;
@@ -195,8 +212,21 @@ class Explanation {
     if (workload.tunnelProtocol === 'NONE' || ip === null) {
       return { ...base, ...open(`${reason}, which is not in the mesh`) };
     }
+    const bypassed = this.#bypassed(workload, port);
+    if (bypassed !== null) {
+      const detail = `${bypassed} (${reason})`;
+      return { ...base, allowed: false, reason: 'waypoint-bypassed', detail };
+    }
     const verdict = this.#verdict(workload, { ip, port }, null);
     return { ...base, ...judged(verdict, `${reason}; the source is not in the mesh`) };
+  }
+
+  /** Why the destination refuses plaintext that passed no waypoint, null when it does not. */
+  #bypassed(workload: Workload, port: number): string | null {
+    if (this.#settings.waypointBypass === 'allow') return null;
+    const arrived = { workload, services: [], port, forwardedHost: null, identity: null };
+    const passage = judgePassage(this.#view, arrived);
+    return passage.kind === 'bypassed' ? passage.reason : null;
   }
 
   #verdict(

@@ -67,6 +67,7 @@ const PATHS: Readonly<Record<ExplainResult['path'], string>> = {
   hbone: 'HBONE',
   'same-node': 'same node',
   waypoint: 'waypoint',
+  'double-hbone': 'HBONE inside HBONE, through the gateway of another network',
   none: 'none',
 };
 

@@ -10,6 +10,8 @@ export interface PolicyEvaluatorConfig {
   readonly network: string;
   /** What the proxies do about references to policies nobody knows. */
   readonly unknownReference: 'deny' | 'ignore';
+  /** What they do about traffic that went around a waypoint. */
+  readonly waypointBypass: 'deny' | 'allow';
 }
 
 /** Variables of the evaluator. */
@@ -21,10 +23,15 @@ export const policyEvaluatorConfig = defineConfig(
       schema: oneOf('deny', 'ignore')({ default: 'deny' }),
       description: 'what a listed policy that nobody knows does after 5s',
     },
+    WEFT_WAYPOINT_BYPASS: {
+      schema: oneOf('deny', 'allow')({ default: 'deny' }),
+      description: 'inbound traffic that did not come by the waypoint its destination names',
+    },
   },
   (values): PolicyEvaluatorConfig => ({
     bus: busConfig(values),
     network: values.NETWORK,
     unknownReference: values.WEFT_POLICY_UNKNOWN_REFERENCE,
+    waypointBypass: values.WEFT_WAYPOINT_BYPASS,
   }),
 );

@@ -154,13 +154,17 @@ class PolicyEvaluator implements Actor {
 
   async #explain(request: ExplainRequest, id: string): Promise<void> {
     const { answers, metrics, mirror } = this.#get();
-    const { network, unknownReference } = this.#config;
+    const { network, unknownReference, waypointBypass } = this.#config;
     const view = {
       get: mirror.mesh.lookup.bind(mirror.mesh),
       workloadsNamed: mirror.mesh.workloadsNamed.bind(mirror.mesh),
       servicesNamed: mirror.mesh.servicesNamed.bind(mirror.mesh),
     };
-    const result = explain(view, mirror.policies, request, { network, unknownReference });
+    const result = explain(view, mirror.policies, request, {
+      network,
+      unknownReference,
+      waypointBypass,
+    });
     metrics.explained(result.path === 'none' ? 'no-path' : result.allowed ? 'allowed' : 'denied');
     await answers.put(id, result, EXPLAIN_LIFETIME_MS);
   }

@@ -69,7 +69,11 @@ function ask(
     to: { namespace: toNamespace, name, port: Number(port) },
   };
   return explainResultSchema.parse(
-    explain(view, policies, request, { network: '', unknownReference: 'deny' }),
+    explain(view, policies, request, {
+      network: '',
+      unknownReference: 'deny',
+      waypointBypass: 'deny',
+    }),
   );
 }
 
@@ -155,6 +159,52 @@ test("through a waypoint the verdict is the waypoint's", (t) => {
     service: KEY,
     expectedSans: ['spiffe://cluster.local/ns/demo/sa/wp'],
   });
+});
+
+test('what a waypoint guards refuses plaintext that cannot have passed it', (t) => {
+  const wp = workload({ uid: 'c//Pod/demo/wp', serviceAccount: 'wp', addresses: ['10.0.1.50'] });
+  const waypoint = {
+    destination: { kind: 'address', network: '', ip: '10.0.1.50' },
+    hboneMtlsPort: 15_008,
+  } as const;
+  const mesh = [client, outsider, { ...dbPod, waypoint }, wp];
+  const refused = ask('plain/outsider', 'demo/db:8080', { mesh });
+  t.like(refused, { allowed: false, path: 'passthrough', reason: 'waypoint-bypassed' });
+  t.regex(refused.detail, /10\.0\.1\.50:15008/);
+  t.like(ask('demo/client', 'demo/db:8080', { mesh }), { path: 'waypoint', allowed: true });
+});
+
+test('a service of another network is reached through its gateway by a tunnel inside a tunnel', (t) => {
+  const gateway = workload({
+    uid: 'c//Pod/demo/gw',
+    serviceAccount: 'gw',
+    addresses: ['10.0.9.9'],
+  });
+  const far: Workload = {
+    ...apiPod,
+    network: 'n2',
+    addresses: [],
+    networkGateway: {
+      destination: { kind: 'address', network: '', ip: '10.0.9.9' },
+      hboneMtlsPort: 15_008,
+    },
+  };
+  const sans = ['spiffe://cluster.local/ns/demo/sa/api'];
+  const named = ask('demo/client', 'demo/api:80', {
+    mesh: [client, { ...api, subjectAltNames: sans }, far, gateway],
+  });
+  t.like(named, {
+    allowed: true,
+    path: 'double-hbone',
+    reason: 'not-enforced',
+    nextHop: '10.0.9.9:15008',
+    workload: 'c//Pod/demo/gw',
+    service: KEY,
+    expectedSans: ['spiffe://cluster.local/ns/demo/sa/gw'],
+  });
+  t.regex(named.detail, /sa\/api must answer/);
+  const nameless = ask('demo/client', 'demo/api:80', { mesh: [client, api, far, gateway] });
+  t.like(nameless, { allowed: false, path: 'double-hbone', reason: 'no-identities' });
 });
 
 test('a listed policy nobody knows refuses, and is named', (t) => {
