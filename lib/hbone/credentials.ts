@@ -1,13 +1,11 @@
-import { constants, createPrivateKey } from 'node:crypto';
-import type { KeyObject } from 'node:crypto';
+import { createPrivateKey } from 'node:crypto';
+import type { KeyObject, X509Certificate } from 'node:crypto';
 import { createSecureContext, createServer } from 'node:tls';
 import type { SecureContext, SecureContextOptions, Server } from 'node:tls';
 import { MeshError, asMeshError } from '../errors/mesh-error.ts';
-import { TLS_CIPHERS, TLS_MIN_VERSION } from '../identity/tls-parameters.ts';
-
-/** Suites of TLS 1.2, where it is allowed (spec/hbone.md §2). */
-const TLS12_CIPHERS =
-  'ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES256-GCM-SHA384:ECDHE-RSA-AES128-GCM-SHA256';
+import { parseCertificates } from '../identity/pem.ts';
+import { tlsParameters } from '../identity/tls-parameters.ts';
+import type { TlsPolicy } from '../identity/tls-parameters.ts';
 
 const HBONE_ALPN = 'h2';
 
@@ -23,8 +21,7 @@ export interface CredentialSource {
 }
 
 /** Settings of the TLS layer. */
-export interface CredentialOptions {
-  readonly tls12: boolean;
+export interface CredentialOptions extends TlsPolicy {
   /** For the whole server handshake, milliseconds. */
   readonly handshakeTimeoutMs: number;
 }
@@ -40,12 +37,19 @@ export class TunnelCredentials {
   readonly clientContext: SecureContext;
   /** Never listens: sockets are handed to it. Holds the server's context. */
   readonly server: Server;
+  /** Leaf then intermediates, PEM. */
+  readonly chainPem: string;
+  /** The roots peers are verified against, PEM. */
+  readonly rootsPem: string;
+  #roots: readonly X509Certificate[] | null = null;
 
   /** Throws IDENTITY_INVALID when key, chain and roots do not make a TLS context. */
   constructor(source: CredentialSource, options: CredentialOptions) {
     this.identity = source.identity;
     this.notBeforeMs = source.notBeforeMs;
     this.notAfterMs = source.notAfterMs;
+    this.chainPem = source.chainPem;
+    this.rootsPem = source.rootsPem;
     try {
       const context = contextOptions(source, options);
       this.clientContext = createSecureContext(context);
@@ -59,6 +63,12 @@ export class TunnelCredentials {
     } catch (error) {
       throw asMeshError(error, 'IDENTITY_INVALID', `credentials of ${source.identity}`);
     }
+  }
+
+  /** The roots peers are verified against; read when they are first asked for. */
+  get roots(): readonly X509Certificate[] {
+    this.#roots ??= parseCertificates(this.rootsPem, 'the trust bundle');
+    return this.#roots;
   }
 
   /** Throws IDENTITY_EXPIRED once the certificate may not be used any more. */
@@ -79,10 +89,6 @@ function contextOptions(
     // node:tls takes no KeyObject.
     key: key.export({ type: 'pkcs8', format: 'pem' }),
     ca: source.rootsPem,
-    minVersion: options.tls12 ? 'TLSv1.2' : TLS_MIN_VERSION,
-    maxVersion: 'TLSv1.3',
-    ciphers: options.tls12 ? `${TLS_CIPHERS}:${TLS12_CIPHERS}` : TLS_CIPHERS,
-    // A resumed session carries no client certificate: a server with Node's defaults let such a client in.
-    secureOptions: constants.SSL_OP_NO_TICKET | constants.SSL_OP_NO_RENEGOTIATION,
+    ...tlsParameters(options),
   };
 }

@@ -62,3 +62,6 @@ export const MAX_HANDSHAKES = 64;
 
 /** Requests that may wait for a tunnel to one peer. */
 export const MAX_WAITERS_PER_KEY = 4_096;
+
+/** Live tunnels that are verified anew in one turn of the event loop when lists or roots change: some 5 ms of work. */
+export const REVERIFIED_PER_TURN = 50;

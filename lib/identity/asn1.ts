@@ -163,6 +163,32 @@ export function firstElement(der: Buffer, what: string): Buffer {
   return der.subarray(outer.start, inner.end);
 }
 
+/** Where an element lies in DER bytes: its tag at `offset`, its content from `start` to `end`. */
+export interface DerElement {
+  readonly tag: number;
+  readonly offset: number;
+  readonly start: number;
+  readonly end: number;
+}
+
+/**
+ * The elements that lie side by side between two offsets, one at a time and without a tree: for lists too long to
+ * be held as objects. Throws IDENTITY_INVALID naming `what` when they do not fill the space exactly.
+ */
+export function* derElements(
+  der: Buffer,
+  from: number,
+  to: number,
+  what: string,
+): Generator<DerElement, void, undefined> {
+  for (let offset = from; offset < to;) {
+    const { start, end } = header(der, offset, what);
+    if (end > to) throw truncated(what);
+    yield { tag: der[offset] ?? 0, offset, start, end };
+    offset = end;
+  }
+}
+
 function members(node: Asn1 | undefined, what: string): Asn1[] {
   if (node === undefined || !Array.isArray(node.value)) throw wrongType(what);
   return node.value;
@@ -178,7 +204,8 @@ function wrongType(what: string): MeshError {
 
 function header(der: Buffer, offset: number, what: string): { start: number; end: number } {
   const first = der[offset + 1];
-  if (first === undefined) throw truncated(what);
+  // Certificates and lists have no tag above 30, which would take more than one byte.
+  if (first === undefined || ((der[offset] ?? 0) & 0x1f) === 0x1f) throw truncated(what);
   const count = first < 0x80 ? 0 : first & 0x7f;
   const start = offset + 2 + count;
   if (count > 4 || first === 0x80 || start > der.length) throw truncated(what);

@@ -57,22 +57,24 @@ export function verifyServerIdentity(server: X509Certificate, expected: readonly
 }
 
 /**
- * Verifies that `leaf` leads over `intermediates` to one of `roots`, each valid at `atMs`. Throws
- * IDENTITY_INVALID that names the first obstacle.
+ * Verifies that `leaf` leads over `intermediates` to one of `roots`, each valid at `atMs`; returns the path, leaf
+ * first and root last. Throws IDENTITY_INVALID that names the first obstacle.
  */
 export function verifyChain(
   leaf: X509Certificate,
   intermediates: readonly X509Certificate[],
   roots: readonly X509Certificate[],
   atMs: number,
-): void {
+): X509Certificate[] {
+  const path: X509Certificate[] = [];
   let current = leaf;
   for (let depth = 0; depth < MAX_PATH_LENGTH; depth += 1) {
     checkValidAt(current, atMs);
+    path.push(current);
     const root = roots.find((candidate) => hasIssued(candidate, current));
     if (root !== undefined) {
       checkValidAt(root, atMs);
-      return;
+      return [...path, root];
     }
     const next = intermediates.find((candidate) => hasIssued(candidate, current));
     if (next === undefined || next === current) {
@@ -84,6 +86,20 @@ export function verifyChain(
     current = next;
   }
   throw new MeshError('IDENTITY_INVALID', `the certificate path is longer than ${MAX_PATH_LENGTH}`);
+}
+
+/** Certificates that a peer may present besides its own; what it may send in all is bounded by TLS. */
+const MAX_PRESENTED = 32;
+
+/** What the peer of a TLS connection presented besides its leaf, in the order it came. */
+export function presentedIssuers(leaf: X509Certificate): X509Certificate[] {
+  const issuers: X509Certificate[] = [];
+  let next = leaf.issuerCertificate;
+  while (next !== undefined && issuers.length < MAX_PRESENTED) {
+    issuers.push(next);
+    next = next.issuerCertificate;
+  }
+  return issuers;
 }
 
 /** The URI entries of node:crypto's text form of a subject alternative name, where unusual values are quoted. */

@@ -96,6 +96,11 @@ export function signerFor(key: KeyObject): Signer {
   };
 }
 
+/** Whether signatures of this algorithm are accepted at all. */
+export function isSignatureAlgorithm(algorithmOid: string): boolean {
+  return ALGORITHMS.some((known) => known.oid === algorithmOid);
+}
+
 /**
  * True when the signature over `data` is the key's. Throws IDENTITY_INVALID for an algorithm that is unknown,
  * too weak, or not for this kind of key.
@@ -106,6 +111,31 @@ export function verifySignature(
   data: Buffer,
   signature: Buffer,
 ): Promise<boolean> {
+  const { digest } = algorithmFor(algorithmOid, key);
+  return new Promise((resolve, reject) => {
+    verify(digest, data, key, signature, (error, valid) => {
+      if (error === null) resolve(valid);
+      else reject(error);
+    });
+  });
+}
+
+/** Like {@link verifySignature}, at once and false instead of an error; it holds the thread while it hashes `data`. */
+export function isSignedBy(
+  algorithmOid: string,
+  key: KeyObject,
+  data: Uint8Array,
+  signature: Uint8Array,
+): boolean {
+  try {
+    return verify(algorithmFor(algorithmOid, key).digest, data, key, signature);
+  } catch {
+    // An algorithm for another kind of key, or bytes that are no signature: not signed by this key.
+    return false;
+  }
+}
+
+function algorithmFor(algorithmOid: string, key: KeyObject): SignatureAlgorithm {
   const algorithm = ALGORITHMS.find((known) => known.oid === algorithmOid);
   if (algorithm === undefined || algorithm.keyType !== key.asymmetricKeyType) {
     throw new MeshError(
@@ -113,10 +143,5 @@ export function verifySignature(
       `the signature algorithm ${algorithmOid} is not accepted for a key of the kind ${key.asymmetricKeyType ?? 'unknown'}`,
     );
   }
-  return new Promise((resolve, reject) => {
-    verify(algorithm.digest, data, key, signature, (error, valid) => {
-      if (error === null) resolve(valid);
-      else reject(error);
-    });
-  });
+  return algorithm;
 }

@@ -24,6 +24,8 @@ export interface NodeProxyConfig {
   /** How long the connections of a pod that left the mesh may run on. */
   readonly podDrainMs: number;
   readonly roots: RootSource;
+  /** `CRL_PATH`; null when no revocation lists are configured. */
+  readonly crlPath: string | null;
   readonly ports: {
     readonly admin: number;
     readonly stats: number;
@@ -80,6 +82,7 @@ export const nodeProxyConfig = defineConfig(variables, (values): NodeProxyConfig
       values.TERMINATION_GRACE_PERIOD_SECONDS,
     ),
     roots: values.CA_ROOT_CA,
+    crlPath: values.CRL_PATH === '' ? null : values.CRL_PATH,
     ports: {
       admin: values.PROXY_CONFIG?.proxyAdminPort ?? DEFAULT_ADMIN_PORT,
       stats: values.PROXY_CONFIG?.statsPort ?? DEFAULT_STATS_PORT,
@@ -136,6 +139,9 @@ function listenerConfig(values: Values, metadata: Metadata): ListenerConfig {
     },
     responseBaggage: values.ENABLE_RESPONSE_BAGGAGE,
     tls12: values.TLS12_ENABLED,
+    compliance: values.COMPLIANCE_POLICY,
+    revocation: values.CRL_PATH !== null && values.CRL_PATH !== '',
+    distrustGraceMs: values.WEFT_DISTRUST_GRACE,
     policyUnknownReference: values.WEFT_POLICY_UNKNOWN_REFERENCE,
     waypointBypass: values.WEFT_WAYPOINT_BYPASS,
     localhostAppTunnel: values.LOCALHOST_APP_TUNNEL,

@@ -1,5 +1,6 @@
 import { readFile, readdir } from 'node:fs/promises';
 import type { ProxyPresence } from '../../lib/bus/catalog.ts';
+import type { CrlStats } from '../../lib/identity/crl-file.ts';
 import type { MetricRegistry } from '../../lib/metrics/registry.ts';
 import type { PodCounters } from './pods/pod-manager.ts';
 import type { StateStats } from './state-thread/protocol.ts';
@@ -14,6 +15,8 @@ export interface NodeProxyGauges {
   leavingPods(): number;
   /** The proxies of the node, this one included. */
   proxies(): readonly ProxyPresence[];
+  /** Null when no revocation lists are configured. */
+  crl(): CrlStats | null;
 }
 
 /** The process's own metrics; those of connections come from the listener threads. */
@@ -36,6 +39,7 @@ export function nodeProxyMetrics(
     .set({ component: 'ztunnel', tag: istioVersion }, 1);
   declareGauges(registry, gauges);
   declareStateGauges(registry, gauges);
+  declareCrlGauges(registry, gauges);
   const started = registry.counter(
     'workload_manager_proxies_started_total',
     'The total number of proxies that were started',
@@ -147,6 +151,28 @@ function declareStateGauges(registry: MetricRegistry, gauges: NodeProxyGauges): 
       gauge.set({ by: 'evaluator' }, stats?.programsReceived ?? 0);
       gauge.set({ by: 'node-proxy' }, stats?.programsCompiled ?? 0);
     },
+  );
+}
+
+/** Values only where lists are configured. */
+function declareCrlGauges(registry: MetricRegistry, gauges: NodeProxyGauges): void {
+  const declare = (name: string, help: string, pick: (stats: CrlStats) => number): void => {
+    registry.gauge(name, help, [], (gauge) => {
+      const stats = gauges.crl();
+      if (stats !== null) gauge.set(pick(stats));
+    });
+  };
+  declare('weft_crl_lists', 'Revocation lists in force', ({ lists }) => lists);
+  declare('weft_crl_entries', 'Certificates that the lists revoke', ({ entries }) => entries);
+  declare(
+    'weft_crl_overdue_lists',
+    'Lists in force whose next update is overdue',
+    ({ overdue }) => overdue,
+  );
+  declare(
+    'weft_crl_refused_updates',
+    'Updates of the file since the start that could not be used; the last good lists stay in force',
+    ({ refused }) => refused,
   );
 }
 

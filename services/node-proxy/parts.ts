@@ -12,6 +12,7 @@ import { connectBus } from '../../lib/bus/redis-bus.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import { CertificateManager } from '../../lib/identity/certificate-manager.ts';
 import { certificateMetrics } from '../../lib/identity/certificate-metrics.ts';
+import { CrlFile } from '../../lib/identity/crl-file.ts';
 import { TrustBundle } from '../../lib/identity/trust-bundle.ts';
 import { closeFd, listenersByPort, netnsIdentity } from '../../lib/linux/netns.ts';
 import { ZdsProxy } from '../../lib/zds/proxy.ts';
@@ -50,6 +51,8 @@ export class NodeProxyParts {
   readonly #bus: Bus;
   readonly #metrics: NodeProxyMetrics;
   readonly #bundle: TrustBundle;
+  /** Null when no revocation lists are configured. */
+  readonly #crl: CrlFile | null;
   readonly #certificates: CertificateManager;
   readonly #state: StateThread;
   readonly #totals = new ThreadTotals();
@@ -79,6 +82,7 @@ export class NodeProxyParts {
     this.#metrics = this.#declareMetrics();
     this.#bus = this.#connectBus(node);
     this.#bundle = new TrustBundle(config.roots, context);
+    this.#crl = this.#makeCrl();
     this.#certificates = this.#makeCertificates(node);
     this.#state = this.#makeStateThread(node);
     this.#pool = this.#makePool(node, listenerEntry);
@@ -101,6 +105,7 @@ export class NodeProxyParts {
   /** Starts everything but the session with the node agent, which waits for the mesh state. */
   async start(): Promise<void> {
     await this.#bundle.start();
+    await this.#crl?.start();
     await this.#pool.start();
     await this.#servers.listen();
     this.#servers.route(this.#context.admin);
@@ -136,6 +141,7 @@ export class NodeProxyParts {
     this.#desk.close();
     this.#certificates.close();
     this.#bundle.close();
+    this.#crl?.close();
     await this.#servers.close();
     await this.#generation.close();
     await this.#bus.close();
@@ -149,6 +155,18 @@ export class NodeProxyParts {
       state: () => this.#state.stats,
       leavingPods: () => this.#pods.leaving,
       proxies: () => [this.#generation.self(), ...this.#generation.others],
+      crl: () => this.#crl?.stats ?? null,
+    });
+  }
+
+  #makeCrl(): CrlFile | null {
+    const { crlPath } = this.#config;
+    if (crlPath === null) return null;
+    const { clock, log } = this.#context;
+    return new CrlFile(crlPath, {
+      clock,
+      log,
+      onChange: (lists) => this.#pool.setRevocations(lists),
     });
   }
 

@@ -5,7 +5,6 @@ import { connect as connectHttp2, constants as h2 } from 'node:http2';
 import { connect as connectTls } from 'node:tls';
 import type { TLSSocket } from 'node:tls';
 import type { TestFn } from 'ava';
-import { MeshError } from '../../lib/errors/mesh-error.ts';
 import type { TunnelCredentials } from '../../lib/hbone/credentials.ts';
 import type { HboneEngine, IncomingRequest, TunnelStream } from '../../lib/hbone/engine.ts';
 import {
@@ -17,6 +16,7 @@ import {
   roundTrip,
   serveTunnels,
 } from '../support/tunnel-kit.ts';
+import { peerTrustContract } from './peer-trust.ts';
 import { KIB, MIB, tunnelOptions } from '../support/tunnel-kit.ts';
 import { CLIENT, SERVER, createTunnelPki, credentials, identities } from '../support/tunnel-pki.ts';
 import { until } from '../support/until.ts';
@@ -27,6 +27,7 @@ export function engineContract(test: TestFn, engine: HboneEngine): void {
   ends(test, engine);
   handshakes(test, engine);
   lifetimes(test, engine);
+  peerTrustContract(test, engine);
   nested(test, engine);
 }
 
@@ -442,7 +443,11 @@ function handshakes(test: TestFn, engine: HboneEngine): void {
   test('a peer that never starts TLS is dropped', async (t) => {
     const pki = await createTunnelPki();
     const { TunnelCredentials: Made } = await import('../../lib/hbone/credentials.ts');
-    const server = new Made(await pki.issue(SERVER), { tls12: false, handshakeTimeoutMs: 300 });
+    const server = new Made(await pki.issue(SERVER), {
+      tls12: false,
+      compliance: null,
+      handshakeTimeoutMs: 300,
+    });
     const fixture = await serveTunnels(t, engine, tunnelOptions(server), echo);
     const socket = await dial(t, fixture.port);
     socket.resume();
@@ -488,32 +493,6 @@ function lifetimes(test: TestFn, engine: HboneEngine): void {
     await gone;
     await tunnel.closed;
     t.is(await fixture.tunnels[0]?.closed, 'destroyed');
-  });
-
-  test('a tunnel destroyed for a reason ends its streams with it, asked or open, on this side alone', async (t) => {
-    const { client, server } = await identities();
-    const accepted: TunnelStream[] = [];
-    const fixture = await serveTunnels(t, engine, tunnelOptions(server), (incoming) => {
-      if (incoming.authority === 'silent:1') return new Promise(() => {});
-      const stream = incoming.accept({});
-      if (stream !== null) accepted.push(stream);
-      return Promise.resolve();
-    });
-    const reason = new MeshError('TLS_PEER_REVOKED', 'no longer trusted');
-    for (const side of ['client', 'server'] as const) {
-      const tunnel = await openTunnel(t, engine, fixture.port, tunnelOptions(client));
-      const stream = await tunnel.open(request);
-      const own = side === 'client' ? stream : accepted.at(-1);
-      const seen = new Promise((resolve) => own?.duplex.once('error', resolve));
-      stream.duplex.on('error', () => {});
-      const waiting = t.throwsAsync(tunnel.open({ ...request, authority: 'silent:1' }));
-      (side === 'client' ? tunnel : fixture.tunnels.at(-1))?.destroy(reason);
-      t.is(await seen, reason);
-      const failure = await waiting;
-      if (side === 'client') t.is(failure, reason);
-      await tunnel.closed;
-    }
-    await fixture.tunnels.at(-1)?.closed;
   });
 
   test('a tunnel drains when its certificate expires, and what it carries goes on', async (t) => {

@@ -19,6 +19,7 @@ import { Redirector } from '../../lib/redirect/apply.ts';
 import { chooseTools } from '../../lib/redirect/flavour.ts';
 import { podRedirect } from '../../lib/redirect/pod-options.ts';
 import { redirectRules } from '../../lib/redirect/rules.ts';
+import type { RevocationLists } from '../../lib/identity/crl.ts';
 import type { Workload } from '../../lib/state/model.ts';
 import type {
   ConnectionRecord,
@@ -65,6 +66,9 @@ export const listenerSettings: ListenerSettings = {
   connectRetry: { attempts: 3, totalMs: 10_000 },
   responseBaggage: true,
   tls12: false,
+  compliance: null,
+  revocation: false,
+  distrustGraceMs: 60_000,
   policyUnknownReference: 'deny',
   waypointBypass: 'deny',
   localhostAppTunnel: true,
@@ -108,7 +112,10 @@ export class TestMesh {
   readonly #t: ExecutionContext;
   readonly #settings: ListenerSettings;
   readonly #hub: TestNetns;
-  readonly #pki: TunnelPki;
+  /** The authority of everyone's certificates. */
+  readonly pki: TunnelPki;
+  /** Chains issued so far, PEM, the latest of each identity. */
+  readonly chains = new Map<string, string>();
   readonly #piscina: Piscina;
   readonly #threads: Thread[] = [];
   readonly #redirector: Redirector;
@@ -131,7 +138,7 @@ export class TestMesh {
     this.#t = t;
     this.#settings = parts.settings;
     this.#hub = parts.hub;
-    this.#pki = parts.pki;
+    this.pki = parts.pki;
     this.#piscina = parts.piscina;
     this.#redirector = parts.redirector;
     this.state = parts.state;
@@ -168,7 +175,7 @@ export class TestMesh {
     const mesh = new TestMesh(t, {
       settings,
       hub,
-      pki: beside === undefined ? await createTunnelPki() : beside.#pki,
+      pki: beside === undefined ? await createTunnelPki() : beside.pki,
       hosts: beside === undefined ? { next: 2 } : beside.#hosts,
       piscina,
       redirector: new Redirector(await chooseTools({ ipv6: true, force: null }), lockDir),
@@ -255,7 +262,7 @@ export class TestMesh {
 
   /** TLS contexts of an identity, for a peer that is no pod of ours. */
   async credentials(identity: string): Promise<TunnelCredentials> {
-    return credentials(await this.#pki.issue(identity, this.issue));
+    return credentials(await this.pki.issue(identity, this.issue));
   }
 
   /** Stops a pod and waits for its task. */
@@ -273,6 +280,16 @@ export class TestMesh {
       } satisfies ControlToThread);
     }
     await pod.task;
+  }
+
+  /** Gives every thread new revocation lists. */
+  revoke(lists: RevocationLists): void {
+    this.tell({ type: 'revocations', lists });
+  }
+
+  /** Sends to every thread, as node-proxy would. */
+  tell(message: ControlToThread): void {
+    for (const { control } of this.#threads) control.postMessage(message);
   }
 
   async connections(): Promise<ConnectionRecord[]> {
@@ -336,7 +353,13 @@ export class TestMesh {
     this.#t.teardown(() => port1.close());
     this.#threads.push(thread);
     const state = this.state.connect();
-    const attachment = { thread: number, settings: this.#settings, control: port2, state };
+    const attachment = {
+      thread: number,
+      settings: this.#settings,
+      control: port2,
+      state,
+      revocations: null,
+    };
     await this.#run('attach', thread, attachment, [port2, state]);
   }
 
@@ -350,8 +373,9 @@ export class TestMesh {
       } satisfies ControlToThread);
       return;
     }
-    const source = await this.#pki.issue(identity, this.issue);
+    const source = await this.pki.issue(identity, this.issue);
     if (typeof source.key === 'string') throw new Error('a KeyObject crosses to the thread');
+    this.chains.set(identity, source.chainPem);
     const bundle = { ...source, key: source.key, serialNumber: '01' };
     thread.control.postMessage({ type: 'certificate', identity, bundle } satisfies ControlToThread);
   }

@@ -82,6 +82,7 @@ function obey(message: ControlToThread): void {
       }
       break;
     case 'log.level':
+    case 'revocations':
     case 'certificate':
     case 'certificate.unavailable':
       break;

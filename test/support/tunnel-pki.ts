@@ -12,6 +12,9 @@ const HOUR_MS = 3_600_000;
 /** A certificate authority for tunnel tests. */
 export interface TunnelPki {
   readonly rootPem: string;
+  readonly root: Issuer;
+  /** An authority below the root. */
+  readonly middle: Issuer;
   /** A certificate for the identity; `lifeMs` may be negative for one that has expired. */
   issue(identity: string, options?: IssueOptions): Promise<CredentialSource>;
 }
@@ -38,6 +41,8 @@ export async function createTunnelPki(name = 'test'): Promise<TunnelPki> {
   const middle: Issuer = { certificate: new X509Certificate(middlePem), key: pair.privateKey };
   return {
     rootPem: root.certificatePem,
+    root: rootIssuer,
+    middle,
     async issue(identity, options = {}) {
       const keys = generateKeyPairSync('ec', { namedCurve: 'P-256' });
       const notAfterMs = Math.floor((Date.now() + (options.lifeMs ?? HOUR_MS)) / 1000) * 1000;
@@ -62,7 +67,7 @@ export async function createTunnelPki(name = 'test'): Promise<TunnelPki> {
 
 /** TLS contexts for a certificate. */
 export function credentials(source: CredentialSource, tls12 = false): TunnelCredentials {
-  return new TunnelCredentials(source, { tls12, handshakeTimeoutMs: 5_000 });
+  return new TunnelCredentials(source, { tls12, compliance: null, handshakeTimeoutMs: 5_000 });
 }
 
 /** A client and a server of one fresh authority. */

@@ -2,6 +2,7 @@ import type { Clock, Timer } from '../../lib/clock/clock.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { TunnelCredentials } from '../../lib/hbone/credentials.ts';
 import { CERTIFICATE_WAIT_MS, MAX_CERTIFICATE_WAITERS } from './limits.ts';
+import type { CredentialOptions } from '../../lib/hbone/credentials.ts';
 import type { CertificateBundle } from './protocol.ts';
 
 interface Waiter {
@@ -11,11 +12,11 @@ interface Waiter {
 }
 
 /** What a thread's certificates are made with. */
-export interface CertificateOptions {
-  readonly tls12: boolean;
-  readonly handshakeTimeoutMs: number;
+export interface CertificateOptions extends CredentialOptions {
   /** Tells node-proxy that a connection waits for the identity. */
   readonly request: (identity: string) => void;
+  /** A certificate came with other roots than the one before it. */
+  readonly rootsChanged?: (credentials: TunnelCredentials) => void;
 }
 
 /** The certificates of one thread, as TLS contexts that all connections of an identity share. */
@@ -43,7 +44,11 @@ export class CertificateStore {
   /** Takes a new certificate; throws IDENTITY_INVALID when it is not usable, the old one stays then. */
   put(bundle: CertificateBundle): void {
     const credentials = new TunnelCredentials(bundle, this.#options);
+    const before = this.#credentials.get(bundle.identity);
     this.#credentials.set(bundle.identity, credentials);
+    if (before !== undefined && before.rootsPem !== credentials.rootsPem) {
+      this.#options.rootsChanged?.(credentials);
+    }
     this.#settle(bundle.identity, (waiter) => waiter.resolve(credentials));
   }
 

@@ -6,6 +6,7 @@ import type { KeyObject } from 'node:crypto';
 import type { MessagePort } from 'node:worker_threads';
 import type { ResponseFlag } from '../../lib/errors/codes.ts';
 import type { WireError } from '../../lib/errors/mesh-error.ts';
+import type { RevocationLists } from '../../lib/identity/crl.ts';
 import type { EffectivePolicy, PolicyProgram } from '../../lib/policy/model.ts';
 import type { Service, Workload } from '../../lib/state/model.ts';
 import type { Answer, LookupKey } from '../../lib/state/view.ts';
@@ -19,6 +20,8 @@ export interface ThreadAttachment {
   readonly settings: ListenerSettings;
   readonly control: MessagePort;
   readonly state: MessagePort;
+  /** The revocation lists in force; null while there are none. */
+  readonly revocations: RevocationLists | null;
 }
 
 /** A pod to serve. `servePod` resolves when the pod is stopped and all its sockets are closed. */
@@ -70,6 +73,11 @@ export interface ListenerSettings {
   readonly connectRetry: { readonly attempts: number; readonly totalMs: number };
   readonly responseBaggage: boolean;
   readonly tls12: boolean;
+  readonly compliance: 'pqc' | null;
+  /** Whether peers are held against revocation lists (`CRL_PATH`). */
+  readonly revocation: boolean;
+  /** How long streams of a peer that leads to no trusted root any more may run on. */
+  readonly distrustGraceMs: number;
   readonly policyUnknownReference: 'deny' | 'ignore';
   /** What becomes of inbound traffic that did not come by the waypoint its destination names. */
   readonly waypointBypass: 'deny' | 'allow';
@@ -106,6 +114,8 @@ export type ControlToThread =
       readonly identity: string;
       readonly error: WireError;
     }
+  /** Revocation lists instead of those in force; live tunnels are held against them too. */
+  | { readonly type: 'revocations'; readonly lists: RevocationLists }
   /**
    * Immediate: listeners and connections end at once. Graceful: listeners close, connections may run on until the
    * deadline, `Infinity` = until they end; a later stop may bring it forward.

@@ -5,6 +5,7 @@ import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
 import { http2Engine } from '../../lib/hbone/engine-http2/engine.ts';
 import type { HboneEngine, TunnelSettings } from '../../lib/hbone/engine.ts';
+import { PeerTrust } from '../../lib/hbone/peer-trust.ts';
 import { AccessLog } from '../../lib/log/access-log.ts';
 import { raiseFileLimit } from '../../lib/linux/process.ts';
 import { createLogger } from '../../lib/log/logger.ts';
@@ -24,6 +25,7 @@ import type {
 import { RecentConnections } from './recent-connections.ts';
 import { StateClient } from './state-client.ts';
 import { ThreadMetrics } from './thread-metrics.ts';
+import { trustSamples } from './trust-metrics.ts';
 
 /** What all pods of a thread share. */
 export interface ThreadContext {
@@ -40,8 +42,10 @@ export interface ThreadContext {
   readonly recent: RecentConnections;
   readonly state: StateClient;
   readonly certificates: CertificateStore;
+  /** Holds its peers against revocation lists and trust roots, also later. */
   readonly engine: HboneEngine;
   readonly peers: PeerWatch;
+  readonly trust: PeerTrust;
 }
 
 /** One listener thread: its pods and its conversation with node-proxy. */
@@ -65,6 +69,7 @@ export class ListenerThread {
     );
     const state = new StateClient(attachment.state, systemClock);
     const metrics = new ThreadMetrics(attachment.thread);
+    const trust = new PeerTrust(settings, { clock: systemClock, log });
     this.context = {
       settings,
       tunnelSettings: tunnelSettings(settings),
@@ -80,13 +85,17 @@ export class ListenerThread {
       certificates: new CertificateStore(
         {
           tls12: settings.tls12,
+          compliance: settings.compliance,
           handshakeTimeoutMs: settings.handshakeTimeoutMs,
           request: (identity) => this.#send({ type: 'certificate.needed', identity }),
+          rootsChanged: (credentials) => void trust.rootsChanged(credentials),
         },
         systemClock,
       ),
-      engine: http2Engine,
+      engine: trust.guard(http2Engine),
+      trust,
     };
+    if (attachment.revocations !== null) void trust.setRevocations(attachment.revocations);
     control.on('message', (message: ControlToThread) => this.#obey(message));
   }
 
@@ -118,6 +127,9 @@ export class ListenerThread {
         break;
       case 'certificate.unavailable':
         this.context.certificates.unavailable(message.identity, MeshError.fromWire(message.error));
+        break;
+      case 'revocations':
+        void this.context.trust.setRevocations(message.lists);
         break;
       case 'pod.stop':
         this.#stopPod(message);
@@ -164,11 +176,12 @@ export class ListenerThread {
       this.#send({ type: 'report', id, connections });
       return;
     }
-    const { traffic, metrics, state } = this.context;
+    const { traffic, metrics, state, trust } = this.context;
     for (const pod of this.#pods.values()) pod.observe();
     const pools = [...this.#pods.values()].map((pod) => pod.poolStats);
     const own = metrics.samples({ pods: this.#pods.size, cachedAnswers: state.cached, pools });
-    this.#send({ type: 'report', id, metrics: [...traffic.samples(), ...own] });
+    const trusted = trustSamples(trust);
+    this.#send({ type: 'report', id, metrics: [...traffic.samples(), ...own, ...trusted] });
   }
 
   #failed(uid: string, error: MeshError): void {

@@ -28,19 +28,9 @@ const UNSUPPORTED: readonly Unsupported[] = [
     why: 'there is no SOCKS5 listener',
   },
   {
-    name: 'CRL_PATH',
-    asks: (value) => value !== '',
-    why: 'certificate revocation lists are not checked, so they must not be relied on',
-  },
-  {
     name: 'XDS_ON_DEMAND',
     asks: isTrue,
     why: 'the whole mesh state is always held',
-  },
-  {
-    name: 'COMPLIANCE_POLICY',
-    asks: (value) => value !== '',
-    why: 'no restricted set of algorithms is enforced',
   },
   {
     name: 'ISTIO_META_DNS_CAPTURE',

@@ -102,6 +102,18 @@ export const trafficVariables = {
     description: 'reach applications behind a PROXY tunnel over loopback',
   },
   TLS12_ENABLED: { schema: bool({ default: false }), description: 'accept TLS 1.2 besides 1.3' },
+  COMPLIANCE_POLICY: {
+    schema: oneOf('pqc')({ optional: true }),
+    description: 'pqc: TLS 1.3 with the key exchange X25519MLKEM768 and nothing else',
+  },
+  CRL_PATH: {
+    schema: text({ optional: true }),
+    description: 'revocation lists that peers are held against, PEM or DER; followed',
+  },
+  WEFT_DISTRUST_GRACE: {
+    schema: duration({ default: 60_000 }),
+    description: 'how long streams of a peer that leads to no trusted root any more may run on',
+  },
   AUTHZ_POLICY_INFO_LOGGING: {
     schema: bool({ default: false }),
     description: 'policy decisions at level info',

@@ -4,6 +4,7 @@ import type { MessagePort, Worker } from 'node:worker_threads';
 import { Backoff } from '../../../lib/clock/backoff.ts';
 import type { Clock } from '../../../lib/clock/clock.ts';
 import { MeshError, asMeshError, errorText } from '../../../lib/errors/mesh-error.ts';
+import type { RevocationLists } from '../../../lib/identity/crl.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import type {
   ControlToThread,
@@ -66,6 +67,7 @@ export class ListenerPool {
   readonly #linked = new WeakSet<Worker>();
   readonly #attachBackoff = new Backoff(ATTACH_BACKOFF);
   #settings: ListenerSettings;
+  #revocations: RevocationLists | null = null;
   #piscina: Piscina | null = null;
   #closing = false;
 
@@ -145,6 +147,12 @@ export class ListenerPool {
   setLogLevel(level: string): void {
     this.#settings = { ...this.#settings, logLevel: level };
     this.broadcast({ type: 'log.level', level });
+  }
+
+  /** Gives every thread the revocation lists, also those made later. */
+  setRevocations(lists: RevocationLists): void {
+    this.#revocations = lists;
+    this.broadcast({ type: 'revocations', lists });
   }
 
   /** Ends all threads and with them every pod still served. Idempotent. */
@@ -234,6 +242,7 @@ export class ListenerPool {
       settings: this.#settings,
       control: thread.farControl,
       state,
+      revocations: this.#revocations,
     };
     const timeout = Promise.withResolvers<never>();
     const timer = this.#deps.clock.after(ATTACH_TIMEOUT_MS, () =>
@@ -256,6 +265,10 @@ export class ListenerPool {
     }
     if (this.#closing || !thread.alive) return;
     this.#threads.set(thread.number, thread);
+    // They may have changed while the thread was wired.
+    if (this.#revocations !== null && this.#revocations !== attachment.revocations) {
+      thread.send({ type: 'revocations', lists: this.#revocations });
+    }
     this.#attachBackoff.reset();
     this.#deps.log.debug({ thread: thread.number }, 'thread.ready');
   }

@@ -63,14 +63,12 @@ test('settings that ask for what is not built are refused, all at once', (t) => 
     parse({
       PROXY_MODE: 'dedicated',
       UNSTABLE_ENABLE_SOCKS5: 'true',
-      CRL_PATH: '/crl.pem',
       XDS_ON_DEMAND: 'true',
-      COMPLIANCE_POLICY: 'pqc',
       ISTIO_META_DNS_CAPTURE: 'TRUE',
     }),
   );
   t.regex(refusal ?? '', /^CONFIG_UNSUPPORTED /);
-  for (const name of ['PROXY_MODE', 'SOCKS5', 'CRL_PATH', 'ON_DEMAND', 'COMPLIANCE', 'DNS_CAPTURE'])
+  for (const name of ['PROXY_MODE', 'SOCKS5', 'ON_DEMAND', 'DNS_CAPTURE'])
     t.true(refusal?.includes(name), name);
   t.regex(
     codeOf(() => parse({ PROXY_CONFIG: '{proxyMetadata: {ISTIO_META_DNS_CAPTURE: "true"}}' })) ??

@@ -16,7 +16,12 @@ async function bundle(lifeMs = 3_600_000): Promise<CertificateBundle> {
 function store(): { certificates: CertificateStore; requests: string[] } {
   const requests: string[] = [];
   const certificates = new CertificateStore(
-    { tls12: false, handshakeTimeoutMs: 1_000, request: (identity) => requests.push(identity) },
+    {
+      tls12: false,
+      compliance: null,
+      handshakeTimeoutMs: 1_000,
+      request: (identity) => requests.push(identity),
+    },
     systemClock,
   );
   return { certificates, requests };

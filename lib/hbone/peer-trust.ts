@@ -1,0 +1,249 @@
+import { setImmediate as turn } from 'node:timers/promises';
+import type { X509Certificate } from 'node:crypto';
+import type { Clock } from '../clock/clock.ts';
+import { MeshError, errorText } from '../errors/mesh-error.ts';
+import type { RevocationLists } from '../identity/crl.ts';
+import { presentedIssuers, verifyChain } from '../identity/peer-verify.ts';
+import { parseCertificates } from '../identity/pem.ts';
+import { RevocationBook } from '../identity/revocation-book.ts';
+import type { IssuedPath, PathStep } from '../identity/revocation-book.ts';
+import type { Logger } from '../log/logger.ts';
+import type { TunnelCredentials } from './credentials.ts';
+import type { HboneEngine, Tunnel, TunnelOptions } from './engine.ts';
+import { REVERIFIED_PER_TURN } from './limits.ts';
+import { TrackedPeers, issuerText, serialText } from './tracked-peers.ts';
+import type { TrackedTunnel } from './tracked-peers.ts';
+
+/** Which end of a tunnel we are. */
+export type TrustReporter = 'source' | 'destination';
+
+/** Counts since the start; read at scrape. */
+export interface TrustCounters {
+  /** Handshakes refused and tunnels cut because a certificate of the peer's path is revoked. */
+  readonly rejections: Record<TrustReporter, number>;
+  /** Tunnels that a later list cannot be held against. */
+  readonly untracked: Record<TrustReporter, number>;
+  /** Tunnels that drain because their peer leads to no trusted root any more. */
+  readonly distrusted: Record<TrustReporter, number>;
+}
+
+/** Settings of {@link PeerTrust}. */
+export interface PeerTrustOptions {
+  /** Whether revocation lists are configured; without them no path is looked for. */
+  readonly revocation: boolean;
+  /** How long the streams of a tunnel to a peer that is no longer trusted may run on, milliseconds. */
+  readonly distrustGraceMs: number;
+}
+
+/** What it needs. */
+export interface PeerTrustDeps {
+  readonly clock: Clock;
+  readonly log: Pick<Logger, 'info' | 'warn'>;
+}
+
+/**
+ * Whether the peers of a thread's tunnels are still to be trusted: at the handshake, and for as long as a tunnel lives,
+ * whenever revocation lists or trust roots change (spec/hbone.md §4). Tunnels of a guarded engine are known by themselves.
+ */
+export class PeerTrust {
+  readonly counters: TrustCounters = {
+    rejections: { source: 0, destination: 0 },
+    untracked: { source: 0, destination: 0 },
+    distrusted: { source: 0, destination: 0 },
+  };
+  readonly #options: PeerTrustOptions;
+  readonly #deps: PeerTrustDeps;
+  readonly #book = new RevocationBook();
+  readonly #peers = new TrackedPeers();
+  /** The credentials whose roots came last, by our identity. */
+  readonly #latest = new Map<string, TunnelCredentials>();
+
+  constructor(options: PeerTrustOptions, deps: PeerTrustDeps) {
+    this.#options = options;
+    this.#deps = deps;
+  }
+
+  /** Tunnels that are watched now. */
+  get tracked(): number {
+    return this.#peers.size;
+  }
+
+  /** The engine, with every peer it verifies held against the revocation lists, and every tunnel watched. */
+  guard(engine: HboneEngine): HboneEngine {
+    return {
+      name: engine.name,
+      serve: async (socket, options) => {
+        const watch = this.#watcher(options, 'destination');
+        return watch(await engine.serve(socket, { ...options, verifyPeer: watch.verify }));
+      },
+      connect: async (socket, options) => {
+        const watch = this.#watcher(options, 'source');
+        return watch(await engine.connect(socket, { ...options, verifyPeer: watch.verify }));
+      },
+    };
+  }
+
+  /** Throws TLS_PEER_REVOKED when our own certificate, or one above it, is revoked: peers would refuse it too. */
+  assertUnrevoked(credentials: TunnelCredentials, reporter: TrustReporter): void {
+    if (this.#book.empty) return;
+    const [leaf, ...others] = parseCertificates(credentials.chainPem, 'the certificate');
+    if (leaf !== undefined) this.#judge(this.#path(leaf, others, credentials), reporter);
+  }
+
+  /** Takes new lists: what is asked from now on is held against them, live tunnels in the background. */
+  async setRevocations(lists: RevocationLists): Promise<void> {
+    this.#book.replace(lists);
+    const { generation } = this.#book;
+    let looked = 0;
+    for (const issuer of this.#peers.issuers()) {
+      if (this.#book.listsOf(issuer).length === 0) continue;
+      for (const { serial, tunnels } of this.#peers.issuedBy(issuer)) {
+        looked += 1;
+        if (looked % REVERIFIED_PER_TURN === 0) await turn();
+        // Newer lists are being held against everything already.
+        if (this.#book.generation !== generation) return;
+        if (!this.#book.isListed(serial, issuer)) continue;
+        for (const tracked of tunnels) this.#revoke(tracked, { serial, issuer });
+      }
+    }
+  }
+
+  /** The identity's tunnels are verified against other roots, as of when they were made. */
+  async rootsChanged(credentials: TunnelCredentials): Promise<void> {
+    const { identity, rootsPem } = credentials;
+    this.#latest.set(identity, credentials);
+    let looked = 0;
+    for (const tracked of this.#peers) {
+      if (tracked.identity !== identity || tracked.rootsPem === rootsPem) continue;
+      looked += 1;
+      if (looked % REVERIFIED_PER_TURN === 0) await turn();
+      if (this.#latest.get(identity) !== credentials) return;
+      if (this.#peers.has(tracked)) this.#reverify(tracked, credentials);
+    }
+  }
+
+  #watcher(
+    options: TunnelOptions,
+    reporter: TrustReporter,
+  ): (<T extends Tunnel>(tunnel: T) => T) & { verify: TunnelOptions['verifyPeer'] } {
+    const { credentials } = options;
+    let path: IssuedPath | null = null;
+    const verify = (certificate: X509Certificate): string => {
+      if (this.#options.revocation) {
+        path = this.#path(certificate, presentedIssuers(certificate), credentials);
+        this.#judge(path, reporter);
+      }
+      return options.verifyPeer(certificate);
+    };
+    const watch = <T extends Tunnel>(tunnel: T): T => {
+      this.#track(tunnel, { path, credentials, reporter });
+      return tunnel;
+    };
+    return Object.assign(watch, { verify });
+  }
+
+  #track(
+    tunnel: Tunnel,
+    known: {
+      readonly path: IssuedPath | null;
+      readonly credentials: TunnelCredentials;
+      readonly reporter: TrustReporter;
+    },
+  ): void {
+    const { path, credentials, reporter } = known;
+    const { identity, rootsPem } = credentials;
+    const establishedMs = this.#deps.clock.now();
+    const tracked = { tunnel, reporter, identity, establishedMs, rootsPem, path };
+    this.#peers.add(tracked);
+    // The roots may have changed while the handshake went on, and the lists.
+    const latest = this.#latest.get(identity);
+    if (latest !== undefined && latest.rootsPem !== rootsPem) this.#reverify(tracked, latest);
+    void tunnel.closed.then(() => this.#peers.delete(tracked));
+    if (!this.#options.revocation) return;
+    if (path === null) {
+      this.counters.untracked[reporter] += 1;
+      this.#deps.log.warn({ peer: tunnel.peer.identity }, 'tunnel.untracked');
+      return;
+    }
+    const step = this.#book.revoked(path);
+    if (step !== null) this.#revoke(tracked, step);
+  }
+
+  #reverify(tracked: TrackedTunnel, { roots, rootsPem }: TunnelCredentials): void {
+    tracked.rootsPem = rootsPem;
+    const { certificate } = tracked.tunnel.peer;
+    try {
+      const issuers = presentedIssuers(certificate);
+      const path = verifyChain(certificate, issuers, roots, tracked.establishedMs);
+      if (this.#options.revocation) this.#peers.move(tracked, this.#book.steps(path));
+    } catch (error) {
+      this.#distrust(tracked, errorText(error));
+    }
+  }
+
+  /** The path that the TLS stack has verified; null when it is not found and nothing is revoked by anyone. */
+  #path(
+    leaf: X509Certificate,
+    others: readonly X509Certificate[],
+    { roots }: TunnelCredentials,
+  ): IssuedPath | null {
+    try {
+      return this.#book.steps(verifyChain(leaf, others, roots, this.#deps.clock.now()));
+    } catch (error) {
+      if (this.#book.empty) return null;
+      // Whoever cannot be held against the lists might be on them.
+      throw new MeshError(
+        'TLS_HANDSHAKE',
+        `the peer cannot be held against the revocation lists: ${errorText(error)}`,
+        { cause: error },
+      );
+    }
+  }
+
+  #judge(path: IssuedPath | null, reporter: TrustReporter): void {
+    const step = path === null ? null : this.#book.revoked(path);
+    if (step === null) return;
+    this.counters.rejections[reporter] += 1;
+    throw revoked(step);
+  }
+
+  #revoke(tracked: TrackedTunnel, step: PathStep): void {
+    const { tunnel, reporter } = tracked;
+    this.#peers.delete(tracked);
+    this.counters.rejections[reporter] += 1;
+    const error = revoked(step);
+    const { streams, peer } = tunnel;
+    this.#deps.log.warn(
+      { peer: peer.identity, reporter, streams, error: error.message },
+      'tunnel.revoked',
+    );
+    tunnel.destroy(error);
+  }
+
+  /** Takes no new streams now; what it carries may end by itself for a while. */
+  #distrust(tracked: TrackedTunnel, why: string): void {
+    const { tunnel, reporter } = tracked;
+    const { distrustGraceMs } = this.#options;
+    this.counters.distrusted[reporter] += 1;
+    this.#deps.log.warn(
+      { peer: tunnel.peer.identity, reporter, streams: tunnel.streams, why },
+      'tunnel.distrusted',
+    );
+    const error = new MeshError(
+      'TLS_PEER_DISTRUSTED',
+      `the peer leads to no trusted root any more: ${why}`,
+    );
+    tunnel.drain();
+    const timer = this.#deps.clock.after(distrustGraceMs, () => tunnel.destroy(error));
+    void tunnel.closed.then(() => timer.cancel());
+  }
+}
+
+function revoked({ serial, issuer }: PathStep): MeshError {
+  const name = issuerText(issuer.certificate);
+  return new MeshError(
+    'TLS_PEER_REVOKED',
+    `a certificate of the peer is revoked: serial ${serialText(serial)} of the authority ${name}`,
+    { detail: { serial: serialText(serial), issuer: name } },
+  );
+}

@@ -1,0 +1,157 @@
+import { hash } from 'node:crypto';
+import { open } from 'node:fs/promises';
+import type { Clock } from '../clock/clock.ts';
+import { MeshError, errorText } from '../errors/mesh-error.ts';
+import type { Logger } from '../log/logger.ts';
+import { MAX_CRL_BYTES, parseRevocationLists } from './crl.ts';
+import type { RevocationLists } from './crl.ts';
+import { FollowedFile } from './followed-file.ts';
+
+/** What following the lists needs of its owner. */
+export interface CrlFileDeps {
+  readonly clock: Clock;
+  readonly log: Pick<Logger, 'debug' | 'info' | 'warn' | 'error'>;
+  /** Told of new lists, the first included. */
+  readonly onChange: (lists: RevocationLists) => void;
+}
+
+/** What is in force, for metrics. */
+export interface CrlStats {
+  readonly lists: number;
+  readonly entries: number;
+  /** Lists whose next update is overdue; they stay in force. */
+  readonly overdue: number;
+  /** Updates of the file that could not be used. */
+  readonly refused: number;
+}
+
+/** Time after the last event of the folder (spec/hbone.md §4). */
+export const CRL_DEBOUNCE_MS = 2_000;
+
+/** Looking without an event: a missing file is looked for this often. */
+const POLL_MS = 5_000;
+
+/**
+ * The revocation lists of this process (`CRL_PATH`), followed through changes of the file. A missing or broken file
+ * revokes nothing until there is a good one; a broken or missing update leaves the last good lists in force. Either is
+ * logged once, and looked at again for as long as it lasts. The owner closes it.
+ */
+export class CrlFile {
+  readonly #path: string;
+  readonly #deps: CrlFileDeps;
+  #lists: RevocationLists | null = null;
+  /** Digest of the content in force. */
+  #seen: string | null = null;
+  #problem: string | null = null;
+  #refused = 0;
+  #followed: FollowedFile | null = null;
+  #reading: Promise<void> | null = null;
+  #closed = false;
+
+  constructor(path: string, deps: CrlFileDeps) {
+    this.#path = path;
+    this.#deps = deps;
+  }
+
+  /** The lists in force; null until the file could be used once. */
+  get current(): RevocationLists | null {
+    return this.#lists;
+  }
+
+  /** Why the latest reading failed; null when it did not. */
+  get problem(): string | null {
+    return this.#problem;
+  }
+
+  get stats(): CrlStats {
+    const lists = this.#lists?.lists ?? [];
+    const nowMs = this.#deps.clock.now();
+    return {
+      lists: lists.length,
+      entries: lists.reduce((sum, list) => sum + list.serials.length, 0),
+      overdue: lists.filter(({ nextUpdateMs }) => nextUpdateMs !== null && nextUpdateMs < nowMs)
+        .length,
+      refused: this.#refused,
+    };
+  }
+
+  /** Reads the file and follows it from then on. Does not fail when it is missing or broken. */
+  async start(): Promise<void> {
+    await this.reload();
+    if (this.#closed) return;
+    this.#followed = new FollowedFile(
+      {
+        path: this.#path,
+        what: 'the revocation lists',
+        debounceMs: CRL_DEBOUNCE_MS,
+        pollMs: POLL_MS,
+      },
+      this.#deps,
+      // Reading reports its own failures and never rejects.
+      () => void this.reload(),
+    );
+  }
+
+  /** Reads the file now; joins a reading under way. */
+  reload(): Promise<void> {
+    this.#reading ??= this.#read().finally(() => {
+      this.#reading = null;
+    });
+    return this.#reading;
+  }
+
+  /** Stops following. */
+  close(): void {
+    this.#closed = true;
+    this.#followed?.close();
+  }
+
+  async #read(): Promise<void> {
+    const { log, onChange } = this.#deps;
+    try {
+      const content = await readBounded(this.#path);
+      const digest = hash('sha256', content);
+      if (this.#closed) return;
+      if (this.#seen === digest) {
+        this.#problem = null;
+        return;
+      }
+      this.#lists = parseRevocationLists(content);
+      this.#seen = digest;
+      this.#problem = null;
+    } catch (error) {
+      this.#refuse(errorText(error));
+      return;
+    }
+    const { lists, entries, overdue } = this.stats;
+    log.info({ path: this.#path, lists, entries }, 'crl.loaded');
+    if (overdue > 0) {
+      log.warn({ path: this.#path, overdue }, 'crl.overdue');
+    }
+    onChange(this.#lists);
+  }
+
+  #refuse(problem: string): void {
+    // Polling meets the same problem again and again; it is told once.
+    if (this.#closed || problem === this.#problem) return;
+    this.#problem = problem;
+    this.#refused += 1;
+    const keepsLastGood = this.#lists !== null;
+    const level = keepsLastGood ? 'warn' : 'error';
+    this.#deps.log[level]({ path: this.#path, problem, keepsLastGood }, 'crl.unusable');
+  }
+}
+
+/** Reads one byte more than is allowed at most, so that a huge file costs no memory. */
+async function readBounded(path: string): Promise<Buffer> {
+  const file = await open(path, 'r');
+  try {
+    const { size } = await file.stat();
+    if (size > MAX_CRL_BYTES) {
+      throw new MeshError('IDENTITY_INVALID', `the file is longer than ${MAX_CRL_BYTES} bytes`);
+    }
+    return await file.readFile();
+  } finally {
+    await file.close();
+  }
+}

@@ -1,0 +1,305 @@
+/** Part of the engine contract: what a changed list of revocations or roots does to tunnels, whatever the engine. */
+import { once } from 'node:events';
+import type { ExecutionContext, TestFn } from 'ava';
+import { MeshError } from '../../lib/errors/mesh-error.ts';
+import { systemClock } from '../../lib/clock/clock.ts';
+import type { ClientTunnel, HboneEngine, TunnelStream } from '../../lib/hbone/engine.ts';
+import { PeerTrust } from '../../lib/hbone/peer-trust.ts';
+import { NO_REVOCATIONS, parseRevocationLists } from '../../lib/identity/crl.ts';
+import type { RevocationLists } from '../../lib/identity/crl.ts';
+import type { Issuer } from '../../lib/identity/x509.ts';
+import { issueCrl } from '../support/crl-kit.ts';
+import type { CrlRequest } from '../support/crl-kit.ts';
+import {
+  dial,
+  openTunnel,
+  request,
+  roundTrip,
+  serveTunnels,
+  tunnelOptions,
+} from '../support/tunnel-kit.ts';
+import { createTunnelPki, credentials } from '../support/tunnel-pki.ts';
+import type { TunnelPki } from '../support/tunnel-pki.ts';
+import { until } from '../support/until.ts';
+
+const CLIENT = 'spiffe://cluster.local/ns/demo/sa/client';
+const SERVER = 'spiffe://cluster.local/ns/demo/sa/server';
+const log = { info: () => {}, warn: () => {} };
+
+type Test = ExecutionContext;
+
+function peerTrust(revocation = true, distrustGraceMs = 60_000): PeerTrust {
+  return new PeerTrust({ revocation, distrustGraceMs }, { clock: systemClock, log });
+}
+
+async function lists(issuer: Issuer, crl: CrlRequest): Promise<RevocationLists> {
+  return parseRevocationLists(await issueCrl(issuer, crl));
+}
+
+/** Both ends guarded, each by its own trust; `open` makes tunnels of one stream that the server keeps open. */
+async function guarded(
+  t: Test,
+  engine: HboneEngine,
+  pki: TunnelPki,
+  options: { readonly intermediate?: boolean } = {},
+) {
+  const ends = { client: peerTrust(), server: peerTrust() };
+  const sources = {
+    client: await pki.issue(CLIENT, options),
+    server: await pki.issue(SERVER, options),
+  };
+  const own = { client: credentials(sources.client), server: credentials(sources.server) };
+  const accepted: TunnelStream[] = [];
+  const fixture = await serveTunnels(
+    t,
+    ends.server.guard(engine),
+    tunnelOptions(own.server),
+    (incoming) => {
+      const stream = incoming.accept({});
+      if (stream !== null) accepted.push(stream);
+      return Promise.resolve();
+    },
+  );
+  const open = async (
+    client = own.client,
+    trust = ends.client,
+  ): Promise<{ tunnel: ClientTunnel; stream: TunnelStream }> => {
+    const tunnel = await openTunnel(t, trust.guard(engine), fixture.port, tunnelOptions(client));
+    const stream = await tunnel.open(request);
+    stream.duplex.on('error', () => {});
+    accepted.at(-1)?.duplex.on('error', () => {});
+    return { tunnel, stream };
+  };
+  return { ...ends, sources, own, accepted, fixture, open };
+}
+
+export function peerTrustContract(test: TestFn, engine: HboneEngine): void {
+  handshakes(test, engine);
+  liveTunnels(test, engine);
+  roots(test, engine);
+}
+
+function handshakes(test: TestFn, engine: HboneEngine): void {
+  // spec: hbone.md §4
+  test('a revoked client is refused by the server, a revoked server by the client, and counted', async (t) => {
+    const pki = await createTunnelPki();
+    const mesh = await guarded(t, engine, pki);
+    await mesh.server.setRevocations(
+      await lists(pki.root, { revoked: [mesh.sources.client.chainPem] }),
+    );
+    await t.throwsAsync(mesh.open());
+    await until(() => mesh.fixture.failures.length === 1, { what: 'the refusal' });
+    t.is(mesh.fixture.failures[0]?.code, 'TLS_PEER_REVOKED');
+    t.regex(
+      mesh.fixture.failures[0]?.message ?? '',
+      /revoked: serial [0-9A-F]{32} of the authority O=test/,
+    );
+    t.deepEqual(mesh.server.counters.rejections, { source: 0, destination: 1 });
+
+    const other = peerTrust();
+    await other.setRevocations(await lists(pki.root, { revoked: [mesh.sources.server.chainPem] }));
+    const fresh = credentials(await pki.issue(CLIENT));
+    await t.throwsAsync(mesh.open(fresh, other), { code: 'TLS_PEER_REVOKED' });
+    t.deepEqual(other.counters.rejections, { source: 1, destination: 0 });
+    const { stream } = await mesh.open(fresh, mesh.client);
+    stream.reset();
+  });
+
+  // spec: hbone.md §4
+  test('a revoked intermediate refuses its leaves; lists of authorities that are not involved do not', async (t) => {
+    const pki = await createTunnelPki();
+    const mesh = await guarded(t, engine, pki, { intermediate: true });
+    const stranger = await createTunnelPki('stranger');
+    await mesh.server.setRevocations(await lists(stranger.root, { revoked: [Buffer.of(1)] }));
+    (await mesh.open()).stream.reset();
+    const middle = pki.middle.certificate.toString();
+    await mesh.server.setRevocations(await lists(pki.root, { revoked: [middle] }));
+    await t.throwsAsync(mesh.open());
+    await until(() => mesh.fixture.failures.length === 1, { what: 'the refusal' });
+    t.is(mesh.fixture.failures[0]?.code, 'TLS_PEER_REVOKED');
+  });
+
+  test('certificates of no use in the chain do not hide a revocation', async (t) => {
+    const pki = await createTunnelPki();
+    const mesh = await guarded(t, engine, pki);
+    const revoked = await pki.issue(CLIENT, { intermediate: true });
+    const [leaf = '', middle = ''] =
+      revoked.chainPem.match(/-----BEGIN[^]*?END CERTIFICATE-----\n/g) ?? [];
+    // An authority of the same name as the one that issued the leaf, and many others.
+    const impostor = await createTunnelPki();
+    const junk = await Promise.all(
+      Array.from({ length: 40 }, async (_, n) => (await createTunnelPki(`junk ${n}`)).rootPem),
+    );
+    await mesh.server.setRevocations(await lists(pki.middle, { revoked: [leaf] }));
+    const chains = [
+      leaf + impostor.middle.certificate.toString() + middle,
+      leaf + middle + junk.join(''),
+      leaf + junk.join('') + middle,
+    ];
+    for (const chainPem of chains) {
+      await t.throwsAsync(mesh.open(credentials({ ...revoked, chainPem })));
+    }
+    await until(() => mesh.fixture.failures.length === chains.length, { what: 'the refusals' });
+    t.deepEqual(
+      mesh.fixture.failures.map(({ code }) => code),
+      // Where the authority is not among those that are looked at, the path cannot be judged, and is refused as such.
+      ['TLS_PEER_REVOKED', 'TLS_PEER_REVOKED', 'TLS_HANDSHAKE'],
+    );
+    t.is(mesh.fixture.tunnels.length, 0);
+  });
+}
+
+function liveTunnels(test: TestFn, engine: HboneEngine): void {
+  test('a tunnel destroyed for a reason ends its streams with it, asked or open, on this side alone', async (t) => {
+    const pki = await createTunnelPki();
+    const client = credentials(await pki.issue(CLIENT));
+    const server = credentials(await pki.issue(SERVER));
+    const accepted: TunnelStream[] = [];
+    const fixture = await serveTunnels(t, engine, tunnelOptions(server), (incoming) => {
+      if (incoming.authority === 'silent:1') return new Promise(() => {});
+      const stream = incoming.accept({});
+      if (stream !== null) accepted.push(stream);
+      return Promise.resolve();
+    });
+    const reason = new MeshError('TLS_PEER_REVOKED', 'no longer trusted');
+    for (const side of ['client', 'server'] as const) {
+      const tunnel = await openTunnel(t, engine, fixture.port, tunnelOptions(client));
+      const stream = await tunnel.open(request);
+      const own = side === 'client' ? stream : accepted.at(-1);
+      const seen = new Promise((resolve) => own?.duplex.once('error', resolve));
+      stream.duplex.on('error', () => {});
+      const waiting = t.throwsAsync(tunnel.open({ ...request, authority: 'silent:1' }));
+      (side === 'client' ? tunnel : fixture.tunnels.at(-1))?.destroy(reason);
+      t.is(await seen, reason);
+      const failure = await waiting;
+      if (side === 'client') t.is(failure, reason);
+      await tunnel.closed;
+    }
+    await fixture.tunnels.at(-1)?.closed;
+  });
+
+  // spec: hbone.md §4
+  test('live tunnels of a revoked peer end at once, inbound and outbound, and no others', async (t) => {
+    const pki = await createTunnelPki();
+    const mesh = await guarded(t, engine, pki);
+    const fine = credentials(await pki.issue(CLIENT));
+    const cut = await mesh.open();
+    const kept = await mesh.open(fine);
+    t.is(mesh.server.tracked, 2);
+    const [cutInbound, keptInbound] = mesh.accepted;
+    const reason = new Promise((resolve) => cutInbound?.duplex.once('error', resolve));
+    await mesh.server.setRevocations(
+      await lists(pki.root, { revoked: [mesh.sources.client.chainPem] }),
+    );
+    t.is(((await reason) as { code: string }).code, 'TLS_PEER_REVOKED');
+    await cut.tunnel.closed;
+    t.is(await mesh.fixture.tunnels[0]?.closed, 'destroyed');
+    t.deepEqual(mesh.server.counters.rejections, { source: 0, destination: 1 });
+    keptInbound?.duplex.end('still here');
+    t.is((await roundTrip(kept.stream, '')).toString(), 'still here');
+
+    const second = await mesh.open(fine);
+    const outbound = new Promise((resolve) => second.stream.duplex.once('error', resolve));
+    await mesh.client.setRevocations(
+      await lists(pki.root, { revoked: [mesh.sources.server.chainPem] }),
+    );
+    t.is(((await outbound) as { code: string }).code, 'TLS_PEER_REVOKED');
+    t.is(await second.tunnel.closed, 'destroyed');
+    t.true(mesh.client.counters.rejections.source >= 1);
+    await until(() => mesh.client.tracked === 0, { what: 'the tunnels to be forgotten' });
+  });
+
+  // spec: hbone.md §4
+  test('a revoked intermediate drops the live tunnels below it', async (t) => {
+    const pki = await createTunnelPki();
+    const mesh = await guarded(t, engine, pki, { intermediate: true });
+    const direct = await mesh.open(credentials(await pki.issue(CLIENT)));
+    const below = [await mesh.open(), await mesh.open()];
+    const middle = pki.middle.certificate.toString();
+    await mesh.server.setRevocations(await lists(pki.root, { revoked: [middle] }));
+    await Promise.all(below.map(({ tunnel }) => tunnel.closed));
+    t.true(direct.tunnel.usable);
+    t.is(mesh.server.counters.rejections.destination, 2);
+  });
+
+  // spec: hbone.md §4
+  test('a list that says nothing of a live tunnel leaves it alone, also when its certificate has expired', async (t) => {
+    const pki = await createTunnelPki();
+    const mesh = await guarded(t, engine, pki);
+    const short = credentials(await pki.issue(CLIENT, { lifeMs: 3_000 }));
+    const { tunnel, stream } = await mesh.open(short);
+    // Expired: it drains, and what it carries goes on.
+    await until(() => !tunnel.usable, { timeoutMs: 20_000, what: 'the tunnel to drain' });
+    await mesh.server.setRevocations(await lists(pki.root, { revoked: [Buffer.of(1)] }));
+    await mesh.client.setRevocations(NO_REVOCATIONS);
+    mesh.accepted[0]?.duplex.end('carried');
+    t.is((await roundTrip(stream, '')).toString(), 'carried');
+    t.is(mesh.server.counters.rejections.destination, 0);
+  });
+
+  test('a list that comes while a handshake goes on is held against the tunnel that it makes', async (t) => {
+    const pki = await createTunnelPki();
+    const mesh = await guarded(t, engine, pki);
+    const revoked = await lists(pki.root, { revoked: [mesh.sources.server.chainPem] });
+    const trust = peerTrust();
+    const late: HboneEngine = {
+      ...engine,
+      serve: (socket, options) => engine.serve(socket, options),
+      connect: async (socket, options) => {
+        const tunnel = await engine.connect(socket, options);
+        void trust.setRevocations(revoked);
+        return tunnel;
+      },
+    };
+    const socket = await trust
+      .guard(late)
+      .connect(await dial(t, mesh.fixture.port), tunnelOptions(mesh.own.client));
+    t.is(await socket.closed, 'destroyed');
+    t.is(trust.counters.rejections.source, 1);
+  });
+
+  test('without lists configured nothing is looked for, and nothing is counted', async (t) => {
+    const pki = await createTunnelPki();
+    const mesh = await guarded(t, engine, pki);
+    const plain = peerTrust(false);
+    const { stream } = await mesh.open(mesh.own.client, plain);
+    t.is(plain.tracked, 1);
+    t.deepEqual(plain.counters.untracked, { source: 0, destination: 0 });
+    stream.reset();
+  });
+}
+
+function roots(test: TestFn, engine: HboneEngine): void {
+  test('a peer whose root is removed drains, and is cut when the time is up; others go on', async (t) => {
+    const [old, fresh] = [await createTunnelPki('old'), await createTunnelPki('new')];
+    const both = old.rootPem + fresh.rootPem;
+    const trust = peerTrust(false, 200);
+    const server = await fresh.issue(SERVER, { rootsPem: both });
+    const fixture = await serveTunnels(
+      t,
+      trust.guard(engine),
+      tunnelOptions(credentials(server)),
+      (incoming) => {
+        incoming.accept({})?.duplex.on('error', () => {});
+        return Promise.resolve();
+      },
+    );
+    const [distrusted, trusted] = await Promise.all(
+      [old, fresh].map(async (pki) => {
+        const own = credentials(await pki.issue(CLIENT, { rootsPem: both }));
+        const tunnel = await openTunnel(t, engine, fixture.port, tunnelOptions(own));
+        const stream = await tunnel.open(request);
+        stream.duplex.on('error', () => {});
+        return { tunnel, stream };
+      }),
+    );
+    const gone = once(distrusted?.stream.duplex ?? process, 'close');
+    await trust.rootsChanged(credentials({ ...server, rootsPem: fresh.rootPem }));
+    await until(() => distrusted?.tunnel.usable === false, { what: 'the drain' });
+    await gone;
+    await distrusted?.tunnel.closed;
+    t.deepEqual(trust.counters.distrusted, { source: 0, destination: 1 });
+    t.true(trusted?.tunnel.usable);
+    await until(() => trust.tracked === 1, { what: 'the tunnel to be forgotten' });
+  });
+}
