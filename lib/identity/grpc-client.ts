@@ -6,6 +6,8 @@ import type { ChannelOptions } from '@grpc/grpc-js';
 import { MeshError } from '../errors/mesh-error.ts';
 import { RootsCredentials } from './grpc-credentials.ts';
 import { parseRootSource } from './roots.ts';
+import { DEFAULT_TLS_POLICY } from './tls-parameters.ts';
+import type { TlsPolicy } from './tls-parameters.ts';
 import { tokenSource } from './token-source.ts';
 import type { TokenSource } from './token-source.ts';
 
@@ -23,6 +25,8 @@ export interface GrpcClientOptions {
   readonly clusterId: string;
   /** Extra metadata from `XDS_HEADER_*` / `CA_HEADER_*`, by lower-case name. */
   readonly headers: Readonly<Record<string, string>>;
+  /** TLS rules; the default ones where it is left out. */
+  readonly tls?: TlsPolicy;
   /** Largest message taken. */
   readonly maxReceiveBytes: number;
 }
@@ -44,6 +48,7 @@ export function openGrpcClient(options: GrpcClientOptions, extra: ChannelOptions
     roots: parseRootSource(options.rootCa),
     host,
     altHostname: options.altHostname,
+    tls: options.tls ?? DEFAULT_TLS_POLICY,
   });
   const metadata = requestMetadata(tokenSource(options.authToken), options);
   const authority = isIP(host) === 6 ? `[${host}]:${port}` : `${host}:${port}`;

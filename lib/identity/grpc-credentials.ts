@@ -8,13 +8,15 @@ import { systemClock } from '../clock/clock.ts';
 import { MeshError } from '../errors/mesh-error.ts';
 import { readRoots } from './roots.ts';
 import type { RootSource } from './roots.ts';
-import { TLS_CIPHERS, TLS_MIN_VERSION } from './tls-parameters.ts';
+import { tlsParameters } from './tls-parameters.ts';
+import type { TlsPolicy } from './tls-parameters.ts';
 
 /** Whom to trust and which names the server may have. */
 export interface RootsCredentialsOptions {
   readonly roots: RootSource;
   readonly host: string;
   readonly altHostname: string | null;
+  readonly tls: TlsPolicy;
 }
 
 /** A server that accepts TCP but never finishes the handshake must not hold the channel. */
@@ -66,8 +68,7 @@ async function secure(
       socket,
       ca,
       ALPNProtocols: ['h2'],
-      minVersion: TLS_MIN_VERSION,
-      ciphers: TLS_CIPHERS,
+      ...tlsParameters(options.tls),
       // RFC 6066 allows no address as a server name.
       ...(isIP(options.host) === 0 ? { servername: options.host } : {}),
       checkServerIdentity: (_name, certificate) => checkNames(options, certificate),

@@ -3,7 +3,8 @@ import { Server, ServerCredentials } from '@grpc/grpc-js';
 import type { ServerOptions } from '@grpc/grpc-js';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { Endpoint } from '../config/fields.ts';
-import { TLS_CIPHERS, TLS_MIN_VERSION } from './tls-parameters.ts';
+import { DEFAULT_TLS_POLICY, tlsParameters } from './tls-parameters.ts';
+import type { TlsParameters, TlsPolicy } from './tls-parameters.ts';
 
 /** A server's own certificate. */
 export interface ServingCertificate {
@@ -18,13 +19,16 @@ export interface ServingCertificate {
  * No client certificate is asked for; callers authenticate by token.
  */
 export class RotatingServerCredentials extends ServerCredentials {
-  constructor(certificate: ServingCertificate) {
-    super({ minVersion: TLS_MIN_VERSION, ciphers: TLS_CIPHERS }, contextOptions(certificate));
+  readonly #tls: TlsPolicy;
+
+  constructor(certificate: ServingCertificate, tls: TlsPolicy = DEFAULT_TLS_POLICY) {
+    super({}, contextOptions(certificate, tls));
+    this.#tls = tls;
   }
 
   /** Serves this certificate from the next connection on. */
   rotate(certificate: ServingCertificate): void {
-    this.updateSecureContextOptions(contextOptions(certificate));
+    this.updateSecureContextOptions(contextOptions(certificate, this.#tls));
   }
 
   override _equals(other: ServerCredentials): boolean {
@@ -32,18 +36,11 @@ export class RotatingServerCredentials extends ServerCredentials {
   }
 }
 
-function contextOptions(certificate: ServingCertificate): {
-  cert: string;
-  key: string;
-  minVersion: typeof TLS_MIN_VERSION;
-  ciphers: string;
-} {
-  return {
-    cert: certificate.chainPem,
-    key: certificate.keyPem,
-    minVersion: TLS_MIN_VERSION,
-    ciphers: TLS_CIPHERS,
-  };
+function contextOptions(
+  certificate: ServingCertificate,
+  tls: TlsPolicy,
+): TlsParameters & { cert: string; key: string } {
+  return { cert: certificate.chainPem, key: certificate.keyPem, ...tlsParameters(tls) };
 }
 
 /** Upstream's ping rhythm (spec/control.md §1); a client that is gone is noticed within 30 s. */

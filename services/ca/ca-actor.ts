@@ -136,7 +136,7 @@ export class CaActor implements Actor {
         clock.now(),
       );
     const own = await issue();
-    const credentials = new RotatingServerCredentials(own.certificate);
+    const credentials = new RotatingServerCredentials(own.certificate, this.#config.tls);
     this.#renewal = new OwnRenewal(
       clock,
       async () => {

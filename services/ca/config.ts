@@ -3,11 +3,14 @@ import { defineConfig } from '../../lib/config/define-config.ts';
 import { duration, endpoint, list, makeField, text } from '../../lib/config/fields.ts';
 import type { Endpoint } from '../../lib/config/fields.ts';
 import type { AltName } from '../../lib/identity/subject-alt-name.ts';
+import { tlsPolicy, tlsVariables } from '../../lib/identity/tls-config.ts';
+import type { TlsPolicy } from '../../lib/identity/tls-parameters.ts';
 import { TOKEN_AUDIENCE } from '../../lib/identity/token.ts';
 
 /** Everything the CA is told; times in milliseconds. */
 export interface CaConfig {
   readonly listen: Endpoint;
+  readonly tls: TlsPolicy;
   readonly trustDomain: string;
   readonly stateDir: string;
   readonly rootBundleFile: string | null;
@@ -74,6 +77,7 @@ export const caConfig = defineConfig(
       schema: endpoint({ default: { kind: 'tcp', host: '::', port: 15_012 } }),
       description: 'where to listen; [::] takes IPv4 too',
     },
+    ...tlsVariables,
     TRUST_DOMAIN: {
       schema: text({ default: 'cluster.local' }),
       description: 'trust domain of every identity that is issued',
@@ -133,6 +137,7 @@ export const caConfig = defineConfig(
     }
     return {
       listen: values.WEFT_CA_LISTEN,
+      tls: tlsPolicy(values),
       trustDomain: values.TRUST_DOMAIN,
       stateDir: values.WEFT_CA_STATE_DIR,
       rootBundleFile: values.WEFT_CA_ROOT_BUNDLE_FILE,

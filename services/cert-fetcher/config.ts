@@ -3,6 +3,7 @@ import type { BusConfig } from '../../lib/bus/config.ts';
 import { deepFreeze, defineConfig } from '../../lib/config/define-config.ts';
 import { duration, makeField, text } from '../../lib/config/fields.ts';
 import type { ConfigSpec } from '../../lib/config/spec.ts';
+import { tlsPolicy, tlsVariables } from '../../lib/identity/tls-config.ts';
 import { headersFromEnvironment, parseServerAddress } from '../../lib/identity/grpc-client.ts';
 import { MAX_ANSWER_BYTES } from '../../lib/identity/ca-client.ts';
 import type { GrpcClientOptions } from '../../lib/identity/grpc-client.ts';
@@ -25,6 +26,7 @@ const serverAddress = makeField((value) => {
 
 const variables = {
   ...busVariables,
+  ...tlsVariables,
   CA_ADDRESS: {
     schema: serverAddress({ optional: true }),
     description: 'https://host:port of the CA; default istiod of the cluster, else localhost:15012',
@@ -66,6 +68,7 @@ const base = defineConfig(variables, (values): CertFetcherConfig => {
       authToken: values.AUTH_TOKEN,
       clusterId: values.CLUSTER_ID,
       headers: {},
+      tls: tlsPolicy(values),
       maxReceiveBytes: MAX_ANSWER_BYTES,
     },
     lifetimeMs: values.SECRET_TTL,

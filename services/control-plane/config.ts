@@ -12,6 +12,7 @@ import {
 } from '../../lib/config/fields.ts';
 import type { Endpoint } from '../../lib/config/fields.ts';
 import type { ConfigSpec } from '../../lib/config/spec.ts';
+import { tlsPolicy, tlsVariables } from '../../lib/identity/tls-config.ts';
 import { headersFromEnvironment, parseServerAddress } from '../../lib/identity/grpc-client.ts';
 import type { GrpcClientOptions } from '../../lib/identity/grpc-client.ts';
 import { TOKEN_AUDIENCE } from '../../lib/identity/token.ts';
@@ -125,6 +126,7 @@ const variables = {
     schema: integer({ min: 1, max: 100_000 })({ default: DEFAULT_STREAMS_PER_SECOND }),
     description: 'new streams taken in a second',
   },
+  ...tlsVariables,
   CA_ADDRESS: {
     schema: serverAddress({ default: 'https://localhost:15012' }),
     description: 'https://host:port of the CA that certifies this server',
@@ -194,6 +196,7 @@ const base = defineConfig(variables, (values): ControlPlaneConfig => {
       authToken: values.AUTH_TOKEN,
       clusterId: values.CLUSTER_ID,
       headers: {},
+      tls: tlsPolicy(values),
     },
     debounce: { quietMs: values.PILOT_DEBOUNCE_AFTER, maxMs: values.PILOT_DEBOUNCE_MAX },
     streamsPerSecond: values.PILOT_MAX_REQUESTS_PER_SECOND,

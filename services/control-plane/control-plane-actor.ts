@@ -219,7 +219,10 @@ export class ControlPlaneActor implements Actor {
     this.#cleanups.push(() => keeper.close());
     await keeper.start();
     const listen = async (): Promise<void> => {
-      const credentials = new RotatingServerCredentials(await keeper.first(this.#closing.signal));
+      const credentials = new RotatingServerCredentials(
+        await keeper.first(this.#closing.signal),
+        this.#config.ca.tls,
+      );
       releases.certificate();
       keeper.onChange((certificate) => credentials.rotate(certificate));
       const server = createGrpcServer(MAX_REQUEST_BYTES);

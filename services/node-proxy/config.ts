@@ -4,6 +4,7 @@ import { busConfig, busVariables } from '../../lib/bus/config.ts';
 import type { BusConfig } from '../../lib/bus/config.ts';
 import { defineConfig } from '../../lib/config/define-config.ts';
 import { text } from '../../lib/config/fields.ts';
+import { tlsPolicy } from '../../lib/identity/tls-config.ts';
 import type { RootSource } from '../../lib/identity/roots.ts';
 import type { ListenerSettings } from '../../workers/listener/protocol.ts';
 import type { ProxyConfig } from './config/proxy-config.ts';
@@ -138,8 +139,7 @@ function listenerConfig(values: Values, metadata: Metadata): ListenerConfig {
       totalMs: values.WEFT_CONNECT_RETRY_TOTAL,
     },
     responseBaggage: values.ENABLE_RESPONSE_BAGGAGE,
-    tls12: values.TLS12_ENABLED,
-    compliance: values.COMPLIANCE_POLICY,
+    ...tlsPolicy(values),
     revocation: values.CRL_PATH !== null && values.CRL_PATH !== '',
     distrustGraceMs: values.WEFT_DISTRUST_GRACE,
     policyUnknownReference: values.WEFT_POLICY_UNKNOWN_REFERENCE,

@@ -5,6 +5,8 @@ import type { Environment } from '../../lib/config/env.ts';
 import { bool, text } from '../../lib/config/fields.ts';
 import type { ConfigSpec } from '../../lib/config/spec.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import { tlsPolicy, tlsVariables } from '../../lib/identity/tls-config.ts';
+import type { TlsPolicy } from '../../lib/identity/tls-parameters.ts';
 import { headersFromEnvironment, parseServerAddress } from '../../lib/identity/grpc-client.ts';
 import type { XdsNodeOptions } from '../../lib/xds/node.ts';
 
@@ -16,6 +18,7 @@ export interface XdsServerConfig {
   readonly authToken: string | null;
   readonly clusterId: string;
   readonly headers: Readonly<Record<string, string>>;
+  readonly tls: TlsPolicy;
 }
 
 /** Configuration of the ingester. */
@@ -33,6 +36,7 @@ const DEFAULT_ROOT_CA = './var/run/secrets/istio/root-cert.pem';
 const base = defineConfig(
   {
     ...busVariables,
+    ...tlsVariables,
     XDS_ADDRESS: {
       schema: text({ optional: true }),
       description:
@@ -104,8 +108,9 @@ export const ingesterConfig: ConfigSpec<IngesterConfig> = {
     }
     const headers = attempt(() => headersFromEnvironment(environment, 'XDS_HEADER_'), {});
     const jsonMetadata = attempt(() => jsonEntries(environment), {});
+    const tls = tlsPolicy(values);
     if (problems.length > 0) throw configInvalid(problems);
-    const xds = address === null ? null : { ...serverValues(values), address, headers };
+    const xds = address === null ? null : { ...serverValues(values), address, headers, tls };
     return deepFreeze<IngesterConfig>({
       bus: busConfig(values),
       xds,
@@ -124,7 +129,7 @@ export const ingesterConfig: ConfigSpec<IngesterConfig> = {
 
 function serverValues(
   values: ReturnType<typeof base.parse>,
-): Omit<XdsServerConfig, 'address' | 'headers'> {
+): Omit<XdsServerConfig, 'address' | 'headers' | 'tls'> {
   return {
     rootCa: values.XDS_ROOT_CA,
     altHostname: values.ALT_XDS_HOSTNAME,

@@ -1,6 +1,8 @@
 import { X509Certificate, generateKeyPairSync } from 'node:crypto';
 import { TunnelCredentials } from '../../lib/hbone/credentials.ts';
 import type { CredentialSource } from '../../lib/hbone/credentials.ts';
+import { DEFAULT_TLS_POLICY } from '../../lib/identity/tls-parameters.ts';
+import type { TlsPolicy } from '../../lib/identity/tls-parameters.ts';
 import { createRoot, issueIntermediate, issueLeaf } from '../../lib/identity/x509.ts';
 import type { Issuer } from '../../lib/identity/x509.ts';
 
@@ -66,8 +68,12 @@ export async function createTunnelPki(name = 'test'): Promise<TunnelPki> {
 }
 
 /** TLS contexts for a certificate. */
-export function credentials(source: CredentialSource, tls12 = false): TunnelCredentials {
-  return new TunnelCredentials(source, { tls12, compliance: null, handshakeTimeoutMs: 5_000 });
+export function credentials(
+  source: CredentialSource,
+  policy: Partial<TlsPolicy> = {},
+): TunnelCredentials {
+  const handshakeTimeoutMs = 5_000;
+  return new TunnelCredentials(source, { ...DEFAULT_TLS_POLICY, ...policy, handshakeTimeoutMs });
 }
 
 /** A client and a server of one fresh authority. */

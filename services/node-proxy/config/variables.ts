@@ -8,6 +8,7 @@ import {
   port,
   text,
 } from '../../../lib/config/fields.ts';
+import { tlsVariables } from '../../../lib/identity/tls-config.ts';
 import { parseRootSource } from '../../../lib/identity/roots.ts';
 import { parseProxyConfig } from './proxy-config.ts';
 import { parseCpuQuantity, parseThreadSetting } from './worker-threads.ts';
@@ -101,11 +102,7 @@ export const trafficVariables = {
     schema: bool({ default: true }),
     description: 'reach applications behind a PROXY tunnel over loopback',
   },
-  TLS12_ENABLED: { schema: bool({ default: false }), description: 'accept TLS 1.2 besides 1.3' },
-  COMPLIANCE_POLICY: {
-    schema: oneOf('pqc')({ optional: true }),
-    description: 'pqc: TLS 1.3 with the key exchange X25519MLKEM768 and nothing else',
-  },
+  ...tlsVariables,
   CRL_PATH: {
     schema: text({ optional: true }),
     description: 'revocation lists that peers are held against, PEM or DER; followed',

@@ -100,3 +100,15 @@ test('the user timeout spans all probes', (t) => {
     28_000,
   );
 });
+
+test('a compliance policy nobody knows is refused, and one that TLS 1.2 cannot keep', (t) => {
+  t.regex(codeOf(() => parse({ COMPLIANCE_POLICY: 'fips' })) ?? '', /COMPLIANCE_POLICY/);
+  t.regex(
+    codeOf(() => parse({ COMPLIANCE_POLICY: 'pqc', TLS12_ENABLED: 'true' })) ?? '',
+    /TLS12_ENABLED contradicts COMPLIANCE_POLICY=pqc/,
+  );
+  const { listener, crlPath } = parse({ COMPLIANCE_POLICY: 'pqc', CRL_PATH: '/crl.pem' });
+  t.is(listener.compliance, 'pqc');
+  t.true(listener.revocation);
+  t.is(crlPath, '/crl.pem');
+});
