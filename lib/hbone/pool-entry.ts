@@ -14,6 +14,7 @@ export interface PoolEntryDeps {
 
 interface Waiter {
   readonly request: OpenRequest;
+  readonly avoid: ReadonlySet<ClientTunnel>;
   readonly resolve: (stream: Promise<TunnelStream>) => void;
   readonly reject: (error: MeshError) => void;
 }
@@ -32,9 +33,9 @@ export class PoolEntry {
     this.#deps = deps;
   }
 
-  /** Opens a stream on a tunnel with room, waiting for one if need be. */
-  open(request: OpenRequest): Promise<TunnelStream> {
-    const tunnel = this.#withRoom();
+  /** Opens a stream on a tunnel with room, waiting for one if need be; not on one to avoid while there may be others. */
+  open(request: OpenRequest, avoid: ReadonlySet<ClientTunnel>): Promise<TunnelStream> {
+    const tunnel = this.#withRoom(avoid);
     if (tunnel !== null) return this.#start(tunnel, request);
     if (this.#waiters.length >= MAX_WAITERS_PER_KEY) {
       return Promise.reject(
@@ -45,7 +46,7 @@ export class PoolEntry {
       );
     }
     return new Promise((resolve, reject) => {
-      this.#waiters.push({ request, resolve, reject });
+      this.#waiters.push({ request, avoid, resolve, reject });
       this.#connectIfNeeded();
     });
   }
@@ -56,9 +57,15 @@ export class PoolEntry {
     for (const tunnel of this.tunnels) end(tunnel, mode);
   }
 
-  #withRoom(): ClientTunnel | null {
-    for (const tunnel of this.tunnels) if (tunnel.capacity > 0) return tunnel;
-    return null;
+  #withRoom(avoid: ReadonlySet<ClientTunnel> | null): ClientTunnel | null {
+    let avoided: ClientTunnel | null = null;
+    for (const tunnel of this.tunnels) {
+      if (tunnel.capacity === 0) continue;
+      if (avoid?.has(tunnel) !== true) return tunnel;
+      avoided ??= tunnel;
+    }
+    // At the limit there will be no other to wait for.
+    return this.tunnels.size >= this.#deps.maxTunnels ? avoided : null;
   }
 
   #start(tunnel: ClientTunnel, request: OpenRequest): Promise<TunnelStream> {
@@ -107,9 +114,15 @@ export class PoolEntry {
   }
 
   #serveWaiters(): void {
-    for (let tunnel = this.#withRoom(); tunnel !== null; tunnel = this.#withRoom()) {
-      const waiter = this.#waiters.shift();
-      if (waiter === undefined) return;
+    for (let index = 0; this.#withRoom(null) !== null;) {
+      const waiter = this.#waiters[index];
+      if (waiter === undefined) break;
+      const tunnel = this.#withRoom(waiter.avoid);
+      if (tunnel === null) {
+        index += 1;
+        continue;
+      }
+      this.#waiters.splice(index, 1);
       waiter.resolve(this.#start(tunnel, waiter.request));
     }
     if (this.#waiters.length > 0) this.#connectIfNeeded();

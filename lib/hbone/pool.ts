@@ -14,6 +14,8 @@ export interface TunnelKey {
   readonly sourceIp: string;
 }
 
+const NONE: ReadonlySet<ClientTunnel> = new Set();
+
 /** Bounds of a pool. */
 export interface PoolOptions {
   /** How long a tunnel without streams is kept, milliseconds. */
@@ -79,13 +81,18 @@ export class TunnelPool {
 
   /**
    * Opens a stream on a tunnel of the key, making one when none has room. Rejects with what connecting or opening
-   * failed with, or TUNNEL_CLOSED when the pool is closed or too many wait already.
+   * failed with, or TUNNEL_CLOSED when the pool is closed or too many wait already. Tunnels in `avoid` are not used
+   * while the key may have others.
    */
-  open(key: TunnelKey, request: OpenRequest): Promise<TunnelStream> {
+  open(
+    key: TunnelKey,
+    request: OpenRequest,
+    avoid: ReadonlySet<ClientTunnel> = NONE,
+  ): Promise<TunnelStream> {
     if (this.#closed) {
       return Promise.reject(new MeshError('TUNNEL_CLOSED', 'the tunnel pool is closed'));
     }
-    return this.#entry(key).open(request);
+    return this.#entry(key).open(request, avoid);
   }
 
   /** Ends every tunnel; streams are reset when `immediate`, else they may finish. */

@@ -14,6 +14,8 @@ export type BalancingMode = 'standard' | 'waypoint';
 export interface Pick {
   readonly workload: Workload;
   readonly port: number;
+  /** Others could serve as well that were not tried yet. */
+  readonly alternatives: boolean;
 }
 
 /**
@@ -44,7 +46,8 @@ export function pickEndpoint(
   const endpoint = sample(nearest, ({ workload }) => workload.capacity, random);
   if (endpoint === null) return null;
   const chosenPort = targetPort(endpoint, port, servicePort);
-  return chosenPort === null ? null : { workload: endpoint.workload, port: chosenPort };
+  if (chosenPort === null) return null;
+  return { workload: endpoint.workload, port: chosenPort, alternatives: untried.length > 1 };
 }
 
 /** Picks an item with a probability of its weight by all weights; null when they are all 0. */

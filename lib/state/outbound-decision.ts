@@ -21,6 +21,8 @@ export interface Destination {
   readonly service: Service | null;
   /** The connected workload runs on the source's node. */
   readonly sameNode: boolean;
+  /** What is connected to is one of several that were not tried yet. */
+  readonly alternatives: boolean;
 }
 
 /** Plain TCP to what the client dialled; telemetry names neither workload nor service. */

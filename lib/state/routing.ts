@@ -148,6 +148,7 @@ class Routing {
       workload: waypoint.workload,
       service,
       sameNode: this.#isSameNode(waypoint.workload),
+      alternatives: waypoint.alternatives,
       reason: why,
     };
   }
@@ -178,12 +179,13 @@ class Routing {
       workload,
       service,
       sameNode: false,
+      alternatives: gateway.alternatives,
       reason: `workload ${workload.uid} is on network ${JSON.stringify(workload.network)}`,
     };
   }
 
   /** Step 9. */
-  #direct({ workload, service, port }: Upstream): OutboundDecision {
+  #direct({ workload, service, port, alternatives }: Upstream): OutboundDecision {
     const { target, hbonePort = HBONE_PORT } = this.#request;
     const destination = destinationIp(workload, service, target.ip);
     const isHbone = workload.tunnelProtocol === 'HBONE';
@@ -193,7 +195,8 @@ class Routing {
       service === null
         ? `the destination is workload ${workload.uid}`
         : `workload ${workload.uid} was chosen for service ${service.namespace}/${service.hostname}`;
-    const telemetry = { workload, service, sameNode: this.#isSameNode(workload), reason };
+    const sameNode = this.#isSameNode(workload);
+    const telemetry = { workload, service, sameNode, alternatives, reason };
     if (!isHbone) return { kind: 'tcp', peer, ...telemetry };
     return {
       kind: 'hbone',

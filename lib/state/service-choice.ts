@@ -18,6 +18,8 @@ export interface Upstream {
   /** The service it was chosen for, null when the target was its own address. */
   readonly service: Service | null;
   readonly port: number;
+  /** The service has others that were not tried yet. */
+  readonly alternatives: boolean;
 }
 
 /** Who asks, and the chance involved. */
@@ -58,7 +60,9 @@ export function chooseUpstream(
   const service = serviceByAddress(answer.services, source.network, target.ip, source.namespace);
   if (service !== null) return chooseEndpoint(service, target.port, chooser);
   const workload = workloadOf(answer);
-  return workload === null ? null : { workload, service: null, port: target.port };
+  return workload === null
+    ? null
+    : { workload, service: null, port: target.port, alternatives: false };
 }
 
 /**
@@ -90,5 +94,5 @@ function chooseEndpoint(
   if (service.service.loadBalancing?.mode === 'PASSTHROUGH') return null;
   const pick = pickEndpoint(service, source, port, 'standard', random, except);
   if (pick === null) return null;
-  return { workload: pick.workload, service: service.service, port: pick.port };
+  return { ...pick, service: service.service };
 }

@@ -3,7 +3,7 @@ import { formatHostPort } from '../net/address.ts';
 import { destinationIp } from './destination-ip.ts';
 import type { DestinationIp } from './destination-ip.ts';
 import { pickEndpoint } from './load-balance.ts';
-import type { BalancingMode } from './load-balance.ts';
+import type { BalancingMode, Pick } from './load-balance.ts';
 import { serviceByAddress, workloadOf } from './lookups.ts';
 import type { Lookups } from './lookups.ts';
 import type { GatewayAddress, Service, ServiceWithEndpoints, Workload } from './model.ts';
@@ -19,6 +19,8 @@ export interface Gateway {
   readonly destination: DestinationIp;
   /** Identities it may present: those its service names, and its own. */
   readonly expectedSans: readonly string[];
+  /** Its service has others that were not tried yet. */
+  readonly alternatives: boolean;
 }
 
 /** How to resolve a reference. */
@@ -60,10 +62,12 @@ export function resolveGateway(
   if (service !== null) {
     const { source, mode, random, except } = query;
     const pick = pickEndpoint(service, source, hboneMtlsPort, mode, random, except);
-    return pick === null ? 'unknown' : gateway(pick.workload, service.service, pick.port, targetIp);
+    return pick === null ? 'unknown' : gateway(pick, service.service, targetIp);
   }
   const workload = workloadOf(answer);
-  return workload === null ? 'unknown' : gateway(workload, null, hboneMtlsPort, targetIp);
+  return workload === null
+    ? 'unknown'
+    : gateway({ workload, port: hboneMtlsPort, alternatives: false }, null, targetIp);
 }
 
 /** True when `source`, calling from `sourceIp`, is what the reference leads to; null when the view cannot tell yet. */
@@ -97,15 +101,15 @@ export function referencedService(
 }
 
 function gateway(
-  workload: Workload,
+  { workload, port, alternatives }: Pick,
   service: Service | null,
-  port: number,
   targetIp: string,
 ): Gateway {
   return {
     workload,
     service,
     port,
+    alternatives,
     destination: destinationIp(workload, service, targetIp),
     expectedSans: expectedSans(workload, service),
   };

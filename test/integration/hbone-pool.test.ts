@@ -5,7 +5,12 @@ import { Backoff } from '../../lib/clock/backoff.ts';
 import { systemClock } from '../../lib/clock/clock.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { http2Engine } from '../../lib/hbone/engine-http2/engine.ts';
-import type { IncomingRequest, TunnelSettings, TunnelStream } from '../../lib/hbone/engine.ts';
+import type {
+  ClientTunnel,
+  IncomingRequest,
+  TunnelSettings,
+  TunnelStream,
+} from '../../lib/hbone/engine.ts';
 import { TunnelPool } from '../../lib/hbone/pool.ts';
 import type { PoolOptions, TunnelKey } from '../../lib/hbone/pool.ts';
 import { connectWithRetry } from '../../lib/hbone/retry.ts';
@@ -212,6 +217,23 @@ for (const status of [400, 401, 503] as const) {
     t.is(asked, status === 503 ? 3 : 1);
   });
 }
+
+test('a request that failed on a tunnel gets a fresh one, at the limit of tunnels the same', async (t) => {
+  const { pool, key, server } = await fixture(t, { maxTunnelsPerKey: 2 });
+  const failed = new Set<ClientTunnel>();
+  const ask = async (): Promise<void> => {
+    const noted = { ...request, onTunnel: (tunnel: ClientTunnel) => failed.add(tunnel) };
+    const stream = await pool.open(key, noted, failed);
+    t.is((await roundTrip(stream, 'x')).toString(), 'x');
+  };
+  await ask();
+  await ask();
+  t.is(failed.size, 2);
+  await ask();
+  t.is(server.tunnels.length, 2);
+  await Promise.all(Array.from({ length: 50 }, () => pool.open(key, request)));
+  t.is(server.tunnels.length, 2);
+});
 
 test('closing a pool gracefully lets streams finish, at once it resets them', async (t) => {
   const graceful = await fixture(t);

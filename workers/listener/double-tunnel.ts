@@ -18,6 +18,8 @@ export interface DoubleRequest {
   readonly innerIdentities: readonly string[];
   /** What both tunnels are asked for. */
   readonly connect: OpenRequest;
+  /** Tunnels to the gateway that failed just now. */
+  readonly avoid: ReadonlySet<ClientTunnel>;
 }
 
 /** A connection that both tunnels carry. */
@@ -45,7 +47,7 @@ export async function openDouble(
       'the service names no identities (subjectAltNames) that could answer for it on the other network',
     );
   }
-  const carrier = await pod.pool.open(request.gateway, request.connect);
+  const carrier = await pod.pool.open(request.gateway, request.connect, request.avoid);
   connection.onCut(() => carrier.reset());
   let tunnel: ClientTunnel | null = null;
   try {

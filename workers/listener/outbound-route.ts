@@ -27,6 +27,8 @@ export interface OutboundRoute {
   /** What is connected to: of another network its gateway. */
   readonly workload: Workload | null;
   readonly service: Service | null;
+  /** Another endpoint, waypoint or gateway could be tried instead. */
+  readonly alternatives: boolean;
 }
 
 /** What is asked for. */
@@ -69,7 +71,7 @@ async function resolved(
   const final =
     resolve === null ? decision : withResolvedIp(decision, await resolveName(resolve, ipv6));
   if (final.kind === 'tcp') return plainRoute(final);
-  const { kind, authority, expectedSans, service } = final;
+  const { kind, authority, expectedSans, service, alternatives } = final;
   const isDouble = kind === 'double-hbone';
   return {
     kind,
@@ -81,6 +83,7 @@ async function resolved(
     innerSans: isDouble ? final.innerSans : [],
     workload: isDouble ? final.gateway : final.workload,
     service,
+    alternatives,
   };
 }
 
@@ -96,6 +99,7 @@ function plainRoute(decision: PassthroughDecision | TcpDecision): OutboundRoute 
     innerSans: [],
     workload: known?.workload ?? null,
     service: known?.service ?? null,
+    alternatives: known?.alternatives ?? false,
   };
 }
 

@@ -1,11 +1,12 @@
 /** A connection that leaves a pod, captured on 15001 (spec/dataplane.md §2). */
 import type { Socket } from 'node:net';
 import { Backoff } from '../../lib/clock/backoff.ts';
+import { withTimeLimit } from '../../lib/clock/time-limit.ts';
 import { present } from '../../lib/errors/assert.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { parseBaggage } from '../../lib/hbone/baggage.ts';
 import { connectHeaders, newTrace } from '../../lib/hbone/connect-request.ts';
-import type { OpenRequest, TunnelStream } from '../../lib/hbone/engine.ts';
+import type { ClientTunnel, OpenRequest, TunnelStream } from '../../lib/hbone/engine.ts';
 import type { TunnelKey } from '../../lib/hbone/pool.ts';
 import { connectWithRetry } from '../../lib/hbone/retry.ts';
 import { bidiCopy } from '../../lib/net/bidi-copy.ts';
@@ -81,7 +82,11 @@ class OutboundAttempts {
   readonly #unreachable = new Set<string>();
   readonly #trace = newTrace();
   readonly #startedMs: number;
+  /** Tunnels that failed a request; another attempt gets a fresh one. */
+  readonly #failedTunnels = new Set<ClientTunnel>();
   #attempts = 0;
+  /** For the attempt under way, milliseconds. */
+  #limitMs: number | null = null;
   #route: OutboundRoute | null = null;
 
   constructor(pod: PodContext, captured: CapturedSocket, local: KnownPod, startedMs: number) {
@@ -133,8 +138,8 @@ class OutboundAttempts {
     const { clock, settings, metrics } = this.#pod.thread;
     const { connectRetry } = settings;
     // What is not in the mesh behaves as it would without us: one attempt.
-    const attempts =
-      this.#current.service === null && PROTOCOLS[this.#current.kind] === 'TCP' ? 1 : null;
+    const foreign = this.#current.service === null && PROTOCOLS[this.#current.kind] === 'TCP';
+    const attempts = foreign ? 1 : connectRetry.attempts;
     return connectWithRetry(
       async (index) => {
         if (index > 0) {
@@ -142,6 +147,9 @@ class OutboundAttempts {
           connection.retarget(await this.decide());
         }
         connection.assertNotCut();
+        // One that does not answer at all must not use up the time of those that would.
+        const shared = index + 1 < attempts && this.#current.alternatives;
+        this.#limitMs = shared ? connectRetry.totalMs / attempts : null;
         try {
           return await this.#connectOnce(connection);
         } catch (error) {
@@ -150,7 +158,7 @@ class OutboundAttempts {
           throw error;
         }
       },
-      { attempts: attempts ?? connectRetry.attempts, totalMs: connectRetry.totalMs },
+      { attempts, totalMs: connectRetry.totalMs },
       { clock, backoff: new Backoff(CONNECT_BACKOFF) },
     );
   }
@@ -164,12 +172,15 @@ class OutboundAttempts {
     if (kind === 'hbone') return carriedBy(streamEnd(await this.#openStream(connection)));
     if (kind === 'double-hbone') return carriedBy(await this.#openDouble(connection));
     const request = { to: peer, source: null, bindLoopback: null };
-    const upstream = await connectUpstream(this.#pod, request, connection);
+    const connecting = connectUpstream(this.#pod, request, connection);
+    const upstream = await this.#inTime(connecting, (late) => late.destroy());
     return (client) => spliceSockets(client, upstream);
   }
 
   async #openStream(connection: Connection): Promise<TunnelStream> {
-    const stream = await this.#pod.pool.open(this.#tunnelKey(), this.#request(connection));
+    const { pool } = this.#pod;
+    const opening = pool.open(this.#tunnelKey(), this.#request(connection), this.#failedTunnels);
+    const stream = await this.#inTime(opening, (late) => late.reset());
     // Cut while the peer was asked: nobody wants the stream any more.
     if (connection.cutBy !== null) stream.reset();
     connection.assertNotCut();
@@ -181,8 +192,10 @@ class OutboundAttempts {
       gateway: this.#tunnelKey(),
       innerIdentities: this.#current.innerSans,
       connect: this.#request(connection),
+      avoid: this.#failedTunnels,
     };
-    const { end, headers, identity } = await openDouble(this.#pod, request, connection);
+    const opening = openDouble(this.#pod, request, connection);
+    const { end, headers, identity } = await this.#inTime(opening, (late) => late.end.abort());
     const { baggage } = headers;
     // Without a word of the peer the gateway is all that is known of the destination.
     const described =
@@ -194,6 +207,11 @@ class OutboundAttempts {
           };
     connection.retarget({ ...connection.facts, ...described });
     return end;
+  }
+
+  #inTime<T>(work: Promise<T>, release: (late: T) => void): Promise<T> {
+    const what = `no connection through ${formatEndpoint(this.#current.peer)}`;
+    return withTimeLimit(this.#pod.thread.clock, work, { limitMs: this.#limitMs, what, release });
   }
 
   #tunnelKey(): TunnelKey {
@@ -220,6 +238,8 @@ class OutboundAttempts {
         trace: this.#trace,
       }),
       onTunnel: (tunnel) => {
+        // Taken back by nobody: once this request is answered nothing is asked again.
+        this.#failedTunnels.add(tunnel);
         const record = tunnelRecord(tunnel, connection.openedAtMs);
         if (record !== null) connection.usesTunnel(record);
       },

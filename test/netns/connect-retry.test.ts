@@ -1,0 +1,108 @@
+/** docs/decisions/connect-retry.md, end to end. */
+import type { ExecutionContext } from 'ava';
+import { serveHbone } from '../support/hbone-peer.ts';
+import { TestMesh } from '../support/listener-kit.ts';
+import type { TestPod } from '../support/listener-kit.ts';
+import { netnsTest as test } from '../support/netns-test.ts';
+import { ask, closed, echo } from '../support/traffic-kit.ts';
+import { echo as echoTunnel } from '../support/tunnel-kit.ts';
+import { service } from '../support/workloads.ts';
+
+const KEY = 'demo/web.demo.svc.cluster.local';
+const services = { [KEY]: { 80: 8080 } };
+/** Weights that make the first choice all but certain. */
+const FIRST = { services, capacity: 1_000_000_000 };
+const SECOND = { services, capacity: 1 };
+const VIP = '10.96.0.1';
+
+/** A client, and a service whose first choice is `bad`. */
+async function withBadChoice(
+  t: ExecutionContext,
+  settings: Parameters<typeof TestMesh.start>[1] = {},
+): Promise<{ mesh: TestMesh; client: TestPod; bad: TestPod; good: TestPod }> {
+  const mesh = await TestMesh.start(t, { threads: 1, ...settings });
+  const client = await mesh.addPod('client');
+  const good = await mesh.addPod('good', { workload: SECOND });
+  const bad = await mesh.addPod('bad', {
+    enrolled: false,
+    workload: { ...FIRST, tunnelProtocol: 'HBONE' },
+  });
+  await good.serve(8080, echo);
+  mesh.state.set(KEY, {
+    kind: 'service',
+    service: service({ addresses: [{ network: '', ip: VIP, length: null }] }),
+  });
+  return { mesh, client, bad, good };
+}
+
+async function oneConnection(t: ExecutionContext, mesh: TestMesh, error: RegExp | null) {
+  const source = { reporter: 'source' };
+  t.is(await mesh.metric('istio_tcp_connections_opened_total', source), 1);
+  t.is(await mesh.metric('istio_tcp_connections_closed_total', source), 1);
+  const lines = mesh
+    .access('connection complete')
+    .filter(({ direction }) => direction === 'outbound');
+  t.is(lines.length, 1);
+  if (error === null) t.is(lines[0]?.['error'], undefined);
+  else t.regex(String(lines[0]?.['error']), error);
+}
+
+test('an endpoint that refuses is left for another, in one connection', async (t) => {
+  const { mesh, client } = await withBadChoice(t);
+  t.is(await ask(await client.connect(VIP, 80), 'refused'), 'refused');
+  await mesh.accessLines(2);
+  t.is(await mesh.metric('weft_connect_retries_total'), 1);
+  await oneConnection(t, mesh, null);
+});
+
+test('an endpoint that is silent is left for another before the time of all is over', async (t) => {
+  const settings = {
+    connectTimeoutMs: 60_000,
+    connectRetry: { attempts: 3, totalMs: 1_500 },
+  };
+  const { mesh, client, bad } = await withBadChoice(t, settings);
+  await mesh.unplug(bad);
+  t.is(await ask(await client.connect(VIP, 80), 'silent'), 'silent');
+  await mesh.accessLines(2);
+  await oneConnection(t, mesh, null);
+});
+
+test('503 and a refused stream are asked elsewhere, 401 and a wrong identity are final', async (t) => {
+  const { mesh, client, bad } = await withBadChoice(t);
+  const at = { pod: bad, identity: 'spiffe://cluster.local/ns/demo/sa/bad' };
+  let answer: 401 | 503 | 'refused' = 503;
+  await serveHbone(t, mesh, at, (request) => {
+    if (answer === 'refused') request.reset('refused');
+    else request.refuse(answer);
+    return Promise.resolve();
+  });
+  t.is(await ask(await client.connect(VIP, 80), 'status'), 'status');
+  answer = 'refused';
+  t.is(await ask(await client.connect(VIP, 80), 'stream'), 'stream');
+  t.is(await mesh.metric('weft_connect_retries_total'), 2);
+  answer = 401;
+  await closed(await client.connect(VIP, 80));
+  t.is(await mesh.metric('weft_connect_retries_total'), 2);
+});
+
+test('a peer that is not who it should be is never asked again, nor is anybody in its place', async (t) => {
+  const { mesh, client, bad } = await withBadChoice(t);
+  await serveHbone(
+    t,
+    mesh,
+    { pod: bad, identity: 'spiffe://cluster.local/ns/demo/sa/impostor' },
+    echoTunnel,
+  );
+  await closed(await client.connect(VIP, 80));
+  await mesh.accessLines(1);
+  t.is(await mesh.metric('weft_connect_retries_total'), 0);
+  await oneConnection(t, mesh, /not who it should be/);
+});
+
+test('WEFT_CONNECT_RETRY_ATTEMPTS=1 tries once', async (t) => {
+  const settings = { connectRetry: { attempts: 1, totalMs: 10_000 } };
+  const { mesh, client } = await withBadChoice(t, settings);
+  await closed(await client.connect(VIP, 80));
+  await mesh.accessLines(1);
+  await oneConnection(t, mesh, /ECONNREFUSED/);
+});
