@@ -1,12 +1,16 @@
 import { defineConfig } from '../config/define-config.ts';
-import { duration, endpoint, integer, oneOf, text } from '../config/fields.ts';
+import { duration, endpoint, integer, makeField, oneOf, text } from '../config/fields.ts';
 import type { Endpoint } from '../config/fields.ts';
+import { formatLogFilter, parseLogFilter } from '../log/log-filter.ts';
+import type { LogFormat } from '../log/logger.ts';
 
 /** What a process that hosts actors is told, whatever actors it hosts. */
 export interface HostConfig {
   readonly node: string | null;
   readonly admin: Endpoint | null;
+  /** A level or a filter. */
   readonly logLevel: string;
+  readonly logFormat: LogFormat;
   readonly drainDeadlineMs: number;
 }
 
@@ -16,6 +20,9 @@ export function drainDeadlineMs(explicitMs: number | null, graceSeconds: number 
   if (graceSeconds === null) return 5_000;
   return Math.max(1, graceSeconds > 10 ? graceSeconds - 5 : graceSeconds - 1) * 1_000;
 }
+
+/** A log filter, kept as the text it was read from. */
+const logFilter = makeField((value) => formatLogFilter(parseLogFilter(value)));
 
 /** Variables every actor process reads. */
 export const hostConfig = defineConfig(
@@ -29,6 +36,14 @@ export const hostConfig = defineConfig(
       schema: oneOf('trace', 'debug', 'info', 'warn', 'error')({ default: 'info' }),
       description: 'least severe log level written',
     },
+    RUST_LOG: {
+      schema: logFilter({ optional: true }),
+      description: 'levels, also of single targets: info,access=debug; goes before WEFT_LOG_LEVEL',
+    },
+    LOG_FORMAT: {
+      schema: oneOf('json', 'plain')({ default: 'json' }),
+      description: 'how log lines are written',
+    },
     CONNECTION_TERMINATION_DEADLINE: {
       schema: duration({ optional: true }),
       description: 'how long a drain may take; default 5s',
@@ -41,7 +56,8 @@ export const hostConfig = defineConfig(
   (values): HostConfig => ({
     node: values.NODE_NAME,
     admin: values.WEFT_ADMIN_ADDRESS,
-    logLevel: values.WEFT_LOG_LEVEL,
+    logLevel: values.RUST_LOG ?? values.WEFT_LOG_LEVEL,
+    logFormat: values.LOG_FORMAT,
     drainDeadlineMs: drainDeadlineMs(
       values.CONNECTION_TERMINATION_DEADLINE,
       values.TERMINATION_GRACE_PERIOD_SECONDS,

@@ -2,7 +2,7 @@ import type { Clock } from '../clock/clock.ts';
 import { assert } from '../errors/assert.ts';
 import { errorText } from '../errors/mesh-error.ts';
 import { createLogger } from '../log/logger.ts';
-import type { Logger } from '../log/logger.ts';
+import type { LogFormat, Logger } from '../log/logger.ts';
 import { MetricRegistry } from '../metrics/registry.ts';
 import type {
   Actor,
@@ -21,6 +21,7 @@ export interface HostServices {
   readonly node: string | null;
   readonly clock: Clock;
   readonly logLevel: string;
+  readonly logFormat: LogFormat;
   readonly admin: AdminServer;
   /** An actor failed: the process must end. */
   fail(actor: string, error: unknown): void;
@@ -55,7 +56,12 @@ export class HostedActor {
     this.name = definition.name;
     this.#services = services;
     this.#actor = definition.create(config);
-    this.log = createLogger({ actor: this.name, node: services.node, level: services.logLevel });
+    this.log = createLogger({
+      actor: this.name,
+      node: services.node,
+      level: services.logLevel,
+      format: services.logFormat,
+    });
     this.metrics = new MetricRegistry({ actor: this.name });
     this.#readiness.onChange((pending) => this.#onReadiness(pending));
   }

@@ -88,6 +88,7 @@ export async function runActors(
     actor: names.length === 1 ? (names[0] ?? 'host') : 'host',
     node: config.host.node,
     level: config.host.logLevel,
+    format: config.host.logFormat,
   });
   const host = new ActorHost(config, log, clock);
   return host.run();
@@ -118,6 +119,7 @@ class ActorHost {
           node: config.host.node,
           clock,
           logLevel: config.host.logLevel,
+          logFormat: config.host.logFormat,
           admin: this.#admin,
           fail: (actor, error) => this.#fail(actor, error),
           requestShutdown: (why) => this.#shutdown(why),

@@ -1,4 +1,5 @@
 /** One line per connection (spec/observability.md §3.1); the field order is part of the format. */
+import { AccessGate } from './access-gate.ts';
 import type { Logger } from './logger.ts';
 
 /** One end of a connection. */
@@ -49,18 +50,23 @@ type Fields = Record<string, string | number>;
 /** Writes access lines. */
 export class AccessLog {
   readonly #log: Logger;
+  readonly #gate: AccessGate;
 
-  constructor(log: Logger) {
+  /** `gate` decides about the lines of connections that did not fail. */
+  constructor(log: Logger, gate: AccessGate = new AccessGate()) {
     this.#log = log;
+    this.#gate = gate;
   }
 
   /** Debug level. */
-  opened(facts: AccessFacts, _namespace = ''): void {
+  opened(facts: AccessFacts): void {
     if (this.#log.isLevelEnabled('debug')) this.#log.debug(factFields(facts), 'connection opened');
   }
 
-  /** The one line of a connection: info, or error when it failed. */
-  complete(facts: AccessFacts, end: AccessEnd, _namespace = ''): void {
+  /** The one line of a connection: error when it failed, else info where the rules of its pod's namespace let it through. */
+  complete(facts: AccessFacts, end: AccessEnd, namespace = ''): void {
+    if (end.error === null && !this.#log.isLevelEnabled('info')) return;
+    if (end.error === null && !this.#gate.admits(namespace, facts.traceId)) return;
     const fields = factFields(facts);
     fields['bytes_sent'] = end.bytesSent;
     fields['bytes_recv'] = end.bytesReceived;

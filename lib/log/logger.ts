@@ -1,34 +1,137 @@
 import { pino } from 'pino';
-import type { DestinationStream, Logger as PinoLogger } from 'pino';
+import type { DestinationStream, LogFn, Logger as PinoLogger } from 'pino';
+import { present } from '../errors/assert.ts';
+import { formatLogFilter, levelFor, mostVerbose, parseLogFilter } from './log-filter.ts';
+import type { LogFilter, LogLevel } from './log-filter.ts';
+import { plainLine } from './plain-format.ts';
 
-/** The structured logger every actor is handed; JSON lines on standard output. */
+/** The structured logger every actor is handed; a line each on standard output. */
 export type Logger = PinoLogger;
+
+/** How lines are written: JSON, or upstream's plain text (spec/observability.md §3). */
+export type LogFormat = 'json' | 'plain';
 
 /** Names carried by every line: who wrote it. */
 export interface LoggerOptions {
   readonly actor: string;
   readonly node?: string | null;
   readonly worker?: number;
+  /** A level or a filter: see lib/log/log-filter.ts. */
   readonly level?: string;
+  readonly format?: LogFormat;
 }
+
+/** What a logger was made with and now lets through. */
+export interface LoggerState {
+  readonly filter: string;
+  readonly format: LogFormat;
+}
+
+interface Internals {
+  filter: LogFilter;
+  readonly format: LogFormat;
+  /** Numeric level from which lines of a target are written; forgotten when the filter changes. */
+  readonly thresholds: Map<string, number>;
+}
+
+/** pino's numbers; nothing is as severe as `off` asks for. */
+const NUMBERS: Readonly<Record<LogLevel, number>> = {
+  off: Infinity,
+  error: 50,
+  warn: 40,
+  info: 30,
+  debug: 20,
+  trace: 10,
+};
+
+/** `policy.decision` is of target `policy`. */
+const EVENT_TARGET = /^[a-z0-9_-]+(?=\.)/;
+
+const internals = new WeakMap<Logger, Internals>();
 
 /**
  * A logger that writes synchronously to file descriptor 1 (or `destination`), which is safe in threads
- * and loses nothing when a process is killed right after a line.
+ * and loses nothing when a process is killed right after a line. Every line has a target, `scope`: the one among its fields,
+ * else the first word of its event's name. Throws an Error for a level that is no filter.
  */
 export function createLogger(options: LoggerOptions, destination?: DestinationStream): Logger {
   const base: Record<string, string | number> = { actor: options.actor };
   if (options.node !== undefined && options.node !== null) base['node'] = options.node;
   if (options.worker !== undefined) base['worker'] = options.worker;
-  return pino(
+  const format = options.format ?? 'json';
+  const state: Internals = {
+    filter: parseLogFilter(options.level ?? 'info'),
+    format,
+    thresholds: new Map(),
+  };
+  const out = destination ?? pino.destination({ fd: 1, sync: true });
+  const log = pino(
     {
       base,
-      level: options.level ?? 'info',
+      level: pinoLevel(state.filter),
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
       messageKey: 'message',
       errorKey: 'error',
+      hooks: {
+        logMethod(parameters, method, number) {
+          const line = withTarget(parameters, options.actor);
+          if (number >= threshold(state, line.target)) method.apply(this, line.parameters);
+        },
+      },
     },
-    destination ?? pino.destination({ fd: 1, sync: true }),
+    format === 'plain' ? { write: (line: string) => out.write(plainLine(line)) } : out,
   );
+  internals.set(log, state);
+  return log;
+}
+
+/** What the logger lets through, and how it writes. */
+export function loggerState(log: Logger): LoggerState {
+  const { filter, format } = stateOf(log);
+  return { filter: formatLogFilter(filter), format };
+}
+
+/** Changes what a logger lets through. Throws an Error for a text that is no filter; then nothing changes. */
+export function setLogFilter(log: Logger, text: string): void {
+  const filter = parseLogFilter(text);
+  const state = stateOf(log);
+  state.filter = filter;
+  state.thresholds.clear();
+  log.level = pinoLevel(filter);
+}
+
+function stateOf(log: Logger): Internals {
+  return present(internals.get(log), 'the logger was made by createLogger');
+}
+
+function pinoLevel(filter: LogFilter): string {
+  const level = mostVerbose(filter);
+  return level === 'off' ? 'silent' : level;
+}
+
+/** Targets come from code, never from peers, so that the map is small. */
+function threshold(state: Internals, target: string): number {
+  const known = state.thresholds.get(target);
+  if (known !== undefined) return known;
+  const number = NUMBERS[levelFor(state.filter, target)];
+  state.thresholds.set(target, number);
+  return number;
+}
+
+function withTarget(
+  parameters: Parameters<LogFn>,
+  actor: string,
+): { readonly target: string; readonly parameters: Parameters<LogFn> } {
+  const [first, ...rest]: readonly unknown[] = parameters;
+  const fields = typeof first === 'object' && first !== null ? first : null;
+  const own: unknown = fields === null ? undefined : Reflect.get(fields, 'scope');
+  if (typeof own === 'string') return { target: own, parameters };
+  const message = fields === null ? first : rest[0];
+  const target = (typeof message === 'string' ? EVENT_TARGET.exec(message)?.[0] : null) ?? actor;
+  // An error as the first argument has a serializer of its own.
+  if (fields instanceof Error) return { target, parameters };
+  const named = { scope: target, ...fields };
+  const changed = fields === null ? [named, first, ...rest] : [named, ...rest];
+  return { target, parameters: changed as unknown as Parameters<LogFn> };
 }

@@ -36,7 +36,7 @@ export interface NodeProxyConfig {
 }
 
 /** The settings of listener threads, less what only the host of the actor knows. */
-export type ListenerConfig = Omit<ListenerSettings, 'node' | 'logLevel'>;
+export type ListenerConfig = Omit<ListenerSettings, 'node' | 'logLevel' | 'logFormat'>;
 
 /** Upstream's ports in a pod (spec/dataplane.md §1). */
 const POD_PORTS = { outbound: 15_001, inboundPlaintext: 15_006, inboundHbone: 15_008 } as const;
@@ -146,6 +146,10 @@ function listenerConfig(values: Values, metadata: Metadata): ListenerConfig {
     waypointBypass: values.WEFT_WAYPOINT_BYPASS,
     localhostAppTunnel: values.LOCALHOST_APP_TUNNEL,
     authzInfoLogging: values.AUTHZ_POLICY_INFO_LOGGING,
+    accessLog: {
+      rules: values.WEFT_ACCESS_LOG,
+      linesPerSecond: values.WEFT_ACCESS_LOG_LINES_PER_SECOND,
+    },
     ports: POD_PORTS,
   };
 }

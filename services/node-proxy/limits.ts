@@ -31,6 +31,21 @@ export const ATTACH_ATTEMPTS = 5;
 /** A thread answers a report between two I/O rounds; one that does not is left out of the sum. */
 export const REPORT_TIMEOUT_MS = 2_000;
 
+/** Time beyond that of a CPU profile in which a thread hands it over; profiles of minutes have megabytes. */
+export const PROFILE_TIMEOUT_MS = 30_000;
+
+/** Config dumps and trace listings in progress at once; each may hold a copy of much. */
+export const MAX_CONFIG_DUMPS = 4;
+
+/** Connections to one of the servers; scrapers and tools need a handful. */
+export const MAX_SERVER_CONNECTIONS = 256;
+
+/** Body of a request that is read and thrown away; no path asks for one. */
+export const MAX_REQUEST_BODY_BYTES = 65_536;
+
+/** A client that takes nothing of an answer for this long is cut. */
+export const RESPONSE_STALL_MS = 60_000;
+
 /** A thread busier than this gets new pods only when all are. */
 export const BUSY_THREAD_UTILISATION = 0.7;
 

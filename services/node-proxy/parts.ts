@@ -9,14 +9,16 @@ import {
 import type { Bus } from '../../lib/bus/contract.ts';
 import { PROXIES } from '../../lib/bus/keys.ts';
 import { connectBus } from '../../lib/bus/redis-bus.ts';
-import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { CertificateManager } from '../../lib/identity/certificate-manager.ts';
 import { certificateMetrics } from '../../lib/identity/certificate-metrics.ts';
 import { CrlFile } from '../../lib/identity/crl-file.ts';
 import { TrustBundle } from '../../lib/identity/trust-bundle.ts';
 import { closeFd, listenersByPort, netnsIdentity } from '../../lib/linux/netns.ts';
+import { loggerState } from '../../lib/log/logger.ts';
+import type { LogFormat, Logger } from '../../lib/log/logger.ts';
 import { ZdsProxy } from '../../lib/zds/proxy.ts';
-import type { ConnectionRecord, PodInfo } from '../../workers/listener/protocol.ts';
+import type { PodInfo } from '../../workers/listener/protocol.ts';
 import { CertificateDesk } from './certificates/certificate-desk.ts';
 import type { NodeProxyConfig } from './config.ts';
 import { configDump } from './dump/config-dump.ts';
@@ -32,6 +34,7 @@ import { ThreadTotals } from './servers/thread-totals.ts';
 import { BusSigning } from './signing.ts';
 import { StateFeed } from './state-thread/state-feed.ts';
 import { StateThread } from './state-thread/state-thread.ts';
+import { Telemetry } from './telemetry.ts';
 
 /** What keeps the process from being ready (spec/inpod.md §7). */
 export interface NodeProxyBlockers {
@@ -205,7 +208,7 @@ export class NodeProxyParts {
     const { clock, log } = this.#context;
     const settings = {
       node,
-      logLevel: log.level,
+      ...threadLogging(log),
       policyUnknownReference: this.#config.listener.policyUnknownReference,
     };
     return new StateThread(settings, clock, {
@@ -221,7 +224,7 @@ export class NodeProxyParts {
 
   #makePool(node: string, entry: string): ListenerPool {
     const { clock, log } = this.#context;
-    const settings = { ...this.#config.listener, node, logLevel: log.level };
+    const settings = { ...this.#config.listener, node, ...threadLogging(log) };
     return new ListenerPool(
       { entry, threads: this.#config.threads, settings },
       {
@@ -317,11 +320,26 @@ export class NodeProxyParts {
     this.#ending.abort(new MeshError('ACTOR_FAILED', 'the process ends'));
   }
 
+  #makeTelemetry(): Telemetry {
+    const { clock, log } = this.#context;
+    return new Telemetry({
+      clock,
+      log,
+      pool: this.#pool,
+      state: this.#state,
+      totals: this.#totals,
+      accessLog: this.#config.listener.accessLog,
+      reportMissed: () => this.#metrics.reportMissed(),
+    });
+  }
+
   #makeServers(): NodeProxyServers {
     const { clock, log, metrics, readiness } = this.#context;
+    const telemetry = this.#makeTelemetry();
     return new NodeProxyServers(this.#config, {
       clock,
       log,
+      logging: telemetry,
       pending: () => readiness.pending(),
       configDump: () =>
         configDump({
@@ -329,44 +347,23 @@ export class NodeProxyParts {
           state: (section) => this.#state.dump(section),
           certificates: () => this.#certificates.dump(),
           pods: () => this.#pods.pods,
-          connections: () => this.#connections(),
+          connections: () => telemetry.connections(),
         }),
-      connections: () => this.#connections(),
+      connections: () => telemetry.connections(),
+      recentConnections: () => telemetry.recent(),
       certificates: () => this.#certificates.records(),
-      logLevel: () => log.level,
-      setLogLevel: (level) => this.#setLogLevel(level),
+      profiled: () => telemetry.profiled(),
       requestShutdown: (why) => this.#context.requestShutdown(why),
       stats: {
-        traffic: () =>
-          this.#totals.collect(this.#pool.threads.values(), (error) => this.#reportMissed(error)),
+        traffic: () => telemetry.metrics(),
         own: () => metrics.families(),
       },
     });
   }
+}
 
-  /** The live connections of every pod; a thread that does not answer is counted and left out. */
-  async #connections(): Promise<readonly ConnectionRecord[]> {
-    const reports = await Promise.all(
-      [...this.#pool.threads.values()].map(async (thread) => {
-        try {
-          return await thread.connections();
-        } catch (error) {
-          this.#reportMissed(error);
-          return [];
-        }
-      }),
-    );
-    return reports.flat();
-  }
-
-  #reportMissed(error: unknown): void {
-    this.#metrics.reportMissed();
-    this.#context.log.warn({ error: errorText(error) }, 'thread.report-missed');
-  }
-
-  #setLogLevel(level: string): void {
-    this.#context.log.level = level;
-    this.#pool.setLogLevel(level);
-    this.#state.setLogLevel(level);
-  }
+/** How the threads log: as the process does. */
+function threadLogging(log: Logger): { readonly logLevel: string; readonly logFormat: LogFormat } {
+  const { filter, format } = loggerState(log);
+  return { logLevel: filter, logFormat: format };
 }

@@ -74,6 +74,8 @@ export const listenerSettings: ListenerSettings = {
   localhostAppTunnel: true,
   authzInfoLogging: false,
   logLevel: 'info',
+  logFormat: 'json',
+  accessLog: { rules: 'all', linesPerSecond: 0 },
   ports: { outbound: 15_001, inboundPlaintext: 15_006, inboundHbone: 15_008 },
 };
 

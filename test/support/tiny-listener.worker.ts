@@ -66,6 +66,7 @@ function obey(message: ControlToThread): void {
         send({
           type: 'report',
           id: message.id,
+          done: true,
           connections: [...pods].flatMap(([podUid, pod]) =>
             [...pod.sockets].map((socket) =>
               connectionRecord({
@@ -83,6 +84,8 @@ function obey(message: ControlToThread): void {
       break;
     case 'log.level':
     case 'revocations':
+    case 'access.settings':
+    case 'profile':
     case 'certificate':
     case 'certificate.unavailable':
       break;

@@ -195,7 +195,7 @@ export class Connection {
       const { fromA, fromB } = this.#copy.counts;
       return { sent: fromB, received: fromA };
     });
-    this.#sinks.access.opened(accessFacts(this.#facts), this.#namespace);
+    this.#sinks.access.opened(accessFacts(this.#facts));
   }
 
   get #elapsedMs(): number {

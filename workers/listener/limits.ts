@@ -51,6 +51,9 @@ export const MAX_RECENT_CONNECTIONS = 512;
 /** Connections accepted from the queue of a closing listener: the kernel's longest default queue. */
 export const MAX_QUEUED_ACCEPTED = 4_096;
 
+/** Records of one message of a report: about a millisecond of the thread's time. */
+export const RECORDS_PER_MESSAGE = 256;
+
 /** Backoff between the attempts of one connect. */
 export const CONNECT_BACKOFF = { baseMs: 50, maxMs: 1_000 } as const;
 

@@ -144,9 +144,10 @@ export class Pod implements PodContext {
     for (const connection of this.#live) connection.observe();
   }
 
-  /** Its live connections. */
-  records(): ConnectionRecord[] {
-    return [...this.#live].map((connection) => connection.record(this.pod.uid));
+  /** Its live connections, each as it is when it is asked for. */
+  *records(): Generator<ConnectionRecord> {
+    const now = [...this.#live];
+    for (const connection of now) yield connection.record(this.pod.uid);
   }
 
   /**

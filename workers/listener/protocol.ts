@@ -7,7 +7,10 @@ import type { MessagePort } from 'node:worker_threads';
 import type { ResponseFlag } from '../../lib/errors/codes.ts';
 import type { WireError } from '../../lib/errors/mesh-error.ts';
 import type { RevocationLists } from '../../lib/identity/crl.ts';
+import type { AccessSettings } from '../../lib/log/access-gate.ts';
+import type { LogFormat } from '../../lib/log/logger.ts';
 import type { EffectivePolicy, PolicyProgram } from '../../lib/policy/model.ts';
+import type { ProfileCommand, ThreadProfile } from '../../lib/profile/thread-profiler.ts';
 import type { Service, Workload } from '../../lib/state/model.ts';
 import type { Answer, LookupKey } from '../../lib/state/view.ts';
 
@@ -84,7 +87,10 @@ export interface ListenerSettings {
   /** Applications behind a PROXY tunnel are reached over loopback. */
   readonly localhostAppTunnel: boolean;
   readonly authzInfoLogging: boolean;
+  /** A level or a filter: lib/log/log-filter.ts. */
   readonly logLevel: string;
+  readonly logFormat: LogFormat;
+  readonly accessLog: AccessSettings;
   /** 15001, 15006, 15008 unless a test says otherwise. */
   readonly ports: {
     readonly outbound: number;
@@ -131,7 +137,9 @@ export type ControlToThread =
       readonly id: number;
       readonly what: 'connections' | 'recent' | 'metrics';
     }
-  | { readonly type: 'log.level'; readonly level: string };
+  | { readonly type: 'profile'; readonly id: number; readonly command: ProfileCommand }
+  | { readonly type: 'log.level'; readonly level: string }
+  | { readonly type: 'access.settings'; readonly settings: AccessSettings };
 
 /** Thread → node-proxy, on the control port. */
 export type ControlFromThread =
@@ -144,8 +152,12 @@ export type ControlFromThread =
       readonly type: 'report';
       readonly id: number;
       readonly connections: readonly ConnectionRecord[];
+      /** More follow, so that a thread with many is not held up by telling of them. */
+      readonly done: boolean;
     }
-  | { readonly type: 'report'; readonly id: number; readonly metrics: readonly MetricSample[] };
+  | { readonly type: 'report'; readonly id: number; readonly metrics: readonly MetricSample[] }
+  | { readonly type: 'profile'; readonly id: number; readonly profile: ThreadProfile }
+  | { readonly type: 'profile.failed'; readonly id: number; readonly error: WireError };
 
 /** How a connection is carried; DOUBLEHBONE is a tunnel inside a tunnel, outbound only. */
 export type ConnectionProtocol = 'HBONE' | 'DOUBLEHBONE' | 'TCP';

@@ -19,7 +19,8 @@ export class RecentConnections {
   }
 
   /** Their records, in no order. */
-  records(): ConnectionRecord[] {
-    return this.#ring.map(({ connection, podUid }) => connection.record(podUid));
+  *records(): Generator<ConnectionRecord> {
+    const now = [...this.#ring];
+    for (const { connection, podUid } of now) yield connection.record(podUid);
   }
 }

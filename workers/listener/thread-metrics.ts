@@ -1,4 +1,5 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
+import type { Suppression } from '../../lib/log/access-gate.ts';
 import { BucketCounts } from '../../lib/metrics/bucket-counts.ts';
 import type { PoolStats } from '../../lib/hbone/pool.ts';
 import type { MetricSample } from './protocol.ts';
@@ -8,6 +9,8 @@ export interface ThreadGauges {
   readonly pods: number;
   readonly cachedAnswers: number;
   readonly pools: readonly PoolStats[];
+  /** Access lines that were not written, by reason. */
+  readonly suppressedLines: Readonly<Record<Suppression, number>>;
 }
 
 /** Why an accepted connection was refused before anything was known of it. */
@@ -140,6 +143,7 @@ export class ThreadMetrics {
           [['reason', reason]],
         ),
       ),
+      ...suppressed(gauges.suppressedLines),
       ...this.#durations(),
     ];
   }
@@ -156,4 +160,15 @@ function counter(
   labels: MetricSample['labels'] = [],
 ): MetricSample {
   return { name, kind: 'counter', help, labels, value };
+}
+
+function suppressed(lines: ThreadGauges['suppressedLines']): MetricSample[] {
+  return Object.entries(lines).map(([reason, value]) =>
+    counter(
+      'weft_access_lines_suppressed_total',
+      'Access lines not written because of rules, sampling or the rate limit',
+      value,
+      [['reason', reason]],
+    ),
+  );
 }

@@ -6,10 +6,12 @@ import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
 import { http2Engine } from '../../lib/hbone/engine-http2/engine.ts';
 import type { HboneEngine, TunnelSettings } from '../../lib/hbone/engine.ts';
 import { PeerTrust } from '../../lib/hbone/peer-trust.ts';
+import { AccessGate } from '../../lib/log/access-gate.ts';
 import { AccessLog } from '../../lib/log/access-log.ts';
 import { raiseFileLimit } from '../../lib/linux/process.ts';
-import { createLogger } from '../../lib/log/logger.ts';
+import { createLogger, setLogFilter } from '../../lib/log/logger.ts';
 import type { Logger } from '../../lib/log/logger.ts';
+import { ThreadProfiler } from '../../lib/profile/thread-profiler.ts';
 import { TrafficMetrics } from '../../lib/metrics/traffic.ts';
 import { CertificateStore } from './certificates.ts';
 import { DESCRIPTORS_PER_POD_CONNECTION, MAX_CONNECTIONS_PER_POD } from './limits.ts';
@@ -23,6 +25,7 @@ import type {
   ThreadAttachment,
 } from './protocol.ts';
 import { RecentConnections } from './recent-connections.ts';
+import { concat, sendRecords } from './reports.ts';
 import { StateClient } from './state-client.ts';
 import { ThreadMetrics } from './thread-metrics.ts';
 import { trustSamples } from './trust-metrics.ts';
@@ -36,6 +39,8 @@ export interface ThreadContext {
   readonly clock: Clock;
   readonly log: Logger;
   readonly access: AccessLog;
+  /** Which access lines are written. */
+  readonly gate: AccessGate;
   readonly traffic: TrafficMetrics;
   readonly metrics: ThreadMetrics;
   /** Connections that ended lately. */
@@ -53,6 +58,7 @@ export class ListenerThread {
   readonly context: ThreadContext;
   readonly #control: MessagePort;
   readonly #pods = new Map<string, Pod>();
+  readonly #profiler = new ThreadProfiler();
 
   /** Log lines go to standard output unless `logTo` is given. */
   constructor(attachment: ThreadAttachment, logTo?: DestinationStream) {
@@ -64,19 +70,22 @@ export class ListenerThread {
         node: settings.node,
         worker: attachment.thread,
         level: settings.logLevel,
+        format: settings.logFormat,
       },
       logTo,
     );
     const state = new StateClient(attachment.state, systemClock);
     const metrics = new ThreadMetrics(attachment.thread);
     const trust = new PeerTrust(settings, { clock: systemClock, log });
+    const gate = new AccessGate(settings.accessLog);
     this.context = {
       settings,
       tunnelSettings: tunnelSettings(settings),
       connectionsPerPod: connectionsPerPod(raiseFileLimit().soft),
       clock: systemClock,
       log,
-      access: new AccessLog(log),
+      access: new AccessLog(log, gate),
+      gate,
       traffic: new TrafficMetrics(),
       metrics,
       recent: new RecentConnections(),
@@ -137,8 +146,14 @@ export class ListenerThread {
       case 'report':
         this.#report(message);
         break;
+      case 'profile':
+        this.#profile(message);
+        break;
       case 'log.level':
-        this.context.log.level = message.level;
+        setLogFilter(this.context.log, message.level);
+        break;
+      case 'access.settings':
+        this.context.gate.change(message.settings);
         break;
     }
   }
@@ -167,21 +182,37 @@ export class ListenerThread {
   }
 
   #report(message: Extract<ControlToThread, { type: 'report' }>): void {
-    const { id } = message;
-    if (message.what !== 'metrics') {
-      const connections =
-        message.what === 'recent'
-          ? this.context.recent.records()
-          : [...this.#pods.values()].flatMap((pod) => pod.records());
-      this.#send({ type: 'report', id, connections });
+    const { id, what } = message;
+    if (what !== 'metrics') {
+      const { recent } = this.context;
+      const records =
+        what === 'recent' ? recent.records() : concat(this.#pods.values(), (pod) => pod.records());
+      void sendRecords(records, (connections, done) =>
+        this.#send({ type: 'report', id, connections, done }),
+      );
       return;
     }
-    const { traffic, metrics, state, trust } = this.context;
+    const { traffic, metrics, state, trust, gate } = this.context;
     for (const pod of this.#pods.values()) pod.observe();
     const pools = [...this.#pods.values()].map((pod) => pod.poolStats);
-    const own = metrics.samples({ pods: this.#pods.size, cachedAnswers: state.cached, pools });
+    const own = metrics.samples({
+      pods: this.#pods.size,
+      cachedAnswers: state.cached,
+      pools,
+      suppressedLines: gate.suppressed,
+    });
     const trusted = trustSamples(trust);
     this.#send({ type: 'report', id, metrics: [...traffic.samples(), ...own, ...trusted] });
+  }
+
+  #profile({ id, command }: Extract<ControlToThread, { type: 'profile' }>): void {
+    this.#profiler.run(command).then(
+      (profile) => this.#send({ type: 'profile', id, profile }),
+      (error: unknown) => {
+        const failure = asMeshError(error, 'ACTOR_FAILED', 'cannot profile the thread');
+        this.#send({ type: 'profile.failed', id, error: failure.toWire() });
+      },
+    );
   }
 
   #failed(uid: string, error: MeshError): void {

@@ -10,6 +10,7 @@ import {
 } from '../../../lib/config/fields.ts';
 import { tlsVariables } from '../../../lib/identity/tls-config.ts';
 import { parseRootSource } from '../../../lib/identity/roots.ts';
+import { formatAccessRules, parseAccessRules } from '../../../lib/log/access-rules.ts';
 import { parseProxyConfig } from './proxy-config.ts';
 import { parseCpuQuantity, parseThreadSetting } from './worker-threads.ts';
 
@@ -19,6 +20,7 @@ const proxyConfig = makeField(parseProxyConfig);
 const roots = makeField(parseRootSource, (source) =>
   source.kind === 'file' ? source.path : source.kind.toUpperCase(),
 );
+const accessRules = makeField((value) => formatAccessRules(parseAccessRules(value)));
 const optionalText = (description: string) => ({
   schema: text({ optional: true }),
   description,
@@ -114,6 +116,15 @@ export const trafficVariables = {
   AUTHZ_POLICY_INFO_LOGGING: {
     schema: bool({ default: false }),
     description: 'policy decisions at level info',
+  },
+  WEFT_ACCESS_LOG: {
+    schema: accessRules({ default: 'all' }),
+    description:
+      'access lines of connections that did not fail: all, errors (none) or a share; namespace=… for its pods: all,jobs=10%',
+  },
+  WEFT_ACCESS_LOG_LINES_PER_SECOND: {
+    schema: integer({ min: 0, max: 1_000_000 })({ default: 0 }),
+    description: 'most access lines a thread writes of connections that did not fail; 0 = all',
   },
   WEFT_PING_INTERVAL: { schema: duration({ default: 10_000 }), description: 'between PINGs' },
   WEFT_PING_TIMEOUT: {

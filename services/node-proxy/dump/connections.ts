@@ -1,39 +1,55 @@
 import type { ConnectionRecord } from '../../../workers/listener/protocol.ts';
+import { DUMP_OBJECTS_PER_MESSAGE } from '../limits.ts';
 import type { ServedPod } from '../pods/served-pod.ts';
 
-/** The `workloadState` of the config dump (spec/inpod.md §8): each pod, whether it is up, its connections. */
-export function dumpWorkloadState(
+/**
+ * The `workloadState` of the config dump (spec/inpod.md §8): each pod, whether it is up, its connections. JSON in texts
+ * of some hundred connections.
+ */
+export function* workloadStateTexts(
   pods: ReadonlyMap<string, ServedPod>,
   connections: readonly ConnectionRecord[],
-): object {
+): Generator<string> {
   const byPod = Map.groupBy(connections, (connection) => connection.podUid);
-  return Object.fromEntries(
-    [...pods].map(([uid, { info, state }]) => [
-      uid,
-      {
-        state,
-        ...(state === 'Up' ? { connections: dumpConnections(byPod.get(uid) ?? []) } : {}),
-        info: {
-          name: info.name,
-          namespace: info.namespace,
-          serviceAccount: info.serviceAccount,
-        },
-      },
-    ]),
-  );
+  yield '{';
+  let first = true;
+  for (const [uid, { info, state }] of pods) {
+    yield `${first ? '' : ','}${JSON.stringify(uid)}:{"state":${JSON.stringify(state)},`;
+    first = false;
+    if (state === 'Up') yield* connectionTexts(byPod.get(uid) ?? []);
+    const { name, namespace, serviceAccount } = info;
+    yield `"info":${JSON.stringify({ name, namespace, serviceAccount })}}`;
+  }
+  yield '}';
 }
 
-function dumpConnections(connections: readonly ConnectionRecord[]): object {
-  const of = (direction: ConnectionRecord['direction']) =>
-    connections
-      .filter((connection) => connection.direction === direction)
-      .map((connection) => ({
-        src: connection.source,
-        // Inbound, upstream writes the host a trusted waypoint forwarded, which this proxy does not record.
-        originalDst: direction === 'inbound' ? null : connection.destination,
-        // Inbound, the application's address, not the port of the tunnel the connection came in by.
-        actualDst: direction === 'inbound' ? connection.destination : connection.actualDestination,
-        protocol: connection.protocol,
-      }));
-  return { inbound: of('inbound'), outbound: of('outbound') };
+function* connectionTexts(connections: readonly ConnectionRecord[]): Generator<string> {
+  yield '"connections":{"inbound":[';
+  yield* listTexts(connections, 'inbound');
+  yield '],"outbound":[';
+  yield* listTexts(connections, 'outbound');
+  yield ']},';
+}
+
+function* listTexts(
+  connections: readonly ConnectionRecord[],
+  direction: ConnectionRecord['direction'],
+): Generator<string> {
+  const wanted = connections.filter((connection) => connection.direction === direction);
+  for (let start = 0; start < wanted.length; start += DUMP_OBJECTS_PER_MESSAGE) {
+    const part = wanted.slice(start, start + DUMP_OBJECTS_PER_MESSAGE).map(dumpConnection);
+    yield `${start === 0 ? '' : ','}${JSON.stringify(part).slice(1, -1)}`;
+  }
+}
+
+/** The names are those that istioctl parses. */
+function dumpConnection(connection: ConnectionRecord): object {
+  const inbound = connection.direction === 'inbound';
+  return {
+    src: connection.source,
+    originalDst: inbound ? connection.forwardedHost : connection.destination,
+    // Inbound, the application's address, not the port of the tunnel the connection came in by.
+    actualDst: inbound ? connection.destination : connection.actualDestination,
+    protocol: connection.protocol,
+  };
 }

@@ -5,6 +5,7 @@ import { Backoff } from '../../../lib/clock/backoff.ts';
 import type { Clock } from '../../../lib/clock/clock.ts';
 import { MeshError, asMeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import type { RevocationLists } from '../../../lib/identity/crl.ts';
+import type { AccessSettings } from '../../../lib/log/access-gate.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import type {
   ControlToThread,
@@ -153,6 +154,12 @@ export class ListenerPool {
   setRevocations(lists: RevocationLists): void {
     this.#revocations = lists;
     this.broadcast({ type: 'revocations', lists });
+  }
+
+  /** Changes which access lines every thread writes, also those made later. */
+  setAccessLog(settings: AccessSettings): void {
+    this.#settings = { ...this.#settings, accessLog: settings };
+    this.broadcast({ type: 'access.settings', settings });
   }
 
   /** Ends all threads and with them every pod still served. Idempotent. */

@@ -2,14 +2,17 @@ import type { EventLoopUtilization } from 'node:perf_hooks';
 import { MessageChannel } from 'node:worker_threads';
 import type { MessagePort, Worker } from 'node:worker_threads';
 import type { Clock, Timer } from '../../../lib/clock/clock.ts';
+import { present } from '../../../lib/errors/assert.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import type { WireError } from '../../../lib/errors/mesh-error.ts';
+import type { ProfileCommand, ThreadProfile } from '../../../lib/profile/thread-profiler.ts';
 import type {
   ConnectionRecord,
   ControlFromThread,
   ControlToThread,
   MetricSample,
 } from '../../../workers/listener/protocol.ts';
-import { REPORT_TIMEOUT_MS } from '../limits.ts';
+import { PROFILE_TIMEOUT_MS, REPORT_TIMEOUT_MS } from '../limits.ts';
 import type { PlacedPod } from './placed-pod.ts';
 import type { ThreadLoad } from './placement.ts';
 
@@ -20,13 +23,22 @@ export interface ThreadEvents {
   confused(thread: ListenerThread, message: unknown): void;
 }
 
-interface PendingReport {
-  readonly timer: Timer;
-  resolve(report: Report): void;
+interface Pending {
+  timer: Timer;
+  readonly what: string;
+  readonly timeoutMs: number;
+  /** What came in parts so far. */
+  readonly connections: ConnectionRecord[];
+  resolve(answer: Answer): void;
   reject(error: MeshError): void;
 }
 
-type Report = Extract<ControlFromThread, { type: 'report' }>;
+type Answer = Extract<ControlFromThread, { type: 'report' | 'profile' }>;
+
+/** What is asked of a thread, less the number of the question. */
+type Question =
+  | Omit<Extract<ControlToThread, { type: 'report' }>, 'id'>
+  | Omit<Extract<ControlToThread, { type: 'profile' }>, 'id'>;
 
 /** One listener thread as node-proxy sees it: its control port, its pods, its load. */
 export class ListenerThread {
@@ -39,7 +51,7 @@ export class ListenerThread {
   readonly #control: MessagePort;
   readonly #clock: Clock;
   readonly #events: ThreadEvents;
-  readonly #reports = new Map<number, PendingReport>();
+  readonly #reports = new Map<number, Pending>();
   #nextReport = 1;
   #lastUtilisation: EventLoopUtilization;
   #alive = true;
@@ -77,21 +89,27 @@ export class ListenerThread {
   }
 
   /** The live connections of its pods. BUS_TIMEOUT when it does not answer, ACTOR_FAILED when it died. */
-  async connections(): Promise<readonly ConnectionRecord[]> {
-    const report = await this.#report('connections');
-    return 'connections' in report ? report.connections : [];
+  connections(): Promise<readonly ConnectionRecord[]> {
+    return this.#records('connections');
   }
 
   /** Connections that ended there lately. Throws like {@link connections}. */
-  async recent(): Promise<readonly ConnectionRecord[]> {
-    const report = await this.#report('recent');
-    return 'connections' in report ? report.connections : [];
+  recent(): Promise<readonly ConnectionRecord[]> {
+    return this.#records('recent');
   }
 
   /** Its counters and gauges. Throws like {@link connections}. */
   async metrics(): Promise<readonly MetricSample[]> {
-    const report = await this.#report('metrics');
+    const report = await this.#ask({ type: 'report', what: 'metrics' }, 'metrics');
     return 'metrics' in report ? report.metrics : [];
+  }
+
+  /** A profile of the thread. Throws like {@link connections}, and what the profiler throws. */
+  async profile(command: ProfileCommand): Promise<ThreadProfile> {
+    const takes = command.kind === 'cpu' ? command.durationMs : 0;
+    const timeoutMs = takes + PROFILE_TIMEOUT_MS;
+    const answer = await this.#ask({ type: 'profile', command }, 'profile', timeoutMs);
+    return present('profile' in answer ? answer.profile : null, 'a profile answers a profile');
   }
 
   /** The thread is gone: everything that waits for it fails. Idempotent. */
@@ -108,7 +126,12 @@ export class ListenerThread {
     this.pods.clear();
   }
 
-  #report(what: 'connections' | 'recent' | 'metrics'): Promise<Report> {
+  async #records(what: 'connections' | 'recent'): Promise<readonly ConnectionRecord[]> {
+    const report = await this.#ask({ type: 'report', what }, what);
+    return 'connections' in report ? report.connections : [];
+  }
+
+  #ask(question: Question, what: string, timeoutMs = REPORT_TIMEOUT_MS): Promise<Answer> {
     if (!this.#alive) {
       return Promise.reject(
         new MeshError('ACTOR_FAILED', `listener thread ${this.number} is gone`),
@@ -116,19 +139,47 @@ export class ListenerThread {
     }
     const id = this.#nextReport;
     this.#nextReport += 1;
-    const { promise, resolve, reject } = Promise.withResolvers<Report>();
-    const timer = this.#clock.after(REPORT_TIMEOUT_MS, () => {
+    const { promise, resolve, reject } = Promise.withResolvers<Answer>();
+    const timer = this.#giveUpLater(id, timeoutMs);
+    this.#reports.set(id, { timer, what, timeoutMs, connections: [], resolve, reject });
+    this.#control.postMessage({ ...question, id } satisfies ControlToThread);
+    return promise;
+  }
+
+  #giveUpLater(id: number, timeoutMs: number): Timer {
+    return this.#clock.after(timeoutMs, () => {
+      const pending = this.#reports.get(id);
       this.#reports.delete(id);
-      reject(
+      pending?.reject(
         new MeshError(
           'BUS_TIMEOUT',
-          `listener thread ${this.number} gave no ${what} within ${REPORT_TIMEOUT_MS} ms`,
+          `listener thread ${this.number} gave no ${pending.what} within ${timeoutMs} ms`,
         ),
       );
     });
-    this.#reports.set(id, { timer, resolve, reject });
-    this.#control.postMessage({ type: 'report', id, what } satisfies ControlToThread);
-    return promise;
+  }
+
+  #answered(message: Answer): void {
+    const pending = this.#reports.get(message.id);
+    if (pending === undefined) return;
+    pending.timer.cancel();
+    if ('connections' in message) {
+      for (const connection of message.connections) pending.connections.push(connection);
+      if (!message.done) {
+        pending.timer = this.#giveUpLater(message.id, pending.timeoutMs);
+        return;
+      }
+    }
+    this.#reports.delete(message.id);
+    const { connections } = pending;
+    pending.resolve('connections' in message ? { ...message, connections } : message);
+  }
+
+  #refused(id: number, error: WireError): void {
+    const pending = this.#reports.get(id);
+    this.#reports.delete(id);
+    pending?.timer.cancel();
+    pending?.reject(MeshError.fromWire(error));
   }
 
   #receive(message: ControlFromThread): void {
@@ -142,13 +193,13 @@ export class ListenerThread {
       case 'certificate.needed':
         this.#events.certificateNeeded(this, message.identity);
         break;
-      case 'report': {
-        const pending = this.#reports.get(message.id);
-        this.#reports.delete(message.id);
-        pending?.timer.cancel();
-        pending?.resolve(message);
+      case 'report':
+      case 'profile':
+        this.#answered(message);
         break;
-      }
+      case 'profile.failed':
+        this.#refused(message.id, message.error);
+        break;
       default:
         this.#events.confused(this, message satisfies never);
     }

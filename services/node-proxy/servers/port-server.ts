@@ -7,11 +7,15 @@ import type { AdminHandler } from '../../../lib/actor/admin-routes.ts';
 import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
-import { PORT_RECLAIM_MS } from '../limits.ts';
+import { MAX_REQUEST_BODY_BYTES, MAX_SERVER_CONNECTIONS, PORT_RECLAIM_MS } from '../limits.ts';
 
 /** Header limits of spec/observability.md §4. */
 const HEADER_TIMEOUT_MS = 2_000;
 const HEADER_LIMIT_BYTES = 8_192;
+/** For all of a request; no path takes a body worth more. */
+const REQUEST_TIMEOUT_MS = 10_000;
+/** How exactly the times above are kept; Node looks every 30 s only. */
+const CHECK_INTERVAL_MS = 500;
 /** Attempts to find an ephemeral port that is free on every host. */
 const EPHEMERAL_ATTEMPTS = 5;
 
@@ -117,8 +121,11 @@ export class PortServer {
     for (const host of this.#options.hosts) {
       const server = createServer({
         headersTimeout: HEADER_TIMEOUT_MS,
+        requestTimeout: REQUEST_TIMEOUT_MS,
+        connectionsCheckingInterval: CHECK_INTERVAL_MS,
         maxHeaderSize: HEADER_LIMIT_BYTES,
       });
+      server.maxConnections = MAX_SERVER_CONNECTIONS;
       server.on('request', (request, response) => void this.#handle(request, response));
       try {
         server.listen(port, host);
@@ -142,6 +149,11 @@ export class PortServer {
   }
 
   async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    if (!boundBody(request)) {
+      response.setHeader('connection', 'close');
+      sendText(response, 413, `no request here has a body above ${MAX_REQUEST_BODY_BYTES} bytes\n`);
+      return;
+    }
     try {
       // A request line may hold anything; only its path and query matter here.
       const url = new URL((request.url ?? '/').replace(/^\/+/, '/'), 'http://localhost');
@@ -152,6 +164,17 @@ export class PortServer {
       else sendText(response, 500, `${errorText(error)}\n`);
     }
   }
+}
+
+/** Throws away what a request carries, up to a limit; false when it announces more. */
+function boundBody(request: IncomingMessage): boolean {
+  if (Number(request.headers['content-length'] ?? 0) > MAX_REQUEST_BODY_BYTES) return false;
+  let bytes = 0;
+  request.on('data', (chunk: Buffer) => {
+    bytes += chunk.length;
+    if (bytes > MAX_REQUEST_BODY_BYTES) request.destroy();
+  });
+  return true;
 }
 
 function portOf(server: Server): number | null {

@@ -1,3 +1,4 @@
+import { setImmediate as turn } from 'node:timers/promises';
 import { sendJson, sendText } from '../../../lib/actor/admin-routes.ts';
 import type { AdminRoutes } from '../../../lib/actor/admin-routes.ts';
 import type { Clock } from '../../../lib/clock/clock.ts';
@@ -5,11 +6,13 @@ import type { CertificateRecord } from '../../../lib/identity/certificate-record
 import type { Logger } from '../../../lib/log/logger.ts';
 import type { ConnectionRecord } from '../../../workers/listener/protocol.ts';
 import type { NodeProxyConfig } from '../config.ts';
+import { DUMP_OBJECTS_PER_MESSAGE } from '../limits.ts';
 import { descriptorCounts } from '../metrics.ts';
-import { adminHandler } from './admin.ts';
+import { AdminPaths } from './admin.ts';
 import type { AdminActions } from './admin.ts';
 import { PortServer } from './port-server.ts';
 import { readinessHandler } from './readiness.ts';
+import { sendTexts } from './stream-body.ts';
 import { renderStats, statsHandler } from './stats.ts';
 import type { StatsSources } from './stats.ts';
 
@@ -20,6 +23,8 @@ export interface ServersDependencies extends AdminActions {
   readonly stats: Omit<StatsSources, 'descriptors'>;
   pending(): readonly string[];
   connections(): Promise<readonly ConnectionRecord[]>;
+  /** Those that ended lately. */
+  recentConnections(): Promise<readonly ConnectionRecord[]>;
   certificates(): readonly CertificateRecord[];
 }
 
@@ -27,11 +32,13 @@ export interface ServersDependencies extends AdminActions {
 export class NodeProxyServers {
   readonly #deps: ServersDependencies;
   readonly #stats: StatsSources;
+  readonly #admin: AdminPaths;
   readonly #servers: Readonly<Record<'admin' | 'stats' | 'readiness', PortServer>>;
 
   constructor(config: NodeProxyConfig, deps: ServersDependencies) {
     this.#deps = deps;
     this.#stats = { ...deps.stats, descriptors: descriptorCounts };
+    this.#admin = new AdminPaths(deps);
     const { ipv6 } = config.listener;
     const everywhere = [ipv6 ? '::' : '0.0.0.0'];
     this.#servers = {
@@ -40,7 +47,7 @@ export class NodeProxyServers {
           name: 'admin',
           port: config.ports.admin,
           hosts: ipv6 ? ['127.0.0.1', '::1'] : ['127.0.0.1'],
-          handler: adminHandler(deps),
+          handler: this.#admin.handler,
         },
         deps,
       ),
@@ -79,15 +86,19 @@ export class NodeProxyServers {
   /** The same data on the process's own admin server, which is reached without entering the node's namespace. */
   route(admin: AdminRoutes): void {
     const deps = this.#deps;
-    admin.route('GET', '/connections', async (_request, response) =>
-      sendJson(response, 200, { connections: await deps.connections() }),
-    );
+    admin.route('GET', '/connections', async (_request, response, url) => {
+      const ended = url.searchParams.has('ended') ? await deps.recentConnections() : [];
+      const trace = url.searchParams.get('trace');
+      const all = [...ended, ...(await deps.connections())];
+      const connections = trace === null ? all : all.filter(({ traceId }) => traceId === trace);
+      await sendTexts(response, 'application/json', connectionTexts(connections));
+    });
     admin.route('GET', '/certificates', (_request, response) =>
       sendJson(response, 200, { certificates: deps.certificates() }),
     );
-    admin.route('GET', '/config_dump', async (_request, response) =>
-      sendJson(response, 200, await deps.configDump()),
-    );
+    for (const [path, { handle }] of this.#admin.paths) {
+      if (path !== '/quitquitquit') admin.route('*', path, handle);
+    }
     admin.route('GET', '/ports', (_request, response) => sendJson(response, 200, this.ports));
     admin.route('GET', '/stats', async (_request, response) =>
       sendText(response, 200, await renderStats(this.#stats)),
@@ -103,4 +114,15 @@ export class NodeProxyServers {
   async close(): Promise<void> {
     await Promise.all(Object.values(this.#servers).map((server) => server.close()));
   }
+}
+
+/** `{"connections":[…]}` in texts of some hundred. */
+async function* connectionTexts(connections: readonly ConnectionRecord[]): AsyncGenerator<string> {
+  yield '{"connections":[';
+  for (let start = 0; start < connections.length; start += DUMP_OBJECTS_PER_MESSAGE) {
+    const part = connections.slice(start, start + DUMP_OBJECTS_PER_MESSAGE);
+    yield `${start === 0 ? '' : ','}${JSON.stringify(part).slice(1, -1)}`;
+    await turn();
+  }
+  yield ']}\n';
 }

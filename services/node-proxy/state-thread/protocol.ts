@@ -1,6 +1,8 @@
 /** What crosses between the main thread and the state thread. Plain data and ports only. */
 import type { MessagePort } from 'node:worker_threads';
+import type { LogFormat } from '../../../lib/log/logger.ts';
 import type { WireError } from '../../../lib/errors/mesh-error.ts';
+import type { ProfileCommand, ThreadProfile } from '../../../lib/profile/thread-profiler.ts';
 
 /** The replicated tables the state is made of. */
 export const STATE_TABLES = ['addresses', 'authorizations', 'rejections', 'programs'] as const;
@@ -12,6 +14,7 @@ export type StateTable = (typeof STATE_TABLES)[number];
 export interface StateSettings {
   readonly node: string;
   readonly logLevel: string;
+  readonly logFormat: LogFormat;
   readonly policyUnknownReference: 'deny' | 'ignore';
 }
 
@@ -43,6 +46,11 @@ export type ToStateThread =
       readonly step: FeedStep;
     }
   | { readonly type: 'dump'; readonly id: number; readonly section: DumpSection }
+  /** The next part of a dump, please. */
+  | { readonly type: 'dump.next'; readonly id: number }
+  /** Nobody wants the rest of it. */
+  | { readonly type: 'dump.end'; readonly id: number }
+  | { readonly type: 'profile'; readonly id: number; readonly command: ProfileCommand }
   | { readonly type: 'log.level'; readonly level: string }
   | { readonly type: 'stop' };
 
@@ -53,10 +61,12 @@ export type FromStateThread =
   | {
       readonly type: 'dump';
       readonly id: number;
-      readonly objects: readonly unknown[];
-      readonly done: boolean;
+      /** JSON objects with commas between them; null at the end. */
+      readonly text: string | null;
     }
-  | { readonly type: 'dump.failed'; readonly id: number; readonly error: WireError }
+  | { readonly type: 'profile'; readonly id: number; readonly profile: ThreadProfile }
+  /** Of a dump or a profile. */
+  | { readonly type: 'failed'; readonly id: number; readonly error: WireError }
   /** Identities of this node's mesh workloads, all of them, when they change. */
   | { readonly type: 'identities'; readonly identities: readonly string[] }
   | { readonly type: 'stats'; readonly stats: StateStats };

@@ -129,8 +129,8 @@ export class StateEngine {
     await this.#publish(slicer);
   }
 
-  /** The objects of a section in the shape of the config dump, in batches and no particular order. */
-  dump(section: DumpSection): AsyncGenerator<readonly unknown[]> {
+  /** The objects of a section in the shape and order of the config dump: see {@link DumpReader.read}. */
+  dump(section: DumpSection): AsyncGenerator<string> {
     return new DumpReader(this.#store, this.#policies).read(section);
   }
 

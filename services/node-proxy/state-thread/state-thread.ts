@@ -1,8 +1,10 @@
 import { MessageChannel, Worker } from 'node:worker_threads';
 import type { MessagePort } from 'node:worker_threads';
 import type { Clock, Timer } from '../../../lib/clock/clock.ts';
+import { present } from '../../../lib/errors/assert.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
-import { DUMP_TIMEOUT_MS } from '../limits.ts';
+import type { ProfileCommand, ThreadProfile } from '../../../lib/profile/thread-profiler.ts';
+import { DUMP_TIMEOUT_MS, PROFILE_TIMEOUT_MS } from '../limits.ts';
 import type {
   DumpSection,
   FeedStep,
@@ -22,12 +24,14 @@ export interface StateThreadEvents {
   failed(error: MeshError): void;
 }
 
-interface PendingDump {
-  readonly objects: unknown[];
+interface Pending {
   readonly timer: Timer;
-  resolve(objects: readonly unknown[]): void;
+  resolve(answer: Answer): void;
   reject(error: MeshError): void;
 }
+
+type Answer = Extract<FromStateThread, { type: 'dump' | 'profile' }>;
+type Question = Extract<ToStateThread, { type: 'dump.next' | 'profile' }>;
 
 /** The state thread as the main thread sees it. */
 export class StateThread {
@@ -35,7 +39,7 @@ export class StateThread {
   readonly #clock: Clock;
   readonly #events: StateThreadEvents;
   readonly #feeds = new Map<number, PromiseWithResolvers<void>>();
-  readonly #dumps = new Map<number, PendingDump>();
+  readonly #pending = new Map<number, Pending>();
   #nextId = 1;
   #stats: StateStats | null = null;
   #closed = false;
@@ -67,29 +71,42 @@ export class StateThread {
   /** Hands over one step of a table; resolves when it is in force, which is the feeder's backpressure. */
   async feed(table: StateTable, step: FeedStep): Promise<void> {
     if (this.#closed) return;
-    const id = this.#nextId;
-    this.#nextId += 1;
+    const id = this.#newId();
     const settled = Promise.withResolvers<void>();
     this.#feeds.set(id, settled);
     this.#send({ type: 'feed', id, table, step }, 'rows' in step ? [step.rows.data.buffer] : []);
     await settled.promise;
   }
 
-  /** The objects of a section as the config dump shows them. BUS_TIMEOUT when that takes too long, STATE_UNAVAILABLE without a thread. */
-  dump(section: DumpSection): Promise<readonly unknown[]> {
-    if (this.#closed) {
-      return Promise.reject(new MeshError('STATE_UNAVAILABLE', 'the state thread is gone'));
+  /**
+   * The objects of a section as the config dump shows them, in its order: JSON objects with commas between them, some in
+   * each text; they are read as the caller asks for them. Throws BUS_TIMEOUT when the next text takes too long,
+   * STATE_UNAVAILABLE without a thread.
+   */
+  async *dump(section: DumpSection): AsyncGenerator<string> {
+    const id = this.#newId();
+    if (!this.#closed) this.#send({ type: 'dump', id, section });
+    try {
+      for (;;) {
+        const answer = await this.#ask(
+          { type: 'dump.next', id },
+          `dump of ${section}`,
+          DUMP_TIMEOUT_MS,
+        );
+        if (answer.type !== 'dump' || answer.text === null) return;
+        yield answer.text;
+      }
+    } finally {
+      if (!this.#closed) this.#send({ type: 'dump.end', id });
     }
-    const id = this.#nextId;
-    this.#nextId += 1;
-    const { promise, resolve, reject } = Promise.withResolvers<readonly unknown[]>();
-    const timer = this.#clock.after(DUMP_TIMEOUT_MS, () => {
-      this.#dumps.delete(id);
-      reject(new MeshError('BUS_TIMEOUT', `no dump of ${section} after ${DUMP_TIMEOUT_MS} ms`));
-    });
-    this.#dumps.set(id, { objects: [], timer, resolve, reject });
-    this.#send({ type: 'dump', id, section });
-    return promise;
+  }
+
+  /** A profile of the thread. Throws like {@link dump}, and what the profiler throws. */
+  async profile(command: ProfileCommand): Promise<ThreadProfile> {
+    const takes = command.kind === 'cpu' ? command.durationMs : 0;
+    const question = { type: 'profile', id: this.#newId(), command } as const;
+    const answer = await this.#ask(question, 'profile', takes + PROFILE_TIMEOUT_MS);
+    return present(answer.type === 'profile' ? answer.profile : null, 'a profile was asked for');
   }
 
   /** Changes the log level of the thread. */
@@ -103,6 +120,29 @@ export class StateThread {
     this.#closed = true;
     this.#abandon(new MeshError('STATE_UNAVAILABLE', 'the process is stopping'));
     await this.#worker.terminate();
+  }
+
+  #newId(): number {
+    const id = this.#nextId;
+    this.#nextId += 1;
+    return id;
+  }
+
+  #ask(question: Question, what: string, timeoutMs: number): Promise<Answer> {
+    if (this.#closed) {
+      return Promise.reject(new MeshError('STATE_UNAVAILABLE', 'the state thread is gone'));
+    }
+    const { id } = question;
+    const { promise, resolve, reject } = Promise.withResolvers<Answer>();
+    const timer = this.#clock.after(timeoutMs, () => {
+      this.#pending.delete(id);
+      reject(
+        new MeshError('BUS_TIMEOUT', `the state thread gave no ${what} after ${timeoutMs} ms`),
+      );
+    });
+    this.#pending.set(id, { timer, resolve, reject });
+    this.#send(question);
+    return promise;
   }
 
   #send(message: ToStateThread, transfer: (MessagePort | ArrayBuffer)[] = []): void {
@@ -119,10 +159,11 @@ export class StateThread {
         this.#feeds.delete(message.id);
         break;
       case 'dump':
-        this.#receiveDump(message);
+      case 'profile':
+        this.#settle(message.id)?.resolve(message);
         break;
-      case 'dump.failed':
-        this.#failDump(message.id, MeshError.fromWire(message.error));
+      case 'failed':
+        this.#settle(message.id)?.reject(MeshError.fromWire(message.error));
         break;
       case 'identities':
         this.#events.identities(message.identities);
@@ -133,21 +174,11 @@ export class StateThread {
     }
   }
 
-  #receiveDump(message: Extract<FromStateThread, { type: 'dump' }>): void {
-    const dump = this.#dumps.get(message.id);
-    if (dump === undefined) return;
-    for (const object of message.objects) dump.objects.push(object);
-    if (!message.done) return;
-    this.#dumps.delete(message.id);
-    dump.timer.cancel();
-    dump.resolve(dump.objects);
-  }
-
-  #failDump(id: number, error: MeshError): void {
-    const dump = this.#dumps.get(id);
-    this.#dumps.delete(id);
-    dump?.timer.cancel();
-    dump?.reject(error);
+  #settle(id: number): Pending | undefined {
+    const pending = this.#pending.get(id);
+    this.#pending.delete(id);
+    pending?.timer.cancel();
+    return pending;
   }
 
   #lost(why: string): void {
@@ -161,10 +192,7 @@ export class StateThread {
   #abandon(error: MeshError): void {
     for (const feed of this.#feeds.values()) feed.resolve();
     this.#feeds.clear();
-    for (const dump of this.#dumps.values()) {
-      dump.timer.cancel();
-      dump.reject(error);
-    }
-    this.#dumps.clear();
+    const ids = [...this.#pending.keys()];
+    for (const id of ids) this.#settle(id)?.reject(error);
   }
 }

@@ -4,7 +4,8 @@ import type { MessagePort } from 'node:worker_threads';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { present } from '../../../lib/errors/assert.ts';
 import { asMeshError } from '../../../lib/errors/mesh-error.ts';
-import { createLogger } from '../../../lib/log/logger.ts';
+import { createLogger, setLogFilter } from '../../../lib/log/logger.ts';
+import { ThreadProfiler } from '../../../lib/profile/thread-profiler.ts';
 import { decodeAddress } from '../../../lib/xds/resources/address.ts';
 import { decodeAuthorization } from '../../../lib/xds/resources/authorization.ts';
 import type { StateRequest, StateResponse } from '../../../workers/listener/protocol.ts';
@@ -16,7 +17,12 @@ const STATS_INTERVAL_MS = 1_000;
 
 const settings = workerData as StateSettings;
 const main = present(parentPort, 'the state thread has a parent');
-const log = createLogger({ actor: 'node-proxy', node: settings.node, level: settings.logLevel });
+const log = createLogger({
+  actor: 'node-proxy',
+  node: settings.node,
+  level: settings.logLevel,
+  format: settings.logFormat,
+});
 const ports = new Map<number, MessagePort>();
 let toldStats: StateStats | null = null;
 let toldReady = false;
@@ -55,11 +61,23 @@ async function feed(message: Extract<ToStateThread, { type: 'feed' }>): Promise<
   tell({ type: 'fed', id: message.id });
 }
 
-async function dump(message: Extract<ToStateThread, { type: 'dump' }>): Promise<void> {
-  const { id, section } = message;
-  for await (const objects of engine.dump(section))
-    tell({ type: 'dump', id, objects, done: false });
-  tell({ type: 'dump', id, objects: [], done: true });
+/** Dumps in progress; the main thread asks for one part after another, as its reader takes them. */
+const dumps = new Map<number, AsyncGenerator<string>>();
+const profiler = new ThreadProfiler();
+
+async function nextPart(id: number): Promise<void> {
+  const part = await dumps.get(id)?.next();
+  if (part === undefined) return;
+  if (part.done === true) dumps.delete(id);
+  tell({ type: 'dump', id, text: part.done === true ? null : part.value });
+}
+
+/** Answers the question with a failure, where `work` fails. */
+function answer(id: number, work: Promise<void>, what: string): void {
+  work.catch((error: unknown) => {
+    dumps.delete(id);
+    tell({ type: 'failed', id, error: asMeshError(error, 'STATE_INVALID', what).toWire() });
+  });
 }
 
 /** Steps of tables are applied one after another, whatever their table: a slice must not interleave with another's. */
@@ -74,13 +92,25 @@ main.on('message', (message: ToStateThread) => {
       feeding = feeding.then(() => feed(message));
       break;
     case 'dump':
-      dump(message).catch((error: unknown) => {
-        const wire = asMeshError(error, 'STATE_INVALID', 'the state cannot be dumped').toWire();
-        tell({ type: 'dump.failed', id: message.id, error: wire });
-      });
+      dumps.set(message.id, engine.dump(message.section));
+      break;
+    case 'dump.next':
+      answer(message.id, nextPart(message.id), 'the state cannot be dumped');
+      break;
+    case 'dump.end':
+      dumps.delete(message.id);
+      break;
+    case 'profile':
+      answer(
+        message.id,
+        profiler
+          .run(message.command)
+          .then((profile) => tell({ type: 'profile', id: message.id, profile })),
+        'the state thread cannot be profiled',
+      );
       break;
     case 'log.level':
-      log.level = message.level;
+      setLogFilter(log, message.level);
       break;
     case 'stop':
       stop();

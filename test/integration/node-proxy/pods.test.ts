@@ -32,7 +32,11 @@ async function setUp(t: ExecutionContext, threads: number) {
   const events = { unrecoverable: null as MeshError | null, lostThreads: 0 };
   const config = nodeProxyConfig.parse({ REDIS_URL: 'unix:///nowhere' });
   const pool = new ListenerPool(
-    { entry, threads, settings: { ...config.listener, node: 'n', logLevel: 'info' } },
+    {
+      entry,
+      threads,
+      settings: { ...config.listener, node: 'n', logLevel: 'info', logFormat: 'json' },
+    },
     {
       clock: systemClock,
       log,
@@ -232,7 +236,7 @@ test('an entry that cannot be loaded is reported instead of retried for ever', a
     {
       entry: fileURLToPath(new URL('../../support/no-such.worker.ts', import.meta.url)),
       threads: 1,
-      settings: { ...config.listener, node: 'n', logLevel: 'info' },
+      settings: { ...config.listener, node: 'n', logLevel: 'info', logFormat: 'json' },
     },
     {
       clock: systemClock,

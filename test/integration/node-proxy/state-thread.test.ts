@@ -32,7 +32,7 @@ async function startState(t: ExecutionContext) {
   await bus.writer('authorizations', 'mesh', lease).replaceAll([]);
   const events = { ready: 0, failed: 0, identities: [] as string[] };
   const thread = new StateThread(
-    { node: 'node-1', logLevel: 'silent', policyUnknownReference: 'deny' },
+    { node: 'node-1', logLevel: 'silent', logFormat: 'json', policyUnknownReference: 'deny' },
     systemClock,
     {
       ready: () => (events.ready += 1),
@@ -89,8 +89,12 @@ test('lookups are answered between slices of a full re-sync, from the old state 
   t.true(lookups > 20, 'lookups are answered while the copy is taken in');
   await until(() => thread.stats?.workloads === WORKLOADS, { what: 'the gauges' });
 
-  const dumped = await thread.dump('workloads');
-  t.is(dumped.length, WORKLOADS);
+  const uids: string[] = [];
+  for await (const text of thread.dump('workloads')) {
+    for (const { uid } of JSON.parse(`[${text}]`) as { uid: string }[]) uids.push(uid);
+  }
+  t.is(uids.length, WORKLOADS);
+  t.deepEqual(uids, [...uids].sort(), 'sorted by uid');
   t.is(events.failed, 0);
 });
 
@@ -119,7 +123,7 @@ test('the state stays when Redis goes, and follows it when it is back', async (t
 test('a state thread that dies is told', async (t) => {
   const events = { failed: [] as string[] };
   const thread = new StateThread(
-    { node: 'node-1', logLevel: 'silent', policyUnknownReference: 'deny' },
+    { node: 'node-1', logLevel: 'silent', logFormat: 'json', policyUnknownReference: 'deny' },
     systemClock,
     {
       ready: () => undefined,
@@ -135,5 +139,5 @@ test('a state thread that dies is told', async (t) => {
   });
   await until(() => events.failed.length === 1, { what: 'the loss' });
   t.deepEqual(events.failed, ['ACTOR_FAILED']);
-  await t.throwsAsync(thread.dump('workloads'), { message: /state thread/ });
+  await t.throwsAsync(thread.dump('workloads').next(), { message: /state thread/ });
 });

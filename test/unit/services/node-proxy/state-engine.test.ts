@@ -34,7 +34,7 @@ function setUp() {
   const told: StateResponse[] = [];
   const identities: (readonly string[])[] = [];
   const engine = new StateEngine(
-    { node: 'node-1', logLevel: 'silent', policyUnknownReference: 'deny' },
+    { node: 'node-1', logLevel: 'silent', logFormat: 'json', policyUnknownReference: 'deny' },
     {
       clock,
       log: createLogger({ actor: 'test', level: 'silent' }),
@@ -246,7 +246,9 @@ test('a dump holds every object', async (t) => {
   await state.copy('authorizations', [policyRow()]);
   const read = async (section: 'workloads' | 'services' | 'policies') => {
     const objects: unknown[] = [];
-    for await (const batch of state.engine.dump(section)) objects.push(...batch);
+    for await (const text of state.engine.dump(section)) {
+      objects.push(...(JSON.parse(`[${text}]`) as unknown[]));
+    }
     return objects;
   };
   t.like(await read('workloads'), [{ name: 'web-1', protocol: 'HBONE', status: 'Healthy' }]);

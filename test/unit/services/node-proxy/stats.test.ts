@@ -6,11 +6,6 @@ import {
   encodeBody,
 } from '../../../../services/node-proxy/servers/content-encoding.ts';
 import {
-  fromLoggerLevel,
-  parseLoggingChange,
-  toLoggerLevel,
-} from '../../../../services/node-proxy/servers/log-filter.ts';
-import {
   acceptsOpenMetrics,
   familiesOf,
   renderOpenMetrics,
@@ -116,16 +111,4 @@ test('only bodies worth it are compressed, and they come back whole', async (t) 
   t.is(long.encoding, 'gzip');
   t.is(gunzipSync(long.body).toString(), text);
   t.is((await encodeBody('short', 'gzip')).encoding, null);
-});
-
-test('log levels are set, reset and refused', (t) => {
-  const change = (query: string) => parseLoggingChange(new URLSearchParams(query), 'warn');
-  t.deepEqual(change(''), { ok: true, level: null });
-  t.deepEqual(change('level=debug'), { ok: true, level: 'debug' });
-  t.deepEqual(change('reset'), { ok: true, level: 'warn' });
-  t.deepEqual(change('reset&level=off'), { ok: true, level: 'off' });
-  t.like(change('level=access=debug'), { ok: false });
-  t.like(change('level=loud'), { ok: false });
-  t.is(toLoggerLevel('off'), 'silent');
-  t.is(fromLoggerLevel('fatal'), 'error');
 });

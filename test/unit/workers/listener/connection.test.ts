@@ -38,7 +38,15 @@ function sinks() {
   const traffic = new TrafficMetrics();
   const metrics = new ThreadMetrics(0);
   const value = (name: string, labels: Record<string, string> = {}): number =>
-    [...traffic.samples(), ...metrics.samples({ pods: 0, cachedAnswers: 0, pools: [] })]
+    [
+      ...traffic.samples(),
+      ...metrics.samples({
+        pods: 0,
+        cachedAnswers: 0,
+        pools: [],
+        suppressedLines: { filter: 0, sample: 0, rate: 0 },
+      }),
+    ]
       .filter((sample) => {
         const own = new Map(sample.labels);
         return (
@@ -180,6 +188,6 @@ test('only the last ended connections are kept', (t) => {
     connection.finish(null);
     recent.add(connection, 'u');
   }
-  const sources = recent.records().map(({ source }) => source);
+  const sources = [...recent.records()].map(({ source }) => source);
   t.deepEqual(sources.sort(), ['10.0.0.1:2', '10.0.0.1:3']);
 });

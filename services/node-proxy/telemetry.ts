@@ -1,0 +1,115 @@
+import type { Clock } from '../../lib/clock/clock.ts';
+import { errorText } from '../../lib/errors/mesh-error.ts';
+import type { AccessSettings } from '../../lib/log/access-gate.ts';
+import { loggerState, setLogFilter } from '../../lib/log/logger.ts';
+import type { Logger } from '../../lib/log/logger.ts';
+import { ThreadProfiler } from '../../lib/profile/thread-profiler.ts';
+import type { ConnectionRecord, MetricSample } from '../../workers/listener/protocol.ts';
+import type { ListenerPool } from './pool/listener-pool.ts';
+import type { ListenerThread } from './pool/listener-thread.ts';
+import type { LoggingControl } from './servers/admin.ts';
+import type { ProfiledThread } from './servers/pprof.ts';
+import type { ThreadTotals } from './servers/thread-totals.ts';
+import type { StateThread } from './state-thread/state-thread.ts';
+
+/** What telemetry is gathered from and steers. */
+export interface TelemetryDependencies {
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly pool: ListenerPool;
+  readonly state: StateThread;
+  readonly totals: ThreadTotals;
+  /** Access lines at the start. */
+  readonly accessLog: AccessSettings;
+  /** A thread left a question unanswered. */
+  reportMissed(): void;
+}
+
+/** What the threads of the process log, report and can be profiled for, all together. */
+export class Telemetry implements LoggingControl {
+  readonly initialFilter: string;
+  readonly initialAccessLog: AccessSettings;
+  readonly #deps: TelemetryDependencies;
+  readonly #profiler = new ThreadProfiler();
+  #accessLog: AccessSettings;
+
+  constructor(deps: TelemetryDependencies) {
+    this.#deps = deps;
+    this.initialFilter = loggerState(deps.log).filter;
+    this.initialAccessLog = deps.accessLog;
+    this.#accessLog = deps.accessLog;
+  }
+
+  get filter(): string {
+    return loggerState(this.#deps.log).filter;
+  }
+
+  /** Changes what every thread logs, also those made later. */
+  setFilter(filter: string): void {
+    const { log, pool, state } = this.#deps;
+    setLogFilter(log, filter);
+    pool.setLogLevel(filter);
+    state.setLogLevel(filter);
+  }
+
+  get accessLog(): AccessSettings {
+    return this.#accessLog;
+  }
+
+  /** Changes which access lines every thread writes, also those made later. */
+  setAccessLog(settings: AccessSettings): void {
+    this.#accessLog = settings;
+    this.#deps.pool.setAccessLog(settings);
+    this.#deps.log.info({ ...settings }, 'access-log.changed');
+  }
+
+  /** Summed over the listener threads. */
+  metrics(): Promise<readonly MetricSample[]> {
+    const { totals, pool } = this.#deps;
+    return totals.collect(pool.threads.values(), (error) => this.#missed(error));
+  }
+
+  /** The live connections of every pod; a thread that does not answer is counted and left out. */
+  connections(): Promise<readonly ConnectionRecord[]> {
+    return this.#records((thread) => thread.connections());
+  }
+
+  /** Connections that ended lately, likewise. */
+  recent(): Promise<readonly ConnectionRecord[]> {
+    return this.#records((thread) => thread.recent());
+  }
+
+  /** Every thread of the process but those of libraries. */
+  profiled(): readonly ProfiledThread[] {
+    const { pool, state } = this.#deps;
+    return [
+      { name: 'main', profile: (command) => this.#profiler.run(command) },
+      { name: 'state', profile: (command) => state.profile(command) },
+      ...[...pool.threads.values()].map((thread) => ({
+        name: `listener-${thread.number}`,
+        profile: thread.profile.bind(thread),
+      })),
+    ];
+  }
+
+  async #records(
+    ask: (thread: ListenerThread) => Promise<readonly ConnectionRecord[]>,
+  ): Promise<readonly ConnectionRecord[]> {
+    const reports = await Promise.all(
+      [...this.#deps.pool.threads.values()].map(async (thread) => {
+        try {
+          return await ask(thread);
+        } catch (error) {
+          this.#missed(error);
+          return [];
+        }
+      }),
+    );
+    return reports.flat();
+  }
+
+  #missed(error: unknown): void {
+    this.#deps.reportMissed();
+    this.#deps.log.warn({ error: errorText(error) }, 'thread.report-missed');
+  }
+}
