@@ -72,6 +72,15 @@ export interface NativeModule {
   ): void;
   originalDestination(fd: number, firstFamily: number): { ip: string; port: number } | null;
   canMark(mark: number): boolean;
+  listenUdp(
+    netnsFd: number,
+    address: string,
+    port: number,
+    mark: number,
+    reusePort: boolean,
+    receiveBuffer: number,
+  ): { fd: number; port: number };
+  openUdp(netnsFd: number, family: number, mark: number): number;
   seqpacketListen(path: string, mode: number, backlog: number): number;
   seqpacketConnect(path: string): number;
   seqpacketAccept(fd: number): { fd: number; pid: number; uid: number } | null;

@@ -83,6 +83,7 @@ class NetnsScope {
 // Each group adds its functions to the module.
 void registerNetns(napi_env env, napi_value exports);
 void registerSockets(napi_env env, napi_value exports);
+void registerUdp(napi_env env, napi_value exports);
 void registerSeqpacket(napi_env env, napi_value exports);
 void registerPoll(napi_env env, napi_value exports);
 void registerDiagnostics(napi_env env, napi_value exports);

@@ -24,6 +24,7 @@ NAPI_MODULE_INIT() {
   napi_set_instance_data(env, data, dropEnvData, nullptr);
   weft::registerNetns(env, exports);
   weft::registerSockets(env, exports);
+  weft::registerUdp(env, exports);
   weft::registerSeqpacket(env, exports);
   weft::registerPoll(env, exports);
   weft::registerDiagnostics(env, exports);
