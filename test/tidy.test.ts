@@ -12,11 +12,15 @@ const LIB_LAYERS: readonly (readonly string[])[] = [
   ['errors', 'clock', 'digest'],
   ['config', 'log', 'metrics', 'net', 'linux', 'profile'],
   ['identity', 'policy', 'state', 'bus'],
-  ['xds', 'zds', 'hbone', 'redirect', 'kube'],
+  ['xds', 'zds', 'hbone', 'redirect', 'kube', 'dns'],
   ['actor'],
 ];
 /** Decisions only: no I/O, so no Node module but those that compute. */
-const PURE = [/^lib\/policy\//, /^lib\/state\/routing\.ts$/, /^lib\/redirect\/(rules|render)\.ts$/];
+const PURE = [
+  /^lib\/(policy|dns)\//,
+  /^lib\/state\/routing\.ts$/,
+  /^lib\/redirect\/(rules|render)\.ts$/,
+];
 const COMPUTING_MODULES = new Set(['node:crypto', 'node:net']);
 
 interface Source {

@@ -1,0 +1,67 @@
+/** Which names a question may mean (spec/dns.md §2, §3). Pure. */
+
+/** A name that the question may mean. */
+export interface Alias {
+  readonly name: string;
+  /** The name left of the question when a search domain is taken off it; null when it was not. */
+  readonly stripped: string | null;
+}
+
+/** Where the question comes from. */
+export interface NameContext {
+  /** Of the client. */
+  readonly namespace: string;
+  /** E.g. `cluster.local`. */
+  readonly clusterDomain: string;
+  /** Suffixes that a client's resolver may have appended, in order. */
+  readonly searchDomains: readonly string[];
+}
+
+/** The search domains of a pod of the mesh: those that Kubernetes gives it. */
+export function meshSearchDomains(namespace: string, clusterDomain: string): readonly string[] {
+  return [`${namespace}.svc.${clusterDomain}`, `svc.${clusterDomain}`, clusterDomain];
+}
+
+/** The name itself and what it may be short for, in order and each once. `name`: lower case, no dot at the end. */
+export function aliasesOf(name: string, context: NameContext): Alias[] {
+  const found = new Map<string, Alias>();
+  const add = (alias: string, stripped: string | null): void => {
+    if (!found.has(alias)) found.set(alias, { name: alias, stripped });
+  };
+  add(name, null);
+  for (const expansion of expansionsOf(name, context)) add(expansion, null);
+  for (const domain of context.searchDomains) {
+    if (!name.endsWith(`.${domain}`)) continue;
+    const stripped = name.slice(0, -domain.length - 1);
+    add(stripped, stripped);
+    for (const expansion of expansionsOf(stripped, context)) add(expansion, stripped);
+  }
+  return [...found.values()];
+}
+
+/** The name, then `*` in place of ever more of its first labels, down to `*.` and the last label. */
+export function wildcardForms(name: string): string[] {
+  const labels = name.split('.');
+  const wildcards = labels.slice(1).map((_, index) => `*.${labels.slice(index + 1).join('.')}`);
+  return [name, ...wildcards];
+}
+
+/** What a short form of a Kubernetes service's name stands for, by its number of labels. */
+function expansionsOf(name: string, { namespace, clusterDomain }: NameContext): string[] {
+  const labels = name.split('.');
+  const svc = `svc.${clusterDomain}`;
+  switch (labels.length) {
+    case 1:
+      return [`${name}.${namespace}.${svc}`];
+    case 2:
+      return [`${name}.${svc}`, `${name}.${namespace}.${svc}`];
+    case 3:
+      return labels[2] === 'svc'
+        ? [`${name}.${clusterDomain}`, `${name}.${svc}`]
+        : [`${name}.${svc}`];
+    case 4:
+      return labels[3] === 'svc' ? [`${name}.${clusterDomain}`] : [];
+    default:
+      return [];
+  }
+}

@@ -1,0 +1,63 @@
+/** The resolver configuration of a machine (resolv.conf(5)). */
+import { canonicalIp, tryCanonicalIp } from '../net/address.ts';
+import { MAX_NAME_SERVERS } from './limits.ts';
+
+/** Where to forward questions, and how patiently. */
+export interface ResolverConfig {
+  /** Addresses, in order of preference. */
+  readonly servers: readonly string[];
+  /** For one answer of one server. */
+  readonly timeoutMs: number;
+  /** Rounds over all servers. */
+  readonly attempts: number;
+  /** Questions go to the servers in turn. */
+  readonly rotate: boolean;
+  /** Suffixes of short names, in order and lower case. */
+  readonly search: readonly string[];
+}
+
+/** As resolv.conf(5) has them. */
+const DEFAULT_TIMEOUT_SECONDS = 5;
+const MAX_TIMEOUT_SECONDS = 30;
+const DEFAULT_ATTEMPTS = 2;
+const MAX_ATTEMPTS = 5;
+const MAX_SEARCH_DOMAINS = 32;
+
+/** Reads the text of a resolv.conf. Lines that are not understood say nothing, as everywhere. */
+export function parseResolvConf(text: string): ResolverConfig {
+  const servers: string[] = [];
+  let search: readonly string[] = [];
+  const options = new Map<string, string>();
+  for (const line of text.split('\n')) {
+    const [keyword, ...values] = (line.split(/[#;]/)[0] ?? '').trim().split(/\s+/);
+    if (keyword === 'nameserver') servers.push(...values.slice(0, 1).flatMap(serverAddress));
+    if (keyword === 'search' || keyword === 'domain') search = values.map(domainOf);
+    if (keyword !== 'options') continue;
+    for (const option of values) {
+      const [name, value] = option.split(':');
+      options.set(name ?? '', value ?? '');
+    }
+  }
+  return {
+    servers: [...new Set(servers)].slice(0, MAX_NAME_SERVERS),
+    timeoutMs: 1_000 * within(options.get('timeout'), DEFAULT_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS),
+    attempts: within(options.get('attempts'), DEFAULT_ATTEMPTS, MAX_ATTEMPTS),
+    rotate: options.has('rotate'),
+    search: search.filter((domain) => domain !== '').slice(0, MAX_SEARCH_DOMAINS),
+  };
+}
+
+/** Link-local servers name their interface, which means nothing in another namespace. */
+function serverAddress(text: string): string[] {
+  const address = tryCanonicalIp(text);
+  return address === null ? [] : [canonicalIp(address)];
+}
+
+function domainOf(text: string): string {
+  return text.toLowerCase().replace(/\.$/, '');
+}
+
+function within(text: string | undefined, fallback: number, highest: number): number {
+  if (text === undefined || !/^\d{1,6}$/.test(text)) return fallback;
+  return Math.min(highest, Math.max(1, Number(text)));
+}

@@ -1,0 +1,92 @@
+/** Numbers and structure of DNS messages (RFC 1035 §4). Pure; nothing here throws on any bytes. */
+import { MAX_NAME_BYTES } from './limits.ts';
+
+/** Octets of the fixed header. */
+export const HEADER_BYTES = 12;
+
+/** Record types that are looked at. */
+export const TYPE = { A: 1, CNAME: 5, SOA: 6, AAAA: 28, OPT: 41 } as const;
+
+/** The class of the internet. */
+export const CLASS_IN = 1;
+
+/** Response codes that are given or looked at. */
+export const RCODE = { NOERROR: 0, FORMERR: 1, SERVFAIL: 2, NXDOMAIN: 3 } as const;
+
+/** A response code that is given or looked at. */
+export type Rcode = (typeof RCODE)[keyof typeof RCODE];
+
+/** Bits of the second 16-bit word. */
+export const FLAG = {
+  RESPONSE: 0x8000,
+  AUTHORITATIVE: 0x0400,
+  TRUNCATED: 0x0200,
+  RECURSION_DESIRED: 0x0100,
+  RECURSION_AVAILABLE: 0x0080,
+  CHECKING_DISABLED: 0x0010,
+} as const;
+
+/** The opcode of an ordinary query. */
+export const OPCODE_QUERY = 0;
+
+/** Where the parts of a record are. */
+export interface RecordPlace {
+  readonly type: number;
+  readonly class: number;
+  readonly ttlAt: number;
+  readonly dataAt: number;
+  readonly dataLength: number;
+  /** Where the next record begins. */
+  readonly end: number;
+}
+
+/** Opcode of a message with a whole header. */
+export function opcodeOf(message: Buffer): number {
+  return (message.readUInt16BE(2) >> 11) & 0xf;
+}
+
+/** Response code of a message with a whole header. */
+export function rcodeOf(message: Buffer): number {
+  return message.readUInt16BE(2) & 0xf;
+}
+
+/** Where what follows a name begins, null when the name is broken. A compressed name is not followed. */
+export function skipName(message: Buffer, start: number): number | null {
+  let at = start;
+  while (at - start < MAX_NAME_BYTES) {
+    const length = message[at];
+    if (length === undefined) return null;
+    if (length === 0) return at + 1;
+    if (length >= 0xc0) return at + 2 <= message.length ? at + 2 : null;
+    // 0x40 and 0x80 were never given a meaning that anyone uses.
+    if (length > 63) return null;
+    at += 1 + length;
+  }
+  return null;
+}
+
+/** The record at an offset, null when it is not whole. */
+export function recordAt(message: Buffer, start: number): RecordPlace | null {
+  const at = skipName(message, start);
+  if (at === null || at + 10 > message.length) return null;
+  const dataLength = message.readUInt16BE(at + 8);
+  const end = at + 10 + dataLength;
+  if (end > message.length) return null;
+  return {
+    type: message.readUInt16BE(at),
+    class: message.readUInt16BE(at + 2),
+    ttlAt: at + 4,
+    dataAt: at + 10,
+    dataLength,
+    end,
+  };
+}
+
+/** A name in wire form. Labels must be 1 to 63 ASCII characters; the names of {@link parseRequest} are. */
+export function encodeName(name: string): Buffer {
+  const parts = name.split('.').map((label) => {
+    const bytes = Buffer.from(label, 'latin1');
+    return Buffer.concat([Buffer.of(bytes.length), bytes]);
+  });
+  return Buffer.concat([...parts, Buffer.of(0)]);
+}
