@@ -52,6 +52,7 @@ missing_extras() {
   case $mode in
     --test)
       have tcpdump || echo tcpdump
+      have dig || echo bind9-dnsutils
       have redis-cli || echo redis-tools
       have bash || echo bash
       ;;

@@ -7,6 +7,7 @@ import { text } from '../../lib/config/fields.ts';
 import { tlsPolicy } from '../../lib/identity/tls-config.ts';
 import type { RootSource } from '../../lib/identity/roots.ts';
 import type { ListenerSettings } from '../../workers/listener/protocol.ts';
+import { dnsSettings, dnsVariables } from './config/dns.ts';
 import type { ProxyConfig } from './config/proxy-config.ts';
 import { UNSUPPORTED_NAMES, refuseUnsupported } from './config/unsupported.ts';
 import { identityVariables, processVariables, trafficVariables } from './config/variables.ts';
@@ -57,6 +58,7 @@ const variables = {
   ...unsupportedVariables,
   ...identityVariables,
   ...trafficVariables,
+  ...dnsVariables,
   ...processVariables,
   ...busVariables,
 };
@@ -151,6 +153,7 @@ function listenerConfig(values: Values, metadata: Metadata): ListenerConfig {
       linesPerSecond: values.WEFT_ACCESS_LOG_LINES_PER_SECOND,
     },
     ports: POD_PORTS,
+    dns: dnsSettings(values, metadata),
   };
 }
 

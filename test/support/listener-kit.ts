@@ -77,6 +77,7 @@ export const listenerSettings: ListenerSettings = {
   logFormat: 'json',
   accessLog: { rules: 'all', linesPerSecond: 0 },
   ports: { outbound: 15_001, inboundPlaintext: 15_006, inboundHbone: 15_008 },
+  dns: null,
 };
 
 type Line = Record<string, string | number | null>;
@@ -92,6 +93,7 @@ export interface TestPod {
   readonly name: string;
   readonly ip: string;
   readonly ip6: string;
+  readonly netns: TestNetns;
   readonly netnsFd: number;
   readonly info: PodInfo;
   readonly workload: Workload;
@@ -124,6 +126,11 @@ export class TestMesh {
   readonly #events: ControlFromThread[] = [];
   readonly #hosts: { next: number };
   #nextReport = 1;
+
+  /** What every pod is connected to, 10.9.0.1 and fd09::1. */
+  get hub(): TestNetns {
+    return this.#hub;
+  }
 
   private constructor(
     t: ExecutionContext,
@@ -246,6 +253,7 @@ export class TestMesh {
       name,
       ip,
       ip6,
+      netns,
       netnsFd,
       info,
       workload: described,
@@ -393,7 +401,7 @@ export class TestMesh {
         {},
         {
           ipv6: true,
-          dnsCapture: false,
+          dnsCapture: this.#settings.dns !== null,
           probeAddress: { v4: '169.254.7.127', v6: 'fd16:9254:7127:1337:ffff:ffff:ffff:ffff' },
         },
       ).options,

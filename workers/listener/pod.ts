@@ -5,6 +5,7 @@ import { TunnelPool } from '../../lib/hbone/pool.ts';
 import type { PoolStats } from '../../lib/hbone/pool.ts';
 import { Connection } from './connection.ts';
 import type { ConnectionFacts } from './connection.ts';
+import { PodDns } from './dns/pod-dns.ts';
 import { serveInboundSocket } from './inbound-tunnel.ts';
 import { CLOSE_GRACE_MS } from './limits.ts';
 import { Listener } from './listener.ts';
@@ -25,6 +26,8 @@ export class Pod implements PodContext {
   readonly netnsFd: number;
   readonly pool: TunnelPool;
   readonly policy: PodPolicy;
+  /** Null when the DNS proxy is off. */
+  readonly dns: PodDns | null;
   /** Resolves when the pod is stopped and its sockets are closed. */
   readonly stopped: Promise<void>;
   readonly #markStopped: () => void;
@@ -56,6 +59,7 @@ export class Pod implements PodContext {
       { idleReleaseMs: settings.http2.idleReleaseMs },
       { clock: thread.clock, connect: (key) => connectTunnel(this, key) },
     );
+    this.dns = thread.dns === null ? null : new PodDns(this, thread.dns, () => this.#endWhenIdle());
     const { promise, resolve } = Promise.withResolvers<void>();
     this.stopped = promise;
     this.#markStopped = resolve;
@@ -82,6 +86,7 @@ export class Pod implements PodContext {
   async start(): Promise<void> {
     const { ports } = this.thread.settings;
     this.#migrates = enableMigration(this.netnsFd, this.thread.log);
+    await this.dns?.open();
     await this.#listen('inbound-hbone', ports.inboundHbone, (socket, { source, destination }) =>
       serveInboundSocket(this, socket, { source, local: destination }),
     );
@@ -158,6 +163,7 @@ export class Pod implements PodContext {
   async stop(mode: 'immediate' | 'graceful', deadlineMs: number): Promise<void> {
     if (this.#state === 'ended') return this.stopped;
     for (const listener of this.#listeners) listener.close();
+    this.dns?.close();
     if (mode === 'immediate') {
       this.#end();
       return this.stopped;
@@ -189,6 +195,7 @@ export class Pod implements PodContext {
 
   #endWhenIdle(): void {
     if (this.#state !== 'draining' || this.#live.size > 0 || this.#tunnels.size > 0) return;
+    if (this.dns !== null && this.dns.inProgress > 0) return;
     if (this.#listeners.every((listener) => listener.sockets === 0)) this.#end();
   }
 
@@ -201,6 +208,7 @@ export class Pod implements PodContext {
     for (const connection of this.#live) connection.drain();
     for (const tunnel of this.#tunnels) tunnel.destroy();
     this.pool.close('immediate');
+    this.dns?.end();
     const closed = this.#listeners.map((listener) => listener.end());
     // A socket that does not close holds back neither the pod's end nor the process.
     const timer = this.thread.clock.after(CLOSE_GRACE_MS, this.#finish);

@@ -97,6 +97,21 @@ export interface ListenerSettings {
     readonly inboundPlaintext: number;
     readonly inboundHbone: number;
   };
+  /** The DNS proxy; null = pods resolve names without us. */
+  readonly dns: DnsSettings | null;
+}
+
+/** Settings of the DNS proxy (spec/dns.md). */
+export interface DnsSettings {
+  /** Null = loopback of both families; the port in any case. */
+  readonly address: string | null;
+  readonly port: number;
+  /** Wins where several namespaces know a name; null for none. */
+  readonly preferredNamespace: string | null;
+  /** Null = the search list that Kubernetes gives the pods of the mesh. */
+  readonly searchDomains: readonly string[] | null;
+  /** Where name servers for everything outside the mesh are listed, in the format of resolv.conf(5). */
+  readonly resolvConf: string;
 }
 
 /** A workload certificate as a thread uses it. Replaced as a whole on rotation. */

@@ -14,6 +14,9 @@ import type { Logger } from '../../lib/log/logger.ts';
 import { ThreadProfiler } from '../../lib/profile/thread-profiler.ts';
 import { TrafficMetrics } from '../../lib/metrics/traffic.ts';
 import { CertificateStore } from './certificates.ts';
+import { DnsMetrics } from './dns/metrics.ts';
+import type { ThreadDns } from './dns/pod-dns.ts';
+import { Resolvers } from './dns/resolvers.ts';
 import { DESCRIPTORS_PER_POD_CONNECTION, MAX_CONNECTIONS_PER_POD } from './limits.ts';
 import { PeerWatch } from './peer-watch.ts';
 import { Pod } from './pod.ts';
@@ -51,6 +54,8 @@ export interface ThreadContext {
   readonly engine: HboneEngine;
   readonly peers: PeerWatch;
   readonly trust: PeerTrust;
+  /** Null when the DNS proxy is off. */
+  readonly dns: ThreadDns | null;
 }
 
 /** One listener thread: its pods and its conversation with node-proxy. */
@@ -103,6 +108,7 @@ export class ListenerThread {
       ),
       engine: trust.guard(http2Engine),
       trust,
+      dns: threadDns(settings, log),
     };
     if (attachment.revocations !== null) void trust.setRevocations(attachment.revocations);
     control.on('message', (message: ControlToThread) => this.#obey(message));
@@ -201,7 +207,8 @@ export class ListenerThread {
       pools,
       suppressedLines: gate.suppressed,
     });
-    const trusted = trustSamples(trust);
+    const dns = this.context.dns?.metrics.samples() ?? [];
+    const trusted = [...trustSamples(trust), ...dns];
     this.#send({ type: 'report', id, metrics: [...traffic.samples(), ...own, ...trusted] });
   }
 
@@ -230,6 +237,12 @@ export function connectionsPerPod(descriptors: number): number {
     MAX_CONNECTIONS_PER_POD,
     Math.floor(descriptors / DESCRIPTORS_PER_POD_CONNECTION),
   );
+}
+
+function threadDns({ dns }: ListenerSettings, log: Logger): ThreadDns | null {
+  if (dns === null) return null;
+  const resolvers = new Resolvers(dns.resolvConf, systemClock, log);
+  return { settings: dns, metrics: new DnsMetrics(), resolvers };
 }
 
 function tunnelSettings(settings: ListenerSettings): TunnelSettings {

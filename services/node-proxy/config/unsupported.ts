@@ -33,11 +33,6 @@ const UNSUPPORTED: readonly Unsupported[] = [
     why: 'the whole mesh state is always held',
   },
   {
-    name: 'ISTIO_META_DNS_CAPTURE',
-    asks: isTrue,
-    why: 'there is no DNS proxy; leave it unset or set it to false',
-  },
-  {
     name: 'FAKE_CA',
     asks: isTrue,
     why: 'it exists in upstream test builds only',

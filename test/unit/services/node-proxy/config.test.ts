@@ -64,18 +64,45 @@ test('settings that ask for what is not built are refused, all at once', (t) => 
       PROXY_MODE: 'dedicated',
       UNSTABLE_ENABLE_SOCKS5: 'true',
       XDS_ON_DEMAND: 'true',
-      ISTIO_META_DNS_CAPTURE: 'TRUE',
     }),
   );
   t.regex(refusal ?? '', /^CONFIG_UNSUPPORTED /);
-  for (const name of ['PROXY_MODE', 'SOCKS5', 'ON_DEMAND', 'DNS_CAPTURE'])
-    t.true(refusal?.includes(name), name);
+  for (const name of ['PROXY_MODE', 'SOCKS5', 'ON_DEMAND']) t.true(refusal?.includes(name), name);
   t.regex(
-    codeOf(() => parse({ PROXY_CONFIG: '{proxyMetadata: {ISTIO_META_DNS_CAPTURE: "true"}}' })) ??
-      '',
+    codeOf(() => parse({ PROXY_CONFIG: '{proxyMetadata: {XDS_ON_DEMAND: "true"}}' })) ?? '',
     /^CONFIG_UNSUPPORTED /,
   );
   t.notThrows(() => parse({ PROXY_MODE: 'shared', UNSTABLE_ENABLE_SOCKS5: 'false' }));
+});
+
+test('the DNS proxy is on unless it is set to something else than true (spec: dns.md §1)', (t) => {
+  const on = {
+    address: null,
+    port: 15_053,
+    preferredNamespace: null,
+    searchDomains: null,
+    resolvConf: '/etc/resolv.conf',
+  };
+  t.deepEqual(parse().listener.dns, on);
+  t.deepEqual(parse({ ISTIO_META_DNS_CAPTURE: 'TRUE' }).listener.dns, on);
+  t.is(parse({ ISTIO_META_DNS_CAPTURE: 'yes' }).listener.dns, null);
+  const metadata = (value: string) => ({ PROXY_CONFIG: `{proxyMetadata: {${value}}}` });
+  t.is(parse(metadata('ISTIO_META_DNS_CAPTURE: "false"')).listener.dns, null);
+  t.like(parse({ ISTIO_META_DNS_PROXY_ADDR: '127.0.0.9:53' }).listener.dns, {
+    address: '127.0.0.9',
+    port: 53,
+  });
+  t.like(parse(metadata('ISTIO_META_DNS_PROXY_ADDR: "localhost:5353"')).listener.dns, {
+    address: null,
+    port: 5_353,
+  });
+  t.regex(
+    codeOf(() => parse({ ISTIO_META_DNS_PROXY_ADDR: 'here' })) ?? '',
+    /ISTIO_META_DNS_PROXY_ADDR .*localhost:port/,
+  );
+  t.like(parse({ PREFERED_SERVICE_NAMESPACE: 'shared' }).listener.dns, {
+    preferredNamespace: 'shared',
+  });
 });
 
 test('the drain deadline follows the grace period unless it is set', (t) => {

@@ -1,0 +1,69 @@
+import { makeField, text } from '../../../lib/config/fields.ts';
+import { ipFamily, tryParseHostPort } from '../../../lib/net/address.ts';
+import type { DnsSettings } from '../../../workers/listener/protocol.ts';
+
+/** Where the DNS proxy listens; null = loopback of both families. */
+interface DnsAddress {
+  readonly address: string | null;
+  readonly port: number;
+}
+
+const DEFAULT_ADDRESS: DnsAddress = { address: null, port: 15_053 };
+
+const dnsAddress = makeField(parseDnsAddress, ({ port }) => `localhost:${port}`);
+
+/** Settings of the DNS proxy (spec/observability.md §6). */
+export const dnsVariables = {
+  ISTIO_META_DNS_CAPTURE: {
+    schema: text({ optional: true }),
+    description: 'answer DNS queries of pods; true when unset, and anything but true is off',
+  },
+  ISTIO_META_DNS_PROXY_ADDR: {
+    schema: dnsAddress({ default: DEFAULT_ADDRESS }),
+    description: 'where in each pod: localhost:port for both families, or ip:port',
+  },
+  PREFERED_SERVICE_NAMESPACE: {
+    schema: text({ optional: true }),
+    description: 'namespace whose services win where several have the same host name',
+  },
+  WEFT_DNS_RESOLV_CONF: {
+    schema: text({ default: '/etc/resolv.conf' }),
+    description: 'file that lists the name servers for all other names; asked from inside the pod',
+  },
+} as const;
+
+/** What {@link dnsVariables} say. */
+export interface DnsValues {
+  readonly ISTIO_META_DNS_CAPTURE: string | null;
+  readonly ISTIO_META_DNS_PROXY_ADDR: DnsAddress;
+  readonly PREFERED_SERVICE_NAMESPACE: string | null;
+  readonly WEFT_DNS_RESOLV_CONF: string;
+}
+
+/** The settings of listener threads; null when the DNS proxy is off. Own variables go before proxyMetadata. */
+export function dnsSettings(
+  values: DnsValues,
+  metadata: Readonly<Record<string, string>>,
+): DnsSettings | null {
+  const capture = values.ISTIO_META_DNS_CAPTURE ?? metadata['ISTIO_META_DNS_CAPTURE'] ?? 'true';
+  if (capture.toLowerCase() !== 'true') return null;
+  const inMetadata = metadata['ISTIO_META_DNS_PROXY_ADDR'];
+  const own = values.ISTIO_META_DNS_PROXY_ADDR;
+  const at =
+    own === DEFAULT_ADDRESS && inMetadata !== undefined ? parseDnsAddress(inMetadata) : own;
+  return {
+    ...at,
+    preferredNamespace: values.PREFERED_SERVICE_NAMESPACE,
+    searchDomains: null,
+    resolvConf: values.WEFT_DNS_RESOLV_CONF,
+  };
+}
+
+function parseDnsAddress(value: string): DnsAddress {
+  const parsed = tryParseHostPort(value);
+  const isLocalhost = parsed?.host === 'localhost';
+  if (parsed === null || parsed.port === 0 || (!isLocalhost && ipFamily(parsed.host) === null)) {
+    throw new Error('must be localhost:port or ip:port');
+  }
+  return { address: isLocalhost ? null : parsed.host, port: parsed.port };
+}

@@ -1,0 +1,141 @@
+import type { Clock } from '../../../lib/clock/clock.ts';
+import { AnswerCache } from '../../../lib/dns/answer-cache.ts';
+import type { ResolverConfig } from '../../../lib/dns/resolv-conf.ts';
+import type { DnsProtocol } from '../../../lib/dns/response.ts';
+import { relayed } from '../../../lib/dns/upstream-answer.ts';
+import { RCODE, rcodeOf } from '../../../lib/dns/wire.ts';
+import { MeshError, asMeshError } from '../../../lib/errors/mesh-error.ts';
+import { exchangeTcp, exchangeUdp } from './exchange.ts';
+import {
+  FORWARD_DEADLINE_MS,
+  MAX_FORWARDS,
+  MAX_WAITING_FORWARDS,
+  SERVER_AVOIDED_MS,
+} from './limits.ts';
+
+/** What a pod's forwarder needs. */
+export interface ForwarderOptions {
+  readonly netnsFd: number;
+  readonly mark: number;
+  readonly clock: Clock;
+  /** The resolver configuration as it is now. */
+  readonly resolvers: () => ResolverConfig;
+}
+
+/** Answers that another server may know better: SERVFAIL, NOTIMP, REFUSED. */
+const TRY_NEXT: ReadonlySet<number> = new Set([RCODE.SERVFAIL, 4, 5]);
+
+/** Carries a pod's questions to the name servers, as they are, and keeps their answers while these live. */
+export class Forwarder {
+  readonly #options: ForwarderOptions;
+  readonly #cache: AnswerCache;
+  readonly #end = new AbortController();
+  readonly #waiting: (() => void)[] = [];
+  /** When servers failed last. */
+  readonly #failedMs = new Map<string, number>();
+  #underWay = 0;
+  #turn = 0;
+
+  constructor(options: ForwarderOptions) {
+    this.#options = options;
+    this.#cache = new AnswerCache(options.clock);
+  }
+
+  /**
+   * The answer under the question's own id. Rejects with UPSTREAM_TIMEOUT or UPSTREAM_CONNECT when no server gives one
+   * in time, or when too many questions are under way.
+   */
+  async forward(question: Buffer, protocol: DnsProtocol): Promise<Buffer> {
+    const id = question.readUInt16BE(0);
+    const known = this.#cache.get(question, protocol);
+    if (known !== null) return relayed(known, id);
+    const deadlineMs = this.#options.clock.monotonic() + FORWARD_DEADLINE_MS;
+    await this.#enter();
+    try {
+      const answer = await this.#ask(question, protocol, deadlineMs);
+      this.#cache.put(question, protocol, answer);
+      return relayed(answer, id);
+    } finally {
+      this.#leave();
+    }
+  }
+
+  /** Ends what is under way and refuses what comes. Idempotent. */
+  close(): void {
+    this.#end.abort(new MeshError('UPSTREAM_CONNECT', 'the pod is stopping'));
+    for (const start of this.#waiting.splice(0)) start();
+  }
+
+  async #enter(): Promise<void> {
+    if (this.#underWay < MAX_FORWARDS) {
+      this.#underWay += 1;
+      return;
+    }
+    if (this.#waiting.length >= MAX_WAITING_FORWARDS) {
+      throw new MeshError('UPSTREAM_CONNECT', 'too many questions of this pod are under way');
+    }
+    // Whoever leaves hands its place over.
+    await new Promise<void>((resolve) => this.#waiting.push(resolve));
+  }
+
+  #leave(): void {
+    const next = this.#waiting.shift();
+    if (next === undefined) this.#underWay -= 1;
+    else next();
+  }
+
+  async #ask(question: Buffer, protocol: DnsProtocol, deadlineMs: number): Promise<Buffer> {
+    const { servers, attempts, timeoutMs, rotate } = this.#options.resolvers();
+    let refusal: Buffer | null = null;
+    let failure: MeshError | null = null;
+    for (let round = 0; round < attempts; round += 1) {
+      for (const server of this.#ordered(servers, rotate)) {
+        const leftMs = Math.min(timeoutMs, deadlineMs - this.#options.clock.monotonic());
+        if (leftMs <= 0 || this.#end.signal.aborted) break;
+        try {
+          const answer = await this.#askOne(server, question, protocol, leftMs);
+          if (!TRY_NEXT.has(rcodeOf(answer))) return answer;
+          refusal = answer;
+        } catch (error) {
+          failure = asMeshError(error, 'UPSTREAM_CONNECT');
+          this.#failedMs.set(server, this.#options.clock.monotonic());
+        }
+      }
+      if (refusal !== null) return refusal;
+    }
+    throw failure ?? this.#nobody(servers);
+  }
+
+  async #askOne(
+    server: string,
+    question: Buffer,
+    protocol: DnsProtocol,
+    timeoutMs: number,
+  ): Promise<Buffer> {
+    const { netnsFd, mark } = this.#options;
+    const path = { netnsFd, mark, server, timeoutMs, signal: this.#end.signal };
+    const exchange = protocol === 'udp' ? exchangeUdp : exchangeTcp;
+    const answer = await exchange(path, question);
+    this.#failedMs.delete(server);
+    return answer;
+  }
+
+  /** In the configured order, those that failed lately last. */
+  #ordered(servers: readonly string[], rotate: boolean): string[] {
+    if (rotate) this.#turn = (this.#turn + 1) % Math.max(1, servers.length);
+    const since = this.#options.clock.monotonic() - SERVER_AVOIDED_MS;
+    const inTurn = [...servers.slice(this.#turn), ...servers.slice(0, this.#turn)];
+    const avoided = (server: string): boolean => (this.#failedMs.get(server) ?? -Infinity) > since;
+    return [
+      ...inTurn.filter((server) => !avoided(server)),
+      ...inTurn.filter((server) => avoided(server)),
+    ];
+  }
+
+  #nobody(servers: readonly string[]): MeshError {
+    if (this.#end.signal.aborted) return new MeshError('UPSTREAM_CONNECT', 'the pod is stopping');
+    return servers.length === 0
+      ? new MeshError('UPSTREAM_CONNECT', 'no name server is configured')
+      : new MeshError('UPSTREAM_TIMEOUT', `no turn within ${FORWARD_DEADLINE_MS} ms`);
+  }
+}
