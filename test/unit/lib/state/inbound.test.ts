@@ -32,6 +32,7 @@ const resolve = (
   services: Service[] = [web],
 ) => resolveUpstream(viewOf([pod, ...mesh]), item, services, settings);
 
+// spec: dataplane.md §7.2.2
 test('7.2.2 an authority is ip:port, [v6]:port or host:port, both parts required', (t) => {
   t.deepEqual(parseAuthority('10.0.0.1:80'), { kind: 'ip', ip: '10.0.0.1', port: 80 });
   t.deepEqual(parseAuthority('[fd00::1]:80'), { kind: 'ip', ip: 'fd00::1', port: 80 });
@@ -42,11 +43,13 @@ test('7.2.2 an authority is ip:port, [v6]:port or host:port, both parts required
   }
 });
 
+// spec: dataplane.md §7.3.1, spec: dataplane.md §7.3.2
 test('7.3.1 and 7.3.2 a hostname, and the dialled address, are accepted', (t) => {
   t.is(valid([], stream('anything.example:1')), null);
   t.is(valid([], stream('10.0.0.9:80')), null);
 });
 
+// spec: dataplane.md §7.3.3
 test('7.3.3 a workload with an application tunnel is not validated', (t) => {
   const applicationTunnel = { protocol: 'NONE', port: 0 } as const;
   t.is(valid([], stream('10.9.9.9:80', { workload: { ...pod, applicationTunnel } })), null);
@@ -62,6 +65,7 @@ const byIp = (ip: string) => ({
 });
 const backend = workload({ uid: 'c//Pod/demo/b', addresses: ['10.0.0.20'] });
 
+// spec: dataplane.md §7.3.4
 test('7.3.4 another address is accepted where its waypoint is a service of this workload, or this workload', (t) => {
   const other = stream('10.0.0.20:80');
   t.is(valid([web, { ...backend, waypoint: named('web.demo') }], other), null);
@@ -75,6 +79,7 @@ test('7.3.4 another address is accepted where its waypoint is a service of this 
   t.is(valid([web, guarded], stream('10.96.0.3:80')), null);
 });
 
+// spec: dataplane.md §7.3.4
 test('7.3.4 everything else is a mismatch; weighted waypoints do not count', (t) => {
   const other = stream('10.0.0.20:80');
   const mismatch = { kind: 'deny', code: 'ROUTE_MISMATCH' } as const;
@@ -90,6 +95,7 @@ test('7.3.4 everything else is a mismatch; weighted waypoints do not count', (t)
   t.like(valid([web, weighted], stream('10.96.0.3:80')), mismatch);
 });
 
+// spec: dataplane.md §7.3.4
 test('7.3.4 what the view cannot tell is asked for', (t) => {
   const view = new FetchedView([pod, web, { ...backend, waypoint: named('web.demo') }]);
   const first = validateDestination(view, stream('10.0.0.20:80'));
@@ -102,6 +108,7 @@ test('7.3.4 what the view cannot tell is asked for', (t) => {
   t.is(validateDestination(view, stream('10.0.0.20:80')), null);
 });
 
+// spec: dataplane.md §7.4
 test('7.4 the target is always the dialled address; an IP authority keeps its port', (t) => {
   t.like(resolve([], stream('10.0.0.9:9000')), {
     kind: 'upstream',
@@ -112,6 +119,7 @@ test('7.4 the target is always the dialled address; an IP authority keeps its po
   });
 });
 
+// spec: dataplane.md §7.4
 test("7.4 a hostname is translated by this workload's own map, else by the service, else it fails", (t) => {
   t.like(resolve([web], stream('web.demo:80')), { destination: { port: 8080 } });
   const own = { ...pod, services: { 'demo/web.demo': { 80: 9090 } } };
@@ -125,12 +133,14 @@ test("7.4 a hostname is translated by this workload's own map, else by the servi
   t.is(resolveUpstream(new FetchedView([]), stream('web.demo:80'), [], settings).kind, 'need');
 });
 
+// spec: dataplane.md §7.4
 test("7.4 a resolved port of the proxy's own is refused", (t) => {
   t.like(resolve([], stream('10.0.0.9:15008')), { kind: 'deny' });
   const tunnel = { ...pod, applicationTunnel: { protocol: 'NONE', port: 15_006 } } as const;
   t.like(resolve([], stream('10.0.0.9:80', { workload: tunnel })), { kind: 'deny' });
 });
 
+// spec: dataplane.md §7.4, spec: dataplane.md §7.5
 test('7.4 and 7.5 a NONE tunnel changes the port, a PROXY tunnel goes over loopback with a header', (t) => {
   const none = { ...pod, applicationTunnel: { protocol: 'NONE', port: 15_088 } } as const;
   t.like(resolve([], stream('10.0.0.9:80', { workload: none })), {
@@ -155,6 +165,7 @@ test('7.4 and 7.5 a NONE tunnel changes the port, a PROXY tunnel goes over loopb
   );
 });
 
+// spec: dataplane.md §7.4
 test('7.4 the PROXY destination of a hostname is a VIP: own network IPv4, then IPv6, then another network', (t) => {
   const proxy = { ...pod, applicationTunnel: { protocol: 'PROXY', port: 0 } } as const;
   const to = (...addresses: Service['addresses'][number][]) => {
@@ -168,6 +179,7 @@ test('7.4 the PROXY destination of a hostname is a VIP: own network IPv4, then I
   t.is(to(vip('10.96.0.0', '', 24)), 'deny');
 });
 
+// spec: dataplane.md §7.6
 test('7.6 telemetry: the forwarded host, else the first service with the port, else unknown', (t) => {
   const api = service({ hostname: 'api.demo', ports: { 80: 7070 } });
   const candidates = [api, web];
@@ -179,6 +191,7 @@ test('7.6 telemetry: the forwarded host, else the first service with the port, e
   t.is(telemetryService(candidates, pod, null, 1), null);
 });
 
+// spec: dataplane.md §8.1
 test("8.1 captured plaintext to one of the proxy's own ports is refused", (t) => {
   t.like(checkPlaintextDestination({ ip: '10.0.0.9', port: 15_008 }, settings.illegalPorts), {
     code: 'ROUTE_ILLEGAL',

@@ -50,10 +50,12 @@ const prefer = (
   loadBalancing: { routingPreference, mode, healthPolicy: 'ONLY_HEALTHY' },
 });
 
+// spec: dataplane.md §4.1
 test('4.1 standard: a port the service does not define has no upstream', (t) => {
   t.is(pick([endpoint('a')], {}, { port: 81 }), null);
 });
 
+// spec: dataplane.md §4.2
 test('4.2 an endpoint without address counts on another network with a gateway only', (t) => {
   const gateway = {
     destination: { kind: 'address', network: '', ip: '10.0.0.3' },
@@ -69,12 +71,14 @@ test('4.2 an endpoint without address counts on another network with a gateway o
   t.is(pick([endpoint('a', { addresses: [], hostname: 'a.example' })])?.port, 8080);
 });
 
+// spec: dataplane.md §4.2
 test('4.2 standard: with a named target port the endpoint must map the port itself', (t) => {
   const named = { ports: { 80: 0 } };
   t.is(pick([endpoint('a', {}, {})], named), null);
   t.is(pick([endpoint('a', {}, { 80: 9090 })], named)?.port, 9090);
 });
 
+// spec: dataplane.md §4.2
 test('4.2 waypoint: a port the service lacks needs an application tunnel', (t) => {
   const tunnel = { applicationTunnel: { protocol: 'NONE', port: 15_088 } } as const;
   const options = { port: 15_008, mode: 'waypoint' } as const;
@@ -82,6 +86,7 @@ test('4.2 waypoint: a port the service lacks needs an application tunnel', (t) =
   t.is(pick([endpoint('a', tunnel, {})], {}, options)?.port, 15_008);
 });
 
+// spec: dataplane.md §4.4
 test('4.4 FAILOVER keeps the endpoints with the most preferences in a row', (t) => {
   const near = endpoint('near', place('r1', 'z1', 'n9'));
   const region = endpoint('region', place('r1', 'z2', 'n1'));
@@ -92,6 +97,7 @@ test('4.4 FAILOVER keeps the endpoints with the most preferences in a row', (t) 
   t.deepEqual(reachable([far], failover), ['far']);
 });
 
+// spec: dataplane.md §4.4
 test('4.4 STRICT drops endpoints that miss one', (t) => {
   const strict = prefer('STRICT', 'NODE');
   t.deepEqual(reachable([endpoint('a', { node: 'n1' }), endpoint('b', { node: 'n2' })], strict), [
@@ -100,6 +106,7 @@ test('4.4 STRICT drops endpoints that miss one', (t) => {
   t.deepEqual(reachable([endpoint('b', { node: 'n2' })], strict), []);
 });
 
+// spec: dataplane.md §4.4
 test('4.4 UNSPECIFIED ignores preferences', (t) => {
   const ignored = prefer('UNSPECIFIED', 'NODE');
   t.deepEqual(reachable([endpoint('a', { node: 'n1' }), endpoint('b', { node: 'n2' })], ignored), [
@@ -108,11 +115,13 @@ test('4.4 UNSPECIFIED ignores preferences', (t) => {
   ]);
 });
 
+// spec: dataplane.md §4.4
 test('4.4 two empty values are equal', (t) => {
   const strict = prefer('STRICT', 'SUBZONE');
   t.deepEqual(reachable([endpoint('a')], strict), ['a']);
 });
 
+// spec: dataplane.md §4.4
 test('4.4 a first NETWORK outweighs the rest, and its mismatch does not end the walk', (t) => {
   const all = endpoint('1 all', place('r1', 'z1', 'n1'));
   const region = endpoint('2 net+region', place('r1', 'z2', 'n1'));
@@ -128,11 +137,13 @@ test('4.4 a first NETWORK outweighs the rest, and its mismatch does not end the 
   }
 });
 
+// spec: dataplane.md §4.4
 test('4.4 CLUSTER compares cluster ids', (t) => {
   const strict = prefer('STRICT', 'CLUSTER');
   t.deepEqual(reachable([endpoint('a'), endpoint('b', { clusterId: 'x' })], strict), ['a']);
 });
 
+// spec: dataplane.md §4.5
 test('4.5 capacity weighs; 0 is never chosen; all 0 or none is no upstream', (t) => {
   const endpoints = [
     endpoint('a', { capacity: 1 }),
@@ -149,6 +160,7 @@ test('4.5 capacity weighs; 0 is never chosen; all 0 or none is no upstream', (t)
   t.is(pick([]), null);
 });
 
+// spec: dataplane.md §4.5
 test('4.5 a draw at the very end still gives an item', (t) => {
   t.is(
     sample(
@@ -160,6 +172,7 @@ test('4.5 a draw at the very end still gives an item', (t) => {
   );
 });
 
+// spec: dataplane.md §5
 test("5 the endpoint's own port goes before the service's, then the port itself with a tunnel port", (t) => {
   t.is(pick([endpoint('a', {}, { 80: 9090 })])?.port, 9090);
   t.is(pick([endpoint('a', {}, {})])?.port, 8080);

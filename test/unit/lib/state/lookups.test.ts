@@ -13,6 +13,7 @@ const found = (candidates: ReturnType<typeof at>[], namespace: string | null, ip
   serviceByAddress(candidates, '', ip, namespace)?.service.namespace ?? null;
 const exact = vip('10.0.0.1');
 
+// spec: dataplane.md §3.2
 test('VIP: the service of the own namespace, else the last canonical, else the first', (t) => {
   const plain = [at('a', {}, exact), at('b', {}, exact)];
   t.is(found(plain, 'b'), 'b');
@@ -26,6 +27,7 @@ test('VIP: the service of the own namespace, else the last canonical, else the f
   t.is(found(canonical, 'a'), 'a');
 });
 
+// spec: dataplane.md §3.1
 test('VIP: a service visible in its namespace alone is not there for others', (t) => {
   const hidden = at('a', { visibility: 'NAMESPACE' }, exact);
   t.is(found([hidden], 'b'), null);
@@ -33,10 +35,12 @@ test('VIP: a service visible in its namespace alone is not there for others', (t
   t.is(found([hidden], null), 'a', 'without a client namespace nothing is hidden');
 });
 
+// spec: dataplane.md §3.1
 test('VIP: another network is another address', (t) => {
   t.is(found([at('a', {}, vip('10.0.0.1', 'n2'))], 'a'), null);
 });
 
+// spec: dataplane.md §3.3
 test('CIDR: only without an exact VIP, ranked by namespace, then length, then canonical, the first of equals', (t) => {
   const range = (length: number) => vip('10.0.0.0', '', length);
   t.is(found([at('a', {}, range(24)), at('b', {}, exact)], 'a'), 'b');
@@ -53,6 +57,7 @@ test('CIDR: only without an exact VIP, ranked by namespace, then length, then ca
   );
 });
 
+// spec: dataplane.md §3
 test('hostname: ranked as a VIP', (t) => {
   const name = (candidates: ReturnType<typeof at>[], namespace: string) =>
     serviceByHostname(candidates, namespace)?.service.namespace;
@@ -63,11 +68,13 @@ test('hostname: ranked as a VIP', (t) => {
 
 const dual = workload({ uid: 'w', addresses: ['10.0.0.1', '10.0.0.2', 'fd00::1'] });
 
+// spec: dataplane.md §6.1
 test('6.1 an address of the workload that was dialled is kept, whatever the service allows', (t) => {
   const only6 = service({ hostname: 'h', ipFamilies: 'IPV6_ONLY' });
   t.deepEqual(destinationIp(dual, only6, '10.0.0.2'), { kind: 'ip', ip: '10.0.0.2' });
 });
 
+// spec: dataplane.md §6.2
 test('6.2 else the first of the dialled family, else the first the service allows', (t) => {
   t.deepEqual(destinationIp(dual, null, 'fd99::1'), { kind: 'ip', ip: 'fd00::1' });
   t.deepEqual(destinationIp(dual, null, '10.96.0.1'), { kind: 'ip', ip: '10.0.0.1' });
@@ -75,6 +82,7 @@ test('6.2 else the first of the dialled family, else the first the service allow
   t.deepEqual(destinationIp(dual, only4, 'fd99::1'), { kind: 'ip', ip: '10.0.0.1' });
 });
 
+// spec: dataplane.md §6.3, spec: dataplane.md §6.4
 test('6.3 and 6.4 else a name is resolved, a gateway is the only way, or there is none', (t) => {
   const bare = { ...dual, addresses: [] };
   t.deepEqual(destinationIp({ ...bare, hostname: 'x.example' }, null, 'fd99::1'), {
@@ -92,6 +100,7 @@ test('6.3 and 6.4 else a name is resolved, a gateway is the only way, or there i
   t.deepEqual(destinationIp(bare, null, '10.0.0.1'), { kind: 'none' });
 });
 
+// spec: dataplane.md §6.4
 test('6.4 of the answers a random one of the preferred family, else any', (t) => {
   const answers = ['10.0.0.1', 'fd00::1', 'fd00::2'];
   t.is(

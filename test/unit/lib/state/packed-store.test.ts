@@ -29,6 +29,7 @@ test('a workload is found by uid and by each of its addresses, as it was sent', 
   t.deepEqual(store.lookup(byAddress('10.0.0.1')), { workloads: [], services: [] });
 });
 
+// spec: dataplane.md §3, spec: dataplane.md §9
 test('a host-network workload is not found by address, and is an endpoint', (t) => {
   const host = pod('h', { networkMode: 'HOST_NETWORK' });
   const store = storeOf([host, web]);
@@ -36,6 +37,7 @@ test('a host-network workload is not found by address, and is an endpoint', (t) 
   t.deepEqual(endpointUids(store.lookup(byService)), [host.uid]);
 });
 
+// spec: dataplane.md §3
 test('of several workloads with one address pods with HBONE come first, then pods, then HBONE', (t) => {
   const addresses = ['10.0.0.9'];
   const ranks = [
@@ -77,6 +79,7 @@ test('endpoints that come before their service are held for it', (t) => {
   t.deepEqual(endpointUids(store.lookup(byService)), ['c//Pod/demo/a'], 'also when it comes back');
 });
 
+// spec: dataplane.md §4.3
 test('an unhealthy endpoint leaves, stays with ALLOW_ALL, and comes back when healthy', (t) => {
   const store = storeOf([web, pod('a')]);
   store.apply('c//Pod/demo/a', encode(pod('a', { status: 'UNHEALTHY' })));
@@ -96,6 +99,7 @@ test('a replaced workload leaves its old addresses and services', (t) => {
   t.deepEqual(endpointUids(store.lookup(byService)), []);
 });
 
+// spec: dataplane.md §3.3
 test('a range is found by any address inside, and its endpoints are refreshed', (t) => {
   const range = service({ hostname: 'range.demo', addresses: [vip('10.50.0.0', '', 16)] });
   const store = storeOf([range]);
@@ -109,6 +113,7 @@ test('a range is found by any address inside, and its endpoints are refreshed', 
   t.deepEqual(endpointUids(store.lookup(inside)), [member.uid]);
 });
 
+// spec: dataplane.md §3.3
 test('IPv6 ranges and full-length ranges', (t) => {
   const store = storeOf([
     service({ hostname: 'six.demo', addresses: [vip('fd00:9::', '', 32)] }),
@@ -119,6 +124,7 @@ test('IPv6 ranges and full-length ranges', (t) => {
   t.is(store.lookup(byAddress('10.9.9.9')).services.length, 1);
 });
 
+// spec: dataplane.md §2.3
 test('a workload with a hostname answers for it in its namespace', (t) => {
   const external = workload({ uid: 'x/ext', hostname: 'ext.example' });
   const store = storeOf([external]);
@@ -127,6 +133,7 @@ test('a workload with a hostname answers for it in its namespace', (t) => {
   t.deepEqual(uids(store.lookup({ ...key, namespace: 'other' })), []);
 });
 
+// spec: dataplane.md §1
 test('a local workload is found by exact names on its node, or on any', (t) => {
   const store = storeOf([pod('a', { serviceAccount: 'web', node: 'node-2' })]);
   t.is(store.localWorkload('demo', 'a', 'web', 'node-2')?.uid, 'c//Pod/demo/a');

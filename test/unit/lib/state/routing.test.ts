@@ -62,6 +62,7 @@ const decide = (
   parts: Partial<OutboundRequest> = {},
 ): OutboundDecision => decideOutbound(viewOf([source, ...mesh]), request(ip, port, parts));
 
+// spec: dataplane.md §2.1.1
 test("2.1.1 the proxy's own ports on loopback are refused, on other addresses not", (t) => {
   for (const ip of ['127.0.0.1', '127.9.9.9', '::1']) {
     t.like(decide([], ip, 15_008), { kind: 'deny', code: 'ROUTE_ILLEGAL' });
@@ -70,6 +71,7 @@ test("2.1.1 the proxy's own ports on loopback are refused, on other addresses no
   t.is(decide([], '10.0.0.2', 15_008).kind, 'hbone');
 });
 
+// spec: dataplane.md §2.1.3
 test('2.1.3 an address that is both a workload and a VIP is not service addressed, and still balanced (step 5)', (t) => {
   const both = service({
     hostname: 'both.demo',
@@ -82,6 +84,7 @@ test('2.1.3 an address that is both a workload and a VIP is not service addresse
   t.like(decision, { kind: 'hbone', via: 'direct', authority: '10.0.1.3:8081' });
 });
 
+// spec: dataplane.md §2.1.4
 test('2.1.4 a service with a waypoint goes there, its own VIP as authority', (t) => {
   const decision = decide(
     [{ ...web, waypoint: byHostname('waypoint.demo') }, pod, ...waypoint],
@@ -102,6 +105,7 @@ test('2.1.4 a service with a waypoint goes there, its own VIP as authority', (t)
   t.is(decision.kind === 'hbone' ? decision.service?.hostname : '', 'web.demo');
 });
 
+// spec: dataplane.md §2.1.4
 test('2.1.4 the port need not exist on a service with a waypoint', (t) => {
   const decision = decide(
     [{ ...web, waypoint: byHostname('waypoint.demo') }, ...waypoint],
@@ -111,6 +115,7 @@ test('2.1.4 the port need not exist on a service with a waypoint', (t) => {
   t.like(decision, { kind: 'hbone', via: 'waypoint', authority: '10.96.0.1:9999' });
 });
 
+// spec: dataplane.md §2.1.4
 test('2.1.4 weighted waypoints are drawn by weight and go before the single one', (t) => {
   const second = workload({ uid: 'c//Pod/demo/wp-2', addresses: ['10.0.1.51'] });
   const weighted = {
@@ -130,6 +135,7 @@ test('2.1.4 weighted waypoints are drawn by weight and go before the single one'
   t.deepEqual([0, 0.24, 0.26, 0.99].map(to), ['10.0.1.50', '10.0.1.50', '10.0.1.51', '10.0.1.51']);
 });
 
+// spec: dataplane.md §2.1.4
 test('2.1.4 weighted waypoints that all weigh nothing fall back to the single one', (t) => {
   const weighted = {
     ...web,
@@ -139,6 +145,7 @@ test('2.1.4 weighted waypoints that all weigh nothing fall back to the single on
   t.like(decide([weighted, waypointPod], '10.96.0.1', 80), { peer: { ip: '10.0.1.50' } });
 });
 
+// spec: dataplane.md §2.1.4
 test('2.1.4 a waypoint that cannot be resolved fails the connection', (t) => {
   const decision = decide([{ ...web, waypoint: byHostname('gone.demo') }, pod], '10.96.0.1', 80);
   t.like(decision, { kind: 'deny', code: 'ROUTE_NO_UPSTREAM' });
@@ -148,6 +155,7 @@ test('2.1.4 a waypoint that cannot be resolved fails the connection', (t) => {
   );
 });
 
+// spec: dataplane.md §2.1.5
 test('2.1.5 a service is balanced and its port translated', (t) => {
   t.like(decide([web, pod], '10.96.0.1', 80), {
     kind: 'hbone',
@@ -160,18 +168,21 @@ test('2.1.5 a service is balanced and its port translated', (t) => {
   t.like(decide([web, pod], 'fd00:96::1', 80), { authority: '[fd00::3]:8080' });
 });
 
+// spec: dataplane.md §2.1.5
 test('2.1.5 a workload keeps the port', (t) => {
   const decision = decide([pod], '10.0.1.3', 9000);
   t.like(decision, { kind: 'hbone', authority: '10.0.1.3:9000' });
   t.is(decision.kind === 'hbone' ? decision.service : undefined, null);
 });
 
+// spec: dataplane.md §2.1.6
 test('2.1.6 a service without a healthy endpoint fails, as does an undefined port', (t) => {
   t.like(decide([web], '10.96.0.1', 80), { kind: 'deny', code: 'ROUTE_NO_UPSTREAM' });
   const undefinedPort = decide([web, pod], '10.96.0.1', 81);
   t.regex(undefinedPort.kind === 'deny' ? undefinedPort.reason : '', /does not define port 81/);
 });
 
+// spec: dataplane.md §2.1.6
 test('2.1.6 a PASSTHROUGH service and an unknown address pass through', (t) => {
   const balancing = {
     routingPreference: [],
@@ -188,6 +199,7 @@ test('2.1.6 a PASSTHROUGH service and an unknown address pass through', (t) => {
   });
 });
 
+// spec: dataplane.md §2.1.6
 test('2.1.6 a node address of a host-network pod is an unknown destination', (t) => {
   const host = workload({
     uid: 'c//Pod/demo/host',
@@ -205,6 +217,7 @@ const remote = workload({
   services: { [KEY]: { 80: 8080 } },
 });
 
+// spec: dataplane.md §2.1.7, spec: dataplane.md §2.5
 test('2.1.7 and 2.5 an endpoint on another network is reached through its gateway', (t) => {
   const sans = ['spiffe://cluster.local/ns/demo/sa/web'];
   const decision = decide([{ ...web, subjectAltNames: sans }, remote, gateway], '10.96.0.1', 80);
@@ -218,6 +231,7 @@ test('2.1.7 and 2.5 an endpoint on another network is reached through its gatewa
   t.is(decision.kind === 'double-hbone' ? decision.workload.uid : '', remote.uid);
 });
 
+// spec: dataplane.md §2.1.7
 test('2.1.7 another network fails without a gateway, and for a target that is no service of its own', (t) => {
   const lonely = decide([web, { ...remote, networkGateway: null }], '10.96.0.1', 80);
   t.is(lonely.kind, 'deny');
@@ -232,11 +246,13 @@ test('2.1.7 another network fails without a gateway, and for a target that is no
   t.regex(both.kind === 'deny' ? both.reason : '', /no service leads there/);
 });
 
+// spec: dataplane.md §2.5.2
 test('2.5.2 an unknown gateway fails', (t) => {
   const decision = decide([web, remote], '10.96.0.1', 80);
   t.regex(decision.kind === 'deny' ? decision.reason : '', /unknown gateway \/10\.0\.9\.9:15008/);
 });
 
+// spec: dataplane.md §2.1.4, spec: dataplane.md §2.5
 test("2.1.4 and 2.5 a waypoint on another network is reached through its gateway, and only its service's identities count inside", (t) => {
   const far = { ...waypointPod, network: 'n2', addresses: [], networkGateway: byIp('10.0.9.9') };
   const decision = decide(
@@ -251,6 +267,7 @@ test("2.1.4 and 2.5 a waypoint on another network is reached through its gateway
   });
 });
 
+// spec: dataplane.md §2.1.8
 test("2.1.8 a workload's own waypoint is used for its address, not for its service", (t) => {
   const guarded = { ...pod, waypoint: byHostname('waypoint.demo') };
   t.like(decide([web, guarded, ...waypoint], '10.0.1.3', 9000), {
@@ -261,6 +278,7 @@ test("2.1.8 a workload's own waypoint is used for its address, not for its servi
   t.like(decide([web, guarded, ...waypoint], '10.96.0.1', 80), { via: 'direct' });
 });
 
+// spec: dataplane.md §2.1.8
 test('2.1.8 the waypoint itself goes on to the workload; another address or identity does not', (t) => {
   const mesh = [{ ...pod, waypoint: byHostname('waypoint.demo') }, ...waypoint];
   const from = { source: waypointPod, sourceIp: '10.0.1.50' };
@@ -270,10 +288,12 @@ test('2.1.8 the waypoint itself goes on to the workload; another address or iden
   t.like(decide(mesh, '10.0.1.3', 9000, { ...from, source: other }), { via: 'waypoint' });
 });
 
+// spec: dataplane.md §2.1.8
 test("2.1.8 a workload's waypoint that cannot be resolved fails the connection", (t) => {
   t.like(decide([{ ...pod, waypoint: byHostname('gone.demo') }], '10.0.1.3', 80), { kind: 'deny' });
 });
 
+// spec: dataplane.md §2.1.9
 test('2.1.9 a workload without HBONE gets plain TCP to its own port', (t) => {
   t.like(decide([web, { ...pod, tunnelProtocol: 'NONE' }], '10.96.0.1', 80), {
     kind: 'tcp',
@@ -281,6 +301,7 @@ test('2.1.9 a workload without HBONE gets plain TCP to its own port', (t) => {
   });
 });
 
+// spec: dataplane.md §2.1.9
 test("2.1.9 identities of the service are accepted beside the workload's, and the HBONE port follows the setting", (t) => {
   const named = { ...web, subjectAltNames: ['spiffe://x/ns/y/sa/z', POD_IDENTITY] };
   t.like(decide([named, pod], '10.96.0.1', 80, { hbonePort: 25_008 }), {
@@ -289,6 +310,7 @@ test("2.1.9 identities of the service are accepted beside the workload's, and th
   });
 });
 
+// spec: dataplane.md §2.1.9
 test('2.1.9 a destination on the same node is marked', (t) => {
   t.like(decide([web, { ...pod, node: 'node-1' }], '10.96.0.1', 80), { sameNode: true });
   t.like(decide([web, { ...pod, node: 'node-1', clusterId: 'other' }], '10.96.0.1', 80), {
@@ -296,6 +318,7 @@ test('2.1.9 a destination on the same node is marked', (t) => {
   });
 });
 
+// spec: dataplane.md §2.3
 test('2.3 a waypoint by address prefers a service with that VIP, else the workload with the given port', (t) => {
   const byVip = decide([{ ...web, waypoint: byIp('10.96.0.50') }, ...waypoint], '10.96.0.1', 80);
   t.like(byVip, { peer: { ip: '10.0.1.50', port: 15_008 } });
@@ -310,6 +333,7 @@ test('2.3 a waypoint by address prefers a service with that VIP, else the worklo
   });
 });
 
+// spec: dataplane.md §2.3
 test('2.3 a waypoint by hostname may be a workload with that hostname in that namespace', (t) => {
   const external = workload({ uid: 'x/wp', hostname: 'wp.example', addresses: ['10.0.8.8'] });
   const to = (hostname: string) =>
@@ -318,6 +342,7 @@ test('2.3 a waypoint by hostname may be a workload with that hostname in that na
   t.is(to('other.example').kind, 'deny');
 });
 
+// spec: dataplane.md §2.3
 test("2.3 the family of the waypoint's address follows the client's target for hostnames, the reference for addresses", (t) => {
   const dual = { ...waypointPod, addresses: ['10.0.1.50', 'fd00::50'] };
   const viaName = decide(
@@ -334,6 +359,7 @@ test("2.3 the family of the waypoint's address follows the client's target for h
   t.like(viaIp, { peer: { ip: '10.0.1.50' } });
 });
 
+// spec: dataplane.md §2.4
 test("2.4 a network gateway is ignored on the caller's own network", (t) => {
   t.like(decide([{ ...pod, networkGateway: byIp('10.0.9.9') }], '10.0.1.3', 80), {
     kind: 'hbone',
@@ -341,6 +367,7 @@ test("2.4 a network gateway is ignored on the caller's own network", (t) => {
   });
 });
 
+// spec: dataplane.md §6.4
 test('6.4 a workload with a hostname leaves its address to be resolved, then the decision is complete', (t) => {
   const external = workload({
     uid: 'x/ext',
