@@ -1,0 +1,21 @@
+/** The short form of the soak: thirty seconds of what `npm run soak` does for ten minutes. */
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
+import { netnsTest } from '../support/netns-test.ts';
+
+const run = promisify(execFile);
+const root = new URL('../..', import.meta.url).pathname;
+
+netnsTest(
+  'counters, descriptors and memory stand after thirty seconds of everything',
+  async (t) => {
+    t.timeout(170_000);
+    const outcome = await run(process.execPath, ['test/soak/run.ts', '--seconds', '30'], {
+      cwd: root,
+      timeout: 160_000,
+    }).catch((error: { stdout: string; stderr: string }) => error);
+    t.log(outcome.stdout);
+    t.regex(outcome.stdout, /^soak ok: /, outcome.stderr);
+    t.regex(outcome.stdout, /[1-9]\d* pods came and went/);
+  },
+);

@@ -1,0 +1,38 @@
+/**
+ * Runs in a pod: exchanges with a server, some at once, until SIGTERM; then those in hand are finished and the last
+ * counts printed. `client.ts HOST AT-ONCE KIND...`.
+ */
+import { setTimeout as wait } from 'node:timers/promises';
+import { errorText } from '../../lib/errors/mesh-error.ts';
+import { exchange } from './exchanges.ts';
+import type { Exchange, SoakLine } from './protocol.ts';
+
+const REPORT_MS = 500;
+const PAUSE_MS = 10;
+
+const [host = '', atOnce = '1', ...kinds] = process.argv.slice(2);
+const counts: Partial<Record<Exchange, number>> = {};
+const ending = new AbortController();
+process.on('SIGTERM', () => ending.abort());
+
+function print(line: SoakLine): void {
+  process.stdout.write(`${JSON.stringify(line)}\n`);
+}
+
+async function loop(first: number): Promise<void> {
+  for (let turn = first; !ending.signal.aborted; turn += 1) {
+    const kind = kinds[turn % kinds.length] as Exchange;
+    try {
+      await exchange(kind, host);
+      counts[kind] = (counts[kind] ?? 0) + 1;
+    } catch (error) {
+      print({ failure: { exchange: kind, reason: errorText(error) } });
+    }
+    await wait(PAUSE_MS);
+  }
+}
+
+const timer = setInterval(() => print({ counts }), REPORT_MS);
+await Promise.all(Array.from({ length: Number(atOnce) }, (_, index) => loop(index)));
+clearInterval(timer);
+print({ counts });

@@ -1,0 +1,67 @@
+/** Descriptors and memory of the processes that carry traffic or hold pods. */
+import { readFile, readdir } from 'node:fs/promises';
+import type { TestMesh } from '../support/mesh.ts';
+
+/** What a process holds. */
+export interface Usage {
+  readonly name: string;
+  readonly descriptors: number;
+  readonly residentBytes: number;
+}
+
+const MIB = 1_048_576;
+/** Descriptors that come and go by themselves: a scrape, a reconnect, a file being read. */
+const SPARE_DESCRIPTORS = 8;
+/** Heaps give memory back when they please: growth below this is not told from that. */
+const SPARE_BYTES = 32 * MIB;
+const SPARE_SHARE = 0.15;
+
+/** The usage of every node proxy and node agent. */
+export async function readUsage(mesh: TestMesh): Promise<readonly Usage[]> {
+  const actors = (await mesh.actors()).filter(({ name }) => /^node-(?:proxy|agent)$/.test(name));
+  return Promise.all(
+    actors.map(async ({ name, node, pid }) => ({
+      name: `${name} of ${node ?? 'the mesh'}`,
+      descriptors: (await readdir(`/proc/${pid}/fd`)).length,
+      residentBytes: await residentBytes(pid),
+    })),
+  );
+}
+
+async function residentBytes(pid: number): Promise<number> {
+  const status = await readFile(`/proc/${pid}/status`, 'utf8');
+  return Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1]) * 1_024;
+}
+
+/** Processes that hold more descriptors than before. */
+export function heldDescriptors(before: readonly Usage[], after: readonly Usage[]): string[] {
+  return pairs(before, after)
+    .filter(([was, is]) => is.descriptors > was.descriptors + SPARE_DESCRIPTORS)
+    .map(([was, is]) => `${is.name}: ${is.descriptors} descriptors, before ${was.descriptors}`);
+}
+
+/** Processes that hold more memory than heaps explain. `early` and `late` are the least seen in their time. */
+export function grownMemory(early: readonly Usage[], late: readonly Usage[]): string[] {
+  const allowed = (bytes: number): number => bytes * (1 + SPARE_SHARE) + SPARE_BYTES;
+  return pairs(early, late)
+    .filter(([was, is]) => is.residentBytes > allowed(was.residentBytes))
+    .map(([was, is]) => `${is.name}: ${mib(is)} MiB, before ${mib(was)} MiB`);
+}
+
+/** For each process the least memory of both. */
+export function least(one: readonly Usage[], other: readonly Usage[]): readonly Usage[] {
+  return pairs(one, other).map(([a, b]) => (a.residentBytes < b.residentBytes ? a : b));
+}
+
+/** Mebibytes in words. */
+export function mib({ residentBytes: bytes }: Usage): string {
+  return (bytes / MIB).toFixed(0);
+}
+
+/** The same process twice. One that is missing or new was restarted, which the caller sees elsewhere. */
+export function pairs(one: readonly Usage[], other: readonly Usage[]): [Usage, Usage][] {
+  return one.flatMap((usage): [Usage, Usage][] => {
+    const same = other.find(({ name }) => name === usage.name);
+    return same === undefined ? [] : [[usage, same]];
+  });
+}
