@@ -1,0 +1,202 @@
+import type { TLSSocket } from 'node:tls';
+import { MeshError, errorText } from '../../errors/mesh-error.ts';
+import type {
+  ClientTunnel,
+  OpenRequest,
+  TunnelOptions,
+  TunnelPeer,
+  TunnelStream,
+} from '../engine.ts';
+import { CLIENT_HEADER_LIST_BYTES, RESPONSE_TIMEOUT_MS } from '../limits.ts';
+import { MAX_STREAM_ID, errorCode, settingId } from './frames.ts';
+import type { HeaderBlock } from './header-block.ts';
+import { responseHead } from './header-rules.ts';
+import type { ResponseHead } from './header-rules.ts';
+import type { FieldList } from './hpack-decoder.ts';
+import { fault } from './link.ts';
+import { FramingSession } from './session.ts';
+import type { FramedStream } from './stream.ts';
+import { FramedTunnelStream } from './tunnel-stream.ts';
+
+const STATUS_OK = 200;
+
+/** A request without its answer. */
+interface Pending {
+  answered(head: ResponseHead): void;
+  failed(error: MeshError): void;
+}
+
+/** The client's end of a tunnel. */
+export class FramingClientTunnel extends FramingSession implements ClientTunnel {
+  readonly #listeners: (() => void)[] = [];
+  readonly #pending = new Map<number, Pending>();
+  #nextId = 1;
+  /** The last of our streams the server takes, once it has said so. */
+  #lastServed = MAX_STREAM_ID;
+  #goneAway = false;
+
+  constructor(socket: TLSSocket, peer: TunnelPeer, options: TunnelOptions) {
+    super(socket, peer, options, {
+      isServer: false,
+      maxHeaderListBytes: CLIENT_HEADER_LIST_BYTES,
+      settings: [[settingId.enablePush, 0]],
+    });
+    this.start();
+  }
+
+  override get usable(): boolean {
+    return super.usable && !this.#goneAway && this.#nextId < MAX_STREAM_ID;
+  }
+
+  get capacity(): number {
+    if (!this.usable) return 0;
+    const { maxStreams } = this.options.settings;
+    const limit = Math.min(maxStreams, this.peerSettings.maxConcurrentStreams ?? maxStreams);
+    return Math.max(0, limit - this.streams);
+  }
+
+  onChange(listener: () => void): void {
+    this.#listeners.push(listener);
+  }
+
+  async open(request: OpenRequest): Promise<TunnelStream> {
+    if (!this.usable) {
+      throw new MeshError('TUNNEL_CLOSED', 'the tunnel takes no new connections', {
+        cause: this.failure ?? undefined,
+      });
+    }
+    const stream = this.newStream(this.#nextId);
+    this.#nextId += 2;
+    const answer = this.#answer(stream);
+    this.sendHeaders(
+      stream.id,
+      [
+        [':method', 'CONNECT'],
+        [':authority', request.authority],
+        ...Object.entries(request.headers),
+      ],
+      false,
+    );
+    const { status, headers } = await answer;
+    if (status !== STATUS_OK) {
+      stream.reset(errorCode.cancel);
+      throw new MeshError(
+        'TUNNEL_REFUSED',
+        `the peer refused the connection with status ${status}`,
+        { detail: { status, authority: request.authority } },
+      );
+    }
+    return new FramedTunnelStream(stream, headers, false);
+  }
+
+  drain(): void {
+    if (this.draining || this.over) return;
+    this.draining = true;
+    this.sendGoaway(0);
+    this.changed();
+  }
+
+  protected override get lastTaken(): number {
+    return 0;
+  }
+
+  protected override headersOutside({ id }: HeaderBlock): void {
+    if (this.isIdle(id)) throw fault('HEADERS on a stream that we have not opened');
+    this.headersAfterEnd(id);
+  }
+
+  protected override headersInside(stream: FramedStream, list: FieldList): boolean {
+    const pending = this.#pending.get(stream.id);
+    if (pending === undefined) return false;
+    const head = list.oversized ? 'too many headers' : responseHead(list.fields);
+    if (typeof head === 'string') {
+      pending.failed(new MeshError('TUNNEL_PROTOCOL', `the peer's answer has ${head}`));
+      this.resetStream(stream, errorCode.protocolError);
+    } else if (head.status >= STATUS_OK) {
+      pending.answered(head);
+    }
+    return true;
+  }
+
+  protected override isIdle(id: number): boolean {
+    return id % 2 === 0 || id >= this.#nextId;
+  }
+
+  protected override goneAway(lastId: number, code: number): void {
+    this.#goneAway = true;
+    this.#lastServed = Math.min(this.#lastServed, lastId);
+    if (code !== errorCode.noError) {
+      this.failure ??= new MeshError('TUNNEL_CLOSED', `the peer ended the tunnel (code ${code})`);
+    }
+    for (const stream of Array.from(this.live.values())) {
+      if (stream.id > this.#lastServed) this.#notServed(stream);
+    }
+    this.changed();
+  }
+
+  protected override changed(): void {
+    if ((this.draining || this.#goneAway) && this.streams === 0) this.closeGently();
+    for (const listener of this.#listeners) listener();
+  }
+
+  /** The server has said that it never looked at this one. */
+  #notServed(stream: FramedStream): void {
+    stream.resetCode = errorCode.refusedStream;
+    this.live.delete(stream.id);
+    this.ended.add(stream.id, 'reset-by-us');
+    stream.finish(new MeshError('TUNNEL_CLOSED', 'the peer took no new connection on this tunnel'));
+  }
+
+  #answer(stream: FramedStream): Promise<ResponseHead> {
+    return new Promise((resolve, reject) => {
+      const settle = (): void => {
+        this.#pending.delete(stream.id);
+        timer.cancel();
+        stream.onOver = null;
+      };
+      const failed = (error: MeshError): void => {
+        settle();
+        reject(error);
+      };
+      const timer = this.options.clock.after(RESPONSE_TIMEOUT_MS, () => {
+        failed(
+          new MeshError(
+            'UPSTREAM_TIMEOUT',
+            `the peer did not answer the connect request within ${RESPONSE_TIMEOUT_MS} ms`,
+          ),
+        );
+        stream.reset(errorCode.cancel);
+      });
+      stream.onOver = () => failed(this.#unanswered(stream));
+      this.#pending.set(stream.id, {
+        failed,
+        answered: (head) => {
+          settle();
+          resolve(head);
+        },
+      });
+    });
+  }
+
+  /** Why a stream ended before its answer came. */
+  #unanswered(stream: FramedStream): MeshError {
+    const { resetCode: code } = stream;
+    const cause = this.failure ?? undefined;
+    if (code === errorCode.refusedStream) {
+      this.counters.refused += 1;
+      return new MeshError('TUNNEL_CLOSED', 'the peer took no new connection on this tunnel', {
+        cause,
+        detail: { refused: true },
+      });
+    }
+    if (!this.usable) {
+      const why = cause === undefined ? '' : `: ${errorText(cause)}`;
+      return new MeshError('TUNNEL_CLOSED', `the tunnel closed before the peer answered${why}`, {
+        cause,
+      });
+    }
+    return new MeshError('TUNNEL_RESET', `the peer reset the connection request (code ${code})`, {
+      detail: { code },
+    });
+  }
+}

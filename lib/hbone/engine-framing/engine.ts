@@ -1,0 +1,26 @@
+import type { Socket } from 'node:net';
+import type {
+  ClientTunnel,
+  HboneEngine,
+  ServeOptions,
+  ServerTunnel,
+  TunnelOptions,
+} from '../engine.ts';
+import { acceptTls, connectTls } from '../tls.ts';
+import { FramingClientTunnel } from './client-tunnel.ts';
+import { FramingServerTunnel } from './server-tunnel.ts';
+
+/** HBONE on HTTP/2 framing of our own over node:tls. */
+export const framingEngine: HboneEngine = {
+  name: 'framing',
+
+  async serve(socket: Socket, options: ServeOptions): Promise<ServerTunnel> {
+    const secured = await acceptTls(socket, options);
+    return new FramingServerTunnel(secured.socket, secured.peer, options);
+  },
+
+  async connect(socket: Socket, options: TunnelOptions): Promise<ClientTunnel> {
+    const secured = await connectTls(socket, options);
+    return new FramingClientTunnel(secured.socket, secured.peer, options);
+  },
+};

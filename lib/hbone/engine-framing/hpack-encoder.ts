@@ -1,0 +1,74 @@
+import { STATIC_TABLE } from './hpack-table.ts';
+
+/**
+ * Encodes header blocks without a dynamic table and without Huffman codes: a CONNECT is a few hundred bytes, once a connection,
+ * and differs each time. The first block says that the table is empty and stays so, which satisfies any table size the peer may
+ * set (RFC 7541 §4.2).
+ */
+export class HpackEncoder {
+  #first = true;
+
+  /** `fields` are names in lower case and their values, pseudo headers first. */
+  encode(fields: readonly (readonly [name: string, value: string])[]): Buffer {
+    let size = 1;
+    for (const [name, value] of fields) size += name.length + value.length + MAX_PREFIXES;
+    const block = Buffer.allocUnsafe(size);
+    let at = 0;
+    if (this.#first) {
+      this.#first = false;
+      block[at] = TABLE_SIZE_0;
+      at += 1;
+    }
+    for (const [name, value] of fields) at = writeField(block, at, name, value);
+    return block.subarray(0, at);
+  }
+}
+
+const TABLE_SIZE_0 = 0x20;
+const INDEXED = 0x80;
+/** Three numbers of at most five bytes: index, name's length, value's length. */
+const MAX_PREFIXES = 15;
+
+const nameIndex = new Map<string, number>();
+const fieldIndex = new Map<string, number>();
+for (const [index, { name, value }] of STATIC_TABLE.entries()) {
+  if (!nameIndex.has(name)) nameIndex.set(name, index + 1);
+  if (value !== '') fieldIndex.set(`${name}|${value}`, index + 1);
+}
+
+function writeField(block: Buffer, from: number, name: string, value: string): number {
+  const whole = fieldIndex.get(`${name}|${value}`);
+  if (whole !== undefined) return writeInteger(block, from, { mark: INDEXED, bits: 7 }, whole);
+  const known = nameIndex.get(name) ?? 0;
+  let at = writeInteger(block, from, { mark: 0, bits: 4 }, known);
+  if (known === 0) at = writeText(block, at, name);
+  return writeText(block, at, value);
+}
+
+function writeText(block: Buffer, from: number, text: string): number {
+  const at = writeInteger(block, from, { mark: 0, bits: 7 }, text.length);
+  return at + block.write(text, at, 'latin1');
+}
+
+function writeInteger(
+  block: Buffer,
+  from: number,
+  prefix: { readonly mark: number; readonly bits: number },
+  value: number,
+): number {
+  const mask = (1 << prefix.bits) - 1;
+  if (value < mask) {
+    block[from] = prefix.mark | value;
+    return from + 1;
+  }
+  block[from] = prefix.mark | mask;
+  let rest = value - mask;
+  let at = from + 1;
+  while (rest > 0x7f) {
+    block[at] = (rest & 0x7f) | 0x80;
+    rest >>>= 7;
+    at += 1;
+  }
+  block[at] = rest;
+  return at + 1;
+}

@@ -1,0 +1,66 @@
+/** Bounds of the framing engine, each with its reason. Those it shares with the other engine are in ../limits.ts. */
+
+/** Our HPACK table for what the peer sends: HTTP/2's default, so that no setting has to announce it. */
+export const DECODER_TABLE_BYTES = 4_096;
+
+/** Settings in one frame: six exist, and peers may grease. */
+export const MAX_SETTINGS_PER_FRAME = 64;
+
+/** Debug data of a GOAWAY that we take in, bytes. */
+export const MAX_GOAWAY_BYTES = 16_384;
+
+/**
+ * Unread bytes of all streams of a tunnel up to which the connection window is given back on arrival. Stalled readers then
+ * hold their own stream windows and nothing of the others'; beyond it the connection window bounds what is held.
+ */
+export const MAX_HELD_BYTES = 64 * 1_048_576;
+
+/** Share of a window that is used up before it is given back: few frames, and the sender never runs dry. */
+export const RELEASE_SHARE = 4;
+
+/** Bytes of frames other than DATA that may wait for a peer that does not read. Honest peers leave a few kB. */
+export const MAX_CONTROL_BYTES = 1_048_576;
+
+/**
+ * One write at most, bytes: eight full TLS records. What is handed over cannot be overtaken, so this bounds what a bulk
+ * stream costs the others.
+ */
+export const WRITE_BYTES = 131_072;
+
+/** A stream's turn when others wait too, bytes with the frame header: one TLS record. */
+export const TURN_BYTES = 16_384;
+
+/** Writes up to this are copied into a buffer of their own; larger ones pass through the thread's shared one. */
+export const SMALL_WRITE_BYTES = 4_096;
+
+/** Bytes a stream may have waiting before its source is told to stop. */
+export const SEND_HIGH_WATER_BYTES = 262_144;
+
+/** Waiting bytes at which a stopped source is told to go on: enough to fill a write until it does. */
+export const SEND_LOW_WATER_BYTES = 131_072;
+
+/** Received pieces below this are gathered while their reader is stalled: a piece costs more than its bytes. */
+export const SMALL_PIECE_BYTES = 2_048;
+
+/** Buffer in which small pieces are gathered. */
+export const GATHER_BYTES = 16_384;
+
+/** Ids of ended streams that are remembered, to tell late frames from wrong ones. */
+export const MAX_REMEMBERED_STREAMS = 1_000;
+
+/**
+ * Frames that move nothing forward (PING, SETTINGS, PRIORITY, empty DATA, unknown ones, resets of ended streams, malformed
+ * requests): in one burst, and per second. Honest peers send a few a minute.
+ */
+export const IDLE_FRAMES_BURST = 10_000;
+/** See {@link IDLE_FRAMES_BURST}. */
+export const IDLE_FRAMES_PER_SECOND = 1_000;
+
+/** WINDOW_UPDATEs that a peer may send for each KiB it was sent, besides as many as of the frames above. */
+export const WINDOW_UPDATES_PER_KIB = 2;
+
+/** CONTINUATION frames of one header block; 64 KiB need four of the smallest maximum size. */
+export const MAX_CONTINUATIONS = 64;
+
+/** How long a tunnel that has said its last word waits for the peer to close, milliseconds. */
+export const CLOSE_LINGER_MS = 1_000;

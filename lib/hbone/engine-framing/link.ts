@@ -1,0 +1,349 @@
+import type { TLSSocket } from 'node:tls';
+import { MeshError } from '../../errors/mesh-error.ts';
+import type { TunnelCounters, TunnelEnd, TunnelOptions, TunnelPeer } from '../engine.ts';
+import { Budget } from './budget.ts';
+import { FrameParser } from './frame-parser.ts';
+import type { FrameHeader, FrameReceiver } from './frame-parser.ts';
+import {
+  CLIENT_PREFACE,
+  ConnectionFault,
+  DEFAULT_WINDOW,
+  MAX_STREAM_ID,
+  errorCode,
+  frameFlag,
+  frameType,
+  goawayFrame,
+  headersFrames,
+  pingFrame,
+  settingId,
+  settingsAckFrame,
+  settingsFrame,
+  windowUpdateFrame,
+} from './frames.ts';
+import { HeaderBlocks } from './header-block.ts';
+import type { HeaderBlock } from './header-block.ts';
+import { HpackDecoder } from './hpack-decoder.ts';
+import type { FieldList } from './hpack-decoder.ts';
+import { HpackEncoder } from './hpack-encoder.ts';
+import {
+  CLOSE_LINGER_MS,
+  DECODER_TABLE_BYTES,
+  IDLE_FRAMES_BURST,
+  IDLE_FRAMES_PER_SECOND,
+  WINDOW_UPDATES_PER_KIB,
+} from './limits.ts';
+import { Output } from './output.ts';
+import { PeerSettings } from './peer-settings.ts';
+import { Pings } from './pings.ts';
+import { SessionTimers } from './session-timers.ts';
+
+/** How the two sides of a connection differ. */
+export interface LinkRole {
+  readonly isServer: boolean;
+  readonly maxHeaderListBytes: number;
+  /** SETTINGS besides those both sides send. */
+  readonly settings: readonly (readonly [id: number, value: number])[];
+}
+
+const KIB = 1_024;
+
+/**
+ * An HTTP/2 connection without its streams (RFC 9113 §3, §5.4, §6.5 to §6.8): greeting, settings, pings, header compression,
+ * and the end.
+ */
+export abstract class FramingLink implements FrameReceiver {
+  readonly peer: TunnelPeer;
+  readonly counters: TunnelCounters = {
+    opened: 0,
+    refused: 0,
+    resetSent: 0,
+    resetReceived: 0,
+    pingsAnswered: 0,
+  };
+  readonly closed: Promise<TunnelEnd>;
+  /** What ended the tunnel, for the message of whatever was still waiting on it. */
+  failure: Error | null = null;
+  protected readonly options: TunnelOptions;
+  protected readonly peerSettings: PeerSettings;
+  protected readonly output: Output;
+  protected draining = false;
+  /** Nothing is taken in or sent any more. */
+  protected over = false;
+  /** WINDOW_UPDATEs of the peer; what we send earns it more. */
+  protected readonly windowUpdates: Budget;
+  readonly #role: LinkRole;
+  readonly #socket: TLSSocket;
+  readonly #parser: FrameParser;
+  readonly #blocks: HeaderBlocks;
+  readonly #decoder: HpackDecoder;
+  readonly #encoder = new HpackEncoder();
+  readonly #timers: SessionTimers;
+  readonly #pings: Pings;
+  readonly #idleFrames: Budget;
+  /** SETTINGS of the peer have come; ours are acknowledged. */
+  #greeted = false;
+  #acknowledged = false;
+  #end: TunnelEnd | null = null;
+
+  constructor(socket: TLSSocket, peer: TunnelPeer, options: TunnelOptions, role: LinkRole) {
+    const { settings, clock } = options;
+    this.peer = peer;
+    this.options = options;
+    this.#role = role;
+    this.#socket = socket;
+    this.peerSettings = new PeerSettings(!role.isServer);
+    this.#timers = new SessionTimers(clock);
+    this.#decoder = new HpackDecoder(DECODER_TABLE_BYTES, role.maxHeaderListBytes);
+    this.#blocks = new HeaderBlocks(role.maxHeaderListBytes);
+    this.#parser = new FrameParser(this, {
+      maxFrameSize: settings.frameSize,
+      maxBlockBytes: role.maxHeaderListBytes,
+      preface: role.isServer,
+    });
+    const idle = { burst: IDLE_FRAMES_BURST, perSecond: IDLE_FRAMES_PER_SECOND };
+    this.#idleFrames = new Budget(clock, idle);
+    this.windowUpdates = new Budget(clock, idle);
+    this.output = new Output(socket, (bytes) => {
+      this.windowUpdates.earn(1 + (bytes * WINDOW_UPDATES_PER_KIB) / KIB);
+    });
+    this.#pings = new Pings({
+      intervalMs: settings.pingIntervalMs,
+      timeoutMs: settings.pingTimeoutMs,
+      timers: this.#timers,
+      send: (frame) => this.control(frame),
+      onAnswer: () => {
+        this.counters.pingsAnswered += 1;
+      },
+      onTimeout: () => this.terminate('ping-timeout', errorCode.noError),
+    });
+    this.closed = new Promise((resolve) => {
+      socket.once('close', () => {
+        this.#stop();
+        resolve(this.#end ?? (this.draining ? 'drained' : 'peer-closed'));
+      });
+    });
+  }
+
+  get usable(): boolean {
+    return !this.draining && !this.over && !this.#socket.destroyed;
+  }
+
+  abstract drain(): void;
+
+  /** Ends now; open streams are reset. */
+  destroy(): void {
+    this.terminate('destroyed', errorCode.noError);
+  }
+
+  frameBegins({ type, flags, id, length }: Readonly<FrameHeader>): void {
+    if (this.over) return;
+    this.#blocks.check(type, id);
+    const isSettings = type === frameType.settings && (flags & frameFlag.ack) === 0;
+    if (!this.#greeted && !isSettings) throw fault('a frame before its SETTINGS');
+    if (type === frameType.data) this.dataBegins(id, flags, length);
+    else if (type === frameType.pushPromise) throw fault('a PUSH_PROMISE');
+    else if (type > frameType.continuation) this.spendIdleFrame();
+  }
+
+  frame(header: Readonly<FrameHeader>, payload: Buffer): void {
+    if (this.over) return;
+    const { type, id, flags } = header;
+    const isAck = (flags & frameFlag.ack) !== 0;
+    switch (type) {
+      case frameType.headers:
+        this.#takeBlock(this.#blocks.headers(header, payload));
+        break;
+      case frameType.continuation:
+        if (payload.length === 0) this.spendIdleFrame();
+        this.#takeBlock(this.#blocks.continuation(header, payload));
+        break;
+      case frameType.windowUpdate:
+      case frameType.rstStream:
+      case frameType.priority:
+        this.streamFrame(type, id, payload);
+        break;
+      default:
+        if (id !== 0) throw fault(`a frame of type ${type} on a stream`);
+        if (type === frameType.settings) this.#takeSettings(isAck, payload);
+        else if (type === frameType.ping) this.#takePing(isAck, payload);
+        else this.goneAway(payload.readUInt32BE() & MAX_STREAM_ID, payload.readUInt32BE(4));
+    }
+  }
+
+  abstract data(piece: Buffer): void;
+  abstract dataEnds(header: Readonly<FrameHeader>): void;
+
+  /** A DATA frame begins; `length` counts its padding. */
+  protected abstract dataBegins(id: number, flags: number, length: number): void;
+  /** WINDOW_UPDATE, RST_STREAM or PRIORITY. */
+  protected abstract streamFrame(type: number, id: number, payload: Buffer): void;
+  protected abstract headersTaken(block: HeaderBlock, list: FieldList): void;
+  /** The peer's initial window has grown, perhaps by less than nothing. */
+  protected abstract windowsGrown(by: number): void;
+  /** GOAWAY has come. */
+  protected abstract goneAway(lastId: number, code: number): void;
+  /** The last stream of the other side that we have taken on. */
+  protected abstract get lastTaken(): number;
+  /** The tunnel is over: ends its streams, with this error when it was no ordinary end. */
+  protected abstract endStreams(error: Error | null): void;
+  /** Settings have come. */
+  protected abstract changed(): void;
+
+  /** Begins to speak and to listen. */
+  protected start(): void {
+    const { settings, credentials } = this.options;
+    const { isServer, maxHeaderListBytes, settings: own } = this.#role;
+    const greeting = settingsFrame([
+      ...own,
+      [settingId.initialWindowSize, settings.streamWindow],
+      [settingId.maxFrameSize, settings.frameSize],
+      [settingId.maxHeaderListSize, maxHeaderListBytes],
+    ]);
+    const more = settings.connectionWindow - DEFAULT_WINDOW;
+    const parts = isServer ? [greeting] : [CLIENT_PREFACE, greeting];
+    if (more > 0) parts.push(windowUpdateFrame(0, more));
+    this.control(Buffer.concat(parts));
+    this.#boundHandshake();
+    this.#timers.at(Math.min(credentials.notAfterMs, this.peer.notAfterMs), () => this.drain());
+    this.#socket.on('error', (error) => {
+      this.failure ??= error;
+      this.#end ??= 'error';
+    });
+    this.#socket.on('data', (chunk: Buffer) => this.#receive(chunk));
+  }
+
+  /** Sends a frame other than DATA. */
+  protected control(frame: Buffer): void {
+    if (this.over || this.output.control(frame)) return;
+    this.fail(
+      new ConnectionFault(errorCode.enhanceYourCalm, 'the peer reads nothing of what it is told'),
+    );
+  }
+
+  protected sendHeaders(
+    id: number,
+    fields: readonly (readonly [name: string, value: string])[],
+    endStream: boolean,
+  ): void {
+    const { maxFrameSize } = this.peerSettings;
+    this.control(headersFrames(id, this.#encoder.encode(fields), { endStream, maxFrameSize }));
+  }
+
+  protected sendGoaway(lastId: number): void {
+    this.control(goawayFrame(lastId, errorCode.noError));
+  }
+
+  /** Counts a frame that moves nothing forward. */
+  protected spendIdleFrame(): void {
+    if (this.#idleFrames.spend()) return;
+    throw new ConnectionFault(errorCode.enhanceYourCalm, 'the peer sends frames to no end');
+  }
+
+  /** Runs the action when the peer has read all that was sent so far. */
+  protected whenRead(action: () => void): void {
+    this.#pings.ask(action);
+  }
+
+  /** Ends the tunnel because of what the peer did. */
+  protected fail(reason: ConnectionFault, end: TunnelEnd = 'error'): void {
+    if (this.over) return;
+    this.failure ??= new MeshError('TUNNEL_PROTOCOL', reason.message, {
+      cause: reason,
+      detail: { code: reason.code },
+    });
+    this.#close(end, reason.code);
+    this.#linger();
+  }
+
+  /** Ends the tunnel now. */
+  protected terminate(end: TunnelEnd, code: number): void {
+    if (!this.over) this.#close(end, code);
+    this.#socket.destroy();
+  }
+
+  /** Closes a tunnel whose work is done. */
+  protected closeGently(): void {
+    if (this.over) return;
+    this.#close(null, errorCode.noError);
+    this.#linger();
+  }
+
+  /** A peer that finished TLS must also speak HTTP/2 in time, and take note of our settings. */
+  #boundHandshake(): void {
+    this.#timers.after(this.options.settings.handshakeTimeoutMs, () => {
+      if (!this.#greeted) this.terminate('preface-timeout', errorCode.settingsTimeout);
+      else if (!this.#acknowledged) {
+        this.fail(
+          new ConnectionFault(errorCode.settingsTimeout, 'the peer did not acknowledge SETTINGS'),
+        );
+      }
+    });
+  }
+
+  #receive(chunk: Buffer): void {
+    if (this.over) return;
+    try {
+      this.#parser.push(chunk);
+    } catch (error) {
+      if (!(error instanceof ConnectionFault)) throw error;
+      this.fail(error);
+    }
+  }
+
+  #takeBlock(block: HeaderBlock | null): void {
+    if (block !== null) this.headersTaken(block, this.#decoder.decode(block.bytes));
+  }
+
+  #takeSettings(isAck: boolean, payload: Buffer): void {
+    if (isAck) {
+      if (payload.length > 0) {
+        throw new ConnectionFault(errorCode.frameSizeError, 'the peer answered SETTINGS at length');
+      }
+      this.#acknowledged = true;
+      return;
+    }
+    this.spendIdleFrame();
+    const before = this.peerSettings.initialWindow;
+    this.peerSettings.apply(payload);
+    this.output.maxFrameSize = this.peerSettings.maxFrameSize;
+    this.#greeted = true;
+    this.control(settingsAckFrame());
+    this.windowsGrown(this.peerSettings.initialWindow - before);
+    this.changed();
+  }
+
+  #takePing(isAck: boolean, payload: Buffer): void {
+    if (isAck) {
+      this.#pings.acknowledged(payload);
+      return;
+    }
+    this.spendIdleFrame();
+    this.control(pingFrame(payload, true));
+  }
+
+  #close(end: TunnelEnd | null, code: number): void {
+    this.#end ??= end;
+    this.over = true;
+    this.output.control(goawayFrame(this.lastTaken, code));
+    this.#stop();
+    this.output.finish(() => this.#socket.end());
+  }
+
+  #stop(): void {
+    this.over = true;
+    this.#timers.cancelAll();
+    // Ended by ourselves, or by a peer that is gone: no stream failed (spec/dataplane.md §10).
+    const isFailure = this.#end !== 'destroyed' && this.failure instanceof MeshError;
+    this.endStreams(isFailure ? this.failure : null);
+  }
+
+  /** Gives the last words time to arrive. */
+  #linger(): void {
+    this.#timers.after(CLOSE_LINGER_MS, () => this.#socket.destroy());
+  }
+}
+
+/** The peer broke a rule that ends the connection. */
+export function fault(what: string): ConnectionFault {
+  return new ConnectionFault(errorCode.protocolError, `the peer sent ${what}`);
+}

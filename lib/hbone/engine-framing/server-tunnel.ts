@@ -1,0 +1,228 @@
+import type { TLSSocket } from 'node:tls';
+import type {
+  IncomingRequest,
+  RefuseStatus,
+  ServeOptions,
+  ServerTunnel,
+  TunnelPeer,
+  TunnelStream,
+} from '../engine.ts';
+import { AbandonBudget } from '../abandon-budget.ts';
+import {
+  MAX_CONCURRENT_STREAMS,
+  MAX_UNDECIDED_REQUESTS,
+  SERVER_HEADER_LIST_BYTES,
+} from '../limits.ts';
+import { ConnectionFault, MAX_STREAM_ID, errorCode, settingId } from './frames.ts';
+import type { HeaderBlock } from './header-block.ts';
+import { requestHead } from './header-rules.ts';
+import type { HeaderMap, RequestHead } from './header-rules.ts';
+import type { FieldList } from './hpack-decoder.ts';
+import { fault } from './link.ts';
+import { FramingSession } from './session.ts';
+import type { FramedStream } from './stream.ts';
+import { FramedTunnelStream } from './tunnel-stream.ts';
+
+/** The server's end of a tunnel. */
+export class FramingServerTunnel extends FramingSession implements ServerTunnel {
+  readonly #serve: ServeOptions;
+  readonly #budget: AbandonBudget;
+  #undecided = 0;
+  /** The highest stream the client has opened; we take none above `#lastServed`. */
+  #lastOpened = 0;
+  #lastServed = MAX_STREAM_ID;
+
+  constructor(socket: TLSSocket, peer: TunnelPeer, options: ServeOptions) {
+    super(socket, peer, options, {
+      isServer: true,
+      maxHeaderListBytes: SERVER_HEADER_LIST_BYTES,
+      settings: [[settingId.maxConcurrentStreams, MAX_CONCURRENT_STREAMS]],
+    });
+    this.#serve = options;
+    this.#budget = new AbandonBudget(options.clock);
+    this.start();
+  }
+
+  /**
+   * Two steps (RFC 9113 §6.8): first that the end is near, and only when the client has read it, which streams are still
+   * served; those on their way meanwhile are.
+   */
+  drain(): void {
+    if (this.draining || this.over) return;
+    this.draining = true;
+    this.sendGoaway(MAX_STREAM_ID);
+    this.whenRead(() => {
+      this.#lastServed = this.#lastOpened;
+      this.sendGoaway(this.#lastServed);
+      this.changed();
+    });
+  }
+
+  /** Answers with a final or only header list. */
+  respond(stream: FramedStream, headers: HeaderMap, endStream: boolean): void {
+    const fields: [string, string][] = [];
+    for (const [name, value] of Object.entries(headers)) {
+      if (value !== undefined) fields.push([name, value]);
+    }
+    this.sendHeaders(stream.id, fields, endStream);
+    if (endStream) stream.endTaken();
+  }
+
+  protected override get lastTaken(): number {
+    return Math.min(this.#lastOpened, this.#lastServed);
+  }
+
+  protected override headersOutside(block: HeaderBlock, list: FieldList): void {
+    const { id } = block;
+    if (id % 2 === 0) throw fault('HEADERS on a stream of ours');
+    if (id <= this.#lastOpened) {
+      this.headersAfterEnd(id);
+      return;
+    }
+    this.#lastOpened = id;
+    // Sent before the client knew; it has read by now that nothing was done about it.
+    if (id > this.#lastServed) {
+      this.ended.add(id, 'reset-by-us');
+      return;
+    }
+    if (this.#tooMany()) {
+      this.counters.refused += 1;
+      this.refuse(id, errorCode.refusedStream);
+      return;
+    }
+    const head = list.oversized ? 'too many headers' : requestHead(list.fields);
+    if (typeof head === 'string' || block.selfDependent) {
+      this.refuse(id, errorCode.protocolError);
+      return;
+    }
+    this.#request(id, head, block.endStream);
+  }
+
+  protected override headersInside(): boolean {
+    return false;
+  }
+
+  protected override isIdle(id: number): boolean {
+    return id % 2 === 0 || id > this.#lastOpened;
+  }
+
+  protected override goneAway(): void {
+    // It concerns streams that we might open. The client closes when its own have ended.
+  }
+
+  protected override changed(): void {
+    if (!this.draining || this.#lastServed === MAX_STREAM_ID) return;
+    if (this.streams === 0) this.closeGently();
+  }
+
+  #tooMany(): boolean {
+    if (this.#undecided >= MAX_UNDECIDED_REQUESTS) {
+      // The peer asked for more than it may have undecided: that is the work the budget is about.
+      this.#abandoned();
+      return true;
+    }
+    return this.streams >= MAX_CONCURRENT_STREAMS;
+  }
+
+  #request(id: number, head: RequestHead, endStream: boolean): void {
+    const stream = this.newStream(id);
+    stream.contentLeft = head.contentLength;
+    if (endStream) {
+      if ((head.contentLength ?? 0) > 0) {
+        this.resetStream(stream, errorCode.protocolError);
+        return;
+      }
+      stream.remoteEnd();
+    }
+    const request = new FramedRequest(this, stream, head);
+    stream.onOver = () => {
+      if (!request.answered) this.#abandoned();
+      request.over();
+    };
+    this.#undecided += 1;
+    this.#serve
+      .onRequest(request, this)
+      .catch((error: unknown) => {
+        request.refuse(503);
+        this.#serve.onRequestError(error);
+      })
+      .finally(() => {
+        this.#undecided -= 1;
+      });
+  }
+
+  #abandoned(): void {
+    if (this.over || this.#budget.spend()) return;
+    this.fail(
+      new ConnectionFault(errorCode.enhanceYourCalm, 'the peer gives up too many requests'),
+      'too-many-resets',
+    );
+  }
+}
+
+/** A request of a client that waits for its answer. */
+class FramedRequest implements IncomingRequest {
+  readonly method: string;
+  readonly authority: string;
+  readonly headers: HeaderMap;
+  readonly #tunnel: FramingServerTunnel;
+  readonly #stream: FramedStream;
+  #answered = false;
+  #onAborted: (() => void) | null = null;
+
+  constructor(tunnel: FramingServerTunnel, stream: FramedStream, head: RequestHead) {
+    this.method = head.method;
+    this.authority = head.authority;
+    this.headers = head.headers;
+    this.#tunnel = tunnel;
+    this.#stream = stream;
+  }
+
+  get aborted(): boolean {
+    return this.#stream.over;
+  }
+
+  /** Whether we have answered or reset it. */
+  get answered(): boolean {
+    return this.#answered;
+  }
+
+  onAborted(listener: () => void): void {
+    if (this.aborted) listener();
+    else this.#onAborted = listener;
+  }
+
+  /** The stream is over. */
+  over(): void {
+    const listener = this.#onAborted;
+    this.#onAborted = null;
+    if (!this.#answered) listener?.();
+  }
+
+  accept(headers: Readonly<Record<string, string>>): TunnelStream | null {
+    if (!this.#answer()) return null;
+    this.#tunnel.respond(this.#stream, { ':status': '200', ...headers }, false);
+    return new FramedTunnelStream(this.#stream, this.headers, true);
+  }
+
+  refuse(status: RefuseStatus): void {
+    if (!this.#answer()) return;
+    this.#tunnel.counters.refused += 1;
+    const stream = this.#stream;
+    this.#tunnel.respond(stream, { ':status': String(status) }, true);
+    // What the client may still send has no reader; what it has sent is still checked.
+    setImmediate(() => stream.reset(errorCode.noError));
+  }
+
+  reset(code: 'cancel' | 'refused'): void {
+    if (this.aborted) return;
+    this.#answered = true;
+    this.#stream.reset(code === 'cancel' ? errorCode.cancel : errorCode.refusedStream);
+  }
+
+  #answer(): boolean {
+    if (this.aborted || this.#answered) return false;
+    this.#answered = true;
+    return true;
+  }
+}

@@ -1,0 +1,274 @@
+import type { TLSSocket } from 'node:tls';
+import { MeshError } from '../../errors/mesh-error.ts';
+import type { Tunnel, TunnelOptions, TunnelPeer } from '../engine.ts';
+import { EndedStreams } from './ended-streams.ts';
+import type { StreamEnd } from './ended-streams.ts';
+import type { FrameHeader } from './frame-parser.ts';
+import {
+  ConnectionFault,
+  DEFAULT_WINDOW,
+  MAX_STREAM_ID,
+  MAX_WINDOW,
+  errorCode,
+  frameFlag,
+  frameType,
+  rstStreamFrame,
+  windowUpdateFrame,
+} from './frames.ts';
+import type { HeaderBlock } from './header-block.ts';
+import { trailersFault } from './header-rules.ts';
+import type { FieldList } from './hpack-decoder.ts';
+import { MAX_HELD_BYTES, RELEASE_SHARE } from './limits.ts';
+import { FramingLink, fault } from './link.ts';
+import type { LinkRole } from './link.ts';
+import { CLEAN_RESETS, FramedStream } from './stream.ts';
+import type { StreamHost } from './stream.ts';
+
+const PRIORITY_BYTES = 5;
+
+/** The streams of one connection (RFC 9113 §5, §6): what client and server have in common. */
+export abstract class FramingSession extends FramingLink implements Tunnel, StreamHost {
+  protected readonly live = new Map<number, FramedStream>();
+  protected readonly ended = new EndedStreams();
+  /** What the peer may still send on the connection, what is ours to give back, and what waits for readers. */
+  #receiveWindow: number;
+  #unreleased = 0;
+  #held = 0;
+  /** The stream of the DATA frame that is arriving, null when nobody reads it. */
+  #reading: FramedStream | null = null;
+
+  constructor(socket: TLSSocket, peer: TunnelPeer, options: TunnelOptions, role: LinkRole) {
+    super(socket, peer, options, role);
+    this.#receiveWindow = Math.max(options.settings.connectionWindow, DEFAULT_WINDOW);
+  }
+
+  get streams(): number {
+    return this.live.size;
+  }
+
+  data(piece: Buffer): void {
+    const stream = this.#reading;
+    if (stream === null || stream.over) return;
+    if (stream.contentLeft !== null) stream.contentLeft -= piece.length;
+    stream.receive(piece);
+  }
+
+  dataEnds({ flags }: Readonly<FrameHeader>): void {
+    const stream = this.#reading;
+    this.#reading = null;
+    if (stream === null || stream.over || (flags & frameFlag.endStream) === 0) return;
+    if ((stream.contentLeft ?? 0) === 0) stream.remoteEnd();
+    else this.resetStream(stream, errorCode.protocolError);
+  }
+
+  ready(stream: FramedStream): void {
+    this.output.ready(stream);
+  }
+
+  release(stream: FramedStream, bytes: number): void {
+    this.control(windowUpdateFrame(stream.id, bytes));
+  }
+
+  held(bytes: number): void {
+    this.#held += bytes;
+    if (bytes < 0) this.#releaseConnection();
+  }
+
+  resetStream(stream: FramedStream, code: number): void {
+    this.counters.resetSent += 1;
+    this.control(rstStreamFrame(stream.id, code));
+    this.#forget(stream, 'reset-by-us', null);
+  }
+
+  streamDone(stream: FramedStream): void {
+    this.#forget(stream, 'done', null);
+  }
+
+  /** A header list has come for a stream that is not open. */
+  protected abstract headersOutside(block: HeaderBlock, list: FieldList): void;
+  /** A header list has come for an open stream; true when it was not its trailers. */
+  protected abstract headersInside(stream: FramedStream, list: FieldList): boolean;
+  /** Whether nothing may have come yet on this stream. */
+  protected abstract isIdle(id: number): boolean;
+
+  protected newStream(id: number): FramedStream {
+    const stream = new FramedStream(id, this, {
+      send: this.peerSettings.initialWindow,
+      // Until the peer knows of our settings it may use the default.
+      receive: Math.max(this.options.settings.streamWindow, DEFAULT_WINDOW),
+    });
+    this.live.set(id, stream);
+    this.counters.opened += 1;
+    return stream;
+  }
+
+  /** Resets a stream that was never made, or that is over. */
+  protected refuse(id: number, code: number): void {
+    this.spendIdleFrame();
+    this.ended.add(id, 'reset-by-us');
+    this.control(rstStreamFrame(id, code));
+  }
+
+  protected override dataBegins(id: number, flags: number, length: number): void {
+    if (id === 0) throw fault('DATA without a stream');
+    if (length > this.#receiveWindow) throw overflow('sent more than the connection window');
+    this.#receiveWindow -= length;
+    this.#unreleased += length;
+    this.#releaseConnection();
+    if (length === 0 && (flags & frameFlag.endStream) === 0) this.spendIdleFrame();
+    const stream = this.live.get(id);
+    if (stream === undefined) this.#dataOutside(id);
+    else if (stream.remoteEnded) this.resetStream(stream, errorCode.streamClosed);
+    else if (length > stream.receiveWindow) this.resetStream(stream, errorCode.flowControlError);
+    else {
+      stream.receiveWindow -= length;
+      this.#reading = stream;
+    }
+  }
+
+  protected override streamFrame(type: number, id: number, payload: Buffer): void {
+    switch (type) {
+      case frameType.windowUpdate:
+        this.#takeWindow(id, payload.readUInt32BE() & MAX_WINDOW);
+        break;
+      case frameType.rstStream:
+        this.#takeReset(id, payload.readUInt32BE());
+        break;
+      default:
+        this.#takePriority(id, payload);
+    }
+  }
+
+  protected override headersTaken(block: HeaderBlock, list: FieldList): void {
+    const stream = this.live.get(block.id);
+    if (stream === undefined) this.headersOutside(block, list);
+    else if (!this.headersInside(stream, list)) this.#takeTrailers(stream, block, list);
+    else if (block.endStream && !stream.over) stream.remoteEnd();
+  }
+
+  protected override windowsGrown(by: number): void {
+    if (by === 0) return;
+    for (const stream of this.live.values()) {
+      stream.sendWindow += by;
+      if (stream.sendWindow > MAX_WINDOW) throw overflow('opened its window too far');
+      this.output.ready(stream);
+    }
+  }
+
+  protected override endStreams(error: Error | null): void {
+    const streams = [...this.live.values()];
+    this.live.clear();
+    this.#reading = null;
+    for (const stream of streams) stream.finish(error);
+    this.changed();
+  }
+
+  /** HEADERS on a stream that we have seen the end of (§5.1). */
+  protected headersAfterEnd(id: number): void {
+    switch (this.ended.get(id)) {
+      case 'reset-by-us':
+        break;
+      case 'reset-by-peer':
+        this.refuse(id, errorCode.streamClosed);
+        break;
+      case 'done':
+        throw new ConnectionFault(
+          errorCode.streamClosed,
+          'the peer sent HEADERS on a closed stream',
+        );
+      case undefined:
+        throw fault('HEADERS on a stream below one it has opened');
+    }
+  }
+
+  #dataOutside(id: number): void {
+    if (this.isIdle(id)) throw fault('DATA on a stream that was never opened');
+    if (this.ended.get(id) !== 'reset-by-us') this.refuse(id, errorCode.streamClosed);
+  }
+
+  /**
+   * Gives the connection window back as bytes arrive, not as they are read, so that a reader who stalls does not take it
+   * from the other streams; only when very much is unread altogether it waits.
+   */
+  #releaseConnection(): void {
+    const { connectionWindow } = this.options.settings;
+    if (this.#unreleased < connectionWindow / RELEASE_SHARE || this.#held > MAX_HELD_BYTES) return;
+    const bytes = this.#unreleased;
+    this.#unreleased = 0;
+    this.#receiveWindow += bytes;
+    this.control(windowUpdateFrame(0, bytes));
+  }
+
+  #takeTrailers(stream: FramedStream, block: HeaderBlock, list: FieldList): void {
+    if (stream.remoteEnded) this.resetStream(stream, errorCode.streamClosed);
+    else if (!block.endStream || list.oversized || trailersFault(list.fields) !== null) {
+      this.resetStream(stream, errorCode.protocolError);
+    } else {
+      stream.remoteEnd();
+    }
+  }
+
+  #takeWindow(id: number, increment: number): void {
+    if (!this.windowUpdates.spend()) {
+      throw new ConnectionFault(errorCode.enhanceYourCalm, 'the peer floods us with windows');
+    }
+    if (id === 0) {
+      if (increment === 0) throw fault('a WINDOW_UPDATE of nothing');
+      this.output.window += increment;
+      if (this.output.window > MAX_WINDOW) throw overflow('opened its window too far');
+      this.output.flush();
+      return;
+    }
+    const stream = this.live.get(id);
+    if (stream === undefined) {
+      if (this.isIdle(id)) throw fault('a WINDOW_UPDATE on a stream that was never opened');
+      return;
+    }
+    stream.sendWindow += increment;
+    if (increment === 0) this.resetStream(stream, errorCode.protocolError);
+    else if (stream.sendWindow <= MAX_WINDOW) this.output.ready(stream);
+    else this.resetStream(stream, errorCode.flowControlError);
+  }
+
+  #takeReset(id: number, code: number): void {
+    if (this.isIdle(id)) throw fault('a RST_STREAM on a stream that was never opened');
+    const stream = this.live.get(id);
+    if (stream === undefined) {
+      this.spendIdleFrame();
+      return;
+    }
+    this.counters.resetReceived += 1;
+    stream.resetCode = code;
+    this.#forget(stream, 'reset-by-peer', resetError(code));
+  }
+
+  #takePriority(id: number, payload: Buffer): void {
+    this.spendIdleFrame();
+    if (id === 0) throw fault('a PRIORITY without a stream');
+    const isShort = payload.length !== PRIORITY_BYTES;
+    if (!isShort && (payload.readUInt32BE() & MAX_STREAM_ID) !== id) return;
+    const code = isShort ? errorCode.frameSizeError : errorCode.protocolError;
+    const stream = this.live.get(id);
+    if (stream === undefined) throw new ConnectionFault(code, 'the peer sent a wrong PRIORITY');
+    this.resetStream(stream, code);
+  }
+
+  #forget(stream: FramedStream, end: StreamEnd, error: Error | null): void {
+    this.live.delete(stream.id);
+    this.ended.add(stream.id, end);
+    if (this.#reading === stream) this.#reading = null;
+    stream.finish(error);
+    this.changed();
+  }
+}
+
+function resetError(code: number): Error | null {
+  if (CLEAN_RESETS.has(code)) return null;
+  return new MeshError('TUNNEL_RESET', `the peer reset the connection (code ${code})`, {
+    detail: { code },
+  });
+}
+
+function overflow(what: string): ConnectionFault {
+  return new ConnectionFault(errorCode.flowControlError, `the peer ${what}`);
+}

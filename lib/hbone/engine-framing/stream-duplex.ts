@@ -1,0 +1,79 @@
+import { Duplex } from 'node:stream';
+import type { FramedStream, StreamSink } from './stream.ts';
+
+type Done = (error?: Error | null) => void;
+
+/** A stream of a tunnel as Node knows streams. */
+export class StreamDuplex extends Duplex implements StreamSink {
+  readonly #stream: FramedStream;
+  readonly #reset: () => void;
+  /** A write or an end that waits. */
+  #writing: Done | null = null;
+  #ending: Done | null = null;
+
+  /** `reset` ends the stream when the duplex is destroyed before it. */
+  constructor(stream: FramedStream, reset: () => void) {
+    super({ allowHalfOpen: true });
+    this.#stream = stream;
+    this.#reset = reset;
+    stream.attach(this);
+  }
+
+  onData(piece: Buffer): boolean {
+    return this.destroyed || this.push(piece);
+  }
+
+  onEnded(): void {
+    if (!this.destroyed) this.push(null);
+  }
+
+  onEndSent(): void {
+    const done = this.#ending;
+    this.#ending = null;
+    done?.();
+  }
+
+  onRoom(): void {
+    const done = this.#writing;
+    this.#writing = null;
+    done?.();
+  }
+
+  onClosed(error: Error | null): void {
+    if (error !== null) {
+      this.destroy(error);
+      return;
+    }
+    // What the peer does not want any more is no failure of ours to send it.
+    this.onRoom();
+    this.onEndSent();
+    if (this.readableLength > 0) this.once('end', () => this.destroy());
+    // `end` comes before it where there is a reader; where there is none, nobody waits for it.
+    else setImmediate(() => this.destroy());
+  }
+
+  override _read(): void {
+    this.#stream.resume();
+  }
+
+  override _write(chunk: Buffer, _encoding: BufferEncoding, done: Done): void {
+    if (this.#stream.write(chunk)) done();
+    else this.#writing = done;
+  }
+
+  override _final(done: Done): void {
+    if (this.#stream.over) {
+      done();
+      return;
+    }
+    this.#ending = done;
+    this.#stream.end();
+  }
+
+  override _destroy(error: Error | null, done: Done): void {
+    this.#writing = null;
+    this.#ending = null;
+    if (!this.#stream.over) this.#reset();
+    done(error);
+  }
+}

@@ -1,0 +1,281 @@
+import { errorCode } from './frames.ts';
+import {
+  GATHER_BYTES,
+  RELEASE_SHARE,
+  SEND_HIGH_WATER_BYTES,
+  SEND_LOW_WATER_BYTES,
+  SMALL_PIECE_BYTES,
+} from './limits.ts';
+import type { Outgoing } from './output.ts';
+
+/** Takes what a stream receives. Nothing is called after `onClosed`. */
+export interface StreamSink {
+  /** The next bytes; false asks to wait for {@link FramedStream.resume}. */
+  onData(piece: Buffer): boolean;
+  /** The peer has sent all it had. */
+  onEnded(): void;
+  /** END_STREAM has been sent. */
+  onEndSent(): void;
+  /** There is room again after {@link FramedStream.write} said false. */
+  onRoom(): void;
+  /** Both directions are over, after the last byte was taken; the error when it was no ordinary end. */
+  onClosed(error: Error | null): void;
+}
+
+/** What a stream needs of its connection. */
+export interface StreamHost {
+  /** It has something to send. */
+  ready(stream: FramedStream): void;
+  /** Gives window back to the peer. */
+  release(stream: FramedStream, bytes: number): void;
+  /** More or fewer received bytes wait for their reader. */
+  held(bytes: number): void;
+  /** Sends RST_STREAM and forgets the stream. */
+  resetStream(stream: FramedStream, code: number): void;
+  /** Both sides have ended; forgets the stream. */
+  streamDone(stream: FramedStream): void;
+}
+
+/** One stream: what waits to be sent, what waits to be read, and the windows of both (RFC 9113 §5). */
+export class FramedStream implements Outgoing {
+  readonly id: number;
+  sendWindow: number;
+  /** What the peer may still send. */
+  receiveWindow: number;
+  inRow = false;
+  /** We have been told to end, END_STREAM may still wait. */
+  ending = false;
+  waiting = 0;
+  /** END_STREAM has been sent. */
+  localEnded = false;
+  /** The peer's END_STREAM has come. */
+  remoteEnded = false;
+  /** Nothing is sent or received any more. */
+  over = false;
+  /** Bytes the peer has announced and not yet sent, null when it announced none. */
+  contentLeft: number | null = null;
+  /** The code of the peer's RST_STREAM, null when none has come. */
+  resetCode: number | null = null;
+  /** Told when the stream is over, before its sink. */
+  onOver: (() => void) | null = null;
+  readonly #host: StreamHost;
+  readonly #windowSize: number;
+  #sink: StreamSink | null = null;
+  /** Pieces that wait to be sent; the first up to `#taken` has gone. */
+  #outbox: Buffer[] = [];
+  #taken = 0;
+  #full = false;
+  /** Pieces that wait for the sink. */
+  #inbox: Buffer[] = [];
+  #inboxBytes = 0;
+  /** Where small pieces go: the last of the inbox is its part up to `#gathered`. */
+  #gather: Buffer | null = null;
+  #gathered = 0;
+  #stalled = false;
+  #delivering = false;
+  #endDelivered = false;
+  #error: Error | null = null;
+  /** Read, and not yet given back to the peer. */
+  #unreleased = 0;
+
+  constructor(
+    id: number,
+    host: StreamHost,
+    windows: { readonly send: number; readonly receive: number },
+  ) {
+    this.id = id;
+    this.#host = host;
+    this.sendWindow = windows.send;
+    this.receiveWindow = windows.receive;
+    this.#windowSize = windows.receive;
+  }
+
+  /** Reads from now on; what has come already follows at once. */
+  attach(sink: StreamSink): void {
+    this.#sink = sink;
+    this.#deliver();
+  }
+
+  /** Sends; false when enough waits already. The bytes must not change until they are sent. */
+  write(piece: Buffer): boolean {
+    if (this.over || this.ending) return true;
+    if (piece.length === 0) return !this.#full;
+    this.#outbox.push(piece);
+    this.waiting += piece.length;
+    this.#host.ready(this);
+    this.#full = this.waiting >= SEND_HIGH_WATER_BYTES;
+    return !this.#full;
+  }
+
+  /** Sends END_STREAM after what waits. */
+  end(): void {
+    if (this.over || this.ending) return;
+    this.ending = true;
+    this.#host.ready(this);
+  }
+
+  /** Ends both directions, dropping what waits. */
+  reset(code: number): void {
+    this.#dropInbox();
+    if (this.over) this.#deliver();
+    else this.#host.resetStream(this, code);
+  }
+
+  /** The sink takes more. */
+  resume(): void {
+    this.#stalled = false;
+    this.#deliver();
+  }
+
+  take(into: Buffer, at: number, bytes: number): void {
+    let left = bytes;
+    let to = at;
+    let pieces = 0;
+    for (const piece of this.#outbox) {
+      const part = Math.min(left, piece.length - this.#taken);
+      piece.copy(into, to, this.#taken, this.#taken + part);
+      to += part;
+      left -= part;
+      this.#taken += part;
+      if (this.#taken < piece.length) break;
+      this.#taken = 0;
+      pieces += 1;
+      if (left === 0) break;
+    }
+    if (pieces === this.#outbox.length) this.#outbox = [];
+    else this.#outbox.splice(0, pieces);
+    this.waiting -= bytes;
+    this.sendWindow -= bytes;
+    if (this.#full && this.waiting <= SEND_LOW_WATER_BYTES) {
+      this.#full = false;
+      this.#sink?.onRoom();
+    }
+  }
+
+  endTaken(): void {
+    this.ending = false;
+    this.localEnded = true;
+    this.#sink?.onEndSent();
+    if (this.remoteEnded && !this.over) this.#host.streamDone(this);
+  }
+
+  /** A piece has come; flow control is settled already. */
+  receive(piece: Buffer): void {
+    if (this.#sink === null || this.#stalled || this.#delivering || this.#inbox.length > 0) {
+      this.#keep(piece);
+    } else {
+      this.#pass(this.#sink, piece);
+    }
+  }
+
+  /** The peer's END_STREAM has come. */
+  remoteEnd(): void {
+    this.remoteEnded = true;
+    if (this.localEnded && !this.over) this.#host.streamDone(this);
+    this.#deliver();
+  }
+
+  /** The stream is over: by both ends, by a reset, or with its connection. What came before is still delivered. */
+  finish(error: Error | null): void {
+    if (this.over) return;
+    this.over = true;
+    this.#error = error;
+    this.#outbox = [];
+    this.waiting = 0;
+    this.ending = false;
+    this.onOver?.();
+    this.onOver = null;
+    this.#deliver();
+  }
+
+  /** Takes DATA that nobody will read. */
+  discard(bytes: number): void {
+    this.#consumed(bytes);
+  }
+
+  #pass(sink: StreamSink, piece: Buffer): void {
+    this.#consumed(piece.length);
+    if (!sink.onData(piece)) this.#stalled = true;
+  }
+
+  #deliver(): void {
+    const sink = this.#sink;
+    if (sink === null || this.#delivering) return;
+    this.#delivering = true;
+    while (!this.#stalled && this.#inbox.length > 0) {
+      const pieces = this.#inbox;
+      this.#inbox = [];
+      this.#gather = null;
+      for (let index = 0; index < pieces.length; index += 1) {
+        if (this.#stalled) {
+          this.#inbox = pieces.slice(index);
+          break;
+        }
+        const piece = pieces[index];
+        if (piece === undefined) break;
+        this.#inboxBytes -= piece.length;
+        this.#host.held(-piece.length);
+        this.#pass(sink, piece);
+      }
+    }
+    this.#delivering = false;
+    if (this.#inbox.length > 0) return;
+    if ((this.remoteEnded || this.over) && !this.#endDelivered) {
+      this.#endDelivered = true;
+      if (this.#error === null) sink.onEnded();
+    }
+    if (this.over && this.#sink !== null) {
+      this.#sink = null;
+      sink.onClosed(this.#error);
+    }
+  }
+
+  #keep(piece: Buffer): void {
+    this.#inboxBytes += piece.length;
+    this.#host.held(piece.length);
+    if (piece.length >= SMALL_PIECE_BYTES) {
+      this.#gather = null;
+      this.#inbox.push(piece);
+      return;
+    }
+    let gather = this.#gather;
+    if (this.#inbox.length === 0) {
+      // A copy, since a piece keeps all of the record it came in.
+      this.#inbox.push(Buffer.from(piece));
+      return;
+    }
+    if (gather === null || gather.length - this.#gathered < piece.length) {
+      gather = Buffer.allocUnsafeSlow(GATHER_BYTES);
+      this.#gather = gather;
+      this.#gathered = 0;
+      this.#inbox.push(gather);
+    }
+    piece.copy(gather, this.#gathered);
+    this.#gathered += piece.length;
+    this.#inbox[this.#inbox.length - 1] = gather.subarray(0, this.#gathered);
+  }
+
+  #dropInbox(): void {
+    if (this.#inboxBytes === 0) return;
+    this.#host.held(-this.#inboxBytes);
+    this.#inboxBytes = 0;
+    this.#inbox = [];
+    this.#gather = null;
+  }
+
+  #consumed(bytes: number): void {
+    if (this.over || this.remoteEnded) return;
+    this.#unreleased += bytes;
+    if (this.#unreleased < this.#windowSize / RELEASE_SHARE) return;
+    this.receiveWindow += this.#unreleased;
+    this.#host.release(this, this.#unreleased);
+    this.#unreleased = 0;
+  }
+}
+
+/** Resets that only say that the peer wants no more (spec/dataplane.md §10); they end a stream like an END_STREAM. */
+export const CLEAN_RESETS: ReadonlySet<number> = new Set([
+  errorCode.noError,
+  errorCode.cancel,
+  errorCode.streamClosed,
+]);

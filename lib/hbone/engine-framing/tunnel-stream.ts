@@ -1,0 +1,33 @@
+import type { Duplex } from 'node:stream';
+import type { TunnelStream } from '../engine.ts';
+import { errorCode } from './frames.ts';
+import type { HeaderMap } from './header-rules.ts';
+import { StreamDuplex } from './stream-duplex.ts';
+import type { FramedStream } from './stream.ts';
+
+/** A stream whose request was answered with 200. */
+export class FramedTunnelStream implements TunnelStream {
+  readonly headers: HeaderMap;
+  readonly #stream: FramedStream;
+  readonly #isServer: boolean;
+  /** Made when somebody asks for it: thousands of idle streams would pay for it. */
+  #duplex: StreamDuplex | null = null;
+
+  constructor(stream: FramedStream, headers: HeaderMap, isServer: boolean) {
+    this.#stream = stream;
+    this.headers = headers;
+    this.#isServer = isServer;
+  }
+
+  get duplex(): Duplex {
+    this.#duplex ??= new StreamDuplex(this.#stream, () => this.reset());
+    return this.#duplex;
+  }
+
+  reset(): void {
+    // A server that has said all it had wants no more, which is no failure (spec/hbone.md §8).
+    const isDone = this.#isServer && this.#stream.localEnded;
+    this.#stream.reset(isDone ? errorCode.noError : errorCode.cancel);
+    this.#duplex?.destroy();
+  }
+}
