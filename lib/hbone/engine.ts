@@ -7,6 +7,7 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Clock } from '../clock/clock.ts';
 import type { MeshError } from '../errors/mesh-error.ts';
+import type { Copy, CopySide } from '../net/bidi-copy.ts';
 import type { TunnelCredentials } from './credentials.ts';
 
 /** Makes tunnels on sockets that are connected already. An engine holds no state between them. */
@@ -138,6 +139,11 @@ export interface OpenRequest {
 /** Bytes over a tunnel: `end()` sends END_STREAM, its arrival ends the readable side. */
 export interface TunnelStream {
   readonly duplex: Duplex;
+  /**
+   * Moves the stream's bytes to and from a half-open TCP socket without `duplex`, as lib/net/bidi-copy.ts promises; both belong
+   * to the copy from then on. Null when `duplex` is in use already. Engines that know no shorter way leave it out.
+   */
+  carry?(socket: Socket, socketIs: CopySide): Copy | null;
   /** Ends both directions at once (RST_STREAM CANCEL). Harmless on an ended stream. */
   reset(): void;
   /** Response headers of an opened stream, request headers of an accepted one. */

@@ -125,6 +125,7 @@ function listenerConfig(values: Values, metadata: Metadata): ListenerConfig {
     portReuse: values.INPOD_PORT_REUSE,
     originalSource: originalSource(values.ENABLE_ORIG_SRC),
     ...socketConfig(values),
+    hboneEngine: values.WEFT_HBONE_ENGINE,
     http2: {
       streamWindow: values.HTTP2_STREAM_WINDOW_SIZE,
       connectionWindow: values.HTTP2_CONNECTION_WINDOW_SIZE,

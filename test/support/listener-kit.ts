@@ -52,6 +52,7 @@ export const listenerSettings: ListenerSettings = {
   originalSource: 'auto',
   keepalive: { enabled: true, timeMs: 180_000, intervalMs: 180_000, retries: 9 },
   userTimeoutMs: 0,
+  hboneEngine: 'framing',
   http2: {
     streamWindow: 4_194_304,
     connectionWindow: 16_777_216,

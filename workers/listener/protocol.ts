@@ -42,6 +42,9 @@ export interface PodInfo {
   readonly serviceAccount: string;
 }
 
+/** What carries tunnels: framing of our own, or node:http2. */
+export type HboneEngineName = 'framing' | 'http2';
+
 /** Settings of the data path; names follow spec/observability.md §6. Times in milliseconds, sizes in bytes. */
 export interface ListenerSettings {
   readonly node: string;
@@ -62,6 +65,7 @@ export interface ListenerSettings {
     readonly retries: number;
   };
   readonly userTimeoutMs: number;
+  readonly hboneEngine: HboneEngineName;
   readonly http2: {
     readonly streamWindow: number;
     readonly connectionWindow: number;

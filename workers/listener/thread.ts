@@ -3,6 +3,7 @@ import type { DestinationStream } from 'pino';
 import { systemClock } from '../../lib/clock/clock.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
+import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
 import { http2Engine } from '../../lib/hbone/engine-http2/engine.ts';
 import type { HboneEngine, TunnelSettings } from '../../lib/hbone/engine.ts';
 import { PeerTrust } from '../../lib/hbone/peer-trust.ts';
@@ -106,7 +107,7 @@ export class ListenerThread {
         },
         systemClock,
       ),
-      engine: trust.guard(http2Engine),
+      engine: trust.guard(settings.hboneEngine === 'http2' ? http2Engine : framingEngine),
       trust,
       dns: threadDns(settings, log),
     };

@@ -71,7 +71,15 @@ export function socketEnd(socket: Socket): CopyEnd {
 
 /** A tunnel stream as one end of a copy. */
 export function streamEnd(stream: TunnelStream): CopyEnd {
-  return { duplex: stream.duplex, smallReads: true, abort: () => stream.reset() };
+  return {
+    // Only made when it is asked for.
+    get duplex() {
+      return stream.duplex;
+    },
+    smallReads: true,
+    carry: (socket, socketIs) => stream.carry?.(socket, socketIs) ?? null,
+    abort: () => stream.reset(),
+  };
 }
 
 function openSocket(pod: PodContext, request: UpstreamRequest): number {

@@ -180,6 +180,7 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
 
   /** Why a stream ended before its answer came. */
   #unanswered(stream: FramedStream): MeshError {
+    if (this.reason !== null) return this.reason;
     const { resetCode: code } = stream;
     const cause = this.failure ?? undefined;
     if (code === errorCode.refusedStream) {

@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import type {
   ClientTunnel,
   HboneEngine,
@@ -19,8 +20,8 @@ export const framingEngine: HboneEngine = {
     return new FramingServerTunnel(secured.socket, secured.peer, options);
   },
 
-  async connect(socket: Socket, options: TunnelOptions): Promise<ClientTunnel> {
-    const secured = await connectTls(socket, options);
+  async connect(transport: Duplex, options: TunnelOptions): Promise<ClientTunnel> {
+    const secured = await connectTls(transport, options);
     return new FramingClientTunnel(secured.socket, secured.peer, options);
   },
 };

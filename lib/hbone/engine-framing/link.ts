@@ -63,6 +63,8 @@ export abstract class FramingLink implements FrameReceiver {
   readonly closed: Promise<TunnelEnd>;
   /** What ended the tunnel, for the message of whatever was still waiting on it. */
   failure: Error | null = null;
+  /** What it was destroyed for. */
+  protected reason: MeshError | null = null;
   protected readonly options: TunnelOptions;
   protected readonly peerSettings: PeerSettings;
   protected readonly output: Output;
@@ -84,6 +86,7 @@ export abstract class FramingLink implements FrameReceiver {
   #greeted = false;
   #acknowledged = false;
   #end: TunnelEnd | null = null;
+  #probing: Promise<boolean> | null = null;
 
   constructor(socket: TLSSocket, peer: TunnelPeer, options: TunnelOptions, role: LinkRole) {
     const { settings, clock } = options;
@@ -130,9 +133,19 @@ export abstract class FramingLink implements FrameReceiver {
 
   abstract drain(): void;
 
-  /** Ends now; open streams are reset. */
-  destroy(): void {
+  /** Ends now; open streams are reset, and end with `reason` on this side where there is one. */
+  destroy(reason?: MeshError): void {
+    if (!this.over) this.reason = reason ?? null;
     this.terminate('destroyed', errorCode.noError);
+  }
+
+  /** Asks for a sign of life now; false, and the end of the tunnel, when none comes within `timeoutMs`. */
+  async probe(timeoutMs: number): Promise<boolean> {
+    if (this.over) return false;
+    this.#probing ??= this.#probe(timeoutMs).finally(() => {
+      this.#probing = null;
+    });
+    return this.#probing;
   }
 
   frameBegins({ type, flags, id, length }: Readonly<FrameHeader>): void {
@@ -280,6 +293,17 @@ export abstract class FramingLink implements FrameReceiver {
     });
   }
 
+  async #probe(timeoutMs: number): Promise<boolean> {
+    const { promise, resolve } = Promise.withResolvers<boolean>();
+    const timeout = this.#timers.after(timeoutMs, () => {
+      this.terminate('ping-timeout', errorCode.noError);
+    });
+    this.whenRead(() => resolve(true));
+    const alive = await Promise.race([promise, this.closed.then(() => false)]);
+    timeout.cancel();
+    return alive;
+  }
+
   #receive(chunk: Buffer): void {
     if (this.over) return;
     try {
@@ -334,7 +358,7 @@ export abstract class FramingLink implements FrameReceiver {
     this.#timers.cancelAll();
     // Ended by ourselves, or by a peer that is gone: no stream failed (spec/dataplane.md §10).
     const isFailure = this.#end !== 'destroyed' && this.failure instanceof MeshError;
-    this.endStreams(isFailure ? this.failure : null);
+    this.endStreams(this.reason ?? (isFailure ? this.failure : null));
   }
 
   /** Gives the last words time to arrive. */

@@ -1,7 +1,10 @@
+import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
+import type { Copy, CopySide } from '../../net/bidi-copy.ts';
 import type { TunnelStream } from '../engine.ts';
 import { errorCode } from './frames.ts';
 import type { HeaderMap } from './header-rules.ts';
+import { SocketCarry } from './socket-carry.ts';
 import { StreamDuplex } from './stream-duplex.ts';
 import type { FramedStream } from './stream.ts';
 
@@ -22,6 +25,11 @@ export class FramedTunnelStream implements TunnelStream {
   get duplex(): Duplex {
     this.#duplex ??= new StreamDuplex(this.#stream, () => this.reset());
     return this.#duplex;
+  }
+
+  carry(socket: Socket, socketIs: CopySide): Copy | null {
+    if (this.#duplex !== null) return null;
+    return new SocketCarry(this.#stream, socket, socketIs, () => this.reset());
   }
 
   reset(): void {

@@ -126,6 +126,10 @@ export const trafficVariables = {
     schema: integer({ min: 0, max: 1_000_000 })({ default: 0 }),
     description: 'most access lines a thread writes of connections that did not fail; 0 = all',
   },
+  WEFT_HBONE_ENGINE: {
+    schema: oneOf('framing', 'http2')({ default: 'http2' }),
+    description: 'what carries tunnels: HTTP/2 framing of our own, or node:http2',
+  },
   WEFT_PING_INTERVAL: { schema: duration({ default: 10_000 }), description: 'between PINGs' },
   WEFT_PING_TIMEOUT: {
     schema: duration({ default: 20_000 }),
