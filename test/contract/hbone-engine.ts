@@ -32,6 +32,7 @@ export function engineContract(test: TestFn, engine: HboneEngine): void {
 }
 
 function streams(test: TestFn, engine: HboneEngine): void {
+  // spec: hbone.md §1, spec: hbone.md §3
   test('carries bytes both ways and knows both identities', async (t) => {
     const { client, server } = await identities();
     const seen: IncomingRequest[] = [];
@@ -123,6 +124,7 @@ function streams(test: TestFn, engine: HboneEngine): void {
 }
 
 function ends(test: TestFn, engine: HboneEngine): void {
+  // spec: hbone.md §8
   test('half-close passes in each direction alone', async (t) => {
     const { client, server } = await identities();
     const fixture = await serveTunnels(t, engine, tunnelOptions(server), async (incoming) => {
@@ -136,6 +138,7 @@ function ends(test: TestFn, engine: HboneEngine): void {
     t.is((await roundTrip(await tunnel.open(request), 'abc')).toString(), 'got 3 bytes');
   });
 
+  // spec: hbone.md §8
   test('the server may end first and still read', async (t) => {
     const { client, server } = await identities();
     let received: Promise<Buffer> | null = null;
@@ -153,6 +156,7 @@ function ends(test: TestFn, engine: HboneEngine): void {
     t.true((await (received ?? Promise.resolve(Buffer.alloc(0)))).equals(bytes));
   });
 
+  // spec: hbone.md §8
   test('a reset ends both directions of its stream and no other', async (t) => {
     const { client, server } = await identities();
     const accepted: TunnelStream[] = [];
@@ -172,6 +176,7 @@ function ends(test: TestFn, engine: HboneEngine): void {
   });
 
   for (const status of [400, 401, 503] as const) {
+    // spec: hbone.md §7
     test(`a refusal with ${status} reaches the client, the tunnel stays`, async (t) => {
       const { client, server } = await identities();
       const fixture = await serveTunnels(t, engine, tunnelOptions(server), (incoming) => {
@@ -284,6 +289,7 @@ function ends(test: TestFn, engine: HboneEngine): void {
 }
 
 function handshakes(test: TestFn, engine: HboneEngine): void {
+  // spec: hbone.md §2, spec: hbone.md §3
   test('a chain with an intermediate is accepted on both sides', async (t) => {
     const pki = await createTunnelPki();
     const server = credentials(await pki.issue(SERVER, { intermediate: true }));
@@ -293,6 +299,7 @@ function handshakes(test: TestFn, engine: HboneEngine): void {
     t.is((await roundTrip(await tunnel.open(request), 'x')).toString(), 'x');
   });
 
+  // spec: hbone.md §3
   test('a server of a foreign authority is refused', async (t) => {
     const { client } = await identities();
     const { server } = await identities();
@@ -302,6 +309,7 @@ function handshakes(test: TestFn, engine: HboneEngine): void {
     });
   });
 
+  // spec: hbone.md §3
   test('a client of a foreign authority is refused and nothing is asked of the server', async (t) => {
     const pki = await createTunnelPki();
     const foreign = await createTunnelPki('foreign');
@@ -318,6 +326,7 @@ function handshakes(test: TestFn, engine: HboneEngine): void {
     t.is(fixture.failures[0]?.code, 'TLS_HANDSHAKE');
   });
 
+  // spec: hbone.md §3
   test('a client with an expired certificate is refused', async (t) => {
     const pki = await createTunnelPki();
     const server = credentials(await pki.issue(SERVER));
@@ -342,6 +351,7 @@ function handshakes(test: TestFn, engine: HboneEngine): void {
     });
   });
 
+  // spec: hbone.md §3
   test('verifyPeer decides on both sides', async (t) => {
     const { client, server } = await identities();
     const fixture = await serveTunnels(
@@ -361,6 +371,7 @@ function handshakes(test: TestFn, engine: HboneEngine): void {
     );
   });
 
+  // spec: hbone.md §2, spec: hbone.md §3
   test('a client without a certificate gets nowhere, nor does it by resuming a session', async (t) => {
     const pki = await createTunnelPki();
     const server = credentials(await pki.issue(SERVER));
@@ -393,6 +404,7 @@ function handshakes(test: TestFn, engine: HboneEngine): void {
     t.is(fixture.failures.length, 3);
   });
 
+  // spec: hbone.md §2
   test('a session of an honest client is not resumable', async (t) => {
     const { client, server } = await identities();
     const fixture = await serveTunnels(t, engine, tunnelOptions(server), echo);
@@ -407,6 +419,7 @@ function handshakes(test: TestFn, engine: HboneEngine): void {
     again.destroy();
   });
 
+  // spec: hbone.md §1
   test('garbage, HTTP/1 and silence after TLS end in a closed connection', async (t) => {
     const { client, server } = await identities();
     const options = tunnelOptions(server, { handshakeTimeoutMs: 500 });
@@ -429,6 +442,7 @@ function handshakes(test: TestFn, engine: HboneEngine): void {
     t.is((await roundTrip(await tunnel.open(request), 'alive')).toString(), 'alive');
   });
 
+  // spec: hbone.md §2, spec: hbone.md §11
   test('a client offering no ALPN is served, one offering only another protocol is not', async (t) => {
     const { client, server } = await identities();
     const fixture = await serveTunnels(t, engine, tunnelOptions(server), echo);
@@ -458,6 +472,7 @@ function handshakes(test: TestFn, engine: HboneEngine): void {
 }
 
 function lifetimes(test: TestFn, engine: HboneEngine): void {
+  // spec: hbone.md §8
   test('a draining server finishes its streams and takes no new ones', async (t) => {
     const { client, server } = await identities();
     const fixture = await serveTunnels(t, engine, tunnelOptions(server), echo);
@@ -507,6 +522,7 @@ function lifetimes(test: TestFn, engine: HboneEngine): void {
     await tunnel.closed;
   });
 
+  // spec: hbone.md §8
   test('both ends ping, and a peer that stops answering is dropped', async (t) => {
     const { client, server } = await identities();
     // A busy machine may keep an honest peer waiting; only silence lasts two seconds.

@@ -76,6 +76,7 @@ function keyTo(port: number): TunnelKey {
   };
 }
 
+// spec: hbone.md §9
 test('connections to one peer share a tunnel, opened once however many ask at once', async (t) => {
   const { pool, key, server } = await fixture(t);
   const streams = await Promise.all(Array.from({ length: 50 }, () => pool.open(key, request)));
@@ -84,6 +85,7 @@ test('connections to one peer share a tunnel, opened once however many ask at on
   await until(() => pool.stats.idle === 1, { what: 'the tunnel to be idle' });
 });
 
+// spec: hbone.md §9
 test('another source address gets a tunnel of its own', async (t) => {
   const { pool, key, server } = await fixture(t);
   await pool.open(key, request);
@@ -92,6 +94,7 @@ test('another source address gets a tunnel of its own', async (t) => {
   t.is(pool.stats.keys, 2);
 });
 
+// spec: hbone.md §9
 test('a full tunnel is joined by a second and is used again when its streams end', async (t) => {
   const { pool, key, connects } = await fixture(t, { settings: { maxStreams: 4 } });
   const streams = await Promise.all(Array.from({ length: 10 }, () => pool.open(key, request)));
@@ -120,6 +123,7 @@ test('at the limit of tunnels a request waits for a stream to end', async (t) =>
   t.is(connects.length, 2);
 });
 
+// spec: hbone.md §9
 test('a peer that cannot be reached fails all who wait, and only them', async (t) => {
   const { pool, key } = await fixture(t);
   const failing: TunnelPool = new TunnelPool(
@@ -141,6 +145,7 @@ test('a peer that cannot be reached fails all who wait, and only them', async (t
   t.is(failing.stats.keys, 0);
 });
 
+// spec: hbone.md §9
 test('an idle tunnel is released after its time', async (t) => {
   const { pool, key, server } = await fixture(t, { idleReleaseMs: 100 });
   await roundTrip(await pool.open(key, request), 'x');
@@ -148,6 +153,7 @@ test('an idle tunnel is released after its time', async (t) => {
   t.is(await server.tunnels[0]?.closed, 'peer-closed');
 });
 
+// spec: hbone.md §9
 test('idle tunnels are bounded, the least recently used goes first', async (t) => {
   const { pool, key } = await fixture(t, { maxIdleTunnels: 2 });
   for (const sourceIp of ['a', 'b', 'c']) {

@@ -85,6 +85,7 @@ function policy(name: string, action: 'ALLOW' | 'DENY', match: Partial<Match>): 
 }
 
 for (const family of ['ip', 'ip6'] as const) {
+  // spec: dataplane.md §1, spec: dataplane.md §2.1.9, spec: dataplane.md §2.2, spec: dataplane.md §7.1, spec: dataplane.md §7.5, spec: dataplane.md §9
   test(`pod to pod passes HBONE with both identities and the client address (${family})`, async (t) => {
     const { mesh, client, web } = await pair(t);
     const peers: (string | undefined)[] = [];
@@ -129,6 +130,7 @@ for (const family of ['ip', 'ip6'] as const) {
   });
 }
 
+// spec: dataplane.md §2.1.5, spec: dataplane.md §2.1.6, spec: dataplane.md §5
 test('a service address leads to one of its endpoints, on its target port', async (t) => {
   const mesh = await TestMesh.start(t);
   const client = await mesh.addPod('client');
@@ -151,6 +153,7 @@ test('a service address leads to one of its endpoints, on its target port', asyn
   t.regex(String(mesh.access('connection failed')[0]?.['error']), /does not define port 81/);
 });
 
+// spec: dataplane.md §2.1.6, spec: dataplane.md §8.4, spec: dataplane.md §9
 test('what is outside the mesh is reached in plaintext, and reaches in', async (t) => {
   const { mesh, web, client } = await pair(t);
   const outsider = await mesh.addPod('outsider', { enrolled: false });
@@ -173,6 +176,7 @@ test('what is outside the mesh is reached in plaintext, and reaches in', async (
   t.is(await mesh.metric('istio_tcp_connections_closed_total', plain), 4);
 });
 
+// spec: dataplane.md §10
 test('a server may speak first and a client may half-close', async (t) => {
   const { client, web } = await pair(t);
   await web.serve(5432, (socket) => {
@@ -184,6 +188,7 @@ test('a server may speak first and a client may half-close', async (t) => {
   t.is(await ask(socket, 'abc'), 'got 3');
 });
 
+// spec: dataplane.md §10
 test('1 GiB passes each way intact', async (t) => {
   t.timeout(300_000);
   const { client, web } = await pair(t);
@@ -215,6 +220,7 @@ test('1 GiB passes each way intact', async (t) => {
   t.is(gotDown, down);
 });
 
+// spec: dataplane.md §7.2.6, spec: dataplane.md §11
 test('policies decide on identity; a DENY cuts a live connection and its log names the policy', async (t) => {
   const { mesh, client, web } = await pair(t);
   await web.serve(8080, echo);
@@ -294,6 +300,7 @@ test('a reference to a policy nobody ever knows denies and names it', async (t) 
   t.is(line?.['policy'], 'demo/missing');
 });
 
+// spec: dataplane.md §8.3
 test('plaintext is refused by a policy that wants identities', async (t) => {
   const { mesh, client, web } = await pair(t);
   const outsider = await mesh.addPod('outsider', { enrolled: false });
@@ -309,6 +316,7 @@ test('plaintext is refused by a policy that wants identities', async (t) => {
   t.is(line?.['policy'], 'demo/strict');
 });
 
+// spec: dataplane.md §1, spec: dataplane.md §2.1.2, spec: dataplane.md §7.1, spec: dataplane.md §7.2.7
 test('a port nobody serves, a refused identity and an unknown workload give clear errors', async (t) => {
   const { mesh, client, web } = await pair(t);
   await closed(await client.connect(web.ip, 1));
@@ -381,6 +389,7 @@ test('nothing passes in plaintext while the mesh cannot tell', async (t) => {
   t.is(reached, 1);
 });
 
+// spec: dataplane.md §2.1.1, spec: dataplane.md §8.1
 test('a call to a port of the proxy itself is refused', async (t) => {
   const { mesh, client, web } = await pair(t);
   const outsider = await mesh.addPod('outsider', { enrolled: false });
@@ -392,6 +401,7 @@ test('a call to a port of the proxy itself is refused', async (t) => {
   t.is(await ask(await client.connect(web.ip, 8080), 'fine'), 'fine');
 });
 
+// spec: dataplane.md §10
 test('a stalled reader holds its sender back and no other connection', async (t) => {
   const { client, web } = await pair(t);
   let first = true;
@@ -424,6 +434,7 @@ test('a stalled reader holds its sender back and no other connection', async (t)
   slow.destroy();
 });
 
+// spec: dataplane.md §11
 test('a stopped pod ends its connections at once or lets them finish', async (t) => {
   const { mesh, client, web } = await pair(t);
   await web.serve(8080, echo);
@@ -462,6 +473,7 @@ test('connections go on when a certificate expires, new ones use its successor',
   t.is(await ask(carried, 'b'), 'b');
 });
 
+// spec: hbone.md §9
 test('many connections at once share a tunnel and all come through', async (t) => {
   const { mesh, client, web } = await pair(t);
   await web.serve(8080, echo);

@@ -11,6 +11,7 @@ import {
 } from '../../../../lib/hbone/connect-request.ts';
 import { workload } from '../../../support/workloads.ts';
 
+// spec: hbone.md §5
 test('a trace survives its header', (t) => {
   const trace = newTrace();
   t.regex(formatTraceparent(trace), /^00-[0-9a-f]{32}-[0-9a-f]{16}-00$/);
@@ -20,6 +21,7 @@ test('a trace survives its header', (t) => {
   t.is(parseTraceparent(`00-${'g'.repeat(32)}-${'0'.repeat(16)}-00`), null);
 });
 
+// spec: hbone.md §5
 test('forwarded names the client and the service', (t) => {
   t.is(formatForwarded('10.0.0.1', 80, null), 'for="10.0.0.1:80"');
   t.is(formatForwarded('::1', 80, 'web.demo.svc'), 'for="[::1]:80";host=web.demo.svc');
@@ -53,6 +55,7 @@ test('the client of forwarded is an address, the one the peer added last', (t) =
   t.is(parseForwardedFor(undefined), null);
 });
 
+// spec: hbone.md §6
 test('baggage is written in order, without what is missing, and read back', (t) => {
   const described = workload({
     namespace: 'demo',
@@ -81,6 +84,7 @@ test('baggage is written in order, without what is missing, and read back', (t) 
   t.is(parseBaggage(undefined).namespace, null);
 });
 
+// spec: hbone.md §5
 test('a request carries all three headers', (t) => {
   const headers = connectHeaders({
     sourceIp: '10.0.0.1',

@@ -41,6 +41,7 @@ async function intermediate(issuer: Issuer, life = validity): Promise<Issuer> {
 
 const uri = (value: string): AltName => ({ kind: 'uri', value });
 
+// spec: hbone.md §3
 test('identities are the SPIFFE URIs, in order; other names are left out', async (t) => {
   const certificate = await leaf(await root(), [
     { kind: 'dns', value: 'web.demo' },
@@ -52,6 +53,7 @@ test('identities are the SPIFFE URIs, in order; other names are left out', async
   t.deepEqual(peerIdentities(certificate), [API, WEB]);
 });
 
+// spec: hbone.md §3
 test('a name that only looks like a URI inside another is none', async (t) => {
   const certificate = await leaf(await root(), [
     { kind: 'dns', value: `a,URI:${WEB},DNS:b` },
@@ -61,6 +63,7 @@ test('a name that only looks like a URI inside another is none', async (t) => {
   t.deepEqual(peerIdentities(certificate), [API]);
 });
 
+// spec: hbone.md §3
 test('names that cannot be told apart are no names', (t) => {
   t.deepEqual(uriAltNames(undefined), []);
   t.deepEqual(uriAltNames(`URI:${WEB}`), [WEB]);
@@ -70,6 +73,7 @@ test('names that cannot be told apart are no names', (t) => {
   t.deepEqual(uriAltNames(Array.from({ length: 400 }, () => `URI:${WEB}`).join(', ')), []);
 });
 
+// spec: hbone.md §3
 test('a server takes a client of its own trust domain only', async (t) => {
   const issuer = await root();
   t.is(verifyClientIdentity(await leaf(issuer, [uri(API)]), WEB), API);
@@ -81,6 +85,7 @@ test('a server takes a client of its own trust domain only', async (t) => {
   }
 });
 
+// spec: hbone.md §3
 test('a client takes a server that has one of the expected identities only', async (t) => {
   const certificate = await leaf(await root(), [uri(API), uri(WEB)]);
   t.is(verifyServerIdentity(certificate, [WEB]), WEB);
