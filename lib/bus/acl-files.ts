@@ -21,20 +21,27 @@ export async function writeAclFiles(options: {
   readonly prefix: string;
   readonly secretsDir: string;
   readonly aclFile: string;
+  /** Lets the group of the calling process read the passwords. */
+  readonly groupReads?: boolean;
 }): Promise<AclFiles> {
-  await mkdir(options.secretsDir, { recursive: true, mode: 0o700 });
+  const groupReads = options.groupReads ?? false;
+  await mkdir(options.secretsDir, { recursive: true, mode: groupReads ? 0o750 : 0o700 });
   const passwords = new Map<string, string>();
   const passwordFiles = new Map<string, string>();
   for (const user of options.users) {
     const path = join(options.secretsDir, user.name);
     passwordFiles.set(user.name, path);
-    passwords.set(user.name, await ensurePassword(path));
+    passwords.set(user.name, await ensurePassword(path, groupReads ? 0o640 : 0o600));
   }
-  await replaceFile(options.aclFile, renderUsersAcl(options.users, passwords, options.prefix));
+  await replaceFile(
+    options.aclFile,
+    renderUsersAcl(options.users, passwords, options.prefix),
+    0o600,
+  );
   return { passwordFiles };
 }
 
-async function ensurePassword(path: string): Promise<string> {
+async function ensurePassword(path: string, mode: number): Promise<string> {
   try {
     const existing = (await readFile(path, 'utf8')).trim();
     if (existing !== '') return existing;
@@ -42,13 +49,13 @@ async function ensurePassword(path: string): Promise<string> {
     if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
   }
   const password = randomBytes(PASSWORD_BYTES).toString('base64url');
-  await replaceFile(path, `${password}\n`);
+  await replaceFile(path, `${password}\n`, mode);
   return password;
 }
 
-async function replaceFile(path: string, text: string): Promise<void> {
+async function replaceFile(path: string, text: string, mode: number): Promise<void> {
   const temporary = `${path}.${randomBytes(4).toString('hex')}.new`;
-  await writeFile(temporary, text, { mode: 0o600 });
-  await chmod(temporary, 0o600);
+  await writeFile(temporary, text, { mode });
+  await chmod(temporary, mode);
   await rename(temporary, path);
 }

@@ -12,6 +12,8 @@ export interface PrivateRedisOptions {
   readonly socketPath: string;
   /** Append-only file and its manifest; kept across starts. */
   readonly dataDir: string;
+  /** Lets the group of the Redis process connect. */
+  readonly groupConnects?: boolean;
   /** Written by `writeAclFiles`. */
   readonly aclFile: string;
   /** Default: `redis.conf` beside the socket. */
@@ -73,7 +75,7 @@ export function renderRedisConfig(options: PrivateRedisOptions): string {
   const lines = [
     'port 0',
     `unixsocket ${quote(options.socketPath)}`,
-    'unixsocketperm 700',
+    `unixsocketperm ${options.groupConnects === true ? 770 : 700}`,
     `dir ${quote(options.dataDir)}`,
     `aclfile ${quote(options.aclFile)}`,
     'appendonly yes',

@@ -48,6 +48,16 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
     hidden: true,
     load: () => import('./commands/prepare.ts'),
   },
+  'container-pods': {
+    summary: 'tell the mesh which containers are its pods',
+    hidden: true,
+    load: () => import('./commands/container-pods.ts'),
+  },
+  sample: {
+    summary: 'serve what the pods of the sample mesh serve',
+    hidden: true,
+    load: () => import('./commands/sample.ts'),
+  },
   warm: {
     summary: 'fill the compile cache',
     hidden: true,

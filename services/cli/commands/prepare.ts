@@ -31,8 +31,8 @@ async function prepare(options: {
   for (const node of plan.nodes) {
     await mkdir(podRecordsDir(paths, node.name), { recursive: true });
   }
-  await writeRedisFiles(plan, paths);
-  const issuer = new TokenIssuer(plan, paths, { clock: systemClock, log });
+  await writeRedisFiles(plan, paths, true);
+  const issuer = new TokenIssuer(plan, paths, { clock: systemClock, log, groupReads: true });
   // Last, as the key set is what the containers' health check looks for.
   await issuer.start();
   log.info({ root: paths.root, nodes: plan.nodes.length }, 'mesh.prepared');

@@ -1,5 +1,3 @@
-import { randomBytes } from 'node:crypto';
-import { mkdir, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
@@ -7,12 +5,12 @@ import type { PodRecord } from '../../../lib/state/pod-record.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
 import type { PodStatus } from './manifest-api.ts';
 import { endProcesses } from './end-processes.ts';
-import { podRecordsDir } from './mesh-paths.ts';
 import type { MeshPaths } from './mesh-paths.ts';
 import { netnsPath } from './namespaces.ts';
 import type { Container, NamespaceObject, PodObject } from './objects.ts';
 import { PodContainer } from './pod-container.ts';
 import { insidePod, removeSandbox } from './pod-namespaces.ts';
+import { removePodRecord, writePodRecord } from './pod-records.ts';
 import type { PodSandbox } from './pod-namespaces.ts';
 import type { PodLine } from './supervisor-api.ts';
 import { isEnrolled, podPhase, podRecord, samplePod, wantsEnrolment } from './pod-plan.ts';
@@ -114,19 +112,10 @@ export class LocalPod {
   }
 
   async #writeRecord(record: PodRecord): Promise<void> {
-    const text = `${JSON.stringify(record)}\n`;
+    const text = JSON.stringify(record);
     if (text === this.#record) return;
-    const path = this.#recordPath();
-    await mkdir(podRecordsDir(this.#deps.paths, this.sandbox.node.name), { recursive: true });
-    const temporary = `${path}.${randomBytes(4).toString('hex')}`;
-    await writeFile(temporary, text, { mode: 0o640 });
-    await rename(temporary, path);
+    await writePodRecord(this.#deps.paths, this.sandbox.node.name, record);
     this.#record = text;
-  }
-
-  #recordPath(): string {
-    const directory = podRecordsDir(this.#deps.paths, this.sandbox.node.name);
-    return join(directory, `${this.#object.metadata.uid}.json`);
   }
 
   /** What to tell the control plane. */
@@ -165,7 +154,7 @@ export class LocalPod {
   async remove(): Promise<void> {
     await this.halt();
     await this.#endStrays();
-    await rm(this.#recordPath(), { force: true });
+    await removePodRecord(this.#deps.paths, this.sandbox.node.name, this.#object.metadata.uid);
     await removeSandbox(this.sandbox);
   }
 

@@ -13,8 +13,15 @@ import type { MeshPlan } from './topology.ts';
 /** Each mesh has a Redis of its own, so its keys need no other prefix. */
 const KEY_PREFIX = 'weft';
 
-/** Writes configuration, users and passwords. Passwords that exist are kept. */
-export async function writeRedisFiles(plan: MeshPlan, paths: MeshPaths): Promise<void> {
+/**
+ * Writes configuration, users and passwords. Passwords that exist are kept. With `groupAccess` the group of the
+ * process may read the passwords and connect, for actors that run as another user.
+ */
+export async function writeRedisFiles(
+  plan: MeshPlan,
+  paths: MeshPaths,
+  groupAccess = false,
+): Promise<void> {
   const dataDir = join(paths.redisDir, 'data');
   await mkdir(dataDir, { recursive: true, mode: 0o700 });
   const aclFile = join(paths.redisDir, 'users.acl');
@@ -23,8 +30,14 @@ export async function writeRedisFiles(plan: MeshPlan, paths: MeshPaths): Promise
     prefix: KEY_PREFIX,
     secretsDir: paths.redisSecretsDir,
     aclFile,
+    groupReads: groupAccess,
   });
-  const config = renderRedisConfig({ socketPath: paths.redisSocket, dataDir, aclFile });
+  const config = renderRedisConfig({
+    socketPath: paths.redisSocket,
+    dataDir,
+    aclFile,
+    groupConnects: groupAccess,
+  });
   await writeFile(configFile(paths), config, { mode: 0o600 });
 }
 

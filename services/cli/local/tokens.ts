@@ -25,6 +25,14 @@ const TOKEN_LIFETIME_MS = 3_600_000;
 const RETRY_MS = 30_000;
 const ISSUER = 'https://kubernetes.default.svc.cluster.local';
 
+/** What the issuer stands on. */
+export interface TokenIssuerDeps {
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** Lets the group of this process read the tokens, never the key. */
+  readonly groupReads?: boolean;
+}
+
 /** Keeps the token files of a mesh valid. */
 export class TokenIssuer {
   readonly #paths: MeshPaths;
@@ -34,13 +42,15 @@ export class TokenIssuer {
   readonly #privateKey: KeyObject;
   readonly #publicKey: KeyObject;
   readonly #keyPem: string;
+  readonly #tokenMode: number;
   #timer: Timer | null = null;
 
-  constructor(plan: MeshPlan, paths: MeshPaths, deps: { clock: Clock; log: Logger }) {
+  constructor(plan: MeshPlan, paths: MeshPaths, deps: TokenIssuerDeps) {
     this.#paths = paths;
     this.#bearers = tokenBearers(plan);
     this.#clock = deps.clock;
     this.#log = deps.log;
+    this.#tokenMode = deps.groupReads === true ? 0o640 : 0o600;
     const { privateKey } = generateKeyPairSync('ec', {
       namedCurve: 'P-256',
       privateKeyEncoding: { type: 'pkcs8', format: 'pem' },
@@ -86,7 +96,7 @@ export class TokenIssuer {
         issuedAtMs: this.#clock.now(),
         lifetimeMs: TOKEN_LIFETIME_MS,
       });
-      await replaceFile(tokenFile(this.#paths, bearer), token, 0o600);
+      await replaceFile(tokenFile(this.#paths, bearer), token, this.#tokenMode);
     }
   }
 }
