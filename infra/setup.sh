@@ -6,13 +6,14 @@
 #   sh infra/setup.sh --bench    and what the benchmark needs
 #   sh infra/setup.sh --test     and what the tests need, the short benchmark among them
 #   sh infra/setup.sh --interop  and what the tests with other implementations need; those in Go bring their own modules
+#   sh infra/setup.sh --docker   and what the tests with containers need
 set -eu
 
 mode=${1:-}
 case $mode in
-  '' | --bench | --test | --interop) ;;
+  '' | --bench | --test | --interop | --docker) ;;
   *)
-    printf 'usage: sh infra/setup.sh [--bench | --test | --interop]\n' >&2
+    printf 'usage: sh infra/setup.sh [--bench | --test | --interop | --docker]\n' >&2
     exit 2
     ;;
 esac
@@ -57,6 +58,13 @@ missing_extras() {
       have bash || echo bash
       ;;
     --bench) ;;
+    --docker)
+      have dockerd || echo docker.io
+      have debootstrap || echo debootstrap
+      have docker-compose || echo docker-compose
+      have tcpdump || echo tcpdump
+      return
+      ;;
     --interop)
       have nghttp || echo nghttp2-client
       return

@@ -41,6 +41,7 @@ const ROWS: readonly (readonly Tier[])[] = [
     },
   ],
   [{ name: 'interop', config: 'ava.interop.config.js', limitSeconds: 570, wider: true }],
+  [{ name: 'docker', config: 'ava.docker.config.js', limitSeconds: 840, wider: true }],
 ];
 const TIERS = ROWS.flat();
 

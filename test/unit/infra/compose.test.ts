@@ -1,7 +1,7 @@
 /** docker-compose.yml stands beside `weft up`: same actors, addresses, files and variables. */
 import { readFile } from 'node:fs/promises';
 import test from 'ava';
-import { parse } from 'yaml';
+import { parse, parseAllDocuments } from 'yaml';
 import { z } from 'zod';
 import { actorEnv } from '../../../services/cli/local/actor-env.ts';
 import { meshPaths } from '../../../services/cli/local/mesh-paths.ts';
@@ -10,6 +10,7 @@ import { planMesh } from '../../../services/cli/local/topology.ts';
 
 const service = z.object({
   command: z.array(z.string()),
+  image: z.string(),
   environment: z.record(z.string(), z.string()).default({}),
   network_mode: z.string().optional(),
   networks: z
@@ -20,6 +21,12 @@ const service = z.object({
     .optional(),
   depends_on: z.record(z.string(), z.object({ condition: z.string() })).default({}),
   volumes: z.array(z.string()).default([]),
+  tmpfs: z.array(z.string()).default([]),
+  labels: z.record(z.string(), z.string()).default({}),
+  user: z.string().optional(),
+  cap_add: z.array(z.string()).default([]),
+  cap_drop: z.array(z.string()).default([]),
+  read_only: z.boolean().default(false),
   healthcheck: z.object({ test: z.array(z.string()) }).optional(),
 });
 const document = z.object({
@@ -34,8 +41,14 @@ const { services, volumes } = document.parse(
   parse(await readFile(file, 'utf8'), { merge: true, maxAliasCount: 100 }),
 );
 
+const NODE_SERVICES: Readonly<Record<string, string>> = {
+  'node-agent': 'agent',
+  'cert-fetcher': 'fetcher',
+  'node-proxy': 'proxy',
+};
+
 function serviceOf(actor: string, index: number | undefined): string {
-  return index === undefined ? actor : `${actor}-${index}`;
+  return index === undefined ? actor : `node-${index}-${NODE_SERVICES[actor] ?? actor}`;
 }
 
 test('every actor has the environment it has in the local mesh', (t) => {
@@ -68,8 +81,11 @@ test('control plane, CA and nodes have the addresses of the local mesh', (t) => 
 });
 
 test('every file an actor is told of lies in a volume it has', (t) => {
-  for (const [name, { environment, volumes: mounts }] of Object.entries(services)) {
-    const targets = mounts.map((mount) => mount.split(':')[1] ?? '');
+  for (const [name, { environment, volumes: mounts, tmpfs }] of Object.entries(services)) {
+    const targets = [
+      ...mounts.map((mount) => mount.split(':')[1] ?? ''),
+      ...tmpfs.map((mount) => mount.split(':')[0] ?? ''),
+    ];
     for (const value of Object.values(environment)) {
       const path = /^(?:unix:(?:\/\/)?)?(\/run\/\S+)$/.exec(value)?.[1];
       if (path === undefined) continue;
@@ -84,7 +100,7 @@ test('every file an actor is told of lies in a volume it has', (t) => {
 test('volumes and dependencies that are named exist, and what is waited for can be healthy', (t) => {
   for (const [name, { volumes: mounts, depends_on: needs }] of Object.entries(services)) {
     for (const source of mounts.map((mount) => mount.split(':')[0] ?? '')) {
-      t.true(source.startsWith('./') || source in volumes, `${name}: volume ${source}`);
+      t.true(/^[./$]/.test(source) || source in volumes, `${name}: volume ${source}`);
     }
     for (const [need, { condition }] of Object.entries(needs)) {
       t.true(need in services, `${name} needs ${need}`);
@@ -92,3 +108,40 @@ test('volumes and dependencies that are named exist, and what is waited for can 
     }
   }
 });
+
+test('only what enters pods has capabilities, and only what must is root; nothing writes to its image', (t) => {
+  for (const [
+    name,
+    { user, cap_add: added, cap_drop: dropped, read_only: fixed },
+  ] of Object.entries(services)) {
+    t.deepEqual(dropped, ['ALL'], name);
+    t.true(fixed, name);
+    if (/^node-\d-(?:agent|proxy)$/.test(name)) t.is(user, '0:1337', name);
+    else if (name !== 'pods') {
+      t.is(user, undefined, name);
+      t.deepEqual(added, [], name);
+    }
+  }
+});
+
+test('the pods are those of infra/local, on the same nodes', async (t) => {
+  const text = await Promise.all(
+    ['demo.yaml', 'plain.yaml'].map((name) =>
+      readFile(new URL(`../../../infra/local/${name}`, import.meta.url), 'utf8'),
+    ),
+  );
+  const manifests = text
+    .flatMap((one) => parseAllDocuments(one))
+    .map((one) => one.toJS() as { kind: string; metadata: Metadata; spec: { nodeName: string } })
+    .filter(({ kind }) => kind === 'Pod')
+    .map(({ metadata, spec }) => [`${metadata.namespace}/${metadata.name}`, spec.nodeName]);
+  const labelled = Object.values(services)
+    .filter(({ labels }) => 'weft.io/pod' in labels)
+    .map(({ labels }) => [labels['weft.io/pod'], labels['weft.io/node']]);
+  t.deepEqual(labelled.toSorted(), manifests.toSorted());
+});
+
+interface Metadata {
+  readonly name: string;
+  readonly namespace: string;
+}

@@ -1,0 +1,179 @@
+/**
+ * A Docker daemon of the test's own: own data root, own socket, and for running containers a network namespace of its
+ * own, so that nothing it does to addresses, bridges or rules touches the machine.
+ */
+import { execFile, spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { accessSync, constants, createWriteStream } from 'node:fs';
+import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { homedir, tmpdir } from 'node:os';
+import { delimiter, join } from 'node:path';
+import { promisify } from 'node:util';
+import { randomBytes } from 'node:crypto';
+import { until } from './until.ts';
+
+const run = promisify(execFile);
+const START_TIMEOUT_MS = 60_000;
+const OUTPUT_LIMIT_BYTES = 64 * 1024 * 1024;
+const ROOT = new URL('../..', import.meta.url).pathname;
+
+/** Kept between runs: the base image takes half a minute to make. */
+export const CACHE = join(process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'weft');
+
+/** Why containers cannot be run here; null when they can. */
+export function dockerUnavailable(): string | null {
+  if (process.getuid?.() !== 0) return 'a Docker daemon needs root';
+  for (const program of ['dockerd', 'debootstrap', 'ip', 'tcpdump']) {
+    if (findProgram(program) === null)
+      return `${program} is not installed (sh infra/setup.sh --docker)`;
+  }
+  return null;
+}
+
+/** Path of a program, null where there is none. */
+export function findProgram(name: string): string | null {
+  const folders = [...(process.env['PATH'] ?? '').split(delimiter), '/usr/sbin', '/sbin'];
+  for (const folder of folders) {
+    try {
+      accessSync(join(folder, name), constants.X_OK);
+      return join(folder, name);
+    } catch {
+      // Not in this folder.
+    }
+  }
+  return null;
+}
+
+/** What a command said. */
+export interface Said {
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** The daemon and what can be asked of it. */
+export class DockerHost {
+  readonly folder: string;
+  readonly netns: string;
+  #daemon: ChildProcess | null = null;
+
+  private constructor(folder: string) {
+    this.folder = folder;
+    this.netns = `wefttest-${randomBytes(3).toString('hex')}`;
+  }
+
+  /** Makes folder and namespace; no daemon yet. */
+  static async create(): Promise<DockerHost> {
+    const host = new DockerHost(await mkdtemp(join(tmpdir(), 'weft-docker-')));
+    await run('ip', ['netns', 'add', host.netns]);
+    await run('ip', ['-n', host.netns, 'link', 'set', 'lo', 'up']);
+    return host;
+  }
+
+  get socket(): string {
+    return join(this.folder, 'docker.sock');
+  }
+
+  /**
+   * Starts the daemon. `machine`: in the machine's network, without a bridge or a rule of its own, so that a build
+   * reaches the package registries. `own`: in the host's own namespace. Rejects with the end of its log.
+   */
+  async start(network: 'machine' | 'own'): Promise<void> {
+    const quiet = network === 'machine' ? ['--iptables=false', '--ip6tables=false'] : [];
+    const daemon = [
+      'dockerd',
+      '--bridge=none',
+      ...quiet,
+      `--data-root=${join(this.folder, 'data')}`,
+      `--exec-root=${join(this.folder, 'exec')}`,
+      `--pidfile=${join(this.folder, 'pid')}`,
+      `--host=unix://${this.socket}`,
+    ];
+    const enter = network === 'machine' ? [] : ['nsenter', `--net=/run/netns/${this.netns}`];
+    const [command = '', ...args] = [...enter, ...daemon];
+    const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+    const log = createWriteStream(join(this.folder, `dockerd.${network}.log`));
+    child.stdout.pipe(log, { end: false });
+    child.stderr.pipe(log, { end: false });
+    this.#daemon = child;
+    await until(
+      async () => {
+        if (child.exitCode !== null) throw new Error(`dockerd ended with ${child.exitCode}`);
+        await this.docker('version');
+        return true;
+      },
+      { what: 'the Docker daemon', timeoutMs: START_TIMEOUT_MS },
+    );
+  }
+
+  /** Stops the daemon and its containers. */
+  async stop(): Promise<void> {
+    const daemon = this.#daemon;
+    this.#daemon = null;
+    if (daemon === null || daemon.exitCode !== null) return;
+    const ended = once(daemon, 'exit');
+    daemon.kill('SIGTERM');
+    await ended;
+  }
+
+  /** Stops and removes everything. */
+  async remove(): Promise<void> {
+    await this.stop();
+    await run('ip', ['netns', 'del', this.netns]);
+    await rm(this.folder, { recursive: true, force: true });
+  }
+
+  /** Runs a docker command. Rejects with its error output. */
+  docker(...args: string[]): Promise<Said> {
+    return this.command('docker', args);
+  }
+
+  /** Runs any program against this daemon, in the project's folder. */
+  async command(
+    program: string,
+    args: readonly string[],
+    env: Readonly<Record<string, string>> = {},
+  ): Promise<Said> {
+    return run(program, [...args], {
+      cwd: ROOT,
+      maxBuffer: OUTPUT_LIMIT_BYTES,
+      env: {
+        ...process.env,
+        ...env,
+        DOCKER_HOST: `unix://${this.socket}`,
+        DOCKER_SOCKET: this.socket,
+      },
+    });
+  }
+
+  /** The base image: from the cache, else made and put there. */
+  async base(name: string): Promise<void> {
+    const archive = join(CACHE, 'docker-base-bookworm.tar');
+    try {
+      await this.docker('load', '--quiet', '--input', archive);
+      return;
+    } catch {
+      await mkdir(CACHE, { recursive: true });
+    }
+    await this.command('sh', ['infra/docker/base.sh', name]);
+    await this.docker('save', '--output', `${archive}.new`, name);
+    await run('mv', [`${archive}.new`, archive]);
+  }
+
+  /** Builds the image under the name that docker-compose.yml uses. */
+  async build(base: string): Promise<void> {
+    await this.command(
+      'docker',
+      [
+        'build',
+        '--network=host',
+        `--build-arg=BASE_IMAGE=${base}`,
+        '--file=infra/docker/Dockerfile',
+        '--tag=weft',
+        '.',
+      ],
+      // The builder that every Docker has; the other one needs a plugin.
+      { DOCKER_BUILDKIT: '0' },
+    );
+  }
+}
