@@ -36,11 +36,12 @@ export async function composeV2(): Promise<string | null> {
       folder,
     ]);
     await mkdir(CACHE, { recursive: true });
-    await chmod(join(folder, 'src/compose'), 0o755);
-    await run('cp', [join(folder, 'src/compose'), `${kept}.new`]);
+    await chmod(join(folder, 'src/compose/docker-compose'), 0o755);
+    await run('cp', [join(folder, 'src/compose/docker-compose'), `${kept}.new`]);
     await rename(`${kept}.new`, kept);
     return kept;
-  } catch {
+  } catch (error) {
+    process.stderr.write(`${String(error)}\n`);
     return null;
   } finally {
     await rm(folder, { recursive: true });

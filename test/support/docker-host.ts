@@ -6,7 +6,7 @@ import { execFile, spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { accessSync, constants, createWriteStream } from 'node:fs';
-import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { homedir, tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { promisify } from 'node:util';
@@ -120,7 +120,17 @@ export class DockerHost {
   async remove(): Promise<void> {
     await this.stop();
     await run('ip', ['netns', 'del', this.netns]);
+    await this.#unmount();
     await rm(this.folder, { recursive: true, force: true });
+  }
+
+  /** The daemon leaves the namespace of containers without a network mounted. */
+  async #unmount(): Promise<void> {
+    const table = await readFile('/proc/self/mountinfo', 'utf8');
+    const points = table.split('\n').map((line) => line.split(' ')[4] ?? '');
+    for (const point of points.filter((one) => one.startsWith(`${this.folder}/`)).toReversed()) {
+      await run('umount', [point]);
+    }
   }
 
   /** Runs a docker command. Rejects with its error output. */
