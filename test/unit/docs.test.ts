@@ -63,7 +63,7 @@ test('every npm script that a page names exists', async (t) => {
     scripts: Record<string, string>;
   };
   for (const { path, text } of pages) {
-    for (const [, name = ''] of text.matchAll(/npm run ([a-z:]+)/g)) {
+    for (const [, name = ''] of text.matchAll(/npm run ([a-z:-]+)/g)) {
       t.true(name in scripts, `${path}: npm run ${name}`);
     }
   }

@@ -134,10 +134,10 @@ test('the pods are those of infra/local, on the same nodes', async (t) => {
     .flatMap((one) => parseAllDocuments(one))
     .map((one) => one.toJS() as { kind: string; metadata: Metadata; spec: { nodeName: string } })
     .filter(({ kind }) => kind === 'Pod')
-    .map(({ metadata, spec }) => [`${metadata.namespace}/${metadata.name}`, spec.nodeName]);
+    .map(({ metadata, spec }) => `${metadata.namespace}/${metadata.name} on ${spec.nodeName}`);
   const labelled = Object.values(services)
     .filter(({ labels }) => 'weft.io/pod' in labels)
-    .map(({ labels }) => [labels['weft.io/pod'], labels['weft.io/node']]);
+    .map(({ labels }) => `${labels['weft.io/pod']} on ${labels['weft.io/node']}`);
   t.deepEqual(labelled.toSorted(), manifests.toSorted());
 });
 
