@@ -41,6 +41,7 @@ export type ListenerConfig = Omit<ListenerSettings, 'node' | 'logLevel' | 'logFo
 
 /** Upstream's ports in a pod (spec/dataplane.md §1). */
 const POD_PORTS = { outbound: 15_001, inboundPlaintext: 15_006, inboundHbone: 15_008 } as const;
+const SOCKS5_PORT = 15_080;
 const DEFAULT_ADMIN_PORT = 15_000;
 const DEFAULT_STATS_PORT = 15_020;
 
@@ -153,7 +154,7 @@ function listenerConfig(values: Values, metadata: Metadata): ListenerConfig {
       rules: values.WEFT_ACCESS_LOG,
       linesPerSecond: values.WEFT_ACCESS_LOG_LINES_PER_SECOND,
     },
-    ports: POD_PORTS,
+    ports: { ...POD_PORTS, socks5: values.UNSTABLE_ENABLE_SOCKS5 ? SOCKS5_PORT : null },
     dns: dnsSettings(values, metadata),
   };
 }

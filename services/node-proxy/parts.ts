@@ -292,7 +292,12 @@ export class NodeProxyParts {
     const { clock, log } = this.#context;
     const { group, handoverMs, listener } = this.#config;
     return new Generation(
-      { group, handoverMs, member: this.#member, podPorts: Object.values(listener.ports) },
+      {
+        group,
+        handoverMs,
+        member: this.#member,
+        podPorts: Object.values(listener.ports).filter((port) => port !== null),
+      },
       {
         clock,
         log,

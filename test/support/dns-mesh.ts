@@ -39,7 +39,6 @@ export async function startDnsMesh(
   const mesh = await TestMesh.start(t, {
     threads: 1,
     logLevel: 'debug',
-    ...options.settings,
     dns: {
       address: null,
       port: 15_053,
@@ -48,6 +47,7 @@ export async function startDnsMesh(
       resolvConf,
       ...options.dns,
     },
+    ...options.settings,
   });
   const upstream = await startNameServer(t, mesh.hub, UPSTREAM);
   const pod = await mesh.addPod('client', {

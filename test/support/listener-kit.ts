@@ -77,7 +77,7 @@ export const listenerSettings: ListenerSettings = {
   logLevel: 'info',
   logFormat: 'json',
   accessLog: { rules: 'all', linesPerSecond: 0 },
-  ports: { outbound: 15_001, inboundPlaintext: 15_006, inboundHbone: 15_008 },
+  ports: { outbound: 15_001, inboundPlaintext: 15_006, inboundHbone: 15_008, socks5: null },
   dns: null,
 };
 

@@ -2,7 +2,7 @@
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { innerHeaders } from '../../lib/hbone/connect-request.ts';
 import type { ClientTunnel, OpenRequest, TunnelStream } from '../../lib/hbone/engine.ts';
-import type { TunnelKey } from '../../lib/hbone/pool.ts';
+import type { TunnelKey, TunnelPool } from '../../lib/hbone/pool.ts';
 import { verifyServerIdentity } from '../../lib/identity/peer-verify.ts';
 import type { CopyEnd } from '../../lib/net/bidi-copy.ts';
 import type { Connection } from './connection.ts';
@@ -12,6 +12,7 @@ import { streamEnd } from './upstream.ts';
 
 /** Where the connection goes. */
 export interface DoubleRequest {
+  readonly pool: TunnelPool;
   /** The tunnel to the gateway. */
   readonly gateway: TunnelKey;
   /** Who may answer behind it; nobody when empty. */
@@ -47,7 +48,7 @@ export async function openDouble(
       'the service names no identities (subjectAltNames) that could answer for it on the other network',
     );
   }
-  const carrier = await pod.pool.open(request.gateway, request.connect, request.avoid);
+  const carrier = await request.pool.open(request.gateway, request.connect, request.avoid);
   connection.onCut(() => carrier.reset());
   let tunnel: ClientTunnel | null = null;
   try {

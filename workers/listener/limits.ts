@@ -68,3 +68,6 @@ export const MAX_PEER_CHECKS = 256;
 
 /** How long sockets may take to close after they were destroyed, before the pod's end is reported anyway. */
 export const CLOSE_GRACE_MS = 2_000;
+
+/** How long a client of the SOCKS5 listener may take to say where it wants to go. */
+export const SOCKS_HANDSHAKE_MS = 10_000;

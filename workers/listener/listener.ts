@@ -11,8 +11,8 @@ import type { PodContext } from './pod-context.ts';
 import { takeQueued } from './migration.ts';
 import { tcpOptions } from './upstream.ts';
 
-/** The three listeners of a pod (spec/dataplane.md §1). */
-export type ListenerKind = 'outbound' | 'inbound-plaintext' | 'inbound-hbone';
+/** The listeners of a pod (spec/dataplane.md §1). */
+export type ListenerKind = 'outbound' | 'inbound-plaintext' | 'inbound-hbone' | 'socks5';
 
 /**
  * Serves an accepted socket, which is paused. Never rejects. A connection is over when this has resolved and the socket is
@@ -39,6 +39,7 @@ export class Listener {
   readonly #pod: PodContext;
   readonly #kind: ListenerKind;
   readonly #port: number;
+  readonly #address: string | null;
   readonly #onClosed: () => void;
   readonly #open = new Set<Accepted>();
   #server: Server | null = null;
@@ -49,6 +50,8 @@ export class Listener {
     pod: PodContext,
     kind: ListenerKind,
     options: {
+      /** Null: all addresses of both families. */
+      readonly address?: string | null;
       readonly port: number;
       readonly serve: ServeSocket;
       readonly onClosed: () => void;
@@ -59,6 +62,7 @@ export class Listener {
     this.#pod = pod;
     this.#kind = kind;
     this.#port = options.port;
+    this.#address = options.address ?? null;
   }
 
   /** Accepted connections that are not over. */
@@ -119,6 +123,9 @@ export class Listener {
       reusePort: settings.portReuse,
       transparent: settings.originalSource,
     } as const;
+    if (this.#address !== null) {
+      return listenTcp({ ...options, address: this.#address, transparent: 'off' });
+    }
     if (!settings.ipv6) return listenTcp({ ...options, address: '0.0.0.0' });
     try {
       return listenTcp({ ...options, address: '::' });
@@ -146,7 +153,9 @@ export class Listener {
       socket.destroy();
       return;
     }
-    const counted = traffic.socketOpened(this.#kind === 'outbound' ? 'source' : 'destination');
+    const counted = traffic.socketOpened(
+      this.#kind.startsWith('inbound') ? 'destination' : 'source',
+    );
     const accepted: Accepted = { socket, over: closed(socket) };
     this.#open.add(accepted);
     socket.once('close', () => {
@@ -166,7 +175,7 @@ export class Listener {
     const fd = socketFd(socket);
     if (local === null || fd === null) return null;
     try {
-      if (this.#kind === 'inbound-hbone') {
+      if (this.#kind === 'inbound-hbone' || this.#kind === 'socks5') {
         socket.setNoDelay(true);
         return local;
       }

@@ -33,8 +33,9 @@ export async function workloadAt(pod: PodContext, ip: string): Promise<Workload 
 
 /** Ports of the proxy's own listeners. */
 export function ownPorts(pod: PodContext): ReadonlySet<number> {
-  const { outbound, inboundHbone, inboundPlaintext } = pod.thread.settings.ports;
-  return new Set([outbound, inboundHbone, inboundPlaintext]);
+  const { outbound, inboundHbone, inboundPlaintext, socks5 } = pod.thread.settings.ports;
+  const ports = [outbound, inboundHbone, inboundPlaintext];
+  return new Set(socks5 === null ? ports : [...ports, socks5]);
 }
 
 function isNeed(decision: unknown): decision is Need {

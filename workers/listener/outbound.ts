@@ -7,7 +7,7 @@ import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { parseBaggage } from '../../lib/hbone/baggage.ts';
 import { connectHeaders, newTrace } from '../../lib/hbone/connect-request.ts';
 import type { ClientTunnel, OpenRequest, TunnelStream } from '../../lib/hbone/engine.ts';
-import type { TunnelKey } from '../../lib/hbone/pool.ts';
+import type { TunnelKey, TunnelPool } from '../../lib/hbone/pool.ts';
 import { connectWithRetry } from '../../lib/hbone/retry.ts';
 import { bidiCopy } from '../../lib/net/bidi-copy.ts';
 import type { Copy, CopyEnd } from '../../lib/net/bidi-copy.ts';
@@ -36,15 +36,19 @@ const PROTOCOLS: Readonly<Record<OutboundRoute['kind'], ConnectionFacts['protoco
 /** Joins the client's socket to what it was connected to. */
 type Carry = (client: Socket) => Copy;
 
-/** Serves one connection to its end. Never rejects. */
-export async function serveOutbound(pod: PodContext, captured: CapturedSocket): Promise<void> {
+/** Serves one connection to its end, over tunnels of `pool`. Never rejects. */
+export async function serveOutbound(
+  pod: PodContext,
+  captured: CapturedSocket,
+  pool: TunnelPool = pod.pool,
+): Promise<void> {
   const { socket, source, destination } = captured;
   const startedMs = pod.thread.clock.monotonic();
   let connection: Connection | null = null;
   try {
     assertCaptured(pod, captured);
     const local = await pod.thread.state.knownLocal(pod.pod.uid);
-    const attempt = new OutboundAttempts(pod, captured, local, startedMs);
+    const attempt = new OutboundAttempts({ pod, pool, captured, local, startedMs });
     connection = pod.open(await attempt.decide());
     connection.onCut(() => socket.destroy());
     const carry = await attempt.connect(connection);
@@ -77,6 +81,7 @@ function assertCaptured(pod: PodContext, { socket, destination }: CapturedSocket
 /** The attempts to connect one captured connection: the first route, and others where it fails. */
 class OutboundAttempts {
   readonly #pod: PodContext;
+  readonly #pool: TunnelPool;
   readonly #captured: CapturedSocket;
   readonly #local: KnownPod;
   readonly #unreachable = new Set<string>();
@@ -89,11 +94,18 @@ class OutboundAttempts {
   #limitMs: number | null = null;
   #route: OutboundRoute | null = null;
 
-  constructor(pod: PodContext, captured: CapturedSocket, local: KnownPod, startedMs: number) {
-    this.#pod = pod;
-    this.#startedMs = startedMs;
-    this.#captured = captured;
-    this.#local = local;
+  constructor(of: {
+    readonly pod: PodContext;
+    readonly pool: TunnelPool;
+    readonly captured: CapturedSocket;
+    readonly local: KnownPod;
+    readonly startedMs: number;
+  }) {
+    this.#pod = of.pod;
+    this.#pool = of.pool;
+    this.#startedMs = of.startedMs;
+    this.#captured = of.captured;
+    this.#local = of.local;
   }
 
   /** Finds a route; what the connection is now. */
@@ -178,8 +190,11 @@ class OutboundAttempts {
   }
 
   async #openStream(connection: Connection): Promise<TunnelStream> {
-    const { pool } = this.#pod;
-    const opening = pool.open(this.#tunnelKey(), this.#request(connection), this.#failedTunnels);
+    const opening = this.#pool.open(
+      this.#tunnelKey(),
+      this.#request(connection),
+      this.#failedTunnels,
+    );
     const stream = await this.#inTime(opening, (late) => late.reset());
     // Cut while the peer was asked: nobody wants the stream any more.
     if (connection.cutBy !== null) stream.reset();
@@ -189,6 +204,7 @@ class OutboundAttempts {
 
   async #openDouble(connection: Connection): Promise<CopyEnd> {
     const request = {
+      pool: this.#pool,
       gateway: this.#tunnelKey(),
       innerIdentities: this.#current.innerSans,
       connect: this.#request(connection),

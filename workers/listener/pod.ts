@@ -15,6 +15,7 @@ import { serveOutbound } from './outbound.ts';
 import { servePassthrough } from './passthrough-inbound.ts';
 import type { PodContext } from './pod-context.ts';
 import { PodPolicy } from './policy.ts';
+import { serveSocks } from './socks5.ts';
 import type { ConnectionRecord, PodInfo, PodTask } from './protocol.ts';
 import type { ThreadContext } from './thread.ts';
 import { connectTunnel } from './tunnel-client.ts';
@@ -31,6 +32,7 @@ export class Pod implements PodContext {
   /** Resolves when the pod is stopped and its sockets are closed. */
   readonly stopped: Promise<void>;
   readonly #markStopped: () => void;
+  readonly #socksPool: TunnelPool | null;
   readonly #listeners: Listener[] = [];
   readonly #live = new Set<Connection>();
   readonly #tunnels = new Set<ServerTunnel>();
@@ -55,10 +57,8 @@ export class Pod implements PodContext {
       unknownReference: settings.policyUnknownReference,
       infoLogging: settings.authzInfoLogging,
     });
-    this.pool = new TunnelPool(
-      { idleReleaseMs: settings.http2.idleReleaseMs },
-      { clock: thread.clock, connect: (key) => connectTunnel(this, key) },
-    );
+    this.pool = this.#makePool();
+    this.#socksPool = settings.ports.socks5 === null ? null : this.#makePool();
     this.dns = thread.dns === null ? null : new PodDns(this, thread.dns, () => this.#endWhenIdle());
     const { promise, resolve } = Promise.withResolvers<void>();
     this.stopped = promise;
@@ -78,8 +78,8 @@ export class Pod implements PodContext {
     return Math.max(sockets, this.#live.size) >= this.thread.connectionsPerPod;
   }
 
-  get poolStats(): PoolStats {
-    return this.pool.stats;
+  get poolStats(): PoolStats[] {
+    return [this.pool.stats, ...(this.#socksPool === null ? [] : [this.#socksPool.stats])];
   }
 
   /** Binds all listeners; a failure of any leaves none (NATIVE_SYSCALL). */
@@ -96,6 +96,7 @@ export class Pod implements PodContext {
     await this.#listen('outbound', ports.outbound, (socket, captured) =>
       serveOutbound(this, { socket, ...captured }),
     );
+    await this.#startSocks();
   }
 
   open(facts: ConnectionFacts): Connection {
@@ -177,11 +178,35 @@ export class Pod implements PodContext {
     return this.stopped;
   }
 
-  async #listen(kind: ListenerKind, port: number, serve: Listener['serve']): Promise<void> {
+  /** SOCKS5 on loopback, with tunnels of its own (spec/dataplane.md §12). */
+  async #startSocks(): Promise<void> {
+    const port = this.thread.settings.ports.socks5;
+    const pool = this.#socksPool;
+    if (port === null || pool === null) return;
+    const serve: Listener['serve'] = (socket, { source, destination }) =>
+      serveSocks(this, { socket, source, local: destination }, { pool, dns: this.dns });
+    await this.#listen('socks5', port, serve, '127.0.0.1');
+  }
+
+  #makePool(): TunnelPool {
+    const { clock, settings } = this.thread;
+    return new TunnelPool(
+      { idleReleaseMs: settings.http2.idleReleaseMs },
+      { clock, connect: (key) => connectTunnel(this, key) },
+    );
+  }
+
+  async #listen(
+    kind: ListenerKind,
+    port: number,
+    serve: Listener['serve'],
+    address: string | null = null,
+  ): Promise<void> {
     const onClosed = (): void => this.#endWhenIdle();
-    const listener = new Listener(this, kind, { port, serve, onClosed });
+    const listener = new Listener(this, kind, { port, serve, onClosed, address });
     this.#listeners.push(listener);
     await listener.open();
+    if (address !== null) return;
     this.#transparent = this.#listeners.every(({ transparent }) => transparent);
   }
 
@@ -208,6 +233,7 @@ export class Pod implements PodContext {
     for (const connection of this.#live) connection.drain();
     for (const tunnel of this.#tunnels) tunnel.destroy();
     this.pool.close('immediate');
+    this.#socksPool?.close('immediate');
     this.dns?.end();
     const closed = this.#listeners.map((listener) => listener.end());
     // A socket that does not close holds back neither the pod's end nor the process.

@@ -95,11 +95,13 @@ export interface ListenerSettings {
   readonly logLevel: string;
   readonly logFormat: LogFormat;
   readonly accessLog: AccessSettings;
-  /** 15001, 15006, 15008 unless a test says otherwise. */
+  /** 15001, 15006, 15008, 15080 unless a test says otherwise. */
   readonly ports: {
     readonly outbound: number;
     readonly inboundPlaintext: number;
     readonly inboundHbone: number;
+    /** Null = no SOCKS5. */
+    readonly socks5: number | null;
   };
   /** The DNS proxy; null = pods resolve names without us. */
   readonly dns: DnsSettings | null;

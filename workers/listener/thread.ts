@@ -201,7 +201,7 @@ export class ListenerThread {
     }
     const { traffic, metrics, state, trust, gate } = this.context;
     for (const pod of this.#pods.values()) pod.observe();
-    const pools = [...this.#pods.values()].map((pod) => pod.poolStats);
+    const pools = [...this.#pods.values()].flatMap((pod) => pod.poolStats);
     const own = metrics.samples({
       pods: this.#pods.size,
       cachedAnswers: state.cached,

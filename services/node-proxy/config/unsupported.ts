@@ -23,11 +23,6 @@ const UNSUPPORTED: readonly Unsupported[] = [
     why: 'there is no DNS-only mode',
   },
   {
-    name: 'UNSTABLE_ENABLE_SOCKS5',
-    asks: isTrue,
-    why: 'there is no SOCKS5 listener',
-  },
-  {
     name: 'XDS_ON_DEMAND',
     asks: isTrue,
     why: 'the whole mesh state is always held',

@@ -57,6 +57,10 @@ export const trafficVariables = {
     schema: bool({ optional: true }),
     description: 'keep client addresses: true, false, or by what the kernel allows when unset',
   },
+  UNSTABLE_ENABLE_SOCKS5: {
+    schema: bool({ default: false }),
+    description: 'SOCKS5 on 127.0.0.1:15080 of each pod',
+  },
   IPV6_ENABLED: { schema: bool({ default: true }), description: 'listen on IPv6 too' },
   INPOD_PORT_REUSE: {
     schema: bool({ default: true }),

@@ -31,7 +31,7 @@ test('the defaults are those of upstream', (t) => {
     userTimeoutMs: 0,
     responseBaggage: true,
     policyUnknownReference: 'deny',
-    ports: { outbound: 15_001, inboundPlaintext: 15_006, inboundHbone: 15_008 },
+    ports: { outbound: 15_001, inboundPlaintext: 15_006, inboundHbone: 15_008, socks5: null },
   });
   t.is(config.listener.http2.streamWindow, 4_194_304);
 });
@@ -62,17 +62,21 @@ test('settings that ask for what is not built are refused, all at once', (t) => 
   const refusal = codeOf(() =>
     parse({
       PROXY_MODE: 'dedicated',
-      UNSTABLE_ENABLE_SOCKS5: 'true',
       XDS_ON_DEMAND: 'true',
     }),
   );
   t.regex(refusal ?? '', /^CONFIG_UNSUPPORTED /);
-  for (const name of ['PROXY_MODE', 'SOCKS5', 'ON_DEMAND']) t.true(refusal?.includes(name), name);
+  for (const name of ['PROXY_MODE', 'ON_DEMAND']) t.true(refusal?.includes(name), name);
   t.regex(
     codeOf(() => parse({ PROXY_CONFIG: '{proxyMetadata: {XDS_ON_DEMAND: "true"}}' })) ?? '',
     /^CONFIG_UNSUPPORTED /,
   );
-  t.notThrows(() => parse({ PROXY_MODE: 'shared', UNSTABLE_ENABLE_SOCKS5: 'false' }));
+  t.notThrows(() => parse({ PROXY_MODE: 'shared' }));
+});
+
+test('SOCKS5 is off unless it is asked for', (t) => {
+  t.is(parse().listener.ports.socks5, null);
+  t.is(parse({ UNSTABLE_ENABLE_SOCKS5: 'true' }).listener.ports.socks5, 15_080);
 });
 
 test('the DNS proxy is on unless it is set to something else than true (spec: dns.md §1)', (t) => {
