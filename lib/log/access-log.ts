@@ -45,7 +45,10 @@ export interface EarlyDenial {
   readonly error: string;
 }
 
-type Fields = Record<string, string | number>;
+/** The fields of a line, in order. */
+export type AccessFields = Record<string, string | number>;
+
+const COMPLETE = 'connection complete';
 
 /** Writes access lines. */
 export class AccessLog {
@@ -60,25 +63,17 @@ export class AccessLog {
 
   /** Debug level. */
   opened(facts: AccessFacts): void {
-    if (this.#log.isLevelEnabled('debug')) this.#log.debug(factFields(facts), 'connection opened');
+    if (this.#log.isLevelEnabled('debug'))
+      this.#log.debug(accessFields(facts, null), 'connection opened');
   }
 
   /** The one line of a connection: error when it failed, else info where the rules of its pod's namespace let it through. */
   complete(facts: AccessFacts, end: AccessEnd, namespace = ''): void {
     if (end.error === null && !this.#log.isLevelEnabled('info')) return;
     if (end.error === null && !this.#gate.admits(namespace, facts.traceId)) return;
-    const fields = factFields(facts);
-    fields['bytes_sent'] = end.bytesSent;
-    fields['bytes_recv'] = end.bytesReceived;
-    fields['duration'] = `${Math.round(end.durationMs)}ms`;
-    if (end.error === null) {
-      this.#log.info(fields, 'connection complete');
-      return;
-    }
-    fields['error'] = end.error;
-    put(fields, 'policy', end.policy ?? null);
-    if (end.rule !== undefined && end.rule !== null) fields['rule'] = end.rule;
-    this.#log.error(fields, 'connection complete');
+    const fields = accessFields(facts, end);
+    if (end.error === null) this.#log.info(fields, COMPLETE);
+    else this.#log.error(fields, COMPLETE);
   }
 
   /** The one line of a connection refused before it was understood. */
@@ -96,8 +91,22 @@ export class AccessLog {
   }
 }
 
-function factFields(facts: AccessFacts): Fields {
-  const fields: Fields = { scope: 'access' };
+/** What is written of a connection; without its `end` as when it opens. */
+export function accessFields(facts: AccessFacts, end: AccessEnd | null): AccessFields {
+  const fields = factFields(facts);
+  if (end === null) return fields;
+  fields['bytes_sent'] = end.bytesSent;
+  fields['bytes_recv'] = end.bytesReceived;
+  fields['duration'] = `${Math.round(end.durationMs)}ms`;
+  if (end.error === null) return fields;
+  fields['error'] = end.error;
+  put(fields, 'policy', end.policy ?? null);
+  if (end.rule !== undefined && end.rule !== null) fields['rule'] = end.rule;
+  return fields;
+}
+
+function factFields(facts: AccessFacts): AccessFields {
+  const fields: AccessFields = { scope: 'access' };
   partyFields(fields, 'src', facts.source);
   fields['dst.addr'] = facts.destination.address;
   put(fields, 'dst.hbone_addr', facts.hboneAddress);
@@ -108,7 +117,7 @@ function factFields(facts: AccessFacts): Fields {
   return fields;
 }
 
-function partyFields(fields: Fields, side: 'src' | 'dst', party: AccessParty): void {
+function partyFields(fields: AccessFields, side: 'src' | 'dst', party: AccessParty): void {
   fields[`${side}.addr`] = party.address;
   put(fields, `${side}.workload`, party.workload);
   put(fields, `${side}.namespace`, party.namespace);
@@ -116,6 +125,6 @@ function partyFields(fields: Fields, side: 'src' | 'dst', party: AccessParty): v
   put(fields, `${side}.cluster`, party.cluster);
 }
 
-function put(fields: Fields, name: string, value: string | null): void {
+function put(fields: AccessFields, name: string, value: string | null): void {
   if (value !== null && value !== '') fields[name] = value;
 }

@@ -37,12 +37,24 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
   apply: { summary: 'create or change objects', load: () => import('./commands/apply.ts') },
   delete: { summary: 'delete objects', load: () => import('./commands/delete.ts') },
   policy: { summary: 'explain policy decisions', load: () => import('./commands/policy.ts') },
+  trace: {
+    summary: 'follow a connection through the proxies of both ends',
+    load: () => import('./commands/trace.ts'),
+  },
   env: {
     summary: 'the environment that makes a program part of a mesh',
     load: () => import('./commands/env.ts'),
   },
   run: { summary: 'host actors in this process', load: () => import('./commands/run.ts') },
   logs: { summary: 'logs of the actors', load: () => import('./commands/logs.ts') },
+  'log-level': {
+    summary: 'show or change what the node proxies log',
+    load: () => import('./commands/log-level.ts'),
+  },
+  'access-log': {
+    summary: 'show or change which access lines the node proxies write',
+    load: () => import('./commands/access-log.ts'),
+  },
   prepare: {
     summary: 'write what containers need to become a mesh',
     hidden: true,

@@ -70,13 +70,13 @@ export class Telemetry implements LoggingControl {
   }
 
   /** The live connections of every pod; a thread that does not answer is counted and left out. */
-  connections(): Promise<readonly ConnectionRecord[]> {
-    return this.#records((thread) => thread.connections());
+  connections(withLines = false): Promise<readonly ConnectionRecord[]> {
+    return this.#records((thread) => thread.connections(withLines));
   }
 
   /** Connections that ended lately, likewise. */
-  recent(): Promise<readonly ConnectionRecord[]> {
-    return this.#records((thread) => thread.recent());
+  recent(withLines = false): Promise<readonly ConnectionRecord[]> {
+    return this.#records((thread) => thread.recent(withLines));
   }
 
   /** Every thread of the process but those of libraries. */

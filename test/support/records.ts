@@ -24,6 +24,7 @@ export function connectionRecord(parts: Partial<ConnectionRecord> = {}): Connect
     policy: null,
     steps: { understoodMs: 0, admittedMs: null, connectedMs: null, firstByteMs: null },
     end: null,
+    accessLine: null,
     ...parts,
   };
 }

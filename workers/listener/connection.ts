@@ -1,6 +1,7 @@
 import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
-import type { AccessEnd, AccessLog } from '../../lib/log/access-log.ts';
+import { accessFields } from '../../lib/log/access-log.ts';
+import type { AccessFields, AccessLog } from '../../lib/log/access-log.ts';
 import type { TrafficConnection, TrafficMetrics } from '../../lib/metrics/traffic.ts';
 import type { Copy, CopyCounts } from '../../lib/net/bidi-copy.ts';
 import { formatEndpoint } from '../../lib/net/socket.ts';
@@ -134,26 +135,26 @@ export class Connection {
     if (this.#end !== null) return;
     const reason = this.#drained ? null : (this.#cut ?? error);
     const flag = reason?.policy.flag ?? '-';
-    this.observe();
-    this.#end = { durationMs: this.#elapsedMs, flag, error: reason?.message ?? null };
-    this.#countOpened();
-    this.#traffic?.close(flag);
     const { policy, rule } = reason?.detail ?? {};
-    const line: AccessEnd = {
-      ...this.#bytes,
-      durationMs: this.#end.durationMs,
-      error: this.#end.error,
+    this.#end = {
+      durationMs: this.#elapsedMs,
+      flag,
+      error: reason?.message ?? null,
       policy: typeof policy === 'string' ? policy : null,
       rule: typeof rule === 'number' ? rule : null,
     };
+    this.observe();
+    this.#countOpened();
+    this.#traffic?.close(flag);
+    const line = { ...this.#bytes, ...this.#end };
     this.#sinks.access.complete(accessFacts(this.facts), line, this.#namespace);
     // Kept among the last ones, it must not keep its sockets.
     this.#aborters.length = 0;
     this.#copy = { counts: { ...this.#copy.counts } };
   }
 
-  /** The connection as it is now. */
-  record(podUid: string): ConnectionRecord {
+  /** The connection as it is now; `withLine` adds its access line. */
+  record(podUid: string, withLine = false): ConnectionRecord {
     const { facts } = this;
     return {
       podUid,
@@ -176,7 +177,14 @@ export class Connection {
       policy: this.#policy,
       steps: this.#stepRecord(),
       end: this.#end,
+      accessLine: withLine ? this.#line() : null,
     };
+  }
+
+  /** What is written of it at its end, or when it opened while it lives. */
+  #line(): AccessFields {
+    const end = this.#end === null ? null : { ...this.#bytes, ...this.#end };
+    return accessFields(accessFacts(this.#facts), end);
   }
 
   #stepRecord(): ConnectionSteps {

@@ -151,9 +151,9 @@ export class Pod implements PodContext {
   }
 
   /** Its live connections, each as it is when it is asked for. */
-  *records(): Generator<ConnectionRecord> {
+  *records(withLines = false): Generator<ConnectionRecord> {
     const now = [...this.#live];
-    for (const connection of now) yield connection.record(this.pod.uid);
+    for (const connection of now) yield connection.record(this.pod.uid, withLines);
   }
 
   /**

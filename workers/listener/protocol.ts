@@ -7,6 +7,7 @@ import type { MessagePort } from 'node:worker_threads';
 import type { ResponseFlag } from '../../lib/errors/codes.ts';
 import type { WireError } from '../../lib/errors/mesh-error.ts';
 import type { RevocationLists } from '../../lib/identity/crl.ts';
+import type { AccessFields } from '../../lib/log/access-log.ts';
 import type { AccessSettings } from '../../lib/log/access-gate.ts';
 import type { LogFormat } from '../../lib/log/logger.ts';
 import type { EffectivePolicy, PolicyProgram } from '../../lib/policy/model.ts';
@@ -157,6 +158,8 @@ export type ControlToThread =
       readonly type: 'report';
       readonly id: number;
       readonly what: 'connections' | 'recent' | 'metrics';
+      /** With access lines. */
+      readonly withLines?: boolean;
     }
   | { readonly type: 'profile'; readonly id: number; readonly command: ProfileCommand }
   | { readonly type: 'log.level'; readonly level: string }
@@ -229,6 +232,9 @@ export interface ConnectionEnd {
   readonly durationMs: number;
   readonly flag: ResponseFlag;
   readonly error: string | null;
+  /** The policy and rule that refused it. */
+  readonly policy: string | null;
+  readonly rule: number | null;
 }
 
 /** One connection, live or lately ended, as `weft get connections`, `weft trace` and the config dump show it. */
@@ -259,6 +265,8 @@ export interface ConnectionRecord {
   readonly steps: ConnectionSteps;
   /** Null while it lives. */
   readonly end: ConnectionEnd | null;
+  /** The fields of its access line, where the report asked for them; of a live one those of its opening. */
+  readonly accessLine: AccessFields | null;
 }
 
 /** A counter, gauge or histogram value of a thread; node-proxy sums equal label sets over its threads. */

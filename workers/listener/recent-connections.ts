@@ -19,8 +19,8 @@ export class RecentConnections {
   }
 
   /** Their records, in no order. */
-  *records(): Generator<ConnectionRecord> {
+  *records(withLines = false): Generator<ConnectionRecord> {
     const now = [...this.#ring];
-    for (const { connection, podUid } of now) yield connection.record(podUid);
+    for (const { connection, podUid } of now) yield connection.record(podUid, withLines);
   }
 }

@@ -189,11 +189,13 @@ export class ListenerThread {
   }
 
   #report(message: Extract<ControlToThread, { type: 'report' }>): void {
-    const { id, what } = message;
+    const { id, what, withLines } = message;
     if (what !== 'metrics') {
       const { recent } = this.context;
       const records =
-        what === 'recent' ? recent.records() : concat(this.#pods.values(), (pod) => pod.records());
+        what === 'recent'
+          ? recent.records(withLines)
+          : concat(this.#pods.values(), (pod) => pod.records(withLines));
       void sendRecords(records, (connections, done) =>
         this.#send({ type: 'report', id, connections, done }),
       );

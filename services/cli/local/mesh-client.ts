@@ -61,11 +61,23 @@ export function askEnrolments(paths: MeshPaths, node: string): Promise<readonly 
 }
 
 /** The live connections of a node's proxy. Throws STATE_UNAVAILABLE. */
-export async function askConnections(
+export function askConnections(
   paths: MeshPaths,
   node: string,
 ): Promise<readonly ConnectionRecord[]> {
-  const path = '/node-proxy/connections';
+  return askRecords(paths, node, '/node-proxy/connections');
+}
+
+/** Likewise, with those that ended lately, and with access lines. */
+export function askTraceable(paths: MeshPaths, node: string): Promise<readonly ConnectionRecord[]> {
+  return askRecords(paths, node, '/node-proxy/connections?ended&lines');
+}
+
+async function askRecords(
+  paths: MeshPaths,
+  node: string,
+  path: string,
+): Promise<readonly ConnectionRecord[]> {
   const answers = await Promise.allSettled(
     (await proxySockets(paths, node)).map((socket) =>
       askJson<{ connections: readonly ConnectionRecord[] }>({ socket, path }),
@@ -79,7 +91,7 @@ export async function askConnections(
 }
 
 /** The admin sockets of a node's proxies, also of those that drain; the standing one where there are no others. */
-async function proxySockets(paths: MeshPaths, node: string): Promise<readonly string[]> {
+export async function proxySockets(paths: MeshPaths, node: string): Promise<readonly string[]> {
   const name = processName('node-proxy', node);
   const files = await readdir(paths.adminDir).catch(() => []);
   const own = files.filter(

@@ -89,13 +89,13 @@ export class ListenerThread {
   }
 
   /** The live connections of its pods. BUS_TIMEOUT when it does not answer, ACTOR_FAILED when it died. */
-  connections(): Promise<readonly ConnectionRecord[]> {
-    return this.#records('connections');
+  connections(withLines = false): Promise<readonly ConnectionRecord[]> {
+    return this.#records('connections', withLines);
   }
 
   /** Connections that ended there lately. Throws like {@link connections}. */
-  recent(): Promise<readonly ConnectionRecord[]> {
-    return this.#records('recent');
+  recent(withLines = false): Promise<readonly ConnectionRecord[]> {
+    return this.#records('recent', withLines);
   }
 
   /** Its counters and gauges. Throws like {@link connections}. */
@@ -126,8 +126,11 @@ export class ListenerThread {
     this.pods.clear();
   }
 
-  async #records(what: 'connections' | 'recent'): Promise<readonly ConnectionRecord[]> {
-    const report = await this.#ask({ type: 'report', what }, what);
+  async #records(
+    what: 'connections' | 'recent',
+    withLines: boolean,
+  ): Promise<readonly ConnectionRecord[]> {
+    const report = await this.#ask({ type: 'report', what, withLines }, what);
     return 'connections' in report ? report.connections : [];
   }
 

@@ -22,9 +22,9 @@ export interface ServersDependencies extends AdminActions {
   readonly log: Logger;
   readonly stats: Omit<StatsSources, 'descriptors'>;
   pending(): readonly string[];
-  connections(): Promise<readonly ConnectionRecord[]>;
+  connections(withLines: boolean): Promise<readonly ConnectionRecord[]>;
   /** Those that ended lately. */
-  recentConnections(): Promise<readonly ConnectionRecord[]>;
+  recentConnections(withLines: boolean): Promise<readonly ConnectionRecord[]>;
   certificates(): readonly CertificateRecord[];
 }
 
@@ -87,9 +87,10 @@ export class NodeProxyServers {
   route(admin: AdminRoutes): void {
     const deps = this.#deps;
     admin.route('GET', '/connections', async (_request, response, url) => {
-      const ended = url.searchParams.has('ended') ? await deps.recentConnections() : [];
+      const withLines = url.searchParams.has('lines');
+      const ended = url.searchParams.has('ended') ? await deps.recentConnections(withLines) : [];
       const trace = url.searchParams.get('trace');
-      const all = [...ended, ...(await deps.connections())];
+      const all = [...ended, ...(await deps.connections(withLines))];
       const connections = trace === null ? all : all.filter(({ traceId }) => traceId === trace);
       await sendTexts(response, 'application/json', connectionTexts(connections));
     });

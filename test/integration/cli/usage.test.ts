@@ -89,6 +89,9 @@ const NEEDS_MESH: readonly (readonly string[])[] = [
   ['exec', 'demo/web', '--', 'true'],
   ['env', 'node-1/node-proxy'],
   ['logs'],
+  ['trace', 'demo/web', 'demo/api:80'],
+  ['log-level', 'debug'],
+  ['access-log'],
   ['policy', 'explain', '--from', 'demo/web', '--to', 'demo/api:80'],
 ];
 

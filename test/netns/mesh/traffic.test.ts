@@ -191,3 +191,36 @@ test('a port nobody listens on closes the connection, and the access line says w
     { what: 'an access line with the error' },
   );
 });
+
+test('a connection is traced through both proxies, from its decision to both access lines', async (t, mesh) => {
+  const traced = await mesh.weft(
+    'trace',
+    'demo/client',
+    'demo/api:80',
+    '--send',
+    'GET / HTTP/1.0\\r\\n\\r\\n',
+    '-o',
+    'json',
+  );
+  t.is(traced.code, 0, traced.stderr);
+  const result = JSON.parse(traced.stdout) as Record<string, Record<string, unknown>>;
+  const { source, tunnel, destination } = result;
+  t.like(source, { node: 'node-1', protocol: 'HBONE', service: 'api.demo.svc.cluster.local' });
+  t.like(source?.['route'], { kind: 'hbone', via: 'direct' });
+  t.is(tunnel?.['peerIdentity'], IDENTITY.api);
+  t.like(destination, {
+    node: 'node-2',
+    peerIdentity: IDENTITY.client,
+    session: tunnel?.['session'],
+    bytesSent: source?.['bytesReceived'],
+    bytesReceived: 'GET / HTTP/1.0\r\n\r\n'.length,
+  });
+  t.like(destination?.['policy'], { allowed: true });
+  for (const end of [source, destination]) {
+    t.like(end?.['end'], { flag: '-', error: null });
+    t.like(end?.['accessLine'], { trace_id: result['traceId'] });
+    t.is(typeof (end?.['steps'] as Record<string, unknown>)['firstByteMs'], 'number');
+  }
+  const lines = await accessLines(mesh, 'node-2', { trace_id: result['traceId'] });
+  t.is(lines.length, 1, 'the log has the line too');
+});

@@ -1,0 +1,52 @@
+import type { Command } from 'commander';
+import { askEachProxy } from '../local/proxy-settings.ts';
+import { meshOption, outputOption, write, writeJson } from '../output.ts';
+import type { CommonOptions } from '../output.ts';
+
+interface AccessLogOptions extends CommonOptions {
+  readonly node?: string;
+  readonly rate?: string;
+  readonly reset?: boolean;
+}
+
+/** Answer of a proxy. */
+interface AccessLine {
+  readonly rules: string;
+  readonly linesPerSecond: number;
+}
+
+/** Adds `weft access-log`. */
+export function register(program: Command): void {
+  program
+    .command('access-log')
+    .description('show or change which access lines the node proxies write, while they run')
+    .argument(
+      '[rules]',
+      'all, errors or a share such as 10%, and <namespace>= one of them, separated by commas; failures are always written',
+    )
+    .option('--rate <lines>', 'most lines a second of each thread; 0 = all')
+    .option('--reset', 'go back to the settings of the start first')
+    .option('--node <node>', 'the proxy of this node alone')
+    .addOption(meshOption())
+    .addOption(outputOption())
+    .action(accessLog);
+}
+
+async function accessLog(rules: string | undefined, options: AccessLogOptions): Promise<void> {
+  const query = new URLSearchParams();
+  if (options.reset === true) query.set('reset', '');
+  if (rules !== undefined) query.set('rules', rules);
+  if (options.rate !== undefined) query.set('rate', options.rate);
+  const method = query.size === 0 ? 'GET' : 'POST';
+  const answers = await askEachProxy(options, method, `/node-proxy/access_log?${query.toString()}`);
+  const lines = answers.map(({ node, body }) => ({ node, ...(JSON.parse(body) as AccessLine) }));
+  if (options.output === 'json') {
+    await writeJson(lines);
+    return;
+  }
+  for (const { node, rules: own, linesPerSecond } of lines) {
+    const rate =
+      linesPerSecond === 0 ? '' : `, at most ${linesPerSecond} lines a second and thread`;
+    await write(`${node}: ${own}${rate}\n`);
+  }
+}

@@ -1,0 +1,34 @@
+import type { Command } from 'commander';
+import { askEachProxy } from '../local/proxy-settings.ts';
+import { meshOption, write } from '../output.ts';
+
+interface LogLevelOptions {
+  readonly mesh?: string;
+  readonly node?: string;
+  readonly reset?: boolean;
+}
+
+/** Adds `weft log-level`. */
+export function register(program: Command): void {
+  program
+    .command('log-level')
+    .description('show or change what the node proxies log, while they run')
+    .argument(
+      '[levels]',
+      'added to those in force: <level> or <target>=<level>, separated by commas',
+    )
+    .option('--reset', 'go back to the levels of the start first')
+    .option('--node <node>', 'the proxy of this node alone')
+    .addOption(meshOption())
+    .action(logLevel);
+}
+
+async function logLevel(levels: string | undefined, options: LogLevelOptions): Promise<void> {
+  const query = new URLSearchParams();
+  if (options.reset === true) query.set('reset', '');
+  if (levels !== undefined) query.set('level', levels);
+  const path = `/node-proxy/logging?${query.toString()}`;
+  for (const { node, body } of await askEachProxy(options, 'POST', path)) {
+    await write(`${node}: ${body.trim().replace(/^current log level is /, '')}\n`);
+  }
+}

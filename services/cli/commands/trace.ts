@@ -1,0 +1,136 @@
+import { basename } from 'node:path';
+import type { Command } from 'commander';
+import { systemClock } from '../../../lib/clock/clock.ts';
+import { processEnvironment } from '../../../lib/config/env.ts';
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { fromEachNode } from '../get/nodes.ts';
+import type { RunningMesh } from '../get/kinds.ts';
+import { askPods, askTraceable } from '../local/mesh-client.ts';
+import { meshPaths } from '../local/mesh-paths.ts';
+import { requireMesh } from '../local/mesh-record.ts';
+import { insidePod, mountsFile } from '../local/pod-namespaces.ts';
+import type { PodLine } from '../local/supervisor-api.ts';
+import { meshOption, outputOption, warn, write, writeJson } from '../output.ts';
+import type { CommonOptions } from '../output.ts';
+import { parseDestination, parsePod } from '../references.ts';
+import type { ObjectReference } from '../references.ts';
+import { findConnection } from '../trace/find.ts';
+import type { TraceQuery, TracedConnection } from '../trace/find.ts';
+import { probe } from '../trace/probe.ts';
+import { traceLines, traceResult } from '../trace/render.ts';
+
+interface TraceOptions extends CommonOptions {
+  readonly probe?: boolean;
+  readonly send?: string;
+}
+
+/** The records of a probe are there within milliseconds; its end takes as long as the server does. */
+const FIND_TIMEOUT_MS = 5_000;
+const FIND_POLL_MS = 50;
+
+const HELP = `
+Follows the newest connection there is, a live one before those that ended lately. --probe makes one; --send has it say
+something and wait for the answer, with \\r, \\n, \\t as in a shell's $'…'.`;
+
+/** Adds `weft trace`. */
+export function register(program: Command): void {
+  program
+    .command('trace')
+    .description('follow a connection through the proxies of both ends')
+    .argument('<pod>', '<namespace>/<pod> that connects')
+    .argument('<destination>', '<namespace>/<pod or service>:<port> it connects to')
+    .option('--probe', 'make a connection from the pod and follow that')
+    .option('--send <text>', 'what the probe says; an answer is waited for (implies --probe)')
+    .addOption(meshOption())
+    .addOption(outputOption())
+    .addHelpText('after', HELP)
+    .action(trace);
+}
+
+async function trace(pod: string, destination: string, options: TraceOptions): Promise<void> {
+  const from = parsePod('the pod', pod);
+  const to = parseDestination('the destination', destination);
+  const paths = meshPaths(options.mesh, processEnvironment());
+  const mesh = { paths, plan: (await requireMesh(paths)).plan };
+  const pods = await askPods(paths);
+  const source = podOf(pods, from);
+  if (source === null) {
+    throw new MeshError('STATE_UNAVAILABLE', `no pod ${pod} runs in mesh ${paths.mesh}`);
+  }
+  const query: TraceQuery = { from: source, to, toPod: podOf(pods, to), client: null };
+  const wanted = options.probe === true || options.send !== undefined;
+  const found = wanted
+    ? await probed(mesh, query, unescaped(options.send ?? ''))
+    : await look(mesh, query);
+  if (found === null) {
+    throw new MeshError(
+      'STATE_UNAVAILABLE',
+      `no connection from ${pod} to ${destination} is open or ended lately; --probe makes one`,
+    );
+  }
+  const result = traceResult(pod, destination, found);
+  if (options.output === 'json') await writeJson(result);
+  else await write(`${traceLines(result).join('\n')}\n`);
+}
+
+/** Makes a connection, and reads what both proxies say once it has ended. */
+async function probed(
+  mesh: RunningMesh,
+  query: TraceQuery,
+  text: string,
+): Promise<TracedConnection | null> {
+  const { from, to, toPod } = query;
+  const enter = insidePod({
+    netns: basename(from.netns),
+    mountsFile: mountsFile(mesh.paths.mountsDir, from.uid),
+  });
+  const host = toPod?.ip ?? serviceHost(to);
+  const made = await probe(enter, { host, port: to.port, text });
+  const own = { ...query, client: made.client };
+  try {
+    await lookUntil(mesh, own, (found) => found !== null);
+  } finally {
+    await made.end();
+  }
+  return lookUntil(mesh, own, (found) => found !== null && hasEnded(found));
+}
+
+function hasEnded({ source, destination }: TracedConnection): boolean {
+  return source.record.end !== null && destination?.record.end !== null;
+}
+
+async function lookUntil(
+  mesh: RunningMesh,
+  query: TraceQuery,
+  done: (found: TracedConnection | null) => boolean,
+): Promise<TracedConnection | null> {
+  const endMs = systemClock.monotonic() + FIND_TIMEOUT_MS;
+  for (;;) {
+    const found = await look(mesh, query);
+    if (done(found) || systemClock.monotonic() >= endMs) return found;
+    await systemClock.sleep(FIND_POLL_MS);
+  }
+}
+
+async function look(mesh: RunningMesh, query: TraceQuery): Promise<TracedConnection | null> {
+  const { lines, warnings } = await fromEachNode(mesh, 'the node proxy', async (node) =>
+    (await askTraceable(mesh.paths, node)).map((record) => ({ node, record })),
+  );
+  for (const warning of warnings) warn(warning);
+  return findConnection(query, lines);
+}
+
+function podOf(pods: readonly PodLine[], reference: ObjectReference): PodLine | null {
+  const { namespace, name } = reference;
+  return pods.find((pod) => pod.namespace === namespace && pod.name === name) ?? null;
+}
+
+/** A name of the pods' hosts files; that of a service entry is a whole host name. */
+function serviceHost({ namespace, name }: ObjectReference): string {
+  return name.includes('.') ? name : `${name}.${namespace}.svc.cluster.local`;
+}
+
+function unescaped(text: string): string {
+  const meanings: Readonly<Record<string, string>> = { r: '\r', n: '\n', t: '\t', '\\': '\\' };
+  return text.replaceAll(/\\([rnt\\])/g, (_, letter: string) => meanings[letter] ?? letter);
+}

@@ -1,0 +1,65 @@
+/** Finds the two records of one connection. Pure. */
+import type { ConnectionRecord } from '../../../workers/listener/protocol.ts';
+import type { PodLine } from '../local/supervisor-api.ts';
+import type { PortReference } from '../references.ts';
+
+/** A record, and the node whose proxy told it. */
+export interface FoundRecord {
+  readonly node: string;
+  readonly record: ConnectionRecord;
+}
+
+/** One connection as its two proxies saw it. */
+export interface TracedConnection {
+  readonly source: FoundRecord;
+  /** Null where the other end is outside the mesh, or its proxy is away or has forgotten it. */
+  readonly destination: FoundRecord | null;
+}
+
+/** What is looked for. */
+export interface TraceQuery {
+  readonly from: PodLine;
+  readonly to: PortReference;
+  /** The destination as a pod; null when it is a service. */
+  readonly toPod: PodLine | null;
+  /** `ip:port` of the client's end, where it is known. */
+  readonly client: string | null;
+}
+
+/** The newest connection that fits, a live one before those that ended; null when there is none. */
+export function findConnection(
+  query: TraceQuery,
+  records: readonly FoundRecord[],
+): TracedConnection | null {
+  const fitting = records
+    .filter(({ record }) => fits(query, record))
+    .sort((left, right) => newness(right.record) - newness(left.record));
+  const [source] = fitting;
+  if (source === undefined) return null;
+  const { traceId } = source.record;
+  const destination =
+    traceId === null
+      ? undefined
+      : records.find(({ record }) => record.direction === 'inbound' && record.traceId === traceId);
+  return { source, destination: destination ?? null };
+}
+
+function fits({ from, to, toPod, client }: TraceQuery, record: ConnectionRecord): boolean {
+  if (record.direction !== 'outbound' || record.podUid !== from.uid) return false;
+  if (client !== null && record.source !== client) return false;
+  if (!record.destination.endsWith(`:${to.port}`)) return false;
+  if (toPod !== null) return toPod.ips.some((ip) => hostOf(record.destination) === ip);
+  const service = record.destinationService ?? '';
+  // A service of the mesh, or the host of a service entry.
+  return service === to.name || service.startsWith(`${to.name}.${to.namespace}.svc.`);
+}
+
+/** Live ones are newer than any that ended. */
+function newness(record: ConnectionRecord): number {
+  return record.openedAtMs + (record.end === null ? Number.MAX_SAFE_INTEGER / 2 : 0);
+}
+
+/** The address of `ip:port` or `[v6]:port`. */
+function hostOf(endpoint: string): string {
+  return endpoint.slice(0, endpoint.lastIndexOf(':')).replace(/^\[|\]$/g, '');
+}

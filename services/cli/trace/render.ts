@@ -1,0 +1,202 @@
+/** A traced connection as `weft trace` shows it. Pure. */
+import type { AccessFields } from '../../../lib/log/access-log.ts';
+import type {
+  ConnectionEnd,
+  ConnectionProtocol,
+  ConnectionSteps,
+  PolicyRecord,
+  RouteRecord,
+  TunnelRecord,
+} from '../../../workers/listener/protocol.ts';
+import type { FoundRecord, TracedConnection } from './find.ts';
+
+/** What `weft trace -o json` prints; see docs/cli.md. */
+export interface TraceResult {
+  readonly traceId: string | null;
+  readonly from: string;
+  readonly to: string;
+  readonly source: TraceSource;
+  /** As the source's proxy knows it; null without one. */
+  readonly tunnel: (Omit<TunnelRecord, 'openedAtMs'> & { readonly openedAt: string }) | null;
+  readonly destination: TraceDestination | null;
+}
+
+interface TraceEnd {
+  readonly node: string;
+  /** `ip:port`. */
+  readonly client: string;
+  readonly openedAt: string;
+  readonly bytesSent: number;
+  readonly bytesReceived: number;
+  readonly steps: ConnectionSteps;
+  readonly end: ConnectionEnd | null;
+  readonly accessLine: AccessFields | null;
+}
+
+interface TraceSource extends TraceEnd {
+  readonly protocol: ConnectionProtocol;
+  /** Where the pod wanted to go. */
+  readonly dialled: string;
+  readonly nextHop: string;
+  readonly route: RouteRecord | null;
+  readonly service: string | null;
+  readonly endpoint: string | null;
+}
+
+interface TraceDestination extends TraceEnd {
+  readonly peerIdentity: string | null;
+  /** The tunnel as this end names it. */
+  readonly session: string | null;
+  readonly handshakeMs: number | null;
+  readonly policy: PolicyRecord | null;
+  readonly application: string;
+}
+
+/** The result in the shape of the command line. */
+export function traceResult(from: string, to: string, found: TracedConnection): TraceResult {
+  const { record } = found.source;
+  const { tunnel } = record;
+  return {
+    traceId: record.traceId,
+    from,
+    to,
+    source: {
+      ...traceEnd(found.source),
+      protocol: record.protocol,
+      dialled: record.destination,
+      nextHop: record.actualDestination,
+      route: record.route,
+      service: record.destinationService,
+      endpoint: record.destinationWorkload,
+    },
+    tunnel: tunnel === null ? null : tunnelOf(tunnel),
+    destination: found.destination === null ? null : destinationOf(found.destination),
+  };
+}
+
+function traceEnd({ node, record }: FoundRecord): TraceEnd {
+  return {
+    node,
+    client: record.source,
+    openedAt: new Date(record.openedAtMs).toISOString(),
+    bytesSent: record.bytesSent,
+    bytesReceived: record.bytesReceived,
+    steps: record.steps,
+    end: record.end,
+    accessLine: record.accessLine,
+  };
+}
+
+function tunnelOf({ openedAtMs, ...tunnel }: TunnelRecord): NonNullable<TraceResult['tunnel']> {
+  return { ...tunnel, openedAt: new Date(openedAtMs).toISOString() };
+}
+
+function destinationOf(found: FoundRecord): TraceDestination {
+  const { record } = found;
+  return {
+    ...traceEnd(found),
+    peerIdentity: record.sourceIdentity,
+    session: record.tunnel?.session ?? null,
+    handshakeMs: record.tunnel?.handshakeMs ?? null,
+    policy: record.policy,
+    application: record.destination,
+  };
+}
+
+/** The result for people. */
+export function traceLines(result: TraceResult): string[] {
+  const { source, tunnel, destination } = result;
+  const trace = result.traceId === null ? 'no trace: not tunnelled' : `trace ${result.traceId}`;
+  return [
+    `${result.from} to ${result.to}  ${trace}`,
+    ...part(`source on ${source.node}`, [
+      ['client', `${source.client} at ${source.openedAt}`],
+      ['decision', decisionText(source)],
+      ['dialled', source.dialled],
+      ['service', source.service],
+      ['endpoint', source.endpoint],
+      ['next hop', source.nextHop],
+      ...endFacts(source),
+    ]),
+    ...(tunnel === null
+      ? []
+      : part('tunnel', [
+          ['session', tunnel.session],
+          ['peer', tunnel.peerIdentity],
+          ['made', `${tunnel.openedAt}${tunnel.reused ? ', for an earlier connection' : ''}`],
+          ['connect', msText(tunnel.connectMs)],
+          ['handshake', msText(tunnel.handshakeMs)],
+        ])),
+    ...(destination === null
+      ? [
+          source.protocol === 'TCP'
+            ? 'destination: plain TCP, nobody else tells of it'
+            : 'destination: no record',
+        ]
+      : part(`destination on ${destination.node}`, [
+          ['peer', destination.peerIdentity],
+          ['session', destination.session],
+          ['policy', policyText(destination.policy)],
+          ['application', destination.application],
+          ...endFacts(destination),
+        ])),
+    ...lineOf('source', source.accessLine),
+    ...lineOf('destination', destination?.accessLine ?? null),
+  ];
+}
+
+type Fact = readonly [name: string, value: string | null];
+
+function part(title: string, facts: readonly Fact[]): string[] {
+  return [
+    title,
+    ...facts.flatMap(([name, value]) =>
+      value === null ? [] : [`  ${`${name}:`.padEnd(13)}${value}`],
+    ),
+  ];
+}
+
+function endFacts(end: TraceEnd): Fact[] {
+  const { understoodMs, admittedMs, connectedMs, firstByteMs } = end.steps;
+  const steps: readonly (readonly [string, number | null])[] = [
+    ['understood', understoodMs],
+    ['admitted', admittedMs],
+    ['connected', connectedMs],
+    ['first byte', firstByteMs],
+  ];
+  const taken = steps.flatMap(([name, ms]) => (ms === null ? [] : [`${name} ${msText(ms)}`]));
+  return [
+    ['after', taken.join(', ')],
+    ['bytes', `${end.bytesSent} sent, ${end.bytesReceived} received`],
+    ['state', stateText(end.end)],
+  ];
+}
+
+function stateText(end: ConnectionEnd | null): string {
+  if (end === null) return 'open';
+  const how = end.error === null ? 'ended' : `failed (${end.flag})`;
+  const why = end.error === null ? '' : `: ${end.error}`;
+  return `${how} after ${msText(end.durationMs)}${why}`;
+}
+
+function decisionText({ route, protocol }: TraceSource): string {
+  if (route === null) return protocol;
+  const via = route.via === null || route.via === 'direct' ? '' : ` through a ${route.via}`;
+  const again = route.attempts > 1 ? `, attempt ${route.attempts}` : '';
+  return `${route.kind}${via}${again}: ${route.reason}`;
+}
+
+function policyText(policy: PolicyRecord | null): string | null {
+  if (policy === null) return null;
+  const rule = policy.rule === null ? '' : `, rule ${policy.rule}`;
+  const by = policy.policy === null ? '' : ` by ${policy.policy}${rule}`;
+  return `${policy.allowed ? 'allowed' : 'denied'}${by} (${policy.reason})`;
+}
+
+function lineOf(side: string, line: AccessFields | null): string[] {
+  return line === null ? [] : [`${side} line: ${JSON.stringify(line)}`];
+}
+
+function msText(ms: number | null): string | null {
+  return ms === null ? null : `${ms.toFixed(1)} ms`;
+}
