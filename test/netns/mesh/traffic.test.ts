@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import type { TraceResult } from '../../../services/cli/trace/render.ts';
 import { captureWhile } from '../../support/capture.ts';
 import { meshSuite } from '../../support/mesh-suite.ts';
 import type { TestMesh } from '../../support/mesh.ts';
@@ -203,24 +204,23 @@ test('a connection is traced through both proxies, from its decision to both acc
     'json',
   );
   t.is(traced.code, 0, traced.stderr);
-  const result = JSON.parse(traced.stdout) as Record<string, Record<string, unknown>>;
-  const { source, tunnel, destination } = result;
+  const { traceId, source, tunnel, destination } = JSON.parse(traced.stdout) as TraceResult;
   t.like(source, { node: 'node-1', protocol: 'HBONE', service: 'api.demo.svc.cluster.local' });
-  t.like(source?.['route'], { kind: 'hbone', via: 'direct' });
-  t.is(tunnel?.['peerIdentity'], IDENTITY.api);
+  t.like(source.route, { kind: 'hbone', via: 'direct' });
+  t.is(tunnel?.peerIdentity, IDENTITY.api);
   t.like(destination, {
     node: 'node-2',
     peerIdentity: IDENTITY.client,
-    session: tunnel?.['session'],
-    bytesSent: source?.['bytesReceived'],
+    session: tunnel?.session ?? '',
+    bytesSent: source.bytesReceived,
     bytesReceived: 'GET / HTTP/1.0\r\n\r\n'.length,
   });
-  t.like(destination?.['policy'], { allowed: true });
+  t.like(destination?.policy, { allowed: true });
   for (const end of [source, destination]) {
-    t.like(end?.['end'], { flag: '-', error: null });
-    t.like(end?.['accessLine'], { trace_id: result['traceId'] });
-    t.is(typeof (end?.['steps'] as Record<string, unknown>)['firstByteMs'], 'number');
+    t.like(end?.end, { flag: '-', error: null });
+    t.is(end?.accessLine?.['trace_id'], traceId ?? 'none');
+    t.is(typeof end?.steps.firstByteMs, 'number');
   }
-  const lines = await accessLines(mesh, 'node-2', { trace_id: result['traceId'] });
+  const lines = await accessLines(mesh, 'node-2', { trace_id: traceId });
   t.is(lines.length, 1, 'the log has the line too');
 });
