@@ -138,6 +138,12 @@ function listenerConfig(values: Values, metadata: Metadata): ListenerConfig {
     },
     connectTimeoutMs: values.WEFT_CONNECT_TIMEOUT,
     handshakeTimeoutMs: values.WEFT_HANDSHAKE_TIMEOUT,
+    limits: {
+      connections: values.WEFT_MAX_CONNECTIONS,
+      handshakes: values.WEFT_MAX_HANDSHAKES,
+      connectionsPerPod: values.WEFT_MAX_CONNECTIONS_PER_POD,
+      connectionsPerPeer: values.WEFT_MAX_CONNECTIONS_PER_PEER,
+    },
     connectRetry: {
       attempts: values.WEFT_CONNECT_RETRY_ATTEMPTS,
       totalMs: values.WEFT_CONNECT_RETRY_TOTAL,
@@ -159,13 +165,16 @@ function listenerConfig(values: Values, metadata: Metadata): ListenerConfig {
   };
 }
 
-function socketConfig(values: Values): Pick<ListenerConfig, 'keepalive' | 'userTimeoutMs'> {
+function socketConfig(
+  values: Values,
+): Pick<ListenerConfig, 'keepalive' | 'userTimeoutMs' | 'tunnelUserTimeoutMs'> {
   const timeMs = values.KEEPALIVE_TIME;
   const intervalMs = values.KEEPALIVE_INTERVAL;
   const retries = values.KEEPALIVE_RETRIES;
   return {
     keepalive: { enabled: values.KEEPALIVE_ENABLED, timeMs, intervalMs, retries },
     userTimeoutMs: values.USER_TIMEOUT_ENABLED ? timeMs + retries * intervalMs : 0,
+    tunnelUserTimeoutMs: values.WEFT_TUNNEL_USER_TIMEOUT,
   };
 }
 

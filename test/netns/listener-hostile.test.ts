@@ -53,7 +53,7 @@ test('silent connections of one client hold up nobody else', async (t) => {
     sockets.push(await silent.connect(web.ip, 15_008));
   }
   const refused = (): Promise<number> =>
-    mesh.metric('weft_listener_early_denials_total', { reason: 'handshake-limit' });
+    mesh.metric('weft_listener_early_denials_total', { reason: 'peer-handshake-limit' });
   await until(async () => (await refused()) >= surplus, { what: 'the surplus to be refused' });
   t.is(await refused(), surplus);
   t.is(await ask(await client.connect(web.ip, 8080), 'hello'), 'hello');

@@ -14,6 +14,7 @@ import type { TunnelCredentials } from '../../lib/hbone/credentials.ts';
 import { closeFd, netnsIdentity, openNetns } from '../../lib/linux/netns.ts';
 import { listenTcp, openTcp } from '../../lib/linux/sockets.ts';
 import { ipFamily } from '../../lib/net/address.ts';
+import { newBudgetMemory } from '../../lib/net/node-budget.ts';
 import { connectTcp } from '../../lib/net/socket.ts';
 import { Redirector } from '../../lib/redirect/apply.ts';
 import { chooseTools } from '../../lib/redirect/flavour.ts';
@@ -53,6 +54,13 @@ export const listenerSettings: ListenerSettings = {
   keepalive: { enabled: true, timeMs: 180_000, intervalMs: 180_000, retries: 9 },
   userTimeoutMs: 0,
   hboneEngine: 'framing',
+  tunnelUserTimeoutMs: 15_000,
+  limits: {
+    connections: null,
+    handshakes: 4_000,
+    connectionsPerPod: null,
+    connectionsPerPeer: null,
+  },
   http2: {
     streamWindow: 4_194_304,
     connectionWindow: 16_777_216,
@@ -126,6 +134,7 @@ export class TestMesh {
   readonly #redirector: Redirector;
   readonly #events: ControlFromThread[] = [];
   readonly #hosts: { next: number };
+  readonly #budget = newBudgetMemory();
   #nextReport = 1;
 
   /** What every pod is connected to, 10.9.0.1 and fd09::1. */
@@ -370,6 +379,7 @@ export class TestMesh {
       control: port2,
       state,
       revocations: null,
+      budget: this.#budget,
     };
     await this.#run('attach', thread, attachment, [port2, state]);
   }

@@ -1,23 +1,32 @@
 import { MAX_PENDING_HANDSHAKES, MAX_PENDING_HANDSHAKES_PER_SOURCE } from './limits.ts';
+import type { NodeBudget } from '../../lib/net/node-budget.ts';
+import type { EarlyDenialReason } from './thread-metrics.ts';
 
-/** Limits the handshakes that are in progress at one pod: all together, and those of each client address. */
+/** Limits the handshakes that are in progress at one pod: those of each client address, the pod's, the process's. */
 export class HandshakeGate {
+  readonly #node: NodeBudget;
   readonly #bySource = new Map<string, number>();
   #pending = 0;
 
-  /** False when there are too many; true obliges to {@link leave} once the handshake is over. */
-  enter(source: string): boolean {
+  constructor(node: NodeBudget) {
+    this.#node = node;
+  }
+
+  /** Null obliges to {@link leave} once the handshake is over, else why there are too many. */
+  enter(source: string): EarlyDenialReason | null {
     const own = this.#bySource.get(source) ?? 0;
-    if (this.#pending >= MAX_PENDING_HANDSHAKES) return false;
-    if (own >= MAX_PENDING_HANDSHAKES_PER_SOURCE) return false;
+    if (own >= MAX_PENDING_HANDSHAKES_PER_SOURCE) return 'peer-handshake-limit';
+    if (this.#pending >= MAX_PENDING_HANDSHAKES) return 'handshake-limit';
+    if (!this.#node.take('handshakes')) return 'node-handshake-limit';
     this.#pending += 1;
     this.#bySource.set(source, own + 1);
-    return true;
+    return null;
   }
 
   leave(source: string): void {
     const left = (this.#bySource.get(source) ?? 0) - 1;
     this.#pending -= 1;
+    this.#node.give('handshakes');
     if (left > 0) this.#bySource.set(source, left);
     else this.#bySource.delete(source);
   }

@@ -7,6 +7,7 @@ import { formatEndpoint } from '../../lib/net/socket.ts';
 import type { Endpoint } from '../../lib/net/socket.ts';
 import { ownIdentity } from './own-identity.ts';
 import { serveRequest } from './inbound.ts';
+import { firstBytes } from './first-bytes.ts';
 import { HandshakeGate } from './handshake-gate.ts';
 import type { PodContext } from './pod-context.ts';
 import { sessionName } from './tunnel-notes.ts';
@@ -20,11 +21,12 @@ export async function serveInboundSocket(
   socket: Socket,
   ends: { readonly source: Endpoint; readonly local: Endpoint },
 ): Promise<void> {
-  const gate = gates.get(pod) ?? new HandshakeGate();
+  const gate = gates.get(pod) ?? new HandshakeGate(pod.thread.budget);
   gates.set(pod, gate);
   const { metrics } = pod.thread;
-  if (!gate.enter(ends.source.ip)) {
-    metrics.earlyDenials['handshake-limit'] += 1;
+  const refused = gate.enter(ends.source.ip);
+  if (refused !== null) {
+    metrics.earlyDenials[refused] += 1;
     socket.destroy();
     return;
   }
@@ -52,6 +54,9 @@ async function handshake(
   ends: { readonly source: Endpoint; readonly local: Endpoint },
 ): Promise<ServerTunnel> {
   const { thread } = pod;
+  // A silent client costs a timer and no turn; a flood at one pod leaves the other pods theirs.
+  await firstBytes(socket, thread.settings.handshakeTimeoutMs, thread.clock);
+  await thread.handshakeTurns.turn(pod.pod.uid);
   const { workload } = await thread.state.knownLocal(pod.pod.uid);
   const identity = ownIdentity(workload, pod.pod);
   const credentials = await thread.certificates.get(identity);

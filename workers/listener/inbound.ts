@@ -53,16 +53,36 @@ const REFUSE_BY_DEFAULT = 503;
 
 /** Serves one request to the end of its stream. Never rejects for anything a peer can cause. */
 export async function serveRequest(pod: PodContext, arrival: InboundArrival): Promise<void> {
+  const peer = arrival.source.ip;
+  const refused = pod.admission.enter(peer);
+  if (refused !== null) {
+    pod.thread.metrics.earlyDenials[refused] += 1;
+    const why = `the pod has too many connections (${refused})`;
+    denyRequest(pod, arrival, new MeshError('UPSTREAM_CONNECT', why));
+    return;
+  }
+  let carried: Promise<void> | null = null;
+  try {
+    ({ carried } = await serveAdmitted(pod, arrival));
+  } finally {
+    const leave = (): void => pod.admission.leave(peer);
+    if (carried === null) leave();
+    else void carried.then(leave);
+  }
+}
+
+/** Resolves when the request is decided: with the end of the connection it became, null when it became none. */
+async function serveAdmitted(
+  pod: PodContext,
+  arrival: InboundArrival,
+): Promise<{ readonly carried: Promise<void> | null }> {
   const startedMs = pod.thread.clock.monotonic();
   let understood: Understood;
   try {
     understood = await understand(pod, arrival);
   } catch (error) {
-    refuse(arrival.request, error);
-    const { source, local } = arrival;
-    const ends = { source: formatEndpoint(source), destination: formatEndpoint(local) };
-    pod.deny({ ...ends, direction: 'inbound' }, error);
-    return;
+    denyRequest(pod, arrival, error);
+    return { carried: null };
   }
   const connection = await open(pod, arrival, understood, startedMs);
   try {
@@ -71,20 +91,28 @@ export async function serveRequest(pod: PodContext, arrival: InboundArrival): Pr
     const copy = bidiCopy(streamEnd(stream), application);
     connection.carry(copy);
     // The answer has gone out: the request is decided, the rest is the connection's own life.
-    void copy.done.then(({ error }) => pod.close(connection, error));
+    return { carried: copy.done.then(({ error }) => pod.close(connection, error)) };
   } catch (error) {
     refuse(arrival.request, error);
     pod.close(connection, error);
+    return { carried: null };
   }
+}
+
+/** The request is refused before it is understood. */
+function denyRequest(
+  pod: PodContext,
+  { request, source, local }: InboundArrival,
+  error: unknown,
+): void {
+  refuse(request, error);
+  const ends = { source: formatEndpoint(source), destination: formatEndpoint(local) };
+  pod.deny({ ...ends, direction: 'inbound' }, error);
 }
 
 /** Steps 1 to 5. */
 async function understand(pod: PodContext, arrival: InboundArrival): Promise<Understood> {
   const { request, local: dialled } = arrival;
-  if (pod.full) {
-    pod.thread.metrics.earlyDenials['connection-limit'] += 1;
-    throw new MeshError('UPSTREAM_CONNECT', 'the pod has too many connections');
-  }
   if (request.method !== 'CONNECT') {
     throw new MeshError(
       'TUNNEL_PROTOCOL',

@@ -71,3 +71,12 @@ export const CLOSE_GRACE_MS = 2_000;
 
 /** How long a client of the SOCKS5 listener may take to say where it wants to go. */
 export const SOCKS_HANDSHAKE_MS = 10_000;
+
+/**
+ * Handshakes that one thread begins in one turn of its event loop, some 0.5 ms of processor each: what it carries waits no
+ * longer than for these, and pods take turns (docs/decisions/budgets.md).
+ */
+export const HANDSHAKES_PER_TURN = 4;
+
+/** Descriptors that are not for connections: pods' namespaces, listeners, pipes, files, servers. */
+export const RESERVED_DESCRIPTORS = 512;

@@ -141,15 +141,20 @@ export class Listener {
     // From the first moment: an unhandled error of a socket would end the process.
     socket.on('error', ignore);
     const { metrics, traffic } = this.#pod.thread;
-    if (this.#pod.full) {
-      metrics.earlyDenials['connection-limit'] += 1;
+    const source = remoteEndpoint(socket);
+    // The client is gone before it was looked at.
+    if (source === null) {
       socket.destroy();
       return;
     }
-    const source = remoteEndpoint(socket);
-    const destination = this.#destination(socket);
-    // The client is gone before it was looked at.
-    if (source === null || destination === null) {
+    // What leaves the pod is its own.
+    const peer = this.#kind === 'outbound' || this.#kind === 'socks5' ? null : source.ip;
+    const { admission } = this.#pod;
+    const refused = admission.enter(peer);
+    const destination = refused === null ? this.#destination(socket) : null;
+    if (destination === null) {
+      if (refused === null) admission.leave(peer);
+      else metrics.earlyDenials[refused] += 1;
       socket.destroy();
       return;
     }
@@ -164,6 +169,7 @@ export class Listener {
     const served = this.serve(socket, { source, destination });
     accepted.over = Promise.all([accepted.over, served]).then(() => {
       this.#open.delete(accepted);
+      admission.leave(peer);
       counted();
       this.#onClosed();
     });
@@ -175,8 +181,13 @@ export class Listener {
     const fd = socketFd(socket);
     if (local === null || fd === null) return null;
     try {
-      if (this.#kind === 'inbound-hbone' || this.#kind === 'socks5') {
+      if (this.#kind === 'socks5') {
         socket.setNoDelay(true);
+        return local;
+      }
+      if (this.#kind === 'inbound-hbone') {
+        const { tunnelUserTimeoutMs } = this.#pod.thread.settings;
+        setTcpOptions(fd, { noDelay: true, userTimeoutMs: tunnelUserTimeoutMs });
         return local;
       }
       setTcpOptions(fd, tcpOptions(this.#pod.thread.settings));

@@ -1,5 +1,6 @@
 import type { ServerTunnel } from '../../lib/hbone/engine.ts';
 import type { TunnelPool } from '../../lib/hbone/pool.ts';
+import type { Admission } from './admission.ts';
 import type { Connection, ConnectionFacts } from './connection.ts';
 import type { PodPolicy } from './policy.ts';
 import type { PodInfo } from './protocol.ts';
@@ -17,8 +18,8 @@ export interface PodContext {
   readonly transparent: boolean;
   /** Whether the kernel hands connections that wait at a closing listener to another one of the same port. */
   readonly migrates: boolean;
-  /** Whether the pod has as many connections as it may have. */
-  readonly full: boolean;
+  /** Counts its connections. */
+  readonly admission: Admission;
   /** Starts the record of a connection that is understood. */
   open(facts: ConnectionFacts): Connection;
   /** Ends it: counts, logs, forgets. */

@@ -3,6 +3,7 @@ import { asMeshError } from '../../lib/errors/mesh-error.ts';
 import type { ServerTunnel } from '../../lib/hbone/engine.ts';
 import { TunnelPool } from '../../lib/hbone/pool.ts';
 import type { PoolStats } from '../../lib/hbone/pool.ts';
+import { Admission } from './admission.ts';
 import { Connection } from './connection.ts';
 import type { ConnectionFacts } from './connection.ts';
 import { PodDns } from './dns/pod-dns.ts';
@@ -29,6 +30,7 @@ export class Pod implements PodContext {
   readonly policy: PodPolicy;
   /** Null when the DNS proxy is off. */
   readonly dns: PodDns | null;
+  readonly admission: Admission;
   /** Resolves when the pod is stopped and its sockets are closed. */
   readonly stopped: Promise<void>;
   readonly #markStopped: () => void;
@@ -49,6 +51,7 @@ export class Pod implements PodContext {
     this.pod = task.pod;
     this.netnsFd = task.netnsFd;
     thread.state.watch(task.pod);
+    this.admission = new Admission(thread.admission, thread.budget);
     this.policy = new PodPolicy({
       pod: task.pod,
       state: thread.state,
@@ -71,11 +74,6 @@ export class Pod implements PodContext {
 
   get migrates(): boolean {
     return this.#migrates;
-  }
-
-  get full(): boolean {
-    const sockets = this.#listeners.reduce((total, listener) => total + listener.sockets, 0);
-    return Math.max(sockets, this.#live.size) >= this.thread.connectionsPerPod;
   }
 
   get poolStats(): PoolStats[] {

@@ -26,6 +26,8 @@ export interface ThreadAttachment {
   readonly state: MessagePort;
   /** The revocation lists in force; null while there are none. */
   readonly revocations: RevocationLists | null;
+  /** Where all threads of the process count what is limited for all of them; null counts this one alone. */
+  readonly budget: SharedArrayBuffer | null;
 }
 
 /** A pod to serve. `servePod` resolves when the pod is stopped and all its sockets are closed. */
@@ -65,8 +67,11 @@ export interface ListenerSettings {
     readonly intervalMs: number;
     readonly retries: number;
   };
+  /** TCP_USER_TIMEOUT of sockets to applications and plain destinations; 0 sets none. */
   readonly userTimeoutMs: number;
   readonly hboneEngine: HboneEngineName;
+  /** That of tunnels, both ways. */
+  readonly tunnelUserTimeoutMs: number;
   readonly http2: {
     readonly streamWindow: number;
     readonly connectionWindow: number;
@@ -78,6 +83,15 @@ export interface ListenerSettings {
   };
   readonly connectTimeoutMs: number;
   readonly handshakeTimeoutMs: number;
+  /** Null = by the descriptors of the process. */
+  readonly limits: {
+    /** Of the whole process. */
+    readonly connections: number | null;
+    readonly handshakes: number;
+    /** On one thread. */
+    readonly connectionsPerPod: number | null;
+    readonly connectionsPerPeer: number | null;
+  };
   readonly connectRetry: { readonly attempts: number; readonly totalMs: number };
   readonly responseBaggage: boolean;
   readonly tls12: boolean;

@@ -11,10 +11,29 @@ export interface ThreadGauges {
   readonly pools: readonly PoolStats[];
   /** Access lines that were not written, by reason. */
   readonly suppressedLines: Readonly<Record<Suppression, number>>;
+  /** What the thread has of the amounts that are limited. */
+  readonly budget: ThreadBudget;
+}
+
+/** See {@link ThreadGauges}. */
+export interface ThreadBudget {
+  readonly connections: number;
+  readonly handshakes: number;
+  /** Handshakes that wait for their turn. */
+  readonly waitingHandshakes: number;
+  /** Connections of the pod that has most. */
+  readonly busiestPod: number;
 }
 
 /** Why an accepted connection was refused before anything was known of it. */
-export type EarlyDenialReason = 'early-denial' | 'connection-limit' | 'handshake-limit';
+export type EarlyDenialReason =
+  | 'early-denial'
+  | 'connection-limit'
+  | 'peer-connection-limit'
+  | 'node-connection-limit'
+  | 'handshake-limit'
+  | 'peer-handshake-limit'
+  | 'node-handshake-limit';
 
 /** What a TCP connection is made to: another proxy, the pod's own application, or a server outside the mesh. */
 export type ConnectTarget = 'tunnel' | 'application' | 'passthrough';
@@ -34,7 +53,11 @@ export class ThreadMetrics {
   readonly earlyDenials: Record<EarlyDenialReason, number> = {
     'early-denial': 0,
     'connection-limit': 0,
+    'peer-connection-limit': 0,
+    'node-connection-limit': 0,
     'handshake-limit': 0,
+    'peer-handshake-limit': 0,
+    'node-handshake-limit': 0,
   };
 
   /** Time of successful TCP connects. */
@@ -54,6 +77,34 @@ export class ThreadMetrics {
   constructor(thread: number) {
     this.#thread = String(thread);
     this.#loopDelay.enable();
+  }
+
+  #budget(budget: ThreadBudget): MetricSample[] {
+    return [
+      gauge(
+        'weft_listener_connections',
+        'Accepted sockets and streams of inbound tunnels',
+        budget.connections,
+      ),
+      {
+        ...gauge(
+          'weft_listener_busiest_pod_connections',
+          'Connections of the pod that has most on the thread',
+          budget.busiestPod,
+        ),
+        labels: [['thread', this.#thread]],
+      },
+      gauge(
+        'weft_listener_handshakes_pending',
+        'Inbound handshakes in progress, those of silent clients included',
+        budget.handshakes,
+      ),
+      gauge(
+        'weft_listener_handshakes_waiting',
+        'Handshakes that wait for their turn of the processor',
+        budget.waitingHandshakes,
+      ),
+    ];
   }
 
   #durations(): MetricSample[] {
@@ -94,6 +145,7 @@ export class ThreadMetrics {
         labels: [['thread', this.#thread]],
       },
       gauge('weft_listener_pods', 'Pods served', gauges.pods),
+      ...this.#budget(gauges.budget),
       gauge('weft_listener_cached_answers', 'Mesh lookups held in memory', gauges.cachedAnswers),
       gauge(
         'weft_hbone_tunnels_open',

@@ -14,11 +14,15 @@ import { createLogger, setLogFilter } from '../../lib/log/logger.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { ThreadProfiler } from '../../lib/profile/thread-profiler.ts';
 import { TrafficMetrics } from '../../lib/metrics/traffic.ts';
+import { admissionLimits, nodeConnections } from './admission.ts';
+import type { AdmissionLimits } from './admission.ts';
 import { CertificateStore } from './certificates.ts';
 import { DnsMetrics } from './dns/metrics.ts';
 import type { ThreadDns } from './dns/pod-dns.ts';
 import { Resolvers } from './dns/resolvers.ts';
-import { DESCRIPTORS_PER_POD_CONNECTION, MAX_CONNECTIONS_PER_POD } from './limits.ts';
+import { FairTurns } from './fair-turns.ts';
+import { HANDSHAKES_PER_TURN } from './limits.ts';
+import { NodeBudget, newBudgetMemory } from '../../lib/net/node-budget.ts';
 import { PeerWatch } from './peer-watch.ts';
 import { Pod } from './pod.ts';
 import type {
@@ -32,6 +36,7 @@ import { RecentConnections } from './recent-connections.ts';
 import { concat, sendRecords } from './reports.ts';
 import { StateClient } from './state-client.ts';
 import { ThreadMetrics } from './thread-metrics.ts';
+import type { ThreadBudget } from './thread-metrics.ts';
 import { trustSamples } from './trust-metrics.ts';
 
 /** What all pods of a thread share. */
@@ -39,7 +44,11 @@ export interface ThreadContext {
   readonly settings: ListenerSettings;
   readonly tunnelSettings: TunnelSettings;
   /** Connections that one pod may have here. */
-  readonly connectionsPerPod: number;
+  readonly admission: AdmissionLimits;
+  /** What the process may have in all. */
+  readonly budget: NodeBudget;
+  /** Handshakes of all pods, inbound and outbound, take turns. */
+  readonly handshakeTurns: FairTurns;
   readonly clock: Clock;
   readonly log: Logger;
   readonly access: AccessLog;
@@ -82,12 +91,18 @@ export class ListenerThread {
     );
     const state = new StateClient(attachment.state, systemClock);
     const metrics = new ThreadMetrics(attachment.thread);
+    const descriptors = raiseFileLimit().soft;
     const trust = new PeerTrust(settings, { clock: systemClock, log });
     const gate = new AccessGate(settings.accessLog);
     this.context = {
       settings,
       tunnelSettings: tunnelSettings(settings),
-      connectionsPerPod: connectionsPerPod(raiseFileLimit().soft),
+      admission: admissionLimits(settings, descriptors),
+      budget: new NodeBudget(attachment.budget ?? newBudgetMemory(), attachment.thread, {
+        connections: settings.limits.connections ?? nodeConnections(descriptors),
+        handshakes: settings.limits.handshakes,
+      }),
+      handshakeTurns: new FairTurns(HANDSHAKES_PER_TURN),
       clock: systemClock,
       log,
       access: new AccessLog(log, gate),
@@ -204,10 +219,12 @@ export class ListenerThread {
     const { traffic, metrics, state, trust, gate } = this.context;
     for (const pod of this.#pods.values()) pod.observe();
     const pools = [...this.#pods.values()].flatMap((pod) => pod.poolStats);
+    const budget = this.#budget();
     const own = metrics.samples({
       pods: this.#pods.size,
       cachedAnswers: state.cached,
       pools,
+      budget,
       suppressedLines: gate.suppressed,
     });
     const dns = this.context.dns?.metrics.samples() ?? [];
@@ -225,6 +242,16 @@ export class ListenerThread {
     );
   }
 
+  #budget(): ThreadBudget {
+    const { budget, handshakeTurns } = this.context;
+    return {
+      connections: budget.own('connections'),
+      handshakes: budget.own('handshakes'),
+      waitingHandshakes: handshakeTurns.waiting,
+      busiestPod: Math.max(0, ...[...this.#pods.values()].map((pod) => pod.admission.count)),
+    };
+  }
+
   #failed(uid: string, error: MeshError): void {
     this.#send({ type: 'pod.failed', uid, error: error.toWire() });
   }
@@ -232,14 +259,6 @@ export class ListenerThread {
   #send(message: ControlFromThread): void {
     this.#control.postMessage(message);
   }
-}
-
-/** How many connections one pod may have in a process of so many descriptors. */
-export function connectionsPerPod(descriptors: number): number {
-  return Math.min(
-    MAX_CONNECTIONS_PER_POD,
-    Math.floor(descriptors / DESCRIPTORS_PER_POD_CONNECTION),
-  );
 }
 
 function threadDns({ dns }: ListenerSettings, log: Logger): ThreadDns | null {

@@ -15,7 +15,7 @@ export async function connectTunnel(pod: PodContext, key: TunnelKey): Promise<Cl
   const { certificates, engine, clock, tunnelSettings } = pod.thread;
   const to = { ip: key.destinationIp, port: key.destinationPort };
   const credentials = await certificates.get(key.sourceIdentity);
-  const request = { to, source: null, bindLoopback: null };
+  const request = { to, source: null, bindLoopback: null, tunnel: true };
   const startedMs = clock.monotonic();
   const socket = await connectUpstream(pod, request, null).catch((error: unknown) => {
     if (error instanceof MeshError && error.code === 'UPSTREAM_TIMEOUT') {
@@ -29,6 +29,7 @@ export async function connectTunnel(pod: PodContext, key: TunnelKey): Promise<Cl
   });
   const connectedMs = clock.monotonic();
   const session = sessionName(localEndpoint(socket), to);
+  await pod.thread.handshakeTurns.turn(pod.pod.uid);
   const tunnel = await engine.connect(socket, {
     credentials,
     verifyPeer: (certificate) => verifyServerIdentity(certificate, key.expectedIdentities),

@@ -19,6 +19,8 @@ export interface UpstreamRequest {
   readonly source: string | null;
   /** A local address to bind to, null for any. */
   readonly bindLoopback: string | null;
+  /** It will carry a tunnel: a peer that acknowledges nothing any more is given up sooner. */
+  readonly tunnel?: boolean;
 }
 
 /**
@@ -84,7 +86,7 @@ export function streamEnd(stream: TunnelStream): CopyEnd {
 
 function openSocket(pod: PodContext, request: UpstreamRequest): number {
   const { settings } = pod.thread;
-  const { to, source, bindLoopback } = request;
+  const { to, source, bindLoopback, tunnel } = request;
   const family = ipFamily(to.ip);
   if (family === null) {
     throw new MeshError('UPSTREAM_CONNECT', `not an address: ${formatEndpoint(to)}`);
@@ -94,6 +96,7 @@ function openSocket(pod: PodContext, request: UpstreamRequest): number {
     family,
     mark: settings.packetMark,
     ...tcpOptions(settings),
+    ...(tunnel === true ? { userTimeoutMs: settings.tunnelUserTimeoutMs } : {}),
   } as const;
   if (bindLoopback !== null) return openTcp({ ...plain, bindLoopback });
   // A workload that reaches itself through a service would have the same address at both ends.

@@ -47,6 +47,28 @@ export const identityVariables = {
   },
 } as const;
 
+const count = integer({ min: 1, max: 10_000_000 });
+
+/** How much one process takes; each is refused with a count of its own (docs/decisions/budgets.md). */
+const limitVariables = {
+  WEFT_MAX_CONNECTIONS: {
+    schema: count({ optional: true }),
+    description: 'connections of the process; default by its descriptors, two for each',
+  },
+  WEFT_MAX_CONNECTIONS_PER_POD: {
+    schema: count({ optional: true }),
+    description: 'connections of one pod on one thread; default a quarter of the descriptors',
+  },
+  WEFT_MAX_CONNECTIONS_PER_PEER: {
+    schema: count({ optional: true }),
+    description: "those that one client address may have of a pod's; default half of them",
+  },
+  WEFT_MAX_HANDSHAKES: {
+    schema: count({ default: 4_000 }),
+    description: 'inbound handshakes in progress in the process',
+  },
+} as const;
+
 /** The data path's own settings. */
 export const trafficVariables = {
   PACKET_MARK: {
@@ -134,9 +156,14 @@ export const trafficVariables = {
     schema: oneOf('framing', 'http2')({ default: 'http2' }),
     description: 'what carries tunnels: HTTP/2 framing of our own, or node:http2',
   },
-  WEFT_PING_INTERVAL: { schema: duration({ default: 10_000 }), description: 'between PINGs' },
+  ...limitVariables,
+  WEFT_TUNNEL_USER_TIMEOUT: {
+    schema: duration({ default: 15_000 }),
+    description: 'TCP_USER_TIMEOUT of tunnels; 0 sets none',
+  },
+  WEFT_PING_INTERVAL: { schema: duration({ default: 5_000 }), description: 'between PINGs' },
   WEFT_PING_TIMEOUT: {
-    schema: duration({ default: 20_000 }),
+    schema: duration({ default: 10_000 }),
     description: 'an unanswered PING ends a tunnel after this time',
   },
   WEFT_CONNECT_TIMEOUT: { schema: duration({ default: 10_000 }), description: 'TCP connect' },

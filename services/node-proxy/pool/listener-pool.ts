@@ -7,6 +7,7 @@ import { MeshError, asMeshError, errorText } from '../../../lib/errors/mesh-erro
 import type { RevocationLists } from '../../../lib/identity/crl.ts';
 import type { AccessSettings } from '../../../lib/log/access-gate.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
+import { newBudgetMemory } from '../../../lib/net/node-budget.ts';
 import type {
   ControlToThread,
   ListenerSettings,
@@ -69,6 +70,8 @@ export class ListenerPool {
   readonly #attachBackoff = new Backoff(ATTACH_BACKOFF);
   #settings: ListenerSettings;
   #revocations: RevocationLists | null = null;
+  /** What threads count together. The thread clears its part when it begins; one of its number comes after each that dies. */
+  readonly #budget = newBudgetMemory();
   #piscina: Piscina | null = null;
   #closing = false;
 
@@ -250,6 +253,7 @@ export class ListenerPool {
       control: thread.farControl,
       state,
       revocations: this.#revocations,
+      budget: this.#budget,
     };
     const timeout = Promise.withResolvers<never>();
     const timer = this.#deps.clock.after(ATTACH_TIMEOUT_MS, () =>

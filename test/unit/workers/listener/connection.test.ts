@@ -28,6 +28,8 @@ const facts: ConnectionFacts = {
   trace,
 };
 
+const NO_BUDGET = { connections: 0, handshakes: 0, waitingHandshakes: 0, busiestPod: 0 };
+
 function sinks() {
   const lines: Record<string, unknown>[] = [];
   const log = createLogger(
@@ -44,6 +46,7 @@ function sinks() {
         pods: 0,
         cachedAnswers: 0,
         pools: [],
+        budget: NO_BUDGET,
         suppressedLines: { filter: 0, sample: 0, rate: 0 },
       }),
     ]

@@ -1,34 +1,100 @@
 import test from 'ava';
+import { NodeBudget, newBudgetMemory } from '../../../../lib/net/node-budget.ts';
+import {
+  Admission,
+  admissionLimits,
+  connectionsPerPod,
+  nodeConnections,
+} from '../../../../workers/listener/admission.ts';
 import { HandshakeGate } from '../../../../workers/listener/handshake-gate.ts';
 import {
   MAX_PENDING_HANDSHAKES,
   MAX_PENDING_HANDSHAKES_PER_SOURCE,
 } from '../../../../workers/listener/limits.ts';
-import { connectionsPerPod } from '../../../../workers/listener/thread.ts';
+
+const PLENTY = { connections: 1_000_000, handshakes: 1_000_000 };
+
+function budget(limits = PLENTY, memory = newBudgetMemory(), thread = 0): NodeBudget {
+  return new NodeBudget(memory, thread, limits);
+}
 
 test('one address with too many handshakes does not lock the others out', (t) => {
-  const gate = new HandshakeGate();
-  for (let n = 0; n < MAX_PENDING_HANDSHAKES_PER_SOURCE; n += 1) t.true(gate.enter('10.0.0.1'));
-  t.false(gate.enter('10.0.0.1'));
-  t.true(gate.enter('10.0.0.2'));
+  const gate = new HandshakeGate(budget());
+  for (let n = 0; n < MAX_PENDING_HANDSHAKES_PER_SOURCE; n += 1) t.is(gate.enter('10.0.0.1'), null);
+  t.is(gate.enter('10.0.0.1'), 'peer-handshake-limit');
+  t.is(gate.enter('10.0.0.2'), null);
   gate.leave('10.0.0.1');
-  t.true(gate.enter('10.0.0.1'));
-  t.false(gate.enter('10.0.0.1'));
+  t.is(gate.enter('10.0.0.1'), null);
+  t.is(gate.enter('10.0.0.1'), 'peer-handshake-limit');
 });
 
 test('all addresses together are bounded, and what was left is free again', (t) => {
-  const gate = new HandshakeGate();
+  const gate = new HandshakeGate(budget());
   const sources = Array.from(
     { length: MAX_PENDING_HANDSHAKES },
     (_, n) => `10.0.${n >> 8}.${n & 255}`,
   );
-  for (const source of sources) t.true(gate.enter(source));
-  t.false(gate.enter('10.9.9.9'));
+  for (const source of sources) t.is(gate.enter(source), null);
+  t.is(gate.enter('10.9.9.9'), 'handshake-limit');
   for (const source of sources) gate.leave(source);
-  t.true(gate.enter('10.9.9.9'));
+  t.is(gate.enter('10.9.9.9'), null);
 });
 
-test('one pod takes at most half of the descriptors of the process', (t) => {
+test('the handshakes of all pods and threads together are bounded', (t) => {
+  const memory = newBudgetMemory();
+  const limits = { connections: 10, handshakes: 3 };
+  const one = budget(limits, memory, 0);
+  const other = budget(limits, memory, 1);
+  const gates = [new HandshakeGate(one), new HandshakeGate(one), new HandshakeGate(other)];
+  for (const gate of gates) t.is(gate.enter('10.0.0.1'), null);
+  t.is(gates[2]?.enter('10.0.0.2'), 'node-handshake-limit');
+  t.is(one.used('handshakes'), 3);
+  t.is(one.own('handshakes'), 2);
+  gates[0]?.leave('10.0.0.1');
+  t.is(gates[2]?.enter('10.0.0.2'), null);
+});
+
+test('what a dead thread held is free once another takes its place', (t) => {
+  const memory = newBudgetMemory();
+  const limits = { connections: 2, handshakes: 2 };
+  const dead = budget(limits, memory, 7);
+  t.true(dead.take('connections') && dead.take('connections'));
+  const other = budget(limits, memory, 3);
+  t.false(other.take('connections'));
+  budget(limits, memory, 7);
+  t.true(other.take('connections'));
+});
+
+test('a pod, a client of it and the process each have their share of connections', (t) => {
+  const node = budget({ connections: 6, handshakes: 1 });
+  const pod = new Admission({ perPod: 4, perPeer: 2 }, node);
+  t.is(pod.enter('10.0.0.1'), null);
+  t.is(pod.enter('10.0.0.1'), null);
+  t.is(pod.enter('10.0.0.1'), 'peer-connection-limit');
+  t.is(pod.enter('10.0.0.2'), null);
+  t.is(pod.enter(null), null);
+  t.is(pod.enter(null), 'connection-limit');
+  const second = new Admission({ perPod: 4, perPeer: 4 }, node);
+  t.is(second.enter(null), null);
+  t.is(second.enter(null), null);
+  t.is(second.enter(null), 'node-connection-limit');
+  pod.leave('10.0.0.1');
+  t.is(second.enter(null), null);
+  t.is(pod.count, 3);
+  t.is(node.used('connections'), 6);
+});
+
+test('without settings the descriptors of the process decide', (t) => {
   t.is(connectionsPerPod(20_000), 5_000);
   t.is(connectionsPerPod(1_048_576), 50_000);
+  t.is(nodeConnections(20_512), 10_000);
+  const unset = {
+    connections: null,
+    handshakes: 1,
+    connectionsPerPod: null,
+    connectionsPerPeer: null,
+  };
+  t.deepEqual(admissionLimits({ limits: unset }, 20_000), { perPod: 5_000, perPeer: 2_500 });
+  const set = { ...unset, connectionsPerPod: 10, connectionsPerPeer: 3 };
+  t.deepEqual(admissionLimits({ limits: set }, 20_000), { perPod: 10, perPeer: 3 });
 });
