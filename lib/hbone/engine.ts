@@ -6,7 +6,7 @@ import type { X509Certificate } from 'node:crypto';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Clock } from '../clock/clock.ts';
-import type { MeshError } from '../errors/mesh-error.ts';
+import { MeshError } from '../errors/mesh-error.ts';
 import type { Copy, CopySide } from '../net/bidi-copy.ts';
 import type { TunnelCredentials } from './credentials.ts';
 
@@ -104,7 +104,7 @@ export interface Tunnel {
   /** Ends now (GOAWAY NO_ERROR); open streams are reset, and end with `reason` on this side where there is one. */
   destroy(reason?: MeshError): void;
   /**
-   * Asks the peer for a sign of life now (PING), whatever the periodic ones do. Resolves to false when none comes
+   * Asks the peer for a sign of life now (PING; whatever it sends is one). Resolves to false when none comes
    * within `timeoutMs`, which ends the tunnel as `ping-timeout` and its streams with UPSTREAM_TIMEOUT, as a periodic
    * PING that stays unanswered does, or when the tunnel ends first. Never rejects.
    */
@@ -174,4 +174,10 @@ export type RefuseStatus = 400 | 401 | 503;
 export function refusedStatus(error: MeshError): number | null {
   const status = error.detail['status'];
   return error.code === 'TUNNEL_REFUSED' && typeof status === 'number' ? status : null;
+}
+
+/** What the streams of a tunnel end with whose peer fell silent. */
+export function silence(timeoutMs: number): MeshError {
+  const why = `the peer gave no sign of life (PING) within ${timeoutMs} ms`;
+  return new MeshError('UPSTREAM_TIMEOUT', why);
 }

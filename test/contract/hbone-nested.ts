@@ -28,13 +28,18 @@ export function nested(test: TestFn, engine: HboneEngine): void {
     const outer = await openTunnel(t, engine, gateway.port, tunnelOptions(client));
     const open = async () => {
       const carrier = await outer.open(request);
-      const tunnel = await engine.connect(carrier.duplex, tunnelOptions(client));
+      // Both pings: the inner one is the far end's sign of life, which the gateway cannot give.
+      const tunnel = await engine.connect(
+        carrier.duplex,
+        tunnelOptions(client, { pingIntervalMs: 20 }),
+      );
       t.teardown(() => tunnel.destroy());
       return { carrier, tunnel };
     };
     const first = await open();
     const bytes = randomBytes(3 * MIB);
     t.true((await roundTrip(await first.tunnel.open(request), bytes)).equals(bytes));
+    await until(() => first.tunnel.counters.pingsAnswered > 0, { what: 'a ping of the inner one' });
     first.tunnel.destroy();
     await until(() => outer.streams === 0, { timeoutMs: 10_000, what: 'the carrier to end' });
     const second = await open();

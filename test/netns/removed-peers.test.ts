@@ -32,7 +32,11 @@ test('a removed workload that answers keeps its connections, one that does not l
   t.is(await heard(out), 'b');
   t.is((await roundTrip(stream, 'still here')).toString(), 'still here');
   // Its address is nobody's now: a new connection goes there as it is.
-  await closed(await client.connect(peer.ip, 15_008));
+  (await client.connect(peer.ip, 15_008)).destroy();
+  await until(
+    () => mesh.access('connection complete').some((line) => line['dst.identity'] === undefined),
+    { what: 'the plain connection' },
+  );
   t.is(served.requests.length, 1);
 
   mesh.state.set(peer.workload.uid, { kind: 'workload', workload: peer.workload });

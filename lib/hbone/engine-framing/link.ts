@@ -1,5 +1,6 @@
 import type { TLSSocket } from 'node:tls';
 import { MeshError } from '../../errors/mesh-error.ts';
+import { silence } from '../engine.ts';
 import type { TunnelCounters, TunnelEnd, TunnelOptions, TunnelPeer } from '../engine.ts';
 import { Budget } from './budget.ts';
 import { FrameParser } from './frame-parser.ts';
@@ -117,7 +118,7 @@ export abstract class FramingLink implements FrameReceiver {
       onAnswer: () => {
         this.counters.pingsAnswered += 1;
       },
-      onTimeout: () => this.terminate('ping-timeout', errorCode.noError),
+      onTimeout: () => this.#silent(options.settings.pingTimeoutMs),
     });
     this.closed = new Promise((resolve) => {
       socket.once('close', () => {
@@ -295,13 +296,21 @@ export abstract class FramingLink implements FrameReceiver {
 
   async #probe(timeoutMs: number): Promise<boolean> {
     const { promise, resolve } = Promise.withResolvers<boolean>();
+    const heard = this.#socket.bytesRead;
     const timeout = this.#timers.after(timeoutMs, () => {
-      this.terminate('ping-timeout', errorCode.noError);
+      // Its answer may wait behind all that we have sent; whoever sends anything is there.
+      if (this.#socket.bytesRead > heard) resolve(true);
+      else this.#silent(timeoutMs);
     });
     this.whenRead(() => resolve(true));
     const alive = await Promise.race([promise, this.closed.then(() => false)]);
     timeout.cancel();
     return alive;
+  }
+
+  #silent(timeoutMs: number): void {
+    this.reason ??= silence(timeoutMs);
+    this.terminate('ping-timeout', errorCode.noError);
   }
 
   #receive(chunk: Buffer): void {

@@ -1,7 +1,8 @@
 import type { Http2Session } from 'node:http2';
 import { constants } from 'node:http2';
 import type { Clock, Timer } from '../../clock/clock.ts';
-import { MeshError } from '../../errors/mesh-error.ts';
+import type { MeshError } from '../../errors/mesh-error.ts';
+import { silence } from '../engine.ts';
 import type { Tunnel, TunnelCounters, TunnelEnd, TunnelOptions, TunnelPeer } from '../engine.ts';
 
 /** What client and server tunnels have in common: the life of one node:http2 session. */
@@ -124,15 +125,19 @@ export abstract class SessionTunnel implements Tunnel {
   }
 
   #silent(timeoutMs: number): void {
-    const why = `the peer gave no sign of life (PING) within ${timeoutMs} ms`;
-    const error = new MeshError('UPSTREAM_TIMEOUT', why);
-    this.end('ping-timeout', constants.NGHTTP2_NO_ERROR, error);
+    this.end('ping-timeout', constants.NGHTTP2_NO_ERROR, silence(timeoutMs));
   }
 
   async #probe(timeoutMs: number): Promise<boolean> {
     if (this.session.destroyed) return false;
     const { promise, resolve } = Promise.withResolvers<boolean>();
-    const timeout = this.#after(timeoutMs, () => this.#silent(timeoutMs));
+    const { socket } = this.session;
+    const heard = socket.bytesRead;
+    const timeout = this.#after(timeoutMs, () => {
+      // Its answer may wait behind all that we have sent; whoever sends anything is there.
+      if (socket.bytesRead > heard) resolve(true);
+      else this.#silent(timeoutMs);
+    });
     this.session.ping((error) => resolve(error === null));
     const alive = await Promise.race([promise, this.closed.then(() => false)]);
     timeout.cancel();
