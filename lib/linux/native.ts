@@ -97,7 +97,13 @@ export interface NativeModule {
   policyRouting(netnsFd: number, family: number, table: number): PolicyRouting;
   raiseFileLimit(): { soft: number; hard: number };
   pumpOpen(
-    onEnd: (id: number, fromA: number, fromB: number, errno: string | null) => void,
+    onEnd: (
+      id: number,
+      fromA: number,
+      fromB: number,
+      errno: string | null,
+      firstFromBAgoMs: number | null,
+    ) => void,
   ): PumpHandle;
   pumpStart(
     handle: PumpHandle,
@@ -107,7 +113,7 @@ export interface NativeModule {
     toB: Buffer | null,
   ): number;
   pumpAbort(id: number): void;
-  pumpCounts(id: number): { fromA: number; fromB: number } | null;
+  pumpCounts(id: number): { fromA: number; fromB: number; firstFromBAgoMs: number | null } | null;
   pumpStats(): PumpStats;
   pumpLimit(maxPipes: number, pipeBytes: number): void;
   duplicateFd(fd: number): number;

@@ -19,6 +19,8 @@ export interface SpliceCounts {
   /** From `a` to `b`. */
   readonly fromA: number;
   readonly fromB: number;
+  /** When the first byte came from `b`, by this thread's performance.now(); unset before that. */
+  readonly firstFromBMs?: number;
 }
 
 /** Two joined sockets. */
@@ -57,12 +59,18 @@ export function splicePump(aFd: number, bFd: number, heads: SpliceHeads = NO_HEA
 
 /** Bytes so far of a splice that any thread started; null when it has ended. */
 export function countSplice(id: number): SpliceCounts | null {
-  return callNative((native) => native.pumpCounts(id));
+  const found = callNative((native) => native.pumpCounts(id));
+  return found === null ? null : spliceCounts(found.fromA, found.fromB, found.firstFromBAgoMs);
 }
 
 /** Ends a splice that any thread started; without effect when it has ended. */
 export function abortSplice(id: number): void {
   callNative((native) => native.pumpAbort(id));
+}
+
+/** Splices that this thread started and that have not ended. */
+export function runningSplices(): number {
+  return running.size;
 }
 
 /** What the process has joined and holds. */
@@ -112,10 +120,23 @@ class RunningSplice implements Splice {
   }
 }
 
-function ended(id: number, fromA: number, fromB: number, errno: string | null): void {
+function ended(
+  id: number,
+  fromA: number,
+  fromB: number,
+  errno: string | null,
+  firstFromBAgoMs: number | null,
+): void {
   const splice = running.get(id);
   running.delete(id);
-  splice?.end({ fromA, fromB }, errno === null ? null : failure(errno));
+  const counts = spliceCounts(fromA, fromB, firstFromBAgoMs);
+  splice?.end(counts, errno === null ? null : failure(errno));
+}
+
+function spliceCounts(fromA: number, fromB: number, agoMs: number | null): SpliceCounts {
+  return agoMs === null
+    ? { fromA, fromB }
+    : { fromA, fromB, firstFromBMs: performance.now() - agoMs };
 }
 
 function failure(errno: string): MeshError {

@@ -23,6 +23,8 @@ export interface AccessFacts {
   readonly direction: 'inbound' | 'outbound';
   /** Shared by the lines of both ends of a tunnel. */
   readonly traceId: string | null;
+  /** Where it went another way than its kind does: `same-node`. */
+  readonly path?: string | null;
 }
 
 /** What is known when it ends. Bytes from the point of view of the pod that owns the log. */
@@ -114,6 +116,7 @@ function factFields(facts: AccessFacts): AccessFields {
   partyFields(fields, 'dst', facts.destination);
   fields['direction'] = facts.direction;
   put(fields, 'trace_id', facts.traceId);
+  put(fields, 'path', facts.path ?? null);
   return fields;
 }
 

@@ -160,6 +160,7 @@ function listenerConfig(values: Values, metadata: Metadata): ListenerConfig {
       rules: values.WEFT_ACCESS_LOG,
       linesPerSecond: values.WEFT_ACCESS_LOG_LINES_PER_SECOND,
     },
+    sameNodeFastPath: values.WEFT_SAME_NODE_FAST_PATH,
     ports: { ...POD_PORTS, socks5: values.UNSTABLE_ENABLE_SOCKS5 ? SOCKS5_PORT : null },
     dns: dnsSettings(values, metadata),
   };

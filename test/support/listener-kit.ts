@@ -21,6 +21,7 @@ import { chooseTools } from '../../lib/redirect/flavour.ts';
 import { podRedirect } from '../../lib/redirect/pod-options.ts';
 import { redirectRules } from '../../lib/redirect/rules.ts';
 import type { RevocationLists } from '../../lib/identity/crl.ts';
+import { introduce } from '../../services/node-proxy/pool/introduce.ts';
 import type { Workload } from '../../lib/state/model.ts';
 import type {
   ConnectionRecord,
@@ -82,6 +83,7 @@ export const listenerSettings: ListenerSettings = {
   waypointBypass: 'deny',
   localhostAppTunnel: true,
   authzInfoLogging: false,
+  sameNodeFastPath: false,
   logLevel: 'info',
   logFormat: 'json',
   accessLog: { rules: 'all', linesPerSecond: 0 },
@@ -133,6 +135,7 @@ export class TestMesh {
   readonly #threads: Thread[] = [];
   readonly #redirector: Redirector;
   readonly #events: ControlFromThread[] = [];
+  readonly #dead = new Set<number>();
   readonly #hosts: { next: number };
   readonly #budget = newBudgetMemory();
   #nextReport = 1;
@@ -312,17 +315,22 @@ export class TestMesh {
     for (const { control } of this.#threads) control.postMessage(message);
   }
 
+  /** Ends a thread as a crash would; its pods are gone with it. */
+  async killThread(number: number): Promise<void> {
+    const id = this.#threads[number]?.id;
+    this.#dead.add(number);
+    await this.#piscina.threads.find((worker) => worker.threadId === id)?.terminate();
+  }
+
   async connections(): Promise<ConnectionRecord[]> {
     const reports = await Promise.all(
-      this.#threads.map((thread) => this.#report(thread, 'connections')),
+      this.#alive.map((thread) => this.#report(thread, 'connections')),
     );
     return reports.flatMap((report) => ('connections' in report ? report.connections : []));
   }
 
   async metrics(): Promise<MetricSample[]> {
-    const reports = await Promise.all(
-      this.#threads.map((thread) => this.#report(thread, 'metrics')),
-    );
+    const reports = await Promise.all(this.#alive.map((thread) => this.#report(thread, 'metrics')));
     return reports.flatMap((report) => ('metrics' in report ? report.metrics : []));
   }
 
@@ -355,6 +363,10 @@ export class TestMesh {
     );
   }
 
+  get #alive(): Thread[] {
+    return this.#threads.filter(({ number }) => !this.#dead.has(number));
+  }
+
   #collectLogs(node: string): void {
     const channel = new BroadcastChannel(node);
     channel.addEventListener('message', (event) => {
@@ -382,6 +394,12 @@ export class TestMesh {
       budget: this.#budget,
     };
     await this.#run('attach', thread, attachment, [port2, state]);
+    if (!this.#settings.sameNodeFastPath) return;
+    const introduced = ({ control }: Thread): Parameters<typeof introduce>[0] => ({
+      send: (message, transfer) => control.postMessage(message, [...transfer]),
+    });
+    const others = this.#threads.filter((other) => other !== thread);
+    introduce(introduced(thread), others.map(introduced));
   }
 
   async #certify(thread: Thread, identity: string): Promise<void> {
@@ -420,7 +438,9 @@ export class TestMesh {
     await this.#redirector.apply({ netnsFd, inode }, rules);
     const thread = this.#threads[number];
     if (thread === undefined) throw new Error(`no thread ${number}`);
-    const task = this.#run('servePod', thread, { pod: info, netnsFd });
+    const task = this.#run('servePod', thread, { pod: info, netnsFd }).catch((error: unknown) => {
+      if (!this.#dead.has(number)) throw error;
+    });
     await until(
       () =>
         this.#events.find((event) => {

@@ -86,6 +86,7 @@ function obey(message: ControlToThread): void {
     case 'revocations':
     case 'access.settings':
     case 'profile':
+    case 'neighbour':
     case 'certificate':
     case 'certificate.unavailable':
       break;

@@ -38,6 +38,8 @@ export interface ConnectionFacts {
   readonly route?: RouteRecord | null;
   /** The `Forwarded: host=` of an inbound request. */
   readonly forwardedHost?: string | null;
+  /** `same-node`: between two pods of this process, without the tunnel it stands for. */
+  readonly path?: 'same-node' | null;
 }
 
 /** The label values of a connection. */
@@ -85,6 +87,7 @@ export function accessFacts(facts: ConnectionFacts): AccessFacts {
     serviceHostname: facts.destinationService?.hostname ?? null,
     direction: facts.direction,
     traceId: facts.trace?.traceId ?? null,
+    path: facts.path ?? null,
   };
 }
 

@@ -160,6 +160,7 @@ export class Connection {
       podUid,
       direction: facts.direction,
       protocol: facts.protocol,
+      path: facts.path ?? null,
       source: formatEndpoint(facts.source),
       destination: formatEndpoint(facts.destination),
       actualDestination: formatEndpoint(facts.actualDestination),

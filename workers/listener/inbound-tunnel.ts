@@ -6,7 +6,7 @@ import { verifyClientIdentity } from '../../lib/identity/peer-verify.ts';
 import { formatEndpoint } from '../../lib/net/socket.ts';
 import type { Endpoint } from '../../lib/net/socket.ts';
 import { ownIdentity } from './own-identity.ts';
-import { serveRequest } from './inbound.ts';
+import { overTunnel, serveRequest } from './inbound.ts';
 import { firstBytes } from './first-bytes.ts';
 import { HandshakeGate } from './handshake-gate.ts';
 import type { PodContext } from './pod-context.ts';
@@ -75,7 +75,7 @@ async function handshake(
     clock: thread.clock,
     onRequest: (request, tunnel) =>
       serveRequest(pod, {
-        request,
+        request: overTunnel(request),
         ...ends,
         identity: tunnel.peer.identity,
         tunnel: {

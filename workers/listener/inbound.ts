@@ -1,4 +1,5 @@
 /** A stream of an inbound tunnel (spec/dataplane.md §7.2). */
+import type { Socket } from 'node:net';
 import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
 import { formatBaggage, parseBaggage } from '../../lib/hbone/baggage.ts';
 import {
@@ -7,8 +8,9 @@ import {
   parseForwardedHost,
   parseTraceparent,
 } from '../../lib/hbone/connect-request.ts';
-import type { IncomingRequest, TunnelStream } from '../../lib/hbone/engine.ts';
+import type { IncomingRequest } from '../../lib/hbone/engine.ts';
 import { bidiCopy } from '../../lib/net/bidi-copy.ts';
+import type { Copy } from '../../lib/net/bidi-copy.ts';
 import { encodeProxyHeader } from '../../lib/net/proxy-protocol.ts';
 import { formatEndpoint } from '../../lib/net/socket.ts';
 import type { Endpoint } from '../../lib/net/socket.ts';
@@ -28,9 +30,28 @@ import type { KnownPod } from './state-client.ts';
 import type { TunnelRecord } from './protocol.ts';
 import { connectUpstream, socketEnd, streamEnd } from './upstream.ts';
 
+/** What a request is answered with when its application is connected. */
+export interface ConnectAnswer {
+  readonly headers: Readonly<Record<string, string>>;
+  /** What the application is told before the client's own bytes. */
+  readonly head: Buffer | null;
+}
+
+/** A request to connect, by whichever way it came. */
+export interface ArrivedRequest extends Pick<
+  IncomingRequest,
+  'method' | 'authority' | 'headers' | 'onAborted' | 'refuse'
+> {
+  /**
+   * Answers 200 and joins the client to the application, whose socket it takes in any case; null when the client gave up
+   * first.
+   */
+  carry(application: Socket, answer: ConnectAnswer): Copy | null | Promise<Copy | null>;
+}
+
 /** A request and where it came from. */
 export interface InboundArrival {
-  readonly request: IncomingRequest;
+  readonly request: ArrivedRequest;
   /** The tunnel's peer. */
   readonly source: Endpoint;
   /** Our end of the tunnel: the address the peer dialled. */
@@ -39,6 +60,7 @@ export interface InboundArrival {
   readonly identity: string;
   /** The tunnel it came by. */
   readonly tunnel?: TunnelRecord;
+  readonly path?: 'same-node';
 }
 
 interface Understood {
@@ -87,8 +109,7 @@ async function serveAdmitted(
   const connection = await open(pod, arrival, understood, startedMs);
   try {
     await admit(pod, connection, arrival, understood);
-    const { stream, application } = await answer(pod, connection, arrival, understood);
-    const copy = bidiCopy(streamEnd(stream), application);
+    const copy = await answer(pod, connection, arrival, understood);
     connection.carry(copy);
     // The answer has gone out: the request is decided, the rest is the connection's own life.
     return { carried: copy.done.then(({ error }) => pod.close(connection, error)) };
@@ -182,6 +203,7 @@ async function open(
     trace: parseTraceparent(headers['traceparent']),
     startedMs,
     forwardedHost,
+    path: arrival.path ?? null,
   });
   if (arrival.tunnel !== undefined) connection.usesTunnel(arrival.tunnel);
   request.onAborted(() => connection.cut(gaveUp()));
@@ -210,7 +232,7 @@ async function answer(
   connection: Connection,
   { request, identity }: InboundArrival,
   { local, upstream, client }: Understood,
-): Promise<{ stream: TunnelStream; application: ReturnType<typeof socketEnd> }> {
+): Promise<Copy> {
   const { connect, proxyDestination } = upstream;
   const socket = await connectUpstream(
     pod,
@@ -222,18 +244,39 @@ async function answer(
     connection,
   );
   const { responseBaggage } = pod.thread.settings;
-  const stream = request.accept(responseBaggage ? { baggage: formatBaggage(local.workload) } : {});
-  if (stream === null) {
-    socket.destroy();
-    throw gaveUp();
-  }
-  if (proxyDestination !== null) {
-    socket.write(encodeProxyHeader({ source: client, destination: proxyDestination, identity }));
-  }
-  return { stream, application: socketEnd(socket) };
+  const copy = await request.carry(socket, {
+    headers: responseBaggage ? { baggage: formatBaggage(local.workload) } : {},
+    head:
+      proxyDestination === null
+        ? null
+        : encodeProxyHeader({ source: client, destination: proxyDestination, identity }),
+  });
+  if (copy === null) throw gaveUp();
+  return copy;
 }
 
-function refuse(request: IncomingRequest, error: unknown): void {
+/** A stream of a tunnel as the request it carries. */
+export function overTunnel(request: IncomingRequest): ArrivedRequest {
+  const { method, authority, headers } = request;
+  return {
+    method,
+    authority,
+    headers,
+    onAborted: (listener) => request.onAborted(listener),
+    refuse: (status) => request.refuse(status),
+    carry: (application, answered) => {
+      const stream = request.accept(answered.headers);
+      if (stream === null) {
+        application.destroy();
+        return null;
+      }
+      if (answered.head !== null) application.write(answered.head);
+      return bidiCopy(streamEnd(stream), socketEnd(application));
+    },
+  };
+}
+
+function refuse(request: ArrivedRequest, error: unknown): void {
   request.refuse(asMeshError(error, 'UPSTREAM_CONNECT').policy.http ?? REFUSE_BY_DEFAULT);
 }
 

@@ -1,5 +1,4 @@
 /** A connection that leaves a pod, captured on 15001 (spec/dataplane.md §2). */
-import type { Socket } from 'node:net';
 import { Backoff } from '../../lib/clock/backoff.ts';
 import { withTimeLimit } from '../../lib/clock/time-limit.ts';
 import { present } from '../../lib/errors/assert.ts';
@@ -10,7 +9,7 @@ import type { ClientTunnel, OpenRequest, TunnelStream } from '../../lib/hbone/en
 import type { TunnelKey, TunnelPool } from '../../lib/hbone/pool.ts';
 import { connectWithRetry } from '../../lib/hbone/retry.ts';
 import { bidiCopy } from '../../lib/net/bidi-copy.ts';
-import type { Copy, CopyEnd } from '../../lib/net/bidi-copy.ts';
+import type { CopyEnd } from '../../lib/net/bidi-copy.ts';
 import { formatEndpoint, localEndpoint } from '../../lib/net/socket.ts';
 import { spliceSockets } from '../../lib/net/splice-sockets.ts';
 import type { CapturedSocket } from './captured-socket.ts';
@@ -22,6 +21,8 @@ import { findRoute } from './outbound-route.ts';
 import type { OutboundRoute } from './outbound-route.ts';
 import { ownIdentity } from './own-identity.ts';
 import type { PodContext } from './pod-context.ts';
+import { askSameNode } from './same-node/ask.ts';
+import type { JoinClient } from './same-node/ask.ts';
 import type { KnownPod } from './state-client.ts';
 import { tunnelRecord } from './tunnel-notes.ts';
 import { connectUpstream, socketEnd, streamEnd } from './upstream.ts';
@@ -34,7 +35,7 @@ const PROTOCOLS: Readonly<Record<OutboundRoute['kind'], ConnectionFacts['protoco
 };
 
 /** Joins the client's socket to what it was connected to. */
-type Carry = (client: Socket) => Copy;
+type Carry = JoinClient;
 
 /** Serves one connection to its end, over tunnels of `pool`. Never rejects. */
 export async function serveOutbound(
@@ -181,12 +182,31 @@ class OutboundAttempts {
 
   async #connectOnce(connection: Connection): Promise<Carry> {
     const { peer, kind } = this.#current;
-    if (kind === 'hbone') return carriedBy(streamEnd(await this.#openStream(connection)));
+    if (kind === 'hbone') {
+      const join = await this.#askSameNode(connection);
+      if (join !== null) return join;
+      return carriedBy(streamEnd(await this.#openStream(connection)));
+    }
     if (kind === 'double-hbone') return carriedBy(await this.#openDouble(connection));
     const request = { to: peer, source: null, bindLoopback: null };
     const connecting = connectUpstream(this.#pod, request, connection);
     const upstream = await this.#inTime(connecting, (late) => late.destroy());
     return (client) => spliceSockets(client, upstream);
+  }
+
+  async #askSameNode(connection: Connection): Promise<Carry | null> {
+    const join = await askSameNode(
+      this.#pod,
+      {
+        route: this.#current,
+        workload: this.#local.workload,
+        source: this.#captured.source,
+        request: this.#request(connection),
+      },
+      connection,
+    );
+    if (join !== null) connection.retarget({ ...connection.facts, path: 'same-node' });
+    return join;
   }
 
   async #openStream(connection: Connection): Promise<TunnelStream> {

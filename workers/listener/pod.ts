@@ -95,6 +95,7 @@ export class Pod implements PodContext {
       serveOutbound(this, { socket, ...captured }),
     );
     await this.#startSocks();
+    this.thread.neighbours.serve(this);
   }
 
   open(facts: ConnectionFacts): Connection {
@@ -161,6 +162,7 @@ export class Pod implements PodContext {
    */
   async stop(mode: 'immediate' | 'graceful', deadlineMs: number): Promise<void> {
     if (this.#state === 'ended') return this.stopped;
+    this.thread.neighbours.withdraw(this);
     for (const listener of this.#listeners) listener.close();
     this.dns?.close();
     if (mode === 'immediate') {
@@ -226,6 +228,7 @@ export class Pod implements PodContext {
   #end(): void {
     if (this.#state === 'ended') return;
     this.#state = 'ended';
+    this.thread.neighbours.withdraw(this);
     this.#deadline?.timer.cancel();
     this.policy.close();
     for (const connection of this.#live) connection.drain();

@@ -106,6 +106,8 @@ export interface ListenerSettings {
   /** Applications behind a PROXY tunnel are reached over loopback. */
   readonly localhostAppTunnel: boolean;
   readonly authzInfoLogging: boolean;
+  /** Connections between two pods of this process go without a tunnel where they may. */
+  readonly sameNodeFastPath: boolean;
   /** A level or a filter: lib/log/log-filter.ts. */
   readonly logLevel: string;
   readonly logFormat: LogFormat;
@@ -177,7 +179,9 @@ export type ControlToThread =
     }
   | { readonly type: 'profile'; readonly id: number; readonly command: ProfileCommand }
   | { readonly type: 'log.level'; readonly level: string }
-  | { readonly type: 'access.settings'; readonly settings: AccessSettings };
+  | { readonly type: 'access.settings'; readonly settings: AccessSettings }
+  /** A port to another listener thread of this process, which gets the other end. */
+  | { readonly type: 'neighbour'; readonly port: MessagePort };
 
 /** Thread → node-proxy, on the control port. */
 export type ControlFromThread =
@@ -256,6 +260,8 @@ export interface ConnectionRecord {
   readonly podUid: string;
   readonly direction: 'inbound' | 'outbound';
   readonly protocol: ConnectionProtocol;
+  /** `same-node`: between two pods of this process, without the tunnel it stands for. */
+  readonly path?: 'same-node' | null;
   /** `ip:port`. */
   readonly source: string;
   readonly destination: string;

@@ -11,6 +11,8 @@ export interface ThreadGauges {
   readonly pools: readonly PoolStats[];
   /** Access lines that were not written, by reason. */
   readonly suppressedLines: Readonly<Record<Suppression, number>>;
+  /** Connections of this thread that the kernel carries. */
+  readonly splices: number;
   /** What the thread has of the amounts that are limited. */
   readonly budget: ThreadBudget;
 }
@@ -49,6 +51,8 @@ export class ThreadMetrics {
   policyCuts = 0;
   connectRetries = 0;
   transparencyLost = 0;
+  /** Connections that went without a tunnel, by the end that was ours, and those another thread left to the tunnel. */
+  readonly sameNode = { source: 0, destination: 0, declined: 0 };
   readonly peerProbes = { alive: 0, dead: 0 };
   readonly earlyDenials: Record<EarlyDenialReason, number> = {
     'early-denial': 0,
@@ -129,6 +133,36 @@ export class ThreadMetrics {
     ];
   }
 
+  #probes(): MetricSample[] {
+    return Object.entries(this.peerProbes).map(([result, value]) =>
+      counter(
+        'weft_peer_probes_total',
+        'Tunnels probed because the workload of their peer was removed',
+        value,
+        [['result', result]],
+      ),
+    );
+  }
+
+  #withoutTunnel(splices: number): MetricSample[] {
+    return [
+      gauge('weft_splice_connections', 'Connections joined in the kernel', splices),
+      ...(['source', 'destination'] as const).map((reporter) =>
+        counter(
+          'weft_same_node_connections_total',
+          'Connections between two pods of this process that went without a tunnel',
+          this.sameNode[reporter],
+          [['reporter', reporter]],
+        ),
+      ),
+      counter(
+        'weft_same_node_declined_total',
+        'Connections between two pods of this process that were left to the tunnel',
+        this.sameNode.declined,
+      ),
+    ];
+  }
+
   /** All values, with the gauges given; the event loop's delay is that since the last call. */
   samples(gauges: ThreadGauges): MetricSample[] {
     const sum = (pick: (stats: PoolStats) => number): number =>
@@ -168,6 +202,7 @@ export class ThreadMetrics {
       counter('weft_hbone_handshakes_total', 'Inbound TLS handshakes', this.handshakesRefused, [
         ['result', 'refused'],
       ]),
+      ...this.#withoutTunnel(gauges.splices),
       counter('weft_policy_cuts_total', 'Live connections cut by a policy change', this.policyCuts),
       counter(
         'weft_connect_retries_total',
@@ -179,14 +214,7 @@ export class ThreadMetrics {
         'Connections made without the client address because the kernel did not allow it',
         this.transparencyLost,
       ),
-      ...Object.entries(this.peerProbes).map(([result, value]) =>
-        counter(
-          'weft_peer_probes_total',
-          'Tunnels probed because the workload of their peer was removed',
-          value,
-          [['result', result]],
-        ),
-      ),
+      ...this.#probes(),
       ...Object.entries(this.earlyDenials).map(([reason, value]) =>
         counter(
           'weft_listener_early_denials_total',

@@ -23,6 +23,7 @@ import { Resolvers } from './dns/resolvers.ts';
 import { FairTurns } from './fair-turns.ts';
 import { HANDSHAKES_PER_TURN } from './limits.ts';
 import { NodeBudget, newBudgetMemory } from '../../lib/net/node-budget.ts';
+import { runningSplices } from '../../lib/linux/splice-pump.ts';
 import { PeerWatch } from './peer-watch.ts';
 import { Pod } from './pod.ts';
 import type {
@@ -34,6 +35,8 @@ import type {
 } from './protocol.ts';
 import { RecentConnections } from './recent-connections.ts';
 import { concat, sendRecords } from './reports.ts';
+import { Neighbours } from './same-node/neighbours.ts';
+import { Proofs } from './same-node/proof.ts';
 import { StateClient } from './state-client.ts';
 import { ThreadMetrics } from './thread-metrics.ts';
 import type { ThreadBudget } from './thread-metrics.ts';
@@ -66,6 +69,8 @@ export interface ThreadContext {
   readonly trust: PeerTrust;
   /** Null when the DNS proxy is off. */
   readonly dns: ThreadDns | null;
+  readonly neighbours: Neighbours;
+  readonly proofs: Proofs;
 }
 
 /** One listener thread: its pods and its conversation with node-proxy. */
@@ -94,6 +99,8 @@ export class ListenerThread {
     const descriptors = raiseFileLimit().soft;
     const trust = new PeerTrust(settings, { clock: systemClock, log });
     const gate = new AccessGate(settings.accessLog);
+    const neighbours = new Neighbours({ clock: systemClock, log });
+    if (settings.sameNodeFastPath) neighbours.addSelf();
     this.context = {
       settings,
       tunnelSettings: tunnelSettings(settings),
@@ -110,6 +117,7 @@ export class ListenerThread {
       traffic: new TrafficMetrics(),
       metrics,
       recent: new RecentConnections(),
+      neighbours,
       state,
       peers: new PeerWatch({ state, metrics, log, network: settings.network }),
       certificates: new CertificateStore(
@@ -125,6 +133,7 @@ export class ListenerThread {
       engine: trust.guard(settings.hboneEngine === 'http2' ? http2Engine : framingEngine),
       trust,
       dns: threadDns(settings, log),
+      proofs: new Proofs((credentials, reporter) => trust.assertUnrevoked(credentials, reporter)),
     };
     if (attachment.revocations !== null) void trust.setRevocations(attachment.revocations);
     control.on('message', (message: ControlToThread) => this.#obey(message));
@@ -161,6 +170,7 @@ export class ListenerThread {
         break;
       case 'revocations':
         void this.context.trust.setRevocations(message.lists);
+        this.context.proofs.recheck();
         break;
       case 'pod.stop':
         this.#stopPod(message);
@@ -170,6 +180,9 @@ export class ListenerThread {
         break;
       case 'profile':
         this.#profile(message);
+        break;
+      case 'neighbour':
+        this.context.neighbours.add(message.port);
         break;
       case 'log.level':
         setLogFilter(this.context.log, message.level);
@@ -225,6 +238,7 @@ export class ListenerThread {
       cachedAnswers: state.cached,
       pools,
       budget,
+      splices: runningSplices(),
       suppressedLines: gate.suppressed,
     });
     const dns = this.context.dns?.metrics.samples() ?? [];

@@ -14,6 +14,15 @@
 namespace weft {
 namespace {
 
+// How long ago a moment of CLOCK_MONOTONIC was, null for 0: JavaScript threads count from different moments.
+napi_value millisecondsAgo(napi_env env, uint64_t momentNs) {
+  if (momentNs == 0) return makeNull(env);
+  const uint64_t now = uv_hrtime();
+  napi_value result = nullptr;
+  napi_create_double(env, now > momentNs ? static_cast<double>(now - momentNs) / 1e6 : 0, &result);
+  return result;
+}
+
 // One per environment. The pump's thread may still know it when the environment is gone: `async` is null then.
 class Mailbox : public PumpListener {
  public:
@@ -82,8 +91,9 @@ class Mailbox : public PumpListener {
         makeInteger(env_, static_cast<int64_t>(end.fromA)),
         makeInteger(env_, static_cast<int64_t>(end.fromB)),
         end.error == 0 ? makeNull(env_) : makeText(env_, uv_err_name(-end.error)),
+        millisecondsAgo(env_, end.firstFromBNs),
     };
-    if (napi_make_callback(env_, nullptr, receiver, callback, 4, arguments, nullptr) ==
+    if (napi_make_callback(env_, nullptr, receiver, callback, 5, arguments, nullptr) ==
         napi_pending_exception) {
       napi_value error = nullptr;
       napi_get_and_clear_last_exception(env_, &error);
@@ -135,7 +145,7 @@ Handle* handleArgument(napi_env env, const Arguments& arguments) {
 
 void dropHandle(napi_env, void* data, void*) { delete static_cast<Handle*>(data); }
 
-// pumpOpen(onEnd(id, fromA, fromB, errno | null)) → handle. Once per environment.
+// pumpOpen(onEnd(id, fromA, fromB, errno | null, firstFromBAgoMs | null)) → handle. Once per environment.
 napi_value pumpOpen(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
   napi_valuetype type = napi_undefined;
@@ -222,18 +232,18 @@ napi_value pumpAbort(napi_env env, napi_callback_info info) {
   return nullptr;
 }
 
-// pumpCounts(id) → {fromA, fromB}, null once it has ended. Any environment may ask.
+// pumpCounts(id) → {fromA, fromB, firstFromBAgoMs | null}, null once it has ended. Any environment may ask.
 napi_value pumpCounts(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
   uint64_t id = 0;
   if (!idArgument(env, arguments, &id)) return nullptr;
-  uint64_t fromA = 0;
-  uint64_t fromB = 0;
-  if (!SplicePump::instance().counts(id, &fromA, &fromB)) return makeNull(env);
+  PumpCounts counts;
+  if (!SplicePump::instance().counts(id, &counts)) return makeNull(env);
   napi_value result = nullptr;
   napi_create_object(env, &result);
-  setProperty(env, result, "fromA", makeInteger(env, static_cast<int64_t>(fromA)));
-  setProperty(env, result, "fromB", makeInteger(env, static_cast<int64_t>(fromB)));
+  setProperty(env, result, "fromA", makeInteger(env, static_cast<int64_t>(counts.fromA)));
+  setProperty(env, result, "fromB", makeInteger(env, static_cast<int64_t>(counts.fromB)));
+  setProperty(env, result, "firstFromBAgoMs", millisecondsAgo(env, counts.firstFromBNs));
   return result;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <ctime>
 
 #include "splice-parts.h"
 
@@ -68,7 +69,7 @@ SplicePump::Step SplicePump::drain(Flow* flow) {
   if (moved == 0) errno = EPIPE;
   if (moved <= 0) return writeFailed(flow);
   flow->held -= static_cast<size_t>(moved);
-  flow->count.fetch_add(static_cast<uint64_t>(moved), std::memory_order_relaxed);
+  this->moved(flow, static_cast<size_t>(moved));
   return Step::MOVED;
 }
 
@@ -96,9 +97,17 @@ SplicePump::Step SplicePump::copy(Flow* flow) {
     // A reset between the two took the queue away; what follows reports it.
     flow->from->readable = true;
   }
-  flow->count.fetch_add(count, std::memory_order_relaxed);
+  moved(flow, count);
   copiedBytes_ += count;
   return Step::MOVED;
+}
+
+void SplicePump::moved(Flow* flow, size_t bytes) {
+  if (flow->count.fetch_add(bytes, std::memory_order_relaxed) != 0) return;
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  flow->firstNs = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 +
+                  static_cast<uint64_t>(now.tv_nsec);
 }
 
 SplicePump::Step SplicePump::readFailed(Flow* flow, ssize_t got) {

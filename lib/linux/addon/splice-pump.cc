@@ -52,12 +52,14 @@ void SplicePump::abandon(const PumpListener* listener) {
   post({Command::Kind::ABANDON, 0, listener});
 }
 
-bool SplicePump::counts(uint64_t id, uint64_t* fromA, uint64_t* fromB) {
+bool SplicePump::counts(uint64_t id, PumpCounts* counts) {
   const std::lock_guard<std::mutex> guard(mutex_);
   const auto found = joins_.find(id);
   if (found == joins_.end()) return false;
-  *fromA = found->second->up.count.load(std::memory_order_relaxed);
-  *fromB = found->second->down.count.load(std::memory_order_relaxed);
+  const Join& join = *found->second;
+  counts->fromA = join.up.count.load(std::memory_order_relaxed);
+  counts->fromB = join.down.count.load(std::memory_order_relaxed);
+  counts->firstFromBNs = join.down.firstNs.load(std::memory_order_relaxed);
   return true;
 }
 
@@ -260,7 +262,8 @@ void SplicePump::finish(Join* join, bool tell) {
     if (side->watched) epoll_ctl(epollFd_, EPOLL_CTL_DEL, side->fd, nullptr);
     close(side->fd);
   }
-  const PumpEnd end = {join->id, join->up.count, join->down.count, join->error};
+  const PumpEnd end = {join->id, join->up.count, join->down.count, join->error,
+                       join->down.firstNs};
   std::unique_ptr<Join> owned;
   {
     const std::lock_guard<std::mutex> guard(mutex_);

@@ -20,6 +20,15 @@ struct PumpEnd {
   uint64_t fromA = 0;
   uint64_t fromB = 0;
   int error = 0;
+  uint64_t firstFromBNs = 0;
+};
+
+// What a join has moved so far.
+struct PumpCounts {
+  uint64_t fromA = 0;
+  uint64_t fromB = 0;
+  // When the first byte went from b to a, by CLOCK_MONOTONIC; 0 before that.
+  uint64_t firstFromBNs = 0;
 };
 
 // Told of ends, on the pump's thread.
@@ -58,7 +67,7 @@ class SplicePump {
   // The listener is going away: all that is its own is closed, and it is not told.
   void abandon(const PumpListener* listener);
   // False when the id has ended.
-  bool counts(uint64_t id, uint64_t* fromA, uint64_t* fromB);
+  bool counts(uint64_t id, PumpCounts* counts);
   PumpStats stats();
   void limit(PumpLimits limits);
 
@@ -90,6 +99,7 @@ class SplicePump {
   Step drain(Flow* flow);
   Step fill(Flow* flow);
   Step copy(Flow* flow);
+  void moved(Flow* flow, size_t bytes);
   Step readFailed(Flow* flow, ssize_t got);
   Step writeFailed(Flow* flow);
   void settle(Join* join);

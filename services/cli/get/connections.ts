@@ -13,6 +13,8 @@ export interface ConnectionLine {
   readonly destinationIdentity: string | null;
   readonly direction: 'inbound' | 'outbound';
   readonly protocol: ConnectionProtocol;
+  /** `same-node`: between two pods of one proxy, without a tunnel. */
+  readonly path: 'same-node' | null;
   readonly bytesSent: number;
   readonly bytesReceived: number;
   /** RFC 3339. */
@@ -28,6 +30,7 @@ export function connectionLine(record: ConnectionRecord): ConnectionLine {
     destinationIdentity: record.destinationIdentity,
     direction: record.direction,
     protocol: record.protocol,
+    path: record.path ?? null,
     bytesSent: record.bytesSent,
     bytesReceived: record.bytesReceived,
     openedAt: new Date(record.openedAtMs).toISOString(),
@@ -41,6 +44,7 @@ export const kind: ResourceKind<ConnectionLine> = {
     'DESTINATION',
     'DIRECTION',
     'PROTOCOL',
+    'PATH',
     'SENT',
     'RECEIVED',
     'OPENED',
@@ -52,6 +56,7 @@ export const kind: ResourceKind<ConnectionLine> = {
     line.destination,
     line.direction,
     line.protocol,
+    line.path ?? '-',
     String(line.bytesSent),
     String(line.bytesReceived),
     line.openedAt,

@@ -31,6 +31,12 @@ export function actorEnv(role: Role, plan: MeshPlan, paths: MeshPaths): ActorEnv
   return { ...commonEnv(role, paths), ...ownEnv(role, plan, paths) };
 }
 
+/** Where the local mesh chooses otherwise than an actor by itself would; the caller's own setting goes before. */
+export function actorDefaults({ actor }: Role): ActorEnv {
+  // No NetworkPolicy of a cluster's network is bypassed here.
+  return actor === 'node-proxy' ? { WEFT_SAME_NODE_FAST_PATH: 'true' } : {};
+}
+
 function commonEnv(role: Role, paths: MeshPaths): ActorEnv {
   const node = role.node?.name ?? null;
   return {

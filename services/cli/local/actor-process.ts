@@ -4,7 +4,7 @@ import { basename } from 'node:path';
 import type { Environment } from '../../../lib/config/env.ts';
 import { hostConfig } from '../../../lib/actor/host-config.ts';
 import { loadActor } from '../actors.ts';
-import { actorEnv } from './actor-env.ts';
+import { actorDefaults, actorEnv } from './actor-env.ts';
 import { inheritedEnv, setsActors } from './inherited-env.ts';
 import type { ProcessSpec } from './managed-process.ts';
 import { adminSocket, instanceSocket, logFile } from './mesh-paths.ts';
@@ -81,7 +81,11 @@ export async function actorProcess(
     name: role.actor,
     node,
     command: ['nsenter', `--net=${netnsPath(netns)}`, '--', WEFT, 'run', role.actor],
-    env: { ...(await ownEnvironment(role, mesh.environment)), ...actorEnv(role, plan, paths) },
+    env: {
+      ...actorDefaults(role),
+      ...(await ownEnvironment(role, mesh.environment)),
+      ...actorEnv(role, plan, paths),
+    },
     logFile: logFile(paths, role.actor, node),
     adminSocket: adminSocket(paths, role.actor, node),
   };

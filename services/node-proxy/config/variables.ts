@@ -156,6 +156,11 @@ export const trafficVariables = {
     schema: oneOf('framing', 'http2')({ default: 'http2' }),
     description: 'what carries tunnels: HTTP/2 framing of our own, or node:http2',
   },
+  WEFT_SAME_NODE_FAST_PATH: {
+    schema: bool({ default: false }),
+    description:
+      'connect two pods of this node without a tunnel, where the network of the node enforces no policy of its own',
+  },
   ...limitVariables,
   WEFT_TUNNEL_USER_TIMEOUT: {
     schema: duration({ default: 15_000 }),

@@ -22,6 +22,7 @@ import {
   ATTACH_TIMEOUT_MS,
   MAX_TASKS_PER_THREAD,
 } from '../limits.ts';
+import { introduce } from './introduce.ts';
 import { ListenerThread } from './listener-thread.ts';
 import type { ThreadEvents } from './listener-thread.ts';
 import { leastLoaded } from './placement.ts';
@@ -275,6 +276,7 @@ export class ListenerPool {
       timer.cancel();
     }
     if (this.#closing || !thread.alive) return;
+    if (this.#settings.sameNodeFastPath) introduce(thread, this.#threads.values());
     this.#threads.set(thread.number, thread);
     // They may have changed while the thread was wired.
     if (this.#revocations !== null && this.#revocations !== attachment.revocations) {

@@ -83,9 +83,9 @@ export class ListenerThread {
     return { thread: this.number, pods: this.pods.size, utilisation: utilization };
   }
 
-  /** Sends; without effect once the thread is gone. */
-  send(message: ControlToThread): void {
-    if (this.#alive) this.#control.postMessage(message);
+  /** Sends; without effect once the thread is gone. Ports in the message are handed over by `transfer`. */
+  send(message: ControlToThread, transfer: readonly MessagePort[] = []): void {
+    if (this.#alive) this.#control.postMessage(message, [...transfer]);
   }
 
   /** The live connections of its pods. BUS_TIMEOUT when it does not answer, ACTOR_FAILED when it died. */

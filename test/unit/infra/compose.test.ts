@@ -3,7 +3,7 @@ import { readFile } from 'node:fs/promises';
 import test from 'ava';
 import { parse, parseAllDocuments } from 'yaml';
 import { z } from 'zod';
-import { actorEnv } from '../../../services/cli/local/actor-env.ts';
+import { actorDefaults, actorEnv } from '../../../services/cli/local/actor-env.ts';
 import { meshPaths } from '../../../services/cli/local/mesh-paths.ts';
 import { meshRoles } from '../../../services/cli/local/roles.ts';
 import { planMesh } from '../../../services/cli/local/topology.ts';
@@ -56,7 +56,11 @@ test('every actor has the environment it has in the local mesh', (t) => {
     const found = services[serviceOf(role.actor, role.node?.index)];
     const own =
       role.actor === 'control-plane' ? { WEFT_CONTROL_PLANE_MANIFESTS_DIR: '/manifests' } : {};
-    t.deepEqual(found?.environment, { ...actorEnv(role, plan, paths), ...own });
+    t.deepEqual(found?.environment, {
+      ...actorDefaults(role),
+      ...actorEnv(role, plan, paths),
+      ...own,
+    });
     t.deepEqual(found?.command, ['run', role.actor]);
   }
 });

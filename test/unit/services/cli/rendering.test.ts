@@ -60,6 +60,7 @@ test('a connection is shown in the shape of the command line', (t) => {
       destinationIdentity: null,
       direction: 'outbound',
       protocol: 'HBONE',
+      path: null,
       bytesSent: 1,
       bytesReceived: 2,
       openedAt: '1970-01-01T00:00:00.000Z',

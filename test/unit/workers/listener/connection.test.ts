@@ -47,6 +47,7 @@ function sinks() {
         cachedAnswers: 0,
         pools: [],
         budget: NO_BUDGET,
+        splices: 0,
         suppressedLines: { filter: 0, sample: 0, rate: 0 },
       }),
     ]

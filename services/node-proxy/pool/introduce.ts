@@ -1,0 +1,17 @@
+import { MessageChannel } from 'node:worker_threads';
+import type { MessagePort } from 'node:worker_threads';
+import type { ControlToThread } from '../../../workers/listener/protocol.ts';
+
+/** A thread that takes messages. */
+interface Introduced {
+  send(message: ControlToThread, transfer: readonly MessagePort[]): void;
+}
+
+/** Gives a new listener thread a port to each of the others, and them one to it, for connections between their pods. */
+export function introduce(newcomer: Introduced, others: Iterable<Introduced>): void {
+  for (const other of others) {
+    const { port1, port2 } = new MessageChannel();
+    newcomer.send({ type: 'neighbour', port: port1 }, [port1]);
+    other.send({ type: 'neighbour', port: port2 }, [port2]);
+  }
+}

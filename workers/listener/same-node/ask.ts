@@ -1,0 +1,84 @@
+import type { Socket } from 'node:net';
+import type { OpenRequest } from '../../../lib/hbone/engine.ts';
+import { ipFamily } from '../../../lib/net/address.ts';
+import type { Copy } from '../../../lib/net/bidi-copy.ts';
+import type { Endpoint } from '../../../lib/net/socket.ts';
+import type { Workload } from '../../../lib/state/model.ts';
+import type { Connection } from '../connection.ts';
+import type { OutboundRoute } from '../outbound-route.ts';
+import { ownIdentity } from '../own-identity.ts';
+import type { PodContext } from '../pod-context.ts';
+import { podName } from './messages.ts';
+import { prove } from './proof.ts';
+
+/** A connection whose route is a tunnel. */
+export interface TunnelledConnection {
+  readonly route: OutboundRoute;
+  readonly workload: Workload;
+  readonly source: Endpoint;
+  readonly request: OpenRequest;
+}
+
+/** Joins the client to the application that was connected; once. Throws when the client cannot be taken. */
+export type JoinClient = (client: Socket) => Copy;
+
+/**
+ * The application of a pod of this process, connected without a tunnel. Null when the route does not lead straight to such a
+ * pod, or not by this way: then the tunnel is the way, and says what is wrong where something is. Rejects as the
+ * tunnel would.
+ */
+export async function askSameNode(
+  pod: PodContext,
+  { route, workload, source, request }: TunnelledConnection,
+  connection: Connection,
+): Promise<JoinClient | null> {
+  const { settings, neighbours, metrics, proofs } = pod.thread;
+  if (!settings.sameNodeFastPath || route.via !== 'direct' || route.workload === null) return null;
+  if (route.peer.port !== settings.ports.inboundHbone) return null;
+  const name = podName(route.workload);
+  const asker = neighbours.find(name);
+  const from = tunnelSource(workload, source, route.peer);
+  if (asker === null || from === null) return null;
+  const identity = ownIdentity(workload, pod.pod);
+  // A tunnel fails for the same reason and reports it.
+  const credentials = await prove(pod, identity, 'source').catch(() => null);
+  if (credentials === null) return null;
+  connection.assertNotCut();
+  const offer = await asker.connect(
+    {
+      pod: name,
+      workloadUid: route.workload.uid,
+      authority: request.authority,
+      headers: request.headers,
+      source: from,
+      dialled: route.peer,
+      identity,
+      expectedIdentities: route.expectedSans,
+    },
+    (cancel) => connection.onCut(cancel),
+  );
+  if (offer === null) {
+    metrics.sameNode.declined += 1;
+    return null;
+  }
+  if (connection.cutBy !== null) offer.drop();
+  connection.assertNotCut();
+  metrics.sameNode.source += 1;
+  return (client) => {
+    const copy = offer.join(client);
+    const release = proofs.stand(credentials, 'source', (error) => copy.fail(error));
+    void copy.done.then(release);
+    return copy;
+  };
+}
+
+/**
+ * The client as a tunnel's peer would see it: under an address of its own workload, of the family dialled. A process in the pod
+ * must not appear as another by sending from an address that is not the pod's.
+ */
+function tunnelSource(workload: Workload, source: Endpoint, peer: Endpoint): Endpoint | null {
+  const family = ipFamily(peer.ip);
+  if (ipFamily(source.ip) === family && workload.addresses.includes(source.ip)) return source;
+  const ip = workload.addresses.find((address) => ipFamily(address) === family);
+  return ip === undefined ? null : { ip, port: source.port };
+}
