@@ -76,6 +76,8 @@ export interface MeshOptions {
   readonly wait?: boolean;
   /** Added to the environment of `weft up`, and so of the actors. */
   readonly environment?: Readonly<Record<string, string>>;
+  /** How long bringing it up may take; a mesh of hundreds of pods takes longer than the default. */
+  readonly upTimeout?: string;
 }
 
 /** A mesh of its own name; several run side by side. */
@@ -98,7 +100,7 @@ export class TestMesh {
     const outcome = await mesh.weft(
       'up',
       '--detach',
-      ...(options.wait === false ? [] : ['--wait', '--timeout', UP_TIMEOUT]),
+      ...(options.wait === false ? [] : ['--wait', '--timeout', options.upTimeout ?? UP_TIMEOUT]),
       '--manifests',
       manifests,
       ...(options.arguments ?? []),

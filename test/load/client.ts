@@ -1,0 +1,157 @@
+/** Makes connections from many pods to many others, from one process. */
+import { once } from 'node:events';
+import type { Socket } from 'node:net';
+import { setTimeout as wait } from 'node:timers/promises';
+import { errorText } from '../../lib/errors/mesh-error.ts';
+import { openNetns } from '../../lib/linux/netns.ts';
+import { openTcp } from '../../lib/linux/sockets.ts';
+import { connectTcp } from '../../lib/net/socket.ts';
+import { ASK_BULK, ASK_SMALL, LOAD_PORT, SMALL_BYTES } from './messages.ts';
+import type { LoadAnswer, LoadMessage } from './messages.ts';
+
+/** Longer than the mesh's own limits for a connect, so that a failure is the mesh's and not ours. */
+const ANSWER_MS = 20_000;
+/** Connections being opened at once while they are collected. */
+const OPENING_AT_ONCE = 64;
+/** New connections are started in steps of this. */
+const TICK_MS = 5;
+
+let from: readonly number[] = [];
+let to: readonly string[] = [];
+let next = 0;
+const held: Socket[] = [];
+
+/** The next pair in turn: each client pod meets each server pod. */
+function dial(): Promise<Socket> {
+  const turn = next;
+  next += 1;
+  const netnsFd = from[turn % from.length] ?? -1;
+  const ip = to[(turn + Math.floor(turn / from.length)) % to.length] ?? '';
+  const fd = openTcp({ netnsFd, family: 4, mark: 0, noDelay: true });
+  return connectTcp(fd, { ip, port: LOAD_PORT }, { timeoutMs: ANSWER_MS });
+}
+
+/** Asks for a small answer and waits until it is whole. */
+async function ask(socket: Socket): Promise<void> {
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  const timer = setTimeout(() => reject(new Error('no answer in time')), ANSWER_MS);
+  let bytes = 0;
+  const onData = (chunk: Buffer): void => {
+    bytes += chunk.length;
+    if (bytes >= SMALL_BYTES) resolve();
+  };
+  const onEnd = (): void => reject(new Error(`closed after ${bytes} bytes`));
+  socket.on('data', onData).on('error', reject).on('end', onEnd).on('close', onEnd);
+  // It comes paused, so that nothing is lost before somebody listens.
+  socket.resume().write(ASK_SMALL);
+  try {
+    await promise;
+  } finally {
+    clearTimeout(timer);
+    socket.off('data', onData).off('error', reject).off('end', onEnd).off('close', onEnd);
+    socket.on('error', () => socket.destroy());
+  }
+}
+
+function answer(fields: Partial<LoadAnswer>): LoadAnswer {
+  return { done: 0, failures: [], bytes: 0, latencies: [], lost: 0, ...fields };
+}
+
+async function hold(connections: number): Promise<LoadAnswer> {
+  const failures: string[] = [];
+  let left = connections;
+  const open = async (): Promise<void> => {
+    while (left > 0) {
+      left -= 1;
+      try {
+        const socket = await dial();
+        await ask(socket);
+        // Read, or its end would never be seen.
+        socket.resume();
+        held.push(socket);
+      } catch (error) {
+        failures.push(errorText(error));
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: OPENING_AT_ONCE }, open));
+  return answer({ done: held.length, failures });
+}
+
+/** Latency counts from when a connection was due, so that a client that falls behind does not hide it. */
+async function rate(perSecond: number, seconds: number): Promise<LoadAnswer> {
+  const latencies: number[] = [];
+  const failures: string[] = [];
+  const running = new Set<Promise<void>>();
+  const start = performance.now();
+  const one = async (dueMs: number): Promise<void> => {
+    let socket: Socket | null = null;
+    try {
+      socket = await dial();
+      await ask(socket);
+      latencies.push(performance.now() - start - dueMs);
+    } catch (error) {
+      failures.push(errorText(error));
+    } finally {
+      socket?.destroy();
+    }
+  };
+  const total = Math.round(perSecond * seconds);
+  for (let begun = 0; begun < total;) {
+    const due = Math.min(total, ((performance.now() - start) * perSecond) / 1_000);
+    for (; begun < due; begun += 1) {
+      const exchange = one((begun * 1_000) / perSecond);
+      running.add(exchange);
+      void exchange.then(() => running.delete(exchange));
+    }
+    await wait(TICK_MS);
+  }
+  await Promise.all(running);
+  return answer({ done: latencies.length, failures, latencies });
+}
+
+async function bulk(connections: number, seconds: number): Promise<LoadAnswer> {
+  const sockets = await Promise.all(Array.from({ length: connections }, dial));
+  let bytes = 0;
+  for (const socket of sockets) {
+    socket.on('error', () => socket.destroy());
+    socket.on('data', (chunk: Buffer) => (bytes += chunk.length));
+    socket.resume().write(ASK_BULK);
+  }
+  await wait(seconds * 1_000);
+  const lost = sockets.filter((socket) => socket.destroyed || socket.readableEnded).length;
+  for (const socket of sockets) socket.destroy();
+  return answer({ done: connections - lost, bytes, lost });
+}
+
+async function release(): Promise<LoadAnswer> {
+  const lost = held.filter((socket) => socket.destroyed || socket.readableEnded).length;
+  const closed = held.filter((socket) => !socket.closed).map((socket) => once(socket, 'close'));
+  for (const socket of held) socket.destroy();
+  await Promise.all(closed);
+  const done = held.splice(0).length - lost;
+  return answer({ done, lost });
+}
+
+async function handle(message: LoadMessage): Promise<LoadAnswer> {
+  switch (message.type) {
+    case 'use':
+      from = message.from.map(({ netns }) => openNetns(netns));
+      to = message.to.map(({ ip }) => ip);
+      return answer({});
+    case 'hold':
+      return hold(message.connections);
+    case 'rate':
+      return rate(message.perSecond, message.seconds);
+    case 'bulk':
+      return bulk(message.connections, message.seconds);
+    case 'release':
+      return release();
+    case 'serve':
+      throw new Error('this is a client');
+  }
+}
+
+process.on('message', (message: LoadMessage) => {
+  void handle(message).then((result) => process.send?.(result));
+});

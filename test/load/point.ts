@@ -1,0 +1,165 @@
+/** One point of the curve: a mesh of its own, loaded in three ways one after another. */
+import { TestMesh } from '../support/mesh.ts';
+import type { LoadAnswer, LoadPod } from './messages.ts';
+import { LoadProcess, costOf, percentile, proxyPids } from './process.ts';
+
+/** The size of the mesh and of the load. */
+export interface LoadOptions {
+  readonly nodes: number;
+  /** Enrolled pods on every node. */
+  readonly pods: number;
+  readonly proxies: number;
+  /** Connections that every node carries while the rest goes on. */
+  readonly connections: number;
+  /** New connections a second, over the whole mesh. */
+  readonly rate: number;
+  readonly durationSeconds: number;
+}
+
+/** What came of it. */
+export interface Point {
+  readonly threads: number;
+  /** Listener threads of a node: processes × threads. */
+  readonly workers: number;
+  readonly upSeconds: number;
+  readonly gbits: number;
+  readonly newPerSecond: number;
+  readonly p50: number;
+  readonly p90: number;
+  readonly p99: number;
+  readonly p999: number;
+  readonly held: number;
+  /** Held connections that ended by themselves. */
+  readonly lost: number;
+  /** Connections that did not come about, or were not answered. */
+  readonly refused: number;
+  /** Why, each reason once. */
+  readonly reasons: readonly string[];
+  /** Cores that all node proxies together used while connections came at the rate, and while bytes flowed. */
+  readonly cpuRate: number;
+  readonly cpuBulk: number;
+  /** Cores that the load itself used at the rate. */
+  readonly cpuLoad: number;
+  /** Resident bytes of all node proxies before the load and with everything held. */
+  readonly idleBytes: number;
+  readonly heldBytes: number;
+}
+
+const BULK_CONNECTIONS = 4;
+/** Reasons kept of many that are alike. */
+const REASONS_SHOWN = 5;
+
+interface Rig {
+  readonly clients: readonly LoadProcess[];
+  readonly servers: readonly LoadProcess[];
+}
+
+/** Brings a mesh up with as many listener threads in each proxy, loads it, and takes it down. */
+export async function measurePoint(
+  options: LoadOptions,
+  threads: number,
+  say: (text: string) => void,
+): Promise<Point> {
+  const start = performance.now();
+  const { nodes, pods, proxies } = options;
+  const mesh = await TestMesh.up({
+    manifests: new URL('manifests', import.meta.url).pathname,
+    arguments: ['--nodes', `${nodes}`, '--pods', `${pods}`, '--proxies', `${proxies}`],
+    environment: { ZTUNNEL_WORKER_THREADS: String(threads) },
+    upTimeout: '600s',
+  });
+  const upSeconds = (performance.now() - start) / 1_000;
+  say(`${nodes * pods} pods on ${nodes} nodes are up in ${upSeconds.toFixed(0)} s`);
+  const rig = {
+    clients: Array.from({ length: nodes }, () => new LoadProcess('client')),
+    servers: Array.from({ length: nodes }, () => new LoadProcess('server')),
+  };
+  try {
+    await place(mesh, rig);
+    return {
+      threads,
+      workers: threads * proxies,
+      upSeconds,
+      ...(await load(mesh, rig, options, say)),
+    };
+  } finally {
+    await Promise.all([...rig.clients, ...rig.servers].map((one) => one.stop()));
+    await mesh.down();
+  }
+}
+
+/** Each node's clients call the next node's servers; on a mesh of one node, its own. */
+async function place(mesh: TestMesh, { clients, servers }: Rig): Promise<void> {
+  const pods = (await mesh.pods()).filter(({ namespace }) => namespace === 'load');
+  const of = (index: number): LoadPod[] =>
+    pods
+      .filter(({ node }) => node === `node-${(index % clients.length) + 1}`)
+      .map(({ netns, ip }) => ({
+        ip,
+        netns: netns.startsWith('/') ? netns : `/run/netns/${netns}`,
+      }));
+  await Promise.all(servers.map((one, index) => one.ask({ type: 'serve', pods: of(index) })));
+  await Promise.all(
+    clients.map((one, index) => one.ask({ type: 'use', from: of(index), to: of(index + 1) })),
+  );
+}
+
+async function load(
+  mesh: TestMesh,
+  { clients, servers }: Rig,
+  { connections, rate, durationSeconds }: LoadOptions,
+  say: (text: string) => void,
+): Promise<Omit<Point, 'threads' | 'workers' | 'upSeconds'>> {
+  const pids = await proxyPids(mesh);
+  const own = [...clients, ...servers].map(({ pid }) => pid);
+  const everyone = (message: Parameters<LoadProcess['ask']>[0]): Promise<LoadAnswer[]> =>
+    Promise.all(clients.map((one) => one.ask(message)));
+  const idle = await costOf(pids);
+
+  say(`holding ${connections} connections on every node`);
+  // Each connection is carried by the node of its client and by that of its server.
+  const perClient = Math.round(clients.length === 1 ? connections : connections / 2);
+  const held = await everyone({ type: 'hold', connections: perClient });
+  const heldCost = await costOf(pids);
+
+  say(`${rate} new connections a second for ${durationSeconds} s`);
+  const started = performance.now();
+  const [before, ownBefore] = await Promise.all([costOf(pids), costOf(own)]);
+  const perSecond = rate / clients.length;
+  const fresh = await everyone({ type: 'rate', perSecond, seconds: durationSeconds });
+  const [after, ownAfter] = await Promise.all([costOf(pids), costOf(own)]);
+  const took = (performance.now() - started) / 1_000;
+
+  const bulkSeconds = Math.min(durationSeconds, 5);
+  say(`bytes for ${bulkSeconds} s`);
+  const bulkBefore = await costOf(pids);
+  const bulk = await everyone({
+    type: 'bulk',
+    connections: BULK_CONNECTIONS,
+    seconds: bulkSeconds,
+  });
+  const bulkAfter = await costOf(pids);
+  const released = await everyone({ type: 'release' });
+
+  const latencies = fresh.flatMap((one) => one.latencies).toSorted((a, b) => a - b);
+  const failures = [...held, ...fresh].flatMap((one) => one.failures);
+  const sum = (answers: readonly LoadAnswer[], key: 'done' | 'bytes' | 'lost'): number =>
+    answers.reduce((total, one) => total + one[key], 0);
+  return {
+    gbits: (sum(bulk, 'bytes') * 8) / bulkSeconds / 1e9,
+    newPerSecond: sum(fresh, 'done') / took,
+    p50: percentile(latencies, 0.5),
+    p90: percentile(latencies, 0.9),
+    p99: percentile(latencies, 0.99),
+    p999: percentile(latencies, 0.999),
+    held: sum(held, 'done'),
+    lost: sum(released, 'lost') + sum(bulk, 'lost'),
+    refused: failures.length,
+    reasons: [...new Set(failures)].slice(0, REASONS_SHOWN),
+    cpuRate: (after.cpuSeconds - before.cpuSeconds) / took,
+    cpuBulk: (bulkAfter.cpuSeconds - bulkBefore.cpuSeconds) / bulkSeconds,
+    cpuLoad: (ownAfter.cpuSeconds - ownBefore.cpuSeconds) / took,
+    idleBytes: idle.residentBytes,
+    heldBytes: heldCost.residentBytes,
+  };
+}

@@ -1,0 +1,80 @@
+/** The load's own processes, and what the mesh's cost meanwhile. */
+import { fork } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { readFile } from 'node:fs/promises';
+import type { TestMesh } from '../support/mesh.ts';
+import type { LoadAnswer, LoadMessage } from './messages.ts';
+
+/** `sysconf(_SC_CLK_TCK)` of every Linux that Node runs on. */
+const TICKS_PER_SECOND = 100;
+
+/** A client or a server. */
+export class LoadProcess {
+  readonly #child: ChildProcess;
+
+  /** Starts it. */
+  constructor(kind: 'client' | 'server') {
+    const program = new URL(`${kind}.ts`, import.meta.url).pathname;
+    this.#child = fork(program, { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
+  }
+
+  /** The process's id. */
+  get pid(): number {
+    return this.#child.pid ?? 0;
+  }
+
+  /** Sends a message and waits for its answer, one at a time. Rejects when the process ends. */
+  async ask(message: LoadMessage): Promise<LoadAnswer> {
+    const answered = once(this.#child, 'message') as Promise<[LoadAnswer]>;
+    const ended = once(this.#child, 'exit').then(([code]) => {
+      throw new Error(`the load's process ended with ${String(code)}`);
+    });
+    this.#child.send(message);
+    const [answer] = await Promise.race([answered, ended]);
+    return answer;
+  }
+
+  /** Ends it. */
+  async stop(): Promise<void> {
+    if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
+    const ended = once(this.#child, 'exit');
+    this.#child.kill();
+    await ended;
+  }
+}
+
+/** CPU time since the start in seconds, and resident bytes, over some processes. */
+export interface Cost {
+  readonly cpuSeconds: number;
+  readonly residentBytes: number;
+}
+
+/** What the processes have cost so far. */
+export async function costOf(pids: readonly number[]): Promise<Cost> {
+  const costs = await Promise.all(pids.map(costOfOne));
+  return {
+    cpuSeconds: costs.reduce((sum, cost) => sum + cost.cpuSeconds, 0),
+    residentBytes: costs.reduce((sum, cost) => sum + cost.residentBytes, 0),
+  };
+}
+
+async function costOfOne(pid: number): Promise<Cost> {
+  const stat = await readFile(`/proc/${pid}/stat`, 'utf8');
+  const status = await readFile(`/proc/${pid}/status`, 'utf8');
+  // The name may hold spaces; fields count from the state after it.
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  const ticks = Number(fields[11]) + Number(fields[12]);
+  const kib = Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1]);
+  return { cpuSeconds: ticks / TICKS_PER_SECOND, residentBytes: kib * 1_024 };
+}
+
+/** The pids of all node proxies of a mesh. */
+export async function proxyPids(mesh: TestMesh): Promise<readonly number[]> {
+  return (await mesh.actors()).filter(({ name }) => name === 'node-proxy').map(({ pid }) => pid);
+}
+
+/** The value below which `share` of the sorted values lie. */
+export function percentile(sorted: readonly number[], share: number): number {
+  return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? Number.NaN;
+}

@@ -1,0 +1,84 @@
+/**
+ * Load by size and by worker count: `npm run load -- --nodes N --pods N --proxies N --threads N,… --connections N --rate R
+ * --duration S` prints a table with a column for each number of listener threads, and draws the curves. Ends with 1
+ * when a connection was refused, unanswered or lost.
+ */
+import { execFile } from 'node:child_process';
+import { writeFile } from 'node:fs/promises';
+import { parseArgs, promisify } from 'node:util';
+import { measurePoint } from './point.ts';
+import type { LoadOptions, Point } from './point.ts';
+import { picture, table } from './report.ts';
+
+const run = promisify(execFile);
+/** A connection costs a descriptor in each process that carries or makes it. */
+const OPEN_FILES = 262_144;
+/** Listeners of a pod, and its share of tunnels. */
+const FILES_BESIDES = 10;
+
+const { values } = parseArgs({
+  options: {
+    nodes: { type: 'string', default: '2' },
+    pods: { type: 'string', default: '10' },
+    proxies: { type: 'string', default: '1' },
+    threads: { type: 'string', default: '1,2,4' },
+    connections: { type: 'string', default: '1000' },
+    rate: { type: 'string', default: '300' },
+    duration: { type: 'string', default: '10' },
+    svg: { type: 'string', default: 'load.svg' },
+    output: { type: 'string', short: 'o', default: 'table' },
+  },
+});
+
+const say = (text: string): void => void process.stderr.write(`load: ${text}\n`);
+
+function whole(name: string, text: string, least: number): number {
+  const value = Number(text);
+  if (Number.isInteger(value) && value >= least) return value;
+  process.stderr.write(
+    `load: --${name} must be a whole number of at least ${least}, got ${text}\n`,
+  );
+  process.exit(2);
+}
+
+const options: LoadOptions = {
+  nodes: whole('nodes', values.nodes, 1),
+  pods: whole('pods', values.pods, 1),
+  proxies: whole('proxies', values.proxies, 1),
+  connections: whole('connections', values.connections, 0),
+  rate: whole('rate', values.rate, 1),
+  durationSeconds: whole('duration', values.duration, 1),
+};
+const threads = values.threads.split(',').map((text) => whole('threads', text, 1));
+
+/** Raises the limit of open files, which children inherit: the mesh's processes as well as the load's own. */
+async function raiseLimits(): Promise<void> {
+  const self = ['--pid', String(process.pid)];
+  await run('prlimit', [...self, `--nofile=${OPEN_FILES}:${OPEN_FILES}`]).catch(() => undefined);
+  const { stdout } = await run('prlimit', [...self, '--nofile', '--noheadings', '-o', 'HARD']);
+  const limit = stdout.trim() === 'unlimited' ? OPEN_FILES : Number(stdout);
+  const needed = Math.ceil(options.connections / options.proxies) + FILES_BESIDES * options.pods;
+  if (needed <= limit) return;
+  say(
+    `a proxy may open ${limit} files and will need ${needed}, and the limit cannot be raised here: ` +
+      'connections will be refused. Fewer connections or more --proxies fit',
+  );
+}
+
+await raiseLimits();
+const points: Point[] = [];
+for (const count of threads) {
+  say(`${count} listener threads in each of ${options.proxies} proxies a node`);
+  points.push(await measurePoint(options, count, say));
+}
+await writeFile(values.svg, picture(points));
+process.stdout.write(
+  values.output === 'json'
+    ? `${JSON.stringify({ options, points }, null, 2)}\n`
+    : table(options, points),
+);
+say(`picture in ${values.svg}`);
+for (const { threads: count, reasons } of points) {
+  for (const reason of reasons) say(`${count} threads: ${reason}`);
+}
+if (points.some(({ refused, lost }) => refused > 0 || lost > 0)) process.exitCode = 1;
