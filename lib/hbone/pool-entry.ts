@@ -4,7 +4,7 @@ import { MAX_WAITERS_PER_KEY } from './limits.ts';
 
 /** What the pool gives one key. */
 export interface PoolEntryDeps {
-  readonly maxTunnels: number;
+  readonly maxTunnels: () => number;
   readonly connect: () => Promise<ClientTunnel>;
   /** A tunnel has begun or ended a stream, or its life. */
   readonly onChange: (tunnel: ClientTunnel) => void;
@@ -65,7 +65,7 @@ export class PoolEntry {
       avoided ??= tunnel;
     }
     // At the limit there will be no other to wait for.
-    return this.tunnels.size >= this.#deps.maxTunnels ? avoided : null;
+    return this.tunnels.size >= this.#deps.maxTunnels() ? avoided : null;
   }
 
   #start(tunnel: ClientTunnel, request: OpenRequest): Promise<TunnelStream> {
@@ -78,7 +78,7 @@ export class PoolEntry {
   #connectIfNeeded(): void {
     const wanted = Math.ceil(this.#waiters.length / this.#streamsPerTunnel);
     // Until the first tunnel shows how much it carries, one is enough to learn from.
-    const allowed = this.tunnels.size === 0 ? 1 : this.#deps.maxTunnels - this.tunnels.size;
+    const allowed = this.tunnels.size === 0 ? 1 : this.#deps.maxTunnels() - this.tunnels.size;
     while (this.#connecting < Math.min(wanted, allowed)) {
       this.#connecting += 1;
       this.#deps.connect().then(

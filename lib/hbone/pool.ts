@@ -46,7 +46,8 @@ export interface PoolStats {
  * else; handshakes are bounded over all keys. A tunnel returns to use as soon as one of its streams ends.
  */
 export class TunnelPool {
-  readonly #options: Required<PoolOptions>;
+  #options: Required<PoolOptions>;
+  readonly #whole: Required<PoolOptions>;
   readonly #deps: PoolDeps;
   readonly #entries = new Map<string, PoolEntry>();
   /** Idle tunnels, least recently used first, with the timer that releases them. */
@@ -58,13 +59,26 @@ export class TunnelPool {
   #closed = false;
 
   constructor(options: PoolOptions, deps: PoolDeps) {
-    this.#options = {
+    this.#whole = {
       maxTunnelsPerKey: MAX_TUNNELS_PER_KEY,
       maxIdleTunnels: MAX_IDLE_TUNNELS,
       maxHandshakes: MAX_HANDSHAKES,
       ...options,
     };
+    this.#options = this.#whole;
     this.#deps = deps;
+  }
+
+  /** The pool is one of so many that share its bounds; each has at least one of everything. */
+  divide(pools: number): void {
+    const part = (whole: number): number => Math.max(1, Math.floor(whole / pools));
+    const { maxTunnelsPerKey, maxIdleTunnels, maxHandshakes } = this.#whole;
+    this.#options = {
+      ...this.#whole,
+      maxTunnelsPerKey: part(maxTunnelsPerKey),
+      maxIdleTunnels: part(maxIdleTunnels),
+      maxHandshakes: part(maxHandshakes),
+    };
   }
 
   get stats(): PoolStats {
@@ -108,7 +122,7 @@ export class TunnelPool {
     const known = this.#entries.get(id);
     if (known !== undefined) return known;
     const entry = new PoolEntry({
-      maxTunnels: this.#options.maxTunnelsPerKey,
+      maxTunnels: () => this.#options.maxTunnelsPerKey,
       connect: () => this.#connect(key),
       onChange: (tunnel) => this.#track(tunnel),
       onEmpty: () => this.#entries.delete(id),

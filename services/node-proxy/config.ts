@@ -6,6 +6,7 @@ import { defineConfig } from '../../lib/config/define-config.ts';
 import { text } from '../../lib/config/fields.ts';
 import { tlsPolicy } from '../../lib/identity/tls-config.ts';
 import type { RootSource } from '../../lib/identity/roots.ts';
+import type { HotSettings } from './pool/hot-threads.ts';
 import type { ListenerSettings } from '../../workers/listener/protocol.ts';
 import { dnsSettings, dnsVariables } from './config/dns.ts';
 import type { ProxyConfig } from './config/proxy-config.ts';
@@ -21,6 +22,8 @@ export interface NodeProxyConfig {
   readonly zdsPath: string;
   /** Generation announced to the node agent; the newest one is given new pods. */
   readonly group: number;
+  /** When a pod is served by a further thread. */
+  readonly hot: HotSettings;
   /** How long a proxy that is to end goes on accepting while no other one listens for its pods. */
   readonly handoverMs: number;
   /** How long the connections of a pod that left the mesh may run on. */
@@ -80,6 +83,11 @@ export const nodeProxyConfig = defineConfig(variables, (values): NodeProxyConfig
     }),
     zdsPath: values.INPOD_UDS,
     group: values.WEFT_NODE_PROXY_GROUP,
+    hot: {
+      utilisation: values.WEFT_NODE_PROXY_HOT_PERCENT / 100,
+      hotAfterMs: values.WEFT_NODE_PROXY_HOT_AFTER,
+      coolAfterMs: values.WEFT_NODE_PROXY_COOL_AFTER,
+    },
     handoverMs: values.WEFT_NODE_PROXY_HANDOVER,
     podDrainMs: drainDeadlineMs(
       values.CONNECTION_TERMINATION_DEADLINE,

@@ -46,6 +46,9 @@ export const MAX_REQUEST_BODY_BYTES = 65_536;
 /** A client that takes nothing of an answer for this long is cut. */
 export const RESPONSE_STALL_MS = 60_000;
 
+/** Between looks at how busy the threads are. */
+export const HOT_SAMPLE_MS = 1_000;
+
 /** A thread busier than this gets new pods only when all are. */
 export const BUSY_THREAD_UTILISATION = 0.7;
 

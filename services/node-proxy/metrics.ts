@@ -13,6 +13,8 @@ export interface NodeProxyGauges {
   state(): StateStats | null;
   /** Pods that may finish what they carry. */
   leavingPods(): number;
+  /** Pods served by more than one thread. */
+  sharedPods(): number;
   /** The proxies of the node, this one included. */
   proxies(): readonly ProxyPresence[];
   /** Null when no revocation lists are configured. */
@@ -26,6 +28,8 @@ export interface NodeProxyMetrics {
   /** A thread left a report unanswered, so a scrape or listing lacks its part. */
   reportMissed(): void;
   zdsSession(): void;
+  /** A further thread listens for a pod. */
+  shared(): void;
 }
 
 /** Declares everything. */
@@ -64,6 +68,10 @@ export function nodeProxyMetrics(
     'weft_node_proxy_zds_sessions_total',
     'Sessions with the node agent',
   );
+  const shares = registry.counter(
+    'weft_node_proxy_shares_total',
+    'Times a further thread began to listen for a pod whose thread was saturated',
+  );
   return {
     pods: {
       started: () => started.inc(),
@@ -73,6 +81,7 @@ export function nodeProxyMetrics(
     threadLost: () => threadsLost.inc(),
     reportMissed: () => missed.inc(),
     zdsSession: () => sessions.inc(),
+    shared: () => shares.inc(),
   };
 }
 
@@ -94,6 +103,12 @@ function declareGauges(registry: MetricRegistry, gauges: NodeProxyGauges): void 
     'Pods that take no new connections here and may finish those they have',
     [],
     (gauge) => gauge.set(gauges.leavingPods()),
+  );
+  registry.gauge(
+    'weft_node_proxy_shared_pods',
+    'Pods served by more than one listener thread',
+    [],
+    (gauge) => gauge.set(gauges.sharedPods()),
   );
   declareProxies(registry, gauges);
   registry.gauge('weft_node_proxy_threads', 'Listener threads that take pods', [], (gauge) =>

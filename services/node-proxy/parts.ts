@@ -14,7 +14,7 @@ import { CertificateManager } from '../../lib/identity/certificate-manager.ts';
 import { certificateMetrics } from '../../lib/identity/certificate-metrics.ts';
 import { CrlFile } from '../../lib/identity/crl-file.ts';
 import { TrustBundle } from '../../lib/identity/trust-bundle.ts';
-import { closeFd, listenersByPort, netnsIdentity } from '../../lib/linux/netns.ts';
+import { closeFd, listenersByPort, netnsIdentity, openNetns } from '../../lib/linux/netns.ts';
 import { loggerState } from '../../lib/log/logger.ts';
 import type { LogFormat, Logger } from '../../lib/log/logger.ts';
 import { ZdsProxy } from '../../lib/zds/proxy.ts';
@@ -26,6 +26,7 @@ import { Generation } from './generation/generation.ts';
 import { nodeProxyMetrics } from './metrics.ts';
 import type { NodeProxyMetrics } from './metrics.ts';
 import { PodManager } from './pods/pod-manager.ts';
+import { HotPods } from './pool/hot-pods.ts';
 import { ListenerPool } from './pool/listener-pool.ts';
 import type { PlacedPod } from './pool/placed-pod.ts';
 import type { ReadinessBlocker } from './readiness-blocker.ts';
@@ -68,6 +69,7 @@ export class NodeProxyParts {
   readonly #failed = Promise.withResolvers<never>();
   readonly #ending = new AbortController();
   #feed: StateFeed | null = null;
+  #hot: HotPods | null = null;
   #stopping = false;
 
   constructor(
@@ -110,6 +112,7 @@ export class NodeProxyParts {
     await this.#bundle.start();
     await this.#crl?.start();
     await this.#pool.start();
+    this.#hot = this.#makeHotPods();
     await this.#servers.listen();
     this.#servers.route(this.#context.admin);
     this.#feed = new StateFeed(this.#bus, (table, step) => this.#state.feed(table, step));
@@ -126,6 +129,7 @@ export class NodeProxyParts {
     this.#zds.drain();
     this.#blockers.pods.set(true);
     this.#desk.retire();
+    this.#hot?.close();
     const drained = this.#pods.drain(deadline.remainingMs());
     await this.#servers.yield();
     await drained;
@@ -137,6 +141,7 @@ export class NodeProxyParts {
     this.#end();
     this.#stopping = true;
     await this.#zds.close();
+    this.#hot?.close();
     await this.#pods.stop();
     await this.#pool.close();
     await this.#feed?.close();
@@ -157,6 +162,8 @@ export class NodeProxyParts {
       threads: () => this.#pool.threads.size,
       state: () => this.#state.stats,
       leavingPods: () => this.#pods.leaving,
+      sharedPods: () =>
+        [...this.#pods.pods.values()].filter(({ shares }) => shares.size > 0).length,
       proxies: () => [this.#generation.self(), ...this.#generation.others],
       crl: () => this.#crl?.stats ?? null,
     });
@@ -175,13 +182,8 @@ export class NodeProxyParts {
 
   #connectBus(node: string): Bus {
     const { log, clock, metrics, supervise } = this.#context;
-    return connectBus(this.#config.bus, {
-      log,
-      clock,
-      metrics,
-      name: `node-proxy.${node}`,
-      supervise,
-    });
+    const name = `node-proxy.${node}`;
+    return connectBus(this.#config.bus, { log, clock, metrics, name, supervise });
   }
 
   #makeCertificates(node: string): CertificateManager {
@@ -195,13 +197,8 @@ export class NodeProxyParts {
       board: this.#bus.results(SIGNED_BOARD, scope, signedSchema),
     });
     const counted = certificateMetrics(metrics, () => this.#certificates.counts());
-    return new CertificateManager(node, {
-      clock,
-      log,
-      signing,
-      bundle: this.#bundle,
-      metrics: counted,
-    });
+    const deps = { clock, log, signing, bundle: this.#bundle, metrics: counted };
+    return new CertificateManager(node, deps);
   }
 
   #makeStateThread(node: string): StateThread {
@@ -249,6 +246,10 @@ export class NodeProxyParts {
       counters: this.#metrics.pods,
       podDrainMs: this.#config.podDrainMs,
       place: (info, netnsFd, avoid) => this.#place(info, netnsFd, avoid),
+      placeOn: ({ info }, thread, netnsFd) =>
+        this.#provide(this.#pool.placeOn(thread, info, netnsFd)),
+      duplicate: (netnsFd) => openNetns(`/proc/self/fd/${netnsFd}`),
+      divide: (uid, threads) => this.#pool.divide(uid, threads),
       netnsIdentity,
       closeFd,
       changed: () => {
@@ -260,7 +261,11 @@ export class NodeProxyParts {
   }
 
   #place(info: PodInfo, netnsFd: number, avoid: ReadonlySet<number>): PlacedPod {
-    const placed = this.#pool.place(info, netnsFd, avoid);
+    return this.#provide(this.#pool.place(info, netnsFd, avoid));
+  }
+
+  /** The thread gets the certificates that are there. */
+  #provide(placed: PlacedPod): PlacedPod {
     const thread = this.#pool.threads.get(placed.thread);
     if (thread !== undefined) this.#desk.podPlaced(thread);
     return placed;
@@ -288,16 +293,24 @@ export class NodeProxyParts {
     );
   }
 
+  #makeHotPods(): HotPods {
+    const { clock, log } = this.#context;
+    return new HotPods(this.#config.hot, {
+      clock,
+      log,
+      threads: () => this.#pool.threads.values(),
+      pods: this.#pods,
+      onShared: () => this.#metrics.shared(),
+    });
+  }
+
   #makeGeneration(node: string): Generation {
     const { clock, log } = this.#context;
     const { group, handoverMs, listener } = this.#config;
+    const { outbound, inboundPlaintext, inboundHbone } = listener.ports;
+    const podPorts = [outbound, inboundPlaintext, inboundHbone];
     return new Generation(
-      {
-        group,
-        handoverMs,
-        member: this.#member,
-        podPorts: Object.values(listener.ports).filter((port) => port !== null),
-      },
+      { group, handoverMs, member: this.#member, podPorts },
       {
         clock,
         log,
@@ -314,11 +327,7 @@ export class NodeProxyParts {
 
   async #connectWhenAdmitted(): Promise<void> {
     const { signal } = this.#ending;
-    await this.#generation.admitted(signal).catch((error: unknown) => {
-      if (!signal.aborted) throw error;
-    });
-    if (signal.aborted) return;
-    this.#zds.start();
+    if (await this.#generation.admitted(signal)) this.#zds.start();
   }
 
   #end(): void {

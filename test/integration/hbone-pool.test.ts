@@ -123,6 +123,22 @@ test('at the limit of tunnels a request waits for a stream to end', async (t) =>
   t.is(connects.length, 2);
 });
 
+test('pools that share a limit have a part of it each, and never nothing', async (t) => {
+  const { pool, key, connects } = await fixture(t, {
+    settings: { maxStreams: 1 },
+    maxTunnelsPerKey: 4,
+  });
+  pool.divide(2);
+  const [one] = await Promise.all([pool.open(key, request), pool.open(key, request)]);
+  const waiting = pool.open(key, request);
+  await new Promise((resolve) => setImmediate(resolve));
+  t.is(connects.length, 2);
+  pool.divide(100);
+  await roundTrip(one, 'x');
+  await waiting;
+  t.is(connects.length, 2);
+});
+
 // spec: hbone.md §9
 test('a peer that cannot be reached fails all who wait, and only them', async (t) => {
   const { pool, key } = await fixture(t);

@@ -20,6 +20,9 @@ interface Served {
   readonly end: () => void;
 }
 
+/** Node fires later ones at once. */
+const LONGEST_TIMER_MS = 2_147_483_647;
+
 let attachment: ThreadAttachment | null = null;
 const pods = new Map<string, Served>();
 
@@ -42,7 +45,8 @@ function obey(message: ControlToThread): void {
       if (message.mode === 'immediate' || pod === undefined) stop(message.uid);
       else {
         pod.server.close(() => stop(message.uid));
-        setTimeout(() => stop(message.uid), message.deadlineMs);
+        const deadlineMs = Math.min(message.deadlineMs, LONGEST_TIMER_MS);
+        setTimeout(() => stop(message.uid), deadlineMs).unref();
       }
       break;
     }
@@ -82,6 +86,7 @@ function obey(message: ControlToThread): void {
         });
       }
       break;
+    case 'pod.divide':
     case 'log.level':
     case 'revocations':
     case 'access.settings':
@@ -118,7 +123,8 @@ export async function servePod({ pod }: PodTask): Promise<void> {
     socket.write(`${attachment?.thread}\n`);
   });
   pods.set(pod.uid, { server, sockets, end: ended.resolve });
-  server.listen(Number(pod.serviceAccount), '127.0.0.1', () =>
+  const port = Number(pod.serviceAccount);
+  server.listen({ port, host: '127.0.0.1', reusePort: true }, () =>
     send({ type: 'pod.listening', uid: pod.uid }),
   );
   server.on('error', (error) => {

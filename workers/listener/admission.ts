@@ -23,6 +23,7 @@ export class Admission {
   readonly #node: NodeBudget;
   readonly #byPeer = new Map<string, number>();
   #count = 0;
+  #threads = 1;
 
   constructor(limits: AdmissionLimits, node: NodeBudget) {
     this.#limits = limits;
@@ -34,14 +35,19 @@ export class Admission {
     return this.#count;
   }
 
+  /** The pod is served by so many threads: each may have its part of the limits. */
+  divide(threads: number): void {
+    this.#threads = threads;
+  }
+
   /**
    * Counts one, of a client address or, with null, of the pod itself. Null obliges to {@link leave} when it is over, else
    * why it is refused.
    */
   enter(peer: string | null): EarlyDenialReason | null {
-    if (this.#count >= this.#limits.perPod) return 'connection-limit';
+    if (this.#count >= this.#limits.perPod / this.#threads) return 'connection-limit';
     const own = peer === null ? 0 : (this.#byPeer.get(peer) ?? 0);
-    if (own >= this.#limits.perPeer) return 'peer-connection-limit';
+    if (own >= this.#limits.perPeer / this.#threads) return 'peer-connection-limit';
     if (!this.#node.take('connections')) return 'node-connection-limit';
     this.#count += 1;
     if (peer !== null) this.#byPeer.set(peer, own + 1);

@@ -212,6 +212,12 @@ export class Connection {
   }
 
   /** From the point of view of the pod that owns the record. */
+  /** Carried so far, both ways. */
+  get bytes(): number {
+    const { bytesSent, bytesReceived } = this.#bytes;
+    return bytesSent + bytesReceived;
+  }
+
   get #bytes(): { readonly bytesSent: number; readonly bytesReceived: number } {
     const { fromA, fromB } = this.#copy.counts;
     const outbound = this.#facts.direction === 'outbound';

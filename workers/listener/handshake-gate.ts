@@ -12,11 +12,14 @@ export class HandshakeGate {
     this.#node = node;
   }
 
-  /** Null obliges to {@link leave} once the handshake is over, else why there are too many. */
-  enter(source: string): EarlyDenialReason | null {
+  /**
+   * Null obliges to {@link leave} once the handshake is over, else why there are too many for one of `threads` that serve
+   * the pod.
+   */
+  enter(source: string, threads = 1): EarlyDenialReason | null {
     const own = this.#bySource.get(source) ?? 0;
-    if (own >= MAX_PENDING_HANDSHAKES_PER_SOURCE) return 'peer-handshake-limit';
-    if (this.#pending >= MAX_PENDING_HANDSHAKES) return 'handshake-limit';
+    if (own >= MAX_PENDING_HANDSHAKES_PER_SOURCE / threads) return 'peer-handshake-limit';
+    if (this.#pending >= MAX_PENDING_HANDSHAKES / threads) return 'handshake-limit';
     if (!this.#node.take('handshakes')) return 'node-handshake-limit';
     this.#pending += 1;
     this.#bySource.set(source, own + 1);

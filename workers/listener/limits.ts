@@ -48,6 +48,10 @@ export const MAX_PENDING_HANDSHAKES_PER_SOURCE = 200;
 /** Ended connections a thread can still tell of, about 1 kB each; `weft trace` looks within seconds. */
 export const MAX_RECENT_CONNECTIONS = 512;
 
+/** About what a new connection costs a thread, and how many carried bytes cost one of the same, microseconds. */
+export const CONNECTION_COST = 300;
+export const BYTES_PER_COST = 600;
+
 /** Connections accepted from the queue of a closing listener: the kernel's longest default queue. */
 export const MAX_QUEUED_ACCEPTED = 4_096;
 

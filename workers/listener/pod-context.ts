@@ -20,6 +20,8 @@ export interface PodContext {
   readonly migrates: boolean;
   /** Counts its connections. */
   readonly admission: Admission;
+  /** How many threads serve the pod; its limits are divided among them. */
+  readonly threads: number;
   /** Starts the record of a connection that is understood. */
   open(facts: ConnectionFacts): Connection;
   /** Ends it: counts, logs, forgets. */

@@ -8,7 +8,7 @@ import { Connection } from './connection.ts';
 import type { ConnectionFacts } from './connection.ts';
 import { PodDns } from './dns/pod-dns.ts';
 import { serveInboundSocket } from './inbound-tunnel.ts';
-import { CLOSE_GRACE_MS } from './limits.ts';
+import { BYTES_PER_COST, CLOSE_GRACE_MS, CONNECTION_COST } from './limits.ts';
 import { Listener } from './listener.ts';
 import type { ListenerKind } from './listener.ts';
 import { enableMigration } from './migration.ts';
@@ -40,6 +40,9 @@ export class Pod implements PodContext {
   readonly #tunnels = new Set<ServerTunnel>();
   #transparent = false;
   #migrates = false;
+  #threads = 1;
+  #opened = 0;
+  #endedBytes = 0;
   /** Ends a graceful drain. */
   #deadline: { readonly atMs: number; readonly timer: Timer } | null = null;
   #sourceLostLogged = false;
@@ -76,6 +79,25 @@ export class Pod implements PodContext {
     return this.#migrates;
   }
 
+  get threads(): number {
+    return this.#threads;
+  }
+
+  /** What it did here so far; see PodActivity. */
+  get activity(): number {
+    let bytes = this.#endedBytes;
+    for (const connection of this.#live) bytes += connection.bytes;
+    return this.#opened * CONNECTION_COST + bytes / BYTES_PER_COST;
+  }
+
+  /** The pod is served by so many threads: what it may have is divided among them. */
+  divide(threads: number): void {
+    this.#threads = threads;
+    this.admission.divide(threads);
+    this.pool.divide(threads);
+    this.#socksPool?.divide(threads);
+  }
+
   get poolStats(): PoolStats[] {
     return [this.pool.stats, ...(this.#socksPool === null ? [] : [this.#socksPool.stats])];
   }
@@ -101,6 +123,7 @@ export class Pod implements PodContext {
   open(facts: ConnectionFacts): Connection {
     const connection = new Connection(facts, this.thread, this.pod.namespace);
     this.#live.add(connection);
+    this.#opened += 1;
     if (this.#state === 'ended') connection.drain();
     return connection;
   }
@@ -108,6 +131,7 @@ export class Pod implements PodContext {
   close(connection: Connection, error: unknown): void {
     this.policy.release(connection);
     this.#live.delete(connection);
+    this.#endedBytes += connection.bytes;
     connection.finish(error === null ? null : asMeshError(error, 'UPSTREAM_CONNECT'));
     this.thread.recent.add(connection, this.pod.uid);
     this.#endWhenIdle();

@@ -150,6 +150,15 @@ export interface CertificateBundle {
   readonly serialNumber: string;
 }
 
+/** What a thread can be asked for. */
+export type ReportKind = 'connections' | 'recent' | 'metrics' | 'activity';
+
+/** What a pod did on a thread since it was placed there, in about microseconds of the thread's time. */
+export interface PodActivity {
+  readonly uid: string;
+  readonly total: number;
+}
+
 /** node-proxy → thread, on the control port. */
 export type ControlToThread =
   | { readonly type: 'certificate'; readonly identity: string; readonly bundle: CertificateBundle }
@@ -173,11 +182,13 @@ export type ControlToThread =
   | {
       readonly type: 'report';
       readonly id: number;
-      readonly what: 'connections' | 'recent' | 'metrics';
+      readonly what: ReportKind;
       /** With access lines. */
       readonly withLines?: boolean;
     }
   | { readonly type: 'profile'; readonly id: number; readonly command: ProfileCommand }
+  /** The pod is served by this many threads: its limits are divided among them. */
+  | { readonly type: 'pod.divide'; readonly uid: string; readonly threads: number }
   | { readonly type: 'log.level'; readonly level: string }
   | { readonly type: 'access.settings'; readonly settings: AccessSettings }
   /** A port to another listener thread of this process, which gets the other end. */
@@ -198,6 +209,7 @@ export type ControlFromThread =
       readonly done: boolean;
     }
   | { readonly type: 'report'; readonly id: number; readonly metrics: readonly MetricSample[] }
+  | { readonly type: 'report'; readonly id: number; readonly activity: readonly PodActivity[] }
   | { readonly type: 'profile'; readonly id: number; readonly profile: ThreadProfile }
   | { readonly type: 'profile.failed'; readonly id: number; readonly error: WireError };
 

@@ -175,6 +175,9 @@ export class ListenerThread {
       case 'pod.stop':
         this.#stopPod(message);
         break;
+      case 'pod.divide':
+        this.#pods.get(message.uid)?.divide(message.threads);
+        break;
       case 'report':
         this.#report(message);
         break;
@@ -218,6 +221,11 @@ export class ListenerThread {
 
   #report(message: Extract<ControlToThread, { type: 'report' }>): void {
     const { id, what, withLines } = message;
+    if (what === 'activity') {
+      const activity = [...this.#pods].map(([uid, pod]) => ({ uid, total: pod.activity }));
+      this.#send({ type: 'report', id, activity });
+      return;
+    }
     if (what !== 'metrics') {
       const { recent } = this.context;
       const records =

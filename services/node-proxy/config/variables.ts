@@ -230,6 +230,18 @@ export const processVariables = {
     schema: integer({ min: 0 })({ default: 0 }),
     description: 'generation; the node agent hands new pods to the newest one',
   },
+  WEFT_NODE_PROXY_HOT_PERCENT: {
+    schema: integer({ min: 1, max: 100 })({ default: 70 }),
+    description: 'a listener thread busier than this shares its hottest pod; 100 = never',
+  },
+  WEFT_NODE_PROXY_HOT_AFTER: {
+    schema: duration({ default: 5_000 }),
+    description: 'how long a thread is that busy before it shares a pod',
+  },
+  WEFT_NODE_PROXY_COOL_AFTER: {
+    schema: duration({ default: 30_000 }),
+    description: 'how long the threads of a shared pod are idle before one of them leaves it',
+  },
   WEFT_NODE_PROXY_HANDOVER: {
     schema: duration({ default: 0 }),
     description:

@@ -74,23 +74,23 @@ export class Generation {
     };
   }
 
-  /** Resolves when the process may connect to the node agent; rejects when the signal aborts first. */
-  async admitted(signal: AbortSignal): Promise<void> {
+  /** Resolves with true when the process may connect to the node agent, false when the signal aborts first. */
+  async admitted(signal: AbortSignal): Promise<boolean> {
     const { clock, log, missing, waits } = this.#deps;
     let told = '';
-    for (;;) {
-      signal.throwIfAborted();
+    while (!signal.aborted) {
       const verdict = admission(missing(), this.#neighbours.others);
       if (verdict.admitted) {
         log.info({ group: this.#options.group, because: verdict.because }, 'generation.admitted');
         waits(false);
-        return;
+        return true;
       }
       if (verdict.waitsFor !== told) log.info({ ...verdict }, 'generation.waits');
       told = verdict.waitsFor;
       waits(true);
-      await clock.sleep(TAKEOVER_POLL_MS, signal);
+      await clock.sleep(TAKEOVER_POLL_MS, signal).catch(() => undefined);
     }
+    return false;
   }
 
   /** The pods, or whether all are served, changed. */

@@ -12,6 +12,13 @@ export interface LeavingPodsDependencies {
   closeFd(fd: number): void;
 }
 
+/** How a pod's listeners and connections end. */
+export interface StopOptions {
+  readonly mode: 'immediate' | 'graceful';
+  /** `Infinity`: connections end by themselves. */
+  readonly deadlineMs: number;
+}
+
 interface Leaving {
   readonly pod: ServedPod;
   readonly placed: PlacedPod;
@@ -26,8 +33,15 @@ export class LeavingPods {
     this.#deps = deps;
   }
 
-  /** Stops the pod and watches it out; an end that takes too long is forced, then reported. */
-  add(pod: ServedPod, placed: PlacedPod, mode: 'immediate' | 'graceful', deadlineMs: number): void {
+  /**
+   * Stops the pod on one of its threads and watches it out; an end that takes too long is forced, then reported.
+   * `closes`: the descriptor given with the pod is closed then.
+   */
+  add(
+    pod: ServedPod,
+    placed: PlacedPod,
+    { mode, deadlineMs, closes }: StopOptions & { readonly closes: boolean },
+  ): void {
     const leaving: Leaving = { pod, placed };
     this.#leaving.add(leaving);
     placed.stop(mode, deadlineMs);
@@ -37,7 +51,7 @@ export class LeavingPods {
     );
     void placed.ended.then((error) => {
       this.#leaving.delete(leaving);
-      this.#deps.closeFd(pod.netnsFd);
+      if (closes) this.#deps.closeFd(pod.netnsFd);
       this.#deps.log.info({ uid: pod.info.uid, error: error?.message }, 'pod.stopped');
     });
     const patienceMs = (mode === 'graceful' ? deadlineMs : 0) + POD_DRAIN_GRACE_MS;

@@ -12,6 +12,7 @@ import {
 import type { PlacedPod } from '../pool/placed-pod.ts';
 import { KeyedLock } from './keyed-lock.ts';
 import { LeavingPods } from './leaving-pods.ts';
+import { PodShares } from './pod-shares.ts';
 import { ServedPod } from './served-pod.ts';
 import type { NetnsIdentity } from './served-pod.ts';
 import { within } from './within.ts';
@@ -36,6 +37,12 @@ export interface PodManagerDependencies {
   readonly podDrainMs: number;
   /** Puts the pod on a thread. Throws STATE_UNAVAILABLE when none can take it. */
   place(info: PodInfo, netnsFd: number, avoid: ReadonlySet<number>): PlacedPod;
+  /** As `place`, on this very thread. */
+  placeOn(pod: ServedPod, thread: number, netnsFd: number): PlacedPod;
+  /** Another descriptor of the same namespace. */
+  duplicate(netnsFd: number): number;
+  /** Tells the threads of a pod that its limits are divided among them. */
+  divide(uid: string, threads: readonly number[]): void;
   netnsIdentity(fd: number): NetnsIdentity;
   closeFd(fd: number): void;
   /** The pods, or whether all are up, changed. */
@@ -50,6 +57,7 @@ export class PodManager {
   readonly #deps: PodManagerDependencies;
   readonly #pods = new Map<string, ServedPod>();
   readonly #leaving: LeavingPods;
+  readonly #shares: PodShares;
   readonly #lock = new KeyedLock();
   readonly #retries: Timer;
   /** True from the end of the snapshot to the end of the session. */
@@ -59,6 +67,10 @@ export class PodManager {
   constructor(deps: PodManagerDependencies) {
     this.#deps = deps;
     this.#leaving = new LeavingPods(deps);
+    this.#shares = new PodShares({
+      ...deps,
+      leave: (pod, placed, how) => this.#leaving.add(pod, placed, { ...how, closes: false }),
+    });
     this.#retries = deps.clock.every(PENDING_RETRY_MS, () => this.#retryPending());
   }
 
@@ -82,8 +94,23 @@ export class PodManager {
   /** The pods whose listeners are open, with how many sockets each has on a port. */
   *listening(): Generator<ListeningPod> {
     for (const pod of this.#pods.values()) {
-      if (pod.state === 'Up') yield { netnsFd: pod.netnsFd, own: 1 };
+      if (pod.state === 'Up') yield { netnsFd: pod.netnsFd, own: pod.threads.length };
     }
+  }
+
+  /** Has one more thread listen for the pod. Rejects when the pod is not up, or the thread cannot take it. */
+  share(uid: string, thread: number): Promise<void> {
+    return this.#lock.run(uid, async () => {
+      const pod = this.#pods.get(uid);
+      if (pod?.state !== 'Up') throw new MeshError('STATE_UNAVAILABLE', `pod ${uid} is not up`);
+      await this.#shares.add(pod, thread);
+    });
+  }
+
+  /** Has a further thread listen for the pod no more. */
+  unshare(uid: string, thread: number): void {
+    const pod = this.#pods.get(uid);
+    if (pod !== undefined) this.#shares.remove(pod, thread);
   }
 
   /** How many pods are leaving: their listeners are closed, connections may run on. */
@@ -289,7 +316,8 @@ export class PodManager {
     pod.placed = null;
     if (wasUp) this.#deps.counters.stopped();
     if (placed === null) this.#releaseFd(pod);
-    else this.#leaving.add(pod, placed, mode, deadlineMs);
+    else this.#leaving.add(pod, placed, { mode, deadlineMs, closes: true });
+    this.#shares.stop(pod, { mode, deadlineMs });
     this.#deps.changed();
   }
   /** A task that did not end when told to may still use the descriptor, whose number must not be reused. */

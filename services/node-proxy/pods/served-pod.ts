@@ -21,6 +21,8 @@ export class ServedPod {
   state: 'Pending' | 'Up' = 'Pending';
   /** Null while it is on no thread. */
   placed: PlacedPod | null = null;
+  /** Further threads that listen for it, oldest first. */
+  readonly shares = new Set<PlacedPod>();
   /** The last task that was given the descriptor. */
   holder: PlacedPod | null = null;
   /** The re-placement after its thread failed it. */
@@ -36,6 +38,12 @@ export class ServedPod {
   /** True when the descriptor's namespace is this one. */
   isIn(netns: NetnsIdentity): boolean {
     return netns.inode === this.netns.inode && netns.device === this.netns.device;
+  }
+
+  /** The threads that listen for it, the one it was placed on first. */
+  get threads(): readonly number[] {
+    const placed = this.placed === null ? [] : [this.placed];
+    return [...placed, ...this.shares].map(({ thread }) => thread);
   }
 
   cancelRetry(): void {

@@ -135,12 +135,32 @@ export class ListenerPool {
     if (thread === undefined) {
       throw new MeshError('STATE_UNAVAILABLE', 'no listener thread can take the pod now');
     }
+    return this.#start(thread, info, netnsFd);
+  }
+
+  /** As {@link place}, on this very thread. Throws STATE_UNAVAILABLE when it is gone or holds the pod already. */
+  placeOn(number: number, info: PodInfo, netnsFd: number): PlacedPod {
+    const thread = this.#threads.get(number);
+    if (thread === undefined || thread.pods.has(info.uid)) {
+      throw new MeshError('STATE_UNAVAILABLE', `listener thread ${number} cannot take the pod now`);
+    }
+    return this.#start(thread, info, netnsFd);
+  }
+
+  #start(thread: ListenerThread, info: PodInfo, netnsFd: number): PlacedPod {
     const pod = new PlacedPod(info, thread.number, (mode, deadlineMs) =>
       thread.send({ type: 'pod.stop', uid: info.uid, mode, deadlineMs }),
     );
     thread.pods.set(info.uid, pod);
     void this.#serve(thread, pod, { pod: info, netnsFd });
     return pod;
+  }
+
+  /** Tells the threads of a pod that its limits are divided among them. */
+  divide(uid: string, threads: readonly number[]): void {
+    for (const number of threads) {
+      this.#threads.get(number)?.send({ type: 'pod.divide', uid, threads: threads.length });
+    }
   }
 
   /** Sends to every thread. */

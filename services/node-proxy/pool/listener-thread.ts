@@ -11,6 +11,7 @@ import type {
   ControlFromThread,
   ControlToThread,
   MetricSample,
+  PodActivity,
 } from '../../../workers/listener/protocol.ts';
 import { PROFILE_TIMEOUT_MS, REPORT_TIMEOUT_MS } from '../limits.ts';
 import type { PlacedPod } from './placed-pod.ts';
@@ -110,6 +111,13 @@ export class ListenerThread {
     const timeoutMs = takes + PROFILE_TIMEOUT_MS;
     const answer = await this.#ask({ type: 'profile', command }, 'profile', timeoutMs);
     return present('profile' in answer ? answer.profile : null, 'a profile answers a profile');
+  }
+
+  /** What its pods did so far. Throws like {@link connections}. */
+  async activity(): Promise<readonly PodActivity[]> {
+    const what = 'activity';
+    const report = await this.#ask({ type: 'report', what }, what);
+    return 'activity' in report ? report.activity : [];
   }
 
   /** The thread is gone: everything that waits for it fails. Idempotent. */

@@ -61,6 +61,13 @@ async function setUp(t: ExecutionContext, threads: number) {
       lost: () => (counted.lost += 1),
     },
     place: (info, fd, avoid) => pool.place(info, fd, avoid),
+    placeOn: ({ info }, thread, fd) => pool.placeOn(thread, info, fd),
+    duplicate: (fd) => {
+      const copy = openSync(`/proc/self/fd/${fd}`, 'r');
+      openFds.add(copy);
+      return copy;
+    },
+    divide: (uid, threads) => pool.divide(uid, threads),
     netnsIdentity: (fd) => {
       const { ino, dev } = fstatSync(fd);
       return { inode: String(ino), device: String(dev) };
@@ -263,3 +270,60 @@ async function refuses(port: number): Promise<boolean> {
     socket.destroy();
   }
 }
+
+test('a shared pod is served by both threads, and by one when the other leaves', async (t) => {
+  const { pool, manager, netns } = await setUp(t, 2);
+  const port = await freePort();
+  await manager.add(info('u', port), netns());
+  const [own] = manager.pods.get('u')?.threads ?? [];
+  const other = own === 0 ? 1 : 0;
+  await manager.share('u', other);
+  t.deepEqual(manager.pods.get('u')?.threads, [own, other]);
+  t.deepEqual([...manager.listening()], [{ netnsFd: manager.pods.get('u')?.netnsFd, own: 2 }]);
+  await t.throwsAsync(manager.share('u', other), { message: /cannot take the pod/ });
+  const sockets: Socket[] = [];
+  const served = new Set<string>();
+  while (served.size < 2) {
+    const socket = await dial(port);
+    const [line] = (await once(socket, 'data')) as [Buffer];
+    served.add(line.toString().trim());
+    sockets.push(socket);
+  }
+  manager.unshare('u', other);
+  t.deepEqual(manager.pods.get('u')?.threads, [own]);
+  // The thread that left still carries connections, so it cannot take the pod again yet.
+  t.true(pool.threads.get(other)?.pods.has('u'));
+  t.is(sockets.filter((socket) => socket.destroyed).length, 0);
+  for (const socket of sockets) socket.destroy();
+  await until(() => pool.threads.get(other)?.pods.size === 0, { what: 'its end' });
+  await manager.share('u', other);
+});
+
+test('a shared pod that is removed ends on every thread, and closes every descriptor', async (t) => {
+  const { pool, manager, netns } = await setUp(t, 3);
+  const port = await freePort();
+  await manager.add(info('u', port), netns());
+  const [own] = manager.pods.get('u')?.threads ?? [];
+  for (const thread of pool.threads.keys()) if (thread !== own) await manager.share('u', thread);
+  t.is(manager.pods.get('u')?.threads.length, 3);
+  await manager.delete('u');
+  await until(() => [...pool.threads.values()].every((thread) => thread.pods.size === 0), {
+    what: 'its end everywhere',
+  });
+});
+
+test('a thread that dies takes its share of a pod with it, and the pod goes on', async (t) => {
+  const { pool, manager, netns, events } = await setUp(t, 2);
+  const port = await freePort();
+  await manager.add(info('u', port), netns());
+  const [own] = manager.pods.get('u')?.threads ?? [];
+  const other = own === 0 ? 1 : 0;
+  await manager.share('u', other);
+  await pool.threads.get(other)?.worker.terminate();
+  await until(() => events.lostThreads === 1, { what: 'the loss' });
+  await until(() => manager.pods.get('u')?.threads.length === 1, { what: 'the share to go' });
+  t.is(manager.pods.get('u')?.state, 'Up');
+  const socket = await dial(port);
+  await once(socket, 'data');
+  socket.destroy();
+});

@@ -98,3 +98,25 @@ test('without settings the descriptors of the process decide', (t) => {
   const set = { ...unset, connectionsPerPod: 10, connectionsPerPeer: 3 };
   t.deepEqual(admissionLimits({ limits: set }, 20_000), { perPod: 10, perPeer: 3 });
 });
+
+test('each of the threads that serve a pod has its part of the limits', (t) => {
+  const gate = new HandshakeGate(budget());
+  const part = MAX_PENDING_HANDSHAKES_PER_SOURCE / 4;
+  for (let n = 0; n < part; n += 1) t.is(gate.enter('10.0.0.1', 4), null);
+  t.is(gate.enter('10.0.0.1', 4), 'peer-handshake-limit');
+  for (let n = part; n < MAX_PENDING_HANDSHAKES / 4; n += 1) {
+    t.is(gate.enter(`10.1.${n >> 8}.${n & 255}`, 4), null);
+  }
+  t.is(gate.enter('10.0.0.2', 4), 'handshake-limit');
+  // The other threads left again: the whole is this one's.
+  t.is(gate.enter('10.0.0.2'), null);
+
+  const admission = new Admission({ perPod: 8, perPeer: 4 }, budget());
+  admission.divide(2);
+  for (let n = 0; n < 2; n += 1) t.is(admission.enter('10.0.0.1'), null);
+  t.is(admission.enter('10.0.0.1'), 'peer-connection-limit');
+  for (let n = 0; n < 2; n += 1) t.is(admission.enter(null), null);
+  t.is(admission.enter('10.0.0.2'), 'connection-limit');
+  admission.divide(1);
+  t.is(admission.enter('10.0.0.1'), null);
+});
