@@ -33,8 +33,19 @@ export function actorEnv(role: Role, plan: MeshPlan, paths: MeshPaths): ActorEnv
 
 /** Where the local mesh chooses otherwise than an actor by itself would; the caller's own setting goes before. */
 export function actorDefaults({ actor }: Role): ActorEnv {
-  // No NetworkPolicy of a cluster's network is bypassed here.
-  return actor === 'node-proxy' ? { WEFT_SAME_NODE_FAST_PATH: 'true' } : {};
+  switch (actor) {
+    case 'node-agent':
+      return { AMBIENT_DNS_CAPTURE: 'true' };
+    case 'node-proxy':
+      return {
+        // No NetworkPolicy of a cluster's network is bypassed here.
+        WEFT_SAME_NODE_FAST_PATH: 'true',
+        // The machine's name servers cannot be reached from a pod: an empty list fails at once.
+        WEFT_DNS_RESOLV_CONF: '/dev/null',
+      };
+    default:
+      return {};
+  }
 }
 
 function commonEnv(role: Role, paths: MeshPaths): ActorEnv {
@@ -127,8 +138,6 @@ function nodeProxyEnv(node: NodePlan, plan: MeshPlan, paths: MeshPaths, user: st
     POD_NAMESPACE: SYSTEM_NAMESPACE,
     SERVICE_ACCOUNT: NODE_ACCOUNT,
     TRUST_DOMAIN,
-    // Names are resolved by each pod's hosts file; no DNS capture rules exist.
-    ISTIO_META_DNS_CAPTURE: 'false',
     // The supervisor starts another proxy when it sees one end; a cold start on a busy machine takes seconds.
     WEFT_NODE_PROXY_HANDOVER: '15s',
   };

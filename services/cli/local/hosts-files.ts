@@ -1,11 +1,12 @@
 /** The hosts files of a mesh: one for each namespace, bind-mounted as /etc/hosts of its pods. */
-import { mkdir, open } from 'node:fs/promises';
+import { mkdir, open, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { objectKey } from './objects.ts';
 import type { ServiceEntryObject, ServiceObject } from './objects.ts';
 
-/** Suffix of service names (the cluster domain's default). */
-const CLUSTER_SUFFIX = 'svc.cluster.local';
+/** The cluster domain's default, and the suffix of service names. */
+const CLUSTER_DOMAIN = 'cluster.local';
+const CLUSTER_SUFFIX = `svc.${CLUSTER_DOMAIN}`;
 
 /** A name every pod can look up, with its addresses. */
 export interface HostEntry {
@@ -56,6 +57,15 @@ export function renderHosts(namespace: string, entries: Iterable<HostEntry>): st
   return `${lines.join('\n')}\n`;
 }
 
+/**
+ * The resolver configuration of the pods of `namespace` on the node with this address. The address answers nothing
+ * itself: queries to it are redirected to the pod's proxy, and refused at once where no proxy serves the pod.
+ */
+export function renderResolvConf(namespace: string, nodeAddress: string): string {
+  const domains = `${namespace}.${CLUSTER_SUFFIX} ${CLUSTER_SUFFIX} ${CLUSTER_DOMAIN}`;
+  return `nameserver ${nodeAddress}\nsearch ${domains}\noptions ndots:5 timeout:2 attempts:2\n`;
+}
+
 /** Keeps the hosts files up to date. */
 export class HostsFiles {
   readonly #directory: string;
@@ -83,6 +93,16 @@ export class HostsFiles {
       }
     }
     await this.#writes;
+    return path;
+  }
+
+  /** The resolver configuration of the pods of `namespace` on a node; no namespace has a dot in its name. */
+  async resolvConfFor(
+    namespace: string,
+    node: { readonly name: string; readonly address: string },
+  ): Promise<string> {
+    const path = join(this.#directory, `resolv.${namespace}.${node.name}`);
+    await this.#inTurn(() => writeFile(path, renderResolvConf(namespace, node.address)));
     return path;
   }
 

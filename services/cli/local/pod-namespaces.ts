@@ -18,6 +18,8 @@ export interface PodSandbox {
   readonly addresses: AddressPair;
   /** File that becomes the pod's /etc/hosts; must exist, and is rewritten in place only. */
   readonly hostsFile: string;
+  /** File that becomes the pod's /etc/resolv.conf; null leaves the machine's. */
+  readonly resolvConf: string | null;
   /** File on which the pod's mount namespace is kept. */
   readonly mountsFile: string;
   /** The pod lives in its node's network: `netns` is the node's, and no link is made. */
@@ -92,6 +94,9 @@ export function podSide(sandbox: PodSandbox): string[] {
 const MOUNT_SCRIPT = `
 umount -l ${NETNS_DIR} 2>/dev/null || true
 mount --bind "$1" /etc/hosts || exit
+if [ -n "$3" ] && [ -e /etc/resolv.conf ]; then
+  mount --bind "$3" /etc/resolv.conf || exit
+fi
 [ -e /etc/gai.conf ] || exit 0
 echo 'precedence ::ffff:0:0/96 100' >"$2"
 exec mount --bind "$2" /etc/gai.conf`;
@@ -107,6 +112,7 @@ async function createMounts(sandbox: PodSandbox): Promise<void> {
     'pod',
     sandbox.hostsFile,
     join(dirname(sandbox.hostsFile), 'gai.conf'),
+    sandbox.resolvConf ?? '',
   ]);
 }
 

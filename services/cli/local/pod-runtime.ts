@@ -221,6 +221,10 @@ export class PodRuntime {
       return null;
     }
     const hostsFile = await this.#hosts.fileFor(namespace);
+    const address = node.link.ipv4;
+    const resolvConf = object.spec.hostNetwork
+      ? null
+      : await this.#hosts.resolvConfFor(namespace, { name: node.name, address });
     const slot = slots.take();
     if (slot === null) {
       this.#deps.log.warn({ pod: key, node: node.name, pods: slots.size }, 'pod.node-full');
@@ -235,6 +239,7 @@ export class PodRuntime {
       hostNetwork: object.spec.hostNetwork,
       addresses: object.spec.hostNetwork ? node.link : podAddresses(node, slot),
       hostsFile,
+      resolvConf,
       mountsFile: mountsFile(this.#deps.paths.mountsDir, object.metadata.uid),
     };
     return new LocalPod(object, sandbox, slot, {

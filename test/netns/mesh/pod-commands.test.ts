@@ -18,6 +18,22 @@ spec:
       command: [sh, -c, 'setsid sh -c "trap : TERM; while :; do sleep 1000; done" ${mark} & wait']
 `;
 
+const NAMES = `
+apiVersion: v1
+kind: Service
+metadata: { name: pods, namespace: demo }
+spec: { clusterIP: None, selector: { app: api }, ports: [{ port: 80 }] }
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: { name: wild, namespace: demo }
+spec:
+  hosts: ['*.wild.example']
+  addresses: [240.9.9.9]
+  ports: [{ number: 80, name: http, protocol: HTTP }]
+  resolution: NONE
+`;
+
 /** Pids of the processes whose command line ends with the mark. */
 async function marked(mark: string): Promise<string[]> {
   const found: string[] = [];
@@ -52,4 +68,32 @@ test('a process that left its command goes with a pod in the network of its node
     (await mesh.actors()).map(({ pid }) => pid),
     before.map(({ pid }) => pid),
   );
+});
+
+test('a command in a pod asks its proxy for names: services, headless ones, wildcards; others fail at once', async (t, mesh) => {
+  await mesh.apply(NAMES);
+  const ask = async (words: string): Promise<string[]> => {
+    const { stdout } = await mesh.weft(
+      'exec',
+      'demo/client',
+      '--',
+      'dig',
+      '+short',
+      '+search',
+      ...words.split(' '),
+    );
+    return stdout.split('\n').filter((line) => /^[0-9a-f.:]+$/.test(line));
+  };
+  for (const name of ['api', 'api.demo', 'api.demo.svc.cluster.local']) {
+    t.regex((await ask(`${name} A`)).join(), /^10\.96\.\d+\.\d+$/, name);
+  }
+  t.regex((await ask('+tcp api AAAA')).join(), /^fd00:96::/);
+  await until(async () => (await ask('pods A')).length > 1, {
+    what: 'the endpoints of the headless service',
+  });
+  t.deepEqual(await ask('any.wild.example A'), ['240.9.9.9']);
+  const page = await mesh.weft('exec', 'demo/client', '--', 'getent', 'ahosts', 'any.wild.example');
+  t.regex(page.stdout, /240\.9\.9\.9/);
+  t.deepEqual(await ask('www.example.com A'), []);
+  await mesh.delete(NAMES);
 });

@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import test from 'ava';
 import { loadActor } from '../../../../services/cli/actors.ts';
-import { actorEnv, renderShell } from '../../../../services/cli/local/actor-env.ts';
+import { actorDefaults, actorEnv, renderShell } from '../../../../services/cli/local/actor-env.ts';
 import { hostConfig } from '../../../../lib/actor/host-config.ts';
 import { meshPaths } from '../../../../services/cli/local/mesh-paths.ts';
 import { meshRoles, parseRole, roleName } from '../../../../services/cli/local/roles.ts';
@@ -13,7 +13,7 @@ const paths = meshPaths('weft', {});
 for (const role of meshRoles(plan)) {
   test(`the environment of ${roleName(role)} is one its actor takes`, async (t) => {
     const { config } = await loadActor(role.actor);
-    const env = actorEnv(role, plan, paths);
+    const env = { ...actorDefaults(role), ...actorEnv(role, plan, paths) };
     t.notThrows(() => config.parse(env));
     const known = new Set(Object.keys({ ...hostConfig.variables, ...config.variables }));
     t.deepEqual(

@@ -6,6 +6,7 @@ import {
   HostsFiles,
   externalEntryOf,
   renderHosts,
+  renderResolvConf,
   serviceEntryOf,
 } from '../../../../services/cli/local/hosts-files.ts';
 import type { HostEntry } from '../../../../services/cli/local/hosts-files.ts';
@@ -50,6 +51,14 @@ test('a service entry is known by its whole names and single addresses', (t) => 
   );
   t.is(externalEntryOf(external({ hosts: ['*.b.example'], addresses: ['240.0.0.1'] })), null);
   t.is(externalEntryOf(external({ hosts: ['a.example'], addresses: ['10.0.0.0/8'] })), null);
+});
+
+test('a pod asks the address of its node, within its namespace first', (t) => {
+  t.is(
+    renderResolvConf('demo', '10.200.0.11'),
+    'nameserver 10.200.0.11\nsearch demo.svc.cluster.local svc.cluster.local cluster.local\n' +
+      'options ndots:5 timeout:2 attempts:2\n',
+  );
 });
 
 test('the short name is valid in the own namespace only', (t) => {

@@ -26,6 +26,7 @@ const sandbox: PodSandbox = {
   node,
   addresses: podAddresses(node, 0),
   hostsFile: '/run/weft/hosts/demo',
+  resolvConf: null,
   mountsFile: '/run/weft/mounts/u1',
   hostNetwork: false,
 };
