@@ -36,7 +36,7 @@ func main() {
 	port := flag.Int("port", 15008, "port of the server")
 	cert := flag.String("cert", "", "client certificate, PEM")
 	key := flag.String("key", "", "its key, PEM")
-	timeout := flag.Duration("timeout", 3*time.Second, "how long a case waits for a frame")
+	timeout := flag.Duration("timeout", 8*time.Second, "how long a case waits for a frame")
 	parallel := flag.Int("parallel", 12, "cases at once")
 	flag.Parse()
 

@@ -29,7 +29,7 @@ export interface ProgramResult {
 }
 
 /** The engines that carry tunnels; each is spoken to. */
-export const ENGINES = ['http2'] as const;
+export const ENGINES = ['framing', 'http2'] as const;
 
 /** A mesh with one engine. */
 export class PeerMesh {
@@ -50,7 +50,7 @@ export class PeerMesh {
     const scratch = await makeScratch('interop');
     const environment = {
       ...settings,
-      ...(ENGINES.length === 1 ? {} : { WEFT_HBONE_ENGINE: engine }),
+      WEFT_HBONE_ENGINE: engine,
     };
     return new PeerMesh(await TestMesh.up({ environment }), scratch);
   }
