@@ -8,6 +8,8 @@ import type { LogFormat } from '../log/logger.ts';
 export interface HostConfig {
   readonly node: string | null;
   readonly admin: Endpoint | null;
+  /** Where scrapers find metrics. */
+  readonly metrics: Endpoint | null;
   /** A level or a filter. */
   readonly logLevel: string;
   readonly logFormat: LogFormat;
@@ -31,6 +33,11 @@ export const hostConfig = defineConfig(
     WEFT_ADMIN_ADDRESS: {
       schema: endpoint({ optional: true }),
       description: 'admin server: unix:/path or host:port; none when unset',
+    },
+    WEFT_METRICS_ADDRESS: {
+      schema: endpoint({ optional: true }),
+      description:
+        'where /metrics and /healthz/ready are served to scrapers, and nothing else; none when unset',
     },
     WEFT_LOG_LEVEL: {
       schema: oneOf('trace', 'debug', 'info', 'warn', 'error')({ default: 'info' }),
@@ -56,6 +63,7 @@ export const hostConfig = defineConfig(
   (values): HostConfig => ({
     node: values.NODE_NAME,
     admin: values.WEFT_ADMIN_ADDRESS,
+    metrics: values.WEFT_METRICS_ADDRESS,
     logLevel: values.RUST_LOG ?? values.WEFT_LOG_LEVEL,
     logFormat: values.LOG_FORMAT,
     drainDeadlineMs: drainDeadlineMs(

@@ -9,10 +9,12 @@ import type { Logger } from '../log/logger.ts';
 import { MetricRegistry } from '../metrics/registry.ts';
 import type { ActorDefinition } from './actor.ts';
 import { sendJson, sendText } from './admin-routes.ts';
+import type { AdminHandler } from './admin-routes.ts';
 import { AdminServer } from './admin-server.ts';
 import { DrainDeadline } from './drain.ts';
 import { hostConfig } from './host-config.ts';
 import type { HostConfig } from './host-config.ts';
+import { MetricsListener } from './metrics-listener.ts';
 import { HostedActor } from './hosted-actor.ts';
 
 /** After everything is stopped the event loop must run dry within this time; what is left is named and the process ends. */
@@ -100,6 +102,7 @@ class ActorHost {
   readonly #log: Logger;
   readonly #clock: Clock;
   readonly #admin: AdminServer;
+  readonly #metrics: MetricsListener | null;
   readonly #actors: readonly HostedActor[];
   readonly #processMetrics = new MetricRegistry();
   readonly #end = Promise.withResolvers<void>();
@@ -113,6 +116,10 @@ class ActorHost {
     this.#clock = clock;
     this.#admin = new AdminServer(log);
     this.#processMetrics.collectProcessMetrics();
+    const { metrics } = config.host;
+    const handlers = { metrics: this.#serveMetrics, ready: this.#serveReadiness };
+    this.#metrics =
+      metrics === null ? null : new MetricsListener(metrics, handlers, { clock, log });
     this.#actors = config.actors.map(
       ({ definition, config: actorConfig }) =>
         new HostedActor(definition, actorConfig, {
@@ -132,6 +139,7 @@ class ActorHost {
     this.#registerRoutes();
     try {
       if (this.#config.host.admin !== null) await this.#admin.listen(this.#config.host.admin);
+      await this.#metrics?.listen();
       for (const actor of this.#actors) {
         if (this.#ending) break;
         await actor.start();
@@ -143,6 +151,7 @@ class ActorHost {
     }
     await this.#stopAll();
     await this.#admin.close();
+    await this.#metrics?.close();
     release();
     this.#watchLeftovers();
     return this.#failed ? EXIT_FAILED : EXIT_OK;
@@ -204,25 +213,27 @@ class ActorHost {
 
   #registerRoutes(): void {
     const routes = this.#admin.routes('');
-    const pending = (): string[] =>
-      [...new Set(this.#actors.flatMap((actor) => actor.pending()))].sort();
     routes.route('GET', '/status', (_request, response) =>
       sendJson(response, 200, { actors: this.#actors.map((actor) => actor.status()) }),
     );
-    routes.route('GET', '/healthz/ready', (_request, response) => {
-      const names = pending();
-      if (names.length === 0) sendText(response, 200, 'ready\n');
-      else sendText(response, 500, `not ready, pending: ${names.join(', ')}\n`);
-    });
-    routes.route('GET', '/metrics', async (_request, response) => {
-      const registries = [this.#processMetrics, ...this.#actors.map((actor) => actor.metrics)];
-      sendText(response, 200, await MetricRegistry.renderAll(registries));
-    });
+    routes.route('GET', '/healthz/ready', this.#serveReadiness);
+    routes.route('GET', '/metrics', this.#serveMetrics);
     routes.route('POST', '/quitquitquit', (_request, response) => {
       sendText(response, 200, 'shutdown now\n');
       this.#shutdown('quitquitquit');
     });
   }
+
+  readonly #serveReadiness: AdminHandler = (_request, response) => {
+    const names = [...new Set(this.#actors.flatMap((actor) => actor.pending()))].sort();
+    if (names.length === 0) sendText(response, 200, 'ready\n');
+    else sendText(response, 500, `not ready, pending: ${names.join(', ')}\n`);
+  };
+
+  readonly #serveMetrics: AdminHandler = async (_request, response) => {
+    const registries = [this.#processMetrics, ...this.#actors.map((actor) => actor.metrics)];
+    sendText(response, 200, await MetricRegistry.renderAll(registries));
+  };
 
   /** Everything was released, so the loop runs dry by itself; if it does not, say what holds it and end. */
   #watchLeftovers(): void {

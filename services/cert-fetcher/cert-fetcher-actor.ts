@@ -3,6 +3,7 @@ import type { Actor, ActorContext, ActorDefinition, Deadline } from '../../lib/a
 import { sendJson } from '../../lib/actor/admin-routes.ts';
 import { SIGNED_BOARD, certificateSign, signedSchema } from '../../lib/bus/catalog.ts';
 import type { Bus, TableReader, WorkConsumer } from '../../lib/bus/contract.ts';
+import { exposeQueueDepths } from '../../lib/bus/queue-metrics.ts';
 import { connectBus } from '../../lib/bus/redis-bus.ts';
 import { present } from '../../lib/errors/assert.ts';
 import { CaClient } from '../../lib/identity/ca-client.ts';
@@ -49,6 +50,7 @@ export class CertFetcherActor implements Actor {
       supervise: (name, work) => context.supervise(name, work),
     });
     this.#bus = bus;
+    exposeQueueDepths(context.metrics, bus, [scope], log);
     const identities = new NodeIdentities(node, log, release);
     this.#reader = bus.reader('addresses', 'mesh', identities);
     const deps: SignJobDeps = {

@@ -2,6 +2,7 @@ import type { Actor, ActorContext, ActorDefinition, Deadline } from '../../lib/a
 import { sendJson } from '../../lib/actor/admin-routes.ts';
 import { EXPLAIN_BOARD, policyCompile, policyExplain } from '../../lib/bus/catalog.ts';
 import type { Bus, ResultBoard, WorkConsumer } from '../../lib/bus/contract.ts';
+import { exposeQueueDepths } from '../../lib/bus/queue-metrics.ts';
 import { connectBus } from '../../lib/bus/redis-bus.ts';
 import type { Timer } from '../../lib/clock/clock.ts';
 import { assert } from '../../lib/errors/assert.ts';
@@ -106,6 +107,7 @@ class PolicyEvaluator implements Actor {
       name: 'policy-evaluator',
       supervise: context.supervise,
     });
+    exposeQueueDepths(context.metrics, bus, ['mesh'], context.log);
     const table = new ProgramTable(bus);
     const mirror: MeshMirror = new MeshMirror({
       bus,

@@ -5,7 +5,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { promisify } from 'node:util';
-import { CACHE, findProgram } from './docker-host.ts';
+import { CACHE } from './docker-host.ts';
+import { findProgram } from './programs.ts';
 import type { DockerHost, Said } from './docker-host.ts';
 
 const run = promisify(execFile);

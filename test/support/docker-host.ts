@@ -5,12 +5,13 @@
 import { execFile, spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { accessSync, constants, createWriteStream } from 'node:fs';
+import { createWriteStream } from 'node:fs';
 import { mkdir, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { homedir, tmpdir } from 'node:os';
-import { delimiter, join } from 'node:path';
+import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { randomBytes } from 'node:crypto';
+import { findProgram } from './programs.ts';
 import { until } from './until.ts';
 
 const run = promisify(execFile);
@@ -27,20 +28,6 @@ export function dockerUnavailable(): string | null {
   for (const program of ['dockerd', 'debootstrap', 'ip', 'tcpdump']) {
     if (findProgram(program) === null)
       return `${program} is not installed (sh infra/setup.sh --docker)`;
-  }
-  return null;
-}
-
-/** Path of a program, null where there is none. */
-export function findProgram(name: string): string | null {
-  const folders = [...(process.env['PATH'] ?? '').split(delimiter), '/usr/sbin', '/sbin'];
-  for (const folder of folders) {
-    try {
-      accessSync(join(folder, name), constants.X_OK);
-      return join(folder, name);
-    } catch {
-      // Not in this folder.
-    }
   }
   return null;
 }

@@ -20,6 +20,12 @@ export const NODE_ACCOUNT = 'ztunnel';
 export const CONTROL_ACCOUNT = 'istiod';
 /** Account of the ingester, which serves no single node. */
 export const INGESTER_ACCOUNT = 'weft-xds-ingester';
+/** Where Istio's control plane and CNI agent serve metrics. */
+const METRICS_PORT = 15_014;
+/** Of actors that share a network with one of those. */
+const FETCHER_METRICS_PORT = 15_016;
+const INGESTER_METRICS_PORT = 15_016;
+const EVALUATOR_METRICS_PORT = 15_017;
 const CLUSTER_ID = 'Kubernetes';
 const TRUST_DOMAIN = 'cluster.local';
 
@@ -68,14 +74,19 @@ function ownEnv(role: Role, plan: MeshPlan, paths: MeshPaths): ActorEnv {
         ...xdsEnv(plan, paths, 'xds-ingester'),
         INSTANCE_IP: plan.control.controlPlane.ipv4,
         POD_NAME: 'xds-ingester',
+        WEFT_METRICS_ADDRESS: `:${INGESTER_METRICS_PORT}`,
         POD_NAMESPACE: SYSTEM_NAMESPACE,
       };
     case 'policy-evaluator':
-      return redisEnv(paths, 'policy-evaluator');
+      return {
+        ...redisEnv(paths, 'policy-evaluator'),
+        WEFT_METRICS_ADDRESS: `:${EVALUATOR_METRICS_PORT}`,
+      };
     case 'cert-fetcher':
       return {
         ...redisEnv(paths, userOf(role)),
         ...caClientEnv(plan, paths, tokenBearer(role)),
+        WEFT_METRICS_ADDRESS: `:${FETCHER_METRICS_PORT}`,
       };
     case 'node-agent':
       return role.node === null ? {} : nodeAgentEnv(role.node, paths, userOf(role));
@@ -94,6 +105,7 @@ function caEnv(plan: MeshPlan, paths: MeshPaths): ActorEnv {
   ];
   return {
     WEFT_CA_LISTEN: `${ca.ipv4}:${ISTIOD_PORT}`,
+    WEFT_METRICS_ADDRESS: `${ca.ipv4}:${METRICS_PORT}`,
     WEFT_CA_STATE_DIR: paths.caDir,
     WEFT_CA_ROOT_BUNDLE_FILE: paths.rootsFile,
     WEFT_CA_PODS_SOCKET: paths.controlSocket,
@@ -110,6 +122,7 @@ function controlPlaneEnv(plan: MeshPlan, paths: MeshPaths): ActorEnv {
     ...redisEnv(paths, 'control-plane'),
     ...caClientEnv(plan, paths, 'control-plane'),
     WEFT_CONTROL_PLANE_LISTEN: `${controlPlane.ipv4}:${ISTIOD_PORT}`,
+    WEFT_METRICS_ADDRESS: `${controlPlane.ipv4}:${METRICS_PORT}`,
     WEFT_CONTROL_PLANE_STATE_DIR: paths.controlDir,
     WEFT_CONTROL_PLANE_API_SOCKET: paths.controlSocket,
     WEFT_TOKEN_JWKS_PATH: jwksFile(paths),
@@ -123,6 +136,7 @@ function nodeAgentEnv(node: NodePlan, paths: MeshPaths, user: string): ActorEnv 
     ...redisEnv(paths, user),
     INPOD_UDS: zdsSocket(paths, node.name),
     WEFT_NODE_AGENT_PODS_DIR: podRecordsDir(paths, node.name),
+    WEFT_METRICS_ADDRESS: `:${METRICS_PORT}`,
   };
 }
 

@@ -1,0 +1,64 @@
+import type { Clock, Timer } from '../clock/clock.ts';
+import type { Endpoint } from '../config/fields.ts';
+import { errorText } from '../errors/mesh-error.ts';
+import type { Logger } from '../log/logger.ts';
+import { AdminServer } from './admin-server.ts';
+import type { AdminHandler } from './admin-routes.ts';
+
+/** Between attempts to take an address that another process has, an older one of the same actor as a rule. */
+const RETRY_MS = 2_000;
+
+/** Serves metrics and readiness, and nothing else, where a scraper can reach them. */
+export class MetricsListener {
+  readonly #server: AdminServer;
+  readonly #endpoint: Endpoint;
+  readonly #clock: Clock;
+  readonly #log: Logger;
+  #retry: Timer | null = null;
+  #told = false;
+  #closed = false;
+
+  constructor(
+    endpoint: Endpoint,
+    handlers: { readonly metrics: AdminHandler; readonly ready: AdminHandler },
+    deps: { readonly clock: Clock; readonly log: Logger },
+  ) {
+    this.#endpoint = endpoint;
+    this.#clock = deps.clock;
+    this.#log = deps.log;
+    this.#server = new AdminServer(deps.log);
+    const routes = this.#server.routes('');
+    routes.route('GET', '/metrics', handlers.metrics);
+    routes.route('GET', '/healthz/ready', handlers.ready);
+  }
+
+  /** Listens, now or as soon as the address is free. Rejects for any other reason that it cannot be had. */
+  async listen(): Promise<void> {
+    try {
+      await this.#server.listen(this.#endpoint);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw error;
+      if (!this.#told) this.#log.warn({ error: errorText(error) }, 'metrics.address-taken');
+      this.#told = true;
+      if (!this.#closed) this.#retry = this.#clock.after(RETRY_MS, () => this.#again());
+    }
+  }
+
+  #again(): void {
+    this.listen().catch((error: unknown) =>
+      this.#log.error({ error: errorText(error) }, 'metrics.not-served'),
+    );
+  }
+
+  /** The TCP port listened on, null while there is none. */
+  get port(): number | null {
+    return this.#server.port;
+  }
+
+  /** Stops. Idempotent. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    this.#retry?.cancel();
+    await this.#server.close();
+  }
+}
