@@ -56,6 +56,7 @@ missing_extras() {
       have dig || echo bind9-dnsutils
       have redis-cli || echo redis-tools
       have bash || echo bash
+      /usr/bin/python3 -c 'import prometheus_client' 2>/dev/null || echo python3-prometheus-client
       ;;
     --bench) ;;
     --docker)

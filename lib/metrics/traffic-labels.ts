@@ -142,3 +142,8 @@ function first(known: string | undefined, said: string | null | undefined): stri
 function orUnknown(value: string | null | undefined): string {
   return value === null || value === undefined || value === '' ? UNKNOWN : value;
 }
+
+/** The labels of a source that is known, all `unknown` for null. Its principal is TLS's to say, so it has none. */
+export function sourceLabels(source: TrafficWorkload | null): TrafficLabels {
+  return partyLabels('source', described(source, null), null);
+}

@@ -3,6 +3,7 @@ import type { ExecutionContext } from 'ava';
 import { compileProgram } from '../../lib/policy/compile.ts';
 import { PolicyStore } from '../../lib/policy/policy-store.ts';
 import { decodeAuthorization, encodeAuthorization } from '../../lib/xds/resources/authorization.ts';
+import { configDumpSchema } from '../support/config-dump-schema.ts';
 import { authorizationFixture, matchFixture } from '../support/model-fixtures.ts';
 import { ProxyMesh, exchange } from '../support/proxy-kit.ts';
 import type { ProxyNode } from '../support/proxy-kit.ts';
@@ -58,6 +59,7 @@ test('pods of two nodes talk over HBONE, and every view shows it', async (t) => 
     string,
     unknown
   >;
+  t.is(configDumpSchema.safeParse(dump).error?.message, undefined);
   t.like(dump, {
     workloads: [
       { uid: 'Kubernetes//Pod/demo/api', workloadIps: [api.ip], protocol: 'HBONE' },

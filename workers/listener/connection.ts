@@ -7,6 +7,7 @@ import type { Copy, CopyCounts } from '../../lib/net/bidi-copy.ts';
 import { formatEndpoint } from '../../lib/net/socket.ts';
 import { accessFacts, destinationIdentity, trafficFacts } from './connection-facts.ts';
 import type { ConnectionFacts } from './connection-facts.ts';
+import { responseFlag } from './response-flag.ts';
 import type {
   ConnectionEnd,
   ConnectionRecord,
@@ -134,7 +135,7 @@ export class Connection {
   finish(error: MeshError | null): void {
     if (this.#end !== null) return;
     const reason = this.#drained ? null : (this.#cut ?? error);
-    const flag = reason?.policy.flag ?? '-';
+    const flag = responseFlag(reason);
     const { policy, rule } = reason?.detail ?? {};
     this.#end = {
       durationMs: this.#elapsedMs,

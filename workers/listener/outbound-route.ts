@@ -59,6 +59,9 @@ export async function findRoute(pod: PodContext, query: RouteQuery): Promise<Out
     case 'tcp':
     case 'hbone':
     case 'double-hbone':
+      if (decision.peer.resolve !== null) {
+        pod.thread.onDemandDns.count(query.source, decision.peer.resolve.hostname);
+      }
       return resolved(decision, settings.ipv6);
   }
 }

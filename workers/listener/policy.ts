@@ -49,7 +49,7 @@ export class PodPolicy {
       connection.assertNotCut();
     }
     const verdict = this.#judge(local, facts);
-    this.#logVerdict(verdict, facts);
+    this.#logVerdict(verdict, facts, connection);
     const { allowed, policy, rule, reason } = verdict;
     connection.admitted({ allowed, policy, rule, reason });
     if (!verdict.allowed) throw denied(verdict, 'policy rejection');
@@ -102,11 +102,15 @@ export class PodPolicy {
     return judge(local.policy, program, facts, this.#deps.unknownReference);
   }
 
-  #logVerdict(verdict: Verdict, facts: PolicyFacts): void {
+  #logVerdict(verdict: Verdict, facts: PolicyFacts, { facts: { trace } }: Connection): void {
     const level = this.#deps.infoLogging ? 'info' : 'debug';
     if (!this.#deps.log.isLevelEnabled(level)) return;
+    const { pod } = this.#deps;
     this.#deps.log[level](
       {
+        // Upstream's spans: which pod, and which of its connections.
+        proxy: { wl: `${pod.namespace}/${pod.name}` },
+        inbound: { ...(trace ? { id: trace.traceId } : {}), peer: facts.sourceIp },
         policy: verdict.policy,
         rule: verdict.rule,
         reason: verdict.reason,

@@ -1,4 +1,4 @@
-import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { monitorEventLoopDelay, performance } from 'node:perf_hooks';
 import type { Suppression } from '../../lib/log/access-gate.ts';
 import { BucketCounts } from '../../lib/metrics/bucket-counts.ts';
 import type { PoolStats } from '../../lib/hbone/pool.ts';
@@ -43,6 +43,7 @@ export type ConnectTarget = 'tunnel' | 'application' | 'passthrough';
 /** Granularity of the event loop's measured delay, milliseconds. */
 const LOOP_RESOLUTION_MS = 20;
 const NS_PER_SECOND = 1e9;
+const MS_PER_SECOND = 1_000;
 
 /** Counters of a listener thread beside the traffic itself; plain fields, read at scrape. */
 export class ThreadMetrics {
@@ -178,6 +179,12 @@ export class ThreadMetrics {
         ),
         labels: [['thread', this.#thread]],
       },
+      counter(
+        'weft_listener_busy_seconds_total',
+        'Time the thread was not waiting for events',
+        performance.eventLoopUtilization().active / MS_PER_SECOND,
+        [['thread', this.#thread]],
+      ),
       gauge('weft_listener_pods', 'Pods served', gauges.pods),
       ...this.#budget(gauges.budget),
       gauge('weft_listener_cached_answers', 'Mesh lookups held in memory', gauges.cachedAnswers),

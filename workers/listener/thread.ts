@@ -13,6 +13,7 @@ import { raiseFileLimit } from '../../lib/linux/process.ts';
 import { createLogger, setLogFilter } from '../../lib/log/logger.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { ThreadProfiler } from '../../lib/profile/thread-profiler.ts';
+import { OnDemandDns } from '../../lib/metrics/on-demand-dns.ts';
 import { TrafficMetrics } from '../../lib/metrics/traffic.ts';
 import { admissionLimits, nodeConnections } from './admission.ts';
 import type { AdmissionLimits } from './admission.ts';
@@ -58,6 +59,7 @@ export interface ThreadContext {
   /** Which access lines are written. */
   readonly gate: AccessGate;
   readonly traffic: TrafficMetrics;
+  readonly onDemandDns: OnDemandDns;
   readonly metrics: ThreadMetrics;
   /** Connections that ended lately. */
   readonly recent: RecentConnections;
@@ -115,6 +117,7 @@ export class ListenerThread {
       access: new AccessLog(log, gate),
       gate,
       traffic: new TrafficMetrics(),
+      onDemandDns: new OnDemandDns(),
       metrics,
       recent: new RecentConnections(),
       neighbours,
@@ -237,7 +240,7 @@ export class ListenerThread {
       );
       return;
     }
-    const { traffic, metrics, state, trust, gate } = this.context;
+    const { traffic, onDemandDns, metrics, state, trust, gate } = this.context;
     for (const pod of this.#pods.values()) pod.observe();
     const pools = [...this.#pods.values()].flatMap((pod) => pod.poolStats);
     const budget = this.#budget();
@@ -251,7 +254,11 @@ export class ListenerThread {
     });
     const dns = this.context.dns?.metrics.samples() ?? [];
     const trusted = [...trustSamples(trust), ...dns];
-    this.#send({ type: 'report', id, metrics: [...traffic.samples(), ...own, ...trusted] });
+    this.#send({
+      type: 'report',
+      id,
+      metrics: [...traffic.samples(), ...onDemandDns.samples(), ...own, ...trusted],
+    });
   }
 
   #profile({ id, command }: Extract<ControlToThread, { type: 'profile' }>): void {

@@ -37,10 +37,11 @@ export function findConnection(
   const [source] = fitting;
   if (source === undefined) return null;
   const { traceId } = source.record;
-  const destination =
-    traceId === null
-      ? undefined
-      : records.find(({ record }) => record.direction === 'inbound' && record.traceId === traceId);
+  // A connect that was tried again reached the other side more than once.
+  const [destination] = records
+    .filter(({ record }) => record.direction === 'inbound' && record.traceId === traceId)
+    .filter(() => traceId !== null)
+    .sort((left, right) => right.record.openedAtMs - left.record.openedAtMs);
   return { source, destination: destination ?? null };
 }
 

@@ -42,7 +42,7 @@ export function renderOpenMetrics(families: readonly MetricFamily[]): string {
   const lines: string[] = [];
   for (const family of families) {
     if (family.samples.length === 0) continue;
-    lines.push(`# HELP ${family.name} ${escapeHelp(family.help)}`);
+    lines.push(`# HELP ${family.name} ${escapeHelp(helpOf(family))}`);
     lines.push(`# TYPE ${family.name} ${family.kind}`);
     for (const { name, labels, value } of family.samples) {
       lines.push(`${name}${renderLabels(labels)} ${renderValue(value)}`);
@@ -50,6 +50,22 @@ export function renderOpenMetrics(families: readonly MetricFamily[]): string {
   }
   lines.push('# EOF', '');
   return lines.join('\n');
+}
+
+/** Istio promises to keep these; others of its namespace are flagged (spec/observability.md §2). */
+const STABLE: ReadonlySet<string> = new Set([
+  'istio_tcp_connections_opened',
+  'istio_tcp_connections_closed',
+  'istio_tcp_received_bytes',
+  'istio_tcp_sent_bytes',
+  'istio_build',
+]);
+
+const UNSTABLE = '(unstable)';
+
+function helpOf({ name, help }: MetricFamily): string {
+  const flagged = help.endsWith(UNSTABLE) || !name.startsWith('istio_') || STABLE.has(name);
+  return flagged ? help : `${help} ${UNSTABLE}`;
 }
 
 /** True when any element of an Accept header asks for OpenMetrics. */

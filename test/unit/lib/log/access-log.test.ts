@@ -33,6 +33,7 @@ const facts: AccessFacts = {
   traceId: null,
 };
 
+// spec: observability.md §3.1
 test('a complete line has its fields in order', (t) => {
   const { access, lines } = capture();
   access.complete(facts, { bytesSent: 1, bytesReceived: 2, durationMs: 3.4, error: null });
@@ -64,6 +65,7 @@ test('a complete line has its fields in order', (t) => {
   t.is(lines[0]?.['level'], 'info');
 });
 
+// spec: observability.md §3.1
 test('what is not known is left out, a failure is an error and names the policy', (t) => {
   const { access, lines } = capture();
   const bare = {
@@ -91,6 +93,7 @@ test('what is not known is left out, a failure is an error and names the policy'
   t.is(lines[0]?.['rule'], 0);
 });
 
+// spec: observability.md §3.1
 test('an early denial is one warning', (t) => {
   const { access, lines } = capture();
   access.failed({ source: 'a', destination: 'b', direction: 'inbound', error: 'x' });
@@ -98,6 +101,7 @@ test('an early denial is one warning', (t) => {
   t.is(lines[0]?.['level'], 'warn');
 });
 
+// spec: observability.md §3.1
 test('opened lines are for debugging', (t) => {
   const quiet = capture();
   quiet.access.opened(facts);

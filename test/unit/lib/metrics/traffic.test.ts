@@ -1,4 +1,5 @@
 import test from 'ava';
+import { OnDemandDns } from '../../../../lib/metrics/on-demand-dns.ts';
 import { TrafficMetrics } from '../../../../lib/metrics/traffic.ts';
 import { RESPONSE_FLAGS_INDEX, trafficLabels } from '../../../../lib/metrics/traffic-labels.ts';
 import type { TrafficFacts } from '../../../../lib/metrics/traffic-labels.ts';
@@ -22,6 +23,7 @@ const facts: TrafficFacts = {
 
 const noBytes = () => ({ sent: 0, received: 0 });
 
+// spec: observability.md §2.1
 test('labels stand in the order Istio emits them', (t) => {
   t.deepEqual(
     trafficLabels(facts).map(([name]) => name),
@@ -58,6 +60,7 @@ test('labels stand in the order Istio emits them', (t) => {
   t.is(trafficLabels(facts)[RESPONSE_FLAGS_INDEX]?.[0], 'response_flags');
 });
 
+// spec: observability.md §2.1
 test('values come from the mesh, then from baggage, else they are unknown', (t) => {
   const known = new Map(trafficLabels(facts));
   t.is(known.get('source_workload'), 'client');
@@ -91,6 +94,7 @@ test('values come from the mesh, then from baggage, else they are unknown', (t) 
   t.false(said.has('source_region'));
 });
 
+// spec: observability.md §2.2
 test('a connection counts once each, its bytes under the labels it was opened with', (t) => {
   const metrics = new TrafficMetrics();
   let bytes = { sent: 5, received: 7 };
@@ -115,12 +119,14 @@ test('a connection counts once each, its bytes under the labels it was opened wi
   t.is(new Map(closed?.labels).get('response_flags'), 'DENY');
 });
 
+// spec: observability.md §2.2
 test('a clean end is no failure', (t) => {
   const metrics = new TrafficMetrics();
   metrics.open(facts, noBytes).close('-');
   t.false(metrics.samples().some(({ name }) => name === 'istio_tcp_connections_failed_total'));
 });
 
+// spec: observability.md §2.2
 test('open sockets go up and down once', (t) => {
   const metrics = new TrafficMetrics();
   const closed = metrics.socketOpened('destination');
@@ -153,4 +159,68 @@ test('label sets are bounded and totals stay right', (t) => {
     .samples()
     .find(({ name }) => name === 'weft_traffic_label_overflow_total');
   t.is(overflow?.value, 8);
+});
+
+// spec: observability.md §2.1
+test('the mesh goes before baggage field by field, and baggage stands in for a gateway', (t) => {
+  const baggage = {
+    clusterId: 'far',
+    namespace: 'ns',
+    workloadName: 'deploy',
+    canonicalName: 'svc',
+    canonicalRevision: 'v2',
+    region: 'r',
+    zone: 'z',
+  };
+  const bare = workload({ canonicalRevision: '', clusterId: '', workloadName: 'own' });
+  const source = new Map(trafficLabels({ ...facts, sourceWorkload: bare, sourceBaggage: baggage }));
+  t.is(source.get('source_workload'), 'own');
+  t.is(source.get('source_version'), 'v2');
+  t.is(source.get('source_cluster'), 'far');
+  t.is(source.get('source_region'), 'r');
+  const derived = new Map(
+    trafficLabels({ ...facts, destinationBaggage: { ...baggage, canonicalRevision: null } }),
+  );
+  t.is(derived.get('destination_workload'), 'deploy');
+  t.is(derived.get('destination_version'), 'unknown', 'not the revision of the gateway');
+  t.is(derived.get('destination_principal'), 'unknown');
+  t.is(derived.get('destination_zone'), 'z');
+});
+
+// spec: observability.md §2.1
+test('plaintext names the destination principal, and no principal of the source', (t) => {
+  const labels = new Map(trafficLabels({ ...facts, sourceIdentity: null, mutualTls: false }));
+  t.is(labels.get('source_principal'), 'unknown');
+  t.is(labels.get('destination_principal'), 'spiffe://cluster.local/ns/demo/sa/web');
+  t.is(labels.get('connection_security_policy'), 'unknown');
+  t.is(labels.get('request_protocol'), 'tcp');
+});
+
+// spec: observability.md §2
+test('names looked up on demand are counted by source and name, within a bound', (t) => {
+  const counted = new OnDemandDns(2);
+  const client = workload({ workloadName: 'client' });
+  for (const name of ['a', 'a', 'b', 'c', 'd']) counted.count(client, name);
+  const values = counted
+    .samples()
+    .map(({ labels, value }) => [new Map(labels).get('hostname'), value]);
+  t.deepEqual(values, [
+    ['a', 2],
+    ['b', 1],
+    ['unknown', 2],
+  ]);
+  t.deepEqual(
+    counted.samples()[0]?.labels.map(([name]) => name),
+    [
+      'source_workload',
+      'source_canonical_service',
+      'source_canonical_revision',
+      'source_workload_namespace',
+      'source_principal',
+      'source_app',
+      'source_version',
+      'source_cluster',
+      'hostname',
+    ],
+  );
 });

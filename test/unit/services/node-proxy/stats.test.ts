@@ -23,6 +23,7 @@ const sample = (parts: Partial<MetricSample>): MetricSample => ({
 
 const source = (...samples: MetricSample[]) => ({ metrics: async () => samples });
 
+// spec: observability.md §1
 test('the text is OpenMetrics: the family without _total, labels escaped, an end', (t) => {
   const families = familiesOf([
     sample({ labels: [['a', 'say "x"\n\\']] }),
@@ -43,6 +44,7 @@ test('the text is OpenMetrics: the family without _total, labels escaped, an end
   );
 });
 
+// spec: observability.md §1
 test('OpenMetrics is announced only to those who ask for it', (t) => {
   t.true(acceptsOpenMetrics('text/plain, application/openmetrics-text; version=1.0.0;q=0.5'));
   t.false(acceptsOpenMetrics('text/plain'));
@@ -97,6 +99,7 @@ test('a thread that does not answer counts with what it said last', async (t) =>
   t.is(missed.length, 1);
 });
 
+// spec: observability.md §1
 test('the encoding with the highest weight is used', (t) => {
   t.is(chooseEncoding('gzip, br;q=0.5'), 'gzip');
   t.is(chooseEncoding('gzip, zstd'), 'zstd');

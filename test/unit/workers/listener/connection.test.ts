@@ -6,6 +6,7 @@ import { TrafficMetrics } from '../../../../lib/metrics/traffic.ts';
 import type { Copy, CopyCounts } from '../../../../lib/net/bidi-copy.ts';
 import { Connection } from '../../../../workers/listener/connection.ts';
 import type { ConnectionFacts } from '../../../../workers/listener/connection.ts';
+import { responseFlag } from '../../../../workers/listener/response-flag.ts';
 import { RecentConnections } from '../../../../workers/listener/recent-connections.ts';
 import { ThreadMetrics } from '../../../../workers/listener/thread-metrics.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
@@ -194,4 +195,29 @@ test('only the last ended connections are kept', (t) => {
   }
   const sources = [...recent.records()].map(({ source }) => source);
   t.deepEqual(sources.sort(), ['10.0.0.1:2', '10.0.0.1:3']);
+});
+
+// spec: observability.md §2.1
+test('every failure has the flag that upstream gives it', (t) => {
+  const flag = (...of: ConstructorParameters<typeof MeshError>): string =>
+    responseFlag(new MeshError(...of));
+  const coded = (code: string): Error => Object.assign(new Error(code), { code });
+  t.is(responseFlag(null), '-');
+  t.is(flag('POLICY_DENIED', 'x'), 'DENY');
+  t.is(flag('UPSTREAM_CONNECT', 'x'), 'CONNECT');
+  t.is(flag('UPSTREAM_TIMEOUT', 'x'), 'CONNECT');
+  t.is(flag('TUNNEL_REFUSED', 'status 401', { detail: { status: 401 } }), 'CONNECT');
+  t.is(flag('TUNNEL_RESET', 'x'), 'CONNECT');
+  t.is(flag('UPSTREAM_NETWORK_POLICY', 'x'), 'NETWORK_POLICY');
+  t.is(flag('TUNNEL_PROTOCOL', 'x'), 'H2_HANDSHAKE_FAILURE');
+  t.is(flag('TUNNEL_CLOSED', 'x'), 'H2_HANDSHAKE_FAILURE');
+  t.is(flag('IDENTITY_UNAVAILABLE', 'x'), 'IDENTITY_ERROR');
+  t.is(flag('IDENTITY_EXPIRED', 'x'), 'IDENTITY_ERROR');
+  t.is(flag('TLS_PEER_IDENTITY', 'x'), 'TLS_FAILURE');
+  t.is(flag('TLS_HANDSHAKE', 'x', { cause: coded('CERT_HAS_EXPIRED') }), 'TLS_FAILURE');
+  t.is(flag('TLS_HANDSHAKE', 'x', { cause: coded('ERR_SSL_WRONG_VERSION_NUMBER') }), 'TLS_FAILURE');
+  t.is(flag('TLS_HANDSHAKE', 'x', { cause: coded('ECONNRESET') }), 'CONNECT');
+  t.is(flag('TLS_HANDSHAKE', 'x', { cause: new Error('the peer closed') }), 'CONNECT');
+  // Errors that are no connection's own: still a failed connection.
+  t.is(flag('STATE_UNAVAILABLE', 'x'), 'CONNECT');
 });
