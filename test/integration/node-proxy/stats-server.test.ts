@@ -59,6 +59,7 @@ function realStats(): AdminHandler {
     leavingPods: () => 0,
     proxies: () => [],
     crl: () => null,
+    sharedPods: () => 0,
   });
   registry.histogram('weft_other_seconds', 'a histogram of the process', [0.5, 1]).observe(0.7);
   return statsHandler({
@@ -69,6 +70,8 @@ function realStats(): AdminHandler {
         pods: 1,
         cachedAnswers: 0,
         pools: [],
+        splices: 0,
+        budget: { connections: 0, handshakes: 0, waitingHandshakes: 0, busiestPod: 0 },
         suppressedLines: { filter: 0, sample: 0, rate: 0 },
       }),
     ],

@@ -155,7 +155,10 @@ test('each pod is shown with its state, and its connections once it is up', asyn
   };
   t.deepEqual(Object.keys(workloadState), ['up', 'new']);
   t.false('connections' in (workloadState['new'] ?? {}));
-  const { inbound, outbound } = workloadState['up']?.['connections'] as Record<string, object[]>;
+  const { inbound, outbound } = (workloadState['up'] ?? {})['connections'] as Record<
+    string,
+    object[]
+  >;
   t.deepEqual(inbound, [
     {
       src: '10.0.0.1:40000',
