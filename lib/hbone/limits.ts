@@ -65,3 +65,6 @@ export const MAX_WAITERS_PER_KEY = 4_096;
 
 /** Live tunnels that are verified anew in one turn of the event loop when lists or roots change: some 5 ms of work. */
 export const REVERIFIED_PER_TURN = 50;
+
+/** How long a tunnel that was ended may take to send its last frames, GOAWAY among them. */
+export const CLOSE_LINGER_MS = 1_000;

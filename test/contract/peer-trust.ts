@@ -8,6 +8,8 @@ import { PeerTrust } from '../../lib/hbone/peer-trust.ts';
 import { NO_REVOCATIONS, parseRevocationLists } from '../../lib/identity/crl.ts';
 import type { RevocationLists } from '../../lib/identity/crl.ts';
 import type { Issuer } from '../../lib/identity/x509.ts';
+import { settingId, windowUpdateFrame } from '../../lib/hbone/engine-framing/frames.ts';
+import { connectFrame, hostilePeer } from '../support/hostile-peer.ts';
 import { issueCrl } from '../support/crl-kit.ts';
 import type { CrlRequest } from '../support/crl-kit.ts';
 import {
@@ -77,6 +79,7 @@ export function peerTrustContract(test: TestFn, engine: HboneEngine): void {
   handshakes(test, engine);
   liveTunnels(test, engine);
   roots(test, engine);
+  unread(test, engine);
 }
 
 function handshakes(test: TestFn, engine: HboneEngine): void {
@@ -226,10 +229,10 @@ function liveTunnels(test: TestFn, engine: HboneEngine): void {
   test('a list that says nothing of a live tunnel leaves it alone, also when its certificate has expired', async (t) => {
     const pki = await createTunnelPki();
     const mesh = await guarded(t, engine, pki);
-    const short = credentials(await pki.issue(CLIENT, { lifeMs: 3_000 }));
+    const short = credentials(await pki.issue(CLIENT, { lifeMs: 10_000 }));
     const { tunnel, stream } = await mesh.open(short);
     // Expired: it drains, and what it carries goes on.
-    await until(() => !tunnel.usable, { timeoutMs: 20_000, what: 'the tunnel to drain' });
+    await until(() => !tunnel.usable, { timeoutMs: 30_000, what: 'the tunnel to drain' });
     await mesh.server.setRevocations(await lists(pki.root, { revoked: [Buffer.of(1)] }));
     await mesh.client.setRevocations(NO_REVOCATIONS);
     mesh.accepted[0]?.duplex.end('carried');
@@ -266,6 +269,29 @@ function liveTunnels(test: TestFn, engine: HboneEngine): void {
     t.is(plain.tracked, 1);
     t.deepEqual(plain.counters.untracked, { source: 0, destination: 0 });
     stream.reset();
+  });
+}
+
+function unread(test: TestFn, engine: HboneEngine): void {
+  test('a destroyed tunnel closes although its peer reads nothing', async (t) => {
+    const pki = await createTunnelPki();
+    const own = credentials(await pki.issue(SERVER));
+    const fixture = await serveTunnels(t, engine, tunnelOptions(own), (incoming) => {
+      const stream = incoming.accept({});
+      stream?.duplex.on('error', () => {});
+      stream?.duplex.write(Buffer.alloc(16 * 1_048_576));
+      return Promise.resolve();
+    });
+    const raw = await dial(t, fixture.port);
+    const window = [settingId.initialWindowSize, 0x7fff_ffff] as const;
+    const deaf = await hostilePeer(raw, credentials(await pki.issue(CLIENT)), {
+      read: false,
+      settings: [window],
+    });
+    await deaf.send([windowUpdateFrame(0, 0x7000_0000), connectFrame(1, '10.0.0.1:80')]);
+    await until(() => (fixture.tunnels[0]?.streams ?? 0) === 1, { what: 'the stream' });
+    fixture.tunnels[0]?.destroy();
+    t.is(await fixture.tunnels[0]?.closed, 'destroyed');
   });
 }
 

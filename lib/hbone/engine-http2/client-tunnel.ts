@@ -6,14 +6,9 @@ import type {
   IncomingHttpStatusHeader,
 } from 'node:http2';
 import { MeshError } from '../../errors/mesh-error.ts';
-import type {
-  ClientTunnel,
-  OpenRequest,
-  TunnelOptions,
-  TunnelPeer,
-  TunnelStream,
-} from '../engine.ts';
+import type { ClientTunnel, OpenRequest, TunnelOptions, TunnelStream } from '../engine.ts';
 import { RESPONSE_TIMEOUT_MS } from '../limits.ts';
+import type { SecuredSocket } from '../tls.ts';
 import { SessionTunnel } from './session.ts';
 import { Http2TunnelStream, flatHeaders, streamEndError } from './stream.ts';
 
@@ -23,8 +18,8 @@ export class Http2ClientTunnel extends SessionTunnel implements ClientTunnel {
   readonly #maxStreams: number;
   readonly #listeners: (() => void)[] = [];
 
-  constructor(session: ClientHttp2Session, peer: TunnelPeer, options: TunnelOptions) {
-    super(session, peer, options);
+  constructor(session: ClientHttp2Session, secured: SecuredSocket, options: TunnelOptions) {
+    super(session, secured, options);
     this.#client = session;
     this.#maxStreams = options.settings.maxStreams;
     const widen = (): void => session.setLocalWindowSize(options.settings.connectionWindow);

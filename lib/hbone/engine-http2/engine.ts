@@ -20,7 +20,7 @@ export const http2Engine: HboneEngine = {
   async serve(socket: Socket, options: ServeOptions): Promise<ServerTunnel> {
     const secured = await acceptTls(socket, options);
     const session = performServerHandshake(secured.socket, serverSessionOptions(options.settings));
-    return new Http2ServerTunnel(session, secured.peer, options);
+    return new Http2ServerTunnel(session, secured, options);
   },
 
   async connect(transport: Duplex, options: TunnelOptions): Promise<ClientTunnel> {
@@ -29,6 +29,6 @@ export const http2Engine: HboneEngine = {
       ...clientSessionOptions(options.settings),
       createConnection: () => secured.socket,
     });
-    return new Http2ClientTunnel(session, secured.peer, options);
+    return new Http2ClientTunnel(session, secured, options);
   },
 };

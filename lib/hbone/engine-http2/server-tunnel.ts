@@ -11,11 +11,11 @@ import type {
   ServeOptions,
   ServerTunnel,
   TunnelCounters,
-  TunnelPeer,
   TunnelStream,
 } from '../engine.ts';
 import { AbandonBudget } from '../abandon-budget.ts';
 import { MAX_UNDECIDED_REQUESTS } from '../limits.ts';
+import type { SecuredSocket } from '../tls.ts';
 import { SessionTunnel } from './session.ts';
 import { Http2TunnelStream, flatHeaders } from './stream.ts';
 
@@ -29,8 +29,8 @@ export class Http2ServerTunnel extends SessionTunnel implements ServerTunnel {
   readonly #budget: AbandonBudget;
   #undecided = 0;
 
-  constructor(session: ServerHttp2Session, peer: TunnelPeer, options: ServeOptions) {
-    super(session, peer, options);
+  constructor(session: ServerHttp2Session, secured: SecuredSocket, options: ServeOptions) {
+    super(session, secured, options);
     this.#serve = options;
     this.#budget = new AbandonBudget(options.clock);
     session.setLocalWindowSize(options.settings.connectionWindow);

@@ -1,5 +1,7 @@
 import type { Http2Session } from 'node:http2';
+import type { Duplex } from 'node:stream';
 import { constants } from 'node:http2';
+import { CLOSE_LINGER_MS } from '../limits.ts';
 import type { Clock, Timer } from '../../clock/clock.ts';
 import type { MeshError } from '../../errors/mesh-error.ts';
 import { silence } from '../engine.ts';
@@ -20,13 +22,19 @@ export abstract class SessionTunnel implements Tunnel {
   failure: Error | null = null;
   protected readonly session: Http2Session;
   protected readonly options: TunnelOptions;
+  readonly #socket: Duplex;
   readonly #timers = new Set<Timer>();
   #streams = 0;
   #end: TunnelEnd | null = null;
   #draining = false;
   #probing: Promise<boolean> | null = null;
 
-  constructor(session: Http2Session, peer: TunnelPeer, options: TunnelOptions) {
+  constructor(
+    session: Http2Session,
+    { peer, socket }: { readonly peer: TunnelPeer; readonly socket: Duplex },
+    options: TunnelOptions,
+  ) {
+    this.#socket = socket;
     this.session = session;
     this.peer = peer;
     this.options = options;
@@ -94,6 +102,9 @@ export abstract class SessionTunnel implements Tunnel {
     if (this.session.destroyed) return;
     this.#end ??= reason;
     this.session.destroy(error, code);
+    // A session waits for its last write, for ever where the peer does not read.
+    const timer = this.options.clock.after(CLOSE_LINGER_MS, () => this.#socket.destroy());
+    this.#socket.once('close', () => timer.cancel());
   }
 
   /** A peer that finished TLS must also speak HTTP/2 in time. */
