@@ -13,6 +13,7 @@ import type { ProxyConfig } from './config/proxy-config.ts';
 import { UNSUPPORTED_NAMES, refuseUnsupported } from './config/unsupported.ts';
 import { identityVariables, processVariables, trafficVariables } from './config/variables.ts';
 import { listenerThreads } from './config/worker-threads.ts';
+import type { OwnPod } from './pods/own-listener.ts';
 
 /** Everything node-proxy is told, in plain data; times in milliseconds. */
 export interface NodeProxyConfig {
@@ -28,6 +29,8 @@ export interface NodeProxyConfig {
   readonly handoverMs: number;
   /** How long the connections of a pod that left the mesh may run on. */
   readonly podDrainMs: number;
+  /** Who the proxy itself is, where it is to be served like a pod (spec/dataplane.md §7.7). */
+  readonly own: OwnPod | null;
   readonly roots: RootSource;
   /** `CRL_PATH`; null when no revocation lists are configured. */
   readonly crlPath: string | null;
@@ -93,6 +96,7 @@ export const nodeProxyConfig = defineConfig(variables, (values): NodeProxyConfig
       values.CONNECTION_TERMINATION_DEADLINE,
       values.TERMINATION_GRACE_PERIOD_SECONDS,
     ),
+    own: ownPod(values),
     roots: values.CA_ROOT_CA,
     crlPath: values.CRL_PATH === '' ? null : values.CRL_PATH,
     ports: {
@@ -107,6 +111,15 @@ export const nodeProxyConfig = defineConfig(variables, (values): NodeProxyConfig
 
 type Values = Parameters<Parameters<typeof defineConfig<typeof variables, unknown>>[1]>[0];
 type Metadata = ProxyConfig['proxyMetadata'];
+
+/** Null unless all of it is known; a proxy of one pod alone is that pod. */
+function ownPod(values: Values): OwnPod | null {
+  const { PROXY_MODE: mode }: Readonly<Record<string, unknown>> = values;
+  if (mode === 'dedicated') return null;
+  const { POD_NAME: name, POD_NAMESPACE: namespace, SERVICE_ACCOUNT: serviceAccount } = values;
+  if (name === null || namespace === null || serviceAccount === null) return null;
+  return { name, namespace, serviceAccount };
+}
 
 /** Values of the refusable settings; an own variable goes before the same name in proxyMetadata. */
 function unsupportedValues(values: Values, metadata: Metadata): Record<string, string | null> {

@@ -21,6 +21,9 @@ export const PENDING_RETRY_MS = 5_000;
 /** Re-placement after a thread died: quick, because the pod is cut off meanwhile. */
 export const REPLACE_BACKOFF = { baseMs: 100, maxMs: 5_000 } as const;
 
+/** Between attempts to listen for the proxy itself; nobody waits for it. */
+export const OWN_LISTENER_BACKOFF = { baseMs: 1_000, maxMs: 60_000 } as const;
+
 /** Loading the listener's modules in a cold thread on a busy machine. */
 export const ATTACH_TIMEOUT_MS = 30_000;
 

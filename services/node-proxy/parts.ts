@@ -25,6 +25,7 @@ import { configDump } from './dump/config-dump.ts';
 import { Generation } from './generation/generation.ts';
 import { nodeProxyMetrics } from './metrics.ts';
 import type { NodeProxyMetrics } from './metrics.ts';
+import { OwnListener } from './pods/own-listener.ts';
 import { PodManager } from './pods/pod-manager.ts';
 import { HotPods } from './pool/hot-pods.ts';
 import { ListenerPool } from './pool/listener-pool.ts';
@@ -63,6 +64,7 @@ export class NodeProxyParts {
   readonly #pool: ListenerPool;
   readonly #desk: CertificateDesk;
   readonly #pods: PodManager;
+  readonly #own: OwnListener;
   readonly #zds: ZdsProxy;
   readonly #servers: NodeProxyServers;
   readonly #generation: Generation;
@@ -97,6 +99,9 @@ export class NodeProxyParts {
       threads: () => this.#pool.threads.values(),
     });
     this.#pods = this.#makePods();
+    this.#own = new OwnListener(config.own, context, (info, fd) =>
+      this.#place(info, fd, new Set()),
+    );
     this.#zds = this.#makeZds();
     this.#servers = this.#makeServers();
     this.#generation = this.#makeGeneration(node);
@@ -130,7 +135,8 @@ export class NodeProxyParts {
     this.#blockers.pods.set(true);
     this.#desk.retire();
     this.#hot?.close();
-    const drained = this.#pods.drain(deadline.remainingMs());
+    const leftMs = deadline.remainingMs();
+    const drained = Promise.all([this.#pods.drain(leftMs), this.#own.drain(leftMs)]);
     await this.#servers.yield();
     await drained;
     await this.#zds.close();
@@ -143,6 +149,7 @@ export class NodeProxyParts {
     await this.#zds.close();
     this.#hot?.close();
     await this.#pods.stop();
+    await this.#own.stop();
     await this.#pool.close();
     await this.#feed?.close();
     await this.#state.close();
@@ -327,7 +334,9 @@ export class NodeProxyParts {
 
   async #connectWhenAdmitted(): Promise<void> {
     const { signal } = this.#ending;
-    if (await this.#generation.admitted(signal)) this.#zds.start();
+    if (!(await this.#generation.admitted(signal))) return;
+    this.#own.start();
+    this.#zds.start();
   }
 
   #end(): void {

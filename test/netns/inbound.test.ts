@@ -416,3 +416,26 @@ test("plaintext to the proxy's own ports is refused early; refused by policy it 
   t.is(bytes.length, 0);
   t.is(reached, 0);
 });
+
+// spec: dataplane.md §7.7
+test('the proxy itself is served on 15008 alone, from its own address', async (t) => {
+  const mesh = await TestMesh.start(t, { threads: 1 });
+  const own = await mesh.addPod('proxy', { own: true });
+  const peer = await mesh.addPod('peer', { enrolled: false });
+  const seen: string[] = [];
+  await own.serve(15_020, (socket) => {
+    seen.push((socket.remoteAddress ?? '').replace('::ffff:', ''));
+    echo(socket);
+  });
+  for (const family of ['ip', 'ip6'] as const) {
+    const tunnel = await tunnelTo(t, mesh, { pod: peer, identity: PEER }, own[family]);
+    t.is(tunnel.peer.identity, 'spiffe://cluster.local/ns/demo/sa/proxy');
+    const authority = family === 'ip' ? `${own.ip}:15020` : `[${own.ip6}]:15020`;
+    const stream = await tunnel.open({ authority, headers: {} });
+    t.is((await roundTrip(stream, 'scrape')).toString(), 'scrape');
+  }
+  t.deepEqual(seen, [own.ip, own.ip6]);
+  for (const port of [15_001, 15_006]) {
+    await t.throwsAsync(peer.connect(own.ip, port), { message: /ECONNREFUSED/ });
+  }
+});

@@ -223,6 +223,8 @@ export class TestMesh {
       readonly thread?: number;
       readonly workload?: Partial<Workload>;
       readonly known?: boolean;
+      /** It is the proxy itself: nothing is redirected. */
+      readonly own?: boolean;
     } = {},
   ): Promise<TestPod> {
     const host = this.#hosts.next;
@@ -257,7 +259,8 @@ export class TestMesh {
     if (options.known !== false) {
       this.state.set(described.uid, { kind: 'workload', workload: described });
     }
-    const info = { uid: `uid-${name}`, name, namespace: 'demo', serviceAccount: name };
+    const { own = false } = options;
+    const info = { uid: `uid-${name}`, name, namespace: 'demo', serviceAccount: name, own };
     const { task } =
       options.enrolled === false
         ? { task: Promise.resolve() }
@@ -435,7 +438,7 @@ export class TestMesh {
         },
       ).options,
     );
-    await this.#redirector.apply({ netnsFd, inode }, rules);
+    if (info.own !== true) await this.#redirector.apply({ netnsFd, inode }, rules);
     const thread = this.#threads[number];
     if (thread === undefined) throw new Error(`no thread ${number}`);
     const task = this.#run('servePod', thread, { pod: info, netnsFd }).catch((error: unknown) => {

@@ -9,7 +9,7 @@ import { localEndpoint, remoteEndpoint, serveFd, socketFd } from '../../lib/net/
 import type { Endpoint } from '../../lib/net/socket.ts';
 import type { PodContext } from './pod-context.ts';
 import { takeQueued } from './migration.ts';
-import { tcpOptions } from './upstream.ts';
+import { markOf, tcpOptions } from './upstream.ts';
 
 /** The listeners of a pod (spec/dataplane.md §1). */
 export type ListenerKind = 'outbound' | 'inbound-plaintext' | 'inbound-hbone' | 'socks5';
@@ -119,9 +119,9 @@ export class Listener {
     const options = {
       netnsFd: this.#pod.netnsFd,
       port: this.#port,
-      mark: settings.packetMark,
+      mark: markOf(this.#pod),
       reusePort: settings.portReuse,
-      transparent: settings.originalSource,
+      transparent: this.#pod.pod.own === true ? 'off' : settings.originalSource,
     } as const;
     if (this.#address !== null) {
       return listenTcp({ ...options, address: this.#address, transparent: 'off' });

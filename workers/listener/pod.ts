@@ -65,7 +65,8 @@ export class Pod implements PodContext {
     });
     this.pool = this.#makePool();
     this.#socksPool = settings.ports.socks5 === null ? null : this.#makePool();
-    this.dns = thread.dns === null ? null : new PodDns(this, thread.dns, () => this.#endWhenIdle());
+    const dns = task.pod.own === true ? null : thread.dns;
+    this.dns = dns === null ? null : new PodDns(this, dns, () => this.#endWhenIdle());
     const { promise, resolve } = Promise.withResolvers<void>();
     this.stopped = promise;
     this.#markStopped = resolve;
@@ -105,11 +106,13 @@ export class Pod implements PodContext {
   /** Binds all listeners; a failure of any leaves none (NATIVE_SYSCALL). */
   async start(): Promise<void> {
     const { ports } = this.thread.settings;
+    if (this.pod.own === true) {
+      await this.#listenHbone();
+      return;
+    }
     this.#migrates = enableMigration(this.netnsFd, this.thread.log);
     await this.dns?.open();
-    await this.#listen('inbound-hbone', ports.inboundHbone, (socket, { source, destination }) =>
-      serveInboundSocket(this, socket, { source, local: destination }),
-    );
+    await this.#listenHbone();
     await this.#listen('inbound-plaintext', ports.inboundPlaintext, (socket, captured) =>
       servePassthrough(this, { socket, ...captured }),
     );
@@ -217,6 +220,13 @@ export class Pod implements PodContext {
     return new TunnelPool(
       { idleReleaseMs: settings.http2.idleReleaseMs },
       { clock, connect: (key) => connectTunnel(this, key) },
+    );
+  }
+
+  #listenHbone(): Promise<void> {
+    const { inboundHbone } = this.thread.settings.ports;
+    return this.#listen('inbound-hbone', inboundHbone, (socket, { source, destination }) =>
+      serveInboundSocket(this, socket, { source, local: destination }),
     );
   }
 

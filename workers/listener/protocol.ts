@@ -43,6 +43,8 @@ export interface PodInfo {
   readonly name: string;
   readonly namespace: string;
   readonly serviceAccount: string;
+  /** The proxy itself: tunnels in alone, on unmarked sockets that never carry another's address (spec/dataplane.md §7.7). */
+  readonly own?: boolean;
 }
 
 /** What carries tunnels: framing of our own, or node:http2. */

@@ -84,6 +84,11 @@ export function streamEnd(stream: TunnelStream): CopyEnd {
   };
 }
 
+/** SO_MARK of the pod's sockets; redirection tells by it what is the proxy's own, and nothing redirects the proxy itself. */
+export function markOf({ pod, thread }: Pick<PodContext, 'pod' | 'thread'>): number {
+  return pod.own === true ? 0 : thread.settings.packetMark;
+}
+
 function openSocket(pod: PodContext, request: UpstreamRequest): number {
   const { settings } = pod.thread;
   const { to, source, bindLoopback, tunnel } = request;
@@ -94,7 +99,7 @@ function openSocket(pod: PodContext, request: UpstreamRequest): number {
   const plain = {
     netnsFd: pod.netnsFd,
     family,
-    mark: settings.packetMark,
+    mark: markOf(pod),
     ...tcpOptions(settings),
     ...(tunnel === true ? { userTimeoutMs: settings.tunnelUserTimeoutMs } : {}),
   } as const;

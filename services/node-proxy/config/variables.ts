@@ -196,6 +196,11 @@ export const trafficVariables = {
 
 /** The process: threads, sockets, servers, drain. */
 export const processVariables = {
+  POD_NAME: optionalText('pod of this process'),
+  POD_NAMESPACE: optionalText('its namespace'),
+  SERVICE_ACCOUNT: optionalText(
+    'its account; with POD_NAME and POD_NAMESPACE it is served to the mesh on port 15008 of its own namespace',
+  ),
   NODE_NAME: { schema: text({ optional: true }), description: 'node this process runs on' },
   INPOD_UDS: {
     schema: text({ default: '/var/run/ztunnel/ztunnel.sock' }),
