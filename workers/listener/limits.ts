@@ -21,7 +21,7 @@ export const CERTIFICATE_WAIT_MS = 10_000;
  */
 export const MAX_DECISION_ROUNDS = 12;
 
-/** Answers kept per thread; a peer's answer is a few kB with its endpoints. The least recently used goes first. */
+/** Answers kept per thread, to host names as many again; a peer's answer is a few kB with its endpoints. The least recently used goes first. */
 export const MAX_CACHED_ANSWERS = 10_000;
 
 /** Lookups of one thread that may be unanswered at once. */

@@ -34,6 +34,8 @@ export class StateClient implements MeshView {
   readonly #port: MessagePort;
   readonly #clock: Clock;
   readonly #answers = new Map<string, Answer>();
+  /** Those to host names apart: queries for names that do not exist must not push out what routes are made of. */
+  readonly #names = new Map<string, Answer>();
   readonly #pending = new Map<number, Pending>();
   /** Keys asked for and not yet answered, with what to await. */
   readonly #asked = new Map<string, Promise<void>>();
@@ -50,29 +52,30 @@ export class StateClient implements MeshView {
 
   /** Answers held now. */
   get cached(): number {
-    return this.#answers.size;
+    return this.#answers.size + this.#names.size;
   }
 
   get(key: LookupKey): Answer | undefined {
     const id = lookupId(key);
-    const answer = this.#answers.get(id);
+    const answers = this.#cacheOf(id);
+    const answer = answers.get(id);
     if (answer === undefined) return undefined;
     // Moves it to the young end of the map: eviction takes from the old one.
-    this.#answers.delete(id);
-    this.#answers.set(id, answer);
+    answers.delete(id);
+    answers.set(id, answer);
     return answer;
   }
 
   /** Resolves once {@link get} knows all keys. STATE_UNAVAILABLE when that takes too long. */
   async fetch(keys: readonly LookupKey[]): Promise<void> {
     const deadlineMs = this.#clock.monotonic() + LOOKUP_WAIT_MS;
-    let missing = keys.filter((key) => !this.#answers.has(lookupId(key)));
+    let missing = keys.filter((key) => !this.#has(key));
     for (let round = 0; missing.length > 0; round += 1) {
       if (round > 0) await this.#clock.sleep(LOOKUP_RETRY_MS);
       const leftMs = deadlineMs - this.#clock.monotonic();
       if (leftMs <= 0 || this.#pending.size >= MAX_PENDING_LOOKUPS) throw unavailable(missing);
       await this.#within(leftMs, Promise.all(this.#ask(missing)));
-      missing = missing.filter((key) => !this.#answers.has(lookupId(key)));
+      missing = missing.filter((key) => !this.#has(key));
     }
   }
 
@@ -80,7 +83,7 @@ export class StateClient implements MeshView {
   async ask(key: LookupKey): Promise<Answer | undefined> {
     if (this.#pending.size >= MAX_PENDING_LOOKUPS) return undefined;
     await this.#within(LOOKUP_WAIT_MS, Promise.all(this.#ask([key])));
-    return this.#answers.get(lookupId(key));
+    return this.#cacheOf(lookupId(key)).get(lookupId(key));
   }
 
   /** Starts following a pod of this thread. */
@@ -191,8 +194,7 @@ export class StateClient implements MeshView {
         this.#onAnswer(message.id, message.answers);
         break;
       case 'invalidate':
-        if (message.ids === null) this.#answers.clear();
-        else for (const id of message.ids) this.#answers.delete(id);
+        this.#forget(message.ids);
         for (const listener of this.#invalidated) listener(message.ids);
         break;
     }
@@ -207,17 +209,35 @@ export class StateClient implements MeshView {
       this.#asked.delete(text);
       const answer = answers[index];
       // Null is "cannot tell yet": nothing to keep, whoever waits asks again.
-      if (answer !== null && answer !== undefined) this.#answers.set(text, answer);
+      if (answer !== null && answer !== undefined) this.#cacheOf(text).set(text, answer);
     }
-    this.#evict();
+    evict(this.#answers);
+    evict(this.#names);
     pending.settle();
   }
 
-  #evict(): void {
-    for (const id of this.#answers.keys()) {
-      if (this.#answers.size <= MAX_CACHED_ANSWERS) return;
-      this.#answers.delete(id);
-    }
+  #has(key: LookupKey): boolean {
+    const id = lookupId(key);
+    return this.#cacheOf(id).has(id);
+  }
+
+  #cacheOf(id: string): Map<string, Answer> {
+    return id.startsWith('hostname:') ? this.#names : this.#answers;
+  }
+
+  /** Null: everything. */
+  #forget(ids: readonly string[] | null): void {
+    for (const id of ids ?? []) this.#cacheOf(id).delete(id);
+    if (ids !== null) return;
+    this.#answers.clear();
+    this.#names.clear();
+  }
+}
+
+function evict(answers: Map<string, Answer>): void {
+  for (const id of answers.keys()) {
+    if (answers.size <= MAX_CACHED_ANSWERS) return;
+    answers.delete(id);
   }
 }
 

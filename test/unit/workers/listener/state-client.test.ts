@@ -68,6 +68,31 @@ test('an invalidated answer is asked for anew, all of them when it says so', asy
   t.is(state.cached, 0);
 });
 
+test('names nobody has push out no answer that routes are made of', async (t) => {
+  const { state, asked, say } = client(t);
+  const empty = { workloads: [], services: [] };
+  const answer = async (keys: readonly LookupKey[], id: number): Promise<void> => {
+    const fetched = state.fetch(keys);
+    await until(() => asked.length === id, { what: 'the question' });
+    say({ type: 'answer', id, answers: keys.map(() => empty) });
+    await fetched;
+  };
+  const names = Array.from({ length: MAX_CACHED_ANSWERS }, (_, index): LookupKey => ({
+    kind: 'hostname',
+    hostname: `n${index}.example`,
+  }));
+  await answer([key], 1);
+  await answer(names, 2);
+  await answer([{ kind: 'hostname', hostname: 'one-more.example' }], 3);
+  t.is(state.cached, 1 + MAX_CACHED_ANSWERS);
+  t.deepEqual(state.get(key), empty);
+  t.is(state.get({ kind: 'hostname', hostname: 'n0.example' }), undefined);
+  say({ type: 'invalidate', ids: ['hostname:one-more.example'] });
+  await until(() => state.cached === MAX_CACHED_ANSWERS, { what: 'the name to go' });
+  say({ type: 'invalidate', ids: null });
+  await until(() => state.cached === 0, { what: 'all to go' });
+});
+
 test('the cache is bounded, the least recently used answer goes first', async (t) => {
   const { state, asked, say } = client(t);
   const keys = Array.from({ length: MAX_CACHED_ANSWERS }, (_, index): LookupKey => ({
