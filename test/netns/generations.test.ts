@@ -76,6 +76,7 @@ async function allEnd(t: ExecutionContext, proxies: readonly ProxyProcess[]): Pr
   );
 }
 
+// spec: inpod.md §6
 test('generations of both nodes replace each other under load: nothing fails, what is carried lives on', async (t) => {
   const { mesh, client, api } = await twoPods(t);
   const [one, two] = [mesh.nodes['node-1'], mesh.nodes['node-2']];

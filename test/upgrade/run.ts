@@ -11,6 +11,7 @@ import { TestMesh } from '../support/mesh.ts';
 import type { ActorLine } from '../support/mesh.ts';
 import { killAll, meshStatus } from '../support/mesh-faults.ts';
 import { until } from '../support/until.ts';
+import { KeptConnections } from './kept.ts';
 
 /** Far beyond the run: what is carried may only end by itself. */
 const DRAIN_DEADLINE = '12h';
@@ -32,12 +33,26 @@ function say(text: string): void {
   process.stdout.write(`${text}\n`);
 }
 
-async function step(what: string, load: Load, work: () => Promise<string | void>): Promise<void> {
+/** What must not notice anything. */
+interface Traffic {
+  readonly load: Load;
+  readonly kept: KeptConnections;
+}
+
+async function step(
+  what: string,
+  { load, kept }: Traffic,
+  work: () => Promise<string | void>,
+): Promise<void> {
   const start = performance.now();
   const told = (await work()) ?? '';
   await load.goesOn(`after ${what}`);
   const seconds = ((performance.now() - start) / 1_000).toFixed(1);
-  say(`${what.padEnd(48)} ${seconds.padStart(6)} s  ${load.failures().length} failed  ${told}`);
+  const dropped = await kept.dropped();
+  const counts = `${load.failures().length} failed, ${dropped} of ${kept.count} dropped`;
+  say(`${what.padEnd(40)} ${seconds.padStart(6)} s  ${counts}  ${told}`);
+  if (dropped > 0) throw new Error('a connection was dropped');
+  await kept.open();
 }
 
 async function upgrade(mesh: TestMesh, ...roles: readonly string[]): Promise<void> {
@@ -106,24 +121,31 @@ async function startedSince(mesh: TestMesh, before: ReadonlySet<number>): Promis
 async function run(mesh: TestMesh): Promise<readonly unknown[]> {
   const outsider = await mesh.pod('plain', 'outsider');
   const load = await Load.start(mesh, 'demo/client', 'api:80', 'web:80', `${outsider.ip}:8080`);
+  const api = await mesh.pod('demo', 'api-1');
+  const kept = new KeptConnections(mesh.netns('demo-client'), { ip: api.ip, port: 8080 });
+  await kept.open();
+  const traffic = { load, kept };
   for (let count = 1; count <= generations; count += 1) {
-    await step(`generation ${count + 1} of both nodes`, load, async () => {
+    await step(`generation ${count + 1} of both nodes`, traffic, async () => {
       await upgrade(mesh, 'node-proxy');
       return draining(mesh);
     });
   }
-  await step('every other actor replaced', load, () => upgrade(mesh, ...EVERY_ACTOR));
+  await step('every other actor replaced', traffic, () => upgrade(mesh, ...EVERY_ACTOR));
   for (const [what, names, heldBack] of [
     ['the CA', ['ca'], true],
     ['the control plane', ['control-plane'], false],
     ['all central actors', ['ca', 'control-plane', 'xds-ingester', 'policy-evaluator'], true],
   ] as const) {
     const pids = await Promise.all(names.map(async (name) => (await mesh.actor(name, null)).pid));
-    await step(`upgrade without ${what}`, load, () => upgradeWithout(mesh, load, pids, heldBack));
+    await step(`upgrade without ${what}`, traffic, () =>
+      upgradeWithout(mesh, load, pids, heldBack),
+    );
   }
   const { pid } = (await meshStatus(mesh)).redis;
-  await step('upgrade without Redis', load, () => upgradeWithout(mesh, load, [pid], true));
-  await step('the new proxy killed while it starts', load, () => killStarting(mesh));
+  await step('upgrade without Redis', traffic, () => upgradeWithout(mesh, load, [pid], true));
+  await step('the new proxy killed while it starts', traffic, () => killStarting(mesh));
+  kept.close();
   return load.stop();
 }
 

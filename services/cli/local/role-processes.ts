@@ -88,10 +88,10 @@ export class RoleProcesses {
     await Promise.all(this.#members.map((process) => process.start()));
   }
 
-  /** Asks each process where it is, and starts one beside any that was told by somebody to end. */
+  /** Asks each member where it is, and starts one beside any that was told by somebody to end. */
   async refresh(): Promise<void> {
-    const all = [...this.#members, ...this.#leaving];
-    await Promise.all(all.map((process) => process.refresh()));
+    // Those that leave have nothing to say: they drain until they have ended.
+    await Promise.all(this.#members.map((process) => process.refresh()));
     if (this.#options.replacement === 'after' || this.#stopped) return;
     for (const process of this.#members) {
       if (process.status().state === 'draining') await this.#substitute(process);

@@ -13,11 +13,13 @@ import { ZdsAgent } from '../../../lib/zds/agent.ts';
 import type { ZdsPod } from '../../../lib/zds/agent.ts';
 import {
   decodeAck,
+  decodeHello,
   decodeRequest,
   encodeAck,
   encodeHello,
   encodeRequest,
 } from '../../../lib/zds/frames.ts';
+import type { ZdsHello } from '../../../lib/zds/frames.ts';
 import { ZdsProxy } from '../../../lib/zds/proxy.ts';
 import { keptLog } from '../../support/actor-context.ts';
 import { FakeClock } from '../../support/fake-clock.ts';
@@ -50,17 +52,20 @@ async function proxyWithRawAgent(t: ExecutionContext): Promise<{
   agents: SeqpacketConnection[];
   acks: (string | null)[];
   fail: Set<string>;
+  hellos: ZdsHello[];
 }> {
   const path = await socketPath(t);
   const told: string[] = [];
   const acks: (string | null)[] = [];
   const agents: SeqpacketConnection[] = [];
   const fail = new Set<string>();
+  const hellos: ZdsHello[] = [];
   const server = listenSeqpacket(path, { mode: 0o600, onError: (error) => t.fail(error.message) });
   server.onConnection = (connection) => {
     let greeted = false;
     connection.onMessage = ({ data }) => {
       if (greeted) acks.push(decodeAck(data));
+      else hellos.push(decodeHello(data));
       greeted = true;
     };
     agents.push(connection);
@@ -86,7 +91,7 @@ async function proxyWithRawAgent(t: ExecutionContext): Promise<{
   });
   proxy.start();
   await until(() => agents.length === 1, { what: 'the session' });
-  return { proxy, told, agents, acks, fail };
+  return { proxy, told, agents, acks, fail, hellos };
 }
 
 /** Descriptors of namespaces that this process holds. */
@@ -177,6 +182,38 @@ test('after the snapshot Keep and a second end of it break the protocol', async 
   await until(() => acks.length === 2, { what: 'an answer' });
   t.regex(acks[1] ?? '', /Keep after/);
   await until(() => agents.length === 2, { what: 'a new session' });
+});
+
+test('a proxy that drains says so in a new session to an agent that heeds it', async (t) => {
+  const { proxy, agents, acks, told, hellos } = await proxyWithRawAgent(t);
+  await agents[0]?.send(encodeRequest({ type: 'snapshotSent', generations: true }));
+  await until(() => acks.length === 1, { what: 'an answer' });
+  proxy.drain();
+  await until(() => agents.length === 2, { what: 'another session' });
+  await agents[1]?.send(encodeRequest({ type: 'keep', uid: 'u-1' }));
+  await until(() => acks.length === 2, { what: 'an answer' });
+  await agents[1]?.send(encodeRequest({ type: 'snapshotSent', generations: true }));
+  await until(() => acks.length === 3, { what: 'an answer' });
+  await agents[1]?.send(encodeRequest({ type: 'del', uid: 'u-1' }));
+  await until(() => told.includes('del u-1'), { what: 'Del' });
+  t.deepEqual(hellos, [
+    { group: 0, state: 'serving' },
+    { group: 0, state: 'draining' },
+  ]);
+});
+
+test('to another agent a proxy that drains keeps its session, and makes no new one', async (t) => {
+  const { proxy, agents, acks, told } = await proxyWithRawAgent(t);
+  await agents[0]?.send(encodeRequest({ type: 'snapshotSent' }));
+  await until(() => acks.length === 1, { what: 'an answer' });
+  proxy.drain();
+  await agents[0]?.send(encodeRequest({ type: 'del', uid: 'u-1' }));
+  await until(() => told.includes('del u-1'), { what: 'Del' });
+  agents[0]?.close();
+  await until(() => told.includes('ended'), { what: 'the end of the session' });
+  await new Promise((resolve) => setImmediate(resolve));
+  t.is(agents.length, 1);
+  t.false(proxy.connected);
 });
 
 /** An agent, and proxies made of bare packets. */

@@ -1,0 +1,146 @@
+/**
+ * One of everything that actors of different versions say to each other, as it lies on the wire or in Redis, and how it is
+ * read. `node test/support/message-samples.ts` writes the samples of this version to `test/fixtures/messages`.
+ */
+import { readFileSync, writeFileSync } from 'node:fs';
+import { boards, jobs, proxyPresenceSample, proxyPresenceSchema } from '../../lib/bus/catalog.ts';
+import type { JobDefinition } from '../../lib/bus/contract.ts';
+import { openEnvelope, sealEnvelope } from '../../lib/bus/envelope.ts';
+import { compileProgram } from '../../lib/policy/compile.ts';
+import { decodeProgram, encodeProgram } from '../../lib/policy/program-codec.ts';
+import { readPolicyRejection } from '../../lib/policy/rejection.ts';
+import { enrolmentSchema } from '../../lib/state/enrolment.ts';
+import { podRecordSchema } from '../../lib/state/pod-record.ts';
+import { decodeAddress, encodeService, encodeWorkload } from '../../lib/xds/resources/address.ts';
+import { decodeAuthorization, encodeAuthorization } from '../../lib/xds/resources/authorization.ts';
+import {
+  decodeAck,
+  decodeHello,
+  decodeRequest,
+  encodeAck,
+  encodeHello,
+  encodeRequest,
+} from '../../lib/zds/frames.ts';
+import { authorizationFixture, serviceFixture, workloadFixture } from './model-fixtures.ts';
+import { podRecord } from './pod-records.ts';
+
+/** A message: JSON as text, bytes as base64. */
+export interface MessageKind {
+  readonly encoded: string;
+  decode(encoded: string): unknown;
+}
+
+/** A message as a file keeps it: what was written, and what its readers made of it. */
+export interface StoredSample {
+  readonly encoded: string;
+  readonly decoded: unknown;
+}
+
+const FOLDER = new URL('../fixtures/messages/', import.meta.url);
+const SINCE = '2026-11-21T12:00:00.000Z';
+
+function json(value: unknown, read: (value: unknown) => unknown): MessageKind {
+  return { encoded: JSON.stringify(value), decode: (text) => read(JSON.parse(text)) };
+}
+
+function bytes(value: Uint8Array, read: (bytes: Uint8Array) => unknown): MessageKind {
+  return {
+    encoded: Buffer.from(value).toString('base64'),
+    decode: (text) => read(Buffer.from(text, 'base64')),
+  };
+}
+
+function job(definition: JobDefinition<unknown>): MessageKind {
+  const message = { id: 'job-1', at: 1_763_726_400_000, from: 'sender', body: definition.sample };
+  return json(sealEnvelope(definition, message), (value) => openEnvelope(definition, value));
+}
+
+const program = compileProgram('set-1', [{ key: 'demo/web', policy: authorizationFixture() }]);
+const info = { name: 'web', namespace: 'demo', serviceAccount: 'web' };
+
+/** Every kind, by a name that stays. */
+export const messageKinds: Readonly<Record<string, MessageKind>> = {
+  ...Object.fromEntries(
+    Object.values(jobs).map((one) => [`job ${one.name}`, job(one as JobDefinition<unknown>)]),
+  ),
+  ...Object.fromEntries(
+    Object.entries(boards).map(([name, board]) => [
+      `result ${name}`,
+      json(board.sample, (value) => board.body.parse(value)),
+    ]),
+  ),
+  'presence proxies': json(proxyPresenceSample, (value) => proxyPresenceSchema.parse(value)),
+  'row addresses, workload': bytes(encodeWorkload(workloadFixture()), decodeAddress),
+  'row addresses, service': bytes(encodeService(serviceFixture()), decodeAddress),
+  'row authorizations': bytes(encodeAuthorization(authorizationFixture()), decodeAuthorization),
+  'row programs': bytes(encodeProgram(program), (row) => decodeProgram('set-1', row)),
+  'row rejections': bytes(
+    Buffer.from(
+      JSON.stringify({
+        type: 'type.googleapis.com/istio.security.Authorization',
+        name: 'demo/broken',
+        reason: 'unknown match',
+        at: SINCE,
+      }),
+    ),
+    (row) => readPolicyRejection('istio.security.Authorization/demo/broken', row),
+  ),
+  'row enrolments': json(
+    {
+      podUid: 'u-1',
+      namespace: 'demo',
+      name: 'web-1',
+      serviceAccount: 'web',
+      netns: '/run/netns/web-1',
+      addresses: ['10.0.0.7'],
+      state: 'enabled',
+      since: SINCE,
+    },
+    (value) => enrolmentSchema.parse(value),
+  ),
+  'file pod record': json(podRecord({ uid: 'web-1', netns: '/run/netns/web-1' }), (value) =>
+    podRecordSchema.parse(value),
+  ),
+  'zds hello': bytes(encodeHello({ group: 3, state: 'draining' }), decodeHello),
+  'zds hello of ztunnel': bytes(encodeHello({ group: 0, state: 'serving' }), decodeHello),
+  'zds add': bytes(encodeRequest({ type: 'add', uid: 'u-1', info }), decodeRequest),
+  'zds keep': bytes(encodeRequest({ type: 'keep', uid: 'u-1' }), decodeRequest),
+  'zds del': bytes(encodeRequest({ type: 'del', uid: 'u-1' }), decodeRequest),
+  'zds end of snapshot': bytes(
+    encodeRequest({ type: 'snapshotSent', generations: true }),
+    decodeRequest,
+  ),
+  'zds ack': bytes(encodeAck(null), decodeAck),
+  'zds refusal': bytes(encodeAck('cannot bind'), decodeAck),
+};
+
+/** `0.1` for version 0.1.x of the project. */
+export function currentVersion(): string {
+  const manifest = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
+  const { version } = JSON.parse(manifest) as { version: string };
+  return version.split('.').slice(0, 2).join('.');
+}
+
+/** The samples of a version, by kind. */
+export function storedSamples(version: string): Readonly<Record<string, StoredSample>> {
+  const text = readFileSync(new URL(`${version}.json`, FOLDER), 'utf8');
+  return JSON.parse(text) as Record<string, StoredSample>;
+}
+
+/** What a reader made of a message, as a file can keep it. */
+export function plain(value: unknown): unknown {
+  return JSON.parse(JSON.stringify(value)) as unknown;
+}
+
+if (import.meta.main) {
+  const samples = Object.fromEntries(
+    Object.entries(messageKinds).map(([name, { encoded, decode }]) => [
+      name,
+      { encoded, decoded: decode(encoded) },
+    ]),
+  );
+  writeFileSync(
+    new URL(`${currentVersion()}.json`, FOLDER),
+    `${JSON.stringify(samples, null, 2)}\n`,
+  );
+}

@@ -1,0 +1,24 @@
+import { mock } from 'node:test';
+import test from 'ava';
+import { systemClock } from '../../../../lib/clock/clock.ts';
+
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+
+test.serial('a delay longer than a timer of Node can hold is waited for to its end', (t) => {
+  mock.timers.enable({ apis: ['setTimeout'] });
+  t.teardown(() => mock.timers.reset());
+  let fired = 0;
+  systemClock.after(60 * DAY_MS, () => (fired += 1));
+  systemClock.after(Infinity, () => t.fail('there is no end of infinity'));
+  const cancelled = systemClock.after(60 * DAY_MS, () => t.fail('it was cancelled'));
+  // The mocked timers of one part begin at the end of the hour in which the part before ended.
+  const hours = (count: number): void => {
+    for (let hour = 0; hour < count; hour += 1) mock.timers.tick(HOUR_MS);
+  };
+  hours(60 * 24 - 1);
+  t.is(fired, 0);
+  cancelled.cancel();
+  hours(5);
+  t.is(fired, 1);
+});
