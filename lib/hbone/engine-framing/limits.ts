@@ -30,14 +30,23 @@ export const WRITE_BYTES = 131_072;
 /** A stream's turn when others wait too, bytes with the frame header: one TLS record. */
 export const TURN_BYTES = 16_384;
 
-/** Writes up to this are copied into a buffer of their own; larger ones pass through the thread's shared one. */
-export const SMALL_WRITE_BYTES = 4_096;
-
 /** Bytes a stream may have waiting before its source is told to stop. */
 export const SEND_HIGH_WATER_BYTES = 262_144;
 
 /** Waiting bytes at which a stopped source is told to go on: enough to fill a write until it does. */
 export const SEND_LOW_WATER_BYTES = 131_072;
+
+/** A TLS record's content at most, bytes. */
+export const RECORD_BYTES = 16_384;
+
+/** A record of at least this says that more will follow: the next are put one behind the other. */
+export const BULK_READ_BYTES = 8_192;
+
+/** Room for records that are written on together: those of one turn of a busy tunnel. */
+export const SLAB_BYTES = 262_144;
+
+/** A read of at least this was part of a bulk transfer: the next one waits until it is sent, and is then sent without a copy. */
+export const DIRECT_PAUSE_BYTES = 32_768;
 
 /** Received pieces below this are gathered while their reader is stalled: a piece costs more than its bytes. */
 export const SMALL_PIECE_BYTES = 2_048;

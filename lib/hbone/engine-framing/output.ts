@@ -7,7 +7,7 @@ import {
   frameType,
   writeFrameHeader,
 } from './frames.ts';
-import { MAX_CONTROL_BYTES, SMALL_WRITE_BYTES, TURN_BYTES, WRITE_BYTES } from './limits.ts';
+import { MAX_CONTROL_BYTES, TURN_BYTES, WRITE_BYTES } from './limits.ts';
 
 /** A stream as the output sees it. */
 export interface Outgoing {
@@ -24,10 +24,21 @@ export interface Outgoing {
   take(into: Buffer, at: number, bytes: number): void;
   /** END_STREAM has gone. */
   endTaken(): void;
+  /** What {@link Output.sendRead} sent is with the socket. */
+  readSent(): void;
 }
 
-/** All sockets of a thread pass through here one after the other: a write is encrypted before `write` returns. */
+/**
+ * All writes of a thread pass through here one after the other: node:tls encrypts a single buffer before `write` returns, or copies
+ * it when it cannot.
+ */
 const shared = Buffer.allocUnsafeSlow(WRITE_BYTES);
+
+/**
+ * Where sockets are read to that are carried over tunnels: behind the room for a frame header, so that {@link Output.sendRead} sends
+ * a read without moving it, as whole TLS records when it is full. Good until the next write of any tunnel.
+ */
+export const readBuffer = shared.subarray(FRAME_HEADER_BYTES);
 
 /**
  * What a tunnel sends. One write is under way at a time: the first of a turn goes at once, and what comes until it is done
@@ -44,6 +55,8 @@ export class Output {
   /** Streams with something to send and a window for it, in their order. */
   #row: Outgoing[] = [];
   #writing = false;
+  /** Whose read is under way. */
+  #reader: Outgoing | null = null;
   #onFinished: (() => void) | null = null;
 
   /** `onDataSent` is told of DATA as it goes. */
@@ -87,14 +100,29 @@ export class Output {
       done?.();
       return;
     }
-    // Small pieces are copied: a record that had to wait would keep the shared buffer.
-    const bytes = shared.subarray(0, length);
-    this.#socket.write(length <= SMALL_WRITE_BYTES ? Buffer.from(bytes) : bytes, this.#written);
+    this.#socket.write(shared.subarray(0, length), this.#written);
+  }
+
+  /** Sends what stands in {@link readBuffer} as one frame, if nothing else waits and the windows allow; else false. */
+  sendRead(stream: Outgoing, bytes: number): boolean {
+    if (this.#writing || this.#row.length > 0 || this.#control.length > 0) return false;
+    if (bytes > Math.min(stream.sendWindow, this.window, this.maxFrameSize)) return false;
+    if (stream.waiting > 0 || this.#socket.destroyed) return false;
+    writeFrameHeader(shared, 0, { type: frameType.data, flags: 0, id: stream.id }, bytes);
+    this.window -= bytes;
+    this.#onDataSent(bytes);
+    this.#writing = true;
+    this.#reader = stream;
+    this.#socket.write(shared.subarray(0, FRAME_HEADER_BYTES + bytes), this.#written);
+    return true;
   }
 
   readonly #written = (): void => {
     this.#writing = false;
+    const reader = this.#reader;
+    this.#reader = null;
     this.flush();
+    reader?.readSent();
   };
 
   /** Fills the shared buffer; how far. */

@@ -65,6 +65,18 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
     this.output.ready(stream);
   }
 
+  sendRead(stream: FramedStream, bytes: number): boolean {
+    return !this.over && this.output.sendRead(stream, bytes);
+  }
+
+  hold(): number {
+    return this.records.hold();
+  }
+
+  unhold(hold: number, pinned: boolean): void {
+    this.records.release(hold, pinned);
+  }
+
   release(stream: FramedStream, bytes: number): void {
     this.control(windowUpdateFrame(stream.id, bytes));
   }

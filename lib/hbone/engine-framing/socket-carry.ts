@@ -1,6 +1,8 @@
 import type { Socket } from 'node:net';
 import { GATHER_FROM_BYTES, HIGH_WATER_BYTES, isOrdinaryEnd } from '../../net/bidi-copy.ts';
 import type { Copy, CopyCounts, CopyResult, CopySide } from '../../net/bidi-copy.ts';
+import { readInto } from '../../net/read-into.ts';
+import { readBuffer } from './output.ts';
 import type { FramedStream, StreamSink } from './stream.ts';
 
 /**
@@ -18,7 +20,10 @@ export class SocketCarry implements Copy, StreamSink {
   #error: Error | null = null;
   #socketClosed = false;
   #streamClosed = false;
-  #corked = false;
+  /** Received in this turn and not yet written. */
+  #gathered: Buffer | null = null;
+  #hold = 0;
+  #scheduled = false;
 
   /** `reset` ends the stream in both directions. */
   constructor(stream: FramedStream, socket: Socket, socketIs: CopySide, reset: () => void) {
@@ -32,7 +37,8 @@ export class SocketCarry implements Copy, StreamSink {
     socket.on('error', this.#onSocketError);
     if (socket.closed) queueMicrotask(this.#onSocketClosed);
     else socket.once('close', this.#onSocketClosed);
-    socket.on('data', this.#onSocketData);
+    const reads = { buffer: readBuffer, take: this.#onSocketRead };
+    if (!readInto(socket, reads)) socket.on('data', this.#onSocketData);
     socket.on('drain', this.#onSocketDrain);
     if (socket.readableEnded) stream.end();
     else socket.once('end', this.#onSocketEnd);
@@ -50,16 +56,31 @@ export class SocketCarry implements Copy, StreamSink {
     const socket = this.#socket;
     this.#count(this.#socketIs === 'a' ? 'b' : 'a', piece.length);
     if (!socket.writable) return true;
-    // A message goes at once; parts of a bulk transfer are gathered over one turn, since each write is a system call.
-    if (!this.#corked && piece.length >= GATHER_FROM_BYTES) {
-      this.#corked = true;
-      socket.cork();
-      setImmediate(this.#uncork);
+    const gathered = this.#gathered;
+    if (gathered !== null) {
+      if (isBehind(gathered, piece)) {
+        this.#gathered = joined(gathered, piece);
+        return true;
+      }
+      this.#writeGathered();
     }
-    return socket.write(piece) || socket.writableLength < HIGH_WATER_BYTES;
+    // A message goes at once; parts of a bulk transfer are gathered over one turn, since each write is a system call.
+    if (piece.length < GATHER_FROM_BYTES) {
+      socket.write(piece);
+      if (socket.writableLength > 0) this.#stream.unhold(this.#stream.hold(), true);
+    } else {
+      this.#hold = this.#stream.hold();
+      this.#gathered = piece;
+      if (!this.#scheduled) {
+        this.#scheduled = true;
+        setImmediate(this.#endTurn);
+      }
+    }
+    return socket.writableLength < HIGH_WATER_BYTES;
   }
 
   onEnded(): void {
+    this.#writeGathered();
     if (this.#socket.writable) this.#socket.end();
   }
 
@@ -75,6 +96,7 @@ export class SocketCarry implements Copy, StreamSink {
   onClosed(error: Error | null): void {
     this.#streamClosed = true;
     this.#note(error);
+    this.#writeGathered();
     if (this.#socketClosed) {
       this.#finished({ error: this.#error });
       return;
@@ -87,6 +109,11 @@ export class SocketCarry implements Copy, StreamSink {
     if (socket.writableFinished || socket.destroyed) cut();
     else socket.end(cut);
   }
+
+  readonly #onSocketRead = (bytes: number): boolean => {
+    this.#count(this.#socketIs, bytes);
+    return this.#stream.writeRead(bytes);
+  };
 
   readonly #onSocketData = (chunk: Buffer): void => {
     this.#count(this.#socketIs, chunk.length);
@@ -117,10 +144,21 @@ export class SocketCarry implements Copy, StreamSink {
     this.#stream.resume();
   };
 
-  readonly #uncork = (): void => {
-    this.#corked = false;
-    this.#socket.uncork();
+  readonly #endTurn = (): void => {
+    this.#scheduled = false;
+    this.#writeGathered();
   };
+
+  /** Writes what is one piece in memory by one call. */
+  #writeGathered(): void {
+    const bytes = this.#gathered;
+    if (bytes === null) return;
+    this.#gathered = null;
+    const socket = this.#socket;
+    if (socket.writable) socket.write(bytes);
+    // The kernel did not take all of it: it is read from where it is.
+    this.#stream.unhold(this.#hold, socket.writableLength > 0);
+  }
 
   #count(side: CopySide, bytes: number): void {
     if (side === 'a') {
@@ -134,4 +172,12 @@ export class SocketCarry implements Copy, StreamSink {
   #note(error: Error | null): void {
     if (error !== null && !isOrdinaryEnd(error)) this.#error ??= error;
   }
+}
+
+function isBehind(before: Buffer, piece: Buffer): boolean {
+  return before.buffer === piece.buffer && before.byteOffset + before.length === piece.byteOffset;
+}
+
+function joined(before: Buffer, piece: Buffer): Buffer {
+  return Buffer.from(before.buffer, before.byteOffset, before.length + piece.length);
 }

@@ -20,7 +20,7 @@ export class StreamDuplex extends Duplex implements StreamSink {
   }
 
   onData(piece: Buffer): boolean {
-    return this.destroyed || this.push(piece);
+    return this.destroyed || this.push(Buffer.from(piece));
   }
 
   onEnded(): void {

@@ -1,16 +1,21 @@
 import { errorCode } from './frames.ts';
 import {
+  DIRECT_PAUSE_BYTES,
   GATHER_BYTES,
   RELEASE_SHARE,
   SEND_HIGH_WATER_BYTES,
   SEND_LOW_WATER_BYTES,
   SMALL_PIECE_BYTES,
 } from './limits.ts';
+import { readBuffer } from './output.ts';
 import type { Outgoing } from './output.ts';
 
 /** Takes what a stream receives. Nothing is called after `onClosed`. */
 export interface StreamSink {
-  /** The next bytes; false asks to wait for {@link FramedStream.resume}. */
+  /**
+   * The next bytes; false asks to wait for {@link FramedStream.resume}. They are good for this call only, unless held
+   * ({@link FramedStream.hold}).
+   */
   onData(piece: Buffer): boolean;
   /** The peer has sent all it had. */
   onEnded(): void;
@@ -26,6 +31,11 @@ export interface StreamSink {
 export interface StreamHost {
   /** It has something to send. */
   ready(stream: FramedStream): void;
+  /** Sends what stands in the read buffer, if it can be done at once. */
+  sendRead(stream: FramedStream, bytes: number): boolean;
+  /** As {@link FramedStream.hold} and {@link FramedStream.unhold}. */
+  hold(): number;
+  unhold(hold: number, pinned: boolean): void;
   /** Gives window back to the peer. */
   release(stream: FramedStream, bytes: number): void;
   /** More or fewer received bytes wait for their reader. */
@@ -105,6 +115,34 @@ export class FramedStream implements Outgoing {
     this.#host.ready(this);
     this.#full = this.waiting >= SEND_HIGH_WATER_BYTES;
     return !this.#full;
+  }
+
+  /** Sends the bytes at the beginning of {@link readBuffer}, like {@link write}. */
+  writeRead(bytes: number): boolean {
+    if (this.over || this.ending) return true;
+    if (!this.#host.sendRead(this, bytes)) {
+      return this.write(Buffer.from(readBuffer.subarray(0, bytes)));
+    }
+    this.sendWindow -= bytes;
+    // The next read would find the tunnel busy, and be copied.
+    this.#full = bytes >= DIRECT_PAUSE_BYTES;
+    return !this.#full;
+  }
+
+  readSent(): void {
+    if (!this.#full || this.waiting > SEND_LOW_WATER_BYTES) return;
+    this.#full = false;
+    this.#sink?.onRoom();
+  }
+
+  /** The sink needs what it was given beyond the call; the answer is for {@link unhold}. */
+  hold(): number {
+    return this.#host.hold();
+  }
+
+  /** It is done with that, or `pinned`: it will be at an unknown time. */
+  unhold(hold: number, pinned: boolean): void {
+    this.#host.unhold(hold, pinned);
   }
 
   /** Sends END_STREAM after what waits. */
@@ -233,14 +271,9 @@ export class FramedStream implements Outgoing {
   #keep(piece: Buffer): void {
     this.#inboxBytes += piece.length;
     this.#host.held(piece.length);
-    if (piece.length >= SMALL_PIECE_BYTES) {
-      this.#gather = null;
-      this.#inbox.push(piece);
-      return;
-    }
     let gather = this.#gather;
-    if (this.#inbox.length === 0) {
-      // A copy, since a piece keeps all of the record it came in.
+    if (piece.length >= SMALL_PIECE_BYTES || this.#inbox.length === 0) {
+      this.#gather = null;
       this.#inbox.push(Buffer.from(piece));
       return;
     }

@@ -153,7 +153,7 @@ export const trafficVariables = {
     description: 'most access lines a thread writes of connections that did not fail; 0 = all',
   },
   WEFT_HBONE_ENGINE: {
-    schema: oneOf('framing', 'http2')({ default: 'http2' }),
+    schema: oneOf('framing', 'http2')({ default: 'framing' }),
     description: 'what carries tunnels: HTTP/2 framing of our own, or node:http2',
   },
   WEFT_SAME_NODE_FAST_PATH: {
