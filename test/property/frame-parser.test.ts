@@ -1,5 +1,5 @@
 import test from 'ava';
-import fc from 'fast-check';
+import * as fc from 'fast-check';
 import { FrameParser } from '../../lib/hbone/engine-framing/frame-parser.ts';
 import type { FrameHeader, FrameReceiver } from '../../lib/hbone/engine-framing/frame-parser.ts';
 import {

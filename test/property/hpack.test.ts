@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:http2';
 import { duplexPair } from 'node:stream';
 import test from 'ava';
-import fc from 'fast-check';
+import * as fc from 'fast-check';
 import {
   ConnectionFault,
   frameType,

@@ -16,6 +16,8 @@ export class StreamDuplex extends Duplex implements StreamSink {
     super({ allowHalfOpen: true });
     this.#stream = stream;
     this.#reset = reset;
+    // A peer that breaks the protocol must not end the process because nobody listens here.
+    this.on('error', noop);
     stream.attach(this);
   }
 
@@ -77,3 +79,5 @@ export class StreamDuplex extends Duplex implements StreamSink {
     done(error);
   }
 }
+
+function noop(): void {}

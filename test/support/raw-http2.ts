@@ -1,0 +1,100 @@
+import { once } from 'node:events';
+import { connect } from 'node:tls';
+import type { TLSSocket } from 'node:tls';
+import type { ExecutionContext } from 'ava';
+import type { TunnelCredentials } from '../../lib/hbone/credentials.ts';
+import { HpackEncoder } from '../../lib/hbone/engine-framing/hpack-encoder.ts';
+import {
+  CLIENT_PREFACE,
+  headersFrames,
+  settingsFrame,
+  writeFrameHeader,
+} from '../../lib/hbone/engine-framing/frames.ts';
+import { dial } from './tunnel-kit.ts';
+
+/** A frame the peer sent. */
+export interface SeenFrame {
+  readonly type: number;
+  readonly flags: number;
+  readonly id: number;
+  readonly payload: Buffer;
+}
+
+/** Any frame as bytes. */
+export function rawFrame(
+  type: number,
+  flags: number,
+  id: number,
+  payload: Uint8Array = new Uint8Array(),
+): Buffer {
+  const bytes = Buffer.alloc(9 + payload.length);
+  writeFrameHeader(bytes, 0, { type, flags, id }, payload.length);
+  bytes.set(payload, 9);
+  return bytes;
+}
+
+/** A client that says exactly what a test tells it to, behind an honest TLS handshake. */
+export class RawHttp2 {
+  readonly socket: TLSSocket;
+  readonly frames: SeenFrame[] = [];
+  readonly closed: Promise<void>;
+  readonly #encoder = new HpackEncoder();
+  #bytes = Buffer.alloc(0);
+
+  constructor(socket: TLSSocket) {
+    this.socket = socket;
+    this.closed = new Promise((resolve) => socket.once('close', () => resolve()));
+    socket.on('error', () => {});
+    socket.on('data', (chunk: Buffer) => this.#take(chunk));
+  }
+
+  /** The error code of the last GOAWAY, null when none has come. */
+  get goaway(): number | null {
+    return this.frames.findLast(({ type }) => type === 7)?.payload.readUInt32BE(4) ?? null;
+  }
+
+  greet(settings: [number, number][] = []): void {
+    const acknowledged = rawFrame(4, 1, 0);
+    this.socket.write(Buffer.concat([CLIENT_PREFACE, settingsFrame(settings), acknowledged]));
+  }
+
+  connect(id: number, authority: string): void {
+    const block = this.#encoder.encode([
+      [':method', 'CONNECT'],
+      [':authority', authority],
+    ]);
+    this.socket.write(headersFrames(id, block, { endStream: false, maxFrameSize: 16_384 }));
+  }
+
+  #take(chunk: Buffer): void {
+    this.#bytes = Buffer.concat([this.#bytes, chunk]);
+    while (this.#bytes.length >= 9) {
+      const length = this.#bytes.readUIntBE(0, 3);
+      if (this.#bytes.length < 9 + length) return;
+      this.frames.push({
+        type: this.#bytes.readUInt8(3),
+        flags: this.#bytes.readUInt8(4),
+        id: this.#bytes.readUInt32BE(5),
+        payload: Buffer.from(this.#bytes.subarray(9, 9 + length)),
+      });
+      this.#bytes = this.#bytes.subarray(9 + length);
+    }
+  }
+}
+
+/** Connects with the credentials and finishes TLS. */
+export async function rawHttp2(
+  t: ExecutionContext,
+  port: number,
+  own: TunnelCredentials,
+): Promise<RawHttp2> {
+  const socket = connect({
+    socket: await dial(t, port),
+    secureContext: own.clientContext,
+    checkServerIdentity: () => undefined,
+    ALPNProtocols: ['h2'],
+  });
+  t.teardown(() => socket.destroy());
+  await once(socket, 'secureConnect');
+  return new RawHttp2(socket);
+}
