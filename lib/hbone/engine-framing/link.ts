@@ -2,7 +2,6 @@ import type { TLSSocket } from 'node:tls';
 import { MeshError } from '../../errors/mesh-error.ts';
 import { silence } from '../engine.ts';
 import type { TunnelCounters, TunnelEnd, TunnelOptions, TunnelPeer } from '../engine.ts';
-import { readInto } from '../../net/read-into.ts';
 import { Budget } from './budget.ts';
 import { FrameParser } from './frame-parser.ts';
 import type { FrameHeader, FrameReceiver } from './frame-parser.ts';
@@ -37,7 +36,7 @@ import {
 import { Output } from './output.ts';
 import { PeerSettings } from './peer-settings.ts';
 import { Pings } from './pings.ts';
-import { RecordBuffer } from './record-buffer.ts';
+import { RecordBuffer, readRecords } from './record-buffer.ts';
 import { SessionTimers } from './session-timers.ts';
 
 /** How the two sides of a connection differ. */
@@ -226,7 +225,7 @@ export abstract class FramingLink implements FrameReceiver {
       this.failure ??= error;
       this.#end ??= 'error';
     });
-    this.#read();
+    readRecords(this.#socket, this.records, (chunk) => this.#receive(chunk));
   }
 
   /** Sends a frame other than DATA. */
@@ -283,26 +282,6 @@ export abstract class FramingLink implements FrameReceiver {
     if (this.over) return;
     this.#close(null, errorCode.noError);
     this.#linger();
-  }
-
-  #read(): void {
-    const socket = this.#socket;
-    // What came with the handshake.
-    const early: unknown = socket.read();
-    if (early instanceof Buffer) this.#receive(early);
-    const { records } = this;
-    let last = 0;
-    const isDirect = readInto(socket, {
-      buffer: records.current,
-      take: (bytes, buffer) => {
-        last = bytes;
-        this.#receive(bytes === buffer.length ? buffer : buffer.subarray(0, bytes));
-        return true;
-      },
-      next: () => records.next(last),
-    });
-    if (!isDirect) socket.on('data', (chunk: Buffer) => this.#receive(chunk));
-    socket.resume();
   }
 
   /** A peer that finished TLS must also speak HTTP/2 in time, and take note of our settings. */

@@ -1,3 +1,5 @@
+import type { TLSSocket } from 'node:tls';
+import { readInto } from '../../net/read-into.ts';
 import { BULK_READ_BYTES, RECORD_BYTES, SLAB_BYTES } from './limits.ts';
 
 /** Large buffers that no tunnel uses at the moment. */
@@ -71,4 +73,27 @@ export class RecordBuffer {
     }
     this.#current = this.#base;
   }
+}
+
+/** Hands what the socket receives to `receive`, by way of the buffer where this Node can. */
+export function readRecords(
+  socket: TLSSocket,
+  records: RecordBuffer,
+  receive: (chunk: Buffer) => void,
+): void {
+  // What came with the handshake.
+  const early: unknown = socket.read();
+  if (early instanceof Buffer) receive(early);
+  let last = 0;
+  const isDirect = readInto(socket, {
+    buffer: records.current,
+    take: (bytes, buffer) => {
+      last = bytes;
+      receive(bytes === buffer.length ? buffer : buffer.subarray(0, bytes));
+      return true;
+    },
+    next: () => records.next(last),
+  });
+  if (!isDirect) socket.on('data', receive);
+  socket.resume();
 }
