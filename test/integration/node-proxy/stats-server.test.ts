@@ -103,6 +103,7 @@ test('metrics are on two paths, by any method, and nowhere else', async (t) => {
 });
 
 // spec: observability.md §2
+// spec: inpod.md §9
 test('the families are those of Istio, and the unstable ones say so', async (t) => {
   const ask = await serve(t, realStats());
   const page = await (await ask('/metrics')).text();

@@ -14,6 +14,7 @@ function codeOf(run: () => unknown): string | null {
   }
 }
 
+// spec: observability.md §6
 test('the defaults are those of upstream', (t) => {
   const config = parse();
   t.like(config, {
@@ -36,6 +37,7 @@ test('the defaults are those of upstream', (t) => {
   t.is(config.listener.http2.streamWindow, 4_194_304);
 });
 
+// spec: observability.md §6
 test('a ProxyConfig sets ports, threads and metadata; variables go before its metadata', (t) => {
   const text = `
 proxyAdminPort: 16000
@@ -51,6 +53,7 @@ proxyMetadata: { ISTIO_META_CLUSTER_ID: from-metadata, ISTIO_META_ISTIO_VERSION:
   t.is(parse({ PROXY_CONFIG: text, ISTIO_META_CLUSTER_ID: 'own' }).listener.clusterId, 'own');
 });
 
+// spec: observability.md §6
 test('a ProxyConfig without proxyMetadata is refused', (t) => {
   t.regex(
     codeOf(() => parse({ PROXY_CONFIG: 'concurrency: 2' })) ?? '',
