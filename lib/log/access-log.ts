@@ -63,10 +63,14 @@ export class AccessLog {
     this.#gate = gate;
   }
 
+  /** Whether {@link opened} writes anything: spares who calls it the work. */
+  get writesOpenings(): boolean {
+    return this.#log.isLevelEnabled('debug');
+  }
+
   /** Debug level. */
   opened(facts: AccessFacts): void {
-    if (this.#log.isLevelEnabled('debug'))
-      this.#log.debug(accessFields(facts, null), 'connection opened');
+    if (this.writesOpenings) this.#log.debug(accessFields(facts, null), 'connection opened');
   }
 
   /** The one line of a connection: error when it failed, else info where the rules of its pod's namespace let it through. */

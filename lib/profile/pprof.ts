@@ -23,6 +23,9 @@ const NS_PER_SECOND = 1_000_000_000;
 /** Nodes of V8 that stand for no work. */
 const NOT_WORK: ReadonlySet<string> = new Set(['(idle)', '(root)']);
 
+/** Where V8's profiler is steered from. */
+const PROFILER = 'node:inspector';
+
 /** One profile of several threads, each sample labelled with its own. Values: samples, and processor time in nanoseconds. */
 export function cpuToPprof(
   threads: readonly OfThread<Profiler.Profile>[],
@@ -45,7 +48,9 @@ export function cpuToPprof(
     }
     for (const [id, values] of own) {
       const stack = stackOf(tree, id);
-      if (NOT_WORK.has(stack[0]?.functionName ?? '')) continue;
+      const [leaf] = stack;
+      // Starting to profile takes time, which is not what is looked for.
+      if (leaf === undefined || NOT_WORK.has(leaf.functionName) || leaf.url === PROFILER) continue;
       builder.add(stack, values, thread);
     }
   }

@@ -205,7 +205,8 @@ export class Connection {
       const { fromA, fromB } = this.#copy.counts;
       return { sent: fromB, received: fromA };
     });
-    this.#sinks.access.opened(accessFacts(this.#facts));
+    const { access } = this.#sinks;
+    if (access.writesOpenings) access.opened(accessFacts(this.#facts));
   }
 
   get #elapsedMs(): number {
