@@ -3,6 +3,7 @@
  * a C splice pump, over the same namespaces in one run. `npm run bench` prints the table; the README says how to read it.
  */
 import { parseArgs } from 'node:util';
+import { downWhenInterrupted } from '../support/interruption.ts';
 import { compactCost } from './figures/compact.ts';
 import { idleCost, workloadCost } from './figures/memory.ts';
 import { requests } from './figures/requests.ts';
@@ -123,6 +124,7 @@ const peers = new Set<PeerName>(['weft', ...rows.flatMap((row) => peersOf(row, t
 if (chosen(IDLE) && !short) for (const peer of ['haproxy', 'http2'] as const) peers.add(peer);
 say(`bringing up a mesh and ${[...peers].join(', ')}`);
 const rig = await Rig.up(peers);
+const callOff = downWhenInterrupted(() => rig.down());
 try {
   const results = await figures(rig, rows);
   const others = await limits(rig);
@@ -137,5 +139,6 @@ try {
       : render(results, others, pace),
   );
 } finally {
+  callOff();
   await rig.down();
 }

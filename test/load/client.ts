@@ -13,6 +13,8 @@ import type { LoadAnswer, LoadMessage } from './messages.ts';
 const ANSWER_MS = 20_000;
 /** Connections being opened at once while they are collected. */
 const OPENING_AT_ONCE = 64;
+/** Server pods that a client pod calls; each pair has tunnels of its own. */
+const TARGETS_OF_A_POD = 4;
 /** New connections are started in steps of this. */
 const TICK_MS = 5;
 
@@ -21,12 +23,13 @@ let to: readonly string[] = [];
 let next = 0;
 const held: Socket[] = [];
 
-/** The next pair in turn: each client pod meets each server pod. */
+/** The next pair in turn: each client pod calls a few server pods, as applications do. */
 function dial(): Promise<Socket> {
   const turn = next;
   next += 1;
   const netnsFd = from[turn % from.length] ?? -1;
-  const ip = to[(turn + Math.floor(turn / from.length)) % to.length] ?? '';
+  const round = Math.floor(turn / from.length) % TARGETS_OF_A_POD;
+  const ip = to[((turn % from.length) + round) % to.length] ?? '';
   const fd = openTcp({ netnsFd, family: 4, mark: 0, noDelay: true });
   return connectTcp(fd, { ip, port: LOAD_PORT }, { timeoutMs: ANSWER_MS });
 }

@@ -1,4 +1,5 @@
 /** One point of the curve: a mesh of its own, loaded in three ways one after another. */
+import { downWhenInterrupted } from '../support/interruption.ts';
 import { TestMesh } from '../support/mesh.ts';
 import type { LoadAnswer, LoadPod } from './messages.ts';
 import { LoadProcess, costOf, percentile, proxyPids } from './process.ts';
@@ -74,6 +75,7 @@ export async function measurePoint(
     clients: Array.from({ length: nodes }, () => new LoadProcess('client')),
     servers: Array.from({ length: nodes }, () => new LoadProcess('server')),
   };
+  const callOff = downWhenInterrupted(() => mesh.down());
   try {
     await place(mesh, rig);
     return {
@@ -83,6 +85,7 @@ export async function measurePoint(
       ...(await load(mesh, rig, options, say)),
     };
   } finally {
+    callOff();
     await Promise.all([...rig.clients, ...rig.servers].map((one) => one.stop()));
     await mesh.down();
   }

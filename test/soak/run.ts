@@ -6,6 +6,7 @@
 import { parseArgs } from 'node:util';
 import { setTimeout as wait } from 'node:timers/promises';
 import { errorText } from '../../lib/errors/mesh-error.ts';
+import { downWhenInterrupted } from '../support/interruption.ts';
 import { TestMesh } from '../support/mesh.ts';
 import { until } from '../support/until.ts';
 import { Churn } from './churn.ts';
@@ -159,11 +160,13 @@ const mesh = await TestMesh.up({
   manifests: MANIFESTS,
   environment: { SECRET_TTL: CERTIFICATE_LIFE, POOL_UNUSED_RELEASE_TIMEOUT: '2s' },
 });
+const callOff = downWhenInterrupted(() => mesh.down());
 try {
   const problems = await soak(mesh);
   for (const problem of problems.slice(0, FAILURES_SHOWN)) say(problem);
   if (problems.length > FAILURES_SHOWN) say(`and ${problems.length - FAILURES_SHOWN} more`);
   if (problems.length > 0) process.exitCode = 1;
 } finally {
+  callOff();
   await mesh.down();
 }
