@@ -13,6 +13,8 @@ import { picture, table } from './report.ts';
 const run = promisify(execFile);
 /** A connection costs a descriptor in each process that carries or makes it. */
 const OPEN_FILES = 262_144;
+/** A proxy takes as many connections as it has two descriptors for: the pod's, and one of a tunnel or application. */
+const FILES_OF_A_CONNECTION = 2;
 /** Listeners of a pod, and its share of tunnels. */
 const FILES_BESIDES = 10;
 
@@ -57,7 +59,8 @@ async function raiseLimits(): Promise<void> {
   await run('prlimit', [...self, `--nofile=${OPEN_FILES}:${OPEN_FILES}`]).catch(() => undefined);
   const { stdout } = await run('prlimit', [...self, '--nofile', '--noheadings', '-o', 'HARD']);
   const limit = stdout.trim() === 'unlimited' ? OPEN_FILES : Number(stdout);
-  const needed = Math.ceil(options.connections / options.proxies) + FILES_BESIDES * options.pods;
+  const each = Math.ceil(options.connections / options.proxies);
+  const needed = FILES_OF_A_CONNECTION * each + FILES_BESIDES * options.pods;
   if (needed <= limit) return;
   say(
     `a proxy may open ${limit} files and will need ${needed}, and the limit cannot be raised here: ` +
