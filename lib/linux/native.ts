@@ -109,8 +109,10 @@ export interface NativeModule {
     handle: PumpHandle,
     a: number,
     b: number,
-    toA: Buffer | null,
-    toB: Buffer | null,
+    firstToA: Buffer | null,
+    firstToB: Buffer | null,
+    readFromA: Buffer | null,
+    readFromB: Buffer | null,
   ): number;
   pumpAbort(id: number): void;
   pumpCounts(id: number): { fromA: number; fromB: number; firstFromBAgoMs: number | null } | null;

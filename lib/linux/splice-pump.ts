@@ -8,10 +8,13 @@ import type { PumpHandle, PumpStats } from './native.ts';
 
 export type { PumpStats } from './native.ts';
 
-/** What goes out on each socket before anything the other one says; not counted. */
-export interface SpliceHeads {
-  readonly toA: Buffer | null;
-  readonly toB: Buffer | null;
+/** One of two connected TCP sockets. */
+export interface SpliceEnd {
+  readonly fd: number;
+  /** Goes out on it before anything the other one says; not counted. */
+  readonly first?: Buffer | null;
+  /** What was read from it already; goes to the other one before the rest, and is counted. */
+  readonly read?: Buffer | null;
 }
 
 /** Bytes so far. */
@@ -35,7 +38,6 @@ export interface Splice {
   abort(): void;
 }
 
-const NO_HEADS: SpliceHeads = { toA: null, toB: null };
 const NO_BYTES: SpliceCounts = { fromA: 0, fromB: 0 };
 
 /** Those that this thread has started and whose end it has not been told of. */
@@ -47,10 +49,11 @@ let handle: PumpHandle | null = null;
  * written. Half-close and failures pass as spec/dataplane.md §10 says. Throws NATIVE_SYSCALL, and then the caller
  * still owns both.
  */
-export function splicePump(aFd: number, bFd: number, heads: SpliceHeads = NO_HEADS): Splice {
+export function splicePump(a: SpliceEnd, b: SpliceEnd): Splice {
   const id = callNative((native) => {
     handle ??= native.pumpOpen(ended);
-    return native.pumpStart(handle, aFd, bFd, heads.toA, heads.toB);
+    const first = [a.first ?? null, b.first ?? null] as const;
+    return native.pumpStart(handle, a.fd, b.fd, ...first, a.read ?? null, b.read ?? null);
   });
   const splice = new RunningSplice(id);
   running.set(id, splice);

@@ -6,25 +6,26 @@ import { bidiCopy } from './bidi-copy.ts';
 import type { Copy } from './bidi-copy.ts';
 import { socketFd } from './socket.ts';
 
+/** A connection outside JavaScript: its descriptor, which belongs to the holder, and what was read of it before. */
+export interface Detached {
+  readonly fd: number;
+  readonly read: Buffer | null;
+}
+
 /**
- * Joins two connected sockets that have not been read from, both half-open, until both directions have ended. They leave
- * JavaScript: their `close` comes soon and means nothing, the copy's `done` is their end. Where the kernel does not let
- * them go (out of descriptors, or bytes wait in JavaScript), they are copied here instead.
+ * Joins two connected sockets, both half-open and paused, until both directions have ended. They leave JavaScript: their
+ * `close` comes soon and means nothing, the copy's `done` is their end. Where the kernel does not let them go (out of
+ * descriptors, or bytes wait in JavaScript to be written), they are copied here instead.
  */
 export function spliceSockets(a: Socket, b: Socket): Copy {
-  if (isClean(a) && isClean(b)) {
-    const fds = duplicates(a, b);
-    if (fds !== null) {
-      try {
-        const splice = splicePump(fds.a, fds.b);
-        leave(a);
-        leave(b);
-        return splice;
-      } catch (error) {
-        closeFd(fds.a);
-        closeFd(fds.b);
-        assertSyscall(error);
-      }
+  const ends = detachBoth(a, b);
+  if (ends !== null) {
+    try {
+      return splicePump(ends.a, ends.b);
+    } catch (error) {
+      closeFd(ends.a.fd);
+      closeFd(ends.b.fd);
+      throw error;
     }
   }
   return bidiCopy(
@@ -34,51 +35,51 @@ export function spliceSockets(a: Socket, b: Socket): Copy {
 }
 
 /**
- * Takes a connected socket that has not been read from out of JavaScript: its connection lives on in the descriptor, which
- * belongs to the caller. Rejects nothing that waits to be written: such a socket, or one that is closed, throws
- * UPSTREAM_CONNECT; NATIVE_SYSCALL when no descriptor is to be had.
+ * Takes a connected, paused socket out of JavaScript. Throws UPSTREAM_CONNECT for one that is closed or still has bytes to
+ * write, NATIVE_SYSCALL when no descriptor is to be had; the socket stays as it is then.
  */
-export function detachSocket(socket: Socket): number {
+export function detachSocket(socket: Socket): Detached {
   const fd = socketFd(socket);
-  if (fd === null || !isClean(socket)) {
+  if (fd === null || !mayLeave(socket)) {
     throw new MeshError('UPSTREAM_CONNECT', 'the connection is gone or in use');
   }
-  const duplicate = duplicateFd(fd);
-  leave(socket);
-  return duplicate;
+  return leave(socket, duplicateFd(fd));
 }
 
-/** Nothing waits in JavaScript in either direction. */
-function isClean(socket: Socket): boolean {
-  return (
-    !socket.destroyed &&
-    !socket.connecting &&
-    socket.readableLength === 0 &&
-    socket.writableLength === 0 &&
-    !socket.writableEnded
-  );
-}
-
-function duplicates(a: Socket, b: Socket): { readonly a: number; readonly b: number } | null {
+function detachBoth(a: Socket, b: Socket): { readonly a: Detached; readonly b: Detached } | null {
   const own = { a: socketFd(a), b: socketFd(b) };
-  if (own.a === null || own.b === null) return null;
+  if (own.a === null || own.b === null || !mayLeave(a) || !mayLeave(b)) return null;
   let first: number | null = null;
   try {
     first = duplicateFd(own.a);
-    return { a: first, b: duplicateFd(own.b) };
+    const second = duplicateFd(own.b);
+    return { a: leave(a, first), b: leave(b, second) };
   } catch (error) {
     if (first !== null) closeFd(first);
-    assertSyscall(error);
-    return null;
+    // What the kernel refuses has another way; anything else is a defect.
+    if (error instanceof MeshError && error.code === 'NATIVE_SYSCALL') return null;
+    throw error;
   }
 }
 
-/** Destroying closes this descriptor of the connection; as another one is open, the peer is not told. */
-function leave(socket: Socket): void {
-  socket.destroy();
+/** Nothing waits in JavaScript to be written. */
+function mayLeave(socket: Socket): boolean {
+  return (
+    !socket.destroyed && !socket.connecting && socket.writableLength === 0 && !socket.writableEnded
+  );
 }
 
-/** What the kernel refuses has another way; anything else is a defect. */
-function assertSyscall(error: unknown): void {
-  if (!(error instanceof MeshError) || error.code !== 'NATIVE_SYSCALL') throw error;
+/**
+ * Takes what was read, and destroys the socket. That closes its own descriptor of the connection; as there is another one, the
+ * peer is not told. All in one turn: the loop reads nothing meanwhile.
+ */
+function leave(socket: Socket, fd: number): Detached {
+  const chunks: Buffer[] = [];
+  while (socket.readableLength > 0) {
+    const chunk = socket.read() as Buffer | null;
+    if (chunk === null) break;
+    chunks.push(chunk);
+  }
+  socket.destroy();
+  return { fd, read: chunks.length === 0 ? null : Buffer.concat(chunks) };
 }

@@ -3,5 +3,5 @@ import { parentPort, workerData } from 'node:worker_threads';
 import { splicePump } from '../../lib/linux/splice-pump.ts';
 
 const { a, b } = workerData as { readonly a: number; readonly b: number };
-const splice = splicePump(a, b);
+const splice = splicePump({ fd: a }, { fd: b });
 parentPort?.postMessage(splice.id);

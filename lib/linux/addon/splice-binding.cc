@@ -190,25 +190,26 @@ int prepare(int fd) {
   return 0;
 }
 
-// pumpStart(handle, a, b, toA, toB) → id. Takes both descriptors unless it throws.
+// pumpStart(handle, a, b, firstToA, firstToB, readFromA, readFromB) → id. Takes both descriptors unless it throws.
 napi_value pumpStart(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
   Handle* handle = handleArgument(env, arguments);
   if (handle == nullptr) return nullptr;
-  const int a = arguments.integer(1);
-  const int b = arguments.integer(2);
+  PumpSocket a;
+  PumpSocket b;
+  a.fd = arguments.integer(1);
+  b.fd = arguments.integer(2);
   if (arguments.failed()) return nullptr;
-  std::string toA;
-  std::string toB;
-  if (!bytesArgument(env, arguments, 3, &toA) || !bytesArgument(env, arguments, 4, &toB)) {
-    return nullptr;
+  size_t index = 3;
+  for (std::string* bytes : {&a.first, &b.first, &a.read, &b.read}) {
+    if (!bytesArgument(env, arguments, index, bytes)) return nullptr;
+    index += 1;
   }
-  for (const int fd : {a, b}) {
+  for (const int fd : {a.fd, b.fd}) {
     if (const int failed = prepare(fd)) return throwErrno(env, "getsockopt(SO_TYPE)", failed);
   }
   uint64_t id = 0;
-  const int failed =
-      SplicePump::instance().start(a, b, std::move(toA), std::move(toB), *handle, &id);
+  const int failed = SplicePump::instance().start(a, b, *handle, &id);
   if (failed != 0) return throwErrno(env, "pthread_create", failed);
   (*handle)->started();
   return makeInteger(env, static_cast<int64_t>(id));

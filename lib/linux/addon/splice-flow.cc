@@ -54,7 +54,9 @@ SplicePump::Step SplicePump::sendHead(Flow* flow) {
   const ssize_t sent = send(flow->to->fd, flow->head.data() + flow->headSent,
                             flow->head.size() - flow->headSent, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (sent < 0) return writeFailed(flow);
+  const size_t before = std::max(flow->headSent, flow->headUncounted);
   flow->headSent += static_cast<size_t>(sent);
+  if (flow->headSent > before) moved(flow, flow->headSent - before);
   if (flow->headSent == flow->head.size()) {
     flow->head = std::string();
     flow->headSent = 0;

@@ -50,7 +50,9 @@ struct SplicePump::Flow {
   Side* to = nullptr;
   Pipe* pipe = nullptr;
   size_t held = 0;
+  // What goes before the source's own bytes, its first part not counted.
   std::string head;
+  size_t headUncounted = 0;
   size_t headSent = 0;
   std::atomic<uint64_t> count{0};
   std::atomic<uint64_t> firstNs{0};

@@ -26,13 +26,15 @@ SplicePump& SplicePump::instance() {
   return *pump;
 }
 
-int SplicePump::start(int a, int b, std::string toA, std::string toB,
+int SplicePump::start(const PumpSocket& a, const PumpSocket& b,
                       std::shared_ptr<PumpListener> listener, uint64_t* id) {
   auto join = std::make_unique<Join>();
-  join->a.fd = a;
-  join->b.fd = b;
-  join->up.head = std::move(toB);
-  join->down.head = std::move(toA);
+  join->a.fd = a.fd;
+  join->b.fd = b.fd;
+  join->up.head = b.first + a.read;
+  join->up.headUncounted = b.first.size();
+  join->down.head = a.first + b.read;
+  join->down.headUncounted = a.first.size();
   join->listener = std::move(listener);
   {
     const std::lock_guard<std::mutex> guard(mutex_);

@@ -53,14 +53,21 @@ struct PumpStats {
   uint64_t copiedBytes = 0;
 };
 
+// One of the two sockets. `first` goes out on it before anything the other one says and is not counted; `read` was taken
+// from it before, and goes first, counted, to the other one.
+struct PumpSocket {
+  int fd = -1;
+  std::string first;
+  std::string read;
+};
+
 class SplicePump {
  public:
   // One for the process; made at the first use and never destroyed, because its thread outlives every environment.
   static SplicePump& instance();
 
-  // Takes both sockets, which are non-blocking, unless it fails: 0, or an errno. `toA` and `toB` go out before anything
-  // that the other side says, and are not counted.
-  int start(int a, int b, std::string toA, std::string toB, std::shared_ptr<PumpListener> listener,
+  // Takes both sockets, which are non-blocking, unless it fails: 0, or an errno.
+  int start(const PumpSocket& a, const PumpSocket& b, std::shared_ptr<PumpListener> listener,
             uint64_t* id);
   // Closes both sockets soon; the listener is told. Unknown ids are ended ones.
   void abort(uint64_t id);

@@ -130,7 +130,8 @@ export class Arrival implements ArrivedRequest {
       application.destroy();
       return null;
     }
-    const fd = detachSocket(application);
+    // Made for this request and never read from.
+    const { fd } = detachSocket(application);
     this.#state = 'answered';
     const { promise, resolve } = Promise.withResolvers<RemoteCopy | null>();
     this.#settle = resolve;

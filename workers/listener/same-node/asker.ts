@@ -7,6 +7,7 @@ import { duplicateFd, splicePump } from '../../../lib/linux/splice-pump.ts';
 import type { Splice } from '../../../lib/linux/splice-pump.ts';
 import type { Copy } from '../../../lib/net/bidi-copy.ts';
 import { detachSocket } from '../../../lib/net/splice-sockets.ts';
+import type { Detached } from '../../../lib/net/splice-sockets.ts';
 import type { AskedMessage, AskerMessage, SameNodeEnd, SameNodeRequest } from './messages.ts';
 
 type Answer = Extract<AskedMessage, { type: 'answer' }>;
@@ -200,16 +201,16 @@ class JoinedCopy implements FailingCopy {
 /** `fd` stays with its owner. */
 function joinFd(client: Socket, fd: number, head: Uint8Array | null): Splice {
   const application = duplicateFd(fd);
-  let near: number | null = null;
+  let near: Detached | null = null;
   try {
     near = detachSocket(client);
-    return splicePump(near, application, {
-      toA: null,
-      toB: head === null ? null : Buffer.from(head),
+    return splicePump(near, {
+      fd: application,
+      first: head === null ? null : Buffer.from(head),
     });
   } catch (error) {
     closeFd(application);
-    if (near !== null) closeFd(near);
+    if (near !== null) closeFd(near.fd);
     throw error;
   }
 }
