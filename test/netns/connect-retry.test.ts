@@ -15,12 +15,19 @@ const FIRST = { services, capacity: 1_000_000_000 };
 const SECOND = { services, capacity: 1 };
 const VIP = '10.96.0.1';
 
+/** A busy machine must not look like an endpoint that is gone. */
+const PATIENT = {
+  connectTimeoutMs: 30_000,
+  handshakeTimeoutMs: 30_000,
+  connectRetry: { attempts: 3, totalMs: 90_000 },
+} as const;
+
 /** A client, and a service whose first choice is `bad`. */
 async function withBadChoice(
   t: ExecutionContext,
   settings: Parameters<typeof TestMesh.start>[1] = {},
 ): Promise<{ mesh: TestMesh; client: TestPod; bad: TestPod; good: TestPod }> {
-  const mesh = await TestMesh.start(t, { threads: 1, ...settings });
+  const mesh = await TestMesh.start(t, { threads: 1, ...PATIENT, ...settings });
   const client = await mesh.addPod('client');
   const good = await mesh.addPod('good', { workload: SECOND });
   const bad = await mesh.addPod('bad', {
@@ -58,7 +65,7 @@ test('an endpoint that refuses is left for another, in one connection', async (t
 test('an endpoint that is silent is left for another before the time of all is over', async (t) => {
   const settings = {
     connectTimeoutMs: 60_000,
-    connectRetry: { attempts: 3, totalMs: 1_500 },
+    connectRetry: { attempts: 3, totalMs: 4_500 },
   };
   const { mesh, client, bad } = await withBadChoice(t, settings);
   await mesh.unplug(bad);

@@ -118,6 +118,7 @@ export async function rawRequests(
     ALPNProtocols: ['h2'],
     checkServerIdentity: () => undefined,
   });
+  await once(socket, 'secureConnect');
   const session = connectHttp2('https://hbone', { createConnection: () => socket });
   session.on('error', () => {});
   t.teardown(() => session.destroy());
