@@ -4,7 +4,14 @@ import type { ConfigVariable } from '../config/spec.ts';
 /** Where Redis listens. */
 export type RedisEndpoint =
   | { readonly kind: 'unix'; readonly path: string }
-  | { readonly kind: 'tcp'; readonly host: string; readonly port: number; readonly tls: boolean };
+  | { readonly kind: 'tcp'; readonly host: string; readonly port: number; readonly tls: boolean }
+  | {
+      /** Sentinels tell which server is the master of this name. */
+      readonly kind: 'sentinel';
+      readonly sentinels: readonly { readonly host: string; readonly port: number }[];
+      readonly master: string;
+      readonly tls: boolean;
+    };
 
 /** How a process reaches Redis. Plain data; the password stays in its file. */
 export interface BusConfig {
@@ -19,12 +26,18 @@ export interface BusConfig {
   readonly resyncSpreadMs: number;
 }
 
+const SENTINEL_PORT = 26_379;
+
 /** Longest path of a unix socket (sun_path of sockaddr_un, less its final zero). */
 export const UNIX_PATH_BYTES_MAX = 107;
 
-/** `unix:///path`, `redis://host[:port]` or `rediss://host[:port]`. Throws an Error that says what is wrong. */
+/**
+ * `unix:///path`, `redis://host[:port]` or `redis+sentinel://host[:port],…/master`; with TLS `rediss:` and
+ * `rediss+sentinel:`. Throws an Error that says what is wrong.
+ */
 export function parseRedisUrl(url: string): RedisEndpoint {
-  const expected = 'must be unix:///path, redis://host:port or rediss://host:port';
+  const expected =
+    'must be unix:///path, redis://host:port, rediss://host:port or redis+sentinel://host:port,…/master';
   if (url.startsWith('unix:')) {
     const path = url.replace(/^unix:(\/\/)?/, '');
     if (!path.startsWith('/')) throw new Error(expected);
@@ -33,6 +46,7 @@ export function parseRedisUrl(url: string): RedisEndpoint {
     }
     return { kind: 'unix', path };
   }
+  if (/^rediss?\+sentinel:/.test(url)) return parseSentinelUrl(url, expected);
   const parsed = URL.canParse(url) ? new URL(url) : null;
   if (parsed === null || !['redis:', 'rediss:'].includes(parsed.protocol))
     throw new Error(expected);
@@ -48,6 +62,21 @@ export function parseRedisUrl(url: string): RedisEndpoint {
   };
 }
 
+function parseSentinelUrl(url: string, expected: string): RedisEndpoint {
+  const [, scheme = '', hosts = '', master = ''] =
+    /^(rediss?)\+sentinel:\/\/([^/@]+)\/([A-Za-z0-9._-]+)$/.exec(url) ?? [];
+  if (hosts === '') throw new Error(expected);
+  const sentinels = hosts.split(',').map((text) => {
+    const one = URL.canParse(`redis://${text}`) ? new URL(`redis://${text}`) : null;
+    if (one === null || one.hostname === '') throw new Error(expected);
+    return {
+      host: one.hostname.replace(/^\[|\]$/g, ''),
+      port: one.port === '' ? SENTINEL_PORT : Number(one.port),
+    };
+  });
+  return { kind: 'sentinel', sentinels, master, tls: scheme === 'rediss' };
+}
+
 const redisUrl = makeField(parseRedisUrl);
 
 const keyPrefix = makeField((value) => {
@@ -59,7 +88,8 @@ const keyPrefix = makeField((value) => {
 export const busVariables = {
   REDIS_URL: {
     schema: redisUrl(),
-    description: 'Redis: unix:///path, redis://host:port or rediss://host:port',
+    description:
+      'Redis: unix:///path, redis://host:port or redis+sentinel://host:port,host:port/master; rediss:// and rediss+sentinel:// with TLS',
   },
   REDIS_USERNAME: { schema: text({ optional: true }), description: 'Redis ACL user' },
   REDIS_PASSWORD_FILE: {
@@ -68,7 +98,7 @@ export const busVariables = {
   },
   REDIS_CA_FILE: {
     schema: text({ optional: true }),
-    description: 'PEM roots for rediss://; default the roots of the system',
+    description: 'PEM roots for TLS to Redis; default the roots of the system',
   },
   WEFT_REDIS_PREFIX: {
     schema: keyPrefix({ default: 'weft' }),

@@ -2,7 +2,7 @@ import type { Redis } from 'ioredis';
 import type { z } from 'zod';
 import type { Clock } from '../clock/clock.ts';
 import { assert } from '../errors/assert.ts';
-import { errorText } from '../errors/mesh-error.ts';
+import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
 import type { MetricRegistry } from '../metrics/registry.ts';
 import type { BusConfig } from './config.ts';
@@ -50,6 +50,11 @@ export interface BusDeps {
   readonly name: string;
   /** Watches readers: a failed handler fails the actor. Without it such a failure is an unhandled rejection. */
   readonly supervise?: (name: string, work: Promise<unknown>) => void;
+  /**
+   * Goes on with a Redis that evicts keys, which is only reported. Otherwise an actor that meets one when it starts
+   * fails with CONFIG_INVALID.
+   */
+  readonly toleratesEviction?: boolean;
 }
 
 /**
@@ -76,6 +81,7 @@ class RedisBus implements Bus {
   #producer: Redis | null = null;
   #subscriptions: { readonly client: Redis; readonly hints: HintChannels } | null = null;
   #connected = false;
+  #checked = false;
   #closing: Promise<void> | null = null;
 
   constructor(config: BusConfig, deps: BusDeps) {
@@ -260,13 +266,25 @@ class RedisBus implements Bus {
     for (const listener of this.#listeners) listener(connected);
   }
 
+  #refuse(policy: string): void {
+    const error = new MeshError(
+      'CONFIG_INVALID',
+      `Redis evicts keys (maxmemory-policy ${policy}), which loses state and jobs: set it to noeviction`,
+    );
+    this.#deps.supervise?.('redis', Promise.reject(error));
+  }
+
   /** An eviction policy would silently lose rows and jobs; INFO tells it without the right to read CONFIG. */
   async #checkServer(): Promise<void> {
     try {
       const info = await this.#commands.info('memory');
       const policy = /^maxmemory_policy:(\S+)/m.exec(info)?.[1];
+      const first = !this.#checked;
+      this.#checked = true;
       if (policy === undefined || policy === 'noeviction') return;
       this.#deps.log.error({ policy }, 'redis.eviction-policy-must-be-noeviction');
+      // What serves already goes on: to end it would lose more than the eviction.
+      if (first && this.#deps.toleratesEviction !== true) this.#refuse(policy);
     } catch (error) {
       this.#deps.log.debug({ error: errorText(error) }, 'bus.server-check');
     }

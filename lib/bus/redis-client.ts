@@ -39,9 +39,10 @@ export function createClient(
     retryStrategy: (attempt: number) => {
       // The password may have been rotated since.
       refreshPassword(client, config, log);
-      const delay = Math.min(RECONNECT_MAX_MS, RECONNECT_FIRST_MS * 2 ** Math.min(attempt, 10));
-      return delay * (0.8 + 0.4 * Math.random());
+      return reconnectDelay(attempt);
     },
+    // A master that a failover made a replica: ask the sentinels again instead of failing every write.
+    reconnectOnError: (error) => error.message.startsWith('READONLY'),
     // Replies in one shape, whatever the server speaks.
     replyMapping: 'legacy',
   });
@@ -59,12 +60,26 @@ export function createClient(
   return client;
 }
 
+function reconnectDelay(attempt: number): number {
+  const delay = Math.min(RECONNECT_MAX_MS, RECONNECT_FIRST_MS * 2 ** Math.min(attempt, 10));
+  return delay * (0.8 + 0.4 * Math.random());
+}
+
 function endpointOptions(config: BusConfig): RedisOptions {
   const { endpoint } = config;
   if (endpoint.kind === 'unix') return { path: endpoint.path };
+  const ca = config.caFile === null ? {} : { ca: readConfigured(config.caFile, 'REDIS_CA_FILE') };
+  if (endpoint.kind === 'sentinel') {
+    const { sentinels, master, tls } = endpoint;
+    return {
+      sentinels: sentinels.map((sentinel) => ({ ...sentinel })),
+      name: master,
+      sentinelRetryStrategy: (attempt) => reconnectDelay(attempt),
+      ...(tls ? { enableTLSForSentinelMode: true, sentinelTLS: ca, tls: ca } : {}),
+    };
+  }
   const { host, port } = endpoint;
   if (!endpoint.tls) return { host, port };
-  const ca = config.caFile === null ? {} : { ca: readConfigured(config.caFile, 'REDIS_CA_FILE') };
   return { host, port, tls: { servername: host, ...ca } };
 }
 

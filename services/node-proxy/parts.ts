@@ -190,7 +190,15 @@ export class NodeProxyParts {
   #connectBus(node: string): Bus {
     const { log, clock, metrics, supervise } = this.#context;
     const name = `node-proxy.${node}`;
-    return connectBus(this.#config.bus, { log, clock, metrics, name, supervise });
+    return connectBus(this.#config.bus, {
+      log,
+      clock,
+      metrics,
+      name,
+      supervise,
+      // It only reads, and carries traffic: it serves with what it finds.
+      toleratesEviction: true,
+    });
   }
 
   #makeCertificates(node: string): CertificateManager {

@@ -34,6 +34,14 @@ export interface IngesterKit {
 /** Starts Redis, the server and the readers; the ingester is started by the test. */
 export async function createIngesterKit(t: ExecutionContext): Promise<IngesterKit> {
   const redis = await startTestRedis(t);
+  return { ...(await createKitOver(t, redis)), redis };
+}
+
+/** The same over a Redis that the test has. */
+export async function createKitOver(
+  t: ExecutionContext,
+  redis: Pick<TestRedis, 'config' | 'environment'>,
+): Promise<Omit<IngesterKit, 'redis'>> {
   const ads = await startAdsServer(t, ['istiod.test']);
   const { bus } = openBus(t, redis.config('node-proxy.node-1'), 'node-proxy');
   const follow = (table: TableName): TableCopy => {
@@ -47,7 +55,6 @@ export async function createIngesterKit(t: ExecutionContext): Promise<IngesterKi
     rejections: follow('rejections'),
   };
   return {
-    redis,
     ads,
     tables,
     start: (environment = {}) => {
@@ -102,6 +109,6 @@ export function servePolicy(ads: AdsServer, name: string, version: string): void
 }
 
 /** A path in the kit's own folder. */
-export function kitPath(kit: IngesterKit, name: string): string {
+export function kitPath(kit: Pick<IngesterKit, 'ads'>, name: string): string {
   return join(kit.ads.dir, name);
 }

@@ -1,0 +1,148 @@
+/** A Redis master with a replica and sentinels that watch over both. */
+import { spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { randomBytes } from 'node:crypto';
+import type { ExecutionContext } from 'ava';
+import { Redis } from 'ioredis';
+import type { BusConfig } from '../../lib/bus/config.ts';
+import { makeScratch } from './leftovers.ts';
+import { until } from './until.ts';
+
+const MASTER = 'weft';
+const SENTINELS = 3;
+
+/** The servers of a test; all end with it. */
+export interface SentinelRedis {
+  /** Bus configuration; there are no users here. */
+  config(): BusConfig;
+  /** Environment of an actor. */
+  environment(): Record<string, string>;
+  /** Raw clients of the first master and of its replica. */
+  readonly master: Redis;
+  readonly replica: Redis;
+  /** Holds the replica where it is: what the master is told from now on does not reach it. */
+  cutReplica(): Promise<void>;
+  /** SIGKILL of the master. */
+  killMaster(): Promise<void>;
+  /** Resolves when the replica was promoted. */
+  promoted(): Promise<void>;
+}
+
+/** A port that was free a moment ago. */
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return port;
+}
+
+async function startServer(
+  t: ExecutionContext,
+  dir: string,
+  mode: 'server' | 'sentinel',
+  lines: readonly string[],
+): Promise<ChildProcess> {
+  await mkdir(dir, { recursive: true });
+  const file = join(dir, 'redis.conf');
+  await writeFile(file, [`dir ${dir}`, 'bind 127.0.0.1', ...lines, ''].join('\n'));
+  const args = mode === 'sentinel' ? [file, '--sentinel'] : [file];
+  const child = spawn('redis-server', args, { stdio: 'ignore' });
+  t.teardown(async () => {
+    if (child.exitCode !== null || child.signalCode !== null) return;
+    const ended = once(child, 'exit');
+    child.kill('SIGKILL');
+    await ended;
+  });
+  return child;
+}
+
+function clientOf(t: ExecutionContext, port: number): Redis {
+  const client = new Redis({ host: '127.0.0.1', port, protocol: 2 });
+  client.on('error', (error) => t.log(`redis client: ${error.message}`));
+  t.teardown(() => client.disconnect());
+  return client;
+}
+
+/** Starts master, replica and sentinels, and waits until the sentinels know both. */
+export async function startSentinelRedis(t: ExecutionContext): Promise<SentinelRedis> {
+  const dir = await makeScratch('sentinel');
+  t.teardown(() => rm(dir, { recursive: true, force: true }));
+  const [first, second, ...watchers] = await Promise.all(
+    Array.from({ length: 2 + SENTINELS }, freePort),
+  );
+  const common = ['appendonly no', 'save ""', 'repl-diskless-sync-delay 0', 'protected-mode no'];
+  const child = await startServer(t, join(dir, 'a'), 'server', [`port ${first}`, ...common]);
+  const follow = [`port ${second}`, `replicaof 127.0.0.1 ${first}`, 'repl-timeout 60', ...common];
+  await startServer(t, join(dir, 'b'), 'server', follow);
+  const watch = [
+    `sentinel monitor ${MASTER} 127.0.0.1 ${first} 2`,
+    `sentinel down-after-milliseconds ${MASTER} 1000`,
+    `sentinel failover-timeout ${MASTER} 3000`,
+  ];
+  const prefix = `t${randomBytes(4).toString('hex')}`;
+  const master = clientOf(t, first ?? 0);
+  const replica = clientOf(t, second ?? 0);
+  await until(async () => /master_link_status:up/.test(await replica.info('replication')), {
+    what: 'the replica to follow',
+  });
+  await Promise.all(
+    watchers.map((port, index) =>
+      startServer(t, join(dir, `s${index}`), 'sentinel', [`port ${port}`, ...watch]),
+    ),
+  );
+  const sentinels = watchers.map((port) => clientOf(t, port));
+  await until(
+    async () => {
+      const infos = await Promise.all(sentinels.map((one) => one.info('sentinel')));
+      return infos.every((info) => /slaves=1,sentinels=3/.test(info));
+    },
+    { what: 'the sentinels to know each other', timeoutMs: 30_000 },
+  );
+  return {
+    config: () => ({
+      endpoint: {
+        kind: 'sentinel',
+        sentinels: watchers.map((port) => ({ host: '127.0.0.1', port })),
+        master: MASTER,
+        tls: false,
+      },
+      username: null,
+      passwordFile: null,
+      caFile: null,
+      prefix,
+      resyncSpreadMs: 0,
+    }),
+    environment: () => ({
+      REDIS_URL: `redis+sentinel://${watchers.map((port) => `127.0.0.1:${port}`).join(',')}/${MASTER}`,
+      WEFT_REDIS_PREFIX: prefix,
+      WEFT_REDIS_RESYNC_SPREAD: '0s',
+    }),
+    master,
+    replica,
+    cutReplica: async () => {
+      // Nobody listens there; the sentinels put it right, but not at once.
+      await replica.call('REPLICAOF', '127.0.0.1', '1');
+      await until(async () => /master_link_status:down/.test(await replica.info('replication')), {
+        what: 'the replica to be cut off',
+      });
+    },
+    killMaster: async () => {
+      const ended = once(child, 'exit');
+      child.kill('SIGKILL');
+      await ended;
+    },
+    promoted: async () => {
+      await until(async () => /role:master/.test(await replica.info('replication')), {
+        what: 'the replica to be promoted',
+        timeoutMs: 30_000,
+      });
+    },
+  };
+}
