@@ -2,7 +2,8 @@
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
@@ -34,7 +35,7 @@ export interface SentinelRedis {
 }
 
 /** A port that was free a moment ago. */
-async function freePort(): Promise<number> {
+export async function freePort(): Promise<number> {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;
@@ -43,15 +44,21 @@ async function freePort(): Promise<number> {
   return port;
 }
 
-async function startServer(
+/** Starts a Redis in a folder with these lines of configuration; it ends with the test. */
+export function startServer(
   t: ExecutionContext,
   dir: string,
-  mode: 'server' | 'sentinel',
   lines: readonly string[],
-): Promise<ChildProcess> {
-  await mkdir(dir, { recursive: true });
+  mode: 'server' | 'sentinel' = 'server',
+): ChildProcess {
+  mkdirSync(dir, { recursive: true });
   const file = join(dir, 'redis.conf');
-  await writeFile(file, [`dir ${dir}`, 'bind 127.0.0.1', ...lines, ''].join('\n'));
+  writeFileSync(
+    file,
+    [`dir ${dir}`, 'bind 127.0.0.1', ...(mode === 'server' ? ['save ""'] : []), ...lines, ''].join(
+      '\n',
+    ),
+  );
   const args = mode === 'sentinel' ? [file, '--sentinel'] : [file];
   const child = spawn('redis-server', args, { stdio: 'ignore' });
   t.teardown(async () => {
@@ -63,7 +70,8 @@ async function startServer(
   return child;
 }
 
-function clientOf(t: ExecutionContext, port: number): Redis {
+/** A raw client that goes with the test. */
+export function clientOf(t: ExecutionContext, port: number): Redis {
   const client = new Redis({ host: '127.0.0.1', port, protocol: 2 });
   client.on('error', (error) => t.log(`redis client: ${error.message}`));
   t.teardown(() => client.disconnect());
@@ -77,10 +85,10 @@ export async function startSentinelRedis(t: ExecutionContext): Promise<SentinelR
   const [first, second, ...watchers] = await Promise.all(
     Array.from({ length: 2 + SENTINELS }, freePort),
   );
-  const common = ['appendonly no', 'save ""', 'repl-diskless-sync-delay 0', 'protected-mode no'];
-  const child = await startServer(t, join(dir, 'a'), 'server', [`port ${first}`, ...common]);
+  const common = ['appendonly no', 'repl-diskless-sync-delay 0', 'protected-mode no'];
+  const child = startServer(t, join(dir, 'a'), [`port ${first}`, ...common]);
   const follow = [`port ${second}`, `replicaof 127.0.0.1 ${first}`, 'repl-timeout 60', ...common];
-  await startServer(t, join(dir, 'b'), 'server', follow);
+  startServer(t, join(dir, 'b'), follow);
   const watch = [
     `sentinel monitor ${MASTER} 127.0.0.1 ${first} 2`,
     `sentinel down-after-milliseconds ${MASTER} 1000`,
@@ -92,11 +100,9 @@ export async function startSentinelRedis(t: ExecutionContext): Promise<SentinelR
   await until(async () => /master_link_status:up/.test(await replica.info('replication')), {
     what: 'the replica to follow',
   });
-  await Promise.all(
-    watchers.map((port, index) =>
-      startServer(t, join(dir, `s${index}`), 'sentinel', [`port ${port}`, ...watch]),
-    ),
-  );
+  watchers.forEach((port, index) => {
+    startServer(t, join(dir, `s${index}`), [`port ${port}`, ...watch], 'sentinel');
+  });
   const sentinels = watchers.map((port) => clientOf(t, port));
   await until(
     async () => {

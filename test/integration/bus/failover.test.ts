@@ -1,20 +1,22 @@
 /** Redis as it is run in production: behind sentinels, over TLS, and never evicting. */
-import { execFileSync, spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { writeFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
 import { rm } from 'node:fs/promises';
-import { createServer } from 'node:net';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import test from 'ava';
 import { ADDRESS_TYPE } from '../../../lib/xds/type-urls.ts';
+import { certificateSign } from '../../../lib/bus/catalog.ts';
 import { parseRedisUrl } from '../../../lib/bus/config.ts';
 import { definition as evaluator } from '../../../services/policy-evaluator/policy-evaluator-actor.ts';
 import { actorContext } from '../../support/actor-context.ts';
 import { TableCopy, openBus } from '../../support/bus.ts';
 import { createKitOver, serveWorkload } from '../../support/ingester-kit.ts';
 import { makeScratch } from '../../support/leftovers.ts';
-import { startSentinelRedis } from '../../support/redis-sentinel.ts';
+import {
+  clientOf,
+  freePort,
+  startSentinelRedis,
+  startServer,
+} from '../../support/redis-sentinel.ts';
 import { startTestRedis } from '../../support/redis.ts';
 import { until } from '../../support/until.ts';
 
@@ -78,32 +80,15 @@ test('the bus speaks TLS and trusts the given root alone', async (t) => {
   const names = ['-subj', '/CN=redis', '-addext', 'subjectAltName=DNS:localhost'];
   openssl(...request, '-keyout', 'key.pem', '-out', 'cert.pem', ...names);
   openssl(...request, '-keyout', 'other.key', '-out', 'other.pem', ...names);
-  const probe = createServer().listen(0, '127.0.0.1');
-  await once(probe, 'listening');
-  const { port } = probe.address() as AddressInfo;
-  probe.close();
-  await once(probe, 'close');
-  writeFileSync(
-    join(dir, 'redis.conf'),
-    [
-      'port 0',
-      `tls-port ${port}`,
-      'bind 127.0.0.1',
-      `dir ${dir}`,
-      'save ""',
-      `tls-cert-file ${dir}/cert.pem`,
-      `tls-key-file ${dir}/key.pem`,
-      `tls-ca-cert-file ${dir}/cert.pem`,
-      'tls-auth-clients no',
-      '',
-    ].join('\n'),
-  );
-  const server = spawn('redis-server', [join(dir, 'redis.conf')], { stdio: 'ignore' });
-  t.teardown(async () => {
-    const ended = once(server, 'exit');
-    server.kill('SIGKILL');
-    await ended;
-  });
+  const port = await freePort();
+  startServer(t, dir, [
+    'port 0',
+    `tls-port ${port}`,
+    `tls-cert-file ${dir}/cert.pem`,
+    `tls-key-file ${dir}/key.pem`,
+    `tls-ca-cert-file ${dir}/cert.pem`,
+    'tls-auth-clients no',
+  ]);
   const config = (caFile: string) => ({
     endpoint: parseRedisUrl(`rediss://localhost:${port}`),
     username: null,
@@ -131,4 +116,46 @@ test('an actor does not start with a Redis that evicts, and says what to set', a
   await actor.start(context);
   await until(() => failures.length > 0, { what: 'the refusal' });
   t.regex(String(failures[0]), /maxmemory-policy allkeys-lru.*noeviction/);
+});
+
+test('no step touches keys of two slots: a server in cluster mode takes all of them', async (t) => {
+  const dir = await makeScratch('redis-cluster');
+  t.teardown(() => rm(dir, { recursive: true, force: true }));
+  const port = await freePort();
+  startServer(t, dir, [`port ${port}`, 'cluster-enabled yes']);
+  const raw = clientOf(t, port);
+  await until(() => raw.status === 'ready', { what: 'the server' });
+  await raw.call('CLUSTER', 'ADDSLOTSRANGE', '0', '16383');
+  await until(async () => /cluster_state:ok/.test(await raw.cluster('INFO')), {
+    what: 'the slots',
+  });
+  const { bus } = openBus(t, {
+    endpoint: { kind: 'tcp', host: '127.0.0.1', port, tls: false },
+    username: null,
+    passwordFile: null,
+    caFile: null,
+    prefix: 'weft',
+    resyncSpreadMs: 0,
+  });
+  await until(() => bus.connected, { what: 'the bus' });
+  const node = { node: 'node-1' } as const;
+  const lease = bus.lease('ingest', 'mesh');
+  await until(() => lease.held, { what: 'the lease' });
+  const writer = bus.writer('addresses', 'mesh', lease);
+  await writer.replaceAll([['a', Buffer.from('1')]]);
+  await writer.apply([{ key: 'b', value: Buffer.from('2') }]);
+  const copy = new TableCopy();
+  bus.reader('addresses', 'mesh', copy);
+  await until(() => copy.rows.size === 2, { what: 'the rows' });
+  const done: string[] = [];
+  bus.consume(certificateSign, node, { concurrency: 1 }, ({ identity }) => {
+    done.push(identity);
+    return Promise.resolve();
+  });
+  const queue = bus.queue(certificateSign, node);
+  await until(() => queue.add('p.1.2', certificateSign.sample).then(() => true), {
+    what: 'the job',
+  });
+  await until(() => done.length === 1, { what: 'the job' });
+  t.true((await bus.queueCounts(['mesh', node])).length >= 3);
 });

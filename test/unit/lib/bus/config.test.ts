@@ -15,6 +15,15 @@ test('the forms of REDIS_URL', (t) => {
     port: 6379,
     tls: false,
   });
+  t.deepEqual(parseRedisUrl('rediss+sentinel://a:1,[fd00::2]/weft'), {
+    kind: 'sentinel',
+    sentinels: [
+      { host: 'a', port: 1 },
+      { host: 'fd00::2', port: 26_379 },
+    ],
+    master: 'weft',
+    tls: true,
+  });
   t.deepEqual(parseRedisUrl('rediss://[fd00::1]:7000/'), {
     kind: 'tcp',
     host: 'fd00::1',
