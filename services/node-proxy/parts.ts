@@ -190,15 +190,9 @@ export class NodeProxyParts {
   #connectBus(node: string): Bus {
     const { log, clock, metrics, supervise } = this.#context;
     const name = `node-proxy.${node}`;
-    return connectBus(this.#config.bus, {
-      log,
-      clock,
-      metrics,
-      name,
-      supervise,
-      // It only reads, and carries traffic: it serves with what it finds.
-      toleratesEviction: true,
-    });
+    // It only reads, and carries traffic: it serves with what it finds.
+    const deps = { log, clock, metrics, name, supervise, toleratesEviction: true };
+    return connectBus(this.#config.bus, deps);
   }
 
   #makeCertificates(node: string): CertificateManager {
