@@ -60,8 +60,8 @@ export const JOB_STALLS_MAX = 10;
 /** A member's entry is removed by the others when it was not renewed for this long. */
 export const PRESENCE_KEPT_MS = 60_000;
 
-/** Members read of one list: generations of a node's proxies, each of a few processes. */
-export const PRESENCE_MAX = 64;
+/** Members read of one list: twice as many proxies as one node agent takes (lib/zds/limits.ts). */
+export const PRESENCE_MAX = 128;
 
 /** Results one process may wait for at a time: more than the pods of a node. */
 export const RESULT_WAITS_MAX = 10_000;

@@ -8,8 +8,8 @@ export const ANSWER_TIMEOUT_MS = 5_000;
 export const OVERDUE_LIMIT_MS = 30_000;
 /** Connections accepted per second are limited by this pause (spec/cni.md §4: 5 per second). */
 export const ACCEPT_INTERVAL_MS = 200;
-/** Proxies of one node: a few generations of a few processes. */
-export const MAX_CONNECTIONS = 32;
+/** Proxies of one node, those that drain included: at five a second all of them are back 13 s after the agent. */
+export const MAX_CONNECTIONS = 64;
 /** Messages waiting for one proxy: a snapshot of the largest node (4094 pods) and as much again. */
 export const MAX_WAITING_MESSAGES = 8_192;
 /** Messages a proxy holds unanswered. The agent sends one at a time; more is a protocol error. */

@@ -118,6 +118,19 @@ async function startedSince(mesh: TestMesh, before: ReadonlySet<number>): Promis
   return null;
 }
 
+/** Old proxies killed while they drain take with them what they carry, and nothing else. */
+async function killDraining(mesh: TestMesh, { load, kept }: Traffic): Promise<string> {
+  const retiring = (await proxies(mesh)).filter((line) => line.retiring);
+  // The oldest of each node carry the load's kept connections.
+  const pids = retiring.slice(-2).map(({ pid }) => pid);
+  await killAll(pids);
+  await load.goesOn('with old proxies killed');
+  const dropped = await kept.dropped();
+  // A generation that stood over several steps carries one connection of each.
+  if (dropped > kept.count / 2) throw new Error(`${dropped} connections ended with ${pids.length}`);
+  return `${pids.length} draining proxies killed: ${load.failures().length} failed, ${dropped} ended with them`;
+}
+
 async function run(mesh: TestMesh): Promise<readonly unknown[]> {
   const outsider = await mesh.pod('plain', 'outsider');
   const load = await Load.start(mesh, 'demo/client', 'api:80', 'web:80', `${outsider.ip}:8080`);
@@ -145,6 +158,7 @@ async function run(mesh: TestMesh): Promise<readonly unknown[]> {
   const { pid } = (await meshStatus(mesh)).redis;
   await step('upgrade without Redis', traffic, () => upgradeWithout(mesh, load, [pid], true));
   await step('the new proxy killed while it starts', traffic, () => killStarting(mesh));
+  say(await killDraining(mesh, traffic));
   kept.close();
   return load.stop();
 }

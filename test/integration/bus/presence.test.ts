@@ -1,7 +1,7 @@
 import test from 'ava';
 import { proxyPresenceSample, proxyPresenceSchema } from '../../../lib/bus/catalog.ts';
 import { PROXIES, presenceKey } from '../../../lib/bus/keys.ts';
-import { PRESENCE_KEPT_MS } from '../../../lib/bus/limits.ts';
+import { PRESENCE_KEPT_MS, PRESENCE_MAX } from '../../../lib/bus/limits.ts';
 import { openBus } from '../../support/bus.ts';
 import { startTestRedis } from '../../support/redis.ts';
 import { until } from '../../support/until.ts';
@@ -62,6 +62,19 @@ test('who was silent for too long, or cannot be read, is not there, and is forgo
   t.deepEqual((await client.hkeys(key)).sort(), ['one', 'silent']);
   t.true((await client.pttl(key)) > 0);
   t.is(lines.filter((line) => line['message'] === 'bus.presence-unreadable').length, 2);
+});
+
+test('no more members are read than the bound', async (t) => {
+  const redis = await startTestRedis(t);
+  const { bus } = openBus(t, redis.config(role), 'one');
+  const presence = bus.presence(PROXIES, scope, proxyPresenceSchema);
+  await until(() => presence.announce('one', proxyPresenceSample).then(() => true), {
+    what: 'Redis',
+  });
+  const row = JSON.stringify({ at: Date.now(), body: proxyPresenceSample });
+  const rows = Array.from({ length: PRESENCE_MAX + 5 }, (_, n) => [`m${n}`, row] as const);
+  await redis.client().hset(presenceKey(redis.prefix, PROXIES, scope), Object.fromEntries(rows));
+  t.is((await presence.members(60_000)).size, PRESENCE_MAX);
 });
 
 test('without Redis the list cannot be had, and says so', async (t) => {

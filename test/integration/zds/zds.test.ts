@@ -20,6 +20,7 @@ import {
   encodeRequest,
 } from '../../../lib/zds/frames.ts';
 import type { ZdsHello } from '../../../lib/zds/frames.ts';
+import { ACCEPT_INTERVAL_MS, MAX_CONNECTIONS } from '../../../lib/zds/limits.ts';
 import { ZdsProxy } from '../../../lib/zds/proxy.ts';
 import { keptLog } from '../../support/actor-context.ts';
 import { FakeClock } from '../../support/fake-clock.ts';
@@ -284,6 +285,29 @@ test('a draining proxy keeps what it has and gets no Add, but Del', async (t) =>
   await connection.send(encodeAck(null));
   await gone;
   t.deepEqual(got, ['keep u-1 0', 'snapshotSent 0', 'del u-1 0']);
+});
+
+test('beyond the bound of proxies of a node one more is turned away, until another leaves', async (t) => {
+  const clock = new FakeClock();
+  const { agent, connect } = await rawProxies(t, [], clock);
+  const hello = encodeHello({ group: 1, state: 'draining' });
+  const proxies = [];
+  const join = async (): Promise<SeqpacketConnection> => {
+    const { connection } = connect(hello);
+    const before = agent.counters.accepted;
+    await until(() => agent.counters.accepted === before + 1, { what: 'a connection' });
+    // One in 200 ms is accepted.
+    await clock.advance(ACCEPT_INTERVAL_MS);
+    return connection;
+  };
+  while (proxies.length < MAX_CONNECTIONS) proxies.push(await join());
+  const refused = await join();
+  await until(() => !refused.open, { what: 'the end of the one too many' });
+  t.is(agent.connections.length, MAX_CONNECTIONS);
+  proxies[0]?.close();
+  await until(() => agent.connections.length === MAX_CONNECTIONS - 1, { what: 'one to leave' });
+  await join();
+  t.is(agent.connections.length, MAX_CONNECTIONS);
 });
 
 test('a late answer is told as a time-out and never taken for the next one', async (t) => {
