@@ -26,6 +26,7 @@ function query(name: string, id: number, type: 'A' | 'AAAA' | 'TXT' = 'A'): Buff
   });
 }
 
+// spec: dns.md §6
 test('a pod learns the names of the mesh over UDP and TCP, by every address of every family (spec: dns.md §1)', async (t) => {
   const { mesh, pod, upstream } = await startDnsMesh(t);
   mesh.state.set('demo/web.demo.svc.cluster.local', { kind: 'service', service: web });
@@ -108,6 +109,7 @@ test('a headless service is its endpoints as they are now (spec: dns.md §4)', a
   });
 });
 
+// spec: dns.md §6
 test('other questions leave from the pod, bytes untouched, and are answered as they came (spec: dns.md §5)', async (t) => {
   const { mesh, pod, upstream } = await startDnsMesh(t);
   const socket = await dnsClient(t, pod);

@@ -1,4 +1,4 @@
-import type { Clock } from '../../../lib/clock/clock.ts';
+import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import { AnswerCache } from '../../../lib/dns/answer-cache.ts';
 import type { ResolverConfig } from '../../../lib/dns/resolv-conf.ts';
 import type { DnsProtocol } from '../../../lib/dns/response.ts';
@@ -20,6 +20,15 @@ export interface ForwarderOptions {
   readonly clock: Clock;
   /** The resolver configuration as it is now. */
   readonly resolvers: () => ResolverConfig;
+  /** How one server is asked; over the network unless a test says otherwise. */
+  readonly exchange?: typeof exchangeUdp;
+}
+
+/** A question that waits for its turn. */
+interface Waiting {
+  readonly deadlineMs: number;
+  readonly start: () => void;
+  readonly giveUp: (error: MeshError) => void;
 }
 
 /** Answers that another server may know better: SERVFAIL, NOTIMP, REFUSED. */
@@ -30,7 +39,9 @@ export class Forwarder {
   readonly #options: ForwarderOptions;
   readonly #cache: AnswerCache;
   readonly #end = new AbortController();
-  readonly #waiting: (() => void)[] = [];
+  /** In the order they came, which is that of their deadlines. */
+  readonly #waiting: Waiting[] = [];
+  #timer: Timer | null = null;
   /** When servers failed last. */
   readonly #failedMs = new Map<string, number>();
   #underWay = 0;
@@ -50,7 +61,7 @@ export class Forwarder {
     const known = this.#cache.get(question, protocol);
     if (known !== null) return relayed(known, id);
     const deadlineMs = this.#options.clock.monotonic() + FORWARD_DEADLINE_MS;
-    await this.#enter();
+    await this.#enter(deadlineMs);
     try {
       const answer = await this.#ask(question, protocol, deadlineMs);
       this.#cache.put(question, protocol, answer);
@@ -63,10 +74,11 @@ export class Forwarder {
   /** Ends what is under way and refuses what comes. Idempotent. */
   close(): void {
     this.#end.abort(new MeshError('UPSTREAM_CONNECT', 'the pod is stopping'));
-    for (const start of this.#waiting.splice(0)) start();
+    this.#timer?.cancel();
+    for (const { start } of this.#waiting.splice(0)) start();
   }
 
-  async #enter(): Promise<void> {
+  async #enter(deadlineMs: number): Promise<void> {
     if (this.#underWay < MAX_FORWARDS) {
       this.#underWay += 1;
       return;
@@ -75,13 +87,32 @@ export class Forwarder {
       throw new MeshError('UPSTREAM_CONNECT', 'too many questions of this pod are under way');
     }
     // Whoever leaves hands its place over.
-    await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    await new Promise<void>((start, giveUp) => {
+      this.#waiting.push({ deadlineMs, start, giveUp });
+      this.#watchFirst();
+    });
+  }
+
+  /** Gives up those whose time has come while servers keep everybody waiting. */
+  #watchFirst(): void {
+    const [first] = this.#waiting;
+    if (this.#timer !== null || first === undefined) return;
+    const { clock } = this.#options;
+    this.#timer = clock.after(Math.max(0, first.deadlineMs - clock.monotonic()), () => {
+      this.#timer = null;
+      const now = clock.monotonic();
+      const late = this.#waiting.findIndex(({ deadlineMs }) => deadlineMs > now);
+      for (const one of this.#waiting.splice(0, late === -1 ? this.#waiting.length : late)) {
+        one.giveUp(noTurn());
+      }
+      this.#watchFirst();
+    });
   }
 
   #leave(): void {
     const next = this.#waiting.shift();
     if (next === undefined) this.#underWay -= 1;
-    else next();
+    else next.start();
   }
 
   async #ask(question: Buffer, protocol: DnsProtocol, deadlineMs: number): Promise<Buffer> {
@@ -114,7 +145,7 @@ export class Forwarder {
   ): Promise<Buffer> {
     const { netnsFd, mark } = this.#options;
     const path = { netnsFd, mark, server, timeoutMs, signal: this.#end.signal };
-    const exchange = protocol === 'udp' ? exchangeUdp : exchangeTcp;
+    const exchange = this.#options.exchange ?? (protocol === 'udp' ? exchangeUdp : exchangeTcp);
     const answer = await exchange(path, question);
     this.#failedMs.delete(server);
     return answer;
@@ -136,6 +167,10 @@ export class Forwarder {
     if (this.#end.signal.aborted) return new MeshError('UPSTREAM_CONNECT', 'the pod is stopping');
     return servers.length === 0
       ? new MeshError('UPSTREAM_CONNECT', 'no name server is configured')
-      : new MeshError('UPSTREAM_TIMEOUT', `no turn within ${FORWARD_DEADLINE_MS} ms`);
+      : noTurn();
   }
+}
+
+function noTurn(): MeshError {
+  return new MeshError('UPSTREAM_TIMEOUT', `no turn within ${FORWARD_DEADLINE_MS} ms`);
 }
