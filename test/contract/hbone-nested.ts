@@ -23,6 +23,7 @@ export function nested(test: TestFn, engine: HboneEngine): void {
     const gateway = await serveTunnels(t, engine, tunnelOptions(server), async (incoming) => {
       const opaque = await dial(t, inner.port);
       const stream = incoming.accept({});
+      opaque.on('error', () => stream?.reset());
       stream?.duplex.pipe(opaque).pipe(stream.duplex);
     });
     const outer = await openTunnel(t, engine, gateway.port, tunnelOptions(client));
