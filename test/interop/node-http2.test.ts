@@ -63,7 +63,11 @@ peerSuite('node:http2', null, (test) => {
     const { results } = await ask(peer, 'db', files, [
       { authority, text: 'PING\nPING\nlast\n', halfClose: true },
     ]);
-    t.regex(results[0]?.start ?? '', /^\+READY.*\n\+PONG\n\+PONG\n\+OK last\n$/);
+    t.regex(
+      results[0]?.start ?? '',
+      /^\+READY.*\n\+PONG\n\+PONG\n\+OK last\n$/,
+      JSON.stringify(results),
+    );
   });
 
   test('other methods, unknown targets and silent ports are refused, each alone', async (t, peer) => {
