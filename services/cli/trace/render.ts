@@ -119,7 +119,9 @@ export function traceLines(result: TraceResult): string[] {
       ...endFacts(source),
     ]),
     ...(tunnel === null
-      ? []
+      ? source.protocol === 'TCP' || destination === null
+        ? []
+        : ['no tunnel: one process serves both ends']
       : part('tunnel', [
           ['session', tunnel.session],
           ['peer', tunnel.peerIdentity],

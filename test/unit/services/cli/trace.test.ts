@@ -84,6 +84,15 @@ test('a pod is found by either of its addresses, an entry by its host', (t) => {
   t.not(find({ to }, outbound({ destinationService: 'db.example.com' })), null);
 });
 
+test('two pods of one process have no tunnel between them, which is said', (t) => {
+  const found = find({}, outbound(), inbound);
+  if (found === null) t.fail('it is found');
+  else
+    t.true(
+      traceLines(traceResult('a', 'b', found)).includes('no tunnel: one process serves both ends'),
+    );
+});
+
 test('a refusal is shown with the policy and rule, at the end that refused', (t) => {
   const found = find(
     {},
