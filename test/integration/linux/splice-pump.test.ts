@@ -1,6 +1,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { readdirSync, readlinkSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { closeSync, openSync, readdirSync, readlinkSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
@@ -18,6 +19,7 @@ import {
 import type { Copy } from '../../../lib/net/bidi-copy.ts';
 import { detachSocket, spliceSockets } from '../../../lib/net/splice-sockets.ts';
 import { socketPair } from '../../support/socket-pair.ts';
+import type { SocketPair } from '../../support/socket-pair.ts';
 import { MIB, readAll } from '../../support/tunnel-kit.ts';
 import { until } from '../../support/until.ts';
 
@@ -434,3 +436,46 @@ test.serial(
     await kept.done;
   },
 );
+
+test.serial('out of descriptors, connections go on in JavaScript or without a pipe', async (t) => {
+  await idle();
+  const pairs = await Promise.all(Array.from({ length: 4 }, () => socketPair(t)));
+  const [a, b, c, d] = pairs as [SocketPair, SocketPair, SocketPair, SocketPair];
+  const limit = (soft: string): void => {
+    execFileSync('prlimit', ['--pid', String(process.pid), `--nofile=${soft}:`]);
+  };
+  const before = execFileSync('prlimit', ['--pid', String(process.pid), '--nofile', '-o', 'SOFT'], {
+    encoding: 'utf8',
+  });
+  const fillers: number[] = [];
+  const highest = Math.max(...readdirSync('/proc/self/fd').map(Number));
+  // The limit is on numbers: the gaps below it are filled first.
+  do fillers.push(openSync('/dev/null', 'r'));
+  while ((fillers.at(-1) ?? 0) <= highest);
+  limit(String((fillers.at(-1) ?? 0) + 1));
+  let kept: Copy;
+  let spliced: Copy;
+  const copied = pumpStats().copiedBytes;
+  limitPump({ ...LIMITS, maxPipes: 0 });
+  try {
+    kept = spliceSockets(a.near, b.near);
+    t.false(a.near.destroyed, 'no descriptor for the kernel');
+    for (const fd of fillers.slice(0, 2)) closeSync(fd);
+    spliced = spliceSockets(c.near, d.near);
+    t.true(c.near.destroyed);
+  } finally {
+    for (const fd of fillers.splice(2)) closeSync(fd);
+    limit(before.split('\n')[1]?.trim() ?? '1024');
+    limitPump(LIMITS);
+  }
+  for (const [near, far] of [
+    [a.far, b.far],
+    [c.far, d.far],
+  ] as const) {
+    near.end('all the same');
+    t.is((await readAll(far)).toString(), 'all the same');
+    far.end();
+  }
+  await Promise.all([kept.done, spliced.done]);
+  t.true(pumpStats().copiedBytes >= copied);
+});
