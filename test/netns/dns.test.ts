@@ -63,7 +63,7 @@ test('a pod learns the names of the mesh over UDP and TCP, by every address of e
   });
 });
 
-test('names come and go with their services, and what is gone is asked of the name servers (spec: dns.md §2)', async (t) => {
+test('names come and go with their services, and what is gone is asked of the name servers (spec: dns.md §2.4, spec: dns.md §2.5)', async (t) => {
   const { mesh, pod } = await startDnsMesh(t);
   t.deepEqual(await dig(pod, '@10.9.0.1 web.demo.svc.cluster.local A'), ['192.0.2.1']);
   mesh.state.set('web', { kind: 'service', service: web });

@@ -321,6 +321,7 @@ async function guarded(
   return found;
 }
 
+// spec: dataplane.md §8.5
 test('traffic that went around a waypoint is refused, from a tunnel and in plaintext; through it, it comes', async (t) => {
   const { mesh, web, peer } = await guarded(t);
   await web.serve(8080, echo);

@@ -149,7 +149,7 @@ test('the same namespace again changes nothing, another one replaces the pod', a
   (await dial(port)).destroy();
 });
 
-// spec: inpod.md §4.4
+// spec: inpod.md §4.4, spec: inpod.md §7
 test('a pod that cannot start is refused, stays pending and is retried by a later add', async (t) => {
   const { manager, netns } = await setUp(t, 1);
   manager.sessionOpened();

@@ -63,7 +63,7 @@ test('no alias comes twice and the first keeps its place (spec: dns.md §3)', (t
   t.deepEqual(all.slice(0, 2), ['cart.shop.shop.svc.cluster.local', 'cart.shop']);
 });
 
-test('wildcards take the place of the first labels, one by one, down to the last (spec: dns.md §2)', (t) => {
+test('wildcards take the place of the first labels, one by one, down to the last (spec: dns.md §2.2, spec: dns.md §2.3)', (t) => {
   t.deepEqual(wildcardForms('a.b.c'), ['a.b.c', '*.b.c', '*.c']);
   t.deepEqual(wildcardForms('a'), ['a']);
 });

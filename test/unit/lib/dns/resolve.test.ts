@@ -78,7 +78,7 @@ const pay = service({
 });
 const mesh = viewOf({ service: cart }, { service: pay });
 
-test('only questions for addresses on the internet are looked up (spec: dns.md §2)', (t) => {
+test('only questions for addresses on the internet are looked up (spec: dns.md §2.1)', (t) => {
   for (const type of [5, 15, 16, 33, 65, 255, 65_280]) {
     t.is(ask(mesh, 'cart', { type }).kind, 'forward');
   }
@@ -107,11 +107,11 @@ test('a service of another namespace is not meant by its short name (spec: dns.m
   t.deepEqual(addresses(ask(mesh, 'pay.bank')), ['10.96.5.5']);
 });
 
-test('names nobody has are forwarded (spec: dns.md §2)', (t) => {
+test('names nobody has are forwarded (spec: dns.md §2.4)', (t) => {
   t.is(ask(mesh, 'www.example.com').kind, 'forward');
 });
 
-test('a wildcard host name covers all names below, the longest first (spec: dns.md §2)', (t) => {
+test('a wildcard host name covers all names below, the longest first (spec: dns.md §2.3)', (t) => {
   const wide = service({ namespace: 'shop', hostname: '*.com', addresses: [vip('10.0.0.1')] });
   const near = service({ namespace: 'shop', hostname: '*.x.com', addresses: [vip('10.0.0.2')] });
   const exact = service({ namespace: 'shop', hostname: 'a.x.com', addresses: [vip('10.0.0.3')] });
@@ -129,7 +129,7 @@ test('a wildcard match makes no alias: the addresses belong to the asked name (s
   t.like(decision, { kind: 'local', answer: { alias: null, addresses: ['10.0.0.2'] } });
 });
 
-test('services without addresses of their own count only as headless Kubernetes services (spec: dns.md §2)', (t) => {
+test('services without addresses of their own count only as headless Kubernetes services (spec: dns.md §2.3)', (t) => {
   const external = service({ namespace: 'shop', hostname: 'db.example.com' });
   const ranged = service({
     namespace: 'shop',
@@ -141,14 +141,14 @@ test('services without addresses of their own count only as headless Kubernetes 
   t.is(ask(view, 'net.example.com').kind, 'forward');
 });
 
-test('services that are not visible to the client are not found (spec: dns.md §2)', (t) => {
+test('services that are not visible to the client are not found (spec: dns.md §2.3)', (t) => {
   const secret = { ...pay, visibility: 'NAMESPACE' } as const;
   t.is(ask(viewOf({ service: secret }), 'pay.bank').kind, 'forward');
   const own = { ...cart, visibility: 'NAMESPACE' } as const;
   t.deepEqual(addresses(ask(viewOf({ service: own }), 'cart')), ['10.96.4.4']);
 });
 
-test('of several services the own namespace, canonical, the preferred namespace, the first (spec: dns.md §2)', (t) => {
+test('of several services the own namespace, canonical, the preferred namespace, the first (spec: dns.md §2.3)', (t) => {
   const at = (namespace: string, ip: string, canonical = false): Entry => ({
     service: service({ namespace, hostname: 'api.com', addresses: [vip(ip)], canonical }),
   });

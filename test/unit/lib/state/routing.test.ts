@@ -217,7 +217,7 @@ const remote = workload({
   services: { [KEY]: { 80: 8080 } },
 });
 
-// spec: dataplane.md §2.1.7, spec: dataplane.md §2.5
+// spec: dataplane.md §2.1.7, spec: dataplane.md §2.5.1
 test('2.1.7 and 2.5 an endpoint on another network is reached through its gateway', (t) => {
   const sans = ['spiffe://cluster.local/ns/demo/sa/web'];
   const decision = decide([{ ...web, subjectAltNames: sans }, remote, gateway], '10.96.0.1', 80);
