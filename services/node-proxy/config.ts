@@ -9,11 +9,13 @@ import type { RootSource } from '../../lib/identity/roots.ts';
 import type { HotSettings } from './pool/hot-threads.ts';
 import type { ListenerSettings } from '../../workers/listener/protocol.ts';
 import { dnsSettings, dnsVariables } from './config/dns.ts';
+import { dedicatedWorkload } from './config/mode.ts';
 import type { ProxyConfig } from './config/proxy-config.ts';
 import { UNSUPPORTED_NAMES, refuseUnsupported } from './config/unsupported.ts';
 import { identityVariables, processVariables, trafficVariables } from './config/variables.ts';
 import { listenerThreads } from './config/worker-threads.ts';
 import type { OwnPod } from './pods/own-listener.ts';
+import type { WorkloadName } from './state-thread/protocol.ts';
 
 /** Everything node-proxy is told, in plain data; times in milliseconds. */
 export interface NodeProxyConfig {
@@ -31,6 +33,8 @@ export interface NodeProxyConfig {
   readonly podDrainMs: number;
   /** Who the proxy itself is, where it is to be served like a pod (spec/dataplane.md §7.7). */
   readonly own: OwnPod | null;
+  /** The one workload that is served, in the process's own namespace and without a node agent; null in shared mode. */
+  readonly dedicatedTo: WorkloadName | null;
   readonly roots: RootSource;
   /** `CRL_PATH`; null when no revocation lists are configured. */
   readonly crlPath: string | null;
@@ -47,6 +51,7 @@ export type ListenerConfig = Omit<ListenerSettings, 'node' | 'logLevel' | 'logFo
 
 /** Upstream's ports in a pod (spec/dataplane.md §1). */
 const POD_PORTS = { outbound: 15_001, inboundPlaintext: 15_006, inboundHbone: 15_008 } as const;
+const SHARED_PACKET_MARK = 1_337;
 const SOCKS5_PORT = 15_080;
 const DEFAULT_ADMIN_PORT = 15_000;
 const DEFAULT_STATS_PORT = 15_020;
@@ -74,9 +79,10 @@ const variables = {
 export const nodeProxyConfig = defineConfig(variables, (values): NodeProxyConfig => {
   const metadata = values.PROXY_CONFIG?.proxyMetadata ?? {};
   refuseUnsupported(unsupportedValues(values, metadata));
+  const dedicatedTo = dedicatedWorkload(values);
   return {
     bus: busConfig(values),
-    listener: listenerConfig(values, metadata),
+    listener: listenerConfig(values, metadata, dedicatedTo !== null),
     threads: listenerThreads({
       setting: values.ZTUNNEL_WORKER_THREADS,
       cpuLimit: values.ZTUNNEL_RESOURCE_CPU_LIMIT ?? values.ZTUNNEL_CPU_LIMIT,
@@ -96,7 +102,8 @@ export const nodeProxyConfig = defineConfig(variables, (values): NodeProxyConfig
       values.CONNECTION_TERMINATION_DEADLINE,
       values.TERMINATION_GRACE_PERIOD_SECONDS,
     ),
-    own: ownPod(values),
+    own: dedicatedTo === null ? ownPod(values) : null,
+    dedicatedTo,
     roots: values.CA_ROOT_CA,
     crlPath: values.CRL_PATH === '' ? null : values.CRL_PATH,
     ports: {
@@ -112,10 +119,8 @@ export const nodeProxyConfig = defineConfig(variables, (values): NodeProxyConfig
 type Values = Parameters<Parameters<typeof defineConfig<typeof variables, unknown>>[1]>[0];
 type Metadata = ProxyConfig['proxyMetadata'];
 
-/** Null unless all of it is known; a proxy of one pod alone is that pod. */
+/** Null unless all of it is known. */
 function ownPod(values: Values): OwnPod | null {
-  const { PROXY_MODE: mode }: Readonly<Record<string, unknown>> = values;
-  if (mode === 'dedicated') return null;
   const { POD_NAME: name, POD_NAMESPACE: namespace, SERVICE_ACCOUNT: serviceAccount } = values;
   if (name === null || namespace === null || serviceAccount === null) return null;
   return { name, namespace, serviceAccount };
@@ -132,7 +137,7 @@ function unsupportedValues(values: Values, metadata: Metadata): Record<string, s
   );
 }
 
-function listenerConfig(values: Values, metadata: Metadata): ListenerConfig {
+function listenerConfig(values: Values, metadata: Metadata, dedicated: boolean): ListenerConfig {
   return {
     clusterId:
       values.ISTIO_META_CLUSTER_ID ??
@@ -143,7 +148,8 @@ function listenerConfig(values: Values, metadata: Metadata): ListenerConfig {
     trustDomain: values.TRUST_DOMAIN,
     clusterDomain: values.CLUSTER_DOMAIN,
     ipv6: values.IPV6_ENABLED,
-    packetMark: values.PACKET_MARK,
+    packetMark: values.PACKET_MARK ?? (dedicated ? 0 : SHARED_PACKET_MARK),
+    marksUpstreamOnly: dedicated,
     portReuse: values.INPOD_PORT_REUSE,
     originalSource: originalSource(values.ENABLE_ORIG_SRC),
     ...socketConfig(values),
@@ -183,7 +189,7 @@ function listenerConfig(values: Values, metadata: Metadata): ListenerConfig {
     },
     sameNodeFastPath: values.WEFT_SAME_NODE_FAST_PATH,
     ports: { ...POD_PORTS, socks5: values.UNSTABLE_ENABLE_SOCKS5 ? SOCKS5_PORT : null },
-    dns: dnsSettings(values, metadata),
+    dns: dnsSettings(values, metadata, dedicated ? 'resolv.conf' : null),
   };
 }
 

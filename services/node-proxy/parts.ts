@@ -17,16 +17,19 @@ import { TrustBundle } from '../../lib/identity/trust-bundle.ts';
 import { closeFd, listenersByPort, netnsIdentity, openNetns } from '../../lib/linux/netns.ts';
 import { loggerState } from '../../lib/log/logger.ts';
 import type { LogFormat, Logger } from '../../lib/log/logger.ts';
-import { ZdsProxy } from '../../lib/zds/proxy.ts';
 import type { PodInfo } from '../../workers/listener/protocol.ts';
 import { CertificateDesk } from './certificates/certificate-desk.ts';
 import type { NodeProxyConfig } from './config.ts';
 import { configDump } from './dump/config-dump.ts';
+import { NOBODY } from './generation/nobody.ts';
 import { Generation } from './generation/generation.ts';
 import { nodeProxyMetrics } from './metrics.ts';
 import type { NodeProxyMetrics } from './metrics.ts';
+import { DedicatedPod } from './pods/dedicated-pod.ts';
+import { nodeAgentPods } from './pods/node-agent-pods.ts';
 import { OwnListener } from './pods/own-listener.ts';
 import { PodManager } from './pods/pod-manager.ts';
+import type { PodSource } from './pods/pod-source.ts';
 import { HotPods } from './pool/hot-pods.ts';
 import { ListenerPool } from './pool/listener-pool.ts';
 import type { PlacedPod } from './pool/placed-pod.ts';
@@ -65,7 +68,7 @@ export class NodeProxyParts {
   readonly #desk: CertificateDesk;
   readonly #pods: PodManager;
   readonly #own: OwnListener;
-  readonly #zds: ZdsProxy;
+  readonly #source: PodSource;
   readonly #servers: NodeProxyServers;
   readonly #generation: Generation;
   readonly #failed = Promise.withResolvers<never>();
@@ -102,7 +105,7 @@ export class NodeProxyParts {
     this.#own = new OwnListener(config.own, context, (info, fd) =>
       this.#place(info, fd, new Set()),
     );
-    this.#zds = this.#makeZds();
+    this.#source = this.#makePodSource();
     this.#servers = this.#makeServers();
     this.#generation = this.#makeGeneration(node);
   }
@@ -112,7 +115,7 @@ export class NodeProxyParts {
     return this.#servers.ports;
   }
 
-  /** Starts everything but the session with the node agent, which waits for the mesh state. */
+  /** Starts everything but the pods, which wait for the mesh state. */
   async start(): Promise<void> {
     await this.#bundle.start();
     await this.#crl?.start();
@@ -131,7 +134,7 @@ export class NodeProxyParts {
     this.#end();
     await this.#generation.handOver(deadline);
     this.#stopping = true;
-    this.#zds.drain();
+    this.#source.drain();
     this.#blockers.pods.set(true);
     this.#desk.retire();
     this.#hot?.close();
@@ -139,14 +142,14 @@ export class NodeProxyParts {
     const drained = Promise.all([this.#pods.drain(leftMs), this.#own.drain(leftMs)]);
     await this.#servers.yield();
     await drained;
-    await this.#zds.close();
+    await this.#source.close();
   }
 
   /** Ends everything, last started first. */
   async stop(): Promise<void> {
     this.#end();
     this.#stopping = true;
-    await this.#zds.close();
+    await this.#source.close();
     this.#hot?.close();
     await this.#pods.stop();
     await this.#own.stop();
@@ -214,6 +217,7 @@ export class NodeProxyParts {
     const { clock, log } = this.#context;
     const settings = {
       node,
+      dedicatedTo: this.#config.dedicatedTo,
       ...threadLogging(log),
       policyUnknownReference: this.#config.listener.policyUnknownReference,
     };
@@ -280,26 +284,11 @@ export class NodeProxyParts {
     return placed;
   }
 
-  #makeZds(): ZdsProxy {
-    const { clock, log } = this.#context;
-    return new ZdsProxy(
-      {
-        path: this.#config.zdsPath,
-        hello: { group: this.#config.group, state: 'serving' },
-        clock,
-        log,
-      },
-      {
-        sessionStarted: () => {
-          this.#metrics.zdsSession();
-          this.#pods.sessionOpened();
-        },
-        add: (uid, info, netnsFd) => this.#pods.add({ uid, ...info }, netnsFd),
-        del: (uid) => this.#pods.delete(uid),
-        snapshot: async (uids) => this.#pods.snapshot(uids),
-        sessionEnded: () => this.#pods.sessionClosed(),
-      },
-    );
+  #makePodSource(): PodSource {
+    const { dedicatedTo } = this.#config;
+    return dedicatedTo === null
+      ? nodeAgentPods(this.#config, this.#pods, this.#context, () => this.#metrics.zdsSession())
+      : new DedicatedPod(dedicatedTo, this.#pods, this.#context.log);
   }
 
   #makeHotPods(): HotPods {
@@ -323,7 +312,10 @@ export class NodeProxyParts {
       {
         clock,
         log,
-        presence: this.#bus.presence(PROXIES, { node }, proxyPresenceSchema),
+        presence:
+          this.#config.dedicatedTo === null
+            ? this.#bus.presence(PROXIES, { node }, proxyPresenceSchema)
+            : NOBODY,
         waits: (waiting) => this.#blockers.takeover.set(waiting),
         serves: () => this.#pods.ready,
         missing: () => this.#desk.missing(),
@@ -338,7 +330,7 @@ export class NodeProxyParts {
     const { signal } = this.#ending;
     if (!(await this.#generation.admitted(signal))) return;
     this.#own.start();
-    this.#zds.start();
+    this.#source.start();
   }
 
   #end(): void {

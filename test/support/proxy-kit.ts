@@ -47,6 +47,7 @@ export interface ProxiedPod {
   readonly ip: string;
   readonly node: NodeName;
   readonly zds: ZdsPod;
+  readonly netns: TestNetns;
   serve(port: number, onSocket: (socket: Socket) => void): Promise<void>;
   connect(ip: string, port: number): Promise<Socket>;
 }
@@ -112,10 +113,14 @@ export class ProxyNode {
   }
 
   /** A further process of the node, of this generation. Its end is the caller's or the namespace's. */
-  another(group: number, environment: Record<string, string> = {}): ProxyProcess {
+  another(
+    group: number,
+    environment: Record<string, string> = {},
+    netns: TestNetns = this.netns,
+  ): ProxyProcess {
     this.#processes += 1;
     const { LISTENER_DIES_WITH: _, ...own } = this.#environment;
-    return new ProxyProcess(this.netns, join(this.#dir, `${this.name}.${this.#processes}.admin`), {
+    return new ProxyProcess(netns, join(this.#dir, `${this.name}.${this.#processes}.admin`), {
       ...own,
       WEFT_NODE_PROXY_GROUP: String(group),
       ...environment,
@@ -288,6 +293,7 @@ export class ProxyMesh {
       ip,
       node,
       zds,
+      netns,
       serve: (port, onSocket) => this.#serve(handle.fd, port, onSocket),
       connect: (to, port) => this.#connect(handle.fd, to, port),
     };

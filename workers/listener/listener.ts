@@ -9,7 +9,7 @@ import { localEndpoint, remoteEndpoint, serveFd, socketFd } from '../../lib/net/
 import type { Endpoint } from '../../lib/net/socket.ts';
 import type { PodContext } from './pod-context.ts';
 import { takeQueued } from './migration.ts';
-import { markOf, tcpOptions } from './upstream.ts';
+import { listenerMarkOf, tcpOptions } from './upstream.ts';
 
 /** The listeners of a pod (spec/dataplane.md §1). */
 export type ListenerKind = 'outbound' | 'inbound-plaintext' | 'inbound-hbone' | 'socks5';
@@ -119,7 +119,7 @@ export class Listener {
     const options = {
       netnsFd: this.#pod.netnsFd,
       port: this.#port,
-      mark: markOf(this.#pod),
+      mark: listenerMarkOf(this.#pod),
       reusePort: settings.portReuse,
       transparent: this.#pod.pod.own === true ? 'off' : settings.originalSource,
     } as const;

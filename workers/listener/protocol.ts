@@ -60,6 +60,8 @@ export interface ListenerSettings {
   readonly ipv6: boolean;
   /** SO_MARK of every socket; 0 sets none. */
   readonly packetMark: number;
+  /** TCP sockets to elsewhere alone bear the mark (spec/dataplane.md §9, dedicated mode). */
+  readonly marksUpstreamOnly?: boolean;
   readonly portReuse: boolean;
   /** `auto` = transparent where the kernel lets us. */
   readonly originalSource: 'auto' | 'on' | 'off';
@@ -133,8 +135,8 @@ export interface DnsSettings {
   readonly port: number;
   /** Wins where several namespaces know a name; null for none. */
   readonly preferredNamespace: string | null;
-  /** Null = the search list that Kubernetes gives the pods of the mesh. */
-  readonly searchDomains: readonly string[] | null;
+  /** Null = the search list that Kubernetes gives the pods of the mesh; else that of `resolvConf`. */
+  readonly searchDomains: 'resolv.conf' | null;
   /** Where name servers for everything outside the mesh are listed, in the format of resolv.conf(5). */
   readonly resolvConf: string;
 }

@@ -89,6 +89,11 @@ export function markOf({ pod, thread }: Pick<PodContext, 'pod' | 'thread'>): num
   return pod.own === true ? 0 : thread.settings.packetMark;
 }
 
+/** SO_MARK of what the pod listens on, and of its UDP. */
+export function listenerMarkOf(pod: Pick<PodContext, 'pod' | 'thread'>): number {
+  return pod.thread.settings.marksUpstreamOnly === true ? 0 : markOf(pod);
+}
+
 function openSocket(pod: PodContext, request: UpstreamRequest): number {
   const { settings } = pod.thread;
   const { to, source, bindLoopback, tunnel } = request;

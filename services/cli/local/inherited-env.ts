@@ -81,6 +81,7 @@ export const DECIDED_HERE: ReadonlySet<string> = new Set([
   'POD_NAMESPACE',
   'PROXY_CONFIG',
   'PROXY_MODE',
+  'PROXY_WORKLOAD_INFO',
   'REDIS_CA_FILE',
   'REDIS_PASSWORD_FILE',
   'REDIS_URL',

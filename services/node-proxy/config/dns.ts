@@ -44,6 +44,7 @@ export interface DnsValues {
 export function dnsSettings(
   values: DnsValues,
   metadata: Readonly<Record<string, string>>,
+  searchDomains: DnsSettings['searchDomains'],
 ): DnsSettings | null {
   const capture = values.ISTIO_META_DNS_CAPTURE ?? metadata['ISTIO_META_DNS_CAPTURE'] ?? 'true';
   if (capture.toLowerCase() !== 'true') return null;
@@ -54,7 +55,7 @@ export function dnsSettings(
   return {
     ...at,
     preferredNamespace: values.PREFERED_SERVICE_NAMESPACE,
-    searchDomains: null,
+    searchDomains,
     resolvConf: values.WEFT_DNS_RESOLV_CONF,
   };
 }

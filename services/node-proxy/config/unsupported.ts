@@ -13,11 +13,6 @@ const isTrue = (value: string): boolean => value.toLowerCase() === 'true';
 /** Refused rather than ignored: each would silently change security or reachability. */
 const UNSUPPORTED: readonly Unsupported[] = [
   {
-    name: 'PROXY_MODE',
-    asks: (value) => value !== 'shared',
-    why: 'only the shared mode, fed by a node agent, is built',
-  },
-  {
     name: 'ENABLE_PROXY',
     asks: (value) => !isTrue(value),
     why: 'there is no DNS-only mode',

@@ -11,6 +11,7 @@ import {
 import { tlsVariables } from '../../../lib/identity/tls-config.ts';
 import { parseRootSource } from '../../../lib/identity/roots.ts';
 import { formatAccessRules, parseAccessRules } from '../../../lib/log/access-rules.ts';
+import { modeVariables } from './mode.ts';
 import { parseProxyConfig } from './proxy-config.ts';
 import { parseCpuQuantity, parseThreadSetting } from './worker-threads.ts';
 
@@ -72,8 +73,9 @@ const limitVariables = {
 /** The data path's own settings. */
 export const trafficVariables = {
   PACKET_MARK: {
-    schema: integer({ min: 0, max: 0xffff_ffff })({ default: 1_337 }),
-    description: 'mark on every socket; 0 sets none',
+    schema: integer({ min: 0, max: 0xffff_ffff })({ optional: true }),
+    description:
+      'mark on every socket, default 1337; in dedicated mode on those to elsewhere alone, default none; 0 sets none',
   },
   ENABLE_ORIG_SRC: {
     schema: bool({ optional: true }),
@@ -196,6 +198,7 @@ export const trafficVariables = {
 
 /** The process: threads, sockets, servers, drain. */
 export const processVariables = {
+  ...modeVariables,
   POD_NAME: optionalText('pod of this process'),
   POD_NAMESPACE: optionalText('its namespace'),
   SERVICE_ACCOUNT: optionalText(

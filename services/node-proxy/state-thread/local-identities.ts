@@ -2,6 +2,7 @@ import { formatSpiffe } from '../../../lib/identity/spiffe.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import type { Workload } from '../../../lib/state/model.ts';
 import type { AddressResource } from '../../../lib/state/packed-store.ts';
+import type { WorkloadName } from './protocol.ts';
 
 /**
  * Counts workloads as rows come and go, and which identities this node's mesh workloads have; those are worth a
@@ -9,14 +10,16 @@ import type { AddressResource } from '../../../lib/state/packed-store.ts';
  */
 export class LocalIdentities {
   readonly #node: string;
+  readonly #only: WorkloadName | null;
   readonly #users = new Map<string, number>();
   #workloads = 0;
   #touched = false;
   #told = '';
 
-  /** An empty `node` makes every workload local. */
-  constructor(node: string) {
+  /** An empty `node` makes every workload local; `only` names the one that counts, where it is served alone. */
+  constructor(node: string, only: WorkloadName | null) {
     this.#node = node;
+    this.#only = only;
   }
 
   /** Number of workloads held, local or not. */
@@ -58,6 +61,7 @@ export class LocalIdentities {
 
   #identity(workload: Workload): string | null {
     if (this.#node !== '' && workload.node !== this.#node) return null;
+    if (this.#only !== null && !isNamed(workload, this.#only)) return null;
     if (workload.tunnelProtocol !== 'HBONE' && !workload.nativeTunnel) return null;
     try {
       return formatSpiffe(workload);
@@ -67,4 +71,12 @@ export class LocalIdentities {
       throw error;
     }
   }
+}
+
+function isNamed(workload: Workload, { namespace, name, serviceAccount }: WorkloadName): boolean {
+  return (
+    workload.name === name &&
+    workload.namespace === namespace &&
+    workload.serviceAccount === serviceAccount
+  );
 }

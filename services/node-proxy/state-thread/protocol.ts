@@ -2,6 +2,7 @@
 import type { MessagePort } from 'node:worker_threads';
 import type { LogFormat } from '../../../lib/log/logger.ts';
 import type { WireError } from '../../../lib/errors/mesh-error.ts';
+import type { PodInfo } from '../../../workers/listener/protocol.ts';
 import type { ProfileCommand, ThreadProfile } from '../../../lib/profile/thread-profiler.ts';
 
 /** The replicated tables the state is made of. */
@@ -10,9 +11,14 @@ export const STATE_TABLES = ['addresses', 'authorizations', 'rejections', 'progr
 /** One of {@link STATE_TABLES}. */
 export type StateTable = (typeof STATE_TABLES)[number];
 
+/** A workload by name, as the node agent and PROXY_WORKLOAD_INFO tell it. */
+export type WorkloadName = Pick<PodInfo, 'namespace' | 'name' | 'serviceAccount'>;
+
 /** What the state thread is started with. */
 export interface StateSettings {
   readonly node: string;
+  /** The one workload the process serves, in dedicated mode. */
+  readonly dedicatedTo: WorkloadName | null;
   readonly logLevel: string;
   readonly logFormat: LogFormat;
   readonly policyUnknownReference: 'deny' | 'ignore';

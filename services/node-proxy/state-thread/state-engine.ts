@@ -58,7 +58,7 @@ export class StateEngine {
       unknownReference: settings.policyUnknownReference,
     });
     this.#programs = new ProgramBook(deps.log);
-    this.#identities = new LocalIdentities(settings.node);
+    this.#identities = new LocalIdentities(settings.node, settings.dedicatedTo);
     this.#watches = new Watches({
       clock: deps.clock,
       policies: this.#policies,

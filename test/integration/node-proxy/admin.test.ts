@@ -189,7 +189,13 @@ test('profile parameters have bounds', async (t) => {
 test('a CPU profile has the threads as labels, and only one is taken at a time', async (t) => {
   const main = new ThreadProfiler();
   const state = new StateThread(
-    { node: 'n', logLevel: 'off', logFormat: 'json', policyUnknownReference: 'deny' },
+    {
+      node: 'n',
+      dedicatedTo: null,
+      logLevel: 'off',
+      logFormat: 'json',
+      policyUnknownReference: 'deny',
+    },
     systemClock,
     { ready: () => undefined, identities: () => undefined, failed: () => t.fail() },
   );

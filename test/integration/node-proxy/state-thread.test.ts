@@ -32,7 +32,13 @@ async function startState(t: ExecutionContext) {
   await bus.writer('authorizations', 'mesh', lease).replaceAll([]);
   const events = { ready: 0, failed: 0, identities: [] as string[] };
   const thread = new StateThread(
-    { node: 'node-1', logLevel: 'silent', logFormat: 'json', policyUnknownReference: 'deny' },
+    {
+      node: 'node-1',
+      dedicatedTo: null,
+      logLevel: 'silent',
+      logFormat: 'json',
+      policyUnknownReference: 'deny',
+    },
     systemClock,
     {
       ready: () => (events.ready += 1),
@@ -123,7 +129,13 @@ test('the state stays when Redis goes, and follows it when it is back', async (t
 test('a state thread that dies is told', async (t) => {
   const events = { failed: [] as string[] };
   const thread = new StateThread(
-    { node: 'node-1', logLevel: 'silent', logFormat: 'json', policyUnknownReference: 'deny' },
+    {
+      node: 'node-1',
+      dedicatedTo: null,
+      logLevel: 'silent',
+      logFormat: 'json',
+      policyUnknownReference: 'deny',
+    },
     systemClock,
     {
       ready: () => undefined,

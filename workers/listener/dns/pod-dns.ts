@@ -15,6 +15,7 @@ import type { Workload } from '../../../lib/state/model.ts';
 import { decided } from '../lookups.ts';
 import type { PodContext } from '../pod-context.ts';
 import type { DnsSettings } from '../protocol.ts';
+import { listenerMarkOf } from '../upstream.ts';
 import { Forwarder } from './forwarder.ts';
 import { MAX_QUERIES_IN_PROGRESS } from './limits.ts';
 import type { DnsMetrics } from './metrics.ts';
@@ -43,7 +44,7 @@ const NO_IPV6: ReadonlySet<unknown> = new Set(['EAFNOSUPPORT', 'EADDRNOTAVAIL'])
 export class PodDns {
   readonly #pod: PodContext;
   readonly #dns: ThreadDns;
-  readonly #rules: DnsRules;
+  readonly #rules: Omit<DnsRules, 'searchDomains'>;
   readonly #forwarder: Forwarder;
   readonly #udp: UdpServer[] = [];
   readonly #tcp: TcpServer[] = [];
@@ -61,11 +62,10 @@ export class PodDns {
       clusterDomain: settings.clusterDomain.toLowerCase(),
       ipv6: settings.ipv6,
       preferredNamespace: dns.settings.preferredNamespace,
-      searchDomains: dns.settings.searchDomains,
     };
     this.#forwarder = new Forwarder({
       netnsFd: pod.netnsFd,
-      mark: settings.packetMark,
+      mark: listenerMarkOf(pod),
       clock: pod.thread.clock,
       resolvers: () => dns.resolvers.current,
     });
@@ -175,7 +175,7 @@ export class PodDns {
       netnsFd,
       address,
       port: this.#dns.settings.port,
-      mark: thread.settings.packetMark,
+      mark: listenerMarkOf(this.#pod),
       reusePort: true,
     };
     this.#udp.push(new UdpServer(at, (message) => this.answer(message, 'udp'), thread.log));
@@ -248,7 +248,9 @@ export class PodDns {
     source: Workload,
   ): Promise<DnsDecision> {
     const client = { namespace: source.namespace, network: source.network };
-    const context = { client, rules: this.#rules, shuffle: shuffled };
+    const { settings, resolvers } = this.#dns;
+    const searchDomains = settings.searchDomains === null ? null : resolvers.current.search;
+    const context = { client, rules: { ...this.#rules, searchDomains }, shuffle: shuffled };
     return decided(this.#pod.thread.state, (view) => resolveQuestion(view, question, context));
   }
 

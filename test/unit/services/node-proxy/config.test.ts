@@ -64,17 +64,45 @@ test('a ProxyConfig without proxyMetadata is refused', (t) => {
 test('settings that ask for what is not built are refused, all at once', (t) => {
   const refusal = codeOf(() =>
     parse({
-      PROXY_MODE: 'dedicated',
+      ENABLE_PROXY: 'false',
       XDS_ON_DEMAND: 'true',
     }),
   );
   t.regex(refusal ?? '', /^CONFIG_UNSUPPORTED /);
-  for (const name of ['PROXY_MODE', 'ON_DEMAND']) t.true(refusal?.includes(name), name);
+  for (const name of ['ENABLE_PROXY', 'ON_DEMAND']) t.true(refusal?.includes(name), name);
   t.regex(
     codeOf(() => parse({ PROXY_CONFIG: '{proxyMetadata: {XDS_ON_DEMAND: "true"}}' })) ?? '',
     /^CONFIG_UNSUPPORTED /,
   );
-  t.notThrows(() => parse({ PROXY_MODE: 'shared' }));
+});
+
+// spec: observability.md §6
+test('dedicated mode serves the workload it is told, unmarked unless a mark is set', (t) => {
+  const dedicated = { PROXY_MODE: 'dedicated', PROXY_WORKLOAD_INFO: 'demo/api-0/api' };
+  const config = parse({ ...dedicated, POD_NAME: 'a', POD_NAMESPACE: 'b', SERVICE_ACCOUNT: 'c' });
+  t.deepEqual(config.dedicatedTo, { namespace: 'demo', name: 'api-0', serviceAccount: 'api' });
+  t.is(config.own, null);
+  t.like(config.listener, { packetMark: 0, marksUpstreamOnly: true });
+  t.is(config.listener.dns?.searchDomains, 'resolv.conf');
+  t.is(parse({ ...dedicated, PACKET_MARK: '7' }).listener.packetMark, 7);
+  const shared = parse({ PROXY_MODE: 'shared', PROXY_WORKLOAD_INFO: 'demo/api-0/api' });
+  t.is(shared.dedicatedTo, null);
+  t.like(shared.listener, { packetMark: 1_337, marksUpstreamOnly: false });
+});
+
+test('dedicated mode without a workload, or with half of one, is refused', (t) => {
+  const refusal = (environment: Record<string, string>) =>
+    codeOf(() => parse({ PROXY_MODE: 'dedicated', ...environment })) ?? '';
+  t.regex(refusal({}), /^CONFIG_INVALID PROXY_WORKLOAD_INFO is required/);
+  const malformed = ['api', 'demo/api', 'demo/api/', '/api/sa', 'a/b/c/d', 'demo/a b/sa', 'd/../s'];
+  for (const info of malformed) {
+    t.regex(
+      refusal({ PROXY_WORKLOAD_INFO: info }),
+      /^CONFIG_INVALID .*PROXY_WORKLOAD_INFO .*namespace\/name\/serviceAccount/,
+      info,
+    );
+  }
+  t.regex(refusal({ PROXY_MODE: 'sidecar' }), /^CONFIG_INVALID .*PROXY_MODE/);
 });
 
 test('SOCKS5 is off unless it is asked for', (t) => {

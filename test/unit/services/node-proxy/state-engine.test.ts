@@ -34,7 +34,13 @@ function setUp() {
   const told: StateResponse[] = [];
   const identities: (readonly string[])[] = [];
   const engine = new StateEngine(
-    { node: 'node-1', logLevel: 'silent', logFormat: 'json', policyUnknownReference: 'deny' },
+    {
+      node: 'node-1',
+      dedicatedTo: null,
+      logLevel: 'silent',
+      logFormat: 'json',
+      policyUnknownReference: 'deny',
+    },
     {
       clock,
       log: createLogger({ actor: 'test', level: 'silent' }),

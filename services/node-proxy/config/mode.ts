@@ -1,0 +1,51 @@
+import { oneOf, makeField } from '../../../lib/config/fields.ts';
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import type { WorkloadName } from '../state-thread/protocol.ts';
+
+const MODES = ['shared', 'dedicated'] as const;
+
+const workloadInfo = makeField(
+  parseWorkloadInfo,
+  ({ namespace, name, serviceAccount }) => `${namespace}/${name}/${serviceAccount}`,
+);
+
+/** Whom the process serves (spec/inpod.md, first lines). */
+export const modeVariables = {
+  PROXY_MODE: {
+    schema: oneOf(...MODES)({ optional: true }),
+    description:
+      'shared (default): the pods the node agent names; dedicated: one workload, in the network namespace of the process',
+  },
+  PROXY_WORKLOAD_INFO: {
+    schema: workloadInfo({ optional: true }),
+    description: 'namespace/name/serviceAccount of the workload of dedicated mode',
+  },
+} as const;
+
+/** What {@link modeVariables} say. */
+export interface ModeValues {
+  readonly PROXY_MODE: (typeof MODES)[number] | null;
+  readonly PROXY_WORKLOAD_INFO: WorkloadName | null;
+}
+
+/** The workload of dedicated mode, null in shared mode. Throws CONFIG_INVALID where it is not said which. */
+export function dedicatedWorkload(values: ModeValues): WorkloadName | null {
+  if (values.PROXY_MODE !== 'dedicated') return null;
+  if (values.PROXY_WORKLOAD_INFO === null) {
+    throw new MeshError(
+      'CONFIG_INVALID',
+      'PROXY_WORKLOAD_INFO is required with PROXY_MODE=dedicated: namespace/name/serviceAccount',
+    );
+  }
+  return values.PROXY_WORKLOAD_INFO;
+}
+
+/** What Kubernetes may call a namespace, a pod or an account: it becomes part of a SPIFFE identity. */
+const NAME = /^[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?$/;
+
+function parseWorkloadInfo(text: string): WorkloadName {
+  const [namespace = '', name = '', serviceAccount = '', ...rest] = text.split('/');
+  const isGood = [namespace, name, serviceAccount].every((part) => NAME.test(part));
+  if (!isGood || rest.length > 0) throw new Error('must be namespace/name/serviceAccount');
+  return { namespace, name, serviceAccount };
+}
