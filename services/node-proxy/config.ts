@@ -4,11 +4,14 @@ import { busConfig, busVariables } from '../../lib/bus/config.ts';
 import type { BusConfig } from '../../lib/bus/config.ts';
 import { defineConfig } from '../../lib/config/define-config.ts';
 import { text } from '../../lib/config/fields.ts';
+import type { ConfigSpec } from '../../lib/config/spec.ts';
 import { tlsPolicy } from '../../lib/identity/tls-config.ts';
 import type { RootSource } from '../../lib/identity/roots.ts';
 import type { HotSettings } from './pool/hot-threads.ts';
 import type { ListenerSettings } from '../../workers/listener/protocol.ts';
 import { dnsSettings, dnsVariables } from './config/dns.ts';
+import { localSource, localStateVariables, requireSigning } from './config/local-state.ts';
+import type { LocalSource } from './config/local-state.ts';
 import { dedicatedWorkload } from './config/mode.ts';
 import type { ProxyConfig } from './config/proxy-config.ts';
 import { UNSUPPORTED_NAMES, refuseUnsupported } from './config/unsupported.ts';
@@ -35,6 +38,8 @@ export interface NodeProxyConfig {
   readonly own: OwnPod | null;
   /** The one workload that is served, in the process's own namespace and without a node agent; null in shared mode. */
   readonly dedicatedTo: WorkloadName | null;
+  /** What the mesh state is read from instead of Redis; null = Redis. */
+  readonly local: LocalSource | null;
   readonly roots: RootSource;
   /** `CRL_PATH`; null when no revocation lists are configured. */
   readonly crlPath: string | null;
@@ -72,11 +77,11 @@ const variables = {
   ...trafficVariables,
   ...dnsVariables,
   ...processVariables,
+  ...localStateVariables,
   ...busVariables,
 };
 
-/** Environment of node-proxy, with upstream's names and defaults (spec/observability.md §6). */
-export const nodeProxyConfig = defineConfig(variables, (values): NodeProxyConfig => {
+const config = defineConfig(variables, (values): NodeProxyConfig => {
   const metadata = values.PROXY_CONFIG?.proxyMetadata ?? {};
   refuseUnsupported(unsupportedValues(values, metadata));
   const dedicatedTo = dedicatedWorkload(values);
@@ -104,6 +109,7 @@ export const nodeProxyConfig = defineConfig(variables, (values): NodeProxyConfig
     ),
     own: dedicatedTo === null ? ownPod(values) : null,
     dedicatedTo,
+    local: localSource(values),
     roots: values.CA_ROOT_CA,
     crlPath: values.CRL_PATH === '' ? null : values.CRL_PATH,
     ports: {
@@ -115,6 +121,15 @@ export const nodeProxyConfig = defineConfig(variables, (values): NodeProxyConfig
       values.ISTIO_META_ISTIO_VERSION ?? metadata['ISTIO_META_ISTIO_VERSION'] ?? 'unknown',
   };
 });
+
+/** Environment of node-proxy, with upstream's names and defaults (spec/observability.md §6). */
+export const nodeProxyConfig: ConfigSpec<NodeProxyConfig> = {
+  variables: config.variables,
+  parse(environment) {
+    requireSigning(environment);
+    return config.parse(environment);
+  },
+};
 
 type Values = Parameters<Parameters<typeof defineConfig<typeof variables, unknown>>[1]>[0];
 type Metadata = ProxyConfig['proxyMetadata'];

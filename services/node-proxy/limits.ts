@@ -88,3 +88,10 @@ export const PROGRAM_WAIT_MS = 250;
 
 /** Lookups of one request; a routing decision needs fewer than ten. */
 export const MAX_LOOKUP_KEYS = 256;
+
+/** Longest local state file; some 10,000 workloads. It is parsed on the main thread, which carries no traffic. */
+export const LOCAL_STATE_BYTES_MAX = 16_777_216;
+
+/** After the last event of a local state file, and between looks at it without one. */
+export const LOCAL_STATE_DEBOUNCE_MS = 100;
+export const LOCAL_STATE_POLL_MS = 5_000;

@@ -37,7 +37,8 @@ import type { ReadinessBlocker } from './readiness-blocker.ts';
 import { NodeProxyServers } from './servers/servers.ts';
 import { ThreadTotals } from './servers/thread-totals.ts';
 import { BusSigning } from './signing.ts';
-import { StateFeed } from './state-thread/state-feed.ts';
+import { startFeed } from './state-thread/start-feed.ts';
+import type { Feed } from './state-thread/start-feed.ts';
 import { StateThread } from './state-thread/state-thread.ts';
 import { Telemetry } from './telemetry.ts';
 
@@ -73,7 +74,7 @@ export class NodeProxyParts {
   readonly #generation: Generation;
   readonly #failed = Promise.withResolvers<never>();
   readonly #ending = new AbortController();
-  #feed: StateFeed | null = null;
+  #feed: Feed | null = null;
   #hot: HotPods | null = null;
   #stopping = false;
 
@@ -123,7 +124,12 @@ export class NodeProxyParts {
     this.#hot = this.#makeHotPods();
     await this.#servers.listen();
     this.#servers.route(this.#context.admin);
-    this.#feed = new StateFeed(this.#bus, (table, step) => this.#state.feed(table, step));
+    const { clock, log } = this.#context;
+    this.#feed = await startFeed(
+      this.#config.local,
+      { clock, log, bus: this.#bus },
+      (table, step) => this.#state.feed(table, step),
+    );
   }
 
   /**

@@ -174,3 +174,23 @@ test('a compliance policy nobody knows is refused, and one that TLS 1.2 cannot k
   t.true(listener.revocation);
   t.is(crlPath, '/crl.pem');
 });
+
+// spec: control.md §4
+test('a local file is the whole state only where there is no control plane; xds-ingester adds it otherwise', (t) => {
+  const none = { XDS_ADDRESS: '' };
+  t.is(parse(none).local, null);
+  t.deepEqual(parse({ ...none, LOCAL_XDS_PATH: '/state.yaml' }).local, { path: '/state.yaml' });
+  t.deepEqual(parse({ ...none, LOCAL_XDS: 'workloads: []' }).local, { text: 'workloads: []' });
+  t.is(parse({ LOCAL_XDS_PATH: '/state.yaml' }).local, null);
+  t.is(parse({ XDS_ADDRESS: 'https://istiod:15012', LOCAL_XDS: '{}' }).local, null);
+  t.regex(
+    codeOf(() => parse({ LOCAL_XDS_PATH: '/state.yaml', LOCAL_XDS: '{}' })) ?? '',
+    /^CONFIG_INVALID .*must not both be set/,
+  );
+});
+
+test('a local file does not do without Redis, and the refusal says why', (t) => {
+  const refusal = codeOf(() => nodeProxyConfig.parse({ XDS_ADDRESS: '', LOCAL_XDS: '{}' }));
+  t.regex(refusal ?? '', /^CONFIG_INVALID REDIS_URL is required.* signed by way of Redis/);
+  t.regex(codeOf(() => nodeProxyConfig.parse({})) ?? '', /REDIS_URL is required/);
+});

@@ -1,0 +1,176 @@
+import { open } from 'node:fs/promises';
+import type { Clock } from '../../../lib/clock/clock.ts';
+import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
+import { FollowedFile } from '../../../lib/identity/followed-file.ts';
+import type { Logger } from '../../../lib/log/logger.ts';
+import { parseLocalFile } from '../../../lib/xds/local/parse.ts';
+import type { LocalFileResource } from '../../../lib/xds/local/parse.ts';
+import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../../lib/xds/type-urls.ts';
+import type { ResourceType } from '../../../lib/xds/type-urls.ts';
+import type { LocalSource } from '../config/local-state.ts';
+import {
+  FEED_ROWS_PER_MESSAGE,
+  LOCAL_STATE_BYTES_MAX,
+  LOCAL_STATE_DEBOUNCE_MS,
+  LOCAL_STATE_POLL_MS,
+} from '../limits.ts';
+import { packRows } from './packed-rows.ts';
+import type { StateTable } from './protocol.ts';
+import type { FeedTarget } from './state-feed.ts';
+
+/** Policies first: a workload that appears with them is never without. */
+const FED_TABLES: readonly (readonly [StateTable, ResourceType | null])[] = [
+  ['authorizations', AUTHORIZATION_TYPE],
+  ['rejections', null],
+  ['addresses', ADDRESS_TYPE],
+];
+
+/** What following the file needs. */
+export interface LocalStateDependencies {
+  readonly clock: Clock;
+  readonly log: Logger;
+}
+
+/**
+ * The mesh state of a local file, for a mesh without a control plane (spec/control.md §4). The file is followed, which
+ * upstream does not: a good version replaces all of the one before, a broken or missing one changes nothing.
+ */
+export class LocalState {
+  readonly #source: LocalSource;
+  readonly #deps: LocalStateDependencies;
+  readonly #target: FeedTarget;
+  #text: string | null = null;
+  #problem: string | null = null;
+  #reading: Promise<void> = Promise.resolve();
+  #busy = false;
+  /** The file changed while it was read. */
+  #again = false;
+  #followed: FollowedFile | null = null;
+  #closed = false;
+
+  constructor(source: LocalSource, deps: LocalStateDependencies, target: FeedTarget) {
+    this.#source = source;
+    this.#deps = deps;
+    this.#target = target;
+  }
+
+  /** Feeds the state and follows its file. Rejects with CONFIG_INVALID that says what is wrong with a first version. */
+  async start(): Promise<void> {
+    const { path } = this.#named();
+    if (path === null) {
+      await this.#take(await this.#read());
+      return;
+    }
+    // Followed before it is read: no change in between is missed.
+    this.#followed = new FollowedFile(
+      {
+        path,
+        what: 'the local state',
+        debounceMs: LOCAL_STATE_DEBOUNCE_MS,
+        pollMs: LOCAL_STATE_POLL_MS,
+      },
+      this.#deps,
+      () => this.#readAgain(),
+    );
+    this.#busy = true;
+    try {
+      await this.#take(await this.#read());
+    } finally {
+      this.#busy = false;
+    }
+    if (this.#again) this.#readAgain();
+  }
+
+  /** Stops following; resolves when nothing is fed any more. Idempotent. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    this.#followed?.close();
+    await this.#reading;
+  }
+
+  #named(): { readonly path: string | null; readonly name: string } {
+    return 'path' in this.#source
+      ? { path: this.#source.path, name: this.#source.path }
+      : { path: null, name: 'LOCAL_XDS' };
+  }
+
+  #readAgain(): void {
+    this.#again = true;
+    if (this.#busy || this.#closed) return;
+    this.#busy = true;
+    this.#reading = this.#readAll();
+  }
+
+  async #readAll(): Promise<void> {
+    while (this.#again && !this.#closed) {
+      this.#again = false;
+      try {
+        await this.#take(await this.#read());
+        this.#problem = null;
+      } catch (error) {
+        this.#refuse(errorText(error));
+      }
+    }
+    this.#busy = false;
+  }
+
+  /** The same problem is met at each look; it is told once. */
+  #refuse(problem: string): void {
+    if (problem === this.#problem) return;
+    this.#problem = problem;
+    this.#deps.log.warn({ problem, keepsLastGood: true }, 'local-state.unusable');
+  }
+
+  async #read(): Promise<string> {
+    if ('text' in this.#source) return this.#source.text;
+    const { path } = this.#source;
+    try {
+      const text = await readBounded(path);
+      // Rather one that is about to be written than a mesh without policies, which is written {}.
+      if (text.trim() === '') throw new Error('is empty');
+      return text;
+    } catch (error) {
+      throw new MeshError('CONFIG_INVALID', `LOCAL_XDS_PATH ${path}: ${errorText(error)}`, {
+        cause: error,
+      });
+    }
+  }
+
+  async #take(text: string): Promise<void> {
+    if (text === this.#text || this.#closed) return;
+    const { name } = this.#named();
+    const resources = parseLocalFile(text, name);
+    this.#text = text;
+    for (const [table, type] of FED_TABLES) {
+      await this.#replace(
+        table,
+        resources.filter((resource) => resource.type === type),
+      );
+    }
+    this.#deps.log.info({ source: name, resources: resources.length }, 'local-state.loaded');
+  }
+
+  async #replace(table: StateTable, resources: readonly LocalFileResource[]): Promise<void> {
+    await this.#target(table, { kind: 'reset' });
+    for (let start = 0; start < resources.length; start += FEED_ROWS_PER_MESSAGE) {
+      const part = resources.slice(start, start + FEED_ROWS_PER_MESSAGE);
+      const rows = packRows(part.map(({ name, bytes }) => ({ key: name, value: bytes })));
+      await this.#target(table, { kind: 'entries', rows });
+    }
+    await this.#target(table, { kind: 'synced' });
+  }
+}
+
+/** Looks at the size first, so that a huge file costs no memory. */
+async function readBounded(path: string): Promise<string> {
+  const file = await open(path, 'r');
+  try {
+    const { size } = await file.stat();
+    if (size > LOCAL_STATE_BYTES_MAX) {
+      throw new Error(`is longer than ${LOCAL_STATE_BYTES_MAX} bytes`);
+    }
+    return await file.readFile('utf8');
+  } finally {
+    await file.close();
+  }
+}
