@@ -12,7 +12,7 @@ import type { ListenerSettings } from '../../workers/listener/protocol.ts';
 import { dnsSettings, dnsVariables } from './config/dns.ts';
 import { localSource, localStateVariables, requireSigning } from './config/local-state.ts';
 import type { LocalSource } from './config/local-state.ts';
-import { dedicatedWorkload } from './config/mode.ts';
+import { dedicatedWorkload, requireWork } from './config/mode.ts';
 import type { ProxyConfig } from './config/proxy-config.ts';
 import { UNSUPPORTED_NAMES, refuseUnsupported } from './config/unsupported.ts';
 import { identityVariables, processVariables, trafficVariables } from './config/variables.ts';
@@ -107,7 +107,7 @@ const config = defineConfig(variables, (values): NodeProxyConfig => {
       values.CONNECTION_TERMINATION_DEADLINE,
       values.TERMINATION_GRACE_PERIOD_SECONDS,
     ),
-    own: dedicatedTo === null ? ownPod(values) : null,
+    own: dedicatedTo === null && values.ENABLE_PROXY ? ownPod(values) : null,
     dedicatedTo,
     local: localSource(values),
     roots: values.CA_ROOT_CA,
@@ -153,6 +153,8 @@ function unsupportedValues(values: Values, metadata: Metadata): Record<string, s
 }
 
 function listenerConfig(values: Values, metadata: Metadata, dedicated: boolean): ListenerConfig {
+  const dns = dnsSettings(values, metadata, dedicated ? 'resolv.conf' : null);
+  requireWork(values.ENABLE_PROXY, dns);
   return {
     clusterId:
       values.ISTIO_META_CLUSTER_ID ??
@@ -204,7 +206,8 @@ function listenerConfig(values: Values, metadata: Metadata, dedicated: boolean):
     },
     sameNodeFastPath: values.WEFT_SAME_NODE_FAST_PATH,
     ports: { ...POD_PORTS, socks5: values.UNSTABLE_ENABLE_SOCKS5 ? SOCKS5_PORT : null },
-    dns: dnsSettings(values, metadata, dedicated ? 'resolv.conf' : null),
+    dnsOnly: !values.ENABLE_PROXY,
+    dns,
   };
 }
 

@@ -221,11 +221,12 @@ export class NodeProxyParts {
 
   #makeStateThread(node: string): StateThread {
     const { clock, log } = this.#context;
+    const { listener } = this.#config;
     const settings = {
       node,
       dedicatedTo: this.#config.dedicatedTo,
       ...threadLogging(log),
-      policyUnknownReference: this.#config.listener.policyUnknownReference,
+      policyUnknownReference: listener.policyUnknownReference,
     };
     return new StateThread(settings, clock, {
       ready: () => {
@@ -233,7 +234,8 @@ export class NodeProxyParts {
         this.#blockers.state.set(false);
         this.#context.supervise('takeover', this.#connectWhenAdmitted());
       },
-      identities: (identities) => this.#desk.setLocal(identities),
+      // Without traffic no certificate is needed.
+      identities: (identities) => this.#desk.setLocal(listener.dnsOnly === true ? [] : identities),
       failed: (error) => this.#failed.reject(error),
     });
   }
@@ -312,7 +314,7 @@ export class NodeProxyParts {
     const { clock, log } = this.#context;
     const { group, handoverMs, listener } = this.#config;
     const { outbound, inboundPlaintext, inboundHbone } = listener.ports;
-    const podPorts = [outbound, inboundPlaintext, inboundHbone];
+    const podPorts = listener.dnsOnly === true ? [] : [outbound, inboundPlaintext, inboundHbone];
     return new Generation(
       { group, handoverMs, member: this.#member, podPorts },
       {

@@ -1,10 +1,20 @@
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { closeFd } from '../../lib/linux/netns.ts';
+import { listenTcp } from '../../lib/linux/sockets.ts';
 import { encodeService } from '../../lib/xds/resources/address.ts';
 import { makeScratch } from '../support/leftovers.ts';
 import { ProxyMesh, exchange } from '../support/proxy-kit.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
+import { until } from '../support/until.ts';
 import { service } from '../support/workloads.ts';
+
+const web = service({
+  name: 'web',
+  hostname: 'web.demo.svc.cluster.local',
+  addresses: [{ network: '', ip: '10.96.0.10', length: null }],
+});
+const WEB_ROW = { key: 'demo/web.demo.svc.cluster.local', value: encodeService(web) };
 
 const identity = (name: string): string => `spiffe://cluster.local/ns/demo/sa/${name}`;
 
@@ -21,13 +31,7 @@ test('a dedicated proxy carries its one workload both ways, beside a shared one 
   await mesh.addPod('bystander', 'node-1');
   const api = await mesh.addPod('api', 'node-2');
   for (const pod of [client, api]) await pod.serve(8080, (socket) => socket.pipe(socket));
-  const web = service({
-    name: 'web',
-    hostname: 'web.demo.svc.cluster.local',
-    addresses: [{ network: '', ip: '10.96.0.10', length: null }],
-  });
-  const key = 'demo/web.demo.svc.cluster.local';
-  await mesh.tables.addresses.apply([{ key, value: encodeService(web) }]);
+  await mesh.tables.addresses.apply([WEB_ROW]);
 
   mesh.nodes['node-2'].start();
   const proxy = mesh.nodes['node-1'].another(
@@ -95,6 +99,35 @@ test('a dedicated proxy carries its one workload both ways, beside a shared one 
   t.is(await proxy.ended, 0);
 });
 
+test('with ENABLE_PROXY=false names are answered and nothing else is (spec: observability.md §6)', async (t) => {
+  const mesh = await ProxyMesh.start(t, { client: 'node-1' });
+  const client = await mesh.addPod('client', 'node-1');
+  await mesh.tables.addresses.apply([WEB_ROW]);
+  const proxy = mesh.nodes['node-1'].another(
+    0,
+    {
+      ENABLE_PROXY: 'false',
+      UNSTABLE_ENABLE_SOCKS5: 'true',
+      PROXY_MODE: 'dedicated',
+      PROXY_WORKLOAD_INFO: 'demo/client/client',
+    },
+    client.netns,
+  );
+  await proxy.ready();
+  for (const how of ['+notcp', '+tcp']) {
+    const words = ['+short', '+tries=1', how, '-p', '15053', '@127.0.0.1', 'web.demo'];
+    const answer = await client.netns.exec('dig', ...words);
+    t.is(answer, '10.96.0.10\n', how);
+  }
+  const listening = await client.netns.exec('ss', '-tlnH');
+  t.regex(listening, /:15053 /);
+  t.notRegex(listening, /:(?:15001|15006|15008|15080) /);
+  const dump = await proxy.json<Record<string, unknown>>('/node-proxy/config_dump');
+  t.deepEqual(dump['certificates'], [], 'nobody needs one');
+  proxy.kill('SIGTERM');
+  t.is(await proxy.ended, 0);
+});
+
 test('a dedicated proxy with half a name does not start, and says what it lacks', async (t) => {
   const mesh = await ProxyMesh.start(t, { client: 'node-1' });
   const proxy = mesh.nodes['node-1'].another(0, {
@@ -103,4 +136,31 @@ test('a dedicated proxy with half a name does not start, and says what it lacks'
   });
   t.is(await proxy.ended, 78);
   t.regex(JSON.stringify(proxy.lines), /PROXY_WORKLOAD_INFO must be namespace\/name/);
+});
+
+test('a dedicated proxy whose port is taken is not ready, and serves when the port is free', async (t) => {
+  const mesh = await ProxyMesh.start(t, { client: 'node-1' });
+  const client = await mesh.addPod('client', 'node-1');
+  const { fd } = listenTcp({
+    netnsFd: client.netnsFd,
+    address: '::',
+    port: 15_008,
+    mark: 0,
+    reusePort: false,
+    transparent: 'off',
+  });
+  const proxy = mesh.nodes['node-1'].another(
+    0,
+    { PROXY_MODE: 'dedicated', PROXY_WORKLOAD_INFO: 'demo/client/client' },
+    client.netns,
+  );
+  try {
+    await until(() => proxy.logged('pod.start-failed').length > 0, { what: 'the refusal' });
+    t.regex((await proxy.pending()) ?? '', /workload proxy manager/);
+    t.regex(JSON.stringify(proxy.logged('pod.start-failed')), /EADDRINUSE|in use/i);
+  } finally {
+    closeFd(fd);
+  }
+  await proxy.ready();
+  t.is(proxy.logged('pod.listening').length, 1);
 });

@@ -14,7 +14,6 @@ const deny = `policies:
 - {name: deny, namespace: demo, scope: Namespace, action: Deny,
    rules: [[[{principals: [!Exact cluster.local/ns/demo/sa/client]}]]]}`;
 
-// spec: control.md §4
 test('without a control plane a file is the mesh state, and a change of it is in force on live connections', async (t) => {
   const scratch = await makeScratch('local-state');
   t.teardown(() => rm(scratch, { recursive: true }));

@@ -48,6 +48,7 @@ export interface ProxiedPod {
   readonly node: NodeName;
   readonly zds: ZdsPod;
   readonly netns: TestNetns;
+  readonly netnsFd: number;
   serve(port: number, onSocket: (socket: Socket) => void): Promise<void>;
   connect(ip: string, port: number): Promise<Socket>;
 }
@@ -294,6 +295,7 @@ export class ProxyMesh {
       node,
       zds,
       netns,
+      netnsFd: handle.fd,
       serve: (port, onSocket) => this.#serve(handle.fd, port, onSocket),
       connect: (to, port) => this.#connect(handle.fd, to, port),
     };

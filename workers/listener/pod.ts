@@ -105,13 +105,14 @@ export class Pod implements PodContext {
 
   /** Binds all listeners; a failure of any leaves none (NATIVE_SYSCALL). */
   async start(): Promise<void> {
-    const { ports } = this.thread.settings;
+    const { ports, dnsOnly } = this.thread.settings;
     if (this.pod.own === true) {
       await this.#listenHbone();
       return;
     }
     this.#migrates = enableMigration(this.netnsFd, this.thread.log);
     await this.dns?.open();
+    if (dnsOnly === true) return;
     await this.#listenHbone();
     await this.#listen('inbound-plaintext', ports.inboundPlaintext, (socket, captured) =>
       servePassthrough(this, { socket, ...captured }),

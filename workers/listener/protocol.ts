@@ -124,6 +124,8 @@ export interface ListenerSettings {
     /** Null = no SOCKS5. */
     readonly socks5: number | null;
   };
+  /** Pods have the DNS proxy and no listener for traffic (`ENABLE_PROXY=false`). */
+  readonly dnsOnly?: boolean;
   /** The DNS proxy; null = pods resolve names without us. */
   readonly dns: DnsSettings | null;
 }

@@ -1,5 +1,6 @@
-import { oneOf, makeField } from '../../../lib/config/fields.ts';
+import { bool, makeField, oneOf } from '../../../lib/config/fields.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import type { DnsSettings } from '../../../workers/listener/protocol.ts';
 import type { WorkloadName } from '../state-thread/protocol.ts';
 
 const MODES = ['shared', 'dedicated'] as const;
@@ -11,6 +12,10 @@ const workloadInfo = makeField(
 
 /** Whom the process serves (spec/inpod.md, first lines). */
 export const modeVariables = {
+  ENABLE_PROXY: {
+    schema: bool({ default: true }),
+    description: 'carry traffic; false: DNS alone, and nothing listens for redirected connections',
+  },
   PROXY_MODE: {
     schema: oneOf(...MODES)({ optional: true }),
     description:
@@ -38,6 +43,15 @@ export function dedicatedWorkload(values: ModeValues): WorkloadName | null {
     );
   }
   return values.PROXY_WORKLOAD_INFO;
+}
+
+/** Throws CONFIG_INVALID where the process would have nothing to do. */
+export function requireWork(enableProxy: boolean, dns: DnsSettings | null): void {
+  if (enableProxy || dns !== null) return;
+  throw new MeshError(
+    'CONFIG_INVALID',
+    'ENABLE_PROXY=false and ISTIO_META_DNS_CAPTURE other than true leave nothing to do',
+  );
 }
 
 /** What Kubernetes may call a namespace, a pod or an account: it becomes part of a SPIFFE identity. */

@@ -13,11 +13,6 @@ const isTrue = (value: string): boolean => value.toLowerCase() === 'true';
 /** Refused rather than ignored: each would silently change security or reachability. */
 const UNSUPPORTED: readonly Unsupported[] = [
   {
-    name: 'ENABLE_PROXY',
-    asks: (value) => !isTrue(value),
-    why: 'there is no DNS-only mode',
-  },
-  {
     name: 'XDS_ON_DEMAND',
     asks: isTrue,
     why: 'the whole mesh state is always held',

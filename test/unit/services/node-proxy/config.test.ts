@@ -64,12 +64,12 @@ test('a ProxyConfig without proxyMetadata is refused', (t) => {
 test('settings that ask for what is not built are refused, all at once', (t) => {
   const refusal = codeOf(() =>
     parse({
-      ENABLE_PROXY: 'false',
+      FAKE_CA: 'true',
       XDS_ON_DEMAND: 'true',
     }),
   );
   t.regex(refusal ?? '', /^CONFIG_UNSUPPORTED /);
-  for (const name of ['ENABLE_PROXY', 'ON_DEMAND']) t.true(refusal?.includes(name), name);
+  for (const name of ['FAKE_CA', 'ON_DEMAND']) t.true(refusal?.includes(name), name);
   t.regex(
     codeOf(() => parse({ PROXY_CONFIG: '{proxyMetadata: {XDS_ON_DEMAND: "true"}}' })) ?? '',
     /^CONFIG_UNSUPPORTED /,
@@ -175,7 +175,6 @@ test('a compliance policy nobody knows is refused, and one that TLS 1.2 cannot k
   t.is(crlPath, '/crl.pem');
 });
 
-// spec: control.md §4
 test('a local file is the whole state only where there is no control plane; xds-ingester adds it otherwise', (t) => {
   const none = { XDS_ADDRESS: '' };
   t.is(parse(none).local, null);
@@ -193,4 +192,17 @@ test('a local file does not do without Redis, and the refusal says why', (t) => 
   const refusal = codeOf(() => nodeProxyConfig.parse({ XDS_ADDRESS: '', LOCAL_XDS: '{}' }));
   t.regex(refusal ?? '', /^CONFIG_INVALID REDIS_URL is required.* signed by way of Redis/);
   t.regex(codeOf(() => nodeProxyConfig.parse({})) ?? '', /REDIS_URL is required/);
+});
+
+// spec: observability.md §6
+test('DNS may be all a proxy does, but not nothing', (t) => {
+  t.false(parse().listener.dnsOnly);
+  const own = { POD_NAME: 'a', POD_NAMESPACE: 'b', SERVICE_ACCOUNT: 'c' };
+  const config = parse({ ENABLE_PROXY: 'false', ...own });
+  t.true(config.listener.dnsOnly);
+  t.is(config.own, null, 'no tunnels to the proxy itself');
+  t.regex(
+    codeOf(() => parse({ ENABLE_PROXY: 'false', ISTIO_META_DNS_CAPTURE: 'false' })) ?? '',
+    /^CONFIG_INVALID ENABLE_PROXY=false .*ISTIO_META_DNS_CAPTURE/,
+  );
 });
