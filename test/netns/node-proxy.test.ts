@@ -254,7 +254,7 @@ test('the admin server changes the log level and stops the process', async (t) =
   t.is(await curl(node, '-XPOST', `${base}/logging?level=debug`), 'current log level is debug\n');
   t.regex(await curl(node, '-XPOST', `${base}/logging?level=loud`), /invalid level/);
   t.is(await curl(node, '-XPOST', `${base}/logging?reset`), 'current log level is info\n');
-  t.regex(await curl(node, `${base}/logging`), /use POST/);
+  t.regex(await curl(node, `${base}/logging`), /usage: POST \/logging/);
   const exited = once(node.process, 'exit');
   t.is(await curl(node, '-XPOST', `${base}/quitquitquit`), 'shutdown now\n');
   t.deepEqual(await exited, [0, null]);
