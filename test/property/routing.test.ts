@@ -162,21 +162,22 @@ function requestOf(parts: typeof asked extends fc.Arbitrary<infer T> ? T : never
 // spec: dataplane.md §2.1, spec: dataplane.md §2.3, spec: dataplane.md §2.5, spec: dataplane.md §3
 // spec: dataplane.md §4, spec: dataplane.md §5, spec: dataplane.md §6
 test('every decision is one that the procedure allows', (t) => {
-  const seen = new Map<string, number>();
   fc.assert(
     fc.property(workloads, services, asked, (w, s, parts) => {
       const request = requestOf(parts);
       const decision = decideOutbound(viewOf([...w, ...s]), request);
-      seen.set(decision.kind, (seen.get(decision.kind) ?? 0) + 1);
       const allowed = naiveOutcomes({ workloads: w, services: s }, request);
       const got = outcomeOf(decision);
       if (!allowed.has(got)) throw new Error(`${got}\nnot among\n${[...allowed].join('\n')}`);
     }),
     { numRuns: RUNS },
   );
-  for (const kind of ['deny', 'passthrough', 'tcp', 'hbone', 'double-hbone']) {
-    t.true((seen.get(kind) ?? 0) > 0, `${kind} never came up`);
-  }
+  // Which meshes come up above is chance; that every way out is among them is shown on fixed ones.
+  const meshes = fc.sample(fc.tuple(workloads, services, asked), { seed: 2, numRuns: RUNS });
+  const seen = new Set(
+    meshes.map(([w, s, parts]) => decideOutbound(viewOf([...w, ...s]), requestOf(parts)).kind),
+  );
+  t.deepEqual([...seen].toSorted(), ['deny', 'double-hbone', 'hbone', 'passthrough', 'tcp']);
 });
 
 test('a decision that has to ask for everything it needs is the same', (t) => {
