@@ -10,7 +10,10 @@ import { skipReason } from '../support/netns-test.ts';
 const APP = new URL('support/app.ts', import.meta.url).pathname;
 const MIB = 1_048_576;
 /** The second node's own address, where Istio's server and an application stand. */
-const NODE_2 = '10.200.0.12';
+/** Of the control namespace: nothing of the mesh speaks HBONE there. */
+const HOST = '10.200.0.3';
+/** Pods of node-1, and the way back to them. */
+const PODS = ['10.128.16.0/20', 'via', '10.200.0.11'];
 const HTTP_PORT = 9_080;
 const GREETING_PORT = 9_432;
 
@@ -29,7 +32,7 @@ metadata:
   name: go
   namespace: go
   labels: { app: go, networking.istio.io/tunnel: http }
-spec: { address: ${NODE_2}, serviceAccount: go }
+spec: { address: ${HOST}, serviceAccount: go }
 `;
 
 async function dial(
@@ -47,10 +50,11 @@ async function dial(
 
 async function serve(peer: PeerMesh, account = 'ns/go/sa/go'): Promise<void> {
   const { mesh } = peer;
-  const app = mesh.inNetns('node-2', process.execPath, APP, `${HTTP_PORT}`, `${GREETING_PORT}`);
+  await mesh.inNetns('ctl', 'ip', 'route', 'replace', ...PODS).exit;
+  const app = mesh.inNetns('ctl', process.execPath, APP, `${HTTP_PORT}`, `${GREETING_PORT}`);
   const { cert, key, roots } = await peer.certificate(account, ['go.invalid']);
   const files = ['-cert', cert, '-key', key, '-roots', roots];
-  const server = mesh.inNetns('node-2', path, 'serve', '-listen', `${NODE_2}:15008`, ...files);
+  const server = mesh.inNetns('ctl', path, 'serve', '-listen', `${HOST}:15008`, ...files);
   const both = (): boolean => app.output() !== '' && server.output() !== '';
   await until(both, { what: "Istio's server to listen", timeoutMs: 20_000 });
   const { code, stderr } = await mesh.apply(ENTRY);
@@ -96,23 +100,23 @@ peerSuite(
     });
 
     test("Weft reaches an application behind Istio's server", async (t, peer) => {
-      const url = `http://${NODE_2}:${HTTP_PORT}`;
+      const url = `http://${HOST}:${HTTP_PORT}`;
       const { code, stdout, stderr } = await peer.mesh.curl('demo/client', `${url}/`);
       t.is(code, 0, stderr);
       t.regex(stdout, /"name":"app"/);
       const line = await until(
         async () =>
           (await peer.mesh.log('node-proxy', 'node-1')).find(
-            (one) => one['scope'] === 'access' && String(one['dst.addr']).startsWith(NODE_2),
+            (one) => one['scope'] === 'access' && String(one['dst.addr']).startsWith(HOST),
           ),
         { what: 'the access line of the connection' },
       );
-      t.is(line['dst.hbone_addr'], `${NODE_2}:${HTTP_PORT}`);
+      t.is(line['dst.hbone_addr'], `${HOST}:${HTTP_PORT}`);
       t.is(line['dst.identity'], 'spiffe://cluster.local/ns/go/sa/go');
     });
 
     test("bytes arrive whole on both ways through Istio's server", async (t, peer) => {
-      const url = `http://${NODE_2}:${HTTP_PORT}`;
+      const url = `http://${HOST}:${HTTP_PORT}`;
       const size = 8 * MIB;
       const upload = ['sh', '-c', `head -c ${size} /dev/zero | curl -sS -m 30 -T - ${url}/sink`];
       const up = await peer.mesh.exec('demo/client', ...upload);
@@ -123,7 +127,7 @@ peerSuite(
     });
 
     test("a half-closed connection is answered in full through Istio's server", async (t, peer) => {
-      const script = `const s=require('net').connect({host:'${NODE_2}',port:${GREETING_PORT},allowHalfOpen:true});
+      const script = `const s=require('net').connect({host:'${HOST}',port:${GREETING_PORT},allowHalfOpen:true});
         s.end('PING\\nlast\\n');s.pipe(process.stdout);setTimeout(()=>process.exit(1),10000).unref();`;
       const command = [process.execPath, '-e', script];
       const { stdout } = await peer.mesh.exec('demo/client', ...command);
@@ -131,7 +135,7 @@ peerSuite(
     });
 
     test("a port that Istio's server cannot reach ends the connection", async (t, peer) => {
-      const { code } = await peer.mesh.curl('demo/client', `http://${NODE_2}:9/`);
+      const { code } = await peer.mesh.curl('demo/client', `http://${HOST}:9/`);
       t.not(code, 0);
     });
   },

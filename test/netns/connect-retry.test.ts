@@ -4,7 +4,7 @@ import { serveHbone } from '../support/hbone-peer.ts';
 import { TestMesh } from '../support/listener-kit.ts';
 import type { TestPod } from '../support/listener-kit.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
-import { ask, closed, echo } from '../support/traffic-kit.ts';
+import { ask, closed, echo } from '../support/tcp-talk.ts';
 import { echo as echoTunnel } from '../support/tunnel-kit.ts';
 import { service } from '../support/workloads.ts';
 

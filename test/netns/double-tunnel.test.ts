@@ -6,7 +6,7 @@ import type { IncomingRequest } from '../../lib/hbone/engine.ts';
 import { TestMesh } from '../support/listener-kit.ts';
 import type { TestPod } from '../support/listener-kit.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
-import { ask, closed, echo, heard } from '../support/traffic-kit.ts';
+import { ask, closed, echo, heard } from '../support/tcp-talk.ts';
 import { until } from '../support/until.ts';
 import { service } from '../support/workloads.ts';
 

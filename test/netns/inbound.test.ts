@@ -7,7 +7,7 @@ import { rawRequests, tunnelTo } from '../support/hbone-peer.ts';
 import { TestMesh } from '../support/listener-kit.ts';
 import type { TestPod } from '../support/listener-kit.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
-import { closed, echo } from '../support/traffic-kit.ts';
+import { closed, echo } from '../support/tcp-talk.ts';
 import { readAll, roundTrip } from '../support/tunnel-kit.ts';
 import { until } from '../support/until.ts';
 import { service } from '../support/workloads.ts';

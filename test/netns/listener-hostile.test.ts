@@ -7,18 +7,9 @@ import { MAX_PENDING_HANDSHAKES_PER_SOURCE } from '../../workers/listener/limits
 import { issueCrl } from '../support/crl-kit.ts';
 import { TestMesh } from '../support/listener-kit.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
-import { readAll } from '../support/tunnel-kit.ts';
+import { ask, echo } from '../support/tcp-talk.ts';
 import { createTunnelPki } from '../support/tunnel-pki.ts';
 import { until } from '../support/until.ts';
-
-function echo(socket: Socket): void {
-  socket.pipe(socket);
-}
-
-async function ask(socket: Socket, text: string): Promise<string> {
-  socket.end(text);
-  return (await readAll(socket)).toString();
-}
 
 test('a client that dials the listener itself is refused, also at an address the mesh does not know', async (t) => {
   const mesh = await TestMesh.start(t, { threads: 1 });

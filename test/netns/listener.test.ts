@@ -4,6 +4,7 @@ import type { Socket } from 'node:net';
 import type { Authorization, Match } from '../../lib/policy/model.ts';
 import { TestMesh } from '../support/listener-kit.ts';
 import type { TestPod } from '../support/listener-kit.ts';
+import { ask, closed, echo, heard } from '../support/tcp-talk.ts';
 import { MIB, readAll } from '../support/tunnel-kit.ts';
 import { until } from '../support/until.ts';
 import { service } from '../support/workloads.ts';
@@ -26,33 +27,6 @@ async function pair(
   const client = await mesh.addPod('client', { thread: 0 });
   const web = await mesh.addPod('web', { thread: (options.threads ?? 2) - 1 });
   return { mesh, client, web };
-}
-
-function echo(socket: Socket): void {
-  socket.pipe(socket);
-}
-
-async function ask(socket: Socket, text: string): Promise<string> {
-  socket.end(text);
-  return (await readAll(socket)).toString();
-}
-
-/** The next bytes that arrive, as text. */
-async function heard(socket: Socket): Promise<string> {
-  const arrived = once(socket, 'data');
-  socket.resume();
-  const [chunk] = (await arrived) as [Buffer];
-  socket.pause();
-  return chunk.toString();
-}
-
-/** Resolves when the other side has closed the connection; our side follows. */
-function closed(socket: Socket): Promise<void> {
-  return new Promise((resolve) => {
-    socket.once('close', () => resolve());
-    socket.once('end', () => socket.end());
-    socket.resume();
-  });
 }
 
 function bare(match: Partial<Match>): Match {

@@ -2,7 +2,7 @@ import { http2Engine } from '../../lib/hbone/engine-http2/engine.ts';
 import { serveHbone, tunnelTo } from '../support/hbone-peer.ts';
 import { TestMesh } from '../support/listener-kit.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
-import { ask, closed, echo, heard } from '../support/traffic-kit.ts';
+import { ask, closed, echo, heard } from '../support/tcp-talk.ts';
 import { echo as echoTunnel, roundTrip } from '../support/tunnel-kit.ts';
 import { until } from '../support/until.ts';
 

@@ -165,13 +165,23 @@ test('a policy refuses and cuts as behind a tunnel, and the client sees the same
     t.is(inbound?.['path'] ?? undefined, path);
 
     mesh.state.setPolicy('demo/only-api', account('client', 'ALLOW', 'only-api'));
-    const socket = await client.connect(web.ip, 8080);
-    socket.write('x');
-    await heard(socket);
+    // The thread of the destination hears of the policy by itself, the connection may come before.
+    let attempts = 0;
+    const socket = await until(
+      async () => {
+        attempts += 1;
+        const one = await client.connect(web.ip, 8080);
+        one.on('error', () => undefined);
+        one.write('x');
+        const answer = await Promise.race([heard(one), once(one, 'close')]).catch(() => null);
+        return answer === 'x' ? one : null;
+      },
+      { what: 'the connection that the policy lets through' },
+    );
     const gone = closed(socket);
     mesh.state.setPolicy('demo/no-client', account('client', 'DENY', 'no-client'));
     await gone;
-    lines = await mesh.accessLines(4);
+    lines = await mesh.accessLines(2 + 2 * attempts);
     const [cutIn, cutOut] = ['inbound', 'outbound'].map((direction) =>
       lines.findLast((line) => line['direction'] === direction),
     );
@@ -179,7 +189,7 @@ test('a policy refuses and cuts as behind a tunnel, and the client sees the same
     t.is(cutIn?.['path'] ?? undefined, path);
     t.is(cutOut?.['bytes_sent'], 1);
     t.false('error' in (cutOut ?? {}));
-    t.is(await mesh.metric('istio_tcp_connections_failed_total', { response_flags: 'DENY' }), 2);
+    t.is(await mesh.metric('istio_tcp_connections_failed_total', { response_flags: 'DENY' }), 1 + attempts);
   }
 });
 
