@@ -4,6 +4,7 @@ import type { ExecutionContext } from 'ava';
 import { formatIp } from '../../lib/net/address.ts';
 import type { Service, Workload } from '../../lib/state/model.ts';
 import { rawRequests, tunnelTo } from '../support/hbone-peer.ts';
+import { matchFixture } from '../support/model-fixtures.ts';
 import { TestMesh } from '../support/listener-kit.ts';
 import type { TestPod } from '../support/listener-kit.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
@@ -56,25 +57,10 @@ function denyPort(mesh: TestMesh, port: number): void {
     namespace: 'demo',
     scope: 'NAMESPACE',
     action: 'DENY',
-    rules: [{ clauses: [{ matches: [{ ...ANY, destinationPorts: [port] }] }] }],
+    rules: [{ clauses: [{ matches: [matchFixture({ destinationPorts: [port] })] }] }],
     dryRun: false,
   });
 }
-
-const ANY = {
-  namespaces: [],
-  notNamespaces: [],
-  serviceAccounts: [],
-  notServiceAccounts: [],
-  principals: [],
-  notPrincipals: [],
-  sourceIps: [],
-  notSourceIps: [],
-  destinationIps: [],
-  notDestinationIps: [],
-  destinationPorts: [],
-  notDestinationPorts: [],
-};
 
 // spec: dataplane.md §7.2.1, spec: dataplane.md §7.2.2, spec: dataplane.md §7.2.4, spec: dataplane.md §7.2.5
 // spec: dataplane.md §7.2.6, spec: dataplane.md §7.2.7, spec: dataplane.md §7.2.8, spec: hbone.md §7
@@ -372,7 +358,7 @@ test('a waypoint says who the client is, to policies, telemetry and application;
     action: 'ALLOW',
     rules: [
       {
-        clauses: [{ matches: [{ ...ANY, sourceIps: [{ address: client.ip, length: 32 }] }] }],
+        clauses: [{ matches: [matchFixture({ sourceIps: [{ address: client.ip, length: 32 }] })] }],
       },
     ],
     dryRun: false,

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import type { Authorization, Match } from '../../lib/policy/model.ts';
 import { TestMesh } from '../support/listener-kit.ts';
+import { matchFixture } from '../support/model-fixtures.ts';
 import type { TestPod } from '../support/listener-kit.ts';
 import { ask, closed, echo, heard } from '../support/tcp-talk.ts';
 import { MIB, readAll } from '../support/tunnel-kit.ts';
@@ -29,31 +30,13 @@ async function pair(
   return { mesh, client, web };
 }
 
-function bare(match: Partial<Match>): Match {
-  return {
-    namespaces: [],
-    notNamespaces: [],
-    serviceAccounts: [],
-    notServiceAccounts: [],
-    principals: [],
-    notPrincipals: [],
-    sourceIps: [],
-    notSourceIps: [],
-    destinationIps: [],
-    notDestinationIps: [],
-    destinationPorts: [],
-    notDestinationPorts: [],
-    ...match,
-  };
-}
-
 function policy(name: string, action: 'ALLOW' | 'DENY', match: Partial<Match>): Authorization {
   return {
     name,
     namespace: 'demo',
     scope: 'NAMESPACE',
     action,
-    rules: [{ clauses: [{ matches: [bare(match)] }] }],
+    rules: [{ clauses: [{ matches: [matchFixture(match)] }] }],
     dryRun: false,
   };
 }

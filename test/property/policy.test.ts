@@ -12,7 +12,7 @@ import type {
   StringMatch,
 } from '../../lib/policy/model.ts';
 import { decodeProgram, encodeProgram } from '../../lib/policy/program-codec.ts';
-import { match } from '../support/policy-kit.ts';
+import { matchFixture as match } from '../support/model-fixtures.ts';
 
 const word = fc.constantFrom('', 'a', 'b', 'x', 'a/sa/x', 'cluster.local/ns/a/sa/x', '/sa/x');
 const stringMatch: fc.Arbitrary<StringMatch> = fc.oneof(

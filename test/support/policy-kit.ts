@@ -9,25 +9,7 @@ import type {
   Verdict,
 } from '../../lib/policy/model.ts';
 import { parsePrefix } from '../../lib/net/prefix.ts';
-
-/** A match with the given conditions and no other. */
-export function match(conditions: Partial<Match> = {}): Match {
-  return {
-    namespaces: [],
-    notNamespaces: [],
-    serviceAccounts: [],
-    notServiceAccounts: [],
-    principals: [],
-    notPrincipals: [],
-    sourceIps: [],
-    notSourceIps: [],
-    destinationIps: [],
-    notDestinationIps: [],
-    destinationPorts: [],
-    notDestinationPorts: [],
-    ...conditions,
-  };
-}
+import { matchFixture } from './model-fixtures.ts';
 
 /** Rules as lists of clauses, clauses as lists of matches. */
 export type Rules = readonly (readonly (readonly Partial<Match>[])[])[];
@@ -44,7 +26,7 @@ export function policy(
     scope: 'NAMESPACE',
     action,
     rules: rules.map((clauses) => ({
-      clauses: clauses.map((matches) => ({ matches: matches.map(match) })),
+      clauses: clauses.map((matches) => ({ matches: matches.map((match) => matchFixture(match)) })),
     })),
     dryRun: false,
     ...options,
