@@ -346,6 +346,20 @@ test('nothing passes in plaintext while the mesh cannot tell', async (t) => {
   t.is(reached, 1);
 });
 
+// spec: dataplane.md §8.2
+test('plaintext waits for the workload it is for, and is served when that is known', async (t) => {
+  const mesh = await TestMesh.start(t, { threads: 1 });
+  const outsider = await mesh.addPod('outsider', { enrolled: false });
+  const late = await mesh.addPod('late', { known: false });
+  await late.serve(9000, echo);
+  const answer = ask(await outsider.connect(late.ip, 9000), 'anybody?');
+  const waiting = (): Promise<number> =>
+    mesh.metric('istio_tcp_sockets_open', { reporter: 'destination' });
+  await until(async () => (await waiting()) === 1, { what: 'the connection to wait' });
+  mesh.state.set(late.workload.uid, { kind: 'workload', workload: late.workload });
+  t.is(await answer, 'anybody?');
+});
+
 // spec: dataplane.md §2.1.1, spec: dataplane.md §8.1
 test('a call to a port of the proxy itself is refused', async (t) => {
   const { mesh, client, web } = await pair(t);

@@ -1,0 +1,38 @@
+/** What a node proxy finds out before it serves anybody. */
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
+import { netnsTest as test } from '../support/netns-test.ts';
+import { startTestRedis } from '../support/redis.ts';
+
+const run = promisify(execFile);
+const WEFT = new URL('../../services/cli/weft', import.meta.url).pathname;
+
+interface Ended {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+for (const [dropped, named] of [
+  ['-sys_admin', /node-proxy lacks CAP_SYS_ADMIN \(to enter the pods' network namespaces\)/],
+  ['-net_admin,-net_raw', /node-proxy lacks CAP_NET_ADMIN or CAP_NET_RAW \(to mark sockets\)/],
+] as const) {
+  // spec: inpod.md §1
+  test(`without ${dropped} a node proxy does not start and names what it lacks`, async (t) => {
+    const redis = await startTestRedis(t);
+    const env = {
+      PATH: process.env['PATH'] ?? '',
+      ...redis.environment('node-proxy.node-1'),
+      NODE_NAME: 'node-1',
+      CA_ROOT_CA: '/etc/hostname',
+    };
+    const limited = [`--bounding-set=${dropped}`, WEFT, 'run', 'node-proxy'];
+    const failed = await run('setpriv', limited, { env }).then(
+      () => null,
+      (error: unknown) => error as Ended,
+    );
+    t.not(failed, null);
+    t.true((failed?.code ?? 0) > 0);
+    t.regex(`${failed?.stdout}${failed?.stderr}`, named);
+  });
+}
