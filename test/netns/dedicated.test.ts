@@ -1,6 +1,6 @@
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { closeFd } from '../../lib/linux/netns.ts';
+import { closeFd, listeningPorts } from '../../lib/linux/netns.ts';
 import { listenTcp } from '../../lib/linux/sockets.ts';
 import { encodeService } from '../../lib/xds/resources/address.ts';
 import { makeScratch } from '../support/leftovers.ts';
@@ -138,13 +138,14 @@ test('a dedicated proxy with half a name does not start, and says what it lacks'
   t.regex(JSON.stringify(proxy.lines), /PROXY_WORKLOAD_INFO must be namespace\/name/);
 });
 
-test('a dedicated proxy whose port is taken is not ready, and serves when the port is free', async (t) => {
+// spec: inpod.md §4.3, spec: inpod.md §7
+test('a dedicated proxy of which one port is taken listens on none, is not ready, and serves when it is free', async (t) => {
   const mesh = await ProxyMesh.start(t, { client: 'node-1' });
   const client = await mesh.addPod('client', 'node-1');
   const { fd } = listenTcp({
     netnsFd: client.netnsFd,
     address: '::',
-    port: 15_008,
+    port: 15_001,
     mark: 0,
     reusePort: false,
     transparent: 'off',
@@ -158,6 +159,10 @@ test('a dedicated proxy whose port is taken is not ready, and serves when the po
     await until(() => proxy.logged('pod.start-failed').length > 0, { what: 'the refusal' });
     t.regex((await proxy.pending()) ?? '', /workload proxy manager/);
     t.regex(JSON.stringify(proxy.logged('pod.start-failed')), /EADDRINUSE|in use/i);
+    await until(
+      () => listeningPorts(client.netnsFd).every((port) => port !== 15_006 && port !== 15_008),
+      { what: 'the others to be closed' },
+    );
   } finally {
     closeFd(fd);
   }
