@@ -21,7 +21,7 @@ for (const [dropped, named] of [
   test(`without ${dropped} a node proxy does not start and names what it lacks`, async (t) => {
     const redis = await startTestRedis(t);
     const env = {
-      PATH: process.env['PATH'] ?? '',
+      PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
       ...redis.environment('node-proxy.node-1'),
       NODE_NAME: 'node-1',
       CA_ROOT_CA: '/etc/hostname',
