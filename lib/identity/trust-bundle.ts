@@ -1,10 +1,8 @@
-import { watch } from 'node:fs';
-import type { FSWatcher } from 'node:fs';
 import type { X509Certificate } from 'node:crypto';
-import { dirname } from 'node:path';
-import type { Clock, Timer } from '../clock/clock.ts';
+import type { Clock } from '../clock/clock.ts';
 import { errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
+import { FollowedFile } from './followed-file.ts';
 import { parseCertificates } from './pem.ts';
 import { readRoots } from './roots.ts';
 import type { RootSource } from './roots.ts';
@@ -40,9 +38,7 @@ export class TrustBundle {
   readonly #listeners = new Set<(roots: Roots) => void>();
   #current: Roots | null = null;
   #lastProblem: string | null = null;
-  #watcher: FSWatcher | null = null;
-  #poll: Timer | null = null;
-  #settle: Timer | null = null;
+  #followed: FollowedFile | null = null;
   #reading: Promise<void> | null = null;
   #closed = false;
 
@@ -65,11 +61,17 @@ export class TrustBundle {
   async start(): Promise<void> {
     await this.reload();
     if (this.#source.kind !== 'file' || this.#closed) return;
-    this.#watch(this.#source.path);
-    this.#poll = this.#deps.clock.every(POLL_MS, () => {
-      if (this.#source.kind === 'file' && this.#watcher === null) this.#watch(this.#source.path);
-      this.#readInBackground();
-    });
+    this.#followed = new FollowedFile(
+      {
+        path: this.#source.path,
+        what: 'trust bundle',
+        debounceMs: DEBOUNCE_MS,
+        pollMs: POLL_MS,
+      },
+      this.#deps,
+      // Reading reports its own failures and never rejects.
+      () => void this.reload(),
+    );
   }
 
   /** Calls `listener` with the new roots on every change, the first reading included; the result unsubscribes. */
@@ -89,9 +91,7 @@ export class TrustBundle {
   /** Stops following. */
   close(): void {
     this.#closed = true;
-    this.#watcher?.close();
-    this.#poll?.cancel();
-    this.#settle?.cancel();
+    this.#followed?.close();
     this.#listeners.clear();
   }
 
@@ -122,34 +122,5 @@ export class TrustBundle {
       { problem, keepsLastGood: this.#current !== null },
       'trust bundle cannot be used',
     );
-  }
-
-  #watch(path: string): void {
-    try {
-      // The folder, not the file: updates replace the file, or a link on the way to it.
-      this.#watcher = watch(dirname(path), { persistent: false }, () => this.#readSoon());
-      this.#watcher.on('error', (error) => {
-        this.#deps.log.warn({ problem: errorText(error) }, 'trust bundle is polled, not watched');
-        this.#unwatch();
-      });
-    } catch (error) {
-      // Without the folder there is nothing to watch yet; the poll tries again.
-      this.#deps.log.debug({ problem: errorText(error) }, 'trust bundle cannot be watched yet');
-    }
-  }
-
-  #unwatch(): void {
-    this.#watcher?.close();
-    this.#watcher = null;
-  }
-
-  #readSoon(): void {
-    this.#settle?.cancel();
-    this.#settle = this.#deps.clock.after(DEBOUNCE_MS, () => this.#readInBackground());
-  }
-
-  #readInBackground(): void {
-    // Reading reports its own failures and never rejects.
-    void this.reload();
   }
 }
