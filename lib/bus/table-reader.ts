@@ -1,4 +1,5 @@
 import type { Redis } from 'ioredis';
+import { pause } from '../clock/clock.ts';
 import type { Clock } from '../clock/clock.ts';
 import { Backoff } from '../clock/backoff.ts';
 import { errorText } from '../errors/mesh-error.ts';
@@ -90,8 +91,7 @@ export class RedisTableReader implements TableReader {
         this.#verified = false;
         if (error instanceof HandlerFailure) throw error.cause;
         log.warn({ table, error: errorText(error) }, 'bus.reader-interrupted');
-        // Ends early only because the reader is closed, which the loop's condition sees.
-        await clock.sleep(backoff.next(), signal).catch(() => undefined);
+        await pause(clock, backoff.next(), signal);
       }
     }
   }

@@ -12,6 +12,18 @@ export interface Clock {
   sleep(delayMs: number, signal?: AbortSignal): Promise<void>;
 }
 
+/**
+ * Sleeps, and no longer than until the signal aborts. Unlike {@link Clock.sleep} that is no failure: whoever pauses in a
+ * loop looks at the signal next.
+ */
+export async function pause(clock: Clock, delayMs: number, signal: AbortSignal): Promise<void> {
+  try {
+    await clock.sleep(delayMs, signal);
+  } catch (error) {
+    if (!signal.aborted) throw error;
+  }
+}
+
 /** A scheduled action. */
 export interface Timer {
   cancel(): void;

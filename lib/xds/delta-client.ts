@@ -1,5 +1,6 @@
 import type { Client } from '@grpc/grpc-js';
 import type { Counter } from 'prom-client';
+import { pause } from '../clock/clock.ts';
 import type { Clock } from '../clock/clock.ts';
 import type { Logger } from '../log/logger.ts';
 import type { MetricRegistry } from '../metrics/registry.ts';
@@ -129,8 +130,7 @@ export class DeltaClient {
       baseMs = next.baseMs;
       metrics.terminations.inc({ reason: next.reason });
       log.warn({ reason: next.reason, error: text, retryMs: next.sleepMs }, 'xds.stream-ended');
-      // Cut short only by the client's end, which the loop's condition sees.
-      await clock.sleep(next.sleepMs, signal).catch(() => undefined);
+      await pause(clock, next.sleepMs, signal);
     }
   }
 

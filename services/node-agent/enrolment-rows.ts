@@ -1,5 +1,6 @@
 /** Keeps the node's `enrolments` table equal to what the agent has enrolled, whenever Redis is there. */
 import { Backoff } from '../../lib/clock/backoff.ts';
+import { pause } from '../../lib/clock/clock.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import type { Bus, Lease, RowChange, TableWriter } from '../../lib/bus/contract.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
@@ -110,8 +111,7 @@ export class EnrolmentRows {
         if (!(error instanceof MeshError)) throw error;
         this.#stored = null;
         log.warn({ code: error.code, reason: errorText(error) }, 'enrolments.write-failed');
-        // Cut short only by the end, which the loop's condition sees.
-        await clock.sleep(backoff.next(), signal).catch(() => undefined);
+        await pause(clock, backoff.next(), signal);
       }
     }
   }

@@ -1,5 +1,6 @@
 /** One pod's way into the mesh and out of it: one writer, driven by what is wanted and what is there. */
 import { Backoff } from '../../lib/clock/backoff.ts';
+import { pause } from '../../lib/clock/clock.ts';
 import type { Clock, Timer } from '../../lib/clock/clock.ts';
 import { present } from '../../lib/errors/assert.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
@@ -314,5 +315,5 @@ export class PodEnrolment {
 /** Resolves at the moment, or at once when the signal aborts, which the caller looks at. */
 async function waitUntil(clock: Clock, atMs: number, signal: AbortSignal): Promise<void> {
   const leftMs = atMs - clock.monotonic();
-  if (leftMs > 0) await clock.sleep(leftMs, signal).catch(() => undefined);
+  if (leftMs > 0) await pause(clock, leftMs, signal);
 }

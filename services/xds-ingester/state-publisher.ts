@@ -1,5 +1,6 @@
 import type { Bus, Lease, StoredRow, TableStanding, TableWriter } from '../../lib/bus/contract.ts';
 import { Backoff } from '../../lib/clock/backoff.ts';
+import { pause } from '../../lib/clock/clock.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../lib/log/logger.ts';
@@ -101,8 +102,7 @@ export class StatePublisher {
         if (!(error instanceof MeshError)) throw error;
         this.#settled = false;
         log.warn({ error: errorText(error), code: error.code }, 'ingest.write-failed');
-        // Cut short only by the end, which the loop's condition sees.
-        await clock.sleep(backoff.next(), signal).catch(() => undefined);
+        await pause(clock, backoff.next(), signal);
       }
     }
   }

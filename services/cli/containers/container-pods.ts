@@ -5,6 +5,7 @@
 import { readFile, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Backoff } from '../../../lib/clock/backoff.ts';
+import { pause } from '../../../lib/clock/clock.ts';
 import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
@@ -98,7 +99,7 @@ export class ContainerPods {
         log.warn({ error: errorText(error) }, 'containers.events-broken');
       }
       this.#schedule();
-      if (!signal.aborted) await clock.sleep(backoff.next(), signal).catch(() => undefined);
+      await pause(clock, backoff.next(), signal);
     }
   }
 

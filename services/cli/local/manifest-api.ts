@@ -1,5 +1,6 @@
 /** Client of the control plane's manifest API. */
 import { z } from 'zod';
+import { pause } from '../../../lib/clock/clock.ts';
 import type { Clock } from '../../../lib/clock/clock.ts';
 import { Backoff } from '../../../lib/clock/backoff.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
@@ -127,7 +128,7 @@ export class ManifestApi {
       } catch (error) {
         log.debug({ kind, error: errorText(error) }, 'manifest.watch-broken');
       }
-      if (!signal.aborted) await clock.sleep(backoff.next(), signal).catch(() => undefined);
+      await pause(clock, backoff.next(), signal);
     }
   }
 }

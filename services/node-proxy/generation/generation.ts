@@ -1,6 +1,7 @@
 import type { Deadline } from '../../../lib/actor/actor.ts';
 import type { ProxyPresence } from '../../../lib/bus/catalog.ts';
 import type { Presence } from '../../../lib/bus/contract.ts';
+import { pause } from '../../../lib/clock/clock.ts';
 import type { Clock } from '../../../lib/clock/clock.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import { PRESENCE_MISSING_MAX, TAKEOVER_POLL_MS } from '../limits.ts';
@@ -88,7 +89,7 @@ export class Generation {
       if (verdict.waitsFor !== told) log.info({ ...verdict }, 'generation.waits');
       told = verdict.waitsFor;
       waits(true);
-      await clock.sleep(TAKEOVER_POLL_MS, signal).catch(() => undefined);
+      await pause(clock, TAKEOVER_POLL_MS, signal);
     }
     return false;
   }
@@ -107,7 +108,7 @@ export class Generation {
     const covered = (): boolean => coveredByOthers(pods(), podPorts, listenersByPort);
     let handed = covered();
     while (!handed && !deadline.signal.aborted && clock.monotonic() - start < handoverMs) {
-      await clock.sleep(TAKEOVER_POLL_MS, deadline.signal).catch(() => undefined);
+      await pause(clock, TAKEOVER_POLL_MS, deadline.signal);
       handed = covered();
     }
     log.info({ handed, waitedMs: Math.round(clock.monotonic() - start) }, 'generation.retires');

@@ -1,4 +1,5 @@
 import { Backoff } from '../../../lib/clock/backoff.ts';
+import { pause } from '../../../lib/clock/clock.ts';
 import type { Clock } from '../../../lib/clock/clock.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
 import { closeFd, openNetns } from '../../../lib/linux/netns.ts';
@@ -70,8 +71,7 @@ export class OwnListener {
         const error = await this.#serveOnce(info, netnsFd);
         if (signal.aborted || error === null) return;
         this.#log.warn({ error: errorText(error) }, 'own-listener.failed');
-        // Rejects only because it is to end.
-        await this.#clock.sleep(backoff.next(), signal).catch(() => undefined);
+        await pause(this.#clock, backoff.next(), signal);
       }
     } finally {
       closeFd(netnsFd);

@@ -1,6 +1,6 @@
 import { mock } from 'node:test';
 import test from 'ava';
-import { systemClock } from '../../../../lib/clock/clock.ts';
+import { pause, systemClock } from '../../../../lib/clock/clock.ts';
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
@@ -21,4 +21,14 @@ test.serial('a delay longer than a timer of Node can hold is waited for to its e
   cancelled.cancel();
   hours(5);
   t.is(fired, 1);
+});
+
+test('a pause ends early without an error, and hides no other', async (t) => {
+  const ending = new AbortController();
+  const paused = pause(systemClock, HOUR_MS, ending.signal);
+  ending.abort(new Error('the end'));
+  await t.notThrowsAsync(paused);
+  await t.notThrowsAsync(pause(systemClock, HOUR_MS, ending.signal));
+  const broken = { ...systemClock, sleep: () => Promise.reject(new Error('broken')) };
+  await t.throwsAsync(pause(broken, 1, new AbortController().signal), { message: 'broken' });
 });
