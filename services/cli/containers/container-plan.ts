@@ -2,6 +2,7 @@
 import { canonicalIp } from '../../../lib/net/address.ts';
 import type { PodRecord } from '../../../lib/state/pod-record.ts';
 import type { NamespaceObject, PodObject } from '../local/objects.ts';
+import { podRecord } from '../local/pod-plan.ts';
 import type { ContainerDetails, ContainerSummary } from './engine-api.ts';
 
 /** `namespace/name` of the pod whose network this container holds. */
@@ -120,17 +121,8 @@ export function recordOf(
   pod: PodObject,
   namespace: NamespaceObject | undefined,
 ): PodRecord {
-  return {
-    uid: pod.metadata.uid,
-    namespace: pod.metadata.namespace,
-    name: pod.metadata.name,
-    serviceAccount: pod.spec.serviceAccountName,
-    node: sandbox.node,
-    netns: `/proc/${sandbox.pid}/ns/net`,
-    addresses: [...sandbox.addresses],
-    labels: pod.metadata.labels,
-    annotations: pod.metadata.annotations,
-    namespaceLabels: namespace?.metadata.labels ?? {},
-    hostNetwork: false,
-  };
+  const { node, pid, addresses } = sandbox;
+  const place = { node, netns: `/proc/${pid}/ns/net`, addresses };
+  // Whatever its manifest says, a container that holds a pod's network has one of its own.
+  return { ...podRecord(pod, namespace, place), hostNetwork: false };
 }

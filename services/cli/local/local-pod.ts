@@ -13,7 +13,7 @@ import { insidePod, removeSandbox } from './pod-namespaces.ts';
 import { removePodRecord, writePodRecord } from './pod-records.ts';
 import type { PodSandbox } from './pod-namespaces.ts';
 import type { PodLine } from './supervisor-api.ts';
-import { isEnrolled, podPhase, podRecord, samplePod, wantsEnrolment } from './pod-plan.ts';
+import { isEnrolled, placeOf, podPhase, podRecord, samplePod, wantsEnrolment } from './pod-plan.ts';
 
 /** Commands of a pod meant for the mesh wait this long for its enrolment, as a kubelet waits for the CNI. */
 const ENROLMENT_WAIT_MS = 10_000;
@@ -65,7 +65,7 @@ export class LocalPod {
   async update(object: PodObject, namespace: NamespaceObject | undefined): Promise<void> {
     this.#object = object;
     this.#ambient = wantsEnrolment(object, namespace);
-    await this.#writeRecord(podRecord(object, namespace, this.sandbox));
+    await this.#writeRecord(podRecord(object, namespace, placeOf(this.sandbox)));
     if (this.#started) return;
     if (!wantsEnrolment(object, namespace) || isEnrolled(object)) {
       await this.#startCommands();

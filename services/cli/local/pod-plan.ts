@@ -28,20 +28,37 @@ export function isEnrolled(pod: PodObject): boolean {
   return pod.metadata.annotations[REDIRECTION_ANNOTATION] === 'enabled';
 }
 
+/** Where a pod runs. */
+export interface PodPlace {
+  readonly node: string;
+  /** Path of a file that holds its network namespace. */
+  readonly netns: string;
+  readonly addresses: readonly string[];
+}
+
+/** Where the pod of a sandbox runs. */
+export function placeOf({ node, netns, addresses }: PodSandbox): PodPlace {
+  return {
+    node: node.name,
+    netns: netnsPath(netns),
+    addresses: [addresses.ipv4, addresses.ipv6],
+  };
+}
+
 /** The pod's record for the node agent. */
 export function podRecord(
   pod: PodObject,
   namespace: NamespaceObject | undefined,
-  sandbox: PodSandbox,
+  { node, netns, addresses }: PodPlace,
 ): PodRecord {
   return {
     uid: pod.metadata.uid,
     namespace: pod.metadata.namespace,
     name: pod.metadata.name,
     serviceAccount: pod.spec.serviceAccountName,
-    node: sandbox.node.name,
-    netns: netnsPath(sandbox.netns),
-    addresses: [sandbox.addresses.ipv4, sandbox.addresses.ipv6],
+    node,
+    netns,
+    addresses: [...addresses],
     labels: pod.metadata.labels,
     annotations: pod.metadata.annotations,
     namespaceLabels: namespace?.metadata.labels ?? {},

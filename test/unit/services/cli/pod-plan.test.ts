@@ -5,6 +5,7 @@ import {
   isEnrolled,
   pickNode,
   podPhase,
+  placeOf,
   podRecord,
   samplePod,
   sandboxKey,
@@ -58,19 +59,22 @@ test('a pod counts as enrolled once it is marked so', (t) => {
 });
 
 test('the record tells the node agent everything about the pod', (t) => {
-  t.deepEqual(podRecord(pod({ app: 'web' }, { serviceAccountName: 'sa' }), undefined, sandbox), {
-    uid: 'u1',
-    namespace: 'demo',
-    name: 'web',
-    serviceAccount: 'sa',
-    node: 'node-1',
-    netns: '/run/netns/weft-demo-web',
-    addresses: ['10.128.16.2', 'fd00:201:1::2'],
-    labels: { app: 'web' },
-    annotations: {},
-    namespaceLabels: {},
-    hostNetwork: false,
-  });
+  t.deepEqual(
+    podRecord(pod({ app: 'web' }, { serviceAccountName: 'sa' }), undefined, placeOf(sandbox)),
+    {
+      uid: 'u1',
+      namespace: 'demo',
+      name: 'web',
+      serviceAccount: 'sa',
+      node: 'node-1',
+      netns: '/run/netns/weft-demo-web',
+      addresses: ['10.128.16.2', 'fd00:201:1::2'],
+      labels: { app: 'web' },
+      annotations: {},
+      namespaceLabels: {},
+      hostNetwork: false,
+    },
+  );
 });
 
 test('containers without a command are served, by the name of their ports', (t) => {
