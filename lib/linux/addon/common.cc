@@ -1,9 +1,11 @@
-// Argument access, errors and values for all groups.
+// Argument access, errors, values and sockets for all groups.
 #include "common.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 #include <uv.h>
 
+#include <cerrno>
 #include <cstring>
 
 namespace weft {
@@ -116,6 +118,21 @@ int Descriptor::release() {
   const int fd = fd_;
   fd_ = -1;
   return fd;
+}
+
+int socketIn(napi_env env, int netnsFd, int family, int type, const char** call) {
+  NetnsScope scope(env, netnsFd);
+  if (scope.error() != 0) {
+    *call = "setns";
+    errno = scope.error();
+    return -1;
+  }
+  *call = "socket";
+  return socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+bool setOption(int fd, int level, int name, int value) {
+  return setsockopt(fd, level, name, &value, sizeof value) == 0;
 }
 
 }  // namespace weft

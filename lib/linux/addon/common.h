@@ -80,6 +80,12 @@ class NetnsScope {
   int error_ = 0;
 };
 
+// Makes a non-blocking socket in a network namespace; -1 with errno set and `call` naming what failed.
+int socketIn(napi_env env, int netnsFd, int family, int type, const char** call);
+
+// Sets an integer option; false with errno set.
+bool setOption(int fd, int level, int name, int value);
+
 // Each group adds its functions to the module.
 void registerNetns(napi_env env, napi_value exports);
 void registerSockets(napi_env env, napi_value exports);

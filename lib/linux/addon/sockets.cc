@@ -51,21 +51,6 @@ bool parseAddress(const std::string& text, int port, Address* address) {
   return true;
 }
 
-int socketIn(napi_env env, int netnsFd, int family, const char** call) {
-  NetnsScope scope(env, netnsFd);
-  if (scope.error() != 0) {
-    *call = "setns";
-    errno = scope.error();
-    return -1;
-  }
-  *call = "socket";
-  return socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
-}
-
-bool setOption(int fd, int level, int name, int value) {
-  return setsockopt(fd, level, name, &value, sizeof value) == 0;
-}
-
 // A failed step of a socket under construction: which call, with errno still set.
 using Failure = const char*;
 
@@ -180,7 +165,7 @@ napi_value listenTcp(napi_env env, napi_callback_info info) {
     return throwErrno(env, "inet_pton", EINVAL, text.c_str());
   }
   const char* call = nullptr;
-  Descriptor fd(socketIn(env, netnsFd, address.family, &call));
+  Descriptor fd(socketIn(env, netnsFd, address.family, SOCK_STREAM, &call));
   if (fd.get() < 0) return throwErrno(env, call, errno);
   if (Failure failure = prepareListener(fd.get(), address, mark, reusePort, backlog)) {
     return throwErrno(env, failure, errno);
@@ -222,7 +207,7 @@ napi_value openTcp(napi_env env, napi_callback_info info) {
     return throwErrno(env, "inet_pton", EINVAL, sourceText.c_str());
   }
   const char* call = nullptr;
-  Descriptor fd(socketIn(env, netnsFd, family, &call));
+  Descriptor fd(socketIn(env, netnsFd, family, SOCK_STREAM, &call));
   if (fd.get() < 0) return throwErrno(env, call, errno);
   if (Failure failure = setTcp(fd.get(), options)) return throwErrno(env, failure, errno);
   if (mark != 0 && !setOption(fd.get(), SOL_SOCKET, SO_MARK, mark)) {

@@ -11,12 +11,6 @@
 namespace weft {
 namespace {
 
-using Failure = const char*;
-
-bool setOption(int fd, int level, int name, int value) {
-  return setsockopt(fd, level, name, &value, sizeof value) == 0;
-}
-
 // An address in text and a port; no names are looked up.
 bool parseNumeric(const std::string& text, int port, sockaddr_storage* address, socklen_t* length) {
   addrinfo hints = {};
@@ -28,17 +22,6 @@ bool parseNumeric(const std::string& text, int port, sockaddr_storage* address, 
   *length = found->ai_addrlen;
   freeaddrinfo(found);
   return true;
-}
-
-int udpSocketIn(napi_env env, int netnsFd, int family, const char** call) {
-  NetnsScope scope(env, netnsFd);
-  if (scope.error() != 0) {
-    *call = "setns";
-    errno = scope.error();
-    return -1;
-  }
-  *call = "socket";
-  return socket(family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_UDP);
 }
 
 // listenUdp(netnsFd, address, port, mark, reusePort, receiveBuffer) → {fd, port}
@@ -57,7 +40,7 @@ napi_value listenUdp(napi_env env, napi_callback_info info) {
     return throwErrno(env, "getaddrinfo", EINVAL, text.c_str());
   }
   const char* call = nullptr;
-  Descriptor fd(udpSocketIn(env, netnsFd, address.ss_family, &call));
+  Descriptor fd(socketIn(env, netnsFd, address.ss_family, SOCK_DGRAM, &call));
   if (fd.get() < 0) return throwErrno(env, call, errno);
   if (mark != 0 && !setOption(fd.get(), SOL_SOCKET, SO_MARK, mark)) {
     return throwErrno(env, "setsockopt(SO_MARK)", errno);
@@ -96,7 +79,7 @@ napi_value openUdp(napi_env env, napi_callback_info info) {
   const int mark = arguments.integer(2);
   if (arguments.failed()) return nullptr;
   const char* call = nullptr;
-  Descriptor fd(udpSocketIn(env, netnsFd, family, &call));
+  Descriptor fd(socketIn(env, netnsFd, family, SOCK_DGRAM, &call));
   if (fd.get() < 0) return throwErrno(env, call, errno);
   if (mark != 0 && !setOption(fd.get(), SOL_SOCKET, SO_MARK, mark)) {
     return throwErrno(env, "setsockopt(SO_MARK)", errno);
