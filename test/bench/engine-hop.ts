@@ -6,7 +6,6 @@ import type { AddressInfo, Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
 import { http2Engine } from '../../lib/hbone/engine-http2/engine.ts';
-import type { TunnelStream } from '../../lib/hbone/engine.ts';
 import { TunnelPool } from '../../lib/hbone/pool.ts';
 import { connectTls, acceptTls } from '../../lib/hbone/tls.ts';
 import { bidiCopy } from '../../lib/net/bidi-copy.ts';
@@ -15,6 +14,7 @@ import { systemClock } from '../../lib/clock/clock.ts';
 import { tunnelOptions } from '../support/tunnel-kit.ts';
 import { credentials } from '../support/tunnel-pki.ts';
 import type { CredentialSource } from '../../lib/hbone/credentials.ts';
+import { streamEnd } from '../../workers/listener/upstream.ts';
 
 const [engineName = '', side = '', text = '{}'] = process.argv.slice(2);
 const { keys, tunnel, targets } = JSON.parse(text) as {
@@ -32,17 +32,6 @@ process.on('SIGTERM', () => process.exit(0));
 
 function socketEnd(socket: Socket): CopyEnd {
   return { duplex: socket, smallReads: socket instanceof TLSSocket, abort: () => socket.destroy() };
-}
-
-function streamEnd(stream: TunnelStream): CopyEnd {
-  return {
-    get duplex() {
-      return stream.duplex;
-    },
-    smallReads: true,
-    carry: (socket, socketIs) => stream.carry?.(socket, socketIs) ?? null,
-    abort: () => stream.reset(),
-  };
 }
 
 async function dial(port: number): Promise<Socket> {

@@ -1,4 +1,4 @@
-import { createHash, randomBytes } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import test from 'ava';
@@ -6,6 +6,7 @@ import type { ExecutionContext } from 'ava';
 import * as fc from 'fast-check';
 import { HIGH_WATER_BYTES, bidiCopy } from '../../lib/net/bidi-copy.ts';
 import type { Copy } from '../../lib/net/bidi-copy.ts';
+import { digest, pour } from '../support/bulk.ts';
 import { socketPair } from '../support/socket-pair.ts';
 import { MIB, readAll } from '../support/tunnel-kit.ts';
 import { until } from '../support/until.ts';
@@ -35,14 +36,6 @@ async function send(socket: Socket, sizes: readonly number[]): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
-async function digest(socket: Socket): Promise<string> {
-  const hash = createHash('sha1');
-  for await (const chunk of socket.iterator({ destroyOnReturn: false })) {
-    hash.update(chunk as Buffer);
-  }
-  return hash.digest('hex');
-}
-
 test('bytes of any chunking arrive intact both ways and are counted', async (t) => {
   await fc.assert(
     fc.asyncProperty(
@@ -70,20 +63,8 @@ test('bytes of any chunking arrive intact both ways and are counted', async (t) 
 test('1 GiB passes each way at once with the same checksum', async (t) => {
   t.timeout(300_000);
   const { client, server, copy } = await joined(t);
-  const block = randomBytes(MIB);
-  const pump = async (socket: Socket): Promise<string> => {
-    const hash = createHash('sha1');
-    for (let round = 0; round < 1024; round += 1) {
-      block.writeUInt32LE(round);
-      const chunk = Buffer.from(block);
-      hash.update(chunk);
-      if (!socket.write(chunk)) await once(socket, 'drain');
-    }
-    socket.end();
-    return hash.digest('hex');
-  };
-  const [up, gotUp] = await Promise.all([pump(client), digest(server)]);
-  const [down, gotDown] = await Promise.all([pump(server), digest(client)]);
+  const [up, gotUp] = await Promise.all([pour(client, 1024), digest(server)]);
+  const [down, gotDown] = await Promise.all([pour(server, 1024), digest(client)]);
   t.is(gotUp, up);
   t.is(gotDown, down);
   await copy.done;

@@ -7,9 +7,11 @@ import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
 import { http2Engine } from '../../lib/hbone/engine-http2/engine.ts';
-import type { ClientTunnel, HboneEngine, TunnelStream } from '../../lib/hbone/engine.ts';
+import type { ClientTunnel, HboneEngine } from '../../lib/hbone/engine.ts';
 import { bidiCopy } from '../../lib/net/bidi-copy.ts';
-import type { Copy, CopyEnd } from '../../lib/net/bidi-copy.ts';
+import type { Copy } from '../../lib/net/bidi-copy.ts';
+import { socketEnd, streamEnd } from '../../workers/listener/upstream.ts';
+import { digest } from '../support/bulk.ts';
 import {
   MIB,
   dial,
@@ -30,21 +32,6 @@ const PAIRS = [
   [http2Engine, framingEngine],
   [framingEngine, framingEngine],
 ] as const;
-
-function socketEnd(socket: Socket): CopyEnd {
-  return { duplex: socket, smallReads: false, abort: () => socket.destroy() };
-}
-
-function streamEnd(stream: TunnelStream): CopyEnd {
-  return {
-    get duplex() {
-      return stream.duplex;
-    },
-    smallReads: true,
-    carry: (socket, socketIs) => stream.carry?.(socket, socketIs) ?? null,
-    abort: () => stream.reset(),
-  };
-}
 
 async function listen(t: ExecutionContext, serve: (socket: Socket) => void): Promise<number> {
   const server = createServer({ allowHalfOpen: true, pauseOnConnect: true }, (socket) => {
@@ -108,13 +95,6 @@ async function pour(socket: Socket, bytes: number): Promise<string> {
     if (!socket.write(chunk)) await once(socket, 'drain');
   }
   socket.end();
-  return hash.digest('hex');
-}
-
-async function digest(socket: Socket): Promise<string> {
-  const hash = createHash('sha1');
-  for await (const chunk of socket.iterator({ destroyOnReturn: false }))
-    hash.update(chunk as Buffer);
   return hash.digest('hex');
 }
 

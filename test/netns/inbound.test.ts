@@ -51,8 +51,8 @@ function setService(mesh: TestMesh, parts: Partial<Service> = {}): void {
   });
 }
 
-function denyPort(mesh: TestMesh, port: number): void {
-  mesh.state.setPolicy('demo/port', {
+function denyPort(mesh: TestMesh, port: number): Promise<void> {
+  return mesh.setPolicy('demo/port', {
     name: 'port',
     namespace: 'demo',
     scope: 'NAMESPACE',
@@ -67,7 +67,7 @@ function denyPort(mesh: TestMesh, port: number): void {
 test('each step answers with its own status, headers alone, and only the later ones are counted as connections', async (t) => {
   const { mesh, web, peer } = await ends(t);
   await web.serve(8080, echo);
-  denyPort(mesh, 7070);
+  await denyPort(mesh, 7070);
   const ask = await rawRequests(t, mesh, { pod: peer, identity: PEER }, web.ip);
   const connect = (authority: string) => ask({ ':method': 'CONNECT', ':authority': authority });
   const early: [string, number][] = [
@@ -222,7 +222,7 @@ test('LOCALHOST_APP_TUNNEL=false reaches the tunnel by the pod address, from the
   const request = { authority: '10.77.0.1:443', headers: {} };
   await roundTrip(await tunnel.open(request), 'x');
   t.is(got[0]?.from, peer.ip);
-  denyPort(mesh, 15_088);
+  await denyPort(mesh, 15_088);
   await until(
     () =>
       tunnel.open(request).then(
@@ -351,7 +351,7 @@ test('a waypoint says who the client is, to policies, telemetry and application;
     seen.push((socket.remoteAddress ?? '').replace('::ffff:', ''));
     echo(socket);
   });
-  mesh.state.setPolicy('demo/only-client', {
+  await mesh.setPolicy('demo/only-client', {
     name: 'only-client',
     namespace: 'demo',
     scope: 'NAMESPACE',
@@ -394,7 +394,7 @@ test("plaintext to the proxy's own ports is refused early; refused by policy it 
   await web.serve(8080, () => {
     reached += 1;
   });
-  denyPort(mesh, 8080);
+  await denyPort(mesh, 8080);
   const socket = await peer.connect(web.ip, 8080);
   socket.resume();
   const bytes: Buffer[] = [];

@@ -1,7 +1,6 @@
-import { createHash, randomBytes } from 'node:crypto';
-import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import type { Authorization, Match } from '../../lib/policy/model.ts';
+import { digest, pour, stall } from '../support/bulk.ts';
 import { TestMesh } from '../support/listener-kit.ts';
 import { matchFixture } from '../support/model-fixtures.ts';
 import type { TestPod } from '../support/listener-kit.ts';
@@ -149,30 +148,12 @@ test('a server may speak first and a client may half-close', async (t) => {
 test('1 GiB passes each way intact', async (t) => {
   t.timeout(300_000);
   const { client, web } = await pair(t);
-  const block = randomBytes(MIB);
-  const send = async (socket: Socket): Promise<string> => {
-    const hash = createHash('sha1');
-    for (let round = 0; round < 1024; round += 1) {
-      const chunk = Buffer.from(block);
-      chunk.writeUInt32LE(round);
-      hash.update(chunk);
-      if (!socket.write(chunk)) await once(socket, 'drain');
-    }
-    socket.end();
-    return hash.digest('hex');
-  };
-  const receive = async (socket: Socket): Promise<string> => {
-    const hash = createHash('sha1');
-    for await (const chunk of socket.iterator({ destroyOnReturn: false }))
-      hash.update(chunk as Buffer);
-    return hash.digest('hex');
-  };
   const { promise: accepted, resolve } = Promise.withResolvers<Socket>();
   await web.serve(8080, resolve);
   const near = await client.connect(web.ip, 8080);
   const far = await accepted;
-  const [up, gotUp] = await Promise.all([send(near), receive(far)]);
-  const [down, gotDown] = await Promise.all([send(far), receive(near)]);
+  const [up, gotUp] = await Promise.all([pour(near, 1024), digest(far)]);
+  const [down, gotDown] = await Promise.all([pour(far, 1024), digest(near)]);
   t.is(gotUp, up);
   t.is(gotDown, down);
 });
@@ -184,7 +165,7 @@ test('policies decide on identity; a DENY cuts a live connection and its log nam
   const account = (serviceAccount: string) => ({
     serviceAccounts: [{ namespace: 'demo', serviceAccount }],
   });
-  mesh.state.setPolicy('demo/only-api', policy('only-api', 'ALLOW', account('api')));
+  await mesh.setPolicy('demo/only-api', policy('only-api', 'ALLOW', account('api')));
   const refused = await client.connect(web.ip, 8080);
   await closed(refused);
   let lines = await mesh.accessLines(2);
@@ -193,7 +174,7 @@ test('policies decide on identity; a DENY cuts a live connection and its log nam
   const outbound = lines.find((line) => line['direction'] === 'outbound');
   t.regex(String(outbound?.['error']), /401/);
 
-  mesh.state.setPolicy('demo/only-api', policy('only-api', 'ALLOW', account('client')));
+  await mesh.setPolicy('demo/only-api', policy('only-api', 'ALLOW', account('client')));
   const socket = await client.connect(web.ip, 8080);
   socket.write('x');
   await heard(socket);
@@ -212,7 +193,7 @@ test('policies decide on identity; a DENY cuts a live connection and its log nam
 test('a change of the workload own list of policies also cuts', async (t) => {
   const { mesh, client, web } = await pair(t);
   await web.serve(8080, echo);
-  mesh.state.setPolicy('demo/selected', {
+  await mesh.setPolicy('demo/selected', {
     ...policy('selected', 'DENY', { destinationPorts: [8080] }),
     scope: 'WORKLOAD_SELECTOR',
   });
@@ -262,7 +243,7 @@ test('plaintext is refused by a policy that wants identities', async (t) => {
   const { mesh, client, web } = await pair(t);
   const outsider = await mesh.addPod('outsider', { enrolled: false });
   await web.serve(8080, echo);
-  mesh.state.setPolicy(
+  await mesh.setPolicy(
     'demo/strict',
     policy('strict', 'DENY', { notPrincipals: [{ kind: 'presence' }] }),
   );
@@ -382,24 +363,7 @@ test('a stalled reader holds its sender back and no other connection', async (t)
     first = false;
   });
   const slow = await client.connect(web.ip, 8080);
-  let sent = 0;
-  const chunk = Buffer.alloc(65_536);
-  const pump = (): void => {
-    do sent += chunk.length;
-    while (slow.write(chunk) && sent < 512 * MIB);
-  };
-  slow.on('drain', pump);
-  pump();
-  let last = -1;
-  let unchanged = 0;
-  await until(
-    () => {
-      unchanged = sent === last ? unchanged + 1 : 0;
-      last = sent;
-      return unchanged > 25;
-    },
-    { timeoutMs: 30_000, what: 'the sender to stop' },
-  );
+  const sent = await stall(slow, { limit: 512 * MIB, timeoutMs: 30_000 });
   t.true(sent < 64 * MIB, `${sent} bytes`);
   t.is(await ask(await client.connect(web.ip, 8080), 'not held back'), 'not held back');
   slow.destroy();

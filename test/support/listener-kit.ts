@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
+import type { Authorization } from '../../lib/policy/model.ts';
 import type { Server, Socket } from 'node:net';
 import { join } from 'node:path';
 import { BroadcastChannel, MessageChannel } from 'node:worker_threads';
@@ -323,6 +324,13 @@ export class TestMesh {
     const id = this.#threads[number]?.id;
     this.#dead.add(number);
     await this.#piscina.threads.find((worker) => worker.threadId === id)?.terminate();
+  }
+
+  /** Makes a policy known; every thread has taken it in when this resolves. */
+  async setPolicy(key: string, policy: Authorization): Promise<void> {
+    this.state.setPolicy(key, policy);
+    // Whoever answers has read the message before.
+    await this.connections();
   }
 
   async connections(): Promise<ConnectionRecord[]> {

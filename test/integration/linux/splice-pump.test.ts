@@ -1,4 +1,4 @@
-import { createHash, randomBytes } from 'node:crypto';
+import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { execFileSync } from 'node:child_process';
 import { closeSync, openSync, readdirSync, readlinkSync } from 'node:fs';
@@ -18,6 +18,7 @@ import {
 } from '../../../lib/linux/splice-pump.ts';
 import type { Copy } from '../../../lib/net/bidi-copy.ts';
 import { detachSocket, spliceSockets } from '../../../lib/net/splice-sockets.ts';
+import { digest, pour, stall } from '../../support/bulk.ts';
 import { socketPair } from '../../support/socket-pair.ts';
 import type { SocketPair } from '../../support/socket-pair.ts';
 import { MIB, readAll } from '../../support/tunnel-kit.ts';
@@ -46,51 +47,6 @@ async function send(socket: Socket, sizes: readonly number[]): Promise<Buffer> {
   for (const chunk of chunks) if (!socket.write(chunk)) await once(socket, 'drain');
   socket.end();
   return Buffer.concat(chunks);
-}
-
-/** Writes 1 MiB blocks, each different, and ends; resolves with their checksum. */
-async function pour(socket: Socket, blocks: number): Promise<string> {
-  const block = randomBytes(MIB);
-  const hash = createHash('sha1');
-  for (let round = 0; round < blocks; round += 1) {
-    const chunk = Buffer.from(block);
-    chunk.writeUInt32LE(round);
-    hash.update(chunk);
-    if (!socket.write(chunk)) await once(socket, 'drain');
-  }
-  socket.end();
-  return hash.digest('hex');
-}
-
-async function digest(socket: Socket): Promise<string> {
-  const hash = createHash('sha1');
-  for await (const chunk of socket.iterator({ destroyOnReturn: false }))
-    hash.update(chunk as Buffer);
-  return hash.digest('hex');
-}
-
-/** Writes until nothing more is taken: neither the peer nor anything between reads. Returns what was handed over. */
-async function stall(socket: Socket): Promise<number> {
-  const chunk = Buffer.alloc(65_536);
-  let sent = 0;
-  const pump = (): void => {
-    do sent += chunk.length;
-    while (socket.write(chunk));
-  };
-  socket.on('drain', pump);
-  pump();
-  let last = -1;
-  let unchanged = 0;
-  await until(
-    () => {
-      unchanged = sent === last ? unchanged + 1 : 0;
-      last = sent;
-      return unchanged > 25;
-    },
-    { timeoutMs: 20_000, what: 'the sender to stop' },
-  );
-  socket.off('drain', pump);
-  return sent;
 }
 
 /** Open descriptors that are sockets or pipes. */
