@@ -26,6 +26,8 @@ import { until } from '../../support/until.ts';
 
 /** Of 1 MiB, each way. */
 const BLOCKS = 512;
+/** More than starting a program takes: three streams, two ends each, and how exec went. */
+const SPAWN_DESCRIPTORS = 16;
 const LIMITS = { maxPipes: 256, pipeBytes: 1_048_576 };
 
 interface Joined {
@@ -405,9 +407,9 @@ test.serial('out of descriptors, connections go on in JavaScript or without a pi
   });
   const fillers: number[] = [];
   const highest = Math.max(...readdirSync('/proc/self/fd').map(Number));
-  // The limit is on numbers: the gaps below it are filled first.
+  // The limit is on numbers: the gaps below it are filled first, and so many more that `prlimit` can be started again.
   do fillers.push(openSync('/dev/null', 'r'));
-  while ((fillers.at(-1) ?? 0) <= highest);
+  while ((fillers.at(-1) ?? 0) <= highest + SPAWN_DESCRIPTORS);
   limit(String((fillers.at(-1) ?? 0) + 1));
   let kept: Copy;
   let spliced: Copy;
