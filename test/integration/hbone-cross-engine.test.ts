@@ -209,6 +209,38 @@ for (const pair of PAIRS) {
   });
 }
 
+test.serial(
+  'bulk connections are read by turns, and one that pauses or is cut when it is its turn stops none',
+  async (t) => {
+    const got: Promise<string>[] = [];
+    const { port, tunnel } = await path(t, [framingEngine, framingEngine], (socket) => {
+      got.push(digest(socket));
+      socket.end();
+    });
+    const clients = await Promise.all(Array.from({ length: 8 }, () => dialHalfOpen(t, port)));
+    const [paused, cut, ...others] = clients;
+    if (paused === undefined || cut === undefined) throw new Error('eight are there');
+    for (const socket of clients) socket.resume();
+    const first = randomBytes(2 * MIB);
+    paused.write(first);
+    const endless = (): void => {
+      while (cut.write(first));
+    };
+    cut.on('drain', endless);
+    endless();
+    const sent = others.map((socket) => pour(socket, 8 * MIB));
+    await Promise.all(sent.slice(0, 3));
+    cut.off('drain', endless);
+    cut.resetAndDestroy();
+    const hashes = await Promise.all(sent);
+    paused.end(first);
+    const all = createHash('sha1').update(first).update(first).digest('hex');
+    const arrived = await Promise.all(got);
+    for (const hash of [...hashes, all]) t.true(arrived.includes(hash));
+    await until(() => tunnel.streams === 0, { what: 'the streams to end' });
+  },
+);
+
 test('an aborted copy closes its socket and resets its stream', async (t) => {
   const { port, copies, tunnel } = await path(t, [framingEngine, framingEngine], (socket) =>
     socket.pipe(socket),

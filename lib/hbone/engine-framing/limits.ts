@@ -45,6 +45,9 @@ export const BULK_READ_BYTES = 8_192;
 /** Room for records that are written on together: those of one turn of a busy tunnel. */
 export const SLAB_BYTES = 262_144;
 
+/** Bytes received in one turn that are written to a socket by one call: four TLS records, less the frame header before them. */
+export const GATHERED_BYTES = 65_000;
+
 /** A read of at least this was part of a bulk transfer: the next one waits until it is sent, and is then sent without a copy. */
 export const DIRECT_PAUSE_BYTES = 32_768;
 

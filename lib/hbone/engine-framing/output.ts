@@ -24,8 +24,8 @@ export interface Outgoing {
   take(into: Buffer, at: number, bytes: number): void;
   /** END_STREAM has gone. */
   endTaken(): void;
-  /** What {@link Output.sendRead} sent is with the socket. */
-  readSent(): void;
+  /** It may read into {@link readBuffer} now; false when it does not want to. */
+  readTurn(): boolean;
 }
 
 /**
@@ -39,6 +39,9 @@ const shared = Buffer.allocUnsafeSlow(WRITE_BYTES);
  * a read without moving it, as whole TLS records when it is full. Good until the next write of any tunnel.
  */
 export const readBuffer = shared.subarray(FRAME_HEADER_BYTES);
+
+/** Immediates until a source that was let go has been read: the first may be of the turn that let it go. */
+const TURNS_TO_READ = 2;
 
 /**
  * What a tunnel sends. One write is under way at a time: the first of a turn goes at once, and what comes until it is done
@@ -55,8 +58,13 @@ export class Output {
   /** Streams with something to send and a window for it, in their order. */
   #row: Outgoing[] = [];
   #writing = false;
-  /** Whose read is under way. */
-  #reader: Outgoing | null = null;
+  /** Streams whose sources wait for their turn to be read. */
+  #readers: Outgoing[] = [];
+  /** One of them is being read; the end of its turn is scheduled. */
+  #reading = false;
+  #turnsLeft = 0;
+  #passing = false;
+  #readWasLast = false;
   #onFinished: (() => void) | null = null;
 
   /** `onDataSent` is told of DATA as it goes. */
@@ -84,12 +92,13 @@ export class Output {
   /** Calls `done` when all that can be sent is handed to the socket. */
   finish(done: () => void): void {
     this.#onFinished = done;
+    this.#reading = false;
     this.flush();
   }
 
   /** Sends what waits, unless a write is under way: then that follows. */
   flush(): void {
-    if (this.#writing || this.#socket.destroyed) return;
+    if (this.#writing || this.#reading || this.#socket.destroyed) return;
     // Filling makes room, and whoever learns of it may have more to send.
     this.#writing = true;
     const length = this.#fill();
@@ -100,29 +109,68 @@ export class Output {
       done?.();
       return;
     }
+    this.#readWasLast = false;
     this.#socket.write(shared.subarray(0, length), this.#written);
   }
 
   /** Sends what stands in {@link readBuffer} as one frame, if nothing else waits and the windows allow; else false. */
   sendRead(stream: Outgoing, bytes: number): boolean {
-    if (this.#writing || this.#row.length > 0 || this.#control.length > 0) return false;
+    if (this.#writing || this.#control.length > 0) return false;
     if (bytes > Math.min(stream.sendWindow, this.window, this.maxFrameSize)) return false;
     if (stream.waiting > 0 || this.#socket.destroyed) return false;
     writeFrameHeader(shared, 0, { type: frameType.data, flags: 0, id: stream.id }, bytes);
     this.window -= bytes;
     this.#onDataSent(bytes);
     this.#writing = true;
-    this.#reader = stream;
+    this.#reading = false;
+    this.#readWasLast = true;
     this.#socket.write(shared.subarray(0, FRAME_HEADER_BYTES + bytes), this.#written);
     return true;
   }
 
+  /**
+   * The source of the stream is read when it is its turn: bulk sources one after the other, each when the write before is done,
+   * so that {@link sendRead} can send what they bring.
+   */
+  awaitReadTurn(stream: Outgoing): void {
+    this.#readers.push(stream);
+    if (!this.#writing) this.#giveTurn();
+  }
+
   readonly #written = (): void => {
     this.#writing = false;
-    const reader = this.#reader;
-    this.#reader = null;
+    // Reads and what else there is to send take turns.
+    if (!this.#readWasLast) this.#giveTurn();
     this.flush();
-    reader?.readSent();
+    if (!this.#writing) this.#giveTurn();
+  };
+
+  /** Lets the next source be read, and waits for it over one turn of the event loop. */
+  #giveTurn(): void {
+    if (this.#reading) return;
+    do {
+      const reader = this.#readers.shift();
+      if (reader === undefined) return;
+      this.#reading = reader.readTurn();
+    } while (!this.#reading);
+    this.#turnsLeft = TURNS_TO_READ;
+    if (this.#passing) return;
+    this.#passing = true;
+    setImmediate(this.#endTurn);
+  }
+
+  /** A source that had nothing to say must not stop the others. */
+  readonly #endTurn = (): void => {
+    this.#turnsLeft -= 1;
+    if (this.#reading && this.#turnsLeft > 0) {
+      setImmediate(this.#endTurn);
+      return;
+    }
+    this.#passing = false;
+    this.#reading = false;
+    if (this.#writing) return;
+    this.flush();
+    if (!this.#writing) this.#giveTurn();
   };
 
   /** Fills the shared buffer; how far. */

@@ -2,8 +2,17 @@ import type { TLSSocket } from 'node:tls';
 import { readInto } from '../../net/read-into.ts';
 import { BULK_READ_BYTES, RECORD_BYTES, SLAB_BYTES } from './limits.ts';
 
-/** Large buffers that no tunnel uses at the moment. */
-const spare: Buffer[] = [];
+/** Memory that records are decrypted to. */
+export interface Slab {
+  readonly bytes: Buffer;
+  /** How many pieces of it are still needed. */
+  users: number;
+  /** Whether its tunnel has left it; whoever uses it last gives it back. */
+  left: boolean;
+}
+
+/** Large slabs that no tunnel uses at the moment. */
+const spare: Slab[] = [];
 const MAX_SPARE = 4;
 
 /**
@@ -12,67 +21,77 @@ const MAX_SPARE = 4;
  */
 export class RecordBuffer {
   /** What an idle tunnel has. */
-  #small: Buffer = Buffer.allocUnsafeSlow(RECORD_BYTES);
-  #base: Buffer = this.#small;
+  #small = newSlab(RECORD_BYTES);
+  #slab = this.#small;
   #at = 0;
-  #current: Buffer = this.#small;
-  #holds = 0;
-  /** A write of a piece has not finished: the whole buffer is left to it. */
-  #pinned = false;
-  /** Counts buffers, so that a hold on an earlier one means nothing for this. */
-  #epoch = 0;
+  #current = this.#slab.bytes;
 
   /** Where the next record goes. */
   get current(): Buffer {
     return this.#current;
   }
 
-  /** What has come is needed beyond the call that brought it; the answer is for {@link release}. */
-  hold(): number {
-    this.#holds += 1;
-    return this.#epoch;
-  }
-
-  /** It is needed no more, or `pinned`: for an unknown time. */
-  release(epoch: number, pinned: boolean): void {
-    if (epoch !== this.#epoch) return;
-    this.#holds -= 1;
-    this.#pinned ||= pinned;
+  /** What has come is needed until the answer is {@link release}d. Without that its memory is not used again. */
+  hold(): Slab {
+    this.#slab.users += 1;
+    return this.#slab;
   }
 
   /** The place of the record after one of `bytes`. */
   next(bytes: number): Buffer {
-    if (this.#holds > 0 || this.#pinned) this.#advance(bytes);
+    if (this.#slab.users > 0) this.#advance(bytes);
     else this.#rewind(bytes >= BULK_READ_BYTES);
     return this.#current;
   }
 
   #advance(bytes: number): void {
     this.#at += bytes;
-    if (this.#base.length - this.#at < RECORD_BYTES) {
-      this.#epoch += 1;
-      this.#holds = 0;
-      this.#pinned = false;
-      this.#at = 0;
-      // What is left behind belongs to those who still need it.
-      if (this.#base === this.#small) this.#small = Buffer.allocUnsafeSlow(RECORD_BYTES);
-      this.#base = spare.pop() ?? Buffer.allocUnsafeSlow(SLAB_BYTES);
+    const { bytes: memory } = this.#slab;
+    if (memory.length - this.#at >= RECORD_BYTES) {
+      this.#current = memory.subarray(this.#at);
+      return;
     }
-    this.#current = this.#at === 0 ? this.#base : this.#base.subarray(this.#at);
+    // What is left behind belongs to those who still need it.
+    this.#slab.left = true;
+    if (this.#slab === this.#small) this.#small = newSlab(RECORD_BYTES);
+    this.#begin(largeSlab());
   }
 
   #rewind(isBulk: boolean): void {
-    this.#at = 0;
-    if (isBulk && this.#base === this.#small) {
-      this.#base = spare.pop() ?? Buffer.allocUnsafeSlow(SLAB_BYTES);
-      this.#epoch += 1;
-    } else if (!isBulk && this.#base !== this.#small) {
-      if (spare.length < MAX_SPARE) spare.push(this.#base);
-      this.#base = this.#small;
-      this.#epoch += 1;
+    if (isBulk && this.#slab === this.#small) {
+      this.#begin(largeSlab());
+    } else if (!isBulk && this.#slab !== this.#small) {
+      giveBack(this.#slab);
+      this.#begin(this.#small);
+    } else if (this.#at > 0) {
+      this.#begin(this.#slab);
     }
-    this.#current = this.#base;
   }
+
+  #begin(slab: Slab): void {
+    this.#slab = slab;
+    this.#at = 0;
+    this.#current = slab.bytes;
+  }
+}
+
+/** What was held is needed no more. */
+export function release(slab: Slab): void {
+  slab.users -= 1;
+  if (slab.users === 0 && slab.left && slab.bytes.length === SLAB_BYTES) giveBack(slab);
+}
+
+function newSlab(bytes: number): Slab {
+  return { bytes: Buffer.allocUnsafeSlow(bytes), users: 0, left: false };
+}
+
+function largeSlab(): Slab {
+  return spare.pop() ?? newSlab(SLAB_BYTES);
+}
+
+function giveBack(slab: Slab): void {
+  slab.left = false;
+  if (spare.length < MAX_SPARE) spare.push(slab);
 }
 
 /** Hands what the socket receives to `receive`, by way of the buffer where this Node can. */

@@ -21,6 +21,7 @@ import type { FieldList } from './hpack-decoder.ts';
 import { MAX_HELD_BYTES, RELEASE_SHARE } from './limits.ts';
 import { FramingLink, fault } from './link.ts';
 import type { LinkRole } from './link.ts';
+import type { Slab } from './record-buffer.ts';
 import { CLEAN_RESETS, FramedStream } from './stream.ts';
 import type { StreamHost } from './stream.ts';
 
@@ -69,12 +70,12 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
     return !this.over && this.output.sendRead(stream, bytes);
   }
 
-  hold(): number {
-    return this.records.hold();
+  awaitReadTurn(stream: FramedStream): void {
+    this.output.awaitReadTurn(stream);
   }
 
-  unhold(hold: number, pinned: boolean): void {
-    this.records.release(hold, pinned);
+  hold(): Slab {
+    return this.records.hold();
   }
 
   release(stream: FramedStream, bytes: number): void {

@@ -2,7 +2,10 @@ import type { Socket } from 'node:net';
 import { GATHER_FROM_BYTES, HIGH_WATER_BYTES, isOrdinaryEnd } from '../../net/bidi-copy.ts';
 import type { Copy, CopyCounts, CopyResult, CopySide } from '../../net/bidi-copy.ts';
 import { readInto } from '../../net/read-into.ts';
+import { GATHERED_BYTES } from './limits.ts';
 import { readBuffer } from './output.ts';
+import { release } from './record-buffer.ts';
+import type { Slab } from './record-buffer.ts';
 import type { FramedStream, StreamSink } from './stream.ts';
 
 /**
@@ -22,7 +25,7 @@ export class SocketCarry implements Copy, StreamSink {
   #streamClosed = false;
   /** Received in this turn and not yet written. */
   #gathered: Buffer | null = null;
-  #hold = 0;
+  #slab: Slab | null = null;
   #scheduled = false;
 
   /** `reset` ends the stream in both directions. */
@@ -60,16 +63,18 @@ export class SocketCarry implements Copy, StreamSink {
     if (gathered !== null) {
       if (isBehind(gathered, piece)) {
         this.#gathered = joined(gathered, piece);
-        return true;
+        if (this.#gathered.length >= GATHERED_BYTES) this.#writeGathered();
+        return socket.writableLength < HIGH_WATER_BYTES;
       }
       this.#writeGathered();
     }
     // A message goes at once; parts of a bulk transfer are gathered over one turn, since each write is a system call.
     if (piece.length < GATHER_FROM_BYTES) {
+      // Held for good where the socket keeps it: a message in a slow socket is rare.
       socket.write(piece);
-      if (socket.writableLength > 0) this.#stream.unhold(this.#stream.hold(), true);
+      if (socket.writableLength > 0) this.#stream.hold();
     } else {
-      this.#hold = this.#stream.hold();
+      this.#slab = this.#stream.hold();
       this.#gathered = piece;
       if (!this.#scheduled) {
         this.#scheduled = true;
@@ -152,12 +157,23 @@ export class SocketCarry implements Copy, StreamSink {
   /** Writes what is one piece in memory by one call. */
   #writeGathered(): void {
     const bytes = this.#gathered;
-    if (bytes === null) return;
+    const slab = this.#slab;
+    if (bytes === null || slab === null) return;
     this.#gathered = null;
+    this.#slab = null;
     const socket = this.#socket;
-    if (socket.writable) socket.write(bytes);
-    // The kernel did not take all of it: it is read from where it is.
-    this.#stream.unhold(this.#hold, socket.writableLength > 0);
+    if (!socket.writable) {
+      release(slab);
+      return;
+    }
+    let held = true;
+    const done = (): void => {
+      if (held) release(slab);
+      held = false;
+    };
+    socket.write(bytes, done);
+    // The kernel took all of it; else it is read from where it is.
+    if (socket.writableLength === 0) done();
   }
 
   #count(side: CopySide, bytes: number): void {

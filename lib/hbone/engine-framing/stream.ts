@@ -9,6 +9,7 @@ import {
 } from './limits.ts';
 import { readBuffer } from './output.ts';
 import type { Outgoing } from './output.ts';
+import type { Slab } from './record-buffer.ts';
 
 /** Takes what a stream receives. Nothing is called after `onClosed`. */
 export interface StreamSink {
@@ -33,9 +34,10 @@ export interface StreamHost {
   ready(stream: FramedStream): void;
   /** Sends what stands in the read buffer, if it can be done at once. */
   sendRead(stream: FramedStream, bytes: number): boolean;
-  /** As {@link FramedStream.hold} and {@link FramedStream.unhold}. */
-  hold(): number;
-  unhold(hold: number, pinned: boolean): void;
+  /** Calls {@link FramedStream.readTurn} when the source may be read. */
+  awaitReadTurn(stream: FramedStream): void;
+  /** As {@link FramedStream.hold}. */
+  hold(): Slab;
   /** Gives window back to the peer. */
   release(stream: FramedStream, bytes: number): void;
   /** More or fewer received bytes wait for their reader. */
@@ -75,6 +77,7 @@ export class FramedStream implements Outgoing {
   #outbox: Buffer[] = [];
   #taken = 0;
   #full = false;
+  #awaitsTurn = false;
   /** Pieces that wait for the sink. */
   #inbox: Buffer[] = [];
   #inboxBytes = 0;
@@ -120,29 +123,26 @@ export class FramedStream implements Outgoing {
   /** Sends the bytes at the beginning of {@link readBuffer}, like {@link write}. */
   writeRead(bytes: number): boolean {
     if (this.over || this.ending) return true;
-    if (!this.#host.sendRead(this, bytes)) {
-      return this.write(Buffer.from(readBuffer.subarray(0, bytes)));
+    if (this.#host.sendRead(this, bytes)) this.sendWindow -= bytes;
+    else this.write(Buffer.from(readBuffer.subarray(0, bytes)));
+    if (bytes >= DIRECT_PAUSE_BYTES && !this.#awaitsTurn) {
+      // The next read would find the tunnel busy, and be copied.
+      this.#awaitsTurn = true;
+      if (this.waiting === 0) this.#host.awaitReadTurn(this);
     }
-    this.sendWindow -= bytes;
-    // The next read would find the tunnel busy, and be copied.
-    this.#full = bytes >= DIRECT_PAUSE_BYTES;
-    return !this.#full;
+    return !this.#full && !this.#awaitsTurn;
   }
 
-  readSent(): void {
-    if (!this.#full || this.waiting > SEND_LOW_WATER_BYTES) return;
-    this.#full = false;
+  readTurn(): boolean {
+    this.#awaitsTurn = false;
+    if (this.over) return false;
     this.#sink?.onRoom();
+    return true;
   }
 
-  /** The sink needs what it was given beyond the call; the answer is for {@link unhold}. */
-  hold(): number {
+  /** The sink needs what it was given beyond the call, until it releases the slab. */
+  hold(): Slab {
     return this.#host.hold();
-  }
-
-  /** It is done with that, or `pinned`: it will be at an unknown time. */
-  unhold(hold: number, pinned: boolean): void {
-    this.#host.unhold(hold, pinned);
   }
 
   /** Sends END_STREAM after what waits. */
@@ -186,8 +186,9 @@ export class FramedStream implements Outgoing {
     this.sendWindow -= bytes;
     if (this.#full && this.waiting <= SEND_LOW_WATER_BYTES) {
       this.#full = false;
-      this.#sink?.onRoom();
+      if (!this.#awaitsTurn) this.#sink?.onRoom();
     }
+    if (this.#awaitsTurn && this.waiting === 0) this.#host.awaitReadTurn(this);
   }
 
   endTaken(): void {
