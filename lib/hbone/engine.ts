@@ -8,6 +8,7 @@ import type { Duplex } from 'node:stream';
 import type { Clock } from '../clock/clock.ts';
 import { MeshError } from '../errors/mesh-error.ts';
 import type { Copy, CopySide } from '../net/bidi-copy.ts';
+import type { ByteAccount } from '../net/held-bytes.ts';
 import type { TunnelCredentials } from './credentials.ts';
 
 /** Makes tunnels on sockets that are connected already. An engine holds no state between them. */
@@ -50,6 +51,8 @@ export interface TunnelOptions {
   readonly verifyPeer: VerifyPeer;
   readonly settings: TunnelSettings;
   readonly clock: Clock;
+  /** Where the tunnel accounts for the bytes it holds; an engine whose library holds them leaves it out. */
+  readonly bytes?: ByteAccount;
 }
 
 /** What a server needs besides. */

@@ -5,6 +5,8 @@
  */
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { QueuedBytes, UNACCOUNTED } from './held-bytes.ts';
+import type { ByteAccount } from './held-bytes.ts';
 
 /** The client's side, or the server's. */
 export type CopySide = 'a' | 'b';
@@ -76,9 +78,12 @@ const ORDINARY_ENDS: ReadonlySet<string> = new Set([
   'ABORT_ERR',
 ]);
 
-/** Starts copying. Both ends belong to the copy from now on; it closes them. */
-export function bidiCopy(a: CopyEnd, b: CopyEnd): Copy {
-  return shortWay(a, b, 'b') ?? shortWay(b, a, 'a') ?? new RunningCopy(a, b);
+/**
+ * Starts copying. Both ends belong to the copy from now on; it closes them. What waits in it is accounted for in `bytes`, unless an
+ * end with a shorter way has an account of its own.
+ */
+export function bidiCopy(a: CopyEnd, b: CopyEnd, bytes: ByteAccount = UNACCOUNTED): Copy {
+  return shortWay(a, b, 'b') ?? shortWay(b, a, 'a') ?? new RunningCopy(a, b, bytes);
 }
 
 /** Whether an error only says that the other side is gone. */
@@ -98,7 +103,7 @@ class RunningCopy implements Copy {
   readonly #b: CopyEnd;
   #error: Error | null = null;
 
-  constructor(a: CopyEnd, b: CopyEnd) {
+  constructor(a: CopyEnd, b: CopyEnd, bytes: ByteAccount) {
     this.#a = a;
     this.#b = b;
     const { counts } = this;
@@ -111,12 +116,12 @@ class RunningCopy implements Copy {
       this.#watch(a, b, closed);
       this.#watch(b, a, closed);
     });
-    forward(a, b.duplex, (bytes) => {
-      counts.fromA += bytes;
+    forward(a, b.duplex, bytes, (length) => {
+      counts.fromA += length;
     });
-    forward(b, a.duplex, (bytes) => {
+    forward(b, a.duplex, bytes, (length) => {
       counts.firstFromBMs ??= performance.now();
-      counts.fromB += bytes;
+      counts.fromB += length;
     });
   }
 
@@ -140,8 +145,14 @@ class RunningCopy implements Copy {
 }
 
 /** One direction: per chunk a count and a write, nothing else. */
-function forward(source: CopyEnd, to: Duplex, count: (bytes: number) => void): void {
+function forward(
+  source: CopyEnd,
+  to: Duplex,
+  bytes: ByteAccount,
+  count: (bytes: number) => void,
+): void {
   const { duplex: from, smallReads } = source;
+  const queued = new QueuedBytes(to, bytes);
   let corked = false;
   const uncork = (): void => {
     corked = false;
@@ -155,9 +166,14 @@ function forward(source: CopyEnd, to: Duplex, count: (bytes: number) => void): v
       to.cork();
       setImmediate(uncork);
     }
-    if (!to.write(chunk) && to.writableLength >= HIGH_WATER_BYTES) from.pause();
+    if (to.write(chunk)) return;
+    queued.update();
+    // It will tell when it has drained, from its own mark on.
+    if (to.writableLength >= HIGH_WATER_BYTES || bytes.pressed) from.pause();
   });
+  to.once('close', () => queued.close());
   to.on('drain', () => {
+    queued.update();
     if (from.isPaused()) from.resume();
   });
   from.once('end', () => {

@@ -4,10 +4,13 @@ export const MAX_BUDGET_THREADS = 256;
 /** What all threads of the process take from one common amount. */
 export type Budgeted = 'connections' | 'handshakes';
 
+/** What they tell each other besides: KiB held for connections, and the accounts that these are divided among. */
+export type Counted = Budgeted | 'heldKib' | 'accounts';
+
 /** Amounts of the whole process. */
 export type NodeLimits = Readonly<Record<Budgeted, number>>;
 
-const FIELDS: readonly Budgeted[] = ['connections', 'handshakes'];
+const FIELDS: readonly Counted[] = ['connections', 'handshakes', 'heldKib', 'accounts'];
 
 /** Memory for the counts of every thread, to be shared by all of them. */
 export function newBudgetMemory(): SharedArrayBuffer {
@@ -45,11 +48,16 @@ export class NodeBudget {
 
   /** Gives one back. */
   give(what: Budgeted): void {
-    Atomics.sub(this.#counts, this.#own(what), 1);
+    this.add(what, -1);
+  }
+
+  /** Counts so many more, or fewer, whatever the limits are. */
+  add(what: Counted, by: number): void {
+    Atomics.add(this.#counts, this.#own(what), by);
   }
 
   /** What all threads have taken. */
-  used(what: Budgeted): number {
+  used(what: Counted): number {
     let sum = 0;
     for (let thread = 0; thread < MAX_BUDGET_THREADS; thread += 1) {
       sum += Atomics.load(this.#counts, slot(thread, FIELDS.indexOf(what)));
@@ -58,11 +66,11 @@ export class NodeBudget {
   }
 
   /** What this thread has taken. */
-  own(what: Budgeted): number {
+  own(what: Counted): number {
     return Atomics.load(this.#counts, this.#own(what));
   }
 
-  #own(what: Budgeted): number {
+  #own(what: Counted): number {
     return slot(this.#thread, FIELDS.indexOf(what));
   }
 }

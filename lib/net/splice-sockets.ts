@@ -4,6 +4,7 @@ import { closeFd } from '../linux/netns.ts';
 import { duplicateFd, splicePump } from '../linux/splice-pump.ts';
 import { bidiCopy } from './bidi-copy.ts';
 import type { Copy } from './bidi-copy.ts';
+import type { ByteAccount } from './held-bytes.ts';
 import { socketFd } from './socket.ts';
 
 /** A connection outside JavaScript: its descriptor, which belongs to the holder, and what was read of it before. */
@@ -15,9 +16,9 @@ export interface Detached {
 /**
  * Joins two connected sockets, both half-open and paused, until both directions have ended. They leave JavaScript: their
  * `close` comes soon and means nothing, the copy's `done` is their end. Where the kernel does not let them go (out of
- * descriptors, or bytes wait in JavaScript to be written), they are copied here instead.
+ * descriptors, or bytes wait in JavaScript to be written), they are copied here instead, and what waits goes to the account.
  */
-export function spliceSockets(a: Socket, b: Socket): Copy {
+export function spliceSockets(a: Socket, b: Socket, bytes?: ByteAccount): Copy {
   const ends = detachBoth(a, b);
   if (ends !== null) {
     try {
@@ -31,6 +32,7 @@ export function spliceSockets(a: Socket, b: Socket): Copy {
   return bidiCopy(
     { duplex: a, smallReads: false, abort: () => a.destroy() },
     { duplex: b, smallReads: false, abort: () => b.destroy() },
+    bytes,
   );
 }
 

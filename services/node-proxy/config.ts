@@ -185,6 +185,8 @@ function listenerConfig(values: Values, metadata: Metadata, dedicated: boolean):
     limits: {
       connections: values.WEFT_MAX_CONNECTIONS,
       handshakes: values.WEFT_MAX_HANDSHAKES,
+      bytes: values.WEFT_MAX_BYTES,
+      bytesPerPod: values.WEFT_MAX_BYTES_PER_POD,
       connectionsPerPod: values.WEFT_MAX_CONNECTIONS_PER_POD,
       connectionsPerPeer: values.WEFT_MAX_CONNECTIONS_PER_PEER,
     },

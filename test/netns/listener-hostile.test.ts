@@ -144,6 +144,8 @@ test('what a client may have of a pod is bounded, and its neighbours have the re
   const limits = {
     connections: null,
     handshakes: 4_000,
+    bytes: 268_435_456,
+    bytesPerPod: 67_108_864,
     connectionsPerPod: 20,
     connectionsPerPeer: 5,
   };

@@ -60,6 +60,8 @@ export const listenerSettings: ListenerSettings = {
   limits: {
     connections: null,
     handshakes: 4_000,
+    bytes: 268_435_456,
+    bytesPerPod: 67_108_864,
     connectionsPerPod: null,
     connectionsPerPeer: null,
   },

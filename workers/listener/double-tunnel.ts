@@ -80,6 +80,7 @@ async function connectInner(
     verifyPeer: (certificate) => verifyServerIdentity(certificate, request.innerIdentities),
     settings: tunnelSettings,
     clock,
+    bytes: pod.bytes,
   });
 }
 

@@ -31,7 +31,11 @@ export async function serveInboundSocket(
     return;
   }
   try {
-    const tunnel = await handshake(pod, socket, ends);
+    // A silent client costs a timer and no turn.
+    await firstBytes(socket, pod.thread.settings.handshakeTimeoutMs, pod.thread.clock);
+    const waiting = socket.readableLength;
+    pod.bytes.charge(waiting);
+    const tunnel = await handshake(pod, socket, ends).finally(() => pod.bytes.charge(-waiting));
     pod.addTunnel(tunnel);
     pod.thread.peers.add(ends.source.ip, tunnel);
     metrics.handshakesAccepted += 1;
@@ -54,8 +58,7 @@ async function handshake(
   ends: { readonly source: Endpoint; readonly local: Endpoint },
 ): Promise<ServerTunnel> {
   const { thread } = pod;
-  // A silent client costs a timer and no turn; a flood at one pod leaves the other pods theirs.
-  await firstBytes(socket, thread.settings.handshakeTimeoutMs, thread.clock);
+  // A flood at one pod leaves the other pods their turns.
   await thread.handshakeTurns.turn(pod.pod.uid);
   const { workload } = await thread.state.knownLocal(pod.pod.uid);
   const identity = ownIdentity(workload, pod.pod);
@@ -73,9 +76,10 @@ async function handshake(
     },
     settings: thread.tunnelSettings,
     clock: thread.clock,
+    bytes: pod.bytes,
     onRequest: (request, tunnel) =>
       serveRequest(pod, {
-        request: overTunnel(request),
+        request: overTunnel(request, pod.bytes),
         ...ends,
         identity: tunnel.peer.identity,
         tunnel: {

@@ -10,6 +10,7 @@ import {
 } from '../../lib/hbone/connect-request.ts';
 import type { IncomingRequest } from '../../lib/hbone/engine.ts';
 import { bidiCopy } from '../../lib/net/bidi-copy.ts';
+import type { ByteAccount } from '../../lib/net/held-bytes.ts';
 import type { Copy } from '../../lib/net/bidi-copy.ts';
 import { encodeProxyHeader } from '../../lib/net/proxy-protocol.ts';
 import { formatEndpoint } from '../../lib/net/socket.ts';
@@ -255,8 +256,8 @@ async function answer(
   return copy;
 }
 
-/** A stream of a tunnel as the request it carries. */
-export function overTunnel(request: IncomingRequest): ArrivedRequest {
+/** A stream of a tunnel as the request it carries; what its connection holds goes to the account. */
+export function overTunnel(request: IncomingRequest, bytes: ByteAccount): ArrivedRequest {
   const { method, authority, headers } = request;
   return {
     method,
@@ -271,7 +272,7 @@ export function overTunnel(request: IncomingRequest): ArrivedRequest {
         return null;
       }
       if (answered.head !== null) application.write(answered.head);
-      return bidiCopy(streamEnd(stream), socketEnd(application));
+      return bidiCopy(streamEnd(stream), socketEnd(application), bytes);
     },
   };
 }

@@ -185,13 +185,15 @@ class OutboundAttempts {
     if (kind === 'hbone') {
       const join = await this.#askSameNode(connection);
       if (join !== null) return join;
-      return carriedBy(streamEnd(await this.#openStream(connection)));
+      return carriedBy(streamEnd(await this.#openStream(connection)), this.#pod);
     }
-    if (kind === 'double-hbone') return carriedBy(await this.#openDouble(connection));
+    if (kind === 'double-hbone') {
+      return carriedBy(await this.#openDouble(connection), this.#pod);
+    }
     const request = { to: peer, source: null, bindLoopback: null };
     const connecting = connectUpstream(this.#pod, request, connection);
     const upstream = await this.#inTime(connecting, (late) => late.destroy());
-    return (client) => spliceSockets(client, upstream);
+    return (client) => spliceSockets(client, upstream, this.#pod.bytes);
   }
 
   async #askSameNode(connection: Connection): Promise<Carry | null> {
@@ -283,6 +285,6 @@ class OutboundAttempts {
   }
 }
 
-function carriedBy(end: CopyEnd): Carry {
-  return (client) => bidiCopy(socketEnd(client), end);
+function carriedBy(end: CopyEnd, { bytes }: PodContext): Carry {
+  return (client) => bidiCopy(socketEnd(client), end, bytes);
 }

@@ -63,7 +63,7 @@ async function serve(pod: PodContext, captured: CapturedSocket): Promise<void> {
     const spoofed = pod.transparent ? source.ip : null;
     const request = { to: destination, source: spoofed, bindLoopback: null };
     const upstream = await connectUpstream(pod, request, connection);
-    const copy = spliceSockets(socket, upstream);
+    const copy = spliceSockets(socket, upstream, pod.bytes);
     connection.carry(copy);
     const { error } = await copy.done;
     pod.close(connection, error);

@@ -1,5 +1,6 @@
 import type { ServerTunnel } from '../../lib/hbone/engine.ts';
 import type { TunnelPool } from '../../lib/hbone/pool.ts';
+import type { ByteAccount } from '../../lib/net/held-bytes.ts';
 import type { Admission } from './admission.ts';
 import type { Connection, ConnectionFacts } from './connection.ts';
 import type { PodPolicy } from './policy.ts';
@@ -20,6 +21,8 @@ export interface PodContext {
   readonly migrates: boolean;
   /** Counts its connections. */
   readonly admission: Admission;
+  /** Accounts for what is held in memory for them. */
+  readonly bytes: ByteAccount;
   /** How many threads serve the pod; its limits are divided among them. */
   readonly threads: number;
   /** Starts the record of a connection that is understood. */

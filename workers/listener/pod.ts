@@ -3,6 +3,7 @@ import { asMeshError } from '../../lib/errors/mesh-error.ts';
 import type { ServerTunnel } from '../../lib/hbone/engine.ts';
 import { TunnelPool } from '../../lib/hbone/pool.ts';
 import type { PoolStats } from '../../lib/hbone/pool.ts';
+import type { PodBytes } from '../../lib/net/held-bytes.ts';
 import { Admission } from './admission.ts';
 import { Connection } from './connection.ts';
 import type { ConnectionFacts } from './connection.ts';
@@ -31,6 +32,7 @@ export class Pod implements PodContext {
   /** Null when the DNS proxy is off. */
   readonly dns: PodDns | null;
   readonly admission: Admission;
+  readonly bytes: PodBytes;
   /** Resolves when the pod is stopped and its sockets are closed. */
   readonly stopped: Promise<void>;
   readonly #markStopped: () => void;
@@ -55,6 +57,7 @@ export class Pod implements PodContext {
     this.netnsFd = task.netnsFd;
     thread.state.watch(task.pod);
     this.admission = new Admission(thread.admission, thread.budget);
+    this.bytes = thread.held.open();
     this.policy = new PodPolicy({
       pod: task.pod,
       state: thread.state,
@@ -95,6 +98,7 @@ export class Pod implements PodContext {
   divide(threads: number): void {
     this.#threads = threads;
     this.admission.divide(threads);
+    this.bytes.divide(threads);
     this.pool.divide(threads);
     this.#socksPool?.divide(threads);
   }
@@ -281,6 +285,7 @@ export class Pod implements PodContext {
   }
 
   readonly #finish = (): void => {
+    this.bytes.close();
     this.thread.state.unwatch(this.pod.uid);
     this.#markStopped();
   };

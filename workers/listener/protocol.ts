@@ -92,6 +92,9 @@ export interface ListenerSettings {
     /** Of the whole process. */
     readonly connections: number | null;
     readonly handshakes: number;
+    /** Held in memory for connections, of the whole process and of one pod. */
+    readonly bytes: number;
+    readonly bytesPerPod: number;
     /** On one thread. */
     readonly connectionsPerPod: number | null;
     readonly connectionsPerPeer: number | null;

@@ -23,6 +23,10 @@ export interface ThreadBudget {
   readonly handshakes: number;
   /** Handshakes that wait for their turn. */
   readonly waitingHandshakes: number;
+  /** In memory for connections. */
+  readonly heldBytes: number;
+  /** Pods that hold too much of that now, and how often one came to. */
+  readonly pressure: { readonly now: number; readonly total: number };
   /** Connections of the pod that has most. */
   readonly busiestPod: number;
 }
@@ -108,6 +112,21 @@ export class ThreadMetrics {
         'weft_listener_handshakes_waiting',
         'Handshakes that wait for their turn of the processor',
         budget.waitingHandshakes,
+      ),
+      gauge(
+        'weft_listener_held_bytes',
+        'Bytes held in memory for connections: without a reader yet, or waiting to be sent',
+        budget.heldBytes,
+      ),
+      gauge(
+        'weft_listener_pressed_pods',
+        'Pods that take in less because they hold too much',
+        budget.pressure.now,
+      ),
+      counter(
+        'weft_listener_pressures_total',
+        'How often a pod came to hold too much',
+        budget.pressure.total,
       ),
     ];
   }

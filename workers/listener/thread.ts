@@ -23,6 +23,7 @@ import type { ThreadDns } from './dns/pod-dns.ts';
 import { Resolvers } from './dns/resolvers.ts';
 import { FairTurns } from './fair-turns.ts';
 import { HANDSHAKES_PER_TURN } from './limits.ts';
+import { HeldBytes } from '../../lib/net/held-bytes.ts';
 import { NodeBudget, newBudgetMemory } from '../../lib/net/node-budget.ts';
 import { runningSplices } from '../../lib/linux/splice-pump.ts';
 import { PeerWatch } from './peer-watch.ts';
@@ -51,6 +52,8 @@ export interface ThreadContext {
   readonly admission: AdmissionLimits;
   /** What the process may have in all. */
   readonly budget: NodeBudget;
+  /** What is held in memory for connections. */
+  readonly held: HeldBytes;
   /** Handshakes of all pods, inbound and outbound, take turns. */
   readonly handshakeTurns: FairTurns;
   readonly clock: Clock;
@@ -103,14 +106,21 @@ export class ListenerThread {
     const gate = new AccessGate(settings.accessLog);
     const neighbours = new Neighbours({ clock: systemClock, log });
     if (settings.sameNodeFastPath) neighbours.addSelf();
+    const { limits } = settings;
+    const budget = new NodeBudget(attachment.budget ?? newBudgetMemory(), attachment.thread, {
+      connections: limits.connections ?? nodeConnections(descriptors),
+      handshakes: limits.handshakes,
+    });
     this.context = {
       settings,
       tunnelSettings: tunnelSettings(settings),
       admission: admissionLimits(settings, descriptors),
-      budget: new NodeBudget(attachment.budget ?? newBudgetMemory(), attachment.thread, {
-        connections: settings.limits.connections ?? nodeConnections(descriptors),
-        handshakes: settings.limits.handshakes,
-      }),
+      budget,
+      held: new HeldBytes(
+        budget,
+        { process: limits.bytes, perPod: limits.bytesPerPod },
+        systemClock,
+      ),
       handshakeTurns: new FairTurns(HANDSHAKES_PER_TURN),
       clock: systemClock,
       log,
@@ -272,11 +282,13 @@ export class ListenerThread {
   }
 
   #budget(): ThreadBudget {
-    const { budget, handshakeTurns } = this.context;
+    const { budget, handshakeTurns, held } = this.context;
     return {
       connections: budget.own('connections'),
       handshakes: budget.own('handshakes'),
       waitingHandshakes: handshakeTurns.waiting,
+      heldBytes: held.bytes,
+      pressure: held.pressure,
       busiestPod: Math.max(0, ...[...this.#pods.values()].map((pod) => pod.admission.count)),
     };
   }

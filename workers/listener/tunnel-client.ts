@@ -35,6 +35,7 @@ export async function connectTunnel(pod: PodContext, key: TunnelKey): Promise<Cl
     verifyPeer: (certificate) => verifyServerIdentity(certificate, key.expectedIdentities),
     settings: tunnelSettings,
     clock,
+    bytes: pod.bytes,
   });
   pod.thread.peers.add(to.ip, tunnel);
   const handshakeMs = clock.monotonic() - connectedMs;

@@ -156,6 +156,8 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
       };
       const failed = (error: MeshError): void => {
         settle();
+        // Nobody will read what has come already.
+        if (stream.over) stream.reset(errorCode.cancel);
         reject(error);
       };
       const timer = this.options.clock.after(RESPONSE_TIMEOUT_MS, () => {

@@ -15,6 +15,9 @@ export const MAX_GOAWAY_BYTES = 16_384;
  */
 export const MAX_HELD_BYTES = 64 * 1_048_576;
 
+/** Window of a stream while its pod holds too much (lib/net/held-bytes.ts), bytes: enough to go on. */
+export const PRESSED_WINDOW_BYTES = 16_384;
+
 /** Share of a window that is used up before it is given back: few frames, and the sender never runs dry. */
 export const RELEASE_SHARE = 4;
 
@@ -50,6 +53,9 @@ export const GATHERED_BYTES = 65_000;
 
 /** A read of at least this was part of a bulk transfer: the next one waits until it is sent, and is then sent without a copy. */
 export const DIRECT_PAUSE_BYTES = 32_768;
+
+/** Pieces below this that wait behind others are copied: each would keep a buffer of the size above to itself. */
+export const PIN_FROM_BYTES = 32_768;
 
 /** Received pieces below this are gathered while their reader is stalled: a piece costs more than its bytes. */
 export const SMALL_PIECE_BYTES = 2_048;

@@ -196,6 +196,8 @@ export abstract class FramingLink implements FrameReceiver {
   protected abstract headersTaken(block: HeaderBlock, list: FieldList): void;
   /** The peer's initial window has grown, perhaps by less than nothing. */
   protected abstract windowsGrown(by: number): void;
+  /** The peer has taken note of our last SETTINGS. */
+  protected abstract settingsAgreed(): void;
   /** GOAWAY has come. */
   protected abstract goneAway(lastId: number, code: number): void;
   /** The last stream of the other side that we have taken on. */
@@ -335,6 +337,7 @@ export abstract class FramingLink implements FrameReceiver {
         throw new ConnectionFault(errorCode.frameSizeError, 'the peer answered SETTINGS at length');
       }
       this.#acknowledged = true;
+      this.settingsAgreed();
       return;
     }
     this.spendIdleFrame();

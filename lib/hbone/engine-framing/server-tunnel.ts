@@ -196,7 +196,10 @@ class FramedRequest implements IncomingRequest {
   over(): void {
     const listener = this.#onAborted;
     this.#onAborted = null;
-    if (!this.#answered) listener?.();
+    if (this.#answered) return;
+    // Nobody will read what has come already.
+    this.#stream.reset(errorCode.cancel);
+    listener?.();
   }
 
   accept(headers: Readonly<Record<string, string>>): TunnelStream | null {

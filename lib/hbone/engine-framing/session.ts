@@ -1,5 +1,7 @@
 import type { TLSSocket } from 'node:tls';
 import { MeshError } from '../../errors/mesh-error.ts';
+import { UNACCOUNTED } from '../../net/held-bytes.ts';
+import type { ByteAccount } from '../../net/held-bytes.ts';
 import type { Tunnel, TunnelOptions, TunnelPeer } from '../engine.ts';
 import { EndedStreams } from './ended-streams.ts';
 import type { StreamEnd } from './ended-streams.ts';
@@ -13,12 +15,14 @@ import {
   frameFlag,
   frameType,
   rstStreamFrame,
+  settingId,
+  settingsFrame,
   windowUpdateFrame,
 } from './frames.ts';
 import type { HeaderBlock } from './header-block.ts';
 import { trailersFault } from './header-rules.ts';
 import type { FieldList } from './hpack-decoder.ts';
-import { MAX_HELD_BYTES, RELEASE_SHARE } from './limits.ts';
+import { MAX_HELD_BYTES, PRESSED_WINDOW_BYTES, RELEASE_SHARE } from './limits.ts';
 import { FramingLink, fault } from './link.ts';
 import type { LinkRole } from './link.ts';
 import type { Slab } from './record-buffer.ts';
@@ -37,10 +41,23 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
   #held = 0;
   /** The stream of the DATA frame that is arriving, null when nobody reads it. */
   #reading: FramedStream | null = null;
+  readonly #bytes: ByteAccount;
+  /** The window of streams that we have told the peer of, and whether it has taken note of our last word. */
+  #announced: number;
+  #agreed = false;
+  /** What the peer may use of a stream until it has taken note. */
+  #window: number;
 
   constructor(socket: TLSSocket, peer: TunnelPeer, options: TunnelOptions, role: LinkRole) {
     super(socket, peer, options, role);
-    this.#receiveWindow = Math.max(options.settings.connectionWindow, DEFAULT_WINDOW);
+    const { settings } = options;
+    this.#bytes = options.bytes ?? UNACCOUNTED;
+    this.#receiveWindow = Math.max(settings.connectionWindow, DEFAULT_WINDOW);
+    this.#announced = settings.streamWindow;
+    // Until the peer knows of our settings it may use the default.
+    this.#window = Math.max(settings.streamWindow, DEFAULT_WINDOW);
+    const forget = this.#bytes.onPressure(() => this.#fitWindows());
+    void this.closed.then(forget);
   }
 
   get streams(): number {
@@ -82,8 +99,17 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
     this.control(windowUpdateFrame(stream.id, bytes));
   }
 
+  get pressed(): boolean {
+    return this.#bytes.pressed;
+  }
+
+  charge(bytes: number): void {
+    this.#bytes.charge(bytes);
+  }
+
   held(bytes: number): void {
     this.#held += bytes;
+    this.#bytes.charge(bytes);
     if (bytes < 0) this.#releaseConnection();
   }
 
@@ -107,8 +133,7 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
   protected newStream(id: number): FramedStream {
     const stream = new FramedStream(id, this, {
       send: this.peerSettings.initialWindow,
-      // Until the peer knows of our settings it may use the default.
-      receive: Math.max(this.options.settings.streamWindow, DEFAULT_WINDOW),
+      receive: this.#window,
     });
     this.live.set(id, stream);
     this.counters.opened += 1;
@@ -132,8 +157,9 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
     const stream = this.live.get(id);
     if (stream === undefined) this.#dataOutside(id);
     else if (stream.remoteEnded) this.resetStream(stream, errorCode.streamClosed);
-    else if (length > stream.receiveWindow) this.resetStream(stream, errorCode.flowControlError);
-    else {
+    else if (length > Math.max(0, stream.receiveWindow)) {
+      this.resetStream(stream, errorCode.flowControlError);
+    } else {
       stream.receiveWindow -= length;
       this.#reading = stream;
     }
@@ -168,6 +194,12 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
     }
   }
 
+  protected override settingsAgreed(): void {
+    this.#agreed = true;
+    this.#resize(this.#announced);
+    this.#fitWindows();
+  }
+
   protected override endStreams(error: Error | null): void {
     const streams = [...this.live.values()];
     this.live.clear();
@@ -200,12 +232,38 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
   }
 
   /**
+   * Tells the peer of smaller stream windows while too much is held, and of the usual ones afterwards (RFC 9113 §6.9.2). Stalled
+   * readers then keep what they have, and every stream still has a window.
+   */
+  #fitWindows(): void {
+    const { streamWindow } = this.options.settings;
+    const wanted = this.pressed ? Math.min(PRESSED_WINDOW_BYTES, streamWindow) : streamWindow;
+    // One word at a time: the peer's answers do not say which they mean.
+    if (this.#agreed && !this.over && wanted !== this.#announced) {
+      this.#announced = wanted;
+      this.#agreed = false;
+      this.control(settingsFrame([[settingId.initialWindowSize, wanted]]));
+      // It may use more as soon as it knows, and less only when it says so.
+      this.#resize(Math.max(wanted, this.#window));
+    }
+    this.#releaseConnection();
+  }
+
+  #resize(window: number): void {
+    if (window === this.#window) return;
+    this.#window = window;
+    for (const stream of this.live.values()) stream.resizeWindow(window);
+  }
+
+  /**
    * Gives the connection window back as bytes arrive, not as they are read, so that a reader who stalls does not take it
-   * from the other streams; only when very much is unread altogether it waits.
+   * from the other streams; only when very much is unread altogether it waits, and while the peer has not taken note of smaller windows.
    */
   #releaseConnection(): void {
     const { connectionWindow } = this.options.settings;
-    if (this.#unreleased < connectionWindow / RELEASE_SHARE || this.#held > MAX_HELD_BYTES) return;
+    if (this.#unreleased < connectionWindow / RELEASE_SHARE) return;
+    const isSmall = this.#window <= PRESSED_WINDOW_BYTES;
+    if (!isSmall && (this.pressed || this.#held > MAX_HELD_BYTES)) return;
     const bytes = this.#unreleased;
     this.#unreleased = 0;
     this.#receiveWindow += bytes;

@@ -1,8 +1,9 @@
 import type { Socket } from 'node:net';
 import { GATHER_FROM_BYTES, HIGH_WATER_BYTES, isOrdinaryEnd } from '../../net/bidi-copy.ts';
 import type { Copy, CopyCounts, CopyResult, CopySide } from '../../net/bidi-copy.ts';
+import { QueuedBytes } from '../../net/held-bytes.ts';
 import { readInto } from '../../net/read-into.ts';
-import { GATHERED_BYTES } from './limits.ts';
+import { GATHERED_BYTES, PIN_FROM_BYTES } from './limits.ts';
 import { readBuffer } from './output.ts';
 import { release } from './record-buffer.ts';
 import type { Slab } from './record-buffer.ts';
@@ -20,6 +21,7 @@ export class SocketCarry implements Copy, StreamSink {
   readonly #socketIs: CopySide;
   readonly #reset: () => void;
   readonly #finished: (result: CopyResult) => void;
+  readonly #queued: QueuedBytes;
   #error: Error | null = null;
   #socketClosed = false;
   #streamClosed = false;
@@ -34,6 +36,7 @@ export class SocketCarry implements Copy, StreamSink {
     this.#socket = socket;
     this.#socketIs = socketIs;
     this.#reset = reset;
+    this.#queued = new QueuedBytes(socket, stream);
     const { promise, resolve } = Promise.withResolvers<CopyResult>();
     this.done = promise;
     this.#finished = resolve;
@@ -64,15 +67,13 @@ export class SocketCarry implements Copy, StreamSink {
       if (isBehind(gathered, piece)) {
         this.#gathered = joined(gathered, piece);
         if (this.#gathered.length >= GATHERED_BYTES) this.#writeGathered();
-        return socket.writableLength < HIGH_WATER_BYTES;
+        return this.#takesMore;
       }
       this.#writeGathered();
     }
     // A message goes at once; parts of a bulk transfer are gathered over one turn, since each write is a system call.
     if (piece.length < GATHER_FROM_BYTES) {
-      // Held for good where the socket keeps it: a message in a slow socket is rare.
-      socket.write(piece);
-      if (socket.writableLength > 0) this.#stream.hold();
+      this.#writeMessage(piece);
     } else {
       this.#slab = this.#stream.hold();
       this.#gathered = piece;
@@ -81,7 +82,7 @@ export class SocketCarry implements Copy, StreamSink {
         setImmediate(this.#endTurn);
       }
     }
-    return socket.writableLength < HIGH_WATER_BYTES;
+    return this.#takesMore;
   }
 
   onEnded(): void {
@@ -130,6 +131,7 @@ export class SocketCarry implements Copy, StreamSink {
   };
 
   readonly #onSocketDrain = (): void => {
+    this.#queued.update();
     this.#stream.resume();
   };
 
@@ -139,6 +141,7 @@ export class SocketCarry implements Copy, StreamSink {
 
   readonly #onSocketClosed = (): void => {
     this.#socketClosed = true;
+    this.#queued.close();
     if (this.#streamClosed) {
       this.#finished({ error: this.#error });
       return;
@@ -154,6 +157,22 @@ export class SocketCarry implements Copy, StreamSink {
     this.#writeGathered();
   };
 
+  get #takesMore(): boolean {
+    const { writableLength, writableHighWaterMark } = this.#socket;
+    // Below its own mark the socket would not tell of room.
+    return writableLength < (this.#stream.pressed ? writableHighWaterMark : HIGH_WATER_BYTES);
+  }
+
+  #writeMessage(piece: Buffer): void {
+    const socket = this.#socket;
+    const isQueued = socket.writableLength > 0;
+    socket.write(isQueued ? Buffer.from(piece) : piece);
+    if (socket.writableLength === 0) return;
+    // Held for good where the socket keeps it: a message in a slow socket is rare.
+    if (!isQueued) this.#stream.hold();
+    this.#queued.update();
+  }
+
   /** Writes what is one piece in memory by one call. */
   #writeGathered(): void {
     const bytes = this.#gathered;
@@ -161,19 +180,27 @@ export class SocketCarry implements Copy, StreamSink {
     if (bytes === null || slab === null) return;
     this.#gathered = null;
     this.#slab = null;
+    if (this.#socket.writable) this.#write(bytes, slab);
+    else release(slab);
+  }
+
+  #write(bytes: Buffer, slab: Slab): void {
     const socket = this.#socket;
-    if (!socket.writable) {
+    // It would keep a slab from the others for its few bytes.
+    if (socket.writableLength > 0 && bytes.length < PIN_FROM_BYTES) {
+      socket.write(Buffer.from(bytes));
       release(slab);
-      return;
+    } else {
+      let held = true;
+      const done = (): void => {
+        if (held) release(slab);
+        held = false;
+      };
+      socket.write(bytes, done);
+      // The kernel took all of it; else it is read from where it is.
+      if (socket.writableLength === 0) done();
     }
-    let held = true;
-    const done = (): void => {
-      if (held) release(slab);
-      held = false;
-    };
-    socket.write(bytes, done);
-    // The kernel took all of it; else it is read from where it is.
-    if (socket.writableLength === 0) done();
+    if (socket.writableLength > 0) this.#queued.update();
   }
 
   #count(side: CopySide, bytes: number): void {

@@ -42,6 +42,10 @@ export interface StreamHost {
   release(stream: FramedStream, bytes: number): void;
   /** More or fewer received bytes wait for their reader. */
   held(bytes: number): void;
+  /** Too much is held: no more than one read may wait. */
+  readonly pressed: boolean;
+  /** More or fewer bytes are held elsewhere. */
+  charge(bytes: number): void;
   /** Sends RST_STREAM and forgets the stream. */
   resetStream(stream: FramedStream, code: number): void;
   /** Both sides have ended; forgets the stream. */
@@ -71,7 +75,7 @@ export class FramedStream implements Outgoing {
   /** Told when the stream is over, before its sink. */
   onOver: (() => void) | null = null;
   readonly #host: StreamHost;
-  readonly #windowSize: number;
+  #windowSize: number;
   #sink: StreamSink | null = null;
   /** Pieces that wait to be sent; the first up to `#taken` has gone. */
   #outbox: Buffer[] = [];
@@ -115,8 +119,9 @@ export class FramedStream implements Outgoing {
     if (piece.length === 0) return !this.#full;
     this.#outbox.push(piece);
     this.waiting += piece.length;
+    this.#host.charge(piece.length);
     this.#host.ready(this);
-    this.#full = this.waiting >= SEND_HIGH_WATER_BYTES;
+    this.#full = this.waiting >= SEND_HIGH_WATER_BYTES || (this.waiting > 0 && this.#host.pressed);
     return !this.#full;
   }
 
@@ -184,7 +189,8 @@ export class FramedStream implements Outgoing {
     else this.#outbox.splice(0, pieces);
     this.waiting -= bytes;
     this.sendWindow -= bytes;
-    if (this.#full && this.waiting <= SEND_LOW_WATER_BYTES) {
+    this.#host.charge(-bytes);
+    if (this.#full && this.waiting <= (this.#host.pressed ? 0 : SEND_LOW_WATER_BYTES)) {
       this.#full = false;
       if (!this.#awaitsTurn) this.#sink?.onRoom();
     }
@@ -220,11 +226,30 @@ export class FramedStream implements Outgoing {
     this.over = true;
     this.#error = error;
     this.#outbox = [];
+    this.#host.charge(-this.waiting);
     this.waiting = 0;
     this.ending = false;
     this.onOver?.();
     this.onOver = null;
     this.#deliver();
+  }
+
+  /** Too much is held on behalf of its pod: no more than it needs to go on. */
+  get pressed(): boolean {
+    return this.#host.pressed;
+  }
+
+  /** Whoever reads it holds more or fewer bytes of it. */
+  charge(bytes: number): void {
+    this.#host.charge(bytes);
+  }
+
+  /** The window is of another size from now on; what the peer may send changes with it, perhaps below nothing. */
+  resizeWindow(size: number): void {
+    this.receiveWindow += size - this.#windowSize;
+    this.#windowSize = size;
+    // What was too little to be worth a frame may be all that the peer waits for.
+    this.#consumed(0);
   }
 
   /** Takes DATA that nobody will read. */
@@ -300,7 +325,7 @@ export class FramedStream implements Outgoing {
   #consumed(bytes: number): void {
     if (this.over || this.remoteEnded) return;
     this.#unreleased += bytes;
-    if (this.#unreleased < this.#windowSize / RELEASE_SHARE) return;
+    if (this.#unreleased === 0 || this.#unreleased < this.#windowSize / RELEASE_SHARE) return;
     this.receiveWindow += this.#unreleased;
     this.#host.release(this, this.#unreleased);
     this.#unreleased = 0;

@@ -49,6 +49,7 @@ export const identityVariables = {
 } as const;
 
 const count = integer({ min: 1, max: 10_000_000 });
+const MIB = 1_048_576;
 
 /** How much one process takes; each is refused with a count of its own (docs/decisions/budgets.md). */
 const limitVariables = {
@@ -67,6 +68,16 @@ const limitVariables = {
   WEFT_MAX_HANDSHAKES: {
     schema: count({ default: 4_000 }),
     description: 'inbound handshakes in progress in the process',
+  },
+  WEFT_MAX_BYTES: {
+    schema: bytes({ default: 256 * MIB }),
+    description:
+      'bytes held in memory for the connections of the process; beyond it, pods above an equal part of it take in less',
+  },
+  WEFT_MAX_BYTES_PER_POD: {
+    schema: bytes({ default: 64 * MIB }),
+    description:
+      'bytes held in memory for the connections of one pod; beyond it, the pod takes in less',
   },
 } as const;
 

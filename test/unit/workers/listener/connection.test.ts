@@ -29,7 +29,14 @@ const facts: ConnectionFacts = {
   trace,
 };
 
-const NO_BUDGET = { connections: 0, handshakes: 0, waitingHandshakes: 0, busiestPod: 0 };
+const NO_BUDGET = {
+  connections: 0,
+  handshakes: 0,
+  waitingHandshakes: 0,
+  heldBytes: 0,
+  pressure: { now: 0, total: 0 },
+  busiestPod: 0,
+};
 
 function sinks() {
   const lines: Record<string, unknown>[] = [];

@@ -91,6 +91,8 @@ test('without settings the descriptors of the process decide', (t) => {
   const unset = {
     connections: null,
     handshakes: 1,
+    bytes: 268_435_456,
+    bytesPerPod: 67_108_864,
     connectionsPerPod: null,
     connectionsPerPeer: null,
   };

@@ -1,0 +1,236 @@
+/** What a tunnel holds in memory while readers stall: bounded by its pod's account, and nobody else waits for them. */
+import { randomBytes } from 'node:crypto';
+import type { Socket } from 'node:net';
+import test from 'ava';
+import type { ExecutionContext } from 'ava';
+import { systemClock } from '../../lib/clock/clock.ts';
+import type { TunnelCredentials } from '../../lib/hbone/credentials.ts';
+import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
+import { PRESSED_WINDOW_BYTES } from '../../lib/hbone/engine-framing/limits.ts';
+import { http2Engine } from '../../lib/hbone/engine-http2/engine.ts';
+import type { ClientTunnel, HboneEngine, TunnelStream } from '../../lib/hbone/engine.ts';
+import type { Copy } from '../../lib/net/bidi-copy.ts';
+import { HeldBytes } from '../../lib/net/held-bytes.ts';
+import type { PodBytes } from '../../lib/net/held-bytes.ts';
+import { NodeBudget, newBudgetMemory } from '../../lib/net/node-budget.ts';
+import { rawFrame, rawHttp2 } from '../support/raw-http2.ts';
+import { socketPair } from '../support/socket-pair.ts';
+import {
+  KIB,
+  MIB,
+  openTunnel,
+  readAll,
+  request,
+  roundTrip,
+  serveTunnels,
+  tunnelOptions,
+} from '../support/tunnel-kit.ts';
+import type { ServerFixture } from '../support/tunnel-kit.ts';
+import { identities } from '../support/tunnel-pki.ts';
+import { until } from '../support/until.ts';
+
+const STREAMS = 40;
+const PER_POD = MIB;
+const settings = { streamWindow: MIB, connectionWindow: 4 * MIB };
+/** What may be under way when a peer is told of smaller windows. */
+const UNDER_WAY = settings.connectionWindow;
+
+interface Rig {
+  readonly held: HeldBytes;
+  /** The account of the server's side. */
+  readonly pod: PodBytes;
+  readonly server: ServerFixture;
+  /** The client's. */
+  readonly credentials: TunnelCredentials;
+  /** Streams to `hold:1`, accepted and not read. */
+  readonly stalled: TunnelStream[];
+  readonly connect: (account?: PodBytes) => Promise<ClientTunnel>;
+}
+
+async function rig(t: ExecutionContext, engine: HboneEngine = framingEngine): Promise<Rig> {
+  const { client, server } = await identities();
+  const budget = new NodeBudget(newBudgetMemory(), 0, { connections: 1, handshakes: 1 });
+  const held = new HeldBytes(budget, { process: 256 * MIB, perPod: PER_POD }, systemClock);
+  const pod = held.open();
+  t.teardown(() => pod.close());
+  const stalled: TunnelStream[] = [];
+  const options = { ...tunnelOptions(server, settings), bytes: pod };
+  const fixture = await serveTunnels(t, framingEngine, options, (incoming) => {
+    const stream = incoming.accept({});
+    if (stream === null) return Promise.resolve();
+    if (incoming.authority === 'hold:1') stalled.push(stream);
+    else stream.duplex.pipe(stream.duplex);
+    return Promise.resolve();
+  });
+  return {
+    held,
+    pod,
+    server: fixture,
+    credentials: client,
+    stalled,
+    connect: (account) =>
+      openTunnel(t, engine, fixture.port, {
+        ...tunnelOptions(client, settings),
+        ...(account === undefined ? {} : { bytes: account }),
+      }),
+  };
+}
+
+function openHeld(tunnel: ClientTunnel): Promise<TunnelStream> {
+  return tunnel.open({ authority: 'hold:1', headers: {} });
+}
+
+for (const engine of [framingEngine, http2Engine]) {
+  // spec: hbone.md §8
+  test(`readers that stall hold no more than their pod may, and no other stream waits (client ${engine.name})`, async (t) => {
+    const { pod, server, stalled, connect } = await rig(t, engine);
+    const tunnel = await connect();
+    const bytes = randomBytes(512 * KIB);
+    const streams: TunnelStream[] = [];
+    for (let n = 0; n < STREAMS; n += 1) {
+      const stream = await openHeld(tunnel);
+      stream.duplex.end(bytes);
+      streams.push(stream);
+    }
+    await until(() => pod.pressed, { what: 'the pod to hold too much' });
+    // Others of the same tunnel go on, also when all that is stalled has come.
+    for (let n = 0; n < 5; n += 1) {
+      const part = bytes.subarray(0, 200 * KIB);
+      t.true((await roundTrip(await tunnel.open(request), part)).equals(part));
+    }
+    t.true(pod.pressed);
+    t.true(pod.bytes <= PER_POD + UNDER_WAY + STREAMS * PRESSED_WINDOW_BYTES, `${pod.bytes}`);
+    // The readers go on: nothing is missing, nothing is held any more.
+    const read = await Promise.all(stalled.map((stream) => readAll(stream.duplex)));
+    t.is(read.length, STREAMS);
+    t.true(read.every((all) => all.equals(bytes)));
+    await until(() => pod.bytes === 0 && !pod.pressed, { what: 'the account to be even' });
+    for (const stream of stalled) stream.duplex.end();
+    await until(() => tunnel.streams === 0, { what: 'the streams to end' });
+    // With the usual windows again.
+    const whole = await roundTrip(await tunnel.open(request), bytes);
+    t.true(whole.equals(bytes));
+    t.is(server.requestErrors.length, 0);
+    t.true(tunnel.usable);
+  });
+}
+
+test('an empty last frame ends a stream whose window is below nothing', async (t) => {
+  const { pod, stalled, connect } = await rig(t);
+  const tunnel = await connect();
+  const first = await openHeld(tunnel);
+  first.duplex.write(randomBytes(900 * KIB));
+  const second = await openHeld(tunnel);
+  second.duplex.write(randomBytes(500 * KIB));
+  await until(() => pod.pressed, { what: 'the pod to hold too much' });
+  t.is((await roundTrip(await tunnel.open(request), 'told')).toString(), 'told');
+  first.duplex.end();
+  second.duplex.end();
+  const lengths = await Promise.all(
+    stalled.map(async (stream) => (await readAll(stream.duplex)).length),
+  );
+  t.deepEqual(lengths, [900 * KIB, 500 * KIB]);
+});
+
+test('a neighbour of a pressed pod is not pressed, and a pod is pressed by all its tunnels together', async (t) => {
+  const { held, pod, connect } = await rig(t);
+  const neighbour = held.open();
+  t.teardown(() => neighbour.close());
+  for (let n = 0; n < 4; n += 1) {
+    const stream = await openHeld(await connect());
+    stream.duplex.write(randomBytes(400 * KIB));
+  }
+  await until(() => pod.pressed, { what: 'the pod to hold too much' });
+  const tunnel = await connect(neighbour);
+  const bytes = randomBytes(2 * MIB);
+  t.true((await roundTrip(await tunnel.open(request), bytes)).equals(bytes));
+  t.false(neighbour.pressed);
+  await until(() => neighbour.bytes === 0, { what: "the neighbour's account to be even" });
+});
+
+test('a peer that does not take note of smaller windows comes no further than the window of its connection', async (t) => {
+  const { pod, server, credentials: client } = await rig(t);
+  const peer = await rawHttp2(t, server.port, client);
+  peer.greet();
+  for (let n = 0; n < 10; n += 1) peer.connect(2 * n + 1, 'hold:1');
+  // All that its windows let it send: a MiB on each of ten streams is beyond the window of the connection.
+  const piece = rawFrame(0, 0, 1, randomBytes(16 * KIB));
+  let sent = 0;
+  for (let n = 0; n < 10; n += 1) {
+    const frame = Buffer.from(piece);
+    frame.writeUInt32BE(2 * n + 1, 5);
+    for (let part = 0; part < 64; part += 1) {
+      peer.socket.write(frame);
+      sent += 16 * KIB;
+    }
+  }
+  await peer.closed;
+  t.true(sent > PER_POD + UNDER_WAY);
+  t.true(
+    peer.frames.some(
+      ({ type, flags, payload }) => type === 4 && flags === 0 && payload.length === 6,
+    ),
+  );
+  t.is(peer.goaway, 3);
+  await until(() => pod.bytes <= PER_POD + UNDER_WAY, { what: 'no more than that to be held' });
+});
+
+test('sources stop after one read each while what they sent cannot go, and all of it arrives in the end', async (t) => {
+  const { held, stalled, connect } = await rig(t);
+  const account = held.open();
+  t.teardown(() => account.close());
+  const tunnel = await connect(account);
+  const bytes = randomBytes(1.5 * MIB);
+  const copies: Copy[] = [];
+  const sources: Socket[] = [];
+  for (let n = 0; n < 20; n += 1) {
+    const { near, far } = await socketPair(t);
+    const stream = await openHeld(tunnel);
+    const copy = stream.carry?.(near, 'a');
+    if (copy === null || copy === undefined) throw new Error('the stream is in use');
+    copies.push(copy);
+    sources.push(far);
+    far.end(bytes);
+  }
+  await until(() => account.pressed, { what: 'the sender to hold too much' });
+  const other = await openHeld(await connect());
+  other.duplex.end('through');
+  await until(() => stalled.length === 21, { what: 'another tunnel to be served' });
+  const oneReadEach = 20 * 192 * KIB;
+  t.true(account.bytes <= PER_POD + oneReadEach, `${account.bytes}`);
+  const read = stalled.map((stream) => {
+    stream.duplex.end();
+    return readAll(stream.duplex);
+  });
+  const all = await Promise.all(read);
+  t.is(all.filter((one) => one.equals(bytes)).length, 20);
+  for (const far of sources) far.resume();
+  await Promise.all(copies.map((copy) => copy.done));
+  await until(() => account.bytes === 0 && !account.pressed, { what: 'the account to be even' });
+});
+
+test('an application that does not read is charged to its pod, and given back when it goes', async (t) => {
+  const { held } = await rig(t);
+  const account = held.open();
+  t.teardown(() => account.close());
+  const { client, server } = await identities();
+  const { near, far } = await socketPair(t);
+  const fixture = await serveTunnels(
+    t,
+    framingEngine,
+    { ...tunnelOptions(server, settings), bytes: account },
+    (incoming) => {
+      incoming.accept({})?.carry?.(near, 'b');
+      return Promise.resolve();
+    },
+  );
+  const tunnel = await openTunnel(t, framingEngine, fixture.port, tunnelOptions(client, settings));
+  const stream = await tunnel.open(request);
+  stream.duplex.write(randomBytes(8 * MIB + 512 * KIB));
+  far.pause();
+  await until(() => account.bytes > 256 * KIB, { what: 'the application to be behind' });
+  far.destroy();
+  await until(() => near.closed, { what: 'the application to be gone' });
+  await until(() => account.bytes === 0, { what: 'the account to be even' });
+  t.false(near.writable);
+});
