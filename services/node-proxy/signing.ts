@@ -147,13 +147,19 @@ export class BusSigning implements SigningPort {
   /** Redis may have come back without its data. */
   #addAgain(): void {
     for (const pending of this.#pending.values()) {
-      this.#add(pending).catch((error: unknown) => {
-        // Put in again when the wait runs out.
-        this.#deps.log.debug(
-          { id: pending.id, problem: errorText(error) },
-          'a signing job cannot be put in again',
-        );
-      });
+      this.#add(pending).then(
+        () => {
+          // Given up or answered meanwhile: its removal may have come before the job.
+          if (this.#pending.get(pending.body.identity) !== pending) this.#remove(pending.id);
+        },
+        (error: unknown) => {
+          // Put in again when the wait runs out.
+          this.#deps.log.debug(
+            { id: pending.id, problem: errorText(error) },
+            'a signing job cannot be put in again',
+          );
+        },
+      );
     }
   }
 

@@ -18,6 +18,8 @@ interface Kit {
   /** What the board holds; null for nothing. */
   result: Signed | null;
   busAway: boolean;
+  /** While set, the queue takes no job in. */
+  slow: Promise<void> | null;
   connect(connected: boolean): void;
   request(): Promise<readonly string[]>;
 }
@@ -44,6 +46,7 @@ function kit(t: ExecutionContext): Kit {
     queue: {
       add: async (id: string, body: SignBody, options) => {
         away();
+        await made.slow;
         calls.push(`add ${id} ${options?.priority} ${body.priority}`);
       },
       setPriority: async (id, priority) => {
@@ -69,6 +72,7 @@ function kit(t: ExecutionContext): Kit {
     abort,
     result: null,
     busAway: false,
+    slow: null,
     connect: (connected) => listener(connected),
     request: () =>
       signing.request(WEB, 'csr', 'warmUp', {
@@ -150,4 +154,20 @@ test('when Redis comes back, perhaps without its data, requests are put in again
   t.is(played.calls.length, 2);
   played.abort.abort(new MeshError('IDENTITY_UNAVAILABLE', 'forgotten'));
   await t.throwsAsync(answer, { message: 'forgotten' });
+});
+
+test('a request given up while it is put in again leaves no job behind', async (t) => {
+  const played = kit(t);
+  const answer = played.request();
+  await played.clock.advance(1_000);
+  const queue = Promise.withResolvers<void>();
+  played.slow = queue.promise;
+  played.connect(true);
+  await played.clock.advance(500);
+  played.abort.abort(new MeshError('IDENTITY_UNAVAILABLE', 'forgotten'));
+  await t.throwsAsync(answer, { message: 'forgotten' });
+  queue.resolve();
+  await played.clock.advance(0);
+  t.is(played.calls.at(-2), `add ${ID} 10 10`);
+  t.is(played.calls.at(-1), `remove ${ID}`);
 });
