@@ -3,6 +3,7 @@
  * with one line, `N passed, N failed, N skipped`, added up from the runners' own counts. Arguments name tiers.
  */
 import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 
 interface Tier {
@@ -24,29 +25,32 @@ interface Counts {
 
 /** What stands in one row runs side by side: tests with namespaces mostly wait, and each brings its own. */
 const ROWS: readonly (readonly Tier[])[] = [
-  [{ name: 'unit', config: 'ava.config.js', limitSeconds: 240 }],
-  [{ name: 'integration', config: 'ava.integration.config.js', limitSeconds: 420 }],
+  [{ name: 'unit', config: 'ava.config.js', limitSeconds: 480 }],
+  [{ name: 'integration', config: 'ava.integration.config.js', limitSeconds: 720 }],
   [
     {
       name: 'netns',
       config: 'ava.netns.config.js',
       files: 'test/netns/*.test.ts',
-      limitSeconds: 600,
+      limitSeconds: 1_200,
     },
     {
       name: 'mesh',
       config: 'ava.netns.config.js',
       files: 'test/netns/mesh/*.test.ts',
-      limitSeconds: 600,
+      limitSeconds: 1_200,
     },
   ],
-  [{ name: 'interop', config: 'ava.interop.config.js', limitSeconds: 570, wider: true }],
-  [{ name: 'docker', config: 'ava.docker.config.js', limitSeconds: 840, wider: true }],
+  [{ name: 'interop', config: 'ava.interop.config.js', limitSeconds: 1_100, wider: true }],
+  [{ name: 'docker', config: 'ava.docker.config.js', limitSeconds: 1_400, wider: true }],
 ];
 const TIERS = ROWS.flat();
 
 const root = new URL('..', import.meta.url).pathname;
 const say = (text: string): void => void process.stdout.write(`${text}\n`);
+
+/** How long what a killed command has started may hold its output. */
+const OUTPUT_GRACE_MS = 5_000;
 
 /** Runs a command to its end and hands its lines on; resolves with its exit code, null when it was killed. */
 async function run(
@@ -62,25 +66,36 @@ async function run(
   });
   const { pid } = child;
   const stopAll = (): void => {
-    if (pid !== undefined) process.kill(-pid, 'SIGKILL');
+    if (pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
+    process.kill(-pid, 'SIGKILL');
   };
   const timer = setTimeout(() => {
     onLine(`# ended after its limit of ${limitSeconds} s`);
     stopAll();
   }, limitSeconds * 1_000);
-  process.once('SIGINT', stopAll);
-  const lines = [child.stdout, child.stderr].map(async (stream) => {
-    for await (const line of createInterface({ input: stream })) onLine(line);
-  });
+  const signals = ['SIGINT', 'SIGTERM'] as const;
+  for (const signal of signals) process.once(signal, stopAll);
+  const readers = [child.stdout, child.stderr].map((input) => createInterface({ input }));
+  const read = readers.map((reader) => once(reader.on('line', onLine), 'close'));
   const code = await new Promise<number | null>((resolve, reject) => {
     child.once('error', reject);
-    child.once('close', resolve);
+    child.once('exit', resolve);
   });
   clearTimeout(timer);
-  process.off('SIGINT', stopAll);
-  await Promise.all(lines);
+  for (const signal of signals) process.off(signal, stopAll);
+  // Something that left the process group may hold the other end for ever.
+  const grace = setTimeout(() => {
+    for (const reader of readers) reader.close();
+    child.stdout.destroy();
+    child.stderr.destroy();
+  }, OUTPUT_GRACE_MS);
+  await Promise.all(read);
+  clearTimeout(grace);
   return code;
 }
+
+/** Shown of a tier that fails outside of any test. */
+const LAST_LINES = 40;
 
 /** Runs one tier under AVA's TAP reporter and counts from its closing lines. What it says is shown when it ends. */
 async function runTier(tier: Tier): Promise<Counts> {
@@ -88,6 +103,7 @@ async function runTier(tier: Tier): Promise<Counts> {
   const counts: Counts = { passed: 0, failed: 0, skipped: 0 };
   const started = performance.now();
   const seen: Counts = { passed: 0, failed: 0, skipped: 0 };
+  const lately: string[] = [];
   let summarized = false;
   let failing = false;
   // By the Node that runs this, not by the one a shebang finds.
@@ -110,13 +126,18 @@ async function runTier(tier: Tier): Promise<Counts> {
       if (skipped) report.push(`SKIPPED ${line}`);
     }
     if (failing || /^#? ?SKIPPED|^# ended/.test(line)) report.push(line);
+    lately.push(line);
+    if (lately.length > LAST_LINES) lately.shift();
   });
   // A tier that was ended has no closing lines; its tests count as far as it came.
   if (!summarized) Object.assign(counts, seen);
   // AVA counts a skipped test under neither pass nor fail in some versions, under pass in others.
   counts.skipped = seen.skipped;
-  // Being ended, or failing outside of any test, is a failure as well.
-  if (code !== 0 && (counts.failed === 0 || !summarized)) counts.failed += 1;
+  // Being ended, failing outside of any test, and ending without a count are failures as well, and say why.
+  if ((code !== 0 && counts.failed === 0) || !summarized) {
+    counts.failed += 1;
+    report.push(`# ${tier.name} ended with ${code ?? 'a signal'}, last said:`, ...lately);
+  }
   const seconds = Math.round((performance.now() - started) / 1_000);
   report.push(`${tier.name}: ${describe(counts)} in ${seconds} s`);
   say(report.join('\n'));
@@ -142,7 +163,7 @@ const chosen = (name: string, wider = false): boolean =>
 
 const total: Counts = { passed: 0, failed: 0, skipped: 0 };
 if (chosen('check')) {
-  const code = await run('sh', ['test/check.sh'], 120, say);
+  const code = await run('sh', ['test/check.sh'], 300, say);
   if (code !== 0) total.failed += 1;
 }
 for (const row of ROWS) {
