@@ -7,5 +7,5 @@ export default {
     'test/tidy.test.ts',
   ],
   extensions: ['ts'],
-  timeout: '60s',
+  timeout: '180s',
 };

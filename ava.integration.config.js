@@ -4,5 +4,5 @@ export default {
   extensions: ['ts'],
   workerThreads: false,
   concurrency: 2,
-  timeout: '120s',
+  timeout: '240s',
 };

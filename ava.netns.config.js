@@ -5,5 +5,5 @@ export default {
   workerThreads: false,
   concurrency: 1,
   serial: true,
-  timeout: '180s',
+  timeout: '300s',
 };

@@ -95,7 +95,7 @@ function handshakes(test: TestFn, engine: HboneEngine): void {
     t.is(mesh.fixture.failures[0]?.code, 'TLS_PEER_REVOKED');
     t.regex(
       mesh.fixture.failures[0]?.message ?? '',
-      /revoked: serial [0-9A-F]{32} of the authority O=test/,
+      /revoked: serial [0-9A-F]+ of the authority O=test/,
     );
     t.deepEqual(mesh.server.counters.rejections, { source: 0, destination: 1 });
 
@@ -229,7 +229,7 @@ function liveTunnels(test: TestFn, engine: HboneEngine): void {
   test('a list that says nothing of a live tunnel leaves it alone, also when its certificate has expired', async (t) => {
     const pki = await createTunnelPki();
     const mesh = await guarded(t, engine, pki);
-    const short = credentials(await pki.issue(CLIENT, { lifeMs: 10_000 }));
+    const short = credentials(await pki.issue(CLIENT, { lifeMs: 15_000 }));
     const { tunnel, stream } = await mesh.open(short);
     // Expired: it drains, and what it carries goes on.
     await until(() => !tunnel.usable, { timeoutMs: 30_000, what: 'the tunnel to drain' });

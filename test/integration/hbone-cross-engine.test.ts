@@ -253,7 +253,7 @@ test('an aborted copy closes its socket and resets its stream', async (t) => {
   copies.find(({ counts }) => counts.fromA === 1)?.abort();
   await gone;
   await Promise.all(copies.map(({ done }) => done));
-  t.is(tunnel.streams, 0);
+  await until(() => tunnel.streams === 0, { what: 'the stream to end' });
   t.true(tunnel.usable);
 });
 

@@ -124,47 +124,51 @@ test('a header list above 64 KiB costs its stream, however small it was packed',
   await stillServes();
 });
 
-test('unread bytes of stalled streams are bounded by the connection window once they are very many', async (t) => {
-  const { hostile, stillServes, accepted } = await rig(t);
-  const peer = await hostile();
-  peer.greet();
-  const streams = 40;
-  for (let index = 0; index < streams; index += 1) peer.connect(2 * index + 1, 'hold:1');
-  await until(() => accepted.length === streams, { what: 'the streams' });
-  let credit = 65_535;
-  let counted = 0;
-  let sent = 0;
-  const piece = randomBytes(16_384);
-  const room = (): number => {
-    for (; counted < peer.frames.length; counted += 1) {
-      const frame = peer.frames[counted];
-      if (frame?.type === 8 && frame.id === 0) credit += frame.payload.readUInt32BE();
-    }
-    return credit;
-  };
-  // Four MiB on each stream, as far as the connection lets it.
-  for (let index = 0; index < streams; index += 1) {
-    for (let part = 0; part < 256; part += 1) {
-      await until(() => room() >= piece.length || sent > 64 * MIB, {
-        timeoutMs: 60_000,
-        what: 'window',
-      });
-      if (room() < piece.length) break;
-      credit -= piece.length;
-      sent += piece.length;
-      if (!peer.socket.write(rawFrame(0, 0, 2 * index + 1, piece))) {
-        await new Promise<void>((resolve) => peer.socket.once('drain', () => resolve()));
+// By itself: the next test looks at the memory of the process.
+test.serial(
+  'unread bytes of stalled streams are bounded by the connection window once they are very many',
+  async (t) => {
+    const { hostile, stillServes, accepted } = await rig(t);
+    const peer = await hostile();
+    peer.greet();
+    const streams = 40;
+    for (let index = 0; index < streams; index += 1) peer.connect(2 * index + 1, 'hold:1');
+    await until(() => accepted.length === streams, { what: 'the streams' });
+    let credit = 65_535;
+    let counted = 0;
+    let sent = 0;
+    const piece = randomBytes(16_384);
+    const room = (): number => {
+      for (; counted < peer.frames.length; counted += 1) {
+        const frame = peer.frames[counted];
+        if (frame?.type === 8 && frame.id === 0) credit += frame.payload.readUInt32BE();
+      }
+      return credit;
+    };
+    // Four MiB on each stream, as far as the connection lets it.
+    for (let index = 0; index < streams; index += 1) {
+      for (let part = 0; part < 256; part += 1) {
+        await until(() => room() >= piece.length || sent > 64 * MIB, {
+          timeoutMs: 60_000,
+          what: 'window',
+        });
+        if (room() < piece.length) break;
+        credit -= piece.length;
+        sent += piece.length;
+        if (!peer.socket.write(rawFrame(0, 0, 2 * index + 1, piece))) {
+          await new Promise<void>((resolve) => peer.socket.once('drain', () => resolve()));
+        }
       }
     }
-  }
-  t.true(sent > 64 * MIB && sent <= 64 * MIB + 21 * MIB, `${sent} bytes`);
-  await stillServes();
-  // They were kept, and reading gives the window back.
-  for (const stream of accepted) stream.duplex.resume();
-  await until(() => room() > 8 * MIB, { timeoutMs: 30_000, what: 'the window to come back' });
-});
+    t.true(sent > 64 * MIB && sent <= 64 * MIB + 21 * MIB, `${sent} bytes`);
+    await stillServes();
+    // They were kept, and reading gives the window back.
+    for (const stream of accepted) stream.duplex.resume();
+    await until(() => room() > 8 * MIB, { timeoutMs: 30_000, what: 'the window to come back' });
+  },
+);
 
-test('tiny pieces that nobody reads cost little more than their bytes', async (t) => {
+test.serial('tiny pieces that nobody reads cost little more than their bytes', async (t) => {
   const { hostile, accepted } = await rig(t);
   const peer = await hostile();
   peer.greet();

@@ -183,7 +183,7 @@ test('idle tunnels are bounded, the least recently used goes first', async (t) =
 });
 
 test('a tunnel whose certificate expires is replaced', async (t) => {
-  const { pool, key, connects } = await fixture(t, { lifeMs: 8_000 });
+  const { pool, key, connects } = await fixture(t, { lifeMs: 15_000 });
   const carried = await pool.open(key, request);
   await until(() => pool.stats.tunnels === 0, {
     timeoutMs: 30_000,
@@ -203,7 +203,7 @@ test('a refused stream is asked again on the policy of retries', async (t) => {
     return Promise.resolve();
   });
   const deps = { clock: systemClock, backoff: new Backoff({ baseMs: 1, maxMs: 5 }) };
-  const policy = { attempts: 3, totalMs: 10_000 };
+  const policy = { attempts: 3, totalMs: 90_000 };
   const stream = await connectWithRetry(() => pool.open(key, request), policy, deps);
   t.is((await roundTrip(stream, 'x')).toString(), 'x');
 });
@@ -213,7 +213,7 @@ test('a request that meets a GOAWAY is sent again on a fresh tunnel', async (t) 
   const carried = await pool.open(key, request);
   server.tunnels[0]?.drain();
   const deps = { clock: systemClock, backoff: new Backoff({ baseMs: 1, maxMs: 5 }) };
-  const policy = { attempts: 3, totalMs: 10_000 };
+  const policy = { attempts: 3, totalMs: 90_000 };
   const stream = await connectWithRetry(() => pool.open(key, request), policy, deps);
   t.is((await roundTrip(stream, 'x')).toString(), 'x');
   t.is((await roundTrip(carried, 'y')).toString(), 'y');
@@ -229,7 +229,7 @@ for (const status of [400, 401, 503] as const) {
       return Promise.resolve();
     });
     const deps = { clock: systemClock, backoff: new Backoff({ baseMs: 1, maxMs: 5 }) };
-    const policy = { attempts: 3, totalMs: 10_000 };
+    const policy = { attempts: 3, totalMs: 90_000 };
     await t.throwsAsync(
       connectWithRetry(() => pool.open(key, request), policy, deps),
       {

@@ -21,6 +21,7 @@ import {
   tunnelOptions,
 } from '../support/tunnel-kit.ts';
 import { createTunnelPki, credentials } from '../support/tunnel-pki.ts';
+import { until } from '../support/until.ts';
 
 const CLIENT = 'spiffe://cluster.local/ns/demo/sa/client';
 const SERVER = 'spiffe://cluster.local/ns/demo/sa/server';
@@ -172,7 +173,7 @@ test('whatever ticket a client shows, the server resumes nothing', async (t) => 
   socket.on('session', (ticket) => tickets.push(ticket));
   // OpenSSL sends tickets that name a session which nobody keeps; SETTINGS follow them.
   await once(socket, 'data');
-  t.is(fixture.tunnels.length, 1);
+  await until(() => fixture.tunnels.length === 1, { what: 'the tunnel' });
   for (const session of tickets) t.false((await attempt({ session })).isSessionReused());
 });
 
@@ -201,7 +202,7 @@ test('connections to the control plane and the CA keep the same rules', async (t
     };
     const client = openGrpcClient(options);
     t.teardown(() => client.close());
-    client.waitForReady(Date.now() + 5_000, () => {});
+    client.waitForReady(Date.now() + 60_000, () => {});
     const offered = await hello;
     t.deepEqual(offered.groups, groups);
     t.deepEqual(offered.versions, versions);

@@ -65,7 +65,7 @@ test('an endpoint that refuses is left for another, in one connection', async (t
 test('an endpoint that is silent is left for another before the time of all is over', async (t) => {
   const settings = {
     connectTimeoutMs: 60_000,
-    connectRetry: { attempts: 3, totalMs: 4_500 },
+    connectRetry: { attempts: 3, totalMs: 12_000 },
   };
   const { mesh, client, bad } = await withBadChoice(t, settings);
   await mesh.unplug(bad);

@@ -35,7 +35,7 @@ const noPings = { ...listenerSettings.http2, pingIntervalMs: HOUR_MS, pingTimeou
 
 for (const hboneEngine of ['framing', 'http2'] as const) {
   test(`an idle tunnel to a dead peer is found by PING, and its connections end (${hboneEngine})`, async (t) => {
-    const http2 = { ...listenerSettings.http2, pingIntervalMs: 500, pingTimeoutMs: 1_500 };
+    const http2 = { ...listenerSettings.http2, pingIntervalMs: 500, pingTimeoutMs: 3_000 };
     const changed = { hboneEngine, http2, tunnelUserTimeoutMs: HOUR_MS };
     const { mesh, web, socket } = await meshOfTwo(t, changed);
     const closed = new Promise((resolve) => socket.once('close', resolve));

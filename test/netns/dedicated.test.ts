@@ -83,7 +83,7 @@ test('a dedicated proxy carries its one workload both ways, beside a shared one 
 
   // A name below the search domain of the machine is a short name; Kubernetes' own domains are not searched.
   const dig = (name: string) =>
-    client.netns.exec('dig', '+short', '+tries=1', '-p', '15053', '@127.0.0.1', name);
+    client.netns.exec('dig', '+short', '+tries=1', '+time=60', '-p', '15053', '@127.0.0.1', name);
   t.regex(await dig('web.corp.example'), /^10\.96\.0\.10$/m);
   t.notRegex(await dig('web.demo.svc.cluster.local.svc.cluster.local'), /10\.96\.0\.10/);
 
@@ -115,7 +115,7 @@ test('with ENABLE_PROXY=false names are answered and nothing else is (spec: obse
   );
   await proxy.ready();
   for (const how of ['+notcp', '+tcp']) {
-    const words = ['+short', '+tries=1', how, '-p', '15053', '@127.0.0.1', 'web.demo'];
+    const words = ['+short', '+tries=1', '+time=60', how, '-p', '15053', '@127.0.0.1', 'web.demo'];
     const answer = await client.netns.exec('dig', ...words);
     t.is(answer, '10.96.0.10\n', how);
   }

@@ -211,7 +211,10 @@ test('a forged answer is not believed and a dead name server is passed over (spe
   // The first answer has another id: nobody answered, as far as the pod can tell.
   const first = (await dig(pod, '@10.9.0.1 www.example.com A', '+nocookie')).join('\n');
   t.regex(first, /status: SERVFAIL/);
-  t.deepEqual(await dig(pod, '@10.9.0.1 www.example.com A'), ['192.0.2.1']);
+  // One second for each server: a busy machine may let it pass.
+  await until(async () => (await dig(pod, '@10.9.0.1 www.example.com A'))[0] === '192.0.2.1', {
+    what: 'the answer of the other one',
+  });
 });
 
 test('a slow name server keeps no name of the mesh waiting', async (t) => {

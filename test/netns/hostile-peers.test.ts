@@ -38,7 +38,7 @@ interface Arena {
 }
 
 async function arena(t: ExecutionContext, hboneEngine: 'framing' | 'http2'): Promise<Arena> {
-  const mesh = await TestMesh.start(t, { threads: 1, hboneEngine, handshakeTimeoutMs: 2_000 });
+  const mesh = await TestMesh.start(t, { threads: 1, hboneEngine, handshakeTimeoutMs: 4_000 });
   const client = await mesh.addPod('client');
   const web = await mesh.addPod('web');
   const evil = await mesh.addPod('evil', { enrolled: false });

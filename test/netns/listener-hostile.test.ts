@@ -39,7 +39,7 @@ test('a client that dials the listener itself is refused, also at an address the
 });
 
 test('silent connections of one client hold up nobody else', async (t) => {
-  const mesh = await TestMesh.start(t, { threads: 1 });
+  const mesh = await TestMesh.start(t, { threads: 1, handshakeTimeoutMs: 120_000 });
   const client = await mesh.addPod('client');
   const web = await mesh.addPod('web');
   const silent = await mesh.addPod('silent', { enrolled: false });
@@ -115,7 +115,7 @@ test('a client is refused by name whose certificate is missing, foreign, expired
 });
 
 test('a hello that comes byte by byte and never ends holds a descriptor until its time is up, and nobody else', async (t) => {
-  const mesh = await TestMesh.start(t, { threads: 1, handshakeTimeoutMs: 2_000 });
+  const mesh = await TestMesh.start(t, { threads: 1, handshakeTimeoutMs: 4_000 });
   const client = await mesh.addPod('client');
   const web = await mesh.addPod('web');
   const slow = await mesh.addPod('slow', { enrolled: false });
@@ -149,7 +149,7 @@ test('what a client may have of a pod is bounded, and its neighbours have the re
     connectionsPerPod: 20,
     connectionsPerPeer: 5,
   };
-  const mesh = await TestMesh.start(t, { threads: 1, limits });
+  const mesh = await TestMesh.start(t, { threads: 1, limits, handshakeTimeoutMs: 120_000 });
   const client = await mesh.addPod('client');
   const web = await mesh.addPod('web');
   const greedy = await mesh.addPod('greedy', { enrolled: false });

@@ -396,7 +396,7 @@ test('a stopped pod ends its connections at once or lets them finish', async (t)
 test('connections go on when a certificate expires, new ones use its successor', async (t) => {
   const { mesh, client, web } = await pair(t);
   await web.serve(8080, echo);
-  mesh.issue = { lifeMs: 4_000 };
+  mesh.issue = { lifeMs: 8_000 };
   const carried = await client.connect(web.ip, 8080);
   carried.write('a');
   await heard(carried);

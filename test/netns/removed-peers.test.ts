@@ -43,7 +43,7 @@ test('a removed workload that answers keeps its connections, one that does not l
   t.is(await probes('alive'), 2);
   await mesh.unplug(peer);
   mesh.state.set(peer.workload.uid, null);
-  // PINGs of their own would take 20 s and more; `until` gives up before.
+  // PINGs of their own would take 20 s and more, and say something else.
   await closed(out);
   await until(async () => (await probes('dead')) === 2, { what: 'the dead peer' });
   t.is(await mesh.metric('weft_hbone_tunnels_open'), 0);

@@ -36,7 +36,7 @@ async function start(
 }
 
 function curl(pod: TestPod, proxy: string, url: string): Promise<string> {
-  return pod.netns.exec('curl', '-sS', '-m', '8', proxy, '127.0.0.1:15080', url);
+  return pod.netns.exec('curl', '-sS', '-m', '60', proxy, '127.0.0.1:15080', url);
 }
 
 /** Greets, then sends the request; all bytes that come back. */
@@ -58,7 +58,7 @@ test('curl reaches a service by name and by address, over a tunnel of its own po
   }
   // Both came over one tunnel; another connection, captured on 15001, makes one in the other pool.
   t.is(await mesh.metric('weft_hbone_tunnels_open'), 1);
-  await pod.netns.exec('curl', '-sS', '-m', '8', 'http://10.96.0.10/');
+  await pod.netns.exec('curl', '-sS', '-m', '60', 'http://10.96.0.10/');
   t.is(await mesh.metric('weft_hbone_tunnels_open'), 2);
 });
 

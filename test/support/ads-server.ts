@@ -13,6 +13,7 @@ import {
 import { createRoot, issueLeaf } from '../../lib/identity/x509.ts';
 import { DELTA_METHOD } from '../../lib/xds/type-urls.ts';
 import { makeScratch } from './leftovers.ts';
+import { ownPort } from './ports.ts';
 
 const { DeltaDiscoveryRequest, DeltaDiscoveryResponse } = envoy.service.discovery.v3;
 
@@ -74,7 +75,7 @@ export async function startAdsServer(
   const rootPath = join(dir, 'root-cert.pem');
   const credentials = await makeCredentials(rootPath, names);
   const open = new Set<OpenStream>();
-  let port = 0;
+  const port = await ownPort();
   let server = createGrpcServer(1024 * 1024);
   const changed = new Map<string, Set<string>>();
   const touch = (type: string, name: string): void => {
@@ -130,7 +131,7 @@ export async function startAdsServer(
         },
         { delta: (call: Call) => serve(call) },
       );
-      port = await bindGrpcServer(server, { kind: 'tcp', host: '127.0.0.1', port }, credentials);
+      await bindGrpcServer(server, { kind: 'tcp', host: '127.0.0.1', port }, credentials);
     },
   };
   const serve = (call: Call): void => {

@@ -20,7 +20,7 @@ try {
   const { csrPem } = await requestFor(identity);
   const chain = await ca.createCertificate(
     { csr: csrPem, validitySeconds: 60, impersonated: identity },
-    AbortSignal.timeout(10_000),
+    AbortSignal.timeout(60_000),
   );
   process.stdout.write(JSON.stringify({ certificates: chain.length }));
 } catch (error) {

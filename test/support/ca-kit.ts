@@ -12,6 +12,7 @@ import type { PodsApi } from './pods-api.ts';
 import { createTokenIssuer, nodeSubject } from './token-issuer.ts';
 import type { TestTokenIssuer } from './token-issuer.ts';
 import { makeScratch } from './leftovers.ts';
+import { ownPort } from './ports.ts';
 
 /** The pods of the default mesh. */
 export const DEFAULT_PODS = [
@@ -48,7 +49,7 @@ export async function createCaKit(
   await issuer.publish(jwksPath);
   const podsSocket = join(dir, 'api.sock');
   const bundlePath = join(dir, 'roots', 'root-cert.pem');
-  let port = 0;
+  const port = await ownPort();
   let count = 0;
   const kit: CaKit = {
     dir,
@@ -68,10 +69,7 @@ export async function createCaKit(
         WEFT_TOKEN_ISSUER: issuer.issuer,
         ...environment,
       });
-      const actor = new CaActor(config);
-      const started = await startActor(t, actor, 'ca');
-      port = actor.port ?? 0;
-      return started;
+      return startActor(t, new CaActor(config), 'ca');
     },
     address: () => `https://127.0.0.1:${port}`,
     async client(token) {

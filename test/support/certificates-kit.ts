@@ -40,6 +40,8 @@ export async function publishWorkloads(
     ];
   });
   await bus.writer('addresses', 'mesh', lease).replaceAll(rows);
+  // Whoever publishes next must not have to wait for this lease to run out.
+  await bus.close();
 }
 
 /** Starts a node's fetcher. */

@@ -10,6 +10,7 @@ import type { TestActor } from './actor-context.ts';
 import { createCaKit } from './ca-kit.ts';
 import type { CaKit } from './ca-kit.ts';
 import type { DeltaTarget } from './delta-test-client.ts';
+import { ownPort } from './ports.ts';
 import { accountSubject, nodeSubject } from './token-issuer.ts';
 import { until } from './until.ts';
 
@@ -125,7 +126,7 @@ export async function createControlPlaneKit(t: ExecutionContext): Promise<Contro
   const ca = await createCaKit(t);
   await ca.start({ WEFT_CA_SERVING_NAMES: 'istio-system/istiod=127.0.0.1,istiod.test' });
   const socket = join(ca.dir, 'control', 'api.sock');
-  let port = 0;
+  const port = await ownPort();
   const kit: ControlPlaneKit = {
     ca,
     api: new ApiClient(socket),
@@ -149,7 +150,6 @@ export async function createControlPlaneKit(t: ExecutionContext): Promise<Contro
       await until(() => started.context.readiness.pending().length === 0, {
         what: `readiness, pending ${started.context.readiness.pending().join(', ')}`,
       });
-      port = actor.port ?? 0;
       return started;
     },
     async target(token) {

@@ -35,7 +35,7 @@ export async function startDnsMesh(
   const scratch = await makeScratch('dns');
   t.teardown(() => rm(scratch, { recursive: true }));
   const resolvConf = join(scratch, 'resolv.conf');
-  await writeFile(resolvConf, options.resolvConf ?? 'nameserver 10.9.0.1\noptions timeout:1\n');
+  await writeFile(resolvConf, options.resolvConf ?? 'nameserver 10.9.0.1\noptions timeout:10\n');
   const mesh = await TestMesh.start(t, {
     threads: 1,
     logLevel: 'debug',
@@ -61,7 +61,7 @@ export async function dig(pod: TestPod, words: string, flags = '+short'): Promis
   const text = await pod.netns.exec(
     'dig',
     '+tries=1',
-    '+time=8',
+    '+time=60',
     ...flags.split(' '),
     ...words.split(' '),
   );

@@ -58,7 +58,7 @@ async function main(input: EdgeInput): Promise<EdgeOutcome> {
   const ask = (csr: string): Promise<readonly string[]> =>
     client.createCertificate(
       { csr, validitySeconds: 600, impersonated: input.identity },
-      AbortSignal.timeout(10_000),
+      AbortSignal.timeout(60_000),
     );
   const csr = await ask('nonsense').then(() => 'accepted', errorText);
   const { key, csrPem } = await requestFor(input.identity);

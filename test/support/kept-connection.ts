@@ -7,7 +7,7 @@ import { listenTcp, openTcp } from '../../lib/linux/sockets.ts';
 import { connectTcp } from '../../lib/net/socket.ts';
 import type { TestNetns } from './netns-kit.ts';
 
-const ANSWER_TIMEOUT_MS = 5_000;
+const ANSWER_TIMEOUT_MS = 60_000;
 
 /** Connects from one namespace to an echo server in the other, at `ip`; what is returned says a word and hears it. */
 export async function keptConnection(

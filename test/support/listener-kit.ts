@@ -74,9 +74,10 @@ export const listenerSettings: ListenerSettings = {
     pingIntervalMs: 10_000,
     pingTimeoutMs: 20_000,
   },
-  connectTimeoutMs: 3_000,
-  handshakeTimeoutMs: 5_000,
-  connectRetry: { attempts: 3, totalMs: 10_000 },
+  // Far longer than anything takes, so that a busy machine does not look like a peer that is gone.
+  connectTimeoutMs: 30_000,
+  handshakeTimeoutMs: 30_000,
+  connectRetry: { attempts: 3, totalMs: 90_000 },
   responseBaggage: true,
   tls12: false,
   compliance: null,
@@ -519,7 +520,7 @@ export class TestMesh {
     const family = ipFamily(ip);
     if (family === null) throw new Error(`not an address: ${ip}`);
     const fd = openTcp({ netnsFd, family, mark: 0, noDelay: true });
-    const socket = await connectTcp(fd, { ip, port }, { timeoutMs: 5_000 });
+    const socket = await connectTcp(fd, { ip, port }, { timeoutMs: 60_000 });
     this.#t.teardown(() => socket.destroy());
     return socket;
   }

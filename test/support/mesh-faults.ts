@@ -7,7 +7,7 @@ import type { Outcome, PodLine, TestMesh } from './mesh.ts';
 import { until } from './until.ts';
 
 /** Leases and back-offs of a process that was killed end within this. */
-const TAKES_EFFECT_MS = 30_000;
+const TAKES_EFFECT_MS = 60_000;
 /** Lines of each proxy shown when a connection failed. */
 const LOGGED_LINES = 20;
 
@@ -140,7 +140,7 @@ async function takesNewPolicy(t: ExecutionContext, mesh: TestMesh): Promise<void
 
 function fetchFromClient(mesh: TestMesh, ip: string): Promise<Outcome> {
   const url = `http://${ip}:8080/`;
-  return mesh.inNetns('demo-client', 'curl', '-sS', '--max-time', '10', url).exit;
+  return mesh.inNetns('demo-client', 'curl', '-sS', '--max-time', '60', url).exit;
 }
 
 async function enrolledPod(mesh: TestMesh, name: string): Promise<PodLine | null> {

@@ -18,17 +18,17 @@ export function meshSuite(options: MeshOptions = {}): MeshTest {
   let mesh: TestMesh | null = null;
   let failed = false;
   test.before(async (t) => {
-    t.timeout(180_000);
+    t.timeout(280_000);
     mesh = await TestMesh.up(options);
   });
   test.after.always(async (t) => {
-    t.timeout(60_000);
+    t.timeout(120_000);
     if (failed && mesh !== null) process.stderr.write(`${await mesh.logs()}\n`);
     await mesh?.down();
   });
   return (title, body) =>
     test.serial(title, async (t) => {
-      t.timeout(150_000);
+      t.timeout(280_000);
       try {
         await body(t, present(mesh, 'the mesh is up'));
       } finally {

@@ -12,7 +12,7 @@ import { until } from './until.ts';
 const WEFT = new URL('../../services/cli/weft', import.meta.url).pathname;
 const DEFAULT_MANIFESTS = new URL('../../infra/local', import.meta.url).pathname;
 /** A mesh that is not up by then is broken, even on a busy machine. */
-const UP_TIMEOUT = '150s';
+const UP_TIMEOUT = '240s';
 
 /** What a finished command left. */
 export interface Outcome {
@@ -142,7 +142,7 @@ export class TestMesh {
 
   /** `curl -sS` with a time limit from a pod. */
   curl(pod: string, ...args: string[]): Promise<Outcome> {
-    return this.exec(pod, 'curl', '-sS', '--max-time', '10', ...args);
+    return this.exec(pod, 'curl', '-sS', '--max-time', '60', ...args);
   }
 
   /** Starts a command in a pod that goes on until it ends or the mesh goes down. */
@@ -245,7 +245,7 @@ export class TestMesh {
   /** The metrics a node's proxy serves on 15020, as text. */
   async stats(node: string): Promise<string> {
     const url = 'http://localhost:15020/metrics';
-    const args = [`--net=${this.netns(node)}`, 'curl', '-sS', '--max-time', '10', url];
+    const args = [`--net=${this.netns(node)}`, 'curl', '-sS', '--max-time', '60', url];
     return (await this.start('nsenter', args).exit).stdout;
   }
 

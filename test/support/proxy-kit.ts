@@ -37,7 +37,7 @@ import { workload } from './workloads.ts';
 
 const ENTRY = fileURLToPath(new URL('./node-proxy-process.ts', import.meta.url));
 /** Longer than any wait of the data path for a certificate, a workload or a connection. */
-const ANSWER_MS = 15_000;
+const ANSWER_MS = 60_000;
 export const NODES = ['node-1', 'node-2'] as const;
 export type NodeName = (typeof NODES)[number];
 
@@ -339,7 +339,7 @@ export class ProxyMesh {
 
   async #connect(netnsFd: number, ip: string, port: number): Promise<Socket> {
     const fd = openTcp({ netnsFd, family: 4, mark: 0, noDelay: true });
-    const socket = await connectTcp(fd, { ip, port }, { timeoutMs: 5_000 });
+    const socket = await connectTcp(fd, { ip, port }, { timeoutMs: 60_000 });
     socket.on('error', () => undefined);
     // It comes paused and half-open.
     socket.on('end', () => socket.end());

@@ -26,7 +26,8 @@ export class ProxyProcess {
         WEFT_ADMIN_ADDRESS: `unix:${adminSocket}`,
       },
     });
-    this.ended = once(this.child, 'exit').then(([code]) => code as number | null);
+    // Not before its log has been read to the end.
+    this.ended = once(this.child, 'close').then(([code]) => code as number | null);
     let rest = '';
     this.child.stdout?.on('data', (chunk: Buffer) => {
       const parts = (rest + chunk.toString()).split('\n');

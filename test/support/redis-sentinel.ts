@@ -4,14 +4,13 @@ import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
-import { createServer } from 'node:net';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { randomBytes } from 'node:crypto';
 import type { ExecutionContext } from 'ava';
 import { Redis } from 'ioredis';
 import type { BusConfig } from '../../lib/bus/config.ts';
 import { makeScratch } from './leftovers.ts';
+import { ownPort } from './ports.ts';
 import { until } from './until.ts';
 
 const MASTER = 'weft';
@@ -32,16 +31,6 @@ export interface SentinelRedis {
   killMaster(): Promise<void>;
   /** Resolves when the replica was promoted. */
   promoted(): Promise<void>;
-}
-
-/** A port that was free a moment ago. */
-export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
 }
 
 /** Starts a Redis in a folder with these lines of configuration; it ends with the test. */
@@ -83,7 +72,7 @@ export async function startSentinelRedis(t: ExecutionContext): Promise<SentinelR
   const dir = await makeScratch('sentinel');
   t.teardown(() => rm(dir, { recursive: true, force: true }));
   const [first, second, ...watchers] = await Promise.all(
-    Array.from({ length: 2 + SENTINELS }, freePort),
+    Array.from({ length: 2 + SENTINELS }, ownPort),
   );
   const common = ['appendonly no', 'repl-diskless-sync-delay 0', 'protected-mode no'];
   const child = startServer(t, join(dir, 'a'), [`port ${first}`, ...common]);

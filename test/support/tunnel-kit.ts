@@ -27,7 +27,8 @@ export const testSettings: TunnelSettings = {
   maxStreams: 100,
   pingIntervalMs: 10_000,
   pingTimeoutMs: 20_000,
-  handshakeTimeoutMs: 5_000,
+  // A busy machine is no peer that keeps us waiting.
+  handshakeTimeoutMs: 60_000,
 };
 
 /** The identity of the first URI SAN; the engine's contract leaves more to lib/identity/peer-verify. */

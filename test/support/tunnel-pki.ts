@@ -72,7 +72,8 @@ export function credentials(
   source: CredentialSource,
   policy: Partial<TlsPolicy> = {},
 ): TunnelCredentials {
-  const handshakeTimeoutMs = 5_000;
+  // A busy machine is no peer that keeps us waiting.
+  const handshakeTimeoutMs = 60_000;
   return new TunnelCredentials(source, { ...DEFAULT_TLS_POLICY, ...policy, handshakeTimeoutMs });
 }
 

@@ -2,18 +2,22 @@ import { setTimeout as wait } from 'node:timers/promises';
 
 const POLL_MS = 20;
 
+/** A wait ends when its condition holds. The bound only ends a failed test, so it is far from what a busy machine needs. */
+const LEAST_BOUND_MS = 60_000;
+
 /**
- * Polls `condition` until it returns something truthy, and returns that. Throws an Error naming `what` when
- * `timeoutMs` (10 s) passes first; an error of the condition itself is the reason given.
+ * Polls `condition` until it returns something truthy, and returns that. Throws an Error naming `what` when the bound
+ * passes first, a minute or a longer `timeoutMs`; an error of the condition itself is the reason given. The condition is
+ * looked at once more after the bound: this process itself may have stood still.
  */
 export async function until<T>(
   condition: () => T | Promise<T>,
   options: { readonly what: string; readonly timeoutMs?: number },
 ): Promise<NonNullable<T>> {
-  const timeoutMs = options.timeoutMs ?? 10_000;
+  const timeoutMs = Math.max(options.timeoutMs ?? 0, LEAST_BOUND_MS);
   const end = performance.now() + timeoutMs;
-  let last: unknown = null;
-  while (performance.now() < end) {
+  let last: unknown;
+  for (let over = false; ; await wait(POLL_MS)) {
     try {
       const value = await condition();
       if (value) return value;
@@ -21,7 +25,7 @@ export async function until<T>(
     } catch (error) {
       last = error;
     }
-    await wait(POLL_MS);
+    if (over) throw new Error(`waited ${timeoutMs} ms for ${options.what}`, { cause: last });
+    over = performance.now() >= end;
   }
-  throw new Error(`waited ${timeoutMs} ms for ${options.what}`, { cause: last });
 }

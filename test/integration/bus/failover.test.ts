@@ -11,12 +11,8 @@ import { actorContext } from '../../support/actor-context.ts';
 import { TableCopy, openBus } from '../../support/bus.ts';
 import { createKitOver, serveWorkload } from '../../support/ingester-kit.ts';
 import { makeScratch } from '../../support/leftovers.ts';
-import {
-  clientOf,
-  freePort,
-  startSentinelRedis,
-  startServer,
-} from '../../support/redis-sentinel.ts';
+import { ownPort } from '../../support/ports.ts';
+import { clientOf, startSentinelRedis, startServer } from '../../support/redis-sentinel.ts';
 import { startTestRedis } from '../../support/redis.ts';
 import { until } from '../../support/until.ts';
 
@@ -80,7 +76,7 @@ test('the bus speaks TLS and trusts the given root alone', async (t) => {
   const names = ['-subj', '/CN=redis', '-addext', 'subjectAltName=DNS:localhost'];
   openssl(...request, '-keyout', 'key.pem', '-out', 'cert.pem', ...names);
   openssl(...request, '-keyout', 'other.key', '-out', 'other.pem', ...names);
-  const port = await freePort();
+  const port = await ownPort();
   startServer(t, dir, [
     'port 0',
     `tls-port ${port}`,
@@ -121,7 +117,7 @@ test('an actor does not start with a Redis that evicts, and says what to set', a
 test('no step touches keys of two slots: a server in cluster mode takes all of them', async (t) => {
   const dir = await makeScratch('redis-cluster');
   t.teardown(() => rm(dir, { recursive: true, force: true }));
-  const port = await freePort();
+  const port = await ownPort();
   startServer(t, dir, [`port ${port}`, 'cluster-enabled yes']);
   const raw = clientOf(t, port);
   await until(() => raw.status === 'ready', { what: 'the server' });

@@ -97,6 +97,7 @@ test('Redis killed under load comes back with its data: nobody re-reads, nothing
   for (let index = 1; index <= 50; index += 1) {
     await writer.apply([{ key: `k${index}`, value: bytes(String(index)) }]);
   }
+  await until(() => copy.rows.size === 51, { what: 'the reader to have them all' });
   // Everything is in the file before the kill: this is the case without loss.
   await redis.client().call('BGREWRITEAOF');
   await until(

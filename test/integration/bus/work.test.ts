@@ -50,7 +50,8 @@ test('a signing job goes from the proxy to the fetcher and its answer back', asy
   t.is(seen.length, 1);
   t.is(seen[0]?.attempt, 1);
   t.false(seen[0]?.lastAttempt);
-  // A finished job leaves nothing that would swallow the next of the same id.
+  // A finished job leaves nothing that would swallow the next of the same id; its answer is there before it is finished.
+  await until(async () => (await proxy.queueCounts([node]))[0]?.active === 0, { what: 'its end' });
   await queue.add('p.1.2', certificateSign.sample);
   await until(() => seen.length === 2, { what: 'the second run' });
 });
@@ -111,7 +112,8 @@ test('attempts are bounded, dead letters are counted, and a dead job can be aske
       [3, true],
     ],
   );
-  t.regex(await metrics.render(), /weft_bus_jobs_total\{queue="sign",outcome="dead"\} 1/);
+  const counted = /weft_bus_jobs_total\{queue="sign",outcome="dead"\} 1/;
+  await until(async () => counted.test(await metrics.render()), { what: 'the count' });
   heal = true;
   await queue.add('a', { text: 'again' });
   await until(() => attempts.length === 4, { what: 'the new job' });
@@ -155,8 +157,11 @@ test('a message of another version or shape is parked and counted, the next one 
     what: 'the parked job',
   });
   t.deepEqual(seen, ['upgraded node-proxy-1']);
-  t.regex(await metrics.render(), /weft_bus_parked_total\{queue="sign"\} 1/);
-  t.true(lines.some((line) => line['message'] === 'job.parked' && line['id'] === 'v9'));
+  const counted = /weft_bus_parked_total\{queue="sign"\} 1/;
+  await until(async () => counted.test(await metrics.render()), { what: 'the count' });
+  const parked = (): boolean =>
+    lines.some((line) => line['message'] === 'job.parked' && line['id'] === 'v9');
+  await until(parked, { what: 'the line' });
 });
 
 test('jobs go on after Redis was killed; without Redis the producer is told at once', async (t) => {

@@ -7,11 +7,18 @@ import { once } from 'node:events';
 import test from 'ava';
 import { processEnvironment } from '../../../lib/config/env.ts';
 import { commands } from '../../../services/cli/command-table.ts';
+import { lanes } from '../../support/lanes.ts';
 import { makeScratch } from '../../support/leftovers.ts';
 
 const WEFT = new URL('../../../services/cli/weft', import.meta.url).pathname;
 
-async function weft(...args: string[]) {
+const inTurn = lanes(4);
+
+function weft(...args: string[]) {
+  return inTurn(() => run(args));
+}
+
+async function run(args: readonly string[]) {
   const child = spawn(WEFT, args, {
     stdio: ['ignore', 'pipe', 'pipe'],
     env: { ...processEnvironment(), WEFT_MESH: 'nosuchmesh' },

@@ -2,12 +2,14 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { X509Certificate } from 'node:crypto';
 import test from 'ava';
 import { certificateSign } from '../../../lib/bus/catalog.ts';
+import type { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { requestFor } from '../../../lib/identity/csr.ts';
 import { replaceFile } from '../../../lib/identity/atomic-file.ts';
 import { createRoot } from '../../../lib/identity/x509.ts';
 import { openBus } from '../../support/bus.ts';
 import { createCaKit } from '../../support/ca-kit.ts';
 import { publishWorkloads, startFetcher, startManager } from '../../support/certificates-kit.ts';
+import type { CertificateUser } from '../../support/certificates-kit.ts';
 import { startTestRedis } from '../../support/redis.ts';
 import { until } from '../../support/until.ts';
 
@@ -15,6 +17,15 @@ const WEB = 'spiffe://cluster.local/ns/demo/sa/web';
 const CLIENT = 'spiffe://cluster.local/ns/demo/sa/client';
 const API = 'spiffe://cluster.local/ns/demo/sa/api';
 const WORKLOADS = { web: 'node-1', client: 'node-1', api: 'node-2' };
+
+/** What those who wait are told in the end; on a busy machine they hear before that nobody has answered yet. */
+async function told(user: CertificateUser, reason: RegExp): Promise<MeshError> {
+  const [, error] = await until(
+    () => user.unavailable.find(([, { message }]) => reason.test(message)),
+    { what: String(reason) },
+  );
+  return error;
+}
 
 test('a workload of the node gets a certificate over Redis, the fetcher and the CA', async (t) => {
   const redis = await startTestRedis(t);
@@ -41,12 +52,10 @@ test('an identity of another node is refused by the fetcher, and nothing else is
   await startFetcher(t, kit, redis);
   const user = await startManager(t, kit, redis);
   user.manager.want(API, 'realTime');
-  await until(() => user.unavailable.length > 0, { what: 'the refusal' });
-  const [identity, error] = user.unavailable[0] ?? [];
-  t.is(identity, API);
-  t.is(error?.code, 'IDENTITY_REFUSED');
-  t.regex(error?.message ?? '', /no workload with the identity .*api runs on node-1/);
-  t.is(user.manager.records()[0]?.state, `Unavailable: ${error?.message}`);
+  const error = await told(user, /no workload with the identity .*api runs on node-1/);
+  t.true(user.unavailable.every(([identity]) => identity === API));
+  t.is(error.code, 'IDENTITY_REFUSED');
+  t.is(user.manager.records()[0]?.state, `Unavailable: ${error.message}`);
   await user.available(WEB);
   t.false(
     ca.lines.some((line) => line['identity'] === API),
@@ -64,8 +73,7 @@ test('a fetcher that lies about what runs on its node is refused by the CA', asy
   const user = await startManager(t, kit, redis);
   await user.available(WEB);
   user.manager.want(API, 'realTime');
-  await until(() => user.unavailable.length > 0, { what: 'the refusal' });
-  t.regex(user.unavailable[0]?.[1].message ?? '', /the CA at .* refused: request impersonation/);
+  await told(user, /the CA at .* refused: request impersonation/);
   const line = ca.lines.find((entry) => entry.message === 'certificate request refused');
   t.is(line?.['detail'], 'no pod of demo/api runs on node-1');
 });
@@ -104,6 +112,7 @@ test('real-time requests go before warm-ups that came first', async (t) => {
   const ca = await kit.start();
   const accounts = Array.from({ length: 30 }, (_, index) => `warm${index}`);
   const { podObject } = await import('../../support/pods-api.ts');
+  await until(() => kit.pods?.watchers === 1, { what: 'the CA to follow the pods' });
   for (const name of accounts) {
     kit.pods?.send({
       type: 'ADDED',
@@ -135,9 +144,9 @@ test('real-time requests go before warm-ups that came first', async (t) => {
   t.true(raised());
   const issued = ca.lines.filter((line) => line.message === 'certificate issued');
   const order = issued.map((line) => String(line['identity']));
-  // Eight are worked on at once, so "first" means among the first eight.
-  t.true(order.indexOf(WEB) < 8, order.join('\n'));
-  t.true(order.indexOf('spiffe://cluster.local/ns/demo/sa/warm29') < 8);
+  // Eight are worked on at once and end in any order, so "first" means in the first half.
+  t.true(order.indexOf(WEB) < 15, order.join('\n'));
+  t.true(order.indexOf('spiffe://cluster.local/ns/demo/sa/warm29') < 15);
 });
 
 test('while the CA is away a waiting connection learns why; when it is back the request succeeds', async (t) => {
@@ -150,12 +159,8 @@ test('while the CA is away a waiting connection learns why; when it is back the 
   const held = await user.available(WEB);
   await ca.stop();
   user.manager.want(CLIENT, 'realTime');
-  await until(() => user.unavailable.length > 0, { what: 'the reason', timeoutMs: 20_000 });
-  t.is(user.unavailable[0]?.[1].code, 'IDENTITY_UNAVAILABLE');
-  t.regex(
-    user.unavailable[0]?.[1].message ?? '',
-    /the CA at https:\/\/127\.0\.0\.1:\d+ did not answer/,
-  );
+  const reason = await told(user, /the CA at https:\/\/127\.0\.0\.1:\d+ did not answer/);
+  t.is(reason.code, 'IDENTITY_UNAVAILABLE');
   t.is(user.manager.status(WEB).kind, 'available', 'what is held stays in use');
   await kit.start();
   await user.available(CLIENT);
@@ -189,7 +194,7 @@ test('certificates of a few seconds are renewed again and again, and are never u
   const kit = await createCaKit(t);
   await kit.start();
   await publishWorkloads(t, redis, WORKLOADS);
-  await startFetcher(t, kit, redis, { environment: { SECRET_TTL: '12s' } });
+  await startFetcher(t, kit, redis, { environment: { SECRET_TTL: '16s' } });
   const user = await startManager(t, kit, redis);
   await user.available(WEB);
   await until(
@@ -242,10 +247,9 @@ test('a token that is missing is told, and put right without a restart', async (
   await startFetcher(t, kit, redis, { environment: { AUTH_TOKEN: tokenPath } });
   const user = await startManager(t, kit, redis);
   user.manager.want(WEB, 'realTime');
-  await until(() => user.unavailable.length > 0, { what: 'the reason' });
-  t.regex(user.unavailable[0]?.[1].message ?? '', /token file .* is empty/);
+  await told(user, /token file .* is empty/);
   await writeFile(tokenPath, token);
-  await user.available(WEB);
+  t.is((await user.available(WEB)).identity, WEB);
 });
 
 test('forgetting an identity takes its request out of the queue', async (t) => {

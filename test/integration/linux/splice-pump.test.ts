@@ -197,7 +197,9 @@ test.serial(
 test.serial('an abort closes both ends, also of a direction that has stalled', async (t) => {
   const { client, server, copy } = await joined(t);
   await stall(client);
-  t.is(pumpStats().pipesHeld, 1, 'what the sink did not take waits in a pipe');
+  await until(() => pumpStats().pipesHeld === 1, {
+    what: 'a pipe for what the sink does not take',
+  });
   // What was not read of it makes this a reset.
   const gone = new Promise((resolve) => client.once('close', resolve));
   copy.abort();
@@ -275,7 +277,7 @@ test.serial(
     t.teardown(() => limitPump(LIMITS));
     const stalled = await Promise.all([joined(t), joined(t), joined(t)]);
     for (const { client } of stalled) await stall(client);
-    t.is(pumpStats().pipesHeld, 2);
+    await until(() => pumpStats().pipesHeld === 2, { what: 'both pipes to be held' });
     const copied = pumpStats().copiedBytes;
     const { client, server, copy } = await joined(t);
     const [sent, got] = await Promise.all([pour(client, 16), digest(server)]);

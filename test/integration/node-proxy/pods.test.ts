@@ -1,6 +1,6 @@
 import { closeSync, fstatSync, openSync } from 'node:fs';
-import { connect, createServer } from 'node:net';
-import type { AddressInfo, Socket } from 'node:net';
+import { connect } from 'node:net';
+import type { Socket } from 'node:net';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { MessageChannel } from 'node:worker_threads';
@@ -12,18 +12,10 @@ import { createLogger } from '../../../lib/log/logger.ts';
 import { nodeProxyConfig } from '../../../services/node-proxy/config.ts';
 import { ListenerPool } from '../../../services/node-proxy/pool/listener-pool.ts';
 import { PodManager } from '../../../services/node-proxy/pods/pod-manager.ts';
+import { ownPort } from '../../support/ports.ts';
 import { until } from '../../support/until.ts';
 
 const entry = fileURLToPath(new URL('../../support/tiny-listener.worker.ts', import.meta.url));
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
-}
 
 async function setUp(t: ExecutionContext, threads: number) {
   const log = createLogger({ actor: 'test', level: 'silent' });
@@ -112,7 +104,7 @@ async function dial(port: number): Promise<Socket> {
 
 test('pods are spread over the threads, and reports name their connections', async (t) => {
   const { pool, manager, netns, counted } = await setUp(t, 2);
-  const ports = [await freePort(), await freePort()];
+  const ports = [await ownPort(), await ownPort()];
   await Promise.all(ports.map((port, index) => manager.add(info(`u${index}`, port), netns())));
   t.deepEqual(
     [...pool.threads.values()].map((thread) => thread.pods.size),
@@ -137,7 +129,7 @@ test('pods are spread over the threads, and reports name their connections', asy
 // spec: inpod.md §4.1, spec: inpod.md §4.2
 test('the same namespace again changes nothing, another one replaces the pod', async (t) => {
   const { manager, netns, counted } = await setUp(t, 1);
-  const port = await freePort();
+  const port = await ownPort();
   await manager.add(info('u', port), netns());
   const placed = manager.pods.get('u')?.placed;
   await manager.add(info('u', port), netns());
@@ -164,7 +156,7 @@ test('a pod that cannot start is refused, stays pending and is retried by a late
 // spec: inpod.md §6
 test('a removed pod closes its listener at once and lets its connection finish', async (t) => {
   const { manager, netns } = await setUp(t, 2);
-  const port = await freePort();
+  const port = await ownPort();
   manager.sessionOpened();
   await manager.add(info('u', port), netns());
   manager.snapshot(new Set(['u']));
@@ -183,8 +175,8 @@ test('a removed pod closes its listener at once and lets its connection finish',
 test('the snapshot ends pods it does not name and keeps those it does', async (t) => {
   const { manager, netns } = await setUp(t, 1);
   manager.sessionOpened();
-  await manager.add(info('a', await freePort()), netns());
-  await manager.add(info('b', await freePort()), netns());
+  await manager.add(info('a', await ownPort()), netns());
+  await manager.add(info('b', await ownPort()), netns());
   manager.snapshot(new Set(['a', 'b']));
   manager.sessionClosed();
   t.false(manager.ready);
@@ -197,7 +189,7 @@ test('the snapshot ends pods it does not name and keeps those it does', async (t
 
 test('a thread that dies is replaced, and its pods are served again', async (t) => {
   const { pool, manager, netns, counted, events } = await setUp(t, 1);
-  const [crashing, other] = [await freePort(), await freePort()];
+  const [crashing, other] = [await ownPort(), await ownPort()];
   await manager.add(info('c', crashing, 'crash'), netns());
   await manager.add(info('o', other), netns());
   (await dial(crashing)).on('error', () => undefined);
@@ -211,7 +203,7 @@ test('a thread that dies is replaced, and its pods are served again', async (t) 
 
 test('a task that ends by itself is started again', async (t) => {
   const { manager, netns, counted } = await setUp(t, 1);
-  const port = await freePort();
+  const port = await ownPort();
   await manager.add(info('q', port, 'quits'), netns());
   (await dial(port)).on('error', () => undefined);
   await until(() => counted.lost === 1 && manager.pending.length === 0, {
@@ -224,7 +216,7 @@ test('a task that ends by itself is started again', async (t) => {
 // spec: inpod.md §6
 test('a drain waits for connections until its deadline', async (t) => {
   const { manager, netns } = await setUp(t, 1);
-  const port = await freePort();
+  const port = await ownPort();
   await manager.add(info('u', port), netns());
   const socket = await dial(port);
   await once(socket, 'data');
@@ -273,7 +265,7 @@ async function refuses(port: number): Promise<boolean> {
 
 test('a shared pod is served by both threads, and by one when the other leaves', async (t) => {
   const { pool, manager, netns } = await setUp(t, 2);
-  const port = await freePort();
+  const port = await ownPort();
   await manager.add(info('u', port), netns());
   const [own] = manager.pods.get('u')?.threads ?? [];
   const other = own === 0 ? 1 : 0;
@@ -301,7 +293,7 @@ test('a shared pod is served by both threads, and by one when the other leaves',
 
 test('a shared pod that is removed ends on every thread, and closes every descriptor', async (t) => {
   const { pool, manager, netns } = await setUp(t, 3);
-  const port = await freePort();
+  const port = await ownPort();
   await manager.add(info('u', port), netns());
   const [own] = manager.pods.get('u')?.threads ?? [];
   for (const thread of pool.threads.keys()) if (thread !== own) await manager.share('u', thread);
@@ -314,7 +306,7 @@ test('a shared pod that is removed ends on every thread, and closes every descri
 
 test('a thread that dies takes its share of a pod with it, and the pod goes on', async (t) => {
   const { pool, manager, netns, events } = await setUp(t, 2);
-  const port = await freePort();
+  const port = await ownPort();
   await manager.add(info('u', port), netns());
   const [own] = manager.pods.get('u')?.threads ?? [];
   const other = own === 0 ? 1 : 0;

@@ -12,6 +12,7 @@ import { startActor } from '../../support/actor-context.ts';
 import { TableCopy, openBus } from '../../support/bus.ts';
 import { createCaKit } from '../../support/ca-kit.ts';
 import type { CaKit } from '../../support/ca-kit.ts';
+import { ownPort } from '../../support/ports.ts';
 import { startTestRedis } from '../../support/redis.ts';
 import { accountSubject } from '../../support/token-issuer.ts';
 import { until } from '../../support/until.ts';
@@ -21,7 +22,7 @@ interface Plane {
   stop(): Promise<void>;
 }
 
-async function startPlane(t: ExecutionContext, ca: CaKit, port = 0): Promise<Plane> {
+async function startPlane(t: ExecutionContext, ca: CaKit, port: number): Promise<Plane> {
   const config = controlPlaneConfig.parse({
     WEFT_CONTROL_PLANE_LISTEN: `127.0.0.1:${port}`,
     WEFT_CONTROL_PLANE_API_SOCKET: join(ca.dir, 'manifests.sock'),
@@ -74,12 +75,13 @@ test('manifests become rows, and survive the restart of the control plane and of
   const redis = await startTestRedis(t);
   const ca = await createCaKit(t);
   await ca.start({ WEFT_CA_SERVING_NAMES: 'istio-system/istiod=istiod.istio-system.svc' });
-  const plane = await startPlane(t, ca);
+  const port = await ownPort();
+  const plane = await startPlane(t, ca, port);
   t.is(await apply(ca, [namespace, service('web'), policy]), 200);
   const ingester = definition.create(
     definition.config.parse({
       ...redis.environment('xds-ingester'),
-      XDS_ADDRESS: `https://127.0.0.1:${plane.port}`,
+      XDS_ADDRESS: `https://127.0.0.1:${port}`,
       XDS_ROOT_CA: ca.bundlePath,
       ALT_XDS_HOSTNAME: 'istiod.istio-system.svc',
       AUTH_TOKEN: await ca.issuer.mint(accountSubject('istio-system', 'ztunnel')),
@@ -101,10 +103,10 @@ test('manifests become rows, and survive the restart of the control plane and of
   await plane.stop();
   await redis.kill();
   await redis.start({ empty: true });
-  await until(() => addresses.copies === 2, { what: 'the new epoch', timeoutMs: 20_000 });
+  await until(() => addresses.copies >= 2, { what: 'the new epoch', timeoutMs: 20_000 });
   t.true(addresses.rows.has(web), 'without the control plane');
 
-  await startPlane(t, ca, plane.port);
+  await startPlane(t, ca, port);
   t.is(await apply(ca, [service('api')]), 200);
   await until(() => addresses.rows.has('demo/api.demo.svc.cluster.local'), {
     what: 'the next service',

@@ -31,11 +31,12 @@ test('a client that closes its sending half still gets the whole answer', async 
 });
 
 test('1 GiB arrives intact in both directions', async (t, mesh) => {
+  t.timeout(800_000);
   const sent = await mesh.exec(
     'demo/client',
     'bash',
     '-c',
-    `set -o pipefail; head -c ${GIB} /dev/urandom | tee >(sha256sum >&2) | curl -sS --max-time 100 -T - -X POST http://api/sink`,
+    `set -o pipefail; head -c ${GIB} /dev/urandom | tee >(sha256sum >&2) | curl -sS --max-time 250 -T - -X POST http://api/sink`,
   );
   t.is(sent.code, 0, sent.stderr);
   const sum = /[0-9a-f]{64}/.exec(sent.stderr)?.[0] ?? 'none';
@@ -46,14 +47,14 @@ test('1 GiB arrives intact in both directions', async (t, mesh) => {
     'demo/client',
     'bash',
     '-c',
-    `curl -sS --max-time 100 http://api/bytes/${GIB} | tee >(wc -c >&2) | sha256sum`,
+    `curl -sS --max-time 250 http://api/bytes/${GIB} | tee >(wc -c >&2) | sha256sum`,
   );
   t.is(Number(/\d+/.exec(received.stderr)?.[0]), GIB);
   const direct = await mesh.exec(
     'demo/api-1',
     'bash',
     '-c',
-    `curl -sS --max-time 100 http://127.0.0.1:8080/bytes/${GIB} | sha256sum`,
+    `curl -sS --max-time 250 http://127.0.0.1:8080/bytes/${GIB} | sha256sum`,
   );
   t.is(received.stdout, direct.stdout);
 });

@@ -4,6 +4,8 @@ import { netnsTest as test } from '../../support/netns-test.ts';
 import { until } from '../../support/until.ts';
 
 const WEFT = new URL('../../../services/cli/weft', import.meta.url).pathname;
+/** A mesh that is not up by then is broken, even on a busy machine. */
+const WAIT = ['--detach', '--wait', '--timeout', '240s'] as const;
 /** What a terminal sends for Ctrl-C. */
 const CONTROL_C = '\u0003';
 const ENTER_ALTERNATE_SCREEN = '\u001B[?1049h';
@@ -53,11 +55,11 @@ async function rules(mesh: TestMesh): Promise<string> {
 }
 
 test('a mesh with many pods whose supervisor was killed is cleaned up by the next start, and goes without a trace', async (t) => {
-  t.timeout(170_000);
+  t.timeout(290_000);
   const mesh = new TestMesh();
   const host = [await links(mesh), await rules(mesh)];
   const started = performance.now();
-  const up = await mesh.weft('up', '--detach', '--wait', '--pods', '50');
+  const up = await mesh.weft('up', ...WAIT, '--pods', '50');
   t.is(up.code, 0, up.stderr);
   t.log(`up with 50 more pods a node after ${Math.round(performance.now() - started)} ms`);
   const pods = await mesh.pods();
@@ -68,7 +70,7 @@ test('a mesh with many pods whose supervisor was killed is cleaned up by the nex
     what: 'the supervisor to be gone',
   });
 
-  const again = await mesh.weft('up', '--detach', '--wait');
+  const again = await mesh.weft('up', ...WAIT);
   t.is(again.code, 0, again.stderr);
   t.regex(again.stderr, /removed what a crashed mesh left: \d+ namespaces, \d+ processes/);
   t.is((await mesh.curl('demo/client', 'http://api/')).code, 0);
@@ -81,7 +83,7 @@ test('a mesh with many pods whose supervisor was killed is cleaned up by the nex
 });
 
 test('Ctrl-C in the view takes everything down', async (t) => {
-  t.timeout(120_000);
+  t.timeout(280_000);
   const mesh = new TestMesh();
   t.teardown(() => mesh.down());
   const session = mesh.start('script', [
@@ -118,7 +120,7 @@ test('without root, up says what is missing and what still works', async (t) => 
 });
 
 test('a role left to somebody else works when it is started by hand with what weft env prints', async (t) => {
-  t.timeout(120_000);
+  t.timeout(280_000);
   const mesh = await TestMesh.up({ arguments: ['--external', 'node-2/node-proxy'], wait: false });
   t.teardown(() => mesh.down());
   t.is((await mesh.actors()).find((actor) => actor.state === 'external')?.node, 'node-2');

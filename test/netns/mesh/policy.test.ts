@@ -116,7 +116,7 @@ test('adding a DENY cuts a live connection, and the log names the policy', async
         'demo/client',
         'bash',
         '-c',
-        'exec 3<>/dev/tcp/db/5432; IFS= read -r -t 5 line <&3',
+        'exec 3<>/dev/tcp/db/5432; IFS= read -r -t 30 line <&3',
       )
     ).code,
     0,
@@ -129,7 +129,7 @@ test('adding a DENY cuts a live connection, and the log names the policy', async
           'demo/client',
           'bash',
           '-c',
-          'exec 3<>/dev/tcp/db/5432; IFS= read -r -t 5 line <&3',
+          'exec 3<>/dev/tcp/db/5432; IFS= read -r -t 30 line <&3',
         )
       ).code === 0,
     { what: 'the database to be reachable again' },

@@ -10,14 +10,14 @@ const WEFT = new URL('../../../services/cli/weft', import.meta.url).pathname;
 /** What is seen of the mounts is only true inside the namespace that the mesh ran in. */
 const SCRIPT = `
 trap '"$0" down' EXIT
-"$0" up --detach --wait --timeout 150s || exit
+"$0" up --detach --wait --timeout 240s || exit
 echo "pod: $("$0" exec demo/client -- cat /etc/hosts | grep -c api.demo)"
 "$0" down || exit
 trap - EXIT
 echo "mounts left: $(grep -c "$WEFT_MESH" /proc/self/mountinfo)"`;
 
 netnsTest('a mesh comes up and goes completely where mounts are shared', async (t) => {
-  t.timeout(180_000);
+  t.timeout(290_000);
   const mesh = meshName();
   const { WEFT_REQUIRE_NETNS: _, ...environment } = processEnvironment();
   const { stdout } = await promisify(execFile)(

@@ -46,7 +46,7 @@ for (const args of [['--wait'], ['--detach', '--wait']]) {
   netnsTest(
     `up ${args.join(' ')} with a setting an actor refuses ends with its words`,
     async (t) => {
-      t.timeout(120_000);
+      t.timeout(280_000);
       const run = up(args, { SECRET_TTL: 'bogus' });
       t.is(await run.closed, 78);
       t.regex(
@@ -59,7 +59,7 @@ for (const args of [['--wait'], ['--detach', '--wait']]) {
 }
 
 netnsTest('manifests that are refused take the mesh down, and are named', async (t) => {
-  t.timeout(120_000);
+  t.timeout(280_000);
   const folder = await makeScratch('start');
   t.teardown(() => rm(folder, { recursive: true }));
   await writeFile(join(folder, 'bad.yaml'), 'kind: Foo\n');
@@ -73,7 +73,7 @@ netnsTest('manifests that are refused take the mesh down, and are named', async 
 
 for (const step of ['namespaces of', 'redis, users', 'actors started']) {
   netnsTest(`Ctrl-C after "${step}" takes everything down`, async (t) => {
-    t.timeout(120_000);
+    t.timeout(280_000);
     const run = up(['--wait']);
     await until(() => run.said().includes(step), { what: step, timeoutMs: 60_000 });
     run.child.kill('SIGINT');

@@ -67,6 +67,11 @@ test('both sides log one access line with both identities and count the connecti
     destination_service: 'api.demo.svc.cluster.local',
   };
   const name = 'istio_tcp_connections_closed_total';
+  // Those of the test before are counted when they have ended on both sides.
+  await until(
+    async () => !(await mesh.connections()).some((line) => line.sourceIdentity === IDENTITY.client),
+    { what: 'earlier connections to end' },
+  );
   const before = {
     source: counter(await mesh.stats('node-1'), name, { ...labels, reporter: 'source' }),
     destination: counter(await mesh.stats('node-2'), name, { ...labels, reporter: 'destination' }),
@@ -85,14 +90,15 @@ test('both sides log one access line with both identities and count the connecti
         before.destination + 1,
     { what: 'both metrics to count one more' },
   );
-  t.is(
-    (await accessLines(mesh, 'node-1', { ...fields, direction: 'outbound' })).length,
-    lines.source + 1,
+  await until(
+    async () =>
+      (await accessLines(mesh, 'node-1', { ...fields, direction: 'outbound' })).length ===
+        lines.source + 1 &&
+      (await accessLines(mesh, 'node-2', { ...fields, direction: 'inbound' })).length ===
+        lines.destination + 1,
+    { what: 'one line more of each' },
   );
-  t.is(
-    (await accessLines(mesh, 'node-2', { ...fields, direction: 'inbound' })).length,
-    lines.destination + 1,
-  );
+  t.pass();
 });
 
 test('an open connection is listed with both identities and its bytes until it ends', async (t, mesh) => {

@@ -7,6 +7,7 @@ import { createLogger } from '../../../../lib/log/logger.ts';
 import { CertificateDesk } from '../../../../services/node-proxy/certificates/certificate-desk.ts';
 import type { ControlToThread } from '../../../../workers/listener/protocol.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
+import { until } from '../../../support/until.ts';
 
 const web = 'spiffe://cluster.local/ns/demo/sa/web';
 const api = 'spiffe://cluster.local/ns/demo/sa/api';
@@ -51,8 +52,6 @@ function setUp(t: ExecutionContext) {
   return { manager, desk, threads, asked, refusals };
 }
 
-const settled = () => new Promise((resolve) => setTimeout(resolve, 50));
-
 test("the node's identities are fetched ahead, those that are gone forgotten unless a pod uses them", (t) => {
   const { manager, desk } = setUp(t);
   desk.setLocal([web, 'spiffe://cluster.local/ns/demo/sa/other']);
@@ -64,7 +63,7 @@ test("the node's identities are fetched ahead, those that are gone forgotten unl
 test('an identity a connection waits for is asked for with urgency', async (t) => {
   const { desk, threads, asked } = setUp(t);
   desk.setLocal([web]);
-  await settled();
+  await until(() => asked.length === 1, { what: 'the request ahead' });
   desk.needed(threads[0], web);
   t.deepEqual(asked, [
     [web, 'warmUp'],
@@ -88,7 +87,7 @@ test('a refusal is told to the threads that serve the identity, and to them alon
   const { desk, threads, refusals } = setUp(t);
   refusals.set(web, new MeshError('IDENTITY_REFUSED', 'not on this node'));
   desk.needed(threads[0], web);
-  for (let turn = 0; turn < 40 && threads[0].sent.length === 0; turn += 1) await settled();
+  await until(() => threads[0].sent.length > 0, { what: 'the refusal' });
   t.like(threads[0].sent, [{ type: 'certificate.unavailable', identity: web }]);
   t.deepEqual(threads[1].sent, []);
 });
