@@ -67,6 +67,9 @@ const COMMANDS = [
   '-move',
   '-copy',
   '+info',
+  // Where the slots of a cluster lie, and whether it serves. Nothing else of CLUSTER is anybody's.
+  '+cluster|slots',
+  '+cluster|info',
 ];
 
 /** The rules of one user, without name and password. `prefix` is WEFT_REDIS_PREFIX. */

@@ -8,10 +8,22 @@ export type RedisEndpoint =
   | {
       /** Sentinels tell which server is the master of this name. */
       readonly kind: 'sentinel';
-      readonly sentinels: readonly { readonly host: string; readonly port: number }[];
+      readonly sentinels: readonly HostPort[];
       readonly master: string;
       readonly tls: boolean;
+    }
+  | {
+      /** Any of its servers: the first that answers tells of all. */
+      readonly kind: 'cluster';
+      readonly nodes: readonly HostPort[];
+      readonly tls: boolean;
     };
+
+/** A server by name or address. */
+export interface HostPort {
+  readonly host: string;
+  readonly port: number;
+}
 
 /** How a process reaches Redis. Plain data; the password stays in its file. */
 export interface BusConfig {
@@ -26,18 +38,19 @@ export interface BusConfig {
   readonly resyncSpreadMs: number;
 }
 
+const REDIS_PORT = 6_379;
 const SENTINEL_PORT = 26_379;
 
 /** Longest path of a unix socket (sun_path of sockaddr_un, less its final zero). */
 export const UNIX_PATH_BYTES_MAX = 107;
 
 /**
- * `unix:///path`, `redis://host[:port]` or `redis+sentinel://host[:port],…/master`; with TLS `rediss:` and
- * `rediss+sentinel:`. Throws an Error that says what is wrong.
+ * `unix:///path`, `redis://host[:port]`, `redis+sentinel://host[:port],…/master` or `redis+cluster://host[:port],…`; with
+ * TLS `rediss:`, `rediss+sentinel:` and `rediss+cluster:`. Throws an Error that says what is wrong.
  */
 export function parseRedisUrl(url: string): RedisEndpoint {
   const expected =
-    'must be unix:///path, redis://host:port, rediss://host:port or redis+sentinel://host:port,…/master';
+    'must be unix:///path, redis://host:port, rediss://host:port, redis+sentinel://host:port,…/master or redis+cluster://host:port,…';
   if (url.startsWith('unix:')) {
     const path = url.replace(/^unix:(\/\/)?/, '');
     if (!path.startsWith('/')) throw new Error(expected);
@@ -47,6 +60,7 @@ export function parseRedisUrl(url: string): RedisEndpoint {
     return { kind: 'unix', path };
   }
   if (/^rediss?\+sentinel:/.test(url)) return parseSentinelUrl(url, expected);
+  if (/^rediss?\+cluster:/.test(url)) return parseClusterUrl(url, expected);
   const parsed = URL.canParse(url) ? new URL(url) : null;
   if (parsed === null || !['redis:', 'rediss:'].includes(parsed.protocol))
     throw new Error(expected);
@@ -57,7 +71,7 @@ export function parseRedisUrl(url: string): RedisEndpoint {
   return {
     kind: 'tcp',
     host: parsed.hostname.replace(/^\[|\]$/g, ''),
-    port: parsed.port === '' ? 6379 : Number(parsed.port),
+    port: parsed.port === '' ? REDIS_PORT : Number(parsed.port),
     tls: parsed.protocol === 'rediss:',
   };
 }
@@ -66,15 +80,26 @@ function parseSentinelUrl(url: string, expected: string): RedisEndpoint {
   const [, scheme = '', hosts = '', master = ''] =
     /^(rediss?)\+sentinel:\/\/([^/@]+)\/([A-Za-z0-9._-]+)$/.exec(url) ?? [];
   if (hosts === '') throw new Error(expected);
-  const sentinels = hosts.split(',').map((text) => {
-    const one = URL.canParse(`redis://${text}`) ? new URL(`redis://${text}`) : null;
+  const sentinels = parseHosts(hosts, SENTINEL_PORT, expected);
+  return { kind: 'sentinel', sentinels, master, tls: scheme === 'rediss' };
+}
+
+function parseClusterUrl(url: string, expected: string): RedisEndpoint {
+  const [, scheme = '', hosts = ''] = /^(rediss?)\+cluster:\/\/([^/@]+)\/?$/.exec(url) ?? [];
+  if (hosts === '') throw new Error(expected);
+  const nodes = parseHosts(hosts, REDIS_PORT, expected);
+  return { kind: 'cluster', nodes, tls: scheme === 'rediss' };
+}
+
+function parseHosts(text: string, defaultPort: number, expected: string): readonly HostPort[] {
+  return text.split(',').map((item) => {
+    const one = URL.canParse(`redis://${item}`) ? new URL(`redis://${item}`) : null;
     if (one === null || one.hostname === '') throw new Error(expected);
     return {
       host: one.hostname.replace(/^\[|\]$/g, ''),
-      port: one.port === '' ? SENTINEL_PORT : Number(one.port),
+      port: one.port === '' ? defaultPort : Number(one.port),
     };
   });
-  return { kind: 'sentinel', sentinels, master, tls: scheme === 'rediss' };
 }
 
 const redisUrl = makeField(parseRedisUrl);
@@ -89,7 +114,7 @@ export const busVariables = {
   REDIS_URL: {
     schema: redisUrl(),
     description:
-      'Redis: unix:///path, redis://host:port or redis+sentinel://host:port,host:port/master; rediss:// and rediss+sentinel:// with TLS',
+      'Redis: unix:///path, redis://host:port, redis+sentinel://host:port,host:port/master or redis+cluster://host:port,host:port; rediss://, rediss+sentinel:// and rediss+cluster:// with TLS',
   },
   REDIS_USERNAME: { schema: text({ optional: true }), description: 'Redis ACL user' },
   REDIS_PASSWORD_FILE: {

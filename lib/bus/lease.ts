@@ -1,5 +1,4 @@
 import { randomBytes } from 'node:crypto';
-import type { Redis } from 'ioredis';
 import type { Clock } from '../clock/clock.ts';
 import { errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
@@ -7,13 +6,15 @@ import type { Lease } from './contract.ts';
 import { LEASE_RENEW_MS, LEASE_TTL_MS } from './limits.ts';
 import type { BusMetrics } from './metrics.ts';
 import { loadScript, runScript } from './script.ts';
+import { onLink } from './redis-client.ts';
+import type { RedisClient } from './redis-client.ts';
 
 const ACQUIRE = loadScript('lease-acquire');
 const RENEW = loadScript('lease-renew');
 
 /** What a lease needs. */
 export interface LeaseDeps {
-  readonly commands: Redis;
+  readonly commands: RedisClient;
   readonly clock: Clock;
   readonly log: Logger;
   readonly metrics: BusMetrics;
@@ -38,7 +39,7 @@ export class RedisLease implements Lease {
     this.#key = key;
     this.#deps = deps;
     // A lease is asked for as soon as Redis is there (again).
-    deps.commands.on('ready', () => this.#wake());
+    onLink(deps.commands, () => this.#wake());
     this.#loop = this.#run();
   }
 
@@ -103,7 +104,7 @@ export class RedisLease implements Lease {
     timer.cancel();
   }
 
-  async #ask(commands: Redis, holder: string): Promise<string | null> {
+  async #ask(commands: RedisClient, holder: string): Promise<string | null> {
     const lifetime = String(LEASE_TTL_MS);
     if (this.#token !== null) {
       const renewed = await runScript(commands, RENEW, [this.#key], [this.#token, lifetime]);

@@ -27,6 +27,9 @@ export const BLOCKING_SILENCE_MS = 3 * FOLLOW_BLOCK_MS;
 /** Longest wait for the answer to a plain command: beyond it the caller gets BUS_UNAVAILABLE. */
 export const COMMAND_TIMEOUT_MS = 10_000;
 
+/** Attempts and redirections of a consumer's command in a cluster, four a second: a failover takes seconds, not a minute. */
+export const CLUSTER_RETRIES_MAX = 240;
+
 /** Malformed rows written to the log one by one; after that only each hundredth, all are counted. */
 export const MALFORMED_LOG_LINES_MAX = 20;
 

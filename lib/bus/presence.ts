@@ -1,4 +1,3 @@
-import type { Redis } from 'ioredis';
 import type { z } from 'zod';
 import type { Clock } from '../clock/clock.ts';
 import { errorText } from '../errors/mesh-error.ts';
@@ -6,13 +5,14 @@ import type { Logger } from '../log/logger.ts';
 import type { Presence } from './contract.ts';
 import { PRESENCE_KEPT_MS, PRESENCE_MAX } from './limits.ts';
 import { asBusError } from './redis-client.ts';
+import type { RedisClient } from './redis-client.ts';
 
 /** What a presence list needs. */
 export interface PresenceDeps<Body> {
   readonly name: string;
   readonly body: z.ZodType<Body>;
   readonly key: string;
-  readonly commands: Redis;
+  readonly commands: RedisClient;
   readonly clock: Clock;
   readonly log: Logger;
 }

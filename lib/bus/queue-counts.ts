@@ -1,15 +1,15 @@
-import type { Redis } from 'ioredis';
 import type { QueueCounts, Scope } from './contract.ts';
 import { queuesOfScope } from './catalog.ts';
 import { scopePrefix } from './keys.ts';
 import { asBusError } from './redis-client.ts';
+import type { RedisClient } from './redis-client.ts';
 
 /** Delayed jobs looked at to tell those that failed before from those that were added with a delay. */
 const DELAYED_SAMPLE_MAX = 1_000;
 
 /** Depths of all queues of the scopes, with plain reads, which every role that sees the queue may do. */
 export async function readQueueCounts(
-  client: Redis,
+  client: RedisClient,
   prefix: string,
   scopes: readonly Scope[],
 ): Promise<readonly QueueCounts[]> {
@@ -30,7 +30,7 @@ export async function readQueueCounts(
   return counts;
 }
 
-async function readCounts(client: Redis, base: string): Promise<Omit<QueueCounts, 'name'>> {
+async function readCounts(client: RedisClient, base: string): Promise<Omit<QueueCounts, 'name'>> {
   const [wait, paused, prioritized, active, delayed, dead] = await Promise.all([
     client.llen(`${base}:wait`),
     client.llen(`${base}:paused`),
@@ -43,7 +43,7 @@ async function readCounts(client: Redis, base: string): Promise<Omit<QueueCounts
   return { waiting: wait + paused + prioritized, active, delayed, failed, dead };
 }
 
-async function countFailedBefore(client: Redis, base: string): Promise<number> {
+async function countFailedBefore(client: RedisClient, base: string): Promise<number> {
   const ids = await client.zrange(`${base}:delayed`, 0, String(DELAYED_SAMPLE_MAX - 1));
   // atm: BullMQ's count of attempts made.
   const attempts = await Promise.all(ids.map((id) => client.hget(`${base}:${id}`, 'atm')));

@@ -1,4 +1,3 @@
-import type { Redis } from 'ioredis';
 import type { z } from 'zod';
 import type { Clock } from '../clock/clock.ts';
 import { assert } from '../errors/assert.ts';
@@ -30,8 +29,8 @@ import { createBusMetrics } from './metrics.ts';
 import type { BusMetrics } from './metrics.ts';
 import { RedisPresence } from './presence.ts';
 import { readQueueCounts } from './queue-counts.ts';
-import { createClient } from './redis-client.ts';
-import type { ConnectionPurpose } from './redis-client.ts';
+import { createClient, onLink } from './redis-client.ts';
+import type { ConnectionPurpose, RedisClient } from './redis-client.ts';
 import { HintChannels, RedisResultBoard } from './result-board.ts';
 import { RedisTableReader } from './table-reader.ts';
 import { RedisTableWriter } from './table-writer.ts';
@@ -73,13 +72,13 @@ interface Closable {
 class RedisBus implements Bus {
   readonly #config: BusConfig;
   readonly #deps: BusDeps;
-  readonly #commands: Redis;
+  readonly #commands: RedisClient;
   readonly #metrics: BusMetrics;
   readonly #listeners = new Set<(connected: boolean) => void>();
   readonly #parts = new Set<Closable>();
   readonly #leases = new Map<RedisLease, string>();
-  #producer: Redis | null = null;
-  #subscriptions: { readonly client: Redis; readonly hints: HintChannels } | null = null;
+  #producer: RedisClient | null = null;
+  #subscriptions: { readonly client: RedisClient; readonly hints: HintChannels } | null = null;
   #connected = false;
   #checked = false;
   #closing: Promise<void> | null = null;
@@ -89,11 +88,11 @@ class RedisBus implements Bus {
     this.#deps = deps;
     this.#metrics = createBusMetrics(deps.metrics, () => this.#connected);
     this.#commands = this.#client('commands');
-    this.#commands.on('ready', () => {
+    const linked = (): void => {
       this.#setConnected(true);
       void this.#checkServer();
-    });
-    this.#commands.on('close', () => this.#setConnected(false));
+    };
+    onLink(this.#commands, linked, () => this.#setConnected(false));
   }
 
   get connected(): boolean {
@@ -249,7 +248,7 @@ class RedisBus implements Bus {
     return this.#subscriptions.hints;
   }
 
-  #client(purpose: ConnectionPurpose, part?: string): Redis {
+  #client(purpose: ConnectionPurpose, part?: string): RedisClient {
     const name = part === undefined ? this.#deps.name : `${this.#deps.name}:${part}`;
     return createClient(this.#config, purpose, name, this.#deps.log);
   }

@@ -3,8 +3,9 @@ import { Redis } from 'ioredis';
 import type { RedisOptions } from 'ioredis';
 import { MeshError, asMeshError, errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
-import type { BusConfig } from './config.ts';
-import { BLOCKING_SILENCE_MS, COMMAND_TIMEOUT_MS } from './limits.ts';
+import { ClusterClient } from './cluster-client.ts';
+import type { BusConfig, RedisEndpoint } from './config.ts';
+import { BLOCKING_SILENCE_MS, CLUSTER_RETRIES_MAX, COMMAND_TIMEOUT_MS } from './limits.ts';
 
 /** What a connection is for. Blocking reads and subscriptions never share one with commands. */
 export type ConnectionPurpose = 'commands' | 'blocking' | 'subscriptions' | 'producer' | 'consumer';
@@ -13,6 +14,16 @@ const RECONNECT_FIRST_MS = 50;
 const RECONNECT_MAX_MS = 2_000;
 const CONNECT_TIMEOUT_MS = 5_000;
 const TCP_KEEPALIVE_MS = 10_000;
+
+/** Between looks at the map of slots where nothing said that it changed: a master that hangs says nothing. */
+const SLOTS_REFRESH_MS = 10_000;
+const SLOTS_TIMEOUT_MS = 2_000;
+
+/** Between attempts of a command that waits for a cluster. */
+const CLUSTER_RETRY_MS = 250;
+
+/** A client of one server, of a master that sentinels name, or of a cluster. */
+export type RedisClient = Redis | ClusterClient;
 
 /**
  * A client that reconnects for ever and never queues a command while Redis is away: the caller gets the error at once.
@@ -24,21 +35,49 @@ export function createClient(
   purpose: ConnectionPurpose,
   name: string,
   log: Logger,
-): Redis {
-  const client = new Redis({
-    ...endpointOptions(config),
+): RedisClient {
+  const options = {
     connectionName: `${name}:${purpose}`.replaceAll(' ', '_'),
     ...(config.username === null ? {} : { username: config.username }),
     ...passwordOption(config),
-    protocol: 2,
-    enableOfflineQueue: false,
+    protocol: 2 as const,
     autoResendUnfulfilledCommands: false,
-    ...purposeOptions(purpose),
     connectTimeout: CONNECT_TIMEOUT_MS,
     keepAlive: TCP_KEEPALIVE_MS,
-    retryStrategy: (attempt: number) => {
-      // The password may have been rotated since.
-      refreshPassword(client, config, log);
+  };
+  const client =
+    config.endpoint.kind === 'cluster'
+      ? createClusterClient(config, config.endpoint, purpose, options, log)
+      : createServerClient(config, config.endpoint, purpose, options, log);
+  let lastError = '';
+  const report = (error: unknown): void => {
+    // The same failure of every attempt is one line, until it connects again.
+    const text = errorText(error);
+    if (text === lastError) return;
+    lastError = text;
+    log.warn({ purpose, error: text }, 'bus.connection-error');
+  };
+  client.on('error', report);
+  client.on('node error', report);
+  onLink(client, () => (lastError = ''));
+  return client;
+}
+
+function createServerClient(
+  config: BusConfig,
+  endpoint: Exclude<RedisEndpoint, { kind: 'cluster' }>,
+  purpose: ConnectionPurpose,
+  common: RedisOptions,
+  log: Logger,
+): Redis {
+  return new Redis({
+    ...endpointOptions(config, endpoint),
+    ...common,
+    enableOfflineQueue: false,
+    ...purposeOptions(purpose),
+    retryStrategy(this: RedisOptions, attempt: number) {
+      // The password may have been rotated since. (ioredis calls this on the options of the connection, also of a copy's.)
+      refreshPassword(this, config, log);
       return reconnectDelay(attempt);
     },
     // A master that a failover made a replica: ask the sentinels again instead of failing every write.
@@ -46,18 +85,60 @@ export function createClient(
     // Replies in one shape, whatever the server speaks.
     replyMapping: 'legacy',
   });
-  let lastError = '';
-  client.on('error', (error) => {
-    // The same failure of every attempt is one line, until it connects again.
-    const text = errorText(error);
-    if (text === lastError) return;
-    lastError = text;
-    log.warn({ purpose, error: text }, 'bus.connection-error');
+}
+
+function createClusterClient(
+  config: BusConfig,
+  endpoint: Extract<RedisEndpoint, { kind: 'cluster' }>,
+  purpose: ConnectionPurpose,
+  common: RedisOptions,
+  log: Logger,
+): ClusterClient {
+  const { enableOfflineQueue = false, ...serverOptions } = {
+    ...common,
+    ...purposeOptions(purpose),
+  };
+  return new ClusterClient({
+    nodes: endpoint.nodes.map((node) => ({ ...node })),
+    waits: enableOfflineQueue,
+    beforeConnect: (server) => refreshPassword(server.options, config, log),
+    delayMs: reconnectDelay,
+    serverOptions: {
+      ...serverOptions,
+      ...(endpoint.tls ? { tls: tlsRoots(config) } : {}),
+    },
+    options: {
+      // Of a server whose connection is being made; while the cluster is away the client refuses by itself.
+      enableOfflineQueue: true,
+      // Names stay names: the certificate of a server is for its name, if it has one.
+      dnsLookup: (host, callback) => callback(null, host),
+      slotsRefreshInterval: SLOTS_REFRESH_MS,
+      slotsRefreshTimeout: SLOTS_TIMEOUT_MS,
+      clusterRetryStrategy: reconnectDelay,
+      ...(enableOfflineQueue
+        ? {
+            retryDelayOnFailover: CLUSTER_RETRY_MS,
+            retryDelayOnClusterDown: CLUSTER_RETRY_MS,
+            maxRedirections: CLUSTER_RETRIES_MAX,
+          }
+        : // Whoever asked must know: what was told to a lost server may be done, or forgotten.
+          { retryDelayOnFailover: 0, retryDelayOnClusterDown: 0 }),
+    },
   });
-  client.on('ready', () => {
-    lastError = '';
-  });
-  return client;
+}
+
+/** Whether commands may be sent. */
+export function isLinked(client: RedisClient): boolean {
+  return client instanceof ClusterClient ? client.linked : client.status === 'ready';
+}
+
+/**
+ * Calls `linked` whenever the client has got (back) to the server of its keys, and `lost` when it lost it or there is another one.
+ */
+export function onLink(client: RedisClient, linked: () => void, lost?: () => void): void {
+  const cluster = client instanceof ClusterClient;
+  client.on(cluster ? 'linked' : 'ready', linked);
+  if (lost !== undefined) client.on(cluster ? 'unlinked' : 'close', lost);
 }
 
 function reconnectDelay(attempt: number): number {
@@ -65,10 +146,12 @@ function reconnectDelay(attempt: number): number {
   return delay * (0.8 + 0.4 * Math.random());
 }
 
-function endpointOptions(config: BusConfig): RedisOptions {
-  const { endpoint } = config;
+function endpointOptions(
+  config: BusConfig,
+  endpoint: Exclude<RedisEndpoint, { kind: 'cluster' }>,
+): RedisOptions {
   if (endpoint.kind === 'unix') return { path: endpoint.path };
-  const ca = config.caFile === null ? {} : { ca: readConfigured(config.caFile, 'REDIS_CA_FILE') };
+  const ca = tlsRoots(config);
   if (endpoint.kind === 'sentinel') {
     const { sentinels, master, tls } = endpoint;
     return {
@@ -81,6 +164,10 @@ function endpointOptions(config: BusConfig): RedisOptions {
   const { host, port } = endpoint;
   if (!endpoint.tls) return { host, port };
   return { host, port, tls: { servername: host, ...ca } };
+}
+
+function tlsRoots(config: BusConfig): { ca?: string } {
+  return config.caFile === null ? {} : { ca: readConfigured(config.caFile, 'REDIS_CA_FILE') };
 }
 
 function purposeOptions(purpose: ConnectionPurpose): RedisOptions {
@@ -109,9 +196,9 @@ function passwordOption(config: BusConfig): RedisOptions {
   return { password: readConfigured(config.passwordFile, 'REDIS_PASSWORD_FILE').trim() };
 }
 
-function refreshPassword(client: Redis, config: BusConfig, log: Logger): void {
+function refreshPassword(options: RedisOptions, config: BusConfig, log: Logger): void {
   try {
-    Object.assign(client.options, passwordOption(config));
+    Object.assign(options, passwordOption(config));
   } catch (error) {
     log.warn({ error: errorText(error) }, 'bus.password-unreadable');
   }
@@ -132,12 +219,13 @@ export function asBusError(error: unknown, what: string): MeshError {
   return asMeshError(error, 'BUS_UNAVAILABLE', what);
 }
 
-/** Resolves when the client is ready; rejects with the signal's reason when it aborts first. */
-export function whenReady(client: Redis, signal: AbortSignal): Promise<void> {
-  if (client.status === 'ready') return Promise.resolve();
+/** Resolves when the client has its server; rejects with the signal's reason when it aborts first. */
+export function whenReady(client: RedisClient, signal: AbortSignal): Promise<void> {
+  if (isLinked(client)) return Promise.resolve();
+  const event = client instanceof ClusterClient ? 'linked' : 'ready';
   return new Promise((resolve, reject) => {
     const finish = (): void => {
-      client.off('ready', ready);
+      client.off(event, ready);
       signal.removeEventListener('abort', abort);
     };
     const ready = (): void => {
@@ -148,7 +236,7 @@ export function whenReady(client: Redis, signal: AbortSignal): Promise<void> {
       finish();
       reject(signal.reason instanceof Error ? signal.reason : new Error('aborted'));
     };
-    client.on('ready', ready);
+    client.on(event, ready);
     signal.addEventListener('abort', abort, { once: true });
     if (signal.aborted) abort();
   });

@@ -1,25 +1,25 @@
 import { EventEmitter } from 'node:events';
-import type { Redis } from 'ioredis';
 import { z } from 'zod';
 import type { Clock } from '../clock/clock.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
 import type { ResultBoard } from './contract.ts';
 import { RESULT_POLL_MS, RESULT_WAITS_MAX } from './limits.ts';
-import { asBusError } from './redis-client.ts';
+import { asBusError, isLinked, onLink } from './redis-client.ts';
+import type { RedisClient } from './redis-client.ts';
 
 /** Hints by channel: that there is a result now. Shared by all boards of a process. */
 export class HintChannels {
-  readonly #client: Redis;
+  readonly #client: RedisClient;
   readonly #log: Logger;
   readonly #hints = new EventEmitter().setMaxListeners(0);
   #waits = 0;
 
-  constructor(client: Redis, log: Logger) {
+  constructor(client: RedisClient, log: Logger) {
     this.#client = client;
     this.#log = log;
     client.on('message', (channel: string) => this.#hints.emit(channel));
-    client.on('ready', () => {
+    onLink(client, () => {
       for (const channel of this.#hints.eventNames()) this.#subscribe(String(channel));
     });
   }
@@ -54,7 +54,7 @@ export class HintChannels {
 
   /** Hints only save time: without them the waiter looks by itself. */
   #quietly(command: () => Promise<unknown>): void {
-    if (this.#client.status !== 'ready') return;
+    if (!isLinked(this.#client)) return;
     command().catch((error: unknown) => {
       this.#log.debug({ error: errorText(error) }, 'bus.hint-channel');
     });
@@ -67,7 +67,7 @@ export interface BoardDeps<Body> {
   readonly body: z.ZodType<Body>;
   /** Key, and channel, of a result. */
   readonly keyOf: (id: string) => string;
-  readonly commands: Redis;
+  readonly commands: RedisClient;
   readonly hints: HintChannels;
   readonly clock: Clock;
   readonly log: Logger;

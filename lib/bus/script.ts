@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import type { Redis } from 'ioredis';
+import type { RedisClient } from './redis-client.ts';
 
 /** A Lua step: its text and the hash Redis knows it by. */
 export interface Script {
@@ -16,7 +16,7 @@ export function loadScript(name: string): Script {
 
 /** Runs a step, sending its text only when Redis does not know it (after a restart). */
 export async function runScript(
-  redis: Redis,
+  redis: RedisClient,
   script: Script,
   keys: readonly string[],
   args: readonly (string | Uint8Array)[],

@@ -1,4 +1,3 @@
-import type { Redis } from 'ioredis';
 import { pause } from '../clock/clock.ts';
 import type { Clock } from '../clock/clock.ts';
 import { Backoff } from '../clock/backoff.ts';
@@ -9,7 +8,8 @@ import { FOLLOW_BLOCK_MS, FOLLOW_SLICE_ENTRIES } from './limits.ts';
 import type { TableKeys } from './keys.ts';
 import type { MalformedReport } from './malformed.ts';
 import type { BusMetrics } from './metrics.ts';
-import { whenReady } from './redis-client.ts';
+import { onLink, whenReady } from './redis-client.ts';
+import type { RedisClient } from './redis-client.ts';
 import { LogCursor } from './log-cursor.ts';
 import type { RawEntry, ResyncReason } from './log-cursor.ts';
 import { decodeRow } from './rows.ts';
@@ -19,7 +19,7 @@ import { scanHash } from './scan-hash.ts';
 export interface ReaderDeps {
   readonly table: string;
   readonly keys: TableKeys;
-  readonly client: Redis;
+  readonly client: RedisClient;
   readonly clock: Clock;
   readonly log: Logger;
   readonly metrics: BusMetrics;
@@ -52,9 +52,10 @@ export class RedisTableReader implements TableReader {
     this.#deps = deps;
     this.#handler = handler;
     // A new connection may lead to a restarted, other or older Redis.
-    deps.client.on('close', () => {
+    const lost = (): void => {
       this.#verified = false;
-    });
+    };
+    onLink(deps.client, lost, lost);
     this.finished = this.#run();
   }
 
@@ -204,7 +205,7 @@ export class RedisTableReader implements TableReader {
 }
 
 /** The next entries behind `id`; waits for the first for a bounded time. */
-async function readLog(client: Redis, log: string, id: string): Promise<readonly RawEntry[]> {
+async function readLog(client: RedisClient, log: string, id: string): Promise<readonly RawEntry[]> {
   const reply = await client.xreadBuffer(
     'COUNT',
     FOLLOW_SLICE_ENTRIES,

@@ -1,5 +1,4 @@
 import { randomBytes } from 'node:crypto';
-import type { Redis } from 'ioredis';
 import { assert } from '../errors/assert.ts';
 import { MeshError } from '../errors/mesh-error.ts';
 import type { RowChange, StoredRow, TableStanding, TableWriter } from './contract.ts';
@@ -13,6 +12,7 @@ import {
 } from './limits.ts';
 import type { MalformedReport } from './malformed.ts';
 import { asBusError } from './redis-client.ts';
+import type { RedisClient } from './redis-client.ts';
 import { decodeRow } from './rows.ts';
 import { scanHash } from './scan-hash.ts';
 import { loadScript, runScript } from './script.ts';
@@ -37,7 +37,7 @@ export interface WriterDeps {
   readonly table: string;
   readonly keys: TableKeys;
   readonly lease: { readonly key: string; readonly lease: RedisLease } | null;
-  readonly commands: Redis;
+  readonly commands: RedisClient;
   readonly malformed: MalformedReport;
 }
 

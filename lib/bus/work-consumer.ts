@@ -1,6 +1,5 @@
 import { UnrecoverableError, Worker } from 'bullmq';
 import type { Job } from 'bullmq';
-import type { Redis } from 'ioredis';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
 import type { JobAttempt, JobDefinition, WorkConsumer } from './contract.ts';
@@ -14,6 +13,7 @@ import {
 } from './limits.ts';
 import type { BusMetrics } from './metrics.ts';
 import { whenReady } from './redis-client.ts';
+import type { RedisClient } from './redis-client.ts';
 
 /** Seconds a worker's blocking read waits, and the pause after a failed command: it is back soon after Redis is. */
 const DRAIN_DELAY_SECONDS = 5;
@@ -26,7 +26,7 @@ const BACKOFF_JITTER = 0.2;
 
 /** What a consumer needs. The client is its own. */
 export interface ConsumerDeps {
-  readonly client: Redis;
+  readonly client: RedisClient;
   readonly prefix: string;
   readonly log: Logger;
   readonly metrics: BusMetrics;

@@ -1,11 +1,11 @@
 import { Queue } from 'bullmq';
-import type { Redis } from 'ioredis';
 import type { Clock } from '../clock/clock.ts';
 import { MeshError } from '../errors/mesh-error.ts';
 import type { JobDefinition, WorkQueue } from './contract.ts';
 import { sealEnvelope } from './envelope.ts';
 import { DEAD_LETTERS_MAX, QUEUE_EVENTS_MAX } from './limits.ts';
-import { asBusError } from './redis-client.ts';
+import { asBusError, isLinked } from './redis-client.ts';
+import type { RedisClient } from './redis-client.ts';
 
 /** BullMQ's answer for a job that is not there (ErrorCode.JobNotExist). */
 const JOB_NOT_EXIST = -1;
@@ -15,7 +15,7 @@ export const JOB_BACKOFF_TYPE = 'weft';
 
 /** What a queue needs. The client is shared and not closed with the queue. */
 export interface QueueDeps {
-  readonly client: Redis;
+  readonly client: RedisClient;
   /** BullMQ prefix: the scope's. */
   readonly prefix: string;
   readonly clock: Clock;
@@ -93,8 +93,8 @@ export class RedisWorkQueue<Body> implements WorkQueue<Body> {
   }
 
   async #run(what: string, work: (queue: Queue) => Promise<void>): Promise<void> {
-    if (this.#deps.client.status !== 'ready') {
-      throw new MeshError('BUS_UNAVAILABLE', `cannot ${what}: Redis is away`);
+    if (!isLinked(this.#deps.client)) {
+      throw new MeshError('BUS_UNAVAILABLE', `cannot ${what}: RedisClient is away`);
     }
     this.#queue ??= this.#open();
     try {

@@ -39,12 +39,13 @@ export function startServer(
   dir: string,
   lines: readonly string[],
   mode: 'server' | 'sentinel' = 'server',
+  address = '127.0.0.1',
 ): ChildProcess {
   mkdirSync(dir, { recursive: true });
   const file = join(dir, 'redis.conf');
   writeFileSync(
     file,
-    [`dir ${dir}`, 'bind 127.0.0.1', ...(mode === 'server' ? ['save ""'] : []), ...lines, ''].join(
+    [`dir ${dir}`, `bind ${address}`, ...(mode === 'server' ? ['save ""'] : []), ...lines, ''].join(
       '\n',
     ),
   );
