@@ -2,6 +2,7 @@ import type { Clock } from '../clock/clock.ts';
 import type { ConfigSpec } from '../config/spec.ts';
 import type { Logger } from '../log/logger.ts';
 import type { MetricRegistry } from '../metrics/registry.ts';
+import type { TelemetryExport } from '../otlp/export-port.ts';
 import type { AdminRoutes } from './admin-routes.ts';
 
 /** Where an actor is in its life; `failed` is reached from any state. */
@@ -35,6 +36,8 @@ export interface ActorContext {
   readonly log: Logger;
   readonly clock: Clock;
   readonly metrics: MetricRegistry;
+  /** Where telemetry is sent besides, where that is configured; `metrics` go there without the actor's doing. */
+  readonly exports?: TelemetryExport | null;
   readonly readiness: Readiness;
   /** Routes on the process's admin server, below `/<actor>`. */
   readonly admin: AdminRoutes;

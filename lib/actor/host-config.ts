@@ -3,6 +3,9 @@ import { duration, endpoint, integer, makeField, oneOf, text } from '../config/f
 import type { Endpoint } from '../config/fields.ts';
 import { formatLogFilter, parseLogFilter } from '../log/log-filter.ts';
 import type { LogFormat } from '../log/logger.ts';
+import { otlpSettings } from '../otlp/config.ts';
+import type { OtlpSettings } from '../otlp/settings.ts';
+import { otlpVariables } from '../otlp/variables.ts';
 
 /** What a process that hosts actors is told, whatever actors it hosts. */
 export interface HostConfig {
@@ -14,6 +17,8 @@ export interface HostConfig {
   readonly logLevel: string;
   readonly logFormat: LogFormat;
   readonly drainDeadlineMs: number;
+  /** Where telemetry is sent by OTLP; null = nowhere. */
+  readonly otlp: OtlpSettings | null;
 }
 
 /** Upstream's rule (spec/inpod.md §6): most of the grace period, leaving time to exit. */
@@ -59,6 +64,7 @@ export const hostConfig = defineConfig(
       schema: integer({ min: 0 })({ optional: true }),
       description: 'derives the drain deadline when that is unset',
     },
+    ...otlpVariables,
   },
   (values): HostConfig => ({
     node: values.NODE_NAME,
@@ -70,5 +76,6 @@ export const hostConfig = defineConfig(
       values.CONNECTION_TERMINATION_DEADLINE,
       values.TERMINATION_GRACE_PERIOD_SECONDS,
     ),
+    otlp: otlpSettings(values),
   }),
 );

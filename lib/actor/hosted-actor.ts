@@ -4,6 +4,7 @@ import { errorText } from '../errors/mesh-error.ts';
 import { createLogger } from '../log/logger.ts';
 import type { LogFormat, Logger } from '../log/logger.ts';
 import { MetricRegistry } from '../metrics/registry.ts';
+import type { TelemetryExport } from '../otlp/export-port.ts';
 import type {
   Actor,
   ActorContext,
@@ -23,6 +24,8 @@ export interface HostServices {
   readonly logLevel: string;
   readonly logFormat: LogFormat;
   readonly admin: AdminServer;
+  /** Null where telemetry is not exported. */
+  readonly exports: TelemetryExport | null;
   /** An actor failed: the process must end. */
   fail(actor: string, error: unknown): void;
   requestShutdown(why: string): void;
@@ -146,6 +149,7 @@ export class HostedActor {
       log: this.log,
       clock: services.clock,
       metrics: this.metrics,
+      exports: services.exports,
       readiness: this.#readiness,
       admin: services.admin.routes(`/${this.name}`),
       supervise: (name, work) => {

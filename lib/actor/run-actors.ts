@@ -7,6 +7,7 @@ import { MeshError, errorText } from '../errors/mesh-error.ts';
 import { createLogger } from '../log/logger.ts';
 import type { Logger } from '../log/logger.ts';
 import { MetricRegistry } from '../metrics/registry.ts';
+import type { OtlpExport } from '../otlp/otlp-export.ts';
 import type { ActorDefinition } from './actor.ts';
 import { sendJson, sendText } from './admin-routes.ts';
 import type { AdminHandler } from './admin-routes.ts';
@@ -92,8 +93,22 @@ export async function runActors(
     level: config.host.logLevel,
     format: config.host.logFormat,
   });
-  const host = new ActorHost(config, log, clock);
+  const exports = await startExport(config.host, names, log, clock);
+  const host = new ActorHost(config, log, clock, exports);
   return host.run();
+}
+
+/** Its libraries take megabytes and time: they are loaded where there is somewhere to send to. */
+async function startExport(
+  { otlp, node }: HostConfig,
+  actors: readonly string[],
+  log: Logger,
+  clock: Clock,
+): Promise<OtlpExport | null> {
+  if (otlp === null) return null;
+  const { OtlpExport: loaded } = await import('../otlp/otlp-export.ts');
+  const service = actors.length === 1 ? `weft-${actors[0]}` : 'weft';
+  return loaded.start(otlp, { clock, log, service, node });
 }
 
 /** The process around the actors. */
@@ -104,16 +119,19 @@ class ActorHost {
   readonly #admin: AdminServer;
   readonly #metrics: MetricsListener | null;
   readonly #actors: readonly HostedActor[];
+  /** Null where telemetry is not exported. */
+  readonly #exports: OtlpExport | null;
   readonly #processMetrics = new MetricRegistry();
   readonly #end = Promise.withResolvers<void>();
   #deadline: DrainDeadline | null = null;
   #failed = false;
   #ending = false;
 
-  constructor(config: ProcessConfig, log: Logger, clock: Clock) {
+  constructor(config: ProcessConfig, log: Logger, clock: Clock, exports: OtlpExport | null) {
     this.#config = config;
     this.#log = log;
     this.#clock = clock;
+    this.#exports = exports;
     this.#admin = new AdminServer(log);
     this.#processMetrics.collectProcessMetrics();
     const { metrics } = config.host;
@@ -128,10 +146,14 @@ class ActorHost {
           logLevel: config.host.logLevel,
           logFormat: config.host.logFormat,
           admin: this.#admin,
+          exports,
           fail: (actor, error) => this.#fail(actor, error),
           requestShutdown: (why) => this.#shutdown(why),
         }),
     );
+    exports?.addMetrics('process', () => this.#processMetrics.families());
+    for (const { name, metrics: own } of this.#actors)
+      exports?.addMetrics(name, () => own.families());
   }
 
   async run(): Promise<number> {
@@ -152,9 +174,13 @@ class ActorHost {
     await this.#stopAll();
     await this.#admin.close();
     await this.#metrics?.close();
+    const exported = (await this.#exports?.close()) ?? true;
     release();
-    this.#watchLeftovers();
-    return this.#failed ? EXIT_FAILED : EXIT_OK;
+    const code = this.#failed ? EXIT_FAILED : EXIT_OK;
+    // A request that waits for a collector cannot be taken back, and nobody waits for it any more.
+    if (exported) this.#watchLeftovers();
+    else setImmediate(() => process.exit(code));
+    return code;
   }
 
   async #stopAll(): Promise<void> {
@@ -162,6 +188,7 @@ class ActorHost {
       this.#deadline ?? new DrainDeadline(this.#clock, this.#config.host.drainDeadlineMs);
     this.#deadline = deadline;
     if (!this.#failed) await Promise.all(this.#actors.map((actor) => actor.drain(deadline)));
+    await this.#exports?.lastMetrics();
     const reason = this.#failed ? 'failed' : deadline.signal.aborted ? 'deadline' : 'drained';
     for (const actor of [...this.#actors].reverse()) {
       try {
@@ -231,7 +258,11 @@ class ActorHost {
   };
 
   readonly #serveMetrics: AdminHandler = async (_request, response) => {
-    const registries = [this.#processMetrics, ...this.#actors.map((actor) => actor.metrics)];
+    const registries = [
+      this.#processMetrics,
+      ...this.#actors.map((actor) => actor.metrics),
+      ...(this.#exports === null ? [] : [this.#exports.metrics]),
+    ];
     sendText(response, 200, await MetricRegistry.renderAll(registries));
   };
 

@@ -50,17 +50,25 @@ export interface EarlyDenial {
 /** The fields of a line, in order. */
 export type AccessFields = Record<string, string | number>;
 
-const COMPLETE = 'connection complete';
+/** What the line of a connection says. */
+export const COMPLETE = 'connection complete';
+/** What that of an early denial says. */
+export const FAILED = 'connection failed';
 
 /** Writes access lines. */
 export class AccessLog {
   readonly #log: Logger;
   readonly #gate: AccessGate;
+  readonly #elsewhere: boolean;
 
-  /** `gate` decides about the lines of connections that did not fail. */
-  constructor(log: Logger, gate: AccessGate = new AccessGate()) {
+  /**
+   * `gate` decides about the lines of connections that did not fail. `elsewhere`: lines are wanted by someone besides the
+   * log, so that the gate is asked whatever the log's level.
+   */
+  constructor(log: Logger, gate: AccessGate = new AccessGate(), elsewhere = false) {
     this.#log = log;
     this.#gate = gate;
+    this.#elsewhere = elsewhere;
   }
 
   /** Whether {@link opened} writes anything: spares who calls it the work. */
@@ -73,27 +81,30 @@ export class AccessLog {
     if (this.writesOpenings) this.#log.debug(accessFields(facts, null), 'connection opened');
   }
 
-  /** The one line of a connection: error when it failed, else info where the rules of its pod's namespace let it through. */
-  complete(facts: AccessFacts, end: AccessEnd, namespace = ''): void {
-    if (end.error === null && !this.#log.isLevelEnabled('info')) return;
-    if (end.error === null && !this.#gate.admits(namespace, facts.traceId)) return;
+  /**
+   * The one line of a connection: error when it failed, else info where the rules of its pod's namespace let it through.
+   * Its fields, null where the rules did not.
+   */
+  complete(facts: AccessFacts, end: AccessEnd, namespace = ''): AccessFields | null {
+    if (end.error === null && !this.#elsewhere && !this.#log.isLevelEnabled('info')) return null;
+    if (end.error === null && !this.#gate.admits(namespace, facts.traceId)) return null;
     const fields = accessFields(facts, end);
     if (end.error === null) this.#log.info(fields, COMPLETE);
     else this.#log.error(fields, COMPLETE);
+    return fields;
   }
 
-  /** The one line of a connection refused before it was understood. */
-  failed(denial: EarlyDenial): void {
-    this.#log.warn(
-      {
-        scope: 'access',
-        'src.addr': denial.source,
-        'dst.addr': denial.destination,
-        direction: denial.direction,
-        error: denial.error,
-      },
-      'connection failed',
-    );
+  /** The one line of a connection refused before it was understood; its fields. */
+  failed(denial: EarlyDenial): AccessFields {
+    const fields = {
+      scope: 'access',
+      'src.addr': denial.source,
+      'dst.addr': denial.destination,
+      direction: denial.direction,
+      error: denial.error,
+    };
+    this.#log.warn(fields, FAILED);
+    return fields;
   }
 }
 

@@ -34,6 +34,9 @@ export const ATTACH_ATTEMPTS = 5;
 /** A thread answers a report between two I/O rounds; one that does not is left out of the sum. */
 export const REPORT_TIMEOUT_MS = 2_000;
 
+/** Between two times that the threads are asked for what they keep for export. */
+export const EXPORT_POLL_MS = 250;
+
 /** Time beyond that of a CPU profile in which a thread hands it over; profiles of minutes have megabytes. */
 export const PROFILE_TIMEOUT_MS = 30_000;
 

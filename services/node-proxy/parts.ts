@@ -15,8 +15,6 @@ import { certificateMetrics } from '../../lib/identity/certificate-metrics.ts';
 import { CrlFile } from '../../lib/identity/crl-file.ts';
 import { TrustBundle } from '../../lib/identity/trust-bundle.ts';
 import { closeFd, listenersByPort, netnsIdentity, openNetns } from '../../lib/linux/netns.ts';
-import { loggerState } from '../../lib/log/logger.ts';
-import type { LogFormat, Logger } from '../../lib/log/logger.ts';
 import type { PodInfo } from '../../workers/listener/protocol.ts';
 import { CertificateDesk } from './certificates/certificate-desk.ts';
 import type { NodeProxyConfig } from './config.ts';
@@ -40,7 +38,7 @@ import { BusSigning } from './signing.ts';
 import { startFeed } from './state-thread/start-feed.ts';
 import type { Feed } from './state-thread/start-feed.ts';
 import { StateThread } from './state-thread/state-thread.ts';
-import { Telemetry } from './telemetry.ts';
+import { Telemetry, threadLogging } from './telemetry.ts';
 
 /** What keeps the process from being ready (spec/inpod.md §7). */
 export interface NodeProxyBlockers {
@@ -69,6 +67,7 @@ export class NodeProxyParts {
   readonly #desk: CertificateDesk;
   readonly #pods: PodManager;
   readonly #own: OwnListener;
+  readonly #telemetry: Telemetry;
   readonly #source: PodSource;
   readonly #servers: NodeProxyServers;
   readonly #generation: Generation;
@@ -107,6 +106,7 @@ export class NodeProxyParts {
       this.#place(info, fd, new Set()),
     );
     this.#source = this.#makePodSource();
+    this.#telemetry = this.#makeTelemetry();
     this.#servers = this.#makeServers();
     this.#generation = this.#makeGeneration(node);
   }
@@ -159,6 +159,7 @@ export class NodeProxyParts {
     this.#hot?.close();
     await this.#pods.stop();
     await this.#own.stop();
+    await this.#telemetry.close();
     await this.#pool.close();
     await this.#feed?.close();
     await this.#state.close();
@@ -242,7 +243,8 @@ export class NodeProxyParts {
 
   #makePool(node: string, entry: string): ListenerPool {
     const { clock, log } = this.#context;
-    const settings = { ...this.#config.listener, node, ...threadLogging(log) };
+    const exports = this.#context.exports?.connections ?? null;
+    const settings = { ...this.#config.listener, node, exports, ...threadLogging(log) };
     return new ListenerPool(
       { entry, threads: this.#config.threads, settings },
       {
@@ -354,13 +356,14 @@ export class NodeProxyParts {
       state: this.#state,
       totals: this.#totals,
       accessLog: this.#config.listener.accessLog,
+      exports: this.#context.exports ?? null,
       reportMissed: () => this.#metrics.reportMissed(),
     });
   }
 
   #makeServers(): NodeProxyServers {
     const { clock, log, metrics, readiness } = this.#context;
-    const telemetry = this.#makeTelemetry();
+    const telemetry = this.#telemetry;
     return new NodeProxyServers(this.#config, {
       clock,
       log,
@@ -381,14 +384,8 @@ export class NodeProxyParts {
       requestShutdown: (why) => this.#context.requestShutdown(why),
       stats: {
         traffic: () => telemetry.metrics(),
-        own: () => metrics.families(),
+        own: () => telemetry.own(metrics),
       },
     });
   }
-}
-
-/** How the threads log: as the process does. */
-function threadLogging(log: Logger): { readonly logLevel: string; readonly logFormat: LogFormat } {
-  const { filter, format } = loggerState(log);
-  return { logLevel: filter, logFormat: format };
 }

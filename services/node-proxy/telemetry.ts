@@ -2,13 +2,17 @@ import type { Clock } from '../../lib/clock/clock.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
 import type { AccessSettings } from '../../lib/log/access-gate.ts';
 import { loggerState, setLogFilter } from '../../lib/log/logger.ts';
-import type { Logger } from '../../lib/log/logger.ts';
+import type { LogFormat, Logger } from '../../lib/log/logger.ts';
+import type { RegistryFamily } from '../../lib/metrics/registry.ts';
+import type { TelemetryExport } from '../../lib/otlp/export-port.ts';
 import { ThreadProfiler } from '../../lib/profile/thread-profiler.ts';
 import type { ConnectionRecord, MetricSample } from '../../workers/listener/protocol.ts';
+import { ConnectionExports } from './connection-exports.ts';
 import type { ListenerPool } from './pool/listener-pool.ts';
 import type { ListenerThread } from './pool/listener-thread.ts';
 import type { LoggingControl } from './servers/admin.ts';
 import type { ProfiledThread } from './servers/pprof.ts';
+import { sampledFamilies } from './servers/open-metrics.ts';
 import type { ThreadTotals } from './servers/thread-totals.ts';
 import type { StateThread } from './state-thread/state-thread.ts';
 
@@ -21,6 +25,8 @@ export interface TelemetryDependencies {
   readonly totals: ThreadTotals;
   /** Access lines at the start. */
   readonly accessLog: AccessSettings;
+  /** Null where telemetry is not exported. */
+  readonly exports: TelemetryExport | null;
   /** A thread left a question unanswered. */
   reportMissed(): void;
 }
@@ -31,6 +37,7 @@ export class Telemetry implements LoggingControl {
   readonly initialAccessLog: AccessSettings;
   readonly #deps: TelemetryDependencies;
   readonly #profiler = new ThreadProfiler();
+  readonly #exports: ConnectionExports | null;
   #accessLog: AccessSettings;
 
   constructor(deps: TelemetryDependencies) {
@@ -38,6 +45,20 @@ export class Telemetry implements LoggingControl {
     this.initialFilter = loggerState(deps.log).filter;
     this.initialAccessLog = deps.accessLog;
     this.#accessLog = deps.accessLog;
+    this.#exports = this.#startExports();
+  }
+
+  /** The process's own families, and those of the export. */
+  async own(registry: {
+    families(): Promise<readonly RegistryFamily[]>;
+  }): Promise<readonly RegistryFamily[]> {
+    const { exports } = this.#deps;
+    return [...(await registry.families()), ...((await exports?.families()) ?? [])];
+  }
+
+  /** Fetches what the threads have kept for export, before they end. Idempotent. */
+  async close(): Promise<void> {
+    await this.#exports?.close();
   }
 
   get filter(): string {
@@ -92,6 +113,18 @@ export class Telemetry implements LoggingControl {
     ];
   }
 
+  #startExports(): ConnectionExports | null {
+    const { clock, pool, exports } = this.#deps;
+    if (exports === null) return null;
+    exports.addMetrics('node-proxy', async () => sampledFamilies(await this.metrics()));
+    return new ConnectionExports({
+      clock,
+      to: exports,
+      threads: () => pool.threads.values(),
+      missed: (error) => this.#missed(error),
+    });
+  }
+
   async #records(
     ask: (thread: ListenerThread) => Promise<readonly ConnectionRecord[]>,
   ): Promise<readonly ConnectionRecord[]> {
@@ -112,4 +145,13 @@ export class Telemetry implements LoggingControl {
     this.#deps.reportMissed();
     this.#deps.log.warn({ error: errorText(error) }, 'thread.report-missed');
   }
+}
+
+/** How the threads log: as the process does. */
+export function threadLogging(log: Logger): {
+  readonly logLevel: string;
+  readonly logFormat: LogFormat;
+} {
+  const { filter, format } = loggerState(log);
+  return { logLevel: filter, logFormat: format };
 }

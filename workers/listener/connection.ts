@@ -7,6 +7,7 @@ import type { Copy, CopyCounts } from '../../lib/net/bidi-copy.ts';
 import { formatEndpoint } from '../../lib/net/socket.ts';
 import { accessFacts, destinationIdentity, trafficFacts } from './connection-facts.ts';
 import type { ConnectionFacts } from './connection-facts.ts';
+import type { EndedConnection, ExportBuffer } from './export-buffer.ts';
 import { responseFlag } from './response-flag.ts';
 import type {
   ConnectionEnd,
@@ -25,6 +26,8 @@ export interface ConnectionSinks {
   readonly traffic: TrafficMetrics;
   readonly metrics: ThreadMetrics;
   readonly clock: Clock;
+  /** Null where telemetry is not exported. */
+  readonly exports?: ExportBuffer | null;
 }
 
 const NO_COPY = { counts: { fromA: 0, fromB: 0 } } as const;
@@ -148,10 +151,20 @@ export class Connection {
     this.#countOpened();
     this.#traffic?.close(flag);
     const line = { ...this.#bytes, ...this.#end };
-    this.#sinks.access.complete(accessFacts(this.facts), line, this.#namespace);
+    const written = this.#sinks.access.complete(accessFacts(this.facts), line, this.#namespace);
+    this.#export({ ...line, flag }, written);
     // Kept among the last ones, it must not keep its sockets.
     this.#aborters.length = 0;
     this.#copy = { counts: { ...this.#copy.counts } };
+  }
+
+  #export(end: EndedConnection['end'], line: AccessFields | null): void {
+    const { exports } = this.#sinks;
+    if (exports === undefined || exports === null) return;
+    const { openedAtMs } = this;
+    const steps = this.#stepRecord();
+    const tunnel = this.#tunnel?.session ?? null;
+    exports.ended({ facts: this.#facts, end, openedAtMs, steps, tunnel }, line);
   }
 
   /** The connection as it is now; `withLine` adds its access line. */

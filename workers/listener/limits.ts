@@ -55,6 +55,12 @@ export const BYTES_PER_COST = 600;
 /** Connections accepted from the queue of a closing listener: the kernel's longest default queue. */
 export const MAX_QUEUED_ACCEPTED = 4_096;
 
+/**
+ * Ended connections that wait to be fetched for export, about 1.5 kB each: some four seconds of the most a thread opens,
+ * and it is asked four times a second.
+ */
+export const MAX_EXPORT_RECORDS = 4_096;
+
 /** Records of one message of a report: about a millisecond of the thread's time. */
 export const RECORDS_PER_MESSAGE = 256;
 

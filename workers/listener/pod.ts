@@ -151,7 +151,8 @@ export class Pod implements PodContext {
   ): void {
     this.thread.metrics.earlyDenials['early-denial'] += 1;
     const { message } = asMeshError(error, 'UPSTREAM_CONNECT');
-    this.thread.access.failed({ ...denial, error: message });
+    const line = this.thread.access.failed({ ...denial, error: message });
+    this.thread.exports?.denied(line, this.thread.clock.now());
   }
 
   addTunnel(tunnel: ServerTunnel): void {

@@ -10,6 +10,7 @@ import type { RevocationLists } from '../../lib/identity/crl.ts';
 import type { AccessFields } from '../../lib/log/access-log.ts';
 import type { AccessSettings } from '../../lib/log/access-gate.ts';
 import type { LogFormat } from '../../lib/log/logger.ts';
+import type { ConnectionExports, ExportDrops, ExportedConnection } from '../../lib/otlp/model.ts';
 import type { EffectivePolicy, PolicyProgram } from '../../lib/policy/model.ts';
 import type { ProfileCommand, ThreadProfile } from '../../lib/profile/thread-profiler.ts';
 import type { Service, Workload } from '../../lib/state/model.ts';
@@ -119,6 +120,8 @@ export interface ListenerSettings {
   readonly logLevel: string;
   readonly logFormat: LogFormat;
   readonly accessLog: AccessSettings;
+  /** What is kept of ended connections for export; null = nothing. */
+  readonly exports?: ConnectionExports | null;
   /** 15001, 15006, 15008, 15080 unless a test says otherwise. */
   readonly ports: {
     readonly outbound: number;
@@ -160,7 +163,7 @@ export interface CertificateBundle {
 }
 
 /** What a thread can be asked for. */
-export type ReportKind = 'connections' | 'recent' | 'metrics' | 'activity';
+export type ReportKind = 'connections' | 'recent' | 'metrics' | 'activity' | 'exports';
 
 /** What a pod did on a thread since it was placed there, in about microseconds of the thread's time. */
 export interface PodActivity {
@@ -218,6 +221,15 @@ export type ControlFromThread =
       readonly done: boolean;
     }
   | { readonly type: 'report'; readonly id: number; readonly metrics: readonly MetricSample[] }
+  | {
+      readonly type: 'report';
+      readonly id: number;
+      readonly exports: readonly ExportedConnection[];
+      /** Since the last report; zero in all messages of a report but its last. */
+      readonly dropped: ExportDrops;
+      /** More follow. */
+      readonly done: boolean;
+    }
   | { readonly type: 'report'; readonly id: number; readonly activity: readonly PodActivity[] }
   | { readonly type: 'profile'; readonly id: number; readonly profile: ThreadProfile }
   | { readonly type: 'profile.failed'; readonly id: number; readonly error: WireError };

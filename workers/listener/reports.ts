@@ -1,16 +1,15 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { RECORDS_PER_MESSAGE } from './limits.ts';
-import type { ConnectionRecord } from './protocol.ts';
 
 /**
  * Sends records in messages of a few, and lets the thread serve its connections in between. The last message is marked;
  * it may be empty. Records are made as they are sent. Never rejects.
  */
-export async function sendRecords(
-  records: Iterable<ConnectionRecord>,
-  send: (records: readonly ConnectionRecord[], done: boolean) => void,
+export async function sendRecords<Item>(
+  records: Iterable<Item>,
+  send: (records: readonly Item[], done: boolean) => void,
 ): Promise<void> {
-  let batch: ConnectionRecord[] = [];
+  let batch: Item[] = [];
   for (const record of records) {
     batch.push(record);
     if (batch.length < RECORDS_PER_MESSAGE) continue;

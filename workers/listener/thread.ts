@@ -22,6 +22,7 @@ import { DnsMetrics } from './dns/metrics.ts';
 import type { ThreadDns } from './dns/pod-dns.ts';
 import { Resolvers } from './dns/resolvers.ts';
 import { FairTurns } from './fair-turns.ts';
+import { ExportBuffer } from './export-buffer.ts';
 import { HANDSHAKES_PER_TURN } from './limits.ts';
 import { HeldBytes } from '../../lib/net/held-bytes.ts';
 import { NodeBudget, newBudgetMemory } from '../../lib/net/node-budget.ts';
@@ -59,6 +60,8 @@ export interface ThreadContext {
   readonly clock: Clock;
   readonly log: Logger;
   readonly access: AccessLog;
+  /** Ended connections for export; null where nothing is exported. */
+  readonly exports: ExportBuffer | null;
   /** Which access lines are written. */
   readonly gate: AccessGate;
   readonly traffic: TrafficMetrics;
@@ -124,7 +127,8 @@ export class ListenerThread {
       handshakeTurns: new FairTurns(HANDSHAKES_PER_TURN),
       clock: systemClock,
       log,
-      access: new AccessLog(log, gate),
+      access: new AccessLog(log, gate, settings.exports?.logs === true),
+      exports: exportBuffer(settings),
       gate,
       traffic: new TrafficMetrics(),
       onDemandDns: new OnDemandDns(),
@@ -239,6 +243,10 @@ export class ListenerThread {
       this.#send({ type: 'report', id, activity });
       return;
     }
+    if (what === 'exports') {
+      this.#reportExports(id);
+      return;
+    }
     if (what !== 'metrics') {
       const { recent } = this.context;
       const records =
@@ -271,6 +279,14 @@ export class ListenerThread {
     });
   }
 
+  #reportExports(id: number): void {
+    const none = { logs: 0, traces: 0 };
+    const { records, dropped } = this.context.exports?.take() ?? { records: [], dropped: none };
+    void sendRecords(records, (exports, done) =>
+      this.#send({ type: 'report', id, exports, dropped: done ? dropped : none, done }),
+    );
+  }
+
   #profile({ id, command }: Extract<ControlToThread, { type: 'profile' }>): void {
     this.#profiler.run(command).then(
       (profile) => this.#send({ type: 'profile', id, profile }),
@@ -300,6 +316,10 @@ export class ListenerThread {
   #send(message: ControlFromThread): void {
     this.#control.postMessage(message);
   }
+}
+
+function exportBuffer({ exports }: ListenerSettings): ExportBuffer | null {
+  return exports === undefined || exports === null ? null : new ExportBuffer(exports);
 }
 
 function threadDns({ dns }: ListenerSettings, log: Logger): ThreadDns | null {

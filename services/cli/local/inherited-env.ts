@@ -1,6 +1,10 @@
 /** Which variables of `weft up`'s environment its actors get. Pure. */
+import { otlpVariables } from '../../../lib/otlp/variables.ts';
 import { COMMAND_VARIABLES } from '../../../lib/config/unknown-variables.ts';
 import type { Environment } from '../../../lib/config/env.ts';
+
+/** Names each process by its actor, unless it is told another name. */
+const SERVICE_NAME = 'OTEL_SERVICE_NAME';
 
 /** Settings of actors under upstream's names, which stand for the whole mesh. */
 export const SETTINGS: ReadonlySet<string> = new Set([
@@ -52,6 +56,7 @@ export const SETTINGS: ReadonlySet<string> = new Set([
   'ZTUNNEL_RESOURCE_CPU_LIMIT',
   'ZTUNNEL_RESOURCE_CPU_REQUEST',
   'ZTUNNEL_WORKER_THREADS',
+  ...Object.keys(otlpVariables).filter((name) => name !== SERVICE_NAME),
 ]);
 
 /**
@@ -77,6 +82,7 @@ export const DECIDED_HERE: ReadonlySet<string> = new Set([
   'LOCAL_XDS_PATH',
   'NETWORK',
   'NODE_NAME',
+  SERVICE_NAME,
   'POD_NAME',
   'POD_NAMESPACE',
   'PROXY_CONFIG',

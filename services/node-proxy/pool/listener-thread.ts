@@ -3,6 +3,7 @@ import { MessageChannel } from 'node:worker_threads';
 import type { MessagePort, Worker } from 'node:worker_threads';
 import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import { present } from '../../../lib/errors/assert.ts';
+import type { ExportDrops, ExportedConnection } from '../../../lib/otlp/model.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import type { WireError } from '../../../lib/errors/mesh-error.ts';
 import type { ProfileCommand, ThreadProfile } from '../../../lib/profile/thread-profiler.ts';
@@ -30,6 +31,7 @@ interface Pending {
   readonly timeoutMs: number;
   /** What came in parts so far. */
   readonly connections: ConnectionRecord[];
+  readonly exports: ExportedConnection[];
   resolve(answer: Answer): void;
   reject(error: MeshError): void;
 }
@@ -53,6 +55,8 @@ export class ListenerThread {
   readonly #clock: Clock;
   readonly #events: ThreadEvents;
   readonly #reports = new Map<number, Pending>();
+  /** What came for export after nobody waited for it any more; as much as a thread keeps, at most. */
+  readonly #lateExports: ExportedConnection[] = [];
   #nextReport = 1;
   #lastUtilisation: EventLoopUtilization;
   #alive = true;
@@ -134,6 +138,19 @@ export class ListenerThread {
     this.pods.clear();
   }
 
+  /** What it kept for export since the last call. Throws like {@link connections}. */
+  async exports(): Promise<{
+    readonly connections: readonly ExportedConnection[];
+    readonly dropped: ExportDrops;
+  }> {
+    const what = 'exports';
+    const report = await this.#ask({ type: 'report', what }, what);
+    const late = this.#lateExports.splice(0);
+    return 'exports' in report
+      ? { connections: [...late, ...report.exports], dropped: report.dropped }
+      : { connections: late, dropped: { logs: 0, traces: 0 } };
+  }
+
   async #records(
     what: 'connections' | 'recent',
     withLines: boolean,
@@ -152,7 +169,15 @@ export class ListenerThread {
     this.#nextReport += 1;
     const { promise, resolve, reject } = Promise.withResolvers<Answer>();
     const timer = this.#giveUpLater(id, timeoutMs);
-    this.#reports.set(id, { timer, what, timeoutMs, connections: [], resolve, reject });
+    this.#reports.set(id, {
+      timer,
+      what,
+      timeoutMs,
+      connections: [],
+      exports: [],
+      resolve,
+      reject,
+    });
     this.#control.postMessage({ ...question, id } satisfies ControlToThread);
     return promise;
   }
@@ -161,6 +186,7 @@ export class ListenerThread {
     return this.#clock.after(timeoutMs, () => {
       const pending = this.#reports.get(id);
       this.#reports.delete(id);
+      this.#lateExports.push(...(pending?.exports ?? []));
       pending?.reject(
         new MeshError(
           'BUS_TIMEOUT',
@@ -172,18 +198,23 @@ export class ListenerThread {
 
   #answered(message: Answer): void {
     const pending = this.#reports.get(message.id);
-    if (pending === undefined) return;
+    if (pending === undefined) {
+      // The thread keeps them no more: the next who asks gets them.
+      if ('exports' in message) this.#lateExports.push(...message.exports);
+      return;
+    }
     pending.timer.cancel();
-    if ('connections' in message) {
-      for (const connection of message.connections) pending.connections.push(connection);
-      if (!message.done) {
-        pending.timer = this.#giveUpLater(message.id, pending.timeoutMs);
-        return;
-      }
+    const { connections, exports } = pending;
+    if ('connections' in message) connections.push(...message.connections);
+    if ('exports' in message) exports.push(...message.exports);
+    if ('done' in message && !message.done) {
+      pending.timer = this.#giveUpLater(message.id, pending.timeoutMs);
+      return;
     }
     this.#reports.delete(message.id);
-    const { connections } = pending;
-    pending.resolve('connections' in message ? { ...message, connections } : message);
+    if ('connections' in message) pending.resolve({ ...message, connections });
+    else if ('exports' in message) pending.resolve({ ...message, exports });
+    else pending.resolve(message);
   }
 
   #refused(id: number, error: WireError): void {

@@ -1,3 +1,4 @@
+import type { RegistryFamily } from '../../../lib/metrics/registry.ts';
 import type { MetricSample } from '../../../workers/listener/protocol.ts';
 
 /** Content type of the OpenMetrics text, for those who ask for it (spec/observability.md §1). */
@@ -30,6 +31,16 @@ export function familiesOf(samples: readonly MetricSample[]): MetricFamily[] {
     }));
     return [{ name: base, kind: first.kind, help: first.help, samples: samplesOf }];
   });
+}
+
+/** The same under the names of a registry: counters keep their suffix. */
+export function sampledFamilies(samples: readonly MetricSample[]): RegistryFamily[] {
+  return familiesOf(samples).map(({ name, kind, help, samples: own }) => ({
+    name: kind === 'counter' ? `${name}_total` : name,
+    help,
+    type: kind,
+    samples: own,
+  }));
 }
 
 function familyName({ kind, name }: MetricSample): string {

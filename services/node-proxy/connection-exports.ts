@@ -1,0 +1,62 @@
+import type { Clock, Timer } from '../../lib/clock/clock.ts';
+import type { TelemetryExport } from '../../lib/otlp/export-port.ts';
+import type { ExportDrops, ExportedConnection } from '../../lib/otlp/model.ts';
+import { EXPORT_POLL_MS } from './limits.ts';
+
+/** A listener thread that keeps connections for export. */
+export interface ExportingThread {
+  exports(): Promise<{
+    readonly connections: readonly ExportedConnection[];
+    readonly dropped: ExportDrops;
+  }>;
+}
+
+/** What they are fetched with. */
+export interface ConnectionExportsDependencies {
+  readonly clock: Clock;
+  readonly to: TelemetryExport;
+  threads(): Iterable<ExportingThread>;
+  /** A thread did not answer; what it keeps is fetched the next time. */
+  missed(error: unknown): void;
+}
+
+/** Fetches what the listener threads keep for export, so that none of them has to send or wait. */
+export class ConnectionExports {
+  readonly #deps: ConnectionExportsDependencies;
+  #timer: Timer | null = null;
+  #fetching: Promise<void> | null = null;
+
+  constructor(deps: ConnectionExportsDependencies) {
+    this.#deps = deps;
+    if (deps.to.connections !== null) {
+      this.#timer = deps.clock.every(EXPORT_POLL_MS, () => this.#poll());
+    }
+  }
+
+  /** Fetches what is there for the last time. Idempotent. */
+  async close(): Promise<void> {
+    if (this.#timer === null) return;
+    this.#timer.cancel();
+    this.#timer = null;
+    await this.#fetching;
+    await this.#fetch();
+  }
+
+  #poll(): void {
+    this.#fetching ??= this.#fetch().finally(() => (this.#fetching = null));
+  }
+
+  async #fetch(): Promise<void> {
+    const { to, threads, missed } = this.#deps;
+    await Promise.all(
+      [...threads()].map(async (thread) => {
+        try {
+          const { connections, dropped } = await thread.exports();
+          to.add(connections, dropped);
+        } catch (error) {
+          missed(error);
+        }
+      }),
+    );
+  }
+}
