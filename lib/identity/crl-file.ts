@@ -6,6 +6,7 @@ import type { Logger } from '../log/logger.ts';
 import { MAX_CRL_BYTES, parseRevocationLists } from './crl.ts';
 import type { RevocationLists } from './crl.ts';
 import { FollowedFile } from './followed-file.ts';
+import { FreshReading } from './fresh-reading.ts';
 
 /** What following the lists needs of its owner. */
 export interface CrlFileDeps {
@@ -45,7 +46,7 @@ export class CrlFile {
   #problem: string | null = null;
   #refused = 0;
   #followed: FollowedFile | null = null;
-  #reading: Promise<void> | null = null;
+  readonly #reading = new FreshReading(() => this.#read());
   #closed = false;
 
   constructor(path: string, deps: CrlFileDeps) {
@@ -92,12 +93,9 @@ export class CrlFile {
     );
   }
 
-  /** Reads the file now; joins a reading under way. */
+  /** Reads the file now, after a reading under way. */
   reload(): Promise<void> {
-    this.#reading ??= this.#read().finally(() => {
-      this.#reading = null;
-    });
-    return this.#reading;
+    return this.#reading.run();
   }
 
   /** Stops following. */

@@ -3,6 +3,7 @@ import type { Clock } from '../clock/clock.ts';
 import { errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
 import { FollowedFile } from './followed-file.ts';
+import { FreshReading } from './fresh-reading.ts';
 import { parseCertificates } from './pem.ts';
 import { readRoots } from './roots.ts';
 import type { RootSource } from './roots.ts';
@@ -39,7 +40,7 @@ export class TrustBundle {
   #current: Roots | null = null;
   #lastProblem: string | null = null;
   #followed: FollowedFile | null = null;
-  #reading: Promise<void> | null = null;
+  readonly #reading = new FreshReading(() => this.#read());
   #closed = false;
 
   constructor(source: RootSource, deps: TrustBundleDeps) {
@@ -80,12 +81,9 @@ export class TrustBundle {
     return () => this.#listeners.delete(listener);
   }
 
-  /** Reads the bundle now; joins a reading under way. */
+  /** Reads the bundle now, after a reading under way. */
   reload(): Promise<void> {
-    this.#reading ??= this.#read().finally(() => {
-      this.#reading = null;
-    });
-    return this.#reading;
+    return this.#reading.run();
   }
 
   /** Stops following. */

@@ -3,11 +3,11 @@ import { setTimeout as wait } from 'node:timers/promises';
 const POLL_MS = 20;
 
 /** A wait ends when its condition holds. The bound only ends a failed test, so it is far from what a busy machine needs. */
-const LEAST_BOUND_MS = 60_000;
+const LEAST_BOUND_MS = 120_000;
 
 /**
  * Polls `condition` until it returns something truthy, and returns that. Throws an Error naming `what` when the bound
- * passes first, a minute or a longer `timeoutMs`; an error of the condition itself is the reason given. The condition is
+ * passes first, two minutes or a longer `timeoutMs`; an error of the condition itself is the reason given. The condition is
  * looked at once more after the bound: this process itself may have stood still.
  */
 export async function until<T>(
