@@ -2,6 +2,9 @@ import { statSync } from 'node:fs';
 import { callNative } from './native.ts';
 import type { PolicyRouting } from './native.ts';
 
+/** Where the kernel's settings are. */
+const SYSCTL_DIR = '/proc/sys';
+
 export type { PolicyRouting } from './native.ts';
 
 /** What tells two network namespaces apart, whatever path they were opened by; decimal numbers as text. */
@@ -50,9 +53,17 @@ export function readSysctl(netnsFd: number, name: string): string {
   return callNative((native) => native.readSysctl(netnsFd, sysctlPath(name))).trim();
 }
 
-/** Writes a `net.…` sysctl of a namespace, e.g. `net.ipv4.tcp_migrate_req`. */
-export function writeSysctl(netnsFd: number, name: string, value: string): void {
-  callNative((native) => native.writeSysctl(netnsFd, sysctlPath(name), value));
+/**
+ * Writes a `net.…` sysctl of a namespace, e.g. `net.ipv4.tcp_migrate_req`. `directory` is where `/proc/sys` is: whose
+ * namespace its `net` speaks of is decided by who opens it, wherever it is mounted.
+ */
+export function writeSysctl(
+  netnsFd: number,
+  name: string,
+  value: string,
+  directory = SYSCTL_DIR,
+): void {
+  callNative((native) => native.writeSysctl(netnsFd, sysctlPath(name, directory), value));
 }
 
 /** The TCP ports on which a socket listens in the namespace, of either address family, ascending. */
@@ -82,6 +93,6 @@ export function policyRouting(netnsFd: number, family: 4 | 6, table: number): Po
   return callNative((native) => native.policyRouting(netnsFd, family, table));
 }
 
-function sysctlPath(name: string): string {
-  return `/proc/sys/${name.replaceAll('.', '/')}`;
+function sysctlPath(name: string, directory = SYSCTL_DIR): string {
+  return `${directory}/${name.replaceAll('.', '/')}`;
 }

@@ -11,6 +11,7 @@ import type { RedirectDefaults } from '../../lib/redirect/pod-options.ts';
 export interface NodeAgentConfig {
   readonly bus: BusConfig;
   readonly podsDir: string;
+  readonly sysctlDir: string;
   readonly rescanMs: number;
   readonly socketPath: string;
   readonly addTo: 'newest-group' | 'newest-only';
@@ -56,6 +57,10 @@ const variables = {
   WEFT_ENROL_EXISTING: {
     schema: oneOf('keep', 'reset')({ default: 'keep' }),
     description: 'connections that a running pod has when it is enrolled; only keep is supported',
+  },
+  WEFT_NODE_AGENT_SYSCTL_DIR: {
+    schema: absolutePath({ default: '/proc/sys' }),
+    description: 'where the settings of /proc/sys/net can be written; a mount of it in a container',
   },
   AMBIENT_IPV6: { schema: bool({ default: true }), description: 'write IPv6 rules too' },
   AMBIENT_DNS_CAPTURE: {
@@ -106,6 +111,7 @@ export const nodeAgentConfig = defineConfig(variables, (values): NodeAgentConfig
   return {
     bus: busConfig(values),
     podsDir: values.WEFT_NODE_AGENT_PODS_DIR,
+    sysctlDir: values.WEFT_NODE_AGENT_SYSCTL_DIR,
     rescanMs: values.WEFT_NODE_AGENT_RESCAN,
     socketPath: values.INPOD_UDS,
     addTo: values.WEFT_NODE_AGENT_ADD_TO,

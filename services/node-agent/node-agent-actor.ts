@@ -73,6 +73,7 @@ export class NodeAgentActor implements Actor {
       log,
       metrics,
       redirect: config.redirect,
+      sysctlDir: config.sysctlDir,
       excludedNamespaces: config.excludedNamespaces,
       ownNetns: threadNetns(),
       drainMs: config.drainMs,

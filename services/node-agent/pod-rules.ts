@@ -17,6 +17,9 @@ import type { PodRecord } from '../../lib/state/pod-record.ts';
 import type { AgentMetrics } from './metrics.ts';
 import type { Slots } from './slots.ts';
 
+const CONNTRACK_LOOSE = 'net.netfilter.nf_conntrack_tcp_loose';
+const MIGRATE = 'net.ipv4.tcp_migrate_req';
+
 /** What the pods of a node share to write rules. */
 export interface RuleDeps {
   readonly redirector: Redirector;
@@ -27,6 +30,8 @@ export interface RuleDeps {
   readonly redirect: RedirectDefaults;
   /** The agent's own namespace, where no rule may ever be written. */
   readonly ownNetns: NetnsIdentity;
+  /** Where `/proc/sys` can be written. */
+  readonly sysctlDir: string;
 }
 
 /** What {@link PodRules.write} did. `repaired`: rules that stood before had been changed by somebody. */
@@ -168,10 +173,11 @@ export class PodRules {
   #leaveEstablishedAlone(): void {
     const netns = present(this.#netns, 'the namespace is about to be written to');
     try {
-      writeSysctl(netns.fd, 'net.netfilter.nf_conntrack_tcp_loose', '0');
+      writeSysctl(netns.fd, CONNTRACK_LOOSE, '0', this.#deps.sysctlDir);
     } catch (error) {
       // Absent until conntrack is loaded, which is then no earlier than with the first rules on this machine.
-      this.#deps.log.warn({ uid: this.#uid, reason: errorText(error) }, 'pod.established-at-risk');
+      const facts = { uid: this.#uid, setting: CONNTRACK_LOOSE, reason: errorText(error) };
+      this.#deps.log.warn(facts, 'pod.established-at-risk');
     }
   }
 
@@ -179,10 +185,11 @@ export class PodRules {
   #allowMigration(): void {
     const netns = present(this.#netns, 'the namespace was just written to');
     try {
-      writeSysctl(netns.fd, 'net.ipv4.tcp_migrate_req', '1');
+      writeSysctl(netns.fd, MIGRATE, '1', this.#deps.sysctlDir);
     } catch (error) {
       // Kernels before 5.14 have no such setting; the proxy then drains the queue itself.
-      this.#deps.log.debug({ uid: this.#uid, reason: errorText(error) }, 'pod.no-migration');
+      const facts = { uid: this.#uid, setting: MIGRATE, reason: errorText(error) };
+      this.#deps.log.info(facts, 'pod.no-migration');
     }
   }
 
