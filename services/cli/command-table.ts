@@ -55,15 +55,24 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
     summary: 'show or change which access lines the node proxies write',
     load: () => import('./commands/access-log.ts'),
   },
+  sbom: {
+    summary: 'what this installation consists of, as CycloneDX JSON',
+    load: () => import('./commands/sbom.ts'),
+  },
   prepare: {
     summary: 'write what containers need to become a mesh',
     hidden: true,
     load: () => import('./commands/prepare.ts'),
   },
-  'container-pods': {
-    summary: 'tell the mesh which containers are its pods',
+  'supervise-containers': {
+    summary: 'tell the mesh which containers are its pods, and answer for its actors',
     hidden: true,
-    load: () => import('./commands/container-pods.ts'),
+    load: () => import('./commands/supervise-containers.ts'),
+  },
+  'container-exec': {
+    summary: 'run a command in a container',
+    hidden: true,
+    load: () => import('./commands/container-exec.ts'),
   },
   sample: {
     summary: 'serve what the pods of the sample mesh serve',

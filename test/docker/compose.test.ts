@@ -102,9 +102,34 @@ dockerTest('the image names what is in it and starts an actor without a shell', 
     '--network=none',
     '--entrypoint=cat',
     'weft',
-    '/opt/debian-packages.txt',
+    image.Config.Labels['weft.io/sbom'] ?? '',
   );
-  t.regex(packages.stdout, /^libc6 /m);
+  const sbom = JSON.parse(packages.stdout) as {
+    bomFormat: string;
+    components: { name: string; purl: string }[];
+  };
+  t.is(sbom.bomFormat, 'CycloneDX');
+  const purls = sbom.components.map(({ purl }) => purl);
+  for (const part of [
+    'npm/ioredis',
+    'npm/node-linux-',
+    'generic/node',
+    'generic/openssl',
+    'deb/debian/libatomic1',
+    'deb/debian/redis-server',
+  ]) {
+    t.true(
+      purls.some((purl) => purl.startsWith(`pkg:${part}`)),
+      part,
+    );
+  }
+  // What only builds and tests need is neither there nor named.
+  for (const part of ['npm/ava@', 'npm/typescript@', 'deb/debian/g%2B%2B', 'deb/debian/openssl@']) {
+    t.false(
+      purls.some((purl) => purl.startsWith(`pkg:${part}`)),
+      part,
+    );
+  }
   const help = await docker.docker(
     'run',
     '--rm',
@@ -153,7 +178,7 @@ dockerTest(
 
 v1Test('what joins a pod starts after its enrolment', async (t) => {
   const compose = present(mesh);
-  const logs = (await compose.call('logs', '--no-color', 'pods')).stdout;
+  const logs = (await compose.call('logs', '--no-color', 'supervisor')).stdout;
   t.regex(logs, /pod\.enrolled/);
   t.notRegex(logs, /ran-before-enrolment/);
 });

@@ -1,12 +1,11 @@
-import { basename } from 'node:path';
 import type { Command } from 'commander';
 import { processEnvironment } from '../../../lib/config/env.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { enterPod } from '../local/enter-pod.ts';
 import { askPods } from '../local/mesh-client.ts';
 import { meshPaths } from '../local/mesh-paths.ts';
 import type { MeshPaths } from '../local/mesh-paths.ts';
 import { requireMesh } from '../local/mesh-record.ts';
-import { insidePod, mountsFile } from '../local/pod-namespaces.ts';
 import { meshOption } from '../output.ts';
 import { parsePod } from '../references.ts';
 import type { ObjectReference } from '../references.ts';
@@ -52,8 +51,5 @@ async function entryOf(paths: MeshPaths, pod: ObjectReference): Promise<readonly
       `no pod ${pod.namespace}/${pod.name} runs in mesh ${paths.mesh}; see: weft get pods`,
     );
   }
-  return insidePod({
-    netns: basename(found.netns),
-    mountsFile: mountsFile(paths.mountsDir, found.uid),
-  });
+  return enterPod(paths, found, 'application');
 }

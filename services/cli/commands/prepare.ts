@@ -1,14 +1,29 @@
 import { once } from 'node:events';
-import { mkdir } from 'node:fs/promises';
+import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import type { Command } from 'commander';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { processEnvironment } from '../../../lib/config/env.ts';
 import { createLogger } from '../../../lib/log/logger.ts';
+import { givenFiles, givenPath } from '../containers/own-files.ts';
 import { meshPaths, podRecordsDir } from '../local/mesh-paths.ts';
+import type { MeshPaths } from '../local/mesh-paths.ts';
 import { parseNodeCount } from '../local/mesh-request.ts';
 import { writeRedisFiles } from '../local/redis.ts';
 import { TokenIssuer } from '../local/tokens.ts';
 import { planMesh } from '../local/topology.ts';
+import type { MeshPlan } from '../local/topology.ts';
+
+/** Readable by the actors that run as root, without capabilities over files, in the same group. */
+const GIVEN_MODE = 0o640;
+
+interface Options {
+  readonly mesh?: string;
+  readonly nodes?: string;
+  readonly redisDir?: string;
+  readonly give?: string;
+  readonly done?: string;
+}
 
 /** Adds `weft prepare`: the part of `weft up` that containers, which supervise themselves, cannot do alone. */
 export function register(program: Command): void {
@@ -17,13 +32,13 @@ export function register(program: Command): void {
     .description('write Redis users, configuration and tokens to the run directory; renew tokens')
     .option('--mesh <name>', 'name of the mesh')
     .option('--nodes <n>', 'number of nodes (default: 2)')
+    .option('--redis-dir <folder>', "Redis's own files, apart from its socket")
+    .option('--give <folder>', "copy each role's secrets to its own folder in this one")
+    .option('--done <file>', 'write this file when everything is there')
     .action(prepare);
 }
 
-async function prepare(options: {
-  readonly mesh?: string;
-  readonly nodes?: string;
-}): Promise<void> {
+async function prepare(options: Options): Promise<void> {
   const paths = meshPaths(options.mesh, processEnvironment());
   const plan = planMesh(paths.mesh, parseNodeCount(options.nodes));
   const log = createLogger({ actor: 'prepare' });
@@ -31,13 +46,30 @@ async function prepare(options: {
   for (const node of plan.nodes) {
     await mkdir(podRecordsDir(paths, node.name), { recursive: true });
   }
-  await writeRedisFiles(plan, paths, true);
-  const issuer = new TokenIssuer(plan, paths, { clock: systemClock, log, groupReads: true });
-  // Last, as the key set is what the containers' health check looks for.
+  const directory = options.redisDir === undefined ? {} : { directory: options.redisDir };
+  await writeRedisFiles(plan, paths, { ...directory, groupAccess: true });
+  const { give } = options;
+  const issuer = new TokenIssuer(plan, paths, {
+    clock: systemClock,
+    log,
+    groupReads: true,
+    onMinted: () => (give === undefined ? Promise.resolve() : giveFiles(plan, paths, give)),
+  });
   await issuer.start();
+  if (options.done !== undefined) await writeFile(options.done, '');
   log.info({ root: paths.root, nodes: plan.nodes.length }, 'mesh.prepared');
   const alive = setInterval(() => {}, 1 << 30);
   await stopped;
   clearInterval(alive);
   issuer.stop();
+}
+
+/** In one step each, as those who read them do so at any time. */
+async function giveFiles(plan: MeshPlan, paths: MeshPaths, directory: string): Promise<void> {
+  for (const file of givenFiles(plan, paths)) {
+    const path = givenPath(directory, file);
+    await mkdir(dirname(path), { recursive: true });
+    await writeFile(`${path}.new`, await readFile(file.from), { mode: GIVEN_MODE });
+    await rename(`${path}.new`, path);
+  }
 }

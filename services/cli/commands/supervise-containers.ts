@@ -1,20 +1,36 @@
 import { once } from 'node:events';
+import { mkdir } from 'node:fs/promises';
+import { hostname } from 'node:os';
 import type { Command } from 'commander';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { processEnvironment } from '../../../lib/config/env.ts';
+import { present } from '../../../lib/errors/assert.ts';
+import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import { createLogger } from '../../../lib/log/logger.ts';
+import type { Logger } from '../../../lib/log/logger.ts';
+import { ContainerActors, PROJECT_LABEL } from '../containers/container-actors.ts';
+import { ContainerMesh } from '../containers/container-mesh.ts';
 import { ContainerPods } from '../containers/container-pods.ts';
+import { ContainerUpgrade } from '../containers/container-upgrade.ts';
 import { EngineApi } from '../containers/engine-api.ts';
 import { ManifestApi } from '../local/manifest-api.ts';
 import { meshPaths } from '../local/mesh-paths.ts';
+import type { MeshPaths } from '../local/mesh-paths.ts';
+import { writeRecord } from '../local/mesh-record.ts';
 import { parseNodeCount } from '../local/mesh-request.ts';
+import { processId } from '../local/processes.ts';
+import { SupervisorApi } from '../local/supervisor-api.ts';
 import { planMesh } from '../local/topology.ts';
+import type { MeshPlan } from '../local/topology.ts';
 
-/** Adds `weft container-pods`: the kubelet's part in a mesh of containers. */
+/** The command that runs something in a container, in the image this one was started from. */
+const MAIN = new URL('../main.ts', import.meta.url).pathname;
+
+/** Adds `weft supervise-containers`: what is left of the supervisor's part in a mesh of containers. */
 export function register(program: Command): void {
   program
-    .command('container-pods', { hidden: true })
-    .description('tell the mesh which containers are its pods')
+    .command('supervise-containers', { hidden: true })
+    .description('tell the mesh which containers are its pods, and answer for its actors')
     .argument('<socket>', 'unix socket of the Docker engine')
     .option('--mesh <name>', 'name of the mesh')
     .option('--nodes <n>', 'number of nodes (default: 2)')
@@ -27,17 +43,51 @@ async function run(
 ): Promise<void> {
   const paths = meshPaths(options.mesh, processEnvironment());
   const plan = planMesh(paths.mesh, parseNodeCount(options.nodes));
-  const log = createLogger({ actor: 'container-pods' });
+  const log = createLogger({ actor: 'supervisor' });
   const stopped = Promise.race([once(process, 'SIGTERM'), once(process, 'SIGINT')]);
+  const engine = new EngineApi(socket);
+  const common = { engine, paths, plan, clock: systemClock, log };
+  const actors = new ContainerActors({ ...common, project: await ownProject(engine) });
+  const upgrades = new ContainerUpgrade({ ...common, actors });
   const pods = new ContainerPods({
-    engine: new EngineApi(socket),
+    ...common,
     api: new ManifestApi(paths.controlSocket),
-    paths,
     nodes: plan.nodes.map(({ name }) => name),
-    clock: systemClock,
-    log,
+    enter: (id) => [process.execPath, MAIN, 'container-exec', '--engine', socket, id, '--'],
+    onChange: () => linkQuietly(actors, log),
   });
+  const api = new SupervisorApi(new ContainerMesh({ plan, paths, actors, pods, upgrades }));
+  await writeOwnRecord(plan, paths);
+  await api.listen(paths.supervisorSocket);
+  await upgrades.sweep();
   await pods.start();
   await stopped;
   await pods.stop();
+  await api.close();
+}
+
+/** Pods must not wait for a way to an actor that just ends. */
+async function linkQuietly(actors: ContainerActors, log: Logger): Promise<void> {
+  await actors.link().catch((error: unknown) => {
+    log.info({ error: errorText(error) }, 'actors.not-linked');
+  });
+}
+
+/** The Compose project of this container, which its host name leads to. Throws CONFIG_UNSUPPORTED. */
+async function ownProject(engine: EngineApi): Promise<string> {
+  const { Config } = await engine.inspect(hostname());
+  const project = Config.Labels?.[PROJECT_LABEL];
+  if (project !== undefined) return project;
+  throw new MeshError('CONFIG_UNSUPPORTED', `container ${hostname()} is of no Compose project`);
+}
+
+async function writeOwnRecord(plan: MeshPlan, paths: MeshPaths): Promise<void> {
+  await mkdir(paths.root, { recursive: true });
+  await writeRecord(paths, {
+    mesh: plan.mesh,
+    supervisor: present(await processId(process.pid), 'this process runs'),
+    nodes: plan.nodes.length,
+    external: [],
+    startedAt: new Date(systemClock.now()).toISOString(),
+  });
 }

@@ -1,14 +1,13 @@
-import { basename } from 'node:path';
 import type { Command } from 'commander';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { processEnvironment } from '../../../lib/config/env.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { fromEachNode } from '../get/nodes.ts';
 import type { RunningMesh } from '../get/kinds.ts';
+import { enterPod } from '../local/enter-pod.ts';
 import { askPods, askTraceable } from '../local/mesh-client.ts';
 import { meshPaths } from '../local/mesh-paths.ts';
 import { requireMesh } from '../local/mesh-record.ts';
-import { insidePod, mountsFile } from '../local/pod-namespaces.ts';
 import type { PodLine } from '../local/supervisor-api.ts';
 import { meshOption, outputOption, warn, write, writeJson } from '../output.ts';
 import type { CommonOptions } from '../output.ts';
@@ -80,10 +79,7 @@ async function probed(
   text: string,
 ): Promise<TracedConnection | null> {
   const { from, to, toPod } = query;
-  const enter = insidePod({
-    netns: basename(from.netns),
-    mountsFile: mountsFile(mesh.paths.mountsDir, from.uid),
-  });
+  const enter = enterPod(mesh.paths, from, 'network');
   const host = toPod?.ip ?? serviceHost(to);
   const made = await probe(enter, { host, port: to.port, text });
   const own = { ...query, client: made.client };

@@ -30,6 +30,8 @@ export interface PodSandboxContainer {
   readonly labels: Readonly<Record<string, string>>;
   /** Service account of a pod that no manifest describes. */
   readonly account: string;
+  /** The container whose commands are the pod's: the first that joined, or itself. */
+  readonly application: string;
 }
 
 const POD_NAME = /^[a-z0-9]([-a-z0-9.]*[a-z0-9])?\/[a-z0-9]([-a-z0-9.]*[a-z0-9])?$/;
@@ -60,6 +62,7 @@ export function sandboxOf(
   const pause = own.Labels?.[PAUSE_LABEL] === 'true';
   const joined = all.filter(({ HostConfig }) => HostConfig.NetworkMode === `container:${own.Id}`);
   const parts = pause ? joined : [own, ...joined];
+  const [first] = parts.toSorted((left, right) => left.Created - right.Created);
   return {
     ...claim,
     id: own.Id,
@@ -70,6 +73,7 @@ export function sandboxOf(
     ready: parts.length > 0 && parts.every(isUp),
     labels: podLabels(own.Labels ?? {}),
     account: own.Labels?.[ACCOUNT_LABEL] ?? 'default',
+    application: (first ?? own).Id,
   };
 }
 

@@ -15,8 +15,10 @@ import type { ManifestApi } from '../local/manifest-api.ts';
 import { podRecordsDir } from '../local/mesh-paths.ts';
 import type { MeshPaths } from '../local/mesh-paths.ts';
 import { ObjectWatch } from '../local/object-watch.ts';
+import type { PodObject } from '../local/objects.ts';
 import { isEnrolled, wantsEnrolment } from '../local/pod-plan.ts';
 import { removePodRecord, writePodRecord } from '../local/pod-records.ts';
+import type { PodLine } from '../local/supervisor-api.ts';
 import { claimOf, podManifest, recordOf, sandboxOf } from './container-plan.ts';
 import type { PodSandboxContainer } from './container-plan.ts';
 import type { EngineApi } from './engine-api.ts';
@@ -30,6 +32,10 @@ export interface ContainerPodsDeps {
   readonly nodes: readonly string[];
   readonly clock: Clock;
   readonly log: Logger;
+  /** The command line that runs something in a container. */
+  enter(container: string): readonly string[];
+  /** Containers may have come or gone. */
+  onChange(): Promise<void>;
 }
 
 /** Events of one burst are handled together. */
@@ -85,6 +91,36 @@ export class ContainerPods {
     await Promise.all([this.#watch.stop(), this.#events, this.#turn]);
   }
 
+  /** The pods there are, and whether each that is to be is enrolled. */
+  lines(): readonly (PodLine & { readonly enrolled: boolean })[] {
+    return [...this.#known].flatMap(([key, known]) => {
+      const pod = this.#watch.pods.get(key);
+      return pod === undefined ? [] : [this.#line(pod, known)];
+    });
+  }
+
+  #line(pod: PodObject, { sandbox }: KnownPod): PodLine & { readonly enrolled: boolean } {
+    const { namespace, name, uid } = pod.metadata;
+    const [first = ''] = sandbox.addresses;
+    return {
+      uid,
+      namespace,
+      name,
+      node: sandbox.node,
+      ip: first,
+      ips: sandbox.addresses,
+      netns: `/proc/${sandbox.pid}/ns/net`,
+      serviceAccount: pod.spec.serviceAccountName,
+      phase: sandbox.ready ? 'Running' : 'Pending',
+      ambient: wantsEnrolment(pod, this.#watch.namespaces.get(namespace)),
+      enrolled: isEnrolled(pod),
+      enter: {
+        application: this.#deps.enter(sandbox.application),
+        network: this.#deps.enter(sandbox.id),
+      },
+    };
+  }
+
   async #followEvents(): Promise<void> {
     const { engine, clock, log } = this.#deps;
     const { signal } = this.#abort;
@@ -113,6 +149,7 @@ export class ContainerPods {
 
   async #reconcile(): Promise<void> {
     try {
+      await this.#deps.onChange();
       const found = await this.#find();
       for (const [key, known] of this.#known) {
         if (found.get(key)?.id !== known.sandbox.id) await this.#forget(key, known);
@@ -126,7 +163,7 @@ export class ContainerPods {
   /** The pods there are, by `namespace/name`. */
   async #find(): Promise<Map<string, PodSandboxContainer>> {
     const { engine, nodes } = this.#deps;
-    const running = await engine.running();
+    const running = await engine.list();
     const found = new Map<string, PodSandboxContainer>();
     // The older of two claims stands.
     for (const container of running.toSorted((a, b) => a.Created - b.Created)) {

@@ -18,7 +18,7 @@ import type { MeshPlan, NodePlan } from './topology.ts';
 const WEFT = new URL('../weft', import.meta.url).pathname;
 
 /** Roles of which several processes may run at a time: they share work, or listeners, or take turns by a lease. */
-const SIDE_BY_SIDE: ReadonlySet<string> = new Set([
+export const SIDE_BY_SIDE: ReadonlySet<string> = new Set([
   'xds-ingester',
   'policy-evaluator',
   'cert-fetcher',

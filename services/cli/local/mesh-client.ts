@@ -1,6 +1,7 @@
 /** Questions to a running mesh: its supervisor, its node agents and its node proxies. */
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { askJson, ask } from './unix-http.ts';
 import { adminSocket, processName } from './mesh-paths.ts';
 import type { MeshPaths } from './mesh-paths.ts';
@@ -25,9 +26,17 @@ export function askPods(paths: MeshPaths): Promise<readonly PodLine[]> {
   return askJson<readonly PodLine[]>({ socket: paths.supervisorSocket, path: '/pods' });
 }
 
-/** Asks the supervisor to take the mesh down; it goes on doing so after the answer. Throws STATE_UNAVAILABLE. */
+/**
+ * Asks the supervisor to take the mesh down; it goes on doing so after the answer. Throws STATE_UNAVAILABLE, and
+ * STATE_CONFLICT where that is somebody else's to do.
+ */
 export async function askDown(paths: MeshPaths): Promise<void> {
-  await ask({ socket: paths.supervisorSocket, method: 'POST', path: '/down' });
+  const { status, body } = await ask({
+    socket: paths.supervisorSocket,
+    method: 'POST',
+    path: '/down',
+  });
+  if (status === 409) throw new MeshError('STATE_CONFLICT', body.trim());
 }
 
 /**

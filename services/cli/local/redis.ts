@@ -13,18 +13,24 @@ import type { MeshPlan } from './topology.ts';
 /** Each mesh has a Redis of its own, so its keys need no other prefix. */
 const KEY_PREFIX = 'weft';
 
-/**
- * Writes configuration, users and passwords. Passwords that exist are kept. With `groupAccess` the group of the
- * process may read the passwords and connect, for actors that run as another user.
- */
+/** Where Redis keeps its files. */
+interface RedisFiles {
+  /** The folder of configuration, users and data; default the socket's. */
+  readonly directory?: string;
+  /** The group of this process may read the passwords and connect, for actors that run as another user. */
+  readonly groupAccess?: boolean;
+}
+
+/** Writes configuration, users and passwords. Passwords that exist are kept. */
 export async function writeRedisFiles(
   plan: MeshPlan,
   paths: MeshPaths,
-  groupAccess = false,
+  files: RedisFiles = {},
 ): Promise<void> {
-  const dataDir = join(paths.redisDir, 'data');
+  const { directory = paths.redisDir, groupAccess = false } = files;
+  const dataDir = join(directory, 'data');
   await mkdir(dataDir, { recursive: true, mode: 0o700 });
-  const aclFile = join(paths.redisDir, 'users.acl');
+  const aclFile = join(directory, 'users.acl');
   await writeAclFiles({
     users: redisUsers(plan.nodes.map((node) => node.name)),
     prefix: KEY_PREFIX,
@@ -38,11 +44,11 @@ export async function writeRedisFiles(
     aclFile,
     groupConnects: groupAccess,
   });
-  await writeFile(configFile(paths), config, { mode: 0o600 });
+  await writeFile(configFile(directory), config, { mode: 0o600 });
 }
 
-function configFile(paths: MeshPaths): string {
-  return join(paths.redisDir, 'redis.conf');
+function configFile(directory: string): string {
+  return join(directory, 'redis.conf');
 }
 
 /** Redis in the control namespace, where `weft down` finds it even after a crash. */
@@ -55,7 +61,7 @@ export function redisProcess(plan: MeshPlan, paths: MeshPaths): ProcessSpec {
       `--net=${netnsPath(plan.control.netns)}`,
       '--',
       'redis-server',
-      configFile(paths),
+      configFile(paths.redisDir),
     ],
     env: { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin' },
     logFile: logFile(paths, 'redis', null),

@@ -4,7 +4,7 @@ import { createServer } from 'node:http';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { once } from 'node:events';
 import { sendJson, sendText } from '../../../lib/actor/admin-routes.ts';
-import { errorText } from '../../../lib/errors/mesh-error.ts';
+import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import type { PodPhase } from './manifest-api.ts';
 import type { ProcessState, ProcessStatus } from './managed-process.ts';
 import type { Upgraded } from './role-processes.ts';
@@ -47,12 +47,20 @@ export interface PodLine {
   readonly phase: PodPhase;
   /** Meant to be in the mesh, by its labels. */
   readonly ambient: boolean;
+  /** Command lines that enter it, where that is not by the namespaces of the local runtime. */
+  readonly enter?: {
+    /** Where its application runs. */
+    readonly application: readonly string[];
+    /** Where its network is held. */
+    readonly network: readonly string[];
+  };
 }
 
 /** What the API speaks for. */
 export interface SupervisorView {
-  status(): MeshStatus;
+  status(): MeshStatus | Promise<MeshStatus>;
   pods(): readonly PodLine[];
+  /** Throws where the mesh is taken down otherwise. */
   down(): void;
   /** Replaces roles, one after another. */
   upgrade(roles: readonly string[], timeoutMs: number): Promise<readonly Upgraded[]>;
@@ -69,11 +77,10 @@ export class SupervisorApi {
   constructor(view: SupervisorView) {
     this.#view = view;
     this.#server = createServer((request, response) => {
-      try {
-        this.#handle(request, response);
-      } catch (error) {
-        sendText(response, 503, `${errorText(error)}\n`);
-      }
+      this.#handle(request, response).catch((error: unknown) => {
+        const conflict = error instanceof MeshError && error.code === 'STATE_CONFLICT';
+        sendText(response, conflict ? 409 : 503, `${errorText(error)}\n`);
+      });
     });
   }
 
@@ -95,14 +102,14 @@ export class SupervisorApi {
     await closed;
   }
 
-  #handle(request: IncomingMessage, response: ServerResponse): void {
+  async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const line = `${request.method} ${request.url}`;
-    if (line === 'GET /status') sendJson(response, 200, this.#view.status());
+    if (line === 'GET /status') sendJson(response, 200, await this.#view.status());
     else if (line === 'GET /pods') sendJson(response, 200, this.#view.pods());
     else if (line === 'POST /down') {
-      sendText(response, 202, 'going down\n');
       this.#view.down();
-    } else if (line.startsWith('POST /upgrade?')) void this.#upgrade(request, response);
+      sendText(response, 202, 'going down\n');
+    } else if (line.startsWith('POST /upgrade?')) await this.#upgrade(request, response);
     else sendText(response, 404, `no such path: ${line}\n`);
   }
 
@@ -110,11 +117,7 @@ export class SupervisorApi {
   async #upgrade(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { searchParams } = new URL(request.url ?? '/', 'http://localhost');
     const timeoutMs = Number(searchParams.get('timeoutMs') ?? DEFAULT_UPGRADE_MS);
-    try {
-      const roles = searchParams.getAll('role');
-      sendJson(response, 200, await this.#view.upgrade(roles, timeoutMs));
-    } catch (error) {
-      sendText(response, 503, `${errorText(error)}\n`);
-    }
+    const roles = searchParams.getAll('role');
+    sendJson(response, 200, await this.#view.upgrade(roles, timeoutMs));
   }
 }

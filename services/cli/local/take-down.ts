@@ -23,7 +23,7 @@ export async function takeDown(paths: MeshPaths): Promise<boolean> {
     try {
       await askDown(paths);
     } catch (error) {
-      if (!(error instanceof MeshError)) throw error;
+      if (!(error instanceof MeshError) || error.code === 'STATE_CONFLICT') throw error;
       // It does not answer any more: the signal is the other way to say it.
       await signalProcess(record.supervisor, 'SIGTERM');
     }

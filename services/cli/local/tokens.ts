@@ -31,6 +31,8 @@ export interface TokenIssuerDeps {
   readonly log: Logger;
   /** Lets the group of this process read the tokens, never the key. */
   readonly groupReads?: boolean;
+  /** Called with every set of tokens that was written. */
+  readonly onMinted?: () => Promise<void>;
 }
 
 /** Keeps the token files of a mesh valid. */
@@ -43,6 +45,7 @@ export class TokenIssuer {
   readonly #publicKey: KeyObject;
   readonly #keyPem: string;
   readonly #tokenMode: number;
+  readonly #onMinted: () => Promise<void>;
   #timer: Timer | null = null;
 
   constructor(plan: MeshPlan, paths: MeshPaths, deps: TokenIssuerDeps) {
@@ -51,6 +54,7 @@ export class TokenIssuer {
     this.#clock = deps.clock;
     this.#log = deps.log;
     this.#tokenMode = deps.groupReads === true ? 0o640 : 0o600;
+    this.#onMinted = deps.onMinted ?? (() => Promise.resolve());
     const { privateKey } = generateKeyPairSync('ec', {
       namedCurve: 'P-256',
       privateKeyEncoding: { type: 'pkcs8', format: 'pem' },
@@ -98,6 +102,7 @@ export class TokenIssuer {
       });
       await replaceFile(tokenFile(this.#paths, bearer), token, this.#tokenMode);
     }
+    await this.#onMinted();
   }
 }
 

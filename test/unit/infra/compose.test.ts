@@ -3,6 +3,11 @@ import { readFile } from 'node:fs/promises';
 import test from 'ava';
 import { parse, parseAllDocuments } from 'yaml';
 import { z } from 'zod';
+import {
+  containerEnv,
+  givenFiles,
+  serviceName,
+} from '../../../services/cli/containers/own-files.ts';
 import { actorDefaults, actorEnv } from '../../../services/cli/local/actor-env.ts';
 import { meshPaths } from '../../../services/cli/local/mesh-paths.ts';
 import { meshRoles } from '../../../services/cli/local/roles.ts';
@@ -41,25 +46,20 @@ const { services, volumes } = document.parse(
   parse(await readFile(file, 'utf8'), { merge: true, maxAliasCount: 100 }),
 );
 
-const NODE_SERVICES: Readonly<Record<string, string>> = {
-  'node-agent': 'agent',
-  'cert-fetcher': 'fetcher',
-  'node-proxy': 'proxy',
+/** Beside manifests it keeps its certificate's key, which the socket's readers have no business with. */
+const CONTROL_PLANE = {
+  WEFT_CONTROL_PLANE_MANIFESTS_DIR: '/manifests',
+  WEFT_CONTROL_PLANE_STATE_DIR: '/run/weft/state',
 };
-
-function serviceOf(actor: string, index: number | undefined): string {
-  return index === undefined ? actor : `node-${index}-${NODE_SERVICES[actor] ?? actor}`;
-}
 
 test('every actor has the environment it has in the local mesh', (t) => {
   for (const role of meshRoles(plan)) {
-    const found = services[serviceOf(role.actor, role.node?.index)];
-    const own =
-      role.actor === 'control-plane' ? { WEFT_CONTROL_PLANE_MANIFESTS_DIR: '/manifests' } : {};
+    const found = services[serviceName(role)];
     t.deepEqual(found?.environment, {
       ...actorDefaults(role),
-      ...actorEnv(role, plan, paths),
-      ...own,
+      ...containerEnv(actorEnv(role, plan, paths)),
+      ...(role.actor === 'control-plane' ? CONTROL_PLANE : {}),
+      ...(role.actor === 'node-agent' ? { WEFT_NODE_AGENT_SYSCTL_DIR: '/run/weft/sysctl' } : {}),
     });
     t.deepEqual(found?.command, ['run', role.actor]);
   }
@@ -79,7 +79,7 @@ test('control plane, CA and nodes have the addresses of the local mesh', (t) => 
   for (const node of plan.nodes) {
     t.deepEqual(link(node.name), pair(node.link));
     for (const role of meshRoles(plan).filter((other) => other.node === node)) {
-      t.is(services[serviceOf(role.actor, node.index)]?.network_mode, `service:${node.name}`);
+      t.is(services[serviceName(role)]?.network_mode, `service:${node.name}`);
     }
   }
 });
@@ -121,7 +121,7 @@ test('only what enters pods has capabilities, and only what must is root; nothin
     t.deepEqual(dropped, ['ALL'], name);
     t.true(fixed, name);
     if (/^node-\d-(?:agent|proxy)$/.test(name)) t.is(user, '0:1337', name);
-    else if (name !== 'pods') {
+    else if (name !== 'supervisor') {
       t.is(user, undefined, name);
       t.deepEqual(added, [], name);
     }
@@ -143,6 +143,40 @@ test('the pods are those of infra/local, on the same nodes', async (t) => {
     .filter(({ labels }) => 'weft.io/pod' in labels)
     .map(({ labels }) => `${labels['weft.io/pod']} on ${labels['weft.io/node']}`);
   t.deepEqual(labelled.toSorted(), manifests.toSorted());
+});
+
+test('each role has the volume of its own secrets, and nobody has those of another', (t) => {
+  const given = new Map<string, string>();
+  for (const mount of services['prepare']?.volumes ?? []) {
+    const [source = '', target = ''] = mount.split(':');
+    const taker = /^\/run\/weft\/given\/(.+)$/.exec(target)?.[1];
+    if (taker !== undefined) given.set(taker, source);
+  }
+  t.deepEqual(
+    [...given.keys()].toSorted(),
+    [...new Set(givenFiles(plan, paths).map(({ taker }) => taker))].toSorted(),
+  );
+  t.is(new Set(given.values()).size, given.size);
+  for (const [name, { volumes: mounts }] of Object.entries(services)) {
+    if (name === 'prepare') continue;
+    const sources = mounts.map((mount) => mount.split(':')[0] ?? '');
+    t.deepEqual(
+      sources.filter((source) => source.startsWith('own-') && source !== `own-${name}`),
+      [],
+      name,
+    );
+    for (const source of ['secrets', 'tokens']) t.false(sources.includes(source), name);
+    t.is(sources.includes('redis-data'), name === 'redis', name);
+    t.is(sources.includes('state'), name === 'control-plane', name);
+    t.is(sources.includes('ca'), name === 'ca', name);
+  }
+});
+
+test('no health check and no command needs a shell', (t) => {
+  for (const [name, { healthcheck, command }] of Object.entries(services)) {
+    t.not(healthcheck?.test[0], 'CMD-SHELL', name);
+    t.false(command.includes('sh'), name);
+  }
 });
 
 interface Metadata {

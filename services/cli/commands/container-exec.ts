@@ -1,0 +1,21 @@
+import type { Command } from 'commander';
+import { execInContainer } from '../containers/engine-exec.ts';
+
+/** Adds `weft container-exec`: how `weft exec` and `weft trace` enter a pod that is a container. */
+export function register(program: Command): void {
+  program
+    .command('container-exec', { hidden: true })
+    .description('run a command in a container')
+    .requiredOption('--engine <socket>', 'unix socket of the Docker engine')
+    .argument('<container>', 'its id')
+    .argument('<command...>', 'the command and its arguments, after --')
+    .action(exec);
+}
+
+async function exec(
+  id: string,
+  command: readonly string[],
+  { engine }: { readonly engine: string },
+): Promise<void> {
+  process.exitCode = await execInContainer({ socket: engine, id, command });
+}

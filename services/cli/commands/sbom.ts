@@ -1,0 +1,46 @@
+import { randomUUID } from 'node:crypto';
+import { readFile, writeFile } from 'node:fs/promises';
+import type { Command } from 'commander';
+import { systemClock } from '../../../lib/clock/clock.ts';
+import { sbomOf } from '../containers/sbom.ts';
+import { write } from '../output.ts';
+
+const ROOT = new URL('../../../', import.meta.url);
+const DPKG_STATUS = '/var/lib/dpkg/status';
+
+/** Adds `weft sbom`. */
+export function register(program: Command): void {
+  program
+    .command('sbom')
+    .description('what this installation consists of: npm and Debian packages, as CycloneDX JSON')
+    .option('-o, --output <file>', 'where to write it (default: standard output)')
+    .action(sbom);
+}
+
+async function sbom({ output }: { readonly output?: string }): Promise<void> {
+  const own = JSON.parse(await readFile(new URL('package.json', ROOT), 'utf8')) as {
+    name: string;
+    version: string;
+  };
+  const document = sbomOf({
+    ...own,
+    timestamp: new Date(systemClock.now()).toISOString(),
+    serial: randomUUID(),
+    npm: await readFile(new URL('node_modules/.package-lock.json', ROOT), 'utf8'),
+    dpkg: await dpkgStatus(),
+    bundled: process.versions,
+  });
+  const text = `${JSON.stringify(document, null, 2)}\n`;
+  if (output === undefined) await write(text);
+  else await writeFile(output, text);
+}
+
+/** Null where packages are not Debian's. */
+async function dpkgStatus(): Promise<string | null> {
+  try {
+    return await readFile(DPKG_STATUS, 'utf8');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    throw error;
+  }
+}
