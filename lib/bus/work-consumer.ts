@@ -1,7 +1,8 @@
-import { UnrecoverableError, Worker } from 'bullmq';
-import type { Job } from 'bullmq';
+import type { Job, Worker } from 'bullmq';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
+import { loadConsumer } from './bullmq.ts';
+import type { ConsumerParts } from './bullmq.ts';
 import type { JobAttempt, JobDefinition, WorkConsumer } from './contract.ts';
 import { openEnvelope } from './envelope.ts';
 import {
@@ -40,6 +41,7 @@ export class RedisWorkConsumer<Body> implements WorkConsumer {
   readonly #stop = new AbortController();
   readonly #inHand = new Set<Promise<void>>();
   #worker: Worker | null = null;
+  #draining = false;
   #closing: Promise<void> | null = null;
 
   constructor(
@@ -51,14 +53,18 @@ export class RedisWorkConsumer<Body> implements WorkConsumer {
     this.#definition = definition;
     this.#deps = deps;
     this.#handler = handler;
-    const start = (): void => {
-      if (!this.#stop.signal.aborted) this.#worker = this.#createWorker(concurrency);
+    // A package that cannot be read is a broken installation, and ends the actor.
+    const start = async (): Promise<void> => {
+      const parts = await loadConsumer();
+      if (this.#draining || this.#stop.signal.aborted) return;
+      this.#worker = this.#createWorker(parts, concurrency);
     };
     // Rejects only because the consumer is closed before Redis was ever there.
     void whenReady(deps.client, this.#stop.signal).then(start, () => undefined);
   }
 
   async drain(): Promise<void> {
+    this.#draining = true;
     // Not awaited: with Redis away it could not tell that no job is in hand.
     this.#worker?.pause(true).catch((error: unknown) => {
       this.#deps.log.warn({ error: errorText(error) }, 'bus.consumer-not-paused');
@@ -86,13 +92,13 @@ export class RedisWorkConsumer<Body> implements WorkConsumer {
     this.#deps.client.disconnect();
   }
 
-  #createWorker(concurrency: number): Worker {
+  #createWorker(parts: ConsumerParts, concurrency: number): Worker {
     const { client, log, metrics, prefix } = this.#deps;
     const { queue } = this.#definition;
-    const worker = new Worker(
+    const worker = new parts.Worker(
       queue,
       async (job, _token, signal) => {
-        const work = this.#process(job, signal ?? this.#stop.signal);
+        const work = this.#process(parts, job, signal ?? this.#stop.signal);
         this.#inHand.add(work);
         try {
           await work;
@@ -133,7 +139,11 @@ export class RedisWorkConsumer<Body> implements WorkConsumer {
     else log.warn(facts, 'job.failed');
   }
 
-  async #process(job: Job, signal: AbortSignal): Promise<void> {
+  async #process(
+    { UnrecoverableError }: ConsumerParts,
+    job: Job,
+    signal: AbortSignal,
+  ): Promise<void> {
     const { log, metrics } = this.#deps;
     const id = job.id ?? '';
     let body: Body;

@@ -1,6 +1,7 @@
-import { Queue } from 'bullmq';
+import type { Queue } from 'bullmq';
 import type { Clock } from '../clock/clock.ts';
 import { MeshError } from '../errors/mesh-error.ts';
+import { loadQueue } from './bullmq.ts';
 import type { JobDefinition, WorkQueue } from './contract.ts';
 import { sealEnvelope } from './envelope.ts';
 import { DEAD_LETTERS_MAX, QUEUE_EVENTS_MAX } from './limits.ts';
@@ -30,7 +31,7 @@ export interface QueueDeps {
 export class RedisWorkQueue<Body> implements WorkQueue<Body> {
   readonly #definition: JobDefinition<Body>;
   readonly #deps: QueueDeps;
-  #queue: Queue | null = null;
+  #queue: Promise<Queue> | null = null;
 
   constructor(definition: JobDefinition<Body>, deps: QueueDeps) {
     this.#definition = definition;
@@ -89,16 +90,16 @@ export class RedisWorkQueue<Body> implements WorkQueue<Body> {
   }
 
   async close(): Promise<void> {
-    await this.#queue?.close();
+    const queue = await this.#queue?.catch(() => null);
+    await queue?.close();
   }
 
   async #run(what: string, work: (queue: Queue) => Promise<void>): Promise<void> {
     if (!isLinked(this.#deps.client)) {
       throw new MeshError('BUS_UNAVAILABLE', `cannot ${what}: RedisClient is away`);
     }
-    this.#queue ??= this.#open();
     try {
-      await work(this.#queue);
+      await work(await (this.#queue ??= this.#open()));
     } catch (error) {
       throw asBusError(error, `cannot ${what}`);
     }
@@ -118,9 +119,14 @@ export class RedisWorkQueue<Body> implements WorkQueue<Body> {
     });
   }
 
-  #open(): Queue {
+  async #open(): Promise<Queue> {
+    const QueueClass = await loadQueue().catch((error: unknown) => {
+      // The next caller tries again.
+      this.#queue = null;
+      throw error;
+    });
     const { attempts, backoffMs, queue: name } = this.#definition;
-    const queue = new Queue(name, {
+    const queue = new QueueClass(name, {
       connection: this.#deps.client,
       prefix: this.#deps.prefix,
       skipWaitingForReady: true,

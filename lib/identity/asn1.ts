@@ -1,8 +1,10 @@
 /** Small words over node-forge's ASN.1 for certificates and signing requests; bytes in and out are Buffers. */
-import forge from 'node-forge';
+import type forge from 'node-forge';
+// By parts: the package's entry loads its ciphers, its TLS and its RSA as well, four megabytes in every thread.
+import asn1 from 'node-forge/lib/asn1.js';
+import util from 'node-forge/lib/util.js';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 
-const { asn1 } = forge;
 const { Class, Type } = asn1;
 
 /** The options form, which the published types lack. */
@@ -62,7 +64,7 @@ export function bitString(bytes: Uint8Array, unused = 0): Asn1 {
 
 /** UTF8String. */
 export function utf8String(text: string): Asn1 {
-  return asn1.create(Class.UNIVERSAL, Type.UTF8, false, forge.util.encodeUtf8(text));
+  return asn1.create(Class.UNIVERSAL, Type.UTF8, false, util.encodeUtf8(text));
 }
 
 /** A context-specific element that holds others. */
@@ -143,7 +145,7 @@ export function content(node: Asn1 | undefined, what: string): Buffer {
 export function oidText(node: Asn1 | undefined, what: string): string {
   const der = content(isUniversal(node, Type.OID) ? node : undefined, what);
   if (der.length === 0) throw wrongType(what);
-  return asn1.derToOid(forge.util.createBuffer(der.toString('latin1')));
+  return asn1.derToOid(util.createBuffer(der.toString('latin1')));
 }
 
 /** True for a context-specific node with this tag. */

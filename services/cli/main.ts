@@ -1,4 +1,5 @@
 /** The `weft` command: finds the subcommand, loads it alone, and turns its outcome into an exit status. */
+import { setFlagsFromString } from 'node:v8';
 import { Command, CommanderError } from 'commander';
 import { commandName, commands } from './command-table.ts';
 import { failureOf } from './failure.ts';
@@ -49,7 +50,16 @@ async function addCommands(program: Command, called: string | null): Promise<voi
   }
 }
 
+/**
+ * The launcher bounds the young generation of this thread. As a flag it would go before the limits of every thread made
+ * here, so it is taken back; the heap of this thread has read it already.
+ */
+function leaveThreadsUnbound(): void {
+  setFlagsFromString('--max-semi-space-size=0');
+}
+
 async function main(): Promise<void> {
+  leaveThreadsUnbound();
   endQuietlyOnBrokenPipe(EXIT_BROKEN_PIPE);
   const program = createProgram();
   try {

@@ -98,3 +98,9 @@ export const LOCAL_STATE_BYTES_MAX = 16_777_216;
 /** After the last event of a local state file, and between looks at it without one. */
 export const LOCAL_STATE_DEBOUNCE_MS = 100;
 export const LOCAL_STATE_POLL_MS = 5_000;
+
+/**
+ * Young generation of the state thread: semi-spaces of 2 MB. Rows it reads are kept as bytes or thrown
+ * away at once; unbound, loading its code alone grows it further, and an idle thread gives nothing back.
+ */
+export const YOUNG_GENERATION_MB = 6;

@@ -5,8 +5,8 @@ import type { ThreadAttachment } from '../../workers/listener/protocol.ts';
 
 export { servePod } from '../../workers/listener/listener.worker.ts';
 
-export function attach(attachment: ThreadAttachment): void {
-  attachReal(attachment);
+export async function attach(attachment: ThreadAttachment): Promise<void> {
+  await attachReal(attachment);
   const file = process.env['LISTENER_DIES_WITH'] ?? '';
   setInterval(() => {
     if (!existsSync(file)) return;

@@ -3,8 +3,6 @@ import type { DestinationStream } from 'pino';
 import { systemClock } from '../../lib/clock/clock.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
-import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
-import { http2Engine } from '../../lib/hbone/engine-http2/engine.ts';
 import type { HboneEngine, TunnelSettings } from '../../lib/hbone/engine.ts';
 import { PeerTrust } from '../../lib/hbone/peer-trust.ts';
 import { AccessGate } from '../../lib/log/access-gate.ts';
@@ -88,8 +86,8 @@ export class ListenerThread {
   readonly #pods = new Map<string, Pod>();
   readonly #profiler = new ThreadProfiler();
 
-  /** Log lines go to standard output unless `logTo` is given. */
-  constructor(attachment: ThreadAttachment, logTo?: DestinationStream) {
+  /** Tunnels are carried by `engine`; log lines go to standard output unless `logTo` is given. */
+  constructor(attachment: ThreadAttachment, engine: HboneEngine, logTo?: DestinationStream) {
     const { settings, control } = attachment;
     this.#control = control;
     const log = createLogger(
@@ -147,7 +145,7 @@ export class ListenerThread {
         },
         systemClock,
       ),
-      engine: trust.guard(settings.hboneEngine === 'http2' ? http2Engine : framingEngine),
+      engine: trust.guard(engine),
       trust,
       dns: threadDns(settings, log),
       proofs: new Proofs((credentials, reporter) => trust.assertUnrevoked(credentials, reporter)),

@@ -1,4 +1,5 @@
 import type { Command } from 'commander';
+import { loadConsumer, loadQueue } from '../../../lib/bus/bullmq.ts';
 import { ACTORS, loadActor } from '../actors.ts';
 import { commands } from '../command-table.ts';
 import { KINDS, loadKind } from '../get/kinds.ts';
@@ -15,4 +16,8 @@ async function warm(): Promise<void> {
   for (const name of ACTORS) await loadActor(name);
   for (const { load } of Object.values(commands)) await load();
   for (const kind of KINDS) await loadKind(kind);
+  await loadQueue();
+  await loadConsumer();
+  await import(new URL('../../../workers/listener/listener.worker.ts', import.meta.url).href);
+  await import('../../../lib/hbone/engine-framing/engine.ts');
 }

@@ -4,7 +4,7 @@ import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import { present } from '../../../lib/errors/assert.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import type { ProfileCommand, ThreadProfile } from '../../../lib/profile/thread-profiler.ts';
-import { DUMP_TIMEOUT_MS, PROFILE_TIMEOUT_MS } from '../limits.ts';
+import { DUMP_TIMEOUT_MS, PROFILE_TIMEOUT_MS, YOUNG_GENERATION_MB } from '../limits.ts';
 import type {
   DumpSection,
   FeedStep,
@@ -50,6 +50,7 @@ export class StateThread {
     this.#worker = new Worker(new URL('./state.worker.ts', import.meta.url), {
       workerData: settings,
       name: 'state',
+      resourceLimits: { maxYoungGenerationSizeMb: YOUNG_GENERATION_MB },
     });
     this.#worker.on('message', (message: FromStateThread) => this.#receive(message));
     this.#worker.on('error', (error) => this.#lost(errorText(error)));
