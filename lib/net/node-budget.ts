@@ -12,9 +12,12 @@ export type NodeLimits = Readonly<Record<Budgeted, number>>;
 
 const FIELDS: readonly Counted[] = ['connections', 'handshakes', 'heldKib', 'accounts'];
 
+/** Behind the counts: one more than the highest thread so far, so that a sum is not over all there might be. */
+const THREADS_SLOT = MAX_BUDGET_THREADS * FIELDS.length;
+
 /** Memory for the counts of every thread, to be shared by all of them. */
 export function newBudgetMemory(): SharedArrayBuffer {
-  return new SharedArrayBuffer(MAX_BUDGET_THREADS * FIELDS.length * Int32Array.BYTES_PER_ELEMENT);
+  return new SharedArrayBuffer((THREADS_SLOT + 1) * Int32Array.BYTES_PER_ELEMENT);
 }
 
 /** Forgets what a thread had taken: it is gone, and with it what it held. */
@@ -37,6 +40,9 @@ export class NodeBudget {
     this.#thread = thread;
     this.#limits = limits;
     clearBudget(memory, thread);
+    for (let known = 0; known <= thread;) {
+      known = Atomics.compareExchange(this.#counts, THREADS_SLOT, known, thread + 1);
+    }
   }
 
   /** Takes one; false when the process has as many as it may have. Threads that ask at once may exceed it by one each. */
@@ -59,7 +65,8 @@ export class NodeBudget {
   /** What all threads have taken. */
   used(what: Counted): number {
     let sum = 0;
-    for (let thread = 0; thread < MAX_BUDGET_THREADS; thread += 1) {
+    const threads = Atomics.load(this.#counts, THREADS_SLOT);
+    for (let thread = 0; thread < threads; thread += 1) {
       sum += Atomics.load(this.#counts, slot(thread, FIELDS.indexOf(what)));
     }
     return sum;

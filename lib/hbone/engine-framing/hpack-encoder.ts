@@ -29,19 +29,25 @@ const INDEXED = 0x80;
 /** Three numbers of at most five bytes: index, name's length, value's length. */
 const MAX_PREFIXES = 15;
 
-const nameIndex = new Map<string, number>();
-const fieldIndex = new Map<string, number>();
+/** Of a name in the static table: its first index, and those of its values. */
+interface KnownName {
+  readonly index: number;
+  readonly values: Map<string, number>;
+}
+
+const knownNames = new Map<string, KnownName>();
 for (const [index, { name, value }] of STATIC_TABLE.entries()) {
-  if (!nameIndex.has(name)) nameIndex.set(name, index + 1);
-  if (value !== '') fieldIndex.set(`${name}|${value}`, index + 1);
+  const known = knownNames.get(name) ?? { index: index + 1, values: new Map<string, number>() };
+  knownNames.set(name, known);
+  if (value !== '') known.values.set(value, index + 1);
 }
 
 function writeField(block: Buffer, from: number, name: string, value: string): number {
-  const whole = fieldIndex.get(`${name}|${value}`);
+  const known = knownNames.get(name);
+  const whole = known?.values.get(value);
   if (whole !== undefined) return writeInteger(block, from, { mark: INDEXED, bits: 7 }, whole);
-  const known = nameIndex.get(name) ?? 0;
-  let at = writeInteger(block, from, { mark: 0, bits: 4 }, known);
-  if (known === 0) at = writeText(block, at, name);
+  let at = writeInteger(block, from, { mark: 0, bits: 4 }, known?.index ?? 0);
+  if (known === undefined) at = writeText(block, at, name);
   return writeText(block, at, value);
 }
 

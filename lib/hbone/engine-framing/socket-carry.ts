@@ -87,7 +87,10 @@ export class SocketCarry implements Copy, StreamSink {
 
   onEnded(): void {
     this.#writeGathered();
-    if (this.#socket.writable) this.#socket.end();
+    const socket = this.#socket;
+    // Where both have ended, closing says so, and spares a system call.
+    if (socket.readableEnded && socket.writableLength === 0) socket.destroy();
+    else if (socket.writable) socket.end();
   }
 
   onEndSent(): void {

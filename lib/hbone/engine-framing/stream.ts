@@ -129,7 +129,7 @@ export class FramedStream implements Outgoing {
   writeRead(bytes: number): boolean {
     if (this.over || this.ending) return true;
     if (this.#host.sendRead(this, bytes)) this.sendWindow -= bytes;
-    else this.write(Buffer.from(readBuffer.subarray(0, bytes)));
+    else this.write(copyOfRead(bytes));
     if (bytes >= DIRECT_PAUSE_BYTES && !this.#awaitsTurn) {
       // The next read would find the tunnel busy, and be copied.
       this.#awaitsTurn = true;
@@ -330,6 +330,12 @@ export class FramedStream implements Outgoing {
     this.#host.release(this, this.#unreleased);
     this.#unreleased = 0;
   }
+}
+
+function copyOfRead(bytes: number): Buffer {
+  const copy = Buffer.allocUnsafe(bytes);
+  readBuffer.copy(copy, 0, 0, bytes);
+  return copy;
 }
 
 /** Resets that only say that the peer wants no more (spec/dataplane.md §10); they end a stream like an END_STREAM. */
