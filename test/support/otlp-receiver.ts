@@ -137,7 +137,7 @@ export class OtlpReceiver {
 
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const sent = await buffer(request);
-    const path = request.url ?? '';
+    const path = (request.url ?? '').split('?')[0] ?? '';
     this.requests.push({ path, headers: request.headers });
     if (this.answer === 'hang') return;
     if (this.answer === 200) {
