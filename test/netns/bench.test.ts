@@ -36,10 +36,10 @@ function isProgram(path: string): boolean {
 const benchTest = unavailable === null ? test.serial : test.serial.skip;
 
 benchTest('the short benchmark measures every peer', async (t) => {
-  t.timeout(150_000);
+  t.timeout(290_000);
   const { stdout } = await run(process.execPath, ['test/bench/run.ts', '--short'], {
     cwd: root,
-    timeout: 140_000,
+    timeout: 280_000,
   });
   t.log(stdout);
   for (const peer of ['direct', 'haproxy', 'http2', 'tls', 'splice', 'weft']) {

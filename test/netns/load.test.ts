@@ -20,13 +20,13 @@ interface Point {
 netnsTest(
   'a small load is carried: nothing refused, nothing lost, a table and a picture',
   async (t) => {
-    t.timeout(150_000);
+    t.timeout(290_000);
     const scratch = await makeScratch('load');
     t.teardown(() => rm(scratch, { recursive: true }));
     const svg = join(scratch, 'load.svg');
     const size = ['--pods', '2', '--connections', '100', '--rate', '40', '--duration', '2'];
     const args = ['test/load/run.ts', ...size, '--threads', '1', '--svg', svg, '-o', 'json'];
-    const { stdout } = await run(process.execPath, args, { cwd: root, timeout: 140_000 });
+    const { stdout } = await run(process.execPath, args, { cwd: root, timeout: 280_000 });
     const { points } = JSON.parse(stdout) as { points: Point[] };
     t.is(points.length, 1);
     const [point] = points;

@@ -9,10 +9,10 @@ const root = new URL('../..', import.meta.url).pathname;
 netnsTest(
   'counters, descriptors and memory stand after thirty seconds of everything',
   async (t) => {
-    t.timeout(170_000);
+    t.timeout(290_000);
     const outcome = await run(process.execPath, ['test/soak/run.ts', '--seconds', '30'], {
       cwd: root,
-      timeout: 160_000,
+      timeout: 280_000,
     }).catch((error: { stdout: string; stderr: string }) => error);
     t.log(outcome.stdout);
     t.regex(outcome.stdout, /^soak ok: /, outcome.stderr);

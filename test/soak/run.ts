@@ -116,7 +116,7 @@ async function soak(mesh: TestMesh): Promise<readonly string[]> {
     ...churn.failures,
     ...imbalances(counters),
     ...heldDescriptors(before, after),
-    ...grownMemory(samples.early ?? before, samples.late ?? after),
+    ...grownMemory(samples.early ?? before, samples.late ?? after, seconds),
     ...((await sumOfRestarts(mesh)) > restarts ? ['an actor was restarted'] : []),
   ];
   process.stdout.write(`${summary(clients, churn, counters, pairs(before, after), problems)}\n`);
