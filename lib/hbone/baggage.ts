@@ -1,5 +1,6 @@
 /** The `baggage` header: a workload's labels for the peer's telemetry (spec/hbone.md §6). */
 import type { Workload } from '../state/model.ts';
+import { MAX_KEPT_BAGGAGE, MAX_KEPT_BAGGAGE_LENGTH } from './limits.ts';
 
 /** What a baggage header says of a workload; null where it is silent. */
 export interface Baggage {
@@ -17,8 +18,19 @@ const WORKLOAD_TYPES = ['deployment', 'cronjob', 'pod', 'job'] as const;
 /** Visible ASCII and the blanks between list members. */
 const PRINTABLE = /^[\x20-\x7e\t]*$/;
 
+/** A workload is one object for as long as it stays as it is. */
+const formatted = new WeakMap<Workload, string>();
+
 /** The header that describes a workload; members without a value are left out. */
 export function formatBaggage(workload: Workload): string {
+  const known = formatted.get(workload);
+  if (known !== undefined) return known;
+  const header = format(workload);
+  formatted.set(workload, header);
+  return header;
+}
+
+function format(workload: Workload): string {
   const members: readonly (readonly [string, string])[] = [
     ['k8s.cluster.name', workload.clusterId],
     ['k8s.namespace.name', workload.namespace],
@@ -34,8 +46,22 @@ export function formatBaggage(workload: Workload): string {
     .join(',');
 }
 
+/** Headers read lately: every stream of a peer brings the same. */
+const parsed = new Map<string, Baggage>();
+
 /** Reads a header; a text with unprintable characters counts as absent, and so does an absent header. */
 export function parseBaggage(header: string | undefined): Baggage {
+  if (header === undefined || header.length > MAX_KEPT_BAGGAGE_LENGTH) return parse(header);
+  const known = parsed.get(header);
+  if (known !== undefined) return known;
+  // Whoever sends ever new ones only makes the others be read again.
+  if (parsed.size >= MAX_KEPT_BAGGAGE) parsed.clear();
+  const baggage = parse(header);
+  parsed.set(header, baggage);
+  return baggage;
+}
+
+function parse(header: string | undefined): Baggage {
   const values = new Map<string, string>();
   if (header !== undefined && PRINTABLE.test(header)) {
     for (const member of header.split(',')) {

@@ -68,3 +68,7 @@ export const REVERIFIED_PER_TURN = 50;
 
 /** How long a tunnel that was ended may take to send its last frames, GOAWAY among them. */
 export const CLOSE_LINGER_MS = 1_000;
+
+/** Baggage headers whose meaning a thread keeps, and the longest of them: at most half a megabyte. */
+export const MAX_KEPT_BAGGAGE = 256;
+export const MAX_KEPT_BAGGAGE_LENGTH = 1_024;

@@ -119,14 +119,21 @@ function threshold(state: Internals, target: string): number {
   return number;
 }
 
+/** The target that a line brings among its fields. */
+function ownTarget(first: unknown): string | null {
+  if (typeof first !== 'object' || first === null) return null;
+  const own: unknown = Reflect.get(first, 'scope');
+  return typeof own === 'string' ? own : null;
+}
+
 function withTarget(
   parameters: Parameters<LogFn>,
   actor: string,
 ): { readonly target: string; readonly parameters: Parameters<LogFn> } {
+  const own = ownTarget(parameters[0]);
+  if (own !== null) return { target: own, parameters };
   const [first, ...rest]: readonly unknown[] = parameters;
   const fields = typeof first === 'object' && first !== null ? first : null;
-  const own: unknown = fields === null ? undefined : Reflect.get(fields, 'scope');
-  if (typeof own === 'string') return { target: own, parameters };
   const message = fields === null ? first : rest[0];
   const target = (typeof message === 'string' ? EVENT_TARGET.exec(message)?.[0] : null) ?? actor;
   // An error as the first argument has a serializer of its own.

@@ -3,6 +3,7 @@
  * touched when a connection opens, closes, or the metrics are read.
  */
 import type { ResponseFlag } from '../errors/codes.ts';
+import { LabelCache } from './label-cache.ts';
 import { RESPONSE_FLAGS_INDEX, trafficLabels } from './traffic-labels.ts';
 import type { TrafficFacts, TrafficLabels } from './traffic-labels.ts';
 
@@ -59,6 +60,7 @@ const HELP = {
 export class TrafficMetrics {
   readonly #maxLabelSets: number;
   readonly #sets = new Map<string, LabelSet>();
+  readonly #found = new LabelCache<LabelSet>();
   readonly #live = new Set<OpenConnection>();
   readonly #sockets = { source: 0, destination: 0 };
   #overflow = 0;
@@ -71,7 +73,7 @@ export class TrafficMetrics {
   open(facts: TrafficFacts, read: () => TrafficBytes): TrafficConnection {
     const set = this.#set(facts);
     set.opened += 1;
-    const connection = new OpenConnection(set, read, () => this.#live.delete(connection));
+    const connection = new OpenConnection(set, read, this.#live);
     this.#live.add(connection);
     return connection;
   }
@@ -99,11 +101,19 @@ export class TrafficMetrics {
   }
 
   #set(facts: TrafficFacts): LabelSet {
+    const found = this.#found.find(facts);
+    if (found !== undefined) return found;
     const labels = trafficLabels(facts);
     const key = keyOf(labels);
     const known = this.#sets.get(key);
-    if (known !== undefined) return known;
-    if (this.#sets.size < this.#maxLabelSets) return this.#addSet(key, labels);
+    if (known === undefined && this.#sets.size >= this.#maxLabelSets) return this.#bare(facts);
+    const set = known ?? this.#addSet(key, labels);
+    this.#found.keep(facts, set);
+    return set;
+  }
+
+  /** Each connection without labels of its own is counted as such. */
+  #bare(facts: TrafficFacts): LabelSet {
     this.#overflow += 1;
     const bare = trafficLabels({
       reporter: facts.reporter,
@@ -130,15 +140,15 @@ export class TrafficMetrics {
 class OpenConnection implements TrafficConnection {
   readonly #set: LabelSet;
   readonly #read: () => TrafficBytes;
-  readonly #ended: () => void;
+  readonly #live: Set<OpenConnection>;
   #sent = 0;
   #received = 0;
   #open = true;
 
-  constructor(set: LabelSet, read: () => TrafficBytes, ended: () => void) {
+  constructor(set: LabelSet, read: () => TrafficBytes, live: Set<OpenConnection>) {
     this.#set = set;
     this.#read = read;
-    this.#ended = ended;
+    this.#live = live;
   }
 
   fold(): void {
@@ -154,7 +164,7 @@ class OpenConnection implements TrafficConnection {
     this.#open = false;
     this.fold();
     this.#set.closed.set(flag, (this.#set.closed.get(flag) ?? 0) + 1);
-    this.#ended();
+    this.#live.delete(this);
   }
 }
 

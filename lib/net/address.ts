@@ -19,6 +19,10 @@ export interface HostPort {
 const V4_TEXT = /^(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})$/;
 const V6_GROUPS = 8;
 const HIGHEST_PORT = 65_535;
+/** How the kernel writes an IPv4 address of a dual-stack socket. */
+const MAPPED_PREFIX = '::ffff:';
+const DOT = 0x2e;
+const ZERO = 0x30;
 
 /** The address, exactly as written. Throws ADDRESS_INVALID. Zones (`%eth0`) and leading zeros in IPv4 are refused. */
 export function parseIp(text: string): IpAddress {
@@ -56,11 +60,13 @@ export function formatIp(bytes: Uint8Array): string {
 
 /** The one text form used as a key: IPv4-mapped becomes IPv4, IPv6 is compressed lower-case. Throws ADDRESS_INVALID. */
 export function canonicalIp(text: string): string {
-  return formatIp(unmapped(parseIp(text).bytes));
+  return canonicalV4(text) ?? formatIp(unmapped(parseIp(text).bytes));
 }
 
 /** As {@link canonicalIp}, null where that throws. */
 export function tryCanonicalIp(text: string): string | null {
+  const v4 = canonicalV4(text);
+  if (v4 !== null) return v4;
   const address = tryParseIp(text);
   return address === null ? null : formatIp(unmapped(address.bytes));
 }
@@ -72,6 +78,7 @@ export function canonicalIpOf(bytes: Uint8Array): string {
 
 /** The family of an address text; null when it is none. */
 export function ipFamily(text: string): 4 | 6 | null {
+  if (isDotted(text, 0)) return 4;
   return tryParseIp(text)?.family ?? null;
 }
 
@@ -108,6 +115,36 @@ export function tryParseHostPort(text: string): HostPort | null {
   // An IPv6 address without brackets is ambiguous, and a host name holds none of these.
   if (/[:[\]\s/]/.test(host)) return null;
   return { host: tryCanonicalIp(host) ?? host, port };
+}
+
+/** The canonical form where it stands in the text already, which is nearly always; null says nothing about the text. */
+function canonicalV4(text: string): string | null {
+  if (isDotted(text, 0)) return text;
+  if (!text.startsWith(MAPPED_PREFIX) || !isDotted(text, MAPPED_PREFIX.length)) return null;
+  return text.slice(MAPPED_PREFIX.length);
+}
+
+/** Whether the text from `start` on is what {@link parseV4} takes, without making anything. */
+function isDotted(text: string, start: number): boolean {
+  let parts = 1;
+  let digits = 0;
+  let value = 0;
+  for (let index = start; index < text.length; index += 1) {
+    const code = text.charCodeAt(index);
+    if (code === DOT) {
+      if (digits === 0 || parts === 4) return false;
+      parts += 1;
+      digits = 0;
+      value = 0;
+      continue;
+    }
+    const digit = code - ZERO;
+    if (digit < 0 || digit > 9 || (digits > 0 && value === 0)) return false;
+    digits += 1;
+    value = value * 10 + digit;
+    if (value > 255) return false;
+  }
+  return parts === 4 && digits > 0;
 }
 
 function parsePort(text: string): number | null {

@@ -338,7 +338,7 @@ test('the death of the client’s thread ends its connections at the destination
   const near = await client.connect(web.ip, 8080);
   const far = await accepted;
   near.write('a');
-  await heard(far);
+  t.is(await heard(far), 'a');
   const gone = closed(far);
   await mesh.killThread(0);
   await gone;

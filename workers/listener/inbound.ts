@@ -70,6 +70,8 @@ interface Understood {
   readonly passage: Passage;
   /** The client: the tunnel's peer, or whom a waypoint of the pod speaks for. */
   readonly client: Endpoint;
+  /** `Forwarded: host=`. */
+  readonly forwardedHost: string | null;
 }
 
 const REFUSE_BY_DEFAULT = 503;
@@ -160,21 +162,22 @@ async function understand(pod: PodContext, arrival: InboundArrival): Promise<Und
   );
   if (upstream.kind === 'deny') throw denial(upstream);
   const { headers } = request;
+  const forwardedHost = parseForwardedHost(headers['forwarded']);
   const passage = await findPassage(pod, {
     workload: local.workload,
     services: upstream.candidates,
     port: upstream.destination.port,
-    forwardedHost: parseForwardedHost(headers['forwarded']),
+    forwardedHost,
     identity: arrival.identity,
   });
   const said = passage.kind === 'waypoint' ? parseForwardedFor(headers['forwarded']) : null;
-  return { local, upstream, passage, client: said ?? arrival.source };
+  return { local, upstream, passage, client: said ?? arrival.source, forwardedHost };
 }
 
 async function open(
   pod: PodContext,
   arrival: InboundArrival,
-  { local, upstream, client }: Understood,
+  { local, upstream, client, forwardedHost }: Understood,
   startedMs: number,
 ): Promise<Connection> {
   const { request, identity } = arrival;
@@ -183,7 +186,6 @@ async function open(
   const foreign = headers[FORWARDED_NETWORK];
   const isForeign =
     foreign !== undefined && foreign.toLowerCase() !== settings.network.toLowerCase();
-  const forwardedHost = parseForwardedHost(headers['forwarded']);
   const connection = pod.open({
     direction: 'inbound',
     protocol: 'HBONE',

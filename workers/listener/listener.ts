@@ -30,7 +30,7 @@ const NO_IPV6: ReadonlySet<unknown> = new Set(['EAFNOSUPPORT', 'EADDRNOTAVAIL'])
 interface Accepted {
   /** Null once it is closed. */
   socket: Socket | null;
-  over: Promise<unknown>;
+  readonly over: Promise<void>;
 }
 
 /** One listening port inside the pod's namespace. */
@@ -161,18 +161,25 @@ export class Listener {
     const counted = traffic.socketOpened(
       this.#kind.startsWith('inbound') ? 'destination' : 'source',
     );
-    const accepted: Accepted = { socket, over: closed(socket) };
+    const { promise: over, resolve } = Promise.withResolvers<void>();
+    const accepted: Accepted = { socket, over };
     this.#open.add(accepted);
-    socket.once('close', () => {
-      accepted.socket = null;
-    });
-    const served = this.serve(socket, { source, destination });
-    accepted.over = Promise.all([accepted.over, served]).then(() => {
+    // The socket's end and the connection's, in whichever order they come.
+    let awaited = 2;
+    const ended = (): void => {
+      awaited -= 1;
+      if (awaited > 0) return;
       this.#open.delete(accepted);
       admission.leave(peer);
       counted();
       this.#onClosed();
+      resolve();
+    };
+    socket.once('close', () => {
+      accepted.socket = null;
+      ended();
     });
+    void this.serve(socket, { source, destination }).then(ended);
   }
 
   /** Where the client wanted to go; sets the socket's options on the way. */

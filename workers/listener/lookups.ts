@@ -2,40 +2,68 @@ import { MeshError } from '../../lib/errors/mesh-error.ts';
 import type { Need } from '../../lib/state/lookups.ts';
 import { workloadOf } from '../../lib/state/lookups.ts';
 import type { Workload } from '../../lib/state/model.ts';
-import type { MeshView } from '../../lib/state/view.ts';
+import type { LookupKey, MeshView } from '../../lib/state/view.ts';
 import { MAX_DECISION_ROUNDS } from './limits.ts';
 import type { PodContext } from './pod-context.ts';
+import type { ListenerSettings } from './protocol.ts';
 import type { StateClient } from './state-client.ts';
 
 /**
- * Runs a pure decision, fetching what it says it needs until it needs nothing more. Rejects with
- * STATE_UNAVAILABLE when the mesh cannot tell in time.
+ * Runs a pure decision: at once where everything is known, else it fetches what the decision says it needs until it needs
+ * nothing more. Rejects with STATE_UNAVAILABLE when the mesh cannot tell in time.
  */
-export async function decided<Decision>(
+export function decided<Decision>(
   state: StateClient,
   decide: (view: MeshView) => Decision | Need,
+): Decision | Promise<Decision> {
+  const decision = decide(state);
+  return isNeed(decision) ? decidedLater(state, decide, decision) : decision;
+}
+
+async function decidedLater<Decision>(
+  state: StateClient,
+  decide: (view: MeshView) => Decision | Need,
+  first: Need,
 ): Promise<Decision> {
-  for (let round = 0; round < MAX_DECISION_ROUNDS; round += 1) {
+  let need = first;
+  for (let round = 1; round < MAX_DECISION_ROUNDS; round += 1) {
+    await state.fetch(need.keys);
     const decision = decide(state);
     if (!isNeed(decision)) return decision;
-    await state.fetch(decision.keys);
+    need = decision;
   }
   throw new MeshError('STATE_UNAVAILABLE', 'the mesh state changes faster than it can be read');
 }
 
 /** The workload that has the address, for telemetry: null when it is not known now. */
-export async function workloadAt(pod: PodContext, ip: string): Promise<Workload | null> {
+export function workloadAt(
+  pod: PodContext,
+  ip: string,
+): Workload | null | Promise<Workload | null> {
   const { state, settings } = pod.thread;
   const key = { kind: 'address', network: settings.network, ip } as const;
-  const answer = state.get(key) ?? (await state.ask(key));
+  const answer = state.get(key);
+  return answer === undefined ? workloadAsked(state, key) : workloadOf(answer);
+}
+
+async function workloadAsked(state: StateClient, key: LookupKey): Promise<Workload | null> {
+  const answer = await state.ask(key);
   return answer === undefined ? null : workloadOf(answer);
 }
 
+/** Settings never change: each connection asks. */
+const portSets = new WeakMap<ListenerSettings['ports'], ReadonlySet<number>>();
+
 /** Ports of the proxy's own listeners. */
 export function ownPorts(pod: PodContext): ReadonlySet<number> {
-  const { outbound, inboundHbone, inboundPlaintext, socks5 } = pod.thread.settings.ports;
-  const ports = [outbound, inboundHbone, inboundPlaintext];
-  return new Set(socks5 === null ? ports : [...ports, socks5]);
+  const { ports } = pod.thread.settings;
+  const known = portSets.get(ports);
+  if (known !== undefined) return known;
+  const { outbound, inboundHbone, inboundPlaintext, socks5 } = ports;
+  const all = [outbound, inboundHbone, inboundPlaintext];
+  const made = new Set(socks5 === null ? all : [...all, socks5]);
+  portSets.set(ports, made);
+  return made;
 }
 
 function isNeed(decision: unknown): decision is Need {

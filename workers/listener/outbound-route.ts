@@ -1,8 +1,10 @@
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import type { Endpoint } from '../../lib/net/socket.ts';
+import type { Need } from '../../lib/state/lookups.ts';
 import type { Service, Workload } from '../../lib/state/model.ts';
 import { decideOutbound, withResolvedIp } from '../../lib/state/routing.ts';
 import type {
+  OutboundDecision,
   DoubleHboneDecision,
   HboneDecision,
   PassthroughDecision,
@@ -40,8 +42,11 @@ export interface RouteQuery {
   readonly except: ReadonlySet<string>;
 }
 
-/** Decides where a connection goes. Rejects with the decision's own code. */
-export async function findRoute(pod: PodContext, query: RouteQuery): Promise<OutboundRoute> {
+/** Decides where a connection goes, at once where everything is known. Throws or rejects with the decision's own code. */
+export function findRoute(
+  pod: PodContext,
+  query: RouteQuery,
+): OutboundRoute | Promise<OutboundRoute> {
   const { settings, state } = pod.thread;
   const request = {
     ...query,
@@ -50,7 +55,17 @@ export async function findRoute(pod: PodContext, query: RouteQuery): Promise<Out
     hbonePort: settings.ports.inboundHbone,
     random: Math.random,
   };
-  const decision = await decided(state, (view) => decideOutbound(view, request));
+  const decision = decided(state, (view) => decideOutbound(view, request));
+  return decision instanceof Promise
+    ? decision.then((known) => routeOf(pod, query, known))
+    : routeOf(pod, query, decision);
+}
+
+function routeOf(
+  pod: PodContext,
+  query: RouteQuery,
+  decision: Exclude<OutboundDecision, Need>,
+): OutboundRoute | Promise<OutboundRoute> {
   switch (decision.kind) {
     case 'deny':
       throw new MeshError(decision.code, decision.reason);
@@ -59,20 +74,15 @@ export async function findRoute(pod: PodContext, query: RouteQuery): Promise<Out
     case 'tcp':
     case 'hbone':
     case 'double-hbone':
-      if (decision.peer.resolve !== null) {
-        pod.thread.onDemandDns.count(query.source, decision.peer.resolve.hostname);
-      }
-      return resolved(decision, settings.ipv6);
+      if (decision.peer.resolve === null) return resolvedRoute(decision);
+      pod.thread.onDemandDns.count(query.source, decision.peer.resolve.hostname);
+      return resolveName(decision.peer.resolve, pod.thread.settings.ipv6).then((ip) =>
+        resolvedRoute(withResolvedIp(decision, ip)),
+      );
   }
 }
 
-async function resolved(
-  decision: TcpDecision | HboneDecision | DoubleHboneDecision,
-  ipv6: boolean,
-): Promise<OutboundRoute> {
-  const { resolve } = decision.peer;
-  const final =
-    resolve === null ? decision : withResolvedIp(decision, await resolveName(resolve, ipv6));
+function resolvedRoute(final: TcpDecision | HboneDecision | DoubleHboneDecision): OutboundRoute {
   if (final.kind === 'tcp') return plainRoute(final);
   const { kind, authority, expectedSans, service, alternatives } = final;
   const isDouble = kind === 'double-hbone';

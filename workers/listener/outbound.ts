@@ -73,8 +73,9 @@ export async function serveOutbound(
  * would reach the listener again, without end where the address is not one that the mesh knows.
  */
 function assertCaptured(pod: PodContext, { socket, destination }: CapturedSocket): void {
+  if (!ownPorts(pod).has(destination.port)) return;
   const own = localEndpoint(socket);
-  if (own === null || !ownPorts(pod).has(destination.port)) return;
+  if (own === null) return;
   if (own.ip !== destination.ip || own.port !== destination.port) return;
   throw new MeshError('ROUTE_ILLEGAL', `port ${destination.port} is the proxy's own`);
 }
@@ -183,9 +184,15 @@ class OutboundAttempts {
   async #connectOnce(connection: Connection): Promise<Carry> {
     const { peer, kind } = this.#current;
     if (kind === 'hbone') {
-      const join = await this.#askSameNode(connection);
-      if (join !== null) return join;
-      return carriedBy(streamEnd(await this.#openStream(connection)), this.#pod);
+      const request = this.#request(connection);
+      const asked = this.#askSameNode(connection, request);
+      const join = asked === null ? null : await asked;
+      if (join === null) {
+        const stream = await this.#openStream(connection, request);
+        return carriedBy(streamEnd(stream), this.#pod);
+      }
+      connection.retarget({ ...connection.facts, path: 'same-node' });
+      return join;
     }
     if (kind === 'double-hbone') {
       return carriedBy(await this.#openDouble(connection), this.#pod);
@@ -196,27 +203,15 @@ class OutboundAttempts {
     return (client) => spliceSockets(client, upstream, this.#pod.bytes);
   }
 
-  async #askSameNode(connection: Connection): Promise<Carry | null> {
-    const join = await askSameNode(
-      this.#pod,
-      {
-        route: this.#current,
-        workload: this.#local.workload,
-        source: this.#captured.source,
-        request: this.#request(connection),
-      },
-      connection,
-    );
-    if (join !== null) connection.retarget({ ...connection.facts, path: 'same-node' });
-    return join;
+  #askSameNode(connection: Connection, request: OpenRequest): ReturnType<typeof askSameNode> {
+    const { workload } = this.#local;
+    const { source } = this.#captured;
+    const asked = { route: this.#current, workload, source, request };
+    return askSameNode(this.#pod, asked, connection);
   }
 
-  async #openStream(connection: Connection): Promise<TunnelStream> {
-    const opening = this.#pool.open(
-      this.#tunnelKey(),
-      this.#request(connection),
-      this.#failedTunnels,
-    );
+  async #openStream(connection: Connection, request: OpenRequest): Promise<TunnelStream> {
+    const opening = this.#pool.open(this.#tunnelKey(), request, this.#failedTunnels);
     const stream = await this.#inTime(opening, (late) => late.reset());
     // Cut while the peer was asked: nobody wants the stream any more.
     if (connection.cutBy !== null) stream.reset();
@@ -248,6 +243,7 @@ class OutboundAttempts {
   }
 
   #inTime<T>(work: Promise<T>, release: (late: T) => void): Promise<T> {
+    if (this.#limitMs === null) return work;
     const what = `no connection through ${formatEndpoint(this.#current.peer)}`;
     return withTimeLimit(this.#pod.thread.clock, work, { limitMs: this.#limitMs, what, release });
   }

@@ -5,7 +5,7 @@ import { decided } from './lookups.ts';
 import type { PodContext } from './pod-context.ts';
 
 /** By which way inbound traffic came. Rejects with STATE_UNAVAILABLE when the mesh cannot tell in time. */
-export function findPassage(pod: PodContext, arrived: Arrived): Promise<Passage> {
+export function findPassage(pod: PodContext, arrived: Arrived): Passage | Promise<Passage> {
   return decided(pod.thread.state, (view) => judgePassage(view, arrived));
 }
 

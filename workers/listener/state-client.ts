@@ -115,7 +115,12 @@ export class StateClient implements MeshView {
   }
 
   /** The pod with its workload, waiting for the mesh to tell of it. ROUTE_UNKNOWN_WORKLOAD after 5 s. */
-  async knownLocal(uid: string): Promise<KnownPod> {
+  knownLocal(uid: string): KnownPod | Promise<KnownPod> {
+    const now = this.local(uid);
+    return now !== null && isKnown(now) ? now : this.#knownSoon(uid);
+  }
+
+  async #knownSoon(uid: string): Promise<KnownPod> {
     const known = await this.waitLocal(uid, isKnown, LOCAL_WORKLOAD_WAIT_MS);
     if (known !== null && isKnown(known)) return known;
     throw new MeshError(

@@ -51,19 +51,26 @@ function connectTarget(connection: Connection | null): ConnectTarget {
   return connection.facts.direction === 'inbound' ? 'application' : 'passthrough';
 }
 
+/** Settings never change: each connection asks, some twice. */
+const optionsOf = new WeakMap<ListenerSettings, TcpOptions>();
+
 /** Keepalive and the rest, as every TCP socket but the accepted tunnels gets them (spec/dataplane.md §9). */
 export function tcpOptions(settings: ListenerSettings): TcpOptions {
+  const known = optionsOf.get(settings);
+  if (known !== undefined) return known;
   const { keepalive, userTimeoutMs } = settings;
   const probes: KeepaliveOptions = {
     timeMs: keepalive.timeMs,
     intervalMs: keepalive.intervalMs,
     retries: keepalive.retries,
   };
-  return {
+  const options = {
     noDelay: true,
     ...(keepalive.enabled ? { keepalive: probes } : {}),
     ...(userTimeoutMs > 0 ? { userTimeoutMs } : {}),
   };
+  optionsOf.set(settings, options);
+  return options;
 }
 
 /** A TCP socket as one end of a copy. */

@@ -246,7 +246,7 @@ export class PodDns {
   #decide(
     question: { name: string | null; type: number; class: number },
     source: Workload,
-  ): Promise<DnsDecision> {
+  ): DnsDecision | Promise<DnsDecision> {
     const client = { namespace: source.namespace, network: source.network };
     const { settings, resolvers } = this.#dns;
     const searchDomains = settings.searchDomains === null ? null : resolvers.current.search;

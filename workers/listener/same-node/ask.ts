@@ -8,6 +8,7 @@ import type { Connection } from '../connection.ts';
 import type { OutboundRoute } from '../outbound-route.ts';
 import { ownIdentity } from '../own-identity.ts';
 import type { PodContext } from '../pod-context.ts';
+import type { Asker } from './asker.ts';
 import { podName } from './messages.ts';
 import { prove } from './proof.ts';
 
@@ -27,18 +28,39 @@ export type JoinClient = (client: Socket) => Copy;
  * pod, or not by this way: then the tunnel is the way, and says what is wrong where something is. Rejects as the
  * tunnel would.
  */
-export async function askSameNode(
+export function askSameNode(
   pod: PodContext,
-  { route, workload, source, request }: TunnelledConnection,
+  tunnelled: TunnelledConnection,
   connection: Connection,
-): Promise<JoinClient | null> {
-  const { settings, neighbours, metrics, proofs } = pod.thread;
+): Promise<JoinClient | null> | null {
+  const { settings, neighbours } = pod.thread;
+  const { route, workload, source } = tunnelled;
   if (!settings.sameNodeFastPath || route.via !== 'direct' || route.workload === null) return null;
   if (route.peer.port !== settings.ports.inboundHbone) return null;
   const name = podName(route.workload);
   const asker = neighbours.find(name);
+  if (asker === null) return null;
   const from = tunnelSource(workload, source, route.peer);
-  if (asker === null || from === null) return null;
+  if (from === null) return null;
+  const asked = { asker, pod: name, workloadUid: route.workload.uid, from };
+  return ask(pod, tunnelled, asked, connection);
+}
+
+/** Who is asked, for which pod, and whom the client appears as. */
+interface Asked {
+  readonly asker: Asker;
+  readonly pod: string;
+  readonly workloadUid: string;
+  readonly from: Endpoint;
+}
+
+async function ask(
+  pod: PodContext,
+  { route, workload, request }: TunnelledConnection,
+  { asker, pod: name, workloadUid, from }: Asked,
+  connection: Connection,
+): Promise<JoinClient | null> {
+  const { metrics, proofs } = pod.thread;
   const identity = ownIdentity(workload, pod.pod);
   // A tunnel fails for the same reason and reports it.
   const credentials = await prove(pod, identity, 'source').catch(() => null);
@@ -47,7 +69,7 @@ export async function askSameNode(
   const offer = await asker.connect(
     {
       pod: name,
-      workloadUid: route.workload.uid,
+      workloadUid,
       authority: request.authority,
       headers: request.headers,
       source: from,

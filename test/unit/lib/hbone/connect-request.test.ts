@@ -21,6 +21,12 @@ test('a trace survives its header', (t) => {
   t.is(parseTraceparent(`00-${'g'.repeat(32)}-${'0'.repeat(16)}-00`), null);
 });
 
+test('no id comes twice, also beyond those drawn at once', (t) => {
+  const made = Array.from({ length: 1_000 }, () => newTrace());
+  t.is(new Set(made.map(({ traceId }) => traceId)).size, made.length);
+  t.is(new Set(made.map(({ spanId }) => spanId)).size, made.length);
+});
+
 // spec: hbone.md §5
 test('forwarded names the client and the service', (t) => {
   t.is(formatForwarded('10.0.0.1', 80, null), 'for="10.0.0.1:80"');

@@ -7,6 +7,7 @@ import {
   ipFamily,
   parseHostPort,
   parseIp,
+  tryCanonicalIp,
   tryParseHostPort,
   tryParseIp,
 } from '../../../../lib/net/address.ts';
@@ -64,6 +65,38 @@ test('the canonical form unwraps IPv4-mapped addresses', (t) => {
   t.is(canonicalIpOf(parseIp('::ffff:10.0.0.1').bytes), '10.0.0.1');
   t.throws(() => canonicalIpOf(new Uint8Array(5)), { code: 'ADDRESS_INVALID' });
 });
+
+for (const text of ['0.0.0.0', '1.2.3.4', '10.0.0.10', '255.255.255.255', '100.64.0.9']) {
+  test(`${text} is canonical as it stands, and what is mapped of it`, (t) => {
+    t.is(canonicalIp(text), text);
+    t.is(canonicalIp(`::ffff:${text}`), text);
+    t.is(canonicalIp(`::FFFF:${text}`), text);
+    t.is(tryCanonicalIp(text), text);
+    t.is(ipFamily(text), 4);
+    t.is(ipFamily(`::ffff:${text}`), 6);
+  });
+}
+
+for (const text of [
+  '256.0.0.1',
+  '1.2.3',
+  '1.2.3.4.5',
+  '1..2.3',
+  '.1.2.3',
+  '1.2.3.',
+  '01.2.3.4',
+  '00.0.0.0',
+  '1.2.3.4 ',
+  '1.2.3.-4',
+  '1.2.3.٤',
+]) {
+  test(`"${text}" has no canonical form, nor has it behind a mapped prefix`, (t) => {
+    t.is(tryCanonicalIp(text), null);
+    t.is(tryCanonicalIp(`::ffff:${text}`), null);
+    t.is(ipFamily(text), null);
+    t.throws(() => canonicalIp(text), { code: 'ADDRESS_INVALID' });
+  });
+}
 
 test('the family is told', (t) => {
   t.is(ipFamily('10.0.0.1'), 4);

@@ -1,5 +1,9 @@
 import test from 'ava';
-import { NodeBudget, newBudgetMemory } from '../../../../lib/net/node-budget.ts';
+import {
+  NodeBudget,
+  MAX_BUDGET_THREADS,
+  newBudgetMemory,
+} from '../../../../lib/net/node-budget.ts';
 import {
   Admission,
   admissionLimits,
@@ -63,6 +67,24 @@ test('what a dead thread held is free once another takes its place', (t) => {
   t.false(other.take('connections'));
   budget(limits, memory, 7);
   t.true(other.take('connections'));
+});
+
+test('what threads take counts for all of them, whatever their numbers and whenever they come', (t) => {
+  const memory = newBudgetMemory();
+  const limits = { connections: 3, handshakes: 3 };
+  const first = budget(limits, memory, 0);
+  t.true(first.take('connections') && first.take('handshakes'));
+  const last = budget(limits, memory, MAX_BUDGET_THREADS - 1);
+  t.true(last.take('connections'));
+  const middle = budget(limits, memory, 9);
+  t.true(middle.take('connections'));
+  for (const each of [first, middle, last]) {
+    t.is(each.used('connections'), 3);
+    t.is(each.used('handshakes'), 1);
+    t.false(each.take('connections'));
+  }
+  last.give('connections');
+  t.true(first.take('connections'));
 });
 
 test('a pod, a client of it and the process each have their share of connections', (t) => {

@@ -1,0 +1,56 @@
+import type { TrafficFacts } from './traffic-labels.ts';
+
+/** Label sets kept for one workload: with more peers than that at once, some are put together again. */
+export const MAX_SETS_PER_WORKLOAD = 16;
+
+interface Kept<Set> {
+  readonly facts: TrafficFacts;
+  readonly set: Set;
+}
+
+/**
+ * What was found for the same facts before. A connection's labels are some twenty texts; who talks to whom is told apart
+ * sooner by the objects they are made of, which stay the same until the mesh changes. Holds nothing longer than the workload
+ * lives.
+ */
+export class LabelCache<Set> {
+  readonly #lists = new WeakMap<object, Kept<Set>[]>();
+
+  /** What was kept for these very objects and texts. */
+  find(facts: TrafficFacts): Set | undefined {
+    const anchor = anchorOf(facts);
+    if (anchor === null) return undefined;
+    const list = this.#lists.get(anchor);
+    if (list === undefined) return undefined;
+    for (const kept of list) if (isSame(kept.facts, facts)) return kept.set;
+    return undefined;
+  }
+
+  /** Keeps it in place of the oldest one. Without effect for facts that name no workload. */
+  keep(facts: TrafficFacts, set: Set): void {
+    const anchor = anchorOf(facts);
+    if (anchor === null) return;
+    const list = this.#lists.get(anchor) ?? [];
+    if (list.length >= MAX_SETS_PER_WORKLOAD) list.shift();
+    list.push({ facts, set });
+    this.#lists.set(anchor, list);
+  }
+}
+
+function anchorOf(facts: TrafficFacts): object | null {
+  return facts.sourceWorkload ?? facts.sourceBaggage ?? facts.destinationWorkload;
+}
+
+function isSame(left: TrafficFacts, right: TrafficFacts): boolean {
+  return (
+    left.sourceWorkload === right.sourceWorkload &&
+    left.destinationWorkload === right.destinationWorkload &&
+    left.destinationService === right.destinationService &&
+    left.sourceIdentity === right.sourceIdentity &&
+    left.destinationIdentity === right.destinationIdentity &&
+    left.sourceBaggage === right.sourceBaggage &&
+    left.destinationBaggage === right.destinationBaggage &&
+    left.reporter === right.reporter &&
+    left.mutualTls === right.mutualTls
+  );
+}
