@@ -7,15 +7,20 @@ import type { ExplainRequest, ExplainResult } from '../policy/explain.ts';
 import { defineJob } from './define-message.ts';
 import type { JobDefinition } from './contract.ts';
 
-/** An error as results carry it. */
-export const wireErrorSchema = z.strictObject({
-  code: z.enum(Object.keys(errorTable) as [ErrorCode, ...ErrorCode[]]),
+/**
+ * An error as results carry it. Here as in every body, what a newer minor version adds is passed over; a code it
+ * added says no more than that it may go better next time.
+ */
+export const wireErrorSchema = z.object({
+  code: z
+    .enum(Object.keys(errorTable) as [ErrorCode, ...ErrorCode[]])
+    .catch('IDENTITY_UNAVAILABLE'),
   message: z.string(),
   detail: z.record(z.string(), z.union([z.string(), z.number(), z.boolean(), z.null()])),
   cause: z.string().exactOptional(),
 });
 
-const signBodySchema = z.strictObject({
+const signBodySchema = z.object({
   /** Which process asks: results go to its board entries, and no two share a job. */
   process: z.string().min(1),
   /** SPIFFE URI. */
@@ -51,9 +56,9 @@ export const certificateSign: JobDefinition<SignBody> = defineJob({
 /** Answer to {@link certificateSign}, board {@link SIGNED_BOARD}. */
 export const signedSchema = z.discriminatedUnion('ok', [
   /** `chain` is the CA's answer as it is: leaf first, roots last. */
-  z.strictObject({ ok: z.literal(true), chain: z.array(z.string()).min(2) }),
+  z.object({ ok: z.literal(true), chain: z.array(z.string()).min(2) }),
   /** `final` when no further attempt follows. */
-  z.strictObject({ ok: z.literal(false), error: wireErrorSchema, final: z.boolean() }),
+  z.object({ ok: z.literal(false), error: wireErrorSchema, final: z.boolean() }),
 ]);
 
 /** See {@link signedSchema}. */
@@ -79,7 +84,7 @@ export const policyExplain: JobDefinition<ExplainRequest> = defineJob({
 /** Name of the board of `explainResultSchema`, mesh scope. */
 export const EXPLAIN_BOARD = 'explain';
 
-const compileBodySchema = z.strictObject({
+const compileBodySchema = z.object({
   setId: z.string().min(1),
   /** Policy keys `namespace/name` of the set, sorted. */
   keys: z.array(z.string().min(1)),

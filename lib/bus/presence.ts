@@ -1,4 +1,4 @@
-import type { z } from 'zod';
+import { z } from 'zod';
 import type { Clock } from '../clock/clock.ts';
 import { errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
@@ -6,6 +6,13 @@ import type { Presence } from './contract.ts';
 import { PRESENCE_KEPT_MS, PRESENCE_MAX } from './limits.ts';
 import { asBusError } from './redis-client.ts';
 import type { RedisClient } from './redis-client.ts';
+
+/** An entry of a list: when it was written, and what the member says. */
+export function presenceEntrySchema<Body>(
+  body: z.ZodType<Body>,
+): z.ZodType<{ readonly at: number; readonly body: Body }> {
+  return z.object({ at: z.number(), body });
+}
 
 /** What a presence list needs. */
 export interface PresenceDeps<Body> {
@@ -73,9 +80,7 @@ export class RedisPresence<Body> implements Presence<Body> {
   #read(member: string, text: string): { readonly at: number; readonly body: Body } | null {
     const { body, log, name } = this.#deps;
     try {
-      const row = JSON.parse(text) as { at?: unknown; body?: unknown };
-      if (typeof row.at !== 'number') throw new Error('no time');
-      return { at: row.at, body: body.parse(row.body) };
+      return presenceEntrySchema(body).parse(JSON.parse(text));
     } catch (error) {
       log.debug({ presence: name, member, error: errorText(error) }, 'bus.presence-unreadable');
       return null;

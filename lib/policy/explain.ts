@@ -2,9 +2,9 @@
 import { z } from 'zod';
 
 /** Would a pod be allowed to connect there? `to.name` is a pod or a service of the namespace. */
-export const explainRequestSchema = z.strictObject({
-  from: z.strictObject({ namespace: z.string().min(1), pod: z.string().min(1) }),
-  to: z.strictObject({
+export const explainRequestSchema = z.object({
+  from: z.object({ namespace: z.string().min(1), pod: z.string().min(1) }),
+  to: z.object({
     namespace: z.string().min(1),
     name: z.string().min(1),
     port: z.int().min(1).max(65_535),
@@ -15,7 +15,7 @@ export const explainRequestSchema = z.strictObject({
 export type ExplainRequest = z.infer<typeof explainRequestSchema>;
 
 /** The answer, and what decided it. */
-export const explainResultSchema = z.strictObject({
+export const explainResultSchema = z.object({
   allowed: z.boolean(),
   /** Key `namespace/name` of the deciding policy, null when none decided. */
   policy: z.string().nullable(),

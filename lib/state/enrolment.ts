@@ -4,7 +4,7 @@ import { z } from 'zod';
  * A pod the node agent has enrolled: its row in the node's `enrolments` table, JSON, keyed by pod uid.
  * `pending` = rules are in place but no proxy confirmed; `enabled` = served.
  */
-export const enrolmentSchema = z.strictObject({
+export const enrolmentSchema = z.object({
   podUid: z.string().min(1),
   namespace: z.string().min(1),
   name: z.string().min(1),

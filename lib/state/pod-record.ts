@@ -5,7 +5,7 @@ import { z } from 'zod';
  * directory. Written by whoever runs the pods, read by the node agent: the local counterpart of a
  * container runtime's state.
  */
-export const podRecordSchema = z.strictObject({
+export const podRecordSchema = z.object({
   uid: z.string().min(1),
   namespace: z.string().min(1),
   name: z.string().min(1),

@@ -23,7 +23,7 @@ const watchLine = z.discriminatedUnion('type', [
 ]);
 
 const cached = z.array(
-  z.strictObject({
+  z.object({
     namespace: z.string(),
     name: z.string(),
     uid: z.string(),

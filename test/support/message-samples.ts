@@ -6,6 +6,8 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { boards, jobs, proxyPresenceSample, proxyPresenceSchema } from '../../lib/bus/catalog.ts';
 import type { JobDefinition } from '../../lib/bus/contract.ts';
 import { openEnvelope, sealEnvelope } from '../../lib/bus/envelope.ts';
+import { presenceEntrySchema } from '../../lib/bus/presence.ts';
+import { decodeLogEntry, decodeRow } from '../../lib/bus/rows.ts';
 import { compileProgram } from '../../lib/policy/compile.ts';
 import { decodeProgram, encodeProgram } from '../../lib/policy/program-codec.ts';
 import { readPolicyRejection } from '../../lib/policy/rejection.ts';
@@ -37,6 +39,7 @@ export interface StoredSample {
 }
 
 const FOLDER = new URL('../fixtures/messages/', import.meta.url);
+const VALUE = Buffer.from('what the table holds');
 const SINCE = '2026-11-21T12:00:00.000Z';
 
 function json(value: unknown, read: (value: unknown) => unknown): MessageKind {
@@ -55,6 +58,27 @@ function job(definition: JobDefinition<unknown>): MessageKind {
   return json(sealEnvelope(definition, message), (value) => openEnvelope(definition, value));
 }
 
+/** An entry of a table's log, which Redis keeps as a flat list of fields. */
+function logEntry(fields: readonly string[]): MessageKind {
+  return json(fields, (value) =>
+    text(decodeLogEntry((value as string[]).map((field) => Buffer.from(field)))),
+  );
+}
+
+/** The same with bytes as text. */
+function text(value: unknown): unknown {
+  return JSON.parse(
+    JSON.stringify(value, (_key, inner: unknown) =>
+      isBuffer(inner) ? Buffer.from(inner.data).toString() : inner,
+    ),
+  ) as unknown;
+}
+
+/** What `JSON.stringify` makes of a Buffer before it asks for a replacement. */
+function isBuffer(value: unknown): value is { readonly type: 'Buffer'; readonly data: number[] } {
+  return typeof value === 'object' && value !== null && 'type' in value && value.type === 'Buffer';
+}
+
 const program = compileProgram('set-1', [{ key: 'demo/web', policy: authorizationFixture() }]);
 const info = { name: 'web', namespace: 'demo', serviceAccount: 'web' };
 
@@ -70,6 +94,15 @@ export const messageKinds: Readonly<Record<string, MessageKind>> = {
     ]),
   ),
   'presence proxies': json(proxyPresenceSample, (value) => proxyPresenceSchema.parse(value)),
+  'presence entry': json({ at: 1_763_726_400_000, body: proxyPresenceSample }, (value) =>
+    presenceEntrySchema(proxyPresenceSchema).parse(value),
+  ),
+  'table row': bytes(Buffer.concat([Buffer.from('0000000000000102', 'hex'), VALUE]), (row) =>
+    text(decodeRow(Buffer.from('uid-1'), Buffer.from(row))),
+  ),
+  'table change': logEntry(['e', 'e1', 'v', '7', 'o', 's', 'k', 'uid-1', 'b', String(VALUE)]),
+  'table removal': logEntry(['e', 'e1', 'v', '8', 'o', 'd', 'k', 'uid-1', 'b', '']),
+  'table epoch': logEntry(['e', 'e2', 'v', '2', 'o', 'e']),
   'row addresses, workload': bytes(encodeWorkload(workloadFixture()), decodeAddress),
   'row addresses, service': bytes(encodeService(serviceFixture()), decodeAddress),
   'row authorizations': bytes(encodeAuthorization(authorizationFixture()), decodeAuthorization),
