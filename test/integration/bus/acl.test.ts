@@ -41,6 +41,20 @@ const DANGEROUS: readonly (readonly [string, ...string[]])[] = [
   ['SUBSCRIBE', 'anything'],
   ['PUBLISH', 'anything', 'x'],
   ['SORT', 'anything'],
+  ['CLUSTER', 'NODES'],
+  ['CLUSTER', 'FAILOVER', 'TAKEOVER'],
+  ['CLUSTER', 'RESET'],
+  ['CLUSTER', 'MEET', '127.0.0.1', '1'],
+  ['CLUSTER', 'FORGET', 'x'],
+  ['CLUSTER', 'SETSLOT', '0', 'STABLE'],
+  ['CLUSTER', 'GETKEYSINSLOT', '0', '1000'],
+  ['CLUSTER', 'COUNTKEYSINSLOT', '0'],
+  ['FAILOVER'],
+  ['PSYNC', '?', '-1'],
+  ['BGREWRITEAOF'],
+  ['SLOWLOG', 'GET'],
+  ['LATENCY', 'DOCTOR'],
+  ['SUBSCRIBE', '__redis__:invalidate'],
 ];
 
 for (const role of ROLES) {
@@ -120,6 +134,35 @@ const WRITES: Record<(typeof ROLES)[number], readonly KeyName[]> = {
   'node-proxy.node-1': ['sign', 'proxies'],
   'node-agent.node-1': ['enrolments', 'agentLease'],
 };
+
+/** Channels by what they are, relative to the prefix. */
+const CHANNEL = {
+  explained: '{mesh}:result:explain:1',
+  signed: '{node-1}:result:signed:1',
+  otherSigned: '{node-2}:result:signed:1',
+} as const;
+
+const CHANNELS: Partial<Record<(typeof ROLES)[number], readonly (keyof typeof CHANNEL)[]>> = {
+  'policy-evaluator': ['explained'],
+  cli: ['explained'],
+  'cert-fetcher.node-1': ['signed'],
+  'node-proxy.node-1': ['signed'],
+};
+
+for (const role of ROLES) {
+  test(`${role} speaks and listens on its own channels and no others`, async (t) => {
+    const redis = await startTestRedis(t);
+    const client = redis.client(role);
+    const listener = redis.client(role);
+    for (const [name, suffix] of Object.entries(CHANNEL) as [keyof typeof CHANNEL, string][]) {
+      const channel = `${redis.prefix}:${suffix}`;
+      const own = CHANNELS[role]?.includes(name) === true;
+      t.is(await allowed(client.publish(channel, '1')), own, `publish to ${name}`);
+      t.is(await allowed(listener.subscribe(channel)), own, `subscribe to ${name}`);
+      await t.throwsAsync(client.call('SPUBLISH', channel, '1'), { message: /NOPERM/ });
+    }
+  });
+}
 
 for (const role of ROLES) {
   test(`${role} reaches its own keys and no others`, async (t) => {
