@@ -33,6 +33,9 @@ export const CLUSTER_RETRIES_MAX = 240;
 /** Malformed rows written to the log one by one; after that only each hundredth, all are counted. */
 export const MALFORMED_LOG_LINES_MAX = 20;
 
+/** Between looks at the settings and the health of Redis, besides one on every connection. */
+export const SERVER_CHECK_MS = 30_000;
+
 /** Lifetime of a lease: how long a standby waits for a killed holder. */
 export const LEASE_TTL_MS = 8_000;
 

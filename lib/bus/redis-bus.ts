@@ -32,6 +32,7 @@ import { readQueueCounts } from './queue-counts.ts';
 import { createClient, onLink } from './redis-client.ts';
 import type { ConnectionPurpose, RedisClient } from './redis-client.ts';
 import { HintChannels, RedisResultBoard } from './result-board.ts';
+import { ServerCheck } from './server-check.ts';
 import { RedisTableReader } from './table-reader.ts';
 import { RedisTableWriter } from './table-writer.ts';
 import { RedisWorkConsumer } from './work-consumer.ts';
@@ -74,13 +75,13 @@ class RedisBus implements Bus {
   readonly #deps: BusDeps;
   readonly #commands: RedisClient;
   readonly #metrics: BusMetrics;
+  readonly #check: ServerCheck;
   readonly #listeners = new Set<(connected: boolean) => void>();
   readonly #parts = new Set<Closable>();
   readonly #leases = new Map<RedisLease, string>();
   #producer: RedisClient | null = null;
   #subscriptions: { readonly client: RedisClient; readonly hints: HintChannels } | null = null;
   #connected = false;
-  #checked = false;
   #closing: Promise<void> | null = null;
 
   constructor(config: BusConfig, deps: BusDeps) {
@@ -88,11 +89,22 @@ class RedisBus implements Bus {
     this.#deps = deps;
     this.#metrics = createBusMetrics(deps.metrics, () => this.#connected);
     this.#commands = this.#client('commands');
-    const linked = (): void => {
-      this.#setConnected(true);
-      void this.#checkServer();
-    };
-    onLink(this.#commands, linked, () => this.#setConnected(false));
+    onLink(
+      this.#commands,
+      () => this.#setConnected(true),
+      () => this.#setConnected(false),
+    );
+    const { clock, log, metrics } = deps;
+    this.#check = new ServerCheck({
+      client: this.#commands,
+      clock,
+      log,
+      metrics,
+      // What serves already goes on: to end it would lose more than the eviction.
+      onEviction: (policy) => {
+        if (deps.toleratesEviction !== true) this.#refuse(policy);
+      },
+    });
   }
 
   get connected(): boolean {
@@ -213,6 +225,7 @@ class RedisBus implements Bus {
   }
 
   async #close(): Promise<void> {
+    this.#check.close();
     const closed = Promise.all([...this.#parts].map((part) => part.close()));
     // A Redis that hangs must not hold the end: cutting the connections fails what still waits for it.
     const timeout = Promise.withResolvers<void>();
@@ -271,21 +284,5 @@ class RedisBus implements Bus {
       `Redis evicts keys (maxmemory-policy ${policy}), which loses state and jobs: set it to noeviction`,
     );
     this.#deps.supervise?.('redis', Promise.reject(error));
-  }
-
-  /** An eviction policy would silently lose rows and jobs; INFO tells it without the right to read CONFIG. */
-  async #checkServer(): Promise<void> {
-    try {
-      const info = await this.#commands.info('memory');
-      const policy = /^maxmemory_policy:(\S+)/m.exec(info)?.[1];
-      const first = !this.#checked;
-      this.#checked = true;
-      if (policy === undefined || policy === 'noeviction') return;
-      this.#deps.log.error({ policy }, 'redis.eviction-policy-must-be-noeviction');
-      // What serves already goes on: to end it would lose more than the eviction.
-      if (first && this.#deps.toleratesEviction !== true) this.#refuse(policy);
-    } catch (error) {
-      this.#deps.log.debug({ error: errorText(error) }, 'bus.server-check');
-    }
   }
 }

@@ -1,5 +1,6 @@
 /** The bus over a Redis Cluster of three masters and three replicas, with TLS and the users of the roles. */
 import test from 'ava';
+import type { ExecutionContext } from 'ava';
 import {
   SIGNED_BOARD,
   boards,
@@ -10,6 +11,8 @@ import {
 import { PROXIES } from '../../../lib/bus/keys.ts';
 import { parseRedisUrl } from '../../../lib/bus/config.ts';
 import { ADDRESS_TYPE } from '../../../lib/xds/type-urls.ts';
+import { definition as evaluator } from '../../../services/policy-evaluator/policy-evaluator-actor.ts';
+import { actorContext } from '../../support/actor-context.ts';
 import { TableCopy, bytes, openBus } from '../../support/bus.ts';
 import { createKitOver, serveWorkload } from '../../support/ingester-kit.ts';
 import { startClusterRedis } from '../../support/redis-cluster.ts';
@@ -137,7 +140,19 @@ test('a slot moves to another master while its table is written and its queue us
       [...all].every(([key, value]) => copy.rows.get(key) === Buffer.from(value).toString()),
     { what: 'the reader to equal the writer' },
   );
+  await refusesAReplicaThatEvicts(t, redis);
 });
+
+/** One server of the cluster, and be it a replica, is enough: it may be promoted. */
+async function refusesAReplicaThatEvicts(t: ExecutionContext, redis: ClusterRedis): Promise<void> {
+  await redis.servers.at(-1)?.client.config('SET', 'maxmemory-policy', 'allkeys-lru');
+  const actor = evaluator.create(evaluator.config.parse(redis.environment('policy-evaluator')));
+  const { context, failures } = actorContext('policy-evaluator', null);
+  t.teardown(() => actor.stop('failed'));
+  await actor.start(context);
+  await until(() => failures.length > 0, { what: 'the refusal' });
+  t.regex(String(failures[0]), /maxmemory-policy allkeys-lru.*noeviction/);
+}
 
 test('a URL names servers of a cluster', (t) => {
   t.deepEqual(parseRedisUrl('rediss+cluster://a:7000,[fd00::1],b'), {
@@ -156,7 +171,7 @@ test('a URL names servers of a cluster', (t) => {
 
 /** A proxy of node-1 that asks for certificates and a fetcher that answers, each as its own user. */
 function signingJobs(
-  t: Parameters<typeof openBus>[0],
+  t: ExecutionContext,
   redis: ClusterRedis,
 ): { done(id: string): Promise<void> } {
   const fetcher = openBus(t, redis.config('cert-fetcher.node-1'), 'cert-fetcher').bus;
