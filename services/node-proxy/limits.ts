@@ -25,7 +25,7 @@ export const REPLACE_BACKOFF = { baseMs: 100, maxMs: 5_000 } as const;
 export const OWN_LISTENER_BACKOFF = { baseMs: 1_000, maxMs: 60_000 } as const;
 
 /** Loading the listener's modules in a cold thread on a busy machine. */
-export const ATTACH_TIMEOUT_MS = 30_000;
+export const ATTACH_TIMEOUT_MS = 120_000;
 
 /** Between attempts to wire a replacement thread, and after how many the pool counts as lost. */
 export const ATTACH_BACKOFF = { baseMs: 200, maxMs: 5_000 } as const;

@@ -344,6 +344,7 @@ test('the death of the client’s thread ends its connections at the destination
   await gone;
   await until(async () => (await mesh.connections()).length === 0, { what: 'it to be forgotten' });
   await until(() => pumpStats().joins === 0, { what: 'the pump to have nothing left' });
+  t.pass();
 });
 
 test('two hundred connections at once, and every descriptor comes back', async (t) => {
