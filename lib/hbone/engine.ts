@@ -6,7 +6,7 @@ import type { X509Certificate } from 'node:crypto';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Clock } from '../clock/clock.ts';
-import { MeshError } from '../errors/mesh-error.ts';
+import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { Copy, CopySide } from '../net/bidi-copy.ts';
 import type { ByteAccount } from '../net/held-bytes.ts';
 import type { TunnelCredentials } from './credentials.ts';
@@ -160,8 +160,8 @@ export interface IncomingRequest {
   readonly headers: Readonly<Record<string, string | undefined>>;
   /** True when the peer has given up. */
   readonly aborted: boolean;
-  /** Calls `listener` once when the peer gives up before the answer. */
-  onAborted(listener: () => void): void;
+  /** Calls `listener` once when the request ends before the answer: null when the peer gave up, else what its tunnel was destroyed for. */
+  onAborted(listener: (reason: MeshError | null) => void): void;
   /** Answers 200; null when the peer gave up first. */
   accept(headers: Readonly<Record<string, string>>): TunnelStream | null;
   /** Answers with the status and nothing else; no effect when the peer gave up. */
@@ -177,6 +177,17 @@ export type RefuseStatus = 400 | 401 | 503;
 export function refusedStatus(error: MeshError): number | null {
   const status = error.detail['status'];
   return error.code === 'TUNNEL_REFUSED' && typeof status === 'number' ? status : null;
+}
+
+/**
+ * What a request fails with whose tunnel ended before the answer, without a word of the peer on whether it was looked at: the
+ * application may have been reached, so it is not asked for again.
+ */
+export function endedUnanswered(cause: Error | undefined): MeshError {
+  const why = cause === undefined ? '' : `: ${errorText(cause)}`;
+  return new MeshError('TUNNEL_RESET', `the tunnel ended before the peer answered${why}`, {
+    cause,
+  });
 }
 
 /** What the streams of a tunnel end with whose peer fell silent. */

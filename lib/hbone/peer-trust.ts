@@ -57,6 +57,8 @@ export class PeerTrust {
   readonly #peers = new TrackedPeers();
   /** The credentials whose roots came last, by our identity. */
   readonly #latest = new Map<string, TunnelCredentials>();
+  /** Credentials found to lead to a root, each with the roots it was held against last. */
+  readonly #leading = new WeakMap<TunnelCredentials, string>();
 
   constructor(options: PeerTrustOptions, deps: PeerTrustDeps) {
     this.#options = options;
@@ -88,6 +90,20 @@ export class PeerTrust {
     if (this.#book.empty) return;
     const [leaf, ...others] = parseCertificates(credentials.chainPem, 'the certificate');
     if (leaf !== undefined) this.#judge(this.#path(leaf, others, credentials), reporter);
+  }
+
+  /** Throws TLS_PEER_DISTRUSTED when our own certificate leads to none of the roots of `by`: peers would refuse it too. */
+  assertTrusted(credentials: TunnelCredentials, by: TunnelCredentials = credentials): void {
+    if (this.#leading.get(credentials) === by.rootsPem) return;
+    const [leaf, ...others] = parseCertificates(credentials.chainPem, 'the certificate');
+    // As of its own time: what expires is judged elsewhere.
+    const atMs = Math.min(this.#deps.clock.now(), credentials.notAfterMs - 1);
+    try {
+      if (leaf !== undefined) verifyChain(leaf, others, by.roots, atMs);
+    } catch (error) {
+      throw distrusted(errorText(error));
+    }
+    this.#leading.set(credentials, by.rootsPem);
   }
 
   /** Takes new lists: what is asked from now on is held against them, live tunnels in the background. */
@@ -229,14 +245,16 @@ export class PeerTrust {
       { peer: tunnel.peer.identity, reporter, streams: tunnel.streams, why },
       'tunnel.distrusted',
     );
-    const error = new MeshError(
-      'TLS_PEER_DISTRUSTED',
-      `the peer leads to no trusted root any more: ${why}`,
-    );
+    const error = distrusted(why);
     tunnel.drain();
     const timer = this.#deps.clock.after(distrustGraceMs, () => tunnel.destroy(error));
     void tunnel.closed.then(() => timer.cancel());
   }
+}
+
+function distrusted(why: string): MeshError {
+  const text = `the peer leads to no trusted root any more: ${why}`;
+  return new MeshError('TLS_PEER_DISTRUSTED', text);
 }
 
 function revoked({ serial, issuer }: PathStep): MeshError {

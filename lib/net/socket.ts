@@ -62,7 +62,8 @@ export interface ConnectOptions {
 
 /**
  * Connects a socket descriptor, which belongs to the result from now on. The socket is half-open and does not
- * read until it is told to. Rejects with UPSTREAM_TIMEOUT or UPSTREAM_CONNECT, the descriptor closed.
+ * read until it is told to; it is closed already when the peer took the connection and reset it at once. Rejects with
+ * UPSTREAM_TIMEOUT or UPSTREAM_CONNECT, the descriptor closed, when there never was a connection.
  */
 export function connectTcp(fd: number, to: Endpoint, options: ConnectOptions): Promise<Socket> {
   const socket = new Socket({ fd, allowHalfOpen: true });
@@ -84,7 +85,8 @@ export function connectTcp(fd: number, to: Endpoint, options: ConnectOptions): P
     });
     const closed = (): void => {
       clearTimeout(timer);
-      reject(connectError(where, failure));
+      if (isReset(failure)) resolve(socket);
+      else reject(connectError(where, failure));
     };
     socket.once('close', closed);
     socket.once('connect', () => {
@@ -111,6 +113,11 @@ export function serveFd(
       resolve();
     });
   });
+}
+
+/** A connection that is not made yet is refused (ECONNREFUSED); only one that was made is reset. */
+function isReset(failure: NodeJS.ErrnoException | null): boolean {
+  return failure?.code === 'ECONNRESET';
 }
 
 function connectError(where: string, failure: Error | null): MeshError {

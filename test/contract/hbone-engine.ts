@@ -263,7 +263,7 @@ function ends(test: TestFn, engine: HboneEngine): void {
     const { client, server } = await identities();
     const fixture = await serveTunnels(t, engine, tunnelOptions(server), (incoming) => {
       if (incoming.authority !== 'abandoned:1') return echo(incoming);
-      return new Promise((resolve) => incoming.onAborted(resolve));
+      return new Promise((resolve) => incoming.onAborted(() => resolve()));
     });
     const honest = await openTunnel(t, engine, fixture.port, tunnelOptions(client));
     const raw = await rawClient(t, fixture.port, client);

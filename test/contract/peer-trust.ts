@@ -158,8 +158,16 @@ function liveTunnels(test: TestFn, engine: HboneEngine): void {
     const client = credentials(await pki.issue(CLIENT));
     const server = credentials(await pki.issue(SERVER));
     const accepted: TunnelStream[] = [];
+    const given: (MeshError | null)[] = [];
     const fixture = await serveTunnels(t, engine, tunnelOptions(server), (incoming) => {
-      if (incoming.authority === 'silent:1') return new Promise(() => {});
+      if (incoming.authority === 'silent:1') {
+        return new Promise((resolve) => {
+          incoming.onAborted((why) => {
+            given.push(why);
+            resolve();
+          });
+        });
+      }
       const stream = incoming.accept({});
       if (stream !== null) accepted.push(stream);
       return Promise.resolve();
@@ -172,6 +180,7 @@ function liveTunnels(test: TestFn, engine: HboneEngine): void {
       const seen = new Promise((resolve) => own?.duplex.once('error', resolve));
       stream.duplex.on('error', () => {});
       const waiting = t.throwsAsync(tunnel.open({ ...request, authority: 'silent:1' }));
+      await until(() => fixture.tunnels.at(-1)?.counters.opened === 2, { what: 'both requests' });
       (side === 'client' ? tunnel : fixture.tunnels.at(-1))?.destroy(reason);
       t.is(await seen, reason);
       const failure = await waiting;
@@ -179,6 +188,9 @@ function liveTunnels(test: TestFn, engine: HboneEngine): void {
       await tunnel.closed;
     }
     await fixture.tunnels.at(-1)?.closed;
+    // Requests without an answer are told as well, and whoever only lost its peer is told of nothing.
+    await until(() => given.length === 2, { what: 'the ends of both requests' });
+    t.deepEqual(given, [null, reason]);
   });
 
   // spec: hbone.md §4

@@ -220,6 +220,24 @@ test('a request that meets a GOAWAY is sent again on a fresh tunnel', async (t) 
   t.is(server.tunnels.length, 2);
 });
 
+test('a tunnel that ends before the answer is asked once: the application may have been reached', async (t) => {
+  let asked = 0;
+  const { pool, key, server } = await fixture(t, {}, () => {
+    asked += 1;
+    return new Promise(() => {});
+  });
+  const deps = { clock: systemClock, backoff: new Backoff({ baseMs: 1, maxMs: 5 }) };
+  const policy = { attempts: 3, totalMs: 10_000 };
+  const failed = t.throwsAsync(
+    connectWithRetry(() => pool.open(key, request), policy, deps),
+    { code: 'TUNNEL_RESET', message: /ended before the peer answered/ },
+  );
+  await until(() => asked === 1, { what: 'the request' });
+  server.tunnels[0]?.destroy();
+  await failed;
+  t.is(asked, 1);
+});
+
 for (const status of [400, 401, 503] as const) {
   test(`status ${status} is asked for ${status === 503 ? 'three times' : 'once'}`, async (t) => {
     let asked = 0;

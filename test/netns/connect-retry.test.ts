@@ -106,6 +106,43 @@ test('a peer that is not who it should be is never asked again, nor is anybody i
   await oneConnection(t, mesh, /not who it should be/);
 });
 
+for (const sameNodeFastPath of [false, true]) {
+  const way = sameNodeFastPath ? 'without a tunnel' : 'over a tunnel';
+  test(`a server that resets at once sees each connection once (${way})`, async (t) => {
+    const mesh = await TestMesh.start(t, { threads: 1, sameNodeFastPath, ...PATIENT });
+    const client = await mesh.addPod('client');
+    const web = await mesh.addPod('web');
+    let accepted = 0;
+    await web.serve(8080, (socket) => {
+      accepted += 1;
+      socket.resetAndDestroy();
+    });
+    const plain = await mesh.addPod('plain', { enrolled: false });
+    await plain.serve(8080, (socket) => {
+      accepted += 1;
+      socket.resetAndDestroy();
+    });
+    for (const to of [web, plain]) {
+      accepted = 0;
+      for (let round = 0; round < 3; round += 1) {
+        const all = Array.from({ length: 10 }, async () =>
+          closed(await client.connect(to.ip, 8080)),
+        );
+        await Promise.all(all);
+      }
+      t.is(accepted, 30);
+    }
+    t.is(await mesh.metric('weft_connect_retries_total'), 0);
+    // Two ends of those within the mesh, one of the others; none failed to connect.
+    const lines = await mesh.accessLines(90);
+    t.is(lines.length, 90);
+    t.deepEqual(
+      lines.filter((line) => /cannot connect|status 503/.test(String(line['error']))),
+      [],
+    );
+  });
+}
+
 test('WEFT_CONNECT_RETRY_ATTEMPTS=1 tries once', async (t) => {
   const settings = { connectRetry: { attempts: 1, totalMs: 10_000 } };
   const { mesh, client } = await withBadChoice(t, settings);

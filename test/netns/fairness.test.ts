@@ -1,15 +1,18 @@
 /** A pod that moves all it can slows itself; its neighbour on the same thread goes on. */
 import type { Socket } from 'node:net';
 import { Readable } from 'node:stream';
-import { TestMesh } from '../support/listener-kit.ts';
+import { stall } from '../support/bulk.ts';
+import { TestMesh, listenerSettings } from '../support/listener-kit.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
 import { ask, echo } from '../support/tcp-talk.ts';
-import { MIB } from '../support/tunnel-kit.ts';
+import { KIB, MIB, readAll } from '../support/tunnel-kit.ts';
 import { until } from '../support/until.ts';
 
 const BULK_CONNECTIONS = 8;
 const REQUESTS = 200;
 const CHUNK = Buffer.alloc(64 * 1024, 7);
+
+const STALLED = 10;
 
 /** Sends as fast as it is let, until the socket closes; how much went out. */
 function flood(socket: Socket): () => number {
@@ -57,4 +60,52 @@ test('small requests of a pod go on beside the bulk of another, on one thread an
   // What is sent and not received is what buffers hold: bounded, however much there is to send.
   const held = sent.reduce((sum, bytes) => sum + bytes(), 0) - total();
   t.true(held < 512 * MIB, `${held} bytes are under way`);
+});
+
+// docs/decisions/budgets.md
+test('applications that do not read cost their pods memory up to a limit, and nobody his connection', async (t) => {
+  const bytesPerPod = MIB;
+  const limits = {
+    connections: null,
+    handshakes: 4_000,
+    bytes: 64 * MIB,
+    bytesPerPod,
+    connectionsPerPod: null,
+    connectionsPerPeer: null,
+  };
+  const mesh = await TestMesh.start(t, { threads: 1, limits });
+  const client = await mesh.addPod('client');
+  const web = await mesh.addPod('web');
+  const [quiet, other] = [await mesh.addPod('quiet'), await mesh.addPod('other')];
+  const unread: Socket[] = [];
+  await web.serve(9000, (socket) => {
+    socket.pause();
+    unread.push(socket);
+  });
+  await web.serve(8080, echo);
+  await other.serve(8080, echo);
+  const senders = await Promise.all(
+    Array.from({ length: STALLED }, () => client.connect(web.ip, 9000)),
+  );
+  t.teardown(() => [...senders, ...unread].forEach((socket) => socket.destroy()));
+  const sent = await Promise.all(senders.map((socket) => stall(socket, { timeoutMs: 60_000 })));
+  const held = (): Promise<number> => mesh.metric('weft_listener_held_bytes');
+  t.true((await mesh.metric('weft_listener_pressures_total')) >= 1);
+  t.true((await mesh.metric('weft_listener_pressed_pods')) >= 1);
+  // Both ends are pods of this thread: their limits, what was under way when they came to be pressed, and a read of each.
+  const bound = 2 * bytesPerPod + listenerSettings.http2.connectionWindow + 2 * STALLED * 192 * KIB;
+  t.true((await held()) <= bound, `${await held()} bytes are held`);
+  // A pressed pod's other connections go on over the same tunnel, and its neighbours never notice.
+  const text = 'x'.repeat(100 * KIB);
+  t.is(await ask(await client.connect(web.ip, 8080), text), text);
+  t.is(await ask(await quiet.connect(other.ip, 8080), text), text);
+  const received = unread.map(async (socket) => (await readAll(socket)).length);
+  for (const socket of senders) socket.end();
+  const total = (all: number[]): number => all.reduce((sum, bytes) => sum + bytes, 0);
+  t.is(total(await Promise.all(received)), total(sent));
+  for (const socket of unread) socket.end();
+  await until(async () => (await held()) === 0, { what: 'nothing to be held any more' });
+  await until(async () => (await mesh.metric('weft_listener_pressed_pods')) === 0, {
+    what: 'the pods to be eased',
+  });
 });

@@ -11,6 +11,7 @@ import { authorizationFixture, matchFixture } from '../support/model-fixtures.ts
 import { netnsTest as test } from '../support/netns-test.ts';
 import { ask, closed, echo, heard } from '../support/tcp-talk.ts';
 import { readAll } from '../support/tunnel-kit.ts';
+import { createTunnelPki } from '../support/tunnel-pki.ts';
 import { until } from '../support/until.ts';
 
 const CLIENT = 'spiffe://cluster.local/ns/demo/sa/client';
@@ -213,6 +214,32 @@ for (const identity of [CLIENT, WEB]) {
     t.is(await mesh.metric(TAKEN), 2);
   });
 }
+
+// docs/decisions/changed-roots.md
+test('a certificate whose root was taken away ends the connection as a tunnel would', async (t) => {
+  const { mesh, client, web } = await pair(t, { distrustGraceMs: 0 });
+  await web.serve(8080, echo);
+  const socket = await client.connect(web.ip, 8080);
+  socket.write('x');
+  await heard(socket);
+  const gone = closed(socket);
+  const { key, ...source } = await (await createTunnelPki('fresh')).issue(WEB, mesh.issue);
+  if (typeof key === 'string') throw new Error('a KeyObject crosses to the thread');
+  mesh.tell({
+    type: 'certificate',
+    identity: WEB,
+    bundle: { ...source, key, serialNumber: '02' },
+  });
+  await gone;
+  for (const line of await mesh.accessLines(2)) {
+    t.is(line['path'], 'same-node');
+    t.regex(String(line['error']), /leads to no trusted root any more/);
+  }
+  t.is(
+    await mesh.metric('istio_tcp_connections_failed_total', { response_flags: 'TLS_FAILURE' }),
+    2,
+  );
+});
 
 test('the way through a waypoint stays the way', async (t) => {
   const { mesh, client, web } = await pair(t);

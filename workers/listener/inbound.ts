@@ -209,7 +209,7 @@ async function open(
     path: arrival.path ?? null,
   });
   if (arrival.tunnel !== undefined) connection.usesTunnel(arrival.tunnel);
-  request.onAborted(() => connection.cut(gaveUp()));
+  request.onAborted((reason) => connection.cut(reason ?? gaveUp()));
   return connection;
 }
 

@@ -104,6 +104,8 @@ export class ListenerThread {
     const metrics = new ThreadMetrics(attachment.thread);
     const descriptors = raiseFileLimit().soft;
     const trust = new PeerTrust(settings, { clock: systemClock, log });
+    const { distrustGraceMs } = settings;
+    const proofs = new Proofs(trust, { clock: systemClock, distrustGraceMs });
     const gate = new AccessGate(settings.accessLog);
     const neighbours = new Neighbours({ clock: systemClock, log });
     if (settings.sameNodeFastPath) neighbours.addSelf();
@@ -135,20 +137,11 @@ export class ListenerThread {
       neighbours,
       state,
       peers: new PeerWatch({ state, metrics, log, network: settings.network }),
-      certificates: new CertificateStore(
-        {
-          tls12: settings.tls12,
-          compliance: settings.compliance,
-          handshakeTimeoutMs: settings.handshakeTimeoutMs,
-          request: (identity) => this.#send({ type: 'certificate.needed', identity }),
-          rootsChanged: (credentials) => void trust.rootsChanged(credentials),
-        },
-        systemClock,
-      ),
+      certificates: this.#certificateStore(settings, trust, proofs),
       engine: trust.guard(engine),
       trust,
       dns: threadDns(settings, log),
-      proofs: new Proofs((credentials, reporter) => trust.assertUnrevoked(credentials, reporter)),
+      proofs,
     };
     if (attachment.revocations !== null) void trust.setRevocations(attachment.revocations);
     control.on('message', (message: ControlToThread) => this.#obey(message));
@@ -173,6 +166,27 @@ export class ListenerThread {
     } finally {
       this.#pods.delete(uid);
     }
+  }
+
+  #certificateStore(
+    settings: ListenerSettings,
+    trust: PeerTrust,
+    proofs: Proofs,
+  ): CertificateStore {
+    const { tls12, compliance, handshakeTimeoutMs } = settings;
+    return new CertificateStore(
+      {
+        tls12,
+        compliance,
+        handshakeTimeoutMs,
+        request: (identity) => this.#send({ type: 'certificate.needed', identity }),
+        rootsChanged: (credentials) => {
+          proofs.rootsChanged(credentials);
+          void trust.rootsChanged(credentials);
+        },
+      },
+      systemClock,
+    );
   }
 
   #obey(message: ControlToThread): void {

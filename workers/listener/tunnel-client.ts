@@ -27,6 +27,9 @@ export async function connectTunnel(pod: PodContext, key: TunnelKey): Promise<Cl
     }
     throw error;
   });
+  if (socket.destroyed) {
+    throw new MeshError('UPSTREAM_CONNECT', `${formatEndpoint(to)} reset the connection at once`);
+  }
   const connectedMs = clock.monotonic();
   const session = sessionName(localEndpoint(socket), to);
   await pod.thread.handshakeTurns.turn(pod.pod.uid);

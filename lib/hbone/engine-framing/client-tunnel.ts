@@ -1,5 +1,6 @@
 import type { TLSSocket } from 'node:tls';
-import { MeshError, errorText } from '../../errors/mesh-error.ts';
+import { MeshError } from '../../errors/mesh-error.ts';
+import { endedUnanswered } from '../engine.ts';
 import type {
   ClientTunnel,
   OpenRequest,
@@ -192,12 +193,7 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
         detail: { refused: true },
       });
     }
-    if (!this.usable) {
-      const why = cause === undefined ? '' : `: ${errorText(cause)}`;
-      return new MeshError('TUNNEL_CLOSED', `the tunnel closed before the peer answered${why}`, {
-        cause,
-      });
-    }
+    if (!this.usable) return endedUnanswered(cause);
     return new MeshError('TUNNEL_RESET', `the peer reset the connection request (code ${code})`, {
       detail: { code },
     });

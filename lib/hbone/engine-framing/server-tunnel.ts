@@ -1,4 +1,5 @@
 import type { TLSSocket } from 'node:tls';
+import type { MeshError } from '../../errors/mesh-error.ts';
 import type {
   IncomingRequest,
   RefuseStatus,
@@ -56,6 +57,11 @@ export class FramingServerTunnel extends FramingSession implements ServerTunnel 
       this.sendGoaway(this.#lastServed);
       this.changed();
     });
+  }
+
+  /** What it was destroyed for, null when for nothing in particular or not at all. */
+  get destroyedFor(): MeshError | null {
+    return this.reason;
   }
 
   /** Answers with a final or only header list. */
@@ -168,7 +174,7 @@ class FramedRequest implements IncomingRequest {
   readonly #tunnel: FramingServerTunnel;
   readonly #stream: FramedStream;
   #answered = false;
-  #onAborted: (() => void) | null = null;
+  #onAborted: ((reason: MeshError | null) => void) | null = null;
 
   constructor(tunnel: FramingServerTunnel, stream: FramedStream, head: RequestHead) {
     this.method = head.method;
@@ -187,8 +193,8 @@ class FramedRequest implements IncomingRequest {
     return this.#answered;
   }
 
-  onAborted(listener: () => void): void {
-    if (this.aborted) listener();
+  onAborted(listener: (reason: MeshError | null) => void): void {
+    if (this.aborted) listener(this.#tunnel.destroyedFor);
     else this.#onAborted = listener;
   }
 
@@ -199,7 +205,7 @@ class FramedRequest implements IncomingRequest {
     if (this.#answered) return;
     // Nobody will read what has come already.
     this.#stream.reset(errorCode.cancel);
-    listener?.();
+    listener?.(this.#tunnel.destroyedFor);
   }
 
   accept(headers: Readonly<Record<string, string>>): TunnelStream | null {

@@ -13,6 +13,7 @@ import type {
   TunnelCounters,
   TunnelStream,
 } from '../engine.ts';
+import type { MeshError } from '../../errors/mesh-error.ts';
 import { AbandonBudget } from '../abandon-budget.ts';
 import { MAX_UNDECIDED_REQUESTS } from '../limits.ts';
 import type { SecuredSocket } from '../tls.ts';
@@ -55,7 +56,7 @@ export class Http2ServerTunnel extends SessionTunnel implements ServerTunnel {
     }
     this.streamBegan();
     this.#undecided += 1;
-    const request = new Http2Request(stream, headers, this.counters);
+    const request = new Http2Request(stream, headers, this);
     stream.once('close', () => {
       this.streamEnded();
       if (!request.answered) this.#abandoned();
@@ -82,12 +83,14 @@ class Http2Request implements IncomingRequest {
   readonly authority: string;
   readonly headers: Readonly<Record<string, string | undefined>>;
   readonly #stream: ServerHttp2Stream;
+  readonly #tunnel: Pick<SessionTunnel, 'destroyedFor'>;
   readonly #counters: TunnelCounters;
   #answered = false;
 
-  constructor(stream: ServerHttp2Stream, headers: IncomingHttpHeaders, counters: TunnelCounters) {
+  constructor(stream: ServerHttp2Stream, headers: IncomingHttpHeaders, tunnel: Http2ServerTunnel) {
     this.#stream = stream;
-    this.#counters = counters;
+    this.#tunnel = tunnel;
+    this.#counters = tunnel.counters;
     this.method = headers[':method'] ?? '';
     this.authority = headers[':authority'] ?? '';
     this.headers = flatHeaders(headers);
@@ -102,11 +105,11 @@ class Http2Request implements IncomingRequest {
     return this.#answered;
   }
 
-  onAborted(listener: () => void): void {
-    if (this.aborted) listener();
+  onAborted(listener: (reason: MeshError | null) => void): void {
+    if (this.aborted) listener(this.#tunnel.destroyedFor);
     else {
       this.#stream.once('close', () => {
-        if (!this.#answered) listener();
+        if (!this.#answered) listener(this.#tunnel.destroyedFor);
       });
     }
   }

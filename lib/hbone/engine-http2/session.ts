@@ -20,6 +20,8 @@ export abstract class SessionTunnel implements Tunnel {
   readonly closed: Promise<TunnelEnd>;
   /** The error that ended the session, for the message of whatever was still waiting on it. */
   failure: Error | null = null;
+  /** What it was destroyed for, null when for nothing in particular or not at all. */
+  destroyedFor: MeshError | null = null;
   protected readonly session: Http2Session;
   protected readonly options: TunnelOptions;
   readonly #socket: Duplex;
@@ -101,6 +103,7 @@ export abstract class SessionTunnel implements Tunnel {
   ): void {
     if (this.session.destroyed) return;
     this.#end ??= reason;
+    this.destroyedFor ??= error ?? null;
     this.session.destroy(error, code);
     // A session waits for its last write, for ever where the peer does not read.
     const timer = this.options.clock.after(CLOSE_LINGER_MS, () => this.#socket.destroy());

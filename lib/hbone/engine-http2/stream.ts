@@ -1,7 +1,8 @@
 import { constants } from 'node:http2';
 import type { Http2Stream, IncomingHttpHeaders } from 'node:http2';
 import type { Duplex } from 'node:stream';
-import { MeshError, errorText } from '../../errors/mesh-error.ts';
+import { MeshError } from '../../errors/mesh-error.ts';
+import { endedUnanswered } from '../engine.ts';
 import type { TunnelCounters, TunnelStream } from '../engine.ts';
 
 /** A stream whose request was answered with 200. */
@@ -66,12 +67,7 @@ export function streamEndError(
       detail: { refused: true },
     });
   }
-  if (!tunnel.usable) {
-    const why = cause === undefined ? '' : `: ${errorText(cause)}`;
-    return new MeshError('TUNNEL_CLOSED', `the tunnel closed before the peer answered${why}`, {
-      cause,
-    });
-  }
+  if (!tunnel.usable) return endedUnanswered(cause);
   return new MeshError('TUNNEL_RESET', `the peer reset the connection request (code ${code})`, {
     cause,
     detail: { code },

@@ -79,7 +79,8 @@ export class Arrival implements ArrivedRequest {
   readonly over: Promise<void>;
   readonly #send: Send;
   readonly #markOver: () => void;
-  readonly #aborted: (() => void)[] = [];
+  readonly #aborted: ((reason: MeshError | null) => void)[] = [];
+  #revoked: MeshError | null = null;
   #state: 'undecided' | 'answered' | 'carried' | 'over' = 'undecided';
   #settle: ((copy: RemoteCopy | null) => void) | null = null;
   #copy: RemoteCopy | null = null;
@@ -94,8 +95,8 @@ export class Arrival implements ArrivedRequest {
     this.#markOver = resolve;
   }
 
-  onAborted(listener: () => void): void {
-    if (this.#state === 'over') listener();
+  onAborted(listener: (reason: MeshError | null) => void): void {
+    if (this.#state === 'over') listener(this.#revoked);
     else this.#aborted.push(listener);
   }
 
@@ -108,15 +109,16 @@ export class Arrival implements ArrivedRequest {
     this.#decide({ type: 'fail', id: this.id, error: error.toWire() });
   }
 
-  /** What it stands on is revoked: ends it whatever it has come to. */
+  /** What it stands on is of no worth any more: ends it whatever it has come to. */
   revoke(error: MeshError): void {
     if (this.#state === 'over') return;
     if (this.#state !== 'undecided') {
       this.#send({ type: 'revoked', id: this.id, error: error.toWire() });
       return;
     }
+    this.#revoked = error;
     this.fail(error);
-    for (const listener of this.#aborted) listener();
+    for (const listener of this.#aborted) listener(error);
   }
 
   /** Leaves it to the tunnel. */
@@ -129,6 +131,10 @@ export class Arrival implements ArrivedRequest {
     if (this.#state !== 'undecided') {
       application.destroy();
       return null;
+    }
+    if (application.destroyed) {
+      this.#decide({ type: 'closed', id: this.id });
+      return NOTHING_CARRIED;
     }
     // Made for this request and never read from.
     const { fd } = detachSocket(application);
@@ -161,7 +167,7 @@ export class Arrival implements ArrivedRequest {
     const before = this.#state;
     if (before === 'over') return;
     this.#state = 'over';
-    if (before === 'undecided') for (const listener of this.#aborted) listener();
+    if (before === 'undecided') for (const listener of this.#aborted) listener(null);
     this.#settle?.(null);
     this.#copy?.end({ error: null }, null);
     this.#markOver();
@@ -174,6 +180,13 @@ export class Arrival implements ArrivedRequest {
     this.#markOver();
   }
 }
+
+/** Of an application that closed the connection at once. */
+const NOTHING_CARRIED: Copy = {
+  counts: { fromA: 0, fromB: 0 },
+  done: Promise.resolve({ error: null }),
+  abort() {},
+};
 
 /** A connection that another thread has joined. */
 class RemoteCopy implements Copy {

@@ -1,10 +1,12 @@
-import type { Socket } from 'node:net';
+import { Socket } from 'node:net';
 import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { endedUnanswered } from '../../../lib/hbone/engine.ts';
 import { RESPONSE_TIMEOUT_MS } from '../../../lib/hbone/limits.ts';
 import { closeFd } from '../../../lib/linux/netns.ts';
 import { duplicateFd, splicePump } from '../../../lib/linux/splice-pump.ts';
 import type { Splice } from '../../../lib/linux/splice-pump.ts';
+import { bidiCopy } from '../../../lib/net/bidi-copy.ts';
 import type { Copy } from '../../../lib/net/bidi-copy.ts';
 import { detachSocket } from '../../../lib/net/splice-sockets.ts';
 import type { Detached } from '../../../lib/net/splice-sockets.ts';
@@ -52,7 +54,8 @@ export class Asker {
 
   /**
    * Asks for a connection. Resolves with null when it has to go by the tunnel. Rejects as a tunnel would: with
-   * TUNNEL_REFUSED, TLS_PEER_IDENTITY, UPSTREAM_TIMEOUT, or TUNNEL_CLOSED when the other thread is gone.
+   * TUNNEL_REFUSED, TLS_PEER_IDENTITY, UPSTREAM_TIMEOUT, or, when the other thread is gone, TUNNEL_CLOSED before and TUNNEL_RESET
+   * after it was asked.
    * `onCancel` is given what ends the wait with TUNNEL_RESET.
    */
   connect(request: SameNodeRequest, onCancel: (cancel: () => void) => void): Promise<Offer | null> {
@@ -95,6 +98,9 @@ export class Asker {
       case 'answer':
         pending.resolve(this.#offer(message));
         break;
+      case 'closed':
+        pending.resolve(closedOffer());
+        break;
       case 'refuse':
         pending.reject(refused(message.status, pending.request.authority));
         break;
@@ -112,7 +118,7 @@ export class Asker {
     this.#closed = true;
     for (const { timer, reject } of this.#pending.values()) {
       timer.cancel();
-      reject(threadGone());
+      reject(endedUnanswered(threadGone()));
     }
     this.#pending.clear();
     for (const copy of this.#joined.values()) copy.fail(threadGone());
@@ -172,6 +178,22 @@ export class Asker {
     });
     return copy;
   }
+}
+
+/** The application closed the connection at once, and so is the client's. */
+function closedOffer(): Offer {
+  return {
+    headers: {},
+    join: (client) => {
+      const application = new Socket().destroy();
+      const copy = bidiCopy(
+        { duplex: client, smallReads: false, abort: () => client.destroy() },
+        { duplex: application, smallReads: false, abort: () => application.destroy() },
+      );
+      return Object.assign(copy, { fail: () => copy.abort() });
+    },
+    drop() {},
+  };
 }
 
 class JoinedCopy implements FailingCopy {

@@ -63,7 +63,9 @@ export type AskedMessage =
       /** What the application is told before the client's own bytes. */
       readonly head: Uint8Array | null;
     }
-  /** The certificate that the answer stands on is revoked. */
+  /** The application took the connection and closed it at once. */
+  | { readonly type: 'closed'; readonly id: number }
+  /** The certificate that the answer stands on is of no worth any more. */
   | { readonly type: 'revoked'; readonly id: number; readonly error: WireError }
   /** What the tunnel would have answered. */
   | { readonly type: 'refuse'; readonly id: number; readonly status: RefuseStatus }

@@ -119,6 +119,7 @@ function receive({ asker, asked, pods }: Neighbour, message: NeighbourMessage): 
       break;
     case 'answer':
     case 'revoked':
+    case 'closed':
     case 'refuse':
     case 'fail':
     case 'decline':

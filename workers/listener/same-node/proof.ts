@@ -1,55 +1,73 @@
+import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import { asMeshError } from '../../../lib/errors/mesh-error.ts';
 import type { MeshError } from '../../../lib/errors/mesh-error.ts';
 import type { TunnelCredentials } from '../../../lib/hbone/credentials.ts';
+import type { PeerTrust, TrustReporter } from '../../../lib/hbone/peer-trust.ts';
 import type { PodContext } from '../pod-context.ts';
-
-type Reporter = 'source' | 'destination';
-
-/** Judges credentials by the revocation lists in force; throws what is wrong with them. */
-type AssertUnrevoked = (credentials: TunnelCredentials, reporter: Reporter) => void;
 
 /**
  * Resolves when this process may speak for the identity: it holds its key and a certificate that is neither expired nor
- * revoked, as a handshake would show. Rejects with what is in the way.
+ * revoked and leads to a trusted root, as a handshake would show. Rejects with what is in the way.
  */
 export async function prove(
   pod: PodContext,
   identity: string,
-  reporter: Reporter,
+  reporter: TrustReporter,
 ): Promise<TunnelCredentials> {
   const { certificates, clock, trust } = pod.thread;
   const credentials = await certificates.get(identity);
   credentials.assertValid(clock.now());
+  trust.assertTrusted(credentials);
   trust.assertUnrevoked(credentials, reporter);
   return credentials;
 }
 
-interface Standing {
-  readonly reporter: Reporter;
-  readonly fail: (error: MeshError) => void;
+/** Judges a certificate of ours as peers would; each throws what is wrong with it. */
+export type OwnTrust = Pick<PeerTrust, 'assertUnrevoked' | 'assertTrusted'>;
+
+/** Settings of {@link Proofs}. */
+export interface ProofOptions {
+  readonly clock: Clock;
+  /** As for tunnels: how long a connection may run on whose certificate leads to no trusted root any more. */
+  readonly distrustGraceMs: number;
 }
 
-/** The certificates that live connections without a tunnel stand on: a tunnel whose peer is revoked would be cut. */
-export class Proofs {
-  readonly #assertUnrevoked: AssertUnrevoked;
-  readonly #standing = new Map<TunnelCredentials, Set<Standing>>();
+interface Standing {
+  readonly reporter: TrustReporter;
+  readonly fail: (error: MeshError) => void;
+  /** Ends it after the grace; null while it is trusted. */
+  timer: Timer | null;
+}
 
-  constructor(assertUnrevoked: AssertUnrevoked) {
-    this.#assertUnrevoked = assertUnrevoked;
+/** The certificates that live connections without a tunnel stand on: a tunnel whose peer is revoked or distrusted would be cut. */
+export class Proofs {
+  readonly #trust: OwnTrust;
+  readonly #options: ProofOptions;
+  readonly #standing = new Map<TunnelCredentials, Set<Standing>>();
+  /** The credentials whose roots came last, by identity. */
+  readonly #latest = new Map<string, TunnelCredentials>();
+
+  constructor(trust: OwnTrust, options: ProofOptions) {
+    this.#trust = trust;
+    this.#options = options;
   }
 
-  /** Calls `fail` when the certificate is found revoked, which may be at once. The result ends that. */
+  /** Calls `fail` when the certificate is found to be of no worth, which may be at once. The result ends that. */
   stand(
     credentials: TunnelCredentials,
-    reporter: Reporter,
+    reporter: TrustReporter,
     fail: (error: MeshError) => void,
   ): () => void {
-    const standing = { reporter, fail };
+    const standing: Standing = { reporter, fail, timer: null };
     const all = this.#standing.get(credentials) ?? new Set<Standing>();
     this.#standing.set(credentials, all.add(standing));
     const error = this.#judge(credentials, reporter);
     if (error !== null) fail(error);
+    // The roots may have changed since it was proven.
+    const distrusted = this.#distrust(credentials);
+    if (distrusted !== null) this.#endLater(standing, distrusted);
     return () => {
+      standing.timer?.cancel();
       all.delete(standing);
       if (all.size === 0 && this.#standing.get(credentials) === all) {
         this.#standing.delete(credentials);
@@ -68,9 +86,36 @@ export class Proofs {
     }
   }
 
-  #judge(credentials: TunnelCredentials, reporter: Reporter): MeshError | null {
+  /** Other roots are in force for the identity. */
+  rootsChanged(latest: TunnelCredentials): void {
+    this.#latest.set(latest.identity, latest);
+    for (const [credentials, all] of this.#standing) {
+      if (credentials.identity !== latest.identity) continue;
+      const error = this.#distrust(credentials);
+      if (error === null) continue;
+      for (const standing of all) this.#endLater(standing, error);
+    }
+  }
+
+  #endLater(standing: Standing, error: MeshError): void {
+    const { clock, distrustGraceMs } = this.#options;
+    standing.timer ??= clock.after(distrustGraceMs, () => standing.fail(error));
+  }
+
+  #distrust(credentials: TunnelCredentials): MeshError | null {
+    const latest = this.#latest.get(credentials.identity);
+    if (latest === undefined || latest.rootsPem === credentials.rootsPem) return null;
     try {
-      this.#assertUnrevoked(credentials, reporter);
+      this.#trust.assertTrusted(credentials, latest);
+      return null;
+    } catch (error) {
+      return asMeshError(error, 'TLS_PEER_DISTRUSTED');
+    }
+  }
+
+  #judge(credentials: TunnelCredentials, reporter: TrustReporter): MeshError | null {
+    try {
+      this.#trust.assertUnrevoked(credentials, reporter);
       return null;
     } catch (error) {
       return asMeshError(error, 'TLS_HANDSHAKE');
