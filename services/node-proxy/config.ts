@@ -25,6 +25,8 @@ export interface NodeProxyConfig {
   readonly bus: BusConfig;
   readonly listener: ListenerConfig;
   readonly threads: number;
+  /** Whether the mesh state has a thread of its own. */
+  readonly stateThread: boolean;
   readonly zdsPath: string;
   /** Generation announced to the node agent; the newest one is given new pods. */
   readonly group: number;
@@ -103,6 +105,7 @@ const config = defineConfig(variables, (values): NodeProxyConfig => {
       coolAfterMs: values.WEFT_NODE_PROXY_COOL_AFTER,
     },
     handoverMs: values.WEFT_NODE_PROXY_HANDOVER,
+    stateThread: values.WEFT_NODE_PROXY_STATE_THREAD,
     podDrainMs: drainDeadlineMs(
       values.CONNECTION_TERMINATION_DEADLINE,
       values.TERMINATION_GRACE_PERIOD_SECONDS,

@@ -229,7 +229,7 @@ export class NodeProxyParts {
       ...threadLogging(log),
       policyUnknownReference: listener.policyUnknownReference,
     };
-    return new StateThread(settings, clock, {
+    return new StateThread(settings, this.#config.stateThread, clock, {
       ready: () => {
         log.info('state.ready');
         this.#blockers.state.set(false);

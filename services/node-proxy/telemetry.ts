@@ -6,6 +6,7 @@ import type { LogFormat, Logger } from '../../lib/log/logger.ts';
 import type { RegistryFamily } from '../../lib/metrics/registry.ts';
 import type { TelemetryExport } from '../../lib/otlp/export-port.ts';
 import { ThreadProfiler } from '../../lib/profile/thread-profiler.ts';
+import type { ProfileCommand } from '../../lib/profile/thread-profiler.ts';
 import type { ConnectionRecord, MetricSample } from '../../workers/listener/protocol.ts';
 import { ConnectionExports } from './connection-exports.ts';
 import type { ListenerPool } from './pool/listener-pool.ts';
@@ -105,7 +106,9 @@ export class Telemetry implements LoggingControl {
     const { pool, state } = this.#deps;
     return [
       { name: 'main', profile: (command) => this.#profiler.run(command) },
-      { name: 'state', profile: (command) => state.profile(command) },
+      ...(state.own
+        ? [{ name: 'state', profile: (command: ProfileCommand) => state.profile(command) }]
+        : []),
       ...[...pool.threads.values()].map((thread) => ({
         name: `listener-${thread.number}`,
         profile: thread.profile.bind(thread),

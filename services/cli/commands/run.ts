@@ -30,6 +30,9 @@ export function register(program: Command): void {
     );
 }
 
+/** What a process of many actors goes without unless it is told otherwise: see docs/operating.md on memory. */
+const COMPACT = { WEFT_NODE_PROXY_STATE_THREAD: 'false' };
+
 interface Options {
   readonly config?: string;
   readonly help?: boolean;
@@ -54,5 +57,6 @@ async function run(names: readonly string[], options: Options): Promise<void> {
     (spec) => Object.keys(spec.variables),
   );
   const file = options.config === undefined ? {} : await readConfigFile(options.config, known);
-  process.exitCode = await runActors(definitions, { ...file, ...processEnvironment() });
+  const preset = names.includes('node') ? COMPACT : {};
+  process.exitCode = await runActors(definitions, { ...preset, ...file, ...processEnvironment() });
 }

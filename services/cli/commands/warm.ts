@@ -20,4 +20,5 @@ async function warm(): Promise<void> {
   await loadConsumer();
   await import(new URL('../../../workers/listener/listener.worker.ts', import.meta.url).href);
   await import('../../../lib/hbone/engine-framing/engine.ts');
+  await import('../../node-proxy/state-thread/state-service.ts');
 }

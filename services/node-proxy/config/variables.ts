@@ -266,6 +266,11 @@ export const processVariables = {
     description:
       'how long a proxy that is told to end goes on accepting while no other one listens for its pods',
   },
+  WEFT_NODE_PROXY_STATE_THREAD: {
+    schema: bool({ default: true }),
+    description:
+      'keep the mesh state in a thread of its own; without, on the main thread, which takes less memory (so in `weft run node`)',
+  },
   WEFT_NODE_PROXY_READINESS_PORT: {
     schema: port({ default: 15_021 }),
     description: 'where /healthz/ready is served',

@@ -1,10 +1,10 @@
-import { MessageChannel, Worker } from 'node:worker_threads';
+import { MessageChannel } from 'node:worker_threads';
 import type { MessagePort } from 'node:worker_threads';
 import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import { present } from '../../../lib/errors/assert.ts';
-import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import type { ProfileCommand, ThreadProfile } from '../../../lib/profile/thread-profiler.ts';
-import { DUMP_TIMEOUT_MS, PROFILE_TIMEOUT_MS, YOUNG_GENERATION_MB } from '../limits.ts';
+import { DUMP_TIMEOUT_MS, PROFILE_TIMEOUT_MS } from '../limits.ts';
 import type {
   DumpSection,
   FeedStep,
@@ -14,6 +14,8 @@ import type {
   StateTable,
   ToStateThread,
 } from './protocol.ts';
+import { callersThread, ownThread } from './state-host.ts';
+import type { StateHost } from './state-host.ts';
 
 /** Whom the state thread tells. */
 export interface StateThreadEvents {
@@ -35,7 +37,9 @@ type Question = Extract<ToStateThread, { type: 'dump.next' | 'profile' }>;
 
 /** The state thread as the main thread sees it. */
 export class StateThread {
-  readonly #worker: Worker;
+  /** Whether it is a thread of its own. */
+  readonly own: boolean;
+  readonly #host: StateHost;
   readonly #clock: Clock;
   readonly #events: StateThreadEvents;
   readonly #feeds = new Map<number, PromiseWithResolvers<void>>();
@@ -44,17 +48,15 @@ export class StateThread {
   #stats: StateStats | null = null;
   #closed = false;
 
-  constructor(settings: StateSettings, clock: Clock, events: StateThreadEvents) {
+  /** `own` says whether the state has a thread of its own, or shares the caller's. */
+  constructor(settings: StateSettings, own: boolean, clock: Clock, events: StateThreadEvents) {
+    this.own = own;
     this.#clock = clock;
     this.#events = events;
-    this.#worker = new Worker(new URL('./state.worker.ts', import.meta.url), {
-      workerData: settings,
-      name: 'state',
-      resourceLimits: { maxYoungGenerationSizeMb: YOUNG_GENERATION_MB },
+    this.#host = (own ? ownThread : callersThread)(settings, {
+      receive: (message) => this.#receive(message),
+      lost: (why) => this.#lost(why),
     });
-    this.#worker.on('message', (message: FromStateThread) => this.#receive(message));
-    this.#worker.on('error', (error) => this.#lost(errorText(error)));
-    this.#worker.on('exit', (code) => this.#lost(`exit code ${code}`));
   }
 
   /** The gauges told last; null before the first. */
@@ -120,7 +122,7 @@ export class StateThread {
     if (this.#closed) return;
     this.#closed = true;
     this.#abandon(new MeshError('STATE_UNAVAILABLE', 'the process is stopping'));
-    await this.#worker.terminate();
+    await this.#host.end();
   }
 
   #newId(): number {
@@ -147,7 +149,7 @@ export class StateThread {
   }
 
   #send(message: ToStateThread, transfer: (MessagePort | ArrayBuffer)[] = []): void {
-    this.#worker.postMessage(message, transfer);
+    this.#host.post(message, transfer);
   }
 
   #receive(message: FromStateThread): void {

@@ -196,6 +196,7 @@ test('a CPU profile has the threads as labels, and only one is taken at a time',
       logFormat: 'json',
       policyUnknownReference: 'deny',
     },
+    true,
     systemClock,
     { ready: () => undefined, identities: () => undefined, failed: () => t.fail() },
   );

@@ -22,7 +22,7 @@ function workloadRow(index: number, trustDomain = 'cluster.local'): [string, Uin
   return [uid, encodeWorkload(described)];
 }
 
-async function startState(t: ExecutionContext) {
+async function startState(t: ExecutionContext, ownThread: boolean) {
   const redis = await startTestRedis(t);
   const { bus } = openBus(t, redis.config('xds-ingester'), 'ingester');
   const lease = bus.lease('ingest', 'mesh');
@@ -39,6 +39,7 @@ async function startState(t: ExecutionContext) {
       logFormat: 'json',
       policyUnknownReference: 'deny',
     },
+    ownThread,
     systemClock,
     {
       ready: () => (events.ready += 1),
@@ -69,87 +70,92 @@ async function lookup(port: MessagePort, uid: string): Promise<string | null | u
   }
 }
 
-test('lookups are answered between slices of a full re-sync, from the old state until it is complete', async (t) => {
-  const { addresses, thread, events, port } = await startState(t);
-  t.is(await lookup(port, 'any'), null, 'cannot tell yet');
-  await addresses.replaceAll(Array.from({ length: WORKLOADS }, (_, index) => workloadRow(index)));
-  await until(() => events.ready === 1, { what: 'the first copy', timeoutMs: 60_000 });
-  const uid = `Kubernetes//Pod/demo/pod-${WORKLOADS - 1}`;
-  t.is(await lookup(port, uid), 'cluster.local');
-  t.deepEqual(events.identities, ['spiffe://cluster.local/ns/demo/sa/web']);
+for (const own of [true, false]) {
+  const where = own ? '' : " (state on the caller's thread)";
 
-  const replaced = addresses.replaceAll(
-    Array.from({ length: WORKLOADS }, (_, index) => workloadRow(index, 'new')),
-  );
-  const latency = createHistogram();
-  let lookups = 0;
-  for (let answer = 'cluster.local' as string | null | undefined; answer !== 'new';) {
-    const start = performance.now();
-    answer = await lookup(port, uid);
-    latency.record(Math.max(1, Math.round((performance.now() - start) * 1_000)));
-    lookups += 1;
-    t.true(answer === 'cluster.local' || answer === 'new', `never unknown, was ${answer}`);
-  }
-  await replaced;
-  t.log(`${lookups} lookups during the re-sync, p99 ${latency.percentile(99) / 1e3} ms`);
-  t.true(lookups > 20, 'lookups are answered while the copy is taken in');
-  await until(() => thread.stats?.workloads === WORKLOADS, { what: 'the gauges' });
+  test(`lookups are answered between slices of a full re-sync, from the old state until it is complete${where}`, async (t) => {
+    const { addresses, thread, events, port } = await startState(t, own);
+    t.is(await lookup(port, 'any'), null, 'cannot tell yet');
+    await addresses.replaceAll(Array.from({ length: WORKLOADS }, (_, index) => workloadRow(index)));
+    await until(() => events.ready === 1, { what: 'the first copy', timeoutMs: 60_000 });
+    const uid = `Kubernetes//Pod/demo/pod-${WORKLOADS - 1}`;
+    t.is(await lookup(port, uid), 'cluster.local');
+    t.deepEqual(events.identities, ['spiffe://cluster.local/ns/demo/sa/web']);
 
-  const uids: string[] = [];
-  for await (const text of thread.dump('workloads')) {
-    for (const { uid } of JSON.parse(`[${text}]`) as { uid: string }[]) uids.push(uid);
-  }
-  t.is(uids.length, WORKLOADS);
-  t.deepEqual(uids, [...uids].sort(), 'sorted by uid');
-  t.is(events.failed, 0);
-});
+    const replaced = addresses.replaceAll(
+      Array.from({ length: WORKLOADS }, (_, index) => workloadRow(index, 'new')),
+    );
+    const latency = createHistogram();
+    let lookups = 0;
+    for (let answer = 'cluster.local' as string | null | undefined; answer !== 'new';) {
+      const start = performance.now();
+      answer = await lookup(port, uid);
+      latency.record(Math.max(1, Math.round((performance.now() - start) * 1_000)));
+      lookups += 1;
+      t.true(answer === 'cluster.local' || answer === 'new', `never unknown, was ${answer}`);
+    }
+    await replaced;
+    t.log(`${lookups} lookups during the re-sync, p99 ${latency.percentile(99) / 1e3} ms`);
+    t.true(lookups > 20, 'lookups are answered while the copy is taken in');
+    await until(() => thread.stats?.workloads === WORKLOADS, { what: 'the gauges' });
 
-test('the state stays when Redis goes, and follows it when it is back', async (t) => {
-  const { redis, addresses, events, port } = await startState(t);
-  await addresses.replaceAll([workloadRow(1)]);
-  await until(() => events.ready === 1, { what: 'the first copy' });
-  const uid = workloadRow(1)[0];
-  await redis.kill();
-  t.is(await lookup(port, uid), 'cluster.local');
-  await redis.start();
-  await until(
-    async () => {
-      // As the ingester does it: a Redis that lost what it held gets everything anew.
-      await addresses.replaceAll([workloadRow(1, 'later')]);
-      return true;
-    },
-    { what: 'the ingester to write again', timeoutMs: 30_000 },
-  );
-  await until(async () => (await lookup(port, uid)) === 'later', {
-    what: 'the state of the new epoch',
-    timeoutMs: 30_000,
+    const uids: string[] = [];
+    for await (const text of thread.dump('workloads')) {
+      for (const { uid } of JSON.parse(`[${text}]`) as { uid: string }[]) uids.push(uid);
+    }
+    t.is(uids.length, WORKLOADS);
+    t.deepEqual(uids, [...uids].sort(), 'sorted by uid');
+    t.is(events.failed, 0);
   });
-});
 
-test('a state thread that dies is told', async (t) => {
-  const events = { failed: [] as string[] };
-  const thread = new StateThread(
-    {
-      node: 'node-1',
-      dedicatedTo: null,
-      logLevel: 'silent',
-      logFormat: 'json',
-      policyUnknownReference: 'deny',
-    },
-    systemClock,
-    {
-      ready: () => undefined,
-      identities: () => undefined,
-      failed: (error) => events.failed.push(error.code),
-    },
-  );
-  t.teardown(() => thread.close());
-  // A step that no feeder makes: the thread's own consistency check ends it.
-  await thread.feed('addresses', {
-    kind: 'changes',
-    rows: { keys: ['a', 'b'], ends: new Int32Array(1), data: new Uint8Array(0) },
+  test(`the state stays when Redis goes, and follows it when it is back${where}`, async (t) => {
+    const { redis, addresses, events, port } = await startState(t, own);
+    await addresses.replaceAll([workloadRow(1)]);
+    await until(() => events.ready === 1, { what: 'the first copy' });
+    const uid = workloadRow(1)[0];
+    await redis.kill();
+    t.is(await lookup(port, uid), 'cluster.local');
+    await redis.start();
+    await until(
+      async () => {
+        // As the ingester does it: a Redis that lost what it held gets everything anew.
+        await addresses.replaceAll([workloadRow(1, 'later')]);
+        return true;
+      },
+      { what: 'the ingester to write again', timeoutMs: 30_000 },
+    );
+    await until(async () => (await lookup(port, uid)) === 'later', {
+      what: 'the state of the new epoch',
+      timeoutMs: 30_000,
+    });
   });
-  await until(() => events.failed.length === 1, { what: 'the loss' });
-  t.deepEqual(events.failed, ['ACTOR_FAILED']);
-  await t.throwsAsync(thread.dump('workloads').next(), { message: /state thread/ });
-});
+
+  test(`a state thread that dies is told${where}`, async (t) => {
+    const events = { failed: [] as string[] };
+    const thread = new StateThread(
+      {
+        node: 'node-1',
+        dedicatedTo: null,
+        logLevel: 'silent',
+        logFormat: 'json',
+        policyUnknownReference: 'deny',
+      },
+      own,
+      systemClock,
+      {
+        ready: () => undefined,
+        identities: () => undefined,
+        failed: (error) => events.failed.push(error.code),
+      },
+    );
+    t.teardown(() => thread.close());
+    // A step that no feeder makes: the thread's own consistency check ends it.
+    await thread.feed('addresses', {
+      kind: 'changes',
+      rows: { keys: ['a', 'b'], ends: new Int32Array(1), data: new Uint8Array(0) },
+    });
+    await until(() => events.failed.length === 1, { what: 'the loss' });
+    t.deepEqual(events.failed, ['ACTOR_FAILED']);
+    await t.throwsAsync(thread.dump('workloads').next(), { message: /state thread/ });
+  });
+}
