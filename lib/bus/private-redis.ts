@@ -41,7 +41,7 @@ export interface PrivateRedis {
   kill(): Promise<void>;
 }
 
-const START_TIMEOUT_MS = 15_000;
+const START_TIMEOUT_MS = 60_000;
 const STOP_TIMEOUT_MS = 5_000;
 const PROBE_INTERVAL_MS = 20;
 
@@ -133,7 +133,7 @@ class RedisChild implements PrivateRedis {
     await this.kill();
     throw new MeshError(
       'BUS_UNAVAILABLE',
-      `${binary} did not answer within 15 s on ${this.socketPath}`,
+      `${binary} did not answer within ${START_TIMEOUT_MS / 1_000} s on ${this.socketPath}`,
     );
   }
 

@@ -35,7 +35,7 @@ const DEFAULT_WAIT = '120s';
 /** Set for the process that `--detach` leaves behind: it supervises and prints nothing. */
 const SUPERVISE_FLAG = '--supervise';
 /** A supervisor in the background answers its socket within this, or its log is shown. */
-const DETACHED_START_TIMEOUT_MS = 90_000;
+const DETACHED_START_TIMEOUT_MS = 240_000;
 
 interface Options extends UpOptions {
   readonly mesh?: string;

@@ -39,7 +39,7 @@ const REFRESH_MS = 500;
 /** How often logs are looked at for their size. */
 const LOG_CHECK_MS = 10_000;
 /** Redis and the control plane's API answer within this, or the start has failed. */
-const START_TIMEOUT_MS = 60_000;
+const START_TIMEOUT_MS = 180_000;
 const POLL_MS = 50;
 /** Actors drain at most this long when the mesh goes down; nobody waits for their connections any more. */
 const STOP_GRACE_MS = 3_000;
