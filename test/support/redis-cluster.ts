@@ -27,6 +27,9 @@ export interface ClusterServer {
   readonly id: string;
   /** SIGKILL. */
   kill(): Promise<void>;
+  /** SIGSTOP and SIGCONT: a server that is there and does not answer. */
+  pause(): void;
+  resume(): void;
 }
 
 /** The servers of a test; all end with it. */
@@ -177,6 +180,8 @@ async function describe(
     port,
     client,
     id,
+    pause: () => void child.kill('SIGSTOP'),
+    resume: () => void child.kill('SIGCONT'),
     kill: async () => {
       const ended = once(child, 'exit');
       child.kill('SIGKILL');
