@@ -20,6 +20,8 @@ export interface LoadOptions {
 /** What came of it. */
 export interface Point {
   readonly threads: number;
+  /** Processes of a node. */
+  readonly proxies: number;
   /** Listener threads of a node: processes × threads. */
   readonly workers: number;
   readonly upSeconds: number;
@@ -80,6 +82,7 @@ export async function measurePoint(
     await place(mesh, rig);
     return {
       threads,
+      proxies,
       workers: threads * proxies,
       upSeconds,
       ...(await load(mesh, rig, options, say)),
@@ -112,7 +115,7 @@ async function load(
   { clients, servers }: Rig,
   { connections, rate, durationSeconds }: LoadOptions,
   say: (text: string) => void,
-): Promise<Omit<Point, 'threads' | 'workers' | 'upSeconds'>> {
+): Promise<Omit<Point, 'threads' | 'proxies' | 'workers' | 'upSeconds'>> {
   const pids = await proxyPids(mesh);
   const own = [...clients, ...servers].map(({ pid }) => pid);
   const everyone = (message: Parameters<LoadProcess['ask']>[0]): Promise<LoadAnswer[]> =>

@@ -1,14 +1,16 @@
 /**
- * Load by size and by worker count: `npm run load -- --nodes N --pods N --proxies N --threads N,… --connections N --rate R
- * --duration S` prints a table with a column for each number of listener threads, and draws the curves. Ends with 1
- * when a connection was refused, unanswered or lost.
+ * Load by size and by worker count: `npm run load -- --nodes N --pods N --proxies N,… --threads N,… --connections N --rate R
+ * --duration S` prints a table with a column for each number of proxies and of listener threads, and draws the curves. Ends
+ * with 1 when a connection was refused, unanswered or lost.
  */
 import { execFile } from 'node:child_process';
 import { writeFile } from 'node:fs/promises';
+import { availableParallelism } from 'node:os';
 import { parseArgs, promisify } from 'node:util';
 import { measurePoint } from './point.ts';
 import type { LoadOptions, Point } from './point.ts';
-import { picture, table } from './report.ts';
+import { picture } from './picture.ts';
+import { table } from './report.ts';
 
 const run = promisify(execFile);
 /** A connection costs a descriptor in each process that carries or makes it. */
@@ -43,15 +45,20 @@ function whole(name: string, text: string, least: number): number {
   process.exit(2);
 }
 
-const options: LoadOptions = {
+/** Several make a curve. */
+function several(name: string, text: string): readonly number[] {
+  return text.split(',').map((part) => whole(name, part.trim(), 1));
+}
+
+const options: Omit<LoadOptions, 'proxies'> = {
   nodes: whole('nodes', values.nodes, 1),
   pods: whole('pods', values.pods, 1),
-  proxies: whole('proxies', values.proxies, 1),
   connections: whole('connections', values.connections, 0),
   rate: whole('rate', values.rate, 1),
   durationSeconds: whole('duration', values.duration, 1),
 };
-const threads = values.threads.split(',').map((text) => whole('threads', text, 1));
+const proxies = several('proxies', values.proxies);
+const threads = several('threads', values.threads);
 
 /** Raises the limit of open files, which children inherit: the mesh's processes as well as the load's own. */
 async function raiseLimits(): Promise<void> {
@@ -59,7 +66,7 @@ async function raiseLimits(): Promise<void> {
   await run('prlimit', [...self, `--nofile=${OPEN_FILES}:${OPEN_FILES}`]).catch(() => undefined);
   const { stdout } = await run('prlimit', [...self, '--nofile', '--noheadings', '-o', 'HARD']);
   const limit = stdout.trim() === 'unlimited' ? OPEN_FILES : Number(stdout);
-  const each = Math.ceil(options.connections / options.proxies);
+  const each = Math.ceil(options.connections / Math.min(...proxies));
   const needed = FILES_OF_A_CONNECTION * each + FILES_BESIDES * options.pods;
   if (needed <= limit) return;
   say(
@@ -70,18 +77,21 @@ async function raiseLimits(): Promise<void> {
 
 await raiseLimits();
 const points: Point[] = [];
-for (const count of threads) {
-  say(`${count} listener threads in each of ${options.proxies} proxies a node`);
-  points.push(await measurePoint(options, count, say));
+for (const each of proxies) {
+  for (const count of threads) {
+    say(`${count} listener threads in each of ${each} proxies a node`);
+    points.push(await measurePoint({ ...options, proxies: each }, count, say));
+  }
 }
-await writeFile(values.svg, picture(points));
+const day = new Date().toISOString().slice(0, 10);
+await writeFile(values.svg, picture(points, { options, cores: availableParallelism(), day }));
 process.stdout.write(
   values.output === 'json'
     ? `${JSON.stringify({ options, points }, null, 2)}\n`
     : table(options, points),
 );
 say(`picture in ${values.svg}`);
-for (const { threads: count, reasons } of points) {
-  for (const reason of reasons) say(`${count} threads: ${reason}`);
+for (const { threads: count, proxies: each, reasons } of points) {
+  for (const reason of reasons) say(`${count} × ${each}: ${reason}`);
 }
 if (points.some(({ refused, lost }) => refused > 0 || lost > 0)) process.exitCode = 1;
