@@ -34,11 +34,21 @@ const NOT_ATTRIBUTES: ReadonlySet<string> = new Set(['scope', 'trace_id']);
 /** The log record carries the ids of the span, so that one leads to the other. */
 export function connectionData(of: ExportedConnection, origin: DataOrigin): ConnectionData {
   const attributes = attributesOf(of);
-  const ids = of.span === null ? null : spanIds(of.span);
+  const span = of.span === null ? null : { ...of.span, trace: validTrace(of.span.trace) };
+  const ids = span === null ? null : spanIds(span);
   return {
-    span: of.span === null || ids === null ? null : spanData(of, of.span, ids, attributes, origin),
+    span: span === null || ids === null ? null : spanData(of, span, ids, attributes, origin),
     log: of.log ? logData(of, ids, attributes, origin) : null,
   };
+}
+
+/** A peer may send what is no id (W3C: all zeros); a collector would refuse the whole request for it. */
+function validTrace(trace: ConnectionSpan['trace']): ConnectionSpan['trace'] {
+  return trace !== null && validId(trace.traceId) && validId(trace.spanId) ? trace : null;
+}
+
+function validId(id: string): boolean {
+  return /[^0]/.test(id);
 }
 
 function freshId(bytes: number): string {
@@ -114,7 +124,9 @@ function logData(
   const time = hrTime(endedAtMs);
   const traceId = fields['trace_id'];
   const unsampled =
-    typeof traceId === 'string' ? { traceId, spanId: '', traceFlags: TraceFlags.NONE } : null;
+    typeof traceId === 'string' && validId(traceId)
+      ? { traceId, spanId: '', traceFlags: TraceFlags.NONE }
+      : null;
   const spanContext = ids ?? unsampled;
   return {
     hrTime: time,

@@ -73,6 +73,23 @@ test('a connection without a tunnel has a trace of its own', (t) => {
   t.not(one.span?.spanContext().traceId, two.span?.spanContext().traceId);
 });
 
+test('ids that are none are replaced, so that no collector refuses the rest for them', (t) => {
+  const [traceId, spanId] = ['0'.repeat(32), '0'.repeat(16)];
+  for (const bad of [
+    { ...trace, traceId },
+    { ...trace, spanId },
+  ]) {
+    const data = connectionData(
+      connection({ span: { ...span, direction: 'inbound', trace: bad } }),
+      origin,
+    );
+    t.regex(data.span?.spanContext().traceId ?? '', /^(?!0{32})[0-9a-f]{32}$/);
+    t.is(data.span?.parentSpanContext, undefined);
+  }
+  const line = connectionData(connection({ span: null, fields: { trace_id: traceId } }), origin);
+  t.is(line.log?.spanContext, undefined);
+});
+
 test('a line without a span names its trace, a failed one its error', (t) => {
   const error = 'x'.repeat(2 * MAX_ATTRIBUTE_CHARS);
   const failed = connection({ span: null, severity: 'error' });
