@@ -1,10 +1,10 @@
 /** Everything a run measures: the mesh, its pods with their servers, and the peers beside it, over one set of links. */
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { haproxySide, httpServer } from '../peers/haproxy.ts';
 import { nodeSide } from '../peers/node-pair.ts';
-import { compilePump, splicePump } from '../peers/splice.ts';
+import { compilePump, redirectedTo, splicePump } from '../peers/splice.ts';
 import type { Forward } from '../programs/forward.ts';
 import { makeCertificate } from './certificate.ts';
 import type { Target } from './loads.ts';
@@ -14,18 +14,26 @@ import { eventually, inNamespace, serve } from './process.ts';
 import type { Background } from './process.ts';
 
 /** What carries the bytes. */
-export type PeerName = 'direct' | 'haproxy' | 'http2' | 'tls' | 'splice' | 'weft';
+export type PeerName = 'direct' | 'haproxy' | 'http2' | 'tls' | 'splice' | 'captured' | 'weft';
 /** Where they go: to an enrolled pod, or between an enrolled one and one outside the mesh. */
 export type Path = 'nodes' | 'same-node' | 'leaving' | 'entering';
 
 /** All peers, in the order of the table. */
-export const PEERS: readonly PeerName[] = ['direct', 'haproxy', 'http2', 'tls', 'splice', 'weft'];
+export const PEERS: readonly PeerName[] = [
+  'direct',
+  'haproxy',
+  'http2',
+  'tls',
+  'splice',
+  'captured',
+  'weft',
+];
 
 /** What each path is measured with: pairs with TLS between nodes, the pump where bytes stay as they are. */
 export const PEERS_OF: Readonly<Record<Path, readonly PeerName[]>> = {
   nodes: ['direct', 'haproxy', 'http2', 'tls', 'weft'],
   'same-node': ['direct', 'splice', 'weft'],
-  leaving: ['direct', 'splice', 'weft'],
+  leaving: ['direct', 'splice', 'captured', 'weft'],
   entering: ['direct', 'splice', 'weft'],
 };
 
@@ -40,12 +48,17 @@ const PAIR_PORTS = {
 } as const;
 /** The pump leads to the near and to the far server. */
 const PUMP_PORTS = { near: 7_501, far: 7_511 } as const;
+/** Where redirection leads what leaves a pod. */
+const OUTBOUND_PORT = 15_001;
 /** Addresses of the nodes on their link. */
 const NODE_1 = '10.200.0.11';
 const NODE_2 = '10.200.0.12';
 
 type PairName = keyof typeof PAIR_PORTS;
-type Pods = Readonly<Record<'load' | 'near' | 'far', { mesh: BenchPod; bare: BenchPod }>>;
+type Pods = Readonly<Record<'load' | 'near' | 'far', { mesh: BenchPod; bare: BenchPod }>> & {
+  /** Outside the mesh, with the redirection of a pod inside. */
+  readonly captured: BenchPod;
+};
 
 /** The running rig. */
 export class Rig {
@@ -83,13 +96,15 @@ export class Rig {
 
   /** Where load for a peer on a path comes from and goes to. */
   target(peer: PeerName, path: Path): Target {
-    const { load, near, far } = this.#known();
+    const { load, near, far, captured } = this.#known();
     const other = path === 'same-node' ? near : far;
     switch (peer) {
       case 'direct':
         return target(load.bare, other.bare.ip, BYTES_PORT);
       case 'splice':
         return target(load.bare, NODE_1, PUMP_PORTS[path === 'same-node' ? 'near' : 'far']);
+      case 'captured':
+        return target(captured, other.bare.ip, BYTES_PORT);
       case 'weft':
         return path === 'entering'
           ? target(load.bare, other.mesh.ip, BYTES_PORT)
@@ -111,7 +126,12 @@ export class Rig {
       mesh: await this.mesh.pod('bench', name),
       bare: await this.mesh.pod('bare', name),
     });
-    this.#pods = { load: await both('load'), near: await both('near'), far: await both('far') };
+    this.#pods = {
+      load: await both('load'),
+      near: await both('near'),
+      far: await both('far'),
+      captured: await this.mesh.pod('bare', 'captured'),
+    };
     const { near, far } = this.#pods;
     for (const [name, pod] of Object.entries({ near: near.bare, far: far.bare })) {
       await this.#serve(pod, `bare-${name}`);
@@ -120,11 +140,12 @@ export class Rig {
       await this.#serve(pod, `mesh-${name}`);
     }
     await this.#startPairs(peers);
-    if (peers.has('splice')) await this.#startPump();
-    for (const peer of peers) {
-      const path = PEERS_OF.nodes.includes(peer) ? 'nodes' : 'same-node';
-      await answers(peer, this.target(peer, path));
+    if (peers.has('splice') || peers.has('captured')) {
+      const program = await compilePump(this.scratch);
+      if (peers.has('splice')) this.#startPump(program);
+      if (peers.has('captured')) await this.#startCaptured(program);
     }
+    for (const peer of peers) await answers(peer, this.target(peer, firstPath(peer)));
   }
 
   async #serve(pod: BenchPod, name: string): Promise<void> {
@@ -153,18 +174,36 @@ export class Rig {
     }
   }
 
-  async #startPump(): Promise<void> {
+  #startPump(program: string): void {
     const { near, far } = this.#known();
-    const program = await compilePump(this.scratch);
     const list = [
       ...forwards(PUMP_PORTS.near, near.bare.ip, APP_PORTS),
       ...forwards(PUMP_PORTS.far, far.bare.ip, APP_PORTS),
     ];
     this.#running.push(splicePump(this.mesh.node('node-1'), program, list));
   }
+
+  /** The pump in the place of a listener: in the pod's own namespace, behind the very rules of an enrolled pod. */
+  async #startCaptured(program: string): Promise<void> {
+    const { load, captured } = this.#known();
+    const rules = await inNamespace(load.mesh.netns, 'iptables-save');
+    if (!rules.includes(`--to-ports ${OUTBOUND_PORT}`)) {
+      throw new Error('iptables-save does not show the redirection of an enrolled pod');
+    }
+    const file = join(this.scratch, 'redirection');
+    await writeFile(file, rules);
+    await inNamespace(captured.netns, 'iptables-restore', file);
+    this.#running.push(splicePump(captured.netns, program, [redirectedTo(OUTBOUND_PORT)]));
+  }
 }
 
 type PairPorts = (typeof PAIR_PORTS)[PairName];
+
+/** The path on which a peer is seen to work before anything is measured. */
+function firstPath(peer: PeerName): Path {
+  const paths: readonly Path[] = ['nodes', 'same-node', 'leaving', 'entering'];
+  return paths.find((path) => PEERS_OF[path].includes(peer)) ?? 'nodes';
+}
 
 /** Consecutive listening ports that lead to the ports of one host. */
 function forwards(listen: number, host: string, to: readonly number[]): Forward[] {

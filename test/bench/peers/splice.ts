@@ -13,6 +13,11 @@ export async function compilePump(directory: string): Promise<string> {
   return program;
 }
 
+/** What was redirected to a port goes on to where it was going, marked so that it is not redirected again. */
+export function redirectedTo(listen: number): Forward {
+  return { listen, host: '0.0.0.0', port: 0 };
+}
+
 /** One pump in a namespace, for all the given ports. */
 export function splicePump(
   netns: string,

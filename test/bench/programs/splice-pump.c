@@ -1,7 +1,8 @@
 /*
  * The least a relay can do: one thread, epoll, and splice(2) through a pipe in each direction. No policy, no TLS, no
  * names. What stands beside it in a run shows how much of the kernel's own speed is left.
- * Arguments: LISTEN-PORT HOST PORT, any number of times; IPv4.
+ * Arguments: LISTEN-PORT HOST PORT, any number of times; IPv4. HOST 0.0.0.0 stands for where a redirected connection was going;
+ * what is made for one carries the mark that redirection lets pass.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -19,6 +20,7 @@
 
 /* A connection gives way to the others after so many moves. */
 enum { PIPE_BYTES = 1 << 20, EVENTS = 256, BACKLOG = 4096, MOVES = 16 };
+enum { PROXY_MARK = 0x539, ORIGINAL_DST = 80 };
 
 struct side {
   int fd;
@@ -133,9 +135,16 @@ static void take(struct listener *listener) {
   if (client < 0) return;
   int server = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (server < 0) die("socket");
+  struct sockaddr_in to = listener->to;
+  if (to.sin_addr.s_addr == INADDR_ANY) {
+    socklen_t length = sizeof to;
+    int mark = PROXY_MARK;
+    if (getsockopt(client, IPPROTO_IP, ORIGINAL_DST, &to, &length) < 0) die("original destination");
+    if (setsockopt(server, SOL_SOCKET, SO_MARK, &mark, sizeof mark) < 0) die("mark");
+  }
   setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   setsockopt(server, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  if (connect(server, (struct sockaddr *)&listener->to, sizeof listener->to) < 0 &&
+  if (connect(server, (struct sockaddr *)&to, sizeof to) < 0 &&
       errno != EINPROGRESS) {
     close(client);
     close(server);
