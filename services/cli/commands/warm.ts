@@ -1,8 +1,11 @@
+import { createRequire } from 'node:module';
+import { fileURLToPath } from 'node:url';
 import type { Command } from 'commander';
 import { loadConsumer, loadQueue } from '../../../lib/bus/bullmq.ts';
 import { ACTORS, loadActor } from '../actors.ts';
 import { commands } from '../command-table.ts';
 import { KINDS, loadKind } from '../get/kinds.ts';
+import { LOADED_LATER, REQUIRED } from '../loaded-later.ts';
 
 /** Adds `weft warm`: loads all there is, so that the compile cache of Node.js holds it. */
 export function register(program: Command): void {
@@ -18,7 +21,8 @@ async function warm(): Promise<void> {
   for (const kind of KINDS) await loadKind(kind);
   await loadQueue();
   await loadConsumer();
-  await import(new URL('../../../workers/listener/listener.worker.ts', import.meta.url).href);
-  await import('../../../lib/hbone/engine-framing/engine.ts');
-  await import('../../node-proxy/state-thread/state-service.ts');
+  const root = new URL('../../../', import.meta.url);
+  const require = createRequire(import.meta.url);
+  for (const path of REQUIRED) require(fileURLToPath(new URL(path, root)));
+  for (const path of LOADED_LATER) await import(new URL(path, root).href);
 }
