@@ -118,14 +118,17 @@ export class ProxyNode {
     group: number,
     environment: Record<string, string> = {},
     netns: TestNetns = this.netns,
+    descriptors?: number,
   ): ProxyProcess {
     this.#processes += 1;
     const { LISTENER_DIES_WITH: _, ...own } = this.#environment;
-    return new ProxyProcess(netns, join(this.#dir, `${this.name}.${this.#processes}.admin`), {
+    const admin = join(this.#dir, `${this.name}.${this.#processes}.admin`);
+    const whole = {
       ...own,
       WEFT_NODE_PROXY_GROUP: String(group),
       ...environment,
-    });
+    };
+    return new ProxyProcess(netns, admin, whole, descriptors);
   }
 
   async ready(): Promise<void> {

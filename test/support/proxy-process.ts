@@ -16,9 +16,18 @@ export class ProxyProcess {
   readonly ended: Promise<number | null>;
   readonly #admin: string;
 
-  constructor(netns: TestNetns, adminSocket: string, environment: Record<string, string>) {
+  /** `descriptors`: how many the process may have. */
+  constructor(
+    netns: TestNetns,
+    adminSocket: string,
+    environment: Record<string, string>,
+    descriptors?: number,
+  ) {
     this.#admin = adminSocket;
-    this.child = netns.spawn(process.execPath, [ENTRY], {
+    const limit =
+      descriptors === undefined ? [] : ['prlimit', `--nofile=${descriptors}:${descriptors}`];
+    const [command, ...args] = [...limit, process.execPath, ENTRY];
+    this.child = netns.spawn(command, args, {
       stdio: ['ignore', 'pipe', 'pipe'],
       env: {
         PATH: process.env['PATH'],

@@ -90,3 +90,9 @@ export const HANDSHAKES_PER_TURN = 4;
 
 /** Descriptors that are not for connections: pods' namespaces, listeners, pipes, files, servers. */
 export const RESERVED_DESCRIPTORS = 512;
+
+/** Descriptors that no accepted connection may take, or a quarter of all where that is less: what is carried needs them to go on. */
+export const MAX_DESCRIPTOR_MARGIN = 256;
+
+/** Between two lines that say that there are no descriptors. */
+export const DESCRIPTOR_LINE_MS = 10_000;

@@ -147,6 +147,11 @@ export class Listener {
       socket.destroy();
       return;
     }
+    if (!this.#pod.thread.descriptors.admits(socketFd(socket) ?? 0)) {
+      metrics.earlyDenials['descriptor-limit'] += 1;
+      socket.destroy();
+      return;
+    }
     // What leaves the pod is its own.
     const peer = this.#kind === 'outbound' || this.#kind === 'socks5' ? null : source.ip;
     const { admission } = this.#pod;

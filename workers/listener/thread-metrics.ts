@@ -39,7 +39,8 @@ export type EarlyDenialReason =
   | 'node-connection-limit'
   | 'handshake-limit'
   | 'peer-handshake-limit'
-  | 'node-handshake-limit';
+  | 'node-handshake-limit'
+  | 'descriptor-limit';
 
 /** What a TCP connection is made to: another proxy, the pod's own application, or a server outside the mesh. */
 export type ConnectTarget = 'tunnel' | 'application' | 'passthrough';
@@ -67,6 +68,7 @@ export class ThreadMetrics {
     'handshake-limit': 0,
     'peer-handshake-limit': 0,
     'node-handshake-limit': 0,
+    'descriptor-limit': 0,
   };
 
   /** Time of successful TCP connects. */

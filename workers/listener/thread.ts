@@ -16,6 +16,7 @@ import { TrafficMetrics } from '../../lib/metrics/traffic.ts';
 import { admissionLimits, nodeConnections } from './admission.ts';
 import type { AdmissionLimits } from './admission.ts';
 import { CertificateStore } from './certificates.ts';
+import { DescriptorGuard } from './descriptor-guard.ts';
 import { DnsMetrics } from './dns/metrics.ts';
 import type { ThreadDns } from './dns/pod-dns.ts';
 import { Resolvers } from './dns/resolvers.ts';
@@ -51,6 +52,8 @@ export interface ThreadContext {
   readonly admission: AdmissionLimits;
   /** What the process may have in all. */
   readonly budget: NodeBudget;
+  /** Keeps the last descriptors free. */
+  readonly descriptors: DescriptorGuard;
   /** What is held in memory for connections. */
   readonly held: HeldBytes;
   /** Handshakes of all pods, inbound and outbound, take turns. */
@@ -119,6 +122,7 @@ export class ListenerThread {
       tunnelSettings: tunnelSettings(settings),
       admission: admissionLimits(settings, descriptors),
       budget,
+      descriptors: new DescriptorGuard(descriptors, { clock: systemClock, log }),
       held: new HeldBytes(
         budget,
         { process: limits.bytes, perPod: limits.bytesPerPod },

@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import type { TunnelStream } from '../../lib/hbone/engine.ts';
+import { closeFd } from '../../lib/linux/netns.ts';
 import { openTcp } from '../../lib/linux/sockets.ts';
 import type { KeepaliveOptions, TcpOptions } from '../../lib/linux/sockets.ts';
 import { ipFamily } from '../../lib/net/address.ts';
@@ -8,6 +9,7 @@ import type { CopyEnd } from '../../lib/net/bidi-copy.ts';
 import { connectTcp, formatEndpoint } from '../../lib/net/socket.ts';
 import type { Endpoint } from '../../lib/net/socket.ts';
 import type { Connection } from './connection.ts';
+import { isExhausted } from './descriptor-guard.ts';
 import type { PodContext } from './pod-context.ts';
 import type { ListenerSettings } from './protocol.ts';
 import type { ConnectTarget } from './thread-metrics.ts';
@@ -34,7 +36,7 @@ export async function connectUpstream(
 ): Promise<Socket> {
   connection?.assertNotCut();
   const { clock, metrics } = pod.thread;
-  const fd = openSocket(pod, request);
+  const fd = spareSocket(pod, request);
   const startedMs = clock.monotonic();
   const socket = await connectTcp(fd, request.to, {
     timeoutMs: pod.thread.settings.connectTimeoutMs,
@@ -101,6 +103,23 @@ export function listenerMarkOf(pod: Pick<PodContext, 'pod' | 'thread'>): number 
   return pod.thread.settings.marksUpstreamOnly === true ? 0 : markOf(pod);
 }
 
+/** A socket, unless it would be one of the last descriptors of the process. */
+function spareSocket(pod: PodContext, request: UpstreamRequest): number {
+  const { descriptors } = pod.thread;
+  let fd: number;
+  try {
+    fd = openSocket(pod, request);
+  } catch (error) {
+    descriptors.note(error);
+    throw error;
+  }
+  if (descriptors.spares(fd)) return fd;
+  closeFd(fd);
+  throw new MeshError('NATIVE_SYSCALL', 'no descriptor is to be had for the connection', {
+    detail: { call: 'socket', errno: 'EMFILE' },
+  });
+}
+
 function openSocket(pod: PodContext, request: UpstreamRequest): number {
   const { settings } = pod.thread;
   const { to, source, bindLoopback, tunnel } = request;
@@ -121,6 +140,8 @@ function openSocket(pod: PodContext, request: UpstreamRequest): number {
   try {
     return openTcp({ ...plain, source: { ip: source } });
   } catch (error) {
+    // Without a descriptor nothing else would help.
+    if (isExhausted(error)) throw error;
     pod.sourceLost(error);
     return openTcp(plain);
   }

@@ -1,0 +1,80 @@
+import type { Clock } from '../../lib/clock/clock.ts';
+import { errorText } from '../../lib/errors/mesh-error.ts';
+import { errnoOf } from '../../lib/linux/errno.ts';
+import type { Logger } from '../../lib/log/logger.ts';
+import { DESCRIPTOR_LINE_MS, MAX_DESCRIPTOR_MARGIN } from './limits.ts';
+
+/** No descriptor left: of the process, of the machine. */
+const EXHAUSTED: ReadonlySet<string | null> = new Set(['EMFILE', 'ENFILE']);
+
+/**
+ * Keeps a thread from taking the last descriptors of the process. Without one, a listening socket can neither be served nor
+ * silenced: libuv sheds what waits at it without a word, and spins when it cannot even do that.
+ */
+export class DescriptorGuard {
+  readonly #limit: number;
+  readonly #deps: { readonly clock: Clock; readonly log: Pick<Logger, 'error' | 'info'> };
+  readonly #margin: number;
+  #exhausted = false;
+  #toldMs = -Infinity;
+
+  /** `limit` is the number of descriptors the process may have. */
+  constructor(
+    limit: number,
+    deps: { readonly clock: Clock; readonly log: Pick<Logger, 'error' | 'info'> },
+  ) {
+    this.#limit = limit;
+    this.#deps = deps;
+    this.#margin = Math.min(MAX_DESCRIPTOR_MARGIN, Math.ceil(limit / 4));
+  }
+
+  /**
+   * Whether an accepted connection may be kept. The system gives out the lowest number that is free, so a high one says that
+   * nearly all are in use.
+   */
+  admits(fd: number): boolean {
+    const left = this.#limit - fd;
+    if (left <= this.#margin) {
+      this.#tell({ left }, 'accepted');
+      return false;
+    }
+    if (this.#exhausted && left > 2 * this.#margin) {
+      this.#exhausted = false;
+      this.#toldMs = -Infinity;
+      this.#deps.log.info({ limit: this.#limit }, 'descriptors.available');
+    }
+    return true;
+  }
+
+  /**
+   * Whether a socket that was made for a connection may be used: what was accepted before may go some way further, but the very
+   * last ones are for what is no connection.
+   */
+  spares(fd: number): boolean {
+    const left = this.#limit - fd;
+    if (left > this.#margin / 2) return true;
+    this.#tell({ left }, 'made');
+    return false;
+  }
+
+  /** Logs a call that failed for want of a descriptor; without effect for any other failure. */
+  note(error: unknown): void {
+    if (isExhausted(error)) this.#tell({ error: errorText(error) }, 'made');
+  }
+
+  #tell(fields: Readonly<Record<string, unknown>>, refused: 'accepted' | 'made'): void {
+    this.#exhausted = true;
+    const nowMs = this.#deps.clock.monotonic();
+    if (nowMs - this.#toldMs < DESCRIPTOR_LINE_MS) return;
+    this.#toldMs = nowMs;
+    this.#deps.log.error(
+      { limit: this.#limit, ...fields, hint: `no connection is ${refused} until others end` },
+      'descriptors.exhausted',
+    );
+  }
+}
+
+/** Whether a call failed for want of a descriptor. */
+export function isExhausted(error: unknown): boolean {
+  return EXHAUSTED.has(errnoOf(error));
+}
