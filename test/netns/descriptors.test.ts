@@ -75,7 +75,7 @@ test('a proxy without descriptors says so, sheds what is new, keeps what it has,
   await until(() => performance.now() - startedMs > 1_000, { what: 'a second to pass' });
   // Neither in a loop nor gone.
   const share = ((ticks(pid) - before) * 10) / (performance.now() - startedMs);
-  t.true(share < 0.7, `it used ${share} of a processor`);
+  t.true(share < 0.9, `it used ${share} of a processor`);
   t.is(await exchange(kept, 'yet'), 'yet');
   limitTo(DESCRIPTORS);
   await until(() => works(client, api.ip), { what: 'new connections to be made again' });
