@@ -420,7 +420,7 @@ function handshakes(test: TestFn, engine: HboneEngine): void {
   });
 
   // spec: hbone.md §1
-  test('garbage, HTTP/1 and silence after TLS end in a closed connection', async (t) => {
+  test.serial('garbage, HTTP/1 and silence after TLS end in a closed connection', async (t) => {
     const { client, server } = await identities();
     const options = tunnelOptions(server, { handshakeTimeoutMs: 4_000 });
     const fixture = await serveTunnels(t, engine, options, echo);
@@ -510,23 +510,27 @@ function lifetimes(test: TestFn, engine: HboneEngine): void {
     t.is(await fixture.tunnels[0]?.closed, 'destroyed');
   });
 
-  test('a tunnel drains when its certificate expires, and what it carries goes on', async (t) => {
-    const pki = await createTunnelPki();
-    const server = credentials(await pki.issue(SERVER));
-    const client = credentials(await pki.issue(CLIENT, { lifeMs: 15_000 }));
-    const fixture = await serveTunnels(t, engine, tunnelOptions(server), echo);
-    const tunnel = await openTunnel(t, engine, fixture.port, tunnelOptions(client));
-    const stream = await tunnel.open(request);
-    await until(() => !tunnel.usable, { timeoutMs: 30_000, what: 'the tunnel to retire' });
-    t.is((await roundTrip(stream, 'carried')).toString(), 'carried');
-    await tunnel.closed;
-  });
+  // By itself, so that time passes for nobody else's sake.
+  test.serial(
+    'a tunnel drains when its certificate expires, and what it carries goes on',
+    async (t) => {
+      const pki = await createTunnelPki();
+      const server = credentials(await pki.issue(SERVER));
+      const client = credentials(await pki.issue(CLIENT, { lifeMs: 10_000 }));
+      const fixture = await serveTunnels(t, engine, tunnelOptions(server), echo);
+      const tunnel = await openTunnel(t, engine, fixture.port, tunnelOptions(client));
+      const stream = await tunnel.open(request);
+      await until(() => !tunnel.usable, { timeoutMs: 30_000, what: 'the tunnel to retire' });
+      t.is((await roundTrip(stream, 'carried')).toString(), 'carried');
+      await tunnel.closed;
+    },
+  );
 
   // spec: hbone.md §8
-  test('both ends ping, and a peer that stops answering is dropped', async (t) => {
+  test.serial('both ends ping, and a peer that stops answering is dropped', async (t) => {
     const { client, server } = await identities();
-    // A busy machine may keep an honest peer waiting; only silence lasts eight seconds.
-    const quick = { pingIntervalMs: 50, pingTimeoutMs: 8_000 };
+    // A busy machine may keep an honest peer waiting; only silence lasts five seconds.
+    const quick = { pingIntervalMs: 50, pingTimeoutMs: 5_000 };
     const fixture = await serveTunnels(t, engine, tunnelOptions(server, quick), echo);
     const socket = await dial(t, fixture.port);
     const tunnel = await engine.connect(socket, tunnelOptions(client, quick));

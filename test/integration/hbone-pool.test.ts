@@ -182,7 +182,7 @@ test('idle tunnels are bounded, the least recently used goes first', async (t) =
   t.is(pool.stats.keys, 2);
 });
 
-test('a tunnel whose certificate expires is replaced', async (t) => {
+test.serial('a tunnel whose certificate expires is replaced', async (t) => {
   const { pool, key, connects } = await fixture(t, { lifeMs: 15_000 });
   const carried = await pool.open(key, request);
   await until(() => pool.stats.tunnels === 0, {

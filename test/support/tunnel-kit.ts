@@ -25,8 +25,9 @@ export const testSettings: TunnelSettings = {
   connectionWindow: 16 * MIB,
   frameSize: MIB,
   maxStreams: 100,
-  pingIntervalMs: 10_000,
-  pingTimeoutMs: 20_000,
+  // Nor one that has fallen silent: all tests of a file share one event loop.
+  pingIntervalMs: 60_000,
+  pingTimeoutMs: 120_000,
   // A busy machine is no peer that keeps us waiting.
   handshakeTimeoutMs: 60_000,
 };
