@@ -89,7 +89,7 @@ export function costOfConnection({ cpuRate, newPerSecond }: Point): number {
   return newPerSecond > 0 ? (cpuRate * MS) / newPerSecond : 0;
 }
 
-/** The picture, as SVG. Points of one number of proxies are joined. */
+/** The picture, as SVG. Points of one number of proxies are joined, and all where the proxies alone vary. */
 export function picture(points: readonly Point[], run: Run): string {
   const panels = PANELS.map((panel, index) => {
     const x = (index % COLUMNS) * PANEL.width;
@@ -166,11 +166,13 @@ function drawCurve(
   x: (index: number) => number,
   y: (value: number) => number,
 ): string {
+  const oneEach = new Set(points.map(({ threads }) => threads)).size === 1;
   const places = points.map((point, index) => ({
-    proxies: point.proxies,
+    // With one number of threads the curve is that of the proxies.
+    part: oneEach ? 0 : point.proxies,
     at: `${x(index).toFixed(1)},${y(of(point)).toFixed(1)}`,
   }));
-  const parts = [...Map.groupBy(places, ({ proxies }) => proxies).values()];
+  const parts = [...Map.groupBy(places, ({ part }) => part).values()];
   const joined = parts.map(
     (part) =>
       `<polyline points="${part.map(({ at }) => at).join(' ')}" fill="none" stroke="${colour}" stroke-width="2"/>`,

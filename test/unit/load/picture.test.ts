@@ -46,6 +46,7 @@ test('a curve joins the points of one number of proxies', (t) => {
   t.is(curves(both, 2), 24);
   t.true(both.includes('>listener threads × proxies of a node<'));
   t.true(both.includes('>1 × 2<'));
+  t.is(curves(picture([point(2, 1), point(2, 2), point(2, 3)], run), 3), 12);
   t.true(picture([point(1, 3)], run).includes('>listener threads in each of 3 proxies of a node<'));
 });
 
