@@ -1,8 +1,8 @@
 /** One point of the curve: a mesh of its own, loaded in three ways one after another. */
 import { downWhenInterrupted } from '../support/interruption.ts';
-import { TestMesh } from '../support/mesh.ts';
+import type { LoadMesh, MeshSize } from './mesh.ts';
 import type { LoadAnswer, LoadPod } from './messages.ts';
-import { LoadProcess, costOf, percentile, proxyPids } from './process.ts';
+import { LoadProcess, costOf, percentile } from './process.ts';
 
 /** The size of the mesh and of the load. */
 export interface LoadOptions {
@@ -61,16 +61,12 @@ interface Rig {
 export async function measurePoint(
   options: LoadOptions,
   threads: number,
+  bringUp: (size: MeshSize) => Promise<LoadMesh>,
   say: (text: string) => void,
 ): Promise<Point> {
   const start = performance.now();
   const { nodes, pods, proxies } = options;
-  const mesh = await TestMesh.up({
-    manifests: new URL('manifests', import.meta.url).pathname,
-    arguments: ['--nodes', `${nodes}`, '--pods', `${pods}`, '--proxies', `${proxies}`],
-    environment: { ZTUNNEL_WORKER_THREADS: String(threads) },
-    upTimeout: '600s',
-  });
+  const mesh = await bringUp({ nodes, pods, proxies, threads });
   const upSeconds = (performance.now() - start) / 1_000;
   say(`${nodes * pods} pods on ${nodes} nodes are up in ${upSeconds.toFixed(0)} s`);
   const rig = {
@@ -95,15 +91,12 @@ export async function measurePoint(
 }
 
 /** Each node's clients call the next node's servers; on a mesh of one node, its own. */
-async function place(mesh: TestMesh, { clients, servers }: Rig): Promise<void> {
-  const pods = (await mesh.pods()).filter(({ namespace }) => namespace === 'load');
+async function place(mesh: LoadMesh, { clients, servers }: Rig): Promise<void> {
+  const pods = await mesh.pods();
   const of = (index: number): LoadPod[] =>
     pods
       .filter(({ node }) => node === `node-${(index % clients.length) + 1}`)
-      .map(({ netns, ip }) => ({
-        ip,
-        netns: netns.startsWith('/') ? netns : `/run/netns/${netns}`,
-      }));
+      .map(({ netns, ip }) => ({ ip, netns }));
   await Promise.all(servers.map((one, index) => one.ask({ type: 'serve', pods: of(index) })));
   await Promise.all(
     clients.map((one, index) => one.ask({ type: 'use', from: of(index), to: of(index + 1) })),
@@ -111,12 +104,12 @@ async function place(mesh: TestMesh, { clients, servers }: Rig): Promise<void> {
 }
 
 async function load(
-  mesh: TestMesh,
+  mesh: LoadMesh,
   { clients, servers }: Rig,
   { connections, rate, durationSeconds }: LoadOptions,
   say: (text: string) => void,
 ): Promise<Omit<Point, 'threads' | 'proxies' | 'workers' | 'upSeconds'>> {
-  const pids = await proxyPids(mesh);
+  const pids = await mesh.proxyPids();
   const own = [...clients, ...servers].map(({ pid }) => pid);
   const everyone = (message: Parameters<LoadProcess['ask']>[0]): Promise<LoadAnswer[]> =>
     Promise.all(clients.map((one) => one.ask(message)));

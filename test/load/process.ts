@@ -3,7 +3,6 @@ import { fork } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
-import type { TestMesh } from '../support/mesh.ts';
 import type { LoadAnswer, LoadMessage } from './messages.ts';
 
 /** `sysconf(_SC_CLK_TCK)` of every Linux that Node runs on. */
@@ -67,11 +66,6 @@ async function costOfOne(pid: number): Promise<Cost> {
   const ticks = Number(fields[11]) + Number(fields[12]);
   const kib = Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1]);
   return { cpuSeconds: ticks / TICKS_PER_SECOND, residentBytes: kib * 1_024 };
-}
-
-/** The pids of all node proxies of a mesh. */
-export async function proxyPids(mesh: TestMesh): Promise<readonly number[]> {
-  return (await mesh.actors()).filter(({ name }) => name === 'node-proxy').map(({ pid }) => pid);
 }
 
 /** The value below which `share` of the sorted values lie. */

@@ -1,12 +1,14 @@
 /**
  * Load by size and by worker count: `npm run load -- --nodes N --pods N --proxies N,… --threads N,… --connections N --rate R
- * --duration S` prints a table with a column for each number of proxies and of listener threads, and draws the curves. Ends
+ * --duration S [--compose]` prints a table with a column for each number of proxies and of listener threads, and draws the curves. Ends
  * with 1 when a connection was refused, unanswered or lost.
  */
 import { execFile } from 'node:child_process';
 import { writeFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import { parseArgs, promisify } from 'node:util';
+import { COMPOSE_NODES, MAX_COMPOSE_PODS, composeMesh } from './compose-mesh.ts';
+import { localMesh } from './mesh.ts';
 import { measurePoint } from './point.ts';
 import type { LoadOptions, Point } from './point.ts';
 import { picture } from './picture.ts';
@@ -31,6 +33,7 @@ const { values } = parseArgs({
     duration: { type: 'string', default: '10' },
     svg: { type: 'string', default: 'load.svg' },
     output: { type: 'string', short: 'o', default: 'table' },
+    compose: { type: 'boolean', default: false },
   },
 });
 
@@ -57,6 +60,12 @@ const options: Omit<LoadOptions, 'proxies'> = {
   rate: whole('rate', values.rate, 1),
   durationSeconds: whole('duration', values.duration, 1),
 };
+if (values.compose && (options.nodes !== COMPOSE_NODES || options.pods > MAX_COMPOSE_PODS)) {
+  process.stderr.write(
+    `load: in containers there are ${COMPOSE_NODES} nodes with at most ${MAX_COMPOSE_PODS} pods each\n`,
+  );
+  process.exit(2);
+}
 const proxies = several('proxies', values.proxies);
 const threads = several('threads', values.threads);
 
@@ -77,10 +86,11 @@ async function raiseLimits(): Promise<void> {
 
 await raiseLimits();
 const points: Point[] = [];
+const bringUp = values.compose ? composeMesh : localMesh;
 for (const each of proxies) {
   for (const count of threads) {
     say(`${count} listener threads in each of ${each} proxies a node`);
-    points.push(await measurePoint({ ...options, proxies: each }, count, say));
+    points.push(await measurePoint({ ...options, proxies: each }, count, bringUp, say));
   }
 }
 const day = new Date().toISOString().slice(0, 10);

@@ -49,21 +49,48 @@ export async function composeV2(): Promise<string | null> {
   }
 }
 
+/** Seconds; a machine that starts thirty containers at once answers late. */
+const COMPOSE_HTTP_TIMEOUT = '300';
+
+/** How a project differs from what docker-compose.yml says. */
+export interface ComposeOptions {
+  /** Files instead of docker-compose.yml. */
+  readonly files?: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
+}
+
 /** Containers of one project. */
 export class Compose {
   readonly #host: DockerHost;
   readonly #program: string;
   readonly #project: string;
+  readonly #options: ComposeOptions;
 
-  constructor(host: DockerHost, program: string, project: string) {
+  constructor(host: DockerHost, program: string, project: string, options: ComposeOptions = {}) {
     this.#host = host;
     this.#program = program;
     this.#project = project;
+    this.#options = options;
   }
 
   /** Any subcommand. Rejects with what it said. */
   call(...args: string[]): Promise<Said> {
-    return this.#host.command(this.#program, ['-p', this.#project, ...args]);
+    return this.#call(args);
+  }
+
+  #call(args: readonly string[], input?: string): Promise<Said> {
+    const files = (this.#options.files ?? []).flatMap((file) => ['-f', file]);
+    return this.#host.command(
+      this.#program,
+      ['-p', this.#project, ...files, ...args],
+      { COMPOSE_HTTP_TIMEOUT, ...this.#options.env },
+      input,
+    );
+  }
+
+  /** A `weft` command where an operator would give it. Rejects with what it said when it failed. */
+  async weft(args: readonly string[], input?: string): Promise<string> {
+    return (await this.#call(['exec', '-T', 'supervisor', 'weft', ...args], input)).stdout;
   }
 
   /** Runs a command in a container of a service and returns its output. */

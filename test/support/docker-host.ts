@@ -38,6 +38,30 @@ export interface Said {
   readonly stderr: string;
 }
 
+/** The part of `docker inspect` that tests read. */
+export interface ContainerFacts {
+  readonly Id: string;
+  readonly Name: string;
+  readonly State: {
+    readonly Pid: number;
+    readonly StartedAt: string;
+    readonly Health?: { readonly Status: string };
+  };
+  readonly Config: {
+    readonly User: string;
+    readonly Labels: Readonly<Record<string, string>>;
+    readonly Healthcheck?: { readonly Test: readonly string[] };
+  };
+  readonly HostConfig: {
+    readonly CapAdd: readonly string[] | null;
+    readonly CapDrop: readonly string[] | null;
+    readonly ReadonlyRootfs: boolean;
+    readonly Privileged: boolean;
+    readonly PidMode: string;
+    readonly SecurityOpt: readonly string[] | null;
+  };
+}
+
 /** The daemon and what can be asked of it. */
 export class DockerHost {
   readonly folder: string;
@@ -130,8 +154,9 @@ export class DockerHost {
     program: string,
     args: readonly string[],
     env: Readonly<Record<string, string>> = {},
+    input?: string,
   ): Promise<Said> {
-    return run(program, [...args], {
+    const running = run(program, [...args], {
       cwd: ROOT,
       maxBuffer: OUTPUT_LIMIT_BYTES,
       env: {
@@ -141,6 +166,15 @@ export class DockerHost {
         DOCKER_SOCKET: this.socket,
       },
     });
+    // A command that does not read its input may be gone before all of it is written.
+    running.child.stdin?.on('error', () => undefined);
+    running.child.stdin?.end(input);
+    return running;
+  }
+
+  /** What the engine knows of containers. */
+  async inspect(...ids: string[]): Promise<readonly ContainerFacts[]> {
+    return JSON.parse((await this.docker('inspect', ...ids)).stdout) as ContainerFacts[];
   }
 
   /** The base image: from the cache, else made and put there. */

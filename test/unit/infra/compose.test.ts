@@ -46,10 +46,16 @@ const { services, volumes } = document.parse(
   parse(await readFile(file, 'utf8'), { merge: true, maxAliasCount: 100 }),
 );
 
-/** Beside manifests it keeps its certificate's key, which the socket's readers have no business with. */
-const CONTROL_PLANE = {
-  WEFT_CONTROL_PLANE_MANIFESTS_DIR: '/manifests',
-  WEFT_CONTROL_PLANE_STATE_DIR: '/run/weft/state',
+/** What containers need otherwise. */
+const OWN_SETTINGS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+  'control-plane': {
+    WEFT_CONTROL_PLANE_MANIFESTS_DIR: '/manifests',
+    // It keeps its certificate's key there, which the readers of its socket have no business with.
+    WEFT_CONTROL_PLANE_STATE_DIR: '/run/weft/state',
+  },
+  'node-agent': { WEFT_NODE_AGENT_SYSCTL_DIR: '/run/weft/sysctl' },
+  // oxlint-disable-next-line no-template-curly-in-string -- Compose fills it in
+  'node-proxy': { CONNECTION_TERMINATION_DEADLINE: '${CONNECTION_TERMINATION_DEADLINE:-5s}' },
 };
 
 test('every actor has the environment it has in the local mesh', (t) => {
@@ -58,8 +64,7 @@ test('every actor has the environment it has in the local mesh', (t) => {
     t.deepEqual(found?.environment, {
       ...actorDefaults(role),
       ...containerEnv(actorEnv(role, plan, paths)),
-      ...(role.actor === 'control-plane' ? CONTROL_PLANE : {}),
-      ...(role.actor === 'node-agent' ? { WEFT_NODE_AGENT_SYSCTL_DIR: '/run/weft/sysctl' } : {}),
+      ...OWN_SETTINGS[role.actor],
     });
     t.deepEqual(found?.command, ['run', role.actor]);
   }

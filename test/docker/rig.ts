@@ -1,0 +1,135 @@
+/** A mesh of containers as tests hold it: the engine, the project, and the questions that are asked of both. */
+import { randomBytes } from 'node:crypto';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { Compose } from '../support/compose.ts';
+import type { ComposeOptions } from '../support/compose.ts';
+import { DockerHost } from '../support/docker-host.ts';
+import { until } from '../support/until.ts';
+
+const BASE = 'weft-base:bookworm';
+/** Requests that must succeed for a load to count as going on. */
+export const ENOUGH = 10;
+const UP_TIMEOUT_MS = 180_000;
+const HEALTHY_MS = 90_000;
+/** Far beyond the run: what is carried may only end by itself. */
+const DRAIN_DEADLINE = '12h';
+/** What a shell would be. */
+const SHELLS = ['/bin/dash', '/bin/bash'];
+
+/** The services that are actors. */
+export const ACTORS = [
+  'ca',
+  'control-plane',
+  'xds-ingester',
+  'policy-evaluator',
+  'node-1-agent',
+  'node-1-fetcher',
+  'node-1-proxy',
+  'node-2-agent',
+  'node-2-fetcher',
+  'node-2-proxy',
+] as const;
+
+/** What `present` is not. */
+export function present<T>(value: T | null | undefined): T {
+  if (value === null || value === undefined)
+    throw new Error('an earlier test did not get that far');
+  return value;
+}
+
+/** The engine, and the project that is up. */
+export class Rig {
+  #host: DockerHost | null = null;
+  #mesh: Compose | null = null;
+
+  /** Uses what others made. */
+  static over(host: DockerHost, mesh: Compose): Rig {
+    const rig = new Rig();
+    rig.#host = host;
+    rig.#mesh = mesh;
+    return rig;
+  }
+
+  get host(): DockerHost {
+    return present(this.#host);
+  }
+
+  get compose(): Compose {
+    return present(this.#mesh);
+  }
+
+  /** Starts an engine and builds the image; from then on containers have a network namespace of their own. */
+  async build(): Promise<void> {
+    this.#host = await DockerHost.create();
+    await this.host.start('machine');
+    await this.host.base(BASE);
+    await this.host.build(BASE);
+    await this.host.stop();
+    await this.host.start('own');
+  }
+
+  /** Brings a project up. */
+  async up(program: string, options: ComposeOptions = {}): Promise<Compose> {
+    const name = `weft${randomBytes(3).toString('hex')}`;
+    const env = { CONNECTION_TERMINATION_DEADLINE: DRAIN_DEADLINE };
+    this.#mesh = new Compose(this.host, program, name, { ...options, env });
+    await this.#mesh.call('up', '--detach', '--no-build');
+    return this.#mesh;
+  }
+
+  /** Takes the project down. */
+  async down(): Promise<void> {
+    const mesh = this.#mesh;
+    this.#mesh = null;
+    await mesh?.call('down', '--volumes', '--timeout', '5');
+  }
+
+  /** Takes everything down, whatever stands. */
+  async remove(): Promise<void> {
+    try {
+      await this.down();
+    } finally {
+      await this.#host?.remove();
+    }
+  }
+
+  /** Bodies name the pod that answers. */
+  async ask(from: string, url: string): Promise<string> {
+    const said = await this.compose.exec(from, 'curl', '-fsS', '-m', '10', url);
+    return (JSON.parse(said) as { name: string }).name;
+  }
+
+  /** Waits until a pod of node-1 is answered by one of node-2; the address of their service. */
+  async answered(): Promise<string> {
+    const address = await this.compose.serviceAddress('api');
+    await until(
+      async () => /^api-[12]$/.test(await this.ask('client-server', `http://${address}/`)),
+      {
+        what: 'an answer across nodes',
+        timeoutMs: UP_TIMEOUT_MS,
+      },
+    );
+    return address;
+  }
+
+  /** Waits for the engine's word that a container is healthy. */
+  async healthy(container: string): Promise<void> {
+    await until(
+      async () => {
+        const [facts] = await this.host.inspect(container);
+        return facts?.State.Health?.Status === 'healthy';
+      },
+      { what: `${container} to be healthy`, timeoutMs: HEALTHY_MS },
+    );
+  }
+
+  /** A file for Compose that takes the shell from every actor's container. */
+  async withoutShells(): Promise<string> {
+    const volumes = SHELLS.map((path) => `/dev/null:${path}:ro`);
+    const path = join(this.host.folder, 'without-shells.yml');
+    const services = Object.fromEntries(ACTORS.map((name) => [name, { volumes }]));
+    await writeFile(path, JSON.stringify({ services }));
+    return path;
+  }
+}
