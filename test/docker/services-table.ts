@@ -24,7 +24,7 @@ export function expectedOf(service: string): Expected {
     return { user: '0:1337', capabilities: NODE_CAPABILITIES, health: true };
   }
   if (service === 'supervisor') {
-    return { user: '0:1337', capabilities: ['DAC_OVERRIDE', 'SYS_PTRACE'], health: true };
+    return { user: '0:1337', capabilities: ['DAC_OVERRIDE', 'KILL', 'SYS_PTRACE'], health: true };
   }
   return PLAIN;
 }

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { request } from 'node:http';
 import type { Socket } from 'node:net';
 import { z } from 'zod';
-import { MeshError, asMeshError } from '../../../lib/errors/mesh-error.ts';
+import { MeshError, asMeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import { kill } from '../local/processes.ts';
 import { ask, askJson } from '../local/unix-http.ts';
 import { FrameSplitter } from './stream-frames.ts';
@@ -41,10 +41,11 @@ export async function execInContainer(wanted: ContainerCommand): Promise<number>
     execState.parse(await askJson({ socket: wanted.socket, path: `/exec/${Id}/json` }));
   const forward = (signal: NodeJS.Signals): void => {
     // It runs in this machine's process namespace as well, which the container of the supervisor shares.
-    void state().then(
-      ({ Running, Pid }) => Running && Pid > 0 && kill(Pid, signal),
-      () => false,
-    );
+    state()
+      .then(({ Running, Pid }) => Running && Pid > 0 && kill(Pid, signal))
+      .catch((error: unknown) => {
+        process.stderr.write(`weft: ${signal} was not passed on: ${errorText(error)}\n`);
+      });
   };
   for (const signal of FORWARDED) process.on(signal, forward);
   try {
