@@ -20,8 +20,7 @@ const ONLY_CLIENT = JSON.stringify({
 /** Every container is what its service says, and healthy. */
 export async function rightsOfServices(t: ExecutionContext, rig: Rig): Promise<void> {
   const { compose, host } = rig;
-  const { stdout } = await compose.call('ps', '-q');
-  const ids = stdout.split('\n').filter((id) => id !== '');
+  const ids = await compose.containers();
   for (const facts of await host.inspect(...ids)) {
     if (facts.State.Health !== undefined) await rig.healthy(facts.Id);
   }

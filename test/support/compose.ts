@@ -75,32 +75,39 @@ export class Compose {
 
   /** Any subcommand. Rejects with what it said. */
   call(...args: string[]): Promise<Said> {
-    return this.#call(args);
-  }
-
-  #call(args: readonly string[], input?: string): Promise<Said> {
     const files = (this.#options.files ?? []).flatMap((file) => ['-f', file]);
-    return this.#host.command(
-      this.#program,
-      ['-p', this.#project, ...files, ...args],
-      { COMPOSE_HTTP_TIMEOUT, ...this.#options.env },
-      input,
-    );
+    return this.#host.command(this.#program, ['-p', this.#project, ...files, ...args], {
+      COMPOSE_HTTP_TIMEOUT,
+      ...this.#options.env,
+    });
   }
 
   /** A `weft` command where an operator would give it. Rejects with what it said when it failed. */
-  async weft(args: readonly string[], input?: string): Promise<string> {
-    return (await this.#call(['exec', '-T', 'supervisor', 'weft', ...args], input)).stdout;
+  weft(args: readonly string[], input?: string): Promise<string> {
+    return this.#exec('supervisor', ['weft', ...args], input);
   }
 
   /** Runs a command in a container of a service and returns its output. */
-  async exec(service: string, ...command: string[]): Promise<string> {
-    return (await this.call('exec', '-T', service, ...command)).stdout;
+  exec(service: string, ...command: string[]): Promise<string> {
+    return this.#exec(service, command);
   }
 
-  /** Ids of a service's containers. */
-  async containers(service: string): Promise<readonly string[]> {
-    const { stdout } = await this.call('ps', '-q', service);
+  /** By the engine's own client, which starts many times faster than Compose. */
+  async #exec(service: string, command: readonly string[], input?: string): Promise<string> {
+    const [container] = await this.containers(service);
+    if (container === undefined) throw new Error(`service ${service} has no container`);
+    const args = ['exec', ...(input === undefined ? [] : ['-i']), container, ...command];
+    return (await this.#host.command('docker', args, {}, input)).stdout;
+  }
+
+  /** Ids of the running containers of a service, or of all. */
+  async containers(service?: string): Promise<readonly string[]> {
+    const labels = [
+      `project=${this.#project}`,
+      ...(service === undefined ? [] : [`service=${service}`]),
+    ];
+    const filters = labels.map((label) => `--filter=label=com.docker.compose.${label}`);
+    const { stdout } = await this.#host.docker('ps', '-q', '--no-trunc', ...filters);
     return stdout.split('\n').filter((id) => id !== '');
   }
 

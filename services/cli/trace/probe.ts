@@ -6,8 +6,8 @@ import { createInterface } from 'node:readline';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 
-/** A pod connects to its own proxy at once; names are looked up in a file. */
-const CONNECT_TIMEOUT_MS = 5_000;
+/** A pod connects to its own proxy at once; before that a process starts, in a container two, on however busy a machine. */
+const CONNECT_TIMEOUT_MS = 20_000;
 /** How long an answer is waited for. */
 const ANSWER_TIMEOUT_MS = 5_000;
 
