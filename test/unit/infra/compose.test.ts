@@ -12,6 +12,7 @@ import { actorDefaults, actorEnv } from '../../../services/cli/local/actor-env.t
 import { meshPaths } from '../../../services/cli/local/mesh-paths.ts';
 import { meshRoles } from '../../../services/cli/local/roles.ts';
 import { planMesh } from '../../../services/cli/local/topology.ts';
+import { loadServices } from '../../load/compose-mesh.ts';
 
 const service = z.object({
   command: z.array(z.string()),
@@ -182,6 +183,28 @@ test('no health check and no command needs a shell', (t) => {
     t.not(healthcheck?.test[0], 'CMD-SHELL', name);
     t.false(command.includes('sh'), name);
   }
+});
+
+test('the load has its pods on both nodes, without rights, beside proxies with its number of threads', (t) => {
+  const found = loadServices({ nodes: 2, pods: 2, proxies: 1, threads: 4 }) as Record<
+    string,
+    { labels?: Record<string, string>; cap_drop?: string[]; environment?: unknown }
+  >;
+  t.deepEqual(Object.keys(found).toSorted(), [
+    'load-1-1',
+    'load-1-2',
+    'load-2-1',
+    'load-2-2',
+    'node-1-proxy',
+    'node-2-proxy',
+  ]);
+  t.deepEqual(found['node-2-proxy']?.environment, { ZTUNNEL_WORKER_THREADS: '4' });
+  t.like(found['load-2-1'], { cap_drop: ['ALL'] });
+  t.like(found['load-2-1']?.labels, {
+    'weft.io/pod': 'load/load-2-1',
+    'weft.io/node': 'node-2',
+    'istio.io/dataplane-mode': 'ambient',
+  });
 });
 
 interface Metadata {
