@@ -18,6 +18,13 @@ export const MAX_COMPOSE_PODS = 50;
 const READY_MS = 300_000;
 const OUTPUT_LIMIT_BYTES = 64 * 1024 * 1024;
 
+/** Pods of containers that no manifest describes need theirs to exist. */
+const NAMESPACE = JSON.stringify({
+  apiVersion: 'v1',
+  kind: 'Namespace',
+  metadata: { name: 'load', labels: { 'istio.io/dataplane-mode': 'ambient' } },
+});
+
 interface PodLine {
   readonly namespace: string;
   readonly node: string;
@@ -39,8 +46,14 @@ export async function composeMesh(size: MeshSize): Promise<LoadMesh> {
     const env = { ...processEnvironment(), COMPOSE_HTTP_TIMEOUT: '300' };
     return (await run(program, all, { cwd: ROOT, maxBuffer: OUTPUT_LIMIT_BYTES, env })).stdout;
   };
+  const inMesh = async (args: readonly string[], input = ''): Promise<string> => {
+    const [container = ''] = (await compose('ps', '-q', 'supervisor')).split('\n');
+    const running = run('docker', ['exec', '-i', container, 'weft', ...args]);
+    running.child.stdin?.end(input);
+    return (await running).stdout;
+  };
   const weft = async <T>(...args: readonly string[]): Promise<T> =>
-    JSON.parse(await compose('exec', '-T', 'supervisor', 'weft', ...args, '-o', 'json')) as T;
+    JSON.parse(await inMesh([...args, '-o', 'json'])) as T;
   const down = async (): Promise<void> => {
     await compose('down', '--volumes', '--timeout', '5');
     await rm(folder, { recursive: true });
@@ -53,6 +66,10 @@ export async function composeMesh(size: MeshSize): Promise<LoadMesh> {
     const scale = nodeNames().flatMap((node) => ['--scale', `${node}-proxy=${size.proxies}`]);
     // Without the sample pods; actors come as what these need, or by name.
     await compose('up', '--detach', ...scale, ...ACTORS, ...Object.keys(services));
+    await until(() => inMesh(['apply', '-f', '-'], NAMESPACE).then(() => true), {
+      what: 'the control plane to take the namespace',
+      timeoutMs: READY_MS,
+    });
     await until(
       async () => {
         const ready = (await weft<{ ready: boolean }>('status')).ready;

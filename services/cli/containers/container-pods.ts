@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { Backoff } from '../../../lib/clock/backoff.ts';
 import { pause } from '../../../lib/clock/clock.ts';
 import type { Clock, Timer } from '../../../lib/clock/clock.ts';
-import { errorText } from '../../../lib/errors/mesh-error.ts';
+import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import { podRecordSchema } from '../../../lib/state/pod-record.ts';
 import type { PodRecord } from '../../../lib/state/pod-record.ts';
@@ -154,7 +154,7 @@ export class ContainerPods {
       for (const [key, known] of this.#known) {
         if (found.get(key)?.id !== known.sandbox.id) await this.#forget(key, known);
       }
-      for (const sandbox of found.values()) await this.#tell(sandbox);
+      for (const sandbox of found.values()) await this.#tellAlone(sandbox);
     } catch (error) {
       this.#deps.log.warn({ error: errorText(error) }, 'containers.reconcile-failed');
     }
@@ -178,6 +178,17 @@ export class ContainerPods {
       }
     }
     return found;
+  }
+
+  /** One that is refused, as its namespace does not exist, holds up no other. */
+  async #tellAlone(sandbox: PodSandboxContainer): Promise<void> {
+    try {
+      await this.#tell(sandbox);
+    } catch (error) {
+      if (!(error instanceof MeshError)) throw error;
+      if (error.code === 'MANIFEST_INVALID') this.#tellOnce(sandbox.id, error.message);
+      else this.#deps.log.warn({ pod: sandbox.key, error: error.message }, 'pod.not-told');
+    }
   }
 
   async #tell(sandbox: PodSandboxContainer): Promise<void> {
