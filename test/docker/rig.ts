@@ -31,6 +31,9 @@ export const ACTORS = [
   'node-2-proxy',
 ] as const;
 
+/** The node agent runs its iptables commands by a shell; nobody else has use for one. */
+export const WITHOUT_SHELL: readonly string[] = ACTORS.filter((name) => !name.endsWith('-agent'));
+
 /** What `present` is not. */
 export function present<T>(value: T | null | undefined): T {
   if (value === null || value === undefined)
@@ -124,11 +127,11 @@ export class Rig {
     );
   }
 
-  /** A file for Compose that takes the shell from every actor's container. */
+  /** A file for Compose that takes the shell from every actor's container but the agents'. */
   async withoutShells(): Promise<string> {
     const volumes = SHELLS.map((path) => `/dev/null:${path}:ro`);
     const path = join(this.host.folder, 'without-shells.yml');
-    const services = Object.fromEntries(ACTORS.map((name) => [name, { volumes }]));
+    const services = Object.fromEntries(WITHOUT_SHELL.map((name) => [name, { volumes }]));
     await writeFile(path, JSON.stringify({ services }));
     return path;
   }
