@@ -24,6 +24,23 @@ export async function pause(clock: Clock, delayMs: number, signal: AbortSignal):
   }
 }
 
+/**
+ * Runs `action` when `delayMs` are over and what had arrived by then has been read: a process that was held up must not take
+ * its own silence for that of a peer.
+ */
+export function afterInput(clock: Clock, delayMs: number, action: () => void): Timer {
+  let last: NodeJS.Immediate | undefined;
+  const timer = clock.after(delayMs, () => {
+    last = setImmediate(action);
+  });
+  return {
+    cancel: () => {
+      timer.cancel();
+      clearImmediate(last);
+    },
+  };
+}
+
 /** A scheduled action. */
 export interface Timer {
   cancel(): void;

@@ -37,7 +37,7 @@ import { Output } from './output.ts';
 import { PeerSettings } from './peer-settings.ts';
 import { Pings } from './pings.ts';
 import { RecordBuffer, readRecords } from './record-buffer.ts';
-import { SessionTimers } from './session-timers.ts';
+import { SessionTimers } from '../session-timers.ts';
 
 /** How the two sides of a connection differ. */
 export interface LinkRole {
@@ -301,7 +301,7 @@ export abstract class FramingLink implements FrameReceiver {
   async #probe(timeoutMs: number): Promise<boolean> {
     const { promise, resolve } = Promise.withResolvers<boolean>();
     const heard = this.#socket.bytesRead;
-    const timeout = this.#timers.after(timeoutMs, () => {
+    const timeout = this.#timers.afterInput(timeoutMs, () => {
       // Its answer may wait behind all that we have sent; whoever sends anything is there.
       if (this.#socket.bytesRead > heard) resolve(true);
       else this.#silent(timeoutMs);

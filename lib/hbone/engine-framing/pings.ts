@@ -1,5 +1,5 @@
 import type { Timer } from '../../clock/clock.ts';
-import type { SessionTimers } from './session-timers.ts';
+import type { SessionTimers } from '../session-timers.ts';
 import { pingFrame } from './frames.ts';
 
 /** What keeping a tunnel alive needs of it. */
@@ -30,7 +30,7 @@ export class Pings {
     this.#sent += 1n;
     const payload = Buffer.alloc(8);
     payload.writeBigUInt64BE(this.#sent);
-    this.#waiting.set(this.#sent, { timeout: timers.after(timeoutMs, onTimeout), answered });
+    this.#waiting.set(this.#sent, { timeout: timers.afterInput(timeoutMs, onTimeout), answered });
     send(pingFrame(payload, false));
   }
 

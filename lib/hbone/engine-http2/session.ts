@@ -2,9 +2,9 @@ import type { Http2Session } from 'node:http2';
 import type { Duplex } from 'node:stream';
 import { constants } from 'node:http2';
 import { CLOSE_LINGER_MS } from '../limits.ts';
-import type { Clock, Timer } from '../../clock/clock.ts';
 import type { MeshError } from '../../errors/mesh-error.ts';
 import { silence } from '../engine.ts';
+import { SessionTimers } from '../session-timers.ts';
 import type { Tunnel, TunnelCounters, TunnelEnd, TunnelOptions, TunnelPeer } from '../engine.ts';
 
 /** What client and server tunnels have in common: the life of one node:http2 session. */
@@ -25,7 +25,7 @@ export abstract class SessionTunnel implements Tunnel {
   protected readonly session: Http2Session;
   protected readonly options: TunnelOptions;
   readonly #socket: Duplex;
-  readonly #timers = new Set<Timer>();
+  readonly #timers: SessionTimers;
   #streams = 0;
   #end: TunnelEnd | null = null;
   #draining = false;
@@ -40,9 +40,10 @@ export abstract class SessionTunnel implements Tunnel {
     this.session = session;
     this.peer = peer;
     this.options = options;
+    this.#timers = new SessionTimers(options.clock);
     this.closed = new Promise((resolve) => {
       session.once('close', () => {
-        for (const timer of this.#timers) timer.cancel();
+        this.#timers.cancelAll();
         this.onUnusable();
         resolve(this.#end ?? (this.#draining ? 'drained' : 'peer-closed'));
       });
@@ -54,7 +55,8 @@ export abstract class SessionTunnel implements Tunnel {
     session.on('goaway', () => this.onUnusable());
     this.#boundHandshake();
     this.#keepAlive();
-    this.#retireAt(Math.min(options.credentials.notAfterMs, peer.notAfterMs));
+    // When a certificate of either end expires.
+    this.#timers.at(Math.min(options.credentials.notAfterMs, peer.notAfterMs), () => this.drain());
   }
 
   get streams(): number {
@@ -112,7 +114,7 @@ export abstract class SessionTunnel implements Tunnel {
 
   /** A peer that finished TLS must also speak HTTP/2 in time. */
   #boundHandshake(): void {
-    const timer = this.#after(this.options.settings.handshakeTimeoutMs, () =>
+    const timer = this.#timers.after(this.options.settings.handshakeTimeoutMs, () =>
       this.end('preface-timeout'),
     );
     this.session.once('remoteSettings', () => timer.cancel());
@@ -121,13 +123,12 @@ export abstract class SessionTunnel implements Tunnel {
   #keepAlive(): void {
     const { pingIntervalMs, pingTimeoutMs } = this.options.settings;
     const schedule = (): void => {
-      this.#after(pingIntervalMs, () => {
-        const timeout = this.#after(pingTimeoutMs, () => this.#silent(pingTimeoutMs));
+      this.#timers.after(pingIntervalMs, () => {
+        const timeout = this.#timers.afterInput(pingTimeoutMs, () => this.#silent(pingTimeoutMs));
         const sent =
           !this.session.destroyed &&
           this.session.ping((error) => {
             timeout.cancel();
-            this.#timers.delete(timeout);
             if (error !== null) return;
             this.counters.pingsAnswered += 1;
             schedule();
@@ -147,7 +148,7 @@ export abstract class SessionTunnel implements Tunnel {
     const { promise, resolve } = Promise.withResolvers<boolean>();
     const { socket } = this.session;
     const heard = socket.bytesRead;
-    const timeout = this.#after(timeoutMs, () => {
+    const timeout = this.#timers.afterInput(timeoutMs, () => {
       // Its answer may wait behind all that we have sent; whoever sends anything is there.
       if (socket.bytesRead > heard) resolve(true);
       else this.#silent(timeoutMs);
@@ -155,25 +156,6 @@ export abstract class SessionTunnel implements Tunnel {
     this.session.ping((error) => resolve(error === null));
     const alive = await Promise.race([promise, this.closed.then(() => false)]);
     timeout.cancel();
-    this.#timers.delete(timeout);
     return alive;
-  }
-
-  /** Drains when a certificate of either end expires; timers are too short for long lives, hence the look at the clock. */
-  #retireAt(atMs: number): void {
-    this.#after(Math.max(0, atMs - this.options.clock.now()), () => {
-      if (this.options.clock.now() >= atMs) this.drain();
-      else this.#retireAt(atMs);
-    });
-  }
-
-  #after(delayMs: number, action: () => void): Timer {
-    const clock: Clock = this.options.clock;
-    const timer = clock.after(delayMs, () => {
-      this.#timers.delete(timer);
-      action();
-    });
-    this.#timers.add(timer);
-    return timer;
   }
 }

@@ -1,6 +1,9 @@
+import { spawnSync } from 'node:child_process';
 import { mock } from 'node:test';
+import { promisify } from 'node:util';
 import test from 'ava';
-import { pause, systemClock } from '../../../../lib/clock/clock.ts';
+import { afterInput, pause, systemClock } from '../../../../lib/clock/clock.ts';
+import { socketPair } from '../../../support/socket-pair.ts';
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
@@ -32,3 +35,29 @@ test('a pause ends early without an error, and hides no other', async (t) => {
   const broken = { ...systemClock, sleep: () => Promise.reject(new Error('broken')) };
   await t.throwsAsync(pause(broken, 1, new AbortController().signal), { message: 'broken' });
 });
+
+test.serial(
+  'input that came while the thread was held up is read before silence is judged',
+  async (t) => {
+    const { near, far } = await socketPair(t);
+    const order: string[] = [];
+    near.resume().on('data', () => order.push('input'));
+    const judged = new Promise<void>((resolve) => {
+      afterInput(systemClock, 20, () => {
+        order.push('silence');
+        resolve();
+      });
+    });
+    const alive = setInterval(() => {}, 1_000);
+    t.teardown(() => clearInterval(alive));
+    await promisify(far.write.bind(far))('x');
+    // Nothing is read while this runs, and the timer is over at its end.
+    spawnSync('sleep', ['0.1']);
+    await judged;
+    t.deepEqual(order, ['input', 'silence']);
+
+    afterInput(systemClock, 0, () => order.push('cancelled')).cancel();
+    await new Promise((resolve) => void setTimeout(resolve, 5));
+    t.is(order.length, 2);
+  },
+);
