@@ -7,5 +7,7 @@ export default {
     'test/tidy.test.ts',
   ],
   extensions: ['ts'],
+  // Many wait for a certificate to expire or a peer to fall silent.
+  concurrency: 4,
   timeout: '180s',
 };

@@ -3,6 +3,6 @@ export default {
   files: ['test/integration/**/*.test.ts'],
   extensions: ['ts'],
   workerThreads: false,
-  concurrency: 2,
+  concurrency: 4,
   timeout: '240s',
 };

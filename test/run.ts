@@ -23,10 +23,12 @@ interface Counts {
   skipped: number;
 }
 
-/** What stands in one row runs side by side: tests with namespaces mostly wait, and each brings its own. */
+/** What stands in one row runs side by side: most tests wait, and each brings what it needs. */
 const ROWS: readonly (readonly Tier[])[] = [
-  [{ name: 'unit', config: 'ava.config.js', limitSeconds: 480 }],
-  [{ name: 'integration', config: 'ava.integration.config.js', limitSeconds: 720 }],
+  [
+    { name: 'unit', config: 'ava.config.js', limitSeconds: 480 },
+    { name: 'integration', config: 'ava.integration.config.js', limitSeconds: 720 },
+  ],
   [
     {
       name: 'netns',
@@ -41,8 +43,8 @@ const ROWS: readonly (readonly Tier[])[] = [
       limitSeconds: 1_200,
     },
   ],
-  [{ name: 'interop', config: 'ava.interop.config.js', limitSeconds: 1_100, wider: true }],
-  [{ name: 'docker', config: 'ava.docker.config.js', limitSeconds: 1_400, wider: true }],
+  [{ name: 'interop', config: 'ava.interop.config.js', limitSeconds: 800, wider: true }],
+  [{ name: 'docker', config: 'ava.docker.config.js', limitSeconds: 1_100, wider: true }],
 ];
 const TIERS = ROWS.flat();
 

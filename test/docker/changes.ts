@@ -124,5 +124,9 @@ export async function killEach(t: ExecutionContext, rig: Rig): Promise<void> {
     await rig.answered();
     times.push(present(await startTime(host, service, container)));
   }
+  t.deepEqual(
+    times.map(({ service }) => service),
+    [...ACTORS],
+  );
   t.log(`from the start of its container to ready:\n${startTable(times)}`);
 }

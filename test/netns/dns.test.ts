@@ -249,11 +249,12 @@ test('a burst of 5,000 questions is answered whole, with no more sockets than al
   const seen = new Set<number>();
   socket.on('message', (message) => seen.add(message.readUInt16BE(0)));
   for (let index = 0; index < 5_000; index += 1) {
-    const name = index % 2 === 0 ? `n${index}.example.com` : 'web.demo';
+    const name = index % 5 === 0 ? 'web.demo' : `n${index}.example.com`;
     socket.send(query(name, index));
-    if (index % 100 === 99) await turn();
+    // The kernel drops what a socket of its usual size cannot hold, some 270 small packets.
+    while (index - seen.size >= 200) await turn();
   }
-  await until(() => seen.size === 5_000, { what: '5,000 answers', timeoutMs: 90_000 });
+  await until(() => seen.size === 5_000, { what: '5,000 answers' });
   t.true(most <= 128, `${most} at once`);
   t.is(await mesh.metric('weft_dns_refused_total'), 0);
 });

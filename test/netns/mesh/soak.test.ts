@@ -1,10 +1,10 @@
 /** The short form of the soak: thirty seconds of what `npm run soak` does for ten minutes. */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
-import { netnsTest } from '../support/netns-test.ts';
+import { netnsTest } from '../../support/netns-test.ts';
 
 const run = promisify(execFile);
-const root = new URL('../..', import.meta.url).pathname;
+const root = new URL('../../..', import.meta.url).pathname;
 
 netnsTest(
   'counters, descriptors and memory stand after thirty seconds of everything',

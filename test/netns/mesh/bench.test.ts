@@ -3,10 +3,10 @@ import { execFile } from 'node:child_process';
 import { accessSync, constants } from 'node:fs';
 import { promisify } from 'node:util';
 import test from 'ava';
-import { netnsUnavailable } from '../support/netns-kit.ts';
+import { netnsUnavailable } from '../../support/netns-kit.ts';
 
 const run = promisify(execFile);
-const root = new URL('../..', import.meta.url).pathname;
+const root = new URL('../../..', import.meta.url).pathname;
 
 const unavailable = netnsUnavailable() ?? missingTools();
 if (unavailable !== null) {

@@ -3,11 +3,11 @@ import { execFile } from 'node:child_process';
 import { readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { makeScratch } from '../support/leftovers.ts';
-import { netnsTest } from '../support/netns-test.ts';
+import { makeScratch } from '../../support/leftovers.ts';
+import { netnsTest } from '../../support/netns-test.ts';
 
 const run = promisify(execFile);
-const root = new URL('../..', import.meta.url).pathname;
+const root = new URL('../../..', import.meta.url).pathname;
 
 interface Point {
   readonly held: number;
