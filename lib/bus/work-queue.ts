@@ -90,6 +90,7 @@ export class RedisWorkQueue<Body> implements WorkQueue<Body> {
   }
 
   async close(): Promise<void> {
+    // One that could not be opened is not there, and whoever asked for it was told.
     const queue = await this.#queue?.catch(() => null);
     await queue?.close();
   }

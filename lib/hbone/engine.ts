@@ -65,6 +65,21 @@ export interface ServeOptions extends TunnelOptions {
   readonly onRequestError: (error: unknown) => void;
 }
 
+/** Has a request served as {@link ServeOptions.onRequest} says; `done` is called when that is over. */
+export function serveRequest(
+  { onRequest, onRequestError }: ServeOptions,
+  request: IncomingRequest,
+  tunnel: ServerTunnel,
+  done: () => void,
+): void {
+  onRequest(request, tunnel)
+    .catch((error: unknown) => {
+      request.refuse(503);
+      onRequestError(error);
+    })
+    .finally(done);
+}
+
 /** Who is at the other end. */
 export interface TunnelPeer {
   readonly identity: string;
@@ -90,6 +105,11 @@ export interface TunnelCounters {
   resetSent: number;
   resetReceived: number;
   pingsAnswered: number;
+}
+
+/** What a tunnel begins with. */
+export function noCounts(): TunnelCounters {
+  return { opened: 0, refused: 0, resetSent: 0, resetReceived: 0, pingsAnswered: 0 };
 }
 
 /** What both kinds of tunnel have. */

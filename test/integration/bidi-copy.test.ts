@@ -6,7 +6,7 @@ import type { ExecutionContext } from 'ava';
 import * as fc from 'fast-check';
 import { HIGH_WATER_BYTES, bidiCopy } from '../../lib/net/bidi-copy.ts';
 import type { Copy } from '../../lib/net/bidi-copy.ts';
-import { digest, pour } from '../support/bulk.ts';
+import { digest, pour, stall } from '../support/bulk.ts';
 import { socketPair } from '../support/socket-pair.ts';
 import { MIB, readAll } from '../support/tunnel-kit.ts';
 import { until } from '../support/until.ts';
@@ -112,31 +112,11 @@ test('the server may speak first', async (t) => {
 test('a stalled reader stops the sender and nothing piles up', async (t) => {
   const { client, server, copy } = await joined(t, true);
   server.pause();
-  let sent = 0;
-  const chunk = Buffer.alloc(65_536);
-  const pump = (): void => {
-    for (;;) {
-      sent += chunk.length;
-      if (sent > 256 * MIB || !client.write(chunk)) return;
-    }
-  };
-  client.on('drain', pump);
-  pump();
-  let last = -1;
-  let unchanged = 0;
-  await until(
-    () => {
-      unchanged = sent === last ? unchanged + 1 : 0;
-      last = sent;
-      return unchanged > 25;
-    },
-    { timeoutMs: 20_000, what: 'the sender to stop' },
-  );
+  const sent = await stall(client, { limit: 256 * MIB });
   // What the copy took in and its sink's kernel buffers did not take is what it holds.
   t.true(sent < 64 * MIB, `${sent} bytes were taken in`);
   const before = copy.counts.fromA;
   t.true(before > HIGH_WATER_BYTES);
-  client.off('drain', pump);
   client.end();
   t.is((await readAll(server)).length, sent);
   server.end();

@@ -1,5 +1,4 @@
 /** A node's way to certificates, end to end: real Redis with ACL users, real CA, real fetcher, real manager. */
-import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import { SIGNED_BOARD, certificateSign, signedSchema } from '../../lib/bus/catalog.ts';
 import { systemClock } from '../../lib/clock/clock.ts';
@@ -130,9 +129,4 @@ export async function startManager(
         { what: `a certificate of ${identity}`, timeoutMs: 30_000 },
       ),
   };
-}
-
-/** Path of a file in the kit's folder. */
-export function inKit(kit: CaKit, name: string): string {
-  return join(kit.dir, name);
 }

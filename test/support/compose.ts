@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { promisify } from 'node:util';
-import { CACHE } from './docker-host.ts';
+import { CACHE } from './cache.ts';
 import { findProgram } from './programs.ts';
 import type { DockerHost, Said } from './docker-host.ts';
 

@@ -7,10 +7,11 @@ import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { createWriteStream } from 'node:fs';
 import { mkdir, mkdtemp, readFile, rm } from 'node:fs/promises';
-import { homedir, tmpdir } from 'node:os';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { randomBytes } from 'node:crypto';
+import { CACHE } from './cache.ts';
 import { findProgram } from './programs.ts';
 import { until } from './until.ts';
 
@@ -18,9 +19,6 @@ const run = promisify(execFile);
 const START_TIMEOUT_MS = 60_000;
 const OUTPUT_LIMIT_BYTES = 64 * 1024 * 1024;
 const ROOT = new URL('../..', import.meta.url).pathname;
-
-/** Kept between runs: the base image takes half a minute to make. */
-export const CACHE = join(process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'weft');
 
 /** Why containers cannot be run here; null when they can. */
 export function dockerUnavailable(): string | null {

@@ -1,7 +1,7 @@
 import type { TLSSocket } from 'node:tls';
 import { MeshError } from '../../errors/mesh-error.ts';
-import { silence } from '../engine.ts';
-import type { TunnelCounters, TunnelEnd, TunnelOptions, TunnelPeer } from '../engine.ts';
+import { noCounts, silence } from '../engine.ts';
+import type { TunnelEnd, TunnelOptions, TunnelPeer } from '../engine.ts';
 import { Budget } from './budget.ts';
 import { FrameParser } from './frame-parser.ts';
 import type { FrameHeader, FrameReceiver } from './frame-parser.ts';
@@ -55,13 +55,7 @@ const KIB = 1_024;
  */
 export abstract class FramingLink implements FrameReceiver {
   readonly peer: TunnelPeer;
-  readonly counters: TunnelCounters = {
-    opened: 0,
-    refused: 0,
-    resetSent: 0,
-    resetReceived: 0,
-    pingsAnswered: 0,
-  };
+  readonly counters = noCounts();
   readonly closed: Promise<TunnelEnd>;
   /** What ended the tunnel, for the message of whatever was still waiting on it. */
   failure: Error | null = null;

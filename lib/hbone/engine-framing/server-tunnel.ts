@@ -1,5 +1,6 @@
 import type { TLSSocket } from 'node:tls';
 import type { MeshError } from '../../errors/mesh-error.ts';
+import { serveRequest } from '../engine.ts';
 import type {
   IncomingRequest,
   RefuseStatus,
@@ -146,15 +147,9 @@ export class FramingServerTunnel extends FramingSession implements ServerTunnel 
       request.over();
     };
     this.#undecided += 1;
-    this.#serve
-      .onRequest(request, this)
-      .catch((error: unknown) => {
-        request.refuse(503);
-        this.#serve.onRequestError(error);
-      })
-      .finally(() => {
-        this.#undecided -= 1;
-      });
+    serveRequest(this.#serve, request, this, () => {
+      this.#undecided -= 1;
+    });
   }
 
   #abandoned(): void {

@@ -5,6 +5,7 @@ import type {
   ServerHttp2Stream,
   ServerStreamResponseOptions,
 } from 'node:http2';
+import { serveRequest } from '../engine.ts';
 import type {
   IncomingRequest,
   RefuseStatus,
@@ -61,15 +62,9 @@ export class Http2ServerTunnel extends SessionTunnel implements ServerTunnel {
       this.streamEnded();
       if (!request.answered) this.#abandoned();
     });
-    this.#serve
-      .onRequest(request, this)
-      .catch((error: unknown) => {
-        request.refuse(503);
-        this.#serve.onRequestError(error);
-      })
-      .finally(() => {
-        this.#undecided -= 1;
-      });
+    serveRequest(this.#serve, request, this, () => {
+      this.#undecided -= 1;
+    });
   }
 
   #abandoned(): void {

@@ -3,20 +3,14 @@ import type { Duplex } from 'node:stream';
 import { constants } from 'node:http2';
 import { CLOSE_LINGER_MS } from '../limits.ts';
 import type { MeshError } from '../../errors/mesh-error.ts';
-import { silence } from '../engine.ts';
+import { noCounts, silence } from '../engine.ts';
 import { SessionTimers } from '../session-timers.ts';
-import type { Tunnel, TunnelCounters, TunnelEnd, TunnelOptions, TunnelPeer } from '../engine.ts';
+import type { Tunnel, TunnelEnd, TunnelOptions, TunnelPeer } from '../engine.ts';
 
 /** What client and server tunnels have in common: the life of one node:http2 session. */
 export abstract class SessionTunnel implements Tunnel {
   readonly peer: TunnelPeer;
-  readonly counters: TunnelCounters = {
-    opened: 0,
-    refused: 0,
-    resetSent: 0,
-    resetReceived: 0,
-    pingsAnswered: 0,
-  };
+  readonly counters = noCounts();
   readonly closed: Promise<TunnelEnd>;
   /** The error that ended the session, for the message of whatever was still waiting on it. */
   failure: Error | null = null;

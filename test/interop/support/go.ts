@@ -2,10 +2,10 @@
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { access, mkdir, readFile, rename, rm } from 'node:fs/promises';
-import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { processEnvironment } from '../../../lib/config/env.ts';
+import { CACHE } from '../../support/cache.ts';
 
 const run = promisify(execFile);
 const SOURCES = ['go.mod', 'go.sum', 'main.go'] as const;
@@ -20,7 +20,7 @@ export type GoProgram = { readonly path: string } | { readonly missing: string }
 export async function goProgram(name: string): Promise<GoProgram> {
   const environment = processEnvironment();
   const folder = new URL(`../${name}/`, import.meta.url).pathname;
-  const cache = join(environment['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'weft', 'interop');
+  const cache = join(CACHE, 'interop');
   const program = join(cache, `${name}-${await digest(folder)}`);
   if (await exists(program)) return { path: program };
   await mkdir(cache, { recursive: true });
