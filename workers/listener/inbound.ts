@@ -24,7 +24,7 @@ import {
 import type { InboundDenied, InboundUpstream } from '../../lib/state/inbound.ts';
 import type { Passage } from '../../lib/state/waypoint-guard.ts';
 import type { Connection } from './connection.ts';
-import { decided, ownPorts, workloadAt } from './lookups.ts';
+import { decided, workloadAt } from './lookups.ts';
 import { assertPassage, findPassage } from './passage.ts';
 import type { PodContext } from './pod-context.ts';
 import type { KnownPod } from './state-client.ts';
@@ -154,7 +154,7 @@ async function understand(pod: PodContext, arrival: InboundArrival): Promise<Und
   const mismatch = await decided(state, (view) => validateDestination(view, stream));
   if (mismatch !== null) throw denial(mismatch);
   const settings = {
-    illegalPorts: ownPorts(pod),
+    illegalPorts: pod.thread.ownPorts,
     localhostAppTunnel: pod.thread.settings.localhostAppTunnel,
   };
   const upstream = await decided(state, (view) =>

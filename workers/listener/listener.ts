@@ -9,7 +9,7 @@ import { localEndpoint, remoteEndpoint, serveFd, socketFd } from '../../lib/net/
 import type { Endpoint } from '../../lib/net/socket.ts';
 import type { PodContext } from './pod-context.ts';
 import { takeQueued } from './migration.ts';
-import { listenerMarkOf, tcpOptions } from './upstream.ts';
+import { listenerMarkOf } from './upstream.ts';
 
 /** The listeners of a pod (spec/dataplane.md §1). */
 export type ListenerKind = 'outbound' | 'inbound-plaintext' | 'inbound-hbone' | 'socks5';
@@ -202,7 +202,7 @@ export class Listener {
         setTcpOptions(fd, { noDelay: true, userTimeoutMs: tunnelUserTimeoutMs });
         return local;
       }
-      setTcpOptions(fd, tcpOptions(this.#pod.thread.settings));
+      setTcpOptions(fd, this.#pod.thread.tcpOptions);
       const original = originalDestination(fd, ipFamily(local.ip) ?? 4);
       return original === null ? local : { ...original, ip: canonicalIp(original.ip) };
     } catch (error) {

@@ -5,7 +5,6 @@ import type { Workload } from '../../lib/state/model.ts';
 import type { LookupKey, MeshView } from '../../lib/state/view.ts';
 import { MAX_DECISION_ROUNDS } from './limits.ts';
 import type { PodContext } from './pod-context.ts';
-import type { ListenerSettings } from './protocol.ts';
 import type { StateClient } from './state-client.ts';
 
 /**
@@ -49,21 +48,6 @@ export function workloadAt(
 async function workloadAsked(state: StateClient, key: LookupKey): Promise<Workload | null> {
   const answer = await state.ask(key);
   return answer === undefined ? null : workloadOf(answer);
-}
-
-/** Settings never change: each connection asks. */
-const portSets = new WeakMap<ListenerSettings['ports'], ReadonlySet<number>>();
-
-/** Ports of the proxy's own listeners. */
-export function ownPorts(pod: PodContext): ReadonlySet<number> {
-  const { ports } = pod.thread.settings;
-  const known = portSets.get(ports);
-  if (known !== undefined) return known;
-  const { outbound, inboundHbone, inboundPlaintext, socks5 } = ports;
-  const all = [outbound, inboundHbone, inboundPlaintext];
-  const made = new Set(socks5 === null ? all : [...all, socks5]);
-  portSets.set(ports, made);
-  return made;
 }
 
 function isNeed(decision: unknown): decision is Need {

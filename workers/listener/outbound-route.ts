@@ -10,7 +10,7 @@ import type {
   PassthroughDecision,
   TcpDecision,
 } from '../../lib/state/outbound-decision.ts';
-import { decided, ownPorts } from './lookups.ts';
+import { decided } from './lookups.ts';
 import type { PodContext } from './pod-context.ts';
 import { resolveName } from './resolve.ts';
 
@@ -50,7 +50,7 @@ export function findRoute(
   const { settings, state } = pod.thread;
   const request = {
     ...query,
-    illegalPorts: ownPorts(pod),
+    illegalPorts: pod.thread.ownPorts,
     network: settings.network,
     hbonePort: settings.ports.inboundHbone,
     random: Math.random,

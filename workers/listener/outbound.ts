@@ -16,7 +16,6 @@ import type { CapturedSocket } from './captured-socket.ts';
 import type { Connection, ConnectionFacts } from './connection.ts';
 import { openDouble } from './double-tunnel.ts';
 import { CONNECT_BACKOFF } from './limits.ts';
-import { ownPorts } from './lookups.ts';
 import { findRoute } from './outbound-route.ts';
 import type { OutboundRoute } from './outbound-route.ts';
 import { ownIdentity } from './own-identity.ts';
@@ -73,7 +72,7 @@ export async function serveOutbound(
  * would reach the listener again, without end where the address is not one that the mesh knows.
  */
 function assertCaptured(pod: PodContext, { socket, destination }: CapturedSocket): void {
-  if (!ownPorts(pod).has(destination.port)) return;
+  if (!pod.thread.ownPorts.has(destination.port)) return;
   const own = localEndpoint(socket);
   if (own === null) return;
   if (own.ip !== destination.ip || own.port !== destination.port) return;

@@ -4,7 +4,7 @@ import { formatEndpoint } from '../../lib/net/socket.ts';
 import { spliceSockets } from '../../lib/net/splice-sockets.ts';
 import { checkPlaintextDestination, telemetryService } from '../../lib/state/inbound.ts';
 import type { CapturedSocket } from './captured-socket.ts';
-import { ownPorts, workloadAt } from './lookups.ts';
+import { workloadAt } from './lookups.ts';
 import { assertPassage, findPassage } from './passage.ts';
 import type { PodContext } from './pod-context.ts';
 import { connectUpstream } from './upstream.ts';
@@ -26,7 +26,7 @@ async function serve(pod: PodContext, captured: CapturedSocket): Promise<void> {
   const { socket, source, destination } = captured;
   const { thread } = pod;
   const startedMs = thread.clock.monotonic();
-  const illegal = checkPlaintextDestination(destination, ownPorts(pod));
+  const illegal = checkPlaintextDestination(destination, pod.thread.ownPorts);
   if (illegal !== null) throw new MeshError(illegal.code, illegal.reason);
   const local = await thread.state.knownLocal(pod.pod.uid);
   const passage = await findPassage(pod, {

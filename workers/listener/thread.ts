@@ -8,6 +8,7 @@ import { PeerTrust } from '../../lib/hbone/peer-trust.ts';
 import { AccessGate } from '../../lib/log/access-gate.ts';
 import { AccessLog } from '../../lib/log/access-log.ts';
 import { raiseFileLimit } from '../../lib/linux/process.ts';
+import type { TcpOptions } from '../../lib/linux/sockets.ts';
 import { createLogger, setLogFilter } from '../../lib/log/logger.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { ThreadProfiler } from '../../lib/profile/thread-profiler.ts';
@@ -37,6 +38,7 @@ import type {
 } from './protocol.ts';
 import { RecentConnections } from './recent-connections.ts';
 import { concat, sendRecords } from './reports.ts';
+import { ownPorts, tcpOptions, tunnelSettings } from './settled.ts';
 import { Neighbours } from './same-node/neighbours.ts';
 import { Proofs } from './same-node/proof.ts';
 import { StateClient } from './state-client.ts';
@@ -48,6 +50,10 @@ import { trustSamples } from './trust-metrics.ts';
 export interface ThreadContext {
   readonly settings: ListenerSettings;
   readonly tunnelSettings: TunnelSettings;
+  /** Of every TCP socket but the accepted tunnels. */
+  readonly tcpOptions: TcpOptions;
+  /** Ports of the proxy's own listeners. */
+  readonly ownPorts: ReadonlySet<number>;
   /** Connections that one pod may have here. */
   readonly admission: AdmissionLimits;
   /** What the process may have in all. */
@@ -120,6 +126,8 @@ export class ListenerThread {
     this.context = {
       settings,
       tunnelSettings: tunnelSettings(settings),
+      tcpOptions: tcpOptions(settings),
+      ownPorts: ownPorts(settings),
       admission: admissionLimits(settings, descriptors),
       budget,
       descriptors: new DescriptorGuard(descriptors, { clock: systemClock, log }),
@@ -342,17 +350,4 @@ function threadDns({ dns }: ListenerSettings, log: Logger): ThreadDns | null {
   if (dns === null) return null;
   const resolvers = new Resolvers(dns.resolvConf, systemClock, log);
   return { settings: dns, metrics: new DnsMetrics(), resolvers };
-}
-
-function tunnelSettings(settings: ListenerSettings): TunnelSettings {
-  const { http2 } = settings;
-  return {
-    streamWindow: http2.streamWindow,
-    connectionWindow: http2.connectionWindow,
-    frameSize: http2.frameSize,
-    maxStreams: http2.maxStreamsPerConnection,
-    pingIntervalMs: http2.pingIntervalMs,
-    pingTimeoutMs: http2.pingTimeoutMs,
-    handshakeTimeoutMs: settings.handshakeTimeoutMs,
-  };
 }

@@ -3,7 +3,6 @@ import { MeshError } from '../../lib/errors/mesh-error.ts';
 import type { TunnelStream } from '../../lib/hbone/engine.ts';
 import { closeFd } from '../../lib/linux/netns.ts';
 import { openTcp } from '../../lib/linux/sockets.ts';
-import type { KeepaliveOptions, TcpOptions } from '../../lib/linux/sockets.ts';
 import { ipFamily } from '../../lib/net/address.ts';
 import type { CopyEnd } from '../../lib/net/bidi-copy.ts';
 import { connectTcp, formatEndpoint } from '../../lib/net/socket.ts';
@@ -11,7 +10,6 @@ import type { Endpoint } from '../../lib/net/socket.ts';
 import type { Connection } from './connection.ts';
 import { isExhausted } from './descriptor-guard.ts';
 import type { PodContext } from './pod-context.ts';
-import type { ListenerSettings } from './protocol.ts';
 import type { ConnectTarget } from './thread-metrics.ts';
 
 /** How a socket to the next hop is made. */
@@ -51,28 +49,6 @@ export async function connectUpstream(
 function connectTarget(connection: Connection | null): ConnectTarget {
   if (connection === null) return 'tunnel';
   return connection.facts.direction === 'inbound' ? 'application' : 'passthrough';
-}
-
-/** Settings never change: each connection asks, some twice. */
-const optionsOf = new WeakMap<ListenerSettings, TcpOptions>();
-
-/** Keepalive and the rest, as every TCP socket but the accepted tunnels gets them (spec/dataplane.md §9). */
-export function tcpOptions(settings: ListenerSettings): TcpOptions {
-  const known = optionsOf.get(settings);
-  if (known !== undefined) return known;
-  const { keepalive, userTimeoutMs } = settings;
-  const probes: KeepaliveOptions = {
-    timeMs: keepalive.timeMs,
-    intervalMs: keepalive.intervalMs,
-    retries: keepalive.retries,
-  };
-  const options = {
-    noDelay: true,
-    ...(keepalive.enabled ? { keepalive: probes } : {}),
-    ...(userTimeoutMs > 0 ? { userTimeoutMs } : {}),
-  };
-  optionsOf.set(settings, options);
-  return options;
 }
 
 /** A TCP socket as one end of a copy. */
@@ -121,7 +97,7 @@ function spareSocket(pod: PodContext, request: UpstreamRequest): number {
 }
 
 function openSocket(pod: PodContext, request: UpstreamRequest): number {
-  const { settings } = pod.thread;
+  const { settings, tcpOptions } = pod.thread;
   const { to, source, bindLoopback, tunnel } = request;
   const family = ipFamily(to.ip);
   if (family === null) {
@@ -131,7 +107,7 @@ function openSocket(pod: PodContext, request: UpstreamRequest): number {
     netnsFd: pod.netnsFd,
     family,
     mark: markOf(pod),
-    ...tcpOptions(settings),
+    ...tcpOptions,
     ...(tunnel === true ? { userTimeoutMs: settings.tunnelUserTimeoutMs } : {}),
   } as const;
   if (bindLoopback !== null) return openTcp({ ...plain, bindLoopback });
