@@ -2,10 +2,18 @@
 import { closedLoop } from '../lib/loads.ts';
 import type { Goal } from '../lib/goal.ts';
 import type { Measurement } from '../lib/measurement.ts';
+import { PEERS_OF } from '../lib/rig.ts';
+import type { PeerName } from '../lib/rig.ts';
+
+/** The `http2` pair runs in the place of the listeners too: what redirection leaves of it. */
+const OF_REQUESTS: readonly PeerName[] = [...PEERS_OF.nodes, 'in-pod'];
+/** The relay pair without HTTP/2 makes a handshake for each connection, so it is no ceiling here. */
+const OF_NEW_CONNECTIONS = OF_REQUESTS.filter((peer) => peer !== 'tls');
 
 /** Latency of one client that asks again as soon as it is answered. */
 const alone: Measurement = {
   path: 'nodes',
+  peers: OF_REQUESTS,
   figures: [
     {
       label: 'requests, 1 connection, p50 µs',
@@ -28,6 +36,7 @@ function many(connections: number, rate: Goal, tail: Goal, short?: 'weft' | 'all
   const name = `requests, ${connections} connections`;
   return {
     path: 'nodes',
+    peers: OF_REQUESTS,
     ...(short === undefined ? {} : { short }),
     figures: [
       { label: `${name}, /s`, digits: 0, goal: rate },
@@ -40,11 +49,15 @@ function many(connections: number, rate: Goal, tail: Goal, short?: 'weft' | 'all
   };
 }
 
-/** The relay pair without HTTP/2 makes a handshake for each, so it is no ceiling here. */
-function fresh(name: string, connections: number, least: number, short?: 'weft'): Measurement {
+function fresh(
+  name: string,
+  connections: number,
+  least: number,
+  short?: 'weft' | 'all',
+): Measurement {
   return {
     path: 'nodes',
-    peers: ['direct', 'haproxy', 'http2', 'weft'],
+    peers: OF_NEW_CONNECTIONS,
     ...(short === undefined ? {} : { short }),
     figures: [
       { label: `new connections, ${name}, /s`, digits: 0, goal: { against: 'http2', least } },
@@ -61,6 +74,6 @@ export const requests: readonly Measurement[] = [
   many(16, { against: 'haproxy', least: 0.95 }, { against: 'haproxy', most: 0.83 }, 'weft'),
   // HAProxy's own tail is long here, so the bare pair is what the tail is held against.
   many(64, { against: 'haproxy', least: 1.09 }, { against: 'http2', most: 1 }),
-  fresh('16 parallel', 16, 1.25, 'weft'),
+  fresh('16 parallel', 16, 1.25, 'all'),
   fresh('serial', 1, 1.5),
 ];

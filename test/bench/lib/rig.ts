@@ -1,5 +1,5 @@
 /** Everything a run measures: the mesh, its pods with their servers, and the peers beside it, over one set of links. */
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { haproxySide, httpServer } from '../peers/haproxy.ts';
@@ -7,14 +7,24 @@ import { nodeSide } from '../peers/node-pair.ts';
 import { compilePump, redirectedTo, splicePump } from '../peers/splice.ts';
 import type { Forward } from '../programs/forward.ts';
 import { makeCertificate } from './certificate.ts';
+import type { PairCertificate } from './certificate.ts';
 import type { Target } from './loads.ts';
 import { BenchMesh } from './mesh.ts';
 import type { BenchPod } from './mesh.ts';
 import { eventually, inNamespace, serve } from './process.ts';
 import type { Background } from './process.ts';
+import { copyRedirection, letThrough, sparePorts } from './pods.ts';
 
 /** What carries the bytes. */
-export type PeerName = 'direct' | 'haproxy' | 'http2' | 'tls' | 'splice' | 'captured' | 'weft';
+export type PeerName =
+  | 'direct'
+  | 'haproxy'
+  | 'http2'
+  | 'in-pod'
+  | 'tls'
+  | 'splice'
+  | 'captured'
+  | 'weft';
 /** Where they go: to an enrolled pod, or between an enrolled one and one outside the mesh. */
 export type Path = 'nodes' | 'same-node' | 'leaving' | 'entering';
 
@@ -23,6 +33,7 @@ export const PEERS: readonly PeerName[] = [
   'direct',
   'haproxy',
   'http2',
+  'in-pod',
   'tls',
   'splice',
   'captured',
@@ -48,16 +59,18 @@ const PAIR_PORTS = {
 } as const;
 /** The pump leads to the near and to the far server. */
 const PUMP_PORTS = { near: 7_501, far: 7_511 } as const;
-/** Where redirection leads what leaves a pod. */
+/** Where redirection leads what leaves a pod, and what it leaves alone on its way into one. */
 const OUTBOUND_PORT = 15_001;
+const TUNNEL_PORT = 15_008;
 /** Addresses of the nodes on their link. */
 const NODE_1 = '10.200.0.11';
 const NODE_2 = '10.200.0.12';
 
 type PairName = keyof typeof PAIR_PORTS;
 type Pods = Readonly<Record<'load' | 'near' | 'far', { mesh: BenchPod; bare: BenchPod }>> & {
-  /** Outside the mesh, with the redirection of a pod inside. */
+  /** Outside the mesh, with the redirection of a pod inside: for the pump, and for both sides of a pair. */
   readonly captured: BenchPod;
+  readonly inside: { readonly load: BenchPod; readonly far: BenchPod };
 };
 
 /** The running rig. */
@@ -96,7 +109,7 @@ export class Rig {
 
   /** Where load for a peer on a path comes from and goes to. */
   target(peer: PeerName, path: Path): Target {
-    const { load, near, far, captured } = this.#known();
+    const { load, near, far, captured, inside } = this.#known();
     const other = path === 'same-node' ? near : far;
     switch (peer) {
       case 'direct':
@@ -105,6 +118,8 @@ export class Rig {
         return target(load.bare, NODE_1, PUMP_PORTS[path === 'same-node' ? 'near' : 'far']);
       case 'captured':
         return target(captured, other.bare.ip, BYTES_PORT);
+      case 'in-pod':
+        return target(inside.load, inside.far.ip, BYTES_PORT);
       case 'weft':
         return path === 'entering'
           ? target(load.bare, other.mesh.ip, BYTES_PORT)
@@ -131,20 +146,29 @@ export class Rig {
       near: await both('near'),
       far: await both('far'),
       captured: await this.mesh.pod('bare', 'captured'),
+      inside: {
+        load: await this.mesh.pod('bare', 'inside-load'),
+        far: await this.mesh.pod('bare', 'inside-far'),
+      },
     };
-    const { near, far } = this.#pods;
+    const { load, near, far } = this.#pods;
+    const loads = [load.mesh, load.bare, this.#pods.captured, this.#pods.inside.load];
+    const nodes = ['node-1', 'node-2'].map((name) => this.mesh.node(name));
+    await sparePorts([...loads.map(({ netns }) => netns), ...nodes]);
     for (const [name, pod] of Object.entries({ near: near.bare, far: far.bare })) {
       await this.#serve(pod, `bare-${name}`);
     }
     for (const [name, pod] of Object.entries({ near: near.mesh, far: far.mesh })) {
       await this.#serve(pod, `mesh-${name}`);
     }
-    await this.#startPairs(peers);
+    const certificate = await makeCertificate(this.scratch);
+    await this.#startPairs(peers, certificate);
     if (peers.has('splice') || peers.has('captured')) {
       const program = await compilePump(this.scratch);
       if (peers.has('splice')) this.#startPump(program);
       if (peers.has('captured')) await this.#startCaptured(program);
     }
+    if (peers.has('in-pod')) await this.#startInPod(certificate);
     for (const peer of peers) await answers(peer, this.target(peer, firstPath(peer)));
   }
 
@@ -156,8 +180,7 @@ export class Rig {
     );
   }
 
-  async #startPairs(peers: ReadonlySet<PeerName>): Promise<void> {
-    const certificate = await makeCertificate(this.scratch);
+  async #startPairs(peers: ReadonlySet<PeerName>, certificate: PairCertificate): Promise<void> {
     const { far } = this.#known();
     for (const [name, ports] of Object.entries(PAIR_PORTS) as [PairName, PairPorts][]) {
       if (!peers.has(name)) continue;
@@ -186,14 +209,23 @@ export class Rig {
   /** The pump in the place of a listener: in the pod's own namespace, behind the very rules of an enrolled pod. */
   async #startCaptured(program: string): Promise<void> {
     const { load, captured } = this.#known();
-    const rules = await inNamespace(load.mesh.netns, 'iptables-save');
-    if (!rules.includes(`--to-ports ${OUTBOUND_PORT}`)) {
-      throw new Error('iptables-save does not show the redirection of an enrolled pod');
-    }
-    const file = join(this.scratch, 'redirection');
-    await writeFile(file, rules);
-    await inNamespace(captured.netns, 'iptables-restore', file);
+    await copyRedirection(load.mesh, captured, this.scratch);
     this.#running.push(splicePump(captured.netns, program, [redirectedTo(OUTBOUND_PORT)]));
+  }
+
+  /** The `http2` pair in the place of the listeners of two pods. It cannot mark its tunnels, so a rule lets them through. */
+  async #startInPod(certificate: PairCertificate): Promise<void> {
+    const { load: enrolled, inside } = this.#known();
+    const { load, far } = inside;
+    for (const pod of [load, far]) await copyRedirection(enrolled.mesh, pod, this.scratch);
+    await letThrough(load, { ip: far.ip, port: TUNNEL_PORT });
+    const out = forwards(OUTBOUND_PORT, far.ip, [TUNNEL_PORT]);
+    const into = forwards(TUNNEL_PORT, far.ip, [HTTP_PORT]);
+    this.#running.push(
+      await httpServer(far.netns, this.scratch, 'inside-far', HTTP_PORT),
+      nodeSide('http2', load.netns, 'client', certificate, out),
+      nodeSide('http2', far.netns, 'server', certificate, into),
+    );
   }
 }
 

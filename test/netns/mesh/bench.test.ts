@@ -42,7 +42,7 @@ benchTest('the short benchmark measures every peer', async (t) => {
     timeout: 280_000,
   });
   t.log(stdout);
-  for (const peer of ['direct', 'haproxy', 'http2', 'tls', 'splice', 'weft']) {
+  for (const peer of ['direct', 'haproxy', 'http2', 'in-pod', 'tls', 'splice', 'weft']) {
     t.true(stdout.includes(peer), `${peer} is in the table`);
   }
   t.false(/NaN|Infinity|undefined/.test(stdout), 'every figure is a number');
