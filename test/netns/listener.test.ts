@@ -3,31 +3,12 @@ import type { Authorization, Match } from '../../lib/policy/model.ts';
 import { digest, pour, stall } from '../support/bulk.ts';
 import { TestMesh } from '../support/listener-kit.ts';
 import { matchFixture } from '../support/model-fixtures.ts';
-import type { TestPod } from '../support/listener-kit.ts';
+import { podPair, toldByBothEnds } from '../support/pod-pair.ts';
 import { ask, closed, echo, heard } from '../support/tcp-talk.ts';
 import { MIB, readAll } from '../support/tunnel-kit.ts';
 import { until } from '../support/until.ts';
 import { service } from '../support/workloads.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
-
-const CLIENT = 'spiffe://cluster.local/ns/demo/sa/client';
-const WEB = 'spiffe://cluster.local/ns/demo/sa/web';
-
-interface Pair {
-  readonly mesh: TestMesh;
-  readonly client: TestPod;
-  readonly web: TestPod;
-}
-
-async function pair(
-  t: Parameters<typeof TestMesh.start>[0],
-  options: Parameters<typeof TestMesh.start>[1] = {},
-): Promise<Pair> {
-  const mesh = await TestMesh.start(t, options);
-  const client = await mesh.addPod('client', { thread: 0 });
-  const web = await mesh.addPod('web', { thread: (options.threads ?? 2) - 1 });
-  return { mesh, client, web };
-}
 
 function policy(name: string, action: 'ALLOW' | 'DENY', match: Partial<Match>): Authorization {
   return {
@@ -43,46 +24,11 @@ function policy(name: string, action: 'ALLOW' | 'DENY', match: Partial<Match>): 
 for (const family of ['ip', 'ip6'] as const) {
   // spec: dataplane.md §1, spec: dataplane.md §2.1.9, spec: dataplane.md §2.2, spec: dataplane.md §7.1, spec: dataplane.md §7.5, spec: dataplane.md §9
   test(`pod to pod passes HBONE with both identities and the client address (${family})`, async (t) => {
-    const { mesh, client, web } = await pair(t);
-    const peers: (string | undefined)[] = [];
-    await web.serve(8080, (socket) => {
-      peers.push(socket.remoteAddress);
-      echo(socket);
-    });
-    const socket = await client.connect(web[family], 8080);
-    socket.write('hello ');
-    const live = await until(
-      async () => {
-        const records = await mesh.connections();
-        return records.length === 2 && records.every((record) => record.bytesSent === 6)
-          ? records
-          : null;
-      },
-      { what: 'both ends to list the connection' },
-    );
+    const { live } = await toldByBothEnds(t, await podPair(t), family);
     t.deepEqual(live.map(({ direction, protocol }) => `${direction} ${protocol}`).sort(), [
       'inbound HBONE',
       'outbound HBONE',
     ]);
-    t.is(await ask(socket, 'world'), 'hello world');
-    t.is(peers[0]?.replace('::ffff:', ''), client[family]);
-    const lines = await mesh.accessLines(2);
-    for (const line of lines) {
-      t.is(line['src.identity'], CLIENT);
-      t.is(line['dst.identity'], WEB);
-      t.is(line['src.workload'], 'client');
-      t.is(line['dst.workload'], 'web');
-      t.is(line['bytes_sent'], 11);
-      t.is(line['bytes_recv'], 11);
-      t.false('error' in line);
-    }
-    const mutual = { connection_security_policy: 'mutual_tls' };
-    for (const reporter of ['source', 'destination']) {
-      t.is(await mesh.metric('istio_tcp_connections_opened_total', { ...mutual, reporter }), 1);
-      t.is(await mesh.metric('istio_tcp_connections_closed_total', { ...mutual, reporter }), 1);
-      t.is(await mesh.metric('istio_tcp_received_bytes_total', { ...mutual, reporter }), 11);
-    }
-    t.is(await mesh.metric('istio_tcp_connections_failed_total'), 0);
   });
 }
 
@@ -111,7 +57,7 @@ test('a service address leads to one of its endpoints, on its target port', asyn
 
 // spec: dataplane.md §2.1.6, spec: dataplane.md §8.4, spec: dataplane.md §9
 test('what is outside the mesh is reached in plaintext, and reaches in', async (t) => {
-  const { mesh, web, client } = await pair(t);
+  const { mesh, web, client } = await podPair(t);
   const outsider = await mesh.addPod('outsider', { enrolled: false });
   const peers: (string | undefined)[] = [];
   await outsider.serve(9000, echo);
@@ -134,7 +80,7 @@ test('what is outside the mesh is reached in plaintext, and reaches in', async (
 
 // spec: dataplane.md §10
 test('a server may speak first and a client may half-close', async (t) => {
-  const { client, web } = await pair(t);
+  const { client, web } = await podPair(t);
   await web.serve(5432, (socket) => {
     socket.write('220 ready\n');
     void readAll(socket).then((got) => socket.end(`got ${got.length}`));
@@ -147,7 +93,7 @@ test('a server may speak first and a client may half-close', async (t) => {
 // spec: dataplane.md §10
 test('1 GiB passes each way intact', async (t) => {
   t.timeout(300_000);
-  const { client, web } = await pair(t);
+  const { client, web } = await podPair(t);
   const { promise: accepted, resolve } = Promise.withResolvers<Socket>();
   await web.serve(8080, resolve);
   const near = await client.connect(web.ip, 8080);
@@ -160,7 +106,7 @@ test('1 GiB passes each way intact', async (t) => {
 
 // spec: dataplane.md §7.2.6, spec: dataplane.md §11
 test('policies decide on identity; a DENY cuts a live connection and its log names the policy', async (t) => {
-  const { mesh, client, web } = await pair(t);
+  const { mesh, client, web } = await podPair(t);
   await web.serve(8080, echo);
   const account = (serviceAccount: string) => ({
     serviceAccounts: [{ namespace: 'demo', serviceAccount }],
@@ -191,7 +137,7 @@ test('policies decide on identity; a DENY cuts a live connection and its log nam
 });
 
 test('a change of the workload own list of policies also cuts', async (t) => {
-  const { mesh, client, web } = await pair(t);
+  const { mesh, client, web } = await podPair(t);
   await web.serve(8080, echo);
   await mesh.setPolicy('demo/selected', {
     ...policy('selected', 'DENY', { destinationPorts: [8080] }),
@@ -210,7 +156,7 @@ test('a change of the workload own list of policies also cuts', async (t) => {
 });
 
 test('a reference to a policy nobody knows is waited for, and served when it comes', async (t) => {
-  const { mesh, client, web } = await pair(t);
+  const { mesh, client, web } = await podPair(t);
   await web.serve(8080, echo);
   mesh.state.set(web.workload.uid, {
     kind: 'workload',
@@ -226,7 +172,7 @@ test('a reference to a policy nobody knows is waited for, and served when it com
 });
 
 test('a reference to a policy nobody ever knows denies and names it', async (t) => {
-  const { mesh, client, web } = await pair(t);
+  const { mesh, client, web } = await podPair(t);
   await web.serve(8080, echo);
   mesh.state.set(web.workload.uid, {
     kind: 'workload',
@@ -240,7 +186,7 @@ test('a reference to a policy nobody ever knows denies and names it', async (t) 
 
 // spec: dataplane.md §8.3
 test('plaintext is refused by a policy that wants identities', async (t) => {
-  const { mesh, client, web } = await pair(t);
+  const { mesh, client, web } = await podPair(t);
   const outsider = await mesh.addPod('outsider', { enrolled: false });
   await web.serve(8080, echo);
   await mesh.setPolicy(
@@ -256,7 +202,7 @@ test('plaintext is refused by a policy that wants identities', async (t) => {
 
 // spec: dataplane.md §1, spec: dataplane.md §2.1.2, spec: dataplane.md §7.1, spec: dataplane.md §7.2.7
 test('a port nobody serves, a refused identity and an unknown workload give clear errors', async (t) => {
-  const { mesh, client, web } = await pair(t);
+  const { mesh, client, web } = await podPair(t);
   await closed(await client.connect(web.ip, 1));
   const lines = await until(
     () => {
@@ -302,7 +248,7 @@ test('a port nobody serves, a refused identity and an unknown workload give clea
 });
 
 test('nothing passes in plaintext while the mesh cannot tell', async (t) => {
-  const { mesh, client } = await pair(t);
+  const { mesh, client } = await podPair(t);
   const outsider = await mesh.addPod('outsider', { enrolled: false });
   let reached = 0;
   await outsider.serve(9000, (socket) => {
@@ -343,7 +289,7 @@ test('plaintext waits for the workload it is for, and is served when that is kno
 
 // spec: dataplane.md §2.1.1, spec: dataplane.md §8.1
 test('a call to a port of the proxy itself is refused', async (t) => {
-  const { mesh, client, web } = await pair(t);
+  const { mesh, client, web } = await podPair(t);
   const outsider = await mesh.addPod('outsider', { enrolled: false });
   const loop = await outsider.connect(web.ip, 15_001);
   await closed(loop);
@@ -355,7 +301,7 @@ test('a call to a port of the proxy itself is refused', async (t) => {
 
 // spec: dataplane.md §10
 test('a stalled reader holds its sender back and no other connection', async (t) => {
-  const { client, web } = await pair(t);
+  const { client, web } = await podPair(t);
   let first = true;
   await web.serve(8080, (socket) => {
     if (!first) echo(socket);
@@ -371,7 +317,7 @@ test('a stalled reader holds its sender back and no other connection', async (t)
 
 // spec: dataplane.md §11
 test('a stopped pod ends its connections at once or lets them finish', async (t) => {
-  const { mesh, client, web } = await pair(t);
+  const { mesh, client, web } = await podPair(t);
   await web.serve(8080, echo);
   const carried = await client.connect(web.ip, 8080);
   carried.write('a');
@@ -394,7 +340,7 @@ test('a stopped pod ends its connections at once or lets them finish', async (t)
 });
 
 test('connections go on when a certificate expires, new ones use its successor', async (t) => {
-  const { mesh, client, web } = await pair(t);
+  const { mesh, client, web } = await podPair(t);
   await web.serve(8080, echo);
   mesh.issue = { lifeMs: 8_000 };
   const carried = await client.connect(web.ip, 8080);
@@ -410,7 +356,7 @@ test('connections go on when a certificate expires, new ones use its successor',
 
 // spec: hbone.md §9
 test('many connections at once share a tunnel and all come through', async (t) => {
-  const { mesh, client, web } = await pair(t);
+  const { mesh, client, web } = await podPair(t);
   await web.serve(8080, echo);
   const answers = await Promise.all(
     Array.from({ length: 150 }, async (_, index) =>

@@ -5,38 +5,23 @@ import { pumpStats } from '../../lib/linux/splice-pump.ts';
 import { parseRevocationLists } from '../../lib/identity/crl.ts';
 import { digest, pour } from '../support/bulk.ts';
 import { issueCrl } from '../support/crl-kit.ts';
-import { TestMesh } from '../support/listener-kit.ts';
-import type { TestPod } from '../support/listener-kit.ts';
 import { authorizationFixture, matchFixture } from '../support/model-fixtures.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
+import { CLIENT, WEB, podPair, toldByBothEnds } from '../support/pod-pair.ts';
+import type { PodPair } from '../support/pod-pair.ts';
 import { ask, closed, echo, heard } from '../support/tcp-talk.ts';
 import { readAll } from '../support/tunnel-kit.ts';
 import { createTunnelPki } from '../support/tunnel-pki.ts';
 import { until } from '../support/until.ts';
 
-const CLIENT = 'spiffe://cluster.local/ns/demo/sa/client';
-const WEB = 'spiffe://cluster.local/ns/demo/sa/web';
 const TAKEN = 'weft_same_node_connections_total';
 
-interface Pair {
-  readonly mesh: TestMesh;
-  readonly client: TestPod;
-  readonly web: TestPod;
-}
-
-type Options = Parameters<typeof TestMesh.start>[1];
-
-async function pair(
+function pair(
   t: ExecutionContext,
-  options: Options = {},
-  web: Parameters<TestMesh['addPod']>[1] = {},
-): Promise<Pair> {
-  const mesh = await TestMesh.start(t, { sameNodeFastPath: true, ...options });
-  return {
-    mesh,
-    client: await mesh.addPod('client', { thread: 0 }),
-    web: await mesh.addPod('web', { thread: (options.threads ?? 2) - 1, ...web }),
-  };
+  options: Parameters<typeof podPair>[1] = {},
+  web: Parameters<typeof podPair>[2] = {},
+): Promise<PodPair> {
+  return podPair(t, { sameNodeFastPath: true, ...options }, web);
 }
 
 function account(serviceAccount: string, action: 'ALLOW' | 'DENY', name: string) {
@@ -60,46 +45,16 @@ for (const [threads, family] of [
   [2, 'ip'],
 ] as const) {
   test(`two pods of one node meet without a tunnel, and both ends are told of as with one (${threads} threads, ${family})`, async (t) => {
-    const { mesh, client, web } = await pair(t, { threads });
-    const peers: (string | undefined)[] = [];
-    await web.serve(8080, (socket) => {
-      peers.push(socket.remoteAddress);
-      echo(socket);
-    });
-    const socket = await client.connect(web[family], 8080);
-    socket.write('hello ');
-    const live = await until(
-      async () => {
-        const records = await mesh.connections();
-        return records.length === 2 && records.every((each) => each.bytesSent === 6)
-          ? records
-          : null;
-      },
-      { what: 'both ends to list the connection' },
-    );
+    const both = await pair(t, { threads });
+    const { mesh } = both;
+    const { live, lines } = await toldByBothEnds(t, both, family);
     t.deepEqual(
       live.map(({ direction, protocol, path }) => `${direction} ${protocol} ${path}`).sort(),
       ['inbound HBONE same-node', 'outbound HBONE same-node'],
     );
     t.is(new Set(live.map(({ traceId }) => traceId)).size, 1);
-    t.is(await ask(socket, 'world'), 'hello world');
-    t.is(peers[0]?.replace('::ffff:', ''), client[family]);
-    const lines = await mesh.accessLines(2);
-    for (const line of lines) {
-      t.is(line['path'], 'same-node');
-      t.is(line['src.identity'], CLIENT);
-      t.is(line['dst.identity'], WEB);
-      t.is(line['src.workload'], 'client');
-      t.is(line['dst.workload'], 'web');
-      t.is(line['bytes_sent'], 11);
-      t.is(line['bytes_recv'], 11);
-      t.false('error' in line);
-    }
-    const mutual = { connection_security_policy: 'mutual_tls' };
+    t.true(lines.every((line) => line['path'] === 'same-node'));
     for (const reporter of ['source', 'destination']) {
-      t.is(await mesh.metric('istio_tcp_connections_opened_total', { ...mutual, reporter }), 1);
-      t.is(await mesh.metric('istio_tcp_connections_closed_total', { ...mutual, reporter }), 1);
-      t.is(await mesh.metric('istio_tcp_received_bytes_total', { ...mutual, reporter }), 11);
       t.is(await mesh.metric('weft_first_byte_duration_seconds_count', { reporter }), 1);
       t.is(await mesh.metric(TAKEN, { reporter }), 1);
     }

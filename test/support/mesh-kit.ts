@@ -9,54 +9,25 @@ import {
   encodeWorkload,
   resourceName,
 } from '../../lib/xds/resources/address.ts';
+import { serviceFixture, workloadFixture } from './model-fixtures.ts';
 
 /** An HBONE pod of `demo` on node-1. */
 export function workload(overrides: Partial<Workload> & { readonly uid: string }): Workload {
-  return {
+  return workloadFixture({
     name: overrides.uid.slice(overrides.uid.lastIndexOf('/') + 1),
-    namespace: 'demo',
     addresses: [],
-    hostname: '',
-    network: '',
-    tunnelProtocol: 'HBONE',
-    trustDomain: 'cluster.local',
     serviceAccount: 'default',
-    waypoint: null,
-    networkGateway: null,
-    node: 'node-1',
     canonicalName: '',
     canonicalRevision: '',
-    workloadType: 'pod',
     workloadName: '',
-    nativeTunnel: false,
-    applicationTunnel: null,
-    services: {},
-    authorizationPolicies: [],
-    status: 'HEALTHY',
-    clusterId: 'Kubernetes',
-    locality: { region: '', zone: '', subzone: '' },
-    networkMode: 'STANDARD',
-    capacity: 1,
     ...overrides,
-  };
+  });
 }
 
 /** A service of `demo`. */
 export function service(overrides: Partial<Service> & { readonly hostname: string }): Service {
-  return {
-    name: overrides.hostname.split('.')[0] ?? '',
-    namespace: 'demo',
-    addresses: [],
-    ports: { 80: 8080 },
-    subjectAltNames: [],
-    waypoint: null,
-    weightedWaypoints: [],
-    loadBalancing: null,
-    ipFamilies: 'AUTOMATIC',
-    canonical: false,
-    visibility: 'PUBLIC',
-    ...overrides,
-  };
+  const name = overrides.hostname.split('.')[0] ?? '';
+  return serviceFixture({ name, addresses: [], canonical: false, ...overrides });
 }
 
 /** A VIP. */

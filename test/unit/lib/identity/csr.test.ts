@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { rm, writeFile } from 'node:fs/promises';
+import { readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import test from 'ava';
@@ -15,6 +15,19 @@ async function folder(t: { teardown(action: () => Promise<void>): void }): Promi
   const path = await makeScratch('csr');
   t.teardown(() => rm(path, { recursive: true, force: true }));
   return path;
+}
+
+/** Another program's request: PEM of a new key with the subject. */
+async function requestOfOpenssl(
+  t: Parameters<typeof folder>[0],
+  subject: string,
+  args: readonly string[],
+): Promise<string> {
+  const dir = await folder(t);
+  const out = join(dir, 'request.pem');
+  const files = ['-keyout', join(dir, 'key.pem'), '-out', out];
+  await run('openssl', ['req', '-new', '-nodes', '-subj', subject, ...files, ...args]);
+  return readFile(out, 'utf8');
 }
 
 test('openssl verifies a request and reads its critical name', async (t) => {
@@ -62,25 +75,13 @@ for (const [kind, args] of [
   ['Ed25519', ['ed25519']],
 ] as const) {
   test(`a request made by openssl with ${kind} is accepted`, async (t) => {
-    const dir = await folder(t);
-    const out = join(dir, 'request.pem');
-    await run('openssl', [
-      'req',
-      '-new',
-      '-nodes',
-      '-subj',
-      '/O=other',
-      '-keyout',
-      join(dir, 'key.pem'),
-      '-out',
-      out,
+    const text = await requestOfOpenssl(t, '/O=other', [
       '-addext',
       `subjectAltName=URI:${IDENTITY}`,
       '-newkey',
       ...args,
     ]);
-    const { stdout } = await run('cat', [out]);
-    t.deepEqual((await parseRequest(stdout)).uris, [IDENTITY]);
+    t.deepEqual((await parseRequest(text)).uris, [IDENTITY]);
   });
 }
 
@@ -90,23 +91,8 @@ for (const [kind, args, reason] of [
   ['a SHA-1 signature', ['rsa:2048', '-sha1'], /1\.2\.840\.113549\.1\.1\.5 is not accepted/],
 ] as const) {
   test(`${kind} is refused with the reason`, async (t) => {
-    const dir = await folder(t);
-    const out = join(dir, 'request.pem');
-    await run('openssl', [
-      'req',
-      '-new',
-      '-nodes',
-      '-subj',
-      '/',
-      '-keyout',
-      join(dir, 'key.pem'),
-      '-out',
-      out,
-      '-newkey',
-      ...args,
-    ]);
-    const { stdout } = await run('cat', [out]);
-    const error = await t.throwsAsync(() => parseRequest(stdout), { instanceOf: MeshError });
+    const text = await requestOfOpenssl(t, '/', ['-newkey', ...args]);
+    const error = await t.throwsAsync(() => parseRequest(text), { instanceOf: MeshError });
     t.is(error?.code, 'IDENTITY_INVALID');
     t.regex(error?.message ?? '', reason);
   });
