@@ -20,12 +20,10 @@ import {
   serveTunnels,
   tunnelOptions,
 } from '../support/tunnel-kit.ts';
-import { createTunnelPki, credentials } from '../support/tunnel-pki.ts';
+import { CLIENT, SERVER, createTunnelPki, credentials } from '../support/tunnel-pki.ts';
 import type { TunnelPki } from '../support/tunnel-pki.ts';
 import { until } from '../support/until.ts';
 
-const CLIENT = 'spiffe://cluster.local/ns/demo/sa/client';
-const SERVER = 'spiffe://cluster.local/ns/demo/sa/server';
 const log = { info: () => {}, warn: () => {} };
 
 type Test = ExecutionContext;

@@ -23,10 +23,8 @@ import {
   tunnelOptions,
 } from '../support/tunnel-kit.ts';
 import type { ServerFixture } from '../support/tunnel-kit.ts';
-import { createTunnelPki, credentials } from '../support/tunnel-pki.ts';
+import { CLIENT, createTunnelPki, credentials } from '../support/tunnel-pki.ts';
 import { until } from '../support/until.ts';
-
-const CLIENT = 'spiffe://cluster.local/ns/demo/sa/client';
 
 interface Fixture {
   readonly pool: TunnelPool;

@@ -20,11 +20,9 @@ import {
   serveTunnels,
   tunnelOptions,
 } from '../support/tunnel-kit.ts';
-import { createTunnelPki, credentials } from '../support/tunnel-pki.ts';
+import { CLIENT, SERVER, createTunnelPki, credentials } from '../support/tunnel-pki.ts';
 import { until } from '../support/until.ts';
 
-const CLIENT = 'spiffe://cluster.local/ns/demo/sa/client';
-const SERVER = 'spiffe://cluster.local/ns/demo/sa/server';
 const AES_256 = 0x1302;
 const AES_128 = 0x1301;
 /** ECDHE-ECDSA and ECDHE-RSA with AES-256-GCM and AES-128-GCM. */
