@@ -12,6 +12,11 @@ export interface PumpHandle {
   readonly kind: 'pump';
 }
 
+/** Lines on their way to a descriptor; opaque as above. */
+export interface OutputHandle {
+  readonly kind: 'output';
+}
+
 /** What the splice pump of the process has in hand. */
 export interface PumpStats {
   readonly joins: number;
@@ -119,6 +124,9 @@ export interface NativeModule {
   pumpStats(): PumpStats;
   pumpLimit(maxPipes: number, pipeBytes: number): void;
   duplicateFd(fd: number): number;
+  outputOpen(fd: number): OutputHandle;
+  outputAppend(handle: OutputHandle, text: string): number;
+  outputFlush(handle: OutputHandle): number;
   capabilities(): { netAdmin: boolean; netRaw: boolean; sysAdmin: boolean };
 }
 

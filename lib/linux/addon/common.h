@@ -95,5 +95,6 @@ void registerPoll(napi_env env, napi_value exports);
 void registerDiagnostics(napi_env env, napi_value exports);
 void registerProcess(napi_env env, napi_value exports);
 void registerSplice(napi_env env, napi_value exports);
+void registerOutput(napi_env env, napi_value exports);
 
 }  // namespace weft

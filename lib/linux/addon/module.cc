@@ -30,5 +30,6 @@ NAPI_MODULE_INIT() {
   weft::registerDiagnostics(env, exports);
   weft::registerProcess(env, exports);
   weft::registerSplice(env, exports);
+  weft::registerOutput(env, exports);
   return exports;
 }
