@@ -1,6 +1,8 @@
 /** One line per connection (spec/observability.md §3.1); the field order is part of the format. */
 import { AccessGate } from './access-gate.ts';
-import type { Logger } from './logger.ts';
+import type { FieldSink } from './line-text.ts';
+import { infoLines } from './logger.ts';
+import type { InfoLines, Logger } from './logger.ts';
 
 /** One end of a connection. */
 export interface AccessParty {
@@ -50,6 +52,9 @@ export interface EarlyDenial {
 /** The fields of a line, in order. */
 export type AccessFields = Record<string, string | number>;
 
+/** What access lines are of. */
+const TARGET = 'access';
+
 /** What the line of a connection says. */
 export const COMPLETE = 'connection complete';
 /** What that of an early denial says. */
@@ -58,6 +63,7 @@ export const FAILED = 'connection failed';
 /** Writes access lines. */
 export class AccessLog {
   readonly #log: Logger;
+  readonly #successes: InfoLines;
   readonly #gate: AccessGate;
   readonly #elsewhere: boolean;
 
@@ -67,6 +73,7 @@ export class AccessLog {
    */
   constructor(log: Logger, gate: AccessGate = new AccessGate(), elsewhere = false) {
     this.#log = log;
+    this.#successes = infoLines(log, TARGET, COMPLETE);
     this.#gate = gate;
     this.#elsewhere = elsewhere;
   }
@@ -82,22 +89,27 @@ export class AccessLog {
   }
 
   /**
-   * The one line of a connection: error when it failed, else info where the rules of its pod's namespace let it through.
-   * Its fields, null where the rules did not.
+   * The one line of a connection: error when it failed, and then written at once; else info where the rules of its pod's
+   * namespace let it through, and written soon, together with others. False where the rules did not.
    */
-  complete(facts: AccessFacts, end: AccessEnd, namespace = ''): AccessFields | null {
-    if (end.error === null && !this.#elsewhere && !this.#log.isLevelEnabled('info')) return null;
-    if (end.error === null && !this.#gate.admits(namespace, facts.traceId)) return null;
-    const fields = accessFields(facts, end);
-    if (end.error === null) this.#log.info(fields, COMPLETE);
-    else this.#log.error(fields, COMPLETE);
-    return fields;
+  complete(facts: AccessFacts, end: AccessEnd, namespace = ''): boolean {
+    if (end.error !== null) {
+      this.#log.error(accessFields(facts, end), COMPLETE);
+      return true;
+    }
+    if (!this.#elsewhere && !this.#log.isLevelEnabled('info')) return false;
+    if (!this.#gate.admits(namespace, facts.traceId)) return false;
+    const line = this.#successes.begin();
+    if (line === null) return true;
+    tell(line, facts, end);
+    this.#successes.gather(line);
+    return true;
   }
 
   /** The one line of a connection refused before it was understood; its fields. */
   failed(denial: EarlyDenial): AccessFields {
     const fields = {
-      scope: 'access',
+      scope: TARGET,
       'src.addr': denial.source,
       'dst.addr': denial.destination,
       direction: denial.direction,
@@ -110,39 +122,42 @@ export class AccessLog {
 
 /** What is written of a connection; without its `end` as when it opens. */
 export function accessFields(facts: AccessFacts, end: AccessEnd | null): AccessFields {
-  const fields = factFields(facts);
-  if (end === null) return fields;
-  fields['bytes_sent'] = end.bytesSent;
-  fields['bytes_recv'] = end.bytesReceived;
-  fields['duration'] = `${Math.round(end.durationMs)}ms`;
-  if (end.error === null) return fields;
-  fields['error'] = end.error;
-  put(fields, 'policy', end.policy ?? null);
-  if (end.rule !== undefined && end.rule !== null) fields['rule'] = end.rule;
+  const fields: AccessFields = { scope: TARGET };
+  const put = (name: string, value: string | number): void => {
+    fields[name] = value;
+  };
+  tell({ text: put, number: put }, facts, end);
   return fields;
 }
 
-/** Names are spelled out: putting them together costs more than all else about a line. */
-function factFields(facts: AccessFacts): AccessFields {
+/** The fields and their order; nothing else knows them. */
+function tell(to: FieldSink, facts: AccessFacts, end: AccessEnd | null): void {
   const { source, destination } = facts;
-  const fields: AccessFields = { scope: 'access', 'src.addr': source.address };
-  put(fields, 'src.workload', source.workload);
-  put(fields, 'src.namespace', source.namespace);
-  put(fields, 'src.identity', source.identity);
-  put(fields, 'src.cluster', source.cluster);
-  fields['dst.addr'] = destination.address;
-  put(fields, 'dst.hbone_addr', facts.hboneAddress);
-  put(fields, 'dst.service', facts.serviceHostname);
-  put(fields, 'dst.workload', destination.workload);
-  put(fields, 'dst.namespace', destination.namespace);
-  put(fields, 'dst.identity', destination.identity);
-  put(fields, 'dst.cluster', destination.cluster);
-  fields['direction'] = facts.direction;
-  put(fields, 'trace_id', facts.traceId);
-  put(fields, 'path', facts.path ?? null);
-  return fields;
+  to.text('src.addr', source.address);
+  put(to, 'src.workload', source.workload);
+  put(to, 'src.namespace', source.namespace);
+  put(to, 'src.identity', source.identity);
+  put(to, 'src.cluster', source.cluster);
+  to.text('dst.addr', destination.address);
+  put(to, 'dst.hbone_addr', facts.hboneAddress);
+  put(to, 'dst.service', facts.serviceHostname);
+  put(to, 'dst.workload', destination.workload);
+  put(to, 'dst.namespace', destination.namespace);
+  put(to, 'dst.identity', destination.identity);
+  put(to, 'dst.cluster', destination.cluster);
+  to.text('direction', facts.direction);
+  put(to, 'trace_id', facts.traceId);
+  put(to, 'path', facts.path ?? null);
+  if (end === null) return;
+  to.number('bytes_sent', end.bytesSent);
+  to.number('bytes_recv', end.bytesReceived);
+  to.text('duration', `${Math.round(end.durationMs)}ms`);
+  if (end.error === null) return;
+  to.text('error', end.error);
+  put(to, 'policy', end.policy ?? null);
+  if (end.rule !== undefined && end.rule !== null) to.number('rule', end.rule);
 }
 
-function put(fields: AccessFields, name: string, value: string | null): void {
-  if (value !== null && value !== '') fields[name] = value;
+function put(to: FieldSink, name: string, value: string | null): void {
+  if (value !== null && value !== '') to.text(name, value);
 }

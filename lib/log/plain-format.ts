@@ -4,7 +4,7 @@
 const ADDRESS = /(^|\.)(addr|hbone_addr)$/;
 
 /** Keys that stand at the beginning of a line or are said by where it comes from. */
-const HEAD: ReadonlySet<string> = new Set(['level', 'time', 'scope', 'message', 'actor']);
+export const HEAD: ReadonlySet<string> = new Set(['level', 'time', 'scope', 'message', 'actor']);
 
 /**
  * `<time>\t<level>\t<target>[:span{fields}…]\t<message>\t<k=v …>` and a newline, from a JSON line. An object among the fields
@@ -38,7 +38,8 @@ function spanText(name: string, fields: object): string {
   return `${name}{${pairs.join(' ')}}`;
 }
 
-function valueText(name: string, value: unknown): string {
+/** A field's value, with quotes where upstream has them. */
+export function valueText(name: string, value: unknown): string {
   if (typeof value === 'string') {
     // What a peer said must not begin a line of its own.
     return ADDRESS.test(name) && /^[\w.:[\]%-]+$/.test(value) ? value : JSON.stringify(value);
@@ -52,6 +53,6 @@ function fieldText(value: unknown): string {
 }
 
 /** The clock gives milliseconds; the format has six digits. */
-function microseconds(time: string): string {
+export function microseconds(time: string): string {
   return time.replace(/(\.\d{3})Z$/, '$1000Z');
 }

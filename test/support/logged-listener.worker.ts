@@ -11,7 +11,8 @@ export async function attach(attachment: ThreadAttachment): Promise<void> {
   const engine = await loadEngine(attachment.settings.hboneEngine);
   const channel = new BroadcastChannel(attachment.settings.node);
   channel.unref();
-  thread = new ListenerThread(attachment, engine, { write: (line) => channel.postMessage(line) });
+  const tell = (line: string): void => channel.postMessage(line);
+  thread = new ListenerThread(attachment, engine, { write: tell, gather: tell });
 }
 
 export function servePod(task: PodTask): Promise<void> {

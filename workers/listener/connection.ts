@@ -151,16 +151,19 @@ export class Connection {
     this.#countOpened();
     this.#traffic?.close(flag);
     const line = { ...this.#bytes, ...this.#end };
-    const written = this.#sinks.access.complete(accessFacts(this.facts), line, this.#namespace);
-    this.#export({ ...line, flag }, written);
+    const facts = accessFacts(this.#facts);
+    const written = this.#sinks.access.complete(facts, line, this.#namespace);
+    const { exports } = this.#sinks;
+    if (exports !== undefined && exports !== null) {
+      const told = written ? accessFields(facts, line) : null;
+      this.#export(exports, { ...line, flag }, told);
+    }
     // Kept among the last ones, it must not keep its sockets.
     this.#aborters.length = 0;
     this.#copy = { counts: { ...this.#copy.counts } };
   }
 
-  #export(end: EndedConnection['end'], line: AccessFields | null): void {
-    const { exports } = this.#sinks;
-    if (exports === undefined || exports === null) return;
+  #export(exports: ExportBuffer, end: EndedConnection['end'], line: AccessFields | null): void {
     const { openedAtMs } = this;
     const steps = this.#stepRecord();
     const tunnel = this.#tunnel?.session ?? null;

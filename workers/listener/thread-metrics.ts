@@ -11,6 +11,8 @@ export interface ThreadGauges {
   readonly pools: readonly PoolStats[];
   /** Access lines that were not written, by reason. */
   readonly suppressedLines: Readonly<Record<Suppression, number>>;
+  /** Lines of any kind that found no room while the log's reader was too slow. */
+  readonly droppedLines: number;
   /** Connections of this thread that the kernel carries. */
   readonly splices: number;
   /** What the thread has of the amounts that are limited. */
@@ -251,7 +253,7 @@ export class ThreadMetrics {
           [['reason', reason]],
         ),
       ),
-      ...suppressed(gauges.suppressedLines),
+      ...unwritten(gauges),
       ...this.#durations(),
     ];
   }
@@ -270,8 +272,8 @@ function counter(
   return { name, kind: 'counter', help, labels, value };
 }
 
-function suppressed(lines: ThreadGauges['suppressedLines']): MetricSample[] {
-  return Object.entries(lines).map(([reason, value]) =>
+function unwritten({ suppressedLines, droppedLines }: ThreadGauges): MetricSample[] {
+  const suppressed = Object.entries(suppressedLines).map(([reason, value]) =>
     counter(
       'weft_access_lines_suppressed_total',
       'Access lines not written because of rules, sampling or the rate limit',
@@ -279,4 +281,10 @@ function suppressed(lines: ThreadGauges['suppressedLines']): MetricSample[] {
       [['reason', reason]],
     ),
   );
+  const dropped = counter(
+    'weft_log_lines_dropped_total',
+    'Log lines not written because standard output took none for too long',
+    droppedLines,
+  );
+  return [...suppressed, dropped];
 }

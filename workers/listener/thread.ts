@@ -1,5 +1,4 @@
 import type { MessagePort } from 'node:worker_threads';
-import type { DestinationStream } from 'pino';
 import { systemClock } from '../../lib/clock/clock.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
@@ -7,6 +6,8 @@ import type { HboneEngine, TunnelSettings } from '../../lib/hbone/engine.ts';
 import { PeerTrust } from '../../lib/hbone/peer-trust.ts';
 import { AccessGate } from '../../lib/log/access-gate.ts';
 import { AccessLog } from '../../lib/log/access-log.ts';
+import { LineOutput } from '../../lib/log/line-output.ts';
+import type { LineStream } from '../../lib/log/line-output.ts';
 import { raiseFileLimit } from '../../lib/linux/process.ts';
 import type { TcpOptions } from '../../lib/linux/sockets.ts';
 import { createLogger, setLogFilter } from '../../lib/log/logger.ts';
@@ -88,17 +89,22 @@ export interface ThreadContext {
   readonly proofs: Proofs;
 }
 
+const STANDARD_OUTPUT = 1;
+
 /** One listener thread: its pods and its conversation with node-proxy. */
 export class ListenerThread {
   readonly context: ThreadContext;
   readonly #control: MessagePort;
   readonly #pods = new Map<string, Pod>();
   readonly #profiler = new ThreadProfiler();
+  /** Null where lines go to a test. */
+  readonly #output: LineOutput | null;
 
   /** Tunnels are carried by `engine`; log lines go to standard output unless `logTo` is given. */
-  constructor(attachment: ThreadAttachment, engine: HboneEngine, logTo?: DestinationStream) {
+  constructor(attachment: ThreadAttachment, engine: HboneEngine, logTo?: LineStream) {
     const { settings, control } = attachment;
     this.#control = control;
+    this.#output = logTo === undefined ? new LineOutput(STANDARD_OUTPUT, systemClock) : null;
     const log = createLogger(
       {
         actor: 'node-proxy',
@@ -107,8 +113,11 @@ export class ListenerThread {
         level: settings.logLevel,
         format: settings.logFormat,
       },
-      logTo,
+      logTo ?? this.#output ?? undefined,
     );
+    if (this.#output !== null) {
+      this.#output.onDropped = (lines) => log.warn({ lines }, 'log.lines-dropped');
+    }
     const state = new StateClient(attachment.state, systemClock);
     const metrics = new ThreadMetrics(attachment.thread);
     const descriptors = raiseFileLimit().soft;
@@ -177,6 +186,7 @@ export class ListenerThread {
       await pod.stop('immediate', 0);
     } finally {
       this.#pods.delete(uid);
+      this.#output?.flush();
     }
   }
 
@@ -293,6 +303,7 @@ export class ListenerThread {
       budget,
       splices: runningSplices(),
       suppressedLines: gate.suppressed,
+      droppedLines: this.#output?.dropped ?? 0,
     });
     const dns = this.context.dns?.metrics.samples() ?? [];
     const trusted = [...trustSamples(trust), ...dns];

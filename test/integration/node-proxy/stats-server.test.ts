@@ -80,6 +80,7 @@ function realStats(): AdminHandler {
           busiestPod: 0,
         },
         suppressedLines: { filter: 0, sample: 0, rate: 0 },
+        droppedLines: 0,
       }),
     ],
     own: () => registry.families(),

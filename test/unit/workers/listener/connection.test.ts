@@ -57,6 +57,7 @@ function sinks() {
         budget: NO_BUDGET,
         splices: 0,
         suppressedLines: { filter: 0, sample: 0, rate: 0 },
+        droppedLines: 0,
       }),
     ]
       .filter((sample) => {

@@ -1,8 +1,8 @@
 import { MessageChannel } from 'node:worker_threads';
 import test from 'ava';
-import { pino } from 'pino';
 import { systemClock } from '../../../../lib/clock/clock.ts';
 import { AccessLog } from '../../../../lib/log/access-log.ts';
+import { createLogger } from '../../../../lib/log/logger.ts';
 import { TrafficMetrics } from '../../../../lib/metrics/traffic.ts';
 import { compileProgram } from '../../../../lib/policy/compile.ts';
 import { Connection } from '../../../../workers/listener/connection.ts';
@@ -14,7 +14,7 @@ import { until } from '../../../support/until.ts';
 import { workload } from '../../../support/workloads.ts';
 
 const pod = { uid: 'u', name: 'web', namespace: 'demo', serviceAccount: 'web' };
-const log = pino({ enabled: false });
+const log = createLogger({ actor: 'test', level: 'off' });
 
 function localWith(setId: string): LocalPod {
   return {
