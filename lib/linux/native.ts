@@ -38,6 +38,11 @@ export interface PolicyRouting {
   readonly routes: readonly { readonly local: boolean; readonly prefixLength: number }[];
 }
 
+/** Texts and ports of the peer, of our own end and, where it was asked for and is known, of the original destination. */
+export type AcceptedNames =
+  | readonly [string, number, string, number]
+  | readonly [string, number, string, number, string, number];
+
 /** The functions of addon/*.cc. Descriptors are plain numbers owned by whoever holds them. */
 export interface NativeModule {
   openNetns(path: string): number;
@@ -53,6 +58,11 @@ export interface NativeModule {
     reusePort: boolean,
     transparency: number,
     backlog: number,
+    noDelay: boolean,
+    keepIdleSeconds: number,
+    keepIntervalSeconds: number,
+    keepRetries: number,
+    userTimeoutMs: number,
   ): { fd: number; port: number; transparent: boolean };
   openTcp(
     netnsFd: number,
@@ -67,15 +77,7 @@ export interface NativeModule {
     userTimeoutMs: number,
   ): number;
   acceptQueued(listenerFd: number): number | null;
-  setTcpOptions(
-    fd: number,
-    noDelay: boolean,
-    keepIdleSeconds: number,
-    keepIntervalSeconds: number,
-    keepRetries: number,
-    userTimeoutMs: number,
-  ): void;
-  originalDestination(fd: number, firstFamily: number): { ip: string; port: number } | null;
+  acceptedNames(fd: number, redirected: boolean): AcceptedNames | null;
   canMark(mark: number): boolean;
   listenUdp(
     netnsFd: number,

@@ -1,4 +1,7 @@
 import { callNative } from './native.ts';
+import type { AcceptedNames } from './native.ts';
+
+export type { AcceptedNames } from './native.ts';
 
 /** The kernel default of ztunnel's listeners (spec/inpod.md §5). */
 const DEFAULT_BACKLOG = 128;
@@ -18,6 +21,8 @@ export interface ListenOptions {
   readonly reusePort: boolean;
   readonly transparent: Transparency;
   readonly backlog?: number;
+  /** Set before it listens; every accepted socket inherits them. */
+  readonly tcp?: TcpOptions;
 }
 
 /** A listening socket, non-blocking, close-on-exec; for `server.listen({ fd })`. */
@@ -54,6 +59,8 @@ export interface OpenOptions extends TcpOptions {
   readonly bindLoopback?: string;
 }
 
+const KERNEL_DEFAULTS: TcpOptions = { noDelay: false };
+
 const TRANSPARENCY: Readonly<Record<Transparency, number>> = { off: 0, auto: 1, on: 2 };
 
 /**
@@ -61,6 +68,7 @@ const TRANSPARENCY: Readonly<Record<Transparency, number>> = { off: 0, auto: 1, 
  * The caller owns the descriptor. NATIVE_SYSCALL names the failed call; nothing is left open then.
  */
 export function listenTcp(options: ListenOptions): ListenResult {
+  const tcp = tcpArguments(options.tcp ?? KERNEL_DEFAULTS);
   return callNative((native) =>
     native.listenTcp(
       options.netnsFd ?? -1,
@@ -70,6 +78,7 @@ export function listenTcp(options: ListenOptions): ListenResult {
       options.reusePort,
       TRANSPARENCY[options.transparent],
       options.backlog ?? DEFAULT_BACKLOG,
+      ...tcp,
     ),
   );
 }
@@ -100,21 +109,13 @@ export function openTcp(options: OpenOptions): number {
   );
 }
 
-/** Sets options on an open TCP socket, e.g. an accepted one. NATIVE_SYSCALL names the failed call. */
-export function setTcpOptions(fd: number, options: TcpOptions): void {
-  const tcp = tcpArguments(options);
-  callNative((native) => native.setTcpOptions(fd, ...tcp));
-}
-
 /**
- * Where a redirected connection was going, by SO_ORIGINAL_DST; `family` says which table to ask first. Null
- * when conntrack does not know the connection. IPv4 of a dual-stack socket comes as plain IPv4.
+ * Both ends of an accepted socket by one call, and where it was going before it was `redirected`, by SO_ORIGINAL_DST; shorter
+ * where nobody asked for that or conntrack does not know the connection. IPv4 of a dual-stack socket comes as plain IPv4, IPv6 as
+ * the C library writes it. Null when the peer is gone; NATIVE_SYSCALL names a call that failed otherwise.
  */
-export function originalDestination(
-  fd: number,
-  family: 4 | 6 = 4,
-): { readonly ip: string; readonly port: number } | null {
-  return callNative((native) => native.originalDestination(fd, family));
+export function acceptedNames(fd: number, redirected: boolean): AcceptedNames | null {
+  return callNative((native) => native.acceptedNames(fd, redirected));
 }
 
 /** Whether this process may mark sockets (CAP_NET_ADMIN or CAP_NET_RAW). */

@@ -3,6 +3,7 @@ import { Socket } from 'node:net';
 import type { Server } from 'node:net';
 import { present } from '../errors/assert.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
+import { acceptedNames } from '../linux/sockets.ts';
 import { canonicalIp, formatHostPort } from './address.ts';
 
 /** One end of a TCP connection; the ip is canonical. */
@@ -16,14 +17,26 @@ export function formatEndpoint(endpoint: Endpoint): string {
   return formatHostPort(endpoint.ip, endpoint.port);
 }
 
-/** The peer of an accepted socket, null when the peer is gone already. */
-export function remoteEndpoint(socket: Socket): Endpoint | null {
-  const { remoteAddress, remotePort } = socket;
-  if (remoteAddress === undefined || remotePort === undefined) return null;
-  return { ip: canonicalIp(withoutZone(remoteAddress)), port: remotePort };
+/** What is known of an accepted connection. */
+export interface AcceptedEnds {
+  readonly remote: Endpoint;
+  readonly local: Endpoint;
+  /** Where it was going before it was redirected; null where it was not, or nobody asked. */
+  readonly original: Endpoint | null;
 }
 
-/** Our own end of an accepted socket, null when it is closed already. */
+/** The ends of an accepted connection by its descriptor, null when the peer is gone already. NATIVE_SYSCALL otherwise. */
+export function acceptedEnds(fd: number, redirected: boolean): AcceptedEnds | null {
+  const names = acceptedNames(fd, redirected);
+  if (names === null) return null;
+  return {
+    remote: endpoint(names[0], names[1]),
+    local: endpoint(names[2], names[3]),
+    original: names.length === 6 ? endpoint(names[4], names[5]) : null,
+  };
+}
+
+/** Our own end of a socket, null when it is closed already. */
 export function localEndpoint(socket: Socket): Endpoint | null {
   const { localAddress, localPort } = socket;
   if (localAddress === undefined || localPort === undefined) return null;
@@ -126,6 +139,11 @@ function connectError(where: string, failure: Error | null): MeshError {
   return new MeshError('UPSTREAM_CONNECT', `cannot connect to ${where}: ${why}`, {
     cause: failure ?? undefined,
   });
+}
+
+/** The kernel's text of an IPv4 address is the canonical one. */
+function endpoint(ip: string, port: number): Endpoint {
+  return { ip: ip.includes(':') ? canonicalIp(ip) : ip, port };
 }
 
 function withoutZone(address: string): string {

@@ -1,12 +1,17 @@
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { Socket, createServer } from 'node:net';
 import type { Server } from 'node:net';
+import { text } from 'node:stream/consumers';
 import { MessageChannel } from 'node:worker_threads';
 import type { ExecutionContext } from 'ava';
 import { Piscina } from 'piscina';
+import { present } from '../../lib/errors/assert.ts';
 import { NetnsHandle } from '../../lib/linux/netns-handle.ts';
 import { listeningPorts, readSysctl, threadNetns, writeSysctl } from '../../lib/linux/netns.ts';
-import { listenTcp, openTcp, setTcpOptions } from '../../lib/linux/sockets.ts';
+import { listenTcp, openTcp } from '../../lib/linux/sockets.ts';
+import type { TcpOptions } from '../../lib/linux/sockets.ts';
+import { acceptedEnds, socketFd } from '../../lib/net/socket.ts';
 import { Redirector } from '../../lib/redirect/apply.ts';
 import { chooseTools } from '../../lib/redirect/flavour.ts';
 import { podRedirect } from '../../lib/redirect/pod-options.ts';
@@ -14,6 +19,7 @@ import { redirectRules } from '../../lib/redirect/rules.ts';
 import { createPodPair } from '../support/netns-kit.ts';
 import type { TestNetns } from '../support/netns-kit.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
+import { until } from '../support/until.ts';
 
 const MARK = 0x539;
 const HOME = threadNetns().inode;
@@ -68,9 +74,9 @@ test('a pool thread serves a redirected listener of another namespace and never 
   });
   t.teardown(() => pool.destroy());
   const cases: readonly [TestNetns, string, number, string][] = [
-    [peer, '10.9.0.2', 15_006, '10.9.0.2 8080 from ::ffff:10.9.0.1\n'],
+    [peer, '10.9.0.2', 15_006, '10.9.0.2 8080 from 10.9.0.1\n'],
     [peer, 'fd09::2', 15_006, 'fd09::2 8080 from fd09::1\n'],
-    [pod, '10.9.0.1', 15_001, '10.9.0.1 8080 from ::ffff:10.9.0.2\n'],
+    [pod, '10.9.0.1', 15_001, '10.9.0.1 8080 from 10.9.0.2\n'],
     [pod, 'fd09::1', 15_001, 'fd09::1 8080 from fd09::2\n'],
   ];
   for (const [from, host, port, answer] of cases) {
@@ -169,12 +175,7 @@ test('keepalive, user timeout and sysctls reach the kernel', async (t) => {
     reusePort: false,
     transparent: 'off',
   });
-  const server = createServer((socket) => {
-    setTcpOptions((socket as unknown as { _handle: { fd: number } })._handle.fd, {
-      noDelay: true,
-      userTimeoutMs: 4_000,
-    });
-  });
+  const server = createServer();
   server.listen({ fd: listener.fd });
   const fd = openTcp({
     netnsFd: netns.fd,
@@ -195,3 +196,89 @@ test('keepalive, user timeout and sysctls reach the kernel', async (t) => {
   const sockets = await pod.exec('ss', '-tnoH', 'dst', '127.0.0.1', 'src', '127.0.0.6');
   t.regex(sockets, /keepalive,(?:2min\d+sec|3min)/);
 });
+
+/** What the kernel has of an open socket, asked by a process that inherits it. */
+function optionsOf(fd: number): Promise<string> {
+  // TCP_NODELAY, SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT, TCP_USER_TIMEOUT, SO_MARK
+  const options = '[6,1],[1,9],[6,4],[6,5],[6,6],[6,18],[1,36]';
+  const read = `open(S, "+<&=3"); print join " ", map { unpack "i", getsockopt(S, $_->[0], $_->[1]) } ${options}`;
+  const child = spawn('perl', ['-e', read], { stdio: ['ignore', 'pipe', 'inherit', fd] });
+  return text(present(child.stdout, 'its output is a pipe'));
+}
+
+/** Listens in the namespace, hands out the first connection that is made from within. */
+async function acceptOne(
+  t: ExecutionContext,
+  netnsFd: number,
+  options: { readonly address: string; readonly to: string; readonly tcp: TcpOptions },
+): Promise<{ readonly accepted: Socket; readonly client: Socket }> {
+  const { address, to, tcp } = options;
+  const plain = { netnsFd, port: 0, reusePort: true, transparent: 'off' } as const;
+  const listener = listenTcp({ ...plain, address, mark: MARK, tcp });
+  const server = createServer({ pauseOnConnect: true });
+  server.listen({ fd: listener.fd });
+  t.teardown(() => server.close());
+  const connection = once(server, 'connection') as Promise<[Socket]>;
+  const family = to.includes(':') ? 6 : 4;
+  const fd = openTcp({ netnsFd, family, mark: 0, noDelay: true });
+  const client = new Socket({ fd }).connect(listener.port, to);
+  const [[accepted]] = await Promise.all([connection, once(client, 'connect')]);
+  t.teardown(() => {
+    client.destroy();
+    accepted.destroy();
+  });
+  return { accepted, client };
+}
+
+// spec: dataplane.md §9
+test('accepted sockets inherit what was set on the listening one', async (t) => {
+  const { pod } = await createPodPair(t);
+  const netns = handle(t, pod);
+  const keepalive = { timeMs: 170_000, intervalMs: 20_500, retries: 7 };
+  const all = { noDelay: true, keepalive, userTimeoutMs: 3_456 } as const;
+  const cases: readonly [string, string, TcpOptions, RegExp][] = [
+    ['::', '127.0.0.1', all, /^1 1 170 21 7 3456 1337$/],
+    ['::', '::1', all, /^1 1 170 21 7 3456 1337$/],
+    ['0.0.0.0', '127.0.0.1', all, /^1 1 170 21 7 3456 1337$/],
+    ['::', '127.0.0.1', { noDelay: true, userTimeoutMs: 777 }, /^1 0 \d+ \d+ \d+ 777 1337$/],
+    ['::', '::1', { noDelay: false }, /^0 0 \d+ \d+ \d+ 0 1337$/],
+  ];
+  for (const [address, to, tcp, expected] of cases) {
+    const { accepted } = await acceptOne(t, netns.fd, { address, to, tcp });
+    t.regex(await optionsOf(fdOf(accepted)), expected, `${address} ${to}`);
+  }
+});
+
+test('the ends of an accepted socket are told in canonical form by one call', async (t) => {
+  const { pod } = await createPodPair(t);
+  const netns = handle(t, pod);
+  // The C library writes this one with a dotted end.
+  await pod.exec('ip', 'address', 'add', '::102:304/128', 'dev', 'lo');
+  for (const ip of ['127.0.0.1', '::1', '::102:304']) {
+    const options = { address: '::', to: ip, tcp: { noDelay: true } };
+    const { accepted, client } = await acceptOne(t, netns.fd, options);
+    const fd = fdOf(accepted);
+    for (const redirected of [false, true]) {
+      t.deepEqual(acceptedEnds(fd, redirected), {
+        remote: { ip, port: client.localPort },
+        local: { ip, port: client.remotePort },
+        original: null,
+      });
+    }
+    // Nobody reads it, so it stays open.
+    client.resetAndDestroy();
+    await until(() => acceptedEnds(fd, true) === null, { what: 'the reset' });
+  }
+  t.like(
+    t.throws(() => acceptedEnds(99_999, true)),
+    { code: 'NATIVE_SYSCALL', detail: { call: 'getpeername', errno: 'EBADF' } },
+  );
+  t.like(
+    t.throws(() => acceptedEnds(netns.fd, true)),
+    { code: 'NATIVE_SYSCALL', detail: { errno: 'ENOTSOCK' } },
+  );
+});
+
+function fdOf(socket: Socket): number {
+  return present(socketFd(socket), 'an open socket has a descriptor');
+}

@@ -3,7 +3,7 @@ import { createServer } from 'node:net';
 import { setTimeout as wait } from 'node:timers/promises';
 import type { MessagePort } from 'node:worker_threads';
 import { closeFd, openNetns, threadNetns } from '../../lib/linux/netns.ts';
-import { listenTcp, openTcp, originalDestination } from '../../lib/linux/sockets.ts';
+import { acceptedNames, listenTcp, openTcp } from '../../lib/linux/sockets.ts';
 
 /** Serves one connection at `port` of the namespace; answers with the original destination. */
 export default async function serveOne(task: {
@@ -29,8 +29,8 @@ export default async function serveOne(task: {
   const fd = listen(netnsFd, '::', task.port);
   const server = createServer((socket) => {
     const handle = (socket as unknown as { _handle: { fd: number } })._handle;
-    const to = originalDestination(handle.fd);
-    socket.end(`${to?.ip} ${to?.port} from ${socket.remoteAddress}\n`);
+    const names = acceptedNames(handle.fd, true);
+    socket.end(`${names?.[4]} ${names?.[5]} from ${names?.[0]}\n`);
   });
   const served = new Promise((resolve) => server.once('connection', resolve));
   server.listen({ fd });

@@ -5,7 +5,7 @@ import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../lib/clock/clock.ts';
 import { closeFd, netnsIdentity, sameNetns } from '../../lib/linux/netns.ts';
 import type { NetnsIdentity } from '../../lib/linux/netns.ts';
-import { listenTcp, originalDestination } from '../../lib/linux/sockets.ts';
+import { acceptedNames, listenTcp } from '../../lib/linux/sockets.ts';
 import { ZdsProxy } from '../../lib/zds/proxy.ts';
 import type { ZdsWorkloadInfo } from '../../lib/zds/frames.ts';
 import { keptLog } from './actor-context.ts';
@@ -99,9 +99,9 @@ function serve(netnsFd: number, port: number): Server {
   });
   const server = createServer((socket) => {
     const handle = (socket as unknown as { _handle: { fd: number } })._handle;
-    const to = originalDestination(handle.fd, 4);
+    const [, , , , ip, to] = acceptedNames(handle.fd, true) ?? [];
     socket.on('error', () => undefined);
-    socket.end(`${port} ${to === null ? 'unknown' : `${to.ip} ${to.port}`}\n`);
+    socket.end(`${port} ${ip === undefined ? 'unknown' : `${ip} ${to}`}\n`);
   });
   server.listen({ fd });
   return server;

@@ -2,11 +2,10 @@ import { createServer } from 'node:net';
 import type { Server, Socket } from 'node:net';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import { closeFd } from '../../lib/linux/netns.ts';
-import { listenTcp, originalDestination, setTcpOptions } from '../../lib/linux/sockets.ts';
-import type { ListenResult } from '../../lib/linux/sockets.ts';
-import { canonicalIp, ipFamily } from '../../lib/net/address.ts';
-import { localEndpoint, remoteEndpoint, serveFd, socketFd } from '../../lib/net/socket.ts';
-import type { Endpoint } from '../../lib/net/socket.ts';
+import { listenTcp } from '../../lib/linux/sockets.ts';
+import type { ListenResult, TcpOptions } from '../../lib/linux/sockets.ts';
+import { acceptedEnds, serveFd, socketFd } from '../../lib/net/socket.ts';
+import type { AcceptedEnds, Endpoint } from '../../lib/net/socket.ts';
 import type { PodContext } from './pod-context.ts';
 import { takeQueued } from './migration.ts';
 import { listenerMarkOf } from './upstream.ts';
@@ -121,6 +120,7 @@ export class Listener {
       port: this.#port,
       mark: listenerMarkOf(this.#pod),
       reusePort: settings.portReuse,
+      tcp: this.#tcpOptions,
       transparent: this.#pod.pod.own === true ? 'off' : settings.originalSource,
     } as const;
     if (this.#address !== null) {
@@ -140,26 +140,26 @@ export class Listener {
   #accept(socket: Socket): void {
     // From the first moment: an unhandled error of a socket would end the process.
     socket.on('error', ignore);
-    const { metrics, traffic } = this.#pod.thread;
-    const source = remoteEndpoint(socket);
+    const { metrics, traffic, descriptors } = this.#pod.thread;
+    const fd = socketFd(socket);
+    const ends = fd === null ? null : this.#ends(fd);
     // The client is gone before it was looked at.
-    if (source === null) {
+    if (fd === null || ends === null) {
       socket.destroy();
       return;
     }
-    if (!this.#pod.thread.descriptors.admits(socketFd(socket) ?? 0)) {
+    if (!descriptors.admits(fd)) {
       metrics.earlyDenials['descriptor-limit'] += 1;
       socket.destroy();
       return;
     }
+    const { source, destination } = ends;
     // What leaves the pod is its own.
     const peer = this.#kind === 'outbound' || this.#kind === 'socks5' ? null : source.ip;
     const { admission } = this.#pod;
     const refused = admission.enter(peer);
-    const destination = refused === null ? this.#destination(socket) : null;
-    if (destination === null) {
-      if (refused === null) admission.leave(peer);
-      else metrics.earlyDenials[refused] += 1;
+    if (refused !== null) {
+      metrics.earlyDenials[refused] += 1;
       socket.destroy();
       return;
     }
@@ -187,28 +187,25 @@ export class Listener {
     void this.serve(socket, { source, destination }).then(ended);
   }
 
-  /** Where the client wanted to go; sets the socket's options on the way. */
-  #destination(socket: Socket): Endpoint | null {
-    const local = localEndpoint(socket);
-    const fd = socketFd(socket);
-    if (local === null || fd === null) return null;
+  /** Who connected, and where to; null when the client is gone, or nothing is to be learned of it. */
+  #ends(fd: number): { readonly source: Endpoint; readonly destination: Endpoint } | null {
+    const redirected = this.#kind === 'outbound' || this.#kind === 'inbound-plaintext';
+    let ends: AcceptedEnds | null;
     try {
-      if (this.#kind === 'socks5') {
-        socket.setNoDelay(true);
-        return local;
-      }
-      if (this.#kind === 'inbound-hbone') {
-        const { tunnelUserTimeoutMs } = this.#pod.thread.settings;
-        setTcpOptions(fd, { noDelay: true, userTimeoutMs: tunnelUserTimeoutMs });
-        return local;
-      }
-      setTcpOptions(fd, this.#pod.thread.tcpOptions);
-      const original = originalDestination(fd, ipFamily(local.ip) ?? 4);
-      return original === null ? local : { ...original, ip: canonicalIp(original.ip) };
+      ends = acceptedEnds(fd, redirected);
     } catch (error) {
-      this.#pod.thread.log.debug({ error: errorText(error) }, 'socket.options-failed');
+      this.#pod.thread.log.debug({ error: errorText(error) }, 'socket.names-failed');
       return null;
     }
+    return ends && { source: ends.remote, destination: ends.original ?? ends.local };
+  }
+
+  /** Of the listening socket: what it accepts inherits them, which spares each connection the calls. */
+  get #tcpOptions(): TcpOptions {
+    const { settings, tcpOptions } = this.#pod.thread;
+    if (this.#kind === 'socks5') return { noDelay: true };
+    if (this.#kind !== 'inbound-hbone') return tcpOptions;
+    return { noDelay: true, userTimeoutMs: settings.tunnelUserTimeoutMs };
   }
 
   #failed(error: Error): void {

@@ -133,32 +133,47 @@ int boundPort(int fd) {
              : ntohs(reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port);
 }
 
-Failure prepareListener(int fd, const Address& address, int mark, bool reusePort, int backlog) {
+struct ListenerOptions {
+  int mark;
+  bool reusePort;
+  int backlog;
+  TcpOptions tcp;
+};
+
+Failure prepareListener(int fd, const Address& address, const ListenerOptions& options) {
+  const int mark = options.mark;
   if (mark != 0 && !setOption(fd, SOL_SOCKET, SO_MARK, mark)) return "setsockopt(SO_MARK)";
   // A restart must not wait for connections of the predecessor in TIME_WAIT.
   if (!setOption(fd, SOL_SOCKET, SO_REUSEADDR, 1)) return "setsockopt(SO_REUSEADDR)";
-  if (reusePort && !setOption(fd, SOL_SOCKET, SO_REUSEPORT, 1)) return "setsockopt(SO_REUSEPORT)";
+  if (options.reusePort && !setOption(fd, SOL_SOCKET, SO_REUSEPORT, 1)) {
+    return "setsockopt(SO_REUSEPORT)";
+  }
   if (address.family == AF_INET6 && !setOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, 0)) {
     return "setsockopt(IPV6_V6ONLY)";
   }
+  // Before the first connection can come: what is accepted inherits them.
+  if (Failure failure = setTcp(fd, options.tcp)) return failure;
   if (bind(fd, reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0) {
     return "bind";
   }
-  return listen(fd, backlog) == 0 ? nullptr : "listen";
+  return listen(fd, options.backlog) == 0 ? nullptr : "listen";
 }
 
 enum Transparency { TRANSPARENT_OFF = 0, TRANSPARENT_AUTO = 1, TRANSPARENT_ON = 2 };
 
-// listenTcp(netnsFd, address, port, mark, reusePort, transparency, backlog) → {fd, port, transparent}
+// listenTcp(netnsFd, address, port, mark, reusePort, transparency, backlog, noDelay, idle, interval, retries,
+//   userTimeout) → {fd, port, transparent}
 napi_value listenTcp(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
   const int netnsFd = arguments.integer(0);
   const std::string text = arguments.text(1);
   const int port = arguments.integer(2);
-  const int mark = arguments.integer(3);
-  const bool reusePort = arguments.boolean(4);
+  ListenerOptions options = {};
+  options.mark = arguments.integer(3);
+  options.reusePort = arguments.boolean(4);
   const int transparency = arguments.integer(5);
-  const int backlog = arguments.integer(6);
+  options.backlog = arguments.integer(6);
+  options.tcp = readTcpOptions(arguments, 7);
   if (arguments.failed()) return nullptr;
   Address address;
   if (!parseAddress(text, port, &address)) {
@@ -167,7 +182,7 @@ napi_value listenTcp(napi_env env, napi_callback_info info) {
   const char* call = nullptr;
   Descriptor fd(socketIn(env, netnsFd, address.family, SOCK_STREAM, &call));
   if (fd.get() < 0) return throwErrno(env, call, errno);
-  if (Failure failure = prepareListener(fd.get(), address, mark, reusePort, backlog)) {
+  if (Failure failure = prepareListener(fd.get(), address, options)) {
     return throwErrno(env, failure, errno);
   }
   bool transparent = false;
@@ -238,54 +253,95 @@ napi_value acceptQueued(napi_env env, napi_callback_info info) {
   }
 }
 
-// setTcpOptions(fd, noDelay, idle, interval, retries, userTimeout)
-napi_value setTcpOptions(napi_env env, napi_callback_info info) {
-  Arguments arguments(env, info);
-  const int fd = arguments.integer(0);
-  const TcpOptions options = readTcpOptions(arguments, 1);
-  if (arguments.failed()) return nullptr;
-  if (Failure failure = setTcp(fd, options)) return throwErrno(env, failure, errno);
-  return nullptr;
-}
-
-napi_value destination(napi_env env, const sockaddr_storage& storage) {
+// As it stands in the kernel, an IPv4 address of a dual-stack socket as plain IPv4.
+struct Name {
   char text[INET6_ADDRSTRLEN] = {};
   int port = 0;
+  bool v4 = false;
+};
+
+Name nameOf(const sockaddr_storage& storage) {
+  Name name;
   if (storage.ss_family == AF_INET) {
     const auto* v4 = reinterpret_cast<const sockaddr_in*>(&storage);
-    inet_ntop(AF_INET, &v4->sin_addr, text, sizeof text);
-    port = ntohs(v4->sin_port);
-  } else {
-    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&storage);
-    inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof text);
-    port = ntohs(v6->sin6_port);
+    inet_ntop(AF_INET, &v4->sin_addr, name.text, sizeof name.text);
+    name.port = ntohs(v4->sin_port);
+    name.v4 = true;
+    return name;
   }
-  napi_value result = nullptr;
-  napi_create_object(env, &result);
-  setProperty(env, result, "ip", makeText(env, text));
-  setProperty(env, result, "port", makeInteger(env, port));
-  return result;
+  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&storage);
+  name.port = ntohs(v6->sin6_port);
+  name.v4 = IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr);
+  if (name.v4) {
+    inet_ntop(AF_INET, &v6->sin6_addr.s6_addr[12], name.text, sizeof name.text);
+  } else {
+    inet_ntop(AF_INET6, &v6->sin6_addr, name.text, sizeof name.text);
+  }
+  return name;
 }
 
-// originalDestination(fd, firstFamily) → {ip, port} | null
-napi_value originalDestination(napi_env env, napi_callback_info info) {
-  Arguments arguments(env, info);
-  const int fd = arguments.integer(0);
-  const bool v6First = arguments.integer(1) == 6;
-  if (arguments.failed()) return nullptr;
+enum Answer { ANSWERED, UNANSWERED, FAILED };
+
+// Where conntrack says that a redirected connection was going; FAILED with errno set.
+Answer askOriginal(int fd, bool v6First, sockaddr_storage* storage) {
   for (int attempt = 0; attempt < 2; attempt += 1) {
     const bool v6 = (attempt == 0) == v6First;
-    sockaddr_storage storage = {};
-    socklen_t length = sizeof storage;
-    const int failed = v6 ? getsockopt(fd, IPPROTO_IPV6, IP6T_ORIGINAL_DST, &storage, &length)
-                          : getsockopt(fd, IPPROTO_IP, SO_ORIGINAL_DST, &storage, &length);
-    if (failed == 0) return destination(env, storage);
+    socklen_t length = sizeof *storage;
+    const int failed = v6 ? getsockopt(fd, IPPROTO_IPV6, IP6T_ORIGINAL_DST, storage, &length)
+                          : getsockopt(fd, IPPROTO_IP, SO_ORIGINAL_DST, storage, &length);
+    if (failed == 0) return ANSWERED;
     // No conntrack entry, wrong family for this socket, or netfilter not loaded for the family: no answer.
     const bool unanswered = errno == ENOENT || errno == ENOPROTOOPT || errno == EOPNOTSUPP ||
                             errno == EAFNOSUPPORT || errno == EINVAL;
-    if (!unanswered) return throwErrno(env, "getsockopt(SO_ORIGINAL_DST)", errno);
+    if (!unanswered) return FAILED;
   }
-  return makeNull(env);
+  return UNANSWERED;
+}
+
+void setName(napi_env env, napi_value array, uint32_t index, const Name& name) {
+  napi_value text = nullptr;
+  napi_create_string_latin1(env, name.text, NAPI_AUTO_LENGTH, &text);
+  napi_set_element(env, array, index, text);
+  napi_set_element(env, array, index + 1, makeInteger(env, name.port));
+}
+
+using GetName = int (*)(int, sockaddr*, socklen_t*);
+
+// False with errno set.
+bool readName(GetName get, int fd, Name* name) {
+  sockaddr_storage storage = {};
+  socklen_t length = sizeof storage;
+  if (get(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) return false;
+  if (storage.ss_family != AF_INET && storage.ss_family != AF_INET6) {
+    errno = EAFNOSUPPORT;
+    return false;
+  }
+  *name = nameOf(storage);
+  return true;
+}
+
+// acceptedNames(fd, redirected) → [remoteIp, remotePort, localIp, localPort, originalIp?, originalPort?], null when the
+// peer is gone. The original destination is asked for where `redirected`, and left out where nobody knows it.
+napi_value acceptedNames(napi_env env, napi_callback_info info) {
+  Arguments arguments(env, info);
+  const int fd = arguments.integer(0);
+  const bool redirected = arguments.boolean(1);
+  if (arguments.failed()) return nullptr;
+  Name remote;
+  Name local;
+  if (!readName(getpeername, fd, &remote)) {
+    return errno == ENOTCONN ? makeNull(env) : throwErrno(env, "getpeername", errno);
+  }
+  if (!readName(getsockname, fd, &local)) return throwErrno(env, "getsockname", errno);
+  sockaddr_storage original = {};
+  const Answer answer = redirected ? askOriginal(fd, !local.v4, &original) : UNANSWERED;
+  if (answer == FAILED) return throwErrno(env, "getsockopt(SO_ORIGINAL_DST)", errno);
+  napi_value result = nullptr;
+  napi_create_array_with_length(env, answer == ANSWERED ? 6 : 4, &result);
+  setName(env, result, 0, remote);
+  setName(env, result, 2, local);
+  if (answer == ANSWERED) setName(env, result, 4, nameOf(original));
+  return result;
 }
 
 // canMark(mark): whether a socket of the thread's own namespace takes the mark.
@@ -304,8 +360,7 @@ void registerSockets(napi_env env, napi_value exports) {
   setFunction(env, exports, "listenTcp", listenTcp);
   setFunction(env, exports, "openTcp", openTcp);
   setFunction(env, exports, "acceptQueued", acceptQueued);
-  setFunction(env, exports, "setTcpOptions", setTcpOptions);
-  setFunction(env, exports, "originalDestination", originalDestination);
+  setFunction(env, exports, "acceptedNames", acceptedNames);
   setFunction(env, exports, "canMark", canMark);
 }
 
