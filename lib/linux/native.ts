@@ -76,6 +76,7 @@ export interface NativeModule {
     keepRetries: number,
     userTimeoutMs: number,
   ): number;
+  connectTcp(fd: number, ip: string, port: number): number;
   acceptQueued(listenerFd: number): number | null;
   acceptedNames(fd: number, redirected: boolean): AcceptedNames | null;
   canMark(mark: number): boolean;
@@ -96,7 +97,11 @@ export interface NativeModule {
     fd: number,
     maxBytes: number,
   ): { data: Buffer; fds: number[]; truncated: boolean } | null;
-  pollOpen(fd: number, onEvent: (readable: boolean, writable: boolean) => void): PollHandle;
+  pollOpen(
+    fd: number,
+    onEvent: (readable: boolean, writable: boolean) => void,
+    owned: boolean,
+  ): PollHandle;
   pollWatch(handle: PollHandle, readable: boolean, writable: boolean): void;
   pollClose(handle: PollHandle): void;
   listeningPorts(netnsFd: number): number[];

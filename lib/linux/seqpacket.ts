@@ -61,7 +61,7 @@ export class SeqpacketConnection {
     this.peer = peer;
     this.#maxPacketBytes = options.maxPacketBytes ?? DEFAULT_MAX_PACKET_BYTES;
     this.#poll = callNative((native) =>
-      native.pollOpen(fd, (readable, writable) => this.#ready(readable, writable)),
+      native.pollOpen(fd, (readable, writable) => this.#ready(readable, writable), false),
     );
     this.#watch();
   }
@@ -171,7 +171,7 @@ export class SeqpacketServer {
     this.#options = options;
     this.onError = options.onError;
     this.#inode = lstatSync(path, { bigint: true }).ino;
-    this.#poll = callNative((native) => native.pollOpen(fd, () => this.#accept()));
+    this.#poll = callNative((native) => native.pollOpen(fd, () => this.#accept(), false));
     callNative((native) => native.pollWatch(this.#poll, true, false));
   }
 

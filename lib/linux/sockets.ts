@@ -1,3 +1,4 @@
+import { present } from '../errors/assert.ts';
 import { callNative } from './native.ts';
 import type { AcceptedNames } from './native.ts';
 
@@ -92,7 +93,7 @@ export function acceptQueued(listenerFd: number): number | null {
 }
 
 /**
- * Makes an unconnected TCP socket inside a network namespace, for `new net.Socket({ fd }).connect(…)`.
+ * Makes an unconnected TCP socket inside a network namespace, for {@link connectSocket}.
  * The caller owns the descriptor. NATIVE_SYSCALL names the failed call; nothing is left open then.
  */
 export function openTcp(options: OpenOptions): number {
@@ -107,6 +108,35 @@ export function openTcp(options: OpenOptions): number {
       ...tcp,
     ),
   );
+}
+
+/** How connecting stands; `reset`: the connection was made, and its peer has reset it since. */
+export type ConnectState = 'connected' | 'pending' | 'reset';
+
+const CONNECT_STATES: readonly ConnectState[] = ['connected', 'pending', 'reset'];
+
+/**
+ * Connects a non-blocking socket, or, while that is pending, tells how it stands; there is never a second SYN. NATIVE_SYSCALL
+ * when it has failed; then there is nothing to be done with the descriptor but to close it, which is up to the caller.
+ */
+export function connectSocket(fd: number, ip: string, port: number): ConnectState {
+  const state = callNative((native) => native.connectTcp(fd, ip, port));
+  return present(CONNECT_STATES[state], 'the addon knows three states');
+}
+
+/** Calls `onEvent` while a pending connection may have come to an end, until closed. */
+export interface ConnectWatch {
+  /** To be called once. The descriptor is the caller's again. */
+  close(): void;
+}
+
+/** Watches a pending connection; should the thread end before the watch does, the descriptor ends with it. */
+export function watchConnecting(fd: number, onEvent: () => void): ConnectWatch {
+  return callNative((native) => {
+    const poll = native.pollOpen(fd, onEvent, true);
+    native.pollWatch(poll, false, true);
+    return { close: () => callNative((module) => module.pollClose(poll)) };
+  });
 }
 
 /**

@@ -1,8 +1,9 @@
 /** TCP sockets as the data path uses them: half-open, without delay, addresses in canonical form. */
 import { Socket } from 'node:net';
 import type { Server } from 'node:net';
+import { getSystemErrorName } from 'node:util';
 import { present } from '../errors/assert.ts';
-import { MeshError, errorText } from '../errors/mesh-error.ts';
+import { MeshError } from '../errors/mesh-error.ts';
 import { acceptedNames } from '../linux/sockets.ts';
 import { canonicalIp, formatHostPort } from './address.ts';
 
@@ -59,57 +60,54 @@ export function serverFd(server: Server): number | null {
   return fd === undefined || fd < 0 ? null : fd;
 }
 
-/** A socket over an accepted descriptor, which it owns from now on: paused before its first byte, and half-open. */
-export function adoptSocket(fd: number): Socket {
-  const options = { fd, allowHalfOpen: true, readable: true, writable: true };
-  // Node's servers make their own sockets with this option; pausing afterwards would be too late for bytes that are there.
-  return new Socket({ ...options, pauseOnCreate: true } as typeof options);
+interface TcpHandle {
+  /** 0, or a negative errno. */
+  open(fd: number): number;
 }
 
-/** What {@link connectTcp} does besides connecting. */
-export interface ConnectOptions {
-  readonly timeoutMs: number;
-  /** Told of a socket to destroy when the caller loses interest; called once, before connecting. */
-  readonly onSocket?: (socket: Socket) => void;
+type TcpHandleClass = new (type: number) => TcpHandle;
+
+/** Of {@link TcpHandleClass}: what a socket needs, as opposed to a server. */
+const HANDLE_OF_SOCKET = 0;
+
+/** Null until the first socket shows it, or where Node has another one. */
+let handleClass: TcpHandleClass | null = null;
+
+/**
+ * A socket over a connected TCP descriptor, which it owns from now on: paused before its first byte, and half-open. Throws
+ * NATIVE_SYSCALL for a descriptor that Node does not take; it is still the caller's then.
+ */
+export function adoptSocket(fd: number): Socket {
+  const options = {
+    allowHalfOpen: true,
+    readable: true,
+    writable: true,
+    // Node's servers make their own sockets with this option; pausing afterwards would be too late for bytes that are there.
+    pauseOnCreate: true,
+  };
+  if (handleClass !== null) {
+    const handle = new handleClass(HANDLE_OF_SOCKET);
+    const failed = handle.open(fd);
+    if (failed < 0) {
+      throw new MeshError('NATIVE_SYSCALL', `cannot use descriptor ${fd} as a socket`, {
+        detail: { call: 'uv_tcp_open', errno: getSystemErrorName(failed) },
+      });
+    }
+    return new Socket({ ...options, handle } as typeof options);
+  }
+  const socket = new Socket({ ...options, fd });
+  handleClass = tcpHandleClass(socket);
+  return socket;
 }
 
 /**
- * Connects a socket descriptor, which belongs to the result from now on. The socket is half-open and does not
- * read until it is told to; it is closed already when the peer took the connection and reset it at once. Rejects with
- * UPSTREAM_TIMEOUT or UPSTREAM_CONNECT, the descriptor closed, when there never was a connection.
+ * The class of the handle under a socket. Made from a descriptor, each socket would first ask the kernel what it is, which costs as
+ * much as all the rest.
  */
-export function connectTcp(fd: number, to: Endpoint, options: ConnectOptions): Promise<Socket> {
-  const socket = new Socket({ fd, allowHalfOpen: true });
-  options.onSocket?.(socket);
-  const where = formatEndpoint(to);
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => {
-      socket.destroy(
-        new MeshError(
-          'UPSTREAM_TIMEOUT',
-          `${where} did not accept the connection within ${options.timeoutMs} ms`,
-        ),
-      );
-    }, options.timeoutMs);
-    let failure: Error | null = null;
-    // Stays attached: an error between connecting and copying must not end the process.
-    socket.on('error', (error) => {
-      failure ??= error;
-    });
-    const closed = (): void => {
-      clearTimeout(timer);
-      if (isReset(failure)) resolve(socket);
-      else reject(connectError(where, failure));
-    };
-    socket.once('close', closed);
-    socket.once('connect', () => {
-      clearTimeout(timer);
-      socket.off('close', closed);
-      resolve(socket);
-    });
-    socket.pause();
-    socket.connect({ host: to.ip, port: to.port });
-  });
+function tcpHandleClass(socket: Socket): TcpHandleClass | null {
+  const { _handle: handle } = socket as unknown as { _handle: object | null };
+  const found: unknown = handle?.constructor;
+  return typeof found === 'function' && found.name === 'TCP' ? (found as TcpHandleClass) : null;
 }
 
 /** Serves a listening descriptor, which the server owns from now on; sockets come paused and half-open. */
@@ -125,19 +123,6 @@ export function serveFd(
       server.on('error', onError);
       resolve();
     });
-  });
-}
-
-/** A connection that is not made yet is refused (ECONNREFUSED); only one that was made is reset. */
-function isReset(failure: NodeJS.ErrnoException | null): boolean {
-  return failure?.code === 'ECONNRESET';
-}
-
-function connectError(where: string, failure: Error | null): MeshError {
-  if (failure instanceof MeshError) return failure;
-  const why = failure === null ? 'the connection was given up' : errorText(failure);
-  return new MeshError('UPSTREAM_CONNECT', `cannot connect to ${where}: ${why}`, {
-    cause: failure ?? undefined,
   });
 }
 

@@ -1,65 +1,99 @@
-/** A connect whose peer takes the connection and is gone before we look. */
+/** Connecting: at once, late, refused, given up, and a peer that takes the connection and is gone before we look. */
 import { once } from 'node:events';
+import { readlinkSync } from 'node:fs';
 import { createServer } from 'node:net';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
+import { setTimeout as wait } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
+import { closeFd } from '../../lib/linux/netns.ts';
+import { acceptQueued, connectSocket, listenTcp, openTcp } from '../../lib/linux/sockets.ts';
 import { bidiCopy } from '../../lib/net/bidi-copy.ts';
-import { connectTcp } from '../../lib/net/socket.ts';
-import { openTcp } from '../../lib/linux/sockets.ts';
+import { connectTcp } from '../../lib/net/connect-tcp.ts';
+import type { Attempt } from '../../lib/net/connect-tcp.ts';
+import { adoptSocket } from '../../lib/net/socket.ts';
 import { socketPair } from '../support/socket-pair.ts';
 import { readAll } from '../support/tunnel-kit.ts';
+import { until } from '../support/until.ts';
 
-const TIMEOUT = { timeoutMs: 10_000 };
+const TIMEOUT = { timeoutMs: 60_000 };
 
-interface Resetter {
-  readonly port: number;
-  /** How many it has taken and reset. */
-  readonly count: Int32Array<SharedArrayBuffer>;
+/** A listener whose queue is full, so that the kernel drops who else asks, until a place is free. */
+interface FullListener {
+  readonly fd: number;
+  readonly to: { readonly ip: string; readonly port: number };
+  /** Effective once; else the end of the test does. */
+  readonly close: () => void;
 }
 
-/** A server on a thread of its own that resets every connection as soon as it has it. */
-async function resetter(t: ExecutionContext): Promise<Resetter> {
-  const memory = new SharedArrayBuffer(4);
-  const worker = new Worker(
-    `const { createServer } = require('node:net');
-     const { parentPort, workerData } = require('node:worker_threads');
-     const count = new Int32Array(workerData);
-     const server = createServer((socket) => {
-       socket.once('close', () => { Atomics.add(count, 0, 1); Atomics.notify(count, 0); });
-       socket.resetAndDestroy();
-     });
-     server.listen(0, '127.0.0.1', () => parentPort.postMessage(server.address().port));`,
-    { eval: true, workerData: memory },
-  );
-  t.teardown(() => worker.terminate());
-  const [port] = (await once(worker, 'message')) as [number];
-  return { port, count: new Int32Array(memory) };
+function fullListener(t: ExecutionContext): FullListener {
+  const { fd, port } = listenTcp({
+    netnsFd: null,
+    address: '127.0.0.1',
+    port: 0,
+    mark: 0,
+    reusePort: false,
+    transparent: 'off',
+    backlog: 0,
+  });
+  let open = true;
+  const close = (): void => {
+    if (open) closeFd(fd);
+    open = false;
+  };
+  t.teardown(close);
+  const to = { ip: '127.0.0.1', port };
+  const first = plainSocket();
+  t.teardown(() => closeFd(first));
+  t.is(connectSocket(first, to.ip, to.port), 'connected');
+  return { fd, to, close };
 }
 
 function plainSocket(): number {
   return openTcp({ netnsFd: null, family: 4, mark: 0, noDelay: true });
 }
 
-/** Connects, and looks at the outcome only when the server has taken the connection and reset it. */
-function connectLate({ port, count }: Resetter): ReturnType<typeof connectTcp> {
-  const connecting = connectTcp(plainSocket(), { ip: '127.0.0.1', port }, TIMEOUT);
-  // Behind the tick in which the system is asked to connect.
-  process.nextTick(() => Atomics.wait(count, 0, 0, 10_000));
+/** Takes out of the queue what comes, and keeps it or resets it, while the event loop stands still. */
+function acceptBlocking(t: ExecutionContext, listener: number, how: 'keep' | 'reset'): void {
+  const sleeper = new Int32Array(new SharedArrayBuffer(4));
+  for (let left = 2; left > 0;) {
+    const accepted = acceptQueued(listener);
+    if (accepted === null) {
+      Atomics.wait(sleeper, 0, 0, 5);
+      continue;
+    }
+    left -= 1;
+    const socket = adoptSocket(accepted);
+    if (how === 'reset') socket.resetAndDestroy();
+    else t.teardown(() => socket.destroy());
+  }
+}
+
+/** Connects, and looks at the outcome only when the peer has taken the connection and reset it. */
+function connectLate(t: ExecutionContext): Promise<Socket> {
+  const { fd, to } = fullListener(t);
+  const connecting = connectTcp(plainSocket(), to, TIMEOUT);
+  acceptBlocking(t, fd, 'reset');
   return connecting;
 }
 
+/** Which socket the process has under that number, null for none; the number itself is soon another's. */
+function socketUnder(fd: number): string | null {
+  try {
+    return readlinkSync(`/proc/self/fd/${fd}`);
+  } catch {
+    return null;
+  }
+}
+
 test('a connection that was made and reset before we looked was made', async (t) => {
-  const server = await resetter(t);
-  const socket = await connectLate(server);
+  const socket = await connectLate(t);
   t.true(socket.destroyed);
-  t.is(Atomics.load(server.count, 0), 1);
 });
 
 test('what is joined to it ends in order', async (t) => {
-  const server = await resetter(t);
-  const upstream = await connectLate(server);
+  const upstream = await connectLate(t);
   const { near, far } = await socketPair(t);
   const copy = bidiCopy(
     { duplex: near, smallReads: false, abort: () => near.destroy() },
@@ -69,18 +103,131 @@ test('what is joined to it ends in order', async (t) => {
   far.end('nobody hears this');
   t.is((await said).toString(), '');
   t.deepEqual(await copy.done, { error: null });
-  t.is(Atomics.load(server.count, 0), 1);
 });
 
-test('one that was refused was not made', async (t) => {
-  const closed = createServer();
-  closed.listen(0, '127.0.0.1');
-  await once(closed, 'listening');
-  const { port } = closed.address() as AddressInfo;
-  closed.close();
-  await once(closed, 'close');
-  await t.throwsAsync(connectTcp(plainSocket(), { ip: '127.0.0.1', port }, TIMEOUT), {
-    code: 'UPSTREAM_CONNECT',
-    message: /ECONNREFUSED/,
+for (const ip of ['127.0.0.1', '::1']) {
+  test(`one that was refused was not made (${ip})`, async (t) => {
+    const closed = createServer();
+    closed.listen(0, ip);
+    await once(closed, 'listening');
+    const { port } = closed.address() as AddressInfo;
+    closed.close();
+    await once(closed, 'close');
+    const family = ip.includes(':') ? 6 : 4;
+    const fd = openTcp({ netnsFd: null, family, mark: 0, noDelay: true });
+    const error = await t.throwsAsync(connectTcp(fd, { ip, port }, TIMEOUT), {
+      code: 'UPSTREAM_CONNECT',
+      message: new RegExp(`: connect ECONNREFUSED ${ip}:${port}$`),
+    });
+    t.like(error?.cause, { code: 'ECONNREFUSED', syscall: 'connect', address: ip, port });
   });
+}
+
+test('what the kernel refuses at once, and an address of the other family, are told by their errno', async (t) => {
+  const to = { ip: '::1', port: 9 };
+  await t.throwsAsync(connectTcp(plainSocket(), to, TIMEOUT), {
+    code: 'UPSTREAM_CONNECT',
+    message: /: connect EAFNOSUPPORT ::1:9$/,
+  });
+  // Nothing routes there, and it is nobody's address to send from.
+  await t.throwsAsync(connectTcp(plainSocket(), { ip: '255.255.255.255', port: 9 }, TIMEOUT), {
+    code: 'UPSTREAM_CONNECT',
+    message: /: connect (?:ENETUNREACH|EACCES) /,
+  });
+});
+
+test('a peer of this machine is connected before the loop turns, and what it says waits', async (t) => {
+  const server = createServer((socket) => socket.end('hello'));
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.teardown(() => server.close());
+  const { port } = server.address() as AddressInfo;
+  const attempts: Attempt[] = [];
+  const options = { ...TIMEOUT, onAttempt: (attempt: Attempt) => attempts.push(attempt) };
+  const connecting = connectTcp(plainSocket(), { ip: '127.0.0.1', port }, options);
+  let turned = false;
+  setImmediate(() => (turned = true));
+  const socket = await connecting;
+  t.false(turned);
+  t.deepEqual(attempts, [socket]);
+  t.is(socket.remotePort, port);
+  await wait(20);
+  t.is(socket.readableLength, 0);
+  const said = readAll(socket);
+  t.is((await said).toString(), 'hello');
+  // Half-open: the peer's end is not ours.
+  t.true(socket.writable);
+  socket.destroy();
+});
+
+test('one that is answered late is connected then, by one SYN that is repeated', async (t) => {
+  const { fd, to } = fullListener(t);
+  const connecting = connectTcp(plainSocket(), to, TIMEOUT);
+  let early = true;
+  setImmediate(() => (early = false));
+  await until(() => !early, { what: 'a turn of the loop' });
+  acceptBlocking(t, fd, 'keep');
+  const socket = await connecting;
+  t.true(socket.writable);
+  t.is(acceptQueued(fd), null);
+  socket.destroy();
+  await once(socket, 'close');
+});
+
+test('one that is never answered ends with its time, given up at once; either way its descriptor is closed', async (t) => {
+  const { to } = fullListener(t);
+  const late = plainSocket();
+  const lateIs = socketUnder(late);
+  t.regex(lateIs ?? '', /^socket:/);
+  await t.throwsAsync(connectTcp(late, to, { timeoutMs: 30 }), {
+    code: 'UPSTREAM_TIMEOUT',
+    message: `127.0.0.1:${to.port} did not accept the connection within 30 ms`,
+  });
+  t.not(socketUnder(late), lateIs);
+  const given = plainSocket();
+  const givenIs = socketUnder(given);
+  let attempt: Attempt | null = null;
+  const connecting = connectTcp(given, to, { ...TIMEOUT, onAttempt: (made) => (attempt = made) });
+  (attempt as Attempt | null)?.destroy();
+  (attempt as Attempt | null)?.destroy();
+  t.not(socketUnder(given), givenIs);
+  await t.throwsAsync(connecting, {
+    code: 'UPSTREAM_CONNECT',
+    message: /: the connection was given up$/,
+  });
+});
+
+test('what is given up after it was connected late is closed', async (t) => {
+  const { fd, to } = fullListener(t);
+  let attempt: Attempt | null = null;
+  const options = { ...TIMEOUT, onAttempt: (made: Attempt) => void (attempt = made) };
+  const connecting = connectTcp(plainSocket(), to, options);
+  acceptBlocking(t, fd, 'keep');
+  const socket = await connecting;
+  (attempt as Attempt | null)?.destroy();
+  t.true(socket.destroyed);
+  await once(socket, 'close');
+});
+
+test('a thread that ends while it connects leaves no descriptor behind', async (t) => {
+  const { to } = fullListener(t);
+  const file = new URL('../support/connecting.worker.ts', import.meta.url);
+  const worker = new Worker(file, { workerData: to });
+  const [fd] = (await once(worker, 'message')) as [number];
+  const is = socketUnder(fd);
+  t.regex(is ?? '', /^socket:/);
+  await worker.terminate();
+  t.not(socketUnder(fd), is);
+});
+
+test('a connection that is refused later is refused', async (t) => {
+  const { to, close } = fullListener(t);
+  const connecting = connectTcp(plainSocket(), to, TIMEOUT);
+  const refused = t.throwsAsync(connecting, {
+    code: 'UPSTREAM_CONNECT',
+    message: /: connect ECONNREFUSED /,
+  });
+  // With the listener gone, the repeated SYN is answered by a reset.
+  close();
+  await refused;
 });

@@ -5,7 +5,7 @@ import { setTimeout as wait } from 'node:timers/promises';
 import { errorText } from '../../lib/errors/mesh-error.ts';
 import { openNetns } from '../../lib/linux/netns.ts';
 import { openTcp } from '../../lib/linux/sockets.ts';
-import { connectTcp } from '../../lib/net/socket.ts';
+import { connectTcp } from '../../lib/net/connect-tcp.ts';
 import { ASK_BULK, ASK_SMALL, LOAD_PORT, SMALL_BYTES } from './messages.ts';
 import type { LoadAnswer, LoadMessage } from './messages.ts';
 

@@ -4,7 +4,7 @@ import { createServer } from 'node:net';
 import type { ExecutionContext } from 'ava';
 import { closeFd, openNetns } from '../../lib/linux/netns.ts';
 import { listenTcp, openTcp } from '../../lib/linux/sockets.ts';
-import { connectTcp } from '../../lib/net/socket.ts';
+import { connectTcp } from '../../lib/net/connect-tcp.ts';
 import type { TestNetns } from './netns-kit.ts';
 
 const ANSWER_TIMEOUT_MS = 60_000;

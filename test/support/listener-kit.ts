@@ -16,7 +16,7 @@ import { closeFd, netnsIdentity, openNetns } from '../../lib/linux/netns.ts';
 import { listenTcp, openTcp } from '../../lib/linux/sockets.ts';
 import { ipFamily } from '../../lib/net/address.ts';
 import { newBudgetMemory } from '../../lib/net/node-budget.ts';
-import { connectTcp } from '../../lib/net/socket.ts';
+import { connectTcp } from '../../lib/net/connect-tcp.ts';
 import { Redirector } from '../../lib/redirect/apply.ts';
 import { chooseTools } from '../../lib/redirect/flavour.ts';
 import { podRedirect } from '../../lib/redirect/pod-options.ts';

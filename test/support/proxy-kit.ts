@@ -13,7 +13,7 @@ import { systemClock } from '../../lib/clock/clock.ts';
 import { NetnsHandle } from '../../lib/linux/netns-handle.ts';
 import { listenTcp, openTcp } from '../../lib/linux/sockets.ts';
 import { createLogger } from '../../lib/log/logger.ts';
-import { connectTcp } from '../../lib/net/socket.ts';
+import { connectTcp } from '../../lib/net/connect-tcp.ts';
 import type { Authorization } from '../../lib/policy/model.ts';
 import { Redirector } from '../../lib/redirect/apply.ts';
 import { chooseTools } from '../../lib/redirect/flavour.ts';

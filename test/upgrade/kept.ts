@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import { closeFd, openNetns } from '../../lib/linux/netns.ts';
 import { openTcp } from '../../lib/linux/sockets.ts';
-import { connectTcp } from '../../lib/net/socket.ts';
+import { connectTcp } from '../../lib/net/connect-tcp.ts';
 
 const TIMEOUT_MS = 15_000;
 

@@ -5,7 +5,8 @@ import { closeFd } from '../../lib/linux/netns.ts';
 import { openTcp } from '../../lib/linux/sockets.ts';
 import { ipFamily } from '../../lib/net/address.ts';
 import type { CopyEnd } from '../../lib/net/bidi-copy.ts';
-import { connectTcp, formatEndpoint } from '../../lib/net/socket.ts';
+import { connectTcp } from '../../lib/net/connect-tcp.ts';
+import { formatEndpoint } from '../../lib/net/socket.ts';
 import type { Endpoint } from '../../lib/net/socket.ts';
 import type { Connection } from './connection.ts';
 import { isExhausted } from './descriptor-guard.ts';
@@ -38,7 +39,7 @@ export async function connectUpstream(
   const startedMs = clock.monotonic();
   const socket = await connectTcp(fd, request.to, {
     timeoutMs: pod.thread.settings.connectTimeoutMs,
-    onSocket: (made) => connection?.onCut(() => made.destroy()),
+    onAttempt: (attempt) => connection?.onCut(() => attempt.destroy()),
   });
   metrics.connects[connectTarget(connection)].observe(clock.monotonic() - startedMs);
   connection?.assertNotCut();

@@ -1,4 +1,5 @@
 // Readiness events of a descriptor on the libuv loop of the calling thread (uv_poll).
+#include <unistd.h>
 #include <uv.h>
 
 #include "common.h"
@@ -13,6 +14,8 @@ struct Poll {
   napi_ref callback = nullptr;
   napi_async_cleanup_hook_handle cleanup = nullptr;
   bool closing = false;
+  // Closed with the thread, unless the poll was closed before; else -1.
+  int owned = -1;
 };
 
 void onClosed(uv_handle_t* handle) {
@@ -30,7 +33,12 @@ void closePoll(Poll* poll) {
 }
 
 // The thread ends with the poll still open.
-void onThreadEnd(napi_async_cleanup_hook_handle, void* data) { closePoll(static_cast<Poll*>(data)); }
+void onThreadEnd(napi_async_cleanup_hook_handle, void* data) {
+  auto* poll = static_cast<Poll*>(data);
+  if (poll->closing) return;
+  closePoll(poll);
+  if (poll->owned >= 0) close(poll->owned);
+}
 
 void onEvent(uv_poll_t* handle, int status, int events) {
   auto* poll = static_cast<Poll*>(handle->data);
@@ -76,10 +84,12 @@ napi_value createHandle(napi_env env, Poll* poll) {
   return result;
 }
 
-// pollOpen(fd, callback(readable, writable)) → handle that waits for nothing yet.
+// pollOpen(fd, callback(readable, writable), owned) → handle that waits for nothing yet. An owned descriptor does not
+// outlive a thread that ends meanwhile.
 napi_value pollOpen(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
   const int fd = arguments.integer(0);
+  const bool owned = arguments.boolean(2);
   if (arguments.failed()) return nullptr;
   uv_loop_t* loop = nullptr;
   if (napi_get_uv_event_loop(env, &loop) != napi_ok) {
@@ -93,6 +103,7 @@ napi_value pollOpen(napi_env env, napi_callback_info info) {
   }
   poll->handle.data = poll;
   poll->env = env;
+  if (owned) poll->owned = fd;
   napi_create_reference(env, arguments.value(1), 1, &poll->callback);
   napi_add_async_cleanup_hook(env, onThreadEnd, poll, &poll->cleanup);
   return createHandle(env, poll);

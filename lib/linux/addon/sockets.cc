@@ -238,6 +238,37 @@ napi_value openTcp(napi_env env, napi_callback_info info) {
   return makeInteger(env, fd.release());
 }
 
+enum Connecting { CONNECT_DONE = 0, CONNECT_PENDING = 1, CONNECT_RESET = 2 };
+
+// One connect(2), where `begun` says that it is not the first.
+int connectOnce(int fd, const Address& to, bool begun) {
+  int failed;
+  do {
+    failed = connect(fd, reinterpret_cast<const sockaddr*>(&to.storage), to.length);
+  } while (failed != 0 && errno == EINTR);
+  if (failed == 0 || (begun && errno == EISCONN)) return CONNECT_DONE;
+  if (errno == EINPROGRESS || errno == EALREADY) return CONNECT_PENDING;
+  // One that is not made yet is refused; only one that was made is reset.
+  return errno == ECONNRESET ? CONNECT_RESET : -1;
+}
+
+// connectTcp(fd, ip, port) → how it stands. Called again while it is pending it tells how it stands then; the kernel
+// sends no second SYN. Once it has failed it must not be called again.
+napi_value connectTcp(napi_env env, napi_callback_info info) {
+  Arguments arguments(env, info);
+  const int fd = arguments.integer(0);
+  const std::string text = arguments.text(1);
+  const int port = arguments.integer(2);
+  if (arguments.failed()) return nullptr;
+  Address to;
+  if (!parseAddress(text, port, &to)) return throwErrno(env, "inet_pton", EINVAL, text.c_str());
+  // The handshake with a peer of this machine is over when connect(2) returns, but it does not say so of a socket that
+  // does not block: whoever asks once more needs no turn of the event loop to learn it.
+  int state = connectOnce(fd, to, false);
+  if (state == CONNECT_PENDING) state = connectOnce(fd, to, true);
+  return state < 0 ? throwErrno(env, "connect", errno) : makeInteger(env, state);
+}
+
 // acceptQueued(listenerFd) → fd | null when nothing waits
 napi_value acceptQueued(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
@@ -359,6 +390,7 @@ napi_value canMark(napi_env env, napi_callback_info info) {
 void registerSockets(napi_env env, napi_value exports) {
   setFunction(env, exports, "listenTcp", listenTcp);
   setFunction(env, exports, "openTcp", openTcp);
+  setFunction(env, exports, "connectTcp", connectTcp);
   setFunction(env, exports, "acceptQueued", acceptQueued);
   setFunction(env, exports, "acceptedNames", acceptedNames);
   setFunction(env, exports, "canMark", canMark);

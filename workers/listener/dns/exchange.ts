@@ -10,7 +10,8 @@ import { closeFd } from '../../../lib/linux/netns.ts';
 import { openTcp } from '../../../lib/linux/sockets.ts';
 import { openUdp } from '../../../lib/linux/udp.ts';
 import { ipFamily } from '../../../lib/net/address.ts';
-import { connectTcp } from '../../../lib/net/socket.ts';
+import { connectTcp } from '../../../lib/net/connect-tcp.ts';
+import type { Attempt } from '../../../lib/net/connect-tcp.ts';
 import { FORWARD_CONNECT_MS } from './limits.ts';
 
 const DNS_PORT = 53;
@@ -61,16 +62,16 @@ export async function exchangeTcp(path: ExchangePath, question: Buffer): Promise
   const { netnsFd, mark, server, timeoutMs, signal } = path;
   const asked = withRandomId(question);
   const fd = openTcp({ netnsFd, family: familyOf(server), mark, noDelay: true });
-  let socket: Socket | null = null;
+  let attempt: Attempt | null = null;
   const abort = (): void => {
-    socket?.destroy();
+    attempt?.destroy();
   };
   signal.addEventListener('abort', abort, { once: true });
   try {
     const connected = await connectTcp(
       fd,
       { ip: server, port: DNS_PORT },
-      { timeoutMs: FORWARD_CONNECT_MS, onSocket: (made) => (socket = made) },
+      { timeoutMs: FORWARD_CONNECT_MS, onAttempt: (made) => (attempt = made) },
     );
     return await readAnswer(connected, asked, server, timeoutMs);
   } finally {

@@ -1,0 +1,135 @@
+import type { Socket } from 'node:net';
+import { MeshError, errorText } from '../errors/mesh-error.ts';
+import { errnoOf } from '../linux/errno.ts';
+import { closeFd } from '../linux/netns.ts';
+import { connectSocket, watchConnecting } from '../linux/sockets.ts';
+import type { ConnectState, ConnectWatch } from '../linux/sockets.ts';
+import { adoptSocket, formatEndpoint } from './socket.ts';
+import type { Endpoint } from './socket.ts';
+
+/** A connection, made or being made, that somebody may lose interest in. */
+export interface Attempt {
+  /** Closes it at once; without effect when it is closed. */
+  destroy(): void;
+}
+
+/** What {@link connectTcp} does besides connecting. */
+export interface ConnectOptions {
+  readonly timeoutMs: number;
+  /** Told, once, what to destroy when the caller loses interest, whether that is before or after it is connected. */
+  readonly onAttempt?: (attempt: Attempt) => void;
+}
+
+/**
+ * Connects a socket descriptor, which belongs to the result from now on. The socket is half-open and does not
+ * read until it is told to; it is closed already when the peer took the connection and reset it at once. Rejects with
+ * UPSTREAM_TIMEOUT or UPSTREAM_CONNECT, the descriptor closed, when there never was a connection.
+ */
+export async function connectTcp(
+  fd: number,
+  to: Endpoint,
+  options: ConnectOptions,
+): Promise<Socket> {
+  let state: ConnectState;
+  try {
+    state = ask(fd, to);
+  } catch (error) {
+    closeFd(fd);
+    throw error;
+  }
+  if (state === 'pending') return whenAnswered(fd, to, options);
+  const socket = adopt(fd, state);
+  options.onAttempt?.(socket);
+  return socket;
+}
+
+/** Waits until the peer of a pending connection has answered. */
+function whenAnswered(fd: number, to: Endpoint, options: ConnectOptions): Promise<Socket> {
+  const { timeoutMs, onAttempt } = options;
+  const { promise, resolve, reject } = Promise.withResolvers<Socket>();
+  let socket: Socket | null = null;
+  let waiting = true;
+  const end = (): void => {
+    waiting = false;
+    clearTimeout(timer);
+    watch.close();
+  };
+  const fail = (error: unknown): void => {
+    if (!waiting) return;
+    end();
+    closeFd(fd);
+    reject(error);
+  };
+  const look = (): void => {
+    if (!waiting) return;
+    try {
+      const state = ask(fd, to);
+      if (state === 'pending') return;
+      end();
+      socket = adopt(fd, state);
+      resolve(socket);
+    } catch (error) {
+      if (waiting) fail(error);
+      else reject(error);
+    }
+  };
+  const watch = watchOrClose(fd, look);
+  const timer = setTimeout(() => {
+    const why = `${formatEndpoint(to)} did not accept the connection within ${timeoutMs} ms`;
+    fail(new MeshError('UPSTREAM_TIMEOUT', why));
+  }, timeoutMs);
+  onAttempt?.({
+    destroy: () => {
+      fail(connectError(to, new Error('the connection was given up')));
+      socket?.destroy();
+    },
+  });
+  return promise;
+}
+
+/** Connects, or asks how that stands. Throws UPSTREAM_CONNECT when it has failed. */
+function ask(fd: number, to: Endpoint): ConnectState {
+  try {
+    return connectSocket(fd, to.ip, to.port);
+  } catch (error) {
+    const errno = errnoOf(error);
+    throw connectError(to, errno === null ? error : systemError(errno, to));
+  }
+}
+
+function watchOrClose(fd: number, look: () => void): ConnectWatch {
+  try {
+    return watchConnecting(fd, look);
+  } catch (error) {
+    closeFd(fd);
+    throw error;
+  }
+}
+
+/** The descriptor is the socket's, or closed. */
+function adopt(fd: number, state: ConnectState): Socket {
+  let socket: Socket;
+  try {
+    socket = adoptSocket(fd);
+  } catch (error) {
+    closeFd(fd);
+    throw error;
+  }
+  // Stays attached: an error between connecting and copying must not end the process.
+  socket.on('error', ignore);
+  if (state === 'reset') socket.destroy();
+  return socket;
+}
+
+/** As Node itself would put it. */
+function systemError(code: string, { ip, port }: Endpoint): Error {
+  const error = new Error(`connect ${code} ${ip}:${port}`);
+  return Object.assign(error, { code, syscall: 'connect', address: ip, port });
+}
+
+function connectError(to: Endpoint, cause: unknown): MeshError {
+  const text = `cannot connect to ${formatEndpoint(to)}: ${errorText(cause)}`;
+  return new MeshError('UPSTREAM_CONNECT', text, { cause });
+}
+
+function ignore(): void {}
