@@ -60,6 +60,7 @@ for (const [what, one] of [
   ['PING', rawFrame(6, 0, 0, EIGHT)],
   ['SETTINGS', rawFrame(4, 0, 0)],
   ['empty DATA', rawFrame(0, 0, 1)],
+  ['DATA of padding alone', rawFrame(0, 8, 1, Buffer.alloc(1))],
   ['PRIORITY', rawFrame(2, 0, 1, Buffer.alloc(5))],
   ['frames of an unknown type', rawFrame(77, 0, 1)],
   ['WINDOW_UPDATE', windowUpdateFrame(0, 1)],
@@ -185,6 +186,34 @@ test.serial('tiny pieces that nobody reads cost little more than their bytes', a
   if (stream === undefined) return;
   t.is((await readAll(stream.duplex)).length, 400_000);
   t.true(process.memoryUsage().arrayBuffers - before < 64 * MIB);
+});
+
+// spec: hbone.md §8
+test('padding takes nothing of the window of its stream for good', async (t) => {
+  const { client, server } = await identities();
+  const { port } = await serveTunnels(
+    t,
+    framingEngine,
+    tunnelOptions(server, { streamWindow: 65_535 }),
+    echo,
+  );
+  const peer = await rawHttp2(t, port, client);
+  peer.greet();
+  peer.connect(1, 'echo:1');
+  // All of the window, of which the application gets one byte in 257.
+  const padded = rawFrame(0, 8, 1, Buffer.concat([Buffer.from([255, 1]), Buffer.alloc(255)]));
+  for (let count = 0; count < 255; count += 1) peer.socket.write(padded);
+  const givenBack = (): number =>
+    peer.frames
+      .filter(({ type, id }) => type === 8 && id === 1)
+      .reduce((sum, { payload }) => sum + payload.readUInt32BE(), 0);
+  await until(() => givenBack() > 48_000, { what: 'the window to come back' });
+  t.true(givenBack() <= 65_535);
+  const echoed = (): number =>
+    peer.frames
+      .filter(({ type, id }) => type === 0 && id === 1)
+      .reduce((sum, { payload }) => sum + payload.length, 0);
+  await until(() => echoed() === 255, { what: 'the content' });
 });
 
 test('a peer that reads nothing of its answers is let go', async (t) => {

@@ -150,7 +150,7 @@ export abstract class FramingLink implements FrameReceiver {
     this.#blocks.check(type, id);
     const isSettings = type === frameType.settings && (flags & frameFlag.ack) === 0;
     if (!this.#greeted && !isSettings) throw fault('a frame before its SETTINGS');
-    if (type === frameType.data) this.dataBegins(id, flags, length);
+    if (type === frameType.data) this.dataBegins(id, length);
     else if (type === frameType.pushPromise) throw fault('a PUSH_PROMISE');
     else if (type > frameType.continuation) this.spendIdleFrame();
   }
@@ -184,7 +184,7 @@ export abstract class FramingLink implements FrameReceiver {
   abstract dataEnds(header: Readonly<FrameHeader>): void;
 
   /** A DATA frame begins; `length` counts its padding. */
-  protected abstract dataBegins(id: number, flags: number, length: number): void;
+  protected abstract dataBegins(id: number, length: number): void;
   /** WINDOW_UPDATE, RST_STREAM or PRIORITY. */
   protected abstract streamFrame(type: number, id: number, payload: Buffer): void;
   protected abstract headersTaken(block: HeaderBlock, list: FieldList): void;

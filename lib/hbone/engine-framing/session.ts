@@ -41,6 +41,8 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
   #held = 0;
   /** The stream of the DATA frame that is arriving, null when nobody reads it. */
   #reading: FramedStream | null = null;
+  /** What has come of its content. */
+  #content = 0;
   readonly #bytes: ByteAccount;
   /** The window of streams that we have told the peer of, and whether it has taken note of our last word. */
   #announced: number;
@@ -65,16 +67,22 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
   }
 
   data(piece: Buffer): void {
+    this.#content += piece.length;
     const stream = this.#reading;
     if (stream === null || stream.over) return;
     if (stream.contentLeft !== null) stream.contentLeft -= piece.length;
     stream.receive(piece);
   }
 
-  dataEnds({ flags }: Readonly<FrameHeader>): void {
+  dataEnds({ flags, length }: Readonly<FrameHeader>): void {
     const stream = this.#reading;
     this.#reading = null;
-    if (stream === null || stream.over || (flags & frameFlag.endStream) === 0) return;
+    const endsStream = (flags & frameFlag.endStream) !== 0;
+    if (this.#content === 0 && !endsStream) this.spendIdleFrame();
+    if (stream === null || stream.over) return;
+    // Padding counts for flow control too, and nobody reads it (§6.1).
+    if (length > this.#content) stream.discard(length - this.#content);
+    if (!endsStream) return;
     if ((stream.contentLeft ?? 0) === 0) stream.remoteEnd();
     else this.resetStream(stream, errorCode.protocolError);
   }
@@ -147,13 +155,13 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
     this.control(rstStreamFrame(id, code));
   }
 
-  protected override dataBegins(id: number, flags: number, length: number): void {
+  protected override dataBegins(id: number, length: number): void {
     if (id === 0) throw fault('DATA without a stream');
     if (length > this.#receiveWindow) throw overflow('sent more than the connection window');
     this.#receiveWindow -= length;
     this.#unreleased += length;
     this.#releaseConnection();
-    if (length === 0 && (flags & frameFlag.endStream) === 0) this.spendIdleFrame();
+    this.#content = 0;
     const stream = this.live.get(id);
     if (stream === undefined) this.#dataOutside(id);
     else if (stream.remoteEnded) this.resetStream(stream, errorCode.streamClosed);

@@ -252,7 +252,7 @@ export class FramedStream implements Outgoing {
     this.#consumed(0);
   }
 
-  /** Takes DATA that nobody will read. */
+  /** Takes padding, which nobody reads. */
   discard(bytes: number): void {
     this.#consumed(bytes);
   }
