@@ -5,7 +5,8 @@ import type { ConnectionFacts as PolicyFacts, Verdict } from '../../lib/policy/m
 import type { Connection } from './connection.ts';
 import { POLICY_WAIT_MS } from './limits.ts';
 import type { LocalPod, PodInfo } from './protocol.ts';
-import type { StateClient } from './state-client.ts';
+import { isKnown, unknownWorkload } from './state-client.ts';
+import type { KnownPod, StateClient } from './state-client.ts';
 import type { ThreadMetrics } from './thread-metrics.ts';
 
 /** What a pod's policies need. */
@@ -21,12 +22,15 @@ export interface PodPolicyDeps {
 
 /**
  * Authorization of one pod's inbound connections: once before a connection is made, and again for every live one
- * whenever the policies or the workload's own list of them change.
+ * whenever the policies or the workload's own list of them change. While the mesh does not know the pod's workload
+ * nobody can tell what binds it: nothing new is admitted, and live connections stay as they were judged last.
  */
 export class PodPolicy {
   readonly #deps: PodPolicyDeps;
   readonly #live = new Map<Connection, PolicyFacts>();
   readonly #stop: () => void;
+  /** The mesh knew the workload once, does not now, and that was said. */
+  #saidUnknown = false;
 
   constructor(deps: PodPolicyDeps) {
     this.#deps = deps;
@@ -35,19 +39,18 @@ export class PodPolicy {
 
   /**
    * Resolves when the connection may proceed; it is re-evaluated from now until {@link release}. Rejects with
-   * POLICY_DENIED that names the policy and rule.
+   * POLICY_DENIED that names the policy and rule, and with ROUTE_UNKNOWN_WORKLOAD when the pod's workload is not
+   * known and does not become so in time.
    */
   async admit(connection: Connection, facts: PolicyFacts): Promise<void> {
     // Registered first: a change between the verdict and the registration would be lost.
     this.#live.set(connection, facts);
     const { pod, state, unknownReference } = this.#deps;
-    let local = state.local(pod.uid);
-    if (local === null) throw noPolicies();
+    let local = await state.knownLocal(pod.uid);
     if (local.policy.pending && unknownReference === 'deny' && this.#judge(local, facts).allowed) {
-      local = await state.waitLocal(pod.uid, (now) => !now.policy.pending, POLICY_WAIT_MS);
-      if (local === null) throw stillPending(state.local(pod.uid));
-      connection.assertNotCut();
+      local = await this.#settled();
     }
+    connection.assertNotCut();
     const verdict = this.#judge(local, facts);
     this.#logVerdict(verdict, facts, connection);
     const { allowed, policy, rule, reason } = verdict;
@@ -66,10 +69,22 @@ export class PodPolicy {
     this.#live.clear();
   }
 
+  /** The pod once no listed policy is waited for any more. */
+  async #settled(): Promise<KnownPod> {
+    const { pod, state } = this.#deps;
+    const local = await state.waitLocal(pod.uid, isSettled, POLICY_WAIT_MS);
+    if (local !== null && isKnown(local)) return local;
+    const now = state.local(pod.uid);
+    throw now === null || isKnown(now) ? stillPending(now) : unknownWorkload(POLICY_WAIT_MS);
+  }
+
   #reevaluate(): void {
     const { state, pod, log } = this.#deps;
     const local = state.local(pod.uid);
     if (local === null) return;
+    this.#sayKnown(isKnown(local));
+    // What binds it cannot be told, and its absence may be a mistake of the control plane.
+    if (!isKnown(local)) return;
     if (state.program(local.policy.setId) === undefined) {
       // Nothing may pass that cannot be judged; the thread and its other pods go on.
       log.error({ podUid: pod.uid, setId: local.policy.setId }, 'policy.program-missing');
@@ -96,7 +111,18 @@ export class PodPolicy {
     }
   }
 
-  #judge(local: LocalPod, facts: PolicyFacts): Verdict {
+  #sayKnown(known: boolean): void {
+    const { pod, log } = this.#deps;
+    const fields = { podUid: pod.uid, connections: this.#live.size };
+    if (known && this.#saidUnknown) log.info(fields, 'policy.workload-known');
+    // Without live connections it is no more than a pod that is about to go.
+    else if (!known && !this.#saidUnknown && this.#live.size > 0) {
+      log.warn(fields, 'policy.workload-unknown');
+    } else return;
+    this.#saidUnknown = !known;
+  }
+
+  #judge(local: KnownPod, facts: PolicyFacts): Verdict {
     const program = this.#deps.state.program(local.policy.setId);
     if (program === undefined) throw noPolicies();
     return judge(local.policy, program, facts, this.#deps.unknownReference);
@@ -122,6 +148,10 @@ export class PodPolicy {
       'policy.decision',
     );
   }
+}
+
+function isSettled(local: LocalPod): boolean {
+  return isKnown(local) && !local.policy.pending;
 }
 
 function denied(verdict: Verdict, why: string): MeshError {

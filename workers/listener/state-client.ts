@@ -123,10 +123,7 @@ export class StateClient implements MeshView {
   async #knownSoon(uid: string): Promise<KnownPod> {
     const known = await this.waitLocal(uid, isKnown, LOCAL_WORKLOAD_WAIT_MS);
     if (known !== null && isKnown(known)) return known;
-    throw new MeshError(
-      'ROUTE_UNKNOWN_WORKLOAD',
-      `the mesh does not know the workload of this pod (waited ${LOCAL_WORKLOAD_WAIT_MS} ms)`,
-    );
+    throw unknownWorkload(LOCAL_WORKLOAD_WAIT_MS);
   }
 
   /** Waits until the pod satisfies `wanted`; null after `timeoutMs` or when it is no longer watched. */
@@ -246,8 +243,15 @@ function evict(answers: Map<string, Answer>): void {
   }
 }
 
-function isKnown(local: LocalPod): local is KnownPod {
+/** Whether the mesh knows the pod's workload, and so what binds it. */
+export function isKnown(local: LocalPod): local is KnownPod {
   return local.workload !== null;
+}
+
+/** The refusal of what needs the pod's workload, after a wait for it. */
+export function unknownWorkload(waitedMs: number): MeshError {
+  const why = `the mesh does not know the workload of this pod (waited ${waitedMs} ms)`;
+  return new MeshError('ROUTE_UNKNOWN_WORKLOAD', why);
 }
 
 function unavailable(keys: readonly LookupKey[]): MeshError {
