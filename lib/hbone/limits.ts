@@ -57,8 +57,21 @@ export const MAX_TUNNELS_PER_KEY = 64;
 /** Idle tunnels kept per pool; the least recently used go first (spec/hbone.md §9). */
 export const MAX_IDLE_TUNNELS = 500;
 
-/** Handshakes a pool runs at once over all keys: a handshake holds the thread for milliseconds. */
+/**
+ * Tunnels a pool makes at once over all keys, from the connect to the end of the handshake. Each that is not answered is one
+ * descriptor until its time limits pass, so that so many dead peers hold up no other.
+ */
+export const MAX_CONNECTING = 1_024;
+
+/** Tunnels that wait for their turn to be made, and how long, milliseconds: as long as a connect may be repeated by default. */
+export const MAX_QUEUED_CONNECTS = 4_096;
+export const TUNNEL_WAIT_MS = 10_000;
+
+/** Of those, handshakes a pool runs at once: a handshake holds the thread for milliseconds. */
 export const MAX_HANDSHAKES = 64;
+
+/** How long a handshake counts among them: a peer that says nothing takes no time of the thread, nor anyone's turn. */
+export const HANDSHAKE_TURN_MS = 500;
 
 /** Requests that may wait for a tunnel to one peer. */
 export const MAX_WAITERS_PER_KEY = 4_096;

@@ -5,7 +5,8 @@ import { MAX_WAITERS_PER_KEY } from './limits.ts';
 /** What the pool gives one key. */
 export interface PoolEntryDeps {
   readonly maxTunnels: () => number;
-  readonly connect: () => Promise<ClientTunnel>;
+  /** Makes a tunnel when it is its turn, unless it is not `wanted` any more by then. */
+  readonly connect: (wanted: () => boolean) => Promise<ClientTunnel>;
   /** A tunnel has begun or ended a stream, or its life. */
   readonly onChange: (tunnel: ClientTunnel) => void;
   /** Nothing is left under the key. */
@@ -81,18 +82,20 @@ export class PoolEntry {
     const allowed = this.tunnels.size === 0 ? 1 : this.#deps.maxTunnels() - this.tunnels.size;
     while (this.#connecting < Math.min(wanted, allowed)) {
       this.#connecting += 1;
-      this.#deps.connect().then(
-        (tunnel) => {
-          this.#connecting -= 1;
-          this.#add(tunnel);
-        },
-        (error: unknown) => {
-          this.#connecting -= 1;
-          // They all wait for the same peer; each decides for itself whether to try again.
-          this.#failWaiters(asMeshError(error, 'UPSTREAM_CONNECT'));
-          this.#dropIfEmpty();
-        },
-      );
+      this.#deps
+        .connect(() => this.#waiters.length > 0)
+        .then(
+          (tunnel) => {
+            this.#connecting -= 1;
+            this.#add(tunnel);
+          },
+          (error: unknown) => {
+            this.#connecting -= 1;
+            // They all wait for the same peer; each decides for itself whether to try again.
+            this.#failWaiters(asMeshError(error, 'UPSTREAM_CONNECT'));
+            this.#dropIfEmpty();
+          },
+        );
     }
   }
 

@@ -1,8 +1,18 @@
 import type { Clock, Timer } from '../clock/clock.ts';
 import { MeshError } from '../errors/mesh-error.ts';
 import type { ClientTunnel, OpenRequest, TunnelStream } from './engine.ts';
-import { MAX_HANDSHAKES, MAX_IDLE_TUNNELS, MAX_TUNNELS_PER_KEY } from './limits.ts';
+import {
+  HANDSHAKE_TURN_MS,
+  MAX_CONNECTING,
+  MAX_HANDSHAKES,
+  MAX_IDLE_TUNNELS,
+  MAX_QUEUED_CONNECTS,
+  MAX_TUNNELS_PER_KEY,
+  TUNNEL_WAIT_MS,
+} from './limits.ts';
 import { PoolEntry } from './pool-entry.ts';
+import { Slots } from './slots.ts';
+import type { SlotWait } from './slots.ts';
 
 /** What makes two connections able to share a tunnel (spec/hbone.md §9). */
 export interface TunnelKey {
@@ -22,13 +32,21 @@ export interface PoolOptions {
   readonly idleReleaseMs: number;
   readonly maxTunnelsPerKey?: number;
   readonly maxIdleTunnels?: number;
+  /** Tunnels that are made at once, over all keys. */
+  readonly maxConnecting?: number;
+  /** Handshakes of those that run at once. */
   readonly maxHandshakes?: number;
+  /** How long a tunnel may wait for its turn to be made, milliseconds. */
+  readonly waitMs?: number;
 }
+
+/** Runs a handshake when it is its turn. */
+export type Handshake = <T>(run: () => Promise<T>) => Promise<T>;
 
 /** What a pool needs. */
 export interface PoolDeps {
-  /** Makes a tunnel; the rejection reaches everyone who waits for it. */
-  readonly connect: (key: TunnelKey) => Promise<ClientTunnel>;
+  /** Makes a tunnel, in time limits of its own; the rejection reaches everyone who waits for it. */
+  readonly connect: (key: TunnelKey, handshake: Handshake) => Promise<ClientTunnel>;
   readonly clock: Clock;
 }
 
@@ -43,7 +61,8 @@ export interface PoolStats {
 
 /**
  * The client tunnels of one pod. Every key has its own wait list, so that a peer that is slow to connect holds up nobody
- * else; handshakes are bounded over all keys. A tunnel returns to use as soon as one of its streams ends.
+ * else. Over all keys the tunnels that are being made are bounded, by far the most of which may be silent, and more closely
+ * the handshakes that take the thread's time. A tunnel returns to use as soon as one of its streams ends.
  */
 export class TunnelPool {
   #options: Required<PoolOptions>;
@@ -52,9 +71,8 @@ export class TunnelPool {
   readonly #entries = new Map<string, PoolEntry>();
   /** Idle tunnels, least recently used first, with the timer that releases them. */
   readonly #idle = new Map<ClientTunnel, Timer>();
-  /** Connects that wait for a handshake slot. */
-  readonly #queue: (() => void)[] = [];
-  #handshakes = 0;
+  readonly #connects: Slots;
+  readonly #handshakes: Slots;
   #created = 0;
   #closed = false;
 
@@ -62,21 +80,26 @@ export class TunnelPool {
     this.#whole = {
       maxTunnelsPerKey: MAX_TUNNELS_PER_KEY,
       maxIdleTunnels: MAX_IDLE_TUNNELS,
+      maxConnecting: MAX_CONNECTING,
       maxHandshakes: MAX_HANDSHAKES,
+      waitMs: TUNNEL_WAIT_MS,
       ...options,
     };
     this.#options = this.#whole;
     this.#deps = deps;
+    this.#connects = new Slots(() => this.#options.maxConnecting, deps.clock);
+    this.#handshakes = new Slots(() => this.#options.maxHandshakes, deps.clock);
   }
 
   /** The pool is one of so many that share its bounds; each has at least one of everything. */
   divide(pools: number): void {
     const part = (whole: number): number => Math.max(1, Math.floor(whole / pools));
-    const { maxTunnelsPerKey, maxIdleTunnels, maxHandshakes } = this.#whole;
+    const { maxTunnelsPerKey, maxIdleTunnels, maxConnecting, maxHandshakes } = this.#whole;
     this.#options = {
       ...this.#whole,
       maxTunnelsPerKey: part(maxTunnelsPerKey),
       maxIdleTunnels: part(maxIdleTunnels),
+      maxConnecting: part(maxConnecting),
       maxHandshakes: part(maxHandshakes),
     };
   }
@@ -88,7 +111,7 @@ export class TunnelPool {
       tunnels,
       idle: this.#idle.size,
       keys: this.#entries.size,
-      connecting: this.#handshakes,
+      connecting: this.#connects.taken,
       created: this.#created,
     };
   }
@@ -123,7 +146,7 @@ export class TunnelPool {
     if (known !== undefined) return known;
     const entry = new PoolEntry({
       maxTunnels: () => this.#options.maxTunnelsPerKey,
-      connect: () => this.#connect(key),
+      connect: (wanted) => this.#connect(key, wanted),
       onChange: (tunnel) => this.#track(tunnel),
       onEmpty: () => this.#entries.delete(id),
     });
@@ -131,20 +154,35 @@ export class TunnelPool {
     return entry;
   }
 
-  async #connect(key: TunnelKey): Promise<ClientTunnel> {
-    if (this.#handshakes >= this.#options.maxHandshakes) {
-      await new Promise<void>((resolve) => this.#queue.push(resolve));
-    }
-    this.#handshakes += 1;
+  async #connect(key: TunnelKey, wanted: () => boolean): Promise<ClientTunnel> {
+    const leave = await this.#connects.take(this.#wait('tunnels', MAX_QUEUED_CONNECTS));
     try {
       if (this.#closed) throw new MeshError('TUNNEL_CLOSED', 'the tunnel pool is closed');
-      const tunnel = await this.#deps.connect(key);
+      if (!wanted()) throw new MeshError('TUNNEL_CLOSED', 'nobody waits for the tunnel any more');
+      const tunnel = await this.#deps.connect(key, (run) => this.#handshake(run));
       this.#created += 1;
       return tunnel;
     } finally {
-      this.#handshakes -= 1;
-      this.#queue.shift()?.();
+      leave();
     }
+  }
+
+  async #handshake<T>(run: () => Promise<T>): Promise<T> {
+    // Each that waits has one of the places to connect.
+    const leave = await this.#handshakes.take(this.#wait('handshakes', MAX_CONNECTING));
+    const turn = this.#deps.clock.after(HANDSHAKE_TURN_MS, leave);
+    try {
+      return await run();
+    } finally {
+      turn.cancel();
+      leave();
+    }
+  }
+
+  #wait(what: string, maxWaiting: number): SlotWait {
+    const failure = (why: string): MeshError =>
+      new MeshError('UPSTREAM_TIMEOUT', `too many ${what} are under way: ${why}`);
+    return { limitMs: this.#options.waitMs, maxWaiting, failure };
   }
 
   /** Keeps the idle list in step with a tunnel whose streams or life changed. */

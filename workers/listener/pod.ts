@@ -224,8 +224,8 @@ export class Pod implements PodContext {
   #makePool(): TunnelPool {
     const { clock, settings } = this.thread;
     return new TunnelPool(
-      { idleReleaseMs: settings.http2.idleReleaseMs },
-      { clock, connect: (key) => connectTunnel(this, key) },
+      { idleReleaseMs: settings.http2.idleReleaseMs, waitMs: settings.connectRetry.totalMs },
+      { clock, connect: (key, handshake) => connectTunnel(this, key, handshake) },
     );
   }
 

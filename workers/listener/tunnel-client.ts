@@ -1,6 +1,6 @@
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import type { ClientTunnel } from '../../lib/hbone/engine.ts';
-import type { TunnelKey } from '../../lib/hbone/pool.ts';
+import type { Handshake, TunnelKey } from '../../lib/hbone/pool.ts';
 import { verifyServerIdentity } from '../../lib/identity/peer-verify.ts';
 import { formatEndpoint, localEndpoint } from '../../lib/net/socket.ts';
 import type { PodContext } from './pod-context.ts';
@@ -11,7 +11,11 @@ import { connectUpstream } from './upstream.ts';
  * Makes a tunnel for the pool: own certificate, TCP, TLS, HTTP/2. Rejects with what failed; a peer that does not
  * answer the SYN is reported as a probable network policy.
  */
-export async function connectTunnel(pod: PodContext, key: TunnelKey): Promise<ClientTunnel> {
+export async function connectTunnel(
+  pod: PodContext,
+  key: TunnelKey,
+  handshake: Handshake,
+): Promise<ClientTunnel> {
   const { certificates, engine, clock, tunnelSettings } = pod.thread;
   const to = { ip: key.destinationIp, port: key.destinationPort };
   const credentials = await certificates.get(key.sourceIdentity);
@@ -27,18 +31,24 @@ export async function connectTunnel(pod: PodContext, key: TunnelKey): Promise<Cl
     }
     throw error;
   });
-  if (socket.destroyed) {
-    throw new MeshError('UPSTREAM_CONNECT', `${formatEndpoint(to)} reset the connection at once`);
-  }
   const connectedMs = clock.monotonic();
   const session = sessionName(localEndpoint(socket), to);
-  await pod.thread.handshakeTurns.turn(pod.pod.uid);
-  const tunnel = await engine.connect(socket, {
-    credentials,
-    verifyPeer: (certificate) => verifyServerIdentity(certificate, key.expectedIdentities),
-    settings: tunnelSettings,
-    clock,
-    bytes: pod.bytes,
+  const secure = async (): Promise<ClientTunnel> => {
+    await pod.thread.handshakeTurns.turn(pod.pod.uid);
+    if (socket.destroyed) {
+      throw new MeshError('UPSTREAM_CONNECT', `${formatEndpoint(to)} reset the connection at once`);
+    }
+    return engine.connect(socket, {
+      credentials,
+      verifyPeer: (certificate) => verifyServerIdentity(certificate, key.expectedIdentities),
+      settings: tunnelSettings,
+      clock,
+      bytes: pod.bytes,
+    });
+  };
+  const tunnel = await handshake(secure).catch((error: unknown) => {
+    socket.destroy();
+    throw error;
   });
   pod.thread.peers.add(to.ip, tunnel);
   const handshakeMs = clock.monotonic() - connectedMs;

@@ -1,0 +1,77 @@
+import type { Clock } from '../clock/clock.ts';
+import type { MeshError } from '../errors/mesh-error.ts';
+
+/** Gives a place back; later calls do nothing. */
+export type Leave = () => void;
+
+/** How long a place may be waited for, and by how many. */
+export interface SlotWait {
+  readonly limitMs: number;
+  readonly maxWaiting: number;
+  /** What the wait fails with. */
+  readonly failure: (why: string) => MeshError;
+}
+
+interface Waiting {
+  readonly enter: () => void;
+}
+
+/** Places for work of which only so much may be under way at once; who finds none waits, first come first. */
+export class Slots {
+  readonly #max: () => number;
+  readonly #clock: Clock;
+  readonly #queue = new Set<Waiting>();
+  #taken = 0;
+
+  /** `max` is asked each time, for it may change. */
+  constructor(max: () => number, clock: Clock) {
+    this.#max = max;
+    this.#clock = clock;
+  }
+
+  /** Places that are taken. */
+  get taken(): number {
+    return this.#taken;
+  }
+
+  /** Who waits for a place. */
+  get waiting(): number {
+    return this.#queue.size;
+  }
+
+  /** Resolves with what gives the place back. Rejects with the wait's failure when none is free in time, or too many wait. */
+  take(wait: SlotWait): Promise<Leave> {
+    const { limitMs, maxWaiting, failure } = wait;
+    if (this.#taken < this.#max() && this.#queue.size === 0) return Promise.resolve(this.#place());
+    if (this.#queue.size >= maxWaiting) {
+      return Promise.reject(failure(`${maxWaiting} wait already`));
+    }
+    return new Promise((resolve, reject) => {
+      const timer = this.#clock.after(limitMs, () => {
+        this.#queue.delete(waiting);
+        reject(failure(`no turn within ${limitMs} ms`));
+      });
+      const enter = (): void => {
+        timer.cancel();
+        resolve(this.#place());
+      };
+      const waiting: Waiting = { enter };
+      this.#queue.add(waiting);
+    });
+  }
+
+  #place(): Leave {
+    this.#taken += 1;
+    let here = true;
+    return () => {
+      if (!here) return;
+      here = false;
+      this.#taken -= 1;
+      for (const next of this.#queue) {
+        if (this.#taken >= this.#max()) break;
+        this.#queue.delete(next);
+        next.enter();
+      }
+    };
+  }
+}
