@@ -15,6 +15,7 @@ import type { LocalSource } from './config/local-state.ts';
 import { dedicatedWorkload, requireWork } from './config/mode.ts';
 import type { ProxyConfig } from './config/proxy-config.ts';
 import { UNSUPPORTED_NAMES, refuseUnsupported } from './config/unsupported.ts';
+import { socketConfig } from './config/sockets.ts';
 import { identityVariables, processVariables, trafficVariables } from './config/variables.ts';
 import { listenerThreads } from './config/worker-threads.ts';
 import type { OwnPod } from './pods/own-listener.ts';
@@ -213,19 +214,6 @@ function listenerConfig(values: Values, metadata: Metadata, dedicated: boolean):
     ports: { ...POD_PORTS, socks5: values.UNSTABLE_ENABLE_SOCKS5 ? SOCKS5_PORT : null },
     dnsOnly: !values.ENABLE_PROXY,
     dns,
-  };
-}
-
-function socketConfig(
-  values: Values,
-): Pick<ListenerConfig, 'keepalive' | 'userTimeoutMs' | 'tunnelUserTimeoutMs'> {
-  const timeMs = values.KEEPALIVE_TIME;
-  const intervalMs = values.KEEPALIVE_INTERVAL;
-  const retries = values.KEEPALIVE_RETRIES;
-  return {
-    keepalive: { enabled: values.KEEPALIVE_ENABLED, timeMs, intervalMs, retries },
-    userTimeoutMs: values.USER_TIMEOUT_ENABLED ? timeMs + retries * intervalMs : 0,
-    tunnelUserTimeoutMs: values.WEFT_TUNNEL_USER_TIMEOUT,
   };
 }
 

@@ -43,6 +43,7 @@ export class Listener {
   readonly #open = new Set<Accepted>();
   #server: Server | null = null;
   #transparent = false;
+  #saidUnnamed = false;
 
   /** `onClosed` is told each time an accepted socket has closed. */
   constructor(
@@ -143,7 +144,7 @@ export class Listener {
     const { metrics, traffic, descriptors } = this.#pod.thread;
     const fd = socketFd(socket);
     const ends = fd === null ? null : this.#ends(fd);
-    // The client is gone before it was looked at.
+    // The client is gone before it was looked at, or was turned away.
     if (fd === null || ends === null) {
       socket.destroy();
       return;
@@ -194,7 +195,7 @@ export class Listener {
     try {
       ends = acceptedEnds(fd, redirected);
     } catch (error) {
-      this.#pod.thread.log.debug({ error: errorText(error) }, 'socket.names-failed');
+      this.#unnamed(errorText(error));
       return null;
     }
     return ends && { source: ends.remote, destination: ends.original ?? ends.local };
@@ -206,6 +207,15 @@ export class Listener {
     if (this.#kind === 'socks5') return { noDelay: true };
     if (this.#kind !== 'inbound-hbone') return tcpOptions;
     return { noDelay: true, userTimeoutMs: settings.tunnelUserTimeoutMs };
+  }
+
+  /** One line is enough: what the kernel refuses for one connection it refuses for all. */
+  #unnamed(error: string): void {
+    const { log, metrics } = this.#pod.thread;
+    metrics.earlyDenials['socket-error'] += 1;
+    if (this.#saidUnnamed) return;
+    this.#saidUnnamed = true;
+    log.warn({ podUid: this.#pod.pod.uid, listener: this.#kind, error }, 'socket.names-failed');
   }
 
   #failed(error: Error): void {

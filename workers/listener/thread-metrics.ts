@@ -42,7 +42,9 @@ export type EarlyDenialReason =
   | 'handshake-limit'
   | 'peer-handshake-limit'
   | 'node-handshake-limit'
-  | 'descriptor-limit';
+  | 'descriptor-limit'
+  /** The kernel does not tell whose connection it is. */
+  | 'socket-error';
 
 /** What a TCP connection is made to: another proxy, the pod's own application, or a server outside the mesh. */
 export type ConnectTarget = 'tunnel' | 'application' | 'passthrough';
@@ -71,6 +73,7 @@ export class ThreadMetrics {
     'peer-handshake-limit': 0,
     'node-handshake-limit': 0,
     'descriptor-limit': 0,
+    'socket-error': 0,
   };
 
   /** Time of successful TCP connects. */

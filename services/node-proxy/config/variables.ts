@@ -13,6 +13,7 @@ import { parseRootSource } from '../../../lib/identity/roots.ts';
 import { formatAccessRules, parseAccessRules } from '../../../lib/log/access-rules.ts';
 import { modeVariables } from './mode.ts';
 import { parseProxyConfig } from './proxy-config.ts';
+import { socketVariables } from './sockets.ts';
 import { parseCpuQuantity, parseThreadSetting } from './worker-threads.ts';
 
 const cpu = makeField(parseCpuQuantity);
@@ -101,17 +102,7 @@ export const trafficVariables = {
     schema: bool({ default: true }),
     description: 'SO_REUSEPORT on the listeners in pods',
   },
-  KEEPALIVE_ENABLED: { schema: bool({ default: true }), description: 'TCP keepalive' },
-  KEEPALIVE_TIME: { schema: duration({ default: 180_000 }), description: 'idle time to a probe' },
-  KEEPALIVE_INTERVAL: { schema: duration({ default: 180_000 }), description: 'between probes' },
-  KEEPALIVE_RETRIES: {
-    schema: integer({ min: 1, max: 127 })({ default: 9 }),
-    description: 'probes until a connection counts as dead',
-  },
-  USER_TIMEOUT_ENABLED: {
-    schema: bool({ default: false }),
-    description: 'TCP_USER_TIMEOUT of keepalive time + retries x interval',
-  },
+  ...socketVariables,
   HTTP2_STREAM_WINDOW_SIZE: {
     schema: bytes({ default: 4_194_304 }).refine(isWindow, 'must be 65535 to 2147483647 bytes'),
     description: 'flow control window of a stream',
@@ -175,10 +166,6 @@ export const trafficVariables = {
       'connect two pods of this node without a tunnel, where the network of the node enforces no policy of its own',
   },
   ...limitVariables,
-  WEFT_TUNNEL_USER_TIMEOUT: {
-    schema: duration({ default: 15_000 }),
-    description: 'TCP_USER_TIMEOUT of tunnels; 0 sets none',
-  },
   WEFT_PING_INTERVAL: { schema: duration({ default: 5_000 }), description: 'between PINGs' },
   WEFT_PING_TIMEOUT: {
     schema: duration({ default: 10_000 }),

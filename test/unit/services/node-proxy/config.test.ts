@@ -37,6 +37,34 @@ test('the defaults are those of upstream', (t) => {
   t.is(config.listener.http2.streamWindow, 4_194_304);
 });
 
+// spec: dataplane.md §9
+test('socket timeouts that the kernel refuses are refused', (t) => {
+  const refusal = (environment: Record<string, string>) => codeOf(() => parse(environment)) ?? '';
+  t.like(parse({ KEEPALIVE_TIME: '32767s', KEEPALIVE_INTERVAL: '32767s' }).listener, {
+    keepalive: { enabled: true, timeMs: 32_767_000, intervalMs: 32_767_000, retries: 9 },
+  });
+  for (const name of ['KEEPALIVE_TIME', 'KEEPALIVE_INTERVAL']) {
+    for (const value of ['32768s', '32767001ms', '10h']) {
+      t.regex(refusal({ [name]: value }), new RegExp(`^CONFIG_INVALID .*${name} .*32767s`), value);
+    }
+  }
+  t.is(parse({ WEFT_TUNNEL_USER_TIMEOUT: '24d' }).listener.tunnelUserTimeoutMs, 2_073_600_000);
+  t.regex(
+    refusal({ WEFT_TUNNEL_USER_TIMEOUT: '25d' }),
+    /^CONFIG_INVALID .*WEFT_TUNNEL_USER_TIMEOUT .*2147483647ms/,
+  );
+  const long = {
+    KEEPALIVE_TIME: '9h',
+    KEEPALIVE_INTERVAL: '9h',
+    KEEPALIVE_RETRIES: '127',
+  };
+  t.is(parse(long).listener.userTimeoutMs, 0);
+  t.regex(
+    refusal({ ...long, USER_TIMEOUT_ENABLED: 'true' }),
+    /^CONFIG_INVALID USER_TIMEOUT_ENABLED .*2147483647ms/,
+  );
+});
+
 // spec: observability.md §6
 test('a ProxyConfig sets ports, threads and metadata; variables go before its metadata', (t) => {
   const text = `

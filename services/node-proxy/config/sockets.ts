@@ -1,0 +1,61 @@
+import { bool, duration, integer } from '../../../lib/config/fields.ts';
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import type { ListenerSettings } from '../../../workers/listener/protocol.ts';
+
+/** The kernel takes no more seconds for a keepalive's times (MAX_TCP_KEEPIDLE, MAX_TCP_KEEPINTVL). */
+const MAX_KEEPALIVE_MS = 32_767_000;
+
+/** TCP_USER_TIMEOUT is a signed number of 32 bits, and so are the milliseconds of it. */
+const MAX_USER_TIMEOUT_MS = 2_147_483_647;
+
+const keepaliveTime = duration({ default: 180_000 }).refine(
+  (ms) => ms <= MAX_KEEPALIVE_MS,
+  `must be no more than ${MAX_KEEPALIVE_MS / 1_000}s`,
+);
+
+/** When the kernel gives up a connection (spec/dataplane.md §9). */
+export const socketVariables = {
+  KEEPALIVE_ENABLED: { schema: bool({ default: true }), description: 'TCP keepalive' },
+  KEEPALIVE_TIME: { schema: keepaliveTime, description: 'idle time to a probe, up to 32767s' },
+  KEEPALIVE_INTERVAL: { schema: keepaliveTime, description: 'between probes, up to 32767s' },
+  KEEPALIVE_RETRIES: {
+    schema: integer({ min: 1, max: 127 })({ default: 9 }),
+    description: 'probes until a connection counts as dead',
+  },
+  USER_TIMEOUT_ENABLED: {
+    schema: bool({ default: false }),
+    description: 'TCP_USER_TIMEOUT of keepalive time + retries x interval',
+  },
+  WEFT_TUNNEL_USER_TIMEOUT: {
+    schema: duration({ default: 15_000 }).refine(
+      (ms) => ms <= MAX_USER_TIMEOUT_MS,
+      `must be no more than ${MAX_USER_TIMEOUT_MS}ms`,
+    ),
+    description: 'TCP_USER_TIMEOUT of tunnels; 0 sets none',
+  },
+} as const;
+
+/** The settings of {@link socketVariables}. Throws CONFIG_INVALID for a user timeout the kernel has no number for. */
+export function socketConfig(values: {
+  readonly KEEPALIVE_ENABLED: boolean;
+  readonly KEEPALIVE_TIME: number;
+  readonly KEEPALIVE_INTERVAL: number;
+  readonly KEEPALIVE_RETRIES: number;
+  readonly USER_TIMEOUT_ENABLED: boolean;
+  readonly WEFT_TUNNEL_USER_TIMEOUT: number;
+}): Pick<ListenerSettings, 'keepalive' | 'userTimeoutMs' | 'tunnelUserTimeoutMs'> {
+  const { KEEPALIVE_TIME: timeMs, KEEPALIVE_INTERVAL: intervalMs } = values;
+  const retries = values.KEEPALIVE_RETRIES;
+  const spanMs = timeMs + retries * intervalMs;
+  if (values.USER_TIMEOUT_ENABLED && spanMs > MAX_USER_TIMEOUT_MS) {
+    throw new MeshError(
+      'CONFIG_INVALID',
+      `USER_TIMEOUT_ENABLED asks for KEEPALIVE_TIME + KEEPALIVE_RETRIES x KEEPALIVE_INTERVAL, which must be no more than ${MAX_USER_TIMEOUT_MS}ms, got ${spanMs}ms`,
+    );
+  }
+  return {
+    keepalive: { enabled: values.KEEPALIVE_ENABLED, timeMs, intervalMs, retries },
+    userTimeoutMs: values.USER_TIMEOUT_ENABLED ? spanMs : 0,
+    tunnelUserTimeoutMs: values.WEFT_TUNNEL_USER_TIMEOUT,
+  };
+}
