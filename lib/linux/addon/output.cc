@@ -20,6 +20,7 @@ namespace {
 constexpr int LAST_WAIT_MS = 500;
 // A line of usual length is copied once.
 constexpr size_t USUAL_LINE_BYTES = 2048;
+constexpr size_t USUAL_HELD_BYTES = 65536;
 
 struct Output {
   int fd = -1;
@@ -29,6 +30,8 @@ struct Output {
   // Of `held`, gone already.
   size_t written = 0;
 };
+
+size_t heldBytes(const Output& output) { return output.held.size() - output.written; }
 
 bool accepts(int fd, int waitMs) {
   pollfd poll_ = {fd, POLLOUT, 0};
@@ -56,7 +59,7 @@ ssize_t writeNow(int fd, const char* data, size_t length) {
 
 // Whole lines that a pipe takes in one piece: others write to it too, and a longer piece could be torn by theirs.
 size_t pieceOf(const Output& output) {
-  const size_t left = output.held.size() - output.written;
+  const size_t left = heldBytes(output);
   if (output.isFile || left <= PIPE_BUF) return left;
   const char* start = output.held.data() + output.written;
   const void* last = memrchr(start, '\n', PIPE_BUF);
@@ -80,10 +83,13 @@ int flush(Output& output) {
   }
   if (output.written == output.held.size()) {
     output.held.clear();
-  } else if (output.written > 0) {
+    output.written = 0;
+    // What a slow reader left behind once is not kept room for.
+    if (output.held.capacity() > USUAL_HELD_BYTES) output.held.shrink_to_fit();
+  } else if (output.written > output.held.size() / 2) {
     output.held.erase(0, output.written);
+    output.written = 0;
   }
-  output.written = 0;
   return error;
 }
 
@@ -147,7 +153,7 @@ napi_value outputAppend(napi_env env, napi_callback_info info) {
     napi_get_value_string_utf8(env, arguments.value(1), &held[before], length + 1, &length);
   }
   held.resize(before + length);
-  return makeInteger(env, static_cast<int64_t>(held.size()));
+  return makeInteger(env, static_cast<int64_t>(heldBytes(*output)));
 }
 
 // outputFlush(handle) → bytes held still.
@@ -156,7 +162,7 @@ napi_value outputFlush(napi_env env, napi_callback_info info) {
   Output* output = outputArgument(env, arguments);
   if (output == nullptr) return nullptr;
   flush(*output);
-  return makeInteger(env, static_cast<int64_t>(output->held.size()));
+  return makeInteger(env, static_cast<int64_t>(heldBytes(*output)));
 }
 
 }  // namespace

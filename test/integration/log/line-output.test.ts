@@ -188,8 +188,12 @@ test('what was gathered is written however its thread ends', async (t) => {
   }
 });
 
-test('what was gathered is written when the process exits', (t) => {
-  const task: LineTask = { fd: 1, name: 'a', lines: 2, bytes: 1, end: 'wait' };
-  const output = execFileSync(process.execPath, [SCRIPT.pathname, JSON.stringify(task)]);
-  t.is(output.toString(), 'a 0 x\na 1 x\n');
+test('what was gathered is written when the process exits, to sockets and pipes', (t) => {
+  const task: LineTask = { fd: 1, name: 'a', lines: 200, bytes: 100, end: 'wait' };
+  const command = [process.execPath, SCRIPT.pathname, JSON.stringify(task)] as const;
+  const expected = Array.from({ length: 200 }, (_, index) => `a ${index} ${'x'.repeat(100)}\n`);
+  const toSocket = execFileSync(command[0], command.slice(1));
+  t.is(toSocket.toString(), expected.join(''));
+  const toPipe = execFileSync('sh', ['-c', '"$0" "$@" | cat', ...command]);
+  t.is(toPipe.toString(), expected.join(''));
 });
