@@ -19,6 +19,7 @@ export interface HostPort {
 const V4_TEXT = /^(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})$/;
 const V6_GROUPS = 8;
 const HIGHEST_PORT = 65_535;
+const MAX_PORT_DIGITS = 5;
 /** How the kernel writes an IPv4 address of a dual-stack socket. */
 const MAPPED_PREFIX = '::ffff:';
 const DOT = 0x2e;
@@ -106,6 +107,7 @@ export function tryParseHostPort(text: string): HostPort | null {
   const port = parsePort(text.slice(separator + 1));
   if (port === null) return null;
   const host = text.slice(0, separator);
+  if (isDotted(host, 0)) return { host, port };
   if (host.startsWith('[')) {
     if (!host.endsWith(']')) return null;
     const address = tryParseIp(host.slice(1, -1));
@@ -148,8 +150,13 @@ function isDotted(text: string, start: number): boolean {
 }
 
 function parsePort(text: string): number | null {
-  if (!/^\d{1,5}$/.test(text)) return null;
-  const port = Number(text);
+  if (text.length === 0 || text.length > MAX_PORT_DIGITS) return null;
+  let port = 0;
+  for (let index = 0; index < text.length; index += 1) {
+    const digit = text.charCodeAt(index) - ZERO;
+    if (digit < 0 || digit > 9) return null;
+    port = port * 10 + digit;
+  }
   return port <= HIGHEST_PORT ? port : null;
 }
 

@@ -117,5 +117,7 @@ function gateway(
 
 /** The identities a peer may present when it is reached through a service, or directly. */
 export function expectedSans(workload: Workload, service: Service | null): readonly string[] {
-  return [...new Set([...(service?.subjectAltNames ?? []), workloadIdentity(workload)])];
+  const own = workloadIdentity(workload);
+  const named = service?.subjectAltNames ?? [];
+  return named.length === 0 ? [own] : [...new Set([...named, own])];
 }

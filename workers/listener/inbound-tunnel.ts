@@ -65,6 +65,7 @@ async function handshake(
   const credentials = await thread.certificates.get(identity);
   const startedMs = thread.clock.monotonic();
   if (socket.destroyed) throw new MeshError('TLS_HANDSHAKE', 'the peer closed the connection');
+  const session = sessionName(ends.source, ends.local);
   let secured = { openedAtMs: 0, handshakeMs: 0 };
   return thread.engine.serve(socket, {
     credentials,
@@ -80,14 +81,16 @@ async function handshake(
     onRequest: (request, tunnel) =>
       serveRequest(pod, {
         request: overTunnel(request, pod.bytes),
-        ...ends,
+        source: ends.source,
+        local: ends.local,
         identity: tunnel.peer.identity,
         tunnel: {
-          session: sessionName(ends.source, ends.local),
+          session,
           peerIdentity: tunnel.peer.identity,
+          openedAtMs: secured.openedAtMs,
           connectMs: null,
+          handshakeMs: secured.handshakeMs,
           reused: tunnel.counters.opened > 1,
-          ...secured,
         },
       }),
     onRequestError: (error) =>

@@ -13,6 +13,9 @@ import {
 } from './limits.ts';
 import type { LocalPod, PodInfo, StateRequest, StateResponse } from './protocol.ts';
 
+/** With fewer answers nothing is evicted soon, so that it does not matter yet which one was used last. */
+const KEEPS_ORDER_FROM = MAX_CACHED_ANSWERS / 2;
+
 /** A local pod whose workload is known. */
 export type KnownPod = LocalPod & { readonly workload: NonNullable<LocalPod['workload']> };
 
@@ -60,6 +63,7 @@ export class StateClient implements MeshView {
     const answers = this.#cacheOf(id);
     const answer = answers.get(id);
     if (answer === undefined) return undefined;
+    if (answers.size < KEEPS_ORDER_FROM) return answer;
     // Moves it to the young end of the map: eviction takes from the old one.
     answers.delete(id);
     answers.set(id, answer);

@@ -4,7 +4,7 @@ import type { TunnelStream } from '../../lib/hbone/engine.ts';
 import { closeFd } from '../../lib/linux/netns.ts';
 import { openTcp } from '../../lib/linux/sockets.ts';
 import { ipFamily } from '../../lib/net/address.ts';
-import type { CopyEnd } from '../../lib/net/bidi-copy.ts';
+import type { Copy, CopyEnd } from '../../lib/net/bidi-copy.ts';
 import { connectTcp } from '../../lib/net/connect-tcp.ts';
 import { formatEndpoint } from '../../lib/net/socket.ts';
 import type { Endpoint } from '../../lib/net/socket.ts';
@@ -59,15 +59,30 @@ export function socketEnd(socket: Socket): CopyEnd {
 
 /** A tunnel stream as one end of a copy. */
 export function streamEnd(stream: TunnelStream): CopyEnd {
-  return {
-    // Only made when it is asked for.
-    get duplex() {
-      return stream.duplex;
-    },
-    smallReads: true,
-    carry: (socket, socketIs) => stream.carry?.(socket, socketIs) ?? null,
-    abort: () => stream.reset(),
-  };
+  return new StreamEnd(stream);
+}
+
+/** A class, as a getter in an object literal is defined anew for each connection. */
+class StreamEnd implements CopyEnd {
+  readonly smallReads = true;
+  readonly #stream: TunnelStream;
+
+  constructor(stream: TunnelStream) {
+    this.#stream = stream;
+  }
+
+  /** Only made when it is asked for. */
+  get duplex(): CopyEnd['duplex'] {
+    return this.#stream.duplex;
+  }
+
+  carry(...[socket, socketIs]: Parameters<NonNullable<CopyEnd['carry']>>): Copy | null {
+    return this.#stream.carry?.(socket, socketIs) ?? null;
+  }
+
+  abort(): void {
+    this.#stream.reset();
+  }
 }
 
 /** SO_MARK of the pod's sockets; redirection tells by it what is the proxy's own, and nothing redirects the proxy itself. */
