@@ -13,10 +13,7 @@ export const MAX_UNDECIDED_REQUESTS = 2 * MAX_CONCURRENT_STREAMS;
  * Requests a peer may give up before their answer, in one burst and per second, until its tunnel is closed: each costs
  * work that nobody wants. Clients that close before they are connected are rare, and their tunnel is their own.
  */
-export const ABANDONED_REQUESTS_BURST = 3_000;
-
-/** See {@link ABANDONED_REQUESTS_BURST}. */
-export const ABANDONED_REQUESTS_PER_SECOND = 300;
+export const ABANDONED_REQUESTS = { burst: 3_000, perSecond: 300 } as const;
 
 /** Header list a server takes, bytes (spec/hbone.md §8). */
 export const SERVER_HEADER_LIST_BYTES = 65_536;

@@ -1,7 +1,9 @@
 import { systemClock } from '../clock/clock.ts';
 import type { Clock } from '../clock/clock.ts';
+import { TokenBucket } from '../clock/token-bucket.ts';
 import { isSampled, parseAccessRules } from './access-rules.ts';
 import type { AccessRules } from './access-rules.ts';
+import { DENIAL_LINES_BURST, DENIAL_LINES_PER_SECOND } from './limits.ts';
 
 /** What an access log lets through. Plain data. */
 export interface AccessSettings {
@@ -11,28 +13,35 @@ export interface AccessSettings {
   readonly linesPerSecond: number;
 }
 
-/** Why a line was not written. */
-export type Suppression = 'filter' | 'sample' | 'rate';
+/** Why a line was not written; `denials`: there were too many early denials. */
+export type Suppression = 'filter' | 'sample' | 'rate' | 'denials';
 
 /** Everything is written. */
 export const OPEN_ACCESS: AccessSettings = { rules: 'all', linesPerSecond: 0 };
 
-const MS_PER_SECOND = 1_000;
-
-/** Decides which access lines are written, and counts those that are not. Lines of failures never come here. */
+/** Decides which access lines are written, and counts those that are not. Failures of connections that were understood never come here. */
 export class AccessGate {
   /** Lines that were not written. */
-  readonly suppressed: Record<Suppression, number> = { filter: 0, sample: 0, rate: 0 };
-  readonly #clock: Clock;
+  readonly suppressed: Record<Suppression, number> = {
+    filter: 0,
+    sample: 0,
+    rate: 0,
+    denials: 0,
+  };
+  readonly clock: Clock;
+  readonly #denials: TokenBucket;
   #rules: AccessRules = { share: 1, namespaces: [] };
   #byNamespace: ReadonlyMap<string, number> = new Map();
-  #linesPerSecond = 0;
-  #budget = 0;
-  #refilledMs = 0;
+  /** Null: as many as there are. */
+  #rate: TokenBucket | null = null;
 
   /** Throws an Error for rules that cannot be read. */
   constructor(settings: AccessSettings = OPEN_ACCESS, clock: Clock = systemClock) {
-    this.#clock = clock;
+    this.clock = clock;
+    this.#denials = new TokenBucket(clock, {
+      burst: DENIAL_LINES_BURST,
+      perSecond: DENIAL_LINES_PER_SECOND,
+    });
     this.change(settings);
   }
 
@@ -40,9 +49,9 @@ export class AccessGate {
   change({ rules, linesPerSecond }: AccessSettings): void {
     this.#rules = parseAccessRules(rules);
     this.#byNamespace = new Map(this.#rules.namespaces);
-    this.#linesPerSecond = linesPerSecond;
-    this.#budget = linesPerSecond;
-    this.#refilledMs = this.#clock.monotonic();
+    // A second's worth may come at once.
+    const limits = { burst: linesPerSecond, perSecond: linesPerSecond };
+    this.#rate = linesPerSecond === 0 ? null : new TokenBucket(this.clock, limits);
   }
 
   /** Whether the line of a connection that did not fail is written; counted when not. */
@@ -52,19 +61,15 @@ export class AccessGate {
       this.suppressed[share === 0 ? 'filter' : 'sample'] += 1;
       return false;
     }
-    if (this.#linesPerSecond === 0 || this.#spend()) return true;
+    if (this.#rate === null || this.#rate.spend()) return true;
     this.suppressed.rate += 1;
     return false;
   }
 
-  /** A second's worth may come at once. */
-  #spend(): boolean {
-    const now = this.#clock.monotonic();
-    const earned = ((now - this.#refilledMs) / MS_PER_SECOND) * this.#linesPerSecond;
-    this.#budget = Math.min(this.#linesPerSecond, this.#budget + earned);
-    this.#refilledMs = now;
-    if (this.#budget < 1) return false;
-    this.#budget -= 1;
-    return true;
+  /** Whether the line of an early denial is written; counted when not. */
+  admitsDenial(): boolean {
+    if (this.#denials.spend()) return true;
+    this.suppressed.denials += 1;
+    return false;
   }
 }

@@ -17,3 +17,14 @@ export const MAX_HELD_BYTES = 2 * MAX_GATHERED_BYTES;
 
 /** Between two lines that say that lines were dropped. */
 export const DROPPED_LINE_MS = 10_000;
+
+/**
+ * Lines of connections that were refused before they were understood: in one burst, and per second of a thread. Whoever
+ * reaches a port can cause them.
+ */
+export const DENIAL_LINES_BURST = 100;
+/** See {@link DENIAL_LINES_BURST}. */
+export const DENIAL_LINES_PER_SECOND = 10;
+
+/** After the first that was left out, before it is said how many were. */
+export const LEFT_OUT_LINE_MS = 1_000;

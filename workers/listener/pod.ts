@@ -152,7 +152,7 @@ export class Pod implements PodContext {
     this.thread.metrics.earlyDenials['early-denial'] += 1;
     const { message } = asMeshError(error, 'UPSTREAM_CONNECT');
     const line = this.thread.access.failed({ ...denial, error: message });
-    this.thread.exports?.denied(line, this.thread.clock.now());
+    if (line !== null) this.thread.exports?.denied(line, this.thread.clock.now());
   }
 
   addTunnel(tunnel: ServerTunnel): void {

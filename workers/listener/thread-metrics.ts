@@ -279,7 +279,7 @@ function unwritten({ suppressedLines, droppedLines }: ThreadGauges): MetricSampl
   const suppressed = Object.entries(suppressedLines).map(([reason, value]) =>
     counter(
       'weft_access_lines_suppressed_total',
-      'Access lines not written because of rules, sampling or the rate limit',
+      'Access lines not written because of rules, sampling or a rate limit',
       value,
       [['reason', reason]],
     ),

@@ -70,15 +70,10 @@ export const MAX_REMEMBERED_STREAMS = 1_000;
  * Frames that move nothing forward (PING, SETTINGS, PRIORITY, empty DATA, unknown ones, resets of ended streams, malformed
  * requests): in one burst, and per second. Honest peers send a few a minute.
  */
-export const IDLE_FRAMES_BURST = 10_000;
-/** See {@link IDLE_FRAMES_BURST}. */
-export const IDLE_FRAMES_PER_SECOND = 1_000;
+export const IDLE_FRAMES = { burst: 10_000, perSecond: 1_000 } as const;
 
 /** WINDOW_UPDATEs that a peer may send for each KiB it was sent, besides as many as of the frames above. */
 export const WINDOW_UPDATES_PER_KIB = 2;
 
 /** CONTINUATION frames of one header block; 64 KiB need four of the smallest maximum size. */
 export const MAX_CONTINUATIONS = 64;
-
-/** How long a tunnel that has said its last word waits for the peer to close, milliseconds. */
-export const CLOSE_LINGER_MS = 1_000;

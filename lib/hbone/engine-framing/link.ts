@@ -1,8 +1,9 @@
 import type { TLSSocket } from 'node:tls';
 import { MeshError } from '../../errors/mesh-error.ts';
+import { TokenBucket } from '../../clock/token-bucket.ts';
 import { noCounts, silence } from '../engine.ts';
 import type { TunnelEnd, TunnelOptions, TunnelPeer } from '../engine.ts';
-import { Budget } from './budget.ts';
+import { CLOSE_LINGER_MS } from '../limits.ts';
 import { FrameParser } from './frame-parser.ts';
 import type { FrameHeader, FrameReceiver } from './frame-parser.ts';
 import {
@@ -26,13 +27,7 @@ import type { HeaderBlock } from './header-block.ts';
 import { HpackDecoder } from './hpack-decoder.ts';
 import type { FieldList } from './hpack-decoder.ts';
 import { HpackEncoder } from './hpack-encoder.ts';
-import {
-  CLOSE_LINGER_MS,
-  DECODER_TABLE_BYTES,
-  IDLE_FRAMES_BURST,
-  IDLE_FRAMES_PER_SECOND,
-  WINDOW_UPDATES_PER_KIB,
-} from './limits.ts';
+import { DECODER_TABLE_BYTES, IDLE_FRAMES, WINDOW_UPDATES_PER_KIB } from './limits.ts';
 import { Output } from './output.ts';
 import { PeerSettings } from './peer-settings.ts';
 import { Pings } from './pings.ts';
@@ -69,7 +64,7 @@ export abstract class FramingLink implements FrameReceiver {
   /** Nothing is taken in or sent any more. */
   protected over = false;
   /** WINDOW_UPDATEs of the peer; what we send earns it more. */
-  protected readonly windowUpdates: Budget;
+  protected readonly windowUpdates: TokenBucket;
   readonly #role: LinkRole;
   readonly #socket: TLSSocket;
   readonly #parser: FrameParser;
@@ -78,7 +73,7 @@ export abstract class FramingLink implements FrameReceiver {
   readonly #encoder = new HpackEncoder();
   readonly #timers: SessionTimers;
   readonly #pings: Pings;
-  readonly #idleFrames: Budget;
+  readonly #idleFrames: TokenBucket;
   /** SETTINGS of the peer have come; ours are acknowledged. */
   #greeted = false;
   #acknowledged = false;
@@ -100,9 +95,8 @@ export abstract class FramingLink implements FrameReceiver {
       maxBlockBytes: role.maxHeaderListBytes,
       preface: role.isServer,
     });
-    const idle = { burst: IDLE_FRAMES_BURST, perSecond: IDLE_FRAMES_PER_SECOND };
-    this.#idleFrames = new Budget(clock, idle);
-    this.windowUpdates = new Budget(clock, idle);
+    this.#idleFrames = new TokenBucket(clock, IDLE_FRAMES);
+    this.windowUpdates = new TokenBucket(clock, IDLE_FRAMES);
     this.output = new Output(socket, (bytes) => {
       this.windowUpdates.earn(1 + (bytes * WINDOW_UPDATES_PER_KIB) / KIB);
     });

@@ -9,8 +9,9 @@ import type {
   TunnelPeer,
   TunnelStream,
 } from '../engine.ts';
-import { AbandonBudget } from '../abandon-budget.ts';
+import { TokenBucket } from '../../clock/token-bucket.ts';
 import {
+  ABANDONED_REQUESTS,
   MAX_CONCURRENT_STREAMS,
   MAX_UNDECIDED_REQUESTS,
   SERVER_HEADER_LIST_BYTES,
@@ -28,7 +29,7 @@ import { FramedTunnelStream } from './tunnel-stream.ts';
 /** The server's end of a tunnel. */
 export class FramingServerTunnel extends FramingSession implements ServerTunnel {
   readonly #serve: ServeOptions;
-  readonly #budget: AbandonBudget;
+  readonly #budget: TokenBucket;
   #undecided = 0;
   /** The highest stream the client has opened; we take none above `#lastServed`. */
   #lastOpened = 0;
@@ -41,7 +42,7 @@ export class FramingServerTunnel extends FramingSession implements ServerTunnel 
       settings: [[settingId.maxConcurrentStreams, MAX_CONCURRENT_STREAMS]],
     });
     this.#serve = options;
-    this.#budget = new AbandonBudget(options.clock);
+    this.#budget = new TokenBucket(options.clock, ABANDONED_REQUESTS);
     this.start();
   }
 

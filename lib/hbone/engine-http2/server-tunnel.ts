@@ -15,8 +15,8 @@ import type {
   TunnelStream,
 } from '../engine.ts';
 import type { MeshError } from '../../errors/mesh-error.ts';
-import { AbandonBudget } from '../abandon-budget.ts';
-import { MAX_UNDECIDED_REQUESTS } from '../limits.ts';
+import { TokenBucket } from '../../clock/token-bucket.ts';
+import { ABANDONED_REQUESTS, MAX_UNDECIDED_REQUESTS } from '../limits.ts';
 import type { SecuredSocket } from '../tls.ts';
 import { SessionTunnel } from './session.ts';
 import { Http2TunnelStream, flatHeaders } from './stream.ts';
@@ -28,13 +28,13 @@ const LAST_ANSWER: ServerStreamResponseOptions = { ...ANSWER, endStream: true };
 /** The server's end of a node:http2 session. */
 export class Http2ServerTunnel extends SessionTunnel implements ServerTunnel {
   readonly #serve: ServeOptions;
-  readonly #budget: AbandonBudget;
+  readonly #budget: TokenBucket;
   #undecided = 0;
 
   constructor(session: ServerHttp2Session, secured: SecuredSocket, options: ServeOptions) {
     super(session, secured, options);
     this.#serve = options;
-    this.#budget = new AbandonBudget(options.clock);
+    this.#budget = new TokenBucket(options.clock, ABANDONED_REQUESTS);
     session.setLocalWindowSize(options.settings.connectionWindow);
     session.on('stream', (stream: ServerHttp2Stream, headers: IncomingHttpHeaders) => {
       this.#onStream(stream, headers);

@@ -79,7 +79,7 @@ function realStats(): AdminHandler {
           pressure: { now: 0, total: 0 },
           busiestPod: 0,
         },
-        suppressedLines: { filter: 0, sample: 0, rate: 0 },
+        suppressedLines: { filter: 0, sample: 0, rate: 0, denials: 0 },
         droppedLines: 0,
       }),
     ],

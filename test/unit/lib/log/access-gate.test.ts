@@ -47,7 +47,7 @@ test('namespaces have rules of their own; what is left out is counted', (t) => {
   t.false(gate.admits('quiet', null));
   t.false(gate.admits('half', 'f'.repeat(32)));
   t.true(gate.admits('half', '0'.repeat(32)));
-  t.deepEqual(gate.suppressed, { filter: 1, sample: 1, rate: 0 });
+  t.deepEqual(gate.suppressed, { filter: 1, sample: 1, rate: 0, denials: 0 });
   gate.change({ rules: 'errors', linesPerSecond: 0 });
   t.false(gate.admits('demo', null));
   t.throws(() => gate.change({ rules: 'loud', linesPerSecond: 0 }));

@@ -56,7 +56,7 @@ function sinks() {
         pools: [],
         budget: NO_BUDGET,
         splices: 0,
-        suppressedLines: { filter: 0, sample: 0, rate: 0 },
+        suppressedLines: { filter: 0, sample: 0, rate: 0, denials: 0 },
         droppedLines: 0,
       }),
     ]

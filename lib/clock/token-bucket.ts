@@ -1,9 +1,9 @@
-import type { Clock } from '../../clock/clock.ts';
+import type { Clock } from './clock.ts';
 
 const MS_PER_SECOND = 1_000;
 
-/** A number of things a peer may do in one burst; refills with time, and by what it earns. */
-export class Budget {
+/** A number of things that may be done in one burst; refills with time, and by what is earned. */
+export class TokenBucket {
   readonly #clock: Clock;
   readonly #burst: number;
   readonly #perSecond: number;
@@ -18,17 +18,17 @@ export class Budget {
     this.#atMs = clock.monotonic();
   }
 
-  /** Takes one; false when there is none left. */
+  /** Takes one; false, and nothing is taken, when there is none left. */
   spend(): boolean {
-    this.#left -= 1;
-    if (this.#left >= 0) return true;
-    // The clock is looked at only now: an honest peer never comes here.
     const nowMs = this.#clock.monotonic();
     this.earn(((nowMs - this.#atMs) * this.#perSecond) / MS_PER_SECOND);
     this.#atMs = nowMs;
-    return this.#left >= 0;
+    if (this.#left < 1) return false;
+    this.#left -= 1;
+    return true;
   }
 
+  /** Adds as many, up to a burst. */
   earn(amount: number): void {
     this.#left = Math.min(this.#burst, this.#left + amount);
   }
