@@ -1,9 +1,21 @@
+import type { Clock, Timer } from '../clock/clock.ts';
 import { MeshError, asMeshError } from '../errors/mesh-error.ts';
 import type { ClientTunnel, OpenRequest, TunnelStream } from './engine.ts';
 import { MAX_WAITERS_PER_KEY } from './limits.ts';
 
+/** How a request waits for a tunnel. */
+export interface TunnelWait {
+  /** Tunnels that are not used while the key may have others. */
+  readonly avoid?: ReadonlySet<ClientTunnel>;
+  /** Without a tunnel by then it gives up, whatever is under way, and is not sent; null: when what is under way has failed. */
+  readonly limitMs?: number | null;
+}
+
 /** What the pool gives one key. */
 export interface PoolEntryDeps {
+  readonly clock: Clock;
+  /** Who it is, in words. */
+  readonly peer: string;
   readonly maxTunnels: () => number;
   /** Makes a tunnel when it is its turn, unless it is not `wanted` any more by then. */
   readonly connect: (wanted: () => boolean) => Promise<ClientTunnel>;
@@ -13,9 +25,13 @@ export interface PoolEntryDeps {
   readonly onEmpty: () => void;
 }
 
+const NONE: ReadonlySet<ClientTunnel> = new Set();
+
 interface Waiter {
   readonly request: OpenRequest;
   readonly avoid: ReadonlySet<ClientTunnel>;
+  /** Ends the wait. */
+  readonly timer: Timer | null;
   readonly resolve: (stream: Promise<TunnelStream>) => void;
   readonly reject: (error: MeshError) => void;
 }
@@ -35,7 +51,7 @@ export class PoolEntry {
   }
 
   /** Opens a stream on a tunnel with room, waiting for one if need be; not on one to avoid while there may be others. */
-  open(request: OpenRequest, avoid: ReadonlySet<ClientTunnel>): Promise<TunnelStream> {
+  open(request: OpenRequest, { avoid = NONE, limitMs = null }: TunnelWait): Promise<TunnelStream> {
     const tunnel = this.#withRoom(avoid);
     if (tunnel !== null) return this.#start(tunnel, request);
     if (this.#waiters.length >= MAX_WAITERS_PER_KEY) {
@@ -47,7 +63,12 @@ export class PoolEntry {
       );
     }
     return new Promise((resolve, reject) => {
-      this.#waiters.push({ request, avoid, resolve, reject });
+      const timer =
+        limitMs === null
+          ? null
+          : this.#deps.clock.after(limitMs, () => this.#giveUp(waiter, limitMs));
+      const waiter: Waiter = { request, avoid, timer, resolve, reject };
+      this.#waiters.push(waiter);
       this.#connectIfNeeded();
     });
   }
@@ -126,6 +147,7 @@ export class PoolEntry {
         continue;
       }
       this.#waiters.splice(index, 1);
+      waiter.timer?.cancel();
       waiter.resolve(this.#start(tunnel, waiter.request));
     }
     if (this.#waiters.length > 0) this.#connectIfNeeded();
@@ -134,7 +156,18 @@ export class PoolEntry {
   #failWaiters(error: MeshError): void {
     const waiters = this.#waiters;
     this.#waiters = [];
-    for (const waiter of waiters) waiter.reject(error);
+    for (const waiter of waiters) {
+      waiter.timer?.cancel();
+      waiter.reject(error);
+    }
+  }
+
+  /** Takes a request back that is not sent yet; what was begun for it goes on, for others. */
+  #giveUp(waiter: Waiter, limitMs: number): void {
+    this.#waiters = this.#waiters.filter((other) => other !== waiter);
+    const why = `no tunnel to ${this.#deps.peer} within ${limitMs} ms`;
+    waiter.reject(new MeshError('UPSTREAM_TIMEOUT', why));
+    this.#dropIfEmpty();
   }
 
   #dropIfEmpty(): void {

@@ -1,5 +1,6 @@
 import type { Clock, Timer } from '../clock/clock.ts';
 import { MeshError } from '../errors/mesh-error.ts';
+import { formatHostPort } from '../net/address.ts';
 import type { ClientTunnel, OpenRequest, TunnelStream } from './engine.ts';
 import {
   HANDSHAKE_TURN_MS,
@@ -11,6 +12,7 @@ import {
   TUNNEL_WAIT_MS,
 } from './limits.ts';
 import { PoolEntry } from './pool-entry.ts';
+import type { TunnelWait } from './pool-entry.ts';
 import { Slots } from './slots.ts';
 import type { SlotWait } from './slots.ts';
 
@@ -23,8 +25,6 @@ export interface TunnelKey {
   readonly destinationPort: number;
   readonly sourceIp: string;
 }
-
-const NONE: ReadonlySet<ClientTunnel> = new Set();
 
 /** Bounds of a pool. */
 export interface PoolOptions {
@@ -118,18 +118,14 @@ export class TunnelPool {
 
   /**
    * Opens a stream on a tunnel of the key, making one when none has room. Rejects with what connecting or opening
-   * failed with, or TUNNEL_CLOSED when the pool is closed or too many wait already. Tunnels in `avoid` are not used
-   * while the key may have others.
+   * failed with, UPSTREAM_TIMEOUT when there is no tunnel in time, or TUNNEL_CLOSED when the pool is closed or too many wait
+   * already. Once the request is sent (`onTunnel`) the wait has no say any more.
    */
-  open(
-    key: TunnelKey,
-    request: OpenRequest,
-    avoid: ReadonlySet<ClientTunnel> = NONE,
-  ): Promise<TunnelStream> {
+  open(key: TunnelKey, request: OpenRequest, wait: TunnelWait = {}): Promise<TunnelStream> {
     if (this.#closed) {
       return Promise.reject(new MeshError('TUNNEL_CLOSED', 'the tunnel pool is closed'));
     }
-    return this.#entry(key).open(request, avoid);
+    return this.#entry(key).open(request, wait);
   }
 
   /** Ends every tunnel; streams are reset when `immediate`, else they may finish. */
@@ -145,6 +141,8 @@ export class TunnelPool {
     const known = this.#entries.get(id);
     if (known !== undefined) return known;
     const entry = new PoolEntry({
+      clock: this.#deps.clock,
+      peer: formatHostPort(key.destinationIp, key.destinationPort),
       maxTunnels: () => this.#options.maxTunnelsPerKey,
       connect: (wanted) => this.#connect(key, wanted),
       onChange: (tunnel) => this.#track(tunnel),

@@ -12,9 +12,20 @@ export interface ConnectRetryPolicy {
   readonly totalMs: number;
 }
 
+/** One attempt to connect. */
+export interface ConnectAttempt {
+  /** From 0. */
+  readonly index: number;
+  /**
+   * The peer was asked for the connection: from then on its application may have been reached, and only the peer itself can say
+   * that it was not.
+   */
+  asked: boolean;
+}
+
 /**
- * Failures after which another attempt is safe and may help. Until the 200 has come no byte of the application
- * has left, so only what a second attempt cannot change is left out.
+ * Failures after which another attempt is safe and may help, before a peer was asked: only what a second attempt cannot change
+ * is left out.
  */
 const RETRIABLE: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'UPSTREAM_CONNECT',
@@ -25,34 +36,42 @@ const RETRIABLE: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'NATIVE_SYSCALL',
 ]);
 
+/** The peer's own words that it did not look at a request (GOAWAY, REFUSED_STREAM). */
+const NOT_LOOKED_AT: ReadonlySet<ErrorCode> = new Set<ErrorCode>(['TUNNEL_CLOSED']);
+
+/** The peer's own word that its application could not be connected. */
 const RETRIABLE_STATUS = 503;
 
-/** Whether a failed connect may be tried again: never after 400, 401 or a wrong identity. */
-export function isConnectRetriable(error: MeshError): boolean {
-  return RETRIABLE.has(error.code) || refusedStatus(error) === RETRIABLE_STATUS;
+/**
+ * Whether a failed connect may be tried again: never after 400, 401 or a wrong identity, and once the peer was `asked` only
+ * when it said that the application was not reached. Its silence says nothing.
+ */
+export function isConnectRetriable(error: MeshError, asked: boolean): boolean {
+  if (refusedStatus(error) === RETRIABLE_STATUS) return true;
+  return (asked ? NOT_LOOKED_AT : RETRIABLE).has(error.code);
 }
 
 /**
- * Runs `attempt` (given its number, from 0) until it succeeds, fails for good or the policy is used up; then
- * throws the last failure. A tunnel that closed under the request is left for a fresh one at once, anything
- * else waits for the backoff.
+ * Runs `attempt` until it succeeds, fails for good or the policy is used up; then throws the last failure. A tunnel that
+ * closed under the request is left for a fresh one at once, anything else waits for the backoff.
  */
 export async function connectWithRetry<T>(
-  attempt: (index: number) => Promise<T>,
+  attempt: (attempt: ConnectAttempt) => Promise<T>,
   policy: ConnectRetryPolicy,
-  deps: { readonly clock: Clock; readonly backoff: Backoff; readonly signal?: AbortSignal },
+  deps: { readonly clock: Clock; readonly backoff: Backoff },
 ): Promise<T> {
   const startedMs = deps.clock.monotonic();
   for (let index = 0; ; index += 1) {
+    const now: ConnectAttempt = { index, asked: false };
     try {
-      return await attempt(index);
+      return await attempt(now);
     } catch (error) {
       const failure = asMeshError(error, 'UPSTREAM_CONNECT');
       const used = deps.clock.monotonic() - startedMs;
       const pauseMs = failure.policy.retry === 'now' ? 0 : deps.backoff.next();
       const spent = index + 1 >= policy.attempts || used + pauseMs >= policy.totalMs;
-      if (spent || deps.signal?.aborted === true || !isConnectRetriable(failure)) throw failure;
-      if (pauseMs > 0) await deps.clock.sleep(pauseMs, deps.signal);
+      if (spent || !isConnectRetriable(failure, now.asked)) throw failure;
+      if (pauseMs > 0) await deps.clock.sleep(pauseMs);
     }
   }
 }

@@ -3,7 +3,7 @@ import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../lib/clock/clock.ts';
 import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
-import type { ClientTunnel } from '../../lib/hbone/engine.ts';
+import type { ClientTunnel, IncomingRequest } from '../../lib/hbone/engine.ts';
 import { TunnelPool } from '../../lib/hbone/pool.ts';
 import type { Handshake, PoolOptions, TunnelKey } from '../../lib/hbone/pool.ts';
 import {
@@ -25,22 +25,33 @@ interface Fixture {
   readonly live: TunnelKey;
   /** Ports that were connected to, in order. */
   readonly asked: number[];
+  /** Requests the live peer has seen. */
+  readonly requests: IncomingRequest[];
 }
 
 async function fixture(
   t: ExecutionContext,
-  options: Partial<PoolOptions> & { readonly maxStreams?: number } = {},
+  options: Partial<PoolOptions> & {
+    readonly maxStreams?: number;
+    /** The live peer is connected only then. */
+    readonly until?: Promise<void>;
+  } = {},
 ): Promise<Fixture> {
-  const { maxStreams = 100, ...poolOptions } = options;
+  const { maxStreams = 100, until: open, ...poolOptions } = options;
   const pki = await createTunnelPki();
   const own = credentials(await pki.issue(CLIENT));
   const served = credentials(await pki.issue('spiffe://cluster.local/ns/demo/sa/web'));
-  const server = await serveTunnels(t, framingEngine, tunnelOptions(served), echo);
+  const requests: IncomingRequest[] = [];
+  const server = await serveTunnels(t, framingEngine, tunnelOptions(served), (incoming) => {
+    requests.push(incoming);
+    return echo(incoming);
+  });
   const asked: number[] = [];
   const connect = async (key: TunnelKey, handshake: Handshake): Promise<ClientTunnel> => {
     asked.push(key.destinationPort);
     if (key.destinationPort === DEAD) return new Promise(() => {});
     if (key.destinationPort === MUTE) return handshake(() => new Promise(() => {}));
+    await open;
     const socket = await dial(t, key.destinationPort);
     return handshake(() => framingEngine.connect(socket, tunnelOptions(own, { maxStreams })));
   };
@@ -49,7 +60,7 @@ async function fixture(
     { clock: systemClock, connect },
   );
   t.teardown(() => pool.close('immediate'));
-  return { pool, live: keyTo(server.port), asked };
+  return { pool, live: keyTo(server.port), asked, requests };
 }
 
 function keyTo(destinationPort: number, sourceIp = '127.0.0.1'): TunnelKey {
@@ -101,4 +112,17 @@ test('at the limit of handshakes one waits until another is over, or has had its
     pool.open({ ...live, sourceIp: '127.0.0.2' }, request),
   ]);
   for (const stream of streams) t.is((await roundTrip(stream, 'x')).toString(), 'x');
+});
+
+test('a request whose time is up is never sent, though its tunnel comes later', async (t) => {
+  const { promise: open, resolve } = Promise.withResolvers<void>();
+  const { pool, live, requests } = await fixture(t, { until: open });
+  await t.throwsAsync(pool.open(live, request, { limitMs: 20 }), {
+    code: 'UPSTREAM_TIMEOUT',
+    message: /no tunnel to 127\.0\.0\.1:\d+ within 20 ms/,
+  });
+  const patient = pool.open(live, request);
+  resolve();
+  t.is((await roundTrip(await patient, 'x')).toString(), 'x');
+  t.is(requests.length, 1);
 });

@@ -258,7 +258,7 @@ test('a request that failed on a tunnel gets a fresh one, at the limit of tunnel
   const failed = new Set<ClientTunnel>();
   const ask = async (): Promise<void> => {
     const noted = { ...request, onTunnel: (tunnel: ClientTunnel) => failed.add(tunnel) };
-    const stream = await pool.open(key, noted, failed);
+    const stream = await pool.open(key, noted, { avoid: failed });
     t.is((await roundTrip(stream, 'x')).toString(), 'x');
   };
   await ask();

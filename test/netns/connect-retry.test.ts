@@ -1,11 +1,13 @@
 /** docs/decisions/connect-retry.md, end to end. */
 import type { ExecutionContext } from 'ava';
+import { systemClock } from '../../lib/clock/clock.ts';
 import { serveHbone } from '../support/hbone-peer.ts';
 import { TestMesh } from '../support/listener-kit.ts';
 import type { TestPod } from '../support/listener-kit.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
 import { ask, closed, echo } from '../support/tcp-talk.ts';
 import { echo as echoTunnel } from '../support/tunnel-kit.ts';
+import { until } from '../support/until.ts';
 import { service } from '../support/workloads.ts';
 
 const KEY = 'demo/web.demo.svc.cluster.local';
@@ -26,7 +28,7 @@ const PATIENT = {
 async function withBadChoice(
   t: ExecutionContext,
   settings: Parameters<typeof TestMesh.start>[1] = {},
-): Promise<{ mesh: TestMesh; client: TestPod; bad: TestPod; good: TestPod }> {
+): Promise<{ mesh: TestMesh; client: TestPod; bad: TestPod; reached: { good: number } }> {
   const mesh = await TestMesh.start(t, { threads: 1, ...PATIENT, ...settings });
   const client = await mesh.addPod('client');
   const good = await mesh.addPod('good', { workload: SECOND });
@@ -34,12 +36,16 @@ async function withBadChoice(
     enrolled: false,
     workload: { ...FIRST, tunnelProtocol: 'HBONE' },
   });
-  await good.serve(8080, echo);
+  const reached = { good: 0 };
+  await good.serve(8080, (socket) => {
+    reached.good += 1;
+    echo(socket);
+  });
   mesh.state.set(KEY, {
     kind: 'service',
     service: service({ addresses: [{ network: '', ip: VIP, length: null }] }),
   });
-  return { mesh, client, bad, good };
+  return { mesh, client, bad, reached };
 }
 
 async function oneConnection(t: ExecutionContext, mesh: TestMesh, error: RegExp | null) {
@@ -90,6 +96,32 @@ test('503 and a refused stream are asked elsewhere, 401 and a wrong identity are
   answer = 401;
   await closed(await client.connect(VIP, 80));
   t.is(await mesh.metric('weft_connect_retries_total'), 2);
+});
+
+test('a peer that was asked is waited for: however slow, nobody is asked in its place', async (t) => {
+  // A third of it is the time of an attempt; the answer takes longer than that.
+  const settings = { connectRetry: { attempts: 3, totalMs: 1_500 } };
+  const { mesh, client, bad, reached } = await withBadChoice(t, settings);
+  const identity = 'spiffe://cluster.local/ns/demo/sa/bad';
+  let answerAfterMs = 0;
+  const peer = await serveHbone(t, mesh, { pod: bad, identity }, async (request) => {
+    await systemClock.sleep(answerAfterMs);
+    return echoTunnel(request);
+  });
+  // Until there is a tunnel the attempt's time may be over before the handshake is, and it goes elsewhere.
+  await until(
+    async () => {
+      t.is(await ask(await client.connect(VIP, 80), 'warm'), 'warm');
+      return peer.requests.length > 0;
+    },
+    { what: 'a tunnel to the first choice' },
+  );
+  const before = await mesh.metric('weft_connect_retries_total');
+  const served = reached.good;
+  answerAfterMs = 2_000;
+  t.is(await ask(await client.connect(VIP, 80), 'slow'), 'slow');
+  t.is(reached.good, served);
+  t.is(await mesh.metric('weft_connect_retries_total'), before);
 });
 
 test('a peer that is not who it should be is never asked again, nor is anybody in its place', async (t) => {

@@ -1,4 +1,5 @@
 /** A connection to another network: a tunnel inside a stream of a tunnel to that network's gateway (spec/hbone.md §10). */
+import { withTimeLimit } from '../../lib/clock/time-limit.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { innerHeaders } from '../../lib/hbone/connect-request.ts';
 import type { ClientTunnel, OpenRequest, TunnelStream } from '../../lib/hbone/engine.ts';
@@ -21,6 +22,10 @@ export interface DoubleRequest {
   readonly connect: OpenRequest;
   /** Tunnels to the gateway that failed just now. */
   readonly avoid: ReadonlySet<ClientTunnel>;
+  /** For all that comes before the far end is asked, milliseconds; null: its parts have limits of their own. */
+  readonly limitMs: number | null;
+  /** The far end is asked now: until then no application can have been reached. */
+  readonly onAsk: () => void;
 }
 
 /** A connection that both tunnels carry. */
@@ -48,12 +53,23 @@ export async function openDouble(
       'the service names no identities (subjectAltNames) that could answer for it on the other network',
     );
   }
-  const carrier = await request.pool.open(request.gateway, request.connect, request.avoid);
+  const { clock } = pod.thread;
+  const { limitMs, avoid } = request;
+  const startedMs = clock.monotonic();
+  const inTime = <T>(work: Promise<T>, release: (late: T) => void): Promise<T> => {
+    const leftMs = limitMs === null ? null : Math.max(0, startedMs + limitMs - clock.monotonic());
+    const what = `no tunnel through ${request.gateway.destinationIp}`;
+    return withTimeLimit(clock, work, { limitMs: leftMs, what, release });
+  };
+  const outer = request.pool.open(request.gateway, request.connect, { avoid, limitMs });
+  const carrier = await inTime(outer, (late) => late.reset());
   connection.onCut(() => carrier.reset());
   let tunnel: ClientTunnel | null = null;
   try {
     connection.assertNotCut();
-    tunnel = await connectInner(pod, request, carrier);
+    tunnel = await inTime(connectInner(pod, request, carrier), (late) => late.destroy());
+    connection.assertNotCut();
+    request.onAsk();
     const stream = await tunnel.open(innerRequest(pod, request));
     connection.assertNotCut();
     endTogether(pod, { carrier, tunnel, stream });

@@ -1,6 +1,5 @@
 /** A connection that leaves a pod, captured on 15001 (spec/dataplane.md §2). */
 import { Backoff } from '../../lib/clock/backoff.ts';
-import { withTimeLimit } from '../../lib/clock/time-limit.ts';
 import { present } from '../../lib/errors/assert.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { parseBaggage } from '../../lib/hbone/baggage.ts';
@@ -8,6 +7,7 @@ import { connectHeaders, newTrace } from '../../lib/hbone/connect-request.ts';
 import type { ClientTunnel, OpenRequest, TunnelStream } from '../../lib/hbone/engine.ts';
 import type { TunnelKey, TunnelPool } from '../../lib/hbone/pool.ts';
 import { connectWithRetry } from '../../lib/hbone/retry.ts';
+import type { ConnectAttempt } from '../../lib/hbone/retry.ts';
 import { bidiCopy } from '../../lib/net/bidi-copy.ts';
 import type { CopyEnd } from '../../lib/net/bidi-copy.ts';
 import { formatEndpoint, localEndpoint } from '../../lib/net/socket.ts';
@@ -91,7 +91,7 @@ class OutboundAttempts {
   /** Tunnels that failed a request; another attempt gets a fresh one. */
   readonly #failedTunnels = new Set<ClientTunnel>();
   #attempts = 0;
-  /** For the attempt under way, milliseconds. */
+  /** For the attempt under way until a peer is asked, milliseconds. */
   #limitMs: number | null = null;
   #route: OutboundRoute | null = null;
 
@@ -154,17 +154,19 @@ class OutboundAttempts {
     const foreign = this.#current.service === null && PROTOCOLS[this.#current.kind] === 'TCP';
     const attempts = foreign ? 1 : connectRetry.attempts;
     return connectWithRetry(
-      async (index) => {
+      async (attempt) => {
+        const { index } = attempt;
+        connection.assertNotCut();
         if (index > 0) {
           metrics.connectRetries += 1;
           connection.retarget(await this.decide());
         }
         connection.assertNotCut();
-        // One that does not answer at all must not use up the time of those that would.
+        // One that cannot be reached must not use up the time of those that can.
         const shared = index + 1 < attempts && this.#current.alternatives;
         this.#limitMs = shared ? connectRetry.totalMs / attempts : null;
         try {
-          return await this.#connectOnce(connection);
+          return await this.#connectOnce(connection, attempt);
         } catch (error) {
           const uid = this.#current.workload?.uid;
           if (uid !== undefined) this.#unreachable.add(uid);
@@ -180,54 +182,68 @@ class OutboundAttempts {
     return present(this.#route, 'a route was found before connecting');
   }
 
-  async #connectOnce(connection: Connection): Promise<Carry> {
+  async #connectOnce(connection: Connection, attempt: ConnectAttempt): Promise<Carry> {
     const { peer, kind } = this.#current;
     if (kind === 'hbone') {
       const request = this.#request(connection);
-      const asked = this.#askSameNode(connection, request);
-      const join = asked === null ? null : await asked;
+      const asking = this.#askSameNode(connection, request, attempt);
+      const join = asking === null ? null : await asking;
       if (join === null) {
-        const stream = await this.#openStream(connection, request);
+        const stream = await this.#openStream(connection, request, attempt);
         return carriedBy(streamEnd(stream), this.#pod);
       }
       connection.retarget({ ...connection.facts, path: 'same-node' });
       return join;
     }
     if (kind === 'double-hbone') {
-      return carriedBy(await this.#openDouble(connection), this.#pod);
+      return carriedBy(await this.#openDouble(connection, attempt), this.#pod);
     }
-    const request = { to: peer, source: null, bindLoopback: null };
-    const connecting = connectUpstream(this.#pod, request, connection);
-    const upstream = await this.#inTime(connecting, (late) => late.destroy());
+    const request = { to: peer, source: null, bindLoopback: null, limitMs: this.#limitMs };
+    const upstream = await connectUpstream(this.#pod, request, connection);
     return (client) => spliceSockets(client, upstream, this.#pod.bytes);
   }
 
-  #askSameNode(connection: Connection, request: OpenRequest): ReturnType<typeof askSameNode> {
+  #askSameNode(
+    connection: Connection,
+    request: OpenRequest,
+    attempt: ConnectAttempt,
+  ): ReturnType<typeof askSameNode> {
     const { workload } = this.#local;
     const { source } = this.#captured;
     const asked = { route: this.#current, workload, source, request };
-    return askSameNode(this.#pod, asked, connection);
+    return askSameNode(this.#pod, { ...asked, attempt }, connection);
   }
 
-  async #openStream(connection: Connection, request: OpenRequest): Promise<TunnelStream> {
-    const opening = this.#pool.open(this.#tunnelKey(), request, this.#failedTunnels);
-    const stream = await this.#inTime(opening, (late) => late.reset());
+  async #openStream(
+    connection: Connection,
+    request: OpenRequest,
+    attempt: ConnectAttempt,
+  ): Promise<TunnelStream> {
+    const onTunnel = (tunnel: ClientTunnel): void => {
+      attempt.asked = true;
+      request.onTunnel?.(tunnel);
+    };
+    const wait = { avoid: this.#failedTunnels, limitMs: this.#limitMs };
+    const stream = await this.#pool.open(this.#tunnelKey(), { ...request, onTunnel }, wait);
     // Cut while the peer was asked: nobody wants the stream any more.
     if (connection.cutBy !== null) stream.reset();
     connection.assertNotCut();
     return stream;
   }
 
-  async #openDouble(connection: Connection): Promise<CopyEnd> {
+  async #openDouble(connection: Connection, attempt: ConnectAttempt): Promise<CopyEnd> {
     const request = {
       pool: this.#pool,
       gateway: this.#tunnelKey(),
       innerIdentities: this.#current.innerSans,
       connect: this.#request(connection),
       avoid: this.#failedTunnels,
+      limitMs: this.#limitMs,
+      onAsk: () => {
+        attempt.asked = true;
+      },
     };
-    const opening = openDouble(this.#pod, request, connection);
-    const { end, headers, identity } = await this.#inTime(opening, (late) => late.end.abort());
+    const { end, headers, identity } = await openDouble(this.#pod, request, connection);
     const { baggage } = headers;
     // Without a word of the peer the gateway is all that is known of the destination.
     const described =
@@ -239,12 +255,6 @@ class OutboundAttempts {
           };
     connection.retarget({ ...connection.facts, ...described });
     return end;
-  }
-
-  #inTime<T>(work: Promise<T>, release: (late: T) => void): Promise<T> {
-    if (this.#limitMs === null) return work;
-    const what = `no connection through ${formatEndpoint(this.#current.peer)}`;
-    return withTimeLimit(this.#pod.thread.clock, work, { limitMs: this.#limitMs, what, release });
   }
 
   #tunnelKey(): TunnelKey {

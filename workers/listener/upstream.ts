@@ -22,6 +22,8 @@ export interface UpstreamRequest {
   readonly bindLoopback: string | null;
   /** It will carry a tunnel: a peer that acknowledges nothing any more is given up sooner. */
   readonly tunnel?: boolean;
+  /** Less time than the settings give a connect, milliseconds. */
+  readonly limitMs?: number | null;
 }
 
 /**
@@ -34,11 +36,11 @@ export async function connectUpstream(
   connection: Connection | null,
 ): Promise<Socket> {
   connection?.assertNotCut();
-  const { clock, metrics } = pod.thread;
+  const { clock, metrics, settings } = pod.thread;
   const fd = spareSocket(pod, request);
   const startedMs = clock.monotonic();
   const socket = await connectTcp(fd, request.to, {
-    timeoutMs: pod.thread.settings.connectTimeoutMs,
+    timeoutMs: Math.min(settings.connectTimeoutMs, request.limitMs ?? Infinity),
     onAttempt: (attempt) => connection?.onCut(() => attempt.destroy()),
   });
   metrics.connects[connectTarget(connection)].observe(clock.monotonic() - startedMs);

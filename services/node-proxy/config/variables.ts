@@ -174,7 +174,7 @@ export const trafficVariables = {
   WEFT_CONNECT_TIMEOUT: { schema: duration({ default: 10_000 }), description: 'TCP connect' },
   WEFT_HANDSHAKE_TIMEOUT: {
     schema: duration({ default: 10_000 }),
-    description: 'TLS and HTTP/2 handshake, and the answer to a CONNECT',
+    description: 'TLS handshake, and the HTTP/2 preface after it',
   },
   WEFT_CONNECT_RETRY_ATTEMPTS: {
     schema: integer({ min: 1, max: 10 })({ default: 3 }),

@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import type { OpenRequest } from '../../../lib/hbone/engine.ts';
+import type { ConnectAttempt } from '../../../lib/hbone/retry.ts';
 import { ipFamily } from '../../../lib/net/address.ts';
 import type { Copy } from '../../../lib/net/bidi-copy.ts';
 import type { Endpoint } from '../../../lib/net/socket.ts';
@@ -18,6 +19,8 @@ export interface TunnelledConnection {
   readonly workload: Workload;
   readonly source: Endpoint;
   readonly request: OpenRequest;
+  /** Notes that the other pod's application may be reached. */
+  readonly attempt: ConnectAttempt;
 }
 
 /** Joins the client to the application that was connected; once. Throws when the client cannot be taken. */
@@ -56,7 +59,7 @@ interface Asked {
 
 async function ask(
   pod: PodContext,
-  { route, workload, request }: TunnelledConnection,
+  { route, workload, request, attempt }: TunnelledConnection,
   { asker, pod: name, workloadUid, from }: Asked,
   connection: Connection,
 ): Promise<JoinClient | null> {
@@ -66,6 +69,7 @@ async function ask(
   const credentials = await prove(pod, identity, 'source').catch(() => null);
   if (credentials === null) return null;
   connection.assertNotCut();
+  attempt.asked = true;
   const offer = await asker.connect(
     {
       pod: name,
@@ -80,6 +84,7 @@ async function ask(
     (cancel) => connection.onCut(cancel),
   );
   if (offer === null) {
+    attempt.asked = false;
     metrics.sameNode.declined += 1;
     return null;
   }

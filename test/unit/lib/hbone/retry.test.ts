@@ -1,0 +1,52 @@
+/** docs/decisions/connect-retry.md */
+import test from 'ava';
+import { Backoff } from '../../../../lib/clock/backoff.ts';
+import type { ErrorCode } from '../../../../lib/errors/codes.ts';
+import { MeshError } from '../../../../lib/errors/mesh-error.ts';
+import { connectWithRetry } from '../../../../lib/hbone/retry.ts';
+import { FakeClock } from '../../../support/fake-clock.ts';
+
+/** How often a connect is tried that fails with the code each time, before or after the peer was asked. */
+async function attempts(code: ErrorCode, asked: boolean, status?: number): Promise<number> {
+  const clock = new FakeClock();
+  let made = 0;
+  const detail = status === undefined ? {} : { status };
+  const connecting = connectWithRetry(
+    (attempt) => {
+      made += 1;
+      attempt.asked = asked;
+      return Promise.reject(new MeshError(code, 'no', { detail }));
+    },
+    { attempts: 3, totalMs: 10_000 },
+    { clock, backoff: new Backoff({ baseMs: 50, maxMs: 1_000 }) },
+  ).catch(() => undefined);
+  for (let step = 0; step < 5; step += 1) {
+    await clock.advance(0);
+    await clock.advance(1_000);
+  }
+  await connecting;
+  return made;
+}
+
+const ONCE = ['TLS_PEER_IDENTITY', 'TLS_PEER_REVOKED', 'TUNNEL_RESET', 'POLICY_DENIED'] as const;
+const BEFORE = [
+  'UPSTREAM_CONNECT',
+  'UPSTREAM_TIMEOUT',
+  'UPSTREAM_NETWORK_POLICY',
+  'TLS_HANDSHAKE',
+  'NATIVE_SYSCALL',
+] as const;
+
+test('before the peer is asked, what another attempt may change is tried again', async (t) => {
+  for (const code of [...BEFORE, 'TUNNEL_CLOSED'] as const) {
+    t.is(await attempts(code, false), 3, code);
+  }
+  for (const code of ONCE) t.is(await attempts(code, false), 1, code);
+});
+
+test('once it was asked, only what it says itself of a request it did not serve', async (t) => {
+  t.is(await attempts('TUNNEL_CLOSED', true), 3);
+  t.is(await attempts('TUNNEL_REFUSED', true, 503), 3);
+  for (const code of [...BEFORE, ...ONCE]) t.is(await attempts(code, true), 1, code);
+  for (const status of [400, 401]) t.is(await attempts('TUNNEL_REFUSED', true, status), 1);
+});
