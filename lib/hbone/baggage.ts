@@ -1,6 +1,7 @@
 /** The `baggage` header: a workload's labels for the peer's telemetry (spec/hbone.md §6). */
 import type { Workload } from '../state/model.ts';
 import { MAX_KEPT_BAGGAGE, MAX_KEPT_BAGGAGE_LENGTH } from './limits.ts';
+import { MAX_BAGGAGE_LENGTH, MAX_BAGGAGE_VALUE_LENGTH } from './peer-text.ts';
 
 /** What a baggage header says of a workload; null where it is silent. */
 export interface Baggage {
@@ -49,7 +50,10 @@ function format(workload: Workload): string {
 /** Headers read lately: every stream of a peer brings the same. */
 const parsed = new Map<string, Baggage>();
 
-/** Reads a header; a text with unprintable characters counts as absent, and so does an absent header. */
+/**
+ * Reads a header; one with unprintable characters or longer than {@link MAX_BAGGAGE_LENGTH} counts as absent. A value is
+ * cut to {@link MAX_BAGGAGE_VALUE_LENGTH} characters.
+ */
 export function parseBaggage(header: string | undefined): Baggage {
   if (header === undefined || header.length > MAX_KEPT_BAGGAGE_LENGTH) return parse(header);
   const known = parsed.get(header);
@@ -63,7 +67,7 @@ export function parseBaggage(header: string | undefined): Baggage {
 
 function parse(header: string | undefined): Baggage {
   const values = new Map<string, string>();
-  if (header !== undefined && PRINTABLE.test(header)) {
+  if (header !== undefined && header.length <= MAX_BAGGAGE_LENGTH && PRINTABLE.test(header)) {
     for (const member of header.split(',')) {
       const [key = '', value = ''] = member.split('=');
       values.set(key.trim(), value.trim());
@@ -71,7 +75,7 @@ function parse(header: string | undefined): Baggage {
   }
   const get = (key: string): string | null => {
     const value = values.get(key);
-    return value === undefined || value === '' ? null : value;
+    return value === undefined || value === '' ? null : copied(value);
   };
   const names = WORKLOAD_TYPES.map((type) => get(`k8s.${type}.name`));
   return {
@@ -83,4 +87,9 @@ function parse(header: string | undefined): Baggage {
     region: get('cloud.region'),
     zone: get('cloud.availability_zone'),
   };
+}
+
+/** A text of its own: what a label keeps must not keep the header it was part of. */
+function copied(ascii: string): string {
+  return Buffer.from(ascii.slice(0, MAX_BAGGAGE_VALUE_LENGTH), 'latin1').toString('latin1');
 }

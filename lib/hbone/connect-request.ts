@@ -27,6 +27,8 @@ const TRACES_DRAWN_AT_ONCE = 128;
 const TRACEPARENT_LENGTH = 55;
 const TRACEPARENT = /^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}$/i;
 const ASCII = /^[\x20-\x7e]*$/;
+/** A name of 253 characters, with a trailing dot. */
+const MAX_HOST_LENGTH = 254;
 
 /** Random bytes for the ids to come: asking for them one by one costs more than all else about an id. */
 const random = Buffer.alloc(TRACES_DRAWN_AT_ONCE * (TRACE_ID_BYTES + SPAN_ID_BYTES));
@@ -68,9 +70,10 @@ export function formatForwarded(ip: string, port: number, serviceHostname: strin
   return serviceHostname === null ? source : `${source};host=${serviceHostname}`;
 }
 
-/** The `host=` of a `forwarded` header, null when there is none. */
+/** The `host=` of a `forwarded` header, null when there is none that could be a host's name. */
 export function parseForwardedHost(header: string | undefined): string | null {
-  return header === undefined ? null : forwardedPart(header, 'host=');
+  const host = header === undefined ? null : forwardedPart(header, 'host=');
+  return host === null || host.length > MAX_HOST_LENGTH ? null : host;
 }
 
 /**

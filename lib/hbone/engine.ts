@@ -10,6 +10,7 @@ import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { Copy, CopySide } from '../net/bidi-copy.ts';
 import type { ByteAccount } from '../net/held-bytes.ts';
 import type { TunnelCredentials } from './credentials.ts';
+import type { PeerHeaders } from './peer-text.ts';
 
 /** Makes tunnels on sockets that are connected already. An engine holds no state between them. */
 export interface HboneEngine {
@@ -169,15 +170,16 @@ export interface TunnelStream {
   carry?(socket: Socket, socketIs: CopySide): Copy | null;
   /** Ends both directions at once (RST_STREAM CANCEL). Harmless on an ended stream. */
   reset(): void;
-  /** Response headers of an opened stream, request headers of an accepted one. */
-  readonly headers: Readonly<Record<string, string | undefined>>;
+  /** Response headers of an opened stream, cut as peer-text.ts says; none of an accepted one. */
+  readonly headers: PeerHeaders;
 }
 
 /** A request that is not yet answered. */
 export interface IncomingRequest {
   readonly method: string;
   readonly authority: string;
-  readonly headers: Readonly<Record<string, string | undefined>>;
+  /** Those that are read, cut as peer-text.ts says; none once it is accepted. */
+  readonly headers: PeerHeaders;
   /** True when the peer has given up. */
   readonly aborted: boolean;
   /** Calls `listener` once when the request ends before the answer: null when the peer gave up, else what its tunnel was destroyed for. */

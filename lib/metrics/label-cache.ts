@@ -26,12 +26,14 @@ export class LabelCache<Set> {
     return undefined;
   }
 
-  /** Keeps it in place of the oldest one. Without effect for facts that name no workload. */
+  /** Keeps it, in place of what was kept for the same facts or of the oldest one. Without effect for facts that name no workload. */
   keep(facts: TrafficFacts, set: Set): void {
     const anchor = anchorOf(facts);
     if (anchor === null) return;
     const list = this.#lists.get(anchor) ?? [];
-    if (list.length >= MAX_SETS_PER_WORKLOAD) list.shift();
+    const before = list.findIndex((kept) => isSame(kept.facts, facts));
+    if (before !== -1) list.splice(before, 1);
+    else if (list.length >= MAX_SETS_PER_WORKLOAD) list.shift();
     list.push({ facts, set });
     this.#lists.set(anchor, list);
   }

@@ -89,6 +89,38 @@ export function trafficLabels(facts: TrafficFacts): TrafficLabels {
   return labels;
 }
 
+const SILENT: DescribedWorkload = Object.freeze({
+  clusterId: null,
+  namespace: null,
+  workloadName: null,
+  canonicalName: null,
+  canonicalRevision: null,
+  region: null,
+  zone: null,
+});
+
+/** The same connection as the mesh alone knows it: what a peer says of itself is left out. */
+export function withoutBaggage(facts: TrafficFacts): TrafficFacts {
+  // What lies behind a gateway is not the gateway, whether it is described or not.
+  const destinationBaggage = facts.destinationBaggage === null ? null : SILENT;
+  return { ...facts, sourceBaggage: null, destinationBaggage };
+}
+
+/** The same connection with nothing known of either end. */
+export function unnamedFacts({ reporter, mutualTls }: TrafficFacts): TrafficFacts {
+  return {
+    reporter,
+    sourceWorkload: null,
+    sourceBaggage: null,
+    sourceIdentity: null,
+    destinationWorkload: null,
+    destinationBaggage: null,
+    destinationIdentity: null,
+    destinationService: null,
+    mutualTls,
+  };
+}
+
 interface Party {
   readonly workload: string | null;
   readonly service: string | null;

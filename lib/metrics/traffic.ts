@@ -4,14 +4,10 @@
  */
 import type { ResponseFlag } from '../errors/codes.ts';
 import { LabelCache } from './label-cache.ts';
-import { RESPONSE_FLAGS_INDEX, trafficLabels } from './traffic-labels.ts';
+import { LabelSets } from './label-sets.ts';
+import type { LabelSet, LabelSetOptions } from './label-sets.ts';
+import { RESPONSE_FLAGS_INDEX } from './traffic-labels.ts';
 import type { TrafficFacts, TrafficLabels } from './traffic-labels.ts';
-
-/**
- * Label sets kept; each costs about 1 kB here and as much in a scrape. What comes after is counted under one set
- * of unknown values, so that totals stay right.
- */
-export const MAX_LABEL_SETS = 10_000;
 
 /** Bytes of a connection so far. */
 export interface TrafficBytes {
@@ -36,14 +32,6 @@ export interface TrafficConnection {
   close(flag: ResponseFlag): void;
 }
 
-interface LabelSet {
-  readonly labels: TrafficLabels;
-  opened: number;
-  sent: number;
-  received: number;
-  readonly closed: Map<ResponseFlag, number>;
-}
-
 const HELP = {
   istio_tcp_connections_opened_total: 'The total number of TCP connections opened',
   istio_tcp_connections_closed_total: 'The total number of TCP connections closed',
@@ -53,26 +41,26 @@ const HELP = {
   istio_tcp_sent_bytes_total: 'The total number of bytes sent to clients of TCP connections',
   istio_tcp_sockets_open: 'The number of accepted sockets that are open',
   weft_traffic_label_overflow_total:
-    'Connections counted without their labels because there were too many label sets',
+    'Connections counted without some of their labels because there were too many label sets',
 } as const;
 
 /** The counters of one thread. */
 export class TrafficMetrics {
-  readonly #maxLabelSets: number;
-  readonly #sets = new Map<string, LabelSet>();
+  readonly #sets: LabelSets;
   readonly #found = new LabelCache<LabelSet>();
   readonly #live = new Set<OpenConnection>();
   readonly #sockets = { source: 0, destination: 0 };
-  #overflow = 0;
 
-  constructor(options: { readonly maxLabelSets?: number } = {}) {
-    this.#maxLabelSets = options.maxLabelSets ?? MAX_LABEL_SETS;
+  constructor(options: LabelSetOptions = {}) {
+    this.#sets = new LabelSets(options);
   }
 
   /** Counts an opened connection whose bytes `read` tells at any time until it is closed. */
   open(facts: TrafficFacts, read: () => TrafficBytes): TrafficConnection {
     const set = this.#set(facts);
     set.opened += 1;
+    set.live += 1;
+    set.used = true;
     const connection = new OpenConnection(set, read, this.#live);
     this.#live.add(connection);
     return connection;
@@ -88,7 +76,7 @@ export class TrafficMetrics {
     };
   }
 
-  /** Everything, live connections included. */
+  /** Everything, live connections included. What has not been used for long is told a last time. */
   samples(): TrafficSample[] {
     for (const connection of this.#live) connection.fold();
     const samples: TrafficSample[] = [];
@@ -96,43 +84,17 @@ export class TrafficMetrics {
     for (const reporter of ['source', 'destination'] as const) {
       push(samples, 'istio_tcp_sockets_open', [['reporter', reporter]], this.#sockets[reporter]);
     }
-    push(samples, 'weft_traffic_label_overflow_total', [], this.#overflow);
+    push(samples, 'weft_traffic_label_overflow_total', [], this.#sets.overflow);
+    this.#sets.sweep();
     return samples;
   }
 
   #set(facts: TrafficFacts): LabelSet {
     const found = this.#found.find(facts);
-    if (found !== undefined) return found;
-    const labels = trafficLabels(facts);
-    const key = keyOf(labels);
-    const known = this.#sets.get(key);
-    if (known === undefined && this.#sets.size >= this.#maxLabelSets) return this.#bare(facts);
-    const set = known ?? this.#addSet(key, labels);
-    this.#found.keep(facts, set);
-    return set;
-  }
-
-  /** Each connection without labels of its own is counted as such. */
-  #bare(facts: TrafficFacts): LabelSet {
-    this.#overflow += 1;
-    const bare = trafficLabels({
-      reporter: facts.reporter,
-      sourceWorkload: null,
-      sourceBaggage: null,
-      sourceIdentity: null,
-      destinationWorkload: null,
-      destinationBaggage: null,
-      destinationIdentity: null,
-      destinationService: null,
-      mutualTls: facts.mutualTls,
-    });
-    const bareKey = keyOf(bare);
-    return this.#sets.get(bareKey) ?? this.#addSet(bareKey, bare);
-  }
-
-  #addSet(key: string, labels: TrafficLabels): LabelSet {
-    const set = { labels, opened: 0, sent: 0, received: 0, closed: new Map() };
-    this.#sets.set(key, set);
+    if (found !== undefined && !found.gone) return found;
+    const { set, whole } = this.#sets.get(facts);
+    // Asked for again there may be room for its labels.
+    if (whole) this.#found.keep(facts, set);
     return set;
   }
 }
@@ -163,6 +125,8 @@ class OpenConnection implements TrafficConnection {
     if (!this.#open) return;
     this.#open = false;
     this.fold();
+    this.#set.live -= 1;
+    this.#set.used = true;
     this.#set.closed.set(flag, (this.#set.closed.get(flag) ?? 0) + 1);
     this.#live.delete(this);
   }
@@ -187,8 +151,4 @@ function push(
 ): void {
   const kind = name === 'istio_tcp_sockets_open' ? 'gauge' : 'counter';
   samples.push({ name, kind, help: HELP[name], labels, value });
-}
-
-function keyOf(labels: TrafficLabels): string {
-  return labels.map(([, value]) => value).join('\n');
 }

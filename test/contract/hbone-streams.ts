@@ -1,9 +1,11 @@
 /** Part of the engine contract: bytes, windows and ends of streams. */
+import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { connect as connectHttp2, constants as h2 } from 'node:http2';
 import type { TestFn } from 'ava';
 import type { HboneEngine, IncomingRequest, TunnelStream } from '../../lib/hbone/engine.ts';
+import { MAX_AUTHORITY_LENGTH, MAX_BAGGAGE_LENGTH } from '../../lib/hbone/peer-text.ts';
 import {
   echo,
   openTunnel,
@@ -21,9 +23,10 @@ export function streams(test: TestFn, engine: HboneEngine): void {
   // spec: hbone.md §1, spec: hbone.md §3
   test('carries bytes both ways and knows both identities', async (t) => {
     const { client, server } = await identities();
-    const seen: IncomingRequest[] = [];
+    const seen: Pick<IncomingRequest, 'method' | 'authority' | 'headers'>[] = [];
     const fixture = await serveTunnels(t, engine, tunnelOptions(server), (incoming) => {
-      seen.push(incoming);
+      const { method, authority, headers } = incoming;
+      seen.push({ method, authority, headers });
       return echo(incoming);
     });
     const tunnel = await openTunnel(t, engine, fixture.port, tunnelOptions(client));
@@ -39,6 +42,34 @@ export function streams(test: TestFn, engine: HboneEngine): void {
       timeoutMs: 5_000,
       what: 'the stream to be counted out',
     });
+  });
+
+  test('what a peer writes is cut where it enters, and what is answered keeps none of it', async (t) => {
+    const { client, server } = await identities();
+    const long = 'x'.repeat(10_000);
+    const seen: [IncomingRequest, IncomingRequest['headers'], TunnelStream | null][] = [];
+    const fixture = await serveTunnels(t, engine, tunnelOptions(server), (incoming) => {
+      const { headers } = incoming;
+      seen.push([
+        incoming,
+        headers,
+        incoming.accept({ baggage: long.slice(0, 5_000), other: 'y' }),
+      ]);
+      return Promise.resolve();
+    });
+    const tunnel = await openTunnel(t, engine, fixture.port, tunnelOptions(client));
+    const stream = await tunnel.open({
+      authority: `${long}:80`,
+      headers: { baggage: long, forwarded: 'host=a', other: 'y' },
+    });
+    t.deepEqual(stream.headers, { baggage: long.slice(0, MAX_BAGGAGE_LENGTH + 1) });
+    const [first] = seen;
+    assert(first !== undefined);
+    const [incoming, headers, accepted] = first;
+    t.is(incoming.authority, long.slice(0, MAX_AUTHORITY_LENGTH + 1));
+    t.deepEqual(headers, { baggage: long.slice(0, MAX_BAGGAGE_LENGTH + 1), forwarded: 'host=a' });
+    t.deepEqual(incoming.headers, {});
+    t.deepEqual(accepted?.headers, {});
   });
 
   test('a server may speak first', async (t) => {

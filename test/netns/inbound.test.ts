@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import type { ExecutionContext } from 'ava';
+import { MAX_AUTHORITY_LENGTH, MAX_FORWARDED_LENGTH } from '../../lib/hbone/peer-text.ts';
 import { formatIp } from '../../lib/net/address.ts';
 import type { Service, Workload } from '../../lib/state/model.ts';
 import { rawRequests, tunnelTo } from '../support/hbone-peer.ts';
@@ -72,6 +73,9 @@ test('each step answers with its own status, headers alone, and only the later o
   const connect = (authority: string) => ask({ ':method': 'CONNECT', ':authority': authority });
   const early: [string, number][] = [
     ['nonsense', 400],
+    [`${'x'.repeat(MAX_AUTHORITY_LENGTH - 3)}:80`, 503],
+    [`${'x'.repeat(MAX_AUTHORITY_LENGTH - 2)}:80`, 400],
+    [`${'x'.repeat(10_000)}:80`, 400],
     [':80', 400],
     ['10.9.0.99:8080', 400],
     [`[${web.ip6}]:8080`, 400],
@@ -84,9 +88,13 @@ test('each step answers with its own status, headers alone, and only the later o
   for (const [authority, status] of early) {
     t.deepEqual(await connect(authority), { status, ended: true, baggage: undefined }, authority);
   }
-  await until(() => mesh.access('connection failed').length === early.length + 1, {
+  const forwarded = 'x'.repeat(MAX_FORWARDED_LENGTH + 1);
+  const wordy = { ':method': 'CONNECT', ':authority': `${web.ip}:8080`, forwarded };
+  t.like(await ask(wordy), { status: 400, ended: true });
+  await until(() => mesh.access('connection failed').length === early.length + 2, {
     what: 'the early denials',
   });
+  for (const line of mesh.access('connection failed')) t.true(JSON.stringify(line).length < 1_000);
   t.is(await mesh.metric('istio_tcp_connections_opened_total'), 0);
   const refused = { ended: true, baggage: undefined };
   t.deepEqual(await connect(`${web.ip}:7070`), { status: 401, ...refused });

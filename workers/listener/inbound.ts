@@ -9,6 +9,7 @@ import {
   parseTraceparent,
 } from '../../lib/hbone/connect-request.ts';
 import type { IncomingRequest } from '../../lib/hbone/engine.ts';
+import { MAX_AUTHORITY_LENGTH, MAX_FORWARDED_LENGTH } from '../../lib/hbone/peer-text.ts';
 import { bidiCopy } from '../../lib/net/bidi-copy.ts';
 import type { ByteAccount } from '../../lib/net/held-bytes.ts';
 import type { Copy } from '../../lib/net/bidi-copy.ts';
@@ -21,7 +22,7 @@ import {
   telemetryService,
   validateDestination,
 } from '../../lib/state/inbound.ts';
-import type { InboundDenied, InboundUpstream } from '../../lib/state/inbound.ts';
+import type { Authority, InboundDenied, InboundUpstream } from '../../lib/state/inbound.ts';
 import type { Passage } from '../../lib/state/waypoint-guard.ts';
 import type { Connection } from './connection.ts';
 import { decided, workloadAt } from './lookups.ts';
@@ -137,17 +138,7 @@ function denyRequest(
 /** Steps 1 to 5. */
 async function understand(pod: PodContext, arrival: InboundArrival): Promise<Understood> {
   const { request, local: dialled } = arrival;
-  if (request.method !== 'CONNECT') {
-    throw new MeshError(
-      'TUNNEL_PROTOCOL',
-      `method ${JSON.stringify(request.method)} is not CONNECT`,
-    );
-  }
-  const authority = parseAuthority(request.authority);
-  if (authority === null || authority.port === 0) {
-    const text = JSON.stringify(request.authority.slice(0, 256));
-    throw new MeshError('TUNNEL_PROTOCOL', `the request's authority is not host:port: ${text}`);
-  }
+  const authority = requested(request);
   const { state } = pod.thread;
   const local = await state.knownLocal(pod.pod.uid);
   const stream = { authority, localIp: dialled.ip, workload: local.workload };
@@ -172,6 +163,30 @@ async function understand(pod: PodContext, arrival: InboundArrival): Promise<Und
   });
   const said = passage.kind === 'waypoint' ? parseForwardedFor(headers['forwarded']) : null;
   return { local, upstream, passage, client: said ?? arrival.source, forwardedHost };
+}
+
+/** Steps 1 and 2, and that nothing is longer than what it may name. */
+function requested({ method, authority: text, headers }: ArrivedRequest): Authority {
+  if (method !== 'CONNECT') {
+    throw new MeshError('TUNNEL_PROTOCOL', `method ${JSON.stringify(method)} is not CONNECT`);
+  }
+  if (text.length > MAX_AUTHORITY_LENGTH) {
+    const why = `the request's authority has more than ${MAX_AUTHORITY_LENGTH} characters: ${quoted(text)}`;
+    throw new MeshError('TUNNEL_PROTOCOL', why);
+  }
+  // Its end is what counts, so it cannot be read in part.
+  if ((headers['forwarded']?.length ?? 0) > MAX_FORWARDED_LENGTH) {
+    const why = `the request's forwarded header has more than ${MAX_FORWARDED_LENGTH} characters`;
+    throw new MeshError('TUNNEL_PROTOCOL', why);
+  }
+  const authority = parseAuthority(text);
+  if (authority === null || authority.port === 0) {
+    throw new MeshError(
+      'TUNNEL_PROTOCOL',
+      `the request's authority is not host:port: ${quoted(text)}`,
+    );
+  }
+  return authority;
 }
 
 async function open(
@@ -277,6 +292,10 @@ export function overTunnel(request: IncomingRequest, bytes: ByteAccount): Arrive
       return bidiCopy(streamEnd(stream), socketEnd(application), bytes);
     },
   };
+}
+
+function quoted(text: string): string {
+  return JSON.stringify(text.slice(0, MAX_AUTHORITY_LENGTH));
 }
 
 function refuse(request: ArrivedRequest, error: unknown): void {

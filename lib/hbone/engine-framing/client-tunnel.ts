@@ -9,6 +9,7 @@ import type {
   TunnelStream,
 } from '../engine.ts';
 import { CLIENT_HEADER_LIST_BYTES, RESPONSE_TIMEOUT_MS } from '../limits.ts';
+import { readHeaders } from '../peer-text.ts';
 import { MAX_STREAM_ID, errorCode, settingId } from './frames.ts';
 import type { HeaderBlock } from './header-block.ts';
 import { responseHead } from './header-rules.ts';
@@ -87,7 +88,7 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
         { detail: { status, authority: request.authority } },
       );
     }
-    return new FramedTunnelStream(stream, headers, false);
+    return new FramedTunnelStream(stream, readHeaders(headers), false);
   }
 
   drain(): void {

@@ -16,6 +16,8 @@ import {
   MAX_UNDECIDED_REQUESTS,
   SERVER_HEADER_LIST_BYTES,
 } from '../limits.ts';
+import { NO_HEADERS, cutAuthority, cutMethod, readHeaders } from '../peer-text.ts';
+import type { PeerHeaders } from '../peer-text.ts';
 import { ConnectionFault, MAX_STREAM_ID, errorCode, settingId } from './frames.ts';
 import type { HeaderBlock } from './header-block.ts';
 import { requestHead } from './header-rules.ts';
@@ -166,16 +168,16 @@ export class FramingServerTunnel extends FramingSession implements ServerTunnel 
 class FramedRequest implements IncomingRequest {
   readonly method: string;
   readonly authority: string;
-  readonly headers: HeaderMap;
+  headers: PeerHeaders;
   readonly #tunnel: FramingServerTunnel;
   readonly #stream: FramedStream;
   #answered = false;
   #onAborted: ((reason: MeshError | null) => void) | null = null;
 
   constructor(tunnel: FramingServerTunnel, stream: FramedStream, head: RequestHead) {
-    this.method = head.method;
-    this.authority = head.authority;
-    this.headers = head.headers;
+    this.method = cutMethod(head.method);
+    this.authority = cutAuthority(head.authority);
+    this.headers = readHeaders(head.headers);
     this.#tunnel = tunnel;
     this.#stream = stream;
   }
@@ -207,7 +209,9 @@ class FramedRequest implements IncomingRequest {
   accept(headers: Readonly<Record<string, string>>): TunnelStream | null {
     if (!this.#answer()) return null;
     this.#tunnel.respond(this.#stream, { ':status': '200', ...headers }, false);
-    return new FramedTunnelStream(this.#stream, this.headers, true);
+    // Answered, it lives as long as its stream.
+    this.headers = NO_HEADERS;
+    return new FramedTunnelStream(this.#stream, NO_HEADERS, true);
   }
 
   refuse(status: RefuseStatus): void {

@@ -2,21 +2,21 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Copy, CopySide } from '../../net/bidi-copy.ts';
 import type { TunnelStream } from '../engine.ts';
+import type { PeerHeaders } from '../peer-text.ts';
 import { errorCode } from './frames.ts';
-import type { HeaderMap } from './header-rules.ts';
 import { SocketCarry } from './socket-carry.ts';
 import { StreamDuplex } from './stream-duplex.ts';
 import type { FramedStream } from './stream.ts';
 
 /** A stream whose request was answered with 200. */
 export class FramedTunnelStream implements TunnelStream {
-  readonly headers: HeaderMap;
+  readonly headers: PeerHeaders;
   readonly #stream: FramedStream;
   readonly #isServer: boolean;
   /** Made when somebody asks for it: thousands of idle streams would pay for it. */
   #duplex: StreamDuplex | null = null;
 
-  constructor(stream: FramedStream, headers: HeaderMap, isServer: boolean) {
+  constructor(stream: FramedStream, headers: PeerHeaders, isServer: boolean) {
     this.#stream = stream;
     this.headers = headers;
     this.#isServer = isServer;

@@ -8,6 +8,7 @@ import type {
 import { MeshError } from '../../errors/mesh-error.ts';
 import type { ClientTunnel, OpenRequest, TunnelOptions, TunnelStream } from '../engine.ts';
 import { RESPONSE_TIMEOUT_MS } from '../limits.ts';
+import { readHeaders } from '../peer-text.ts';
 import type { SecuredSocket } from '../tls.ts';
 import { SessionTunnel } from './session.ts';
 import { Http2TunnelStream, flatHeaders, streamEndError } from './stream.ts';
@@ -53,7 +54,7 @@ export class Http2ClientTunnel extends SessionTunnel implements ClientTunnel {
         },
       );
     }
-    return new Http2TunnelStream(stream, flatHeaders(headers), this.counters);
+    return new Http2TunnelStream(stream, readHeaders(flatHeaders(headers)), this.counters);
   }
 
   protected override onUnusable(): void {

@@ -17,6 +17,8 @@ import type {
 import type { MeshError } from '../../errors/mesh-error.ts';
 import { TokenBucket } from '../../clock/token-bucket.ts';
 import { ABANDONED_REQUESTS, MAX_UNDECIDED_REQUESTS } from '../limits.ts';
+import { NO_HEADERS, cutAuthority, cutMethod, readHeaders } from '../peer-text.ts';
+import type { PeerHeaders } from '../peer-text.ts';
 import type { SecuredSocket } from '../tls.ts';
 import { SessionTunnel } from './session.ts';
 import { Http2TunnelStream, flatHeaders } from './stream.ts';
@@ -76,7 +78,7 @@ export class Http2ServerTunnel extends SessionTunnel implements ServerTunnel {
 class Http2Request implements IncomingRequest {
   readonly method: string;
   readonly authority: string;
-  readonly headers: Readonly<Record<string, string | undefined>>;
+  headers: PeerHeaders;
   readonly #stream: ServerHttp2Stream;
   readonly #tunnel: Pick<SessionTunnel, 'destroyedFor'>;
   readonly #counters: TunnelCounters;
@@ -86,9 +88,9 @@ class Http2Request implements IncomingRequest {
     this.#stream = stream;
     this.#tunnel = tunnel;
     this.#counters = tunnel.counters;
-    this.method = headers[':method'] ?? '';
-    this.authority = headers[':authority'] ?? '';
-    this.headers = flatHeaders(headers);
+    this.method = cutMethod(headers[':method'] ?? '');
+    this.authority = cutAuthority(headers[':authority'] ?? '');
+    this.headers = readHeaders(flatHeaders(headers));
   }
 
   get aborted(): boolean {
@@ -113,7 +115,9 @@ class Http2Request implements IncomingRequest {
     if (!this.#answerable()) return null;
     this.#answered = true;
     this.#stream.respond({ ':status': 200, ...headers }, ANSWER);
-    return new Http2TunnelStream(this.#stream, this.headers, this.#counters);
+    // Answered, it lives as long as its stream.
+    this.headers = NO_HEADERS;
+    return new Http2TunnelStream(this.#stream, NO_HEADERS, this.#counters);
   }
 
   refuse(status: RefuseStatus): void {
