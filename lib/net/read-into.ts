@@ -35,11 +35,11 @@ export function readInto(socket: Socket, reads: Reads): boolean {
   if (fields === null || handle?.useUserBuffer === undefined) return false;
   if (socket.readableLength > 0 || socket.readableEnded || socket.destroyed) return false;
   handle.useUserBuffer(reads.buffer);
-  Object.assign(socket, {
-    [fields.buffer]: reads.buffer,
-    [fields.callback]: reads.take,
-    [fields.generator]: reads.next ?? null,
-  });
+  // One by one, as each socket has them already: an object made of them to assign costs ten times as much.
+  const own = socket as unknown as Record<symbol, unknown>;
+  own[fields.buffer] = reads.buffer;
+  own[fields.callback] = reads.take;
+  own[fields.generator] = reads.next ?? null;
   return true;
 }
 
