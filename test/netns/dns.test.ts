@@ -247,14 +247,34 @@ test('a burst of 5,000 questions is answered whole, with no more sockets than al
   };
   const socket = await dnsClient(t, pod);
   const seen = new Set<number>();
-  socket.on('message', (message) => seen.add(message.readUInt16BE(0)));
-  for (let index = 0; index < 5_000; index += 1) {
-    const name = index % 5 === 0 ? 'web.demo' : `n${index}.example.com`;
-    socket.send(query(name, index));
+  let asked = 0;
+  let heardMs = performance.now();
+  socket.on('message', (message) => {
+    seen.add(message.readUInt16BE(0));
+    heardMs = performance.now();
+  });
+  const ask = (id: number): void => {
+    socket.send(query(id % 5 === 0 ? 'web.demo' : `n${id}.example.com`, id));
+  };
+  // A busy machine drops packets between any two namespaces: what nobody answers is asked again, as resolvers do.
+  const repeat = (): void => {
+    if (performance.now() - heardMs < 1_000) return;
+    heardMs = performance.now();
+    for (let id = 0; id < asked; id += 1) if (!seen.has(id)) ask(id);
+  };
+  for (; asked < 5_000; asked += 1) {
+    ask(asked);
     // The kernel drops what a socket of its usual size cannot hold, some 270 small packets.
-    while (index - seen.size >= 200) await turn();
+    while (asked - seen.size >= 200) {
+      repeat();
+      await turn();
+    }
   }
-  await until(() => seen.size === 5_000, { what: '5,000 answers' });
+  const whole = (): boolean => {
+    repeat();
+    return seen.size === 5_000;
+  };
+  await until(whole, { what: '5,000 answers' });
   t.true(most <= 128, `${most} at once`);
   t.is(await mesh.metric('weft_dns_refused_total'), 0);
 });

@@ -201,7 +201,10 @@ export class Listener {
     return ends && { source: ends.remote, destination: ends.original ?? ends.local };
   }
 
-  /** Of the listening socket: what it accepts inherits them, which spares each connection the calls. */
+  /**
+   * Of the listening socket: what it accepts inherits them, which spares each connection the calls. What waited at a predecessor's
+   * when the kernel handed it over has those of the predecessor.
+   */
   get #tcpOptions(): TcpOptions {
     const { settings, tcpOptions } = this.#pod.thread;
     if (this.#kind === 'socks5') return { noDelay: true };
