@@ -1,5 +1,5 @@
 import { defineConfig } from '../config/define-config.ts';
-import { duration, endpoint, integer, makeField, oneOf, text } from '../config/fields.ts';
+import { bool, duration, endpoint, integer, makeField, oneOf, text } from '../config/fields.ts';
 import type { Endpoint } from '../config/fields.ts';
 import { formatLogFilter, parseLogFilter } from '../log/log-filter.ts';
 import type { LogFormat } from '../log/logger.ts';
@@ -17,6 +17,8 @@ export interface HostConfig {
   readonly logLevel: string;
   readonly logFormat: LogFormat;
   readonly drainDeadlineMs: number;
+  /** Whether memory that was taken only to start is given back. */
+  readonly releaseMemory: boolean;
   /** Where telemetry is sent by OTLP; null = nowhere. */
   readonly otlp: OtlpSettings | null;
 }
@@ -64,6 +66,11 @@ export const hostConfig = defineConfig(
       schema: integer({ min: 0 })({ optional: true }),
       description: 'derives the drain deadline when that is unset',
     },
+    WEFT_RELEASE_MEMORY: {
+      schema: bool({ default: false }),
+      description:
+        'once, 3 s after everything is ready, collect the garbage of the start and give back pages of programs (so in `weft run node`)',
+    },
     ...otlpVariables,
   },
   (values): HostConfig => ({
@@ -76,6 +83,7 @@ export const hostConfig = defineConfig(
       values.CONNECTION_TERMINATION_DEADLINE,
       values.TERMINATION_GRACE_PERIOD_SECONDS,
     ),
+    releaseMemory: values.WEFT_RELEASE_MEMORY,
     otlp: otlpSettings(values),
   }),
 );

@@ -26,6 +26,8 @@ export interface HostServices {
   readonly admin: AdminServer;
   /** Null where telemetry is not exported. */
   readonly exports: TelemetryExport | null;
+  /** An actor became ready for the first time. */
+  ready(): void;
   /** An actor failed: the process must end. */
   fail(actor: string, error: unknown): void;
   requestShutdown(why: string): void;
@@ -168,6 +170,7 @@ export class HostedActor {
     if (this.#state === 'starting' && pending.length === 0) {
       this.#state = 'ready';
       this.log.info('actor.ready');
+      this.#services.ready();
     } else if (this.#state === 'ready') {
       this.log.info({ pending }, pending.length === 0 ? 'actor.ready' : 'actor.not-ready');
     }

@@ -15,6 +15,7 @@ import { AdminServer } from './admin-server.ts';
 import { DrainDeadline } from './drain.ts';
 import { hostConfig } from './host-config.ts';
 import type { HostConfig } from './host-config.ts';
+import { IdleMemory } from './idle-memory.ts';
 import { MetricsListener } from './metrics-listener.ts';
 import { HostedActor } from './hosted-actor.ts';
 
@@ -121,6 +122,8 @@ class ActorHost {
   readonly #actors: readonly HostedActor[];
   /** Null where telemetry is not exported. */
   readonly #exports: OtlpExport | null;
+  /** Null where the process keeps what it has taken. */
+  readonly #memory: IdleMemory | null;
   readonly #processMetrics = new MetricRegistry();
   readonly #end = Promise.withResolvers<void>();
   #deadline: DrainDeadline | null = null;
@@ -133,6 +136,7 @@ class ActorHost {
     this.#clock = clock;
     this.#exports = exports;
     this.#admin = new AdminServer(log);
+    this.#memory = config.host.releaseMemory ? new IdleMemory({ clock, log }) : null;
     this.#processMetrics.collectProcessMetrics();
     const { metrics } = config.host;
     const handlers = { metrics: this.#serveMetrics, ready: this.#serveReadiness };
@@ -147,6 +151,7 @@ class ActorHost {
           logFormat: config.host.logFormat,
           admin: this.#admin,
           exports,
+          ready: () => this.#oneIsReady(),
           fail: (actor, error) => this.#fail(actor, error),
           requestShutdown: (why) => this.#shutdown(why),
         }),
@@ -171,6 +176,7 @@ class ActorHost {
       this.#log.fatal({ error: errorText(error), stack: stackOf(error) }, 'host.start-failed');
       this.#failed = true;
     }
+    this.#memory?.cancel();
     await this.#stopAll();
     await this.#admin.close();
     await this.#metrics?.close();
@@ -181,6 +187,10 @@ class ActorHost {
     if (exported) this.#watchLeftovers();
     else setImmediate(() => process.exit(code));
     return code;
+  }
+
+  #oneIsReady(): void {
+    if (this.#actors.every(({ state }) => state === 'ready')) this.#memory?.ready();
   }
 
   async #stopAll(): Promise<void> {

@@ -107,6 +107,7 @@ export interface NativeModule {
   listeningPorts(netnsFd: number): number[];
   nftGeneration(netnsFd: number): number | null;
   policyRouting(netnsFd: number, family: number, table: number): PolicyRouting;
+  releaseProgramPages(): number;
   raiseFileLimit(): { soft: number; hard: number };
   pumpOpen(
     onEnd: (

@@ -94,6 +94,7 @@ void registerSeqpacket(napi_env env, napi_value exports);
 void registerPoll(napi_env env, napi_value exports);
 void registerDiagnostics(napi_env env, napi_value exports);
 void registerProcess(napi_env env, napi_value exports);
+void registerMemory(napi_env env, napi_value exports);
 void registerSplice(napi_env env, napi_value exports);
 void registerOutput(napi_env env, napi_value exports);
 

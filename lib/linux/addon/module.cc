@@ -29,6 +29,7 @@ NAPI_MODULE_INIT() {
   weft::registerPoll(env, exports);
   weft::registerDiagnostics(env, exports);
   weft::registerProcess(env, exports);
+  weft::registerMemory(env, exports);
   weft::registerSplice(env, exports);
   weft::registerOutput(env, exports);
   return exports;

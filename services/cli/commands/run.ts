@@ -31,7 +31,7 @@ export function register(program: Command): void {
 }
 
 /** What a process of many actors goes without unless it is told otherwise: see docs/operating.md on memory. */
-const COMPACT = { WEFT_NODE_PROXY_STATE_THREAD: 'false' };
+const COMPACT = { WEFT_NODE_PROXY_STATE_THREAD: 'false', WEFT_RELEASE_MEMORY: 'true' };
 
 interface Options {
   readonly config?: string;

@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { rm } from 'node:fs/promises';
+import { readFile, rm } from 'node:fs/promises';
 import { request } from 'node:http';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
@@ -65,6 +65,24 @@ async function call(socket: string, method: string, path: string): Promise<[numb
   const [response] = await once(sent, 'response');
   return [response.statusCode, await text(response)];
 }
+
+async function residentOfFiles(child: ChildProcess): Promise<number> {
+  const status = await readFile(`/proc/${child.pid}/status`, 'utf8');
+  return Number(/^RssFile:\s+(\d+) kB$/m.exec(status)?.[1]);
+}
+
+test('a process that is told to gives back what it took only to start, and works', async (t) => {
+  const host = await start(t, { WEFT_RELEASE_MEMORY: 'true', WEFT_LOG_LEVEL: 'debug' });
+  await host.line('actor.started');
+  const before = await residentOfFiles(host.child);
+  t.is((await call(host.socket, 'POST', '/fixture/open'))[0], 200);
+  await host.line('host.memory-given-back');
+  const after = await residentOfFiles(host.child);
+  t.true(after < before, `${before} kB before, ${after} kB after`);
+  t.deepEqual(await call(host.socket, 'GET', '/healthz/ready'), [200, 'ready\n']);
+  host.child.kill('SIGTERM');
+  t.deepEqual(await host.exit, [0, null]);
+});
 
 test('an actor is ready when its blockers are released, and drains on SIGTERM with exit 0', async (t) => {
   const host = await start(t, {});
