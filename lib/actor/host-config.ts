@@ -17,7 +17,7 @@ export interface HostConfig {
   readonly logLevel: string;
   readonly logFormat: LogFormat;
   readonly drainDeadlineMs: number;
-  /** Whether memory that was taken only to start is given back. */
+  /** Whether an idle process gives back memory that it does not use. */
   readonly releaseMemory: boolean;
   /** Where telemetry is sent by OTLP; null = nowhere. */
   readonly otlp: OtlpSettings | null;
@@ -69,7 +69,7 @@ export const hostConfig = defineConfig(
     WEFT_RELEASE_MEMORY: {
       schema: bool({ default: false }),
       description:
-        'once, 3 s after everything is ready, collect the garbage of the start and give back pages of programs (so in `weft run node`)',
+        'whenever the process is idle after its start or after work, collect garbage and give back pages of programs (so in `weft run node`)',
     },
     ...otlpVariables,
   },

@@ -1,22 +1,25 @@
 import test from 'ava';
 import { pino } from 'pino';
 import { IdleMemory } from '../../../../lib/actor/idle-memory.ts';
-import type { Release } from '../../../../lib/actor/idle-memory.ts';
+import type { Memory } from '../../../../lib/actor/idle-memory.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 
 /** Longer than what is waited for. */
 const LONG_MS = 60_000;
 
 function fixture(fail: string | null = null): {
-  memory: IdleMemory;
+  load: { cpuMs: number };
+  idle: IdleMemory;
   clock: FakeClock;
   calls: string[];
   lines: string[];
 } {
+  const load = { cpuMs: 1_000 };
   const clock = new FakeClock();
   const calls: string[] = [];
   const lines: string[] = [];
-  const release: Release = {
+  const memory: Memory = {
+    cpuMs: () => load.cpuMs,
     collect: () => void calls.push('collect'),
     releasePages: () => {
       calls.push('pages');
@@ -25,33 +28,56 @@ function fixture(fail: string | null = null): {
     },
   };
   const log = pino({ level: 'debug' }, { write: (line) => void lines.push(line) });
-  return { memory: new IdleMemory({ clock, log, release }), clock, calls, lines };
+  return { load, idle: new IdleMemory({ clock, log, memory }), clock, calls, lines };
 }
 
-test('memory is given back once, some time after ready, the garbage first', async (t) => {
-  const { memory, clock, calls, lines } = fixture();
-  memory.ready();
+test('memory is given back once after the start, the garbage first', async (t) => {
+  const { idle, clock, calls, lines } = fixture();
+  idle.ready();
   t.deepEqual(calls, []);
   await clock.advance(LONG_MS);
   t.deepEqual(calls, ['collect', 'pages']);
   t.regex(lines.join(''), /"programBytes":4096.*host\.memory-given-back/);
-  memory.ready();
+  idle.ready();
   await clock.advance(LONG_MS);
   t.deepEqual(calls, ['collect', 'pages']);
 });
 
+test('a process at work keeps what it has, and gives back again when it is idle after it', async (t) => {
+  const { idle, load, clock, calls } = fixture();
+  idle.ready();
+  const work = clock.every(1_000, () => (load.cpuMs += 500));
+  await clock.advance(LONG_MS);
+  t.deepEqual(calls, []);
+  work.cancel();
+  await clock.advance(LONG_MS);
+  t.is(calls.length, 2);
+  load.cpuMs += 500;
+  await clock.advance(LONG_MS);
+  t.is(calls.length, 4);
+});
+
+test('work that comes and goes makes no more than two rounds a minute', async (t) => {
+  const { idle, load, clock, calls } = fixture();
+  idle.ready();
+  // By turns busy for a second and idle for nine.
+  clock.every(10_000, () => (load.cpuMs += 500));
+  await clock.advance(10 * LONG_MS);
+  t.true(calls.length / 2 > 1);
+  t.true(calls.length / 2 <= 20, `${calls.length / 2} rounds in ten minutes`);
+});
+
 test('a process that cannot read its page table says so and goes on', async (t) => {
-  const { memory, clock, lines } = fixture('open: EACCES');
-  memory.ready();
+  const { idle, clock, lines } = fixture('open: EACCES');
+  idle.ready();
   await clock.advance(LONG_MS);
   t.regex(lines.join(''), /"error":"open: EACCES".*host\.memory-kept/);
 });
 
 test('a process that ends gives nothing back any more', async (t) => {
-  const { memory, clock, calls } = fixture();
-  memory.cancel();
-  memory.ready();
-  memory.cancel();
+  const { idle, clock, calls } = fixture();
+  idle.ready();
+  idle.cancel();
   await clock.advance(LONG_MS);
   t.deepEqual(calls, []);
 });
