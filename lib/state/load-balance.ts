@@ -34,12 +34,20 @@ export function pickEndpoint(
   const { service } = target;
   const servicePort = service.ports[port];
   if (mode === 'standard' && servicePort === undefined) return null;
-  const eligible = target.endpoints.filter((endpoint) =>
-    isEligible(endpoint, source, port, servicePort, mode),
+  const eligible = target.endpoints.filter(
+    (endpoint) =>
+      isEligible(endpoint, source, port, servicePort, mode) &&
+      isNearEnough(endpoint, source, service.loadBalancing),
   );
-  const untried = eligible.filter(({ workload }) => !except.has(workload.uid));
+  const usable = eligible.filter(
+    (endpoint) =>
+      endpoint.workload.capacity > 0 && targetPort(endpoint, port, servicePort) !== null,
+  );
+  // Of what can be picked only: else a retry would leave out what it needs.
+  const untried = usable.filter(({ workload }) => !except.has(workload.uid));
+  const again = untried.length > 0 ? untried : usable;
   const nearest = preferNearest(
-    untried.length > 0 ? untried : eligible,
+    except.size === 0 ? eligible : again,
     source,
     service.loadBalancing,
   );
@@ -96,6 +104,17 @@ function targetPort(
   return (endpoint.workload.applicationTunnel?.port ?? 0) > 0 ? port : null;
 }
 
+/** STRICT takes only what shares every preference. */
+function isNearEnough(
+  { workload }: Endpoint,
+  source: Workload,
+  balancing: LoadBalancing | null,
+): boolean {
+  if (balancing === null || balancing.mode !== 'STRICT') return true;
+  const { routingPreference } = balancing;
+  return nearness(routingPreference, source, workload).rank === routingPreference.length;
+}
+
 function preferNearest(
   endpoints: readonly Endpoint[],
   source: Workload,
@@ -108,7 +127,6 @@ function preferNearest(
   let nearest: Endpoint[] = [];
   for (const endpoint of endpoints) {
     const { rank, adjust } = nearness(routingPreference, source, endpoint.workload);
-    if (mode === 'STRICT' && rank !== routingPreference.length) continue;
     const final = rank + adjust;
     if (final > best) nearest = [];
     if (final >= best) nearest.push(endpoint);

@@ -25,7 +25,7 @@ type Endpoints = readonly ReturnType<typeof endpoint>[];
 const pick = (
   endpoints: Endpoints,
   parts: Partial<Service> = {},
-  options: { port?: number; mode?: BalancingMode; random?: number } = {},
+  options: { port?: number; mode?: BalancingMode; random?: number; except?: string[] } = {},
 ) =>
   pickEndpoint(
     { service: service({ hostname: 'web.demo', ...parts }), endpoints },
@@ -33,6 +33,7 @@ const pick = (
     options.port ?? 80,
     options.mode ?? 'standard',
     () => options.random ?? 0,
+    new Set(options.except ?? []),
   );
 /** Every endpoint that some draw gives. */
 const reachable = (endpoints: Endpoints, parts: Partial<Service> = {}): string[] => {
@@ -180,4 +181,49 @@ test("5 the endpoint's own port goes before the service's, then the port itself 
   const tunnel = (port: number) => ({ applicationTunnel: { protocol: 'NONE' as const, port } });
   t.is(pick([endpoint('a', tunnel(15_088), {})], { ports: { 80: 0 } }, waypoint)?.port, 80);
   t.is(pick([endpoint('a', tunnel(0), {})], { ports: { 80: 0 } }, waypoint), null);
+});
+
+/** docs/decisions/connect-retry.md */
+const afterFailure = (endpoints: Endpoints, parts: Partial<Service>, except: string[]) => {
+  const chosen = pick(endpoints, parts, { except });
+  return chosen === null ? null : [chosen.workload.uid, chosen.alternatives];
+};
+
+// spec: dataplane.md §4.4
+test('a retry under STRICT stays with the endpoints that may serve, the failed one where it is alone', (t) => {
+  const near = endpoint('near', place('r1', 'z1', 'n1'));
+  const other = endpoint('other', place('r1', 'z1', 'n2'));
+  const outside = endpoint('outside', place('r1', 'z2', 'n1'));
+  const strict = prefer('STRICT', 'ZONE');
+  t.deepEqual(afterFailure([near, outside], strict, []), ['near', false]);
+  t.deepEqual(afterFailure([near, outside], strict, ['near']), ['near', false]);
+  t.deepEqual(afterFailure([near, other, outside], strict, []), ['near', true]);
+  t.deepEqual(afterFailure([near, other, outside], strict, ['near']), ['other', false]);
+  t.deepEqual(afterFailure([near, other, outside], strict, ['near', 'other']), ['near', false]);
+});
+
+// spec: dataplane.md §4.4
+test('a retry under FAILOVER goes to the next nearest, and begins again when all have failed', (t) => {
+  const near = endpoint('near', place('r1', 'z1', 'n1'));
+  const region = endpoint('region', place('r1', 'z2', 'n1'));
+  const far = endpoint('far', place('r2', 'z1', 'n1'));
+  const all = [far, region, near];
+  const failover = prefer('FAILOVER', 'REGION', 'ZONE');
+  t.deepEqual(afterFailure(all, failover, []), ['near', true]);
+  t.deepEqual(afterFailure(all, failover, ['near']), ['region', true]);
+  t.deepEqual(afterFailure(all, failover, ['near', 'region']), ['far', false]);
+  t.deepEqual(afterFailure(all, failover, ['near', 'region', 'far']), ['near', false]);
+});
+
+// spec: dataplane.md §4.5
+test('a retry does not take endpoints without capacity or port for alternatives', (t) => {
+  const good = endpoint('good');
+  t.deepEqual(afterFailure([good, endpoint('none', { capacity: 0 })], {}, []), ['good', false]);
+  t.deepEqual(afterFailure([good, endpoint('none', { capacity: 0 })], {}, ['good']), [
+    'good',
+    false,
+  ]);
+  const named = { ports: { 80: 0 } };
+  const without = endpoint('without', {}, { 80: 0 });
+  t.deepEqual(afterFailure([good, without], named, ['good']), ['good', false]);
 });
