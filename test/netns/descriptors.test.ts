@@ -39,6 +39,7 @@ async function works(client: ProxiedPod, ip: string): Promise<boolean> {
   }
 }
 
+// spec: inpod.md §1
 test('a proxy without descriptors says so, sheds what is new, keeps what it has, and recovers', async (t) => {
   const mesh = await ProxyMesh.start(t, { client: 'node-1', api: 'node-1' }, MANY);
   const client = await mesh.addPod('client', 'node-1');
@@ -50,6 +51,10 @@ test('a proxy without descriptors says so, sheds what is new, keeps what it has,
   const node = mesh.nodes['node-1'];
   const proxy = node.another(1, {}, node.netns, DESCRIPTORS);
   await proxy.ready();
+  t.regex(
+    await proxy.text('/node-proxy/stats'),
+    new RegExp(`^process_max_fds ${DESCRIPTORS}$`, 'm'),
+  );
   const kept = await client.connect(api.ip, 8080);
   t.is(await exchange(kept, 'first'), 'first');
 

@@ -11,12 +11,15 @@ import { ask, echo } from '../support/tcp-talk.ts';
 import { createTunnelPki } from '../support/tunnel-pki.ts';
 import { until } from '../support/until.ts';
 
+// spec: dataplane.md §2.1.1
 test('a client that dials the listener itself is refused, also at an address the mesh does not know', async (t) => {
   const mesh = await TestMesh.start(t, { threads: 1 });
   const client = await mesh.addPod('client');
   const half = await mesh.addPod('half', { workload: { addresses: ['10.9.0.200'] } });
   for (const [pod, ip] of [
     [client, client.ip],
+    [client, '127.0.0.1'],
+    [client, '::1'],
     [half, half.ip],
     [half, half.ip6],
   ] as const) {
@@ -30,7 +33,7 @@ test('a client that dials the listener itself is refused, also at an address the
   const refusals = await until(
     () => {
       const lines = mesh.access('connection failed');
-      return lines.length >= 3 ? lines : null;
+      return lines.length >= 5 ? lines : null;
     },
     { what: 'the refusals to be logged' },
   );

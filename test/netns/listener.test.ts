@@ -2,6 +2,7 @@ import type { Socket } from 'node:net';
 import type { Authorization, Match } from '../../lib/policy/model.ts';
 import { digest, pour, stall } from '../support/bulk.ts';
 import { TestMesh } from '../support/listener-kit.ts';
+import type { TestPod } from '../support/listener-kit.ts';
 import { matchFixture } from '../support/model-fixtures.ts';
 import { podPair, toldByBothEnds } from '../support/pod-pair.ts';
 import { ask, closed, echo, heard } from '../support/tcp-talk.ts';
@@ -19,6 +20,22 @@ function policy(name: string, action: 'ALLOW' | 'DENY', match: Partial<Match>): 
     rules: [{ clauses: [{ matches: [matchFixture(match)] }] }],
     dryRun: false,
   };
+}
+
+/** Whether the kernel probes the open connections of the pod's namespace that each filter finds, once all that was sent has arrived. */
+function probed(pod: TestPod, filters: readonly string[]): Promise<readonly boolean[]> {
+  return Promise.all(
+    filters.map(async (filter) => {
+      const lines = await until(
+        async () => {
+          const text = await pod.netns.exec('ss', '-tnoH', 'state', 'established', filter);
+          return text === '' || text.includes('timer:(on') ? null : text.trim().split('\n');
+        },
+        { what: `a connection with ${filter} at rest` },
+      );
+      return lines.every((line) => line.includes('timer:(keepalive,'));
+    }),
+  );
 }
 
 for (const family of ['ip', 'ip6'] as const) {
@@ -69,16 +86,21 @@ test('what is outside the mesh is reached in plaintext, and reaches in', async (
   t.is(await ask(await client.connect(outsider.ip6, 9000), 'out6'), 'out6');
   t.is(await ask(await outsider.connect(web.ip, 8080), 'in'), 'in');
   t.is(await ask(await outsider.connect(web.ip6, 8080), 'in6'), 'in6');
+  const held = await outsider.connect(web.ip, 8080);
+  held.write('x');
+  await heard(held);
+  t.deepEqual(await probed(web, ['sport = :15006', 'dport = :8080']), [true, true]);
+  held.destroy();
   t.deepEqual(
     peers.map((peer) => peer?.replace('::ffff:', '')),
-    [outsider.ip, outsider.ip6],
+    [outsider.ip, outsider.ip6, outsider.ip],
   );
-  await mesh.accessLines(4);
+  await mesh.accessLines(5);
   const plain = { connection_security_policy: 'unknown' };
-  t.is(await mesh.metric('istio_tcp_connections_closed_total', plain), 4);
+  t.is(await mesh.metric('istio_tcp_connections_closed_total', plain), 5);
 });
 
-// spec: dataplane.md §10
+// spec: dataplane.md §9, spec: dataplane.md §10
 test('a server may speak first and a client may half-close', async (t) => {
   const { client, web } = await podPair(t);
   await web.serve(5432, (socket) => {
@@ -87,6 +109,8 @@ test('a server may speak first and a client may half-close', async (t) => {
   });
   const socket = await client.connect(web.ip, 5432);
   t.is(await heard(socket), '220 ready\n');
+  t.deepEqual(await probed(client, ['sport = :15001', 'dport = :15008']), [true, true]);
+  t.deepEqual(await probed(web, ['sport = :15008', 'dport = :5432']), [false, true]);
   t.is(await ask(socket, 'abc'), 'got 3');
 });
 
@@ -273,21 +297,26 @@ test('nothing passes in plaintext while the mesh cannot tell', async (t) => {
   t.is(reached, 1);
 });
 
-// spec: dataplane.md §8.2
-test('plaintext waits for the workload it is for, and is served when that is known', async (t) => {
+// spec: dataplane.md §2.1.2, spec: dataplane.md §8.2
+test('what a pod calls and what calls it waits for its workload, and is served when that is known', async (t) => {
   const mesh = await TestMesh.start(t, { threads: 1 });
   const outsider = await mesh.addPod('outsider', { enrolled: false });
   const late = await mesh.addPod('late', { known: false });
   await late.serve(9000, echo);
+  await outsider.serve(9000, echo);
   const answer = ask(await outsider.connect(late.ip, 9000), 'anybody?');
-  const waiting = (): Promise<number> =>
-    mesh.metric('istio_tcp_sockets_open', { reporter: 'destination' });
-  await until(async () => (await waiting()) === 1, { what: 'the connection to wait' });
+  const called = ask(await late.connect(outsider.ip, 9000), 'somebody?');
+  for (const reporter of ['source', 'destination']) {
+    await until(async () => (await mesh.metric('istio_tcp_sockets_open', { reporter })) === 1, {
+      what: `the ${reporter} to wait`,
+    });
+  }
   mesh.state.set(late.workload.uid, { kind: 'workload', workload: late.workload });
   t.is(await answer, 'anybody?');
+  t.is(await called, 'somebody?');
 });
 
-// spec: dataplane.md §2.1.1, spec: dataplane.md §8.1
+// spec: dataplane.md §8.1
 test('a call to a port of the proxy itself is refused', async (t) => {
   const { mesh, client, web } = await podPair(t);
   const outsider = await mesh.addPod('outsider', { enrolled: false });

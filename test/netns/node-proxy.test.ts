@@ -19,6 +19,8 @@ async function twoPods(t: ExecutionContext, environment: Record<string, string> 
   return { mesh, client, api };
 }
 
+const STARTING: ReadonlySet<unknown> = new Set(['state.ready', 'zds.connected']);
+
 /** Text of a URL in the node's namespace, read as an operator's tool would. */
 function curl(node: ProxyNode, ...args: string[]): Promise<string> {
   return node.netns.exec('curl', '-s', '--max-time', '60', ...args);
@@ -42,10 +44,13 @@ const deny = authorizationFixture({
   ],
 });
 
-// spec: inpod.md §8
+// spec: inpod.md §1, spec: inpod.md §8
 test('pods of two nodes talk over HBONE, and every view shows it', async (t) => {
   const { mesh, client, api } = await twoPods(t);
   const [one, two] = [mesh.nodes['node-1'], mesh.nodes['node-2']];
+  // No pod is asked for before the state of the mesh is there.
+  const steps = one.lines.map((line) => line['message']).filter((text) => STARTING.has(text));
+  t.deepEqual(steps, ['state.ready', 'zds.connected']);
   const socket = await client.connect(api.ip, 8080);
   t.is(await exchange(socket, 'hello'), 'hello');
   const identities = {

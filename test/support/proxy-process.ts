@@ -8,6 +8,9 @@ import { until } from './until.ts';
 
 const ENTRY = fileURLToPath(new URL('./node-proxy-process.ts', import.meta.url));
 
+/** Fewer than a proxy can do with. */
+const INITIAL_DESCRIPTORS = 64;
+
 /** The process, its log and its admin server. */
 export class ProxyProcess {
   readonly lines: Record<string, unknown>[] = [];
@@ -16,7 +19,7 @@ export class ProxyProcess {
   readonly ended: Promise<number | null>;
   readonly #admin: string;
 
-  /** `descriptors`: how many the process may have. */
+  /** `descriptors`: how many the process may have; it is started with fewer, and raises them itself. */
   constructor(
     netns: TestNetns,
     adminSocket: string,
@@ -25,7 +28,9 @@ export class ProxyProcess {
   ) {
     this.#admin = adminSocket;
     const limit =
-      descriptors === undefined ? [] : ['prlimit', `--nofile=${descriptors}:${descriptors}`];
+      descriptors === undefined
+        ? []
+        : ['prlimit', `--nofile=${INITIAL_DESCRIPTORS}:${descriptors}`];
     const [command, ...args] = [...limit, process.execPath, ENTRY];
     this.child = netns.spawn(command, args, {
       stdio: ['ignore', 'pipe', 'pipe'],

@@ -5,13 +5,16 @@ import { systemClock } from '../../../lib/clock/clock.ts';
 import type { AdminHandler } from '../../../lib/actor/admin-routes.ts';
 import { createLogger } from '../../../lib/log/logger.ts';
 import { OnDemandDns } from '../../../lib/metrics/on-demand-dns.ts';
+import { PeerTrust } from '../../../lib/hbone/peer-trust.ts';
 import { MetricRegistry } from '../../../lib/metrics/registry.ts';
 import { TrafficMetrics } from '../../../lib/metrics/traffic.ts';
 import { nodeProxyMetrics } from '../../../services/node-proxy/metrics.ts';
 import { PortServer } from '../../../services/node-proxy/servers/port-server.ts';
 import { readinessHandler } from '../../../services/node-proxy/servers/readiness.ts';
 import { statsHandler } from '../../../services/node-proxy/servers/stats.ts';
+import { DnsMetrics } from '../../../workers/listener/dns/metrics.ts';
 import { ThreadMetrics } from '../../../workers/listener/thread-metrics.ts';
+import { trustSamples } from '../../../workers/listener/trust-metrics.ts';
 import { parseOpenMetrics } from '../../support/openmetrics.ts';
 import { service, workload } from '../../support/workloads.ts';
 
@@ -50,8 +53,17 @@ function realStats(): AdminHandler {
   metrics.firstByte.source.observe(300);
   const onDemandDns = new OnDemandDns();
   onDemandDns.count(workload(), 'db.example.com');
+  const dns = new DnsMetrics();
+  const query = { type: 'a', protocol: 'udp', source: workload() } as const;
+  dns.request(query);
+  dns.forwarded(query, 50, true);
+  const log = createLogger({ actor: 'test', level: 'off' });
+  const trust = new PeerTrust(
+    { revocation: false, distrustGraceMs: 0 },
+    { clock: systemClock, log },
+  );
   const registry = new MetricRegistry({ actor: 'node-proxy' });
-  nodeProxyMetrics(registry, '1.2.3', {
+  const { pods } = nodeProxyMetrics(registry, '1.2.3', {
     activePods: () => 1,
     pendingPods: () => 2,
     threads: () => 1,
@@ -61,11 +73,15 @@ function realStats(): AdminHandler {
     crl: () => null,
     sharedPods: () => 0,
   });
+  pods.started();
+  pods.stopped();
   registry.histogram('weft_other_seconds', 'a histogram of the process', [0.5, 1]).observe(0.7);
   return statsHandler({
     traffic: async () => [
       ...traffic.samples(),
       ...onDemandDns.samples(),
+      ...dns.samples(),
+      ...trustSamples(trust),
       ...metrics.samples({
         pods: 1,
         cachedAnswers: 0,
@@ -110,6 +126,72 @@ test('metrics are on two paths, by any method, and nowhere else', async (t) => {
   }
 });
 
+const SOURCE = [
+  'source_workload',
+  'source_canonical_service',
+  'source_canonical_revision',
+  'source_workload_namespace',
+  'source_principal',
+  'source_app',
+  'source_version',
+  'source_cluster',
+];
+const DNS_LABELS = [
+  'request_query_type',
+  'request_protocol',
+  'source_canonical_service',
+  'source_canonical_revision',
+];
+
+/** Each family of upstream's: its type, and the labels of its samples where they are few; those of `istio_xds_*` are the ingester's. */
+const FAMILIES: readonly [name: string, type: string, labels: readonly string[] | null][] = [
+  ['istio_tcp_connections_opened', 'counter', null],
+  ['istio_tcp_connections_closed', 'counter', null],
+  ['istio_tcp_connections_failed', 'counter', null],
+  ['istio_tcp_received_bytes', 'counter', null],
+  ['istio_tcp_sent_bytes', 'counter', null],
+  ['istio_tcp_sockets_open', 'gauge', ['reporter']],
+  ['istio_on_demand_dns', 'counter', [...SOURCE, 'hostname']],
+  ['istio_crl_policy_rejections', 'counter', ['reporter']],
+  ['istio_crl_untracked_connections', 'counter', ['reporter']],
+  ['istio_dns_requests', 'counter', DNS_LABELS],
+  ['istio_dns_upstream_requests', 'counter', DNS_LABELS],
+  ['istio_dns_upstream_failures', 'counter', DNS_LABELS],
+  ['istio_dns_upstream_request_duration_seconds', 'histogram', [...DNS_LABELS, 'le']],
+  ['istio_build', 'gauge', ['component', 'tag']],
+  ['workload_manager_active_proxy_count', 'gauge', []],
+  ['workload_manager_pending_proxy_count', 'gauge', []],
+  ['workload_manager_proxies_started', 'counter', []],
+  ['workload_manager_proxies_stopped', 'counter', []],
+  ['process_open_fds', 'gauge', []],
+  ['process_max_fds', 'gauge', []],
+];
+const SUFFIX: Readonly<Record<string, string>> = { counter: '_total', histogram: '_bucket' };
+
+// spec: observability.md §2, spec: inpod.md §9
+test('every family has its name, type and labels, and there are no others but our own', async (t) => {
+  const ask = await serve(t, realStats());
+  const lines = (await (await ask('/metrics')).text()).split('\n');
+  const types = lines.filter((text) => text.startsWith('# TYPE ')).map((text) => text.slice(7));
+  t.deepEqual(
+    types.filter((text) => !text.startsWith('weft_')).toSorted(),
+    FAMILIES.map(([name, type]) => `${name} ${type}`).toSorted(),
+  );
+  for (const [name, type, labels] of FAMILIES) {
+    const sample = `${name}${SUFFIX[type] ?? ''}`;
+    const found = lines.find(
+      (text) => text.startsWith(`${sample}{`) || text.startsWith(`${sample} `),
+    );
+    const names = [...(found ?? 'none').matchAll(/[{,]([a-z_]+)="/g)].map(([, label]) => label);
+    t.not(found, undefined, sample);
+    if (labels !== null) t.deepEqual(names, [...labels], name);
+  }
+  const bounds = lines
+    .filter((text) => text.startsWith('istio_dns_upstream_request_duration_seconds_bucket{'))
+    .map((text) => Number(/le="(.*?)"/.exec(text)?.[1]?.replace('+Inf', 'Infinity')));
+  t.deepEqual(bounds, [0.0005, 0.001, 0.01, 0.1, 1, 5, Infinity]);
+});
+
 // spec: observability.md §2
 // spec: inpod.md §9
 test('the families are those of Istio, and the unstable ones say so', async (t) => {
@@ -131,6 +213,7 @@ test('the families are those of Istio, and the unstable ones say so', async (t) 
   for (const name of ['istio_tcp_connections_failed', 'istio_tcp_sockets_open']) {
     t.true(line(`# HELP ${name} `).endsWith('(unstable)'), name);
   }
+  t.is(line('workload_manager_proxies_started_total'), 'workload_manager_proxies_started_total 1');
   t.false(page.includes('# HELP workload_manager_proxies_started_total'));
 });
 
