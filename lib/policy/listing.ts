@@ -7,12 +7,14 @@ import type { DecodeAuthorization } from './named-policy.ts';
 import { namespaceOfKey } from './named-policy.ts';
 import { PolicyStore } from './policy-store.ts';
 import { decodeProgram, programKeys } from './program-codec.ts';
+import { REACHES_ALL } from './reach.ts';
+import type { Reach } from './reach.ts';
 import type { RejectedPolicy } from './rejection.ts';
 
 /**
  * What has become of a policy: `active` = some workload's program holds it; `unused` = none does (it selects
  * nothing, or is not compiled yet); `stale` = its newest version was rejected and an older one is in force;
- * `rejected` = no version could be decoded, so its namespace refuses all.
+ * `rejected` = no version could be decoded, so whomever it reaches refuses all.
  */
 export type PolicyState = 'active' | 'unused' | 'stale' | 'rejected';
 
@@ -73,7 +75,7 @@ function policyLine(
   const name = key.slice(namespace.length + 1) || key;
   if (policy === undefined) {
     const why = rejected?.reason ?? '';
-    const reason = `${why}; everything inbound to namespace ${namespace} is refused`;
+    const reason = `${why}; everything inbound${to(namespace, rejected?.reach ?? null)} is refused`;
     return { namespace, name, action: null, scope: null, state: 'rejected', reason };
   }
   const { action, scope, dryRun } = policy;
@@ -88,4 +90,11 @@ function policyLine(
   if (!used)
     return { ...line, state: 'unused', reason: 'no workload uses it, or it is not compiled yet' };
   return { ...line, state: 'active', reason: dryRun ? 'dry run: logged, not enforced' : '' };
+}
+
+function to(namespace: string, reach: Reach): string {
+  if (reach === REACHES_ALL) return '';
+  return reach === null || reach === namespace
+    ? ` to namespace ${namespace}`
+    : ` to namespaces ${namespace} and ${reach}`;
 }

@@ -13,6 +13,7 @@ import {
 import type { Authorization, EffectivePolicy } from './model.ts';
 import { namespaceOfKey } from './named-policy.ts';
 import type { DecodeAuthorization, NamedPolicy } from './named-policy.ts';
+import { REACHES_ALL, reachOf } from './reach.ts';
 import { readPolicyRejection } from './rejection.ts';
 import type { RejectedPolicy } from './rejection.ts';
 import { policySetId } from './set-id.ts';
@@ -65,8 +66,8 @@ const CHANGED: PolicyChange = { changed: true, error: null };
 
 /**
  * Holds the last good version of every policy. A policy that cannot be decoded leaves its last good version
- * in force; if it never had one, everything inbound to the namespace in its resource name is refused, and to
- * every workload that lists it.
+ * in force; if it never had one, everything inbound is refused to the namespace in its resource name, to whomever
+ * it binds by its scope, and to every workload that lists it.
  */
 export class PolicyStore {
   readonly #decode: DecodeAuthorization;
@@ -128,7 +129,7 @@ export class PolicyStore {
     try {
       policy = this.#decode(bytes);
     } catch (error) {
-      return this.#refuse(key, asMeshError(error, 'POLICY_INVALID', `policy ${key}`));
+      return this.#refuse(key, bytes, asMeshError(error, 'POLICY_INVALID', `policy ${key}`));
     }
     this.#drop(key);
     this.#undecodable.delete(key);
@@ -242,10 +243,11 @@ export class PolicyStore {
     };
   }
 
-  /** An undecodable policy without a good version refuses its namespace, and whoever lists it. */
+  /** An undecodable policy without a good version refuses whomever it reaches, and whoever lists it. */
   #denyAll(namespace: string, listed: readonly string[]): string | null {
-    for (const [key, { reason }] of this.#neverGood()) {
-      if (namespaceOfKey(key) === namespace || listed.includes(key)) {
+    for (const [key, { reach, reason }] of this.#neverGood()) {
+      const binds = reach === REACHES_ALL || reach === namespace;
+      if (binds || namespaceOfKey(key) === namespace || listed.includes(key)) {
         return denyAllText(key, reason);
       }
     }
@@ -275,10 +277,12 @@ export class PolicyStore {
     return since;
   }
 
-  #refuse(key: string, error: MeshError): PolicyChange {
+  #refuse(key: string, bytes: Uint8Array, error: MeshError): PolicyChange {
     const reason = error.message.slice(0, REASON_CHARS_MAX);
-    const changed = this.#undecodable.get(key)?.reason !== reason;
-    this.#undecodable.set(key, { key, reason, at: '' });
+    const reach = reachOf(bytes);
+    const before = this.#undecodable.get(key);
+    const changed = before?.reason !== reason || before.reach !== reach;
+    this.#undecodable.set(key, { key, reason, reach, at: '' });
     if (changed) this.#touch();
     return { changed, error };
   }

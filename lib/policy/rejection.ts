@@ -1,5 +1,7 @@
 import { z } from 'zod';
 import { REASON_CHARS_MAX } from './limits.ts';
+import { REACHES_ALL } from './reach.ts';
+import type { Reach } from './reach.ts';
 
 /** A row of the `rejections` table, JSON under `<type>/<name>`: a resource the ingester could not decode. */
 export const rejectionSchema = z.object({
@@ -8,6 +10,8 @@ export const rejectionSchema = z.object({
   /** Its xDS name. */
   name: z.string().min(1),
   reason: z.string(),
+  /** Of a policy: whom it binds by its scope, as {@link Reach}; rows of before there was this are without. */
+  reach: z.string().nullable().optional(),
   /** ISO 8601. */
   at: z.string(),
 });
@@ -19,6 +23,8 @@ export type Rejection = z.infer<typeof rejectionSchema>;
 export interface RejectedPolicy {
   readonly key: string;
   readonly reason: string;
+  /** Whom it was to bind by its scope; left out where an earlier version wrote the row. */
+  readonly reach?: Reach;
   /** ISO 8601; empty where the row does not say. */
   readonly at: string;
 }
@@ -28,21 +34,22 @@ const TYPE_IN_ROW_KEY = `${POLICY_TYPE}/`;
 
 /**
  * Reads a row of `rejections`; null when it speaks of another type. A row that cannot be read is taken by
- * its key alone, because overlooking the rejection of a policy would leave it unenforced.
+ * its key, and to reach everywhere, because overlooking the rejection of a policy would leave it unenforced.
  */
 export function readPolicyRejection(rowKey: string, value: Uint8Array): RejectedPolicy | null {
   const at = rowKey.indexOf(TYPE_IN_ROW_KEY);
   const parsed = rejectionSchema.safeParse(parseJson(value));
   if (parsed.success) {
-    const { type, name, reason, at: when } = parsed.data;
+    const { type, name, reason, reach, at: when } = parsed.data;
     if (!type.endsWith(POLICY_TYPE)) return null;
-    return { key: name, reason: reason.slice(0, REASON_CHARS_MAX), at: when };
+    const told = { key: name, reason: reason.slice(0, REASON_CHARS_MAX), at: when };
+    return reach === undefined ? told : { ...told, reach };
   }
   if (at === -1) return null;
   const key = rowKey.slice(at + TYPE_IN_ROW_KEY.length);
-  return key === ''
-    ? null
-    : { key, reason: 'rejected; the row that says why is unreadable', at: '' };
+  if (key === '') return null;
+  const reason = 'rejected; the row that says why is unreadable';
+  return { key, reason, reach: REACHES_ALL, at: '' };
 }
 
 function parseJson(value: Uint8Array): unknown {

@@ -1,6 +1,7 @@
 import { ROW_BYTES_MAX } from '../../lib/bus/limits.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import { reachOf } from '../../lib/policy/reach.ts';
 import type { Rejection } from '../../lib/policy/rejection.ts';
 import type { ResourceSink } from '../../lib/xds/delta-client.ts';
 import type { ResourceFailure } from '../../lib/xds/nack.ts';
@@ -140,7 +141,7 @@ export class MeshState implements ResourceSink {
       decoders[type](bytes);
     } catch (error) {
       const reason = errorText(error).slice(0, REASON_CHARS_MAX);
-      if (name !== '' && name.length <= NAME_CHARS_MAX) this.#reject(type, name, reason);
+      if (name !== '' && name.length <= NAME_CHARS_MAX) this.#reject(type, resource, reason);
       return reason;
     }
     this.tables.rejections.delete(key);
@@ -150,9 +151,10 @@ export class MeshState implements ResourceSink {
     return null;
   }
 
-  #reject(type: ResourceType, name: string, reason: string): void {
+  #reject(type: ResourceType, { name, bytes }: DeltaResource, reason: string): void {
     const at = new Date(this.#clock.now()).toISOString();
-    const rejection: Rejection = { type, name, reason, at };
+    const reach = type === AUTHORIZATION_TYPE ? { reach: reachOf(bytes) } : {};
+    const rejection: Rejection = { type, name, reason, ...reach, at };
     const value = new TextEncoder().encode(JSON.stringify(rejection));
     this.tables.rejections.set(rowKey(type, name), { value, tag: '' });
   }

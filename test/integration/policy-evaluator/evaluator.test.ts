@@ -218,18 +218,17 @@ test.serial(
     await evaluator.ready();
     await published(kit, API_SET);
     const garbage = randomBytes(40);
-    await kit.write('authorizations', { 'demo/only-client': garbage, 'plain/bad': garbage });
+    // NAMESPACE scope with the namespace "plain", then what cannot be read.
+    const plainOnly = Buffer.concat([Buffer.from('\x12\x05plain\x18\x01'), Buffer.from([255])]);
+    await kit.write('authorizations', { 'demo/only-client': garbage, 'plain/bad': plainOnly });
     await kit.write('addresses', { 'c//Pod/demo/bad': garbage });
-    await kit.write('rejections', {
-      [`${AUTHORIZATION_TYPE}/plain/worse`]: Buffer.from('not json'),
-    });
     await until(
       async () => {
         const { body } = await evaluator.get('/metrics');
         return (
           /weft_policy_unreadable_rows_total\{[^}]*table="authorizations"[^}]*\} 2/.test(body) &&
           /weft_policy_unreadable_rows_total\{[^}]*table="addresses"[^}]*\} 1/.test(body) &&
-          /weft_policy_rejected\{[^}]*\} 3/.test(body)
+          /weft_policy_rejected\{[^}]*\} 2/.test(body)
         );
       },
       { what: 'the rows to be counted' },
@@ -259,6 +258,16 @@ test.serial(
           })
         )?.reason === 'undecodable-policy',
       { what: 'the namespace to be refused' },
+    );
+    // Whom this one was to bind cannot be told.
+    await kit.write('rejections', {
+      [`${AUTHORIZATION_TYPE}/plain/worse`]: Buffer.from('not json'),
+    });
+    await until(
+      async () =>
+        (await ask(kit, { from: { namespace: 'demo', pod: 'client' }, to }))?.reason ===
+        'undecodable-policy',
+      { what: 'every namespace to be refused' },
     );
     t.is(evaluator.child.exitCode, null);
   },

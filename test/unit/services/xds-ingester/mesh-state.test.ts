@@ -1,7 +1,8 @@
 import test from 'ava';
 import { systemClock } from '../../../../lib/clock/clock.ts';
+import type { Rejection } from '../../../../lib/policy/rejection.ts';
 import { encodeWorkload } from '../../../../lib/xds/resources/address.ts';
-import { ADDRESS_TYPE } from '../../../../lib/xds/type-urls.ts';
+import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../../../lib/xds/type-urls.ts';
 import { LOCAL_TAG, MeshState } from '../../../../services/xds-ingester/mesh-state.ts';
 import { ReplicaTable } from '../../../../services/xds-ingester/replica-table.ts';
 import { workloadFixture } from '../../../support/model-fixtures.ts';
@@ -80,6 +81,30 @@ test('what does not fit a row is refused and does not stop the others', async (t
     [...state.tables.rejections.entries()].map(([key]) => key),
     [`${ADDRESS_TYPE}/big`],
   );
+});
+
+test('the rejection of a policy says how far it reaches, also where it is too big', async (t) => {
+  const state = new MeshState(systemClock, [], () => undefined);
+  const namespaced = [0x12, 1, 0x62, 0x18, 1]; // namespace "b", scope NAMESPACE
+  const big = new Uint8Array(5 * 1024 * 1024);
+  big.set(namespaced);
+  await state.apply(AUTHORIZATION_TYPE, {
+    resources: [
+      { name: 'a/big', version: '1', bytes: big },
+      { name: 'a/bad', version: '1', bytes: new Uint8Array([...namespaced, 0x20, 9]) },
+      { name: 'a/none', version: '1', bytes: null },
+    ],
+    removed: [],
+  });
+  const reach = [...state.tables.rejections.entries()].map(([key, { value }]) => [
+    key,
+    (JSON.parse(Buffer.from(value).toString()) as Rejection).reach,
+  ]);
+  t.deepEqual(reach, [
+    [`${AUTHORIZATION_TYPE}/a/big`, 'b'],
+    [`${AUTHORIZATION_TYPE}/a/bad`, 'b'],
+    [`${AUTHORIZATION_TYPE}/a/none`, ''],
+  ]);
 });
 
 test('a table keeps what is unwritten once per key, and finds the difference to what is stored', (t) => {
