@@ -3,6 +3,7 @@ import type { BusConfig } from '../../lib/bus/config.ts';
 import { deepFreeze, defineConfig } from '../../lib/config/define-config.ts';
 import { duration, makeField, text } from '../../lib/config/fields.ts';
 import type { ConfigSpec } from '../../lib/config/spec.ts';
+import { clusterId, clusterVariables } from '../../lib/identity/cluster.ts';
 import { tlsPolicy, tlsVariables } from '../../lib/identity/tls-config.ts';
 import { headersFromEnvironment, parseServerAddress } from '../../lib/identity/grpc-client.ts';
 import { MAX_ANSWER_BYTES } from '../../lib/identity/ca-client.ts';
@@ -47,7 +48,7 @@ const variables = {
     schema: text({ optional: true }),
     description: "the node's token: a path, read for every request, or the token",
   },
-  CLUSTER_ID: { schema: text({ default: 'Kubernetes' }), description: 'name of the cluster' },
+  ...clusterVariables,
   SECRET_TTL: {
     schema: duration({ default: DEFAULT_LIFETIME_MS }),
     description: 'life of the certificates asked for',
@@ -66,7 +67,7 @@ const base = defineConfig(variables, (values): CertFetcherConfig => {
       rootCa: values.CA_ROOT_CA,
       altHostname: values.ALT_CA_HOSTNAME,
       authToken: values.AUTH_TOKEN,
-      clusterId: values.CLUSTER_ID,
+      clusterId: clusterId(values),
       headers: {},
       tls: tlsPolicy(values),
       maxReceiveBytes: MAX_ANSWER_BYTES,

@@ -160,13 +160,7 @@ function listenerConfig(values: Values, metadata: Metadata, dedicated: boolean):
   const dns = dnsSettings(values, metadata, dedicated ? 'resolv.conf' : null);
   requireWork(values.ENABLE_PROXY, dns);
   return {
-    clusterId:
-      values.ISTIO_META_CLUSTER_ID ??
-      metadata['ISTIO_META_CLUSTER_ID'] ??
-      values.CLUSTER_ID ??
-      'Kubernetes',
     network: values.NETWORK,
-    trustDomain: values.TRUST_DOMAIN,
     clusterDomain: values.CLUSTER_DOMAIN,
     ipv6: values.IPV6_ENABLED,
     packetMark: values.PACKET_MARK ?? (dedicated ? 0 : SHARED_PACKET_MARK),

@@ -5,6 +5,7 @@ import type { Environment } from '../../lib/config/env.ts';
 import { bool, text } from '../../lib/config/fields.ts';
 import type { ConfigSpec } from '../../lib/config/spec.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import { clusterId, clusterVariables } from '../../lib/identity/cluster.ts';
 import { tlsPolicy, tlsVariables } from '../../lib/identity/tls-config.ts';
 import type { TlsPolicy } from '../../lib/identity/tls-parameters.ts';
 import { headersFromEnvironment, parseServerAddress } from '../../lib/identity/grpc-client.ts';
@@ -54,7 +55,7 @@ const base = defineConfig(
       schema: text({ optional: true }),
       description: 'token for the control plane: a path (read for each stream) or the token',
     },
-    CLUSTER_ID: { schema: text({ default: 'Kubernetes' }), description: 'id of this cluster' },
+    ...clusterVariables,
     POD_NAME: { schema: text({ default: 'xds-ingester' }), description: 'name of this pod' },
     POD_NAMESPACE: {
       schema: text({ default: 'istio-system' }),
@@ -134,7 +135,7 @@ function serverValues(
     rootCa: values.XDS_ROOT_CA,
     altHostname: values.ALT_XDS_HOSTNAME,
     authToken: values.AUTH_TOKEN,
-    clusterId: values.CLUSTER_ID,
+    clusterId: clusterId(values),
   };
 }
 

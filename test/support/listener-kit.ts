@@ -45,9 +45,7 @@ const ENTRY = join(import.meta.dirname, 'logged-listener.worker.ts');
 
 export const listenerSettings: ListenerSettings = {
   node: 'node-1',
-  clusterId: 'Kubernetes',
   network: '',
-  trustDomain: 'cluster.local',
   clusterDomain: 'cluster.local',
   ipv6: true,
   packetMark: 0x539,

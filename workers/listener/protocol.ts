@@ -54,9 +54,7 @@ export type HboneEngineName = 'framing' | 'http2';
 /** Settings of the data path; names follow spec/observability.md §6. Times in milliseconds, sizes in bytes. */
 export interface ListenerSettings {
   readonly node: string;
-  readonly clusterId: string;
   readonly network: string;
-  readonly trustDomain: string;
   readonly clusterDomain: string;
   readonly ipv6: boolean;
   /** SO_MARK of every socket; 0 sets none. */

@@ -31,16 +31,10 @@ const optionalText = (description: string) => ({
 /** HTTP/2 allows frames of 16 KiB to 16 MiB - 1, and windows up to 2^31 - 1. */
 const MAX_WINDOW_BYTES = 2_147_483_647;
 
-/** Where the mesh identity and the addresses of a node come from. */
+/** Where a node is, and whom its peers are held against. */
 export const identityVariables = {
   NETWORK: { schema: text({ default: '' }), description: 'id of the network this node is on' },
-  CLUSTER_ID: { schema: text({ optional: true }), description: 'cluster id; default Kubernetes' },
-  ISTIO_META_CLUSTER_ID: optionalText('cluster id; goes before CLUSTER_ID'),
   CLUSTER_DOMAIN: { schema: text({ default: 'cluster.local' }), description: 'DNS domain' },
-  TRUST_DOMAIN: {
-    schema: text({ default: 'cluster.local' }),
-    description: 'trust domain of workloads the mesh state does not know yet',
-  },
   CA_ROOT_CA: {
     schema: roots({
       default: parseRootSource('./var/run/secrets/istio/root-cert.pem'),

@@ -88,6 +88,13 @@ test("the configuration has upstream's names and defaults", (t) => {
   });
   t.is(cluster.ca.address, 'https://istiod.istio-system.svc:15012');
   t.is(cluster.lifetimeMs, 86_400_000);
+  t.is(cluster.ca.clusterId, 'Kubernetes');
+  const named = certFetcherConfig.parse({
+    REDIS_URL: 'unix:///run/redis.sock',
+    CLUSTER_ID: 'c1',
+    ISTIO_META_CLUSTER_ID: 'c2',
+  });
+  t.is(named.ca.clusterId, 'c2');
 });
 
 for (const [name, value] of [

@@ -25,7 +25,6 @@ test('the defaults are those of upstream', (t) => {
     istioVersion: 'unknown',
   });
   t.like(config.listener, {
-    clusterId: 'Kubernetes',
     packetMark: 1_337,
     originalSource: 'auto',
     keepalive: { enabled: true, timeMs: 180_000, intervalMs: 180_000, retries: 9 },
@@ -71,14 +70,13 @@ test('a ProxyConfig sets ports, threads and metadata; variables go before its me
 proxyAdminPort: 16000
 statsPort: 16020
 concurrency: 3
-proxyMetadata: { ISTIO_META_CLUSTER_ID: from-metadata, ISTIO_META_ISTIO_VERSION: "1.30" }
+proxyMetadata: { ISTIO_META_ISTIO_VERSION: "1.30" }
 `;
   const config = parse({ PROXY_CONFIG: text, ZTUNNEL_WORKER_THREADS: '9' });
   t.deepEqual(config.ports, { admin: 16_000, stats: 16_020, readiness: 15_021 });
   t.is(config.threads, 3);
-  t.is(config.listener.clusterId, 'from-metadata');
   t.is(config.istioVersion, '1.30');
-  t.is(parse({ PROXY_CONFIG: text, ISTIO_META_CLUSTER_ID: 'own' }).listener.clusterId, 'own');
+  t.is(parse({ PROXY_CONFIG: text, ISTIO_META_ISTIO_VERSION: 'own' }).istioVersion, 'own');
 });
 
 // spec: observability.md §6

@@ -28,6 +28,15 @@ test('prefixed variables become headers and metadata', (t) => {
   t.notThrows(() => structuredClone(config));
 });
 
+// spec: observability.md §6
+test('the cluster is Kubernetes, or as said, first of all as metadata', (t) => {
+  const cluster = (environment: Record<string, string>) =>
+    ingesterConfig.parse({ ...BASE, ...environment }).xds?.clusterId;
+  t.is(cluster({}), 'Kubernetes');
+  t.is(cluster({ CLUSTER_ID: 'c1' }), 'c1');
+  t.is(cluster({ CLUSTER_ID: 'c1', ISTIO_META_CLUSTER_ID: 'c2' }), 'c2');
+});
+
 test('problems are told together, on-demand discovery is refused', (t) => {
   const error = t.throws(
     () =>
