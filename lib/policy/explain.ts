@@ -22,7 +22,7 @@ export const explainResultSchema = z.object({
   /** Index of the rule that matched, counted from 0. */
   rule: z.int().nonnegative().nullable(),
   /**
-   * `passthrough` is plain TCP, `same-node` HBONE between pods of one node, `double-hbone` a tunnel inside that to the
+   * `passthrough` is plain TCP, `same-node` the fast path between pods of one node, `double-hbone` a tunnel inside that to the
    * gateway of another network, `none` means that the destination is unknown or cannot be reached.
    */
   path: z.enum(['passthrough', 'hbone', 'same-node', 'waypoint', 'double-hbone', 'none']),

@@ -37,6 +37,8 @@ export interface ExplainSettings {
   readonly unknownReference: 'deny' | 'ignore';
   /** WEFT_WAYPOINT_BYPASS of the proxies. */
   readonly waypointBypass: 'deny' | 'allow';
+  /** WEFT_SAME_NODE_FAST_PATH of the proxies. */
+  readonly sameNodeFastPath: boolean;
   /** A program that exists for a set; it is compiled when there is none. */
   readonly program?: (setId: string) => PolicyProgram | undefined;
 }
@@ -161,7 +163,8 @@ class Explanation {
 
   #hbone(decision: HboneDecision): ExplainResult {
     const identity = workloadIdentity(this.#source);
-    const sameNode = decision.via === 'direct' && decision.sameNode;
+    const { sameNodeFastPath } = this.#settings;
+    const sameNode = sameNodeFastPath && decision.via === 'direct' && decision.sameNode;
     const base: ExplainResult = {
       ...NOTHING,
       ...described(decision),

@@ -1,7 +1,7 @@
 import { busConfig, busVariables } from '../../lib/bus/config.ts';
 import type { BusConfig } from '../../lib/bus/config.ts';
 import { defineConfig } from '../../lib/config/define-config.ts';
-import { oneOf, text } from '../../lib/config/fields.ts';
+import { bool, oneOf, text } from '../../lib/config/fields.ts';
 
 /** What the evaluator is told. */
 export interface PolicyEvaluatorConfig {
@@ -12,6 +12,8 @@ export interface PolicyEvaluatorConfig {
   readonly unknownReference: 'deny' | 'ignore';
   /** What they do about traffic that went around a waypoint. */
   readonly waypointBypass: 'deny' | 'allow';
+  /** Whether they connect two pods of a node without a tunnel. */
+  readonly sameNodeFastPath: boolean;
 }
 
 /** Variables of the evaluator. */
@@ -27,11 +29,16 @@ export const policyEvaluatorConfig = defineConfig(
       schema: oneOf('deny', 'allow')({ default: 'deny' }),
       description: 'inbound traffic that did not come by the waypoint its destination names',
     },
+    WEFT_SAME_NODE_FAST_PATH: {
+      schema: bool({ default: false }),
+      description: 'whether the proxies connect two pods of a node without a tunnel',
+    },
   },
   (values): PolicyEvaluatorConfig => ({
     bus: busConfig(values),
     network: values.NETWORK,
     unknownReference: values.WEFT_POLICY_UNKNOWN_REFERENCE,
     waypointBypass: values.WEFT_WAYPOINT_BYPASS,
+    sameNodeFastPath: values.WEFT_SAME_NODE_FAST_PATH,
   }),
 );

@@ -156,7 +156,7 @@ class PolicyEvaluator implements Actor {
 
   async #explain(request: ExplainRequest, id: string): Promise<void> {
     const { answers, metrics, mirror } = this.#get();
-    const { network, unknownReference, waypointBypass } = this.#config;
+    const { network, unknownReference, waypointBypass, sameNodeFastPath } = this.#config;
     const view = {
       get: mirror.mesh.lookup.bind(mirror.mesh),
       workloadsNamed: mirror.mesh.workloadsNamed.bind(mirror.mesh),
@@ -166,6 +166,7 @@ class PolicyEvaluator implements Actor {
       network,
       unknownReference,
       waypointBypass,
+      sameNodeFastPath,
     });
     metrics.explained(result.path === 'none' ? 'no-path' : result.allowed ? 'allowed' : 'denied');
     await answers.put(id, result, EXPLAIN_LIFETIME_MS);

@@ -199,7 +199,7 @@ test.serial('explain is answered with verdict, policy, path and next hop', async
   t.like(await ask(kit, { from: { namespace: 'demo', pod: 'api-1' }, to }), {
     allowed: false,
     reason: 'not-allowed',
-    path: 'same-node',
+    path: 'hbone',
   });
   t.like(await ask(kit, { from: { namespace: 'demo', pod: 'nobody' }, to }), {
     allowed: false,

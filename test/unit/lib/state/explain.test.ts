@@ -50,6 +50,7 @@ function ask(
   parts: {
     mesh?: readonly (Workload | Service)[];
     policies?: Readonly<Record<string, Authorization>>;
+    sameNodeFastPath?: boolean;
   } = {},
 ): ExplainResult {
   const store = storeOf(parts.mesh ?? MESH);
@@ -73,6 +74,7 @@ function ask(
       network: '',
       unknownReference: 'deny',
       waypointBypass: 'deny',
+      sameNodeFastPath: parts.sameNodeFastPath ?? false,
     }),
   );
 }
@@ -103,13 +105,16 @@ test('a service over HBONE: verdict, policy and rule, next hop, identities', (t)
 });
 
 test('a pod by name, on the same node, refused', (t) => {
-  t.like(ask('demo/db', 'demo/api-1:8080', { policies: { 'demo/only-client': onlyClient } }), {
-    allowed: false,
-    policy: null,
-    reason: 'not-allowed',
-    path: 'same-node',
-    service: null,
-  });
+  const policies = { 'demo/only-client': onlyClient };
+  for (const sameNodeFastPath of [false, true]) {
+    t.like(ask('demo/db', 'demo/api-1:8080', { policies, sameNodeFastPath }), {
+      allowed: false,
+      policy: null,
+      reason: 'not-allowed',
+      path: sameNodeFastPath ? 'same-node' : 'hbone',
+      service: null,
+    });
+  }
 });
 
 test('a service goes before a pod of its name where it defines the port', (t) => {
