@@ -1,6 +1,7 @@
 /** docs/decisions/waypoint-enforcement.md. */
 import test from 'ava';
 import type { Service, Workload } from '../../../../lib/state/model.ts';
+import { decideOutbound } from '../../../../lib/state/routing.ts';
 import { judgePassage } from '../../../../lib/state/waypoint-guard.ts';
 import type { Arrived } from '../../../../lib/state/waypoint-guard.ts';
 import { FetchedView, service, viewOf, vip, workload } from '../../../support/mesh-kit.ts';
@@ -61,6 +62,27 @@ test("a service's waypoint is demanded of what addressed the service, and only o
   t.is(judge(parts).kind, 'direct');
   t.is(judge({ ...parts, forwardedHost: 'other.demo' }).kind, 'direct');
   t.is(judge({ ...parts, identity: identity('wp') }).kind, 'waypoint');
+});
+
+test('what the way out sends straight to a pod is let in there, though a service of the pod has a waypoint', (t) => {
+  const guardedWeb = { ...web, addresses: [vip('10.96.0.1')], waypoint: named('wp.demo') };
+  const client = workload({ uid: 'c//Pod/demo/client', addresses: ['10.0.0.2'] });
+  const reachable = { ...waypointService, ports: { 15_008: 15_008 } };
+  const way = (ip: string, port: number) =>
+    decideOutbound(viewOf([client, pod, reachable, waypointPod, guardedWeb]), {
+      source: client,
+      sourceIp: '10.0.0.2',
+      target: { ip, port },
+      illegalPorts: new Set(),
+      network: '',
+      random: () => 0,
+    });
+  t.like(way('10.96.0.1', 80), { kind: 'hbone', via: 'waypoint' });
+  // A member of a headless service, a scraper: it names no service.
+  const direct = way('10.0.0.9', 8080);
+  t.like(direct, { kind: 'hbone', via: 'direct', service: null });
+  t.is(judge({ services: [guardedWeb], forwardedHost: null }).kind, 'direct');
+  t.is(judge({ services: [guardedWeb], forwardedHost: 'web.demo' }).kind, 'bypassed');
 });
 
 test('a service without a waypoint is a way of its own, if it leads to the port', (t) => {
