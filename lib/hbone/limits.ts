@@ -48,8 +48,14 @@ export const MAX_OUTSTANDING_PINGS = 4;
 /** How long a peer may take to answer a CONNECT: 5 s to learn of the workload, 10 s to connect, and slack. */
 export const RESPONSE_TIMEOUT_MS = 20_000;
 
-/** Tunnels to one peer (pool key); times 100 streams each. More requests wait for a stream to end. */
-export const MAX_TUNNELS_PER_KEY = 64;
+/**
+ * Connections a pool carries to one peer (pool key), on as many tunnels as that takes: what a peer of ours lets one client have
+ * by default, and a tunnel for each where only one is let on a tunnel. More wait for another to end.
+ */
+export const MAX_STREAMS_PER_KEY = 25_600;
+
+/** Tunnels to one peer that are made at once. */
+export const MAX_CONNECTING_PER_KEY = 64;
 
 /** Idle tunnels kept per pool; the least recently used go first (spec/hbone.md §9). */
 export const MAX_IDLE_TUNNELS = 500;
@@ -60,8 +66,10 @@ export const MAX_IDLE_TUNNELS = 500;
  */
 export const MAX_CONNECTING = 1_024;
 
-/** Tunnels that wait for their turn to be made, and how long, milliseconds: as long as a connect may be repeated by default. */
+/** Tunnels that wait for their turn to be made. */
 export const MAX_QUEUED_CONNECTS = 4_096;
+
+/** How long these wait, and a request for a tunnel with room, milliseconds: as long as a connect may be repeated by default. */
 export const TUNNEL_WAIT_MS = 10_000;
 
 /** Of those, handshakes a pool runs at once: a handshake holds the thread for milliseconds. */

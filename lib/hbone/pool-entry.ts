@@ -1,13 +1,16 @@
 import type { Clock, Timer } from '../clock/clock.ts';
 import { MeshError, asMeshError } from '../errors/mesh-error.ts';
 import type { ClientTunnel, OpenRequest, TunnelStream } from './engine.ts';
-import { MAX_WAITERS_PER_KEY } from './limits.ts';
+import { MAX_CONNECTING_PER_KEY, MAX_WAITERS_PER_KEY } from './limits.ts';
 
 /** How a request waits for a tunnel. */
 export interface TunnelWait {
   /** Tunnels that are not used while the key may have others. */
   readonly avoid?: ReadonlySet<ClientTunnel>;
-  /** Without a tunnel by then it gives up, whatever is under way, and is not sent; null: when what is under way has failed. */
+  /**
+   * Without a tunnel by then it gives up, whatever is under way, and is not sent. Null: it has the pool's time, and as long as
+   * a tunnel is being made besides, so that it learns why that fails.
+   */
   readonly limitMs?: number | null;
 }
 
@@ -16,7 +19,9 @@ export interface PoolEntryDeps {
   readonly clock: Clock;
   /** Who it is, in words. */
   readonly peer: string;
-  readonly maxTunnels: () => number;
+  /** Connections that tunnels may be made for. */
+  readonly maxStreams: () => number;
+  readonly waitMs: () => number;
   /** Makes a tunnel when it is its turn, unless it is not `wanted` any more by then. */
   readonly connect: (wanted: () => boolean) => Promise<ClientTunnel>;
   /** A tunnel has begun or ended a stream, or its life. */
@@ -30,8 +35,12 @@ const NONE: ReadonlySet<ClientTunnel> = new Set();
 interface Waiter {
   readonly request: OpenRequest;
   readonly avoid: ReadonlySet<ClientTunnel>;
-  /** Ends the wait. */
-  readonly timer: Timer | null;
+  readonly waitMs: number;
+  /** Does not wait for a tunnel that is being made when its time is up. */
+  readonly firm: boolean;
+  readonly timer: Timer;
+  /** Its time is up. */
+  late: boolean;
   readonly resolve: (stream: Promise<TunnelStream>) => void;
   readonly reject: (error: MeshError) => void;
 }
@@ -40,9 +49,9 @@ interface Waiter {
 export class PoolEntry {
   readonly tunnels = new Set<ClientTunnel>();
   readonly #deps: PoolEntryDeps;
-  #waiters: Waiter[] = [];
+  #waiters = new Set<Waiter>();
   #connecting = 0;
-  /** Streams a tunnel is taken to carry, for the number of tunnels to make at once. */
+  /** Streams a tunnel is taken to carry, for the number of tunnels to make. */
   #streamsPerTunnel = 1;
   #closed: 'immediate' | 'graceful' | null = null;
 
@@ -51,24 +60,28 @@ export class PoolEntry {
   }
 
   /** Opens a stream on a tunnel with room, waiting for one if need be; not on one to avoid while there may be others. */
-  open(request: OpenRequest, { avoid = NONE, limitMs = null }: TunnelWait): Promise<TunnelStream> {
+  open(request: OpenRequest, wait: TunnelWait): Promise<TunnelStream> {
+    const { avoid = NONE, limitMs = null } = wait;
     const tunnel = this.#withRoom(avoid);
     if (tunnel !== null) return this.#start(tunnel, request);
-    if (this.#waiters.length >= MAX_WAITERS_PER_KEY) {
-      return Promise.reject(
-        new MeshError(
-          'TUNNEL_CLOSED',
-          `${MAX_WAITERS_PER_KEY} connections already wait for this peer`,
-        ),
-      );
+    if (this.#waiters.size >= MAX_WAITERS_PER_KEY) {
+      const why = `${MAX_WAITERS_PER_KEY} connections already wait for a tunnel to ${this.#deps.peer}`;
+      return Promise.reject(new MeshError('UPSTREAM_CONNECT', why));
     }
     return new Promise((resolve, reject) => {
-      const timer =
-        limitMs === null
-          ? null
-          : this.#deps.clock.after(limitMs, () => this.#giveUp(waiter, limitMs));
-      const waiter: Waiter = { request, avoid, timer, resolve, reject };
-      this.#waiters.push(waiter);
+      const waitMs = limitMs ?? this.#deps.waitMs();
+      const firm = limitMs !== null;
+      const waiter: Waiter = {
+        request,
+        avoid,
+        waitMs,
+        firm,
+        resolve,
+        reject,
+        timer: this.#deps.clock.after(waitMs, () => this.#timeUp(waiter)),
+        late: false,
+      };
+      this.#waiters.add(waiter);
       this.#connectIfNeeded();
     });
   }
@@ -87,7 +100,11 @@ export class PoolEntry {
       avoided ??= tunnel;
     }
     // At the limit there will be no other to wait for.
-    return this.tunnels.size >= this.#deps.maxTunnels() ? avoided : null;
+    return this.tunnels.size >= this.#maxTunnels ? avoided : null;
+  }
+
+  get #maxTunnels(): number {
+    return Math.max(1, Math.ceil(this.#deps.maxStreams() / this.#streamsPerTunnel));
   }
 
   #start(tunnel: ClientTunnel, request: OpenRequest): Promise<TunnelStream> {
@@ -98,13 +115,11 @@ export class PoolEntry {
   }
 
   #connectIfNeeded(): void {
-    const wanted = Math.ceil(this.#waiters.length / this.#streamsPerTunnel);
-    // Until the first tunnel shows how much it carries, one is enough to learn from.
-    const allowed = this.tunnels.size === 0 ? 1 : this.#deps.maxTunnels() - this.tunnels.size;
-    while (this.#connecting < Math.min(wanted, allowed)) {
+    const wanted = Math.ceil(this.#waiters.size / this.#streamsPerTunnel);
+    while (this.#connecting < Math.min(wanted, this.#allowed())) {
       this.#connecting += 1;
       this.#deps
-        .connect(() => this.#waiters.length > 0)
+        .connect(() => this.#waiters.size > 0)
         .then(
           (tunnel) => {
             this.#connecting -= 1;
@@ -120,58 +135,82 @@ export class PoolEntry {
     }
   }
 
+  /** How many tunnels may be in the making. */
+  #allowed(): number {
+    // Until the first tunnel shows how much it carries, one is enough to learn from.
+    if (this.tunnels.size === 0) return 1;
+    for (const tunnel of this.tunnels) {
+      // A peer that takes nothing on an empty tunnel takes nothing on another one either.
+      if (tunnel.usable && tunnel.streams === 0 && tunnel.capacity === 0) return 0;
+    }
+    return Math.min(MAX_CONNECTING_PER_KEY, this.#maxTunnels - this.tunnels.size);
+  }
+
   #add(tunnel: ClientTunnel): void {
     if (this.#closed !== null) {
       end(tunnel, this.#closed);
       return;
     }
-    this.#streamsPerTunnel = Math.max(1, tunnel.capacity);
+    this.#learn(tunnel);
     this.tunnels.add(tunnel);
     tunnel.onChange(() => {
-      if (!tunnel.usable) this.tunnels.delete(tunnel);
+      if (tunnel.usable) this.#learn(tunnel);
+      else this.tunnels.delete(tunnel);
       this.#deps.onChange(tunnel);
       this.#serveWaiters();
       this.#dropIfEmpty();
     });
     this.#deps.onChange(tunnel);
     this.#serveWaiters();
+    for (const waiter of this.#waiters) if (waiter.late) this.#giveUp(waiter);
+  }
+
+  /** What the peer lets a tunnel carry may become known, and change, while it is in use. */
+  #learn(tunnel: ClientTunnel): void {
+    this.#streamsPerTunnel = Math.max(1, tunnel.streams + tunnel.capacity);
   }
 
   #serveWaiters(): void {
-    for (let index = 0; this.#withRoom(null) !== null;) {
-      const waiter = this.#waiters[index];
-      if (waiter === undefined) break;
+    for (const waiter of this.#waiters) {
+      if (this.#withRoom(null) === null) break;
       const tunnel = this.#withRoom(waiter.avoid);
-      if (tunnel === null) {
-        index += 1;
-        continue;
-      }
-      this.#waiters.splice(index, 1);
-      waiter.timer?.cancel();
+      if (tunnel === null) continue;
+      this.#waiters.delete(waiter);
+      waiter.timer.cancel();
       waiter.resolve(this.#start(tunnel, waiter.request));
     }
-    if (this.#waiters.length > 0) this.#connectIfNeeded();
+    if (this.#waiters.size > 0) this.#connectIfNeeded();
   }
 
   #failWaiters(error: MeshError): void {
     const waiters = this.#waiters;
-    this.#waiters = [];
+    this.#waiters = new Set();
     for (const waiter of waiters) {
-      waiter.timer?.cancel();
+      waiter.timer.cancel();
       waiter.reject(error);
     }
   }
 
-  /** Takes a request back that is not sent yet; what was begun for it goes on, for others. */
-  #giveUp(waiter: Waiter, limitMs: number): void {
-    this.#waiters = this.#waiters.filter((other) => other !== waiter);
-    const why = `no tunnel to ${this.#deps.peer} within ${limitMs} ms`;
-    waiter.reject(new MeshError('UPSTREAM_TIMEOUT', why));
+  #timeUp(waiter: Waiter): void {
+    waiter.late = true;
+    if (!waiter.firm && this.#connecting > 0) return;
+    this.#giveUp(waiter);
     this.#dropIfEmpty();
   }
 
+  /** Takes a request back that is not sent yet; what was begun for it goes on, for others. */
+  #giveUp(waiter: Waiter): void {
+    this.#waiters.delete(waiter);
+    let streams = 0;
+    for (const tunnel of this.tunnels) streams += tunnel.streams;
+    const full =
+      this.tunnels.size === 0 ? '' : `, and the ${streams} connections to it left no room`;
+    const why = `no tunnel to ${this.#deps.peer} within ${waiter.waitMs} ms${full}`;
+    waiter.reject(new MeshError('UPSTREAM_TIMEOUT', why));
+  }
+
   #dropIfEmpty(): void {
-    if (this.tunnels.size === 0 && this.#connecting === 0 && this.#waiters.length === 0) {
+    if (this.tunnels.size === 0 && this.#connecting === 0 && this.#waiters.size === 0) {
       this.#deps.onEmpty();
     }
   }

@@ -8,7 +8,7 @@ import {
   MAX_HANDSHAKES,
   MAX_IDLE_TUNNELS,
   MAX_QUEUED_CONNECTS,
-  MAX_TUNNELS_PER_KEY,
+  MAX_STREAMS_PER_KEY,
   TUNNEL_WAIT_MS,
 } from './limits.ts';
 import { PoolEntry } from './pool-entry.ts';
@@ -30,13 +30,14 @@ export interface TunnelKey {
 export interface PoolOptions {
   /** How long a tunnel without streams is kept, milliseconds. */
   readonly idleReleaseMs: number;
-  readonly maxTunnelsPerKey?: number;
+  /** Connections to one peer. */
+  readonly maxStreamsPerKey?: number;
   readonly maxIdleTunnels?: number;
   /** Tunnels that are made at once, over all keys. */
   readonly maxConnecting?: number;
   /** Handshakes of those that run at once. */
   readonly maxHandshakes?: number;
-  /** How long a tunnel may wait for its turn to be made, milliseconds. */
+  /** How long a tunnel may wait for its turn to be made, and a request for room on one when none is being made, milliseconds. */
   readonly waitMs?: number;
 }
 
@@ -78,7 +79,7 @@ export class TunnelPool {
 
   constructor(options: PoolOptions, deps: PoolDeps) {
     this.#whole = {
-      maxTunnelsPerKey: MAX_TUNNELS_PER_KEY,
+      maxStreamsPerKey: MAX_STREAMS_PER_KEY,
       maxIdleTunnels: MAX_IDLE_TUNNELS,
       maxConnecting: MAX_CONNECTING,
       maxHandshakes: MAX_HANDSHAKES,
@@ -94,10 +95,10 @@ export class TunnelPool {
   /** The pool is one of so many that share its bounds; each has at least one of everything. */
   divide(pools: number): void {
     const part = (whole: number): number => Math.max(1, Math.floor(whole / pools));
-    const { maxTunnelsPerKey, maxIdleTunnels, maxConnecting, maxHandshakes } = this.#whole;
+    const { maxStreamsPerKey, maxIdleTunnels, maxConnecting, maxHandshakes } = this.#whole;
     this.#options = {
       ...this.#whole,
-      maxTunnelsPerKey: part(maxTunnelsPerKey),
+      maxStreamsPerKey: part(maxStreamsPerKey),
       maxIdleTunnels: part(maxIdleTunnels),
       maxConnecting: part(maxConnecting),
       maxHandshakes: part(maxHandshakes),
@@ -142,8 +143,9 @@ export class TunnelPool {
     if (known !== undefined) return known;
     const entry = new PoolEntry({
       clock: this.#deps.clock,
+      waitMs: () => this.#options.waitMs,
       peer: formatHostPort(key.destinationIp, key.destinationPort),
-      maxTunnels: () => this.#options.maxTunnelsPerKey,
+      maxStreams: () => this.#options.maxStreamsPerKey,
       connect: (wanted) => this.#connect(key, wanted),
       onChange: (tunnel) => this.#track(tunnel),
       onEmpty: () => this.#entries.delete(id),

@@ -2,8 +2,15 @@
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../lib/clock/clock.ts';
+import type { Clock } from '../../lib/clock/clock.ts';
+import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
-import type { ClientTunnel, IncomingRequest } from '../../lib/hbone/engine.ts';
+import type { ClientTunnel, IncomingRequest, TunnelStream } from '../../lib/hbone/engine.ts';
+import {
+  MAX_CONNECTING_PER_KEY,
+  MAX_WAITERS_PER_KEY,
+  TUNNEL_WAIT_MS,
+} from '../../lib/hbone/limits.ts';
 import { TunnelPool } from '../../lib/hbone/pool.ts';
 import type { Handshake, PoolOptions, TunnelKey } from '../../lib/hbone/pool.ts';
 import {
@@ -14,11 +21,16 @@ import {
   serveTunnels,
   tunnelOptions,
 } from '../support/tunnel-kit.ts';
+import { FakeClock } from '../support/fake-clock.ts';
 import { CLIENT, createTunnelPki, credentials } from '../support/tunnel-pki.ts';
+import { until } from '../support/until.ts';
 
 /** Peers by their port: nothing answers at all, or TCP does and then nobody says a word. */
 const DEAD = 1;
 const MUTE = 2;
+
+/** A busy machine is no pool without room. */
+const PATIENT_MS = 120_000;
 
 interface Fixture {
   readonly pool: TunnelPool;
@@ -35,9 +47,18 @@ async function fixture(
     readonly maxStreams?: number;
     /** The live peer is connected only then. */
     readonly until?: Promise<void>;
+    /** Tunnels after so many are never made. */
+    readonly most?: number;
+    readonly clock?: Clock;
   } = {},
 ): Promise<Fixture> {
-  const { maxStreams = 100, until: open, ...poolOptions } = options;
+  const {
+    maxStreams = 100,
+    until: open,
+    most = Infinity,
+    clock = systemClock,
+    ...poolOptions
+  } = options;
   const pki = await createTunnelPki();
   const own = credentials(await pki.issue(CLIENT));
   const served = credentials(await pki.issue('spiffe://cluster.local/ns/demo/sa/web'));
@@ -49,15 +70,15 @@ async function fixture(
   const asked: number[] = [];
   const connect = async (key: TunnelKey, handshake: Handshake): Promise<ClientTunnel> => {
     asked.push(key.destinationPort);
-    if (key.destinationPort === DEAD) return new Promise(() => {});
+    if (key.destinationPort === DEAD || asked.length > most) return new Promise(() => {});
     if (key.destinationPort === MUTE) return handshake(() => new Promise(() => {}));
     await open;
     const socket = await dial(t, key.destinationPort);
     return handshake(() => framingEngine.connect(socket, tunnelOptions(own, { maxStreams })));
   };
   const pool = new TunnelPool(
-    { idleReleaseMs: 60_000, ...poolOptions },
-    { clock: systemClock, connect },
+    { idleReleaseMs: 60_000, waitMs: PATIENT_MS, ...poolOptions },
+    { clock, connect },
   );
   t.teardown(() => pool.close('immediate'));
   return { pool, live: keyTo(server.port), asked, requests };
@@ -119,10 +140,103 @@ test('a request whose time is up is never sent, though its tunnel comes later', 
   const { pool, live, requests } = await fixture(t, { until: open });
   await t.throwsAsync(pool.open(live, request, { limitMs: 20 }), {
     code: 'UPSTREAM_TIMEOUT',
-    message: /no tunnel to 127\.0\.0\.1:\d+ within 20 ms/,
+    message: /no tunnel to 127\.0\.0\.1:\d+ within 20 ms$/,
   });
   const patient = pool.open(live, request);
   resolve();
   t.is((await roundTrip(await patient, 'x')).toString(), 'x');
   t.is(requests.length, 1);
+});
+
+// spec: hbone.md §9
+test('one connection per tunnel allows no fewer connections to a peer', async (t) => {
+  const { pool, live } = await fixture(t, { maxStreams: 1 });
+  const streams = await Promise.all(Array.from({ length: 70 }, () => pool.open(live, request)));
+  for (const stream of streams) t.is((await roundTrip(stream, 'x')).toString(), 'x');
+});
+
+test('at the limit of connections to a peer a request waits for one to end, and no longer than its time', async (t) => {
+  const clock = new FakeClock();
+  const { pool, live, requests } = await fixture(t, { maxStreams: 1, maxStreamsPerKey: 2, clock });
+  const open = (): Promise<TunnelStream> => pool.open(live, request);
+  const [one] = await Promise.all([open(), open()]);
+  const third = open();
+  const late = t.throwsAsync(open(), {
+    code: 'UPSTREAM_TIMEOUT',
+    message: /no tunnel to .* within 120000 ms, and the 2 connections to it left no room/,
+  });
+  await clock.advance(PATIENT_MS - 1);
+  await roundTrip(one, 'x');
+  const stream = await third;
+  await clock.advance(1);
+  await late;
+  t.is((await roundTrip(stream, 'y')).toString(), 'y');
+  t.is(requests.length, 3);
+});
+
+test('while a tunnel is being made a request waits for what comes of it, and then no longer', async (t) => {
+  const clock = new FakeClock();
+  const { promise: made, resolve } = Promise.withResolvers<void>();
+  const { pool, live } = await fixture(t, {
+    maxStreams: 1,
+    maxStreamsPerKey: 1,
+    until: made,
+    clock,
+  });
+  const first = pool.open(live, request);
+  const second = t.throwsAsync(pool.open(live, request), {
+    code: 'UPSTREAM_TIMEOUT',
+    message: /within 120000 ms/,
+  });
+  await clock.advance(2 * PATIENT_MS);
+  resolve();
+  t.is((await roundTrip(await first, 'x')).toString(), 'x');
+  await second;
+});
+
+test('a tunnel that fails after that time still says why', async (t) => {
+  const clock = new FakeClock();
+  const { promise: failed, reject } = Promise.withResolvers<void>();
+  const { pool, live } = await fixture(t, { until: failed, clock });
+  const opening = t.throwsAsync(pool.open(live, request), { code: 'UPSTREAM_NETWORK_POLICY' });
+  await clock.advance(PATIENT_MS);
+  reject(new MeshError('UPSTREAM_NETWORK_POLICY', 'silence'));
+  await opening;
+  t.is(pool.stats.keys, 0);
+});
+
+test('at the limit of requests that wait for one peer the next is refused, and a closed pool refuses all', async (t) => {
+  const { pool } = await fixture(t);
+  const waiting = Array.from({ length: MAX_WAITERS_PER_KEY }, () =>
+    t.throwsAsync(pool.open(keyTo(DEAD), request), { code: 'TUNNEL_CLOSED' }),
+  );
+  await t.throwsAsync(pool.open(keyTo(DEAD), request), {
+    code: 'UPSTREAM_CONNECT',
+    message: /4096 connections already wait/,
+  });
+  pool.close('immediate');
+  await Promise.all(waiting);
+});
+
+test('so many tunnels to one peer are made at once, however many requests wait for it', async (t) => {
+  const { pool, live, asked } = await fixture(t, { maxStreams: 1, most: 1 });
+  await pool.open(live, request);
+  for (let more = 0; more < 200; more += 1) {
+    pool.open(live, request).catch(() => undefined);
+  }
+  await until(() => asked.length > 1, { what: 'more tunnels' });
+  t.is(asked.length, 1 + MAX_CONNECTING_PER_KEY);
+  t.is(pool.stats.connecting, MAX_CONNECTING_PER_KEY);
+});
+
+test('a peer that takes no stream on a tunnel is not asked for one tunnel after the other', async (t) => {
+  const clock = new FakeClock();
+  const { pool, live, asked } = await fixture(t, { maxStreams: 0, waitMs: TUNNEL_WAIT_MS, clock });
+  const refused = [pool.open(live, request), pool.open(live, request)].map((waiting) =>
+    t.throwsAsync(waiting, { code: 'UPSTREAM_TIMEOUT' }),
+  );
+  await until(() => pool.stats.tunnels === 1, { what: 'the tunnel' });
+  await clock.advance(TUNNEL_WAIT_MS);
+  await Promise.all(refused);
+  t.is(asked.length, 1);
 });

@@ -53,7 +53,8 @@ async function fixture(
   );
   const connects: TunnelKey[] = [];
   const pool = new TunnelPool(
-    { idleReleaseMs: 60_000, ...options },
+    // A busy machine is no pool without room.
+    { idleReleaseMs: 60_000, waitMs: 120_000, ...options },
     {
       clock: systemClock,
       connect: async (key) => {
@@ -110,7 +111,7 @@ test('a full tunnel is joined by a second and is used again when its streams end
 test('at the limit of tunnels a request waits for a stream to end', async (t) => {
   const { pool, key, connects } = await fixture(t, {
     settings: { maxStreams: 1 },
-    maxTunnelsPerKey: 2,
+    maxStreamsPerKey: 2,
   });
   const [one] = await Promise.all([pool.open(key, request), pool.open(key, request)]);
   let third: TunnelStream | null = null;
@@ -128,7 +129,7 @@ test('at the limit of tunnels a request waits for a stream to end', async (t) =>
 test('pools that share a limit have a part of it each, and never nothing', async (t) => {
   const { pool, key, connects } = await fixture(t, {
     settings: { maxStreams: 1 },
-    maxTunnelsPerKey: 4,
+    maxStreamsPerKey: 4,
   });
   pool.divide(2);
   const [one] = await Promise.all([pool.open(key, request), pool.open(key, request)]);
@@ -254,7 +255,7 @@ for (const status of [400, 401, 503] as const) {
 }
 
 test('a request that failed on a tunnel gets a fresh one, at the limit of tunnels the same', async (t) => {
-  const { pool, key, server } = await fixture(t, { maxTunnelsPerKey: 2 });
+  const { pool, key, server } = await fixture(t, { maxStreamsPerKey: 200 });
   const failed = new Set<ClientTunnel>();
   const ask = async (): Promise<void> => {
     const noted = { ...request, onTunnel: (tunnel: ClientTunnel) => failed.add(tunnel) };
