@@ -109,6 +109,28 @@ test('each step answers with its own status, headers alone, and only the later o
 });
 
 // spec: dataplane.md §7.2.3
+// spec: dataplane.md §7.2.6
+test('refused by a policy that came while the application was connected, it hears so', async (t) => {
+  const { mesh, web, peer } = await ends(t);
+  // The application's queue takes no more, as far as its clients can tell.
+  await web.netns.exec(
+    'iptables',
+    '-w',
+    '-I',
+    'INPUT',
+    ...'-p tcp --dport 8080 -j DROP'.split(' '),
+  );
+  const ask = await rawRequests(t, mesh, { pod: peer, identity: PEER }, web.ip);
+  const answer = ask({ ':method': 'CONNECT', ':authority': `${web.ip}:8080` });
+  await until(async () => (await mesh.connections()).some(({ policy }) => policy !== null), {
+    what: 'the request to be admitted',
+  });
+  await denyPort(mesh, 8080);
+  t.deepEqual(await answer, { status: 401, ended: true, baggage: undefined });
+  const [line] = await mesh.accessLines(1);
+  t.is(line?.['policy'], 'demo/port');
+});
+
 test('a pod whose workload the mesh does not know answers 503', async (t) => {
   const mesh = await TestMesh.start(t, { threads: 1 });
   const web = await mesh.addPod('web', { known: true });

@@ -118,7 +118,8 @@ async function serveAdmitted(
     // The answer has gone out: the request is decided, the rest is the connection's own life.
     return { carried: copy.done.then(({ error }) => pod.close(connection, error)) };
   } catch (error) {
-    refuse(arrival.request, error);
+    // A cut ends the connect to the application, too: what it failed with is not why.
+    refuse(arrival.request, connection.cutBy ?? error);
     pod.close(connection, error);
     return { carried: null };
   }
