@@ -53,7 +53,7 @@ export class PoolEntry {
   #connecting = 0;
   /** Streams a tunnel is taken to carry, for the number of tunnels to make. */
   #streamsPerTunnel = 1;
-  #closed: 'immediate' | 'graceful' | null = null;
+  #closed = false;
 
   constructor(deps: PoolEntryDeps) {
     this.#deps = deps;
@@ -86,10 +86,10 @@ export class PoolEntry {
     });
   }
 
-  close(mode: 'immediate' | 'graceful'): void {
-    this.#closed = mode;
+  close(): void {
+    this.#closed = true;
     this.#failWaiters(new MeshError('TUNNEL_CLOSED', 'the tunnel pool is closed'));
-    for (const tunnel of this.tunnels) end(tunnel, mode);
+    for (const tunnel of this.tunnels) tunnel.destroy();
   }
 
   #withRoom(avoid: ReadonlySet<ClientTunnel> | null): ClientTunnel | null {
@@ -147,8 +147,8 @@ export class PoolEntry {
   }
 
   #add(tunnel: ClientTunnel): void {
-    if (this.#closed !== null) {
-      end(tunnel, this.#closed);
+    if (this.#closed) {
+      tunnel.destroy();
       return;
     }
     this.#learn(tunnel);
@@ -214,9 +214,4 @@ export class PoolEntry {
       this.#deps.onEmpty();
     }
   }
-}
-
-function end(tunnel: ClientTunnel, mode: 'immediate' | 'graceful'): void {
-  if (mode === 'immediate') tunnel.destroy();
-  else tunnel.drain();
 }

@@ -129,10 +129,10 @@ export class TunnelPool {
     return this.#entry(key).open(request, wait);
   }
 
-  /** Ends every tunnel; streams are reset when `immediate`, else they may finish. */
-  close(mode: 'immediate' | 'graceful'): void {
+  /** Ends every tunnel; streams are reset. */
+  close(): void {
     this.#closed = true;
-    for (const entry of this.#entries.values()) entry.close(mode);
+    for (const entry of this.#entries.values()) entry.close();
     for (const timer of this.#idle.values()) timer.cancel();
     this.#idle.clear();
   }

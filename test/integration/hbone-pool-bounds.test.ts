@@ -80,7 +80,7 @@ async function fixture(
     { idleReleaseMs: 60_000, waitMs: PATIENT_MS, ...poolOptions },
     { clock, connect },
   );
-  t.teardown(() => pool.close('immediate'));
+  t.teardown(() => pool.close());
   return { pool, live: keyTo(server.port), asked, requests };
 }
 
@@ -214,7 +214,7 @@ test('at the limit of requests that wait for one peer the next is refused, and a
     code: 'UPSTREAM_CONNECT',
     message: /4096 connections already wait/,
   });
-  pool.close('immediate');
+  pool.close();
   await Promise.all(waiting);
 });
 

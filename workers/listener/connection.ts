@@ -229,13 +229,13 @@ export class Connection {
     return this.#sinks.clock.monotonic() - this.#startedMs;
   }
 
-  /** From the point of view of the pod that owns the record. */
   /** Carried so far, both ways. */
   get bytes(): number {
     const { bytesSent, bytesReceived } = this.#bytes;
     return bytesSent + bytesReceived;
   }
 
+  /** From the point of view of the pod that owns the record. */
   get #bytes(): { readonly bytesSent: number; readonly bytesReceived: number } {
     const { fromA, fromB } = this.#copy.counts;
     const outbound = this.#facts.direction === 'outbound';

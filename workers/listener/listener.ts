@@ -1,6 +1,7 @@
 import { createServer } from 'node:net';
 import type { Server, Socket } from 'node:net';
-import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import { errorText } from '../../lib/errors/mesh-error.ts';
+import { lacksIpv6 } from '../../lib/linux/errno.ts';
 import { closeFd } from '../../lib/linux/netns.ts';
 import { listenTcp } from '../../lib/linux/sockets.ts';
 import type { ListenResult, TcpOptions } from '../../lib/linux/sockets.ts';
@@ -21,9 +22,6 @@ export type ServeSocket = (
   socket: Socket,
   ends: { readonly source: Endpoint; readonly destination: Endpoint },
 ) => Promise<void>;
-
-/** Errors of a kernel or namespace without IPv6. */
-const NO_IPV6: ReadonlySet<unknown> = new Set(['EAFNOSUPPORT', 'EADDRNOTAVAIL']);
 
 /** A connection that was accepted; `over` never rejects. */
 interface Accepted {
@@ -131,8 +129,7 @@ export class Listener {
     try {
       return listenTcp({ ...options, address: '::' });
     } catch (error) {
-      const withoutIpv6 = error instanceof MeshError && NO_IPV6.has(error.detail['errno']);
-      if (!withoutIpv6) throw error;
+      if (!lacksIpv6(error)) throw error;
       this.#pod.thread.log.info({ podUid: this.#pod.pod.uid, port: this.#port }, 'pod.ipv4-only');
       return listenTcp({ ...options, address: '0.0.0.0' });
     }

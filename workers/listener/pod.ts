@@ -273,8 +273,8 @@ export class Pod implements PodContext {
     this.policy.close();
     for (const connection of this.#live) connection.drain();
     for (const tunnel of this.#tunnels) tunnel.destroy();
-    this.pool.close('immediate');
-    this.#socksPool?.close('immediate');
+    this.pool.close();
+    this.#socksPool?.close();
     this.dns?.end();
     const closed = this.#listeners.map((listener) => listener.end());
     // A socket that does not close holds back neither the pod's end nor the process.

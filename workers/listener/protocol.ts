@@ -237,7 +237,7 @@ export type ConnectionProtocol = 'HBONE' | 'DOUBLEHBONE' | 'TCP';
 
 /** How the way out of a pod was chosen. */
 export interface RouteRecord {
-  readonly kind: 'passthrough' | 'tcp' | 'hbone' | 'double-hbone' | 'same-node';
+  readonly kind: 'passthrough' | 'tcp' | 'hbone' | 'double-hbone';
   readonly via: 'direct' | 'waypoint' | 'gateway' | null;
   readonly reason: string;
   /** Connect attempts so far. */

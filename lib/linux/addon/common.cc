@@ -1,6 +1,8 @@
 // Argument access, errors, values and sockets for all groups.
 #include "common.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <uv.h>
@@ -133,6 +135,33 @@ int socketIn(napi_env env, int netnsFd, int family, int type, const char** call)
 
 bool setOption(int fd, int level, int name, int value) {
   return setsockopt(fd, level, name, &value, sizeof value) == 0;
+}
+
+bool parseAddress(const std::string& text, int port, Address* address) {
+  auto* v4 = reinterpret_cast<sockaddr_in*>(&address->storage);
+  if (inet_pton(AF_INET, text.c_str(), &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(static_cast<uint16_t>(port));
+    address->length = sizeof *v4;
+    address->family = AF_INET;
+    return true;
+  }
+  auto* v6 = reinterpret_cast<sockaddr_in6*>(&address->storage);
+  if (inet_pton(AF_INET6, text.c_str(), &v6->sin6_addr) != 1) return false;
+  v6->sin6_family = AF_INET6;
+  v6->sin6_port = htons(static_cast<uint16_t>(port));
+  address->length = sizeof *v6;
+  address->family = AF_INET6;
+  return true;
+}
+
+int boundPort(int fd) {
+  sockaddr_storage storage = {};
+  socklen_t length = sizeof storage;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) return -1;
+  return storage.ss_family == AF_INET
+             ? ntohs(reinterpret_cast<sockaddr_in*>(&storage)->sin_port)
+             : ntohs(reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port);
 }
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <node_api.h>
+#include <sys/socket.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -85,6 +86,19 @@ int socketIn(napi_env env, int netnsFd, int family, int type, const char** call)
 
 // Sets an integer option; false with errno set.
 bool setOption(int fd, int level, int name, int value);
+
+// A socket address of either family.
+struct Address {
+  sockaddr_storage storage = {};
+  socklen_t length = 0;
+  int family = AF_UNSPEC;
+};
+
+// An address in text and a port; no names are looked up. False for anything else.
+bool parseAddress(const std::string& text, int port, Address* address);
+
+// The port a socket is bound to; -1 with errno set.
+int boundPort(int fd);
 
 // Each group adds its functions to the module.
 void registerNetns(napi_env env, napi_value exports);

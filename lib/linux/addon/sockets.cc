@@ -27,30 +27,6 @@ constexpr int IP6T_ORIGINAL_DST = 80;
 namespace weft {
 namespace {
 
-struct Address {
-  sockaddr_storage storage = {};
-  socklen_t length = 0;
-  int family = AF_UNSPEC;
-};
-
-bool parseAddress(const std::string& text, int port, Address* address) {
-  auto* v4 = reinterpret_cast<sockaddr_in*>(&address->storage);
-  if (inet_pton(AF_INET, text.c_str(), &v4->sin_addr) == 1) {
-    v4->sin_family = AF_INET;
-    v4->sin_port = htons(static_cast<uint16_t>(port));
-    address->length = sizeof *v4;
-    address->family = AF_INET;
-    return true;
-  }
-  auto* v6 = reinterpret_cast<sockaddr_in6*>(&address->storage);
-  if (inet_pton(AF_INET6, text.c_str(), &v6->sin6_addr) != 1) return false;
-  v6->sin6_family = AF_INET6;
-  v6->sin6_port = htons(static_cast<uint16_t>(port));
-  address->length = sizeof *v6;
-  address->family = AF_INET6;
-  return true;
-}
-
 // A failed step of a socket under construction: which call, with errno still set.
 using Failure = const char*;
 
@@ -122,15 +98,6 @@ TcpOptions readTcpOptions(Arguments& arguments, size_t first) {
   options.keepRetries = arguments.integer(first + 3);
   options.userTimeoutMs = arguments.integer(first + 4);
   return options;
-}
-
-int boundPort(int fd) {
-  sockaddr_storage storage = {};
-  socklen_t length = sizeof storage;
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) return -1;
-  return storage.ss_family == AF_INET
-             ? ntohs(reinterpret_cast<sockaddr_in*>(&storage)->sin_port)
-             : ntohs(reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port);
 }
 
 struct ListenerOptions {

@@ -3,7 +3,6 @@ import { z } from 'zod';
 
 /** The part of Istio's ProxyConfig that concerns a node proxy (spec/observability.md §6). */
 export interface ProxyConfig {
-  readonly discoveryAddress: string | null;
   readonly proxyAdminPort: number | null;
   readonly statsPort: number | null;
   /** 0 = all cores. */
@@ -18,7 +17,6 @@ const port = z.int().min(0).max(65_535);
 
 /** Other fields of ProxyConfig belong to sidecars, so unknown keys are left alone as upstream does. */
 const schema = z.object({
-  discoveryAddress: z.string().optional(),
   proxyAdminPort: port.optional(),
   statsPort: port.optional(),
   concurrency: z.int().min(0).max(4_096).optional(),
@@ -40,7 +38,6 @@ export function parseProxyConfig(text: string): ProxyConfig {
   }
   const value = result.data;
   return {
-    discoveryAddress: value.discoveryAddress ?? null,
     proxyAdminPort: value.proxyAdminPort ?? null,
     statsPort: value.statsPort ?? null,
     concurrency: value.concurrency ?? null,

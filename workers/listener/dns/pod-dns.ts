@@ -9,6 +9,7 @@ import { typeName } from '../../../lib/dns/type-names.ts';
 import { addressesIn, isTruncated, makeQuestion } from '../../../lib/dns/upstream-answer.ts';
 import { CLASS_IN, RCODE, TYPE, rcodeOf } from '../../../lib/dns/wire.ts';
 import { MeshError, asMeshError, errorText } from '../../../lib/errors/mesh-error.ts';
+import { lacksIpv6 } from '../../../lib/linux/errno.ts';
 import { readSysctl } from '../../../lib/linux/netns.ts';
 import { shuffled } from '../../../lib/dns/shuffle.ts';
 import type { Workload } from '../../../lib/state/model.ts';
@@ -36,9 +37,6 @@ interface Outcome {
   readonly result: string;
   readonly endpoints: number;
 }
-
-/** Errors of a kernel or namespace without IPv6. */
-const NO_IPV6: ReadonlySet<unknown> = new Set(['EAFNOSUPPORT', 'EADDRNOTAVAIL']);
 
 /** Answers the names of the mesh from memory and carries all other questions to the name servers. */
 export class PodDns {
@@ -88,7 +86,7 @@ export class PodDns {
     try {
       await this.#listen('::1');
     } catch (error) {
-      if (!(error instanceof MeshError) || !NO_IPV6.has(error.detail['errno'])) throw error;
+      if (!lacksIpv6(error)) throw error;
       this.#pod.thread.log.info({ podUid: this.#pod.pod.uid }, 'dns.ipv4-only');
     }
   }
