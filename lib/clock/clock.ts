@@ -54,6 +54,10 @@ export const systemClock: Clock = {
   now: () => Date.now(),
   monotonic: () => performance.now(),
   after(delayMs, action) {
+    if (delayMs <= LONGEST_TIMER_MS) {
+      const only = setTimeout(action, delayMs).unref();
+      return { cancel: () => clearTimeout(only) };
+    }
     let handle: NodeJS.Timeout;
     const wait = (leftMs: number): void => {
       const partMs = Math.min(leftMs, LONGEST_TIMER_MS);

@@ -14,7 +14,6 @@ import { MAX_STREAM_ID, errorCode, settingId } from './frames.ts';
 import type { HeaderBlock } from './header-block.ts';
 import { responseHead } from './header-rules.ts';
 import type { ResponseHead } from './header-rules.ts';
-import type { FieldList } from './hpack-decoder.ts';
 import { fault } from './link.ts';
 import { FramingSession } from './session.ts';
 import type { FramedStream } from './stream.ts';
@@ -22,16 +21,9 @@ import { FramedTunnelStream } from './tunnel-stream.ts';
 
 const STATUS_OK = 200;
 
-/** A request without its answer. */
-interface Pending {
-  answered(head: ResponseHead): void;
-  failed(error: MeshError): void;
-}
-
 /** The client's end of a tunnel. */
 export class FramingClientTunnel extends FramingSession implements ClientTunnel {
   readonly #listeners: (() => void)[] = [];
-  readonly #pending = new Map<number, Pending>();
   #nextId = 1;
   /** The last of our streams the server takes, once it has said so. */
   #lastServed = MAX_STREAM_ID;
@@ -107,19 +99,6 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
     this.headersAfterEnd(id);
   }
 
-  protected override headersInside(stream: FramedStream, list: FieldList): boolean {
-    const pending = this.#pending.get(stream.id);
-    if (pending === undefined) return false;
-    const head = list.oversized ? 'too many headers' : responseHead(list.fields);
-    if (typeof head === 'string') {
-      pending.failed(new MeshError('TUNNEL_PROTOCOL', `the peer's answer has ${head}`));
-      this.resetStream(stream, errorCode.protocolError);
-    } else if (head.status >= STATUS_OK) {
-      pending.answered(head);
-    }
-    return true;
-  }
-
   protected override isIdle(id: number): boolean {
     return id % 2 === 0 || id >= this.#nextId;
   }
@@ -130,7 +109,7 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
     if (code !== errorCode.noError) {
       this.failure ??= new MeshError('TUNNEL_CLOSED', `the peer ended the tunnel (code ${code})`);
     }
-    for (const stream of Array.from(this.live.values())) {
+    for (const stream of this.live) {
       if (stream.id > this.#lastServed) this.#notServed(stream);
     }
     this.changed();
@@ -152,8 +131,8 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
   #answer(stream: FramedStream): Promise<ResponseHead> {
     return new Promise((resolve, reject) => {
       const settle = (): void => {
-        this.#pending.delete(stream.id);
         timer.cancel();
+        stream.onHead = null;
         stream.onOver = null;
       };
       const failed = (error: MeshError): void => {
@@ -172,13 +151,16 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
         stream.reset(errorCode.cancel);
       });
       stream.onOver = () => failed(this.#unanswered(stream));
-      this.#pending.set(stream.id, {
-        failed,
-        answered: (head) => {
+      stream.onHead = (list) => {
+        const head = list.oversized ? 'too many headers' : responseHead(list.fields);
+        if (typeof head === 'string') {
+          failed(new MeshError('TUNNEL_PROTOCOL', `the peer's answer has ${head}`));
+          this.resetStream(stream, errorCode.protocolError);
+        } else if (head.status >= STATUS_OK) {
           settle();
           resolve(head);
-        },
-      });
+        }
+      };
     });
   }
 

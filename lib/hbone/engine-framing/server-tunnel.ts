@@ -108,10 +108,6 @@ export class FramingServerTunnel extends FramingSession implements ServerTunnel 
     this.#request(id, head, block.endStream);
   }
 
-  protected override headersInside(): boolean {
-    return false;
-  }
-
   protected override isIdle(id: number): boolean {
     return id % 2 === 0 || id > this.#lastOpened;
   }

@@ -22,6 +22,7 @@ import {
 import type { HeaderBlock } from './header-block.ts';
 import { trailersFault } from './header-rules.ts';
 import type { FieldList } from './hpack-decoder.ts';
+import { LiveStreams } from './live-streams.ts';
 import { MAX_HELD_BYTES, PRESSED_WINDOW_BYTES, RELEASE_SHARE } from './limits.ts';
 import { FramingLink, fault } from './link.ts';
 import type { LinkRole } from './link.ts';
@@ -33,7 +34,7 @@ const PRIORITY_BYTES = 5;
 
 /** The streams of one connection (RFC 9113 §5, §6): what client and server have in common. */
 export abstract class FramingSession extends FramingLink implements Tunnel, StreamHost {
-  protected readonly live = new Map<number, FramedStream>();
+  protected readonly live = new LiveStreams<FramedStream>();
   protected readonly ended = new EndedStreams();
   /** What the peer may still send on the connection, what is ours to give back, and what waits for readers. */
   #receiveWindow: number;
@@ -133,8 +134,6 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
 
   /** A header list has come for a stream that is not open. */
   protected abstract headersOutside(block: HeaderBlock, list: FieldList): void;
-  /** A header list has come for an open stream; true when it was not its trailers. */
-  protected abstract headersInside(stream: FramedStream, list: FieldList): boolean;
   /** Whether nothing may have come yet on this stream. */
   protected abstract isIdle(id: number): boolean;
 
@@ -143,7 +142,7 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
       send: this.peerSettings.initialWindow,
       receive: this.#window,
     });
-    this.live.set(id, stream);
+    this.live.add(stream);
     this.counters.opened += 1;
     return stream;
   }
@@ -189,13 +188,16 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
   protected override headersTaken(block: HeaderBlock, list: FieldList): void {
     const stream = this.live.get(block.id);
     if (stream === undefined) this.headersOutside(block, list);
-    else if (!this.headersInside(stream, list)) this.#takeTrailers(stream, block, list);
-    else if (block.endStream && !stream.over) stream.remoteEnd();
+    else if (stream.onHead === null) this.#takeTrailers(stream, block, list);
+    else {
+      stream.onHead(list);
+      if (block.endStream && !stream.over) stream.remoteEnd();
+    }
   }
 
   protected override windowsGrown(by: number): void {
     if (by === 0) return;
-    for (const stream of this.live.values()) {
+    for (const stream of this.live) {
       stream.sendWindow += by;
       if (stream.sendWindow > MAX_WINDOW) throw overflow('opened its window too far');
       this.output.ready(stream);
@@ -209,10 +211,8 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
   }
 
   protected override endStreams(error: Error | null): void {
-    const streams = [...this.live.values()];
-    this.live.clear();
     this.#reading = null;
-    for (const stream of streams) stream.finish(error);
+    for (const stream of this.live.clear()) stream.finish(error);
     this.changed();
   }
 
@@ -260,7 +260,7 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
   #resize(window: number): void {
     if (window === this.#window) return;
     this.#window = window;
-    for (const stream of this.live.values()) stream.resizeWindow(window);
+    for (const stream of this.live) stream.resizeWindow(window);
   }
 
   /**

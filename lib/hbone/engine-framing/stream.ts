@@ -1,4 +1,5 @@
 import { errorCode } from './frames.ts';
+import type { FieldList } from './hpack-decoder.ts';
 import {
   DIRECT_PAUSE_BYTES,
   GATHER_BYTES,
@@ -72,6 +73,8 @@ export class FramedStream implements Outgoing {
   contentLeft: number | null = null;
   /** The code of the peer's RST_STREAM, null when none has come. */
   resetCode: number | null = null;
+  /** Takes header lists while an answer is awaited; else they are trailers. */
+  onHead: ((list: FieldList) => void) | null = null;
   /** Told when the stream is over, before its sink. */
   onOver: (() => void) | null = null;
   readonly #host: StreamHost;
