@@ -2,6 +2,8 @@
  * Istio's TCP metrics of one thread (spec/observability.md §2.2). Connections count in plain fields; label sets are
  * touched when a connection opens, closes, or the metrics are read.
  */
+import { Roster } from '../collections/roster.ts';
+import type { Listed } from '../collections/roster.ts';
 import type { ResponseFlag } from '../errors/codes.ts';
 import { LabelCache } from './label-cache.ts';
 import { LabelSets } from './label-sets.ts';
@@ -48,7 +50,7 @@ const HELP = {
 export class TrafficMetrics {
   readonly #sets: LabelSets;
   readonly #found = new LabelCache<LabelSet>();
-  readonly #live = new Set<OpenConnection>();
+  readonly #live = new Roster<OpenConnection>();
   readonly #sockets = { source: 0, destination: 0 };
 
   constructor(options: LabelSetOptions = {}) {
@@ -99,15 +101,16 @@ export class TrafficMetrics {
   }
 }
 
-class OpenConnection implements TrafficConnection {
+class OpenConnection implements TrafficConnection, Listed {
+  place = -1;
   readonly #set: LabelSet;
   readonly #read: () => TrafficBytes;
-  readonly #live: Set<OpenConnection>;
+  readonly #live: Roster<OpenConnection>;
   #sent = 0;
   #received = 0;
   #open = true;
 
-  constructor(set: LabelSet, read: () => TrafficBytes, live: Set<OpenConnection>) {
+  constructor(set: LabelSet, read: () => TrafficBytes, live: Roster<OpenConnection>) {
     this.#set = set;
     this.#read = read;
     this.#live = live;

@@ -1,10 +1,12 @@
 import type { Clock } from '../../lib/clock/clock.ts';
+import type { Listed } from '../../lib/collections/roster.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { accessFields } from '../../lib/log/access-log.ts';
 import type { AccessFields, AccessLog } from '../../lib/log/access-log.ts';
 import type { TrafficConnection, TrafficMetrics } from '../../lib/metrics/traffic.ts';
 import type { Copy, CopyCounts } from '../../lib/net/bidi-copy.ts';
 import { formatEndpoint } from '../../lib/net/socket.ts';
+import type { ConnectionFacts as PolicyFacts } from '../../lib/policy/model.ts';
 import { accessFacts, destinationIdentity, trafficFacts } from './connection-facts.ts';
 import type { ConnectionFacts } from './connection-facts.ts';
 import type { EndedConnection, ExportBuffer } from './export-buffer.ts';
@@ -36,7 +38,10 @@ const NO_COPY = { counts: { fromA: 0, fromB: 0 } } as const;
  * One connection from the moment it is understood: its metrics, its access line, its record, and the way to cut
  * it. {@link finish} must be called exactly once; later calls do nothing.
  */
-export class Connection {
+export class Connection implements Listed {
+  place = -1;
+  /** What policies judge it by; null where, or as long as, they are not asked. */
+  judgedBy: PolicyFacts | null = null;
   /** Epoch milliseconds at which it was accepted. */
   readonly openedAtMs: number;
   readonly #sinks: ConnectionSinks;

@@ -1,5 +1,7 @@
 import { createServer } from 'node:net';
 import type { Server, Socket } from 'node:net';
+import { Roster } from '../../lib/collections/roster.ts';
+import type { Listed } from '../../lib/collections/roster.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
 import { lacksIpv6 } from '../../lib/linux/errno.ts';
 import { closeFd } from '../../lib/linux/netns.ts';
@@ -24,7 +26,7 @@ export type ServeSocket = (
 ) => Promise<void>;
 
 /** A connection that was accepted; `over` never rejects. */
-interface Accepted {
+interface Accepted extends Listed {
   /** Null once it is closed. */
   socket: Socket | null;
   readonly over: Promise<void>;
@@ -38,7 +40,7 @@ export class Listener {
   readonly #port: number;
   readonly #address: string | null;
   readonly #onClosed: () => void;
-  readonly #open = new Set<Accepted>();
+  readonly #open = new Roster<Accepted>();
   #server: Server | null = null;
   #transparent = false;
   #saidUnnamed = false;
@@ -165,7 +167,7 @@ export class Listener {
       this.#kind.startsWith('inbound') ? 'destination' : 'source',
     );
     const { promise: over, resolve } = Promise.withResolvers<void>();
-    const accepted: Accepted = { socket, over };
+    const accepted: Accepted = { place: -1, socket, over };
     this.#open.add(accepted);
     // The socket's end and the connection's, in whichever order they come.
     let awaited = 2;

@@ -33,6 +33,9 @@ const PROTOCOLS: Readonly<Record<OutboundRoute['kind'], ConnectionFacts['protoco
   'double-hbone': 'DOUBLEHBONE',
 };
 
+/** What has failed of a connection whose attempts have not. */
+const NOTHING: ReadonlySet<never> = new Set();
+
 /** Joins the client's socket to what it was connected to. */
 type Carry = JoinClient;
 
@@ -85,11 +88,13 @@ class OutboundAttempts {
   readonly #pool: TunnelPool;
   readonly #captured: CapturedSocket;
   readonly #local: KnownPod;
-  readonly #unreachable = new Set<string>();
+  #unreachable: ReadonlySet<string> = NOTHING;
   readonly #trace = newTrace();
   readonly #startedMs: number;
   /** Tunnels that failed a request; another attempt gets a fresh one. */
-  readonly #failedTunnels = new Set<ClientTunnel>();
+  #failedTunnels: ReadonlySet<ClientTunnel> = NOTHING;
+  /** The one that was asked last. */
+  #tunnel: ClientTunnel | null = null;
   #attempts = 0;
   /** For the attempt under way until a peer is asked, milliseconds. */
   #limitMs: number | null = null;
@@ -168,14 +173,22 @@ class OutboundAttempts {
         try {
           return await this.#connectOnce(connection, attempt);
         } catch (error) {
-          const uid = this.#current.workload?.uid;
-          if (uid !== undefined) this.#unreachable.add(uid);
+          this.#noteFailure();
           throw error;
         }
       },
       { attempts, totalMs: connectRetry.totalMs },
       { clock, backoff: new Backoff(CONNECT_BACKOFF) },
     );
+  }
+
+  /** What failed is not tried again while there are others. */
+  #noteFailure(): void {
+    const uid = this.#current.workload?.uid;
+    if (uid !== undefined) this.#unreachable = new Set([...this.#unreachable, uid]);
+    if (this.#tunnel === null) return;
+    this.#failedTunnels = new Set([...this.#failedTunnels, this.#tunnel]);
+    this.#tunnel = null;
   }
 
   get #current(): OutboundRoute {
@@ -281,8 +294,7 @@ class OutboundAttempts {
         trace: this.#trace,
       }),
       onTunnel: (tunnel) => {
-        // Taken back by nobody: once this request is answered nothing is asked again.
-        this.#failedTunnels.add(tunnel);
+        this.#tunnel = tunnel;
         const record = tunnelRecord(tunnel, connection.openedAtMs);
         if (record !== null) connection.usesTunnel(record);
       },

@@ -1,3 +1,4 @@
+import { Roster } from '../../lib/collections/roster.ts';
 import type { Timer } from '../../lib/clock/clock.ts';
 import { asMeshError } from '../../lib/errors/mesh-error.ts';
 import type { ServerTunnel } from '../../lib/hbone/engine.ts';
@@ -38,7 +39,7 @@ export class Pod implements PodContext {
   readonly #markStopped: () => void;
   readonly #socksPool: TunnelPool | null;
   readonly #listeners: Listener[] = [];
-  readonly #live = new Set<Connection>();
+  readonly #live = new Roster<Connection>();
   readonly #tunnels = new Set<ServerTunnel>();
   #transparent = false;
   #migrates = false;
@@ -60,6 +61,7 @@ export class Pod implements PodContext {
     this.bytes = thread.held.open();
     this.policy = new PodPolicy({
       pod: task.pod,
+      connections: this.#live,
       state: thread.state,
       log: thread.log,
       metrics: thread.metrics,
@@ -137,7 +139,6 @@ export class Pod implements PodContext {
   }
 
   close(connection: Connection, error: unknown): void {
-    this.policy.release(connection);
     this.#live.delete(connection);
     this.#endedBytes += connection.bytes;
     connection.finish(error === null ? null : asMeshError(error, 'UPSTREAM_CONNECT'));
@@ -184,8 +185,7 @@ export class Pod implements PodContext {
 
   /** Its live connections, each as it is when it is asked for. */
   *records(withLines = false): Generator<ConnectionRecord> {
-    const now = [...this.#live];
-    for (const connection of now) yield connection.record(this.pod.uid, withLines);
+    for (const connection of this.#live) yield connection.record(this.pod.uid, withLines);
   }
 
   /**

@@ -12,6 +12,8 @@ import type { ThreadMetrics } from './thread-metrics.ts';
 /** What a pod's policies need. */
 export interface PodPolicyDeps {
   readonly pod: PodInfo;
+  /** Those of the pod that are alive. */
+  readonly connections: Iterable<Connection>;
   readonly state: StateClient;
   readonly log: Logger;
   readonly metrics: ThreadMetrics;
@@ -27,7 +29,6 @@ export interface PodPolicyDeps {
  */
 export class PodPolicy {
   readonly #deps: PodPolicyDeps;
-  readonly #live = new Map<Connection, PolicyFacts>();
   readonly #stop: () => void;
   /** The mesh knew the workload once, does not now, and that was said. */
   #saidUnknown = false;
@@ -38,13 +39,12 @@ export class PodPolicy {
   }
 
   /**
-   * Resolves when the connection may proceed; it is re-evaluated from now until {@link release}. Rejects with
-   * POLICY_DENIED that names the policy and rule, and with ROUTE_UNKNOWN_WORKLOAD when the pod's workload is not
-   * known and does not become so in time.
+   * Resolves when the connection may proceed; it is re-evaluated from now on. Rejects with POLICY_DENIED that names the
+   * policy and rule, and with ROUTE_UNKNOWN_WORKLOAD when the pod's workload is not known and does not become so in time.
    */
   async admit(connection: Connection, facts: PolicyFacts): Promise<void> {
     // Registered first: a change between the verdict and the registration would be lost.
-    this.#live.set(connection, facts);
+    connection.judgedBy = facts;
     const { pod, state, unknownReference } = this.#deps;
     let local = await state.knownLocal(pod.uid);
     if (local.policy.pending && unknownReference === 'deny' && this.#judge(local, facts).allowed) {
@@ -58,15 +58,9 @@ export class PodPolicy {
     if (!verdict.allowed) throw denied(verdict, 'policy rejection');
   }
 
-  /** The connection has ended. */
-  release(connection: Connection): void {
-    this.#live.delete(connection);
-  }
-
   /** Stops re-evaluating. */
   close(): void {
     this.#stop();
-    this.#live.clear();
   }
 
   /** The pod once no listed policy is waited for any more. */
@@ -88,10 +82,10 @@ export class PodPolicy {
     if (state.program(local.policy.setId) === undefined) {
       // Nothing may pass that cannot be judged; the thread and its other pods go on.
       log.error({ podUid: pod.uid, setId: local.policy.setId }, 'policy.program-missing');
-      for (const connection of this.#live.keys()) connection.cut(noPolicies());
+      for (const { connection } of this.#judged()) connection.cut(noPolicies());
       return;
     }
-    for (const [connection, facts] of this.#live) {
+    for (const { connection, facts } of this.#judged()) {
       const verdict = this.#judge(local, facts);
       if (verdict.allowed) continue;
       this.#deps.metrics.policyCuts += 1;
@@ -113,13 +107,22 @@ export class PodPolicy {
 
   #sayKnown(known: boolean): void {
     const { pod, log } = this.#deps;
-    const fields = { podUid: pod.uid, connections: this.#live.size };
+    const connections = [...this.#judged()].length;
+    const fields = { podUid: pod.uid, connections };
     if (known && this.#saidUnknown) log.info(fields, 'policy.workload-known');
     // Without live connections it is no more than a pod that is about to go.
-    else if (!known && !this.#saidUnknown && this.#live.size > 0) {
+    else if (!known && !this.#saidUnknown && connections > 0) {
       log.warn(fields, 'policy.workload-unknown');
     } else return;
     this.#saidUnknown = !known;
+  }
+
+  /** The live connections that were admitted, or are about to be. */
+  *#judged(): Generator<{ readonly connection: Connection; readonly facts: PolicyFacts }> {
+    for (const connection of this.#deps.connections) {
+      const { judgedBy: facts } = connection;
+      if (facts !== null) yield { connection, facts };
+    }
   }
 
   #judge(local: KnownPod, facts: PolicyFacts): Verdict {

@@ -53,8 +53,10 @@ async function admit(
   await until(() => state.local(pod.uid) !== null, { what: 'the pod' });
   const metrics = new ThreadMetrics(0);
   const traffic = new TrafficMetrics();
+  const connections: Connection[] = [];
   const policy = new PodPolicy({
     pod,
+    connections,
     state,
     log,
     metrics,
@@ -79,6 +81,7 @@ async function admit(
     },
     { access: new AccessLog(log), traffic, metrics, clock: systemClock },
   );
+  connections.push(connection);
   const facts = {
     sourceIp: end.ip,
     sourceIdentity: 'spiffe://cluster.local/ns/demo/sa/client',

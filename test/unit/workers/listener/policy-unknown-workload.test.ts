@@ -79,8 +79,10 @@ async function setUp(t: ExecutionContext) {
   const clock = new FakeClock();
   const state = new StateClient(port2, clock);
   state.watch(pod);
+  const connections: Connection[] = [];
   const policy = new PodPolicy({
     pod,
+    connections,
     state,
     log,
     metrics: new ThreadMetrics(0),
@@ -93,6 +95,7 @@ async function setUp(t: ExecutionContext) {
     clock,
     lines,
     policy,
+    connections,
     setPolicy: (value: Uint8Array | null) => change('authorizations', 'demo/deny', value),
     /** Resolves when the thread has heard of it. */
     async setWorkload(fields: Partial<Workload> | null): Promise<void> {
@@ -104,7 +107,8 @@ async function setUp(t: ExecutionContext) {
   };
 }
 
-function connect() {
+/** A connection that joins the live ones. */
+function connect(live: Connection[]) {
   const end = { ip: '10.0.0.1', port: PORT };
   const log = createLogger({ actor: 'test', level: 'off' });
   const connection = new Connection(
@@ -134,6 +138,7 @@ function connect() {
     destinationIp: end.ip,
     destinationPort: end.port,
   };
+  live.push(connection);
   return { connection, facts };
 }
 
@@ -142,7 +147,7 @@ test('live connections outlast the time in which the mesh does not know their wo
   const mesh = await setUp(t);
   await mesh.setPolicy(onPort('ALLOW', PORT));
   await mesh.setWorkload({});
-  const { connection, facts } = connect();
+  const { connection, facts } = connect(mesh.connections);
   await mesh.policy.admit(connection, facts);
 
   await mesh.setWorkload(null);
@@ -165,7 +170,7 @@ test('live connections outlast the time in which the mesh does not know their wo
 test('a policy that came meanwhile cuts as soon as the workload is known again', async (t) => {
   const mesh = await setUp(t);
   await mesh.setWorkload({});
-  const { connection, facts } = connect();
+  const { connection, facts } = connect(mesh.connections);
   await mesh.policy.admit(connection, facts);
   await mesh.setWorkload(null);
   await mesh.setPolicy(onPort('DENY', PORT));
@@ -178,7 +183,7 @@ test('a policy that came meanwhile cuts as soon as the workload is known again',
 test('a reference that nobody knows has its five seconds also when it comes back with the workload', async (t) => {
   const mesh = await setUp(t);
   await mesh.setWorkload({});
-  const { connection, facts } = connect();
+  const { connection, facts } = connect(mesh.connections);
   await mesh.policy.admit(connection, facts);
   await mesh.setWorkload(null);
   await mesh.setWorkload({ authorizationPolicies: ['demo/missing'] });
@@ -189,13 +194,13 @@ test('a connection that is being admitted waits for its workload, and is judged 
   const mesh = await setUp(t);
   await mesh.setWorkload({});
   await mesh.setWorkload(null);
-  const first = connect();
+  const first = connect(mesh.connections);
   const admitted = mesh.policy.admit(first.connection, first.facts);
   await mesh.setWorkload({});
   await t.notThrowsAsync(admitted);
 
   await mesh.setWorkload(null);
-  const second = connect();
+  const second = connect(mesh.connections);
   const waiting = mesh.policy.admit(second.connection, second.facts);
   await mesh.setPolicy(onPort('DENY', PORT));
   await mesh.setWorkload({});
@@ -203,7 +208,7 @@ test('a connection that is being admitted waits for its workload, and is judged 
   t.is(denied.code, 'POLICY_DENIED');
 
   await mesh.setWorkload(null);
-  const third = connect();
+  const third = connect(mesh.connections);
   const refused = mesh.policy.admit(third.connection, third.facts);
   await mesh.clock.advance(60_000);
   const unknown = await t.throwsAsync(refused, { instanceOf: MeshError });
@@ -213,7 +218,7 @@ test('a connection that is being admitted waits for its workload, and is judged 
 test('a workload that goes while its policies are waited for admits nothing', async (t) => {
   const mesh = await setUp(t);
   await mesh.setWorkload({ authorizationPolicies: ['demo/missing'] });
-  const { connection, facts } = connect();
+  const { connection, facts } = connect(mesh.connections);
   const admitted = mesh.policy.admit(connection, facts);
   await mesh.setWorkload(null);
   await mesh.clock.advance(60_000);

@@ -33,8 +33,10 @@ test('live connections are cut when the policies that bind them are not there', 
   port1.postMessage({ type: 'program', program: compileProgram('first', []) });
   port1.postMessage({ type: 'local', uid: pod.uid, pod: localWith('first') });
   await until(() => state.local(pod.uid) !== null, { what: 'the pod' });
+  const connections: Connection[] = [];
   const policy = new PodPolicy({
     pod,
+    connections,
     state,
     log,
     metrics: new ThreadMetrics(0),
@@ -64,6 +66,7 @@ test('live connections are cut when the policies that bind them are not there', 
       clock: systemClock,
     },
   );
+  connections.push(connection);
   await policy.admit(connection, {
     sourceIp: end.ip,
     sourceIdentity: null,
