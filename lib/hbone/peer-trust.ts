@@ -138,6 +138,11 @@ export class PeerTrust {
     }
   }
 
+  /** Nobody here has the identity any more: its credentials are forgotten. */
+  drop(identity: string): void {
+    this.#latest.delete(identity);
+  }
+
   #watcher(
     options: TunnelOptions,
     reporter: TrustReporter,

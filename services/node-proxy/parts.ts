@@ -287,8 +287,9 @@ export class NodeProxyParts {
     return this.#provide(this.#pool.place(info, netnsFd, avoid));
   }
 
-  /** The thread gets the certificates that are there. */
+  /** The thread gets the certificates that are there, for as long as it serves the pod. */
   #provide(placed: PlacedPod): PlacedPod {
+    void placed.ended.then(() => this.#desk.forgetUnused());
     const thread = this.#pool.threads.get(placed.thread);
     if (thread !== undefined) this.#desk.podPlaced(thread);
     return placed;

@@ -52,6 +52,11 @@ export class CertificateStore {
     this.#settle(bundle.identity, (waiter) => waiter.resolve(credentials));
   }
 
+  /** No pod here has the identity any more: its key and contexts are forgotten. Whoever waits for it goes on waiting. */
+  drop(identity: string): void {
+    this.#credentials.delete(identity);
+  }
+
   /** Nobody can get the identity now: those who wait for it are told. A certificate that is here stays. */
   unavailable(identity: string, error: MeshError): void {
     this.#settle(identity, (waiter) => waiter.reject(error));

@@ -177,6 +177,8 @@ export type ControlToThread =
       readonly identity: string;
       readonly error: WireError;
     }
+  /** No pod of the thread has the identity any more. */
+  | { readonly type: 'certificate.drop'; readonly identity: string }
   /** Revocation lists instead of those in force; live tunnels are held against them too. */
   | { readonly type: 'revocations'; readonly lists: RevocationLists }
   /**

@@ -219,6 +219,11 @@ export class ListenerThread {
       case 'certificate.unavailable':
         this.context.certificates.unavailable(message.identity, MeshError.fromWire(message.error));
         break;
+      case 'certificate.drop':
+        this.context.certificates.drop(message.identity);
+        this.context.proofs.drop(message.identity);
+        this.context.trust.drop(message.identity);
+        break;
       case 'revocations':
         void this.context.trust.setRevocations(message.lists);
         this.context.proofs.recheck();

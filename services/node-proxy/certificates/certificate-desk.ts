@@ -30,6 +30,8 @@ export class CertificateDesk {
   readonly #unsubscribe: () => void;
   /** Identities of this node's workloads, as the mesh state has them. */
   #local: ReadonlySet<string> = new Set();
+  /** What each thread was given and not told to drop. */
+  readonly #given = new WeakMap<CertificateUser, Set<string>>();
   #retired = false;
 
   constructor(deps: CertificateDeskDependencies) {
@@ -71,7 +73,7 @@ export class CertificateDesk {
     }
     try {
       const status = this.#deps.manager.want(identity, 'realTime');
-      if (status.kind === 'available') send(thread, status.certificate);
+      if (status.kind === 'available') this.#give(thread, status.certificate);
       if (status.kind === 'unavailable') refuse(status.error);
     } catch (error) {
       refuse(asMeshError(error, 'IDENTITY_UNAVAILABLE'));
@@ -83,12 +85,13 @@ export class CertificateDesk {
     for (const identity of this.#deps.manager.identities()) {
       if (!serves(thread, identity)) continue;
       const status = this.#deps.manager.status(identity);
-      if (status.kind === 'available') send(thread, status.certificate);
+      if (status.kind === 'available') this.#give(thread, status.certificate);
     }
   }
 
-  /** Drops identities that neither the mesh state nor a served pod has here. */
+  /** Drops identities that neither the mesh state nor a served pod has here, and has threads drop what none of their pods has. */
   forgetUnused(): void {
+    for (const thread of this.#deps.threads()) this.#dropUnused(thread);
     for (const identity of this.#deps.manager.identities()) {
       if (this.#local.has(identity)) continue;
       if ([...this.#deps.threads()].some((thread) => serves(thread, identity))) continue;
@@ -113,7 +116,24 @@ export class CertificateDesk {
 
   #publish(certificate: WorkloadCertificate): void {
     for (const thread of this.#deps.threads()) {
-      if (serves(thread, certificate.identity)) send(thread, certificate);
+      if (serves(thread, certificate.identity)) this.#give(thread, certificate);
+    }
+  }
+
+  #give(thread: CertificateUser, certificate: WorkloadCertificate): void {
+    const { identity } = certificate;
+    const given = this.#given.get(thread) ?? new Set();
+    this.#given.set(thread, given.add(identity));
+    thread.send({ type: 'certificate', identity, bundle: certificate });
+  }
+
+  /** A key must not outlive the pods that may use it. A pod that drains is still served. */
+  #dropUnused(thread: CertificateUser): void {
+    const given = this.#given.get(thread);
+    for (const identity of given ?? []) {
+      if (serves(thread, identity)) continue;
+      given?.delete(identity);
+      thread.send({ type: 'certificate.drop', identity });
     }
   }
 
@@ -123,10 +143,6 @@ export class CertificateDesk {
       thread.send({ type: 'certificate.unavailable', identity, error: error.toWire() });
     }
   }
-}
-
-function send(thread: CertificateUser, certificate: WorkloadCertificate): void {
-  thread.send({ type: 'certificate', identity: certificate.identity, bundle: certificate });
 }
 
 /** Whether a pod of the thread has the identity; the trust domain is the mesh's to say. */

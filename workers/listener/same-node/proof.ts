@@ -97,6 +97,11 @@ export class Proofs {
     }
   }
 
+  /** Nobody here has the identity any more: its credentials are forgotten. */
+  drop(identity: string): void {
+    this.#latest.delete(identity);
+  }
+
   #endLater(standing: Standing, error: MeshError): void {
     const { clock, distrustGraceMs } = this.#options;
     standing.timer ??= clock.after(distrustGraceMs, () => standing.fail(error));

@@ -3,6 +3,7 @@ import type { ExecutionContext } from 'ava';
 import { MeshError } from '../../../../lib/errors/mesh-error.ts';
 import { CertificateManager } from '../../../../lib/identity/certificate-manager.ts';
 import type { Urgency } from '../../../../lib/identity/signing-port.ts';
+import type { WorkloadCertificate } from '../../../../lib/identity/workload-certificate.ts';
 import { createLogger } from '../../../../lib/log/logger.ts';
 import { CertificateDesk } from '../../../../services/node-proxy/certificates/certificate-desk.ts';
 import type { ControlToThread } from '../../../../workers/listener/protocol.ts';
@@ -90,4 +91,33 @@ test('a refusal is told to the threads that serve the identity, and to them alon
   await until(() => threads[0].sent.length > 0, { what: 'the refusal' });
   t.like(threads[0].sent, [{ type: 'certificate.unavailable', identity: web }]);
   t.deepEqual(threads[1].sent, []);
+});
+
+test('a thread is told to forget what none of its pods has any more, once, and is given it anew when one comes', (t) => {
+  const { desk, threads, manager } = setUp(t);
+  const [first, second] = threads;
+  const certificate = { identity: web } as WorkloadCertificate;
+  manager.status = () => ({ kind: 'available', certificate });
+  manager.identities = () => [web];
+  desk.podPlaced(first);
+  desk.podPlaced(second);
+  const [pod] = first.pods.values();
+  if (pod === undefined) throw new Error('the thread has a pod');
+  first.pods.set('twin', pod);
+  first.pods.delete('web');
+  desk.forgetUnused();
+  t.deepEqual(
+    first.sent.map(({ type }) => type),
+    ['certificate'],
+    'another pod has the identity',
+  );
+  first.pods.clear();
+  desk.forgetUnused();
+  desk.forgetUnused();
+  t.like(first.sent.slice(1), [{ type: 'certificate.drop', identity: web }]);
+  t.is(first.sent.length, 2);
+  t.deepEqual(second.sent, []);
+  first.pods.set('web', pod);
+  desk.podPlaced(first);
+  t.is(first.sent.at(-1)?.type, 'certificate');
 });

@@ -66,3 +66,15 @@ test('a bundle that makes no context is refused and the old one stays', async (t
   t.throws(() => certificates.put({ ...good, chainPem: 'nothing' }), { code: 'IDENTITY_INVALID' });
   t.truthy(await certificates.get(IDENTITY));
 });
+
+test('a dropped certificate is gone, those who wait for one go on waiting', async (t) => {
+  const { certificates, requests } = store();
+  certificates.put(await bundle());
+  certificates.drop(IDENTITY);
+  certificates.drop('spiffe://cluster.local/ns/demo/sa/never-there');
+  const waiting = certificates.get(IDENTITY);
+  t.deepEqual(requests, [IDENTITY]);
+  certificates.drop(IDENTITY);
+  certificates.put(await bundle());
+  t.is((await waiting).identity, IDENTITY);
+});

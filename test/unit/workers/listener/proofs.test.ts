@@ -58,3 +58,13 @@ test('a certificate that leads to none of its own roots proves nothing', async (
   t.notThrows(() => trust.assertTrusted(before));
   t.throws(() => trust.assertTrusted(stranded()), { code: 'TLS_PEER_DISTRUSTED' });
 });
+
+test('roots of an identity that was dropped count no more', async (t) => {
+  const { clock, proofs, before, moved } = await rig();
+  proofs.rootsChanged(moved);
+  proofs.drop(CLIENT);
+  const ended: string[] = [];
+  proofs.stand(before, 'source', ({ code }) => ended.push(code));
+  await clock.advance(GRACE_MS);
+  t.deepEqual(ended, []);
+});
