@@ -1,4 +1,4 @@
-import type { Clock } from '../../../lib/clock/clock.ts';
+import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import { POD_DRAIN_GRACE_MS, POD_STOP_TIMEOUT_MS } from '../limits.ts';
 import type { PlacedPod } from '../pool/placed-pod.ts';
@@ -49,19 +49,26 @@ export class LeavingPods {
       { uid: pod.info.uid, mode, deadlineMs: Math.round(deadlineMs) },
       'pod.stopping',
     );
+    const patienceMs = (mode === 'graceful' ? deadlineMs : 0) + POD_DRAIN_GRACE_MS;
+    const timer = this.#forceLater(leaving, patienceMs);
     void placed.ended.then((error) => {
+      timer.cancel();
       this.#leaving.delete(leaving);
       if (closes) this.#deps.closeFd(pod.netnsFd);
       this.#deps.log.info({ uid: pod.info.uid, error: error?.message }, 'pod.stopped');
     });
-    const patienceMs = (mode === 'graceful' ? deadlineMs : 0) + POD_DRAIN_GRACE_MS;
-    this.#deps.clock.after(patienceMs, () => {
-      if (placed.over) return;
+  }
+
+  /** The result must be cancelled when the pod has ended: it holds the pod for as long as its patience. */
+  #forceLater({ pod, placed }: Leaving, patienceMs: number): Timer {
+    const { clock, log } = this.#deps;
+    let timer = clock.after(patienceMs, () => {
       placed.stop('immediate', 0);
-      this.#deps.clock.after(POD_STOP_TIMEOUT_MS, () => {
-        if (!placed.over) this.#deps.log.error({ uid: pod.info.uid }, 'pod.stuck');
+      timer = clock.after(POD_STOP_TIMEOUT_MS, () => {
+        log.error({ uid: pod.info.uid }, 'pod.stuck');
       });
     });
+    return { cancel: () => timer.cancel() };
   }
 
   /** Pods of this uid have at most this long from now on, whatever they were told before. */
