@@ -232,9 +232,7 @@ export class PodManager {
       if (!inTime) {
         throw new MeshError('ZDS_TIMEOUT', `not listening after ${POD_START_TIMEOUT_MS} ms`);
       }
-      if (this.#pods.get(info.uid) !== pod) {
-        throw new MeshError('STATE_UNAVAILABLE', 'the pod left while it was started');
-      }
+      this.#assertPresent(pod);
       pod.state = 'Up';
       pod.upSinceMs = this.#deps.clock.monotonic();
       this.#deps.counters.started();
@@ -260,14 +258,22 @@ export class PodManager {
 
   /** A thread still draining the same uid cannot take it again; when no other can, the drain is cut short. */
   async #place(pod: ServedPod): Promise<PlacedPod> {
+    // Whoever is waited for before this, the pod may have gone meanwhile, and its descriptor with it.
+    this.#assertPresent(pod);
     const avoid = this.#leaving.threadsOf(pod.info.uid);
     try {
       return this.#deps.place(pod.info, pod.netnsFd, avoid);
     } catch (error) {
       if (avoid.size === 0) throw error;
       await this.#leaving.cut(pod.info.uid);
+      this.#assertPresent(pod);
       return this.#deps.place(pod.info, pod.netnsFd, new Set());
     }
+  }
+
+  #assertPresent(pod: ServedPod): void {
+    if (this.#pods.get(pod.info.uid) === pod) return;
+    throw new MeshError('STATE_UNAVAILABLE', 'the pod left while it was started');
   }
 
   #onEnded(pod: ServedPod, placed: PlacedPod, error: MeshError | null): void {
