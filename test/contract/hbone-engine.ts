@@ -1,6 +1,7 @@
 /** What every HBONE engine must do. Each engine has a test file that calls {@link engineContract}. */
 import type { TestFn } from 'ava';
 import type { HboneEngine } from '../../lib/hbone/engine.ts';
+import { greetings } from './hbone-greeting.ts';
 import { handshakes } from './hbone-handshakes.ts';
 import { lifetimes } from './hbone-lifetimes.ts';
 import { nested } from './hbone-nested.ts';
@@ -10,6 +11,7 @@ import { peerTrustContract } from './peer-trust.ts';
 export function engineContract(test: TestFn, engine: HboneEngine): void {
   streams(test, engine);
   ends(test, engine);
+  greetings(test, engine);
   handshakes(test, engine);
   lifetimes(test, engine);
   peerTrustContract(test, engine);

@@ -89,12 +89,19 @@ test('connections to one peer share a tunnel, opened once however many ask at on
 });
 
 // spec: hbone.md §9
-test('another source address gets a tunnel of its own', async (t) => {
+test('another source address, identity, expectation or destination gets a tunnel of its own', async (t) => {
   const { pool, key, server } = await fixture(t);
-  await pool.open(key, request);
-  await pool.open({ ...key, sourceIp: '127.0.0.2' }, request);
-  t.is(server.tunnels.length, 2);
-  t.is(pool.stats.keys, 2);
+  const [expected = ''] = key.expectedIdentities;
+  const others: readonly TunnelKey[] = [
+    { ...key, sourceIp: '127.0.0.2' },
+    { ...key, sourceIdentity: 'spiffe://cluster.local/ns/demo/sa/other' },
+    { ...key, expectedIdentities: [expected, 'spiffe://cluster.local/ns/demo/sa/other'] },
+    { ...key, expectedIdentities: [] },
+    { ...key, destinationIp: '127.0.0.3' },
+  ];
+  for (const one of [key, ...others, ...others, key]) await pool.open(one, request);
+  t.is(server.tunnels.length, 6);
+  t.is(pool.stats.keys, 6);
 });
 
 // spec: hbone.md §9

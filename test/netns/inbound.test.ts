@@ -108,7 +108,6 @@ test('each step answers with its own status, headers alone, and only the later o
   t.regex(accepted.baggage ?? '', /k8s\.namespace\.name=demo,k8s\.deployment\.name=web/);
 });
 
-// spec: dataplane.md §7.2.3
 // spec: dataplane.md §7.2.6
 test('refused by a policy that came while the application was connected, it hears so', async (t) => {
   const { mesh, web, peer } = await ends(t);
@@ -131,6 +130,7 @@ test('refused by a policy that came while the application was connected, it hear
   t.is(line?.['policy'], 'demo/port');
 });
 
+// spec: dataplane.md §7.2.3
 test('a pod whose workload the mesh does not know answers 503', async (t) => {
   const mesh = await TestMesh.start(t, { threads: 1 });
   const web = await mesh.addPod('web', { known: true });

@@ -102,7 +102,7 @@ test('what is outside the mesh is reached in plaintext, and reaches in', async (
 
 // spec: dataplane.md §9, spec: dataplane.md §10
 test('a server may speak first and a client may half-close', async (t) => {
-  const { client, web } = await podPair(t);
+  const { mesh, client, web } = await podPair(t);
   await web.serve(5432, (socket) => {
     socket.write('220 ready\n');
     void readAll(socket).then((got) => socket.end(`got ${got.length}`));
@@ -112,6 +112,12 @@ test('a server may speak first and a client may half-close', async (t) => {
   t.deepEqual(await probed(client, ['sport = :15001', 'dport = :15008']), [true, true]);
   t.deepEqual(await probed(web, ['sport = :15008', 'dport = :5432']), [false, true]);
   t.is(await ask(socket, 'abc'), 'got 3');
+  // A client that resets is an end like any other.
+  const cut = await client.connect(web.ip, 5432);
+  await heard(cut);
+  cut.resetAndDestroy();
+  const lines = await mesh.accessLines(4);
+  t.deepEqual(new Set(lines.map((line) => line['error'])), new Set([undefined]));
 });
 
 // spec: dataplane.md §10

@@ -59,10 +59,15 @@ export class RawHttp2 {
   }
 
   connect(id: number, authority: string): void {
-    const block = this.#encoder.encode([
+    this.request(id, [
       [':method', 'CONNECT'],
       [':authority', authority],
     ]);
+  }
+
+  /** A request of just these headers. */
+  request(id: number, headers: readonly (readonly [name: string, value: string])[]): void {
+    const block = this.#encoder.encode(headers);
     this.socket.write(headersFrames(id, block, { endStream: false, maxFrameSize: 16_384 }));
   }
 

@@ -23,8 +23,22 @@ test('the defaults are those of upstream', (t) => {
     roots: { kind: 'file', path: './var/run/secrets/istio/root-cert.pem' },
     ports: { admin: 15_000, stats: 15_020, readiness: 15_021 },
     istioVersion: 'unknown',
+    crlPath: null,
+    own: null,
+    dedicatedTo: null,
+    local: null,
   });
   t.like(config.listener, {
+    network: '',
+    clusterDomain: 'cluster.local',
+    ipv6: true,
+    portReuse: true,
+    localhostAppTunnel: true,
+    authzInfoLogging: false,
+    tls12: false,
+    compliance: null,
+    revocation: false,
+    dnsOnly: false,
     packetMark: 1_337,
     originalSource: 'auto',
     keepalive: { enabled: true, timeMs: 180_000, intervalMs: 180_000, retries: 9 },
@@ -33,7 +47,15 @@ test('the defaults are those of upstream', (t) => {
     policyUnknownReference: 'deny',
     ports: { outbound: 15_001, inboundPlaintext: 15_006, inboundHbone: 15_008, socks5: null },
   });
-  t.is(config.listener.http2.streamWindow, 4_194_304);
+  t.like(config.listener.http2, {
+    streamWindow: 4_194_304,
+    connectionWindow: 16_777_216,
+    frameSize: 1_048_576,
+    maxStreamsPerConnection: 100,
+    idleReleaseMs: 300_000,
+  });
+  t.is(config.listener.connectTimeoutMs, 10_000);
+  t.like(config.listener.dns, { port: 15_053, preferredNamespace: null });
 });
 
 // spec: dataplane.md §9
