@@ -1,7 +1,6 @@
 /** TCP sockets as the data path uses them: half-open, without delay, addresses in canonical form. */
 import { Socket } from 'node:net';
 import type { Server } from 'node:net';
-import { getSystemErrorName } from 'node:util';
 import { present } from '../errors/assert.ts';
 import { MeshError } from '../errors/mesh-error.ts';
 import { acceptedNames } from '../linux/sockets.ts';
@@ -60,54 +59,27 @@ export function serverFd(server: Server): number | null {
   return fd === undefined || fd < 0 ? null : fd;
 }
 
-interface TcpHandle {
-  /** 0, or a negative errno. */
-  open(fd: number): number;
-}
-
-type TcpHandleClass = new (type: number) => TcpHandle;
-
-/** Of {@link TcpHandleClass}: what a socket needs, as opposed to a server. */
-const HANDLE_OF_SOCKET = 0;
-
-/** Null until the first socket shows it, or where Node has another one. */
-let handleClass: TcpHandleClass | null = null;
-
 /**
  * A socket over a connected TCP descriptor, which it owns from now on: paused before its first byte, and half-open. Throws
  * NATIVE_SYSCALL for a descriptor that Node does not take; it is still the caller's then.
  */
 export function adoptSocket(fd: number): Socket {
   const options = {
+    fd,
     allowHalfOpen: true,
     readable: true,
     writable: true,
     // Node's servers make their own sockets with this option; pausing afterwards would be too late for bytes that are there.
     pauseOnCreate: true,
   };
-  if (handleClass !== null) {
-    const handle = new handleClass(HANDLE_OF_SOCKET);
-    const failed = handle.open(fd);
-    if (failed < 0) {
-      throw new MeshError('NATIVE_SYSCALL', `cannot use descriptor ${fd} as a socket`, {
-        detail: { call: 'uv_tcp_open', errno: getSystemErrorName(failed) },
-      });
-    }
-    return new Socket({ ...options, handle } as typeof options);
+  try {
+    return new Socket(options);
+  } catch (error) {
+    throw new MeshError('NATIVE_SYSCALL', `cannot use descriptor ${fd} as a socket`, {
+      cause: error,
+      detail: { call: 'uv_tcp_open' },
+    });
   }
-  const socket = new Socket({ ...options, fd });
-  handleClass = tcpHandleClass(socket);
-  return socket;
-}
-
-/**
- * The class of the handle under a socket. Made from a descriptor, each socket would first ask the kernel what it is, which costs as
- * much as all the rest.
- */
-function tcpHandleClass(socket: Socket): TcpHandleClass | null {
-  const { _handle: handle } = socket as unknown as { _handle: object | null };
-  const found: unknown = handle?.constructor;
-  return typeof found === 'function' && found.name === 'TCP' ? (found as TcpHandleClass) : null;
 }
 
 /** Serves a listening descriptor, which the server owns from now on; sockets come paused and half-open. */
