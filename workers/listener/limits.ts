@@ -9,6 +9,9 @@ export const POLICY_WAIT_MS = 6_000;
 /** How long a connection waits for a lookup that cannot be answered yet. */
 export const LOOKUP_WAIT_MS = 5_000;
 
+/** How long a connection waits for the address of a name that the mesh gives for an endpoint. */
+export const NAME_WAIT_MS = 5_000;
+
 /** Pause before a key that could not be answered is asked for again. */
 export const LOOKUP_RETRY_MS = 100;
 

@@ -28,6 +28,8 @@ export interface OutboundRoute {
   readonly innerSans: readonly string[];
   /** What is connected to: of another network its gateway. */
   readonly workload: Workload | null;
+  /** Uids that another attempt leaves out when this way fails: what is connected to, and the endpoint behind a gateway. */
+  readonly through: readonly string[];
   readonly service: Service | null;
   /** Another endpoint, waypoint or gateway could be tried instead. */
   readonly alternatives: boolean;
@@ -76,9 +78,10 @@ function routeOf(
     case 'double-hbone':
       if (decision.peer.resolve === null) return resolvedRoute(decision);
       pod.thread.onDemandDns.count(query.source, decision.peer.resolve.hostname);
-      return resolveName(decision.peer.resolve, pod.thread.settings.ipv6).then((ip) =>
-        resolvedRoute(withResolvedIp(decision, ip)),
-      );
+      return resolveName(decision.peer.resolve, {
+        ipv6: pod.thread.settings.ipv6,
+        clock: pod.thread.clock,
+      }).then((ip) => resolvedRoute(withResolvedIp(decision, ip)));
   }
 }
 
@@ -95,6 +98,7 @@ function resolvedRoute(final: TcpDecision | HboneDecision | DoubleHboneDecision)
     expectedSans,
     innerSans: isDouble ? final.innerSans : [],
     workload: isDouble ? final.gateway : final.workload,
+    through: isDouble ? [final.gateway.uid, final.workload.uid] : [final.workload.uid],
     service,
     alternatives,
   };
@@ -111,6 +115,7 @@ function plainRoute(decision: PassthroughDecision | TcpDecision): OutboundRoute 
     expectedSans: [],
     innerSans: [],
     workload: known?.workload ?? null,
+    through: known === null ? [] : [known.workload.uid],
     service: known?.service ?? null,
     alternatives: known?.alternatives ?? false,
   };
