@@ -193,6 +193,30 @@ test('what the gateway or the far end cannot serve now is asked again, a refusal
   );
 });
 
+test('an endpoint whose gateway cannot be reached is left for one behind another', async (t) => {
+  const { near, client, web } = await networks(t);
+  await web.serve(8080, echo);
+  const wall = await near.addPod('wall', {
+    enrolled: false,
+    workload: { network: 'near', tunnelProtocol: 'HBONE' },
+  });
+  const elsewhere = `${web.workload.uid}-elsewhere`;
+  const destination = { kind: 'address', network: 'near', ip: wall.ip } as const;
+  near.state.set(elsewhere, {
+    kind: 'workload',
+    workload: {
+      ...web.workload,
+      uid: elsewhere,
+      addresses: [],
+      // All but certain to be the first choice.
+      capacity: 1_000_000_000,
+      networkGateway: { destination, hboneMtlsPort: 15_008 },
+    },
+  });
+  t.is(await ask(await client.connect('10.96.0.1', 80), 'refused'), 'refused');
+  t.is(await near.metric('weft_connect_retries_total'), 1);
+});
+
 // spec: dataplane.md §2.5.8
 test('the inner tunnel ends with its connection, the outer one stays for the next', async (t) => {
   const { near, far, client, web, gateway } = await networks(t);

@@ -91,8 +91,14 @@ async function connectInner(
   carrier: TunnelStream,
 ): Promise<ClientTunnel> {
   const { certificates, engine, clock, tunnelSettings } = pod.thread;
+  const credentials = await certificates.get(request.gateway.sourceIdentity);
+  // It takes as much of the thread as any handshake.
+  await pod.thread.handshakeTurns.turn(pod.pod.uid);
+  if (carrier.duplex.destroyed) {
+    throw new MeshError('TLS_HANDSHAKE', 'the gateway ended the connection at once');
+  }
   return engine.connect(carrier.duplex, {
-    credentials: await certificates.get(request.gateway.sourceIdentity),
+    credentials,
     verifyPeer: (certificate) => verifyServerIdentity(certificate, request.innerIdentities),
     settings: tunnelSettings,
     clock,

@@ -184,8 +184,7 @@ class OutboundAttempts {
 
   /** What failed is not tried again while there are others. */
   #noteFailure(): void {
-    const uid = this.#current.workload?.uid;
-    if (uid !== undefined) this.#unreachable = new Set([...this.#unreachable, uid]);
+    this.#unreachable = new Set([...this.#unreachable, ...this.#current.through]);
     if (this.#tunnel === null) return;
     this.#failedTunnels = new Set([...this.#failedTunnels, this.#tunnel]);
     this.#tunnel = null;
