@@ -1,5 +1,5 @@
 import { closeSync, fstatSync, openSync } from 'node:fs';
-import { connect } from 'node:net';
+import { connect, createServer } from 'node:net';
 import type { Socket } from 'node:net';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
@@ -7,17 +7,21 @@ import { MessageChannel } from 'node:worker_threads';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../../lib/clock/clock.ts';
+import type { Clock } from '../../../lib/clock/clock.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { createLogger } from '../../../lib/log/logger.ts';
 import { nodeProxyConfig } from '../../../services/node-proxy/config.ts';
 import { ListenerPool } from '../../../services/node-proxy/pool/listener-pool.ts';
+import { PENDING_RETRY_MS } from '../../../services/node-proxy/limits.ts';
 import { PodManager } from '../../../services/node-proxy/pods/pod-manager.ts';
+import { FakeClock } from '../../support/fake-clock.ts';
 import { ownPort } from '../../support/ports.ts';
 import { until } from '../../support/until.ts';
 
 const entry = fileURLToPath(new URL('../../support/tiny-listener.worker.ts', import.meta.url));
 
-async function setUp(t: ExecutionContext, threads: number) {
+/** `clock` is what the manager goes by. */
+async function setUp(t: ExecutionContext, threads: number, clock: Clock = systemClock) {
   const log = createLogger({ actor: 'test', level: 'silent' });
   const counted = { started: 0, stopped: 0, lost: 0 };
   const openFds = new Set<number>();
@@ -44,7 +48,7 @@ async function setUp(t: ExecutionContext, threads: number) {
   );
   await pool.start();
   const manager = new PodManager({
-    clock: systemClock,
+    clock,
     log,
     podDrainMs: 60_000,
     counters: {
@@ -142,9 +146,28 @@ test('the same namespace again changes nothing, another one replaces the pod', a
 });
 
 // spec: inpod.md §4.4, spec: inpod.md §7
-test('a pod that cannot start is refused, stays pending and is retried by a later add', async (t) => {
-  const { manager, netns } = await setUp(t, 1);
+test('a pod that cannot start is refused, stays pending and is tried again by itself', async (t) => {
+  const clock = new FakeClock();
+  const { manager, netns } = await setUp(t, 1, clock);
   manager.sessionOpened();
+  const port = await ownPort();
+  const taken = createServer().listen(port, '127.0.0.1');
+  t.teardown(() => taken.close());
+  await once(taken, 'listening');
+  await t.throwsAsync(manager.add(info('t', port), netns()));
+  manager.snapshot(new Set(['t']));
+  t.false(manager.ready);
+  taken.close();
+  await once(taken, 'close');
+  await clock.advance(PENDING_RETRY_MS);
+  await until(() => manager.ready, { what: 'the next attempt' });
+  t.is(manager.pods.get('t')?.state, 'Up');
+  await manager.delete('t');
+
+  // A new session knows nothing of what was never served.
+  await t.throwsAsync(manager.add(info('v', 1, 'refused'), netns()));
+  manager.sessionOpened();
+  t.deepEqual(manager.pending, []);
   await t.throwsAsync(manager.add(info('u', 1, 'refused'), netns()), { message: /refused on/ });
   t.deepEqual(manager.pending, ['u']);
   manager.snapshot(new Set(['u']));

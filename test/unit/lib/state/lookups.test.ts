@@ -80,6 +80,10 @@ test('6.2 else the first of the dialled family, else the first the service allow
   t.deepEqual(destinationIp(dual, null, '10.96.0.1'), { kind: 'ip', ip: '10.0.0.1' });
   const only4 = service({ hostname: 'h', ipFamilies: 'IPV4_ONLY' });
   t.deepEqual(destinationIp(dual, only4, 'fd99::1'), { kind: 'ip', ip: '10.0.0.1' });
+  const only6 = service({ hostname: 'h', ipFamilies: 'IPV6_ONLY' });
+  t.deepEqual(destinationIp(dual, only6, '10.96.0.1'), { kind: 'ip', ip: 'fd00::1' });
+  const without6 = { ...dual, addresses: ['10.0.0.1'] };
+  t.deepEqual(destinationIp(without6, only6, '10.96.0.1'), { kind: 'none' });
 });
 
 // spec: dataplane.md §6.3, spec: dataplane.md §6.4

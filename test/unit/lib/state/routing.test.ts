@@ -217,7 +217,7 @@ const remote = workload({
   services: { [KEY]: { 80: 8080 } },
 });
 
-// spec: dataplane.md §2.1.7, spec: dataplane.md §2.5.1
+// spec: dataplane.md §2.1.7
 test('2.1.7 and 2.5 an endpoint on another network is reached through its gateway', (t) => {
   const sans = ['spiffe://cluster.local/ns/demo/sa/web'];
   const decision = decide([{ ...web, subjectAltNames: sans }, remote, gateway], '10.96.0.1', 80);
@@ -231,7 +231,7 @@ test('2.1.7 and 2.5 an endpoint on another network is reached through its gatewa
   t.is(decision.kind === 'double-hbone' ? decision.workload.uid : '', remote.uid);
 });
 
-// spec: dataplane.md §2.1.7
+// spec: dataplane.md §2.1.7, spec: dataplane.md §2.5.1
 test('2.1.7 another network fails without a gateway, and for a target that is no service of its own', (t) => {
   const lonely = decide([web, { ...remote, networkGateway: null }], '10.96.0.1', 80);
   t.is(lonely.kind, 'deny');
@@ -247,7 +247,22 @@ test('2.1.7 another network fails without a gateway, and for a target that is no
 });
 
 // spec: dataplane.md §2.5.2
-test('2.5.2 an unknown gateway fails', (t) => {
+test('2.5.2 a gateway is found by name too, with the identities of its service; an unknown one fails', (t) => {
+  const front = service({
+    hostname: 'gw.demo',
+    ports: { 15_010: 15_011 },
+    subjectAltNames: ['spiffe://cluster.local/ns/demo/sa/gw-alt'],
+  });
+  const behind = { ...gateway, services: { 'demo/gw.demo': {} } };
+  const named = { ...remote, networkGateway: byHostname('gw.demo', 15_010) };
+  t.like(decide([web, named, front, behind], '10.96.0.1', 80), {
+    kind: 'double-hbone',
+    peer: { ip: '10.0.9.9', port: 15_011 },
+    expectedSans: [
+      'spiffe://cluster.local/ns/demo/sa/gw-alt',
+      'spiffe://cluster.local/ns/demo/sa/gw',
+    ],
+  });
   const decision = decide([web, remote], '10.96.0.1', 80);
   t.regex(decision.kind === 'deny' ? decision.reason : '', /unknown gateway \/10\.0\.9\.9:15008/);
 });
