@@ -37,7 +37,7 @@ export function verifyClientIdentity(client: X509Certificate, ownIdentity: strin
   throw new MeshError(
     'TLS_PEER_IDENTITY',
     `the client is not of the trust domain ${trustDomain}: its certificate names ${listed(identities)}`,
-    { detail: { trustDomain, found: identities.join(',') } },
+    { detail: { trustDomain, found: listed(identities) } },
   );
 }
 
@@ -52,7 +52,7 @@ export function verifyServerIdentity(server: X509Certificate, expected: readonly
   throw new MeshError(
     'TLS_PEER_IDENTITY',
     `the server is not who it should be: its certificate names ${listed(identities)}, expected ${listed(expected)}`,
-    { detail: { found: identities.join(','), expected: expected.join(',') } },
+    { detail: { found: listed(identities), expected: listed(expected) } },
   );
 }
 
