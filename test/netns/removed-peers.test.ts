@@ -18,6 +18,7 @@ test('a removed workload that answers keeps its connections, one that does not l
   });
   const at = { pod: peer, identity: PEER, engine: http2Engine };
   const served = await serveHbone(t, mesh, at, echoTunnel);
+  await peer.serve(7, echo);
   // One connection each way, so that both kinds of tunnel are there.
   const out = await client.connect(peer.ip, 9000);
   out.write('a');
@@ -32,7 +33,8 @@ test('a removed workload that answers keeps its connections, one that does not l
   t.is(await heard(out), 'b');
   t.is((await roundTrip(stream, 'still here')).toString(), 'still here');
   // Its address is nobody's now: a new connection goes there as it is.
-  (await client.connect(peer.ip, 15_008)).destroy();
+  // An echo, as a tunnel's server would wait for a handshake before it hangs up.
+  (await client.connect(peer.ip, 7)).destroy();
   await until(
     () => mesh.access('connection complete').some((line) => line['dst.identity'] === undefined),
     { what: 'the plain connection' },
