@@ -174,7 +174,8 @@ function declareCrlGauges(registry: MetricRegistry, gauges: NodeProxyGauges): vo
   const declare = (name: string, help: string, pick: (stats: CrlStats) => number): void => {
     registry.gauge(name, help, [], (gauge) => {
       const stats = gauges.crl();
-      if (stats !== null) gauge.set(pick(stats));
+      if (stats === null) gauge.remove({});
+      else gauge.set(pick(stats));
     });
   };
   declare('weft_crl_lists', 'Revocation lists in force', ({ lists }) => lists);

@@ -6,6 +6,7 @@ import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import type { ExecutionContext, TestFn } from 'ava';
+import { parseBaggage } from '../../lib/hbone/baggage.ts';
 import type { TunnelCredentials } from '../../lib/hbone/credentials.ts';
 import type { HboneEngine } from '../../lib/hbone/engine.ts';
 import { acceptTls } from '../../lib/hbone/tls.ts';
@@ -113,22 +114,29 @@ export function greetings(test: TestFn, engine: HboneEngine): void {
     });
   });
 
-  // spec: hbone.md §5, spec: hbone.md §11
-  test('a CONNECT with a path or a scheme costs its stream alone', async (t) => {
+  // spec: hbone.md §5, spec: hbone.md §6, spec: hbone.md §11
+  test('a CONNECT with a path or a scheme costs its stream alone; baggage may come in parts', async (t) => {
     const { client, server } = await identities();
-    const fixture = await serveTunnels(t, engine, tunnelOptions(server), echo);
+    const baggage: (string | undefined)[] = [];
+    const fixture = await serveTunnels(t, engine, tunnelOptions(server), (incoming) => {
+      baggage.push(incoming.headers['baggage']);
+      return echo(incoming);
+    });
     const peer = await rawHttp2(t, fixture.port, client);
     peer.greet();
     const authority = [':authority', 'a:1'] as const;
     const connect = [':method', 'CONNECT'] as const;
     peer.request(1, [connect, authority, [':path', '/']]);
     peer.request(3, [connect, [':scheme', 'https'], authority]);
-    peer.request(5, [connect, authority]);
+    const parts = ['k8s.cluster.name=c1', 'service.name=shop'];
+    peer.request(5, [connect, authority, ...parts.map((part) => ['baggage', part] as const)]);
     const seen = (type: number, id: number): boolean =>
       peer.frames.some((frame) => frame.type === type && frame.id === id);
     await until(() => seen(3, 1) && seen(3, 3) && seen(1, 5), { what: 'two resets and an answer' });
     t.false(seen(1, 1));
     t.false(seen(1, 3));
+    t.is(baggage.length, 1);
+    t.like(parseBaggage(baggage[0]), { clusterId: 'c1', canonicalName: 'shop' });
   });
 
   // spec: dataplane.md §7.1

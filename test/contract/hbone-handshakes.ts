@@ -93,7 +93,7 @@ export function handshakes(test: TestFn, engine: HboneEngine): void {
     );
   });
 
-  // spec: hbone.md §2, spec: hbone.md §3
+  // spec: hbone.md §2, spec: hbone.md §3, spec: dataplane.md §7.1
   test('a client without a certificate gets nowhere, nor does it by resuming a session', async (t) => {
     const pki = await createTunnelPki();
     const server = credentials(await pki.issue(SERVER));

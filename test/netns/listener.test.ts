@@ -230,7 +230,7 @@ test('plaintext is refused by a policy that wants identities', async (t) => {
   t.is(line?.['policy'], 'demo/strict');
 });
 
-// spec: dataplane.md §1, spec: dataplane.md §2.1.2, spec: dataplane.md §7.1, spec: dataplane.md §7.2.7
+// spec: dataplane.md §1, spec: dataplane.md §2.1.2, spec: dataplane.md §7.2.7
 test('a port nobody serves, a refused identity and an unknown workload give clear errors', async (t) => {
   const { mesh, client, web } = await podPair(t);
   await closed(await client.connect(web.ip, 1));

@@ -186,6 +186,8 @@ test('every family has its name, type and labels, and there are no others but ou
     t.not(found, undefined, sample);
     if (labels !== null) t.deepEqual(names, [...labels], name);
   }
+  // Declared, and without a value as no lists are configured.
+  t.false(lines.some((text) => text.includes('weft_crl_lists')));
   const bounds = lines
     .filter((text) => text.startsWith('istio_dns_upstream_request_duration_seconds_bucket{'))
     .map((text) => Number(/le="(.*?)"/.exec(text)?.[1]?.replace('+Inf', 'Infinity')));

@@ -86,7 +86,18 @@ test('baggage is written in order, without what is missing, and read back', (t) 
     zone: 'z',
   });
   t.is(parseBaggage('k8s.pod.name=,x=y, service.name=a=b').canonicalName, 'a');
-  t.is(parseBaggage('k8s.namespace.name=d\u0001').namespace, null);
+  // What is not visible discards the whole header.
+  t.deepEqual(parseBaggage(`${text},x=d\u0001`), parseBaggage(undefined));
+  for (const workloadType of ['deployment', 'cronjob', 'pod', 'job'] as const) {
+    const typed = formatBaggage(workload({ ...described, workloadType }));
+    t.true(typed.includes(`,k8s.${workloadType}.name=web,`), typed);
+    t.is(parseBaggage(typed).workloadName, 'web');
+  }
+  const bare = { clusterId: '', namespace: 'demo', workloadName: '', canonicalRevision: '' };
+  t.is(
+    formatBaggage(workload({ ...bare, canonicalName: 'web' })),
+    'k8s.namespace.name=demo,service.name=web',
+  );
   t.is(parseBaggage(undefined).namespace, null);
 });
 

@@ -105,6 +105,9 @@ test('an early denial is one warning', (t) => {
   access.failed({ source: 'a', destination: 'b', direction: 'inbound', error: 'x' });
   t.is(lines[0]?.['message'], 'connection failed');
   t.is(lines[0]?.['level'], 'warn');
+  const fields = Object.keys(lines[0] ?? {});
+  const own = ['src.addr', 'dst.addr', 'direction', 'error'];
+  t.deepEqual(fields, ['level', 'time', 'actor', 'scope', ...own, 'message']);
 });
 
 test('early denials get only so many lines a second; what is left out is said and counted', async (t) => {
