@@ -197,11 +197,11 @@ class OutboundAttempts {
   async #connectOnce(connection: Connection, attempt: ConnectAttempt): Promise<Carry> {
     const { peer, kind } = this.#current;
     if (kind === 'hbone') {
-      const request = this.#request(connection);
+      const request = this.#request(connection, attempt);
       const asking = this.#askSameNode(connection, request, attempt);
       const join = asking === null ? null : await asking;
       if (join === null) {
-        const stream = await this.#openStream(connection, request, attempt);
+        const stream = await this.#openStream(connection, request);
         return carriedBy(streamEnd(stream), this.#pod);
       }
       connection.retarget({ ...connection.facts, path: 'same-node' });
@@ -226,17 +226,9 @@ class OutboundAttempts {
     return askSameNode(this.#pod, { ...asked, attempt }, connection);
   }
 
-  async #openStream(
-    connection: Connection,
-    request: OpenRequest,
-    attempt: ConnectAttempt,
-  ): Promise<TunnelStream> {
-    const onTunnel = (tunnel: ClientTunnel): void => {
-      attempt.asked = true;
-      request.onTunnel?.(tunnel);
-    };
+  async #openStream(connection: Connection, request: OpenRequest): Promise<TunnelStream> {
     const wait = { avoid: this.#failedTunnels, limitMs: this.#limitMs };
-    const stream = await this.#pool.open(this.#tunnelKey(), { ...request, onTunnel }, wait);
+    const stream = await this.#pool.open(this.#tunnelKey(), request, wait);
     // Cut while the peer was asked: nobody wants the stream any more.
     if (connection.cutBy !== null) stream.reset();
     connection.assertNotCut();
@@ -248,7 +240,8 @@ class OutboundAttempts {
       pool: this.#pool,
       gateway: this.#tunnelKey(),
       innerIdentities: this.#current.innerSans,
-      connect: this.#request(connection),
+      // The gateway's own application is the far end, which is asked later.
+      connect: this.#request(connection, null),
       avoid: this.#failedTunnels,
       limitMs: this.#limitMs,
       onAsk: () => {
@@ -280,7 +273,8 @@ class OutboundAttempts {
     };
   }
 
-  #request(connection: Connection): OpenRequest {
+  /** What a tunnel is asked for; noted in the attempt when the application is behind it. */
+  #request(connection: Connection, attempt: ConnectAttempt | null): OpenRequest {
     const { authority, service } = this.#current;
     const { source } = this.#captured;
     return {
@@ -294,6 +288,7 @@ class OutboundAttempts {
       }),
       onTunnel: (tunnel) => {
         this.#tunnel = tunnel;
+        if (attempt !== null) attempt.asked = true;
         const record = tunnelRecord(tunnel, connection.openedAtMs);
         if (record !== null) connection.usesTunnel(record);
       },
