@@ -78,8 +78,8 @@ export const MAX_HANDSHAKES = 64;
 /** How long a handshake counts among them: a peer that says nothing takes no time of the thread, nor anyone's turn. */
 export const HANDSHAKE_TURN_MS = 500;
 
-/** Requests that may wait for a tunnel to one peer. */
-export const MAX_WAITERS_PER_KEY = 4_096;
+/** Requests that may wait for a tunnel to one peer: when a peer that carried all of them is back, they come at once. */
+export const MAX_WAITERS_PER_KEY = MAX_STREAMS_PER_KEY;
 
 /** Live tunnels that are verified anew in one turn of the event loop when lists or roots change: some 5 ms of work. */
 export const REVERIFIED_PER_TURN = 50;

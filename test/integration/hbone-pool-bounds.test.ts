@@ -212,7 +212,7 @@ test('at the limit of requests that wait for one peer the next is refused, and a
   );
   await t.throwsAsync(pool.open(keyTo(DEAD), request), {
     code: 'UPSTREAM_CONNECT',
-    message: /4096 connections already wait/,
+    message: /25600 connections already wait/,
   });
   pool.close();
   await Promise.all(waiting);
@@ -239,4 +239,11 @@ test('a peer that takes no stream on a tunnel is not asked for one tunnel after 
   await clock.advance(TUNNEL_WAIT_MS);
   await Promise.all(refused);
   t.is(asked.length, 1);
+});
+
+test('thousands that come at once for a peer without a tunnel are all carried', async (t) => {
+  const { pool, live } = await fixture(t);
+  const streams = await Promise.all(Array.from({ length: 6_000 }, () => pool.open(live, request)));
+  t.is(streams.length, 6_000);
+  t.is(pool.stats.tunnels, 60);
 });
