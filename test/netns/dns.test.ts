@@ -5,6 +5,7 @@ import { TcpFrames, frame } from '../../lib/dns/tcp-frames.ts';
 import { dig, dnsClient, startDnsMesh } from '../support/dns-mesh.ts';
 import { ordinary } from '../support/name-server.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
+import { closed } from '../support/tcp-talk.ts';
 import { until } from '../support/until.ts';
 import { service, workload } from '../support/workloads.ts';
 
@@ -341,8 +342,9 @@ test('nonsense disturbs nobody', async (t) => {
   t.true((await mesh.metric('weft_dns_malformed_total')) > 80);
 });
 
-test('a pod that stops answers what it was asked and then no more (spec: dns.md §7)', async (t) => {
+test('a pod that stops answers what it was asked and then no more, at once it answers nothing (spec: dns.md §7)', async (t) => {
   const { mesh, pod, upstream } = await startDnsMesh(t);
+  const other = await mesh.addPod('other');
   const held = Promise.withResolvers<void>();
   upstream.answer = async (asked) => {
     await held.promise;
@@ -350,6 +352,15 @@ test('a pod that stops answers what it was asked and then no more (spec: dns.md 
   };
   const asking = dig(pod, '@10.9.0.1 www.example.com A', '+short +nocookie');
   await until(() => upstream.asked.length === 1, { what: 'the question' });
+  const cut = await other.connect('10.9.0.1', 53);
+  const answers: Buffer[] = [];
+  cut.on('data', (chunk: Buffer) => answers.push(chunk));
+  cut.write(frame(query('other.example.com', 1)));
+  await until(() => upstream.asked.length === 2, { what: 'the question of the other' });
+  const gone = closed(cut);
+  await mesh.stop(other);
+  await gone;
+  t.deepEqual(answers, []);
   const stopping = mesh.stop(pod, 'graceful', 10_000);
   held.resolve();
   t.deepEqual(await asking, ['192.0.2.1']);

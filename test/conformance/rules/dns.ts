@@ -6,7 +6,9 @@ export const dns: Specification = {
   file: 'dns.md',
   title: 'DNS',
   rules: [
-    rule('1', 'UDP and TCP per pod, capture setting, unknown client, other opcodes'),
+    rule('1', 'UDP and TCP per pod, capture setting, unknown client, other opcodes', {
+      deviates: 'dns-forwarding',
+    }),
     rule('2.1', 'types other than A and AAAA are forwarded'),
     rule('2.2', 'aliases in order, without repetition'),
     rule('2.3', 'exact and wildcard candidates; visibility; which service is picked'),
