@@ -4,6 +4,7 @@ import type { HboneEngine } from '../../lib/hbone/engine.ts';
 import { greetings } from './hbone-greeting.ts';
 import { handshakes } from './hbone-handshakes.ts';
 import { lifetimes } from './hbone-lifetimes.ts';
+import { malformed } from './hbone-malformed.ts';
 import { nested } from './hbone-nested.ts';
 import { ends, streams } from './hbone-streams.ts';
 import { peerTrustContract } from './peer-trust.ts';
@@ -14,6 +15,7 @@ export function engineContract(test: TestFn, engine: HboneEngine): void {
   greetings(test, engine);
   handshakes(test, engine);
   lifetimes(test, engine);
+  malformed(test, engine);
   peerTrustContract(test, engine);
   nested(test, engine);
 }

@@ -14,6 +14,9 @@ interface CaseResult {
 const NO_BODY = 'needs a response with a body; whatever is no CONNECT is answered without one';
 const ANSWERED =
   'the answer, which has no body, closes the stream before the frame comes; nghttp2 ignores frames on streams it has forgotten';
+/** The engine contract has these of a request that is held undecided. */
+const UNDECIDED =
+  'needs a request that is not answered at once; whether its second frame comes before the answer is luck';
 const PRIORITIES = 'RFC 9113 §5.3 dropped priorities, and with them this rule';
 
 /** Cases that say nothing about a listener for tunnels, and why. */
@@ -26,6 +29,10 @@ const NOT_APPLICABLE: Readonly<Record<string, string>> = {
   'http2/6.9.1/1': NO_BODY,
   'http2/6.9.2/1': NO_BODY,
   'http2/6.9.2/2': NO_BODY,
+  'http2/8.1/1': UNDECIDED,
+  'http2/8.1.2.1/3': UNDECIDED,
+  'http2/8.1.2.6/1': UNDECIDED,
+  'http2/8.1.2.6/2': UNDECIDED,
 };
 
 /** Where one engine does otherwise, and why that is left so. */

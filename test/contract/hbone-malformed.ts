@@ -1,0 +1,78 @@
+/** Part of the engine contract: what breaks a request that is still undecided. A peer cannot show it of one that is answered at once. */
+import type { TestFn } from 'ava';
+import { errorCode } from '../../lib/hbone/engine-framing/frames.ts';
+import type { HboneEngine } from '../../lib/hbone/engine.ts';
+import { HpackEncoder } from '../../lib/hbone/engine-framing/hpack-encoder.ts';
+import { rawFrame, rawHttp2 } from '../support/raw-http2.ts';
+import {
+  echo,
+  openTunnel,
+  request,
+  roundTrip,
+  serveTunnels,
+  tunnelOptions,
+} from '../support/tunnel-kit.ts';
+import { identities } from '../support/tunnel-pki.ts';
+import { until } from '../support/until.ts';
+
+const HOLD = 'hold:1';
+const POST = [
+  [':method', 'POST'],
+  [':scheme', 'https'],
+  [':path', '/'],
+  [':authority', HOLD],
+] as const;
+const END_STREAM = 0x1;
+const END_HEADERS = 0x4;
+
+function headers(flags: number, ...fields: (readonly [string, string])[]): Buffer {
+  return rawFrame(1, flags, 1, new HpackEncoder().encode(fields));
+}
+
+/** What follows the header block of a POST, and what that says besides. */
+const CASES = [
+  ['a second header block that does not end the stream', [], [headers(END_HEADERS, ['x-a', '1'])]],
+  ['trailers with a pseudo header', [], [headers(END_HEADERS | END_STREAM, [':method', 'POST'])]],
+  [
+    'content that is not as long as it was said',
+    [['content-length', '1']],
+    [rawFrame(0, END_STREAM, 1, Buffer.from('test'))],
+  ],
+  [
+    'parts of content that are not as long as was said',
+    [['content-length', '9']],
+    [rawFrame(0, 0, 1, Buffer.from('test')), rawFrame(0, END_STREAM, 1, Buffer.from('test'))],
+  ],
+] as const;
+
+export function malformed(test: TestFn, engine: HboneEngine): void {
+  for (const [what, said, frames] of CASES) {
+    // spec: hbone.md §8
+    test(`${what} costs an undecided request, at most its tunnel, and no other`, async (t) => {
+      const { client, server } = await identities();
+      const { promise: decided, resolve: decide } = Promise.withResolvers<void>();
+      t.teardown(decide);
+      let held = 0;
+      const fixture = await serveTunnels(t, engine, tunnelOptions(server), async (incoming) => {
+        if (incoming.authority !== HOLD) return echo(incoming);
+        held += 1;
+        await decided;
+        incoming.refuse(503);
+      });
+      const peer = await rawHttp2(t, fixture.port, client);
+      peer.greet();
+      peer.request(1, [...POST, ...said]);
+      await until(() => held === 1, { what: 'the request to be asked about' });
+      peer.socket.write(Buffer.concat(frames));
+      const reset = (): boolean =>
+        peer.frames.some(
+          ({ type, id, payload }) =>
+            type === 3 && id === 1 && payload.readUInt32BE(0) === errorCode.protocolError,
+        );
+      // node:http2 ends the whole tunnel in one of the cases.
+      await until(() => reset() || peer.goaway !== null, { what: 'its end' });
+      const tunnel = await openTunnel(t, engine, fixture.port, tunnelOptions(client));
+      t.is((await roundTrip(await tunnel.open(request), 'fine')).toString(), 'fine');
+    });
+  }
+}
