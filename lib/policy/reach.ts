@@ -2,11 +2,12 @@
  * How far a policy reaches whose contents cannot be decoded: its scope is read by itself, from the top level of the message alone
  * (spec/policy.md §1), so that one bad condition does not hide whom the policy was to protect.
  */
+import { Reader } from 'protobufjs/minimal.js';
 
 /** A namespace; `''` is every namespace, null nobody but those that its resource name speaks of. */
 export type Reach = string | null;
 
-/** Of a policy nothing is known of. */
+/** Of a policy that binds the whole mesh. */
 export const REACHES_ALL = '';
 
 /** Fields of istio.security.Authorization. */
@@ -17,86 +18,36 @@ const GLOBAL = 0;
 const NAMESPACE = 1;
 
 const WIRE_VARINT = 0;
-const WIRE_64 = 1;
 const WIRE_BYTES = 2;
-const WIRE_32 = 5;
-const MAX_VARINT_BYTES = 10;
-const VARINT_BASE = 128;
 
 /**
- * Whom a policy binds by its scope; null bytes are a policy without contents. A scope that cannot be read reaches as far as a
- * policy can. One that is not known here, or that binds by selector, reaches nobody by itself.
+ * Whom a policy binds by its scope; null bytes are a policy without contents. A scope that cannot be read, is not known here or binds by selector reaches nobody by itself:
+ * bytes that are no policy at all must not stop a whole mesh.
  */
 export function reachOf(bytes: Uint8Array | null): Reach {
-  if (bytes === null) return REACHES_ALL;
+  if (bytes === null) return null;
   const { scope, namespace } = readTop(bytes);
   if (scope === GLOBAL) return REACHES_ALL;
-  return scope === NAMESPACE ? namespace : null;
+  return scope === NAMESPACE && namespace !== '' ? namespace : null;
 }
 
-/** The two fields as far as the bytes can be read, absent ones with the values that stands for. */
-function readTop(bytes: Uint8Array): { readonly scope: number; readonly namespace: string } {
-  let scope = GLOBAL;
+/** The two fields as far as the bytes can be read; the scope is null where its absence may be the damage. */
+function readTop(bytes: Uint8Array): { readonly scope: number | null; readonly namespace: string } {
+  const reader = Reader.create(bytes);
+  let scope: number | null = null;
   let namespace = '';
-  const cursor = new Cursor(bytes);
-  for (;;) {
-    const tag = cursor.varint();
-    if (tag === null) return { scope, namespace };
-    const field = Math.floor(tag / 8);
-    const value = cursor.value(tag % 8);
-    if (value === null) return { scope, namespace };
-    if (field === SCOPE_FIELD && typeof value === 'number') scope = value;
-    if (field === NAMESPACE_FIELD && typeof value !== 'number') {
-      namespace = new TextDecoder().decode(value);
+  try {
+    while (reader.pos < reader.len) {
+      const tag = reader.uint32();
+      const field = tag >>> 3;
+      const wireType = tag & 7;
+      if (field === SCOPE_FIELD && wireType === WIRE_VARINT) scope = reader.uint32();
+      else if (field === NAMESPACE_FIELD && wireType === WIRE_BYTES) namespace = reader.string();
+      else reader.skipType(wireType);
     }
+  } catch {
+    // What was read before the damage counts.
+    return { scope, namespace };
   }
-}
-
-/** Reads a message field by field; null at its end and where it cannot be read. */
-class Cursor {
-  readonly #bytes: Uint8Array;
-  #at = 0;
-
-  constructor(bytes: Uint8Array) {
-    this.#bytes = bytes;
-  }
-
-  varint(): number | null {
-    let value = 0;
-    let factor = 1;
-    for (let count = 0; count < MAX_VARINT_BYTES; count += 1) {
-      const byte = this.#bytes[this.#at];
-      if (byte === undefined) return null;
-      this.#at += 1;
-      value += (byte % VARINT_BASE) * factor;
-      if (byte < VARINT_BASE) return value;
-      factor *= VARINT_BASE;
-    }
-    return null;
-  }
-
-  value(wireType: number): number | Uint8Array | null {
-    switch (wireType) {
-      case WIRE_VARINT:
-        return this.varint();
-      case WIRE_64:
-        return this.#take(8);
-      case WIRE_BYTES: {
-        const length = this.varint();
-        return length === null ? null : this.#take(length);
-      }
-      case WIRE_32:
-        return this.#take(4);
-      default:
-        return null;
-    }
-  }
-
-  #take(length: number): Uint8Array | null {
-    const end = this.#at + length;
-    if (end > this.#bytes.length) return null;
-    const taken = this.#bytes.subarray(this.#at, end);
-    this.#at = end;
-    return taken;
-  }
+  return { scope: scope ?? GLOBAL, namespace };
 }

@@ -1,6 +1,5 @@
 import { z } from 'zod';
 import { REASON_CHARS_MAX } from './limits.ts';
-import { REACHES_ALL } from './reach.ts';
 import type { Reach } from './reach.ts';
 
 /** A row of the `rejections` table, JSON under `<type>/<name>`: a resource the ingester could not decode. */
@@ -34,7 +33,7 @@ const TYPE_IN_ROW_KEY = `${POLICY_TYPE}/`;
 
 /**
  * Reads a row of `rejections`; null when it speaks of another type. A row that cannot be read is taken by
- * its key, and to reach everywhere, because overlooking the rejection of a policy would leave it unenforced.
+ * its key, because overlooking the rejection of a policy would leave it unenforced.
  */
 export function readPolicyRejection(rowKey: string, value: Uint8Array): RejectedPolicy | null {
   const at = rowKey.indexOf(TYPE_IN_ROW_KEY);
@@ -49,7 +48,7 @@ export function readPolicyRejection(rowKey: string, value: Uint8Array): Rejected
   const key = rowKey.slice(at + TYPE_IN_ROW_KEY.length);
   if (key === '') return null;
   const reason = 'rejected; the row that says why is unreadable';
-  return { key, reason, reach: REACHES_ALL, at: '' };
+  return { key, reason, at: '' };
 }
 
 function parseJson(value: Uint8Array): unknown {

@@ -103,7 +103,7 @@ test('the rejection of a policy says how far it reaches, also where it is too bi
   t.deepEqual(reach, [
     [`${AUTHORIZATION_TYPE}/a/big`, 'b'],
     [`${AUTHORIZATION_TYPE}/a/bad`, 'b'],
-    [`${AUTHORIZATION_TYPE}/a/none`, ''],
+    [`${AUTHORIZATION_TYPE}/a/none`, null],
   ]);
 });
 
