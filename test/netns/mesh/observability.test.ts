@@ -14,9 +14,9 @@ import { until } from '../../support/until.ts';
 const run = promisify(execFile);
 const INFRA = new URL('../../../infra/', import.meta.url).pathname;
 const ADDRESS = '127.0.0.1:9090';
-/** Families that have samples only once something went wrong. */
+/** Families that have samples only once something went wrong, or where revocation lists are configured. */
 const SILENT_WHEN_WELL =
-  /^(?:nodeagent_drift_repaired_total|weft_bus_parked_total|istio_tcp_connections_failed_total)$/;
+  /^(?:nodeagent_drift_repaired_total|weft_bus_parked_total|istio_tcp_connections_failed_total|weft_crl_\w+)$/;
 
 const prometheus = findProgram('prometheus');
 const promtool = findProgram('promtool');
