@@ -148,7 +148,7 @@ export interface ClientTunnel extends Tunnel {
    * processed) or UPSTREAM_TIMEOUT.
    */
   open(request: OpenRequest): Promise<TunnelStream>;
-  /** Called each time a stream has ended and when the tunnel stops being usable. */
+  /** Called each time a stream has ended, the peer has changed how many it takes, or the tunnel stops being usable. */
   onChange(listener: () => void): void;
 }
 

@@ -1,7 +1,7 @@
 import type { Clock, Timer } from '../clock/clock.ts';
 import { MeshError, asMeshError } from '../errors/mesh-error.ts';
 import type { ClientTunnel, OpenRequest, TunnelStream } from './engine.ts';
-import { MAX_CONNECTING_PER_KEY, MAX_WAITERS_PER_KEY } from './limits.ts';
+import { MAX_WAITERS_PER_KEY } from './limits.ts';
 
 /** How a request waits for a tunnel. */
 export interface TunnelWait {
@@ -21,6 +21,8 @@ export interface PoolEntryDeps {
   readonly peer: string;
   /** Connections that tunnels may be made for. */
   readonly maxStreams: () => number;
+  /** Tunnels that may be made at once. */
+  readonly maxConnecting: () => number;
   readonly waitMs: () => number;
   /** Makes a tunnel when it is its turn, unless it is not `wanted` any more by then. */
   readonly connect: (wanted: () => boolean) => Promise<ClientTunnel>;
@@ -45,9 +47,16 @@ interface Waiter {
   readonly reject: (error: MeshError) => void;
 }
 
-/** The tunnels to one peer and the requests that wait for one. */
+/** The tunnels to one peer and the requests that wait for one. Nothing done for one request looks at every tunnel. */
 export class PoolEntry {
+  /** Those that are in use. */
   readonly tunnels = new Set<ClientTunnel>();
+  /** Of these, those that took another stream when they were last looked at. */
+  readonly #roomy = new Set<ClientTunnel>();
+  /** Of these, those whose peer takes nothing though nothing is on them. */
+  readonly #barren = new Set<ClientTunnel>();
+  /** Those that take no more streams and have some yet. */
+  readonly #leaving = new Set<ClientTunnel>();
   readonly #deps: PoolEntryDeps;
   #waiters = new Set<Waiter>();
   #connecting = 0;
@@ -89,15 +98,15 @@ export class PoolEntry {
   close(): void {
     this.#closed = true;
     this.#failWaiters(new MeshError('TUNNEL_CLOSED', 'the tunnel pool is closed'));
-    for (const tunnel of this.tunnels) tunnel.destroy();
+    for (const tunnel of [...this.tunnels, ...this.#leaving]) tunnel.destroy();
   }
 
   #withRoom(avoid: ReadonlySet<ClientTunnel> | null): ClientTunnel | null {
     let avoided: ClientTunnel | null = null;
-    for (const tunnel of this.tunnels) {
-      if (tunnel.capacity === 0) continue;
-      if (avoid?.has(tunnel) !== true) return tunnel;
-      avoided ??= tunnel;
+    for (const tunnel of this.#roomy) {
+      if (tunnel.capacity === 0) this.#roomy.delete(tunnel);
+      else if (avoid?.has(tunnel) !== true) return tunnel;
+      else avoided ??= tunnel;
     }
     // At the limit there will be no other to wait for.
     return this.tunnels.size >= this.#maxTunnels ? avoided : null;
@@ -110,6 +119,7 @@ export class PoolEntry {
   #start(tunnel: ClientTunnel, request: OpenRequest): Promise<TunnelStream> {
     request.onTunnel?.(tunnel);
     const opened = tunnel.open(request);
+    this.#note(tunnel);
     this.#deps.onChange(tunnel);
     return opened;
   }
@@ -139,11 +149,9 @@ export class PoolEntry {
   #allowed(): number {
     // Until the first tunnel shows how much it carries, one is enough to learn from.
     if (this.tunnels.size === 0) return 1;
-    for (const tunnel of this.tunnels) {
-      // A peer that takes nothing on an empty tunnel takes nothing on another one either.
-      if (tunnel.usable && tunnel.streams === 0 && tunnel.capacity === 0) return 0;
-    }
-    return Math.min(MAX_CONNECTING_PER_KEY, this.#maxTunnels - this.tunnels.size);
+    // A peer that takes nothing on an empty tunnel takes nothing on another one either.
+    if (this.#barren.size > 0) return 0;
+    return Math.min(this.#deps.maxConnecting(), this.#maxTunnels - this.tunnels.size);
   }
 
   #add(tunnel: ClientTunnel): void {
@@ -151,11 +159,10 @@ export class PoolEntry {
       tunnel.destroy();
       return;
     }
-    this.#learn(tunnel);
     this.tunnels.add(tunnel);
+    this.#note(tunnel);
     tunnel.onChange(() => {
-      if (tunnel.usable) this.#learn(tunnel);
-      else this.tunnels.delete(tunnel);
+      this.#note(tunnel);
       this.#deps.onChange(tunnel);
       this.#serveWaiters();
       this.#dropIfEmpty();
@@ -165,9 +172,14 @@ export class PoolEntry {
     for (const waiter of this.#waiters) if (waiter.late) this.#giveUp(waiter);
   }
 
-  /** What the peer lets a tunnel carry may become known, and change, while it is in use. */
-  #learn(tunnel: ClientTunnel): void {
-    this.#streamsPerTunnel = Math.max(1, tunnel.streams + tunnel.capacity);
+  /** Keeps the lists in step with a tunnel; what its peer lets one carry may become known, and change, while it is in use. */
+  #note(tunnel: ClientTunnel): void {
+    const { usable, streams, capacity } = tunnel;
+    if (usable) this.#streamsPerTunnel = Math.max(1, streams + capacity);
+    keep(this.tunnels, tunnel, usable);
+    keep(this.#roomy, tunnel, capacity > 0);
+    keep(this.#barren, tunnel, usable && streams === 0 && capacity === 0);
+    keep(this.#leaving, tunnel, !usable && streams > 0);
   }
 
   #serveWaiters(): void {
@@ -201,17 +213,19 @@ export class PoolEntry {
   /** Takes a request back that is not sent yet; what was begun for it goes on, for others. */
   #giveUp(waiter: Waiter): void {
     this.#waiters.delete(waiter);
-    let streams = 0;
-    for (const tunnel of this.tunnels) streams += tunnel.streams;
-    const full =
-      this.tunnels.size === 0 ? '' : `, and the ${streams} connections to it left no room`;
+    const { size } = this.tunnels;
+    const full = size === 0 ? '' : `, and there is no room on the ${size} to it`;
     const why = `no tunnel to ${this.#deps.peer} within ${waiter.waitMs} ms${full}`;
     waiter.reject(new MeshError('UPSTREAM_TIMEOUT', why));
   }
 
   #dropIfEmpty(): void {
-    if (this.tunnels.size === 0 && this.#connecting === 0 && this.#waiters.size === 0) {
-      this.#deps.onEmpty();
-    }
+    const tunnels = this.tunnels.size + this.#leaving.size + this.#connecting;
+    if (tunnels === 0 && this.#waiters.size === 0) this.#deps.onEmpty();
   }
+}
+
+function keep<Member>(set: Set<Member>, member: Member, isIn: boolean): void {
+  if (isIn) set.add(member);
+  else set.delete(member);
 }

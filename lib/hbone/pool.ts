@@ -5,6 +5,7 @@ import type { ClientTunnel, OpenRequest, TunnelStream } from './engine.ts';
 import {
   HANDSHAKE_TURN_MS,
   MAX_CONNECTING,
+  MAX_CONNECTING_PER_KEY,
   MAX_HANDSHAKES,
   MAX_IDLE_TUNNELS,
   MAX_QUEUED_CONNECTS,
@@ -33,7 +34,8 @@ export interface PoolOptions {
   /** Connections to one peer. */
   readonly maxStreamsPerKey?: number;
   readonly maxIdleTunnels?: number;
-  /** Tunnels that are made at once, over all keys. */
+  /** Tunnels that are made at once to one peer, and over all keys. */
+  readonly maxConnectingPerKey?: number;
   readonly maxConnecting?: number;
   /** Handshakes of those that run at once. */
   readonly maxHandshakes?: number;
@@ -81,6 +83,7 @@ export class TunnelPool {
     this.#whole = {
       maxStreamsPerKey: MAX_STREAMS_PER_KEY,
       maxIdleTunnels: MAX_IDLE_TUNNELS,
+      maxConnectingPerKey: MAX_CONNECTING_PER_KEY,
       maxConnecting: MAX_CONNECTING,
       maxHandshakes: MAX_HANDSHAKES,
       waitMs: TUNNEL_WAIT_MS,
@@ -95,11 +98,13 @@ export class TunnelPool {
   /** The pool is one of so many that share its bounds; each has at least one of everything. */
   divide(pools: number): void {
     const part = (whole: number): number => Math.max(1, Math.floor(whole / pools));
-    const { maxStreamsPerKey, maxIdleTunnels, maxConnecting, maxHandshakes } = this.#whole;
+    const { maxStreamsPerKey, maxIdleTunnels, maxConnectingPerKey, maxConnecting, maxHandshakes } =
+      this.#whole;
     this.#options = {
       ...this.#whole,
       maxStreamsPerKey: part(maxStreamsPerKey),
       maxIdleTunnels: part(maxIdleTunnels),
+      maxConnectingPerKey: part(maxConnectingPerKey),
       maxConnecting: part(maxConnecting),
       maxHandshakes: part(maxHandshakes),
     };
@@ -146,9 +151,13 @@ export class TunnelPool {
       waitMs: () => this.#options.waitMs,
       peer: formatHostPort(key.destinationIp, key.destinationPort),
       maxStreams: () => this.#options.maxStreamsPerKey,
+      maxConnecting: () => this.#options.maxConnectingPerKey,
       connect: (wanted) => this.#connect(key, wanted),
       onChange: (tunnel) => this.#track(tunnel),
-      onEmpty: () => this.#entries.delete(id),
+      onEmpty: () => {
+        // One whose last tunnel says farewell may have a successor already.
+        if (this.#entries.get(id) === entry) this.#entries.delete(id);
+      },
     });
     this.#entries.set(id, entry);
     return entry;

@@ -14,6 +14,7 @@ import { connectTcp } from '../../lib/net/connect-tcp.ts';
 import type { Attempt } from '../../lib/net/connect-tcp.ts';
 import { adoptSocket } from '../../lib/net/socket.ts';
 import { socketPair } from '../support/socket-pair.ts';
+import type { Farewell } from '../support/farewell.worker.ts';
 import { readAll } from '../support/tunnel-kit.ts';
 import { until } from '../support/until.ts';
 
@@ -54,8 +55,8 @@ function plainSocket(): number {
   return openTcp({ netnsFd: null, family: 4, mark: 0, noDelay: true });
 }
 
-/** Takes out of the queue what comes, and keeps it or resets it, while the event loop stands still. */
-function acceptBlocking(t: ExecutionContext, listener: number, how: 'keep' | 'reset'): void {
+/** Takes out of the queue what comes, while the event loop stands still. */
+function acceptBlocking(t: ExecutionContext, listener: number): void {
   const sleeper = new Int32Array(new SharedArrayBuffer(4));
   for (let left = 2; left > 0;) {
     const accepted = acceptQueued(listener);
@@ -65,16 +66,24 @@ function acceptBlocking(t: ExecutionContext, listener: number, how: 'keep' | 're
     }
     left -= 1;
     const socket = adoptSocket(accepted);
-    if (how === 'reset') socket.resetAndDestroy();
-    else t.teardown(() => socket.destroy());
+    t.teardown(() => socket.destroy());
   }
 }
 
-/** Connects, and looks at the outcome only when the peer has taken the connection and reset it. */
-function connectLate(t: ExecutionContext): Promise<Socket> {
+/**
+ * Connects, and looks at the outcome only when the peer has taken the connection and reset it, having ended it before or not: the
+ * event loop stands still meanwhile.
+ */
+function connectLate(t: ExecutionContext, endsFirst = false): Promise<Socket> {
   const { fd, to } = fullListener(t);
   const connecting = connectTcp(plainSocket(), to, TIMEOUT);
-  acceptBlocking(t, fd, 'reset');
+  const done = new Int32Array(new SharedArrayBuffer(4));
+  const workerData: Farewell = { listener: fd, endsFirst, done };
+  const peer = new Worker(new URL('../support/farewell.worker.ts', import.meta.url), {
+    workerData,
+  });
+  t.teardown(async () => void (await peer.terminate()));
+  Atomics.wait(done, 0, 0);
   return connecting;
 }
 
@@ -87,10 +96,15 @@ function socketUnder(fd: number): string | null {
   }
 }
 
-test('a connection that was made and reset before we looked was made', async (t) => {
-  const socket = await connectLate(t);
-  t.true(socket.destroyed);
-});
+for (const [what, endsFirst] of [
+  ['reset', false],
+  ['ended and reset', true],
+] as const) {
+  test(`a connection that was made and ${what} before we looked was made`, async (t) => {
+    const socket = await connectLate(t, endsFirst);
+    t.true(socket.destroyed);
+  });
+}
 
 test('what is joined to it ends in order', async (t) => {
   const upstream = await connectLate(t);
@@ -166,7 +180,7 @@ test('one that is answered late is connected then, by one SYN that is repeated',
   let early = true;
   setImmediate(() => (early = false));
   await until(() => !early, { what: 'a turn of the loop' });
-  acceptBlocking(t, fd, 'keep');
+  acceptBlocking(t, fd);
   const socket = await connecting;
   t.true(socket.writable);
   t.is(acceptQueued(fd), null);
@@ -202,7 +216,7 @@ test('what is given up after it was connected late is closed', async (t) => {
   let attempt: Attempt | null = null;
   const options = { ...TIMEOUT, onAttempt: (made: Attempt) => void (attempt = made) };
   const connecting = connectTcp(plainSocket(), to, options);
-  acceptBlocking(t, fd, 'keep');
+  acceptBlocking(t, fd);
   const socket = await connecting;
   (attempt as Attempt | null)?.destroy();
   t.true(socket.destroyed);

@@ -5,7 +5,12 @@ import { systemClock } from '../../lib/clock/clock.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
-import type { ClientTunnel, IncomingRequest, TunnelStream } from '../../lib/hbone/engine.ts';
+import type {
+  ClientTunnel,
+  IncomingRequest,
+  ServerTunnel,
+  TunnelStream,
+} from '../../lib/hbone/engine.ts';
 import {
   MAX_CONNECTING_PER_KEY,
   MAX_WAITERS_PER_KEY,
@@ -39,6 +44,8 @@ interface Fixture {
   readonly asked: number[];
   /** Requests the live peer has seen. */
   readonly requests: IncomingRequest[];
+  /** Its ends of the tunnels. */
+  readonly served: readonly ServerTunnel[];
 }
 
 async function fixture(
@@ -81,7 +88,7 @@ async function fixture(
     { clock, connect },
   );
   t.teardown(() => pool.close());
-  return { pool, live: keyTo(server.port), asked, requests };
+  return { pool, live: keyTo(server.port), asked, requests, served: server.tunnels };
 }
 
 function keyTo(destinationPort: number, sourceIp = '127.0.0.1'): TunnelKey {
@@ -163,7 +170,7 @@ test('at the limit of connections to a peer a request waits for one to end, and 
   const third = open();
   const late = t.throwsAsync(open(), {
     code: 'UPSTREAM_TIMEOUT',
-    message: /no tunnel to .* within 120000 ms, and the 2 connections to it left no room/,
+    message: /no tunnel to .* within 120000 ms, and there is no room on the 2 to it/,
   });
   await clock.advance(PATIENT_MS - 1);
   await roundTrip(one, 'x');
@@ -227,6 +234,33 @@ test('so many tunnels to one peer are made at once, however many requests wait f
   await until(() => asked.length > 1, { what: 'more tunnels' });
   t.is(asked.length, 1 + MAX_CONNECTING_PER_KEY);
   t.is(pool.stats.connecting, MAX_CONNECTING_PER_KEY);
+});
+
+test('pools that share the bounds of one make their part of the tunnels', async (t) => {
+  const { pool, live, asked } = await fixture(t, { maxStreams: 1, most: 1 });
+  pool.divide(4);
+  await pool.open(live, request);
+  for (let more = 0; more < 200; more += 1) pool.open(live, request).catch(() => undefined);
+  await until(() => asked.length > 1, { what: 'more tunnels' });
+  t.is(asked.length, 1 + MAX_CONNECTING_PER_KEY / 4);
+});
+
+test('a tunnel that ends late takes nothing with it of those that came after it, and closing ends them all', async (t) => {
+  const { pool, live, asked, served } = await fixture(t);
+  const old = [await pool.open(live, request), await pool.open(live, request)];
+  served[0]?.drain();
+  await until(() => pool.stats.tunnels === 0, { what: 'the tunnel to be left alone' });
+  const young = await pool.open(live, request);
+  t.is((await roundTrip(old[0] ?? young, 'x')).toString(), 'x');
+  await until(() => served[0]?.streams === 1, { what: 'one of two to end' });
+  t.like(pool.stats, { tunnels: 1, keys: 1 });
+  const other = await pool.open(live, request);
+  t.is(asked.length, 2);
+  pool.close();
+  for (const { duplex } of [old[1] ?? young, young, other]) {
+    duplex.resume();
+    await until(() => duplex.destroyed, { what: 'its end' });
+  }
 });
 
 test('a peer that takes no stream on a tunnel is not asked for one tunnel after the other', async (t) => {

@@ -26,6 +26,8 @@ export class Http2ClientTunnel extends SessionTunnel implements ClientTunnel {
     const widen = (): void => session.setLocalWindowSize(options.settings.connectionWindow);
     if (session.connecting) session.once('connect', widen);
     else widen();
+    // It may take more streams now, or fewer.
+    session.on('remoteSettings', () => this.onUnusable());
     // A server has no business opening streams; nobody would read this one.
     session.on('stream', (stream) => stream.close(constants.NGHTTP2_REFUSED_STREAM));
   }

@@ -39,7 +39,7 @@ bool accepts(int fd, int waitMs) {
   do {
     ready = poll(&poll_, 1, waitMs);
   } while (ready < 0 && errno == EINTR && waitMs == 0);
-  return ready > 0;
+  return ready > 0 || (ready < 0 && errno == EINTR);
 }
 
 // Writes what is taken now; -1 with errno set when nothing is.

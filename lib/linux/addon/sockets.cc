@@ -215,8 +215,8 @@ int connectOnce(int fd, const Address& to, bool begun) {
   } while (failed != 0 && errno == EINTR);
   if (failed == 0 || (begun && errno == EISCONN)) return CONNECT_DONE;
   if (errno == EINPROGRESS || errno == EALREADY) return CONNECT_PENDING;
-  // One that is not made yet is refused; only one that was made is reset.
-  return errno == ECONNRESET ? CONNECT_RESET : -1;
+  // One that is not made yet is refused; only one that was made is reset, EPIPE where its peer had ended it first.
+  return errno == ECONNRESET || errno == EPIPE ? CONNECT_RESET : -1;
 }
 
 // connectTcp(fd, ip, port) → how it stands. Called again while it is pending it tells how it stands then; the kernel
