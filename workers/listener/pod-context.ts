@@ -11,8 +11,10 @@ import type { ThreadContext } from './thread.ts';
 export interface PodContext {
   readonly thread: ThreadContext;
   readonly pod: PodInfo;
-  /** The pod's network namespace; node-proxy owns the descriptor. */
+  /** The pod's network namespace; node-proxy owns the descriptor. Once the pod {@link ended} the number may be another's. */
   readonly netnsFd: number;
+  /** Nothing may be opened in its namespace any more. */
+  readonly ended: boolean;
   readonly pool: TunnelPool;
   readonly policy: PodPolicy;
   /** Whether connections to the application may carry the client's address. */

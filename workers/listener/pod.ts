@@ -77,6 +77,10 @@ export class Pod implements PodContext {
     this.#markStopped = resolve;
   }
 
+  get ended(): boolean {
+    return this.#state === 'ended';
+  }
+
   get transparent(): boolean {
     return this.#transparent;
   }
@@ -242,6 +246,8 @@ export class Pod implements PodContext {
     serve: Listener['serve'],
     address: string | null = null,
   ): Promise<void> {
+    // It was stopped while it started.
+    if (this.ended) return;
     const onClosed = (): void => this.#endWhenIdle();
     const listener = new Listener(this, kind, { port, serve, onClosed, address });
     this.#listeners.push(listener);

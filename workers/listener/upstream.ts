@@ -27,8 +27,8 @@ export interface UpstreamRequest {
 }
 
 /**
- * Connects from inside the pod's namespace. Rejects with UPSTREAM_CONNECT, UPSTREAM_TIMEOUT or NATIVE_SYSCALL.
- * A cut of `connection` gives the attempt up.
+ * Connects from inside the pod's namespace. Rejects with UPSTREAM_CONNECT, UPSTREAM_TIMEOUT or NATIVE_SYSCALL,
+ * TUNNEL_CLOSED once the pod has ended. A cut of `connection` gives the attempt up.
  */
 export async function connectUpstream(
   pod: PodContext,
@@ -36,6 +36,8 @@ export async function connectUpstream(
   connection: Connection | null,
 ): Promise<Socket> {
   connection?.assertNotCut();
+  // Whoever asks may have waited, and the number of the namespace may be another pod's by now.
+  if (pod.ended) throw new MeshError('TUNNEL_CLOSED', 'the pod has ended');
   const { clock, metrics, settings } = pod.thread;
   const fd = spareSocket(pod, request);
   const startedMs = clock.monotonic();

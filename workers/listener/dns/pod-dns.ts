@@ -168,6 +168,8 @@ export class PodDns {
   }
 
   async #listen(address: string): Promise<void> {
+    // It was stopped while it started.
+    if (this.#closing) return;
     const { thread, netnsFd } = this.#pod;
     const at = {
       netnsFd,
@@ -180,6 +182,7 @@ export class PodDns {
     const tcp = new TcpServer((message) => this.answer(message, 'tcp'));
     await tcp.open(at, thread.log);
     this.#tcp.push(tcp);
+    if (this.#closing) tcp.close();
   }
 
   async #serve(message: Buffer, query: Query | null, protocol: DnsProtocol): Promise<Buffer> {

@@ -1,0 +1,80 @@
+import { createServer } from 'node:net';
+import type { AddressInfo } from 'node:net';
+import { MessageChannel } from 'node:worker_threads';
+import test from 'ava';
+import type { ExecutionContext } from 'ava';
+import { closeFd, openNetns } from '../../lib/linux/netns.ts';
+import { loadEngine } from '../../workers/listener/hbone-engine.ts';
+import { Pod } from '../../workers/listener/pod.ts';
+import type { ControlFromThread } from '../../workers/listener/protocol.ts';
+import { ListenerThread } from '../../workers/listener/thread.ts';
+import { connectTunnel } from '../../workers/listener/tunnel-client.ts';
+import { listenerSettings } from '../support/listener-kit.ts';
+import { CLIENT, SERVER, createTunnelPki } from '../support/tunnel-pki.ts';
+import { until } from '../support/until.ts';
+
+/** A pod of a listener thread that is this one; what the thread says. */
+async function startPod(t: ExecutionContext) {
+  const [control, state] = [new MessageChannel(), new MessageChannel()];
+  const said: ControlFromThread[] = [];
+  control.port1.on('message', (message: ControlFromThread) => said.push(message));
+  const { context } = new ListenerThread(
+    {
+      thread: 0,
+      settings: { ...listenerSettings, ports: { ...listenerSettings.ports, inboundHbone: 0 } },
+      control: control.port2,
+      state: state.port2,
+      revocations: null,
+      budget: null,
+    },
+    await loadEngine('framing'),
+    { write: () => {}, gather: () => {} },
+  );
+  const netnsFd = openNetns('/proc/self/ns/net');
+  const info = { uid: 'uid-1', name: 'client', namespace: 'demo', serviceAccount: 'client' };
+  const pod = new Pod({ pod: { ...info, own: true }, netnsFd }, context);
+  t.teardown(async () => {
+    await pod.stop('immediate', 0);
+    control.port1.close();
+    state.port1.close();
+    closeFd(netnsFd);
+  });
+  return { pod, context, said };
+}
+
+test.serial('a pod that ended before it started binds nothing', async (t) => {
+  const servers = (): number =>
+    process.getActiveResourcesInfo().filter((kind) => kind === 'TCPServerWrap').length;
+  const before = servers();
+  const pod = (await startPod(t)).pod;
+  await pod.stop('immediate', 0);
+  await pod.start();
+  t.is(servers(), before);
+});
+
+test.serial('a pod that ended while a certificate was waited for dials nobody', async (t) => {
+  const peer = createServer((socket) => socket.destroy());
+  await new Promise<void>((resolve) => peer.listen(0, '127.0.0.1', resolve));
+  t.teardown(() => peer.close());
+  const { pod, context, said } = await startPod(t);
+  const key = {
+    sourceIdentity: CLIENT,
+    expectedIdentities: [SERVER],
+    destinationIp: '127.0.0.1',
+    destinationPort: (peer.address() as AddressInfo).port,
+    sourceIp: '127.0.0.1',
+  };
+  const refused = t.throwsAsync(
+    connectTunnel(pod, key, () => Promise.reject(new Error('the peer was dialled'))),
+    { code: 'TUNNEL_CLOSED', message: 'the pod has ended' },
+  );
+  await until(() => said.some(({ type }) => type === 'certificate.needed'), {
+    what: 'the request for a certificate',
+  });
+  // From here on the number of its namespace may be another's.
+  await pod.stop('immediate', 0);
+  const { key: privateKey, ...source } = await (await createTunnelPki()).issue(CLIENT);
+  if (typeof privateKey === 'string') throw new Error('the key is no KeyObject');
+  context.certificates.put({ ...source, key: privateKey, serialNumber: '01' });
+  await refused;
+});
