@@ -12,6 +12,9 @@ export const LOOKUP_WAIT_MS = 5_000;
 /** How long a connection waits for the address of a name that the mesh gives for an endpoint. */
 export const NAME_WAIT_MS = 5_000;
 
+/** Names that one thread looks up at once; the system's resolver takes a few at a time and keeps the others waiting, without a bound of its own. */
+export const MAX_NAME_LOOKUPS = 64;
+
 /** Pause before a key that could not be answered is asked for again. */
 export const LOOKUP_RETRY_MS = 100;
 

@@ -12,7 +12,6 @@ import type {
 } from '../../lib/state/outbound-decision.ts';
 import { decided } from './lookups.ts';
 import type { PodContext } from './pod-context.ts';
-import { resolveName } from './resolve.ts';
 
 /** A decided way out, addresses resolved. */
 export interface OutboundRoute {
@@ -78,10 +77,9 @@ function routeOf(
     case 'double-hbone':
       if (decision.peer.resolve === null) return resolvedRoute(decision);
       pod.thread.onDemandDns.count(query.source, decision.peer.resolve.hostname);
-      return resolveName(decision.peer.resolve, {
-        ipv6: pod.thread.settings.ipv6,
-        clock: pod.thread.clock,
-      }).then((ip) => resolvedRoute(withResolvedIp(decision, ip)));
+      return pod.thread.names
+        .resolve(decision.peer.resolve)
+        .then((ip) => resolvedRoute(withResolvedIp(decision, ip)));
   }
 }
 

@@ -39,6 +39,7 @@ import type {
 } from './protocol.ts';
 import { RecentConnections } from './recent-connections.ts';
 import { concat, sendRecords } from './reports.ts';
+import { NameLookups } from './resolve.ts';
 import { ownPorts, tcpOptions, tunnelSettings } from './settled.ts';
 import { Neighbours } from './same-node/neighbours.ts';
 import { Proofs } from './same-node/proof.ts';
@@ -85,6 +86,8 @@ export interface ThreadContext {
   readonly trust: PeerTrust;
   /** Null when the DNS proxy is off. */
   readonly dns: ThreadDns | null;
+  /** Of endpoints that are names. */
+  readonly names: NameLookups;
   readonly neighbours: Neighbours;
   readonly proofs: Proofs;
 }
@@ -162,6 +165,7 @@ export class ListenerThread {
       engine: trust.guard(engine),
       trust,
       dns: threadDns(settings, log),
+      names: new NameLookups({ ipv6: settings.ipv6, clock: systemClock }),
       proofs,
     };
     if (attachment.revocations !== null) void trust.setRevocations(attachment.revocations);
