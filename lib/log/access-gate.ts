@@ -3,7 +3,7 @@ import type { Clock } from '../clock/clock.ts';
 import { TokenBucket } from '../clock/token-bucket.ts';
 import { isSampled, parseAccessRules } from './access-rules.ts';
 import type { AccessRules } from './access-rules.ts';
-import { DENIAL_LINES_BURST, DENIAL_LINES_PER_SECOND } from './limits.ts';
+import { ALL_DENIAL_LINES_BURST, ALL_DENIAL_LINES_PER_SECOND } from './limits.ts';
 
 /** What an access log lets through. Plain data. */
 export interface AccessSettings {
@@ -29,6 +29,7 @@ export class AccessGate {
     denials: 0,
   };
   readonly clock: Clock;
+  /** Of all pods. */
   readonly #denials: TokenBucket;
   #rules: AccessRules = { share: 1, namespaces: [] };
   #byNamespace: ReadonlyMap<string, number> = new Map();
@@ -39,8 +40,8 @@ export class AccessGate {
   constructor(settings: AccessSettings = OPEN_ACCESS, clock: Clock = systemClock) {
     this.clock = clock;
     this.#denials = new TokenBucket(clock, {
-      burst: DENIAL_LINES_BURST,
-      perSecond: DENIAL_LINES_PER_SECOND,
+      burst: ALL_DENIAL_LINES_BURST,
+      perSecond: ALL_DENIAL_LINES_PER_SECOND,
     });
     this.change(settings);
   }
@@ -66,9 +67,10 @@ export class AccessGate {
     return false;
   }
 
-  /** Whether the line of an early denial is written; counted when not. */
-  admitsDenial(): boolean {
-    if (this.#denials.spend()) return true;
+  /** Whether the line of an early denial of the pod whose bucket this is is written; counted when not. */
+  admitsDenial(ofPod: TokenBucket): boolean {
+    // The pod's first: what it has no line for takes none from the others.
+    if (ofPod.spend() && this.#denials.spend()) return true;
     this.suppressed.denials += 1;
     return false;
   }

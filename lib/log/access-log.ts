@@ -1,6 +1,5 @@
 /** One line per connection (spec/observability.md §3.1); the field order is part of the format. */
 import { AccessGate } from './access-gate.ts';
-import { LEFT_OUT_LINE_MS } from './limits.ts';
 import type { FieldSink } from './line-text.ts';
 import { infoLines } from './logger.ts';
 import type { InfoLines, Logger } from './logger.ts';
@@ -54,7 +53,7 @@ export interface EarlyDenial {
 export type AccessFields = Record<string, string | number>;
 
 /** What access lines are of. */
-const TARGET = 'access';
+export const TARGET = 'access';
 
 /** What the line of a connection says. */
 export const COMPLETE = 'connection complete';
@@ -67,11 +66,9 @@ export class AccessLog {
   readonly #successes: InfoLines;
   readonly #gate: AccessGate;
   readonly #elsewhere: boolean;
-  /** Early denials without a line, since that was last said. */
-  #leftOut = 0;
 
   /**
-   * `gate` decides about the lines of connections that did not fail, and of early denials. `elsewhere`: lines are wanted by someone besides the
+   * `gate` decides about the lines of connections that did not fail. `elsewhere`: lines are wanted by someone besides the
    * log, so that the gate is asked whatever the log's level.
    */
   constructor(log: Logger, gate: AccessGate = new AccessGate(), elsewhere = false) {
@@ -107,32 +104,6 @@ export class AccessLog {
     tell(line, facts, end);
     this.#successes.gather(line);
     return true;
-  }
-
-  /**
-   * The one line of a connection refused before it was understood; its fields. Null where there are too many of them: how many
-   * had none is said soon.
-   */
-  failed(denial: EarlyDenial): AccessFields | null {
-    if (!this.#gate.admitsDenial()) {
-      if (this.#leftOut === 0) this.#gate.clock.after(LEFT_OUT_LINE_MS, () => this.#sayLeftOut());
-      this.#leftOut += 1;
-      return null;
-    }
-    const fields = {
-      scope: TARGET,
-      'src.addr': denial.source,
-      'dst.addr': denial.destination,
-      direction: denial.direction,
-      error: denial.error,
-    };
-    this.#log.warn(fields, FAILED);
-    return fields;
-  }
-
-  #sayLeftOut(): void {
-    this.#log.warn({ lines: this.#leftOut }, 'access.denials-left-out');
-    this.#leftOut = 0;
   }
 }
 

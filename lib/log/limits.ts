@@ -19,12 +19,17 @@ export const MAX_HELD_BYTES = 2 * MAX_GATHERED_BYTES;
 export const DROPPED_LINE_MS = 10_000;
 
 /**
- * Lines of connections that were refused before they were understood: in one burst, and per second of a thread. Whoever
- * reaches a port can cause them.
+ * Lines of connections that were refused before they were understood: in one burst, and per second, of one pod on
+ * one thread. Whoever reaches a port can cause them.
  */
 export const DENIAL_LINES_BURST = 100;
 /** See {@link DENIAL_LINES_BURST}. */
 export const DENIAL_LINES_PER_SECOND = 10;
+
+/** Those of all pods of a thread: ten noisy ones. */
+export const ALL_DENIAL_LINES_BURST = 10 * DENIAL_LINES_BURST;
+/** See {@link ALL_DENIAL_LINES_BURST}. */
+export const ALL_DENIAL_LINES_PER_SECOND = 10 * DENIAL_LINES_PER_SECOND;
 
 /** After the first that was left out, before it is said how many were. */
 export const LEFT_OUT_LINE_MS = 1_000;

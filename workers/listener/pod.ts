@@ -4,6 +4,7 @@ import { asMeshError } from '../../lib/errors/mesh-error.ts';
 import type { ServerTunnel } from '../../lib/hbone/engine.ts';
 import { TunnelPool } from '../../lib/hbone/pool.ts';
 import type { PoolStats } from '../../lib/hbone/pool.ts';
+import { DenialLines } from '../../lib/log/denial-lines.ts';
 import type { PodBytes } from '../../lib/net/held-bytes.ts';
 import { Admission } from './admission.ts';
 import { Connection } from './connection.ts';
@@ -37,6 +38,7 @@ export class Pod implements PodContext {
   /** Resolves when the pod is stopped and its sockets are closed. */
   readonly stopped: Promise<void>;
   readonly #markStopped: () => void;
+  readonly #denials: DenialLines;
   readonly #socksPool: TunnelPool | null;
   readonly #listeners: Listener[] = [];
   readonly #live = new Roster<Connection>();
@@ -59,6 +61,7 @@ export class Pod implements PodContext {
     thread.state.watch(task.pod);
     this.admission = new Admission(thread.admission, thread.budget);
     this.bytes = thread.held.open();
+    this.#denials = new DenialLines(task.pod.uid, thread.log, thread.gate);
     this.policy = new PodPolicy({
       pod: task.pod,
       connections: this.#live,
@@ -156,7 +159,7 @@ export class Pod implements PodContext {
   ): void {
     this.thread.metrics.earlyDenials['early-denial'] += 1;
     const { message } = asMeshError(error, 'UPSTREAM_CONNECT');
-    const line = this.thread.access.failed({ ...denial, error: message });
+    const line = this.#denials.write({ ...denial, error: message });
     if (line !== null) this.thread.exports?.denied(line, this.thread.clock.now());
   }
 
@@ -292,6 +295,7 @@ export class Pod implements PodContext {
   }
 
   readonly #finish = (): void => {
+    this.#denials.flush();
     this.bytes.close();
     this.thread.state.unwatch(this.pod.uid);
     this.#markStopped();

@@ -1,10 +1,8 @@
 import test from 'ava';
-import { AccessGate, OPEN_ACCESS } from '../../../../lib/log/access-gate.ts';
+import type { AccessGate } from '../../../../lib/log/access-gate.ts';
 import { AccessLog } from '../../../../lib/log/access-log.ts';
 import type { AccessFacts } from '../../../../lib/log/access-log.ts';
-import { DENIAL_LINES_BURST, DENIAL_LINES_PER_SECOND } from '../../../../lib/log/limits.ts';
 import { createLogger } from '../../../../lib/log/logger.ts';
-import { FakeClock } from '../../../support/fake-clock.ts';
 
 function capture(
   level = 'info',
@@ -97,43 +95,6 @@ test('what is not known is left out, a failure is an error and names the policy'
   t.is(lines[0]?.['error'], 'denied');
   t.is(lines[0]?.['policy'], 'demo/deny');
   t.is(lines[0]?.['rule'], 0);
-});
-
-// spec: observability.md §3.1
-test('an early denial is one warning', (t) => {
-  const { access, lines } = capture();
-  access.failed({ source: 'a', destination: 'b', direction: 'inbound', error: 'x' });
-  t.is(lines[0]?.['message'], 'connection failed');
-  t.is(lines[0]?.['level'], 'warn');
-  const fields = Object.keys(lines[0] ?? {});
-  const own = ['src.addr', 'dst.addr', 'direction', 'error'];
-  t.deepEqual(fields, ['level', 'time', 'actor', 'scope', ...own, 'message']);
-});
-
-test('early denials get only so many lines a second; what is left out is said and counted', async (t) => {
-  const clock = new FakeClock();
-  const gate = new AccessGate(OPEN_ACCESS, clock);
-  const { access, lines } = capture('info', gate);
-  const deny = (count: number): number =>
-    Array.from({ length: count }, () =>
-      access.failed({ source: 'a', destination: 'b', direction: 'inbound', error: 'x' }),
-    ).filter((fields) => fields !== null).length;
-  t.is(deny(DENIAL_LINES_BURST + 7), DENIAL_LINES_BURST);
-  t.is(lines.length, DENIAL_LINES_BURST);
-  // Nothing more comes, and it is said all the same.
-  await clock.advance(1_000);
-  t.like(lines.at(-1), { message: 'access.denials-left-out', level: 'warn', lines: 7 });
-  t.is(deny(1_000), DENIAL_LINES_PER_SECOND);
-  t.is(deny(1_000), 0);
-  await clock.advance(1_000);
-  t.like(lines.at(-1), { lines: 2_000 - DENIAL_LINES_PER_SECOND });
-  t.is(lines.length, DENIAL_LINES_BURST + DENIAL_LINES_PER_SECOND + 2);
-  t.is(gate.suppressed.denials, 2_007 - DENIAL_LINES_PER_SECOND);
-  await clock.advance(60_000);
-  t.is(lines.length, DENIAL_LINES_BURST + DENIAL_LINES_PER_SECOND + 2);
-  // Connections that were understood are told of as ever.
-  access.complete(facts, { bytesSent: 0, bytesReceived: 0, durationMs: 0, error: 'denied' });
-  t.is(lines.at(-1)?.['message'], 'connection complete');
 });
 
 // spec: observability.md §3.1

@@ -13,9 +13,10 @@ import { listenerSettings } from '../support/listener-kit.ts';
 import { CLIENT, SERVER, createTunnelPki } from '../support/tunnel-pki.ts';
 import { until } from '../support/until.ts';
 
-/** A pod of a listener thread that is this one; what the thread says. */
+/** A pod of a listener thread that is this one; what the thread says and logs. */
 async function startPod(t: ExecutionContext) {
   const [control, state] = [new MessageChannel(), new MessageChannel()];
+  const lines: string[] = [];
   const said: ControlFromThread[] = [];
   control.port1.on('message', (message: ControlFromThread) => said.push(message));
   const { context } = new ListenerThread(
@@ -28,19 +29,33 @@ async function startPod(t: ExecutionContext) {
       budget: null,
     },
     await loadEngine('framing'),
-    { write: () => {}, gather: () => {} },
+    { write: (line) => lines.push(line), gather: () => {} },
   );
   const netnsFd = openNetns('/proc/self/ns/net');
   const info = { uid: 'uid-1', name: 'client', namespace: 'demo', serviceAccount: 'client' };
-  const pod = new Pod({ pod: { ...info, own: true }, netnsFd }, context);
+  const task = { pod: { ...info, own: true }, netnsFd };
+  const pod = new Pod(task, context);
   t.teardown(async () => {
     await pod.stop('immediate', 0);
     control.port1.close();
     state.port1.close();
     closeFd(netnsFd);
   });
-  return { pod, context, said };
+  return { pod, context, said, lines, task };
 }
+
+test.serial('pods of a thread have lines of their own for what they refuse', async (t) => {
+  const { pod, context, lines, task } = await startPod(t);
+  const other = new Pod({ ...task, pod: { ...task.pod, uid: 'uid-2' } }, context);
+  const denial = { source: 'a', destination: 'b', direction: 'inbound' } as const;
+  for (let count = 0; count < 1_000; count += 1) pod.deny(denial, new Error('noise'));
+  other.deny(denial, new Error('a probe'));
+  t.true(lines.at(-1)?.includes('a probe'));
+  await pod.stop('immediate', 0);
+  t.true(lines.at(-1)?.includes('access.denials-left-out'), 'said before the pod is gone');
+  t.true(lines.at(-1)?.includes('uid-1'));
+  await other.stop('immediate', 0);
+});
 
 test.serial('a pod that ended before it started binds nothing', async (t) => {
   const servers = (): number =>
