@@ -222,13 +222,16 @@ test.serial(
     const plainOnly = Buffer.concat([Buffer.from('\x12\x05plain\x18\x01'), Buffer.from([255])]);
     await kit.write('authorizations', { 'demo/only-client': garbage, 'plain/bad': plainOnly });
     await kit.write('addresses', { 'c//Pod/demo/bad': garbage });
+    await kit.write('rejections', {
+      [`${AUTHORIZATION_TYPE}/plain/worse`]: Buffer.from('not json'),
+    });
     await until(
       async () => {
         const { body } = await evaluator.get('/metrics');
         return (
           /weft_policy_unreadable_rows_total\{[^}]*table="authorizations"[^}]*\} 2/.test(body) &&
           /weft_policy_unreadable_rows_total\{[^}]*table="addresses"[^}]*\} 1/.test(body) &&
-          /weft_policy_rejected\{[^}]*\} 2/.test(body)
+          /weft_policy_rejected\{[^}]*\} 3/.test(body)
         );
       },
       { what: 'the rows to be counted' },
@@ -259,9 +262,10 @@ test.serial(
         )?.reason === 'undecodable-policy',
       { what: 'the namespace to be refused' },
     );
-    // Whom this one was to bind cannot be told.
+    const name = 'istio-system/x';
+    const rejected = { type: AUTHORIZATION_TYPE, name, reason: 'bad port', reach: '', at: '' };
     await kit.write('rejections', {
-      [`${AUTHORIZATION_TYPE}/plain/worse`]: Buffer.from('not json'),
+      [`${AUTHORIZATION_TYPE}/${name}`]: Buffer.from(JSON.stringify(rejected)),
     });
     await until(
       async () =>
