@@ -1,7 +1,7 @@
 /** The `baggage` header: a workload's labels for the peer's telemetry (spec/hbone.md §6). */
 import type { Workload } from '../state/model.ts';
 import { MAX_KEPT_BAGGAGE, MAX_KEPT_BAGGAGE_LENGTH } from './limits.ts';
-import { MAX_BAGGAGE_LENGTH, MAX_BAGGAGE_VALUE_LENGTH } from './peer-text.ts';
+import { MAX_BAGGAGE_LENGTH, MAX_BAGGAGE_VALUE_LENGTH, ownText } from './peer-text.ts';
 
 /** What a baggage header says of a workload; null where it is silent. */
 export interface Baggage {
@@ -75,7 +75,8 @@ function parse(header: string | undefined): Baggage {
   }
   const get = (key: string): string | null => {
     const value = values.get(key);
-    return value === undefined || value === '' ? null : copied(value);
+    // What a label keeps must not keep the header it was part of.
+    return value === undefined || value === '' ? null : ownText(value, MAX_BAGGAGE_VALUE_LENGTH);
   };
   const names = WORKLOAD_TYPES.map((type) => get(`k8s.${type}.name`));
   return {
@@ -87,9 +88,4 @@ function parse(header: string | undefined): Baggage {
     region: get('cloud.region'),
     zone: get('cloud.availability_zone'),
   };
-}
-
-/** A text of its own: what a label keeps must not keep the header it was part of. */
-function copied(ascii: string): string {
-  return Buffer.from(ascii.slice(0, MAX_BAGGAGE_VALUE_LENGTH), 'latin1').toString('latin1');
 }

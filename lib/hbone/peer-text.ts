@@ -31,7 +31,12 @@ export const NO_HEADERS: PeerHeaders = Object.freeze({});
 
 /** A text of at most `length` characters that keeps no longer one alive, as a slice would. */
 export function cutText(text: string, length: number): string {
-  return text.length <= length ? text : Buffer.from(text.slice(0, length)).toString();
+  return text.length <= length ? text : ownText(text, length);
+}
+
+/** The same, for a text that is itself a part of a longer one. */
+export function ownText(text: string, length: number): string {
+  return Buffer.from(text.slice(0, length)).toString();
 }
 
 /** A request's authority; cut, it is still longer than {@link MAX_AUTHORITY_LENGTH}. */

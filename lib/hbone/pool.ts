@@ -124,8 +124,8 @@ export class TunnelPool {
 
   /**
    * Opens a stream on a tunnel of the key, making one when none has room. Rejects with what connecting or opening
-   * failed with, UPSTREAM_TIMEOUT when there is no tunnel in time, or TUNNEL_CLOSED when the pool is closed or too many wait
-   * already. Once the request is sent (`onTunnel`) the wait has no say any more.
+   * failed with, UPSTREAM_TIMEOUT when there is no tunnel in time, UPSTREAM_CONNECT when too many wait already, or TUNNEL_CLOSED
+   * when the pool is closed. Once the request is sent (`onTunnel`) the wait has no say any more.
    */
   open(key: TunnelKey, request: OpenRequest, wait: TunnelWait = {}): Promise<TunnelStream> {
     if (this.#closed) {

@@ -12,15 +12,12 @@ export interface SlotWait {
   readonly failure: (why: string) => MeshError;
 }
 
-interface Waiting {
-  readonly enter: () => void;
-}
-
 /** Places for work of which only so much may be under way at once; who finds none waits, first come first. */
 export class Slots {
   readonly #max: () => number;
   readonly #clock: Clock;
-  readonly #queue = new Set<Waiting>();
+  /** Each gives a place to who waits for it. */
+  readonly #queue = new Set<() => void>();
   #taken = 0;
 
   /** `max` is asked each time, for it may change. */
@@ -48,15 +45,14 @@ export class Slots {
     }
     return new Promise((resolve, reject) => {
       const timer = this.#clock.after(limitMs, () => {
-        this.#queue.delete(waiting);
+        this.#queue.delete(enter);
         reject(failure(`no turn within ${limitMs} ms`));
       });
       const enter = (): void => {
         timer.cancel();
         resolve(this.#place());
       };
-      const waiting: Waiting = { enter };
-      this.#queue.add(waiting);
+      this.#queue.add(enter);
     });
   }
 
@@ -67,10 +63,10 @@ export class Slots {
       if (!here) return;
       here = false;
       this.#taken -= 1;
-      for (const next of this.#queue) {
+      for (const enter of this.#queue) {
         if (this.#taken >= this.#max()) break;
-        this.#queue.delete(next);
-        next.enter();
+        this.#queue.delete(enter);
+        enter();
       }
     };
   }

@@ -27,7 +27,7 @@ export class Http2ClientTunnel extends SessionTunnel implements ClientTunnel {
     if (session.connecting) session.once('connect', widen);
     else widen();
     // It may take more streams now, or fewer.
-    session.on('remoteSettings', () => this.onUnusable());
+    session.on('remoteSettings', () => this.changed());
     // A server has no business opening streams; nobody would read this one.
     session.on('stream', (stream) => stream.close(constants.NGHTTP2_REFUSED_STREAM));
   }
@@ -59,7 +59,7 @@ export class Http2ClientTunnel extends SessionTunnel implements ClientTunnel {
     return new Http2TunnelStream(stream, readHeaders(flatHeaders(headers)), this.counters);
   }
 
-  protected override onUnusable(): void {
+  protected override changed(): void {
     for (const listener of this.#listeners) listener();
   }
 
@@ -76,7 +76,7 @@ export class Http2ClientTunnel extends SessionTunnel implements ClientTunnel {
     this.streamBegan();
     stream.once('close', () => {
       this.streamEnded();
-      this.onUnusable();
+      this.changed();
     });
     return stream;
   }

@@ -43,7 +43,7 @@ export class Http2ServerTunnel extends SessionTunnel implements ServerTunnel {
     });
   }
 
-  protected override onUnusable(): void {
+  protected override changed(): void {
     // Nobody waits for room on a server's tunnel.
   }
 

@@ -38,7 +38,7 @@ export abstract class SessionTunnel implements Tunnel {
     this.closed = new Promise((resolve) => {
       session.once('close', () => {
         this.#timers.cancelAll();
-        this.onUnusable();
+        this.changed();
         resolve(this.#end ?? (this.#draining ? 'drained' : 'peer-closed'));
       });
     });
@@ -46,7 +46,7 @@ export abstract class SessionTunnel implements Tunnel {
       this.failure = error;
       this.#end ??= 'error';
     });
-    session.on('goaway', () => this.onUnusable());
+    session.on('goaway', () => this.changed());
     this.#boundHandshake();
     this.#keepAlive();
     // When a certificate of either end expires.
@@ -65,7 +65,7 @@ export abstract class SessionTunnel implements Tunnel {
     if (this.#draining || this.session.destroyed) return;
     this.#draining = true;
     this.session.close();
-    this.onUnusable();
+    this.changed();
   }
 
   destroy(reason?: MeshError): void {
@@ -89,8 +89,8 @@ export abstract class SessionTunnel implements Tunnel {
     this.#streams -= 1;
   }
 
-  /** The session takes no more streams. May be called more than once. */
-  protected abstract onUnusable(): void;
+  /** Its streams, how many its peer takes, or whether it takes any have changed. May be called for nothing. */
+  protected abstract changed(): void;
 
   protected end(
     reason: TunnelEnd,
