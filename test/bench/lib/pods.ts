@@ -14,7 +14,7 @@ export async function sparePorts(namespaces: readonly string[]): Promise<void> {
   }
 }
 
-/** Gives a pod outside the mesh the rules of an enrolled one. */
+/** Gives a pod outside the mesh the rules of an enrolled one, and the routes by which replies to a client's address find back. */
 export async function copyRedirection(
   enrolled: BenchPod,
   pod: BenchPod,
@@ -27,6 +27,26 @@ export async function copyRedirection(
   const file = join(directory, 'redirection');
   await writeFile(file, rules);
   await inNamespace(pod.netns, 'iptables-restore', file);
+  await copyMarkedRoutes(enrolled, pod);
+}
+
+/** The routing of marked packets: its rules, and the tables that they name. */
+async function copyMarkedRoutes(enrolled: BenchPod, pod: BenchPod): Promise<void> {
+  const rules = await inNamespace(enrolled.netns, 'ip', '-4', 'rule', 'show');
+  const marked = [...rules.matchAll(/^(\d+):\s+(.* fwmark .* lookup (\d+))\s*$/gm)];
+  if (marked.length === 0) throw new Error('ip rule does not show the routing of an enrolled pod');
+  for (const [, priority = '', words = '', table = ''] of marked) {
+    const routes = await inNamespace(enrolled.netns, 'ip', '-4', 'route', 'show', 'table', table);
+    for (const route of routes.split('\n').filter((line) => line.trim() !== '')) {
+      const copied = [...wordsOf(route), 'table', table];
+      await inNamespace(pod.netns, 'ip', '-4', 'route', 'replace', ...copied);
+    }
+    await inNamespace(pod.netns, 'ip', '-4', 'rule', 'add', ...wordsOf(words), 'pref', priority);
+  }
+}
+
+function wordsOf(line: string): string[] {
+  return line.trim().split(/\s+/);
 }
 
 /** Leaves alone what a redirected pod sends to one address: its relay cannot mark what is its own. */

@@ -43,9 +43,9 @@ export const PEERS: readonly PeerName[] = [
 /** What each path is measured with: pairs with TLS between nodes, the pump where bytes stay as they are. */
 export const PEERS_OF: Readonly<Record<Path, readonly PeerName[]>> = {
   nodes: ['direct', 'haproxy', 'http2', 'tls', 'weft'],
-  'same-node': ['direct', 'splice', 'weft'],
+  'same-node': ['direct', 'splice', 'captured', 'weft'],
   leaving: ['direct', 'splice', 'captured', 'weft'],
-  entering: ['direct', 'splice', 'weft'],
+  entering: ['direct', 'splice', 'captured', 'weft'],
 };
 
 const BYTES_PORT = 5201;
@@ -59,8 +59,9 @@ const PAIR_PORTS = {
 } as const;
 /** The pump leads to the near and to the far server. */
 const PUMP_PORTS = { near: 7_501, far: 7_511 } as const;
-/** Where redirection leads what leaves a pod, and what it leaves alone on its way into one. */
+/** Where redirection leads what leaves a pod and what enters one, and what it leaves alone on its way in. */
 const OUTBOUND_PORT = 15_001;
+const INBOUND_PORT = 15_006;
 const TUNNEL_PORT = 15_008;
 /** Addresses of the nodes on their link. */
 const NODE_1 = '10.200.0.11';
@@ -117,7 +118,8 @@ export class Rig {
       case 'splice':
         return target(load.bare, NODE_1, PUMP_PORTS[path === 'same-node' ? 'near' : 'far']);
       case 'captured':
-        return target(captured, other.bare.ip, BYTES_PORT);
+        if (path === 'entering') return target(load.bare, inside.far.ip, BYTES_PORT);
+        return target(captured, path === 'leaving' ? other.bare.ip : other.mesh.ip, BYTES_PORT);
       case 'in-pod':
         return target(inside.load, inside.far.ip, BYTES_PORT);
       case 'weft':
@@ -151,8 +153,8 @@ export class Rig {
         far: await this.mesh.pod('bare', 'inside-far'),
       },
     };
-    const { load, near, far } = this.#pods;
-    const loads = [load.mesh, load.bare, this.#pods.captured, this.#pods.inside.load];
+    const { load, near, far, captured, inside } = this.#pods;
+    const loads = [load.mesh, load.bare, captured, inside.load];
     const nodes = ['node-1', 'node-2'].map((name) => this.mesh.node(name));
     await sparePorts([...loads.map(({ netns }) => netns), ...nodes]);
     for (const [name, pod] of Object.entries({ near: near.bare, far: far.bare })) {
@@ -161,15 +163,21 @@ export class Rig {
     for (const [name, pod] of Object.entries({ near: near.mesh, far: far.mesh })) {
       await this.#serve(pod, `mesh-${name}`);
     }
+    await this.#serve(inside.far, 'inside-far');
+    for (const pod of [captured, inside.load, inside.far]) {
+      await copyRedirection(load.mesh, pod, this.scratch);
+    }
     const certificate = await makeCertificate(this.scratch);
     await this.#startPairs(peers, certificate);
     if (peers.has('splice') || peers.has('captured')) {
       const program = await compilePump(this.scratch);
       if (peers.has('splice')) this.#startPump(program);
-      if (peers.has('captured')) await this.#startCaptured(program);
+      if (peers.has('captured')) this.#startCaptured(program);
     }
     if (peers.has('in-pod')) await this.#startInPod(certificate);
-    for (const peer of peers) await answers(peer, this.target(peer, firstPath(peer)));
+    for (const peer of peers) {
+      for (const path of pathsOf(peer)) await answers(peer, path, this.target(peer, path));
+    }
   }
 
   async #serve(pod: BenchPod, name: string): Promise<void> {
@@ -206,23 +214,25 @@ export class Rig {
     this.#running.push(splicePump(this.mesh.node('node-1'), program, list));
   }
 
-  /** The pump in the place of a listener: in the pod's own namespace, behind the very rules of an enrolled pod. */
-  async #startCaptured(program: string): Promise<void> {
-    const { load, captured } = this.#known();
-    await copyRedirection(load.mesh, captured, this.scratch);
-    this.#running.push(splicePump(captured.netns, program, [redirectedTo(OUTBOUND_PORT)]));
+  /**
+   * The pump in the place of listeners: in the pods' own namespaces, behind the very rules of an enrolled pod. To the pod
+   * on the same node it goes as they do, by a socket inside that pod.
+   */
+  #startCaptured(program: string): void {
+    const { captured, near, inside } = this.#known();
+    this.#running.push(
+      splicePump(captured.netns, program, [redirectedTo(OUTBOUND_PORT)], [near.mesh]),
+      splicePump(inside.far.netns, program, [redirectedTo(INBOUND_PORT)], [inside.far]),
+    );
   }
 
   /** The `http2` pair in the place of the listeners of two pods. It cannot mark its tunnels, so a rule lets them through. */
   async #startInPod(certificate: PairCertificate): Promise<void> {
-    const { load: enrolled, inside } = this.#known();
-    const { load, far } = inside;
-    for (const pod of [load, far]) await copyRedirection(enrolled.mesh, pod, this.scratch);
+    const { load, far } = this.#known().inside;
     await letThrough(load, { ip: far.ip, port: TUNNEL_PORT });
     const out = forwards(OUTBOUND_PORT, far.ip, [TUNNEL_PORT]);
     const into = forwards(TUNNEL_PORT, far.ip, [HTTP_PORT]);
     this.#running.push(
-      await httpServer(far.netns, this.scratch, 'inside-far', HTTP_PORT),
       nodeSide('http2', load.netns, 'client', certificate, out),
       nodeSide('http2', far.netns, 'server', certificate, into),
     );
@@ -231,10 +241,12 @@ export class Rig {
 
 type PairPorts = (typeof PAIR_PORTS)[PairName];
 
-/** The path on which a peer is seen to work before anything is measured. */
-function firstPath(peer: PeerName): Path {
+/** The paths on which a peer is seen to work before anything is measured. */
+function pathsOf(peer: PeerName): readonly Path[] {
   const paths: readonly Path[] = ['nodes', 'same-node', 'leaving', 'entering'];
-  return paths.find((path) => PEERS_OF[path].includes(peer)) ?? 'nodes';
+  return paths.filter((path) =>
+    peer === 'in-pod' ? path === 'nodes' : PEERS_OF[path].includes(peer),
+  );
 }
 
 /** Consecutive listening ports that lead to the ports of one host. */
@@ -248,8 +260,9 @@ function target(from: BenchPod, host: string, firstPort: number): Target {
   return { from: from.netns, host, bytesPort: firstPort, httpPort };
 }
 
-async function answers(name: string, { from, host, httpPort }: Target): Promise<void> {
-  await eventually(`${name} answers`, 20_000, () =>
+async function answers(peer: PeerName, path: Path, to: Target): Promise<void> {
+  const { from, host, httpPort } = to;
+  await eventually(`${peer} answers (${path})`, 20_000, () =>
     inNamespace(from, 'curl', '-sf', '-m2', `http://${host}:${httpPort}/`),
   );
 }

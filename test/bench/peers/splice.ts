@@ -1,6 +1,7 @@
 /** A bare splice pump in C: what a path that only moves bytes can reach here. */
 import { join } from 'node:path';
-import { output, serve } from '../lib/process.ts';
+import type { BenchPod } from '../lib/mesh.ts';
+import { output, serveApart } from '../lib/process.ts';
 import type { Background } from '../lib/process.ts';
 import type { Forward } from '../programs/forward.ts';
 
@@ -18,12 +19,19 @@ export function redirectedTo(listen: number): Forward {
   return { listen, host: '0.0.0.0', port: 0 };
 }
 
-/** One pump in a namespace, for all the given ports. */
+/**
+ * One pump in a namespace, for all the given ports. What was redirected on its way to one of the pods is connected inside
+ * that pod and keeps the client's address.
+ */
 export function splicePump(
   netns: string,
   program: string,
   forwards: readonly Forward[],
+  pods: readonly BenchPod[] = [],
 ): Background {
-  const words = forwards.flatMap(({ listen, host, port }) => [String(listen), host, String(port)]);
-  return serve(netns, program, ...words);
+  const words = [
+    ...forwards.flatMap(({ listen, host, port }) => [String(listen), host, String(port)]),
+    ...pods.flatMap((pod) => ['inside', pod.ip, pod.netns]),
+  ];
+  return serveApart(netns, program, ...words);
 }

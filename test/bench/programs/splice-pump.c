@@ -2,13 +2,15 @@
  * The least a relay can do: one thread, epoll, and splice(2) through a pipe in each direction. No policy, no TLS, no
  * names. What stands beside it in a run shows how much of the kernel's own speed is left.
  * Arguments: LISTEN-PORT HOST PORT, any number of times; IPv4. HOST 0.0.0.0 stands for where a redirected connection was going;
- * what is made for one carries the mark that redirection lets pass.
+ * what is made for one carries the mark that redirection lets pass. `inside` IP NETNS in place of a port: redirected connections to
+ * this address are made inside that network namespace and keep the client's address, as a listener does for the pods of its node.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +22,7 @@
 
 /* A connection gives way to the others after so many moves. */
 enum { PIPE_BYTES = 1 << 20, EVENTS = 256, BACKLOG = 4096, MOVES = 16 };
-enum { PROXY_MARK = 0x539, ORIGINAL_DST = 80 };
+enum { PROXY_MARK = 0x539, ORIGINAL_DST = 80, PODS = 8 };
 
 struct side {
   int fd;
@@ -47,7 +49,14 @@ struct listener {
   struct sockaddr_in to;
 };
 
-static int loop;
+struct pod {
+  struct in_addr ip;
+  int netns;
+};
+
+static int loop, home;
+static struct pod pods[PODS];
+static int pod_count;
 static struct conn *dead_list, *waiting_list;
 
 static void die(const char *what) {
@@ -129,19 +138,44 @@ static void open_way(struct way *way, struct side *from, struct side *to) {
   fcntl(way->pipe[0], F_SETPIPE_SZ, PIPE_BYTES);
 }
 
+static const struct pod *pod_at(struct in_addr ip) {
+  for (int i = 0; i < pod_count; i++)
+    if (pods[i].ip.s_addr == ip.s_addr) return &pods[i];
+  return NULL;
+}
+
+/* A socket keeps the namespace it was made in. */
+static int open_in(const struct pod *pod) {
+  if (pod != NULL && setns(pod->netns, CLONE_NEWNET) < 0) die("setns");
+  int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) die("socket");
+  if (pod != NULL && setns(home, CLONE_NEWNET) < 0) die("setns");
+  return fd;
+}
+
+/* The socket for a redirected connection. */
+static int open_redirected(int client, struct sockaddr_in *to) {
+  struct sockaddr_in from;
+  socklen_t to_length = sizeof *to, from_length = sizeof from;
+  int one = 1, mark = PROXY_MARK;
+  if (getsockopt(client, IPPROTO_IP, ORIGINAL_DST, to, &to_length) < 0) die("original destination");
+  const struct pod *pod = pod_at(to->sin_addr);
+  int fd = open_in(pod);
+  if (setsockopt(fd, SOL_SOCKET, SO_MARK, &mark, sizeof mark) < 0) die("mark");
+  if (pod == NULL || getpeername(client, (struct sockaddr *)&from, &from_length) < 0) return fd;
+  from.sin_port = 0;
+  setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
+  if (setsockopt(fd, IPPROTO_IP, IP_TRANSPARENT, &one, sizeof one) < 0) die("transparent");
+  if (bind(fd, (struct sockaddr *)&from, sizeof from) < 0) die("bind");
+  return fd;
+}
+
 static void take(struct listener *listener) {
   int one = 1;
   int client = accept4(listener->side.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (client < 0) return;
-  int server = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (server < 0) die("socket");
   struct sockaddr_in to = listener->to;
-  if (to.sin_addr.s_addr == INADDR_ANY) {
-    socklen_t length = sizeof to;
-    int mark = PROXY_MARK;
-    if (getsockopt(client, IPPROTO_IP, ORIGINAL_DST, &to, &length) < 0) die("original destination");
-    if (setsockopt(server, SOL_SOCKET, SO_MARK, &mark, sizeof mark) < 0) die("mark");
-  }
+  int server = to.sin_addr.s_addr == INADDR_ANY ? open_redirected(client, &to) : open_in(NULL);
   setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   setsockopt(server, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   if (connect(server, (struct sockaddr *)&to, sizeof to) < 0 &&
@@ -172,6 +206,13 @@ static void serve(struct listener *listener, const char *port, const char *host,
   watch(fd, &listener->side, EPOLLIN);
 }
 
+static void add_pod(const char *ip, const char *netns) {
+  if (pod_count == PODS) die("too many pods");
+  struct pod *pod = &pods[pod_count++];
+  pod->netns = open(netns, O_RDONLY | O_CLOEXEC);
+  if (pod->netns < 0 || inet_pton(AF_INET, ip, &pod->ip) != 1) die(netns);
+}
+
 int main(int argc, char **argv) {
   struct rlimit files = {65536, 65536};
   struct epoll_event events[EVENTS];
@@ -180,8 +221,14 @@ int main(int argc, char **argv) {
   signal(SIGPIPE, SIG_IGN);
   setrlimit(RLIMIT_NOFILE, &files);
   loop = epoll_create1(EPOLL_CLOEXEC);
-  for (int i = 0; i < listeners; i++)
-    serve(&all[i], argv[1 + i * 3], argv[2 + i * 3], argv[3 + i * 3]);
+  home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+  for (int i = 0; i < listeners; i++) {
+    char **words = argv + 1 + i * 3;
+    if (strcmp(words[0], "inside") == 0)
+      add_pod(words[1], words[2]);
+    else
+      serve(&all[i], words[0], words[1], words[2]);
+  }
   for (;;) {
     struct conn *again = waiting_list;
     int count = epoll_wait(loop, events, EVENTS, again == NULL ? -1 : 0);

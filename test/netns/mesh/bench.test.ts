@@ -42,7 +42,16 @@ benchTest('the short benchmark measures every peer', async (t) => {
     timeout: 280_000,
   });
   t.log(stdout);
-  for (const peer of ['direct', 'haproxy', 'http2', 'in-pod', 'tls', 'splice', 'weft']) {
+  for (const peer of [
+    'direct',
+    'haproxy',
+    'http2',
+    'in-pod',
+    'tls',
+    'splice',
+    'captured',
+    'weft',
+  ]) {
     t.true(stdout.includes(peer), `${peer} is in the table`);
   }
   t.false(/NaN|Infinity|undefined/.test(stdout), 'every figure is a number');
