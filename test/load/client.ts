@@ -15,6 +15,7 @@ const ANSWER_MS = 20_000;
 const OPENING_AT_ONCE = 64;
 /** Server pods that a client pod calls; each pair has tunnels of its own. */
 const TARGETS_OF_A_POD = 4;
+const CLOSED_UNANSWERED = 'closed before an answer';
 /** New connections are started in steps of this. */
 const TICK_MS = 5;
 
@@ -43,7 +44,8 @@ async function ask(socket: Socket): Promise<void> {
     bytes += chunk.length;
     if (bytes >= SMALL_BYTES) resolve();
   };
-  const onEnd = (): void => reject(new Error(`closed after ${bytes} bytes`));
+  const onEnd = (): void =>
+    reject(new Error(bytes === 0 ? CLOSED_UNANSWERED : `closed after ${bytes} bytes`));
   socket.on('data', onData).on('error', reject).on('end', onEnd).on('close', onEnd);
   // It comes paused, so that nothing is lost before somebody listens.
   socket.resume().write(ASK_SMALL);
@@ -52,7 +54,8 @@ async function ask(socket: Socket): Promise<void> {
   } finally {
     clearTimeout(timer);
     socket.off('data', onData).off('error', reject).off('end', onEnd).off('close', onEnd);
-    socket.on('error', () => socket.destroy());
+    // It stays half-open otherwise, and its peer waits for us.
+    socket.on('error', () => socket.destroy()).once('end', () => socket.destroy());
   }
 }
 
@@ -113,22 +116,52 @@ async function rate(perSecond: number, seconds: number): Promise<LoadAnswer> {
   return answer({ done: latencies.length, failures, latencies });
 }
 
+/** A connection that is asked for bytes without end, and how many have come. */
+interface Flow {
+  readonly socket: Socket;
+  /** Resolves when it has ended, by whomever. */
+  readonly ended: Promise<void>;
+  bytes: number;
+}
+
+async function flow(): Promise<Flow> {
+  const { promise: ended, resolve } = Promise.withResolvers<void>();
+  const socket = await dial();
+  const flowing: Flow = { socket, ended, bytes: 0 };
+  socket.once('end', resolve).once('close', resolve);
+  socket.on('error', () => socket.destroy());
+  socket.on('data', (chunk: Buffer) => (flowing.bytes += chunk.length));
+  socket.resume().write(ASK_BULK);
+  return flowing;
+}
+
 async function bulk(connections: number, seconds: number): Promise<LoadAnswer> {
-  const sockets = await Promise.all(Array.from({ length: connections }, dial));
-  let bytes = 0;
-  for (const socket of sockets) {
-    socket.on('error', () => socket.destroy());
-    socket.on('data', (chunk: Buffer) => (bytes += chunk.length));
-    socket.resume().write(ASK_BULK);
-  }
-  await wait(seconds * 1_000);
-  const lost = sockets.filter((socket) => socket.destroyed || socket.readableEnded).length;
-  for (const socket of sockets) socket.destroy();
-  return answer({ done: connections - lost, bytes, lost });
+  const dialled = await Promise.allSettled(Array.from({ length: connections }, flow));
+  const flows = dialled.filter((one) => one.status === 'fulfilled').map(({ value }) => value);
+  await Promise.race([wait(seconds * 1_000), Promise.all(flows.map((one) => one.ended))]);
+  const ended = flows.filter(({ socket }) => over(socket));
+  // What is redirected is accepted before it is refused: only an answer shows that it was carried.
+  const refused = ended.filter(({ bytes }) => bytes === 0);
+  for (const { socket } of flows) socket.destroy();
+  const failures = [
+    ...dialled.filter((one) => one.status === 'rejected').map(({ reason }) => errorText(reason)),
+    ...refused.map(() => CLOSED_UNANSWERED),
+  ];
+  return answer({
+    done: flows.length - ended.length,
+    failures,
+    bytes: flows.reduce((total, { bytes }) => total + bytes, 0),
+    lost: ended.length - refused.length,
+  });
+}
+
+/** Whether it ended without us. */
+function over(socket: Socket): boolean {
+  return socket.destroyed || socket.readableEnded;
 }
 
 async function release(): Promise<LoadAnswer> {
-  const lost = held.filter((socket) => socket.destroyed || socket.readableEnded).length;
+  const lost = held.filter(over).length;
   const closed = held.filter((socket) => !socket.closed).map((socket) => once(socket, 'close'));
   for (const socket of held) socket.destroy();
   await Promise.all(closed);

@@ -57,12 +57,12 @@ export type LoadMessage =
 export interface LoadAnswer {
   /** Connections or exchanges that went well. */
   readonly done: number;
-  /** Why others did not, each. */
+  /** Why others did not, each: refused, or ended before an answer. */
   readonly failures: readonly string[];
   readonly bytes: number;
   /** Milliseconds from the moment a connection was due to the whole answer, of each. */
   readonly latencies: readonly number[];
-  /** Held connections that had ended by themselves. */
+  /** Connections that had been answered and then ended by themselves. */
   readonly lost: number;
 }
 

@@ -32,7 +32,7 @@ export interface Point {
   readonly p99: number;
   readonly p999: number;
   readonly held: number;
-  /** Held connections that ended by themselves. */
+  /** Connections that were answered and then ended by themselves, held ones and those of the bytes. */
   readonly lost: number;
   /** Connections that did not come about, or were not answered. */
   readonly refused: number;
@@ -141,7 +141,7 @@ async function load(
   const released = await everyone({ type: 'release' });
 
   const latencies = fresh.flatMap((one) => one.latencies).toSorted((a, b) => a - b);
-  const failures = [...held, ...fresh].flatMap((one) => one.failures);
+  const failures = [...held, ...fresh, ...bulk].flatMap((one) => one.failures);
   const sum = (answers: readonly LoadAnswer[], key: 'done' | 'bytes' | 'lost'): number =>
     answers.reduce((total, one) => total + one[key], 0);
   return {
