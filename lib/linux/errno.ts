@@ -3,6 +3,14 @@ import { MeshError } from '../errors/mesh-error.ts';
 /** Errors of a kernel or namespace without IPv6. */
 const WITHOUT_IPV6: ReadonlySet<string | null> = new Set(['EAFNOSUPPORT', 'EADDRNOTAVAIL']);
 
+/** No descriptor left: of the process, of the machine. */
+const EXHAUSTED: ReadonlySet<string | null> = new Set(['EMFILE', 'ENFILE']);
+
+/** Whether a NATIVE_SYSCALL failed for want of a descriptor. */
+export function isExhausted(error: unknown): boolean {
+  return EXHAUSTED.has(errnoOf(error));
+}
+
 /** Whether a NATIVE_SYSCALL failed because there is no IPv6. */
 export function lacksIpv6(error: unknown): boolean {
   return WITHOUT_IPV6.has(errnoOf(error));

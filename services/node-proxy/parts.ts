@@ -333,6 +333,7 @@ export class NodeProxyParts {
         pods: () => this.#pods.listening(),
         ports: () => this.#servers.ports,
         listenersByPort,
+        residentBytes: () => process.memoryUsage.rss(),
       },
     );
   }

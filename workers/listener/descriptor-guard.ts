@@ -1,11 +1,9 @@
 import type { Clock } from '../../lib/clock/clock.ts';
-import { errorText } from '../../lib/errors/mesh-error.ts';
-import { errnoOf } from '../../lib/linux/errno.ts';
+import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import { isExhausted } from '../../lib/linux/errno.ts';
+import { closeFd } from '../../lib/linux/netns.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { DESCRIPTOR_LINE_MS, MAX_DESCRIPTOR_MARGIN } from './limits.ts';
-
-/** No descriptor left: of the process, of the machine. */
-const EXHAUSTED: ReadonlySet<string | null> = new Set(['EMFILE', 'ENFILE']);
 
 /**
  * Keeps a thread from taking the last descriptors of the process. Without one, a listening socket can neither be served nor
@@ -57,6 +55,25 @@ export class DescriptorGuard {
     return false;
   }
 
+  /**
+   * A descriptor that `open` makes for a connection or a query; closed again when it would be one of the very last. Throws what
+   * `open` throws, and NATIVE_SYSCALL with EMFILE.
+   */
+  make(open: () => number): number {
+    let fd: number;
+    try {
+      fd = open();
+    } catch (error) {
+      this.note(error);
+      throw error;
+    }
+    if (this.spares(fd)) return fd;
+    closeFd(fd);
+    throw new MeshError('NATIVE_SYSCALL', 'no descriptor is to be had for the connection', {
+      detail: { call: 'socket', errno: 'EMFILE' },
+    });
+  }
+
   /** Logs a call that failed for want of a descriptor; without effect for any other failure. */
   note(error: unknown): void {
     if (isExhausted(error)) this.#tell({ error: errorText(error) }, 'made');
@@ -72,9 +89,4 @@ export class DescriptorGuard {
       'descriptors.exhausted',
     );
   }
-}
-
-/** Whether a call failed for want of a descriptor. */
-export function isExhausted(error: unknown): boolean {
-  return EXHAUSTED.has(errnoOf(error));
 }

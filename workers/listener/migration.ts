@@ -1,11 +1,11 @@
 /** What becomes of connections that wait in the queue of a listener when it closes. */
 import type { Server, Socket } from 'node:net';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import { isExhausted } from '../../lib/linux/errno.ts';
 import { readSysctl, writeSysctl } from '../../lib/linux/netns.ts';
 import { acceptQueued } from '../../lib/linux/sockets.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { adoptSocket, serverFd } from '../../lib/net/socket.ts';
-import { isExhausted } from './descriptor-guard.ts';
 import { MAX_QUEUED_ACCEPTED } from './limits.ts';
 
 const MIGRATE = 'net.ipv4.tcp_migrate_req';

@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import type { TunnelStream } from '../../lib/hbone/engine.ts';
-import { closeFd } from '../../lib/linux/netns.ts';
+import { isExhausted } from '../../lib/linux/errno.ts';
 import { openTcp } from '../../lib/linux/sockets.ts';
 import { ipFamily } from '../../lib/net/address.ts';
 import type { Copy, CopyEnd } from '../../lib/net/bidi-copy.ts';
@@ -9,7 +9,6 @@ import { connectTcp } from '../../lib/net/connect-tcp.ts';
 import { formatEndpoint } from '../../lib/net/socket.ts';
 import type { Endpoint } from '../../lib/net/socket.ts';
 import type { Connection } from './connection.ts';
-import { isExhausted } from './descriptor-guard.ts';
 import type { PodContext } from './pod-context.ts';
 import type { ConnectTarget } from './thread-metrics.ts';
 
@@ -38,8 +37,8 @@ export async function connectUpstream(
   connection?.assertNotCut();
   // Whoever asks may have waited, and the number of the namespace may be another pod's by now.
   if (pod.ended) throw new MeshError('TUNNEL_CLOSED', 'the pod has ended');
-  const { clock, metrics, settings } = pod.thread;
-  const fd = spareSocket(pod, request);
+  const { clock, descriptors, metrics, settings } = pod.thread;
+  const fd = descriptors.make(() => openSocket(pod, request));
   const startedMs = clock.monotonic();
   const socket = await connectTcp(fd, request.to, {
     timeoutMs: Math.min(settings.connectTimeoutMs, request.limitMs ?? Infinity),
@@ -97,23 +96,6 @@ export function markOf({ pod, thread }: Pick<PodContext, 'pod' | 'thread'>): num
 /** SO_MARK of what the pod listens on, and of its UDP. */
 export function listenerMarkOf(pod: Pick<PodContext, 'pod' | 'thread'>): number {
   return pod.thread.settings.marksUpstreamOnly === true ? 0 : markOf(pod);
-}
-
-/** A socket, unless it would be one of the last descriptors of the process. */
-function spareSocket(pod: PodContext, request: UpstreamRequest): number {
-  const { descriptors } = pod.thread;
-  let fd: number;
-  try {
-    fd = openSocket(pod, request);
-  } catch (error) {
-    descriptors.note(error);
-    throw error;
-  }
-  if (descriptors.spares(fd)) return fd;
-  closeFd(fd);
-  throw new MeshError('NATIVE_SYSCALL', 'no descriptor is to be had for the connection', {
-    detail: { call: 'socket', errno: 'EMFILE' },
-  });
 }
 
 function openSocket(pod: PodContext, request: UpstreamRequest): number {

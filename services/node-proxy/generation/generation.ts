@@ -3,6 +3,7 @@ import type { ProxyPresence } from '../../../lib/bus/catalog.ts';
 import type { Presence } from '../../../lib/bus/contract.ts';
 import { pause } from '../../../lib/clock/clock.ts';
 import type { Clock } from '../../../lib/clock/clock.ts';
+import { errorText } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import { PRESENCE_MISSING_MAX, TAKEOVER_POLL_MS } from '../limits.ts';
 import { admission } from './admission.ts';
@@ -36,6 +37,8 @@ export interface GenerationDependencies {
   pods(): Iterable<ListeningPod>;
   ports(): Readonly<Record<string, number | null>>;
   listenersByPort(netnsFd: number): ReadonlyMap<number, number>;
+  /** Of the process; throws where they cannot be read. */
+  residentBytes(): number;
 }
 
 /**
@@ -47,6 +50,7 @@ export class Generation {
   readonly #deps: GenerationDependencies;
   readonly #neighbours: Neighbours;
   #state: ProxyPresence['state'] = 'starting';
+  #residentBytes = 0;
 
   constructor(options: GenerationOptions, deps: GenerationDependencies) {
     this.#options = options;
@@ -70,7 +74,7 @@ export class Generation {
       state: this.#state,
       ports: { ...ports() },
       pods: [...pods()].length,
-      residentBytes: process.memoryUsage.rss(),
+      residentBytes: this.#measured(),
       missing: missing().slice(0, PRESENCE_MISSING_MAX),
     };
   }
@@ -92,6 +96,16 @@ export class Generation {
       await pause(clock, TAKEOVER_POLL_MS, signal);
     }
     return false;
+  }
+
+  /** Read from a file, for which there may be no descriptor: then the last one, as to say nothing would be to be gone. */
+  #measured(): number {
+    try {
+      this.#residentBytes = this.#deps.residentBytes();
+    } catch (error) {
+      this.#deps.log.debug({ error: errorText(error) }, 'presence.memory-unknown');
+    }
+    return this.#residentBytes;
   }
 
   /** The pods, or whether all are served, changed. */

@@ -1,4 +1,5 @@
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { isExhausted } from '../../../lib/linux/errno.ts';
 
 /** A pod whose listeners are about to close. */
 export interface ListeningPod {
@@ -22,6 +23,8 @@ export function coveredByOthers(
       if (ports.some((port) => (listeners.get(port) ?? 0) <= own)) return false;
     } catch (error) {
       if (!(error instanceof MeshError)) throw error;
+      // Not looked at for want of a descriptor: nothing is known of the pod.
+      if (isExhausted(error)) return false;
     }
   }
   return true;

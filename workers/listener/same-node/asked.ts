@@ -136,8 +136,7 @@ export class Arrival implements ArrivedRequest {
       this.#decide({ type: 'closed', id: this.id });
       return NOTHING_CARRIED;
     }
-    // Made for this request and never read from.
-    const { fd } = detachSocket(application);
+    const fd = handedOver(application);
     this.#state = 'answered';
     const { promise, resolve } = Promise.withResolvers<RemoteCopy | null>();
     this.#settle = resolve;
@@ -178,6 +177,16 @@ export class Arrival implements ArrivedRequest {
     this.#state = 'over';
     this.#send(message);
     this.#markOver();
+  }
+}
+
+/** Its descriptor, out of JavaScript; the socket was made for one request and never read from. Closed when that fails. */
+function handedOver(application: Socket): number {
+  try {
+    return detachSocket(application).fd;
+  } catch (error) {
+    application.destroy();
+    throw error;
   }
 }
 

@@ -2,8 +2,12 @@ import test from 'ava';
 import { proxyPresenceSample } from '../../../../lib/bus/catalog.ts';
 import type { ProxyPresence } from '../../../../lib/bus/catalog.ts';
 import { MeshError } from '../../../../lib/errors/mesh-error.ts';
+import { createLogger } from '../../../../lib/log/logger.ts';
 import { admission } from '../../../../services/node-proxy/generation/admission.ts';
+import { Generation } from '../../../../services/node-proxy/generation/generation.ts';
 import { coveredByOthers } from '../../../../services/node-proxy/generation/handover.ts';
+import { PRESENCE_INTERVAL_MS } from '../../../../services/node-proxy/limits.ts';
+import { FakeClock } from '../../../support/fake-clock.ts';
 
 const web = 'spiffe://cluster.local/ns/demo/sa/web';
 const api = 'spiffe://cluster.local/ns/demo/sa/api';
@@ -47,4 +51,47 @@ test('pods are covered when each port has more listeners than our own', (t) => {
     throw new MeshError('NATIVE_SYSCALL', 'setns');
   };
   t.true(coveredByOthers(pods, [1], gone));
+});
+
+test('a proxy that cannot read how much memory it has still says that it is there', async (t) => {
+  const said: ProxyPresence[] = [];
+  let readable = true;
+  const clock = new FakeClock();
+  const generation = new Generation(
+    { group: 1, member: 'one', handoverMs: 0, podPorts: [] },
+    {
+      clock,
+      log: createLogger({ actor: 'test', level: 'off' }),
+      presence: {
+        announce: async (_member, body) => void said.push(body),
+        members: async () => new Map(),
+        leave: async () => undefined,
+      },
+      waits: () => undefined,
+      serves: () => true,
+      missing: () => [],
+      pods: () => [],
+      ports: () => ({}),
+      listenersByPort: () => new Map(),
+      residentBytes: () => {
+        if (readable) return 4_711;
+        throw new Error('EMFILE: too many open files, uv_resident_set_memory');
+      },
+    },
+  );
+  await clock.advance(PRESENCE_INTERVAL_MS);
+  readable = false;
+  const before = said.length;
+  await clock.advance(PRESENCE_INTERVAL_MS);
+  t.is(said.length, before + 1);
+  t.is(said.at(-1)?.residentBytes, 4_711);
+  await generation.close();
+});
+
+test('a pod that cannot be looked at for want of a descriptor is not covered', (t) => {
+  const pods = [{ netnsFd: 3, own: 2 }];
+  const exhausted = () => {
+    throw new MeshError('NATIVE_SYSCALL', 'socket', { detail: { errno: 'EMFILE' } });
+  };
+  t.false(coveredByOthers(pods, [1], exhausted));
 });

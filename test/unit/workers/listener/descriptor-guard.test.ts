@@ -1,6 +1,10 @@
+import { closeSync, mkdtempSync, openSync, readdirSync, readlinkSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
 import test from 'ava';
 import { MeshError } from '../../../../lib/errors/mesh-error.ts';
-import { DescriptorGuard, isExhausted } from '../../../../workers/listener/descriptor-guard.ts';
+import { isExhausted } from '../../../../lib/linux/errno.ts';
+import { DescriptorGuard } from '../../../../workers/listener/descriptor-guard.ts';
 import { DESCRIPTOR_LINE_MS } from '../../../../workers/listener/limits.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 
@@ -49,6 +53,31 @@ test('what was accepted may go half of that way further, and the rest is for wha
   t.deepEqual(lines, []);
   t.false(own.spares(875));
   t.deepEqual(lines, ['descriptors.exhausted']);
+});
+
+test('what would be one of the last is closed again, and what cannot be had is told', (t) => {
+  const name = join(mkdtempSync(join(tmpdir(), 'weft-guard-')), 'file');
+  t.teardown(() => rmSync(dirname(name), { recursive: true }));
+  const open = (): number => openSync(name, 'w');
+  const isOpen = (): boolean =>
+    readdirSync('/proc/self/fd').some((fd) => {
+      try {
+        return readlinkSync(`/proc/self/fd/${fd}`) === name;
+      } catch {
+        // The one that the list itself was read with.
+        return false;
+      }
+    });
+  closeSync(guard(1_000_000).guard.make(open));
+  const none = guard(1);
+  t.throws(() => none.guard.make(open), { code: 'NATIVE_SYSCALL', message: /no descriptor/ });
+  t.false(isOpen());
+  const refused = guard(1_000);
+  const exhausted = () => {
+    throw failed('EMFILE');
+  };
+  t.throws(() => refused.guard.make(exhausted), { message: 'socket: EMFILE' });
+  t.deepEqual(refused.lines, ['descriptors.exhausted']);
 });
 
 test('other failures are none of its business', (t) => {
