@@ -46,6 +46,12 @@ export const MAX_CONFIG_DUMPS = 4;
 /** Connections to one of the servers; scrapers and tools need a handful. */
 export const MAX_SERVER_CONNECTIONS = 256;
 
+/**
+ * Descriptors, or a sixteenth of all where that is less, that no connection to one of the servers takes: Redis, files and the pods'
+ * listeners have them to themselves when connections and scrapers took the rest.
+ */
+export const SERVER_SPARED_DESCRIPTORS = 64;
+
 /** Body of a request that is read and thrown away; no path asks for one. */
 export const MAX_REQUEST_BODY_BYTES = 65_536;
 

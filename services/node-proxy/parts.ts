@@ -15,6 +15,7 @@ import { certificateMetrics } from '../../lib/identity/certificate-metrics.ts';
 import { CrlFile } from '../../lib/identity/crl-file.ts';
 import { TrustBundle } from '../../lib/identity/trust-bundle.ts';
 import { closeFd, listenersByPort, netnsIdentity, openNetns } from '../../lib/linux/netns.ts';
+import { raiseFileLimit } from '../../lib/linux/process.ts';
 import type { PodInfo } from '../../workers/listener/protocol.ts';
 import { CertificateDesk } from './certificates/certificate-desk.ts';
 import type { NodeProxyConfig } from './config.ts';
@@ -369,6 +370,7 @@ export class NodeProxyParts {
     return new NodeProxyServers(this.#config, {
       clock,
       log,
+      descriptors: raiseFileLimit().soft,
       logging: telemetry,
       pending: () => readiness.pending(),
       configDump: () =>

@@ -5,6 +5,7 @@ import type { Socket } from 'node:net';
 import { netnsTest as test } from '../support/netns-test.ts';
 import { ProxyMesh, exchange } from '../support/proxy-kit.ts';
 import type { ProxiedPod } from '../support/proxy-kit.ts';
+import type { ProxyProcess } from '../support/proxy-process.ts';
 import { until } from '../support/until.ts';
 
 const DESCRIPTORS = 400;
@@ -17,10 +18,15 @@ function ticks(pid: number): number {
 }
 
 /** So many connections, of which some are closed again. */
-async function crowd(client: ProxiedPod, ip: string, count: number): Promise<Socket[]> {
+async function crowd(
+  client: ProxiedPod,
+  ip: string,
+  count: number,
+  port = 8080,
+): Promise<Socket[]> {
   return Promise.all(
     Array.from({ length: count }, async () => {
-      const socket = await client.connect(ip, 8080);
+      const socket = await client.connect(ip, port);
       socket.on('error', () => undefined);
       return socket.resume();
     }),
@@ -39,49 +45,84 @@ async function works(client: ProxiedPod, ip: string): Promise<boolean> {
   }
 }
 
+/** Connections that were closed for want of descriptors. */
+async function shed(proxy: ProxyProcess): Promise<number> {
+  const line = /^weft_listener_early_denials_total\{.*reason="descriptor-limit".*\} (\d+)$/gm;
+  const counts = (await proxy.text('/node-proxy/stats')).matchAll(line);
+  return [...counts].reduce((sum, [, count]) => sum + Number(count), 0);
+}
+
+/** Each way of carrying a connection, held from before: they must go on. */
+async function keepOne(
+  client: ProxiedPod,
+  api: ProxiedPod,
+  far: ProxiedPod,
+): Promise<(word: string) => Promise<readonly (string | null)[]>> {
+  const kept = {
+    spliced: await client.connect(api.ip, 8080),
+    out: await client.connect(far.ip, 8080),
+    in: await far.connect(api.ip, 8080),
+  };
+  return (word) => Promise.all(Object.values(kept).map((socket) => exchange(socket, word)));
+}
+
 // spec: inpod.md §1
 test('a proxy without descriptors says so, sheds what is new, keeps what it has, and recovers', async (t) => {
-  const mesh = await ProxyMesh.start(t, { client: 'node-1', api: 'node-1' }, MANY);
+  const placement = { client: 'node-1', api: 'node-1', far: 'node-2' } as const;
+  const mesh = await ProxyMesh.start(t, placement, MANY);
   const client = await mesh.addPod('client', 'node-1');
   const api = await mesh.addPod('api', 'node-1');
-  await api.serve(8080, (socket) => {
-    socket.on('error', () => undefined);
-    socket.pipe(socket);
-  });
+  const far = await mesh.addPod('far', 'node-2');
+  for (const pod of [api, far]) {
+    await pod.serve(8080, (socket) => {
+      socket.on('error', () => undefined);
+      socket.pipe(socket);
+    });
+  }
   const node = mesh.nodes['node-1'];
   const proxy = node.another(1, {}, node.netns, DESCRIPTORS);
-  await proxy.ready();
+  mesh.nodes['node-2'].start();
+  await Promise.all([proxy.ready(), mesh.nodes['node-2'].ready()]);
   t.regex(
     await proxy.text('/node-proxy/stats'),
     new RegExp(`^process_max_fds ${DESCRIPTORS}$`, 'm'),
   );
-  const kept = await client.connect(api.ip, 8080);
-  t.is(await exchange(kept, 'first'), 'first');
+  const kept = await keepOne(client, api, far);
+  t.deepEqual(await kept('first'), ['first', 'first', 'first']);
 
   // More than there are descriptors for.
   const many = await crowd(client, api.ip, DESCRIPTORS);
   await until(() => proxy.logged('descriptors.exhausted').length > 0, { what: 'the log line' });
   await until(() => many.some((socket) => socket.destroyed), { what: 'connections to be shed' });
   t.is(proxy.child.exitCode, null);
-  t.true((await proxy.text('/node-proxy/stats')).includes('reason="descriptor-limit"'));
-  t.is(await exchange(kept, 'still'), 'still');
+  t.true((await shed(proxy)) > 0);
+  t.deepEqual(await kept('still'), ['still', 'still', 'still']);
   for (const socket of many) socket.destroy();
   await until(() => works(client, api.ip), { what: 'new connections to be made again' });
   await until(() => proxy.logged('descriptors.available').length > 0, { what: 'the end of it' });
 
-  // None at all, whoever asks: the limit falls to what is in use.
+  // Clients of the pods' name servers do not get the last ones.
   const pid = proxy.child.pid ?? 0;
+  const before = await shed(proxy);
+  const asking = [client, api].map((pod) => crowd(pod, '127.0.0.1', 256, 15_053));
+  const resolvers = (await Promise.all(asking)).flat();
+  await until(async () => (await shed(proxy)) > before, { what: 'some to be shed' });
+  for (const socket of resolvers) socket.destroy();
+
+  // None at all, whoever asks: the limit falls to what is in use.
   const limitTo = (count: number): Buffer =>
     execFileSync('prlimit', ['--pid', String(pid), `--nofile=${count}:${DESCRIPTORS}`]);
-  const used = readdirSync(`/proc/${pid}/fd`).map(Number);
-  limitTo(Math.max(...used) + 1);
+  limitTo(Math.max(...readdirSync(`/proc/${pid}/fd`).map(Number)) + 1);
   for (const socket of await crowd(client, api.ip, 100)) t.teardown(() => socket.destroy());
-  const [before, startedMs] = [ticks(pid), performance.now()];
+  const [used, startedMs] = [ticks(pid), performance.now()];
   await until(() => performance.now() - startedMs > 1_000, { what: 'a second to pass' });
   // Neither in a loop nor gone.
-  const share = ((ticks(pid) - before) * 10) / (performance.now() - startedMs);
+  const share = ((ticks(pid) - used) * 10) / (performance.now() - startedMs);
   t.true(share < 0.9, `it used ${share} of a processor`);
-  t.is(await exchange(kept, 'yet'), 'yet');
+  t.deepEqual(await kept('yet'), ['yet', 'yet', 'yet']);
+  // Nor when one is given back.
+  limitTo(1);
+  t.deepEqual(await kept('even so'), ['even so', 'even so', 'even so']);
   limitTo(DESCRIPTORS);
   await until(() => works(client, api.ip), { what: 'new connections to be made again' });
   t.is(proxy.child.exitCode, null);

@@ -11,6 +11,9 @@ namespace weft {
 constexpr size_t TURN_BYTES = 1 << 20;
 // Pipes in use at once. A direction whose sink has stalled keeps one; beyond these, bytes take the way through user space.
 constexpr size_t MAX_PIPES = 256;
+// Descriptors of the process, or an eighth of all where that is less, that no pipe takes: bytes find a way without one, and what
+// needs a descriptor does not.
+constexpr size_t SPARED_DESCRIPTORS = 128;
 // Asked for of each pipe. Against the default of 64 KiB a third less processor time for a byte, measured in bulk.
 constexpr size_t PIPE_BYTES = 1 << 20;
 // The kernel's own pipe, and the least one.

@@ -10,9 +10,11 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "splice-parts.h"
@@ -294,6 +296,16 @@ void SplicePump::unqueue(Flow* flow) {
   ready_ -= 1;
 }
 
+namespace {
+// Whether it is one of the last of the process: the kernel gives out the lowest number that is free.
+bool oneOfTheLast(int fd) {
+  rlimit files = {};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return false;
+  const rlim_t spared = std::min<rlim_t>(SPARED_DESCRIPTORS, files.rlim_cur / 8);
+  return static_cast<rlim_t>(fd) + spared >= files.rlim_cur;
+}
+}  // namespace
+
 // Null when as many as may be are in use, or no more can be made.
 SplicePump::Pipe* SplicePump::borrow() {
   if (!idlePipes_.empty()) {
@@ -305,6 +317,11 @@ SplicePump::Pipe* SplicePump::borrow() {
   if (pipesOpen_ >= maxPipes_) return nullptr;
   int ends[2];
   if (pipe2(ends, O_NONBLOCK | O_CLOEXEC) != 0) return nullptr;
+  if (oneOfTheLast(std::max(ends[0], ends[1]))) {
+    close(ends[0]);
+    close(ends[1]);
+    return nullptr;
+  }
   // A user over the kernel's allowance gets less than is asked for, down to what the pipe came with.
   for (size_t bytes = pipeBytes_; bytes > DEFAULT_PIPE_BYTES; bytes /= 2) {
     if (fcntl(ends[1], F_SETPIPE_SZ, static_cast<int>(bytes)) >= 0) break;

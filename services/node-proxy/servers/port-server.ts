@@ -1,13 +1,19 @@
 import { createServer } from 'node:http';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { once } from 'node:events';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import { sendText } from '../../../lib/actor/admin-routes.ts';
 import type { AdminHandler } from '../../../lib/actor/admin-routes.ts';
 import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
-import { MAX_REQUEST_BODY_BYTES, MAX_SERVER_CONNECTIONS, PORT_RECLAIM_MS } from '../limits.ts';
+import { socketFd } from '../../../lib/net/socket.ts';
+import {
+  MAX_REQUEST_BODY_BYTES,
+  MAX_SERVER_CONNECTIONS,
+  PORT_RECLAIM_MS,
+  SERVER_SPARED_DESCRIPTORS,
+} from '../limits.ts';
 
 /** Header limits of spec/observability.md §4. */
 const HEADER_TIMEOUT_MS = 2_000;
@@ -29,17 +35,30 @@ export interface PortServerOptions {
   readonly handler: AdminHandler;
 }
 
+/** What a server needs. */
+export interface PortServerDeps {
+  readonly log: Logger;
+  readonly clock: Clock;
+  /** How many the process may have. */
+  readonly descriptors: number;
+}
+
 /** An HTTP server on a standard port, or on an ephemeral one while another process holds that. */
 export class PortServer {
   readonly #options: PortServerOptions;
   readonly #log: Logger;
   readonly #clock: Clock;
+  /** Where the last descriptors of the process begin. */
+  readonly #spared: number;
   #servers: Server[] = [];
   #reclaim: Timer | null = null;
   #closed = false;
   #yielded = false;
+  #saidExhausted = false;
 
-  constructor(options: PortServerOptions, deps: { readonly log: Logger; readonly clock: Clock }) {
+  constructor(options: PortServerOptions, deps: PortServerDeps) {
+    const { descriptors } = deps;
+    this.#spared = descriptors - Math.min(SERVER_SPARED_DESCRIPTORS, Math.ceil(descriptors / 16));
     this.#options = options;
     this.#log = deps.log;
     this.#clock = deps.clock;
@@ -126,6 +145,7 @@ export class PortServer {
         maxHeaderSize: HEADER_LIMIT_BYTES,
       });
       server.maxConnections = MAX_SERVER_CONNECTIONS;
+      server.on('connection', (socket) => this.#admit(socket));
       server.on('request', (request, response) => void this.#handle(request, response));
       try {
         server.listen(port, host);
@@ -146,6 +166,19 @@ export class PortServer {
       }
     }
     return servers;
+  }
+
+  /** The kernel gives out the lowest number that is free, so a high one says that nearly all are in use. */
+  #admit(socket: Socket): void {
+    const fd = socketFd(socket);
+    if (fd === null || fd < this.#spared) {
+      this.#saidExhausted = false;
+      return;
+    }
+    socket.destroy();
+    if (this.#saidExhausted) return;
+    this.#saidExhausted = true;
+    this.#log.warn({ server: this.#options.name, fd }, 'port.descriptors-exhausted');
   }
 
   async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {

@@ -19,6 +19,8 @@ import type { StatsSources } from './stats.ts';
 /** What the servers show and do. */
 export interface ServersDependencies extends AdminActions {
   readonly clock: Clock;
+  /** How many the process may have. */
+  readonly descriptors: number;
   readonly log: Logger;
   readonly stats: Omit<StatsSources, 'descriptors'>;
   pending(): readonly string[];

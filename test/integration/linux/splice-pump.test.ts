@@ -51,6 +51,16 @@ async function send(socket: Socket, sizes: readonly number[]): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
+/** The number of descriptors that this process may have, and how to change it. */
+function softLimit(): string {
+  const of = ['--pid', String(process.pid), '--nofile', '--noheadings', '-o', 'SOFT'];
+  return execFileSync('prlimit', of, { encoding: 'utf8' }).trim();
+}
+
+function limitTo(soft: string): void {
+  execFileSync('prlimit', ['--pid', String(process.pid), `--nofile=${soft}:`]);
+}
+
 /** Open descriptors that are sockets or pipes. */
 function descriptors(): { sockets: number; pipes: number } {
   const counts = { sockets: 0, pipes: 0 };
@@ -401,18 +411,13 @@ test.serial('out of descriptors, connections go on in JavaScript or without a pi
   await idle();
   const pairs = await Promise.all(Array.from({ length: 4 }, () => socketPair(t)));
   const [a, b, c, d] = pairs as [SocketPair, SocketPair, SocketPair, SocketPair];
-  const limit = (soft: string): void => {
-    execFileSync('prlimit', ['--pid', String(process.pid), `--nofile=${soft}:`]);
-  };
-  const before = execFileSync('prlimit', ['--pid', String(process.pid), '--nofile', '-o', 'SOFT'], {
-    encoding: 'utf8',
-  });
+  const before = softLimit();
   const fillers: number[] = [];
   const highest = Math.max(...readdirSync('/proc/self/fd').map(Number));
   // The limit is on numbers: the gaps below it are filled first, and so many more that `prlimit` can be started again.
   do fillers.push(openSync('/dev/null', 'r'));
   while ((fillers.at(-1) ?? 0) <= highest + SPAWN_DESCRIPTORS);
-  limit(String((fillers.at(-1) ?? 0) + 1));
+  limitTo(String((fillers.at(-1) ?? 0) + 1));
   let kept: Copy;
   let spliced: Copy;
   const copied = pumpStats().copiedBytes;
@@ -425,7 +430,7 @@ test.serial('out of descriptors, connections go on in JavaScript or without a pi
     t.true(c.near.destroyed);
   } finally {
     for (const fd of fillers.splice(2)) closeSync(fd);
-    limit(before.split('\n')[1]?.trim() ?? '1024');
+    limitTo(before);
     limitPump(LIMITS);
   }
   for (const [near, far] of [
@@ -438,4 +443,35 @@ test.serial('out of descriptors, connections go on in JavaScript or without a pi
   }
   await Promise.all([kept.done, spliced.done]);
   t.true(pumpStats().copiedBytes >= copied);
+});
+
+test.serial('the last descriptors are not for pipes', async (t) => {
+  await idle();
+  const { client, server, copy } = await joined(t);
+  // Each of those that are kept goes with its next use.
+  limitPump({ ...LIMITS, maxPipes: 0 });
+  while (pumpStats().pipesOpen > 0) {
+    client.write('x');
+    await once(server, 'data');
+  }
+  limitPump(LIMITS);
+  const before = softLimit();
+  const fillers: number[] = [];
+  const highest = Math.max(...readdirSync('/proc/self/fd').map(Number));
+  do fillers.push(openSync('/dev/null', 'r'));
+  while ((fillers.at(-1) ?? 0) <= highest + SPAWN_DESCRIPTORS);
+  // An eighth of all is left, so that there are some, and none of them for a pipe.
+  const copied = pumpStats().copiedBytes;
+  limitTo(String(Math.ceil((((fillers.at(-1) ?? 0) + 1) * 8) / 7)));
+  try {
+    const [sent, got] = await Promise.all([pour(client, 4), digest(server)]);
+    t.is(got, sent);
+  } finally {
+    for (const fd of fillers) closeSync(fd);
+    limitTo(before);
+  }
+  t.true(pumpStats().copiedBytes - copied >= 4 * MIB);
+  t.is(pumpStats().pipesOpen, 0);
+  server.end();
+  await copy.done;
 });

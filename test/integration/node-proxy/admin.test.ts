@@ -22,6 +22,7 @@ import { pprofTop } from '../../support/pprof.ts';
 import { until } from '../../support/until.ts';
 
 const log = createLogger({ actor: 'test', level: 'off' });
+const DESCRIPTORS = 20_000;
 
 async function serve(t: ExecutionContext, changes: Partial<AdminActions> = {}) {
   const logger = createLogger({ actor: 'test', level: 'info' }, { write: () => undefined });
@@ -52,7 +53,7 @@ async function serve(t: ExecutionContext, changes: Partial<AdminActions> = {}) {
   });
   const server = new PortServer(
     { name: 'admin', port: 0, hosts: ['127.0.0.1'], handler },
-    { log, clock: systemClock },
+    { log, clock: systemClock, descriptors: DESCRIPTORS },
   );
   await server.listen();
   t.teardown(() => server.close());

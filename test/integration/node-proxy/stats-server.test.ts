@@ -20,10 +20,12 @@ import { service, workload } from '../../support/workloads.ts';
 
 const OPEN_METRICS = 'application/openmetrics-text';
 
-async function serve(t: ExecutionContext, handler: AdminHandler) {
+const DESCRIPTORS = 20_000;
+
+async function serve(t: ExecutionContext, handler: AdminHandler, descriptors = DESCRIPTORS) {
   const server = new PortServer(
     { name: 'test', port: 0, hosts: ['127.0.0.1'], handler },
-    { log: createLogger({ actor: 'test', level: 'off' }), clock: systemClock },
+    { log: createLogger({ actor: 'test', level: 'off' }), clock: systemClock, descriptors },
   );
   await server.listen();
   t.teardown(() => server.close());
@@ -251,4 +253,13 @@ test('readiness names what is pending, sorted, and takes a GET on one path', asy
   t.deepEqual([ready.status, await ready.text()], [200, 'ready\n']);
   t.is((await ask('/healthz/ready', { method: 'POST' })).status, 405);
   t.is((await ask('/healthz')).status, 404);
+});
+
+test('a scraper does not get one of the last descriptors', async (t) => {
+  const handler = readinessHandler(() => []);
+  // The process has more open than that.
+  const refused = await serve(t, handler, 1);
+  await t.throwsAsync(refused('/healthz/ready'));
+  const served = await serve(t, handler);
+  t.is((await served('/healthz/ready')).status, 200);
 });

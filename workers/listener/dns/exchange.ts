@@ -12,6 +12,7 @@ import { openUdp } from '../../../lib/linux/udp.ts';
 import { ipFamily } from '../../../lib/net/address.ts';
 import { connectTcp } from '../../../lib/net/connect-tcp.ts';
 import type { Attempt } from '../../../lib/net/connect-tcp.ts';
+import type { DescriptorGuard } from '../descriptor-guard.ts';
 import { FORWARD_CONNECT_MS } from './limits.ts';
 
 const DNS_PORT = 53;
@@ -22,6 +23,8 @@ export interface ExchangePath {
   readonly mark: number;
   readonly server: string;
   readonly timeoutMs: number;
+  /** Its socket is made by this, which may refuse. */
+  readonly descriptors: Pick<DescriptorGuard, 'make'>;
   /** Aborts the exchange when the pod ends. */
   readonly signal: AbortSignal;
 }
@@ -59,9 +62,10 @@ export async function exchangeUdp(path: ExchangePath, question: Buffer): Promise
 
 /** Asks over a TCP connection of its own; else as {@link exchangeUdp}. */
 export async function exchangeTcp(path: ExchangePath, question: Buffer): Promise<Buffer> {
-  const { netnsFd, mark, server, timeoutMs, signal } = path;
+  const { netnsFd, mark, server, timeoutMs, descriptors, signal } = path;
   const asked = withRandomId(question);
-  const fd = openTcp({ netnsFd, family: familyOf(server), mark, noDelay: true });
+  const family = familyOf(server);
+  const fd = descriptors.make(() => openTcp({ netnsFd, family, mark, noDelay: true }));
   let attempt: Attempt | null = null;
   const abort = (): void => {
     attempt?.destroy();
@@ -105,9 +109,9 @@ function readAnswer(
   });
 }
 
-function openSocket({ netnsFd, mark, server }: ExchangePath): UdpSocket {
+function openSocket({ netnsFd, mark, server, descriptors }: ExchangePath): UdpSocket {
   const family = familyOf(server);
-  const fd = openUdp({ netnsFd, family, mark });
+  const fd = descriptors.make(() => openUdp({ netnsFd, family, mark }));
   const socket = createSocket({ type: family === 4 ? 'udp4' : 'udp6', lookup: literal });
   try {
     socket.bind({ fd, exclusive: true });

@@ -5,7 +5,9 @@ import type { DnsProtocol } from '../../../lib/dns/response.ts';
 import { relayed } from '../../../lib/dns/upstream-answer.ts';
 import { RCODE, rcodeOf } from '../../../lib/dns/wire.ts';
 import { MeshError, asMeshError } from '../../../lib/errors/mesh-error.ts';
+import { isExhausted } from '../../../lib/linux/errno.ts';
 import { exchangeTcp, exchangeUdp } from './exchange.ts';
+import type { ExchangePath } from './exchange.ts';
 import {
   FORWARD_DEADLINE_MS,
   MAX_FORWARDS,
@@ -18,6 +20,7 @@ export interface ForwarderOptions {
   readonly netnsFd: number;
   readonly mark: number;
   readonly clock: Clock;
+  readonly descriptors: ExchangePath['descriptors'];
   /** The resolver configuration as it is now. */
   readonly resolvers: () => ResolverConfig;
   /** How one server is asked; over the network unless a test says otherwise. */
@@ -128,6 +131,8 @@ export class Forwarder {
           if (!TRY_NEXT.has(rcodeOf(answer))) return answer;
           refusal = answer;
         } catch (error) {
+          // Not the server's fault, and another one would need a socket as well.
+          if (isExhausted(error)) throw error;
           failure = asMeshError(error, 'UPSTREAM_CONNECT');
           this.#failedMs.set(server, this.#options.clock.monotonic());
         }
@@ -143,8 +148,8 @@ export class Forwarder {
     protocol: DnsProtocol,
     timeoutMs: number,
   ): Promise<Buffer> {
-    const { netnsFd, mark } = this.#options;
-    const path = { netnsFd, mark, server, timeoutMs, signal: this.#end.signal };
+    const { netnsFd, mark, descriptors } = this.#options;
+    const path = { netnsFd, mark, server, timeoutMs, descriptors, signal: this.#end.signal };
     const exchange = this.#options.exchange ?? (protocol === 'udp' ? exchangeUdp : exchangeTcp);
     const answer = await exchange(path, question);
     this.#failedMs.delete(server);

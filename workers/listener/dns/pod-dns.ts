@@ -65,6 +65,7 @@ export class PodDns {
       netnsFd: pod.netnsFd,
       mark: listenerMarkOf(pod),
       clock: pod.thread.clock,
+      descriptors: pod.thread.descriptors,
       resolvers: () => dns.resolvers.current,
     });
   }
@@ -179,10 +180,21 @@ export class PodDns {
       reusePort: true,
     };
     this.#udp.push(new UdpServer(at, (message) => this.answer(message, 'udp'), thread.log));
-    const tcp = new TcpServer((message) => this.answer(message, 'tcp'));
+    const tcp = new TcpServer(
+      (message) => this.answer(message, 'tcp'),
+      (fd) => this.#admits(fd),
+    );
     await tcp.open(at, thread.log);
     this.#tcp.push(tcp);
     if (this.#closing) tcp.close();
+  }
+
+  /** Clients of a pod's name server must not take the last descriptors of the process. */
+  #admits(fd: number): boolean {
+    const { descriptors, metrics } = this.#pod.thread;
+    if (descriptors.admits(fd)) return true;
+    metrics.earlyDenials['descriptor-limit'] += 1;
+    return false;
   }
 
   async #serve(message: Buffer, query: Query | null, protocol: DnsProtocol): Promise<Buffer> {

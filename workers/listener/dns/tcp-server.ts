@@ -5,17 +5,20 @@ import { errorText } from '../../../lib/errors/mesh-error.ts';
 import { closeFd } from '../../../lib/linux/netns.ts';
 import { listenTcp } from '../../../lib/linux/sockets.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
-import { serveFd } from '../../../lib/net/socket.ts';
+import { serveFd, socketFd } from '../../../lib/net/socket.ts';
 import { MAX_QUERIES_PER_TCP_CLIENT, MAX_TCP_CLIENTS, TCP_IDLE_MS } from './limits.ts';
 import type { AnswerMessage, DnsAddress } from './udp-server.ts';
 
 /** A TCP listener that answers DNS messages, several at once on each connection. */
 export class TcpServer {
   readonly #server: Server;
+  readonly #admits: (fd: number) => boolean;
   readonly #clients = new Set<TcpClient>();
   #open = true;
 
-  constructor(answer: AnswerMessage) {
+  /** `admits` says of an accepted connection's descriptor whether it may be kept. */
+  constructor(answer: AnswerMessage, admits: (fd: number) => boolean) {
+    this.#admits = admits;
     this.#server = createServer({ allowHalfOpen: true }, (socket) => this.#accept(socket, answer));
   }
 
@@ -48,7 +51,9 @@ export class TcpServer {
 
   #accept(socket: Socket, answer: AnswerMessage): void {
     socket.on('error', ignore);
-    if (this.#clients.size >= MAX_TCP_CLIENTS || !this.#open) {
+    const fd = socketFd(socket);
+    const refused = this.#clients.size >= MAX_TCP_CLIENTS || !this.#open;
+    if (refused || fd === null || !this.#admits(fd)) {
       socket.destroy();
       return;
     }

@@ -20,7 +20,8 @@ function forwarder(
 ): { readonly clock: FakeClock; readonly forwarder: Forwarder } {
   const clock = new FakeClock();
   const config = parseResolvConf(conf);
-  const options = { netnsFd: -1, mark: 0, clock, resolvers: () => config, exchange };
+  const descriptors = { make: (open: () => number) => open() };
+  const options = { netnsFd: -1, mark: 0, clock, descriptors, resolvers: () => config, exchange };
   return { clock, forwarder: new Forwarder(options) };
 }
 
@@ -44,6 +45,22 @@ test('servers are asked in order, those that failed lately last (spec: dns.md §
   await clock.advance(10_001);
   await own.forward(question, 'udp');
   t.deepEqual(asked, ['10.0.0.1', '10.0.0.2']);
+});
+
+test('without a descriptor no other server is asked, and none is blamed', async (t) => {
+  const asked: string[] = [];
+  let exhausted = true;
+  const { forwarder: own } = forwarder(async ({ server }, message) => {
+    asked.push(server);
+    if (exhausted) {
+      throw new MeshError('NATIVE_SYSCALL', 'socket', { detail: { errno: 'EMFILE' } });
+    }
+    return answer(message, 0);
+  });
+  await t.throwsAsync(own.forward(question, 'udp'), { code: 'NATIVE_SYSCALL' });
+  exhausted = false;
+  await own.forward(question, 'udp');
+  t.deepEqual(asked, ['10.0.0.1', '10.0.0.1']);
 });
 
 test('a refusal of one server is passed on only when the others do no better (spec: dns.md §5)', async (t) => {
