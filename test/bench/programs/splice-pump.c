@@ -1,9 +1,10 @@
 /*
  * The least a relay can do: one thread, epoll, and splice(2) through a pipe in each direction. No policy, no TLS, no
  * names. What stands beside it in a run shows how much of the kernel's own speed is left.
- * Arguments: LISTEN-PORT HOST PORT, any number of times; IPv4. HOST 0.0.0.0 stands for where a redirected connection was going;
- * what is made for one carries the mark that redirection lets pass. `inside` IP NETNS in place of a port: redirected connections to
- * this address are made inside that network namespace and keep the client's address, as a listener does for the pods of its node.
+ * Arguments: LISTEN-PORT HOST PORT, any number of times; IPv4. HOST 0.0.0.0 stands for where a redirected connection was
+ * going; both of its sockets carry the mark that redirection lets pass, as a listener's do. `inside` IP NETNS in place of
+ * a port: redirected connections to this address are made inside that network namespace and keep the client's address, as
+ * listeners do it.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -153,15 +154,20 @@ static int open_in(const struct pod *pod) {
   return fd;
 }
 
+static void mark(int fd) {
+  int value = PROXY_MARK;
+  if (setsockopt(fd, SOL_SOCKET, SO_MARK, &value, sizeof value) < 0) die("mark");
+}
+
 /* The socket for a redirected connection. */
 static int open_redirected(int client, struct sockaddr_in *to) {
   struct sockaddr_in from;
   socklen_t to_length = sizeof *to, from_length = sizeof from;
-  int one = 1, mark = PROXY_MARK;
+  int one = 1;
   if (getsockopt(client, IPPROTO_IP, ORIGINAL_DST, to, &to_length) < 0) die("original destination");
   const struct pod *pod = pod_at(to->sin_addr);
   int fd = open_in(pod);
-  if (setsockopt(fd, SOL_SOCKET, SO_MARK, &mark, sizeof mark) < 0) die("mark");
+  mark(fd);
   if (pod == NULL || getpeername(client, (struct sockaddr *)&from, &from_length) < 0) return fd;
   from.sin_port = 0;
   setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
@@ -201,6 +207,8 @@ static void serve(struct listener *listener, const char *port, const char *host,
   listener->to = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(to))};
   if (inet_pton(AF_INET, host, &listener->to.sin_addr) != 1) die(host);
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  /* What is accepted inherits it. */
+  if (listener->to.sin_addr.s_addr == INADDR_ANY) mark(fd);
   if (bind(fd, (struct sockaddr *)&own, sizeof own) < 0 || listen(fd, BACKLOG) < 0) die("listen");
   listener->side = (struct side){fd, NULL};
   watch(fd, &listener->side, EPOLLIN);
