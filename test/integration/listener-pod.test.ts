@@ -1,20 +1,26 @@
-import { createServer } from 'node:net';
+import { once } from 'node:events';
+import { connect, createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import { MessageChannel } from 'node:worker_threads';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
+import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { closeFd, openNetns } from '../../lib/linux/netns.ts';
 import { loadEngine } from '../../workers/listener/hbone-engine.ts';
+import { CLOSE_GRACE_MS } from '../../workers/listener/limits.ts';
 import { Pod } from '../../workers/listener/pod.ts';
-import type { ControlFromThread } from '../../workers/listener/protocol.ts';
+import type { ControlFromThread, StateResponse } from '../../workers/listener/protocol.ts';
 import { ListenerThread } from '../../workers/listener/thread.ts';
 import { connectTunnel } from '../../workers/listener/tunnel-client.ts';
+import { FakeClock } from '../support/fake-clock.ts';
 import { listenerSettings } from '../support/listener-kit.ts';
+import { ownPort } from '../support/ports.ts';
 import { CLIENT, SERVER, createTunnelPki } from '../support/tunnel-pki.ts';
 import { until } from '../support/until.ts';
+import { workload } from '../support/workloads.ts';
 
-/** A pod of a listener thread that is this one; what the thread says and logs. */
-async function startPod(t: ExecutionContext) {
+/** A pod of a listener thread that is this one; what the thread says and logs, and how the mesh state answers it. */
+async function startPod(t: ExecutionContext, inboundHbone = 0) {
   const [control, state] = [new MessageChannel(), new MessageChannel()];
   const lines: string[] = [];
   const said: ControlFromThread[] = [];
@@ -22,7 +28,7 @@ async function startPod(t: ExecutionContext) {
   const { context } = new ListenerThread(
     {
       thread: 0,
-      settings: { ...listenerSettings, ports: { ...listenerSettings.ports, inboundHbone: 0 } },
+      settings: { ...listenerSettings, ports: { ...listenerSettings.ports, inboundHbone } },
       control: control.port2,
       state: state.port2,
       revocations: null,
@@ -41,7 +47,8 @@ async function startPod(t: ExecutionContext) {
     state.port1.close();
     closeFd(netnsFd);
   });
-  return { pod, context, said, lines, task };
+  const tell = (message: StateResponse): void => state.port1.postMessage(message);
+  return { pod, context, said, lines, task, tell };
 }
 
 test.serial('pods of a thread have lines of their own for what they refuse', async (t) => {
@@ -93,3 +100,40 @@ test.serial('a pod that ended while a certificate was waited for dials nobody', 
   context.certificates.put({ ...source, key: privateKey, serialNumber: '01' });
   await refused;
 });
+
+test.serial(
+  'a pod that ended without one of its sockets leaves the next one of its uid alone',
+  async (t) => {
+    const port = await ownPort();
+    const { pod: unused, context, said, lines, task, tell } = await startPod(t, port);
+    await unused.stop('immediate', 0);
+    const clock = new FakeClock();
+    const first = new Pod(task, { ...context, clock });
+    await first.start();
+    const policy = { setId: '', unknown: [], pending: false, denyAll: null };
+    const word = { workload: workload(), services: [], policy };
+    tell({ type: 'local', uid: 'uid-1', pod: word });
+    const sockets = (): number =>
+      process.getActiveResourcesInfo().filter((kind) => kind === 'TCPSocketWrap').length;
+    const before = sockets();
+    const client = connect(port, '127.0.0.1');
+    await once(client, 'connect');
+    client.write('hello');
+    await until(() => said.some(({ type }) => type === 'certificate.needed'), {
+      what: 'the handshake that waits for a certificate',
+    });
+    client.resetAndDestroy();
+    await until(() => sockets() === before, { what: 'the socket to close' });
+    const stopped = first.stop('immediate', 0);
+    await clock.advance(CLOSE_GRACE_MS);
+    await stopped;
+    const second = new Pod(task, context);
+    tell({ type: 'local', uid: 'uid-1', pod: word });
+    await until(() => context.state.local('uid-1'), { what: 'word of the second pod' });
+    context.certificates.unavailable(CLIENT, new MeshError('IDENTITY_UNAVAILABLE', 'too late'));
+    // With this the first pod's last connection is over.
+    await until(() => lines.some((line) => line.includes('too late')), { what: 'the refusal' });
+    t.not(context.state.local('uid-1'), null);
+    await second.stop('immediate', 0);
+  },
+);

@@ -38,6 +38,7 @@ export class Pod implements PodContext {
   /** Resolves when the pod is stopped and its sockets are closed. */
   readonly stopped: Promise<void>;
   readonly #markStopped: () => void;
+  readonly #unwatch: () => void;
   readonly #denials: DenialLines;
   readonly #socksPool: TunnelPool | null;
   readonly #listeners: Listener[] = [];
@@ -51,6 +52,7 @@ export class Pod implements PodContext {
   /** Ends a graceful drain. */
   #deadline: { readonly atMs: number; readonly timer: Timer } | null = null;
   #sourceLostLogged = false;
+  #finished = false;
   #state: 'serving' | 'draining' | 'ended' = 'serving';
 
   constructor(task: PodTask, thread: ThreadContext) {
@@ -58,7 +60,7 @@ export class Pod implements PodContext {
     this.thread = thread;
     this.pod = task.pod;
     this.netnsFd = task.netnsFd;
-    thread.state.watch(task.pod);
+    this.#unwatch = thread.state.watch(task.pod);
     this.admission = new Admission(thread.admission, thread.budget);
     this.bytes = thread.held.open();
     this.#denials = new DenialLines(task.pod.uid, thread.log, thread.gate);
@@ -294,10 +296,13 @@ export class Pod implements PodContext {
     });
   }
 
+  /** Once: what closes after its grace finds the pod reported as ended, and perhaps another one under its uid. */
   readonly #finish = (): void => {
+    if (this.#finished) return;
+    this.#finished = true;
     this.#denials.flush();
     this.bytes.close();
-    this.thread.state.unwatch(this.pod.uid);
+    this.#unwatch();
     this.#markStopped();
   };
 }

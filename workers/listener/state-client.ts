@@ -90,15 +90,18 @@ export class StateClient implements MeshView {
     return this.#cacheOf(lookupId(key)).get(lookupId(key));
   }
 
-  /** Starts following a pod of this thread. */
-  watch(pod: PodInfo): void {
-    this.#watches.set(pod.uid, { local: null, listeners: new Set() });
+  /** Starts following a pod of this thread; the result ends that, unless the pod has been followed anew since. */
+  watch(pod: PodInfo): () => void {
+    const { uid } = pod;
+    const watch: Watch = { local: null, listeners: new Set() };
+    this.#watches.set(uid, watch);
     this.#send({ type: 'watch', pod });
-  }
-
-  unwatch(uid: string): void {
-    this.#watches.delete(uid);
-    this.#send({ type: 'unwatch', uid });
+    return () => {
+      // A successor under the same uid has a watch of its own, here and in the state thread.
+      if (this.#watches.get(uid) !== watch) return;
+      this.#watches.delete(uid);
+      this.#send({ type: 'unwatch', uid });
+    };
   }
 
   /** What is known of a watched pod; null before the first word of it. */

@@ -141,6 +141,26 @@ test('a local pod is waited for and told of on every change', async (t) => {
   t.is(state.local('other'), null);
 });
 
+test('the end of a watch leaves a later one of the same pod alone', async (t) => {
+  const { state, asked, say } = client(t);
+  const policy = { setId: 's', unknown: [], pending: false, denyAll: null };
+  const endFirst = state.watch(pod);
+  const endSecond = state.watch(pod);
+  endFirst();
+  say({ type: 'local', uid: 'u', pod: { workload: workload(), services: [], policy } });
+  await until(() => state.local('u'), { what: 'word of the pod' });
+  endFirst();
+  t.not(state.local('u'), null);
+  endSecond();
+  endSecond();
+  t.is(state.local('u'), null);
+  await until(() => asked.some(({ type }) => type === 'unwatch'), { what: 'the end of the watch' });
+  t.deepEqual(
+    asked.map(({ type }) => type),
+    ['watch', 'watch', 'unwatch'],
+  );
+});
+
 test('a program is kept until it is dropped', async (t) => {
   const { state, say } = client(t);
   const program = {
