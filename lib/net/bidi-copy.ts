@@ -139,7 +139,7 @@ class RunningCopy implements Copy {
     end.duplex.on('error', (error: NodeJS.ErrnoException) => {
       if (!isOrdinaryEnd(error)) this.#error ??= error;
     });
-    if (end.duplex.closed) queueMicrotask(onClose);
+    if (isGone(end.duplex)) queueMicrotask(onClose);
     else end.duplex.once('close', onClose);
   }
 }
@@ -191,11 +191,16 @@ function forward(
  */
 function finish(end: CopyEnd): void {
   const { duplex } = end;
-  if (duplex.closed) return;
+  if (isGone(duplex)) return;
   const cut = (): void => {
     if (!duplex.readableEnded) end.abort();
   };
   // `writable` is of no use here: it is false from the call of `end` on, with bytes still waiting.
   if (duplex.writableFinished || duplex.destroyed) cut();
   else duplex.end(cut);
+}
+
+/** A stream of node:http2 calls itself closed as soon as both sides have ended, with bytes that wait for a reader yet. */
+function isGone(duplex: Duplex): boolean {
+  return duplex.closed && duplex.destroyed;
 }

@@ -41,6 +41,8 @@ export class Http2TunnelStream implements TunnelStream {
     this.#resetByUs = true;
     this.#counters.resetSent += 1;
     this.#stream.close(constants.NGHTTP2_CANCEL);
+    // It goes once what it holds is read, and nobody reads it any more.
+    this.#stream.resume();
   }
 }
 
