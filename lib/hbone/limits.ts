@@ -61,6 +61,12 @@ export const MAX_CONNECTING_PER_KEY = 64;
 export const MAX_IDLE_TUNNELS = 500;
 
 /**
+ * How long no other tunnel is made to a peer that took nothing on one while it has connections on others, milliseconds: far
+ * below what a request waits, and no flood of handshakes at a peer that is full.
+ */
+export const BARREN_REST_MS = 1_000;
+
+/**
  * Tunnels a pool makes at once over all keys, from the connect to the end of the handshake. Each that is not answered is one
  * descriptor until its time limits pass, so that so many dead peers hold up no other.
  */

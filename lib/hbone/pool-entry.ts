@@ -1,7 +1,7 @@
 import type { Clock, Timer } from '../clock/clock.ts';
 import { MeshError, asMeshError } from '../errors/mesh-error.ts';
 import type { ClientTunnel, OpenRequest, TunnelStream } from './engine.ts';
-import { MAX_WAITERS_PER_KEY } from './limits.ts';
+import { BARREN_REST_MS, MAX_WAITERS_PER_KEY } from './limits.ts';
 
 /** How a request waits for a tunnel. */
 export interface TunnelWait {
@@ -60,6 +60,8 @@ export class PoolEntry {
   readonly #deps: PoolEntryDeps;
   #waiters = new Set<Waiter>();
   #connecting = 0;
+  /** Runs while no tunnel is made, as one was let go whose peer takes nothing on it. */
+  #rest: Timer | null = null;
   /** Streams a tunnel is taken to carry, for the number of tunnels to make. */
   #streamsPerTunnel = 1;
   #closed = false;
@@ -97,6 +99,7 @@ export class PoolEntry {
 
   close(): void {
     this.#closed = true;
+    this.#rest?.cancel();
     this.#failWaiters(new MeshError('TUNNEL_CLOSED', 'the tunnel pool is closed'));
     for (const tunnel of [...this.tunnels, ...this.#leaving]) tunnel.destroy();
   }
@@ -149,8 +152,8 @@ export class PoolEntry {
   #allowed(): number {
     // Until the first tunnel shows how much it carries, one is enough to learn from.
     if (this.tunnels.size === 0) return 1;
-    // A peer that takes nothing on an empty tunnel takes nothing on another one either.
-    if (this.#barren.size > 0) return 0;
+    // A peer that takes nothing on any of its tunnels takes nothing on another one either.
+    if (this.#barren.size === this.tunnels.size || this.#rest !== null) return 0;
     return Math.min(this.#deps.maxConnecting(), this.#maxTunnels - this.tunnels.size);
   }
 
@@ -164,10 +167,12 @@ export class PoolEntry {
     tunnel.onChange(() => {
       this.#note(tunnel);
       this.#deps.onChange(tunnel);
+      this.#releaseBarren();
       this.#serveWaiters();
       this.#dropIfEmpty();
     });
     this.#deps.onChange(tunnel);
+    this.#releaseBarren();
     this.#serveWaiters();
     for (const waiter of this.#waiters) if (waiter.late) this.#giveUp(waiter);
   }
@@ -175,11 +180,22 @@ export class PoolEntry {
   /** Keeps the lists in step with a tunnel; what its peer lets one carry may become known, and change, while it is in use. */
   #note(tunnel: ClientTunnel): void {
     const { usable, streams, capacity } = tunnel;
-    if (usable) this.#streamsPerTunnel = Math.max(1, streams + capacity);
+    // One that carries nothing says nothing of what the others do.
+    if (usable && streams + capacity > 0) this.#streamsPerTunnel = streams + capacity;
     keep(this.tunnels, tunnel, usable);
     keep(this.#roomy, tunnel, capacity > 0);
     keep(this.#barren, tunnel, usable && streams === 0 && capacity === 0);
     keep(this.#leaving, tunnel, !usable && streams > 0);
+  }
+
+  /** Where others carry something, those that carry nothing are of no use; the next is made after a rest, lest it be one more. */
+  #releaseBarren(): void {
+    if (this.#closed || this.#barren.size === 0 || this.#barren.size === this.tunnels.size) return;
+    this.#rest ??= this.#deps.clock.after(BARREN_REST_MS, () => {
+      this.#rest = null;
+      if (this.#waiters.size > 0) this.#connectIfNeeded();
+    });
+    for (const tunnel of this.#barren) tunnel.drain();
   }
 
   #serveWaiters(): void {
@@ -221,7 +237,10 @@ export class PoolEntry {
 
   #dropIfEmpty(): void {
     const tunnels = this.tunnels.size + this.#leaving.size + this.#connecting;
-    if (tunnels === 0 && this.#waiters.size === 0) this.#deps.onEmpty();
+    if (tunnels > 0 || this.#waiters.size > 0) return;
+    this.#rest?.cancel();
+    this.#rest = null;
+    this.#deps.onEmpty();
   }
 }
 

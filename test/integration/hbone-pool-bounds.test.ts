@@ -12,6 +12,7 @@ import type {
   TunnelStream,
 } from '../../lib/hbone/engine.ts';
 import {
+  BARREN_REST_MS,
   MAX_CONNECTING_PER_KEY,
   MAX_WAITERS_PER_KEY,
   TUNNEL_WAIT_MS,
@@ -52,6 +53,8 @@ async function fixture(
   t: ExecutionContext,
   options: Partial<PoolOptions> & {
     readonly maxStreams?: number;
+    /** Tunnels of these numbers, from 1, carry nothing. */
+    readonly barren?: readonly number[];
     /** The live peer is connected only then. */
     readonly until?: Promise<void>;
     /** Tunnels after so many are never made. */
@@ -61,6 +64,7 @@ async function fixture(
 ): Promise<Fixture> {
   const {
     maxStreams = 100,
+    barren = [],
     until: open,
     most = Infinity,
     clock = systemClock,
@@ -76,12 +80,13 @@ async function fixture(
   });
   const asked: number[] = [];
   const connect = async (key: TunnelKey, handshake: Handshake): Promise<ClientTunnel> => {
-    asked.push(key.destinationPort);
+    const number = asked.push(key.destinationPort);
     if (key.destinationPort === DEAD || asked.length > most) return new Promise(() => {});
     if (key.destinationPort === MUTE) return handshake(() => new Promise(() => {}));
     await open;
     const socket = await dial(t, key.destinationPort);
-    return handshake(() => framingEngine.connect(socket, tunnelOptions(own, { maxStreams })));
+    const settings = { maxStreams: barren.includes(number) ? 0 : maxStreams };
+    return handshake(() => framingEngine.connect(socket, tunnelOptions(own, settings)));
   };
   const pool = new TunnelPool(
     { idleReleaseMs: 60_000, waitMs: PATIENT_MS, ...poolOptions },
@@ -273,6 +278,24 @@ test('a peer that takes no stream on a tunnel is not asked for one tunnel after 
   await clock.advance(TUNNEL_WAIT_MS);
   await Promise.all(refused);
   t.is(asked.length, 1);
+});
+
+test('tunnels that take no stream beside others that do are let go, and others made, one after a rest', async (t) => {
+  const clock = new FakeClock();
+  const { pool, live, asked, served } = await fixture(t, { maxStreams: 1, barren: [2, 3], clock });
+  await pool.open(live, request);
+  const second = pool.open(live, request);
+  for (const tunnels of [2, 3]) {
+    await until(() => served.length === tunnels, { what: 'a tunnel that takes nothing' });
+    await served[tunnels - 1]?.closed;
+    await until(() => pool.stats.tunnels === 1, { what: 'its end' });
+    await clock.advance(BARREN_REST_MS - 1);
+    t.is(asked.length, tunnels);
+    await clock.advance(1);
+    t.is(asked.length, tunnels + 1);
+  }
+  t.is((await roundTrip(await second, 'x')).toString(), 'x');
+  t.is(asked.length, 4);
 });
 
 test('thousands that come at once for a peer without a tunnel are all carried', async (t) => {
