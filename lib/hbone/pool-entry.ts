@@ -24,8 +24,8 @@ export interface PoolEntryDeps {
   /** Tunnels that may be made at once. */
   readonly maxConnecting: () => number;
   readonly waitMs: () => number;
-  /** Makes a tunnel when it is its turn, unless it is not `wanted` any more by then. */
-  readonly connect: (wanted: () => boolean) => Promise<ClientTunnel>;
+  /** Makes a tunnel when it is its turn; null if it is not `wanted` any more by then. */
+  readonly connect: (wanted: () => boolean) => Promise<ClientTunnel | null>;
   /** A tunnel has begun or ended a stream, or its life. */
   readonly onChange: (tunnel: ClientTunnel) => void;
   /** Nothing is left under the key. */
@@ -136,7 +136,8 @@ export class PoolEntry {
         .then(
           (tunnel) => {
             this.#connecting -= 1;
-            this.#add(tunnel);
+            if (tunnel === null) this.#unwanted();
+            else this.#add(tunnel);
           },
           (error: unknown) => {
             this.#connecting -= 1;
@@ -146,6 +147,12 @@ export class PoolEntry {
           },
         );
     }
+  }
+
+  /** A tunnel was not made for want of requests; one may have come since, and have counted on it. */
+  #unwanted(): void {
+    if (this.#waiters.size > 0) this.#connectIfNeeded();
+    this.#dropIfEmpty();
   }
 
   /** How many tunnels may be in the making. */

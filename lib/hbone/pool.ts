@@ -163,11 +163,11 @@ export class TunnelPool {
     return entry;
   }
 
-  async #connect(key: TunnelKey, wanted: () => boolean): Promise<ClientTunnel> {
+  async #connect(key: TunnelKey, wanted: () => boolean): Promise<ClientTunnel | null> {
     const leave = await this.#connects.take(this.#wait('tunnels', MAX_QUEUED_CONNECTS));
     try {
       if (this.#closed) throw new MeshError('TUNNEL_CLOSED', 'the tunnel pool is closed');
-      if (!wanted()) throw new MeshError('TUNNEL_CLOSED', 'nobody waits for the tunnel any more');
+      if (!wanted()) return null;
       const tunnel = await this.#deps.connect(key, (run) => this.#handshake(run));
       this.#created += 1;
       return tunnel;

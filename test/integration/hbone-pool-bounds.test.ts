@@ -57,6 +57,8 @@ async function fixture(
     readonly barren?: readonly number[];
     /** The live peer is connected only then. */
     readonly until?: Promise<void>;
+    /** What comes of connecting to a dead peer. */
+    readonly dead?: () => Promise<never>;
     /** Tunnels after so many are never made. */
     readonly most?: number;
     readonly clock?: Clock;
@@ -66,6 +68,7 @@ async function fixture(
     maxStreams = 100,
     barren = [],
     until: open,
+    dead = () => new Promise<never>(() => {}),
     most = Infinity,
     clock = systemClock,
     ...poolOptions
@@ -81,7 +84,8 @@ async function fixture(
   const asked: number[] = [];
   const connect = async (key: TunnelKey, handshake: Handshake): Promise<ClientTunnel> => {
     const number = asked.push(key.destinationPort);
-    if (key.destinationPort === DEAD || asked.length > most) return new Promise(() => {});
+    if (key.destinationPort === DEAD) return dead();
+    if (asked.length > most) return new Promise(() => {});
     if (key.destinationPort === MUTE) return handshake(() => new Promise(() => {}));
     await open;
     const socket = await dial(t, key.destinationPort);
@@ -204,6 +208,21 @@ test('while a tunnel is being made a request waits for what comes of it, and the
   resolve();
   t.is((await roundTrip(await first, 'x')).toString(), 'x');
   await second;
+});
+
+test('a request that comes just as a tunnel is not made for want of requests has one made', async (t) => {
+  let turn = Promise.withResolvers<never>();
+  const { pool, live } = await fixture(t, { maxConnecting: 1, dead: () => turn.promise });
+  // How many steps it takes until the entry learns of it is not to matter.
+  for (let steps = 0; steps < 16; steps += 1) {
+    const key = { ...live, sourceIp: `127.0.0.${2 + steps}` };
+    ask(pool, DEAD, 1);
+    await t.throwsAsync(pool.open(key, request, { limitMs: 1 }), { code: 'UPSTREAM_TIMEOUT' });
+    turn.reject(new MeshError('UPSTREAM_CONNECT', 'gone'));
+    turn = Promise.withResolvers<never>();
+    for (let step = 0; step < steps; step += 1) await Promise.resolve();
+    t.is((await roundTrip(await pool.open(key, request), 'x')).toString(), 'x');
+  }
 });
 
 test('a tunnel that fails after that time still says why', async (t) => {
