@@ -33,6 +33,8 @@ export class CertificateDesk {
   /** What each thread was given and not told to drop. */
   readonly #given = new WeakMap<CertificateUser, Set<string>>();
   #retired = false;
+  /** Waits for the end of this turn to let go of what is not used. */
+  #letGo: NodeJS.Immediate | null = null;
 
   constructor(deps: CertificateDeskDependencies) {
     this.#deps = deps;
@@ -46,7 +48,7 @@ export class CertificateDesk {
   setLocal(identities: readonly string[]): void {
     this.#local = new Set(this.#retired ? [] : identities);
     for (const identity of this.#local) this.#warmUp(identity);
-    this.forgetUnused();
+    this.#forgetUnused();
   }
 
   /** Identities of this node's mesh workloads that have no valid certificate at this moment. */
@@ -89,18 +91,35 @@ export class CertificateDesk {
     }
   }
 
-  /** Drops identities that neither the mesh state nor a served pod has here, and has threads drop what none of their pods has. */
+  /**
+   * Drops identities that neither the mesh state nor a served pod has here, and has threads drop what none of their pods has.
+   * After this turn, and once for all calls of it: many pods may end together.
+   */
   forgetUnused(): void {
-    for (const thread of this.#deps.threads()) this.#dropUnused(thread);
-    for (const identity of this.#deps.manager.identities()) {
-      if (this.#local.has(identity)) continue;
-      if ([...this.#deps.threads()].some((thread) => serves(thread, identity))) continue;
-      this.#deps.manager.forget(identity);
-    }
+    this.#letGo ??= setImmediate(() => {
+      this.#letGo = null;
+      this.#forgetUnused();
+    });
   }
 
   close(): void {
     this.#unsubscribe();
+    if (this.#letGo !== null) clearImmediate(this.#letGo);
+  }
+
+  /** Goes through the pods once, and not once for each identity. */
+  #forgetUnused(): void {
+    const served = new Set<string>();
+    for (const thread of this.#deps.threads()) {
+      const own = new Set<string>();
+      for (const { info } of thread.pods.values()) own.add(accountOf(info));
+      for (const account of own) served.add(account);
+      this.#dropUnused(thread, own);
+    }
+    for (const identity of this.#deps.manager.identities()) {
+      if (this.#local.has(identity) || isServed(identity, served)) continue;
+      this.#deps.manager.forget(identity);
+    }
   }
 
   #warmUp(identity: string): void {
@@ -128,10 +147,10 @@ export class CertificateDesk {
   }
 
   /** A key must not outlive the pods that may use it. A pod that drains is still served. */
-  #dropUnused(thread: CertificateUser): void {
+  #dropUnused(thread: CertificateUser, served: ReadonlySet<string>): void {
     const given = this.#given.get(thread);
     for (const identity of given ?? []) {
-      if (serves(thread, identity)) continue;
+      if (isServed(identity, served)) continue;
       given?.delete(identity);
       thread.send({ type: 'certificate.drop', identity });
     }
@@ -153,4 +172,18 @@ function serves(thread: CertificateUser, identity: string): boolean {
     if (info.namespace === id.namespace && info.serviceAccount === id.serviceAccount) return true;
   }
   return false;
+}
+
+/** Whether the identity is one of the accounts, as {@link accountOf} names them. */
+function isServed(identity: string, accounts: ReadonlySet<string>): boolean {
+  const id = tryParseSpiffe(identity);
+  return id !== null && accounts.has(accountOf(id));
+}
+
+/** No name has a slash. */
+function accountOf({
+  namespace,
+  serviceAccount,
+}: Pick<PodInfo, 'namespace' | 'serviceAccount'>): string {
+  return `${namespace}/${serviceAccount}`;
 }

@@ -1,3 +1,4 @@
+import { setImmediate as turn } from 'node:timers/promises';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { MeshError } from '../../../../lib/errors/mesh-error.ts';
@@ -93,7 +94,7 @@ test('a refusal is told to the threads that serve the identity, and to them alon
   t.deepEqual(threads[1].sent, []);
 });
 
-test('a thread is told to forget what none of its pods has any more, once, and is given it anew when one comes', (t) => {
+test('a thread is told to forget what none of its pods has any more, once, and is given it anew when one comes', async (t) => {
   const { desk, threads, manager } = setUp(t);
   const [first, second] = threads;
   const certificate = { identity: web } as WorkloadCertificate;
@@ -106,6 +107,7 @@ test('a thread is told to forget what none of its pods has any more, once, and i
   first.pods.set('twin', pod);
   first.pods.delete('web');
   desk.forgetUnused();
+  await turn();
   t.deepEqual(
     first.sent.map(({ type }) => type),
     ['certificate'],
@@ -113,11 +115,60 @@ test('a thread is told to forget what none of its pods has any more, once, and i
   );
   first.pods.clear();
   desk.forgetUnused();
+  await turn();
   desk.forgetUnused();
+  await turn();
   t.like(first.sent.slice(1), [{ type: 'certificate.drop', identity: web }]);
   t.is(first.sent.length, 2);
   t.deepEqual(second.sent, []);
   first.pods.set('web', pod);
   desk.podPlaced(first);
   t.is(first.sent.at(-1)?.type, 'certificate');
+});
+
+test('pods that end together cost one look at those that are left, however many identities there are', async (t) => {
+  const { desk, threads, manager } = setUp(t);
+  const [first] = threads;
+  const identities = Array.from(
+    { length: 200 },
+    (_, n) => `spiffe://cluster.local/ns/demo/sa/n${n}`,
+  );
+  const forgotten: string[] = [];
+  manager.status = (identity) => ({
+    kind: 'available',
+    certificate: { identity } as WorkloadCertificate,
+  });
+  manager.identities = () => identities;
+  manager.forget = (identity) => void forgotten.push(identity);
+  let looks = 0;
+  for (let n = 0; n < 200; n += 1) {
+    const name = `n${n}`;
+    const info = { uid: name, name, namespace: 'demo', serviceAccount: name };
+    first.pods.set(name, {
+      get info() {
+        looks += 1;
+        return info;
+      },
+    });
+  }
+  desk.podPlaced(first);
+  looks = 0;
+  for (let n = 0; n < 150; n += 1) {
+    first.pods.delete(`n${n}`);
+    desk.forgetUnused();
+  }
+  t.is(looks, 0);
+  await turn();
+  t.is(looks, 50);
+  t.deepEqual(forgotten, identities.slice(0, 150));
+  t.is(first.sent.filter(({ type }) => type === 'certificate.drop').length, 150);
+});
+
+test('a desk that is closed lets go of nothing more', async (t) => {
+  const { desk, manager } = setUp(t);
+  manager.want('spiffe://cluster.local/ns/demo/sa/other', 'warmUp');
+  desk.forgetUnused();
+  desk.close();
+  await turn();
+  t.is(manager.identities().length, 1);
 });
