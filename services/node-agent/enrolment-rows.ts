@@ -24,6 +24,15 @@ export interface EnrolmentRowsDeps {
   readonly log: Logger;
 }
 
+/** Rows by pod; null = one that cannot be read. */
+type Stored = Map<string, Enrolment | null>;
+
+/** A row as it is to be, null = gone, and what makes it so. */
+interface Change {
+  readonly row: Enrolment | null;
+  readonly change: RowChange;
+}
+
 /**
  * Level-triggered: callers say what is to be, in any order; the loop makes it so, and again after Redis was away
  * or lost its data. Nothing is written before {@link EnrolmentRows.begin}, so that a restart drops no row.
@@ -33,12 +42,14 @@ export class EnrolmentRows {
   readonly #wanted = new Map<string, WantedRow>();
   #unreadable: ReadonlySet<string> = new Set();
   /** What Redis holds as far as known; null = must be read first. */
-  #stored: Map<string, Enrolment | null> | null = null;
+  #stored: Stored | null = null;
   readonly #stop = new AbortController();
   readonly #releases: readonly (() => void)[];
   #wake = Promise.withResolvers<void>();
   #begun = false;
   #dirty = true;
+  /** Pods whose row may differ from what is stored, once that is known. */
+  readonly #touched = new Set<string>();
   /** Settles when closed; rejects for a defect. */
   readonly finished: Promise<void>;
 
@@ -70,17 +81,22 @@ export class EnrolmentRows {
 
   /** Rows of these pods stay as they are. */
   keep(unreadable: ReadonlySet<string>): void {
+    // Who becomes readable without being wanted is to go.
+    for (const uid of this.#unreadable) this.#touched.add(uid);
     this.#unreadable = unreadable;
     this.#poke();
   }
 
   set(uid: string, row: WantedRow): void {
     this.#wanted.set(uid, row);
+    this.#touched.add(uid);
     this.#poke();
   }
 
   delete(uid: string): void {
-    if (this.#wanted.delete(uid)) this.#poke();
+    if (!this.#wanted.delete(uid)) return;
+    this.#touched.add(uid);
+    this.#poke();
   }
 
   /** Stops writing; what is in Redis stays. */
@@ -118,33 +134,42 @@ export class EnrolmentRows {
 
   async #write(): Promise<void> {
     const { writer, clock } = this.#deps;
-    this.#stored ??= await this.#read();
-    this.#dirty = false;
-    const stored = this.#stored;
-    const now = new Date(clock.now()).toISOString();
-    const next = new Map<string, Enrolment>();
-    for (const [uid, wanted] of this.#wanted) next.set(uid, merged(wanted, stored.get(uid), now));
-    const changes: RowChange[] = [...next]
-      .filter(([uid, row]) => stored.get(uid) !== row)
-      .map(([uid, row]) => ({ key: uid, value: encode(row) }));
-    for (const uid of stored.keys()) {
-      if (!next.has(uid) && !this.#unreadable.has(uid)) changes.push({ key: uid, value: null });
+    const stored = this.#stored ?? (await this.#read());
+    if (this.#stored === null) {
+      this.#stored = stored;
+      for (const uid of [...this.#wanted.keys(), ...stored.keys()]) this.#touched.add(uid);
     }
+    this.#dirty = false;
+    const touched = [...this.#touched];
+    this.#touched.clear();
+    const now = new Date(clock.now()).toISOString();
+    const changed = touched.flatMap((uid) => this.#change(uid, stored, now));
     try {
-      if (changes.length > 0) await writer.apply(changes);
+      if (changed.length > 0) await writer.apply(changed.map(({ change }) => change));
     } catch (error) {
       this.#dirty = true;
       throw error;
     }
-    for (const { key, value } of changes) {
-      const row = next.get(key);
-      if (value === null || row === undefined) stored.delete(key);
-      else stored.set(key, row);
+    for (const { change, row } of changed) {
+      if (row === null) stored.delete(change.key);
+      else stored.set(change.key, row);
     }
   }
 
+  /** What to write for a pod, if anything. */
+  #change(uid: string, stored: Stored, now: string): readonly Change[] {
+    const wanted = this.#wanted.get(uid);
+    if (wanted !== undefined) {
+      const row = merged(wanted, stored.get(uid), now);
+      if (row === stored.get(uid)) return [];
+      return [{ row, change: { key: uid, value: encode(row) } }];
+    }
+    if (!stored.has(uid) || this.#unreadable.has(uid)) return [];
+    return [{ row: null, change: { key: uid, value: null } }];
+  }
+
   /** What Redis holds; makes the table when there is none, so that readers know that it is complete. */
-  async #read(): Promise<Map<string, Enrolment | null>> {
+  async #read(): Promise<Stored> {
     const { writer } = this.#deps;
     const rows = await writer.readAll();
     if (rows.size === 0 && (await writer.standing()) === 'absent') await writer.replaceAll([]);

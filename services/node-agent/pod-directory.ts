@@ -1,7 +1,7 @@
 /** A {@link PodSource} over a directory with one JSON file per pod, `<uid>.json`, replaced atomically. */
 import { constants, watch } from 'node:fs';
-import type { FSWatcher } from 'node:fs';
-import { open, readdir } from 'node:fs/promises';
+import type { BigIntStats, FSWatcher } from 'node:fs';
+import { open, readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock, Timer } from '../../lib/clock/clock.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
@@ -126,12 +126,15 @@ export class PodDirectory implements PodSource {
     const path = join(this.#options.path, name);
     let version = 'unreadable';
     try {
+      // Nearly always there is nothing new, and the file need not be opened.
+      if (known !== undefined && known.version === versionOf(await stat(path, { bigint: true })))
+        return known;
       // A pipe would block, and with it every other pod.
       const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
       try {
         const status = await file.stat({ bigint: true });
         if (!status.isFile()) throw new MeshError('STATE_INVALID', 'is no regular file');
-        version = `${status.ino}.${status.mtimeNs}.${status.size}`;
+        version = versionOf(status);
         if (known?.version === version) return known;
         if (status.size > MAX_RECORD_BYTES) {
           throw new MeshError('STATE_INVALID', `is larger than ${MAX_RECORD_BYTES} bytes`);
@@ -197,6 +200,10 @@ export function parseRecord(text: string, fileName: string, node: string): PodRe
     throw new MeshError('STATE_INVALID', `node: ${record.node} is not this node, ${node}`);
   }
   return record;
+}
+
+function versionOf({ ino, mtimeNs, size }: BigIntStats): string {
+  return `${ino}.${mtimeNs}.${size}`;
 }
 
 function podSet(files: ReadonlyMap<string, KnownFile>): PodSet {
