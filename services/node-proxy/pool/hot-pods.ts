@@ -28,9 +28,12 @@ export interface SharedPods {
   unshare(uid: string, thread: number): void;
 }
 
+const NONE: ReadonlyMap<string, number> = new Map();
+
 /** Watches how busy the threads are, and spreads the hottest pod of a saturated one. */
 export class HotPods {
   readonly #deps: HotPodsDependencies;
+  readonly #settings: HotSettings;
   readonly #rules: HotThreads;
   readonly #timer: Timer;
   readonly #lastLoad = new WeakMap<ListenerThread, EventLoopUtilization>();
@@ -40,6 +43,7 @@ export class HotPods {
 
   constructor(settings: HotSettings, deps: HotPodsDependencies) {
     this.#deps = deps;
+    this.#settings = settings;
     this.#rules = new HotThreads(settings);
     const intervalMs = Math.min(HOT_SAMPLE_MS, Math.max(50, settings.hotAfterMs / 2));
     this.#timer = deps.clock.every(intervalMs, () => {
@@ -60,7 +64,9 @@ export class HotPods {
     const { clock } = this.#deps;
     const threads = [...this.#deps.threads()];
     const samples = threads.map((thread) => this.#sample(thread));
-    const activity = await this.#activity(threads);
+    const hot = samples.some(({ utilisation }) => utilisation > this.#settings.utilisation);
+    // Only a hot thread's pods are compared, and not before it was hot at two looks.
+    const activity = hot && threads.length > 1 ? await this.#activity(threads) : NONE;
     const pods = [...this.#deps.pods.pods].map(([uid, { threads: own }]): SpreadPod => {
       const occupied = threads.filter((thread) => thread.pods.has(uid)).map(({ number }) => number);
       const done = own.map((thread) => [thread, activity.get(key(thread, uid)) ?? 0] as const);
