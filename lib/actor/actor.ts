@@ -45,6 +45,11 @@ export interface ActorContext {
   supervise(name: string, work: Promise<unknown>): void;
   /** Asks the host to drain and stop the process, as `/quitquitquit` does. */
   requestShutdown(why: string): void;
+  /**
+   * Calls `listener` each time the process, being idle, gives memory back: threads of the actor may collect the garbage of
+   * theirs (lib/actor/collector.ts). Absent where the process keeps what it has.
+   */
+  readonly onMemoryRelease?: ((listener: () => void) => void) | undefined;
 }
 
 /**

@@ -31,6 +31,8 @@ export interface HostServices {
   /** An actor failed: the process must end. */
   fail(actor: string, error: unknown): void;
   requestShutdown(why: string): void;
+  /** As {@link ActorContext} has it. */
+  readonly onMemoryRelease: ActorContext['onMemoryRelease'];
 }
 
 /** One line of `GET /status`. */
@@ -162,6 +164,7 @@ export class HostedActor {
         });
       },
       requestShutdown: (why) => services.requestShutdown(why),
+      onMemoryRelease: services.onMemoryRelease,
     };
   }
 

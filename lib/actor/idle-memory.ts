@@ -1,9 +1,9 @@
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
+import { getHeapStatistics } from 'node:v8';
 import type { Clock, Timer } from '../clock/clock.ts';
 import { errorText } from '../errors/mesh-error.ts';
-import { releaseProgramPages } from '../linux/memory.ts';
+import { releaseFreeMemory, releaseProgramPages } from '../linux/memory.ts';
 import type { Logger } from '../log/logger.ts';
+import { allowCollection, collectAll } from './collector.ts';
 
 /** How often the process looks whether it is idle. */
 const CHECK_MS = 3_000;
@@ -11,16 +11,19 @@ const CHECK_MS = 3_000;
 const IDLE_CPU_MS = 150;
 /** Between two times, so that work that comes and goes costs a hundredth of a core at most. */
 const LEAST_DISTANCE_MS = 30_000;
-
-/** V8's own function; `last-resort` also gives back the pages that a collection has emptied in part. */
-type Collect = (options: { type: 'major'; execution: 'sync'; flavor: 'last-resort' }) => void;
+/** An idle process has garbage too. By this much more heap it is collected, once in some minutes. */
+const GROWN_BYTES = 6 << 20;
 
 /** What gives memory back, and tells of work; tests put their own in its place. */
 export interface Memory {
   /** Processor time that all threads have taken so far. */
   cpuMs(): number;
-  /** Collects the garbage of the calling thread's heap. */
+  /** What the main thread's heap takes now. */
+  heapBytes(): number;
+  /** Collects the garbage of the main thread's heap. */
   collect(): void;
+  /** Gives back what is free in C's heaps. */
+  releaseFree(): void;
   /** Gives back pages of program files; returns their bytes. */
   releasePages(): number;
 }
@@ -30,29 +33,40 @@ const own: Memory = {
     const { user, system } = process.cpuUsage();
     return (user + system) / 1_000;
   },
+  heapBytes: () => getHeapStatistics().total_heap_size,
   collect: collectAll,
+  releaseFree: releaseFreeMemory,
   releasePages: releaseProgramPages,
 };
 
 /**
- * Gives back what an idle process does not use: the garbage of its main thread, and pages of programs that nothing runs any
- * more. Once when it is ready and the start has settled, and again when it is idle after work. The main thread stands
- * still for it, 0.1 to 0.4 s; other threads do not.
+ * Gives back what an idle process does not use: the garbage of its main thread, free memory of C's heaps, and pages of programs
+ * that nothing runs any more; who has more is told. Once when it is ready and the start has settled, and again when it is idle
+ * after work or its heap has grown. The main thread stands still for it, 0.1 to 0.4 s.
  */
 export class IdleMemory {
   readonly #clock: Clock;
   readonly #log: Logger;
   readonly #memory: Memory;
+  readonly #listeners: (() => void)[] = [];
   #timer: Timer | null = null;
   /** Work was done since the last time, the start at first. */
   #worked = true;
   #cpuMs = 0;
   #lastMs = -Infinity;
+  /** What the heap took after the last time. */
+  #heapBytes = 0;
 
   constructor(deps: { readonly clock: Clock; readonly log: Logger; readonly memory?: Memory }) {
     this.#clock = deps.clock;
     this.#log = deps.log;
     this.#memory = deps.memory ?? own;
+    allowCollection();
+  }
+
+  /** Calls `listener` each time, before anything is given back here. */
+  onRelease(listener: () => void): void {
+    this.#listeners.push(listener);
   }
 
   /** Everything is ready. Only the first call counts. */
@@ -73,33 +87,26 @@ export class IdleMemory {
     this.#cpuMs = cpuMs;
     if (!idle) this.#worked = true;
     const now = this.#clock.monotonic();
-    if (!idle || !this.#worked || now - this.#lastMs < LEAST_DISTANCE_MS) return;
+    if (!idle || now - this.#lastMs < LEAST_DISTANCE_MS) return;
+    if (!this.#worked && this.#memory.heapBytes() - this.#heapBytes < GROWN_BYTES) return;
     this.#worked = false;
     this.#lastMs = now;
     this.#giveBack();
     // This was no work.
     this.#cpuMs = this.#memory.cpuMs();
+    this.#heapBytes = this.#memory.heapBytes();
   }
 
   #giveBack(): void {
     try {
+      for (const listener of this.#listeners) listener();
       // First, as it runs code that would bring pages back.
       this.#memory.collect();
+      this.#memory.releaseFree();
       this.#log.debug({ programBytes: this.#memory.releasePages() }, 'host.memory-given-back');
     } catch (error) {
       // As in a container that hides /proc/self/pagemap: the process is larger for it, and works.
       this.#log.debug({ error: errorText(error) }, 'host.memory-kept');
     }
-  }
-}
-
-/** The function is in no context made before the flag. Threads made later are to have none. */
-function collectAll(): void {
-  setFlagsFromString('--expose-gc');
-  try {
-    const collect = runInNewContext('gc') as Collect;
-    collect({ type: 'major', execution: 'sync', flavor: 'last-resort' });
-  } finally {
-    setFlagsFromString('--no-expose-gc');
   }
 }

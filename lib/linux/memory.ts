@@ -8,3 +8,8 @@ import { callNative } from './native.ts';
 export function releaseProgramPages(): number {
   return callNative((native) => native.releaseProgramPages());
 }
+
+/** Gives the kernel back what is free in the heaps of malloc, of all threads. */
+export function releaseFreeMemory(): void {
+  callNative((native) => native.releaseFreeMemory());
+}

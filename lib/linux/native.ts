@@ -108,6 +108,7 @@ export interface NativeModule {
   nftGeneration(netnsFd: number): number | null;
   policyRouting(netnsFd: number, family: number, table: number): PolicyRouting;
   releaseProgramPages(): number;
+  releaseFreeMemory(): void;
   raiseFileLimit(): { soft: number; hard: number };
   pumpOpen(
     onEnd: (

@@ -36,7 +36,7 @@ const pace = {
 const idleConnections = Number(values.idle ?? (short ? 100 : 2_000));
 const knownWorkloads = Number(values.workloads ?? (short ? 100 : 1_000));
 /** Many, so that what a heap grows by now and then is no pod's. */
-const ADDED_PODS = 60;
+const ADDED_PODS = 180;
 const only = new RegExp(values.only ?? '');
 const wanted = new Set(PEERS.filter((peer) => values.peers?.split(',').includes(peer) ?? true));
 

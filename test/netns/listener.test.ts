@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net';
+import { allowCollection } from '../../lib/actor/collector.ts';
 import type { Authorization, Match } from '../../lib/policy/model.ts';
 import { digest, pour, stall } from '../support/bulk.ts';
 import { TestMesh } from '../support/listener-kit.ts';
@@ -390,14 +391,15 @@ test('connections go on when a certificate expires, new ones use its successor',
 });
 
 // spec: hbone.md §9
-test('many connections at once share a tunnel and all come through', async (t) => {
+test('many connections at once share a tunnel and all come through, also while memory is given back', async (t) => {
+  allowCollection();
   const { mesh, client, web } = await podPair(t);
   await web.serve(8080, echo);
-  const answers = await Promise.all(
-    Array.from({ length: 150 }, async (_, index) =>
-      ask(await client.connect(web.ip, 8080), `number ${index}`),
-    ),
+  const asked = Array.from({ length: 150 }, async (_, index) =>
+    ask(await client.connect(web.ip, 8080), `number ${index}`),
   );
+  mesh.tell({ type: 'memory.release' });
+  const answers = await Promise.all(asked);
   t.deepEqual(
     answers,
     Array.from({ length: 150 }, (_, index) => `number ${index}`),

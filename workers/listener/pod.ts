@@ -105,6 +105,11 @@ export class Pod implements PodContext {
     return this.#opened * CONNECTION_COST + bytes / BYTES_PER_COST;
   }
 
+  /** Whether it has connections here. */
+  get carries(): boolean {
+    return this.#live.size > 0;
+  }
+
   /** The pod is served by so many threads: what it may have is divided among them. */
   divide(threads: number): void {
     this.#threads = threads;

@@ -203,6 +203,8 @@ export type ControlToThread =
   | { readonly type: 'pod.divide'; readonly uid: string; readonly threads: number }
   | { readonly type: 'log.level'; readonly level: string }
   | { readonly type: 'access.settings'; readonly settings: AccessSettings }
+  /** The process is idle and gives memory back. */
+  | { readonly type: 'memory.release' }
   /** A port to another listener thread of this process, which gets the other end. */
   | { readonly type: 'neighbour'; readonly port: MessagePort };
 

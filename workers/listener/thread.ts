@@ -1,4 +1,5 @@
 import type { MessagePort } from 'node:worker_threads';
+import { collectAll, collectYoung } from '../../lib/actor/collector.ts';
 import { systemClock } from '../../lib/clock/clock.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
@@ -253,7 +254,17 @@ export class ListenerThread {
       case 'access.settings':
         this.context.gate.change(message.settings);
         break;
+      case 'memory.release':
+        this.#releaseMemory();
+        break;
     }
+  }
+
+  /** Connections are not to wait for the garbage of their thread but where few milliseconds do. */
+  #releaseMemory(): void {
+    const carries = [...this.#pods.values()].some((pod) => pod.carries);
+    if (carries) collectYoung();
+    else collectAll();
   }
 
   #takeCertificate(message: Extract<ControlToThread, { type: 'certificate' }>): void {

@@ -1,6 +1,7 @@
-// Resident memory: pages of program files that the process can have again at any time.
+// Resident memory: pages of program files that the process can have again at any time, and what malloc holds free.
 #include <fcntl.h>
 #include <link.h>
+#include <malloc.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -92,10 +93,16 @@ napi_value releaseProgramPages(napi_env env, napi_callback_info) {
   return makeInteger(env, walk.released);
 }
 
+napi_value releaseFreeMemory(napi_env, napi_callback_info) {
+  malloc_trim(0);
+  return nullptr;
+}
+
 }  // namespace
 
 void registerMemory(napi_env env, napi_value exports) {
   setFunction(env, exports, "releaseProgramPages", releaseProgramPages);
+  setFunction(env, exports, "releaseFreeMemory", releaseFreeMemory);
 }
 
 }  // namespace weft

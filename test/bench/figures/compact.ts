@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { appendFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { setTimeout as wait } from 'node:timers/promises';
+import { median } from '../lib/goal.ts';
 import { BenchMesh } from '../lib/mesh.ts';
 import { eventually, output, residentBytes } from '../lib/process.ts';
 
@@ -16,7 +17,10 @@ const NODE_USER = 'node';
 /** Pods of the manifests. */
 const PODS = 3;
 /** The process takes itself for idle by then, also after the pods added, and has given back what it does not use. */
-const SETTLE_MS = 40_000;
+const SETTLE_MS = 30_000;
+/** It is looked at this often from then on, as pages of its binary come and go by megabytes with what V8 compiles. */
+const LOOKS = 10;
+const LOOK_EVERY_MS = 10_000;
 
 /** Resident bytes of the process with three pods, and what each further pod adds. */
 export interface CompactCost {
@@ -47,14 +51,12 @@ export async function compactCost(scratch: string, more: number): Promise<Compac
     const pid = child.pid ?? 0;
     try {
       await enrolled(mesh, PODS);
-      await wait(SETTLE_MS);
-      const resident = await residentBytes(pid);
+      const resident = await settled(pid);
       const file = join(scratch, 'pods.yaml');
       await writeFile(file, Array.from({ length: more }, (_, index) => pod(index)).join('\n---\n'));
       await mesh.weft('apply', '-f', file);
       await enrolled(mesh, PODS + more);
-      await wait(SETTLE_MS);
-      return { resident, perPod: ((await residentBytes(pid)) - resident) / more };
+      return { resident, perPod: ((await settled(pid)) - resident) / more };
     } finally {
       child.kill('SIGTERM');
       await closed;
@@ -62,6 +64,17 @@ export async function compactCost(scratch: string, more: number): Promise<Compac
   } finally {
     await mesh.down();
   }
+}
+
+/** What an idle process holds in the middle of a hundred seconds. */
+async function settled(pid: number): Promise<number> {
+  await wait(SETTLE_MS);
+  const sizes: number[] = [];
+  for (let look = 0; look < LOOKS; look += 1) {
+    sizes.push(await residentBytes(pid));
+    await wait(LOOK_EVERY_MS);
+  }
+  return median(sizes);
 }
 
 /**

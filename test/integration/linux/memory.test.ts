@@ -4,6 +4,7 @@ import test from 'ava';
 
 const run = promisify(execFile);
 const memory = new URL('../../../lib/linux/memory.ts', import.meta.url).pathname;
+const garbage = new URL('../../support/garbage.worker.ts', import.meta.url).pathname;
 const addon = new URL('../../../lib/linux/native.ts', import.meta.url).pathname;
 
 /** Of the addon's ELF header, unused padding that the process itself changes in memory. */
@@ -53,4 +54,11 @@ test('a page of code that was changed, as a debugger does, is kept', async (t) =
   const { kept, same } = await result();
   t.is(kept, CHANGED);
   t.true(same);
+});
+
+test('free memory of malloc and the young garbage of a thread are given back', async (t) => {
+  const { stdout } = await run(process.execPath, [garbage]);
+  const { free, young } = JSON.parse(stdout) as Record<string, number>;
+  t.true(Number(free) > 0, stdout);
+  t.true(Number(young) > 0, stdout);
 });

@@ -6,21 +6,26 @@ import { FakeClock } from '../../../support/fake-clock.ts';
 
 /** Longer than what is waited for. */
 const LONG_MS = 60_000;
+const MIB = 1 << 20;
+/** What is done in one round, in order. */
+const ROUND = ['collect', 'free', 'pages'];
 
 function fixture(fail: string | null = null): {
-  load: { cpuMs: number };
+  load: { cpuMs: number; heapBytes: number };
   idle: IdleMemory;
   clock: FakeClock;
   calls: string[];
   lines: string[];
 } {
-  const load = { cpuMs: 1_000 };
+  const load = { cpuMs: 1_000, heapBytes: 100 * MIB };
   const clock = new FakeClock();
   const calls: string[] = [];
   const lines: string[] = [];
   const memory: Memory = {
     cpuMs: () => load.cpuMs,
+    heapBytes: () => load.heapBytes,
     collect: () => void calls.push('collect'),
+    releaseFree: () => void calls.push('free'),
     releasePages: () => {
       calls.push('pages');
       if (fail !== null) throw new Error(fail);
@@ -36,11 +41,11 @@ test('memory is given back once after the start, the garbage first', async (t) =
   idle.ready();
   t.deepEqual(calls, []);
   await clock.advance(LONG_MS);
-  t.deepEqual(calls, ['collect', 'pages']);
+  t.deepEqual(calls, ROUND);
   t.regex(lines.join(''), /"programBytes":4096.*host\.memory-given-back/);
   idle.ready();
   await clock.advance(LONG_MS);
-  t.deepEqual(calls, ['collect', 'pages']);
+  t.deepEqual(calls, ROUND);
 });
 
 test('a process at work keeps what it has, and gives back again when it is idle after it', async (t) => {
@@ -51,10 +56,35 @@ test('a process at work keeps what it has, and gives back again when it is idle 
   t.deepEqual(calls, []);
   work.cancel();
   await clock.advance(LONG_MS);
-  t.is(calls.length, 2);
+  t.is(calls.length, ROUND.length);
   load.cpuMs += 500;
   await clock.advance(LONG_MS);
-  t.is(calls.length, 4);
+  t.is(calls.length, 2 * ROUND.length);
+});
+
+test('a heap that grows although the process is idle is collected again', async (t) => {
+  const { idle, load, clock, calls } = fixture();
+  idle.ready();
+  await clock.advance(LONG_MS);
+  t.is(calls.length, ROUND.length);
+  load.heapBytes += 5 * MIB;
+  await clock.advance(LONG_MS);
+  t.is(calls.length, ROUND.length);
+  load.heapBytes += MIB;
+  await clock.advance(LONG_MS);
+  t.is(calls.length, 2 * ROUND.length);
+  await clock.advance(LONG_MS);
+  t.is(calls.length, 2 * ROUND.length);
+});
+
+test('who asked is told each time, before anything else', async (t) => {
+  const { idle, load, clock, calls } = fixture();
+  idle.onRelease(() => void calls.push('told'));
+  idle.ready();
+  await clock.advance(LONG_MS);
+  load.cpuMs += 500;
+  await clock.advance(LONG_MS);
+  t.deepEqual(calls, ['told', ...ROUND, 'told', ...ROUND]);
 });
 
 test('work that comes and goes makes no more than two rounds a minute', async (t) => {
@@ -63,8 +93,8 @@ test('work that comes and goes makes no more than two rounds a minute', async (t
   // By turns busy for a second and idle for nine.
   clock.every(10_000, () => (load.cpuMs += 500));
   await clock.advance(10 * LONG_MS);
-  t.true(calls.length / 2 > 1);
-  t.true(calls.length / 2 <= 20, `${calls.length / 2} rounds in ten minutes`);
+  t.true(calls.length / ROUND.length > 1);
+  t.true(calls.length / ROUND.length <= 20, `${calls.length / ROUND.length} rounds in ten minutes`);
 });
 
 test('a process that cannot read its page table says so and goes on', async (t) => {
