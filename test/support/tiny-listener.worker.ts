@@ -93,6 +93,7 @@ function obey(message: ControlToThread): void {
     case 'profile':
     case 'neighbour':
     case 'certificate':
+    case 'memory.release':
     case 'certificate.drop':
     case 'certificate.unavailable':
       break;
