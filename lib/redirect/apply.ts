@@ -51,7 +51,7 @@ export class Redirector {
    * is right. NETNS_RULES when a command fails or the result is not what was asked for.
    */
   async apply(target: RedirectTarget, expected: readonly FamilyRules[]): Promise<ApplyResult> {
-    const families = expected.filter((rules) => familyUsable(target, rules.family));
+    const families = this.#possible(target, expected);
     const before = await this.#observe(
       target,
       families.map((rules) => rules.family),
@@ -87,7 +87,7 @@ export class Redirector {
     target: RedirectTarget,
     expected: readonly FamilyRules[],
   ): Promise<readonly string[]> {
-    const families = expected.filter((rules) => familyUsable(target, rules.family));
+    const families = this.#possible(target, expected);
     const observed = await this.#observe(
       target,
       families.map((rules) => rules.family),
@@ -135,6 +135,16 @@ export class Redirector {
         const empty = { family, rules: [] };
         return differences(empty, observed, loopbackUsable(target, family)).length === 0;
       });
+  }
+
+  /** What of `expected` this namespace and this kernel can have. */
+  #possible(target: RedirectTarget, expected: readonly FamilyRules[]): readonly FamilyRules[] {
+    const families = expected.filter((rules) => familyUsable(target, rules.family));
+    if (this.#tools.zones) return families;
+    return families.map((family) => ({
+      ...family,
+      rules: family.rules.filter((rule) => rule.needs !== 'zones'),
+    }));
   }
 
   async #observe(

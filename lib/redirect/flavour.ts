@@ -10,6 +10,8 @@ export interface IptablesTools {
   readonly flavour: Flavour;
   /** False when the IPv6 programs do not work; only acceptable when IPv6 is off. */
   readonly ipv6: boolean;
+  /** False where conntrack zones cannot be asked for, in one of the families: rules that need them are left out. */
+  readonly zones: boolean;
 }
 
 /** The upstream rule: fewer lines than this come from an empty table (spec/cni.md §5.6). */
@@ -38,10 +40,13 @@ export async function chooseTools(options: {
       : [options.force];
   const reasons: string[] = [];
   for (const flavour of candidates) {
-    const v4 = await probe(flavour, 4);
-    const v6 = options.ipv6 ? await probe(flavour, 6) : null;
-    if (v4 === null && v6 === null) return { flavour, ipv6: options.ipv6 };
-    reasons.push(`${flavour}: ${v4 ?? v6 ?? ''}`);
+    for (const zones of [true, false]) {
+      const v4 = await probe(flavour, 4, zones);
+      const v6 = options.ipv6 && v4 === null ? await probe(flavour, 6, zones) : null;
+      if (v4 === null && v6 === null) return { flavour, ipv6: options.ipv6, zones };
+      // What is not needed is of no interest when the rest fails too.
+      if (!zones) reasons.push(`${flavour}: ${v4 ?? v6 ?? ''}`);
+    }
   }
   throw new MeshError('NETNS_RULES', `no iptables programs work here: ${reasons.join(' | ')}`);
 }
@@ -62,15 +67,21 @@ async function legacyInUse(): Promise<boolean> {
   return Number(await runScript(script, { enter: [] })) >= RULES_IN_USE_LINES;
 }
 
+const ZONE_PROBE = `*raw
+:WEFT_PROBE - [0:0]
+-A WEFT_PROBE -p tcp -m mark --mark 0x1539/0x1fff -j CT --zone-orig 2
+COMMIT
+`;
+
 /** Null when the programs work, else why not. A new namespace keeps the trial away from everybody. */
-async function probe(flavour: Flavour, family: Family): Promise<string | null> {
+async function probe(flavour: Flavour, family: Family, zones: boolean): Promise<string | null> {
   const restore = programName(flavour, family, 'restore');
   const save = programName(flavour, family, 'save');
   const script = `
 set -e
 command -v ${restore} >/dev/null || { echo '${restore} is not installed' >&2; exit 127; }
 ${restore} --noflush <<'WEFT_END'
-*mangle
+${zones ? ZONE_PROBE : ''}*mangle
 :WEFT_PROBE - [0:0]
 -A WEFT_PROBE -m mark --mark 0x539/0xfff -j CONNMARK --set-xmark 0x111/0xfff
 COMMIT

@@ -50,6 +50,8 @@ export interface Rule {
   readonly table: Table;
   readonly chain: OwnChain;
   readonly text: string;
+  /** Left out where the kernel has no conntrack zones; without it the rest works as it would. */
+  readonly needs?: 'zones';
 }
 
 /** All rules of one family, in order within each chain. A table without rules holds no own chain. */
@@ -58,9 +60,19 @@ export interface FamilyRules {
   readonly rules: readonly Rule[];
 }
 
+/** SO_MARK of the proxy's sockets, as redirection knows it. Rules look at its low twelve bits. */
+export const PROXY_PACKET_MARK = 0x539;
+
+/**
+ * SO_MARK of the proxy's sockets that appear as the client. A bit more than {@link PROXY_PACKET_MARK}, beyond what other rules
+ * look at, so that these alone are tracked in a zone of their own, each from its first packet on.
+ */
+export const KEPT_SOURCE_MARK = 0x1539;
+
 /** The proxy's sockets carry this mark; connections it opened to the application carry the other. */
 const PROXY_MARK = '0x539/0xfff';
 const REPLY_MARK = '0x111/0xfff';
+const KEPT_SOURCE = '0x1539/0x1fff';
 
 /** The rules of a pod, IPv4 first. */
 export function redirectRules(options: RedirectOptions): readonly FamilyRules[] {
@@ -75,6 +87,7 @@ function familyRules(family: Family, options: RedirectOptions): FamilyRules {
     family,
     rules: [
       ...(options.dnsCapture ? dnsZoneRules() : []),
+      ...keptSourceZoneRules(),
       ...replyMarkRules(),
       ...inboundRules(options, loopback, probe),
       ...outboundRules(options, loopback, probe),
@@ -144,6 +157,22 @@ function dnsZoneRules(): Rule[] {
       table: 'raw',
       chain: 'ISTIO_PRERT',
       text: `-p udp -m udp --sport 53 -m mark ! --mark ${PROXY_MARK} -j CT --zone 1`,
+    },
+  ];
+}
+
+/**
+ * A connection that the proxy opens with the client's address has that client's port space: without a zone of its own, a later
+ * connection of the client from the same port would be taken for part of it and escape redirection. Only the direction
+ * towards the application is apart; its replies, which nobody marked yet, are found where they always were.
+ */
+function keptSourceZoneRules(): Rule[] {
+  return [
+    {
+      table: 'raw',
+      chain: 'ISTIO_OUTPUT',
+      text: `-p tcp -m mark --mark ${KEPT_SOURCE} -j CT --zone-orig 2`,
+      needs: 'zones',
     },
   ];
 }

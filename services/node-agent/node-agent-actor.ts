@@ -46,7 +46,8 @@ export class NodeAgentActor implements Actor {
     await mkdir(dirname(config.socketPath), { recursive: true });
     const files = raiseFileLimit();
     const tools = await chooseTools({ ipv6: config.redirect.ipv6, force: config.forceIptables });
-    log.info({ flavour: tools.flavour, ipv6: tools.ipv6, files: files.soft }, 'agent.tools');
+    log.info({ ...tools, files: files.soft }, 'agent.tools');
+    if (!tools.zones) log.warn({ flavour: tools.flavour }, 'agent.no-zones');
     const release = context.readiness.block('pods');
     const rows = this.#openRows(context, node);
     const metrics = agentMetrics(context.metrics, {

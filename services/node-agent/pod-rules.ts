@@ -18,6 +18,7 @@ import type { AgentMetrics } from './metrics.ts';
 import type { Slots } from './slots.ts';
 
 const CONNTRACK_LOOSE = 'net.netfilter.nf_conntrack_tcp_loose';
+const CONNTRACK_LIBERAL = 'net.netfilter.nf_conntrack_tcp_be_liberal';
 const MIGRATE = 'net.ipv4.tcp_migrate_req';
 
 /** What the pods of a node share to write rules. */
@@ -112,7 +113,7 @@ export class PodRules {
   async stopRedirecting(): Promise<void> {
     const replies = (this.#applied ?? []).map((family) => ({
       ...family,
-      rules: family.rules.filter((rule) => rule.table === 'mangle'),
+      rules: family.rules.filter((rule) => rule.table !== 'nat'),
     }));
     await this.#hold((target) => this.#deps.redirector.apply(target, replies));
     this.#applied = null;
@@ -169,15 +170,22 @@ export class PodRules {
   /**
    * The first rules make the kernel track connections. One that is older than that would be taken for new in its
    * middle, redirected and reset; unless the kernel picks up no connection it has not seen from its start.
+   * Rules that come to connections which are tracked already may take one of their directions to another zone, where it is not
+   * known: the other one then outgrows the window the kernel last saw, and would lose its mark; unless windows do not matter.
    */
   #leaveEstablishedAlone(): void {
     const netns = present(this.#netns, 'the namespace is about to be written to');
-    try {
-      writeSysctl(netns.fd, CONNTRACK_LOOSE, '0', this.#deps.sysctlDir);
-    } catch (error) {
-      // Absent until conntrack is loaded, which is then no earlier than with the first rules on this machine.
-      const facts = { uid: this.#uid, setting: CONNTRACK_LOOSE, reason: errorText(error) };
-      this.#deps.log.warn(facts, 'pod.established-at-risk');
+    for (const [setting, value] of [
+      [CONNTRACK_LOOSE, '0'],
+      [CONNTRACK_LIBERAL, '1'],
+    ] as const) {
+      try {
+        writeSysctl(netns.fd, setting, value, this.#deps.sysctlDir);
+      } catch (error) {
+        // Absent until conntrack is loaded, which is then no earlier than with the first rules on this machine.
+        const facts = { uid: this.#uid, setting, reason: errorText(error) };
+        this.#deps.log.warn(facts, 'pod.established-at-risk');
+      }
     }
   }
 

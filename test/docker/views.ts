@@ -55,6 +55,7 @@ export async function settingsWritten(t: ExecutionContext, { compose }: Rig): Pr
     compose.exec('client', 'cat', `/proc/sys/net/${name}`);
   t.is((await read('ipv4/tcp_migrate_req')).trim(), '1');
   t.is((await read('netfilter/nf_conntrack_tcp_loose')).trim(), '0');
+  t.is((await read('netfilter/nf_conntrack_tcp_be_liberal')).trim(), '1');
   const logs = await compose.call('logs', '--no-color', 'node-1-agent');
   t.notRegex(logs.stdout, /established-at-risk|no-migration/);
 }

@@ -84,6 +84,8 @@ test('connections from before enrolment go on, in both directions', async (t) =>
   await writeRecord(site.podsDir, 'u-1', podRecord({ uid: 'u-1', netns: pod.path }));
   await until(() => agent.state('u-1') === 'enabled', { what: 'enabled' });
   for (const talk of talks) t.is(await talk('after'), 'after');
+  const settings = ['loose', 'be_liberal'].map((name) => `net.netfilter.nf_conntrack_tcp_${name}`);
+  t.is(await pod.exec('sysctl', '-n', ...settings), '0\n1\n');
 });
 
 test('removed rules, routing and listeners are found, repaired and counted', async (t) => {
@@ -240,6 +242,7 @@ test('what carried connections need outlives the redirection until the drain dea
   const rules = await pod.exec('iptables-nft-save');
   t.notRegex(rules, /REDIRECT/);
   t.regex(rules, /-A ISTIO_OUTPUT -m connmark --mark 0x111\/0xfff/);
+  t.regex(rules, /-A ISTIO_OUTPUT .* -j CT --zone-orig 2/);
   t.regex(await pod.ip('rule show'), /32764/);
   await until(() => site.rows().size === 0, { what: 'the row to go' });
 

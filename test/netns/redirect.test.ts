@@ -126,6 +126,26 @@ for (const flavour of ['nft', 'legacy'] as const) {
   });
 }
 
+for (const flavour of ['nft', 'legacy'] as const) {
+  test(`a kernel without conntrack zones gets all other rules, and loses what it cannot keep (${flavour})`, async (t) => {
+    const netns = await createNetns(t);
+    const target = open(t, netns);
+    const tools = await chooseTools({ ipv6: true, force: flavour });
+    t.true(tools.zones);
+    const whole = new Redirector(tools, '/tmp');
+    await whole.apply(target, EXPECTED);
+    const poor = new Redirector({ ...tools, zones: false }, '/tmp');
+    t.is((await poor.apply(target, EXPECTED)).repaired.length, 2);
+    t.notRegex(await saved(netns, flavour), /CT --zone/);
+    t.deepEqual(await poor.check(target, EXPECTED), []);
+    // As an older agent leaves a pod, the newer one finds it.
+    const { repaired, fresh } = await whole.apply(target, EXPECTED);
+    t.false(fresh);
+    t.deepEqual(repaired, ['IPv4 table raw has no chains', 'IPv6 table raw has no chains']);
+    t.deepEqual(await whole.check(target, EXPECTED), []);
+  });
+}
+
 test('every combination of options is read back as written', async (t) => {
   const netns = await createNetns(t);
   const target = open(t, netns);

@@ -8,6 +8,7 @@ import type { Copy, CopyEnd } from '../../lib/net/bidi-copy.ts';
 import { connectTcp } from '../../lib/net/connect-tcp.ts';
 import { formatEndpoint } from '../../lib/net/socket.ts';
 import type { Endpoint } from '../../lib/net/socket.ts';
+import { KEPT_SOURCE_MARK, PROXY_PACKET_MARK } from '../../lib/redirect/rules.ts';
 import type { Connection } from './connection.ts';
 import type { PodContext } from './pod-context.ts';
 import type { ConnectTarget } from './thread-metrics.ts';
@@ -98,6 +99,11 @@ export function listenerMarkOf(pod: Pick<PodContext, 'pod' | 'thread'>): number 
   return pod.thread.settings.marksUpstreamOnly === true ? 0 : markOf(pod);
 }
 
+/** SO_MARK of a socket that appears as the client; a mark that rules of somebody else look for stays as it is. */
+function keptSourceMark(mark: number): number {
+  return mark === PROXY_PACKET_MARK ? KEPT_SOURCE_MARK : mark;
+}
+
 function openSocket(pod: PodContext, request: UpstreamRequest): number {
   const { settings, tcpOptions } = pod.thread;
   const { to, source, bindLoopback, tunnel } = request;
@@ -116,7 +122,7 @@ function openSocket(pod: PodContext, request: UpstreamRequest): number {
   // A workload that reaches itself through a service would have the same address at both ends.
   if (source === null || source === to.ip || ipFamily(source) !== family) return openTcp(plain);
   try {
-    return openTcp({ ...plain, source: { ip: source } });
+    return openTcp({ ...plain, mark: keptSourceMark(plain.mark), source: { ip: source } });
   } catch (error) {
     // Without a descriptor nothing else would help.
     if (isExhausted(error)) throw error;

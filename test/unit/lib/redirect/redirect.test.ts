@@ -4,7 +4,11 @@ import { parseSave } from '../../../../lib/redirect/observed.ts';
 import type { ObservedFamily } from '../../../../lib/redirect/observed.ts';
 import { podRedirect } from '../../../../lib/redirect/pod-options.ts';
 import { renderRemove, renderRestore } from '../../../../lib/redirect/render.ts';
-import { redirectRules } from '../../../../lib/redirect/rules.ts';
+import {
+  KEPT_SOURCE_MARK,
+  PROXY_PACKET_MARK,
+  redirectRules,
+} from '../../../../lib/redirect/rules.ts';
 import type { FamilyRules, Rule } from '../../../../lib/redirect/rules.ts';
 
 const DEFAULTS = {
@@ -49,6 +53,21 @@ test('the exemptions come before the capture of everything else', (t) => {
   t.true(inbound[1]?.includes('! --dport 15008') && inbound[1].endsWith('--to-ports 15006'));
 });
 
+test('a socket with the client address is told by a bit that no other rule looks at', (t) => {
+  t.is(KEPT_SOURCE_MARK & 0xfff, PROXY_PACKET_MARK);
+  for (const family of rules()) {
+    const [zone, ...others] = chain(family, 'raw', 'ISTIO_OUTPUT');
+    t.deepEqual(others, []);
+    t.is(zone?.text, '-p tcp -m mark --mark 0x1539/0x1fff -j CT --zone-orig 2');
+    const rest = family.rules.filter((rule) => rule !== zone);
+    t.deepEqual(
+      rest.filter((rule) => rule.needs !== undefined),
+      [],
+    );
+    for (const { text } of rest) t.notRegex(text, /--mark (?!0x539\/0xfff|0x111\/0xfff)/);
+  }
+});
+
 test('annotations change what the specification says they change', (t) => {
   const [bypass] = rules({ 'ambient.istio.io/bypass-inbound-capture': 'true' });
   t.deepEqual(chain(bypass, 'nat', 'ISTIO_PRERT'), []);
@@ -56,7 +75,7 @@ test('annotations change what the specification says they change', (t) => {
 
   const [dns] = rules({ 'ambient.istio.io/dns-capture': 'true' });
   t.is(chain(dns, 'nat', 'ISTIO_OUTPUT').filter((rule) => /15053/.test(rule.text)).length, 2);
-  t.is(chain(dns, 'raw', 'ISTIO_OUTPUT').length + chain(dns, 'raw', 'ISTIO_PRERT').length, 2);
+  t.is(chain(dns, 'raw', 'ISTIO_OUTPUT').length + chain(dns, 'raw', 'ISTIO_PRERT').length, 3);
 
   const [interfaces] = rules({ 'istio.io/reroute-virtual-interfaces': 'vnet0, tap+' });
   t.deepEqual(
@@ -135,10 +154,10 @@ test('removal leaves nothing of ours and names no chain of others', (t) => {
   const [v4] = rules();
   if (v4 === undefined) throw new Error('no rules');
   const observed = observe(4, renderRestore(v4, observe(4, '')));
-  t.deepEqual(remains(observed), ['IPv4 table mangle', 'IPv4 table nat']);
+  t.deepEqual(remains(observed), ['IPv4 table raw', 'IPv4 table mangle', 'IPv4 table nat']);
   const text = renderRemove(observed);
   t.true(text.startsWith('*nat'));
-  t.is(text.match(/^-X ISTIO_/gm)?.length, 4);
-  t.is(text.match(/^-D (?:PREROUTING|OUTPUT) -j ISTIO_/gm)?.length, 4);
+  t.is(text.match(/^-X ISTIO_/gm)?.length, 6);
+  t.is(text.match(/^-D (?:PREROUTING|OUTPUT) -j ISTIO_/gm)?.length, 6);
   t.deepEqual(remains(observe(4, '# nothing\n')), []);
 });
