@@ -3,7 +3,7 @@ import type { Clock, Timer } from '../clock/clock.ts';
 import { errorText } from '../errors/mesh-error.ts';
 import { releaseFreeMemory, releaseProgramPages } from '../linux/memory.ts';
 import type { Logger } from '../log/logger.ts';
-import { allowCollection, collectAll } from './collector.ts';
+import { collectAll } from './collector.ts';
 
 /** How often the process looks whether it is idle. */
 const CHECK_MS = 3_000;
@@ -11,8 +11,8 @@ const CHECK_MS = 3_000;
 const IDLE_CPU_MS = 150;
 /** Between two times, so that work that comes and goes costs a hundredth of a core at most. */
 const LEAST_DISTANCE_MS = 30_000;
-/** An idle process has garbage too. By this much more heap it is collected, once in some minutes. */
-const GROWN_BYTES = 6 << 20;
+/** An idle process has garbage too. By this much more heap it is collected, once in a minute or two. */
+const GROWN_BYTES = 4 << 20;
 
 /** What gives memory back, and tells of work; tests put their own in its place. */
 export interface Memory {
@@ -61,10 +61,9 @@ export class IdleMemory {
     this.#clock = deps.clock;
     this.#log = deps.log;
     this.#memory = deps.memory ?? own;
-    allowCollection();
   }
 
-  /** Calls `listener` each time, before anything is given back here. */
+  /** Calls `listener` each time, once the main thread has done its part. */
   onRelease(listener: () => void): void {
     this.#listeners.push(listener);
   }
@@ -99,9 +98,9 @@ export class IdleMemory {
 
   #giveBack(): void {
     try {
-      for (const listener of this.#listeners) listener();
       // First, as it runs code that would bring pages back.
       this.#memory.collect();
+      for (const listener of this.#listeners) listener();
       this.#memory.releaseFree();
       this.#log.debug({ programBytes: this.#memory.releasePages() }, 'host.memory-given-back');
     } catch (error) {

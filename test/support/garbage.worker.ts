@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { getHeapStatistics } from 'node:v8';
 import { Worker, isMainThread, parentPort } from 'node:worker_threads';
-import { allowCollection, collectAll, collectYoung } from '../../lib/actor/collector.ts';
+import { collectAll, collectYoung } from '../../lib/actor/collector.ts';
 import { releaseFreeMemory } from '../../lib/linux/memory.ts';
 
 /** Too small for malloc to map each by itself. */
@@ -16,7 +16,6 @@ function resident(): number {
 }
 
 async function main(): Promise<void> {
-  allowCollection();
   const [young] = await once(new Worker(new URL(import.meta.url)), 'message');
   const blocks = Array.from({ length: BLOCKS }, () => Buffer.allocUnsafeSlow(BLOCK_BYTES).fill(1));
   // The last stays, so that the others are not the end of the heap, which is given back without being asked for.

@@ -23,7 +23,7 @@ interface Host {
 async function start(t: ExecutionContext, environment: Record<string, string>): Promise<Host> {
   const directory = await makeScratch('host');
   const socket = join(directory, 'admin.sock');
-  const child = spawn(process.execPath, [fixture], {
+  const child = spawn(process.execPath, ['--expose-gc', fixture], {
     env: {
       PATH: processEnvironment()['PATH'],
       NODE_NAME: 'n1',

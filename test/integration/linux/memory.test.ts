@@ -57,7 +57,7 @@ test('a page of code that was changed, as a debugger does, is kept', async (t) =
 });
 
 test('free memory of malloc and the young garbage of a thread are given back', async (t) => {
-  const { stdout } = await run(process.execPath, [garbage]);
+  const { stdout } = await run(process.execPath, ['--expose-gc', garbage]);
   const { free, young } = JSON.parse(stdout) as Record<string, number>;
   t.true(Number(free) > 0, stdout);
   t.true(Number(young) > 0, stdout);
