@@ -53,7 +53,16 @@ async function run(
     ...common,
     api: new ManifestApi(paths.controlSocket),
     nodes: plan.nodes.map(({ name }) => name),
-    enter: (id) => [process.execPath, MAIN, 'container-exec', '--engine', socket, id, '--'],
+    enter: (id) => [
+      process.execPath,
+      ...process.execArgv,
+      MAIN,
+      'container-exec',
+      '--engine',
+      socket,
+      id,
+      '--',
+    ],
     onChange: () => linkQuietly(actors, log),
   });
   const api = new SupervisorApi(new ContainerMesh({ plan, paths, actors, pods, upgrades }));

@@ -178,6 +178,16 @@ test('each role has the volume of its own secrets, and nobody has those of anoth
   }
 });
 
+test('the image starts Node as the launcher does, whose compile cache it brings', async (t) => {
+  const text = (path: string): Promise<string> =>
+    readFile(new URL(`../../../${path}`, import.meta.url), 'utf8');
+  const flags = /^exec "\$node" (.+) "\$root\/services\/cli\/main\.ts"/m.exec(
+    await text('services/cli/weft'),
+  )?.[1];
+  const entry = /^ENTRYPOINT (.+)$/m.exec(await text('infra/docker/Dockerfile'))?.[1] ?? '[]';
+  t.deepEqual(z.array(z.string()).parse(JSON.parse(entry)).slice(1, -1), flags?.split(' '));
+});
+
 test('no health check and no command needs a shell', (t) => {
   for (const [name, { healthcheck, command }] of Object.entries(services)) {
     t.not(healthcheck?.test[0], 'CMD-SHELL', name);
