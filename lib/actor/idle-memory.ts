@@ -40,9 +40,10 @@ const own: Memory = {
 };
 
 /**
- * Gives back what an idle process does not use: the garbage of its main thread, free memory of C's heaps, and pages of programs
- * that nothing runs any more; who has more is told. Once when it is ready and the start has settled, and again when it is idle
- * after work or its heap has grown. The main thread stands still for it, 0.1 to 0.4 s.
+ * Gives back what an idle process does not use: first the garbage of its main thread, and who has more is told; at the next
+ * look, when others are done too, free memory of C's heaps, and pages of programs that nothing runs any more. Once when it is
+ * ready and the start has settled, and again when it is idle after work or its heap has grown. The main thread stands still
+ * for it, 0.1 to 0.4 s. A process that cannot do a part of it is larger, and says so once.
  */
 export class IdleMemory {
   readonly #clock: Clock;
@@ -56,6 +57,9 @@ export class IdleMemory {
   #lastMs = -Infinity;
   /** What the heap took after the last time. */
   #heapBytes = 0;
+  /** Garbage was collected, and the rest is still to be done. */
+  #half = false;
+  #warned = false;
 
   constructor(deps: { readonly clock: Clock; readonly log: Logger; readonly memory?: Memory }) {
     this.#clock = deps.clock;
@@ -63,7 +67,7 @@ export class IdleMemory {
     this.#memory = deps.memory ?? own;
   }
 
-  /** Calls `listener` each time, once the main thread has done its part. */
+  /** Calls `listener` each time, once the main thread has collected its garbage. */
   onRelease(listener: () => void): void {
     this.#listeners.push(listener);
   }
@@ -81,6 +85,14 @@ export class IdleMemory {
   }
 
   #check(): void {
+    if (this.#half) {
+      this.#half = false;
+      this.#releaseRest();
+      // What collecting took, here and elsewhere, was no work.
+      this.#cpuMs = this.#memory.cpuMs();
+      this.#heapBytes = this.#memory.heapBytes();
+      return;
+    }
     const cpuMs = this.#memory.cpuMs();
     const idle = cpuMs - this.#cpuMs <= IDLE_CPU_MS;
     this.#cpuMs = cpuMs;
@@ -90,22 +102,28 @@ export class IdleMemory {
     if (!this.#worked && this.#memory.heapBytes() - this.#heapBytes < GROWN_BYTES) return;
     this.#worked = false;
     this.#lastMs = now;
-    this.#giveBack();
-    // This was no work.
-    this.#cpuMs = this.#memory.cpuMs();
-    this.#heapBytes = this.#memory.heapBytes();
-  }
-
-  #giveBack(): void {
-    try {
-      // First, as it runs code that would bring pages back.
+    this.#half = true;
+    this.#attempt(() => {
       this.#memory.collect();
       for (const listener of this.#listeners) listener();
-      this.#memory.releaseFree();
-      this.#log.debug({ programBytes: this.#memory.releasePages() }, 'host.memory-given-back');
+    });
+  }
+
+  #releaseRest(): void {
+    this.#attempt(() => this.#memory.releaseFree());
+    // Last, as all else runs code that would bring pages back.
+    this.#attempt(() =>
+      this.#log.debug({ programBytes: this.#memory.releasePages() }, 'host.memory-given-back'),
+    );
+  }
+
+  /** As in a container that hides /proc/self/pagemap, or without --expose-gc. */
+  #attempt(work: () => void): void {
+    try {
+      work();
     } catch (error) {
-      // As in a container that hides /proc/self/pagemap: the process is larger for it, and works.
-      this.#log.debug({ error: errorText(error) }, 'host.memory-kept');
+      this.#log[this.#warned ? 'debug' : 'warn']({ error: errorText(error) }, 'host.memory-kept');
+      this.#warned = true;
     }
   }
 }
