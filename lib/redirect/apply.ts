@@ -2,7 +2,7 @@
 import { MeshError } from '../errors/mesh-error.ts';
 import { errnoOf } from '../linux/errno.ts';
 import { nftGeneration, policyRouting, readSysctl } from '../linux/netns.ts';
-import { differences, remains } from './compare.ts';
+import { differences, redirects, remains } from './compare.ts';
 import { programName } from './flavour.ts';
 import type { IptablesTools } from './flavour.ts';
 import { LOCK_WAIT_SECONDS } from './limits.ts';
@@ -26,6 +26,8 @@ export interface ApplyResult {
   readonly repaired: readonly string[];
   /** True when nothing of the redirection was there before. */
   readonly fresh: boolean;
+  /** True when all traffic was redirected as expected before, whatever else was wrong. */
+  readonly redirected: boolean;
 }
 
 /** What a later {@link Redirector.unchanged} compares with. */
@@ -57,8 +59,11 @@ export class Redirector {
       families.map((rules) => rules.family),
     );
     const repaired = compareAll(target, families, before);
-    if (repaired.length === 0) return { repaired, fresh: false };
+    if (repaired.length === 0) return { repaired, fresh: false, redirected: true };
     const fresh = before.every((observed) => remains(observed).length === 0);
+    const redirected = families.every((rules, index) =>
+      redirects(rules, observedAt(before, index), loopbackUsable(target, rules.family)),
+    );
     const script = families.map((rules, index) => {
       const observed = observedAt(before, index);
       const wantRoute = loopbackUsable(target, rules.family);
@@ -79,7 +84,7 @@ export class Redirector {
         `rules are not in force after writing: ${left.join('; ')}`,
       );
     }
-    return { repaired, fresh };
+    return { repaired, fresh, redirected };
   }
 
   /** What differs from `expected` now; empty when all is right. Writes nothing. */

@@ -18,6 +18,20 @@ export function differences(
   ].map((difference) => `IPv${expected.family} ${difference}`);
 }
 
+/**
+ * Whether traffic is redirected and its replies find back, exactly as expected. What `raw` holds is not looked at: it decides
+ * which connections are told apart, not which ones reach the proxy.
+ */
+export function redirects(
+  expected: FamilyRules,
+  observed: ObservedFamily,
+  wantRoute: boolean,
+): boolean {
+  const rules = expected.rules.filter((rule) => rule.table !== 'raw');
+  const tables = observed.tables.filter((found) => found.table !== 'raw');
+  return differences({ ...expected, rules }, { ...observed, tables }, wantRoute).length === 0;
+}
+
 /** What of the redirection is still there; empty when it is gone without a trace. */
 export function remains(observed: ObservedFamily): readonly string[] {
   const chains = observed.tables.map((table) => `table ${table.table}`);

@@ -9,7 +9,7 @@ import { enrolmentSchema } from '../../lib/state/enrolment.ts';
 import type { Enrolment } from '../../lib/state/enrolment.ts';
 import { ROWS_RETRY } from './limits.ts';
 
-/** A row wanted. `inherited`: the rules stood before this process did, so a stored `enabled` is still true. */
+/** A row wanted. `inherited`: the redirection stood before this process did, so a stored `enabled` is still true. */
 export interface WantedRow {
   readonly enrolment: Omit<Enrolment, 'since'>;
   readonly inherited: boolean;

@@ -40,7 +40,7 @@ export type WriteOutcome = 'kept' | 'written' | 'repaired';
 
 /** Holds at most one namespace open. Calls do not overlap, {@link PodRules.unchanged} apart. */
 export class PodRules {
-  /** The rules were all in place when this process first looked: an earlier one wrote them. */
+  /** The pod was redirected as it should be when this process first looked: an earlier one did it. */
   inherited = false;
   readonly #deps: RuleDeps;
   readonly #uid: string;
@@ -93,7 +93,7 @@ export class PodRules {
     const { log, redirector } = this.#deps;
     const expected = this.#expected(record);
     if (this.#applied === null) this.#leaveEstablishedAlone();
-    const { repaired, fresh } = await this.#hold(async (target) => {
+    const { repaired, fresh, redirected } = await this.#hold(async (target) => {
       const result = await this.#timed(() => redirector.apply(target, expected));
       this.#fingerprint = redirector.fingerprint(target);
       return result;
@@ -101,7 +101,7 @@ export class PodRules {
     const before = this.#applied;
     this.#applied = expected;
     this.#allowMigration();
-    if (before === null) this.inherited = repaired.length === 0;
+    if (before === null) this.inherited = redirected;
     if (repaired.length === 0) return 'kept';
     const drifted = before !== null && JSON.stringify(before) === JSON.stringify(expected);
     if (drifted) log.warn({ uid: this.#uid, repaired }, 'pod.rules-repaired');

@@ -49,6 +49,37 @@ test('a killed agent leaves everything in place, and its successor takes over wi
   t.deepEqual(site.rows().get('u-0'), rowsBefore.get('u-0'));
 });
 
+test('a pod that stayed redirected stays enabled while a newer agent adds to its rules and no proxy is there', async (t) => {
+  const site = await agentSite(t);
+  const [served, opened] = [await createNetns(t, 'a'), await createNetns(t, 'b')];
+  await writeRecord(site.podsDir, 'u-a', podRecord({ uid: 'u-a', netns: served.path }));
+  await writeRecord(site.podsDir, 'u-b', podRecord({ uid: 'u-b', netns: opened.path }));
+  const older = await startAgent(t, site);
+  const proxy = startServingProxy(t, site.socket);
+  const states = (): string => ['u-a', 'u-b'].map((uid) => site.rows().get(uid)?.state).join();
+  await until(() => states() === 'enabled,enabled', { what: 'two enabled rows' });
+  const before = site.rows().get('u-a');
+  await proxy.stop();
+  await older.stop();
+
+  // As an agent leaves a pod that knows nothing of this table.
+  for (const program of ['iptables-nft', 'ip6tables-nft']) {
+    await served.exec(program, '-t', 'raw', '-F');
+    await served.exec(program, '-t', 'raw', '-X');
+  }
+  // This one was not redirected for a while; both rows are written at once.
+  await opened.exec('ip6tables-nft', '-t', 'nat', '-F', 'ISTIO_OUTPUT');
+  const newer = await startAgent(t, site);
+  await until(() => site.rows().get('u-b')?.state === 'pending', { what: 'the pending row' });
+  t.deepEqual(site.rows().get('u-a'), before);
+  t.deepEqual([newer.state('u-a'), newer.state('u-b')], ['pending', 'pending']);
+  t.regex(await served.exec('iptables-nft-save'), /-A ISTIO_OUTPUT .* -j CT --zone-orig 2/);
+
+  startServingProxy(t, site.socket);
+  await until(() => states() === 'enabled,enabled', { what: 'both served again' });
+  t.deepEqual(site.rows().get('u-a'), before);
+});
+
 test('pods are enrolled and removed while Redis is away, and the rows follow when it is back', async (t) => {
   const site = await agentSite(t);
   const agent = await startAgent(t, site);

@@ -105,7 +105,8 @@ for (const flavour of ['nft', 'legacy'] as const) {
     await netns.exec(`ip6tables-${flavour}`, '-t', 'mangle', '-F', 'ISTIO_OUTPUT');
     await netns.ip('rule del pref 32764');
     await netns.ip('-6 route flush table 100');
-    const { repaired } = await tool.apply(target, EXPECTED);
+    const { repaired, redirected } = await tool.apply(target, EXPECTED);
+    t.false(redirected);
     for (const part of [
       /IPv4 nat ISTIO_PRERT lacks/,
       /IPv4 nat OUTPUT must lead to ISTIO_OUTPUT once/,
@@ -139,8 +140,9 @@ for (const flavour of ['nft', 'legacy'] as const) {
     t.notRegex(await saved(netns, flavour), /CT --zone/);
     t.deepEqual(await poor.check(target, EXPECTED), []);
     // As an older agent leaves a pod, the newer one finds it.
-    const { repaired, fresh } = await whole.apply(target, EXPECTED);
+    const { repaired, fresh, redirected } = await whole.apply(target, EXPECTED);
     t.false(fresh);
+    t.true(redirected);
     t.deepEqual(repaired, ['IPv4 table raw has no chains', 'IPv6 table raw has no chains']);
     t.deepEqual(await whole.check(target, EXPECTED), []);
   });
