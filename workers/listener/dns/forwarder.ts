@@ -57,7 +57,7 @@ export class Forwarder {
 
   /**
    * The answer under the question's own id. Rejects with UPSTREAM_TIMEOUT or UPSTREAM_CONNECT when no server gives one
-   * in time, or when too many questions are under way.
+   * in time, or when too many questions are under way, and with NATIVE_SYSCALL when none can be asked for want of a descriptor.
    */
   async forward(question: Buffer, protocol: DnsProtocol): Promise<Buffer> {
     const id = question.readUInt16BE(0);
@@ -132,7 +132,9 @@ export class Forwarder {
           refusal = answer;
         } catch (error) {
           // Not the server's fault, and another one would need a socket as well.
-          if (isExhausted(error)) throw error;
+          const exhausted = isExhausted(error);
+          if (exhausted && refusal === null) throw error;
+          if (exhausted) break;
           failure = asMeshError(error, 'UPSTREAM_CONNECT');
           this.#failedMs.set(server, this.#options.clock.monotonic());
         }

@@ -73,6 +73,17 @@ test('a refusal of one server is passed on only when the others do no better (sp
   t.is((await own.forward(question, 'udp')).readUInt16BE(2) & 0xf, 2);
 });
 
+test('a refusal is passed on when no descriptor is left to ask the next server', async (t) => {
+  const asked: string[] = [];
+  const { forwarder: own } = forwarder(async ({ server }, message) => {
+    asked.push(server);
+    if (asked.length === 1) return answer(message, 5);
+    throw new MeshError('NATIVE_SYSCALL', 'socket', { detail: { errno: 'EMFILE' } });
+  });
+  t.is((await own.forward(question, 'udp')).readUInt16BE(2) & 0xf, 5);
+  t.deepEqual(asked, ['10.0.0.1', '10.0.0.2']);
+});
+
 test('without a server, or when all are silent, it is an error', async (t) => {
   const silent = async (): Promise<Buffer> => {
     throw new MeshError('UPSTREAM_TIMEOUT', 'silent');
