@@ -8,11 +8,16 @@ import { http2Engine } from '../../lib/hbone/engine-http2/engine.ts';
 import type { ClientTunnel, TunnelStream } from '../../lib/hbone/engine.ts';
 import { bidiCopy } from '../../lib/net/bidi-copy.ts';
 import type { Copy } from '../../lib/net/bidi-copy.ts';
+import { UNACCOUNTED } from '../../lib/net/held-bytes.ts';
+import type { ByteAccount } from '../../lib/net/held-bytes.ts';
 import { socketEnd, streamEnd } from '../../workers/listener/upstream.ts';
 import { socketPair } from '../support/socket-pair.ts';
 import { MIB, openTunnel, request, serveTunnels, tunnelOptions } from '../support/tunnel-kit.ts';
 import { CLIENT, SERVER, createTunnelPki, credentials } from '../support/tunnel-pki.ts';
 import { until } from '../support/until.ts';
+
+/** Of a pod that holds too much. */
+const PRESSED: ByteAccount = { ...UNACCOUNTED, pressed: true };
 
 /** Looks that find nothing moved, until the client's side counts as full. */
 const STILL_LOOKS = 5;
@@ -28,7 +33,7 @@ interface Copied {
   readonly copy: Copy;
 }
 
-async function copied(t: ExecutionContext): Promise<Copied> {
+async function copied(t: ExecutionContext, bytes = UNACCOUNTED): Promise<Copied> {
   const pki = await createTunnelPki();
   const { promise: served, resolve } = Promise.withResolvers<Duplex>();
   const { port } = await serveTunnels(
@@ -47,7 +52,7 @@ async function copied(t: ExecutionContext): Promise<Copied> {
   const stream = await tunnel.open(request);
   const { near, far: client } = await socketPair(t);
   client.pause();
-  const copy = bidiCopy(socketEnd(near), streamEnd(stream));
+  const copy = bidiCopy(socketEnd(near), streamEnd(stream), bytes);
   return { tunnel, stream, server: await served, client, near, copy };
 }
 
@@ -72,6 +77,14 @@ async function fill({ stream, server, near, copy }: Copied): Promise<void> {
   }
 }
 
+/** Ends the answer; all of it has come and waits. */
+async function answered(t: ExecutionContext, { server, tunnel }: Copied): Promise<void> {
+  const sent = once(server, 'finish');
+  server.end(Buffer.alloc(65_536));
+  await sent;
+  t.true(await tunnel.probe(120_000), 'what was sent before has come');
+}
+
 async function assertOver(t: ExecutionContext, { copy, tunnel }: Copied): Promise<void> {
   t.is((await copy.done).error, null);
   await until(() => tunnel.streams === 0, { what: 'the end of the stream' });
@@ -89,12 +102,22 @@ test('a copy ends when its client goes in the middle of an answer it does not re
 test('a copy ends when its client goes and has not read an answer that has ended', async (t) => {
   const all = await copied(t);
   await fill(all);
-  const sent = once(all.server, 'finish');
-  all.server.end(Buffer.alloc(65_536));
-  await sent;
-  t.true(await all.tunnel.probe(120_000), 'what was sent before has come');
+  await answered(t, all);
   all.client.resetAndDestroy();
   await assertOver(t, all);
+});
+
+test('a copy under memory pressure ends likewise, and counts nothing that came after its client', async (t) => {
+  const all = await copied(t, PRESSED);
+  await fill(all);
+  await answered(t, all);
+  const gone = new Promise<number>((resolve) => {
+    all.near.once('close', () => resolve(all.copy.counts.fromB));
+  });
+  all.client.resetAndDestroy();
+  const counted = await gone;
+  await assertOver(t, all);
+  t.is(all.copy.counts.fromB, counted);
 });
 
 test('a copy ends when its client goes after both sides have ended, and has not read the answer', async (t) => {
