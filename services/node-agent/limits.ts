@@ -4,6 +4,8 @@ export const MAX_PODS = 4_094;
 export const MAX_RECORD_BYTES = 1_048_576;
 /** Pods whose rules are written at the same time: each takes a few processes, and the node has other work. */
 export const MAX_RULE_WRITERS = 4;
+/** Sets of rules kept to be shared by pods; annotations that ask for something of their own are rare. */
+export const MAX_RULE_SETS = 64;
 /** Pods looked at in one turn of the event loop by the drift check. */
 export const DRIFT_SLICE = 50;
 /** Retry of a pod that could not be brought to its state. */

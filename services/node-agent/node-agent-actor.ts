@@ -20,6 +20,7 @@ import { agentMetrics } from './metrics.ts';
 import { NodeEnrolments } from './node-enrolments.ts';
 import { PodDirectory } from './pod-directory.ts';
 import type { PodSource } from './pod-source.ts';
+import { RuleSets } from './rule-sets.ts';
 import { Slots } from './slots.ts';
 
 /** Socket files are for the node's own processes, which run under one uid. */
@@ -73,7 +74,7 @@ export class NodeAgentActor implements Actor {
       clock,
       log,
       metrics,
-      redirect: config.redirect,
+      ruleSets: new RuleSets(config.redirect),
       sysctlDir: config.sysctlDir,
       excludedNamespaces: config.excludedNamespaces,
       ownNetns: threadNetns(),

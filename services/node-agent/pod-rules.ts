@@ -9,12 +9,10 @@ import { sameNetns, writeSysctl } from '../../lib/linux/netns.ts';
 import type { NetnsIdentity } from '../../lib/linux/netns.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import type { Fingerprint, Redirector, RedirectTarget } from '../../lib/redirect/apply.ts';
-import { podRedirect } from '../../lib/redirect/pod-options.ts';
-import type { RedirectDefaults } from '../../lib/redirect/pod-options.ts';
-import { redirectRules } from '../../lib/redirect/rules.ts';
 import type { FamilyRules } from '../../lib/redirect/rules.ts';
 import type { PodRecord } from '../../lib/state/pod-record.ts';
 import type { AgentMetrics } from './metrics.ts';
+import type { RuleSets } from './rule-sets.ts';
 import type { Slots } from './slots.ts';
 
 const CONNTRACK_LOOSE = 'net.netfilter.nf_conntrack_tcp_loose';
@@ -28,7 +26,7 @@ export interface RuleDeps {
   readonly clock: Clock;
   readonly log: Logger;
   readonly metrics: AgentMetrics;
-  readonly redirect: RedirectDefaults;
+  readonly ruleSets: RuleSets;
   /** The agent's own namespace, where no rule may ever be written. */
   readonly ownNetns: NetnsIdentity;
   /** Where `/proc/sys` can be written. */
@@ -202,11 +200,11 @@ export class PodRules {
   }
 
   #expected(record: PodRecord): readonly FamilyRules[] {
-    const { options, warnings } = podRedirect(record.annotations, this.#deps.redirect);
+    const { rules, warnings } = this.#deps.ruleSets.of(record.annotations);
     if (warnings.length > 0 && this.#applied === null) {
       this.#deps.log.warn({ uid: this.#uid, warnings }, 'pod.annotations-ignored');
     }
-    return redirectRules(options);
+    return rules;
   }
 }
 
