@@ -1,6 +1,7 @@
 import { errorText, MeshError } from '../errors/mesh-error.ts';
-import { runScript } from './run-script.ts';
+import { LOCK_WAIT_SECONDS } from './limits.ts';
 import type { Family } from './rules.ts';
+import { runScript } from './run-script.ts';
 
 /** Which kernel interface the iptables programs use; `plain` = whatever the unsuffixed names are. */
 export type Flavour = 'nft' | 'legacy' | 'plain';
@@ -14,6 +15,18 @@ export interface IptablesTools {
   readonly zones: boolean;
 }
 
+/** What {@link chooseTools} found. */
+export interface ChosenTools extends IptablesTools {
+  /** Why there are no zones, as the programs said; null when there are. */
+  readonly noZones: string | null;
+}
+
+/** How programs are tried. */
+interface Trial {
+  readonly ipv6: boolean;
+  readonly lockDir: string;
+}
+
 /** The upstream rule: fewer lines than this come from an empty table (spec/cni.md §5.6). */
 const RULES_IN_USE_LINES = 3;
 
@@ -25,13 +38,14 @@ export function programName(flavour: Flavour, family: Family, suffix: 'restore' 
 
 /**
  * Chooses the programs once per process: the forced flavour, else legacy where it already holds rules, else nft,
- * else the plain names; each must write and remove a rule in a namespace of its own first. NETNS_RULES when none
- * works for IPv4, or for IPv6 when `ipv6` asks for it.
+ * else the plain names; each must write a rule in a namespace of its own first, under a lock of its own in `lockDir`, so that
+ * nobody who holds the machine's is in the way. NETNS_RULES when none works for IPv4, or for IPv6 when `ipv6` asks for it.
  */
 export async function chooseTools(options: {
   readonly ipv6: boolean;
   readonly force: 'legacy' | 'nft' | null;
-}): Promise<IptablesTools> {
+  readonly lockDir: string;
+}): Promise<ChosenTools> {
   const candidates: readonly Flavour[] =
     options.force === null
       ? (await legacyInUse())
@@ -40,15 +54,26 @@ export async function chooseTools(options: {
       : [options.force];
   const reasons: string[] = [];
   for (const flavour of candidates) {
-    for (const zones of [true, false]) {
-      const v4 = await probe(flavour, 4, zones);
-      const v6 = options.ipv6 && v4 === null ? await probe(flavour, 6, zones) : null;
-      if (v4 === null && v6 === null) return { flavour, ipv6: options.ipv6, zones };
-      // What is not needed is of no interest when the rest fails too.
-      if (!zones) reasons.push(`${flavour}: ${v4 ?? v6 ?? ''}`);
+    const found = { flavour, ipv6: options.ipv6 };
+    if ((await failure(flavour, true, options)) === null) {
+      return { ...found, zones: true, noZones: null };
     }
+    const plain = await failure(flavour, false, options);
+    if (plain === null) {
+      // Once more: what failed in passing must not take the zones from every pod for as long as this process lives.
+      const noZones = await failure(flavour, true, options);
+      return { ...found, zones: noZones === null, noZones };
+    }
+    // Zones are of no interest when the rest fails too.
+    reasons.push(`${flavour}: ${plain}`);
   }
   throw new MeshError('NETNS_RULES', `no iptables programs work here: ${reasons.join(' | ')}`);
+}
+
+/** Null when the programs of all families work, else why not. */
+async function failure(flavour: Flavour, zones: boolean, trial: Trial): Promise<string | null> {
+  const v4 = await probe(flavour, 4, zones, trial);
+  return v4 === null && trial.ipv6 ? probe(flavour, 6, zones, trial) : v4;
 }
 
 async function legacyInUse(): Promise<boolean> {
@@ -74,13 +99,19 @@ COMMIT
 `;
 
 /** Null when the programs work, else why not. A new namespace keeps the trial away from everybody. */
-async function probe(flavour: Flavour, family: Family, zones: boolean): Promise<string | null> {
+async function probe(
+  flavour: Flavour,
+  family: Family,
+  zones: boolean,
+  { lockDir }: Trial,
+): Promise<string | null> {
   const restore = programName(flavour, family, 'restore');
   const save = programName(flavour, family, 'save');
   const script = `
 set -e
+trap 'rm -f "$XTABLES_LOCKFILE"' EXIT
 command -v ${restore} >/dev/null || { echo '${restore} is not installed' >&2; exit 127; }
-${restore} --noflush <<'WEFT_END'
+${restore} --noflush -w ${LOCK_WAIT_SECONDS} <<'WEFT_END'
 ${zones ? ZONE_PROBE : ''}*mangle
 :WEFT_PROBE - [0:0]
 -A WEFT_PROBE -m mark --mark 0x539/0xfff -j CONNMARK --set-xmark 0x111/0xfff
@@ -93,7 +124,10 @@ WEFT_END
 ${save} | grep -q -- '-j REDIRECT --to-ports 15001'
 `;
   try {
-    await runScript(script, { enter: ['unshare', '--net'] });
+    await runScript(script, {
+      enter: ['unshare', '--net'],
+      environment: { XTABLES_LOCKFILE: `${lockDir}/xtables-probe-${process.pid}.lock` },
+    });
     return null;
   } catch (error) {
     return errorText(error);

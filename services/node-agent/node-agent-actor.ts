@@ -9,6 +9,7 @@ import { present } from '../../lib/errors/assert.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { threadNetns } from '../../lib/linux/netns.ts';
 import { capabilities, raiseFileLimit } from '../../lib/linux/process.ts';
+import type { Logger } from '../../lib/log/logger.ts';
 import { Redirector } from '../../lib/redirect/apply.ts';
 import { chooseTools } from '../../lib/redirect/flavour.ts';
 import { ZdsAgent } from '../../lib/zds/agent.ts';
@@ -45,10 +46,7 @@ export class NodeAgentActor implements Actor {
     const node = present(context.node, 'the host gives a node actor its node');
     checkRights();
     await mkdir(dirname(config.socketPath), { recursive: true });
-    const files = raiseFileLimit();
-    const tools = await chooseTools({ ipv6: config.redirect.ipv6, force: config.forceIptables });
-    log.info({ ...tools, files: files.soft }, 'agent.tools');
-    if (!tools.zones) log.warn({ flavour: tools.flavour }, 'agent.no-zones');
+    const redirector = await openRedirector(config, log);
     const release = context.readiness.block('pods');
     const rows = this.#openRows(context, node);
     const metrics = agentMetrics(context.metrics, {
@@ -69,7 +67,7 @@ export class NodeAgentActor implements Actor {
     const pods = new NodeEnrolments({
       zds,
       rows,
-      redirector: new Redirector(tools, dirname(config.socketPath)),
+      redirector,
       slots: new Slots(MAX_RULE_WRITERS),
       clock,
       log,
@@ -163,6 +161,18 @@ export class NodeAgentActor implements Actor {
       });
     });
   }
+}
+
+async function openRedirector(config: NodeAgentConfig, log: Logger): Promise<Redirector> {
+  const lockDir = dirname(config.socketPath);
+  const { noZones, ...tools } = await chooseTools({
+    ipv6: config.redirect.ipv6,
+    force: config.forceIptables,
+    lockDir,
+  });
+  log.info({ ...tools, files: raiseFileLimit().soft }, 'agent.tools');
+  if (noZones !== null) log.warn({ flavour: tools.flavour, reason: noZones }, 'agent.no-zones');
+  return new Redirector(tools, lockDir);
 }
 
 function checkRights(): void {

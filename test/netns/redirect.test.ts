@@ -1,4 +1,6 @@
+import { spawn } from 'node:child_process';
 import { readdir, rm } from 'node:fs/promises';
+import { text as textOf } from 'node:stream/consumers';
 import type { ExecutionContext } from 'ava';
 import { closeFd, netnsIdentity, openNetns } from '../../lib/linux/netns.ts';
 import { Redirector } from '../../lib/redirect/apply.ts';
@@ -30,7 +32,10 @@ async function redirector(
 ): Promise<{ tool: Redirector; lockDir: string }> {
   const lockDir = await makeScratch('locks');
   t.teardown(() => rm(lockDir, { recursive: true }));
-  return { tool: new Redirector(await chooseTools({ ipv6: true, force }), lockDir), lockDir };
+  return {
+    tool: new Redirector(await chooseTools({ ipv6: true, force, lockDir }), lockDir),
+    lockDir,
+  };
 }
 
 async function saved(netns: TestNetns, flavour: string): Promise<string> {
@@ -131,7 +136,7 @@ for (const flavour of ['nft', 'legacy'] as const) {
   test(`a kernel without conntrack zones gets all other rules, and loses what it cannot keep (${flavour})`, async (t) => {
     const netns = await createNetns(t);
     const target = open(t, netns);
-    const tools = await chooseTools({ ipv6: true, force: flavour });
+    const tools = await chooseTools({ ipv6: true, force: flavour, lockDir: '/tmp' });
     t.true(tools.zones);
     const whole = new Redirector(tools, '/tmp');
     await whole.apply(target, EXPECTED);
@@ -145,6 +150,42 @@ for (const flavour of ['nft', 'legacy'] as const) {
     t.true(redirected);
     t.deepEqual(repaired, ['IPv4 table raw has no chains', 'IPv6 table raw has no chains']);
     t.deepEqual(await whole.check(target, EXPECTED), []);
+  });
+}
+
+/** A restore program before the real one, `$1` being what is restored; it has the machine's own lock held meanwhile. */
+async function chosenBehind(
+  force: 'nft' | 'legacy',
+  before: string,
+): Promise<{ readonly zones: boolean; readonly noZones: string | null }> {
+  const script = new URL('../support/choose-tools-process.ts', import.meta.url).pathname;
+  const program = `iptables-${force}-restore`;
+  // A mount namespace of its own: nobody else sees the program or the lock.
+  const setup = `
+    set -e
+    mount -t tmpfs none /run && mount -t tmpfs none /usr/local/sbin
+    cat > /usr/local/sbin/${program}
+    chmod 755 /usr/local/sbin/${program}
+    exec flock /run/xtables.lock "$0" "$@"`;
+  const child = spawn('unshare', ['--mount', 'sh', '-c', setup, process.execPath, script, force], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+  });
+  child.stdin.end(`#!/bin/sh
+input=$(cat)
+${before}
+printf '%s\\n' "$input" | /usr/sbin/${program} "$@"
+`);
+  return JSON.parse(await textOf(child.stdout)) as { zones: boolean; noZones: string | null };
+}
+
+for (const force of ['nft', 'legacy'] as const) {
+  test(`zones are not given up for what fails in passing, and else it is known why (${force})`, async (t) => {
+    const once = "mkdir /run/met 2>/dev/null && { echo 'not now' >&2; exit 4; }";
+    t.like(await chosenBehind(force, once), { zones: true, noZones: null });
+    const never = `case $input in *raw*) echo 'zones are unknown here' >&2; exit 2;; esac`;
+    const { zones, noZones } = await chosenBehind(force, never);
+    t.false(zones);
+    t.regex(noZones ?? '', /exit status 2: zones are unknown here$/);
   });
 }
 

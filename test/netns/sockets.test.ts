@@ -39,7 +39,10 @@ async function redirect(netns: NetnsHandle): Promise<void> {
       probeAddress: { v4: '169.254.7.127', v6: 'fd16:9254:7127:1337:ffff:ffff:ffff:ffff' },
     },
   );
-  const tool = new Redirector(await chooseTools({ ipv6: true, force: 'nft' }), '/tmp');
+  const tool = new Redirector(
+    await chooseTools({ ipv6: true, force: 'nft', lockDir: '/tmp' }),
+    '/tmp',
+  );
   await tool.apply({ netnsFd: netns.fd, inode: netns.identity.inode }, redirectRules(options));
 }
 

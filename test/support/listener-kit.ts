@@ -202,7 +202,7 @@ export class TestMesh {
       pki: beside === undefined ? await createTunnelPki() : beside.pki,
       hosts: beside === undefined ? { next: 2 } : beside.#hosts,
       piscina,
-      redirector: new Redirector(await chooseTools({ ipv6: true, force: null }), lockDir),
+      redirector: new Redirector(await chooseTools({ ipv6: true, force: null, lockDir }), lockDir),
       state: new TestState(),
     });
     mesh.#collectLogs(node);

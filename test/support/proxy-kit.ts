@@ -245,7 +245,10 @@ export class ProxyMesh {
       tables,
       hub,
       nodes: { 'node-1': await makeNode('node-1'), 'node-2': await makeNode('node-2') },
-      redirector: new Redirector(await chooseTools({ ipv6: true, force: null }), ca.dir),
+      redirector: new Redirector(
+        await chooseTools({ ipv6: true, force: null, lockDir: ca.dir }),
+        ca.dir,
+      ),
     });
   }
 
