@@ -8,11 +8,19 @@ import { HotThreads } from './hot-threads.ts';
 import type { HotAction, HotSettings, SpreadPod, ThreadSample } from './hot-threads.ts';
 import type { ListenerThread } from './listener-thread.ts';
 
+/** What is looked at of a {@link ListenerThread}. */
+export type WatchedThread = Pick<ListenerThread, 'number' | 'activity'> & {
+  readonly pods: Pick<ListenerThread['pods'], 'has'>;
+  readonly worker: {
+    readonly performance: Pick<ListenerThread['worker']['performance'], 'eventLoopUtilization'>;
+  };
+};
+
 /** What spreading needs from the process. */
 export interface HotPodsDependencies {
   readonly clock: Clock;
   readonly log: Logger;
-  threads(): Iterable<ListenerThread>;
+  threads(): Iterable<WatchedThread>;
   readonly pods: SharedPods;
   /** A further thread listens for a pod. */
   onShared(): void;
@@ -36,7 +44,7 @@ export class HotPods {
   readonly #settings: HotSettings;
   readonly #rules: HotThreads;
   readonly #timer: Timer;
-  readonly #lastLoad = new WeakMap<ListenerThread, EventLoopUtilization>();
+  readonly #lastLoad = new WeakMap<WatchedThread, EventLoopUtilization>();
   /** By thread and uid: what was done until the last look. */
   readonly #lastActivity = new Map<string, number>();
   #busy = false;
@@ -65,7 +73,7 @@ export class HotPods {
     const threads = [...this.#deps.threads()];
     const samples = threads.map((thread) => this.#sample(thread));
     const hot = samples.some(({ utilisation }) => utilisation > this.#settings.utilisation);
-    // Only a hot thread's pods are compared, and not before it was hot at two looks.
+    // Only a hot thread's pods are compared, and not before it was hot at two looks: the first is where the second counts from.
     const activity = hot && threads.length > 1 ? await this.#activity(threads) : NONE;
     const pods = [...this.#deps.pods.pods].map(([uid, { threads: own }]): SpreadPod => {
       const occupied = threads.filter((thread) => thread.pods.has(uid)).map(({ number }) => number);
@@ -93,7 +101,7 @@ export class HotPods {
     }
   }
 
-  #sample(thread: ListenerThread): ThreadSample {
+  #sample(thread: WatchedThread): ThreadSample {
     const now = thread.worker.performance.eventLoopUtilization();
     const { utilization } = thread.worker.performance.eventLoopUtilization(
       now,
@@ -104,7 +112,7 @@ export class HotPods {
   }
 
   /** What each pod did on each thread since the last look; a thread that does not answer counts as idle. */
-  async #activity(threads: readonly ListenerThread[]): Promise<ReadonlyMap<string, number>> {
+  async #activity(threads: readonly WatchedThread[]): Promise<ReadonlyMap<string, number>> {
     const since = new Map<string, number>();
     const totals = new Map<string, number>();
     await Promise.all(

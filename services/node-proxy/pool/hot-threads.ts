@@ -73,9 +73,10 @@ export class HotThreads {
       this.#hotSince.delete(thread);
       return null;
     }
-    const since = this.#hotSince.get(thread) ?? nowMs;
-    this.#hotSince.set(thread, since);
-    if (nowMs - since < hotAfterMs) return null;
+    const since = this.#hotSince.get(thread);
+    this.#hotSince.set(thread, since ?? nowMs);
+    // What its pods did in an interval is known from the second look on.
+    if (since === undefined || nowMs - since < hotAfterMs) return null;
     const hottest = pods
       .filter(({ threads }) => threads.includes(thread))
       .sort((a, b) => (b.activity.get(thread) ?? 0) - (a.activity.get(thread) ?? 0))[0];

@@ -28,6 +28,16 @@ test('the hottest pod of a thread is shared once the thread was busy for long en
   t.deepEqual(rules.decide(samples(0.9, 0.4, 0.1), pods, 9_000), []);
 });
 
+test('a thread that is to be relieved at once is so from the second look on: the first has nothing to compare', (t) => {
+  const rules = new HotThreads({ ...SETTINGS, hotAfterMs: 0 });
+  const pods = [pod('hot', [0])];
+  const share = { type: 'share', uid: 'hot', thread: 1 } as const;
+  t.deepEqual(rules.decide(samples(0.9, 0.1), pods, 0), []);
+  t.deepEqual(rules.decide(samples(0.9, 0.1), pods, 50), [share]);
+  t.deepEqual(rules.decide(samples(0.1, 0.1), pods, 100), []);
+  t.deepEqual(rules.decide(samples(0.9, 0.1), pods, 150), []);
+});
+
 test('a moment of rest begins the count anew', (t) => {
   const rules = new HotThreads(SETTINGS);
   const pods = [pod('hot', [0])];
