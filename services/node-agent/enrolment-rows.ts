@@ -48,7 +48,7 @@ export class EnrolmentRows {
   #wake = Promise.withResolvers<void>();
   #begun = false;
   #dirty = true;
-  /** Pods whose row may differ from what is stored, once that is known. */
+  /** Pods whose row may differ from what is stored; none while that is unknown, as all are looked at then. */
   readonly #touched = new Set<string>();
   /** Settles when closed; rejects for a defect. */
   readonly finished: Promise<void>;
@@ -56,7 +56,7 @@ export class EnrolmentRows {
   constructor(deps: EnrolmentRowsDeps) {
     this.#deps = deps;
     const doubt = (): void => {
-      this.#stored = null;
+      this.#forget();
       this.#poke();
     };
     this.#releases = [deps.lease.onChange(doubt), deps.bus.onConnection(doubt)];
@@ -82,20 +82,20 @@ export class EnrolmentRows {
   /** Rows of these pods stay as they are. */
   keep(unreadable: ReadonlySet<string>): void {
     // Who becomes readable without being wanted is to go.
-    for (const uid of this.#unreadable) this.#touched.add(uid);
+    for (const uid of this.#unreadable) this.#touch(uid);
     this.#unreadable = unreadable;
     this.#poke();
   }
 
   set(uid: string, row: WantedRow): void {
     this.#wanted.set(uid, row);
-    this.#touched.add(uid);
+    this.#touch(uid);
     this.#poke();
   }
 
   delete(uid: string): void {
     if (!this.#wanted.delete(uid)) return;
-    this.#touched.add(uid);
+    this.#touch(uid);
     this.#poke();
   }
 
@@ -112,6 +112,16 @@ export class EnrolmentRows {
     this.#wake.resolve();
   }
 
+  #touch(uid: string): void {
+    if (this.#stored !== null) this.#touched.add(uid);
+  }
+
+  /** What Redis holds has to be read again. */
+  #forget(): void {
+    this.#stored = null;
+    this.#touched.clear();
+  }
+
   async #run(): Promise<void> {
     const { clock, lease, log } = this.#deps;
     const { signal } = this.#stop;
@@ -125,7 +135,7 @@ export class EnrolmentRows {
         await this.#wake.promise;
       } catch (error) {
         if (!(error instanceof MeshError)) throw error;
-        this.#stored = null;
+        this.#forget();
         log.warn({ code: error.code, reason: errorText(error) }, 'enrolments.write-failed');
         await pause(clock, backoff.next(), signal);
       }
