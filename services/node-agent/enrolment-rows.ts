@@ -48,6 +48,7 @@ export class EnrolmentRows {
   #wake = Promise.withResolvers<void>();
   #begun = false;
   #dirty = true;
+  #writing = false;
   /** Pods whose row may differ from what is stored; none while that is unknown, as all are looked at then. */
   readonly #touched = new Set<string>();
   /** Settles when closed; rejects for a defect. */
@@ -65,7 +66,7 @@ export class EnrolmentRows {
 
   /** True when Redis holds exactly what is wanted. */
   get idle(): boolean {
-    return this.#begun && this.#stored !== null && !this.#dirty;
+    return this.#begun && this.#stored !== null && !this.#dirty && !this.#writing;
   }
 
   /** How many rows are wanted. */
@@ -154,11 +155,14 @@ export class EnrolmentRows {
     this.#touched.clear();
     const now = new Date(clock.now()).toISOString();
     const changed = touched.flatMap((uid) => this.#change(uid, stored, now));
+    this.#writing = true;
     try {
       if (changed.length > 0) await writer.apply(changed.map(({ change }) => change));
     } catch (error) {
       this.#dirty = true;
       throw error;
+    } finally {
+      this.#writing = false;
     }
     for (const { change, row } of changed) {
       if (row === null) stored.delete(change.key);

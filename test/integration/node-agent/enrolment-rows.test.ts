@@ -1,0 +1,174 @@
+/** The rows of enrolled pods against a Redis of the test's own. */
+import test from 'ava';
+import type { ExecutionContext } from 'ava';
+import { systemClock } from '../../../lib/clock/clock.ts';
+import type { RowChange, TableWriter } from '../../../lib/bus/contract.ts';
+import type { Enrolment } from '../../../lib/state/enrolment.ts';
+import { EnrolmentRows } from '../../../services/node-agent/enrolment-rows.ts';
+import { capturedLog, openBus } from '../../support/bus.ts';
+import { startTestRedis } from '../../support/redis.ts';
+import type { TestRedis } from '../../support/redis.ts';
+import { until } from '../../support/until.ts';
+
+const SCOPE = { node: 'node-1' } as const;
+
+/** What happens when the next write has been decided on and not been made. */
+interface Beside {
+  before?: () => Promise<void> | void;
+}
+
+interface Rig {
+  readonly redis: TestRedis;
+  readonly rows: EnrolmentRows;
+  /** The keys of each write that was tried. */
+  readonly writes: string[][];
+  /** How often the whole table was read. */
+  readonly reads: () => number;
+  readonly beside: Beside;
+  readonly lines: readonly Record<string, unknown>[];
+  readonly idle: () => Promise<void>;
+  /** The state of each row as another process reads it. */
+  readonly states: () => Promise<Record<string, string>>;
+}
+
+async function rig(t: ExecutionContext): Promise<Rig> {
+  const redis = await startTestRedis(t);
+  const { bus } = openBus(t, redis.config('node-agent.node-1'));
+  const lease = bus.lease('agent', SCOPE);
+  const real = bus.writer('enrolments', SCOPE, lease);
+  const writes: string[][] = [];
+  const beside: Beside = {};
+  let reads = 0;
+  const writer: TableWriter = {
+    apply: async (changes: readonly RowChange[]) => {
+      writes.push(changes.map(({ key }) => key).sort());
+      const { before } = beside;
+      delete beside.before;
+      await before?.();
+      await real.apply(changes);
+    },
+    replaceAll: (entries) => real.replaceAll(entries),
+    readAll: () => {
+      reads += 1;
+      return real.readAll();
+    },
+    readRows: () => real.readRows(),
+    standing: () => real.standing(),
+  };
+  const { log, lines } = capturedLog();
+  const rows = new EnrolmentRows({ bus, lease, writer, clock: systemClock, log });
+  t.teardown(() => rows.close());
+  const observer = openBus(t, redis.config(), 'observer').bus;
+  const table = observer.sharedWriter('enrolments', SCOPE);
+  return {
+    redis,
+    rows,
+    writes,
+    reads: () => reads,
+    beside,
+    lines,
+    idle: async () => void (await until(() => rows.idle, { what: 'what is wanted to be stored' })),
+    states: async () => {
+      await until(() => observer.connected, { what: 'Redis' });
+      const stored = [...(await table.readAll())].sort(([a], [b]) => (a < b ? -1 : 1));
+      return Object.fromEntries(
+        stored.map(([uid, row]) => [
+          uid,
+          (JSON.parse(Buffer.from(row).toString()) as Enrolment).state,
+        ]),
+      );
+    },
+  };
+}
+
+function wanted(uid: string, state: Enrolment['state'] = 'enabled') {
+  const enrolment = {
+    podUid: uid,
+    namespace: 'demo',
+    name: uid,
+    serviceAccount: 'web',
+    netns: '4026532758',
+    addresses: ['10.0.0.7'],
+    state,
+  };
+  return { enrolment, inherited: false };
+}
+
+test('a row stays while its pod cannot be read, and goes once it can and is not wanted', async (t) => {
+  const { rows, idle, states } = await rig(t);
+  rows.begin();
+  rows.set('a', wanted('a'));
+  rows.set('b', wanted('b'));
+  await idle();
+  rows.keep(new Set(['b']));
+  rows.delete('b');
+  await idle();
+  t.deepEqual(await states(), { a: 'enabled', b: 'enabled' });
+  rows.keep(new Set());
+  await idle();
+  t.deepEqual(await states(), { a: 'enabled' });
+});
+
+test('what is said during a write is written after it', async (t) => {
+  const { rows, writes, beside, idle, states } = await rig(t);
+  rows.begin();
+  await idle();
+  const during: boolean[] = [];
+  beside.before = () => {
+    during.push(rows.idle);
+    rows.set('a', wanted('a'));
+    rows.delete('b');
+    rows.set('c', wanted('c'));
+  };
+  rows.set('a', wanted('a', 'pending'));
+  rows.set('b', wanted('b'));
+  await idle();
+  t.deepEqual(await states(), { a: 'enabled', c: 'enabled' });
+  t.deepEqual(writes[0], ['a', 'b']);
+  t.deepEqual(during, [false]);
+});
+
+test('a write that fails is made again from what the table holds then', async (t) => {
+  const { redis, rows, beside, lines, reads, idle, states } = await rig(t);
+  rows.begin();
+  rows.set('a', wanted('a'));
+  rows.set('b', wanted('b'));
+  await idle();
+  const before = reads();
+  const other = openBus(t, redis.config(), 'other').bus;
+  await until(() => other.connected, { what: 'Redis' });
+  const x = { ...wanted('x').enrolment, since: new Date().toISOString() };
+  // Another writer comes first: a row of ours is gone then, and there is one of nobody.
+  beside.before = async () => {
+    rows.delete('b');
+    await other.sharedWriter('enrolments', SCOPE).apply([
+      { key: 'a', value: null },
+      { key: 'x', value: Buffer.from(JSON.stringify(x)) },
+    ]);
+  };
+  rows.set('c', wanted('c'));
+  await idle();
+  t.deepEqual(await states(), { a: 'enabled', c: 'enabled' });
+  t.true(reads() > before);
+  t.true(lines.some(({ message }) => message === 'enrolments.write-failed'));
+});
+
+test('pods that come and go while Redis is away leave it as what is wanted when it is back', async (t) => {
+  const { redis, rows, idle, states } = await rig(t);
+  rows.begin();
+  rows.set('a', wanted('a'));
+  rows.set('b', wanted('b'));
+  await idle();
+  await redis.kill();
+  await until(() => !rows.idle, { what: 'the loss' });
+  for (let index = 0; index < 1_000; index += 1) {
+    rows.set(`passing-${index}`, wanted(`passing-${index}`));
+    rows.delete(`passing-${index}`);
+  }
+  rows.delete('a');
+  rows.set('b', wanted('b', 'pending'));
+  rows.set('c', wanted('c'));
+  await redis.start({ empty: true });
+  await idle();
+  t.deepEqual(await states(), { b: 'pending', c: 'enabled' });
+});
