@@ -15,8 +15,11 @@ import type { AgentMetrics } from './metrics.ts';
 import type { RuleSets } from './rule-sets.ts';
 import type { Slots } from './slots.ts';
 
-const CONNTRACK_LOOSE = 'net.netfilter.nf_conntrack_tcp_loose';
-const CONNTRACK_LIBERAL = 'net.netfilter.nf_conntrack_tcp_be_liberal';
+/** What leaves connections alone that are older than the rules: a setting and its value. */
+const ESTABLISHED = [
+  ['net.netfilter.nf_conntrack_tcp_loose', '0'],
+  ['net.netfilter.nf_conntrack_tcp_be_liberal', '1'],
+] as const;
 const MIGRATE = 'net.ipv4.tcp_migrate_req';
 
 /** What the pods of a node share to write rules. */
@@ -31,6 +34,13 @@ export interface RuleDeps {
   readonly ownNetns: NetnsIdentity;
   /** Where `/proc/sys` can be written. */
   readonly sysctlDir: string;
+}
+
+/** A setting of a pod that could not be made, and why. */
+interface Unset {
+  readonly setting: string;
+  readonly value: string;
+  readonly reason: string;
 }
 
 /** What {@link PodRules.write} did. `repaired`: rules that stood before had been changed by somebody. */
@@ -90,12 +100,13 @@ export class PodRules {
   async write(record: PodRecord): Promise<WriteOutcome> {
     const { log, redirector } = this.#deps;
     const expected = this.#expected(record);
-    if (this.#applied === null) this.#leaveEstablishedAlone();
+    const unset = this.#applied === null ? this.#leaveEstablishedAlone() : [];
     const { repaired, fresh, redirected } = await this.#hold(async (target) => {
       const result = await this.#timed(() => redirector.apply(target, expected));
       this.#fingerprint = redirector.fingerprint(target);
       return result;
     });
+    for (const setting of unset) this.#leaveEstablishedAloneNow(setting);
     const before = this.#applied;
     this.#applied = expected;
     this.#allowMigration();
@@ -170,20 +181,32 @@ export class PodRules {
    * middle, redirected and reset; unless the kernel picks up no connection it has not seen from its start.
    * Rules that come to connections which are tracked already may take one of their directions to another zone, where it is not
    * known: the other one then outgrows the window the kernel last saw, and would lose its mark; unless windows do not matter.
+   * Returns what cannot be set yet.
    */
-  #leaveEstablishedAlone(): void {
+  #leaveEstablishedAlone(): readonly Unset[] {
     const netns = present(this.#netns, 'the namespace is about to be written to');
-    for (const [setting, value] of [
-      [CONNTRACK_LOOSE, '0'],
-      [CONNTRACK_LIBERAL, '1'],
-    ] as const) {
+    return ESTABLISHED.flatMap(([setting, value]) => {
       try {
         writeSysctl(netns.fd, setting, value, this.#deps.sysctlDir);
+        return [];
       } catch (error) {
         // Absent until conntrack is loaded, which is then no earlier than with the first rules on this machine.
-        const facts = { uid: this.#uid, setting, reason: errorText(error) };
-        this.#deps.log.warn(facts, 'pod.established-at-risk');
+        return [{ setting, value, reason: errorText(error) }];
       }
+    });
+  }
+
+  /** Once more, when the rules have loaded conntrack. */
+  #leaveEstablishedAloneNow({ setting, value, reason }: Unset): void {
+    const { log, sysctlDir } = this.#deps;
+    const netns = present(this.#netns, 'the namespace was just written to');
+    const facts = { uid: this.#uid, setting };
+    try {
+      writeSysctl(netns.fd, setting, value, sysctlDir);
+      // Only what was sent since the rules came may have been taken for new.
+      log.info({ ...facts, reason }, 'pod.established-late');
+    } catch (error) {
+      log.warn({ ...facts, reason: errorText(error) }, 'pod.established-at-risk');
     }
   }
 

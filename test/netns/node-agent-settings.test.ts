@@ -1,0 +1,88 @@
+import { mkdir, rm, symlink } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { ExecutionContext } from 'ava';
+import { systemClock } from '../../lib/clock/clock.ts';
+import { threadNetns } from '../../lib/linux/netns.ts';
+import { MetricRegistry } from '../../lib/metrics/registry.ts';
+import { Redirector } from '../../lib/redirect/apply.ts';
+import type { ApplyResult } from '../../lib/redirect/apply.ts';
+import { chooseTools } from '../../lib/redirect/flavour.ts';
+import { agentMetrics } from '../../services/node-agent/metrics.ts';
+import { PodRules } from '../../services/node-agent/pod-rules.ts';
+import { RuleSets } from '../../services/node-agent/rule-sets.ts';
+import { Slots } from '../../services/node-agent/slots.ts';
+import { keptLog } from '../support/actor-context.ts';
+import { makeScratch } from '../support/leftovers.ts';
+import { createNetns } from '../support/netns-kit.ts';
+import { netnsTest as test } from '../support/netns-test.ts';
+import { podRecord } from '../support/pod-records.ts';
+
+const SETTINGS = ['loose', 'be_liberal'].map((name) => `net.netfilter.nf_conntrack_tcp_${name}`);
+
+/** Writes the rules of a pod where conntrack has no settings before the first rules; `load` runs after those. */
+async function firstPod(
+  t: ExecutionContext,
+  load: (sysctlDir: string) => Promise<void>,
+): Promise<{ readonly settings: string; readonly said: readonly string[] }> {
+  const dir = await makeScratch('settings');
+  t.teardown(() => rm(dir, { recursive: true }));
+  await mkdir(join(dir, 'net'));
+  await symlink('/proc/sys/net/ipv4', join(dir, 'net', 'ipv4'));
+  class Loading extends Redirector {
+    override async apply(...args: Parameters<Redirector['apply']>): Promise<ApplyResult> {
+      const result = await super.apply(...args);
+      await load(dir);
+      return result;
+    }
+  }
+  const { log, lines } = keptLog('node-agent');
+  const none = { accepted: 0, broken: 0, refused: 0 };
+  const rules = new PodRules('u-1', {
+    redirector: new Loading(await chooseTools({ ipv6: true, force: 'nft', lockDir: dir }), dir),
+    slots: new Slots(1),
+    clock: systemClock,
+    log,
+    metrics: agentMetrics(new MetricRegistry(), {
+      states: () => new Map(),
+      proxies: () => 0,
+      zds: () => none,
+    }),
+    ruleSets: new RuleSets({
+      ipv6: true,
+      dnsCapture: false,
+      probeAddress: { v4: '169.254.7.127', v6: 'fd16::1' },
+    }),
+    ownNetns: threadNetns(),
+    sysctlDir: dir,
+  });
+  t.teardown(() => rules.drop());
+  const pod = await createNetns(t, 'pod');
+  const record = podRecord({ uid: 'u-1', netns: pod.path });
+  rules.open(record);
+  t.is(await rules.write(record), 'written');
+  t.is(await rules.write(record), 'kept');
+  const said = lines.map((line) => `${line.message} ${String(line['setting'])}`);
+  return { settings: await pod.exec('sysctl', '-n', ...SETTINGS), said };
+}
+
+test('what conntrack has no setting for before the first rules of a machine is set after them', async (t) => {
+  const { settings, said } = await firstPod(t, (dir) =>
+    symlink('/proc/sys/net/netfilter', join(dir, 'net', 'netfilter')).catch((error: unknown) => {
+      t.like(error, { code: 'EEXIST' });
+    }),
+  );
+  t.is(settings, '0\n1\n');
+  t.deepEqual(
+    said,
+    SETTINGS.map((setting) => `pod.established-late ${setting}`),
+  );
+});
+
+test('settings that cannot be made at all are named once, and the rules stand', async (t) => {
+  const { settings, said } = await firstPod(t, async () => undefined);
+  t.is(settings, '1\n0\n');
+  t.deepEqual(
+    said,
+    SETTINGS.map((setting) => `pod.established-at-risk ${setting}`),
+  );
+});
