@@ -24,8 +24,8 @@ const SERVERS = ['orderly-1', 'orderly-2', 'rough'] as const;
 /** Half of it has passed when a certificate is renewed: several times in the shortest soak. */
 const CERTIFICATE_LIFE = '20s';
 const SAMPLE_MS = 1_000;
-/** Idle tunnels are closed, and connections that ended are counted, well within this. */
-const SETTLE_TIMEOUT_MS = 30_000;
+/** Idle tunnels are closed, connections that ended are counted, and free memory is given back, well within this. */
+const SETTLE_TIMEOUT_MS = 90_000;
 const FAILURES_SHOWN = 20;
 
 const { values } = parseArgs({ options: { seconds: { type: 'string', default: '600' } } });
@@ -87,6 +87,7 @@ async function settled(mesh: TestMesh, before: readonly Usage[]): Promise<Counte
       async () => {
         const usage = await readUsage(mesh);
         if (heldDescriptors(before, usage).length > 0) return false;
+        if (grownMemory(before, usage, seconds).length > 0) return false;
         return imbalances(await readCounters(mesh, SERVERS.slice(0, 2))).length === 0;
       },
       { what: 'the mesh to settle', timeoutMs: SETTLE_TIMEOUT_MS },
@@ -117,6 +118,7 @@ async function soak(mesh: TestMesh): Promise<readonly string[]> {
     ...imbalances(counters),
     ...heldDescriptors(before, after),
     ...grownMemory(samples.early ?? before, samples.late ?? after, seconds),
+    ...grownMemory(before, after, seconds),
     ...((await sumOfRestarts(mesh)) > restarts ? ['an actor was restarted'] : []),
   ];
   process.stdout.write(`${summary(clients, churn, counters, pairs(before, after), problems)}\n`);
@@ -158,7 +160,12 @@ function summary(
 say('bringing up a mesh');
 const mesh = await TestMesh.up({
   manifests: MANIFESTS,
-  environment: { SECRET_TTL: CERTIFICATE_LIFE, POOL_UNUSED_RELEASE_TIMEOUT: '2s' },
+  environment: {
+    SECRET_TTL: CERTIFICATE_LIFE,
+    POOL_UNUSED_RELEASE_TIMEOUT: '2s',
+    // What malloc keeps free would hide what is held.
+    WEFT_RELEASE_MEMORY: 'true',
+  },
 });
 const callOff = downWhenInterrupted(() => mesh.down());
 try {
