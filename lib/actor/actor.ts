@@ -47,9 +47,9 @@ export interface ActorContext {
   requestShutdown(why: string): void;
   /**
    * Calls `listener` each time the process, being idle, gives memory back: threads of the actor may collect the garbage of
-   * theirs (lib/actor/collector.ts). Absent where the process keeps what it has.
+   * theirs (lib/actor/collector.ts). Never where the process keeps what it has.
    */
-  readonly onMemoryRelease?: ((listener: () => void) => void) | undefined;
+  onMemoryRelease(listener: () => void): void;
 }
 
 /**

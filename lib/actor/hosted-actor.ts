@@ -32,7 +32,7 @@ export interface HostServices {
   fail(actor: string, error: unknown): void;
   requestShutdown(why: string): void;
   /** As {@link ActorContext} has it. */
-  readonly onMemoryRelease: ActorContext['onMemoryRelease'];
+  onMemoryRelease(listener: () => void): void;
 }
 
 /** One line of `GET /status`. */
@@ -164,7 +164,7 @@ export class HostedActor {
         });
       },
       requestShutdown: (why) => services.requestShutdown(why),
-      onMemoryRelease: services.onMemoryRelease,
+      onMemoryRelease: (listener) => services.onMemoryRelease(listener),
     };
   }
 

@@ -137,9 +137,6 @@ class ActorHost {
     this.#exports = exports;
     this.#admin = new AdminServer(log);
     this.#memory = config.host.releaseMemory ? new IdleMemory({ clock, log }) : null;
-    const memory = this.#memory;
-    const onMemoryRelease =
-      memory === null ? undefined : (listener: () => void) => memory.onRelease(listener);
     this.#processMetrics.collectProcessMetrics();
     const { metrics } = config.host;
     const handlers = { metrics: this.#serveMetrics, ready: this.#serveReadiness };
@@ -157,7 +154,7 @@ class ActorHost {
           ready: () => this.#oneIsReady(),
           fail: (actor, error) => this.#fail(actor, error),
           requestShutdown: (why) => this.#shutdown(why),
-          onMemoryRelease,
+          onMemoryRelease: (listener) => this.#memory?.onRelease(listener),
         }),
     );
     exports?.addMetrics('process', () => this.#processMetrics.families());

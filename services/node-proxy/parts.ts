@@ -97,7 +97,7 @@ export class NodeProxyParts {
     this.#certificates = this.#makeCertificates(node);
     this.#state = this.#makeStateThread(node);
     this.#pool = this.#makePool(node, listenerEntry);
-    context.onMemoryRelease?.(() => this.#pool.broadcast({ type: 'memory.release' }));
+    context.onMemoryRelease(() => this.#pool.broadcast({ type: 'memory.release' }));
     this.#desk = new CertificateDesk({
       manager: this.#certificates,
       log: context.log,

@@ -54,6 +54,7 @@ export function actorContext(
     admin: { route: (method, path, handler) => routes.set(`${method} ${path}`, handler) },
     supervise: (_what, work) => void work.catch((error: unknown) => failures.push(error)),
     requestShutdown: () => undefined,
+    onMemoryRelease: () => undefined,
   };
   return { context, lines, routes, failures, metrics: () => metrics.render() };
 }
