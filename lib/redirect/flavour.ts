@@ -1,5 +1,6 @@
 import { errorText, MeshError } from '../errors/mesh-error.ts';
 import { LOCK_WAIT_SECONDS } from './limits.ts';
+import { KEPT_SOURCE_ZONE } from './rules.ts';
 import type { Family } from './rules.ts';
 import { runScript } from './run-script.ts';
 
@@ -94,7 +95,7 @@ async function legacyInUse(): Promise<boolean> {
 
 const ZONE_PROBE = `*raw
 :WEFT_PROBE - [0:0]
--A WEFT_PROBE -p tcp -m mark --mark 0x1539/0x1fff -j CT --zone-orig 2
+-A WEFT_PROBE ${KEPT_SOURCE_ZONE}
 COMMIT
 `;
 

@@ -72,7 +72,9 @@ export const KEPT_SOURCE_MARK = 0x1539;
 /** The proxy's sockets carry this mark; connections it opened to the application carry the other. */
 const PROXY_MARK = '0x539/0xfff';
 const REPLY_MARK = '0x111/0xfff';
-const KEPT_SOURCE = '0x1539/0x1fff';
+
+/** The rule that tracks sockets of {@link KEPT_SOURCE_MARK} apart, for which a kernel needs conntrack zones. */
+export const KEPT_SOURCE_ZONE = '-p tcp -m mark --mark 0x1539/0x1fff -j CT --zone-orig 2';
 
 /** The rules of a pod, IPv4 first. */
 export function redirectRules(options: RedirectOptions): readonly FamilyRules[] {
@@ -171,7 +173,7 @@ function keptSourceZoneRules(): Rule[] {
     {
       table: 'raw',
       chain: 'ISTIO_OUTPUT',
-      text: `-p tcp -m mark --mark ${KEPT_SOURCE} -j CT --zone-orig 2`,
+      text: KEPT_SOURCE_ZONE,
       needs: 'zones',
     },
   ];
