@@ -41,7 +41,6 @@ const NONE: ReadonlyMap<string, number> = new Map();
 /** Watches how busy the threads are, and spreads the hottest pod of a saturated one. */
 export class HotPods {
   readonly #deps: HotPodsDependencies;
-  readonly #settings: HotSettings;
   readonly #rules: HotThreads;
   readonly #timer: Timer;
   readonly #lastLoad = new WeakMap<WatchedThread, EventLoopUtilization>();
@@ -51,7 +50,6 @@ export class HotPods {
 
   constructor(settings: HotSettings, deps: HotPodsDependencies) {
     this.#deps = deps;
-    this.#settings = settings;
     this.#rules = new HotThreads(settings);
     const intervalMs = Math.min(HOT_SAMPLE_MS, Math.max(50, settings.hotAfterMs / 2));
     this.#timer = deps.clock.every(intervalMs, () => {
@@ -72,7 +70,7 @@ export class HotPods {
     const { clock } = this.#deps;
     const threads = [...this.#deps.threads()];
     const samples = threads.map((thread) => this.#sample(thread));
-    const hot = samples.some(({ utilisation }) => utilisation > this.#settings.utilisation);
+    const hot = samples.some((sample) => this.#rules.isHot(sample));
     // Only a hot thread's pods are compared, and not before it was hot at two looks: the first is where the second counts from.
     const activity = hot && threads.length > 1 ? await this.#activity(threads) : NONE;
     const pods = [...this.#deps.pods.pods].map(([uid, { threads: own }]): SpreadPod => {

@@ -61,6 +61,11 @@ export class HotThreads {
     return actions;
   }
 
+  /** Whether the thread is busier than the bound. */
+  isHot({ utilisation }: ThreadSample): boolean {
+    return utilisation > this.#settings.utilisation;
+  }
+
   #relieve(
     sample: ThreadSample,
     samples: readonly ThreadSample[],
@@ -69,7 +74,7 @@ export class HotThreads {
   ): HotAction | null {
     const { utilisation, hotAfterMs } = this.#settings;
     const { thread } = sample;
-    if (sample.utilisation <= utilisation) {
+    if (!this.isHot(sample)) {
       this.#hotSince.delete(thread);
       return null;
     }
