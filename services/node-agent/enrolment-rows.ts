@@ -27,11 +27,8 @@ export interface EnrolmentRowsDeps {
 /** Rows by pod; null = one that cannot be read. */
 type Stored = Map<string, Enrolment | null>;
 
-/** A row as it is to be, null = gone, and what makes it so. */
-interface Change {
-  readonly row: Enrolment | null;
-  readonly change: RowChange;
-}
+/** As {@link Stored} has it; undefined = none. */
+type Row = Enrolment | null | undefined;
 
 /**
  * Level-triggered: callers say what is to be, in any order; the loop makes it so, and again after Redis was away
@@ -47,7 +44,6 @@ export class EnrolmentRows {
   readonly #releases: readonly (() => void)[];
   #wake = Promise.withResolvers<void>();
   #begun = false;
-  #dirty = true;
   #writing = false;
   /** Pods whose row may differ from what is stored; none while that is unknown, as all are looked at then. */
   readonly #touched = new Set<string>();
@@ -66,7 +62,7 @@ export class EnrolmentRows {
 
   /** True when Redis holds exactly what is wanted. */
   get idle(): boolean {
-    return this.#begun && this.#stored !== null && !this.#dirty && !this.#writing;
+    return this.#begun && !this.#due && !this.#writing;
   }
 
   /** How many rows are wanted. */
@@ -108,8 +104,12 @@ export class EnrolmentRows {
     await Promise.allSettled([this.finished]);
   }
 
+  /** What Redis holds is unknown, or may not be what is wanted. */
+  get #due(): boolean {
+    return this.#stored === null || this.#touched.size > 0;
+  }
+
   #poke(): void {
-    this.#dirty = true;
     this.#wake.resolve();
   }
 
@@ -121,6 +121,7 @@ export class EnrolmentRows {
   #forget(): void {
     this.#stored = null;
     this.#touched.clear();
+    this.#writing = false;
   }
 
   async #run(): Promise<void> {
@@ -131,7 +132,7 @@ export class EnrolmentRows {
       // Before the work, so that a poke during it is not lost.
       this.#wake = Promise.withResolvers<void>();
       try {
-        if (lease.held && this.#begun && this.#dirty) await this.#write();
+        if (lease.held && this.#begun && this.#due) await this.#write();
         backoff.reset();
         await this.#wake.promise;
       } catch (error) {
@@ -150,36 +151,28 @@ export class EnrolmentRows {
       this.#stored = stored;
       for (const uid of [...this.#wanted.keys(), ...stored.keys()]) this.#touched.add(uid);
     }
-    this.#dirty = false;
     const touched = [...this.#touched];
     this.#touched.clear();
     const now = new Date(clock.now()).toISOString();
-    const changed = touched.flatMap((uid) => this.#change(uid, stored, now));
-    this.#writing = true;
-    try {
-      if (changed.length > 0) await writer.apply(changed.map(({ change }) => change));
-    } catch (error) {
-      this.#dirty = true;
-      throw error;
-    } finally {
-      this.#writing = false;
+    const changed = new Map<string, Row>();
+    for (const uid of touched) {
+      const next = this.#next(uid, stored, now);
+      if (next !== stored.get(uid)) changed.set(uid, next);
     }
-    for (const { change, row } of changed) {
-      if (row === null) stored.delete(change.key);
-      else stored.set(change.key, row);
+    this.#writing = true;
+    if (changed.size > 0) await writer.apply([...changed].map(changeOf));
+    this.#writing = false;
+    for (const [uid, row] of changed) {
+      if (row) stored.set(uid, row);
+      else stored.delete(uid);
     }
   }
 
-  /** What to write for a pod, if anything. */
-  #change(uid: string, stored: Stored, now: string): readonly Change[] {
+  /** The row that a pod is to have; the stored one itself when that is right. */
+  #next(uid: string, stored: Stored, now: string): Row {
     const wanted = this.#wanted.get(uid);
-    if (wanted !== undefined) {
-      const row = merged(wanted, stored.get(uid), now);
-      if (row === stored.get(uid)) return [];
-      return [{ row, change: { key: uid, value: encode(row) } }];
-    }
-    if (!stored.has(uid) || this.#unreadable.has(uid)) return [];
-    return [{ row: null, change: { key: uid, value: null } }];
+    if (wanted !== undefined) return merged(wanted, stored.get(uid), now);
+    return this.#unreadable.has(uid) ? stored.get(uid) : undefined;
   }
 
   /** What Redis holds; makes the table when there is none, so that readers know that it is complete. */
@@ -203,6 +196,10 @@ function merged(wanted: WantedRow, stored: Enrolment | null | undefined, now: st
   const row = { ...enrolment, ...(keepsState ? { state: stored.state } : {}) };
   const next = { ...row, since: row.state === stored.state ? stored.since : now };
   return sameRow(next, stored) ? stored : next;
+}
+
+function changeOf([key, row]: readonly [string, Row]): RowChange {
+  return { key, value: row ? encode(row) : null };
 }
 
 function sameRow(a: Enrolment, b: Enrolment): boolean {
