@@ -1,7 +1,7 @@
 /** What a failed command tells its caller: an exit status, and lines for standard error. */
 import { CommanderError } from 'commander';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
-import { UsageError } from './usage-error.ts';
+import { UsageError } from '../../lib/errors/usage-error.ts';
 
 /** The operation failed. */
 export const EXIT_FAILED = 1;

@@ -1,5 +1,5 @@
 /** Which log files `weft logs` shows. Pure. */
-import { UsageError } from './usage-error.ts';
+import { UsageError } from '../../lib/errors/usage-error.ts';
 
 /** A log: the name of its process, `actor` or `actor.node`, and its file's name. */
 export interface LogName {

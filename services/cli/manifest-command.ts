@@ -2,12 +2,12 @@
 import type { Command } from 'commander';
 import { processEnvironment } from '../../lib/config/env.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
-import { ManifestApi } from './local/manifest-api.ts';
-import type { AppliedObject } from './local/manifest-api.ts';
-import { readManifests } from './local/manifests.ts';
-import type { ManifestDocument } from './local/manifests.ts';
-import { meshPaths } from './local/mesh-paths.ts';
-import { requireMesh } from './local/mesh-record.ts';
+import { ManifestApi } from '../local-mesh/manifest-api.ts';
+import type { AppliedObject } from '../local-mesh/manifest-api.ts';
+import { readManifests } from '../local-mesh/manifests.ts';
+import type { ManifestDocument } from '../local-mesh/manifests.ts';
+import { meshPaths } from '../local-mesh/mesh-paths.ts';
+import { requireMesh } from '../local-mesh/mesh-record.ts';
 import { meshOption } from './output.ts';
 
 /** More than any mesh needs; beyond it something else was piped in. */

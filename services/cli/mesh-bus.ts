@@ -6,7 +6,7 @@ import { systemClock } from '../../lib/clock/clock.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { createLogger } from '../../lib/log/logger.ts';
 import { MetricRegistry } from '../../lib/metrics/registry.ts';
-import type { MeshPaths } from './local/mesh-paths.ts';
+import type { MeshPaths } from '../local-mesh/mesh-paths.ts';
 import { warn } from './output.ts';
 
 const REDIS_USER = 'cli';

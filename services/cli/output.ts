@@ -1,7 +1,7 @@
 /** What commands write: results on standard output, everything else on standard error. */
 import { once } from 'node:events';
 import { Option } from 'commander';
-import { textTable } from './local/text-table.ts';
+import { textTable } from './text-table.ts';
 
 /** `-o json`. */
 export function outputOption(): Option {

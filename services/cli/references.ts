@@ -1,5 +1,5 @@
 /** Names of pods and services as they are written on the command line. */
-import { UsageError } from './usage-error.ts';
+import { UsageError } from '../../lib/errors/usage-error.ts';
 
 /** `namespace/name`. */
 export interface ObjectReference {

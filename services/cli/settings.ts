@@ -2,9 +2,9 @@
 import { hostConfig } from '../../lib/actor/host-config.ts';
 import { describeVariables } from '../../lib/config/describe.ts';
 import type { VariableLine } from '../../lib/config/describe.ts';
-import { loadActor } from './actors.ts';
-import type { ActorName } from './actors.ts';
-import { textTable } from './local/text-table.ts';
+import { loadActor } from '../local-mesh/actors.ts';
+import type { ActorName } from '../local-mesh/actors.ts';
+import { textTable } from './text-table.ts';
 
 /** The variables of the host and of each actor, by title. */
 export async function settings(

@@ -1,6 +1,6 @@
 /** docs/settings.md, made from the schemas that read the variables; `npm run docs` writes it. */
 import { writeFile } from 'node:fs/promises';
-import { ACTORS } from '../../services/cli/actors.ts';
+import { ACTORS } from '../../services/local-mesh/actors.ts';
 import { settings } from '../../services/cli/settings.ts';
 
 /** Where the page lies. */

@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import { processEnvironment } from '../../../lib/config/env.ts';
-import { meshPaths } from '../local/mesh-paths.ts';
-import { takeDown } from '../local/take-down.ts';
+import { meshPaths } from '../../local-mesh/mesh-paths.ts';
+import { takeDown } from '../../local-mesh/take-down.ts';
 
 /** Adds `weft down`. */
 export function register(program: Command): void {

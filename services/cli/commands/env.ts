@@ -1,9 +1,9 @@
 import type { Command } from 'commander';
 import { processEnvironment } from '../../../lib/config/env.ts';
-import { actorEnv, renderShell } from '../local/actor-env.ts';
-import { meshPaths } from '../local/mesh-paths.ts';
-import { requireMesh } from '../local/mesh-record.ts';
-import { parseRole } from '../local/roles.ts';
+import { actorEnv, renderShell } from '../../local-mesh/actor-env.ts';
+import { meshPaths } from '../../local-mesh/mesh-paths.ts';
+import { requireMesh } from '../../local-mesh/mesh-record.ts';
+import { parseRole } from '../../local-mesh/roles.ts';
 import { meshOption, write } from '../output.ts';
 
 const HELP = `

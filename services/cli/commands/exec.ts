@@ -1,11 +1,11 @@
 import type { Command } from 'commander';
 import { processEnvironment } from '../../../lib/config/env.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
-import { enterPod } from '../local/enter-pod.ts';
-import { askPods } from '../local/mesh-client.ts';
-import { meshPaths } from '../local/mesh-paths.ts';
-import type { MeshPaths } from '../local/mesh-paths.ts';
-import { requireMesh } from '../local/mesh-record.ts';
+import { enterPod } from '../enter-pod.ts';
+import { askPods } from '../../local-mesh/mesh-client.ts';
+import { meshPaths } from '../../local-mesh/mesh-paths.ts';
+import type { MeshPaths } from '../../local-mesh/mesh-paths.ts';
+import { requireMesh } from '../../local-mesh/mesh-record.ts';
 import { meshOption } from '../output.ts';
 import { parsePod } from '../references.ts';
 import type { ObjectReference } from '../references.ts';

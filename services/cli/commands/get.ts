@@ -3,8 +3,8 @@ import type { Command } from 'commander';
 import { processEnvironment } from '../../../lib/config/env.ts';
 import { KINDS, loadKind } from '../get/kinds.ts';
 import type { KindName } from '../get/kinds.ts';
-import { meshPaths } from '../local/mesh-paths.ts';
-import { requireMesh } from '../local/mesh-record.ts';
+import { meshPaths } from '../../local-mesh/mesh-paths.ts';
+import { requireMesh } from '../../local-mesh/mesh-record.ts';
 import { meshOption, outputOption, warn, writeJson, writeTable } from '../output.ts';
 import type { CommonOptions } from '../output.ts';
 

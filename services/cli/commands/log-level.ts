@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { askEachProxy } from '../local/proxy-settings.ts';
+import { askEachProxy } from '../proxy-settings.ts';
 import { meshOption, write } from '../output.ts';
 
 interface LogLevelOptions {

@@ -1,8 +1,8 @@
 import type { Command } from 'commander';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { processEnvironment } from '../../../lib/config/env.ts';
-import { meshPaths } from '../local/mesh-paths.ts';
-import { requireMesh } from '../local/mesh-record.ts';
+import { meshPaths } from '../../local-mesh/mesh-paths.ts';
+import { requireMesh } from '../../local-mesh/mesh-record.ts';
 import { meshOption, outputOption, write, writeJson } from '../output.ts';
 import type { CommonOptions } from '../output.ts';
 import { parseDestination, parsePod } from '../references.ts';

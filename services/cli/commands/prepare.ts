@@ -5,14 +5,14 @@ import type { Command } from 'commander';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { processEnvironment } from '../../../lib/config/env.ts';
 import { createLogger } from '../../../lib/log/logger.ts';
-import { givenFiles, givenPath } from '../containers/own-files.ts';
-import { meshPaths, podRecordsDir } from '../local/mesh-paths.ts';
-import type { MeshPaths } from '../local/mesh-paths.ts';
-import { parseNodeCount } from '../local/mesh-request.ts';
-import { writeRedisFiles } from '../local/redis.ts';
-import { TokenIssuer } from '../local/tokens.ts';
-import { planMesh } from '../local/topology.ts';
-import type { MeshPlan } from '../local/topology.ts';
+import { givenFiles, givenPath } from '../../container-mesh/own-files.ts';
+import { meshPaths, podRecordsDir } from '../../local-mesh/mesh-paths.ts';
+import type { MeshPaths } from '../../local-mesh/mesh-paths.ts';
+import { parseNodeCount } from '../../local-mesh/mesh-request.ts';
+import { writeRedisFiles } from '../../local-mesh/redis.ts';
+import { TokenIssuer } from '../../local-mesh/tokens.ts';
+import { planMesh } from '../../local-mesh/topology.ts';
+import type { MeshPlan } from '../../local-mesh/topology.ts';
 
 /** Readable by the actors that run as root, without capabilities over files, in the same group. */
 const GIVEN_MODE = 0o640;

@@ -1,9 +1,9 @@
 import type { Command } from 'commander';
 import { processEnvironment } from '../../../lib/config/env.ts';
-import { ACTORS, NODE_GROUP, expandActors, loadActor } from '../actors.ts';
+import { ACTORS, NODE_GROUP, expandActors, loadActor } from '../../local-mesh/actors.ts';
 import { write } from '../output.ts';
 import { settingsText } from '../settings.ts';
-import { UsageError } from '../usage-error.ts';
+import { UsageError } from '../../../lib/errors/usage-error.ts';
 
 const HELP = `
 Actors: ${ACTORS.join(', ')}

@@ -1,8 +1,8 @@
 import { once } from 'node:events';
 import type { Command } from 'commander';
 import { createLogger } from '../../../lib/log/logger.ts';
-import { greetingServer, httpServer } from '../local/sample-protocols.ts';
-import { UsageError } from '../usage-error.ts';
+import { greetingServer, httpServer } from '../../local-mesh/sample-protocols.ts';
+import { UsageError } from '../../../lib/errors/usage-error.ts';
 
 /** Adds `weft sample`: what the pods of the sample mesh serve, as a process of its own for containers. */
 export function register(program: Command): void {

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { readFile, writeFile } from 'node:fs/promises';
 import type { Command } from 'commander';
 import { systemClock } from '../../../lib/clock/clock.ts';
-import { sbomOf } from '../containers/sbom.ts';
+import { sbomOf } from '../sbom.ts';
 import { write } from '../output.ts';
 
 const ROOT = new URL('../../../', import.meta.url);

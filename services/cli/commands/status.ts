@@ -1,10 +1,10 @@
 import type { Command } from 'commander';
 import { processEnvironment } from '../../../lib/config/env.ts';
-import { askStatus } from '../local/mesh-client.ts';
-import { meshPaths } from '../local/mesh-paths.ts';
-import { requireMesh } from '../local/mesh-record.ts';
-import { statusLines } from '../local/status-lines.ts';
-import { UsageError } from '../usage-error.ts';
+import { askStatus } from '../../local-mesh/mesh-client.ts';
+import { meshPaths } from '../../local-mesh/mesh-paths.ts';
+import { requireMesh } from '../../local-mesh/mesh-record.ts';
+import { statusLines } from '../status-lines.ts';
+import { UsageError } from '../../../lib/errors/usage-error.ts';
 
 /** Adds `weft status`. */
 export function register(program: Command): void {

@@ -2,11 +2,11 @@ import type { Command } from 'commander';
 import { processEnvironment } from '../../../lib/config/env.ts';
 import { parseDuration } from '../../../lib/config/fields.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
-import { askUpgrade } from '../local/mesh-client.ts';
-import { meshPaths } from '../local/mesh-paths.ts';
-import { requireMesh } from '../local/mesh-record.ts';
-import { meshRoles, parseRole, roleName } from '../local/roles.ts';
-import { UsageError } from '../usage-error.ts';
+import { askUpgrade } from '../../local-mesh/mesh-client.ts';
+import { meshPaths } from '../../local-mesh/mesh-paths.ts';
+import { requireMesh } from '../../local-mesh/mesh-record.ts';
+import { meshRoles, parseRole, roleName } from '../../local-mesh/roles.ts';
+import { UsageError } from '../../../lib/errors/usage-error.ts';
 
 const DEFAULT_TIMEOUT = '60s';
 

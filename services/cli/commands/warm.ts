@@ -2,7 +2,7 @@ import { createRequire } from 'node:module';
 import { fileURLToPath } from 'node:url';
 import type { Command } from 'commander';
 import { loadConsumer, loadQueue } from '../../../lib/bus/bullmq.ts';
-import { ACTORS, loadActor } from '../actors.ts';
+import { ACTORS, loadActor } from '../../local-mesh/actors.ts';
 import { commands } from '../command-table.ts';
 import { KINDS, loadKind } from '../get/kinds.ts';
 import { LOADED_LATER, REQUIRED } from '../loaded-later.ts';

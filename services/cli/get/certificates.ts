@@ -1,5 +1,5 @@
 import type { CertificateRecord } from '../../../lib/identity/certificate-records.ts';
-import { askCertificates } from '../local/mesh-client.ts';
+import { askCertificates } from '../../local-mesh/mesh-client.ts';
 import type { ResourceKind } from './kinds.ts';
 import { fromEachNode } from './nodes.ts';
 

@@ -1,5 +1,5 @@
 import type { ConnectionProtocol, ConnectionRecord } from '../../../workers/listener/protocol.ts';
-import { askConnections } from '../local/mesh-client.ts';
+import { askConnections } from '../../local-mesh/mesh-client.ts';
 import type { ResourceKind } from './kinds.ts';
 import { fromEachNode } from './nodes.ts';
 

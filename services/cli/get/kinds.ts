@@ -1,6 +1,6 @@
 /** What `weft get` lists. Each kind stands in a file of its own, loaded when it is asked for. */
-import type { MeshPaths } from '../local/mesh-paths.ts';
-import type { MeshPlan } from '../local/topology.ts';
+import type { MeshPaths } from '../../local-mesh/mesh-paths.ts';
+import type { MeshPlan } from '../../local-mesh/topology.ts';
 
 /** A running mesh. */
 export interface RunningMesh {

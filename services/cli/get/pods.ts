@@ -1,7 +1,7 @@
 import { enrolmentSchema } from '../../../lib/state/enrolment.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
-import { askEnrolments, askPods } from '../local/mesh-client.ts';
-import type { PodLine as RunningPod } from '../local/supervisor-api.ts';
+import { askEnrolments, askPods } from '../../local-mesh/mesh-client.ts';
+import type { PodLine as RunningPod } from '../../local-mesh/supervisor-api.ts';
 import type { ResourceKind, RunningMesh } from './kinds.ts';
 
 /** One line of `weft get pods`. */

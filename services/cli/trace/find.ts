@@ -1,6 +1,6 @@
 /** Finds the two records of one connection. Pure. */
 import type { ConnectionRecord } from '../../../workers/listener/protocol.ts';
-import type { PodLine } from '../local/supervisor-api.ts';
+import type { PodLine } from '../../local-mesh/supervisor-api.ts';
 import type { PortReference } from '../references.ts';
 
 /** A record, and the node whose proxy told it. */

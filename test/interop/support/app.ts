@@ -1,6 +1,6 @@
 /** The sample servers on ports of their own: `app.ts HTTP-PORT GREETING-PORT` prints a line when both listen. */
 import { once } from 'node:events';
-import { greetingServer, httpServer } from '../../../services/cli/local/sample-protocols.ts';
+import { greetingServer, httpServer } from '../../../services/local-mesh/sample-protocols.ts';
 
 const [http, greeting] = process.argv.slice(2).map(Number);
 const servers = [httpServer('app').listen(http), greetingServer('app').listen(greeting)];

@@ -7,11 +7,11 @@ import {
   containerEnv,
   givenFiles,
   serviceName,
-} from '../../../services/cli/containers/own-files.ts';
-import { actorDefaults, actorEnv } from '../../../services/cli/local/actor-env.ts';
-import { meshPaths } from '../../../services/cli/local/mesh-paths.ts';
-import { meshRoles } from '../../../services/cli/local/roles.ts';
-import { planMesh } from '../../../services/cli/local/topology.ts';
+} from '../../../services/container-mesh/own-files.ts';
+import { actorDefaults, actorEnv } from '../../../services/local-mesh/actor-env.ts';
+import { meshPaths } from '../../../services/local-mesh/mesh-paths.ts';
+import { meshRoles } from '../../../services/local-mesh/roles.ts';
+import { planMesh } from '../../../services/local-mesh/topology.ts';
 import { loadServices } from '../../load/compose-mesh.ts';
 
 const service = z.object({

@@ -7,7 +7,7 @@ const root = resolve(import.meta.dirname, '../../../..');
 
 /** Loaded by `weft warm` through the tables that name them. */
 const TABLES = [
-  'services/cli/actors.ts',
+  'services/local-mesh/actors.ts',
   'services/cli/command-table.ts',
   'services/cli/get/kinds.ts',
 ];

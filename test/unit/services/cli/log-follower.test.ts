@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { LogFollower } from '../../../../services/cli/log-follower.ts';
-import { limitLog } from '../../../../services/cli/local/log-files.ts';
+import { limitLog } from '../../../../services/local-mesh/log-files.ts';
 import { makeScratch } from '../../../support/leftovers.ts';
 
 async function follow(t: ExecutionContext) {

@@ -4,7 +4,7 @@ import { parseConfigFile } from '../../../../services/cli/config-file.ts';
 import { chooseLogs } from '../../../../services/cli/log-choice.ts';
 import { readInput } from '../../../../services/cli/manifest-command.ts';
 import { parseDestination, parsePod } from '../../../../services/cli/references.ts';
-import { UsageError } from '../../../../services/cli/usage-error.ts';
+import { UsageError } from '../../../../lib/errors/usage-error.ts';
 
 test('pods and destinations are read', (t) => {
   t.deepEqual(parsePod('--from', 'demo/web-1'), { namespace: 'demo', name: 'web-1' });

@@ -9,7 +9,7 @@ import { connectionLine } from '../../../../services/cli/get/connections.ts';
 import { podLines } from '../../../../services/cli/get/pods.ts';
 import { objectName } from '../../../../services/cli/manifest-command.ts';
 import { exitStatus } from '../../../../services/cli/run-foreground.ts';
-import { UsageError } from '../../../../services/cli/usage-error.ts';
+import { UsageError } from '../../../../lib/errors/usage-error.ts';
 
 test('each kind of failure has its status, and is one line', (t) => {
   const cases: readonly (readonly [unknown, number, readonly string[]])[] = [

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import test from 'ava';
-import { ACTORS } from '../../../../services/cli/actors.ts';
+import { ACTORS } from '../../../../services/local-mesh/actors.ts';
 import { settings } from '../../../../services/cli/settings.ts';
 import { SETTINGS_PAGE, settingsPage } from '../../../support/settings-page.ts';
 

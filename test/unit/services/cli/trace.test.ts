@@ -1,5 +1,5 @@
 import test from 'ava';
-import type { PodLine } from '../../../../services/cli/local/supervisor-api.ts';
+import type { PodLine } from '../../../../services/local-mesh/supervisor-api.ts';
 import { findConnection } from '../../../../services/cli/trace/find.ts';
 import type { TraceQuery } from '../../../../services/cli/trace/find.ts';
 import { traceLines, traceResult } from '../../../../services/cli/trace/render.ts';

@@ -1,10 +1,10 @@
 /** What people see of a mesh: the status, the live view, and how the canary is chosen. */
 import test from 'ava';
 import { connectionRecord } from '../../../support/records.ts';
-import { canaryLack, canaryRoute } from '../../../../services/cli/local/canary.ts';
-import { bytes, viewLines } from '../../../../services/cli/local/live-view.ts';
-import { duration, statusLines } from '../../../../services/cli/local/status-lines.ts';
-import type { MeshStatus, PodLine } from '../../../../services/cli/local/supervisor-api.ts';
+import { canaryLack, canaryRoute } from '../../../../services/local-mesh/canary.ts';
+import { bytes, viewLines } from '../../../../services/cli/live-view.ts';
+import { duration, statusLines } from '../../../../services/cli/status-lines.ts';
+import type { MeshStatus, PodLine } from '../../../../services/local-mesh/supervisor-api.ts';
 import type { ConnectionRecord } from '../../../../workers/listener/protocol.ts';
 
 const STATUS: MeshStatus = {

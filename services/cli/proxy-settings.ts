@@ -1,0 +1,50 @@
+/** Settings of running node proxies. */
+import { processEnvironment } from '../../lib/config/env.ts';
+import { MeshError } from '../../lib/errors/mesh-error.ts';
+import { UsageError } from '../../lib/errors/usage-error.ts';
+import { proxySockets } from '../local-mesh/mesh-client.ts';
+import { meshPaths } from '../local-mesh/mesh-paths.ts';
+import { requireMesh } from '../local-mesh/mesh-record.ts';
+import { ask } from '../local-mesh/unix-http.ts';
+
+/** The proxies a question is for. */
+export interface ProxyChoice {
+  readonly mesh?: string;
+  /** All nodes when left out. */
+  readonly node?: string;
+}
+
+/** What a node's proxy answered. */
+export interface ProxyAnswer {
+  readonly node: string;
+  readonly body: string;
+}
+
+/**
+ * Asks the proxies of every chosen node. Throws UsageError for an unknown node and for what a proxy refuses as a wrong
+ * request, STATE_UNAVAILABLE that names a node without an answer; those before it have taken a change already.
+ */
+export async function askEachProxy(
+  choice: ProxyChoice,
+  method: 'GET' | 'POST',
+  path: string,
+): Promise<readonly ProxyAnswer[]> {
+  const paths = meshPaths(choice.mesh, processEnvironment());
+  const { plan } = await requireMesh(paths);
+  const names = plan.nodes.map(({ name }) => name);
+  if (choice.node !== undefined && !names.includes(choice.node)) {
+    throw new UsageError(`--node must be one of ${names.join(', ')}, got ${choice.node}`);
+  }
+  const answers: ProxyAnswer[] = [];
+  for (const node of choice.node === undefined ? names : [choice.node]) {
+    // Also those that drain: they still log.
+    for (const socket of await proxySockets(paths, node)) {
+      const { status, body } = await ask({ socket, method, path });
+      const [first = ''] = body.split('\n');
+      if (status === 400) throw new UsageError(first);
+      if (status !== 200) throw new MeshError('STATE_UNAVAILABLE', `${node}: ${first}`);
+      answers.push({ node, body });
+    }
+  }
+  return answers;
+}

@@ -1,0 +1,174 @@
+/** The actors' containers of one Compose project: which they are, how they do, and the way to their admin sockets. */
+import { mkdir, readdir, rename, rm, symlink } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import type { ActorState } from '../../lib/actor/actor.ts';
+import type { Clock } from '../../lib/clock/clock.ts';
+import type { ProcessStatus } from '../local-mesh/managed-process.ts';
+import { adminSocket, instanceSocket } from '../local-mesh/mesh-paths.ts';
+import type { MeshPaths } from '../local-mesh/mesh-paths.ts';
+import { meshRoles } from '../local-mesh/roles.ts';
+import type { Role } from '../local-mesh/roles.ts';
+import type { MeshPlan } from '../local-mesh/topology.ts';
+import { askJson } from '../local-mesh/unix-http.ts';
+import type { ContainerDetails, ContainerSummary, EngineApi } from './engine-api.ts';
+import { serviceName } from './own-files.ts';
+
+/** Labels that Compose gives its containers. */
+export const PROJECT_LABEL = 'com.docker.compose.project';
+const SERVICE_LABEL = 'com.docker.compose.service';
+const NUMBER_LABEL = 'com.docker.compose.container-number';
+/** Part of the name of a container that was replaced and finishes what it carries. */
+export const RETIRED = '-retired-';
+/** A proxy's generation. */
+export const GROUP_VARIABLE = 'WEFT_NODE_PROXY_GROUP';
+const ADMIN_TIMEOUT_MS = 2_000;
+
+/** What the actors are looked up in. */
+export interface ContainerActorsDeps {
+  readonly engine: EngineApi;
+  readonly paths: MeshPaths;
+  readonly plan: MeshPlan;
+  readonly project: string;
+  readonly clock: Clock;
+}
+
+/** An actor's container. */
+export interface ActorContainer {
+  readonly role: Role;
+  readonly id: string;
+  readonly name: string;
+  readonly number: number;
+  readonly retired: boolean;
+  readonly running: boolean;
+}
+
+/** Looks actors up. */
+export class ContainerActors {
+  readonly #deps: ContainerActorsDeps;
+  readonly #links = new Map<string, string>();
+
+  constructor(deps: ContainerActorsDeps) {
+    this.#deps = deps;
+  }
+
+  /** Every container of a role, those that ended included, the oldest first. */
+  async containers(): Promise<readonly ActorContainer[]> {
+    const { plan } = this.#deps;
+    const byService = new Map(meshRoles(plan).map((role) => [serviceName(role), role]));
+    const all = await this.#deps.engine.list(true);
+    return all
+      .filter(({ Labels }) => Labels?.[PROJECT_LABEL] === this.#deps.project)
+      .toSorted((left, right) => left.Created - right.Created)
+      .flatMap((container) => {
+        const role = byService.get(container.Labels?.[SERVICE_LABEL] ?? '');
+        return role === undefined ? [] : [actorContainer(role, container)];
+      });
+  }
+
+  /** The container of another service; null when it has none. */
+  async of(service: string): Promise<ContainerDetails | null> {
+    const { engine, project } = this.#deps;
+    const found = (await engine.list()).find(
+      ({ Labels }) => Labels?.[PROJECT_LABEL] === project && Labels[SERVICE_LABEL] === service,
+    );
+    return found === undefined ? null : engine.inspect(found.Id);
+  }
+
+  /**
+   * Leads the admin sockets of the run directory into the containers, through the processes' roots: one for each container,
+   * and the standing one to the newest that is not retired.
+   */
+  async link(): Promise<void> {
+    const { paths, engine } = this.#deps;
+    await mkdir(paths.adminDir, { recursive: true, mode: 0o700 });
+    const wanted = new Map<string, string>();
+    for (const { id, role, number, retired, running } of await this.containers()) {
+      if (!running) continue;
+      const { State } = await engine.inspect(id);
+      const node = role.node?.name ?? null;
+      const standing = adminSocket(paths, role.actor, node);
+      const target = join(`/proc/${State.Pid}/root`, standing);
+      wanted.set(instanceSocket(paths, role.actor, node, number), target);
+      if (!retired) wanted.set(standing, target);
+    }
+    for (const [link, target] of wanted) await this.#point(link, target);
+    for (const file of await readdir(paths.adminDir)) {
+      const link = join(paths.adminDir, file);
+      if (wanted.has(link)) continue;
+      await rm(link, { force: true });
+      this.#links.delete(link);
+    }
+  }
+
+  /** How each does. */
+  async statuses(): Promise<readonly ProcessStatus[]> {
+    const containers = await this.containers();
+    return Promise.all(containers.map((container) => this.status(container)));
+  }
+
+  /** How one does. */
+  async status(container: ActorContainer): Promise<ProcessStatus> {
+    const { engine, clock } = this.#deps;
+    const { role, retired } = container;
+    const seen = await engine.inspect(container.id);
+    const up = seen.State.Running ? clock.now() - Date.parse(seen.State.StartedAt) : 0;
+    return {
+      name: role.actor,
+      node: role.node?.name ?? null,
+      pid: seen.State.Running ? seen.State.Pid : null,
+      restarts: seen.RestartCount,
+      uptimeSeconds: Math.max(0, Math.floor(up / 1_000)),
+      generation: groupOf(seen) + 1,
+      retiring: retired,
+      ...(retired ? ({ state: 'draining', pending: [] } as const) : await this.#asked(role, seen)),
+    };
+  }
+
+  async #asked(
+    role: Role,
+    { State }: ContainerDetails,
+  ): Promise<Pick<ProcessStatus, 'state' | 'pending'>> {
+    if (!State.Running) return { state: 'backoff', pending: ['restart'] };
+    const standing = adminSocket(this.#deps.paths, role.actor, role.node?.name ?? null);
+    try {
+      const answer = await askJson<{ actors: { state: ActorState; pending: string[] }[] }>({
+        socket: join(`/proc/${State.Pid}/root`, standing),
+        path: '/status',
+        timeoutMs: ADMIN_TIMEOUT_MS,
+      });
+      const { state, pending } = answer.actors[0] ?? { state: 'starting', pending: ['admin'] };
+      return { state, pending };
+    } catch {
+      // It starts, or ends.
+      return { state: 'starting', pending: ['admin'] };
+    }
+  }
+
+  async #point(link: string, target: string): Promise<void> {
+    if (this.#links.get(link) === target) return;
+    const next = `${link}.next`;
+    await rm(next, { force: true });
+    await symlink(target, next);
+    await rename(next, link);
+    this.#links.set(link, target);
+  }
+}
+
+/** The generation a proxy's container was made for. */
+export function groupOf({ Config }: ContainerDetails): number {
+  const env = Array.isArray(Config['Env']) ? (Config['Env'] as string[]) : [];
+  const set = env.find((line) => line.startsWith(`${GROUP_VARIABLE}=`));
+  return Number(set?.slice(GROUP_VARIABLE.length + 1) ?? 0);
+}
+
+function actorContainer(role: Role, container: ContainerSummary): ActorContainer {
+  const name = basename(container.Names[0] ?? '');
+  return {
+    role,
+    id: container.Id,
+    name,
+    number: Number(container.Labels?.[NUMBER_LABEL] ?? 1),
+    retired: name.includes(RETIRED),
+    running: container.State === 'running',
+  };
+}

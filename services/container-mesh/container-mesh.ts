@@ -1,0 +1,105 @@
+/** A mesh of containers as the supervisor of a local mesh tells of it: the same questions have the same answers. */
+import { MeshError } from '../../lib/errors/mesh-error.ts';
+import type { PodLine, MeshStatus, SupervisorView } from '../local-mesh/supervisor-api.ts';
+import type { MeshPaths } from '../local-mesh/mesh-paths.ts';
+import { redisAnswers } from '../../lib/bus/private-redis.ts';
+import type { Upgraded } from '../local-mesh/role-processes.ts';
+import { meshRoles, parseRole, roleName } from '../local-mesh/roles.ts';
+import type { MeshPlan } from '../local-mesh/topology.ts';
+import type { ContainerActors } from './container-actors.ts';
+import type { ContainerPods } from './container-pods.ts';
+import type { ContainerUpgrade } from './container-upgrade.ts';
+
+/** What it is made of. */
+export interface ContainerMeshDeps {
+  readonly plan: MeshPlan;
+  readonly paths: MeshPaths;
+  readonly actors: ContainerActors;
+  readonly pods: ContainerPods;
+  readonly upgrades: ContainerUpgrade;
+}
+
+/** Answers for the containers. */
+export class ContainerMesh implements SupervisorView {
+  readonly #deps: ContainerMeshDeps;
+
+  constructor(deps: ContainerMeshDeps) {
+    this.#deps = deps;
+  }
+
+  /** Everything `weft status` shows. */
+  async status(): Promise<MeshStatus> {
+    const { plan, paths, actors, pods } = this.#deps;
+    const statuses = await actors.statuses();
+    const redis = await this.#redis();
+    const lines = pods.lines();
+    const serving = statuses.filter(({ retiring }) => !retiring);
+    const absent = meshRoles(plan).filter(
+      (role) =>
+        !serving.some(
+          ({ name, node }) => name === role.actor && node === (role.node?.name ?? null),
+        ),
+    );
+    const late = serving.filter(({ state, pending }) => state !== 'ready' || pending.length > 0);
+    const waiting = [
+      ...(redis.state === 'ready' ? [] : ['redis']),
+      ...absent.map(roleName),
+      ...late.map(({ name, node }) => `${node === null ? '' : `${node}/`}${name}`),
+      ...lines
+        .filter((pod) => pod.ambient && !pod.enrolled)
+        .map((pod) => `pod ${pod.namespace}/${pod.name}`),
+    ];
+    return {
+      mesh: plan.mesh,
+      runDirectory: paths.root,
+      supervisor: { pid: process.pid },
+      nodes: await Promise.all(
+        plan.nodes.map(async ({ name, link }) => ({
+          name,
+          netns: await this.#netnsOf(name),
+          addresses: [link.ipv4, link.ipv6],
+          pods: lines.filter(({ node }) => node === name).length,
+        })),
+      ),
+      actors: statuses,
+      redis,
+      started: true,
+      ready: waiting.length === 0,
+      waiting,
+    };
+  }
+
+  /** The pods that run as containers. */
+  pods(): readonly PodLine[] {
+    return this.#deps.pods.lines().map(({ enrolled: _enrolled, ...line }) => line);
+  }
+
+  /** Throws STATE_CONFLICT: containers are whoever started them's to stop. */
+  down(): void {
+    throw new MeshError('STATE_CONFLICT', 'this mesh runs in containers: docker compose down');
+  }
+
+  /** Replaces roles, one after another. */
+  async upgrade(names: readonly string[], timeoutMs: number): Promise<readonly Upgraded[]> {
+    const roles = names.map((name) => parseRole(name, this.#deps.plan));
+    const done: Upgraded[] = [];
+    for (const role of roles) done.push(await this.#deps.upgrades.upgrade(role, timeoutMs));
+    return done;
+  }
+
+  async #redis(): Promise<MeshStatus['redis']> {
+    const { actors, paths } = this.#deps;
+    const seen = await actors.of('redis');
+    return {
+      pid: seen?.State.Pid ?? null,
+      state: (await redisAnswers(paths.redisSocket)) ? 'ready' : 'starting',
+      restarts: seen?.RestartCount ?? 0,
+      socket: paths.redisSocket,
+    };
+  }
+
+  async #netnsOf(node: string): Promise<string> {
+    const seen = await this.#deps.actors.of(node);
+    return seen === null ? '-' : `/proc/${seen.State.Pid}/ns/net`;
+  }
+}

@@ -1,0 +1,286 @@
+/**
+ * The kubelet's part where pods are containers: finds those that a label makes pods, tells the node agents of them
+ * by records and the control plane by pod status.
+ */
+import { readFile, readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { Backoff } from '../../lib/clock/backoff.ts';
+import { pause } from '../../lib/clock/clock.ts';
+import type { Clock, Timer } from '../../lib/clock/clock.ts';
+import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import type { Logger } from '../../lib/log/logger.ts';
+import { podRecordSchema } from '../../lib/state/pod-record.ts';
+import type { PodRecord } from '../../lib/state/pod-record.ts';
+import type { ManifestApi } from '../local-mesh/manifest-api.ts';
+import { podRecordsDir } from '../local-mesh/mesh-paths.ts';
+import type { MeshPaths } from '../local-mesh/mesh-paths.ts';
+import { ObjectWatch } from '../local-mesh/object-watch.ts';
+import type { PodObject } from '../local-mesh/objects.ts';
+import { isEnrolled, wantsEnrolment } from '../local-mesh/pod-plan.ts';
+import { removePodRecord, writePodRecord } from '../local-mesh/pod-records.ts';
+import type { PodLine } from '../local-mesh/supervisor-api.ts';
+import { claimOf, podManifest, recordOf, sandboxOf } from './container-plan.ts';
+import type { PodSandboxContainer } from './container-plan.ts';
+import type { EngineApi } from './engine-api.ts';
+
+/** What the search for pods stands on. */
+export interface ContainerPodsDeps {
+  readonly engine: EngineApi;
+  readonly api: ManifestApi;
+  readonly paths: MeshPaths;
+  /** Names of the nodes that a container may be assigned to. */
+  readonly nodes: readonly string[];
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** The command line that runs something in a container. */
+  enter(container: string): readonly string[];
+  /** Containers may have come or gone. */
+  onChange(): Promise<void>;
+}
+
+/** Events of one burst are handled together. */
+const GATHER_MS = 50;
+/** Everything is looked at again this often, should an event have been missed. */
+const RESYNC_MS = 5_000;
+const EVENTS_BACKOFF = { baseMs: 100, maxMs: 5_000 } as const;
+
+interface KnownPod {
+  readonly sandbox: PodSandboxContainer;
+  readonly uid: string;
+  readonly record: string;
+  readonly status: string;
+}
+
+/** Follows the containers of one engine until stopped. */
+export class ContainerPods {
+  readonly #deps: ContainerPodsDeps;
+  readonly #watch: ObjectWatch;
+  readonly #known = new Map<string, KnownPod>();
+  readonly #abort = new AbortController();
+  /** Problems already told, so that each is told once. */
+  readonly #told = new Set<string>();
+  /** Containers whose enrolment was seen. */
+  readonly #enrolled = new Set<string>();
+  #events: Promise<void> = Promise.resolve();
+  #turn: Promise<void> = Promise.resolve();
+  #soon: Timer | null = null;
+  #resync: Timer | null = null;
+
+  constructor(deps: ContainerPodsDeps) {
+    this.#deps = deps;
+    this.#watch = new ObjectWatch(deps, () => {
+      this.#schedule();
+      return Promise.resolve();
+    });
+  }
+
+  /** Begins: withdraws records of containers that are gone, then follows. Rejects when the engine does not answer. */
+  async start(): Promise<void> {
+    await this.#dropStaleRecords();
+    this.#watch.start();
+    this.#events = this.#followEvents();
+    this.#resync = this.#deps.clock.every(RESYNC_MS, () => this.#schedule());
+    this.#schedule();
+  }
+
+  /** Follows no more. Records stay: the pods go on. */
+  async stop(): Promise<void> {
+    this.#abort.abort(new Error('stopped'));
+    this.#soon?.cancel();
+    this.#resync?.cancel();
+    await Promise.all([this.#watch.stop(), this.#events, this.#turn]);
+  }
+
+  /** The pods there are, and whether each that is to be is enrolled. */
+  lines(): readonly (PodLine & { readonly enrolled: boolean })[] {
+    return [...this.#known].flatMap(([key, known]) => {
+      const pod = this.#watch.pods.get(key);
+      return pod === undefined ? [] : [this.#line(pod, known)];
+    });
+  }
+
+  #line(pod: PodObject, { sandbox }: KnownPod): PodLine & { readonly enrolled: boolean } {
+    const { namespace, name, uid } = pod.metadata;
+    const [first = ''] = sandbox.addresses;
+    return {
+      uid,
+      namespace,
+      name,
+      node: sandbox.node,
+      ip: first,
+      ips: sandbox.addresses,
+      netns: `/proc/${sandbox.pid}/ns/net`,
+      serviceAccount: pod.spec.serviceAccountName,
+      phase: sandbox.ready ? 'Running' : 'Pending',
+      ambient: wantsEnrolment(pod, this.#watch.namespaces.get(namespace)),
+      enrolled: isEnrolled(pod),
+      enter: {
+        application: this.#deps.enter(sandbox.application),
+        network: this.#deps.enter(sandbox.id),
+      },
+    };
+  }
+
+  async #followEvents(): Promise<void> {
+    const { engine, clock, log } = this.#deps;
+    const { signal } = this.#abort;
+    const backoff = new Backoff(EVENTS_BACKOFF);
+    while (!signal.aborted) {
+      try {
+        for await (const _ of engine.changes(signal)) {
+          backoff.reset();
+          this.#schedule();
+        }
+      } catch (error) {
+        log.warn({ error: errorText(error) }, 'containers.events-broken');
+      }
+      this.#schedule();
+      await pause(clock, backoff.next(), signal);
+    }
+  }
+
+  #schedule(): void {
+    if (this.#soon !== null || this.#abort.signal.aborted) return;
+    this.#soon = this.#deps.clock.after(GATHER_MS, () => {
+      this.#soon = null;
+      this.#turn = this.#turn.then(() => this.#reconcile());
+    });
+  }
+
+  async #reconcile(): Promise<void> {
+    try {
+      await this.#deps.onChange();
+      const found = await this.#find();
+      for (const [key, known] of this.#known) {
+        if (found.get(key)?.id !== known.sandbox.id) await this.#forget(key, known);
+      }
+      for (const sandbox of found.values()) await this.#tellAlone(sandbox);
+    } catch (error) {
+      this.#deps.log.warn({ error: errorText(error) }, 'containers.reconcile-failed');
+    }
+  }
+
+  /** The pods there are, by `namespace/name`. */
+  async #find(): Promise<Map<string, PodSandboxContainer>> {
+    const { engine, nodes } = this.#deps;
+    const running = await engine.list();
+    const found = new Map<string, PodSandboxContainer>();
+    // The older of two claims stands.
+    for (const container of running.toSorted((a, b) => a.Created - b.Created)) {
+      const claim = claimOf(container);
+      if (claim === null) continue;
+      if (typeof claim === 'string') this.#tellOnce(container.Id, claim);
+      else if (!nodes.includes(claim.node)) this.#tellOnce(container.Id, `no node ${claim.node}`);
+      else if (found.has(claim.key)) this.#tellOnce(container.Id, `${claim.key} exists already`);
+      else {
+        const sandbox = sandboxOf(claim, await engine.inspect(container.Id), running);
+        if (sandbox !== null) found.set(claim.key, sandbox);
+      }
+    }
+    return found;
+  }
+
+  /** One that is refused, as its namespace does not exist, holds up no other. */
+  async #tellAlone(sandbox: PodSandboxContainer): Promise<void> {
+    try {
+      await this.#tell(sandbox);
+    } catch (error) {
+      if (!(error instanceof MeshError)) throw error;
+      if (error.code === 'MANIFEST_INVALID') this.#tellOnce(sandbox.id, error.message);
+      else this.#deps.log.warn({ pod: sandbox.key, error: error.message }, 'pod.not-told');
+    }
+  }
+
+  async #tell(sandbox: PodSandboxContainer): Promise<void> {
+    const { api, log, paths } = this.#deps;
+    const pod = this.#watch.pods.get(sandbox.key);
+    if (pod === undefined) {
+      await this.#create(sandbox);
+      return;
+    }
+    if (pod.spec.nodeName !== '' && pod.spec.nodeName !== sandbox.node) {
+      this.#tellOnce(sandbox.id, `the manifest puts ${sandbox.key} on ${pod.spec.nodeName}`);
+      return;
+    }
+    const namespace = this.#watch.namespaces.get(pod.metadata.namespace);
+    const record = recordOf(sandbox, pod, namespace);
+    const known = this.#known.get(sandbox.key);
+    const recordText = JSON.stringify(record);
+    if (known?.record !== recordText) await writePodRecord(paths, sandbox.node, record);
+    const phase = sandbox.ready ? 'Running' : 'Pending';
+    const status = { phase, ready: sandbox.ready, podIPs: sandbox.addresses } as const;
+    const statusText = JSON.stringify(status);
+    const { namespace: ns, name, uid } = pod.metadata;
+    const accepted =
+      known?.status === statusText || (await api.putPodStatus(ns, name, { uid, ...status }));
+    this.#known.set(sandbox.key, {
+      sandbox,
+      uid,
+      record: recordText,
+      status: accepted ? statusText : '',
+    });
+    if (known === undefined) log.info({ pod: sandbox.key, node: sandbox.node }, 'pod.found');
+    if (wantsEnrolment(pod, namespace) && isEnrolled(pod)) this.#sawEnrolment(sandbox);
+  }
+
+  /** A container that runs its application before it is enrolled has spoken plaintext meanwhile. */
+  #sawEnrolment(sandbox: PodSandboxContainer): void {
+    if (this.#enrolled.has(sandbox.id)) return;
+    this.#enrolled.add(sandbox.id);
+    const windowMs = this.#deps.clock.now() - sandbox.startedAtMs;
+    const facts = { pod: sandbox.key, windowMs };
+    if (sandbox.pause) this.#deps.log.info(facts, 'pod.enrolled');
+    else this.#deps.log.warn(facts, 'pod.ran-before-enrolment');
+  }
+
+  async #create(sandbox: PodSandboxContainer): Promise<void> {
+    const object = podManifest(sandbox);
+    const source = `container ${sandbox.id.slice(0, 12)}`;
+    await this.#deps.api.apply([{ source, index: 0, object }]);
+  }
+
+  async #forget(key: string, { sandbox, uid }: KnownPod): Promise<void> {
+    const { api, log, paths } = this.#deps;
+    const [namespace = '', name = ''] = key.split('/');
+    await removePodRecord(paths, sandbox.node, uid);
+    await api.putPodStatus(namespace, name, { uid, phase: 'Pending', ready: false, podIPs: [] });
+    this.#known.delete(key);
+    this.#enrolled.delete(sandbox.id);
+    log.info({ pod: key, node: sandbox.node }, 'pod.gone');
+  }
+
+  /**
+   * A record names a process. One that outlived its container, over a restart of everything, would name whatever
+   * process has that number now.
+   */
+  async #dropStaleRecords(): Promise<void> {
+    const { log, nodes, paths } = this.#deps;
+    const live = new Set(
+      [...(await this.#find()).values()].map(({ pid }) => `/proc/${pid}/ns/net`),
+    );
+    for (const node of nodes) {
+      for (const file of await readdir(podRecordsDir(paths, node))) {
+        const record = await readRecord(join(podRecordsDir(paths, node), file));
+        if (record === null || live.has(record.netns)) continue;
+        await removePodRecord(paths, node, record.uid);
+        log.info({ pod: `${record.namespace}/${record.name}`, node }, 'pod.stale-record-removed');
+      }
+    }
+  }
+
+  #tellOnce(id: string, problem: string): void {
+    const key = `${id} ${problem}`;
+    if (this.#told.has(key)) return;
+    this.#told.add(key);
+    this.#deps.log.warn({ container: id.slice(0, 12), problem }, 'container.no-pod');
+  }
+}
+
+/** Null for a file that is no record; the node agent tells of it. */
+async function readRecord(path: string): Promise<PodRecord | null> {
+  try {
+    return podRecordSchema.parse(JSON.parse(await readFile(path, 'utf8')));
+  } catch {
+    return null;
+  }
+}

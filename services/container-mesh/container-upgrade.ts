@@ -1,0 +1,204 @@
+/** `weft upgrade` where actors are containers: new ones of the service's image as it is now, then the end of the old ones. */
+import { randomBytes } from 'node:crypto';
+import type { Clock } from '../../lib/clock/clock.ts';
+import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import type { Logger } from '../../lib/log/logger.ts';
+import { SIDE_BY_SIDE } from '../local-mesh/actor-process.ts';
+import type { Upgraded } from '../local-mesh/role-processes.ts';
+import { roleName, sameRole } from '../local-mesh/roles.ts';
+import type { Role } from '../local-mesh/roles.ts';
+import { RETIRED, groupOf } from './container-actors.ts';
+import type { ActorContainer, ContainerActors } from './container-actors.ts';
+import type { EngineApi } from './engine-api.ts';
+import { replacementOf } from './replacement.ts';
+
+const POLL_MS = 50;
+/** A new container that ended this often does not come up. */
+const MAX_RESTARTS = 5;
+
+/** What an upgrade needs. */
+export interface ContainerUpgradeDeps {
+  readonly engine: EngineApi;
+  readonly actors: ContainerActors;
+  readonly clock: Clock;
+  readonly log: Logger;
+}
+
+interface New {
+  readonly id: string;
+  readonly name: string;
+}
+
+/** Replaces roles, one at a time. */
+export class ContainerUpgrade {
+  readonly #deps: ContainerUpgradeDeps;
+  #busy = false;
+
+  constructor(deps: ContainerUpgradeDeps) {
+    this.#deps = deps;
+  }
+
+  /**
+   * Replaces the containers of a role. Rejects with STATE_CONFLICT while another upgrade runs or there is none, and with
+   * ACTOR_DEADLINE when the new ones do not come up in time: the old ones then go on.
+   */
+  async upgrade(role: Role, timeoutMs: number): Promise<Upgraded> {
+    if (this.#busy) throw new MeshError('STATE_CONFLICT', 'another upgrade is under way');
+    this.#busy = true;
+    try {
+      const all = (await this.#deps.actors.containers()).filter((one) => sameRole(one.role, role));
+      const old = all.filter(({ retired }) => !retired);
+      if (old.length === 0) {
+        throw new MeshError('STATE_CONFLICT', `there is no container of ${roleName(role)}`);
+      }
+      const beside = SIDE_BY_SIDE.has(role.actor);
+      const made = beside
+        ? await this.#beside(old, all, timeoutMs)
+        : await this.#after(old, timeoutMs);
+      await this.#deps.actors.link();
+      return await this.#upgraded(role, made);
+    } finally {
+      this.#busy = false;
+    }
+  }
+
+  /** Removes what was replaced and has ended; what has not ended is waited for. */
+  async sweep(): Promise<void> {
+    for (const one of await this.#deps.actors.containers()) {
+      if (!one.retired) continue;
+      if (one.running) this.#retire(one.id);
+      else await this.#deps.engine.remove(one.id);
+    }
+  }
+
+  async #beside(
+    old: readonly ActorContainer[],
+    all: readonly ActorContainer[],
+    timeoutMs: number,
+  ): Promise<readonly New[]> {
+    const { engine, log } = this.#deps;
+    const seen = await Promise.all(old.map(({ id }) => engine.inspect(id)));
+    const group = Math.max(...seen.map(groupOf)) + 1;
+    const made: New[] = [];
+    try {
+      for (const one of old) made.push(await this.#make(one, nextNumber(all, made.length), group));
+      await Promise.all(made.map(({ id }) => engine.start(id)));
+      await this.#untilReady(made, old, timeoutMs);
+    } catch (error) {
+      log.error({ error: errorText(error) }, 'upgrade.given-up');
+      for (const { id } of made) await engine.remove(id);
+      throw error;
+    }
+    for (const { id, name } of old) {
+      await engine.rename(id, retiredName(name));
+      this.#retire(id);
+    }
+    return made;
+  }
+
+  /** They want the same address or files: the old one ends first, and comes back when the new one does not come up. */
+  async #after(old: readonly ActorContainer[], timeoutMs: number): Promise<readonly New[]> {
+    const { engine, log } = this.#deps;
+    const made: New[] = [];
+    for (const one of old) {
+      await engine.stop(one.id);
+      await engine.rename(one.id, retiredName(one.name));
+      try {
+        const next = await this.#make(one, one.number, null, one.name);
+        made.push(next);
+        await engine.start(next.id);
+        await this.#untilReady([next], old, timeoutMs);
+      } catch (error) {
+        log.error({ error: errorText(error) }, 'upgrade.given-up');
+        for (const { id } of made.splice(-1)) await engine.remove(id);
+        await engine.rename(one.id, one.name);
+        await engine.start(one.id);
+        throw error;
+      }
+      await engine.remove(one.id);
+    }
+    return made;
+  }
+
+  async #make(
+    old: ActorContainer,
+    number: number,
+    group: number | null,
+    name = old.name.replace(/\d+$/, String(number)),
+  ): Promise<New> {
+    const { engine } = this.#deps;
+    const seen = await engine.inspect(old.id);
+    const body = replacementOf(seen, {
+      image: await engine.imageConfig(seen.Image),
+      number,
+      group: old.role.actor === 'node-proxy' ? group : null,
+    });
+    return { id: await engine.create(name, body), name };
+  }
+
+  #retire(id: string): void {
+    const { engine, log } = this.#deps;
+    engine
+      .stop(id)
+      .then(() => engine.remove(id))
+      .then(
+        () => log.info({ container: id.slice(0, 12) }, 'container.retired'),
+        (error: unknown) =>
+          log.warn(
+            { container: id.slice(0, 12), error: errorText(error) },
+            'container.not-retired',
+          ),
+      );
+  }
+
+  async #untilReady(
+    made: readonly New[],
+    old: readonly ActorContainer[],
+    timeoutMs: number,
+  ): Promise<void> {
+    const { actors, clock } = this.#deps;
+    const [{ role }] = old as readonly [ActorContainer];
+    const end = clock.monotonic() + timeoutMs;
+    for (;;) {
+      const statuses = await Promise.all(
+        made.map(({ id, name }) =>
+          actors.status({ role, id, name, number: 0, retired: false, running: true }),
+        ),
+      );
+      const late = statuses.find(({ state, pending }) => state !== 'ready' || pending.length > 0);
+      if (late === undefined) return;
+      if (statuses.some(({ restarts }) => restarts >= MAX_RESTARTS) || clock.monotonic() > end) {
+        const why = [late.state, ...late.pending].join(', ');
+        throw new MeshError('ACTOR_DEADLINE', `the new ${roleName(role)} is not ready: ${why}`);
+      }
+      await clock.sleep(POLL_MS);
+    }
+  }
+
+  async #upgraded(role: Role, made: readonly New[]): Promise<Upgraded> {
+    const { actors } = this.#deps;
+    const own = (await actors.containers()).filter((one) => sameRole(one.role, role));
+    const statuses = await Promise.all(own.map((one) => actors.status(one)));
+    const serving = statuses.filter(({ retiring }) => !retiring);
+    const pids = (list: typeof statuses): number[] =>
+      list.flatMap(({ pid }) => (pid === null ? [] : [pid]));
+    return {
+      role: roleName(role),
+      generation: Math.max(
+        made.length === 0 ? 1 : 0,
+        ...serving.map(({ generation }) => generation),
+      ),
+      pids: pids(serving),
+      draining: pids(statuses.filter(({ retiring }) => retiring)),
+    };
+  }
+}
+
+/** One that no container of the service has, retired ones included. */
+function nextNumber(all: readonly ActorContainer[], offset: number): number {
+  return Math.max(...all.map(({ number }) => number)) + 1 + offset;
+}
+
+function retiredName(name: string): string {
+  return `${name}${RETIRED}${randomBytes(4).toString('hex')}`;
+}

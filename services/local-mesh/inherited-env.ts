@@ -1,0 +1,135 @@
+/** Which variables of `weft up`'s environment its actors get. Pure. */
+import { otlpVariables } from '../../lib/otlp/variables.ts';
+import { COMMAND_VARIABLES } from '../../lib/config/unknown-variables.ts';
+import type { Environment } from '../../lib/config/env.ts';
+
+/** Names each process by its actor, unless it is told another name. */
+const SERVICE_NAME = 'OTEL_SERVICE_NAME';
+
+/** Settings of actors under upstream's names, which stand for the whole mesh. */
+export const SETTINGS: ReadonlySet<string> = new Set([
+  'AMBIENT_DNS_CAPTURE',
+  'AMBIENT_ENABLE_DRY_RUN_AUTHORIZATION_POLICY',
+  'AMBIENT_IPV6',
+  'AUTHZ_POLICY_INFO_LOGGING',
+  'CA_TRUSTED_NODE_ACCOUNTS',
+  'COMPLIANCE_POLICY',
+  'CONNECTION_TERMINATION_DEADLINE',
+  'CRL_PATH',
+  'DEFAULT_WORKLOAD_CERT_TTL',
+  'ENABLE_ORIG_SRC',
+  'ENABLE_PROXY',
+  'ENABLE_RESPONSE_BAGGAGE',
+  'EXCLUDE_NAMESPACES',
+  'FAKE_CA',
+  'FORCE_IPTABLES_BINARY',
+  'HOST_PROBE_SNAT_IP',
+  'HOST_PROBE_SNAT_IPV6',
+  'HTTP2_CONNECTION_WINDOW_SIZE',
+  'HTTP2_FRAME_SIZE',
+  'HTTP2_STREAM_WINDOW_SIZE',
+  'INPOD_PORT_REUSE',
+  'IPV6_ENABLED',
+  'ISTIO_META_ISTIO_VERSION',
+  'KEEPALIVE_ENABLED',
+  'KEEPALIVE_INTERVAL',
+  'KEEPALIVE_RETRIES',
+  'KEEPALIVE_TIME',
+  'LOCALHOST_APP_TUNNEL',
+  'LOG_FORMAT',
+  'MAX_WORKLOAD_CERT_TTL',
+  'PACKET_MARK',
+  'PILOT_DEBOUNCE_AFTER',
+  'PILOT_DEBOUNCE_MAX',
+  'PILOT_MAX_REQUESTS_PER_SECOND',
+  'POOL_MAX_STREAMS_PER_CONNECTION',
+  'POOL_UNUSED_RELEASE_TIMEOUT',
+  'PREFERED_SERVICE_NAMESPACE',
+  'RUST_LOG',
+  'SECRET_TTL',
+  'TERMINATION_GRACE_PERIOD_SECONDS',
+  'TLS12_ENABLED',
+  'UNSTABLE_ENABLE_SOCKS5',
+  'USER_TIMEOUT_ENABLED',
+  'XDS_ON_DEMAND',
+  'ZTUNNEL_CPU_LIMIT',
+  'ZTUNNEL_RESOURCE_CPU_LIMIT',
+  'ZTUNNEL_RESOURCE_CPU_REQUEST',
+  'ZTUNNEL_WORKER_THREADS',
+  ...Object.keys(otlpVariables).filter((name) => name !== SERVICE_NAME),
+]);
+
+/**
+ * Variables that say who a process is and whom it talks to. In a local mesh the supervisor alone decides that;
+ * in the caller's shell they speak of something else, such as the pod that the shell runs in.
+ */
+export const DECIDED_HERE: ReadonlySet<string> = new Set([
+  ...COMMAND_VARIABLES,
+  'ALT_CA_HOSTNAME',
+  'ALT_XDS_HOSTNAME',
+  'AUTH_TOKEN',
+  'CA_ADDRESS',
+  'CA_ROOT_CA',
+  'CLUSTER_DOMAIN',
+  'CLUSTER_ID',
+  'INPOD_UDS',
+  'INSTANCE_IP',
+  'ISTIO_META_CLUSTER_ID',
+  'ISTIO_META_DNS_CAPTURE',
+  'ISTIO_META_DNS_PROXY_ADDR',
+  'KUBERNETES_SERVICE_HOST',
+  'LOCAL_XDS',
+  'LOCAL_XDS_PATH',
+  'NETWORK',
+  'NODE_NAME',
+  SERVICE_NAME,
+  'POD_NAME',
+  'POD_NAMESPACE',
+  'PROXY_CONFIG',
+  'PROXY_MODE',
+  'PROXY_WORKLOAD_INFO',
+  'REDIS_CA_FILE',
+  'REDIS_PASSWORD_FILE',
+  'REDIS_URL',
+  'REDIS_USERNAME',
+  'SERVICE_ACCOUNT',
+  'TOKEN_AUDIENCES',
+  'TRUST_DOMAIN',
+  'WEFT_CONTROL_PLANE_DOMAIN',
+  'WEFT_REDIS_PREFIX',
+  'WEFT_TOKEN_ISSUER',
+  'XDS_ADDRESS',
+  'XDS_ROOT_CA',
+]);
+
+/** What any program may need, and what steers Node and its gRPC for whoever looks for a fault. */
+const OF_ANY_PROCESS =
+  /^(?:PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|TMPDIR|NODE_\w+|UV_\w+|GRPC_TRACE|GRPC_VERBOSITY)$/;
+
+/**
+ * The part of the caller's environment that an actor gets. `known` are the names it reads: a `WEFT_*` variable
+ * of another actor would be refused by it. Everything else stays out, such as credentials of the caller's and
+ * proxies that the mesh's own connections must not go through.
+ */
+export function inheritedEnv(
+  environment: Environment,
+  known: ReadonlySet<string>,
+): Readonly<Record<string, string>> {
+  const passed = (name: string): boolean => {
+    if (DECIDED_HERE.has(name)) return false;
+    if (name.startsWith('WEFT_')) return known.has(name);
+    return SETTINGS.has(name) || OF_ANY_PROCESS.test(name);
+  };
+  return Object.fromEntries(
+    Object.entries(environment).flatMap(([name, value]) =>
+      value !== undefined && passed(name) ? [[name, value] as const] : [],
+    ),
+  );
+}
+
+/** Whether the environment sets any variable of Weft's own actors. */
+export function setsActors(environment: Environment): boolean {
+  return Object.keys(environment).some(
+    (name) => name.startsWith('WEFT_') && !COMMAND_VARIABLES.includes(name),
+  );
+}

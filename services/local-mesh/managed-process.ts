@@ -1,0 +1,226 @@
+import { spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import type { ActorState } from '../../lib/actor/actor.ts';
+import { EXIT_CONFIG } from '../../lib/actor/run-actors.ts';
+import { Backoff } from '../../lib/clock/backoff.ts';
+import type { Clock, Timer } from '../../lib/clock/clock.ts';
+import { errorText } from '../../lib/errors/mesh-error.ts';
+import type { Logger } from '../../lib/log/logger.ts';
+import { openLog } from './log-files.ts';
+import { kill } from './processes.ts';
+import { askJson } from './unix-http.ts';
+
+/** A process to keep running. */
+export interface ProcessSpec {
+  readonly name: string;
+  readonly node: string | null;
+  readonly command: readonly [string, ...string[]];
+  readonly env: Readonly<Record<string, string>>;
+  readonly logFile: string;
+  /** Socket of the actor host's admin server; null when the process has none and counts as ready once it runs. */
+  readonly adminSocket: string | null;
+  /** Grows with each upgrade of the role; 1 unless given. */
+  readonly generation?: number;
+}
+
+/** `backoff`: waits for its next start. `external`: somebody else runs it. */
+export type ProcessState = ActorState | 'backoff' | 'external';
+
+/** One line of `weft status`. */
+export interface ProcessStatus {
+  readonly name: string;
+  readonly node: string | null;
+  readonly pid: number | null;
+  readonly state: ProcessState;
+  /** What readiness waits for. */
+  readonly pending: readonly string[];
+  readonly restarts: number;
+  readonly uptimeSeconds: number;
+  readonly generation: number;
+  /** Replaced, and finishing what it carries. */
+  readonly retiring: boolean;
+}
+
+/** Restarts begin quickly and end at one in 30 s; a process that ran this long starts from the beginning. */
+const RESTART_BACKOFF = { baseMs: 200, maxMs: 30_000 } as const;
+const STABLE_AFTER_MS = 20_000;
+const ADMIN_TIMEOUT_MS = 2_000;
+/** Time for what ends by itself, before a drain is cut short. */
+const HURRY_MS = 500;
+/** What a process that refused its configuration waits for. */
+export const CONFIGURATION = 'configuration';
+
+/** Keeps one process running: starts it again with back-off until it is stopped. */
+export class ManagedProcess {
+  readonly spec: ProcessSpec;
+  readonly #clock: Clock;
+  readonly #log: Logger;
+  readonly #backoff = new Backoff(RESTART_BACKOFF);
+  #child: ChildProcess | null = null;
+  #ended: Promise<void> = Promise.resolve();
+  #startedAt = 0;
+  #timer: Timer | null = null;
+  #state: ProcessState = 'created';
+  #pending: readonly string[] = ['start'];
+  #restarts = 0;
+  #stopping = false;
+  /** Called after each start and each end of the process. */
+  onChange: () => void = () => undefined;
+
+  constructor(spec: ProcessSpec, deps: { readonly clock: Clock; readonly log: Logger }) {
+    this.spec = spec;
+    this.#clock = deps.clock;
+    this.#log = deps.log.child({ process: spec.name, node: spec.node ?? undefined });
+  }
+
+  /** Starts the process, unless it is to stop. Rejects only when its log cannot be opened. */
+  async start(): Promise<void> {
+    const log = await openLog(this.spec.logFile);
+    try {
+      // The stop may have come while the log was opened, and found no child to end.
+      if (this.#stopping) return;
+      const [command, ...parameters] = this.spec.command;
+      const child = spawn(command, parameters, {
+        // A session of its own: Ctrl-C in the terminal is the supervisor's to handle.
+        detached: true,
+        stdio: ['ignore', log.fd, log.fd],
+        env: this.spec.env,
+        cwd: '/',
+      });
+      this.#child = child;
+      this.#startedAt = this.#clock.monotonic();
+      this.#state = 'starting';
+      this.#pending = ['start'];
+      this.#ended = this.#watch(child);
+    } finally {
+      await log.close();
+    }
+    this.onChange();
+  }
+
+  async #watch(child: ChildProcess): Promise<void> {
+    let how: string;
+    let code: number | null = null;
+    try {
+      const [exitCode, signal] = (await once(child, 'exit')) as [number | null, string | null];
+      code = exitCode;
+      how = exitCode === null ? `ended by ${signal ?? 'a signal'}` : `ended with ${exitCode}`;
+    } catch (error) {
+      how = `could not start: ${errorText(error)}`;
+    }
+    if (this.#child === child) this.#child = null;
+    if (this.#stopping) {
+      this.#state = 'stopped';
+      this.onChange();
+      return;
+    }
+    // A wrong configuration does not get better by trying again.
+    if (code === EXIT_CONFIG) {
+      this.#state = 'failed';
+      this.#pending = [CONFIGURATION];
+      this.#log.error({ how }, 'process.misconfigured');
+    } else this.#scheduleRestart(how);
+    this.onChange();
+  }
+
+  #scheduleRestart(how: string): void {
+    if (this.#stopping) return;
+    if (this.#clock.monotonic() - this.#startedAt >= STABLE_AFTER_MS) this.#backoff.reset();
+    const delayMs = this.#backoff.next();
+    this.#state = 'backoff';
+    this.#pending = ['restart'];
+    this.#log.warn({ how, delayMs: Math.round(delayMs) }, 'process.ended');
+    this.#timer = this.#clock.after(delayMs, () => {
+      this.#restarts += 1;
+      this.start().catch((error: unknown) => this.#scheduleRestart(errorText(error)));
+    });
+  }
+
+  /** The pid while it runs. */
+  get pid(): number | null {
+    return this.#child?.pid ?? null;
+  }
+
+  /** Whether it refused its configuration, and so is not started again. */
+  get misconfigured(): boolean {
+    return this.#pending.includes(CONFIGURATION);
+  }
+
+  /** Asks the process where it is; what it cannot answer stays `starting`. */
+  async refresh(): Promise<void> {
+    if (this.#child === null) return;
+    if (this.spec.adminSocket === null) {
+      this.#become('ready', []);
+      return;
+    }
+    const child = this.#child;
+    try {
+      const answer = await askJson<{ actors: { state: ActorState; pending: string[] }[] }>({
+        socket: this.spec.adminSocket,
+        path: '/status',
+        timeoutMs: ADMIN_TIMEOUT_MS,
+      });
+      const own = answer.actors[0];
+      if (own !== undefined && this.#child === child) this.#become(own.state, own.pending);
+    } catch (error) {
+      // Normal while it starts; a process that stops answering later is not ready.
+      if (this.#child === child) this.#become('starting', ['admin']);
+      this.#log.debug({ error: errorText(error) }, 'process.no-answer');
+    }
+  }
+
+  #become(state: ProcessState, pending: readonly string[]): void {
+    this.#state = state;
+    this.#pending = pending;
+  }
+
+  status(): ProcessStatus {
+    const up = this.#child === null ? 0 : this.#clock.monotonic() - this.#startedAt;
+    return {
+      name: this.spec.name,
+      node: this.spec.node,
+      pid: this.pid,
+      state: this.#state,
+      pending: this.#pending,
+      restarts: this.#restarts,
+      uptimeSeconds: Math.floor(up / 1_000),
+      generation: this.spec.generation ?? 1,
+      retiring: false,
+    };
+  }
+
+  /** The process ends by itself and is not to be started again. Resolves when it has ended. */
+  left(): Promise<void> {
+    this.#stopping = true;
+    this.#timer?.cancel();
+    return this.#ended;
+  }
+
+  /** Tells the process to end, however long that takes it. Resolves when it has ended. */
+  retire(): Promise<void> {
+    const ended = this.left();
+    this.#child?.kill('SIGTERM');
+    return ended;
+  }
+
+  /** Ends the process for good: SIGTERM, an actor's drain cut short after `hurryMs`, SIGKILL after `graceMs`. Idempotent. */
+  async stop(graceMs: number, hurryMs: number = HURRY_MS): Promise<void> {
+    this.#stopping = true;
+    this.#timer?.cancel();
+    const child = this.#child;
+    if (child?.pid === undefined) {
+      this.#state = 'stopped';
+      return;
+    }
+    child.kill('SIGTERM');
+    // An actor that drains ends its drain at SIGINT.
+    const hurry = this.#clock.after(Math.min(hurryMs, graceMs), () => {
+      if (this.spec.adminSocket !== null) child.kill('SIGINT');
+    });
+    const force = this.#clock.after(graceMs, () => kill(-(child.pid ?? 0), 'SIGKILL'));
+    await this.#ended;
+    hurry.cancel();
+    force.cancel();
+  }
+}

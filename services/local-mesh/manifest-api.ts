@@ -1,0 +1,158 @@
+/** Client of the control plane's manifest API. */
+import { z } from 'zod';
+import { pause } from '../../lib/clock/clock.ts';
+import type { Clock } from '../../lib/clock/clock.ts';
+import { Backoff } from '../../lib/clock/backoff.ts';
+import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import type { Logger } from '../../lib/log/logger.ts';
+import type { ManifestDocument } from './manifests.ts';
+import { ask, askJson, askLines } from './unix-http.ts';
+
+/** What became of one object. */
+export interface AppliedObject {
+  readonly kind: string;
+  readonly namespace?: string | null;
+  readonly name: string;
+  readonly result?: string;
+}
+
+/** Phase of a pod as Kubernetes words it. */
+export type PodPhase = 'Pending' | 'Running' | 'Succeeded' | 'Failed';
+
+/** What the runtime reports of a pod. */
+export interface PodStatus {
+  readonly uid: string;
+  readonly phase: PodPhase;
+  readonly ready: boolean;
+  readonly podIPs: readonly string[];
+  readonly netns?: string;
+}
+
+const refusal = z.looseObject({
+  errors: z.array(
+    z.looseObject({
+      source: z.string().default(''),
+      index: z.number().default(0),
+      path: z.string().default(''),
+      reason: z.string(),
+    }),
+  ),
+});
+
+const watchEvent = z.union([
+  z.looseObject({ type: z.literal('SYNC'), items: z.array(z.unknown()) }),
+  z.looseObject({ type: z.enum(['ADDED', 'MODIFIED', 'DELETED']), object: z.unknown() }),
+]);
+
+/** `SYNC` lists everything there is; what it does not list is gone. */
+export type WatchEvent = z.infer<typeof watchEvent>;
+
+/** A batch of thousands of objects takes the control plane a while. */
+const APPLY_TIMEOUT_MS = 60_000;
+const WATCH_BACKOFF = { baseMs: 50, maxMs: 2_000 } as const;
+
+/** The manifest API at a unix socket. */
+export class ManifestApi {
+  readonly #socket: string;
+
+  constructor(socket: string) {
+    this.#socket = socket;
+  }
+
+  /** Creates or updates all, or none: MANIFEST_INVALID lists every problem, one per line. */
+  async apply(documents: readonly ManifestDocument[]): Promise<readonly AppliedObject[]> {
+    const body = await this.#send('/apply', documents);
+    return (JSON.parse(body) as { applied: AppliedObject[] }).applied;
+  }
+
+  /** Deletes the objects; those that do not exist come back as `missing`. */
+  async delete(documents: readonly ManifestDocument[]): Promise<{
+    readonly deleted: readonly AppliedObject[];
+    readonly missing: readonly AppliedObject[];
+  }> {
+    return JSON.parse(await this.#send('/delete', documents)) as {
+      deleted: AppliedObject[];
+      missing: AppliedObject[];
+    };
+  }
+
+  async #send(path: string, documents: readonly ManifestDocument[]): Promise<string> {
+    const answer = await ask({
+      socket: this.#socket,
+      method: 'POST',
+      path,
+      body: { documents },
+      timeoutMs: APPLY_TIMEOUT_MS,
+    });
+    if (answer.status === 200) return answer.body;
+    throw refused(answer.status, answer.body);
+  }
+
+  /** All objects of a kind. */
+  async list(kind: string): Promise<readonly unknown[]> {
+    const answer = await askJson<{ items: unknown[] }>({
+      socket: this.#socket,
+      path: `/objects?kind=${encodeURIComponent(kind)}`,
+    });
+    return answer.items;
+  }
+
+  /** Reports a pod. False when the control plane knows no such pod, or another by that name. */
+  async putPodStatus(namespace: string, name: string, status: PodStatus): Promise<boolean> {
+    const answer = await ask({
+      socket: this.#socket,
+      method: 'PUT',
+      path: `/pods/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}/status`,
+      body: status,
+    });
+    if (answer.status === 200) return true;
+    if (answer.status === 404 || answer.status === 409) return false;
+    throw refused(answer.status, answer.body);
+  }
+
+  /** Follows a kind until aborted; a broken stream is opened again and begins with a SYNC. */
+  async watch(
+    kind: string,
+    handler: (event: WatchEvent) => Promise<void>,
+    options: { readonly signal: AbortSignal; readonly clock: Clock; readonly log: Logger },
+  ): Promise<void> {
+    const { signal, clock, log } = options;
+    const backoff = new Backoff(WATCH_BACKOFF);
+    while (!signal.aborted) {
+      try {
+        const path = `/watch?kind=${encodeURIComponent(kind)}`;
+        for await (const line of askLines({ socket: this.#socket, path, signal })) {
+          backoff.reset();
+          await handler(watchEvent.parse(line));
+        }
+      } catch (error) {
+        log.debug({ kind, error: errorText(error) }, 'manifest.watch-broken');
+      }
+      await pause(clock, backoff.next(), signal);
+    }
+  }
+}
+
+function refused(status: number, body: string): MeshError {
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(body);
+  } catch {
+    // Not JSON: the text itself is the reason, below.
+    parsed = null;
+  }
+  const problems = refusal.safeParse(parsed);
+  if (!problems.success) {
+    return new MeshError(
+      'STATE_UNAVAILABLE',
+      `the control plane answered ${status}: ${body.trim()}`,
+    );
+  }
+  const lines = problems.data.errors.map((problem) => {
+    const path = problem.path === '' ? '' : `${problem.path}: `;
+    return `${problem.source}: document ${problem.index}: ${path}${problem.reason}`;
+  });
+  return new MeshError('MANIFEST_INVALID', lines.join('\n'), {
+    detail: { problems: lines.length },
+  });
+}

@@ -1,0 +1,155 @@
+/** Questions to a running mesh: its supervisor, its node agents and its node proxies. */
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { MeshError } from '../../lib/errors/mesh-error.ts';
+import { askJson, ask } from './unix-http.ts';
+import { adminSocket, processName } from './mesh-paths.ts';
+import type { MeshPaths } from './mesh-paths.ts';
+import type { Upgraded } from './role-processes.ts';
+import type { MeshStatus, PodLine } from './supervisor-api.ts';
+import type { CertificateRecord } from '../../lib/identity/certificate-records.ts';
+import type { ConnectionRecord } from '../../workers/listener/protocol.ts';
+
+/** One row of a node agent's list, as far as it is used here. */
+export interface EnrolmentLine {
+  readonly podUid: string;
+  readonly state: string;
+}
+
+/** What `weft status` shows. Throws STATE_UNAVAILABLE. */
+export function askStatus(paths: MeshPaths): Promise<MeshStatus> {
+  return askJson<MeshStatus>({ socket: paths.supervisorSocket, path: '/status' });
+}
+
+/** The pods of the mesh. Throws STATE_UNAVAILABLE. */
+export function askPods(paths: MeshPaths): Promise<readonly PodLine[]> {
+  return askJson<readonly PodLine[]>({ socket: paths.supervisorSocket, path: '/pods' });
+}
+
+/**
+ * Asks the supervisor to take the mesh down; it goes on doing so after the answer. Throws STATE_UNAVAILABLE, and
+ * STATE_CONFLICT where that is somebody else's to do.
+ */
+export async function askDown(paths: MeshPaths): Promise<void> {
+  const { status, body } = await ask({
+    socket: paths.supervisorSocket,
+    method: 'POST',
+    path: '/down',
+  });
+  if (status === 409) throw new MeshError('STATE_CONFLICT', body.trim());
+}
+
+/**
+ * Has the supervisor replace roles, one after another. Throws STATE_UNAVAILABLE with its reason when one could not be
+ * replaced; the old processes of that one then go on.
+ */
+export function askUpgrade(
+  paths: MeshPaths,
+  roles: readonly string[],
+  timeoutMs: number,
+): Promise<readonly Upgraded[]> {
+  const query = new URLSearchParams([
+    ...roles.map((role): [string, string] => ['role', role]),
+    ['timeoutMs', String(timeoutMs)],
+  ]);
+  return askJson<readonly Upgraded[]>({
+    socket: paths.supervisorSocket,
+    method: 'POST',
+    path: `/upgrade?${query.toString()}`,
+    // Starting and ending take as long each.
+    timeoutMs: roles.length * 2 * timeoutMs + 10_000,
+  });
+}
+
+/** The pods a node's agent knows. Throws STATE_UNAVAILABLE. */
+export function askEnrolments(paths: MeshPaths, node: string): Promise<readonly EnrolmentLine[]> {
+  return askJson<readonly EnrolmentLine[]>({
+    socket: adminSocket(paths, 'node-agent', node),
+    path: '/node-agent/enrolments',
+  });
+}
+
+/** The live connections of a node's proxy. Throws STATE_UNAVAILABLE. */
+export function askConnections(
+  paths: MeshPaths,
+  node: string,
+): Promise<readonly ConnectionRecord[]> {
+  return askRecords(paths, node, '/node-proxy/connections');
+}
+
+/** Likewise, with those that ended lately, and with access lines. */
+export function askTraceable(paths: MeshPaths, node: string): Promise<readonly ConnectionRecord[]> {
+  return askRecords(paths, node, '/node-proxy/connections?ended&lines');
+}
+
+async function askRecords(
+  paths: MeshPaths,
+  node: string,
+  path: string,
+): Promise<readonly ConnectionRecord[]> {
+  const answers = await Promise.allSettled(
+    (await proxySockets(paths, node)).map((socket) =>
+      askJson<{ connections: readonly ConnectionRecord[] }>({ socket, path }),
+    ),
+  );
+  const given = answers.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []));
+  // One that was killed leaves its socket; where none answers, the first says why.
+  for (const one of given.length > 0 ? [] : answers)
+    if (one.status === 'rejected') throw one.reason;
+  return given.flatMap(({ connections }) => connections);
+}
+
+/** The admin sockets of a node's proxies, also of those that drain; the standing one where there are no others. */
+export async function proxySockets(paths: MeshPaths, node: string): Promise<readonly string[]> {
+  const name = processName('node-proxy', node);
+  const files = await readdir(paths.adminDir).catch(() => []);
+  const own = files.filter(
+    (file) => file.startsWith(`${name}.`) && /^\d+\.sock$/.test(file.slice(name.length + 1)),
+  );
+  if (own.length === 0) return [adminSocket(paths, 'node-proxy', node)];
+  return own.map((file) => join(paths.adminDir, file));
+}
+
+/** The certificates a node's proxy holds. Throws STATE_UNAVAILABLE. */
+export async function askCertificates(
+  paths: MeshPaths,
+  node: string,
+): Promise<readonly CertificateRecord[]> {
+  const answer = await askJson<{ certificates: readonly CertificateRecord[] }>({
+    socket: adminSocket(paths, 'node-proxy', node),
+    path: '/node-proxy/certificates',
+  });
+  return answer.certificates;
+}
+
+/** `namespace/name` of the workloads that a node's proxy would reach over HBONE. Throws STATE_UNAVAILABLE. */
+export async function askHboneWorkloads(
+  paths: MeshPaths,
+  node: string,
+): Promise<ReadonlySet<string>> {
+  const dump = await askJson<{
+    workloads: readonly { namespace: string; name: string; protocol: string }[];
+  }>({
+    socket: adminSocket(paths, 'node-proxy', node),
+    path: '/node-proxy/config_dump',
+  });
+  return new Set(
+    dump.workloads
+      .filter(({ protocol }) => protocol === 'HBONE')
+      .map(({ namespace, name }) => `${namespace}/${name}`),
+  );
+}
+
+/** Uids of the pods that are enrolled; a node whose agent is away contributes none. */
+export async function enrolledPods(
+  paths: MeshPaths,
+  nodes: readonly string[],
+): Promise<ReadonlySet<string>> {
+  const lists = await Promise.allSettled(nodes.map((node) => askEnrolments(paths, node)));
+  return new Set(
+    lists
+      .flatMap((list) => (list.status === 'fulfilled' ? list.value : []))
+      .filter((line) => line.state === 'enabled')
+      .map((line) => line.podUid),
+  );
+}

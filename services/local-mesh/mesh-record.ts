@@ -1,0 +1,66 @@
+import { readFile, rename, writeFile } from 'node:fs/promises';
+import { z } from 'zod';
+import { MeshError } from '../../lib/errors/mesh-error.ts';
+import { DEFAULT_MESH } from './mesh-paths.ts';
+import type { MeshPaths } from './mesh-paths.ts';
+import { isRunning } from './processes.ts';
+import { planMesh } from './topology.ts';
+import type { MeshPlan } from './topology.ts';
+
+const recordSchema = z.looseObject({
+  mesh: z.string(),
+  supervisor: z.strictObject({ pid: z.int(), startTime: z.string() }),
+  nodes: z.int().min(1),
+  external: z.array(z.string()),
+  startedAt: z.string(),
+});
+
+/** What a running (or crashed) mesh left in its run directory. */
+export type MeshRecord = z.infer<typeof recordSchema>;
+
+/** The record, null when there is none. A broken one counts as none: its mesh is cleaned up by its names. */
+export async function readRecord(paths: MeshPaths): Promise<MeshRecord | null> {
+  let text: string;
+  try {
+    text = await readFile(paths.record, 'utf8');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    throw error;
+  }
+  try {
+    return recordSchema.parse(JSON.parse(text));
+  } catch {
+    // Half written by a crash.
+    return null;
+  }
+}
+
+/** Writes the record. */
+export async function writeRecord(paths: MeshPaths, record: MeshRecord): Promise<void> {
+  await writeFile(`${paths.record}.new`, `${JSON.stringify(record, null, 2)}\n`, { mode: 0o644 });
+  await rename(`${paths.record}.new`, paths.record);
+}
+
+/** The record of a mesh whose supervisor runs, else null. */
+export async function liveRecord(paths: MeshPaths): Promise<MeshRecord | null> {
+  const record = await readRecord(paths);
+  return record !== null && (await isRunning(record.supervisor)) ? record : null;
+}
+
+/** The record and plan of the running mesh. Throws STATE_UNAVAILABLE that says how to start one. */
+export async function requireMesh(
+  paths: MeshPaths,
+): Promise<{ readonly record: MeshRecord; readonly plan: MeshPlan }> {
+  const record = await liveRecord(paths);
+  if (record === null) {
+    throw new MeshError(
+      'STATE_UNAVAILABLE',
+      `mesh ${paths.mesh} is not running (run directory ${paths.root}); start it with: ${startCommand(paths.mesh)}`,
+    );
+  }
+  return { record, plan: planMesh(paths.mesh, record.nodes) };
+}
+
+function startCommand(mesh: string): string {
+  return mesh === DEFAULT_MESH ? 'weft up' : `weft up --mesh ${mesh}`;
+}

@@ -1,0 +1,130 @@
+import { spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { Backoff } from '../../lib/clock/backoff.ts';
+import type { Clock, Timer } from '../../lib/clock/clock.ts';
+import { errorText } from '../../lib/errors/mesh-error.ts';
+import type { Logger } from '../../lib/log/logger.ts';
+import { openLog } from './log-files.ts';
+import { kill } from './processes.ts';
+
+/** A container's command, complete with what enters the pod. */
+export interface ContainerSpec {
+  readonly command: readonly [string, ...string[]];
+  readonly env: Readonly<Record<string, string>>;
+  readonly logFile: string;
+  readonly restartPolicy: 'Always' | 'OnFailure' | 'Never';
+}
+
+/** `backoff`: waits for its next start. */
+export type ContainerState = 'running' | 'backoff' | 'succeeded' | 'failed' | 'stopped';
+
+/** Between the kubelet's impatience and a tight loop: from 1 s to 1 minute, as long as it keeps ending. */
+const RESTART_BACKOFF = { baseMs: 1_000, maxMs: 60_000 } as const;
+const STABLE_AFTER_MS = 60_000;
+
+/** Runs one container's command by its restart policy. */
+export class PodContainer {
+  readonly #spec: ContainerSpec;
+  readonly #clock: Clock;
+  readonly #log: Logger;
+  readonly #onChange: () => void;
+  readonly #backoff = new Backoff(RESTART_BACKOFF);
+  #child: ChildProcess | null = null;
+  #ended: Promise<void> = Promise.resolve();
+  #timer: Timer | null = null;
+  #startedAt = 0;
+  #stopping = false;
+  #state: ContainerState = 'backoff';
+
+  constructor(
+    spec: ContainerSpec,
+    deps: { readonly clock: Clock; readonly log: Logger; readonly onChange: () => void },
+  ) {
+    this.#spec = spec;
+    this.#clock = deps.clock;
+    this.#log = deps.log;
+    this.#onChange = deps.onChange;
+  }
+
+  get state(): ContainerState {
+    return this.#state;
+  }
+
+  /** Starts the command, unless it is to stop. A log that cannot be opened counts as a failed run. */
+  async start(): Promise<void> {
+    try {
+      await this.#spawn();
+    } catch (error) {
+      this.#decide(null, errorText(error));
+    }
+    this.#onChange();
+  }
+
+  async #spawn(): Promise<void> {
+    const log = await openLog(this.#spec.logFile);
+    try {
+      // The stop may have come while the log was opened, and found no child to end.
+      if (this.#stopping) return;
+      const [command, ...parameters] = this.#spec.command;
+      const child = spawn(command, parameters, {
+        // Its own process group, so that all it starts in it ends with it.
+        detached: true,
+        stdio: ['ignore', log.fd, log.fd],
+        env: this.#spec.env,
+        cwd: '/',
+      });
+      this.#child = child;
+      this.#startedAt = this.#clock.monotonic();
+      this.#state = 'running';
+      this.#ended = this.#watch(child);
+    } finally {
+      await log.close();
+    }
+  }
+
+  async #watch(child: ChildProcess): Promise<void> {
+    let code: number | null = null;
+    let how = '';
+    try {
+      const [exitCode, signal] = (await once(child, 'exit')) as [number | null, string | null];
+      code = exitCode;
+      how = exitCode === null ? `signal ${signal ?? ''}` : `exit ${exitCode}`;
+    } catch (error) {
+      how = errorText(error);
+    }
+    this.#child = null;
+    if (child.pid !== undefined) kill(-child.pid, 'SIGKILL');
+    this.#decide(code, how);
+    this.#onChange();
+  }
+
+  #decide(code: number | null, how: string): void {
+    const { restartPolicy } = this.#spec;
+    if (this.#stopping) this.#state = 'stopped';
+    else if (code === 0 && restartPolicy !== 'Always') this.#state = 'succeeded';
+    else if (restartPolicy === 'Never') this.#state = 'failed';
+    else {
+      if (this.#clock.monotonic() - this.#startedAt >= STABLE_AFTER_MS) this.#backoff.reset();
+      const delayMs = this.#backoff.next();
+      this.#state = 'backoff';
+      this.#log.info({ how, delayMs: Math.round(delayMs) }, 'container.restarting');
+      this.#timer = this.#clock.after(delayMs, () => void this.start());
+    }
+  }
+
+  /** Ends the command and everything in its process group: SIGTERM, then SIGKILL after `graceMs`. */
+  async stop(graceMs: number): Promise<void> {
+    this.#stopping = true;
+    this.#timer?.cancel();
+    const pid = this.#child?.pid;
+    if (pid === undefined) {
+      this.#state = 'stopped';
+      return;
+    }
+    kill(-pid, 'SIGTERM');
+    const force = this.#clock.after(graceMs, () => kill(-pid, 'SIGKILL'));
+    await this.#ended;
+    force.cancel();
+  }
+}

@@ -1,0 +1,224 @@
+/** The processes that play one role: how many there are, which generation, and how they are replaced. */
+import type { Clock } from '../../lib/clock/clock.ts';
+import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import type { Logger } from '../../lib/log/logger.ts';
+import { ManagedProcess } from './managed-process.ts';
+import type { ProcessSpec, ProcessStatus } from './managed-process.ts';
+
+/** Which of a role's processes, ever. */
+export interface Instance {
+  /** Grows with each upgrade. */
+  readonly generation: number;
+  /** Grows with each process. */
+  readonly number: number;
+}
+
+/** What a role's processes are made of. */
+export interface RoleProcessesOptions {
+  readonly name: string;
+  readonly node: string | null;
+  readonly count: number;
+  /**
+   * `beside`: the new process serves before the old one is told to end. `after`: they would want the same address or
+   * files, so the old one ends first.
+   */
+  readonly replacement: 'beside' | 'after';
+  spec(instance: Instance): ProcessSpec;
+  /** A process of this specification answers for the role from now on. */
+  publish(spec: ProcessSpec): Promise<void>;
+}
+
+/** What an upgrade did. */
+export interface Upgraded {
+  readonly role: string;
+  readonly generation: number;
+  readonly pids: readonly number[];
+  /** Processes that still finish what they carry. */
+  readonly draining: readonly number[];
+}
+
+const POLL_MS = 50;
+/** A new process that ended this often does not come up. */
+const MAX_RESTARTS = 5;
+
+/** Keeps the processes of one role running. */
+export class RoleProcesses {
+  readonly #options: RoleProcessesOptions;
+  readonly #clock: Clock;
+  readonly #log: Logger;
+  readonly #leaving = new Set<ManagedProcess>();
+  #members: readonly ManagedProcess[] = [];
+  #generation = 1;
+  #number = 0;
+  #upgrading = false;
+  #stopped = false;
+
+  constructor(
+    options: RoleProcessesOptions,
+    deps: { readonly clock: Clock; readonly log: Logger },
+  ) {
+    this.#options = options;
+    this.#clock = deps.clock;
+    this.#log = deps.log;
+  }
+
+  /** `<node>/<name>` or `<name>`. */
+  get role(): string {
+    const { name, node } = this.#options;
+    return node === null ? name : `${node}/${name}`;
+  }
+
+  get node(): string | null {
+    return this.#options.node;
+  }
+
+  get name(): string {
+    return this.#options.name;
+  }
+
+  /** Those that serve, or should. */
+  get members(): readonly ManagedProcess[] {
+    return this.#members;
+  }
+
+  /** Starts the first generation. */
+  async start(): Promise<void> {
+    this.#members = Array.from({ length: this.#options.count }, () => this.#make());
+    await this.#publish();
+    await Promise.all(this.#members.map((process) => process.start()));
+  }
+
+  /** Asks each member where it is, and starts one beside any that was told by somebody to end. */
+  async refresh(): Promise<void> {
+    // Those that leave have nothing to say: they drain until they have ended.
+    await Promise.all(this.#members.map((process) => process.refresh()));
+    if (this.#options.replacement === 'after' || this.#stopped) return;
+    for (const process of this.#members) {
+      if (process.status().state === 'draining') await this.#substitute(process);
+    }
+  }
+
+  /** Members, then those that finish what they carry. */
+  status(): readonly ProcessStatus[] {
+    return [
+      ...this.#members.map((process) => process.status()),
+      ...[...this.#leaving].map((process) => ({
+        ...process.status(),
+        state: 'draining' as const,
+        pending: [],
+        retiring: true,
+      })),
+    ];
+  }
+
+  /**
+   * Replaces all members by a new generation. Rejects with STATE_CONFLICT while another upgrade runs, and with
+   * ACTOR_DEADLINE when the new generation does not come up in time: the old one then goes on.
+   */
+  async upgrade(timeoutMs: number): Promise<Upgraded> {
+    if (this.#upgrading || this.#stopped) {
+      throw new MeshError('STATE_CONFLICT', `${this.role} is being replaced or stopped already`);
+    }
+    this.#upgrading = true;
+    try {
+      if (this.#options.replacement === 'beside') await this.#replaceBeside(timeoutMs);
+      else await this.#replaceAfter(timeoutMs);
+    } finally {
+      this.#upgrading = false;
+    }
+    return {
+      role: this.role,
+      generation: this.#generation,
+      pids: pidsOf(this.#members),
+      draining: pidsOf([...this.#leaving]),
+    };
+  }
+
+  /** Ends all processes for good. Idempotent. */
+  async stop(graceMs: number): Promise<void> {
+    this.#stopped = true;
+    const all = [...this.#members, ...this.#leaving];
+    await Promise.all(all.map((process) => process.stop(graceMs)));
+  }
+
+  async #replaceBeside(timeoutMs: number): Promise<void> {
+    this.#generation += 1;
+    const next = Array.from({ length: this.#options.count }, () => this.#make());
+    try {
+      await Promise.all(next.map((process) => process.start()));
+      await this.#untilReady(next, timeoutMs);
+    } catch (error) {
+      this.#log.error({ role: this.role, error: errorText(error) }, 'upgrade.given-up');
+      await Promise.all(next.map((process) => process.stop(timeoutMs)));
+      throw error;
+    }
+    const old = this.#members;
+    this.#members = next;
+    await this.#publish();
+    for (const process of old) this.#retire(process);
+  }
+
+  async #replaceAfter(timeoutMs: number): Promise<void> {
+    this.#generation += 1;
+    const old = this.#members;
+    const next = old.map(() => this.#make());
+    await Promise.all(old.map((process) => process.stop(timeoutMs, timeoutMs)));
+    this.#members = next;
+    if (this.#stopped) return;
+    await Promise.all(next.map((process) => process.start()));
+    await this.#untilReady(next, timeoutMs);
+  }
+
+  /** It was told to end, and waits for another one to take over. */
+  async #substitute(old: ManagedProcess): Promise<void> {
+    this.#log.info({ role: this.role, pid: old.pid }, 'process.substituted');
+    const next = this.#make();
+    this.#members = this.#members.map((process) => (process === old ? next : process));
+    this.#leave(old, old.left());
+    await next.start();
+    await this.#publish();
+  }
+
+  #retire(process: ManagedProcess): void {
+    this.#leave(process, process.retire());
+  }
+
+  #leave(process: ManagedProcess, ended: Promise<void>): void {
+    this.#leaving.add(process);
+    void ended.then(() => this.#leaving.delete(process));
+  }
+
+  async #untilReady(processes: readonly ManagedProcess[], timeoutMs: number): Promise<void> {
+    const end = this.#clock.monotonic() + timeoutMs;
+    for (;;) {
+      await Promise.all(processes.map((process) => process.refresh()));
+      const statuses = processes.map((process) => process.status());
+      const late = statuses.find(({ state, pending }) => state !== 'ready' || pending.length > 0);
+      if (late === undefined) return;
+      const hopeless =
+        processes.some(({ misconfigured }) => misconfigured) ||
+        statuses.some(({ restarts }) => restarts >= MAX_RESTARTS);
+      if (hopeless || this.#stopped || this.#clock.monotonic() > end) {
+        const why = [late.state, ...late.pending].join(', ');
+        throw new MeshError('ACTOR_DEADLINE', `the new ${this.role} is not ready: ${why}`);
+      }
+      await this.#clock.sleep(POLL_MS);
+    }
+  }
+
+  async #publish(): Promise<void> {
+    const [first] = this.#members;
+    if (first !== undefined) await this.#options.publish(first.spec);
+  }
+
+  #make(): ManagedProcess {
+    this.#number += 1;
+    const instance = { generation: this.#generation, number: this.#number };
+    const deps = { clock: this.#clock, log: this.#log };
+    return new ManagedProcess(this.#options.spec(instance), deps);
+  }
+}
+
+function pidsOf(processes: readonly ManagedProcess[]): number[] {
+  return processes.flatMap(({ pid }) => (pid === null ? [] : [pid]));
+}

@@ -1,0 +1,124 @@
+/**
+ * The default servers of a node: one process that listens in the network namespaces of many pods. Told what to
+ * serve by `PUT /pods` on a unix socket; the whole list each time, so that a restart needs one call.
+ * Started with the socket's path as its only argument.
+ */
+import { createServer } from 'node:http';
+import type { Server } from 'node:net';
+import { chmod, rm } from 'node:fs/promises';
+import { once } from 'node:events';
+import { text } from 'node:stream/consumers';
+import { z } from 'zod';
+import { sendJson } from '../../lib/actor/admin-routes.ts';
+import { present } from '../../lib/errors/assert.ts';
+import { errorText } from '../../lib/errors/mesh-error.ts';
+import { closeFd, netnsIdentity, openNetns } from '../../lib/linux/netns.ts';
+import { raiseFileLimit } from '../../lib/linux/process.ts';
+import { listenTcp } from '../../lib/linux/sockets.ts';
+import { createLogger } from '../../lib/log/logger.ts';
+import { greetingServer, httpServer } from './sample-protocols.ts';
+
+const podSchema = z.strictObject({
+  uid: z.string(),
+  name: z.string(),
+  netns: z.string(),
+  ports: z.array(
+    z.strictObject({ port: z.int().min(1).max(65_535), protocol: z.enum(['http', 'greeting']) }),
+  ),
+});
+const listSchema = z.strictObject({ pods: z.array(podSchema) });
+
+/** A pod to serve. */
+export type SamplePod = z.infer<typeof podSchema>;
+
+/** Accept queue of each listener. */
+const BACKLOG = 512;
+
+interface ServedPod {
+  readonly key: string;
+  readonly servers: readonly Server[];
+}
+
+/** Listens in pods' namespaces. */
+class SampleServers {
+  readonly #served = new Map<string, ServedPod>();
+
+  /** Serves exactly these pods. Resolves with the reason for each pod that could not be served. */
+  async serve(pods: readonly SamplePod[]): Promise<Record<string, string>> {
+    const wanted = new Set(pods.map((pod) => pod.uid));
+    for (const uid of this.#served.keys()) if (!wanted.has(uid)) this.#stop(uid);
+    const failures: Record<string, string> = {};
+    for (const pod of pods) {
+      try {
+        await this.#start(pod);
+      } catch (error) {
+        failures[pod.uid] = errorText(error);
+      }
+    }
+    return failures;
+  }
+
+  async #start(pod: SamplePod): Promise<void> {
+    const netnsFd = openNetns(pod.netns);
+    try {
+      const key = JSON.stringify([netnsIdentity(netnsFd), pod.ports]);
+      if (this.#served.get(pod.uid)?.key === key) return;
+      this.#stop(pod.uid);
+      const servers: Server[] = [];
+      this.#served.set(pod.uid, { key, servers });
+      for (const { port, protocol } of pod.ports) {
+        const server = protocol === 'http' ? httpServer(pod.name) : greetingServer(pod.name);
+        const { fd } = listenTcp({
+          netnsFd,
+          address: '::',
+          port,
+          mark: 0,
+          reusePort: false,
+          transparent: 'off',
+          backlog: BACKLOG,
+        });
+        servers.push(server.listen({ fd }));
+        await once(server, 'listening');
+      }
+    } catch (error) {
+      this.#stop(pod.uid);
+      throw error;
+    } finally {
+      closeFd(netnsFd);
+    }
+  }
+
+  #stop(uid: string): void {
+    const pod = this.#served.get(uid);
+    this.#served.delete(uid);
+    for (const server of pod?.servers ?? []) {
+      server.close();
+      if ('closeAllConnections' in server) (server.closeAllConnections as () => void)();
+    }
+  }
+}
+
+async function main(socketPath: string): Promise<void> {
+  const log = createLogger({ actor: 'sample-server' });
+  raiseFileLimit();
+  const servers = new SampleServers();
+  let turn: Promise<unknown> = Promise.resolve();
+  const control = createServer((request, response) => {
+    const answer = async (): Promise<void> => {
+      const { pods } = listSchema.parse(JSON.parse(await text(request)));
+      const failures = await servers.serve(pods);
+      log.info({ pods: pods.length, failures }, 'sample.serving');
+      sendJson(response, 200, { failures });
+    };
+    turn = turn.then(answer).catch((error: unknown) => {
+      sendJson(response, 400, { error: errorText(error) });
+    });
+  });
+  await rm(socketPath, { force: true });
+  control.listen(socketPath);
+  await once(control, 'listening');
+  await chmod(socketPath, 0o600);
+  log.info({ socketPath }, 'sample.started');
+}
+
+if (import.meta.main) await main(present(process.argv[2], 'a socket path is given'));

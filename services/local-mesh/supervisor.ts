@@ -1,0 +1,371 @@
+/** Brings a local mesh up and keeps its processes running until it is told to take it down. */
+import { mkdir } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { redisAnswers } from '../../lib/bus/private-redis.ts';
+import type { Clock, Timer } from '../../lib/clock/clock.ts';
+import type { Environment } from '../../lib/config/env.ts';
+import { present } from '../../lib/errors/assert.ts';
+import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import type { Logger } from '../../lib/log/logger.ts';
+import { actorProcesses, sampleProcess, sampleSocket } from './actor-process.ts';
+import { cleanUp } from './cleanup.ts';
+import { externalStatus } from './external-process.ts';
+import { limitLogs } from './log-files.ts';
+import { ManagedProcess } from './managed-process.ts';
+import type { ProcessSpec, ProcessStatus } from './managed-process.ts';
+import { ManifestApi } from './manifest-api.ts';
+import type { ManifestDocument } from './manifests.ts';
+import { podRecordsDir } from './mesh-paths.ts';
+import type { MeshPaths } from './mesh-paths.ts';
+import { writeRecord } from './mesh-record.ts';
+import { createMeshNamespaces } from './namespaces.ts';
+import { prepareMountsDir } from './pod-namespaces.ts';
+import { PodRuntime } from './pod-runtime.ts';
+import { misconfigured } from './misconfigured.ts';
+import { processId } from './processes.ts';
+import { redisProcess, writeRedisFiles } from './redis.ts';
+import { RoleProcesses } from './role-processes.ts';
+import type { Upgraded } from './role-processes.ts';
+import { meshRoles, parseRole, roleName, sameRole } from './roles.ts';
+import type { Role } from './roles.ts';
+import { SampleFleet } from './sample-fleet.ts';
+import { SupervisorApi } from './supervisor-api.ts';
+import type { MeshStatus, PodLine } from './supervisor-api.ts';
+import { TokenIssuer } from './tokens.ts';
+import type { MeshPlan } from './topology.ts';
+
+/** How often processes are asked where they are. */
+const REFRESH_MS = 500;
+/** How often logs are looked at for their size. */
+const LOG_CHECK_MS = 10_000;
+/** Redis and the control plane's API answer within this, or the start has failed. */
+const START_TIMEOUT_MS = 180_000;
+const POLL_MS = 50;
+/** Actors drain at most this long when the mesh goes down; nobody waits for their connections any more. */
+const STOP_GRACE_MS = 3_000;
+
+/** What to bring up. */
+export interface MeshRequest {
+  readonly plan: MeshPlan;
+  readonly paths: MeshPaths;
+  readonly documents: readonly ManifestDocument[];
+  readonly external: readonly Role[];
+  readonly environment: Environment;
+  /** Proxies of each node, which share its pods. */
+  readonly proxies: number;
+}
+
+/** Told of each step of the start, with the time it took. */
+export type ProgressListener = (step: string, elapsedMs: number) => void;
+
+/** The local mesh of this process. */
+export class Supervisor {
+  readonly #request: MeshRequest;
+  readonly #clock: Clock;
+  readonly #log: Logger;
+  readonly #tokens: TokenIssuer;
+  readonly #manifests: ManifestApi;
+  readonly #samples: SampleFleet;
+  readonly #pods: PodRuntime;
+  readonly #api: SupervisorApi;
+  readonly #stop = new AbortController();
+  readonly #roles: RoleProcesses[] = [];
+  /** The nodes' default servers. */
+  readonly #servers: ManagedProcess[] = [];
+  readonly #timers: Timer[] = [];
+  #redis: ManagedProcess | null = null;
+  #redisUp = false;
+  #started = false;
+  #starting: Promise<void> = Promise.resolve();
+  #down: Promise<void> | null = null;
+
+  constructor(request: MeshRequest, deps: { readonly clock: Clock; readonly log: Logger }) {
+    const { plan, paths } = request;
+    this.#request = request;
+    this.#clock = deps.clock;
+    this.#log = deps.log;
+    this.#tokens = new TokenIssuer(plan, paths, deps);
+    this.#manifests = new ManifestApi(paths.controlSocket);
+    this.#samples = new SampleFleet((node) => sampleSocket(paths, node));
+    this.#pods = new PodRuntime({
+      ...deps,
+      plan,
+      paths,
+      api: this.#manifests,
+      samples: this.#samples,
+    });
+    this.#api = new SupervisorApi({
+      status: () => this.status(),
+      pods: () => this.pods(),
+      down: () => this.#stop.abort(new Error('weft down')),
+      upgrade: (roles, timeoutMs) => this.#upgrade(roles, timeoutMs),
+    });
+  }
+
+  /** Aborted when somebody asked over the API that the mesh goes down. */
+  get stopRequested(): AbortSignal {
+    return this.#stop.signal;
+  }
+
+  /**
+   * Brings everything up to the point where processes run and manifests are applied; pods follow. Throws when
+   * something cannot be had or {@link down} came in between; what was made until then is for that to remove.
+   */
+  up(progress: ProgressListener): Promise<void> {
+    this.#starting = this.#start(progress);
+    return this.#starting;
+  }
+
+  async #start(progress: ProgressListener): Promise<void> {
+    const { plan, paths } = this.#request;
+    const step = async (name: string, work: () => Promise<void>): Promise<void> => {
+      const start = this.#clock.monotonic();
+      this.#assertWanted();
+      await work();
+      this.#assertWanted();
+      progress(name, this.#clock.monotonic() - start);
+    };
+    await this.#makeFolders();
+    await this.#writeRecord();
+    await this.#api.listen(paths.supervisorSocket);
+    await step(`namespaces of ${plan.nodes.length} nodes`, () => createMeshNamespaces(plan));
+    await step('redis, users and tokens', () => this.#startRedis());
+    await step('actors started', () => this.#startActors());
+    this.#watchProcesses();
+    const own = !this.#isExternal({ actor: 'control-plane', node: null });
+    if (own) {
+      await step(`${this.#request.documents.length} manifests applied`, () => this.#apply());
+    } else {
+      this.#applyLater();
+    }
+    this.#pods.start();
+    this.#started = true;
+  }
+
+  /** Everything `weft status` shows. */
+  status(): MeshStatus {
+    const { plan, paths } = this.#request;
+    const actors = this.#actorStatus();
+    const redis = this.#redis?.status();
+    const waiting = [
+      ...(this.#redisUp ? [] : ['redis']),
+      ...actors
+        .filter((actor) => actor.state !== 'external' && !actor.retiring)
+        .filter((actor) => actor.state !== 'ready' || actor.pending.length > 0)
+        .map((actor) => `${actor.node === null ? '' : `${actor.node}/`}${actor.name}`),
+    ];
+    return {
+      mesh: plan.mesh,
+      runDirectory: paths.root,
+      supervisor: { pid: process.pid },
+      nodes: plan.nodes.map((node) => ({
+        name: node.name,
+        netns: node.netns,
+        addresses: [node.link.ipv4, node.link.ipv6],
+        pods: this.#pods.pods().filter((pod) => pod.sandbox.node === node).length,
+      })),
+      actors,
+      redis: {
+        pid: redis?.pid ?? null,
+        state: this.#redisUp ? 'ready' : (redis?.state ?? 'created'),
+        restarts: redis?.restarts ?? 0,
+        socket: paths.redisSocket,
+      },
+      started: this.#started,
+      ready: this.#started && waiting.length === 0,
+      waiting,
+    };
+  }
+
+  /** The pods that run here. */
+  pods(): readonly PodLine[] {
+    return this.#pods.pods().map((pod) => pod.line());
+  }
+
+  /** Stops and removes everything. Later calls wait for the first. */
+  down(): Promise<void> {
+    this.#down ??= this.#takeDown();
+    return this.#down;
+  }
+
+  async #takeDown(): Promise<void> {
+    // A start under way ends at its next step, which must not make anything anew behind the removal.
+    await Promise.all([this.#stopAll(), this.#starting.catch(() => undefined)]);
+    await this.#stopAll();
+    await this.#api.close();
+    await cleanUp(this.#request.paths);
+  }
+
+  async #stopAll(): Promise<void> {
+    for (const timer of this.#timers) timer.cancel();
+    this.#tokens.stop();
+    await this.#pods.stop();
+    const processes = [...this.#roles, ...this.#servers];
+    await Promise.all(processes.map((one) => one.stop(STOP_GRACE_MS)));
+    await this.#redis?.stop(STOP_GRACE_MS);
+  }
+
+  #assertWanted(): void {
+    if (!this.#stop.signal.aborted && this.#down === null) return;
+    throw new MeshError('ACTOR_FAILED', 'the mesh was taken down while it started');
+  }
+
+  async #makeFolders(): Promise<void> {
+    const { plan, paths } = this.#request;
+    const folders = [
+      paths.redisDir,
+      paths.controlDir,
+      paths.caDir,
+      dirname(paths.rootsFile),
+      paths.tokensDir,
+      paths.logsDir,
+      paths.adminDir,
+      paths.hostsDir,
+      ...plan.nodes.map((node) => podRecordsDir(paths, node.name)),
+    ];
+    for (const folder of folders) await mkdir(folder, { recursive: true, mode: 0o755 });
+    await prepareMountsDir(paths.mountsDir);
+  }
+
+  async #writeRecord(): Promise<void> {
+    const { plan, paths, external } = this.#request;
+    await writeRecord(paths, {
+      mesh: plan.mesh,
+      supervisor: present(await processId(process.pid), 'this process runs'),
+      nodes: plan.nodes.length,
+      external: external.map(roleName),
+      startedAt: new Date(this.#clock.now()).toISOString(),
+    });
+  }
+
+  async #startRedis(): Promise<void> {
+    const { plan, paths } = this.#request;
+    await writeRedisFiles(plan, paths);
+    await this.#tokens.start();
+    const redis = this.#manage(redisProcess(plan, paths));
+    this.#redis = redis;
+    await redis.start();
+    await this.#until('redis answers', () => redisAnswers(paths.redisSocket));
+    this.#redisUp = true;
+  }
+
+  async #startActors(): Promise<void> {
+    const { plan, external } = this.#request;
+    const roles = meshRoles(plan).filter((role) => !this.#isExternal(role));
+    for (const role of roles) {
+      const deps = { clock: this.#clock, log: this.#log };
+      this.#roles.push(new RoleProcesses(await actorProcesses(role, this.#request), deps));
+    }
+    for (const node of plan.nodes) {
+      const process = this.#manage(sampleProcess(node, this.#request));
+      process.onChange = () => {
+        this.#samples.forget(node.name);
+        this.#pods.refresh();
+      };
+      this.#servers.push(process);
+    }
+    await Promise.all([...this.#roles, ...this.#servers].map((process) => process.start()));
+    for (const role of external) this.#log.info({ role: roleName(role) }, 'role.external');
+  }
+
+  #manage(spec: ProcessSpec): ManagedProcess {
+    return new ManagedProcess(spec, { clock: this.#clock, log: this.#log });
+  }
+
+  #watchProcesses(): void {
+    const refresh = async (): Promise<void> => {
+      await Promise.all([...this.#roles, ...this.#servers].map((process) => process.refresh()));
+      await this.#redis?.refresh();
+      this.#redisUp = await redisAnswers(this.#request.paths.redisSocket);
+    };
+    let running = false;
+    this.#timers.push(
+      this.#clock.every(REFRESH_MS, () => {
+        if (running) return;
+        running = true;
+        void refresh()
+          .catch((error: unknown) => {
+            this.#log.error({ error: errorText(error) }, 'status.refresh-failed');
+          })
+          .finally(() => (running = false));
+      }),
+      this.#clock.every(LOG_CHECK_MS, () => {
+        limitLogs(this.#request.paths.logsDir).catch((error: unknown) => {
+          this.#log.warn({ error: errorText(error) }, 'log.limit-failed');
+        });
+      }),
+    );
+  }
+
+  async #apply(): Promise<void> {
+    await this.#until('the control plane takes manifests', async () => {
+      await this.#assertConfigured();
+      try {
+        await this.#manifests.apply(this.#request.documents);
+        return true;
+      } catch (error) {
+        if (error instanceof MeshError && error.code === 'STATE_UNAVAILABLE') return false;
+        throw error;
+      }
+    });
+  }
+
+  /** The user's own control plane may come at any time. */
+  #applyLater(): void {
+    this.#apply().catch((error: unknown) => {
+      if (this.#stop.signal.aborted || this.#down !== null) return;
+      this.#log.warn({ error: errorText(error) }, 'manifests.not-applied');
+    });
+  }
+
+  async #assertConfigured(): Promise<void> {
+    const processes = [...this.#roles.flatMap(({ members }) => members), ...this.#servers];
+    const broken = processes.find((process) => process.misconfigured);
+    if (broken !== undefined) throw await misconfigured(broken.spec.name, broken.spec.logFile);
+  }
+
+  async #until(what: string, condition: () => Promise<boolean>): Promise<void> {
+    const end = this.#clock.monotonic() + START_TIMEOUT_MS;
+    while (!(await condition())) {
+      this.#assertWanted();
+      if (this.#clock.monotonic() > end) {
+        throw new MeshError('ACTOR_DEADLINE', `within ${START_TIMEOUT_MS / 1_000} s not: ${what}`);
+      }
+      await this.#clock.sleep(POLL_MS);
+    }
+  }
+
+  #actorStatus(): ProcessStatus[] {
+    const { plan, external } = this.#request;
+    return meshRoles(plan).flatMap((role) => {
+      const node = role.node?.name ?? null;
+      if (external.some((one) => sameRole(one, role))) {
+        return [externalStatus({ actor: role.actor, node })];
+      }
+      return this.#processesOf(role)?.status() ?? [];
+    });
+  }
+
+  #processesOf(role: Role): RoleProcesses | undefined {
+    const node = role.node?.name ?? null;
+    return this.#roles.find((one) => one.name === role.actor && one.node === node);
+  }
+
+  /** One role after another, so that never more than one is between two processes. */
+  async #upgrade(names: readonly string[], timeoutMs: number): Promise<readonly Upgraded[]> {
+    const roles = names.map((name) => parseRole(name, this.#request.plan));
+    const done: Upgraded[] = [];
+    for (const role of roles) {
+      const processes = this.#processesOf(role);
+      if (processes === undefined) {
+        throw new MeshError('STATE_CONFLICT', `${roleName(role)} is run by somebody else`);
+      }
+      done.push(await processes.upgrade(timeoutMs));
+    }
+    return done;
+  }
+
+  #isExternal(role: Role): boolean {
+    return this.#request.external.some((one) => sameRole(one, role));
+  }
+}

@@ -1,0 +1,98 @@
+/** HTTP over unix sockets: how the command speaks with the supervisor, the control plane and actors' admin servers. */
+import { request } from 'node:http';
+import type { IncomingMessage } from 'node:http';
+import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
+import { splitLines } from './split-lines.ts';
+
+/** Longest answer read into memory; the connection lists of a busy node are the largest. */
+const ANSWER_LIMIT_BYTES = 256 * 1024 * 1024;
+
+/** A finished answer. */
+export interface HttpAnswer {
+  readonly status: number;
+  readonly body: string;
+}
+
+/** What to ask. */
+export interface HttpQuestion {
+  readonly socket: string;
+  readonly method?: 'GET' | 'POST' | 'PUT' | 'DELETE';
+  readonly path: string;
+  /** Sent as JSON. */
+  readonly body?: unknown;
+  /** Default 10 s without a byte. */
+  readonly timeoutMs?: number;
+  readonly signal?: AbortSignal;
+}
+
+/** Asks and reads the whole answer, whatever its status. Throws STATE_UNAVAILABLE when there is no answer. */
+export async function ask(question: HttpQuestion): Promise<HttpAnswer> {
+  try {
+    const response = await open(question);
+    const chunks: Buffer[] = [];
+    let size = 0;
+    for await (const chunk of response) {
+      const bytes = chunk as Buffer;
+      size += bytes.length;
+      if (size > ANSWER_LIMIT_BYTES) throw new Error('the answer is too long');
+      chunks.push(bytes);
+    }
+    return { status: response.statusCode ?? 0, body: Buffer.concat(chunks).toString('utf8') };
+  } catch (error) {
+    throw unavailable(question, error);
+  }
+}
+
+/** Asks for JSON; a status other than 200 is STATE_UNAVAILABLE with the answer's text. */
+export async function askJson<T>(question: HttpQuestion): Promise<T> {
+  const answer = await ask(question);
+  if (answer.status !== 200) {
+    throw new MeshError(
+      'STATE_UNAVAILABLE',
+      `${question.socket}${question.path} answered ${answer.status}: ${answer.body.trim().slice(0, 500)}`,
+      { detail: { status: answer.status } },
+    );
+  }
+  return JSON.parse(answer.body) as T;
+}
+
+/** Reads a stream of JSON lines until it ends or the signal aborts. Throws STATE_UNAVAILABLE when it breaks. */
+export async function* askLines(question: HttpQuestion): AsyncGenerator<unknown> {
+  try {
+    const response = await open({ ...question, timeoutMs: question.timeoutMs ?? 0 });
+    if (response.statusCode !== 200) {
+      response.resume();
+      throw new Error(`status ${response.statusCode ?? 0}`);
+    }
+    for await (const line of splitLines(response)) yield JSON.parse(line);
+  } catch (error) {
+    if (question.signal?.aborted === true) return;
+    throw unavailable(question, error);
+  }
+}
+
+function open(question: HttpQuestion): Promise<IncomingMessage> {
+  const body = question.body === undefined ? null : Buffer.from(JSON.stringify(question.body));
+  const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
+  const outgoing = request({
+    socketPath: question.socket,
+    method: question.method ?? 'GET',
+    path: question.path,
+    agent: false,
+    timeout: question.timeoutMs ?? 10_000,
+    ...(question.signal === undefined ? {} : { signal: question.signal }),
+    headers:
+      body === null
+        ? {}
+        : { 'content-type': 'application/json', 'content-length': body.byteLength },
+  });
+  outgoing.once('response', resolve);
+  outgoing.once('timeout', () => outgoing.destroy(new Error('no answer in time')));
+  outgoing.on('error', reject);
+  outgoing.end(body ?? undefined);
+  return promise;
+}
+
+function unavailable(question: HttpQuestion, error: unknown): MeshError {
+  return asMeshError(error, 'STATE_UNAVAILABLE', `no answer from ${question.socket}`);
+}
