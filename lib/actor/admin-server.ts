@@ -8,7 +8,7 @@ import type { Logger } from '../log/logger.ts';
 import { requestUrl, sendText } from './admin-routes.ts';
 import type { AdminHandler, AdminRoutes } from './admin-routes.ts';
 
-/** A client that sends its header slower than this is cut (spec/observability.md §4). */
+/** A client that sends its header slower than this is cut (docs/spec/observability.md §4). */
 const HEADER_TIMEOUT_MS = 2_000;
 /** Longest request header. */
 const HEADER_LIMIT_BYTES = 8_192;

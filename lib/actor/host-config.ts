@@ -23,7 +23,7 @@ export interface HostConfig {
   readonly otlp: OtlpSettings | null;
 }
 
-/** Upstream's rule (spec/inpod.md §6): most of the grace period, leaving time to exit. */
+/** Upstream's rule (docs/spec/inpod.md §6): most of the grace period, leaving time to exit. */
 export function drainDeadlineMs(explicitMs: number | null, graceSeconds: number | null): number {
   if (explicitMs !== null) return explicitMs;
   if (graceSeconds === null) return 5_000;

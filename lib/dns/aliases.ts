@@ -1,4 +1,4 @@
-/** Which names a question may mean (spec/dns.md §2, §3). Pure. */
+/** Which names a question may mean (docs/spec/dns.md §2, §3). Pure. */
 
 /** A name that the question may mean. */
 export interface Alias {

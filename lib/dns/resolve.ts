@@ -1,4 +1,4 @@
-/** What a question about an address means to a pod (spec/dns.md §2 and §4). Pure. */
+/** What a question about an address means to a pod (docs/spec/dns.md §2 and §4). Pure. */
 import { ipFamily } from '../net/address.ts';
 import type { Need } from '../state/lookups.ts';
 import type { Service, ServiceWithEndpoints } from '../state/model.ts';

@@ -1,4 +1,4 @@
-/** Answers of our own (spec/dns.md §4). */
+/** Answers of our own (docs/spec/dns.md §4). */
 import { parseIp } from '../net/address.ts';
 import { MAX_TCP_BYTES, MAX_UDP_BYTES, MIN_UDP_BYTES } from './limits.ts';
 import type { Edns, Query } from './request.ts';

@@ -1,4 +1,4 @@
-/** Answers of upstream resolvers: which are believed, and what is read of them (spec/dns.md §5). Pure. */
+/** Answers of upstream resolvers: which are believed, and what is read of them (docs/spec/dns.md §5). Pure. */
 import { formatIp } from '../net/address.ts';
 import { MAX_CACHE_SECONDS, MAX_RECORDS, MAX_UDP_BYTES } from './limits.ts';
 import { questionAt } from './request.ts';

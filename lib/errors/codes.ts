@@ -2,8 +2,8 @@
  * The one table of expected failures. A code is stable: scripts, logs and metrics may rely on it.
  *
  * `flag` is the `response_flags` value reported for a connection that ends with the error
- * (spec/observability.md §2.1), `retry` the advice to a caller, `http` the status an inbound HBONE
- * stream is refused with (spec/dataplane.md §7.2), or null where no status applies.
+ * (docs/spec/observability.md §2.1), `retry` the advice to a caller, `http` the status an inbound HBONE
+ * stream is refused with (docs/spec/dataplane.md §7.2), or null where no status applies.
  */
 export interface ErrorPolicy {
   readonly flag: ResponseFlag;

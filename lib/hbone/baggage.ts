@@ -1,4 +1,4 @@
-/** The `baggage` header: a workload's labels for the peer's telemetry (spec/hbone.md §6). */
+/** The `baggage` header: a workload's labels for the peer's telemetry (docs/spec/hbone.md §6). */
 import type { Workload } from '../state/model.ts';
 import { MAX_KEPT_BAGGAGE, MAX_KEPT_BAGGAGE_LENGTH } from './limits.ts';
 import { MAX_BAGGAGE_LENGTH, MAX_BAGGAGE_VALUE_LENGTH, ownText } from './peer-text.ts';

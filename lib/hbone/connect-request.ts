@@ -1,4 +1,4 @@
-/** What a CONNECT request says besides its bytes (spec/hbone.md §5). */
+/** What a CONNECT request says besides its bytes (docs/spec/hbone.md §5). */
 import { randomFillSync } from 'node:crypto';
 import { formatHostPort, tryCanonicalIp, tryParseHostPort } from '../net/address.ts';
 import type { Workload } from '../state/model.ts';
@@ -103,7 +103,7 @@ function forwardedPart(element: string, name: string): string | null {
   return value === undefined || value === '' ? null : value;
 }
 
-/** Names the sender's network to a receiver that sees only a gateway's address (spec/hbone.md §5). */
+/** Names the sender's network to a receiver that sees only a gateway's address (docs/spec/hbone.md §5). */
 export const FORWARDED_NETWORK = 'x-forwarded-network';
 
 /** The headers of a request inside a tunnel to another network. */

@@ -21,13 +21,13 @@ export interface HboneEngine {
    */
   serve(socket: Socket, options: ServeOptions): Promise<ServerTunnel>;
   /**
-   * Takes the client's part on a connected socket, or on a stream of another tunnel (spec/hbone.md §10); otherwise
+   * Takes the client's part on a connected socket, or on a stream of another tunnel (docs/spec/hbone.md §10); otherwise
    * like {@link serve}.
    */
   connect(transport: Duplex, options: TunnelOptions): Promise<ClientTunnel>;
 }
 
-/** Times in milliseconds, sizes in bytes (spec/hbone.md §8). */
+/** Times in milliseconds, sizes in bytes (docs/spec/hbone.md §8). */
 export interface TunnelSettings {
   readonly streamWindow: number;
   readonly connectionWindow: number;
@@ -192,7 +192,7 @@ export interface IncomingRequest {
   reset(code: 'cancel' | 'refused'): void;
 }
 
-/** Statuses a stream is refused with (spec/dataplane.md §7.2). */
+/** Statuses a stream is refused with (docs/spec/dataplane.md §7.2). */
 export type RefuseStatus = 400 | 401 | 503;
 
 /** Status of a TUNNEL_REFUSED error, null for any other. */

@@ -1,6 +1,6 @@
 /** Bounds of the tunnel code, each with its reason. */
 
-/** Streams we let a peer have open on one tunnel (spec/hbone.md §8). */
+/** Streams we let a peer have open on one tunnel (docs/spec/hbone.md §8). */
 export const MAX_CONCURRENT_STREAMS = 200;
 
 /**
@@ -15,10 +15,10 @@ export const MAX_UNDECIDED_REQUESTS = 2 * MAX_CONCURRENT_STREAMS;
  */
 export const ABANDONED_REQUESTS = { burst: 3_000, perSecond: 300 } as const;
 
-/** Header list a server takes, bytes (spec/hbone.md §8). */
+/** Header list a server takes, bytes (docs/spec/hbone.md §8). */
 export const SERVER_HEADER_LIST_BYTES = 65_536;
 
-/** Header list a client takes, bytes (spec/hbone.md §8). */
+/** Header list a client takes, bytes (docs/spec/hbone.md §8). */
 export const CLIENT_HEADER_LIST_BYTES = 16_384;
 
 /**
@@ -57,7 +57,7 @@ export const MAX_STREAMS_PER_KEY = 25_600;
 /** Tunnels to one peer that are made at once. */
 export const MAX_CONNECTING_PER_KEY = 64;
 
-/** Idle tunnels kept per pool; the least recently used go first (spec/hbone.md §9). */
+/** Idle tunnels kept per pool; the least recently used go first (docs/spec/hbone.md §9). */
 export const MAX_IDLE_TUNNELS = 500;
 
 /**

@@ -43,7 +43,7 @@ export interface PeerTrustDeps {
 
 /**
  * Whether the peers of a thread's tunnels are still to be trusted: at the handshake, and for as long as a tunnel lives,
- * whenever revocation lists or trust roots change (spec/hbone.md §4). Tunnels of a guarded engine are known by themselves.
+ * whenever revocation lists or trust roots change (docs/spec/hbone.md §4). Tunnels of a guarded engine are known by themselves.
  */
 export class PeerTrust {
   readonly counters: TrustCounters = {

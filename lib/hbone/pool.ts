@@ -17,7 +17,7 @@ import type { TunnelWait } from './pool-entry.ts';
 import { Slots } from './slots.ts';
 import type { SlotWait } from './slots.ts';
 
-/** What makes two connections able to share a tunnel (spec/hbone.md §9). */
+/** What makes two connections able to share a tunnel (docs/spec/hbone.md §9). */
 export interface TunnelKey {
   readonly sourceIdentity: string;
   /** In order. */

@@ -1,4 +1,4 @@
-/** The CA's wire protocol (spec/control.md §5), as domain types. */
+/** The CA's wire protocol (docs/spec/control.md §5), as domain types. */
 import type { MethodDefinition } from '@grpc/grpc-js';
 import { google, istio } from '#proto/weft.js';
 import { MeshError } from '../errors/mesh-error.ts';

@@ -26,7 +26,7 @@ export interface EntryDeps {
   readonly failed: (error: MeshError, unavailable: boolean) => void;
 }
 
-/** spec/control.md §5.1. */
+/** docs/spec/control.md §5.1. */
 const BACKOFF = { baseMs: 1_000, maxMs: 150_000, factor: 2, jitter: 0.2 };
 const GIVE_UP_GROWING_AFTER_MS = 900_000;
 
@@ -89,7 +89,7 @@ export class CertificateEntry {
     this.#request(this.#urgency);
   }
 
-  /** Makes a request under way more urgent. An identity in backoff is left alone (spec/control.md §5.1). */
+  /** Makes a request under way more urgent. An identity in backoff is left alone (docs/spec/control.md §5.1). */
   raise(urgency: Urgency): void {
     if (!this.#requesting || URGENCY_RANK[urgency] >= URGENCY_RANK[this.#urgency]) return;
     this.#urgency = urgency;

@@ -1,4 +1,4 @@
-/** How certificates are shown: `weft get certificates` and upstream's `/config_dump` (spec/istiod-ambient.md §6). */
+/** How certificates are shown: `weft get certificates` and upstream's `/config_dump` (docs/spec/istiod-ambient.md §6). */
 import type { MeshError } from '../errors/mesh-error.ts';
 import { parseCertificates } from './pem.ts';
 import type { WorkloadCertificate } from './workload-certificate.ts';
@@ -11,7 +11,7 @@ export interface CertificateRecord {
   /** RFC 3339. */
   readonly notBefore: string | null;
   readonly notAfter: string | null;
-  /** `Initializing`, `Available` or `Unavailable: <reason>` (spec/control.md §5.4). */
+  /** `Initializing`, `Available` or `Unavailable: <reason>` (docs/spec/control.md §5.4). */
   readonly state: string;
 }
 

@@ -1,6 +1,6 @@
 import { text } from '../config/fields.ts';
 
-/** The cluster an actor names to the control plane and the CA (spec/observability.md §6). */
+/** The cluster an actor names to the control plane and the CA (docs/spec/observability.md §6). */
 export const clusterVariables = {
   CLUSTER_ID: { schema: text({ default: 'Kubernetes' }), description: 'id of this cluster' },
   ISTIO_META_CLUSTER_ID: {

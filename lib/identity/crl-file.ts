@@ -26,7 +26,7 @@ export interface CrlStats {
   readonly refused: number;
 }
 
-/** Time after the last event of the folder (spec/hbone.md §4). */
+/** Time after the last event of the folder (docs/spec/hbone.md §4). */
 export const CRL_DEBOUNCE_MS = 2_000;
 
 /** Looking without an event: a missing file is looked for this often. */

@@ -1,5 +1,5 @@
 /**
- * Certificate revocation lists (RFC 5280 §5) as spec/hbone.md §4 uses them. A list is read without building objects
+ * Certificate revocation lists (RFC 5280 §5) as docs/spec/hbone.md §4 uses them. A list is read without building objects
  * for its entries: what threads share is the file's bytes and, for each list, the sorted places of its serial numbers.
  */
 import { MeshError } from '../errors/mesh-error.ts';

@@ -43,7 +43,7 @@ export const MAX_CSR_BYTES = 32 * 1024;
 const EXTENSION_REQUEST = '1.2.840.113549.1.9.14';
 const generateKeys = promisify(generateKeyPair);
 
-/** A fresh P-256 key and a request for one SPIFFE identity, as upstream's clients make it (spec/control.md §5). */
+/** A fresh P-256 key and a request for one SPIFFE identity, as upstream's clients make it (docs/spec/control.md §5). */
 export function requestFor(identity: string): Promise<CertificateRequest> {
   return createRequest([{ kind: 'uri', value: identity }]);
 }

@@ -1,4 +1,4 @@
-/** Channels to the control plane and the CA, with the transport rules both share (spec/control.md §1). */
+/** Channels to the control plane and the CA, with the transport rules both share (docs/spec/control.md §1). */
 import { isIP } from 'node:net';
 import { callbackify } from 'node:util';
 import { CallCredentials, Client, Metadata, credentials } from '@grpc/grpc-js';

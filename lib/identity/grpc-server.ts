@@ -43,7 +43,7 @@ function contextOptions(
   return { cert: certificate.chainPem, key: certificate.keyPem, ...tlsParameters(tls) };
 }
 
-/** Upstream's ping rhythm (spec/control.md §1); a client that is gone is noticed within 30 s. */
+/** Upstream's ping rhythm (docs/spec/control.md §1); a client that is gone is noticed within 30 s. */
 const PING_INTERVAL_MS = 20_000;
 const PING_TIMEOUT_MS = 10_000;
 

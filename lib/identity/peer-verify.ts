@@ -1,5 +1,5 @@
 /**
- * Who a peer is, by the rules of spec/hbone.md §3. The certificate path itself is verified before: by the TLS
+ * Who a peer is, by the rules of docs/spec/hbone.md §3. The certificate path itself is verified before: by the TLS
  * stack on a connection, by {@link verifyChain} where there is none.
  */
 import type { X509Certificate } from 'node:crypto';

@@ -28,7 +28,7 @@ const MAX_KNOWN_ISSUERS = 1_024;
 /**
  * The revocation lists in force. A list counts for an authority only when the authority's key signed it, so that a
  * list of another authority with the same name revokes nothing. What no list covers counts as not revoked, and a list
- * whose next update is overdue is used as it is (spec/hbone.md §4).
+ * whose next update is overdue is used as it is (docs/spec/hbone.md §4).
  */
 export class RevocationBook {
   readonly #issuers = new Map<string, PathIssuer>();

@@ -3,7 +3,7 @@ import { getCACertificates } from 'node:tls';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import { parseCertificates } from './pem.ts';
 
-/** Where trust roots come from: `CA_ROOT_CA`, `XDS_ROOT_CA` (spec/control.md §1). */
+/** Where trust roots come from: `CA_ROOT_CA`, `XDS_ROOT_CA` (docs/spec/control.md §1). */
 export type RootSource =
   | { readonly kind: 'file'; readonly path: string }
   | { readonly kind: 'system' }

@@ -16,7 +16,7 @@ const SEGMENT = /^[A-Za-z0-9._-]+$/;
 const MAX_LENGTH_BYTES = 2048;
 
 /**
- * Parses the one form that spec/hbone.md §3 accepts: five segments after the scheme, none empty, no query,
+ * Parses the one form that docs/spec/hbone.md §3 accepts: five segments after the scheme, none empty, no query,
  * fragment, port or escapes. Throws IDENTITY_INVALID that names the text and what is wrong with it.
  */
 export function parseSpiffe(uri: string): SpiffeId {

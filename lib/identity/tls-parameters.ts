@@ -1,4 +1,4 @@
-/** TLS rules of every connection that Weft makes or takes (spec/hbone.md §2). */
+/** TLS rules of every connection that Weft makes or takes (docs/spec/hbone.md §2). */
 import { constants } from 'node:crypto';
 
 /** The lowest protocol version spoken, unless 1.2 is allowed. */

@@ -9,7 +9,7 @@ export type TokenSource = () => Promise<string>;
 export const DEFAULT_TOKEN_PATH = './var/run/secrets/tokens/istio-token';
 
 /**
- * `AUTH_TOKEN` (spec/control.md §1): a path, read anew each time, or the token itself. A token holds no slash,
+ * `AUTH_TOKEN` (docs/spec/control.md §1): a path, read anew each time, or the token itself. A token holds no slash,
  * so a text with one is a path even while the file does not exist. Null when nothing is configured and the
  * default file is absent: requests then carry no token.
  */

@@ -34,7 +34,7 @@ export interface AcceptedCertificate {
   readonly unknownRoots: readonly string[];
 }
 
-/** An answer of the CA taken apart (spec/control.md §5): leaf, intermediates, roots. */
+/** An answer of the CA taken apart (docs/spec/control.md §5): leaf, intermediates, roots. */
 export interface CaAnswer {
   readonly leaf: X509Certificate;
   readonly intermediates: readonly X509Certificate[];

@@ -1,4 +1,4 @@
-/** Issues X.509 certificates: workload and server leaves, and the mesh's own root (spec/istiod-ambient.md §4.3). */
+/** Issues X.509 certificates: workload and server leaves, and the mesh's own root (docs/spec/istiod-ambient.md §4.3). */
 import { createHash, generateKeyPair, randomBytes } from 'node:crypto';
 import type { KeyObject, X509Certificate } from 'node:crypto';
 import { promisify } from 'node:util';

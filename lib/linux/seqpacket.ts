@@ -11,7 +11,7 @@ const MAX_PACKETS_PER_TURN = 16;
 const MAX_ACCEPTS_PER_TURN = 16;
 /** Unsent packets of one connection. A protocol with one outstanding message needs one. */
 const MAX_QUEUED_PACKETS = 1_024;
-/** Receive buffer of the ZDS protocol (spec/inpod.md §2). */
+/** Receive buffer of the ZDS protocol (docs/spec/inpod.md §2). */
 const DEFAULT_MAX_PACKET_BYTES = 1_024;
 
 /** One received packet. Whoever handles it owns `fds` and closes them with `closeFd`. */

@@ -4,7 +4,7 @@ import type { AcceptedNames } from './native.ts';
 
 export type { AcceptedNames } from './native.ts';
 
-/** The kernel default of ztunnel's listeners (spec/inpod.md §5). */
+/** The kernel default of ztunnel's listeners (docs/spec/inpod.md §5). */
 const DEFAULT_BACKLOG = 128;
 
 /** `auto`: as far as the kernel lets us; `on`: fail where it does not. */

@@ -46,7 +46,7 @@ let handle: PumpHandle | null = null;
 
 /**
  * Joins two connected TCP sockets, which belong to the pump from now on: no other descriptor of them may be read or
- * written. Half-close and failures pass as spec/dataplane.md §10 says. Throws NATIVE_SYSCALL, and then the caller
+ * written. Half-close and failures pass as docs/spec/dataplane.md §10 says. Throws NATIVE_SYSCALL, and then the caller
  * still owns both.
  */
 export function splicePump(a: SpliceEnd, b: SpliceEnd): Splice {

@@ -1,4 +1,4 @@
-/** One line per connection (spec/observability.md §3.1); the field order is part of the format. */
+/** One line per connection (docs/spec/observability.md §3.1); the field order is part of the format. */
 import { AccessGate } from './access-gate.ts';
 import type { FieldSink } from './line-text.ts';
 import { infoLines } from './logger.ts';

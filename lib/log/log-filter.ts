@@ -1,4 +1,4 @@
-/** Which lines are written: a level for everything, and others for single targets (spec/observability.md §3, §4). Pure. */
+/** Which lines are written: a level for everything, and others for single targets (docs/spec/observability.md §3, §4). Pure. */
 
 /** Levels of the filter, least lines first. */
 export const LOG_LEVELS = ['off', 'error', 'warn', 'info', 'debug', 'trace'] as const;

@@ -12,7 +12,7 @@ import { plainLine } from './plain-format.ts';
 /** The structured logger every actor is handed; a line each on standard output. */
 export type Logger = PinoLogger;
 
-/** How lines are written: JSON, or upstream's plain text (spec/observability.md §3). */
+/** How lines are written: JSON, or upstream's plain text (docs/spec/observability.md §3). */
 export type LogFormat = 'json' | 'plain';
 
 /** Names carried by every line: who wrote it. */

@@ -1,4 +1,4 @@
-/** A log line as upstream's plain format writes it (spec/observability.md §3). Pure. */
+/** A log line as upstream's plain format writes it (docs/spec/observability.md §3). Pure. */
 
 /** Fields whose values are addresses, which upstream writes without quotes. */
 const ADDRESS = /(^|\.)(addr|hbone_addr)$/;

@@ -1,4 +1,4 @@
-/** Names that were looked up because a workload is known by its name alone (spec/observability.md §2). */
+/** Names that were looked up because a workload is known by its name alone (docs/spec/observability.md §2). */
 import type { TrafficWorkload } from './traffic-labels.ts';
 import { sourceLabels } from './traffic-labels.ts';
 import type { TrafficSample } from './traffic.ts';

@@ -1,4 +1,4 @@
-/** The label set of Istio's TCP metrics (spec/observability.md §2.1). */
+/** The label set of Istio's TCP metrics (docs/spec/observability.md §2.1). */
 
 /** A workload as its own baggage header describes it; null where it is silent. */
 export interface DescribedWorkload {

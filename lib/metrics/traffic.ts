@@ -1,5 +1,5 @@
 /**
- * Istio's TCP metrics of one thread (spec/observability.md §2.2). Connections count in plain fields; label sets are
+ * Istio's TCP metrics of one thread (docs/spec/observability.md §2.2). Connections count in plain fields; label sets are
  * touched when a connection opens, closes, or the metrics are read.
  */
 import { Roster } from '../collections/roster.ts';

@@ -1,5 +1,5 @@
 /**
- * Copies bytes between two connections until both directions have ended (spec/dataplane.md §10). Reading
+ * Copies bytes between two connections until both directions have ended (docs/spec/dataplane.md §10). Reading
  * stops while the other side cannot take more, so what is held in memory stays within HIGH_WATER_BYTES and one
  * read per direction.
  */

@@ -1,4 +1,4 @@
-/** The header of PROXY protocol version 2 (spec/dataplane.md §7.5). */
+/** The header of PROXY protocol version 2 (docs/spec/dataplane.md §7.5). */
 import { parseIp } from './address.ts';
 
 /** Whose connection follows the header. */

@@ -10,7 +10,7 @@ export interface CompiledPart extends CompiledPolicy {
 
 /**
  * Compiles the policies of one set. Input order does not matter; a key may occur once. Empty matches are
- * dropped, as they never match (spec/policy.md §4); a rule keeps its index and a clause its place.
+ * dropped, as they never match (docs/spec/policy.md §4); a rule keeps its index and a clause its place.
  */
 export function compileProgram(setId: string, policies: readonly NamedPolicy[]): PolicyProgram {
   return assembleProgram(setId, policies.map(compilePolicy));

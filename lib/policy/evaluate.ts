@@ -1,4 +1,4 @@
-/** Program × connection → verdict (spec/policy.md §3 and §4). Pure and synchronous; it stands on the data path. */
+/** Program × connection → verdict (docs/spec/policy.md §3 and §4). Pure and synchronous; it stands on the data path. */
 import { tryParseSpiffe } from '../identity/spiffe.ts';
 import { parseIp } from '../net/address.ts';
 import { makeMatcher } from './matcher.ts';
@@ -71,7 +71,7 @@ export function evaluate(program: PolicyProgram, facts: ConnectionFacts): Verdic
 
 /**
  * The verdict on a connection to a workload, with everything that binds it: the program of its set, an
- * undecodable policy, and references to policies nobody knows (design.md §4).
+ * undecodable policy, and references to policies nobody knows (docs/decisions/policy-fails-closed.md).
  *
  * While `effective.pending` holds, an allowed verdict is preliminary: a new connection waits for the end of
  * `pending`, an open one is left alone. `unknownReference` is WEFT_POLICY_UNKNOWN_REFERENCE.

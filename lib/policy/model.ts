@@ -1,4 +1,4 @@
-/** Authorization policies and the decision programs compiled from them (spec/policy.md). Plain, clonable data. */
+/** Authorization policies and the decision programs compiled from them (docs/spec/policy.md). Plain, clonable data. */
 
 /** A string condition. */
 export type StringMatch =

@@ -1,4 +1,4 @@
-/** The policies of the mesh, and which of them bind a workload now (spec/policy.md §2, design.md §4). No I/O. */
+/** The policies of the mesh, and which of them bind a workload now (docs/spec/policy.md §2, docs/decisions/policy-fails-closed.md). No I/O. */
 import { sha256Hex } from '../digest/sha256.ts';
 import { asMeshError } from '../errors/mesh-error.ts';
 import type { MeshError } from '../errors/mesh-error.ts';
@@ -319,7 +319,7 @@ export class PolicyStore {
   }
 }
 
-/** The namespace a policy binds by its scope; `''` is every namespace (spec/policy.md §1). */
+/** The namespace a policy binds by its scope; `''` is every namespace (docs/spec/policy.md §1). */
 function scopeOf(policy: Authorization): string {
   return policy.scope === 'GLOBAL' ? '' : policy.namespace;
 }

@@ -1,6 +1,6 @@
 /**
  * How far a policy reaches whose contents cannot be decoded: its scope is read by itself, from the top level of the message alone
- * (spec/policy.md §1), so that one bad condition does not hide whom the policy was to protect.
+ * (docs/spec/policy.md §1), so that one bad condition does not hide whom the policy was to protect.
  */
 import { Reader } from 'protobufjs/minimal.js';
 

@@ -28,7 +28,7 @@ interface Trial {
   readonly lockDir: string;
 }
 
-/** The upstream rule: fewer lines than this come from an empty table (spec/cni.md §5.6). */
+/** The upstream rule: fewer lines than this come from an empty table (docs/spec/cni.md §5.6). */
 const RULES_IN_USE_LINES = 3;
 
 /** Name of an iptables program, e.g. `ip6tables-nft-restore`. */

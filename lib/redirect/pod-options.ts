@@ -1,4 +1,4 @@
-/** What a pod's annotations say about its redirection (spec/cni.md §2.2). Pure. */
+/** What a pod's annotations say about its redirection (docs/spec/cni.md §2.2). Pure. */
 import type { RedirectOptions } from './rules.ts';
 
 /** Settings of the node that annotations may override. */

@@ -1,5 +1,5 @@
 /**
- * Which rules redirect a pod's traffic to the node proxy (spec/cni.md §5, spec/inpod.md §5.1). Pure; rule texts
+ * Which rules redirect a pod's traffic to the node proxy (docs/spec/cni.md §5, docs/spec/inpod.md §5.1). Pure; rule texts
  * are in the words and order that `iptables-save` prints, so that what is written can be compared with what is read.
  */
 

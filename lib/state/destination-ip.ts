@@ -1,4 +1,4 @@
-/** The address of a chosen workload to connect to (spec/dataplane.md §6). */
+/** The address of a chosen workload to connect to (docs/spec/dataplane.md §6). */
 import { ipFamily } from '../net/address.ts';
 import type { Service, Workload } from './model.ts';
 

@@ -43,7 +43,7 @@ export interface ExplainSettings {
   readonly program?: (setId: string) => PolicyProgram | undefined;
 }
 
-/** Ports of the proxies' own listeners (spec/dataplane.md §1). */
+/** Ports of the proxies' own listeners (docs/spec/dataplane.md §1). */
 const PROXY_PORTS: ReadonlySet<number> = new Set([15_001, 15_006, 15_008]);
 
 /** No chance: the first of several is looked at. */

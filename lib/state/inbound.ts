@@ -1,4 +1,4 @@
-/** Decisions on inbound connections that need no socket (spec/dataplane.md §7.2 to §7.6 and §8). Pure. */
+/** Decisions on inbound connections that need no socket (docs/spec/dataplane.md §7.2 to §7.6 and §8). Pure. */
 import { formatHostPort, ipFamily, tryParseHostPort } from '../net/address.ts';
 import type { ErrorCode } from '../errors/codes.ts';
 import { Lookups, serviceByAddress, serviceByHostname, workloadOf } from './lookups.ts';

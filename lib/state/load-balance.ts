@@ -1,4 +1,4 @@
-/** Choice of an endpoint of a service (spec/dataplane.md §4 and §5). Every pick is independent. */
+/** Choice of an endpoint of a service (docs/spec/dataplane.md §4 and §5). Every pick is independent. */
 import type {
   Endpoint,
   LoadBalancing,
@@ -21,7 +21,7 @@ export interface Pick {
 /**
  * Picks an endpoint for a connection from `source` to `port` of the service, null when none can serve it.
  * `random` gives numbers from 0 (included) to 1 (excluded). `except` are workload uids not to be picked
- * again while there are others, for a retry after a failed connect (design.md §4).
+ * again while there are others, for a retry after a failed connect (docs/decisions/connect-retry.md).
  */
 export function pickEndpoint(
   target: ServiceWithEndpoints,

@@ -1,4 +1,4 @@
-/** Questions of one decision, and the ranking of their answers (spec/dataplane.md §3). */
+/** Questions of one decision, and the ranking of their answers (docs/spec/dataplane.md §3). */
 import { parseIp } from '../net/address.ts';
 import { prefixContains } from '../net/prefix.ts';
 import type { NetworkAddress, Service, ServiceWithEndpoints, Workload } from './model.ts';

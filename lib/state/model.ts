@@ -1,12 +1,12 @@
 /**
  * The mesh as the data plane sees it: workloads and services in plain, clonable form.
- * Follows spec/control.md §3.1; defaults are applied by the decoder, not here.
+ * Follows docs/spec/control.md §3.1; defaults are applied by the decoder, not here.
  */
 
 /** How a workload is reached. */
 export type TunnelProtocol = 'NONE' | 'HBONE';
 
-/** Where a waypoint or network gateway is found (spec/control.md §3.1 GatewayAddress). */
+/** Where a waypoint or network gateway is found (docs/spec/control.md §3.1 GatewayAddress). */
 export interface GatewayAddress {
   readonly destination:
     | { readonly kind: 'hostname'; readonly namespace: string; readonly hostname: string }
@@ -59,7 +59,7 @@ export interface NetworkAddress {
 /** One level of locality-aware load balancing. */
 export type RoutingScope = 'REGION' | 'ZONE' | 'SUBZONE' | 'NODE' | 'CLUSTER' | 'NETWORK';
 
-/** How an endpoint of a service is picked (spec/dataplane.md §4). */
+/** How an endpoint of a service is picked (docs/spec/dataplane.md §4). */
 export interface LoadBalancing {
   readonly routingPreference: readonly RoutingScope[];
   readonly mode: 'UNSPECIFIED' | 'STRICT' | 'FAILOVER' | 'PASSTHROUGH';
@@ -86,7 +86,7 @@ export interface Service {
   readonly visibility: 'PUBLIC' | 'NAMESPACE';
 }
 
-/** A workload that serves a service, already filtered by health (spec/control.md §3.3). */
+/** A workload that serves a service, already filtered by health (docs/spec/control.md §3.3). */
 export interface Endpoint {
   readonly workload: Workload;
   readonly ports: PortMap;

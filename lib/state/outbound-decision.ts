@@ -53,7 +53,7 @@ export interface HboneDecision extends Destination {
   readonly reason: string;
 }
 
-/** A tunnel to a network gateway, and one inside it to the service (spec/dataplane.md §2.5). */
+/** A tunnel to a network gateway, and one inside it to the service (docs/spec/dataplane.md §2.5). */
 export interface DoubleHboneDecision extends Destination {
   readonly kind: 'double-hbone';
   /** The network gateway. */

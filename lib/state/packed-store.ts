@@ -1,4 +1,4 @@
-/** The mesh as packed bytes with indexes (spec/control.md §3.2 to §3.4, docs/decisions/order-independent-state.md). No I/O. */
+/** The mesh as packed bytes with indexes (docs/spec/control.md §3.2 to §3.4, docs/decisions/order-independent-state.md). No I/O. */
 import { present } from '../errors/assert.ts';
 import type { Prefix } from '../net/prefix.ts';
 import { ByteArena } from './byte-arena.ts';
@@ -115,7 +115,7 @@ export class PackedStore {
   }
 
   /**
-   * The workload of a pod, by exact names on the node, any node when `node` is empty (spec/dataplane.md §1);
+   * The workload of a pod, by exact names on the node, any node when `node` is empty (docs/spec/dataplane.md §1);
    * null when there is none.
    */
   localWorkload(
@@ -141,7 +141,7 @@ export class PackedStore {
     return this.#services(this.#byServiceName.get(`${namespace}/${name}`));
   }
 
-  /** The services a workload lists that exist, sorted by key (spec/dataplane.md §3). */
+  /** The services a workload lists that exist, sorted by key (docs/spec/dataplane.md §3). */
   servicesOf(workload: Workload): readonly Service[] {
     return Object.keys(workload.services)
       .sort()
@@ -352,7 +352,7 @@ function identityOf(resource: AddressResource): string {
   return resource.kind === 'workload' ? resource.workload.uid : serviceKey(resource.service);
 }
 
-/** Rank of a workload among those of one address (spec/dataplane.md §3). */
+/** Rank of a workload among those of one address (docs/spec/dataplane.md §3). */
 function rank(workload: Workload): number {
   const pod = workload.uid.includes('//Pod/') ? 2 : 0;
   return pod + (workload.tunnelProtocol === 'HBONE' ? 1 : 0);

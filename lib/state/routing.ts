@@ -1,4 +1,4 @@
-/** The whole outbound decision procedure (spec/dataplane.md §2.1 to §2.6). Pure: the same view, request and chance give the same decision. */
+/** The whole outbound decision procedure (docs/spec/dataplane.md §2.1 to §2.6). Pure: the same view, request and chance give the same decision. */
 import { formatHostPort, formatIp, parseIp } from '../net/address.ts';
 import { destinationIp } from './destination-ip.ts';
 import type { DestinationIp } from './destination-ip.ts';

@@ -1,4 +1,4 @@
-/** What an outbound target means: a service, a workload, or nothing known (spec/dataplane.md §2.1 steps 3 and 5). */
+/** What an outbound target means: a service, a workload, or nothing known (docs/spec/dataplane.md §2.1 steps 3 and 5). */
 import { pickEndpoint, sample } from './load-balance.ts';
 import { serviceByAddress, workloadOf } from './lookups.ts';
 import type { Lookups } from './lookups.ts';

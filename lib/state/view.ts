@@ -17,7 +17,7 @@ export type LookupKey =
 /** What is known about a {@link LookupKey}; empty lists mean "known not to exist". */
 export interface Answer {
   readonly workloads: readonly Workload[];
-  /** Sorted by key, endpoints by uid; ranking and visibility are the caller's (spec/dataplane.md §3). */
+  /** Sorted by key, endpoints by uid; ranking and visibility are the caller's (docs/spec/dataplane.md §3). */
   readonly services: readonly ServiceWithEndpoints[];
 }
 

@@ -32,7 +32,7 @@ const DIRECT: Passage = { kind: 'direct' };
 
 /**
  * Judges one arrival. A waypoint is demanded by the service the client addressed, or by the workload where the client
- * addressed no service, as the way out is chosen too (spec/dataplane.md §2.1 steps 4 and 8).
+ * addressed no service, as the way out is chosen too (docs/spec/dataplane.md §2.1 steps 4 and 8).
  */
 export function judgePassage(view: MeshView, arrived: Arrived): Passage | Need {
   const { workload, services, identity } = arrived;

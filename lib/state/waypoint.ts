@@ -1,4 +1,4 @@
-/** Resolves references to waypoints and network gateways (spec/dataplane.md §2.3). */
+/** Resolves references to waypoints and network gateways (docs/spec/dataplane.md §2.3). */
 import { formatHostPort } from '../net/address.ts';
 import { destinationIp } from './destination-ip.ts';
 import type { DestinationIp } from './destination-ip.ts';

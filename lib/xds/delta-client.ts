@@ -13,7 +13,7 @@ import { Subscriptions, isResourceType } from './subscriptions.ts';
 import type { ResourceType } from './type-urls.ts';
 import type { DeltaResponse } from './wire.ts';
 
-/** Largest message taken: a whole big mesh arrives in one (spec/control.md §2). */
+/** Largest message taken: a whole big mesh arrives in one (docs/spec/control.md §2). */
 export const XDS_MESSAGE_BYTES_MAX = 200 * 1024 * 1024;
 
 /** Whoever keeps the resources. */
@@ -41,7 +41,7 @@ export interface DeltaClientDeps {
   readonly metrics: XdsMetrics;
 }
 
-/** Metrics of spec/observability.md. */
+/** Metrics of docs/spec/observability.md. */
 export interface XdsMetrics {
   readonly terminations: Counter<'reason'>;
   readonly messages: Counter<'url'>;

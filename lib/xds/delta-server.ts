@@ -1,4 +1,4 @@
-/** Delta ADS for ztunnel-like clients (spec/istiod-ambient.md §3), over any source of resources. */
+/** Delta ADS for ztunnel-like clients (docs/spec/istiod-ambient.md §3), over any source of resources. */
 import { randomBytes } from 'node:crypto';
 import { status } from '@grpc/grpc-js';
 import type { Metadata, ServiceDefinition, UntypedServiceImplementation } from '@grpc/grpc-js';
@@ -15,7 +15,7 @@ import { decodeRequest } from './server-wire.ts';
 import type { ResourceSource } from './type-subscription.ts';
 import { DELTA_METHOD } from './type-urls.ts';
 
-/** Streams held at once (spec/istiod-ambient.md §0). */
+/** Streams held at once (docs/spec/istiod-ambient.md §0). */
 export const MAX_STREAMS = 100_000;
 /** A client that resumes lists a name and a version for everything it holds. */
 export const MAX_REQUEST_BYTES = 64 * 1024 * 1024;

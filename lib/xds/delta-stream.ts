@@ -6,7 +6,7 @@ import type { DeltaRequest, DeltaResponse } from './wire.ts';
 import type { StreamEnd } from './reconnect.ts';
 import { DELTA_METHOD } from './type-urls.ts';
 
-/** Upstream's connect timeout (spec/control.md §1). */
+/** Upstream's connect timeout (docs/spec/control.md §1). */
 const CONNECT_TIMEOUT_MS = 5_000;
 
 /** How a stream ended, and how it was said. */

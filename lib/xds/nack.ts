@@ -1,4 +1,4 @@
-/** Refusals of single resources, as the control plane is told (spec/control.md §2.3). Pure. */
+/** Refusals of single resources, as the control plane is told (docs/spec/control.md §2.3). Pure. */
 
 /** A resource that was not taken. */
 export interface ResourceFailure {

@@ -1,4 +1,4 @@
-/** Who a client of the control plane says it is, and whether its token allows that (spec/istiod-ambient.md §3.1). Pure. */
+/** Who a client of the control plane says it is, and whether its token allows that (docs/spec/istiod-ambient.md §3.1). Pure. */
 import type { TokenSubject } from '../identity/token.ts';
 import { MeshError } from '../errors/mesh-error.ts';
 import type { RequestNode } from './server-wire.ts';

@@ -1,4 +1,4 @@
-/** The Node message that names this client to the control plane (spec/control.md §2.1). Pure. */
+/** The Node message that names this client to the control plane (docs/spec/control.md §2.1). Pure. */
 import type { envoy, google } from '#proto/weft.js';
 
 /** Who asks. */

@@ -1,4 +1,4 @@
-/** When to open the next stream (spec/control.md §2.6). Pure. */
+/** When to open the next stream (docs/spec/control.md §2.6). Pure. */
 import { status } from '@grpc/grpc-js';
 
 /** How a stream ended. */

@@ -1,4 +1,4 @@
-/** The resource types of the workload API (spec/control.md §2). */
+/** The resource types of the workload API (docs/spec/control.md §2). */
 export const ADDRESS_TYPE = 'type.googleapis.com/istio.workload.Address';
 /** See {@link ADDRESS_TYPE}. */
 export const AUTHORIZATION_TYPE = 'type.googleapis.com/istio.security.Authorization';

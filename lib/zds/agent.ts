@@ -1,6 +1,6 @@
 /**
  * The agent's side of the ZDS socket: accepts proxies, sends each a snapshot, then adds and removals
- * (spec/cni.md §4, with docs/decisions/zds-sessions.md).
+ * (docs/spec/cni.md §4, with docs/decisions/zds-sessions.md).
  */
 import type { Clock } from '../clock/clock.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';

@@ -1,4 +1,4 @@
-/** The packets between node agent and node proxy (spec/inpod.md §2), as domain types. */
+/** The packets between node agent and node proxy (docs/spec/inpod.md §2), as domain types. */
 import { istio } from '#proto/weft.js';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import { MAX_ERROR_BYTES } from './limits.ts';

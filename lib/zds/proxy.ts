@@ -1,6 +1,6 @@
 /**
  * The proxy's side of the ZDS socket: keeps one session to the node agent alive, answers every message once, and
- * tells its handler what to serve (spec/inpod.md §2–§3, with docs/decisions/zds-sessions.md).
+ * tells its handler what to serve (docs/spec/inpod.md §2–§3, with docs/decisions/zds-sessions.md).
  */
 import { Backoff } from '../clock/backoff.ts';
 import type { Clock, Timer } from '../clock/clock.ts';
@@ -46,7 +46,7 @@ export interface ZdsProxyOptions {
   readonly log: Logger;
 }
 
-/** Reconnect delays of spec/inpod.md §3. */
+/** Reconnect delays of docs/spec/inpod.md §3. */
 const CONNECT_BACKOFF = { baseMs: 20, maxMs: 15_000, jitter: 0 };
 const REJECTED_BACKOFF = { baseMs: 500, maxMs: 15_000, jitter: 0.2 };
 
@@ -292,7 +292,7 @@ class ZdsProxySession {
   }
 }
 
-/** Checks a packet and its descriptors (spec/inpod.md §2); does not close any. */
+/** Checks a packet and its descriptors (docs/spec/inpod.md §2); does not close any. */
 function readRequest(message: SeqpacketMessage): ZdsRequest {
   if (message.truncated) {
     throw new MeshError(

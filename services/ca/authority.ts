@@ -1,4 +1,4 @@
-/** The key and certificates the CA signs with: made once and kept, or plugged in (spec/istiod-ambient.md §4.4). */
+/** The key and certificates the CA signs with: made once and kept, or plugged in (docs/spec/istiod-ambient.md §4.4). */
 import { createPrivateKey } from 'node:crypto';
 import type { KeyObject, X509Certificate } from 'node:crypto';
 import { join } from 'node:path';

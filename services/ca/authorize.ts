@@ -21,7 +21,7 @@ export type Grant =
 
 /**
  * Decides what an authenticated caller gets. Without `impersonated` that is its own identity, plus the server
- * names of its account. With it, the rules of spec/istiod-ambient.md §4.2 hold, and the trust domain must be ours.
+ * names of its account. With it, the rules of docs/spec/istiod-ambient.md §4.2 hold, and the trust domain must be ours.
  */
 export function decideGrant(
   caller: TokenSubject,

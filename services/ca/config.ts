@@ -70,7 +70,7 @@ const accounts = makeField((value): readonly string[] => {
 
 const HOUR_MS = 3_600_000;
 
-/** Environment of the CA, with upstream's names where upstream has one (spec/istiod-ambient.md §4). */
+/** Environment of the CA, with upstream's names where upstream has one (docs/spec/istiod-ambient.md §4). */
 export const caConfig = defineConfig(
   {
     WEFT_CA_LISTEN: {

@@ -16,10 +16,10 @@ export const MAX_CALLERS = 10_000;
 /** A request is a CSR and an identity. */
 export const MAX_REQUEST_BYTES = 64 * 1024;
 
-/** Upstream's backdating, for clocks that run behind (spec/istiod-ambient.md §4.3). */
+/** Upstream's backdating, for clocks that run behind (docs/spec/istiod-ambient.md §4.3). */
 export const BACKDATE_MS = 120_000;
 
-/** Life of the root the CA makes itself (spec/istiod-ambient.md §4.4). */
+/** Life of the root the CA makes itself (docs/spec/istiod-ambient.md §4.4). */
 export const ROOT_LIFETIME_MS = 3_650 * 86_400_000;
 
 /** Life of the CA's own serving certificate; renewed at half. */

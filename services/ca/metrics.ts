@@ -15,7 +15,7 @@ export type RefusalReason =
   | 'bad_ttl'
   | 'sign_failure';
 
-/** The CA's counters; upstream's names where upstream has one (spec/istiod-ambient.md §4). */
+/** The CA's counters; upstream's names where upstream has one (docs/spec/istiod-ambient.md §4). */
 export interface CaMetrics {
   requested(): void;
   refused(reason: RefusalReason): void;

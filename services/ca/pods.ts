@@ -17,7 +17,7 @@ export interface KnownPod {
 export interface PodRegistry {
   /** False until the pods were known once; nothing may be granted before. */
   readonly synced: boolean;
-  /** True when a pod that has not failed runs on the node under this account (spec/istiod-ambient.md §4.2). */
+  /** True when a pod that has not failed runs on the node under this account (docs/spec/istiod-ambient.md §4.2). */
   runsOnNode(node: string, namespace: string, serviceAccount: string): boolean;
   /** The pod of this name and uid; null when there is none. */
   find(namespace: string, name: string, uid: string): KnownPod | null;

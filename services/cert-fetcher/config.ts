@@ -76,7 +76,7 @@ const base = defineConfig(variables, (values): CertFetcherConfig => {
   };
 });
 
-/** Environment of the fetcher (spec/control.md §1); `CA_HEADER_<name>` adds metadata to every request. */
+/** Environment of the fetcher (docs/spec/control.md §1); `CA_HEADER_<name>` adds metadata to every request. */
 export const certFetcherConfig: ConfigSpec<CertFetcherConfig> = {
   variables: base.variables,
   parse(environment) {

@@ -1,4 +1,4 @@
-/** CA calls under way at once (spec/control.md §5.1). */
+/** CA calls under way at once (docs/spec/control.md §5.1). */
 export const MAX_OUTSTANDING = 8;
 
 /** Results are read within seconds; a node-proxy that was away for longer asks anew. */

@@ -11,7 +11,7 @@ import { MAX_PODS_PER_NODE } from './topology.ts';
 
 /** The label that puts a namespace or pod into the mesh, and its value. */
 const MODE_LABEL = 'istio.io/dataplane-mode';
-/** Set on a pod once it is enrolled (spec/cni.md). */
+/** Set on a pod once it is enrolled (docs/spec/cni.md). */
 const REDIRECTION_ANNOTATION = 'ambient.istio.io/redirection';
 /** What a container without ports serves. */
 const DEFAULT_PORTS = [{ port: 8_080, protocol: 'http' }] as const;

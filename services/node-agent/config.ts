@@ -93,7 +93,7 @@ const variables = {
   },
 } as const;
 
-/** Environment of the node agent; upstream's names where upstream has one (spec/cni.md §1.2). */
+/** Environment of the node agent; upstream's names where upstream has one (docs/spec/cni.md §1.2). */
 export const nodeAgentConfig = defineConfig(variables, (values): NodeAgentConfig => {
   if (values.WEFT_ENROL_EXISTING === 'reset') {
     throw new MeshError(

@@ -1,4 +1,4 @@
-/** Which pods take part in the mesh (spec/cni.md §2.1). Pure. */
+/** Which pods take part in the mesh (docs/spec/cni.md §2.1). Pure. */
 import type { PodRecord } from '../../lib/state/pod-record.ts';
 
 /** The answer, with the rule that gave it. */

@@ -2,7 +2,7 @@ import type { MetricRegistry } from '../../lib/metrics/registry.ts';
 import type { ZdsAgentCounters } from '../../lib/zds/agent.ts';
 import type { PodState } from './pod-enrolment.ts';
 
-/** What the agent counts; upstream's names where upstream has one (spec/cni.md §9). */
+/** What the agent counts; upstream's names where upstream has one (docs/spec/cni.md §9). */
 export interface AgentMetrics {
   event(type: 'add' | 'update' | 'delete'): void;
   driftRepaired(kind: 'rules' | 'listeners'): void;

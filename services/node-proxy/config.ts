@@ -37,7 +37,7 @@ export interface NodeProxyConfig {
   readonly handoverMs: number;
   /** How long the connections of a pod that left the mesh may run on. */
   readonly podDrainMs: number;
-  /** Who the proxy itself is, where it is to be served like a pod (spec/dataplane.md §7.7). */
+  /** Who the proxy itself is, where it is to be served like a pod (docs/spec/dataplane.md §7.7). */
   readonly own: OwnPod | null;
   /** The one workload that is served, in the process's own namespace and without a node agent; null in shared mode. */
   readonly dedicatedTo: WorkloadName | null;
@@ -57,7 +57,7 @@ export interface NodeProxyConfig {
 /** The settings of listener threads, less what only the host of the actor knows. */
 export type ListenerConfig = Omit<ListenerSettings, 'node' | 'logLevel' | 'logFormat'>;
 
-/** Upstream's ports in a pod (spec/dataplane.md §1). */
+/** Upstream's ports in a pod (docs/spec/dataplane.md §1). */
 const POD_PORTS = { outbound: 15_001, inboundPlaintext: 15_006, inboundHbone: 15_008 } as const;
 const SHARED_PACKET_MARK = 1_337;
 const SOCKS5_PORT = 15_080;
@@ -126,7 +126,7 @@ const config = defineConfig(variables, (values): NodeProxyConfig => {
   };
 });
 
-/** Environment of node-proxy, with upstream's names and defaults (spec/observability.md §6). */
+/** Environment of node-proxy, with upstream's names and defaults (docs/spec/observability.md §6). */
 export const nodeProxyConfig: ConfigSpec<NodeProxyConfig> = {
   variables: config.variables,
   parse(environment) {

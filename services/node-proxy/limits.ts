@@ -15,7 +15,7 @@ export const POD_STOP_TIMEOUT_MS = 2_000;
 /** Time beyond a graceful deadline that a thread gets to report the end. */
 export const POD_DRAIN_GRACE_MS = 1_000;
 
-/** Between attempts to start pods that could not be started (spec/inpod.md §4). */
+/** Between attempts to start pods that could not be started (docs/spec/inpod.md §4). */
 export const PENDING_RETRY_MS = 5_000;
 
 /** Re-placement after a thread died: quick, because the pod is cut off meanwhile. */

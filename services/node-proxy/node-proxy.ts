@@ -40,7 +40,7 @@ export class NodeProxy implements Actor {
     context.log.info({ threads: this.#config.threads, ports: parts.ports }, 'node-proxy.listening');
   }
 
-  /** No more from the node agent, then all pods at once (spec/inpod.md §6). */
+  /** No more from the node agent, then all pods at once (docs/spec/inpod.md §6). */
   async drain(deadline: Deadline): Promise<void> {
     assert(this.#parts !== null, 'an actor drains after it started');
     await this.#parts.drain(deadline);

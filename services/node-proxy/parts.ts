@@ -41,7 +41,7 @@ import type { Feed } from './state-thread/start-feed.ts';
 import { StateThread } from './state-thread/state-thread.ts';
 import { Telemetry, threadLogging } from './telemetry.ts';
 
-/** What keeps the process from being ready (spec/inpod.md §7). */
+/** What keeps the process from being ready (docs/spec/inpod.md §7). */
 export interface NodeProxyBlockers {
   readonly state: ReadinessBlocker;
   readonly pods: ReadinessBlocker;

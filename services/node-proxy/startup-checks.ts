@@ -3,7 +3,7 @@ import { capabilities, raiseFileLimit } from '../../lib/linux/process.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 
 /**
- * What must hold before pods can be served (spec/inpod.md §1): the right to enter namespaces and to mark sockets.
+ * What must hold before pods can be served (docs/spec/inpod.md §1): the right to enter namespaces and to mark sockets.
  * Raises the limit of open files as far as it goes. Throws CONFIG_UNSUPPORTED that names what is missing.
  */
 export function checkPrivileges(log: Logger): void {

@@ -139,7 +139,7 @@ function serverValues(
   };
 }
 
-/** Empty and absent differ here (spec/control.md §1), so the parsed value, which equates them, does not do. */
+/** Empty and absent differ here (docs/spec/control.md §1), so the parsed value, which equates them, does not do. */
 function xdsAddress(environment: Environment): string | null {
   const address = environment['XDS_ADDRESS'];
   if (address === '') return null;

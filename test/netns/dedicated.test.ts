@@ -87,7 +87,7 @@ test('a dedicated proxy carries its one workload both ways, beside a shared one 
   t.regex(await dig('web.corp.example'), /^10\.96\.0\.10$/m);
   t.notRegex(await dig('web.demo.svc.cluster.local.svc.cluster.local'), /10\.96\.0\.10/);
 
-  // Marked is what goes elsewhere, and nothing that listens (spec/dataplane.md §9).
+  // Marked is what goes elsewhere, and nothing that listens (docs/spec/dataplane.md §9).
   const sockets = (words: string) => client.netns.exec('ss', '-neH', ...words.split(' '));
   const listening = await sockets('-tul');
   t.regex(listening, /:15008 /);

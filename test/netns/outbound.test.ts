@@ -1,4 +1,4 @@
-/** Ways out of a pod that lead past its own network's plain tunnels; spec/dataplane.md §2 to §6, end to end. */
+/** Ways out of a pod that lead past its own network's plain tunnels; docs/spec/dataplane.md §2 to §6, end to end. */
 import type { ExecutionContext } from 'ava';
 import type { GatewayAddress, Service } from '../../lib/state/model.ts';
 import { serveHbone } from '../support/hbone-peer.ts';

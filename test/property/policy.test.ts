@@ -1,4 +1,4 @@
-/** The compiled program against the rules of spec/policy.md §3 to §5 written out plainly. */
+/** The compiled program against the rules of docs/spec/policy.md §3 to §5 written out plainly. */
 import { BlockList, isIPv4 } from 'node:net';
 import test from 'ava';
 import * as fc from 'fast-check';

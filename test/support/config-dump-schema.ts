@@ -1,4 +1,4 @@
-/** The config dump as upstream's tools parse it, written down by hand from spec/observability.md §4.1. */
+/** The config dump as upstream's tools parse it, written down by hand from docs/spec/observability.md §4.1. */
 import { z } from 'zod';
 
 const gateway = z.strictObject({

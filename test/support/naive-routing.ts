@@ -1,5 +1,5 @@
 /**
- * The outbound decision procedure of spec/dataplane.md §2 to §6 once more, written for reading: it walks plain lists and
+ * The outbound decision procedure of docs/spec/dataplane.md §2 to §6 once more, written for reading: it walks plain lists and
  * gives every outcome that chance allows.
  */
 import { BlockList, isIPv4 } from 'node:net';

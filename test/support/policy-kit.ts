@@ -1,4 +1,4 @@
-/** Policies and connections in the shorthand of spec/policy.md §8. */
+/** Policies and connections in the shorthand of docs/spec/policy.md §8. */
 import { compileProgram } from '../../lib/policy/compile.ts';
 import { evaluate } from '../../lib/policy/evaluate.ts';
 import type {

@@ -1,4 +1,4 @@
-/** What is known of a connection, and how metrics and access lines say it (spec/observability.md §2.1, §3.1). */
+/** What is known of a connection, and how metrics and access lines say it (docs/spec/observability.md §2.1, §3.1). */
 import type { TraceContext } from '../../lib/hbone/connect-request.ts';
 import type { AccessFacts, AccessParty } from '../../lib/log/access-log.ts';
 import type { DescribedWorkload, TrafficFacts } from '../../lib/metrics/traffic-labels.ts';

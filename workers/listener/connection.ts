@@ -67,7 +67,7 @@ export class Connection implements Listed {
     this.#startedMs = facts.startedMs ?? now;
     this.openedAtMs = sinks.clock.now() - (now - this.#startedMs);
     this.#steps.understood = now - this.#startedMs;
-    // The destination of a double tunnel is known only when both stand (spec/observability.md §2.2).
+    // The destination of a double tunnel is known only when both stand (docs/spec/observability.md §2.2).
     if (facts.protocol !== 'DOUBLEHBONE') this.#countOpened();
   }
 

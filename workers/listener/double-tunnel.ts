@@ -1,4 +1,4 @@
-/** A connection to another network: a tunnel inside a stream of a tunnel to that network's gateway (spec/hbone.md §10). */
+/** A connection to another network: a tunnel inside a stream of a tunnel to that network's gateway (docs/spec/hbone.md §10). */
 import { withTimeLimit } from '../../lib/clock/time-limit.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { innerHeaders } from '../../lib/hbone/connect-request.ts';

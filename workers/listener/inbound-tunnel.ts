@@ -1,4 +1,4 @@
-/** A tunnel that arrives on 15008 (spec/dataplane.md §7.1). */
+/** A tunnel that arrives on 15008 (docs/spec/dataplane.md §7.1). */
 import type { Socket } from 'node:net';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import type { ServerTunnel } from '../../lib/hbone/engine.ts';

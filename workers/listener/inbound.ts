@@ -1,4 +1,4 @@
-/** A stream of an inbound tunnel (spec/dataplane.md §7.2). */
+/** A stream of an inbound tunnel (docs/spec/dataplane.md §7.2). */
 import type { Socket } from 'node:net';
 import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
 import { formatBaggage, parseBaggage } from '../../lib/hbone/baggage.ts';

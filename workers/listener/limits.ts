@@ -1,9 +1,9 @@
 /** Bounds of a listener thread, each with its reason. */
 
-/** How long a connection waits for the mesh to tell of its own workload (spec/dataplane.md §1). */
+/** How long a connection waits for the mesh to tell of its own workload (docs/spec/dataplane.md §1). */
 export const LOCAL_WORKLOAD_WAIT_MS = 5_000;
 
-/** How long a connection waits for policies that its workload lists and nobody knows yet (design.md §4), with a margin for the state thread's own 5 s. */
+/** How long a connection waits for policies that its workload lists and nobody knows yet (docs/decisions/policy-fails-closed.md), with a margin for the state thread's own 5 s. */
 export const POLICY_WAIT_MS = 6_000;
 
 /** How long a connection waits for a lookup that cannot be answered yet. */

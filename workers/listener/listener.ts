@@ -13,7 +13,7 @@ import type { PodContext } from './pod-context.ts';
 import { takeQueued } from './migration.ts';
 import { listenerMarkOf } from './upstream.ts';
 
-/** The listeners of a pod (spec/dataplane.md §1). */
+/** The listeners of a pod (docs/spec/dataplane.md §1). */
 export type ListenerKind = 'outbound' | 'inbound-plaintext' | 'inbound-hbone' | 'socks5';
 
 /**

@@ -1,4 +1,4 @@
-/** A connection that leaves a pod, captured on 15001 (spec/dataplane.md §2). */
+/** A connection that leaves a pod, captured on 15001 (docs/spec/dataplane.md §2). */
 import { Backoff } from '../../lib/clock/backoff.ts';
 import { present } from '../../lib/errors/assert.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';

@@ -1,4 +1,4 @@
-/** Plaintext that arrives at a pod, redirected to 15006 (spec/dataplane.md §8). */
+/** Plaintext that arrives at a pod, redirected to 15006 (docs/spec/dataplane.md §8). */
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { formatEndpoint } from '../../lib/net/socket.ts';
 import { spliceSockets } from '../../lib/net/splice-sockets.ts';

@@ -225,7 +225,7 @@ export class Pod implements PodContext {
     return this.stopped;
   }
 
-  /** SOCKS5 on loopback, with tunnels of its own (spec/dataplane.md §12). */
+  /** SOCKS5 on loopback, with tunnels of its own (docs/spec/dataplane.md §12). */
   async #startSocks(): Promise<void> {
     const port = this.thread.settings.ports.socks5;
     const pool = this.#socksPool;

@@ -44,14 +44,14 @@ export interface PodInfo {
   readonly name: string;
   readonly namespace: string;
   readonly serviceAccount: string;
-  /** The proxy itself: tunnels in alone, on unmarked sockets that never carry another's address (spec/dataplane.md §7.7). */
+  /** The proxy itself: tunnels in alone, on unmarked sockets that never carry another's address (docs/spec/dataplane.md §7.7). */
   readonly own?: boolean;
 }
 
 /** What carries tunnels: framing of our own, or node:http2. */
 export type HboneEngineName = 'framing' | 'http2';
 
-/** Settings of the data path; names follow spec/observability.md §6. Times in milliseconds, sizes in bytes. */
+/** Settings of the data path; names follow docs/spec/observability.md §6. Times in milliseconds, sizes in bytes. */
 export interface ListenerSettings {
   readonly node: string;
   readonly network: string;
@@ -59,7 +59,7 @@ export interface ListenerSettings {
   readonly ipv6: boolean;
   /** SO_MARK of every socket; 0 sets none. */
   readonly packetMark: number;
-  /** TCP sockets to elsewhere alone bear the mark (spec/dataplane.md §9, dedicated mode). */
+  /** TCP sockets to elsewhere alone bear the mark (docs/spec/dataplane.md §9, dedicated mode). */
   readonly marksUpstreamOnly?: boolean;
   readonly portReuse: boolean;
   /** `auto` = transparent where the kernel lets us. */
@@ -134,7 +134,7 @@ export interface ListenerSettings {
   readonly dns: DnsSettings | null;
 }
 
-/** Settings of the DNS proxy (spec/dns.md). */
+/** Settings of the DNS proxy (docs/spec/dns.md). */
 export interface DnsSettings {
   /** Null = loopback of both families; the port in any case. */
   readonly address: string | null;

@@ -5,7 +5,7 @@ import type { MeshError } from '../../lib/errors/mesh-error.ts';
 const ERRNO = /^E[A-Z0-9]+$/;
 
 /**
- * The `response_flags` of a connection that ended for `reason`, null when nothing failed (spec/observability.md §2.1). What
+ * The `response_flags` of a connection that ended for `reason`, null when nothing failed (docs/spec/observability.md §2.1). What
  * has no flag of its own is CONNECT, and so is a handshake whose transport broke: only what TLS itself found wrong
  * is TLS_FAILURE.
  */

@@ -16,7 +16,7 @@ export function tunnelSettings({ http2, handshakeTimeoutMs }: ListenerSettings):
   };
 }
 
-/** Keepalive and the rest, as every TCP socket but the accepted tunnels gets them (spec/dataplane.md §9). */
+/** Keepalive and the rest, as every TCP socket but the accepted tunnels gets them (docs/spec/dataplane.md §9). */
 export function tcpOptions({ keepalive, userTimeoutMs }: ListenerSettings): TcpOptions {
   const { enabled, timeMs, intervalMs, retries } = keepalive;
   return {

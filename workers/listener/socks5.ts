@@ -1,4 +1,4 @@
-/** A connection that asks for its destination on 15080 (spec/dataplane.md §12). */
+/** A connection that asks for its destination on 15080 (docs/spec/dataplane.md §12). */
 import type { Socket } from 'node:net';
 import type { TunnelPool } from '../../lib/hbone/pool.ts';
 import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
@@ -19,7 +19,7 @@ import type { PodContext } from './pod-context.ts';
 
 /** What serves a pod's SOCKS5 connections. */
 export interface SocksParts {
-  /** Tunnels of its own (spec/hbone.md §5). */
+  /** Tunnels of its own (docs/spec/hbone.md §5). */
   readonly pool: TunnelPool;
   /** Null when the DNS proxy is off: names cannot be asked for then. */
   readonly dns: PodDns | null;

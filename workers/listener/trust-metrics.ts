@@ -1,7 +1,7 @@
 import type { PeerTrust, TrustReporter } from '../../lib/hbone/peer-trust.ts';
 import type { MetricSample } from './protocol.ts';
 
-/** Counters of revocation and distrust, per reporter, with Istio's names where it has them (spec/observability.md §2). */
+/** Counters of revocation and distrust, per reporter, with Istio's names where it has them (docs/spec/observability.md §2). */
 export function trustSamples({ counters, tracked }: PeerTrust): MetricSample[] {
   return [
     ...byReporter(

@@ -358,7 +358,7 @@ export abstract class FramingLink implements FrameReceiver {
   #stop(): void {
     this.over = true;
     this.#timers.cancelAll();
-    // Ended by ourselves, or by a peer that is gone: no stream failed (spec/dataplane.md §10).
+    // Ended by ourselves, or by a peer that is gone: no stream failed (docs/spec/dataplane.md §10).
     const isFailure = this.#end !== 'destroyed' && this.failure instanceof MeshError;
     this.endStreams(this.reason ?? (isFailure ? this.failure : null));
   }

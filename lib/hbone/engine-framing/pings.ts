@@ -12,7 +12,7 @@ export interface PingDeps {
   readonly onTimeout: () => void;
 }
 
-/** PINGs of ours: one every interval (spec/hbone.md §8), and those that ask how far the peer has read. */
+/** PINGs of ours: one every interval (docs/spec/hbone.md §8), and those that ask how far the peer has read. */
 export class Pings {
   readonly #deps: PingDeps;
   /** By payload. */

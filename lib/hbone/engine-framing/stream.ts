@@ -341,7 +341,7 @@ function copyOfRead(bytes: number): Buffer {
   return copy;
 }
 
-/** Resets that only say that the peer wants no more (spec/dataplane.md §10); they end a stream like an END_STREAM. */
+/** Resets that only say that the peer wants no more (docs/spec/dataplane.md §10); they end a stream like an END_STREAM. */
 export const CLEAN_RESETS: ReadonlySet<number> = new Set([
   errorCode.noError,
   errorCode.cancel,

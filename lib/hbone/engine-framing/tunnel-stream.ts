@@ -33,7 +33,7 @@ export class FramedTunnelStream implements TunnelStream {
   }
 
   reset(): void {
-    // A server that has said all it had wants no more, which is no failure (spec/hbone.md §8).
+    // A server that has said all it had wants no more, which is no failure (docs/spec/hbone.md §8).
     const isDone = this.#isServer && this.#stream.localEnded;
     this.#stream.reset(isDone ? errorCode.noError : errorCode.cancel);
     this.#duplex?.destroy();

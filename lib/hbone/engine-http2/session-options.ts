@@ -12,7 +12,7 @@ import {
   STREAM_RESET_RATE,
 } from '../limits.ts';
 
-/** node:http2 options of a server session (spec/hbone.md §8). */
+/** node:http2 options of a server session (docs/spec/hbone.md §8). */
 export function serverSessionOptions(settings: TunnelSettings): ServerSessionOptions {
   return {
     ...common(settings, {

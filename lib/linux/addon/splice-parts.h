@@ -79,7 +79,7 @@ struct SplicePump::Join {
   Join(const Join&) = delete;
   Join& operator=(const Join&) = delete;
 
-  // Keeps the first failure that says more than that the other side is gone (spec/dataplane.md §10).
+  // Keeps the first failure that says more than that the other side is gone (docs/spec/dataplane.md §10).
   void fail(int failure) {
     const bool ordinary = failure == 0 || failure == ECONNRESET || failure == EPIPE ||
                           failure == ENOTCONN || failure == ECONNABORTED;

@@ -1,4 +1,4 @@
-/** The local configuration file (spec/control.md §4) as resources of the workload API. */
+/** The local configuration file (docs/spec/control.md §4) as resources of the workload API. */
 import { parseDocument } from 'yaml';
 import type { CollectionTag, ScalarTag } from 'yaml';
 import { MeshError, errorText } from '../../errors/mesh-error.ts';

@@ -1,4 +1,4 @@
-/** The objects of a local configuration file (spec/control.md §4) as they are written. */
+/** The objects of a local configuration file (docs/spec/control.md §4) as they are written. */
 import { z } from 'zod';
 import { tryCanonicalIp } from '../../net/address.ts';
 import type { StringMatch } from '../../policy/model.ts';

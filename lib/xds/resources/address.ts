@@ -1,4 +1,4 @@
-/** istio.workload.Address: bytes ⇄ the model, with the defaults and refusals of spec/control.md §3.1. */
+/** istio.workload.Address: bytes ⇄ the model, with the defaults and refusals of docs/spec/control.md §3.1. */
 import { istio } from '#proto/weft.js';
 import type { Service, Workload } from '../../state/model.ts';
 import { serviceKey } from '../../state/model.ts';

@@ -129,7 +129,7 @@ function decodeRange(path: string, message: istio.security.Address.$Properties):
   if (length > bytes.length * 8) {
     throw refusal(path, `prefix length ${length} is above ${bytes.length * 8}`);
   }
-  // Not unwrapped: an IPv4-mapped range matches no IPv4 peer (spec/policy.md §4).
+  // Not unwrapped: an IPv4-mapped range matches no IPv4 peer (docs/spec/policy.md §4).
   return { address: formatIp(bytes), length };
 }
 

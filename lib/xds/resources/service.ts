@@ -34,7 +34,7 @@ export function decodeService(message: ServiceMessage): Service {
     loadBalancing: decodeLoadBalancing(message.loadBalancing),
     ipFamilies: enumWord('service.ip_families', IP_FAMILIES, message.ipFamilies ?? 0),
     canonical: message.canonical ?? false,
-    // Unknown values are public by spec/control.md §3.1.
+    // Unknown values are public by docs/spec/control.md §3.1.
     visibility: visibilityWord(message.visibility ?? 0),
   };
 }

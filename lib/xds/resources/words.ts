@@ -1,6 +1,6 @@
 /** Enums of the workload API as words; the index is the wire number, null a number that is refused. */
 
-/** TunnelProtocol; LEGACY_ISTIO_MTLS (2) is refused by spec/control.md §3.1. */
+/** TunnelProtocol; LEGACY_ISTIO_MTLS (2) is refused by docs/spec/control.md §3.1. */
 export const TUNNEL_PROTOCOLS = ['NONE', 'HBONE', null] as const;
 /** WorkloadType. */
 export const WORKLOAD_TYPES = ['deployment', 'cronjob', 'pod', 'job'] as const;

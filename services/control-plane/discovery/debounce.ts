@@ -8,7 +8,7 @@ export interface DebounceOptions {
   readonly maxMs: number;
 }
 
-/** Gathers reports into runs (spec/istiod-ambient.md §0, PILOT_DEBOUNCE_*). */
+/** Gathers reports into runs (docs/spec/istiod-ambient.md §0, PILOT_DEBOUNCE_*). */
 export class Debounce {
   readonly #options: DebounceOptions;
   readonly #clock: Clock;

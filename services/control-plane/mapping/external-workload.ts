@@ -1,4 +1,4 @@
-/** Workloads that are not pods: WorkloadEntries and endpoints of ServiceEntries (spec/istiod-ambient.md §1.3). Pure. */
+/** Workloads that are not pods: WorkloadEntries and endpoints of ServiceEntries (docs/spec/istiod-ambient.md §1.3). Pure. */
 import { tryCanonicalIp } from '../../../lib/net/address.ts';
 import type { PortMap, Workload } from '../../../lib/state/model.ts';
 import type { ServiceEntry, WorkloadEntry } from '../manifests/kinds.ts';

@@ -1,4 +1,4 @@
-/** Kubernetes Service → service (spec/istiod-ambient.md §1.4). Pure. */
+/** Kubernetes Service → service (docs/spec/istiod-ambient.md §1.4). Pure. */
 import { canonicalIp } from '../../../lib/net/address.ts';
 import type { LoadBalancing, Service } from '../../../lib/state/model.ts';
 import { TRAFFIC_DISTRIBUTIONS } from '../manifests/core.ts';

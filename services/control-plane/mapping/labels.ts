@@ -1,4 +1,4 @@
-/** Names derived from labels, annotations and owners (spec/istiod-ambient.md §1.1). Pure. */
+/** Names derived from labels, annotations and owners (docs/spec/istiod-ambient.md §1.1). Pure. */
 import type { ObjectMeta } from '../manifests/metadata.ts';
 
 /** Label set, read only. */

@@ -128,7 +128,7 @@ export class NamespaceMap {
   }
 }
 
-/** The names a workload lists (spec/istiod-ambient.md §2.4); only policies that are sent. */
+/** The names a workload lists (docs/spec/istiod-ambient.md §2.4); only policies that are sent. */
 function policyLister(
   policies: readonly AuthorizationPolicy[],
   around: NamespaceSurroundings,

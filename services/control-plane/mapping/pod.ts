@@ -1,4 +1,4 @@
-/** Pod → workload (spec/istiod-ambient.md §1.1, §1.2). Pure. */
+/** Pod → workload (docs/spec/istiod-ambient.md §1.1, §1.2). Pure. */
 import { tryCanonicalIp } from '../../../lib/net/address.ts';
 import type { PortMap, Workload } from '../../../lib/state/model.ts';
 import type { Pod } from '../manifests/kinds.ts';

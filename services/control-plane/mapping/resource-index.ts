@@ -37,7 +37,7 @@ export class ResourceIndex implements ResourceSource {
     return this.#byType.get(type) ?? new Map<string, MappedResource>();
   }
 
-  /** By name, else by address; a service brings its workloads (spec/istiod-ambient.md §3.2). */
+  /** By name, else by address; a service brings its workloads (docs/spec/istiod-ambient.md §3.2). */
   resolve(type: string, key: string): readonly string[] {
     const exact = this.get(type, key);
     if (exact !== undefined) return this.#withMembers(exact);

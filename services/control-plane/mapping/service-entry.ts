@@ -1,4 +1,4 @@
-/** ServiceEntry → services and the workloads of its own endpoints (spec/istiod-ambient.md §1.3, §1.5). Pure. */
+/** ServiceEntry → services and the workloads of its own endpoints (docs/spec/istiod-ambient.md §1.3, §1.5). Pure. */
 import { formatIp, tryCanonicalIp } from '../../../lib/net/address.ts';
 import { parsePrefix } from '../../../lib/net/prefix.ts';
 import type { NetworkAddress, Service, Workload } from '../../../lib/state/model.ts';

@@ -1,4 +1,4 @@
-/** Services as workloads see them: whom they select and which port leads where (spec/istiod-ambient.md §1.2). Pure. */
+/** Services as workloads see them: whom they select and which port leads where (docs/spec/istiod-ambient.md §1.2). Pure. */
 import type { PortMap, Service } from '../../../lib/state/model.ts';
 import type { AppProtocol } from '../../../lib/xds/resources/ports.ts';
 import type { Pod, WorkloadEntry } from '../manifests/kinds.ts';

@@ -1,4 +1,4 @@
-/** AuthorizationPolicy → Authorization (spec/istiod-ambient.md §2.1 and §2.2). Pure. */
+/** AuthorizationPolicy → Authorization (docs/spec/istiod-ambient.md §2.1 and §2.2). Pure. */
 import type { Authorization, Match } from '../../../lib/policy/model.ts';
 import type { AuthorizationPolicy } from '../manifests/kinds.ts';
 import { namespaceOf } from '../manifests/kinds.ts';

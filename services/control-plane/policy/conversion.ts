@@ -1,4 +1,4 @@
-/** Conversions of single conditions (spec/istiod-ambient.md §2.2). Input has passed the schemas. */
+/** Conversions of single conditions (docs/spec/istiod-ambient.md §2.2). Input has passed the schemas. */
 import { formatIp } from '../../../lib/net/address.ts';
 import { parsePrefix } from '../../../lib/net/prefix.ts';
 import type {

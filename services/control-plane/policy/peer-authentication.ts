@@ -1,4 +1,4 @@
-/** PeerAuthentication → DENY policies, and which workload lists which (spec/istiod-ambient.md §2.3). Pure. */
+/** PeerAuthentication → DENY policies, and which workload lists which (docs/spec/istiod-ambient.md §2.3). Pure. */
 import type { Authorization } from '../../../lib/policy/model.ts';
 import type { PeerAuthentication } from '../manifests/kinds.ts';
 import { namespaceOf } from '../manifests/kinds.ts';

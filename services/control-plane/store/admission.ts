@@ -21,7 +21,7 @@ export interface AdmissionContext {
   readonly newUid: () => string;
 }
 
-/** Set by the control plane on pods whose node serves them (spec/istiod-ambient.md §1.1). */
+/** Set by the control plane on pods whose node serves them (docs/spec/istiod-ambient.md §1.1). */
 export const REDIRECTION_ANNOTATION = 'ambient.istio.io/redirection';
 
 /**

@@ -1,4 +1,4 @@
-/** Auto-allocated virtual addresses of ServiceEntries (spec/istiod-ambient.md §1.5), kept in their status. Pure. */
+/** Auto-allocated virtual addresses of ServiceEntries (docs/spec/istiod-ambient.md §1.5), kept in their status. Pure. */
 import { keyOf } from '../manifests/kinds.ts';
 import type { ServiceEntry } from '../manifests/kinds.ts';
 import { allocateAddress, autoAddresses } from './addresses.ts';

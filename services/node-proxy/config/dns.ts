@@ -12,7 +12,7 @@ const DEFAULT_ADDRESS: DnsAddress = { address: null, port: 15_053 };
 
 const dnsAddress = makeField(parseDnsAddress, ({ port }) => `localhost:${port}`);
 
-/** Settings of the DNS proxy (spec/observability.md §6). */
+/** Settings of the DNS proxy (docs/spec/observability.md §6). */
 export const dnsVariables = {
   ISTIO_META_DNS_CAPTURE: {
     schema: text({ optional: true }),

@@ -6,10 +6,10 @@ import { MeshError } from '../../../lib/errors/mesh-error.ts';
 /** A local configuration file, or its text. */
 export type LocalSource = { readonly path: string } | { readonly text: string };
 
-/** The mesh state from a file (spec/control.md §4). */
+/** The mesh state from a file (docs/spec/control.md §4). */
 export const localStateVariables = {
   XDS_ADDRESS: {
-    // Empty and absent differ here (spec/control.md §1).
+    // Empty and absent differ here (docs/spec/control.md §1).
     schema: z
       .string()
       .optional()

@@ -10,7 +10,7 @@ const workloadInfo = makeField(
   ({ namespace, name, serviceAccount }) => `${namespace}/${name}/${serviceAccount}`,
 );
 
-/** Whom the process serves (spec/inpod.md, first lines). */
+/** Whom the process serves (docs/spec/inpod.md, first lines). */
 export const modeVariables = {
   ENABLE_PROXY: {
     schema: bool({ default: true }),

@@ -1,7 +1,7 @@
 import { parse } from 'yaml';
 import { z } from 'zod';
 
-/** The part of Istio's ProxyConfig that concerns a node proxy (spec/observability.md §6). */
+/** The part of Istio's ProxyConfig that concerns a node proxy (docs/spec/observability.md §6). */
 export interface ProxyConfig {
   readonly proxyAdminPort: number | null;
   readonly statsPort: number | null;

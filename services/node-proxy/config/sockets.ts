@@ -13,7 +13,7 @@ const keepaliveTime = duration({ default: 180_000 }).refine(
   `must be no more than ${MAX_KEEPALIVE_MS / 1_000}s`,
 );
 
-/** When the kernel gives up a connection (spec/dataplane.md §9). */
+/** When the kernel gives up a connection (docs/spec/dataplane.md §9). */
 export const socketVariables = {
   KEEPALIVE_ENABLED: { schema: bool({ default: true }), description: 'TCP keepalive' },
   KEEPALIVE_TIME: { schema: keepaliveTime, description: 'idle time to a probe, up to 32767s' },

@@ -11,7 +11,7 @@ export type ThreadSetting =
   | { readonly kind: 'count'; readonly count: number }
   | { readonly kind: 'percent'; readonly percent: number };
 
-/** What decides the number of threads (spec/observability.md §6). Core counts; null = not set. */
+/** What decides the number of threads (docs/spec/observability.md §6). Core counts; null = not set. */
 export interface ThreadInputs {
   readonly setting: ThreadSetting | null;
   readonly cpuLimit: number | null;

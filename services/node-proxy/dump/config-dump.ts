@@ -20,7 +20,7 @@ export interface ConfigDumpSources {
 const SECTIONS: readonly DumpSection[] = ['workloads', 'services', 'policies'];
 
 /**
- * The whole state of the proxy as JSON, in the form istioctl reads (spec/observability.md §4.1), in texts that are made
+ * The whole state of the proxy as JSON, in the form istioctl reads (docs/spec/observability.md §4.1), in texts that are made
  * as they are asked for: a mesh of any size needs the memory of a few hundred objects.
  */
 export async function* configDump(sources: ConfigDumpSources): AsyncGenerator<string> {

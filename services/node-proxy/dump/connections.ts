@@ -3,7 +3,7 @@ import { DUMP_OBJECTS_PER_MESSAGE } from '../limits.ts';
 import type { ServedPod } from '../pods/served-pod.ts';
 
 /**
- * The `workloadState` of the config dump (spec/inpod.md §8): each pod, whether it is up, its connections. JSON in texts
+ * The `workloadState` of the config dump (docs/spec/inpod.md §8): each pod, whether it is up, its connections. JSON in texts
  * of some hundred connections.
  */
 export function* workloadStateTexts(

@@ -16,7 +16,7 @@ const MODES = {
   PASSTHROUGH: 'Passthrough',
 } as const;
 
-/** A service as istioctl reads it (spec/observability.md §4.1). */
+/** A service as istioctl reads it (docs/spec/observability.md §4.1). */
 export function dumpService({ service, endpoints }: ServiceWithEndpoints): object {
   const plain = service.addresses.filter((address) => address.length === null);
   const ranges = service.addresses.filter((address) => address.length !== null);

@@ -11,7 +11,7 @@ export function dumpGateway(gateway: GatewayAddress): object {
   return { destination: text, hboneMtlsPort: gateway.hboneMtlsPort };
 }
 
-/** A workload as istioctl reads it (spec/observability.md §4.1). */
+/** A workload as istioctl reads it (docs/spec/observability.md §4.1). */
 export function dumpWorkload(workload: Workload): object {
   const { locality, applicationTunnel } = workload;
   return {

@@ -4,7 +4,7 @@ import { ZdsProxy } from '../../../lib/zds/proxy.ts';
 import type { PodManager } from './pod-manager.ts';
 import type { PodSource } from './pod-source.ts';
 
-/** The pods the node agent names over ZDS (spec/inpod.md §2). `onSession` is told of each session that begins. */
+/** The pods the node agent names over ZDS (docs/spec/inpod.md §2). `onSession` is told of each session that begins. */
 export function nodeAgentPods(
   { zdsPath, group }: { readonly zdsPath: string; readonly group: number },
   pods: PodManager,

@@ -16,7 +16,7 @@ type Place = (info: PodInfo, netnsFd: number) => PlacedPod;
 const OWN_NETNS = '/proc/self/ns/net';
 
 /**
- * Serves tunnels to the proxy itself in its own network namespace (spec/dataplane.md §7.7), so that its metrics can be read
+ * Serves tunnels to the proxy itself in its own network namespace (docs/spec/dataplane.md §7.7), so that its metrics can be read
  * through the mesh. It is no pod of the node agent's: no session starts or ends it.
  */
 export class OwnListener {

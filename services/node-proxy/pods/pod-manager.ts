@@ -20,7 +20,7 @@ import { within } from './within.ts';
 /** A pod that was up this long before its thread failed it is placed again at once. */
 const STABLE_AFTER_MS = 10_000;
 
-/** What pods are counted with (spec/inpod.md §9). */
+/** What pods are counted with (docs/spec/inpod.md §9). */
 export interface PodCounters {
   started(): void;
   stopped(): void;
@@ -86,7 +86,7 @@ export class PodManager {
       .map((pod) => pod.info.uid);
   }
 
-  /** True when a session has sent its snapshot and every pod is up (spec/inpod.md §7). */
+  /** True when a session has sent its snapshot and every pod is up (docs/spec/inpod.md §7). */
   get ready(): boolean {
     return this.#synced && this.pending.length === 0;
   }

@@ -43,7 +43,7 @@ const LOGGING_HELP = `usage: POST /logging                     shows the levels
        POST /logging?reset[&level=<level>] goes back to those of the start first
 `;
 
-/** Port 15000, on localhost only (spec/observability.md §4); the same is served on the process's own admin server. */
+/** Port 15000, on localhost only (docs/spec/observability.md §4); the same is served on the process's own admin server. */
 export class AdminPaths {
   /** By path. */
   readonly paths: ReadonlyMap<string, AdminPath>;

@@ -14,7 +14,7 @@ export const MAX_LOGGING_TEXT = 8_192;
 const MAX_LINES_PER_SECOND = 1_000_000;
 
 /**
- * Reads `?level=…` and `?reset` (spec/observability.md §4): levels are added to the current filter, after a reset to
+ * Reads `?level=…` and `?reset` (docs/spec/observability.md §4): levels are added to the current filter, after a reset to
  * the initial one.
  */
 export function loggingChange(

@@ -1,7 +1,7 @@
 import type { RegistryFamily } from '../../../lib/metrics/registry.ts';
 import type { MetricSample } from '../../../workers/listener/protocol.ts';
 
-/** Content type of the OpenMetrics text, for those who ask for it (spec/observability.md §1). */
+/** Content type of the OpenMetrics text, for those who ask for it (docs/spec/observability.md §1). */
 export const OPEN_METRICS_TYPE = 'application/openmetrics-text;charset=utf-8;version=1.0.0';
 
 /** One family of samples. */
@@ -63,7 +63,7 @@ export function renderOpenMetrics(families: readonly MetricFamily[]): string {
   return lines.join('\n');
 }
 
-/** Istio promises to keep these; others of its namespace are flagged (spec/observability.md §2). */
+/** Istio promises to keep these; others of its namespace are flagged (docs/spec/observability.md §2). */
 const STABLE: ReadonlySet<string> = new Set([
   'istio_tcp_connections_opened',
   'istio_tcp_connections_closed',

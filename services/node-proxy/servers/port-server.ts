@@ -15,7 +15,7 @@ import {
   SERVER_SPARED_DESCRIPTORS,
 } from '../limits.ts';
 
-/** Header limits of spec/observability.md §4. */
+/** Header limits of docs/spec/observability.md §4. */
 const HEADER_TIMEOUT_MS = 2_000;
 const HEADER_LIMIT_BYTES = 8_192;
 /** For all of a request; no path takes a body worth more. */

@@ -1,4 +1,4 @@
-/** `/debug/pprof/*` of the admin server (spec/observability.md §4): profiles of all threads of the process as one. */
+/** `/debug/pprof/*` of the admin server (docs/spec/observability.md §4): profiles of all threads of the process as one. */
 import type { ServerResponse } from 'node:http';
 import { promisify } from 'node:util';
 import { gzip } from 'node:zlib';

@@ -40,7 +40,7 @@ export async function renderStats(sources: StatsSources): Promise<string> {
   ]);
 }
 
-/** Port 15020: `/metrics` and `/stats/prometheus`, any method (spec/observability.md §1). */
+/** Port 15020: `/metrics` and `/stats/prometheus`, any method (docs/spec/observability.md §1). */
 export function statsHandler(sources: StatsSources): AdminHandler {
   return async (request, response, url) => {
     if (url.pathname !== '/metrics' && url.pathname !== '/stats/prometheus') {

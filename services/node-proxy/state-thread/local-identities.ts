@@ -6,7 +6,7 @@ import type { WorkloadName } from './protocol.ts';
 
 /**
  * Counts workloads as rows come and go, and which identities this node's mesh workloads have; those are worth a
- * certificate before any connection asks (spec/control.md §5.2).
+ * certificate before any connection asks (docs/spec/control.md §5.2).
  */
 export class LocalIdentities {
   readonly #node: string;

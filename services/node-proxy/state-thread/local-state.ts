@@ -32,7 +32,7 @@ export interface LocalStateDependencies {
 }
 
 /**
- * The mesh state of a local file, for a mesh without a control plane (spec/control.md §4). The file is followed, which
+ * The mesh state of a local file, for a mesh without a control plane (docs/spec/control.md §4). The file is followed, which
  * upstream does not: a good version replaces all of the one before, a broken or missing one changes nothing.
  */
 export class LocalState {

@@ -1,4 +1,4 @@
-/** One question to one name server, from inside the pod's namespace (spec/dns.md §5). */
+/** One question to one name server, from inside the pod's namespace (docs/spec/dns.md §5). */
 import { randomBytes } from 'node:crypto';
 import { createSocket } from 'node:dgram';
 import type { Socket as UdpSocket } from 'node:dgram';

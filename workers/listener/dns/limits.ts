@@ -12,13 +12,13 @@ export const MAX_WAITING_FORWARDS = 6_000;
 /** For one forwarded query in all; its client has given up by then. */
 export const FORWARD_DEADLINE_MS = 10_000;
 
-/** TCP connect to a name server (spec/dns.md §5). */
+/** TCP connect to a name server (docs/spec/dns.md §5). */
 export const FORWARD_CONNECT_MS = 5_000;
 
 /** How long a name server that failed is asked last. */
 export const SERVER_AVOIDED_MS = 10_000;
 
-/** Without a whole query or an answer for this long a TCP connection ends (spec/dns.md §1). */
+/** Without a whole query or an answer for this long a TCP connection ends (docs/spec/dns.md §1). */
 export const TCP_IDLE_MS = 5_000;
 
 /** TCP connections of clients; a resolver has one or two. */

@@ -1,4 +1,4 @@
-/** Metrics of the DNS proxy of one thread (spec/observability.md §2). */
+/** Metrics of the DNS proxy of one thread (docs/spec/observability.md §2). */
 import type { DnsProtocol } from '../../../lib/dns/response.ts';
 import { BucketCounts } from '../../../lib/metrics/bucket-counts.ts';
 import type { Workload } from '../../../lib/state/model.ts';

@@ -1,4 +1,4 @@
-/** The DNS proxy of one pod (spec/dns.md). */
+/** The DNS proxy of one pod (docs/spec/dns.md). */
 import { isHostName, parseRequest } from '../../../lib/dns/request.ts';
 import type { Query } from '../../../lib/dns/request.ts';
 import { errorResponse, localResponse } from '../../../lib/dns/response.ts';
@@ -293,7 +293,7 @@ function failed(message: Buffer, query: Query | null, result: string): Outcome {
   return { reply: errorResponse(message, query, RCODE.SERVFAIL), result, endpoints: 0 };
 }
 
-/** Per pod; where it cannot be read IPv6 is taken to be there (spec/inpod.md §5). */
+/** Per pod; where it cannot be read IPv6 is taken to be there (docs/spec/inpod.md §5). */
 function loopbackWithoutIpv6(netnsFd: number): boolean {
   try {
     return readSysctl(netnsFd, 'net.ipv6.conf.lo.disable_ipv6') === '1';

@@ -10,7 +10,7 @@ import type { TunnelCredentials } from '../../../lib/hbone/credentials.ts';
 import type { SameNodeRequest } from './messages.ts';
 
 /**
- * Serves it as a tunnel's request is served (spec/dataplane.md §7.2). Both names are checked as the two ends of a handshake
+ * Serves it as a tunnel's request is served (docs/spec/dataplane.md §7.2). Both names are checked as the two ends of a handshake
  * would: each thread holds a valid certificate for its own pod, so the names are proven. What cannot be said for certain
  * is left to the tunnel.
  */
@@ -55,7 +55,7 @@ export async function serveArrival(
   });
 }
 
-/** The client's rule for the server and the server's for the client (spec/hbone.md §3). */
+/** The client's rule for the server and the server's for the client (docs/spec/hbone.md §3). */
 function assertPeers(request: SameNodeRequest, own: string): void {
   const { expectedIdentities, identity } = request;
   if (!expectedIdentities.includes(own)) {

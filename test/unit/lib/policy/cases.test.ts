@@ -1,4 +1,4 @@
-/** The 48 cases of spec/policy.md §8, as design.md §4 amends them (37, 42, 43, 44). */
+/** The 48 cases of docs/spec/policy.md §8, as docs/decisions/policy-fails-closed.md and strict-policy-decoding.md amend them (37, 42, 43, 44). */
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { istio } from '#proto/weft.js';

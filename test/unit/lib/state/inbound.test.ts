@@ -1,4 +1,4 @@
-/** spec/dataplane.md §7.2 to §7.6 and §8, rule by rule. */
+/** docs/spec/dataplane.md §7.2 to §7.6 and §8, rule by rule. */
 import test from 'ava';
 import {
   checkPlaintextDestination,

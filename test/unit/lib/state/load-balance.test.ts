@@ -1,4 +1,4 @@
-/** spec/dataplane.md §4 and §5, rule by rule. */
+/** docs/spec/dataplane.md §4 and §5, rule by rule. */
 import test from 'ava';
 import { pickEndpoint, sample } from '../../../../lib/state/load-balance.ts';
 import type { BalancingMode } from '../../../../lib/state/load-balance.ts';

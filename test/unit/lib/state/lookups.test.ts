@@ -1,4 +1,4 @@
-/** spec/dataplane.md §3 (ranking of services) and §6 (destination address). */
+/** docs/spec/dataplane.md §3 (ranking of services) and §6 (destination address). */
 import test from 'ava';
 import { destinationIp, pickResolved } from '../../../../lib/state/destination-ip.ts';
 import { serviceByAddress, serviceByHostname } from '../../../../lib/state/lookups.ts';
