@@ -9,6 +9,12 @@ import { parseSpiffe, tryParseSpiffe } from './spiffe.ts';
 /** A path longer than this is refused rather than searched. */
 const MAX_PATH_LENGTH = 8;
 
+/**
+ * Signatures checked for one path, some 0.1 ms each. Names and key ids tell authorities apart before that, so that a real
+ * search needs one for each certificate; more are needed only where many authorities share a name and a key.
+ */
+const MAX_SIGNATURE_CHECKS = 64;
+
 /** A peer with more names than this is not one of ours; bounds the work a stranger can cause. */
 const MAX_NAMES = 256;
 
@@ -57,8 +63,9 @@ export function verifyServerIdentity(server: X509Certificate, expected: readonly
 }
 
 /**
- * Verifies that `leaf` leads over `intermediates` to one of `roots`, each valid at `atMs`; returns the path, leaf
- * first and root last. Throws IDENTITY_INVALID that names the first obstacle.
+ * Verifies that `leaf` leads over `intermediates` to one of `roots`, each valid at `atMs`; returns the shortest such
+ * path, leaf first and root last. Tries every certificate that may have issued another, because a renewed authority keeps
+ * its name and often its key. Throws IDENTITY_INVALID that names the first obstacle.
  */
 export function verifyChain(
   leaf: X509Certificate,
@@ -66,26 +73,74 @@ export function verifyChain(
   roots: readonly X509Certificate[],
   atMs: number,
 ): X509Certificate[] {
-  const path: X509Certificate[] = [];
-  let current = leaf;
-  for (let depth = 0; depth < MAX_PATH_LENGTH; depth += 1) {
-    checkValidAt(current, atMs);
-    path.push(current);
-    const root = roots.find((candidate) => hasIssued(candidate, current));
-    if (root !== undefined) {
-      checkValidAt(root, atMs);
-      return [...path, root];
+  checkValidAt(leaf, atMs);
+  const search = new IssuerSearch(atMs);
+  const met = new Set([leaf.fingerprint256]);
+  const paths: X509Certificate[][] = [[leaf]];
+  // Grows while it is walked: shorter paths come before longer ones.
+  for (const path of paths) {
+    const current = path.at(-1) ?? leaf;
+    const root = search.first(current, roots);
+    if (root !== undefined) return [...path, root];
+    for (const next of search.all(current, intermediates)) {
+      if (met.has(next.fingerprint256)) continue;
+      met.add(next.fingerprint256);
+      if (path.length === MAX_PATH_LENGTH)
+        search.note(`the certificate path is longer than ${MAX_PATH_LENGTH}`);
+      else paths.push([...path, next]);
     }
-    const next = intermediates.find((candidate) => hasIssued(candidate, current));
-    if (next === undefined || next === current) {
+    search.note(
+      `the certificate does not lead to a trusted root: no known issuer ${oneLine(current.issuer)}`,
+    );
+  }
+  throw new MeshError('IDENTITY_INVALID', search.obstacle ?? 'the certificate has no path');
+}
+
+/** Finds the issuers of certificates, with a bound on signatures checked; keeps the first reason against a path. */
+class IssuerSearch {
+  /** Null while nothing stood in the way. */
+  obstacle: string | null = null;
+  readonly #atMs: number;
+  #checks = 0;
+
+  constructor(atMs: number) {
+    this.#atMs = atMs;
+  }
+
+  /** Keeps the reason unless there is an earlier one. */
+  note(reason: string): void {
+    this.obstacle ??= reason;
+  }
+
+  /** The first that has issued `subject`. Throws like {@link verifyChain} when too much is tried. */
+  first(
+    subject: X509Certificate,
+    candidates: readonly X509Certificate[],
+  ): X509Certificate | undefined {
+    return candidates.find((candidate) => this.#hasIssued(candidate, subject));
+  }
+
+  /** All that have issued `subject`. Throws like {@link verifyChain} when too much is tried. */
+  all(subject: X509Certificate, candidates: readonly X509Certificate[]): X509Certificate[] {
+    return candidates.filter((candidate) => this.#hasIssued(candidate, subject));
+  }
+
+  #hasIssued(issuer: X509Certificate, subject: X509Certificate): boolean {
+    if (!issuer.ca || !subject.checkIssued(issuer)) return false;
+    const problem = validityProblem(issuer, this.#atMs);
+    if (problem !== null) {
+      this.note(problem);
+      return false;
+    }
+    this.#checks += 1;
+    if (this.#checks > MAX_SIGNATURE_CHECKS) {
       throw new MeshError(
         'IDENTITY_INVALID',
-        `the certificate does not lead to a trusted root: no known issuer ${oneLine(current.issuer)}`,
+        `the certificate path is not found with ${MAX_SIGNATURE_CHECKS} signatures checked`,
       );
     }
-    current = next;
+    return subject.verify(issuer.publicKey);
   }
-  throw new MeshError('IDENTITY_INVALID', `the certificate path is longer than ${MAX_PATH_LENGTH}`);
 }
 
 /** Certificates that a peer may present besides its own; what it may send in all is bounded by TLS. */
@@ -117,21 +172,20 @@ export function uriAltNames(subjectAltName: string | undefined): string[] {
   return uris;
 }
 
-function hasIssued(issuer: X509Certificate, subject: X509Certificate): boolean {
-  return issuer.ca && subject.checkIssued(issuer) && subject.verify(issuer.publicKey);
+function checkValidAt(certificate: X509Certificate, atMs: number): void {
+  const problem = validityProblem(certificate, atMs);
+  if (problem !== null) throw new MeshError('IDENTITY_INVALID', problem);
 }
 
-function checkValidAt(certificate: X509Certificate, atMs: number): void {
+/** Why the certificate may not be used at `atMs`; null when it may. */
+function validityProblem(certificate: X509Certificate, atMs: number): string | null {
   const from = certificate.validFromDate.getTime();
   const to = certificate.validToDate.getTime();
-  if (atMs >= from && atMs <= to) return;
+  if (atMs >= from && atMs <= to) return null;
   const what = certificate.ca ? `the authority ${oneLine(certificate.subject)}` : 'the certificate';
-  throw new MeshError(
-    'IDENTITY_INVALID',
-    atMs < from
-      ? `${what} is not valid before ${certificate.validFrom}`
-      : `${what} expired at ${certificate.validTo}`,
-  );
+  return atMs < from
+    ? `${what} is not valid before ${certificate.validFrom}`
+    : `${what} expired at ${certificate.validTo}`;
 }
 
 function listed(names: readonly string[]): string {

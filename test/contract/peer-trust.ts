@@ -342,4 +342,26 @@ function roots(test: TestFn, engine: HboneEngine): void {
     t.true(trusted?.tunnel.usable);
     await until(() => trust.tracked === 1, { what: 'the tunnel to be forgotten' });
   });
+
+  test('a root renewed with its key keeps its peers, wherever the old one stands', async (t) => {
+    const pki = await createTunnelPki();
+    const old = await pki.outlivedRoot();
+    const server = await pki.issue(SERVER);
+    const trust = peerTrust();
+    await trust.setRevocations(await lists(pki.root, { revoked: [Buffer.of(1)] }));
+    for (const rootsPem of [old + pki.rootPem, pki.rootPem + old]) {
+      const own = tunnelOptions(credentials({ ...server, rootsPem }));
+      const fixture = await serveTunnels(t, trust.guard(engine), own, () => Promise.resolve());
+      const client = tunnelOptions(credentials(await pki.issue(CLIENT)));
+      const tunnel = await openTunnel(t, engine, fixture.port, client);
+      await until(() => fixture.tunnels.length + fixture.failures.length === 1, {
+        what: 'the handshake',
+      });
+      t.deepEqual(fixture.failures, []);
+      await trust.rootsChanged(credentials({ ...server, rootsPem: rootsPem + rootsPem }));
+      t.true(fixture.tunnels[0]?.usable);
+      tunnel.destroy();
+    }
+    t.deepEqual(trust.counters.distrusted, { source: 0, destination: 0 });
+  });
 }

@@ -1,4 +1,4 @@
-import { X509Certificate, generateKeyPairSync } from 'node:crypto';
+import { X509Certificate, createPublicKey, generateKeyPairSync } from 'node:crypto';
 import { TunnelCredentials } from '../../lib/hbone/credentials.ts';
 import type { CredentialSource } from '../../lib/hbone/credentials.ts';
 import { DEFAULT_TLS_POLICY } from '../../lib/identity/tls-parameters.ts';
@@ -17,6 +17,8 @@ export interface TunnelPki {
   readonly root: Issuer;
   /** An authority below the root. */
   readonly middle: Issuer;
+  /** The root as it was before it was renewed with its key: expired, PEM. */
+  outlivedRoot(): Promise<string>;
   /** A certificate for the identity; `lifeMs` may be negative for one that has expired. */
   issue(identity: string, options?: IssueOptions): Promise<CredentialSource>;
 }
@@ -45,6 +47,11 @@ export async function createTunnelPki(name = 'test'): Promise<TunnelPki> {
     rootPem: root.certificatePem,
     root: rootIssuer,
     middle,
+    outlivedRoot: () =>
+      issueIntermediate(rootIssuer, createPublicKey(root.key), name, {
+        notBeforeMs: now - 48 * HOUR_MS,
+        notAfterMs: now - 24 * HOUR_MS,
+      }),
     async issue(identity, options = {}) {
       const keys = generateKeyPairSync('ec', { namedCurve: 'P-256' });
       const notAfterMs = Math.floor((Date.now() + (options.lifeMs ?? HOUR_MS)) / 1000) * 1000;

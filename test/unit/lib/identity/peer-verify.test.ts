@@ -1,5 +1,10 @@
-import { X509Certificate, generateKeyPairSync } from 'node:crypto';
+import { execFile } from 'node:child_process';
+import { X509Certificate, createPublicKey, generateKeyPairSync } from 'node:crypto';
+import { rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
 import test from 'ava';
+import type { ExecutionContext } from 'ava';
 import { MeshError } from '../../../../lib/errors/mesh-error.ts';
 import {
   peerIdentities,
@@ -11,7 +16,9 @@ import {
 import type { AltName } from '../../../../lib/identity/subject-alt-name.ts';
 import { createRoot, issueIntermediate, issueLeaf } from '../../../../lib/identity/x509.ts';
 import type { Issuer } from '../../../../lib/identity/x509.ts';
+import { makeScratch } from '../../../support/leftovers.ts';
 
+const run = promisify(execFile);
 const NOW = Date.UTC(2026, 10, 21, 12);
 const HOUR_MS = 3_600_000;
 const WEB = 'spiffe://cluster.local/ns/demo/sa/web';
@@ -157,5 +164,117 @@ test('every certificate of the path must be valid at the time', async (t) => {
   const fine = await leaf(top, [uri(WEB)], { notBeforeMs: NOW - 1, notAfterMs: NOW + 9 * HOUR_MS });
   t.throws(() => verifyChain(fine, [], [top.certificate], NOW + 2 * HOUR_MS), {
     message: /the authority O=cluster.local expired/,
+  });
+});
+
+/** The authority again, with its name and its key and another life: what a renewal leaves behind. */
+async function anotherOf(
+  { key }: Issuer,
+  name: string,
+  by: Issuer,
+  life: typeof validity,
+): Promise<X509Certificate> {
+  const pem = await issueIntermediate(by, createPublicKey(key), name, life);
+  return new X509Certificate(pem);
+}
+
+/** Whether the openssl program verifies the leaf. */
+async function opensslVerifies(
+  t: ExecutionContext,
+  leafCertificate: X509Certificate,
+  presented: readonly X509Certificate[],
+  roots: readonly X509Certificate[],
+): Promise<boolean> {
+  const dir = await makeScratch('verify');
+  t.teardown(() => rm(dir, { recursive: true, force: true }));
+  const write = async (name: string, list: readonly X509Certificate[]): Promise<string> => {
+    await writeFile(join(dir, name), list.map(String).join(''));
+    return join(dir, name);
+  };
+  const untrusted =
+    presented.length === 0 ? [] : ['-untrusted', await write('presented.pem', presented)];
+  const args = ['-CAfile', await write('roots.pem', roots), ...untrusted];
+  const file = await write('leaf.pem', [leafCertificate]);
+  return run('openssl', ['verify', '-attime', String(NOW / 1000), ...args, file]).then(
+    () => true,
+    () => false,
+  );
+}
+
+const expired = { notBeforeMs: NOW - 2 * HOUR_MS, notAfterMs: NOW - HOUR_MS };
+
+test('an authority renewed with its key is found in any order, as openssl finds it', async (t) => {
+  const top = await root();
+  const oldTop = await anotherOf(top, 'cluster.local', top, expired);
+  const stranger = await root();
+  const middle = await intermediate(top);
+  const oldMiddle = await anotherOf(middle, 'middle', top, expired);
+  const direct = await leaf(top, [uri(WEB)]);
+  const below = await leaf(middle, [uri(WEB)]);
+  const cases: [X509Certificate, X509Certificate[], X509Certificate[], boolean][] = [
+    [direct, [], [oldTop, top.certificate], true],
+    [direct, [], [stranger.certificate, oldTop, top.certificate], true],
+    [direct, [], [oldTop, stranger.certificate], false],
+    [below, [oldMiddle, middle.certificate], [oldTop, top.certificate], true],
+    [below, [oldMiddle], [oldTop, top.certificate], false],
+    [below, [oldMiddle, middle.certificate], [oldTop], false],
+    [below, [oldMiddle, middle.certificate, top.certificate], [stranger.certificate], false],
+  ];
+  for (const [index, [certificate, presented, roots, expected]] of cases.entries()) {
+    for (const [given, trusted] of [
+      [presented, roots],
+      [presented, roots.toReversed()],
+      [presented.toReversed(), roots],
+    ] as const) {
+      let verified = true;
+      try {
+        verifyChain(certificate, given, trusted, NOW);
+      } catch {
+        verified = false;
+      }
+      t.is(verified, expected, `case ${index}`);
+      t.is(await opensslVerifies(t, certificate, given, trusted), expected, `openssl, ${index}`);
+    }
+  }
+});
+
+test('a way that ends nowhere does not hide another', async (t) => {
+  const [top, gone] = [await root('top'), await root('gone')];
+  const middle = await intermediate(top);
+  const byGone = await anotherOf(middle, 'middle', gone, validity);
+  const certificate = await leaf(middle, [uri(WEB)]);
+  for (const given of [
+    [byGone, middle.certificate],
+    [middle.certificate, byGone],
+  ]) {
+    const path = verifyChain(certificate, given, [top.certificate], NOW);
+    t.deepEqual(path.map(String), [certificate, middle.certificate, top.certificate].map(String));
+  }
+});
+
+test('authorities that have issued each other are no endless path', async (t) => {
+  const [one, other] = [await root('one'), await root('other')];
+  const certificate = await leaf(one, [uri(WEB)]);
+  const given = [
+    await anotherOf(one, 'one', other, validity),
+    await anotherOf(other, 'other', one, validity),
+    one.certificate,
+  ];
+  t.throws(() => verifyChain(certificate, given, [], NOW), {
+    message: /does not lead to a trusted root/,
+  });
+});
+
+test('the signatures checked for one path are bounded', async (t) => {
+  const top = await root();
+  const { key } = await root();
+  // Says that the authority has issued it, and is signed by somebody else.
+  const forged = await leaf({ certificate: top.certificate, key }, [uri(WEB)]);
+  const many = await Promise.all(
+    Array.from({ length: 65 }, () => anotherOf(top, 'cluster.local', top, validity)),
+  );
+  t.throws(() => verifyChain(forged, [], many, NOW), { message: /64 signatures checked/ });
+  t.throws(() => verifyChain(forged, [], many.slice(1), NOW), {
+    message: /does not lead to a trusted root/,
   });
 });
