@@ -61,6 +61,12 @@ export const MAX_CONNECTING_PER_KEY = 64;
 export const MAX_IDLE_TUNNELS = 500;
 
 /**
+ * Tunnels to a peer with others in use that may fail in a row until none is made in the place of one that failed: a peer that is
+ * busy fails one now and then, one that is gone fails all.
+ */
+export const MAX_FAILED_CONNECTS = 3;
+
+/**
  * How long no other tunnel is made to a peer that took nothing on one while it has connections on others, milliseconds: far
  * below what a request waits, and no flood of handshakes at a peer that is full.
  */

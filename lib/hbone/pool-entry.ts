@@ -1,7 +1,7 @@
 import type { Clock, Timer } from '../clock/clock.ts';
 import { MeshError, asMeshError } from '../errors/mesh-error.ts';
 import type { ClientTunnel, OpenRequest, TunnelStream } from './engine.ts';
-import { BARREN_REST_MS, MAX_WAITERS_PER_KEY } from './limits.ts';
+import { BARREN_REST_MS, MAX_FAILED_CONNECTS, MAX_WAITERS_PER_KEY } from './limits.ts';
 
 /** How a request waits for a tunnel. */
 export interface TunnelWait {
@@ -58,8 +58,10 @@ export class PoolEntry {
   /** Those that take no more streams and have some yet. */
   readonly #leaving = new Set<ClientTunnel>();
   readonly #deps: PoolEntryDeps;
-  #waiters = new Set<Waiter>();
+  readonly #waiters = new Set<Waiter>();
   #connecting = 0;
+  /** Tunnels that failed to be made since the last that was. */
+  #failed = 0;
   /** Runs while no tunnel is made, as one was let go whose peer takes nothing on it. */
   #rest: Timer | null = null;
   /** Streams a tunnel is taken to carry, for the number of tunnels to make. */
@@ -141,8 +143,7 @@ export class PoolEntry {
           },
           (error: unknown) => {
             this.#connecting -= 1;
-            // They all wait for the same peer; each decides for itself whether to try again.
-            this.#failWaiters(asMeshError(error, 'UPSTREAM_CONNECT'));
+            this.#connectFailed(asMeshError(error, 'UPSTREAM_CONNECT'));
             this.#dropIfEmpty();
           },
         );
@@ -153,6 +154,23 @@ export class PoolEntry {
   #unwanted(): void {
     if (this.#waiters.size > 0) this.#connectIfNeeded();
     this.#dropIfEmpty();
+  }
+
+  /**
+   * One tunnel could not be made. Others in the making may still serve everyone who waits, and a peer with tunnels in use gets
+   * another in its place. The requests fail when neither is left; each decides for itself whether to try again.
+   */
+  #connectFailed(error: MeshError): void {
+    this.#failed += 1;
+    const isAlive = this.tunnels.size > 0 && error.policy.retry !== 'never';
+    if (isAlive && this.#failed <= MAX_FAILED_CONNECTS) {
+      // Those whose time was up waited for this one alone.
+      if (this.#connecting === 0) this.#failWaiters(error, (waiter) => waiter.late);
+      this.#connectIfNeeded();
+    } else if (this.#connecting === 0) {
+      this.#failed = 0;
+      this.#failWaiters(error);
+    }
   }
 
   /** How many tunnels may be in the making. */
@@ -169,6 +187,7 @@ export class PoolEntry {
       tunnel.destroy();
       return;
     }
+    this.#failed = 0;
     this.tunnels.add(tunnel);
     this.#note(tunnel);
     tunnel.onChange(() => {
@@ -217,10 +236,10 @@ export class PoolEntry {
     if (this.#waiters.size > 0) this.#connectIfNeeded();
   }
 
-  #failWaiters(error: MeshError): void {
-    const waiters = this.#waiters;
-    this.#waiters = new Set();
-    for (const waiter of waiters) {
+  #failWaiters(error: MeshError, which: (waiter: Waiter) => boolean = () => true): void {
+    for (const waiter of this.#waiters) {
+      if (!which(waiter)) continue;
+      this.#waiters.delete(waiter);
       waiter.timer.cancel();
       waiter.reject(error);
     }

@@ -14,6 +14,7 @@ import type {
 import {
   BARREN_REST_MS,
   MAX_CONNECTING_PER_KEY,
+  MAX_FAILED_CONNECTS,
   MAX_WAITERS_PER_KEY,
   TUNNEL_WAIT_MS,
 } from '../../lib/hbone/limits.ts';
@@ -55,6 +56,10 @@ async function fixture(
     readonly maxStreams?: number;
     /** Tunnels of these numbers, from 1, carry nothing. */
     readonly barren?: readonly number[];
+    /** Tunnels of these numbers, from 1, fail to be made. */
+    readonly failing?: (number: number) => boolean;
+    /** When a tunnel of this number goes on to be made. */
+    readonly hold?: (number: number) => Promise<void> | undefined;
     /** The live peer is connected only then. */
     readonly until?: Promise<void>;
     /** What comes of connecting to a dead peer. */
@@ -67,6 +72,8 @@ async function fixture(
   const {
     maxStreams = 100,
     barren = [],
+    failing = () => false,
+    hold = () => undefined,
     until: open,
     dead = () => new Promise<never>(() => {}),
     most = Infinity,
@@ -88,6 +95,8 @@ async function fixture(
     if (asked.length > most) return new Promise(() => {});
     if (key.destinationPort === MUTE) return handshake(() => new Promise(() => {}));
     await open;
+    await hold(number);
+    if (failing(number)) throw new MeshError('TLS_HANDSHAKE', `tunnel ${number} failed`);
     const socket = await dial(t, key.destinationPort);
     const settings = { maxStreams: barren.includes(number) ? 0 : maxStreams };
     return handshake(() => framingEngine.connect(socket, tunnelOptions(own, settings)));
@@ -322,4 +331,73 @@ test('thousands that come at once for a peer without a tunnel are all carried', 
   const streams = await Promise.all(Array.from({ length: 6_000 }, () => pool.open(live, request)));
   t.is(streams.length, 6_000);
   t.is(pool.stats.tunnels, 60);
+});
+
+// spec: hbone.md §9
+test('a tunnel that fails takes no request with it that others in the making can carry, and one is made in its place', async (t) => {
+  const { pool, live, asked } = await fixture(t, { failing: (number) => number === 3 });
+  const streams = await Promise.all(Array.from({ length: 1_000 }, () => pool.open(live, request)));
+  t.is(streams.length, 1_000);
+  // Ten are enough; one failed.
+  t.is(asked.length, 11);
+});
+
+// spec: hbone.md §9
+test('a request waits on while another tunnel is in the making, though its peer has no other', async (t) => {
+  const steps = [1, 2, 3].map(() => Promise.withResolvers<void>());
+  const { pool, live, served, asked } = await fixture(t, {
+    maxStreams: 1,
+    failing: (number) => number === 2,
+    hold: (number) => steps[number - 1]?.promise,
+  });
+  const first = pool.open(live, request);
+  steps[0]?.resolve();
+  (await first).duplex.resume();
+  const waiting = [pool.open(live, request), pool.open(live, request)];
+  await until(() => asked.length === 3, { what: 'two more tunnels' });
+  served[0]?.destroy();
+  await until(() => pool.stats.tunnels === 0, { what: 'the only tunnel to be gone' });
+  steps[1]?.resolve();
+  await until(() => pool.stats.connecting === 1, { what: 'one to fail' });
+  steps[2]?.resolve();
+  const streams = await Promise.all(waiting.map(async (stream) => roundTrip(await stream, 'x')));
+  t.deepEqual(streams.map(String), ['x', 'x']);
+});
+
+test('at a peer that is gone so many tunnels fail in a row, and then all who wait', async (t) => {
+  const { pool, live, asked } = await fixture(t, {
+    maxStreams: 1,
+    failing: (number) => number > 1,
+  });
+  const carried = await pool.open(live, request);
+  for (const round of [1, 2]) {
+    const refused = Array.from({ length: 5 }, () =>
+      t.throwsAsync(pool.open(live, request), {
+        code: 'TLS_HANDSHAKE',
+        message: /tunnel \d+ failed/,
+      }),
+    );
+    await Promise.all(refused);
+    t.is(asked.length, 1 + round * (5 + MAX_FAILED_CONNECTS));
+  }
+  t.is((await roundTrip(carried, 'x')).toString(), 'x');
+});
+
+test('a request whose time is up learns why the last tunnel in the making failed, and others get another', async (t) => {
+  const clock = new FakeClock();
+  const failed = Promise.withResolvers<void>();
+  const { pool, live, asked } = await fixture(t, {
+    maxStreams: 1,
+    failing: (number) => number === 2,
+    hold: (number) => (number === 2 ? failed.promise : undefined),
+    clock,
+  });
+  await pool.open(live, request);
+  const late = t.throwsAsync(pool.open(live, request), { code: 'TLS_HANDSHAKE' });
+  await until(() => asked.length === 2, { what: 'the second tunnel' });
+  await clock.advance(PATIENT_MS);
+  failed.resolve();
+  await late;
+  t.is(asked.length, 2);
+  t.is((await roundTrip(await pool.open(live, request), 'x')).toString(), 'x');
 });
