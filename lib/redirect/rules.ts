@@ -29,6 +29,12 @@ export const PROXY_PORTS = {
   dns: 15_053,
 } as const;
 
+/** Where probes of the node come from unless settings say otherwise: addresses that no pod has. */
+export const DEFAULT_PROBE_ADDRESS = {
+  v4: '169.254.7.127',
+  v6: 'fd16:9254:7127:1337:ffff:ffff:ffff:ffff',
+} as const;
+
 /** Policy routing of marked replies: both families alike. */
 export const POLICY_ROUTE = { priority: 32_764, mark: 0x111, mask: 0xfff, table: 100 } as const;
 

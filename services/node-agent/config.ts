@@ -6,6 +6,7 @@ import { defineConfig } from '../../lib/config/define-config.ts';
 import { bool, duration, integer, list, makeField, oneOf, text } from '../../lib/config/fields.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import type { RedirectDefaults } from '../../lib/redirect/pod-options.ts';
+import { DEFAULT_PROBE_ADDRESS } from '../../lib/redirect/rules.ts';
 
 /** Everything the node agent is told; times in milliseconds. */
 export interface NodeAgentConfig {
@@ -68,11 +69,11 @@ const variables = {
     description: 'send DNS queries to the proxy; unset = the proxy answers none, no pod may ask',
   },
   HOST_PROBE_SNAT_IP: {
-    schema: ipv4({ default: '169.254.7.127' }),
+    schema: ipv4({ default: DEFAULT_PROBE_ADDRESS.v4 }),
     description: 'IPv4 source of probes by the node, exempt from redirection',
   },
   HOST_PROBE_SNAT_IPV6: {
-    schema: ipv6({ default: 'fd16:9254:7127:1337:ffff:ffff:ffff:ffff' }),
+    schema: ipv6({ default: DEFAULT_PROBE_ADDRESS.v6 }),
     description: 'IPv6 source of probes by the node, exempt from redirection',
   },
   FORCE_IPTABLES_BINARY: {

@@ -408,6 +408,13 @@ test('a waypoint says who the client is, to policies, telemetry and application;
   // What came before the waypoint's own element is only what somebody claimed.
   await t.throwsAsync(trusted.open(request(`${said}, for="10.5.5.5:1"`)), { message: /401/ });
   await t.throwsAsync(trusted.open(request('for=unknown')), { message: /401/ });
+  for (const ip of ['127.0.0.1', '[::ffff:127.0.0.1]', web.ip, `[${web.ip6}]`, '169.254.7.127']) {
+    await t.throwsAsync(trusted.open(request(`for="${ip}:1"`)), { message: /400/ }, ip);
+  }
+  const named = () =>
+    mesh.access('connection failed').filter(({ error }) => /the waypoint names/.test(`${error}`));
+  await until(() => named().length === 5, { what: 'a line for each' });
+  t.is(seen.length, 1, 'and no application sees them');
   const stranger = await tunnelTo(t, mesh, { pod: peer, identity: PEER }, web.ip);
   await t.throwsAsync(stranger.open(request(said)), { message: /401/ });
 });

@@ -4,10 +4,10 @@ import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
 import { formatBaggage, parseBaggage } from '../../lib/hbone/baggage.ts';
 import {
   FORWARDED_NETWORK,
-  parseForwardedFor,
   parseForwardedHost,
   parseTraceparent,
 } from '../../lib/hbone/connect-request.ts';
+import { forwardedClient } from '../../lib/hbone/forwarded-client.ts';
 import type { IncomingRequest } from '../../lib/hbone/engine.ts';
 import { MAX_AUTHORITY_LENGTH, MAX_FORWARDED_LENGTH } from '../../lib/hbone/peer-text.ts';
 import { bidiCopy } from '../../lib/net/bidi-copy.ts';
@@ -162,7 +162,8 @@ async function understand(pod: PodContext, arrival: InboundArrival): Promise<Und
     forwardedHost,
     identity: arrival.identity,
   });
-  const said = passage.kind === 'waypoint' ? parseForwardedFor(headers['forwarded']) : null;
+  const own = [dialled.ip, ...local.workload.addresses];
+  const said = passage.kind === 'waypoint' ? forwardedClient(headers['forwarded'], own) : null;
   return { local, upstream, passage, client: said ?? arrival.source, forwardedHost };
 }
 
