@@ -1,55 +1,17 @@
 import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
-import { MessageChannel } from 'node:worker_threads';
 import test from 'ava';
-import type { ExecutionContext } from 'ava';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
-import { closeFd, openNetns } from '../../lib/linux/netns.ts';
-import { loadEngine } from '../../workers/listener/hbone-engine.ts';
 import { CLOSE_GRACE_MS } from '../../workers/listener/limits.ts';
 import { Pod } from '../../workers/listener/pod.ts';
-import type { ControlFromThread, StateResponse } from '../../workers/listener/protocol.ts';
-import { ListenerThread } from '../../workers/listener/thread.ts';
 import { connectTunnel } from '../../workers/listener/tunnel-client.ts';
 import { FakeClock } from '../support/fake-clock.ts';
-import { listenerSettings } from '../support/listener-kit.ts';
 import { ownPort } from '../support/ports.ts';
+import { startPod } from '../support/start-pod.ts';
 import { CLIENT, SERVER, createTunnelPki } from '../support/tunnel-pki.ts';
 import { until } from '../support/until.ts';
 import { workload } from '../support/workloads.ts';
-
-/** A pod of a listener thread that is this one; what the thread says and logs, and how the mesh state answers it. */
-async function startPod(t: ExecutionContext, inboundHbone = 0) {
-  const [control, state] = [new MessageChannel(), new MessageChannel()];
-  const lines: string[] = [];
-  const said: ControlFromThread[] = [];
-  control.port1.on('message', (message: ControlFromThread) => said.push(message));
-  const { context } = new ListenerThread(
-    {
-      thread: 0,
-      settings: { ...listenerSettings, ports: { ...listenerSettings.ports, inboundHbone } },
-      control: control.port2,
-      state: state.port2,
-      revocations: null,
-      budget: null,
-    },
-    await loadEngine('framing'),
-    { write: (line) => lines.push(line), gather: () => {} },
-  );
-  const netnsFd = openNetns('/proc/self/ns/net');
-  const info = { uid: 'uid-1', name: 'client', namespace: 'demo', serviceAccount: 'client' };
-  const task = { pod: { ...info, own: true }, netnsFd };
-  const pod = new Pod(task, context);
-  t.teardown(async () => {
-    await pod.stop('immediate', 0);
-    control.port1.close();
-    state.port1.close();
-    closeFd(netnsFd);
-  });
-  const tell = (message: StateResponse): void => state.port1.postMessage(message);
-  return { pod, context, said, lines, task, tell };
-}
 
 test.serial('pods of a thread have lines of their own for what they refuse', async (t) => {
   const { pod, context, lines, task } = await startPod(t);
@@ -105,7 +67,14 @@ test.serial(
   'a pod that ended without one of its sockets leaves the next one of its uid alone',
   async (t) => {
     const port = await ownPort();
-    const { pod: unused, context, said, lines, task, tell } = await startPod(t, port);
+    const {
+      pod: unused,
+      context,
+      said,
+      lines,
+      task,
+      tell,
+    } = await startPod(t, { inboundHbone: port });
     await unused.stop('immediate', 0);
     const clock = new FakeClock();
     const first = new Pod(task, { ...context, clock });

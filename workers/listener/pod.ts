@@ -141,7 +141,8 @@ export class Pod implements PodContext {
       serveOutbound(this, { socket, ...captured }),
     );
     await this.#startSocks();
-    this.thread.neighbours.serve(this);
+    // Stopped while it started, it has withdrawn already: nobody would withdraw it again.
+    if (this.#state === 'serving') this.thread.neighbours.serve(this);
   }
 
   open(facts: ConnectionFacts): Connection {
@@ -256,8 +257,8 @@ export class Pod implements PodContext {
     serve: Listener['serve'],
     address: string | null = null,
   ): Promise<void> {
-    // It was stopped while it started.
-    if (this.ended) return;
+    // It was stopped while it started: its connections may run on, and it takes no more of them.
+    if (this.#state !== 'serving') return;
     const onClosed = (): void => this.#endWhenIdle();
     const listener = new Listener(this, kind, { port, serve, onClosed, address });
     this.#listeners.push(listener);

@@ -1,0 +1,49 @@
+import { MessageChannel } from 'node:worker_threads';
+import type { ExecutionContext } from 'ava';
+import { closeFd, openNetns } from '../../lib/linux/netns.ts';
+import { loadEngine } from '../../workers/listener/hbone-engine.ts';
+import { Pod } from '../../workers/listener/pod.ts';
+import type { ControlFromThread, StateResponse } from '../../workers/listener/protocol.ts';
+import { ListenerThread } from '../../workers/listener/thread.ts';
+import { listenerSettings } from './listener-kit.ts';
+
+/** A pod of a listener thread that is this one; what the thread says and logs, and how the mesh state answers it. */
+export async function startPod(
+  t: ExecutionContext,
+  options: {
+    /** Its port for tunnels; 0 by default, any free one. */
+    readonly inboundHbone?: number;
+    /** The namespace of a workload; by default it is the proxy's own pod, in this process's namespace. */
+    readonly netns?: string;
+  } = {},
+) {
+  const [control, state] = [new MessageChannel(), new MessageChannel()];
+  const lines: string[] = [];
+  const said: ControlFromThread[] = [];
+  control.port1.on('message', (message: ControlFromThread) => said.push(message));
+  const ports = { ...listenerSettings.ports, inboundHbone: options.inboundHbone ?? 0 };
+  const { context } = new ListenerThread(
+    {
+      thread: 0,
+      settings: { ...listenerSettings, ports },
+      control: control.port2,
+      state: state.port2,
+      revocations: null,
+      budget: null,
+    },
+    await loadEngine('framing'),
+    { write: (line) => lines.push(line), gather: () => {} },
+  );
+  const netnsFd = openNetns(options.netns ?? '/proc/self/ns/net');
+  const info = { uid: 'uid-1', name: 'client', namespace: 'demo', serviceAccount: 'client' };
+  const task = { pod: { ...info, own: options.netns === undefined }, netnsFd };
+  const pod = new Pod(task, context);
+  t.teardown(async () => {
+    await pod.stop('immediate', 0);
+    control.port1.close();
+    state.port1.close();
+    closeFd(netnsFd);
+  });
+  const tell = (message: StateResponse): void => state.port1.postMessage(message);
+  return { pod, context, said, lines, task, tell };
+}
