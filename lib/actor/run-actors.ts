@@ -2,7 +2,7 @@ import { systemClock } from '../clock/clock.ts';
 import type { Clock } from '../clock/clock.ts';
 import { configInvalid } from '../config/define-config.ts';
 import type { Environment } from '../config/env.ts';
-import { unknownVariables } from '../config/unknown-variables.ts';
+import { retiredVariables, unknownVariables } from '../config/unknown-variables.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import { createLogger } from '../log/logger.ts';
 import type { Logger } from '../log/logger.ts';
@@ -94,6 +94,8 @@ export async function runActors(
     level: config.host.logLevel,
     format: config.host.logFormat,
   });
+  const retired = retiredVariables(environment);
+  if (retired.length > 0) log.warn({ variables: retired }, 'config.retired-settings-ignored');
   const exports = await startExport(config.host, names, log, clock);
   const host = new ActorHost(config, log, clock, exports);
   return host.run();

@@ -4,13 +4,26 @@ import type { Environment } from './env.ts';
 export const COMMAND_VARIABLES: readonly string[] = ['WEFT_RUN_DIR', 'WEFT_MESH', 'WEFT_TRACE'];
 
 /**
+ * Settings of the previous release that no longer exist. They are accepted, ignored and named in one warning for one release,
+ * so that an upgrade does not stop at an old configuration.
+ */
+export const RETIRED_VARIABLES: ReadonlySet<string> = new Set(['WEFT_HBONE_ENGINE']);
+
+/** Returns the retired settings that the environment still sets, sorted. */
+export function retiredVariables(environment: Environment): string[] {
+  return Object.keys(environment)
+    .filter((name) => RETIRED_VARIABLES.has(name))
+    .sort();
+}
+
+/**
  * One problem text for each `WEFT_*` variable that nobody knows, with the closest known name; a misspelt
  * setting must not be silently without effect. Other prefixes belong to other programs.
  */
 export function unknownVariables(environment: Environment, known: Iterable<string>): string[] {
   const names = new Set([...known, ...COMMAND_VARIABLES]);
   return Object.keys(environment)
-    .filter((name) => name.startsWith('WEFT_') && !names.has(name))
+    .filter((name) => name.startsWith('WEFT_') && !names.has(name) && !RETIRED_VARIABLES.has(name))
     .sort()
     .map((name) => {
       const nearest = nearestName(name, names);

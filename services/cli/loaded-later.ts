@@ -5,8 +5,6 @@
 export const LOADED_LATER = [
   'lib/actor/host-config.ts',
   'lib/actor/run-actors.ts',
-  'lib/hbone/engine-framing/engine.ts',
-  'lib/hbone/engine-http2/engine.ts',
   'lib/otlp/otlp-export.ts',
   'lib/profile/pprof.ts',
   'services/cli/config-file.ts',

@@ -168,7 +168,6 @@ function listenerConfig(values: Values, metadata: Metadata, dedicated: boolean):
     portReuse: values.INPOD_PORT_REUSE,
     originalSource: originalSource(values.ENABLE_ORIG_SRC),
     ...socketConfig(values),
-    hboneEngine: values.WEFT_HBONE_ENGINE,
     http2: {
       streamWindow: values.HTTP2_STREAM_WINDOW_SIZE,
       connectionWindow: values.HTTP2_CONNECTION_WINDOW_SIZE,

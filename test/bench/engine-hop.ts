@@ -5,7 +5,7 @@ import { connect, createServer } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
-import { http2Engine } from '../../lib/hbone/engine-http2/engine.ts';
+import { http2Engine } from '../support/engine-http2/engine.ts';
 import { TunnelPool } from '../../lib/hbone/pool.ts';
 import { connectTls, acceptTls } from '../../lib/hbone/tls.ts';
 import { bidiCopy } from '../../lib/net/bidi-copy.ts';

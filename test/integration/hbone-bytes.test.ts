@@ -7,7 +7,7 @@ import { systemClock } from '../../lib/clock/clock.ts';
 import type { TunnelCredentials } from '../../lib/hbone/credentials.ts';
 import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
 import { PRESSED_WINDOW_BYTES } from '../../lib/hbone/engine-framing/limits.ts';
-import { http2Engine } from '../../lib/hbone/engine-http2/engine.ts';
+import { http2Engine } from '../support/engine-http2/engine.ts';
 import type { ClientTunnel, HboneEngine, TunnelStream } from '../../lib/hbone/engine.ts';
 import type { Copy } from '../../lib/net/bidi-copy.ts';
 import { HeldBytes } from '../../lib/net/held-bytes.ts';

@@ -6,7 +6,7 @@ import type { AddressInfo, Socket } from 'node:net';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
-import { http2Engine } from '../../lib/hbone/engine-http2/engine.ts';
+import { http2Engine } from '../support/engine-http2/engine.ts';
 import type { ClientTunnel, HboneEngine } from '../../lib/hbone/engine.ts';
 import { bidiCopy } from '../../lib/net/bidi-copy.ts';
 import type { Copy } from '../../lib/net/bidi-copy.ts';

@@ -4,7 +4,7 @@ import type { ExecutionContext } from 'ava';
 import { Backoff } from '../../lib/clock/backoff.ts';
 import { systemClock } from '../../lib/clock/clock.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
-import { http2Engine } from '../../lib/hbone/engine-http2/engine.ts';
+import { http2Engine } from '../support/engine-http2/engine.ts';
 import type {
   ClientTunnel,
   IncomingRequest,

@@ -6,7 +6,7 @@ import { connect as connectTls } from 'node:tls';
 import type { ConnectionOptions, TLSSocket } from 'node:tls';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
-import { http2Engine } from '../../lib/hbone/engine-http2/engine.ts';
+import { http2Engine } from '../support/engine-http2/engine.ts';
 import { openGrpcClient } from '../../lib/identity/grpc-client.ts';
 import type { TlsPolicy } from '../../lib/identity/tls-parameters.ts';
 import { Tls, parseClientHello } from '../support/client-hello.ts';

@@ -1,8 +1,8 @@
-/** Every case of h2spec against a real listener on 15008, through mutual TLS, for each engine. */
+/** Every case of h2spec against a real listener on 15008, through mutual TLS. */
 import test from 'ava';
 import { skipReason } from '../support/netns-test.ts';
 import { goProgram } from './support/go.ts';
-import { ENGINES, PeerMesh } from './support/peer-mesh.ts';
+import { PeerMesh } from './support/peer-mesh.ts';
 
 interface CaseResult {
   readonly id: string;
@@ -12,8 +12,6 @@ interface CaseResult {
 }
 
 const NO_BODY = 'needs a response with a body; whatever is no CONNECT is answered without one';
-const ANSWERED =
-  'the answer, which has no body, closes the stream before the frame comes; nghttp2 ignores frames on streams it has forgotten';
 /** The engine contract has these of a request that is held undecided. */
 const UNDECIDED =
   'needs a request that is not answered at once; whether its second frame comes before the answer is luck';
@@ -35,33 +33,15 @@ const NOT_APPLICABLE: Readonly<Record<string, string>> = {
   'http2/8.1.2.6/2': UNDECIDED,
 };
 
-/** Where one engine does otherwise, and why that is left so. */
-const DEVIATIONS: Readonly<Record<(typeof ENGINES)[number], Readonly<Record<string, string>>>> = {
-  framing: {},
-  http2: {
-    'http2/5.1/5': ANSWERED,
-    'http2/5.1/6': ANSWERED,
-    'http2/5.1/8': ANSWERED,
-    'http2/5.1/9': ANSWERED,
-    'http2/5.1/11': ANSWERED,
-    'http2/5.1/12': ANSWERED,
-    'http2/5.1.1/2': ANSWERED,
-    'http2/6.1/2': ANSWERED,
-    'http2/6.3/1': 'nghttp2 ignores PRIORITY frames altogether, as RFC 9113 §5.3.2 allows',
-    'http2/6.7/2': 'node:http2 takes a PING ACK that it never asked for as a broken peer',
-    'http2/6.9.1/3': 'node:http2 ends the whole connection where the stream alone would do',
-  },
-};
-
 /** One case sends a frame that is too large under the smallest limit there is. */
 const SMALL_FRAMES = { HTTP2_FRAME_SIZE: '16384' };
 
 /** All cases with their outcome, or why there are none. */
-async function results(engine: (typeof ENGINES)[number]): Promise<CaseResult[] | string> {
+async function results(): Promise<CaseResult[] | string> {
   if (skipReason !== null) return skipReason;
   const program = await goProgram('h2spec');
   if ('missing' in program) return program.missing;
-  const peer = await PeerMesh.up(engine, SMALL_FRAMES);
+  const peer = await PeerMesh.up(SMALL_FRAMES);
   try {
     const { cert, key } = await peer.certificate('ns/demo/sa/client');
     const host = await peer.address('api-1');
@@ -76,22 +56,17 @@ async function results(engine: (typeof ENGINES)[number]): Promise<CaseResult[] |
 }
 
 // All of them first: tests are declared in one go.
-const outcomes = new Map<(typeof ENGINES)[number], CaseResult[] | string>();
-for (const engine of ENGINES) outcomes.set(engine, await results(engine));
+const outcome = await results();
 
-for (const [engine, outcome] of outcomes) {
-  if (typeof outcome === 'string') {
-    process.stderr.write(`\nSKIPPED interop: h2spec against ${engine}: ${outcome}\n`);
-    test.skip(`h2spec against ${engine}: ${outcome}`, (t) => t.pass());
-    continue;
-  }
-  test(`h2spec had all its cases against ${engine}`, (t) => t.true(outcome.length > 140));
+if (typeof outcome === 'string') {
+  process.stderr.write(`\nSKIPPED interop: h2spec: ${outcome}\n`);
+  test.skip(`h2spec: ${outcome}`, (t) => t.pass());
+} else {
+  test('h2spec had all its cases', (t) => t.true(outcome.length > 140));
   for (const { id, description, outcome: verdict, why } of outcome) {
-    const title = `h2spec ${engine} ${id} ${description}`;
+    const title = `h2spec ${id} ${description}`;
     const excuse = NOT_APPLICABLE[id];
-    const deviation = DEVIATIONS[engine][id];
     if (excuse !== undefined) test.skip(`${title}: not applicable: ${excuse}`, (t) => t.pass());
-    else if (deviation !== undefined) test.skip(`${title}: ${deviation}`, (t) => t.pass());
     else test(title, (t) => t.is(verdict, 'passed', why));
   }
 }

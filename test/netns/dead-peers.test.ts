@@ -33,22 +33,20 @@ async function meshOfTwo(t: ExecutionContext, changed: Partial<ListenerSettings>
 
 const noPings = { ...listenerSettings.http2, pingIntervalMs: HOUR_MS, pingTimeoutMs: HOUR_MS };
 
-for (const hboneEngine of ['framing', 'http2'] as const) {
-  test(`an idle tunnel to a dead peer is found by PING, and its connections end (${hboneEngine})`, async (t) => {
-    const http2 = { ...listenerSettings.http2, pingIntervalMs: 500, pingTimeoutMs: 3_000 };
-    const changed = { hboneEngine, http2, tunnelUserTimeoutMs: HOUR_MS };
-    const { mesh, web, socket } = await meshOfTwo(t, changed);
-    const closed = new Promise((resolve) => socket.once('close', resolve));
-    socket.once('end', () => socket.end());
-    await cutOff(web);
-    await closed;
-    await until(async () => (await mesh.connections()).length === 0, {
-      what: 'both ends to give the connection up',
-      timeoutMs: 30_000,
-    });
-    t.is(await mesh.metric('weft_hbone_tunnels_open'), 0);
+test('an idle tunnel to a dead peer is found by PING, and its connections end', async (t) => {
+  const http2 = { ...listenerSettings.http2, pingIntervalMs: 500, pingTimeoutMs: 3_000 };
+  const changed = { http2, tunnelUserTimeoutMs: HOUR_MS };
+  const { mesh, web, socket } = await meshOfTwo(t, changed);
+  const closed = new Promise((resolve) => socket.once('close', resolve));
+  socket.once('end', () => socket.end());
+  await cutOff(web);
+  await closed;
+  await until(async () => (await mesh.connections()).length === 0, {
+    what: 'both ends to give the connection up',
+    timeoutMs: 30_000,
   });
-}
+  t.is(await mesh.metric('weft_hbone_tunnels_open'), 0);
+});
 
 test('a busy tunnel to a dead peer is found by TCP alone', async (t) => {
   const { mesh, web, socket } = await meshOfTwo(t, { http2: noPings, tunnelUserTimeoutMs: 2_000 });

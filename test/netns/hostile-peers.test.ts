@@ -40,8 +40,8 @@ interface Arena {
   attack(options?: Parameters<typeof hostilePeer>[2]): Promise<HostilePeer>;
 }
 
-async function arena(t: ExecutionContext, hboneEngine: 'framing' | 'http2'): Promise<Arena> {
-  const mesh = await TestMesh.start(t, { threads: 1, hboneEngine, handshakeTimeoutMs: 4_000 });
+async function arena(t: ExecutionContext): Promise<Arena> {
+  const mesh = await TestMesh.start(t, { threads: 1, handshakeTimeoutMs: 4_000 });
   const client = await mesh.addPod('client');
   const web = await mesh.addPod('web');
   const evil = await mesh.addPod('evil', { enrolled: false });
@@ -104,7 +104,7 @@ const ATTACKS: Readonly<
   Record<
     string,
     {
-      readonly ends: boolean | 'framing';
+      readonly ends: boolean;
       readonly options?: Parameters<typeof hostilePeer>[2];
       readonly run: (peer: HostilePeer, at: Arena) => Promise<void>;
     }
@@ -122,7 +122,7 @@ const ATTACKS: Readonly<
   },
   'rapid reset': {
     // node:http2 takes them so slowly that they may stay within what any client may give up.
-    ends: 'framing',
+    ends: true,
     run: (peer, { authority }) =>
       peer.send(
         repeat(8_000, (n) =>
@@ -178,33 +178,30 @@ const ATTACKS: Readonly<
   },
 };
 
-for (const engine of ['framing', 'http2'] as const) {
-  // spec: hbone.md §8
-  test(`misbehaving peers cost their own tunnels and nobody else (${engine})`, async (t) => {
-    const at = await arena(t, engine);
-    await neighbourGoesOn(at, 'peace');
-    const descriptors = (): number => readdirSync('/proc/self/fd').length;
-    const before = { descriptors: descriptors(), rss: process.memoryUsage.rss() };
-    for (const [name, { ends, options, run }] of Object.entries(ATTACKS)) {
-      const peer = await at.attack(options);
-      const sent = run(peer, at);
-      await neighbourGoesOn(at, name);
-      const growth = process.memoryUsage.rss() - before.rss;
-      t.true(growth < GROWTH_BYTES, `${name}: ${Math.round(growth / MIB)} MiB`);
-      if (ends === true || ends === engine)
-        await until(() => peer.ended, { what: `${name} to cost its tunnel` });
-      await neighbourGoesOn(at, `the end of ${name}`);
-      peer.socket.destroy();
-      await sent;
-      await until(async () => (await at.mesh.connections()).length <= 2, {
-        what: `the connections of ${name} to end`,
-        timeoutMs: 20_000,
-      });
-    }
-    t.is(await at.endNeighbour(), null);
-    await until(() => descriptors() <= before.descriptors + 8, {
-      what: 'the descriptors to come back',
+// spec: hbone.md §8
+test('misbehaving peers cost their own tunnels and nobody else', async (t) => {
+  const at = await arena(t);
+  await neighbourGoesOn(at, 'peace');
+  const descriptors = (): number => readdirSync('/proc/self/fd').length;
+  const before = { descriptors: descriptors(), rss: process.memoryUsage.rss() };
+  for (const [name, { ends, options, run }] of Object.entries(ATTACKS)) {
+    const peer = await at.attack(options);
+    const sent = run(peer, at);
+    await neighbourGoesOn(at, name);
+    const growth = process.memoryUsage.rss() - before.rss;
+    t.true(growth < GROWTH_BYTES, `${name}: ${Math.round(growth / MIB)} MiB`);
+    if (ends) await until(() => peer.ended, { what: `${name} to cost its tunnel` });
+    await neighbourGoesOn(at, `the end of ${name}`);
+    peer.socket.destroy();
+    await sent;
+    await until(async () => (await at.mesh.connections()).length <= 2, {
+      what: `the connections of ${name} to end`,
       timeoutMs: 20_000,
     });
+  }
+  t.is(await at.endNeighbour(), null);
+  await until(() => descriptors() <= before.descriptors + 8, {
+    what: 'the descriptors to come back',
+    timeoutMs: 20_000,
   });
-}
+});

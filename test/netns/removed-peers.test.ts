@@ -1,4 +1,4 @@
-import { http2Engine } from '../../lib/hbone/engine-http2/engine.ts';
+import { http2Engine } from '../support/engine-http2/engine.ts';
 import { serveHbone, tunnelTo } from '../support/hbone-peer.ts';
 import { TestMesh } from '../support/listener-kit.ts';
 import { netnsTest as test } from '../support/netns-test.ts';

@@ -5,7 +5,7 @@ import type { IncomingHttpHeaders, OutgoingHttpHeaders } from 'node:http2';
 import type { Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import type { ExecutionContext } from 'ava';
-import { http2Engine } from '../../lib/hbone/engine-http2/engine.ts';
+import { http2Engine } from './engine-http2/engine.ts';
 import type {
   ClientTunnel,
   HboneEngine,

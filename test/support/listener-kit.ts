@@ -53,7 +53,6 @@ export const listenerSettings: ListenerSettings = {
   originalSource: 'auto',
   keepalive: { enabled: true, timeMs: 180_000, intervalMs: 180_000, retries: 9 },
   userTimeoutMs: 0,
-  hboneEngine: 'framing',
   tunnelUserTimeoutMs: 15_000,
   limits: {
     connections: null,

@@ -1,18 +1,17 @@
 /** The listener thread as it is, its log lines sent to a broadcast channel named by the node. */
 import { BroadcastChannel } from 'node:worker_threads';
 import { present } from '../../lib/errors/assert.ts';
-import { loadEngine } from '../../workers/listener/hbone-engine.ts';
+import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
 import type { PodTask, ThreadAttachment } from '../../workers/listener/protocol.ts';
 import { ListenerThread } from '../../workers/listener/thread.ts';
 
 let thread: ListenerThread | null = null;
 
-export async function attach(attachment: ThreadAttachment): Promise<void> {
-  const engine = await loadEngine(attachment.settings.hboneEngine);
+export function attach(attachment: ThreadAttachment): void {
   const channel = new BroadcastChannel(attachment.settings.node);
   channel.unref();
   const tell = (line: string): void => channel.postMessage(line);
-  thread = new ListenerThread(attachment, engine, { write: tell, gather: tell });
+  thread = new ListenerThread(attachment, framingEngine, { write: tell, gather: tell });
 }
 
 export function servePod(task: PodTask): Promise<void> {

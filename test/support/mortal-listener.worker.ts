@@ -6,7 +6,7 @@ import type { ThreadAttachment } from '../../workers/listener/protocol.ts';
 export { servePod } from '../../workers/listener/listener.worker.ts';
 
 export async function attach(attachment: ThreadAttachment): Promise<void> {
-  await attachReal(attachment);
+  attachReal(attachment);
   const file = process.env['LISTENER_DIES_WITH'] ?? '';
   setInterval(() => {
     if (!existsSync(file)) return;

@@ -1,7 +1,7 @@
 import { MessageChannel } from 'node:worker_threads';
 import type { ExecutionContext } from 'ava';
 import { closeFd, openNetns } from '../../lib/linux/netns.ts';
-import { loadEngine } from '../../workers/listener/hbone-engine.ts';
+import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
 import { Pod } from '../../workers/listener/pod.ts';
 import type { ControlFromThread, StateResponse } from '../../workers/listener/protocol.ts';
 import { ListenerThread } from '../../workers/listener/thread.ts';
@@ -31,7 +31,7 @@ export async function startPod(
       revocations: null,
       budget: null,
     },
-    await loadEngine('framing'),
+    framingEngine,
     { write: (line) => lines.push(line), gather: () => {} },
   );
   const netnsFd = openNetns(options.netns ?? '/proc/self/ns/net');

@@ -1,16 +1,15 @@
 /** Entry of a listener thread; the exports are its tasks (see {@link ListenerTask} in protocol.ts). */
 import { assert, present } from '../../lib/errors/assert.ts';
-import { loadEngine } from './hbone-engine.ts';
+import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
 import type { PodTask, ThreadAttachment } from './protocol.ts';
 import { ListenerThread } from './thread.ts';
 
 let thread: ListenerThread | null = null;
 
 /** Wires the thread, once. */
-export async function attach(attachment: ThreadAttachment): Promise<void> {
-  const engine = await loadEngine(attachment.settings.hboneEngine);
+export function attach(attachment: ThreadAttachment): void {
   assert(thread === null, 'a listener thread is attached once');
-  thread = new ListenerThread(attachment, engine);
+  thread = new ListenerThread(attachment, framingEngine);
 }
 
 /** Serves a pod; resolves when it is stopped and its sockets are closed. */

@@ -48,9 +48,6 @@ export interface PodInfo {
   readonly own?: boolean;
 }
 
-/** What carries tunnels: framing of our own, or node:http2. */
-export type HboneEngineName = 'framing' | 'http2';
-
 /** Settings of the data path; names follow docs/spec/observability.md §6. Times in milliseconds, sizes in bytes. */
 export interface ListenerSettings {
   readonly node: string;
@@ -72,7 +69,6 @@ export interface ListenerSettings {
   };
   /** TCP_USER_TIMEOUT of sockets to applications and plain destinations; 0 sets none. */
   readonly userTimeoutMs: number;
-  readonly hboneEngine: HboneEngineName;
   /** That of tunnels, both ways. */
   readonly tunnelUserTimeoutMs: number;
   readonly http2: {

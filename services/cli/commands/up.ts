@@ -9,6 +9,7 @@ import type { Command } from 'commander';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { processEnvironment } from '../../../lib/config/env.ts';
 import type { Environment } from '../../../lib/config/env.ts';
+import { retiredVariables } from '../../../lib/config/unknown-variables.ts';
 import { parseDuration } from '../../../lib/config/fields.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import { createLogger } from '../../../lib/log/logger.ts';
@@ -76,7 +77,7 @@ async function up(options: Options): Promise<void> {
   const paths = meshPaths(options.mesh, environment);
   const timeoutMs = waitLimit(options.timeout);
   // Whoever detached this process has looked at the environment already.
-  if (options.supervise !== true) await checkEnvironment(environment);
+  if (options.supervise !== true) await warnAndCheck(environment);
   const request = await planRequest(options, paths, environment);
   const interruption = new Interruption();
   if (options.supervise === true) return superviseDetached(request, interruption);
@@ -88,6 +89,14 @@ async function up(options: Options): Promise<void> {
   } finally {
     interruption.dispose();
   }
+}
+
+/** Checks the settings of the actors, and names those that no longer exist. Throws CONFIG_INVALID. */
+async function warnAndCheck(environment: Environment): Promise<void> {
+  await checkEnvironment(environment);
+  const retired = retiredVariables(environment);
+  if (retired.length === 0) return;
+  process.stderr.write(`weft: ignored settings that no longer exist: ${retired.join(', ')}\n`);
 }
 
 /** Sees to it that a mesh can be brought up here: by this machine, and with none of this name there. */

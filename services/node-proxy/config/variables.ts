@@ -150,10 +150,6 @@ export const trafficVariables = {
     schema: integer({ min: 0, max: 1_000_000 })({ default: 0 }),
     description: 'most access lines a thread writes of connections that did not fail; 0 = all',
   },
-  WEFT_HBONE_ENGINE: {
-    schema: oneOf('framing', 'http2')({ default: 'framing' }),
-    description: 'what carries tunnels: HTTP/2 framing of our own, or node:http2',
-  },
   WEFT_SAME_NODE_FAST_PATH: {
     schema: bool({ default: false }),
     description:

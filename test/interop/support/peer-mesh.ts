@@ -28,10 +28,7 @@ export interface ProgramResult {
   readonly stderr: string;
 }
 
-/** The engines that carry tunnels; each is spoken to. */
-export const ENGINES = ['framing', 'http2'] as const;
-
-/** A mesh with one engine. */
+/** A mesh that other implementations talk to. */
 export class PeerMesh {
   readonly mesh: TestMesh;
   readonly #scratch: string;
@@ -43,15 +40,8 @@ export class PeerMesh {
   }
 
   /** The default pods on two nodes. */
-  static async up(
-    engine: (typeof ENGINES)[number],
-    settings: Readonly<Record<string, string>> = {},
-  ): Promise<PeerMesh> {
+  static async up(environment: Readonly<Record<string, string>> = {}): Promise<PeerMesh> {
     const scratch = await makeScratch('interop');
-    const environment = {
-      ...settings,
-      WEFT_HBONE_ENGINE: engine,
-    };
     return new PeerMesh(await TestMesh.up({ environment }), scratch);
   }
 

@@ -1,11 +1,11 @@
-/** Declares a file's tests once for each engine, over a mesh of its own; says loudly what is missing. */
+/** Declares the tests of a file over a mesh of their own; says loudly what is missing. */
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { present } from '../../../lib/errors/assert.ts';
 import { skipReason } from '../../support/netns-test.ts';
-import { ENGINES, PeerMesh } from './peer-mesh.ts';
+import { PeerMesh } from './peer-mesh.ts';
 
-/** Declares a test that is given the engine's mesh. */
+/** Declares a test that is given the mesh. */
 export type PeerTest = (
   title: string,
   body: (t: ExecutionContext, peer: PeerMesh) => Promise<void>,
@@ -24,29 +24,20 @@ export function peerSuite(
     declare((title) => test.serial.skip(`${name}: ${title}: ${reason}`, (t) => t.pass()));
     return;
   }
-  const meshes = new Map<string, PeerMesh>();
+  let mesh: PeerMesh | null = null;
   test.after.always(async () => {
-    for (const peer of meshes.values()) await peer.down();
+    await mesh?.down();
   });
-  for (const engine of ENGINES) {
-    test.serial(`${name}, ${engine}: a mesh is up`, async (t) => {
-      t.timeout(180_000);
-      const peer = await PeerMesh.up(engine);
-      meshes.set(engine, peer);
-      await prepare(peer);
-      t.pass();
-    });
-    declare((title, body) =>
-      test.serial(`${name}, ${engine}: ${title}`, async (t) => {
-        t.timeout(60_000);
-        await body(t, present(meshes.get(engine), 'the mesh is up'));
-      }),
-    );
-    test.serial(`${name}, ${engine}: the mesh goes down`, async (t) => {
-      const peer = present(meshes.get(engine), 'the mesh is up');
-      meshes.delete(engine);
-      await peer.down();
-      t.pass();
-    });
-  }
+  test.serial(`${name}: a mesh is up`, async (t) => {
+    t.timeout(180_000);
+    mesh = await PeerMesh.up();
+    await prepare(mesh);
+    t.pass();
+  });
+  declare((title, body) =>
+    test.serial(`${name}: ${title}`, async (t) => {
+      t.timeout(60_000);
+      await body(t, present(mesh, 'the mesh is up'));
+    }),
+  );
 }

@@ -1,7 +1,7 @@
 import test from 'ava';
 import { defineConfig } from '../../../../lib/config/define-config.ts';
 import { integer, text } from '../../../../lib/config/fields.ts';
-import { unknownVariables } from '../../../../lib/config/unknown-variables.ts';
+import { retiredVariables, unknownVariables } from '../../../../lib/config/unknown-variables.ts';
 import { MeshError } from '../../../../lib/errors/mesh-error.ts';
 
 const spec = defineConfig(
@@ -28,4 +28,10 @@ test('all problems are reported at once, each with its variable', (t) => {
 test('a misspelt WEFT variable is named with its nearest neighbour', (t) => {
   const problems = unknownVariables({ WEFT_LOG_LEVLE: 'x', AMBIENT_X: 'y' }, ['WEFT_LOG_LEVEL']);
   t.deepEqual(problems, ['WEFT_LOG_LEVLE is unknown, did you mean WEFT_LOG_LEVEL?']);
+});
+
+test('a retired setting is no problem, and is named', (t) => {
+  const environment = { WEFT_HBONE_ENGINE: 'http2', WEFT_LOG_LEVEL: 'info' };
+  t.deepEqual(unknownVariables(environment, ['WEFT_LOG_LEVEL']), []);
+  t.deepEqual(retiredVariables(environment), ['WEFT_HBONE_ENGINE']);
 });

@@ -1,11 +1,11 @@
 import type { Http2Session } from 'node:http2';
 import type { Duplex } from 'node:stream';
 import { constants } from 'node:http2';
-import { CLOSE_LINGER_MS } from '../limits.ts';
-import type { MeshError } from '../../errors/mesh-error.ts';
-import { noCounts, silence } from '../engine.ts';
-import { SessionTimers } from '../session-timers.ts';
-import type { Tunnel, TunnelEnd, TunnelOptions, TunnelPeer } from '../engine.ts';
+import { CLOSE_LINGER_MS } from '../../../lib/hbone/limits.ts';
+import type { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { noCounts, silence } from '../../../lib/hbone/engine.ts';
+import { SessionTimers } from '../../../lib/hbone/session-timers.ts';
+import type { Tunnel, TunnelEnd, TunnelOptions, TunnelPeer } from '../../../lib/hbone/engine.ts';
 
 /** What client and server tunnels have in common: the life of one node:http2 session. */
 export abstract class SessionTunnel implements Tunnel {

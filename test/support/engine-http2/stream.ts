@@ -1,9 +1,9 @@
 import { constants } from 'node:http2';
 import type { Http2Stream, IncomingHttpHeaders } from 'node:http2';
 import type { Duplex } from 'node:stream';
-import { MeshError } from '../../errors/mesh-error.ts';
-import { endedUnanswered } from '../engine.ts';
-import type { TunnelCounters, TunnelStream } from '../engine.ts';
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { endedUnanswered } from '../../../lib/hbone/engine.ts';
+import type { TunnelCounters, TunnelStream } from '../../../lib/hbone/engine.ts';
 
 /** A stream whose request was answered with 200. */
 export class Http2TunnelStream implements TunnelStream {

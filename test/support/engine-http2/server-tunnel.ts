@@ -5,7 +5,7 @@ import type {
   ServerHttp2Stream,
   ServerStreamResponseOptions,
 } from 'node:http2';
-import { serveRequest } from '../engine.ts';
+import { serveRequest } from '../../../lib/hbone/engine.ts';
 import type {
   IncomingRequest,
   RefuseStatus,
@@ -13,13 +13,13 @@ import type {
   ServerTunnel,
   TunnelCounters,
   TunnelStream,
-} from '../engine.ts';
-import type { MeshError } from '../../errors/mesh-error.ts';
-import { TokenBucket } from '../../clock/token-bucket.ts';
-import { ABANDONED_REQUESTS, MAX_UNDECIDED_REQUESTS } from '../limits.ts';
-import { NO_HEADERS, cutAuthority, cutMethod, readHeaders } from '../peer-text.ts';
-import type { PeerHeaders } from '../peer-text.ts';
-import type { SecuredSocket } from '../tls.ts';
+} from '../../../lib/hbone/engine.ts';
+import type { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { TokenBucket } from '../../../lib/clock/token-bucket.ts';
+import { ABANDONED_REQUESTS, MAX_UNDECIDED_REQUESTS } from '../../../lib/hbone/limits.ts';
+import { NO_HEADERS, cutAuthority, cutMethod, readHeaders } from '../../../lib/hbone/peer-text.ts';
+import type { PeerHeaders } from '../../../lib/hbone/peer-text.ts';
+import type { SecuredSocket } from '../../../lib/hbone/tls.ts';
 import { SessionTunnel } from './session.ts';
 import { Http2TunnelStream, flatHeaders } from './stream.ts';
 

@@ -1,5 +1,5 @@
 import type { SecureClientSessionOptions, ServerSessionOptions, Settings } from 'node:http2';
-import type { TunnelSettings } from '../engine.ts';
+import type { TunnelSettings } from '../../../lib/hbone/engine.ts';
 import {
   CLIENT_HEADER_LIST_BYTES,
   MAX_CONCURRENT_STREAMS,
@@ -10,7 +10,7 @@ import {
   SESSION_MEMORY_MB,
   STREAM_RESET_BURST,
   STREAM_RESET_RATE,
-} from '../limits.ts';
+} from '../../../lib/hbone/limits.ts';
 
 /** node:http2 options of a server session (docs/spec/hbone.md §8). */
 export function serverSessionOptions(settings: TunnelSettings): ServerSessionOptions {

@@ -7,8 +7,8 @@ import type {
   ServeOptions,
   ServerTunnel,
   TunnelOptions,
-} from '../engine.ts';
-import { acceptTls, connectTls } from '../tls.ts';
+} from '../../../lib/hbone/engine.ts';
+import { acceptTls, connectTls } from '../../../lib/hbone/tls.ts';
 import { Http2ClientTunnel } from './client-tunnel.ts';
 import { Http2ServerTunnel } from './server-tunnel.ts';
 import { clientSessionOptions, serverSessionOptions } from './session-options.ts';

@@ -5,11 +5,16 @@ import type {
   IncomingHttpHeaders,
   IncomingHttpStatusHeader,
 } from 'node:http2';
-import { MeshError } from '../../errors/mesh-error.ts';
-import type { ClientTunnel, OpenRequest, TunnelOptions, TunnelStream } from '../engine.ts';
-import { RESPONSE_TIMEOUT_MS } from '../limits.ts';
-import { readHeaders } from '../peer-text.ts';
-import type { SecuredSocket } from '../tls.ts';
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import type {
+  ClientTunnel,
+  OpenRequest,
+  TunnelOptions,
+  TunnelStream,
+} from '../../../lib/hbone/engine.ts';
+import { RESPONSE_TIMEOUT_MS } from '../../../lib/hbone/limits.ts';
+import { readHeaders } from '../../../lib/hbone/peer-text.ts';
+import type { SecuredSocket } from '../../../lib/hbone/tls.ts';
 import { SessionTunnel } from './session.ts';
 import { Http2TunnelStream, flatHeaders, streamEndError } from './stream.ts';
 
