@@ -14,12 +14,15 @@ import type { ServingCertificate } from './grpc-server.ts';
 import { verifyChain } from './peer-verify.ts';
 import { parseCertificates } from './pem.ts';
 import { renewalDelayMs } from './renewal.ts';
-import { parseRootSource, readRoots } from './roots.ts';
+import { readRoots } from './roots.ts';
+import type { RootSource } from './roots.ts';
 import { parseCaAnswer } from './workload-certificate.ts';
 
 /** Where the certificate comes from and where it is kept. */
 export interface ServingCertOptions {
   readonly ca: Omit<GrpcClientOptions, 'maxReceiveBytes'>;
+  /** What the certificate has to lead to. */
+  readonly meshRoots: RootSource;
   /** The actor's own folder. */
   readonly stateDir: string;
   /** Life to ask for; 0 leaves it to the CA. */
@@ -200,10 +203,7 @@ export class ServingCertKeeper {
     if (!own.checkPrivateKey(createPrivateKey(certificate.keyPem))) {
       throw new MeshError('IDENTITY_INVALID', 'the certificate is for another key');
     }
-    const roots = parseCertificates(
-      await readRoots(parseRootSource(this.#options.ca.rootCa)),
-      'the trust bundle',
-    );
+    const roots = parseCertificates(await readRoots(this.#options.meshRoots), 'the trust bundle');
     verifyChain(own, intermediates, roots, this.#deps.clock.now());
     return { certificate, notAfterMs: own.validToDate.getTime() };
   }

@@ -1,6 +1,7 @@
 import type { X509Certificate } from 'node:crypto';
 import type { Clock } from '../clock/clock.ts';
-import { errorText } from '../errors/mesh-error.ts';
+import { asMeshError, errorText } from '../errors/mesh-error.ts';
+import type { MeshError } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
 import { FollowedFile } from './followed-file.ts';
 import { FreshReading } from './fresh-reading.ts';
@@ -21,6 +22,8 @@ export interface TrustBundleDeps {
   readonly log: Pick<Logger, 'debug' | 'info' | 'warn'>;
   /** Told of every update that could not be used. */
   readonly onBroken?: () => void;
+  /** Throws when roots that could be read must not be trusted. */
+  readonly check?: (roots: readonly X509Certificate[]) => void;
 }
 
 /** A projected volume replaces its files in several steps; read after they settle. */
@@ -30,7 +33,7 @@ const DEBOUNCE_MS = 500;
 const POLL_MS = 2_000;
 
 /**
- * The trust bundle of this process (`CA_ROOT_CA`), followed through changes of its file. A broken or missing
+ * A trust bundle of this process, followed through changes of its file. A broken or missing
  * update leaves the last good roots in force. The owner closes it.
  */
 export class TrustBundle {
@@ -39,6 +42,8 @@ export class TrustBundle {
   readonly #listeners = new Set<(roots: Roots) => void>();
   #current: Roots | null = null;
   #lastProblem: string | null = null;
+  /** What the check of the latest reading threw. */
+  #refusal: MeshError | null = null;
   #followed: FollowedFile | null = null;
   readonly #reading = new FreshReading(() => this.#read());
   #closed = false;
@@ -58,9 +63,13 @@ export class TrustBundle {
     return this.#lastProblem;
   }
 
-  /** Reads the bundle and follows it from then on. Does not fail when it is not there yet. */
+  /**
+   * Reads the bundle and follows it from then on. Does not fail when it is not there yet; throws what the check of
+   * roots that are there throws.
+   */
   async start(): Promise<void> {
     await this.reload();
+    if (this.#refusal !== null) throw this.#refusal;
     if (this.#source.kind !== 'file' || this.#closed) return;
     this.#followed = new FollowedFile(
       {
@@ -97,6 +106,7 @@ export class TrustBundle {
     let roots: Roots;
     try {
       const certificates = parseCertificates(await readRoots(this.#source), 'the trust bundle');
+      this.#check(certificates);
       const unique = new Map(certificates.map((root) => [root.fingerprint256, root]));
       const list = [...unique.values()];
       roots = { certificates: list, pem: list.map((root) => root.toString()).join('') };
@@ -109,6 +119,16 @@ export class TrustBundle {
     this.#current = roots;
     this.#deps.log.info({ roots: roots.certificates.length }, 'trust bundle loaded');
     for (const listener of this.#listeners) listener(roots);
+  }
+
+  #check(certificates: readonly X509Certificate[]): void {
+    this.#refusal = null;
+    try {
+      this.#deps.check?.(certificates);
+    } catch (error) {
+      this.#refusal = asMeshError(error, 'CONFIG_INVALID');
+      throw this.#refusal;
+    }
   }
 
   #refuse(problem: string): void {

@@ -1,4 +1,5 @@
 /** The certificate fetcher of a node as an actor: signing jobs in, answers of the CA out. */
+import { isDeepStrictEqual } from 'node:util';
 import type { Actor, ActorContext, ActorDefinition, Deadline } from '../../lib/actor/actor.ts';
 import { sendJson } from '../../lib/actor/admin-routes.ts';
 import { SIGNED_BOARD, certificateSign, signedSchema } from '../../lib/bus/catalog.ts';
@@ -8,6 +9,7 @@ import { connectBus } from '../../lib/bus/redis-bus.ts';
 import { present } from '../../lib/errors/assert.ts';
 import { CaClient } from '../../lib/identity/ca-client.ts';
 import { parseRootSource } from '../../lib/identity/roots.ts';
+import { meshBundle } from '../../lib/identity/mesh-roots.ts';
 import { TrustBundle } from '../../lib/identity/trust-bundle.ts';
 import { certFetcherConfig } from './config.ts';
 import type { CertFetcherConfig } from './config.ts';
@@ -24,7 +26,8 @@ export class CertFetcherActor implements Actor {
   #reader: TableReader | null = null;
   #consumer: WorkConsumer | null = null;
   #ca: CaClient | null = null;
-  #bundle: TrustBundle | null = null;
+  /** Those of the mesh and those of the CA's server. */
+  #bundles: readonly TrustBundle[] = [];
   #outstanding = 0;
 
   constructor(config: CertFetcherConfig) {
@@ -36,12 +39,17 @@ export class CertFetcherActor implements Actor {
     const node = present(context.node, 'the host gives a node actor its node');
     const scope = { node } as const;
     const release = context.readiness.block('addresses');
-    const bundle = new TrustBundle(parseRootSource(this.#config.ca.rootCa), { clock, log });
-    this.#bundle = bundle;
-    await bundle.start();
-    const ca = new CaClient(this.#config.ca);
+    const { meshRoots, ca: caOptions } = this.#config;
+    const bundle = meshBundle(meshRoots, { clock, log });
+    const caSource = parseRootSource(caOptions.rootCa);
+    const caRoots = isDeepStrictEqual(caSource, meshRoots)
+      ? bundle
+      : new TrustBundle(caSource, { clock, log });
+    this.#bundles = [...new Set([bundle, caRoots])];
+    for (const started of this.#bundles) await started.start();
+    const ca = new CaClient(caOptions);
     this.#ca = ca;
-    bundle.onChange(() => ca.reconnect());
+    caRoots.onChange(() => ca.reconnect());
     const bus = connectBus(this.#config.bus, {
       log,
       clock,
@@ -91,12 +99,12 @@ export class CertFetcherActor implements Actor {
     await this.#consumer?.close();
     await this.#reader?.close();
     await this.#bus?.close();
-    this.#bundle?.close();
+    for (const bundle of this.#bundles) bundle.close();
     this.#ca?.close();
     this.#consumer = null;
     this.#reader = null;
     this.#bus = null;
-    this.#bundle = null;
+    this.#bundles = [];
     this.#ca = null;
   }
 

@@ -4,6 +4,8 @@ import { deepFreeze, defineConfig } from '../../lib/config/define-config.ts';
 import { duration, makeField, text } from '../../lib/config/fields.ts';
 import type { ConfigSpec } from '../../lib/config/spec.ts';
 import { clusterId, clusterVariables } from '../../lib/identity/cluster.ts';
+import { meshRoots, rootVariables } from '../../lib/identity/mesh-roots.ts';
+import type { RootSource } from '../../lib/identity/roots.ts';
 import { tlsPolicy, tlsVariables } from '../../lib/identity/tls-config.ts';
 import { headersFromEnvironment, parseServerAddress } from '../../lib/identity/grpc-client.ts';
 import { MAX_ANSWER_BYTES } from '../../lib/identity/ca-client.ts';
@@ -13,11 +15,12 @@ import type { GrpcClientOptions } from '../../lib/identity/grpc-client.ts';
 export interface CertFetcherConfig {
   readonly bus: BusConfig;
   readonly ca: GrpcClientOptions;
+  /** What the roots that come with a certificate are compared with. */
+  readonly meshRoots: RootSource;
   /** Life of the certificates asked for. */
   readonly lifetimeMs: number;
 }
 
-const DEFAULT_ROOT_PATH = './var/run/secrets/istio/root-cert.pem';
 const DEFAULT_LIFETIME_MS = 86_400_000;
 
 const serverAddress = makeField((value) => {
@@ -36,10 +39,7 @@ const variables = {
     schema: text({ optional: true }),
     description: 'set by Kubernetes; decides the default CA_ADDRESS',
   },
-  CA_ROOT_CA: {
-    schema: text({ default: DEFAULT_ROOT_PATH }),
-    description: "roots of the CA's server and of its certificates: a path, SYSTEM, or PEM",
-  },
+  ...rootVariables,
   ALT_CA_HOSTNAME: {
     schema: text({ optional: true }),
     description: "another name the CA's server certificate may carry",
@@ -72,6 +72,7 @@ const base = defineConfig(variables, (values): CertFetcherConfig => {
       tls: tlsPolicy(values),
       maxReceiveBytes: MAX_ANSWER_BYTES,
     },
+    meshRoots: meshRoots(values),
     lifetimeMs: values.SECRET_TTL,
   };
 });

@@ -12,6 +12,8 @@ import {
 } from '../../lib/config/fields.ts';
 import type { Endpoint } from '../../lib/config/fields.ts';
 import type { ConfigSpec } from '../../lib/config/spec.ts';
+import { meshRoots, rootVariables } from '../../lib/identity/mesh-roots.ts';
+import type { RootSource } from '../../lib/identity/roots.ts';
 import { tlsPolicy, tlsVariables } from '../../lib/identity/tls-config.ts';
 import { headersFromEnvironment, parseServerAddress } from '../../lib/identity/grpc-client.ts';
 import type { GrpcClientOptions } from '../../lib/identity/grpc-client.ts';
@@ -31,6 +33,8 @@ export interface ControlPlaneConfig {
   /** Null: no nodes are followed, and manifests themselves say which pods are served. */
   readonly bus: BusConfig | null;
   readonly ca: Omit<GrpcClientOptions, 'maxReceiveBytes'>;
+  /** What its own certificate has to lead to. */
+  readonly meshRoots: RootSource;
   readonly debounce: { readonly quietMs: number; readonly maxMs: number };
   readonly streamsPerSecond: number;
   readonly token: {
@@ -131,10 +135,7 @@ const variables = {
     schema: serverAddress({ default: 'https://localhost:15012' }),
     description: 'https://host:port of the CA that certifies this server',
   },
-  CA_ROOT_CA: {
-    schema: text({ default: './var/run/secrets/istio/root-cert.pem' }),
-    description: "roots of the CA's server: a path, SYSTEM, or PEM",
-  },
+  ...rootVariables,
   ALT_CA_HOSTNAME: {
     schema: text({ optional: true }),
     description: "another name the CA's server certificate may carry",
@@ -198,6 +199,7 @@ const base = defineConfig(variables, (values): ControlPlaneConfig => {
       headers: {},
       tls: tlsPolicy(values),
     },
+    meshRoots: meshRoots(values),
     debounce: { quietMs: values.PILOT_DEBOUNCE_AFTER, maxMs: values.PILOT_DEBOUNCE_MAX },
     streamsPerSecond: values.PILOT_MAX_REQUESTS_PER_SECOND,
     token: {

@@ -213,7 +213,12 @@ export class ControlPlaneActor implements Actor {
   ): Promise<void> {
     const { log } = context;
     const keeper = new ServingCertKeeper(
-      { ca: this.#config.ca, stateDir: this.#config.stateDir, lifetimeMs: CA_DECIDES },
+      {
+        ca: this.#config.ca,
+        meshRoots: this.#config.meshRoots,
+        stateDir: this.#config.stateDir,
+        lifetimeMs: CA_DECIDES,
+      },
       { clock, log },
     );
     this.#cleanups.push(() => keeper.close());

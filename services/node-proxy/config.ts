@@ -6,6 +6,7 @@ import { defineConfig } from '../../lib/config/define-config.ts';
 import { text } from '../../lib/config/fields.ts';
 import type { ConfigSpec } from '../../lib/config/spec.ts';
 import { tlsPolicy } from '../../lib/identity/tls-config.ts';
+import { meshRoots } from '../../lib/identity/mesh-roots.ts';
 import type { RootSource } from '../../lib/identity/roots.ts';
 import type { HotSettings } from './pool/hot-threads.ts';
 import type { ListenerSettings } from '../../workers/listener/protocol.ts';
@@ -43,6 +44,7 @@ export interface NodeProxyConfig {
   readonly dedicatedTo: WorkloadName | null;
   /** What the mesh state is read from instead of Redis; null = Redis. */
   readonly local: LocalSource | null;
+  /** What peers and the workloads' own certificates are verified against. */
   readonly roots: RootSource;
   /** `CRL_PATH`; null when no revocation lists are configured. */
   readonly crlPath: string | null;
@@ -114,7 +116,7 @@ const config = defineConfig(variables, (values): NodeProxyConfig => {
     own: dedicatedTo === null && values.ENABLE_PROXY ? ownPod(values) : null,
     dedicatedTo,
     local: localSource(values),
-    roots: values.CA_ROOT_CA,
+    roots: meshRoots(values),
     crlPath: values.CRL_PATH === '' ? null : values.CRL_PATH,
     ports: {
       admin: values.PROXY_CONFIG?.proxyAdminPort ?? DEFAULT_ADMIN_PORT,

@@ -13,7 +13,8 @@ import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { CertificateManager } from '../../lib/identity/certificate-manager.ts';
 import { certificateMetrics } from '../../lib/identity/certificate-metrics.ts';
 import { CrlFile } from '../../lib/identity/crl-file.ts';
-import { TrustBundle } from '../../lib/identity/trust-bundle.ts';
+import { meshBundle } from '../../lib/identity/mesh-roots.ts';
+import type { TrustBundle } from '../../lib/identity/trust-bundle.ts';
 import { closeFd, listenersByPort, netnsIdentity, openNetns } from '../../lib/linux/netns.ts';
 import { raiseFileLimit } from '../../lib/linux/process.ts';
 import type { PodInfo } from '../../workers/listener/protocol.ts';
@@ -92,7 +93,7 @@ export class NodeProxyParts {
     context.supervise('node-proxy', this.#failed.promise);
     this.#metrics = this.#declareMetrics();
     this.#bus = this.#connectBus(node);
-    this.#bundle = new TrustBundle(config.roots, context);
+    this.#bundle = meshBundle(config.roots, context);
     this.#crl = this.#makeCrl();
     this.#certificates = this.#makeCertificates(node);
     this.#state = this.#makeStateThread(node);

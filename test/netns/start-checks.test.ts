@@ -1,6 +1,10 @@
 /** What a node proxy finds out before it serves anybody. */
 import { execFile } from 'node:child_process';
+import { rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { rootCertificates } from 'node:tls';
 import { promisify } from 'node:util';
+import { makeScratch } from '../support/leftovers.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
 import { startTestRedis } from '../support/redis.ts';
 
@@ -36,3 +40,25 @@ for (const [dropped, named] of [
     t.regex(`${failed?.stdout}${failed?.stderr}`, named);
   });
 }
+
+test('a node proxy whose peers would be verified against a public root does not start', async (t) => {
+  const redis = await startTestRedis(t);
+  const dir = await makeScratch('public-root');
+  t.teardown(() => rm(dir, { recursive: true, force: true }));
+  const roots = join(dir, 'ca-certificates.crt');
+  await writeFile(roots, rootCertificates.slice(0, 3).join('\n'));
+  const env = {
+    PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
+    ...redis.environment('node-proxy.node-1'),
+    NODE_NAME: 'node-1',
+    CA_ROOT_CA: roots,
+  };
+  const failed = await run(WEFT, ['run', 'node-proxy'], { env, timeout: 60_000 }).then(
+    () => null,
+    (error: unknown) => error as Ended,
+  );
+  t.regex(
+    `${failed?.stdout}${failed?.stderr}`,
+    /peers would be verified against a public root, .*: set WEFT_MESH_ROOT_CA to the roots of the mesh/,
+  );
+});

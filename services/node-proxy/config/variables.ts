@@ -8,8 +8,8 @@ import {
   port,
   text,
 } from '../../../lib/config/fields.ts';
+import { rootVariables } from '../../../lib/identity/mesh-roots.ts';
 import { tlsVariables } from '../../../lib/identity/tls-config.ts';
-import { parseRootSource } from '../../../lib/identity/roots.ts';
 import { formatAccessRules, parseAccessRules } from '../../../lib/log/access-rules.ts';
 import { modeVariables } from './mode.ts';
 import { parseProxyConfig } from './proxy-config.ts';
@@ -19,9 +19,6 @@ import { parseCpuQuantity, parseThreadSetting } from './worker-threads.ts';
 const cpu = makeField(parseCpuQuantity);
 const threads = makeField(parseThreadSetting);
 const proxyConfig = makeField(parseProxyConfig);
-const roots = makeField(parseRootSource, (source) =>
-  source.kind === 'file' ? source.path : source.kind.toUpperCase(),
-);
 const accessRules = makeField((value) => formatAccessRules(parseAccessRules(value)));
 const optionalText = (description: string) => ({
   schema: text({ optional: true }),
@@ -35,12 +32,7 @@ const MAX_WINDOW_BYTES = 2_147_483_647;
 export const identityVariables = {
   NETWORK: { schema: text({ default: '' }), description: 'id of the network this node is on' },
   CLUSTER_DOMAIN: { schema: text({ default: 'cluster.local' }), description: 'DNS domain' },
-  CA_ROOT_CA: {
-    schema: roots({
-      default: parseRootSource('./var/run/secrets/istio/root-cert.pem'),
-    }),
-    description: 'roots that peers are verified against: a path, SYSTEM, or PEM',
-  },
+  ...rootVariables,
 } as const;
 
 const count = integer({ min: 1, max: 10_000_000 });

@@ -1,5 +1,6 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { X509Certificate } from 'node:crypto';
+import { spawn } from 'node:child_process';
 import test from 'ava';
 import { certificateSign } from '../../../lib/bus/catalog.ts';
 import type { MeshError } from '../../../lib/errors/mesh-error.ts';
@@ -13,6 +14,7 @@ import type { CertificateUser } from '../../support/certificates-kit.ts';
 import { startTestRedis } from '../../support/redis.ts';
 import { until } from '../../support/until.ts';
 
+const WEFT = new URL('../../../services/cli/weft', import.meta.url).pathname;
 const WEB = 'spiffe://cluster.local/ns/demo/sa/web';
 const CLIENT = 'spiffe://cluster.local/ns/demo/sa/client';
 const API = 'spiffe://cluster.local/ns/demo/sa/api';
@@ -42,6 +44,29 @@ test('a workload of the node gets a certificate over Redis, the fetcher and the 
   t.regex(await fetcher.metrics(), /weft_cert_fetcher_identities 2/);
   t.regex(await fetcher.metrics(), /weft_cert_fetcher_sign_seconds_count 1/);
   t.regex(await user.metrics.render(), /weft_certificates\{state="available"\} 1/);
+});
+
+test('with SYSTEM the store of the machine secures the connection to the CA, the mesh has its own roots', async (t) => {
+  const redis = await startTestRedis(t);
+  const kit = await createCaKit(t);
+  await kit.start();
+  await publishWorkloads(t, redis, WORKLOADS);
+  const env = {
+    PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
+    ...redis.environment('cert-fetcher.node-1'),
+    NODE_NAME: 'node-1',
+    CA_ADDRESS: kit.address(),
+    CA_ROOT_CA: 'SYSTEM',
+    WEFT_MESH_ROOT_CA: kit.bundlePath,
+    AUTH_TOKEN: await kit.nodeToken('node-1'),
+    // What the machine's store holds, as OpenSSL reads it.
+    SSL_CERT_FILE: kit.bundlePath,
+  };
+  const fetcher = spawn(WEFT, ['run', 'cert-fetcher'], { env, stdio: 'ignore' });
+  t.teardown(() => fetcher.kill('SIGKILL'));
+  const user = await startManager(t, kit, redis);
+  const certificate = await user.available(WEB);
+  t.is(certificate.rootsPem, await readFile(kit.bundlePath, 'utf8'));
 });
 
 test('an identity of another node is refused by the fetcher, and nothing else is disturbed', async (t) => {

@@ -221,6 +221,7 @@ async function keeper(
         clusterId: 'Kubernetes',
         headers: {},
       },
+      meshRoots: { kind: 'file', path: kit.bundlePath },
       stateDir: join(kit.dir, 'control'),
       lifetimeMs,
     },
