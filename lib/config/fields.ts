@@ -111,6 +111,14 @@ export const list = makeField((value): readonly string[] =>
     .filter((item) => item !== ''),
 );
 
+/** `namespace/account`, several of them comma-separated. */
+export const accounts = makeField((value): readonly string[] => {
+  const items = value.split(',').map((item) => item.trim());
+  const bad = items.find((item) => !/^[^/\s]+\/[^/\s]+$/.test(item));
+  if (bad !== undefined) throw new FieldError('must be namespace/account,namespace/account');
+  return items;
+});
+
 /** A whole number within the bounds. */
 export function integer(bounds: { min?: number; max?: number } = {}): FieldBuilder<number> {
   const min = bounds.min ?? Number.MIN_SAFE_INTEGER;

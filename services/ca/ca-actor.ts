@@ -19,7 +19,7 @@ import { CertificateService } from './certificate-service.ts';
 import { caConfig } from './config.ts';
 import type { CaConfig } from './config.ts';
 import { ControlPlanePods } from './control-plane-pods.ts';
-import { CallerRates, Gate } from './gate.ts';
+import { CallerRates, Gate } from '../../lib/net/gate.ts';
 import {
   MAX_CALLERS,
   MAX_CALLER_REQUESTS_PER_SECOND,

@@ -17,7 +17,7 @@ import type { Logger } from '../../lib/log/logger.ts';
 import type { Authority } from './authority.ts';
 import { decideGrant, decideLifetime } from './authorize.ts';
 import type { Grant, GrantRules } from './authorize.ts';
-import type { CallerRates, Gate } from './gate.ts';
+import type { CallerRates, Gate } from '../../lib/net/gate.ts';
 import { BACKDATE_MS } from './limits.ts';
 import type { CaMetrics, RefusalReason } from './metrics.ts';
 import type { PodRegistry } from './pods.ts';

@@ -1,6 +1,6 @@
 import { isIP } from 'node:net';
 import { defineConfig } from '../../lib/config/define-config.ts';
-import { duration, endpoint, list, makeField, text } from '../../lib/config/fields.ts';
+import { accounts, duration, endpoint, list, makeField, text } from '../../lib/config/fields.ts';
 import type { Endpoint } from '../../lib/config/fields.ts';
 import type { AltName } from '../../lib/identity/subject-alt-name.ts';
 import { tlsPolicy, tlsVariables } from '../../lib/identity/tls-config.ts';
@@ -61,13 +61,6 @@ const serverNames = makeField(
   (value): readonly AltName[] => value.split(',').map(parseServerName),
   (names) => names.map((name) => name.value).join(','),
 );
-const accounts = makeField((value): readonly string[] => {
-  const items = value.split(',').map((item) => item.trim());
-  const bad = items.find((item) => !/^[^/\s]+\/[^/\s]+$/.test(item));
-  if (bad !== undefined) throw new Error('must be namespace/account,namespace/account');
-  return items;
-});
-
 const HOUR_MS = 3_600_000;
 
 /** Environment of the CA, with upstream's names where upstream has one (docs/spec/istiod-ambient.md §4). */

@@ -1,4 +1,4 @@
-import type { Clock } from '../../lib/clock/clock.ts';
+import type { Clock } from '../clock/clock.ts';
 
 /** How much may pass. */
 export interface GateLimits {
@@ -55,6 +55,11 @@ export class CallerRates {
 
   /** True when the caller may have one more answer now. */
   allows(caller: string): boolean {
+    return this.of(caller).enter();
+  }
+
+  /** The caller's own gate. */
+  of(caller: string): Gate {
     const { perSecond, callers } = this.#limits;
     const gate =
       this.#gates.get(caller) ??
@@ -64,6 +69,6 @@ export class CallerRates {
     this.#gates.set(caller, gate);
     const [quietest] = this.#gates.keys();
     if (this.#gates.size > callers && quietest !== undefined) this.#gates.delete(quietest);
-    return gate.enter();
+    return gate;
   }
 }
