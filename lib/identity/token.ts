@@ -32,6 +32,12 @@ export interface TokenSubject {
   readonly node: ObjectReference | null;
 }
 
+/** Who holds a token that was verified. */
+export interface TokenHolder extends TokenSubject {
+  /** When the verifier begins to refuse the token, milliseconds since the epoch. */
+  readonly validUntilMs: number;
+}
+
 /** How a token is signed and how long it lives. */
 export interface TokenTerms {
   readonly issuer: string;
@@ -119,7 +125,7 @@ export class TokenVerifier {
    * expired, not yet valid, other audience or issuer, no Kubernetes claims), STATE_UNAVAILABLE when no key set
    * could be read so far.
    */
-  async verify(token: string): Promise<TokenSubject> {
+  async verify(token: string): Promise<TokenHolder> {
     const keys = await this.#keys.read();
     let payload: JWTPayload;
     try {
@@ -137,7 +143,11 @@ export class TokenVerifier {
         cause: error,
       });
     }
-    return subjectOf(payload);
+    const expiresAtSeconds = payload.exp ?? 0;
+    return {
+      ...subjectOf(payload),
+      validUntilMs: (expiresAtSeconds + CLOCK_TOLERANCE_SECONDS) * 1_000,
+    };
   }
 
   #reason(error: unknown): string {

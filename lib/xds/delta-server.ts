@@ -1,35 +1,36 @@
 /** Delta ADS for ztunnel-like clients (docs/spec/istiod-ambient.md §3), over any source of resources. */
 import { randomBytes } from 'node:crypto';
 import { status } from '@grpc/grpc-js';
-import type { Metadata, ServiceDefinition, UntypedServiceImplementation } from '@grpc/grpc-js';
-import type { Clock } from '../clock/clock.ts';
+import type { ServiceDefinition, UntypedServiceImplementation } from '@grpc/grpc-js';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
-import type { TokenSubject } from '../identity/token.ts';
+import type { TokenHolder } from '../identity/token.ts';
 import type { Logger } from '../log/logger.ts';
 import type { MetricRegistry } from '../metrics/registry.ts';
+import { StreamAdmission } from './admission.ts';
+import type { AdmissionDeps, StreamRefusal } from './admission.ts';
 import { DeltaSession } from './delta-session.ts';
 import type { DeltaCall, StreamView } from './delta-session.ts';
 import { deltaServerMetrics } from './server-metrics.ts';
 import type { DeltaServerMetrics } from './server-metrics.ts';
 import { decodeRequest } from './server-wire.ts';
+import { MAX_RESPONSE_BYTES } from './type-subscription.ts';
 import type { ResourceSource } from './type-subscription.ts';
 import { DELTA_METHOD } from './type-urls.ts';
 
-/** Streams held at once (docs/spec/istiod-ambient.md §0). */
-export const MAX_STREAMS = 100_000;
 /** A client that resumes lists a name and a version for everything it holds. */
 export const MAX_REQUEST_BYTES = 64 * 1024 * 1024;
+/** A stream's greatest age is spread by this part of it, so that clients that came together do not come back together. */
+const AGE_SPREAD = 0.1;
 
 /** What the server needs. */
-export interface DeltaServerDeps {
+export interface DeltaServerDeps extends AdmissionDeps {
   readonly source: ResourceSource;
-  /** The holder of a token. Throws IDENTITY_TOKEN for a bad one, STATE_UNAVAILABLE while none can be checked. */
-  authenticate(token: string): Promise<TokenSubject>;
   /** False refuses streams, as there is nothing true to tell yet. */
   ready(): boolean;
-  /** New streams taken in a second; more are told to come back. */
-  readonly streamsPerSecond: number;
-  readonly clock: Clock;
+  /** A stream that is this old, give or take a tenth, is ended in good order. */
+  readonly maxStreamAgeMs: number;
+  /** A larger answer goes in several; {@link MAX_RESPONSE_BYTES} without. */
+  readonly maxResponseBytes?: number;
   readonly log: Logger;
   readonly metrics: MetricRegistry;
 }
@@ -57,13 +58,12 @@ export class DeltaServer {
   /** Tells the pushes of this process from those of the one before. */
   readonly #run = randomBytes(4).toString('hex');
   #pushes = 0;
+  readonly #admission: StreamAdmission;
   #draining = false;
-  #open = 0;
-  #second = 0;
-  #inSecond = 0;
 
   constructor(deps: DeltaServerDeps) {
     this.#deps = deps;
+    this.#admission = new StreamAdmission(deps);
     this.#metrics = deltaServerMetrics(deps.metrics, () => this.#sessions.size);
   }
 
@@ -81,7 +81,12 @@ export class DeltaServer {
   push(changed: ReadonlyMap<string, ReadonlySet<string>>): void {
     if (changed.size === 0) return;
     this.#pushes += 1;
-    for (const session of this.#sessions.values()) session.push(changed);
+    for (const [call, session] of this.#sessions) {
+      if (session.push(changed)) continue;
+      session.end();
+      const text = 'changes gather and no response is acknowledged; resume on another stream';
+      this.#refuse(call, { reason: 'unacknowledged', code: status.RESOURCE_EXHAUSTED, text });
+    }
   }
 
   /** Takes no new stream and ends the open ones; clients come back to whoever serves then. */
@@ -98,18 +103,14 @@ export class DeltaServer {
     call.on('error', (error) =>
       this.#deps.log.debug({ error: errorText(error) }, 'xds.stream-error'),
     );
-    const refusal = this.#refusal();
-    if (refusal !== null) {
-      this.#metrics.refused(refusal.reason);
-      end(call, refusal.code, refusal.text);
+    if (this.#draining || !this.#deps.ready()) {
+      const text = this.#draining ? 'the server is draining' : 'the server is not ready';
+      this.#refuse(call, { reason: 'not-ready', code: status.UNAVAILABLE, text });
       return;
     }
-    this.#open += 1;
     let closed = false;
     const close = (): void => {
-      if (closed) return;
       closed = true;
-      this.#open -= 1;
       this.#close(call);
     };
     call.once('close', close);
@@ -119,30 +120,31 @@ export class DeltaServer {
   }
 
   async #serve(call: DeltaCall, isClosed: () => boolean): Promise<void> {
-    let subject: TokenSubject;
-    try {
-      subject = await this.#deps.authenticate(bearerToken(call.metadata));
-    } catch (error) {
-      const away = error instanceof MeshError && error.code === 'STATE_UNAVAILABLE';
-      this.#fail(call, error, away ? status.UNAVAILABLE : status.UNAUTHENTICATED);
+    const open = this.#sessions.size;
+    const admission = await this.#admission.admit(call.metadata, call.getPeer(), open);
+    if (!admission.admitted) {
+      this.#refuse(call, admission.refusal);
       return;
     }
     if (isClosed()) return;
+    const { caller } = admission;
     const { source, log } = this.#deps;
-    const session = new DeltaSession(call, subject, {
+    const session = new DeltaSession(call, caller, {
       source,
       log,
       metrics: this.#metrics,
       version: () => `${this.#run}.${this.#pushes}`,
+      maxResponseBytes: this.#deps.maxResponseBytes ?? MAX_RESPONSE_BYTES,
     });
     this.#sessions.set(call, session);
+    this.#limitAge(call, session, caller);
     call.on('drain', () => session.resume());
     call.on('data', (bytes: Buffer) => {
       try {
         session.take(decodeRequest(bytes));
       } catch (error) {
         session.end();
-        this.#fail(call, error, codeOf(error));
+        this.#refuse(call, refusalFor(error));
       }
     });
     call.once('end', () => {
@@ -151,11 +153,27 @@ export class DeltaServer {
     });
   }
 
-  #fail(call: DeltaCall, error: unknown, code: status): void {
-    const identity = code === status.UNAUTHENTICATED || code === status.PERMISSION_DENIED;
-    this.#metrics.refused(identity ? 'identity' : 'protocol');
-    this.#deps.log.warn({ peer: call.getPeer(), error: errorText(error) }, 'xds.stream-refused');
-    end(call, code, errorText(error));
+  /** Ends the stream when its age or its token's validity is over; the client resumes, with a token that is valid then. */
+  #limitAge(call: DeltaCall, session: DeltaSession, caller: TokenHolder): void {
+    const { clock, log, maxStreamAgeMs } = this.#deps;
+    const ageMs = maxStreamAgeMs * (1 + AGE_SPREAD * (2 * Math.random() - 1));
+    const validMs = Math.max(0, caller.validUntilMs - clock.now());
+    const reason = validMs < ageMs ? 'identity-expired' : 'age';
+    const timer = clock.after(Math.min(validMs, ageMs), () => {
+      this.#metrics.ended(reason);
+      log.info({ node: session.view.node, stream: session.id, reason }, 'xds.stream-ended');
+      session.end();
+      call.end();
+    });
+    for (const event of ['close', 'cancelled', 'finish']) call.once(event, () => timer.cancel());
+  }
+
+  #refuse(call: DeltaCall, { reason, code, text }: StreamRefusal): void {
+    this.#metrics.refused(reason);
+    // An address beyond its limit does not fill the log either.
+    const level = reason === 'address' ? 'debug' : 'warn';
+    this.#deps.log[level]({ peer: call.getPeer(), reason, error: text }, 'xds.stream-refused');
+    call.emit('error', { code, details: text });
   }
 
   #close(call: DeltaCall): void {
@@ -165,42 +183,14 @@ export class DeltaServer {
     this.#sessions.delete(call);
     this.#deps.log.info({ node: session.view.node, stream: session.id }, 'xds.stream-closed');
   }
+}
 
-  #refusal(): { reason: 'not-ready' | 'overload'; code: status; text: string } | null {
-    if (this.#draining || !this.#deps.ready()) {
-      const text = this.#draining ? 'the server is draining' : 'the server is not ready';
-      return { reason: 'not-ready', code: status.UNAVAILABLE, text };
-    }
-    const second = Math.floor(this.#deps.clock.monotonic() / 1_000);
-    if (second !== this.#second) {
-      this.#second = second;
-      this.#inSecond = 0;
-    }
-    this.#inSecond += 1;
-    if (this.#inSecond > this.#deps.streamsPerSecond || this.#open >= MAX_STREAMS) {
-      const text = 'too many streams, come back later';
-      return { reason: 'overload', code: status.RESOURCE_EXHAUSTED, text };
-    }
-    return null;
+/** How a stream ends that a request broke. */
+function refusalFor(error: unknown): StreamRefusal {
+  const text = errorText(error);
+  if (!(error instanceof MeshError)) return { reason: 'protocol', code: status.INTERNAL, text };
+  if (error.code === 'IDENTITY_REFUSED') {
+    return { reason: 'identity', code: status.PERMISSION_DENIED, text };
   }
-}
-
-/** The token of the `authorization` header. Throws IDENTITY_TOKEN. */
-function bearerToken(metadata: Metadata): string {
-  const header = metadata.get('authorization')[0];
-  const match = typeof header === 'string' ? /^Bearer (\S+)$/i.exec(header) : null;
-  if (match?.[1] === undefined) {
-    throw new MeshError('IDENTITY_TOKEN', 'a bearer token is required in the authorization header');
-  }
-  return match[1];
-}
-
-function codeOf(error: unknown): status {
-  if (!(error instanceof MeshError)) return status.INTERNAL;
-  return error.code === 'IDENTITY_REFUSED' ? status.PERMISSION_DENIED : status.INVALID_ARGUMENT;
-}
-
-/** Ends a server stream with a status. */
-function end(call: DeltaCall, code: status, details: string): void {
-  call.emit('error', { code, details });
+  return { reason: 'protocol', code: status.INVALID_ARGUMENT, text };
 }

@@ -18,6 +18,11 @@ export type DeltaCall = ServerDuplexStream<Buffer, Buffer>;
 
 /** Types of one stream; the workload API has three. */
 const MAX_TYPES = 16;
+/**
+ * Names a client may be owed that acknowledges nothing: every object a control plane holds, twice over for those that went
+ * meanwhile. A client beyond it resumes by versions, which costs no memory while it is away.
+ */
+export const MAX_OWED_NAMES = 400_000;
 /** Longest text of a client that is logged. */
 const MAX_LOGGED_TEXT = 2_000;
 
@@ -28,6 +33,8 @@ export interface SessionDeps {
   readonly log: Logger;
   /** Version of the state as a whole, for nonces and responses. */
   readonly version: () => string;
+  /** A larger answer goes in several. */
+  readonly maxResponseBytes: number;
 }
 
 /** See {@link DeltaSession.view}. */
@@ -91,10 +98,11 @@ export class DeltaSession {
     this.pump();
   }
 
-  /** Notes changes and sends what may be sent. */
-  push(changed: ReadonlyMap<string, ReadonlySet<string>>): void {
+  /** Notes changes and sends what may be sent. False when the client acknowledges nothing and is owed too much. */
+  push(changed: ReadonlyMap<string, ReadonlySet<string>>): boolean {
     for (const [type, names] of changed) this.#subscriptions.get(type)?.note(names);
     this.pump();
+    return [...this.#subscriptions.values()].every(({ owed }) => owed <= MAX_OWED_NAMES);
   }
 
   /** The transport has room again. */
@@ -103,17 +111,23 @@ export class DeltaSession {
     this.pump();
   }
 
-  /** Nothing is written after this. */
+  /** Nothing is written or kept after this. */
   end(): void {
     this.#ended = true;
+    this.#subscriptions.clear();
   }
 
-  /** Writes answers while the transport takes them: addresses before policies, as upstream does. */
+  /**
+   * Writes answers while the transport takes them: addresses before policies, as upstream does. No policy goes out while an
+   * answer of addresses is still in parts: a client that counts a type as complete with its first response is then complete
+   * with the last part.
+   */
   pump(): void {
     const types = [ADDRESS_TYPE, AUTHORIZATION_TYPE, ...this.#subscriptions.keys()];
     for (const type of new Set(types)) {
       if (this.#blocked || this.#ended) return;
       const subscription = this.#subscriptions.get(type);
+      if (type !== ADDRESS_TYPE && this.#subscriptions.get(ADDRESS_TYPE)?.inParts === true) return;
       const systemVersion = this.#deps.version();
       const nonce = `${systemVersion}/${randomUUID()}`;
       const answer = subscription?.next(nonce) ?? null;
@@ -152,7 +166,8 @@ export class DeltaSession {
       throw new MeshError('XDS_STREAM', `more than ${MAX_TYPES} types on one stream`);
     }
     const node = this.#node?.node.metadata['NODE_NAME'] ?? '';
-    const subscription = new TypeSubscription(type, this.#deps.source, node);
+    const { source, maxResponseBytes } = this.#deps;
+    const subscription = new TypeSubscription(type, source, node, maxResponseBytes);
     this.#subscriptions.set(type, subscription);
     return subscription;
   }

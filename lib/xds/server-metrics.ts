@@ -1,11 +1,23 @@
 import type { MetricRegistry } from '../metrics/registry.ts';
 
+/** Why a stream was refused or broken off. */
+export type StreamRefusalReason =
+  | 'not-ready'
+  | 'overload'
+  | 'address'
+  | 'identity'
+  | 'account'
+  | 'protocol'
+  | 'unacknowledged';
+
 /** Counters of a delta server, by upstream's names where upstream has one. */
 export interface DeltaServerMetrics {
   pushed(type: string, resources: number, bytes: number): void;
   rejected(type: string): void;
   stale(type: string): void;
-  refused(reason: 'not-ready' | 'overload' | 'identity' | 'protocol'): void;
+  refused(reason: StreamRefusalReason): void;
+  /** A stream came to the end of its time, after which its client resumes. */
+  ended(reason: 'age' | 'identity-expired'): void;
 }
 
 /** Declares the metrics of a delta server; `streams` is asked at scrape time. */
@@ -26,6 +38,11 @@ export function deltaServerMetrics(
   const refused = registry.counter('weft_xds_streams_refused_total', 'Streams refused or ended', [
     'reason',
   ]);
+  const ended = registry.counter(
+    'weft_xds_streams_ended_total',
+    'Streams that were ended for their client to open another',
+    ['reason'],
+  );
   return {
     pushed: (type, count, size) => {
       pushes.inc({ type: shortType(type) });
@@ -35,6 +52,7 @@ export function deltaServerMetrics(
     rejected: (type) => rejects.inc({ type: shortType(type) }),
     stale: (type) => stale.inc({ type: shortType(type) }),
     refused: (reason) => refused.inc({ reason }),
+    ended: (reason) => ended.inc({ reason }),
   };
 }
 

@@ -36,6 +36,7 @@ export class TypeSubscription {
   readonly type: string;
   readonly #source: ResourceSource;
   readonly #node: string;
+  readonly #maxBytes: number;
   #started = false;
   #wildcard = false;
   #answerOwed = false;
@@ -45,14 +46,21 @@ export class TypeSubscription {
   #names = new Set<string>();
   /** Names to send, or to report as removed where there is nothing by that name. */
   readonly #owed = new Set<string>();
+  #inParts = false;
   #outstanding: string | null = null;
   #lastNonce = '';
   #acks = 0;
   #nacks = 0;
   #lastNack: string | null = null;
 
-  constructor(type: string, source: ResourceSource, node: string) {
+  constructor(
+    type: string,
+    source: ResourceSource,
+    node: string,
+    maxBytes: number = MAX_RESPONSE_BYTES,
+  ) {
     this.type = type;
+    this.#maxBytes = maxBytes;
     this.#source = source;
     this.#node = node;
   }
@@ -60,6 +68,16 @@ export class TypeSubscription {
   /** True when the client gets everything. */
   get wildcard(): boolean {
     return this.#wildcard;
+  }
+
+  /** Names the client is still owed. */
+  get owed(): number {
+    return this.#owed.size;
+  }
+
+  /** True while the last answer was only a part of what was owed, as all of it was too large. */
+  get inParts(): boolean {
+    return this.#inParts;
   }
 
   /** For people who look. */
@@ -122,7 +140,7 @@ export class TypeSubscription {
     const removed: string[] = [];
     let bytes = 0;
     for (const name of this.#owed) {
-      if (bytes > MAX_RESPONSE_BYTES) break;
+      if (bytes > this.#maxBytes) break;
       this.#owed.delete(name);
       const resource = this.#source.get(this.type, name);
       if (resource === undefined) removed.push(name);
@@ -131,6 +149,7 @@ export class TypeSubscription {
         bytes += resource.bytes.length + RESOURCE_OVERHEAD_BYTES;
       }
     }
+    this.#inParts = this.#owed.size > 0;
     this.#answerOwed = false;
     this.#outstanding = nonce;
     this.#lastNonce = nonce;

@@ -2,6 +2,7 @@ import { busConfig, busVariables, parseRedisUrl } from '../../lib/bus/config.ts'
 import type { BusConfig } from '../../lib/bus/config.ts';
 import { deepFreeze, defineConfig } from '../../lib/config/define-config.ts';
 import {
+  accounts,
   bool,
   duration,
   endpoint,
@@ -37,6 +38,9 @@ export interface ControlPlaneConfig {
   readonly meshRoots: RootSource;
   readonly debounce: { readonly quietMs: number; readonly maxMs: number };
   readonly streamsPerSecond: number;
+  readonly maxStreamAgeMs: number;
+  /** `namespace/serviceAccount` that may read the mesh. */
+  readonly accounts: readonly string[];
   readonly token: {
     readonly jwksPath: string;
     readonly audiences: readonly string[];
@@ -44,6 +48,8 @@ export interface ControlPlaneConfig {
   };
 }
 
+/** Accounts of the node proxies and of Weft's ingester. */
+const NODE_ACCOUNTS = ['ztunnel', 'weft-xds-ingester'] as const;
 /** Upstream derives the rate from its CPUs, up to this. */
 const DEFAULT_STREAMS_PER_SECOND = 100;
 
@@ -130,6 +136,15 @@ const variables = {
     schema: integer({ min: 1, max: 100_000 })({ default: DEFAULT_STREAMS_PER_SECOND }),
     description: 'new streams taken in a second',
   },
+  KEEPALIVE_MAX_SERVER_CONNECTION_AGE: {
+    schema: duration({ default: 30 * 60_000 }),
+    description: 'streams are ended at this age, give or take a tenth; clients resume',
+  },
+  WEFT_CONTROL_PLANE_XDS_ACCOUNTS: {
+    schema: accounts({ optional: true }),
+    description:
+      'accounts that may read the mesh, comma-separated; ztunnel and weft-xds-ingester of the root namespace when unset',
+  },
   ...tlsVariables,
   CA_ADDRESS: {
     schema: serverAddress({ default: 'https://localhost:15012' }),
@@ -202,6 +217,10 @@ const base = defineConfig(variables, (values): ControlPlaneConfig => {
     meshRoots: meshRoots(values),
     debounce: { quietMs: values.PILOT_DEBOUNCE_AFTER, maxMs: values.PILOT_DEBOUNCE_MAX },
     streamsPerSecond: values.PILOT_MAX_REQUESTS_PER_SECOND,
+    maxStreamAgeMs: values.KEEPALIVE_MAX_SERVER_CONNECTION_AGE,
+    accounts:
+      values.WEFT_CONTROL_PLANE_XDS_ACCOUNTS ??
+      NODE_ACCOUNTS.map((account) => `${values.WEFT_CONTROL_PLANE_ROOT_NAMESPACE}/${account}`),
     token: {
       jwksPath: values.WEFT_TOKEN_JWKS_PATH,
       audiences: values.TOKEN_AUDIENCES,

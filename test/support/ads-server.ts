@@ -223,7 +223,8 @@ class OpenStream implements ServedStream {
   }
 }
 
-async function makeCredentials(
+/** Credentials of a server on 127.0.0.1 that also has `names`; writes the root that signed them. */
+export async function makeCredentials(
   rootPath: string,
   names: readonly string[],
 ): Promise<RotatingServerCredentials> {

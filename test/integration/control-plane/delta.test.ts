@@ -247,20 +247,30 @@ test('a client on demand always gets the workloads of its node', async (t) => {
 
 test('who may open a stream', async (t) => {
   const kit = await createControlPlaneKit(t);
-  const actor = await kit.start();
+  const actor = await kit.start({
+    WEFT_CONTROL_PLANE_XDS_ACCOUNTS: 'istio-system/ztunnel,demo/gateway',
+  });
   const { issuer } = kit.ca;
-  const foreign = await issuer.mint(accountSubject('demo', 'web'));
+  const plain = await issuer.mint(accountSubject('demo', 'web'));
+  const foreign = await issuer.mint(accountSubject('demo', 'gateway'));
   const expired = await issuer.mint(accountSubject('istio-system', 'ztunnel'), {
     issuedAtMs: Date.now() - 7_200_000,
   });
   const cases: readonly (readonly [string, string | null, number, RegExp])[] = [
     ['not a token', 'nonsense', status.UNAUTHENTICATED, /token is refused/],
     ['an expired token', expired, status.UNAUTHENTICATED, /it expired at/],
+    ['no token', null, status.UNAUTHENTICATED, /a bearer token is required/],
+    [
+      'a token of a plain account',
+      plain,
+      status.PERMISSION_DENIED,
+      /^demo\/web may not read the mesh/,
+    ],
     [
       'a token of another namespace',
       foreign,
       status.PERMISSION_DENIED,
-      /demo\/web may not speak for a node of namespace istio-system/,
+      /demo\/gateway may not speak for a node of namespace istio-system/,
     ],
   ];
   for (const [what, token, code, reason] of cases) {
@@ -270,7 +280,12 @@ test('who may open a stream', async (t) => {
     t.is(end === 'end' ? -1 : end.code, code, what);
     t.regex(end === 'end' ? '' : end.details, reason, what);
   }
-  t.regex(await actor.metrics(), /weft_xds_streams_refused_total\{reason="identity"\} 3/);
+  const metrics = await actor.metrics();
+  t.regex(metrics, /weft_xds_streams_refused_total\{reason="identity"\} 4/);
+  t.regex(metrics, /weft_xds_streams_refused_total\{reason="account"\} 1/);
+  const refusals = actor.lines.filter(({ message }) => message === 'xds.stream-refused');
+  t.is(refusals.length, cases.length);
+  t.true(refusals.some(({ error }) => String(error).startsWith('demo/web may not read the mesh')));
 });
 
 test('what a stream must not say', async (t) => {

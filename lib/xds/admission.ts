@@ -1,0 +1,132 @@
+/** Decides who may open a stream: a caller with a valid token, of an account that may read the mesh, at a rate that can be served. */
+import { status } from '@grpc/grpc-js';
+import type { Metadata } from '@grpc/grpc-js';
+import type { Clock } from '../clock/clock.ts';
+import { MeshError, errorText } from '../errors/mesh-error.ts';
+import type { TokenHolder } from '../identity/token.ts';
+import { CallerRates } from '../net/gate.ts';
+import type { Gate } from '../net/gate.ts';
+import type { StreamRefusalReason } from './server-metrics.ts';
+
+/** Streams held at once (docs/spec/istiod-ambient.md §0). */
+export const MAX_STREAMS = 100_000;
+/**
+ * Failed calls of one address in a second over a longer time; a burst of twice this passes. A hundred signature checks take
+ * about a hundredth of a second.
+ */
+export const MAX_FAILURES_PER_SECOND = 100;
+/** Addresses whose failures are remembered; the one that was quiet longest is forgotten first. */
+export const MAX_ADDRESSES = 10_000;
+
+/** What the decision needs. */
+export interface AdmissionDeps {
+  /** The holder of a token. Throws IDENTITY_TOKEN for a bad one, STATE_UNAVAILABLE while none can be checked. */
+  authenticate(token: string): Promise<TokenHolder>;
+  /** `namespace/serviceAccount` that may read the mesh. */
+  readonly accounts: readonly string[];
+  /** New streams taken in a second; more are told to come back. */
+  readonly streamsPerSecond: number;
+  readonly clock: Clock;
+}
+
+/** Why a stream is not taken. */
+export interface StreamRefusal {
+  readonly reason: StreamRefusalReason;
+  readonly code: status;
+  /** What the caller is told. */
+  readonly text: string;
+}
+
+/** The caller, or why it is refused. */
+export type Admission =
+  | { readonly admitted: true; readonly caller: TokenHolder }
+  | { readonly admitted: false; readonly refusal: StreamRefusal };
+
+/**
+ * Admits streams. The rate of new streams counts callers that were authenticated, so that others cannot use it up. An
+ * address's failed calls are limited apart from that: calls without a token, which cost nothing, do not count against those
+ * with one.
+ */
+export class StreamAdmission {
+  readonly #deps: AdmissionDeps;
+  readonly #failures: CallerRates;
+  #second = 0;
+  #inSecond = 0;
+
+  constructor(deps: AdmissionDeps) {
+    this.#deps = deps;
+    this.#failures = new CallerRates(
+      { perSecond: MAX_FAILURES_PER_SECOND, callers: MAX_ADDRESSES },
+      deps.clock,
+    );
+  }
+
+  /** Decides about a call of `peer` (address:port) while `open` streams are held. */
+  async admit(metadata: Metadata, peer: string, open: number): Promise<Admission> {
+    const token = bearerToken(metadata);
+    const kind = token === null ? 'no token' : 'token';
+    const failures = this.#failures.of(`${kind} ${addressOf(peer)}`);
+    if (!failures.enter()) {
+      const text = 'too many calls without a valid token from this address, come back later';
+      return refused('address', status.RESOURCE_EXHAUSTED, text);
+    }
+    if (token === null) {
+      failures.leave();
+      const text = 'a bearer token is required in the authorization header';
+      return refused('identity', status.UNAUTHENTICATED, text);
+    }
+    return this.#authenticated(token, failures, open);
+  }
+
+  async #authenticated(token: string, failures: Gate, open: number): Promise<Admission> {
+    let valid = false;
+    try {
+      const caller = await this.#deps.authenticate(token);
+      const account = `${caller.namespace}/${caller.serviceAccount.name}`;
+      if (!this.#deps.accounts.includes(account)) {
+        const text = `${account} may not read the mesh: it is none of the accounts that are configured to`;
+        return refused('account', status.PERMISSION_DENIED, text);
+      }
+      valid = true;
+      return this.#fits(open)
+        ? { admitted: true, caller }
+        : refused('overload', status.RESOURCE_EXHAUSTED, 'too many streams, come back later');
+    } catch (error) {
+      const away = error instanceof MeshError && error.code === 'STATE_UNAVAILABLE';
+      // Nobody's token can be checked at present, which is not this caller's failure.
+      valid = away;
+      return away
+        ? refused('not-ready', status.UNAVAILABLE, errorText(error))
+        : refused('identity', status.UNAUTHENTICATED, errorText(error));
+    } finally {
+      failures.leave({ uncounted: valid });
+    }
+  }
+
+  #fits(open: number): boolean {
+    const second = Math.floor(this.#deps.clock.monotonic() / 1_000);
+    if (second !== this.#second) {
+      this.#second = second;
+      this.#inSecond = 0;
+    }
+    this.#inSecond += 1;
+    return this.#inSecond <= this.#deps.streamsPerSecond && open < MAX_STREAMS;
+  }
+}
+
+function refused(reason: StreamRefusalReason, code: status, text: string): Admission {
+  return { admitted: false, refusal: { reason, code, text } };
+}
+
+/** The token of the `authorization` header; null without one. */
+function bearerToken(metadata: Metadata): string | null {
+  const header = metadata.get('authorization')[0];
+  const match = typeof header === 'string' ? /^Bearer (\S+)$/i.exec(header) : null;
+  return match?.[1] ?? null;
+}
+
+/** `10.0.0.1:40000` and `fd00::1:40000` without their port. */
+function addressOf(peer: string): string {
+  const colon = peer.lastIndexOf(':');
+  return colon < 0 ? peer : peer.slice(0, colon);
+}

@@ -1,0 +1,140 @@
+/** How long a stream lasts, and that a client loses and repeats nothing when it ends. */
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { status } from '@grpc/grpc-js';
+import test from 'ava';
+import { openGrpcClient } from '../../../lib/identity/grpc-client.ts';
+import { XDS_MESSAGE_BYTES_MAX } from '../../../lib/xds/delta-client.ts';
+import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../../lib/xds/type-urls.ts';
+import { createControlPlaneKit } from '../../support/control-plane-kit.ts';
+import { followDelta } from '../../support/delta-follower.ts';
+import { manyResources, serveDelta } from '../../support/delta-server-kit.ts';
+import { namesOf, openTestStream } from '../../support/delta-test-client.ts';
+import { FakeClock } from '../../support/fake-clock.ts';
+import { makeScratch } from '../../support/leftovers.ts';
+import { nodeSubject } from '../../support/token-issuer.ts';
+import { until } from '../../support/until.ts';
+
+const BASE = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: demo}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: demo}
+spec: {ports: [{port: 80}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: api, namespace: demo}
+spec: {ports: [{port: 80}]}
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: only-client, namespace: demo}
+spec: {rules: [{from: [{source: {serviceAccounts: [client]}}]}]}
+`;
+
+const SENT = {
+  addresses: /weft_xds_resources_sent_total\{type="WDS"\} 2\n/,
+  policies: /weft_xds_resources_sent_total\{type="WADS"\} 1\n/,
+};
+
+test('a stream ends at its greatest age, and the client resumes without being sent anything again', async (t) => {
+  const kit = await createControlPlaneKit(t);
+  const actor = await kit.start({ KEEPALIVE_MAX_SERVER_CONNECTION_AGE: '400ms' });
+  await kit.api.apply(BASE);
+  const { address, rootCa, token } = await kit.target();
+  const follower = followDelta(t, () =>
+    openGrpcClient({
+      address,
+      rootCa,
+      altHostname: null,
+      authToken: token,
+      clusterId: 'Kubernetes',
+      headers: {},
+      maxReceiveBytes: XDS_MESSAGE_BYTES_MAX,
+    }),
+  );
+  await until(() => follower.held.get(ADDRESS_TYPE)?.size === 2, { what: 'the addresses' });
+  await until(() => follower.subscribed(AUTHORIZATION_TYPE) >= 4 && follower.client.live, {
+    what: 'four streams one after another',
+  });
+  const metrics = await actor.metrics();
+  const aged = /weft_xds_streams_ended_total\{reason="age"\} (\d+)/.exec(metrics);
+  t.true(Number(aged?.[1]) >= 3);
+  t.regex(metrics, SENT.addresses);
+  t.regex(metrics, SENT.policies);
+  t.is(follower.held.get(ADDRESS_TYPE)?.size, 2);
+  const ends = follower.lines.filter(({ message }) => message === 'xds.stream-ended');
+  t.deepEqual([...new Set(ends.map((line) => line['reason']))], ['Complete']);
+
+  // What changes between two streams, and what goes, arrives.
+  await kit.api.manifests('delete', 'kind: Service\nmetadata: {name: api, namespace: demo}');
+  await until(() => follower.held.get(ADDRESS_TYPE)?.size === 1, { what: 'the removal' });
+  t.regex(await actor.metrics(), SENT.addresses);
+});
+
+test('the greatest age is spread by a tenth', async (t) => {
+  const clock = new FakeClock();
+  const { delta, target } = await serveDelta(t, new Map(), { clock, maxStreamAgeMs: 600_000 });
+  const streams = Array.from({ length: 20 }, () => openTestStream(t, target));
+  for (const stream of streams) {
+    stream.open(ADDRESS_TYPE);
+    stream.ack(await stream.response(ADDRESS_TYPE, 0));
+  }
+  await clock.advance(539_999);
+  t.is(delta.streams().length, 20);
+  await clock.advance(120_001);
+  await until(() => streams.every((stream) => stream.ended() === 'end'), { what: 'their ends' });
+  await until(() => delta.streams().length === 0, { what: 'the streams to be let go' });
+});
+
+test('a stream ends when its token is no longer valid; a new token resumes, the old one is refused', async (t) => {
+  const clock = new FakeClock();
+  const held = new Map([
+    [ADDRESS_TYPE, manyResources(2, 100)],
+    [AUTHORIZATION_TYPE, manyResources(1, 100)],
+  ]);
+  const { issuer, target, open, metrics } = await serveDelta(t, held, { clock });
+  const mint = (): Promise<string> =>
+    issuer.mint(nodeSubject('node-1'), { issuedAtMs: clock.now(), lifetimeMs: 600_000 });
+  const tokenFile = join(await makeScratch('token'), 'token');
+  const old = await mint();
+  await writeFile(tokenFile, old);
+  const follower = followDelta(t, () => open(tokenFile));
+  await until(() => follower.client.live, { what: 'the first stream' });
+  await clock.advance(300_000);
+  await writeFile(tokenFile, await mint());
+  t.is(follower.subscribed(AUTHORIZATION_TYPE), 1);
+  await clock.advance(310_000);
+  await until(() => follower.subscribed(AUTHORIZATION_TYPE) === 2 && follower.client.live, {
+    what: 'the second stream',
+  });
+  const text = await metrics();
+  t.regex(text, /weft_xds_streams_ended_total\{reason="identity-expired"\} 1\n/);
+  t.regex(text, SENT.addresses);
+  t.regex(text, SENT.policies);
+
+  const late = openTestStream(t, { ...target, token: old });
+  late.open(ADDRESS_TYPE);
+  const end = await until(late.ended, { what: 'the refusal of the old token' });
+  t.is(end === 'end' ? -1 : end.code, status.UNAUTHENTICATED);
+  t.regex(end === 'end' ? '' : end.details, /it expired at/);
+});
+
+test('a hundred calls without a token keep no node out', async (t) => {
+  const kit = await createControlPlaneKit(t);
+  const actor = await kit.start();
+  const nobody = await kit.target(null);
+  const calls = Array.from({ length: 100 }, () => openTestStream(t, nobody));
+  for (const call of calls) call.open(ADDRESS_TYPE);
+  const nodes = await Promise.all(
+    Array.from({ length: 20 }, async () => openTestStream(t, await kit.target())),
+  );
+  for (const node of nodes) node.open(ADDRESS_TYPE);
+  for (const node of nodes) t.deepEqual(namesOf(await node.response(ADDRESS_TYPE, 0)), []);
+  await until(() => calls.every((call) => call.ended() !== null), { what: 'the refusals' });
+  t.regex(await actor.metrics(), /weft_xds_streams_refused_total\{reason="identity"\} 100/);
+});

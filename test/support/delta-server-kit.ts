@@ -1,0 +1,110 @@
+/** A delta server over resources of a test's own, with real gRPC and TLS. */
+import { join } from 'node:path';
+import type { Client } from '@grpc/grpc-js';
+import type { ExecutionContext } from 'ava';
+import { systemClock } from '../../lib/clock/clock.ts';
+import type { Clock } from '../../lib/clock/clock.ts';
+import { openGrpcClient } from '../../lib/identity/grpc-client.ts';
+import { bindGrpcServer, createGrpcServer } from '../../lib/identity/grpc-server.ts';
+import { TokenVerifier } from '../../lib/identity/token.ts';
+import { MetricRegistry } from '../../lib/metrics/registry.ts';
+import { XDS_MESSAGE_BYTES_MAX } from '../../lib/xds/delta-client.ts';
+import { DeltaServer, MAX_REQUEST_BYTES, deltaService } from '../../lib/xds/delta-server.ts';
+import type { ServedResource } from '../../lib/xds/server-wire.ts';
+import { keptLog } from './actor-context.ts';
+import { makeCredentials } from './ads-server.ts';
+import type { DeltaTarget } from './delta-test-client.ts';
+import { makeScratch } from './leftovers.ts';
+import { createTokenIssuer, nodeSubject } from './token-issuer.ts';
+import type { TestTokenIssuer } from './token-issuer.ts';
+
+/** Type → name → resource. */
+export type HeldResources = ReadonlyMap<string, ReadonlyMap<string, ServedResource>>;
+
+/** `count` resources of `bytes` each. */
+export function manyResources(count: number, bytes: number): ReadonlyMap<string, ServedResource> {
+  return new Map(
+    Array.from({ length: count }, (_, index) => {
+      const name = `name-${index}`;
+      return [name, { name, version: '1', bytes: new Uint8Array(bytes), aliases: [] }] as const;
+    }),
+  );
+}
+
+/** A server that runs. */
+export interface DeltaServerKit {
+  readonly delta: DeltaServer;
+  readonly issuer: TestTokenIssuer;
+  /** As a node with a token of an hour. */
+  readonly target: DeltaTarget;
+  /** A channel as Weft's own client opens it; `token` may be the path of a file. */
+  open(token: string): Client;
+  metrics(): Promise<string>;
+}
+
+/** Serves `held` until the test ends. Only the server's own time is `clock`. */
+export async function serveDelta(
+  t: ExecutionContext,
+  held: HeldResources,
+  options: {
+    readonly clock?: Clock;
+    readonly maxStreamAgeMs?: number;
+    readonly maxResponseBytes?: number;
+  } = {},
+): Promise<DeltaServerKit> {
+  const { log } = keptLog('server');
+  const { clock = systemClock, maxStreamAgeMs = 1_800_000, maxResponseBytes } = options;
+  const metrics = new MetricRegistry();
+  const dir = await makeScratch('delta');
+  const issuer = createTokenIssuer();
+  const jwksPath = join(dir, 'jwks.json');
+  await issuer.publish(jwksPath);
+  const verifier = new TokenVerifier(
+    { jwksPath, audiences: ['istio-ca'], issuer: issuer.issuer },
+    { clock, log },
+  );
+  const delta = new DeltaServer({
+    source: {
+      get: (type, name) => held.get(type)?.get(name),
+      names: (type) => held.get(type)?.keys() ?? [],
+      resolve: (type, key) => (held.get(type)?.has(key) === true ? [key] : []),
+      ofNode: () => [],
+    },
+    authenticate: (token) => verifier.verify(token),
+    accounts: ['istio-system/ztunnel'],
+    ready: () => true,
+    streamsPerSecond: 100,
+    maxStreamAgeMs,
+    ...(maxResponseBytes === undefined ? {} : { maxResponseBytes }),
+    clock,
+    log,
+    metrics,
+  });
+  const rootCa = join(dir, 'root.pem');
+  const server = createGrpcServer(MAX_REQUEST_BYTES);
+  server.addService(deltaService, delta.handlers());
+  t.teardown(() => server.forceShutdown());
+  const port = await bindGrpcServer(
+    server,
+    { kind: 'tcp', host: '127.0.0.1', port: 0 },
+    await makeCredentials(rootCa, []),
+  );
+  const address = `https://127.0.0.1:${port}`;
+  const token = await issuer.mint(nodeSubject('node-1'), { issuedAtMs: clock.now() });
+  return {
+    delta,
+    issuer,
+    target: { address, rootCa, token },
+    open: (authToken) =>
+      openGrpcClient({
+        address,
+        rootCa,
+        altHostname: null,
+        authToken,
+        clusterId: 'Kubernetes',
+        headers: {},
+        maxReceiveBytes: XDS_MESSAGE_BYTES_MAX,
+      }),
+    metrics: () => metrics.render(),
+  };
+}
