@@ -2,6 +2,7 @@
 import { readFile, readdir } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
 import test from 'ava';
+import { importCycles } from './support/import-cycles.ts';
 
 const root = new URL('..', import.meta.url).pathname;
 const LONGEST_FILE_LINES = 400;
@@ -24,6 +25,30 @@ const PURE = [
   /^lib\/redirect\/(rules|render)\.ts$/,
 ];
 const COMPUTING_MODULES = new Set(['node:crypto', 'node:net']);
+/** Files of import cycles that still stand. The list only gets shorter. */
+const KNOWN_CYCLES: readonly string[] = [
+  'workers/listener/dns/pod-dns.ts',
+  'workers/listener/double-tunnel.ts',
+  'workers/listener/inbound-tunnel.ts',
+  'workers/listener/inbound.ts',
+  'workers/listener/listener.ts',
+  'workers/listener/lookups.ts',
+  'workers/listener/outbound-route.ts',
+  'workers/listener/outbound.ts',
+  'workers/listener/passage.ts',
+  'workers/listener/passthrough-inbound.ts',
+  'workers/listener/pod-context.ts',
+  'workers/listener/pod.ts',
+  'workers/listener/same-node/arrival.ts',
+  'workers/listener/same-node/ask.ts',
+  'workers/listener/same-node/asked.ts',
+  'workers/listener/same-node/neighbours.ts',
+  'workers/listener/same-node/proof.ts',
+  'workers/listener/socks5.ts',
+  'workers/listener/thread.ts',
+  'workers/listener/tunnel-client.ts',
+  'workers/listener/upstream.ts',
+];
 
 interface Source {
   readonly path: string;
@@ -105,6 +130,37 @@ test('imports follow the layers', async (t) => {
         .map((line) => `${line.path}: ${line.target}: ${line.fault}`),
     );
   t.deepEqual(faults, []);
+});
+
+test('no files import each other, types included', async (t) => {
+  const imports = new Map(
+    (await sources()).map(({ path, imports }) => [
+      path,
+      // A module that is loaded later is no part of what a file stands on.
+      imports.filter(({ lazy }) => !lazy).map(({ target }) => target),
+    ]),
+  );
+  const cycles = importCycles(imports);
+  const found = new Set(cycles.flat());
+  const grown = cycles.filter((files) => files.some((file) => !KNOWN_CYCLES.includes(file)));
+  t.deepEqual(grown, [], 'these files import each other');
+  const solved = KNOWN_CYCLES.filter((file) => !found.has(file));
+  t.deepEqual(solved, [], 'KNOWN_CYCLES lists files that are in no cycle any more');
+});
+
+test('cycles are found', (t) => {
+  const imports = new Map([
+    ['a', ['b', 'elsewhere']],
+    ['b', ['c', 'd']],
+    ['c', ['a']],
+    ['d', ['e', 'c']],
+    ['e', []],
+    ['f', ['f', 'a']],
+    ['g', ['h']],
+    ['h', ['a', 'i']],
+    ['i', ['h']],
+  ]);
+  t.deepEqual(importCycles(imports), [['a', 'b', 'c', 'd'], ['f'], ['h', 'i']]);
 });
 
 test('decisions import no Node module that does I/O', async (t) => {

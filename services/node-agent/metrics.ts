@@ -1,6 +1,6 @@
 import type { MetricRegistry } from '../../lib/metrics/registry.ts';
 import type { ZdsAgentCounters } from '../../lib/zds/agent.ts';
-import type { PodState } from './pod-enrolment.ts';
+import type { PodState } from './pod-state.ts';
 
 /** What the agent counts; upstream's names where upstream has one (docs/spec/cni.md §9). */
 export interface AgentMetrics {

@@ -7,7 +7,8 @@ import type { NetnsIdentity } from '../../lib/linux/netns.ts';
 import type { ZdsPod } from '../../lib/zds/agent.ts';
 import { DRIFT_SLICE } from './limits.ts';
 import { PodEnrolment } from './pod-enrolment.ts';
-import type { PodDeps, PodState } from './pod-enrolment.ts';
+import type { PodDeps } from './pod-enrolment.ts';
+import type { PodState } from './pod-state.ts';
 import type { PodSet } from './pod-source.ts';
 
 /** A line of `GET /node-agent/enrolments`. */

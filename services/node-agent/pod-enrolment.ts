@@ -16,12 +16,7 @@ import { PEERS_LEARN_MS, RETRY } from './limits.ts';
 import { ListenerWatch } from './listener-watch.ts';
 import { PodRules } from './pod-rules.ts';
 import type { RuleDeps } from './pod-rules.ts';
-
-/**
- * `outside`: not to be enrolled. `waiting`: its namespace or rules are not ready. `pending`: rules stand, no proxy
- * confirmed. `enabled`: served. `leaving`: its carried connections may end.
- */
-export type PodState = 'outside' | 'waiting' | 'pending' | 'enabled' | 'leaving';
+import type { PodState } from './pod-state.ts';
 
 /** What the pods of a node share. */
 export interface PodDeps extends RuleDeps {
