@@ -93,8 +93,8 @@ export const HANDSHAKE_TURN_MS = 500;
 /** Requests that may wait for a tunnel to one peer: when a peer that carried all of them is back, they come at once. */
 export const MAX_WAITERS_PER_KEY = MAX_STREAMS_PER_KEY;
 
-/** Live tunnels that are verified anew in one turn of the event loop when lists or roots change: some 5 ms of work. */
-export const REVERIFIED_PER_TURN = 50;
+/** Live tunnels that are verified anew in one turn of the event loop when lists or roots change: some 3 ms of work. */
+export const REVERIFIED_PER_TURN = 25;
 
 /** How long a tunnel that was ended may take to send its last frames, GOAWAY among them. */
 export const CLOSE_LINGER_MS = 1_000;

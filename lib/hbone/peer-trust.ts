@@ -57,6 +57,9 @@ export class PeerTrust {
   readonly #peers = new TrackedPeers();
   /** The credentials whose roots came last, by our identity. */
   readonly #latest = new Map<string, TunnelCredentials>();
+  /** The pass over all tunnels that is under way; null while every one is held against the latest roots. */
+  #pass: Promise<void> | null = null;
+  #stale = false;
   /** Credentials found to lead to a root, each with the roots it was held against last. */
   readonly #leading = new WeakMap<TunnelCredentials, string>();
 
@@ -124,18 +127,31 @@ export class PeerTrust {
     }
   }
 
-  /** The identity's tunnels are verified against other roots, as of when they were made. */
-  async rootsChanged(credentials: TunnelCredentials): Promise<void> {
-    const { identity, rootsPem } = credentials;
-    this.#latest.set(identity, credentials);
-    let looked = 0;
-    for (const tracked of this.#peers) {
-      if (tracked.identity !== identity || tracked.rootsPem === rootsPem) continue;
-      looked += 1;
-      if (looked % REVERIFIED_PER_TURN === 0) await turn();
-      if (this.#latest.get(identity) !== credentials) return;
-      if (this.#peers.has(tracked)) this.#reverify(tracked, credentials);
+  /**
+   * The identity's tunnels are verified against other roots, as of when they were made; resolves once they are. One pass
+   * serves all identities, because roots change for all of them together.
+   */
+  rootsChanged(credentials: TunnelCredentials): Promise<void> {
+    this.#latest.set(credentials.identity, credentials);
+    this.#stale = true;
+    this.#pass ??= this.#reverifyAll();
+    return this.#pass;
+  }
+
+  async #reverifyAll(): Promise<void> {
+    while (this.#stale) {
+      await turn();
+      this.#stale = false;
+      let looked = 0;
+      for (const tracked of this.#peers) {
+        const latest = this.#latest.get(tracked.identity);
+        if (latest === undefined || latest.rootsPem === tracked.rootsPem) continue;
+        this.#reverify(tracked, latest);
+        looked += 1;
+        if (looked % REVERIFIED_PER_TURN === 0) await turn();
+      }
     }
+    this.#pass = null;
   }
 
   /** Nobody here has the identity any more: its credentials are forgotten. */

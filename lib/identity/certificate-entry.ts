@@ -104,6 +104,8 @@ export class CertificateEntry {
       if (!this.#requesting) this.#request('renewal');
       return;
     }
+    // Its certificate came while others were told of these roots.
+    if (certificate.rootsPem === roots.pem) return;
     this.#certificate = { ...certificate, rootsPem: roots.pem };
     this.#deps.republished(this.#certificate);
     const problem = trustProblem(certificate, roots, this.#deps.clock.now());

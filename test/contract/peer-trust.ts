@@ -1,10 +1,12 @@
 /** Part of the engine contract: what a changed list of revocations or roots does to tunnels, whatever the engine. */
 import { once } from 'node:events';
+import { setImmediate as turn } from 'node:timers/promises';
 import type { ExecutionContext, TestFn } from 'ava';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { systemClock } from '../../lib/clock/clock.ts';
 import type { ClientTunnel, HboneEngine, TunnelStream } from '../../lib/hbone/engine.ts';
 import { PeerTrust } from '../../lib/hbone/peer-trust.ts';
+import { REVERIFIED_PER_TURN } from '../../lib/hbone/limits.ts';
 import { NO_REVOCATIONS, parseRevocationLists } from '../../lib/identity/crl.ts';
 import type { RevocationLists } from '../../lib/identity/crl.ts';
 import type { Issuer } from '../../lib/identity/x509.ts';
@@ -341,6 +343,39 @@ function roots(test: TestFn, engine: HboneEngine): void {
     t.deepEqual(trust.counters.distrusted, { source: 0, destination: 1 });
     t.true(trusted?.tunnel.usable);
     await until(() => trust.tracked === 1, { what: 'the tunnel to be forgotten' });
+  });
+
+  test('however many identities and tunnels changed roots concern, a turn verifies a few', async (t) => {
+    const [old, fresh] = [await createTunnelPki('old'), await createTunnelPki('new')];
+    const trust = peerTrust(false);
+    const client = credentials(await old.issue(CLIENT, { rootsPem: old.rootPem + fresh.rootPem }));
+    const sources = await Promise.all(
+      ['a', 'b', 'c'].map((name) =>
+        fresh.issue(`${SERVER}-${name}`, { rootsPem: old.rootPem + fresh.rootPem }),
+      ),
+    );
+    const count = 2 * REVERIFIED_PER_TURN;
+    for (const [index, source] of sources.entries()) {
+      const own = tunnelOptions(credentials(source));
+      const fixture = await serveTunnels(t, trust.guard(engine), own, () => Promise.resolve());
+      const expected = Math.ceil(((index + 1) * count) / sources.length);
+      for (let made = trust.tracked; made < expected; made += 1) {
+        await openTunnel(t, engine, fixture.port, tunnelOptions(client));
+      }
+      await until(() => trust.tracked === expected, { what: 'the tunnels' });
+    }
+    const changed = sources.map((source) =>
+      trust.rootsChanged(credentials({ ...source, rootsPem: fresh.rootPem })),
+    );
+    const ended = Promise.all(changed).then(() => true);
+    const seen = [0];
+    while (!(await Promise.race([ended, turn(false)]))) {
+      seen.push(trust.counters.distrusted.destination);
+    }
+    seen.push(trust.counters.distrusted.destination);
+    t.is(seen.at(-1), count);
+    const steps = seen.slice(1).map((total, index) => total - (seen[index] ?? 0));
+    t.true(Math.max(...steps) <= REVERIFIED_PER_TURN, steps.join());
   });
 
   test('a root renewed with its key keeps its peers, wherever the old one stands', async (t) => {

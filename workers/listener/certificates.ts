@@ -1,7 +1,7 @@
 import type { Clock, Timer } from '../../lib/clock/clock.ts';
-import { MeshError } from '../../lib/errors/mesh-error.ts';
+import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
 import { TunnelCredentials } from '../../lib/hbone/credentials.ts';
-import { CERTIFICATE_WAIT_MS, MAX_CERTIFICATE_WAITERS } from './limits.ts';
+import { CERTIFICATES_PER_TURN, CERTIFICATE_WAIT_MS, MAX_CERTIFICATE_WAITERS } from './limits.ts';
 import type { CredentialOptions } from '../../lib/hbone/credentials.ts';
 import type { CertificateBundle } from './protocol.ts';
 
@@ -17,6 +17,8 @@ export interface CertificateOptions extends CredentialOptions {
   readonly request: (identity: string) => void;
   /** A certificate came with other roots than the one before it. */
   readonly rootsChanged?: (credentials: TunnelCredentials) => void;
+  /** A certificate makes no TLS context: IDENTITY_INVALID. The one before it stays. */
+  readonly unusable?: (identity: string, error: MeshError) => void;
 }
 
 /** The certificates of one thread, as TLS contexts that all connections of an identity share. */
@@ -25,6 +27,11 @@ export class CertificateStore {
   readonly #clock: Clock;
   readonly #credentials = new Map<string, TunnelCredentials>();
   readonly #waiters = new Map<string, Set<Waiter>>();
+  /** Certificates that wait for a turn to be taken, the newest of each identity. */
+  readonly #queued = new Map<string, CertificateBundle>();
+  /** Taken in this turn of the event loop. */
+  #taken = 0;
+  #turning = false;
 
   constructor(options: CertificateOptions, clock: Clock) {
     this.#options = options;
@@ -41,25 +48,60 @@ export class CertificateStore {
     return this.#wait(identity);
   }
 
-  /** Takes a new certificate; throws IDENTITY_INVALID when it is not usable, the old one stays then. */
+  /** Takes a new certificate: at once while the turn has room, else in one of the next turns. */
   put(bundle: CertificateBundle): void {
-    const credentials = new TunnelCredentials(bundle, this.#options);
-    const before = this.#credentials.get(bundle.identity);
-    this.#credentials.set(bundle.identity, credentials);
-    if (before !== undefined && before.rootsPem !== credentials.rootsPem) {
-      this.#options.rootsChanged?.(credentials);
-    }
-    this.#settle(bundle.identity, (waiter) => waiter.resolve(credentials));
+    if (this.#taken < CERTIFICATES_PER_TURN && this.#queued.size === 0) this.#take(bundle);
+    else this.#queued.set(bundle.identity, bundle);
+    this.#turnLater();
   }
 
   /** No pod here has the identity any more: its key and contexts are forgotten. Whoever waits for it goes on waiting. */
   drop(identity: string): void {
+    this.#queued.delete(identity);
     this.#credentials.delete(identity);
   }
 
   /** Nobody can get the identity now: those who wait for it are told. A certificate that is here stays. */
   unavailable(identity: string, error: MeshError): void {
+    // What came before this word is for those who wait.
+    const queued = this.#queued.get(identity);
+    if (queued !== undefined) this.#take(queued);
     this.#settle(identity, (waiter) => waiter.reject(error));
+  }
+
+  #turnLater(): void {
+    if (this.#turning) return;
+    this.#turning = true;
+    setImmediate(() => {
+      this.#turning = false;
+      this.#taken = 0;
+      for (const bundle of this.#queued.values()) {
+        if (this.#taken === CERTIFICATES_PER_TURN) break;
+        this.#take(bundle);
+      }
+      if (this.#taken > 0) this.#turnLater();
+    });
+  }
+
+  #take(bundle: CertificateBundle): void {
+    const { identity } = bundle;
+    this.#queued.delete(identity);
+    this.#taken += 1;
+    let credentials: TunnelCredentials;
+    try {
+      credentials = new TunnelCredentials(bundle, this.#options);
+    } catch (error) {
+      const failure = asMeshError(error, 'IDENTITY_INVALID');
+      this.#options.unusable?.(identity, failure);
+      this.#settle(identity, (waiter) => waiter.reject(failure));
+      return;
+    }
+    const before = this.#credentials.get(identity);
+    this.#credentials.set(identity, credentials);
+    if (before !== undefined && before.rootsPem !== credentials.rootsPem) {
+      this.#options.rootsChanged?.(credentials);
+    }
+    this.#settle(identity, (waiter) => waiter.resolve(credentials));
   }
 
   #wait(identity: string): Promise<TunnelCredentials> {

@@ -33,6 +33,12 @@ export const MAX_CACHED_ANSWERS = 10_000;
 /** Lookups of one thread that may be unanswered at once. */
 export const MAX_PENDING_LOOKUPS = 10_000;
 
+/**
+ * Certificates made into TLS contexts in one turn of the event loop, some 0.75 ms each: changed roots come with those of all
+ * identities at once, and connections are served in between.
+ */
+export const CERTIFICATES_PER_TURN = 4;
+
 /** Connections that may wait at once for a certificate of one identity. */
 export const MAX_CERTIFICATE_WAITERS = 10_000;
 

@@ -162,7 +162,7 @@ export class ListenerThread {
       neighbours,
       state,
       peers: new PeerWatch({ state, metrics, log, network: settings.network }),
-      certificates: this.#certificateStore(settings, trust, proofs),
+      certificates: this.#certificateStore(settings, trust, proofs, log),
       engine: trust.guard(engine),
       trust,
       dns: threadDns(settings, log),
@@ -199,6 +199,7 @@ export class ListenerThread {
     settings: ListenerSettings,
     trust: PeerTrust,
     proofs: Proofs,
+    log: Logger,
   ): CertificateStore {
     const { tls12, compliance, handshakeTimeoutMs } = settings;
     return new CertificateStore(
@@ -211,6 +212,8 @@ export class ListenerThread {
           proofs.rootsChanged(credentials);
           void trust.rootsChanged(credentials);
         },
+        unusable: (identity, error) =>
+          log.error({ identity, error: error.message }, 'certificate.unusable'),
       },
       systemClock,
     );
@@ -219,7 +222,7 @@ export class ListenerThread {
   #obey(message: ControlToThread): void {
     switch (message.type) {
       case 'certificate':
-        this.#takeCertificate(message);
+        this.context.certificates.put(message.bundle);
         break;
       case 'certificate.unavailable':
         this.context.certificates.unavailable(message.identity, MeshError.fromWire(message.error));
@@ -265,19 +268,6 @@ export class ListenerThread {
     const carries = [...this.#pods.values()].some((pod) => pod.carries);
     if (carries) collectYoung();
     else collectAll();
-  }
-
-  #takeCertificate(message: Extract<ControlToThread, { type: 'certificate' }>): void {
-    try {
-      this.context.certificates.put(message.bundle);
-    } catch (error) {
-      const failure = asMeshError(error, 'IDENTITY_INVALID');
-      this.context.log.error(
-        { identity: message.identity, error: failure.message },
-        'certificate.unusable',
-      );
-      this.context.certificates.unavailable(message.identity, failure);
-    }
   }
 
   #stopPod(message: Extract<ControlToThread, { type: 'pod.stop' }>): void {

@@ -1,8 +1,12 @@
 import { X509Certificate } from 'node:crypto';
+import { setImmediate as turn } from 'node:timers/promises';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { MeshError } from '../../../../lib/errors/mesh-error.ts';
-import { CertificateManager } from '../../../../lib/identity/certificate-manager.ts';
+import {
+  CertificateManager,
+  ROOTS_PER_TURN,
+} from '../../../../lib/identity/certificate-manager.ts';
 import { parseRequest } from '../../../../lib/identity/csr.ts';
 import { parseCertificates } from '../../../../lib/identity/pem.ts';
 import type { SigningPort, Urgency } from '../../../../lib/identity/signing-port.ts';
@@ -387,6 +391,29 @@ test('changed roots are published with the same certificate; one they do not bea
   await sign(await request(2), 86_400_000, { by: next });
   t.is(published.length, 4);
   t.not(published[3]?.serialNumber, published[0]?.serialNumber);
+});
+
+test('changed roots are published for a few identities in a turn, the newest roots alone', async (t) => {
+  const { manager, request, sign, bundle, ca, published } = await kit(t);
+  const [next, last] = [rootsOf(ca, await authority()), rootsOf(ca, await authority())];
+  const count = 3 * ROOTS_PER_TURN;
+  for (let index = 1; index <= count; index += 1) {
+    manager.want(`${WEB}-${index}`, 'realTime');
+    await sign(await request(index), 86_400_000);
+  }
+  published.splice(0);
+  bundle.change(next);
+  t.is(published.length, ROOTS_PER_TURN);
+  await turn();
+  t.is(published.length, 2 * ROOTS_PER_TURN);
+  published.splice(0);
+  bundle.change(last);
+  for (let turns = 1; turns <= 3; turns += 1) {
+    t.is(published.length, turns * ROOTS_PER_TURN);
+    await turn();
+  }
+  t.is(published.length, count);
+  t.true(published.every(({ rootsPem }) => rootsPem === last.pem));
 });
 
 test('without a bundle nothing is accepted; its arrival ends the wait', async (t) => {
