@@ -148,7 +148,8 @@ install_node_packages() {
   say 'installing npm packages'
   outside=$(outside_path)
   PATH="$outside" command -v npm >/dev/null 2>&1 || fail 'npm is missing: install Node.js 20 or newer with npm'
-  PATH="$outside" NODE_ENV='' npm_config_production='' npm ci --ignore-scripts --include=dev --include=optional >&2 ||
+  # The machine's npm warns that packages want a newer Node; they run on the pinned one.
+  PATH="$outside" NODE_ENV='' npm_config_production='' npm ci --loglevel=error --no-fund --no-audit --ignore-scripts --include=dev --include=optional >&2 ||
     fail 'npm ci failed'
   [ -x node_modules/.bin/node ] ||
     fail "no pinned Node for this machine ($(uname -s) $(uname -m)); Weft runs on Linux x64 and arm64"
