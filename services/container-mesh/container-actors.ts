@@ -10,7 +10,7 @@ import { meshRoles } from '../local-mesh/roles.ts';
 import type { Role } from '../local-mesh/roles.ts';
 import type { MeshPlan } from '../local-mesh/topology.ts';
 import { askJson } from '../local-mesh/unix-http.ts';
-import type { ContainerDetails, ContainerSummary, EngineApi } from './engine-api.ts';
+import type { ContainerDetails, ContainerSummary, Engine } from './engine.ts';
 import { serviceName } from './own-files.ts';
 
 /** Labels that Compose gives its containers. */
@@ -25,7 +25,7 @@ const ADMIN_TIMEOUT_MS = 2_000;
 
 /** What the actors are looked up in. */
 export interface ContainerActorsDeps {
-  readonly engine: EngineApi;
+  readonly engine: Engine;
   readonly paths: MeshPaths;
   readonly plan: MeshPlan;
   readonly project: string;

@@ -3,7 +3,7 @@ import { canonicalIp } from '../../lib/net/address.ts';
 import type { PodRecord } from '../../lib/state/pod-record.ts';
 import type { NamespaceObject, PodObject } from '../local-mesh/objects.ts';
 import { podRecord } from '../local-mesh/pod-plan.ts';
-import type { ContainerDetails, ContainerSummary } from './engine-api.ts';
+import type { ContainerDetails, ContainerSummary } from './engine.ts';
 
 /** `namespace/name` of the pod whose network this container holds. */
 const POD_LABEL = 'weft.io/pod';
@@ -78,7 +78,7 @@ export function sandboxOf(
 }
 
 function addressesOf({ NetworkSettings }: ContainerDetails): string[] {
-  const found = Object.values(NetworkSettings.Networks ?? {}).flatMap((network) => [
+  const found = Object.values(NetworkSettings.Networks).flatMap((network) => [
     network.IPAddress ?? '',
     network.GlobalIPv6Address ?? '',
   ]);

@@ -21,11 +21,11 @@ import { removePodRecord, writePodRecord } from '../local-mesh/pod-records.ts';
 import type { PodLine } from '../local-mesh/supervisor-api.ts';
 import { claimOf, podManifest, recordOf, sandboxOf } from './container-plan.ts';
 import type { PodSandboxContainer } from './container-plan.ts';
-import type { EngineApi } from './engine-api.ts';
+import type { Engine } from './engine.ts';
 
 /** What the search for pods stands on. */
 export interface ContainerPodsDeps {
-  readonly engine: EngineApi;
+  readonly engine: Engine;
   readonly api: ManifestApi;
   readonly paths: MeshPaths;
   /** Names of the nodes that a container may be assigned to. */

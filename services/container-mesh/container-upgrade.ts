@@ -9,7 +9,7 @@ import { roleName, sameRole } from '../local-mesh/roles.ts';
 import type { Role } from '../local-mesh/roles.ts';
 import { RETIRED, groupOf } from './container-actors.ts';
 import type { ActorContainer, ContainerActors } from './container-actors.ts';
-import type { EngineApi } from './engine-api.ts';
+import type { Engine } from './engine.ts';
 import { replacementOf } from './replacement.ts';
 
 const POLL_MS = 50;
@@ -18,7 +18,7 @@ const MAX_RESTARTS = 5;
 
 /** What an upgrade needs. */
 export interface ContainerUpgradeDeps {
-  readonly engine: EngineApi;
+  readonly engine: Engine;
   readonly actors: ContainerActors;
   readonly clock: Clock;
   readonly log: Logger;

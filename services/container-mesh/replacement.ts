@@ -1,6 +1,6 @@
 /** Pure: the container that takes the place of another, of the same service and with the image as it is now. */
 import { GROUP_VARIABLE } from './container-actors.ts';
-import type { ContainerDetails } from './engine-api.ts';
+import type { ContainerDetails } from './engine.ts';
 
 const NUMBER_LABEL = 'com.docker.compose.container-number';
 /** What a container has of its image unless it says otherwise; a new image may say something else. */
@@ -50,9 +50,9 @@ export function replacementOf(
 }
 
 function networks(old: ContainerDetails): Record<string, unknown> {
-  if (/^(?:container:|none$|host$)/.test(old.HostConfig.NetworkMode)) return {};
+  if (/^(?:container:|none$|host$)/.test(old.HostConfig.NetworkMode ?? '')) return {};
   const own = old.Id.slice(0, 12);
-  const endpoints = Object.entries(old.NetworkSettings.Networks ?? {}).map(
+  const endpoints = Object.entries(old.NetworkSettings.Networks).map(
     ([name, { IPAMConfig, Aliases }]) => [
       name,
       { IPAMConfig, Aliases: (Aliases ?? []).filter((alias) => alias !== own) },

@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { execInContainer } from '../../container-mesh/engine-exec.ts';
+import { execInContainer } from '../../container-mesh/exec.ts';
 
 /** Adds `weft container-exec`: how `weft exec` and `weft trace` enter a pod that is a container. */
 export function register(program: Command): void {

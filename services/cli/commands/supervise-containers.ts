@@ -12,7 +12,7 @@ import { ContainerActors, PROJECT_LABEL } from '../../container-mesh/container-a
 import { ContainerMesh } from '../../container-mesh/container-mesh.ts';
 import { ContainerPods } from '../../container-mesh/container-pods.ts';
 import { ContainerUpgrade } from '../../container-mesh/container-upgrade.ts';
-import { EngineApi } from '../../container-mesh/engine-api.ts';
+import { Engine } from '../../container-mesh/engine.ts';
 import { ManifestApi } from '../../local-mesh/manifest-api.ts';
 import { meshPaths } from '../../local-mesh/mesh-paths.ts';
 import type { MeshPaths } from '../../local-mesh/mesh-paths.ts';
@@ -45,7 +45,7 @@ async function run(
   const plan = planMesh(paths.mesh, parseNodeCount(options.nodes));
   const log = createLogger({ actor: 'supervisor' });
   const stopped = Promise.race([once(process, 'SIGTERM'), once(process, 'SIGINT')]);
-  const engine = new EngineApi(socket);
+  const engine = new Engine(socket);
   const common = { engine, paths, plan, clock: systemClock, log };
   const actors = new ContainerActors({ ...common, project: await ownProject(engine) });
   const upgrades = new ContainerUpgrade({ ...common, actors });
@@ -83,7 +83,7 @@ async function linkQuietly(actors: ContainerActors, log: Logger): Promise<void> 
 }
 
 /** The Compose project of this container, which its host name leads to. Throws CONFIG_UNSUPPORTED. */
-async function ownProject(engine: EngineApi): Promise<string> {
+async function ownProject(engine: Engine): Promise<string> {
   const { Config } = await engine.inspect(hostname());
   const project = Config.Labels?.[PROJECT_LABEL];
   if (project !== undefined) return project;

@@ -1,11 +1,10 @@
 /** What a mesh of containers is made of, as far as it is decided without an engine. */
 import test from 'ava';
 import { groupOf } from '../../../../services/container-mesh/container-actors.ts';
-import type { ContainerDetails } from '../../../../services/container-mesh/engine-api.ts';
+import type { ContainerDetails } from '../../../../services/container-mesh/engine.ts';
 import { containerEnv, givenFiles } from '../../../../services/container-mesh/own-files.ts';
 import { replacementOf } from '../../../../services/container-mesh/replacement.ts';
 import { sbomOf } from '../../../../services/cli/sbom.ts';
-import { FrameSplitter } from '../../../../services/container-mesh/stream-frames.ts';
 import { meshPaths } from '../../../../services/local-mesh/mesh-paths.ts';
 import { planMesh } from '../../../../services/local-mesh/topology.ts';
 
@@ -19,8 +18,6 @@ const IMAGE = {
 function proxy(over: Partial<ContainerDetails> = {}): ContainerDetails {
   return {
     Id: '0123456789abcdef',
-    Created: 1,
-    Name: '/mesh-node-1-proxy-1',
     Image: 'sha256:1',
     RestartCount: 0,
     State: { Running: true, Pid: 7, StartedAt: '2026-01-01T00:00:00Z' },
@@ -65,7 +62,7 @@ test('a replacement has the addresses and names of the old one, but not its id a
 });
 
 test('a container that names no generation is of the first', (t) => {
-  t.is(groupOf(proxy({ Config: { Image: 'weft', Labels: null } })), 0);
+  t.is(groupOf(proxy({ Config: { Labels: null } })), 0);
 });
 
 test('each role is given the files its environment names, under names of their own', (t) => {
@@ -83,26 +80,6 @@ test('each role is given the files its environment names, under names of their o
     AUTH_TOKEN: '/run/weft/own/istio-token',
     OTHER: '/c',
   });
-});
-
-test('two outputs in one stream are told apart, wherever it is cut', (t) => {
-  const frame = (kind: number, text: string): Buffer => {
-    const header = Buffer.alloc(8);
-    header.writeUInt8(kind, 0);
-    header.writeUInt32BE(text.length, 4);
-    return Buffer.concat([header, Buffer.from(text)]);
-  };
-  const stream = Buffer.concat([frame(1, 'out'), frame(2, 'err'), frame(1, ''), frame(1, 'more')]);
-  for (let size = 1; size <= stream.length; size += 1) {
-    const frames = new FrameSplitter();
-    const said: Record<number, string> = { 1: '', 2: '' };
-    for (let at = 0; at < stream.length; at += size) {
-      for (const { kind, bytes } of frames.push(stream.subarray(at, at + size))) {
-        said[kind] = `${said[kind] ?? ''}${bytes.toString()}`;
-      }
-    }
-    t.deepEqual(said, { 1: 'outmore', 2: 'err' }, `pieces of ${size}`);
-  }
 });
 
 test('the list of parts names npm packages, what Node brings, and Debian packages; not what was left out', (t) => {

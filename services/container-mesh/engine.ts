@@ -1,0 +1,141 @@
+/** The part of a Docker engine that a mesh of containers needs. */
+import Docker from 'dockerode';
+import { asMeshError } from '../../lib/errors/mesh-error.ts';
+import { splitLines } from '../local-mesh/split-lines.ts';
+
+/** A container in a list. */
+export type ContainerSummary = Docker.ContainerInfo;
+
+/** A container looked at closely. `Config` and `HostConfig` are handed back as they are when it is made anew. */
+export interface ContainerDetails {
+  readonly Id: string;
+  readonly Image: string;
+  readonly RestartCount: number;
+  readonly State: { readonly Running: boolean; readonly Pid: number; readonly StartedAt: string };
+  readonly Config: {
+    readonly Labels: Readonly<Record<string, string>> | null;
+    readonly [more: string]: unknown;
+  };
+  readonly HostConfig: Docker.HostConfig;
+  readonly NetworkSettings: {
+    readonly Networks: Readonly<
+      Record<
+        string,
+        Pick<Docker.EndpointSettings, 'IPAMConfig' | 'Aliases' | 'IPAddress' | 'GlobalIPv6Address'>
+      >
+    >;
+  };
+}
+
+/** An engine that is silent for longer does not answer. */
+const QUESTION_TIMEOUT_MS = 10_000;
+/** Making and starting wait for disks and networks. */
+const CREATE_TIMEOUT_MS = 60_000;
+const NOT_FOUND = 404;
+/** A container is so already. */
+const NOT_MODIFIED = 304;
+/** Somebody else is removing it. */
+const CONFLICT = 409;
+
+/** Docker's client at a unix socket, whatever `DOCKER_HOST` says. Without a time limit when it is 0. */
+export function dockerAt(socketPath: string, timeout = QUESTION_TIMEOUT_MS): Docker {
+  return new Docker({ socketPath, host: undefined, protocol: 'http', timeout });
+}
+
+/** Containers of one engine. Every call throws STATE_UNAVAILABLE with the engine's words when it refuses or is away. */
+export class Engine {
+  readonly #socket: string;
+  readonly #docker: Docker;
+  /** A stop takes as long as the drain; events are followed for ever. */
+  readonly #patient: Docker;
+
+  constructor(socket: string) {
+    this.#socket = socket;
+    this.#docker = dockerAt(socket);
+    this.#patient = dockerAt(socket, 0);
+  }
+
+  /** Every container that runs; with `all` also those that do not. */
+  list(all = false): Promise<readonly ContainerSummary[]> {
+    return this.#said(this.#docker.listContainers({ all }));
+  }
+
+  /** One container. */
+  inspect(id: string): Promise<ContainerDetails> {
+    return this.#said(this.#docker.getContainer(id).inspect());
+  }
+
+  /** What an image says its containers are; empty when it is gone. */
+  async imageConfig(image: string): Promise<Readonly<Record<string, unknown>>> {
+    const seen = await this.#unless([NOT_FOUND], this.#docker.getImage(image).inspect());
+    return { ...seen?.Config };
+  }
+
+  /** Makes a container; its id. */
+  async create(name: string, body: Readonly<Record<string, unknown>>): Promise<string> {
+    const abortSignal = AbortSignal.timeout(CREATE_TIMEOUT_MS);
+    // Without the two, the body would be the query as well.
+    const question = { _query: { name }, _body: body, abortSignal };
+    return (await this.#said(this.#patient.createContainer(question))).id;
+  }
+
+  /** Starts it. */
+  async start(id: string): Promise<void> {
+    const abortSignal = AbortSignal.timeout(CREATE_TIMEOUT_MS);
+    await this.#unless([NOT_MODIFIED], this.#patient.getContainer(id).start({ abortSignal }));
+  }
+
+  /** Tells it to end and waits until it has, however long that takes. It is not started again. */
+  async stop(id: string): Promise<void> {
+    await this.#unless([NOT_MODIFIED], this.#patient.getContainer(id).stop({ t: -1 }));
+  }
+
+  /** Gives it another name. */
+  async rename(id: string, name: string): Promise<void> {
+    await this.#said(this.#docker.getContainer(id).rename({ name }));
+  }
+
+  /** Removes it, running or not; one that is gone is fine. */
+  async remove(id: string): Promise<void> {
+    const removed = this.#docker.getContainer(id).remove({ force: true });
+    await this.#unless([NOT_FOUND, CONFLICT], removed);
+  }
+
+  /** Something about some container changed, again and again, until the signal aborts or the stream breaks. */
+  async *changes(signal: AbortSignal): AsyncGenerator<void> {
+    const filters = JSON.stringify({ type: ['container'] });
+    try {
+      const events = await this.#patient.getEvents({ filters, abortSignal: signal });
+      for await (const line of splitLines(events)) {
+        // A health check's own commands are events as well, several a second.
+        const { Action = '' } = JSON.parse(line) as { Action?: string };
+        if (!Action.startsWith('exec_')) yield;
+      }
+    } catch (error) {
+      if (!signal.aborted) throw this.#refused(error);
+    }
+  }
+
+  async #said<T>(answer: Promise<T>): Promise<T> {
+    try {
+      return await answer;
+    } catch (error) {
+      throw this.#refused(error);
+    }
+  }
+
+  /** Null for these refusals. */
+  async #unless<T>(statuses: readonly number[], answer: Promise<T>): Promise<T | null> {
+    try {
+      return await answer;
+    } catch (error) {
+      const { statusCode } = error as { statusCode?: number };
+      if (statusCode !== undefined && statuses.includes(statusCode)) return null;
+      throw this.#refused(error);
+    }
+  }
+
+  #refused(error: unknown): Error {
+    return asMeshError(error, 'STATE_UNAVAILABLE', `the engine at ${this.#socket}`);
+  }
+}

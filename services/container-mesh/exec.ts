@@ -1,0 +1,77 @@
+/** Runs a command in a container of the engine, with this process's own standard streams. */
+import { once } from 'node:events';
+import type { Duplex } from 'node:stream';
+import { asMeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import { kill } from '../local-mesh/processes.ts';
+import { dockerAt } from './engine.ts';
+
+/** Passed on to the command. */
+const FORWARDED = ['SIGTERM', 'SIGHUP', 'SIGINT', 'SIGQUIT'] as const;
+
+/** What to run, and where. */
+export interface ContainerCommand {
+  readonly socket: string;
+  readonly id: string;
+  readonly command: readonly string[];
+}
+
+/** Resolves with the command's exit status. Throws STATE_UNAVAILABLE when the container or the engine is away. */
+export async function execInContainer({ socket, id, command }: ContainerCommand): Promise<number> {
+  try {
+    return await exec(socket, id, command);
+  } catch (error) {
+    throw asMeshError(error, 'STATE_UNAVAILABLE', `cannot run a command over ${socket}`);
+  }
+}
+
+async function exec(socket: string, id: string, command: readonly string[]): Promise<number> {
+  const tty = process.stdin.isTTY && process.stdout.isTTY;
+  const prepared = await dockerAt(socket)
+    .getContainer(id)
+    .exec({
+      AttachStdin: true,
+      AttachStdout: true,
+      AttachStderr: true,
+      Tty: tty,
+      Cmd: [...command],
+    });
+  // Without a time limit: a command may be silent for long.
+  const docker = dockerAt(socket, 0);
+  const stream = await docker.getExec(prepared.id).start({ hijack: true, Tty: tty });
+  const forward = (signal: NodeJS.Signals): void => {
+    // It runs in this machine's process namespace as well, which the container of the supervisor shares.
+    prepared
+      .inspect()
+      .then(({ Running, Pid }) => Running && Pid > 0 && kill(Pid, signal))
+      .catch((error: unknown) => {
+        process.stderr.write(`weft: ${signal} was not passed on: ${errorText(error)}\n`);
+      });
+  };
+  for (const signal of FORWARDED) process.on(signal, forward);
+  try {
+    if (tty) stream.pipe(process.stdout, { end: false });
+    else docker.modem.demuxStream(stream, process.stdout, process.stderr);
+    await carry(stream, tty);
+  } finally {
+    for (const signal of FORWARDED) process.off(signal, forward);
+  }
+  return (await prepared.inspect()).ExitCode ?? 0;
+}
+
+/** Until the command's output ends. */
+async function carry(stream: Duplex, tty: boolean): Promise<void> {
+  const { stdin } = process;
+  if (tty) stdin.setRawMode(true);
+  // Its end is the command's to see: the stream closes one way.
+  stdin.pipe(stream);
+  stream.on('error', () => undefined);
+  try {
+    await once(stream, 'end');
+  } finally {
+    stdin.unpipe(stream);
+    if (tty) stdin.setRawMode(false);
+    stdin.unref?.();
+    stdin.destroy();
+    stream.destroy();
+  }
+}
