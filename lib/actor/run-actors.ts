@@ -9,7 +9,7 @@ import type { Logger } from '../log/logger.ts';
 import { MetricRegistry } from '../metrics/registry.ts';
 import type { OtlpExport } from '../otlp/otlp-export.ts';
 import type { ActorDefinition } from './actor.ts';
-import { sendJson, sendText } from './admin-routes.ts';
+import { requestUrl, sendJson, sendText } from './admin-routes.ts';
 import type { AdminHandler } from './admin-routes.ts';
 import { AdminServer } from './admin-server.ts';
 import { DrainDeadline } from './drain.ts';
@@ -220,11 +220,11 @@ class ActorHost {
     this.#shutdown(`${actor} failed: ${errorText(error)}`);
   }
 
-  #shutdown(why: string): void {
+  #shutdown(why: string, drainMs = this.#config.host.drainDeadlineMs): void {
     if (this.#ending) return;
     this.#ending = true;
     this.#log.info({ why }, 'host.stopping');
-    this.#deadline = new DrainDeadline(this.#clock, this.#config.host.drainDeadlineMs);
+    this.#deadline = new DrainDeadline(this.#clock, drainMs);
     this.#end.resolve();
   }
 
@@ -258,9 +258,15 @@ class ActorHost {
     );
     routes.route('GET', '/healthz/ready', this.#serveReadiness);
     routes.route('GET', '/metrics', this.#serveMetrics);
-    routes.route('POST', '/quitquitquit', (_request, response) => {
+    // `?deadline=none`: for a process that another one has replaced, which may drain as long as its work lasts.
+    routes.route('POST', '/quitquitquit', (request, response) => {
+      const deadline = requestUrl(request)?.searchParams.get('deadline') ?? null;
+      if (deadline !== null && deadline !== 'none') {
+        sendText(response, 400, `deadline: must be none, got ${JSON.stringify(deadline)}\n`);
+        return;
+      }
       sendText(response, 200, 'shutdown now\n');
-      this.#shutdown('quitquitquit');
+      this.#shutdown('quitquitquit', deadline === 'none' ? Infinity : undefined);
     });
   }
 

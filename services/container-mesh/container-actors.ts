@@ -3,6 +3,8 @@ import { mkdir, readdir, rename, rm, symlink } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import type { ActorState } from '../../lib/actor/actor.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
+import type { Logger } from '../../lib/log/logger.ts';
+import { askToEnd } from '../local-mesh/managed-process.ts';
 import type { ProcessStatus } from '../local-mesh/managed-process.ts';
 import { adminSocket, instanceSocket } from '../local-mesh/mesh-paths.ts';
 import type { MeshPaths } from '../local-mesh/mesh-paths.ts';
@@ -30,6 +32,7 @@ export interface ContainerActorsDeps {
   readonly plan: MeshPlan;
   readonly project: string;
   readonly clock: Clock;
+  readonly log: Logger;
 }
 
 /** An actor's container. */
@@ -84,10 +87,9 @@ export class ContainerActors {
     const wanted = new Map<string, string>();
     for (const { id, role, number, retired, running } of await this.containers()) {
       if (!running) continue;
-      const { State } = await engine.inspect(id);
       const node = role.node?.name ?? null;
       const standing = adminSocket(paths, role.actor, node);
-      const target = join(`/proc/${State.Pid}/root`, standing);
+      const target = this.#socketOf(role, await engine.inspect(id));
       wanted.set(instanceSocket(paths, role.actor, node, number), target);
       if (!retired) wanted.set(standing, target);
     }
@@ -124,15 +126,27 @@ export class ContainerActors {
     };
   }
 
+  /** Tells an actor's container to drain without a time limit; false when its actor does not answer. */
+  async drainUnbounded({ role }: ActorContainer, details: ContainerDetails): Promise<boolean> {
+    return askToEnd(this.#socketOf(role, details), true, this.#deps.log);
+  }
+
+  /** The admin socket as this process sees it. */
+  #socketOf({ actor, node }: Role, { State }: ContainerDetails): string {
+    return join(
+      `/proc/${State.Pid}/root`,
+      adminSocket(this.#deps.paths, actor, node?.name ?? null),
+    );
+  }
+
   async #asked(
     role: Role,
-    { State }: ContainerDetails,
+    details: ContainerDetails,
   ): Promise<Pick<ProcessStatus, 'state' | 'pending'>> {
-    if (!State.Running) return { state: 'backoff', pending: ['restart'] };
-    const standing = adminSocket(this.#deps.paths, role.actor, role.node?.name ?? null);
+    if (!details.State.Running) return { state: 'backoff', pending: ['restart'] };
     try {
       const answer = await askJson<{ actors: { state: ActorState; pending: string[] }[] }>({
-        socket: join(`/proc/${State.Pid}/root`, standing),
+        socket: this.#socketOf(role, details),
         path: '/status',
         timeoutMs: ADMIN_TIMEOUT_MS,
       });
@@ -154,11 +168,20 @@ export class ContainerActors {
   }
 }
 
+/** A container's variables. */
+export function environmentOf({ Config }: ContainerDetails): Readonly<Record<string, string>> {
+  const lines = Array.isArray(Config['Env']) ? (Config['Env'] as string[]) : [];
+  return Object.fromEntries(
+    lines.map((line) => {
+      const [name = '', ...value] = line.split('=');
+      return [name, value.join('=')];
+    }),
+  );
+}
+
 /** The generation a proxy's container was made for. */
-export function groupOf({ Config }: ContainerDetails): number {
-  const env = Array.isArray(Config['Env']) ? (Config['Env'] as string[]) : [];
-  const set = env.find((line) => line.startsWith(`${GROUP_VARIABLE}=`));
-  return Number(set?.slice(GROUP_VARIABLE.length + 1) ?? 0);
+export function groupOf(details: ContainerDetails): number {
+  return Number(environmentOf(details)[GROUP_VARIABLE] ?? 0);
 }
 
 function actorContainer(role: Role, container: ContainerSummary): ActorContainer {

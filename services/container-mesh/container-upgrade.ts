@@ -1,13 +1,14 @@
 /** `weft upgrade` where actors are containers: new ones of the service's image as it is now, then the end of the old ones. */
 import { randomBytes } from 'node:crypto';
 import type { Clock } from '../../lib/clock/clock.ts';
+import { present } from '../../lib/errors/assert.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../lib/log/logger.ts';
-import { SIDE_BY_SIDE } from '../local-mesh/actor-process.ts';
+import { SIDE_BY_SIDE, drainDeadlineOf } from '../local-mesh/actor-process.ts';
 import type { Upgraded } from '../local-mesh/role-processes.ts';
 import { roleName, sameRole } from '../local-mesh/roles.ts';
 import type { Role } from '../local-mesh/roles.ts';
-import { RETIRED, groupOf } from './container-actors.ts';
+import { RETIRED, environmentOf, groupOf } from './container-actors.ts';
 import type { ActorContainer, ContainerActors } from './container-actors.ts';
 import type { Engine } from './engine.ts';
 import { replacementOf } from './replacement.ts';
@@ -66,7 +67,7 @@ export class ContainerUpgrade {
   async sweep(): Promise<void> {
     for (const one of await this.#deps.actors.containers()) {
       if (!one.retired) continue;
-      if (one.running) this.#retire(one.id);
+      if (one.running) await this.#retire(one);
       else await this.#deps.engine.remove(one.id);
     }
   }
@@ -89,9 +90,9 @@ export class ContainerUpgrade {
       for (const { id } of made) await engine.remove(id);
       throw error;
     }
-    for (const { id, name } of old) {
-      await engine.rename(id, retiredName(name));
-      this.#retire(id);
+    for (const one of old) {
+      await engine.rename(one.id, retiredName(one.name));
+      await this.#retire(one);
     }
     return made;
   }
@@ -136,8 +137,15 @@ export class ContainerUpgrade {
     return { id: await engine.create(name, body), name };
   }
 
-  #retire(id: string): void {
-    const { engine, log } = this.#deps;
+  /** Has it drain and end; resolves once it was told. One that was told before goes on as it does. */
+  async #retire(one: ActorContainer): Promise<void> {
+    const { actors, engine, log } = this.#deps;
+    const { id, role } = one;
+    const seen = await engine.inspect(id);
+    if (drainDeadlineOf(role.actor, environmentOf(seen)) === null) {
+      await engine.leaveEnded(id);
+      await actors.drainUnbounded(one, seen);
+    }
     engine
       .stop(id)
       .then(() => engine.remove(id))
@@ -176,9 +184,11 @@ export class ContainerUpgrade {
   }
 
   async #upgraded(role: Role, made: readonly New[]): Promise<Upgraded> {
-    const { actors } = this.#deps;
+    const { actors, engine } = this.#deps;
     const own = (await actors.containers()).filter((one) => sameRole(one.role, role));
     const statuses = await Promise.all(own.map((one) => actors.status(one)));
+    const first = present(own[0], 'it was just replaced');
+    const env = environmentOf(await engine.inspect(first.id));
     const serving = statuses.filter(({ retiring }) => !retiring);
     const pids = (list: typeof statuses): number[] =>
       list.flatMap(({ pid }) => (pid === null ? [] : [pid]));
@@ -190,6 +200,7 @@ export class ContainerUpgrade {
       ),
       pids: pids(serving),
       draining: pids(statuses.filter(({ retiring }) => retiring)),
+      drainDeadlineMs: drainDeadlineOf(role.actor, env),
     };
   }
 }

@@ -90,6 +90,11 @@ export class Engine {
     await this.#unless([NOT_MODIFIED], this.#patient.getContainer(id).stop({ t: -1 }));
   }
 
+  /** From now on it is not started again when it ends. */
+  async leaveEnded(id: string): Promise<void> {
+    await this.#said(this.#docker.getContainer(id).update({ RestartPolicy: { Name: 'no' } }));
+  }
+
   /** Gives it another name. */
   async rename(id: string, name: string): Promise<void> {
     await this.#said(this.#docker.getContainer(id).rename({ name }));

@@ -4,6 +4,7 @@ import { basename } from 'node:path';
 import type { Environment } from '../../lib/config/env.ts';
 import { hostConfig } from '../../lib/actor/host-config.ts';
 import { loadActor } from './actors.ts';
+import type { ActorName } from './actors.ts';
 import { actorDefaults, actorEnv } from './actor-env.ts';
 import { inheritedEnv, setsActors } from './inherited-env.ts';
 import type { ProcessSpec } from './managed-process.ts';
@@ -25,6 +26,12 @@ export const SIDE_BY_SIDE: ReadonlySet<string> = new Set([
   'node-proxy',
 ]);
 
+/** Variables that bound a drain. */
+const DRAIN_VARIABLES = [
+  'CONNECTION_TERMINATION_DEADLINE',
+  'TERMINATION_GRACE_PERIOD_SECONDS',
+] as const;
+
 /** A local mesh, as far as its actors' processes go. */
 interface ActorMesh {
   readonly plan: MeshPlan;
@@ -41,17 +48,34 @@ export async function actorProcesses(role: Role, mesh: ActorMesh): Promise<RoleP
   const base = await actorProcess(role, mesh);
   const common = { name: role.actor, node, count: role.actor === 'node-proxy' ? mesh.proxies : 1 };
   const standing = adminSocket(paths, role.actor, node);
+  const drainDeadlineMs = drainDeadlineOf(role.actor, base.env);
   if (!SIDE_BY_SIDE.has(role.actor)) {
     const spec = ({ generation }: Instance): ProcessSpec => ({ ...base, generation });
-    return { ...common, replacement: 'after', spec, publish: () => Promise.resolve() };
+    return {
+      ...common,
+      drainDeadlineMs,
+      replacement: 'after',
+      spec,
+      publish: () => Promise.resolve(),
+    };
   }
   return {
     ...common,
+    drainDeadlineMs,
     replacement: 'beside',
     spec: (instance) =>
       beside(base, instanceSocket(paths, role.actor, node, instance.number), instance),
     publish: (spec) => pointTo(standing, spec.adminSocket ?? standing),
   };
+}
+
+/**
+ * How long a replaced process of this environment may drain, in milliseconds. Connections of a proxy whose caller has set
+ * no deadline last as long as they last: null.
+ */
+export function drainDeadlineOf(actor: ActorName, env: Environment): number | null {
+  const isSet = DRAIN_VARIABLES.some((name) => env[name] !== undefined);
+  return actor === 'node-proxy' && !isSet ? null : hostConfig.parse(env).drainDeadlineMs;
 }
 
 /** The process with an admin socket of its own and, for a proxy, its generation. */

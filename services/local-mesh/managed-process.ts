@@ -5,11 +5,11 @@ import type { ActorState } from '../../lib/actor/actor.ts';
 import { EXIT_CONFIG } from '../../lib/actor/run-actors.ts';
 import { Backoff } from '../../lib/clock/backoff.ts';
 import type { Clock, Timer } from '../../lib/clock/clock.ts';
-import { errorText } from '../../lib/errors/mesh-error.ts';
+import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { openLog } from './log-files.ts';
 import { kill } from './processes.ts';
-import { askJson } from './unix-http.ts';
+import { ask, askJson } from './unix-http.ts';
 
 /** A process to keep running. */
 export interface ProcessSpec {
@@ -197,11 +197,16 @@ export class ManagedProcess {
     return this.#ended;
   }
 
-  /** Tells the process to end, however long that takes it. Resolves when it has ended. */
-  retire(): Promise<void> {
-    const ended = this.left();
-    this.#child?.kill('SIGTERM');
-    return ended;
+  /**
+   * Tells the process to drain and end, and is not to be started again: within its own deadline, or `unbounded`. Resolves
+   * once it was told.
+   */
+  async retire({ unbounded }: { readonly unbounded: boolean }): Promise<void> {
+    void this.left();
+    if (this.spec.adminSocket === null) this.#child?.kill('SIGTERM');
+    else if (!(await askToEnd(this.spec.adminSocket, unbounded, this.#log))) {
+      this.#child?.kill('SIGTERM');
+    }
   }
 
   /** Ends the process for good: SIGTERM, an actor's drain cut short after `hurryMs`, SIGKILL after `graceMs`. Idempotent. */
@@ -222,5 +227,23 @@ export class ManagedProcess {
     await this.#ended;
     hurry.cancel();
     force.cancel();
+  }
+}
+
+/** Tells an actor's process by its admin server to drain and end; false, with a warning, when it does not answer. */
+export async function askToEnd(socket: string, unbounded: boolean, log: Logger): Promise<boolean> {
+  const path = `/quitquitquit${unbounded ? '?deadline=none' : ''}`;
+  try {
+    const { status, body } = await ask({
+      socket,
+      method: 'POST',
+      path,
+      timeoutMs: ADMIN_TIMEOUT_MS,
+    });
+    if (status === 200) return true;
+    throw new MeshError('STATE_UNAVAILABLE', `answered ${status}: ${body.trim()}`);
+  } catch (error) {
+    log.warn({ socket, error: errorText(error) }, 'process.not-told-to-drain');
+    return false;
   }
 }

@@ -88,15 +88,18 @@ async function askRecords(
   path: string,
 ): Promise<readonly ConnectionRecord[]> {
   const answers = await Promise.allSettled(
-    (await proxySockets(paths, node)).map((socket) =>
-      askJson<{ connections: readonly ConnectionRecord[] }>({ socket, path }),
-    ),
+    (await proxySockets(paths, node)).map((socket) => askSocket(socket, path)),
   );
   const given = answers.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []));
   // One that was killed leaves its socket; where none answers, the first says why.
   for (const one of given.length > 0 ? [] : answers)
     if (one.status === 'rejected') throw one.reason;
-  return given.flatMap(({ connections }) => connections);
+  return given.flat();
+}
+
+async function askSocket(socket: string, path: string): Promise<readonly ConnectionRecord[]> {
+  const answer = await askJson<{ connections: readonly ConnectionRecord[] }>({ socket, path });
+  return answer.connections;
 }
 
 /** The admin sockets of a node's proxies, also of those that drain; the standing one where there are no others. */
@@ -108,6 +111,23 @@ export async function proxySockets(paths: MeshPaths, node: string): Promise<read
   );
   if (own.length === 0) return [adminSocket(paths, 'node-proxy', node)];
   return own.map((file) => join(paths.adminDir, file));
+}
+
+/** How many connections the replaced proxies of a node still carry. One that has ended meanwhile carries none. */
+export async function countDraining(paths: MeshPaths, node: string): Promise<number> {
+  const answers = await Promise.allSettled(
+    (await proxySockets(paths, node)).map(carriedByDraining),
+  );
+  return answers.reduce((sum, one) => sum + (one.status === 'fulfilled' ? one.value : 0), 0);
+}
+
+async function carriedByDraining(socket: string): Promise<number> {
+  const status = await askJson<{ actors: readonly { state: string }[] }>({
+    socket,
+    path: '/status',
+  });
+  if (status.actors[0]?.state !== 'draining') return 0;
+  return (await askSocket(socket, '/node-proxy/connections')).length;
 }
 
 /** The certificates a node's proxy holds. Throws STATE_UNAVAILABLE. */

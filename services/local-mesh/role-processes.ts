@@ -23,6 +23,8 @@ export interface RoleProcessesOptions {
    * files, so the old one ends first.
    */
   readonly replacement: 'beside' | 'after';
+  /** How long a process that was replaced may drain; null for as long as it carries something. */
+  readonly drainDeadlineMs: number | null;
   spec(instance: Instance): ProcessSpec;
   /** A process of this specification answers for the role from now on. */
   publish(spec: ProcessSpec): Promise<void>;
@@ -35,6 +37,8 @@ export interface Upgraded {
   readonly pids: readonly number[];
   /** Processes that still finish what they carry. */
   readonly draining: readonly number[];
+  /** How long those may take; null for as long as they carry something. */
+  readonly drainDeadlineMs: number | null;
 }
 
 const POLL_MS = 50;
@@ -131,6 +135,7 @@ export class RoleProcesses {
       generation: this.#generation,
       pids: pidsOf(this.#members),
       draining: pidsOf([...this.#leaving]),
+      drainDeadlineMs: this.#options.drainDeadlineMs,
     };
   }
 
@@ -155,7 +160,7 @@ export class RoleProcesses {
     const old = this.#members;
     this.#members = next;
     await this.#publish();
-    for (const process of old) this.#retire(process);
+    await Promise.all(old.map((process) => this.#retire(process)));
   }
 
   async #replaceAfter(timeoutMs: number): Promise<void> {
@@ -174,18 +179,19 @@ export class RoleProcesses {
     this.#log.info({ role: this.role, pid: old.pid }, 'process.substituted');
     const next = this.#make();
     this.#members = this.#members.map((process) => (process === old ? next : process));
-    this.#leave(old, old.left());
+    this.#leave(old);
     await next.start();
     await this.#publish();
   }
 
-  #retire(process: ManagedProcess): void {
-    this.#leave(process, process.retire());
+  async #retire(process: ManagedProcess): Promise<void> {
+    this.#leave(process);
+    await process.retire({ unbounded: this.#options.drainDeadlineMs === null });
   }
 
-  #leave(process: ManagedProcess, ended: Promise<void>): void {
+  #leave(process: ManagedProcess): void {
     this.#leaving.add(process);
-    void ended.then(() => this.#leaving.delete(process));
+    void process.left().then(() => this.#leaving.delete(process));
   }
 
   async #untilReady(processes: readonly ManagedProcess[], timeoutMs: number): Promise<void> {

@@ -1,15 +1,22 @@
 /**
  * A process with an actor's admin server, for tests of the supervisor. Arguments: the socket, and how it behaves: `ready` after
- * a moment, `never` ready, or `dies`. At SIGTERM it drains until SIGINT.
+ * a moment, `never` ready, or `dies`. At SIGTERM, or told so by its server, it drains until SIGINT; `how` it was told is in its status.
  */
 import { createServer } from 'node:http';
 
 const [socket, behaviour] = process.argv.slice(2);
 let state = behaviour === 'ready' ? 'ready' : 'starting';
 if (behaviour === 'dies') process.exit(1);
-process.on('SIGTERM', () => (state = 'draining'));
+let how: string | null = null;
+process.on('SIGTERM', () => drain('SIGTERM'));
 process.on('SIGINT', () => process.exit(0));
-createServer((_request, response) => {
+createServer((request, response) => {
+  if (request.method === 'POST') drain(request.url ?? '');
   const pending = state === 'starting' ? ['takeover'] : [];
-  response.end(JSON.stringify({ actors: [{ state, pending }] }));
+  response.end(JSON.stringify({ actors: [{ state, pending }], how }));
 }).listen(socket);
+
+function drain(by: string): void {
+  state = 'draining';
+  how ??= by;
+}

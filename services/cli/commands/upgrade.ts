@@ -2,11 +2,13 @@ import type { Command } from 'commander';
 import { processEnvironment } from '../../../lib/config/env.ts';
 import { parseDuration } from '../../../lib/config/fields.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
-import { askUpgrade } from '../../local-mesh/mesh-client.ts';
+import { askUpgrade, countDraining } from '../../local-mesh/mesh-client.ts';
 import { meshPaths } from '../../local-mesh/mesh-paths.ts';
 import { requireMesh } from '../../local-mesh/mesh-record.ts';
 import { meshRoles, parseRole, roleName } from '../../local-mesh/roles.ts';
 import { UsageError } from '../../../lib/errors/usage-error.ts';
+import type { Upgraded } from '../../local-mesh/role-processes.ts';
+import { write } from '../output.ts';
 
 const DEFAULT_TIMEOUT = '60s';
 
@@ -43,11 +45,25 @@ async function upgrade(names: readonly string[], options: Options): Promise<void
   for (const role of roles) {
     const [done] = await askUpgrade(paths, [roleName(role)], timeoutMs);
     if (done === undefined) continue;
-    const left = done.draining.length === 0 ? '' : `; ${done.draining.join(', ')} drains`;
-    process.stdout.write(
-      `${done.role}: generation ${done.generation} serves (pid ${done.pids.join(', ')})${left}\n`,
-    );
+    const carried =
+      role.actor === 'node-proxy' && role.node !== null
+        ? await countDraining(paths, role.node.name)
+        : null;
+    await write(`${upgradedLine(done, carried)}\n`);
   }
+}
+
+/** What became of a role; `carried` is how many connections its replaced processes still carry, null for what carries none. */
+export function upgradedLine(done: Upgraded, carried: number | null): string {
+  const serves = `${done.role}: generation ${done.generation} serves (pid ${done.pids.join(', ')})`;
+  if (done.draining.length === 0) return serves;
+  const what =
+    carried === null ? '' : ` ${carried} ${carried === 1 ? 'connection' : 'connections'}`;
+  const limit =
+    done.drainDeadlineMs === null
+      ? 'without a time limit'
+      : `for at most ${done.drainDeadlineMs / 1_000} s`;
+  return `${serves}; ${done.draining.join(', ')} drains${what} ${limit}`;
 }
 
 function timeLimit(text: string): number {

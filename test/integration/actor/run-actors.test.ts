@@ -123,6 +123,24 @@ test('a drain that does not end is cut at the deadline', async (t) => {
   t.regex(host.output(), /drain-deadline/);
 });
 
+test('/quitquitquit?deadline=none drains for as long as it takes; SIGINT still ends it', async (t) => {
+  const host = await start(t, {
+    WEFT_FIXTURE_MODE: 'slow-drain',
+    CONNECTION_TERMINATION_DEADLINE: '1ms',
+  });
+  await host.line('actor.started');
+  const refused = await call(host.socket, 'POST', '/quitquitquit?deadline=5s');
+  t.deepEqual(refused, [400, 'deadline: must be none, got "5s"\n']);
+  await call(host.socket, 'POST', '/quitquitquit?deadline=none');
+  await host.line('actor.draining');
+  // The deadline of the configuration is long over.
+  const status = JSON.parse((await call(host.socket, 'GET', '/status'))[1]);
+  t.is(status.actors[0].state, 'draining');
+  host.child.kill('SIGINT');
+  t.is((await host.exit)[0], 0);
+  t.regex(host.output(), /"remainingMs":null/);
+});
+
 test('a second SIGINT forces the end', async (t) => {
   const host = await start(t, {
     WEFT_FIXTURE_MODE: 'slow-drain',

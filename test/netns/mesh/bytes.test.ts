@@ -130,3 +130,51 @@ test('another connection of the same tunnel is not held up by a stalled one', as
   stalled.kill();
   await stalled.exit;
 });
+
+test('a slow download outlives `weft upgrade node-proxy`, and the command says what drains', async (t, mesh) => {
+  const bytes = GIB / 8;
+  // Reads the head of the answer, and the rest when it is told to.
+  const program = `
+    const { connect } = require('node:net');
+    const socket = connect({ host: process.argv[1], port: 8080 });
+    socket.write('GET /bytes/${bytes} HTTP/1.0\\r\\n\\r\\n');
+    let total = 0;
+    socket.once('data', (chunk) => {
+      total += chunk.length;
+      socket.pause();
+      console.log('stalled');
+      process.stdin.once('data', () => socket.resume());
+      socket.on('data', (more) => (total += more.length));
+    });
+    socket.on('error', (error) => console.log('broken', error.code, total));
+    socket.on('close', () => { console.log('total', total); process.exit(); });
+  `;
+  const api = await mesh.pod('demo', 'api-1');
+  const reader = mesh.inNetns('demo-client', process.execPath, '-e', program, api.ip);
+  await until(() => reader.output().includes('stalled'), { what: 'the reader to stall' });
+  const upgraded = await mesh.weft('upgrade', 'node-proxy');
+  t.is(upgraded.code, 0, upgraded.stderr);
+  for (const node of ['node-1', 'node-2']) {
+    const line = new RegExp(`^${node}/.* drains 1 connection without a time limit$`, 'm');
+    t.regex(upgraded.stdout, line);
+  }
+  const retiring = async (): Promise<readonly number[]> =>
+    (await mesh.actors()).filter((one) => one.retiring).map(({ uptimeSeconds }) => uptimeSeconds);
+  const before = await retiring();
+  t.is(before.length, 2);
+  // Beyond the deadline of a proxy that is told to end by a signal.
+  await until(
+    async () => {
+      const now = await retiring();
+      if (now.length < 2) return true;
+      return now.every((seconds, index) => seconds > (before[index] ?? 0) + 6);
+    },
+    { what: 'the drain to go on', timeoutMs: 60_000 },
+  );
+  t.is((await retiring()).length, 2, reader.output());
+  reader.stdin.write('go\n');
+  const { stdout } = await reader.exit;
+  t.notRegex(stdout, /broken/);
+  t.true(Number(/total (\d+)/.exec(stdout)?.[1]) > bytes, stdout);
+  await until(async () => (await retiring()).length === 0, { what: 'the old proxies to end' });
+});

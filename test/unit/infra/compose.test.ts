@@ -17,7 +17,7 @@ import { loadServices } from '../../load/compose-mesh.ts';
 const service = z.object({
   command: z.array(z.string()),
   image: z.string(),
-  environment: z.record(z.string(), z.string()).default({}),
+  environment: z.record(z.string(), z.string().nullable()).default({}),
   network_mode: z.string().optional(),
   networks: z
     .union([
@@ -48,15 +48,15 @@ const { services, volumes } = document.parse(
 );
 
 /** What containers need otherwise. */
-const OWN_SETTINGS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+const OWN_SETTINGS: Readonly<Record<string, Readonly<Record<string, string | null>>>> = {
   'control-plane': {
     WEFT_CONTROL_PLANE_MANIFESTS_DIR: '/manifests',
     // It keeps its certificate's key there, which the readers of its socket have no business with.
     WEFT_CONTROL_PLANE_STATE_DIR: '/run/weft/state',
   },
   'node-agent': { WEFT_NODE_AGENT_SYSCTL_DIR: '/run/weft/sysctl' },
-  // oxlint-disable-next-line no-template-curly-in-string -- Compose fills it in
-  'node-proxy': { CONNECTION_TERMINATION_DEADLINE: '${CONNECTION_TERMINATION_DEADLINE:-5s}' },
+  // The caller's, or none at all.
+  'node-proxy': { CONNECTION_TERMINATION_DEADLINE: null },
 };
 
 test('every actor has the environment it has in the local mesh', (t) => {
@@ -97,7 +97,7 @@ test('every file an actor is told of lies in a volume it has', (t) => {
       ...tmpfs.map((mount) => mount.split(':')[0] ?? ''),
     ];
     for (const value of Object.values(environment)) {
-      const path = /^(?:unix:(?:\/\/)?)?(\/run\/\S+)$/.exec(value)?.[1];
+      const path = /^(?:unix:(?:\/\/)?)?(\/run\/\S+)$/.exec(value ?? '')?.[1];
       if (path === undefined) continue;
       t.true(
         targets.some((target) => path === target || path.startsWith(`${target}/`)),

@@ -7,6 +7,7 @@ import { explainLines } from '../../../../services/cli/explain.ts';
 import { failureOf } from '../../../../services/cli/failure.ts';
 import { connectionLine } from '../../../../services/cli/get/connections.ts';
 import { podLines } from '../../../../services/cli/get/pods.ts';
+import { upgradedLine } from '../../../../services/cli/commands/upgrade.ts';
 import { objectName } from '../../../../services/cli/manifest-command.ts';
 import { exitStatus } from '../../../../services/cli/run-foreground.ts';
 import { UsageError } from '../../../../lib/errors/usage-error.ts';
@@ -122,4 +123,18 @@ test('an explanation begins with the verdict', (t) => {
   t.true(lines.includes('  policy:            demo/deny-all, rule 0'));
   t.true(lines.includes('  path:              HBONE'));
   t.false(lines.some((line) => line.includes('dry run')));
+});
+
+test('an upgrade says what still drains, what it carries and how long that may take', (t) => {
+  const done = { role: 'node-1/node-proxy', generation: 2, pids: [7], draining: [5] };
+  const serves = 'node-1/node-proxy: generation 2 serves (pid 7)';
+  const cases: readonly (readonly [readonly number[], number | null, number | null, string])[] = [
+    [[5], null, 3, `${serves}; 5 drains 3 connections without a time limit`],
+    [[5], 600_000, 1, `${serves}; 5 drains 1 connection for at most 600 s`],
+    [[5], 5_000, null, `${serves}; 5 drains for at most 5 s`],
+    [[], null, 0, serves],
+  ];
+  for (const [draining, drainDeadlineMs, carried, line] of cases) {
+    t.is(upgradedLine({ ...done, draining, drainDeadlineMs }, carried), line);
+  }
 });

@@ -1,4 +1,5 @@
 import test from 'ava';
+import { drainDeadlineOf } from '../../../../services/local-mesh/actor-process.ts';
 import { hostConfig } from '../../../../lib/actor/host-config.ts';
 import { ACTORS, loadActor } from '../../../../services/local-mesh/actors.ts';
 import { checkEnvironment } from '../../../../services/local-mesh/check-environment.ts';
@@ -65,4 +66,11 @@ test('every misspelt variable of Weft is named', async (t) => {
   });
   t.true(error.message.includes('WEFT_LOG_LEVLE is unknown, did you mean WEFT_LOG_LEVEL?'));
   t.true(error.message.includes('WEFT_QZXJW is unknown'));
+});
+
+test('connections of a replaced proxy last as long as they last, unless the caller sets a deadline', (t) => {
+  t.is(drainDeadlineOf('node-proxy', {}), null);
+  t.is(drainDeadlineOf('node-proxy', { CONNECTION_TERMINATION_DEADLINE: '600s' }), 600_000);
+  t.is(drainDeadlineOf('node-proxy', { TERMINATION_GRACE_PERIOD_SECONDS: '30' }), 25_000);
+  t.is(drainDeadlineOf('cert-fetcher', {}), 5_000);
 });

@@ -5,6 +5,7 @@ import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../../../lib/clock/clock.ts';
 import { createLogger } from '../../../../lib/log/logger.ts';
 import { RoleProcesses } from '../../../../services/local-mesh/role-processes.ts';
+import { askJson } from '../../../../services/local-mesh/unix-http.ts';
 import { makeScratch } from '../../../support/leftovers.ts';
 import { until } from '../../../support/until.ts';
 
@@ -14,7 +15,12 @@ const FAKE = new URL('../../../support/fake-actor.ts', import.meta.url).pathname
 /** A role of fake actors; `behaviours` by generation, the last for those that follow. */
 async function role(
   t: ExecutionContext,
-  options: { count?: number; replacement?: 'beside' | 'after'; behaviours?: readonly string[] },
+  options: {
+    count?: number;
+    replacement?: 'beside' | 'after';
+    behaviours?: readonly string[];
+    drainDeadlineMs?: number;
+  },
 ) {
   const folder = await makeScratch('role');
   const published: (string | null)[] = [];
@@ -25,6 +31,7 @@ async function role(
       node: 'node-1',
       count: options.count ?? 1,
       replacement: options.replacement ?? 'beside',
+      drainDeadlineMs: options.drainDeadlineMs ?? null,
       spec: ({ generation, number }) => {
         const behaviour = behaviours[generation - 1] ?? behaviours.at(-1) ?? 'ready';
         const socket = join(folder, `${number}.sock`);
@@ -91,6 +98,25 @@ test('a new generation that does not come up is given up, and the old one goes o
     t.deepEqual(summary(processes), [{ generation: 1, state: 'ready', retiring: false }]);
     t.is(processes.members[0], before);
     t.is(published.length, 1);
+  }
+});
+
+test('a replaced process drains without a limit, unless one was set', async (t) => {
+  for (const [drainDeadlineMs, told] of [
+    [undefined, '/quitquitquit?deadline=none'],
+    [600_000, '/quitquitquit'],
+  ] as const) {
+    const { processes, ready } = await role(
+      t,
+      drainDeadlineMs === undefined ? {} : { drainDeadlineMs },
+    );
+    await until(ready, { what: 'the first generation' });
+    const [old] = processes.members;
+    const upgraded = await processes.upgrade(20_000);
+    t.is(upgraded.drainDeadlineMs, drainDeadlineMs ?? null);
+    const socket = old?.spec.adminSocket ?? '';
+    t.is((await askJson<{ how: string }>({ socket, path: '/status' })).how, told);
+    process.kill(old?.pid ?? 0, 'SIGKILL');
   }
 });
 
