@@ -174,6 +174,16 @@ test('decisions import no Node module that does I/O', async (t) => {
   t.deepEqual(faults, []);
 });
 
+test('listener threads never look up names by the system, whose few threads a dead name keeps busy', async (t) => {
+  const faults = (await sources())
+    .filter(({ path }) => path.startsWith('workers/'))
+    .flatMap(({ path, imports }) => {
+      const found = imports.filter(({ target }) => /^(node:)?dns\b/.test(target));
+      return found.map(({ target }) => `${path} imports ${target}`);
+    });
+  t.deepEqual(faults, []);
+});
+
 test('generated code is imported only by decoders', async (t) => {
   const allowed = /^(lib\/(xds|identity|zds)\/|test\/)/;
   const faults = (await sources())

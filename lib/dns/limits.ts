@@ -28,5 +28,8 @@ export const MAX_CACHED_ANSWER_BYTES = 4_096;
 /** An answer is remembered at most this long, whatever its records say. */
 export const MAX_CACHE_SECONDS = 86_400;
 
+/** Aliases followed from one name: real chains have two or three, and a loop must end. */
+export const MAX_ALIASES = 8;
+
 /** As glibc: more name servers are ignored. */
 export const MAX_NAME_SERVERS = 3;

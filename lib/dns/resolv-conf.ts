@@ -14,6 +14,8 @@ export interface ResolverConfig {
   readonly rotate: boolean;
   /** Suffixes of short names, in order and lower case. */
   readonly search: readonly string[];
+  /** A name with so many dots is asked for as it is before the suffixes are tried. */
+  readonly ndots: number;
 }
 
 /** As resolv.conf(5) has them. */
@@ -22,6 +24,8 @@ const MAX_TIMEOUT_SECONDS = 30;
 const DEFAULT_ATTEMPTS = 2;
 const MAX_ATTEMPTS = 5;
 const MAX_SEARCH_DOMAINS = 32;
+const DEFAULT_NDOTS = 1;
+const MAX_NDOTS = 15;
 
 /** Reads the text of a resolv.conf. Lines that are not understood say nothing, as everywhere. */
 export function parseResolvConf(text: string): ResolverConfig {
@@ -40,10 +44,19 @@ export function parseResolvConf(text: string): ResolverConfig {
   }
   return {
     servers: [...new Set(servers)].slice(0, MAX_NAME_SERVERS),
-    timeoutMs: 1_000 * within(options.get('timeout'), DEFAULT_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS),
-    attempts: within(options.get('attempts'), DEFAULT_ATTEMPTS, MAX_ATTEMPTS),
+    timeoutMs:
+      1_000 *
+      within(options.get('timeout'), DEFAULT_TIMEOUT_SECONDS, {
+        lowest: 1,
+        highest: MAX_TIMEOUT_SECONDS,
+      }),
+    attempts: within(options.get('attempts'), DEFAULT_ATTEMPTS, {
+      lowest: 1,
+      highest: MAX_ATTEMPTS,
+    }),
     rotate: options.has('rotate'),
     search: search.filter((domain) => domain !== '').slice(0, MAX_SEARCH_DOMAINS),
+    ndots: within(options.get('ndots'), DEFAULT_NDOTS, { lowest: 0, highest: MAX_NDOTS }),
   };
 }
 
@@ -57,7 +70,11 @@ function domainOf(text: string): string {
   return text.toLowerCase().replace(/\.$/, '');
 }
 
-function within(text: string | undefined, fallback: number, highest: number): number {
+function within(
+  text: string | undefined,
+  fallback: number,
+  { lowest, highest }: { readonly lowest: number; readonly highest: number },
+): number {
   if (text === undefined || !/^\d{1,6}$/.test(text)) return fallback;
-  return Math.min(highest, Math.max(1, Number(text)));
+  return Math.min(highest, Math.max(lowest, Number(text)));
 }

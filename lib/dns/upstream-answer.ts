@@ -1,6 +1,6 @@
 /** Answers of upstream resolvers: which are believed, and what is read of them (docs/spec/dns.md §5). Pure. */
 import { formatIp } from '../net/address.ts';
-import { MAX_CACHE_SECONDS, MAX_RECORDS, MAX_UDP_BYTES } from './limits.ts';
+import { MAX_ALIASES, MAX_CACHE_SECONDS, MAX_RECORDS, MAX_UDP_BYTES } from './limits.ts';
 import { questionAt } from './request.ts';
 import {
   CLASS_IN,
@@ -12,6 +12,7 @@ import {
   encodeName,
   opcodeOf,
   rcodeOf,
+  readName,
   recordAt,
 } from './wire.ts';
 import type { RecordPlace } from './wire.ts';
@@ -72,6 +73,35 @@ export function addressesIn(answer: Buffer, type: typeof TYPE.A | typeof TYPE.AA
   return records
     .filter((record) => record.type === type && record.dataLength === wanted)
     .map(({ dataAt }) => formatIp(answer.subarray(dataAt, dataAt + wanted)));
+}
+
+/**
+ * What an answer says of a name, in lower case: the addresses at the end of its aliases. Without addresses `alias` is the
+ * name the aliases end at, whose addresses are to be asked for; null where there is no alias.
+ */
+export function followAliases(
+  answer: Buffer,
+  name: string,
+  type: typeof TYPE.A | typeof TYPE.AAAA,
+): { readonly addresses: readonly string[]; readonly alias: string | null } {
+  const bytes = type === TYPE.A ? 4 : 16;
+  const records = (recordsOf(answer)?.slice(0, answer.readUInt16BE(6)) ?? []).map((record) => ({
+    ...record,
+    owner: readName(answer, record.nameAt),
+  }));
+  let owner = name;
+  for (let hops = 0; hops <= MAX_ALIASES; hops += 1) {
+    const own = records.filter((record) => record.owner === owner);
+    const addresses = own
+      .filter((record) => record.type === type && record.dataLength === bytes)
+      .map(({ dataAt }) => formatIp(answer.subarray(dataAt, dataAt + bytes)));
+    if (addresses.length > 0) return { addresses, alias: null };
+    const alias = own.find((record) => record.type === TYPE.CNAME);
+    const target = alias === undefined ? null : readName(answer, alias.dataAt);
+    if (target === null) break;
+    owner = target;
+  }
+  return { addresses: [], alias: owner === name ? null : owner };
 }
 
 /** A question of our own. The name's labels must be 1 to 63 ASCII characters each. */

@@ -31,6 +31,8 @@ export const OPCODE_QUERY = 0;
 
 /** Where the parts of a record are. */
 export interface RecordPlace {
+  /** The name it belongs to. */
+  readonly nameAt: number;
   readonly type: number;
   readonly class: number;
   readonly ttlAt: number;
@@ -65,6 +67,32 @@ export function skipName(message: Buffer, start: number): number | null {
   return null;
 }
 
+/** A name in lower case, without the dot at the end; null when it is broken. Each pointer leads back, so that the reading ends. */
+export function readName(message: Buffer, start: number): string | null {
+  const labels: string[] = [];
+  let at = start;
+  let earliest = start;
+  let characters = 0;
+  for (;;) {
+    const length = message[at];
+    if (length === undefined) return null;
+    if (length === 0) return labels.join('.');
+    if (length >= 0xc0) {
+      const low = message[at + 1];
+      const to = ((length & 0x3f) << 8) | (low ?? 0);
+      if (low === undefined || to >= earliest) return null;
+      earliest = to;
+      at = to;
+      continue;
+    }
+    characters += length + 1;
+    if (length > 63 || characters >= MAX_NAME_BYTES || at + 1 + length > message.length)
+      return null;
+    labels.push(message.toString('latin1', at + 1, at + 1 + length).toLowerCase());
+    at += 1 + length;
+  }
+}
+
 /** The record at an offset, null when it is not whole. */
 export function recordAt(message: Buffer, start: number): RecordPlace | null {
   const at = skipName(message, start);
@@ -73,6 +101,7 @@ export function recordAt(message: Buffer, start: number): RecordPlace | null {
   const end = at + 10 + dataLength;
   if (end > message.length) return null;
   return {
+    nameAt: start,
     type: message.readUInt16BE(at),
     class: message.readUInt16BE(at + 2),
     ttlAt: at + 4,

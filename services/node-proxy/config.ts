@@ -208,6 +208,7 @@ function listenerConfig(values: Values, metadata: Metadata, dedicated: boolean):
     sameNodeFastPath: values.WEFT_SAME_NODE_FAST_PATH,
     ports: { ...POD_PORTS, socks5: values.UNSTABLE_ENABLE_SOCKS5 ? SOCKS5_PORT : null },
     dnsOnly: !values.ENABLE_PROXY,
+    resolvConf: values.WEFT_DNS_RESOLV_CONF,
     dns,
   };
 }

@@ -39,12 +39,12 @@ export async function startDnsMesh(
   const mesh = await TestMesh.start(t, {
     threads: 1,
     logLevel: 'debug',
+    resolvConf,
     dns: {
       address: null,
       port: 15_053,
       preferredNamespace: null,
       searchDomains: null,
-      resolvConf,
       ...options.dns,
     },
     ...options.settings,

@@ -89,6 +89,7 @@ export const listenerSettings: ListenerSettings = {
   logFormat: 'json',
   accessLog: { rules: 'all', linesPerSecond: 0 },
   ports: { outbound: 15_001, inboundPlaintext: 15_006, inboundHbone: 15_008, socks5: null },
+  resolvConf: '/etc/resolv.conf',
   dns: null,
 };
 

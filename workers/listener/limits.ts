@@ -12,8 +12,23 @@ export const LOOKUP_WAIT_MS = 5_000;
 /** How long a connection waits for the address of a name that the mesh gives for an endpoint. */
 export const NAME_WAIT_MS = 5_000;
 
-/** Names that one thread looks up at once; the system's resolver takes a few at a time and keeps the others waiting, without a bound of its own. */
-export const MAX_NAME_LOOKUPS = 64;
+/**
+ * Names that one pod looks up at once; each has two questions and so two sockets under way, and names that nobody answers for
+ * keep theirs until {@link NAME_LOOKUP_MS}. What one pod waits for delays no other.
+ */
+export const MAX_NAME_LOOKUPS = 32;
+
+/** For all questions about one name: as long as one forwarded question may take (dns/limits.ts). No other search domain is tried later. */
+export const NAME_LOOKUP_MS = 10_000;
+
+/** How long a name that could not be looked up is not asked for again (RFC 9520 §3.2: a second at least). */
+export const NAME_FAILURE_MS = 1_000;
+
+/** Such names that one pod remembers; the oldest go first. */
+export const MAX_NAME_FAILURES = 256;
+
+/** Remembered answers about names of endpoints, of one thread: some 2,000 of them. */
+export const NAME_CACHE_BYTES = 1_048_576;
 
 /** Pause before a key that could not be answered is asked for again. */
 export const LOOKUP_RETRY_MS = 100;

@@ -77,7 +77,7 @@ function routeOf(
     case 'double-hbone':
       if (decision.peer.resolve === null) return resolvedRoute(decision);
       pod.thread.onDemandDns.count(query.source, decision.peer.resolve.hostname);
-      return pod.thread.names
+      return pod.names
         .resolve(decision.peer.resolve)
         .then((ip) => resolvedRoute(withResolvedIp(decision, ip)));
   }

@@ -5,6 +5,7 @@ import type { Admission } from './admission.ts';
 import type { Connection, ConnectionFacts } from './connection.ts';
 import type { PodPolicy } from './policy.ts';
 import type { PodInfo } from './protocol.ts';
+import type { NameLookups } from './resolve.ts';
 import type { ThreadContext } from './thread.ts';
 
 /** What the connections of one pod share. */
@@ -17,6 +18,8 @@ export interface PodContext {
   readonly ended: boolean;
   readonly pool: TunnelPool;
   readonly policy: PodPolicy;
+  /** Looks up endpoints that are names. */
+  readonly names: NameLookups;
   /** Whether connections to the application may carry the client's address. */
   readonly transparent: boolean;
   /** Whether the kernel hands connections that wait at a closing listener to another one of the same port. */

@@ -21,6 +21,7 @@ import type { PodContext } from './pod-context.ts';
 import { PodPolicy } from './policy.ts';
 import { serveSocks } from './socks5.ts';
 import type { ConnectionRecord, PodInfo, PodTask } from './protocol.ts';
+import { NameLookups } from './resolve.ts';
 import type { ThreadContext } from './thread.ts';
 import { connectTunnel } from './tunnel-client.ts';
 
@@ -31,6 +32,7 @@ export class Pod implements PodContext {
   readonly netnsFd: number;
   readonly pool: TunnelPool;
   readonly policy: PodPolicy;
+  readonly names: NameLookups;
   /** Null when the DNS proxy is off. */
   readonly dns: PodDns | null;
   readonly admission: Admission;
@@ -75,6 +77,12 @@ export class Pod implements PodContext {
     });
     this.pool = this.#makePool();
     this.#socksPool = settings.ports.socks5 === null ? null : this.#makePool();
+    this.names = new NameLookups({
+      ...thread.names,
+      ipv6: settings.ipv6,
+      clock: thread.clock,
+      descriptors: thread.descriptors,
+    });
     const dns = task.pod.own === true ? null : thread.dns;
     this.dns = dns === null ? null : new PodDns(this, dns, () => this.#endWhenIdle());
     const { promise, resolve } = Promise.withResolvers<void>();
@@ -293,6 +301,7 @@ export class Pod implements PodContext {
     this.pool.close();
     this.#socksPool?.close();
     this.dns?.end();
+    this.names.close();
     const closed = this.#listeners.map((listener) => listener.end());
     // A socket that does not close holds back neither the pod's end nor the process.
     const timer = this.thread.clock.after(CLOSE_GRACE_MS, this.#finish);

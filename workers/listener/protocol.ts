@@ -126,6 +126,8 @@ export interface ListenerSettings {
   };
   /** Pods have the DNS proxy and no listener for traffic (`ENABLE_PROXY=false`). */
   readonly dnsOnly?: boolean;
+  /** Where name servers for everything outside the mesh are listed, in the format of resolv.conf(5). */
+  readonly resolvConf: string;
   /** The DNS proxy; null = pods resolve names without us. */
   readonly dns: DnsSettings | null;
 }
@@ -139,8 +141,6 @@ export interface DnsSettings {
   readonly preferredNamespace: string | null;
   /** Null = the search list that Kubernetes gives the pods of the mesh; else that of `resolvConf`. */
   readonly searchDomains: 'resolv.conf' | null;
-  /** Where name servers for everything outside the mesh are listed, in the format of resolv.conf(5). */
-  readonly resolvConf: string;
 }
 
 /** A workload certificate as a thread uses it. Replaced as a whole on rotation. */

@@ -1,10 +1,24 @@
-import { lookup } from 'node:dns/promises';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { withTimeLimit } from '../../lib/clock/time-limit.ts';
-import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
-import { canonicalIp } from '../../lib/net/address.ts';
+import type { AnswerCache } from '../../lib/dns/answer-cache.ts';
+import type { Hosts } from '../../lib/dns/hosts-file.ts';
+import { MAX_ALIASES } from '../../lib/dns/limits.ts';
+import { searchNames } from '../../lib/dns/search.ts';
+import { followAliases, isTruncated, makeQuestion } from '../../lib/dns/upstream-answer.ts';
+import { RCODE, TYPE, rcodeOf } from '../../lib/dns/wire.ts';
+import { MeshError, asMeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import { ipFamily, tryCanonicalIp } from '../../lib/net/address.ts';
 import { pickResolved } from '../../lib/state/destination-ip.ts';
-import { MAX_NAME_LOOKUPS, NAME_WAIT_MS } from './limits.ts';
+import { Forwarder } from './dns/forwarder.ts';
+import type { ForwarderOptions } from './dns/forwarder.ts';
+import type { Resolvers } from './dns/polled-file.ts';
+import {
+  MAX_NAME_FAILURES,
+  MAX_NAME_LOOKUPS,
+  NAME_FAILURE_MS,
+  NAME_LOOKUP_MS,
+  NAME_WAIT_MS,
+} from './limits.ts';
 
 /** A name with the family the client would rather have. */
 export interface NameToResolve {
@@ -12,29 +26,58 @@ export interface NameToResolve {
   readonly preferredFamily: 4 | 6;
 }
 
-/** How names are looked up. */
-export interface LookupOptions {
-  readonly ipv6: boolean;
-  readonly clock: Clock;
-  /** The system's resolver, unless it is another. */
-  readonly addresses?: (hostname: string, family: 0 | 4) => Promise<readonly string[]>;
+/** What the pods of a thread share: they ask the same servers, from the same namespace. */
+export interface SharedNames {
+  readonly resolvers: Resolvers;
+  /** The hosts file, whose names are not asked for. */
+  readonly hosts: { readonly current: Hosts };
+  readonly cache: AnswerCache;
 }
 
+/** How one pod's names are looked up. */
+export interface LookupOptions extends SharedNames {
+  readonly ipv6: boolean;
+  readonly clock: Clock;
+  readonly descriptors: ForwarderOptions['descriptors'];
+  /** Where name servers are asked from; null = the thread's own namespace. */
+  readonly netnsFd?: number | null;
+}
+
+/** What name servers say of a name in one family. */
+interface Told {
+  readonly addresses: readonly string[];
+  readonly failure?: MeshError;
+  /** A server gave a refusal as its answer: what the name may be short for is asked for all the same. */
+  readonly refused?: boolean;
+}
+
+/** RFC 6761 §6.3: these names never leave the machine. */
+const LOOPBACK = ['127.0.0.1', '::1'];
+
 /**
- * Looks up names by the system's resolver. It takes half a minute for each of a few names at once where its servers are
- * silent, and cannot be told to stop: connections to one name share a lookup, and there are only so many.
+ * Looks up the endpoints of one pod that are names (docs/spec/dataplane.md §6.4), as the system's resolver would, and without
+ * it: that one has a few threads for the whole process, which a few dead names keep busy. Names of the hosts file and
+ * `localhost` are known, all others are asked for with the search domains of resolv.conf, over a socket of its own each.
  */
 export class NameLookups {
-  readonly #clock: Clock;
-  readonly #family: 0 | 4;
-  readonly #addresses: NonNullable<LookupOptions['addresses']>;
-  /** By name; all are of one family. */
+  readonly #options: LookupOptions;
+  readonly #forwarder: Forwarder;
+  /** By family and name. */
   readonly #underWay = new Map<string, Promise<readonly string[]>>();
+  /** The same names where they failed, in the order in which they did. */
+  readonly #failures = new Map<string, { readonly error: unknown; readonly untilMs: number }>();
 
-  constructor({ ipv6, clock, addresses = systemAddresses }: LookupOptions) {
-    this.#clock = clock;
-    this.#family = ipv6 ? 0 : 4;
-    this.#addresses = addresses;
+  constructor(options: LookupOptions) {
+    this.#options = options;
+    this.#forwarder = new Forwarder({
+      netnsFd: options.netnsFd ?? null,
+      // Nothing redirects the proxy itself, and in the namespace of a pod it asks as the pod would.
+      mark: 0,
+      clock: options.clock,
+      descriptors: options.descriptors,
+      resolvers: () => options.resolvers.current,
+      cache: options.cache,
+    });
   }
 
   /** Names that are being looked up, also for connections that gave up. */
@@ -49,8 +92,9 @@ export class NameLookups {
   async resolve({ hostname, preferredFamily }: NameToResolve): Promise<string> {
     try {
       const limit = { limitMs: NAME_WAIT_MS, what: 'no answer', release: () => undefined };
-      const answers = await withTimeLimit(this.#clock, this.#lookup(hostname), limit);
-      const picked = pickResolved(answers.map(canonicalIp), preferredFamily, Math.random);
+      const work = this.#lookup(hostname.toLowerCase(), preferredFamily);
+      const answers = await withTimeLimit(this.#options.clock, work, limit);
+      const picked = pickResolved(answers, preferredFamily, Math.random);
       if (picked !== null) return picked;
     } catch (error) {
       const why = `cannot resolve ${hostname}: ${errorText(error)}`;
@@ -59,23 +103,128 @@ export class NameLookups {
     throw new MeshError('ROUTE_NO_UPSTREAM', `${hostname} has no address`);
   }
 
-  #lookup(hostname: string): Promise<readonly string[]> {
-    const name = hostname.toLowerCase();
-    const known = this.#underWay.get(name);
-    if (known !== undefined) return known;
-    if (this.#underWay.size >= MAX_NAME_LOOKUPS) {
-      throw new MeshError(
-        'ROUTE_NO_UPSTREAM',
-        `${MAX_NAME_LOOKUPS} other names are being looked up`,
-      );
-    }
-    const asked = this.#addresses(name, this.#family).finally(() => this.#underWay.delete(name));
-    this.#underWay.set(name, asked);
-    return asked;
+  /** Ends what is under way. Idempotent. */
+  close(): void {
+    this.#forwarder.close();
   }
-}
 
-async function systemAddresses(hostname: string, family: 0 | 4): Promise<readonly string[]> {
-  const answers = await lookup(hostname, { all: true, family });
-  return answers.map(({ address }) => address);
+  async #lookup(name: string, preferred: 4 | 6): Promise<readonly string[]> {
+    const known = this.#known(name);
+    if (known !== null) return known.filter((ip) => this.#wants(ip));
+    const key = `${preferred} ${name}`;
+    const asked = this.#underWay.get(key);
+    if (asked !== undefined) return asked;
+    const failed = this.#failures.get(key);
+    if (failed !== undefined && failed.untilMs > this.#options.clock.monotonic())
+      throw failed.error;
+    if (this.#underWay.size >= MAX_NAME_LOOKUPS) {
+      const why = `${MAX_NAME_LOOKUPS} other names of this pod are being looked up`;
+      throw new MeshError('ROUTE_NO_UPSTREAM', why);
+    }
+    const questions: Promise<Told>[] = [];
+    const asking = this.#search(name, preferred, questions);
+    this.#underWay.set(key, asking);
+    void this.#end(key, asking, questions);
+    return asking;
+  }
+
+  /** A question that is not answered counts until it is over, and nobody asks it anew, though another one found addresses. */
+  async #end(
+    key: string,
+    asking: Promise<unknown>,
+    questions: readonly Promise<Told>[],
+  ): Promise<void> {
+    try {
+      await asking;
+    } catch (error) {
+      this.#noteFailure(key, error);
+    }
+    await Promise.all(questions);
+    this.#underWay.delete(key);
+  }
+
+  /** Addresses of a name that nobody needs to be asked for. */
+  #known(name: string): readonly string[] | null {
+    const literal = tryCanonicalIp(name);
+    if (literal !== null) return [literal];
+    const bare = name.replace(/\.$/, '');
+    const listed = this.#options.hosts.current.get(bare);
+    if (listed !== undefined) return listed;
+    return bare === 'localhost' || bare.endsWith('.localhost') ? LOOPBACK : null;
+  }
+
+  #wants(ip: string): boolean {
+    return this.#options.ipv6 || ipFamily(ip) === 4;
+  }
+
+  #noteFailure(key: string, error: unknown): void {
+    this.#failures.delete(key);
+    const untilMs = this.#options.clock.monotonic() + NAME_FAILURE_MS;
+    this.#failures.set(key, { error, untilMs });
+    if (this.#failures.size <= MAX_NAME_FAILURES) return;
+    const [oldest = key] = this.#failures.keys();
+    this.#failures.delete(oldest);
+  }
+
+  /** Addresses of one family, of the first name with any; none where no name has one. Adds what it asks to `questions`. */
+  async #search(
+    name: string,
+    preferred: 4 | 6,
+    questions: Promise<Told>[],
+  ): Promise<readonly string[]> {
+    const { clock, ipv6, resolvers } = this.#options;
+    const untilMs = clock.monotonic() + NAME_LOOKUP_MS;
+    let failed: MeshError | null = null;
+    let goesOn = true;
+    for (const candidate of searchNames(name, resolvers.current)) {
+      if (clock.monotonic() >= untilMs) {
+        throw new MeshError('UPSTREAM_TIMEOUT', `no answer within ${NAME_LOOKUP_MS} ms`);
+      }
+      const families = ipv6 ? ([preferred, preferred === 4 ? 6 : 4] as const) : ([4] as const);
+      // Both are asked at once; the other family is waited for only where the preferred one has nothing.
+      const asked = families.map((family) => this.#ask(candidate, family));
+      questions.push(...asked);
+      for (const telling of asked) {
+        const { addresses, failure, refused } = await telling;
+        if (addresses.length > 0) return addresses;
+        failed ??= failure ?? null;
+        goesOn &&= failure === undefined || refused === true;
+      }
+      // As the system's resolver: another name would be a wrong answer where this one may exist.
+      if (!goesOn) break;
+    }
+    if (failed !== null) throw failed;
+    return [];
+  }
+
+  /** Never rejects. */
+  async #ask(name: string, family: 4 | 6): Promise<Told> {
+    const type = family === 4 ? TYPE.A : TYPE.AAAA;
+    try {
+      let owner = name;
+      for (let hops = 0; hops <= MAX_ALIASES; hops += 1) {
+        const answer = await this.#exchange(makeQuestion(owner, type));
+        const rcode = rcodeOf(answer);
+        if (rcode === RCODE.NXDOMAIN) return { addresses: [] };
+        if (rcode !== RCODE.NOERROR) {
+          const why = `name servers refuse ${owner} (rcode ${rcode})`;
+          return { addresses: [], failure: new MeshError('UPSTREAM_CONNECT', why), refused: true };
+        }
+        const { addresses, alias } = followAliases(answer, owner, type);
+        if (alias === null) return { addresses };
+        owner = alias;
+      }
+      throw new MeshError('UPSTREAM_CONNECT', `${name} has more than ${MAX_ALIASES} aliases`);
+    } catch (error) {
+      return { addresses: [], failure: asMeshError(error, 'UPSTREAM_CONNECT') };
+    }
+  }
+
+  /** Over TCP where the answer does not fit a datagram. */
+  async #exchange(question: Buffer): Promise<Buffer> {
+    const whole = this.#options.cache.get(question, 'tcp');
+    if (whole !== null) return whole;
+    const answer = await this.#forwarder.forward(question, 'udp');
+    return isTruncated(answer) ? this.#forwarder.forward(question, 'tcp') : answer;
+  }
 }

@@ -2,6 +2,7 @@ import type { MessagePort } from 'node:worker_threads';
 import { collectAll, collectYoung } from '../../lib/actor/collector.ts';
 import { systemClock } from '../../lib/clock/clock.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
+import { AnswerCache } from '../../lib/dns/answer-cache.ts';
 import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
 import type { HboneEngine, TunnelSettings } from '../../lib/hbone/engine.ts';
 import { PeerTrust } from '../../lib/hbone/peer-trust.ts';
@@ -22,10 +23,10 @@ import { CertificateStore } from './certificates.ts';
 import { DescriptorGuard } from './descriptor-guard.ts';
 import { DnsMetrics } from './dns/metrics.ts';
 import type { ThreadDns } from './dns/pod-dns.ts';
-import { Resolvers } from './dns/resolvers.ts';
+import { followHosts, followResolvConf } from './dns/polled-file.ts';
 import { FairTurns } from './fair-turns.ts';
 import { ExportBuffer } from './export-buffer.ts';
-import { HANDSHAKES_PER_TURN } from './limits.ts';
+import { HANDSHAKES_PER_TURN, NAME_CACHE_BYTES } from './limits.ts';
 import { HeldBytes } from '../../lib/net/held-bytes.ts';
 import { NodeBudget, newBudgetMemory } from '../../lib/net/node-budget.ts';
 import { runningSplices } from '../../lib/linux/splice-pump.ts';
@@ -40,7 +41,7 @@ import type {
 } from './protocol.ts';
 import { RecentConnections } from './recent-connections.ts';
 import { concat, sendRecords } from './reports.ts';
-import { NameLookups } from './resolve.ts';
+import type { SharedNames } from './resolve.ts';
 import { ownPorts, tcpOptions, tunnelSettings } from './settled.ts';
 import { Neighbours } from './same-node/neighbours.ts';
 import { Proofs } from './same-node/proof.ts';
@@ -88,12 +89,13 @@ export interface ThreadContext {
   /** Null when the DNS proxy is off. */
   readonly dns: ThreadDns | null;
   /** Of endpoints that are names. */
-  readonly names: NameLookups;
+  readonly names: SharedNames;
   readonly neighbours: Neighbours;
   readonly proofs: Proofs;
 }
 
 const STANDARD_OUTPUT = 1;
+const HOSTS_FILE = '/etc/hosts';
 
 /** One listener thread: its pods and its conversation with node-proxy. */
 export class ListenerThread {
@@ -132,6 +134,7 @@ export class ListenerThread {
     const neighbours = new Neighbours({ clock: systemClock, log });
     if (settings.sameNodeFastPath) neighbours.addSelf();
     const { limits } = settings;
+    const names = sharedNames(settings, log);
     const budget = new NodeBudget(attachment.budget ?? newBudgetMemory(), attachment.thread, {
       connections: limits.connections ?? nodeConnections(descriptors),
       handshakes: limits.handshakes,
@@ -165,8 +168,8 @@ export class ListenerThread {
       certificates: this.#certificateStore(settings, trust, proofs, log),
       engine: trust.guard(engine),
       trust,
-      dns: threadDns(settings, log),
-      names: new NameLookups({ ipv6: settings.ipv6, clock: systemClock }),
+      dns: threadDns(settings, names),
+      names,
       proofs,
     };
     if (attachment.revocations !== null) void trust.setRevocations(attachment.revocations);
@@ -367,8 +370,16 @@ function exportBuffer({ exports }: ListenerSettings): ExportBuffer | null {
   return exports === undefined || exports === null ? null : new ExportBuffer(exports);
 }
 
-function threadDns({ dns }: ListenerSettings, log: Logger): ThreadDns | null {
+function sharedNames({ resolvConf }: ListenerSettings, log: Logger): SharedNames {
+  const deps = { clock: systemClock, log };
+  return {
+    resolvers: followResolvConf(resolvConf, deps),
+    hosts: followHosts(HOSTS_FILE, deps),
+    cache: new AnswerCache(systemClock, NAME_CACHE_BYTES),
+  };
+}
+
+function threadDns({ dns }: ListenerSettings, { resolvers }: SharedNames): ThreadDns | null {
   if (dns === null) return null;
-  const resolvers = new Resolvers(dns.resolvConf, systemClock, log);
   return { settings: dns, metrics: new DnsMetrics(), resolvers };
 }

@@ -28,7 +28,8 @@ export const dnsVariables = {
   },
   WEFT_DNS_RESOLV_CONF: {
     schema: text({ default: '/etc/resolv.conf' }),
-    description: 'file that lists the name servers for all other names; asked from inside the pod',
+    description:
+      'file that lists the name servers for all other names; asked from inside the pod, and by the proxy for endpoints that are names',
   },
 } as const;
 
@@ -37,7 +38,6 @@ export interface DnsValues {
   readonly ISTIO_META_DNS_CAPTURE: string | null;
   readonly ISTIO_META_DNS_PROXY_ADDR: DnsAddress;
   readonly PREFERED_SERVICE_NAMESPACE: string | null;
-  readonly WEFT_DNS_RESOLV_CONF: string;
 }
 
 /** The settings of listener threads; null when the DNS proxy is off. Own variables go before proxyMetadata. */
@@ -56,7 +56,6 @@ export function dnsSettings(
     ...at,
     preferredNamespace: values.PREFERED_SERVICE_NAMESPACE,
     searchDomains,
-    resolvConf: values.WEFT_DNS_RESOLV_CONF,
   };
 }
 

@@ -64,7 +64,9 @@ export const dataplane: Specification = {
     rule('6.1', 'the address asked for is kept when the workload has it'),
     rule('6.2', "the service's IP families, same family first"),
     rule('6.3', 'no address: legal only behind a gateway'),
-    rule('6.4', 'a hostname is resolved by the system resolver, same family first, else error'),
+    rule('6.4', 'a hostname is resolved, same family first, else error', {
+      deviates: 'endpoint-names',
+    }),
     rule(
       '7.1',
       "served with the pod's own certificate; a client certificate is demanded; SNI ignored",

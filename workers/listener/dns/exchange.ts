@@ -1,4 +1,4 @@
-/** One question to one name server, from inside the pod's namespace (docs/spec/dns.md §5). */
+/** One question to one name server, from inside a network namespace (docs/spec/dns.md §5). */
 import { randomBytes } from 'node:crypto';
 import { createSocket } from 'node:dgram';
 import type { Socket as UdpSocket } from 'node:dgram';
@@ -19,7 +19,8 @@ const DNS_PORT = 53;
 
 /** How to reach a name server. */
 export interface ExchangePath {
-  readonly netnsFd: number;
+  /** Null = the thread's own namespace. */
+  readonly netnsFd: number | null;
   readonly mark: number;
   readonly server: string;
   readonly timeoutMs: number;

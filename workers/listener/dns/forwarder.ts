@@ -15,9 +15,10 @@ import {
   SERVER_AVOIDED_MS,
 } from './limits.ts';
 
-/** What a pod's forwarder needs. */
+/** What a forwarder needs. */
 export interface ForwarderOptions {
-  readonly netnsFd: number;
+  /** Null = the thread's own namespace. */
+  readonly netnsFd: number | null;
   readonly mark: number;
   readonly clock: Clock;
   readonly descriptors: ExchangePath['descriptors'];
@@ -25,6 +26,8 @@ export interface ForwarderOptions {
   readonly resolvers: () => ResolverConfig;
   /** How one server is asked; over the network unless a test says otherwise. */
   readonly exchange?: typeof exchangeUdp;
+  /** Where answers are kept: its own, unless others that ask the same servers share one. */
+  readonly cache?: AnswerCache;
 }
 
 /** A question that waits for its turn. */
@@ -52,7 +55,7 @@ export class Forwarder {
 
   constructor(options: ForwarderOptions) {
     this.#options = options;
-    this.#cache = new AnswerCache(options.clock);
+    this.#cache = options.cache ?? new AnswerCache(options.clock);
   }
 
   /**

@@ -33,8 +33,8 @@ export const UDP_RECEIVE_BUFFER_BYTES = 2_097_152;
 /** Label sets of the DNS metrics of one thread; what comes after is counted as unknown. */
 export const MAX_DNS_LABEL_SETS = 5_000;
 
-/** Between two looks at whether resolv.conf changed. */
-export const RESOLV_CONF_CHECK_MS = 5_000;
+/** Between two looks at whether resolv.conf or the hosts file changed. */
+export const FILE_CHECK_MS = 5_000;
 
-/** A resolv.conf longer than this is something else. */
-export const MAX_RESOLV_CONF_BYTES = 65_536;
+/** Characters of such a file that are looked at; a longer one is something else. */
+export const MAX_FILE_CHARACTERS = 65_536;

@@ -20,7 +20,7 @@ import { listenerMarkOf } from '../upstream.ts';
 import { Forwarder } from './forwarder.ts';
 import { MAX_QUERIES_IN_PROGRESS } from './limits.ts';
 import type { DnsMetrics } from './metrics.ts';
-import type { Resolvers } from './resolvers.ts';
+import type { Resolvers } from './polled-file.ts';
 import { TcpServer } from './tcp-server.ts';
 import { UdpServer } from './udp-server.ts';
 

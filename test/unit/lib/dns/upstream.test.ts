@@ -5,10 +5,12 @@ import { parseResolvConf } from '../../../../lib/dns/resolv-conf.ts';
 import {
   addressesIn,
   answers,
+  followAliases,
   lifetimeOf,
   makeQuestion,
   relayed,
 } from '../../../../lib/dns/upstream-answer.ts';
+import { readName } from '../../../../lib/dns/wire.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 
 const A = 1;
@@ -141,6 +143,45 @@ test('the addresses in an answer are read whatever stands between them', (t) => 
   t.deepEqual(addressesIn(mixed.subarray(0, 40), A), []);
 });
 
+test('addresses are those at the end of the aliases of the name that was asked for', (t) => {
+  const chain = answer({
+    answers: [
+      { type: 'CNAME', name: 'WWW.example.com', ttl: 60, data: 'x.example.com' },
+      { type: 'A', name: 'x.example.com', ttl: 60, data: '192.0.2.1' },
+      { type: 'A', name: 'other.example.com', ttl: 60, data: '192.0.2.66' },
+    ],
+  });
+  const told = { addresses: ['192.0.2.1'], alias: null };
+  t.deepEqual(followAliases(chain, 'www.example.com', A), told);
+  const none = { addresses: [], alias: 'x.example.com' };
+  t.deepEqual(followAliases(chain, 'www.example.com', AAAA), none);
+  t.deepEqual(followAliases(chain, 'else.example.com', A), { addresses: [], alias: null });
+  const loop = answer({
+    answers: [
+      { type: 'CNAME', name: 'a.example.com', ttl: 60, data: 'b.example.com' },
+      { type: 'CNAME', name: 'b.example.com', ttl: 60, data: 'a.example.com' },
+    ],
+  });
+  t.deepEqual(followAliases(loop, 'a.example.com', A).addresses, []);
+  t.deepEqual(followAliases(loop.subarray(0, 40), 'a.example.com', A), {
+    addresses: [],
+    alias: null,
+  });
+});
+
+test('a name whose pointers do not lead back, or whose labels are not whole, cannot be read', (t) => {
+  t.is(
+    readName(Buffer.from([1, 0x41, 0xc0, 0x00]), 2),
+    null,
+    'it ends in the first label, which leads on',
+  );
+  t.is(readName(Buffer.from([0xc0, 0x00]), 0), null, 'to itself');
+  t.is(readName(Buffer.from([0xc0]), 0), null);
+  t.is(readName(Buffer.from([5, 0x41]), 0), null);
+  t.is(readName(Buffer.from([0x41, 0x41]), 0), null);
+  t.is(readName(Buffer.from([1, 0x41, 0, 1, 0x42, 0xc0, 0x00]), 3), 'b.a');
+});
+
 test('a resolver configuration is read as resolv.conf(5) has it (spec: dns.md §5)', (t) => {
   t.deepEqual(
     parseResolvConf(
@@ -163,6 +204,7 @@ test('a resolver configuration is read as resolv.conf(5) has it (spec: dns.md §
       attempts: 3,
       rotate: true,
       search: ['shop.svc.cluster.local', 'svc.cluster.local'],
+      ndots: 5,
     },
   );
   t.deepEqual(parseResolvConf(''), {
@@ -171,6 +213,12 @@ test('a resolver configuration is read as resolv.conf(5) has it (spec: dns.md §
     attempts: 2,
     rotate: false,
     search: [],
+    ndots: 1,
   });
-  t.like(parseResolvConf('options timeout:900 attempts:0'), { timeoutMs: 30_000, attempts: 1 });
+  t.like(parseResolvConf('options timeout:900 attempts:0 ndots:0'), {
+    timeoutMs: 30_000,
+    attempts: 1,
+    ndots: 0,
+  });
+  t.is(parseResolvConf('options ndots:99').ndots, 15);
 });

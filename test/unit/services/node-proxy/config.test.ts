@@ -164,7 +164,6 @@ test('the DNS proxy is on unless it is set to something else than true (spec: dn
     port: 15_053,
     preferredNamespace: null,
     searchDomains: null,
-    resolvConf: '/etc/resolv.conf',
   };
   t.deepEqual(parse().listener.dns, on);
   t.deepEqual(parse({ ISTIO_META_DNS_CAPTURE: 'TRUE' }).listener.dns, on);

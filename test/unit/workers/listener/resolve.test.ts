@@ -1,107 +1,49 @@
 import test from 'ava';
-import { MAX_NAME_LOOKUPS, NAME_WAIT_MS } from '../../../../workers/listener/limits.ts';
+import { AnswerCache } from '../../../../lib/dns/answer-cache.ts';
+import { parseHosts } from '../../../../lib/dns/hosts-file.ts';
+import { parseResolvConf } from '../../../../lib/dns/resolv-conf.ts';
 import { NameLookups } from '../../../../workers/listener/resolve.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 
-const name = { hostname: 'db.example', preferredFamily: 4 } as const;
-const lookup = (answers: readonly string[], clock = new FakeClock()): NameLookups =>
-  new NameLookups({ ipv6: true, clock, addresses: () => Promise.resolve(answers) });
-
-test('an address of the preferred family goes before one of the other', async (t) => {
+/** Lookups without a name server: what they answer they know. */
+function lookups(hosts = '', ipv6 = true): NameLookups {
   const clock = new FakeClock();
-  t.is(await lookup(['2001:DB8::1', '192.0.2.1'], clock).resolve(name), '192.0.2.1');
-  t.is(await lookup(['2001:DB8::1']).resolve(name), '2001:db8::1');
-  t.is(clock.pending, 0);
-});
+  return new NameLookups({
+    ipv6,
+    clock,
+    descriptors: { make: (open) => open() },
+    resolvers: { current: parseResolvConf('') },
+    hosts: { current: parseHosts(hosts) },
+    cache: new AnswerCache(clock),
+  });
+}
 
-test('a name without an address, or that is not known, has no upstream', async (t) => {
-  await t.throwsAsync(lookup([]).resolve(name), {
+const name = { hostname: 'db.example', preferredFamily: 4 } as const;
+
+test('names of the hosts file are not asked for, in the family that is wanted', async (t) => {
+  const hosts = '2001:DB8::1 db.example\n192.0.2.1 DB.example # the same\n';
+  const all = lookups(hosts);
+  t.is(await all.resolve(name), '192.0.2.1');
+  t.is(await all.resolve({ hostname: 'Db.Example.', preferredFamily: 6 }), '2001:db8::1');
+  const one = lookups('2001:db8::2 db.example');
+  t.is(await one.resolve(name), '2001:db8::2');
+  await t.throwsAsync(lookups('2001:db8::2 db.example', false).resolve(name), {
     code: 'ROUTE_NO_UPSTREAM',
     message: 'db.example has no address',
   });
-  const addresses = () => Promise.reject(new Error('ENOTFOUND'));
-  const unknown = new NameLookups({ ipv6: true, clock: new FakeClock(), addresses });
-  await t.throwsAsync(unknown.resolve(name), {
+});
+
+test('addresses are taken as they are, and localhost is the loopback unless the hosts file says otherwise', async (t) => {
+  const all = lookups('192.0.2.9 db.localhost');
+  t.is(await all.resolve({ hostname: '::FFFF:192.0.2.7', preferredFamily: 6 }), '192.0.2.7');
+  t.is(await all.resolve({ hostname: 'localhost', preferredFamily: 4 }), '127.0.0.1');
+  t.is(await all.resolve({ hostname: 'LOCALHOST', preferredFamily: 6 }), '::1');
+  t.is(await all.resolve({ hostname: 'db.localhost', preferredFamily: 4 }), '192.0.2.9');
+});
+
+test('without a name server a name cannot be resolved, and the error says why', async (t) => {
+  await t.throwsAsync(lookups().resolve(name), {
     code: 'ROUTE_NO_UPSTREAM',
-    message: 'cannot resolve db.example: ENOTFOUND',
+    message: 'cannot resolve db.example: no name server is configured',
   });
-});
-
-test('name servers that are silent hold a connection for a limited time', async (t) => {
-  const clock = new FakeClock();
-  const addresses = () => new Promise<string[]>(() => {});
-  const silent = new NameLookups({ ipv6: true, clock, addresses });
-  const resolving = t.throwsAsync(silent.resolve(name), {
-    code: 'ROUTE_NO_UPSTREAM',
-    message: 'cannot resolve db.example: no answer within 5000 ms',
-  });
-  await clock.advance(NAME_WAIT_MS);
-  await resolving;
-});
-
-/** Lookups that are answered when the test says so, and what was asked. */
-function heldLookups(ipv6 = true) {
-  const asked: string[] = [];
-  const pending = new Map<string, (answers: readonly string[]) => void>();
-  const addresses = (hostname: string, family: 0 | 4): Promise<readonly string[]> => {
-    asked.push(`${hostname} ${family}`);
-    return new Promise((resolve) => pending.set(hostname, resolve));
-  };
-  const clock = new FakeClock();
-  const lookups = new NameLookups({ ipv6, clock, addresses });
-  return {
-    lookups,
-    clock,
-    asked,
-    answer: (of: string, with_: string[]) => pending.get(of)?.(with_),
-  };
-}
-
-test('connections to one name share a lookup while it is under way', async (t) => {
-  const { lookups, asked, answer } = heldLookups();
-  const one = lookups.resolve(name);
-  const other = lookups.resolve({ hostname: 'DB.example', preferredFamily: 6 });
-  t.deepEqual(asked, ['db.example 0']);
-  answer('db.example', ['192.0.2.1', '2001:db8::1']);
-  t.deepEqual(await Promise.all([one, other]), ['192.0.2.1', '2001:db8::1']);
-  const later = lookups.resolve(name);
-  t.is(asked.length, 2, 'an answer is not kept');
-  answer('db.example', ['192.0.2.2']);
-  t.is(await later, '192.0.2.2');
-});
-
-test('a lookup that was given up is joined, not repeated', async (t) => {
-  const { lookups, clock, asked, answer } = heldLookups(false);
-  const first = t.throwsAsync(lookups.resolve(name), { code: 'ROUTE_NO_UPSTREAM' });
-  await clock.advance(NAME_WAIT_MS);
-  await first;
-  const second = lookups.resolve(name);
-  t.deepEqual(asked, ['db.example 4']);
-  answer('db.example', ['192.0.2.1']);
-  t.is(await second, '192.0.2.1');
-  t.is(lookups.underWay, 0);
-});
-
-test('only so many names are looked up at once', async (t) => {
-  const { lookups, clock, asked, answer } = heldLookups();
-  const waiting = Array.from({ length: MAX_NAME_LOOKUPS }, (_, index) =>
-    lookups.resolve({ ...name, hostname: `n${index}.example` }).catch(() => 'given up'),
-  );
-  t.is(lookups.underWay, MAX_NAME_LOOKUPS);
-  const refused = {
-    code: 'ROUTE_NO_UPSTREAM',
-    message: `cannot resolve db.example: ${MAX_NAME_LOOKUPS} other names are being looked up`,
-  };
-  await t.throwsAsync(lookups.resolve(name), refused);
-  await clock.advance(NAME_WAIT_MS);
-  t.is(await waiting[0], 'given up');
-  // Giving up ends no lookup.
-  await t.throwsAsync(lookups.resolve(name), refused);
-  const joined = lookups.resolve({ ...name, hostname: 'n0.example' });
-  answer('n0.example', ['192.0.2.1']);
-  t.is(await joined, '192.0.2.1');
-  const admitted = lookups.resolve(name);
-  answer('db.example', ['192.0.2.2']);
-  t.is(await admitted, '192.0.2.2');
-  t.is(asked.length, MAX_NAME_LOOKUPS + 1);
 });
