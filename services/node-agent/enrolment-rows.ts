@@ -43,6 +43,8 @@ export class EnrolmentRows {
   readonly #stop = new AbortController();
   readonly #releases: readonly (() => void)[];
   #wake = Promise.withResolvers<void>();
+  /** Counts the times that what Redis holds became unknown: a read in hand is of no use then. */
+  #doubts = 0;
   #begun = false;
   #writing = false;
   /** Pods whose row may differ from what is stored; none while that is unknown, as all are looked at then. */
@@ -119,6 +121,7 @@ export class EnrolmentRows {
 
   /** What Redis holds has to be read again. */
   #forget(): void {
+    this.#doubts += 1;
     this.#stored = null;
     this.#touched.clear();
     this.#writing = false;
@@ -146,7 +149,10 @@ export class EnrolmentRows {
 
   async #write(): Promise<void> {
     const { writer, clock } = this.#deps;
+    const doubts = this.#doubts;
     const stored = this.#stored ?? (await this.#read());
+    // The doubt has woken the loop.
+    if (doubts !== this.#doubts) return;
     if (this.#stored === null) {
       this.#stored = stored;
       for (const uid of [...this.#wanted.keys(), ...stored.keys()]) this.#touched.add(uid);

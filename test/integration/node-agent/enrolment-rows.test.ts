@@ -2,7 +2,8 @@
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../../lib/clock/clock.ts';
-import type { RowChange, TableWriter } from '../../../lib/bus/contract.ts';
+import { tableKeys } from '../../../lib/bus/keys.ts';
+import type { Bus, RowChange, TableWriter } from '../../../lib/bus/contract.ts';
 import type { Enrolment } from '../../../lib/state/enrolment.ts';
 import { EnrolmentRows } from '../../../services/node-agent/enrolment-rows.ts';
 import { capturedLog, openBus } from '../../support/bus.ts';
@@ -12,13 +13,17 @@ import { until } from '../../support/until.ts';
 
 const SCOPE = { node: 'node-1' } as const;
 
-/** What happens when the next write has been decided on and not been made. */
+/** What happens meanwhile. */
 interface Beside {
+  /** When the next write has been decided on and not been made. */
   before?: () => Promise<void> | void;
+  /** When the table has been read the next time, and nobody has been told. */
+  afterRead?: () => Promise<void>;
 }
 
 interface Rig {
   readonly redis: TestRedis;
+  readonly bus: Bus;
   readonly rows: EnrolmentRows;
   /** The keys of each write that was tried. */
   readonly writes: string[][];
@@ -48,9 +53,13 @@ async function rig(t: ExecutionContext): Promise<Rig> {
       await real.apply(changes);
     },
     replaceAll: (entries) => real.replaceAll(entries),
-    readAll: () => {
+    readAll: async () => {
       reads += 1;
-      return real.readAll();
+      const rows = await real.readAll();
+      const { afterRead } = beside;
+      delete beside.afterRead;
+      await afterRead?.();
+      return rows;
     },
     readRows: () => real.readRows(),
     standing: () => real.standing(),
@@ -62,6 +71,7 @@ async function rig(t: ExecutionContext): Promise<Rig> {
   const table = observer.sharedWriter('enrolments', SCOPE);
   return {
     redis,
+    bus,
     rows,
     writes,
     reads: () => reads,
@@ -126,6 +136,33 @@ test('what is said during a write is written after it', async (t) => {
   t.deepEqual(await states(), { a: 'enabled', c: 'enabled' });
   t.deepEqual(writes[0], ['a', 'b']);
   t.deepEqual(during, [false]);
+});
+
+test('a table that goes while it is read is read again', async (t) => {
+  const { redis, bus, rows, beside, reads, idle, states } = await rig(t);
+  rows.begin();
+  rows.set('a', wanted('a'));
+  await idle();
+  const before = reads();
+  const admin = redis.client();
+  const reconnect = async (): Promise<void> => {
+    const links: boolean[] = [];
+    const release = bus.onConnection((connected) => void links.push(connected));
+    await admin.call('CLIENT', 'KILL', 'TYPE', 'NORMAL', 'SKIPME', 'YES');
+    await until(() => links.at(-1) === true, { what: 'another connection' });
+    release();
+  };
+  let gone = false;
+  beside.afterRead = async () => {
+    // What a failover leaves whose replica did not have the table yet. The lease is there.
+    await admin.del(...Object.values(tableKeys(redis.prefix, 'enrolments', SCOPE)));
+    await reconnect();
+    gone = true;
+  };
+  await reconnect();
+  await until(() => gone, { what: 'the read' });
+  await until(() => rows.idle && reads() > before, { what: 'the rows' });
+  t.deepEqual(await states(), { a: 'enabled' });
 });
 
 test('a write that fails is made again from what the table holds then', async (t) => {
