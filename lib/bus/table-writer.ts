@@ -24,12 +24,10 @@ const SWAP = loadScript('table-swap');
 /** Full reads that another writer spoilt, before giving up. */
 const READ_ATTEMPTS_MAX = 5;
 
-/** What this writer left behind. */
-interface Standing {
+/** How a step leaves the table. */
+interface Mark {
   readonly epoch: string;
   readonly version: number;
-  /** What the version is if the last step, which got no answer, was done. */
-  readonly maybeVersion: number | null;
 }
 
 /** What a writer needs. */
@@ -44,7 +42,10 @@ export interface WriterDeps {
 /** Writes a table in guarded Lua steps; see {@link TableWriter}. */
 export class RedisTableWriter implements TableWriter {
   readonly #deps: WriterDeps;
-  #left: Standing | null = null;
+  /** What this writer last wrote or read. */
+  #left: Mark | null = null;
+  /** What it left instead if the last step, which got no answer, was done. */
+  #maybe: Mark | null = null;
   #busy = false;
 
   constructor(deps: WriterDeps) {
@@ -69,7 +70,7 @@ export class RedisTableWriter implements TableWriter {
       }
       if (staged === 0) await this.#stageStep(epoch, 0, []);
       await this.#swap(epoch, staged);
-      this.#left = { epoch, version: staged, maybeVersion: null };
+      this.#know({ epoch, version: staged });
     });
   }
 
@@ -85,7 +86,7 @@ export class RedisTableWriter implements TableWriter {
         const rows = before === null ? new Map<string, StoredRow>() : await this.#readData();
         const after = await this.#readMeta();
         if (before?.epoch !== after?.epoch || before?.version !== after?.version) continue;
-        this.#left = before === null ? null : { ...before, maybeVersion: null };
+        this.#know(before);
         return rows;
       }
       throw new MeshError('STATE_CONFLICT', `table ${this.#deps.table} changes while it is read`);
@@ -94,11 +95,17 @@ export class RedisTableWriter implements TableWriter {
 
   async standing(): Promise<TableStanding> {
     const current = await this.#readMeta();
-    const left = this.#left;
     if (current === null) return 'absent';
-    if (left === null || current.epoch !== left.epoch) return 'foreign';
-    if (current.version === left.version || current.version === left.maybeVersion) return 'intact';
-    return current.version < left.version ? 'behind' : 'foreign';
+    if (isAt(this.#maybe, current)) this.#know(current);
+    const left = this.#left;
+    if (isAt(left, current)) return 'intact';
+    const behind = current.epoch === left?.epoch && current.version < left.version;
+    return behind ? 'behind' : 'foreign';
+  }
+
+  #know(mark: Mark | null): void {
+    this.#left = mark;
+    this.#maybe = null;
   }
 
   async #exclusive<T>(work: () => Promise<T>): Promise<T> {
@@ -116,24 +123,28 @@ export class RedisTableWriter implements TableWriter {
   async #applyStep(step: readonly RowChange[]): Promise<void> {
     const { keys } = this.#deps;
     const left = this.#left;
+    const maybe = this.#maybe;
     const args: (string | Uint8Array)[] = [
       this.#token(),
       left?.epoch ?? '',
       // Several replicas write a table without a lease: its version is not this writer's alone.
       left === null || this.#deps.lease === null ? '' : String(left.version),
-      left?.maybeVersion == null ? '' : String(left.maybeVersion),
+      left === null || maybe?.epoch !== left.epoch ? '' : String(maybe.version),
       newEpoch(),
       String(LOG_ENTRIES_MAX),
     ];
     for (const { key, value, tag } of step) {
       args.push(key, value === null ? 'd' : 's', value ?? '', tag ?? '');
     }
-    if (left !== null) this.#left = { ...left, maybeVersion: left.version + step.length };
+    if (left !== null) this.#maybe = { ...left, version: left.version + step.length };
     const all = [keys.meta, keys.data, keys.log, keys.tags, ...this.#leaseKey()];
     const reply = await runScript(this.#deps.commands, APPLY, all, args);
     const [outcome, epoch, version] = reply as [string, string, string];
-    if (outcome !== 'ok') throw this.#conflict(outcome);
-    this.#left = { epoch, version: Number(version), maybeVersion: null };
+    if (outcome !== 'ok') {
+      this.#maybe = maybe;
+      throw this.#conflict(outcome);
+    }
+    this.#know({ epoch, version: Number(version) });
   }
 
   async #stageStep(epoch: string, before: number, step: readonly StageRow[]): Promise<void> {
@@ -149,8 +160,13 @@ export class RedisTableWriter implements TableWriter {
     const all = [keys.meta, keys.data, keys.log, keys.tags, keys.stage, keys.stageTags];
     const count = String(staged);
     const args = [this.#token(), epoch, count, count];
+    const maybe = this.#maybe;
+    this.#maybe = { epoch, version: staged };
     const outcome = await runScript(this.#deps.commands, SWAP, [...all, ...this.#leaseKey()], args);
-    if (outcome !== 'ok') throw this.#conflict(String(outcome));
+    if (outcome !== 'ok') {
+      this.#maybe = maybe;
+      throw this.#conflict(String(outcome));
+    }
   }
 
   #leaseKey(): readonly string[] {
@@ -177,7 +193,7 @@ export class RedisTableWriter implements TableWriter {
     });
   }
 
-  async #readMeta(): Promise<{ epoch: string; version: number } | null> {
+  async #readMeta(): Promise<Mark | null> {
     const { commands, keys, table } = this.#deps;
     try {
       const [epoch, version, complete] = await commands.hmget(
@@ -213,6 +229,10 @@ export class RedisTableWriter implements TableWriter {
     }
     return rows;
   }
+}
+
+function isAt(mark: Mark | null, current: Mark): boolean {
+  return mark?.epoch === current.epoch && mark.version === current.version;
 }
 
 type StageRow = readonly [key: string, value: Uint8Array, tag: string];

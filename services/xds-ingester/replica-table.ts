@@ -4,16 +4,18 @@ import type { RowChange, StoredRow } from '../../lib/bus/contract.ts';
 /** Rows in memory with the set of keys still to be written. */
 export class ReplicaTable {
   #rows = new Map<string, StoredRow>();
-  /** In order of change. A key stands once, so this never outgrows the keys there are and were. */
+  /** Keys that changed since they were taken last, in order of change; at most those there are and were. */
   readonly #dirty = new Set<string>();
+  /** Keys that are being written: Redis has them only once it said so. */
+  readonly #taken = new Set<string>();
 
   get size(): number {
     return this.#rows.size;
   }
 
-  /** Keys not written yet. */
+  /** Keys not known to be written; one that changes while it is written counts twice. */
   get dirty(): number {
-    return this.#dirty.size;
+    return this.#dirty.size + this.#taken.size;
   }
 
   get(key: string): StoredRow | undefined {
@@ -41,11 +43,13 @@ export class ReplicaTable {
   /** Takes what Redis has as its own; nothing is dirty then. */
   load(rows: Map<string, StoredRow>): void {
     this.#rows = new Map(rows);
+    this.written();
     this.#dirty.clear();
   }
 
   /** Marks what must be written to make Redis, which has `stored`, equal to this. */
   diff(stored: ReadonlyMap<string, StoredRow>): void {
+    this.written();
     this.#dirty.clear();
     for (const key of stored.keys()) {
       if (!this.#rows.has(key)) this.#dirty.add(key);
@@ -58,7 +62,7 @@ export class ReplicaTable {
     }
   }
 
-  /** Takes up to `max` changes off the dirty set; give them back with {@link restore} when they were not written. */
+  /** Takes up to `max` changes to be written. They stay dirty until {@link written}; {@link restore} offers them again. */
   take(max: number): readonly RowChange[] {
     const changes: RowChange[] = [];
     for (const key of this.#dirty) {
@@ -68,20 +72,31 @@ export class ReplicaTable {
         row === undefined ? { key, value: null } : { key, value: row.value, tag: row.tag },
       );
       this.#dirty.delete(key);
+      this.#taken.add(key);
     }
     return changes;
   }
 
-  /** See {@link take}. */
-  restore(changes: readonly RowChange[]): void {
-    for (const { key } of changes) this.#dirty.add(key);
+  /** Takes everything as it is now, to be written in the place of what Redis has; otherwise as {@link take}. */
+  takeAll(): readonly (readonly [key: string, value: Uint8Array, tag: string])[] {
+    for (const key of this.#dirty) this.#taken.add(key);
+    this.#dirty.clear();
+    return [...this.#rows].map(([key, { value, tag }]) => [key, value, tag] as const);
   }
 
-  /** Everything, as it is now; nothing is dirty then. */
-  *takeAll(): Generator<readonly [string, Uint8Array, string]> {
-    const rows = [...this.#rows];
+  /** Redis has what was taken. */
+  written(): void {
+    this.#taken.clear();
+  }
+
+  /** Redis may not have what was taken. */
+  restore(): void {
+    // They changed before what became dirty meanwhile.
+    const later = [...this.#dirty].filter((key) => !this.#taken.has(key));
     this.#dirty.clear();
-    for (const [key, { value, tag }] of rows) yield [key, value, tag];
+    for (const key of this.#taken) this.#dirty.add(key);
+    for (const key of later) this.#dirty.add(key);
+    this.#taken.clear();
   }
 
   #touch(key: string): void {

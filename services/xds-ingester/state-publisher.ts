@@ -35,9 +35,10 @@ export interface PublisherDeps {
 }
 
 /**
- * Keeps Redis equal to the state in memory while the lease is held. Every doubt about what Redis has (a new connection, a
- * refused step, a new term) is settled by comparing first: lost data is written again under a new epoch, what another
- * ingester wrote is taken over.
+ * Keeps Redis equal to the state in memory while the lease is held. It rests on this: where a table of Redis is as its writer
+ * left it, it differs from memory in dirty rows alone, because a row stays dirty until Redis has confirmed it. Every doubt
+ * (a new connection, a failed step, a new term) is settled table by table before anything else is written: lost data is
+ * written again under a new epoch, and what another ingester may have written is compared or taken over.
  */
 export class StatePublisher {
   readonly #deps: PublisherDeps;
@@ -49,6 +50,10 @@ export class StatePublisher {
   readonly finished: Promise<void>;
   #wake = Promise.withResolvers<void>();
   #settled = false;
+  /** Counts doubts: one that comes while another is settled leaves everything unsettled. */
+  #doubts = 0;
+  /** The lease was lost since what Redis has was last settled: another ingester may have written. */
+  #newTerm = false;
   #started = false;
   #published = false;
 
@@ -62,11 +67,13 @@ export class StatePublisher {
       authorizations: writer('authorizations'),
       addresses: writer('addresses'),
     };
-    const doubt = (): void => {
-      this.#settled = false;
-      this.poke();
-    };
-    this.#releases = [deps.lease.onChange(doubt), deps.bus.onConnection(doubt)];
+    this.#releases = [
+      deps.lease.onChange((held) => {
+        if (!held) this.#newTerm = true;
+        this.#doubt();
+      }),
+      deps.bus.onConnection(() => this.#doubt()),
+    ];
     this.finished = this.#run();
   }
 
@@ -87,6 +94,12 @@ export class StatePublisher {
     await Promise.allSettled([this.finished]);
   }
 
+  #doubt(): void {
+    this.#settled = false;
+    this.#doubts += 1;
+    this.poke();
+  }
+
   async #run(): Promise<void> {
     const { clock, lease, log } = this.#deps;
     const { signal } = this.#stop;
@@ -100,7 +113,7 @@ export class StatePublisher {
         await this.#wake.promise;
       } catch (error) {
         if (!(error instanceof MeshError)) throw error;
-        this.#settled = false;
+        this.#doubt();
         log.warn({ error: errorText(error), code: error.code }, 'ingest.write-failed');
         await pause(clock, backoff.next(), signal);
       }
@@ -110,6 +123,8 @@ export class StatePublisher {
   async #work(): Promise<void> {
     const { source } = this.#deps;
     if (!this.#settled) await this.#settle();
+    // Another doubt came, and has woken the loop.
+    if (!this.#settled) return;
     if (!this.#started) {
       this.#started = true;
       source.start();
@@ -118,29 +133,25 @@ export class StatePublisher {
     // nothing, and then readers must not take the beginning of a mesh for all of it.
     if (!this.#published) {
       if (!source.complete) return;
-      await this.#replaceAll();
+      for (const table of OWNED_TABLES) await this.#replace(table);
       this.#published = true;
     }
     await this.#flush();
   }
 
-  /** Finds out what Redis has, and makes a plan of it: a loaded state, dirty rows, or tables to write whole. */
+  /** Finds out what Redis has, and makes a plan of it: a loaded state, dirty rows, or tables written whole. */
   async #settle(): Promise<void> {
-    const { log, source } = this.#deps;
+    const { source } = this.#deps;
+    const doubts = this.#doubts;
+    const newTerm = this.#newTerm;
     const standings = await this.#standings();
-    if (!this.#started) {
-      await this.#adopt();
-    } else if (standings.includes('absent')) {
-      // Gone, or left half made by an ingester that died: what is in memory is the last known good state.
-      log.warn({ standings }, 'ingest.redis-lost-state');
-      if (this.#published) await this.#replaceAll();
-    } else if (standings.includes('foreign')) {
-      if (source.live) await this.#compare();
-      else await this.#adopt();
-    } else if (standings.includes('behind')) {
-      log.warn({ standings }, 'ingest.redis-lost-state');
-      await this.#replaceAll();
-    }
+    const absent = standings.includes('absent');
+    // Within one term nobody else writes: what is foreign then is this writer's own, from steps without an answer.
+    const foreign = newTerm && standings.includes('foreign');
+    if (!this.#started || (foreign && !absent && !source.live)) await this.#adopt();
+    else await this.#repair(standings, newTerm);
+    if (doubts !== this.#doubts) return;
+    this.#newTerm = false;
     this.#settled = true;
   }
 
@@ -153,12 +164,16 @@ export class StatePublisher {
   /** Takes what Redis holds as the state to go on from. */
   async #adopt(): Promise<void> {
     const { log, source, state } = this.#deps;
-    const absent = (await this.#standings()).includes('absent');
     const stored: Record<OwnedTable, Map<string, StoredRow>> = {
       rejections: await this.#writers.rejections.readRows(),
       authorizations: await this.#writers.authorizations.readRows(),
       addresses: await this.#writers.addresses.readRows(),
     };
+    const absent = (await this.#standings()).includes('absent');
+    // What is in memory is more than nothing.
+    if (absent && this.#started) {
+      throw new MeshError('STATE_CONFLICT', 'a table has gone while all were read');
+    }
     const rows = OWNED_TABLES.map((table) => `${table} ${stored[table].size}`).join(', ');
     log.info({ rows, absent }, 'ingest.adopted');
     state.load(stored);
@@ -166,34 +181,52 @@ export class StatePublisher {
     if (this.#started) source.reopen();
   }
 
-  /** Finds the rows another ingester left different from the current state. */
-  async #compare(): Promise<void> {
-    for (const table of OWNED_TABLES) {
-      this.#deps.state.tables[table].diff(await this.#writers[table].readRows());
+  /** Makes each table differ from memory in its dirty rows alone. */
+  async #repair(standings: readonly TableStanding[], newTerm: boolean): Promise<void> {
+    const { log, state } = this.#deps;
+    // Gone, left half made by an ingester that died, or older than what was written.
+    const lost = standings.some((standing) => standing === 'absent' || standing === 'behind');
+    if (lost) log.warn({ standings }, 'ingest.redis-lost-state');
+    for (const [index, table] of OWNED_TABLES.entries()) {
+      const standing = standings[index];
+      if (standing === 'absent' || standing === 'behind') {
+        if (this.#published) await this.#replace(table);
+      } else if (standing === 'foreign' || newTerm) {
+        // After a failover an equal version proves nothing: another ingester may have written as many rows as were lost.
+        state.tables[table].diff(await this.#writers[table].readRows());
+      }
     }
   }
 
-  async #replaceAll(): Promise<void> {
+  /** Writes a table whole, under a new epoch. */
+  async #replace(table: OwnedTable): Promise<void> {
     const { log, state } = this.#deps;
-    for (const table of OWNED_TABLES) {
-      await this.#writers[table].replaceAll(state.tables[table].takeAll());
-      log.info({ table, rows: state.tables[table].size }, 'ingest.table-replaced');
-    }
+    const rows = state.tables[table].takeAll();
+    await this.#confirm(table, this.#writers[table].replaceAll(rows));
+    log.info({ table, rows: rows.length }, 'ingest.table-replaced');
   }
 
   async #flush(): Promise<void> {
     const { source, state } = this.#deps;
     for (;;) {
+      if (!this.#settled) return;
       const table = OWNED_TABLES.find((name) => state.tables[name].dirty > 0);
       if (table === undefined) break;
       const changes = state.tables[table].take(BATCH_CHANGES_MAX);
-      try {
-        await this.#writers[table].apply(changes);
-      } catch (error) {
-        state.tables[table].restore(changes);
-        throw error;
-      }
+      await this.#confirm(table, this.#writers[table].apply(changes));
     }
     if (source.complete) this.#onPublished();
+  }
+
+  /** Rows that were taken are dirty until the write is confirmed. */
+  async #confirm(table: OwnedTable, write: Promise<void>): Promise<void> {
+    const rows = this.#deps.state.tables[table];
+    try {
+      await write;
+    } catch (error) {
+      rows.restore();
+      throw error;
+    }
+    rows.written();
   }
 }

@@ -38,4 +38,6 @@ for i = 7, #ARGV, 4 do
   redis.call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[6], '*', 'e', epoch, 'v', tostring(version), 'o', op, 'k', key, 'b', value)
 end
 redis.call('HSET', KEYS[1], 'version', tostring(version))
+-- A replacement that was given up, and whose last step arrives late, would undo these changes.
+redis.call('HDEL', KEYS[1], 'stage')
 return { 'ok', epoch, tostring(version) }

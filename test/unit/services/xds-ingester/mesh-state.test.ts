@@ -121,10 +121,21 @@ test('a table keeps what is unwritten once per key, and finds the difference to 
     ['b'],
     'in the order of the last change',
   );
-  table.restore(taken);
+  t.is(table.dirty, 2, 'what is being written is not written');
+  table.restore();
   t.is(table.dirty, 2);
-  t.is([...table.takeAll()].length, 2);
+  t.is(table.takeAll().length, 2);
+  t.is(table.dirty, 2);
+  table.set('d', row('1'));
+  table.restore();
+  t.deepEqual(
+    table.take(10).map(({ key }) => key),
+    ['b', 'a', 'd'],
+    'what was not written comes before what changed later',
+  );
+  table.written();
   t.is(table.dirty, 0);
+  table.delete('d');
   table.diff(
     new Map([
       ['a', row('2')],
