@@ -35,4 +35,10 @@ esac
 fetch "$node" "$(locked "$node" version)" "$(locked "$node" integrity)" /tmp/node
 fetch npm "$npm_version" "$npm_integrity" /tmp/npm
 export NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt
-PATH=/tmp/node/bin:$PATH node /tmp/npm/bin/npm-cli.js ci --ignore-scripts --include=optional "$@"
+export PATH=/tmp/node/bin:$PATH
+node /tmp/npm/bin/npm-cli.js ci --ignore-scripts --include=optional "$@"
+# npm's part of `weft sbom`. Only a whole tree can be listed; what is for development is marked.
+if ! [ -f .cache/npm.cdx.json ]; then
+  mkdir -p .cache
+  node /tmp/npm/bin/npm-cli.js sbom --sbom-format=cyclonedx >.cache/npm.cdx.json
+fi

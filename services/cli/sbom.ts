@@ -1,32 +1,23 @@
-/** Pure: what an installation consists of, as a CycloneDX document. */
+/** Pure: what an installation consists of, as a CycloneDX document: npm's own, with what npm does not know of. */
 import { z } from 'zod';
+import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 
-/** The edition of CycloneDX that is written. */
-const SPEC_VERSION = '1.5';
+/** npm's mark on what only builds and tests need. */
+const DEVELOPMENT = 'cdx:npm:package:development';
 
-/** What npm says it installed: `node_modules/.package-lock.json`. */
-const installedPackages = z.looseObject({
-  packages: z.record(
-    z.string(),
+/** The part that is read of the document `npm sbom` writes; the rest is kept as it is. */
+const npmDocument = z.looseObject({
+  bomFormat: z.literal('CycloneDX'),
+  metadata: z.looseObject({}),
+  components: z.array(
     z.looseObject({
-      version: z.string().default(''),
-      integrity: z.string().optional(),
-      license: z.string().optional(),
-      dev: z.boolean().default(false),
+      'bom-ref': z.string(),
+      purl: z.string(),
+      properties: z.array(z.looseObject({ name: z.string(), value: z.string() })).default([]),
     }),
   ),
+  dependencies: z.array(z.looseObject({ ref: z.string(), dependsOn: z.array(z.string()) })),
 });
-
-/** A part of the installation. */
-export interface SbomComponent {
-  readonly type: 'library' | 'application' | 'operating-system';
-  readonly name: string;
-  readonly version: string;
-  readonly purl: string;
-  readonly 'bom-ref': string;
-  readonly licenses?: readonly { readonly expression: string }[];
-  readonly hashes?: readonly { readonly alg: string; readonly content: string }[];
-}
 
 /** What goes into a document. */
 export interface SbomInput {
@@ -35,7 +26,7 @@ export interface SbomInput {
   /** RFC 3339. */
   readonly timestamp: string;
   readonly serial: string;
-  /** Text of npm's own list. */
+  /** What `npm sbom` wrote, development packages included. */
   readonly npm: string;
   /** Text of `/var/lib/dpkg/status`; null where there is none. */
   readonly dpkg: string | null;
@@ -43,55 +34,59 @@ export interface SbomInput {
   readonly bundled: Readonly<Record<string, string | undefined>>;
 }
 
-/** The document. Throws what npm's list has wrong. */
+/** The document, without what only builds and tests need. Throws CONFIG_INVALID when npm's part is no such document. */
 export function sbomOf(input: SbomInput): Record<string, unknown> {
+  const npm = parsed(input.npm);
+  const { name, version } = input;
+  const installed = npm.components.filter(
+    ({ properties }) => !properties.some((one) => one.name === DEVELOPMENT && one.value === 'true'),
+  );
+  const self = `${name}@${version}`;
+  const refs = new Set([self, ...installed.map((one) => one['bom-ref'])]);
   return {
-    bomFormat: 'CycloneDX',
-    specVersion: SPEC_VERSION,
+    ...npm,
     serialNumber: `urn:uuid:${input.serial}`,
-    version: 1,
     metadata: {
+      ...npm.metadata,
       timestamp: input.timestamp,
-      component: {
-        type: 'application',
-        name: input.name,
-        version: input.version,
-        'bom-ref': `${input.name}@${input.version}`,
-      },
+      component: { type: 'application', name, version, 'bom-ref': self },
     },
     components: [
-      ...npmComponents(input.npm),
+      ...installed,
       ...bundledComponents(input.bundled),
       ...(input.dpkg === null ? [] : debianComponents(input.dpkg)),
     ].toSorted((left, right) => (left.purl < right.purl ? -1 : 1)),
+    dependencies: npm.dependencies
+      .filter(({ ref }) => refs.has(ref))
+      .map((one) => ({ ...one, dependsOn: one.dependsOn.filter((ref) => refs.has(ref)) })),
   };
 }
 
-function npmComponents(text: string): readonly SbomComponent[] {
-  const { packages } = installedPackages.parse(JSON.parse(text));
-  return Object.entries(packages)
-    .filter(([path, { dev }]) => path !== '' && !dev)
-    .map(([path, { version, license, integrity }]) => {
-      const name = path.slice(path.lastIndexOf('node_modules/') + 'node_modules/'.length);
-      const purl = `pkg:npm/${name.replace('@', '%40')}@${encodeURIComponent(version)}`;
-      return {
-        ...component('library', name, version, purl, path),
-        ...(license === undefined ? {} : { licenses: [{ expression: license }] }),
-        ...hashes(integrity),
-      };
-    });
+function parsed(text: string): z.infer<typeof npmDocument> {
+  try {
+    return npmDocument.parse(JSON.parse(text));
+  } catch (error) {
+    throw new MeshError(
+      'CONFIG_INVALID',
+      `npm's part is no CycloneDX document: ${errorText(error)}`,
+      {
+        cause: error,
+      },
+    );
+  }
 }
 
-/** `sha512-<base64>` as npm writes it. */
-function hashes(integrity: string | undefined): Pick<SbomComponent, 'hashes'> {
-  const encoded = /^sha512-(?<digest>\S+)/.exec(integrity ?? '')?.groups?.['digest'];
-  if (encoded === undefined) return {};
-  return { hashes: [{ alg: 'SHA-512', content: Buffer.from(encoded, 'base64').toString('hex') }] };
+interface Component {
+  readonly type: 'library' | 'application';
+  readonly name: string;
+  readonly version: string;
+  readonly purl: string;
+  readonly 'bom-ref': string;
 }
 
 function bundledComponents(
   versions: Readonly<Record<string, string | undefined>>,
-): readonly SbomComponent[] {
+): readonly Component[] {
   return Object.entries(versions).flatMap(([name, version]) => {
     // A number of the binary interface is no part.
     if (version === undefined || name === 'modules' || name === 'napi') return [];
@@ -100,7 +95,7 @@ function bundledComponents(
   });
 }
 
-function debianComponents(status: string): readonly SbomComponent[] {
+function debianComponents(status: string): readonly Component[] {
   return status.split('\n\n').flatMap((paragraph) => {
     const field = (name: string): string =>
       new RegExp(`^${name}: (.*)$`, 'm').exec(paragraph)?.[1] ?? '';
@@ -112,13 +107,11 @@ function debianComponents(status: string): readonly SbomComponent[] {
   });
 }
 
-/** Two copies of a package in different places have the same address; `place` tells them apart. */
 function component(
-  type: SbomComponent['type'],
+  type: Component['type'],
   name: string,
   version: string,
   purl: string,
-  place = '',
-): SbomComponent {
-  return { type, name, version, purl, 'bom-ref': place === '' ? purl : `${purl}#${place}` };
+): Component {
+  return { type, name, version, purl, 'bom-ref': purl };
 }

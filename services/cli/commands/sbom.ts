@@ -2,10 +2,13 @@ import { randomUUID } from 'node:crypto';
 import { readFile, writeFile } from 'node:fs/promises';
 import type { Command } from 'commander';
 import { systemClock } from '../../../lib/clock/clock.ts';
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { sbomOf } from '../sbom.ts';
 import { write } from '../output.ts';
 
 const ROOT = new URL('../../../', import.meta.url);
+/** Written by `npm sbom` when packages are installed. */
+const NPM_PART = new URL('.cache/npm.cdx.json', ROOT);
 const DPKG_STATUS = '/var/lib/dpkg/status';
 
 /** Adds `weft sbom`. */
@@ -26,8 +29,8 @@ async function sbom({ output }: { readonly output?: string }): Promise<void> {
     ...own,
     timestamp: new Date(systemClock.now()).toISOString(),
     serial: randomUUID(),
-    npm: await readFile(new URL('node_modules/.package-lock.json', ROOT), 'utf8'),
-    dpkg: await dpkgStatus(),
+    npm: await npmPart(),
+    dpkg: await textOf(DPKG_STATUS),
     bundled: process.versions,
   });
   const text = `${JSON.stringify(document, null, 2)}\n`;
@@ -35,10 +38,19 @@ async function sbom({ output }: { readonly output?: string }): Promise<void> {
   else await writeFile(output, text);
 }
 
-/** Null where packages are not Debian's. */
-async function dpkgStatus(): Promise<string | null> {
+async function npmPart(): Promise<string> {
+  const text = await textOf(NPM_PART);
+  if (text !== null) return text;
+  throw new MeshError(
+    'CONFIG_UNSUPPORTED',
+    `${NPM_PART.pathname} is missing: sh infra/setup.sh has npm write it`,
+  );
+}
+
+/** Null for a file that does not exist, as where packages are not Debian's. */
+async function textOf(path: string | URL): Promise<string | null> {
   try {
-    return await readFile(DPKG_STATUS, 'utf8');
+    return await readFile(path, 'utf8');
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
     throw error;

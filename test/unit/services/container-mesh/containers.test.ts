@@ -4,7 +4,6 @@ import { groupOf } from '../../../../services/container-mesh/container-actors.ts
 import type { ContainerDetails } from '../../../../services/container-mesh/engine.ts';
 import { containerEnv, givenFiles } from '../../../../services/container-mesh/own-files.ts';
 import { replacementOf } from '../../../../services/container-mesh/replacement.ts';
-import { sbomOf } from '../../../../services/cli/sbom.ts';
 import { meshPaths } from '../../../../services/local-mesh/mesh-paths.ts';
 import { planMesh } from '../../../../services/local-mesh/topology.ts';
 
@@ -81,57 +80,3 @@ test('each role is given the files its environment names, under names of their o
     OTHER: '/c',
   });
 });
-
-test('the list of parts names npm packages, what Node brings, and Debian packages; not what was left out', (t) => {
-  const document = sbomOf({
-    name: 'weft',
-    version: '1.2.3',
-    timestamp: '2026-01-01T00:00:00.000Z',
-    serial: '00000000-0000-0000-0000-000000000000',
-    npm: JSON.stringify({
-      packages: {
-        '': { version: '1.2.3' },
-        'node_modules/@grpc/grpc-js': {
-          version: '1.14.7',
-          license: 'Apache-2.0',
-          integrity: 'sha512-AAEC',
-        },
-        'node_modules/a/node_modules/b': { version: '2.0.0+x' },
-        'node_modules/ava': { version: '8.0.1', dev: true },
-      },
-    }),
-    dpkg: [
-      'Package: libatomic1\nStatus: install ok installed\nArchitecture: amd64\nVersion: 12.2.0-14+deb12u1',
-      'Package: gone\nStatus: deinstall ok config-files\nArchitecture: amd64\nVersion: 1',
-    ].join('\n\n'),
-    bundled: { node: '26.10.0', openssl: '3.5.1', modules: '147' },
-  });
-  t.is(document['specVersion'], '1.5');
-  const components = document['components'] as { purl: string; 'bom-ref': string }[];
-  t.deepEqual(
-    components.map(({ purl }) => purl),
-    [
-      'pkg:deb/debian/libatomic1@12.2.0-14%2Bdeb12u1?arch=amd64',
-      'pkg:generic/node@26.10.0',
-      'pkg:generic/openssl@3.5.1',
-      'pkg:npm/%40grpc/grpc-js@1.14.7',
-      'pkg:npm/b@2.0.0%2Bx',
-    ],
-  );
-  const grpc = components.find(({ purl }) => purl.includes('grpc'));
-  t.like(grpc, {
-    licenses: [{ expression: 'Apache-2.0' }],
-    hashes: [{ alg: 'SHA-512', content: '000102' }],
-  });
-  t.throws(() => sbomOf({ ...INPUT, npm: '{}' }));
-});
-
-const INPUT = {
-  name: 'weft',
-  version: '1',
-  timestamp: '',
-  serial: '',
-  npm: '{"packages":{}}',
-  dpkg: null,
-  bundled: {},
-};
