@@ -18,3 +18,13 @@ export class TimeSlice {
     this.#endMs = performance.now() + this.#lengthMs;
   }
 }
+
+/** Runs small steps to their end and returns what they return; holds the event loop for `lengthMs` at a time. */
+export async function inSlices<T>(steps: Generator<unknown, T>, lengthMs: number): Promise<T> {
+  const slice = new TimeSlice(lengthMs);
+  for (;;) {
+    const step = steps.next();
+    if (step.done === true) return step.value;
+    await slice.breathe();
+  }
+}

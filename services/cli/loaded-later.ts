@@ -10,6 +10,7 @@ export const LOADED_LATER = [
   'services/cli/config-file.ts',
   'services/cli/explain.ts',
   'services/cli/mesh-bus.ts',
+  'services/control-plane/store/store.worker.ts',
   'services/node-proxy/state-thread/state-service.ts',
   'services/node-proxy/state-thread/state.worker.ts',
   'workers/listener/listener.worker.ts',

@@ -69,6 +69,7 @@ export class ControlPlaneActor implements Actor {
     const { log, clock } = context;
     const store = await ObjectStore.open(this.#config.stateDir, log);
     this.#cleanups.push(() => store.close());
+    context.supervise('store', store.done);
     await ensureNamespaces(store, this.#admission(context).names, this.#admission(context));
     const map = new MeshMap(store.state, this.#config.settings);
     const watchers = new ObjectWatchers(store, log);

@@ -6,14 +6,18 @@ export const MAX_MANIFEST_BYTES = 256 * 1024 * 1024;
 export const MAX_DOCUMENTS = 150_000;
 /** Problems reported of one batch; more would not help anyone. */
 export const MAX_PROBLEMS = 100;
-/** Objects held. A larger mesh needs more than one process and one journal. */
+/** Objects held in memory. A larger mesh needs more than one process and one store. */
 export const MAX_OBJECTS = 200_000;
 /** Requests that wait for the store. Beyond it callers are told to come back. */
 export const MAX_WAITING_TRANSACTIONS = 10_000;
-/** Transactions written with one fsync. */
+/** Transactions written with one sync. */
 export const MAX_GROUP_COMMIT = 256;
-/** The journal is folded into the snapshot beyond this size, so that a restart replays little. */
-export const JOURNAL_FOLD_BYTES = 16 * 1024 * 1024;
+/** Objects or rows in a message between threads, or told to listeners at once: a few milliseconds of the event loop. */
+export const MAX_MESSAGE_ROWS = 500;
+/** How long the work on a large batch may hold the event loop. */
+export const SLICE_MS = 10;
+/** The log of the store's file is cut back to this size after a large transaction. */
+export const MAX_LOG_FILE_BYTES = 16 * 1024 * 1024;
 /** Watch streams held at once; each local consumer needs one or two. */
 export const MAX_WATCHERS = 256;
 /** Bytes a slow watcher may leave unread before it is cut (twice what a hundred thousand pods take); it comes back. */
@@ -22,3 +26,5 @@ export const MAX_WATCH_BACKLOG_BYTES = 512 * 1024 * 1024;
 export const MAX_MANIFEST_FILES = 10_000;
 /** Nodes whose enrolments are followed; each costs one reader. */
 export const MAX_NODES = 5_000;
+/** Young generation of the store's thread, which keeps nothing: one message of large objects fits. */
+export const STORE_YOUNG_GENERATION_MB = 6;

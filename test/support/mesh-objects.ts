@@ -13,6 +13,7 @@ import { ManifestRejection } from '../../services/control-plane/manifests/reject
 import type { AdmissionContext } from '../../services/control-plane/store/admission.ts';
 import { Draft, MeshState } from '../../services/control-plane/store/state.ts';
 import { applyManifests } from '../../services/control-plane/store/transactions.ts';
+import type { Steps } from '../../services/control-plane/store/transactions.ts';
 
 /** Settings of a mesh with defaults. */
 export const TEST_SETTINGS: MeshSettings = {
@@ -52,6 +53,14 @@ export function manifestsOf(text: string): readonly ParsedManifest[] {
   return manifests;
 }
 
+/** Runs a change to its end at once. */
+export function finish<T>(steps: Steps<T>): T {
+  for (;;) {
+    const step = steps.next();
+    if (step.done === true) return step.value;
+  }
+}
+
 /** A mesh in memory: the committed state, and the resources mapped from it. */
 export class TestMesh {
   readonly state = new MeshState();
@@ -73,7 +82,7 @@ export class TestMesh {
     const now = `2026-11-21T12:${String(this.#minute).padStart(2, '0')}:00.000Z`;
     const draft = new Draft(this.state);
     const manifests = manifestsOf(text);
-    applyManifests(draft, manifests, null, { ...this.#context, now });
+    finish(applyManifests(draft, manifests, null, { ...this.#context, now }));
     for (const { object } of manifests) {
       if (object.kind !== 'Pod' || object.status === undefined) continue;
       const namespace = object.metadata.namespace ?? 'default';

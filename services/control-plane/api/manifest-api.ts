@@ -5,8 +5,10 @@ import { chmod, mkdir, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { z } from 'zod';
 import { requestUrl, sendJson } from '../../../lib/actor/admin-routes.ts';
+import { inSlices } from '../../../lib/clock/time-slice.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
+import { SLICE_MS } from '../limits.ts';
 import { KINDS, isKind, namespaceOf } from '../manifests/kinds.ts';
 import type { Kind, KubeObject } from '../manifests/kinds.ts';
 import { parseDocuments } from '../manifests/parse.ts';
@@ -120,7 +122,7 @@ export class ManifestApi {
     const { manifests, problems } = parseDocuments(documents);
     if (problems.length > 0) throw new ManifestRejection(problems);
     return this.#deps.store.transact((draft) =>
-      applyManifests(draft, manifests, null, this.#deps.context()),
+      inSlices(applyManifests(draft, manifests, null, this.#deps.context()), SLICE_MS),
     );
   }
 
@@ -128,7 +130,7 @@ export class ManifestApi {
     const { references, problems } = parseReferences(documents);
     if (problems.length > 0) throw new ManifestRejection(problems);
     return this.#deps.store.transact((draft) =>
-      deleteManifests(draft, references, this.#deps.context()),
+      inSlices(deleteManifests(draft, references, this.#deps.context()), SLICE_MS),
     );
   }
 

@@ -3,12 +3,13 @@ import { watch } from 'node:fs';
 import type { FSWatcher } from 'node:fs';
 import { readFile, readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { inSlices } from '../../../lib/clock/time-slice.ts';
 import { sha256Hex } from '../../../lib/digest/sha256.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import { parseManifestText } from '../../../lib/kube/manifest-text.ts';
 import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
-import { MAX_MANIFEST_BYTES, MAX_MANIFEST_FILES } from '../limits.ts';
+import { MAX_MANIFEST_BYTES, MAX_MANIFEST_FILES, SLICE_MS } from '../limits.ts';
 import { parseDocuments } from '../manifests/parse.ts';
 import type { ParsedManifest } from '../manifests/parse.ts';
 import { ManifestRejection } from '../manifests/rejection.ts';
@@ -133,7 +134,9 @@ export class ManifestDirectory {
     const gone = [...store.state.fileNames()].filter((name) => !present.has(name));
     for (const name of gone) {
       try {
-        const deleted = await store.transact((draft) => removeFile(draft, name, context()));
+        const deleted = await store.transact((draft) =>
+          inSlices(removeFile(draft, name, context()), SLICE_MS),
+        );
         log.info({ file: name, deleted: deleted.length }, 'manifests.file-removed');
       } catch (error) {
         log.error({ file: name, error: errorText(error) }, 'manifests.file-not-removed');
@@ -149,11 +152,11 @@ export class ManifestDirectory {
     try {
       const content = await readManifestFile(path);
       hash = sha256Hex(content);
-      if (store.state.file(name)?.hash === hash) return this.#forgive(name);
+      if (store.state.fileHash(name) === hash) return this.#forgive(name);
       if (this.#broken.get(name) === hash && !report) return false;
       const manifests = parseFile(path, content);
       const applied = await store.transact((draft) =>
-        applyFile(draft, { name, hash }, manifests, context()),
+        inSlices(applyFile(draft, { name, hash }, manifests, context()), SLICE_MS),
       );
       const changed = applied.filter(({ result }) => result !== 'unchanged').length;
       log.info({ file: name, objects: applied.length, changed }, 'manifests.file-applied');

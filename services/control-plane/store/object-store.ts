@@ -1,17 +1,20 @@
 /** The one owner of the mesh's objects: transactions one after another, durable before anyone hears of them. */
-import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
+import { TimeSlice } from '../../../lib/clock/time-slice.ts';
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import {
-  JOURNAL_FOLD_BYTES,
   MAX_GROUP_COMMIT,
+  MAX_MESSAGE_ROWS,
   MAX_OBJECTS,
   MAX_WAITING_TRANSACTIONS,
+  SLICE_MS,
 } from '../limits.ts';
 import { keyOf } from '../manifests/kinds.ts';
 import type { KubeObject } from '../manifests/kinds.ts';
-import { Journal } from './journal.ts';
 import { Draft, MeshState } from './state.ts';
-import type { StateChange } from './state.ts';
+import type { StateChange, StateView } from './state.ts';
+import { changeOf, rowOf } from './store-row.ts';
+import { StoreThread } from './store-thread.ts';
 
 /** An object before and after a transaction; null where it did not exist. */
 export interface ObjectChange {
@@ -19,39 +22,50 @@ export interface ObjectChange {
   readonly after: KubeObject | null;
 }
 
-/** Told after a transaction is durable. Must not throw. */
+/**
+ * Told after a transaction is durable; of a large one in parts of at most {@link MAX_MESSAGE_ROWS} objects, with turns of
+ * the event loop in between. Must not throw.
+ */
 export type StoreListener = (changes: readonly ObjectChange[]) => void;
 
 interface Waiting {
   /** Runs the plan on a draft; returns how to settle its caller. */
-  run(draft: Draft): { changes: readonly StateChange[]; settle: (failure: unknown) => void };
+  run(draft: Draft): Promise<() => void>;
   reject(error: unknown): void;
 }
 
-/** Objects with their history on disk. */
+/** Objects in memory, and on disk by way of a {@link StoreThread}. */
 export class ObjectStore {
-  readonly #journal: Journal;
+  readonly #thread: StoreThread;
   readonly #state: MeshState;
-  readonly #log: Logger;
   readonly #waiting: Waiting[] = [];
   readonly #listeners = new Set<StoreListener>();
   #work: Promise<void> | null = null;
   #closed = false;
 
-  private constructor(journal: Journal, state: MeshState, log: Logger) {
-    this.#journal = journal;
+  private constructor(thread: StoreThread, state: MeshState) {
+    this.#thread = thread;
     this.#state = state;
-    this.#log = log;
   }
 
-  /** Loads what the directory holds. Throws STATE_INVALID when it is damaged. */
+  /**
+   * Loads what the directory holds. Throws STATE_UNAVAILABLE when another process has the directory, and STATE_INVALID
+   * when what it holds is damaged.
+   */
   static async open(directory: string, log: Logger): Promise<ObjectStore> {
-    const { journal, changes, tornBytes } = await Journal.open(directory);
+    const { thread, dropped } = await StoreThread.open(directory);
+    if (dropped) log.warn({ directory }, 'store.unfinished-write-dropped');
     const state = new MeshState();
-    for (const change of changes) state.apply(change);
-    if (tornBytes > 0) log.warn({ bytes: tornBytes }, 'store.unfinished-write-dropped');
+    try {
+      for await (const rows of thread.rows()) {
+        for (const row of rows) state.apply(changeOf(row));
+      }
+    } catch (error) {
+      await thread.close();
+      throw error;
+    }
     log.info({ objects: state.size }, 'store.loaded');
-    return new ObjectStore(journal, state, log);
+    return new ObjectStore(thread, state);
   }
 
   /** The committed state, for reading. */
@@ -64,6 +78,11 @@ export class ObjectStore {
     return this.#waiting.length;
   }
 
+  /** Settles once the store is closed; rejects when its file is lost, after which nothing can be stored. */
+  get done(): Promise<void> {
+    return this.#thread.done;
+  }
+
   /** Calls `listener` after each commit, in order; the result unsubscribes. */
   onCommit(listener: StoreListener): () => void {
     this.#listeners.add(listener);
@@ -72,47 +91,39 @@ export class ObjectStore {
 
   /**
    * Runs `plan` on a draft and makes its changes durable. What `plan` throws rejects the call and leaves the
-   * state as it was. Throws STATE_UNAVAILABLE when the disk refuses or too many transactions wait.
+   * state as it was. Nothing else is planned meanwhile, so a long plan may let the event loop turn. Throws
+   * STATE_UNAVAILABLE when the disk refuses or too many transactions wait.
    */
-  transact<T>(plan: (draft: Draft) => T): Promise<T> {
+  transact<T>(plan: (draft: Draft) => T | Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       if (this.#closed || this.#waiting.length >= MAX_WAITING_TRANSACTIONS) {
         const why = this.#closed ? 'the store is closed' : 'too many changes wait for the store';
         reject(new MeshError('STATE_UNAVAILABLE', why));
         return;
       }
-      this.#waiting.push({
-        run: (draft) => {
-          const own = new Draft(draft);
-          const value = plan(own);
-          const settle = (failure: unknown): void => {
-            if (failure === null) resolve(value);
-            else reject(failure);
-          };
-          return { changes: own.changes, settle };
-        },
-        reject,
-      });
+      const run = async (draft: Draft): Promise<() => void> => {
+        const value = await plan(draft);
+        return () => resolve(value);
+      };
+      this.#waiting.push({ run, reject });
       this.#work ??= this.#drain();
     });
   }
 
-  /** Waits for what is in hand, then closes the files. */
+  /** Waits for what is in hand, then closes the file. */
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
     while (this.#work !== null) await this.#work;
-    await this.#journal.close();
+    await this.#thread.close();
   }
 
   async #drain(): Promise<void> {
     // Lets callers of the same turn join one sync.
     await Promise.resolve();
     try {
-      while (this.#waiting.length > 0) {
+      while (this.#waiting.length > 0)
         await this.#commit(this.#waiting.splice(0, MAX_GROUP_COMMIT));
-        if (this.#journal.length > JOURNAL_FOLD_BYTES) await this.#fold();
-      }
     } finally {
       // In the same turn as the last look: whoever comes after it starts anew instead of waiting for nobody.
       this.#work = null;
@@ -120,61 +131,58 @@ export class ObjectStore {
   }
 
   async #commit(group: readonly Waiting[]): Promise<void> {
-    const draft = new Draft(this.#state);
-    const planned: { changes: readonly StateChange[]; settle: (failure: unknown) => void }[] = [];
-    for (const waiting of group) {
+    const planned: { readonly draft: Draft; settle(): void; reject(error: unknown): void }[] = [];
+    for (const { run, reject } of group) {
+      // Over the drafts of those before it, which become durable together with it.
+      const base: StateView = planned.at(-1)?.draft ?? this.#state;
+      const draft = new Draft(base);
       try {
-        const plan = waiting.run(draft);
-        this.#refuseOverflow(plan.changes);
-        draft.merge(plan.changes);
-        planned.push(plan);
+        const settle = await run(draft);
+        refuseOverflow(base, draft);
+        planned.push({ draft, settle, reject });
       } catch (error) {
-        waiting.reject(error);
+        reject(error);
       }
     }
-    const transactions = planned.map(({ changes }) => changes).filter(({ length }) => length > 0);
     try {
-      if (transactions.length > 0) await this.#journal.append(transactions);
+      await this.#thread.write(rowsOf(planned.map(({ draft }) => draft)));
     } catch (error) {
-      for (const { settle } of planned) settle(error);
+      for (const { reject } of planned) reject(error);
       return;
     }
-    for (const { changes, settle } of planned) {
-      this.#publish(changes);
-      settle(null);
+    for (const { draft, settle } of planned) {
+      await this.#publish(draft.changes);
+      settle();
     }
   }
 
-  #publish(changes: readonly StateChange[]): void {
-    const told: ObjectChange[] = [];
-    for (const change of changes) {
-      const key =
-        change.op === 'put' ? keyOf(change.object) : change.op === 'delete' ? change.key : null;
-      const before = key === null ? null : (this.#state.get(key)?.object ?? null);
-      this.#state.apply(change);
-      const after = change.op === 'put' ? change.object : null;
-      if (key !== null && before !== after) told.push({ before, after });
-    }
-    if (told.length === 0) return;
-    for (const listener of this.#listeners) listener(told);
-  }
-
-  #refuseOverflow(changes: readonly StateChange[]): void {
-    const added = changes.filter(
-      (change) => change.op === 'put' && this.#state.get(keyOf(change.object)) === undefined,
-    ).length;
-    if (added > 0 && this.#state.size + added > MAX_OBJECTS) {
-      throw new MeshError('STATE_CONFLICT', `the mesh may hold at most ${MAX_OBJECTS} objects`);
+  async #publish(changes: readonly StateChange[]): Promise<void> {
+    const slice = new TimeSlice(SLICE_MS);
+    for (let start = 0; start < changes.length; start += MAX_MESSAGE_ROWS) {
+      const told = changes
+        .slice(start, start + MAX_MESSAGE_ROWS)
+        .map((change) => this.#apply(change))
+        .filter(({ before, after }) => before !== after);
+      if (told.length > 0) for (const listener of this.#listeners) listener(told);
+      await slice.breathe();
     }
   }
 
-  async #fold(): Promise<void> {
-    try {
-      await this.#journal.fold(this.#state.contents());
-      this.#log.info({ objects: this.#state.size }, 'store.folded');
-    } catch (error) {
-      // The journal still holds everything; the next commit tries again.
-      this.#log.error({ error: errorText(error) }, 'store.fold-failed');
-    }
+  #apply(change: StateChange): ObjectChange {
+    const key =
+      change.op === 'put' ? keyOf(change.object) : change.op === 'delete' ? change.key : '';
+    const before = this.#state.get(key)?.object ?? null;
+    this.#state.apply(change);
+    return { before, after: change.op === 'put' ? change.object : null };
+  }
+}
+
+function* rowsOf(drafts: readonly Draft[]): Iterable<ReturnType<typeof rowOf>> {
+  for (const draft of drafts) for (const change of draft.changes) yield rowOf(change);
+}
+
+function refuseOverflow(base: StateView, draft: Draft): void {
+  if (draft.size > base.size && draft.size > MAX_OBJECTS) {
+    throw new MeshError('STATE_CONFLICT', `the mesh may hold at most ${MAX_OBJECTS} objects`);
   }
 }

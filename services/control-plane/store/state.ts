@@ -10,26 +10,23 @@ export interface StoredObject {
   readonly file: string | null;
 }
 
-/** What is known of a manifest file: the hash of the content last applied, and the objects it defines. */
-export interface FileRecord {
-  readonly hash: string;
-  readonly keys: readonly string[];
-}
-
-/** One step of a transaction, as the journal keeps it. */
+/** One step of a transaction. A manifest file is known by the hash of the content last applied; null forgets it. */
 export type StateChange =
   | { readonly op: 'put'; readonly object: KubeObject; readonly file: string | null }
   | { readonly op: 'delete'; readonly key: string }
-  | { readonly op: 'file'; readonly name: string; readonly record: FileRecord | null };
+  | { readonly op: 'file'; readonly name: string; readonly hash: string | null };
 
 /** Read access, to the state or to a draft over it. */
 export interface StateView {
+  /** How many objects there are. */
+  readonly size: number;
   get(key: string): StoredObject | undefined;
   /** Objects that live in the namespace; the Namespace itself is not among them. */
   inNamespace(namespace: string): Iterable<StoredObject>;
+  /** Objects that belong to the manifest file. */
+  ofFile(file: string): Iterable<StoredObject>;
   /** Who holds an allocated address: the key of a Service or ServiceEntry. */
   addressOwner(ip: string): string | undefined;
-  file(name: string): FileRecord | undefined;
 }
 
 /** The committed state. Objects are never changed in place: a change replaces them. */
@@ -38,7 +35,8 @@ export class MeshState implements StateView {
   readonly #namespaces = new Map<string, Map<string, StoredObject>>();
   readonly #kinds = new Map<Kind, Map<string, StoredObject>>();
   readonly #addresses = new Map<string, string>();
-  readonly #files = new Map<string, FileRecord>();
+  readonly #ofFiles = new Map<string, Map<string, StoredObject>>();
+  readonly #hashes = new Map<string, string>();
 
   get size(): number {
     return this.#objects.size;
@@ -52,17 +50,22 @@ export class MeshState implements StateView {
     return this.#namespaces.get(namespace)?.values() ?? [];
   }
 
+  ofFile(file: string): Iterable<StoredObject> {
+    return this.#ofFiles.get(file)?.values() ?? [];
+  }
+
   addressOwner(ip: string): string | undefined {
     return this.#addresses.get(ip);
   }
 
-  file(name: string): FileRecord | undefined {
-    return this.#files.get(name);
+  /** The hash of a manifest file's content as it was last applied. */
+  fileHash(name: string): string | undefined {
+    return this.#hashes.get(name);
   }
 
-  /** Names of the files objects came from. */
+  /** Names of the files that were applied. */
   fileNames(): Iterable<string> {
-    return this.#files.keys();
+    return this.#hashes.keys();
   }
 
   /** The object of a kind, if it is there. */
@@ -80,12 +83,6 @@ export class MeshState implements StateView {
     return this.#kinds.get(kind)?.size ?? 0;
   }
 
-  /** Everything, as changes that would rebuild it. */
-  *contents(): Iterable<StateChange> {
-    for (const { object, file } of this.#objects.values()) yield { op: 'put', object, file };
-    for (const [name, record] of this.#files) yield { op: 'file', name, record };
-  }
-
   apply(change: StateChange): void {
     switch (change.op) {
       case 'put':
@@ -95,21 +92,22 @@ export class MeshState implements StateView {
         this.#delete(change.key);
         return;
       case 'file':
-        if (change.record === null) this.#files.delete(change.name);
-        else this.#files.set(change.name, change.record);
+        if (change.hash === null) this.#hashes.delete(change.name);
+        else this.#hashes.set(change.name, change.hash);
     }
   }
 
   #put(object: KubeObject, file: string | null): void {
     const key = keyOf(object);
     const before = this.#objects.get(key);
-    if (before !== undefined) this.#release(before.object, key);
+    if (before !== undefined) this.#release(before, key, file);
     const stored = { object, file };
     this.#objects.set(key, stored);
     indexOf(this.#kinds, object.kind).set(key, stored);
     if (object.kind !== 'Namespace') {
       indexOf(this.#namespaces, namespaceOf(object)).set(key, stored);
     }
+    if (file !== null) indexOf(this.#ofFiles, file).set(key, stored);
     for (const ip of ownedAddresses(object)) this.#addresses.set(ip, key);
   }
 
@@ -117,19 +115,25 @@ export class MeshState implements StateView {
     const stored = this.#objects.get(key);
     if (stored === undefined) return;
     const { object } = stored;
-    this.#release(object, key);
+    this.#release(stored, key, null);
     this.#objects.delete(key);
     this.#kinds.get(object.kind)?.delete(key);
-    const namespace = this.#namespaces.get(namespaceOf(object));
-    namespace?.delete(key);
-    if (namespace?.size === 0) this.#namespaces.delete(namespaceOf(object));
+    dropFrom(this.#namespaces, namespaceOf(object), key);
   }
 
-  #release(object: KubeObject, key: string): void {
+  /** Gives up what the object holds; its place among those of its file stays when that is its file from now on too. */
+  #release({ object, file }: StoredObject, key: string, nextFile: string | null): void {
+    if (file !== null && file !== nextFile) dropFrom(this.#ofFiles, file, key);
     for (const ip of ownedAddresses(object)) {
       if (this.#addresses.get(ip) === key) this.#addresses.delete(ip);
     }
   }
+}
+
+function dropFrom(index: Map<string, Map<string, StoredObject>>, group: string, key: string): void {
+  const objects = index.get(group);
+  objects?.delete(key);
+  if (objects?.size === 0) index.delete(group);
 }
 
 function indexOf<Key>(
@@ -148,11 +152,12 @@ export class Draft implements StateView {
   readonly #base: StateView;
   readonly #objects = new Map<string, StoredObject | null>();
   readonly #addresses = new Map<string, string | null>();
-  readonly #files = new Map<string, FileRecord | null>();
   readonly #changes: StateChange[] = [];
+  #size: number;
 
   constructor(base: StateView) {
     this.#base = base;
+    this.#size = base.size;
   }
 
   /** What was changed, in order. */
@@ -160,19 +165,24 @@ export class Draft implements StateView {
     return this.#changes;
   }
 
+  get size(): number {
+    return this.#size;
+  }
+
   get(key: string): StoredObject | undefined {
     const own = this.#objects.get(key);
     return own === undefined ? this.#base.get(key) : (own ?? undefined);
   }
 
-  *inNamespace(namespace: string): Iterable<StoredObject> {
-    for (const stored of this.#base.inNamespace(namespace)) {
-      if (!this.#objects.has(keyOf(stored.object))) yield stored;
-    }
-    for (const stored of this.#objects.values()) {
-      const inside = stored !== null && stored.object.kind !== 'Namespace';
-      if (inside && namespaceOf(stored.object) === namespace) yield stored;
-    }
+  inNamespace(namespace: string): Iterable<StoredObject> {
+    return this.#over(
+      this.#base.inNamespace(namespace),
+      ({ object }) => object.kind !== 'Namespace' && namespaceOf(object) === namespace,
+    );
+  }
+
+  ofFile(file: string): Iterable<StoredObject> {
+    return this.#over(this.#base.ofFile(file), (stored) => stored.file === file);
   }
 
   addressOwner(ip: string): string | undefined {
@@ -180,44 +190,43 @@ export class Draft implements StateView {
     return own === undefined ? this.#base.addressOwner(ip) : (own ?? undefined);
   }
 
-  file(name: string): FileRecord | undefined {
-    const own = this.#files.get(name);
-    return own === undefined ? this.#base.file(name) : (own ?? undefined);
-  }
-
   put(object: KubeObject, file: string | null): void {
     const key = keyOf(object);
-    this.#release(key);
+    if (!this.#release(key)) this.#size += 1;
     this.#objects.set(key, { object, file });
     for (const ip of ownedAddresses(object)) this.#addresses.set(ip, key);
     this.#changes.push({ op: 'put', object, file });
   }
 
   delete(key: string): void {
-    this.#release(key);
+    if (this.#release(key)) this.#size -= 1;
     this.#objects.set(key, null);
     this.#changes.push({ op: 'delete', key });
   }
 
-  setFile(name: string, record: FileRecord | null): void {
-    this.#files.set(name, record);
-    this.#changes.push({ op: 'file', name, record });
+  /** Remembers the content of a manifest file by its hash; null forgets the file. */
+  setFileHash(name: string, hash: string | null): void {
+    this.#changes.push({ op: 'file', name, hash });
   }
 
-  /** Takes over what another draft, made over this one, changed. */
-  merge(changes: readonly StateChange[]): void {
-    for (const change of changes) {
-      if (change.op === 'put') this.put(change.object, change.file);
-      else if (change.op === 'delete') this.delete(change.key);
-      else this.setFile(change.name, change.record);
+  /** What the base has and this draft did not touch, then what this draft has. */
+  *#over(
+    base: Iterable<StoredObject>,
+    belongs: (stored: StoredObject) => boolean,
+  ): Iterable<StoredObject> {
+    for (const stored of base) if (!this.#objects.has(keyOf(stored.object))) yield stored;
+    for (const stored of this.#objects.values()) {
+      if (stored !== null && belongs(stored)) yield stored;
     }
   }
 
-  #release(key: string): void {
+  /** Gives up the addresses of an object; false when it is not there. */
+  #release(key: string): boolean {
     const before = this.get(key);
-    if (before === undefined) return;
+    if (before === undefined) return false;
     for (const ip of ownedAddresses(before.object)) {
       if (this.addressOwner(ip) === key) this.#addresses.set(ip, null);
     }
+    return true;
   }
 }

@@ -1,4 +1,7 @@
-/** The changes that callers may ask of the state, each on a draft: it happens whole or not at all. Pure. */
+/**
+ * The changes that callers may ask of the state, each on a draft: it happens whole or not at all. Pure. A change of many
+ * objects is a series of steps, one for each object, which the caller runs to their end in its own time.
+ */
 import { present } from '../../../lib/errors/assert.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { MAX_PROBLEMS } from '../limits.ts';
@@ -22,34 +25,41 @@ export interface FixedNamespaces {
   readonly names: readonly string[];
 }
 
+/** The steps of a change, and what comes of it. */
+export type Steps<T> = Generator<void, T>;
+
 /**
  * Applies a batch. `file` is the manifest file it comes from, null for the API. Throws
  * {@link ManifestRejection} with every problem; the draft is then to be dropped.
  */
-export function applyManifests(
+export function* applyManifests(
   draft: Draft,
   manifests: readonly ParsedManifest[],
   file: string | null,
   context: AdmissionContext,
-): AppliedObject[] {
+): Steps<AppliedObject[]> {
   const problems: ManifestProblem[] = [];
   const seen = new Map<string, ParsedManifest>();
   const applied = new Map<ParsedManifest, AppliedObject>();
   // Namespaces first, whatever their place in the batch: the others live in them.
-  const ordered = manifests.toSorted(
-    (left, right) =>
-      Number(isNamespaced(left.object.kind)) - Number(isNamespaced(right.object.kind)),
-  );
-  for (const manifest of ordered) {
-    const twin = seen.get(keyOf(manifest.object));
-    seen.set(keyOf(manifest.object), manifest);
-    try {
-      if (twin !== undefined) {
-        throw new FieldRefusal('', `the same object is in ${twin.source}, document ${twin.index}`);
+  for (const namespaced of [false, true]) {
+    for (const manifest of manifests) {
+      if (isNamespaced(manifest.object.kind) !== namespaced) continue;
+      const key = keyOf(manifest.object);
+      const twin = seen.get(key);
+      seen.set(key, manifest);
+      try {
+        if (twin !== undefined) {
+          throw new FieldRefusal(
+            '',
+            `the same object is in ${twin.source}, document ${twin.index}`,
+          );
+        }
+        applied.set(manifest, applyOne(draft, manifest.object, file, context));
+      } catch (error) {
+        problems.push(problemOf(manifest, error));
       }
-      applied.set(manifest, applyOne(draft, manifest.object, file, context));
-    } catch (error) {
-      problems.push(problemOf(manifest, error));
+      yield;
     }
   }
   if (problems.length > 0) throw new ManifestRejection(problems.slice(0, MAX_PROBLEMS));
@@ -97,86 +107,95 @@ function problemOf(manifest: ParsedManifest, error: unknown): ManifestProblem {
 }
 
 /** Deletes the objects that are there, and what is in a deleted namespace. Throws {@link ManifestRejection}. */
-export function deleteManifests(
+export function* deleteManifests(
   draft: Draft,
   references: readonly ManifestReference[],
   fixed: FixedNamespaces,
-): { deleted: ObjectName[]; missing: ObjectName[] } {
-  const deleted: ObjectName[] = [];
+): Steps<{ deleted: ObjectName[]; missing: ObjectName[] }> {
+  const deleted = new Map<string, ObjectName>();
   const missing: ObjectName[] = [];
   const problems: ManifestProblem[] = [];
   for (const { source, index, name } of references) {
+    const key = objectKey(name.kind, name.namespace, name.name);
     if (isFixed(name, fixed)) {
       problems.push({ source, index, path: 'metadata.name', reason: 'this namespace must stay' });
-    } else if (draft.get(objectKey(name.kind, name.namespace, name.name)) === undefined) {
+    } else if (draft.get(key) !== undefined) {
+      yield* deleteObject(draft, name, deleted);
       // Gone with its namespace in this very batch is not missing.
-      if (!deleted.some((other) => sameName(other, name))) missing.push(name);
-    } else {
-      deleted.push(...deleteObject(draft, name));
-    }
+    } else if (!deleted.has(key)) missing.push(name);
+    yield;
   }
   if (problems.length > 0) throw new ManifestRejection(problems);
-  return { deleted, missing };
+  return { deleted: [...deleted.values()], missing };
 }
 
-function deleteObject(draft: Draft, name: ObjectName): ObjectName[] {
-  const deleted = [name];
+function* deleteObject(
+  draft: Draft,
+  name: ObjectName,
+  deleted: Map<string, ObjectName>,
+): Steps<void> {
+  const key = objectKey(name.kind, name.namespace, name.name);
+  deleted.set(key, name);
   if (name.kind === 'Namespace') {
     for (const { object } of draft.inNamespace(name.name)) {
       draft.delete(keyOf(object));
-      deleted.push(nameOf(object));
+      deleted.set(keyOf(object), nameOf(object));
+      yield;
     }
   }
-  draft.delete(objectKey(name.kind, name.namespace, name.name));
-  return deleted;
+  draft.delete(key);
 }
 
 function isFixed(name: ObjectName, fixed: FixedNamespaces): boolean {
   return name.kind === 'Namespace' && fixed.names.includes(name.name);
 }
 
-function sameName(left: ObjectName, right: ObjectName): boolean {
-  return left.kind === right.kind && left.namespace === right.namespace && left.name === right.name;
-}
-
 /**
  * Makes the objects of a file what its new content says; those it no longer defines are deleted unless the
  * API took them away or another file has them. Throws {@link ManifestRejection}.
  */
-export function applyFile(
+export function* applyFile(
   draft: Draft,
   file: { readonly name: string; readonly hash: string },
   manifests: readonly ParsedManifest[],
   context: AdmissionContext & FixedNamespaces,
-): AppliedObject[] {
-  const keys = manifests.map(({ object }) => keyOf(object));
-  const dropped = (draft.file(file.name)?.keys ?? []).filter((key) => !keys.includes(key));
-  deleteOwned(draft, file.name, dropped, context);
-  const applied = applyManifests(draft, manifests, file.name, context);
-  draft.setFile(file.name, { hash: file.hash, keys });
+): Steps<AppliedObject[]> {
+  const keys = new Set<string>();
+  for (const { object } of manifests) {
+    keys.add(keyOf(object));
+    yield;
+  }
+  yield* deleteOwned(draft, file.name, keys, context);
+  const applied = yield* applyManifests(draft, manifests, file.name, context);
+  draft.setFileHash(file.name, file.hash);
   return applied;
 }
 
 /** Deletes what came from a file that is gone. */
-export function removeFile(draft: Draft, name: string, fixed: FixedNamespaces): ObjectName[] {
-  const deleted = deleteOwned(draft, name, draft.file(name)?.keys ?? [], fixed);
-  draft.setFile(name, null);
+export function* removeFile(
+  draft: Draft,
+  name: string,
+  fixed: FixedNamespaces,
+): Steps<ObjectName[]> {
+  const deleted = yield* deleteOwned(draft, name, new Set(), fixed);
+  draft.setFileHash(name, null);
   return deleted;
 }
 
-function deleteOwned(
+/** Deletes the objects of a file but those under `kept`. */
+function* deleteOwned(
   draft: Draft,
   file: string,
-  keys: readonly string[],
+  kept: ReadonlySet<string>,
   fixed: FixedNamespaces,
-): ObjectName[] {
-  const deleted: ObjectName[] = [];
-  for (const key of keys) {
-    const stored = draft.get(key);
-    if (stored === undefined || stored.file !== file) continue;
-    const name = nameOf(stored.object);
-    if (isFixed(name, fixed)) draft.put(stored.object, null);
-    else deleted.push(...deleteObject(draft, name));
+): Steps<ObjectName[]> {
+  const deleted = new Map<string, ObjectName>();
+  for (const { object } of draft.ofFile(file)) {
+    yield;
+    if (kept.has(keyOf(object))) continue;
+    const name = nameOf(object);
+    if (isFixed(name, fixed)) draft.put(object, null);
+    else yield* deleteObject(draft, name, deleted);
   }
-  return deleted;
+  return [...deleted.values()];
 }

@@ -1,14 +1,18 @@
-import { readdir, rm } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { parsePrefix } from '../../../../lib/net/prefix.ts';
-import { Journal } from '../../../../services/control-plane/store/journal.ts';
+import { MAX_MESSAGE_ROWS } from '../../../../services/control-plane/limits.ts';
 import { ObjectStore } from '../../../../services/control-plane/store/object-store.ts';
 import { allocateAddress } from '../../../../services/control-plane/store/addresses.ts';
 import { Draft, MeshState } from '../../../../services/control-plane/store/state.ts';
-import { applyManifests } from '../../../../services/control-plane/store/transactions.ts';
+import { StoreThread } from '../../../../services/control-plane/store/store-thread.ts';
+import {
+  applyFile,
+  applyManifests,
+} from '../../../../services/control-plane/store/transactions.ts';
 import { keptLog } from '../../../support/actor-context.ts';
-import { admissionContext, manifestsOf, namespace } from '../../../support/mesh-objects.ts';
+import { admissionContext, finish, manifestsOf, namespace } from '../../../support/mesh-objects.ts';
 import { makeScratch } from '../../../support/leftovers.ts';
 
 async function folder(t: ExecutionContext): Promise<string> {
@@ -45,11 +49,13 @@ test('an object made again gets its address back', (t) => {
 test('a draft leaves the state alone and sees its own changes', (t) => {
   const state = new MeshState();
   const first = new Draft(state);
-  applyManifests(
-    first,
-    manifestsOf(`${namespace('demo')}---\n${service('a')}`),
-    null,
-    admissionContext(),
+  finish(
+    applyManifests(
+      first,
+      manifestsOf(`${namespace('demo')}---\n${service('a')}`),
+      null,
+      admissionContext(),
+    ),
   );
   t.is(state.size, 0);
   for (const change of first.changes) state.apply(change);
@@ -63,29 +69,126 @@ test('a draft leaves the state alone and sees its own changes', (t) => {
   t.is(second.addressOwner(held), undefined, 'free again in the draft');
 });
 
-test('folding keeps everything and leaves one journal', async (t) => {
+test('what was stored is there after a restart, in the order in which it came', async (t) => {
   const dir = await folder(t);
   const { log } = keptLog('store');
-  const context = admissionContext();
+  const context = { ...admissionContext(), names: [] };
   const store = await ObjectStore.open(dir, log);
-  await store.transact((draft) =>
-    applyManifests(draft, manifestsOf(`${namespace('demo')}---\n${service('a')}`), null, context),
-  );
+  const apply = (text: string): Promise<unknown> =>
+    store.transact((draft) =>
+      finish(applyFile(draft, { name: 'f', hash: text }, manifestsOf(text), context)),
+    );
+  await apply(`${namespace('demo')}---\n${service('b')}---\n${service('a')}`);
+  // Changed, deleted, and made again: the first keeps its place, the other does not.
+  const changed = service('b').replace('demo}', 'demo, labels: {new: "1"}}');
+  await apply(`${namespace('demo')}---\n${changed}`);
+  const last = `${namespace('demo')}---\n${changed}---\n${service('c')}---\n${service('a')}`;
+  await apply(last);
+  const before = [...store.state.ofKind('Service')];
   await store.close();
-  const loaded = await Journal.open(dir);
-  const state = new MeshState();
-  for (const change of loaded.changes) state.apply(change);
-  await loaded.journal.fold(state.contents());
-  await loaded.journal.append([[{ op: 'delete', key: 'Namespace//demo' }]]);
-  await loaded.journal.close();
-  t.deepEqual((await readdir(dir)).sort(), ['journal.1', 'snapshot.json']);
   const again = await ObjectStore.open(dir, log);
   t.teardown(() => again.close());
+  t.deepEqual([...again.state.ofKind('Service')], before);
   t.deepEqual(
-    [...again.state.ofKind('Service')].map(({ metadata }) => metadata.name),
-    ['a'],
+    before.map(({ metadata }) => metadata.name),
+    ['b', 'c', 'a'],
   );
-  t.is(again.state.count('Namespace'), 0);
+  t.is(again.state.fileHash('f'), last);
+  t.deepEqual([...again.state.ofFile('f')].length, 4);
+});
+
+test('a transaction of many objects crosses to the thread in messages of bounded size', async (t) => {
+  const dir = await folder(t);
+  const count = 3 * MAX_MESSAGE_ROWS + 1;
+  const { thread } = await StoreThread.open(dir);
+  const rows = Array.from({ length: count }, (_, index) => ({
+    key: `Pod/demo/${index}`,
+    file: null,
+    content: 'x'.repeat(6_000),
+  }));
+  // How many messages were sent when a row was made: none is made before its message is due.
+  const sent: number[] = [];
+  function* making(): Iterable<(typeof rows)[number]> {
+    for (const row of rows) {
+      sent.push(thread.messages);
+      yield row;
+    }
+  }
+  await thread.write(making());
+  t.deepEqual(
+    [0, 1, 2, 3].map((messages) => sent.filter((count) => count === messages).length),
+    [MAX_MESSAGE_ROWS + 1, MAX_MESSAGE_ROWS, MAX_MESSAGE_ROWS, 0],
+  );
+  t.is(thread.messages, 4);
+  await thread.close();
+  const again = await StoreThread.open(dir);
+  const parts: number[] = [];
+  for await (const part of again.thread.rows()) parts.push(part.length);
+  t.deepEqual(parts, [MAX_MESSAGE_ROWS, MAX_MESSAGE_ROWS, MAX_MESSAGE_ROWS, 1]);
+  await again.thread.close();
+});
+
+test('nothing of a transaction is kept when one of its rows cannot be made or written', async (t) => {
+  const dir = await folder(t);
+  const { thread } = await StoreThread.open(dir);
+  t.teardown(() => thread.close());
+  const row = (index: number, content: string | null = 'x'): never =>
+    ({ key: `Pod/demo/${index}`, file: null, content }) as never;
+  function* broken(last: () => never): Iterable<never> {
+    for (let index = 0; index <= MAX_MESSAGE_ROWS; index += 1) yield row(index);
+    yield last();
+  }
+  await t.throwsAsync(
+    thread.write(
+      broken(() => {
+        throw new Error('cannot be made');
+      }),
+    ),
+    { message: 'cannot be made' },
+  );
+  await t.throwsAsync(thread.write(broken(() => row(1, { not: 'text' } as never))), {
+    code: 'STATE_UNAVAILABLE',
+    message: /^cannot write .*store\.db: /,
+  });
+  await thread.write([row(7)]);
+  const kept: string[] = [];
+  for await (const part of thread.rows()) kept.push(...part.map(({ key }) => key));
+  t.deepEqual(kept, ['Pod/demo/7']);
+});
+
+test('a file applied again costs a step for each of its objects, and touches none that stays as it is', (t) => {
+  const context = { ...admissionContext(), names: [] };
+  const steps = (draft: Draft, text: string): number => {
+    const change = applyFile(draft, { name: 'f', hash: text }, manifestsOf(text), context);
+    let count = 0;
+    while (change.next().done !== true) count += 1;
+    return count;
+  };
+  const state = new MeshState();
+  const texts = Array.from({ length: 200 }, (_, index) => service(`s-${index}`));
+  const first = new Draft(state);
+  steps(first, [namespace('demo'), ...texts].join('---\n'));
+  for (const change of first.changes) state.apply(change);
+  // One is dropped, one is changed, 199 objects stay.
+  const changed = service('s-1').replace('demo}', 'demo, labels: {new: "1"}}');
+  const second = new Draft(state);
+  const view = new Proxy(second, {
+    get: (draft, name) => {
+      if (name === 'get') reads += 1;
+      const member: unknown = Reflect.get(draft, name, draft);
+      return typeof member === 'function' ? member.bind(draft) : member;
+    },
+  });
+  let reads = 0;
+  const count = steps(view, [namespace('demo'), changed, ...texts.slice(2)].join('---\n'));
+  // The key of each of the 200, each of the 201 objects the file had, the application of each of the 200.
+  t.is(count, 200 + 201 + 200);
+  t.deepEqual(
+    second.changes.map((change) => (change.op === 'put' ? change.object.metadata.name : change.op)),
+    ['delete', 's-1', 'file'],
+  );
+  // Of each object its stored form, twice, and its namespace.
+  t.true(reads <= 3 * 200, `${reads} reads`);
 });
 
 test('a plan that throws changes nothing, and those beside it go through', async (t) => {
@@ -96,12 +199,16 @@ test('a plan that throws changes nothing, and those beside it go through', async
   const told: number[] = [];
   store.onCommit((changes) => told.push(changes.length));
   const results = await Promise.allSettled([
-    store.transact((draft) => applyManifests(draft, manifestsOf(namespace('demo')), null, context)),
+    store.transact((draft) =>
+      finish(applyManifests(draft, manifestsOf(namespace('demo')), null, context)),
+    ),
     store.transact((draft) => {
       draft.delete('Namespace//demo');
       throw new Error('no');
     }),
-    store.transact((draft) => applyManifests(draft, manifestsOf(service('a')), null, context)),
+    store.transact((draft) =>
+      finish(applyManifests(draft, manifestsOf(service('a')), null, context)),
+    ),
   ]);
   t.deepEqual(
     results.map(({ status }) => status),

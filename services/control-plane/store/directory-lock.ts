@@ -1,0 +1,60 @@
+import { closeSync, openSync } from 'node:fs';
+import { hostname } from 'node:os';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
+
+/** Only the mesh's own user reads what is in the directory. */
+export const STATE_FILE_MODE = 0o600;
+
+/** SQLITE_BUSY, https://www.sqlite.org/rescode.html#busy */
+const BUSY = 5;
+
+/** How long another process' look at the holder may hold up the lock. */
+const BUSY_TIMEOUT_MS = 1_000;
+
+/**
+ * Takes the state directory for this process: an open write transaction on `lock.db`, which the kernel ends with the
+ * process, however it dies. Others can still read who holds it. The result lets go when it is closed. Throws
+ * STATE_UNAVAILABLE that names the directory and its holder.
+ */
+export function lockDirectory(directory: string): DatabaseSync {
+  const path = join(directory, 'lock.db');
+  createFile(path);
+  const lock = new DatabaseSync(path, { timeout: BUSY_TIMEOUT_MS });
+  try {
+    lock.exec(
+      'CREATE TABLE IF NOT EXISTS holder (id INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT',
+    );
+    lock.exec('BEGIN IMMEDIATE');
+    lock
+      .prepare('INSERT OR REPLACE INTO holder VALUES (1, ?)')
+      .run(`process ${process.pid} on ${hostname()} since ${new Date().toISOString()}`);
+    // Committed for others to read. Whoever comes in between the two has the directory.
+    lock.exec('COMMIT; BEGIN IMMEDIATE');
+    return lock;
+  } catch (error) {
+    const held = isBusy(error) ? holderOf(lock) : null;
+    lock.close();
+    if (held === null) throw error;
+    throw new MeshError('STATE_UNAVAILABLE', `${directory} is in use by ${held}`, { cause: error });
+  }
+}
+
+/** Makes an empty file for SQLite, which gives its other files the same mode. An existing file is left alone. */
+export function createFile(path: string): void {
+  try {
+    closeSync(openSync(path, 'wx', STATE_FILE_MODE));
+  } catch (error) {
+    if (!(error instanceof Error && 'code' in error && error.code === 'EEXIST')) throw error;
+  }
+}
+
+function isBusy(error: unknown): boolean {
+  return error instanceof Error && 'errcode' in error && error.errcode === BUSY;
+}
+
+function holderOf(lock: DatabaseSync): string {
+  const row = lock.prepare('SELECT name FROM holder').get();
+  return typeof row?.['name'] === 'string' ? row['name'] : 'a process that starts';
+}

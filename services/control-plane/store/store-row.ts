@@ -1,0 +1,45 @@
+/** One entry of the store's file, and the change of the state that it stands for. */
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { isKind, keyOf } from '../manifests/kinds.ts';
+import type { KubeObject } from '../manifests/kinds.ts';
+import type { StateChange } from './state.ts';
+
+/**
+ * An object under its key, with its JSON as content; or a manifest file under `File/<name>`, with its hash.
+ * `file` is the manifest file an object belongs to. A null content deletes the entry.
+ */
+export interface StoreRow {
+  readonly key: string;
+  readonly file: string | null;
+  readonly content: string | null;
+}
+
+const FILE_PREFIX = 'File/';
+
+/** How a change is written. */
+export function rowOf(change: StateChange): StoreRow {
+  switch (change.op) {
+    case 'put':
+      return {
+        key: keyOf(change.object),
+        file: change.file,
+        content: JSON.stringify(change.object),
+      };
+    case 'delete':
+      return { key: change.key, file: null, content: null };
+    case 'file':
+      return { key: `${FILE_PREFIX}${change.name}`, file: null, content: change.hash };
+  }
+}
+
+/** The change that a row read from the file stands for. Throws STATE_INVALID for a kind that is not known. */
+export function changeOf({ key, file, content }: StoreRow): StateChange {
+  if (key.startsWith(FILE_PREFIX)) {
+    return { op: 'file', name: key.slice(FILE_PREFIX.length), hash: content };
+  }
+  const object = JSON.parse(content ?? 'null') as KubeObject;
+  if (!isKind(object.kind)) {
+    throw new MeshError('STATE_INVALID', `the store holds ${key}, whose kind is not known`);
+  }
+  return { op: 'put', object, file };
+}
