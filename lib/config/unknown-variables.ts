@@ -7,7 +7,27 @@ export const COMMAND_VARIABLES: readonly string[] = ['WEFT_RUN_DIR', 'WEFT_MESH'
  * Settings of the previous release that no longer exist. They are accepted, ignored and named in one warning for one release,
  * so that an upgrade does not stop at an old configuration.
  */
-export const RETIRED_VARIABLES: ReadonlySet<string> = new Set(['WEFT_HBONE_ENGINE']);
+export const RETIRED_VARIABLES: ReadonlySet<string> = new Set([
+  'WEFT_CONNECT_RETRY_ATTEMPTS',
+  'WEFT_CONNECT_RETRY_TOTAL',
+  'WEFT_CONNECT_TIMEOUT',
+  'WEFT_CONTROL_PLANE_DOMAIN',
+  'WEFT_CONTROL_PLANE_ENTRY_CIDRS',
+  'WEFT_DISTRUST_GRACE',
+  'WEFT_HANDSHAKE_TIMEOUT',
+  'WEFT_HBONE_ENGINE',
+  'WEFT_MAX_CONNECTIONS_PER_PEER',
+  'WEFT_MAX_HANDSHAKES',
+  'WEFT_NODE_AGENT_DRIFT_INTERVAL',
+  'WEFT_NODE_AGENT_RESCAN',
+  'WEFT_NODE_PROXY_COOL_AFTER',
+  'WEFT_NODE_PROXY_HOT_AFTER',
+  'WEFT_NODE_PROXY_HOT_PERCENT',
+  'WEFT_NODE_PROXY_READINESS_PORT',
+  'WEFT_PING_INTERVAL',
+  'WEFT_PING_TIMEOUT',
+  'WEFT_TUNNEL_USER_TIMEOUT',
+]);
 
 /** Returns the retired settings that the environment still sets, sorted. */
 export function retiredVariables(environment: Environment): string[] {

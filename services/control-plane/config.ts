@@ -53,6 +53,9 @@ const NODE_ACCOUNTS = ['ztunnel', 'weft-xds-ingester'] as const;
 /** Upstream derives the rate from its CPUs, up to this. */
 const DEFAULT_STREAMS_PER_SECOND = 100;
 
+/** Istio's ranges for addresses of ServiceEntries that have none; reserved, so that they meet no real address. */
+const ENTRY_RANGES = { v4: parsePrefix('240.240.0.0/16'), v6: parsePrefix('2001:2::/48') };
+
 const serverAddress = makeField((value) => {
   parseServerAddress(value);
   return value;
@@ -101,13 +104,7 @@ const variables = {
     }),
     description: 'ranges of service addresses: IPv4,IPv6',
   },
-  WEFT_CONTROL_PLANE_ENTRY_CIDRS: {
-    schema: ranges({
-      default: { v4: parsePrefix('240.240.0.0/16'), v6: parsePrefix('2001:2::/48') },
-    }),
-    description: 'ranges of addresses allocated to ServiceEntries: IPv4,IPv6',
-  },
-  WEFT_CONTROL_PLANE_DOMAIN: {
+  CLUSTER_DOMAIN: {
     schema: text({ default: 'cluster.local' }),
     description: 'last part of the host names of services',
   },
@@ -183,7 +180,6 @@ const base = defineConfig(variables, (values): ControlPlaneConfig => {
     );
   }
   const services = values.WEFT_CONTROL_PLANE_SERVICE_CIDRS;
-  const entries = values.WEFT_CONTROL_PLANE_ENTRY_CIDRS;
   return {
     listen: values.WEFT_CONTROL_PLANE_LISTEN,
     manifestsDir: values.WEFT_CONTROL_PLANE_MANIFESTS_DIR,
@@ -192,7 +188,7 @@ const base = defineConfig(variables, (values): ControlPlaneConfig => {
     settings: {
       clusterId: values.CLUSTER_ID,
       trustDomain: values.TRUST_DOMAIN,
-      domain: values.WEFT_CONTROL_PLANE_DOMAIN,
+      domain: values.CLUSTER_DOMAIN,
       policies: {
         rootNamespace: values.WEFT_CONTROL_PLANE_ROOT_NAMESPACE,
         dryRun: values.AMBIENT_ENABLE_DRY_RUN_AUTHORIZATION_POLICY,
@@ -201,8 +197,8 @@ const base = defineConfig(variables, (values): ControlPlaneConfig => {
     ranges: {
       serviceV4: services.v4,
       serviceV6: services.v6,
-      entryV4: entries.v4,
-      entryV6: entries.v6,
+      entryV4: ENTRY_RANGES.v4,
+      entryV6: ENTRY_RANGES.v6,
     },
     bus: values.REDIS_URL === null ? null : busConfig({ ...values, REDIS_URL: values.REDIS_URL }),
     ca: {

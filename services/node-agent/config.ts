@@ -23,8 +23,10 @@ export interface NodeAgentConfig {
   readonly excludedNamespaces: readonly string[];
 }
 
-/** Drift is found within 10 s, so it is looked for at least this often. */
-const MAX_DRIFT_INTERVAL_MS = 5_000;
+/** Rules and listeners are compared this often, so that drift is found within 10 s on a busy node too. */
+const DRIFT_INTERVAL_MS = 3_000;
+/** The pod directory is read this often although no change was reported: the kernel may drop reports. */
+const RESCAN_MS = 3_000;
 
 const ipv4 = makeField((value) => checkedIp(value, 4));
 const ipv6 = makeField((value) => checkedIp(value, 6));
@@ -39,10 +41,6 @@ const variables = {
     schema: absolutePath(),
     description: 'directory with one JSON record per pod of this node',
   },
-  WEFT_NODE_AGENT_RESCAN: {
-    schema: duration({ default: 3_000 }),
-    description: 'how often the pod directory is read although no change was reported',
-  },
   INPOD_UDS: {
     schema: text({ default: '/var/run/ztunnel/ztunnel.sock' }),
     description: 'socket on which node proxies are told of pods',
@@ -50,10 +48,6 @@ const variables = {
   WEFT_NODE_AGENT_ADD_TO: {
     schema: oneOf('newest-group', 'newest-only')({ default: 'newest-group' }),
     description: 'who is told of a new pod: all proxies of the newest group, or the newest alone',
-  },
-  WEFT_NODE_AGENT_DRIFT_INTERVAL: {
-    schema: duration({ default: 3_000 }),
-    description: 'how often rules and listeners are checked; at most 5s',
   },
   WEFT_ENROL_EXISTING: {
     schema: oneOf('keep', 'reset')({ default: 'keep' }),
@@ -102,21 +96,14 @@ export const nodeAgentConfig = defineConfig(variables, (values): NodeAgentConfig
       'WEFT_ENROL_EXISTING=reset is not supported: connections made before the enrolment are kept',
     );
   }
-  const driftIntervalMs = values.WEFT_NODE_AGENT_DRIFT_INTERVAL;
-  if (driftIntervalMs < 100 || driftIntervalMs > MAX_DRIFT_INTERVAL_MS) {
-    throw new Error('WEFT_NODE_AGENT_DRIFT_INTERVAL must be 100ms to 5s');
-  }
-  if (values.WEFT_NODE_AGENT_RESCAN < 100) {
-    throw new Error('WEFT_NODE_AGENT_RESCAN must be at least 100ms');
-  }
   return {
     bus: busConfig(values),
     podsDir: values.WEFT_NODE_AGENT_PODS_DIR,
     sysctlDir: values.WEFT_NODE_AGENT_SYSCTL_DIR,
-    rescanMs: values.WEFT_NODE_AGENT_RESCAN,
+    rescanMs: RESCAN_MS,
     socketPath: values.INPOD_UDS,
     addTo: values.WEFT_NODE_AGENT_ADD_TO,
-    driftIntervalMs,
+    driftIntervalMs: DRIFT_INTERVAL_MS,
     drainMs: drainDeadlineMs(
       values.CONNECTION_TERMINATION_DEADLINE,
       values.TERMINATION_GRACE_PERIOD_SECONDS,

@@ -10,6 +10,16 @@ import { meshRoots } from '../../lib/identity/mesh-roots.ts';
 import type { RootSource } from '../../lib/identity/roots.ts';
 import type { HotSettings } from './pool/hot-threads.ts';
 import type { ListenerSettings } from '../../workers/listener/protocol.ts';
+import {
+  CONNECT_RETRY,
+  CONNECT_TIMEOUT_MS,
+  DISTRUST_GRACE_MS,
+  HANDSHAKE_TIMEOUT_MS,
+  HOT,
+  MAX_HANDSHAKES,
+  PING,
+  READINESS_PORT,
+} from './config/fixed.ts';
 import { dnsSettings, dnsVariables } from './config/dns.ts';
 import { localSource, localStateVariables, requireSigning } from './config/local-state.ts';
 import type { LocalSource } from './config/local-state.ts';
@@ -102,11 +112,7 @@ const config = defineConfig(variables, (values): NodeProxyConfig => {
     }),
     zdsPath: values.INPOD_UDS,
     group: values.WEFT_NODE_PROXY_GROUP,
-    hot: {
-      utilisation: values.WEFT_NODE_PROXY_HOT_PERCENT / 100,
-      hotAfterMs: values.WEFT_NODE_PROXY_HOT_AFTER,
-      coolAfterMs: values.WEFT_NODE_PROXY_COOL_AFTER,
-    },
+    hot: HOT,
     handoverMs: values.WEFT_NODE_PROXY_HANDOVER,
     stateThread: values.WEFT_NODE_PROXY_STATE_THREAD,
     podDrainMs: drainDeadlineMs(
@@ -121,7 +127,7 @@ const config = defineConfig(variables, (values): NodeProxyConfig => {
     ports: {
       admin: values.PROXY_CONFIG?.proxyAdminPort ?? DEFAULT_ADMIN_PORT,
       stats: values.PROXY_CONFIG?.statsPort ?? DEFAULT_STATS_PORT,
-      readiness: values.WEFT_NODE_PROXY_READINESS_PORT,
+      readiness: READINESS_PORT,
     },
     istioVersion:
       values.ISTIO_META_ISTIO_VERSION ?? metadata['ISTIO_META_ISTIO_VERSION'] ?? 'unknown',
@@ -176,27 +182,24 @@ function listenerConfig(values: Values, metadata: Metadata, dedicated: boolean):
       frameSize: values.HTTP2_FRAME_SIZE,
       maxStreamsPerConnection: values.POOL_MAX_STREAMS_PER_CONNECTION,
       idleReleaseMs: values.POOL_UNUSED_RELEASE_TIMEOUT,
-      pingIntervalMs: values.WEFT_PING_INTERVAL,
-      pingTimeoutMs: values.WEFT_PING_TIMEOUT,
+      pingIntervalMs: PING.intervalMs,
+      pingTimeoutMs: PING.timeoutMs,
     },
-    connectTimeoutMs: values.WEFT_CONNECT_TIMEOUT,
-    handshakeTimeoutMs: values.WEFT_HANDSHAKE_TIMEOUT,
+    connectTimeoutMs: CONNECT_TIMEOUT_MS,
+    handshakeTimeoutMs: HANDSHAKE_TIMEOUT_MS,
     limits: {
       connections: values.WEFT_MAX_CONNECTIONS,
-      handshakes: values.WEFT_MAX_HANDSHAKES,
+      handshakes: MAX_HANDSHAKES,
       bytes: values.WEFT_MAX_BYTES,
       bytesPerPod: values.WEFT_MAX_BYTES_PER_POD,
       connectionsPerPod: values.WEFT_MAX_CONNECTIONS_PER_POD,
-      connectionsPerPeer: values.WEFT_MAX_CONNECTIONS_PER_PEER,
+      connectionsPerPeer: null,
     },
-    connectRetry: {
-      attempts: values.WEFT_CONNECT_RETRY_ATTEMPTS,
-      totalMs: values.WEFT_CONNECT_RETRY_TOTAL,
-    },
+    connectRetry: CONNECT_RETRY,
     responseBaggage: values.ENABLE_RESPONSE_BAGGAGE,
     ...tlsPolicy(values),
     revocation: values.CRL_PATH !== null && values.CRL_PATH !== '',
-    distrustGraceMs: values.WEFT_DISTRUST_GRACE,
+    distrustGraceMs: DISTRUST_GRACE_MS,
     policyUnknownReference: values.WEFT_POLICY_UNKNOWN_REFERENCE,
     waypointBypass: values.WEFT_WAYPOINT_BYPASS,
     localhostAppTunnel: values.LOCALHOST_APP_TUNNEL,

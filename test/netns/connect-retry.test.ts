@@ -175,7 +175,7 @@ for (const sameNodeFastPath of [false, true]) {
   });
 }
 
-test('WEFT_CONNECT_RETRY_ATTEMPTS=1 tries once', async (t) => {
+test('with one attempt a connection is tried once', async (t) => {
   const settings = { connectRetry: { attempts: 1, totalMs: 10_000 } };
   const { mesh, client } = await withBadChoice(t, settings);
   await closed(await client.connect(VIP, 80));

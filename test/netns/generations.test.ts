@@ -159,9 +159,7 @@ test('proxies of one generation share the connections of a pod, and any of them 
 
 test('a pod that saturates its thread is served by a second one until it is calm again', async (t) => {
   const { mesh, client, api } = await twoPods(t, {
-    WEFT_NODE_PROXY_HOT_PERCENT: '8',
-    WEFT_NODE_PROXY_HOT_AFTER: '200ms',
-    WEFT_NODE_PROXY_COOL_AFTER: '500ms',
+    TEST_HOT: JSON.stringify({ utilisation: 0.08, hotAfterMs: 200, coolAfterMs: 500 }),
   });
   const [one, two] = [mesh.nodes['node-1'], mesh.nodes['node-2']];
   const [near, far] = [one.another(1), two.another(1)];

@@ -52,8 +52,6 @@ export async function agentSite(
       ...redis.environment('node-agent.node-1'),
       WEFT_NODE_AGENT_PODS_DIR: podsDir,
       INPOD_UDS: join(dir, 'zds', 'ztunnel.sock'),
-      WEFT_NODE_AGENT_RESCAN: '300ms',
-      WEFT_NODE_AGENT_DRIFT_INTERVAL: '200ms',
       CONNECTION_TERMINATION_DEADLINE: '300ms',
       FORCE_IPTABLES_BINARY: 'nft',
       ...environment,
@@ -64,7 +62,11 @@ export async function agentSite(
 
 /** Starts an agent at the site. */
 export async function startAgent(t: ExecutionContext, site: AgentSite): Promise<TestAgent> {
-  const actor = new NodeAgentActor(nodeAgentConfig.parse(site.environment));
+  const actor = new NodeAgentActor({
+    ...nodeAgentConfig.parse(site.environment),
+    rescanMs: 300,
+    driftIntervalMs: 200,
+  });
   const hosted = await startActor(t, actor, 'node-agent', 'node-1');
   const enrolments = (): readonly EnrolmentView[] => {
     let body = '[]';

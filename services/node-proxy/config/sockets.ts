@@ -1,5 +1,6 @@
 import { bool, duration, integer } from '../../../lib/config/fields.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { TUNNEL_USER_TIMEOUT_MS } from './fixed.ts';
 import type { ListenerSettings } from '../../../workers/listener/protocol.ts';
 
 /** The kernel takes no more seconds for a keepalive's times (MAX_TCP_KEEPIDLE, MAX_TCP_KEEPINTVL). */
@@ -26,13 +27,6 @@ export const socketVariables = {
     schema: bool({ default: false }),
     description: 'TCP_USER_TIMEOUT of keepalive time + retries x interval',
   },
-  WEFT_TUNNEL_USER_TIMEOUT: {
-    schema: duration({ default: 15_000 }).refine(
-      (ms) => ms <= MAX_USER_TIMEOUT_MS,
-      `must be no more than ${MAX_USER_TIMEOUT_MS}ms`,
-    ),
-    description: 'TCP_USER_TIMEOUT of tunnels; 0 sets none',
-  },
 } as const;
 
 /** The settings of {@link socketVariables}. Throws CONFIG_INVALID for a user timeout the kernel has no number for. */
@@ -42,7 +36,6 @@ export function socketConfig(values: {
   readonly KEEPALIVE_INTERVAL: number;
   readonly KEEPALIVE_RETRIES: number;
   readonly USER_TIMEOUT_ENABLED: boolean;
-  readonly WEFT_TUNNEL_USER_TIMEOUT: number;
 }): Pick<ListenerSettings, 'keepalive' | 'userTimeoutMs' | 'tunnelUserTimeoutMs'> {
   const { KEEPALIVE_TIME: timeMs, KEEPALIVE_INTERVAL: intervalMs } = values;
   const retries = values.KEEPALIVE_RETRIES;
@@ -56,6 +49,6 @@ export function socketConfig(values: {
   return {
     keepalive: { enabled: values.KEEPALIVE_ENABLED, timeMs, intervalMs, retries },
     userTimeoutMs: values.USER_TIMEOUT_ENABLED ? spanMs : 0,
-    tunnelUserTimeoutMs: values.WEFT_TUNNEL_USER_TIMEOUT,
+    tunnelUserTimeoutMs: TUNNEL_USER_TIMEOUT_MS,
   };
 }

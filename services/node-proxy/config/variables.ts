@@ -5,7 +5,6 @@ import {
   integer,
   makeField,
   oneOf,
-  port,
   text,
 } from '../../../lib/config/fields.ts';
 import { rootVariables } from '../../../lib/identity/mesh-roots.ts';
@@ -47,14 +46,6 @@ const limitVariables = {
   WEFT_MAX_CONNECTIONS_PER_POD: {
     schema: count({ optional: true }),
     description: 'connections of one pod on one thread; default a quarter of the descriptors',
-  },
-  WEFT_MAX_CONNECTIONS_PER_PEER: {
-    schema: count({ optional: true }),
-    description: "those that one client address may have of a pod's; default half of them",
-  },
-  WEFT_MAX_HANDSHAKES: {
-    schema: count({ default: 4_000 }),
-    description: 'inbound handshakes in progress in the process',
   },
   WEFT_MAX_BYTES: {
     schema: bytes({ default: 256 * MIB }),
@@ -125,10 +116,6 @@ export const trafficVariables = {
     schema: text({ optional: true }),
     description: 'revocation lists that peers are held against, PEM or DER; followed',
   },
-  WEFT_DISTRUST_GRACE: {
-    schema: duration({ default: 60_000 }),
-    description: 'how long streams of a peer that leads to no trusted root any more may run on',
-  },
   AUTHZ_POLICY_INFO_LOGGING: {
     schema: bool({ default: false }),
     description: 'policy decisions at level info',
@@ -148,24 +135,6 @@ export const trafficVariables = {
       'connect two pods of this node without a tunnel, where the network of the node enforces no policy of its own',
   },
   ...limitVariables,
-  WEFT_PING_INTERVAL: { schema: duration({ default: 5_000 }), description: 'between PINGs' },
-  WEFT_PING_TIMEOUT: {
-    schema: duration({ default: 10_000 }),
-    description: 'an unanswered PING ends a tunnel after this time',
-  },
-  WEFT_CONNECT_TIMEOUT: { schema: duration({ default: 10_000 }), description: 'TCP connect' },
-  WEFT_HANDSHAKE_TIMEOUT: {
-    schema: duration({ default: 10_000 }),
-    description: 'TLS handshake, and the HTTP/2 preface after it',
-  },
-  WEFT_CONNECT_RETRY_ATTEMPTS: {
-    schema: integer({ min: 1, max: 10 })({ default: 3 }),
-    description: 'attempts to open one connection',
-  },
-  WEFT_CONNECT_RETRY_TOTAL: {
-    schema: duration({ default: 10_000 }),
-    description: 'time in which a connection may be retried',
-  },
   WEFT_POLICY_UNKNOWN_REFERENCE: {
     schema: oneOf('deny', 'ignore')({ default: 'deny' }),
     description: 'what a listed policy that stays unknown for 5s does',
@@ -218,18 +187,6 @@ export const processVariables = {
     schema: integer({ min: 0 })({ default: 0 }),
     description: 'generation; the node agent hands new pods to the newest one',
   },
-  WEFT_NODE_PROXY_HOT_PERCENT: {
-    schema: integer({ min: 1, max: 100 })({ default: 70 }),
-    description: 'a listener thread busier than this shares its hottest pod; 100 = never',
-  },
-  WEFT_NODE_PROXY_HOT_AFTER: {
-    schema: duration({ default: 5_000 }),
-    description: 'how long a thread is that busy before it shares a pod',
-  },
-  WEFT_NODE_PROXY_COOL_AFTER: {
-    schema: duration({ default: 30_000 }),
-    description: 'how long the threads of a shared pod are idle before one of them leaves it',
-  },
   WEFT_NODE_PROXY_HANDOVER: {
     schema: duration({ default: 0 }),
     description:
@@ -239,10 +196,6 @@ export const processVariables = {
     schema: bool({ default: true }),
     description:
       'keep the mesh state in a thread of its own; without, on the main thread, which takes less memory (so in `weft run node`)',
-  },
-  WEFT_NODE_PROXY_READINESS_PORT: {
-    schema: port({ default: 15_021 }),
-    description: 'where /healthz/ready is served',
   },
   ISTIO_META_ISTIO_VERSION: optionalText('tag of the istio_build metric; default unknown'),
 } as const;
