@@ -40,15 +40,18 @@ export const hostConfig = defineConfig(
     WEFT_ADMIN_ADDRESS: {
       schema: endpoint({ optional: true }),
       description: 'admin server: unix:/path or host:port; none when unset',
+      when: 'somebody has to look inside the process',
     },
     WEFT_METRICS_ADDRESS: {
       schema: endpoint({ optional: true }),
       description:
         'where /metrics and /healthz/ready are served to scrapers, and nothing else; none when unset',
+      when: 'Prometheus scrapes the process',
     },
     WEFT_LOG_LEVEL: {
       schema: oneOf('trace', 'debug', 'info', 'warn', 'error')({ default: 'info' }),
       description: 'least severe log level written',
+      when: 'looking for a fault (debug), or the log is too long (warn)',
     },
     RUST_LOG: {
       schema: logFilter({ optional: true }),
@@ -70,6 +73,7 @@ export const hostConfig = defineConfig(
       schema: bool({ default: false }),
       description:
         'whenever the process is idle after its start or after work, collect garbage and give back what is free and pages of programs (so in `weft run node`)',
+      when: 'memory matters more than a pause of some milliseconds when idle (true)',
     },
     ...otlpVariables,
   },

@@ -128,10 +128,12 @@ export const busVariables = {
   WEFT_REDIS_PREFIX: {
     schema: keyPrefix({ default: 'weft' }),
     description: 'first part of every Redis key',
+    when: 'several meshes share one Redis',
   },
   WEFT_REDIS_RESYNC_SPREAD: {
     schema: duration({ default: 5_000 }),
     description: 'full copies after a loss of state are spread over this time',
+    when: 'hundreds of readers share one Redis and a loss of state saturates it',
   },
 } as const satisfies Record<string, ConfigVariable>;
 

@@ -13,4 +13,6 @@ export interface ConfigSpec<Config> {
 export interface ConfigVariable {
   readonly schema: z.ZodType;
   readonly description: string;
+  /** When an operator changes it; every setting of Weft's own says so. */
+  readonly when?: string;
 }

@@ -21,6 +21,7 @@ export const rootVariables = {
   WEFT_MESH_ROOT_CA: {
     schema: text({ optional: true }),
     description: `roots that peers and certificates of the mesh are verified against: a path or PEM; default CA_ROOT_CA, and ${MOUNTED_ROOT_PATH} where that is SYSTEM`,
+    when: "the CA's server certificate comes from another authority than the mesh",
   },
 } as const;
 

@@ -69,6 +69,7 @@ export const caConfig = defineConfig(
     WEFT_CA_LISTEN: {
       schema: endpoint({ default: { kind: 'tcp', host: '::', port: 15_012 } }),
       description: 'where to listen; [::] takes IPv4 too',
+      when: '15012 is taken, or only one address may be reached',
     },
     ...tlsVariables,
     TRUST_DOMAIN: {
@@ -78,28 +79,34 @@ export const caConfig = defineConfig(
     WEFT_CA_STATE_DIR: {
       schema: text({ default: '/var/lib/weft/ca' }),
       description: 'folder of the root key and of the last known pods',
+      when: 'state lies on another volume',
     },
     WEFT_CA_ROOT_BUNDLE_FILE: {
       schema: text({ optional: true }),
       description: 'file to write the trust bundle to',
+      when: 'proxies read the roots from a shared folder',
     },
     WEFT_CA_PLUGGED_DIR: {
       schema: text({ optional: true }),
       description:
         'folder with ca-cert.pem, ca-key.pem, root-cert.pem, cert-chain.pem to sign with instead of an own root',
+      when: 'an existing authority signs',
     },
     WEFT_CA_PODS_SOCKET: {
       schema: text({ optional: true }),
       description:
         "unix socket of the control plane's manifest API; without it no node is granted anything new",
+      when: 'always set where nodes ask for certificates of their pods',
     },
     WEFT_CA_SERVING_HOSTS: {
       schema: serverNames({ default: [{ kind: 'dns', value: 'localhost' }] }),
       description: "names and addresses in the CA's own certificate, comma-separated",
+      when: 'clients call the CA by other names',
     },
     WEFT_CA_SERVING_NAMES: {
       schema: servingNames({ default: {} }),
       description: 'server names granted to accounts: namespace/account=name,name;…',
+      when: 'a control plane takes its serving certificate from this CA',
     },
     CA_TRUSTED_NODE_ACCOUNTS: {
       schema: accounts({ default: ['istio-system/ztunnel'] }),
@@ -114,7 +121,11 @@ export const caConfig = defineConfig(
       schema: duration({ default: 90 * 24 * HOUR_MS }),
       description: 'longest life that may be asked for',
     },
-    WEFT_TOKEN_JWKS_PATH: { schema: text(), description: 'key set that verifies tokens' },
+    WEFT_TOKEN_JWKS_PATH: {
+      schema: text(),
+      description: 'key set that verifies tokens',
+      when: 'always set: it decides whose tokens count',
+    },
     TOKEN_AUDIENCES: {
       schema: list({ default: [TOKEN_AUDIENCE] }),
       description: 'audiences a token may have, comma-separated',
@@ -122,6 +133,7 @@ export const caConfig = defineConfig(
     WEFT_TOKEN_ISSUER: {
       schema: text({ optional: true }),
       description: 'issuer a token must have; any when unset',
+      when: 'the key set signs for several issuers',
     },
   },
   (values): CaConfig => {

@@ -22,7 +22,11 @@ export async function settingsText(actors: readonly ActorName[]): Promise<string
   const sections = await settings(actors);
   return sections
     .map(({ title, lines }) => {
-      const rows = lines.map((line) => [line.name, line.fallback, line.description]);
+      const rows = lines.map((line) => [
+        line.name,
+        line.fallback,
+        line.when === null ? line.description : `${line.description}; change it when ${line.when}`,
+      ]);
       return textTable([`Variables of ${title}`, 'DEFAULT', 'MEANING'], rows).join('\n');
     })
     .join('\n\n')

@@ -85,24 +85,29 @@ const variables = {
   WEFT_CONTROL_PLANE_LISTEN: {
     schema: endpoint({ default: { kind: 'tcp', host: '::', port: 15_012 } }),
     description: 'where delta ADS listens (TLS); [::] takes IPv4 too',
+    when: '15012 is taken, or only one address may be reached',
   },
   WEFT_CONTROL_PLANE_MANIFESTS_DIR: {
     schema: text({ optional: true }),
     description: 'folder of manifest files to follow',
+    when: 'objects come from files; needed unless the manifest API is on',
   },
   WEFT_CONTROL_PLANE_API_SOCKET: {
     schema: text({ optional: true }),
     description: 'unix socket of the manifest API',
+    when: 'objects come from `weft apply`, or the CA has to know pods',
   },
   WEFT_CONTROL_PLANE_STATE_DIR: {
     schema: text({ default: '/var/lib/weft/control-plane' }),
     description: 'folder of the object store and of the serving certificate',
+    when: 'state lies on another volume',
   },
   WEFT_CONTROL_PLANE_SERVICE_CIDRS: {
     schema: ranges({
       default: { v4: parsePrefix('10.96.0.0/16'), v6: parsePrefix('fd00:96::/112') },
     }),
     description: 'ranges of service addresses: IPv4,IPv6',
+    when: 'the range meets addresses in use',
   },
   CLUSTER_DOMAIN: {
     schema: text({ default: 'cluster.local' }),
@@ -111,6 +116,7 @@ const variables = {
   WEFT_CONTROL_PLANE_ROOT_NAMESPACE: {
     schema: text({ default: 'istio-system' }),
     description: 'namespace whose policies bind the whole mesh',
+    when: 'Istio is installed in another namespace than istio-system',
   },
   CLUSTER_ID: { schema: text({ default: 'Kubernetes' }), description: 'name of the cluster' },
   TRUST_DOMAIN: {
@@ -141,6 +147,7 @@ const variables = {
     schema: accounts({ optional: true }),
     description:
       'accounts that may read the mesh, comma-separated; ztunnel and weft-xds-ingester of the root namespace when unset',
+    when: 'proxies or ingesters run under other accounts',
   },
   ...tlsVariables,
   CA_ADDRESS: {
@@ -159,6 +166,7 @@ const variables = {
   WEFT_TOKEN_JWKS_PATH: {
     schema: text(),
     description: "key set that verifies clients' tokens",
+    when: 'always set: it decides whose tokens count',
   },
   TOKEN_AUDIENCES: {
     schema: list({ default: [TOKEN_AUDIENCE] }),
@@ -167,6 +175,7 @@ const variables = {
   WEFT_TOKEN_ISSUER: {
     schema: text({ optional: true }),
     description: 'issuer a token must have; any when unset',
+    when: 'the key set signs for several issuers',
   },
 };
 

@@ -40,6 +40,7 @@ const variables = {
   WEFT_NODE_AGENT_PODS_DIR: {
     schema: absolutePath(),
     description: 'directory with one JSON record per pod of this node',
+    when: 'always set: the runtime writes its records there',
   },
   INPOD_UDS: {
     schema: text({ default: '/var/run/ztunnel/ztunnel.sock' }),
@@ -48,14 +49,17 @@ const variables = {
   WEFT_NODE_AGENT_ADD_TO: {
     schema: oneOf('newest-group', 'newest-only')({ default: 'newest-group' }),
     description: 'who is told of a new pod: all proxies of the newest group, or the newest alone',
+    when: "a proxy of another make expects istio-cni's rule (newest-only)",
   },
   WEFT_ENROL_EXISTING: {
     schema: oneOf('keep', 'reset')({ default: 'keep' }),
     description: 'connections that a running pod has when it is enrolled; only keep is supported',
+    when: 'never yet: reset is refused',
   },
   WEFT_NODE_AGENT_SYSCTL_DIR: {
     schema: absolutePath({ default: '/proc/sys' }),
     description: 'where the settings of /proc/sys/net can be written; a mount of it in a container',
+    when: '/proc/sys is read-only, as in a container',
   },
   AMBIENT_IPV6: { schema: bool({ default: true }), description: 'write IPv6 rules too' },
   AMBIENT_DNS_CAPTURE: {

@@ -24,14 +24,17 @@ export const policyEvaluatorConfig = defineConfig(
     WEFT_POLICY_UNKNOWN_REFERENCE: {
       schema: oneOf('deny', 'ignore')({ default: 'deny' }),
       description: 'what a listed policy that nobody knows does after 5s',
+      when: 'an istiod lists policies that it never sends (ignore)',
     },
     WEFT_WAYPOINT_BYPASS: {
       schema: oneOf('deny', 'allow')({ default: 'deny' }),
       description: 'inbound traffic that did not come by the waypoint its destination names',
+      when: 'scrapes or gateways have to reach pods behind a waypoint directly (allow)',
     },
     WEFT_SAME_NODE_FAST_PATH: {
       schema: bool({ default: false }),
       description: 'whether the proxies connect two pods of a node without a tunnel',
+      when: 'no NetworkPolicy has to see traffic inside a node',
     },
   },
   (values): PolicyEvaluatorConfig => ({

@@ -1,5 +1,6 @@
 /** docs/settings.md, made from the schemas that read the variables; `npm run docs` writes it. */
 import { writeFile } from 'node:fs/promises';
+import { RETIRED_VARIABLES } from '../../lib/config/unknown-variables.ts';
 import { ACTORS } from '../../services/local-mesh/actors.ts';
 import { settings } from '../../services/cli/settings.ts';
 
@@ -19,14 +20,19 @@ export async function settingsPage(): Promise<string> {
   const sections = await settings(ACTORS);
   const parts = sections.map(({ title, lines }) => {
     const rows = lines.map(
-      ({ name, fallback, description }) =>
-        `| \`${name}\` | ${cell(fallback)} | ${cell(description)} |`,
+      ({ name, fallback, description, when }) =>
+        `| \`${name}\` | ${cell(fallback)} | ${cell(description)} | ${cell(when ?? '')} |`,
     );
-    return [`## ${title}`, '', '| Variable | Default | Meaning |', '|---|---|---|', ...rows].join(
-      '\n',
-    );
+    return [
+      `## ${title}`,
+      '',
+      '| Variable | Default | Meaning | Change it when |',
+      '|---|---|---|---|',
+      ...rows,
+    ].join('\n');
   });
-  return `${HEAD}\n${parts.join('\n\n')}\n`;
+  const retired = [...RETIRED_VARIABLES].map((name) => `\`${name}\``).join(', ');
+  return `${HEAD}\nRetired in this release, and accepted without effect until the next: ${retired}.\n\n${parts.join('\n\n')}\n`;
 }
 
 function cell(text: string): string {

@@ -30,6 +30,7 @@ export const dnsVariables = {
     schema: text({ default: '/etc/resolv.conf' }),
     description:
       'file that lists the name servers for all other names; asked from inside the pod, and by the proxy for endpoints that are names',
+    when: "pods reach other name servers than the proxy's own",
   },
 } as const;
 

@@ -42,20 +42,24 @@ const limitVariables = {
   WEFT_MAX_CONNECTIONS: {
     schema: count({ optional: true }),
     description: 'connections of the process; default by its descriptors, two for each',
+    when: 'a node carries more connections than its descriptors allow, or has to leave descriptors to others',
   },
   WEFT_MAX_CONNECTIONS_PER_POD: {
     schema: count({ optional: true }),
     description: 'connections of one pod on one thread; default a quarter of the descriptors',
+    when: 'one pod, such as an ingress, needs most of the node',
   },
   WEFT_MAX_BYTES: {
     schema: bytes({ default: 256 * MIB }),
     description:
       'bytes held in memory for the connections of the process; beyond it, pods above an equal part of it take in less',
+    when: '`weft_listener_pressed_pods` stays above 0 while memory is free, or memory is scarce',
   },
   WEFT_MAX_BYTES_PER_POD: {
     schema: bytes({ default: 64 * MIB }),
     description:
       'bytes held in memory for the connections of one pod; beyond it, the pod takes in less',
+    when: 'one pod has many slow readers and pressure lowers its throughput',
   },
 } as const;
 
@@ -124,24 +128,29 @@ export const trafficVariables = {
     schema: accessRules({ default: 'all' }),
     description:
       'access lines of connections that did not fail: all, errors (none) or a share; namespace=… for its pods: all,jobs=10%',
+    when: 'access lines cost too much; failures are always written',
   },
   WEFT_ACCESS_LOG_LINES_PER_SECOND: {
     schema: integer({ min: 0, max: 1_000_000 })({ default: 0 }),
     description: 'most access lines a thread writes of connections that did not fail; 0 = all',
+    when: 'bursts of connections flood the log store',
   },
   WEFT_SAME_NODE_FAST_PATH: {
     schema: bool({ default: false }),
     description:
       'connect two pods of this node without a tunnel, where the network of the node enforces no policy of its own',
+    when: 'no NetworkPolicy has to see traffic inside a node',
   },
   ...limitVariables,
   WEFT_POLICY_UNKNOWN_REFERENCE: {
     schema: oneOf('deny', 'ignore')({ default: 'deny' }),
     description: 'what a listed policy that stays unknown for 5s does',
+    when: 'an istiod lists policies that it never sends (ignore)',
   },
   WEFT_WAYPOINT_BYPASS: {
     schema: oneOf('deny', 'allow')({ default: 'deny' }),
     description: 'inbound traffic that did not come by the waypoint its destination names',
+    when: 'scrapes or gateways have to reach pods behind a waypoint directly (allow)',
   },
 } as const;
 
@@ -186,16 +195,19 @@ export const processVariables = {
   WEFT_NODE_PROXY_GROUP: {
     schema: integer({ min: 0 })({ default: 0 }),
     description: 'generation; the node agent hands new pods to the newest one',
+    when: 'a launcher starts a new generation beside an old one',
   },
   WEFT_NODE_PROXY_HANDOVER: {
     schema: duration({ default: 0 }),
     description:
       'how long a proxy that is told to end goes on accepting while no other one listens for its pods',
+    when: 'a container engine ends the old proxy before the new one listens',
   },
   WEFT_NODE_PROXY_STATE_THREAD: {
     schema: bool({ default: true }),
     description:
       'keep the mesh state in a thread of its own; without, on the main thread, which takes less memory (so in `weft run node`)',
+    when: 'memory matters more than answers during a full re-sync (false)',
   },
   ISTIO_META_ISTIO_VERSION: optionalText('tag of the istio_build metric; default unknown'),
 } as const;

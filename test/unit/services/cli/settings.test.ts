@@ -11,9 +11,10 @@ test('docs/settings.md is what npm run docs writes', async (t) => {
 test('every variable says its default in words a user could write', async (t) => {
   for (const { title, lines } of await settings(ACTORS)) {
     t.true(lines.length > 0, title);
-    for (const { name, fallback, description } of lines) {
+    for (const { name, fallback, description, when } of lines) {
       t.notRegex(fallback, /\[object|undefined|NaN/, `${title} ${name}`);
       t.true(description.length > 4, `${title} ${name}`);
+      if (name.startsWith('WEFT_')) t.true((when ?? '').length > 4, `${title} ${name}`);
     }
   }
 });
