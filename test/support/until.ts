@@ -1,6 +1,8 @@
 import { setTimeout as wait } from 'node:timers/promises';
 
 const POLL_MS = 20;
+/** Between two looks that take long. */
+const LONGEST_PAUSE_MS = 1_000;
 
 /** A wait ends when its condition holds. The bound only ends a failed test, so it is far from what a busy machine needs. */
 const LEAST_BOUND_MS = 120_000;
@@ -17,7 +19,9 @@ export async function until<T>(
   const timeoutMs = Math.max(options.timeoutMs ?? 0, LEAST_BOUND_MS);
   const end = performance.now() + timeoutMs;
   let last: unknown;
-  for (let over = false; ; await wait(POLL_MS)) {
+  let pauseMs = POLL_MS;
+  for (let over = false; ; await wait(pauseMs)) {
+    const begun = performance.now();
     try {
       const value = await condition();
       if (value) return value;
@@ -25,6 +29,8 @@ export async function until<T>(
     } catch (error) {
       last = error;
     }
+    // A condition that starts a program must not keep a processor for itself.
+    pauseMs = Math.min(Math.max(POLL_MS, performance.now() - begun), LONGEST_PAUSE_MS);
     if (over) throw new Error(`waited ${timeoutMs} ms for ${options.what}`, { cause: last });
     over = performance.now() >= end;
   }
