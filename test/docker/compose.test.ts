@@ -1,6 +1,7 @@
 /** The mesh of docker-compose.yml on a Docker daemon of its own: built, brought up, captured, scaled, hurt, taken down. */
 import test from 'ava';
 import { processEnvironment } from '../../lib/config/env.ts';
+import { buildTimeLeft } from '../support/build-time.ts';
 import { captureWhile } from '../support/capture.ts';
 import { composeV1, composeV2 } from '../support/compose.ts';
 import { dockerUnavailable } from '../support/docker-host.ts';
@@ -18,7 +19,11 @@ import { commandLine, rightsOfServices, secretsApart, settingsWritten } from './
 /** Generations of the proxies of both nodes; more by hand. */
 const GENERATIONS = Number(processEnvironment()['WEFT_TEST_GENERATIONS'] ?? 2);
 
-const missing = dockerUnavailable();
+/** A cold build fetches packages and compiles the addon. */
+const BUILD_TIMEOUT_MS = 600_000;
+const rig = new Rig();
+
+const missing = dockerUnavailable() ?? (await rig.buildWithin(buildTimeLeft(BUILD_TIMEOUT_MS)));
 if (missing !== null) process.stderr.write(`\nSKIPPED docker: ${missing}\n`);
 const v1 = missing === null ? composeV1() : null;
 const v2 = missing === null ? await composeV2() : null;
@@ -29,13 +34,8 @@ if (missing === null && v2 === null)
 const dockerTest = missing === null ? test.serial : test.serial.skip;
 const v1Test = v1 === null ? test.serial.skip : test.serial;
 const v2Test = v2 === null ? test.serial.skip : test.serial;
-const rig = new Rig();
 
 if (missing === null) {
-  test.before(async (t) => {
-    t.timeout(600_000);
-    await rig.build();
-  });
   test.after.always(async (t) => {
     t.timeout(120_000);
     await rig.remove();

@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setTimeout as wait } from 'node:timers/promises';
 import { Compose } from '../support/compose.ts';
 import type { ComposeOptions } from '../support/compose.ts';
 import { DockerHost } from '../support/docker-host.ts';
@@ -70,6 +71,30 @@ export class Rig {
     await this.host.build(BASE);
     await this.host.stop();
     await this.host.start('own');
+  }
+
+  /**
+   * The same in at most `limitMs`: null, or why there is no image. Then everything is removed but the base, which is kept for
+   * the next run. Rejects when the build fails.
+   */
+  async buildWithin(limitMs: number): Promise<string | null> {
+    const timer = new AbortController();
+    const building = this.build();
+    const over = wait(limitMs, 'over' as const, { signal: timer.signal, ref: false });
+    try {
+      // Rejects when it is aborted, which nobody waits for any more.
+      over.catch(() => undefined);
+      if ((await Promise.race([building, over])) !== 'over') return null;
+    } catch (error) {
+      await this.remove();
+      throw error;
+    } finally {
+      timer.abort();
+    }
+    await this.remove();
+    // It fails now, as its daemon is gone.
+    await Promise.allSettled([building]);
+    return 'the image could not be built in the time there was; the next run has the base of this one';
   }
 
   /** Brings a project up. */

@@ -1,6 +1,6 @@
 /** What continuous integration adds up, and what it makes of tiers that break: with commands that stand in for npm. */
 import { execFile } from 'node:child_process';
-import { chmod, cp, mkdir, rm, writeFile } from 'node:fs/promises';
+import { chmod, cp, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
@@ -79,3 +79,31 @@ for (const [what, command, total, reason] of [
     );
   });
 }
+
+test('a tier whose build did not fit is skipped, and says what is missing', async (t) => {
+  const { code, lines } = await ciRun(t, {
+    test: 'echo "5 passed, 0 failed, 0 skipped"',
+    interop: 'echo "SKIPPED interop: istio is not built within 60 s"',
+  });
+  t.is(lines.at(-1), '5 passed, 0 failed, 1 skipped');
+  t.is(code, 0);
+  t.true(lines.includes('SKIPPED interop: istio is not built within 60 s'));
+});
+
+test('a tier that says what is missing and breaks is a failure', async (t) => {
+  const { code, lines } = await ciRun(t, {
+    test: 'echo "5 passed, 0 failed, 0 skipped"',
+    interop: 'echo "SKIPPED interop: istio is not built"; exit 1',
+  });
+  t.is(lines.at(-1), '5 passed, 1 failed, 0 skipped');
+  t.is(code, 1);
+});
+
+test('all tiers together end within seventy minutes', async (t) => {
+  const script = await readFile(SCRIPT, 'utf8');
+  const limits = [...script.matchAll(/^(?:tier|wider) \S+ (\d+)/gm)].map((match) =>
+    Number(match[1]),
+  );
+  t.is(limits.length, 7);
+  t.true(limits.reduce((sum, limit) => sum + limit, 0) <= 70 * 60);
+});

@@ -5,11 +5,12 @@ import { access, mkdir, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { processEnvironment } from '../../../lib/config/env.ts';
+import { buildTimeLeft } from '../../support/build-time.ts';
 import { CACHE } from '../../support/cache.ts';
 
 const run = promisify(execFile);
 const SOURCES = ['go.mod', 'go.sum', 'main.go'] as const;
-/** A cold build fetches and compiles some hundred packages. */
+/** A cold build fetches and compiles some hundred packages. What Go has compiled when it is ended stays in its own cache. */
 const BUILD_TIMEOUT_MS = 300_000;
 const PATH_OF_GO = '/usr/local/go/bin';
 
@@ -30,7 +31,7 @@ export async function goProgram(name: string): Promise<GoProgram> {
   try {
     await run('go', ['build', '-trimpath', '-mod=readonly', '-o', fresh, '.'], {
       cwd: folder,
-      timeout: BUILD_TIMEOUT_MS,
+      timeout: Math.min(BUILD_TIMEOUT_MS, buildTimeLeft(BUILD_TIMEOUT_MS)),
       // No other Go than the machine's is fetched.
       env: { ...environment, PATH: path, GOTOOLCHAIN: 'local', GOWORK: 'off' },
     });
@@ -59,8 +60,14 @@ async function exists(path: string): Promise<boolean> {
 }
 
 function reason(name: string, error: unknown): string {
-  const { code, stderr } = error as { readonly code?: unknown; readonly stderr?: string };
+  const { code, killed, stderr } = error as {
+    readonly code?: unknown;
+    readonly killed?: boolean;
+    readonly stderr?: string;
+  };
   if (code === 'ENOENT') return `Go is not installed, so ${name} cannot be built`;
+  if (killed === true)
+    return `${name} could not be built in the time there was; the next run goes on`;
   const lines = (stderr ?? String(error)).trim().split('\n');
   return `${name} cannot be built: ${lines.slice(-2).join(' ')}`;
 }
