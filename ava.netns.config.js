@@ -1,9 +1,8 @@
-/** Tests that need root, network namespaces and netfilter; one after another. */
+/** Tests that need root, network namespaces and netfilter. Names, ports and folders are each file's own, and most of them wait. */
 export default {
   files: ['test/netns/**/*.test.ts'],
   extensions: ['ts'],
   workerThreads: false,
-  concurrency: 1,
-  serial: true,
+  concurrency: 4,
   timeout: '300s',
 };

@@ -4,15 +4,23 @@
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import { processEnvironment } from '../lib/config/env.ts';
+import type { Environment } from '../lib/config/env.ts';
+import { BUILDS_END_AT } from './support/build-time.ts';
 
 interface Tier {
   readonly name: string;
   readonly config: string;
   /** Which of the configuration's files; all without. */
   readonly files?: string;
+  /** Files that run at a time; the configuration's number without. */
+  readonly concurrency?: number;
   /** True for what runs only when it is named: it needs more than a clean machine has. */
   readonly wider?: boolean;
+  /** Seconds after which what is not built is not waited for; its tests are skipped. */
+  readonly buildSeconds?: number;
   /** Seconds after which the tier is broken, whatever it still does. */
   readonly limitSeconds: number;
 }
@@ -40,15 +48,35 @@ const ROWS: readonly (readonly Tier[])[] = [
       name: 'mesh',
       config: 'ava.netns.config.js',
       files: 'test/netns/mesh/*.test.ts',
+      // A mesh is a dozen processes.
+      concurrency: 3,
       limitSeconds: 1_200,
     },
   ],
-  [{ name: 'interop', config: 'ava.interop.config.js', limitSeconds: 800, wider: true }],
-  [{ name: 'docker', config: 'ava.docker.config.js', limitSeconds: 1_100, wider: true }],
+  [
+    {
+      name: 'interop',
+      config: 'ava.interop.config.js',
+      buildSeconds: 420,
+      limitSeconds: 700,
+      wider: true,
+    },
+  ],
+  [
+    {
+      name: 'docker',
+      config: 'ava.docker.config.js',
+      buildSeconds: 300,
+      limitSeconds: 560,
+      wider: true,
+    },
+  ],
 ];
 const TIERS = ROWS.flat();
 
 const root = new URL('..', import.meta.url).pathname;
+/** Each test file is a process; those after the first find the code compiled. */
+const COMPILE_CACHE = join(root, '.cache/compile');
 const say = (text: string): void => void process.stdout.write(`${text}\n`);
 
 /** How long what a killed command has started may hold its output. */
@@ -58,11 +86,13 @@ const OUTPUT_GRACE_MS = 5_000;
 async function run(
   command: string,
   args: readonly string[],
-  limitSeconds: number,
+  options: { readonly limitSeconds: number; readonly environment?: Environment },
   onLine: (line: string) => void,
 ): Promise<number | null> {
+  const { limitSeconds, environment } = options;
   const child = spawn(command, [...args], {
     cwd: root,
+    env: { NODE_COMPILE_CACHE: COMPILE_CACHE, ...processEnvironment(), ...environment },
     stdio: ['ignore', 'pipe', 'pipe'],
     detached: true,
   });
@@ -114,9 +144,14 @@ async function runTier(tier: Tier): Promise<Counts> {
     '--config',
     tier.config,
     '--tap',
+    ...(tier.concurrency === undefined ? [] : ['--concurrency', String(tier.concurrency)]),
     ...(tier.files === undefined ? [] : [tier.files]),
   ];
-  const code = await run(process.execPath, ava, tier.limitSeconds, (line) => {
+  const environment =
+    tier.buildSeconds === undefined
+      ? {}
+      : { [BUILDS_END_AT]: String(Date.now() + tier.buildSeconds * 1_000) };
+  const code = await run(process.execPath, ava, { ...tier, environment }, (line) => {
     const summary = /^# (pass|fail|skip) (\d+)$/.exec(line);
     if (summary?.[1] === 'pass') counts.passed = Number(summary[2]);
     if (summary?.[1] === 'fail') counts.failed = Number(summary[2]);
@@ -165,7 +200,7 @@ const chosen = (name: string, wider = false): boolean =>
 
 const total: Counts = { passed: 0, failed: 0, skipped: 0 };
 if (chosen('check')) {
-  const code = await run('sh', ['test/check.sh'], 300, say);
+  const code = await run('sh', ['test/check.sh'], { limitSeconds: 300 }, say);
   if (code !== 0) total.failed += 1;
 }
 for (const row of ROWS) {
