@@ -81,19 +81,19 @@ function refuseEmpty(value: object, context: z.RefinementCtx): void {
 }
 
 /** `when` keys and what their values must be. */
-const PLAIN_KEYS: Readonly<Record<string, z.ZodType<string> | null>> = {
-  'source.ip': ipRange,
-  'remote.ip': ipRange,
-  'source.namespace': null,
-  'source.principal': principal,
-  'source.serviceAccount': serviceAccount,
-  'destination.ip': ipRange,
-  'destination.port': portText,
-  'connection.sni': null,
-  'request.auth.principal': null,
-  'request.auth.audiences': null,
-  'request.auth.presenter': null,
-};
+const PLAIN_KEYS: ReadonlyMap<string, z.ZodType<string> | null> = new Map([
+  ['source.ip', ipRange],
+  ['remote.ip', ipRange],
+  ['source.namespace', null],
+  ['source.principal', principal],
+  ['source.serviceAccount', serviceAccount],
+  ['destination.ip', ipRange],
+  ['destination.port', portText],
+  ['connection.sni', null],
+  ['request.auth.principal', null],
+  ['request.auth.audiences', null],
+  ['request.auth.presenter', null],
+]);
 const BRACKET_KEYS = [
   /^request\.headers\[[^\]]+\]$/,
   /^request\.auth\.claims(\[[^\]]+\])+$/,
@@ -103,16 +103,16 @@ const BRACKET_KEYS = [
 const condition = z
   .strictObject({ key: filled, values: some(filled), notValues: some(filled) })
   .superRefine((value, context) => {
-    if (!(value.key in PLAIN_KEYS) && !BRACKET_KEYS.some((pattern) => pattern.test(value.key))) {
+    const plain = PLAIN_KEYS.get(value.key);
+    if (plain === undefined && !BRACKET_KEYS.some((pattern) => pattern.test(value.key))) {
       context.addIssue({ code: 'custom', path: ['key'], message: `unknown key "${value.key}"` });
     }
     if (value.values === undefined && value.notValues === undefined) {
       context.addIssue({ code: 'custom', message: 'must hold values or notValues' });
     }
-    const schema = PLAIN_KEYS[value.key] ?? null;
     for (const field of ['values', 'notValues'] as const) {
       for (const [index, text] of (value[field] ?? []).entries()) {
-        const result = schema?.safeParse(text);
+        const result = plain?.safeParse(text);
         if (result?.success === false) {
           const message = result.error.issues[0]?.message ?? 'is invalid';
           context.addIssue({ code: 'custom', path: [field, index], message });

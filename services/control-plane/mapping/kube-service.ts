@@ -1,5 +1,5 @@
 /** Kubernetes Service → service (docs/spec/istiod-ambient.md §1.4). Pure. */
-import { canonicalIp } from '../../../lib/net/address.ts';
+import { canonicalIp, ipFamily } from '../../../lib/net/address.ts';
 import type { LoadBalancing, Service } from '../../../lib/state/model.ts';
 import { TRAFFIC_DISTRIBUTIONS } from '../manifests/core.ts';
 import type { KubeService, NamespaceObject } from '../manifests/kinds.ts';
@@ -93,12 +93,20 @@ function distributionOf(
   );
 }
 
+/** A preference for both families is granted where the Service has an address, or lists a family, of both. */
 function familiesOf({ spec }: KubeService): Service['ipFamilies'] {
-  const [first, second] = spec.ipFamilies ?? [];
-  if (spec.ipFamilyPolicy === 'SingleStack') return first === 'IPv6' ? 'IPV6_ONLY' : 'IPV4_ONLY';
-  if (spec.ipFamilyPolicy !== undefined || second !== undefined) return 'DUAL';
-  if (first === undefined) return 'AUTOMATIC';
-  return first === 'IPv6' ? 'IPV6_ONLY' : 'IPV4_ONLY';
+  const { ipFamilyPolicy } = spec;
+  const listed = spec.ipFamilies ?? [];
+  const held = (spec.clusterIPs ?? [])
+    .filter((ip) => ip !== 'None')
+    .map((ip) => (ipFamily(canonicalIp(ip)) === 6 ? 'IPv6' : 'IPv4'));
+  if (ipFamilyPolicy === 'RequireDualStack') return 'DUAL';
+  if (ipFamilyPolicy === undefined && listed.length === 0) return 'AUTOMATIC';
+  const families = new Set(ipFamilyPolicy === 'PreferDualStack' ? [...listed, ...held] : listed);
+  if (families.size > 1) return 'DUAL';
+  const [only] = families;
+  if (only === undefined && ipFamilyPolicy === 'PreferDualStack') return 'DUAL';
+  return only === 'IPv6' ? 'IPV6_ONLY' : 'IPV4_ONLY';
 }
 
 function knownDistribution(

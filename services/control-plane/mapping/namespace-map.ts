@@ -122,6 +122,8 @@ export class NamespaceMap {
   #endpointResources(entry: ServiceEntry, own: readonly ServiceTarget[]): MappedResource[] {
     // A host that another object of the namespace holds is not this entry's to serve.
     const held = own.filter((target) => this.#services.includes(target));
+    // An entry that serves none, because it is exported to nobody or is a duplicate, has no endpoints either.
+    if (held.length === 0) return [];
     return serviceEntryWorkloads(entry, held, this.#context).map((workload) =>
       workloadResource(workload, this.#protocols),
     );

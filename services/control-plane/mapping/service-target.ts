@@ -44,16 +44,20 @@ export function podPorts(target: ServiceTarget, pod: Pod): PortMap {
   });
 }
 
-/** The ports of a WorkloadEntry or inline endpoint behind a service; its own port names come first. */
+/**
+ * The ports of a WorkloadEntry or inline endpoint behind a service. A Service names the port that it leads to, and without it
+ * the port is left out; a ServiceEntry has no names for that, so the port of its own name comes first.
+ */
 export function endpointPorts(
   target: ServiceTarget,
   ports: WorkloadEntry['spec']['ports'],
 ): PortMap {
+  const byName = new Map(Object.entries(ports ?? {}));
   return portMap(target, (port) => {
-    const own = port.name === null ? undefined : ports?.[port.name];
-    if (own !== undefined) return own;
-    if (typeof port.target === 'string') return ports?.[port.target] ?? null;
-    return port.target ?? port.servicePort;
+    if (typeof port.target === 'string') return byName.get(port.target) ?? null;
+    const own =
+      target.kind === 'ServiceEntry' && port.name !== null ? byName.get(port.name) : undefined;
+    return own ?? port.target ?? port.servicePort;
   });
 }
 

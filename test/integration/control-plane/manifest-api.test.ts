@@ -213,6 +213,12 @@ const refused: readonly (readonly [what: string, text: string, path: string, rea
     /unknown key/,
   ],
   [
+    'a policy with a key that every object of the language has',
+    policy('rules: [{when: [{key: constructor, values: [a]}]}]'),
+    'spec.rules[0].when[0].key',
+    /unknown key "constructor"/,
+  ],
+  [
     'a policy with a principal that never matches',
     policy('rules: [{from: [{source: {principals: ["spiffe://a/ns/b/sa/c"]}}]}]'),
     'spec.rules[0].from[0].source.principals[0]',

@@ -127,6 +127,14 @@ test('IP families follow the policy', (t) => {
   t.is(mapped('ipFamilyPolicy: SingleStack, ipFamilies: [IPv6]')?.ipFamilies, 'IPV6_ONLY');
   t.is(mapped('ipFamilyPolicy: PreferDualStack')?.ipFamilies, 'DUAL');
   t.is(mapped('ipFamilies: [IPv6]')?.ipFamilies, 'IPV6_ONLY');
+  t.is(mapped('ipFamilyPolicy: RequireDualStack, ipFamilies: [IPv4]')?.ipFamilies, 'DUAL');
+  // A preference that was not granted: one family is all there is.
+  const preferred = 'clusterIP: None, ipFamilyPolicy: PreferDualStack';
+  t.is(mapped(`${preferred}, ipFamilies: [IPv4]`)?.ipFamilies, 'IPV4_ONLY');
+  t.is(mapped(`${preferred}, ipFamilies: [IPv6]`)?.ipFamilies, 'IPV6_ONLY');
+  t.is(mapped(`${preferred}, ipFamilies: [IPv6, IPv4]`)?.ipFamilies, 'DUAL');
+  const granted = mapped('ipFamilyPolicy: PreferDualStack, ipFamilies: [IPv4]');
+  t.like(granted, { ipFamilies: 'DUAL', addresses: { length: 2 } });
   const only = mapped('ipFamilyPolicy: SingleStack, ipFamilies: [IPv6]')?.addresses ?? [];
   t.deepEqual(
     only.map(({ ip }) => ip.startsWith('fd00:96::')),
@@ -265,6 +273,20 @@ test('inline endpoints become workloads', (t) => {
   });
 });
 
+test('an entry that serves no host has no workloads', (t) => {
+  const mesh = new TestMesh();
+  const static_ = 'hosts: [a.example], resolution: STATIC';
+  const prefix = 'Kubernetes/networking.istio.io/ServiceEntry/demo';
+  mesh.apply(entry(`${static_}, endpoints: [{address: 192.0.2.10}], exportTo: ["~"]`));
+  t.is(mesh.workload(`${prefix}/ext/192.0.2.10`), undefined, 'exported to nobody');
+  mesh.apply(entry(`${static_}, endpoints: [{address: 192.0.2.10}]`));
+  t.not(mesh.workload(`${prefix}/ext/192.0.2.10`), undefined);
+  mesh.apply(entry(`${static_}, endpoints: [{address: 192.0.2.11}]`, 'name: younger'));
+  t.is(mesh.workload(`${prefix}/younger/192.0.2.11`), undefined, 'a duplicate');
+  mesh.remove('ServiceEntry/demo/ext');
+  t.not(mesh.workload(`${prefix}/younger/192.0.2.11`), undefined, 'the only one left');
+});
+
 test('hosts that DNS is to find become workloads by name', (t) => {
   const mesh = new TestMesh();
   mesh.apply(entry('hosts: [a.example], resolution: DNS'));
@@ -300,6 +322,22 @@ test('a WorkloadEntry becomes a workload, found by services and entries', (t) =>
     canonicalName: 'vm',
     status: 'HEALTHY',
     services: { [WEB]: { 80: 8088 }, 'demo/a.example': { 443: 9443, 80: 80 } },
+  });
+});
+
+test('a WorkloadEntry has the port that a Service names as its target; its other names are not the Service’s', (t) => {
+  const mesh = new TestMesh();
+  const ports = [
+    '{port: 80, name: http, targetPort: web}',
+    '{port: 81, name: web, targetPort: 9000}',
+    '{port: 82, name: tls, targetPort: constructor}',
+  ];
+  mesh.apply(service('selector: {app: vm}').replace('{port: 80}', ports.join(', ')));
+  mesh.apply(
+    'apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: vm-1, namespace: demo}\nspec: {address: 192.0.2.20, ports: {http: 1111, web: 2222}, labels: {app: vm}}',
+  );
+  t.deepEqual(mesh.workload('Kubernetes/networking.istio.io/WorkloadEntry/demo/vm-1')?.services, {
+    [WEB]: { 80: 2222, 81: 9000 },
   });
 });
 
