@@ -4,7 +4,7 @@ import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import { MAX_NODES } from '../limits.ts';
-import type { Pod } from '../manifests/kinds.ts';
+import type { KubeObject, Pod } from '../manifests/kinds.ts';
 import { namespaceOf } from '../manifests/kinds.ts';
 import { REDIRECTION_ANNOTATION } from '../store/admission.ts';
 import type { ObjectChange, ObjectStore } from '../store/object-store.ts';
@@ -18,6 +18,8 @@ export interface EnrolmentFollowerDeps {
   readonly clock: Clock;
   readonly log: Logger;
   readonly malformed: () => void;
+  /** Nodes followed at most; default {@link MAX_NODES}. */
+  readonly nodesMax?: number;
 }
 
 interface FollowedNode {
@@ -29,12 +31,16 @@ interface FollowedNode {
 const RETRY_MS = 1_000;
 
 /**
- * Follows every node that a pod is assigned to. While Redis is away, or a node was never heard of, pods keep the
+ * Follows every node that has a pod, from its first to its last. While Redis is away, or a node was never heard of, pods keep the
  * mark they have: it is part of the stored object.
  */
 export class EnrolmentFollower {
   readonly #deps: EnrolmentFollowerDeps;
   readonly #nodes = new Map<string, FollowedNode>();
+  /** How many pods are assigned to a node; a node without any is not here. */
+  readonly #pods = new Map<string, number>();
+  /** Readers of released nodes that are still closing. */
+  readonly #closing = new Set<Promise<void>>();
   readonly #dirty = new Set<string>();
   readonly #unsubscribe: () => void;
   #work: Promise<void> | null = null;
@@ -44,7 +50,8 @@ export class EnrolmentFollower {
   constructor(deps: EnrolmentFollowerDeps) {
     this.#deps = deps;
     this.#unsubscribe = deps.store.onCommit((changes) => this.#note(changes));
-    for (const pod of deps.store.state.ofKind('Pod')) this.#follow(pod.spec.nodeName);
+    for (const pod of deps.store.state.ofKind('Pod')) this.#count(pod, 1);
+    this.#followMore();
   }
 
   /** Names of the nodes whose enrolments are known. */
@@ -62,24 +69,53 @@ export class EnrolmentFollower {
     this.#unsubscribe();
     this.#retry?.cancel();
     await Promise.all([...this.#nodes.values()].map(({ reader }) => reader.close()));
+    await Promise.all(this.#closing);
     await this.#work;
   }
 
   #note(changes: readonly ObjectChange[]): void {
+    const touched = new Set<string>();
+    for (const { before, after } of changes) {
+      for (const node of [this.#count(before, -1), this.#count(after, 1)]) {
+        if (node !== null) touched.add(node);
+      }
+    }
+    if (this.#closed) return;
+    let released = false;
+    for (const node of touched)
+      if (!this.#pods.has(node)) released = this.#release(node) || released;
+    for (const node of touched) if (this.#pods.has(node)) this.#follow(node);
+    // There is room again for those that found none.
+    if (released) this.#followMore();
     for (const { before, after } of changes) {
       // A new pod may be enrolled before this process hears of it.
       if (before !== null || after?.kind !== 'Pod') continue;
-      this.#follow(after.spec.nodeName);
       if (after.spec.nodeName !== undefined) this.#reconcile(after.spec.nodeName);
     }
   }
 
-  #follow(node: string | undefined): void {
-    if (node === undefined || this.#closed || this.#nodes.has(node)) return;
-    const { bus, log, malformed } = this.#deps;
-    if (this.#nodes.size >= MAX_NODES) {
-      log.error({ node, limit: MAX_NODES }, 'enrolments.too-many-nodes');
-      return;
+  /** Counts a pod in or out; its node, null for what is none or has none. */
+  #count(object: KubeObject | null, step: 1 | -1): string | null {
+    if (object?.kind !== 'Pod' || object.spec.nodeName === undefined) return null;
+    const node = object.spec.nodeName;
+    const count = (this.#pods.get(node) ?? 0) + step;
+    if (count === 0) this.#pods.delete(node);
+    else this.#pods.set(node, count);
+    return node;
+  }
+
+  #followMore(): void {
+    if (this.#pods.size === this.#nodes.size) return;
+    for (const node of this.#pods.keys()) if (!this.#follow(node)) return;
+  }
+
+  /** False when there is no room for the node. */
+  #follow(node: string): boolean {
+    if (this.#nodes.has(node)) return true;
+    const { bus, log, malformed, nodesMax = MAX_NODES } = this.#deps;
+    if (this.#nodes.size >= nodesMax) {
+      log.error({ node, limit: nodesMax }, 'enrolments.too-many-nodes');
+      return false;
     }
     const rows = new NodeRows(
       () => this.#reconcile(node),
@@ -90,6 +126,19 @@ export class EnrolmentFollower {
     );
     this.#nodes.set(node, { rows, reader: bus.reader('enrolments', { node }, rows) });
     log.info({ node }, 'enrolments.following');
+    return true;
+  }
+
+  /** Ends following a node without pods; false when it was not followed. */
+  #release(node: string): boolean {
+    const followed = this.#nodes.get(node);
+    if (followed === undefined) return false;
+    this.#nodes.delete(node);
+    this.#dirty.delete(node);
+    const closed = followed.reader.close().finally(() => this.#closing.delete(closed));
+    this.#closing.add(closed);
+    this.#deps.log.info({ node }, 'enrolments.released');
+    return true;
   }
 
   #reconcile(node: string): void {
