@@ -1,17 +1,36 @@
 /**
  * Bytes that a process holds in its own memory for connections: what came and has no reader yet, what waits to be sent. Whoever
- * holds too much is pressed: it takes in less, until it has fallen. Nothing is cut (docs/decisions/budgets.md).
+ * holds too much is pressed: it takes in less, until it has fallen. Nothing is cut but peers that do not take part
+ * (docs/decisions/budgets.md).
  */
 import type { Writable } from 'node:stream';
 import type { Clock, Timer } from '../clock/clock.ts';
 import type { NodeBudget } from './node-budget.ts';
 
+/** A tunnel whose peer may still send more than it should: it has not taken note of smaller windows. */
+export interface Debtor {
+  /** Received bytes that are held for it. */
+  holds(): number;
+  /** Ends it, and gives back what it holds. */
+  evict(): void;
+}
+
 /** Where the connections of one pod account for what they hold. */
 export interface ByteAccount {
   /** Too much is held: take in no more than it needs to go on. */
   readonly pressed: boolean;
+  /** As much has come as may be held: nothing is begun that would bring more. */
+  readonly full: boolean;
+  /** What may come, bytes, from the moment of pressure on until that is so. */
+  readonly headroom: number;
   /** More bytes are held, or fewer. */
   charge(bytes: number): void;
+  /** The same, of bytes that peers sent. */
+  receive(bytes: number): void;
+  /** `debtor` may be ended by {@link relieve} until the answer is called. */
+  owe(debtor: Debtor): () => void;
+  /** Ends debtors, the largest first, while more has come than may be held. To be called where any of them may end. */
+  relieve(): void;
   /** Calls `listener` each time `pressed` has changed, until the answer is called. */
   onPressure(listener: () => void): () => void;
 }
@@ -19,7 +38,12 @@ export interface ByteAccount {
 /** For connections that nobody accounts for. */
 export const UNACCOUNTED: ByteAccount = {
   pressed: false,
+  full: false,
+  headroom: Infinity,
   charge() {},
+  receive() {},
+  owe: () => () => {},
+  relieve() {},
   onPressure: () => () => {},
 };
 
@@ -58,8 +82,17 @@ export interface HeldLimits {
   readonly perPod: number;
 }
 
-/** A pod that has fallen to this part of its limit is pressed no more: it must not go to and fro. */
+/**
+ * A pod that holds this part of its limit is pressed: a peer is told then, and what it has under way until it takes note must
+ * still find room.
+ */
+const PRESS_SHARE = 1 / 2;
+
+/** A pressed pod that has fallen to this part of what it was pressed at is pressed no more: it must not go to and fro. */
 const EASE_SHARE = 3 / 4;
+
+/** A debtor that holds less is not ended: a peer that knows of no window but HTTP/2's first may have sent as much. */
+const EVICTED_FROM_BYTES = 65_536;
 
 /** How often a pressed pod is looked at, which is also how long it is pressed at least: every change costs each tunnel a frame. */
 export const PRESSURE_CHECK_MS = 250;
@@ -145,8 +178,11 @@ interface Ledger {
 export class PodBytes implements ByteAccount {
   readonly #ledger: Ledger;
   readonly #listeners = new Set<() => void>();
+  readonly #debtors = new Set<Debtor>();
   #limit: number;
   #bytes = 0;
+  /** Of these, what peers sent. */
+  #received = 0;
   #pressed = false;
   #timer: Timer | null = null;
   #closed = false;
@@ -165,11 +201,42 @@ export class PodBytes implements ByteAccount {
     return this.#pressed;
   }
 
+  get full(): boolean {
+    return this.#received >= this.#limit;
+  }
+
+  get headroom(): number {
+    return this.#limit * (1 - PRESS_SHARE);
+  }
+
   charge(bytes: number): void {
     if (this.#closed) return;
     this.#bytes += bytes;
     this.#ledger.changed(bytes);
     if (bytes > 0 && !this.#pressed && this.#bytes > this.#mark) this.#consider();
+  }
+
+  receive(bytes: number): void {
+    this.#received += bytes;
+    this.charge(bytes);
+  }
+
+  owe(debtor: Debtor): () => void {
+    this.#debtors.add(debtor);
+    return () => this.#debtors.delete(debtor);
+  }
+
+  relieve(): void {
+    while (this.#received > this.#limit) {
+      let largest: Debtor | null = null;
+      for (const debtor of this.#debtors) {
+        if (debtor.holds() > (largest?.holds() ?? EVICTED_FROM_BYTES)) largest = debtor;
+      }
+      if (largest === null) return;
+      // Each is ended once, so that this comes to an end.
+      this.#debtors.delete(largest);
+      largest.evict();
+    }
   }
 
   onPressure(listener: () => void): () => void {
@@ -188,6 +255,7 @@ export class PodBytes implements ByteAccount {
     this.charge(-this.#bytes);
     this.#closed = true;
     this.#listeners.clear();
+    this.#debtors.clear();
     this.#timer?.cancel();
     if (this.#pressed) this.#ledger.pressing(-1);
     this.#pressed = false;
@@ -195,7 +263,7 @@ export class PodBytes implements ByteAccount {
   }
 
   get #mark(): number {
-    return Math.min(this.#limit, this.#ledger.allowance());
+    return Math.min(this.#limit * PRESS_SHARE, this.#ledger.allowance());
   }
 
   #consider(): void {

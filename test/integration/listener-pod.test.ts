@@ -7,6 +7,7 @@ import { CLOSE_GRACE_MS } from '../../workers/listener/limits.ts';
 import { Pod } from '../../workers/listener/pod.ts';
 import { connectTunnel } from '../../workers/listener/tunnel-client.ts';
 import { FakeClock } from '../support/fake-clock.ts';
+import { listenerSettings } from '../support/listener-kit.ts';
 import { ownPort } from '../support/ports.ts';
 import { startPod } from '../support/start-pod.ts';
 import { CLIENT, SERVER, createTunnelPki } from '../support/tunnel-pki.ts';
@@ -106,3 +107,24 @@ test.serial(
     await second.stop('immediate', 0);
   },
 );
+
+// docs/decisions/budgets.md
+test.serial('a pod that holds all it may takes no tunnel until it holds less', async (t) => {
+  const port = await ownPort();
+  const { pod, context, said } = await startPod(t, { inboundHbone: port });
+  await pod.start();
+  const { bytesPerPod } = listenerSettings.limits;
+  pod.bytes.receive(bytesPerPod);
+  const refused = connect(port, '127.0.0.1');
+  refused.on('error', () => undefined);
+  refused.resume().write('hello');
+  await once(refused, 'close');
+  t.is(context.metrics.earlyDenials['byte-limit'], 1);
+  t.false(said.some(({ type }) => type === 'certificate.needed'));
+  pod.bytes.receive(-bytesPerPod);
+  const taken = connect(port, '127.0.0.1');
+  t.teardown(() => taken.destroy());
+  taken.write('hello');
+  await until(() => pod.bytes.bytes > 0, { what: 'its first bytes' });
+  t.is(context.metrics.earlyDenials['byte-limit'], 1);
+});

@@ -54,8 +54,36 @@ export class RawHttp2 {
   }
 
   greet(settings: [number, number][] = []): void {
-    const acknowledged = rawFrame(4, 1, 0);
-    this.socket.write(Buffer.concat([CLIENT_PREFACE, settingsFrame(settings), acknowledged]));
+    this.greetOnly(settings);
+    this.acknowledge();
+  }
+
+  /** As {@link greet}, and says nothing to the settings of the other side. */
+  greetOnly(settings: [number, number][] = []): void {
+    this.socket.write(Buffer.concat([CLIENT_PREFACE, settingsFrame(settings)]));
+  }
+
+  acknowledge(): void {
+    this.socket.write(rawFrame(4, 1, 0));
+  }
+
+  /** The values of a setting the peer has sent so far, in order. */
+  settings(id: number): number[] {
+    const values: number[] = [];
+    for (const { type, flags, payload } of this.frames) {
+      if (type !== 4 || flags !== 0) continue;
+      for (let at = 0; at < payload.length; at += 6) {
+        if (payload.readUInt16BE(at) === id) values.push(payload.readUInt32BE(at + 2));
+      }
+    }
+    return values;
+  }
+
+  /** What the peer has let us send on the connection so far, beyond HTTP/2's default. */
+  get connectionWindow(): number {
+    return this.frames
+      .filter(({ type, id }) => type === 8 && id === 0)
+      .reduce((sum, { payload }) => sum + payload.readUInt32BE(), 0);
   }
 
   connect(id: number, authority: string): void {

@@ -24,7 +24,7 @@ export async function serveInboundSocket(
   const gate = gates.get(pod) ?? new HandshakeGate(pod.thread.budget);
   gates.set(pod, gate);
   const { metrics } = pod.thread;
-  const refused = gate.enter(ends.source.ip, pod.threads);
+  const refused = pod.bytes.full ? 'byte-limit' : gate.enter(ends.source.ip, pod.threads);
   if (refused !== null) {
     metrics.earlyDenials[refused] += 1;
     socket.destroy();

@@ -42,6 +42,7 @@ export type EarlyDenialReason =
   | 'handshake-limit'
   | 'peer-handshake-limit'
   | 'node-handshake-limit'
+  | 'byte-limit'
   | 'descriptor-limit'
   /** The kernel does not tell whose connection it is. */
   | 'socket-error';
@@ -72,6 +73,7 @@ export class ThreadMetrics {
     'handshake-limit': 0,
     'peer-handshake-limit': 0,
     'node-handshake-limit': 0,
+    'byte-limit': 0,
     'descriptor-limit': 0,
     'socket-error': 0,
   };

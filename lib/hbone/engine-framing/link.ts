@@ -1,5 +1,6 @@
 import type { TLSSocket } from 'node:tls';
 import { MeshError } from '../../errors/mesh-error.ts';
+import type { Timer } from '../../clock/clock.ts';
 import { TokenBucket } from '../../clock/token-bucket.ts';
 import { noCounts, silence } from '../engine.ts';
 import type { TunnelEnd, TunnelOptions, TunnelPeer } from '../engine.ts';
@@ -32,6 +33,7 @@ import { Output } from './output.ts';
 import { PeerSettings } from './peer-settings.ts';
 import { Pings } from './pings.ts';
 import { RecordBuffer, readRecords } from './record-buffer.ts';
+import type { Windows } from './receive-windows.ts';
 import { SessionTimers } from '../session-timers.ts';
 
 /** How the two sides of a connection differ. */
@@ -74,9 +76,10 @@ export abstract class FramingLink implements FrameReceiver {
   readonly #timers: SessionTimers;
   readonly #pings: Pings;
   readonly #idleFrames: TokenBucket;
-  /** SETTINGS of the peer have come; ours are acknowledged. */
+  /** SETTINGS of the peer have come. */
   #greeted = false;
-  #acknowledged = false;
+  /** Runs while SETTINGS of ours are not acknowledged. */
+  #unacknowledged: Timer | null = null;
   #end: TunnelEnd | null = null;
   #probing: Promise<boolean> | null = null;
 
@@ -184,8 +187,12 @@ export abstract class FramingLink implements FrameReceiver {
   protected abstract headersTaken(block: HeaderBlock, list: FieldList): void;
   /** The peer's initial window has grown, perhaps by less than nothing. */
   protected abstract windowsGrown(by: number): void;
+  /** What the peer is told at first that it may send. */
+  protected abstract get firstWindows(): Windows;
   /** The peer has taken note of our last SETTINGS. */
   protected abstract settingsAgreed(): void;
+  /** A piece of input has been taken in. */
+  protected abstract inputTaken(): void;
   /** GOAWAY has come. */
   protected abstract goneAway(lastId: number, code: number): void;
   /** The last stream of the other side that we have taken on. */
@@ -199,17 +206,18 @@ export abstract class FramingLink implements FrameReceiver {
   protected start(): void {
     const { settings, credentials } = this.options;
     const { isServer, maxHeaderListBytes, settings: own } = this.#role;
+    const windows = this.firstWindows;
     const greeting = settingsFrame([
       ...own,
-      [settingId.initialWindowSize, settings.streamWindow],
+      [settingId.initialWindowSize, windows.stream],
       [settingId.maxFrameSize, settings.frameSize],
       [settingId.maxHeaderListSize, maxHeaderListBytes],
     ]);
-    const more = settings.connectionWindow - DEFAULT_WINDOW;
+    const more = windows.connection - DEFAULT_WINDOW;
     const parts = isServer ? [greeting] : [CLIENT_PREFACE, greeting];
     if (more > 0) parts.push(windowUpdateFrame(0, more));
-    this.control(Buffer.concat(parts));
-    this.#boundHandshake();
+    this.#boundPreface();
+    this.announce(Buffer.concat(parts));
     this.#timers.at(Math.min(credentials.notAfterMs, this.peer.notAfterMs), () => this.drain());
     this.#socket.on('error', (error) => {
       this.failure ??= error;
@@ -223,6 +231,18 @@ export abstract class FramingLink implements FrameReceiver {
     if (this.over || this.output.control(frame)) return;
     this.fail(
       new ConnectionFault(errorCode.enhanceYourCalm, 'the peer reads nothing of what it is told'),
+    );
+  }
+
+  /** Sends SETTINGS, which the peer must acknowledge in time. One word at a time: its answers do not say which they mean. */
+  protected announce(settings: Buffer): void {
+    this.control(settings);
+    if (this.over) return;
+    // Its answer may wait behind all that it has sent.
+    this.#unacknowledged = this.#timers.afterInput(this.options.settings.handshakeTimeoutMs, () =>
+      this.fail(
+        new ConnectionFault(errorCode.settingsTimeout, 'the peer did not acknowledge SETTINGS'),
+      ),
     );
   }
 
@@ -274,15 +294,10 @@ export abstract class FramingLink implements FrameReceiver {
     this.#linger();
   }
 
-  /** A peer that finished TLS must also speak HTTP/2 in time, and take note of our settings. */
-  #boundHandshake(): void {
+  /** A peer that finished TLS must also speak HTTP/2 in time. */
+  #boundPreface(): void {
     this.#timers.after(this.options.settings.handshakeTimeoutMs, () => {
       if (!this.#greeted) this.terminate('preface-timeout', errorCode.settingsTimeout);
-      else if (!this.#acknowledged) {
-        this.fail(
-          new ConnectionFault(errorCode.settingsTimeout, 'the peer did not acknowledge SETTINGS'),
-        );
-      }
     });
   }
 
@@ -313,6 +328,7 @@ export abstract class FramingLink implements FrameReceiver {
       if (!(error instanceof ConnectionFault)) throw error;
       this.fail(error);
     }
+    this.inputTaken();
   }
 
   #takeBlock(block: HeaderBlock | null): void {
@@ -324,7 +340,12 @@ export abstract class FramingLink implements FrameReceiver {
       if (payload.length > 0) {
         throw new ConnectionFault(errorCode.frameSizeError, 'the peer answered SETTINGS at length');
       }
-      this.#acknowledged = true;
+      if (this.#unacknowledged === null) {
+        this.spendIdleFrame();
+        return;
+      }
+      this.#unacknowledged.cancel();
+      this.#unacknowledged = null;
       this.settingsAgreed();
       return;
     }

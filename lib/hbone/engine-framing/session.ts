@@ -8,24 +8,22 @@ import type { StreamEnd } from './ended-streams.ts';
 import type { FrameHeader } from './frame-parser.ts';
 import {
   ConnectionFault,
-  DEFAULT_WINDOW,
   MAX_STREAM_ID,
   MAX_WINDOW,
   errorCode,
   frameFlag,
   frameType,
   rstStreamFrame,
-  settingId,
-  settingsFrame,
   windowUpdateFrame,
 } from './frames.ts';
 import type { HeaderBlock } from './header-block.ts';
 import { trailersFault } from './header-rules.ts';
 import type { FieldList } from './hpack-decoder.ts';
 import { LiveStreams } from './live-streams.ts';
-import { MAX_HELD_BYTES, PRESSED_WINDOW_BYTES, RELEASE_SHARE } from './limits.ts';
 import { FramingLink, fault } from './link.ts';
 import type { LinkRole } from './link.ts';
+import { ReceiveWindows } from './receive-windows.ts';
+import type { Windows } from './receive-windows.ts';
 import type { Slab } from './record-buffer.ts';
 import { CLEAN_RESETS, FramedStream } from './stream.ts';
 import type { StreamHost } from './stream.ts';
@@ -36,30 +34,28 @@ const PRIORITY_BYTES = 5;
 export abstract class FramingSession extends FramingLink implements Tunnel, StreamHost {
   protected readonly live = new LiveStreams<FramedStream>();
   protected readonly ended = new EndedStreams();
-  /** What the peer may still send on the connection, what is ours to give back, and what waits for readers. */
-  #receiveWindow: number;
-  #unreleased = 0;
-  #held = 0;
   /** The stream of the DATA frame that is arriving, null when nobody reads it. */
   #reading: FramedStream | null = null;
   /** What has come of its content. */
   #content = 0;
   readonly #bytes: ByteAccount;
-  /** The window of streams that we have told the peer of, and whether it has taken note of our last word. */
-  #announced: number;
-  #agreed = false;
-  /** What the peer may use of a stream until it has taken note. */
-  #window: number;
+  readonly #windows: ReceiveWindows;
+  /** Ended for what it holds: that is not delivered any more. */
+  #evicted = false;
 
   constructor(socket: TLSSocket, peer: TunnelPeer, options: TunnelOptions, role: LinkRole) {
     super(socket, peer, options, role);
-    const { settings } = options;
     this.#bytes = options.bytes ?? UNACCOUNTED;
-    this.#receiveWindow = Math.max(settings.connectionWindow, DEFAULT_WINDOW);
-    this.#announced = settings.streamWindow;
-    // Until the peer knows of our settings it may use the default.
-    this.#window = Math.max(settings.streamWindow, DEFAULT_WINDOW);
-    const forget = this.#bytes.onPressure(() => this.#fitWindows());
+    this.#windows = new ReceiveWindows(options.settings, this.#bytes, {
+      holds: () => this.#windows.received,
+      evict: () => this.#evict(),
+      control: (frame) => this.control(frame),
+      announce: (frame) => this.announce(frame),
+      resizeStreams: (window) => {
+        for (const stream of this.live) stream.resizeWindow(window);
+      },
+    });
+    const forget = this.#bytes.onPressure(() => this.#windows.fit());
     void this.closed.then(forget);
   }
 
@@ -116,10 +112,12 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
     this.#bytes.charge(bytes);
   }
 
+  queued(bytes: number): void {
+    this.#windows.queue(bytes);
+  }
+
   held(bytes: number): void {
-    this.#held += bytes;
-    this.#bytes.charge(bytes);
-    if (bytes < 0) this.#releaseConnection();
+    this.#windows.hold(bytes);
   }
 
   resetStream(stream: FramedStream, code: number): void {
@@ -140,7 +138,7 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
   protected newStream(id: number): FramedStream {
     const stream = new FramedStream(id, this, {
       send: this.peerSettings.initialWindow,
-      receive: this.#window,
+      receive: this.#windows.stream,
     });
     this.live.add(stream);
     this.counters.opened += 1;
@@ -156,10 +154,7 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
 
   protected override dataBegins(id: number, length: number): void {
     if (id === 0) throw fault('DATA without a stream');
-    if (length > this.#receiveWindow) throw overflow('sent more than the connection window');
-    this.#receiveWindow -= length;
-    this.#unreleased += length;
-    this.#releaseConnection();
+    if (!this.#windows.take(length)) throw overflow('sent more than the connection window');
     this.#content = 0;
     const stream = this.live.get(id);
     if (stream === undefined) this.#dataOutside(id);
@@ -205,14 +200,24 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
   }
 
   protected override settingsAgreed(): void {
-    this.#agreed = true;
-    this.#resize(this.#announced);
-    this.#fitWindows();
+    this.#windows.agreed();
+  }
+
+  protected override get firstWindows(): Windows {
+    return this.#windows.first;
+  }
+
+  protected override inputTaken(): void {
+    this.#bytes.relieve();
   }
 
   protected override endStreams(error: Error | null): void {
     this.#reading = null;
-    for (const stream of this.live.clear()) stream.finish(error);
+    this.#windows.close();
+    for (const stream of this.live.clear()) {
+      if (this.#evicted) stream.dropUnread();
+      stream.finish(error);
+    }
     this.changed();
   }
 
@@ -239,43 +244,15 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
     if (this.ended.get(id) !== 'reset-by-us') this.refuse(id, errorCode.streamClosed);
   }
 
-  /**
-   * Tells the peer of smaller stream windows while too much is held, and of the usual ones afterwards (RFC 9113 §6.9.2). Stalled
-   * readers then keep what they have, and every stream still has a window.
-   */
-  #fitWindows(): void {
-    const { streamWindow } = this.options.settings;
-    const wanted = this.pressed ? Math.min(PRESSED_WINDOW_BYTES, streamWindow) : streamWindow;
-    // One word at a time: the peer's answers do not say which they mean.
-    if (this.#agreed && !this.over && wanted !== this.#announced) {
-      this.#announced = wanted;
-      this.#agreed = false;
-      this.control(settingsFrame([[settingId.initialWindowSize, wanted]]));
-      // It may use more as soon as it knows, and less only when it says so.
-      this.#resize(Math.max(wanted, this.#window));
-    }
-    this.#releaseConnection();
-  }
-
-  #resize(window: number): void {
-    if (window === this.#window) return;
-    this.#window = window;
-    for (const stream of this.live) stream.resizeWindow(window);
-  }
-
-  /**
-   * Gives the connection window back as bytes arrive, not as they are read, so that a reader who stalls does not take it
-   * from the other streams; only when very much is unread altogether it waits, and while the peer has not taken note of smaller windows.
-   */
-  #releaseConnection(): void {
-    const { connectionWindow } = this.options.settings;
-    if (this.#unreleased < connectionWindow / RELEASE_SHARE) return;
-    const isSmall = this.#window <= PRESSED_WINDOW_BYTES;
-    if (!isSmall && (this.pressed || this.#held > MAX_HELD_BYTES)) return;
-    const bytes = this.#unreleased;
-    this.#unreleased = 0;
-    this.#receiveWindow += bytes;
-    this.control(windowUpdateFrame(0, bytes));
+  /** Ends the tunnel for what its peer has sent, and drops that. */
+  #evict(): void {
+    this.#evicted = true;
+    this.fail(
+      new ConnectionFault(
+        errorCode.enhanceYourCalm,
+        'the peer has not acknowledged SETTINGS, and too much is held for it',
+      ),
+    );
   }
 
   #takeTrailers(stream: FramedStream, block: HeaderBlock, list: FieldList): void {

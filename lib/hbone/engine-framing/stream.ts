@@ -45,7 +45,9 @@ export interface StreamHost {
   held(bytes: number): void;
   /** Too much is held: no more than one read may wait. */
   readonly pressed: boolean;
-  /** More or fewer bytes are held elsewhere. */
+  /** More or fewer received bytes wait elsewhere. */
+  queued(bytes: number): void;
+  /** More or fewer bytes wait to be sent. */
   charge(bytes: number): void;
   /** Sends RST_STREAM and forgets the stream. */
   resetStream(stream: FramedStream, code: number): void;
@@ -162,7 +164,7 @@ export class FramedStream implements Outgoing {
 
   /** Ends both directions, dropping what waits. */
   reset(code: number): void {
-    this.#dropInbox();
+    this.dropUnread();
     if (this.over) this.#deliver();
     else this.#host.resetStream(this, code);
   }
@@ -244,7 +246,7 @@ export class FramedStream implements Outgoing {
 
   /** Whoever reads it holds more or fewer bytes of it. */
   charge(bytes: number): void {
-    this.#host.charge(bytes);
+    this.#host.queued(bytes);
   }
 
   /** The window is of another size from now on; what the peer may send changes with it, perhaps below nothing. */
@@ -317,7 +319,8 @@ export class FramedStream implements Outgoing {
     this.#inbox[this.#inbox.length - 1] = gather.subarray(0, this.#gathered);
   }
 
-  #dropInbox(): void {
+  /** Drops what came and has no reader yet. */
+  dropUnread(): void {
     if (this.#inboxBytes === 0) return;
     this.#host.held(-this.#inboxBytes);
     this.#inboxBytes = 0;

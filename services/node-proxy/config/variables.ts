@@ -58,7 +58,7 @@ const limitVariables = {
   WEFT_MAX_BYTES_PER_POD: {
     schema: bytes({ default: 64 * MIB }),
     description:
-      'bytes held in memory for the connections of one pod; beyond it, the pod takes in less',
+      'bytes held in memory for the connections of one pod; from half of it on, the pod takes in less, and with all of it no further tunnel',
     when: 'one pod has many slow readers and pressure lowers its throughput',
   },
 } as const;

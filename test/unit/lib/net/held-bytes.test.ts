@@ -23,8 +23,8 @@ function thread(
   return { held: new HeldBytes(budget, limits, clock), clock };
 }
 
-test('a pod is pressed above its limit, and eased only when it has fallen well below', async (t) => {
-  const { held, clock } = thread({ process: 64 * MIB, perPod: 4 * MIB });
+test('a pod is pressed above half of its limit, and eased only when it has fallen well below', async (t) => {
+  const { held, clock } = thread({ process: 64 * MIB, perPod: 8 * MIB });
   const pod = held.open();
   const other = held.open();
   let turns = 0;
@@ -53,13 +53,53 @@ test('threads that serve a pod have a part of its limit each', (t) => {
   const { held } = thread({ process: 64 * MIB, perPod: 4 * MIB });
   const pod = held.open();
   pod.divide(2);
-  pod.charge(3 * MIB);
+  t.is(pod.headroom, MIB);
+  pod.charge(MIB + 1);
   t.true(pod.pressed);
+  t.false(pod.full);
+  pod.charge(2 * MIB);
+  t.false(pod.full, 'what waits to be sent brings nothing more');
+  pod.receive(2 * MIB);
+  t.true(pod.full);
+});
+
+test('at its limit a pod ends debtors, the largest first, and no more than it must', (t) => {
+  const { held } = thread({ process: 64 * MIB, perPod: 8 * MIB });
+  const pod = held.open();
+  const ended: string[] = [];
+  const debtor = (name: string, bytes: number): (() => void) => {
+    let holds = bytes;
+    pod.receive(bytes);
+    return pod.owe({
+      holds: () => holds,
+      evict: () => {
+        ended.push(name);
+        pod.receive(-holds);
+        holds = 0;
+      },
+    });
+  };
+  debtor('small', MIB);
+  debtor('as small as may be', 65_536);
+  debtor('larger', 3 * MIB);
+  const paid = debtor('largest, but paid', 4 * MIB - 65_536);
+  pod.relieve();
+  t.deepEqual(ended, []);
+  paid();
+  pod.receive(1);
+  pod.relieve();
+  t.deepEqual(ended, ['larger']);
+  pod.receive(3 * MIB);
+  pod.relieve();
+  t.deepEqual(ended, ['larger', 'small']);
+  pod.receive(2 * MIB);
+  pod.relieve();
+  t.true(pod.full);
 });
 
 test('a process that holds too much presses those above an equal part, on whichever thread', async (t) => {
   const memory = newBudgetMemory();
-  const limits = { process: 8 * MIB, perPod: 8 * MIB };
+  const limits = { process: 8 * MIB, perPod: 16 * MIB };
   const first = thread(limits, memory, 0);
   const second = thread(limits, memory, 1);
   const greedy = first.held.open();
@@ -90,7 +130,7 @@ test('a process that holds too much presses those above an equal part, on whiche
 
 test('what a closed pod or a lost thread held is free again', (t) => {
   const memory = newBudgetMemory();
-  const limits = { process: 8 * MIB, perPod: 8 * MIB };
+  const limits = { process: 8 * MIB, perPod: 16 * MIB };
   const lost = thread(limits, memory, 0);
   const { held } = thread(limits, memory, 1);
   lost.held.open().charge(8 * MIB);

@@ -1,0 +1,172 @@
+/** Peers that take no note of smaller windows: what is held for all of them together stays within the pod's limit. */
+import { randomBytes } from 'node:crypto';
+import test from 'ava';
+import type { ExecutionContext } from 'ava';
+import { systemClock } from '../../lib/clock/clock.ts';
+import type { Clock } from '../../lib/clock/clock.ts';
+import type { TunnelCredentials } from '../../lib/hbone/credentials.ts';
+import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
+import { errorCode, settingId } from '../../lib/hbone/engine-framing/frames.ts';
+import { PRESSED_WINDOW_BYTES, RECORD_BYTES } from '../../lib/hbone/engine-framing/limits.ts';
+import type { TunnelStream } from '../../lib/hbone/engine.ts';
+import { HeldBytes, PRESSURE_CHECK_MS } from '../../lib/net/held-bytes.ts';
+import type { ByteAccount, PodBytes } from '../../lib/net/held-bytes.ts';
+import { NodeBudget, newBudgetMemory } from '../../lib/net/node-budget.ts';
+import { FakeClock } from '../support/fake-clock.ts';
+import { rawFrame, rawHttp2 } from '../support/raw-http2.ts';
+import type { RawHttp2 } from '../support/raw-http2.ts';
+import { KIB, MIB, serveTunnels, testSettings, tunnelOptions } from '../support/tunnel-kit.ts';
+import type { ServerFixture } from '../support/tunnel-kit.ts';
+import { identities } from '../support/tunnel-pki.ts';
+import { until } from '../support/until.ts';
+
+const TUNNELS = 24;
+const PER_POD = 4 * MIB;
+/** Half of the limit may come at once when a pod begins to be pressed. */
+const CONNECTION_WINDOW = PER_POD / 2;
+const STREAMS = 4;
+const DEFAULT_WINDOW = 65_535;
+
+interface Rig {
+  readonly pod: PodBytes;
+  /** The most that was ever held. */
+  readonly most: () => number;
+  /** Streams that were accepted. */
+  readonly unread: readonly TunnelStream[];
+  readonly server: ServerFixture;
+  readonly peer: () => Promise<RawHttp2>;
+}
+
+async function rig(t: ExecutionContext, clock: Clock = systemClock): Promise<Rig> {
+  const { client, server }: { client: TunnelCredentials; server: TunnelCredentials } =
+    await identities();
+  const budget = new NodeBudget(newBudgetMemory(), 0, { connections: 1, handshakes: 1 });
+  const held = new HeldBytes(budget, { process: 256 * MIB, perPod: PER_POD }, clock);
+  const pod = held.open();
+  t.teardown(() => pod.close());
+  let most = 0;
+  const unread: TunnelStream[] = [];
+  const bytes: ByteAccount = {
+    get pressed() {
+      return pod.pressed;
+    },
+    get full() {
+      return pod.full;
+    },
+    headroom: pod.headroom,
+    charge: (more) => pod.charge(more),
+    receive: (more) => {
+      pod.receive(more);
+      most = Math.max(most, pod.bytes);
+    },
+    owe: (debtor) => pod.owe(debtor),
+    relieve: () => pod.relieve(),
+    onPressure: (listener) => pod.onPressure(listener),
+  };
+  const options = { ...tunnelOptions(server), clock, bytes };
+  const fixture = await serveTunnels(t, framingEngine, options, (incoming) => {
+    // Nobody reads it.
+    const stream = incoming.accept({});
+    if (stream !== null) unread.push(stream);
+    return Promise.resolve();
+  });
+  return {
+    pod,
+    most: () => most,
+    unread,
+    server: fixture,
+    peer: () => rawHttp2(t, fixture.port, client),
+  };
+}
+
+/** Opens streams and sends all that the window of the connection allows. */
+function flood(peer: RawHttp2, bytes: number): void {
+  for (let n = 0; n < STREAMS; n += 1) peer.connect(2 * n + 1, 'hold:1');
+  const piece = randomBytes(8 * KIB);
+  for (let sent = 0; sent + piece.length <= bytes; sent += piece.length) {
+    const stream = 2 * ((sent / piece.length) % STREAMS) + 1;
+    peer.socket.write(rawFrame(0, 0, stream, piece));
+  }
+}
+
+// spec: hbone.md §8
+test('tunnels that never acknowledge hold no more than their pod may, and the largest are ended', async (t) => {
+  const { pod, most, server, peer } = await rig(t);
+  const peers = await Promise.all(Array.from({ length: TUNNELS }, peer));
+  for (const one of peers) one.greetOnly();
+  await until(() => server.tunnels.length === TUNNELS, { what: 'all tunnels' });
+  for (const one of peers) flood(one, CONNECTION_WINDOW);
+  const isSettled = (one: RawHttp2): boolean => one.socket.destroyed || one.goaway !== null;
+  // As many are left as there is room for.
+  await until(() => peers.filter(isSettled).length >= TUNNELS - PER_POD / CONNECTION_WINDOW, {
+    what: 'the others to be ended',
+  });
+  t.true(most() <= PER_POD + TUNNELS * RECORD_BYTES, `${most()}`);
+  t.true(pod.pressed);
+  for (const one of peers.filter(isSettled)) {
+    if (one.goaway !== null) t.is(one.goaway, errorCode.enhanceYourCalm);
+  }
+});
+
+test('a tunnel that begins while its pod holds too much has small windows at once, and the usual ones afterwards', async (t) => {
+  const clock = new FakeClock();
+  const { pod, most, unread, peer } = await rig(t, clock);
+  const excess = CONNECTION_WINDOW + 1;
+  pod.charge(excess);
+  t.true(pod.pressed);
+  const late = await Promise.all(Array.from({ length: TUNNELS }, peer));
+  for (const one of late) one.greetOnly();
+  const [first] = late;
+  if (first === undefined) throw new Error('no peer');
+  await until(() => first.settings(settingId.initialWindowSize).length === 1, { what: 'SETTINGS' });
+  t.deepEqual(first.settings(settingId.initialWindowSize), [PRESSED_WINDOW_BYTES]);
+  t.is(first.connectionWindow, 0);
+  for (const one of late) flood(one, DEFAULT_WINDOW);
+  await until(() => pod.bytes > excess + (TUNNELS * DEFAULT_WINDOW) / 2, { what: 'bytes' });
+  t.true(most() <= excess + TUNNELS * DEFAULT_WINDOW, `${most()}`);
+  t.true(most() < PER_POD);
+  for (const stream of unread) stream.reset();
+  await until(() => pod.bytes === excess, { what: 'the account to be even' });
+  const honest = await peer();
+  honest.greet();
+  await until(() => honest.settings(settingId.initialWindowSize).length === 1, {
+    what: 'SETTINGS',
+  });
+  pod.charge(-excess);
+  await clock.advance(PRESSURE_CHECK_MS);
+  await until(() => honest.settings(settingId.initialWindowSize).length === 2, {
+    what: 'SETTINGS',
+  });
+  t.deepEqual(honest.settings(settingId.initialWindowSize).at(-1), testSettings.streamWindow);
+  t.is(honest.connectionWindow, 0);
+  honest.acknowledge();
+  await until(() => honest.connectionWindow > 0, { what: 'WINDOW_UPDATE' });
+  t.is(honest.connectionWindow, CONNECTION_WINDOW - DEFAULT_WINDOW);
+});
+
+test('SETTINGS that come later must be acknowledged in time, too', async (t) => {
+  const clock = new FakeClock();
+  const { pod, server, peer } = await rig(t, clock);
+  const [silent, honest] = [await peer(), await peer()];
+  for (const one of [silent, honest]) {
+    one.greet();
+    await until(() => one.frames.some(({ type, flags }) => type === 4 && flags === 1), {
+      what: 'its SETTINGS to be read',
+    });
+  }
+  pod.charge(CONNECTION_WINDOW + 1);
+  for (const one of [silent, honest]) {
+    await until(() => one.settings(settingId.initialWindowSize).length === 2, { what: 'SETTINGS' });
+  }
+  honest.acknowledge();
+  honest.socket.write(rawFrame(6, 0, 0, Buffer.alloc(8)));
+  await until(() => honest.frames.some(({ type }) => type === 6), { what: 'the answer to PING' });
+  await clock.advance(testSettings.handshakeTimeoutMs);
+  await silent.closed;
+  t.is(silent.goaway, errorCode.settingsTimeout);
+  t.is(honest.goaway, null);
+  t.deepEqual(
+    server.tunnels.map(({ usable }) => usable),
+    [false, true],
+  );
+});
