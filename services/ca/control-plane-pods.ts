@@ -17,8 +17,13 @@ export interface ControlPlanePodsDeps {
   readonly log: Pick<Logger, 'info' | 'warn'>;
 }
 
+/** The watch of the manifest API (services/control-plane/api/object-watchers.ts). */
 const watchLine = z.discriminatedUnion('type', [
-  z.object({ type: z.literal('SYNC'), items: z.array(z.unknown()) }),
+  z.object({
+    type: z.literal('LIST'),
+    version: z.literal(2, 'the control plane speaks another version of the watch'),
+  }),
+  z.object({ type: z.literal('SYNC') }),
   z.object({ type: z.enum(['ADDED', 'MODIFIED', 'DELETED']), object: z.unknown() }),
 ]);
 
@@ -43,7 +48,9 @@ export class ControlPlanePods implements PodRegistry {
   readonly #socketPath: string;
   readonly #cachePath: string;
   readonly #deps: ControlPlanePodsDeps;
-  readonly #table = new PodTable();
+  #table = new PodTable();
+  /** The pods told since a list began; they replace {@link #table} at its end. */
+  #listed: PodTable | null = null;
   readonly #closing = new AbortController();
   readonly #backoff = new Backoff(WATCH_BACKOFF);
   #synced = false;
@@ -124,6 +131,7 @@ export class ControlPlanePods implements PodRegistry {
   }
 
   async #watchOnce(signal: AbortSignal): Promise<void> {
+    this.#listed = null;
     const response = await get(this.#socketPath, '/watch?kind=Pod', signal);
     for await (const line of lines(response)) {
       this.#apply(line);
@@ -132,20 +140,36 @@ export class ControlPlanePods implements PodRegistry {
 
   #apply(line: string): void {
     const event = watchLine.parse(JSON.parse(line));
-    if (event.type === 'SYNC') {
-      this.#table.replace(event.items.flatMap((item) => this.#parse(item) ?? []));
-      this.#synced = true;
-      this.#connected = true;
-      this.#problem = null;
-      this.#backoff.reset();
-      this.#deps.log.info({ pods: event.items.length }, 'pods known from the control plane');
-    } else {
-      const pod = this.#parse(event.object);
-      if (pod === null) return;
-      if (event.type === 'DELETED') this.#table.remove(pod.namespace, pod.name);
-      else this.#table.put(pod);
+    switch (event.type) {
+      case 'LIST':
+        this.#listed = new PodTable();
+        return;
+      case 'SYNC':
+        this.#takeList();
+        break;
+      default: {
+        const pod = this.#parse(event.object);
+        if (pod === null) return;
+        const table = this.#listed ?? this.#table;
+        if (event.type === 'DELETED') table.remove(pod.namespace, pod.name);
+        else table.put(pod);
+        if (this.#listed !== null) return;
+      }
     }
     this.#writeSoon();
+  }
+
+  #takeList(): void {
+    if (this.#listed === null) {
+      throw new MeshError('STATE_INVALID', 'the pod watch ended a list that it had not begun');
+    }
+    this.#table = this.#listed;
+    this.#listed = null;
+    this.#synced = true;
+    this.#connected = true;
+    this.#problem = null;
+    this.#backoff.reset();
+    this.#deps.log.info({ pods: this.#table.size }, 'pods known from the control plane');
   }
 
   /** One pod that cannot be read must not hide the others; its own identity stays refused. */

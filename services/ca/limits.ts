@@ -25,7 +25,7 @@ export const ROOT_LIFETIME_MS = 3_650 * 86_400_000;
 /** Life of the CA's own serving certificate; renewed at half. */
 export const SERVING_LIFETIME_MS = 24 * 3_600_000;
 
-/** One line of the pod watch; a snapshot of 100,000 pods is below it. */
+/** One line of the pod watch: a pod, as large as the manifest API takes it. */
 export const MAX_WATCH_LINE_BYTES = 256 * 1024 * 1024;
 
 /** Between attempts to follow the pods. */

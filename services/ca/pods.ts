@@ -56,6 +56,10 @@ export class PodTable {
   /** How many pods that have not failed run under an account on a node. */
   readonly #counts = new Map<string, number>();
 
+  get size(): number {
+    return this.#pods.size;
+  }
+
   /** Adds the pod or replaces the one of the same name. */
   put(pod: KnownPod): void {
     this.remove(pod.namespace, pod.name);

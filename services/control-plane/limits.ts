@@ -20,8 +20,10 @@ export const SLICE_MS = 10;
 export const MAX_LOG_FILE_BYTES = 16 * 1024 * 1024;
 /** Watch streams held at once; each local consumer needs one or two. */
 export const MAX_WATCHERS = 256;
-/** Bytes a slow watcher may leave unread before it is cut (twice what a hundred thousand pods take); it comes back. */
-export const MAX_WATCH_BACKLOG_BYTES = 512 * 1024 * 1024;
+/** Of a long answer that is written at once; as much as a socket takes. An object may make it longer. */
+export const CHUNK_CHARACTERS = 64 * 1024;
+/** Bytes of changes a slow watcher may leave unread before it is cut: a roll-out of ten thousand pods. It comes back. */
+export const MAX_WATCH_BACKLOG_BYTES = 64 * 1024 * 1024;
 /** Files of the manifest directory. */
 export const MAX_MANIFEST_FILES = 10_000;
 /** Nodes whose enrolments are followed; each costs one reader. */

@@ -39,12 +39,13 @@ const refusal = z.looseObject({
   ),
 });
 
-const watchEvent = z.union([
-  z.looseObject({ type: z.literal('SYNC'), items: z.array(z.unknown()) }),
+const watchEvent = z.discriminatedUnion('type', [
+  z.looseObject({ type: z.literal('LIST'), version: z.literal(2) }),
+  z.looseObject({ type: z.literal('SYNC') }),
   z.looseObject({ type: z.enum(['ADDED', 'MODIFIED', 'DELETED']), object: z.unknown() }),
 ]);
 
-/** `SYNC` lists everything there is; what it does not list is gone. */
+/** `LIST` begins a stream; what was told since then when `SYNC` comes is everything there is. */
 export type WatchEvent = z.infer<typeof watchEvent>;
 
 /** A batch of thousands of objects takes the control plane a while. */
@@ -110,7 +111,7 @@ export class ManifestApi {
     throw refused(answer.status, answer.body);
   }
 
-  /** Follows a kind until aborted; a broken stream is opened again and begins with a SYNC. */
+  /** Follows a kind until aborted; a broken stream is opened again and begins with a LIST. */
   async watch(
     kind: string,
     handler: (event: WatchEvent) => Promise<void>,

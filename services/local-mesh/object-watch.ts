@@ -35,6 +35,8 @@ export class ObjectWatch {
   readonly namespaces = new Map<string, NamespaceObject>();
   readonly #deps: { readonly api: ManifestApi; readonly clock: Clock; readonly log: Logger };
   readonly #onChange: (change: ObjectChange) => Promise<void>;
+  /** What was told of a kind since its list began, until the list ends. */
+  readonly #listed = new Map<WatchedKind, Set<string>>();
   readonly #abort = new AbortController();
   #running: Promise<unknown> = Promise.resolve();
 
@@ -68,16 +70,22 @@ export class ObjectWatch {
   }
 
   async #handle(kind: WatchedKind, event: WatchEvent): Promise<void> {
-    if (event.type === 'SYNC') {
-      const keys = new Set<string>();
-      for (const item of event.items) {
-        const key = await this.#guard(kind.kind, () => kind.set(item));
-        if (key !== null) keys.add(key);
+    switch (event.type) {
+      case 'LIST':
+        this.#listed.set(kind, new Set());
+        break;
+      case 'SYNC':
+        await kind.retain(this.#listed.get(kind) ?? new Set());
+        this.#listed.delete(kind);
+        break;
+      case 'DELETED':
+        await this.#guard(kind.kind, () => kind.remove(event.object));
+        break;
+      default: {
+        const key = await this.#guard(kind.kind, () => kind.set(event.object));
+        if (key !== null) this.#listed.get(kind)?.add(key);
       }
-      await kind.retain(keys);
-    } else if (event.type === 'DELETED') {
-      await this.#guard(kind.kind, () => kind.remove(event.object));
-    } else await this.#guard(kind.kind, () => kind.set(event.object));
+    }
   }
 
   /** One object that does not parse must not stop the stream. */

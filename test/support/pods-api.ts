@@ -36,7 +36,12 @@ export async function servePodsApi(socketPath: string, pods: readonly unknown[])
       return;
     }
     response.writeHead(200, { 'content-type': 'application/x-ndjson' });
-    response.write(`${JSON.stringify({ type: 'SYNC', items: pods })}\n`);
+    const list = [
+      { type: 'LIST', version: 2 },
+      ...pods.map((object) => ({ type: 'ADDED', object })),
+      { type: 'SYNC' },
+    ];
+    for (const line of list) response.write(`${JSON.stringify(line)}\n`);
     watchers.add(response);
     response.on('close', () => watchers.delete(response));
   });

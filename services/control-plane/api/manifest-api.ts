@@ -20,6 +20,7 @@ import type { ObjectStore } from '../store/object-store.ts';
 import { podStatusReport, setPodStatus } from '../store/pod-changes.ts';
 import { applyManifests, deleteManifests } from '../store/transactions.ts';
 import type { FixedNamespaces } from '../store/transactions.ts';
+import { writeInChunks } from './chunks.ts';
 import { HttpRefusal, readJson } from './http-body.ts';
 import type { ObjectWatchers } from './object-watchers.ts';
 
@@ -103,7 +104,7 @@ export class ManifestApi {
       sendJson(response, 200, await this.#delete(await readDocuments(request)));
     } else if (request.method === 'GET' && pathname === '/objects') {
       const namespace = url.searchParams.get('namespace') ?? '';
-      sendJson(response, 200, { items: this.#list(kindOf(url), namespace) });
+      await this.#list(kindOf(url), namespace, response);
     } else if (request.method === 'GET' && pathname === '/watch') {
       this.#deps.watchers.add(kindOf(url), response);
     } else if (request.method === 'PUT' && pod !== null) {
@@ -134,9 +135,13 @@ export class ManifestApi {
     );
   }
 
-  #list(kind: Kind, namespace: string): KubeObject[] {
+  async #list(kind: Kind, namespace: string, response: ServerResponse): Promise<void> {
     const all = [...this.#deps.store.state.ofKind(kind)];
-    return namespace === '' ? all : all.filter((object) => namespaceOf(object) === namespace);
+    const items =
+      namespace === '' ? all : all.filter((object) => namespaceOf(object) === namespace);
+    response.writeHead(200, { 'content-type': 'application/json' });
+    await writeInChunks(response, listText(items));
+    response.end();
   }
 
   async #putStatus(
@@ -166,6 +171,14 @@ const OPERATIONS = new Set([
   'GET /watch',
   'PUT /pods',
 ]);
+
+function* listText(items: readonly KubeObject[]): Iterable<string> {
+  yield '{"items":[';
+  for (const [index, item] of items.entries()) {
+    yield `${index === 0 ? '' : ','}${JSON.stringify(item)}`;
+  }
+  yield ']}';
+}
 
 async function readDocuments(request: IncomingMessage): Promise<readonly ManifestDocument[]> {
   const parsed = batch.safeParse(await readJson(request));

@@ -1,13 +1,21 @@
 import type { ServerResponse } from 'node:http';
+import { errorText } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import { MAX_WATCHERS, MAX_WATCH_BACKLOG_BYTES } from '../limits.ts';
+import { keyOf } from '../manifests/kinds.ts';
 import type { Kind } from '../manifests/kinds.ts';
 import type { ObjectChange, ObjectStore } from '../store/object-store.ts';
+import { chunksOf, writeInChunks } from './chunks.ts';
 import { HttpRefusal } from './http-body.ts';
 
+/** Named in the first line of a stream. A reader that does not know it must not go on. */
+const WATCH_VERSION = 2;
+
 /**
- * Streams of changes to objects of a kind: one JSON line with everything, then one for each change. A watcher
- * that does not read is cut at {@link MAX_WATCH_BACKLOG_BYTES}; it comes back and begins afresh.
+ * Streams of changes to objects of a kind, as JSON lines: `LIST` with the version, `ADDED` for each object there is,
+ * `SYNC`; then `ADDED`, `MODIFIED` and `DELETED` as they happen. Changes come among the list too, about objects before or
+ * after their place in it; what was not told when `SYNC` comes is gone. The list is sent in the reader's time. A watcher
+ * that leaves {@link MAX_WATCH_BACKLOG_BYTES} of changes unread is cut; it comes back and begins afresh.
  */
 export class ObjectWatchers {
   readonly #store: ObjectStore;
@@ -33,7 +41,9 @@ export class ObjectWatchers {
     response.writeHead(200, { 'content-type': 'application/x-ndjson' });
     response.once('close', () => this.#watchers.delete(response));
     this.#watchers.set(response, kind);
-    this.#write(response, { type: 'SYNC', items: [...this.#store.state.ofKind(kind)] });
+    writeInChunks(response, this.#list(kind)).catch((error: unknown) => {
+      this.#cut(response, errorText(error));
+    });
   }
 
   /** Ends every stream. */
@@ -43,22 +53,46 @@ export class ObjectWatchers {
     this.#watchers.clear();
   }
 
+  *#list(kind: Kind): Iterable<string> {
+    const { state } = this.#store;
+    yield line({ type: 'LIST', version: WATCH_VERSION });
+    // The keys of now, each with its object of the moment in which it is written: the changes since then were told.
+    for (const key of [...state.ofKind(kind)].map(keyOf)) {
+      const object = state.get(key)?.object;
+      if (object !== undefined) yield line({ type: 'ADDED', object });
+    }
+    yield line({ type: 'SYNC' });
+  }
+
   #tell(changes: readonly ObjectChange[]): void {
-    for (const change of changes) {
-      const object = change.after ?? change.before;
-      const type =
-        change.before === null ? 'ADDED' : change.after === null ? 'DELETED' : 'MODIFIED';
-      for (const [response, kind] of this.#watchers) {
-        if (object?.kind === kind) this.#write(response, { type, object });
+    for (const kind of new Set(this.#watchers.values())) {
+      const told = changes.filter(({ before, after }) => (after ?? before)?.kind === kind);
+      for (const chunk of chunksOf(told.map(lineOf))) {
+        for (const [response, watched] of this.#watchers) {
+          if (watched === kind) this.#write(response, chunk);
+        }
       }
     }
   }
 
-  #write(response: ServerResponse, line: unknown): void {
-    const writable = response.write(`${JSON.stringify(line)}\n`);
+  #write(response: ServerResponse, chunk: string): void {
+    const writable = response.write(chunk);
     if (writable || response.writableLength <= MAX_WATCH_BACKLOG_BYTES) return;
-    this.#log.warn({ bytes: response.writableLength }, 'manifest-api.slow-watcher-cut');
+    this.#cut(response, `${response.writableLength} bytes are unread`);
+  }
+
+  #cut(response: ServerResponse, why: string): void {
+    this.#log.warn({ why }, 'manifest-api.watcher-cut');
     this.#watchers.delete(response);
     response.destroy();
   }
+}
+
+function lineOf({ before, after }: ObjectChange): string {
+  const type = before === null ? 'ADDED' : after === null ? 'DELETED' : 'MODIFIED';
+  return line({ type, object: after ?? before });
+}
+
+function line(content: unknown): string {
+  return `${JSON.stringify(content)}\n`;
 }

@@ -323,14 +323,14 @@ test('a watcher is told what there is and what changes', async (t) => {
   await kit.start();
   await kit.api.apply(DEMO);
   const lines = await watchLines(t, kit.api.socketPath, 'Pod');
-  await until(() => lines.length === 1, { what: 'SYNC' });
-  t.deepEqual(lines[0], { type: 'SYNC', items: [] });
+  await until(() => lines.length === 2, { what: 'SYNC' });
+  t.deepEqual(lines, [{ type: 'LIST', version: 2 }, { type: 'SYNC' }]);
   await kit.api.apply(POD);
   await kit.api.run('demo', 'web-1', ['10.201.0.5']);
   await kit.api.manifests('delete', POD);
-  await until(() => lines.length === 4, { what: 'three changes' });
+  await until(() => lines.length === 5, { what: 'three changes' });
   t.deepEqual(
-    lines.slice(1).map((line) => line['type']),
+    lines.slice(2).map((line) => line['type']),
     ['ADDED', 'MODIFIED', 'DELETED'],
   );
 });

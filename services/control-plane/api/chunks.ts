@@ -1,0 +1,44 @@
+/** Long answers, written in the reader's time and in chunks of bounded size. */
+import type { ServerResponse } from 'node:http';
+import { TimeSlice } from '../../../lib/clock/time-slice.ts';
+import { CHUNK_CHARACTERS, SLICE_MS } from '../limits.ts';
+
+/** Joins texts to chunks of {@link CHUNK_CHARACTERS}; one may be longer by its last text. */
+export function* chunksOf(texts: Iterable<string>): Generator<string> {
+  let chunk = '';
+  for (const text of texts) {
+    chunk += text;
+    if (chunk.length < CHUNK_CHARACTERS) continue;
+    yield chunk;
+    chunk = '';
+  }
+  if (chunk !== '') yield chunk;
+}
+
+/**
+ * Writes texts as they are made, a chunk whenever the reader has taken the one before. What is made for a chunk is
+ * written in the same turn of the event loop. Stops when the reader is gone or the answer is ended.
+ */
+export async function writeInChunks(
+  response: ServerResponse,
+  texts: Iterable<string>,
+): Promise<void> {
+  const slice = new TimeSlice(SLICE_MS);
+  for (const chunk of chunksOf(texts)) {
+    if (!response.write(chunk)) await drained(response);
+    await slice.breathe();
+    if (response.destroyed || response.writableEnded) return;
+  }
+}
+
+function drained(response: ServerResponse): Promise<void> {
+  return new Promise((resolve) => {
+    const settle = (): void => {
+      response.off('drain', settle);
+      response.off('close', settle);
+      resolve();
+    };
+    response.on('drain', settle);
+    response.on('close', settle);
+  });
+}
