@@ -1,5 +1,6 @@
 import { defineConfig } from '../config/define-config.ts';
-import { bool, duration, endpoint, integer, makeField, oneOf, text } from '../config/fields.ts';
+import { drainDeadlineMs, drainVariables } from '../config/drain.ts';
+import { bool, endpoint, makeField, oneOf, text } from '../config/fields.ts';
 import type { Endpoint } from '../config/fields.ts';
 import { formatLogFilter, parseLogFilter } from '../log/log-filter.ts';
 import type { LogFormat } from '../log/logger.ts';
@@ -21,13 +22,6 @@ export interface HostConfig {
   readonly releaseMemory: boolean;
   /** Where telemetry is sent by OTLP; null = nowhere. */
   readonly otlp: OtlpSettings | null;
-}
-
-/** Upstream's rule (docs/spec/inpod.md §6): most of the grace period, leaving time to exit. */
-export function drainDeadlineMs(explicitMs: number | null, graceSeconds: number | null): number {
-  if (explicitMs !== null) return explicitMs;
-  if (graceSeconds === null) return 5_000;
-  return Math.max(1, graceSeconds > 10 ? graceSeconds - 5 : graceSeconds - 1) * 1_000;
 }
 
 /** A log filter, kept as the text it was read from. */
@@ -61,14 +55,7 @@ export const hostConfig = defineConfig(
       schema: oneOf('json', 'plain')({ default: 'json' }),
       description: 'how log lines are written',
     },
-    CONNECTION_TERMINATION_DEADLINE: {
-      schema: duration({ optional: true }),
-      description: 'how long a drain may take; default 5s',
-    },
-    TERMINATION_GRACE_PERIOD_SECONDS: {
-      schema: integer({ min: 0 })({ optional: true }),
-      description: 'derives the drain deadline when that is unset',
-    },
+    ...drainVariables,
     WEFT_RELEASE_MEMORY: {
       schema: bool({ default: false }),
       description:
@@ -83,10 +70,7 @@ export const hostConfig = defineConfig(
     metrics: values.WEFT_METRICS_ADDRESS,
     logLevel: values.RUST_LOG ?? values.WEFT_LOG_LEVEL,
     logFormat: values.LOG_FORMAT,
-    drainDeadlineMs: drainDeadlineMs(
-      values.CONNECTION_TERMINATION_DEADLINE,
-      values.TERMINATION_GRACE_PERIOD_SECONDS,
-    ),
+    drainDeadlineMs: drainDeadlineMs(values),
     releaseMemory: values.WEFT_RELEASE_MEMORY,
     otlp: otlpSettings(values),
   }),

@@ -9,7 +9,7 @@ import type { RootSource } from './roots.ts';
 import { TrustBundle } from './trust-bundle.ts';
 import type { TrustBundleDeps } from './trust-bundle.ts';
 
-/** Where Istio mounts the ConfigMap `istio-ca-root-cert` (spec/control.md §1). */
+/** Where Istio mounts the ConfigMap `istio-ca-root-cert` (docs/spec/control.md §1). */
 const MOUNTED_ROOT_PATH = './var/run/secrets/istio/root-cert.pem';
 
 /** Settings of everything that verifies certificates of the mesh. */

@@ -1,11 +1,12 @@
 import { isIP } from 'node:net';
 import { defineConfig } from '../../lib/config/define-config.ts';
-import { accounts, duration, endpoint, list, makeField, text } from '../../lib/config/fields.ts';
+import { accounts, duration, endpoint, makeField, text } from '../../lib/config/fields.ts';
 import type { Endpoint } from '../../lib/config/fields.ts';
 import type { AltName } from '../../lib/identity/subject-alt-name.ts';
 import { tlsPolicy, tlsVariables } from '../../lib/identity/tls-config.ts';
 import type { TlsPolicy } from '../../lib/identity/tls-parameters.ts';
-import { TOKEN_AUDIENCE } from '../../lib/identity/token.ts';
+import { tokenConfig, tokenVariables } from '../../lib/identity/token-config.ts';
+import type { TokenVerifierOptions } from '../../lib/identity/token.ts';
 
 /** Everything the CA is told; times in milliseconds. */
 export interface CaConfig {
@@ -22,11 +23,7 @@ export interface CaConfig {
   readonly trustedNodeAccounts: readonly string[];
   readonly defaultLifetimeMs: number;
   readonly maxLifetimeMs: number;
-  readonly token: {
-    readonly jwksPath: string;
-    readonly audiences: readonly string[];
-    readonly issuer: string | null;
-  };
+  readonly token: TokenVerifierOptions;
 }
 
 /** A host name or an address as a certificate name. Throws an Error for anything else. */
@@ -121,20 +118,7 @@ export const caConfig = defineConfig(
       schema: duration({ default: 90 * 24 * HOUR_MS }),
       description: 'longest life that may be asked for',
     },
-    WEFT_TOKEN_JWKS_PATH: {
-      schema: text(),
-      description: 'key set that verifies tokens',
-      when: 'always set: it decides whose tokens count',
-    },
-    TOKEN_AUDIENCES: {
-      schema: list({ default: [TOKEN_AUDIENCE] }),
-      description: 'audiences a token may have, comma-separated',
-    },
-    WEFT_TOKEN_ISSUER: {
-      schema: text({ optional: true }),
-      description: 'issuer a token must have; any when unset',
-      when: 'the key set signs for several issuers',
-    },
+    ...tokenVariables,
   },
   (values): CaConfig => {
     if (values.DEFAULT_WORKLOAD_CERT_TTL > values.MAX_WORKLOAD_CERT_TTL) {
@@ -153,11 +137,7 @@ export const caConfig = defineConfig(
       trustedNodeAccounts: values.CA_TRUSTED_NODE_ACCOUNTS,
       defaultLifetimeMs: values.DEFAULT_WORKLOAD_CERT_TTL,
       maxLifetimeMs: values.MAX_WORKLOAD_CERT_TTL,
-      token: {
-        jwksPath: values.WEFT_TOKEN_JWKS_PATH,
-        audiences: values.TOKEN_AUDIENCES,
-        issuer: values.WEFT_TOKEN_ISSUER,
-      },
+      token: tokenConfig(values),
     };
   },
 );

@@ -7,18 +7,18 @@ import {
   duration,
   endpoint,
   integer,
-  list,
   makeField,
   text,
 } from '../../lib/config/fields.ts';
 import type { Endpoint } from '../../lib/config/fields.ts';
 import type { ConfigSpec } from '../../lib/config/spec.ts';
-import { meshRoots, rootVariables } from '../../lib/identity/mesh-roots.ts';
+import { caClientConfig, caClientVariables, withCaHeaders } from '../../lib/identity/ca-config.ts';
+import { clusterId } from '../../lib/identity/cluster.ts';
+import { meshRoots } from '../../lib/identity/mesh-roots.ts';
 import type { RootSource } from '../../lib/identity/roots.ts';
-import { tlsPolicy, tlsVariables } from '../../lib/identity/tls-config.ts';
-import { headersFromEnvironment, parseServerAddress } from '../../lib/identity/grpc-client.ts';
 import type { GrpcClientOptions } from '../../lib/identity/grpc-client.ts';
-import { TOKEN_AUDIENCE } from '../../lib/identity/token.ts';
+import { tokenConfig, tokenVariables } from '../../lib/identity/token-config.ts';
+import type { TokenVerifierOptions } from '../../lib/identity/token.ts';
 import { formatPrefix, parsePrefix } from '../../lib/net/prefix.ts';
 import type { MeshSettings } from './mapping/settings.ts';
 import type { AddressRanges } from './store/ranges.ts';
@@ -41,11 +41,7 @@ export interface ControlPlaneConfig {
   readonly maxStreamAgeMs: number;
   /** `namespace/serviceAccount` that may read the mesh. */
   readonly accounts: readonly string[];
-  readonly token: {
-    readonly jwksPath: string;
-    readonly audiences: readonly string[];
-    readonly issuer: string | null;
-  };
+  readonly token: TokenVerifierOptions;
 }
 
 /** Accounts of the node proxies and of Weft's ingester. */
@@ -55,11 +51,6 @@ const DEFAULT_STREAMS_PER_SECOND = 100;
 
 /** Istio's ranges for addresses of ServiceEntries that have none; reserved, so that they meet no real address. */
 const ENTRY_RANGES = { v4: parsePrefix('240.240.0.0/16'), v6: parsePrefix('2001:2::/48') };
-
-const serverAddress = makeField((value) => {
-  parseServerAddress(value);
-  return value;
-});
 
 /** One IPv4 and one IPv6 range. */
 const ranges = makeField(
@@ -118,7 +109,6 @@ const variables = {
     description: 'namespace whose policies bind the whole mesh',
     when: 'Istio is installed in another namespace than istio-system',
   },
-  CLUSTER_ID: { schema: text({ default: 'Kubernetes' }), description: 'name of the cluster' },
   TRUST_DOMAIN: {
     schema: text({ default: 'cluster.local' }),
     description: 'trust domain of the workloads',
@@ -149,34 +139,8 @@ const variables = {
       'accounts that may read the mesh, comma-separated; ztunnel and weft-xds-ingester of the root namespace when unset',
     when: 'proxies or ingesters run under other accounts',
   },
-  ...tlsVariables,
-  CA_ADDRESS: {
-    schema: serverAddress({ default: 'https://localhost:15012' }),
-    description: 'https://host:port of the CA that certifies this server',
-  },
-  ...rootVariables,
-  ALT_CA_HOSTNAME: {
-    schema: text({ optional: true }),
-    description: "another name the CA's server certificate may carry",
-  },
-  AUTH_TOKEN: {
-    schema: text({ optional: true }),
-    description: "the control plane's own token: a path, read for every request, or the token",
-  },
-  WEFT_TOKEN_JWKS_PATH: {
-    schema: text(),
-    description: "key set that verifies clients' tokens",
-    when: 'always set: it decides whose tokens count',
-  },
-  TOKEN_AUDIENCES: {
-    schema: list({ default: [TOKEN_AUDIENCE] }),
-    description: 'audiences a token may have, comma-separated',
-  },
-  WEFT_TOKEN_ISSUER: {
-    schema: text({ optional: true }),
-    description: 'issuer a token must have; any when unset',
-    when: 'the key set signs for several issuers',
-  },
+  ...caClientVariables,
+  ...tokenVariables,
 };
 
 const base = defineConfig(variables, (values): ControlPlaneConfig => {
@@ -195,7 +159,7 @@ const base = defineConfig(variables, (values): ControlPlaneConfig => {
     apiSocket: values.WEFT_CONTROL_PLANE_API_SOCKET,
     stateDir: values.WEFT_CONTROL_PLANE_STATE_DIR,
     settings: {
-      clusterId: values.CLUSTER_ID,
+      clusterId: clusterId(values),
       trustDomain: values.TRUST_DOMAIN,
       domain: values.CLUSTER_DOMAIN,
       policies: {
@@ -210,15 +174,7 @@ const base = defineConfig(variables, (values): ControlPlaneConfig => {
       entryV6: ENTRY_RANGES.v6,
     },
     bus: values.REDIS_URL === null ? null : busConfig({ ...values, REDIS_URL: values.REDIS_URL }),
-    ca: {
-      address: values.CA_ADDRESS,
-      rootCa: values.CA_ROOT_CA,
-      altHostname: values.ALT_CA_HOSTNAME,
-      authToken: values.AUTH_TOKEN,
-      clusterId: values.CLUSTER_ID,
-      headers: {},
-      tls: tlsPolicy(values),
-    },
+    ca: caClientConfig(values),
     meshRoots: meshRoots(values),
     debounce: { quietMs: values.PILOT_DEBOUNCE_AFTER, maxMs: values.PILOT_DEBOUNCE_MAX },
     streamsPerSecond: values.PILOT_MAX_REQUESTS_PER_SECOND,
@@ -226,11 +182,7 @@ const base = defineConfig(variables, (values): ControlPlaneConfig => {
     accounts:
       values.WEFT_CONTROL_PLANE_XDS_ACCOUNTS ??
       NODE_ACCOUNTS.map((account) => `${values.WEFT_CONTROL_PLANE_ROOT_NAMESPACE}/${account}`),
-    token: {
-      jwksPath: values.WEFT_TOKEN_JWKS_PATH,
-      audiences: values.TOKEN_AUDIENCES,
-      issuer: values.WEFT_TOKEN_ISSUER,
-    },
+    token: tokenConfig(values),
   };
 });
 
@@ -238,8 +190,6 @@ const base = defineConfig(variables, (values): ControlPlaneConfig => {
 export const controlPlaneConfig: ConfigSpec<ControlPlaneConfig> = {
   variables: base.variables,
   parse(environment) {
-    const config = base.parse(environment);
-    const headers = headersFromEnvironment(environment, 'CA_HEADER_');
-    return deepFreeze({ ...config, ca: { ...config.ca, headers } });
+    return deepFreeze(withCaHeaders(base.parse(environment), environment));
   },
 };

@@ -1,9 +1,9 @@
 import { isIP } from 'node:net';
-import { drainDeadlineMs } from '../../lib/actor/host-config.ts';
 import { busConfig, busVariables } from '../../lib/bus/config.ts';
 import type { BusConfig } from '../../lib/bus/config.ts';
 import { defineConfig } from '../../lib/config/define-config.ts';
-import { bool, duration, integer, list, makeField, oneOf, text } from '../../lib/config/fields.ts';
+import { drainDeadlineMs, drainVariables } from '../../lib/config/drain.ts';
+import { bool, list, makeField, oneOf, text } from '../../lib/config/fields.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import type { RedirectDefaults } from '../../lib/redirect/pod-options.ts';
 import { DEFAULT_PROBE_ADDRESS } from '../../lib/redirect/rules.ts';
@@ -82,14 +82,7 @@ const variables = {
     schema: list({ default: ['kube-system'] }),
     description: 'namespaces whose pods are never enrolled',
   },
-  CONNECTION_TERMINATION_DEADLINE: {
-    schema: duration({ optional: true }),
-    description: 'how long connections of a pod that leaves may run on; default 5s',
-  },
-  TERMINATION_GRACE_PERIOD_SECONDS: {
-    schema: integer({ min: 0 })({ optional: true }),
-    description: 'derives that deadline when it is unset',
-  },
+  ...drainVariables,
 } as const;
 
 /** Environment of the node agent; upstream's names where upstream has one (docs/spec/cni.md §1.2). */
@@ -108,10 +101,7 @@ export const nodeAgentConfig = defineConfig(variables, (values): NodeAgentConfig
     socketPath: values.INPOD_UDS,
     addTo: values.WEFT_NODE_AGENT_ADD_TO,
     driftIntervalMs: DRIFT_INTERVAL_MS,
-    drainMs: drainDeadlineMs(
-      values.CONNECTION_TERMINATION_DEADLINE,
-      values.TERMINATION_GRACE_PERIOD_SECONDS,
-    ),
+    drainMs: drainDeadlineMs(values),
     redirect: {
       ipv6: values.AMBIENT_IPV6,
       dnsCapture: values.AMBIENT_DNS_CAPTURE,

@@ -1,8 +1,8 @@
 import { availableParallelism } from 'node:os';
-import { drainDeadlineMs } from '../../lib/actor/host-config.ts';
 import { busConfig, busVariables } from '../../lib/bus/config.ts';
 import type { BusConfig } from '../../lib/bus/config.ts';
 import { defineConfig } from '../../lib/config/define-config.ts';
+import { drainDeadlineMs } from '../../lib/config/drain.ts';
 import { text } from '../../lib/config/fields.ts';
 import type { ConfigSpec } from '../../lib/config/spec.ts';
 import { tlsPolicy } from '../../lib/identity/tls-config.ts';
@@ -115,10 +115,7 @@ const config = defineConfig(variables, (values): NodeProxyConfig => {
     hot: HOT,
     handoverMs: values.WEFT_NODE_PROXY_HANDOVER,
     stateThread: values.WEFT_NODE_PROXY_STATE_THREAD,
-    podDrainMs: drainDeadlineMs(
-      values.CONNECTION_TERMINATION_DEADLINE,
-      values.TERMINATION_GRACE_PERIOD_SECONDS,
-    ),
+    podDrainMs: drainDeadlineMs(values),
     own: dedicatedTo === null && values.ENABLE_PROXY ? ownPod(values) : null,
     dedicatedTo,
     local: localSource(values),

@@ -7,6 +7,7 @@ import {
   oneOf,
   text,
 } from '../../../lib/config/fields.ts';
+import { drainVariables } from '../../../lib/config/drain.ts';
 import { rootVariables } from '../../../lib/identity/mesh-roots.ts';
 import { tlsVariables } from '../../../lib/identity/tls-config.ts';
 import { formatAccessRules, parseAccessRules } from '../../../lib/log/access-rules.ts';
@@ -184,14 +185,7 @@ export const processVariables = {
     schema: cpu({ optional: true }),
     description: 'CPU request of the container',
   },
-  CONNECTION_TERMINATION_DEADLINE: {
-    schema: duration({ optional: true }),
-    description: 'how long connections of a removed pod may run on; default 5s',
-  },
-  TERMINATION_GRACE_PERIOD_SECONDS: {
-    schema: integer({ min: 0 })({ optional: true }),
-    description: 'derives the drain deadline when that is unset',
-  },
+  ...drainVariables,
   WEFT_NODE_PROXY_GROUP: {
     schema: integer({ min: 0 })({ default: 0 }),
     description: 'generation; the node agent hands new pods to the newest one',

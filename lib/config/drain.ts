@@ -1,0 +1,29 @@
+/** Settings of everything that drains before it ends. */
+import { duration, integer } from './fields.ts';
+
+/** Shape the parsed values with {@link drainDeadlineMs}. */
+export const drainVariables = {
+  CONNECTION_TERMINATION_DEADLINE: {
+    schema: duration({ optional: true }),
+    description: 'how long a drain, and the connections of a pod that leaves, may take; default 5s',
+  },
+  TERMINATION_GRACE_PERIOD_SECONDS: {
+    schema: integer({ min: 0 })({ optional: true }),
+    description: 'derives that deadline when it is unset',
+  },
+} as const;
+
+const DEFAULT_DEADLINE_MS = 5_000;
+
+/** Upstream's rule in milliseconds (docs/spec/inpod.md §6): most of the grace period, leaving time to exit. */
+export function drainDeadlineMs(values: {
+  readonly CONNECTION_TERMINATION_DEADLINE: number | null;
+  readonly TERMINATION_GRACE_PERIOD_SECONDS: number | null;
+}): number {
+  const graceSeconds = values.TERMINATION_GRACE_PERIOD_SECONDS;
+  if (values.CONNECTION_TERMINATION_DEADLINE !== null) {
+    return values.CONNECTION_TERMINATION_DEADLINE;
+  }
+  if (graceSeconds === null) return DEFAULT_DEADLINE_MS;
+  return Math.max(1, graceSeconds > 10 ? graceSeconds - 5 : graceSeconds - 1) * 1_000;
+}
