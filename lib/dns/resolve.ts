@@ -1,7 +1,8 @@
 /** What a question about an address means to a pod (docs/spec/dns.md §2 and §4). Pure. */
 import { ipFamily } from '../net/address.ts';
 import type { Need } from '../state/lookups.ts';
-import type { Service, ServiceWithEndpoints } from '../state/model.ts';
+import type { ServiceWithEndpoints } from '../state/endpoint-set.ts';
+import type { Service } from '../state/model.ts';
 import { rangeOf } from '../state/range.ts';
 import type { LookupKey, MeshView } from '../state/view.ts';
 import { aliasesOf, meshSearchDomains, wildcardForms } from './aliases.ts';
@@ -163,7 +164,7 @@ function addressesOf(match: ServiceWithEndpoints, family: 4 | 6, network: string
   const addresses =
     own.length > 0
       ? own.filter((address) => address.network === network).map(({ ip }) => ip)
-      : match.endpoints.flatMap(({ workload }) => firstOf(workload.addresses, family) ?? []);
+      : [...match.endpoints].flatMap(({ workload }) => firstOf(workload.addresses, family) ?? []);
   return [...new Set(addresses.filter((ip) => ipFamily(ip) === family))];
 }
 

@@ -173,7 +173,7 @@ function servesAs(
   if (answer === null) return null;
   const service = referencedService(reference, answer, null);
   if (service !== null) {
-    return service.endpoints.some((endpoint) => endpoint.workload.uid === workload.uid);
+    return service.endpoints.has(workload.uid);
   }
   return workloadOf(answer)?.addresses.includes(localIp) ?? false;
 }

@@ -87,7 +87,7 @@ export function listServices(rows: TableRows, decode: DecodeAddress): Listing<Se
         length === null ? `${network}/${ip}` : `${network}/${ip}/${length}`,
       ),
       ports: service.ports,
-      endpoints: (store.service(serviceKey(service))?.endpoints ?? []).map(
+      endpoints: [...(store.service(serviceKey(service))?.endpoints ?? [])].map(
         ({ workload }) => workload.uid,
       ),
     });

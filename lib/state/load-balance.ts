@@ -1,11 +1,8 @@
 /** Choice of an endpoint of a service (docs/spec/dataplane.md §4 and §5). Every pick is independent. */
-import type {
-  Endpoint,
-  LoadBalancing,
-  RoutingScope,
-  ServiceWithEndpoints,
-  Workload,
-} from './model.ts';
+import { present } from '../errors/assert.ts';
+import { preferencesOf, scopeValue } from './endpoint-set.ts';
+import type { EndpointGroup, EndpointSet, ServiceWithEndpoints } from './endpoint-set.ts';
+import type { Endpoint, LoadBalancing, RoutingScope, Service, Workload } from './model.ts';
 
 /** How ports a service does not define are treated: an error, or left to endpoints with an application tunnel. */
 export type BalancingMode = 'standard' | 'waypoint';
@@ -18,10 +15,30 @@ export interface Pick {
   readonly alternatives: boolean;
 }
 
+/** Who asks for an endpoint, of which port. */
+interface Asked {
+  readonly service: Service;
+  readonly source: Workload;
+  readonly port: number;
+  readonly mode: BalancingMode;
+}
+
+/** What a pick for one port, from one place, chooses from. */
+interface Plan {
+  /** The nearest groups that could serve, those without a port included, and without those of no weight. */
+  readonly nearest: readonly EndpointGroup[];
+  /** Where the weights of `nearest` end, added up. */
+  readonly ends: readonly number[];
+  /** Groups of which every endpoint can be picked and connected to. */
+  readonly usable: readonly EndpointGroup[];
+  /** Endpoints of those. */
+  readonly usableCount: number;
+}
+
 /**
  * Picks an endpoint for a connection from `source` to `port` of the service, null when none can serve it.
  * `random` gives numbers from 0 (included) to 1 (excluded). `except` are workload uids not to be picked
- * again while there are others, for a retry after a failed connect (docs/decisions/connect-retry.md).
+ * again while there are others, for a retry after a failed connect (design.md §4).
  */
 export function pickEndpoint(
   target: ServiceWithEndpoints,
@@ -29,33 +46,20 @@ export function pickEndpoint(
   port: number,
   mode: BalancingMode,
   random: () => number,
-  except: ReadonlySet<string> = new Set(),
+  except: ReadonlySet<string> = NOBODY,
 ): Pick | null {
-  const { service } = target;
-  const servicePort = service.ports[port];
-  if (mode === 'standard' && servicePort === undefined) return null;
-  const eligible = target.endpoints.filter(
-    (endpoint) =>
-      isEligible(endpoint, source, port, servicePort, mode) &&
-      isNearEnough(endpoint, source, service.loadBalancing),
-  );
-  const usable = eligible.filter(
-    (endpoint) =>
-      endpoint.workload.capacity > 0 && targetPort(endpoint, port, servicePort) !== null,
-  );
-  // Of what can be picked only: else a retry would leave out what it needs.
-  const untried = usable.filter(({ workload }) => !except.has(workload.uid));
-  const again = untried.length > 0 ? untried : usable;
-  const nearest = preferNearest(
-    except.size === 0 ? eligible : again,
-    source,
-    service.loadBalancing,
-  );
-  const endpoint = sample(nearest, ({ workload }) => workload.capacity, random);
+  const { service, endpoints } = target;
+  if (mode === 'standard' && service.ports[port] === undefined) return null;
+  const asked = { service, source, port, mode };
+  const plan = endpoints.remembered(planKey(asked), () => makePlan(endpoints, asked));
+  const tried = except.size === 0 ? NONE_TRIED : triedOf(endpoints, plan, except);
+  const untried = plan.usableCount - tried.count;
+  const endpoint =
+    except.size === 0 ? draw(plan, random) : drawAgain(plan, asked, { tried, untried, random });
   if (endpoint === null) return null;
-  const chosenPort = targetPort(endpoint, port, servicePort);
+  const chosenPort = targetPort(endpoint, port, service.ports[port]);
   if (chosenPort === null) return null;
-  return { workload: endpoint.workload, port: chosenPort, alternatives: untried.length > 1 };
+  return { workload: endpoint.workload, port: chosenPort, alternatives: untried > 1 };
 }
 
 /** Picks an item with a probability of its weight by all weights; null when they are all 0. */
@@ -75,6 +79,104 @@ export function sample<Item>(
   }
   // Rounding may leave nothing to subtract from.
   return last;
+}
+
+const NOBODY: ReadonlySet<string> = new Set();
+
+/** Endpoints of usable groups that are not to be picked again: their places in their groups, ascending. */
+interface Tried {
+  readonly count: number;
+  readonly places: ReadonlyMap<EndpointGroup, readonly number[]>;
+}
+
+const NONE_TRIED: Tried = { count: 0, places: new Map() };
+
+/** Everything a {@link Plan} depends on besides the endpoints and the balancing of the set. */
+function planKey({ service, source, port, mode }: Asked): string {
+  const scopes = preferencesOf(service.loadBalancing).map((scope) => scopeValue(scope, source));
+  return JSON.stringify([mode, port, service.ports[port] ?? null, source.network, scopes]);
+}
+
+function makePlan(endpoints: EndpointSet, { service, source, port, mode }: Asked): Plan {
+  const servicePort = service.ports[port];
+  const { loadBalancing } = service;
+  const eligible = [...endpoints.groups()].filter((group) => {
+    const one = oneOf(group);
+    return (
+      isEligible(one, source, port, servicePort, mode) && isNearEnough(one, source, loadBalancing)
+    );
+  });
+  const usable = eligible.filter((group) => {
+    const one = oneOf(group);
+    return one.workload.capacity > 0 && targetPort(one, port, servicePort) !== null;
+  });
+  const nearest = preferNearest(eligible, source, loadBalancing).filter(
+    (group) => weightOf(group) > 0,
+  );
+  let end = 0;
+  return {
+    nearest,
+    ends: nearest.map((group) => (end += weightOf(group))),
+    usable,
+    usableCount: usable.reduce((count, { members }) => count + members.length, 0),
+  };
+}
+
+/** A first pick: finds the group by halves. */
+function draw({ nearest, ends }: Plan, random: () => number): Endpoint | null {
+  if (nearest.length === 0) return null;
+  const at = random() * (ends.at(-1) ?? 0);
+  let low = 0;
+  let high = ends.length - 1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((ends[middle] ?? 0) > at) high = middle;
+    else low = middle + 1;
+  }
+  const group = present(nearest[low], 'each end has its group');
+  const place = Math.floor((at - (ends[low - 1] ?? 0)) / oneOf(group).workload.capacity);
+  return group.members[Math.min(place, group.members.length - 1)] ?? null;
+}
+
+/** A pick after others failed: of what can be picked only, else a retry would leave out what it needs. */
+function drawAgain(
+  { usable }: Plan,
+  { service, source }: Asked,
+  from: { readonly tried: Tried; readonly untried: number; readonly random: () => number },
+): Endpoint | null {
+  const { places } = from.untried > 0 ? from.tried : NONE_TRIED;
+  const left = (group: EndpointGroup): number =>
+    group.members.length - (places.get(group)?.length ?? 0);
+  const again = usable.filter((group) => left(group) > 0);
+  const nearest = preferNearest(again, source, service.loadBalancing);
+  const group = sample(nearest, (each) => left(each) * oneOf(each).workload.capacity, from.random);
+  if (group === null) return null;
+  let place = Math.floor(from.random() * left(group));
+  for (const skipped of places.get(group) ?? []) if (skipped <= place) place += 1;
+  return group.members[place] ?? null;
+}
+
+function triedOf(endpoints: EndpointSet, { usable }: Plan, except: ReadonlySet<string>): Tried {
+  const groups = new Set(usable);
+  const places = new Map<EndpointGroup, number[]>();
+  let count = 0;
+  for (const uid of except) {
+    const place = endpoints.placeOf(uid);
+    if (place === null || !groups.has(place.group)) continue;
+    count += 1;
+    places.set(place.group, [...(places.get(place.group) ?? []), place.index]);
+  }
+  for (const indexes of places.values()) indexes.sort((left, right) => left - right);
+  return { count, places };
+}
+
+/** One for all: those of a group differ in nothing that matters here. */
+function oneOf({ members }: EndpointGroup): Endpoint {
+  return present(members[0], 'a group is never empty');
+}
+
+function weightOf(group: EndpointGroup): number {
+  return group.members.length * oneOf(group).workload.capacity;
 }
 
 function isEligible(
@@ -116,20 +218,19 @@ function isNearEnough(
 }
 
 function preferNearest(
-  endpoints: readonly Endpoint[],
+  groups: readonly EndpointGroup[],
   source: Workload,
   balancing: LoadBalancing | null,
-): readonly Endpoint[] {
-  if (balancing === null) return endpoints;
-  const { mode, routingPreference } = balancing;
-  if (mode !== 'STRICT' && mode !== 'FAILOVER') return endpoints;
+): readonly EndpointGroup[] {
+  const preferences = preferencesOf(balancing);
+  if (preferences.length === 0) return groups;
   let best = -1;
-  let nearest: Endpoint[] = [];
-  for (const endpoint of endpoints) {
-    const { rank, adjust } = nearness(routingPreference, source, endpoint.workload);
+  let nearest: EndpointGroup[] = [];
+  for (const group of groups) {
+    const { rank, adjust } = nearness(preferences, source, oneOf(group).workload);
     const final = rank + adjust;
     if (final > best) nearest = [];
-    if (final >= best) nearest.push(endpoint);
+    if (final >= best) nearest.push(group);
     best = Math.max(best, final);
   }
   return nearest;
@@ -154,21 +255,4 @@ function nearness(
     }
   }
   return { rank, adjust };
-}
-
-function scopeValue(scope: RoutingScope, workload: Workload): string {
-  switch (scope) {
-    case 'REGION':
-      return workload.locality.region;
-    case 'ZONE':
-      return workload.locality.zone;
-    case 'SUBZONE':
-      return workload.locality.subzone;
-    case 'NODE':
-      return workload.node;
-    case 'CLUSTER':
-      return workload.clusterId;
-    case 'NETWORK':
-      return workload.network;
-  }
 }

@@ -1,7 +1,8 @@
 /** Questions of one decision, and the ranking of their answers (docs/spec/dataplane.md §3). */
 import { parseIp } from '../net/address.ts';
 import { prefixContains } from '../net/prefix.ts';
-import type { NetworkAddress, Service, ServiceWithEndpoints, Workload } from './model.ts';
+import type { ServiceWithEndpoints } from './endpoint-set.ts';
+import type { NetworkAddress, Service, Workload } from './model.ts';
 import { rangeOf } from './range.ts';
 import { lookupId } from './view.ts';
 import type { Answer, LookupKey, MeshView } from './view.ts';

@@ -92,12 +92,6 @@ export interface Endpoint {
   readonly ports: PortMap;
 }
 
-/** A service with the endpoints it has now. */
-export interface ServiceWithEndpoints {
-  readonly service: Service;
-  readonly endpoints: readonly Endpoint[];
-}
-
 /** `namespace/hostname`, the key of a service. */
 export function serviceKey(service: {
   readonly namespace: string;

@@ -1,14 +1,15 @@
 /** The mesh as packed bytes with indexes (docs/spec/control.md §3.2 to §3.4, docs/decisions/order-independent-state.md). No I/O. */
 import { present } from '../errors/assert.ts';
-import type { Prefix } from '../net/prefix.ts';
 import { ByteArena } from './byte-arena.ts';
 import { AskedAddresses, IdIndex, RangeIndex } from './id-index.ts';
 import { ASKED_ADDRESSES_MAX, DECODED_CACHE_MAX } from './limits.ts';
 import { serviceKey } from './model.ts';
-import type { Endpoint, Service, ServiceWithEndpoints, Workload } from './model.ts';
+import { EndpointSet } from './endpoint-set.ts';
+import type { ServiceWithEndpoints } from './endpoint-set.ts';
+import type { Endpoint, Service, Workload } from './model.ts';
 import { rangeOf } from './range.ts';
-import { lookupId } from './view.ts';
-import type { Answer, LookupKey } from './view.ts';
+import { StaleIds } from './stale-ids.ts';
+import type { Answer, AnswerHead, LookupKey } from './view.ts';
 
 /** A decoded row of the `addresses` table. */
 export type AddressResource =
@@ -22,6 +23,8 @@ export type DecodeAddress = (bytes: Uint8Array) => AddressResource;
 export interface PackedStoreOptions {
   /** Only workloads of this node are found by name ({@link PackedStore.localWorkload}); all when left out. */
   readonly node?: string;
+  /** Told after a change each endpoint that it concerns: the key of a service, known or not, and the uid of a workload. */
+  readonly endpointChanged?: (service: string, uid: string) => void;
 }
 
 /**
@@ -31,6 +34,7 @@ export interface PackedStoreOptions {
 export class PackedStore {
   readonly #decode: DecodeAddress;
   readonly #node: string | null;
+  readonly #endpointChanged: NonNullable<PackedStoreOptions['endpointChanged']>;
   readonly #arena = new ByteArena();
   readonly #ids = new Map<string, number>();
   readonly #names: string[] = [];
@@ -49,11 +53,14 @@ export class PackedStore {
   readonly #members = new IdIndex();
   /** Rows whose name is not the identity of what they hold, by that identity. */
   readonly #misnamed = new IdIndex();
+  /** The identities of these rows. */
+  readonly #identities = new Map<number, string>();
   readonly #asked = new AskedAddresses(ASKED_ADDRESSES_MAX);
 
   constructor(decode: DecodeAddress, options: PackedStoreOptions = {}) {
     this.#decode = decode;
     this.#node = options.node ?? null;
+    this.#endpointChanged = options.endpointChanged ?? (() => undefined);
   }
 
   /** Number of rows. */
@@ -73,7 +80,7 @@ export class PackedStore {
 
   /**
    * Takes a row of the `addresses` table, null for a removal. Returns the lookup ids whose answers may have
-   * changed; null = any may have. Throws XDS_RESOURCE for bytes that cannot be decoded, and then holds what
+   * changed in more than their endpoints; null = any may have. Throws XDS_RESOURCE for bytes that cannot be decoded, and then holds what
    * it held before.
    */
   apply(name: string, bytes: Uint8Array | null): readonly string[] | null {
@@ -84,11 +91,18 @@ export class PackedStore {
     const stale = new StaleIds(this.#asked);
     if (id !== undefined) this.#remove(name, id, stale);
     if (resource !== null && bytes !== null) this.#insert(name, bytes, resource, stale);
+    stale.eachEndpoint(this.#endpointChanged);
     return stale.ids();
   }
 
   /** What is known about a key; see {@link Answer}. Services are sorted by key, endpoints and equal-ranked workloads by uid. */
   lookup(key: LookupKey): Answer {
+    const { workloads, services } = this.head(key);
+    return { workloads, services: services.map((service) => this.#withEndpoints(service)) };
+  }
+
+  /** The same without the endpoints, at a cost that does not grow with them. */
+  head(key: LookupKey): AnswerHead {
     switch (key.kind) {
       case 'address': {
         this.#asked.ask(key.network, key.ip);
@@ -97,21 +111,45 @@ export class PackedStore {
         for (const id of this.#byRange.containing(key.network, key.ip)) vips.add(id);
         return {
           workloads: this.#workloads(this.#byAddress.get(text)).sort(byRank),
-          services: this.#services(vips),
+          services: this.#serviceObjects(vips),
         };
       }
       case 'service': {
         const text = `${key.namespace}/${key.hostname}`;
         return {
           workloads: this.#workloads(this.#workloadHostnames.get(text)),
-          services: this.#services(this.#named(text)),
+          services: this.#serviceObjects(this.#named(text)),
         };
       }
       case 'hostname':
-        return { workloads: [], services: this.#services(this.#byHostname.get(key.hostname)) };
+        return {
+          workloads: [],
+          services: this.#serviceObjects(this.#byHostname.get(key.hostname)),
+        };
       case 'uid':
         return { workloads: this.#workloads(this.#named(key.uid)), services: [] };
     }
+  }
+
+  /** A service without its endpoints; undefined when it is not known. */
+  serviceOf(key: string): Service | undefined {
+    return this.#serviceObjects(this.#named(key))[0];
+  }
+
+  /** Uids of the workloads that list a service, known or not, whatever their health; in no particular order. */
+  members(service: string): readonly string[] {
+    const uids = new Set<string>();
+    for (const id of this.#members.get(service)) {
+      uids.add(this.#identities.get(id) ?? present(this.#names[id], 'a row has a name'));
+    }
+    return [...uids];
+  }
+
+  /** One endpoint as {@link lookup} has it; null when the workload is none of the service. */
+  endpoint(service: string, uid: string): Endpoint | null {
+    const known = this.serviceOf(service);
+    const [workload] = this.#workloads(this.#named(uid));
+    return known === undefined || workload === undefined ? null : endpointOf(known, workload);
   }
 
   /**
@@ -170,7 +208,10 @@ export class PackedStore {
     this.#names[id] = name;
     this.#index(id, resource, 'add');
     const identity = identityOf(resource);
-    if (identity !== name) this.#misnamed.add(identity, id);
+    if (identity !== name) {
+      this.#misnamed.add(identity, id);
+      this.#identities.set(id, identity);
+    }
     this.#remember(id, resource);
     this.#collectStale(resource, stale);
   }
@@ -180,7 +221,10 @@ export class PackedStore {
     this.#collectStale(resource, stale);
     this.#index(id, resource, 'delete');
     const identity = identityOf(resource);
-    if (identity !== name) this.#misnamed.delete(identity, id);
+    if (identity !== name) {
+      this.#misnamed.delete(identity, id);
+      this.#identities.delete(id);
+    }
     this.#decoded.delete(id);
     this.#ids.delete(name);
     this.#arena.free(id);
@@ -236,9 +280,7 @@ export class PackedStore {
         hostname: workload.hostname,
       });
     }
-    for (const key of Object.keys(workload.services)) {
-      for (const service of this.#serviceObjects(this.#named(key))) stale.addService(service);
-    }
+    for (const key of Object.keys(workload.services)) stale.addEndpoint(key, workload.uid);
   }
 
   /** Rows that hold the identity, by whatever name. */
@@ -282,18 +324,14 @@ export class PackedStore {
   }
 
   #services(ids: Iterable<number>): ServiceWithEndpoints[] {
-    return this.#serviceObjects(ids).map((service) => ({
-      service,
-      endpoints: this.#endpoints(service),
-    }));
+    return this.#serviceObjects(ids).map((service) => this.#withEndpoints(service));
   }
 
-  #endpoints(service: Service): Endpoint[] {
-    const key = serviceKey(service);
-    const unhealthyToo = service.loadBalancing?.healthPolicy === 'ALLOW_ALL';
-    return this.#workloads(this.#members.get(key))
-      .filter((workload) => unhealthyToo || workload.status === 'HEALTHY')
-      .map((workload) => ({ workload, ports: workload.services[key] ?? {} }));
+  #withEndpoints(service: Service): ServiceWithEndpoints {
+    const endpoints = this.#workloads(this.#members.get(serviceKey(service))).flatMap(
+      (workload) => endpointOf(service, workload) ?? [],
+    );
+    return { service, endpoints: new EndpointSet(service.loadBalancing, endpoints) };
   }
 
   #resource(id: number): AddressResource {
@@ -312,40 +350,12 @@ export class PackedStore {
   }
 }
 
-/** Gathers lookup ids that became stale. */
-class StaleIds {
-  readonly #asked: AskedAddresses;
-  readonly #ids = new Set<string>();
-  #all = false;
-
-  constructor(asked: AskedAddresses) {
-    this.#asked = asked;
-  }
-
-  add(key: LookupKey): void {
-    this.#ids.add(lookupId(key));
-  }
-
-  addService(service: Service): void {
-    const { namespace, hostname } = service;
-    this.add({ kind: 'service', namespace, hostname });
-    this.add({ kind: 'hostname', hostname });
-    for (const address of service.addresses) {
-      const range = rangeOf(address);
-      if (range === null) this.add({ kind: 'address', network: address.network, ip: address.ip });
-      else this.#addRange(address.network, range);
-    }
-  }
-
-  ids(): readonly string[] | null {
-    return this.#all ? null : [...this.#ids];
-  }
-
-  #addRange(network: string, range: Prefix): void {
-    const inside = this.#asked.inside(network, range);
-    if (inside === null) this.#all = true;
-    for (const ip of inside ?? []) this.add({ kind: 'address', network, ip });
-  }
+/** Null when the workload does not serve the service, or not while it is unhealthy. */
+function endpointOf(service: Service, workload: Workload): Endpoint | null {
+  const ports = workload.services[serviceKey(service)];
+  const unhealthyToo = service.loadBalancing?.healthPolicy === 'ALLOW_ALL';
+  if (ports === undefined || !(unhealthyToo || workload.status === 'HEALTHY')) return null;
+  return { workload, ports };
 }
 
 function identityOf(resource: AddressResource): string {

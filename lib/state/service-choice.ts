@@ -2,7 +2,8 @@
 import { pickEndpoint, sample } from './load-balance.ts';
 import { serviceByAddress, workloadOf } from './lookups.ts';
 import type { Lookups } from './lookups.ts';
-import type { GatewayAddress, Service, ServiceWithEndpoints, Workload } from './model.ts';
+import type { ServiceWithEndpoints } from './endpoint-set.ts';
+import type { GatewayAddress, Service, Workload } from './model.ts';
 import { gatewayKey } from './waypoint.ts';
 
 /** A client's target. */

@@ -1,4 +1,5 @@
-import type { ServiceWithEndpoints, Workload } from './model.ts';
+import type { ServiceWithEndpoints } from './endpoint-set.ts';
+import type { Service, Workload } from './model.ts';
 
 /**
  * A question about the mesh. The answers are what routing decisions are made of; each key is also the
@@ -19,6 +20,12 @@ export interface Answer {
   readonly workloads: readonly Workload[];
   /** Sorted by key, endpoints by uid; ranking and visibility are the caller's (docs/spec/dataplane.md §3). */
   readonly services: readonly ServiceWithEndpoints[];
+}
+
+/** An {@link Answer} without the endpoints of its services. */
+export interface AnswerHead {
+  readonly workloads: readonly Workload[];
+  readonly services: readonly Service[];
 }
 
 /**

@@ -4,7 +4,8 @@ import type { Need } from './lookups.ts';
 import type { GatewayAddress, Service, Workload } from './model.ts';
 import { serviceKey } from './model.ts';
 import type { MeshView } from './view.ts';
-import { describeGateway, expectedSans, gatewayKey, referencedService } from './waypoint.ts';
+import { describeGateway, gatewayKey, referencedService } from './waypoint.ts';
+import { workloadIdentity } from './workload-identity.ts';
 
 /** Traffic that has arrived at a workload. */
 export interface Arrived {
@@ -42,11 +43,9 @@ export function judgePassage(view: MeshView, arrived: Arrived): Passage | Need {
   ];
   if (known.length === 0) return DIRECT;
   const lookups = new Lookups(view);
-  const ways = known.map((reference) => way(lookups, reference, workload));
+  const ways = known.map((reference) => way(lookups, reference, workload, identity));
   if (ways.includes(null)) return lookups.need();
-  if (identity !== null && ways.some((each) => each?.identities.includes(identity) === true)) {
-    return { kind: 'waypoint' };
-  }
+  if (ways.some((each) => each?.passed === true)) return { kind: 'waypoint' };
   const demanded = demandedOf(arrived).filter((reference) => {
     const itself = ways[known.indexOf(reference)]?.itself;
     return itself !== true;
@@ -88,20 +87,27 @@ function waypointsOf(service: Service): readonly GatewayAddress[] {
   return service.waypoint === null ? weighted : [...weighted, service.waypoint];
 }
 
-/** Who a waypoint may be, and whether it is the workload itself; null when the view cannot tell yet. */
+/** Whether a peer of the identity may be a waypoint, and whether that is the workload itself; null when the view cannot tell yet. */
 function way(
   lookups: Lookups,
   reference: GatewayAddress,
   local: Workload,
-): { readonly identities: readonly string[]; readonly itself: boolean } | null {
+  identity: string | null,
+): { readonly passed: boolean; readonly itself: boolean } | null {
   const answer = lookups.get(gatewayKey(reference));
   if (answer === null) return null;
-  const service = referencedService(reference, answer, null);
+  const found = referencedService(reference, answer, null);
+  if (found !== null) {
+    const { service, endpoints } = found;
+    const named = service.subjectAltNames.includes(identity ?? '') && endpoints.size > 0;
+    return {
+      passed: identity !== null && (named || endpoints.hasIdentity(identity)),
+      itself: endpoints.has(local.uid),
+    };
+  }
   const single = workloadOf(answer);
-  const alone = single === null ? [] : [single];
-  const behind = service === null ? alone : service.endpoints.map(({ workload }) => workload);
   return {
-    identities: behind.flatMap((workload) => expectedSans(workload, service?.service ?? null)),
-    itself: behind.some(({ uid }) => uid === local.uid),
+    passed: single !== null && identity === workloadIdentity(single),
+    itself: single?.uid === local.uid,
   };
 }

@@ -6,7 +6,8 @@ import { pickEndpoint } from './load-balance.ts';
 import type { BalancingMode, Pick } from './load-balance.ts';
 import { serviceByAddress, workloadOf } from './lookups.ts';
 import type { Lookups } from './lookups.ts';
-import type { GatewayAddress, Service, ServiceWithEndpoints, Workload } from './model.ts';
+import type { ServiceWithEndpoints } from './endpoint-set.ts';
+import type { GatewayAddress, Service, Workload } from './model.ts';
 import type { Answer, LookupKey } from './view.ts';
 import { workloadIdentity } from './workload-identity.ts';
 
@@ -80,14 +81,11 @@ export function leadsTo(
   const answer = lookups.get(gatewayKey(reference));
   if (answer === null) return null;
   const service = referencedService(reference, answer, source.namespace);
-  const behind =
-    service === null
-      ? answer.workloads.slice(0, 1)
-      : service.endpoints.map(({ workload }) => workload);
   const identity = workloadIdentity(source);
-  return behind.some(
-    (workload) => workload.addresses.includes(sourceIp) && workloadIdentity(workload) === identity,
-  );
+  if (service !== null) return service.endpoints.hasIdentity(identity, sourceIp);
+  const workload = workloadOf(answer);
+  if (workload === null) return false;
+  return workload.addresses.includes(sourceIp) && workloadIdentity(workload) === identity;
 }
 
 /** The service a reference names, null when it names none that is known. */

@@ -7,6 +7,7 @@ import { downWhenInterrupted } from '../support/interruption.ts';
 import { compactCost } from './figures/compact.ts';
 import { idleCost, workloadCost } from './figures/memory.ts';
 import { requests } from './figures/requests.ts';
+import { serviceCost } from './figures/services.ts';
 import { throughputs } from './figures/throughput.ts';
 import { measure, peersOf } from './lib/measurement.ts';
 import type { FigureResult, Measurement } from './lib/measurement.ts';
@@ -37,6 +38,8 @@ const idleConnections = Number(values.idle ?? (short ? 100 : 2_000));
 const knownWorkloads = Number(values.workloads ?? (short ? 100 : 1_000));
 /** Many, so that what a heap grows by now and then is no pod's. */
 const ADDED_PODS = 180;
+const FEW_ENDPOINTS = 100;
+const MANY_ENDPOINTS = 5_000;
 const only = new RegExp(values.only ?? '');
 const wanted = new Set(PEERS.filter((peer) => values.peers?.split(',').includes(peer) ?? true));
 
@@ -45,6 +48,7 @@ const chosen = (label: string): boolean => only.test(label);
 
 const IDLE = 'memory per idle connection';
 const WORKLOADS = 'memory of a node proxy per 1,000 workloads, MiB';
+const SERVICES = 'services';
 const COMPACT = 'node side in one process, 3 pods';
 
 /** Rows of this run. The short form keeps one of each kind alive. */
@@ -114,31 +118,65 @@ async function limits(rig: Rig): Promise<LimitResult[]> {
   return results;
 }
 
-for (const tool of ['iperf3', 'wrk', 'haproxy', 'openssl', 'gcc', 'curl']) {
-  await output('sh', ['-c', `command -v ${tool}`]).catch(() => {
-    throw new Error(`${tool} is missing: run sh infra/setup.sh --bench`);
+/** Needs no mesh: what is measured is a thread's own work. */
+async function services(): Promise<LimitResult[]> {
+  if (!chosen(SERVICES)) return [];
+  say(SERVICES);
+  const few = await serviceCost(FEW_ENDPOINTS);
+  const many = await serviceCost(MANY_ENDPOINTS);
+  const row = (what: string, value: number, most: number | null): LimitResult => ({
+    label: `${SERVICES}: ${what}`,
+    value,
+    digits: 1,
+    most,
   });
+  const of = `of ${MANY_ENDPOINTS} endpoints`;
+  const beside = `${MANY_ENDPOINTS} endpoints beside ${FEW_ENDPOINTS}, ratio`;
+  return [
+    row(`a pick ${of}, µs`, many.pick, 20),
+    row(`a pick, ${beside}`, many.pick / few.pick, null),
+    row(`the first pick after a change ${of}, µs`, many.pickAfterChange, 100),
+    row(`a change of one ${of}, listener, µs`, many.change, 1_000),
+    row(`a change, ${beside}`, many.change / few.change, null),
+    row(`one message of the first question ${of}, listener, µs`, many.page, 1_000),
+  ];
 }
+
+/** Whatever is measured in a mesh. */
+async function inMesh(rows: readonly Measurement[]): Promise<[FigureResult[], LimitResult[]]> {
+  for (const tool of ['iperf3', 'wrk', 'haproxy', 'openssl', 'gcc', 'curl']) {
+    await output('sh', ['-c', `command -v ${tool}`]).catch(() => {
+      throw new Error(`${tool} is missing: run sh infra/setup.sh --bench`);
+    });
+  }
+  const peers = new Set<PeerName>([
+    'weft',
+    ...rows.flatMap((row) => peersOf(row, takingPart(row))),
+  ]);
+  if (chosen(IDLE) && !short) for (const peer of ['haproxy', 'http2'] as const) peers.add(peer);
+  say(`bringing up a mesh and ${[...peers].join(', ')}`);
+  const rig = await Rig.up(peers);
+  const callOff = downWhenInterrupted(() => rig.down());
+  try {
+    return [await figures(rig, rows), await limits(rig)];
+  } finally {
+    callOff();
+    await rig.down();
+  }
+}
+
 const rows = plan();
-const peers = new Set<PeerName>(['weft', ...rows.flatMap((row) => peersOf(row, takingPart(row)))]);
-if (chosen(IDLE) && !short) for (const peer of ['haproxy', 'http2'] as const) peers.add(peer);
-say(`bringing up a mesh and ${[...peers].join(', ')}`);
-const rig = await Rig.up(peers);
-const callOff = downWhenInterrupted(() => rig.down());
-try {
-  const results = await figures(rig, rows);
-  const others = await limits(rig);
-  const plain = results.map(({ figure, values: medians, rounds }) => ({
-    ...figure,
-    values: Object.fromEntries(medians),
-    rounds: Object.fromEntries(rounds),
-  }));
-  process.stdout.write(
-    values.output === 'json'
-      ? `${JSON.stringify({ ...pace, figures: plain, limits: others }, null, 2)}\n`
-      : render(results, others, pace),
-  );
-} finally {
-  callOff();
-  await rig.down();
-}
+const alone = await services();
+const needsMesh = rows.length > 0 || [IDLE, WORKLOADS, COMPACT].some(chosen);
+const [results, held] = needsMesh ? await inMesh(rows) : [[], []];
+const others = [...held, ...alone];
+const plain = results.map(({ figure, values: medians, rounds }) => ({
+  ...figure,
+  values: Object.fromEntries(medians),
+  rounds: Object.fromEntries(rounds),
+}));
+process.stdout.write(
+  values.output === 'json'
+    ? `${JSON.stringify({ ...pace, figures: plain, limits: others }, null, 2)}\n`
+    : render(results, others, pace),
+);

@@ -66,7 +66,21 @@ const keys: LookupKey[] = [
   ...uids.map((uid) => ({ kind: 'uid' as const, uid })),
 ];
 const answers = (store: PackedStore): Map<string, string> =>
-  new Map(keys.map((key) => [lookupId(key), JSON.stringify(store.lookup(key))]));
+  new Map(
+    keys.map((key) => {
+      const { workloads, services } = store.lookup(key);
+      const listed = services.map(({ service: one, endpoints }) => [one, [...endpoints]]);
+      return [lookupId(key), JSON.stringify([workloads, listed])];
+    }),
+  );
+const heads = (store: PackedStore): Map<string, string> =>
+  new Map(keys.map((key) => [lookupId(key), JSON.stringify(store.head(key))]));
+const endpoints = (store: PackedStore): Map<string, string> =>
+  new Map(
+    serviceKeys.flatMap((key) =>
+      uids.map((uid) => [`${key} ${uid}`, JSON.stringify(store.endpoint(key, uid))] as const),
+    ),
+  );
 
 test('any interleaving that ends in the same rows gives the same answers', (t) => {
   fc.assert(
@@ -97,15 +111,28 @@ test('any interleaving that ends in the same rows gives the same answers', (t) =
 test('an answer that a change alters is named as stale', (t) => {
   fc.assert(
     fc.property(fc.array(change, { maxLength: 25 }), (changes) => {
-      const store = new PackedStore(decodeAddress);
-      let before = answers(store);
+      const told = new Set<string>();
+      const store = new PackedStore(decodeAddress, {
+        endpointChanged: (service, uid) => told.add(`${service} ${uid}`),
+      });
+      let before = heads(store);
+      let endpointsBefore = endpoints(store);
       for (const [name, resource] of changes) {
         const stale = store.apply(name, resource === null ? null : encode(resource));
-        const after = answers(store);
+        const after = heads(store);
         for (const [id, answer] of after) {
           if (answer !== before.get(id)) t.true(stale === null || stale.includes(id), id);
         }
         before = after;
+        const endpointsAfter = endpoints(store);
+        for (const [which, endpoint] of endpointsAfter) {
+          if (endpoint === endpointsBefore.get(which)) continue;
+          // A service that comes, goes or changes names all answers it is in.
+          const [key = ''] = which.split(' ');
+          t.true(told.has(which) || stale === null || stale.includes(`service:${key}`), which);
+        }
+        told.clear();
+        endpointsBefore = endpointsAfter;
       }
     }),
     { numRuns: 300 },

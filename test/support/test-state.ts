@@ -6,6 +6,8 @@ import type { Authorization } from '../../lib/policy/model.ts';
 import { PolicyStore } from '../../lib/policy/policy-store.ts';
 import { PackedStore } from '../../lib/state/packed-store.ts';
 import type { AddressResource } from '../../lib/state/packed-store.ts';
+import { EndpointFeeds } from '../../services/node-proxy/state-thread/endpoint-feeds.ts';
+import { Slicer } from '../../services/node-proxy/state-thread/slicer.ts';
 import type { PodInfo, StateRequest, StateResponse } from '../../workers/listener/protocol.ts';
 
 interface Watcher {
@@ -18,7 +20,10 @@ export class TestState {
   /** While set, lookups are answered "cannot tell yet". */
   synced = true;
   lookups = 0;
-  readonly #addresses = new PackedStore((bytes) => fromJson<AddressResource>(bytes));
+  readonly #addresses = new PackedStore((bytes) => fromJson<AddressResource>(bytes), {
+    endpointChanged: (service, uid) => this.#feeds.changed(service, uid),
+  });
+  readonly #feeds = new EndpointFeeds(this.#addresses);
   readonly #policies: PolicyStore;
   readonly #watchers: Watcher[] = [];
 
@@ -45,6 +50,7 @@ export class TestState {
       this.#send(watcher, { type: 'invalidate', ids });
       this.#tellAll(watcher);
     }
+    void this.#feeds.publish(new Slicer());
   }
 
   setPolicy(key: string, policy: Authorization | null): void {
@@ -72,13 +78,26 @@ export class TestState {
         break;
       case 'lookup':
         this.lookups += 1;
-        this.#send(watcher, {
-          type: 'answer',
-          id: message.id,
-          answers: message.keys.map((key) => (this.synced ? this.#addresses.lookup(key) : null)),
-        });
+        this.#lookup(watcher, message);
+        break;
+      case 'endpoints.taken':
+        this.#feeds.taken(this.#watchers.indexOf(watcher), message.service);
+        break;
+      case 'endpoints.release':
+        this.#feeds.release(this.#watchers.indexOf(watcher), message.service);
         break;
     }
+  }
+
+  #lookup(watcher: Watcher, message: Extract<StateRequest, { type: 'lookup' }>): void {
+    const { id, keys } = message;
+    const answers = keys.map((key) => (this.synced ? this.#addresses.head(key) : null));
+    const services = answers.flatMap((answer) => answer?.services ?? []);
+    const thread = this.#watchers.indexOf(watcher);
+    const send = (response: StateResponse): void => this.#send(watcher, response);
+    const again = (): void => this.#lookup(watcher, message);
+    if (!this.#feeds.offer(thread, services, send, again)) return;
+    send({ type: 'answer', id, answers });
   }
 
   #tellAll(watcher: Watcher): void {

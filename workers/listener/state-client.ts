@@ -2,8 +2,9 @@ import type { MessagePort } from 'node:worker_threads';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import type { PolicyProgram } from '../../lib/policy/model.ts';
+import type { EndpointSet, ServiceWithEndpoints } from '../../lib/state/endpoint-set.ts';
 import { lookupId } from '../../lib/state/view.ts';
-import type { Answer, LookupKey, MeshView } from '../../lib/state/view.ts';
+import type { Answer, AnswerHead, LookupKey, MeshView } from '../../lib/state/view.ts';
 import {
   LOCAL_WORKLOAD_WAIT_MS,
   LOOKUP_RETRY_MS,
@@ -11,6 +12,7 @@ import {
   MAX_CACHED_ANSWERS,
   MAX_PENDING_LOOKUPS,
 } from './limits.ts';
+import { HeldEndpoints } from './held-endpoints.ts';
 import type { LocalPod, PodInfo, StateRequest, StateResponse } from './protocol.ts';
 
 /** With fewer answers nothing is evicted soon, so that it does not matter yet which one was used last. */
@@ -39,6 +41,7 @@ export class StateClient implements MeshView {
   readonly #answers = new Map<string, Answer>();
   /** Those to host names apart: queries for names that do not exist must not push out what routes are made of. */
   readonly #names = new Map<string, Answer>();
+  readonly #endpoints: HeldEndpoints;
   readonly #pending = new Map<number, Pending>();
   /** Keys asked for and not yet answered, with what to await. */
   readonly #asked = new Map<string, Promise<void>>();
@@ -50,12 +53,18 @@ export class StateClient implements MeshView {
   constructor(port: MessagePort, clock: Clock) {
     this.#port = port;
     this.#clock = clock;
+    this.#endpoints = new HeldEndpoints((message) => this.#send(message));
     port.on('message', (message: StateResponse) => this.#receive(message));
   }
 
   /** Answers held now. */
   get cached(): number {
     return this.#answers.size + this.#names.size;
+  }
+
+  /** Endpoints held now, and services they are of. */
+  get heldEndpoints(): number {
+    return this.#endpoints.count;
   }
 
   get(key: LookupKey): Answer | undefined {
@@ -202,6 +211,9 @@ export class StateClient implements MeshView {
       case 'answer':
         this.#onAnswer(message.id, message.answers);
         break;
+      case 'endpoints':
+        this.#endpoints.take(message);
+        break;
       case 'invalidate':
         this.#forget(message.ids);
         for (const listener of this.#invalidated) listener(message.ids);
@@ -209,20 +221,43 @@ export class StateClient implements MeshView {
     }
   }
 
-  #onAnswer(id: number, answers: readonly (Answer | null)[]): void {
+  #onAnswer(id: number, answers: readonly (AnswerHead | null)[]): void {
     const pending = this.#pending.get(id);
     if (pending === undefined) return;
     this.#pending.delete(id);
     for (const [index, key] of pending.keys.entries()) {
       const text = lookupId(key);
       this.#asked.delete(text);
-      const answer = answers[index];
+      const answer = this.#whole(answers[index] ?? null);
       // Null is "cannot tell yet": nothing to keep, whoever waits asks again.
-      if (answer !== null && answer !== undefined) this.#cacheOf(text).set(text, answer);
+      if (answer !== null) this.#cacheOf(text).set(text, answer);
     }
+    this.#forgetServices(this.#endpoints.shrink());
     evict(this.#answers);
     evict(this.#names);
     pending.settle();
+  }
+
+  /** The answer with the endpoints that came before it; null when they were given up since. */
+  #whole(head: AnswerHead | null): Answer | null {
+    if (head === null) return null;
+    const services: ServiceWithEndpoints[] = [];
+    for (const service of head.services) {
+      const endpoints = this.#endpoints.of(service);
+      if (endpoints === null) return null;
+      services.push({ service, endpoints });
+    }
+    return { workloads: head.workloads, services };
+  }
+
+  /** Answers may not outlive the endpoints they name, which nobody keeps up to date any more. */
+  #forgetServices(gone: ReadonlySet<EndpointSet>): void {
+    if (gone.size === 0) return;
+    for (const answers of [this.#answers, this.#names]) {
+      for (const [id, { services }] of answers) {
+        if (services.some(({ endpoints }) => gone.has(endpoints))) answers.delete(id);
+      }
+    }
   }
 
   #has(key: LookupKey): boolean {

@@ -8,6 +8,7 @@ import type { MetricSample } from './protocol.ts';
 export interface ThreadGauges {
   readonly pods: number;
   readonly cachedAnswers: number;
+  readonly heldEndpoints: number;
   readonly pools: readonly PoolStats[];
   /** Access lines that were not written, by reason. */
   readonly suppressedLines: Readonly<Record<Suppression, number>>;
@@ -215,7 +216,7 @@ export class ThreadMetrics {
       ),
       gauge('weft_listener_pods', 'Pods served', gauges.pods),
       ...this.#budget(gauges.budget),
-      gauge('weft_listener_cached_answers', 'Mesh lookups held in memory', gauges.cachedAnswers),
+      ...stateGauges(gauges),
       gauge(
         'weft_hbone_tunnels_open',
         'Client tunnels open',
@@ -292,4 +293,15 @@ function unwritten({ suppressedLines, droppedLines }: ThreadGauges): MetricSampl
     droppedLines,
   );
   return [...suppressed, dropped];
+}
+
+function stateGauges({ cachedAnswers, heldEndpoints }: ThreadGauges): readonly MetricSample[] {
+  return [
+    gauge('weft_listener_cached_answers', 'Mesh lookups held in memory', cachedAnswers),
+    gauge(
+      'weft_listener_held_endpoints',
+      'Endpoints of services held in memory, and services',
+      heldEndpoints,
+    ),
+  ];
 }

@@ -312,6 +312,7 @@ export class ListenerThread {
     const own = metrics.samples({
       pods: this.#pods.size,
       cachedAnswers: state.cached,
+      heldEndpoints: state.heldEndpoints,
       pools,
       budget,
       splices: runningSplices(),

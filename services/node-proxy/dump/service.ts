@@ -1,4 +1,5 @@
-import type { Service, ServiceWithEndpoints } from '../../../lib/state/model.ts';
+import type { ServiceWithEndpoints } from '../../../lib/state/endpoint-set.ts';
+import type { Service } from '../../../lib/state/model.ts';
 import { omitEmpty, title } from './shape.ts';
 import { dumpGateway } from './workload.ts';
 
@@ -30,7 +31,7 @@ export function dumpService({ service, endpoints }: ServiceWithEndpoints): objec
     }),
     ports: service.ports,
     endpoints: Object.fromEntries(
-      endpoints.map(({ workload, ports }) => [
+      [...endpoints].map(({ workload, ports }) => [
         workload.uid,
         { workloadUid: workload.uid, port: ports, status: title(workload.status) },
       ]),

@@ -5,10 +5,11 @@ import type { DecodeAuthorization } from '../../../lib/policy/named-policy.ts';
 import { PolicyStore } from '../../../lib/policy/policy-store.ts';
 import { PackedStore } from '../../../lib/state/packed-store.ts';
 import type { DecodeAddress } from '../../../lib/state/packed-store.ts';
-import type { Answer } from '../../../lib/state/view.ts';
-import type { StateRequest, StateResponse } from '../../../workers/listener/protocol.ts';
+import type { AnswerHead } from '../../../lib/state/view.ts';
+import type { StateRequest } from '../../../workers/listener/protocol.ts';
 import { MAX_LOOKUP_KEYS } from '../limits.ts';
 import { DumpReader } from './dump-reader.ts';
+import { EndpointFeeds } from './endpoint-feeds.ts';
 import { LocalIdentities } from './local-identities.ts';
 import { ProgramBook } from './program-book.ts';
 import type { DumpSection, FeedStep, StateSettings, StateStats, StateTable } from './protocol.ts';
@@ -38,6 +39,7 @@ export class StateEngine {
   readonly #policies: PolicyStore;
   readonly #programs: ProgramBook;
   readonly #watches: Watches;
+  readonly #feeds: EndpointFeeds;
   readonly #identities: LocalIdentities;
   readonly #mirrors: Readonly<Record<StateTable, TableMirror>>;
   /** Answers that became stale since threads were last told; null = all. */
@@ -50,10 +52,11 @@ export class StateEngine {
 
   constructor(settings: StateSettings, deps: StateEngineDependencies) {
     this.#deps = deps;
-    this.#store = new PackedStore(
-      deps.decodeAddress,
-      settings.node === '' ? {} : { node: settings.node },
-    );
+    this.#store = new PackedStore(deps.decodeAddress, {
+      ...(settings.node === '' ? {} : { node: settings.node }),
+      endpointChanged: (service, uid) => this.#feeds.changed(service, uid),
+    });
+    this.#feeds = new EndpointFeeds(this.#store);
     this.#policies = new PolicyStore(deps.decodeAuthorization, {
       unknownReference: settings.policyUnknownReference,
     });
@@ -93,11 +96,13 @@ export class StateEngine {
 
   /** A listener thread; `send` carries what it is told. Replaces an earlier one of the same number. */
   connect(thread: number, send: SendToThread): void {
+    this.#feeds.forget(thread);
     this.#watches.connect(thread, send);
   }
 
   /** The thread is gone. */
   disconnect(thread: number): void {
+    this.#feeds.forget(thread);
     this.#watches.disconnect(thread);
   }
 
@@ -111,7 +116,14 @@ export class StateEngine {
         this.#watches.unwatch(thread, request.uid);
         break;
       case 'lookup':
-        send(this.#answer(request));
+        this.#lookups += 1;
+        this.#answer(thread, request, send);
+        break;
+      case 'endpoints.taken':
+        this.#feeds.taken(thread, request.service);
+        break;
+      case 'endpoints.release':
+        this.#feeds.release(thread, request.service);
         break;
     }
   }
@@ -148,12 +160,19 @@ export class StateEngine {
     };
   }
 
-  #answer(request: Extract<StateRequest, { type: 'lookup' }>): StateResponse {
-    this.#lookups += 1;
-    const answers = request.keys.map((key, index): Answer | null =>
-      this.#ready && index < MAX_LOOKUP_KEYS ? this.#store.lookup(key) : null,
+  /** Answers once the thread was told of the endpoints of the services that the answer names. */
+  #answer(
+    thread: number,
+    request: Extract<StateRequest, { type: 'lookup' }>,
+    send: SendToThread,
+  ): void {
+    const answers = request.keys.map((key, index): AnswerHead | null =>
+      this.#ready && index < MAX_LOOKUP_KEYS ? this.#store.head(key) : null,
     );
-    return { type: 'answer', id: request.id, answers };
+    const services = answers.flatMap((answer) => answer?.services ?? []);
+    const again = (): void => this.#answer(thread, request, send);
+    if (!this.#feeds.offer(thread, services, send, again)) return;
+    send({ type: 'answer', id: request.id, answers });
   }
 
   #addressSink(): TableSink {
@@ -196,6 +215,7 @@ export class StateEngine {
     if (stale === null || stale.size > 0) {
       this.#watches.broadcast({ type: 'invalidate', ids: stale === null ? null : [...stale] });
     }
+    await this.#feeds.publish(slicer);
     if (stale === null || this.#policies.revision !== this.#policiesSeen) {
       this.#policiesSeen = this.#policies.revision;
       await this.#watches.policiesChanged(slicer);

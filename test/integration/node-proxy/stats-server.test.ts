@@ -87,6 +87,7 @@ function realStats(): AdminHandler {
       ...metrics.samples({
         pods: 1,
         cachedAnswers: 0,
+        heldEndpoints: 0,
         pools: [],
         splices: 0,
         budget: {

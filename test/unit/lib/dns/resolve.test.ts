@@ -1,4 +1,5 @@
 import test from 'ava';
+import { EndpointSet } from '../../../../lib/state/endpoint-set.ts';
 import { resolveQuestion } from '../../../../lib/dns/resolve.ts';
 import type { DnsDecision, DnsRules } from '../../../../lib/dns/resolve.ts';
 import type { Need } from '../../../../lib/state/lookups.ts';
@@ -29,7 +30,10 @@ function viewOf(...entries: readonly Entry[]): MeshView {
         .filter((entry) => key.kind === 'hostname' && entry.service.hostname === key.hostname)
         .map((entry) => ({
           service: entry.service,
-          endpoints: (entry.endpoints ?? []).map((one) => ({ workload: one, ports: {} })),
+          endpoints: new EndpointSet(
+            null,
+            (entry.endpoints ?? []).map((one) => ({ workload: one, ports: {} })),
+          ),
         })),
     }),
   };
@@ -195,9 +199,9 @@ test("only virtual addresses of the client's network are given (spec: dns.md §4
 test('a headless service is its endpoints, each with its first address of the family (spec: dns.md §4)', (t) => {
   const db = service({ namespace: 'shop', hostname: 'db.shop.svc.cluster.local' });
   const endpoints = [
-    workload({ addresses: ['10.0.0.1', 'fd00::1', '10.0.0.9'], network: 'other' }),
-    workload({ addresses: ['fd00::2'] }),
-    workload({ addresses: ['10.0.0.3'] }),
+    workload({ uid: 'a', addresses: ['10.0.0.1', 'fd00::1', '10.0.0.9'], network: 'other' }),
+    workload({ uid: 'b', addresses: ['fd00::2'] }),
+    workload({ uid: 'c', addresses: ['10.0.0.3'] }),
   ];
   const view = viewOf({ service: db, endpoints });
   t.deepEqual(addresses(ask(view, 'db')), ['10.0.0.1', '10.0.0.3']);

@@ -1,5 +1,6 @@
 /** docs/spec/dataplane.md §4 and §5, rule by rule. */
 import test from 'ava';
+import { EndpointSet } from '../../../../lib/state/endpoint-set.ts';
 import { pickEndpoint, sample } from '../../../../lib/state/load-balance.ts';
 import type { BalancingMode } from '../../../../lib/state/load-balance.ts';
 import type {
@@ -26,15 +27,17 @@ const pick = (
   endpoints: Endpoints,
   parts: Partial<Service> = {},
   options: { port?: number; mode?: BalancingMode; random?: number; except?: string[] } = {},
-) =>
-  pickEndpoint(
-    { service: service({ hostname: 'web.demo', ...parts }), endpoints },
+) => {
+  const web = service({ hostname: 'web.demo', ...parts });
+  return pickEndpoint(
+    { service: web, endpoints: new EndpointSet(web.loadBalancing, endpoints) },
     source,
     options.port ?? 80,
     options.mode ?? 'standard',
     () => options.random ?? 0,
     new Set(options.except ?? []),
   );
+};
 /** Every endpoint that some draw gives. */
 const reachable = (endpoints: Endpoints, parts: Partial<Service> = {}): string[] => {
   const found = new Set<string>();

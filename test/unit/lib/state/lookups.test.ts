@@ -1,5 +1,6 @@
 /** docs/spec/dataplane.md §3 (ranking of services) and §6 (destination address). */
 import test from 'ava';
+import { EndpointSet } from '../../../../lib/state/endpoint-set.ts';
 import { destinationIp, pickResolved } from '../../../../lib/state/destination-ip.ts';
 import { serviceByAddress, serviceByHostname } from '../../../../lib/state/lookups.ts';
 import type { NetworkAddress, Service } from '../../../../lib/state/model.ts';
@@ -7,7 +8,7 @@ import { service, vip, workload } from '../../../support/mesh-kit.ts';
 
 const at = (namespace: string, parts: Partial<Service>, ...addresses: NetworkAddress[]) => ({
   service: service({ hostname: 'h', namespace, addresses, ...parts }),
-  endpoints: [],
+  endpoints: new EndpointSet(null),
 });
 const found = (candidates: ReturnType<typeof at>[], namespace: string | null, ip = '10.0.0.1') =>
   serviceByAddress(candidates, '', ip, namespace)?.service.namespace ?? null;

@@ -1,7 +1,7 @@
 import test from 'ava';
 import type { Answer } from '../../../../lib/state/view.ts';
 import { PackedStore } from '../../../../lib/state/packed-store.ts';
-import { decodeAddress } from '../../../../lib/xds/resources/address.ts';
+import { decodeAddress, resourceName } from '../../../../lib/xds/resources/address.ts';
 import { encode, service, storeOf, vip, workload } from '../../../support/mesh-kit.ts';
 
 const web = service({ hostname: 'web.demo', addresses: [vip('10.96.0.1')] });
@@ -16,7 +16,7 @@ const pod = (name: string, overrides = {}) =>
 
 const uids = (answer: Answer): string[] => answer.workloads.map(({ uid }) => uid);
 const endpointUids = (answer: Answer): string[] =>
-  (answer.services[0]?.endpoints ?? []).map(({ workload: { uid } }) => uid);
+  [...(answer.services[0]?.endpoints ?? [])].map(({ workload: { uid } }) => uid);
 const byAddress = (ip: string, network = '') => ({ kind: 'address', network, ip }) as const;
 const byService = { kind: 'service', namespace: 'demo', hostname: 'web.demo' } as const;
 
@@ -64,7 +64,7 @@ test('a service is found by VIP, by hostname, by both names, with its endpoints'
     const answer = store.lookup(key);
     t.deepEqual(answer.services[0]?.service, web);
     t.deepEqual(endpointUids(answer), ['c//Pod/demo/a', 'c//Pod/demo/bb']);
-    t.deepEqual(answer.services[0]?.endpoints[0]?.ports, { 80: 8080 });
+    t.deepEqual([...(answer.services[0]?.endpoints ?? [])][0]?.ports, { 80: 8080 });
   }
   t.is(store.servicesNamed('demo', 'web').length, 1);
 });
@@ -107,10 +107,11 @@ test('a range is found by any address inside, and its endpoints are refreshed', 
   t.is(store.lookup(inside).services.length, 1);
   t.is(store.lookup(byAddress('10.51.0.1')).services.length, 0);
   const member = pod('a', { services: { 'demo/range.demo': { 80: 8080 } } });
-  const stale = store.apply(member.uid, encode(member));
+  store.apply(member.uid, encode(member));
+  t.deepEqual(endpointUids(store.lookup(inside)), [member.uid]);
+  const stale = store.apply('demo/range.demo', encode({ ...range, canonical: true }));
   t.true(stale?.includes('address:/10.50.7.9'), 'the answer that was given is named');
   t.false(stale?.includes('address:/10.51.0.1'));
-  t.deepEqual(endpointUids(store.lookup(inside)), [member.uid]);
 });
 
 // spec: dataplane.md §3.3
@@ -143,17 +144,20 @@ test('a local workload is found by exact names on its node, or on any', (t) => {
   t.is(store.localWorkload('demo', 'b', 'web', 'node-2'), null);
 });
 
-test('a change names every answer it spoils', (t) => {
-  const store = storeOf([web, pod('a')]);
+test('a change names every answer it spoils, and the endpoints it concerns', (t) => {
+  const changed: string[] = [];
+  const store = new PackedStore(decodeAddress, {
+    endpointChanged: (service, uid) => changed.push(`${service} ${uid}`),
+  });
+  for (const one of [web, pod('a')]) store.apply(resourceName(one), encode(one));
+  t.deepEqual(changed.splice(0), [`${KEY} c//Pod/demo/a`]);
   const ids = store.apply('c//Pod/demo/a', encode(pod('a', { addresses: ['10.0.0.5'] })));
   t.deepEqual([...(ids ?? [])].sort(), [
     'address:/10.0.0.1',
     'address:/10.0.0.5',
-    'address:/10.96.0.1',
-    'hostname:web.demo',
-    'service:demo/web.demo',
     'uid:c//Pod/demo/a',
   ]);
+  t.deepEqual(changed, [`${KEY} c//Pod/demo/a`]);
   const vips = store.apply(KEY, encode({ ...web, addresses: [vip('10.96.0.2')] }));
   t.true(vips?.includes('address:/10.96.0.1'));
   t.true(vips?.includes('address:/10.96.0.2'));

@@ -1,4 +1,5 @@
 import test from 'ava';
+import { EndpointSet } from '../../../../lib/state/endpoint-set.ts';
 import { dumpPolicy } from '../../../../services/node-proxy/dump/policy.ts';
 import { dumpService } from '../../../../services/node-proxy/dump/service.ts';
 import { dumpWorkload } from '../../../../services/node-proxy/dump/workload.ts';
@@ -79,7 +80,12 @@ const sources: ConfigDumpSources = {
         ipFamilies: 'DUAL',
       });
       yield JSON.stringify(
-        dumpService({ service, endpoints: [{ workload: full, ports: { 80: 8080 } }] }),
+        dumpService({
+          service,
+          endpoints: new EndpointSet(service.loadBalancing, [
+            { workload: full, ports: { 80: 8080 } },
+          ]),
+        }),
       );
     } else {
       const policy = authorizationFixture({ rules: [{ clauses: [{ matches: [everything] }] }] });

@@ -12,7 +12,7 @@ import {
   decodeAuthorization,
   encodeAuthorization,
 } from '../../../../lib/xds/resources/authorization.ts';
-import { PROGRAM_WAIT_MS } from '../../../../services/node-proxy/limits.ts';
+import { ENDPOINTS_PER_MESSAGE, PROGRAM_WAIT_MS } from '../../../../services/node-proxy/limits.ts';
 import { packRows } from '../../../../services/node-proxy/state-thread/packed-rows.ts';
 import type { Row } from '../../../../services/node-proxy/state-thread/packed-rows.ts';
 import type { StateTable } from '../../../../services/node-proxy/state-thread/protocol.ts';
@@ -69,7 +69,8 @@ function setUp() {
     lookup(keys: readonly LookupKey[]) {
       let answer: StateResponse | null = null;
       engine.request(0, { type: 'lookup', id: 1, keys }, (message) => {
-        answer = message;
+        if (message.type === 'answer') answer = message;
+        else told.push(message);
       });
       return answer as StateResponse | null;
     },
@@ -214,9 +215,132 @@ test('a full copy removes what it does not hold, and only when it is complete', 
   const keys = [{ kind: 'hostname' as const, hostname: serviceFixture().hostname }];
   await state.engine.feed('addresses', { kind: 'reset' });
   await state.engine.feed('addresses', { kind: 'entries', rows: packRows([workloadRow()]) });
-  t.like(state.lookup(keys), { answers: [{ services: [{ service: { name: 'web' } }] }] });
+  t.like(state.lookup(keys), { answers: [{ services: [{ name: 'web' }] }] });
   await state.engine.feed('addresses', { kind: 'synced' });
   t.like(state.lookup(keys), { answers: [{ services: [] }] });
+});
+
+/** What a thread was told of the endpoints of services, message by message: how many, and whether all anew. */
+const pages = (told: readonly StateResponse[]) =>
+  told.flatMap((message) =>
+    message.type === 'endpoints' ? [[message.endpoints.length, message.anew !== null]] : [],
+  );
+
+const MANY = 5_000;
+const endpointRow = (index: number, fields: Partial<Workload> = {}): Row =>
+  workloadRow({
+    uid: `Kubernetes//Pod/demo/web-${index}`,
+    name: `web-${index}`,
+    addresses: [`10.${index >> 16}.${(index >> 8) & 255}.${index & 255}`],
+    services: { [key]: { 80: 8080 } },
+    ...fields,
+  });
+
+/** A state with a service of many endpoints, and a thread that asked for it. */
+async function bigService() {
+  const state = setUp();
+  await state.copy('authorizations');
+  await state.copy('rejections');
+  const rows = Array.from({ length: MANY }, (_, index) => endpointRow(index));
+  await state.copy('addresses', [serviceRow, ...rows]);
+  state.told.length = 0;
+  const keys = [{ kind: 'hostname' as const, hostname: serviceFixture().hostname }];
+  const taken = () =>
+    state.engine.request(0, { type: 'endpoints.taken', service: key }, state.send);
+  const ask = () => state.engine.request(0, { type: 'lookup', id: 1, keys }, state.send);
+  return { ...state, ask, taken };
+}
+
+test('many endpoints come in small messages, each after the last one was taken, and the answer after all', async (t) => {
+  const { told, ask, taken } = await bigService();
+  ask();
+  t.deepEqual(pages(told), [[ENDPOINTS_PER_MESSAGE, true]]);
+  for (let message = 1; !told.some(({ type }) => type === 'answer'); message += 1) {
+    t.is(pages(told).length, message);
+    taken();
+  }
+  t.is(
+    pages(told).reduce((sum, [count]) => sum + Number(count), 0),
+    MANY,
+  );
+  t.is(pages(told).length, Math.ceil(MANY / ENDPOINTS_PER_MESSAGE));
+  t.is(told.at(-1)?.type, 'answer');
+  // Once told, another question about the service brings none of them again.
+  told.length = 0;
+  ask();
+  t.deepEqual(
+    told.map(({ type }) => type),
+    ['answer'],
+  );
+});
+
+test('a change of an endpoint costs a thread that endpoint, and spoils no answer about its service', async (t) => {
+  const { engine, told, change, ask, taken } = await bigService();
+  ask();
+  while (!told.some(({ type }) => type === 'answer')) taken();
+  taken();
+  const others: StateResponse[] = [];
+  engine.connect(1, (message) => void others.push(message));
+  told.length = 0;
+  await change('addresses', [endpointRow(7, { status: 'UNHEALTHY' })]);
+  t.deepEqual(told.map(({ type }) => type).toSorted(), ['endpoints', 'invalidate']);
+  t.deepEqual(pages(told), [[1, false]]);
+  const spoilt = told.flatMap((message) =>
+    message.type === 'invalidate' ? (message.ids ?? []) : [],
+  );
+  t.deepEqual(spoilt.toSorted(), ['address:/10.0.0.7', 'uid:Kubernetes//Pod/demo/web-7']);
+  t.deepEqual(
+    others.map(({ type }) => type),
+    ['invalidate'],
+    'who does not have the service is told nothing',
+  );
+  // Until it is taken nothing follows; then all that changed meanwhile, at once and as it is now.
+  told.length = 0;
+  for (const status of ['HEALTHY', 'UNHEALTHY', 'HEALTHY'] as const) {
+    await change('addresses', [endpointRow(7, { status }), endpointRow(8, { status })]);
+  }
+  t.deepEqual(pages(told), []);
+  taken();
+  t.deepEqual(pages(told), [[2, false]]);
+  taken();
+  engine.request(0, { type: 'endpoints.release', service: key }, () => t.fail());
+  told.length = 0;
+  await change('addresses', [endpointRow(7, { status: 'UNHEALTHY' })]);
+  t.deepEqual(pages(told), []);
+});
+
+test('a thread that is gone, or forgot a service, is not waited for', async (t) => {
+  const { engine, told, ask, change } = await bigService();
+  ask();
+  engine.disconnect(0);
+  told.length = 0;
+  await change('addresses', [endpointRow(7, { status: 'UNHEALTHY' })]);
+  t.deepEqual(told, []);
+});
+
+test('a service that is balanced otherwise, or comes back, is told of anew', async (t) => {
+  const { told, change, ask, taken } = await bigService();
+  const settle = () => {
+    for (let left = MANY; left > 0; left -= ENDPOINTS_PER_MESSAGE) taken();
+  };
+  ask();
+  settle();
+  const loadBalancing = {
+    routingPreference: ['ZONE' as const],
+    mode: 'FAILOVER' as const,
+    healthPolicy: 'ALLOW_ALL' as const,
+  };
+  await change('addresses', [{ key, value: encodeService(serviceFixture({ loadBalancing })) }]);
+  told.length = 0;
+  ask();
+  t.deepEqual(pages(told), [[ENDPOINTS_PER_MESSAGE, true]]);
+  settle();
+  await change('addresses', [{ key, value: null }]);
+  await change('addresses', [endpointRow(7, { capacity: 2 })]);
+  await change('addresses', [serviceRow]);
+  told.length = 0;
+  ask();
+  t.deepEqual(pages(told), [[ENDPOINTS_PER_MESSAGE, true]]);
 });
 
 test('a row that cannot be read leaves the last good one in force and is counted', async (t) => {

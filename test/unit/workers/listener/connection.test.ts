@@ -53,6 +53,7 @@ function sinks() {
       ...metrics.samples({
         pods: 0,
         cachedAnswers: 0,
+        heldEndpoints: 0,
         pools: [],
         budget: NO_BUDGET,
         splices: 0,

@@ -1,12 +1,14 @@
 import { MessageChannel } from 'node:worker_threads';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
+import type { Endpoint } from '../../../../lib/state/model.ts';
 import type { LookupKey } from '../../../../lib/state/view.ts';
 import { lookupId } from '../../../../lib/state/view.ts';
 import { MAX_CACHED_ANSWERS } from '../../../../workers/listener/limits.ts';
 import type { StateRequest, StateResponse } from '../../../../workers/listener/protocol.ts';
 import { StateClient } from '../../../../workers/listener/state-client.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
+import { service } from '../../../support/mesh-kit.ts';
 import { until } from '../../../support/until.ts';
 import { workload } from '../../../support/workloads.ts';
 
@@ -176,4 +178,48 @@ test('a program is kept until it is dropped', async (t) => {
   say({ type: 'program.drop', setId: 's' });
   await until(() => state.program('s') === undefined, { what: 'the drop' });
   t.pass();
+});
+
+test('an answer has the endpoints that came before it, and follows them without another question', async (t) => {
+  const { state, asked, say } = client(t);
+  const web = service({ hostname: 'web.demo' });
+  const told = (uid: string, endpoint: Endpoint | null, anew = false) =>
+    say({
+      type: 'endpoints',
+      service: 'demo/web.demo',
+      anew: anew ? { balancing: null } : null,
+      endpoints: [[uid, endpoint]],
+    });
+  const fetched = state.fetch([key]);
+  await until(() => asked.length === 1, { what: 'the question' });
+  told('a', { workload: workload({ uid: 'a' }), ports: {} }, true);
+  say({ type: 'answer', id: 1, answers: [{ workloads: [], services: [web] }] });
+  await fetched;
+  const uids = (): string[] =>
+    [...(state.get(key)?.services[0]?.endpoints ?? [])].map((one) => one.workload.uid);
+  t.deepEqual(uids(), ['a']);
+  told('b', { workload: workload({ uid: 'b' }), ports: {} });
+  told('a', null);
+  await until(() => uids().join() === 'b', { what: 'the change' });
+  t.is(state.heldEndpoints, 2);
+  t.deepEqual(asked.filter(({ type }) => type === 'lookup').length, 1);
+});
+
+test('an answer whose endpoints are not held is asked for again', async (t) => {
+  const { state, asked, say, clock } = client(t);
+  const fetched = state.fetch([key]);
+  await until(() => asked.length === 1, { what: 'the question' });
+  const answers = [{ workloads: [], services: [service({ hostname: 'web.demo' })] }];
+  say({ type: 'answer', id: 1, answers });
+  const again = async (): Promise<boolean> => {
+    await clock.advance(1);
+    return asked.length === 2;
+  };
+  await until(again, { what: 'the second question' });
+  t.is(state.get(key), undefined);
+  const anew = { balancing: null };
+  say({ type: 'endpoints', service: 'demo/web.demo', anew, endpoints: [] });
+  say({ type: 'answer', id: 2, answers });
+  await fetched;
+  t.is(state.get(key)?.services[0]?.endpoints.size, 0);
 });

@@ -1,0 +1,143 @@
+/** What a service with many endpoints costs: a pick, and a change of an endpoint on the thread that is told of it. */
+import { MessageChannel, receiveMessageOnPort } from 'node:worker_threads';
+import type { MessagePort } from 'node:worker_threads';
+import { pickEndpoint } from '../../../lib/state/load-balance.ts';
+import type { Service } from '../../../lib/state/model.ts';
+import { serviceKey } from '../../../lib/state/model.ts';
+import { PackedStore } from '../../../lib/state/packed-store.ts';
+import {
+  decodeAddress,
+  encodeService,
+  encodeWorkload,
+} from '../../../lib/xds/resources/address.ts';
+import { EndpointFeeds } from '../../../services/node-proxy/state-thread/endpoint-feeds.ts';
+import { Slicer } from '../../../services/node-proxy/state-thread/slicer.ts';
+import { HeldEndpoints } from '../../../workers/listener/held-endpoints.ts';
+import type { StateResponse } from '../../../workers/listener/protocol.ts';
+import { serviceFixture, workloadFixture } from '../../support/model-fixtures.ts';
+
+/** Microseconds, medians. */
+export interface ServiceCost {
+  /** A pick for one connection. */
+  readonly pick: number;
+  /** The first pick after a change. */
+  readonly pickAfterChange: number;
+  /** Taking in the message about a changed endpoint, from the port to the set. */
+  readonly change: number;
+  /** Taking in one message of the many that tell a thread of the service for the first time. */
+  readonly page: number;
+}
+
+const CHANGES = 300;
+const PICKS = 20_000;
+const PICKS_AT_ONCE = 100;
+const source = workloadFixture({ uid: 'client', name: 'client' });
+
+/** Measures in this process, the messages over a real port. */
+export async function serviceCost(endpoints: number): Promise<ServiceCost> {
+  const rig = new Rig(endpoints);
+  const pages = rig.askFirst();
+  const single: number[] = [];
+  const pickAfterChange: number[] = [];
+  const change: number[] = [];
+  for (let index = 0; index < PICKS; index += PICKS_AT_ONCE) {
+    single.push(timed(() => rig.pick(PICKS_AT_ONCE)) / PICKS_AT_ONCE);
+  }
+  for (let index = 0; index < CHANGES; index += 1) {
+    await rig.change(index % endpoints, index);
+    change.push(timed(() => rig.takeOne()));
+    pickAfterChange.push(timed(() => rig.pick(1)));
+  }
+  rig.close();
+  return {
+    pick: median(single),
+    pickAfterChange: median(pickAfterChange),
+    change: median(change),
+    page: median(pages),
+  };
+}
+
+class Rig {
+  readonly #store: PackedStore;
+  readonly #feeds: EndpointFeeds;
+  readonly #held = new HeldEndpoints(() => undefined);
+  readonly #service: Service = serviceFixture();
+  readonly #told: MessagePort;
+  readonly #tells: MessagePort;
+
+  constructor(endpoints: number) {
+    const { port1, port2 } = new MessageChannel();
+    this.#tells = port1;
+    this.#told = port2;
+    this.#store = new PackedStore(decodeAddress, {
+      endpointChanged: (key, uid) => this.#feeds.changed(key, uid),
+    });
+    this.#feeds = new EndpointFeeds(this.#store);
+    this.#store.apply(serviceKey(this.#service), encodeService(this.#service));
+    for (let index = 0; index < endpoints; index += 1) this.#put(index, 1);
+  }
+
+  /** What each message took, microseconds. */
+  askFirst(): number[] {
+    const send = (message: StateResponse): void => this.#tells.postMessage(message);
+    this.#feeds.offer(0, [this.#service], send, () => undefined);
+    const pages: number[] = [];
+    for (;;) {
+      const began = performance.now();
+      if (!this.takeOne()) return pages;
+      pages.push((performance.now() - began) * 1_000);
+      this.#feeds.taken(0, serviceKey(this.#service));
+    }
+  }
+
+  /** The endpoint is another revision now, as when its pod is replaced. */
+  async change(index: number, round: number): Promise<void> {
+    this.#put(index, round + 2);
+    this.#feeds.taken(0, serviceKey(this.#service));
+    await this.#feeds.publish(new Slicer());
+  }
+
+  takeOne(): boolean {
+    const received = receiveMessageOnPort(this.#told);
+    if (received === undefined) return false;
+    const { message } = received as { readonly message: StateResponse };
+    if (message.type === 'endpoints') this.#held.take(message);
+    return true;
+  }
+
+  pick(times: number): void {
+    const endpoints = this.#held.of(this.#service);
+    if (endpoints === null) throw new Error('the endpoints are not held');
+    const target = { service: this.#service, endpoints };
+    for (let index = 0; index < times; index += 1) {
+      if (pickEndpoint(target, source, 80, 'standard', Math.random) === null) {
+        throw new Error('nothing was picked');
+      }
+    }
+  }
+
+  close(): void {
+    this.#tells.close();
+  }
+
+  #put(index: number, revision: number): void {
+    const workload = workloadFixture({
+      uid: `Kubernetes//Pod/demo/web-${index}`,
+      name: `web-${index}`,
+      canonicalRevision: `r${revision}`,
+      addresses: [`10.${index >> 16}.${(index >> 8) & 255}.${index & 255}`],
+      services: { [serviceKey(this.#service)]: { 80: 8080 } },
+    });
+    this.#store.apply(workload.uid, encodeWorkload(workload));
+  }
+}
+
+function timed(work: () => void): number {
+  const began = performance.now();
+  work();
+  return (performance.now() - began) * 1_000;
+}
+
+function median(values: readonly number[]): number {
+  return values.toSorted((left, right) => left - right)[values.length >> 1] ?? 0;
+}

@@ -1,0 +1,79 @@
+import { EndpointSet } from '../../lib/state/endpoint-set.ts';
+import type { Service } from '../../lib/state/model.ts';
+import { serviceKey } from '../../lib/state/model.ts';
+import { KEPT_SERVICES, MAX_HELD_ENDPOINTS } from './limits.ts';
+import type { StateRequest, StateResponse } from './protocol.ts';
+
+/** What this costs beside its endpoints: a service without any counts, too. */
+const PER_SERVICE = 1;
+
+/**
+ * The endpoints of the services that a thread asked for, once for all answers that name a service. The state thread keeps
+ * them as they are; nothing is asked for again when one changes.
+ */
+export class HeldEndpoints {
+  readonly #send: (message: StateRequest) => void;
+  readonly #limit: number;
+  /** By the key of the service; the one named longest ago by an answer first. */
+  readonly #sets = new Map<string, EndpointSet>();
+  #count = 0;
+
+  constructor(send: (message: StateRequest) => void, limit = MAX_HELD_ENDPOINTS) {
+    this.#send = send;
+    this.#limit = limit;
+  }
+
+  /** Endpoints held, and services. */
+  get count(): number {
+    return this.#count;
+  }
+
+  /** Takes in a message. The next one comes in another turn of the loop, so that connections are served in between. */
+  take({ service, anew, endpoints }: Extract<StateResponse, { type: 'endpoints' }>): void {
+    if (anew !== null) {
+      this.#forget(service);
+      this.#sets.set(service, new EndpointSet(anew.balancing));
+      this.#count += PER_SERVICE;
+    }
+    const set = this.#sets.get(service);
+    if (set !== undefined) {
+      this.#count -= set.size;
+      for (const [uid, endpoint] of endpoints) {
+        if (endpoint === null) set.delete(uid);
+        else set.put(endpoint);
+      }
+      this.#count += set.size;
+    }
+    setImmediate(() => this.#send({ type: 'endpoints.taken', service }));
+  }
+
+  /** The endpoints of a service that an answer names; null when they were given up since it was asked for. */
+  of(service: Service): EndpointSet | null {
+    const key = serviceKey(service);
+    const set = this.#sets.get(key);
+    if (set === undefined) return null;
+    // Moves it to the young end of the map: what is given up is taken from the old one.
+    this.#sets.delete(key);
+    this.#sets.set(key, set);
+    return set;
+  }
+
+  /** Gives up what was named longest ago while there is too much; what one decision may need stays. */
+  shrink(): ReadonlySet<EndpointSet> {
+    const gone = new Set<EndpointSet>();
+    for (const [key, set] of this.#sets) {
+      if (this.#count <= this.#limit || this.#sets.size <= KEPT_SERVICES) break;
+      this.#forget(key);
+      this.#send({ type: 'endpoints.release', service: key });
+      gone.add(set);
+    }
+    return gone;
+  }
+
+  #forget(key: string): void {
+    const set = this.#sets.get(key);
+    if (set === undefined) return;
+    this.#sets.delete(key);
+    this.#count -= set.size + PER_SERVICE;
+  }
+}
