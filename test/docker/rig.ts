@@ -2,7 +2,6 @@
 import { randomBytes } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { setTimeout as wait } from 'node:timers/promises';
 import { Compose } from '../support/compose.ts';
 import type { ComposeOptions } from '../support/compose.ts';
 import { DockerHost } from '../support/docker-host.ts';
@@ -11,6 +10,8 @@ import { until } from '../support/until.ts';
 const BASE = 'weft-base:bookworm';
 /** Requests that must succeed for a load to count as going on. */
 export const ENOUGH = 10;
+/** The status of timeout(1) for a command that it ended. */
+const TIMED_OUT = 124;
 const UP_TIMEOUT_MS = 180_000;
 const HEALTHY_MS = 90_000;
 /** Far beyond the run: what is carried may only end by itself. */
@@ -63,38 +64,27 @@ export class Rig {
     return present(this.#mesh);
   }
 
-  /** Starts an engine and builds the image; from then on containers have a network namespace of their own. */
-  async build(): Promise<void> {
-    this.#host = await DockerHost.create();
-    await this.host.start('machine');
-    await this.host.base(BASE);
-    await this.host.build(BASE);
-    await this.host.stop();
-    await this.host.start('own');
-  }
-
   /**
-   * The same in at most `limitMs`: null, or why there is no image. Then everything is removed but the base, which is kept for
-   * the next run. Rejects when the build fails.
+   * Starts an engine and builds the image in at most `limitMs`; from then on containers have a network namespace of their own.
+   * Null, or why there is no image: then everything is removed but the base, which is kept for the next run once it is whole.
+   * Rejects when the build fails.
    */
-  async buildWithin(limitMs: number): Promise<string | null> {
-    const timer = new AbortController();
-    const building = this.build();
-    const over = wait(limitMs, 'over' as const, { signal: timer.signal, ref: false });
+  async build(limitMs: number): Promise<string | null> {
+    const end = performance.now() + limitMs;
+    const left = (): number => Math.max(1, Math.round((end - performance.now()) / 1_000));
     try {
-      // Rejects when it is aborted, which nobody waits for any more.
-      over.catch(() => undefined);
-      if ((await Promise.race([building, over])) !== 'over') return null;
+      this.#host = await DockerHost.create();
+      await this.host.start('machine');
+      await this.host.base(BASE, left());
+      await this.host.build(BASE, left());
+      await this.host.stop();
+      await this.host.start('own');
+      return null;
     } catch (error) {
       await this.remove();
-      throw error;
-    } finally {
-      timer.abort();
+      if ((error as { readonly code?: unknown }).code !== TIMED_OUT) throw error;
+      return 'the image could not be built in the time there was; the next run has the base if it came so far';
     }
-    await this.remove();
-    // It fails now, as its daemon is gone.
-    await Promise.allSettled([building]);
-    return 'the image could not be built in the time there was; the next run has the base of this one';
   }
 
   /** Brings a project up. */

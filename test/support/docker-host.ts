@@ -175,8 +175,8 @@ export class DockerHost {
     return JSON.parse((await this.docker('inspect', ...ids)).stdout) as ContainerFacts[];
   }
 
-  /** The base image: from the cache, else made and put there. */
-  async base(name: string): Promise<void> {
+  /** The base image: from the cache, else made, in at most so many seconds, and put there. */
+  async base(name: string, seconds: number): Promise<void> {
     const archive = join(CACHE, 'docker-base-bookworm.tar');
     try {
       await this.docker('load', '--quiet', '--input', archive);
@@ -184,16 +184,19 @@ export class DockerHost {
     } catch {
       await mkdir(CACHE, { recursive: true });
     }
-    await this.command('sh', ['infra/docker/base.sh', name]);
+    // Ends what the script has started, too.
+    await this.command('timeout', [`${seconds}`, 'sh', 'infra/docker/base.sh', name]);
     await this.docker('save', '--output', `${archive}.new`, name);
     await run('mv', [`${archive}.new`, archive]);
   }
 
-  /** Builds the image under the name that docker-compose.yml uses. */
-  async build(base: string): Promise<void> {
+  /** Builds the image under the name that docker-compose.yml uses, in at most so many seconds. */
+  async build(base: string, seconds: number): Promise<void> {
     await this.command(
-      'docker',
+      'timeout',
       [
+        `${seconds}`,
+        'docker',
         'build',
         '--network=host',
         `--build-arg=BASE_IMAGE=${base}`,
