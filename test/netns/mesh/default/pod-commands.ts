@@ -1,9 +1,7 @@
 import { readdir, readFile } from 'node:fs/promises';
-import { meshSuite } from '../../support/mesh-suite.ts';
-import type { TestMesh } from '../../support/mesh.ts';
-import { until } from '../../support/until.ts';
-
-const test = meshSuite();
+import { test } from './mesh.ts';
+import type { TestMesh } from '../../../support/mesh.ts';
+import { until } from '../../../support/until.ts';
 
 /** A command that leaves its process group, with a name nobody else's has. */
 const pod = (name: string, mark: string, hostNetwork: boolean): string => `

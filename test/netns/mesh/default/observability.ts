@@ -7,12 +7,12 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import test from 'ava';
 import { parse } from 'yaml';
-import { findProgram } from '../../support/programs.ts';
-import { meshSuite } from '../../support/mesh-suite.ts';
-import { until } from '../../support/until.ts';
+import { findProgram } from '../../../support/programs.ts';
+import { test as onMesh } from './mesh.ts';
+import { until } from '../../../support/until.ts';
 
 const run = promisify(execFile);
-const INFRA = new URL('../../../infra/', import.meta.url).pathname;
+const INFRA = new URL('../../../../infra/', import.meta.url).pathname;
 const ADDRESS = '127.0.0.1:9090';
 /** Families that have samples only once something went wrong, or where revocation lists are configured. */
 const SILENT_WHEN_WELL =
@@ -24,7 +24,7 @@ if (prometheus === null || promtool === null) {
   process.stderr.write('\nSKIPPED, NOT RUN: Prometheus is not installed\n');
 }
 const toolTest = promtool === null ? test.serial.skip : test.serial;
-const withMesh = prometheus === null ? null : meshSuite();
+const withMesh = prometheus === null ? null : onMesh;
 const meshTest = withMesh ?? ((title: string) => test.serial.skip(title, (t) => t.pass()));
 
 interface Dashboard {

@@ -1,11 +1,9 @@
 import { randomBytes } from 'node:crypto';
-import type { TraceResult } from '../../../services/cli/trace/render.ts';
-import { captureWhile } from '../../support/capture.ts';
-import { meshSuite } from '../../support/mesh-suite.ts';
-import type { TestMesh } from '../../support/mesh.ts';
-import { until } from '../../support/until.ts';
-
-const test = meshSuite();
+import type { TraceResult } from '../../../../services/cli/trace/render.ts';
+import { captureWhile } from '../../../support/capture.ts';
+import { test } from './mesh.ts';
+import type { TestMesh } from '../../../support/mesh.ts';
+import { until } from '../../../support/until.ts';
 
 const IDENTITY = {
   client: 'spiffe://cluster.local/ns/demo/sa/client',

@@ -1,13 +1,12 @@
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { connectSeqpacket } from '../../../lib/linux/seqpacket.ts';
-import type { EdgeInput, EdgeOutcome } from '../../support/edge-client.ts';
-import type { TestMesh } from '../../support/mesh.ts';
-import { meshSuite } from '../../support/mesh-suite.ts';
-import { until } from '../../support/until.ts';
+import { connectSeqpacket } from '../../../../lib/linux/seqpacket.ts';
+import type { EdgeInput, EdgeOutcome } from '../../../support/edge-client.ts';
+import type { TestMesh } from '../../../support/mesh.ts';
+import { test } from './mesh.ts';
+import { until } from '../../../support/until.ts';
 
-const EDGE_CLIENT = new URL('../../support/edge-client.ts', import.meta.url).pathname;
-const test = meshSuite();
+const EDGE_CLIENT = new URL('../../../support/edge-client.ts', import.meta.url).pathname;
 
 /** Everything still answers, under the same processes as before. */
 async function untouched(mesh: TestMesh, body: () => Promise<void>): Promise<boolean> {

@@ -1,7 +1,5 @@
-import { meshSuite } from '../../support/mesh-suite.ts';
-import { until } from '../../support/until.ts';
-
-const test = meshSuite();
+import { test } from './mesh.ts';
+import { until } from '../../../support/until.ts';
 
 const ALLOW_CLIENT = `
 apiVersion: security.istio.io/v1
