@@ -4,16 +4,20 @@ import type { MessagePort } from 'node:worker_threads';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../../lib/clock/clock.ts';
-import { encodeWorkload } from '../../../lib/xds/resources/address.ts';
+import type { Workload } from '../../../lib/state/model.ts';
+import { serviceKey } from '../../../lib/state/model.ts';
+import { encodeService, encodeWorkload } from '../../../lib/xds/resources/address.ts';
 import { StateFeed } from '../../../services/node-proxy/state-thread/state-feed.ts';
 import { StateThread } from '../../../services/node-proxy/state-thread/state-thread.ts';
 import type { StateResponse } from '../../../workers/listener/protocol.ts';
+import { StateClient } from '../../../workers/listener/state-client.ts';
 import { openBus } from '../../support/bus.ts';
-import { workloadFixture } from '../../support/model-fixtures.ts';
+import { serviceFixture, workloadFixture } from '../../support/model-fixtures.ts';
 import { startTestRedis } from '../../support/redis.ts';
 import { until } from '../../support/until.ts';
 
 const WORKLOADS = 20_000;
+const ENDPOINTS = 5_000;
 
 function workloadRow(index: number, trustDomain = 'cluster.local'): [string, Uint8Array] {
   const uid = `Kubernetes//Pod/demo/pod-${index}`;
@@ -106,6 +110,42 @@ for (const own of [true, false]) {
     t.is(uids.length, WORKLOADS);
     t.deepEqual(uids, [...uids].sort(), 'sorted by uid');
     t.is(events.failed, 0);
+  });
+
+  test(`a thread asks once about a service of many endpoints, and follows each of them${where}`, async (t) => {
+    const { addresses, thread, events, port } = await startState(t, own);
+    const web = serviceFixture();
+    const member = (index: number, status: Workload['status']): [string, Uint8Array] => {
+      const uid = `Kubernetes//Pod/demo/pod-${index}`;
+      const services = { [serviceKey(web)]: { 80: 8080 } };
+      const ip = `10.100.${index >> 8}.${index & 255}`;
+      const fields = { uid, name: `pod-${index}`, addresses: [ip], services, status };
+      return [uid, encodeWorkload(workloadFixture(fields))];
+    };
+    const members = Array.from({ length: ENDPOINTS }, (_, index) => member(index, 'HEALTHY'));
+    await addresses.replaceAll([[serviceKey(web), encodeService(web)], ...members]);
+    await until(() => events.ready === 1, { what: 'the first copy', timeoutMs: 60_000 });
+    let told = 0;
+    port.on('message', (message: StateResponse) => {
+      if (message.type === 'endpoints') told += message.endpoints.length;
+    });
+    const client = new StateClient(port, systemClock);
+    const { namespace, hostname } = web;
+    const byName = { kind: 'service', namespace, hostname } as const;
+    const byHost = { kind: 'hostname', hostname } as const;
+    await client.fetch([byName]);
+    const endpoints = client.get(byName)?.services[0]?.endpoints;
+    t.is(endpoints?.size, ENDPOINTS);
+    await client.fetch([byHost]);
+    t.is(client.get(byHost)?.services[0]?.endpoints, endpoints, 'answers share them');
+    t.is(told, ENDPOINTS);
+    const [uid, value] = member(7, 'UNHEALTHY');
+    await addresses.apply([{ key: uid, value }]);
+    await until(() => endpoints?.has(uid) === false, { what: 'the endpoint to go' });
+    t.is(client.get(byName)?.services[0]?.endpoints, endpoints, 'the answer stays');
+    t.deepEqual([told, endpoints?.size], [ENDPOINTS + 1, ENDPOINTS - 1]);
+    await until(() => thread.stats?.lookups === 2, { what: 'the gauges' });
+    t.is(client.heldEndpoints, ENDPOINTS);
   });
 
   test(`the state stays when Redis goes, and follows it when it is back${where}`, async (t) => {
