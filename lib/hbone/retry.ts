@@ -21,6 +21,10 @@ export interface ConnectAttempt {
    * that it was not.
    */
   asked: boolean;
+  /** The application itself is connected, without a tunnel: a refusal is its own. */
+  direct: boolean;
+  /** Another endpoint would be asked by the next attempt. */
+  elsewhere: boolean;
 }
 
 /**
@@ -39,15 +43,18 @@ const RETRIABLE: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
 /** The peer's own words that it did not look at a request (GOAWAY, REFUSED_STREAM). */
 const NOT_LOOKED_AT: ReadonlySet<ErrorCode> = new Set<ErrorCode>(['TUNNEL_CLOSED']);
 
-/** The peer's own word that its application could not be connected. */
-const RETRIABLE_STATUS = 503;
+/** The peer's own word that its application could not be connected. ztunnel uses it for nothing that asking again would change. */
+const UNREACHABLE_STATUS = 503;
 
 /**
- * Whether a failed connect may be tried again: never after 400, 401 or a wrong identity, and once the peer was `asked` only
- * when it said that the application was not reached. Its silence says nothing.
+ * Whether a failed connect may be tried again: never after 400, 401 or a wrong identity, and once the peer was asked only
+ * when it said that the application was not reached. Its silence says nothing. An application that refuses does so again: only
+ * another endpoint can change that.
  */
-export function isConnectRetriable(error: MeshError, asked: boolean): boolean {
-  if (refusedStatus(error) === RETRIABLE_STATUS) return true;
+export function isConnectRetriable(error: MeshError, attempt: ConnectAttempt): boolean {
+  const { asked, direct, elsewhere } = attempt;
+  if (refusedStatus(error) === UNREACHABLE_STATUS) return elsewhere;
+  if (direct && error.code === 'UPSTREAM_CONNECT') return elsewhere;
   return (asked ? NOT_LOOKED_AT : RETRIABLE).has(error.code);
 }
 
@@ -62,7 +69,7 @@ export async function connectWithRetry<T>(
 ): Promise<T> {
   const startedMs = deps.clock.monotonic();
   for (let index = 0; ; index += 1) {
-    const now: ConnectAttempt = { index, asked: false };
+    const now: ConnectAttempt = { index, asked: false, direct: false, elsewhere: false };
     try {
       return await attempt(now);
     } catch (error) {
@@ -70,7 +77,7 @@ export async function connectWithRetry<T>(
       const used = deps.clock.monotonic() - startedMs;
       const pauseMs = failure.policy.retry === 'now' ? 0 : deps.backoff.next();
       const spent = index + 1 >= policy.attempts || used + pauseMs >= policy.totalMs;
-      if (spent || !isConnectRetriable(failure, now.asked)) throw failure;
+      if (spent || !isConnectRetriable(failure, now)) throw failure;
       if (pauseMs > 0) await deps.clock.sleep(pauseMs);
     }
   }

@@ -175,6 +175,20 @@ for (const sameNodeFastPath of [false, true]) {
   });
 }
 
+for (const sameNodeFastPath of [false, true]) {
+  const way = sameNodeFastPath ? 'without a tunnel' : 'over a tunnel';
+  test(`a closed port is reported once, and not asked again (${way})`, async (t) => {
+    const mesh = await TestMesh.start(t, { threads: 1, sameNodeFastPath, ...PATIENT });
+    const client = await mesh.addPod('client');
+    const web = await mesh.addPod('web');
+    await closed(await client.connect(web.ip, 8080));
+    const lines = await mesh.accessLines(2);
+    t.is(lines.length, 2);
+    t.is(await mesh.metric('weft_connect_retries_total'), 0);
+    t.is(await mesh.metric('istio_tcp_connections_opened_total', { reporter: 'destination' }), 1);
+  });
+}
+
 test('with one attempt a connection is tried once', async (t) => {
   const settings = { connectRetry: { attempts: 1, totalMs: 10_000 } };
   const { mesh, client } = await withBadChoice(t, settings);

@@ -195,7 +195,9 @@ class OutboundAttempts {
   }
 
   async #connectOnce(connection: Connection, attempt: ConnectAttempt): Promise<Carry> {
-    const { peer, kind } = this.#current;
+    const { peer, kind, alternatives } = this.#current;
+    attempt.elsewhere = alternatives;
+    attempt.direct = PROTOCOLS[kind] === 'TCP';
     if (kind === 'hbone') {
       const request = this.#request(connection, attempt);
       const asking = this.#askSameNode(connection, request, attempt);

@@ -4,17 +4,21 @@ import { Backoff } from '../../../../lib/clock/backoff.ts';
 import type { ErrorCode } from '../../../../lib/errors/codes.ts';
 import { MeshError } from '../../../../lib/errors/mesh-error.ts';
 import { connectWithRetry } from '../../../../lib/hbone/retry.ts';
+import type { ConnectAttempt } from '../../../../lib/hbone/retry.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 
 /** How often a connect is tried that fails with the code each time, before or after the peer was asked. */
-async function attempts(code: ErrorCode, asked: boolean, status?: number): Promise<number> {
+async function attempts(
+  code: ErrorCode,
+  { status, ...facts }: Partial<ConnectAttempt> & { readonly status?: number },
+): Promise<number> {
   const clock = new FakeClock();
   let made = 0;
   const detail = status === undefined ? {} : { status };
   const connecting = connectWithRetry(
     (attempt) => {
       made += 1;
-      attempt.asked = asked;
+      Object.assign(attempt, facts);
       return Promise.reject(new MeshError(code, 'no', { detail }));
     },
     { attempts: 3, totalMs: 10_000 },
@@ -39,14 +43,23 @@ const BEFORE = [
 
 test('before the peer is asked, what another attempt may change is tried again', async (t) => {
   for (const code of [...BEFORE, 'TUNNEL_CLOSED'] as const) {
-    t.is(await attempts(code, false), 3, code);
+    t.is(await attempts(code, {}), 3, code);
   }
-  for (const code of ONCE) t.is(await attempts(code, false), 1, code);
+  for (const code of ONCE) t.is(await attempts(code, {}), 1, code);
 });
 
 test('once it was asked, only what it says itself of a request it did not serve', async (t) => {
-  t.is(await attempts('TUNNEL_CLOSED', true), 3);
-  t.is(await attempts('TUNNEL_REFUSED', true, 503), 3);
-  for (const code of [...BEFORE, ...ONCE]) t.is(await attempts(code, true), 1, code);
-  for (const status of [400, 401]) t.is(await attempts('TUNNEL_REFUSED', true, status), 1);
+  t.is(await attempts('TUNNEL_CLOSED', { asked: true }), 3);
+  for (const code of [...BEFORE, ...ONCE]) t.is(await attempts(code, { asked: true }), 1, code);
+  for (const status of [400, 401])
+    t.is(await attempts('TUNNEL_REFUSED', { asked: true, status }), 1);
+});
+
+test('an application that refuses is asked once, and elsewhere where there is another endpoint', async (t) => {
+  const refused = { asked: true, status: 503 };
+  t.is(await attempts('TUNNEL_REFUSED', refused), 1);
+  t.is(await attempts('TUNNEL_REFUSED', { ...refused, elsewhere: true }), 3);
+  t.is(await attempts('UPSTREAM_CONNECT', { direct: true }), 1);
+  t.is(await attempts('UPSTREAM_CONNECT', { direct: true, elsewhere: true }), 3);
+  t.is(await attempts('UPSTREAM_TIMEOUT', { direct: true }), 3);
 });
