@@ -19,10 +19,19 @@ const WORKLOAD_TYPES = ['deployment', 'cronjob', 'pod', 'job'] as const;
 /** Visible ASCII and the blanks between list members. */
 const PRINTABLE = /^[\x20-\x7e\t]*$/;
 
+/** All that does not stand for itself in a value (W3C Baggage §3.3.1.3), `%` that begins an escape, and `=`, at which Istio cuts. */
+const ESCAPED = /[^!#$&-+\--:<>-[\]-~]+/g;
+
+/** An escape sequence, or several in a row: one character may take four. */
+const ESCAPES = /(?:%[0-9a-f]{2})+/gi;
+
 /** A workload is one object for as long as it stays as it is. */
 const formatted = new WeakMap<Workload, string>();
 
-/** The header that describes a workload; members without a value are left out. */
+/**
+ * The header that describes a workload, in ASCII whatever its names are. Members without a value are left out, and those that would make
+ * it longer than {@link MAX_BAGGAGE_LENGTH}; a value is cut to {@link MAX_BAGGAGE_VALUE_LENGTH} characters.
+ */
 export function formatBaggage(workload: Workload): string {
   const known = formatted.get(workload);
   if (known !== undefined) return known;
@@ -41,17 +50,39 @@ function format(workload: Workload): string {
     ['cloud.region', workload.locality.region],
     ['cloud.availability_zone', workload.locality.zone],
   ];
-  return members
-    .filter(([, value]) => value !== '')
-    .map(([key, value]) => `${key}=${value}`)
-    .join(',');
+  let header = '';
+  for (const [key, text] of members) {
+    if (text === '') continue;
+    const member = `${header === '' ? '' : ','}${key}=${escapeValue(text)}`;
+    // The others still tell who it is.
+    if (header.length + member.length <= MAX_BAGGAGE_LENGTH) header += member;
+  }
+  return header;
+}
+
+/** What ztunnel sends as it is, names of Kubernetes, contains nothing that would be escaped. */
+function escapeValue(text: string): string {
+  return text
+    .slice(0, MAX_BAGGAGE_VALUE_LENGTH)
+    .toWellFormed()
+    .replace(ESCAPED, (part) =>
+      Buffer.from(part).toString('hex').toUpperCase().replace(/../g, '%$&'),
+    );
+}
+
+/** Bytes that are no UTF-8 become U+FFFD, as W3C Baggage has it; a `%` that begins no escape stands for itself. */
+function unescapeValue(text: string): string {
+  if (!text.includes('%')) return text;
+  return text.replace(ESCAPES, (part) =>
+    Buffer.from(part.replaceAll('%', ''), 'hex').toString('utf8'),
+  );
 }
 
 /** Headers read lately: every stream of a peer brings the same. */
 const parsed = new Map<string, Baggage>();
 
 /**
- * Reads a header; one with unprintable characters or longer than {@link MAX_BAGGAGE_LENGTH} counts as absent. A value is
+ * Reads a header, with escaped values (W3C Baggage) or plain ones (Istio); one with unprintable characters or longer than {@link MAX_BAGGAGE_LENGTH} counts as absent. A value is
  * cut to {@link MAX_BAGGAGE_VALUE_LENGTH} characters.
  */
 export function parseBaggage(header: string | undefined): Baggage {
@@ -70,7 +101,7 @@ function parse(header: string | undefined): Baggage {
   if (header !== undefined && header.length <= MAX_BAGGAGE_LENGTH && PRINTABLE.test(header)) {
     for (const member of header.split(',')) {
       const [key = '', value = ''] = member.split('=');
-      values.set(key.trim(), value.trim());
+      values.set(key.trim(), unescapeValue(value.trim()));
     }
   }
   const get = (key: string): string | null => {

@@ -9,8 +9,8 @@ export const MAX_AUTHORITY_LENGTH = 260;
 /** The longest value of one baggage member: that of any name in Kubernetes or DNS. */
 export const MAX_BAGGAGE_VALUE_LENGTH = 253;
 
-/** Twice what all seven members take at their longest; a longer header counts as absent. */
-export const MAX_BAGGAGE_LENGTH = 4_096;
+/** What W3C Baggage asks every party to carry; a longer header counts as absent. */
+export const MAX_BAGGAGE_LENGTH = 8_192;
 
 /** Ten proxies in a row, each with two addresses; a longer header is refused, as its end is what counts. */
 export const MAX_FORWARDED_LENGTH = 1_024;
