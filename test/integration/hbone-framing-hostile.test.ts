@@ -56,6 +56,63 @@ async function rig(t: ExecutionContext): Promise<Rig> {
 
 const EIGHT = Buffer.alloc(8);
 
+/** HEADERS of one indexed field. */
+function headersFrame(id: number): Buffer {
+  return rawFrame(1, 4, id, Buffer.of(0x82));
+}
+
+/** Its last word may be lost with the connection. */
+function isLastWord(code: number | null): boolean {
+  return code === null || code === errorCode.enhanceYourCalm;
+}
+
+/** Sends floods, each made by `next`, until the peer has had enough; the error code it says so with. */
+async function floodWith(peer: RawHttp2, next: () => Buffer): Promise<number | null> {
+  for (let round = 0; round < 40 && !peer.socket.destroyed; round += 1) {
+    peer.socket.write(next());
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  await peer.closed;
+  return peer.goaway;
+}
+
+// spec: hbone.md §8
+test('a flood of HEADERS on a stream that was reset ends its tunnel and no other', async (t) => {
+  const { hostile, stillServes } = await rig(t);
+  const peer = await hostile();
+  peer.greet();
+  // No CONNECT: it is reset at once.
+  peer.socket.write(headersFrame(1));
+  await until(() => peer.frames.some(({ type, id }) => type === 3 && id === 1), {
+    what: 'the reset',
+  });
+  const flood = Buffer.concat(Array.from({ length: 1_000 }, () => headersFrame(1)));
+  t.true(isLastWord(await floodWith(peer, () => flood)));
+  await stillServes();
+});
+
+// spec: hbone.md §8
+test('a flood of requests after a drain ends its tunnel and no other', async (t) => {
+  const { hostile, server, stillServes } = await rig(t);
+  const peer = await hostile();
+  peer.greet();
+  peer.connect(1, 'hold:1');
+  await until(() => peer.frames.some(({ type, id }) => type === 1 && id === 1), {
+    what: 'the answer',
+  });
+  server.tunnels.at(-1)?.drain();
+  const ping = await until(() => peer.frames.find(({ type }) => type === 6), { what: 'PING' });
+  peer.socket.write(rawFrame(6, 1, 0, ping.payload));
+  await until(() => peer.frames.filter(({ type }) => type === 7).length === 2, {
+    what: 'the last word on what is served',
+  });
+  let id = 1;
+  const flood = (): Buffer =>
+    Buffer.concat(Array.from({ length: 1_000 }, () => headersFrame((id += 2))));
+  t.true(isLastWord(await floodWith(peer, flood)));
+  await stillServes();
+});
+
 for (const [what, one] of [
   ['PING', rawFrame(6, 0, 0, EIGHT)],
   ['SETTINGS', rawFrame(4, 0, 0)],

@@ -67,8 +67,8 @@ export const GATHER_BYTES = 16_384;
 export const MAX_REMEMBERED_STREAMS = 1_000;
 
 /**
- * Frames that move nothing forward (PING, SETTINGS, PRIORITY, empty DATA, unknown ones, resets of ended streams, malformed
- * requests): in one burst, and per second. Honest peers send a few a minute.
+ * Frames that move nothing forward (PING, SETTINGS, PRIORITY, empty DATA, unknown ones, resets and headers of ended streams,
+ * requests after a drain, malformed ones): in one burst, and per second. Honest peers send a few a minute.
  */
 export const IDLE_FRAMES = { burst: 10_000, perSecond: 1_000 } as const;
 

@@ -67,6 +67,8 @@ export abstract class FramingLink implements FrameReceiver {
   protected over = false;
   /** WINDOW_UPDATEs of the peer; what we send earns it more. */
   protected readonly windowUpdates: TokenBucket;
+  /** Frames that move nothing forward. */
+  protected readonly idleFrames: TokenBucket;
   readonly #role: LinkRole;
   readonly #socket: TLSSocket;
   readonly #parser: FrameParser;
@@ -75,7 +77,6 @@ export abstract class FramingLink implements FrameReceiver {
   readonly #encoder = new HpackEncoder();
   readonly #timers: SessionTimers;
   readonly #pings: Pings;
-  readonly #idleFrames: TokenBucket;
   /** SETTINGS of the peer have come. */
   #greeted = false;
   /** Runs while SETTINGS of ours are not acknowledged. */
@@ -98,7 +99,7 @@ export abstract class FramingLink implements FrameReceiver {
       maxBlockBytes: role.maxHeaderListBytes,
       preface: role.isServer,
     });
-    this.#idleFrames = new TokenBucket(clock, IDLE_FRAMES);
+    this.idleFrames = new TokenBucket(clock, IDLE_FRAMES);
     this.windowUpdates = new TokenBucket(clock, IDLE_FRAMES);
     this.output = new Output(socket, (bytes) => {
       this.windowUpdates.earn(1 + (bytes * WINDOW_UPDATES_PER_KIB) / KIB);
@@ -261,7 +262,7 @@ export abstract class FramingLink implements FrameReceiver {
 
   /** Counts a frame that moves nothing forward. */
   protected spendIdleFrame(): void {
-    if (this.#idleFrames.spend()) return;
+    if (this.idleFrames.spend()) return;
     throw new ConnectionFault(errorCode.enhanceYourCalm, 'the peer sends frames to no end');
   }
 

@@ -92,6 +92,7 @@ export class FramingServerTunnel extends FramingSession implements ServerTunnel 
     this.#lastOpened = id;
     // Sent before the client knew; it has read by now that nothing was done about it.
     if (id > this.#lastServed) {
+      this.spendIdleFrame();
       this.ended.add(id, 'reset-by-us');
       return;
     }

@@ -123,6 +123,8 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
   resetStream(stream: FramedStream, code: number): void {
     this.counters.resetSent += 1;
     this.control(rstStreamFrame(stream.id, code));
+    // One header list of the stream may be under way.
+    this.idleFrames.earn(1);
     this.#forget(stream, 'reset-by-us', null);
   }
 
@@ -225,6 +227,8 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
   protected headersAfterEnd(id: number): void {
     switch (this.ended.get(id)) {
       case 'reset-by-us':
+        // Sent before the peer knew, once at most for each reset, which has earned it.
+        this.spendIdleFrame();
         break;
       case 'reset-by-peer':
         this.refuse(id, errorCode.streamClosed);
