@@ -31,6 +31,14 @@ export class Roster<Member extends Listed> {
     last.place = member.place;
   }
 
+  /**
+   * The member at a place from 0 to size - 1. Who walks from the last to the first meets all that stay, though members come
+   * and go meanwhile: the last one takes the place of one that goes.
+   */
+  at(place: number): Member | undefined {
+    return this.#members[place];
+  }
+
   /** The members of this moment, in no order; they may go meanwhile. */
   [Symbol.iterator](): ArrayIterator<Member> {
     return this.#members.slice().values();

@@ -1,5 +1,7 @@
 /** A histogram in plain numbers: observing is a search in a short array, reading happens at scrape. */
 
+import type { Series, SeriesRow } from './series-memory.ts';
+
 /** A value of a histogram, named with its suffix. */
 export interface HistogramSample {
   readonly name: string;
@@ -56,6 +58,41 @@ export class BucketCounts {
       sample(`${name}_count`, help, labels, total),
     ];
   }
+}
+
+/** The series of a duration histogram, in the order {@link observeInto} counts them in: buckets, sum, count. */
+export function histogramSeries(
+  name: string,
+  help: string,
+  labels: Series['labels'],
+  bounds: readonly number[],
+): Series[] {
+  const series = (suffix: string, own = labels): Series => ({
+    name: `${name}_${suffix}`,
+    kind: 'histogram',
+    help,
+    labels: own,
+  });
+  const buckets = [...bounds, Infinity].map((bound) =>
+    series('bucket', [...labels, ['le', boundText(bound)]]),
+  );
+  return [...buckets, series('sum'), series('count')];
+}
+
+/** Counts a duration in milliseconds in the series of a histogram that stand in the row from `first` on. */
+export function observeInto(
+  row: SeriesRow,
+  first: number,
+  bounds: readonly number[],
+  ms: number,
+): void {
+  const seconds = ms / MS_PER_SECOND;
+  // Each bucket holds what is in those below it too.
+  for (let index = 0; index <= bounds.length; index += 1) {
+    if (seconds <= (bounds[index] ?? Infinity)) row.add(first + index);
+  }
+  row.add(first + bounds.length + 1, seconds);
+  row.add(first + bounds.length + 2);
 }
 
 /** OpenMetrics wants the bounds as floating-point numbers. */

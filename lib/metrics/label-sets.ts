@@ -1,4 +1,5 @@
 import type { ResponseFlag } from '../errors/codes.ts';
+import type { SeriesRow } from './series-memory.ts';
 import { trafficLabels, unnamedFacts, withoutBaggage } from './traffic-labels.ts';
 import type { TrafficFacts, TrafficLabels } from './traffic-labels.ts';
 
@@ -26,13 +27,16 @@ export const TOLD_LABEL_SET_IDLE_MS = 600_000;
 /** Between two looks for sets to give up while there is no room: a look costs a millisecond. */
 const SWEEP_INTERVAL_MS = 60_000;
 
+/** Sets looked at for being given up after one scrape: some 50 µs. The next scrape goes on behind them. */
+export const SETS_SWEPT_PER_SCRAPE = 512;
+
 /** What is counted under one set of labels. */
 export interface LabelSet {
   readonly labels: TrafficLabels;
-  opened: number;
-  sent: number;
-  received: number;
-  readonly closed: Map<ResponseFlag, number>;
+  /** What was opened, received and sent. */
+  readonly row: SeriesRow;
+  /** Ended connections, by how they ended. */
+  readonly closed: Map<ResponseFlag, SeriesRow>;
   /** Connections that are open now. */
   live: number;
   /** A connection began or ended since the last look. */
@@ -52,6 +56,13 @@ export interface LabelSetOptions {
   readonly now?: () => number;
 }
 
+/** Where the counts of a set stand. */
+export interface LabelSetRows {
+  open(labels: TrafficLabels): SeriesRow;
+  /** The set was given up. */
+  giveUp(set: LabelSet): void;
+}
+
 /** The label sets of one thread: bounded, those that peers' words make apart, and given up when nobody uses them. */
 export class LabelSets {
   /** Connections that are counted without all their labels. */
@@ -65,18 +76,18 @@ export class LabelSets {
   readonly #tellers = new Map<string, number>();
   #told = 0;
   #sweptAtMs: number;
+  readonly #rows: LabelSetRows;
+  /** Where the next look goes on. */
+  #sweeping: Iterator<[string, LabelSet]>;
 
-  constructor(options: LabelSetOptions = {}) {
+  constructor(rows: LabelSetRows, options: LabelSetOptions = {}) {
+    this.#rows = rows;
+    this.#sweeping = this.#sets.entries();
     this.#max = options.maxLabelSets ?? MAX_LABEL_SETS;
     this.#maxTold = options.maxTold ?? MAX_TOLD_LABEL_SETS;
     this.#maxToldPerPeer = options.maxToldPerPeer ?? MAX_TOLD_LABEL_SETS_PER_PEER;
     this.#now = options.now ?? (() => performance.now());
     this.#sweptAtMs = this.#now();
-  }
-
-  /** All sets. */
-  values(): IterableIterator<LabelSet> {
-    return this.#sets.values();
   }
 
   /** The set of a connection; `whole` tells whether it has all its labels. */
@@ -92,19 +103,33 @@ export class LabelSets {
     return { set: this.#fallback(less), whole: false };
   }
 
-  /** Gives up what nobody has used for long. Call it when everything has been told. */
+  /** Gives up what nobody has used for long, among a bounded number of sets. Call it when everything has been told. */
   sweep(): void {
     const now = this.#now();
-    this.#sweptAtMs = now;
-    for (const [key, set] of this.#sets) {
-      if (set.used || set.live > 0) {
-        set.used = false;
-        set.usedAtMs = now;
-        continue;
+    for (let looked = 0; looked < SETS_SWEPT_PER_SCRAPE; looked += 1) {
+      const next = this.#sweeping.next();
+      if (next.done === true) {
+        this.#sweeping = this.#sets.entries();
+        return;
       }
-      const idleMs = set.teller === null ? LABEL_SET_IDLE_MS : TOLD_LABEL_SET_IDLE_MS;
-      if (now - set.usedAtMs >= idleMs) this.#giveUp(key, set);
+      this.#look(...next.value, now);
     }
+  }
+
+  #sweepAll(): void {
+    const now = this.#now();
+    this.#sweptAtMs = now;
+    for (const [key, set] of this.#sets) this.#look(key, set, now);
+  }
+
+  #look(key: string, set: LabelSet, now: number): void {
+    if (set.used || set.live > 0) {
+      set.used = false;
+      set.usedAtMs = now;
+      return;
+    }
+    const idleMs = set.teller === null ? LABEL_SET_IDLE_MS : TOLD_LABEL_SET_IDLE_MS;
+    if (now - set.usedAtMs >= idleMs) this.#giveUp(key, set);
   }
 
   /** A set with fewer labels: the mesh's own word where there is room for it, else none at all. */
@@ -121,7 +146,7 @@ export class LabelSets {
   #hasRoom(teller: string | null): boolean {
     if (this.#fits(teller)) return true;
     if (this.#now() - this.#sweptAtMs < SWEEP_INTERVAL_MS) return false;
-    this.sweep();
+    this.#sweepAll();
     return this.#fits(teller);
   }
 
@@ -133,9 +158,7 @@ export class LabelSets {
   #add(key: string, labels: TrafficLabels, teller: string | null): LabelSet {
     const set: LabelSet = {
       labels,
-      opened: 0,
-      sent: 0,
-      received: 0,
+      row: this.#rows.open(labels),
       closed: new Map(),
       live: 0,
       used: true,
@@ -151,6 +174,7 @@ export class LabelSets {
   #giveUp(key: string, set: LabelSet): void {
     set.gone = true;
     this.#sets.delete(key);
+    this.#rows.giveUp(set);
     if (set.teller !== null) this.#countTold(set.teller, -1);
   }
 

@@ -1,7 +1,7 @@
 /** Names that were looked up because a workload is known by its name alone (docs/spec/observability.md §2). */
+import type { SeriesRow, SeriesWriter } from './series-memory.ts';
 import type { TrafficWorkload } from './traffic-labels.ts';
 import { sourceLabels } from './traffic-labels.ts';
-import type { TrafficSample } from './traffic.ts';
 
 /** Series kept: sources times names of the mesh. What comes after is counted under `unknown`. */
 export const MAX_ON_DEMAND_SERIES = 1_000;
@@ -11,10 +11,12 @@ const HELP = 'The total number of requests that used on-demand DNS';
 
 /** The counters of one thread. */
 export class OnDemandDns {
+  readonly #series: SeriesWriter;
   readonly #max: number;
-  readonly #counts = new Map<string, { labels: TrafficSample['labels']; value: number }>();
+  readonly #counts = new Map<string, SeriesRow>();
 
-  constructor(max: number = MAX_ON_DEMAND_SERIES) {
+  constructor(series: SeriesWriter, max: number = MAX_ON_DEMAND_SERIES) {
+    this.#series = series;
     this.#max = max;
   }
 
@@ -24,22 +26,15 @@ export class OnDemandDns {
     const key = `${source.clusterId} ${source.namespace} ${source.workloadName} ${source.canonicalRevision} ${hostname}`;
     const known = this.#counts.get(key) ?? (full ? this.#counts.get('') : undefined);
     if (known !== undefined) {
-      known.value += 1;
+      known.add(0);
       return;
     }
     const labels = sourceLabels(full ? null : source);
     const named = ['hostname', full ? 'unknown' : hostname] as const;
-    this.#counts.set(full ? '' : key, { labels: [...labels, named], value: 1 });
-  }
-
-  /** Nothing while nothing was counted. */
-  samples(): TrafficSample[] {
-    return [...this.#counts.values()].map(({ labels, value }) => ({
-      name: NAME,
-      kind: 'counter',
-      help: HELP,
-      labels,
-      value,
-    }));
+    const row = this.#series.row([
+      { name: NAME, kind: 'counter', help: HELP, labels: [...labels, named] },
+    ]);
+    this.#counts.set(full ? '' : key, row);
+    row.add(0);
   }
 }

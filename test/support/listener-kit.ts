@@ -35,6 +35,8 @@ import type {
 import { connectNetns, createNetns } from './netns-kit.ts';
 import type { TestNetns } from './netns-kit.ts';
 import { TestState } from './test-state.ts';
+import { SeriesReader } from '../../lib/metrics/series-memory.ts';
+import { samplesOf } from './series.ts';
 import { createTunnelPki, credentials } from './tunnel-pki.ts';
 import type { IssueOptions, TunnelPki } from './tunnel-pki.ts';
 import { until } from './until.ts';
@@ -99,6 +101,7 @@ interface Thread {
   readonly number: number;
   readonly id: number;
   readonly control: MessagePort;
+  readonly series: SeriesReader;
 }
 
 /** A pod in its own namespace. */
@@ -342,8 +345,8 @@ export class TestMesh {
   }
 
   async metrics(): Promise<MetricSample[]> {
-    const reports = await Promise.all(this.#alive.map((thread) => this.#report(thread, 'metrics')));
-    return reports.flatMap((report) => ('metrics' in report ? report.metrics : []));
+    await Promise.all(this.#alive.map((thread) => this.#report(thread, 'metrics')));
+    return this.#alive.flatMap(({ series }) => samplesOf(series));
   }
 
   /** Sum of a metric over samples that have all the labels. */
@@ -389,8 +392,12 @@ export class TestMesh {
 
   async #attach(number: number, id: number): Promise<void> {
     const { port1, port2 } = new MessageChannel();
-    const thread: Thread = { number, id, control: port1 };
+    const thread: Thread = { number, id, control: port1, series: new SeriesReader() };
     port1.on('message', (message: ControlFromThread) => {
+      if (message.type === 'series') {
+        thread.series.take(message.message);
+        return;
+      }
       this.#events.push(message);
       if (message.type === 'certificate.needed') void this.#certify(thread, message.identity);
     });

@@ -4,6 +4,7 @@
  * connected to, `quits` ends its task by itself when connected to.
  */
 import { createServer } from 'node:net';
+import { SeriesWriter } from '../../lib/metrics/series-memory.ts';
 import { connectionRecord } from './records.ts';
 import type { Server, Socket } from 'node:net';
 import type {
@@ -24,6 +25,7 @@ interface Served {
 const LONGEST_TIMER_MS = 2_147_483_647;
 
 let attachment: ThreadAttachment | null = null;
+const series = new SeriesWriter((message) => send({ type: 'series', message }));
 const pods = new Map<string, Served>();
 
 function send(message: ControlFromThread): void {
@@ -52,20 +54,17 @@ function obey(message: ControlToThread): void {
     }
     case 'report':
       if (message.what === 'metrics') {
-        send({
-          type: 'report',
-          id: message.id,
-          metrics: [
-            {
-              name: 'tiny_pods',
-              kind: 'gauge',
-              help: 'pods',
-              labels: [['thread', 'any']],
-              value: pods.size,
-            },
-            { name: 'tiny_total', kind: 'counter', help: 'constant', labels: [], value: 2 },
-          ],
-        });
+        series.publish([
+          {
+            name: 'tiny_pods',
+            kind: 'gauge',
+            help: 'pods',
+            labels: [['thread', 'any']],
+            value: pods.size,
+          },
+          { name: 'tiny_total', kind: 'counter', help: 'constant', labels: [], value: 2 },
+        ]);
+        send({ type: 'report', id: message.id, refreshed: true });
       } else {
         send({
           type: 'report',
@@ -93,6 +92,7 @@ function obey(message: ControlToThread): void {
     case 'profile':
     case 'neighbour':
     case 'certificate':
+    case 'series.released':
     case 'memory.release':
     case 'certificate.drop':
     case 'certificate.unavailable':

@@ -223,6 +223,7 @@ export class Connection implements Listed {
   #countOpened(): void {
     if (this.#traffic !== null) return;
     this.#traffic = this.#sinks.traffic.open(trafficFacts(this.#facts), () => {
+      this.observe();
       const { fromA, fromB } = this.#copy.counts;
       return { sent: fromB, received: fromA };
     });

@@ -201,11 +201,6 @@ export class Pod implements PodContext {
     this.thread.log.warn({ podUid: this.pod.uid, error: message }, 'source.not-preserved');
   }
 
-  /** Brings the times of live connections up to date, for a scrape. */
-  observe(): void {
-    for (const connection of this.#live) connection.observe();
-  }
-
   /** Its live connections, each as it is when it is asked for. */
   *records(withLines = false): Generator<ConnectionRecord> {
     for (const connection of this.#live) yield connection.record(this.pod.uid, withLines);

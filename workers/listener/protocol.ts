@@ -9,6 +9,7 @@ import type { WireError } from '../../lib/errors/mesh-error.ts';
 import type { RevocationLists } from '../../lib/identity/crl.ts';
 import type { AccessFields } from '../../lib/log/access-log.ts';
 import type { AccessSettings } from '../../lib/log/access-gate.ts';
+import type { Series, SeriesMessage } from '../../lib/metrics/series-memory.ts';
 import type { LogFormat } from '../../lib/log/logger.ts';
 import type { ConnectionExports, ExportDrops, ExportedConnection } from '../../lib/otlp/model.ts';
 import type { EffectivePolicy, PolicyProgram } from '../../lib/policy/model.ts';
@@ -199,6 +200,8 @@ export type ControlToThread =
   | { readonly type: 'pod.divide'; readonly uid: string; readonly threads: number }
   | { readonly type: 'log.level'; readonly level: string }
   | { readonly type: 'access.settings'; readonly settings: AccessSettings }
+  /** The series at this slot are read no more. */
+  | { readonly type: 'series.released'; readonly at: number }
   /** The process is idle and gives memory back. */
   | { readonly type: 'memory.release' }
   /** A port to another listener thread of this process, which gets the other end. */
@@ -218,7 +221,9 @@ export type ControlFromThread =
       /** More follow, so that a thread with many is not held up by telling of them. */
       readonly done: boolean;
     }
-  | { readonly type: 'report'; readonly id: number; readonly metrics: readonly MetricSample[] }
+  /** All values in the memory of the thread's series are up to date. */
+  | { readonly type: 'report'; readonly id: number; readonly refreshed: true }
+  | { readonly type: 'series'; readonly message: SeriesMessage }
   | {
       readonly type: 'report';
       readonly id: number;
@@ -321,13 +326,7 @@ export interface ConnectionRecord {
 }
 
 /** A counter, gauge or histogram value of a thread; node-proxy sums equal label sets over its threads. */
-export interface MetricSample {
-  /** Of a histogram with its suffix: `_bucket`, `_sum` or `_count`. */
-  readonly name: string;
-  readonly kind: 'counter' | 'gauge' | 'histogram';
-  readonly help: string;
-  /** In the order they are to be emitted. */
-  readonly labels: readonly (readonly [name: string, value: string])[];
+export interface MetricSample extends Series {
   readonly value: number;
 }
 

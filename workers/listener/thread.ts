@@ -1,8 +1,8 @@
+import { setImmediate as turn } from 'node:timers/promises';
 import type { MessagePort } from 'node:worker_threads';
 import { collectAll, collectYoung } from '../../lib/actor/collector.ts';
 import { systemClock } from '../../lib/clock/clock.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
-import { AnswerCache } from '../../lib/dns/answer-cache.ts';
 import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
 import type { HboneEngine, TunnelSettings } from '../../lib/hbone/engine.ts';
 import { PeerTrust } from '../../lib/hbone/peer-trust.ts';
@@ -16,17 +16,17 @@ import { createLogger, setLogFilter } from '../../lib/log/logger.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { ThreadProfiler } from '../../lib/profile/thread-profiler.ts';
 import { OnDemandDns } from '../../lib/metrics/on-demand-dns.ts';
+import { SeriesWriter } from '../../lib/metrics/series-memory.ts';
 import { TrafficMetrics } from '../../lib/metrics/traffic.ts';
 import { admissionLimits, nodeConnections } from './admission.ts';
 import type { AdmissionLimits } from './admission.ts';
 import { CertificateStore } from './certificates.ts';
 import { DescriptorGuard } from './descriptor-guard.ts';
-import { DnsMetrics } from './dns/metrics.ts';
-import type { ThreadDns } from './dns/pod-dns.ts';
-import { followHosts, followResolvConf } from './dns/polled-file.ts';
 import { FairTurns } from './fair-turns.ts';
 import { ExportBuffer } from './export-buffer.ts';
-import { HANDSHAKES_PER_TURN, NAME_CACHE_BYTES } from './limits.ts';
+import { HANDSHAKES_PER_TURN } from './limits.ts';
+import { sharedNames, threadDns } from './thread-dns.ts';
+import type { ThreadDns } from './thread-dns.ts';
 import { HeldBytes } from '../../lib/net/held-bytes.ts';
 import { NodeBudget, newBudgetMemory } from '../../lib/net/node-budget.ts';
 import { runningSplices } from '../../lib/linux/splice-pump.ts';
@@ -95,7 +95,6 @@ export interface ThreadContext {
 }
 
 const STANDARD_OUTPUT = 1;
-const HOSTS_FILE = '/etc/hosts';
 
 /** One listener thread: its pods and its conversation with node-proxy. */
 export class ListenerThread {
@@ -103,6 +102,8 @@ export class ListenerThread {
   readonly #control: MessagePort;
   readonly #pods = new Map<string, Pod>();
   readonly #profiler = new ThreadProfiler();
+  /** What node-proxy reads of the thread's counters. */
+  readonly #series: SeriesWriter;
   /** Null where lines go to a test. */
   readonly #output: LineOutput | null;
 
@@ -126,6 +127,7 @@ export class ListenerThread {
     }
     const state = new StateClient(attachment.state, systemClock);
     const metrics = new ThreadMetrics(attachment.thread);
+    this.#series = new SeriesWriter((message) => this.#send({ type: 'series', message }));
     const descriptors = raiseFileLimit().soft;
     const trust = new PeerTrust(settings, { clock: systemClock, log });
     const { distrustGraceMs } = settings;
@@ -158,8 +160,8 @@ export class ListenerThread {
       access: new AccessLog(log, gate, settings.exports?.logs === true),
       exports: exportBuffer(settings),
       gate,
-      traffic: new TrafficMetrics(),
-      onDemandDns: new OnDemandDns(),
+      traffic: new TrafficMetrics(this.#series),
+      onDemandDns: new OnDemandDns(this.#series),
       metrics,
       recent: new RecentConnections(),
       neighbours,
@@ -168,7 +170,7 @@ export class ListenerThread {
       certificates: this.#certificateStore(settings, trust, proofs, log),
       engine: trust.guard(engine),
       trust,
-      dns: threadDns(settings, names),
+      dns: threadDns(settings, names, this.#series),
       names,
       proofs,
     };
@@ -260,6 +262,9 @@ export class ListenerThread {
       case 'access.settings':
         this.context.gate.change(message.settings);
         break;
+      case 'series.released':
+        this.#series.released(message.at);
+        break;
       case 'memory.release':
         this.#releaseMemory();
         break;
@@ -305,11 +310,19 @@ export class ListenerThread {
       );
       return;
     }
-    const { traffic, onDemandDns, metrics, state, trust, gate } = this.context;
-    for (const pod of this.#pods.values()) pod.observe();
+    void this.#refresh(id);
+  }
+
+  /**
+   * Brings the counters that node-proxy reads up to date: the bytes of live connections, some in a turn, and the values that
+   * stand for the whole thread. No label set is looked at for that, and nothing but the answer is sent.
+   */
+  async #refresh(id: number): Promise<void> {
+    const { traffic, metrics, state, trust, gate, dns } = this.context;
+    for (const _ of traffic.refresh()) await turn();
     const pools = [...this.#pods.values()].flatMap((pod) => pod.poolStats);
     const budget = this.#budget();
-    const own = metrics.samples({
+    const gauges = {
       pods: this.#pods.size,
       cachedAnswers: state.cached,
       heldEndpoints: state.heldEndpoints,
@@ -318,14 +331,12 @@ export class ListenerThread {
       splices: runningSplices(),
       suppressedLines: gate.suppressed,
       droppedLines: this.#output?.dropped ?? 0,
-    });
-    const dns = this.context.dns?.metrics.samples() ?? [];
-    const trusted = [...trustSamples(trust), ...dns];
-    this.#send({
-      type: 'report',
-      id,
-      metrics: [...traffic.samples(), ...onDemandDns.samples(), ...own, ...trusted],
-    });
+    };
+    this.#series.publish(metrics.samples(gauges));
+    this.#series.publish(trustSamples(trust));
+    dns?.metrics.refresh();
+    this.#send({ type: 'report', id, refreshed: true });
+    traffic.sweep();
   }
 
   #reportExports(id: number): void {
@@ -369,18 +380,4 @@ export class ListenerThread {
 
 function exportBuffer({ exports }: ListenerSettings): ExportBuffer | null {
   return exports === undefined || exports === null ? null : new ExportBuffer(exports);
-}
-
-function sharedNames({ resolvConf }: ListenerSettings, log: Logger): SharedNames {
-  const deps = { clock: systemClock, log };
-  return {
-    resolvers: followResolvConf(resolvConf, deps),
-    hosts: followHosts(HOSTS_FILE, deps),
-    cache: new AnswerCache(systemClock, NAME_CACHE_BYTES),
-  };
-}
-
-function threadDns({ dns }: ListenerSettings, { resolvers }: SharedNames): ThreadDns | null {
-  if (dns === null) return null;
-  return { settings: dns, metrics: new DnsMetrics(), resolvers };
 }

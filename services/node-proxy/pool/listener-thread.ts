@@ -6,12 +6,13 @@ import { present } from '../../../lib/errors/assert.ts';
 import type { ExportDrops, ExportedConnection } from '../../../lib/otlp/model.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import type { WireError } from '../../../lib/errors/mesh-error.ts';
+import { SeriesReader } from '../../../lib/metrics/series-memory.ts';
+import type { SeriesMessage } from '../../../lib/metrics/series-memory.ts';
 import type { ProfileCommand, ThreadProfile } from '../../../lib/profile/thread-profiler.ts';
 import type {
   ConnectionRecord,
   ControlFromThread,
   ControlToThread,
-  MetricSample,
   PodActivity,
 } from '../../../workers/listener/protocol.ts';
 import { PROFILE_TIMEOUT_MS, REPORT_TIMEOUT_MS } from '../limits.ts';
@@ -49,6 +50,8 @@ export class ListenerThread {
   readonly worker: Worker;
   /** Pods placed here whose task has not ended. */
   readonly pods = new Map<string, PlacedPod>();
+  /** Its counters and gauges, which stay when it dies. */
+  readonly series = new SeriesReader();
   /** The far end of the control port, to be handed to the thread. */
   readonly farControl: MessagePort;
   readonly #control: MessagePort;
@@ -103,10 +106,9 @@ export class ListenerThread {
     return this.#records('recent', withLines);
   }
 
-  /** Its counters and gauges. Throws like {@link connections}. */
-  async metrics(): Promise<readonly MetricSample[]> {
-    const report = await this.#ask({ type: 'report', what: 'metrics' }, 'metrics');
-    return 'metrics' in report ? report.metrics : [];
+  /** Has the thread bring its {@link series} up to date. Throws like {@link connections}. */
+  async refresh(): Promise<void> {
+    await this.#ask({ type: 'report', what: 'metrics' }, 'metrics');
   }
 
   /** A profile of the thread. Throws like {@link connections}, and what the profiler throws. */
@@ -224,6 +226,11 @@ export class ListenerThread {
     pending?.reject(MeshError.fromWire(error));
   }
 
+  #takeSeries(message: SeriesMessage): void {
+    const at = this.series.take(message);
+    if (at !== null) this.send({ type: 'series.released', at });
+  }
+
   #receive(message: ControlFromThread): void {
     switch (message.type) {
       case 'pod.listening':
@@ -238,6 +245,9 @@ export class ListenerThread {
       case 'report':
       case 'profile':
         this.#answered(message);
+        break;
+      case 'series':
+        this.#takeSeries(message.message);
         break;
       case 'profile.failed':
         this.#refused(message.id, message.error);

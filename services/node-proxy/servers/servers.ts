@@ -10,6 +10,7 @@ import { DUMP_OBJECTS_PER_MESSAGE } from '../limits.ts';
 import { descriptorCounts } from '../metrics.ts';
 import { AdminPaths } from './admin.ts';
 import type { AdminActions } from './admin.ts';
+import { PacedPage } from './paced-page.ts';
 import { PortServer } from './port-server.ts';
 import { readinessHandler } from './readiness.ts';
 import { sendTexts } from './stream-body.ts';
@@ -41,6 +42,7 @@ export class NodeProxyServers {
     this.#deps = deps;
     this.#stats = { ...deps.stats, descriptors: descriptorCounts };
     this.#admin = new AdminPaths(deps);
+    const page = new PacedPage(() => renderStats(this.#stats), deps.clock);
     const { ipv6 } = config.listener;
     const everywhere = [ipv6 ? '::' : '0.0.0.0'];
     this.#servers = {
@@ -58,7 +60,7 @@ export class NodeProxyServers {
           name: 'stats',
           port: config.ports.stats,
           hosts: everywhere,
-          handler: statsHandler(this.#stats),
+          handler: statsHandler(() => page.text()),
         },
         deps,
       ),

@@ -41,13 +41,13 @@ export async function renderStats(sources: StatsSources): Promise<string> {
 }
 
 /** Port 15020: `/metrics` and `/stats/prometheus`, any method (docs/spec/observability.md §1). */
-export function statsHandler(sources: StatsSources): AdminHandler {
+export function statsHandler(page: () => Promise<string>): AdminHandler {
   return async (request, response, url) => {
     if (url.pathname !== '/metrics' && url.pathname !== '/stats/prometheus') {
       sendText(response, 404, 'not found\n');
       return;
     }
-    const text = await renderStats(sources);
+    const text = await page();
     const { encoding, body } = await encodeBody(
       text,
       headerText(request.headers['accept-encoding']),

@@ -1,62 +1,59 @@
+import type { KnownRow, SeriesReader } from '../../../lib/metrics/series-memory.ts';
 import type { MetricSample } from '../../../workers/listener/protocol.ts';
 
-/** A source of samples: one listener thread. */
-export interface SampleSource {
-  metrics(): Promise<readonly MetricSample[]>;
+/** A source of series: one listener thread. */
+export interface SeriesSource {
+  readonly series: Pick<SeriesReader, 'forEach'>;
+  /** Brings the series up to date. */
+  refresh(): Promise<void>;
 }
 
-/** Series kept of threads that died; more distinct label sets than this in one process is a defect elsewhere. */
-const MAX_RETIRED_SERIES = 50_000;
+/** Rows kept of threads that died; more distinct label sets than this in one process is a defect elsewhere. */
+const MAX_RETIRED_ROWS = 50_000;
+
+interface Sum {
+  readonly row: KnownRow;
+  readonly values: number[];
+}
 
 /**
- * Sums equal series over the listener threads. Counters of a thread that died stay in the sum, as last seen, so
- * that totals never fall.
+ * Sums equal series over the listener threads. Counters of a thread that died stay in the sum, so that totals never fall.
  */
 export class ThreadTotals {
-  readonly #last = new Map<SampleSource, readonly MetricSample[]>();
-  readonly #retired = new Map<string, MetricSample>();
+  readonly #retired = new Map<string, Sum>();
 
-  /** The sums now. A thread that does not answer counts with what it said last; `missed` is told. */
+  /** The sums now. A thread that does not answer counts with what its memory holds; `missed` is told. */
   async collect(
-    sources: Iterable<SampleSource>,
+    sources: Iterable<SeriesSource>,
     missed: (error: unknown) => void,
   ): Promise<readonly MetricSample[]> {
-    const reports = await Promise.all(
-      [...sources].map(async (source) => {
-        try {
-          const samples = await source.metrics();
-          this.#last.set(source, samples);
-          return samples;
-        } catch (error) {
-          missed(error);
-          return this.#last.get(source) ?? [];
-        }
-      }),
+    const all = [...sources];
+    await Promise.all(all.map((source) => source.refresh().catch(missed)));
+    const sums = new Map<string, Sum>();
+    for (const [key, { row, values }] of this.#retired) {
+      sums.set(key, { row, values: [...values] });
+    }
+    for (const { series } of all) series.forEach((row, value) => add(sums, row, value));
+    return [...sums.values()].flatMap(({ row, values }) =>
+      row.series.map((series, index) => ({ ...series, value: values[index] ?? 0 })),
     );
-    const sums = new Map<string, MetricSample>();
-    for (const sample of this.#retired.values()) add(sums, sample);
-    for (const sample of reports.flat()) add(sums, sample);
-    return [...sums.values()];
   }
 
   /** The thread is gone: its counters stay, its gauges go. */
-  retire(source: SampleSource): void {
-    for (const sample of this.#last.get(source) ?? []) {
-      if (sample.kind === 'gauge') continue;
-      if (this.#retired.size >= MAX_RETIRED_SERIES && !this.#retired.has(seriesOf(sample)))
-        continue;
-      add(this.#retired, sample);
-    }
-    this.#last.delete(source);
+  retire({ series }: SeriesSource): void {
+    series.forEach((row, value) => {
+      if (row.series[0]?.kind === 'gauge') return;
+      if (this.#retired.size >= MAX_RETIRED_ROWS && !this.#retired.has(row.key)) return;
+      add(this.#retired, row, value);
+    });
   }
 }
 
-function add(sums: Map<string, MetricSample>, sample: MetricSample): void {
-  const series = seriesOf(sample);
-  const known = sums.get(series);
-  sums.set(series, known === undefined ? sample : { ...known, value: known.value + sample.value });
-}
-
-function seriesOf(sample: MetricSample): string {
-  return JSON.stringify([sample.name, sample.labels]);
+function add(sums: Map<string, Sum>, row: KnownRow, value: (index: number) => number): void {
+  const known = sums.get(row.key);
+  if (known === undefined) {
+    sums.set(row.key, { row, values: row.series.map((_, index) => value(index)) });
+    return;
+  }
+  for (const [index, sum] of known.values.entries()) known.values[index] = sum + value(index);
 }

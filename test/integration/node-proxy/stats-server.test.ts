@@ -7,15 +7,16 @@ import { createLogger } from '../../../lib/log/logger.ts';
 import { OnDemandDns } from '../../../lib/metrics/on-demand-dns.ts';
 import { PeerTrust } from '../../../lib/hbone/peer-trust.ts';
 import { MetricRegistry } from '../../../lib/metrics/registry.ts';
-import { TrafficMetrics } from '../../../lib/metrics/traffic.ts';
 import { nodeProxyMetrics } from '../../../services/node-proxy/metrics.ts';
 import { PortServer } from '../../../services/node-proxy/servers/port-server.ts';
 import { readinessHandler } from '../../../services/node-proxy/servers/readiness.ts';
-import { statsHandler } from '../../../services/node-proxy/servers/stats.ts';
+import { renderStats, statsHandler } from '../../../services/node-proxy/servers/stats.ts';
+import type { StatsSources } from '../../../services/node-proxy/servers/stats.ts';
 import { DnsMetrics } from '../../../workers/listener/dns/metrics.ts';
 import { ThreadMetrics } from '../../../workers/listener/thread-metrics.ts';
 import { trustSamples } from '../../../workers/listener/trust-metrics.ts';
 import { parseOpenMetrics } from '../../support/openmetrics.ts';
+import { trafficKit } from '../../support/series.ts';
 import { service, workload } from '../../support/workloads.ts';
 
 const OPEN_METRICS = 'application/openmetrics-text';
@@ -35,7 +36,7 @@ async function serve(t: ExecutionContext, handler: AdminHandler, descriptors = D
 
 /** A handler over the real counters of a thread and of the process, with something in each. */
 function realStats(): AdminHandler {
-  const traffic = new TrafficMetrics();
+  const traffic = trafficKit();
   const facts = {
     reporter: 'source',
     sourceWorkload: workload({ workloadName: 'say "hi"\\\n' }),
@@ -53,12 +54,13 @@ function realStats(): AdminHandler {
   metrics.connects.tunnel.observe(3);
   metrics.handshakes.client.observe(30);
   metrics.firstByte.source.observe(300);
-  const onDemandDns = new OnDemandDns();
+  const onDemandDns = new OnDemandDns(traffic.writer);
   onDemandDns.count(workload(), 'db.example.com');
-  const dns = new DnsMetrics();
+  const dns = new DnsMetrics(traffic.writer);
   const query = { type: 'a', protocol: 'udp', source: workload() } as const;
   dns.request(query);
   dns.forwarded(query, 50, true);
+  dns.refresh();
   const log = createLogger({ actor: 'test', level: 'off' });
   const trust = new PeerTrust(
     { revocation: false, distrustGraceMs: 0 },
@@ -78,11 +80,9 @@ function realStats(): AdminHandler {
   pods.started();
   pods.stopped();
   registry.histogram('weft_other_seconds', 'a histogram of the process', [0.5, 1]).observe(0.7);
-  return statsHandler({
+  const sources: StatsSources = {
     traffic: async () => [
       ...traffic.samples(),
-      ...onDemandDns.samples(),
-      ...dns.samples(),
       ...trustSamples(trust),
       ...metrics.samples({
         pods: 1,
@@ -104,7 +104,8 @@ function realStats(): AdminHandler {
     ],
     own: () => registry.families(),
     descriptors: async () => ({ open: 5, max: 10 }),
-  });
+  };
+  return statsHandler(() => renderStats(sources));
 }
 
 // spec: observability.md §1

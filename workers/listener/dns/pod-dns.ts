@@ -15,21 +15,12 @@ import { shuffled } from '../../../lib/dns/shuffle.ts';
 import type { Workload } from '../../../lib/state/model.ts';
 import { decided } from '../lookups.ts';
 import type { PodContext } from '../pod-context.ts';
-import type { DnsSettings } from '../protocol.ts';
+import type { ThreadDns } from '../thread-dns.ts';
 import { listenerMarkOf } from '../upstream.ts';
 import { Forwarder } from './forwarder.ts';
 import { MAX_QUERIES_IN_PROGRESS } from './limits.ts';
-import type { DnsMetrics } from './metrics.ts';
-import type { Resolvers } from './polled-file.ts';
 import { TcpServer } from './tcp-server.ts';
 import { UdpServer } from './udp-server.ts';
-
-/** What the DNS proxies of a thread share. */
-export interface ThreadDns {
-  readonly settings: DnsSettings;
-  readonly metrics: DnsMetrics;
-  readonly resolvers: Resolvers;
-}
 
 /** How a query ended, for the log. */
 interface Outcome {

@@ -7,7 +7,7 @@ import {
 } from '../../../../lib/metrics/label-sets.ts';
 import type { LabelSetOptions } from '../../../../lib/metrics/label-sets.ts';
 import type { TrafficFacts } from '../../../../lib/metrics/traffic-labels.ts';
-import { TrafficMetrics } from '../../../../lib/metrics/traffic.ts';
+import { trafficKit } from '../../../support/series.ts';
 import { service, workload } from '../../../support/workloads.ts';
 
 const PEER = 'spiffe://cluster.local/ns/demo/sa/peer';
@@ -46,7 +46,7 @@ function known(name: string): TrafficFacts {
 
 function setUp(options: LabelSetOptions = {}) {
   let now = 0;
-  const metrics = new TrafficMetrics({ now: () => now, ...options });
+  const metrics = trafficKit({ now: () => now, ...options });
   const opened = () =>
     metrics
       .samples()

@@ -1,8 +1,8 @@
 import test from 'ava';
 import { OnDemandDns } from '../../../../lib/metrics/on-demand-dns.ts';
-import { TrafficMetrics } from '../../../../lib/metrics/traffic.ts';
 import { RESPONSE_FLAGS_INDEX, trafficLabels } from '../../../../lib/metrics/traffic-labels.ts';
 import type { TrafficFacts } from '../../../../lib/metrics/traffic-labels.ts';
+import { seriesKit, trafficKit } from '../../../support/series.ts';
 import { service, workload } from '../../../support/workloads.ts';
 
 const facts: TrafficFacts = {
@@ -96,7 +96,7 @@ test('values come from the mesh, then from baggage, else they are unknown', (t) 
 
 // spec: observability.md §2.2
 test('a connection counts once each, its bytes under the labels it was opened with', (t) => {
-  const metrics = new TrafficMetrics();
+  const metrics = trafficKit();
   let bytes = { sent: 5, received: 7 };
   const connection = metrics.open(facts, () => bytes);
   const value = (name: string): number =>
@@ -121,14 +121,14 @@ test('a connection counts once each, its bytes under the labels it was opened wi
 
 // spec: observability.md §2.2
 test('a clean end is no failure', (t) => {
-  const metrics = new TrafficMetrics();
+  const metrics = trafficKit();
   metrics.open(facts, noBytes).close('-');
   t.false(metrics.samples().some(({ name }) => name === 'istio_tcp_connections_failed_total'));
 });
 
 // spec: observability.md §2.2
 test('open sockets go up and down once', (t) => {
-  const metrics = new TrafficMetrics();
+  const metrics = trafficKit();
   const closed = metrics.socketOpened('destination');
   const open = (): (number | undefined)[] =>
     metrics
@@ -142,7 +142,7 @@ test('open sockets go up and down once', (t) => {
 });
 
 test('label sets are bounded and totals stay right', (t) => {
-  const metrics = new TrafficMetrics({ maxLabelSets: 2 });
+  const metrics = trafficKit({ maxLabelSets: 2 });
   for (let index = 0; index < 10; index += 1) {
     const sourceWorkload = workload({ workloadName: `w${index}` });
     metrics.open({ ...facts, sourceWorkload }, noBytes).close('-');
@@ -198,19 +198,18 @@ test('plaintext names the destination principal, and no principal of the source'
 
 // spec: observability.md §2
 test('names looked up on demand are counted by source and name, within a bound', (t) => {
-  const counted = new OnDemandDns(2);
+  const { writer, samples } = seriesKit();
+  const counted = new OnDemandDns(writer, 2);
   const client = workload({ workloadName: 'client' });
   for (const name of ['a', 'a', 'b', 'c', 'd']) counted.count(client, name);
-  const values = counted
-    .samples()
-    .map(({ labels, value }) => [new Map(labels).get('hostname'), value]);
+  const values = samples().map(({ labels, value }) => [new Map(labels).get('hostname'), value]);
   t.deepEqual(values, [
     ['a', 2],
     ['b', 1],
     ['unknown', 2],
   ]);
   t.deepEqual(
-    counted.samples()[0]?.labels.map(([name]) => name),
+    samples()[0]?.labels.map(([name]) => name),
     [
       'source_workload',
       'source_canonical_service',

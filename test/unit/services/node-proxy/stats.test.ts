@@ -1,4 +1,7 @@
+import { setImmediate as turn } from 'node:timers/promises';
 import test from 'ava';
+import { FakeClock } from '../../../support/fake-clock.ts';
+import { seriesKit } from '../../../support/series.ts';
 import { gunzipSync } from 'node:zlib';
 import type { MetricSample } from '../../../../workers/listener/protocol.ts';
 import {
@@ -10,6 +13,7 @@ import {
   familiesOf,
   renderOpenMetrics,
 } from '../../../../services/node-proxy/servers/open-metrics.ts';
+import { PAGE_INTERVAL_MS, PacedPage } from '../../../../services/node-proxy/servers/paced-page.ts';
 import { ThreadTotals } from '../../../../services/node-proxy/servers/thread-totals.ts';
 
 const sample = (parts: Partial<MetricSample>): MetricSample => ({
@@ -21,7 +25,12 @@ const sample = (parts: Partial<MetricSample>): MetricSample => ({
   ...parts,
 });
 
-const source = (...samples: MetricSample[]) => ({ metrics: async () => samples });
+/** A thread with these values. */
+function source(...samples: MetricSample[]) {
+  const { writer, reader } = seriesKit();
+  writer.publish(samples);
+  return { series: reader, refresh: () => Promise.resolve(), publish: writer.publish.bind(writer) };
+}
 
 // spec: observability.md §1
 test('the text is OpenMetrics: the family without _total, labels escaped, an end', (t) => {
@@ -82,17 +91,10 @@ test('totals do not fall when a thread dies, its gauges go', async (t) => {
   );
 });
 
-test('a thread that does not answer counts with what it said last', async (t) => {
+test('a thread that does not answer counts with what its memory holds', async (t) => {
   const totals = new ThreadTotals();
-  let answers = true;
-  const thread = {
-    metrics: async () => {
-      if (!answers) throw new Error('late');
-      return [sample({ value: 7 })];
-    },
-  };
-  await totals.collect([thread], () => t.fail());
-  answers = false;
+  const late = () => Promise.reject(new Error('late'));
+  const thread = { ...source(sample({ value: 7 })), refresh: late };
   const missed: unknown[] = [];
   const after = await totals.collect([thread], (error) => missed.push(error));
   t.is(after[0]?.value, 7);
@@ -114,4 +116,33 @@ test('only bodies worth it are compressed, and they come back whole', async (t) 
   t.is(long.encoding, 'gzip');
   t.is(gunzipSync(long.body).toString(), text);
   t.is((await encodeBody('short', 'gzip')).encoding, null);
+});
+
+test('a page is made once a second at most, for all who asked before it was begun', async (t) => {
+  const clock = new FakeClock();
+  const made: PromiseWithResolvers<string>[] = [];
+  const page = new PacedPage(() => {
+    const next = Promise.withResolvers<string>();
+    made.push(next);
+    return next.promise;
+  }, clock);
+  const first = page.text();
+  await turn();
+  t.is(made.length, 1);
+  // What was begun before they asked is not for them.
+  const [second, third] = [page.text(), page.text()];
+  made[0]?.resolve('one');
+  t.is(await first, 'one');
+  await clock.advance(PAGE_INTERVAL_MS - 1);
+  t.is(made.length, 1);
+  await clock.advance(1);
+  t.is(made.length, 2);
+  made[1]?.reject(new Error('broken'));
+  await t.throwsAsync(second, { message: 'broken' });
+  await t.throwsAsync(third, { message: 'broken' });
+  await clock.advance(PAGE_INTERVAL_MS);
+  const last = page.text();
+  await turn();
+  made[2]?.resolve('three');
+  t.is(await last, 'three');
 });

@@ -2,7 +2,7 @@ import test from 'ava';
 import { MeshError } from '../../../../lib/errors/mesh-error.ts';
 import { AccessLog } from '../../../../lib/log/access-log.ts';
 import { createLogger } from '../../../../lib/log/logger.ts';
-import { TrafficMetrics } from '../../../../lib/metrics/traffic.ts';
+import { trafficKit } from '../../../support/series.ts';
 import type { Copy, CopyCounts } from '../../../../lib/net/bidi-copy.ts';
 import { Connection } from '../../../../workers/listener/connection.ts';
 import type { ConnectionFacts } from '../../../../workers/listener/connection.ts';
@@ -45,7 +45,7 @@ function sinks() {
     { write: (line) => lines.push(JSON.parse(line) as Record<string, unknown>) },
   );
   const clock = new FakeClock();
-  const traffic = new TrafficMetrics();
+  const traffic = trafficKit();
   const metrics = new ThreadMetrics(0);
   const value = (name: string, labels: Record<string, string> = {}): number =>
     [
@@ -69,7 +69,8 @@ function sinks() {
         );
       })
       .reduce((sum, sample) => sum + sample.value, 0);
-  return { lines, clock, value, all: { access: new AccessLog(log), traffic, metrics, clock } };
+  const all = { access: new AccessLog(log), traffic: traffic.metrics, metrics, clock };
+  return { lines, clock, value, all };
 }
 
 function copyOf(counts: CopyCounts): Copy {

@@ -5,7 +5,7 @@ import { systemClock } from '../../../../lib/clock/clock.ts';
 import { AccessLog } from '../../../../lib/log/access-log.ts';
 import { createLogger } from '../../../../lib/log/logger.ts';
 import { plainLine } from '../../../../lib/log/plain-format.ts';
-import { TrafficMetrics } from '../../../../lib/metrics/traffic.ts';
+import { trafficKit } from '../../../support/series.ts';
 import { compileProgram } from '../../../../lib/policy/compile.ts';
 import type { Authorization } from '../../../../lib/policy/model.ts';
 import { Connection } from '../../../../workers/listener/connection.ts';
@@ -52,7 +52,7 @@ async function admit(
   });
   await until(() => state.local(pod.uid) !== null, { what: 'the pod' });
   const metrics = new ThreadMetrics(0);
-  const traffic = new TrafficMetrics();
+  const traffic = trafficKit();
   const connections: Connection[] = [];
   const policy = new PodPolicy({
     pod,
@@ -79,7 +79,7 @@ async function admit(
       sourceIdentity: 'spiffe://cluster.local/ns/demo/sa/client',
       trace: TRACE,
     },
-    { access: new AccessLog(log), traffic, metrics, clock: systemClock },
+    { access: new AccessLog(log), traffic: traffic.metrics, metrics, clock: systemClock },
   );
   connections.push(connection);
   const facts = {

@@ -5,7 +5,7 @@ import { systemClock } from '../../../../lib/clock/clock.ts';
 import { MeshError } from '../../../../lib/errors/mesh-error.ts';
 import { AccessLog } from '../../../../lib/log/access-log.ts';
 import { createLogger } from '../../../../lib/log/logger.ts';
-import { TrafficMetrics } from '../../../../lib/metrics/traffic.ts';
+import { trafficKit } from '../../../support/series.ts';
 import type { Workload } from '../../../../lib/state/model.ts';
 import { decodeAddress, encodeWorkload } from '../../../../lib/xds/resources/address.ts';
 import {
@@ -127,7 +127,7 @@ function connect(live: Connection[]) {
     },
     {
       access: new AccessLog(log),
-      traffic: new TrafficMetrics(),
+      traffic: trafficKit().metrics,
       metrics: new ThreadMetrics(0),
       clock: systemClock,
     },

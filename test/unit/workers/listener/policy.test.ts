@@ -3,7 +3,7 @@ import test from 'ava';
 import { systemClock } from '../../../../lib/clock/clock.ts';
 import { AccessLog } from '../../../../lib/log/access-log.ts';
 import { createLogger } from '../../../../lib/log/logger.ts';
-import { TrafficMetrics } from '../../../../lib/metrics/traffic.ts';
+import { trafficKit } from '../../../support/series.ts';
 import { compileProgram } from '../../../../lib/policy/compile.ts';
 import { Connection } from '../../../../workers/listener/connection.ts';
 import { PodPolicy } from '../../../../workers/listener/policy.ts';
@@ -61,7 +61,7 @@ test('live connections are cut when the policies that bind them are not there', 
     },
     {
       access: new AccessLog(log),
-      traffic: new TrafficMetrics(),
+      traffic: trafficKit().metrics,
       metrics: new ThreadMetrics(0),
       clock: systemClock,
     },
