@@ -10,6 +10,7 @@ export const LOADED_LATER = [
   'services/cli/config-file.ts',
   'services/cli/explain.ts',
   'services/cli/mesh-bus.ts',
+  'services/control-plane/manifests/manifests.worker.ts',
   'services/control-plane/store/store.worker.ts',
   'services/node-proxy/state-thread/state-service.ts',
   'services/node-proxy/state-thread/state.worker.ts',
@@ -17,4 +18,7 @@ export const LOADED_LATER = [
 ] as const;
 
 /** Of these, what the pool of threads loads by path: such a file has an entry of its own in the cache. */
-export const REQUIRED = ['workers/listener/listener.worker.ts'] as const;
+export const REQUIRED = [
+  'services/control-plane/manifests/manifests.worker.ts',
+  'workers/listener/listener.worker.ts',
+] as const;

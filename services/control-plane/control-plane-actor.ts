@@ -16,11 +16,13 @@ import { DeltaServer, MAX_REQUEST_BYTES, deltaService } from '../../lib/xds/delt
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../lib/xds/type-urls.ts';
 import { adminRoutes } from './admin.ts';
 import { ManifestApi } from './api/manifest-api.ts';
+import type { ManifestApiDeps } from './api/manifest-api.ts';
 import { ObjectWatchers } from './api/object-watchers.ts';
 import { controlPlaneConfig } from './config.ts';
 import type { ControlPlaneConfig } from './config.ts';
 import { Debounce } from './discovery/debounce.ts';
 import { EnrolmentFollower } from './enrolments/enrolment-follower.ts';
+import { ManifestReader } from './manifests/manifest-reader.ts';
 import { MeshMap } from './mapping/mesh-map.ts';
 import { controlPlaneMetrics } from './metrics.ts';
 import type { ControlPlaneMetrics } from './metrics.ts';
@@ -81,11 +83,13 @@ export class ControlPlaneActor implements Actor {
       watchers: () => watchers.size,
       nodes: () => follower?.size ?? 0,
     });
-    await this.#followDirectory(store, context, metrics);
+    const reader = new ManifestReader();
+    this.#cleanups.push(() => reader.close());
+    await this.#followDirectory(store, reader, context, metrics);
     const delta = this.#serve(map, context);
     this.#delta = delta;
     this.#pushChanges(store, map, delta, context, metrics);
-    await this.#openApi(store, watchers, context, metrics);
+    await this.#openApi({ store, watchers, reader }, context, metrics);
     adminRoutes(context.admin, { index: map.index, store, server: delta });
     releases.store();
     await this.#bind(delta, context, releases, clock);
@@ -138,12 +142,14 @@ export class ControlPlaneActor implements Actor {
 
   async #followDirectory(
     store: ObjectStore,
+    reader: ManifestReader,
     context: ActorContext,
     metrics: ControlPlaneMetrics,
   ): Promise<void> {
     if (this.#config.manifestsDir === null) return;
     const directory = new ManifestDirectory(this.#config.manifestsDir, {
       store,
+      reader,
       clock: context.clock,
       log: context.log,
       context: () => this.#admission(context),
@@ -196,16 +202,14 @@ export class ControlPlaneActor implements Actor {
   }
 
   async #openApi(
-    store: ObjectStore,
-    watchers: ObjectWatchers,
+    parts: Pick<ManifestApiDeps, 'store' | 'watchers' | 'reader'>,
     context: ActorContext,
     metrics: ControlPlaneMetrics,
   ): Promise<void> {
-    this.#cleanups.push(() => watchers.close());
+    this.#cleanups.push(() => parts.watchers.close());
     if (this.#config.apiSocket === null) return;
     const api = new ManifestApi(this.#config.apiSocket, {
-      store,
-      watchers,
+      ...parts,
       log: context.log,
       context: () => this.#admission(context),
       count: (operation, outcome) => metrics.apiRequest(operation, outcome),

@@ -2,6 +2,12 @@
 
 /** A manifest file or API request body; a whole mesh of a hundred thousand pods fits. */
 export const MAX_MANIFEST_BYTES = 256 * 1024 * 1024;
+/** Manifests of up to so many bytes are read on the main thread: ten milliseconds of YAML, less than a thread takes to start. */
+export const MAX_INLINE_BYTES = 16 * 1024;
+/** The thread for larger ones ends when it had nothing to read for so long; files of one change come within it. */
+export const READER_IDLE_MS = 2_000;
+/** Body of a pod's status: a few addresses. */
+export const MAX_STATUS_BYTES = 64 * 1024;
 /** Documents of one request, for the same reason. */
 export const MAX_DOCUMENTS = 150_000;
 /** Problems reported of one batch; more would not help anyone. */

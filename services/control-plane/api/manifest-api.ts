@@ -3,17 +3,17 @@ import { createServer } from 'node:http';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { chmod, mkdir, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { z } from 'zod';
+import type { z } from 'zod';
 import { requestUrl, sendJson } from '../../../lib/actor/admin-routes.ts';
 import { inSlices } from '../../../lib/clock/time-slice.ts';
+import type { ErrorCode } from '../../../lib/errors/codes.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
-import { SLICE_MS } from '../limits.ts';
+import { MAX_MANIFEST_BYTES, MAX_STATUS_BYTES, SLICE_MS } from '../limits.ts';
 import { KINDS, isKind, namespaceOf } from '../manifests/kinds.ts';
 import type { Kind, KubeObject } from '../manifests/kinds.ts';
-import { parseDocuments } from '../manifests/parse.ts';
-import type { ManifestDocument, ManifestProblem } from '../manifests/parse.ts';
-import { parseReferences } from '../manifests/references.ts';
+import type { ManifestReader } from '../manifests/manifest-reader.ts';
+import type { ManifestProblem } from '../manifests/parse.ts';
 import { ManifestRejection } from '../manifests/rejection.ts';
 import type { AdmissionContext } from '../store/admission.ts';
 import type { ObjectStore } from '../store/object-store.ts';
@@ -21,24 +21,19 @@ import { podStatusReport, setPodStatus } from '../store/pod-changes.ts';
 import { applyManifests, deleteManifests } from '../store/transactions.ts';
 import type { FixedNamespaces } from '../store/transactions.ts';
 import { writeInChunks } from './chunks.ts';
-import { HttpRefusal, readJson } from './http-body.ts';
+import { HttpRefusal, readBody, readJson } from './http-body.ts';
 import type { ObjectWatchers } from './object-watchers.ts';
 
 /** What the API needs. */
 export interface ManifestApiDeps {
   readonly store: ObjectStore;
   readonly watchers: ObjectWatchers;
+  readonly reader: ManifestReader;
   readonly log: Logger;
   readonly context: () => AdmissionContext & FixedNamespaces;
   /** Counts a request by its outcome. */
   readonly count: (operation: string, outcome: 'done' | 'refused' | 'failed') => void;
 }
-
-const batch = z.strictObject({
-  documents: z.array(
-    z.strictObject({ source: z.string(), index: z.int().min(0), object: z.unknown() }),
-  ),
-});
 
 /** Only the mesh's own user reaches the socket. */
 const SOCKET_MODE = 0o600;
@@ -99,9 +94,9 @@ export class ManifestApi {
     const { pathname } = url;
     const pod = /^\/pods\/([^/]+)\/([^/]+)\/status$/.exec(pathname);
     if (request.method === 'POST' && pathname === '/apply') {
-      sendJson(response, 200, { applied: await this.#apply(await readDocuments(request)) });
+      sendJson(response, 200, { applied: await this.#apply(request) });
     } else if (request.method === 'POST' && pathname === '/delete') {
-      sendJson(response, 200, await this.#delete(await readDocuments(request)));
+      sendJson(response, 200, await this.#delete(request));
     } else if (request.method === 'GET' && pathname === '/objects') {
       const namespace = url.searchParams.get('namespace') ?? '';
       await this.#list(kindOf(url), namespace, response);
@@ -119,19 +114,19 @@ export class ManifestApi {
     }
   }
 
-  #apply(documents: readonly ManifestDocument[]): Promise<unknown> {
-    const { manifests, problems } = parseDocuments(documents);
-    if (problems.length > 0) throw new ManifestRejection(problems);
-    return this.#deps.store.transact((draft) =>
-      inSlices(applyManifests(draft, manifests, null, this.#deps.context()), SLICE_MS),
+  async #apply(request: IncomingMessage): Promise<unknown> {
+    const { reader, store, context } = this.#deps;
+    const manifests = await reader.toApply(await readBody(request, MAX_MANIFEST_BYTES));
+    return store.transact((draft) =>
+      inSlices(applyManifests(draft, manifests, null, context()), SLICE_MS),
     );
   }
 
-  #delete(documents: readonly ManifestDocument[]): Promise<unknown> {
-    const { references, problems } = parseReferences(documents);
-    if (problems.length > 0) throw new ManifestRejection(problems);
-    return this.#deps.store.transact((draft) =>
-      inSlices(deleteManifests(draft, references, this.#deps.context()), SLICE_MS),
+  async #delete(request: IncomingMessage): Promise<unknown> {
+    const { reader, store, context } = this.#deps;
+    const references = await reader.toDelete(await readBody(request, MAX_MANIFEST_BYTES));
+    return store.transact((draft) =>
+      inSlices(deleteManifests(draft, references, context()), SLICE_MS),
     );
   }
 
@@ -150,7 +145,7 @@ export class ManifestApi {
     request: IncomingMessage,
     response: ServerResponse,
   ): Promise<void> {
-    const parsed = podStatusReport.safeParse(await readJson(request));
+    const parsed = podStatusReport.safeParse(await readJson(request, MAX_STATUS_BYTES));
     if (!parsed.success) throw new ManifestRejection(statusProblems(namespace, name, parsed.error));
     const { now } = this.#deps.context();
     const result = await this.#deps.store.transact((draft) =>
@@ -180,16 +175,6 @@ function* listText(items: readonly KubeObject[]): Iterable<string> {
   yield ']}';
 }
 
-async function readDocuments(request: IncomingMessage): Promise<readonly ManifestDocument[]> {
-  const parsed = batch.safeParse(await readJson(request));
-  if (parsed.success) return parsed.data.documents;
-  const issue = parsed.error.issues[0];
-  throw new HttpRefusal(
-    400,
-    `body: ${issue?.path.join('.') ?? ''}: ${issue?.message ?? 'invalid'}`,
-  );
-}
-
 function kindOf(url: URL): Kind {
   const kind = url.searchParams.get('kind');
   if (isKind(kind)) return kind;
@@ -208,6 +193,12 @@ function statusProblems(namespace: string, name: string, error: z.ZodError): Man
   }));
 }
 
+const STATUS_OF: Readonly<Partial<Record<ErrorCode, number>>> = {
+  MANIFEST_INVALID: 400,
+  STATE_CONFLICT: 409,
+  STATE_UNAVAILABLE: 503,
+};
+
 /** Answers a failed request; true when the fault is the caller's. */
 function refuse(response: ServerResponse, error: unknown): boolean {
   if (response.headersSent) {
@@ -221,11 +212,9 @@ function refuse(response: ServerResponse, error: unknown): boolean {
   const code =
     error instanceof HttpRefusal
       ? error.status
-      : error instanceof MeshError && error.code === 'STATE_CONFLICT'
-        ? 409
-        : error instanceof MeshError && error.code === 'STATE_UNAVAILABLE'
-          ? 503
-          : 500;
+      : error instanceof MeshError
+        ? (STATUS_OF[error.code] ?? 500)
+        : 500;
   sendJson(response, code, {
     errors: [{ source: '', index: 0, path: '', reason: errorText(error) }],
   });

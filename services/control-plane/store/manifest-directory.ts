@@ -4,14 +4,11 @@ import type { FSWatcher } from 'node:fs';
 import { readFile, readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { inSlices } from '../../../lib/clock/time-slice.ts';
-import { sha256Hex } from '../../../lib/digest/sha256.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
-import { parseManifestText } from '../../../lib/kube/manifest-text.ts';
 import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import { MAX_MANIFEST_BYTES, MAX_MANIFEST_FILES, SLICE_MS } from '../limits.ts';
-import { parseDocuments } from '../manifests/parse.ts';
-import type { ParsedManifest } from '../manifests/parse.ts';
+import type { FileManifests, ManifestReader } from '../manifests/manifest-reader.ts';
 import { ManifestRejection } from '../manifests/rejection.ts';
 import type { AdmissionContext } from './admission.ts';
 import type { ObjectStore } from './object-store.ts';
@@ -21,6 +18,7 @@ import type { FixedNamespaces } from './transactions.ts';
 /** What the directory needs. */
 export interface ManifestDirectoryDeps {
   readonly store: ObjectStore;
+  readonly reader: ManifestReader;
   readonly clock: Clock;
   readonly log: Logger;
   readonly context: () => AdmissionContext & FixedNamespaces;
@@ -35,12 +33,17 @@ const SETTLE_MS = 100;
 /** Notices of the file system may be lost, or not come at all on a network mount. */
 const RESCAN_MS = 5_000;
 
+/** Longer than a tick of any file system's clock. */
+const SAME_STAMP_MS = 2_000;
+
 /** Watches one directory, not those below it. Files: `*.yaml`, `*.yml`, `*.json`, none that begin with a dot. */
 export class ManifestDirectory {
   readonly #path: string;
   readonly #deps: ManifestDirectoryDeps;
   /** Content hash of files that were refused, so that each content is reported once. */
   readonly #broken = new Map<string, string>();
+  /** When the file had the content of this hash, and was not written to since. */
+  readonly #applied = new Map<string, { readonly hash: string; readonly stamp: string }>();
   #watcher: FSWatcher | null = null;
   #rescan: Timer | null = null;
   #settle: Timer | null = null;
@@ -124,7 +127,10 @@ export class ManifestDirectory {
     }
     for (const name of left) await this.#applyFile(name, true);
     this.#deps.brokenFiles(this.#broken.size);
-    for (const name of this.#broken.keys()) if (!names.includes(name)) this.#broken.delete(name);
+    const present = new Set(names);
+    for (const known of [this.#broken, this.#applied]) {
+      for (const name of known.keys()) if (!present.has(name)) known.delete(name);
+    }
     log.trace({ objects: store.state.size }, 'manifests.looked');
   }
 
@@ -147,24 +153,42 @@ export class ManifestDirectory {
   /** True when the file is applied, now or before. `report` says whether a refusal is told. */
   async #applyFile(name: string, report: boolean): Promise<boolean> {
     const { store, log, context } = this.#deps;
-    const path = join(this.#path, name);
+    const applied = store.state.fileHash(name) ?? null;
     let hash = '';
     try {
-      const content = await readManifestFile(path);
-      hash = sha256Hex(content);
-      if (store.state.fileHash(name) === hash) return this.#forgive(name);
+      // A content that was refused is parsed once in a look, where it is reported.
+      const refused = report ? undefined : this.#broken.get(name);
+      const read = await this.#read(name, applied, refused ?? applied);
+      hash = read.hash;
+      if (hash === applied) return this.#forgive(name);
       if (this.#broken.get(name) === hash && !report) return false;
-      const manifests = parseFile(path, content);
-      const applied = await store.transact((draft) =>
-        inSlices(applyFile(draft, { name, hash }, manifests, context()), SLICE_MS),
+      if (read.refusal !== null) throw read.refusal;
+      const objects = await store.transact((draft) =>
+        inSlices(applyFile(draft, { name, hash }, read.manifests, context()), SLICE_MS),
       );
-      const changed = applied.filter(({ result }) => result !== 'unchanged').length;
-      log.info({ file: name, objects: applied.length, changed }, 'manifests.file-applied');
+      const changed = objects.filter(({ result }) => result !== 'unchanged').length;
+      log.info({ file: name, objects: objects.length, changed }, 'manifests.file-applied');
       return this.#forgive(name);
     } catch (error) {
       if (report) this.#refuse(name, hash, error);
       return false;
     }
+  }
+
+  /** What is in a file. One that has not been written to since it was applied is not read again. */
+  async #read(name: string, applied: string | null, known: string | null): Promise<FileManifests> {
+    const path = join(this.#path, name);
+    const stamp = await stampOf(path);
+    const applies = this.#applied.get(name);
+    if (applied !== null && applies?.hash === applied && applies.stamp === stamp.text) {
+      return { hash: applied, manifests: [], refusal: null };
+    }
+    const read = await this.#deps.reader.file(path, await readFile(path), known);
+    // What is written within the same tick of the file system's clock has the same stamp.
+    if (this.#deps.clock.now() - stamp.changedMs > SAME_STAMP_MS) {
+      this.#applied.set(name, { hash: read.hash, stamp: stamp.text });
+    }
+    return read;
   }
 
   #forgive(name: string): true {
@@ -205,18 +229,11 @@ export class ManifestDirectory {
   }
 }
 
-async function readManifestFile(path: string): Promise<string> {
-  const { size } = await stat(path);
+/** What changes with every write to the file. Throws MANIFEST_INVALID when the file is too large. */
+async function stampOf(path: string): Promise<{ text: string; changedMs: number }> {
+  const { size, ino, mtimeNs, ctimeNs, ctimeMs } = await stat(path, { bigint: true });
   if (size > MAX_MANIFEST_BYTES) {
     throw new MeshError('MANIFEST_INVALID', `${path} is larger than ${MAX_MANIFEST_BYTES} bytes`);
   }
-  return readFile(path, 'utf8');
-}
-
-function parseFile(path: string, content: string): readonly ParsedManifest[] {
-  const text = parseManifestText(path, content);
-  if (text.problems.length > 0) throw new ManifestRejection(text.problems);
-  const { manifests, problems } = parseDocuments(text.documents);
-  if (problems.length > 0) throw new ManifestRejection(problems);
-  return manifests;
+  return { text: [ino, size, mtimeNs, ctimeNs].join(' '), changedMs: Number(ctimeMs) };
 }

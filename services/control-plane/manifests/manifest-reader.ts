@@ -1,0 +1,97 @@
+import { MessageChannel } from 'node:worker_threads';
+import type { Piscina } from 'piscina';
+import { MeshError, asMeshError } from '../../../lib/errors/mesh-error.ts';
+import { MAX_INLINE_BYTES, READER_IDLE_MS } from '../limits.ts';
+import type { ParsedManifest } from './parse.ts';
+import { readManifests } from './read-manifests.ts';
+import type { ReadManifests, ReadSummary, ReadTask } from './read-manifests.ts';
+import type { ManifestReference } from './references.ts';
+import { ManifestRejection } from './rejection.ts';
+
+/** What is in a file. With a refusal, nothing of it may be used. */
+export interface FileManifests {
+  readonly hash: string;
+  readonly manifests: readonly ParsedManifest[];
+  readonly refusal: ManifestRejection | null;
+}
+
+/**
+ * Reads manifests: up to {@link MAX_INLINE_BYTES} at once, more in a thread, from which objects come in messages of
+ * bounded size. The thread is there only while it has work.
+ */
+export class ManifestReader {
+  #pool: Promise<Piscina> | null = null;
+  #messages = 0;
+
+  /** Messages with objects that came from the thread. */
+  get messages(): number {
+    return this.#messages;
+  }
+
+  /** The objects of a file and the hash of its text; no objects when that is `knownHash`. Does not throw for its content. */
+  async file(path: string, bytes: Uint8Array, knownHash: string | null): Promise<FileManifests> {
+    const { hash, items, problems } = await this.#read({ form: 'file', path, bytes, knownHash });
+    return {
+      hash,
+      manifests: items as readonly ParsedManifest[],
+      refusal: problems.length > 0 ? new ManifestRejection(problems) : null,
+    };
+  }
+
+  /** The objects of a request to apply. Throws {@link ManifestRejection}, or MANIFEST_INVALID for what is no request. */
+  async toApply(bytes: Uint8Array): Promise<readonly ParsedManifest[]> {
+    return accepted(await this.#read({ form: 'apply', bytes })) as readonly ParsedManifest[];
+  }
+
+  /** What a request to delete names. Throws {@link ManifestRejection}, or MANIFEST_INVALID for what is no request. */
+  async toDelete(bytes: Uint8Array): Promise<readonly ManifestReference[]> {
+    return accepted(await this.#read({ form: 'delete', bytes })) as readonly ManifestReference[];
+  }
+
+  /** Ends the thread; what it reads fails with STATE_UNAVAILABLE. */
+  async close(): Promise<void> {
+    await (await this.#pool)?.destroy();
+  }
+
+  async #read(task: ReadTask): Promise<ReadManifests> {
+    if (task.bytes.byteLength <= MAX_INLINE_BYTES) return readManifests(task);
+    this.#pool ??= startPool();
+    const pool = await this.#pool;
+    const { port1, port2 } = new MessageChannel();
+    const items: ReadManifests['items'][number][] = [];
+    port1.on('message', (part: ReadManifests['items']) => {
+      this.#messages += 1;
+      for (const item of part) items.push(item);
+      port1.postMessage(null);
+    });
+    try {
+      const summary = (await pool.run(
+        { task, port: port2 },
+        // The types name an overload of postMessage that piscina does not take.
+        { transferList: [port2] as never },
+      )) as ReadSummary;
+      return { ...summary, items };
+    } catch (error) {
+      throw asMeshError(error, 'STATE_UNAVAILABLE', 'the manifests cannot be read');
+    } finally {
+      port1.close();
+    }
+  }
+}
+
+/** Loaded when it is needed: most meshes never have a large manifest. */
+async function startPool(): Promise<Piscina> {
+  const { Piscina: Pool } = await import('piscina');
+  return new Pool({
+    filename: new URL('./manifests.worker.ts', import.meta.url).href,
+    minThreads: 0,
+    maxThreads: 1,
+    idleTimeout: READER_IDLE_MS,
+  });
+}
+
+function accepted({ malformed, problems, items }: ReadManifests): ReadManifests['items'] {
+  if (malformed !== null) throw new MeshError('MANIFEST_INVALID', malformed);
+  if (problems.length > 0) throw new ManifestRejection(problems);
+  return items;
+}
