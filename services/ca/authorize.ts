@@ -31,6 +31,8 @@ export function decideGrant(
 ): Grant {
   const account = `${caller.namespace}/${caller.serviceAccount.name}`;
   if (impersonated !== null) return impersonate(caller, account, impersonated, rules, pods);
+  const gone = callerProblem(caller, pods);
+  if (gone !== null) return refused('unknown_caller_pod', gone);
   const identity = formatSpiffe({
     trustDomain: rules.trustDomain,
     namespace: caller.namespace,
@@ -59,6 +61,8 @@ function impersonate(
     );
   }
   if (!pods.synced) return refused('no_pod_registry', 'the pods have never been known');
+  const gone = callerProblem(caller, pods);
+  if (gone !== null) return refused('unknown_caller_pod', gone);
   const node = nodeOf(caller, pods);
   if (node === null) {
     return refused('unknown_node', `the node of ${account} cannot be told from its token`);
@@ -69,13 +73,32 @@ function impersonate(
   return { granted: true, identity, names: [{ kind: 'uri', value: identity }] };
 }
 
+/**
+ * Why the pod that the token is bound to does not stand for it; null when it does, or the token is bound to none. A pod that is
+ * gone has left its token behind, which is valid to its end (docs/spec/istiod-ambient.md §4.2, rule 4). While the pods have
+ * never been known nobody can tell, and only a caller's own identity is granted then.
+ */
+function callerProblem(caller: TokenSubject, pods: PodRegistry): string | null {
+  if (caller.pod === null || !pods.synced) return null;
+  const pod = pods.find(caller.namespace, caller.pod.name, caller.pod.uid);
+  const what = `pod ${caller.namespace}/${caller.pod.name} (uid ${caller.pod.uid}) of the token`;
+  if (pod === null) return `the ${what} is not there`;
+  if (pod.failed) return `the ${what} has failed`;
+  if (pod.serviceAccount !== caller.serviceAccount.name) {
+    return `the ${what} runs as ${pod.serviceAccount}, not as ${caller.serviceAccount.name}`;
+  }
+  if (caller.node !== null && pod.node !== caller.node.name) {
+    return `the ${what} runs on ${pod.node === '' ? 'no node' : pod.node}, not on ${caller.node.name}`;
+  }
+  return null;
+}
+
 /** The signed node claim; in older clusters, which do not set it, the node of the caller's pod. */
 function nodeOf(caller: TokenSubject, pods: PodRegistry): string | null {
   if (caller.node !== null) return caller.node.name;
   if (caller.pod === null) return null;
-  const pod = pods.find(caller.namespace, caller.pod.name, caller.pod.uid);
-  if (pod === null || pod.serviceAccount !== caller.serviceAccount.name) return null;
-  return pod.node === '' ? null : pod.node;
+  const node = pods.find(caller.namespace, caller.pod.name, caller.pod.uid)?.node ?? '';
+  return node === '' ? null : node;
 }
 
 function refused(reason: RefusalReason, detail: string): Grant {

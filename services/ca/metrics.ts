@@ -8,6 +8,7 @@ export type RefusalReason =
   | 'untrusted_caller'
   | 'bad_identity'
   | 'foreign_trust_domain'
+  | 'unknown_caller_pod'
   | 'unknown_node'
   | 'no_such_pod'
   | 'no_pod_registry'

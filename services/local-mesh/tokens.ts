@@ -106,23 +106,23 @@ export class TokenIssuer {
   }
 }
 
-/** Who gets a token, by the name of its directory. */
+/** Who gets a token, by the name of its directory. The actors of a local mesh are no pods, so no token is bound to one. */
 export function tokenBearers(plan: MeshPlan): ReadonlyMap<string, TokenSubject> {
   return new Map<string, TokenSubject>([
-    ['control-plane', system(CONTROL_ACCOUNT, 'istiod')],
-    ['xds-ingester', system(INGESTER_ACCOUNT, 'xds-ingester')],
+    ['control-plane', system(CONTROL_ACCOUNT)],
+    ['xds-ingester', system(INGESTER_ACCOUNT)],
     ...plan.nodes.map((node): [string, TokenSubject] => [
       node.name,
-      { ...system(NODE_ACCOUNT, `ztunnel-${node.name}`), node: named(node.name) },
+      { ...system(NODE_ACCOUNT), node: named(node.name) },
     ]),
   ]);
 }
 
-function system(account: string, pod: string): TokenSubject {
+function system(account: string): TokenSubject {
   return {
     namespace: SYSTEM_NAMESPACE,
     serviceAccount: named(account),
-    pod: named(pod),
+    pod: null,
     node: null,
   };
 }

@@ -7,7 +7,7 @@ import { CaActor } from '../../services/ca/ca-actor.ts';
 import { caConfig } from '../../services/ca/config.ts';
 import { startActor } from './actor-context.ts';
 import type { TestActor } from './actor-context.ts';
-import { podObject, servePodsApi } from './pods-api.ts';
+import { nodePod, podObject, servePodsApi } from './pods-api.ts';
 import type { PodsApi } from './pods-api.ts';
 import { createTokenIssuer, nodeSubject } from './token-issuer.ts';
 import type { TestTokenIssuer } from './token-issuer.ts';
@@ -20,6 +20,9 @@ export const DEFAULT_PODS = [
   podObject('demo', 'web-1', { node: 'node-1', account: 'web' }),
   podObject('demo', 'api-1', { node: 'node-2', account: 'api' }),
 ];
+
+/** The proxies of the nodes, whose tokens {@link CaKit.nodeToken} gives. */
+const NODE_PODS = ['node-1', 'node-2', 'node-3'].map(nodePod);
 
 /** What a test has at hand. */
 export interface CaKit {
@@ -38,7 +41,7 @@ export interface CaKit {
   nodeToken(node: string): Promise<string>;
 }
 
-/** A folder, an issuer and a pods API; the CA itself is started by the test. */
+/** A folder, an issuer and a pods API, which has the proxies of the nodes, too; the CA itself is started by the test. */
 export async function createCaKit(
   t: ExecutionContext,
   options: { readonly pods?: readonly unknown[] | null } = {},
@@ -57,7 +60,9 @@ export async function createCaKit(
     issuer,
     podsSocket,
     pods:
-      options.pods === null ? null : await servePodsApi(podsSocket, options.pods ?? DEFAULT_PODS),
+      options.pods === null
+        ? null
+        : await servePodsApi(podsSocket, [...NODE_PODS, ...(options.pods ?? DEFAULT_PODS)]),
     async start(environment = {}) {
       const config = caConfig.parse({
         WEFT_CA_LISTEN: `127.0.0.1:${port}`,

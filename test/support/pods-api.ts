@@ -18,6 +18,11 @@ export function podObject(
   };
 }
 
+/** The pod of a node's proxy, which the token of `nodeSubject` is bound to. */
+export function nodePod(node: string): Record<string, unknown> {
+  return podObject('istio-system', `ztunnel-${node}`, { node, account: 'ztunnel' });
+}
+
 /** A server of the watch. */
 export interface PodsApi {
   readonly socketPath: string;

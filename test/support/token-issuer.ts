@@ -28,12 +28,12 @@ export function createTokenIssuer(issuer = 'https://kubernetes.test'): TestToken
   };
 }
 
-/** The subject of a node's own account. */
+/** The subject of a node's own account, bound to the pod that `nodePod` gives (test/support/pods-api.ts). */
 export function nodeSubject(node: string): TokenSubject {
   return {
     namespace: 'istio-system',
     serviceAccount: { name: 'ztunnel', uid: 'sa-ztunnel' },
-    pod: { name: `ztunnel-${node}`, uid: `pod-ztunnel-${node}` },
+    pod: { name: `ztunnel-${node}`, uid: `uid-istio-system-ztunnel-${node}` },
     node: { name: node, uid: `uid-${node}` },
   };
 }

@@ -9,7 +9,7 @@ import { uriAltNames } from '../../../lib/identity/peer-verify.ts';
 import { acceptCertificate, parseCaAnswer } from '../../../lib/identity/workload-certificate.ts';
 import { parseCertificates } from '../../../lib/identity/pem.ts';
 import { createCaKit } from '../../support/ca-kit.ts';
-import { podObject, servePodsApi } from '../../support/pods-api.ts';
+import { nodePod, podObject, servePodsApi } from '../../support/pods-api.ts';
 import { accountSubject, createTokenIssuer, nodeSubject } from '../../support/token-issuer.ts';
 import { until } from '../../support/until.ts';
 
@@ -136,10 +136,17 @@ test('what a token may not do, it is refused without being told why', async (t) 
     ],
     [
       'token without a node',
-      await issuer.mint({ ...node, node: null }),
+      await issuer.mint({ ...node, node: null, pod: null }),
       {},
       'unknown_node',
       /cannot be told/,
+    ],
+    [
+      'token of a pod that is gone',
+      await issuer.mint({ ...node, pod: { name: 'ztunnel-node-1', uid: 'before' } }),
+      {},
+      'unknown_caller_pod',
+      /\(uid before\) of the token is not there/,
     ],
     [
       'wrong audience',
@@ -186,7 +193,7 @@ test('what a token may not do, it is refused without being told why', async (t) 
     t.regex(String(line?.['detail']), logged, what);
   }
   t.regex(await ca.metrics(), /weft_ca_refusals_total\{reason="no_such_pod"\} 2/);
-  t.regex(await ca.metrics(), /citadel_server_authentication_failure_count 11/);
+  t.regex(await ca.metrics(), /citadel_server_authentication_failure_count 12/);
 });
 
 test('a request that makes no sense is refused with the reason', async (t) => {
@@ -259,7 +266,10 @@ test('pods are followed, and remembered while the control plane is away', async 
   await ca.stop();
   const again = await kit.start();
   await ask(await kit.client());
-  kit.pods = await servePodsApi(kit.podsSocket, [{ ...web, status: { phase: 'Failed' } }]);
+  kit.pods = await servePodsApi(kit.podsSocket, [
+    nodePod('node-1'),
+    { ...web, status: { phase: 'Failed' } },
+  ]);
   await until(
     () => again.lines.some((line) => line.message === 'pods known from the control plane'),
     {

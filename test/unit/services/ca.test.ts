@@ -7,7 +7,7 @@ import { CallerRates, Gate } from '../../../lib/net/gate.ts';
 import { PodTable, parsePod } from '../../../services/ca/pods.ts';
 import type { PodRegistry } from '../../../services/ca/pods.ts';
 import { FakeClock } from '../../support/fake-clock.ts';
-import { podObject } from '../../support/pods-api.ts';
+import { nodePod, podObject } from '../../support/pods-api.ts';
 import { accountSubject, nodeSubject } from '../../support/token-issuer.ts';
 
 const rules: GrantRules = {
@@ -16,7 +16,12 @@ const rules: GrantRules = {
   servingNames: { 'istio-system/istiod': [{ kind: 'dns', value: 'istiod' }] },
 };
 
+/** These pods, and the proxies of two nodes. */
 function registry(...pods: readonly unknown[]): PodRegistry {
+  return registryOf(nodePod('node-1'), nodePod('node-2'), ...pods);
+}
+
+function registryOf(...pods: readonly unknown[]): PodRegistry {
   const table = new PodTable();
   table.replace(pods.map(parsePod));
   return {
@@ -43,20 +48,50 @@ test('a failed pod does not count, one that has succeeded does', (t) => {
   t.true(decideGrant(nodeSubject('node-1'), WEB, rules, registry(phase('Succeeded'))).granted);
 });
 
-test('without a node claim the node is that of the caller pod, by name, uid and account', (t) => {
+test('without a node claim the node is that of the caller pod', (t) => {
   const caller = { ...nodeSubject('node-1'), node: null };
-  const pod = podObject('istio-system', 'ztunnel-node-1', { node: 'node-1', account: 'ztunnel' });
-  const withUid = (uid: string): Record<string, unknown> => ({
-    ...pod,
-    metadata: { namespace: 'istio-system', name: 'ztunnel-node-1', uid },
-  });
-  const uid = caller.pod?.uid ?? '';
-  t.true(decideGrant(caller, WEB, rules, registry(web, withUid(uid))).granted);
-  t.like(decideGrant(caller, WEB, rules, registry(web, withUid('recreated'))), {
+  t.true(decideGrant(caller, WEB, rules, registry(web)).granted);
+  t.like(decideGrant({ ...caller, pod: null }, WEB, rules, registry(web)), {
     reason: 'unknown_node',
   });
-  const other = { ...withUid(uid), spec: { nodeName: 'node-1', serviceAccountName: 'default' } };
-  t.like(decideGrant(caller, WEB, rules, registry(web, other)), { reason: 'unknown_node' });
+  const unscheduled = { ...nodePod('node-1'), spec: { serviceAccountName: 'ztunnel' } };
+  t.like(decideGrant(caller, WEB, rules, registryOf(web, unscheduled)), { reason: 'unknown_node' });
+});
+
+test('a token that is bound to a pod counts only while that pod lives', (t) => {
+  const caller = nodeSubject('node-1');
+  const pod = nodePod('node-1');
+  const metadata = { namespace: 'istio-system', name: 'ztunnel-node-1', uid: 'recreated' };
+  const spec = { nodeName: 'node-1', serviceAccountName: 'ztunnel' };
+  const cases: readonly (readonly [string, readonly unknown[], RegExp])[] = [
+    ['gone', [], /pod istio-system\/ztunnel-node-1 \(uid \S+\) of the token is not there/],
+    ['made anew', [{ ...pod, metadata }], /is not there/],
+    ['failed', [{ ...pod, status: { phase: 'Failed' } }], /has failed/],
+    [
+      'of another account',
+      [{ ...pod, spec: { ...spec, serviceAccountName: 'default' } }],
+      /runs as default, not as ztunnel/,
+    ],
+    [
+      'elsewhere',
+      [{ ...pod, spec: { ...spec, nodeName: 'node-2' } }],
+      /runs on node-2, not on node-1/,
+    ],
+    ['not scheduled', [{ ...pod, spec: { ...spec, nodeName: '' } }], /runs on no node/],
+  ];
+  for (const [what, pods, detail] of cases) {
+    for (const identity of [WEB, null]) {
+      const grant = decideGrant(caller, identity, rules, registryOf(web, ...pods));
+      t.like(grant, { granted: false, reason: 'unknown_caller_pod' }, what);
+      t.regex(grant.granted ? '' : grant.detail, detail, what);
+    }
+  }
+  t.true(decideGrant(caller, WEB, rules, registryOf(web, pod)).granted);
+  const unbound = { ...caller, pod: null };
+  t.true(decideGrant(unbound, WEB, rules, registryOf(web)).granted, 'bound to no pod');
+  const never = { ...registryOf(), synced: false };
+  t.true(decideGrant(caller, null, rules, never).granted, 'its own, while no pods are known');
+  t.like(decideGrant(caller, WEB, rules, never), { reason: 'no_pod_registry' });
 });
 
 test('an account gets its own identity and the server names it was given', (t) => {

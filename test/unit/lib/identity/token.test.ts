@@ -46,7 +46,7 @@ test('a token carries what Kubernetes projects', async (t) => {
     'kubernetes.io': {
       namespace: 'istio-system',
       node: { name: 'node-1', uid: 'uid-node-1' },
-      pod: { name: 'ztunnel-node-1', uid: 'pod-ztunnel-node-1' },
+      pod: { name: 'ztunnel-node-1', uid: 'uid-istio-system-ztunnel-node-1' },
       serviceaccount: { name: 'ztunnel', uid: 'sa-ztunnel' },
     },
   });
