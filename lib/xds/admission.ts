@@ -4,7 +4,7 @@ import type { Metadata } from '@grpc/grpc-js';
 import type { Clock } from '../clock/clock.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { TokenHolder } from '../identity/token.ts';
-import { CallerRates } from '../net/gate.ts';
+import { CallerRates, addressOf } from '../net/gate.ts';
 import type { Gate } from '../net/gate.ts';
 import type { StreamRefusalReason } from './server-metrics.ts';
 
@@ -123,10 +123,4 @@ function bearerToken(metadata: Metadata): string | null {
   const header = metadata.get('authorization')[0];
   const match = typeof header === 'string' ? /^Bearer (\S+)$/i.exec(header) : null;
   return match?.[1] ?? null;
-}
-
-/** `10.0.0.1:40000` and `fd00::1:40000` without their port. */
-function addressOf(peer: string): string {
-  const colon = peer.lastIndexOf(':');
-  return colon < 0 ? peer : peer.slice(0, colon);
 }

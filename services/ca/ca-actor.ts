@@ -21,9 +21,11 @@ import type { CaConfig } from './config.ts';
 import { ControlPlanePods } from './control-plane-pods.ts';
 import { CallerRates, Gate } from '../../lib/net/gate.ts';
 import {
+  MAX_ADDRESSES,
   MAX_CALLERS,
   MAX_CALLER_REQUESTS_PER_SECOND,
   MAX_CONCURRENT_REQUESTS,
+  MAX_FAILURES_PER_SECOND,
   MAX_REQUESTS_PER_SECOND,
   MAX_REQUEST_BYTES,
 } from './limits.ts';
@@ -76,6 +78,10 @@ export class CaActor implements Actor {
       ),
       callers: new CallerRates(
         { perSecond: MAX_CALLER_REQUESTS_PER_SECOND, callers: MAX_CALLERS },
+        clock,
+      ),
+      failures: new CallerRates(
+        { perSecond: MAX_FAILURES_PER_SECOND, callers: MAX_ADDRESSES },
         clock,
       ),
       verifier: new TokenVerifier(this.#config.token, { clock, log }),

@@ -17,6 +17,7 @@ import type { Logger } from '../../lib/log/logger.ts';
 import type { Authority } from './authority.ts';
 import { decideGrant, decideLifetime } from './authorize.ts';
 import type { Grant, GrantRules } from './authorize.ts';
+import { addressOf } from '../../lib/net/gate.ts';
 import type { CallerRates, Gate } from '../../lib/net/gate.ts';
 import { BACKDATE_MS } from './limits.ts';
 import type { CaMetrics, RefusalReason } from './metrics.ts';
@@ -29,6 +30,8 @@ export interface CertificateServiceDeps {
   readonly metrics: CaMetrics;
   readonly gate: Gate;
   readonly callers: CallerRates;
+  /** Failed calls, by address. */
+  readonly failures: CallerRates;
   readonly verifier: Pick<TokenVerifier, 'verify'>;
   readonly pods: PodRegistry;
   readonly authority: () => Authority;
@@ -90,12 +93,34 @@ export class CertificateService {
     let caller: TokenSubject | null = null;
     try {
       if (!entered) throw overloaded('limit reached');
-      caller = await this.#authenticate(metadata);
+      caller = await this.#identify(metadata, peer);
       return await this.#issue(request, caller, peer);
     } catch (error) {
       throw this.#refused(error, request, peer);
     } finally {
       if (entered) gate.leave({ uncounted: caller === null });
+    }
+  }
+
+  /** {@link #authenticate}, as often as an address may fail: checking a signature is work, and anybody may ask for it. */
+  async #identify(metadata: Metadata, peer: string): Promise<TokenSubject> {
+    const address = addressOf(peer);
+    const failures = this.#deps.failures.of(address);
+    if (!failures.enter()) throw overloaded(`too many calls without a valid token from ${address}`);
+    let counts = true;
+    try {
+      const caller = await this.#authenticate(metadata);
+      counts = false;
+      return caller;
+    } catch (error) {
+      // Calls without a token cost nothing, and while no token can be checked that is nobody's failure.
+      counts =
+        error instanceof Refusal &&
+        error.reason === 'bad_token' &&
+        error.code !== status.UNAVAILABLE;
+      throw error;
+    } finally {
+      failures.leave({ uncounted: !counts });
     }
   }
 

@@ -15,6 +15,8 @@ import type { KnownPod, PodRegistry } from './pods.ts';
 export interface ControlPlanePodsDeps {
   readonly clock: Clock;
   readonly log: Pick<Logger, 'info' | 'warn'>;
+  /** Writes the cache; default {@link replaceFile}. */
+  readonly replace?: typeof replaceFile;
 }
 
 /** The watch of the manifest API (services/control-plane/api/object-watchers.ts). */
@@ -57,7 +59,10 @@ export class ControlPlanePods implements PodRegistry {
   #connected = false;
   #problem: string | null = null;
   #following: Promise<void> = Promise.resolve();
-  #writing: Promise<void> = Promise.resolve();
+  /** The one write in hand: a slow disk must not gather copies of all pods. */
+  #writing: Promise<void> | null = null;
+  /** The pods changed since they were written last. */
+  #unwritten = false;
   #writeTimer: Timer | null = null;
 
   constructor(socketPath: string, stateDir: string, deps: ControlPlanePodsDeps) {
@@ -103,11 +108,10 @@ export class ControlPlanePods implements PodRegistry {
   async close(): Promise<void> {
     this.#closing.abort(new MeshError('ACTOR_DEADLINE', 'the pod registry is closed'));
     await this.#following;
-    if (this.#writeTimer !== null) {
-      this.#writeTimer.cancel();
-      this.#writeNow();
-    }
+    this.#writeTimer?.cancel();
+    this.#writeTimer = null;
     await this.#writing;
+    if (this.#unwritten) await this.#write();
   }
 
   async #follow(): Promise<void> {
@@ -208,20 +212,28 @@ export class ControlPlanePods implements PodRegistry {
   }
 
   #writeSoon(): void {
-    this.#writeTimer ??= this.#deps.clock.after(CACHE_WRITE_DELAY_MS, () => this.#writeNow());
+    this.#unwritten = true;
+    if (this.#writing !== null || this.#writeTimer !== null) return;
+    this.#writeTimer = this.#deps.clock.after(CACHE_WRITE_DELAY_MS, () => {
+      this.#writeTimer = null;
+      this.#writing = this.#write().then(() => {
+        this.#writing = null;
+        if (this.#unwritten && !this.#closing.signal.aborted) this.#writeSoon();
+      });
+    });
   }
 
-  #writeNow(): void {
-    this.#writeTimer = null;
-    const content = JSON.stringify(this.#table.all());
-    this.#writing = this.#writing
-      .then(() => replaceFile(this.#cachePath, content, 0o600))
-      .catch((error: unknown) => {
-        this.#deps.log.warn(
-          { problem: errorText(error), path: this.#cachePath },
-          'the pod cache cannot be written',
-        );
-      });
+  async #write(): Promise<void> {
+    this.#unwritten = false;
+    const { log, replace = replaceFile } = this.#deps;
+    try {
+      await replace(this.#cachePath, JSON.stringify(this.#table.all()), 0o600);
+    } catch (error) {
+      log.warn(
+        { problem: errorText(error), path: this.#cachePath },
+        'the pod cache cannot be written',
+      );
+    }
   }
 }
 

@@ -13,6 +13,16 @@ export const MAX_CALLER_REQUESTS_PER_SECOND = 250;
 /** Callers whose rate is remembered. */
 export const MAX_CALLERS = 10_000;
 
+/**
+ * Failed calls of one address in a second over a longer time; a burst of twice this passes. The burst is what may be in work at
+ * once: a valid request counts only while its token is checked, so no number of them is refused. A check takes a tenth of a
+ * millisecond.
+ */
+export const MAX_FAILURES_PER_SECOND = MAX_CONCURRENT_REQUESTS / 2;
+
+/** Addresses whose failures are remembered; the one that was quiet longest is forgotten first. */
+export const MAX_ADDRESSES = 10_000;
+
 /** A request is a CSR and an identity. */
 export const MAX_REQUEST_BYTES = 64 * 1024;
 
