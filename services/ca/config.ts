@@ -92,7 +92,7 @@ export const caConfig = defineConfig(
     WEFT_CA_PODS_SOCKET: {
       schema: text({ optional: true }),
       description:
-        "unix socket of the control plane's manifest API; without it no node is granted anything new",
+        'unix socket of the control plane that tells the pods (WEFT_CONTROL_PLANE_PODS_SOCKET); without it no node is granted anything new',
       when: 'always set where nodes ask for certificates of their pods',
     },
     WEFT_CA_SERVING_HOSTS: {

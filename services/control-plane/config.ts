@@ -28,6 +28,8 @@ export interface ControlPlaneConfig {
   readonly listen: Endpoint;
   readonly manifestsDir: string | null;
   readonly apiSocket: string | null;
+  /** Null when nobody needs the pods alone. */
+  readonly podsSocket: string | null;
   readonly stateDir: string;
   readonly settings: MeshSettings;
   readonly ranges: AddressRanges;
@@ -86,7 +88,13 @@ const variables = {
   WEFT_CONTROL_PLANE_API_SOCKET: {
     schema: text({ optional: true }),
     description: 'unix socket of the manifest API',
-    when: 'objects come from `weft apply`, or the CA has to know pods',
+    when: 'objects come from `weft apply`',
+  },
+  WEFT_CONTROL_PLANE_PODS_SOCKET: {
+    schema: text({ optional: true }),
+    description:
+      'unix socket that tells the pods and takes no orders; in a folder of its own, for the CA',
+    when: 'the CA has to know pods',
   },
   WEFT_CONTROL_PLANE_STATE_DIR: {
     schema: text({ default: '/var/lib/weft/control-plane' }),
@@ -157,6 +165,7 @@ const base = defineConfig(variables, (values): ControlPlaneConfig => {
     listen: values.WEFT_CONTROL_PLANE_LISTEN,
     manifestsDir: values.WEFT_CONTROL_PLANE_MANIFESTS_DIR,
     apiSocket: values.WEFT_CONTROL_PLANE_API_SOCKET,
+    podsSocket: values.WEFT_CONTROL_PLANE_PODS_SOCKET,
     stateDir: values.WEFT_CONTROL_PLANE_STATE_DIR,
     settings: {
       clusterId: clusterId(values),

@@ -207,15 +207,21 @@ export class ControlPlaneActor implements Actor {
     metrics: ControlPlaneMetrics,
   ): Promise<void> {
     this.#cleanups.push(() => parts.watchers.close());
-    if (this.#config.apiSocket === null) return;
-    const api = new ManifestApi(this.#config.apiSocket, {
-      ...parts,
-      log: context.log,
-      context: () => this.#admission(context),
-      count: (operation, outcome) => metrics.apiRequest(operation, outcome),
-    });
-    this.#cleanups.push(() => api.close());
-    await api.listen();
+    const { apiSocket, podsSocket } = this.#config;
+    for (const [path, role] of [
+      [apiSocket, 'admin'],
+      [podsSocket, 'pods'],
+    ] as const) {
+      if (path === null) continue;
+      const api = new ManifestApi(path, role, {
+        ...parts,
+        log: context.log,
+        context: () => this.#admission(context),
+        count: (operation, outcome) => metrics.apiRequest(operation, outcome),
+      });
+      this.#cleanups.push(() => api.close());
+      await api.listen();
+    }
   }
 
   /** The certificate may be long in coming: the CA itself waits for the pods that the API tells of. */

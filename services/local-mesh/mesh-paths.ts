@@ -23,6 +23,7 @@ export interface MeshPaths {
   readonly redisSecretsDir: string;
   readonly controlDir: string;
   readonly controlSocket: string;
+  readonly podsSocket: string;
   readonly caDir: string;
   readonly rootsFile: string;
   readonly tokensDir: string;
@@ -69,6 +70,7 @@ function pathsBelow(mesh: string, root: string): MeshPaths {
     redisSecretsDir: join(root, 'secrets/redis'),
     controlDir: join(root, 'control'),
     controlSocket: join(root, 'control/api.sock'),
+    podsSocket: join(root, 'pods/pods.sock'),
     caDir: join(root, 'ca'),
     rootsFile: join(root, 'roots/root-cert.pem'),
     tokensDir: join(root, 'tokens'),

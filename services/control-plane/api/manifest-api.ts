@@ -35,17 +35,25 @@ export interface ManifestApiDeps {
   readonly count: (operation: string, outcome: 'done' | 'refused' | 'failed') => void;
 }
 
+/**
+ * What callers of a socket may do: everything, or hear of the pods. Actors of one mesh have the same user, so the socket that an
+ * actor can reach is its role.
+ */
+export type SocketRole = 'admin' | 'pods';
+
 /** Only the mesh's own user reaches the socket. */
 const SOCKET_MODE = 0o600;
 
 /** Serves one socket. */
 export class ManifestApi {
   readonly #path: string;
+  readonly #role: SocketRole;
   readonly #deps: ManifestApiDeps;
   readonly #server: Server;
 
-  constructor(path: string, deps: ManifestApiDeps) {
+  constructor(path: string, role: SocketRole, deps: ManifestApiDeps) {
     this.#path = path;
+    this.#role = role;
     this.#deps = deps;
     this.#server = createServer((request, response) => void this.#handle(request, response));
     // A batch takes as long as it takes to send; the socket is the mesh's own.
@@ -92,6 +100,9 @@ export class ManifestApi {
 
   async #route(request: IncomingMessage, response: ServerResponse, url: URL): Promise<void> {
     const { pathname } = url;
+    if (this.#role === 'pods' && !isPodWatch(request, url)) {
+      throw new HttpRefusal(403, 'this socket has the role pods: GET /watch?kind=Pod alone');
+    }
     const pod = /^\/pods\/([^/]+)\/([^/]+)\/status$/.exec(pathname);
     if (request.method === 'POST' && pathname === '/apply') {
       sendJson(response, 200, { applied: await this.#apply(request) });
@@ -173,6 +184,10 @@ function* listText(items: readonly KubeObject[]): Iterable<string> {
     yield `${index === 0 ? '' : ','}${JSON.stringify(item)}`;
   }
   yield ']}';
+}
+
+function isPodWatch(request: IncomingMessage, url: URL): boolean {
+  return request.method === 'GET' && url.pathname === '/watch' && kindOf(url) === 'Pod';
 }
 
 function kindOf(url: URL): Kind {

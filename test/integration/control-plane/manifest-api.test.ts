@@ -1,9 +1,10 @@
 import { request as httpRequest } from 'node:http';
 import type { IncomingMessage } from 'node:http';
+import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
-import { createControlPlaneKit } from '../../support/control-plane-kit.ts';
+import { ApiClient, createControlPlaneKit } from '../../support/control-plane-kit.ts';
 import { until } from '../../support/until.ts';
 
 const POD = `
@@ -15,6 +16,39 @@ spec: {nodeName: node-1, serviceAccountName: web, containers: [{name: app, image
 const DEMO = 'apiVersion: v1\nkind: Namespace\nmetadata: {name: demo}\n';
 const service = (name: string, spec: string): string =>
   `apiVersion: v1\nkind: Service\nmetadata: {name: ${name}, namespace: demo}\nspec: {ports: [{port: 80}], ${spec}}\n`;
+
+test('the socket of the pods tells the pods, and takes no orders', async (t) => {
+  const kit = await createControlPlaneKit(t);
+  const path = join(kit.ca.dir, 'pods', 'pods.sock');
+  await kit.start({ WEFT_CONTROL_PLANE_PODS_SOCKET: path });
+  await kit.api.apply(`${DEMO}---\n${POD}`);
+  const pods = new ApiClient(path);
+  const first = await new Promise<string>((resolve, reject) => {
+    const call = httpRequest({ socketPath: path, path: '/watch?kind=Pod' }, (response) => {
+      // Left before its end.
+      response.on('error', () => undefined);
+      response.once('data', (chunk: Buffer) => {
+        resolve(chunk.toString());
+        call.destroy();
+      });
+    });
+    call.on('error', reject).end();
+  });
+  t.like(JSON.parse(first), { type: 'SYNC', items: [{ metadata: { name: 'web-1' } }] });
+  const documents = [{ source: 'x', index: 0, object: {} }];
+  for (const [method, where, body] of [
+    ['POST', '/apply', { documents }],
+    ['POST', '/delete', { documents }],
+    ['PUT', '/pods/demo/web-1/status', { podIPs: ['10.0.0.1'], ready: true }],
+    ['GET', '/objects?kind=Pod', undefined],
+    ['GET', '/watch?kind=AuthorizationPolicy', undefined],
+  ] as const) {
+    const { status, body: told } = await pods.send(method, where, body);
+    t.is(status, 403, `${method} ${where}`);
+    t.regex(JSON.stringify(told), /role pods/);
+  }
+  t.is((await kit.api.objects('Pod')).length, 1);
+});
 
 test('objects are created, configured, left alone, and deleted', async (t) => {
   const kit = await createControlPlaneKit(t);
