@@ -111,5 +111,5 @@ export const LOCAL_STATE_POLL_MS = 5_000;
  */
 export const YOUNG_GENERATION_MB = 6;
 
-/** Endpoints of one message to a listener thread: some 0.3 ms of its time, and 1 ms of the state thread's. */
+/** Endpoints of one message to a listener thread: some 0.5 ms of its time, and 1 ms of the state thread's. */
 export const ENDPOINTS_PER_MESSAGE = 64;
