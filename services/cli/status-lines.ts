@@ -7,6 +7,7 @@ export function statusLines(status: MeshStatus): string[] {
   const state = status.ready ? 'ready' : `waiting for ${status.waiting.join(', ') || 'the start'}`;
   return [
     `mesh ${status.mesh}: ${state} (supervisor ${status.supervisor.pid}, ${status.runDirectory})`,
+    ...waypointLine(status),
     '',
     ...textTable(
       ['NODE', 'ADDRESS', 'PODS', 'NETNS'],
@@ -22,6 +23,14 @@ export function statusLines(status: MeshStatus): string[] {
       ['ACTOR', 'NODE', 'PID', 'GEN', 'STATE', 'RESTARTS', 'UP'],
       [...status.actors.map(actorRow), redisRow(status)],
     ),
+  ];
+}
+
+function waypointLine({ waypointBypass }: MeshStatus): string[] {
+  if (waypointBypass === null) return [];
+  const fate = waypointBypass === 'deny' ? 'refused' : 'let in and counted';
+  return [
+    `traffic that goes around a waypoint is ${fate} (WEFT_WAYPOINT_BYPASS=${waypointBypass})`,
   ];
 }
 

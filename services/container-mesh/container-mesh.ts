@@ -63,6 +63,7 @@ export class ContainerMesh implements SupervisorView {
       ),
       actors: statuses,
       redis,
+      waypointBypass: null,
       started: true,
       ready: waiting.length === 0,
       waiting,

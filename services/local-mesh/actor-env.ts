@@ -80,6 +80,7 @@ function ownEnv(role: Role, plan: MeshPlan, paths: MeshPaths): ActorEnv {
     case 'policy-evaluator':
       return {
         ...redisEnv(paths, 'policy-evaluator'),
+        WEFT_XDS_CONTROL_PLANE: 'weft',
         WEFT_METRICS_ADDRESS: `:${EVALUATOR_METRICS_PORT}`,
       };
     case 'cert-fetcher':
@@ -153,6 +154,7 @@ function nodeProxyEnv(node: NodePlan, plan: MeshPlan, paths: MeshPaths, user: st
     POD_NAMESPACE: SYSTEM_NAMESPACE,
     SERVICE_ACCOUNT: NODE_ACCOUNT,
     TRUST_DOMAIN,
+    WEFT_XDS_CONTROL_PLANE: 'weft',
     // The supervisor starts another proxy when it sees one end; a cold start on a busy machine takes seconds.
     WEFT_NODE_PROXY_HANDOVER: '15s',
   };

@@ -99,6 +99,7 @@ export const DECIDED_HERE: ReadonlySet<string> = new Set([
   'WEFT_MESH_ROOT_CA',
   'WEFT_REDIS_PREFIX',
   'WEFT_TOKEN_ISSUER',
+  'WEFT_XDS_CONTROL_PLANE',
   'XDS_ADDRESS',
   'XDS_ROOT_CA',
 ]);

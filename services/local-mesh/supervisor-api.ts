@@ -5,6 +5,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { once } from 'node:events';
 import { sendJson, sendText } from '../../lib/actor/admin-routes.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import type { WaypointBypass } from '../../lib/state/waypoint-bypass.ts';
 import type { PodPhase } from './manifest-api.ts';
 import type { ProcessState, ProcessStatus } from './managed-process.ts';
 import type { Upgraded } from './role-processes.ts';
@@ -27,6 +28,8 @@ export interface MeshStatus {
     readonly restarts: number;
     readonly socket: string;
   };
+  /** What proxies do with traffic that went around a waypoint; null where that is each container's own setting. */
+  readonly waypointBypass: WaypointBypass | null;
   /** Whether every process was started and the manifests are applied. */
   readonly started: boolean;
   readonly ready: boolean;

@@ -144,7 +144,7 @@ export class Supervisor {
 
   /** Everything `weft status` shows. */
   status(): MeshStatus {
-    const { plan, paths } = this.#request;
+    const { plan, paths, environment } = this.#request;
     const actors = this.#actorStatus();
     const redis = this.#redis?.status();
     const waiting = [
@@ -171,6 +171,8 @@ export class Supervisor {
         restarts: redis?.restarts ?? 0,
         socket: paths.redisSocket,
       },
+      // The actors have refused another value than these two.
+      waypointBypass: environment['WEFT_WAYPOINT_BYPASS'] === 'allow' ? 'allow' : 'deny',
       started: this.#started,
       ready: this.#started && waiting.length === 0,
       waiting,

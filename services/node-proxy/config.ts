@@ -6,6 +6,7 @@ import { drainDeadlineMs } from '../../lib/config/drain.ts';
 import { text } from '../../lib/config/fields.ts';
 import type { ConfigSpec } from '../../lib/config/spec.ts';
 import { tlsPolicy } from '../../lib/identity/tls-config.ts';
+import { waypointBypass } from '../../lib/state/waypoint-bypass.ts';
 import { meshRoots } from '../../lib/identity/mesh-roots.ts';
 import type { RootSource } from '../../lib/identity/roots.ts';
 import type { HotSettings } from './pool/hot-threads.ts';
@@ -198,7 +199,7 @@ function listenerConfig(values: Values, metadata: Metadata, dedicated: boolean):
     revocation: values.CRL_PATH !== null && values.CRL_PATH !== '',
     distrustGraceMs: DISTRUST_GRACE_MS,
     policyUnknownReference: values.WEFT_POLICY_UNKNOWN_REFERENCE,
-    waypointBypass: values.WEFT_WAYPOINT_BYPASS,
+    waypointBypass: waypointBypass(values),
     localhostAppTunnel: values.LOCALHOST_APP_TUNNEL,
     authzInfoLogging: values.AUTHZ_POLICY_INFO_LOGGING,
     accessLog: {

@@ -2,6 +2,8 @@ import { busConfig, busVariables } from '../../lib/bus/config.ts';
 import type { BusConfig } from '../../lib/bus/config.ts';
 import { defineConfig } from '../../lib/config/define-config.ts';
 import { bool, oneOf, text } from '../../lib/config/fields.ts';
+import { waypointBypass, waypointVariables } from '../../lib/state/waypoint-bypass.ts';
+import type { WaypointBypass } from '../../lib/state/waypoint-bypass.ts';
 
 /** What the evaluator is told. */
 export interface PolicyEvaluatorConfig {
@@ -11,7 +13,7 @@ export interface PolicyEvaluatorConfig {
   /** What the proxies do about references to policies nobody knows. */
   readonly unknownReference: 'deny' | 'ignore';
   /** What they do about traffic that went around a waypoint. */
-  readonly waypointBypass: 'deny' | 'allow';
+  readonly waypointBypass: WaypointBypass;
   /** Whether they connect two pods of a node without a tunnel. */
   readonly sameNodeFastPath: boolean;
 }
@@ -26,11 +28,7 @@ export const policyEvaluatorConfig = defineConfig(
       description: 'what a listed policy that nobody knows does after 5s',
       when: 'an istiod lists policies that it never sends (ignore)',
     },
-    WEFT_WAYPOINT_BYPASS: {
-      schema: oneOf('deny', 'allow')({ default: 'deny' }),
-      description: 'inbound traffic that did not come by the waypoint its destination names',
-      when: 'scrapes or gateways have to reach pods behind a waypoint directly (allow)',
-    },
+    ...waypointVariables,
     WEFT_SAME_NODE_FAST_PATH: {
       schema: bool({ default: false }),
       description: 'whether the proxies connect two pods of a node without a tunnel',
@@ -41,7 +39,7 @@ export const policyEvaluatorConfig = defineConfig(
     bus: busConfig(values),
     network: values.NETWORK,
     unknownReference: values.WEFT_POLICY_UNKNOWN_REFERENCE,
-    waypointBypass: values.WEFT_WAYPOINT_BYPASS,
+    waypointBypass: waypointBypass(values),
     sameNodeFastPath: values.WEFT_SAME_NODE_FAST_PATH,
   }),
 );

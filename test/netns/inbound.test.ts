@@ -9,7 +9,7 @@ import { matchFixture } from '../support/model-fixtures.ts';
 import { TestMesh } from '../support/listener-kit.ts';
 import type { TestPod } from '../support/listener-kit.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
-import { closed, echo } from '../support/tcp-talk.ts';
+import { ask, closed, echo } from '../support/tcp-talk.ts';
 import { readAll, roundTrip } from '../support/tunnel-kit.ts';
 import { until } from '../support/until.ts';
 import { service } from '../support/workloads.ts';
@@ -371,6 +371,34 @@ test('WEFT_WAYPOINT_BYPASS=allow lets traffic go around', async (t) => {
   const around = await tunnelTo(t, mesh, { pod: peer, identity: PEER }, web.ip);
   const stream = await around.open({ authority: `${web.ip}:8080`, headers: {} });
   t.is((await roundTrip(stream, 'around')).toString(), 'around');
+  t.is(await mesh.metric('weft_waypoints_bypassed_total'), 1);
+  const plain = await peer.connect(web.ip, 8080);
+  t.is(await ask(plain, 'plain'), 'plain');
+  t.is(await mesh.metric('weft_waypoints_bypassed_total'), 2);
+  t.is(mesh.lines.filter(({ message }) => message === 'waypoint.bypassed').length, 1);
+});
+
+test('under WEFT_WAYPOINT_BYPASS=allow a waypoint that cannot be resolved locks nobody out', async (t) => {
+  // Nobody knows the waypoint.
+  const { mesh, web, peer } = await ends(t, {
+    settings: { waypointBypass: 'allow' },
+    workload: { waypoint: WAYPOINT_REFERENCE },
+  });
+  await web.serve(8080, echo);
+  t.is(await ask(await peer.connect(web.ip, 8080), 'absent'), 'absent');
+  // Nobody can tell.
+  mesh.state.set(web.workload.uid, {
+    kind: 'workload',
+    workload: {
+      ...web.workload,
+      waypoint: {
+        ...WAYPOINT_REFERENCE,
+        destination: { ...WAYPOINT_REFERENCE.destination, hostname: 'other.demo' },
+      },
+    },
+  });
+  mesh.state.synced = false;
+  t.is(await ask(await peer.connect(web.ip, 8080), 'unknown'), 'unknown');
 });
 
 test('a waypoint says who the client is, to policies, telemetry and application; nobody else may', async (t) => {

@@ -63,6 +63,8 @@ export class ThreadMetrics {
   policyCuts = 0;
   connectRetries = 0;
   transparencyLost = 0;
+  /** Connections that went around a waypoint and were let in. */
+  waypointsBypassed = 0;
   /** Connections that went without a tunnel, by the end that was ours, and those another thread left to the tunnel. */
   readonly sameNode = { source: 0, destination: 0, declined: 0 };
   readonly peerProbes = { alive: 0, dead: 0 };
@@ -163,6 +165,17 @@ export class ThreadMetrics {
     ];
   }
 
+  #decisions(): MetricSample[] {
+    return [
+      counter('weft_policy_cuts_total', 'Live connections cut by a policy change', this.policyCuts),
+      counter(
+        'weft_waypoints_bypassed_total',
+        'Connections let in that did not come by the waypoint their destination names',
+        this.waypointsBypassed,
+      ),
+    ];
+  }
+
   #probes(): MetricSample[] {
     return Object.entries(this.peerProbes).map(([result, value]) =>
       counter(
@@ -239,7 +252,7 @@ export class ThreadMetrics {
         ['result', 'refused'],
       ]),
       ...this.#withoutTunnel(gauges.splices),
-      counter('weft_policy_cuts_total', 'Live connections cut by a policy change', this.policyCuts),
+      ...this.#decisions(),
       counter(
         'weft_connect_retries_total',
         'Connect attempts after the first',

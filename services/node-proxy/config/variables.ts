@@ -11,6 +11,7 @@ import { drainVariables } from '../../../lib/config/drain.ts';
 import { rootVariables } from '../../../lib/identity/mesh-roots.ts';
 import { tlsVariables } from '../../../lib/identity/tls-config.ts';
 import { formatAccessRules, parseAccessRules } from '../../../lib/log/access-rules.ts';
+import { waypointVariables } from '../../../lib/state/waypoint-bypass.ts';
 import { modeVariables } from './mode.ts';
 import { parseProxyConfig } from './proxy-config.ts';
 import { socketVariables } from './sockets.ts';
@@ -148,11 +149,7 @@ export const trafficVariables = {
     description: 'what a listed policy that stays unknown for 5s does',
     when: 'an istiod lists policies that it never sends (ignore)',
   },
-  WEFT_WAYPOINT_BYPASS: {
-    schema: oneOf('deny', 'allow')({ default: 'deny' }),
-    description: 'inbound traffic that did not come by the waypoint its destination names',
-    when: 'scrapes or gateways have to reach pods behind a waypoint directly (allow)',
-  },
+  ...waypointVariables,
 } as const;
 
 /** The process: threads, sockets, servers, drain. */

@@ -8,6 +8,7 @@ import type { MeshStatus, PodLine } from '../../../../services/local-mesh/superv
 import type { ConnectionRecord } from '../../../../workers/listener/protocol.ts';
 
 const STATUS: MeshStatus = {
+  waypointBypass: 'deny',
   mesh: 'weft',
   runDirectory: '/run/weft',
   supervisor: { pid: 7 },
@@ -74,6 +75,7 @@ const connection = (changes: Partial<ConnectionRecord> = {}): ConnectionRecord =
 test('the status names what is waited for, and shows every process', (t) => {
   t.deepEqual(statusLines(STATUS), [
     'mesh weft: waiting for node-1/node-proxy (supervisor 7, /run/weft)',
+    'traffic that goes around a waypoint is refused (WEFT_WAYPOINT_BYPASS=deny)',
     '',
     'NODE    ADDRESS      PODS  NETNS',
     'node-1  10.200.0.11  2     weft-node-1',

@@ -248,3 +248,20 @@ test('DNS may be all a proxy does, but not nothing', (t) => {
     /^CONFIG_INVALID ENABLE_PROXY=false .*ISTIO_META_DNS_CAPTURE/,
   );
 });
+
+test('what becomes of traffic around a waypoint is said by the setting, else by whose control plane it is', (t) => {
+  const applies = (environment: Record<string, string>) =>
+    parse(environment).listener.waypointBypass;
+  t.is(applies({}), 'allow');
+  t.is(applies({ WEFT_XDS_CONTROL_PLANE: 'istio' }), 'allow');
+  t.is(applies({ WEFT_XDS_CONTROL_PLANE: 'weft' }), 'deny');
+  for (const plane of ['istio', 'weft']) {
+    for (const bypass of ['allow', 'deny']) {
+      t.is(
+        applies({ WEFT_XDS_CONTROL_PLANE: plane, WEFT_WAYPOINT_BYPASS: bypass }),
+        bypass as 'allow' | 'deny',
+      );
+    }
+  }
+  t.regex(codeOf(() => parse({ WEFT_XDS_CONTROL_PLANE: 'other' })) ?? '', /CONFIG_INVALID.*istio/);
+});
