@@ -53,7 +53,8 @@ const UNREACHABLE_STATUS = 503;
  */
 export function isConnectRetriable(error: MeshError, attempt: ConnectAttempt): boolean {
   const { asked, direct, elsewhere } = attempt;
-  if (refusedStatus(error) === UNREACHABLE_STATUS) return elsewhere;
+  // Before it was asked, a gateway on the way has said so of its own.
+  if (refusedStatus(error) === UNREACHABLE_STATUS) return elsewhere || !asked;
   if (direct && error.code === 'UPSTREAM_CONNECT') return elsewhere;
   return (asked ? NOT_LOOKED_AT : RETRIABLE).has(error.code);
 }

@@ -252,7 +252,14 @@ for (const status of [400, 401, 503] as const) {
     const deps = { clock: systemClock, backoff: new Backoff({ baseMs: 1, maxMs: 5 }) };
     const policy = { attempts: 3, totalMs: 90_000 };
     await t.throwsAsync(
-      connectWithRetry(() => pool.open(key, request), policy, deps),
+      connectWithRetry(
+        (attempt) => {
+          attempt.asked = true;
+          return pool.open(key, request);
+        },
+        policy,
+        deps,
+      ),
       {
         code: 'TUNNEL_REFUSED',
       },

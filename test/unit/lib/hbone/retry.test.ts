@@ -59,6 +59,8 @@ test('an application that refuses is asked once, and elsewhere where there is an
   const refused = { asked: true, status: 503 };
   t.is(await attempts('TUNNEL_REFUSED', refused), 1);
   t.is(await attempts('TUNNEL_REFUSED', { ...refused, elsewhere: true }), 3);
+  // A gateway before it.
+  t.is(await attempts('TUNNEL_REFUSED', { status: 503 }), 3);
   t.is(await attempts('UPSTREAM_CONNECT', { direct: true }), 1);
   t.is(await attempts('UPSTREAM_CONNECT', { direct: true, elsewhere: true }), 3);
   t.is(await attempts('UPSTREAM_TIMEOUT', { direct: true }), 3);
