@@ -1,13 +1,11 @@
 /** What `weft apply` and `weft delete` share: the options, the documents, and how objects are named. */
 import type { Command } from 'commander';
-import { processEnvironment } from '../../lib/config/env.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { ManifestApi } from '../local-mesh/manifest-api.ts';
 import type { AppliedObject } from '../local-mesh/manifest-api.ts';
 import { readManifests } from '../local-mesh/manifests.ts';
 import type { ManifestDocument } from '../local-mesh/manifests.ts';
-import { meshPaths } from '../local-mesh/mesh-paths.ts';
-import { requireMesh } from '../local-mesh/mesh-record.ts';
+import { openMesh } from './running-mesh.ts';
 import { meshOption } from './output.ts';
 
 /** More than any mesh needs; beyond it something else was piped in. */
@@ -34,7 +32,6 @@ export function manifestOptions(command: Command): Command {
 export async function openManifests(
   options: ManifestOptions,
 ): Promise<{ readonly api: ManifestApi; readonly documents: readonly ManifestDocument[] }> {
-  const paths = meshPaths(options.mesh, processEnvironment());
   const documents: ManifestDocument[] = [];
   for (const path of options.filename) {
     documents.push(...(await readManifests(path, () => readInput(process.stdin))));
@@ -42,7 +39,7 @@ export async function openManifests(
   if (documents.length === 0) {
     throw new MeshError('MANIFEST_INVALID', 'standard input: holds no manifests');
   }
-  await requireMesh(paths);
+  const { paths } = await openMesh(options.mesh);
   return { api: new ManifestApi(paths.controlSocket), documents };
 }
 

@@ -1,10 +1,8 @@
 /** Settings of running node proxies. */
-import { processEnvironment } from '../../lib/config/env.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { UsageError } from '../../lib/errors/usage-error.ts';
 import { proxySockets } from '../local-mesh/mesh-client.ts';
-import { meshPaths } from '../local-mesh/mesh-paths.ts';
-import { requireMesh } from '../local-mesh/mesh-record.ts';
+import { openMesh } from './running-mesh.ts';
 import { ask } from '../local-mesh/unix-http.ts';
 
 /** The proxies a question is for. */
@@ -29,8 +27,7 @@ export async function askEachProxy(
   method: 'GET' | 'POST',
   path: string,
 ): Promise<readonly ProxyAnswer[]> {
-  const paths = meshPaths(choice.mesh, processEnvironment());
-  const { plan } = await requireMesh(paths);
+  const { paths, plan } = await openMesh(choice.mesh);
   const names = plan.nodes.map(({ name }) => name);
   if (choice.node !== undefined && !names.includes(choice.node)) {
     throw new UsageError(`--node must be one of ${names.join(', ')}, got ${choice.node}`);

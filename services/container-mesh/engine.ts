@@ -1,7 +1,7 @@
 /** The part of a Docker engine that a mesh of containers needs. */
 import Docker from 'dockerode';
 import { asMeshError } from '../../lib/errors/mesh-error.ts';
-import { splitLines } from '../local-mesh/split-lines.ts';
+import { splitLines } from '../local-mesh/unix-http.ts';
 
 /** A container in a list. */
 export type ContainerSummary = Docker.ContainerInfo;

@@ -1,6 +1,6 @@
 /** Removes everything of a mesh, whoever left it: by its names, not by anybody's memory. */
 import { readFile, readdir, realpath, rm } from 'node:fs/promises';
-import { endProcesses } from './end-processes.ts';
+import { endProcesses } from './processes.ts';
 import type { MeshPaths } from './mesh-paths.ts';
 import { NETNS_DIR, netnsPath } from './namespaces.ts';
 import { ipBatch, runCommand } from './run-command.ts';

@@ -4,7 +4,7 @@ import type { Logger } from '../../lib/log/logger.ts';
 import type { PodRecord } from '../../lib/state/pod-record.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
 import type { PodStatus } from './manifest-api.ts';
-import { endProcesses } from './end-processes.ts';
+import { endProcesses } from './processes.ts';
 import type { MeshPaths } from './mesh-paths.ts';
 import { netnsPath } from './namespaces.ts';
 import type { Container, NamespaceObject, PodObject } from './objects.ts';

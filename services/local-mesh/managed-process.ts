@@ -1,23 +1,19 @@
-import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
-import { once } from 'node:events';
 import type { ActorState } from '../../lib/actor/actor.ts';
 import { EXIT_CONFIG } from '../../lib/actor/run-actors.ts';
 import { Backoff } from '../../lib/clock/backoff.ts';
 import type { Clock, Timer } from '../../lib/clock/clock.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../lib/log/logger.ts';
-import { openLog } from './log-files.ts';
+import { startLogged } from './logged-process.ts';
+import type { LoggedCommand, ProcessEnd } from './logged-process.ts';
 import { kill } from './processes.ts';
 import { ask, askJson } from './unix-http.ts';
 
 /** A process to keep running. */
-export interface ProcessSpec {
+export interface ProcessSpec extends LoggedCommand {
   readonly name: string;
   readonly node: string | null;
-  readonly command: readonly [string, ...string[]];
-  readonly env: Readonly<Record<string, string>>;
-  readonly logFile: string;
   /** Socket of the actor host's admin server; null when the process has none and counts as ready once it runs. */
   readonly adminSocket: string | null;
   /** Grows with each upgrade of the role; 1 unless given. */
@@ -76,49 +72,23 @@ export class ManagedProcess {
 
   /** Starts the process, unless it is to stop. Rejects only when its log cannot be opened. */
   async start(): Promise<void> {
-    const log = await openLog(this.spec.logFile);
-    try {
-      // The stop may have come while the log was opened, and found no child to end.
-      if (this.#stopping) return;
-      const [command, ...parameters] = this.spec.command;
-      const child = spawn(command, parameters, {
-        // A session of its own: Ctrl-C in the terminal is the supervisor's to handle.
-        detached: true,
-        stdio: ['ignore', log.fd, log.fd],
-        env: this.spec.env,
-        cwd: '/',
-      });
-      this.#child = child;
-      this.#startedAt = this.#clock.monotonic();
-      this.#state = 'starting';
-      this.#pending = ['start'];
-      this.#ended = this.#watch(child);
-    } finally {
-      await log.close();
-    }
+    // A stop that comes while the log is opened finds no child to end.
+    const started = await startLogged(this.spec, () => !this.#stopping);
+    if (started === null) return;
+    const { child, ended } = started;
+    this.#child = child;
+    this.#startedAt = this.#clock.monotonic();
+    this.#become('starting', ['start']);
+    this.#ended = ended.then((end) => this.#onEnd(child, end));
     this.onChange();
   }
 
-  async #watch(child: ChildProcess): Promise<void> {
-    let how: string;
-    let code: number | null = null;
-    try {
-      const [exitCode, signal] = (await once(child, 'exit')) as [number | null, string | null];
-      code = exitCode;
-      how = exitCode === null ? `ended by ${signal ?? 'a signal'}` : `ended with ${exitCode}`;
-    } catch (error) {
-      how = `could not start: ${errorText(error)}`;
-    }
+  #onEnd(child: ChildProcess, { code, how }: ProcessEnd): void {
     if (this.#child === child) this.#child = null;
-    if (this.#stopping) {
-      this.#state = 'stopped';
-      this.onChange();
-      return;
-    }
-    // A wrong configuration does not get better by trying again.
-    if (code === EXIT_CONFIG) {
-      this.#state = 'failed';
-      this.#pending = [CONFIGURATION];
+    if (this.#stopping) this.#state = 'stopped';
+    else if (code === EXIT_CONFIG) {
+      // A wrong configuration does not get better by trying again.
+      this.#become('failed', [CONFIGURATION]);
       this.#log.error({ how }, 'process.misconfigured');
     } else this.#scheduleRestart(how);
     this.onChange();
@@ -128,8 +98,7 @@ export class ManagedProcess {
     if (this.#stopping) return;
     if (this.#clock.monotonic() - this.#startedAt >= STABLE_AFTER_MS) this.#backoff.reset();
     const delayMs = this.#backoff.next();
-    this.#state = 'backoff';
-    this.#pending = ['restart'];
+    this.#become('backoff', ['restart']);
     this.#log.warn({ how, delayMs: Math.round(delayMs) }, 'process.ended');
     this.#timer = this.#clock.after(delayMs, () => {
       this.#restarts += 1;

@@ -13,26 +13,7 @@ const MESH_NAME = /^[a-z][a-z0-9]{0,14}$/;
 const LONGEST_RUN_DIR_BYTES = 56;
 
 /** Where a local mesh keeps its files; everything below `root` belongs to it and goes with it. */
-export interface MeshPaths {
-  readonly mesh: string;
-  readonly root: string;
-  readonly record: string;
-  readonly supervisorSocket: string;
-  readonly redisDir: string;
-  readonly redisSocket: string;
-  readonly redisSecretsDir: string;
-  readonly controlDir: string;
-  readonly controlSocket: string;
-  readonly podsSocket: string;
-  readonly caDir: string;
-  readonly rootsFile: string;
-  readonly tokensDir: string;
-  readonly logsDir: string;
-  readonly adminDir: string;
-  readonly hostsDir: string;
-  readonly mountsDir: string;
-  readonly nodesDir: string;
-}
+export type MeshPaths = Readonly<ReturnType<typeof pathsBelow>>;
 
 /** The paths of the mesh named by `--mesh` or WEFT_MESH, at WEFT_RUN_DIR or below /run. Throws CONFIG_INVALID. */
 export function meshPaths(name: string | undefined, environment: Environment): MeshPaths {
@@ -59,7 +40,8 @@ export function meshPaths(name: string | undefined, environment: Environment): M
   return pathsBelow(mesh, root);
 }
 
-function pathsBelow(mesh: string, root: string): MeshPaths {
+// oxlint-disable-next-line typescript/explicit-function-return-type -- it is what MeshPaths is made of
+function pathsBelow(mesh: string, root: string) {
   return {
     mesh,
     root,

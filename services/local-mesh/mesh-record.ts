@@ -1,6 +1,6 @@
-import { readFile, rename, writeFile } from 'node:fs/promises';
 import { z } from 'zod';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
+import { readIfPresent, replaceFile } from '../../lib/identity/atomic-file.ts';
 import { DEFAULT_MESH } from './mesh-paths.ts';
 import type { MeshPaths } from './mesh-paths.ts';
 import { isRunning } from './processes.ts';
@@ -20,13 +20,8 @@ export type MeshRecord = z.infer<typeof recordSchema>;
 
 /** The record, null when there is none. A broken one counts as none: its mesh is cleaned up by its names. */
 export async function readRecord(paths: MeshPaths): Promise<MeshRecord | null> {
-  let text: string;
-  try {
-    text = await readFile(paths.record, 'utf8');
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
-    throw error;
-  }
+  const text = await readIfPresent(paths.record);
+  if (text === null) return null;
   try {
     return recordSchema.parse(JSON.parse(text));
   } catch {
@@ -37,8 +32,7 @@ export async function readRecord(paths: MeshPaths): Promise<MeshRecord | null> {
 
 /** Writes the record. */
 export async function writeRecord(paths: MeshPaths, record: MeshRecord): Promise<void> {
-  await writeFile(`${paths.record}.new`, `${JSON.stringify(record, null, 2)}\n`, { mode: 0o644 });
-  await rename(`${paths.record}.new`, paths.record);
+  await replaceFile(paths.record, `${JSON.stringify(record, null, 2)}\n`, 0o644);
 }
 
 /** The record of a mesh whose supervisor runs, else null. */

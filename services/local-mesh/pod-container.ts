@@ -1,18 +1,14 @@
-import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
-import { once } from 'node:events';
 import { Backoff } from '../../lib/clock/backoff.ts';
 import type { Clock, Timer } from '../../lib/clock/clock.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../lib/log/logger.ts';
-import { openLog } from './log-files.ts';
+import { startLogged } from './logged-process.ts';
+import type { LoggedCommand, LoggedProcess } from './logged-process.ts';
 import { kill } from './processes.ts';
 
 /** A container's command, complete with what enters the pod. */
-export interface ContainerSpec {
-  readonly command: readonly [string, ...string[]];
-  readonly env: Readonly<Record<string, string>>;
-  readonly logFile: string;
+export interface ContainerSpec extends LoggedCommand {
   readonly restartPolicy: 'Always' | 'OnFailure' | 'Never';
 }
 
@@ -54,49 +50,25 @@ export class PodContainer {
   /** Starts the command, unless it is to stop. A log that cannot be opened counts as a failed run. */
   async start(): Promise<void> {
     try {
-      await this.#spawn();
+      // A stop that comes while the log is opened finds no child to end.
+      const started = await startLogged(this.#spec, () => !this.#stopping);
+      if (started !== null) this.#follow(started);
     } catch (error) {
       this.#decide(null, errorText(error));
     }
     this.#onChange();
   }
 
-  async #spawn(): Promise<void> {
-    const log = await openLog(this.#spec.logFile);
-    try {
-      // The stop may have come while the log was opened, and found no child to end.
-      if (this.#stopping) return;
-      const [command, ...parameters] = this.#spec.command;
-      const child = spawn(command, parameters, {
-        // Its own process group, so that all it starts in it ends with it.
-        detached: true,
-        stdio: ['ignore', log.fd, log.fd],
-        env: this.#spec.env,
-        cwd: '/',
-      });
-      this.#child = child;
-      this.#startedAt = this.#clock.monotonic();
-      this.#state = 'running';
-      this.#ended = this.#watch(child);
-    } finally {
-      await log.close();
-    }
-  }
-
-  async #watch(child: ChildProcess): Promise<void> {
-    let code: number | null = null;
-    let how = '';
-    try {
-      const [exitCode, signal] = (await once(child, 'exit')) as [number | null, string | null];
-      code = exitCode;
-      how = exitCode === null ? `signal ${signal ?? ''}` : `exit ${exitCode}`;
-    } catch (error) {
-      how = errorText(error);
-    }
-    this.#child = null;
-    if (child.pid !== undefined) kill(-child.pid, 'SIGKILL');
-    this.#decide(code, how);
-    this.#onChange();
+  #follow({ child, ended }: LoggedProcess): void {
+    this.#child = child;
+    this.#startedAt = this.#clock.monotonic();
+    this.#state = 'running';
+    this.#ended = ended.then(({ code, how }) => {
+      this.#child = null;
+      if (child.pid !== undefined) kill(-child.pid, 'SIGKILL');
+      this.#decide(code, how);
+      this.#onChange();
+    });
   }
 
   #decide(code: number | null, how: string): void {

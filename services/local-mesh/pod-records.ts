@@ -1,7 +1,7 @@
 /** The files that tell a node agent of its node's pods (lib/state/pod-record.ts). */
-import { randomBytes } from 'node:crypto';
-import { mkdir, rename, rm, writeFile } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { replaceFile } from '../../lib/identity/atomic-file.ts';
 import type { PodRecord } from '../../lib/state/pod-record.ts';
 import { podRecordsDir } from './mesh-paths.ts';
 import type { MeshPaths } from './mesh-paths.ts';
@@ -18,10 +18,7 @@ export async function writePodRecord(
   record: PodRecord,
 ): Promise<void> {
   const path = podRecordFile(paths, node, record.uid);
-  await mkdir(podRecordsDir(paths, node), { recursive: true });
-  const temporary = `${path}.${randomBytes(4).toString('hex')}`;
-  await writeFile(temporary, `${JSON.stringify(record)}\n`, { mode: 0o640 });
-  await rename(temporary, path);
+  await replaceFile(path, `${JSON.stringify(record)}\n`, 0o640);
 }
 
 /** Withdraws a record; one that is not there is fine. */

@@ -1,3 +1,9 @@
+import { hostConfig } from '../../lib/actor/host-config.ts';
+import { configInvalid } from '../../lib/config/define-config.ts';
+import type { Environment } from '../../lib/config/env.ts';
+import { unknownVariables } from '../../lib/config/unknown-variables.ts';
+import { ACTORS, loadActor } from './actors.ts';
+import { setsActors } from './inherited-env.ts';
 import { randomBytes } from 'node:crypto';
 import { access, constants } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -68,4 +74,18 @@ function unsupported(missing: readonly string[]): MeshError {
     'NETNS_UNAVAILABLE',
     `this machine cannot carry a local mesh; missing: ${missing.join('; ')}. ${STILL_WORKS}`,
   );
+}
+
+/**
+ * Refuses `WEFT_*` variables that no actor of the mesh reads: each actor gets only those it knows, so none
+ * would notice. Throws CONFIG_INVALID that names them all. Without such variables no actor is loaded.
+ */
+export async function checkEnvironment(environment: Environment): Promise<void> {
+  if (!setsActors(environment)) return;
+  const definitions = await Promise.all(ACTORS.map(loadActor));
+  const known = [hostConfig, ...definitions.map((definition) => definition.config)].flatMap(
+    (spec) => Object.keys(spec.variables),
+  );
+  const problems = unknownVariables(environment, known);
+  if (problems.length > 0) throw configInvalid(problems);
 }

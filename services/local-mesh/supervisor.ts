@@ -9,7 +9,6 @@ import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { actorProcesses, sampleProcess, sampleSocket } from './actor-process.ts';
 import { cleanUp } from './cleanup.ts';
-import { externalStatus } from './external-process.ts';
 import { limitLogs } from './log-files.ts';
 import { ManagedProcess } from './managed-process.ts';
 import type { ProcessSpec, ProcessStatus } from './managed-process.ts';
@@ -43,6 +42,17 @@ const START_TIMEOUT_MS = 180_000;
 const POLL_MS = 50;
 /** Actors drain at most this long when the mesh goes down; nobody waits for their connections any more. */
 const STOP_GRACE_MS = 3_000;
+
+/** How a role that the user's own program plays shows in `weft status`. */
+const EXTERNAL = {
+  pid: null,
+  state: 'external',
+  pending: [],
+  restarts: 0,
+  uptimeSeconds: 0,
+  generation: 0,
+  retiring: false,
+} as const;
 
 /** What to bring up. */
 export interface MeshRequest {
@@ -342,7 +352,7 @@ export class Supervisor {
     return meshRoles(plan).flatMap((role) => {
       const node = role.node?.name ?? null;
       if (external.some((one) => sameRole(one, role))) {
-        return [externalStatus({ actor: role.actor, node })];
+        return [{ ...EXTERNAL, name: role.actor, node }];
       }
       return this.#processesOf(role)?.status() ?? [];
     });

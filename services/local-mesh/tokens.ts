@@ -1,10 +1,9 @@
 /** The local stand-in for the API server's token projection: one signing key, one token file for each bearer. */
-import { createPrivateKey, createPublicKey, generateKeyPairSync, randomUUID } from 'node:crypto';
-import type { KeyObject } from 'node:crypto';
-import { mkdir, rename, writeFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { generateKeyPairSync, randomUUID } from 'node:crypto';
+import { join } from 'node:path';
 import type { Clock, Timer } from '../../lib/clock/clock.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
+import { replaceFile } from '../../lib/identity/atomic-file.ts';
 import { TOKEN_AUDIENCE, keySetFor, mintToken } from '../../lib/identity/token.ts';
 import type { TokenSubject } from '../../lib/identity/token.ts';
 import type { Logger } from '../../lib/log/logger.ts';
@@ -39,38 +38,23 @@ export interface TokenIssuerDeps {
 export class TokenIssuer {
   readonly #paths: MeshPaths;
   readonly #bearers: ReadonlyMap<string, TokenSubject>;
-  readonly #clock: Clock;
-  readonly #log: Logger;
-  readonly #privateKey: KeyObject;
-  readonly #publicKey: KeyObject;
-  readonly #keyPem: string;
-  readonly #tokenMode: number;
-  readonly #onMinted: () => Promise<void>;
+  readonly #deps: TokenIssuerDeps;
+  readonly #keys = generateKeyPairSync('ec', { namedCurve: 'P-256' });
   #timer: Timer | null = null;
 
   constructor(plan: MeshPlan, paths: MeshPaths, deps: TokenIssuerDeps) {
     this.#paths = paths;
     this.#bearers = tokenBearers(plan);
-    this.#clock = deps.clock;
-    this.#log = deps.log;
-    this.#tokenMode = deps.groupReads === true ? 0o640 : 0o600;
-    this.#onMinted = deps.onMinted ?? (() => Promise.resolve());
-    const { privateKey } = generateKeyPairSync('ec', {
-      namedCurve: 'P-256',
-      privateKeyEncoding: { type: 'pkcs8', format: 'pem' },
-      publicKeyEncoding: { type: 'spki', format: 'pem' },
-    });
-    this.#keyPem = privateKey;
-    this.#privateKey = createPrivateKey(privateKey);
-    this.#publicKey = createPublicKey(privateKey);
+    this.#deps = deps;
   }
 
   /** Writes the key set and the first tokens, and renews them from then on. */
   async start(): Promise<void> {
-    await mkdir(this.#paths.tokensDir, { recursive: true, mode: 0o755 });
-    await replaceFile(join(this.#paths.tokensDir, 'signing-key.pem'), this.#keyPem, 0o600);
-    const keys = await keySetFor(this.#publicKey);
-    await replaceFile(jwksFile(this.#paths), `${JSON.stringify(keys)}\n`, 0o644);
+    const { privateKey, publicKey } = this.#keys;
+    const keySet = `${JSON.stringify(await keySetFor(publicKey))}\n`;
+    await replaceFile(jwksFile(this.#paths), keySet, 0o644);
+    const pem = privateKey.export({ type: 'pkcs8', format: 'pem' });
+    await replaceFile(join(this.#paths.tokensDir, 'signing-key.pem'), pem, 0o600);
     await this.#mintAll();
     this.#schedule(TOKEN_LIFETIME_MS / 2);
   }
@@ -81,11 +65,11 @@ export class TokenIssuer {
   }
 
   #schedule(delayMs: number): void {
-    this.#timer = this.#clock.after(delayMs, () => {
+    this.#timer = this.#deps.clock.after(delayMs, () => {
       this.#mintAll().then(
         () => this.#schedule(TOKEN_LIFETIME_MS / 2),
         (error: unknown) => {
-          this.#log.error({ error: errorText(error) }, 'tokens.renewal-failed');
+          this.#deps.log.error({ error: errorText(error) }, 'tokens.renewal-failed');
           this.#schedule(RETRY_MS);
         },
       );
@@ -93,16 +77,19 @@ export class TokenIssuer {
   }
 
   async #mintAll(): Promise<void> {
+    const { clock, groupReads, onMinted } = this.#deps;
+    const { privateKey, publicKey } = this.#keys;
+    const mode = groupReads === true ? 0o640 : 0o600;
     for (const [bearer, subject] of this.#bearers) {
-      const token = await mintToken(this.#privateKey, this.#publicKey, subject, {
+      const token = await mintToken(privateKey, publicKey, subject, {
         issuer: ISSUER,
         audience: TOKEN_AUDIENCE,
-        issuedAtMs: this.#clock.now(),
+        issuedAtMs: clock.now(),
         lifetimeMs: TOKEN_LIFETIME_MS,
       });
-      await replaceFile(tokenFile(this.#paths, bearer), token, this.#tokenMode);
+      await replaceFile(tokenFile(this.#paths, bearer), token, mode);
     }
-    await this.#onMinted();
+    await onMinted?.();
   }
 }
 
@@ -129,10 +116,4 @@ function system(account: string): TokenSubject {
 
 function named(name: string): { name: string; uid: string } {
   return { name, uid: randomUUID() };
-}
-
-async function replaceFile(path: string, text: string, mode: number): Promise<void> {
-  await mkdir(dirname(path), { recursive: true });
-  await writeFile(`${path}.new`, text, { mode });
-  await rename(`${path}.new`, path);
 }

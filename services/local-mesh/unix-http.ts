@@ -2,10 +2,12 @@
 import { request } from 'node:http';
 import type { IncomingMessage } from 'node:http';
 import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
-import { splitLines } from './split-lines.ts';
 
 /** Longest answer read into memory; the connection lists of a busy node are the largest. */
 const ANSWER_LIMIT_BYTES = 256 * 1024 * 1024;
+
+/** A line longer than this is a broken peer, not a message. */
+const LINE_LIMIT_CHARACTERS = 64 * 1024 * 1024;
 
 /** A finished answer. */
 export interface HttpAnswer {
@@ -95,4 +97,19 @@ function open(question: HttpQuestion): Promise<IncomingMessage> {
 
 function unavailable(question: HttpQuestion, error: unknown): MeshError {
   return asMeshError(error, 'STATE_UNAVAILABLE', `no answer from ${question.socket}`);
+}
+
+/** The non-empty lines of a text stream, the last one also without a line end. Throws when a line is too long. */
+export async function* splitLines(stream: AsyncIterable<unknown>): AsyncGenerator<string> {
+  const decoder = new TextDecoder();
+  let rest = '';
+  for await (const chunk of stream) {
+    rest +=
+      typeof chunk === 'string' ? chunk : decoder.decode(chunk as Uint8Array, { stream: true });
+    const lines = rest.split('\n');
+    rest = lines.pop() ?? '';
+    if (rest.length > LINE_LIMIT_CHARACTERS) throw new Error('a line is too long');
+    for (const line of lines) if (line !== '') yield line;
+  }
+  if (rest !== '') yield rest;
 }

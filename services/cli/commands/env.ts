@@ -1,10 +1,8 @@
 import type { Command } from 'commander';
-import { processEnvironment } from '../../../lib/config/env.ts';
 import { actorEnv, renderShell } from '../../local-mesh/actor-env.ts';
-import { meshPaths } from '../../local-mesh/mesh-paths.ts';
-import { requireMesh } from '../../local-mesh/mesh-record.ts';
 import { parseRole } from '../../local-mesh/roles.ts';
 import { meshOption, write } from '../output.ts';
+import { openMesh } from '../running-mesh.ts';
 
 const HELP = `
 Use it as: eval "$(weft env node-1/node-proxy)". The same environment starts Weft's own actor:
@@ -23,8 +21,7 @@ export function register(program: Command): void {
 }
 
 async function env(name: string, options: { readonly mesh?: string }): Promise<void> {
-  const paths = meshPaths(options.mesh, processEnvironment());
-  const { plan } = await requireMesh(paths);
+  const { paths, plan } = await openMesh(options.mesh);
   const role = parseRole(name, plan);
   await write(renderShell(role, plan, actorEnv(role, plan, paths)));
 }

@@ -1,15 +1,9 @@
 import type { Command } from 'commander';
-import { processEnvironment } from '../../../lib/config/env.ts';
-import { MeshError } from '../../../lib/errors/mesh-error.ts';
-import { enterPod } from '../enter-pod.ts';
 import { askPods } from '../../local-mesh/mesh-client.ts';
-import { meshPaths } from '../../local-mesh/mesh-paths.ts';
-import type { MeshPaths } from '../../local-mesh/mesh-paths.ts';
-import { requireMesh } from '../../local-mesh/mesh-record.ts';
 import { meshOption } from '../output.ts';
 import { parsePod } from '../references.ts';
-import type { ObjectReference } from '../references.ts';
 import { runForeground } from '../run-foreground.ts';
+import { enterPod, openMesh, requirePod } from '../running-mesh.ts';
 
 const HELP = `
 Standard input, output and errors, signals and the exit status are the command's own (128+n when signal n ended it).`;
@@ -32,24 +26,8 @@ async function exec(
   command: readonly string[],
   options: { readonly mesh?: string },
 ): Promise<void> {
-  const reference = parsePod('the pod', pod);
-  const paths = meshPaths(options.mesh, processEnvironment());
-  await requireMesh(paths);
-  const enter = await entryOf(paths, reference);
-  process.exitCode = await runForeground([...enter, ...command]);
-}
-
-/** The command line that enters the pod. Throws STATE_UNAVAILABLE that names a pod nobody runs. */
-async function entryOf(paths: MeshPaths, pod: ObjectReference): Promise<readonly string[]> {
-  const pods = await askPods(paths);
-  const found = pods.find(
-    ({ namespace, name }) => namespace === pod.namespace && name === pod.name,
-  );
-  if (found === undefined) {
-    throw new MeshError(
-      'STATE_UNAVAILABLE',
-      `no pod ${pod.namespace}/${pod.name} runs in mesh ${paths.mesh}; see: weft get pods`,
-    );
-  }
-  return enterPod(paths, found, 'application');
+  const wanted = parsePod('the pod', pod);
+  const { paths } = await openMesh(options.mesh);
+  const found = requirePod(await askPods(paths), wanted, paths);
+  process.exitCode = await runForeground([...enterPod(paths, found, 'application'), ...command]);
 }

@@ -1,12 +1,10 @@
 import { Argument } from 'commander';
 import type { Command } from 'commander';
-import { processEnvironment } from '../../../lib/config/env.ts';
 import { KINDS, loadKind } from '../get/kinds.ts';
 import type { KindName } from '../get/kinds.ts';
-import { meshPaths } from '../../local-mesh/mesh-paths.ts';
-import { requireMesh } from '../../local-mesh/mesh-record.ts';
 import { meshOption, outputOption, warn, writeJson, writeTable } from '../output.ts';
 import type { CommonOptions } from '../output.ts';
+import { openMesh } from '../running-mesh.ts';
 
 /** Adds `weft get`. */
 export function register(program: Command): void {
@@ -20,10 +18,9 @@ export function register(program: Command): void {
 }
 
 async function get(name: KindName, options: CommonOptions): Promise<void> {
-  const paths = meshPaths(options.mesh, processEnvironment());
-  const { plan } = await requireMesh(paths);
+  const mesh = await openMesh(options.mesh);
   const kind = await loadKind(name);
-  const { lines, rows, warnings } = await kind.read({ paths, plan });
+  const { lines, rows, warnings } = await kind.read(mesh);
   for (const warning of warnings) warn(warning);
   if (options.output === 'json') await writeJson(lines);
   else await writeTable(kind.header, rows);

@@ -1,11 +1,9 @@
 import type { Command } from 'commander';
 import { systemClock } from '../../../lib/clock/clock.ts';
-import { processEnvironment } from '../../../lib/config/env.ts';
-import { meshPaths } from '../../local-mesh/mesh-paths.ts';
-import { requireMesh } from '../../local-mesh/mesh-record.ts';
 import { meshOption, outputOption, write, writeJson } from '../output.ts';
 import type { CommonOptions } from '../output.ts';
 import { parseDestination, parsePod } from '../references.ts';
+import { openMesh } from '../running-mesh.ts';
 
 interface ExplainOptions extends CommonOptions {
   readonly from: string;
@@ -29,8 +27,7 @@ export function register(program: Command): void {
 async function explain(options: ExplainOptions): Promise<void> {
   const from = parsePod('--from', options.from);
   const to = parseDestination('--to', options.to);
-  const paths = meshPaths(options.mesh, processEnvironment());
-  await requireMesh(paths);
+  const { paths } = await openMesh(options.mesh);
   const [{ withMeshBus }, { askExplain, explainLines }] = await Promise.all([
     import('../mesh-bus.ts'),
     import('../explain.ts'),

@@ -1,9 +1,9 @@
 import { once } from 'node:events';
-import { mkdir, readFile, rename, writeFile } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import type { Command } from 'commander';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { processEnvironment } from '../../../lib/config/env.ts';
+import { replaceFile } from '../../../lib/identity/atomic-file.ts';
 import { createLogger } from '../../../lib/log/logger.ts';
 import { givenFiles, givenPath } from '../../container-mesh/own-files.ts';
 import { meshPaths, podRecordsDir } from '../../local-mesh/mesh-paths.ts';
@@ -67,9 +67,6 @@ async function prepare(options: Options): Promise<void> {
 /** In one step each, as those who read them do so at any time. */
 async function giveFiles(plan: MeshPlan, paths: MeshPaths, directory: string): Promise<void> {
   for (const file of givenFiles(plan, paths)) {
-    const path = givenPath(directory, file);
-    await mkdir(dirname(path), { recursive: true });
-    await writeFile(`${path}.new`, await readFile(file.from), { mode: GIVEN_MODE });
-    await rename(`${path}.new`, path);
+    await replaceFile(givenPath(directory, file), await readFile(file.from, 'utf8'), GIVEN_MODE);
   }
 }

@@ -3,6 +3,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import type { Command } from 'commander';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { readIfPresent } from '../../../lib/identity/atomic-file.ts';
 import { sbomOf } from '../sbom.ts';
 import { write } from '../output.ts';
 
@@ -30,7 +31,8 @@ async function sbom({ output }: { readonly output?: string }): Promise<void> {
     timestamp: new Date(systemClock.now()).toISOString(),
     serial: randomUUID(),
     npm: await npmPart(),
-    dpkg: await textOf(DPKG_STATUS),
+    // None where packages are not Debian's.
+    dpkg: await readIfPresent(DPKG_STATUS),
     bundled: process.versions,
   });
   const text = `${JSON.stringify(document, null, 2)}\n`;
@@ -39,20 +41,10 @@ async function sbom({ output }: { readonly output?: string }): Promise<void> {
 }
 
 async function npmPart(): Promise<string> {
-  const text = await textOf(NPM_PART);
+  const text = await readIfPresent(NPM_PART.pathname);
   if (text !== null) return text;
   throw new MeshError(
     'CONFIG_UNSUPPORTED',
     `${NPM_PART.pathname} is missing: sh infra/setup.sh has npm write it`,
   );
-}
-
-/** Null for a file that does not exist, as where packages are not Debian's. */
-async function textOf(path: string | URL): Promise<string | null> {
-  try {
-    return await readFile(path, 'utf8');
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
-    throw error;
-  }
 }

@@ -1,10 +1,8 @@
 import type { Command } from 'commander';
-import { processEnvironment } from '../../../lib/config/env.ts';
 import { askStatus } from '../../local-mesh/mesh-client.ts';
-import { meshPaths } from '../../local-mesh/mesh-paths.ts';
-import { requireMesh } from '../../local-mesh/mesh-record.ts';
 import { statusLines } from '../status-lines.ts';
 import { UsageError } from '../../../lib/errors/usage-error.ts';
+import { openMesh } from '../running-mesh.ts';
 
 /** Adds `weft status`. */
 export function register(program: Command): void {
@@ -23,8 +21,7 @@ async function status(options: {
   if (options.output !== undefined && options.output !== 'json') {
     throw new UsageError(`-o must be json, got ${options.output}`);
   }
-  const paths = meshPaths(options.mesh, processEnvironment());
-  await requireMesh(paths);
+  const { paths } = await openMesh(options.mesh);
   const answer = await askStatus(paths);
   const text =
     options.output === 'json' ? JSON.stringify(answer, null, 2) : statusLines(answer).join('\n');

@@ -1,14 +1,8 @@
 import type { Command } from 'commander';
 import { systemClock } from '../../../lib/clock/clock.ts';
-import { processEnvironment } from '../../../lib/config/env.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { fromEachNode } from '../get/nodes.ts';
-import type { RunningMesh } from '../get/kinds.ts';
-import { enterPod } from '../enter-pod.ts';
 import { askPods, askTraceable } from '../../local-mesh/mesh-client.ts';
-import { meshPaths } from '../../local-mesh/mesh-paths.ts';
-import { requireMesh } from '../../local-mesh/mesh-record.ts';
-import type { PodLine } from '../../local-mesh/supervisor-api.ts';
 import { meshOption, outputOption, warn, write, writeJson } from '../output.ts';
 import type { CommonOptions } from '../output.ts';
 import { parseDestination, parsePod } from '../references.ts';
@@ -17,6 +11,8 @@ import { findConnection } from '../trace/find.ts';
 import type { TraceQuery, TracedConnection } from '../trace/find.ts';
 import { probe } from '../trace/probe.ts';
 import { traceLines, traceResult } from '../trace/render.ts';
+import { enterPod, findPod, openMesh, requirePod } from '../running-mesh.ts';
+import type { RunningMesh } from '../running-mesh.ts';
 
 interface TraceOptions extends CommonOptions {
   readonly probe?: boolean;
@@ -49,14 +45,10 @@ export function register(program: Command): void {
 async function trace(pod: string, destination: string, options: TraceOptions): Promise<void> {
   const from = parsePod('the pod', pod);
   const to = parseDestination('the destination', destination);
-  const paths = meshPaths(options.mesh, processEnvironment());
-  const mesh = { paths, plan: (await requireMesh(paths)).plan };
-  const pods = await askPods(paths);
-  const source = podOf(pods, from);
-  if (source === null) {
-    throw new MeshError('STATE_UNAVAILABLE', `no pod ${pod} runs in mesh ${paths.mesh}`);
-  }
-  const query: TraceQuery = { from: source, to, toPod: podOf(pods, to), client: null };
+  const mesh = await openMesh(options.mesh);
+  const pods = await askPods(mesh.paths);
+  const source = requirePod(pods, from, mesh.paths);
+  const query: TraceQuery = { from: source, to, toPod: findPod(pods, to), client: null };
   const wanted = options.probe === true || options.send !== undefined;
   const found = wanted
     ? await probed(mesh, query, unescaped(options.send ?? ''))
@@ -114,11 +106,6 @@ async function look(mesh: RunningMesh, query: TraceQuery): Promise<TracedConnect
   );
   for (const warning of warnings) warn(warning);
   return findConnection(query, lines);
-}
-
-function podOf(pods: readonly PodLine[], reference: ObjectReference): PodLine | null {
-  const { namespace, name } = reference;
-  return pods.find((pod) => pod.namespace === namespace && pod.name === name) ?? null;
 }
 
 /** A name of the pods' hosts files; that of a service entry is a whole host name. */

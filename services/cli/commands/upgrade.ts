@@ -1,14 +1,12 @@
 import type { Command } from 'commander';
-import { processEnvironment } from '../../../lib/config/env.ts';
 import { parseDuration } from '../../../lib/config/fields.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
 import { askUpgrade, countDraining } from '../../local-mesh/mesh-client.ts';
-import { meshPaths } from '../../local-mesh/mesh-paths.ts';
-import { requireMesh } from '../../local-mesh/mesh-record.ts';
 import { meshRoles, parseRole, roleName } from '../../local-mesh/roles.ts';
 import { UsageError } from '../../../lib/errors/usage-error.ts';
 import type { Upgraded } from '../../local-mesh/role-processes.ts';
 import { write } from '../output.ts';
+import { openMesh } from '../running-mesh.ts';
 
 const DEFAULT_TIMEOUT = '60s';
 
@@ -36,8 +34,7 @@ export function register(program: Command): void {
 
 async function upgrade(names: readonly string[], options: Options): Promise<void> {
   const timeoutMs = timeLimit(options.timeout);
-  const paths = meshPaths(options.mesh, processEnvironment());
-  const { plan } = await requireMesh(paths);
+  const { paths, plan } = await openMesh(options.mesh);
   const roles = names.flatMap((name) => {
     const onNodes = meshRoles(plan).filter((role) => role.node !== null && role.actor === name);
     return onNodes.length > 0 ? onNodes : [parseRole(name, plan)];

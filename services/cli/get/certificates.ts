@@ -5,14 +5,13 @@ import { fromEachNode } from './nodes.ts';
 
 /** `weft get certificates`: what each node's proxy holds. */
 export const kind: ResourceKind<CertificateRecord> = {
-  header: ['IDENTITY', 'NODE', 'STATE', 'NOT BEFORE', 'NOT AFTER', 'SERIAL'],
-  row: (line) => [
-    line.identity,
-    line.node,
-    line.state,
-    line.notBefore ?? '-',
-    line.notAfter ?? '-',
-    line.serial ?? '-',
+  columns: [
+    ['IDENTITY', (line) => line.identity],
+    ['NODE', (line) => line.node],
+    ['STATE', (line) => line.state],
+    ['NOT BEFORE', (line) => line.notBefore],
+    ['NOT AFTER', (line) => line.notAfter],
+    ['SERIAL', (line) => line.serial],
   ],
   read: async (mesh) => {
     const found = await fromEachNode(mesh, 'the node proxy', (node) =>

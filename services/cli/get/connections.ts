@@ -39,29 +39,17 @@ export function connectionLine(record: ConnectionRecord): ConnectionLine {
 
 /** `weft get connections`: live connections, oldest first. */
 export const kind: ResourceKind<ConnectionLine> = {
-  header: [
-    'SOURCE',
-    'DESTINATION',
-    'DIRECTION',
-    'PROTOCOL',
-    'PATH',
-    'SENT',
-    'RECEIVED',
-    'OPENED',
-    'SOURCE IDENTITY',
-    'DESTINATION IDENTITY',
-  ],
-  row: (line) => [
-    line.source,
-    line.destination,
-    line.direction,
-    line.protocol,
-    line.path ?? '-',
-    String(line.bytesSent),
-    String(line.bytesReceived),
-    line.openedAt,
-    line.sourceIdentity ?? '-',
-    line.destinationIdentity ?? '-',
+  columns: [
+    ['SOURCE', (line) => line.source],
+    ['DESTINATION', (line) => line.destination],
+    ['DIRECTION', (line) => line.direction],
+    ['PROTOCOL', (line) => line.protocol],
+    ['PATH', (line) => line.path],
+    ['SENT', (line) => String(line.bytesSent)],
+    ['RECEIVED', (line) => String(line.bytesReceived)],
+    ['OPENED', (line) => line.openedAt],
+    ['SOURCE IDENTITY', (line) => line.sourceIdentity],
+    ['DESTINATION IDENTITY', (line) => line.destinationIdentity],
   ],
   read: async (mesh) => {
     const { lines, warnings } = await fromEachNode(mesh, 'the node proxy', (node) =>

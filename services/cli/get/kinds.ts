@@ -1,12 +1,5 @@
 /** What `weft get` lists. Each kind stands in a file of its own, loaded when it is asked for. */
-import type { MeshPaths } from '../../local-mesh/mesh-paths.ts';
-import type { MeshPlan } from '../../local-mesh/topology.ts';
-
-/** A running mesh. */
-export interface RunningMesh {
-  readonly paths: MeshPaths;
-  readonly plan: MeshPlan;
-}
+import type { RunningMesh } from '../running-mesh.ts';
 
 /** What was found, and what is missing in it. */
 export interface Found<Line> {
@@ -16,8 +9,8 @@ export interface Found<Line> {
 
 /** How a kind is read and shown. JSON shows the lines as they are. */
 export interface ResourceKind<Line> {
-  readonly header: readonly string[];
-  row(line: Line): readonly string[];
+  /** Title and cell of each column. */
+  readonly columns: readonly (readonly [title: string, cell: (line: Line) => string | null])[];
   read(mesh: RunningMesh): Promise<Found<Line>>;
 }
 
@@ -52,10 +45,12 @@ export function loadKind(name: KindName): Promise<LoadedKind> {
 
 function erased<Line>(kind: ResourceKind<Line>): LoadedKind {
   return {
-    header: kind.header,
+    header: kind.columns.map(([title]) => title),
     read: async (mesh) => {
       const found = await kind.read(mesh);
-      return { ...found, rows: found.lines.map((line) => kind.row(line)) };
+      // An empty cell would shift those after it for whoever splits the line.
+      const row = (line: Line): string[] => kind.columns.map(([, cell]) => cell(line) || '-');
+      return { ...found, rows: found.lines.map(row) };
     },
   };
 }

@@ -1,6 +1,7 @@
 /** Asks every node the same question. */
 import { errorText } from '../../../lib/errors/mesh-error.ts';
-import type { Found, RunningMesh } from './kinds.ts';
+import type { RunningMesh } from '../running-mesh.ts';
+import type { Found } from './kinds.ts';
 
 /** The answers of all nodes together; a node that gives none becomes a warning, and the others are shown. */
 export async function fromEachNode<Line>(

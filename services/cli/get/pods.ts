@@ -2,7 +2,8 @@ import { enrolmentSchema } from '../../../lib/state/enrolment.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
 import { askEnrolments, askPods } from '../../local-mesh/mesh-client.ts';
 import type { PodLine as RunningPod } from '../../local-mesh/supervisor-api.ts';
-import type { ResourceKind, RunningMesh } from './kinds.ts';
+import type { RunningMesh } from '../running-mesh.ts';
+import type { ResourceKind } from './kinds.ts';
 
 /** One line of `weft get pods`. */
 export interface PodLine {
@@ -19,15 +20,14 @@ export interface PodLine {
 
 /** `weft get pods`, by namespace and name. */
 export const kind: ResourceKind<PodLine> = {
-  header: ['NAMESPACE', 'NAME', 'NODE', 'IP', 'SERVICE ACCOUNT', 'ENROLLED', 'NETNS'],
-  row: (line) => [
-    line.namespace,
-    line.name,
-    line.node,
-    line.ip,
-    line.serviceAccount,
-    line.enrolled ? 'yes' : 'no',
-    line.netns,
+  columns: [
+    ['NAMESPACE', (line) => line.namespace],
+    ['NAME', (line) => line.name],
+    ['NODE', (line) => line.node],
+    ['IP', (line) => line.ip],
+    ['SERVICE ACCOUNT', (line) => line.serviceAccount],
+    ['ENROLLED', (line) => (line.enrolled ? 'yes' : 'no')],
+    ['NETNS', (line) => line.netns],
   ],
   read: async (mesh) => {
     const warnings: string[] = [];

@@ -1,20 +1,18 @@
 import { listPolicies } from '../../../lib/policy/listing.ts';
 import type { PolicyLine } from '../../../lib/policy/listing.ts';
 import { decodeAuthorization } from '../../../lib/xds/resources/authorization.ts';
-import { readTable, withMeshBus } from '../mesh-bus.ts';
+import { readTable, unreadableRows, withMeshBus } from '../mesh-bus.ts';
 import type { ResourceKind } from './kinds.ts';
-import { unreadableRows } from './unreadable.ts';
 
 /** `weft get policies`: the policies of the mesh and what has become of them. */
 export const kind: ResourceKind<PolicyLine> = {
-  header: ['NAMESPACE', 'NAME', 'ACTION', 'SCOPE', 'STATE', 'REASON'],
-  row: (line) => [
-    line.namespace,
-    line.name,
-    line.action ?? '-',
-    line.scope ?? '-',
-    line.state,
-    line.reason || '-',
+  columns: [
+    ['NAMESPACE', (line) => line.namespace],
+    ['NAME', (line) => line.name],
+    ['ACTION', (line) => line.action],
+    ['SCOPE', (line) => line.scope],
+    ['STATE', (line) => line.state],
+    ['REASON', (line) => line.reason],
   ],
   read: async (mesh) => {
     const tables = await withMeshBus(mesh.paths, async (bus) => ({

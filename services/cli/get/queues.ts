@@ -4,14 +4,13 @@ import type { ResourceKind } from './kinds.ts';
 
 /** `weft get queues`: the work plane of the mesh and of every node. */
 export const kind: ResourceKind<QueueCounts> = {
-  header: ['NAME', 'WAITING', 'ACTIVE', 'DELAYED', 'FAILED', 'DEAD'],
-  row: (line) => [
-    line.name,
-    String(line.waiting),
-    String(line.active),
-    String(line.delayed),
-    String(line.failed),
-    String(line.dead),
+  columns: [
+    ['NAME', (line) => line.name],
+    ['WAITING', (line) => String(line.waiting)],
+    ['ACTIVE', (line) => String(line.active)],
+    ['DELAYED', (line) => String(line.delayed)],
+    ['FAILED', (line) => String(line.failed)],
+    ['DEAD', (line) => String(line.dead)],
   ],
   read: async ({ paths, plan }) => {
     const nodes = plan.nodes.map(({ name }) => ({ node: name }));

@@ -1,22 +1,18 @@
 import { listServices } from '../../../lib/state/listing.ts';
 import type { ServiceLine } from '../../../lib/state/listing.ts';
 import { decodeAddress } from '../../../lib/xds/resources/address.ts';
-import { readTable, withMeshBus } from '../mesh-bus.ts';
+import { readTable, unreadableRows, withMeshBus } from '../mesh-bus.ts';
 import type { ResourceKind } from './kinds.ts';
-import { unreadableRows } from './unreadable.ts';
 
 /** `weft get services`: what the mesh knows of them. */
 export const kind: ResourceKind<ServiceLine> = {
-  header: ['NAMESPACE', 'NAME', 'HOSTNAME', 'VIPS', 'PORTS', 'ENDPOINTS'],
-  row: (line) => [
-    line.namespace,
-    line.name,
-    line.hostname,
-    line.vips.join(',') || '-',
-    Object.entries(line.ports)
-      .map(([port, target]) => `${port}→${target === 0 ? 'named' : target}`)
-      .join(',') || '-',
-    String(line.endpoints.length),
+  columns: [
+    ['NAMESPACE', (line) => line.namespace],
+    ['NAME', (line) => line.name],
+    ['HOSTNAME', (line) => line.hostname],
+    ['VIPS', (line) => line.vips.join(',')],
+    ['PORTS', portsText],
+    ['ENDPOINTS', (line) => String(line.endpoints.length)],
   ],
   read: async (mesh) => {
     const rows = await withMeshBus(mesh.paths, (bus) => readTable(bus, 'addresses', 'mesh'));
@@ -24,3 +20,9 @@ export const kind: ResourceKind<ServiceLine> = {
     return { lines, warnings: unreadableRows('addresses', unreadable) };
   },
 };
+
+function portsText({ ports }: ServiceLine): string {
+  return Object.entries(ports)
+    .map(([port, target]) => `${port}→${target === 0 ? 'named' : target}`)
+    .join(',');
+}

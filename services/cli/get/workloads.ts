@@ -1,33 +1,21 @@
 import { listWorkloads } from '../../../lib/state/listing.ts';
 import type { WorkloadLine } from '../../../lib/state/listing.ts';
 import { decodeAddress } from '../../../lib/xds/resources/address.ts';
-import { readTable, withMeshBus } from '../mesh-bus.ts';
+import { readTable, unreadableRows, withMeshBus } from '../mesh-bus.ts';
 import type { ResourceKind } from './kinds.ts';
-import { unreadableRows } from './unreadable.ts';
 
 /** `weft get workloads`: what the mesh knows of them. */
 export const kind: ResourceKind<WorkloadLine> = {
-  header: [
-    'NAMESPACE',
-    'NAME',
-    'NODE',
-    'ADDRESSES',
-    'PROTOCOL',
-    'SERVICE ACCOUNT',
-    'STATUS',
-    'SERVICES',
-    'POLICIES',
-  ],
-  row: (line) => [
-    line.namespace,
-    line.name,
-    line.node || '-',
-    line.addresses.join(',') || '-',
-    line.protocol,
-    line.serviceAccount,
-    line.status,
-    line.services.join(',') || '-',
-    line.policies.join(',') || '-',
+  columns: [
+    ['NAMESPACE', (line) => line.namespace],
+    ['NAME', (line) => line.name],
+    ['NODE', (line) => line.node],
+    ['ADDRESSES', (line) => line.addresses.join(',')],
+    ['PROTOCOL', (line) => line.protocol],
+    ['SERVICE ACCOUNT', (line) => line.serviceAccount],
+    ['STATUS', (line) => line.status],
+    ['SERVICES', (line) => line.services.join(',')],
+    ['POLICIES', (line) => line.policies.join(',')],
   ],
   read: async (mesh) => {
     const rows = await withMeshBus(mesh.paths, (bus) => readTable(bus, 'addresses', 'mesh'));

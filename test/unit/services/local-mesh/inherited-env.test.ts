@@ -2,7 +2,7 @@ import test from 'ava';
 import { drainDeadlineOf } from '../../../../services/local-mesh/actor-process.ts';
 import { hostConfig } from '../../../../lib/actor/host-config.ts';
 import { ACTORS, loadActor } from '../../../../services/local-mesh/actors.ts';
-import { checkEnvironment } from '../../../../services/local-mesh/check-environment.ts';
+import { checkEnvironment } from '../../../../services/local-mesh/requirements.ts';
 import {
   DECIDED_HERE,
   SETTINGS,

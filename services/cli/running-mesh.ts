@@ -1,0 +1,58 @@
+/** The mesh a command speaks with, and its pods. */
+import { basename } from 'node:path';
+import { processEnvironment } from '../../lib/config/env.ts';
+import { MeshError } from '../../lib/errors/mesh-error.ts';
+import { meshPaths } from '../local-mesh/mesh-paths.ts';
+import type { MeshPaths } from '../local-mesh/mesh-paths.ts';
+import { requireMesh } from '../local-mesh/mesh-record.ts';
+import { insidePod, mountsFile } from '../local-mesh/pod-namespaces.ts';
+import type { PodLine } from '../local-mesh/supervisor-api.ts';
+import type { MeshPlan } from '../local-mesh/topology.ts';
+import type { ObjectReference } from './references.ts';
+
+/** A running mesh. */
+export interface RunningMesh {
+  readonly paths: MeshPaths;
+  readonly plan: MeshPlan;
+}
+
+/** The mesh of this name, or the environment's. Throws STATE_UNAVAILABLE that says how to start it, CONFIG_INVALID. */
+export async function openMesh(name: string | undefined): Promise<RunningMesh> {
+  const paths = meshPaths(name, processEnvironment());
+  return { paths, plan: (await requireMesh(paths)).plan };
+}
+
+/** The pod of this name, if it runs. */
+export function findPod(
+  pods: readonly PodLine[],
+  { namespace, name }: ObjectReference,
+): PodLine | null {
+  return pods.find((pod) => pod.namespace === namespace && pod.name === name) ?? null;
+}
+
+/** As {@link findPod}. Throws STATE_UNAVAILABLE that names a pod nobody runs. */
+export function requirePod(
+  pods: readonly PodLine[],
+  wanted: ObjectReference,
+  { mesh }: MeshPaths,
+): PodLine {
+  const found = findPod(pods, wanted);
+  if (found !== null) return found;
+  throw new MeshError(
+    'STATE_UNAVAILABLE',
+    `no pod ${wanted.namespace}/${wanted.name} runs in mesh ${mesh}; see: weft get pods`,
+  );
+}
+
+/** The command line that enters a pod: where its application runs, or where its network is held. */
+export function enterPod(
+  paths: MeshPaths,
+  pod: PodLine,
+  where: 'application' | 'network',
+): readonly string[] {
+  if (pod.enter !== undefined) return pod.enter[where];
+  return insidePod({
+    netns: basename(pod.netns),
+    mountsFile: mountsFile(paths.mountsDir, pod.uid),
+  });
+}

@@ -1,0 +1,53 @@
+import { spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { errorText } from '../../lib/errors/mesh-error.ts';
+import { openLog } from './log-files.ts';
+
+/** A program to start. */
+export interface LoggedCommand {
+  readonly command: readonly [string, ...string[]];
+  readonly env: Readonly<Record<string, string>>;
+  readonly logFile: string;
+}
+
+/** How a process ended; the code is null where a signal ended it or it could not be started. */
+export interface ProcessEnd {
+  readonly code: number | null;
+  readonly how: string;
+}
+
+/** A process that was started, and its end, which is told without fail. */
+export interface LoggedProcess {
+  readonly child: ChildProcess;
+  readonly ended: Promise<ProcessEnd>;
+}
+
+/**
+ * Starts a program that writes to a log, in a session of its own: Ctrl-C in the terminal is the supervisor's to handle, and
+ * what it starts ends with its group. Null when it is no longer `wanted` once the log is open. Rejects when the log
+ * cannot be opened.
+ */
+export async function startLogged(
+  { command: [program, ...parameters], env, logFile }: LoggedCommand,
+  wanted: () => boolean,
+): Promise<LoggedProcess | null> {
+  const log = await openLog(logFile);
+  try {
+    if (!wanted()) return null;
+    const stdio = ['ignore', log.fd, log.fd] as const;
+    const child = spawn(program, parameters, { detached: true, stdio: [...stdio], env, cwd: '/' });
+    return { child, ended: endOf(child) };
+  } finally {
+    await log.close();
+  }
+}
+
+async function endOf(child: ChildProcess): Promise<ProcessEnd> {
+  try {
+    const [code, signal] = (await once(child, 'exit')) as [number | null, string | null];
+    return { code, how: code === null ? `ended by ${signal ?? 'a signal'}` : `ended with ${code}` };
+  } catch (error) {
+    return { code: null, how: `could not start: ${errorText(error)}` };
+  }
+}
