@@ -1,6 +1,6 @@
 /** Reads a log that grows, through the rotation of `limitLog`: copied to `<path>.1`, then emptied. */
 import { open, stat } from 'node:fs/promises';
-import type { FileHandle } from 'node:fs/promises';
+import { ifPresent } from '../local-mesh/if-present.ts';
 
 /** Read at a time. */
 const SLICE_BYTES = 64 * 1024;
@@ -51,22 +51,14 @@ export class LogFollower {
   }
 
   async #read(path: string): Promise<void> {
-    const file = await openIfThere(path);
+    await using file = await ifPresent(open(path, 'r'));
     if (file === null) return;
-    try {
-      for (;;) {
-        const { bytesRead, buffer } = await file.read(
-          Buffer.allocUnsafe(SLICE_BYTES),
-          0,
-          SLICE_BYTES,
-          this.#offset,
-        );
-        if (bytesRead === 0) return;
-        this.#offset += bytesRead;
-        await this.#take(buffer.subarray(0, bytesRead));
-      }
-    } finally {
-      await file.close();
+    for (;;) {
+      const slice = Buffer.allocUnsafe(SLICE_BYTES);
+      const { bytesRead } = await file.read(slice, 0, SLICE_BYTES, this.#offset);
+      if (bytesRead === 0) return;
+      this.#offset += bytesRead;
+      await this.#take(slice.subarray(0, bytesRead));
     }
   }
 
@@ -80,20 +72,6 @@ export class LogFollower {
 }
 
 async function inspect(path: string): Promise<{ inode: bigint; size: number } | null> {
-  try {
-    const { ino, size } = await stat(path, { bigint: true });
-    return { inode: ino, size: Number(size) };
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
-    throw error;
-  }
-}
-
-async function openIfThere(path: string): Promise<FileHandle | null> {
-  try {
-    return await open(path, 'r');
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
-    throw error;
-  }
+  const found = await ifPresent(stat(path, { bigint: true }));
+  return found === null ? null : { inode: found.ino, size: Number(found.size) };
 }

@@ -1,4 +1,6 @@
-/** Names of pods and services as they are written on the command line. */
+/** Names of pods and services, and times, as they are written on the command line. */
+import { parseDuration } from '../../lib/config/fields.ts';
+import { errorText } from '../../lib/errors/mesh-error.ts';
 import { UsageError } from '../../lib/errors/usage-error.ts';
 
 /** `namespace/name`. */
@@ -34,6 +36,15 @@ export function parseDestination(what: string, text: string): PortReference {
     );
   }
   return { namespace, name, port };
+}
+
+/** Reads `--timeout`: milliseconds. Throws UsageError. */
+export function parseTimeout(text: string): number {
+  try {
+    return parseDuration(text);
+  } catch (error) {
+    throw new UsageError(`--timeout ${errorText(error)}`);
+  }
 }
 
 function isName(text: string | undefined): text is string {

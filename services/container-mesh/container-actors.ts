@@ -36,14 +36,7 @@ export interface ContainerActorsDeps {
 }
 
 /** An actor's container. */
-export interface ActorContainer {
-  readonly role: Role;
-  readonly id: string;
-  readonly name: string;
-  readonly number: number;
-  readonly retired: boolean;
-  readonly running: boolean;
-}
+export type ActorContainer = ReturnType<typeof actorContainer>;
 
 /** Looks actors up. */
 export class ContainerActors {
@@ -184,7 +177,7 @@ export function groupOf(details: ContainerDetails): number {
   return Number(environmentOf(details)[GROUP_VARIABLE] ?? 0);
 }
 
-function actorContainer(role: Role, container: ContainerSummary): ActorContainer {
+function actorContainer(role: Role, container: ContainerSummary) {
   const name = basename(container.Names[0] ?? '');
   return {
     role,

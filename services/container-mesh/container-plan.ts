@@ -15,24 +15,7 @@ const ACCOUNT_LABEL = 'weft.io/service-account';
 const PAUSE_LABEL = 'weft.io/pause';
 
 /** A container that holds a pod's network. */
-export interface PodSandboxContainer {
-  /** `namespace/name`. */
-  readonly key: string;
-  readonly id: string;
-  readonly node: string;
-  readonly pid: number;
-  readonly startedAtMs: number;
-  readonly addresses: readonly string[];
-  /** Whether it waits for enrolment before anything of the pod runs. */
-  readonly pause: boolean;
-  /** Whether all that runs in the pod is up. */
-  readonly ready: boolean;
-  readonly labels: Readonly<Record<string, string>>;
-  /** Service account of a pod that no manifest describes. */
-  readonly account: string;
-  /** The container whose commands are the pod's: the first that joined, or itself. */
-  readonly application: string;
-}
+export type PodSandboxContainer = NonNullable<ReturnType<typeof sandboxOf>>;
 
 const POD_NAME = /^[a-z0-9]([-a-z0-9.]*[a-z0-9])?\/[a-z0-9]([-a-z0-9.]*[a-z0-9])?$/;
 
@@ -54,7 +37,7 @@ export function sandboxOf(
   claim: { readonly key: string; readonly node: string },
   details: ContainerDetails,
   all: readonly ContainerSummary[],
-): PodSandboxContainer | null {
+) {
   const own = all.find(({ Id }) => Id === details.Id);
   const addresses = addressesOf(details);
   if (own === undefined || !details.State.Running || details.State.Pid <= 0) return null;
@@ -69,10 +52,13 @@ export function sandboxOf(
     pid: details.State.Pid,
     startedAtMs: Date.parse(details.State.StartedAt),
     addresses,
+    /** Whether it waits for enrolment before anything of the pod runs. */
     pause,
+    /** Whether all that runs in the pod is up. */
     ready: parts.length > 0 && parts.every(isUp),
     labels: podLabels(own.Labels ?? {}),
     account: own.Labels?.[ACCOUNT_LABEL] ?? 'default',
+    /** The container whose commands are the pod's: the first that joined, or itself. */
     application: (first ?? own).Id,
   };
 }

@@ -1,6 +1,7 @@
 /** Removes everything of a mesh, whoever left it: by its names, not by anybody's memory. */
 import { readFile, readdir, realpath, rm } from 'node:fs/promises';
 import { endProcesses } from './processes.ts';
+import { ifPresent } from './if-present.ts';
 import type { MeshPaths } from './mesh-paths.ts';
 import { NETNS_DIR, netnsPath } from './namespaces.ts';
 import { ipBatch, runCommand } from './run-command.ts';
@@ -22,7 +23,7 @@ export interface CleanupReport {
 export async function cleanUp(paths: MeshPaths): Promise<CleanupReport> {
   const names = await meshNamespaces(paths.mesh);
   const processes = await endProcesses('net', names.map(netnsPath), GRACE_MS);
-  const files = await exists(paths.root);
+  const files = (await ifPresent(readdir(paths.root))) !== null;
   if (files) await unmountBelow(await realpath(paths.root));
   await ipBatch(
     null,
@@ -34,13 +35,8 @@ export async function cleanUp(paths: MeshPaths): Promise<CleanupReport> {
 
 /** The network namespaces of a mesh. Mesh names hold no dash, so the prefix is one mesh's alone. */
 export async function meshNamespaces(mesh: string): Promise<string[]> {
-  try {
-    const names = await readdir(NETNS_DIR);
-    return names.filter((name) => name.startsWith(`${mesh}-`)).sort();
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
-    throw error;
-  }
+  const names = (await ifPresent(readdir(NETNS_DIR))) ?? [];
+  return names.filter((name) => name.startsWith(`${mesh}-`)).sort();
 }
 
 /** Unmounts everything below a directory (its real path), innermost first, also what is mounted twice. */
@@ -56,14 +52,4 @@ async function unmountBelow(directory: string): Promise<void> {
     )
     .filter((point) => point.startsWith(`${directory}/`));
   for (const point of points.reverse()) await runCommand('umount', ['-l', point]);
-}
-
-async function exists(path: string): Promise<boolean> {
-  try {
-    await readdir(path);
-    return true;
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return false;
-    throw error;
-  }
 }

@@ -1,4 +1,5 @@
 /** The hosts files of a mesh: one for each namespace, bind-mounted as /etc/hosts of its pods. */
+import { constants } from 'node:fs';
 import { mkdir, open, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { objectKey } from './objects.ts';
@@ -137,15 +138,10 @@ export class HostsFiles {
       .sort(([a], [b]) => (a < b ? -1 : 1))
       .map(([, entry]) => entry);
     const bytes = Buffer.from(renderHosts(namespace, sorted));
-    const file = await open(join(this.#directory, namespace), 'a+', 0o644);
-    await file.close();
-    const writable = await open(join(this.#directory, namespace), 'r+');
-    try {
-      await writable.write(bytes, 0, bytes.length, 0);
-      await writable.truncate(bytes.length);
-    } finally {
-      await writable.close();
-    }
+    const { O_RDWR, O_CREAT } = constants;
+    await using file = await open(join(this.#directory, namespace), O_RDWR | O_CREAT, 0o644);
+    await file.write(bytes, 0, bytes.length, 0);
+    await file.truncate(bytes.length);
   }
 }
 

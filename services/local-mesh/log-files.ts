@@ -1,6 +1,7 @@
 import { copyFile, open, readdir, stat, truncate } from 'node:fs/promises';
 import type { FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
+import { ifPresent } from './if-present.ts';
 
 /** A log is cut at this size; one older part of the same size is kept beside it. */
 export const LOG_LIMIT_BYTES = 64 * 1024 * 1024;
@@ -15,12 +16,8 @@ export function openLog(path: string): Promise<FileHandle> {
  * start; lines written between the copy and the cut are lost. A missing log is fine.
  */
 export async function limitLog(path: string, limitBytes = LOG_LIMIT_BYTES): Promise<boolean> {
-  try {
-    if ((await stat(path)).size <= limitBytes) return false;
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return false;
-    throw error;
-  }
+  const found = await ifPresent(stat(path));
+  if (found === null || found.size <= limitBytes) return false;
   await copyFile(path, `${path}.1`);
   await truncate(path, 0);
   return true;
@@ -36,18 +33,8 @@ export async function limitLogs(directory: string, limitBytes = LOG_LIMIT_BYTES)
 
 /** The last `lines` lines of a log, at most 64 KiB of it. A missing log has none. */
 export async function lastLines(path: string, lines: number): Promise<string[]> {
-  let file: FileHandle;
-  try {
-    file = await open(path, 'r');
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
-    throw error;
-  }
-  try {
-    return await lastLinesOf(file, lines);
-  } finally {
-    await file.close();
-  }
+  await using file = await ifPresent(open(path, 'r'));
+  return file === null ? [] : await lastLinesOf(file, lines);
 }
 
 /** As {@link lastLines}, of an open file. */

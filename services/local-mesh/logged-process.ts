@@ -32,15 +32,15 @@ export async function startLogged(
   { command: [program, ...parameters], env, logFile }: LoggedCommand,
   wanted: () => boolean,
 ): Promise<LoggedProcess | null> {
-  const log = await openLog(logFile);
-  try {
-    if (!wanted()) return null;
-    const stdio = ['ignore', log.fd, log.fd] as const;
-    const child = spawn(program, parameters, { detached: true, stdio: [...stdio], env, cwd: '/' });
-    return { child, ended: endOf(child) };
-  } finally {
-    await log.close();
-  }
+  await using log = await openLog(logFile);
+  if (!wanted()) return null;
+  const child = spawn(program, parameters, {
+    detached: true,
+    stdio: ['ignore', log.fd, log.fd],
+    env,
+    cwd: '/',
+  });
+  return { child, ended: endOf(child) };
 }
 
 async function endOf(child: ChildProcess): Promise<ProcessEnd> {

@@ -40,7 +40,6 @@ export function meshPaths(name: string | undefined, environment: Environment): M
   return pathsBelow(mesh, root);
 }
 
-// oxlint-disable-next-line typescript/explicit-function-return-type -- it is what MeshPaths is made of
 function pathsBelow(mesh: string, root: string) {
   return {
     mesh,

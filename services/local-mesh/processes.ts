@@ -1,6 +1,7 @@
 /** Processes by pid and start time, so that a pid used again is never taken for the old process. */
 import { readFile, readdir, readlink, stat } from 'node:fs/promises';
 import { setTimeout as wait } from 'node:timers/promises';
+import { ifPresent } from './if-present.ts';
 
 /** A killed process is gone within this, or hangs in the kernel and stays. */
 const KILL_TIMEOUT_MS = 5_000;
@@ -77,12 +78,8 @@ export async function processesIn(
 }
 
 async function namespaceInode(path: string): Promise<string | null> {
-  try {
-    return String((await stat(path, { bigint: true })).ino);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
-    throw error;
-  }
+  const found = await ifPresent(stat(path, { bigint: true }));
+  return found === null ? null : String(found.ino);
 }
 
 async function processNamespace(kind: NamespaceKind, pid: string): Promise<string | null> {

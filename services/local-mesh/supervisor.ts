@@ -2,7 +2,7 @@
 import { mkdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { redisAnswers } from '../../lib/bus/private-redis.ts';
-import type { Clock, Timer } from '../../lib/clock/clock.ts';
+import type { Clock } from '../../lib/clock/clock.ts';
 import type { Environment } from '../../lib/config/env.ts';
 import { present } from '../../lib/errors/assert.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
@@ -82,8 +82,9 @@ export class Supervisor {
   readonly #roles: RoleProcesses[] = [];
   /** The nodes' default servers. */
   readonly #servers: ManagedProcess[] = [];
-  readonly #timers: Timer[] = [];
-  #redis: ManagedProcess | null = null;
+  readonly #redis: ManagedProcess;
+  /** What the start has made and the end undoes, the latest first. */
+  readonly #made = new AsyncDisposableStack();
   #redisUp = false;
   #started = false;
   #starting: Promise<void> = Promise.resolve();
@@ -95,6 +96,7 @@ export class Supervisor {
     this.#clock = deps.clock;
     this.#log = deps.log;
     this.#tokens = new TokenIssuer(plan, paths, deps);
+    this.#redis = this.#manage(redisProcess(plan, paths));
     this.#manifests = new ManifestApi(paths.controlSocket);
     this.#samples = new SampleFleet((node) => sampleSocket(paths, node));
     this.#pods = new PodRuntime({
@@ -137,6 +139,7 @@ export class Supervisor {
     };
     await this.#makeFolders();
     await this.#writeRecord();
+    this.#made.defer(() => this.#api.close());
     await this.#api.listen(paths.supervisorSocket);
     await step(`namespaces of ${plan.nodes.length} nodes`, () => createMeshNamespaces(plan));
     await step('redis, users and tokens', () => this.#startRedis());
@@ -148,6 +151,7 @@ export class Supervisor {
     } else {
       this.#applyLater();
     }
+    this.#made.defer(() => this.#pods.stop());
     this.#pods.start();
     this.#started = true;
   }
@@ -156,7 +160,7 @@ export class Supervisor {
   status(): MeshStatus {
     const { plan, paths, environment } = this.#request;
     const actors = this.#actorStatus();
-    const redis = this.#redis?.status();
+    const redis = this.#redis.status();
     const waiting = [
       ...(this.#redisUp ? [] : ['redis']),
       ...actors
@@ -176,9 +180,9 @@ export class Supervisor {
       })),
       actors,
       redis: {
-        pid: redis?.pid ?? null,
-        state: this.#redisUp ? 'ready' : (redis?.state ?? 'created'),
-        restarts: redis?.restarts ?? 0,
+        pid: redis.pid,
+        state: this.#redisUp ? 'ready' : redis.state,
+        restarts: redis.restarts,
         socket: paths.redisSocket,
       },
       // The actors have refused another value than these two.
@@ -201,24 +205,13 @@ export class Supervisor {
   }
 
   async #takeDown(): Promise<void> {
-    // A start under way ends at its next step, which must not make anything anew behind the removal.
-    await Promise.all([this.#stopAll(), this.#starting.catch(() => undefined)]);
-    await this.#stopAll();
-    await this.#api.close();
+    // A start under way ends at its next step; what it could still make would be refused.
+    await Promise.all([this.#made.disposeAsync(), this.#starting.catch(() => undefined)]);
     await cleanUp(this.#request.paths);
   }
 
-  async #stopAll(): Promise<void> {
-    for (const timer of this.#timers) timer.cancel();
-    this.#tokens.stop();
-    await this.#pods.stop();
-    const processes = [...this.#roles, ...this.#servers];
-    await Promise.all(processes.map((one) => one.stop(STOP_GRACE_MS)));
-    await this.#redis?.stop(STOP_GRACE_MS);
-  }
-
   #assertWanted(): void {
-    if (!this.#stop.signal.aborted && this.#down === null) return;
+    if (!this.#stop.signal.aborted && !this.#made.disposed) return;
     throw new MeshError('ACTOR_FAILED', 'the mesh was taken down while it started');
   }
 
@@ -253,10 +246,10 @@ export class Supervisor {
   async #startRedis(): Promise<void> {
     const { plan, paths } = this.#request;
     await writeRedisFiles(plan, paths);
+    this.#made.defer(() => this.#redis.stop(STOP_GRACE_MS));
+    await this.#redis.start();
+    this.#made.defer(() => this.#tokens.stop());
     await this.#tokens.start();
-    const redis = this.#manage(redisProcess(plan, paths));
-    this.#redis = redis;
-    await redis.start();
     await this.#until('redis answers', () => redisAnswers(paths.redisSocket));
     this.#redisUp = true;
   }
@@ -276,7 +269,11 @@ export class Supervisor {
       };
       this.#servers.push(process);
     }
-    await Promise.all([...this.#roles, ...this.#servers].map((process) => process.start()));
+    const processes = [...this.#roles, ...this.#servers];
+    this.#made.defer(async () => {
+      await Promise.all(processes.map((process) => process.stop(STOP_GRACE_MS)));
+    });
+    await Promise.all(processes.map((process) => process.start()));
     for (const role of external) this.#log.info({ role: roleName(role) }, 'role.external');
   }
 
@@ -287,26 +284,29 @@ export class Supervisor {
   #watchProcesses(): void {
     const refresh = async (): Promise<void> => {
       await Promise.all([...this.#roles, ...this.#servers].map((process) => process.refresh()));
-      await this.#redis?.refresh();
+      await this.#redis.refresh();
       this.#redisUp = await redisAnswers(this.#request.paths.redisSocket);
     };
     let running = false;
-    this.#timers.push(
-      this.#clock.every(REFRESH_MS, () => {
-        if (running) return;
-        running = true;
-        void refresh()
-          .catch((error: unknown) => {
-            this.#log.error({ error: errorText(error) }, 'status.refresh-failed');
-          })
-          .finally(() => (running = false));
-      }),
-      this.#clock.every(LOG_CHECK_MS, () => {
-        limitLogs(this.#request.paths.logsDir).catch((error: unknown) => {
-          this.#log.warn({ error: errorText(error) }, 'log.limit-failed');
-        });
-      }),
-    );
+    this.#every(REFRESH_MS, () => {
+      if (running) return;
+      running = true;
+      void refresh()
+        .catch((error: unknown) => {
+          this.#log.error({ error: errorText(error) }, 'status.refresh-failed');
+        })
+        .finally(() => (running = false));
+    });
+    this.#every(LOG_CHECK_MS, () => {
+      limitLogs(this.#request.paths.logsDir).catch((error: unknown) => {
+        this.#log.warn({ error: errorText(error) }, 'log.limit-failed');
+      });
+    });
+  }
+
+  #every(intervalMs: number, action: () => void): void {
+    const timer = this.#clock.every(intervalMs, action);
+    this.#made.defer(() => timer.cancel());
   }
 
   async #apply(): Promise<void> {
@@ -325,7 +325,7 @@ export class Supervisor {
   /** The user's own control plane may come at any time. */
   #applyLater(): void {
     this.#apply().catch((error: unknown) => {
-      if (this.#stop.signal.aborted || this.#down !== null) return;
+      if (this.#stop.signal.aborted || this.#made.disposed) return;
       this.#log.warn({ error: errorText(error) }, 'manifests.not-applied');
     });
   }

@@ -14,8 +14,6 @@ export const ENOUGH = 10;
 const TIMED_OUT = 124;
 const UP_TIMEOUT_MS = 180_000;
 const HEALTHY_MS = 90_000;
-/** Far beyond the run: what is carried may only end by itself. */
-const DRAIN_DEADLINE = '12h';
 /** What a shell would be. */
 const SHELLS = ['/bin/dash', '/bin/bash'];
 
@@ -90,8 +88,7 @@ export class Rig {
   /** Brings a project up. */
   async up(program: string, options: ComposeOptions = {}): Promise<Compose> {
     const name = `weft${randomBytes(3).toString('hex')}`;
-    const env = { CONNECTION_TERMINATION_DEADLINE: DRAIN_DEADLINE };
-    this.#mesh = new Compose(this.host, program, name, { ...options, env });
+    this.#mesh = new Compose(this.host, program, name, options);
     await this.#mesh.call('up', '--detach', '--no-build');
     return this.#mesh;
   }

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import type { Command } from 'commander';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { processEnvironment } from '../../../lib/config/env.ts';
+import { ifPresent } from '../../local-mesh/if-present.ts';
 import { meshPaths } from '../../local-mesh/mesh-paths.ts';
 import { requireMesh } from '../../local-mesh/mesh-record.ts';
 import { chooseLogs } from '../log-choice.ts';
@@ -30,7 +31,7 @@ export function register(program: Command): void {
 
 async function logs(wanted: string | undefined, options: LogsOptions): Promise<void> {
   const paths = meshPaths(options.mesh, processEnvironment());
-  let names = await logFiles(paths.logsDir);
+  let names = await ifPresent(readdir(paths.logsDir));
   // Says how to start the mesh, where there is none and none has left logs.
   if (names === null) await requireMesh(paths);
   const chosen = chooseLogs(names ?? [], wanted);
@@ -43,21 +44,11 @@ async function logs(wanted: string | undefined, options: LogsOptions): Promise<v
   );
   for (;;) {
     for (const follower of followers) await follower.poll();
-    names = await logFiles(paths.logsDir);
+    names = await ifPresent(readdir(paths.logsDir));
     if (options.follow !== true || names === null) break;
     await systemClock.sleep(FOLLOW_POLL_MS);
   }
   for (const follower of followers) await follower.flush();
-}
-
-/** Null when there is no such directory. */
-async function logFiles(directory: string): Promise<readonly string[] | null> {
-  try {
-    return await readdir(directory);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
-    throw error;
-  }
 }
 
 function prefixed(process: string, lines: Buffer): string {

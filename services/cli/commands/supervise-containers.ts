@@ -67,12 +67,13 @@ async function run(
   });
   const api = new SupervisorApi(new ContainerMesh({ plan, paths, actors, pods, upgrades }));
   await writeOwnRecord(plan, paths);
+  await using running = new AsyncDisposableStack();
+  running.defer(() => api.close());
   await api.listen(paths.supervisorSocket);
   await upgrades.sweep();
+  running.defer(() => pods.stop());
   await pods.start();
   await stopped;
-  await pods.stop();
-  await api.close();
 }
 
 /** Pods must not wait for a way to an actor that just ends. */

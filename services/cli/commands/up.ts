@@ -10,12 +10,12 @@ import { systemClock } from '../../../lib/clock/clock.ts';
 import { processEnvironment } from '../../../lib/config/env.ts';
 import type { Environment } from '../../../lib/config/env.ts';
 import { retiredVariables } from '../../../lib/config/unknown-variables.ts';
-import { parseDuration } from '../../../lib/config/fields.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import { createLogger } from '../../../lib/log/logger.ts';
 import { EXIT_CONFIG, EXIT_FAILED } from '../failure.ts';
 import { cleanUp } from '../../local-mesh/cleanup.ts';
 import { Interruption, aborted } from '../interruption.ts';
+import { parseTimeout } from '../references.ts';
 import { LiveView } from '../live-view.ts';
 import { lastLinesOf } from '../../local-mesh/log-files.ts';
 import { askStatus } from '../../local-mesh/mesh-client.ts';
@@ -29,7 +29,6 @@ import { Supervisor } from '../../local-mesh/supervisor.ts';
 import type { MeshRequest } from '../../local-mesh/supervisor.ts';
 import { takeDown } from '../../local-mesh/take-down.ts';
 import { waitUntilUp } from '../../local-mesh/wait-until-up.ts';
-import { UsageError } from '../../../lib/errors/usage-error.ts';
 
 const DEFAULT_WAIT = '120s';
 /** Set for the process that `--detach` leaves behind: it supervises and prints nothing. */
@@ -74,7 +73,7 @@ export function register(program: Command): void {
 async function up(options: Options): Promise<void> {
   const environment = processEnvironment();
   const paths = meshPaths(options.mesh, environment);
-  const timeoutMs = waitLimit(options.timeout);
+  const timeoutMs = parseTimeout(options.timeout);
   // Whoever detached this process has looked at the environment already.
   if (options.supervise !== true) await warnAndCheck(environment);
   const request = await planRequest(options, paths, environment);
@@ -113,14 +112,6 @@ async function prepare(paths: MeshPaths, environment: Environment): Promise<void
     say(
       `removed what a crashed mesh left: ${left.namespaces} namespaces, ${left.processes} processes`,
     );
-  }
-}
-
-function waitLimit(text: string): number {
-  try {
-    return parseDuration(text);
-  } catch (error) {
-    throw new UsageError(`--timeout ${errorText(error)}`);
   }
 }
 

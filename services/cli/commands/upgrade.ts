@@ -1,11 +1,9 @@
 import type { Command } from 'commander';
-import { parseDuration } from '../../../lib/config/fields.ts';
-import { errorText } from '../../../lib/errors/mesh-error.ts';
 import { askUpgrade, countDraining } from '../../local-mesh/mesh-client.ts';
 import { meshRoles, parseRole, roleName } from '../../local-mesh/roles.ts';
-import { UsageError } from '../../../lib/errors/usage-error.ts';
 import type { Upgraded } from '../../local-mesh/role-processes.ts';
 import { write } from '../output.ts';
+import { parseTimeout } from '../references.ts';
 import { openMesh } from '../running-mesh.ts';
 
 const DEFAULT_TIMEOUT = '60s';
@@ -33,7 +31,7 @@ export function register(program: Command): void {
 }
 
 async function upgrade(names: readonly string[], options: Options): Promise<void> {
-  const timeoutMs = timeLimit(options.timeout);
+  const timeoutMs = parseTimeout(options.timeout);
   const { paths, plan } = await openMesh(options.mesh);
   const roles = names.flatMap((name) => {
     const onNodes = meshRoles(plan).filter((role) => role.node !== null && role.actor === name);
@@ -61,12 +59,4 @@ export function upgradedLine(done: Upgraded, carried: number | null): string {
       ? 'without a time limit'
       : `for at most ${done.drainDeadlineMs / 1_000} s`;
   return `${serves}; ${done.draining.join(', ')} drains${what} ${limit}`;
-}
-
-function timeLimit(text: string): number {
-  try {
-    return parseDuration(text);
-  } catch (error) {
-    throw new UsageError(`--timeout ${errorText(error)}`);
-  }
 }

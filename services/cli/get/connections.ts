@@ -1,28 +1,13 @@
-import type { ConnectionProtocol, ConnectionRecord } from '../../../workers/listener/protocol.ts';
+import type { ConnectionRecord } from '../../../workers/listener/protocol.ts';
 import { askConnections } from '../../local-mesh/mesh-client.ts';
 import type { ResourceKind } from './kinds.ts';
 import { fromEachNode } from './nodes.ts';
 
-/** One line of `weft get connections`: one end of a connection, as its node's proxy sees it. */
-export interface ConnectionLine {
-  /** `ip:port`. */
-  readonly source: string;
-  readonly destination: string;
-  /** SPIFFE URIs; null for plain TCP. */
-  readonly sourceIdentity: string | null;
-  readonly destinationIdentity: string | null;
-  readonly direction: 'inbound' | 'outbound';
-  readonly protocol: ConnectionProtocol;
-  /** `same-node`: between two pods of one proxy, without a tunnel. */
-  readonly path: 'same-node' | null;
-  readonly bytesSent: number;
-  readonly bytesReceived: number;
-  /** RFC 3339. */
-  readonly openedAt: string;
-}
+/** One line of `weft get connections`: one end of a connection, as its node's proxy sees it; docs/cli.md describes it. */
+export type ConnectionLine = ReturnType<typeof connectionLine>;
 
 /** The line of a proxy's record. */
-export function connectionLine(record: ConnectionRecord): ConnectionLine {
+export function connectionLine(record: ConnectionRecord) {
   return {
     source: record.source,
     destination: record.destination,

@@ -5,18 +5,8 @@ import type { PodLine as RunningPod } from '../../local-mesh/supervisor-api.ts';
 import type { RunningMesh } from '../running-mesh.ts';
 import type { ResourceKind } from './kinds.ts';
 
-/** One line of `weft get pods`. */
-export interface PodLine {
-  readonly namespace: string;
-  readonly name: string;
-  readonly node: string;
-  readonly ip: string;
-  /** Path of the network namespace. */
-  readonly netns: string;
-  readonly serviceAccount: string;
-  /** Rules stand and a proxy serves it. */
-  readonly enrolled: boolean;
-}
+/** One line of `weft get pods`; docs/cli.md describes it. */
+export type PodLine = ReturnType<typeof podLines>[number];
 
 /** `weft get pods`, by namespace and name. */
 export const kind: ResourceKind<PodLine> = {
@@ -40,29 +30,22 @@ export const kind: ResourceKind<PodLine> = {
 };
 
 /** The lines of the pods that run, `enrolled` being the uids of those that are. */
-export function podLines(
-  pods: readonly RunningPod[],
-  enrolled: ReadonlySet<string>,
-): readonly PodLine[] {
+export function podLines(pods: readonly RunningPod[], enrolled: ReadonlySet<string>) {
   return pods
-    .map((pod) => ({
-      namespace: pod.namespace,
-      name: pod.name,
-      node: pod.node,
-      ip: pod.ip,
-      netns: pod.netns,
-      serviceAccount: pod.serviceAccount,
-      enrolled: enrolled.has(pod.uid),
+    .map(({ uid, namespace, name, node, ip, netns, serviceAccount }) => ({
+      namespace,
+      name,
+      node,
+      ip,
+      netns,
+      serviceAccount,
+      enrolled: enrolled.has(uid),
     }))
-    .sort((left, right) => compare(key(left), key(right)));
+    .sort((left, right) => (sortKey(left) < sortKey(right) ? -1 : 1));
 }
 
-function key(line: PodLine): string {
-  return `${line.namespace}\0${line.name}`;
-}
-
-function compare(left: string, right: string): number {
-  return left < right ? -1 : left > right ? 1 : 0;
+function sortKey({ namespace, name }: { namespace: string; name: string }): string {
+  return `${namespace}\0${name}`;
 }
 
 /** From the node's agent; while that is away from the table it keeps. */

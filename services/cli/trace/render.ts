@@ -2,79 +2,44 @@
 import type { AccessFields } from '../../../lib/log/access-log.ts';
 import type {
   ConnectionEnd,
-  ConnectionProtocol,
-  ConnectionSteps,
   PolicyRecord,
-  RouteRecord,
   TunnelRecord,
 } from '../../../workers/listener/protocol.ts';
 import type { FoundRecord, TracedConnection } from './find.ts';
 
 /** What `weft trace -o json` prints; see docs/cli.md. */
-export interface TraceResult {
-  readonly traceId: string | null;
-  readonly from: string;
-  readonly to: string;
-  readonly source: TraceSource;
-  /** As the source's proxy knows it; null without one. */
-  readonly tunnel: (Omit<TunnelRecord, 'openedAtMs'> & { readonly openedAt: string }) | null;
-  readonly destination: TraceDestination | null;
-}
-
-interface TraceEnd {
-  readonly node: string;
-  /** `ip:port`. */
-  readonly client: string;
-  readonly openedAt: string;
-  readonly bytesSent: number;
-  readonly bytesReceived: number;
-  readonly steps: ConnectionSteps;
-  readonly end: ConnectionEnd | null;
-  readonly accessLine: AccessFields | null;
-}
-
-interface TraceSource extends TraceEnd {
-  readonly protocol: ConnectionProtocol;
-  /** Where the pod wanted to go. */
-  readonly dialled: string;
-  readonly nextHop: string;
-  readonly route: RouteRecord | null;
-  readonly service: string | null;
-  readonly endpoint: string | null;
-}
-
-interface TraceDestination extends TraceEnd {
-  readonly peerIdentity: string | null;
-  /** The tunnel as this end names it. */
-  readonly session: string | null;
-  readonly handshakeMs: number | null;
-  readonly policy: PolicyRecord | null;
-  readonly application: string;
-}
+export type TraceResult = ReturnType<typeof traceResult>;
+type TraceEnd = ReturnType<typeof traceEnd>;
 
 /** The result in the shape of the command line. */
-export function traceResult(from: string, to: string, found: TracedConnection): TraceResult {
+export function traceResult(from: string, to: string, found: TracedConnection) {
   const { record } = found.source;
   const { tunnel } = record;
   return {
     traceId: record.traceId,
     from,
     to,
-    source: {
-      ...traceEnd(found.source),
-      protocol: record.protocol,
-      dialled: record.destination,
-      nextHop: record.actualDestination,
-      route: record.route,
-      service: record.destinationService,
-      endpoint: record.destinationWorkload,
-    },
+    source: sourceOf(found.source),
     tunnel: tunnel === null ? null : tunnelOf(tunnel),
     destination: found.destination === null ? null : destinationOf(found.destination),
   };
 }
 
-function traceEnd({ node, record }: FoundRecord): TraceEnd {
+function sourceOf(found: FoundRecord) {
+  const { record } = found;
+  return {
+    ...traceEnd(found),
+    protocol: record.protocol,
+    /** Where the pod wanted to go. */
+    dialled: record.destination,
+    nextHop: record.actualDestination,
+    route: record.route,
+    service: record.destinationService,
+    endpoint: record.destinationWorkload,
+  };
+}
+
+function traceEnd({ node, record }: FoundRecord) {
   return {
     node,
     client: record.source,
@@ -87,15 +52,16 @@ function traceEnd({ node, record }: FoundRecord): TraceEnd {
   };
 }
 
-function tunnelOf({ openedAtMs, ...tunnel }: TunnelRecord): NonNullable<TraceResult['tunnel']> {
+function tunnelOf({ openedAtMs, ...tunnel }: TunnelRecord) {
   return { ...tunnel, openedAt: new Date(openedAtMs).toISOString() };
 }
 
-function destinationOf(found: FoundRecord): TraceDestination {
+function destinationOf(found: FoundRecord) {
   const { record } = found;
   return {
     ...traceEnd(found),
     peerIdentity: record.sourceIdentity,
+    /** The tunnel as this end names it. */
     session: record.tunnel?.session ?? null,
     handshakeMs: record.tunnel?.handshakeMs ?? null,
     policy: record.policy,
@@ -181,7 +147,7 @@ function stateText(end: ConnectionEnd | null): string {
   return `${how} after ${msText(end.durationMs)}${why}`;
 }
 
-function decisionText({ route, protocol }: TraceSource): string {
+function decisionText({ route, protocol }: ReturnType<typeof sourceOf>): string {
   if (route === null) return protocol;
   const via = route.via === null || route.via === 'direct' ? '' : ` through a ${route.via}`;
   const again = route.attempts > 1 ? `, attempt ${route.attempts}` : '';
