@@ -25,22 +25,23 @@ export interface LoggedProcess {
 
 /**
  * Starts a program that writes to a log, in a session of its own: Ctrl-C in the terminal is the supervisor's to handle, and
- * what it starts ends with its group. Null when it is no longer `wanted` once the log is open. Rejects when the log
- * cannot be opened.
+ * what it starts ends with its group. Once the log is open, `decide` is called: it starts the program and takes the process over
+ * in the same turn, so that a stop finds it or prevents it. Rejects when the log cannot be opened.
  */
 export async function startLogged(
   { command: [program, ...parameters], env, logFile }: LoggedCommand,
-  wanted: () => boolean,
-): Promise<LoggedProcess | null> {
+  decide: (start: () => LoggedProcess) => void,
+): Promise<void> {
   await using log = await openLog(logFile);
-  if (!wanted()) return null;
-  const child = spawn(program, parameters, {
-    detached: true,
-    stdio: ['ignore', log.fd, log.fd],
-    env,
-    cwd: '/',
+  decide(() => {
+    const child = spawn(program, parameters, {
+      detached: true,
+      stdio: ['ignore', log.fd, log.fd],
+      env,
+      cwd: '/',
+    });
+    return { child, ended: endOf(child) };
   });
-  return { child, ended: endOf(child) };
 }
 
 async function endOf(child: ChildProcess): Promise<ProcessEnd> {

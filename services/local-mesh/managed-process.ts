@@ -72,15 +72,16 @@ export class ManagedProcess {
 
   /** Starts the process, unless it is to stop. Rejects only when its log cannot be opened. */
   async start(): Promise<void> {
-    // A stop that comes while the log is opened finds no child to end.
-    const started = await startLogged(this.spec, () => !this.#stopping);
-    if (started === null) return;
-    const { child, ended } = started;
-    this.#child = child;
-    this.#startedAt = this.#clock.monotonic();
-    this.#become('starting', ['start']);
-    this.#ended = ended.then((end) => this.#onEnd(child, end));
-    this.onChange();
+    await startLogged(this.spec, (start) => {
+      // The stop may have come while the log was opened, and found no child to end.
+      if (this.#stopping) return;
+      const { child, ended } = start();
+      this.#child = child;
+      this.#startedAt = this.#clock.monotonic();
+      this.#become('starting', ['start']);
+      this.#ended = ended.then((end) => this.#onEnd(child, end));
+      this.onChange();
+    });
   }
 
   #onEnd(child: ChildProcess, { code, how }: ProcessEnd): void {

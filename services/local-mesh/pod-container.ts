@@ -50,9 +50,10 @@ export class PodContainer {
   /** Starts the command, unless it is to stop. A log that cannot be opened counts as a failed run. */
   async start(): Promise<void> {
     try {
-      // A stop that comes while the log is opened finds no child to end.
-      const started = await startLogged(this.#spec, () => !this.#stopping);
-      if (started !== null) this.#follow(started);
+      await startLogged(this.#spec, (start) => {
+        // The stop may have come while the log was opened, and found no child to end.
+        if (!this.#stopping) this.#follow(start());
+      });
     } catch (error) {
       this.#decide(null, errorText(error));
     }

@@ -1,5 +1,6 @@
 import { readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setImmediate } from 'node:timers/promises';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { createLogger } from '../../../../lib/log/logger.ts';
@@ -47,6 +48,17 @@ test('a process that ends is started again, until it is stopped', async (t) => {
   await one.stop(1_000);
   t.is(clock.pending, 0);
   t.is(one.status().state, 'stopped');
+});
+
+test('a stop wins over a start, at whichever step of it', async (t) => {
+  for (let turns = 0; turns < 40; turns += 1) {
+    const { one } = await managed(t, 'sleep 60');
+    const starting = one.start();
+    for (let turn = 0; turn < turns; turn += 1) await setImmediate();
+    await one.stop(1_000);
+    await starting;
+    t.is(one.pid, null, `stopped after ${turns} turns`);
+  }
 });
 
 test('a stop that comes while a process is being started wins', async (t) => {
