@@ -98,6 +98,9 @@ const libRow = (path: string): number => LIB_LAYERS.findIndex((row) => row.inclu
 /** Why an import breaks the layers; null when it does not. */
 function layerFault(path: string, target: string, lazy: boolean): string | null {
   const rank = ['lib', 'workers', 'services', 'test'];
+  if (target === 'dockerode' && folder(path) !== 'container-mesh') {
+    return 'only container-mesh loads dockerode';
+  }
   if (!rank.includes(top(target))) return null;
   if (rank.indexOf(top(target)) > rank.indexOf(top(path))) return 'imports upwards';
   if (top(path) === 'lib' && top(target) === 'lib') {

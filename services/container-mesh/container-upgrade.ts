@@ -5,6 +5,7 @@ import { present } from '../../lib/errors/assert.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { SIDE_BY_SIDE, drainDeadlineOf } from '../local-mesh/actor-process.ts';
+import { untilReady } from '../local-mesh/role-processes.ts';
 import type { Upgraded } from '../local-mesh/role-processes.ts';
 import { roleName, sameRole } from '../local-mesh/roles.ts';
 import type { Role } from '../local-mesh/roles.ts';
@@ -12,10 +13,6 @@ import { RETIRED, environmentOf, groupOf } from './container-actors.ts';
 import type { ActorContainer, ContainerActors } from './container-actors.ts';
 import type { Engine } from './engine.ts';
 import { replacementOf } from './replacement.ts';
-
-const POLL_MS = 50;
-/** A new container that ended this often does not come up. */
-const MAX_RESTARTS = 5;
 
 /** What an upgrade needs. */
 export interface ContainerUpgradeDeps {
@@ -159,28 +156,21 @@ export class ContainerUpgrade {
       );
   }
 
-  async #untilReady(
+  #untilReady(
     made: readonly New[],
     old: readonly ActorContainer[],
     timeoutMs: number,
   ): Promise<void> {
     const { actors, clock } = this.#deps;
     const [{ role }] = old as readonly [ActorContainer];
-    const end = clock.monotonic() + timeoutMs;
-    for (;;) {
-      const statuses = await Promise.all(
+    return untilReady({ clock, role: roleName(role), timeoutMs }, async () => ({
+      statuses: await Promise.all(
         made.map(({ id, name }) =>
           actors.status({ role, id, name, number: 0, retired: false, running: true }),
         ),
-      );
-      const late = statuses.find(({ state, pending }) => state !== 'ready' || pending.length > 0);
-      if (late === undefined) return;
-      if (statuses.some(({ restarts }) => restarts >= MAX_RESTARTS) || clock.monotonic() > end) {
-        const why = [late.state, ...late.pending].join(', ');
-        throw new MeshError('ACTOR_DEADLINE', `the new ${roleName(role)} is not ready: ${why}`);
-      }
-      await clock.sleep(POLL_MS);
-    }
+      ),
+      hopeless: false,
+    }));
   }
 
   async #upgraded(role: Role, made: readonly New[]): Promise<Upgraded> {

@@ -194,22 +194,14 @@ export class RoleProcesses {
     void process.left().then(() => this.#leaving.delete(process));
   }
 
-  async #untilReady(processes: readonly ManagedProcess[], timeoutMs: number): Promise<void> {
-    const end = this.#clock.monotonic() + timeoutMs;
-    for (;;) {
+  #untilReady(processes: readonly ManagedProcess[], timeoutMs: number): Promise<void> {
+    return untilReady({ clock: this.#clock, role: this.role, timeoutMs }, async () => {
       await Promise.all(processes.map((process) => process.refresh()));
-      const statuses = processes.map((process) => process.status());
-      const late = statuses.find(({ state, pending }) => state !== 'ready' || pending.length > 0);
-      if (late === undefined) return;
-      const hopeless =
-        processes.some(({ misconfigured }) => misconfigured) ||
-        statuses.some(({ restarts }) => restarts >= MAX_RESTARTS);
-      if (hopeless || this.#stopped || this.#clock.monotonic() > end) {
-        const why = [late.state, ...late.pending].join(', ');
-        throw new MeshError('ACTOR_DEADLINE', `the new ${this.role} is not ready: ${why}`);
-      }
-      await this.#clock.sleep(POLL_MS);
-    }
+      return {
+        statuses: processes.map((process) => process.status()),
+        hopeless: this.#stopped || processes.some(({ misconfigured }) => misconfigured),
+      };
+    });
   }
 
   async #publish(): Promise<void> {
@@ -227,4 +219,23 @@ export class RoleProcesses {
 
 function pidsOf(processes: readonly ManagedProcess[]): number[] {
   return processes.flatMap(({ pid }) => (pid === null ? [] : [pid]));
+}
+
+/** Looks at the new processes of a role until all are ready. Throws ACTOR_DEADLINE when they do not come up in time. */
+export async function untilReady(
+  { clock, role, timeoutMs }: { clock: Clock; role: string; timeoutMs: number },
+  look: () => Promise<{ statuses: readonly ProcessStatus[]; hopeless: boolean }>,
+): Promise<void> {
+  const end = clock.monotonic() + timeoutMs;
+  for (;;) {
+    const { statuses, hopeless } = await look();
+    const late = statuses.find(({ state, pending }) => state !== 'ready' || pending.length > 0);
+    if (late === undefined) return;
+    const ends = statuses.some(({ restarts }) => restarts >= MAX_RESTARTS);
+    if (hopeless || ends || clock.monotonic() > end) {
+      const why = [late.state, ...late.pending].join(', ');
+      throw new MeshError('ACTOR_DEADLINE', `the new ${role} is not ready: ${why}`);
+    }
+    await clock.sleep(POLL_MS);
+  }
 }
