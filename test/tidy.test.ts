@@ -10,7 +10,7 @@ const LONGEST_FILE_LINES = 400;
 const LONGEST_TEST_LINES = 600;
 /** Folders of lib, lowest first; a folder may import its own row and the rows above it in this list. */
 const LIB_LAYERS: readonly (readonly string[])[] = [
-  ['errors', 'clock', 'collections', 'digest'],
+  ['errors', 'clock', 'collections', 'digest', 'async'],
   ['config', 'log', 'metrics', 'net', 'linux', 'profile', 'otlp'],
   ['identity', 'policy', 'state', 'bus'],
   ['xds', 'zds', 'hbone', 'redirect', 'kube', 'dns'],

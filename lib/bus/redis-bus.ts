@@ -1,4 +1,5 @@
 import type { z } from 'zod';
+import { inTime } from '../async/time-limit.ts';
 import type { Clock } from '../clock/clock.ts';
 import { assert } from '../errors/assert.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
@@ -228,10 +229,7 @@ class RedisBus implements Bus {
     this.#check.close();
     const closed = Promise.all([...this.#parts].map((part) => part.close()));
     // A Redis that hangs must not hold the end: cutting the connections fails what still waits for it.
-    const timeout = Promise.withResolvers<void>();
-    const timer = this.#deps.clock.after(CLOSE_TIMEOUT_MS, timeout.resolve);
-    await Promise.race([closed, timeout.promise]);
-    timer.cancel();
+    await inTime(this.#deps.clock, CLOSE_TIMEOUT_MS, closed);
     this.#producer?.disconnect();
     this.#subscriptions?.client.disconnect();
     this.#commands.disconnect();

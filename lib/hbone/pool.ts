@@ -14,8 +14,8 @@ import {
 } from './limits.ts';
 import { PoolEntry } from './pool-entry.ts';
 import type { TunnelWait } from './pool-entry.ts';
-import { Slots } from './slots.ts';
-import type { SlotWait } from './slots.ts';
+import { Slots } from '../async/slots.ts';
+import type { SlotWait } from '../async/slots.ts';
 
 /** What makes two connections able to share a tunnel (docs/spec/hbone.md §9). */
 export interface TunnelKey {

@@ -10,7 +10,7 @@ import { dumpOf, recordOf } from './certificate-records.ts';
 import type { CertificateDump, CertificateRecord } from './certificate-records.ts';
 import { RequestSlots } from './request-slots.ts';
 import type { SigningPort, Urgency } from './signing-port.ts';
-import { parseSpiffe } from './spiffe.ts';
+import { parseSpiffe } from '../net/spiffe.ts';
 import type { Roots, TrustBundle } from './trust-bundle.ts';
 import type { AcceptedCertificate, WorkloadCertificate } from './workload-certificate.ts';
 

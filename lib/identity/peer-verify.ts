@@ -4,7 +4,7 @@
  */
 import type { X509Certificate } from 'node:crypto';
 import { MeshError } from '../errors/mesh-error.ts';
-import { parseSpiffe, tryParseSpiffe } from './spiffe.ts';
+import { parseSpiffe, tryParseSpiffe } from '../net/spiffe.ts';
 
 /** A path longer than this is refused rather than searched. */
 const MAX_PATH_LENGTH = 8;

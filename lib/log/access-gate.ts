@@ -1,6 +1,6 @@
 import { systemClock } from '../clock/clock.ts';
 import type { Clock } from '../clock/clock.ts';
-import { TokenBucket } from '../clock/token-bucket.ts';
+import { TokenBucket } from '../async/token-bucket.ts';
 import { isSampled, parseAccessRules } from './access-rules.ts';
 import type { AccessRules } from './access-rules.ts';
 import { ALL_DENIAL_LINES_BURST, ALL_DENIAL_LINES_PER_SECOND } from './limits.ts';

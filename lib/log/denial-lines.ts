@@ -1,5 +1,5 @@
 import type { Timer } from '../clock/clock.ts';
-import { TokenBucket } from '../clock/token-bucket.ts';
+import { TokenBucket } from '../async/token-bucket.ts';
 import type { AccessGate } from './access-gate.ts';
 import { FAILED, TARGET } from './access-log.ts';
 import type { AccessFields, EarlyDenial } from './access-log.ts';

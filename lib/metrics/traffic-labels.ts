@@ -1,4 +1,5 @@
 /** The label set of Istio's TCP metrics (docs/spec/observability.md §2.1). */
+import { workloadIdentity } from '../net/spiffe.ts';
 
 /** A workload as its own baggage header describes it; null where it is silent. */
 export interface DescribedWorkload {
@@ -72,7 +73,7 @@ export function trafficLabels(facts: TrafficFacts): TrafficLabels {
       'destination',
       destination,
       facts.destinationIdentity ??
-        (destinationWorkload === null ? null : principalOf(destinationWorkload)),
+        (destinationWorkload === null ? null : workloadIdentity(destinationWorkload)),
     ),
     ['request_protocol', 'tcp'],
     ['response_flags', '-'],
@@ -161,10 +162,6 @@ function partyLabels(
     [`${side}_version`, orUnknown(party.revision)],
     [`${side}_cluster`, orUnknown(party.cluster)],
   ];
-}
-
-function principalOf(workload: TrafficWorkload): string {
-  return `spiffe://${workload.trustDomain}/ns/${workload.namespace}/sa/${workload.serviceAccount}`;
 }
 
 function first(known: string | undefined, said: string | null | undefined): string | null {

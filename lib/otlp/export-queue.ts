@@ -1,5 +1,5 @@
 import type { Clock, Timer } from '../clock/clock.ts';
-import { withTimeLimit } from '../clock/time-limit.ts';
+import { withTimeLimit } from '../async/time-limit.ts';
 import type { Logger } from '../log/logger.ts';
 import { DROP_LOG_INTERVAL_MS } from './limits.ts';
 import type { QueueSettings, Signal } from './settings.ts';

@@ -4,8 +4,9 @@ import { resourceFromAttributes } from '@opentelemetry/resources';
 import type { ReadableLogRecord } from '@opentelemetry/sdk-logs';
 import type { ResourceMetrics } from '@opentelemetry/sdk-metrics';
 import type { ReadableSpan } from '@opentelemetry/sdk-trace';
+import { inTime } from '../async/time-limit.ts';
 import type { Clock, Timer } from '../clock/clock.ts';
-import { withTimeLimit } from '../clock/time-limit.ts';
+import { withTimeLimit } from '../async/time-limit.ts';
 import { errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
 import type { MetricRegistry, RegistryFamily } from '../metrics/registry.ts';
@@ -143,14 +144,11 @@ export class OtlpExport implements TelemetryExport {
   /** Sends what is left, within {@link FLUSH_TIMEOUT_MS}. False when a request is still out then. */
   async close(): Promise<boolean> {
     this.#timer?.cancel();
-    const late = Promise.withResolvers<void>();
-    const timer = this.#deps.clock.after(FLUSH_TIMEOUT_MS, late.resolve);
     await Promise.all([
       this.#spans?.close(FLUSH_TIMEOUT_MS),
       this.#lines?.close(FLUSH_TIMEOUT_MS),
-      Promise.race([Promise.all([this.#exporting, this.#last]), late.promise]),
+      inTime(this.#deps.clock, FLUSH_TIMEOUT_MS, Promise.all([this.#exporting, this.#last])),
     ]);
-    timer.cancel();
     const { traces, metrics, logs } = this.#senders;
     return ![traces, metrics, logs].some((sender) => sender?.busy === true);
   }

@@ -7,7 +7,7 @@ import type { ReadableLogRecord } from '@opentelemetry/sdk-logs';
 import type { ResourceMetrics } from '@opentelemetry/sdk-metrics';
 import type { ReadableSpan } from '@opentelemetry/sdk-trace';
 import type { Clock } from '../clock/clock.ts';
-import { withTimeLimit } from '../clock/time-limit.ts';
+import { withTimeLimit } from '../async/time-limit.ts';
 import { configInvalid } from '../config/define-config.ts';
 import { errorText } from '../errors/mesh-error.ts';
 import type { SendResult } from './export-queue.ts';

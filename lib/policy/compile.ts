@@ -1,4 +1,5 @@
 /** Policies → decision program. Pure; the evaluator and a node-proxy without an evaluator run the same code. */
+import { compareText } from '../collections/compare.ts';
 import type { CompiledPolicy, CompiledRule, Match, PolicyProgram } from './model.ts';
 import type { NamedPolicy } from './named-policy.ts';
 
@@ -24,9 +25,7 @@ export function compilePolicy({ key, policy }: NamedPolicy): CompiledPart {
 
 /** Puts compiled policies in evaluation order. */
 export function assembleProgram(setId: string, parts: readonly CompiledPart[]): PolicyProgram {
-  const sorted = parts.toSorted((left, right) =>
-    left.key < right.key ? -1 : left.key > right.key ? 1 : 0,
-  );
+  const sorted = parts.toSorted((left, right) => compareText(left.key, right.key));
   const list = (action: 'ALLOW' | 'DENY', dryRun: boolean): CompiledPolicy[] =>
     sorted
       .filter((part) => part.action === action && part.dryRun === dryRun)

@@ -1,5 +1,5 @@
 /** Program × connection → verdict (docs/spec/policy.md §3 and §4). Pure and synchronous; it stands on the data path. */
-import { tryParseSpiffe } from '../identity/spiffe.ts';
+import { tryParseSpiffe } from '../net/spiffe.ts';
 import { parseIp } from '../net/address.ts';
 import { makeMatcher } from './matcher.ts';
 import type { Matcher, Subject } from './matcher.ts';

@@ -1,4 +1,5 @@
 /** The policies of the mesh, and which of them bind a workload now (docs/spec/policy.md §2, docs/decisions/policy-fails-closed.md). No I/O. */
+import { evictOldest } from '../collections/evict.ts';
 import { sha256Hex } from '../digest/sha256.ts';
 import { asMeshError } from '../errors/mesh-error.ts';
 import type { MeshError } from '../errors/mesh-error.ts';
@@ -322,11 +323,4 @@ export class PolicyStore {
 /** The namespace a policy binds by its scope; `''` is every namespace (docs/spec/policy.md §1). */
 function scopeOf(policy: Authorization): string {
   return policy.scope === 'GLOBAL' ? '' : policy.namespace;
-}
-
-function evictOldest(map: Map<string, unknown>, limit: number): void {
-  for (const key of map.keys()) {
-    if (map.size <= limit) return;
-    map.delete(key);
-  }
 }

@@ -1,3 +1,4 @@
+import { compareText } from '../collections/compare.ts';
 import { sha256Hex } from '../digest/sha256.ts';
 
 /** One policy of a set: its key and the SHA-256 of its bytes. */
@@ -13,9 +14,7 @@ export interface SetMember {
  * that programs of two formats never share an id.
  */
 export function policySetId(members: readonly SetMember[]): string {
-  const sorted = members.toSorted((left, right) =>
-    left.key < right.key ? -1 : left.key > right.key ? 1 : 0,
-  );
+  const sorted = members.toSorted((left, right) => compareText(left.key, right.key));
   return sha256Hex(JSON.stringify([1, ...sorted.map(({ key, digest }) => [key, digest])]));
 }
 

@@ -2,7 +2,7 @@
 import { present } from '../errors/assert.ts';
 import { REMEMBERED_PLANS_MAX } from './limits.ts';
 import type { Endpoint, LoadBalancing, RoutingScope, Service, Workload } from './model.ts';
-import { workloadIdentity } from './workload-identity.ts';
+import { workloadIdentity } from '../net/spiffe.ts';
 
 /** A service with the endpoints it has now. */
 export interface ServiceWithEndpoints {

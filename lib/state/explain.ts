@@ -18,7 +18,7 @@ import { chooseUpstream } from './service-choice.ts';
 import type { Target, Upstream } from './service-choice.ts';
 import type { MeshView } from './view.ts';
 import { judgePassage } from './waypoint-guard.ts';
-import { workloadIdentity } from './workload-identity.ts';
+import { workloadIdentity } from '../net/spiffe.ts';
 
 /** The mesh, complete, and found by names too. */
 export interface ExplainView extends MeshView {

@@ -1,4 +1,5 @@
 /** The mesh as packed bytes with indexes (docs/spec/control.md §3.2 to §3.4, docs/decisions/order-independent-state.md). No I/O. */
+import { compareText } from '../collections/compare.ts';
 import { present } from '../errors/assert.ts';
 import { ByteArena } from './byte-arena.ts';
 import { AskedAddresses, IdIndex, RangeIndex } from './id-index.ts';
@@ -374,10 +375,6 @@ function byRank(left: Workload, right: Workload): number {
 
 function byUid(left: Workload, right: Workload): number {
   return compareText(left.uid, right.uid);
-}
-
-function compareText(left: string, right: string): number {
-  return left < right ? -1 : left > right ? 1 : 0;
 }
 
 function sameBytes(left: Uint8Array, right: Uint8Array): boolean {

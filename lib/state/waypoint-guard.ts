@@ -5,7 +5,7 @@ import type { GatewayAddress, Service, Workload } from './model.ts';
 import { serviceKey } from './model.ts';
 import type { MeshView } from './view.ts';
 import { describeGateway, gatewayKey, referencedService } from './waypoint.ts';
-import { workloadIdentity } from './workload-identity.ts';
+import { workloadIdentity } from '../net/spiffe.ts';
 
 /** Traffic that has arrived at a workload. */
 export interface Arrived {

@@ -9,7 +9,7 @@ import type { Lookups } from './lookups.ts';
 import type { ServiceWithEndpoints } from './endpoint-set.ts';
 import type { GatewayAddress, Service, Workload } from './model.ts';
 import type { Answer, LookupKey } from './view.ts';
-import { workloadIdentity } from './workload-identity.ts';
+import { workloadIdentity } from '../net/spiffe.ts';
 
 /** What a reference leads to. */
 export interface Gateway {

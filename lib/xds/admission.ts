@@ -4,8 +4,8 @@ import type { Metadata } from '@grpc/grpc-js';
 import type { Clock } from '../clock/clock.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { TokenHolder } from '../identity/token.ts';
-import { CallerRates, addressOf } from '../net/gate.ts';
-import type { Gate } from '../net/gate.ts';
+import { CallerRates, addressOf } from '../async/gate.ts';
+import type { Gate } from '../async/gate.ts';
 import type { StreamRefusalReason } from './server-metrics.ts';
 
 /** Streams held at once (docs/spec/istiod-ambient.md §0). */

@@ -1,5 +1,5 @@
 /** Who gets which names into a certificate: pure, all knowledge is handed in. */
-import { formatSpiffe, tryParseSpiffe } from '../../lib/identity/spiffe.ts';
+import { formatSpiffe, tryParseSpiffe } from '../../lib/net/spiffe.ts';
 import type { AltName } from '../../lib/identity/subject-alt-name.ts';
 import type { TokenSubject } from '../../lib/identity/token.ts';
 import type { RefusalReason } from './metrics.ts';

@@ -19,7 +19,7 @@ import { CertificateService } from './certificate-service.ts';
 import { caConfig } from './config.ts';
 import type { CaConfig } from './config.ts';
 import { ControlPlanePods } from './control-plane-pods.ts';
-import { CallerRates, Gate } from '../../lib/net/gate.ts';
+import { CallerRates, Gate } from '../../lib/async/gate.ts';
 import {
   MAX_ADDRESSES,
   MAX_CALLERS,

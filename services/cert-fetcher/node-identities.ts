@@ -1,7 +1,7 @@
 import type { Clock } from '../../lib/clock/clock.ts';
 import type { TableChange, TableEntry, TableHandler } from '../../lib/bus/contract.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
-import { formatSpiffe } from '../../lib/identity/spiffe.ts';
+import { formatSpiffe } from '../../lib/net/spiffe.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { decodeAddress } from '../../lib/xds/resources/address.ts';
 

@@ -5,7 +5,7 @@ import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError, asMeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import type { CaClient } from '../../lib/identity/ca-client.ts';
 import { parseRequest } from '../../lib/identity/csr.ts';
-import { parseSpiffe } from '../../lib/identity/spiffe.ts';
+import { parseSpiffe } from '../../lib/net/spiffe.ts';
 import type { Roots } from '../../lib/identity/trust-bundle.ts';
 import { parseCaAnswer, unknownRoots } from '../../lib/identity/workload-certificate.ts';
 import type { Logger } from '../../lib/log/logger.ts';

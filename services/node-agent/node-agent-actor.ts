@@ -22,7 +22,7 @@ import { NodeEnrolments } from './node-enrolments.ts';
 import { PodDirectory } from './pod-directory.ts';
 import type { PodSource } from './pod-source.ts';
 import { RuleSets } from './rule-sets.ts';
-import { Slots } from './slots.ts';
+import { Slots } from '../../lib/async/slots.ts';
 
 /** Socket files are for the node's own processes, which run under one uid. */
 const SOCKET_MODE = 0o600;
@@ -68,7 +68,7 @@ export class NodeAgentActor implements Actor {
       zds,
       rows,
       redirector,
-      slots: new Slots(MAX_RULE_WRITERS),
+      slots: new Slots(() => MAX_RULE_WRITERS, clock),
       clock,
       log,
       metrics,

@@ -13,7 +13,7 @@ import type { FamilyRules } from '../../lib/redirect/rules.ts';
 import type { PodRecord } from '../../lib/state/pod-record.ts';
 import type { AgentMetrics } from './metrics.ts';
 import type { RuleSets } from './rule-sets.ts';
-import type { Slots } from './slots.ts';
+import type { Slots } from '../../lib/async/slots.ts';
 
 /** What leaves connections alone that are older than the rules: a setting and its value. */
 const ESTABLISHED = [

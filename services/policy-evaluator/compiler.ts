@@ -1,7 +1,7 @@
 import type { CompileBody } from '../../lib/bus/catalog.ts';
 import type { JobAttempt } from '../../lib/bus/contract.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
-import { TimeSlice } from '../../lib/clock/time-slice.ts';
+import { TimeSlice } from '../../lib/async/time-slice.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { assembleProgram, compilePolicy, programWeight } from '../../lib/policy/compile.ts';
 import type { CompiledPart } from '../../lib/policy/compile.ts';

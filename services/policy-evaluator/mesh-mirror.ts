@@ -1,5 +1,5 @@
 import type { Bus, TableHandler, TableName, TableReader } from '../../lib/bus/contract.ts';
-import { TimeSlice } from '../../lib/clock/time-slice.ts';
+import { TimeSlice } from '../../lib/async/time-slice.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { PolicyStore } from '../../lib/policy/policy-store.ts';

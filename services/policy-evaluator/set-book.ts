@@ -1,7 +1,7 @@
 import type { WorkQueue } from '../../lib/bus/contract.ts';
 import type { CompileBody } from '../../lib/bus/catalog.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
-import { TimeSlice } from '../../lib/clock/time-slice.ts';
+import { TimeSlice } from '../../lib/async/time-slice.ts';
 import type { PolicyStore } from '../../lib/policy/policy-store.ts';
 import { EMPTY_SET_ID } from '../../lib/policy/set-id.ts';
 import { REQUEST_AGAIN_MAX_MS, REQUEST_AGAIN_MS, SLICE_MS, UNUSED_PROGRAM_MS } from './limits.ts';

@@ -10,7 +10,7 @@ import { chooseTools } from '../../lib/redirect/flavour.ts';
 import { agentMetrics } from '../../services/node-agent/metrics.ts';
 import { PodRules } from '../../services/node-agent/pod-rules.ts';
 import { RuleSets } from '../../services/node-agent/rule-sets.ts';
-import { Slots } from '../../services/node-agent/slots.ts';
+import { Slots } from '../../lib/async/slots.ts';
 import { keptLog } from '../support/actor-context.ts';
 import { makeScratch } from '../support/leftovers.ts';
 import { createNetns } from '../support/netns-kit.ts';
@@ -39,7 +39,7 @@ async function firstPod(
   const none = { accepted: 0, broken: 0, refused: 0 };
   const rules = new PodRules('u-1', {
     redirector: new Loading(await chooseTools({ ipv6: true, force: 'nft', lockDir: dir }), dir),
-    slots: new Slots(1),
+    slots: new Slots(() => 1, systemClock),
     clock: systemClock,
     log,
     metrics: agentMetrics(new MetricRegistry(), {

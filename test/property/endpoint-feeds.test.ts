@@ -1,12 +1,13 @@
 /** Whatever changes, and however late a thread takes what it is told: in the end it holds what the store holds. */
 import test from 'ava';
 import * as fc from 'fast-check';
+import { STATE_SLICE_MS } from '../../services/node-proxy/limits.ts';
 import { pickEndpoint } from '../../lib/state/load-balance.ts';
 import type { Endpoint, Service, Workload } from '../../lib/state/model.ts';
 import { PackedStore } from '../../lib/state/packed-store.ts';
 import { decodeAddress } from '../../lib/xds/resources/address.ts';
 import { EndpointFeeds } from '../../services/node-proxy/state-thread/endpoint-feeds.ts';
-import { Slicer } from '../../services/node-proxy/state-thread/slicer.ts';
+import { TimeSlice } from '../../lib/async/time-slice.ts';
 import { HeldEndpoints } from '../../workers/listener/held-endpoints.ts';
 import type { StateResponse } from '../../workers/listener/protocol.ts';
 import { encode, service, workload } from '../support/mesh-kit.ts';
@@ -87,12 +88,12 @@ class Rig {
     if (one.kind === 'row') this.store.apply(one.name, one.row === null ? null : encode(one.row));
     else if (one.kind === 'take') this.take();
     else if (one.kind === 'ask') this.ask();
-    else if (one.kind === 'publish') await this.feeds.publish(new Slicer());
+    else if (one.kind === 'publish') await this.feeds.publish(new TimeSlice(STATE_SLICE_MS));
     else this.feeds.release(0, KEY);
   }
 
   async settle(): Promise<void> {
-    await this.feeds.publish(new Slicer());
+    await this.feeds.publish(new TimeSlice(STATE_SLICE_MS));
     this.ask();
     while (this.take());
   }

@@ -1,13 +1,14 @@
 /** The state thread's part for tests: real stores over JSON rows, one copy, any number of listener threads. */
 import { MessageChannel } from 'node:worker_threads';
 import type { MessagePort } from 'node:worker_threads';
+import { STATE_SLICE_MS } from '../../services/node-proxy/limits.ts';
 import { compileProgram } from '../../lib/policy/compile.ts';
 import type { Authorization } from '../../lib/policy/model.ts';
 import { PolicyStore } from '../../lib/policy/policy-store.ts';
 import { PackedStore } from '../../lib/state/packed-store.ts';
 import type { AddressResource } from '../../lib/state/packed-store.ts';
 import { EndpointFeeds } from '../../services/node-proxy/state-thread/endpoint-feeds.ts';
-import { Slicer } from '../../services/node-proxy/state-thread/slicer.ts';
+import { TimeSlice } from '../../lib/async/time-slice.ts';
 import type { PodInfo, StateRequest, StateResponse } from '../../workers/listener/protocol.ts';
 
 interface Watcher {
@@ -50,7 +51,7 @@ export class TestState {
       this.#send(watcher, { type: 'invalidate', ids });
       this.#tellAll(watcher);
     }
-    void this.#feeds.publish(new Slicer());
+    void this.#feeds.publish(new TimeSlice(STATE_SLICE_MS));
   }
 
   setPolicy(key: string, policy: Authorization | null): void {

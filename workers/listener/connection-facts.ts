@@ -5,7 +5,7 @@ import type { DescribedWorkload, TrafficFacts } from '../../lib/metrics/traffic-
 import { formatEndpoint } from '../../lib/net/socket.ts';
 import type { Endpoint } from '../../lib/net/socket.ts';
 import type { Service, Workload } from '../../lib/state/model.ts';
-import { workloadIdentity } from '../../lib/state/workload-identity.ts';
+import { workloadIdentity } from '../../lib/net/spiffe.ts';
 import type { ConnectionProtocol, RouteRecord } from './protocol.ts';
 
 /** What is known of a connection once it is understood. */

@@ -1,5 +1,5 @@
 /** A connection to another network: a tunnel inside a stream of a tunnel to that network's gateway (docs/spec/hbone.md §10). */
-import { withTimeLimit } from '../../lib/clock/time-limit.ts';
+import { withTimeLimit } from '../../lib/async/time-limit.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { innerHeaders } from '../../lib/hbone/connect-request.ts';
 import type { ClientTunnel, OpenRequest, TunnelStream } from '../../lib/hbone/engine.ts';

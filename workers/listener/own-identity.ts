@@ -1,4 +1,4 @@
-import { formatSpiffe } from '../../lib/identity/spiffe.ts';
+import { formatSpiffe } from '../../lib/net/spiffe.ts';
 import type { Workload } from '../../lib/state/model.ts';
 import type { PodInfo } from './protocol.ts';
 

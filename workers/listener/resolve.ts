@@ -1,5 +1,5 @@
 import type { Clock } from '../../lib/clock/clock.ts';
-import { withTimeLimit } from '../../lib/clock/time-limit.ts';
+import { withTimeLimit } from '../../lib/async/time-limit.ts';
 import type { AnswerCache } from '../../lib/dns/answer-cache.ts';
 import type { Hosts } from '../../lib/dns/hosts-file.ts';
 import { MAX_ALIASES } from '../../lib/dns/limits.ts';

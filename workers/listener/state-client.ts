@@ -1,4 +1,6 @@
 import type { MessagePort } from 'node:worker_threads';
+import { inTime } from '../../lib/async/time-limit.ts';
+import { evictOldest } from '../../lib/collections/evict.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import type { PolicyProgram } from '../../lib/policy/model.ts';
@@ -87,7 +89,7 @@ export class StateClient implements MeshView {
       if (round > 0) await this.#clock.sleep(LOOKUP_RETRY_MS);
       const leftMs = deadlineMs - this.#clock.monotonic();
       if (leftMs <= 0 || this.#pending.size >= MAX_PENDING_LOOKUPS) throw unavailable(missing);
-      await this.#within(leftMs, Promise.all(this.#ask(missing)));
+      await inTime(this.#clock, leftMs, Promise.all(this.#ask(missing)));
       missing = missing.filter((key) => !this.#has(key));
     }
   }
@@ -95,7 +97,7 @@ export class StateClient implements MeshView {
   /** The answer if there is one now: one question, no second try; undefined otherwise. */
   async ask(key: LookupKey): Promise<Answer | undefined> {
     if (this.#pending.size >= MAX_PENDING_LOOKUPS) return undefined;
-    await this.#within(LOOKUP_WAIT_MS, Promise.all(this.#ask([key])));
+    await inTime(this.#clock, LOOKUP_WAIT_MS, Promise.all(this.#ask([key])));
     return this.#cacheOf(lookupId(key)).get(lookupId(key));
   }
 
@@ -182,13 +184,6 @@ export class StateClient implements MeshView {
     return keys.flatMap((key) => this.#asked.get(lookupId(key)) ?? []);
   }
 
-  async #within(timeoutMs: number, work: Promise<unknown>): Promise<void> {
-    const { promise, resolve } = Promise.withResolvers<void>();
-    const timer = this.#clock.after(timeoutMs, resolve);
-    await Promise.race([work, promise]);
-    timer.cancel();
-  }
-
   #send(message: StateRequest): void {
     this.#port.postMessage(message);
   }
@@ -233,8 +228,8 @@ export class StateClient implements MeshView {
       if (answer !== null) this.#cacheOf(text).set(text, answer);
     }
     this.#forgetServices(this.#endpoints.shrink());
-    evict(this.#answers);
-    evict(this.#names);
+    evictOldest(this.#answers, MAX_CACHED_ANSWERS);
+    evictOldest(this.#names, MAX_CACHED_ANSWERS);
     pending.settle();
   }
 
@@ -275,13 +270,6 @@ export class StateClient implements MeshView {
     if (ids !== null) return;
     this.#answers.clear();
     this.#names.clear();
-  }
-}
-
-function evict(answers: Map<string, Answer>): void {
-  for (const id of answers.keys()) {
-    if (answers.size <= MAX_CACHED_ANSWERS) return;
-    answers.delete(id);
   }
 }
 

@@ -1,7 +1,7 @@
 import type { TLSSocket } from 'node:tls';
 import { MeshError } from '../../errors/mesh-error.ts';
 import type { Timer } from '../../clock/clock.ts';
-import { TokenBucket } from '../../clock/token-bucket.ts';
+import { TokenBucket } from '../../async/token-bucket.ts';
 import { noCounts, silence } from '../engine.ts';
 import type { TunnelEnd, TunnelOptions, TunnelPeer } from '../engine.ts';
 import { CLOSE_LINGER_MS } from '../limits.ts';

@@ -9,7 +9,7 @@ import type {
   TunnelPeer,
   TunnelStream,
 } from '../engine.ts';
-import { TokenBucket } from '../../clock/token-bucket.ts';
+import { TokenBucket } from '../../async/token-bucket.ts';
 import {
   ABANDONED_REQUESTS,
   MAX_CONCURRENT_STREAMS,

@@ -1,6 +1,6 @@
 /** Long answers, written in the reader's time and in chunks of bounded size. */
 import type { ServerResponse } from 'node:http';
-import { TimeSlice } from '../../../lib/clock/time-slice.ts';
+import { TimeSlice } from '../../../lib/async/time-slice.ts';
 import { CHUNK_CHARACTERS, SLICE_MS } from '../limits.ts';
 
 /** Joins texts to chunks of {@link CHUNK_CHARACTERS}; one may be longer by its last text. */

@@ -5,7 +5,7 @@ import { chmod, mkdir, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { z } from 'zod';
 import { requestUrl, sendJson } from '../../../lib/actor/admin-routes.ts';
-import { inSlices } from '../../../lib/clock/time-slice.ts';
+import { inSlices } from '../../../lib/async/time-slice.ts';
 import type { ErrorCode } from '../../../lib/errors/codes.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';

@@ -3,7 +3,7 @@ import { watch } from 'node:fs';
 import type { FSWatcher } from 'node:fs';
 import { readFile, readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { inSlices } from '../../../lib/clock/time-slice.ts';
+import { inSlices } from '../../../lib/async/time-slice.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import type { Logger } from '../../../lib/log/logger.ts';

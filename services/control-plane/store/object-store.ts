@@ -1,5 +1,5 @@
 /** The one owner of the mesh's objects: transactions one after another, durable before anyone hears of them. */
-import { TimeSlice } from '../../../lib/clock/time-slice.ts';
+import { TimeSlice } from '../../../lib/async/time-slice.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import {

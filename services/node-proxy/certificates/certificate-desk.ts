@@ -1,7 +1,7 @@
 import { asMeshError } from '../../../lib/errors/mesh-error.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import type { CertificateManager } from '../../../lib/identity/certificate-manager.ts';
-import { tryParseSpiffe } from '../../../lib/identity/spiffe.ts';
+import { tryParseSpiffe } from '../../../lib/net/spiffe.ts';
 import type { WorkloadCertificate } from '../../../lib/identity/workload-certificate.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import type { ControlToThread, PodInfo } from '../../../workers/listener/protocol.ts';

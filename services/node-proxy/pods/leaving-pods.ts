@@ -3,7 +3,7 @@ import type { Logger } from '../../../lib/log/logger.ts';
 import { POD_DRAIN_GRACE_MS, POD_STOP_TIMEOUT_MS } from '../limits.ts';
 import type { PlacedPod } from '../pool/placed-pod.ts';
 import type { NetnsIdentity, ServedPod } from './served-pod.ts';
-import { within } from './within.ts';
+import { inTime } from '../../../lib/async/time-limit.ts';
 
 /** What ending pods need from the process. */
 export interface LeavingPodsDependencies {
@@ -113,6 +113,6 @@ export class LeavingPods {
   async #end(leaving: readonly Leaving[]): Promise<void> {
     for (const { placed } of leaving) placed.stop('immediate', 0);
     const ended = Promise.all(leaving.map(({ placed }) => placed.ended));
-    await within(this.#deps.clock, POD_STOP_TIMEOUT_MS, ended);
+    await inTime(this.#deps.clock, POD_STOP_TIMEOUT_MS, ended);
   }
 }

@@ -10,12 +10,12 @@ import {
   POD_STOP_TIMEOUT_MS,
 } from '../limits.ts';
 import type { PlacedPod } from '../pool/placed-pod.ts';
-import { KeyedLock } from './keyed-lock.ts';
+import { KeyedLock } from '../../../lib/async/keyed-lock.ts';
 import { LeavingPods } from './leaving-pods.ts';
 import { PodShares } from './pod-shares.ts';
 import { ServedPod } from './served-pod.ts';
 import type { NetnsIdentity } from './served-pod.ts';
-import { within } from './within.ts';
+import { inTime } from '../../../lib/async/time-limit.ts';
 
 /** A pod that was up this long before its thread failed it is placed again at once. */
 const STABLE_AFTER_MS = 10_000;
@@ -171,7 +171,7 @@ export class PodManager {
   async drain(deadlineMs: number): Promise<void> {
     this.#close();
     for (const pod of this.#pods.values()) this.#retire(pod, 'graceful', deadlineMs);
-    await within(this.#deps.clock, deadlineMs, this.#leaving.allGone());
+    await inTime(this.#deps.clock, deadlineMs, this.#leaving.allGone());
   }
 
   /** Ends every pod now and waits, briefly, until they are gone. Idempotent. */
@@ -179,7 +179,7 @@ export class PodManager {
     this.#close();
     for (const pod of this.#pods.values()) this.#retire(pod, 'immediate', 0);
     this.#leaving.stopNow();
-    await within(this.#deps.clock, POD_STOP_TIMEOUT_MS, this.#leaving.allGone());
+    await inTime(this.#deps.clock, POD_STOP_TIMEOUT_MS, this.#leaving.allGone());
   }
 
   #close(): void {
@@ -228,8 +228,8 @@ export class PodManager {
       const placed = await this.#place(pod);
       pod.placed = placed;
       pod.holder = placed;
-      const inTime = await within(this.#deps.clock, POD_START_TIMEOUT_MS, placed.listening);
-      if (!inTime) {
+      const listening = await inTime(this.#deps.clock, POD_START_TIMEOUT_MS, placed.listening);
+      if (!listening) {
         throw new MeshError('ZDS_TIMEOUT', `not listening after ${POD_START_TIMEOUT_MS} ms`);
       }
       this.#assertPresent(pod);
@@ -252,7 +252,7 @@ export class PodManager {
 
   async #endFailedStart(placed: PlacedPod): Promise<void> {
     placed.stop('immediate', 0);
-    const gone = await within(this.#deps.clock, POD_STOP_TIMEOUT_MS, placed.ended);
+    const gone = await inTime(this.#deps.clock, POD_STOP_TIMEOUT_MS, placed.ended);
     if (!gone) this.#deps.log.error({ uid: placed.info.uid }, 'pod.stuck');
   }
 

@@ -4,7 +4,7 @@ import { POD_START_TIMEOUT_MS } from '../limits.ts';
 import type { PlacedPod } from '../pool/placed-pod.ts';
 import type { StopOptions } from './leaving-pods.ts';
 import type { ServedPod } from './served-pod.ts';
-import { within } from './within.ts';
+import { inTime } from '../../../lib/async/time-limit.ts';
 
 /** What sharing a pod needs from the process. */
 export interface PodSharesDependencies {
@@ -47,7 +47,7 @@ export class PodShares {
       if (pod.shares.delete(placed)) this.#divide(pod);
     });
     try {
-      if (!(await within(clock, POD_START_TIMEOUT_MS, placed.listening))) {
+      if (!(await inTime(clock, POD_START_TIMEOUT_MS, placed.listening))) {
         throw new MeshError('ACTOR_DEADLINE', `not listening after ${POD_START_TIMEOUT_MS} ms`);
       }
       if (pod.placed === null) throw new MeshError('STATE_UNAVAILABLE', 'the pod left meanwhile');

@@ -1,6 +1,7 @@
 import { Piscina, queueOptionsSymbol } from 'piscina';
 import { setImmediate as turn } from 'node:timers/promises';
 import type { MessagePort, Worker } from 'node:worker_threads';
+import { inTime } from '../../../lib/async/time-limit.ts';
 import { Backoff } from '../../../lib/clock/backoff.ts';
 import type { Clock } from '../../../lib/clock/clock.ts';
 import { MeshError, asMeshError, errorText } from '../../../lib/errors/mesh-error.ts';
@@ -276,24 +277,16 @@ export class ListenerPool {
       revocations: this.#revocations,
       budget: this.#budget,
     };
-    const timeout = Promise.withResolvers<never>();
-    const timer = this.#deps.clock.after(ATTACH_TIMEOUT_MS, () =>
-      timeout.reject(
-        new MeshError('BUS_TIMEOUT', `a thread was not ready after ${ATTACH_TIMEOUT_MS} ms`),
-      ),
-    );
     try {
-      await Promise.race([
-        this.#run('attach', thread, attachment, [thread.farControl, state]),
-        timeout.promise,
-      ]);
+      const attached = this.#run('attach', thread, attachment, [thread.farControl, state]);
+      if (!(await inTime(this.#deps.clock, ATTACH_TIMEOUT_MS, attached))) {
+        throw new MeshError('BUS_TIMEOUT', `a thread was not ready after ${ATTACH_TIMEOUT_MS} ms`);
+      }
     } catch (error) {
       const failure = asMeshError(error, 'ACTOR_FAILED', 'cannot wire a listener thread');
       thread.close(failure);
       state.close();
       throw failure;
-    } finally {
-      timer.cancel();
     }
     if (this.#closing || !thread.alive) return;
     if (this.#settings.sameNodeFastPath) introduce(thread, this.#threads.values());

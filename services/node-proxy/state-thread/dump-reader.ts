@@ -4,10 +4,10 @@ import type { PackedStore } from '../../../lib/state/packed-store.ts';
 import { dumpPolicy } from '../dump/policy.ts';
 import { dumpService } from '../dump/service.ts';
 import { dumpWorkload } from '../dump/workload.ts';
-import { DUMP_OBJECTS_PER_MESSAGE } from '../limits.ts';
+import { DUMP_OBJECTS_PER_MESSAGE, STATE_SLICE_MS } from '../limits.ts';
 import type { DumpSection } from './protocol.ts';
 import { slicedSort } from './sliced-sort.ts';
-import { Slicer } from './slicer.ts';
+import { TimeSlice } from '../../../lib/async/time-slice.ts';
 
 /** What is listed, and what it is sorted by. */
 interface Entry {
@@ -31,8 +31,8 @@ export class DumpReader {
    * changes meanwhile may be in it in either form.
    */
   async *read(section: DumpSection): AsyncGenerator<string> {
-    const slicer = new Slicer();
-    const breathe = (): Promise<void> => slicer.breathe();
+    const slice = new TimeSlice(STATE_SLICE_MS);
+    const breathe = (): Promise<void> => slice.breathe();
     const entries: Entry[] = [];
     for (const entry of section === 'policies' ? this.#policyEntries() : this.#resources(section)) {
       if (entry !== null) entries.push(entry);

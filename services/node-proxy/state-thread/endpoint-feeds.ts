@@ -1,7 +1,7 @@
 import type { Endpoint, Service } from '../../../lib/state/model.ts';
 import { serviceKey } from '../../../lib/state/model.ts';
 import { ENDPOINTS_PER_MESSAGE } from '../limits.ts';
-import type { Slicer } from './slicer.ts';
+import type { TimeSlice } from '../../../lib/async/time-slice.ts';
 import type { SendToThread } from './watches.ts';
 
 /** What is asked about endpoints; a PackedStore can tell. */
@@ -101,11 +101,11 @@ export class EndpointFeeds {
   }
 
   /** Tells of what changed, in slices. */
-  async publish(slicer: Slicer): Promise<void> {
+  async publish(slice: TimeSlice): Promise<void> {
     for (const feed of this.#changed) {
       this.#changed.delete(feed);
       this.#tell(feed);
-      await slicer.breathe();
+      await slice.breathe();
     }
   }
 

@@ -1,4 +1,4 @@
-import { formatSpiffe } from '../../../lib/identity/spiffe.ts';
+import { formatSpiffe } from '../../../lib/net/spiffe.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import type { Workload } from '../../../lib/state/model.ts';
 import type { AddressResource } from '../../../lib/state/packed-store.ts';

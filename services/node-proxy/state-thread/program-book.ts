@@ -1,3 +1,4 @@
+import { evictOldest } from '../../../lib/collections/evict.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import { compileProgram } from '../../../lib/policy/compile.ts';
@@ -76,12 +77,5 @@ export class ProgramBook {
     this.#programs.set(program.setId, program);
     evictOldest(this.#programs, MAX_PROGRAMS);
     return program;
-  }
-}
-
-function evictOldest(map: Map<string, unknown>, limit: number): void {
-  for (const key of map.keys()) {
-    if (map.size <= limit) return;
-    map.delete(key);
   }
 }

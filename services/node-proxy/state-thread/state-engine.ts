@@ -7,13 +7,13 @@ import { PackedStore } from '../../../lib/state/packed-store.ts';
 import type { DecodeAddress } from '../../../lib/state/packed-store.ts';
 import type { AnswerHead } from '../../../lib/state/view.ts';
 import type { StateRequest } from '../../../workers/listener/protocol.ts';
-import { MAX_LOOKUP_KEYS } from '../limits.ts';
+import { MAX_LOOKUP_KEYS, STATE_SLICE_MS } from '../limits.ts';
 import { DumpReader } from './dump-reader.ts';
 import { EndpointFeeds } from './endpoint-feeds.ts';
 import { LocalIdentities } from './local-identities.ts';
 import { ProgramBook } from './program-book.ts';
 import type { DumpSection, FeedStep, StateSettings, StateStats, StateTable } from './protocol.ts';
-import { Slicer } from './slicer.ts';
+import { TimeSlice } from '../../../lib/async/time-slice.ts';
 import { TableMirror } from './table-mirror.ts';
 import type { TableSink } from './table-mirror.ts';
 import { Watches } from './watches.ts';
@@ -130,15 +130,15 @@ export class StateEngine {
 
   /** Applies one step of a table; resolves when it is in force and listener threads were told. One at a time. */
   async feed(table: StateTable, step: FeedStep): Promise<void> {
-    const slicer = new Slicer();
-    await this.#mirrors[table].take(step, slicer);
+    const slice = new TimeSlice(STATE_SLICE_MS);
+    await this.#mirrors[table].take(step, slice);
     const { addresses, authorizations, rejections } = this.#mirrors;
     if (!this.#ready && addresses.synced && authorizations.synced && rejections.synced) {
       this.#ready = true;
       this.#watches.enable();
-      await this.#watches.policiesChanged(slicer);
+      await this.#watches.policiesChanged(slice);
     }
-    await this.#publish(slicer);
+    await this.#publish(slice);
   }
 
   /** The objects of a section in the shape and order of the config dump: see {@link DumpReader.read}. */
@@ -209,22 +209,22 @@ export class StateEngine {
   }
 
   /** Tells threads what the rows just applied changed. */
-  async #publish(slicer: Slicer): Promise<void> {
+  async #publish(slice: TimeSlice): Promise<void> {
     const stale = this.#stale;
     this.#stale = new Set();
     if (stale === null || stale.size > 0) {
       this.#watches.broadcast({ type: 'invalidate', ids: stale === null ? null : [...stale] });
     }
-    await this.#feeds.publish(slicer);
+    await this.#feeds.publish(slice);
     if (stale === null || this.#policies.revision !== this.#policiesSeen) {
       this.#policiesSeen = this.#policies.revision;
-      await this.#watches.policiesChanged(slicer);
+      await this.#watches.policiesChanged(slice);
     } else if (stale.size > 0) {
-      await this.#watches.addressesChanged(stale, slicer);
+      await this.#watches.addressesChanged(stale, slice);
     }
     if (this.#programsTouched) {
       this.#programsTouched = false;
-      await this.#watches.programsChanged(slicer);
+      await this.#watches.programsChanged(slice);
     }
     const identities = this.#identities.takeChanged();
     if (identities !== null) this.#deps.identitiesChanged(identities);

@@ -1,6 +1,6 @@
 import { unpackRows } from './packed-rows.ts';
 import type { FeedStep } from './protocol.ts';
-import type { Slicer } from './slicer.ts';
+import type { TimeSlice } from '../../../lib/async/time-slice.ts';
 
 /** Where the rows of one table go. */
 export interface TableSink {
@@ -29,7 +29,7 @@ export class TableMirror {
   }
 
   /** Applies one step, in slices. */
-  async take(step: FeedStep, slicer: Slicer): Promise<void> {
+  async take(step: FeedStep, slice: TimeSlice): Promise<void> {
     switch (step.kind) {
       case 'reset':
         this.#seen = new Set();
@@ -39,22 +39,22 @@ export class TableMirror {
         for (const { key, value } of unpackRows(step.rows)) {
           if (value !== null) this.#seen?.add(key);
           this.#sink.apply(key, value);
-          await slicer.breathe();
+          await slice.breathe();
         }
         break;
       case 'synced':
-        await this.#complete(slicer);
+        await this.#complete(slice);
         break;
     }
   }
 
-  async #complete(slicer: Slicer): Promise<void> {
+  async #complete(slice: TimeSlice): Promise<void> {
     const seen = this.#seen;
     this.#seen = null;
     if (seen === null) return;
     for (const key of this.#sink.keys()) {
       if (!seen.has(key)) this.#sink.apply(key, null);
-      await slicer.breathe();
+      await slice.breathe();
     }
     this.#synced = true;
   }

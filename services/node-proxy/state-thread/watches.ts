@@ -4,7 +4,7 @@ import type { Service, Workload } from '../../../lib/state/model.ts';
 import type { LocalPod, PodInfo, StateResponse } from '../../../workers/listener/protocol.ts';
 import { PROGRAM_WAIT_MS } from '../limits.ts';
 import type { ProgramBook } from './program-book.ts';
-import type { Slicer } from './slicer.ts';
+import type { TimeSlice } from '../../../lib/async/time-slice.ts';
 
 /** What is asked about a watched pod. */
 export interface LocalView {
@@ -109,28 +109,28 @@ export class Watches {
   }
 
   /** Tells of pods that changed lookup ids concern. */
-  async addressesChanged(ids: ReadonlySet<string>, slicer: Slicer): Promise<void> {
+  async addressesChanged(ids: ReadonlySet<string>, slice: TimeSlice): Promise<void> {
     for (const watch of this.#all()) {
       if (watch.concerns !== null && disjoint(watch.concerns, ids)) continue;
       this.#refresh(watch);
-      await slicer.breathe();
+      await slice.breathe();
     }
   }
 
   /** Tells of pods whose policies changed, looking at all. */
-  async policiesChanged(slicer: Slicer): Promise<void> {
+  async policiesChanged(slice: TimeSlice): Promise<void> {
     for (const watch of this.#all()) {
       this.#refresh(watch);
-      await slicer.breathe();
+      await slice.breathe();
     }
   }
 
   /** Tells of pods that wait for a program. */
-  async programsChanged(slicer: Slicer): Promise<void> {
+  async programsChanged(slice: TimeSlice): Promise<void> {
     for (const watch of this.#all()) {
       if (watch.waitingSinceMs === null) continue;
       this.#refresh(watch);
-      await slicer.breathe();
+      await slice.breathe();
     }
   }
 

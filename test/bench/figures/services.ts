@@ -1,6 +1,7 @@
 /** What a service with many endpoints costs: a pick, and a change of an endpoint on the thread that is told of it. */
 import { MessageChannel, receiveMessageOnPort } from 'node:worker_threads';
 import type { MessagePort } from 'node:worker_threads';
+import { STATE_SLICE_MS } from '../../../services/node-proxy/limits.ts';
 import { pickEndpoint } from '../../../lib/state/load-balance.ts';
 import type { Service } from '../../../lib/state/model.ts';
 import { serviceKey } from '../../../lib/state/model.ts';
@@ -11,7 +12,7 @@ import {
   encodeWorkload,
 } from '../../../lib/xds/resources/address.ts';
 import { EndpointFeeds } from '../../../services/node-proxy/state-thread/endpoint-feeds.ts';
-import { Slicer } from '../../../services/node-proxy/state-thread/slicer.ts';
+import { TimeSlice } from '../../../lib/async/time-slice.ts';
 import { HeldEndpoints } from '../../../workers/listener/held-endpoints.ts';
 import type { StateResponse } from '../../../workers/listener/protocol.ts';
 import { serviceFixture, workloadFixture } from '../../support/model-fixtures.ts';
@@ -94,7 +95,7 @@ class Rig {
   async change(index: number, round: number): Promise<void> {
     this.#put(index, round + 2);
     this.#feeds.taken(0, serviceKey(this.#service));
-    await this.#feeds.publish(new Slicer());
+    await this.#feeds.publish(new TimeSlice(STATE_SLICE_MS));
   }
 
   takeOne(): boolean {

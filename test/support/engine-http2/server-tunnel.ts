@@ -15,7 +15,7 @@ import type {
   TunnelStream,
 } from '../../../lib/hbone/engine.ts';
 import type { MeshError } from '../../../lib/errors/mesh-error.ts';
-import { TokenBucket } from '../../../lib/clock/token-bucket.ts';
+import { TokenBucket } from '../../../lib/async/token-bucket.ts';
 import { ABANDONED_REQUESTS, MAX_UNDECIDED_REQUESTS } from '../../../lib/hbone/limits.ts';
 import { NO_HEADERS, cutAuthority, cutMethod, readHeaders } from '../../../lib/hbone/peer-text.ts';
 import type { PeerHeaders } from '../../../lib/hbone/peer-text.ts';

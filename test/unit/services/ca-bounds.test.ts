@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import { Metadata } from '@grpc/grpc-js';
 import { TokenVerifier } from '../../../lib/identity/token.ts';
-import { CallerRates, Gate } from '../../../lib/net/gate.ts';
+import { CallerRates, Gate } from '../../../lib/async/gate.ts';
 import { MetricRegistry } from '../../../lib/metrics/registry.ts';
 import { CertificateService } from '../../../services/ca/certificate-service.ts';
 import { ControlPlanePods } from '../../../services/ca/control-plane-pods.ts';

@@ -3,7 +3,7 @@ import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { decideGrant, decideLifetime } from '../../../services/ca/authorize.ts';
 import type { GrantRules } from '../../../services/ca/authorize.ts';
 import { caConfig } from '../../../services/ca/config.ts';
-import { CallerRates, Gate } from '../../../lib/net/gate.ts';
+import { CallerRates, Gate } from '../../../lib/async/gate.ts';
 import { PodTable, parsePod } from '../../../services/ca/pods.ts';
 import type { PodRegistry } from '../../../services/ca/pods.ts';
 import { FakeClock } from '../../support/fake-clock.ts';

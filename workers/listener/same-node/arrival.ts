@@ -1,6 +1,6 @@
 /** A connection from a pod of this process, instead of a stream of an inbound tunnel. */
 import { MeshError, asMeshError, errorText } from '../../../lib/errors/mesh-error.ts';
-import { parseSpiffe } from '../../../lib/identity/spiffe.ts';
+import { parseSpiffe } from '../../../lib/net/spiffe.ts';
 import { serveRequest } from '../inbound.ts';
 import { ownIdentity } from '../own-identity.ts';
 import type { PodContext } from '../pod-context.ts';

@@ -1,5 +1,5 @@
 import { MeshError } from '../errors/mesh-error.ts';
-import type { Clock } from './clock.ts';
+import type { Clock } from '../clock/clock.ts';
 
 /** How long something may take. */
 export interface TimeLimit<T> {
@@ -26,6 +26,21 @@ export async function withTimeLimit<T>(
   });
   try {
     return await Promise.race([work, late]);
+  } finally {
+    timer.cancel();
+  }
+}
+
+/** Returns true when `work` resolves within `limitMs`, false when it does not. Rejects when `work` does in time. */
+export async function inTime(
+  clock: Clock,
+  limitMs: number,
+  work: Promise<unknown>,
+): Promise<boolean> {
+  const { promise, resolve } = Promise.withResolvers<false>();
+  const timer = clock.after(limitMs, () => resolve(false));
+  try {
+    return await Promise.race([work.then(() => true as const), promise]);
   } finally {
     timer.cancel();
   }

@@ -40,9 +40,17 @@ export function tryParseSpiffe(uri: string): SpiffeId | null {
   return { trustDomain, namespace, serviceAccount };
 }
 
+/**
+ * The identity a workload's certificate carries. Names that no identity can hold give a text that no peer ever presents, so
+ * such a workload is never connected to by mistake.
+ */
+export function workloadIdentity(id: SpiffeId): string {
+  return `${SCHEME}${id.trustDomain}/ns/${id.namespace}/sa/${id.serviceAccount}`;
+}
+
 /** The text form. Throws IDENTITY_INVALID when a part could not be parsed back. */
 export function formatSpiffe(id: SpiffeId): string {
-  const uri = `${SCHEME}${id.trustDomain}/ns/${id.namespace}/sa/${id.serviceAccount}`;
+  const uri = workloadIdentity(id);
   parseSpiffe(uri);
   return uri;
 }

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { inSlices } from '../../../../lib/clock/time-slice.ts';
+import { inSlices } from '../../../../lib/async/time-slice.ts';
 
 function* steps(count: number): Generator<void, string> {
   for (let index = 0; index < count; index += 1) yield;

@@ -1,7 +1,7 @@
 import test from 'ava';
 import { MeshError } from '../../../../lib/errors/mesh-error.ts';
-import { Slots } from '../../../../lib/hbone/slots.ts';
-import type { Leave, SlotWait } from '../../../../lib/hbone/slots.ts';
+import { Slots } from '../../../../lib/async/slots.ts';
+import type { Leave, SlotWait } from '../../../../lib/async/slots.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 
 const wait: SlotWait = {

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { TokenBucket } from '../../../../lib/clock/token-bucket.ts';
+import { TokenBucket } from '../../../../lib/async/token-bucket.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 
 function spent(bucket: TokenBucket, tries: number): number {

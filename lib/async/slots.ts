@@ -36,22 +36,37 @@ export class Slots {
     return this.#queue.size;
   }
 
-  /** Resolves with what gives the place back. Rejects with the wait's failure when none is free in time, or too many wait. */
-  take(wait: SlotWait): Promise<Leave> {
-    const { limitMs, maxWaiting, failure } = wait;
+  /** Runs `work` when its turn comes, however long that takes; the caller bounds how many wait. */
+  async run<T>(work: () => Promise<T>): Promise<T> {
+    const leave = await this.take(null);
+    try {
+      return await work();
+    } finally {
+      leave();
+    }
+  }
+
+  /**
+   * Resolves with the function that gives the place back. Rejects with the wait's failure when no place is free in time, or
+   * too many wait; with null it waits for as long as it takes.
+   */
+  take(wait: SlotWait | null): Promise<Leave> {
     if (this.#taken < this.#max() && this.#queue.size === 0) return Promise.resolve(this.#place());
-    if (this.#queue.size >= maxWaiting) {
-      return Promise.reject(failure(`${maxWaiting} wait already`));
+    if (wait !== null && this.#queue.size >= wait.maxWaiting) {
+      return Promise.reject(wait.failure(`${wait.maxWaiting} wait already`));
     }
     return new Promise((resolve, reject) => {
-      const timer = this.#clock.after(limitMs, () => {
-        this.#queue.delete(enter);
-        reject(failure(`no turn within ${limitMs} ms`));
-      });
       const enter = (): void => {
-        timer.cancel();
+        timer?.cancel();
         resolve(this.#place());
       };
+      const timer =
+        wait === null
+          ? null
+          : this.#clock.after(wait.limitMs, () => {
+              this.#queue.delete(enter);
+              reject(wait.failure(`no turn within ${wait.limitMs} ms`));
+            });
       this.#queue.add(enter);
     });
   }

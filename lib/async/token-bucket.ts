@@ -1,4 +1,4 @@
-import type { Clock } from './clock.ts';
+import type { Clock } from '../clock/clock.ts';
 
 const MS_PER_SECOND = 1_000;
 

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { withTimeLimit } from '../../../../lib/clock/time-limit.ts';
+import { withTimeLimit } from '../../../../lib/async/time-limit.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 
 test('what is done in time passes, success and failure', async (t) => {

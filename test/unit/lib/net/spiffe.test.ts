@@ -1,7 +1,7 @@
 import test from 'ava';
 import * as fc from 'fast-check';
 import { MeshError } from '../../../../lib/errors/mesh-error.ts';
-import { formatSpiffe, parseSpiffe, tryParseSpiffe } from '../../../../lib/identity/spiffe.ts';
+import { formatSpiffe, parseSpiffe, tryParseSpiffe } from '../../../../lib/net/spiffe.ts';
 
 test('an identity has a trust domain, a namespace and a service account', (t) => {
   t.deepEqual(parseSpiffe('spiffe://cluster.local/ns/demo/sa/web'), {

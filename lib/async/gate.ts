@@ -1,0 +1,73 @@
+import type { Clock } from '../clock/clock.ts';
+import { evictOldest } from '../collections/evict.ts';
+import { TokenBucket } from './token-bucket.ts';
+
+/** The bounds of a {@link Gate}. */
+export interface GateLimits {
+  readonly concurrent: number;
+  readonly perSecond: number;
+}
+
+/** Seconds of the rate that may be used in one burst. */
+const BURST_SECONDS = 2;
+
+/** Bounds work by concurrency and by rate; excess work is turned away. */
+export class Gate {
+  readonly #concurrent: number;
+  readonly #rate: TokenBucket;
+  #active = 0;
+
+  constructor({ concurrent, perSecond }: GateLimits, clock: Clock) {
+    this.#concurrent = concurrent;
+    this.#rate = new TokenBucket(clock, { burst: perSecond * BURST_SECONDS, perSecond });
+  }
+
+  /** Returns true when one more may begin; the caller then calls {@link leave} in every case. */
+  enter(): boolean {
+    if (this.#active >= this.#concurrent || !this.#rate.spend()) return false;
+    this.#active += 1;
+    return true;
+  }
+
+  /** Ends one that entered. `uncounted` returns its part of the rate: the caller turned out to be unknown. */
+  leave(options: { readonly uncounted?: boolean } = {}): void {
+    this.#active -= 1;
+    if (options.uncounted === true) this.#rate.earn(1);
+  }
+}
+
+/** Keeps a rate for each caller, so that one of them cannot use up what is there for all. */
+export class CallerRates {
+  readonly #limits: { readonly perSecond: number; readonly callers: number };
+  readonly #clock: Clock;
+  readonly #gates = new Map<string, Gate>();
+
+  /** Beyond `callers` the one that was quiet longest is forgotten. */
+  constructor(limits: { readonly perSecond: number; readonly callers: number }, clock: Clock) {
+    this.#limits = limits;
+    this.#clock = clock;
+  }
+
+  /** Returns true when the caller may have one more answer now. */
+  allows(caller: string): boolean {
+    return this.of(caller).enter();
+  }
+
+  /** Returns the caller's own gate. */
+  of(caller: string): Gate {
+    const { perSecond, callers } = this.#limits;
+    const gate =
+      this.#gates.get(caller) ?? new Gate({ concurrent: Infinity, perSecond }, this.#clock);
+    // The order of the map is that of the last requests.
+    this.#gates.delete(caller);
+    this.#gates.set(caller, gate);
+    evictOldest(this.#gates, callers);
+    return gate;
+  }
+}
+
+/** Returns the address of a gRPC peer: `10.0.0.1:40000` and `fd00::1:40000` without their port. */
+export function addressOf(peer: string): string {
+  const colon = peer.lastIndexOf(':');
+  return colon < 0 ? peer : peer.slice(0, colon);
+}
