@@ -3,9 +3,9 @@ import type { KeyObject, X509Certificate } from 'node:crypto';
 import { createSecureContext, createServer } from 'node:tls';
 import type { SecureContext, SecureContextOptions, Server } from 'node:tls';
 import { MeshError, asMeshError } from '../errors/mesh-error.ts';
-import { parseCertificates } from '../identity/pem.ts';
-import { tlsParameters } from '../identity/tls-parameters.ts';
-import type { TlsPolicy } from '../identity/tls-parameters.ts';
+import { parseCertificates } from '../tls/pem.ts';
+import { tlsParameters } from '../tls/parameters.ts';
+import type { TlsPolicy } from '../tls/parameters.ts';
 
 const HBONE_ALPN = 'h2';
 

@@ -4,7 +4,7 @@ import type { Clock } from '../clock/clock.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { RevocationLists } from '../identity/crl.ts';
 import { presentedIssuers, verifyChain } from '../identity/peer-verify.ts';
-import { parseCertificates } from '../identity/pem.ts';
+import { parseCertificates } from '../tls/pem.ts';
 import { RevocationBook } from '../identity/revocation-book.ts';
 import type { IssuedPath, PathStep } from '../identity/revocation-book.ts';
 import type { Logger } from '../log/logger.ts';

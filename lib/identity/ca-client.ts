@@ -4,8 +4,8 @@ import { MeshError } from '../errors/mesh-error.ts';
 import type { ErrorCode } from '../errors/codes.ts';
 import { createCertificateMethod } from './ca-protocol.ts';
 import type { SignRequest, SignResponse } from './ca-protocol.ts';
-import { openGrpcClient } from './grpc-client.ts';
-import type { GrpcClientOptions } from './grpc-client.ts';
+import { openGrpcClient } from '../grpc/client.ts';
+import type { GrpcClientOptions } from '../grpc/client.ts';
 
 /** A CA that does not answer within this is treated as away; the caller tries again. */
 const CALL_TIMEOUT_MS = 10_000;

@@ -2,10 +2,10 @@
 import type { Environment } from '../config/env.ts';
 import { makeField, text } from '../config/fields.ts';
 import { clusterId, clusterVariables } from './cluster.ts';
-import { headersFromEnvironment, parseServerAddress } from './grpc-client.ts';
-import type { GrpcClientOptions } from './grpc-client.ts';
+import { headersFromEnvironment, parseServerAddress } from '../grpc/client.ts';
+import type { GrpcClientOptions } from '../grpc/client.ts';
 import { rootVariables } from './mesh-roots.ts';
-import { tlsPolicy, tlsVariables } from './tls-config.ts';
+import { tlsPolicy, tlsVariables } from '../tls/variables.ts';
 
 const serverAddress = makeField((value) => {
   parseServerAddress(value);

@@ -1,6 +1,6 @@
 /** How certificates are shown: `weft get certificates` and upstream's `/config_dump` (docs/spec/istiod-ambient.md §6). */
 import type { MeshError } from '../errors/mesh-error.ts';
-import { parseCertificates } from './pem.ts';
+import { parseCertificates } from '../tls/pem.ts';
 import type { WorkloadCertificate } from './workload-certificate.ts';
 
 /** One line of `weft get certificates`; null where there is no certificate. */

@@ -5,8 +5,8 @@ import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
 import { MAX_CRL_BYTES, parseRevocationLists } from './crl.ts';
 import type { RevocationLists } from './crl.ts';
-import { FollowedFile } from './followed-file.ts';
-import { FreshReading } from './fresh-reading.ts';
+import { FollowedFile } from '../files/followed-file.ts';
+import { FreshReading } from '../files/fresh-reading.ts';
 
 /** What following the lists needs of its owner. */
 export interface CrlFileDeps {

@@ -3,9 +3,9 @@ import type { X509Certificate } from 'node:crypto';
 import { rootCertificates } from 'node:tls';
 import { text } from '../config/fields.ts';
 import { MeshError } from '../errors/mesh-error.ts';
-import { parseCertificates } from './pem.ts';
-import { parseRootSource } from './roots.ts';
-import type { RootSource } from './roots.ts';
+import { parseCertificates } from '../tls/pem.ts';
+import { parseRootSource } from '../tls/roots.ts';
+import type { RootSource } from '../tls/roots.ts';
 import { TrustBundle } from './trust-bundle.ts';
 import type { TrustBundleDeps } from './trust-bundle.ts';
 

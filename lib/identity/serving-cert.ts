@@ -6,16 +6,16 @@ import type { Clock, Timer } from '../clock/clock.ts';
 import { present } from '../errors/assert.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
-import { readIfPresent, replaceFile } from './atomic-file.ts';
+import { readIfPresent, replaceFile } from '../files/atomic-file.ts';
 import { CaClient, MAX_ANSWER_BYTES } from './ca-client.ts';
 import { createRequest } from './csr.ts';
-import type { GrpcClientOptions } from './grpc-client.ts';
-import type { ServingCertificate } from './grpc-server.ts';
+import type { GrpcClientOptions } from '../grpc/client.ts';
+import type { ServingCertificate } from '../grpc/server.ts';
 import { verifyChain } from './peer-verify.ts';
-import { parseCertificates } from './pem.ts';
+import { parseCertificates } from '../tls/pem.ts';
 import { renewalDelayMs } from './renewal.ts';
-import { readRoots } from './roots.ts';
-import type { RootSource } from './roots.ts';
+import { readRoots } from '../tls/roots.ts';
+import type { RootSource } from '../tls/roots.ts';
 import { parseCaAnswer } from './workload-certificate.ts';
 
 /** Where the certificate comes from and where it is kept. */

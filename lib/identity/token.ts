@@ -13,7 +13,7 @@ import { z } from 'zod';
 import type { Clock } from '../clock/clock.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
-import { WatchedFile } from './watched-file.ts';
+import { WatchedFile } from '../files/watched-file.ts';
 
 /** The audience of tokens for the CA and the control plane. */
 export const TOKEN_AUDIENCE = 'istio-ca';

@@ -3,11 +3,11 @@ import type { Clock } from '../clock/clock.ts';
 import { asMeshError, errorText } from '../errors/mesh-error.ts';
 import type { MeshError } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
-import { FollowedFile } from './followed-file.ts';
-import { FreshReading } from './fresh-reading.ts';
-import { parseCertificates } from './pem.ts';
-import { readRoots } from './roots.ts';
-import type { RootSource } from './roots.ts';
+import { FollowedFile } from '../files/followed-file.ts';
+import { FreshReading } from '../files/fresh-reading.ts';
+import { parseCertificates } from '../tls/pem.ts';
+import { readRoots } from '../tls/roots.ts';
+import type { RootSource } from '../tls/roots.ts';
 
 /** The trusted roots at one moment. */
 export interface Roots {

@@ -3,7 +3,7 @@ import type { KeyObject } from 'node:crypto';
 import { present } from '../errors/assert.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import { verifyChain, uriAltNames } from './peer-verify.ts';
-import { parseCertificates, splitCertificates } from './pem.ts';
+import { parseCertificates, splitCertificates } from '../tls/pem.ts';
 import type { Roots } from './trust-bundle.ts';
 
 /** A certificate that is ready for use, with the roots to verify peers by. Replaced as a whole. */

@@ -4,14 +4,14 @@ import type { Actor, ActorContext, ActorDefinition, Deadline } from '../../lib/a
 import { sendJson } from '../../lib/actor/admin-routes.ts';
 import { present } from '../../lib/errors/assert.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
-import { readIfPresent, replaceFile } from '../../lib/identity/atomic-file.ts';
+import { readIfPresent, replaceFile } from '../../lib/files/atomic-file.ts';
 import { createCertificateMethod } from '../../lib/identity/ca-protocol.ts';
 import {
   RotatingServerCredentials,
   bindGrpcServer,
   createGrpcServer,
   shutDownGrpcServer,
-} from '../../lib/identity/grpc-server.ts';
+} from '../../lib/grpc/server.ts';
 import { TokenVerifier } from '../../lib/identity/token.ts';
 import { ownAuthority, pluggedAuthority } from './authority.ts';
 import type { Authority } from './authority.ts';

@@ -3,8 +3,8 @@ import { defineConfig } from '../../lib/config/define-config.ts';
 import { accounts, duration, endpoint, makeField, text } from '../../lib/config/fields.ts';
 import type { Endpoint } from '../../lib/config/fields.ts';
 import type { AltName } from '../../lib/identity/subject-alt-name.ts';
-import { tlsPolicy, tlsVariables } from '../../lib/identity/tls-config.ts';
-import type { TlsPolicy } from '../../lib/identity/tls-parameters.ts';
+import { tlsPolicy, tlsVariables } from '../../lib/tls/variables.ts';
+import type { TlsPolicy } from '../../lib/tls/parameters.ts';
 import { tokenConfig, tokenVariables } from '../../lib/identity/token-config.ts';
 import type { TokenVerifierOptions } from '../../lib/identity/token.ts';
 

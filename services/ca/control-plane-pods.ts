@@ -5,7 +5,7 @@ import { z } from 'zod';
 import { Backoff } from '../../lib/clock/backoff.ts';
 import type { Clock, Timer } from '../../lib/clock/clock.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
-import { readIfPresent, replaceFile } from '../../lib/identity/atomic-file.ts';
+import { readIfPresent, replaceFile } from '../../lib/files/atomic-file.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { CACHE_WRITE_DELAY_MS, MAX_WATCH_LINE_BYTES, WATCH_BACKOFF } from './limits.ts';
 import { PodTable, parsePod } from './pods.ts';

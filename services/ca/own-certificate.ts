@@ -1,7 +1,7 @@
 import { generateKeyPair } from 'node:crypto';
 import { promisify } from 'node:util';
 import type { Clock, Timer } from '../../lib/clock/clock.ts';
-import type { ServingCertificate } from '../../lib/identity/grpc-server.ts';
+import type { ServingCertificate } from '../../lib/grpc/server.ts';
 import { renewalDelayMs } from '../../lib/identity/renewal.ts';
 import type { AltName } from '../../lib/identity/subject-alt-name.ts';
 import { issueLeaf } from '../../lib/identity/x509.ts';

@@ -8,7 +8,7 @@ import { exposeQueueDepths } from '../../lib/bus/queue-metrics.ts';
 import { connectBus } from '../../lib/bus/redis-bus.ts';
 import { present } from '../../lib/errors/assert.ts';
 import { CaClient } from '../../lib/identity/ca-client.ts';
-import { parseRootSource } from '../../lib/identity/roots.ts';
+import { parseRootSource } from '../../lib/tls/roots.ts';
 import { meshBundle } from '../../lib/identity/mesh-roots.ts';
 import { TrustBundle } from '../../lib/identity/trust-bundle.ts';
 import { certFetcherConfig } from './config.ts';

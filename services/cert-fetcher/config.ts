@@ -5,9 +5,9 @@ import { duration } from '../../lib/config/fields.ts';
 import type { ConfigSpec } from '../../lib/config/spec.ts';
 import { caClientConfig, caClientVariables, withCaHeaders } from '../../lib/identity/ca-config.ts';
 import { meshRoots } from '../../lib/identity/mesh-roots.ts';
-import type { RootSource } from '../../lib/identity/roots.ts';
+import type { RootSource } from '../../lib/tls/roots.ts';
 import { MAX_ANSWER_BYTES } from '../../lib/identity/ca-client.ts';
-import type { GrpcClientOptions } from '../../lib/identity/grpc-client.ts';
+import type { GrpcClientOptions } from '../../lib/grpc/client.ts';
 
 /** Everything the fetcher is told; times in milliseconds. */
 export interface CertFetcherConfig {

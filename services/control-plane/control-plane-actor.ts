@@ -9,7 +9,7 @@ import {
   bindGrpcServer,
   createGrpcServer,
   shutDownGrpcServer,
-} from '../../lib/identity/grpc-server.ts';
+} from '../../lib/grpc/server.ts';
 import { ServingCertKeeper } from '../../lib/identity/serving-cert.ts';
 import { TokenVerifier } from '../../lib/identity/token.ts';
 import { DeltaServer, MAX_REQUEST_BYTES, deltaService } from '../../lib/xds/delta-server.ts';

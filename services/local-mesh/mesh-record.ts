@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
-import { readIfPresent, replaceFile } from '../../lib/identity/atomic-file.ts';
+import { readIfPresent, replaceFile } from '../../lib/files/atomic-file.ts';
 import { DEFAULT_MESH } from './mesh-paths.ts';
 import type { MeshPaths } from './mesh-paths.ts';
 import { isRunning } from './processes.ts';

@@ -1,7 +1,7 @@
 /** The files that tell a node agent of its node's pods (lib/state/pod-record.ts). */
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { replaceFile } from '../../lib/identity/atomic-file.ts';
+import { replaceFile } from '../../lib/files/atomic-file.ts';
 import type { PodRecord } from '../../lib/state/pod-record.ts';
 import { podRecordsDir } from './mesh-paths.ts';
 import type { MeshPaths } from './mesh-paths.ts';

@@ -3,7 +3,7 @@ import { generateKeyPairSync, randomUUID } from 'node:crypto';
 import { join } from 'node:path';
 import type { Clock, Timer } from '../../lib/clock/clock.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
-import { replaceFile } from '../../lib/identity/atomic-file.ts';
+import { replaceFile } from '../../lib/files/atomic-file.ts';
 import { TOKEN_AUDIENCE, keySetFor, mintToken } from '../../lib/identity/token.ts';
 import type { TokenSubject } from '../../lib/identity/token.ts';
 import type { Logger } from '../../lib/log/logger.ts';

@@ -5,10 +5,10 @@ import { defineConfig } from '../../lib/config/define-config.ts';
 import { drainDeadlineMs } from '../../lib/config/drain.ts';
 import { text } from '../../lib/config/fields.ts';
 import type { ConfigSpec } from '../../lib/config/spec.ts';
-import { tlsPolicy } from '../../lib/identity/tls-config.ts';
+import { tlsPolicy } from '../../lib/tls/variables.ts';
 import { waypointBypass } from '../../lib/state/waypoint-bypass.ts';
 import { meshRoots } from '../../lib/identity/mesh-roots.ts';
-import type { RootSource } from '../../lib/identity/roots.ts';
+import type { RootSource } from '../../lib/tls/roots.ts';
 import type { HotSettings } from './pool/hot-threads.ts';
 import type { ListenerSettings } from '../../workers/listener/protocol.ts';
 import {

@@ -6,9 +6,9 @@ import { bool, text } from '../../lib/config/fields.ts';
 import type { ConfigSpec } from '../../lib/config/spec.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import { clusterId, clusterVariables } from '../../lib/identity/cluster.ts';
-import { tlsPolicy, tlsVariables } from '../../lib/identity/tls-config.ts';
-import type { TlsPolicy } from '../../lib/identity/tls-parameters.ts';
-import { headersFromEnvironment, parseServerAddress } from '../../lib/identity/grpc-client.ts';
+import { tlsPolicy, tlsVariables } from '../../lib/tls/variables.ts';
+import type { TlsPolicy } from '../../lib/tls/parameters.ts';
+import { headersFromEnvironment, parseServerAddress } from '../../lib/grpc/client.ts';
 import type { XdsNodeOptions } from '../../lib/xds/node.ts';
 
 /** The control plane to follow. */

@@ -4,7 +4,7 @@ import { sendJson } from '../../lib/actor/admin-routes.ts';
 import type { Bus } from '../../lib/bus/contract.ts';
 import { connectBus } from '../../lib/bus/redis-bus.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
-import { openGrpcClient } from '../../lib/identity/grpc-client.ts';
+import { openGrpcClient } from '../../lib/grpc/client.ts';
 import {
   DeltaClient,
   XDS_MESSAGE_BYTES_MAX,

@@ -7,8 +7,8 @@ import type { ConnectionOptions, TLSSocket } from 'node:tls';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { http2Engine } from '../support/engine-http2/engine.ts';
-import { openGrpcClient } from '../../lib/identity/grpc-client.ts';
-import type { TlsPolicy } from '../../lib/identity/tls-parameters.ts';
+import { openGrpcClient } from '../../lib/grpc/client.ts';
+import type { TlsPolicy } from '../../lib/tls/parameters.ts';
 import { Tls, parseClientHello } from '../support/client-hello.ts';
 import type { ClientHello } from '../support/client-hello.ts';
 import {

@@ -9,7 +9,7 @@ import {
   RotatingServerCredentials,
   bindGrpcServer,
   createGrpcServer,
-} from '../../lib/identity/grpc-server.ts';
+} from '../../lib/grpc/server.ts';
 import { createRoot, issueLeaf } from '../../lib/identity/x509.ts';
 import { DELTA_METHOD } from '../../lib/xds/type-urls.ts';
 import { makeScratch } from './leftovers.ts';

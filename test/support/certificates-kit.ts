@@ -4,7 +4,7 @@ import { SIGNED_BOARD, certificateSign, signedSchema } from '../../lib/bus/catal
 import { systemClock } from '../../lib/clock/clock.ts';
 import { CertificateManager } from '../../lib/identity/certificate-manager.ts';
 import { certificateMetrics } from '../../lib/identity/certificate-metrics.ts';
-import { parseRootSource } from '../../lib/identity/roots.ts';
+import { parseRootSource } from '../../lib/tls/roots.ts';
 import { TrustBundle } from '../../lib/identity/trust-bundle.ts';
 import type { WorkloadCertificate } from '../../lib/identity/workload-certificate.ts';
 import type { MeshError } from '../../lib/errors/mesh-error.ts';

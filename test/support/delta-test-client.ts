@@ -3,7 +3,7 @@ import { Metadata } from '@grpc/grpc-js';
 import type { ClientDuplexStream, ServiceError } from '@grpc/grpc-js';
 import type { ExecutionContext } from 'ava';
 import { envoy } from '#proto/weft.js';
-import { openGrpcClient } from '../../lib/identity/grpc-client.ts';
+import { openGrpcClient } from '../../lib/grpc/client.ts';
 import { DELTA_METHOD } from '../../lib/xds/type-urls.ts';
 import { until } from './until.ts';
 

@@ -1,8 +1,8 @@
 import { X509Certificate, createPublicKey, generateKeyPairSync } from 'node:crypto';
 import { TunnelCredentials } from '../../lib/hbone/credentials.ts';
 import type { CredentialSource } from '../../lib/hbone/credentials.ts';
-import { DEFAULT_TLS_POLICY } from '../../lib/identity/tls-parameters.ts';
-import type { TlsPolicy } from '../../lib/identity/tls-parameters.ts';
+import { DEFAULT_TLS_POLICY } from '../../lib/tls/parameters.ts';
+import type { TlsPolicy } from '../../lib/tls/parameters.ts';
 import { createRoot, issueIntermediate, issueLeaf } from '../../lib/identity/x509.ts';
 import type { Issuer } from '../../lib/identity/x509.ts';
 

@@ -3,7 +3,7 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import type { Command } from 'commander';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { processEnvironment } from '../../../lib/config/env.ts';
-import { replaceFile } from '../../../lib/identity/atomic-file.ts';
+import { replaceFile } from '../../../lib/files/atomic-file.ts';
 import { createLogger } from '../../../lib/log/logger.ts';
 import { givenFiles, givenPath } from '../../container-mesh/own-files.ts';
 import { meshPaths, podRecordsDir } from '../../local-mesh/mesh-paths.ts';

@@ -3,7 +3,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import type { Command } from 'commander';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
-import { readIfPresent } from '../../../lib/identity/atomic-file.ts';
+import { readIfPresent } from '../../../lib/files/atomic-file.ts';
 import { sbomOf } from '../sbom.ts';
 import { write } from '../output.ts';
 

@@ -9,7 +9,7 @@ import {
 } from '../../../lib/config/fields.ts';
 import { drainVariables } from '../../../lib/config/drain.ts';
 import { rootVariables } from '../../../lib/identity/mesh-roots.ts';
-import { tlsVariables } from '../../../lib/identity/tls-config.ts';
+import { tlsVariables } from '../../../lib/tls/variables.ts';
 import { formatAccessRules, parseAccessRules } from '../../../lib/log/access-rules.ts';
 import { waypointVariables } from '../../../lib/state/waypoint-bypass.ts';
 import { modeVariables } from './mode.ts';

@@ -1,7 +1,7 @@
 import { open } from 'node:fs/promises';
 import type { Clock } from '../../../lib/clock/clock.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
-import { FollowedFile } from '../../../lib/identity/followed-file.ts';
+import { FollowedFile } from '../../../lib/files/followed-file.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import { parseLocalFile } from '../../../lib/xds/local/parse.ts';
 import type { LocalFileResource } from '../../../lib/xds/local/parse.ts';

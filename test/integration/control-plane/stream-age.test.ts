@@ -3,7 +3,7 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { status } from '@grpc/grpc-js';
 import test from 'ava';
-import { openGrpcClient } from '../../../lib/identity/grpc-client.ts';
+import { openGrpcClient } from '../../../lib/grpc/client.ts';
 import { XDS_MESSAGE_BYTES_MAX } from '../../../lib/xds/delta-client.ts';
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../../lib/xds/type-urls.ts';
 import { createControlPlaneKit } from '../../support/control-plane-kit.ts';

@@ -7,7 +7,7 @@ import type { CaClient } from '../../../lib/identity/ca-client.ts';
 import { requestFor } from '../../../lib/identity/csr.ts';
 import { uriAltNames } from '../../../lib/identity/peer-verify.ts';
 import { acceptCertificate, parseCaAnswer } from '../../../lib/identity/workload-certificate.ts';
-import { parseCertificates } from '../../../lib/identity/pem.ts';
+import { parseCertificates } from '../../../lib/tls/pem.ts';
 import { createCaKit } from '../../support/ca-kit.ts';
 import { nodePod, podObject, servePodsApi } from '../../support/pods-api.ts';
 import { accountSubject, createTokenIssuer, nodeSubject } from '../../support/token-issuer.ts';

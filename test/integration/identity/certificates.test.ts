@@ -5,7 +5,7 @@ import test from 'ava';
 import { certificateSign } from '../../../lib/bus/catalog.ts';
 import type { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { requestFor } from '../../../lib/identity/csr.ts';
-import { replaceFile } from '../../../lib/identity/atomic-file.ts';
+import { replaceFile } from '../../../lib/files/atomic-file.ts';
 import { createRoot } from '../../../lib/identity/x509.ts';
 import { openBus } from '../../support/bus.ts';
 import { createCaKit } from '../../support/ca-kit.ts';

@@ -10,14 +10,14 @@ import { systemClock } from '../../../lib/clock/clock.ts';
 import { MeshError, asMeshError } from '../../../lib/errors/mesh-error.ts';
 import { createCertificateMethod } from '../../../lib/identity/ca-protocol.ts';
 import { CaClient, MAX_ANSWER_BYTES } from '../../../lib/identity/ca-client.ts';
-import type { GrpcClientOptions } from '../../../lib/identity/grpc-client.ts';
+import type { GrpcClientOptions } from '../../../lib/grpc/client.ts';
 import {
   RotatingServerCredentials,
   bindGrpcServer,
   createGrpcServer,
   shutDownGrpcServer,
-} from '../../../lib/identity/grpc-server.ts';
-import type { ServingCertificate } from '../../../lib/identity/grpc-server.ts';
+} from '../../../lib/grpc/server.ts';
+import type { ServingCertificate } from '../../../lib/grpc/server.ts';
 import { ServingCertKeeper } from '../../../lib/identity/serving-cert.ts';
 import { createRequest } from '../../../lib/identity/csr.ts';
 import { createRoot, issueLeaf } from '../../../lib/identity/x509.ts';

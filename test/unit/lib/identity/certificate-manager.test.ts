@@ -8,7 +8,7 @@ import {
   ROOTS_PER_TURN,
 } from '../../../../lib/identity/certificate-manager.ts';
 import { parseRequest } from '../../../../lib/identity/csr.ts';
-import { parseCertificates } from '../../../../lib/identity/pem.ts';
+import { parseCertificates } from '../../../../lib/tls/pem.ts';
 import type { SigningPort, Urgency } from '../../../../lib/identity/signing-port.ts';
 import type { Roots } from '../../../../lib/identity/trust-bundle.ts';
 import type { WorkloadCertificate } from '../../../../lib/identity/workload-certificate.ts';

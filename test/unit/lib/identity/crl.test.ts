@@ -14,7 +14,7 @@ import {
   parseRevocationLists,
 } from '../../../../lib/identity/crl.ts';
 import { verifyChain } from '../../../../lib/identity/peer-verify.ts';
-import { parseCertificates } from '../../../../lib/identity/pem.ts';
+import { parseCertificates } from '../../../../lib/tls/pem.ts';
 import { RevocationBook } from '../../../../lib/identity/revocation-book.ts';
 import { extension } from '../../../../lib/identity/subject-alt-name.ts';
 import { issueCrl, issueCrlPem } from '../../../support/crl-kit.ts';

@@ -5,7 +5,7 @@ import type { ExecutionContext } from 'ava';
 import { decodeJwt, decodeProtectedHeader } from 'jose';
 import { MeshError } from '../../../../lib/errors/mesh-error.ts';
 import { TokenVerifier } from '../../../../lib/identity/token.ts';
-import { tokenSource } from '../../../../lib/identity/token-source.ts';
+import { tokenSource } from '../../../../lib/grpc/token-source.ts';
 import { keptLog } from '../../../support/actor-context.ts';
 import type { LogLine } from '../../../support/actor-context.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../../../lib/clock/clock.ts';
-import { parseRootSource, readRoots } from '../../../../lib/identity/roots.ts';
+import { parseRootSource, readRoots } from '../../../../lib/tls/roots.ts';
 import { TrustBundle } from '../../../../lib/identity/trust-bundle.ts';
 import type { Roots } from '../../../../lib/identity/trust-bundle.ts';
 import { createRoot } from '../../../../lib/identity/x509.ts';

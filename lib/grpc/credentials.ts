@@ -6,10 +6,10 @@ import { CallCredentials, ChannelCredentials } from '@grpc/grpc-js';
 import type { experimental } from '@grpc/grpc-js';
 import { systemClock } from '../clock/clock.ts';
 import { MeshError } from '../errors/mesh-error.ts';
-import { readRoots } from './roots.ts';
-import type { RootSource } from './roots.ts';
-import { tlsParameters } from './tls-parameters.ts';
-import type { TlsPolicy } from './tls-parameters.ts';
+import { readRoots } from '../tls/roots.ts';
+import type { RootSource } from '../tls/roots.ts';
+import { tlsParameters } from '../tls/parameters.ts';
+import type { TlsPolicy } from '../tls/parameters.ts';
 
 /** Whom to trust and which names the server may have. */
 export interface RootsCredentialsOptions {

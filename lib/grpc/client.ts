@@ -4,10 +4,10 @@ import { callbackify } from 'node:util';
 import { CallCredentials, Client, Metadata, credentials } from '@grpc/grpc-js';
 import type { ChannelOptions } from '@grpc/grpc-js';
 import { MeshError } from '../errors/mesh-error.ts';
-import { RootsCredentials } from './grpc-credentials.ts';
-import { parseRootSource } from './roots.ts';
-import { DEFAULT_TLS_POLICY } from './tls-parameters.ts';
-import type { TlsPolicy } from './tls-parameters.ts';
+import { RootsCredentials } from './credentials.ts';
+import { parseRootSource } from '../tls/roots.ts';
+import { DEFAULT_TLS_POLICY } from '../tls/parameters.ts';
+import type { TlsPolicy } from '../tls/parameters.ts';
 import { tokenSource } from './token-source.ts';
 import type { TokenSource } from './token-source.ts';
 

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { FreshReading } from '../../../../lib/identity/fresh-reading.ts';
+import { FreshReading } from '../../../../lib/files/fresh-reading.ts';
 
 test('who asks during a reading gets one that begins after it, and all who ask then the same one', async (t) => {
   const readings: (() => void)[] = [];

@@ -3,8 +3,8 @@ import { Server, ServerCredentials } from '@grpc/grpc-js';
 import type { ServerOptions } from '@grpc/grpc-js';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { Endpoint } from '../config/fields.ts';
-import { DEFAULT_TLS_POLICY, tlsParameters } from './tls-parameters.ts';
-import type { TlsParameters, TlsPolicy } from './tls-parameters.ts';
+import { DEFAULT_TLS_POLICY, tlsParameters } from '../tls/parameters.ts';
+import type { TlsParameters, TlsPolicy } from '../tls/parameters.ts';
 
 /** A server's own certificate. */
 export interface ServingCertificate {

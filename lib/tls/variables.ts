@@ -1,6 +1,6 @@
 import { configInvalid } from '../config/define-config.ts';
 import { bool, oneOf } from '../config/fields.ts';
-import type { CompliancePolicy, TlsPolicy } from './tls-parameters.ts';
+import type { CompliancePolicy, TlsPolicy } from './parameters.ts';
 
 /** The variables by which an operator chooses TLS rules, the same for every actor. */
 export const tlsVariables = {
