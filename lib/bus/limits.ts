@@ -15,6 +15,9 @@ export const ROW_BYTES_MAX = 4 * 1024 * 1024;
 /** Rows asked of HSCAN at a time: one slice of handler work. */
 export const COPY_SLICE_ROWS = 500;
 
+/** How long rows of a mirrored table hold the event loop at a time: well below the time a lock or a heartbeat tolerates. */
+export const MIRROR_SLICE_MS = 8;
+
 /** Log entries taken at a time. */
 export const FOLLOW_SLICE_ENTRIES = 500;
 

@@ -122,6 +122,7 @@ export class RedisTableReader implements TableReader {
     this.#verified = true;
     this.#cursor = cursor;
     this.#synced = true;
+    this.#deps.log.debug({ table: this.#deps.table, epoch: start.epoch }, 'bus.table-copied');
     await this.#handle(() => this.#handler.onSynced());
   }
 

@@ -60,7 +60,7 @@ export class CertFetcherActor implements Actor {
     this.#bus = bus;
     exposeQueueDepths(context.metrics, bus, [scope], log);
     const identities = new NodeIdentities(node, log, release);
-    this.#reader = bus.reader('addresses', 'mesh', identities);
+    this.#reader = bus.reader('addresses', 'mesh', identities.mirror);
     const deps: SignJobDeps = {
       node,
       clock,

@@ -1,14 +1,14 @@
-import type { Bus, TableHandler, TableName, TableReader } from '../../lib/bus/contract.ts';
-import { TimeSlice } from '../../lib/async/time-slice.ts';
+import type { Bus, TableName, TableReader } from '../../lib/bus/contract.ts';
+import { TableMirror } from '../../lib/bus/table-mirror.ts';
+import type { TableSink } from '../../lib/bus/table-mirror.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { PolicyStore } from '../../lib/policy/policy-store.ts';
 import { decodeProgram } from '../../lib/policy/program-codec.ts';
-import { CopyTracker } from '../../lib/state/copy-tracker.ts';
 import { PackedStore } from '../../lib/state/packed-store.ts';
 import { decodeAddress } from '../../lib/xds/resources/address.ts';
 import { decodeAuthorization } from '../../lib/xds/resources/authorization.ts';
-import { SLICE_MS, UNREADABLE_LOG_LINES_MAX } from './limits.ts';
+import { UNREADABLE_LOG_LINES_MAX } from './limits.ts';
 import { WorkloadClasses } from './workload-classes.ts';
 
 /** What the mirror needs. */
@@ -21,15 +21,6 @@ export interface MirrorDependencies {
   changed(): void;
 }
 
-/** A table's contents as this process keeps them. */
-interface Sink {
-  held(): Iterable<string>;
-  apply(key: string, value: Uint8Array | null): void;
-}
-
-const TABLES = ['addresses', 'authorizations', 'rejections', 'programs'] as const;
-type MirroredTable = (typeof TABLES)[number];
-
 const SAMPLED_LOG_EACH = 100;
 
 /** This process's copy of the mesh and its policies, kept through Redis's absence. */
@@ -40,9 +31,10 @@ export class MeshMirror {
   /** Sets that have a good row in `programs`. */
   readonly programs = new Set<string>();
   readonly #deps: MirrorDependencies;
-  readonly #readers: Readonly<Record<MirroredTable, TableReader>>;
-  readonly #complete = new Set<MirroredTable>();
-  readonly #copying = new Set<MirroredTable>();
+  /** The tables that the ingester writes. */
+  readonly #mesh: readonly TableMirror[];
+  readonly #programs: TableMirror;
+  readonly #readers: readonly TableReader[];
   readonly #ready = Promise.withResolvers<void>();
   #unreadableRows = 0;
 
@@ -51,27 +43,30 @@ export class MeshMirror {
     this.policies = new PolicyStore(decodeAuthorization, {
       unknownReference: deps.unknownReference,
     });
-    this.#readers = {
-      addresses: this.#follow('addresses', {
-        held: () => this.mesh.names(),
-        apply: (name, value) => this.#applyAddress(name, value),
-      }),
-      authorizations: this.#follow('authorizations', {
-        held: () => this.policies.keys(),
-        apply: (key, value) => {
-          const { error } = this.policies.apply(key, value);
-          if (error !== null) this.#unreadable('authorizations', key, error);
-        },
-      }),
-      rejections: this.#follow('rejections', {
-        held: () => this.policies.rejectionRows(),
-        apply: (key, value) => void this.policies.applyRejection(key, value),
-      }),
-      programs: this.#follow('programs', {
-        held: () => this.programs,
-        apply: (setId, value) => this.#applyProgram(setId, value),
-      }),
-    };
+    const addresses = this.#mirror({
+      keys: () => this.mesh.names(),
+      apply: (name, value) => this.#applyAddress(name, value),
+    });
+    const authorizations = this.#mirror({
+      keys: () => this.policies.keys(),
+      apply: (key, value) => {
+        const { error } = this.policies.apply(key, value);
+        if (error !== null) this.#unreadable('authorizations', key, error);
+      },
+    });
+    const rejections = this.#mirror({
+      keys: () => this.policies.rejectionRows(),
+      apply: (key, value) => void this.policies.applyRejection(key, value),
+    });
+    const programs = this.#mirror({
+      keys: () => this.programs,
+      apply: (setId, value) => this.#applyProgram(setId, value),
+    });
+    this.#mesh = [addresses, authorizations, rejections];
+    this.#programs = programs;
+    this.#readers = Object.entries({ addresses, authorizations, rejections, programs }).map(
+      ([table, mirror]) => deps.bus.reader(table as TableName, 'mesh', mirror),
+    );
   }
 
   /** Resolves once what the ingester writes was copied completely. */
@@ -81,56 +76,25 @@ export class MeshMirror {
 
   /** True once the programs were copied, too. */
   get programsComplete(): boolean {
-    return this.#complete.has('programs');
+    return this.#programs.synced;
   }
 
   /** True while a full copy is being taken, and what is held may be of two epochs. */
   get copying(): boolean {
-    return this.#copying.size > 0;
+    return [...this.#mesh, this.#programs].some((mirror) => mirror.copying);
   }
 
   /** Stops following. */
   async close(): Promise<void> {
-    await Promise.all(TABLES.map((table) => this.#readers[table].close()));
+    await Promise.all(this.#readers.map((reader) => reader.close()));
   }
 
-  #follow(table: MirroredTable, sink: Sink): TableReader {
-    const tracker = new CopyTracker();
-    const take = async (
-      rows: readonly { readonly key: string; readonly value: Uint8Array | null }[],
-    ): Promise<void> => {
-      const slice = new TimeSlice(SLICE_MS);
-      for (const { key, value } of rows) {
-        tracker.saw(key);
-        sink.apply(key, value);
-        await slice.breathe();
-      }
+  #mirror(sink: TableSink): TableMirror {
+    const applied = (): void => {
+      if (this.#mesh.every((mirror) => mirror.synced)) this.#ready.resolve();
       this.#deps.changed();
     };
-    const handler: TableHandler = {
-      onReset: () => {
-        this.#copying.add(table);
-        tracker.begin(sink.held());
-      },
-      onEntries: take,
-      onSynced: async () => {
-        await take(tracker.end().map((key) => ({ key, value: null })));
-        this.#copying.delete(table);
-        this.#synced(table);
-      },
-      onChanges: take,
-    };
-    return this.#deps.bus.reader(table, 'mesh', handler);
-  }
-
-  #synced(table: MirroredTable): void {
-    this.#complete.add(table);
-    this.#deps.log.info({ table }, 'policy.table-copied');
-    const mesh = (['addresses', 'authorizations', 'rejections'] as const).every((name) =>
-      this.#complete.has(name),
-    );
-    if (mesh) this.#ready.resolve();
-    this.#deps.changed();
+    return new TableMirror({ ...sink, applied });
   }
 
   #applyAddress(name: string, value: Uint8Array | null): void {
@@ -156,7 +120,7 @@ export class MeshMirror {
     }
   }
 
-  #unreadable(table: MirroredTable, key: string, error: unknown): void {
+  #unreadable(table: TableName, key: string, error: unknown): void {
     this.#unreadableRows += 1;
     this.#deps.unreadable(table);
     const count = this.#unreadableRows;

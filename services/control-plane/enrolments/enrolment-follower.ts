@@ -124,7 +124,7 @@ export class EnrolmentFollower {
         log.warn({ node, key, reason }, 'enrolments.malformed-row');
       },
     );
-    this.#nodes.set(node, { rows, reader: bus.reader('enrolments', { node }, rows) });
+    this.#nodes.set(node, { rows, reader: bus.reader('enrolments', { node }, rows.mirror) });
     log.info({ node }, 'enrolments.following');
     return true;
   }

@@ -1,23 +1,25 @@
-import type { TableChange, TableEntry, TableHandler } from '../../../lib/bus/contract.ts';
+import { TableMirror } from '../../../lib/bus/table-mirror.ts';
+import type { TableSink } from '../../../lib/bus/table-mirror.ts';
 import { enrolmentSchema } from '../../../lib/state/enrolment.ts';
 import type { Enrolment } from '../../../lib/state/enrolment.ts';
 
-/** Copy of one node's enrolments, by pod uid. What is held stays until a new full copy is complete. */
-export class NodeRows implements TableHandler {
-  readonly #changed: () => void;
+/** The enrolments of one node, by pod uid. */
+export class NodeRows implements TableSink {
+  /** Follows the node's `enrolments` table. */
+  readonly mirror = new TableMirror(this);
+  /** Called after each step of the table. */
+  readonly applied: () => void;
   readonly #malformed: (key: string, reason: string) => void;
-  #rows = new Map<string, Enrolment>();
-  #next: Map<string, Enrolment> | null = null;
-  #synced = false;
+  readonly #rows = new Map<string, Enrolment>();
 
-  constructor(changed: () => void, malformed: (key: string, reason: string) => void) {
-    this.#changed = changed;
+  constructor(applied: () => void, malformed: (key: string, reason: string) => void) {
+    this.applied = applied;
     this.#malformed = malformed;
   }
 
   /** True once a full copy was read; before that nothing is known of the node. */
   get synced(): boolean {
-    return this.#synced;
+    return this.mirror.synced;
   }
 
   /** True when the node serves the pod. */
@@ -25,39 +27,19 @@ export class NodeRows implements TableHandler {
     return this.#rows.get(podUid)?.state === 'enabled';
   }
 
-  onReset(): void {
-    this.#next = new Map();
+  keys(): Iterable<string> {
+    return this.#rows.keys();
   }
 
-  onEntries(entries: readonly TableEntry[]): void {
-    for (const { key, value } of entries) this.#take(this.#next ?? this.#rows, key, value);
-  }
-
-  onSynced(): void {
-    this.#rows = this.#next ?? this.#rows;
-    this.#next = null;
-    this.#synced = true;
-    this.#changed();
-  }
-
-  onChanges(changes: readonly TableChange[]): void {
-    for (const { key, value } of changes) {
-      if (value === null) this.#rows.delete(key);
-      else this.#take(this.#rows, key, value);
+  /** A row that cannot be read is reported; the row before it stays. */
+  apply(key: string, value: Uint8Array | null): void {
+    if (value === null) {
+      this.#rows.delete(key);
+      return;
     }
-    this.#changed();
-  }
-
-  #take(rows: Map<string, Enrolment>, key: string, value: Uint8Array): void {
     const parsed = parseEnrolment(value);
-    if (typeof parsed === 'string') {
-      // What it said before stays true as far as anyone knows.
-      this.#malformed(key, parsed);
-      const before = this.#rows.get(key);
-      if (before !== undefined) rows.set(key, before);
-    } else {
-      rows.set(key, parsed);
-    }
+    if (typeof parsed === 'string') this.#malformed(key, parsed);
+    else this.#rows.set(key, parsed);
   }
 }
 

@@ -1,3 +1,5 @@
+import { TableMirror } from '../../../lib/bus/table-mirror.ts';
+import type { TableSink } from '../../../lib/bus/table-mirror.ts';
 import type { Clock } from '../../../lib/clock/clock.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
@@ -14,8 +16,7 @@ import { LocalIdentities } from './local-identities.ts';
 import { ProgramBook } from './program-book.ts';
 import type { DumpSection, FeedStep, StateSettings, StateStats, StateTable } from './protocol.ts';
 import { TimeSlice } from '../../../lib/async/time-slice.ts';
-import { TableMirror } from './table-mirror.ts';
-import type { TableSink } from './table-mirror.ts';
+import { unpackRows } from './packed-rows.ts';
 import { Watches } from './watches.ts';
 import type { SendToThread } from './watches.ts';
 
@@ -73,19 +74,25 @@ export class StateEngine {
       },
     });
     this.#mirrors = {
-      addresses: new TableMirror(this.#addressSink()),
-      authorizations: new TableMirror(this.#policySink()),
-      rejections: new TableMirror({
-        keys: () => this.#policies.rejectionRows(),
-        apply: (key, value) => this.#policies.applyRejection(key, value),
-      }),
-      programs: new TableMirror({
-        keys: () => this.#programs.rowKeys(),
-        apply: (key, value) => {
-          this.#programs.apply(key, value);
-          this.#programsTouched = true;
+      addresses: new TableMirror(this.#addressSink(), STATE_SLICE_MS),
+      authorizations: new TableMirror(this.#policySink(), STATE_SLICE_MS),
+      rejections: new TableMirror(
+        {
+          keys: () => this.#policies.rejectionRows(),
+          apply: (key, value) => this.#policies.applyRejection(key, value),
         },
-      }),
+        STATE_SLICE_MS,
+      ),
+      programs: new TableMirror(
+        {
+          keys: () => this.#programs.rowKeys(),
+          apply: (key, value) => {
+            this.#programs.apply(key, value);
+            this.#programsTouched = true;
+          },
+        },
+        STATE_SLICE_MS,
+      ),
     };
   }
 
@@ -131,7 +138,7 @@ export class StateEngine {
   /** Applies one step of a table; resolves when it is in force and listener threads were told. One at a time. */
   async feed(table: StateTable, step: FeedStep): Promise<void> {
     const slice = new TimeSlice(STATE_SLICE_MS);
-    await this.#mirrors[table].take(step, slice);
+    await applyStep(this.#mirrors[table], step);
     const { addresses, authorizations, rejections } = this.#mirrors;
     if (!this.#ready && addresses.synced && authorizations.synced && rejections.synced) {
       this.#ready = true;
@@ -228,5 +235,18 @@ export class StateEngine {
     }
     const identities = this.#identities.takeChanged();
     if (identities !== null) this.#deps.identitiesChanged(identities);
+  }
+}
+
+function applyStep(mirror: TableMirror, step: FeedStep): Promise<void> {
+  switch (step.kind) {
+    case 'reset':
+      return mirror.onReset();
+    case 'entries':
+      return mirror.onEntries(unpackRows(step.rows));
+    case 'changes':
+      return mirror.onChanges(unpackRows(step.rows));
+    case 'synced':
+      return mirror.onSynced();
   }
 }

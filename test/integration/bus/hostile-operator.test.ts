@@ -201,7 +201,8 @@ test('an eviction policy that is set while all run is reported, and no reason to
   await admin.config('SET', 'maxmemory', '1gb');
   await clock.advance(30_000);
   await until(async () => /weft_redis_evicts 1/.test(await text()), { what: 'the second look' });
-  t.true(lines.some((line) => line['policy'] === 'allkeys-lru'));
+  const told = (): boolean => lines.some((line) => line['policy'] === 'allkeys-lru');
+  await until(told, { what: 'the line that names the policy' });
   t.regex(await text(), /weft_redis_memory_used_ratio 0\.00/);
   await admin.config('SET', 'maxmemory-policy', 'noeviction');
   await clock.advance(30_000);

@@ -8,49 +8,48 @@ import { keptLog } from '../../support/actor-context.ts';
 import { service, workload } from '../../support/workloads.ts';
 
 const WEB = 'spiffe://cluster.local/ns/demo/sa/web';
-const row = (key: string, node: string, account = 'web', version = 1) => ({
+const row = (key: string, node: string, account = 'web') => ({
   key,
-  version,
   value: encodeWorkload(workload({ uid: key, node, serviceAccount: account })),
 });
 
-test('only the identities of the own node are kept, counted by workload', (t) => {
+test('only the identities of the own node are kept, counted by workload', async (t) => {
   const { log, lines } = keptLog('test');
   let synced = 0;
   const identities = new NodeIdentities('node-1', log, () => (synced += 1));
-  identities.onReset();
-  identities.onEntries([
+  await identities.mirror.onReset();
+  await identities.mirror.onEntries([
     row('a', 'node-1'),
     row('b', 'node-1'),
     row('c', 'node-2', 'api'),
-    { key: 's', version: 1, value: encodeService(service()) },
-    { key: 'broken', version: 1, value: Buffer.from('ffff', 'hex') },
+    { key: 's', value: encodeService(service()) },
+    { key: 'broken', value: Buffer.from('ffff', 'hex') },
   ]);
   t.false(identities.synced);
   t.false(identities.has(WEB), 'not in force before the copy is complete');
-  identities.onSynced();
+  await identities.mirror.onSynced();
   t.deepEqual(
     [identities.synced, identities.size, synced, identities.has(WEB)],
     [true, 1, 1, true],
   );
   t.is(lines.length, 1);
   t.is(lines[0]?.['key'], 'broken');
-  identities.onChanges([{ key: 'a', version: 2, value: null }]);
+  await identities.mirror.onChanges([{ key: 'a', value: null }]);
   t.true(identities.has(WEB));
-  identities.onChanges([row('b', 'node-2', 'web', 3)]);
+  await identities.mirror.onChanges([row('b', 'node-2', 'web')]);
   t.false(identities.has(WEB));
-  identities.onChanges([row('c', 'node-1', 'api', 4)]);
+  await identities.mirror.onChanges([row('c', 'node-1', 'api')]);
   t.true(identities.has('spiffe://cluster.local/ns/demo/sa/api'));
 });
 
-test('a new copy replaces the old one when it is complete', (t) => {
+test('a new copy replaces the old one when it is complete', async (t) => {
   const identities = new NodeIdentities('node-1', keptLog('test').log, () => undefined);
-  identities.onReset();
-  identities.onEntries([row('a', 'node-1')]);
-  identities.onSynced();
-  identities.onReset();
+  await identities.mirror.onReset();
+  await identities.mirror.onEntries([row('a', 'node-1')]);
+  await identities.mirror.onSynced();
+  await identities.mirror.onReset();
   t.true(identities.has(WEB));
-  identities.onSynced();
+  await identities.mirror.onSynced();
   t.false(identities.has(WEB));
 });
 
@@ -58,14 +57,14 @@ test('a job waits a moment for its identity to appear', async (t) => {
   const clock = new FakeClock();
   const identities = new NodeIdentities('node-1', keptLog('test').log, () => undefined);
   const early = identities.appears(WEB, 300, clock);
-  identities.onReset();
-  identities.onEntries([row('a', 'node-1')]);
-  identities.onSynced();
+  await identities.mirror.onReset();
+  await identities.mirror.onEntries([row('a', 'node-1')]);
+  await identities.mirror.onSynced();
   t.true(await early);
   t.true(await identities.appears(WEB, 300, clock));
   const never = identities.appears('spiffe://cluster.local/ns/demo/sa/none', 300, clock);
   const later = identities.appears('spiffe://cluster.local/ns/demo/sa/api', 300, clock);
-  identities.onChanges([row('b', 'node-1', 'api', 2)]);
+  await identities.mirror.onChanges([row('b', 'node-1', 'api')]);
   t.true(await later);
   await clock.advance(300);
   t.false(await never);
