@@ -21,12 +21,15 @@ export type ObjectChange =
   | { readonly kind: 'namespace'; readonly name: string }
   | { readonly kind: 'hosts'; readonly key: string; readonly entry: HostEntry | null };
 
-interface WatchedKind {
+type Named = { readonly metadata: { readonly namespace: string; readonly name: string } };
+
+/** How a kind is followed. */
+interface WatchedKind<T extends Named> {
   readonly kind: string;
-  set(object: unknown): Promise<string>;
-  remove(object: unknown): Promise<void>;
-  /** Drops what is held but not among `keys`. */
-  retain(keys: ReadonlySet<string>): Promise<void>;
+  readonly schema: z.ZodType<T>;
+  keyOf(object: T): string;
+  /** What there is now under a key; null when it is gone. */
+  tell(key: string, object: T | null): Promise<void>;
 }
 
 /** Copies of pods and namespaces, and a stream of changes. */
@@ -35,8 +38,6 @@ export class ObjectWatch {
   readonly namespaces = new Map<string, NamespaceObject>();
   readonly #deps: { readonly api: ManifestApi; readonly clock: Clock; readonly log: Logger };
   readonly #onChange: (change: ObjectChange) => Promise<void>;
-  /** What was told of a kind since its list began, until the list ends. */
-  readonly #listed = new Map<WatchedKind, Set<string>>();
   readonly #abort = new AbortController();
   #running: Promise<unknown> = Promise.resolve();
 
@@ -52,15 +53,24 @@ export class ObjectWatch {
   start(): void {
     const { api, clock, log } = this.#deps;
     const options = { signal: this.#abort.signal, clock, log };
-    const kinds = [
-      this.#namespaceKind(),
-      this.#podKind(),
-      this.#hostsKind('Service', serviceObject, serviceEntryOf),
-      this.#hostsKind('ServiceEntry', serviceEntryObject, externalEntryOf),
-    ];
-    this.#running = Promise.all(
-      kinds.map((kind) => api.watch(kind.kind, (event) => this.#handle(kind, event), options)),
-    );
+    const follow = <T extends Named>(kind: WatchedKind<T>): Promise<void> =>
+      api.watch(kind.kind, this.#handler(kind), options);
+    this.#running = Promise.all([
+      follow(
+        this.#mapKind('Namespace', namespaceObject, this.namespaces, {
+          keyOf: ({ metadata }) => metadata.name,
+          change: (name) => ({ kind: 'namespace', name }),
+        }),
+      ),
+      follow(
+        this.#mapKind('Pod', podObject, this.pods, {
+          keyOf: objectKey,
+          change: (key) => ({ kind: 'pod', key }),
+        }),
+      ),
+      follow(this.#hostsKind('Service', serviceObject, serviceEntryOf)),
+      follow(this.#hostsKind('ServiceEntry', serviceEntryObject, externalEntryOf)),
+    ]);
   }
 
   /** Ends all streams. */
@@ -69,117 +79,71 @@ export class ObjectWatch {
     await this.#running;
   }
 
-  async #handle(kind: WatchedKind, event: WatchEvent): Promise<void> {
-    switch (event.type) {
-      case 'LIST':
-        this.#listed.set(kind, new Set());
-        break;
-      case 'SYNC':
-        await kind.retain(this.#listed.get(kind) ?? new Set());
-        this.#listed.delete(kind);
-        break;
-      case 'DELETED':
-        await this.#guard(kind.kind, () => kind.remove(event.object));
-        break;
-      default: {
-        const key = await this.#guard(kind.kind, () => kind.set(event.object));
-        if (key !== null) this.#listed.get(kind)?.add(key);
+  #handler<T extends Named>(kind: WatchedKind<T>): (event: WatchEvent) => Promise<void> {
+    const held = new Set<string>();
+    /** What was told since a list began, until the list ends. */
+    let listed: Set<string> | null = null;
+    const drop = async (key: string): Promise<void> => {
+      held.delete(key);
+      await kind.tell(key, null);
+    };
+    const set = async (object: T): Promise<void> => {
+      const key = kind.keyOf(object);
+      held.add(key);
+      await kind.tell(key, object);
+      listed?.add(key);
+    };
+    return async (event) => {
+      if (event.type === 'LIST') listed = new Set();
+      else if (event.type === 'SYNC') {
+        const told = listed;
+        for (const key of held) if (told?.has(key) !== true) await drop(key);
+        listed = null;
+      } else {
+        await this.#guard(kind.kind, async () => {
+          const object = kind.schema.parse(event.object);
+          await (event.type === 'DELETED' ? drop(kind.keyOf(object)) : set(object));
+        });
       }
-    }
+    };
   }
 
   /** One object that does not parse must not stop the stream. */
-  async #guard<T>(kind: string, work: () => Promise<T>): Promise<T | null> {
+  async #guard(kind: string, work: () => Promise<void>): Promise<void> {
     try {
-      return await work();
+      await work();
     } catch (error) {
       this.#deps.log.error({ kind, error: errorText(error) }, 'object.refused');
-      return null;
     }
   }
 
-  #podKind(): WatchedKind {
-    return this.#mapKind('Pod', podObject, this.pods, (key) => ({ kind: 'pod', key }));
-  }
-
-  #namespaceKind(): WatchedKind {
-    const named = namespaceObject.transform((object) => object);
-    return {
-      kind: 'Namespace',
-      set: async (item) => {
-        const object = named.parse(item);
-        const { name } = object.metadata;
-        this.namespaces.set(name, object);
-        await this.#onChange({ kind: 'namespace', name });
-        return name;
-      },
-      remove: async (item) => this.#dropNamespace(named.parse(item).metadata.name),
-      retain: async (keys) => {
-        for (const name of this.namespaces.keys()) {
-          if (!keys.has(name)) await this.#dropNamespace(name);
-        }
-      },
-    };
-  }
-
-  async #dropNamespace(name: string): Promise<void> {
-    this.namespaces.delete(name);
-    await this.#onChange({ kind: 'namespace', name });
-  }
-
-  #mapKind<T extends { readonly metadata: { readonly namespace: string; readonly name: string } }>(
+  /** A kind of which a copy is kept. */
+  #mapKind<T extends Named>(
     kind: string,
     schema: z.ZodType<T>,
-    held: Map<string, T>,
-    change: (key: string) => ObjectChange,
-  ): WatchedKind {
-    const drop = async (key: string): Promise<void> => {
-      held.delete(key);
+    copies: Map<string, T>,
+    { keyOf, change }: { keyOf(object: T): string; change(key: string): ObjectChange },
+  ): WatchedKind<T> {
+    const tell = async (key: string, object: T | null): Promise<void> => {
+      if (object === null) copies.delete(key);
+      else copies.set(key, object);
       await this.#onChange(change(key));
     };
-    return {
-      kind,
-      set: async (item) => {
-        const object = schema.parse(item);
-        const key = objectKey(object);
-        held.set(key, object);
-        await this.#onChange(change(key));
-        return key;
-      },
-      remove: async (item) => drop(objectKey(schema.parse(item))),
-      retain: async (keys) => {
-        for (const key of held.keys()) if (!keys.has(key)) await drop(key);
-      },
-    };
+    return { kind, schema, keyOf, tell };
   }
 
-  #hostsKind<
-    T extends { readonly metadata: { readonly namespace: string; readonly name: string } },
-  >(kind: string, schema: z.ZodType<T>, entryOf: (object: T) => HostEntry | null): WatchedKind {
-    const held = new Set<string>();
-    const tell = (key: string, entry: HostEntry | null): Promise<void> =>
-      this.#onChange({ kind: 'hosts', key, entry });
+  /** A kind that only gives names to addresses. */
+  #hostsKind<T extends Named>(
+    kind: string,
+    schema: z.ZodType<T>,
+    entryOf: (object: T) => HostEntry | null,
+  ): WatchedKind<T> {
     return {
       kind,
-      set: async (item) => {
-        const object = schema.parse(item);
-        const key = hostsKey(kind, object);
-        held.add(key);
-        await tell(key, entryOf(object));
-        return key;
-      },
-      remove: async (item) => {
-        const key = hostsKey(kind, schema.parse(item));
-        held.delete(key);
-        await tell(key, null);
-      },
-      retain: async (keys) => {
-        for (const key of held) {
-          if (keys.has(key)) continue;
-          held.delete(key);
-          await tell(key, null);
-        }
-      },
+      schema,
+      keyOf: (object) => hostsKey(kind, object),
+      tell: (key, object) =>
+        this.#onChange({ kind: 'hosts', key, entry: object === null ? null : entryOf(object) }),
     };
   }
 }
