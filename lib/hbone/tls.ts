@@ -4,6 +4,7 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { connect } from 'node:tls';
 import type { Server, TLSSocket } from 'node:tls';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { present } from '../errors/assert.ts';
 import { MeshError, asMeshError, errorText } from '../errors/mesh-error.ts';
 import type { TunnelOptions, TunnelPeer } from './engine.ts';
@@ -27,7 +28,7 @@ export async function acceptTls(raw: Socket, options: TunnelOptions): Promise<Se
   raw.on('error', ignoreAfterHandshake);
   try {
     options.credentials.assertValid(options.clock.now());
-    return secured(await serverHandshake(raw, options.credentials.server), options);
+    return await secured(await serverHandshake(raw, options.credentials.server), options);
   } catch (error) {
     raw.destroy();
     throw handshakeError(error);
@@ -44,7 +45,7 @@ export async function connectTls(raw: Duplex, options: TunnelOptions): Promise<S
       socket.destroy();
       throw new MeshError('TLS_HANDSHAKE', 'the peer did not agree to speak HTTP/2 (ALPN h2)');
     }
-    return secured(socket, options);
+    return await secured(socket, options);
   } catch (error) {
     raw.destroy();
     throw handshakeError(error);
@@ -54,8 +55,12 @@ export async function connectTls(raw: Duplex, options: TunnelOptions): Promise<S
 /** Errors of the raw socket reach us through the TLS socket that wraps it; an unhandled one would end the process. */
 function ignoreAfterHandshake(): void {}
 
-function secured(socket: TLSSocket, options: TunnelOptions): SecuredSocket {
+async function secured(socket: TLSSocket, options: TunnelOptions): Promise<SecuredSocket> {
   socket.on('error', ignoreAfterHandshake);
+  // Node reports a finished handshake from inside SSL_read. A TLS socket destroyed there after its raw socket is freed at once, and
+  // the process crashes. A caller may destroy both in any order, so it goes on in a turn of its own.
+  await nextTurn();
+  if (socket.destroyed) throw socket.errored ?? new Error('the peer closed the connection');
   // A tunnel has no half: a peer that sends no more (its process was killed) can finish no stream. The raw socket
   // may be half-open, and TLS sockets take that over from it.
   socket.once('end', () => socket.destroy());

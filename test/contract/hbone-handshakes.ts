@@ -1,9 +1,11 @@
 /** Part of the engine contract: who is let in, and who is not. */
 import { once } from 'node:events';
 import { connect as connectHttp2 } from 'node:http2';
+import { createServer } from 'node:net';
+import type { AddressInfo } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import type { TestFn } from 'ava';
-import type { HboneEngine } from '../../lib/hbone/engine.ts';
+import type { HboneEngine, ServerTunnel } from '../../lib/hbone/engine.ts';
 import { dial, echo, openTunnel, request, roundTrip, serveTunnels } from '../support/tunnel-kit.ts';
 import { tunnelOptions } from '../support/tunnel-kit.ts';
 import { CLIENT, SERVER, createTunnelPki, credentials, identities } from '../support/tunnel-pki.ts';
@@ -19,6 +21,35 @@ export function handshakes(test: TestFn, engine: HboneEngine): void {
     const fixture = await serveTunnels(t, engine, tunnelOptions(server), echo);
     const tunnel = await openTunnel(t, engine, fixture.port, tunnelOptions(client));
     t.is((await roundTrip(await tunnel.open(request), 'x')).toString(), 'x');
+  });
+
+  test('a socket and then its tunnel may be destroyed as soon as the tunnel is made', async (t) => {
+    const { client, server } = await identities();
+    const accepted: ServerTunnel[] = [];
+    const listening = createServer({ pauseOnConnect: true, allowHalfOpen: true }, (socket) => {
+      const options = { ...tunnelOptions(server), onRequest: echo, onRequestError: () => {} };
+      engine.serve(socket, options).then(
+        (tunnel) => {
+          socket.destroy();
+          tunnel.destroy();
+          accepted.push(tunnel);
+        },
+        (error: unknown) => t.fail(String(error)),
+      );
+    });
+    listening.listen(0, '127.0.0.1');
+    await once(listening, 'listening');
+    t.teardown(() => listening.close());
+    const { port } = listening.address() as AddressInfo;
+    const socket = await dial(t, port);
+    const tunnel = await engine.connect(socket, tunnelOptions(client)).then((made) => {
+      socket.destroy();
+      made.destroy();
+      return made;
+    });
+    await Promise.all([tunnel.closed, until(() => accepted.length === 1, { what: 'its end' })]);
+    await accepted[0]?.closed;
+    t.false(tunnel.usable);
   });
 
   // spec: hbone.md §3
