@@ -6,23 +6,23 @@ import type { Logger } from '../log/logger.ts';
 import type { MetricRegistry } from '../metrics/registry.ts';
 import { runDeltaStream } from './delta-stream.ts';
 import type { SendRequest } from './delta-stream.ts';
-import type { ResourceFailure } from './nack.ts';
 import type { XdsNodeOptions } from './node.ts';
 import { RECONNECT_BASE_MS, STREAM_SOUND_MS, nextAttempt } from './reconnect.ts';
 import { Subscriptions, isResourceType } from './subscriptions.ts';
+import type { ResourceFailure } from './subscriptions.ts';
 import type { ResourceType } from './type-urls.ts';
 import type { DeltaResponse } from './wire.ts';
 
-/** Largest message taken: a whole big mesh arrives in one (docs/spec/control.md §2). */
+/** Largest message accepted: a big mesh arrives in one message (docs/spec/control.md §2). */
 export const XDS_MESSAGE_BYTES_MAX = 200 * 1024 * 1024;
 
-/** Whoever keeps the resources. */
+/** Keeps the resources that the client receives. */
 export interface ResourceSink {
-  /** Name → version of all that is held, sent when a stream opens. */
+  /** Name → version of every held resource, sent when a stream opens. */
   versions(type: ResourceType): ReadonlyMap<string, string>;
   /**
-   * Takes the good resources, then the removals, in order; resolves with the ones that were refused. The bytes are only
-   * valid during the call.
+   * Stores the good resources, then applies the removals, in order; resolves with the refused resources. The bytes are
+   * valid only during the call.
    */
   apply(
     type: ResourceType,
@@ -30,9 +30,9 @@ export interface ResourceSink {
   ): Promise<readonly ResourceFailure[]>;
 }
 
-/** What the client needs. */
+/** Dependencies of a {@link DeltaClient}. */
 export interface DeltaClientDeps {
-  /** Opens a channel for one stream; it is closed with the stream. May throw, which counts as no connection. */
+  /** Opens a channel for one stream; it is closed with the stream. An error counts as a failed connection. */
   readonly open: () => Client;
   readonly node: XdsNodeOptions;
   readonly sink: ResourceSink;
@@ -41,7 +41,7 @@ export interface DeltaClientDeps {
   readonly metrics: XdsMetrics;
 }
 
-/** Metrics of docs/spec/observability.md. */
+/** The client's metrics (docs/spec/observability.md). */
 export interface XdsMetrics {
   readonly terminations: Counter<'reason'>;
   readonly messages: Counter<'url'>;
@@ -49,7 +49,7 @@ export interface XdsMetrics {
   readonly nacks: Counter<'url'>;
 }
 
-/** Declares them. */
+/** Declares the client's metrics. */
 export function createXdsMetrics(registry: MetricRegistry): XdsMetrics {
   return {
     terminations: registry.counter(
@@ -70,14 +70,14 @@ export function createXdsMetrics(registry: MetricRegistry): XdsMetrics {
 }
 
 /**
- * Follows a control plane over delta ADS: wildcard subscriptions, resume by versions, ACK and NACK, reconnect. What it
- * received stays with the sink when the control plane is gone.
+ * Follows a control plane over delta ADS: wildcard subscriptions, resume by versions, ACK and NACK, reconnect. The sink
+ * keeps the received resources while the control plane is away.
  */
 export class DeltaClient {
   readonly #deps: DeltaClientDeps;
   readonly #stop = new AbortController();
   readonly #listeners = new Set<() => void>();
-  /** Settles when the client was closed; rejects when the sink failed. */
+  /** Settles when the client is closed; rejects when the sink failed. */
   readonly finished: Promise<void>;
   #restart = new AbortController();
   #current: Subscriptions | null = null;
@@ -88,7 +88,7 @@ export class DeltaClient {
     this.finished = this.#run();
   }
 
-  /** True while a stream is open on which a response of every type was taken. */
+  /** True while a stream is open on which a response of every type was answered. */
   get live(): boolean {
     return this.#current?.complete ?? false;
   }
@@ -103,7 +103,7 @@ export class DeltaClient {
     this.#listeners.add(listener);
   }
 
-  /** Opens a new stream, after the sink's content changed by other means. */
+  /** Opens a new stream, after the sink's content was changed from elsewhere. */
   reopen(): void {
     this.#restart.abort(new Error('reopened'));
   }
@@ -175,7 +175,7 @@ export class DeltaClient {
     const { log, metrics } = this.#deps;
     const { typeUrl: url, resources, removed } = response;
     const known = isResourceType(url);
-    // Closed set of label values: what a server makes up is one of them.
+    // Keeps the set of label values closed, whatever types the server names.
     const label = { url: known ? url : 'unknown' };
     metrics.messages.inc(label);
     const bytes = resources.reduce((sum, resource) => sum + (resource.bytes?.length ?? 0), 0);

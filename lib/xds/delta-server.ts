@@ -1,4 +1,4 @@
-/** Delta ADS for ztunnel-like clients (docs/spec/istiod-ambient.md §3), over any source of resources. */
+/** Serves delta ADS to ztunnel-like clients (docs/spec/istiod-ambient.md §3), from any source of resources. */
 import { randomBytes } from 'node:crypto';
 import { status } from '@grpc/grpc-js';
 import type { ServiceDefinition, UntypedServiceImplementation } from '@grpc/grpc-js';
@@ -6,30 +6,30 @@ import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { TokenHolder } from '../identity/token.ts';
 import type { Logger } from '../log/logger.ts';
 import type { MetricRegistry } from '../metrics/registry.ts';
-import { StreamAdmission } from './admission.ts';
-import type { AdmissionDeps, StreamRefusal } from './admission.ts';
 import { DeltaSession } from './delta-session.ts';
 import type { DeltaCall, StreamView } from './delta-session.ts';
 import { deltaServerMetrics } from './server-metrics.ts';
 import type { DeltaServerMetrics } from './server-metrics.ts';
-import { decodeRequest } from './server-wire.ts';
+import { StreamAuthorizer } from './stream-authorizer.ts';
+import type { StreamAuthorizerDeps, StreamRefusal } from './stream-authorizer.ts';
 import { MAX_RESPONSE_BYTES } from './type-subscription.ts';
 import type { ResourceSource } from './type-subscription.ts';
 import { DELTA_METHOD } from './type-urls.ts';
+import { decodeRequest } from './wire.ts';
 
-/** A client that resumes lists a name and a version for everything it holds. */
+/** Largest request: a client that resumes lists the name and version of every resource it holds. */
 export const MAX_REQUEST_BYTES = 64 * 1024 * 1024;
-/** A stream's greatest age is spread by this part of it, so that clients that came together do not come back together. */
+/** Random part of a stream's age limit, so that clients that connected together do not reconnect together. */
 const AGE_SPREAD = 0.1;
 
-/** What the server needs. */
-export interface DeltaServerDeps extends AdmissionDeps {
+/** Dependencies of a {@link DeltaServer}. */
+export interface DeltaServerDeps extends StreamAuthorizerDeps {
   readonly source: ResourceSource;
-  /** False refuses streams, as there is nothing true to tell yet. */
+  /** False refuses streams. */
   ready(): boolean;
-  /** A stream that is this old, give or take a tenth, is ended in good order. */
+  /** A stream of this age, give or take a tenth, is ended in good order. */
   readonly maxStreamAgeMs: number;
-  /** A larger answer goes in several; {@link MAX_RESPONSE_BYTES} without. */
+  /** A larger answer goes in several responses; default {@link MAX_RESPONSE_BYTES}. */
   readonly maxResponseBytes?: number;
   readonly log: Logger;
   readonly metrics: MetricRegistry;
@@ -37,7 +37,7 @@ export interface DeltaServerDeps extends AdmissionDeps {
 
 const raw = (bytes: Buffer): Buffer => bytes;
 
-/** The gRPC definition of the service; messages stay bytes, so that a bad one is answered in our own words. */
+/** The gRPC definition of the service. Messages stay bytes, so that the server itself refuses a bad one. */
 export const deltaService: ServiceDefinition = {
   deltaAggregatedResources: {
     path: DELTA_METHOD,
@@ -50,20 +50,20 @@ export const deltaService: ServiceDefinition = {
   },
 };
 
-/** Serves subscriptions and pushes changes to them. */
+/** Serves subscriptions and pushes changes to the streams. */
 export class DeltaServer {
   readonly #deps: DeltaServerDeps;
   readonly #metrics: DeltaServerMetrics;
   readonly #sessions = new Map<DeltaCall, DeltaSession>();
-  /** Tells the pushes of this process from those of the one before. */
+  /** Distinguishes the pushes of this process from those of an earlier one. */
   readonly #run = randomBytes(4).toString('hex');
   #pushes = 0;
-  readonly #admission: StreamAdmission;
+  readonly #authorizer: StreamAuthorizer;
   #draining = false;
 
   constructor(deps: DeltaServerDeps) {
     this.#deps = deps;
-    this.#admission = new StreamAdmission(deps);
+    this.#authorizer = new StreamAuthorizer(deps);
     this.#metrics = deltaServerMetrics(deps.metrics, () => this.#sessions.size);
   }
 
@@ -77,19 +77,20 @@ export class DeltaServer {
     return [...this.#sessions.values()].map((session) => session.view);
   }
 
-  /** Tells every stream that resources changed or are gone. */
+  /** Tells every stream that resources changed or were removed. */
   push(changed: ReadonlyMap<string, ReadonlySet<string>>): void {
     if (changed.size === 0) return;
     this.#pushes += 1;
     for (const [call, session] of this.#sessions) {
       if (session.push(changed)) continue;
       session.end();
-      const text = 'changes gather and no response is acknowledged; resume on another stream';
+      const text =
+        'too many changes wait and no response is acknowledged; resume on another stream';
       this.#refuse(call, { reason: 'unacknowledged', code: status.RESOURCE_EXHAUSTED, text });
     }
   }
 
-  /** Takes no new stream and ends the open ones; clients come back to whoever serves then. */
+  /** Refuses new streams and ends the open ones; clients connect again. */
   drain(): void {
     this.#draining = true;
     for (const [call, session] of this.#sessions) {
@@ -99,9 +100,9 @@ export class DeltaServer {
   }
 
   #accept(call: DeltaCall): void {
-    // A stream that breaks also closes; there is nothing more to do about the error itself.
+    // A broken stream also closes, so the error needs no handling here.
     call.on('error', (error) =>
-      this.#deps.log.debug({ error: errorText(error) }, 'xds.stream-error'),
+      this.#deps.log.debug({ error: errorText(error) }, 'xds.stream-failed'),
     );
     if (this.#draining || !this.#deps.ready()) {
       const text = this.#draining ? 'the server is draining' : 'the server is not ready';
@@ -121,13 +122,13 @@ export class DeltaServer {
 
   async #serve(call: DeltaCall, isClosed: () => boolean): Promise<void> {
     const open = this.#sessions.size;
-    const admission = await this.#admission.admit(call.metadata, call.getPeer(), open);
-    if (!admission.admitted) {
-      this.#refuse(call, admission.refusal);
+    const decision = await this.#authorizer.decide(call.metadata, call.getPeer(), open);
+    if (!decision.admitted) {
+      this.#refuse(call, decision.refusal);
       return;
     }
     if (isClosed()) return;
-    const { caller } = admission;
+    const { caller } = decision;
     const { source, log } = this.#deps;
     const session = new DeltaSession(call, caller, {
       source,
@@ -153,7 +154,7 @@ export class DeltaServer {
     });
   }
 
-  /** Ends the stream when its age or its token's validity is over; the client resumes, with a token that is valid then. */
+  /** Ends the stream at its age limit or when its token expires; the client resumes with a valid token. */
   #limitAge(call: DeltaCall, session: DeltaSession, caller: TokenHolder): void {
     const { clock, log, maxStreamAgeMs } = this.#deps;
     const ageMs = maxStreamAgeMs * (1 + AGE_SPREAD * (2 * Math.random() - 1));
@@ -170,7 +171,7 @@ export class DeltaServer {
 
   #refuse(call: DeltaCall, { reason, code, text }: StreamRefusal): void {
     this.#metrics.refused(reason);
-    // An address beyond its limit does not fill the log either.
+    // An address beyond its limit must not fill the log.
     const level = reason === 'address' ? 'debug' : 'warn';
     this.#deps.log[level]({ peer: call.getPeer(), reason, error: text }, 'xds.stream-refused');
     call.emit('error', { code, details: text });
@@ -185,7 +186,7 @@ export class DeltaServer {
   }
 }
 
-/** How a stream ends that a request broke. */
+/** The refusal of a stream after a bad request. */
 function refusalFor(error: unknown): StreamRefusal {
   const text = errorText(error);
   if (!(error instanceof MeshError)) return { reason: 'protocol', code: status.INTERNAL, text };

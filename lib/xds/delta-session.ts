@@ -1,39 +1,38 @@
-/** One client's delta stream on the server: its subscriptions, and when what is written. */
+/** One client's delta stream on the server: its subscriptions, and the order in which responses are written. */
 import { randomUUID } from 'node:crypto';
 import type { ServerDuplexStream } from '@grpc/grpc-js';
 import { MeshError } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
 import type { TokenSubject } from '../identity/token.ts';
-import { authorizeNode, parseNodeId } from './node-id.ts';
-import type { NodeId } from './node-id.ts';
+import { authorizeNode } from './node-id.ts';
 import type { DeltaServerMetrics } from './server-metrics.ts';
-import { encodeResponse } from './server-wire.ts';
-import type { RequestNode, ServerRequest } from './server-wire.ts';
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from './type-urls.ts';
 import { TypeSubscription } from './type-subscription.ts';
 import type { ResourceSource } from './type-subscription.ts';
+import { encodeResponse } from './wire.ts';
+import type { RequestNode, ServerRequest } from './wire.ts';
 
-/** The stream as gRPC gives it, messages as bytes. */
+/** The stream as gRPC provides it, with messages as bytes. */
 export type DeltaCall = ServerDuplexStream<Buffer, Buffer>;
 
-/** Types of one stream; the workload API has three. */
+/** Resource types of one stream; the workload API has three. */
 const MAX_TYPES = 16;
 /**
- * Names a client may be owed that acknowledges nothing: every object a control plane holds, twice over for those that went
- * meanwhile. A client beyond it resumes by versions, which costs no memory while it is away.
+ * Names owed to a client that acknowledges nothing: twice the objects a control plane holds, to include removed ones. A
+ * client beyond the limit is ended and resumes by versions; it costs no memory while it is away.
  */
 export const MAX_OWED_NAMES = 400_000;
-/** Longest text of a client that is logged. */
+/** Longest NACK text that is logged. */
 const MAX_LOGGED_TEXT = 2_000;
 
-/** What a session needs. */
-export interface SessionDeps {
+/** Dependencies of a {@link DeltaSession}. */
+export interface DeltaSessionDeps {
   readonly source: ResourceSource;
   readonly metrics: DeltaServerMetrics;
   readonly log: Logger;
-  /** Version of the state as a whole, for nonces and responses. */
+  /** Version of the whole state, for nonces and responses. */
   readonly version: () => string;
-  /** A larger answer goes in several. */
+  /** A larger answer goes in several responses. */
   readonly maxResponseBytes: number;
 }
 
@@ -51,24 +50,24 @@ export class DeltaSession {
   readonly id = randomUUID();
   readonly #call: DeltaCall;
   readonly #subject: TokenSubject;
-  readonly #deps: SessionDeps;
+  readonly #deps: DeltaSessionDeps;
   readonly #subscriptions = new Map<string, TypeSubscription>();
-  #node: { readonly id: NodeId; readonly node: RequestNode } | null = null;
+  #node: RequestNode | null = null;
   #blocked = false;
   #ended = false;
 
-  constructor(call: DeltaCall, subject: TokenSubject, deps: SessionDeps) {
+  constructor(call: DeltaCall, subject: TokenSubject, deps: DeltaSessionDeps) {
     this.#call = call;
     this.#subject = subject;
     this.#deps = deps;
   }
 
-  /** For people who look. */
+  /** State of the stream for the admin endpoint. */
   get view(): StreamView {
     const { namespace, serviceAccount } = this.#subject;
     return {
       id: this.id,
-      node: this.#node?.node.id ?? '',
+      node: this.#node?.id ?? '',
       peer: this.#call.getPeer(),
       identity: `${namespace}/${serviceAccount.name}`,
       subscriptions: Object.fromEntries(
@@ -77,7 +76,7 @@ export class DeltaSession {
     };
   }
 
-  /** Takes a request. Throws XDS_STREAM or IDENTITY_REFUSED: the stream has to end then. */
+  /** Applies a request. Throws XDS_STREAM or IDENTITY_REFUSED; the stream must end then. */
   take(request: ServerRequest): void {
     this.#identify(request.node);
     const subscription = this.#subscription(request.typeUrl);
@@ -87,7 +86,7 @@ export class DeltaSession {
       this.#deps.metrics.rejected(request.typeUrl);
       this.#deps.log.warn(
         {
-          node: this.#node?.node.id,
+          node: this.#node?.id,
           type: request.typeUrl,
           nonce: request.nonce,
           reason: request.error?.slice(0, MAX_LOGGED_TEXT),
@@ -95,34 +94,34 @@ export class DeltaSession {
         'xds.nack',
       );
     }
-    this.pump();
+    this.#pump();
   }
 
-  /** Notes changes and sends what may be sent. False when the client acknowledges nothing and is owed too much. */
+  /** Notes changes and sends the answers that may be sent. False when the client is owed more than {@link MAX_OWED_NAMES}. */
   push(changed: ReadonlyMap<string, ReadonlySet<string>>): boolean {
     for (const [type, names] of changed) this.#subscriptions.get(type)?.note(names);
-    this.pump();
+    this.#pump();
     return [...this.#subscriptions.values()].every(({ owed }) => owed <= MAX_OWED_NAMES);
   }
 
-  /** The transport has room again. */
+  /** Continues to write, once the transport has room again. */
   resume(): void {
     this.#blocked = false;
-    this.pump();
+    this.#pump();
   }
 
-  /** Nothing is written or kept after this. */
+  /** Drops the subscriptions; nothing is written after this. */
   end(): void {
     this.#ended = true;
     this.#subscriptions.clear();
   }
 
   /**
-   * Writes answers while the transport takes them: addresses before policies, as upstream does. No policy goes out while an
-   * answer of addresses is still in parts: a client that counts a type as complete with its first response is then complete
-   * with the last part.
+   * Writes answers while the transport takes them: addresses before policies, as upstream does. Policies wait until the
+   * last part of an answer of addresses is written: a client counts a type as complete with its first response, so it is
+   * complete with the policies only when it holds every address.
    */
-  pump(): void {
+  #pump(): void {
     const types = [ADDRESS_TYPE, AUTHORIZATION_TYPE, ...this.#subscriptions.keys()];
     for (const type of new Set(types)) {
       if (this.#blocked || this.#ended) return;
@@ -149,9 +148,8 @@ export class DeltaSession {
     if (node === null) {
       throw new MeshError('XDS_STREAM', 'the first request of a stream must carry its node');
     }
-    const id = parseNodeId(node.id);
-    authorizeNode(this.#subject, node, id);
-    this.#node = { id, node };
+    authorizeNode(this.#subject, node);
+    this.#node = node;
     this.#deps.log.info(
       { node: node.id, peer: this.#call.getPeer(), stream: this.id },
       'xds.stream-opened',
@@ -165,7 +163,7 @@ export class DeltaSession {
     if (this.#subscriptions.size >= MAX_TYPES) {
       throw new MeshError('XDS_STREAM', `more than ${MAX_TYPES} types on one stream`);
     }
-    const node = this.#node?.node.metadata['NODE_NAME'] ?? '';
+    const node = this.#node?.metadata['NODE_NAME'] ?? '';
     const { source, maxResponseBytes } = this.#deps;
     const subscription = new TypeSubscription(type, source, node, maxResponseBytes);
     this.#subscriptions.set(type, subscription);

@@ -9,24 +9,24 @@ import { DELTA_METHOD } from './type-urls.ts';
 /** Upstream's connect timeout (docs/spec/control.md §1). */
 const CONNECT_TIMEOUT_MS = 5_000;
 
-/** How a stream ended, and how it was said. */
+/** How a stream ended, with the text of the error. */
 export interface StreamOutcome {
   readonly end: StreamEnd;
   readonly text: string;
 }
 
-/** Sends a request; resolves when it may send more. */
+/** Sends a request; resolves when the next one may be sent. */
 export type SendRequest = (request: DeltaRequest) => Promise<void>;
 
-/** What happens on a stream. Responses are taken one at a time: the server waits while one is worked on. */
+/** Callbacks of a stream. Responses are handled one at a time; the server waits meanwhile. */
 export interface StreamHandler {
   opened(send: SendRequest): Promise<void>;
   response(response: DeltaResponse, send: SendRequest): Promise<void>;
 }
 
 /**
- * Runs one delta stream on the client from connecting to its end, which `signal` may bring about. Never rejects for
- * what the peer does; a failure of the handler ends the stream and is thrown.
+ * Runs one delta stream on the client, from the connection to its end. An abort of `signal` ends it. A failure of the
+ * peer resolves with its outcome; a failure of the handler ends the stream and is thrown.
  */
 export async function runDeltaStream(
   client: Client,
@@ -61,7 +61,7 @@ export async function runDeltaStream(
   };
   const send: SendRequest = (request) => writeRequest(call, request);
   try {
-    // Without a connection the call fails at once, and only it says why.
+    // Without a connection the call fails at once, and its error tells the reason.
     if (connection === 'ready') await handled(handler.opened(send));
     for await (const response of call as AsyncIterable<DeltaResponse>) {
       await handled(handler.response(response, send));
@@ -76,7 +76,7 @@ export async function runDeltaStream(
   }
 }
 
-/** Whether the first attempt to connect succeeds; `failed` at once when it does not. */
+/** The outcome of the first attempt to connect. */
 function connectClient(client: Client): Promise<'ready' | 'failed' | 'timeout'> {
   const channel = client.getChannel();
   const deadline = Date.now() + CONNECT_TIMEOUT_MS;
@@ -110,7 +110,7 @@ function classify(error: unknown, established: boolean): StreamEnd {
   return { kind: 'status', code, details: details ?? '' };
 }
 
-/** Writes and, where the transport asks for it, waits; the end of the stream ends the wait. */
+/** Writes a request and waits for the transport to drain where it asks for it; the end of the stream ends the wait. */
 function writeRequest(
   call: ClientDuplexStream<DeltaRequest, DeltaResponse>,
   request: DeltaRequest,

@@ -1,15 +1,15 @@
 /** The Node message that names this client to the control plane (docs/spec/control.md §2.1). Pure. */
 import type { envoy, google } from '#proto/weft.js';
 
-/** Who asks. */
+/** Identity and metadata of this client. */
 export interface XdsNodeOptions {
   readonly instanceIp: string;
   readonly podName: string;
   readonly podNamespace: string;
   readonly nodeName: string;
-  /** `ISTIO_META_<key>`: texts. */
+  /** Texts of `ISTIO_META_<key>`. */
   readonly metadata: Readonly<Record<string, string>>;
-  /** `ISTIO_METAJSON_<key>`: any JSON value; wins over a text of the same key. */
+  /** JSON values of `ISTIO_METAJSON_<key>`; a value replaces a text of the same key. */
   readonly jsonMetadata: Readonly<Record<string, unknown>>;
 }
 

@@ -1,31 +1,34 @@
-/** When to open the next stream (docs/spec/control.md §2.6). Pure. */
+/** Decides when to open the next stream (docs/spec/control.md §2.6). Pure. */
 import { status } from '@grpc/grpc-js';
 
 /** How a stream ended. */
 export type StreamEnd =
-  /** No stream came about: no connection, or the server refused the call. */
+  /** The connection failed, or the server refused the call. */
   | { readonly kind: 'not-established' }
   | { readonly kind: 'status'; readonly code: number; readonly details: string }
   /** The server ended it without an error. */
   | { readonly kind: 'complete' }
-  /** Something on this side of the wire. */
+  /** The cause is on this side of the wire. */
   | { readonly kind: 'local' };
 
 /** The label of istio_xds_connection_terminations_total. */
 export type TerminationReason = 'ConnectionError' | 'Reconnect' | 'Error' | 'Complete';
 
-/** What to do next; `baseMs` is for the next decision. */
+/** The next step; `baseMs` goes into the next decision. */
 export interface NextAttempt {
   readonly reason: TerminationReason;
   readonly sleepMs: number;
   readonly baseMs: number;
 }
 
-/** Backoff before the first failure, and the pause where upstream has none: a server that ends every stream at once is not asked in a hot loop. */
+/**
+ * Backoff before the first failure. Also the pause where upstream has none, so that a server that ends every stream at
+ * once is not called in a hot loop.
+ */
 export const RECONNECT_BASE_MS = 10;
 const RECONNECT_MAX_MS = 15_000;
 
-/** A stream that lived this long was sound: what came before does not count against the next. */
+/** A stream that lived this long resets the backoff. */
 export const STREAM_SOUND_MS = RECONNECT_MAX_MS;
 
 const UNAVAILABLE: number = status.UNAVAILABLE;
@@ -36,7 +39,7 @@ const ORDINARY_CODES: readonly number[] = [
   status.DEADLINE_EXCEEDED,
 ];
 
-/** Decides by how the stream ended and the base so far. */
+/** Decides by the end of the stream and the base so far. */
 export function nextAttempt(end: StreamEnd, baseMs: number): NextAttempt {
   const slower = Math.min(RECONNECT_MAX_MS, baseMs * 2);
   switch (end.kind) {
@@ -54,7 +57,7 @@ export function nextAttempt(end: StreamEnd, baseMs: number): NextAttempt {
   }
 }
 
-/** Ends that a healthy server causes, such as its maximal connection age. */
+/** True for ends that a healthy server causes, for example by its maximal connection age. */
 function isOrdinary(code: number, details: string): boolean {
   if (ORDINARY_CODES.includes(code)) return true;
   return code === UNAVAILABLE && /transport is closing|received prior goaway/i.test(details);

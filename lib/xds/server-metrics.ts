@@ -1,6 +1,6 @@
 import type { MetricRegistry } from '../metrics/registry.ts';
 
-/** Why a stream was refused or broken off. */
+/** Why a stream was refused or ended early. */
 export type StreamRefusalReason =
   | 'not-ready'
   | 'overload'
@@ -10,17 +10,17 @@ export type StreamRefusalReason =
   | 'protocol'
   | 'unacknowledged';
 
-/** Counters of a delta server, by upstream's names where upstream has one. */
+/** Counters of a delta server. They have upstream's names where upstream has one. */
 export interface DeltaServerMetrics {
   pushed(type: string, resources: number, bytes: number): void;
   rejected(type: string): void;
   stale(type: string): void;
   refused(reason: StreamRefusalReason): void;
-  /** A stream came to the end of its time, after which its client resumes. */
+  /** Counts a stream that reached its age limit or its token's end; its client resumes. */
   ended(reason: 'age' | 'identity-expired'): void;
 }
 
-/** Declares the metrics of a delta server; `streams` is asked at scrape time. */
+/** Declares the metrics of a delta server; a scrape calls `streams`. */
 export function deltaServerMetrics(
   registry: MetricRegistry,
   streams: () => number,
@@ -56,7 +56,7 @@ export function deltaServerMetrics(
   };
 }
 
-/** Types outside of the workload API share one label value, as clients choose them. */
+/** The label of a type. Clients choose types, so those outside of the workload API share one value. */
 function shortType(type: string): string {
   if (type.endsWith('/istio.workload.Address')) return 'WDS';
   return type.endsWith('/istio.security.Authorization') ? 'WADS' : 'unknown';

@@ -1,37 +1,37 @@
-/** What one client wants of one resource type, and what it is still owed. No I/O. */
+/** One client's subscription to one resource type, and the names it is still owed. No I/O. */
 import { MeshError } from '../errors/mesh-error.ts';
-import type { ServedResource, ServerRequest } from './server-wire.ts';
+import type { ServedResource, ServerRequest } from './wire.ts';
 
-/** Names a client may ask for one by one; a node's own workloads and their peers stay far below. */
+/** Names a client may subscribe to one by one; a node's own workloads and their peers stay far below. */
 export const MAX_SUBSCRIBED_KEYS = 50_000;
-/** Upstream clients take 200 MiB; a larger answer goes in several. */
+/** Largest response: upstream clients accept 200 MiB. A larger answer goes in several responses. */
 export const MAX_RESPONSE_BYTES = 100 * 1024 * 1024;
 
-/** Where resources come from. */
+/** The resources that a server serves. */
 export interface ResourceSource {
   get(type: string, name: string): ServedResource | undefined;
   /** Every name of the type. */
   names(type: string): Iterable<string>;
-  /** Names a key stands for: a resource's own name, an address, a service with its workloads. */
+  /** The names a key stands for. A key is a resource's own name, an address, or a service, which brings its workloads. */
   resolve(type: string, key: string): readonly string[];
-  /** Names every client of this node gets, whatever it asked for. */
+  /** The names that every client of this node gets in addition to its keys. */
   ofNode(type: string, node: string): readonly string[];
 }
 
-/** The next thing to send. */
+/** The content of the next response. */
 export interface Answer {
   readonly resources: readonly ServedResource[];
   readonly removed: readonly string[];
 }
 
-/** What a request meant for the response before it. */
+/** What a request says about the response before it. */
 export type Acknowledgement = 'ack' | 'nack' | 'stale' | 'none';
 
 const WILDCARD = '*';
-/** Per resource beside its bytes: names, versions, framing. */
+/** Bytes of a resource's name, version and framing. */
 const RESOURCE_OVERHEAD_BYTES = 128;
 
-/** One subscription. At most one response is on its way; changes meanwhile wait as names, not as content. */
+/** One subscription. At most one response is unacknowledged; meanwhile changes wait as names, not as content. */
 export class TypeSubscription {
   readonly type: string;
   readonly #source: ResourceSource;
@@ -40,11 +40,11 @@ export class TypeSubscription {
   #started = false;
   #wildcard = false;
   #answerOwed = false;
-  /** Requested keys of a client that asks one by one. */
+  /** The keys of a client without a wildcard. */
   readonly #keys = new Set<string>();
-  /** Resource names the keys, and the client's node, stand for. */
+  /** The resource names that the keys and the client's node stand for. */
   #names = new Set<string>();
-  /** Names to send, or to report as removed where there is nothing by that name. */
+  /** Names to send, or to report as removed when no resource has the name. */
   readonly #owed = new Set<string>();
   #inParts = false;
   #outstanding: string | null = null;
@@ -75,12 +75,12 @@ export class TypeSubscription {
     return this.#owed.size;
   }
 
-  /** True while the last answer was only a part of what was owed, as all of it was too large. */
+  /** True while the last answer held only a part of the owed names, because all of them were too large. */
   get inParts(): boolean {
     return this.#inParts;
   }
 
-  /** For people who look. */
+  /** State of the subscription for the admin endpoint. */
   get view(): {
     wildcard: boolean;
     keys: number;
@@ -101,7 +101,7 @@ export class TypeSubscription {
     };
   }
 
-  /** Takes a request. Throws XDS_STREAM when it asks for more than {@link MAX_SUBSCRIBED_KEYS}. */
+  /** Applies a request. Throws XDS_STREAM beyond {@link MAX_SUBSCRIBED_KEYS}. */
   take(request: ServerRequest): Acknowledgement {
     const acknowledgement = this.#acknowledge(request);
     const first = !this.#started;
@@ -116,7 +116,7 @@ export class TypeSubscription {
     return acknowledgement;
   }
 
-  /** Notes that resources changed or are gone. */
+  /** Notes that resources changed or were removed. */
   note(changed: ReadonlySet<string>): void {
     if (!this.#started) return;
     if (this.#wildcard) {
@@ -133,7 +133,7 @@ export class TypeSubscription {
     }
   }
 
-  /** The next answer, null when nothing is owed or one is still on its way. `nonce` will be its mark. */
+  /** The next answer, sent with `nonce`; null when nothing is owed or an answer is still unacknowledged. */
   next(nonce: string): Answer | null {
     if (this.#outstanding !== null || (this.#owed.size === 0 && !this.#answerOwed)) return null;
     const resources: ServedResource[] = [];
@@ -169,7 +169,7 @@ export class TypeSubscription {
     return 'nack';
   }
 
-  /** Everything the client does not hold as it is, and what it holds that is gone. */
+  /** Owes every resource that the client lacks or holds in another version, and every removed one that it holds. */
   #oweEverything(held: ReadonlyMap<string, string>): void {
     this.#wildcard = true;
     this.#answerOwed = true;
@@ -177,7 +177,7 @@ export class TypeSubscription {
     this.#names.clear();
     this.#owed.clear();
     for (const name of this.#source.names(this.type)) {
-      if (held.get(name) !== this.#source.get(this.type, name)?.version) this.#owed.add(name);
+      if (this.#differs(name, held)) this.#owed.add(name);
     }
     for (const name of held.keys()) {
       if (this.#source.get(this.type, name) === undefined) this.#owed.add(name);
@@ -187,7 +187,7 @@ export class TypeSubscription {
   #subscribe(request: ServerRequest, first: boolean): void {
     this.#answerOwed = true;
     const asked = request.subscribe.filter((key) => key !== WILDCARD);
-    // What a client held before is what it asked for before.
+    // A client that resumes has subscribed to the names it holds.
     const keys = first ? [...asked, ...request.initialVersions.keys()] : asked;
     for (const key of keys) this.#keys.add(key);
     if (this.#keys.size > MAX_SUBSCRIBED_KEYS) {
@@ -201,21 +201,21 @@ export class TypeSubscription {
     for (const key of keys) this.#owe(key, request);
     this.#names = this.#resolveAll();
     for (const name of this.#names) {
-      const held = request.initialVersions.get(name);
-      const current = this.#source.get(this.type, name)?.version;
-      if (!before.has(name) && held !== current) this.#owed.add(name);
+      if (!before.has(name) && this.#differs(name, request.initialVersions)) this.#owed.add(name);
     }
   }
 
-  /** A key that stands for nothing is answered as removed; one asked for again is sent again. */
+  /** A key without resources is answered as removed; a repeated key is sent again. */
   #owe(key: string, request: ServerRequest): void {
     const names = this.#source.resolve(this.type, key);
     if (names.length === 0) this.#owed.add(key);
     for (const name of names) {
-      const held = request.initialVersions.get(name);
-      const current = this.#source.get(this.type, name)?.version;
-      if (held === undefined || held !== current) this.#owed.add(name);
+      if (this.#differs(name, request.initialVersions)) this.#owed.add(name);
     }
+  }
+
+  #differs(name: string, held: ReadonlyMap<string, string>): boolean {
+    return held.get(name) !== this.#source.get(this.type, name)?.version;
   }
 
   #resolveAll(): Set<string> {

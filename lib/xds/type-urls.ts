@@ -6,6 +6,6 @@ export const AUTHORIZATION_TYPE = 'type.googleapis.com/istio.security.Authorizat
 /** A resource type of the workload API. */
 export type ResourceType = typeof ADDRESS_TYPE | typeof AUTHORIZATION_TYPE;
 
-/** Path of the one method of delta discovery. */
+/** Path of the delta discovery method. */
 export const DELTA_METHOD =
   '/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources';

@@ -4,7 +4,7 @@ import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import { reachOf } from '../../lib/policy/reach.ts';
 import type { Rejection } from '../../lib/policy/rejection.ts';
 import type { ResourceSink } from '../../lib/xds/delta-client.ts';
-import type { ResourceFailure } from '../../lib/xds/nack.ts';
+import type { ResourceFailure } from '../../lib/xds/subscriptions.ts';
 import { decodeAddress } from '../../lib/xds/resources/address.ts';
 import { decodeAuthorization } from '../../lib/xds/resources/authorization.ts';
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../lib/xds/type-urls.ts';

@@ -10,7 +10,7 @@ import { TokenVerifier } from '../../lib/identity/token.ts';
 import { MetricRegistry } from '../../lib/metrics/registry.ts';
 import { XDS_MESSAGE_BYTES_MAX } from '../../lib/xds/delta-client.ts';
 import { DeltaServer, MAX_REQUEST_BYTES, deltaService } from '../../lib/xds/delta-server.ts';
-import type { ServedResource } from '../../lib/xds/server-wire.ts';
+import type { ServedResource } from '../../lib/xds/wire.ts';
 import { keptLog } from './actor-context.ts';
 import { makeCredentials } from './ads-server.ts';
 import type { DeltaTarget } from './delta-test-client.ts';

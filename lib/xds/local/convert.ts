@@ -1,18 +1,12 @@
-/** The objects of a local file in the terms of the model. Pure; a range that is none throws ADDRESS_INVALID. */
+/** Converts the objects of a local file to the model. Pure. */
 import { canonicalIp, formatIp, tryCanonicalIp } from '../../net/address.ts';
 import { parsePrefix } from '../../net/prefix.ts';
 import type { AddressRange, Authorization, Match } from '../../policy/model.ts';
-import type {
-  GatewayAddress,
-  LoadBalancing,
-  PortMap,
-  Service,
-  Workload,
-} from '../../state/model.ts';
+import type { GatewayAddress, LoadBalancing, Service, Workload } from '../../state/model.ts';
 import { splitFirst } from './schema.ts';
 import type { LocalGateway, LocalPolicy, LocalService, LocalWorkload } from './schema.ts';
 
-/** A workload of the model. One without a uid is given a stable one of its own. */
+/** The workload of the model. A workload without a uid gets a stable one. */
 export function toWorkload(local: LocalWorkload): Workload {
   const { workloadIps, protocol, ...same } = local;
   const addresses = workloadIps.map(canonicalIp);
@@ -21,23 +15,21 @@ export function toWorkload(local: LocalWorkload): Workload {
     uid: local.uid === '' ? `local//${local.namespace}/${local.name || addresses[0]}` : local.uid,
     addresses,
     tunnelProtocol: protocol === 'HBONE' ? 'HBONE' : 'NONE',
-    waypoint: toGateway(local.waypoint),
-    networkGateway: toGateway(local.networkGateway),
-    services: Object.fromEntries(
-      Object.entries(local.services).map(([key, ports]) => [key, toPorts(ports)]),
-    ),
+    waypoint: local.waypoint && toGateway(local.waypoint),
+    networkGateway: local.networkGateway && toGateway(local.networkGateway),
     status: local.status === 'Healthy' ? 'HEALTHY' : 'UNHEALTHY',
     networkMode: local.networkMode === 'Standard' ? 'STANDARD' : 'HOST_NETWORK',
   };
 }
 
-/** A service of the model. Throws ADDRESS_INVALID for a CIDR that is none. */
+/** The service of the model. Throws ADDRESS_INVALID for a bad CIDR. */
 export function toService(local: LocalService): Service {
-  const { name, namespace, hostname, subjectAltNames, canonical } = local;
+  const { name, namespace, hostname, ports, subjectAltNames, canonical } = local;
   return {
     name,
     namespace,
     hostname,
+    ports,
     subjectAltNames,
     canonical,
     addresses: [
@@ -50,10 +42,9 @@ export function toService(local: LocalService): Service {
         return { network, ip: range.address, length: range.length };
       }),
     ],
-    ports: toPorts(local.ports),
-    waypoint: toGateway(local.waypoint),
+    waypoint: local.waypoint && toGateway(local.waypoint),
     weightedWaypoints: local.weightedWaypoints.map(({ destination, weight }) => ({
-      destination: gatewayOf(destination),
+      destination: toGateway(destination),
       weight,
     })),
     loadBalancing: toLoadBalancing(local.loadBalancer),
@@ -62,7 +53,7 @@ export function toService(local: LocalService): Service {
   };
 }
 
-/** A policy of the model. Throws ADDRESS_INVALID for a range that is none. */
+/** The policy of the model. Throws ADDRESS_INVALID for a bad range. */
 export function toAuthorization(local: LocalPolicy): Authorization {
   const scopes = {
     Global: 'GLOBAL',
@@ -103,15 +94,7 @@ function toRange(text: string): AddressRange {
   return { address: formatIp(bytes), length };
 }
 
-function toPorts(ports: Readonly<Record<string, number>>): PortMap {
-  return Object.fromEntries(Object.entries(ports));
-}
-
-function toGateway(local: LocalGateway | null): GatewayAddress | null {
-  return local === null ? null : gatewayOf(local);
-}
-
-function gatewayOf(local: LocalGateway): GatewayAddress {
+function toGateway(local: LocalGateway): GatewayAddress {
   const [first, rest] = splitFirst(local.destination);
   const ip = tryCanonicalIp(rest);
   return {

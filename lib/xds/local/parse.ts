@@ -1,4 +1,4 @@
-/** The local configuration file (docs/spec/control.md §4) as resources of the workload API. */
+/** Reads the local configuration file (docs/spec/control.md §4) as resources of the workload API. */
 import { parseDocument } from 'yaml';
 import type { CollectionTag, ScalarTag } from 'yaml';
 import { MeshError, errorText } from '../../errors/mesh-error.ts';
@@ -9,7 +9,7 @@ import type { ResourceType } from '../type-urls.ts';
 import { toAuthorization, toService, toWorkload } from './convert.ts';
 import { TaggedMatch, localFileSchema } from './schema.ts';
 
-/** A resource of the file, named and encoded as a control plane would. */
+/** A resource of the file, named and encoded as by a control plane. */
 export interface LocalFileResource {
   readonly type: ResourceType;
   readonly name: string;
@@ -34,10 +34,7 @@ const customTags = [
   presenceTag,
 ];
 
-/**
- * Parses the text of a local file. Throws CONFIG_INVALID that names `source` and, for every problem, its line or field;
- * nothing of an invalid file is used.
- */
+/** Parses the text of a local file. Throws CONFIG_INVALID that names `source` and the line or field of every problem. */
 export function parseLocalFile(text: string, source: string): readonly LocalFileResource[] {
   const document = parseDocument(text, { customTags, prettyErrors: true, uniqueKeys: true });
   const problems = [...document.errors, ...document.warnings].map((error) => error.message.trim());

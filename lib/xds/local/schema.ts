@@ -1,4 +1,4 @@
-/** The objects of a local configuration file (docs/spec/control.md §4) as they are written. */
+/** Schemas of the objects in a local configuration file (docs/spec/control.md §4). */
 import { z } from 'zod';
 import { tryCanonicalIp } from '../../net/address.ts';
 import type { StringMatch } from '../../policy/model.ts';
@@ -20,7 +20,7 @@ const gateway = z.strictObject({
   hboneMtlsPort: port,
 });
 
-/** The two sides of the first `/`; the second is empty when there is none. */
+/** The two sides of the first `/`; the second is empty without a `/`. */
 export function splitFirst(text: string): readonly [string, string] {
   const at = text.indexOf('/');
   return at === -1 ? [text, ''] : [text.slice(0, at), text.slice(at + 1)];
@@ -28,7 +28,7 @@ export function splitFirst(text: string): readonly [string, string] {
 
 const optionalText = z.string().default('');
 
-/** A workload; unknown keys are left alone, as upstream does. */
+/** A workload. Unknown keys are ignored, as upstream does. */
 export const workloadSchema = z.object({
   workloadIps: z.array(ip).min(1),
   namespace: name,
@@ -95,7 +95,7 @@ export const serviceSchema = z.strictObject({
   visibility: z.enum(['Public', 'Namespace']).default('Public'),
 });
 
-/** What the tags `!Exact`, `!Prefix`, `!Suffix` and `!Presence` make of a value. */
+/** The value of a tag `!Exact`, `!Prefix`, `!Suffix` or `!Presence`. */
 export class TaggedMatch {
   readonly match: StringMatch;
 
@@ -129,7 +129,7 @@ const matchSchema = z.strictObject({
   notDestinationPorts: ports,
 });
 
-/** A policy; rules are ORed lists of ANDed lists of ORed matches. */
+/** A policy. Its rules are ORed lists of ANDed lists of ORed matches. */
 export const policySchema = z.strictObject({
   name,
   namespace: z.string(),

@@ -3,17 +3,17 @@ import { istio } from '#proto/weft.js';
 import type { Service, Workload } from '../../state/model.ts';
 import { serviceKey } from '../../state/model.ts';
 import { decodeService, serviceMessage } from './service.ts';
-import type { AppProtocols } from './ports.ts';
-import { decodeMessage, refusal } from './wire.ts';
+import type { AppProtocols } from './fields.ts';
+import { decodeMessage, refusal } from './fields.ts';
 import { decodeWorkload, workloadMessage } from './workload.ts';
 
 /** A decoded Address. */
-export type AddressResource =
+export type DecodedAddress =
   | { readonly kind: 'workload'; readonly workload: Workload }
   | { readonly kind: 'service'; readonly service: Service };
 
 /** Decodes one Address. Throws XDS_RESOURCE that names the field and the reason. */
-export function decodeAddress(bytes: Uint8Array): AddressResource {
+export function decodeAddress(bytes: Uint8Array): DecodedAddress {
   const message = decodeMessage('istio.workload.Address', () =>
     istio.workload.Address.decode(bytes),
   );

@@ -1,6 +1,6 @@
 /**
- * istio.security.Authorization: bytes ⇄ the model. Strict where upstream drops what it cannot read
- * (docs/decisions/strict-policy-decoding.md): a condition that is lost would widen an ALLOW or void a DENY.
+ * istio.security.Authorization: bytes ⇄ the model. A condition that cannot be read is refused, because losing it would
+ * widen an ALLOW or void a DENY; upstream drops it (docs/decisions/strict-policy-decoding.md).
  */
 import { istio } from '#proto/weft.js';
 import { Reader } from 'protobufjs/minimal.js';
@@ -12,8 +12,11 @@ import type {
   ServiceAccountMatch,
   StringMatch,
 } from '../../policy/model.ts';
-import { decodeMessage, enumWord, portNumber, refusal } from './wire.ts';
-import { ACTIONS, SCOPES } from './words.ts';
+import { decodeMessage, enumWord, portNumber, refusal } from './fields.ts';
+
+// Enums as words: the index is the wire number.
+const SCOPES = ['GLOBAL', 'NAMESPACE', 'WORKLOAD_SELECTOR'] as const;
+const ACTIONS = ['ALLOW', 'DENY'] as const;
 
 type Message = istio.security.Authorization;
 type RuleMessage = istio.security.Rule.$Properties;
@@ -23,7 +26,7 @@ type MatchMessage = istio.security.Match.$Properties;
 export function decodeAuthorization(bytes: Uint8Array): Authorization {
   const message = decodeMessage('istio.security.Authorization', (): Message => {
     const reader = Reader.create(bytes);
-    // Kept, so that a condition this version does not know can be refused.
+    // Keeps unknown fields, so that an unknown condition can be refused.
     reader.discardUnknown = false;
     return istio.security.Authorization.decode(reader);
   });
@@ -94,7 +97,7 @@ function decodeMatch(path: string, match: MatchMessage): Match {
 
 function decodeString(path: string, message: istio.security.StringMatch.$Properties): StringMatch {
   refuseUnknown(path, message);
-  // A decoded message holds the last variant that was on the wire in `matchType`.
+  // In a decoded message `matchType` names the last variant on the wire.
   const kind = 'matchType' in message ? message.matchType : undefined;
   switch (kind) {
     case 'exact':
@@ -133,7 +136,7 @@ function decodeRange(path: string, message: istio.security.Address.$Properties):
   return { address: formatIp(bytes), length };
 }
 
-/** A field of a condition that this version does not know, or of the wrong wire type, may be a restriction. */
+/** Throws XDS_RESOURCE for an unknown field or a wrong wire type: it may be a restriction. */
 function refuseUnknown(path: string, message: object): void {
   const unknowns = '$unknowns' in message ? message.$unknowns : undefined;
   if (Array.isArray(unknowns) && unknowns.length > 0) {

@@ -2,22 +2,34 @@ import type { istio } from '#proto/weft.js';
 import { canonicalIpOf, formatIp, parseIp } from '../../net/address.ts';
 import type { LoadBalancing, NetworkAddress, Service } from '../../state/model.ts';
 import { serviceKey } from '../../state/model.ts';
-import { decodeGateway, gatewayMessage } from './gateway-address.ts';
-import { decodePorts, portMessages } from './ports.ts';
-import type { AppProtocols } from './ports.ts';
-import { enumWord, ipText, refusal } from './wire.ts';
-import { BALANCING_MODES, HEALTH_POLICIES, IP_FAMILIES, ROUTING_SCOPES } from './words.ts';
+import {
+  decodeGateway,
+  decodePorts,
+  enumWord,
+  gatewayMessage,
+  ipText,
+  portMessages,
+  refusal,
+} from './fields.ts';
+import type { AppProtocols } from './fields.ts';
 
 type ServiceMessage = istio.workload.Service.$Properties;
 
+// Enums as words: the index is the wire number; null stands for a number that is refused.
+const ROUTING_SCOPES = [null, 'REGION', 'ZONE', 'SUBZONE', 'NODE', 'CLUSTER', 'NETWORK'] as const;
+const BALANCING_MODES = ['UNSPECIFIED', 'STRICT', 'FAILOVER', 'PASSTHROUGH'] as const;
+const HEALTH_POLICIES = ['ONLY_HEALTHY', 'ALLOW_ALL'] as const;
+const IP_FAMILIES = ['AUTOMATIC', 'IPV4_ONLY', 'IPV6_ONLY', 'DUAL'] as const;
+
 const VISIBILITY_NAMESPACE = 1;
-/** Bits of `::ffff:0:0/96`, which an IPv4-mapped range carries in front of its IPv4 bits. */
+/** An IPv4-mapped range carries the bits of `::ffff:0:0/96` in front of its IPv4 bits. */
 const MAPPED_BITS = 96;
 
 /** Decodes a service. Throws XDS_RESOURCE. */
 export function decodeService(message: ServiceMessage): Service {
   const hostname = message.hostname ?? '';
   if (hostname === '') throw refusal('service.hostname', 'is required');
+  const visibility: number = message.visibility ?? 0;
   return {
     name: message.name ?? '',
     namespace: message.namespace ?? '',
@@ -35,11 +47,11 @@ export function decodeService(message: ServiceMessage): Service {
     ipFamilies: enumWord('service.ip_families', IP_FAMILIES, message.ipFamilies ?? 0),
     canonical: message.canonical ?? false,
     // Unknown values are public by docs/spec/control.md §3.1.
-    visibility: visibilityWord(message.visibility ?? 0),
+    visibility: visibility === VISIBILITY_NAMESPACE ? 'NAMESPACE' : 'PUBLIC',
   };
 }
 
-/** The message of a service: defaults left out, ports in ascending order. */
+/** The message of a service, without default values, with ports in ascending order. */
 export function serviceMessage(service: Service, protocols?: AppProtocols): ServiceMessage {
   const ipFamilies = IP_FAMILIES.indexOf(service.ipFamilies);
   return {
@@ -63,10 +75,6 @@ export function serviceMessage(service: Service, protocols?: AppProtocols): Serv
   };
 }
 
-function visibilityWord(value: number): Service['visibility'] {
-  return value === VISIBILITY_NAMESPACE ? 'NAMESPACE' : 'PUBLIC';
-}
-
 function decodeNetworkAddress(
   path: string,
   message: istio.workload.NetworkAddress.$Properties,
@@ -79,8 +87,8 @@ function decodeNetworkAddress(
   if (message.length > bits) {
     throw refusal(`${path}.length`, `${message.length} is above ${bits}`);
   }
-  const unwrapped = canonicalIpOf(bytes) !== formatIp(bytes);
-  if (!unwrapped) return { network, ip, length: message.length };
+  const isMapped = canonicalIpOf(bytes) !== formatIp(bytes);
+  if (!isMapped) return { network, ip, length: message.length };
   if (message.length < MAPPED_BITS) {
     throw refusal(`${path}.length`, `${message.length} reaches beyond IPv4-mapped addresses`);
   }

@@ -1,17 +1,25 @@
 import type { istio } from '#proto/weft.js';
 import { parseIp } from '../../net/address.ts';
 import type { PortMap, Workload } from '../../state/model.ts';
-import { decodeGateway, gatewayMessage } from './gateway-address.ts';
-import { decodePorts, portMessages } from './ports.ts';
-import type { AppProtocols } from './ports.ts';
-import { enumWord, ipText, portNumber, refusal } from './wire.ts';
 import {
-  APPLICATION_TUNNEL_PROTOCOLS,
-  NETWORK_MODES,
-  TUNNEL_PROTOCOLS,
-  WORKLOAD_STATUSES,
-  WORKLOAD_TYPES,
-} from './words.ts';
+  decodeGateway,
+  decodePorts,
+  enumWord,
+  gatewayMessage,
+  ipText,
+  portMessages,
+  portNumber,
+  refusal,
+} from './fields.ts';
+import type { AppProtocols } from './fields.ts';
+
+// Enums as words: the index is the wire number; null stands for a number that is refused.
+/** LEGACY_ISTIO_MTLS (2) is refused by docs/spec/control.md §3.1. */
+const TUNNEL_PROTOCOLS = ['NONE', 'HBONE', null] as const;
+const WORKLOAD_TYPES = ['deployment', 'cronjob', 'pod', 'job'] as const;
+const WORKLOAD_STATUSES = ['HEALTHY', 'UNHEALTHY'] as const;
+const NETWORK_MODES = ['STANDARD', 'HOST_NETWORK'] as const;
+const APPLICATION_TUNNEL_PROTOCOLS = ['NONE', 'PROXY'] as const;
 
 const DEFAULT_TRUST_DOMAIN = 'cluster.local';
 const DEFAULT_SERVICE_ACCOUNT = 'default';
@@ -59,12 +67,12 @@ export function decodeWorkload(message: WorkloadMessage): Workload {
       subzone: message.locality?.subzone ?? '',
     },
     networkMode: enumWord('workload.network_mode', NETWORK_MODES, message.networkMode ?? 0),
-    // Absent and an explicit 0 differ: a wrapper without a value is 0.
+    // An absent wrapper is the default; a wrapper without a value is 0.
     capacity: message.capacity ? (message.capacity.value ?? 0) : DEFAULT_CAPACITY,
   };
 }
 
-/** The message of a workload: defaults left out, maps in sorted order. */
+/** The message of a workload, without default values, with maps in sorted order. */
 export function workloadMessage(workload: Workload, protocols?: AppProtocols): WorkloadMessage {
   return {
     ...identityFields(workload),
@@ -75,7 +83,7 @@ export function workloadMessage(workload: Workload, protocols?: AppProtocols): W
         .map(([key, ports]) => [key, { ports: portMessages(ports, key, protocols) }]),
     ),
     authorizationPolicies: [...workload.authorizationPolicies],
-    ...(workload.status === 'HEALTHY' ? {} : { status: 1 }),
+    ...number('status', WORKLOAD_STATUSES.indexOf(workload.status)),
     ...(workload.capacity === DEFAULT_CAPACITY ? {} : { capacity: { value: workload.capacity } }),
   };
 }

@@ -1,4 +1,4 @@
-import type { AppProtocol } from '../../../lib/xds/resources/ports.ts';
+import type { AppProtocol } from '../../../lib/xds/resources/fields.ts';
 
 const BY_WORD: Readonly<Record<string, AppProtocol>> = {
   http: 'HTTP11',

@@ -1,5 +1,5 @@
 /** Everything one namespace contributes to the mesh. Pure, apart from remembering what did not change. */
-import type { AppProtocols } from '../../../lib/xds/resources/ports.ts';
+import type { AppProtocols } from '../../../lib/xds/resources/fields.ts';
 import type { Authorization } from '../../../lib/policy/model.ts';
 import type {
   AuthorizationPolicy,

@@ -1,7 +1,7 @@
 import { sha256Hex } from '../../../lib/digest/sha256.ts';
 import { encodeService, encodeWorkload, resourceName } from '../../../lib/xds/resources/address.ts';
 import { encodeAuthorization } from '../../../lib/xds/resources/authorization.ts';
-import type { AppProtocols } from '../../../lib/xds/resources/ports.ts';
+import type { AppProtocols } from '../../../lib/xds/resources/fields.ts';
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../../lib/xds/type-urls.ts';
 import type { ResourceType } from '../../../lib/xds/type-urls.ts';
 import type { Authorization } from '../../../lib/policy/model.ts';

@@ -1,6 +1,6 @@
 /** Services as workloads see them: whom they select and which port leads where (docs/spec/istiod-ambient.md §1.2). Pure. */
 import type { PortMap, Service } from '../../../lib/state/model.ts';
-import type { AppProtocol } from '../../../lib/xds/resources/ports.ts';
+import type { AppProtocol } from '../../../lib/xds/resources/fields.ts';
 import type { Pod, WorkloadEntry } from '../manifests/kinds.ts';
 import type { Labels } from './labels.ts';
 

@@ -1,9 +1,8 @@
 import { status } from '@grpc/grpc-js';
 import test from 'ava';
-import { nackMessage } from '../../../../lib/xds/nack.ts';
 import { nodeMessage } from '../../../../lib/xds/node.ts';
 import { nextAttempt } from '../../../../lib/xds/reconnect.ts';
-import { Subscriptions } from '../../../../lib/xds/subscriptions.ts';
+import { Subscriptions, nackMessage } from '../../../../lib/xds/subscriptions.ts';
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../../../lib/xds/type-urls.ts';
 import { decodeResponse } from '../../../../lib/xds/wire.ts';
 

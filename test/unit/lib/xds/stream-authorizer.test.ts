@@ -5,9 +5,9 @@ import type { TokenHolder } from '../../../../lib/identity/token.ts';
 import {
   MAX_ADDRESSES,
   MAX_FAILURES_PER_SECOND,
-  StreamAdmission,
-} from '../../../../lib/xds/admission.ts';
-import type { Admission } from '../../../../lib/xds/admission.ts';
+  StreamAuthorizer,
+} from '../../../../lib/xds/stream-authorizer.ts';
+import type { StreamDecision } from '../../../../lib/xds/stream-authorizer.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 import { accountSubject, nodeSubject } from '../../../support/token-issuer.ts';
 
@@ -16,7 +16,7 @@ function kit(streamsPerSecond = 50) {
   const clock = new FakeClock();
   const counted = { checks: 0 };
   let away = false;
-  const admission = new StreamAdmission({
+  const authorizer = new StreamAuthorizer({
     authenticate: (token): Promise<TokenHolder> => {
       counted.checks += 1;
       if (away) return Promise.reject(new MeshError('STATE_UNAVAILABLE', 'no keys yet'));
@@ -31,16 +31,16 @@ function kit(streamsPerSecond = 50) {
     streamsPerSecond,
     clock,
   });
-  const call = (token: string | null, peer = '10.0.0.1:40000'): Promise<Admission> => {
+  const call = (token: string | null, peer = '10.0.0.1:40000'): Promise<StreamDecision> => {
     const metadata = new Metadata();
     if (token !== null) metadata.set('authorization', `Bearer ${token}`);
-    return admission.admit(metadata, peer, 0);
+    return authorizer.decide(metadata, peer, 0);
   };
   return { clock, counted, call, loseKeys: () => (away = true) };
 }
 
-const codeOf = (admission: Admission): status =>
-  admission.admitted ? status.OK : admission.refusal.code;
+const codeOf = (decision: StreamDecision): status =>
+  decision.admitted ? status.OK : decision.refusal.code;
 
 test('callers without a token take nothing from those with one', async (t) => {
   const { call, counted } = kit();

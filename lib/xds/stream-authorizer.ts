@@ -1,4 +1,4 @@
-/** Decides who may open a stream: a caller with a valid token, of an account that may read the mesh, at a rate that can be served. */
+/** Decides who may open a stream: callers with a valid token, of an account that may read the mesh, within the rate limit. */
 import { status } from '@grpc/grpc-js';
 import type { Metadata } from '@grpc/grpc-js';
 import type { Clock } from '../clock/clock.ts';
@@ -10,50 +10,47 @@ import type { StreamRefusalReason } from './server-metrics.ts';
 
 /** Streams held at once (docs/spec/istiod-ambient.md §0). */
 export const MAX_STREAMS = 100_000;
-/**
- * Failed calls of one address in a second over a longer time; a burst of twice this passes. A hundred signature checks take
- * about a hundredth of a second.
- */
+/** Failed calls of one address in a second; a burst of twice this passes. A hundred signature checks take about 10 ms. */
 export const MAX_FAILURES_PER_SECOND = 100;
-/** Addresses whose failures are remembered; the one that was quiet longest is forgotten first. */
+/** Addresses whose failures are remembered; the least recently active one is forgotten first. */
 export const MAX_ADDRESSES = 10_000;
 
-/** What the decision needs. */
-export interface AdmissionDeps {
-  /** The holder of a token. Throws IDENTITY_TOKEN for a bad one, STATE_UNAVAILABLE while none can be checked. */
+/** Dependencies of a {@link StreamAuthorizer}. */
+export interface StreamAuthorizerDeps {
+  /** The holder of a token. Throws IDENTITY_TOKEN for a bad one, STATE_UNAVAILABLE while no token can be checked. */
   authenticate(token: string): Promise<TokenHolder>;
   /** `namespace/serviceAccount` that may read the mesh. */
   readonly accounts: readonly string[];
-  /** New streams taken in a second; more are told to come back. */
+  /** New streams accepted in a second; others are told to come back. */
   readonly streamsPerSecond: number;
   readonly clock: Clock;
 }
 
-/** Why a stream is not taken. */
+/** Why a stream is refused. */
 export interface StreamRefusal {
   readonly reason: StreamRefusalReason;
   readonly code: status;
-  /** What the caller is told. */
+  /** The text the caller receives. */
   readonly text: string;
 }
 
 /** The caller, or why it is refused. */
-export type Admission =
+export type StreamDecision =
   | { readonly admitted: true; readonly caller: TokenHolder }
   | { readonly admitted: false; readonly refusal: StreamRefusal };
 
 /**
- * Admits streams. The rate of new streams counts callers that were authenticated, so that others cannot use it up. An
- * address's failed calls are limited apart from that: calls without a token, which cost nothing, do not count against those
- * with one.
+ * Admits streams. The rate of new streams counts only authenticated callers, so that others cannot use it up. The failed
+ * calls of an address have a limit of their own. Calls without a token, which cost nothing, are counted separately from
+ * calls with a bad one.
  */
-export class StreamAdmission {
-  readonly #deps: AdmissionDeps;
+export class StreamAuthorizer {
+  readonly #deps: StreamAuthorizerDeps;
   readonly #failures: CallerRates;
   #second = 0;
   #inSecond = 0;
 
-  constructor(deps: AdmissionDeps) {
+  constructor(deps: StreamAuthorizerDeps) {
     this.#deps = deps;
     this.#failures = new CallerRates(
       { perSecond: MAX_FAILURES_PER_SECOND, callers: MAX_ADDRESSES },
@@ -62,7 +59,7 @@ export class StreamAdmission {
   }
 
   /** Decides about a call of `peer` (address:port) while `open` streams are held. */
-  async admit(metadata: Metadata, peer: string, open: number): Promise<Admission> {
+  async decide(metadata: Metadata, peer: string, open: number): Promise<StreamDecision> {
     const token = bearerToken(metadata);
     const kind = token === null ? 'no token' : 'token';
     const failures = this.#failures.of(`${kind} ${addressOf(peer)}`);
@@ -78,13 +75,13 @@ export class StreamAdmission {
     return this.#authenticated(token, failures, open);
   }
 
-  async #authenticated(token: string, failures: Gate, open: number): Promise<Admission> {
+  async #authenticated(token: string, failures: Gate, open: number): Promise<StreamDecision> {
     let valid = false;
     try {
       const caller = await this.#deps.authenticate(token);
       const account = `${caller.namespace}/${caller.serviceAccount.name}`;
       if (!this.#deps.accounts.includes(account)) {
-        const text = `${account} may not read the mesh: it is none of the accounts that are configured to`;
+        const text = `${account} may not read the mesh: it is not one of the configured accounts`;
         return refused('account', status.PERMISSION_DENIED, text);
       }
       valid = true;
@@ -93,7 +90,7 @@ export class StreamAdmission {
         : refused('overload', status.RESOURCE_EXHAUSTED, 'too many streams, come back later');
     } catch (error) {
       const away = error instanceof MeshError && error.code === 'STATE_UNAVAILABLE';
-      // Nobody's token can be checked at present, which is not this caller's failure.
+      // No token can be checked at present, which is not the caller's failure.
       valid = away;
       return away
         ? refused('not-ready', status.UNAVAILABLE, errorText(error))
@@ -114,7 +111,7 @@ export class StreamAdmission {
   }
 }
 
-function refused(reason: StreamRefusalReason, code: status, text: string): Admission {
+function refused(reason: StreamRefusalReason, code: status, text: string): StreamDecision {
   return { admitted: false, refusal: { reason, code, text } };
 }
 
