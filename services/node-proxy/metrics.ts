@@ -5,13 +5,13 @@ import type { MetricRegistry } from '../../lib/metrics/registry.ts';
 import type { PodCounters } from './pods/pod-manager.ts';
 import type { StateStats } from './state-thread/protocol.ts';
 
-/** What gauges are read from at scrape. */
+/** Returns the values of gauges at a scrape. */
 export interface NodeProxyGauges {
   activePods(): number;
   pendingPods(): number;
   threads(): number;
   state(): StateStats | null;
-  /** Pods that may finish what they carry. */
+  /** Pods that take no new connections and may finish those they have. */
   leavingPods(): number;
   /** Pods served by more than one thread. */
   sharedPods(): number;
@@ -21,125 +21,104 @@ export interface NodeProxyGauges {
   crl(): CrlStats | null;
 }
 
-/** The process's own metrics; those of connections come from the listener threads. */
-export interface NodeProxyMetrics {
-  readonly pods: PodCounters;
-  threadLost(): void;
-  /** A thread left a report unanswered, so a scrape or listing lacks its part. */
-  reportMissed(): void;
-  zdsSession(): void;
-  /** A further thread listens for a pod. */
-  shared(): void;
-}
+/** Counters of the process itself; the listener threads count connections. */
+export type NodeProxyMetrics = ReturnType<typeof nodeProxyMetrics>;
 
-/** Declares everything. */
+/** Declares all metrics of the process. */
 export function nodeProxyMetrics(
   registry: MetricRegistry,
   istioVersion: string,
   gauges: NodeProxyGauges,
-): NodeProxyMetrics {
+) {
   registry
     .gauge('istio_build', 'Istio component build info', ['component', 'tag'])
     .set({ component: 'ztunnel', tag: istioVersion }, 1);
-  declareGauges(registry, gauges);
+  declarePodGauges(registry, gauges);
+  declareProxies(registry, gauges);
   declareStateGauges(registry, gauges);
   declareCrlGauges(registry, gauges);
-  const started = registry.counter(
-    'workload_manager_proxies_started_total',
-    'The total number of proxies that were started',
-  );
-  const stopped = registry.counter(
-    'workload_manager_proxies_stopped_total',
-    'The total number of proxies that were stopped',
-  );
-  const lost = registry.counter(
-    'weft_node_proxy_pods_lost_total',
-    'Pods whose listener task ended without being told to; each is started again',
-  );
-  const threadsLost = registry.counter(
-    'weft_node_proxy_threads_lost_total',
-    'Listener threads that died and were replaced',
-  );
-  const missed = registry.counter(
-    'weft_node_proxy_reports_missed_total',
-    'Reports that a listener thread did not give in time',
-  );
-  const sessions = registry.counter(
-    'weft_node_proxy_zds_sessions_total',
-    'Sessions with the node agent',
-  );
-  const shares = registry.counter(
-    'weft_node_proxy_shares_total',
-    'Times a further thread began to listen for a pod whose thread was saturated',
-  );
+  const count = (name: string, help: string): (() => void) => {
+    const counter = registry.counter(name, help);
+    return () => counter.inc();
+  };
   return {
     pods: {
-      started: () => started.inc(),
-      stopped: () => stopped.inc(),
-      lost: () => lost.inc(),
-    },
-    threadLost: () => threadsLost.inc(),
-    reportMissed: () => missed.inc(),
-    zdsSession: () => sessions.inc(),
-    shared: () => shares.inc(),
+      started: count(
+        'workload_manager_proxies_started_total',
+        'The total number of proxies that were started',
+      ),
+      stopped: count(
+        'workload_manager_proxies_stopped_total',
+        'The total number of proxies that were stopped',
+      ),
+      lost: count(
+        'weft_node_proxy_pods_lost_total',
+        'Pods whose listener task ended without being told to; each is started again',
+      ),
+    } satisfies PodCounters,
+    threadLost: count(
+      'weft_node_proxy_threads_lost_total',
+      'Listener threads that died and were replaced',
+    ),
+    /** A thread left a report unanswered, so a scrape or listing lacks its part. */
+    reportMissed: count(
+      'weft_node_proxy_reports_missed_total',
+      'Reports that a listener thread did not give in time',
+    ),
+    zdsSession: count('weft_node_proxy_zds_sessions_total', 'Sessions with the node agent'),
+    /** A further thread listens for a pod. */
+    shared: count(
+      'weft_node_proxy_shares_total',
+      'Times a further thread began to listen for a pod whose thread was saturated',
+    ),
   };
 }
 
-function declareGauges(registry: MetricRegistry, gauges: NodeProxyGauges): void {
-  registry.gauge(
+function declarePodGauges(registry: MetricRegistry, gauges: NodeProxyGauges): void {
+  const declare = (name: string, help: string, read: () => number): void => {
+    registry.gauge(name, help, [], (gauge) => gauge.set(read()));
+  };
+  declare(
     'workload_manager_active_proxy_count',
     'The total number current workloads with active proxies',
-    [],
-    (gauge) => gauge.set(gauges.activePods()),
+    () => gauges.activePods(),
   );
-  registry.gauge(
+  declare(
     'workload_manager_pending_proxy_count',
     'The total number current workloads with pending proxies',
-    [],
-    (gauge) => gauge.set(gauges.pendingPods()),
+    () => gauges.pendingPods(),
   );
-  registry.gauge(
+  declare(
     'weft_node_proxy_draining_pods',
     'Pods that take no new connections here and may finish those they have',
-    [],
-    (gauge) => gauge.set(gauges.leavingPods()),
+    () => gauges.leavingPods(),
   );
-  registry.gauge(
-    'weft_node_proxy_shared_pods',
-    'Pods served by more than one listener thread',
-    [],
-    (gauge) => gauge.set(gauges.sharedPods()),
+  declare('weft_node_proxy_shared_pods', 'Pods served by more than one listener thread', () =>
+    gauges.sharedPods(),
   );
-  declareProxies(registry, gauges);
-  registry.gauge('weft_node_proxy_threads', 'Listener threads that take pods', [], (gauge) =>
-    gauge.set(gauges.threads()),
-  );
+  declare('weft_node_proxy_threads', 'Listener threads that take pods', () => gauges.threads());
 }
 
-/** Of all proxies of the node, because those that drain have left the port that is scraped. */
+/** Declares gauges of all proxies of the node, because those that drain have left the port that is scraped. */
 function declareProxies(registry: MetricRegistry, gauges: NodeProxyGauges): void {
-  registry.gauge(
+  const declare = (name: string, help: string, read: (proxy: ProxyPresence) => number): void => {
+    registry.gauge(name, help, ['generation', 'state'], (gauge) => {
+      gauge.reset();
+      for (const proxy of gauges.proxies()) {
+        gauge.inc({ generation: String(proxy.group), state: proxy.state }, read(proxy));
+      }
+    });
+  };
+  declare(
     'weft_node_proxy_processes',
     'Proxies of this node, by generation and by whether they serve or drain',
-    ['generation', 'state'],
-    (gauge) => {
-      gauge.reset();
-      for (const proxy of gauges.proxies()) gauge.inc(labelsOf(proxy));
-    },
+    () => 1,
   );
-  registry.gauge(
+  declare(
     'weft_node_proxy_resident_bytes',
     'Memory of the proxies of this node, by generation and by whether they serve or drain',
-    ['generation', 'state'],
-    (gauge) => {
-      gauge.reset();
-      for (const proxy of gauges.proxies()) gauge.inc(labelsOf(proxy), proxy.residentBytes);
-    },
+    ({ residentBytes }) => residentBytes,
   );
-}
-
-function labelsOf(proxy: ProxyPresence): { generation: string; state: string } {
-  return { generation: String(proxy.group), state: proxy.state };
 }
 
 function declareStateGauges(registry: MetricRegistry, gauges: NodeProxyGauges): void {
@@ -169,7 +148,7 @@ function declareStateGauges(registry: MetricRegistry, gauges: NodeProxyGauges): 
   );
 }
 
-/** Values only where lists are configured. */
+/** Declares gauges that have a value only when lists are configured. */
 function declareCrlGauges(registry: MetricRegistry, gauges: NodeProxyGauges): void {
   const declare = (name: string, help: string, pick: (stats: CrlStats) => number): void => {
     registry.gauge(name, help, [], (gauge) => {
@@ -192,7 +171,7 @@ function declareCrlGauges(registry: MetricRegistry, gauges: NodeProxyGauges): vo
   );
 }
 
-/** Open descriptors of the process and how many it may have; null where /proc does not say. */
+/** Counts the open descriptors of the process. `max` is null when /proc names no limit. */
 export async function descriptorCounts(): Promise<{ open: number; max: number | null }> {
   const [open, limits] = await Promise.all([
     readdir('/proc/self/fd'),

@@ -1,6 +1,6 @@
 import type { Readiness } from '../../lib/actor/actor.ts';
 
-/** A named reason not to be ready that may come and go. Stands from the beginning. */
+/** A named reason not to be ready that may come and go. It blocks from the beginning. */
 export class ReadinessBlocker {
   readonly #readiness: Readiness;
   readonly #name: string;
@@ -12,7 +12,7 @@ export class ReadinessBlocker {
     this.#release = readiness.block(name);
   }
 
-  /** Whether it stands from now on. */
+  /** Says whether it blocks from now on. */
   set(blocking: boolean): void {
     if (blocking === (this.#release !== null)) return;
     if (blocking) {

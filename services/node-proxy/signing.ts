@@ -8,7 +8,7 @@ import { MeshError, asMeshError, errorText } from '../../lib/errors/mesh-error.t
 import type { SigningPort, Urgency } from '../../lib/identity/signing-port.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 
-/** What signing needs. */
+/** What {@link BusSigning} needs. */
 export interface BusSigningDeps {
   readonly queue: Pick<WorkQueue<SignBody>, 'add' | 'setPriority' | 'remove'>;
   readonly board: Pick<ResultBoard<Signed>, 'wait'>;
@@ -17,22 +17,22 @@ export interface BusSigningDeps {
   readonly log: Pick<Logger, 'debug' | 'warn'>;
 }
 
-/** The job is put in again after this long without an answer: Redis may have lost it, and adding is idempotent. */
+/** A job without an answer is added again after this time: Redis may have lost it, and adding is idempotent. */
 const WAIT_MS = 15_000;
 
-/** Between looks for a result that differs from the failure already seen. */
+/** Time between looks for a result that differs from the failure already seen. */
 const NEXT_RESULT_MS = 500;
 
-/** Between attempts to reach Redis; one costs a look at the connection's state. */
+/** Time between attempts to reach Redis; one costs a look at the connection's state. */
 const BUS_RETRY_MS = 250;
 
-/** Redis is connected to while the first requests come, and reconnected to after a restart: not worth a word. */
+/** The first requests come before Redis is connected, and a restart of Redis takes this long: not reported. */
 const BUS_GRACE_MS = 2_000;
 
-/** After Redis is back, until the queue's own connection is, too. */
+/** Time from the return of Redis to the return of the queue's own connection. */
 const RECONNECTED_MS = 500;
 
-/** A request under way. */
+/** A request that waits for its answer. */
 interface Pending {
   readonly id: string;
   readonly body: SignBody;
@@ -40,28 +40,21 @@ interface Pending {
 }
 
 /**
- * Gets certificates signed by the node's fetcher. The queue retries; this waits, through losses of Redis and of
- * the fetcher, until there is an answer or the failure is final.
+ * Gets certificates signed by the node's fetcher. The queue retries. A request waits, also while Redis or the fetcher is
+ * away, until there is an answer or the failure is final.
  */
 export class BusSigning implements SigningPort {
   readonly #process: string;
   readonly #deps: BusSigningDeps;
   readonly #pending = new Map<string, Pending>();
-  readonly #unsubscribe: () => void;
 
-  /** `process` names this process and no other, a former run of it included. */
+  /** `process` names this run of the process. */
   constructor(process: string, deps: BusSigningDeps) {
     this.#process = process;
     this.#deps = deps;
-    this.#unsubscribe = deps.bus.onConnection((connected) => {
+    deps.bus.onConnection((connected) => {
       if (connected) deps.clock.after(RECONNECTED_MS, () => this.#addAgain());
     });
-  }
-
-  /** Stops listening to the connection; requests end by their own signals. */
-  close(): void {
-    this.#unsubscribe();
-    this.#pending.clear();
   }
 
   async request(
@@ -86,11 +79,8 @@ export class BusSigning implements SigningPort {
     if (pending === undefined) return;
     pending.urgency = urgency;
     this.#deps.queue.setPriority(pending.id, SIGN_PRIORITY[urgency]).catch((error: unknown) => {
-      // Put in again with the new urgency when the wait runs out.
-      this.#deps.log.debug(
-        { identity, problem: errorText(error) },
-        'a signing job cannot be raised',
-      );
+      // The job is added again with the new urgency when the wait is over.
+      this.#deps.log.debug({ identity, problem: errorText(error) }, 'signing-job.raise-failed');
     });
   }
 
@@ -101,7 +91,7 @@ export class BusSigning implements SigningPort {
     const { signal, onFailure } = options;
     const { clock } = this.#deps;
     let seen: string | null = null;
-    const tellOnce = (error: MeshError): void => {
+    const reportOnce = (error: MeshError): void => {
       const mark = `${error.code} ${error.message} ${error.detail['attempt'] ?? ''}`;
       if (mark === seen) return;
       seen = mark;
@@ -122,7 +112,7 @@ export class BusSigning implements SigningPort {
         if (result !== null) {
           const error = MeshError.fromWire(result.error);
           if (result.final) throw new FinalFailure(error);
-          tellOnce(error);
+          reportOnce(error);
           await clock.sleep(NEXT_RESULT_MS, signal);
         }
       } catch (error) {
@@ -130,7 +120,7 @@ export class BusSigning implements SigningPort {
         signal.throwIfAborted();
         busLostAt ??= clock.monotonic();
         if (clock.monotonic() - busLostAt >= BUS_GRACE_MS) {
-          tellOnce(
+          reportOnce(
             asMeshError(error, 'BUS_UNAVAILABLE', 'the certificate request cannot be queued'),
           );
         }
@@ -144,20 +134,18 @@ export class BusSigning implements SigningPort {
     await this.#deps.queue.add(pending.id, { ...pending.body, priority }, { priority });
   }
 
-  /** Redis may have come back without its data. */
+  /** Adds all jobs again: Redis may have come back without its data. */
   #addAgain(): void {
     for (const pending of this.#pending.values()) {
       this.#add(pending).then(
         () => {
-          // Given up or answered meanwhile: its removal may have come before the job.
+          // The request ended meanwhile, and its removal may have come before the job.
           if (this.#pending.get(pending.body.identity) !== pending) this.#remove(pending.id);
         },
         (error: unknown) => {
-          // Put in again when the wait runs out.
-          this.#deps.log.debug(
-            { id: pending.id, problem: errorText(error) },
-            'a signing job cannot be put in again',
-          );
+          // The job is added again when the wait is over.
+          const fields = { id: pending.id, problem: errorText(error) };
+          this.#deps.log.debug(fields, 'signing-job.add-failed');
         },
       );
     }
@@ -165,13 +153,13 @@ export class BusSigning implements SigningPort {
 
   #remove(id: string): void {
     this.#deps.queue.remove(id).catch((error: unknown) => {
-      // It will be signed for nobody; the answer's lifetime ends it.
-      this.#deps.log.debug({ id, problem: errorText(error) }, 'a signing job cannot be removed');
+      // The job will be signed in vain; its answer expires.
+      this.#deps.log.debug({ id, problem: errorText(error) }, 'signing-job.remove-failed');
     });
   }
 }
 
-/** Carries a final answer out of the loop, past the handling of the bus's own failures. */
+/** Carries a final answer past the handler of the bus's own failures. */
 class FinalFailure extends Error {
   readonly failure: MeshError;
 
@@ -181,7 +169,7 @@ class FinalFailure extends Error {
   }
 }
 
-/** Process, identity and key make the job: asking for the same again is the same job. */
+/** Names the job by process, identity and key, so that the same request is always the same job. */
 export function jobId(process: string, identity: string, csrPem: string): string {
   return `${process}.${shortHash(identity)}.${shortHash(csrPem)}`;
 }

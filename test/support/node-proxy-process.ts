@@ -3,8 +3,7 @@ import { fileURLToPath } from 'node:url';
 import { runActors } from '../../lib/actor/run-actors.ts';
 import { nodeProxyConfig } from '../../services/node-proxy/config.ts';
 import type { NodeProxyConfig } from '../../services/node-proxy/config.ts';
-import { definition } from '../../services/node-proxy/node-proxy-actor.ts';
-import { NodeProxy } from '../../services/node-proxy/node-proxy.ts';
+import { NodeProxy, definition } from '../../services/node-proxy/node-proxy-actor.ts';
 
 const mortal = fileURLToPath(new URL('./mortal-listener.worker.ts', import.meta.url));
 const entry = process.env['LISTENER_DIES_WITH'] === undefined ? undefined : mortal;

@@ -1,14 +1,15 @@
 import type { ProxyPresence } from '../../../lib/bus/catalog.ts';
 
-/** Whether a starting proxy may connect to the node agent, and if not, why. */
+/** Says whether a starting proxy may connect to the node agent, and if not, why. */
 export type Admission =
   | { readonly admitted: true; readonly because: 'complete' | 'alone' }
   | { readonly admitted: false; readonly waitsFor: string };
 
 /**
- * A proxy that is told of the pods shares their new connections with those that serve them already. It must not fail any that
- * they would carry, so it waits until it has every certificate one of them has. Where none serves, any proxy is better
- * than none. `others` null = not known yet.
+ * Decides whether a proxy that lacks certificates for `missing` may begin. A proxy that knows the pods shares their new
+ * connections with the proxies that serve them already. It must not fail connections that those would carry, so it waits until
+ * it has every certificate that one of them has. When no proxy serves, any proxy is better than none. `others` is null
+ * while the other proxies are not known.
  */
 export function admission(
   missing: readonly string[],

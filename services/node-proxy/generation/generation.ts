@@ -11,48 +11,48 @@ import { coveredByOthers } from './handover.ts';
 import type { ListeningPod } from './handover.ts';
 import { Neighbours } from './neighbours.ts';
 
-/** What the process is told of its place among the proxies of its node. */
+/** Settings of {@link Generation}. */
 export interface GenerationOptions {
-  /** Generation. */
+  /** The generation of the process. */
   readonly group: number;
-  /** This process, and no other. */
+  /** Names this process. */
   readonly member: string;
-  /** How long a proxy that was told to end goes on accepting while nobody else listens for its pods, milliseconds. */
+  /** How long a proxy that was told to end goes on accepting while no other one listens for its pods, milliseconds. */
   readonly handoverMs: number;
-  /** The ports of a pod's listeners. */
+  /** Ports of a pod's listeners. */
   readonly podPorts: readonly number[];
 }
 
-/** What it asks of the process. */
-export interface GenerationDependencies {
+/** What {@link Generation} needs from the process. */
+export interface GenerationDeps {
   readonly clock: Clock;
   readonly log: Logger;
   readonly presence: Presence<ProxyPresence>;
-  /** Told whether the process is kept from beginning by what it lacks. */
+  /** Is told whether missing certificates keep the process from beginning. */
   waits(waiting: boolean): void;
-  /** Whether the node agent's pods are all served. */
+  /** Returns true when all pods of the node agent are served. */
   serves(): boolean;
-  /** Identities of the node without a certificate. */
+  /** Identities of the node that have no certificate. */
   missing(): readonly string[];
   pods(): Iterable<ListeningPod>;
   ports(): Readonly<Record<string, number | null>>;
   listenersByPort(netnsFd: number): ReadonlyMap<number, number>;
-  /** Of the process; throws where they cannot be read. */
+  /** Memory of the process. Throws when it cannot be read. */
   residentBytes(): number;
 }
 
 /**
- * This process among the proxies of its node: when it may begin, when it may stop accepting, and what the others are told
+ * Decides when this process may begin and when it may stop accepting, and announces it to the other proxies of its node
  * (docs/decisions/generations.md).
  */
 export class Generation {
   readonly #options: GenerationOptions;
-  readonly #deps: GenerationDependencies;
+  readonly #deps: GenerationDeps;
   readonly #neighbours: Neighbours;
   #state: ProxyPresence['state'] = 'starting';
   #residentBytes = 0;
 
-  constructor(options: GenerationOptions, deps: GenerationDependencies) {
+  constructor(options: GenerationOptions, deps: GenerationDeps) {
     this.#options = options;
     this.#deps = deps;
     const { clock, log, presence } = deps;
@@ -60,12 +60,12 @@ export class Generation {
     this.#neighbours = new Neighbours({ clock, log, presence, member, self: () => this.self() });
   }
 
-  /** What the other proxies of the node said last. */
+  /** What the other proxies of the node announced last. */
   get others(): readonly ProxyPresence[] {
     return this.#neighbours.others ?? [];
   }
 
-  /** What this one says. */
+  /** What this proxy announces. */
   self(): ProxyPresence {
     const { missing, pods, ports } = this.#deps;
     return {
@@ -82,7 +82,7 @@ export class Generation {
   /** Resolves with true when the process may connect to the node agent, false when the signal aborts first. */
   async admitted(signal: AbortSignal): Promise<boolean> {
     const { clock, log, missing, waits } = this.#deps;
-    let told = '';
+    let logged = '';
     while (!signal.aborted) {
       const verdict = admission(missing(), this.#neighbours.others);
       if (verdict.admitted) {
@@ -90,15 +90,15 @@ export class Generation {
         waits(false);
         return true;
       }
-      if (verdict.waitsFor !== told) log.info({ ...verdict }, 'generation.waits');
-      told = verdict.waitsFor;
+      if (verdict.waitsFor !== logged) log.info({ ...verdict }, 'generation.waits');
+      logged = verdict.waitsFor;
       waits(true);
       await pause(clock, TAKEOVER_POLL_MS, signal);
     }
     return false;
   }
 
-  /** Read from a file, for which there may be no descriptor: then the last one, as to say nothing would be to be gone. */
+  /** The memory is read from a file. When no descriptor is left for it, the last value is announced: silence would mean gone. */
   #measured(): number {
     try {
       this.#residentBytes = this.#deps.residentBytes();
@@ -108,13 +108,13 @@ export class Generation {
     return this.#residentBytes;
   }
 
-  /** The pods, or whether all are served, changed. */
+  /** Call it when the pods changed, or whether all are served. */
   changed(): void {
     if (this.#state !== 'starting' || !this.#deps.serves()) return;
     this.#become('serving');
   }
 
-  /** Goes on until somebody else listens for every pod, or the time for that is over. */
+  /** Waits until another process listens for every pod, or the time for that is over; then announces the drain. */
   async handOver(deadline: Deadline): Promise<void> {
     const { clock, log, pods, listenersByPort } = this.#deps;
     const { handoverMs, podPorts } = this.#options;
@@ -129,7 +129,7 @@ export class Generation {
     this.#become('draining');
   }
 
-  /** Says goodbye to the others. Idempotent. */
+  /** Announces to the others that this proxy leaves. Idempotent. */
   close(): Promise<void> {
     return this.#neighbours.close();
   }

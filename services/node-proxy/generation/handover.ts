@@ -4,13 +4,13 @@ import { isExhausted } from '../../../lib/linux/errno.ts';
 /** A pod whose listeners are about to close. */
 export interface ListeningPod {
   readonly netnsFd: number;
-  /** Sockets of this process on each of the ports. */
+  /** How many sockets this process has on each port. */
   readonly own: number;
 }
 
 /**
- * Whether somebody else listens on all of the ports in every pod, by the kernel's own list: whoever it is, and whatever
- * Redis or the node agent know. A pod whose namespace cannot be looked at has nobody who would miss it.
+ * Returns true when another process listens on all of the ports in every pod. The kernel's own list decides, not what Redis or
+ * the node agent know. A pod whose namespace is gone counts as covered, because it takes no connections.
  */
 export function coveredByOthers(
   pods: Iterable<ListeningPod>,
@@ -23,7 +23,7 @@ export function coveredByOthers(
       if (ports.some((port) => (listeners.get(port) ?? 0) <= own)) return false;
     } catch (error) {
       if (!(error instanceof MeshError)) throw error;
-      // Not looked at for want of a descriptor: nothing is known of the pod.
+      // No descriptor was left to look with, so nothing is known about the pod.
       if (isExhausted(error)) return false;
     }
   }

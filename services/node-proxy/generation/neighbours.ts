@@ -5,40 +5,50 @@ import { errorText } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import { PRESENCE_AGE_MS, PRESENCE_INTERVAL_MS } from '../limits.ts';
 
-/** What a process needs to know of the other proxies of its node. */
-export interface NeighboursDependencies {
+/** What {@link Neighbours} needs. */
+export interface NeighboursDeps {
   readonly clock: Clock;
   readonly log: Logger;
   readonly presence: Presence<ProxyPresence>;
-  /** This process, and no other. */
+  /** Names this process. */
   readonly member: string;
-  /** What it says of itself at this moment. */
+  /** Returns what this process announces now. */
   readonly self: () => ProxyPresence;
 }
 
-/** Tells the other proxies of the node of this one, and knows of them what they said last. */
+/**
+ * The presence of a dedicated proxy: it announces nothing and sees nobody. It shares no pod with the proxies of its node, and
+ * those must not wait for certificates that it will never have.
+ */
+export const NOBODY: Presence<ProxyPresence> = {
+  announce: () => Promise.resolve(),
+  leave: () => Promise.resolve(),
+  members: () => Promise.resolve(new Map()),
+};
+
+/** Announces this proxy to the other proxies of the node, and keeps what each of them announced last. */
 export class Neighbours {
-  readonly #deps: NeighboursDependencies;
+  readonly #deps: NeighboursDeps;
   readonly #timer: Timer;
   #others: readonly ProxyPresence[] | null = null;
   #round: Promise<void> = Promise.resolve();
   #busy = false;
-  /** Something changed while a round was under way. */
+  /** True when something changed during a round. */
   #again = false;
   #closed = false;
 
-  constructor(deps: NeighboursDependencies) {
+  constructor(deps: NeighboursDeps) {
     this.#deps = deps;
     this.#timer = deps.clock.every(PRESENCE_INTERVAL_MS, () => this.announce());
     this.announce();
   }
 
-  /** The others as they were when Redis last answered; null before that. */
+  /** The other proxies as of the last answer of Redis; null before the first. */
   get others(): readonly ProxyPresence[] | null {
     return this.#others;
   }
 
-  /** Says now what changed. */
+  /** Announces a change now. */
   announce(): void {
     this.#again = true;
     if (this.#busy || this.#closed) return;
@@ -46,7 +56,7 @@ export class Neighbours {
     this.#round = this.#exchangeAll();
   }
 
-  /** Says goodbye. Idempotent. */
+  /** Announces that this proxy leaves. Idempotent. */
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
@@ -54,8 +64,8 @@ export class Neighbours {
     await this.#round;
     const { log, member, presence } = this.#deps;
     await presence.leave(member).catch((error: unknown) => {
-      // It is taken for gone when its last word is old enough.
-      log.debug({ error: errorText(error) }, 'presence.not-left');
+      // The others see this proxy go when its last announcement is too old.
+      log.debug({ error: errorText(error) }, 'presence.leave-failed');
     });
   }
 
@@ -74,8 +84,8 @@ export class Neighbours {
       const members = await presence.members(PRESENCE_AGE_MS);
       this.#others = [...members].filter(([name]) => name !== member).map(([, other]) => other);
     } catch (error) {
-      // The next round is a second away, and what is known stays known.
-      log.debug({ error: errorText(error) }, 'presence.not-exchanged');
+      // The next round comes within a second; until then the last answer counts.
+      log.debug({ error: errorText(error) }, 'presence.exchange-failed');
     }
   }
 }

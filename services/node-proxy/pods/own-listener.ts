@@ -7,68 +7,65 @@ import type { Logger } from '../../../lib/log/logger.ts';
 import type { PodInfo } from '../../../workers/listener/protocol.ts';
 import { OWN_LISTENER_BACKOFF } from '../limits.ts';
 import type { PlacedPod } from '../pool/placed-pod.ts';
+import { OWN_NETNS } from './pod-source.ts';
 
-/** Who the proxy itself is: POD_NAME, POD_NAMESPACE and SERVICE_ACCOUNT. */
+/** The proxy itself: POD_NAME, POD_NAMESPACE and SERVICE_ACCOUNT. */
 export type OwnPod = Pick<PodInfo, 'name' | 'namespace' | 'serviceAccount'>;
 
 type Place = (info: PodInfo, netnsFd: number) => PlacedPod;
 
-const OWN_NETNS = '/proc/self/ns/net';
-
 /**
  * Serves tunnels to the proxy itself in its own network namespace (docs/spec/dataplane.md §7.7), so that its metrics can be read
- * through the mesh. It is no pod of the node agent's: no session starts or ends it.
+ * through the mesh. The node agent does not know this pod: no session starts or ends it.
  */
 export class OwnListener {
-  readonly #info: PodInfo | null;
+  readonly #info: PodInfo;
   readonly #clock: Clock;
   readonly #log: Logger;
   readonly #place: Place;
   readonly #ending = new AbortController();
   #placed: PlacedPod | null = null;
-  #done: Promise<void> | null = null;
+  #done: Promise<void> = Promise.resolve();
 
-  /** Does nothing when it is not known who the proxy is. */
   constructor(
-    own: OwnPod | null,
+    own: OwnPod,
     { clock, log }: { readonly clock: Clock; readonly log: Logger },
     place: Place,
   ) {
-    const uid = `own/${own?.namespace}/${own?.name}`;
-    this.#info = own === null ? null : { ...own, uid, own: true };
+    this.#info = { ...own, uid: `own/${own.namespace}/${own.name}`, own: true };
     this.#clock = clock;
     this.#log = log;
     this.#place = place;
   }
 
-  /** Begins to listen, again and again where that fails: a port that is taken may become free. Call it once. */
+  /** Listens, and tries again when that fails, because a port that is taken may become free. Call it once. */
   start(): void {
-    if (this.#info !== null) this.#done = this.#serve(this.#info);
+    this.#done = this.#serve();
   }
 
-  /** Accepts nothing more; what is carried may run on until the deadline. Resolves when it has ended. */
-  async drain(deadlineMs: number): Promise<void> {
-    await this.#end('graceful', deadlineMs);
+  /** Accepts nothing more; connections may run on until the deadline. Resolves when the pod has ended. */
+  drain(deadlineMs: number): Promise<void> {
+    return this.#end('graceful', deadlineMs);
   }
 
-  /** Ends it. */
-  async stop(): Promise<void> {
-    await this.#end('immediate', 0);
+  /** Ends the pod now. */
+  stop(): Promise<void> {
+    return this.#end('immediate', 0);
   }
 
-  async #end(mode: 'graceful' | 'immediate', deadlineMs: number): Promise<void> {
+  #end(mode: 'graceful' | 'immediate', deadlineMs: number): Promise<void> {
     this.#ending.abort();
     this.#placed?.stop(mode, deadlineMs);
-    await this.#done;
+    return this.#done;
   }
 
-  async #serve(info: PodInfo): Promise<void> {
+  async #serve(): Promise<void> {
     const { signal } = this.#ending;
     const backoff = new Backoff(OWN_LISTENER_BACKOFF);
     const netnsFd = openNetns(OWN_NETNS);
     try {
       while (!signal.aborted) {
-        const error = await this.#serveOnce(info, netnsFd);
+        const error = await this.#serveOnce(netnsFd);
         if (signal.aborted || error === null) return;
         this.#log.warn({ error: errorText(error) }, 'own-listener.failed');
         await pause(this.#clock, backoff.next(), signal);
@@ -78,10 +75,10 @@ export class OwnListener {
     }
   }
 
-  /** Null when it was stopped, else why it ended. */
-  async #serveOnce(info: PodInfo, netnsFd: number): Promise<unknown> {
+  /** Returns why the pod ended; null when it was stopped. */
+  async #serveOnce(netnsFd: number): Promise<unknown> {
     try {
-      this.#placed = this.#place(info, netnsFd);
+      this.#placed = this.#place(this.#info, netnsFd);
       return await this.#placed.ended;
     } catch (error) {
       return error;

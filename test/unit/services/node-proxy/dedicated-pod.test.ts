@@ -3,7 +3,7 @@ import { MeshError } from '../../../../lib/errors/mesh-error.ts';
 import { closeFd } from '../../../../lib/linux/netns.ts';
 import { createLogger } from '../../../../lib/log/logger.ts';
 import type { Workload } from '../../../../lib/state/model.ts';
-import { DedicatedPod } from '../../../../services/node-proxy/pods/dedicated-pod.ts';
+import { dedicatedPod } from '../../../../services/node-proxy/pods/pod-source.ts';
 import { LocalIdentities } from '../../../../services/node-proxy/state-thread/local-identities.ts';
 import { workload } from '../../../support/workloads.ts';
 
@@ -13,7 +13,7 @@ const api = { namespace: 'demo', name: 'api', serviceAccount: 'api' };
 for (const fails of [false, true]) {
   test(`the list of pods is complete only after the one pod ${fails ? 'failed' : 'was started'}`, async (t) => {
     const steps: unknown[] = [];
-    const pod = new DedicatedPod(
+    const pod = dedicatedPod(
       api,
       {
         sessionOpened: () => void steps.push('opened'),
@@ -39,7 +39,7 @@ test('one that never started ends at once', async (t) => {
     throw new Error('no pod is named');
   };
   const none = { sessionOpened: never, add: never, snapshot: never };
-  const pod = new DedicatedPod(api, none, log);
+  const pod = dedicatedPod(api, none, log);
   pod.drain();
   await pod.close();
   t.pass();

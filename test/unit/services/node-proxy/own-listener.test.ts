@@ -42,9 +42,8 @@ test('it is placed as itself, placed again when that fails, and ends when told',
   t.is(placed.length, 2);
 });
 
-test('without a name it does nothing', async (t) => {
-  const listener = new OwnListener(null, { clock: new FakeClock(), log }, () => t.fail());
-  listener.start();
+test('one that never started ends at once', async (t) => {
+  const listener = new OwnListener(own, { clock: new FakeClock(), log }, () => t.fail());
   await listener.stop();
   t.pass();
 });

@@ -1,5 +1,4 @@
 import test from 'ava';
-import type { ExecutionContext } from 'ava';
 import type { SignBody, Signed } from '../../../../lib/bus/catalog.ts';
 import { MeshError } from '../../../../lib/errors/mesh-error.ts';
 import { BusSigning, jobId } from '../../../../services/node-proxy/signing.ts';
@@ -25,7 +24,7 @@ interface Kit {
 }
 
 /** A queue and a board that the test plays; the real ones are in the integration tests. */
-function kit(t: ExecutionContext): Kit {
+function kit(): Kit {
   const clock = new FakeClock();
   const calls: string[] = [];
   const told: string[] = [];
@@ -63,7 +62,6 @@ function kit(t: ExecutionContext): Kit {
       },
     },
   });
-  t.teardown(() => signing.close());
   const made: Kit = {
     clock,
     signing,
@@ -96,7 +94,7 @@ test('the id is made of process, identity and request, and holds no colon', (t) 
 });
 
 test('failures are told once each while the queue retries, then the answer counts', async (t) => {
-  const played = kit(t);
+  const played = kit();
   played.result = failure('not yet', 1);
   const answer = played.request();
   await played.clock.advance(3_000);
@@ -111,7 +109,7 @@ test('failures are told once each while the queue retries, then the answer count
 });
 
 test('a final failure ends the request', async (t) => {
-  const played = kit(t);
+  const played = kit();
   played.result = failure('never', 8, true);
   const error = await t.throwsAsync(played.request(), { instanceOf: MeshError });
   t.is(error?.code, 'IDENTITY_REFUSED');
@@ -119,7 +117,7 @@ test('a final failure ends the request', async (t) => {
 });
 
 test('without an answer the job is put in again with its present urgency', async (t) => {
-  const played = kit(t);
+  const played = kit();
   const answer = played.request();
   await played.clock.advance(1_000);
   played.signing.raise(WEB, 'realTime');
@@ -131,7 +129,7 @@ test('without an answer the job is put in again with its present urgency', async
 });
 
 test('Redis away is told after a moment, once, and the request goes on when it is back', async (t) => {
-  const played = kit(t);
+  const played = kit();
   played.busAway = true;
   const answer = played.request();
   await played.clock.advance(1_900);
@@ -145,7 +143,7 @@ test('Redis away is told after a moment, once, and the request goes on when it i
 });
 
 test('when Redis comes back, perhaps without its data, requests are put in again', async (t) => {
-  const played = kit(t);
+  const played = kit();
   const answer = played.request();
   await played.clock.advance(1_000);
   played.connect(false);
@@ -157,7 +155,7 @@ test('when Redis comes back, perhaps without its data, requests are put in again
 });
 
 test('a request given up while it is put in again leaves no job behind', async (t) => {
-  const played = kit(t);
+  const played = kit();
   const answer = played.request();
   await played.clock.advance(1_000);
   const queue = Promise.withResolvers<void>();

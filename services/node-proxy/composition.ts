@@ -9,10 +9,12 @@ import {
 import type { Bus } from '../../lib/bus/contract.ts';
 import { PROXIES } from '../../lib/bus/keys.ts';
 import { connectBus } from '../../lib/bus/redis-bus.ts';
+import { present } from '../../lib/errors/assert.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { CertificateManager } from '../../lib/identity/certificate-manager.ts';
 import { certificateMetrics } from '../../lib/identity/certificate-metrics.ts';
 import { CrlFile } from '../../lib/identity/crl-file.ts';
+import type { CrlFileDeps } from '../../lib/identity/crl-file.ts';
 import { meshBundle } from '../../lib/identity/mesh-roots.ts';
 import type { TrustBundle } from '../../lib/identity/trust-bundle.ts';
 import { closeFd, listenersByPort, netnsIdentity, openNetns } from '../../lib/linux/netns.ts';
@@ -21,97 +23,91 @@ import type { PodInfo } from '../../workers/listener/protocol.ts';
 import { CertificateDesk } from './certificates/certificate-desk.ts';
 import type { NodeProxyConfig } from './config.ts';
 import { configDump } from './dump/config-dump.ts';
-import { NOBODY } from './generation/nobody.ts';
 import { Generation } from './generation/generation.ts';
+import { NOBODY } from './generation/neighbours.ts';
 import { nodeProxyMetrics } from './metrics.ts';
 import type { NodeProxyMetrics } from './metrics.ts';
-import { DedicatedPod } from './pods/dedicated-pod.ts';
-import { nodeAgentPods } from './pods/node-agent-pods.ts';
 import { OwnListener } from './pods/own-listener.ts';
 import { PodManager } from './pods/pod-manager.ts';
+import { dedicatedPod, nodeAgentPods } from './pods/pod-source.ts';
 import type { PodSource } from './pods/pod-source.ts';
 import { HotPods } from './pool/hot-pods.ts';
 import { ListenerPool } from './pool/listener-pool.ts';
 import type { PlacedPod } from './pool/placed-pod.ts';
-import type { ReadinessBlocker } from './readiness-blocker.ts';
+import { ReadinessBlocker } from './readiness-blocker.ts';
 import { NodeProxyServers } from './servers/servers.ts';
 import { ThreadTotals } from './servers/thread-totals.ts';
 import { BusSigning } from './signing.ts';
 import { startFeed } from './state-thread/start-feed.ts';
-import type { Feed } from './state-thread/start-feed.ts';
 import { StateThread } from './state-thread/state-thread.ts';
 import { Telemetry, threadLogging } from './telemetry.ts';
 
-/** What keeps the process from being ready (docs/spec/inpod.md §7). */
-export interface NodeProxyBlockers {
-  readonly state: ReadinessBlocker;
-  readonly pods: ReadinessBlocker;
-  /** A starting proxy waits for what it needs to serve beside another one. */
-  readonly takeover: ReadinessBlocker;
-}
-
-/** The parts of the process and how they are wired; each owns what it was given and is closed once. */
-export class NodeProxyParts {
+/** The parts of the process and how they are wired. */
+export class Composition {
   readonly #config: NodeProxyConfig;
+  readonly #node: string;
   readonly #context: ActorContext;
-  readonly #blockers: NodeProxyBlockers;
-  /** Names this process, and no former run of it. */
+  readonly #made: AsyncDisposableStack;
+  /** Names this process; no earlier run of it has the same name. */
   readonly #member: string;
-  readonly #bus: Bus;
+  /** These keep the process from being ready (docs/spec/inpod.md §7). */
+  readonly #podsPending: ReadinessBlocker;
+  readonly #takeoverPending: ReadinessBlocker;
+  readonly #stateReady: () => void;
   readonly #metrics: NodeProxyMetrics;
+  readonly #bus: Bus;
   readonly #bundle: TrustBundle;
   /** Null when no revocation lists are configured. */
   readonly #crl: CrlFile | null;
   readonly #certificates: CertificateManager;
+  readonly #desk: CertificateDesk;
   readonly #state: StateThread;
   readonly #totals = new ThreadTotals();
   readonly #pool: ListenerPool;
-  readonly #desk: CertificateDesk;
   readonly #pods: PodManager;
-  readonly #own: OwnListener;
-  readonly #telemetry: Telemetry;
+  readonly #own: OwnListener | null;
   readonly #source: PodSource;
+  readonly #telemetry: Telemetry;
   readonly #servers: NodeProxyServers;
   readonly #generation: Generation;
   readonly #failed = Promise.withResolvers<never>();
   readonly #ending = new AbortController();
-  #feed: Feed | null = null;
   #hot: HotPods | null = null;
   #stopping = false;
 
+  /** Everything that needs an end is put on `made`, whose owner ends it, the last part first. */
   constructor(
     config: NodeProxyConfig,
-    node: string,
     listenerEntry: string,
     context: ActorContext,
-    blockers: NodeProxyBlockers,
+    made: AsyncDisposableStack,
   ) {
     this.#config = config;
+    this.#node = present(context.node, 'a node actor has a node');
     this.#context = context;
-    this.#blockers = blockers;
-    this.#member = `node-proxy-${node}-${randomBytes(6).toString('hex')}`;
+    this.#made = made;
+    this.#member = `node-proxy-${this.#node}-${randomBytes(6).toString('hex')}`;
+    this.#podsPending = new ReadinessBlocker(context.readiness, 'workload proxy manager');
+    this.#takeoverPending = new ReadinessBlocker(context.readiness, 'takeover');
+    this.#takeoverPending.set(false);
+    this.#stateReady = context.readiness.block('state manager');
     context.supervise('node-proxy', this.#failed.promise);
     this.#metrics = this.#declareMetrics();
-    this.#bus = this.#connectBus(node);
-    this.#bundle = meshBundle(config.roots, context);
+    this.#bus = this.#closing(this.#connectBus());
+    this.#bundle = this.#closing(meshBundle(config.roots, context));
     this.#crl = this.#makeCrl();
-    this.#certificates = this.#makeCertificates(node);
-    this.#state = this.#makeStateThread(node);
-    this.#pool = this.#makePool(node, listenerEntry);
+    this.#certificates = this.#closing(this.#makeCertificates());
+    this.#desk = this.#closing(this.#makeDesk());
+    this.#state = this.#closing(this.#makeStateThread());
+    this.#pool = this.#closing(this.#makePool(listenerEntry));
     context.onMemoryRelease(() => this.#pool.broadcast({ type: 'memory.release' }));
-    this.#desk = new CertificateDesk({
-      manager: this.#certificates,
-      log: context.log,
-      threads: () => this.#pool.threads.values(),
-    });
-    this.#pods = this.#makePods();
-    this.#own = new OwnListener(config.own, context, (info, fd) =>
-      this.#place(info, fd, new Set()),
-    );
-    this.#source = this.#makePodSource();
-    this.#telemetry = this.#makeTelemetry();
-    this.#servers = this.#makeServers();
-    this.#generation = this.#makeGeneration(node);
+    this.#telemetry = this.#closing(this.#makeTelemetry());
+    this.#servers = this.#closing(this.#makeServers());
+    this.#own = this.#makeOwnListener();
+    this.#pods = made.adopt(this.#makePods(), (pods) => pods.stop());
+    this.#source = this.#closing(this.#makePodSource());
+    this.#generation = this.#closing(this.#makeGeneration());
+    made.defer(() => this.#end());
   }
 
   /** The ports the servers took. */
@@ -124,55 +120,36 @@ export class NodeProxyParts {
     await this.#bundle.start();
     await this.#crl?.start();
     await this.#pool.start();
-    this.#hot = this.#makeHotPods();
+    this.#hot = this.#closing(this.#makeHotPods());
     await this.#servers.listen();
     this.#servers.route(this.#context.admin);
-    const { clock, log } = this.#context;
-    this.#feed = await startFeed(
-      this.#config.local,
-      { clock, log, bus: this.#bus },
-      (table, step) => this.#state.feed(table, step),
+    const deps = { ...this.#context, bus: this.#bus };
+    this.#closing(
+      await startFeed(this.#config.local, deps, (table, step) => this.#state.feed(table, step)),
     );
   }
 
   /**
-   * Nothing more is accepted once another proxy listens for the pods, or the time for that is over. Then all pods drain
-   * in parallel; the session with the node agent stands until they are gone, as pods may leave meanwhile.
+   * Stops accepting once another proxy listens for the pods, or the time for that is over. All pods then drain in parallel.
+   * The session with the node agent stays until they are gone, because pods may leave meanwhile.
    */
   async drain(deadline: Deadline): Promise<void> {
     this.#end();
     await this.#generation.handOver(deadline);
     this.#stopping = true;
     this.#source.drain();
-    this.#blockers.pods.set(true);
+    this.#podsPending.set(true);
     this.#desk.retire();
     this.#hot?.close();
     const leftMs = deadline.remainingMs();
-    const drained = Promise.all([this.#pods.drain(leftMs), this.#own.drain(leftMs)]);
+    const drained = Promise.all([this.#pods.drain(leftMs), this.#own?.drain(leftMs)]);
     await this.#servers.yield();
     await drained;
     await this.#source.close();
   }
 
-  /** Ends everything, last started first. */
-  async stop(): Promise<void> {
-    this.#end();
-    this.#stopping = true;
-    await this.#source.close();
-    this.#hot?.close();
-    await this.#pods.stop();
-    await this.#own.stop();
-    await this.#telemetry.close();
-    await this.#pool.close();
-    await this.#feed?.close();
-    await this.#state.close();
-    this.#desk.close();
-    this.#certificates.close();
-    this.#bundle.close();
-    this.#crl?.close();
-    await this.#servers.close();
-    await this.#generation.close();
-    await this.#bus.close();
+  #closing<Part extends { close(): void | Promise<void> }>(part: Part): Part {
+    return this.#made.adopt(part, (made) => made.close());
   }
 
   #declareMetrics(): NodeProxyMetrics {
@@ -193,24 +170,29 @@ export class NodeProxyParts {
     const { crlPath } = this.#config;
     if (crlPath === null) return null;
     const { clock, log } = this.#context;
-    return new CrlFile(crlPath, {
-      clock,
-      log,
-      onChange: (lists) => this.#pool.setRevocations(lists),
+    const onChange: CrlFileDeps['onChange'] = (lists) => this.#pool.setRevocations(lists);
+    return this.#closing(new CrlFile(crlPath, { clock, log, onChange }));
+  }
+
+  #makeDesk(): CertificateDesk {
+    return new CertificateDesk({
+      manager: this.#certificates,
+      log: this.#context.log,
+      threads: () => this.#pool.threads.values(),
     });
   }
 
-  #connectBus(node: string): Bus {
+  #connectBus(): Bus {
     const { log, clock, metrics, supervise } = this.#context;
-    const name = `node-proxy.${node}`;
-    // It only reads, and carries traffic: it serves with what it finds.
+    const name = `node-proxy.${this.#node}`;
+    // The process only reads tables and carries traffic, so it goes on when Redis has evicted keys.
     const deps = { log, clock, metrics, name, supervise, toleratesEviction: true };
     return connectBus(this.#config.bus, deps);
   }
 
-  #makeCertificates(node: string): CertificateManager {
+  #makeCertificates(): CertificateManager {
     const { clock, log, metrics } = this.#context;
-    const scope = { node };
+    const scope = { node: this.#node };
     const signing = new BusSigning(this.#member, {
       clock,
       log,
@@ -220,14 +202,14 @@ export class NodeProxyParts {
     });
     const counted = certificateMetrics(metrics, () => this.#certificates.counts());
     const deps = { clock, log, signing, bundle: this.#bundle, metrics: counted };
-    return new CertificateManager(node, deps);
+    return new CertificateManager(this.#node, deps);
   }
 
-  #makeStateThread(node: string): StateThread {
+  #makeStateThread(): StateThread {
     const { clock, log } = this.#context;
     const { listener } = this.#config;
     const settings = {
-      node,
+      node: this.#node,
       dedicatedTo: this.#config.dedicatedTo,
       ...threadLogging(log),
       policyUnknownReference: listener.policyUnknownReference,
@@ -235,18 +217,19 @@ export class NodeProxyParts {
     return new StateThread(settings, this.#config.stateThread, clock, {
       ready: () => {
         log.info('state.ready');
-        this.#blockers.state.set(false);
+        this.#stateReady();
         this.#context.supervise('takeover', this.#connectWhenAdmitted());
       },
-      // Without traffic no certificate is needed.
+      // A proxy without traffic needs no certificate.
       identities: (identities) => this.#desk.setLocal(listener.dnsOnly === true ? [] : identities),
       failed: (error) => this.#failed.reject(error),
     });
   }
 
-  #makePool(node: string, entry: string): ListenerPool {
+  #makePool(entry: string): ListenerPool {
     const { clock, log } = this.#context;
     const exports = this.#context.exports?.connections ?? null;
+    const node = this.#node;
     const settings = { ...this.#config.listener, node, exports, ...threadLogging(log) };
     return new ListenerPool(
       { entry, threads: this.#config.threads, settings },
@@ -279,7 +262,7 @@ export class NodeProxyParts {
       netnsIdentity,
       closeFd,
       changed: () => {
-        this.#blockers.pods.set(this.#stopping || !this.#pods.ready);
+        this.#podsPending.set(this.#stopping || !this.#pods.ready);
         this.#desk.forgetUnused();
         this.#generation.changed();
       },
@@ -290,7 +273,7 @@ export class NodeProxyParts {
     return this.#provide(this.#pool.place(info, netnsFd, avoid));
   }
 
-  /** The thread gets the certificates that are there, for as long as it serves the pod. */
+  /** Gives the thread the certificates of the pod that are there, for as long as it serves the pod. */
   #provide(placed: PlacedPod): PlacedPod {
     void placed.ended.then(() => this.#desk.forgetUnused());
     const thread = this.#pool.threads.get(placed.thread);
@@ -298,11 +281,19 @@ export class NodeProxyParts {
     return placed;
   }
 
+  #makeOwnListener(): OwnListener | null {
+    const { own } = this.#config;
+    if (own === null) return null;
+    const place = (info: PodInfo, fd: number): PlacedPod => this.#place(info, fd, new Set());
+    const listener = new OwnListener(own, this.#context, place);
+    return this.#made.adopt(listener, () => listener.stop());
+  }
+
   #makePodSource(): PodSource {
     const { dedicatedTo } = this.#config;
     return dedicatedTo === null
       ? nodeAgentPods(this.#config, this.#pods, this.#context, () => this.#metrics.zdsSession())
-      : new DedicatedPod(dedicatedTo, this.#pods, this.#context.log);
+      : dedicatedPod(dedicatedTo, this.#pods, this.#context.log);
   }
 
   #makeHotPods(): HotPods {
@@ -316,7 +307,7 @@ export class NodeProxyParts {
     });
   }
 
-  #makeGeneration(node: string): Generation {
+  #makeGeneration(): Generation {
     const { clock, log } = this.#context;
     const { group, handoverMs, listener } = this.#config;
     const { outbound, inboundPlaintext, inboundHbone } = listener.ports;
@@ -328,9 +319,9 @@ export class NodeProxyParts {
         log,
         presence:
           this.#config.dedicatedTo === null
-            ? this.#bus.presence(PROXIES, { node }, proxyPresenceSchema)
+            ? this.#bus.presence(PROXIES, { node: this.#node }, proxyPresenceSchema)
             : NOBODY,
-        waits: (waiting) => this.#blockers.takeover.set(waiting),
+        waits: (waiting) => this.#takeoverPending.set(waiting),
         serves: () => this.#pods.ready,
         missing: () => this.#desk.missing(),
         pods: () => this.#pods.listening(),
@@ -344,7 +335,7 @@ export class NodeProxyParts {
   async #connectWhenAdmitted(): Promise<void> {
     const { signal } = this.#ending;
     if (!(await this.#generation.admitted(signal))) return;
-    this.#own.start();
+    this.#own?.start();
     this.#source.start();
   }
 
