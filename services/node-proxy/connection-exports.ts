@@ -11,29 +11,29 @@ export interface ExportingThread {
   }>;
 }
 
-/** What they are fetched with. */
-export interface ConnectionExportsDependencies {
+/** What {@link ConnectionExports} needs. */
+export interface ConnectionExportsDeps {
   readonly clock: Clock;
   readonly to: TelemetryExport;
   threads(): Iterable<ExportingThread>;
-  /** A thread did not answer; what it keeps is fetched the next time. */
+  /** A thread did not answer; its connections are fetched the next time. */
   missed(error: unknown): void;
 }
 
-/** Fetches what the listener threads keep for export, so that none of them has to send or wait. */
+/** Fetches the connections that listener threads keep for export, so that no thread has to send or wait. */
 export class ConnectionExports {
-  readonly #deps: ConnectionExportsDependencies;
+  readonly #deps: ConnectionExportsDeps;
   #timer: Timer | null = null;
   #fetching: Promise<void> | null = null;
 
-  constructor(deps: ConnectionExportsDependencies) {
+  constructor(deps: ConnectionExportsDeps) {
     this.#deps = deps;
     if (deps.to.connections !== null) {
       this.#timer = deps.clock.every(EXPORT_POLL_MS, () => this.#poll());
     }
   }
 
-  /** Fetches what is there for the last time. Idempotent. */
+  /** Fetches for the last time. Idempotent. */
   async close(): Promise<void> {
     if (this.#timer === null) return;
     this.#timer.cancel();

@@ -13,35 +13,35 @@ import type { ListenerPool } from './pool/listener-pool.ts';
 import type { ListenerThread } from './pool/listener-thread.ts';
 import type { LoggingControl } from './servers/admin.ts';
 import type { ProfiledThread } from './servers/pprof.ts';
-import { sampledFamilies } from './servers/open-metrics.ts';
+import { familiesOf } from './servers/open-metrics.ts';
 import type { ThreadTotals } from './servers/thread-totals.ts';
 import type { StateThread } from './state-thread/state-thread.ts';
 
-/** What telemetry is gathered from and steers. */
-export interface TelemetryDependencies {
+/** What {@link Telemetry} needs. */
+export interface TelemetryDeps {
   readonly clock: Clock;
   readonly log: Logger;
   readonly pool: ListenerPool;
   readonly state: StateThread;
   readonly totals: ThreadTotals;
-  /** Access lines at the start. */
+  /** Settings of access lines at the start. */
   readonly accessLog: AccessSettings;
-  /** Null where telemetry is not exported. */
+  /** Null when telemetry is not exported. */
   readonly exports: TelemetryExport | null;
   /** A thread left a question unanswered. */
   reportMissed(): void;
 }
 
-/** What the threads of the process log, report and can be profiled for, all together. */
+/** Gathers reports and profiles of all threads of the process, and sets what they log. */
 export class Telemetry implements LoggingControl {
   readonly initialFilter: string;
   readonly initialAccessLog: AccessSettings;
-  readonly #deps: TelemetryDependencies;
+  readonly #deps: TelemetryDeps;
   readonly #profiler = new ThreadProfiler();
   readonly #exports: ConnectionExports | null;
   #accessLog: AccessSettings;
 
-  constructor(deps: TelemetryDependencies) {
+  constructor(deps: TelemetryDeps) {
     this.#deps = deps;
     this.initialFilter = loggerState(deps.log).filter;
     this.initialAccessLog = deps.accessLog;
@@ -49,7 +49,7 @@ export class Telemetry implements LoggingControl {
     this.#exports = this.#startExports();
   }
 
-  /** The process's own families, and those of the export. */
+  /** Returns the families of the process itself, with those of the export. */
   async own(registry: {
     families(): Promise<readonly RegistryFamily[]>;
   }): Promise<readonly RegistryFamily[]> {
@@ -57,7 +57,7 @@ export class Telemetry implements LoggingControl {
     return [...(await registry.families()), ...((await exports?.families()) ?? [])];
   }
 
-  /** Fetches what the threads have kept for export, before they end. Idempotent. */
+  /** Fetches the connections that threads have kept for export; call it before they end. Idempotent. */
   async close(): Promise<void> {
     await this.#exports?.close();
   }
@@ -66,7 +66,7 @@ export class Telemetry implements LoggingControl {
     return loggerState(this.#deps.log).filter;
   }
 
-  /** Changes what every thread logs, also those made later. */
+  /** Changes the log filter of every thread, also of those made later. */
   setFilter(filter: string): void {
     const { log, pool, state } = this.#deps;
     setLogFilter(log, filter);
@@ -85,23 +85,23 @@ export class Telemetry implements LoggingControl {
     this.#deps.log.info({ ...settings }, 'access-log.changed');
   }
 
-  /** Summed over the listener threads. */
+  /** Returns the series summed over the listener threads. */
   metrics(): Promise<readonly MetricSample[]> {
     const { totals, pool } = this.#deps;
     return totals.collect(pool.threads.values(), (error) => this.#missed(error));
   }
 
-  /** The live connections of every pod; a thread that does not answer is counted and left out. */
+  /** Returns the live connections of every pod. A thread that does not answer is counted and left out. */
   connections(withLines = false): Promise<readonly ConnectionRecord[]> {
     return this.#records((thread) => thread.connections(withLines));
   }
 
-  /** Connections that ended lately, likewise. */
+  /** Returns connections that ended lately, in the same way. */
   recent(withLines = false): Promise<readonly ConnectionRecord[]> {
     return this.#records((thread) => thread.recent(withLines));
   }
 
-  /** Every thread of the process but those of libraries. */
+  /** Returns every thread of the process except those of libraries. */
   profiled(): readonly ProfiledThread[] {
     const { pool, state } = this.#deps;
     return [
@@ -119,7 +119,7 @@ export class Telemetry implements LoggingControl {
   #startExports(): ConnectionExports | null {
     const { clock, pool, exports } = this.#deps;
     if (exports === null) return null;
-    exports.addMetrics('node-proxy', async () => sampledFamilies(await this.metrics()));
+    exports.addMetrics('node-proxy', async () => familiesOf(await this.metrics()));
     return new ConnectionExports({
       clock,
       to: exports,
@@ -150,7 +150,7 @@ export class Telemetry implements LoggingControl {
   }
 }
 
-/** How the threads log: as the process does. */
+/** Returns the log settings for a thread, which are those of the process. */
 export function threadLogging(log: Logger): {
   readonly logLevel: string;
   readonly logFormat: LogFormat;

@@ -8,9 +8,9 @@ import { PprofRoutes } from './pprof.ts';
 import type { ProfiledThreads } from './pprof.ts';
 import { sendTexts } from './stream-body.ts';
 
-/** What is logged, changed while the process runs. */
+/** The log settings, which may change while the process runs. */
 export interface LoggingControl {
-  /** In force now, and at the start. */
+  /** The filter in force now, and at the start. */
   readonly filter: string;
   readonly initialFilter: string;
   setFilter(filter: string): void;
@@ -19,7 +19,7 @@ export interface LoggingControl {
   setAccessLog(settings: AccessSettings): void;
 }
 
-/** What the admin server shows and does. */
+/** What the admin server needs from the process. */
 export interface AdminActions {
   configDump(): AsyncIterable<string>;
   readonly logging: LoggingControl;
@@ -43,9 +43,9 @@ const LOGGING_HELP = `usage: POST /logging                     shows the levels
        POST /logging?reset[&level=<level>] goes back to those of the start first
 `;
 
-/** Port 15000, on localhost only (docs/spec/observability.md §4); the same is served on the process's own admin server. */
+/** The paths of port 15000 (docs/spec/observability.md §4). The process's own admin server has them, too. */
 export class AdminPaths {
-  /** By path. */
+  /** Handlers by path. */
   readonly paths: ReadonlyMap<string, AdminPath>;
   readonly #actions: AdminActions;
   #dumps = 0;
@@ -82,7 +82,7 @@ export class AdminPaths {
     ]);
   }
 
-  /** Answers a request; the dashboard on `/`, 404 for what there is not. */
+  /** Answers a request: the dashboard on `/`, 404 for an unknown path. */
   readonly handler: AdminHandler = async (request, response, url) => {
     if (url.pathname === '/') {
       response.writeHead(200, { 'content-type': 'text/html; charset=utf-8' });

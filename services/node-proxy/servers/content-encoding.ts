@@ -1,23 +1,27 @@
 import { promisify } from 'node:util';
 import { brotliCompress, constants, deflate, gzip, zstdCompress } from 'node:zlib';
 
-/** Bodies below this gain nothing. */
+/** Compression gains nothing for shorter bodies. */
 const MIN_COMPRESSED_BYTES = 1_024;
 
+/** The default quality of brotli takes longer than it takes to send the difference. */
+const BROTLI_OPTIONS = { params: { [constants.BROTLI_PARAM_QUALITY]: 4 } };
+
+/** Best ratio first. */
 const encoders: ReadonlyMap<string, (body: Buffer) => Promise<Buffer>> = new Map([
-  ['zstd', (body: Buffer) => promisify(zstdCompress)(body)],
-  ['br', compressBrotli],
-  ['gzip', (body: Buffer) => promisify(gzip)(body)],
-  ['deflate', (body: Buffer) => promisify(deflate)(body)],
+  ['zstd', (body) => promisify(zstdCompress)(body)],
+  ['br', (body) => promisify(brotliCompress)(body, BROTLI_OPTIONS)],
+  ['gzip', promisify<Buffer, Buffer>(gzip)],
+  ['deflate', promisify<Buffer, Buffer>(deflate)],
 ]);
 
-/** A body and the encoding it is in; null = as it is. */
+/** A body and its encoding; null = not compressed. */
 export interface EncodedBody {
   readonly encoding: string | null;
   readonly body: Buffer;
 }
 
-/** Compresses a body the way an Accept-Encoding header likes best. */
+/** Compresses a body with the encoding that the Accept-Encoding header prefers. */
 export async function encodeBody(
   text: string,
   acceptEncoding: string | undefined,
@@ -28,7 +32,7 @@ export async function encodeBody(
   return encoder === undefined ? { encoding: null, body } : { encoding, body: await encoder(body) };
 }
 
-/** The encoding with the highest weight, ours in order of thrift where several share it; null when none is. */
+/** Returns the encoding with the highest weight, of equal ones the one with the best ratio; null when none is accepted. */
 export function chooseEncoding(acceptEncoding: string | undefined): string | null {
   const weights = new Map<string, number>();
   for (const element of (acceptEncoding ?? '').split(',')) {
@@ -47,9 +51,4 @@ export function chooseEncoding(acceptEncoding: string | undefined): string | nul
     }
   }
   return best;
-}
-
-/** The default quality takes longer than sending the difference. */
-function compressBrotli(body: Buffer): Promise<Buffer> {
-  return promisify(brotliCompress)(body, { params: { [constants.BROTLI_PARAM_QUALITY]: 4 } });
 }

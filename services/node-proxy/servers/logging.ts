@@ -1,22 +1,19 @@
-/** `/logging` and `/access_log` of the admin server: what is logged, changed while it runs. */
+/** Changes of the log settings at run time: `/logging` and `/access_log` of the admin server. */
 import type { AccessSettings } from '../../../lib/log/access-gate.ts';
 import { formatAccessRules, parseAccessRules } from '../../../lib/log/access-rules.ts';
 import { extendLogFilter, formatLogFilter, parseLogFilter } from '../../../lib/log/log-filter.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
 
-/** The outcome of a request: the text to put in force (null = nothing to change), or why it is refused. */
+/** The outcome of a request: the value to put in force (null = no change), or the reason of its refusal. */
 export type Change<T> =
   | { readonly ok: true; readonly value: T | null }
   | { readonly ok: false; readonly reason: string };
 
-/** Longest `level` or `rules` taken. */
+/** Longest `level` or `rules` accepted, characters. */
 export const MAX_LOGGING_TEXT = 8_192;
 const MAX_LINES_PER_SECOND = 1_000_000;
 
-/**
- * Reads `?level=…` and `?reset` (docs/spec/observability.md §4): levels are added to the current filter, after a reset to
- * the initial one.
- */
+/** Reads `?level=…` and `?reset` (docs/spec/observability.md §4): adds levels to the current filter, or to the initial one. */
 export function loggingChange(
   query: URLSearchParams,
   filters: { readonly current: string; readonly initial: string },
@@ -33,7 +30,7 @@ export function loggingChange(
   }
 }
 
-/** Reads `?rules=…`, `?rate=…` and `?reset` of `/access_log`; what is not said stays. */
+/** Reads `?rules=…`, `?rate=…` and `?reset` of `/access_log`; a setting that is not named stays. */
 export function accessLogChange(
   query: URLSearchParams,
   settings: { readonly current: AccessSettings; readonly initial: AccessSettings },
@@ -59,7 +56,7 @@ export function accessLogChange(
   }
 }
 
-/** `?reset`, `?reset=` and `?reset=true`. */
+/** Returns true for `?reset`, `?reset=` and `?reset=true`. */
 function isReset(query: URLSearchParams): boolean {
   const value = query.get('reset');
   return value !== null && value.toLowerCase() !== 'false';

@@ -1,69 +1,42 @@
 import type { RegistryFamily } from '../../../lib/metrics/registry.ts';
 import type { MetricSample } from '../../../workers/listener/protocol.ts';
 
-/** Content type of the OpenMetrics text, for those who ask for it (docs/spec/observability.md §1). */
+/** Content type of the OpenMetrics text, for clients that ask for it (docs/spec/observability.md §1). */
 export const OPEN_METRICS_TYPE = 'application/openmetrics-text;charset=utf-8;version=1.0.0';
 
-/** One family of samples. */
-export interface MetricFamily {
-  readonly name: string;
-  readonly kind: 'counter' | 'gauge' | 'histogram' | 'unknown';
-  readonly help: string;
-  readonly samples: readonly {
-    /** With suffix, e.g. `_total` or `_bucket`. */
-    readonly name: string;
-    readonly labels: readonly (readonly [name: string, value: string])[];
-    readonly value: number;
-  }[];
-}
-
-/** Samples of threads as families, in order of first appearance. */
-export function familiesOf(samples: readonly MetricSample[]): MetricFamily[] {
-  const groups = Map.groupBy(samples, familyName);
-  return [...groups.values()].flatMap((group) => {
+/** Groups samples of threads by family, in order of first appearance. */
+export function familiesOf(samples: readonly MetricSample[]): RegistryFamily[] {
+  return [...Map.groupBy(samples, familyName)].flatMap(([name, group]) => {
     const [first] = group;
-    if (first === undefined) return [];
-    const base = familyName(first);
-    const samplesOf = group.map(({ name, labels, value }) => ({
-      name: first.kind === 'counter' ? `${base}_total` : name,
-      labels,
-      value,
-    }));
-    return [{ name: base, kind: first.kind, help: first.help, samples: samplesOf }];
+    return first === undefined
+      ? []
+      : [{ name, type: first.kind, help: first.help, samples: group }];
   });
 }
 
-/** The same under the names of a registry: counters keep their suffix. */
-export function sampledFamilies(samples: readonly MetricSample[]): RegistryFamily[] {
-  return familiesOf(samples).map(({ name, kind, help, samples: own }) => ({
-    name: kind === 'counter' ? `${name}_total` : name,
-    help,
-    type: kind,
-    samples: own,
-  }));
-}
-
 function familyName({ kind, name }: MetricSample): string {
-  if (kind === 'gauge') return name;
-  return name.replace(kind === 'counter' ? /_total$/ : /_(bucket|sum|count)$/, '');
+  return kind === 'histogram' ? name.replace(/_(bucket|sum|count)$/, '') : name;
 }
 
 /** The OpenMetrics text. Families without samples are left out. */
-export function renderOpenMetrics(families: readonly MetricFamily[]): string {
+export function renderOpenMetrics(families: readonly RegistryFamily[]): string {
   const lines: string[] = [];
-  for (const family of families) {
-    if (family.samples.length === 0) continue;
-    lines.push(`# HELP ${family.name} ${escapeHelp(helpOf(family))}`);
-    lines.push(`# TYPE ${family.name} ${family.kind}`);
-    for (const { name, labels, value } of family.samples) {
-      lines.push(`${name}${renderLabels(labels)} ${renderValue(value)}`);
+  for (const { name: full, help, type, samples } of families) {
+    if (samples.length === 0) continue;
+    const name = type === 'counter' ? full.replace(/_total$/, '') : full;
+    lines.push(`# HELP ${name} ${escapeHelp(flagged(name, help))}`);
+    lines.push(`# TYPE ${name} ${TYPES.has(type) ? type : 'unknown'}`);
+    for (const sample of samples) {
+      lines.push(`${sample.name}${renderLabels(sample.labels)} ${renderValue(sample.value)}`);
     }
   }
   lines.push('# EOF', '');
   return lines.join('\n');
 }
 
-/** Istio promises to keep these; others of its namespace are flagged (docs/spec/observability.md §2). */
+const TYPES: ReadonlySet<string> = new Set(['counter', 'gauge', 'histogram']);
+
+/** Istio promises to keep these metrics; others with its prefix are flagged (docs/spec/observability.md §2). */
 const STABLE: ReadonlySet<string> = new Set([
   'istio_tcp_connections_opened',
   'istio_tcp_connections_closed',
@@ -74,12 +47,12 @@ const STABLE: ReadonlySet<string> = new Set([
 
 const UNSTABLE = '(unstable)';
 
-function helpOf({ name, help }: MetricFamily): string {
-  const flagged = help.endsWith(UNSTABLE) || !name.startsWith('istio_') || STABLE.has(name);
-  return flagged ? help : `${help} ${UNSTABLE}`;
+function flagged(name: string, help: string): string {
+  const stable = help.endsWith(UNSTABLE) || !name.startsWith('istio_') || STABLE.has(name);
+  return stable ? help : `${help} ${UNSTABLE}`;
 }
 
-/** True when any element of an Accept header asks for OpenMetrics. */
+/** Returns true when an element of an Accept header asks for OpenMetrics. */
 export function acceptsOpenMetrics(accept: string | undefined): boolean {
   return (accept ?? '')
     .split(',')

@@ -1,18 +1,18 @@
 import type { Clock } from '../../../lib/clock/clock.ts';
 
-/** Between the beginnings of two renderings: a scrape goes through every series of the process. */
+/** Time between the beginnings of two renderings: a scrape goes through every series of the process. */
 export const PAGE_INTERVAL_MS = 1_000;
 
 /**
- * A page that anyone may ask for as often as they like: it is made at most once a second, and all who ask meanwhile share the
- * next one. Nobody gets a page that was begun before they asked.
+ * Makes a page at most once a second, however often it is requested. All requests in between share the next page. No request
+ * gets a page that was begun before it came.
  */
 export class PacedPage {
   readonly #render: () => Promise<string>;
   readonly #clock: Clock;
-  /** The page that has not been begun. */
+  /** The next page, which has not been begun. */
   #next: Promise<string> | null = null;
-  /** Settles when the latest page that was begun is made. */
+  /** Settles when the page that was begun last is made. */
   #made: Promise<unknown> = Promise.resolve();
   #begunMs = -Infinity;
 
@@ -21,7 +21,7 @@ export class PacedPage {
     this.#clock = clock;
   }
 
-  /** The page as it is now or will be within a second; rejects with what making it threw. */
+  /** Returns the next page, at most a second later. Rejects as `render` does. */
   text(): Promise<string> {
     this.#next ??= this.#make();
     return this.#next;

@@ -1,4 +1,4 @@
-/** `/debug/pprof/*` of the admin server (docs/spec/observability.md §4): profiles of all threads of the process as one. */
+/** Serves `/debug/pprof/*` of the admin server (docs/spec/observability.md §4): one profile of all threads of the process. */
 import type { ServerResponse } from 'node:http';
 import { promisify } from 'node:util';
 import { gzip } from 'node:zlib';
@@ -14,14 +14,14 @@ export interface ProfiledThread {
   profile(command: ProfileCommand): Promise<ThreadProfile>;
 }
 
-/** The threads there are now. */
+/** Returns the threads that run now. */
 export type ProfiledThreads = () => readonly ProfiledThread[];
 
 const MS_PER_SECOND = 1_000;
 const SECONDS = { name: 'seconds', min: 1, max: 300, usual: 10 } as const;
 const FREQUENCY = { name: 'frequency', min: 1, max: 1_000, usual: 100 } as const;
 
-/** Takes profiles, one of the processor at a time, as a second one would disturb the first. */
+/** Takes profiles. One CPU profile is taken at a time, because a second one would disturb the first. */
 export class PprofRoutes {
   readonly #threads: ProfiledThreads;
   #cpuRuns = false;
@@ -31,16 +31,12 @@ export class PprofRoutes {
     this.#threads = threads;
   }
 
-  /** `/debug/pprof/profile`. */
+  /** Serves `/debug/pprof/profile`. */
   async cpu(response: ServerResponse, query: URLSearchParams): Promise<void> {
     const seconds = bounded(query, SECONDS);
     const frequencyHz = bounded(query, FREQUENCY);
     if (typeof seconds === 'string' || typeof frequencyHz === 'string') {
-      sendText(
-        response,
-        400,
-        `${[seconds, frequencyHz].find((value) => typeof value === 'string')}\n`,
-      );
+      sendText(response, 400, `${typeof seconds === 'string' ? seconds : frequencyHz}\n`);
       return;
     }
     if (this.#cpuRuns) {
@@ -60,7 +56,7 @@ export class PprofRoutes {
     }
   }
 
-  /** `/debug/pprof/heap`. */
+  /** Serves `/debug/pprof/heap`. */
   async heap(response: ServerResponse): Promise<void> {
     if (!this.#heapActive) {
       const how = '/debug/pprof/heap/profiling?activate=true';
@@ -74,7 +70,7 @@ export class PprofRoutes {
     await send(response, heapToPprof(profiles, HEAP_SAMPLE_BYTES), 'heap.pb.gz');
   }
 
-  /** `/debug/pprof/heap/profiling`. */
+  /** Serves `/debug/pprof/heap/profiling`. */
   async heapState(response: ServerResponse, query: URLSearchParams): Promise<void> {
     const wanted = query.get('activate');
     if (wanted !== null && wanted !== 'true' && wanted !== 'false') {
@@ -89,7 +85,7 @@ export class PprofRoutes {
     sendText(response, 200, `heap profiling active: ${this.#heapActive}\n`);
   }
 
-  /** A thread that cannot be profiled is left out, unless it is so with all of them. */
+  /** Profiles all threads and leaves out those that fail. Throws STATE_UNAVAILABLE when all fail. */
   async #all(command: ProfileCommand): Promise<{ thread: string; profile: ThreadProfile }[]> {
     const results = await Promise.allSettled(
       this.#threads().map(async (thread) => ({
@@ -108,7 +104,7 @@ export class PprofRoutes {
   }
 }
 
-/** The number, or what is wrong with it. */
+/** Returns the number, or a text that says what is wrong with it. */
 function bounded(
   query: URLSearchParams,
   { name, min, max, usual }: { name: string; min: number; max: number; usual: number },

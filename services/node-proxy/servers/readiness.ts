@@ -1,7 +1,7 @@
 import { sendText } from '../../../lib/actor/admin-routes.ts';
 import type { AdminHandler } from '../../../lib/actor/admin-routes.ts';
 
-/** Port 15021: `/healthz/ready` (docs/spec/observability.md §5). */
+/** Serves `/healthz/ready` of port 15021 (docs/spec/observability.md §5). */
 export function readinessHandler(pending: () => readonly string[]): AdminHandler {
   return (request, response, url) => {
     if (url.pathname !== '/healthz/ready') {

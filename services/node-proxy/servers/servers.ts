@@ -1,6 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import { sendJson, sendText } from '../../../lib/actor/admin-routes.ts';
-import type { AdminRoutes } from '../../../lib/actor/admin-routes.ts';
+import type { AdminHandler, AdminRoutes } from '../../../lib/actor/admin-routes.ts';
 import type { Clock } from '../../../lib/clock/clock.ts';
 import type { CertificateRecord } from '../../../lib/identity/certificate-records.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
@@ -17,66 +17,56 @@ import { sendTexts } from './stream-body.ts';
 import { renderStats, statsHandler } from './stats.ts';
 import type { StatsSources } from './stats.ts';
 
-/** What the servers show and do. */
-export interface ServersDependencies extends AdminActions {
+/** What the servers need from the process. */
+export interface ServersDeps extends AdminActions {
   readonly clock: Clock;
-  /** How many the process may have. */
+  /** How many descriptors the process may have. */
   readonly descriptors: number;
   readonly log: Logger;
   readonly stats: Omit<StatsSources, 'descriptors'>;
   pending(): readonly string[];
   connections(withLines: boolean): Promise<readonly ConnectionRecord[]>;
-  /** Those that ended lately. */
+  /** Connections that ended lately. */
   recentConnections(withLines: boolean): Promise<readonly ConnectionRecord[]>;
   certificates(): readonly CertificateRecord[];
 }
 
-/** Admin (15000), stats (15020) and readiness (15021) in the node's namespace. */
+/** The servers for admin (15000), stats (15020) and readiness (15021) in the node's namespace. */
 export class NodeProxyServers {
-  readonly #deps: ServersDependencies;
+  readonly #deps: ServersDeps;
   readonly #stats: StatsSources;
   readonly #admin: AdminPaths;
   readonly #servers: Readonly<Record<'admin' | 'stats' | 'readiness', PortServer>>;
 
-  constructor(config: NodeProxyConfig, deps: ServersDependencies) {
+  constructor(config: NodeProxyConfig, deps: ServersDeps) {
     this.#deps = deps;
     this.#stats = { ...deps.stats, descriptors: descriptorCounts };
     this.#admin = new AdminPaths(deps);
     const page = new PacedPage(() => renderStats(this.#stats), deps.clock);
     const { ipv6 } = config.listener;
     const everywhere = [ipv6 ? '::' : '0.0.0.0'];
+    const local = ipv6 ? ['127.0.0.1', '::1'] : ['127.0.0.1'];
+    const server = (
+      name: keyof NodeProxyConfig['ports'],
+      hosts: readonly string[],
+      handler: AdminHandler,
+    ): PortServer => new PortServer({ name, port: config.ports[name], hosts, handler }, deps);
     this.#servers = {
-      admin: new PortServer(
-        {
-          name: 'admin',
-          port: config.ports.admin,
-          hosts: ipv6 ? ['127.0.0.1', '::1'] : ['127.0.0.1'],
-          handler: this.#admin.handler,
-        },
-        deps,
+      admin: server('admin', local, this.#admin.handler),
+      stats: server(
+        'stats',
+        everywhere,
+        statsHandler(() => page.text()),
       ),
-      stats: new PortServer(
-        {
-          name: 'stats',
-          port: config.ports.stats,
-          hosts: everywhere,
-          handler: statsHandler(() => page.text()),
-        },
-        deps,
-      ),
-      readiness: new PortServer(
-        {
-          name: 'readiness',
-          port: config.ports.readiness,
-          hosts: everywhere,
-          handler: readinessHandler(() => deps.pending()),
-        },
-        deps,
+      readiness: server(
+        'readiness',
+        everywhere,
+        readinessHandler(() => deps.pending()),
       ),
     };
   }
 
-  /** The ports served now; ephemeral where another process holds the standard one. */
+  /** The ports served now. A port is ephemeral while another process holds the standard one. */
   get ports(): Readonly<Record<string, number | null>> {
     const { admin, stats, readiness } = this.#servers;
     return { admin: admin.port, stats: stats.port, readiness: readiness.port };
@@ -87,7 +77,7 @@ export class NodeProxyServers {
     for (const server of Object.values(this.#servers)) await server.listen();
   }
 
-  /** The same data on the process's own admin server, which is reached without entering the node's namespace. */
+  /** Serves the same data on the process's own admin server, which clients reach without entering the node's namespace. */
   route(admin: AdminRoutes): void {
     const deps = this.#deps;
     admin.route('GET', '/connections', async (_request, response, url) => {
@@ -110,7 +100,7 @@ export class NodeProxyServers {
     );
   }
 
-  /** Leaves the standard ports to another process, and goes on at others. */
+  /** Leaves the standard ports to another process and moves to other ports. */
   async yield(): Promise<void> {
     await Promise.all(Object.values(this.#servers).map((server) => server.yield()));
   }
@@ -121,7 +111,7 @@ export class NodeProxyServers {
   }
 }
 
-/** `{"connections":[…]}` in texts of some hundred. */
+/** Yields `{"connections":[…]}` in texts of some hundred connections. */
 async function* connectionTexts(connections: readonly ConnectionRecord[]): AsyncGenerator<string> {
   yield '{"connections":[';
   for (let start = 0; start < connections.length; start += DUMP_OBJECTS_PER_MESSAGE) {

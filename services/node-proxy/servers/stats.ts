@@ -9,18 +9,17 @@ import {
   familiesOf,
   renderOpenMetrics,
 } from './open-metrics.ts';
-import type { MetricFamily } from './open-metrics.ts';
 
-/** Where the samples come from. */
+/** Returns the samples of the page. */
 export interface StatsSources {
-  /** Summed over the listener threads. */
+  /** Samples summed over the listener threads. */
   traffic(): Promise<readonly MetricSample[]>;
-  /** The process's own. */
+  /** Families of the process itself. */
   own(): Promise<readonly RegistryFamily[]>;
   descriptors(): Promise<{ readonly open: number; readonly max: number | null }>;
 }
 
-/** Set by the host on everything an actor counts; says nothing where there is one actor. */
+/** The host sets this label on all metrics of an actor. The page is about one actor, so it leaves the label out. */
 const HOST_LABEL = 'actor';
 
 /** The OpenMetrics text of the whole process. */
@@ -32,7 +31,7 @@ export async function renderStats(sources: StatsSources): Promise<string> {
   ]);
   return renderOpenMetrics([
     ...familiesOf(traffic),
-    ...own.map(ownFamily),
+    ...own.map(withoutHost),
     gauge('process_open_fds', 'Number of open file descriptors', descriptors.open),
     ...(descriptors.max === null
       ? []
@@ -40,7 +39,7 @@ export async function renderStats(sources: StatsSources): Promise<string> {
   ]);
 }
 
-/** Port 15020: `/metrics` and `/stats/prometheus`, any method (docs/spec/observability.md §1). */
+/** Serves `/metrics` and `/stats/prometheus` of port 15020, by any method (docs/spec/observability.md §1). */
 export function statsHandler(page: () => Promise<string>): AdminHandler {
   return async (request, response, url) => {
     if (url.pathname !== '/metrics' && url.pathname !== '/stats/prometheus') {
@@ -63,27 +62,16 @@ export function statsHandler(page: () => Promise<string>): AdminHandler {
   };
 }
 
-function ownFamily(family: RegistryFamily): MetricFamily {
-  const counter = family.type === 'counter';
-  const base = counter ? family.name.replace(/_total$/, '') : family.name;
-  return {
-    name: base,
-    kind: counter ? 'counter' : kindOf(family.type),
-    help: family.help,
-    samples: family.samples.map(({ name, labels, value }) => ({
-      name: counter ? `${base}_total` : name,
-      labels: labels.filter(([label]) => label !== HOST_LABEL),
-      value,
-    })),
-  };
+function withoutHost(family: RegistryFamily): RegistryFamily {
+  const samples = family.samples.map(({ labels, ...sample }) => ({
+    ...sample,
+    labels: labels.filter(([label]) => label !== HOST_LABEL),
+  }));
+  return { ...family, samples };
 }
 
-function kindOf(type: string): MetricFamily['kind'] {
-  return type === 'gauge' || type === 'histogram' ? type : 'unknown';
-}
-
-function gauge(name: string, help: string, value: number): MetricFamily {
-  return { name, kind: 'gauge', help, samples: [{ name, labels: [], value }] };
+function gauge(name: string, help: string, value: number): RegistryFamily {
+  return { name, type: 'gauge', help, samples: [{ name, labels: [], value }] };
 }
 
 function headerText(header: string | string[] | undefined): string | undefined {

@@ -2,12 +2,12 @@ import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import { RESPONSE_STALL_MS } from '../limits.ts';
 
-/** Small texts are put together until they make a write of this size, characters. */
+/** Small texts are joined until they make a write of this size, characters. */
 const WRITE_CHARS = 65_536;
 
 /**
- * Sends texts as they are made and as fast as the client takes them. What fails before the first text is thrown and may
- * still be answered otherwise; after that the connection is cut, as is that of a client who takes nothing for long.
+ * Sends texts as they are made and as fast as the client takes them. Throws a failure before the first write, so that it can
+ * still be answered. The connection is cut on a later failure, and when the client takes nothing for long.
  */
 export async function sendTexts(
   response: ServerResponse,
@@ -27,7 +27,7 @@ export async function sendTexts(
     if (!response.headersSent) response.writeHead(200, { 'content-type': contentType });
     const flowing = response.write(held);
     held = '';
-    // Ends with the client: the iterator is closed on the way out.
+    // The client is gone; returning closes the iterator.
     if (!flowing && !(await drained(response, closed.signal))) return;
   }
   if (closed.signal.aborted) return;
@@ -41,7 +41,7 @@ export async function sendTexts(
   response.end(held);
 }
 
-/** False when the client went instead. */
+/** Returns false when the client went instead. */
 async function drained(response: ServerResponse, signal: AbortSignal): Promise<boolean> {
   try {
     await once(response, 'drain', { signal });

@@ -1,14 +1,14 @@
 import type { KnownRow, SeriesReader } from '../../../lib/metrics/series-memory.ts';
 import type { MetricSample } from '../../../workers/listener/protocol.ts';
 
-/** A source of series: one listener thread. */
+/** The series of one listener thread. */
 export interface SeriesSource {
   readonly series: Pick<SeriesReader, 'forEach'>;
   /** Brings the series up to date. */
   refresh(): Promise<void>;
 }
 
-/** Rows kept of threads that died; more distinct label sets than this in one process is a defect elsewhere. */
+/** Rows kept from threads that died; more distinct label sets in one process would be a defect elsewhere. */
 const MAX_RETIRED_ROWS = 50_000;
 
 interface Sum {
@@ -16,13 +16,11 @@ interface Sum {
   readonly values: number[];
 }
 
-/**
- * Sums equal series over the listener threads. Counters of a thread that died stay in the sum, so that totals never fall.
- */
+/** Sums equal series over the listener threads. Counters of a thread that died stay in the sum, so that totals never fall. */
 export class ThreadTotals {
   readonly #retired = new Map<string, Sum>();
 
-  /** The sums now. A thread that does not answer counts with what its memory holds; `missed` is told. */
+  /** Returns the sums now. A thread that does not answer counts with its last values, and `missed` gets the error. */
   async collect(
     sources: Iterable<SeriesSource>,
     missed: (error: unknown) => void,
@@ -39,7 +37,7 @@ export class ThreadTotals {
     );
   }
 
-  /** The thread is gone: its counters stay, its gauges go. */
+  /** Keeps the counters of a thread that is gone; its gauges go. */
   retire({ series }: SeriesSource): void {
     series.forEach((row, value) => {
       if (row.series[0]?.kind === 'gauge') return;

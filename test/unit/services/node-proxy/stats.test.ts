@@ -39,7 +39,7 @@ test('the text is OpenMetrics: the family without _total, labels escaped, an end
     sample({ name: 'open', kind: 'gauge', labels: [], value: 2.5 }),
   ]);
   t.is(
-    renderOpenMetrics([...families, { name: 'none', kind: 'gauge', help: 'h', samples: [] }]),
+    renderOpenMetrics([...families, { name: 'none', type: 'gauge', help: 'h', samples: [] }]),
     [
       '# HELP istio_tcp_connections_opened The total number of TCP connections opened',
       '# TYPE istio_tcp_connections_opened counter',
