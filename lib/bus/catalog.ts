@@ -27,8 +27,6 @@ const signBodySchema = z.object({
   identity: z.string().startsWith('spiffe://'),
   /** PEM. */
   csr: z.string().min(1),
-  /** Of the first request; urgency later changes on the job itself. */
-  priority: z.int().positive().exactOptional(),
 });
 
 /** A certificate request: CSR in; the answer goes to the `signed` board. */
@@ -47,7 +45,6 @@ export const certificateSign: JobDefinition<SignBody> = defineJob({
     process: 'node-proxy-1',
     identity: 'spiffe://cluster.local/ns/demo/sa/web',
     csr: '-----BEGIN CERTIFICATE REQUEST-----\nMIIB\n-----END CERTIFICATE REQUEST-----\n',
-    priority: 1,
   },
   attempts: 8,
   backoffMs: 1_000,

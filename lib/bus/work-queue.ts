@@ -59,7 +59,7 @@ export class RedisWorkQueue<Body> implements WorkQueue<Body> {
     }
     const message = { id, at: this.#deps.clock.now(), from: this.#deps.from, body };
     await this.#run(`add ${name}`, async (queue) => {
-      await this.#refuseWhenFull();
+      await this.#refuseWhenFull(queue);
       // A dead letter of the same id would swallow the new job.
       if ((await queue.getJobState(id)) === 'failed') await queue.remove(id);
       await queue.add(name, sealEnvelope(this.#definition, message), {
@@ -97,7 +97,7 @@ export class RedisWorkQueue<Body> implements WorkQueue<Body> {
 
   async #run(what: string, work: (queue: Queue) => Promise<void>): Promise<void> {
     if (!isLinked(this.#deps.client)) {
-      throw new MeshError('BUS_UNAVAILABLE', `cannot ${what}: RedisClient is away`);
+      throw new MeshError('BUS_UNAVAILABLE', `cannot ${what}: Redis is away`);
     }
     try {
       await work(await (this.#queue ??= this.#open()));
@@ -106,18 +106,10 @@ export class RedisWorkQueue<Body> implements WorkQueue<Body> {
     }
   }
 
-  async #refuseWhenFull(): Promise<void> {
-    const { client, prefix } = this.#deps;
-    const base = `${prefix}:${this.#definition.queue}`;
-    const [wait, prioritized, delayed] = await Promise.all([
-      client.llen(`${base}:wait`),
-      client.zcard(`${base}:prioritized`),
-      client.zcard(`${base}:delayed`),
-    ]);
-    if (wait + prioritized + delayed < this.#deps.waitingMax) return;
-    throw new MeshError('BUS_UNAVAILABLE', `queue ${this.#definition.queue} is full`, {
-      detail: { waiting: wait + prioritized + delayed },
-    });
+  async #refuseWhenFull(queue: Queue): Promise<void> {
+    const waiting = await queue.getJobCountByTypes('wait', 'prioritized', 'delayed');
+    if (waiting < this.#deps.waitingMax) return;
+    throw new MeshError('BUS_UNAVAILABLE', `queue ${queue.name} is full`, { detail: { waiting } });
   }
 
   async #open(): Promise<Queue> {

@@ -131,7 +131,7 @@ export class BusSigning implements SigningPort {
 
   async #add(pending: Pending): Promise<void> {
     const priority = SIGN_PRIORITY[pending.urgency];
-    await this.#deps.queue.add(pending.id, { ...pending.body, priority }, { priority });
+    await this.#deps.queue.add(pending.id, pending.body, { priority });
   }
 
   /** Adds all jobs again: Redis may have come back without its data. */

@@ -43,10 +43,10 @@ function kit(): Kit {
       },
     },
     queue: {
-      add: async (id: string, body: SignBody, options) => {
+      add: async (id: string, _body: SignBody, options) => {
         away();
         await made.slow;
-        calls.push(`add ${id} ${options?.priority} ${body.priority}`);
+        calls.push(`add ${id} ${options?.priority}`);
       },
       setPriority: async (id, priority) => {
         calls.push(`raise ${id} ${priority}`);
@@ -105,7 +105,7 @@ test('failures are told once each while the queue retries, then the answer count
   played.result = { ok: true, chain: ['leaf', 'root'] };
   await played.clock.advance(1_000);
   t.deepEqual(await answer, ['leaf', 'root']);
-  t.deepEqual(played.calls, [`add ${ID} 10 10`]);
+  t.deepEqual(played.calls, [`add ${ID} 10`]);
 });
 
 test('a final failure ends the request', async (t) => {
@@ -122,7 +122,7 @@ test('without an answer the job is put in again with its present urgency', async
   await played.clock.advance(1_000);
   played.signing.raise(WEB, 'realTime');
   await played.clock.advance(15_000);
-  t.deepEqual(played.calls, [`add ${ID} 10 10`, `raise ${ID} 1`, `add ${ID} 1 1`]);
+  t.deepEqual(played.calls, [`add ${ID} 10`, `raise ${ID} 1`, `add ${ID} 1`]);
   played.abort.abort(new MeshError('IDENTITY_UNAVAILABLE', 'forgotten'));
   await t.throwsAsync(answer, { message: 'forgotten' });
   t.is(played.calls.at(-1), `remove ${ID}`);
@@ -166,6 +166,6 @@ test('a request given up while it is put in again leaves no job behind', async (
   await t.throwsAsync(answer, { message: 'forgotten' });
   queue.resolve();
   await played.clock.advance(0);
-  t.is(played.calls.at(-2), `add ${ID} 10 10`);
+  t.is(played.calls.at(-2), `add ${ID} 10`);
   t.is(played.calls.at(-1), `remove ${ID}`);
 });
