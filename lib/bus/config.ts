@@ -42,7 +42,7 @@ const REDIS_PORT = 6_379;
 const SENTINEL_PORT = 26_379;
 
 /** Longest path of a unix socket (sun_path of sockaddr_un, less its final zero). */
-export const UNIX_PATH_BYTES_MAX = 107;
+const UNIX_PATH_BYTES_MAX = 107;
 
 /**
  * `unix:///path`, `redis://host[:port]`, `redis+sentinel://host[:port],…/master` or `redis+cluster://host[:port],…`; with

@@ -2,7 +2,7 @@
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import type { PodLine, MeshStatus, SupervisorView } from '../local-mesh/supervisor-api.ts';
 import type { MeshPaths } from '../local-mesh/mesh-paths.ts';
-import { redisAnswers } from '../../lib/bus/private-redis.ts';
+import { redisAnswers } from '../local-mesh/redis.ts';
 import type { Upgraded } from '../local-mesh/role-processes.ts';
 import { meshRoles, parseRole, roleName } from '../local-mesh/roles.ts';
 import type { MeshPlan } from '../local-mesh/topology.ts';

@@ -1,9 +1,9 @@
 /** The Redis of a local mesh: its files, and the process as the supervisor keeps it running. */
 import { mkdir, writeFile } from 'node:fs/promises';
+import { connect } from 'node:net';
 import { join } from 'node:path';
 import { writeAclFiles } from '../../lib/bus/acl-files.ts';
 import { redisUsers } from '../../lib/bus/acl.ts';
-import { renderRedisConfig } from '../../lib/bus/private-redis.ts';
 import type { ProcessSpec } from './managed-process.ts';
 import { logFile } from './mesh-paths.ts';
 import type { MeshPaths } from './mesh-paths.ts';
@@ -67,4 +67,57 @@ export function redisProcess(plan: MeshPlan, paths: MeshPaths): ProcessSpec {
     logFile: logFile(paths, 'redis', null),
     adminSocket: null,
   };
+}
+
+/** Where a Redis keeps its files and how it is reached. */
+export interface RedisServerFiles {
+  readonly socketPath: string;
+  /** Append-only file and its manifest; kept across starts. */
+  readonly dataDir: string;
+  /** Written by `writeAclFiles`. */
+  readonly aclFile: string;
+  /** Lets the group of the Redis process connect. */
+  readonly groupConnects: boolean;
+}
+
+/** The configuration file of a Redis on a unix socket, without a TCP port, with an append-only file and an ACL file. */
+export function renderRedisConfig(options: RedisServerFiles): string {
+  const lines = [
+    'port 0',
+    `unixsocket ${quote(options.socketPath)}`,
+    `unixsocketperm ${options.groupConnects ? 770 : 700}`,
+    `dir ${quote(options.dataDir)}`,
+    `aclfile ${quote(options.aclFile)}`,
+    'appendonly yes',
+    'appendfsync everysec',
+    'save ""',
+    // Losing keys under memory pressure would tear jobs and tables apart: refuse writes instead.
+    'maxmemory-policy noeviction',
+    'daemonize no',
+    'logfile ""',
+    // Big tables are dropped in the background, not in the way of other clients.
+    'lazyfree-lazy-user-del yes',
+    'lazyfree-lazy-server-del yes',
+  ];
+  return `${lines.join('\n')}\n`;
+}
+
+function quote(path: string): string {
+  return `"${path.replaceAll('\\', '\\\\').replaceAll('"', '\\"')}"`;
+}
+
+/** Whether a Redis answers on the socket. It need not let the caller in: it refuses an unauthenticated PING, which is an answer. */
+export function redisAnswers(socketPath: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect(socketPath);
+    const finish = (up: boolean): void => {
+      socket.destroy();
+      resolve(up);
+    };
+    socket.setTimeout(1_000, () => finish(false));
+    // Refused or absent while it starts.
+    socket.once('error', () => finish(false));
+    socket.once('connect', () => socket.write('PING\r\n'));
+    socket.once('data', (data) => finish(/^(\+PONG|-NOAUTH)/.test(data.toString())));
+  });
 }

@@ -1,7 +1,6 @@
 /** Brings a local mesh up and keeps its processes running until it is told to take it down. */
 import { mkdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { redisAnswers } from '../../lib/bus/private-redis.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import type { Environment } from '../../lib/config/env.ts';
 import { present } from '../../lib/errors/assert.ts';
@@ -22,7 +21,7 @@ import { prepareMountsDir } from './pod-namespaces.ts';
 import { PodRuntime } from './pod-runtime.ts';
 import { misconfigured } from './misconfigured.ts';
 import { processId } from './processes.ts';
-import { redisProcess, writeRedisFiles } from './redis.ts';
+import { redisAnswers, redisProcess, writeRedisFiles } from './redis.ts';
 import { RoleProcesses } from './role-processes.ts';
 import type { Upgraded } from './role-processes.ts';
 import { meshRoles, parseRole, roleName, sameRole } from './roles.ts';

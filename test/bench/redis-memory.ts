@@ -12,7 +12,7 @@ import { systemClock } from '../../lib/clock/clock.ts';
 import { connectBus } from '../../lib/bus/redis-bus.ts';
 import { redisUsers } from '../../lib/bus/acl.ts';
 import { writeAclFiles } from '../../lib/bus/acl-files.ts';
-import { startPrivateRedis } from '../../lib/bus/private-redis.ts';
+import { startPrivateRedis } from '../support/private-redis.ts';
 import { createLogger } from '../../lib/log/logger.ts';
 import { MetricRegistry } from '../../lib/metrics/registry.ts';
 import { encodeWorkload } from '../../lib/xds/resources/address.ts';

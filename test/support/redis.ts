@@ -8,8 +8,8 @@ import { Redis } from 'ioredis';
 import { redisUsers } from '../../lib/bus/acl.ts';
 import { writeAclFiles } from '../../lib/bus/acl-files.ts';
 import type { BusConfig } from '../../lib/bus/config.ts';
-import { startPrivateRedis } from '../../lib/bus/private-redis.ts';
-import type { PrivateRedis } from '../../lib/bus/private-redis.ts';
+import { startPrivateRedis } from './private-redis.ts';
+import type { PrivateRedis } from './private-redis.ts';
 import { makeScratch } from './leftovers.ts';
 
 /** A Redis server of the test's own. Everything is removed at the end of the test. */

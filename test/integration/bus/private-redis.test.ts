@@ -2,7 +2,6 @@ import { rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { writeAclFiles } from '../../../lib/bus/acl-files.ts';
-import { startPrivateRedis } from '../../../lib/bus/private-redis.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { openBus } from '../../support/bus.ts';
 import { startTestRedis } from '../../support/redis.ts';
@@ -28,32 +27,6 @@ test('it listens on its socket alone, keeps what it is told and never evicts', a
   await redis.kill();
   await redis.start();
   t.is(await redis.client().get('kept'), 'yes');
-});
-
-test('a missing redis-server is said plainly, as is a file it cannot read', async (t) => {
-  const dir = await makeScratch('redis');
-  t.teardown(() => rm(dir, { recursive: true, force: true }));
-  const options = {
-    socketPath: join(dir, 'r.sock'),
-    dataDir: join(dir, 'data'),
-    aclFile: join(dir, 'none.acl'),
-  };
-  const missing = await t.throwsAsync(
-    startPrivateRedis({ ...options, binary: '/nowhere/redis-server' }),
-    {
-      instanceOf: MeshError,
-      message: /not installed: install redis-server/,
-    },
-  );
-  t.is(missing.code, 'BUS_UNAVAILABLE');
-  await t.throwsAsync(startPrivateRedis(options), {
-    message: /redis-server ended while starting: exit 1/,
-  });
-  const long = join(dir, 'x'.repeat(120));
-  const tooLong = await t.throwsAsync(startPrivateRedis({ ...options, socketPath: long }), {
-    instanceOf: MeshError,
-  });
-  t.is(tooLong.code, 'CONFIG_INVALID');
 });
 
 test('passwords are made once, for their owner alone', async (t) => {

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
-import { startPrivateRedis } from '../../../lib/bus/private-redis.ts';
+import { startPrivateRedis } from '../../support/private-redis.ts';
 import { openBus } from '../../support/bus.ts';
 import { makeScratch } from '../../support/leftovers.ts';
 import { until } from '../../support/until.ts';
