@@ -1,31 +1,31 @@
 import { oneOf } from '../config/fields.ts';
 
-/** What becomes of inbound traffic that did not come by the waypoint its destination names. */
+/** How inbound traffic is treated that did not come by the waypoint its destination names. */
 export type WaypointBypass = 'deny' | 'allow';
 
-/** Settings of everything that carries or explains such traffic (docs/decisions/waypoint-enforcement.md). */
+/** Settings of the actors that carry or explain such traffic (docs/decisions/waypoint-enforcement.md). */
 export const waypointVariables = {
   WEFT_XDS_CONTROL_PLANE: {
     schema: oneOf('istio', 'weft')({ default: 'istio' }),
     description:
-      'whose control plane the mesh follows; decides WEFT_WAYPOINT_BYPASS where that is unset: allow under istio, deny under weft',
-    when: "the mesh state comes from Weft's own control plane (weft)",
+      'the control plane that the mesh follows; istio lets traffic past a waypoint, weft refuses it, unless WEFT_WAYPOINT_BYPASS says otherwise',
+    when: "Weft's own control plane runs the mesh: set weft on every node proxy and policy evaluator, or nothing enforces waypoints",
   },
   WEFT_WAYPOINT_BYPASS: {
     schema: oneOf('deny', 'allow')({ optional: true }),
     description:
-      'inbound traffic that did not come by the waypoint its destination names; default by WEFT_XDS_CONTROL_PLANE',
-    when: 'scrapes or gateways have to reach pods behind a waypoint directly (allow), or must not (deny)',
+      'refuse (deny) or let in (allow) inbound traffic that did not come by the waypoint its destination names; WEFT_XDS_CONTROL_PLANE sets the default',
+    when: "scrapes or gateways must reach pods behind a waypoint directly under Weft's control plane (allow), or must not under Istio's (deny)",
   },
 } as const;
 
-/** What {@link waypointVariables} say. */
+/** The parsed values of {@link waypointVariables}. */
 export interface WaypointValues {
   readonly WEFT_XDS_CONTROL_PLANE: 'istio' | 'weft';
   readonly WEFT_WAYPOINT_BYPASS: WaypointBypass | null;
 }
 
-/** What applies: the explicit setting, else the custom of the control plane. Never what traffic looks like. */
+/** The explicit setting, else the custom of the control plane; it is never guessed from traffic. */
 export function waypointBypass(values: WaypointValues): WaypointBypass {
   return (
     values.WEFT_WAYPOINT_BYPASS ?? (values.WEFT_XDS_CONTROL_PLANE === 'weft' ? 'deny' : 'allow')
