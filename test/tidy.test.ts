@@ -3,6 +3,7 @@ import { readFile, readdir } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
 import test from 'ava';
 import { importCycles } from './support/import-cycles.ts';
+import { isEventName, loggedEvents } from './support/log-events.ts';
 
 const root = new URL('..', import.meta.url).pathname;
 const LONGEST_FILE_LINES = 400;
@@ -26,6 +27,8 @@ const PURE = [
   /^lib\/redirect\/(rules|render)\.ts$/,
 ];
 const COMPUTING_MODULES = new Set(['node:crypto', 'node:net']);
+/** Messages under Istio's names (docs/spec/observability.md §3). */
+const ISTIO_MESSAGES: ReadonlySet<string> = new Set(['connection opened']);
 /** Files of import cycles that still stand. The list only gets shorter. */
 const KNOWN_CYCLES: readonly string[] = [
   'workers/listener/dns/pod-dns.ts',
@@ -222,4 +225,35 @@ test('no test waits by time', async (t) => {
       ),
     );
   t.deepEqual(faults, []);
+});
+
+test('log events are dotted names', async (t) => {
+  const faults = (await sources())
+    .filter(({ path }) => top(path) !== 'test')
+    .flatMap(({ path, text }) =>
+      loggedEvents(text)
+        .filter(({ event }) => !isEventName(event) && !ISTIO_MESSAGES.has(event))
+        .map(({ line, event }) => `${path}:${line}: ${event}`),
+    );
+  t.deepEqual(faults, []);
+});
+
+test('names of log events are found', (t) => {
+  const source = [
+    "this.#log.info({ path, text: f('a, b') }, 'file.loaded');",
+    "log.warn({ a: [1, 2] }, kind === 'x' ? 'file is lost' : `file.${reason}`,);",
+    "logger.error('Lost');",
+    "deps.log.debug({ a: 'not this' }, EVENT);",
+  ].join('\n');
+  const found = loggedEvents(source);
+  t.deepEqual(found, [
+    { line: 1, event: 'file.loaded' },
+    { line: 2, event: 'file is lost' },
+    { line: 2, event: 'file.${reason}' },
+    { line: 3, event: 'Lost' },
+  ]);
+  t.deepEqual(
+    found.map(({ event }) => isEventName(event)),
+    [true, false, true, false],
+  );
 });

@@ -8,8 +8,6 @@ import type { Logger } from '../log/logger.ts';
 /** What to follow and how. Times in milliseconds. */
 export interface FollowOptions {
   readonly path: string;
-  /** What it is, for the log. */
-  readonly what: string;
   /** Between the last event and the call: a projected volume replaces its files in several steps. */
   readonly debounceMs: number;
   /** Between calls without an event: where watching is impossible, or the folder does not exist yet. */
@@ -54,17 +52,17 @@ export class FollowedFile {
   }
 
   #watch(): void {
-    const { path, what } = this.#options;
+    const { path } = this.#options;
     try {
       this.#watcher = watch(dirname(path), { persistent: false }, () => this.#soon());
       this.#watcher.on('error', (error) => {
-        this.#deps.log.warn({ problem: errorText(error) }, `${what} is polled, not watched`);
+        this.#deps.log.warn({ path, problem: errorText(error) }, 'file.watch-lost');
         this.#watcher?.close();
         this.#watcher = null;
       });
     } catch (error) {
       // Without the folder there is nothing to watch yet; the poll tries again.
-      this.#deps.log.debug({ problem: errorText(error) }, `${what} cannot be watched yet`);
+      this.#deps.log.debug({ path, problem: errorText(error) }, 'file.watch-failed');
     }
   }
 

@@ -30,7 +30,7 @@ export class WatchedFile<T> {
         this.#good = { value };
         this.#seen = mark;
         this.#problem = null;
-        this.#log.info({ path: this.#path }, 'file loaded');
+        this.#log.info({ path: this.#path }, 'file.loaded');
       }
     } catch (error) {
       this.#refuse(errorText(error));
@@ -48,7 +48,7 @@ export class WatchedFile<T> {
     this.#problem = problem;
     this.#log.warn(
       { path: this.#path, problem, keepsLastGood: this.#good !== null },
-      'file cannot be used',
+      'file.unusable',
     );
   }
 }

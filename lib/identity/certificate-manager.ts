@@ -97,7 +97,7 @@ export class CertificateManager {
   /** Drops the identity, its key, and any request for it. Harmless for an unknown one. */
   forget(identity: string): void {
     this.#entries.get(identity)?.end();
-    if (this.#entries.delete(identity)) this.#deps.log.debug({ identity }, 'certificate forgotten');
+    if (this.#entries.delete(identity)) this.#deps.log.debug({ identity }, 'certificate.forgotten');
   }
 
   /** Calls the listener from now on; the result ends it. */
@@ -184,14 +184,11 @@ export class CertificateManager {
     this.#deps.metrics.issued();
     this.#deps.log.info(
       { identity, serial: serialNumber, notAfter: new Date(notAfterMs).toISOString() },
-      'certificate available',
+      'certificate.received',
     );
     for (const fingerprint of unknownRoots) {
       this.#deps.metrics.unknownRoot();
-      this.#deps.log.warn(
-        { identity, fingerprint },
-        'a root came with the certificate that is not in the trust bundle; it is not used',
-      );
+      this.#deps.log.warn({ identity, fingerprint }, 'certificate.unknown-root-ignored');
     }
     this.#publish(certificate);
   }
@@ -200,7 +197,7 @@ export class CertificateManager {
     this.#deps.metrics.failed(error.code);
     this.#deps.log.warn(
       { identity, code: error.code, reason: error.message, keepsCertificate: !unavailable },
-      'certificate request failed',
+      'certificate.request-failed',
     );
     if (!unavailable) return;
     for (const listener of this.#listeners) listener.unavailable(identity, error);

@@ -83,7 +83,6 @@ export class CrlFile {
     this.#followed = new FollowedFile(
       {
         path: this.#path,
-        what: 'the revocation lists',
         debounceMs: CRL_DEBOUNCE_MS,
         pollMs: POLL_MS,
       },

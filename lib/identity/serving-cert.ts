@@ -141,7 +141,7 @@ export class ServingCertKeeper {
       this.#use(held);
       log.info(
         { notAfter: new Date(held.notAfterMs).toISOString() },
-        'serving certificate renewed',
+        'serving-certificate.renewed',
       );
       this.#schedule(renewalDelayMs(clock.now(), held.notAfterMs, Math.random()));
     } catch (error) {
@@ -157,7 +157,7 @@ export class ServingCertKeeper {
     this.#problem = problem;
     this.#deps.log.warn(
       { problem, keepsCertificate: this.#held !== null },
-      'serving certificate cannot be renewed',
+      'serving-certificate.renewal-failed',
     );
   }
 
@@ -189,10 +189,7 @@ export class ServingCertKeeper {
       const keyPem = createPrivateKey(content).export({ format: 'pem', type: 'pkcs8' });
       return await this.#check({ chainPem, keyPem });
     } catch (error) {
-      this.#deps.log.info(
-        { problem: errorText(error) },
-        'the kept serving certificate is not used',
-      );
+      this.#deps.log.info({ problem: errorText(error) }, 'serving-certificate.kept-unusable');
       return null;
     }
   }

@@ -74,7 +74,6 @@ export class TrustBundle {
     this.#followed = new FollowedFile(
       {
         path: this.#source.path,
-        what: 'trust bundle',
         debounceMs: DEBOUNCE_MS,
         pollMs: POLL_MS,
       },
@@ -117,7 +116,7 @@ export class TrustBundle {
     this.#lastProblem = null;
     if (this.#closed || roots.pem === this.#current?.pem) return;
     this.#current = roots;
-    this.#deps.log.info({ roots: roots.certificates.length }, 'trust bundle loaded');
+    this.#deps.log.info({ roots: roots.certificates.length }, 'trust-bundle.loaded');
     for (const listener of this.#listeners) listener(roots);
   }
 
@@ -138,7 +137,7 @@ export class TrustBundle {
     this.#deps.onBroken?.();
     this.#deps.log.warn(
       { problem, keepsLastGood: this.#current !== null },
-      'trust bundle cannot be used',
+      'trust-bundle.unusable',
     );
   }
 }

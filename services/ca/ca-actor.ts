@@ -117,13 +117,13 @@ export class CaActor implements Actor {
     const path = this.#config.rootBundleFile;
     if (path === null || (await readIfPresent(path)) === authority.rootsPem) return;
     await replaceFile(path, authority.rootsPem, 0o644);
-    context.log.info({ path }, 'trust bundle written');
+    context.log.info({ path }, 'trust-bundle.written');
   }
 
   async #followPods(context: ActorContext): Promise<PodRegistry> {
     const { podsSocket, stateDir } = this.#config;
     if (podsSocket === null) {
-      context.log.warn('no source of pods is configured: every request of a node is refused');
+      context.log.warn({ effect: 'every request of a node is refused' }, 'pods.not-configured');
       return NO_PODS;
     }
     const pods = new ControlPlanePods(podsSocket, stateDir, context);
@@ -150,14 +150,14 @@ export class CaActor implements Actor {
         credentials.rotate(next.certificate);
         return next.notAfterMs;
       },
-      (error) => log.error({ problem: errorText(error) }, 'own certificate cannot be renewed'),
+      (error) => log.error({ problem: errorText(error) }, 'serving-certificate.renewal-failed'),
     );
     this.#renewal.schedule(own.notAfterMs);
     const server = createGrpcServer(MAX_REQUEST_BYTES);
     this.#server = server;
     server.addService({ createCertificate: createCertificateMethod }, service.handlers());
     this.#port = await bindGrpcServer(server, this.#config.listen, credentials);
-    log.info({ port: this.#port }, 'ca listens');
+    log.info({ port: this.#port }, 'ca.listening');
   }
 
   #declareStatus(context: ActorContext, pods: PodRegistry): void {

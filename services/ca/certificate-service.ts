@@ -146,7 +146,7 @@ export class CertificateService {
         notAfter: new Date(notAfterMs).toISOString(),
         peer,
       },
-      'certificate issued',
+      'certificate.issued',
     );
     return { chain: [leaf, ...authority.intermediates, authority.rootsPem] };
   }
@@ -207,9 +207,9 @@ export class CertificateService {
       peer,
     };
     if (refusal.reason === 'sign_failure') {
-      this.#deps.log.error({ ...fields, error }, 'certificate request failed');
+      this.#deps.log.error({ ...fields, error }, 'certificate.request-failed');
     } else {
-      this.#deps.log.warn(fields, 'certificate request refused');
+      this.#deps.log.warn(fields, 'certificate.request-refused');
     }
     return refusal;
   }

@@ -173,7 +173,7 @@ export class ControlPlanePods implements PodRegistry {
     this.#connected = true;
     this.#problem = null;
     this.#backoff.reset();
-    this.#deps.log.info({ pods: this.#table.size }, 'pods known from the control plane');
+    this.#deps.log.info({ pods: this.#table.size }, 'pods.synced');
   }
 
   /** One pod that cannot be read must not hide the others; its own identity stays refused. */
@@ -181,7 +181,7 @@ export class ControlPlanePods implements PodRegistry {
     try {
       return parsePod(object);
     } catch (error) {
-      this.#deps.log.warn({ problem: errorText(error) }, 'a pod of the control plane is ignored');
+      this.#deps.log.warn({ problem: errorText(error) }, 'pod.ignored');
       return null;
     }
   }
@@ -191,7 +191,7 @@ export class ControlPlanePods implements PodRegistry {
     this.#problem = problem;
     this.#deps.log.warn(
       { problem, socket: this.#socketPath, keepsLastKnown: this.#synced },
-      'pods cannot be followed',
+      'pods.follow-failed',
     );
   }
 
@@ -202,11 +202,11 @@ export class ControlPlanePods implements PodRegistry {
       const pods = cached.parse(JSON.parse(content));
       this.#table.replace(pods);
       this.#synced = true;
-      this.#deps.log.info({ pods: pods.length }, 'pods known from the last run');
+      this.#deps.log.info({ pods: pods.length }, 'pods.restored');
     } catch (error) {
       this.#deps.log.warn(
         { problem: errorText(error), path: this.#cachePath },
-        'the pod cache cannot be used and is ignored',
+        'pod-cache.unusable',
       );
     }
   }
@@ -229,10 +229,7 @@ export class ControlPlanePods implements PodRegistry {
     try {
       await replace(this.#cachePath, JSON.stringify(this.#table.all()), 0o600);
     } catch (error) {
-      log.warn(
-        { problem: errorText(error), path: this.#cachePath },
-        'the pod cache cannot be written',
-      );
+      log.warn({ problem: errorText(error), path: this.#cachePath }, 'pod-cache.write-failed');
     }
   }
 }

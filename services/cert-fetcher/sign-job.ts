@@ -49,7 +49,7 @@ export async function workOnSignJob(
     reportRoots(chain, body.identity, deps);
     await deps.board.put(attempt.id, { ok: true, chain: [...chain] }, RESULT_LIFETIME_MS);
     deps.metrics.signed((deps.clock.monotonic() - startedAt) / 1000);
-    deps.log.info({ identity: body.identity, attempt: attempt.attempt }, 'certificate signed');
+    deps.log.info({ identity: body.identity, attempt: attempt.attempt }, 'certificate.signed');
   } catch (error) {
     const failure = retryable(asMeshError(error, 'IDENTITY_UNAVAILABLE'));
     deps.metrics.failed(failure.code);
@@ -108,7 +108,10 @@ async function publishFailure(
     await deps.board.put(attempt.id, body, RESULT_LIFETIME_MS);
   } catch (error) {
     // The failure itself is thrown; the queue's own retry needs no result.
-    deps.log.warn({ id: attempt.id, problem: errorText(error) }, 'a failure cannot be published');
+    deps.log.warn(
+      { id: attempt.id, problem: errorText(error) },
+      'certificate.failure-not-published',
+    );
   }
 }
 
@@ -119,9 +122,6 @@ function reportRoots(chain: readonly string[], identity: string, deps: SignJobDe
   if (trusted === null) return;
   for (const fingerprint of unknownRoots(roots, trusted)) {
     deps.metrics.unknownRoot();
-    deps.log.warn(
-      { identity, fingerprint },
-      'the CA sent a root that is not in the trust bundle; it is not used',
-    );
+    deps.log.warn({ identity, fingerprint }, 'certificate.unknown-root-ignored');
   }
 }

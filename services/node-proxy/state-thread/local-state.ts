@@ -65,7 +65,6 @@ export class LocalState {
     this.#followed = new FollowedFile(
       {
         path,
-        what: 'the local state',
         debounceMs: LOCAL_STATE_DEBOUNCE_MS,
         pollMs: LOCAL_STATE_POLL_MS,
       },

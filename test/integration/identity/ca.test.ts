@@ -59,7 +59,7 @@ test('a node gets a certificate for a pod it runs, as upstream lays it out', asy
   t.true(before - certificate.notBeforeMs >= 119_000);
   t.regex(await ca.metrics(), /citadel_server_success_cert_issuance_count 1/);
   t.true(
-    ca.lines.some((line) => line.message === 'certificate issued' && line['identity'] === WEB),
+    ca.lines.some((line) => line.message === 'certificate.issued' && line['identity'] === WEB),
   );
 });
 
@@ -188,7 +188,7 @@ test('what a token may not do, it is refused without being told why', async (t) 
       /request (impersonation authentication|authenticate) failure$/,
       what,
     );
-    const line = ca.lines.findLast((entry) => entry.message === 'certificate request refused');
+    const line = ca.lines.findLast((entry) => entry.message === 'certificate.request-refused');
     t.is(line?.['reason'], reason, what);
     t.regex(String(line?.['detail']), logged, what);
   }
@@ -252,7 +252,7 @@ test('pods are followed, and remembered while the control plane is away', async 
   const kit = await createCaKit(t, { pods: [] });
   const ca = await kit.start();
   const client = await kit.client();
-  await until(() => ca.lines.some((line) => line.message.startsWith('pods known')), {
+  await until(() => ca.lines.some((line) => line.message === 'pods.synced'), {
     what: 'pods to be known',
   });
   await t.throwsAsync(() => ask(client), { message: /impersonation/ });
@@ -270,12 +270,9 @@ test('pods are followed, and remembered while the control plane is away', async 
     nodePod('node-1'),
     { ...web, status: { phase: 'Failed' } },
   ]);
-  await until(
-    () => again.lines.some((line) => line.message === 'pods known from the control plane'),
-    {
-      what: 'the control plane to be back',
-    },
-  );
+  await until(() => again.lines.some((line) => line.message === 'pods.synced'), {
+    what: 'the control plane to be back',
+  });
   await t.throwsAsync(async () => ask(await kit.client()), { message: /impersonation/ });
 });
 
@@ -285,7 +282,7 @@ test('while pods have never been known every node is refused, and the log says s
   const client = await kit.client();
   const error = await t.throwsAsync(() => ask(client), { instanceOf: MeshError });
   t.is(error?.code, 'IDENTITY_REFUSED');
-  const line = ca.lines.find((entry) => entry.message === 'certificate request refused');
+  const line = ca.lines.find((entry) => entry.message === 'certificate.request-refused');
   t.is(line?.['reason'], 'no_pod_registry');
   t.regex(await ca.metrics(), /weft_ca_pod_registry_synced 0/);
 });

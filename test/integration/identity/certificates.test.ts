@@ -99,7 +99,7 @@ test('a fetcher that lies about what runs on its node is refused by the CA', asy
   await user.available(WEB);
   user.manager.want(API, 'realTime');
   await told(user, /the CA at .* refused: request impersonation/);
-  const line = ca.lines.find((entry) => entry.message === 'certificate request refused');
+  const line = ca.lines.find((entry) => entry.message === 'certificate.request-refused');
   t.is(line?.['detail'], 'no pod of demo/api runs on node-1');
 });
 
@@ -167,7 +167,7 @@ test('real-time requests go before warm-ups that came first', async (t) => {
   await startFetcher(t, kit, redis);
   await until(() => user.published.length === 31, { what: 'all certificates', timeoutMs: 30_000 });
   t.true(raised());
-  const issued = ca.lines.filter((line) => line.message === 'certificate issued');
+  const issued = ca.lines.filter((line) => line.message === 'certificate.issued');
   const order = issued.map((line) => String(line['identity']));
   // Eight are worked on at once and end in any order, so "first" means in the first half.
   t.true(order.indexOf(WEB) < 15, order.join('\n'));
@@ -222,6 +222,8 @@ test('certificates of a few seconds are renewed again and again, and are never u
   await startFetcher(t, kit, redis, { environment: { SECRET_TTL: '16s' } });
   const user = await startManager(t, kit, redis);
   await user.available(WEB);
+  // A busy machine may have told that the first one takes longer than a connection waits.
+  const unavailableBefore = user.unavailable.length;
   await until(
     () => {
       const status = user.manager.status(WEB);
@@ -230,7 +232,7 @@ test('certificates of a few seconds are renewed again and again, and are never u
     },
     { what: 'three renewals', timeoutMs: 60_000 },
   );
-  t.deepEqual(user.unavailable, []);
+  t.deepEqual(user.unavailable.slice(unavailableBefore), []);
   t.is(
     new Set(user.published.map((certificate) => certificate.serialNumber)).size,
     user.published.length,

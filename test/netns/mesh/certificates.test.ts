@@ -146,7 +146,7 @@ test('certificates of 60 s are renewed under load without a failed request', asy
     t.true(Date.parse(renewed.notAfter) > Date.now());
   }
   const issued = (await mesh.log('ca', null)).filter(
-    (line) => line['message'] === 'certificate issued' && line['identity'] === identity('api'),
+    (line) => line['message'] === 'certificate.issued' && line['identity'] === identity('api'),
   );
   t.true(issued.length >= 2, 'the renewal came from the CA');
   await undisturbed(t, mesh, load);

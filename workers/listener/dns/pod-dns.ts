@@ -210,7 +210,7 @@ export class PodDns {
           result: outcome.result,
           endpoints: outcome.endpoints,
         },
-        'dns query',
+        'dns.answered',
       );
     }
     return outcome.reply;
