@@ -161,13 +161,13 @@ export class ContainerActors {
   }
 }
 
-/** A container's variables. */
+/** A container's variables. A name alone, as Compose passes what its caller has not set, is no variable. */
 export function environmentOf({ Config }: ContainerDetails): Readonly<Record<string, string>> {
   const lines = Array.isArray(Config['Env']) ? (Config['Env'] as string[]) : [];
   return Object.fromEntries(
-    lines.map((line) => {
-      const [name = '', ...value] = line.split('=');
-      return [name, value.join('=')];
+    lines.flatMap((line) => {
+      const at = line.indexOf('=');
+      return at < 0 ? [] : [[line.slice(0, at), line.slice(at + 1)] as const];
     }),
   );
 }

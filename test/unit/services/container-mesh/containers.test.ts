@@ -1,6 +1,6 @@
 /** What a mesh of containers is made of, as far as it is decided without an engine. */
 import test from 'ava';
-import { groupOf } from '../../../../services/container-mesh/container-actors.ts';
+import { environmentOf, groupOf } from '../../../../services/container-mesh/container-actors.ts';
 import type { ContainerDetails } from '../../../../services/container-mesh/engine.ts';
 import { containerEnv, givenFiles } from '../../../../services/container-mesh/own-files.ts';
 import { replacementOf } from '../../../../services/container-mesh/replacement.ts';
@@ -58,6 +58,13 @@ test('a replacement has the addresses and names of the old one, but not its id a
     EndpointsConfig: { link: { IPAMConfig: { IPv4Address: '10.0.0.2' }, Aliases: ['ca'] } },
   });
   t.true((body['Env'] as string[]).includes('WEFT_NODE_PROXY_GROUP=3'));
+});
+
+test('a variable that Compose names without a value is not set', (t) => {
+  const named = proxy({
+    Config: { Labels: null, Env: ['CONNECTION_TERMINATION_DEADLINE', 'A=b=c'] },
+  });
+  t.deepEqual(environmentOf(named), { A: 'b=c' });
 });
 
 test('a container that names no generation is of the first', (t) => {
