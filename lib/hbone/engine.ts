@@ -7,7 +7,7 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Clock } from '../clock/clock.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
-import type { Copy, CopySide } from '../net/bidi-copy.ts';
+import type { Abort, Copy, CopySide } from '../net/bidi-copy.ts';
 import type { ByteAccount } from '../net/held-bytes.ts';
 import type { TunnelCredentials } from './credentials.ts';
 import type { PeerHeaders } from './peer-text.ts';
@@ -168,8 +168,12 @@ export interface TunnelStream {
    * to the copy from then on. Null when `duplex` is in use already. Engines that know no shorter way leave it out.
    */
   carry?(socket: Socket, socketIs: CopySide): Copy | null;
-  /** Ends both directions at once (RST_STREAM CANCEL). Harmless on an ended stream. */
-  reset(): void;
+  /**
+   * Ends both directions at once, dropping what waits: by RST_STREAM CANCEL, or NO_ERROR where a server has said all it had, when
+   * what the peer says is `unread`; by CONNECT_ERROR for a `reset` of the application (RFC 9113 §8.5), by INTERNAL_ERROR for a
+   * `cut`. `unread` by default. Harmless on an ended stream.
+   */
+  reset(why?: Abort): void;
   /** Response headers of an opened stream, cut as peer-text.ts says; none of an accepted one. */
   readonly headers: PeerHeaders;
 }
@@ -209,6 +213,20 @@ export function endedUnanswered(cause: Error | undefined): MeshError {
   const why = cause === undefined ? '' : `: ${errorText(cause)}`;
   return new MeshError('TUNNEL_RESET', `the tunnel ended before the peer answered${why}`, {
     cause,
+  });
+}
+
+/** What a connection ends with that the other end of the mesh has cut; `how` it said so. */
+export function cutByPeer(how: string): MeshError {
+  return new MeshError('TUNNEL_RESET', `the peer cut the connection (${how})`);
+}
+
+/** What a connection ends with whose tunnel ended under it: what the tunnel failed with, where Weft found that itself. */
+export function endedUnderneath(cause: Error | null): MeshError {
+  if (cause instanceof MeshError) return cause;
+  const why = cause === null ? '' : `: ${errorText(cause)}`;
+  return new MeshError('TUNNEL_RESET', `the tunnel ended before the connection${why}`, {
+    cause: cause ?? undefined,
   });
 }
 

@@ -80,6 +80,7 @@ export interface NativeModule {
   acceptQueued(listenerFd: number): number | null;
   acceptedNames(fd: number, redirected: boolean): AcceptedNames | null;
   canMark(mark: number): boolean;
+  resetOnClose(fd: number): void;
   listenUdp(
     netnsFd: number,
     address: string,

@@ -153,6 +153,11 @@ export function canMark(mark: number): boolean {
   return callNative((native) => native.canMark(mark));
 }
 
+/** The close of this connection will be a reset (RST), whatever still waits to be sent or read. NATIVE_SYSCALL. */
+export function resetOnClose(fd: number): void {
+  callNative((native) => native.resetOnClose(fd));
+}
+
 function tcpArguments(
   options: TcpOptions,
 ): [noDelay: boolean, idle: number, interval: number, retries: number, userTimeoutMs: number] {

@@ -32,9 +32,12 @@ export interface Splice {
   readonly id: number;
   /** As of now; the last ones once it has ended. */
   readonly counts: SpliceCounts;
-  /** Resolves when both sockets are closed; `error` is UPSTREAM_CONNECT when one failed other than by closing. */
+  /**
+   * Resolves when both sockets are closed; `error` is UPSTREAM_CONNECT when one failed other than by closing, TUNNEL_RESET when another
+   * thread has aborted the splice.
+   */
   readonly done: Promise<{ readonly error: MeshError | null }>;
-  /** Closes both sockets at once. */
+  /** Resets both sockets at once. */
   abort(): void;
 }
 
@@ -66,7 +69,7 @@ export function countSplice(id: number): SpliceCounts | null {
   return found === null ? null : spliceCounts(found.fromA, found.fromB, found.firstFromBAgoMs);
 }
 
-/** Ends a splice that any thread started; without effect when it has ended. */
+/** Aborts a splice that any thread started; without effect when it has ended. */
 export function abortSplice(id: number): void {
   callNative((native) => native.pumpAbort(id));
 }
@@ -99,6 +102,7 @@ class RunningSplice implements Splice {
   readonly done: Promise<{ readonly error: MeshError | null }>;
   readonly #resolve: (result: { readonly error: MeshError | null }) => void;
   #last: SpliceCounts = NO_BYTES;
+  #aborted = false;
 
   constructor(id: number) {
     this.id = id;
@@ -114,12 +118,13 @@ class RunningSplice implements Splice {
   }
 
   abort(): void {
+    this.#aborted = true;
     if (running.has(this.id)) abortSplice(this.id);
   }
 
   end(counts: SpliceCounts, error: MeshError | null): void {
     this.#last = counts;
-    this.#resolve({ error });
+    this.#resolve({ error: this.#aborted ? null : error });
   }
 }
 
@@ -143,6 +148,7 @@ function spliceCounts(fromA: number, fromB: number, agoMs: number | null): Splic
 }
 
 function failure(errno: string): MeshError {
+  if (errno === 'ECANCELED') return new MeshError('TUNNEL_RESET', 'the peer cut the connection');
   return new MeshError('UPSTREAM_CONNECT', `the connection failed: ${errno}`, {
     detail: { errno },
   });

@@ -7,9 +7,16 @@ import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { QueuedBytes, UNACCOUNTED } from './held-bytes.ts';
 import type { ByteAccount } from './held-bytes.ts';
+import { resetSocket } from './socket.ts';
 
 /** The client's side, or the server's. */
 export type CopySide = 'a' | 'b';
+
+/**
+ * Why an end is closed before its peer has said all it had: its own last word is said and nobody reads the rest, the other
+ * connection was reset, or the mesh cuts the connection. Only the first is no abnormal end.
+ */
+export type Abort = 'unread' | 'reset' | 'cut';
 
 /** One of the two connections. */
 export interface CopyEnd {
@@ -25,8 +32,8 @@ export interface CopyEnd {
    * asked before `duplex` is.
    */
   readonly carry?: (socket: Socket, socketIs: CopySide) => Copy | null;
-  /** Ends both directions at once: a TCP socket is destroyed, a tunnel stream reset with CANCEL. */
-  abort(): void;
+  /** Ends both directions at once: a TCP socket is reset, a tunnel stream by RST_STREAM. What waits is dropped. */
+  abort(why: Abort): void;
 }
 
 /** Bytes so far; read it at any time. */
@@ -49,7 +56,7 @@ export interface Copy {
   readonly counts: Readonly<CopyCounts>;
   /** Resolves when both connections are closed. Never rejects. */
   readonly done: Promise<CopyResult>;
-  /** Cuts both connections now. */
+  /** Cuts both connections now: both peers learn of an abnormal end. */
   abort(): void;
 }
 
@@ -65,7 +72,7 @@ export const HIGH_WATER_BYTES = 262_144;
  */
 export const GATHER_FROM_BYTES = 4_096;
 
-/** Failures that only say that the other side is gone; they end a direction like a FIN. */
+/** Failures that only say that the other side is gone, which is no failure of ours. */
 const ORDINARY_ENDS: ReadonlySet<string> = new Set([
   'ECONNRESET',
   'EPIPE',
@@ -84,6 +91,15 @@ const ORDINARY_ENDS: ReadonlySet<string> = new Set([
  */
 export function bidiCopy(a: CopyEnd, b: CopyEnd, bytes: ByteAccount = UNACCOUNTED): Copy {
   return shortWay(a, b, 'b') ?? shortWay(b, a, 'a') ?? new RunningCopy(a, b, bytes);
+}
+
+/** A TCP socket as one end of a copy. */
+export function socketEnd(socket: Socket): CopyEnd {
+  return {
+    duplex: socket,
+    smallReads: false,
+    abort: (why) => (why === 'unread' ? socket.destroy() : resetSocket(socket)),
+  };
 }
 
 /** Whether an error only says that the other side is gone. */
@@ -126,14 +142,16 @@ class RunningCopy implements Copy {
   }
 
   abort(): void {
-    this.#a.abort();
-    this.#b.abort();
+    this.#a.abort('cut');
+    this.#b.abort('cut');
   }
 
   /** What the end of `end` means for `other`. */
   #watch(end: CopyEnd, other: CopyEnd, closed: () => void): void {
     const onClose = (): void => {
-      finish(other);
+      // Without a last word of its peer it was reset, or failed.
+      if (end.duplex.readableEnded) finish(other);
+      else if (!isGone(other.duplex)) other.abort('reset');
       closed();
     };
     end.duplex.on('error', (error: NodeJS.ErrnoException) => {
@@ -187,7 +205,7 @@ function forward(
 }
 
 /**
- * The connection opposite of `end` is gone for good: let what was handed to `end` reach its peer, then
+ * The connection opposite of `end` is gone for good, after its last word: let what was handed to `end` reach its peer, then
  * close it, since nobody will read what that peer says. A peer that has said all it had is not cut: the connection
  * closes by itself, and a reset could overtake the last bytes.
  */
@@ -195,7 +213,7 @@ function finish(end: CopyEnd): void {
   const { duplex } = end;
   if (isGone(duplex)) return;
   const cut = (): void => {
-    if (!duplex.readableEnded) end.abort();
+    if (!duplex.readableEnded) end.abort('unread');
   };
   // `writable` is of no use here: it is false from the call of `end` on, with bytes still waiting.
   if (duplex.writableFinished || duplex.destroyed) cut();

@@ -4,12 +4,12 @@ import { errnoOf } from '../linux/errno.ts';
 import { closeFd } from '../linux/netns.ts';
 import { connectSocket, watchConnecting } from '../linux/sockets.ts';
 import type { ConnectState, ConnectWatch } from '../linux/sockets.ts';
-import { adoptSocket, formatEndpoint } from './socket.ts';
+import { adoptSocket, formatEndpoint, resetSocket } from './socket.ts';
 import type { Endpoint } from './socket.ts';
 
 /** A connection, made or being made, that somebody may lose interest in. */
 export interface Attempt {
-  /** Closes it at once; without effect when it is closed. */
+  /** Resets it at once; without effect when it is closed. */
   destroy(): void;
 }
 
@@ -39,7 +39,7 @@ export async function connectTcp(
   }
   if (state === 'pending') return whenAnswered(fd, to, options);
   const socket = adopt(fd, state);
-  options.onAttempt?.(socket);
+  options.onAttempt?.({ destroy: () => resetSocket(socket) });
   return socket;
 }
 
@@ -81,7 +81,7 @@ function whenAnswered(fd: number, to: Endpoint, options: ConnectOptions): Promis
   onAttempt?.({
     destroy: () => {
       fail(connectError(to, new Error('the connection was given up')));
-      socket?.destroy();
+      if (socket !== null) resetSocket(socket);
     },
   });
   return promise;

@@ -3,7 +3,7 @@ import { Socket } from 'node:net';
 import type { Server } from 'node:net';
 import { present } from '../errors/assert.ts';
 import { MeshError } from '../errors/mesh-error.ts';
-import { acceptedNames } from '../linux/sockets.ts';
+import { acceptedNames, resetOnClose } from '../linux/sockets.ts';
 import { canonicalIp, formatHostPort } from './address.ts';
 
 /** One end of a TCP connection; the ip is canonical. */
@@ -49,6 +49,16 @@ export function socketFd(socket: Socket): number | null {
   const { _handle: handle } = socket as unknown as { _handle: { readonly fd?: number } | null };
   const fd = handle?.fd;
   return fd === undefined || fd < 0 ? null : fd;
+}
+
+/**
+ * Closes a connection now by a reset (RST), so that its peer does not take the end for a clean one; what waits to be sent is
+ * dropped. `socket.resetAndDestroy()` sends what waits first, and a FIN. Without effect on a closed socket.
+ */
+export function resetSocket(socket: Socket): void {
+  const fd = socket.destroyed ? null : socketFd(socket);
+  if (fd !== null) resetOnClose(fd);
+  socket.destroy();
 }
 
 /** The descriptor under a listening server, null when it does not listen. The server owns it. */

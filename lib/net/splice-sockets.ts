@@ -2,7 +2,7 @@ import type { Socket } from 'node:net';
 import { MeshError } from '../errors/mesh-error.ts';
 import { closeFd } from '../linux/netns.ts';
 import { duplicateFd, splicePump } from '../linux/splice-pump.ts';
-import { bidiCopy } from './bidi-copy.ts';
+import { bidiCopy, socketEnd } from './bidi-copy.ts';
 import type { Copy } from './bidi-copy.ts';
 import type { ByteAccount } from './held-bytes.ts';
 import { socketFd } from './socket.ts';
@@ -29,11 +29,7 @@ export function spliceSockets(a: Socket, b: Socket, bytes?: ByteAccount): Copy {
       throw error;
     }
   }
-  return bidiCopy(
-    { duplex: a, smallReads: false, abort: () => a.destroy() },
-    { duplex: b, smallReads: false, abort: () => b.destroy() },
-    bytes,
-  );
+  return bidiCopy(socketEnd(a), socketEnd(b), bytes);
 }
 
 /**

@@ -1,9 +1,16 @@
 /** Part of the engine contract: how tunnels drain, end and are found dead. */
 import { randomBytes } from 'node:crypto';
-import { once } from 'node:events';
 import type { TestFn } from 'ava';
 import type { HboneEngine } from '../../lib/hbone/engine.ts';
-import { dial, echo, openTunnel, request, roundTrip, serveTunnels } from '../support/tunnel-kit.ts';
+import {
+  closedBy,
+  dial,
+  echo,
+  openTunnel,
+  request,
+  roundTrip,
+  serveTunnels,
+} from '../support/tunnel-kit.ts';
 import { MIB, tunnelOptions } from '../support/tunnel-kit.ts';
 import { CLIENT, SERVER, createTunnelPki, credentials, identities } from '../support/tunnel-pki.ts';
 import { rawClient } from '../support/raw-tls.ts';
@@ -41,7 +48,7 @@ export function lifetimes(test: TestFn, engine: HboneEngine): void {
     const fixture = await serveTunnels(t, engine, tunnelOptions(server), echo);
     const tunnel = await openTunnel(t, engine, fixture.port, tunnelOptions(client));
     const stream = await tunnel.open(request);
-    const gone = once(stream.duplex, 'close');
+    const gone = closedBy(stream.duplex);
     fixture.tunnels[0]?.destroy();
     await gone;
     await tunnel.closed;

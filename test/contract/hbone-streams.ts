@@ -7,6 +7,7 @@ import type { TestFn } from 'ava';
 import type { HboneEngine, IncomingRequest, TunnelStream } from '../../lib/hbone/engine.ts';
 import { MAX_AUTHORITY_LENGTH, MAX_BAGGAGE_LENGTH } from '../../lib/hbone/peer-text.ts';
 import {
+  closedBy,
   echo,
   openTunnel,
   readAll,
@@ -184,7 +185,7 @@ export function ends(test: TestFn, engine: HboneEngine): void {
     });
     const tunnel = await openTunnel(t, engine, fixture.port, tunnelOptions(client));
     const [one, two] = await Promise.all([tunnel.open(request), tunnel.open(request)]);
-    const gone = once(one.duplex, 'close');
+    const gone = closedBy(one.duplex);
     accepted[0]?.reset();
     await gone;
     accepted[1]?.duplex.end('still here');

@@ -1,5 +1,4 @@
 /** Part of the engine contract: what a changed list of revocations or roots does to tunnels, whatever the engine. */
-import { once } from 'node:events';
 import { setImmediate as turn } from 'node:timers/promises';
 import type { ExecutionContext, TestFn } from 'ava';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
@@ -15,6 +14,7 @@ import { connectFrame, hostilePeer } from '../support/hostile-peer.ts';
 import { issueCrl } from '../support/crl-kit.ts';
 import type { CrlRequest } from '../support/crl-kit.ts';
 import {
+  closedBy,
   dial,
   openTunnel,
   request,
@@ -335,7 +335,7 @@ function roots(test: TestFn, engine: HboneEngine): void {
         return { tunnel, stream };
       }),
     );
-    const gone = once(distrusted?.stream.duplex ?? process, 'close');
+    const gone = distrusted === undefined ? null : closedBy(distrusted.stream.duplex);
     await trust.rootsChanged(credentials({ ...server, rootsPem: fresh.rootPem }));
     await until(() => distrusted?.tunnel.usable === false, { what: 'the drain' });
     await gone;

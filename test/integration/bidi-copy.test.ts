@@ -4,11 +4,11 @@ import type { Socket } from 'node:net';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import * as fc from 'fast-check';
-import { HIGH_WATER_BYTES, bidiCopy } from '../../lib/net/bidi-copy.ts';
+import { HIGH_WATER_BYTES, bidiCopy, socketEnd } from '../../lib/net/bidi-copy.ts';
 import type { Copy } from '../../lib/net/bidi-copy.ts';
 import { digest, pour, stall } from '../support/bulk.ts';
 import { socketPair } from '../support/socket-pair.ts';
-import { MIB, readAll } from '../support/tunnel-kit.ts';
+import { MIB, readAll, readToEnd } from '../support/tunnel-kit.ts';
 import { until } from '../support/until.ts';
 
 interface Joined {
@@ -22,10 +22,8 @@ interface Joined {
 
 async function joined(t: ExecutionContext, smallReads = false): Promise<Joined> {
   const [a, b] = await Promise.all([socketPair(t), socketPair(t)]);
-  const copy = bidiCopy(
-    { duplex: a.near, smallReads, abort: () => a.near.destroy() },
-    { duplex: b.near, smallReads, abort: () => b.near.destroy() },
-  );
+  const ends = [socketEnd(a.near), socketEnd(b.near)] as const;
+  const copy = bidiCopy({ ...ends[0], smallReads }, { ...ends[1], smallReads });
   return { client: a.far, server: b.far, copy, near: a.near };
 }
 
@@ -123,23 +121,35 @@ test('a stalled reader stops the sender and nothing piles up', async (t) => {
   await copy.done;
 });
 
-test('a reset of the client reaches the server as its end, after what was sent before', async (t) => {
+test('a reset of the client reaches the server as one, after what was passed on before', async (t) => {
   const { client, server, copy } = await joined(t);
   client.write('last words');
   await until(() => copy.counts.fromA === 10, { what: 'the bytes to be taken in' });
   client.resetAndDestroy();
-  t.is((await readAll(server)).toString(), 'last words');
+  const { bytes, end } = await readToEnd(server);
+  t.is(end, 'reset');
+  t.is(bytes.toString(), 'last words');
   t.is((await copy.done).error, null);
 });
 
-test('an abort closes both ends', async (t) => {
+test('a client that is reset after its last word has said all of it, and is answered no more', async (t) => {
   const { client, server, copy } = await joined(t);
-  const gone = Promise.all([once(client, 'close'), once(server, 'close')]);
-  client.resume();
-  server.resume();
-  client.on('end', () => client.end());
-  server.on('end', () => server.end());
+  client.end('question');
+  t.is((await readAll(server)).toString(), 'question');
+  client.resetAndDestroy();
+  const sent = stall(server);
+  t.is((await copy.done).error, null);
+  server.destroy();
+  await sent;
+});
+
+test('an abort resets both ends', async (t) => {
+  const { client, server, copy } = await joined(t);
+  const heard = Promise.all([readToEnd(client), readToEnd(server)]);
   copy.abort();
-  await gone;
+  t.deepEqual(
+    (await heard).map(({ end }) => end),
+    ['reset', 'reset'],
+  );
   t.is((await copy.done).error, null);
 });

@@ -9,13 +9,13 @@ import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { closeFd } from '../../lib/linux/netns.ts';
 import { acceptQueued, connectSocket, listenTcp, openTcp } from '../../lib/linux/sockets.ts';
-import { bidiCopy } from '../../lib/net/bidi-copy.ts';
+import { bidiCopy, socketEnd } from '../../lib/net/bidi-copy.ts';
 import { connectTcp } from '../../lib/net/connect-tcp.ts';
 import type { Attempt } from '../../lib/net/connect-tcp.ts';
 import { adoptSocket } from '../../lib/net/socket.ts';
 import { socketPair } from '../support/socket-pair.ts';
 import type { Farewell } from '../support/farewell.worker.ts';
-import { readAll } from '../support/tunnel-kit.ts';
+import { readAll, readToEnd } from '../support/tunnel-kit.ts';
 import { until } from '../support/until.ts';
 
 const TIMEOUT = { timeoutMs: 60_000 };
@@ -106,16 +106,13 @@ for (const [what, endsFirst] of [
   });
 }
 
-test('what is joined to it ends in order', async (t) => {
+test('what is joined to it is reset', async (t) => {
   const upstream = await connectLate(t);
   const { near, far } = await socketPair(t);
-  const copy = bidiCopy(
-    { duplex: near, smallReads: false, abort: () => near.destroy() },
-    { duplex: upstream, smallReads: false, abort: () => upstream.destroy() },
-  );
-  const said = readAll(far);
+  const copy = bidiCopy(socketEnd(near), socketEnd(upstream));
+  const said = readToEnd(far);
   far.end('nobody hears this');
-  t.is((await said).toString(), '');
+  t.deepEqual(await said, { bytes: Buffer.alloc(0), end: 'reset' });
   t.deepEqual(await copy.done, { error: null });
 });
 
@@ -163,7 +160,7 @@ test('a peer of this machine is connected before the loop turns, and what it say
   setImmediate(() => (turned = true));
   const socket = await connecting;
   t.false(turned);
-  t.deepEqual(attempts, [socket]);
+  t.is(attempts.length, 1);
   t.is(socket.remotePort, port);
   await wait(20);
   t.is(socket.readableLength, 0);

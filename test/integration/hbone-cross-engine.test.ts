@@ -8,9 +8,9 @@ import type { ExecutionContext } from 'ava';
 import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
 import { http2Engine } from '../support/engine-http2/engine.ts';
 import type { ClientTunnel, HboneEngine } from '../../lib/hbone/engine.ts';
-import { bidiCopy } from '../../lib/net/bidi-copy.ts';
+import { bidiCopy, socketEnd } from '../../lib/net/bidi-copy.ts';
 import type { Copy } from '../../lib/net/bidi-copy.ts';
-import { socketEnd, streamEnd } from '../../workers/listener/upstream.ts';
+import { streamEnd } from '../../workers/listener/upstream.ts';
 import { digest } from '../support/bulk.ts';
 import {
   MIB,
@@ -18,6 +18,7 @@ import {
   echo,
   openTunnel,
   readAll,
+  readToEnd,
   request,
   roundTrip,
   serveTunnels,
@@ -170,11 +171,11 @@ for (const pair of PAIRS) {
   });
 
   test.serial(
-    `${between}: what was sent before a reset still arrives, and the other end closes`,
+    `${between}: what was passed on before a reset arrives, and the other end is reset`,
     async (t) => {
-      const received: Promise<Buffer>[] = [];
+      const received: ReturnType<typeof readToEnd>[] = [];
       const { port, copies } = await path(t, pair, (socket) => {
-        received.push(readAll(socket).finally(() => socket.end()));
+        received.push(readToEnd(socket).finally(() => socket.end()));
       });
       const client = await dialHalfOpen(t, port);
       client.write('last words');
@@ -182,8 +183,12 @@ for (const pair of PAIRS) {
         what: 'the words to be taken in',
       });
       client.resetAndDestroy();
-      t.is((await received[0])?.toString(), 'last words');
+      const heard = await received[0];
+      t.is(heard?.bytes.toString(), 'last words');
       const results = await Promise.all(copies.map(({ done }) => done));
+      // node:http2 sends an END_STREAM before its reset, and takes a reset for an end by its code.
+      if (pair[0] !== pair[1]) return;
+      t.is(heard?.end, 'reset');
       t.true(results.every(({ error }) => error === null));
     },
   );
@@ -214,7 +219,8 @@ test.serial(
   async (t) => {
     const got: Promise<string>[] = [];
     const { port, tunnel } = await path(t, [framingEngine, framingEngine], (socket) => {
-      got.push(digest(socket));
+      // One of them is reset.
+      got.push(digest(socket).catch(() => 'reset'));
       socket.end();
     });
     const clients = await Promise.all(Array.from({ length: 8 }, () => dialHalfOpen(t, port)));
@@ -241,17 +247,16 @@ test.serial(
   },
 );
 
-test('an aborted copy closes its socket and resets its stream', async (t) => {
+test('an aborted copy resets its socket and resets its stream', async (t) => {
   const { port, copies, tunnel } = await path(t, [framingEngine, framingEngine], (socket) =>
     socket.pipe(socket),
   );
   const client = await dialHalfOpen(t, port);
   client.write('x');
   await once(client, 'data');
-  const gone = once(client, 'close');
-  client.on('end', () => client.end());
+  const heard = readToEnd(client);
   copies.find(({ counts }) => counts.fromA === 1)?.abort();
-  await gone;
+  t.is((await heard).end, 'reset');
   await Promise.all(copies.map(({ done }) => done));
   await until(() => tunnel.streams === 0, { what: 'the stream to end' });
   t.true(tunnel.usable);

@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { Backoff } from '../../lib/clock/backoff.ts';
@@ -15,6 +14,7 @@ import { TunnelPool } from '../../lib/hbone/pool.ts';
 import type { PoolOptions, TunnelKey } from '../../lib/hbone/pool.ts';
 import { connectWithRetry } from '../../lib/hbone/retry.ts';
 import {
+  closedBy,
   dial,
   echo,
   request,
@@ -288,7 +288,7 @@ test('a request that failed on a tunnel gets a fresh one, at the limit of tunnel
 test('a closed pool resets its streams and opens no others', async (t) => {
   const { pool, key } = await fixture(t);
   const cut = await pool.open(key, request);
-  const gone = once(cut.duplex, 'close');
+  const gone = closedBy(cut.duplex);
   pool.close();
   await gone;
   await t.throwsAsync(pool.open(key, request), { code: 'TUNNEL_CLOSED' });

@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import { Socket } from 'node:net';
 import type { ExecutionContext } from 'ava';
 import { present } from '../../lib/errors/assert.ts';
@@ -45,9 +44,8 @@ function upstreamPort(pod: TestPod, port: number): void {
 }
 
 async function end(socket: Socket): Promise<void> {
-  const over = once(socket, 'close');
+  const over = closed(socket);
   socket.end();
-  socket.resume();
   await over;
 }
 

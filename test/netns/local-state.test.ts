@@ -1,10 +1,10 @@
-import { once } from 'node:events';
 import { rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { makeScratch } from '../support/leftovers.ts';
 import { ProxyMesh, exchange } from '../support/proxy-kit.ts';
 import type { ProxiedPod } from '../support/proxy-kit.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
+import { closed } from '../support/tcp-talk.ts';
 
 const workload = ({ name, ip, node }: ProxiedPod): string =>
   `- {uid: local/${name}, name: ${name}, namespace: demo, serviceAccount: ${name}, trustDomain: cluster.local,
@@ -36,7 +36,7 @@ test('without a control plane a file is the mesh state, and a change of it is in
 
   await writeFile(`${path}.new`, `${workloads}\n${deny}\n`);
   await rename(`${path}.new`, path);
-  await once(socket, 'close');
+  await closed(socket);
   const refused = await client.connect(api.ip, 8080);
   t.is(await exchange(refused, 'two'), null);
 });

@@ -9,6 +9,7 @@ import { ProxyMesh, exchange } from '../support/proxy-kit.ts';
 import type { ProxyNode } from '../support/proxy-kit.ts';
 import { until } from '../support/until.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
+import { closed } from '../support/tcp-talk.ts';
 
 async function twoPods(t: ExecutionContext, environment: Record<string, string> = {}) {
   const mesh = await ProxyMesh.start(t, { client: 'node-1', api: 'node-2' }, environment);
@@ -118,7 +119,7 @@ test('a DENY cuts the live connection, whether the evaluator compiles it or nobo
   const first = await client.connect(api.ip, 8080);
   t.is(await exchange(first, 'one'), 'one');
   await mesh.applyPolicy(deny);
-  await once(first, 'close');
+  await closed(first);
   const refused = await client.connect(api.ip, 8080);
   t.is(await exchange(refused, 'two'), null);
   const compiledHere = /weft_policy_programs\{by="node-proxy"\} [1-9]/;
@@ -145,7 +146,7 @@ test('a DENY cuts the live connection, whether the evaluator compiles it or nobo
   const program = compileProgram(setId, policies);
   await mesh.tables.programs.apply([{ key: setId, value: Buffer.from(JSON.stringify(program)) }]);
   await mesh.applyPolicy(evaluated);
-  await once(again, 'close');
+  await closed(again);
   t.regex(
     (await mesh.nodes['node-2'].get('/node-proxy/stats')).body,
     /weft_policy_programs\{by="evaluator"\} /,

@@ -5,7 +5,7 @@ import type { DnsMesh } from '../support/dns-mesh.ts';
 import { listenerSettings } from '../support/listener-kit.ts';
 import type { TestPod } from '../support/listener-kit.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
-import { readAll } from '../support/tunnel-kit.ts';
+import { readAll, readToEnd } from '../support/tunnel-kit.ts';
 import { until } from '../support/until.ts';
 import { service } from '../support/workloads.ts';
 
@@ -108,8 +108,10 @@ test('what cannot be served is refused with its code, and the connection ends (s
 test("the proxy's own port cannot be asked for, nor without the DNS proxy a name (spec: dataplane.md §12)", async (t) => {
   const { pod } = await start(t, { dns: null });
   const own = await pod.connect('127.0.0.1', 15_080);
-  const granted = await ask(own, Buffer.of(5, 1, 0, 1, 127, 0, 0, 1, 0x3a, 0xe8));
-  t.is(granted.length, 12);
+  own.write(Buffer.of(5, 1, 0, 5, 1, 0, 1, 127, 0, 0, 1, 0x3a, 0xe8));
+  const granted = await readToEnd(own);
+  t.is(granted.bytes.length, 12);
+  t.is(granted.end, 'reset');
   const byName = await pod.connect('127.0.0.1', 15_080);
   const heard = await ask(
     byName,

@@ -134,6 +134,30 @@ export async function readAll(duplex: Duplex): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
+/** Reads until the other side has gone; what came before, and whether that was a clean end or a reset. */
+export async function readToEnd(
+  duplex: Duplex,
+): Promise<{ readonly bytes: Buffer; readonly end: 'clean' | 'reset' }> {
+  const chunks: Buffer[] = [];
+  try {
+    for await (const chunk of duplex.iterator({ destroyOnReturn: false })) {
+      chunks.push(chunk as Buffer);
+    }
+  } catch {
+    return { bytes: Buffer.concat(chunks), end: 'reset' };
+  }
+  return { bytes: Buffer.concat(chunks), end: 'clean' };
+}
+
+/** Resolves when the stream has closed, by whatever end. */
+export function closedBy(duplex: Duplex): Promise<void> {
+  duplex.on('error', () => {});
+  return new Promise((resolve) => {
+    if (duplex.closed) resolve();
+    else duplex.once('close', resolve);
+  });
+}
+
 /** Sends and ends, returns what came back. */
 export async function roundTrip(stream: TunnelStream, bytes: Buffer | string): Promise<Buffer> {
   stream.duplex.end(bytes);

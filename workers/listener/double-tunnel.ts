@@ -63,7 +63,7 @@ export async function openDouble(
   };
   const outer = request.pool.open(request.gateway, request.connect, { avoid, limitMs });
   const carrier = await inTime(outer, (late) => late.reset());
-  connection.onCut(() => carrier.reset());
+  connection.onCut(() => carrier.reset('cut'));
   let tunnel: ClientTunnel | null = null;
   try {
     connection.assertNotCut();

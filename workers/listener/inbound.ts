@@ -10,11 +10,11 @@ import {
 import { forwardedClient } from '../../lib/hbone/forwarded-client.ts';
 import type { IncomingRequest } from '../../lib/hbone/engine.ts';
 import { MAX_AUTHORITY_LENGTH, MAX_FORWARDED_LENGTH } from '../../lib/hbone/peer-text.ts';
-import { bidiCopy } from '../../lib/net/bidi-copy.ts';
+import { bidiCopy, socketEnd } from '../../lib/net/bidi-copy.ts';
 import type { ByteAccount } from '../../lib/net/held-bytes.ts';
 import type { Copy } from '../../lib/net/bidi-copy.ts';
 import { encodeProxyHeader } from '../../lib/net/proxy-protocol.ts';
-import { formatEndpoint } from '../../lib/net/socket.ts';
+import { formatEndpoint, resetSocket } from '../../lib/net/socket.ts';
 import type { Endpoint } from '../../lib/net/socket.ts';
 import {
   parseAuthority,
@@ -30,7 +30,7 @@ import { assertPassage, findPassage } from './passage.ts';
 import type { PodContext } from './pod-context.ts';
 import type { KnownPod } from './state-client.ts';
 import type { TunnelRecord } from './protocol.ts';
-import { connectUpstream, socketEnd, streamEnd } from './upstream.ts';
+import { connectUpstream, streamEnd } from './upstream.ts';
 
 /** What a request is answered with when its application is connected. */
 export interface ConnectAnswer {
@@ -287,7 +287,7 @@ export function overTunnel(request: IncomingRequest, bytes: ByteAccount): Arrive
     carry: (application, answered) => {
       const stream = request.accept(answered.headers);
       if (stream === null) {
-        application.destroy();
+        resetSocket(application);
         return null;
       }
       if (answered.head !== null) application.write(answered.head);

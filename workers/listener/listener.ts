@@ -7,7 +7,7 @@ import { lacksIpv6 } from '../../lib/linux/errno.ts';
 import { closeFd } from '../../lib/linux/netns.ts';
 import { listenTcp } from '../../lib/linux/sockets.ts';
 import type { ListenResult, TcpOptions } from '../../lib/linux/sockets.ts';
-import { acceptedEnds, serveFd, socketFd } from '../../lib/net/socket.ts';
+import { acceptedEnds, resetSocket, serveFd, socketFd } from '../../lib/net/socket.ts';
 import type { AcceptedEnds, Endpoint } from '../../lib/net/socket.ts';
 import type { PodContext } from './pod-context.ts';
 import { takeQueued } from './migration.ts';
@@ -110,7 +110,12 @@ export class Listener {
     const over = [...this.#open].map(({ socket, over }) =>
       socket === null ? over : closed(socket),
     );
-    for (const { socket } of this.#open) socket?.destroy();
+    for (const { socket } of this.#open) {
+      if (socket === null) continue;
+      // A tunnel's last words may still be on their way; anybody else must not take the end for a clean one.
+      if (this.#kind === 'inbound-hbone') socket.destroy();
+      else resetSocket(socket);
+    }
     await Promise.all(over);
   }
 
@@ -145,12 +150,12 @@ export class Listener {
     const ends = fd === null ? null : this.#ends(fd);
     // The client is gone before it was looked at, or was turned away.
     if (fd === null || ends === null) {
-      socket.destroy();
+      resetSocket(socket);
       return;
     }
     if (!descriptors.admits(fd)) {
       metrics.earlyDenials['descriptor-limit'] += 1;
-      socket.destroy();
+      resetSocket(socket);
       return;
     }
     const { source, destination } = ends;
@@ -160,7 +165,7 @@ export class Listener {
     const refused = admission.enter(peer);
     if (refused !== null) {
       metrics.earlyDenials[refused] += 1;
-      socket.destroy();
+      resetSocket(socket);
       return;
     }
     const counted = traffic.socketOpened(

@@ -8,9 +8,9 @@ import type { ClientTunnel, OpenRequest, TunnelStream } from '../../lib/hbone/en
 import type { TunnelKey, TunnelPool } from '../../lib/hbone/pool.ts';
 import { connectWithRetry } from '../../lib/hbone/retry.ts';
 import type { ConnectAttempt } from '../../lib/hbone/retry.ts';
-import { bidiCopy } from '../../lib/net/bidi-copy.ts';
+import { bidiCopy, socketEnd } from '../../lib/net/bidi-copy.ts';
 import type { CopyEnd } from '../../lib/net/bidi-copy.ts';
-import { formatEndpoint, localEndpoint } from '../../lib/net/socket.ts';
+import { formatEndpoint, localEndpoint, resetSocket } from '../../lib/net/socket.ts';
 import { spliceSockets } from '../../lib/net/splice-sockets.ts';
 import type { CapturedSocket } from './captured-socket.ts';
 import type { Connection, ConnectionFacts } from './connection.ts';
@@ -24,7 +24,7 @@ import { askSameNode } from './same-node/ask.ts';
 import type { JoinClient } from './same-node/ask.ts';
 import type { KnownPod } from './state-client.ts';
 import { tunnelRecord } from './tunnel-notes.ts';
-import { connectUpstream, socketEnd, streamEnd } from './upstream.ts';
+import { connectUpstream, streamEnd } from './upstream.ts';
 
 const PROTOCOLS: Readonly<Record<OutboundRoute['kind'], ConnectionFacts['protocol']>> = {
   passthrough: 'TCP',
@@ -53,14 +53,15 @@ export async function serveOutbound(
     const local = await pod.thread.state.knownLocal(pod.pod.uid);
     const attempt = new OutboundAttempts({ pod, pool, captured, local, startedMs });
     connection = pod.open(await attempt.decide());
-    connection.onCut(() => socket.destroy());
+    connection.onCut(() => resetSocket(socket));
     const carry = await attempt.connect(connection);
     const copy = carry(socket);
     connection.carry(copy);
     const { error } = await copy.done;
     pod.close(connection, error);
   } catch (error) {
-    socket.destroy();
+    // Its client must not take it for an answer without a byte.
+    resetSocket(socket);
     if (connection === null) {
       const ends = { source: formatEndpoint(source), destination: formatEndpoint(destination) };
       pod.deny({ ...ends, direction: 'outbound' }, error);
@@ -232,7 +233,7 @@ class OutboundAttempts {
     const wait = { avoid: this.#failedTunnels, limitMs: this.#limitMs };
     const stream = await this.#pool.open(this.#tunnelKey(), request, wait);
     // Cut while the peer was asked: nobody wants the stream any more.
-    if (connection.cutBy !== null) stream.reset();
+    if (connection.cutBy !== null) stream.reset('cut');
     connection.assertNotCut();
     return stream;
   }

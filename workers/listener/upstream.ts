@@ -56,11 +56,6 @@ function connectTarget(connection: Connection | null): ConnectTarget {
   return connection.facts.direction === 'inbound' ? 'application' : 'passthrough';
 }
 
-/** A TCP socket as one end of a copy. */
-export function socketEnd(socket: Socket): CopyEnd {
-  return { duplex: socket, smallReads: false, abort: () => socket.destroy() };
-}
-
 /** A tunnel stream as one end of a copy. */
 export function streamEnd(stream: TunnelStream): CopyEnd {
   return new StreamEnd(stream);
@@ -84,8 +79,8 @@ class StreamEnd implements CopyEnd {
     return this.#stream.carry?.(socket, socketIs) ?? null;
   }
 
-  abort(): void {
-    this.#stream.reset();
+  abort(...[why]: Parameters<CopyEnd['abort']>): void {
+    this.#stream.reset(why);
   }
 }
 

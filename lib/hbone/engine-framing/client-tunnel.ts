@@ -125,7 +125,8 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
     stream.resetCode = errorCode.refusedStream;
     this.live.delete(stream.id);
     this.ended.add(stream.id, 'reset-by-us');
-    stream.finish(new MeshError('TUNNEL_CLOSED', 'the peer took no new connection on this tunnel'));
+    const error = new MeshError('TUNNEL_CLOSED', 'the peer took no new connection on this tunnel');
+    stream.finish({ error, broken: true });
   }
 
   #answer(stream: FramedStream): Promise<ResponseHead> {

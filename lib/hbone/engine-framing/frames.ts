@@ -48,6 +48,7 @@ export const errorCode = {
   refusedStream: 7,
   cancel: 8,
   compressionError: 9,
+  connectError: 10,
   enhanceYourCalm: 11,
 } as const;
 

@@ -2,7 +2,7 @@ import type { TLSSocket } from 'node:tls';
 import { MeshError } from '../../errors/mesh-error.ts';
 import type { Timer } from '../../clock/clock.ts';
 import { TokenBucket } from '../../async/token-bucket.ts';
-import { noCounts, silence } from '../engine.ts';
+import { endedUnderneath, noCounts, silence } from '../engine.ts';
 import type { TunnelEnd, TunnelOptions, TunnelPeer } from '../engine.ts';
 import { CLOSE_LINGER_MS } from '../limits.ts';
 import { FrameParser } from './frame-parser.ts';
@@ -198,7 +198,7 @@ export abstract class FramingLink implements FrameReceiver {
   protected abstract goneAway(lastId: number, code: number): void;
   /** The last stream of the other side that we have taken on. */
   protected abstract get lastTaken(): number;
-  /** The tunnel is over: ends its streams, with this error when it was no ordinary end. */
+  /** The tunnel is over: breaks its streams off, with this error where that is a failure. */
   protected abstract endStreams(error: Error | null): void;
   /** Settings have come. */
   protected abstract changed(): void;
@@ -380,9 +380,9 @@ export abstract class FramingLink implements FrameReceiver {
   #stop(): void {
     this.over = true;
     this.#timers.cancelAll();
-    // Ended by ourselves, or by a peer that is gone: no stream failed (docs/spec/dataplane.md §10).
-    const isFailure = this.#end !== 'destroyed' && this.failure instanceof MeshError;
-    this.endStreams(this.reason ?? (isFailure ? this.failure : null));
+    // Where we have ended the tunnel ourselves we know why.
+    const failure = this.#end === 'destroyed' ? null : endedUnderneath(this.failure);
+    this.endStreams(this.reason ?? failure);
   }
 
   /** Gives the last words time to arrive. */

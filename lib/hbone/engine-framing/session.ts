@@ -25,7 +25,9 @@ import type { LinkRole } from './link.ts';
 import { ReceiveWindows } from './receive-windows.ts';
 import type { Windows } from './receive-windows.ts';
 import type { Slab } from './record-buffer.ts';
-import { CLEAN_RESETS, FramedStream } from './stream.ts';
+import { ENDED, endByReset } from './resets.ts';
+import type { StreamOver } from './resets.ts';
+import { FramedStream } from './stream.ts';
 import type { StreamHost } from './stream.ts';
 
 const PRIORITY_BYTES = 5;
@@ -40,8 +42,6 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
   #content = 0;
   readonly #bytes: ByteAccount;
   readonly #windows: ReceiveWindows;
-  /** Ended for what it holds: that is not delivered any more. */
-  #evicted = false;
 
   constructor(socket: TLSSocket, peer: TunnelPeer, options: TunnelOptions, role: LinkRole) {
     super(socket, peer, options, role);
@@ -81,7 +81,7 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
     if (length > this.#content) stream.discard(length - this.#content);
     if (!endsStream) return;
     if ((stream.contentLeft ?? 0) === 0) stream.remoteEnd();
-    else this.resetStream(stream, errorCode.protocolError);
+    else this.#breaches(stream, errorCode.protocolError);
   }
 
   ready(stream: FramedStream): void {
@@ -120,16 +120,16 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
     this.#windows.hold(bytes);
   }
 
-  resetStream(stream: FramedStream, code: number): void {
+  resetStream(stream: FramedStream, code: number, error: Error | null = null): void {
     this.counters.resetSent += 1;
     this.control(rstStreamFrame(stream.id, code));
     // One header list of the stream may be under way.
     this.idleFrames.earn(1);
-    this.#forget(stream, 'reset-by-us', null);
+    this.#forget(stream, 'reset-by-us', { error, broken: true });
   }
 
   streamDone(stream: FramedStream): void {
-    this.#forget(stream, 'done', null);
+    this.#forget(stream, 'done', ENDED);
   }
 
   /** A header list has come for a stream that is not open. */
@@ -160,9 +160,9 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
     this.#content = 0;
     const stream = this.live.get(id);
     if (stream === undefined) this.#dataOutside(id);
-    else if (stream.remoteEnded) this.resetStream(stream, errorCode.streamClosed);
+    else if (stream.remoteEnded) this.#breaches(stream, errorCode.streamClosed);
     else if (length > Math.max(0, stream.receiveWindow)) {
-      this.resetStream(stream, errorCode.flowControlError);
+      this.#breaches(stream, errorCode.flowControlError);
     } else {
       stream.receiveWindow -= length;
       this.#reading = stream;
@@ -216,10 +216,7 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
   protected override endStreams(error: Error | null): void {
     this.#reading = null;
     this.#windows.close();
-    for (const stream of this.live.clear()) {
-      if (this.#evicted) stream.dropUnread();
-      stream.finish(error);
-    }
+    for (const stream of this.live.clear()) stream.finish({ error, broken: true });
     this.changed();
   }
 
@@ -250,7 +247,6 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
 
   /** Ends the tunnel for what its peer has sent, and drops that. */
   #evict(): void {
-    this.#evicted = true;
     this.fail(
       new ConnectionFault(
         errorCode.enhanceYourCalm,
@@ -260,9 +256,9 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
   }
 
   #takeTrailers(stream: FramedStream, block: HeaderBlock, list: FieldList): void {
-    if (stream.remoteEnded) this.resetStream(stream, errorCode.streamClosed);
+    if (stream.remoteEnded) this.#breaches(stream, errorCode.streamClosed);
     else if (!block.endStream || list.oversized || trailersFault(list.fields) !== null) {
-      this.resetStream(stream, errorCode.protocolError);
+      this.#breaches(stream, errorCode.protocolError);
     } else {
       stream.remoteEnd();
     }
@@ -285,9 +281,9 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
       return;
     }
     stream.sendWindow += increment;
-    if (increment === 0) this.resetStream(stream, errorCode.protocolError);
+    if (increment === 0) this.#breaches(stream, errorCode.protocolError);
     else if (stream.sendWindow <= MAX_WINDOW) this.output.ready(stream);
-    else this.resetStream(stream, errorCode.flowControlError);
+    else this.#breaches(stream, errorCode.flowControlError);
   }
 
   #takeReset(id: number, code: number): void {
@@ -299,7 +295,7 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
     }
     this.counters.resetReceived += 1;
     stream.resetCode = code;
-    this.#forget(stream, 'reset-by-peer', resetError(code));
+    this.#forget(stream, 'reset-by-peer', endByReset(code, stream.remoteEnded));
   }
 
   #takePriority(id: number, payload: Buffer): void {
@@ -310,23 +306,22 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
     const code = isShort ? errorCode.frameSizeError : errorCode.protocolError;
     const stream = this.live.get(id);
     if (stream === undefined) throw new ConnectionFault(code, 'the peer sent a wrong PRIORITY');
-    this.resetStream(stream, code);
+    this.#breaches(stream, code);
   }
 
-  #forget(stream: FramedStream, end: StreamEnd, error: Error | null): void {
+  /** The peer broke a rule on the stream. */
+  #breaches(stream: FramedStream, code: number): void {
+    const why = `the peer broke the protocol on the stream (code ${code})`;
+    this.resetStream(stream, code, new MeshError('TUNNEL_PROTOCOL', why, { detail: { code } }));
+  }
+
+  #forget(stream: FramedStream, end: StreamEnd, over: StreamOver): void {
     this.live.delete(stream.id);
     this.ended.add(stream.id, end);
     if (this.#reading === stream) this.#reading = null;
-    stream.finish(error);
+    stream.finish(over);
     this.changed();
   }
-}
-
-function resetError(code: number): Error | null {
-  if (CLEAN_RESETS.has(code)) return null;
-  return new MeshError('TUNNEL_RESET', `the peer reset the connection (code ${code})`, {
-    detail: { code },
-  });
 }
 
 function overflow(what: string): ConnectionFault {

@@ -1,8 +1,9 @@
 import type { Socket } from 'node:net';
 import { GATHER_FROM_BYTES, HIGH_WATER_BYTES, isOrdinaryEnd } from '../../net/bidi-copy.ts';
-import type { Copy, CopyCounts, CopyResult, CopySide } from '../../net/bidi-copy.ts';
+import type { Abort, Copy, CopyCounts, CopyResult, CopySide } from '../../net/bidi-copy.ts';
 import { QueuedBytes } from '../../net/held-bytes.ts';
 import { readInto } from '../../net/read-into.ts';
+import { resetSocket } from '../../net/socket.ts';
 import { GATHERED_BYTES, PIN_FROM_BYTES } from './limits.ts';
 import { readBuffer } from './output.ts';
 import { release } from './record-buffer.ts';
@@ -19,7 +20,7 @@ export class SocketCarry implements Copy, StreamSink {
   readonly #stream: FramedStream;
   readonly #socket: Socket;
   readonly #socketIs: CopySide;
-  readonly #reset: () => void;
+  readonly #reset: (why: Abort) => void;
   readonly #finished: (result: CopyResult) => void;
   readonly #queued: QueuedBytes;
   #error: Error | null = null;
@@ -31,7 +32,12 @@ export class SocketCarry implements Copy, StreamSink {
   #scheduled = false;
 
   /** `reset` ends the stream in both directions. */
-  constructor(stream: FramedStream, socket: Socket, socketIs: CopySide, reset: () => void) {
+  constructor(
+    stream: FramedStream,
+    socket: Socket,
+    socketIs: CopySide,
+    reset: (why: Abort) => void,
+  ) {
     this.#stream = stream;
     this.#socket = socket;
     this.#socketIs = socketIs;
@@ -54,8 +60,8 @@ export class SocketCarry implements Copy, StreamSink {
   }
 
   abort(): void {
-    this.#socket.destroy();
-    this.#reset();
+    resetSocket(this.#socket);
+    this.#reset('cut');
   }
 
   onData(piece: Buffer): boolean {
@@ -95,22 +101,27 @@ export class SocketCarry implements Copy, StreamSink {
 
   onEndSent(): void {
     // Nobody reads what the peer still says.
-    if (this.#socketClosed && !this.#stream.remoteEnded) this.#reset();
+    if (this.#socketClosed && !this.#stream.remoteEnded) this.#reset('unread');
   }
 
   onRoom(): void {
     if (!this.#socketClosed) this.#socket.resume();
   }
 
-  onClosed(error: Error | null): void {
+  onClosed(error: Error | null, broken: boolean): void {
     this.#streamClosed = true;
     this.#note(error);
-    this.#writeGathered();
+    if (broken) this.#dropGathered();
+    else this.#writeGathered();
     if (this.#socketClosed) {
       this.#finished({ error: this.#error });
       return;
     }
     const socket = this.#socket;
+    if (broken) {
+      resetSocket(socket);
+      return;
+    }
     // What was handed to the socket reaches its peer first. One that has said all it had is not cut: it closes by itself.
     const cut = (): void => {
       if (!socket.readableEnded) socket.destroy();
@@ -149,6 +160,11 @@ export class SocketCarry implements Copy, StreamSink {
       this.#finished({ error: this.#error });
       return;
     }
+    if (!this.#socket.readableEnded) {
+      // Its peer has reset it, or it failed: what that has said so far is not all.
+      this.#reset('reset');
+      return;
+    }
     // What was read before reaches the peer; what the peer still says has no reader.
     if (this.#stream.localEnded) this.onEndSent();
     else this.#stream.end();
@@ -174,6 +190,12 @@ export class SocketCarry implements Copy, StreamSink {
     // Held for good where the socket keeps it: a message in a slow socket is rare.
     if (!isQueued) this.#stream.hold();
     this.#queued.update();
+  }
+
+  #dropGathered(): void {
+    if (this.#slab !== null) release(this.#slab);
+    this.#gathered = null;
+    this.#slab = null;
   }
 
   /** Writes what is one piece in memory by one call. */

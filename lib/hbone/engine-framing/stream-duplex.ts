@@ -41,9 +41,9 @@ export class StreamDuplex extends Duplex implements StreamSink {
     done?.();
   }
 
-  onClosed(error: Error | null): void {
-    if (error !== null) {
-      this.destroy(error);
+  onClosed(error: Error | null, broken: boolean): void {
+    if (broken) {
+      this.destroy(error ?? undefined);
       return;
     }
     // What the peer does not want any more is no failure of ours to send it.

@@ -1,4 +1,3 @@
-import { errorCode } from './frames.ts';
 import type { FieldList } from './hpack-decoder.ts';
 import {
   DIRECT_PAUSE_BYTES,
@@ -11,6 +10,7 @@ import {
 import { readBuffer } from './output.ts';
 import type { Outgoing } from './output.ts';
 import type { Slab } from './record-buffer.ts';
+import type { StreamOver } from './resets.ts';
 
 /** Takes what a stream receives. Nothing is called after `onClosed`. */
 export interface StreamSink {
@@ -25,8 +25,11 @@ export interface StreamSink {
   onEndSent(): void;
   /** There is room again after {@link FramedStream.write} said false. */
   onRoom(): void;
-  /** Both directions are over, after the last byte was taken; the error when it was no ordinary end. */
-  onClosed(error: Error | null): void;
+  /**
+   * Both directions are over: by their ends, after the last byte was taken, or `broken` off, when what waited was dropped and nobody
+   * may take the end for a clean one. The error where that is a failure.
+   */
+  onClosed(error: Error | null, broken: boolean): void;
 }
 
 /** What a stream needs of its connection. */
@@ -96,6 +99,7 @@ export class FramedStream implements Outgoing {
   #stalled = false;
   #delivering = false;
   #endDelivered = false;
+  #broken = false;
   #error: Error | null = null;
   /** Read, and not yet given back to the peer. */
   #unreleased = 0;
@@ -164,7 +168,7 @@ export class FramedStream implements Outgoing {
 
   /** Ends both directions, dropping what waits. */
   reset(code: number): void {
-    this.dropUnread();
+    this.#breakOff();
     if (this.over) this.#deliver();
     else this.#host.resetStream(this, code);
   }
@@ -225,11 +229,12 @@ export class FramedStream implements Outgoing {
     this.#deliver();
   }
 
-  /** The stream is over: by both ends, by a reset, or with its connection. What came before is still delivered. */
-  finish(error: Error | null): void {
+  /** The stream is over. What came before is still delivered, unless it is broken off. */
+  finish({ error, broken }: StreamOver): void {
     if (this.over) return;
     this.over = true;
     this.#error = error;
+    if (broken) this.#breakOff();
     this.#outbox = [];
     this.#host.charge(-this.waiting);
     this.waiting = 0;
@@ -276,6 +281,7 @@ export class FramedStream implements Outgoing {
       this.#inbox = [];
       this.#gather = null;
       for (let index = 0; index < pieces.length; index += 1) {
+        if (this.#broken) break;
         if (this.#stalled) {
           this.#inbox = pieces.slice(index);
           break;
@@ -289,13 +295,13 @@ export class FramedStream implements Outgoing {
     }
     this.#delivering = false;
     if (this.#inbox.length > 0) return;
-    if ((this.remoteEnded || this.over) && !this.#endDelivered) {
+    if (this.remoteEnded && !this.#endDelivered && !this.#broken) {
       this.#endDelivered = true;
-      if (this.#error === null) sink.onEnded();
+      sink.onEnded();
     }
     if (this.over && this.#sink !== null) {
       this.#sink = null;
-      sink.onClosed(this.#error);
+      sink.onClosed(this.#error, this.#broken);
     }
   }
 
@@ -319,8 +325,9 @@ export class FramedStream implements Outgoing {
     this.#inbox[this.#inbox.length - 1] = gather.subarray(0, this.#gathered);
   }
 
-  /** Drops what came and has no reader yet. */
-  dropUnread(): void {
+  /** Nobody gets what has come and waits. */
+  #breakOff(): void {
+    this.#broken = true;
     if (this.#inboxBytes === 0) return;
     this.#host.held(-this.#inboxBytes);
     this.#inboxBytes = 0;
@@ -343,10 +350,3 @@ function copyOfRead(bytes: number): Buffer {
   readBuffer.copy(copy, 0, 0, bytes);
   return copy;
 }
-
-/** Resets that only say that the peer wants no more (docs/spec/dataplane.md §10); they end a stream like an END_STREAM. */
-export const CLEAN_RESETS: ReadonlySet<number> = new Set([
-  errorCode.noError,
-  errorCode.cancel,
-  errorCode.streamClosed,
-]);

@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import type { Copy, CopySide } from '../../net/bidi-copy.ts';
+import type { Abort, Copy, CopySide } from '../../net/bidi-copy.ts';
 import type { TunnelStream } from '../engine.ts';
 import type { PeerHeaders } from '../peer-text.ts';
 import { errorCode } from './frames.ts';
@@ -29,13 +29,19 @@ export class FramedTunnelStream implements TunnelStream {
 
   carry(socket: Socket, socketIs: CopySide): Copy | null {
     if (this.#duplex !== null) return null;
-    return new SocketCarry(this.#stream, socket, socketIs, () => this.reset());
+    return new SocketCarry(this.#stream, socket, socketIs, (why) => this.reset(why));
   }
 
-  reset(): void {
-    // A server that has said all it had wants no more, which is no failure (docs/spec/hbone.md §8).
-    const isDone = this.#isServer && this.#stream.localEnded;
-    this.#stream.reset(isDone ? errorCode.noError : errorCode.cancel);
+  reset(why: Abort = 'unread'): void {
+    this.#stream.reset(this.#code(why));
     this.#duplex?.destroy();
+  }
+
+  #code(why: Abort): number {
+    if (why === 'reset') return errorCode.connectError;
+    // A client that only knows CANCEL would take it for an end, and go on reading what is under way.
+    if (why === 'cut') return errorCode.internalError;
+    // A server that has said all it had wants no more, which is no failure (docs/spec/hbone.md §8).
+    return this.#isServer && this.#stream.localEnded ? errorCode.noError : errorCode.cancel;
   }
 }

@@ -87,6 +87,9 @@ int socketIn(napi_env env, int netnsFd, int family, int type, const char** call)
 // Sets an integer option; false with errno set.
 bool setOption(int fd, int level, int name, int value);
 
+// The close of the TCP socket will be a reset (RST), whatever waits to be sent or read; false with errno set.
+bool setResetOnClose(int fd);
+
 // A socket address of either family.
 struct Address {
   sockaddr_storage storage = {};

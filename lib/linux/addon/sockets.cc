@@ -352,7 +352,21 @@ napi_value canMark(napi_env env, napi_callback_info info) {
   return makeBoolean(env, setOption(fd.get(), SOL_SOCKET, SO_MARK, mark));
 }
 
+// resetOnClose(fd): the close of the connection will be a reset (RST), whatever waits to be sent or read.
+napi_value resetOnClose(napi_env env, napi_callback_info info) {
+  Arguments arguments(env, info);
+  const int fd = arguments.integer(0);
+  if (arguments.failed()) return nullptr;
+  if (!setResetOnClose(fd)) return throwErrno(env, "setsockopt(SO_LINGER)", errno);
+  return nullptr;
+}
+
 }  // namespace
+
+bool setResetOnClose(int fd) {
+  const linger none = {1, 0};
+  return setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none) == 0;
+}
 
 void registerSockets(napi_env env, napi_value exports) {
   setFunction(env, exports, "listenTcp", listenTcp);
@@ -361,6 +375,7 @@ void registerSockets(napi_env env, napi_value exports) {
   setFunction(env, exports, "acceptQueued", acceptQueued);
   setFunction(env, exports, "acceptedNames", acceptedNames);
   setFunction(env, exports, "canMark", canMark);
+  setFunction(env, exports, "resetOnClose", resetOnClose);
 }
 
 }  // namespace weft

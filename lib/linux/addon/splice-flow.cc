@@ -45,7 +45,7 @@ SplicePump::Turn SplicePump::turn(Flow* flow) {
     } else {
       fill(flow);
     }
-    if (flow->to->dead) return Turn::WAIT;
+    if (flow->to->dead || flow->join->reset) return Turn::WAIT;
   }
 }
 
@@ -117,11 +117,10 @@ SplicePump::Step SplicePump::readFailed(Flow* flow, ssize_t got) {
     flow->from->readable = errno == EINTR;
     return Step::SOURCE_EMPTY;
   }
+  if (got < 0) broken(flow->from, errno);
+  if (flow->join->reset) return Step::FAILED;
   flow->sourceEnded = true;
-  if (got == 0) return Step::SOURCE_EMPTY;
-  flow->from->dead = true;
-  flow->join->fail(errno);
-  return Step::FAILED;
+  return Step::SOURCE_EMPTY;
 }
 
 SplicePump::Step SplicePump::writeFailed(Flow* flow) {
@@ -129,9 +128,15 @@ SplicePump::Step SplicePump::writeFailed(Flow* flow) {
     flow->to->writable = errno == EINTR;
     return flow->to->writable ? Step::MOVED : Step::SINK_FULL;
   }
-  flow->to->dead = true;
-  flow->join->fail(errno);
+  broken(flow->to, errno);
   return Step::FAILED;
+}
+
+// A socket has failed. The kernel says EPIPE of one that was reset after its last word, whether or not that has been read.
+void SplicePump::broken(Side* side, int error) {
+  side->dead = true;
+  if (error != EPIPE && !side->outgoing->sourceEnded) side->join->reset = true;
+  side->join->fail(error);
 }
 
 }  // namespace weft

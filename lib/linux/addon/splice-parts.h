@@ -79,6 +79,9 @@ struct SplicePump::Join {
   Join(const Join&) = delete;
   Join& operator=(const Join&) = delete;
 
+  // A socket has failed before its last word: the other one must not take that for an end.
+  bool reset = false;
+
   // Keeps the first failure that says more than that the other side is gone (docs/spec/dataplane.md §10).
   void fail(int failure) {
     const bool ordinary = failure == 0 || failure == ECONNRESET || failure == EPIPE ||

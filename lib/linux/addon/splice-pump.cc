@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "common.h"
 #include "splice-parts.h"
 
 namespace weft {
@@ -180,7 +181,10 @@ void SplicePump::obey() {
       }
     }
     for (Join* join : begun) begin(join);
-    for (Join* join : ended) finish(join, command.kind != Command::Kind::ABANDON);
+    for (Join* join : ended) {
+      join->fail(ECANCELED);
+      finish(join, command.kind != Command::Kind::ABANDON, true);
+    }
     begun.clear();
     ended.clear();
   }
@@ -193,7 +197,7 @@ void SplicePump::begin(Join* join) {
     event.data.ptr = side;
     if (epoll_ctl(epollFd_, EPOLL_CTL_ADD, side->fd, &event) != 0) {
       join->error = errno;
-      finish(join, true);
+      finish(join, true, true);
       return;
     }
     side->watched = true;
@@ -206,32 +210,36 @@ void SplicePump::notice(Side* side, uint32_t events) {
   Join* join = side->join;
   Flow* from = side->outgoing;
   Flow* to = side->incoming;
-  const bool broken = (events & (EPOLLERR | EPOLLHUP)) != 0;
-  if ((events & EPOLLIN) != 0 || broken) side->readable = true;
-  if ((events & EPOLLOUT) != 0 || broken) side->writable = true;
-  // Nobody reads a socket that has said its last word: its reset shows here or never.
-  if (broken && from->sourceEnded && !side->dead) {
+  const bool hungUp = (events & (EPOLLERR | EPOLLHUP)) != 0;
+  if ((events & EPOLLIN) != 0 || hungUp) side->readable = true;
+  if ((events & EPOLLOUT) != 0 || hungUp) side->writable = true;
+  // Nobody reads a socket that has said its last word, or whose bytes the other one does not take: its reset shows here or never.
+  if (hungUp && !side->dead) {
     int error = 0;
     socklen_t length = sizeof error;
     getsockopt(side->fd, SOL_SOCKET, SO_ERROR, &error, &length);
-    if (error != 0 || ((events & EPOLLHUP) != 0 && !to->done)) {
-      side->dead = true;
-      join->fail(error);
+    if (error != 0 || (from->sourceEnded && (events & EPOLLHUP) != 0 && !to->done)) {
+      broken(side, error);
     }
   }
-  if (!from->done) enqueue(from);
+  // Though both directions may be done: what has failed is settled in a turn.
+  if (!from->done || join->reset) enqueue(from);
   if (!to->done) enqueue(to);
 }
 
 void SplicePump::serve(Flow* flow) {
   unqueue(flow);
   Join* join = flow->join;
-  if (!flow->done && !flow->to->dead && turn(flow) == Turn::MORE) enqueue(flow);
+  if (!flow->done && !flow->to->dead && !join->reset && turn(flow) == Turn::MORE) enqueue(flow);
   settle(join);
 }
 
 // Draws the consequences of a turn. The join may be gone afterwards.
 void SplicePump::settle(Join* join) {
+  if (join->reset) {
+    finish(join, true, true);
+    return;
+  }
   for (Flow* flow : {&join->up, &join->down}) {
     // Bytes for a socket that is gone.
     if (!flow->to->dead || flow->done) continue;
@@ -243,18 +251,20 @@ void SplicePump::settle(Join* join) {
     flow->to->readable = true;
     if (!last->done) enqueue(last);
   }
-  if (join->up.done && join->down.done) finish(join, true);
+  if (join->up.done && join->down.done) finish(join, true, false);
 }
 
-void SplicePump::finish(Join* join, bool tell) {
-  const bool broken = join->a.dead || join->b.dead;
+// `reset`: neither side is to take the end for a clean one; what is under way is dropped.
+void SplicePump::finish(Join* join, bool tell, bool reset) {
+  const bool oneIsGone = join->a.dead || join->b.dead;
   for (Flow* flow : {&join->up, &join->down}) {
     unqueue(flow);
     giveBack(flow);
   }
   for (Side* side : {&join->a, &join->b}) {
+    if (reset) setResetOnClose(side->fd);
     // Closing with unread bytes resets, and a reset overtakes what the peer has not read yet.
-    if (broken && !side->dead && side->incoming->done) {
+    else if (oneIsGone && !side->dead && side->incoming->done) {
       size_t discarded = 0;
       ssize_t got = 0;
       while (discarded < DISCARD_BYTES &&

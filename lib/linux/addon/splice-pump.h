@@ -14,7 +14,7 @@
 
 namespace weft {
 
-// How a join ended. `error` is an errno, 0 for an ordinary end.
+// How a join ended. `error` is an errno, 0 for an ordinary end, ECANCELED for an abort.
 struct PumpEnd {
   uint64_t id = 0;
   uint64_t fromA = 0;
@@ -69,9 +69,9 @@ class SplicePump {
   // Takes both sockets, which are non-blocking, unless it fails: 0, or an errno.
   int start(const PumpSocket& a, const PumpSocket& b, std::shared_ptr<PumpListener> listener,
             uint64_t* id);
-  // Closes both sockets soon; the listener is told. Unknown ids are ended ones.
+  // Resets both sockets soon; the listener is told. Unknown ids are ended ones.
   void abort(uint64_t id);
-  // The listener is going away: all that is its own is closed, and it is not told.
+  // The listener is going away: all that is its own is reset, and it is not told.
   void abandon(const PumpListener* listener);
   // False when the id has ended.
   bool counts(uint64_t id, PumpCounts* counts);
@@ -109,8 +109,9 @@ class SplicePump {
   void moved(Flow* flow, size_t bytes);
   Step readFailed(Flow* flow, ssize_t got);
   Step writeFailed(Flow* flow);
+  void broken(Side* side, int error);
   void settle(Join* join);
-  void finish(Join* join, bool tell);
+  void finish(Join* join, bool tell, bool reset);
   void enqueue(Flow* flow);
   void unqueue(Flow* flow);
   Pipe* borrow();

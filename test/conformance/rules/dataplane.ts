@@ -105,7 +105,9 @@ export const dataplane: Specification = {
     rule('8.4', "plaintext keeps the client's address"),
     rule('8.5', 'plaintext is never sent to a waypoint', { deviates: 'waypoint-enforcement' }),
     rule('9', 'socket options, marks, spoofing, connect time limit', { deviates: 'removed-peers' }),
-    rule('10', 'two independent directions, half-close, resets as normal ends, byte counts'),
+    rule('10', 'two independent directions, half-close, resets, byte counts', {
+      deviates: 'abnormal-ends',
+    }),
     rule('11', 'what ends live connections: policy, revocation, pod removal, shutdown'),
     rule('12', 'SOCKS5 greeting, request, replies, error codes'),
   ],

@@ -2,8 +2,16 @@ import { constants } from 'node:http2';
 import type { Http2Stream, IncomingHttpHeaders } from 'node:http2';
 import type { Duplex } from 'node:stream';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import type { Abort } from '../../../lib/net/bidi-copy.ts';
 import { endedUnanswered } from '../../../lib/hbone/engine.ts';
 import type { TunnelCounters, TunnelStream } from '../../../lib/hbone/engine.ts';
+
+/** node:http2 takes any other code than CANCEL for a failure of the stream it is sent on, which a reset of the application is not. */
+const CODES: Readonly<Record<Abort, number>> = {
+  unread: constants.NGHTTP2_CANCEL,
+  reset: constants.NGHTTP2_CANCEL,
+  cut: constants.NGHTTP2_INTERNAL_ERROR,
+};
 
 /** A stream whose request was answered with 200. */
 export class Http2TunnelStream implements TunnelStream {
@@ -33,14 +41,14 @@ export class Http2TunnelStream implements TunnelStream {
     return this.#stream;
   }
 
-  reset(): void {
+  reset(why: Abort = 'unread'): void {
     if (this.#stream.closed || this.#stream.destroyed) {
       this.#stream.destroy();
       return;
     }
     this.#resetByUs = true;
     this.#counters.resetSent += 1;
-    this.#stream.close(constants.NGHTTP2_CANCEL);
+    this.#stream.close(CODES[why]);
     // It goes once what it holds is read, and nobody reads it any more.
     this.#stream.resume();
   }

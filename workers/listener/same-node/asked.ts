@@ -4,6 +4,7 @@ import type { RefuseStatus } from '../../../lib/hbone/engine.ts';
 import { closeFd } from '../../../lib/linux/netns.ts';
 import { abortSplice, countSplice } from '../../../lib/linux/splice-pump.ts';
 import type { Copy, CopyResult } from '../../../lib/net/bidi-copy.ts';
+import { resetSocket } from '../../../lib/net/socket.ts';
 import { detachSocket } from '../../../lib/net/splice-sockets.ts';
 import type { ArrivedRequest, ConnectAnswer } from '../inbound.ts';
 import type { AskedMessage, AskerMessage, SameNodeEnd, SameNodeRequest } from './messages.ts';
@@ -129,7 +130,7 @@ export class Arrival implements ArrivedRequest {
   /** Hands the application over to the asker; null when nobody wants it any more. */
   async carry(application: Socket, { headers, head }: ConnectAnswer): Promise<Copy | null> {
     if (this.#state !== 'undecided') {
-      application.destroy();
+      resetSocket(application);
       return null;
     }
     if (application.destroyed) {

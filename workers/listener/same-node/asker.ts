@@ -1,12 +1,12 @@
 import { Socket } from 'node:net';
 import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
-import { endedUnanswered } from '../../../lib/hbone/engine.ts';
+import { cutByPeer, endedUnanswered } from '../../../lib/hbone/engine.ts';
 import { RESPONSE_TIMEOUT_MS } from '../../../lib/hbone/limits.ts';
 import { closeFd } from '../../../lib/linux/netns.ts';
 import { duplicateFd, splicePump } from '../../../lib/linux/splice-pump.ts';
 import type { Splice } from '../../../lib/linux/splice-pump.ts';
-import { bidiCopy } from '../../../lib/net/bidi-copy.ts';
+import { bidiCopy, socketEnd } from '../../../lib/net/bidi-copy.ts';
 import type { Copy } from '../../../lib/net/bidi-copy.ts';
 import { detachSocket } from '../../../lib/net/splice-sockets.ts';
 import type { Detached } from '../../../lib/net/splice-sockets.ts';
@@ -186,10 +186,7 @@ function closedOffer(): Offer {
     headers: {},
     join: (client) => {
       const application = new Socket().destroy();
-      const copy = bidiCopy(
-        { duplex: client, smallReads: false, abort: () => client.destroy() },
-        { duplex: application, smallReads: false, abort: () => application.destroy() },
-      );
+      const copy = bidiCopy(socketEnd(client), socketEnd(application));
       return Object.assign(copy, { fail: () => copy.abort() });
     },
     drop() {},
@@ -210,8 +207,9 @@ class JoinedCopy implements FailingCopy {
     return this.#splice.counts;
   }
 
+  /** The other pod's thread learns by the error that it was no ordinary end. */
   abort(): void {
-    this.#splice.abort();
+    this.fail(cutByPeer('on the same node'));
   }
 
   fail(error: MeshError): void {
