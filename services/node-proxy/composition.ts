@@ -20,7 +20,7 @@ import type { TrustBundle } from '../../lib/identity/trust-bundle.ts';
 import { closeFd, listenersByPort, netnsIdentity, openNetns } from '../../lib/linux/netns.ts';
 import { raiseFileLimit } from '../../lib/linux/process.ts';
 import type { PodInfo } from '../../workers/listener/protocol.ts';
-import { CertificateDesk } from './certificates/certificate-desk.ts';
+import { CertificateDistributor } from './certificates/certificate-distributor.ts';
 import type { NodeProxyConfig } from './config.ts';
 import { configDump } from './dump/config-dump.ts';
 import { Generation } from './generation/generation.ts';
@@ -60,7 +60,7 @@ export class Composition {
   /** Null when no revocation lists are configured. */
   readonly #crl: CrlFile | null;
   readonly #certificates: CertificateManager;
-  readonly #desk: CertificateDesk;
+  readonly #distributor: CertificateDistributor;
   readonly #state: StateThread;
   readonly #totals = new ThreadTotals();
   readonly #pool: ListenerPool;
@@ -97,7 +97,7 @@ export class Composition {
     this.#bundle = this.#closing(meshBundle(config.roots, context));
     this.#crl = this.#makeCrl();
     this.#certificates = this.#closing(this.#makeCertificates());
-    this.#desk = this.#closing(this.#makeDesk());
+    this.#distributor = this.#closing(this.#makeDesk());
     this.#state = this.#closing(this.#makeStateThread());
     this.#pool = this.#closing(this.#makePool(listenerEntry));
     context.onMemoryRelease(() => this.#pool.broadcast({ type: 'memory.release' }));
@@ -139,7 +139,7 @@ export class Composition {
     this.#stopping = true;
     this.#source.drain();
     this.#podsPending.set(true);
-    this.#desk.retire();
+    this.#distributor.retire();
     this.#hot?.close();
     const leftMs = deadline.remainingMs();
     const drained = Promise.all([this.#pods.drain(leftMs), this.#own?.drain(leftMs)]);
@@ -174,8 +174,8 @@ export class Composition {
     return this.#closing(new CrlFile(crlPath, { clock, log, onChange }));
   }
 
-  #makeDesk(): CertificateDesk {
-    return new CertificateDesk({
+  #makeDesk(): CertificateDistributor {
+    return new CertificateDistributor({
       manager: this.#certificates,
       log: this.#context.log,
       threads: () => this.#pool.threads.values(),
@@ -221,7 +221,8 @@ export class Composition {
         this.#context.supervise('takeover', this.#connectWhenAdmitted());
       },
       // A proxy without traffic needs no certificate.
-      identities: (identities) => this.#desk.setLocal(listener.dnsOnly === true ? [] : identities),
+      identities: (identities) =>
+        this.#distributor.setLocal(listener.dnsOnly === true ? [] : identities),
       failed: (error) => this.#failed.reject(error),
     });
   }
@@ -237,7 +238,7 @@ export class Composition {
         clock,
         log,
         connectState: (thread) => this.#state.connect(thread),
-        certificateNeeded: (thread, identity) => this.#desk.needed(thread, identity),
+        certificateNeeded: (thread, identity) => this.#distributor.needed(thread, identity),
         threadLost: (thread) => {
           this.#metrics.threadLost();
           this.#totals.retire(thread);
@@ -263,7 +264,7 @@ export class Composition {
       closeFd,
       changed: () => {
         this.#podsPending.set(this.#stopping || !this.#pods.ready);
-        this.#desk.forgetUnused();
+        this.#distributor.forgetUnused();
         this.#generation.changed();
       },
     });
@@ -275,9 +276,9 @@ export class Composition {
 
   /** Gives the thread the certificates of the pod that are there, for as long as it serves the pod. */
   #provide(placed: PlacedPod): PlacedPod {
-    void placed.ended.then(() => this.#desk.forgetUnused());
+    void placed.ended.then(() => this.#distributor.forgetUnused());
     const thread = this.#pool.threads.get(placed.thread);
-    if (thread !== undefined) this.#desk.podPlaced(thread);
+    if (thread !== undefined) this.#distributor.podPlaced(thread);
     return placed;
   }
 
@@ -323,7 +324,7 @@ export class Composition {
             : NOBODY,
         waits: (waiting) => this.#takeoverPending.set(waiting),
         serves: () => this.#pods.ready,
-        missing: () => this.#desk.missing(),
+        missing: () => this.#distributor.missing(),
         pods: () => this.#pods.listening(),
         ports: () => this.#servers.ports,
         listenersByPort,

@@ -14,8 +14,8 @@ export interface CertificateUser {
   send(message: ControlToThread): void;
 }
 
-/** What the desk needs. */
-export interface CertificateDeskDependencies {
+/** Collaborators of the {@link CertificateDistributor}. */
+export interface CertificateDistributorDeps {
   readonly manager: CertificateManager;
   readonly log: Logger;
   threads(): Iterable<CertificateUser>;
@@ -25,8 +25,8 @@ export interface CertificateDeskDependencies {
  * Hands certificates to the threads that serve pods of their identity, has them fetched before they are needed,
  * and lets go of those nobody here uses.
  */
-export class CertificateDesk {
-  readonly #deps: CertificateDeskDependencies;
+export class CertificateDistributor {
+  readonly #deps: CertificateDistributorDeps;
   readonly #unsubscribe: () => void;
   /** Identities of this node's workloads, as the mesh state has them. */
   #local: ReadonlySet<string> = new Set();
@@ -36,7 +36,7 @@ export class CertificateDesk {
   /** Waits for the end of this turn to let go of what is not used. */
   #letGo: NodeJS.Immediate | null = null;
 
-  constructor(deps: CertificateDeskDependencies) {
+  constructor(deps: CertificateDistributorDeps) {
     this.#deps = deps;
     this.#unsubscribe = deps.manager.subscribe({
       certificate: (certificate) => this.#publish(certificate),

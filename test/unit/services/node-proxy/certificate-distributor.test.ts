@@ -6,7 +6,7 @@ import { CertificateManager } from '../../../../lib/identity/certificate-manager
 import type { Urgency } from '../../../../lib/identity/signing-port.ts';
 import type { WorkloadCertificate } from '../../../../lib/identity/workload-certificate.ts';
 import { createLogger } from '../../../../lib/log/logger.ts';
-import { CertificateDesk } from '../../../../services/node-proxy/certificates/certificate-desk.ts';
+import { CertificateDistributor } from '../../../../services/node-proxy/certificates/certificate-distributor.ts';
 import type { ControlToThread } from '../../../../workers/listener/protocol.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 import { until } from '../../../support/until.ts';
@@ -46,27 +46,27 @@ function setUp(t: ExecutionContext) {
     return { number, pods, sent, send: (message: ControlToThread) => void sent.push(message) };
   };
   const threads = [thread(0, 'web'), thread(1, 'api')] as const;
-  const desk = new CertificateDesk({ manager, log, threads: () => threads });
+  const distributor = new CertificateDistributor({ manager, log, threads: () => threads });
   t.teardown(() => {
-    desk.close();
+    distributor.close();
     manager.close();
   });
-  return { manager, desk, threads, asked, refusals };
+  return { manager, distributor, threads, asked, refusals };
 }
 
 test("the node's identities are fetched ahead, those that are gone forgotten unless a pod uses them", (t) => {
-  const { manager, desk } = setUp(t);
-  desk.setLocal([web, 'spiffe://cluster.local/ns/demo/sa/other']);
+  const { manager, distributor } = setUp(t);
+  distributor.setLocal([web, 'spiffe://cluster.local/ns/demo/sa/other']);
   t.deepEqual(manager.identities().length, 2);
-  desk.setLocal([]);
+  distributor.setLocal([]);
   t.deepEqual(manager.identities(), [web], 'a served pod has it');
 });
 
 test('an identity a connection waits for is asked for with urgency', async (t) => {
-  const { desk, threads, asked } = setUp(t);
-  desk.setLocal([web]);
+  const { distributor, threads, asked } = setUp(t);
+  distributor.setLocal([web]);
   await until(() => asked.length === 1, { what: 'the request ahead' });
-  desk.needed(threads[0], web);
+  distributor.needed(threads[0], web);
   t.deepEqual(asked, [
     [web, 'warmUp'],
     [web, 'realTime'],
@@ -75,38 +75,38 @@ test('an identity a connection waits for is asked for with urgency', async (t) =
 });
 
 test("an identity of another thread's pod is refused", (t) => {
-  const { manager, desk, threads } = setUp(t);
-  desk.needed(threads[0], api);
+  const { manager, distributor, threads } = setUp(t);
+  distributor.needed(threads[0], api);
   t.like(threads[0].sent, [
     { type: 'certificate.unavailable', identity: api, error: { code: 'IDENTITY_REFUSED' } },
   ]);
-  desk.needed(threads[0], 'nonsense');
+  distributor.needed(threads[0], 'nonsense');
   t.is(threads[0].sent.length, 2);
   t.deepEqual(manager.identities(), []);
 });
 
 test('a refusal is told to the threads that serve the identity, and to them alone', async (t) => {
-  const { desk, threads, refusals } = setUp(t);
+  const { distributor, threads, refusals } = setUp(t);
   refusals.set(web, new MeshError('IDENTITY_REFUSED', 'not on this node'));
-  desk.needed(threads[0], web);
+  distributor.needed(threads[0], web);
   await until(() => threads[0].sent.length > 0, { what: 'the refusal' });
   t.like(threads[0].sent, [{ type: 'certificate.unavailable', identity: web }]);
   t.deepEqual(threads[1].sent, []);
 });
 
 test('a thread is told to forget what none of its pods has any more, once, and is given it anew when one comes', async (t) => {
-  const { desk, threads, manager } = setUp(t);
+  const { distributor, threads, manager } = setUp(t);
   const [first, second] = threads;
   const certificate = { identity: web } as WorkloadCertificate;
   manager.status = () => ({ kind: 'available', certificate });
   manager.identities = () => [web];
-  desk.podPlaced(first);
-  desk.podPlaced(second);
+  distributor.podPlaced(first);
+  distributor.podPlaced(second);
   const [pod] = first.pods.values();
   if (pod === undefined) throw new Error('the thread has a pod');
   first.pods.set('twin', pod);
   first.pods.delete('web');
-  desk.forgetUnused();
+  distributor.forgetUnused();
   await turn();
   t.deepEqual(
     first.sent.map(({ type }) => type),
@@ -114,20 +114,20 @@ test('a thread is told to forget what none of its pods has any more, once, and i
     'another pod has the identity',
   );
   first.pods.clear();
-  desk.forgetUnused();
+  distributor.forgetUnused();
   await turn();
-  desk.forgetUnused();
+  distributor.forgetUnused();
   await turn();
   t.like(first.sent.slice(1), [{ type: 'certificate.drop', identity: web }]);
   t.is(first.sent.length, 2);
   t.deepEqual(second.sent, []);
   first.pods.set('web', pod);
-  desk.podPlaced(first);
+  distributor.podPlaced(first);
   t.is(first.sent.at(-1)?.type, 'certificate');
 });
 
 test('pods that end together cost one look at those that are left, however many identities there are', async (t) => {
-  const { desk, threads, manager } = setUp(t);
+  const { distributor, threads, manager } = setUp(t);
   const [first] = threads;
   const identities = Array.from(
     { length: 200 },
@@ -151,11 +151,11 @@ test('pods that end together cost one look at those that are left, however many 
       },
     });
   }
-  desk.podPlaced(first);
+  distributor.podPlaced(first);
   looks = 0;
   for (let n = 0; n < 150; n += 1) {
     first.pods.delete(`n${n}`);
-    desk.forgetUnused();
+    distributor.forgetUnused();
   }
   t.is(looks, 0);
   await turn();
@@ -164,11 +164,11 @@ test('pods that end together cost one look at those that are left, however many 
   t.is(first.sent.filter(({ type }) => type === 'certificate.drop').length, 150);
 });
 
-test('a desk that is closed lets go of nothing more', async (t) => {
-  const { desk, manager } = setUp(t);
+test('a distributor that is closed lets go of nothing more', async (t) => {
+  const { distributor, manager } = setUp(t);
   manager.want('spiffe://cluster.local/ns/demo/sa/other', 'warmUp');
-  desk.forgetUnused();
-  desk.close();
+  distributor.forgetUnused();
+  distributor.close();
   await turn();
   t.is(manager.identities().length, 1);
 });
