@@ -12,7 +12,7 @@ const LONGEST_TEST_LINES = 600;
 /** Folders of lib, lowest first; a folder may import its own row and the rows above it in this list. */
 const LIB_LAYERS: readonly (readonly string[])[] = [
   ['errors', 'clock', 'collections', 'digest', 'async'],
-  ['config', 'files', 'log', 'metrics', 'net', 'linux', 'profile', 'otlp', 'tls'],
+  ['config', 'files', 'http', 'log', 'metrics', 'net', 'linux', 'profile', 'otlp', 'tls'],
   ['grpc'],
   ['identity', 'policy', 'state', 'bus'],
   ['xds', 'zds', 'hbone', 'redirect', 'kube', 'dns'],

@@ -3,7 +3,7 @@ import type { ConfigSpec } from '../config/spec.ts';
 import type { Logger } from '../log/logger.ts';
 import type { MetricRegistry } from '../metrics/registry.ts';
 import type { TelemetryExport } from '../otlp/export-port.ts';
-import type { AdminRoutes } from './admin-routes.ts';
+import type { Routes } from '../http/routes.ts';
 
 /** Where an actor is in its life; `failed` is reached from any state. */
 export type ActorState = 'created' | 'starting' | 'ready' | 'draining' | 'stopped' | 'failed';
@@ -40,7 +40,7 @@ export interface ActorContext {
   readonly exports?: TelemetryExport | null;
   readonly readiness: Readiness;
   /** Routes on the process's admin server, below `/<actor>`. */
-  readonly admin: AdminRoutes;
+  readonly admin: Routes;
   /** Watches background work: its rejection fails the actor. */
   supervise(name: string, work: Promise<unknown>): void;
   /** Asks the host to drain and stop the process, as `/quitquitquit` does. */

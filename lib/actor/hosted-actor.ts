@@ -1,6 +1,7 @@
 import type { Clock } from '../clock/clock.ts';
 import { assert } from '../errors/assert.ts';
 import { errorText } from '../errors/mesh-error.ts';
+import type { RouteTable } from '../http/routes.ts';
 import { createLogger } from '../log/logger.ts';
 import type { LogFormat, Logger } from '../log/logger.ts';
 import { MetricRegistry } from '../metrics/registry.ts';
@@ -13,7 +14,6 @@ import type {
   Deadline,
   StopReason,
 } from './actor.ts';
-import type { AdminServer } from './admin-server.ts';
 import { withinDeadline } from './drain.ts';
 import { ReadinessGate } from './readiness.ts';
 
@@ -23,7 +23,7 @@ export interface HostServices {
   readonly clock: Clock;
   readonly logLevel: string;
   readonly logFormat: LogFormat;
-  readonly admin: AdminServer;
+  readonly adminRoutes: RouteTable;
   /** Null where telemetry is not exported. */
   readonly exports: TelemetryExport | null;
   /** An actor became ready for the first time. */
@@ -155,7 +155,7 @@ export class HostedActor {
       metrics: this.metrics,
       exports: services.exports,
       readiness: this.#readiness,
-      admin: services.admin.routes(`/${this.name}`),
+      admin: services.adminRoutes.below(`/${this.name}`),
       supervise: (name, work) => {
         work.catch((error: unknown) => {
           if (this.#stopped !== null) return;

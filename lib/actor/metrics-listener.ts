@@ -2,15 +2,16 @@ import type { Clock, Timer } from '../clock/clock.ts';
 import type { Endpoint } from '../config/fields.ts';
 import { errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
-import { AdminServer } from './admin-server.ts';
-import type { AdminHandler } from './admin-routes.ts';
+import { HttpServer } from '../http/http-server.ts';
+import { RouteTable } from '../http/routes.ts';
+import type { HttpHandler } from '../http/routes.ts';
 
 /** Between attempts to take an address that another process has, an older one of the same actor as a rule. */
 const RETRY_MS = 2_000;
 
 /** Serves metrics and readiness, and nothing else, where a scraper can reach them. */
 export class MetricsListener {
-  readonly #server: AdminServer;
+  readonly #server: HttpServer;
   readonly #endpoint: Endpoint;
   readonly #clock: Clock;
   readonly #log: Logger;
@@ -20,16 +21,16 @@ export class MetricsListener {
 
   constructor(
     endpoint: Endpoint,
-    handlers: { readonly metrics: AdminHandler; readonly ready: AdminHandler },
+    handlers: { readonly metrics: HttpHandler; readonly ready: HttpHandler },
     deps: { readonly clock: Clock; readonly log: Logger },
   ) {
     this.#endpoint = endpoint;
     this.#clock = deps.clock;
     this.#log = deps.log;
-    this.#server = new AdminServer(deps.log);
-    const routes = this.#server.routes('');
+    const routes = new RouteTable();
     routes.route('GET', '/metrics', handlers.metrics);
     routes.route('GET', '/healthz/ready', handlers.ready);
+    this.#server = new HttpServer(routes.handle, { name: 'metrics', log: deps.log });
   }
 
   /** Listens, now or as soon as the address is free. Rejects for any other reason that it cannot be had. */

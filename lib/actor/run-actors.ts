@@ -9,9 +9,10 @@ import type { Logger } from '../log/logger.ts';
 import { MetricRegistry } from '../metrics/registry.ts';
 import type { OtlpExport } from '../otlp/otlp-export.ts';
 import type { ActorDefinition } from './actor.ts';
-import { requestUrl, sendJson, sendText } from './admin-routes.ts';
-import type { AdminHandler } from './admin-routes.ts';
-import { AdminServer } from './admin-server.ts';
+import { sendJson, sendText } from '../http/answers.ts';
+import { HttpServer } from '../http/http-server.ts';
+import { RouteTable } from '../http/routes.ts';
+import type { HttpHandler } from '../http/routes.ts';
 import { DrainDeadline } from './drain.ts';
 import { hostConfig } from './host-config.ts';
 import type { HostConfig } from './host-config.ts';
@@ -119,7 +120,8 @@ class ActorHost {
   readonly #config: ProcessConfig;
   readonly #log: Logger;
   readonly #clock: Clock;
-  readonly #admin: AdminServer;
+  readonly #adminRoutes = new RouteTable();
+  readonly #admin: HttpServer;
   readonly #metrics: MetricsListener | null;
   readonly #actors: readonly HostedActor[];
   /** Null where telemetry is not exported. */
@@ -137,7 +139,7 @@ class ActorHost {
     this.#log = log;
     this.#clock = clock;
     this.#exports = exports;
-    this.#admin = new AdminServer(log);
+    this.#admin = new HttpServer(this.#adminRoutes.handle, { name: 'admin', log });
     this.#memory = config.host.releaseMemory ? new IdleMemory({ clock, log }) : null;
     this.#processMetrics.collectProcessMetrics();
     const { metrics } = config.host;
@@ -151,7 +153,7 @@ class ActorHost {
           clock,
           logLevel: config.host.logLevel,
           logFormat: config.host.logFormat,
-          admin: this.#admin,
+          adminRoutes: this.#adminRoutes,
           exports,
           ready: () => this.#oneIsReady(),
           fail: (actor, error) => this.#fail(actor, error),
@@ -252,15 +254,15 @@ class ActorHost {
   }
 
   #registerRoutes(): void {
-    const routes = this.#admin.routes('');
+    const routes = this.#adminRoutes;
     routes.route('GET', '/status', (_request, response) =>
       sendJson(response, 200, { actors: this.#actors.map((actor) => actor.status()) }),
     );
     routes.route('GET', '/healthz/ready', this.#serveReadiness);
     routes.route('GET', '/metrics', this.#serveMetrics);
     // `?deadline=none`: for a process that another one has replaced, which may drain as long as its work lasts.
-    routes.route('POST', '/quitquitquit', (request, response) => {
-      const deadline = requestUrl(request)?.searchParams.get('deadline') ?? null;
+    routes.route('POST', '/quitquitquit', (_request, response, { searchParams }) => {
+      const deadline = searchParams.get('deadline');
       if (deadline !== null && deadline !== 'none') {
         sendText(response, 400, `deadline: must be none, got ${JSON.stringify(deadline)}\n`);
         return;
@@ -270,13 +272,13 @@ class ActorHost {
     });
   }
 
-  readonly #serveReadiness: AdminHandler = (_request, response) => {
+  readonly #serveReadiness: HttpHandler = (_request, response) => {
     const names = [...new Set(this.#actors.flatMap((actor) => actor.pending()))].sort();
     if (names.length === 0) sendText(response, 200, 'ready\n');
     else sendText(response, 500, `not ready, pending: ${names.join(', ')}\n`);
   };
 
-  readonly #serveMetrics: AdminHandler = async (_request, response) => {
+  readonly #serveMetrics: HttpHandler = async (_request, response) => {
     const registries = [
       this.#processMetrics,
       ...this.#actors.map((actor) => actor.metrics),

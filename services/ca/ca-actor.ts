@@ -1,7 +1,7 @@
 /** The certificate authority as an actor. */
 import type { Server } from '@grpc/grpc-js';
 import type { Actor, ActorContext, ActorDefinition, Deadline } from '../../lib/actor/actor.ts';
-import { sendJson } from '../../lib/actor/admin-routes.ts';
+import { sendJson } from '../../lib/http/answers.ts';
 import { present } from '../../lib/errors/assert.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
 import { readIfPresent, replaceFile } from '../../lib/files/atomic-file.ts';

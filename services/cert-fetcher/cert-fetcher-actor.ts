@@ -1,7 +1,7 @@
 /** The certificate fetcher of a node as an actor: signing jobs in, answers of the CA out. */
 import { isDeepStrictEqual } from 'node:util';
 import type { Actor, ActorContext, ActorDefinition, Deadline } from '../../lib/actor/actor.ts';
-import { sendJson } from '../../lib/actor/admin-routes.ts';
+import { sendJson } from '../../lib/http/answers.ts';
 import { SIGNED_BOARD, certificateSign, signedSchema } from '../../lib/bus/catalog.ts';
 import type { Bus, TableReader, WorkConsumer } from '../../lib/bus/contract.ts';
 import { exposeQueueDepths } from '../../lib/bus/queue-metrics.ts';

@@ -1,6 +1,6 @@
 /** What the control plane shows of itself, below `/control-plane`. */
-import type { AdminRoutes } from '../../lib/actor/admin-routes.ts';
-import { sendJson } from '../../lib/actor/admin-routes.ts';
+import type { Routes } from '../../lib/http/routes.ts';
+import { sendJson } from '../../lib/http/answers.ts';
 import type { DeltaServer } from '../../lib/xds/delta-server.ts';
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../lib/xds/type-urls.ts';
 import type { MappedResource } from './mapping/resource.ts';
@@ -10,7 +10,7 @@ import type { ObjectStore } from './store/object-store.ts';
 
 /** Registers the routes. */
 export function adminRoutes(
-  routes: AdminRoutes,
+  routes: Routes,
   parts: {
     readonly index: ResourceIndex;
     readonly store: ObjectStore;

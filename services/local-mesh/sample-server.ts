@@ -9,7 +9,7 @@ import { chmod, rm } from 'node:fs/promises';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
 import { z } from 'zod';
-import { sendJson } from '../../lib/actor/admin-routes.ts';
+import { sendJson } from '../../lib/http/answers.ts';
 import { present } from '../../lib/errors/assert.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
 import { closeFd, netnsIdentity, openNetns } from '../../lib/linux/netns.ts';

@@ -1,9 +1,9 @@
 /** The supervisor's HTTP API on a unix socket, and the shapes it answers with. */
-import { chmod, rm } from 'node:fs/promises';
-import { createServer } from 'node:http';
-import type { IncomingMessage, Server, ServerResponse } from 'node:http';
-import { once } from 'node:events';
-import { sendJson, sendText } from '../../lib/actor/admin-routes.ts';
+import type { ServerResponse } from 'node:http';
+import { HttpRefusal, sendJson, sendText } from '../../lib/http/answers.ts';
+import { HttpServer } from '../../lib/http/http-server.ts';
+import { RouteTable } from '../../lib/http/routes.ts';
+import type { Logger } from '../../lib/log/logger.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import type { WaypointBypass } from '../../lib/state/waypoint-bypass.ts';
 import type { PodPhase } from './manifest-api.ts';
@@ -72,55 +72,27 @@ export interface SupervisorView {
 /** A new process that is not ready by then is given up. */
 export const DEFAULT_UPGRADE_MS = 60_000;
 
-/** Serves {@link SupervisorView}. */
-export class SupervisorApi {
-  readonly #view: SupervisorView;
-  readonly #server: Server;
-
-  constructor(view: SupervisorView) {
-    this.#view = view;
-    this.#server = createServer((request, response) => {
-      this.#handle(request, response).catch((error: unknown) => {
-        const conflict = error instanceof MeshError && error.code === 'STATE_CONFLICT';
-        sendText(response, conflict ? 409 : 503, `${errorText(error)}\n`);
-      });
-    });
-  }
-
-  /** Listens on the socket, replacing a stale one. */
-  async listen(path: string): Promise<void> {
-    await rm(path, { force: true });
-    this.#server.listen(path);
-    await once(this.#server, 'listening');
-    // Whoever may connect may take the mesh down, whatever the umask says.
-    await chmod(path, 0o600);
-  }
-
-  /** Stops listening. Idempotent. */
-  async close(): Promise<void> {
-    if (!this.#server.listening) return;
-    const closed = once(this.#server, 'close');
-    this.#server.close();
-    this.#server.closeAllConnections();
-    await closed;
-  }
-
-  async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const line = `${request.method} ${request.url}`;
-    if (line === 'GET /status') sendJson(response, 200, await this.#view.status());
-    else if (line === 'GET /pods') sendJson(response, 200, this.#view.pods());
-    else if (line === 'POST /down') {
-      this.#view.down();
-      sendText(response, 202, 'going down\n');
-    } else if (line.startsWith('POST /upgrade?')) await this.#upgrade(request, response);
-    else sendText(response, 404, `no such path: ${line}\n`);
-  }
-
-  /** `?role=…&role=…&timeoutMs=…`; answers when all are replaced. */
-  async #upgrade(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const { searchParams } = new URL(request.url ?? '/', 'http://localhost');
+/** Makes the server of {@link SupervisorView}, for a unix socket. */
+export function supervisorServer(view: SupervisorView, log: Logger): HttpServer {
+  const routes = new RouteTable();
+  routes.route('GET', '/status', async (_request, response) =>
+    sendJson(response, 200, await view.status()),
+  );
+  routes.route('GET', '/pods', (_request, response) => sendJson(response, 200, view.pods()));
+  routes.route('POST', '/down', (_request, response) => {
+    view.down();
+    sendText(response, 202, 'going down\n');
+  });
+  // `?role=…&role=…&timeoutMs=…`; answers when all are replaced.
+  routes.route('POST', '/upgrade', async (_request, response, { searchParams }) => {
     const timeoutMs = Number(searchParams.get('timeoutMs') ?? DEFAULT_UPGRADE_MS);
-    const roles = searchParams.getAll('role');
-    sendJson(response, 200, await this.#view.upgrade(roles, timeoutMs));
-  }
+    sendJson(response, 200, await view.upgrade(searchParams.getAll('role'), timeoutMs));
+  });
+  return new HttpServer(routes.handle, { name: 'supervisor', log, refuse });
+}
+
+function refuse(response: ServerResponse, error: unknown): void {
+  const conflict = error instanceof MeshError && error.code === 'STATE_CONFLICT';
+  const status = error instanceof HttpRefusal ? error.status : conflict ? 409 : 503;
+  sendText(response, status, `${errorText(error)}\n`);
 }

@@ -5,6 +5,7 @@ import type { Clock } from '../../lib/clock/clock.ts';
 import type { Environment } from '../../lib/config/env.ts';
 import { present } from '../../lib/errors/assert.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import type { HttpServer } from '../../lib/http/http-server.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { actorProcesses, sampleProcess, sampleSocket } from './actor-process.ts';
 import { cleanUp } from './cleanup.ts';
@@ -27,8 +28,8 @@ import type { Upgraded } from './role-processes.ts';
 import { meshRoles, parseRole, roleName, sameRole } from './roles.ts';
 import type { Role } from './roles.ts';
 import { SampleFleet } from './sample-fleet.ts';
-import { SupervisorApi } from './supervisor-api.ts';
-import type { MeshStatus, PodLine } from './supervisor-api.ts';
+import { supervisorServer } from './supervisor-api.ts';
+import type { MeshStatus, PodLine, SupervisorView } from './supervisor-api.ts';
 import { TokenIssuer } from './tokens.ts';
 import type { MeshPlan } from './topology.ts';
 
@@ -76,7 +77,7 @@ export class Supervisor {
   readonly #manifests: ManifestApi;
   readonly #samples: SampleFleet;
   readonly #pods: PodRuntime;
-  readonly #api: SupervisorApi;
+  readonly #api: HttpServer;
   readonly #stop = new AbortController();
   readonly #roles: RoleProcesses[] = [];
   /** The nodes' default servers. */
@@ -105,12 +106,13 @@ export class Supervisor {
       api: this.#manifests,
       samples: this.#samples,
     });
-    this.#api = new SupervisorApi({
+    const view: SupervisorView = {
       status: () => this.status(),
       pods: () => this.pods(),
       down: () => this.#stop.abort(new Error('weft down')),
       upgrade: (roles, timeoutMs) => this.#upgrade(roles, timeoutMs),
-    });
+    };
+    this.#api = supervisorServer(view, this.#log);
   }
 
   /** Aborted when somebody asked over the API that the mesh goes down. */
@@ -139,7 +141,7 @@ export class Supervisor {
     await this.#makeFolders();
     await this.#writeRecord();
     this.#made.defer(() => this.#api.close());
-    await this.#api.listen(paths.supervisorSocket);
+    await this.#api.listen({ kind: 'unix', path: paths.supervisorSocket });
     await step(`namespaces of ${plan.nodes.length} nodes`, () => createMeshNamespaces(plan));
     await step('redis, users and tokens', () => this.#startRedis());
     await step('actors started', () => this.#startActors());

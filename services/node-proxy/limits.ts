@@ -43,17 +43,11 @@ export const PROFILE_TIMEOUT_MS = 30_000;
 /** Config dumps and trace listings in progress at once; each may hold a copy of much. */
 export const MAX_CONFIG_DUMPS = 4;
 
-/** Connections to one of the servers; scrapers and tools need a handful. */
-export const MAX_SERVER_CONNECTIONS = 256;
-
 /**
  * Descriptors, or a sixteenth of all where that is less, that no connection to one of the servers takes: Redis, files and the pods'
  * listeners have them to themselves when connections and scrapers took the rest.
  */
 export const SERVER_SPARED_DESCRIPTORS = 64;
-
-/** Body of a request that is read and thrown away; no path asks for one. */
-export const MAX_REQUEST_BODY_BYTES = 65_536;
 
 /** A client that takes nothing of an answer for this long is cut. */
 export const RESPONSE_STALL_MS = 60_000;

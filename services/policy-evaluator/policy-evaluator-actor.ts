@@ -1,5 +1,5 @@
 import type { Actor, ActorContext, ActorDefinition, Deadline } from '../../lib/actor/actor.ts';
-import { sendJson } from '../../lib/actor/admin-routes.ts';
+import { sendJson } from '../../lib/http/answers.ts';
 import { EXPLAIN_BOARD, policyCompile, policyExplain } from '../../lib/bus/catalog.ts';
 import type { Bus, ResultBoard, WorkConsumer } from '../../lib/bus/contract.ts';
 import { exposeQueueDepths } from '../../lib/bus/queue-metrics.ts';

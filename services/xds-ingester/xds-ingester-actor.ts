@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import type { Actor, ActorContext, ActorDefinition, Deadline } from '../../lib/actor/actor.ts';
-import { sendJson } from '../../lib/actor/admin-routes.ts';
+import { sendJson } from '../../lib/http/answers.ts';
 import type { Bus } from '../../lib/bus/contract.ts';
 import { connectBus } from '../../lib/bus/redis-bus.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';

@@ -1,7 +1,7 @@
 /** Hosts one actor inside a test: what the runner would give it, with its log kept. */
 import type { ExecutionContext } from 'ava';
 import type { Actor, ActorContext } from '../../lib/actor/actor.ts';
-import type { AdminHandler } from '../../lib/actor/admin-routes.ts';
+import type { HttpHandler } from '../../lib/http/routes.ts';
 import { ReadinessGate } from '../../lib/actor/readiness.ts';
 import { systemClock } from '../../lib/clock/clock.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
@@ -27,7 +27,7 @@ export interface TestActor {
   readonly context: ActorContext;
   readonly lines: LogLine[];
   /** `METHOD path` → handler. */
-  readonly routes: ReadonlyMap<string, AdminHandler>;
+  readonly routes: ReadonlyMap<string, HttpHandler>;
   /** Background work that failed. */
   readonly failures: unknown[];
   metrics(): Promise<string>;
@@ -42,7 +42,7 @@ export function actorContext(
 ): Omit<TestActor, 'stop'> {
   const { log, lines } = keptLog(name);
   const metrics = new MetricRegistry();
-  const routes = new Map<string, AdminHandler>();
+  const routes = new Map<string, HttpHandler>();
   const failures: unknown[] = [];
   const context: ActorContext = {
     actor: name,

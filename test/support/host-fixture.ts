@@ -4,7 +4,7 @@ import type { ActorDefinition } from '../../lib/actor/actor.ts';
 import { runActors } from '../../lib/actor/run-actors.ts';
 import { defineConfig } from '../../lib/config/define-config.ts';
 import { oneOf } from '../../lib/config/fields.ts';
-import { sendText } from '../../lib/actor/admin-routes.ts';
+import { sendText } from '../../lib/http/answers.ts';
 
 const modes = ['normal', 'fail-start', 'slow-drain', 'fail-work', 'leak'] as const;
 

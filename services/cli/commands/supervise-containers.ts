@@ -19,7 +19,7 @@ import type { MeshPaths } from '../../local-mesh/mesh-paths.ts';
 import { writeRecord } from '../../local-mesh/mesh-record.ts';
 import { parseNodeCount } from '../../local-mesh/mesh-request.ts';
 import { processId } from '../../local-mesh/processes.ts';
-import { SupervisorApi } from '../../local-mesh/supervisor-api.ts';
+import { supervisorServer } from '../../local-mesh/supervisor-api.ts';
 import { planMesh } from '../../local-mesh/topology.ts';
 import type { MeshPlan } from '../../local-mesh/topology.ts';
 
@@ -65,11 +65,11 @@ async function run(
     ],
     onChange: () => linkQuietly(actors, log),
   });
-  const api = new SupervisorApi(new ContainerMesh({ plan, paths, actors, pods, upgrades }));
+  const api = supervisorServer(new ContainerMesh({ plan, paths, actors, pods, upgrades }), log);
   await writeOwnRecord(plan, paths);
   await using running = new AsyncDisposableStack();
   running.defer(() => api.close());
-  await api.listen(paths.supervisorSocket);
+  await api.listen({ kind: 'unix', path: paths.supervisorSocket });
   await upgrades.sweep();
   running.defer(() => pods.stop());
   await pods.start();

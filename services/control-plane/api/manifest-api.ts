@@ -1,13 +1,15 @@
 /** The manifest API: HTTP and JSON on a unix socket. */
-import { createServer } from 'node:http';
-import type { IncomingMessage, Server, ServerResponse } from 'node:http';
-import { chmod, mkdir, rm } from 'node:fs/promises';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { mkdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { z } from 'zod';
-import { requestUrl, sendJson } from '../../../lib/actor/admin-routes.ts';
 import { inSlices } from '../../../lib/async/time-slice.ts';
 import type { ErrorCode } from '../../../lib/errors/codes.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
+import { HttpRefusal, readBody, readJson, sendJson } from '../../../lib/http/answers.ts';
+import { HttpServer } from '../../../lib/http/http-server.ts';
+import { RouteTable } from '../../../lib/http/routes.ts';
+import type { HttpHandler } from '../../../lib/http/routes.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import { MAX_MANIFEST_BYTES, MAX_STATUS_BYTES, SLICE_MS } from '../limits.ts';
 import { KINDS, isKind, namespaceOf } from '../manifests/kinds.ts';
@@ -21,7 +23,6 @@ import { podStatusReport, setPodStatus } from '../store/pod-changes.ts';
 import { applyManifests, deleteManifests } from '../store/transactions.ts';
 import type { FixedNamespaces } from '../store/transactions.ts';
 import { writeInChunks } from './chunks.ts';
-import { HttpRefusal, readBody, readJson } from './http-body.ts';
 import type { ObjectWatchers } from './object-watchers.ts';
 
 /** What the API needs. */
@@ -41,89 +42,66 @@ export interface ManifestApiDeps {
  */
 export type SocketRole = 'admin' | 'pods';
 
-/** Only the mesh's own user reaches the socket. */
-const SOCKET_MODE = 0o600;
-
 /** Serves one socket. */
 export class ManifestApi {
   readonly #path: string;
   readonly #role: SocketRole;
   readonly #deps: ManifestApiDeps;
-  readonly #server: Server;
+  readonly #routes = new RouteTable();
+  readonly #server: HttpServer;
 
   constructor(path: string, role: SocketRole, deps: ManifestApiDeps) {
     this.#path = path;
     this.#role = role;
     this.#deps = deps;
-    this.#server = createServer((request, response) => void this.#handle(request, response));
+    const { log } = deps;
     // A batch takes as long as it takes to send; the socket is the mesh's own.
-    this.#server.requestTimeout = 0;
+    const options = { name: `manifest-api.${role}`, log, readsBodies: true, refuse };
+    this.#server = new HttpServer(this.#handle, options);
+    const routes = this.#routes;
+    routes.route('POST', '/apply', async (request, response) =>
+      sendJson(response, 200, { applied: await this.#apply(request) }),
+    );
+    routes.route('POST', '/delete', async (request, response) =>
+      sendJson(response, 200, await this.#delete(request)),
+    );
+    routes.route('GET', '/objects', (_request, response, url) => this.#list(url, response));
+    routes.route('GET', '/watch', (_request, response, url) =>
+      deps.watchers.add(kindOf(url), response),
+    );
+    routes.route('PUT', '/pods/*/*/status', (...call) => this.#putStatus(...call));
   }
 
   /** Listens; a socket left by a killed process is replaced. */
   async listen(): Promise<void> {
     await mkdir(dirname(this.#path), { recursive: true });
-    await rm(this.#path, { force: true });
-    await new Promise<void>((resolve, reject) => {
-      this.#server.once('error', reject);
-      this.#server.listen(this.#path, () => {
-        this.#server.off('error', reject);
-        resolve();
-      });
-    });
-    await chmod(this.#path, SOCKET_MODE);
+    await this.#server.listen({ kind: 'unix', path: this.#path });
   }
 
   /** Stops listening, ends watches, and waits for requests in hand. */
   async close(): Promise<void> {
     this.#deps.watchers.close();
-    if (!this.#server.listening) return;
-    await new Promise<void>((resolve) => {
-      this.#server.close(() => resolve());
-      this.#server.closeIdleConnections();
-    });
+    await this.#server.drain();
   }
 
-  async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const url = requestUrl(request);
-    const operation = `${request.method} /${url?.pathname.split('/')[1] ?? ''}`;
+  /** Checks the role of the socket before anything else, and counts the outcome. */
+  readonly #handle: HttpHandler = async (request, response, url) => {
+    const { count, log } = this.#deps;
+    const operation = `${request.method} /${url.pathname.split('/')[1] ?? ''}`;
     const known = OPERATIONS.has(operation) ? operation : 'other';
     try {
-      if (url === null) throw new HttpRefusal(400, 'the request names no path');
-      await this.#route(request, response, url);
-      this.#deps.count(known, 'done');
+      if (this.#role === 'pods' && !isPodWatch(request, url)) {
+        throw new HttpRefusal(403, 'this socket has the role pods: only GET /watch?kind=Pod');
+      }
+      await this.#routes.handle(request, response, url);
+      count(known, 'done');
     } catch (error) {
-      this.#deps.count(known, refuse(response, error) ? 'refused' : 'failed');
-      this.#deps.log.warn({ operation, error: errorText(error) }, 'manifest-api.refused');
+      const refused = !response.headersSent && statusOf(error) < 500;
+      count(known, refused ? 'refused' : 'failed');
+      if (refused) log.warn({ operation, error: errorText(error) }, 'manifest-api.refused');
+      throw error;
     }
-  }
-
-  async #route(request: IncomingMessage, response: ServerResponse, url: URL): Promise<void> {
-    const { pathname } = url;
-    if (this.#role === 'pods' && !isPodWatch(request, url)) {
-      throw new HttpRefusal(403, 'this socket has the role pods: GET /watch?kind=Pod alone');
-    }
-    const pod = /^\/pods\/([^/]+)\/([^/]+)\/status$/.exec(pathname);
-    if (request.method === 'POST' && pathname === '/apply') {
-      sendJson(response, 200, { applied: await this.#apply(request) });
-    } else if (request.method === 'POST' && pathname === '/delete') {
-      sendJson(response, 200, await this.#delete(request));
-    } else if (request.method === 'GET' && pathname === '/objects') {
-      const namespace = url.searchParams.get('namespace') ?? '';
-      await this.#list(kindOf(url), namespace, response);
-    } else if (request.method === 'GET' && pathname === '/watch') {
-      this.#deps.watchers.add(kindOf(url), response);
-    } else if (request.method === 'PUT' && pod !== null) {
-      await this.#putStatus(
-        decodeURIComponent(pod[1] ?? ''),
-        decodeURIComponent(pod[2] ?? ''),
-        request,
-        response,
-      );
-    } else {
-      throw new HttpRefusal(404, `there is no ${request.method} ${pathname}`);
-    }
-  }
+  };
 
   async #apply(request: IncomingMessage): Promise<unknown> {
     const { reader, store, context } = this.#deps;
@@ -141,8 +119,9 @@ export class ManifestApi {
     );
   }
 
-  async #list(kind: Kind, namespace: string, response: ServerResponse): Promise<void> {
-    const all = [...this.#deps.store.state.ofKind(kind)];
+  async #list(url: URL, response: ServerResponse): Promise<void> {
+    const all = [...this.#deps.store.state.ofKind(kindOf(url))];
+    const namespace = url.searchParams.get('namespace') ?? '';
     const items =
       namespace === '' ? all : all.filter((object) => namespaceOf(object) === namespace);
     response.writeHead(200, { 'content-type': 'application/json' });
@@ -150,12 +129,8 @@ export class ManifestApi {
     response.end();
   }
 
-  async #putStatus(
-    namespace: string,
-    name: string,
-    request: IncomingMessage,
-    response: ServerResponse,
-  ): Promise<void> {
+  async #putStatus(request: IncomingMessage, response: ServerResponse, url: URL): Promise<void> {
+    const [, , namespace = '', name = ''] = url.pathname.split('/').map(decodeURIComponent);
     const parsed = podStatusReport.safeParse(await readJson(request, MAX_STATUS_BYTES));
     if (!parsed.success) throw new ManifestRejection(statusProblems(namespace, name, parsed.error));
     const { now } = this.#deps.context();
@@ -214,24 +189,16 @@ const STATUS_OF: Readonly<Partial<Record<ErrorCode, number>>> = {
   STATE_UNAVAILABLE: 503,
 };
 
-/** Answers a failed request; true when the fault is the caller's. */
-function refuse(response: ServerResponse, error: unknown): boolean {
-  if (response.headersSent) {
-    response.destroy();
-    return false;
-  }
-  if (error instanceof ManifestRejection) {
-    sendJson(response, 422, { errors: error.problems });
-    return true;
-  }
-  const code =
-    error instanceof HttpRefusal
-      ? error.status
-      : error instanceof MeshError
-        ? (STATUS_OF[error.code] ?? 500)
-        : 500;
-  sendJson(response, code, {
-    errors: [{ source: '', index: 0, path: '', reason: errorText(error) }],
-  });
-  return code < 500;
+function statusOf(error: unknown): number {
+  if (error instanceof ManifestRejection) return 422;
+  if (error instanceof HttpRefusal) return error.status;
+  return error instanceof MeshError ? (STATUS_OF[error.code] ?? 500) : 500;
+}
+
+function refuse(response: ServerResponse, error: unknown): void {
+  const errors =
+    error instanceof ManifestRejection
+      ? error.problems
+      : [{ source: '', index: 0, path: '', reason: errorText(error) }];
+  sendJson(response, statusOf(error), { errors });
 }

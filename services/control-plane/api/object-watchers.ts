@@ -6,7 +6,7 @@ import { keyOf } from '../manifests/kinds.ts';
 import type { Kind } from '../manifests/kinds.ts';
 import type { ObjectChange, ObjectStore } from '../store/object-store.ts';
 import { chunksOf, writeInChunks } from './chunks.ts';
-import { HttpRefusal } from './http-body.ts';
+import { HttpRefusal } from '../../../lib/http/answers.ts';
 
 /** Named in the first line of a stream. A reader that does not know it must not go on. */
 const WATCH_VERSION = 2;

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { sendJson, sendText } from '../../../lib/actor/admin-routes.ts';
-import type { AdminHandler } from '../../../lib/actor/admin-routes.ts';
+import { sendJson, sendText } from '../../../lib/http/answers.ts';
+import type { HttpHandler } from '../../../lib/http/routes.ts';
 import type { AccessSettings } from '../../../lib/log/access-gate.ts';
 import { MAX_CONFIG_DUMPS } from '../limits.ts';
 import { accessLogChange, loggingChange } from './logging.ts';
@@ -30,11 +30,7 @@ export interface AdminActions {
 /** One path of the admin server. */
 interface AdminPath {
   readonly says: string;
-  readonly handle: (
-    request: IncomingMessage,
-    response: ServerResponse,
-    url: URL,
-  ) => void | Promise<void>;
+  readonly handle: HttpHandler;
 }
 
 const LOGGING_HELP = `usage: POST /logging                     shows the levels
@@ -83,7 +79,7 @@ export class AdminPaths {
   }
 
   /** Answers a request: the dashboard on `/`, 404 for an unknown path. */
-  readonly handler: AdminHandler = async (request, response, url) => {
+  readonly handler: HttpHandler = async (request, response, url) => {
     if (url.pathname === '/') {
       response.writeHead(200, { 'content-type': 'text/html; charset=utf-8' });
       response.end(page(this.paths));

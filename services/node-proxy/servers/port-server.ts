@@ -1,27 +1,12 @@
-import { createServer } from 'node:http';
-import type { IncomingMessage, Server, ServerResponse } from 'node:http';
-import { once } from 'node:events';
-import type { AddressInfo, Socket } from 'node:net';
-import { sendText } from '../../../lib/actor/admin-routes.ts';
-import type { AdminHandler } from '../../../lib/actor/admin-routes.ts';
+import type { Socket } from 'node:net';
 import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
+import { HttpServer } from '../../../lib/http/http-server.ts';
+import type { HttpHandler } from '../../../lib/http/routes.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import { socketFd } from '../../../lib/net/socket.ts';
-import {
-  MAX_REQUEST_BODY_BYTES,
-  MAX_SERVER_CONNECTIONS,
-  PORT_RECLAIM_MS,
-  SERVER_SPARED_DESCRIPTORS,
-} from '../limits.ts';
+import { PORT_RECLAIM_MS, SERVER_SPARED_DESCRIPTORS } from '../limits.ts';
 
-/** Header limits of docs/spec/observability.md §4. */
-const HEADER_TIMEOUT_MS = 2_000;
-const HEADER_LIMIT_BYTES = 8_192;
-/** For all of a request; no path takes a body worth more. */
-const REQUEST_TIMEOUT_MS = 10_000;
-/** How exactly the times above are kept; Node looks every 30 s only. */
-const CHECK_INTERVAL_MS = 500;
 /** Attempts to find an ephemeral port that is free on every host. */
 const EPHEMERAL_ATTEMPTS = 5;
 
@@ -32,7 +17,7 @@ export interface PortServerOptions {
   readonly port: number;
   /** Addresses to listen on, the same port on each; those the machine lacks are skipped but for the first. */
   readonly hosts: readonly string[];
-  readonly handler: AdminHandler;
+  readonly handler: HttpHandler;
 }
 
 /** What a server needs. */
@@ -50,7 +35,7 @@ export class PortServer {
   readonly #clock: Clock;
   /** Where the last descriptors of the process begin. */
   readonly #spared: number;
-  #servers: Server[] = [];
+  #servers: HttpServer[] = [];
   #reclaim: Timer | null = null;
   #closed = false;
   #yielded = false;
@@ -66,7 +51,7 @@ export class PortServer {
 
   /** The port served now; the standard one where both are. Null when not listening. */
   get port(): number | null {
-    const ports = this.#servers.map(portOf);
+    const ports = this.#servers.map((server) => server.port);
     return ports.find((port) => port === this.#options.port) ?? ports[0] ?? null;
   }
 
@@ -94,16 +79,11 @@ export class PortServer {
     this.#yielded = true;
     this.#reclaim?.cancel();
     const { port } = this.#options;
-    const [standard, rest] = [
-      this.#servers.filter(isOn(port)),
-      this.#servers.filter(isNotOn(port)),
-    ];
+    const standard = this.#servers.filter((server) => server.port === port);
+    const rest = this.#servers.filter((server) => server.port !== port);
     if (standard.length === 0 || port === 0) return;
     this.#servers = rest.length > 0 ? rest : ((await this.#bind(0)) ?? []);
-    for (const server of standard) {
-      server.close();
-      server.closeIdleConnections();
-    }
+    for (const server of standard) void server.drain();
   }
 
   /** Stops listening and ends open requests. Idempotent. */
@@ -112,7 +92,7 @@ export class PortServer {
     this.#reclaim?.cancel();
     const servers = this.#servers;
     this.#servers = [];
-    await Promise.all(servers.map(closeServer));
+    await Promise.all(servers.map((server) => server.close()));
   }
 
   #tryReclaim(): void {
@@ -121,7 +101,7 @@ export class PortServer {
         if (servers === null) return;
         this.#reclaim?.cancel();
         if (this.#closed || this.#yielded) {
-          await Promise.all(servers.map(closeServer));
+          await Promise.all(servers.map((server) => server.close()));
           return;
         }
         // Those who were told the ephemeral port may still use it.
@@ -134,33 +114,26 @@ export class PortServer {
   }
 
   /** One server for each host on the same port; null when the port is taken on one of them. */
-  async #bind(wanted: number): Promise<Server[] | null> {
-    const servers: Server[] = [];
+  async #bind(wanted: number): Promise<HttpServer[] | null> {
+    const { name, handler, hosts } = this.#options;
+    const servers: HttpServer[] = [];
     let port = wanted;
-    for (const host of this.#options.hosts) {
-      const server = createServer({
-        headersTimeout: HEADER_TIMEOUT_MS,
-        requestTimeout: REQUEST_TIMEOUT_MS,
-        connectionsCheckingInterval: CHECK_INTERVAL_MS,
-        maxHeaderSize: HEADER_LIMIT_BYTES,
-      });
-      server.maxConnections = MAX_SERVER_CONNECTIONS;
-      server.on('connection', (socket) => this.#admit(socket));
-      server.on('request', (request, response) => void this.#handle(request, response));
+    for (const host of hosts) {
+      const admit = (socket: Socket): void => this.#admit(socket);
+      const server = new HttpServer(handler, { name, log: this.#log, admit });
       try {
-        server.listen(port, host);
-        await once(server, 'listening');
+        await server.listen({ kind: 'tcp', host, port });
         servers.push(server);
-        port = portOf(server) ?? port;
+        port = server.port ?? port;
       } catch (error) {
         const code = error instanceof Error && 'code' in error ? error.code : null;
         const absent = code === 'EADDRNOTAVAIL' || code === 'EAFNOSUPPORT';
         if (absent && servers.length > 0) continue;
-        await Promise.all(servers.map(closeServer));
+        await Promise.all(servers.map((server) => server.close()));
         if (code === 'EADDRINUSE') return null;
         throw new MeshError(
           'NETNS_UNAVAILABLE',
-          `the ${this.#options.name} server cannot listen on ${host}: ${errorText(error)}`,
+          `the ${name} server cannot listen on ${host}: ${errorText(error)}`,
           { cause: error },
         );
       }
@@ -180,53 +153,4 @@ export class PortServer {
     this.#saidExhausted = true;
     this.#log.warn({ server: this.#options.name, fd }, 'port.descriptors-exhausted');
   }
-
-  async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    if (!boundBody(request)) {
-      response.setHeader('connection', 'close');
-      sendText(response, 413, `no request here has a body above ${MAX_REQUEST_BODY_BYTES} bytes\n`);
-      return;
-    }
-    try {
-      // A request line may hold anything; only its path and query matter here.
-      const url = new URL((request.url ?? '/').replace(/^\/+/, '/'), 'http://localhost');
-      await this.#options.handler(request, response, url);
-    } catch (error) {
-      this.#log.warn({ server: this.#options.name, error: errorText(error) }, 'request.failed');
-      if (response.headersSent) response.destroy();
-      else sendText(response, 500, `${errorText(error)}\n`);
-    }
-  }
-}
-
-/** Throws away what a request carries, up to a limit; false when it announces more. */
-function boundBody(request: IncomingMessage): boolean {
-  if (Number(request.headers['content-length'] ?? 0) > MAX_REQUEST_BODY_BYTES) return false;
-  let bytes = 0;
-  request.on('data', (chunk: Buffer) => {
-    bytes += chunk.length;
-    if (bytes > MAX_REQUEST_BODY_BYTES) request.destroy();
-  });
-  return true;
-}
-
-function portOf(server: Server): number | null {
-  const address = server.address() as AddressInfo | null;
-  return address?.port ?? null;
-}
-
-function isOn(port: number): (server: Server) => boolean {
-  return (server) => portOf(server) === port;
-}
-
-function isNotOn(port: number): (server: Server) => boolean {
-  return (server) => portOf(server) !== port;
-}
-
-async function closeServer(server: Server): Promise<void> {
-  if (!server.listening) return;
-  const closed = once(server, 'close');
-  server.close();
-  server.closeAllConnections();
-  await closed;
 }

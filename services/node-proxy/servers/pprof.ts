@@ -2,7 +2,7 @@
 import type { ServerResponse } from 'node:http';
 import { promisify } from 'node:util';
 import { gzip } from 'node:zlib';
-import { sendText } from '../../../lib/actor/admin-routes.ts';
+import { sendText } from '../../../lib/http/answers.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { HEAP_SAMPLE_BYTES } from '../../../lib/profile/thread-profiler.ts';
 import type { ProfileCommand, ThreadProfile } from '../../../lib/profile/thread-profiler.ts';

@@ -1,8 +1,8 @@
-import { sendText } from '../../../lib/actor/admin-routes.ts';
-import type { AdminHandler } from '../../../lib/actor/admin-routes.ts';
+import { sendText } from '../../../lib/http/answers.ts';
+import type { HttpHandler } from '../../../lib/http/routes.ts';
 
 /** Serves `/healthz/ready` of port 15021 (docs/spec/observability.md §5). */
-export function readinessHandler(pending: () => readonly string[]): AdminHandler {
+export function readinessHandler(pending: () => readonly string[]): HttpHandler {
   return (request, response, url) => {
     if (url.pathname !== '/healthz/ready') {
       sendText(response, 404, 'not found\n');

@@ -1,6 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises';
-import { sendJson, sendText } from '../../../lib/actor/admin-routes.ts';
-import type { AdminHandler, AdminRoutes } from '../../../lib/actor/admin-routes.ts';
+import { sendJson, sendText } from '../../../lib/http/answers.ts';
+import type { HttpHandler, Routes } from '../../../lib/http/routes.ts';
 import type { Clock } from '../../../lib/clock/clock.ts';
 import type { CertificateRecord } from '../../../lib/identity/certificate-records.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
@@ -49,7 +49,7 @@ export class NodeProxyServers {
     const server = (
       name: keyof NodeProxyConfig['ports'],
       hosts: readonly string[],
-      handler: AdminHandler,
+      handler: HttpHandler,
     ): PortServer => new PortServer({ name, port: config.ports[name], hosts, handler }, deps);
     this.#servers = {
       admin: server('admin', local, this.#admin.handler),
@@ -78,7 +78,7 @@ export class NodeProxyServers {
   }
 
   /** Serves the same data on the process's own admin server, which clients reach without entering the node's namespace. */
-  route(admin: AdminRoutes): void {
+  route(admin: Routes): void {
     const deps = this.#deps;
     admin.route('GET', '/connections', async (_request, response, url) => {
       const withLines = url.searchParams.has('lines');

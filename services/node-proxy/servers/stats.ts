@@ -1,5 +1,5 @@
-import type { AdminHandler } from '../../../lib/actor/admin-routes.ts';
-import { sendText } from '../../../lib/actor/admin-routes.ts';
+import type { HttpHandler } from '../../../lib/http/routes.ts';
+import { sendText } from '../../../lib/http/answers.ts';
 import type { RegistryFamily } from '../../../lib/metrics/registry.ts';
 import type { MetricSample } from '../../../workers/listener/protocol.ts';
 import { encodeBody } from './content-encoding.ts';
@@ -40,7 +40,7 @@ export async function renderStats(sources: StatsSources): Promise<string> {
 }
 
 /** Serves `/metrics` and `/stats/prometheus` of port 15020, by any method (docs/spec/observability.md §1). */
-export function statsHandler(page: () => Promise<string>): AdminHandler {
+export function statsHandler(page: () => Promise<string>): HttpHandler {
   return async (request, response, url) => {
     if (url.pathname !== '/metrics' && url.pathname !== '/stats/prometheus') {
       sendText(response, 404, 'not found\n');

@@ -13,7 +13,8 @@ import { systemClock } from '../../../lib/clock/clock.ts';
 import type { AccessSettings } from '../../../lib/log/access-gate.ts';
 import { createLogger, loggerState, setLogFilter } from '../../../lib/log/logger.ts';
 import { ThreadProfiler } from '../../../lib/profile/thread-profiler.ts';
-import { MAX_CONFIG_DUMPS, MAX_REQUEST_BODY_BYTES } from '../../../services/node-proxy/limits.ts';
+import { MAX_DISCARDED_BODY_BYTES } from '../../../lib/http/http-server.ts';
+import { MAX_CONFIG_DUMPS } from '../../../services/node-proxy/limits.ts';
 import { AdminPaths } from '../../../services/node-proxy/servers/admin.ts';
 import type { AdminActions } from '../../../services/node-proxy/servers/admin.ts';
 import { PortServer } from '../../../services/node-proxy/servers/port-server.ts';
@@ -277,7 +278,7 @@ test('a body above its bound is refused or cut', async (t) => {
   let answer = '';
   announced.on('data', (chunk: Buffer) => (answer += chunk.toString()));
   announced.write(
-    `POST /quitquitquit HTTP/1.1\r\nhost: x\r\ncontent-length: ${MAX_REQUEST_BODY_BYTES + 1}\r\n\r\n`,
+    `POST /quitquitquit HTTP/1.1\r\nhost: x\r\ncontent-length: ${MAX_DISCARDED_BODY_BYTES + 1}\r\n\r\n`,
   );
   await until(() => announced.destroyed, { what: 'the refusal' });
   t.regex(answer, /^HTTP\/1\.1 413 /);

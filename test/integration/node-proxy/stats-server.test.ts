@@ -2,7 +2,7 @@
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../../lib/clock/clock.ts';
-import type { AdminHandler } from '../../../lib/actor/admin-routes.ts';
+import type { HttpHandler } from '../../../lib/http/routes.ts';
 import { createLogger } from '../../../lib/log/logger.ts';
 import { OnDemandDns } from '../../../lib/metrics/on-demand-dns.ts';
 import { PeerTrust } from '../../../lib/hbone/peer-trust.ts';
@@ -23,7 +23,7 @@ const OPEN_METRICS = 'application/openmetrics-text';
 
 const DESCRIPTORS = 20_000;
 
-async function serve(t: ExecutionContext, handler: AdminHandler, descriptors = DESCRIPTORS) {
+async function serve(t: ExecutionContext, handler: HttpHandler, descriptors = DESCRIPTORS) {
   const server = new PortServer(
     { name: 'test', port: 0, hosts: ['127.0.0.1'], handler },
     { log: createLogger({ actor: 'test', level: 'off' }), clock: systemClock, descriptors },
@@ -35,7 +35,7 @@ async function serve(t: ExecutionContext, handler: AdminHandler, descriptors = D
 }
 
 /** A handler over the real counters of a thread and of the process, with something in each. */
-function realStats(): AdminHandler {
+function realStats(): HttpHandler {
   const traffic = trafficKit();
   const facts = {
     reporter: 'source',
