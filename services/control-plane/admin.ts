@@ -1,4 +1,4 @@
-/** What the control plane shows of itself, below `/control-plane`. */
+/** Admin endpoints of the control plane, below `/control-plane`. */
 import type { Routes } from '../../lib/http/routes.ts';
 import { sendJson } from '../../lib/http/answers.ts';
 import type { DeltaServer } from '../../lib/xds/delta-server.ts';

@@ -23,20 +23,20 @@ import { formatPrefix, parsePrefix } from '../../lib/net/prefix.ts';
 import type { MeshSettings } from './mapping/settings.ts';
 import type { AddressRanges } from './store/ranges.ts';
 
-/** Everything the control plane is told; times in milliseconds. */
+/** Settings of the control plane; times in milliseconds. */
 export interface ControlPlaneConfig {
   readonly listen: Endpoint;
   readonly manifestsDir: string | null;
   readonly apiSocket: string | null;
-  /** Null when nobody needs the pods alone. */
+  /** Socket that serves only the watch of pods; null without one. */
   readonly podsSocket: string | null;
   readonly stateDir: string;
   readonly settings: MeshSettings;
   readonly ranges: AddressRanges;
-  /** Null: no nodes are followed, and manifests themselves say which pods are served. */
+  /** Null: no nodes are followed, and the manifests say which pods are served. */
   readonly bus: BusConfig | null;
   readonly ca: Omit<GrpcClientOptions, 'maxReceiveBytes'>;
-  /** What its own certificate has to lead to. */
+  /** Roots that its own certificate must chain to. */
   readonly meshRoots: RootSource;
   readonly debounce: { readonly quietMs: number; readonly maxMs: number };
   readonly streamsPerSecond: number;
@@ -46,12 +46,12 @@ export interface ControlPlaneConfig {
   readonly token: TokenVerifierOptions;
 }
 
-/** Accounts of the node proxies and of Weft's ingester. */
+/** Service accounts of the node proxies and of Weft's ingester. */
 const NODE_ACCOUNTS = ['ztunnel', 'weft-xds-ingester'] as const;
-/** Upstream derives the rate from its CPUs, up to this. */
+/** Upstream derives the rate from its number of CPUs, up to this value. */
 const DEFAULT_STREAMS_PER_SECOND = 100;
 
-/** Istio's ranges for addresses of ServiceEntries that have none; reserved, so that they meet no real address. */
+/** Istio's ranges for ServiceEntries without addresses. They are reserved, so they overlap with no real address. */
 const ENTRY_RANGES = { v4: parsePrefix('240.240.0.0/16'), v6: parsePrefix('2001:2::/48') };
 
 /** One IPv4 and one IPv6 range. */

@@ -1,8 +1,7 @@
-/** The control plane as an actor: manifests in, the workload API out. */
+/** The control plane as an actor: takes manifests and serves the workload API. */
 import { randomUUID } from 'node:crypto';
 import type { Server } from '@grpc/grpc-js';
 import type { Actor, ActorContext, ActorDefinition, Deadline } from '../../lib/actor/actor.ts';
-import type { Bus } from '../../lib/bus/contract.ts';
 import { connectBus } from '../../lib/bus/redis-bus.ts';
 import {
   RotatingServerCredentials,
@@ -20,7 +19,7 @@ import type { ManifestApiDeps } from './api/manifest-api.ts';
 import { ObjectWatchers } from './api/object-watchers.ts';
 import { controlPlaneConfig } from './config.ts';
 import type { ControlPlaneConfig } from './config.ts';
-import { Debounce } from './discovery/debounce.ts';
+import { Debounce } from './debounce.ts';
 import { EnrolmentFollower } from './enrolments/enrolment-follower.ts';
 import { ManifestReader } from './manifests/manifest-reader.ts';
 import { MeshMap } from './mapping/mesh-map.ts';
@@ -32,32 +31,30 @@ import { ObjectStore } from './store/object-store.ts';
 import type { AdmissionContext } from './store/admission.ts';
 import type { FixedNamespaces } from './store/transactions.ts';
 
-/** Life of the serving certificate is the CA's choice. */
+/** The CA decides the lifetime of the serving certificate. */
 const CA_DECIDES = 0;
 
-/** A connection outlives the streams of its first moment; both ages are spread by a tenth. */
+/** A connection outlives the streams opened with it; both ages are spread by a tenth. */
 const CONNECTION_AGE_FACTOR = 1.25;
-/** The grace of Istio's own server. */
+/** The grace period of Istio's server. */
 const CONNECTION_GRACE_MS = 10_000;
-/** Node fires a longer timer at once. */
+/** Node.js fires a longer timer at once. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /** Serves the workload API from manifests. */
 export class ControlPlaneActor implements Actor {
   readonly #config: ControlPlaneConfig;
   readonly #closing = new AbortController();
-  /** Undone in reverse order. */
-  readonly #cleanups: (() => Promise<void> | void)[] = [];
+  readonly #made = new AsyncDisposableStack();
   #delta: DeltaServer | null = null;
   #server: Server | null = null;
   #port: number | null = null;
-  #stopped = false;
 
   constructor(config: ControlPlaneConfig) {
     this.#config = config;
   }
 
-  /** The port of delta ADS, once it listens. */
+  /** The port of delta ADS; null until it listens. */
   get port(): number | null {
     return this.#port;
   }
@@ -68,9 +65,9 @@ export class ControlPlaneActor implements Actor {
       certificate: context.readiness.block('serving-certificate'),
       listening: context.readiness.block('listening'),
     };
-    const { log, clock } = context;
+    const { log } = context;
     const store = await ObjectStore.open(this.#config.stateDir, log);
-    this.#cleanups.push(() => store.close());
+    this.#made.defer(() => store.close());
     context.supervise('store', store.done);
     await ensureNamespaces(store, this.#admission(context).names, this.#admission(context));
     const map = new MeshMap(store.state, this.#config.settings);
@@ -84,7 +81,7 @@ export class ControlPlaneActor implements Actor {
       nodes: () => follower?.size ?? 0,
     });
     const reader = new ManifestReader();
-    this.#cleanups.push(() => reader.close());
+    this.#made.defer(() => reader.close());
     await this.#followDirectory(store, reader, context, metrics);
     const delta = this.#serve(map, context);
     this.#delta = delta;
@@ -92,7 +89,7 @@ export class ControlPlaneActor implements Actor {
     await this.#openApi({ store, watchers, reader }, context, metrics);
     adminRoutes(context.admin, { index: map.index, store, server: delta });
     releases.store();
-    await this.#bind(delta, context, releases, clock);
+    await this.#bind(delta, context, releases);
   }
 
   async drain(deadline: Deadline): Promise<void> {
@@ -100,12 +97,9 @@ export class ControlPlaneActor implements Actor {
     if (this.#server !== null) await shutDownGrpcServer(this.#server, deadline.signal);
   }
 
-  async stop(): Promise<void> {
-    if (this.#stopped) return;
-    this.#stopped = true;
+  stop(): Promise<void> {
     this.#closing.abort(new Error('the control plane is stopped'));
-    this.#server?.forceShutdown();
-    for (const cleanup of this.#cleanups.toReversed()) await cleanup();
+    return this.#made.disposeAsync();
   }
 
   #admission(context: ActorContext): AdmissionContext & FixedNamespaces {
@@ -126,17 +120,17 @@ export class ControlPlaneActor implements Actor {
     malformed: () => void,
   ): EnrolmentFollower | null {
     if (this.#config.bus === null) return null;
-    const bus: Bus = connectBus(this.#config.bus, {
-      log: context.log,
-      clock: context.clock,
+    const { log, clock } = context;
+    const bus = connectBus(this.#config.bus, {
+      log,
+      clock,
       metrics: context.metrics,
       name: context.actor,
       supervise: (name, work) => context.supervise(name, work),
     });
-    this.#cleanups.push(() => bus.close());
-    const { log, clock } = context;
+    this.#made.defer(() => bus.close());
     const follower = new EnrolmentFollower({ bus, store, clock, log, malformed });
-    this.#cleanups.push(() => follower.close());
+    this.#made.defer(() => follower.close());
     return follower;
   }
 
@@ -156,7 +150,7 @@ export class ControlPlaneActor implements Actor {
       brokenFiles: (count) => metrics.filesBroken(count),
       refused: () => metrics.fileRefused(),
     });
-    this.#cleanups.push(() => directory.close());
+    this.#made.defer(() => directory.close());
     await directory.start();
   }
 
@@ -166,7 +160,7 @@ export class ControlPlaneActor implements Actor {
     return new DeltaServer({
       source: map.index,
       authenticate: (token) => verifier.verify(token),
-      ready: () => !this.#stopped,
+      ready: () => !this.#closing.signal.aborted,
       accounts: this.#config.accounts,
       streamsPerSecond: this.#config.streamsPerSecond,
       maxStreamAgeMs: this.#config.maxStreamAgeMs,
@@ -194,7 +188,7 @@ export class ControlPlaneActor implements Actor {
       map.note(changes);
       debounce.report();
     });
-    this.#cleanups.push(() => {
+    this.#made.defer(() => {
       unsubscribe();
       debounce.stop();
     });
@@ -206,7 +200,7 @@ export class ControlPlaneActor implements Actor {
     context: ActorContext,
     metrics: ControlPlaneMetrics,
   ): Promise<void> {
-    this.#cleanups.push(() => parts.watchers.close());
+    this.#made.defer(() => parts.watchers.close());
     const { apiSocket, podsSocket } = this.#config;
     for (const [path, role] of [
       [apiSocket, 'admin'],
@@ -219,19 +213,21 @@ export class ControlPlaneActor implements Actor {
         context: () => this.#admission(context),
         count: (operation, outcome) => metrics.apiRequest(operation, outcome),
       });
-      this.#cleanups.push(() => api.close());
+      this.#made.defer(() => api.close());
       await api.listen();
     }
   }
 
-  /** The certificate may be long in coming: the CA itself waits for the pods that the API tells of. */
+  /**
+   * Listens once the serving certificate has arrived. That may take long: the CA waits for the pods that the manifest
+   * API serves.
+   */
   async #bind(
     delta: DeltaServer,
     context: ActorContext,
     releases: { certificate: () => void; listening: () => void },
-    clock: ActorContext['clock'],
   ): Promise<void> {
-    const { log } = context;
+    const { log, clock } = context;
     const keeper = new ServingCertKeeper(
       {
         ca: this.#config.ca,
@@ -241,7 +237,7 @@ export class ControlPlaneActor implements Actor {
       },
       { clock, log },
     );
-    this.#cleanups.push(() => keeper.close());
+    this.#made.defer(() => keeper.close());
     await keeper.start();
     const listen = async (): Promise<void> => {
       const credentials = new RotatingServerCredentials(
@@ -250,7 +246,7 @@ export class ControlPlaneActor implements Actor {
       );
       releases.certificate();
       keeper.onChange((certificate) => credentials.rotate(certificate));
-      // Cuts what the orderly end of a stream does not reach: a client that reads no more.
+      // The age limit of a connection ends a client that reads nothing, which the end of its stream cannot.
       const server = createGrpcServer(MAX_REQUEST_BYTES, {
         'grpc.max_connection_age_ms': Math.min(
           this.#config.maxStreamAgeMs * CONNECTION_AGE_FACTOR,
@@ -258,6 +254,7 @@ export class ControlPlaneActor implements Actor {
         ),
         'grpc.max_connection_age_grace_ms': CONNECTION_GRACE_MS,
       });
+      this.#made.defer(() => server.forceShutdown());
       server.addService(deltaService, delta.handlers());
       this.#server = server;
       this.#port = await bindGrpcServer(server, this.#config.listen, credentials);

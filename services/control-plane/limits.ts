@@ -1,38 +1,38 @@
 /** Bounds of the control plane, each with its reason. */
 
-/** A manifest file or API request body; a whole mesh of a hundred thousand pods fits. */
+/** Largest manifest file or API request body; a mesh of a hundred thousand pods fits. */
 export const MAX_MANIFEST_BYTES = 256 * 1024 * 1024;
-/** Manifests of up to so many bytes are read on the main thread: ten milliseconds of YAML, less than a thread takes to start. */
+/** Manifests up to this size are read on the main thread: 10 ms of YAML, less than a thread takes to start. */
 export const MAX_INLINE_BYTES = 16 * 1024;
-/** The thread for larger ones ends when it had nothing to read for so long; files of one change come within it. */
+/** The thread for larger manifests ends after this idle time; the files of one change arrive within it. */
 export const READER_IDLE_MS = 2_000;
-/** Body of a pod's status: a few addresses. */
+/** Largest body of a pod's status, which holds a few addresses. */
 export const MAX_STATUS_BYTES = 64 * 1024;
-/** Documents of one request, for the same reason. */
+/** Objects in one request; a mesh of a hundred thousand pods fits. */
 export const MAX_DOCUMENTS = 150_000;
-/** Problems reported of one batch; more would not help anyone. */
+/** Problems reported for one batch; more would not help the reader. */
 export const MAX_PROBLEMS = 100;
 /** Objects held in memory. A larger mesh needs more than one process and one store. */
 export const MAX_OBJECTS = 200_000;
-/** Requests that wait for the store. Beyond it callers are told to come back. */
+/** Transactions that wait for the store. Beyond it callers are told to come back. */
 export const MAX_WAITING_TRANSACTIONS = 10_000;
 /** Transactions written with one sync. */
 export const MAX_GROUP_COMMIT = 256;
-/** Objects or rows in a message between threads, or told to listeners at once: a few milliseconds of the event loop. */
+/** Objects or rows in one message between threads, or in one call of a listener: a few milliseconds of the event loop. */
 export const MAX_MESSAGE_ROWS = 500;
-/** How long the work on a large batch may hold the event loop. */
+/** Longest time that work on a large batch holds the event loop. */
 export const SLICE_MS = 10;
-/** The log of the store's file is cut back to this size after a large transaction. */
+/** The store's write-ahead log is cut back to this size after a large transaction. */
 export const MAX_LOG_FILE_BYTES = 16 * 1024 * 1024;
-/** Watch streams held at once; each local consumer needs one or two. */
+/** Watch streams open at once; each local consumer needs one or two. */
 export const MAX_WATCHERS = 256;
-/** Of a long answer that is written at once; as much as a socket takes. An object may make it longer. */
+/** Characters of a long answer that are written at once: about a socket's buffer. The last object may exceed it. */
 export const CHUNK_CHARACTERS = 64 * 1024;
-/** Bytes of changes a slow watcher may leave unread before it is cut: a roll-out of ten thousand pods. It comes back. */
+/** Unread bytes at which a slow watcher is cut: the changes of a roll-out of ten thousand pods. It connects again. */
 export const MAX_WATCH_BACKLOG_BYTES = 64 * 1024 * 1024;
-/** Files of the manifest directory. */
+/** Most files in the manifest directory. */
 export const MAX_MANIFEST_FILES = 10_000;
-/** Nodes whose enrolments are followed; each costs one reader. */
+/** Nodes whose enrolments are followed; each needs one reader. */
 export const MAX_NODES = 5_000;
-/** Young generation of the store's thread, which keeps nothing: one message of large objects fits. */
+/** Young generation of the store's thread. The thread keeps no objects; one message of large objects fits. */
 export const STORE_YOUNG_GENERATION_MB = 6;

@@ -2,7 +2,7 @@ import type { MetricRegistry } from '../../lib/metrics/registry.ts';
 import { KINDS } from './manifests/kinds.ts';
 import type { Kind } from './manifests/kinds.ts';
 
-/** Counters of the control plane, by upstream's names where upstream has one. */
+/** Counters of the control plane. They have upstream's names where upstream has one. */
 export interface ControlPlaneMetrics {
   apiRequest(operation: string, outcome: string): void;
   fileRefused(): void;
@@ -11,7 +11,7 @@ export interface ControlPlaneMetrics {
   pushed(waitedMs: number, mapMs: number): void;
 }
 
-/** Values asked for at scrape time. */
+/** Values that a scrape reads. */
 export interface ControlPlaneGauges {
   objects(kind: Kind): number;
   resources(type: 'WDS' | 'WADS'): number;
@@ -23,7 +23,7 @@ export interface ControlPlaneGauges {
 const WAIT_BUCKETS_SECONDS = [0.01, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 const MAP_BUCKETS_SECONDS = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5];
 
-/** Declares the metrics. */
+/** Declares the metrics of the control plane. */
 export function controlPlaneMetrics(
   registry: MetricRegistry,
   gauges: ControlPlaneGauges,
@@ -39,7 +39,7 @@ export function controlPlaneMetrics(
   );
   const broken = registry.gauge(
     'weft_control_plane_manifest_files_broken',
-    'Manifest files whose present content is refused',
+    'Manifest files whose current content is refused',
   );
   const malformed = registry.counter(
     'weft_control_plane_malformed_enrolments_total',

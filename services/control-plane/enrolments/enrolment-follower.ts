@@ -1,4 +1,4 @@
-/** Marks the pods that their nodes serve, from the nodes' enrolment tables. */
+/** Marks the pods that their nodes serve, by the nodes' `enrolments` tables. */
 import type { Bus, TableReader } from '../../../lib/bus/contract.ts';
 import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
@@ -11,14 +11,15 @@ import type { ObjectChange, ObjectStore } from '../store/object-store.ts';
 import { setRedirection } from '../store/pod-changes.ts';
 import { NodeRows } from './node-rows.ts';
 
-/** What the follower needs. */
+/** Dependencies of an {@link EnrolmentFollower}. */
 export interface EnrolmentFollowerDeps {
   readonly bus: Pick<Bus, 'reader'>;
   readonly store: ObjectStore;
   readonly clock: Clock;
   readonly log: Logger;
+  /** Called for each row that cannot be read. */
   readonly malformed: () => void;
-  /** Nodes followed at most; default {@link MAX_NODES}. */
+  /** Most nodes that are followed; default {@link MAX_NODES}. */
   readonly nodesMax?: number;
 }
 
@@ -27,17 +28,17 @@ interface FollowedNode {
   readonly reader: TableReader;
 }
 
-/** After the store refused a change; nothing else would bring it up again. */
+/** Pause after the store refused a change; no other event would repeat it. */
 const RETRY_MS = 1_000;
 
 /**
- * Follows every node that has a pod, from its first to its last. While Redis is away, or a node was never heard of, pods keep the
- * mark they have: it is part of the stored object.
+ * Follows every node from its first pod to its last. While Redis is away, or before a node's table was read, pods keep
+ * their mark, which is part of the stored object.
  */
 export class EnrolmentFollower {
   readonly #deps: EnrolmentFollowerDeps;
   readonly #nodes = new Map<string, FollowedNode>();
-  /** How many pods are assigned to a node; a node without any is not here. */
+  /** Number of pods assigned to each node; a node without pods has no entry. */
   readonly #pods = new Map<string, number>();
   /** Readers of released nodes that are still closing. */
   readonly #closing = new Set<Promise<void>>();
@@ -82,19 +83,20 @@ export class EnrolmentFollower {
     }
     if (this.#closed) return;
     let released = false;
-    for (const node of touched)
+    for (const node of touched) {
       if (!this.#pods.has(node)) released = this.#release(node) || released;
+    }
     for (const node of touched) if (this.#pods.has(node)) this.#follow(node);
-    // There is room again for those that found none.
+    // A released node makes room for a node beyond the limit.
     if (released) this.#followMore();
     for (const { before, after } of changes) {
-      // A new pod may be enrolled before this process hears of it.
+      // A node may enrol a pod before this process receives the pod's manifest.
       if (before !== null || after?.kind !== 'Pod') continue;
       if (after.spec.nodeName !== undefined) this.#reconcile(after.spec.nodeName);
     }
   }
 
-  /** Counts a pod in or out; its node, null for what is none or has none. */
+  /** Counts a pod in or out. Returns its node; null for other objects and for pods without a node. */
   #count(object: KubeObject | null, step: 1 | -1): string | null {
     if (object?.kind !== 'Pod' || object.spec.nodeName === undefined) return null;
     const node = object.spec.nodeName;
@@ -114,18 +116,18 @@ export class EnrolmentFollower {
     if (this.#nodes.has(node)) return true;
     const { bus, log, malformed, nodesMax = MAX_NODES } = this.#deps;
     if (this.#nodes.size >= nodesMax) {
-      log.error({ node, limit: nodesMax }, 'enrolments.too-many-nodes');
+      log.error({ node, limit: nodesMax }, 'enrolments.node-refused');
       return false;
     }
     const rows = new NodeRows(
       () => this.#reconcile(node),
       (key, reason) => {
         malformed();
-        log.warn({ node, key, reason }, 'enrolments.malformed-row');
+        log.warn({ node, key, reason }, 'enrolments.row-refused');
       },
     );
     this.#nodes.set(node, { rows, reader: bus.reader('enrolments', { node }, rows.mirror) });
-    log.info({ node }, 'enrolments.following');
+    log.info({ node }, 'enrolments.followed');
     return true;
   }
 
@@ -148,7 +150,7 @@ export class EnrolmentFollower {
   }
 
   async #run(): Promise<void> {
-    // Joins what is reported in the same turn, and leaves the reporter's call first.
+    // Gathers the reports of one turn, and returns from the reporter's call first.
     await Promise.resolve();
     while (this.#dirty.size > 0 && !this.#closed) {
       const nodes = new Set(this.#dirty);
@@ -162,7 +164,7 @@ export class EnrolmentFollower {
         break;
       }
     }
-    // In the same turn as the last look: what is noted after it must start a run of its own.
+    // Reset in the turn of the last check, so that a later note starts a new run.
     this.#work = null;
   }
 

@@ -17,7 +17,7 @@ export class NodeRows implements TableSink {
     this.#malformed = malformed;
   }
 
-  /** True once a full copy was read; before that nothing is known of the node. */
+  /** True once a full copy was read; before that the node's enrolments are unknown. */
   get synced(): boolean {
     return this.mirror.synced;
   }
@@ -43,7 +43,7 @@ export class NodeRows implements TableSink {
   }
 }
 
-/** The row, or why it is none. */
+/** The row, or why it cannot be read. */
 function parseEnrolment(value: Uint8Array): Enrolment | string {
   let json: unknown;
   try {

@@ -4,23 +4,23 @@ import type { AuthorizationPolicy } from '../manifests/kinds.ts';
 import { namespaceOf } from '../manifests/kinds.ts';
 import { EMPTY_MATCH, addressRanges, ports, serviceAccounts, stringMatches } from './conversion.ts';
 
-/** What the conversion depends on besides the policy. */
+/** Settings of the conversion. */
 export interface PolicyOptions {
   readonly rootNamespace: string;
-  /** Send policies annotated as dry run; otherwise they are left out. */
+  /** True sends policies annotated as dry run; false leaves them out. */
   readonly dryRun: boolean;
 }
 
-/** Why a policy is not, or not wholly, enforced at layer 4. */
+/** Whether a policy is enforced as written, and the reason when it is not. */
 export interface PolicyStatus {
   readonly accepted: boolean;
   readonly reason: 'Accepted' | 'UnsupportedValue' | 'TargetNotFound';
   readonly message: string;
-  /** Which of the two enforcement points the status speaks of. */
+  /** The enforcement point that the status describes. */
   readonly at: 'ztunnel' | 'waypoint';
 }
 
-/** The policy as it is sent, null when it is not, and what its author should know. */
+/** The policy as it is sent, or null when it is not sent, and its status for the author. */
 export interface ConvertedPolicy {
   readonly authorization: Authorization | null;
   readonly status: PolicyStatus;
@@ -34,7 +34,7 @@ type Clause = Authorization['rules'][number]['clauses'][number];
 
 const DRY_RUN_ANNOTATION = 'istio.io/dry-run';
 
-/** Trust domains are counted here too: ignoring them, as upstream does, would widen an ALLOW. */
+/** Source fields that layer 4 does not support. Upstream ignores trust domains, which would widen an ALLOW. */
 const UNSUPPORTED_SOURCE = [
   'requestPrincipals',
   'notRequestPrincipals',
@@ -113,7 +113,7 @@ function scopeOf(policy: AuthorizationPolicy, options: PolicyOptions): Authoriza
   return namespaceOf(policy) === options.rootNamespace ? 'GLOBAL' : 'NAMESPACE';
 }
 
-/** One group of clauses: `to`, `from`, and each `when`. Null for an ALLOW rule that layer 4 cannot decide. */
+/** The clauses of a rule: `to`, `from`, and each `when`. Null for an ALLOW rule that layer 4 cannot decide. */
 function convertRule(
   rule: Rule,
   action: 'ALLOW' | 'DENY',
@@ -122,7 +122,7 @@ function convertRule(
 ): { clauses: Clause[] } | null {
   const own = unsupportedFields(rule);
   for (const field of own) unsupported.add(field);
-  // The traffic that only this rule would admit is refused: what it asks for cannot be seen here.
+  // Layer 4 cannot see the rule's conditions, so it admits nothing by the rule.
   if (action === 'ALLOW' && own.length > 0) return null;
   const clauses: Clause[] = [];
   if (rule.to !== undefined) {
@@ -235,7 +235,7 @@ function consequence(policy: AuthorizationPolicy, action: 'ALLOW' | 'DENY'): str
     : 'the policy has no effect without them';
 }
 
-/** A clause whose matches are all empty never holds, and with it its rule. */
+/** False for a rule with a clause whose matches are all empty: such a clause never holds. */
 function canFire(rule: Rule): boolean {
   const converted = convertRule(rule, 'DENY', '', new Set());
   return (

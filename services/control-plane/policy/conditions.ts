@@ -12,8 +12,8 @@ export interface PolicyCondition {
 }
 
 /**
- * Conditions that tell whether a policy is enforced as written. The time of the last transition is kept while
- * the status of the condition stays.
+ * The conditions of a policy: whether it is enforced as written. A condition keeps its transition time while its status
+ * stays the same.
  */
 export function policyConditions(
   policy: AuthorizationPolicy,

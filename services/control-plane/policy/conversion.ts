@@ -1,4 +1,4 @@
-/** Conversions of single conditions (docs/spec/istiod-ambient.md §2.2). Input has passed the schemas. */
+/** Conversions of single conditions (docs/spec/istiod-ambient.md §2.2). The schemas have checked the input. */
 import { formatIp } from '../../../lib/net/address.ts';
 import { parsePrefix } from '../../../lib/net/prefix.ts';
 import type {
@@ -34,7 +34,7 @@ export function stringMatches(texts: readonly string[] | undefined): StringMatch
   });
 }
 
-/** CIDR ranges; a bare address stands for itself. */
+/** CIDR ranges; an address without a length is a range of one. */
 export function addressRanges(texts: readonly string[] | undefined): AddressRange[] {
   return (texts ?? []).map((text) => {
     const prefix = parsePrefix(text);
@@ -42,7 +42,7 @@ export function addressRanges(texts: readonly string[] | undefined): AddressRang
   });
 }
 
-/** Ports from their text form. */
+/** Port numbers of their texts. */
 export function ports(texts: readonly string[] | undefined): number[] {
   return (texts ?? []).map(Number);
 }

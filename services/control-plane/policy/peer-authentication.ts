@@ -1,4 +1,4 @@
-/** PeerAuthentication → DENY policies, and which workload lists which (docs/spec/istiod-ambient.md §2.3). Pure. */
+/** PeerAuthentication → DENY policies, and the policy each workload lists (docs/spec/istiod-ambient.md §2.3). Pure. */
 import type { Authorization } from '../../../lib/policy/model.ts';
 import type { PeerAuthentication } from '../manifests/kinds.ts';
 import { namespaceOf } from '../manifests/kinds.ts';
@@ -8,7 +8,7 @@ import { EMPTY_MATCH } from './conversion.ts';
 type Mode = 'STRICT' | 'PERMISSIVE';
 type Clause = Authorization['rules'][number]['clauses'][number];
 
-/** Name of the policy that refuses all plaintext. */
+/** Name of the policy that refuses plaintext on every port. */
 export const STATIC_STRICT_NAME = 'istio_converted_static_strict';
 const CONVERTED_PREFIX = 'converted_peer_authentication_';
 
@@ -16,18 +16,18 @@ const NO_PRINCIPAL: Clause = {
   matches: [{ ...EMPTY_MATCH, notPrincipals: [{ kind: 'presence' }] }],
 };
 
-/** The PeerAuthentications that bear on one namespace. */
+/** The PeerAuthentications that apply to one namespace. */
 export interface PeerAuthenticationLevels {
   readonly rootNamespace: string;
-  /** Of the root namespace, without selector. */
+  /** In the root namespace, without selector. */
   readonly mesh: PeerAuthentication | null;
-  /** Of the namespace, without selector. */
+  /** In the namespace, without selector. */
   readonly namespace: PeerAuthentication | null;
-  /** Of the namespace, with selector, oldest first; empty for the root namespace. */
+  /** In the namespace, with selector, oldest first; empty for the root namespace. */
   readonly workload: readonly PeerAuthentication[];
 }
 
-/** Sorts the PeerAuthentications of a namespace and of the root namespace into levels; the oldest counts at each. */
+/** Sorts the PeerAuthentications of a namespace and of the root namespace into levels. The oldest counts at each level. */
 export function peerAuthenticationLevels(
   namespace: string,
   own: readonly PeerAuthentication[],
@@ -44,7 +44,7 @@ export function peerAuthenticationLevels(
   };
 }
 
-/** The policy every STRICT workload lists; sent as soon as there is any PeerAuthentication. */
+/** The policy that every STRICT workload lists. It is sent while any PeerAuthentication exists. */
 export function staticStrictPolicy(rootNamespace: string): Authorization {
   return {
     name: STATIC_STRICT_NAME,
@@ -56,7 +56,7 @@ export function staticStrictPolicy(rootNamespace: string): Authorization {
   };
 }
 
-/** The policy a PeerAuthentication with ports of their own becomes; null when the static one, or none, does. */
+/** The policy of a PeerAuthentication with port modes; null when the static policy or no policy is enough. */
 export function convertedPeerAuthentication(
   policy: PeerAuthentication,
   levels: PeerAuthenticationLevels,
@@ -93,7 +93,7 @@ export function convertedPeerAuthentication(
   };
 }
 
-/** The key of the policy that a workload with these labels lists; null when plaintext is allowed everywhere. */
+/** The key of the policy that a workload with these labels lists; null when plaintext is allowed on every port. */
 export function peerAuthenticationKey(
   labels: Readonly<Record<string, string>>,
   levels: PeerAuthenticationLevels,

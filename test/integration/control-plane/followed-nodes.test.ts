@@ -98,7 +98,7 @@ test('at the bound further nodes wait, and are followed when there is room', asy
   const { follower, lines, apply, remove } = await rig(t, 3);
   await apply(names(0, 5));
   t.is(follower.size, 3);
-  t.true(lines.some(({ message }) => message === 'enrolments.too-many-nodes'));
+  t.true(lines.some(({ message }) => message === 'enrolments.node-refused'));
   await remove(names(0, 2));
   t.is(follower.size, 3, 'the two that waited are followed');
   await remove(names(2, 3));

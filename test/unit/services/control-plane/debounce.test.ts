@@ -1,5 +1,5 @@
 import test from 'ava';
-import { Debounce } from '../../../../services/control-plane/discovery/debounce.ts';
+import { Debounce } from '../../../../services/control-plane/debounce.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 
 function debounced(): { clock: FakeClock; debounce: Debounce; runs: number[] } {

@@ -1,10 +1,10 @@
-import type { Clock, Timer } from '../../../lib/clock/clock.ts';
+import type { Clock, Timer } from '../../lib/clock/clock.ts';
 
-/** How long changes are gathered, in milliseconds. */
+/** How long reports are gathered, in milliseconds. */
 export interface DebounceOptions {
-  /** Run once nothing was reported for this long. */
+  /** The run starts when nothing was reported for this long. */
   readonly quietMs: number;
-  /** Run at the latest this long after the first report. */
+  /** The run starts at the latest this long after the first report. */
   readonly maxMs: number;
 }
 
@@ -23,16 +23,16 @@ export class Debounce {
     this.#run = run;
   }
 
-  /** Something happened. */
+  /** Notes that something happened. */
   report(): void {
     const now = this.#clock.monotonic();
     this.#lastMs = now;
     this.#firstMs ??= now;
-    // The timer in place looks again when it fires: one timer for any number of reports.
+    // A running timer checks the times again when it fires, so one timer serves any number of reports.
     this.#timer ??= this.#schedule(Math.min(this.#options.quietMs, this.#options.maxMs));
   }
 
-  /** Drops what was reported. */
+  /** Drops the gathered reports. */
   stop(): void {
     this.#timer?.cancel();
     this.#timer = null;
