@@ -1,28 +1,28 @@
-/** Which names a question may mean (docs/spec/dns.md §2, §3). Pure. */
+/** The names that a question may mean (docs/spec/dns.md §2, §3). Pure. */
 
 /** A name that the question may mean. */
 export interface Alias {
   readonly name: string;
-  /** The name left of the question when a search domain is taken off it; null when it was not. */
+  /** The asked name without its search domain; null when none was taken off. */
   readonly stripped: string | null;
 }
 
-/** Where the question comes from. */
+/** The client's view of names. */
 export interface NameContext {
-  /** Of the client. */
+  /** The client's namespace. */
   readonly namespace: string;
   /** E.g. `cluster.local`. */
   readonly clusterDomain: string;
-  /** Suffixes that a client's resolver may have appended, in order. */
+  /** Suffixes that the client's resolver may have appended, in order. */
   readonly searchDomains: readonly string[];
 }
 
-/** The search domains of a pod of the mesh: those that Kubernetes gives it. */
+/** The search domains that Kubernetes gives a pod. */
 export function meshSearchDomains(namespace: string, clusterDomain: string): readonly string[] {
   return [`${namespace}.svc.${clusterDomain}`, `svc.${clusterDomain}`, clusterDomain];
 }
 
-/** The name itself and what it may be short for, in order and each once. `name`: lower case, no dot at the end. */
+/** The name itself and the names it may be short for, in order and each once. `name` is in lower case, without a trailing dot. */
 export function aliasesOf(name: string, context: NameContext): Alias[] {
   const found = new Map<string, Alias>();
   const add = (alias: string, stripped: string | null): void => {
@@ -39,14 +39,14 @@ export function aliasesOf(name: string, context: NameContext): Alias[] {
   return [...found.values()];
 }
 
-/** The name, then `*` in place of ever more of its first labels, down to `*.` and the last label. */
+/** The name, then its wildcard forms: `*` replaces one more of the first labels each time, down to `*.` and the last label. */
 export function wildcardForms(name: string): string[] {
   const labels = name.split('.');
   const wildcards = labels.slice(1).map((_, index) => `*.${labels.slice(index + 1).join('.')}`);
   return [name, ...wildcards];
 }
 
-/** What a short form of a Kubernetes service's name stands for, by its number of labels. */
+/** The full names that a short form of a Kubernetes service's name stands for, by its number of labels. */
 function expansionsOf(name: string, { namespace, clusterDomain }: NameContext): string[] {
   const labels = name.split('.');
   const svc = `svc.${clusterDomain}`;

@@ -12,12 +12,12 @@ interface Entry {
   readonly bytes: number;
 }
 
-/** What an entry costs beside its bytes, roughly. */
+/** Rough memory cost of an entry besides its bytes. */
 const ENTRY_OVERHEAD_BYTES = 200;
 
 /**
- * Answers of upstream resolvers, for exactly the same question over the same protocol, until the first of their
- * records expires. Bounded in bytes; the one used longest ago goes first.
+ * Remembers answers of upstream resolvers until the first of their records expires. A question finds an answer only if its bytes and
+ * its protocol are the same. The cache is bounded in bytes and drops the least recently used answer first.
  */
 export class AnswerCache {
   readonly #clock: Clock;
@@ -35,7 +35,7 @@ export class AnswerCache {
     return this.#entries.size;
   }
 
-  /** A copy of the answer with lifetimes as they are now, its id that of whoever asked first. */
+  /** A copy of the answer with the lifetimes that remain. It carries the id of the first question. */
   get(question: Buffer, protocol: DnsProtocol): Buffer | null {
     const key = keyOf(question, protocol);
     const entry = this.#entries.get(key);
@@ -46,12 +46,12 @@ export class AnswerCache {
       this.#bytes -= entry.bytes;
       return null;
     }
-    // Back at the young end: eviction takes from the old one.
+    // Moves the entry to the young end; eviction takes from the old end.
     this.#entries.set(key, entry);
     return aged(entry, ageSeconds);
   }
 
-  /** Remembers an answer when it says for how long. */
+  /** Remembers an answer that states a lifetime. */
   put(question: Buffer, protocol: DnsProtocol, answer: Buffer): void {
     if (opcodeOf(question) !== OPCODE_QUERY || answer.length > MAX_CACHED_ANSWER_BYTES) return;
     const lifetime = lifetimeOf(answer);
@@ -70,7 +70,7 @@ export class AnswerCache {
   }
 }
 
-/** Everything but the id: flags, EDNS and the case of the name are part of the question. */
+/** The key leaves out only the id: flags, EDNS and the case of the name are part of the question. */
 function keyOf(question: Buffer, protocol: DnsProtocol): string {
   return `${protocol}:${question.toString('latin1', 2)}`;
 }

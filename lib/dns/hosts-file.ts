@@ -3,7 +3,7 @@ import { tryCanonicalIp } from '../net/address.ts';
 /** Names with their addresses, canonical and in the order of the file. */
 export type Hosts = ReadonlyMap<string, readonly string[]>;
 
-/** Reads the text of a hosts file (hosts(5)): names in lower case. Lines that are not understood say nothing. */
+/** Reads the text of a hosts file (hosts(5)); names come out in lower case. It skips lines that it does not understand. */
 export function parseHosts(text: string): Hosts {
   const hosts = new Map<string, string[]>();
   for (const line of text.split('\n')) {

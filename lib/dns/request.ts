@@ -1,4 +1,4 @@
-/** What is read of a client's message; everything else in it is carried as it is. */
+/** Reads a client's message as far as the mesh needs it; the rest is carried unchanged. */
 import { MAX_NAME_BYTES, MAX_RECORDS } from './limits.ts';
 import { FLAG, HEADER_BYTES, OPCODE_QUERY, RCODE, TYPE, opcodeOf, recordAt } from './wire.ts';
 import type { Rcode } from './wire.ts';
@@ -6,8 +6,8 @@ import type { Rcode } from './wire.ts';
 /** The one question of a query. */
 export interface Question {
   /**
-   * Lower-case, without the dot at the end. Null for the root and for names with other characters than those of host
-   * names: nothing in the mesh can be called that.
+   * Lower case, without a trailing dot. Null for the root and for names with characters that no host name has: nothing in the mesh
+   * has such a name.
    */
   readonly name: string | null;
   readonly type: number;
@@ -16,7 +16,7 @@ export interface Question {
   readonly end: number;
 }
 
-/** What an OPT record of the query says (RFC 6891 §6.1). */
+/** The contents of the query's OPT record (RFC 6891 §6.1). */
 export interface Edns {
   readonly payload: number;
   readonly version: number;
@@ -29,12 +29,12 @@ export interface Query {
   readonly edns: Edns | null;
 }
 
-/** What a client sent. */
+/** A client's message, by what can be done with it. */
 export type Request =
   | { readonly kind: 'query'; readonly query: Query }
-  /** Another opcode: only an upstream server can say what it means. */
+  /** Another opcode; only an upstream server knows its meaning. */
   | { readonly kind: 'opaque' }
-  /** To be answered with this code. */
+  /** Malformed; the answer is this code. */
   | { readonly kind: 'invalid'; readonly rcode: Rcode }
   /** Too short to be answered. */
   | { readonly kind: 'unanswerable' };
@@ -45,7 +45,7 @@ const HOST_NAME = /^[a-z0-9_*-]{1,63}(?:\.[a-z0-9_*-]{1,63})*$/;
 const HOST_CHARACTERS = /^[a-z0-9_*-]+$/;
 const INVALID: Request = { kind: 'invalid', rcode: RCODE.FORMERR };
 
-/** Whether a lower-case text without a dot at the end can be asked for. */
+/** Whether a lower-case text without a trailing dot is a host name. */
 export function isHostName(name: string): boolean {
   return name.length <= MAX_NAME_CHARACTERS && HOST_NAME.test(name);
 }

@@ -1,24 +1,25 @@
 /** The resolver configuration of a machine (resolv.conf(5)). */
-import { canonicalIp, tryCanonicalIp } from '../net/address.ts';
+import { tryCanonicalIp } from '../net/address.ts';
 import { MAX_NAME_SERVERS } from './limits.ts';
+import { isHostName } from './request.ts';
 
-/** Where to forward questions, and how patiently. */
+/** Where to forward questions, and how long to wait for answers. */
 export interface ResolverConfig {
   /** Addresses, in order of preference. */
   readonly servers: readonly string[];
-  /** For one answer of one server. */
+  /** Wait for one answer of one server. */
   readonly timeoutMs: number;
   /** Rounds over all servers. */
   readonly attempts: number;
-  /** Questions go to the servers in turn. */
+  /** Whether questions go to the servers in turn. */
   readonly rotate: boolean;
   /** Suffixes of short names, in order and lower case. */
   readonly search: readonly string[];
-  /** A name with so many dots is asked for as it is before the suffixes are tried. */
+  /** A name with this many dots is asked for as written before the suffixes are tried. */
   readonly ndots: number;
 }
 
-/** As resolv.conf(5) has them. */
+/** Defaults and bounds of resolv.conf(5). */
 const DEFAULT_TIMEOUT_SECONDS = 5;
 const MAX_TIMEOUT_SECONDS = 30;
 const DEFAULT_ATTEMPTS = 2;
@@ -27,7 +28,7 @@ const MAX_SEARCH_DOMAINS = 32;
 const DEFAULT_NDOTS = 1;
 const MAX_NDOTS = 15;
 
-/** Reads the text of a resolv.conf. Lines that are not understood say nothing, as everywhere. */
+/** Reads the text of a resolv.conf. It skips lines that it does not understand, as other resolvers do. */
 export function parseResolvConf(text: string): ResolverConfig {
   const servers: string[] = [];
   let search: readonly string[] = [];
@@ -60,10 +61,27 @@ export function parseResolvConf(text: string): ResolverConfig {
   };
 }
 
-/** Link-local servers name their interface, which means nothing in another namespace. */
+/**
+ * The names that a host name may stand for, in the order to ask for them (resolv.conf(5), `search` and `ndots`). A trailing dot
+ * makes the name absolute. The names are in lower case and without a trailing dot; those that are no host names are left out.
+ */
+export function searchNames(
+  hostname: string,
+  { search, ndots }: Pick<ResolverConfig, 'search' | 'ndots'>,
+): readonly string[] {
+  const lower = hostname.toLowerCase();
+  const name = lower.replace(/\.$/, '');
+  if (name !== lower) return [name].filter(isHostName);
+  const longer = search.map((domain) => `${name}.${domain}`);
+  const dots = name.split('.').length - 1;
+  const names = dots >= ndots ? [name, ...longer] : [...longer, name];
+  return [...new Set(names)].filter(isHostName);
+}
+
+/** The canonical address in a list, or nothing. A link-local server names its interface, which means nothing in another namespace. */
 function serverAddress(text: string): string[] {
   const address = tryCanonicalIp(text);
-  return address === null ? [] : [canonicalIp(address)];
+  return address === null ? [] : [address];
 }
 
 function domainOf(text: string): string {

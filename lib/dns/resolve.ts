@@ -1,4 +1,4 @@
-/** What a question about an address means to a pod (docs/spec/dns.md §2 and §4). Pure. */
+/** Decides how the mesh answers a pod's question about an address (docs/spec/dns.md §2 and §4). Pure. */
 import { ipFamily } from '../net/address.ts';
 import type { Need } from '../state/lookups.ts';
 import type { ServiceWithEndpoints } from '../state/endpoint-set.ts';
@@ -11,7 +11,7 @@ import { CANDIDATES_PER_ROUND } from './limits.ts';
 import type { LocalAnswer } from './response.ts';
 import { CLASS_IN, TYPE } from './wire.ts';
 
-/** Who asks. */
+/** The pod that asks. */
 export interface DnsClient {
   readonly namespace: string;
   readonly network: string;
@@ -21,9 +21,9 @@ export interface DnsClient {
 export interface DnsRules {
   readonly clusterDomain: string;
   readonly ipv6: boolean;
-  /** Wins where several namespaces have the name; null for none. */
+  /** The namespace that wins where several have the name; null for none. */
   readonly preferredNamespace: string | null;
-  /** Null: those of a pod of the mesh. */
+  /** Null stands for the search domains of a pod of the mesh. */
   readonly searchDomains: readonly string[] | null;
 }
 
@@ -32,7 +32,7 @@ export type DnsDecision =
   | { readonly kind: 'forward' }
   | { readonly kind: 'local'; readonly service: Service; readonly answer: LocalAnswer };
 
-/** A question as {@link resolveQuestion} wants it. */
+/** The part of a question that {@link resolveQuestion} reads. */
 export interface AskedName {
   readonly name: string | null;
   readonly type: number;
@@ -50,8 +50,8 @@ interface Found {
 }
 
 /**
- * Decides whether the mesh answers a question, and what. Asks `view`; says what it needs where the view cannot tell
- * yet, which is never "there is no such name". `shuffle` gives the order of several addresses.
+ * Decides whether the mesh answers a question, and with which answer. Returns the keys it needs while `view` does not hold them yet;
+ * a missing key never counts as "no such name". `shuffle` orders several addresses.
  */
 export function resolveQuestion(
   view: MeshView,
@@ -83,7 +83,7 @@ export function resolveQuestion(
   };
 }
 
-/** The family a question asks for; null when it asks for something else. */
+/** The address family that a question asks for; null when it asks for no address. */
 function familyOf(question: AskedName): 4 | 6 | null {
   if (question.class !== CLASS_IN) return null;
   if (question.type === TYPE.A) return 4;
@@ -115,7 +115,7 @@ function candidatesOf(name: string, client: DnsClient, rules: DnsRules): Candida
   );
 }
 
-/** What is missing from here on, so that one fetch brings several answers. */
+/** The keys missing from `first` on, so that one fetch brings several answers. */
 function needFrom(view: MeshView, candidates: readonly Candidate[], first: number): Need {
   const keys = new Map<string, LookupKey>();
   for (const { hostname } of candidates.slice(first, first + CANDIDATES_PER_ROUND)) {
@@ -125,7 +125,7 @@ function needFrom(view: MeshView, candidates: readonly Candidate[], first: numbe
   return { kind: 'need', keys: [...keys.values()] };
 }
 
-/** In the client's namespace; else the last canonical; else in the preferred namespace; else the first. */
+/** Picks the service in the client's namespace, else the last canonical one, else one in the preferred namespace, else the first. */
 function pick(
   services: readonly ServiceWithEndpoints[],
   client: DnsClient,
@@ -145,7 +145,7 @@ function pick(
   );
 }
 
-/** Without addresses of its own only a Kubernetes service means its endpoints. */
+/** Only a Kubernetes service without addresses of its own stands for its endpoints. */
 function isHeadless(service: Service, { clusterDomain }: DnsRules): boolean {
   return service.hostname.endsWith(`.svc.${clusterDomain}`);
 }
@@ -164,10 +164,20 @@ function addressesOf(match: ServiceWithEndpoints, family: 4 | 6, network: string
   const addresses =
     own.length > 0
       ? own.filter((address) => address.network === network).map(({ ip }) => ip)
-      : [...match.endpoints].flatMap(({ workload }) => firstOf(workload.addresses, family) ?? []);
+      : [...match.endpoints].flatMap(
+          ({ workload }) => workload.addresses.find((ip) => ipFamily(ip) === family) ?? [],
+        );
   return [...new Set(addresses.filter((ip) => ipFamily(ip) === family))];
 }
 
-function firstOf(addresses: readonly string[], family: 4 | 6): string | null {
-  return addresses.find((ip) => ipFamily(ip) === family) ?? null;
+/** A copy in random order, each order equally likely; `random` gives numbers from 0 up to 1. */
+export function shuffled<T>(items: readonly T[], random: () => number = Math.random): T[] {
+  const copy = [...items];
+  for (let last = copy.length - 1; last > 0; last -= 1) {
+    const other = Math.floor(random() * (last + 1));
+    const held = copy[last] as T;
+    copy[last] = copy[other] as T;
+    copy[other] = held;
+  }
+  return copy;
 }

@@ -1,30 +1,30 @@
-/** Answers of our own (docs/spec/dns.md §4). */
+/** Writes the mesh's own answers (docs/spec/dns.md §4). */
 import { parseIp } from '../net/address.ts';
 import { MAX_TCP_BYTES, MAX_UDP_BYTES, MIN_UDP_BYTES } from './limits.ts';
 import type { Edns, Query } from './request.ts';
 import { CLASS_IN, FLAG, HEADER_BYTES, RCODE, TYPE, encodeName } from './wire.ts';
 import type { Rcode } from './wire.ts';
 
-/** Lifetime of every record of our own, seconds. */
+/** Lifetime of every record that the mesh answers with, seconds. */
 export const LOCAL_TTL_SECONDS = 30;
 
-/** How a message came, which bounds the answer. */
+/** The protocol that a message came over; it bounds the answer's size. */
 export type DnsProtocol = 'udp' | 'tcp';
 
-/** What a local answer says. */
+/** The contents of a local answer. */
 export interface LocalAnswer {
-  /** The name that the asked one is an alias of; the addresses belong to it then. */
+  /** The name that the asked one is an alias of; it then owns the addresses. */
   readonly alias: string | null;
-  /** Of the family asked for; in the order they are sent. */
+  /** Addresses of the family asked for, in the order to send. */
   readonly addresses: readonly string[];
 }
 
 const OPT_BYTES = 11;
-/** From here on a name cannot be pointed at. */
+/** A compression pointer reaches offsets below this. */
 const POINTER_LIMIT = 0x4000;
 const KEPT_FLAGS = 0x7800 | FLAG.RECURSION_DESIRED | FLAG.CHECKING_DISABLED;
 
-/** A code and no records. The question is repeated when it is given. */
+/** An answer with a code and no records. It repeats the question when `query` is given. */
 export function errorResponse(message: Buffer, query: Query | null, rcode: Rcode): Buffer {
   const question =
     query === null ? Buffer.alloc(0) : message.subarray(HEADER_BYTES, query.question.end);
@@ -34,7 +34,7 @@ export function errorResponse(message: Buffer, query: Query | null, rcode: Rcode
   return Buffer.concat([header(message, flags, counts), question, opt]);
 }
 
-/** An authoritative answer. Records that do not fit are left out, and the answer says so. */
+/** An authoritative answer. It leaves out records that do not fit and then sets the TC flag. */
 export function localResponse(
   message: Buffer,
   query: Query,
@@ -73,7 +73,7 @@ function writeAnswer(
   }
 }
 
-/** Records with names written once and pointed at afterwards. */
+/** Writes records; each name is written once and pointed at afterwards. */
 class RecordWriter {
   readonly parts: Buffer[] = [];
   count = 0;
@@ -118,14 +118,14 @@ class RecordWriter {
   }
 }
 
-/** The asked name in lower case: a pointer to the question where that is in lower case already. */
+/** The asked name in lower case: a pointer to the question if that is in lower case already. */
 function ownerOf(question: Buffer): Buffer {
   const name = question.subarray(0, question.length - 4);
   const lower = Buffer.from(name);
   for (const [index, byte] of lower.entries()) {
     if (byte >= 0x41 && byte <= 0x5a) lower[index] = byte + 0x20;
   }
-  // A length octet is at most 63 and no capital letter, so whole names can be compared.
+  // A length octet is at most 63, which is no capital letter, so whole names can be compared.
   return lower.equals(name) ? pointerTo(HEADER_BYTES) : lower;
 }
 

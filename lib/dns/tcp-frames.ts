@@ -1,6 +1,6 @@
-/** DNS messages on a TCP stream: two octets of length, then the message (RFC 1035 §4.2.2). Pure. */
+/** Frames DNS messages on a TCP stream: two octets of length, then the message (RFC 1035 §4.2.2). Pure. */
 
-/** Cuts a stream into messages. Holds at most one incomplete message, 64 KiB and its length. */
+/** Cuts a stream into messages. It holds at most one incomplete message: 64 KiB and its length. */
 export class TcpFrames {
   #held: Buffer = Buffer.alloc(0);
 
@@ -9,7 +9,7 @@ export class TcpFrames {
     return this.#held.length > 0;
   }
 
-  /** The messages that are whole now, in order; copies, independent of `chunk`. */
+  /** The messages that are complete now, in order. They are copies, independent of `chunk`. */
   push(chunk: Buffer): Buffer[] {
     const messages: Buffer[] = [];
     let bytes = this.#held.length === 0 ? chunk : Buffer.concat([this.#held, chunk]);
@@ -24,7 +24,7 @@ export class TcpFrames {
   }
 }
 
-/** The message with its length in front. It must have at most 65,535 octets. */
+/** Puts the length in front of a message of at most 65,535 octets. */
 export function frame(message: Buffer): Buffer {
   const length = Buffer.alloc(2);
   length.writeUInt16BE(message.length, 0);

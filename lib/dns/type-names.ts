@@ -1,4 +1,4 @@
-/** Record types by number (IANA), for logs and metrics: a closed set. */
+/** Names of record types by number (IANA), for logs and metrics. The set is closed, so labels stay bounded. */
 const NAMES: Readonly<Record<number, string>> = {
   1: 'a',
   2: 'ns',

@@ -1,4 +1,4 @@
-/** Answers of upstream resolvers: which are believed, and what is read of them (docs/spec/dns.md §5). Pure. */
+/** Reads answers of upstream resolvers and decides which to believe (docs/spec/dns.md §5). Pure. */
 import { formatIp } from '../net/address.ts';
 import { MAX_ALIASES, MAX_CACHE_SECONDS, MAX_RECORDS, MAX_UDP_BYTES } from './limits.ts';
 import { questionAt } from './request.ts';
@@ -17,15 +17,15 @@ import {
 } from './wire.ts';
 import type { RecordPlace } from './wire.ts';
 
-/** How long an answer may be remembered, and where its lifetimes stand. */
+/** How long an answer may be remembered, and the offsets of its lifetimes. */
 export interface Lifetime {
   readonly seconds: number;
   readonly ttlsAt: readonly number[];
 }
 
 /**
- * Whether a message answers the question sent: same id, same opcode, same question. Anybody may send to a port; the
- * address and port of the sender are compared by the socket.
+ * Whether a message answers the question sent: it must have the same id, opcode and question. The socket compares the sender's
+ * address and port.
  */
 export function answers(question: Buffer, message: Buffer): boolean {
   if (message.length < HEADER_BYTES) return false;
@@ -34,12 +34,12 @@ export function answers(question: Buffer, message: Buffer): boolean {
   if (opcodeOf(message) !== opcodeOf(question)) return false;
   if (opcodeOf(question) !== OPCODE_QUERY) return true;
   const count = message.readUInt16BE(4);
-  // Servers that cannot read a question may leave it out of their refusal.
+  // A server that cannot read a question may leave it out of its refusal.
   if (count === 0) return rcodeOf(message) !== RCODE.NOERROR && rcodeOf(message) !== RCODE.NXDOMAIN;
   return count === 1 && sameQuestion(question, message);
 }
 
-/** The answer for the client: its own id, not authoritative, recursion on offer. Nothing else is touched. */
+/** The answer as the client gets it: with the client's id, not authoritative, with recursion available. The rest stays unchanged. */
 export function relayed(answer: Buffer, id: number): Buffer {
   const message = Buffer.from(answer);
   message.writeUInt16BE(id, 0);
@@ -49,9 +49,9 @@ export function relayed(answer: Buffer, id: number): Buffer {
   return message;
 }
 
-/** Null when the answer must not be remembered: cut off, an error, without lifetime, or not understood (RFC 2308 §5). */
+/** The answer's lifetime. Null when the answer must not be remembered: truncated, an error, without lifetime or malformed (RFC 2308 §5). */
 export function lifetimeOf(answer: Buffer): Lifetime | null {
-  if ((answer.readUInt16BE(2) & FLAG.TRUNCATED) !== 0) return null;
+  if (isTruncated(answer)) return null;
   const rcode = rcodeOf(answer);
   if (rcode !== RCODE.NOERROR && rcode !== RCODE.NXDOMAIN) return null;
   const records = recordsOf(answer);
@@ -66,35 +66,28 @@ export function lifetimeOf(answer: Buffer): Lifetime | null {
   return seconds < 1 ? null : { seconds, ttlsAt: living.map(({ ttlAt }) => ttlAt) };
 }
 
-/** The addresses in an answer, of the type asked for; none when it is not understood. */
+/** The addresses of one type in an answer; none when the answer is malformed. */
 export function addressesIn(answer: Buffer, type: typeof TYPE.A | typeof TYPE.AAAA): string[] {
-  const wanted = type === TYPE.A ? 4 : 16;
-  const records = recordsOf(answer)?.slice(0, answer.readUInt16BE(6)) ?? [];
-  return records
-    .filter((record) => record.type === type && record.dataLength === wanted)
-    .map(({ dataAt }) => formatIp(answer.subarray(dataAt, dataAt + wanted)));
+  return addressesOf(answer, answerRecords(answer), type);
 }
 
 /**
- * What an answer says of a name, in lower case: the addresses at the end of its aliases. Without addresses `alias` is the
- * name the aliases end at, whose addresses are to be asked for; null where there is no alias.
+ * Follows a lower-case name's aliases within an answer, to the addresses at their end. Without addresses `alias` is the name at the
+ * end, whose addresses must be asked for; it is null if there is no alias.
  */
 export function followAliases(
   answer: Buffer,
   name: string,
   type: typeof TYPE.A | typeof TYPE.AAAA,
 ): { readonly addresses: readonly string[]; readonly alias: string | null } {
-  const bytes = type === TYPE.A ? 4 : 16;
-  const records = (recordsOf(answer)?.slice(0, answer.readUInt16BE(6)) ?? []).map((record) => ({
+  const records = answerRecords(answer).map((record) => ({
     ...record,
     owner: readName(answer, record.nameAt),
   }));
   let owner = name;
   for (let hops = 0; hops <= MAX_ALIASES; hops += 1) {
     const own = records.filter((record) => record.owner === owner);
-    const addresses = own
-      .filter((record) => record.type === type && record.dataLength === bytes)
-      .map(({ dataAt }) => formatIp(answer.subarray(dataAt, dataAt + bytes)));
+    const addresses = addressesOf(answer, own, type);
     if (addresses.length > 0) return { addresses, alias: null };
     const alias = own.find((record) => record.type === TYPE.CNAME);
     const target = alias === undefined ? null : readName(answer, alias.dataAt);
@@ -104,7 +97,7 @@ export function followAliases(
   return { addresses: [], alias: owner === name ? null : owner };
 }
 
-/** A question of our own. The name's labels must be 1 to 63 ASCII characters each. */
+/** Writes a question. Each label of the name must have 1 to 63 ASCII characters. */
 export function makeQuestion(name: string, type: number): Buffer {
   const header = Buffer.alloc(HEADER_BYTES);
   header.writeUInt16BE(FLAG.RECURSION_DESIRED, 2);
@@ -115,7 +108,7 @@ export function makeQuestion(name: string, type: number): Buffer {
   return Buffer.concat([header, encodeName(name), rest]);
 }
 
-/** Whether the answer was cut off. */
+/** Whether the answer is truncated (TC flag). */
 export function isTruncated(answer: Buffer): boolean {
   return (answer.readUInt16BE(2) & FLAG.TRUNCATED) !== 0;
 }
@@ -130,7 +123,19 @@ function sameQuestion(question: Buffer, message: Buffer): boolean {
   return text(question) === text(message);
 }
 
-/** All records in order; null when one is not whole. */
+/** The records of the answer section; none when the message is malformed. */
+function answerRecords(answer: Buffer): RecordPlace[] {
+  return recordsOf(answer)?.slice(0, answer.readUInt16BE(6)) ?? [];
+}
+
+function addressesOf(answer: Buffer, records: readonly RecordPlace[], type: number): string[] {
+  const bytes = type === TYPE.A ? 4 : 16;
+  return records
+    .filter((record) => record.type === type && record.dataLength === bytes)
+    .map(({ dataAt }) => formatIp(answer.subarray(dataAt, dataAt + bytes)));
+}
+
+/** All records in order; null when one is incomplete. */
 function recordsOf(message: Buffer): RecordPlace[] | null {
   let at = HEADER_BYTES;
   for (let index = message.readUInt16BE(4); index > 0; index -= 1) {

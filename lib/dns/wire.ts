@@ -1,19 +1,19 @@
-/** Numbers and structure of DNS messages (RFC 1035 §4). Pure; nothing here throws on any bytes. */
+/** Numbers and structure of DNS messages (RFC 1035 §4). Pure. No function here throws, whatever the bytes are. */
 import { MAX_NAME_BYTES } from './limits.ts';
 
 /** Octets of the fixed header. */
 export const HEADER_BYTES = 12;
 
-/** Record types that are looked at. */
+/** Record types that the mesh reads. */
 export const TYPE = { A: 1, CNAME: 5, SOA: 6, AAAA: 28, OPT: 41 } as const;
 
 /** The class of the internet. */
 export const CLASS_IN = 1;
 
-/** Response codes that are given or looked at. */
+/** Response codes that the mesh gives or reads. */
 export const RCODE = { NOERROR: 0, FORMERR: 1, SERVFAIL: 2, NXDOMAIN: 3 } as const;
 
-/** A response code that is given or looked at. */
+/** One of {@link RCODE}. */
 export type Rcode = (typeof RCODE)[keyof typeof RCODE];
 
 /** Bits of the second 16-bit word. */
@@ -29,16 +29,16 @@ export const FLAG = {
 /** The opcode of an ordinary query. */
 export const OPCODE_QUERY = 0;
 
-/** Where the parts of a record are. */
+/** Offsets and numbers of one record. */
 export interface RecordPlace {
-  /** The name it belongs to. */
+  /** Offset of the record's name. */
   readonly nameAt: number;
   readonly type: number;
   readonly class: number;
   readonly ttlAt: number;
   readonly dataAt: number;
   readonly dataLength: number;
-  /** Where the next record begins. */
+  /** Offset of the next record. */
   readonly end: number;
 }
 
@@ -52,7 +52,7 @@ export function rcodeOf(message: Buffer): number {
   return message.readUInt16BE(2) & 0xf;
 }
 
-/** Where what follows a name begins, null when the name is broken. A compressed name is not followed. */
+/** The offset behind a name, null when the name is malformed. It does not follow a compression pointer. */
 export function skipName(message: Buffer, start: number): number | null {
   let at = start;
   while (at - start < MAX_NAME_BYTES) {
@@ -60,14 +60,14 @@ export function skipName(message: Buffer, start: number): number | null {
     if (length === undefined) return null;
     if (length === 0) return at + 1;
     if (length >= 0xc0) return at + 2 <= message.length ? at + 2 : null;
-    // 0x40 and 0x80 were never given a meaning that anyone uses.
+    // No resolver uses the label types 0x40 and 0x80.
     if (length > 63) return null;
     at += 1 + length;
   }
   return null;
 }
 
-/** A name in lower case, without the dot at the end; null when it is broken. Each pointer leads back, so that the reading ends. */
+/** A name in lower case, without a trailing dot; null when it is malformed. Each pointer must lead back, so that reading ends. */
 export function readName(message: Buffer, start: number): string | null {
   const labels: string[] = [];
   let at = start;
@@ -93,7 +93,7 @@ export function readName(message: Buffer, start: number): string | null {
   }
 }
 
-/** The record at an offset, null when it is not whole. */
+/** The record at an offset, null when it is incomplete. */
 export function recordAt(message: Buffer, start: number): RecordPlace | null {
   const at = skipName(message, start);
   if (at === null || at + 10 > message.length) return null;
@@ -111,7 +111,7 @@ export function recordAt(message: Buffer, start: number): RecordPlace | null {
   };
 }
 
-/** A name in wire form. Labels must be 1 to 63 ASCII characters; the names of {@link parseRequest} are. */
+/** A name in wire form. Each label must have 1 to 63 ASCII characters, as in the names that parseRequest returns. */
 export function encodeName(name: string): Buffer {
   const parts = name.split('.').map((label) => {
     const bytes = Buffer.from(label, 'latin1');

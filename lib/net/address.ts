@@ -1,10 +1,9 @@
 /**
- * IP addresses as text and bytes. Written out rather than taken from node:net because pure code (policy,
- * routing) stands on it, and because the bytes are needed, which node:net does not give.
+ * Converts IP addresses between text and bytes. Pure code (policy, routing) needs the bytes, which node:net does not give.
  */
 import { MeshError } from '../errors/mesh-error.ts';
 
-/** An address as it stands in bytes: 4 for IPv4, 16 for IPv6. An IPv4-mapped one stays IPv6. */
+/** An address in bytes: 4 for IPv4, 16 for IPv6. An IPv4-mapped address stays IPv6. */
 export interface IpAddress {
   readonly family: 4 | 6;
   readonly bytes: Uint8Array;
@@ -25,7 +24,7 @@ const MAPPED_PREFIX = '::ffff:';
 const DOT = 0x2e;
 const ZERO = 0x30;
 
-/** The address, exactly as written. Throws ADDRESS_INVALID. Zones (`%eth0`) and leading zeros in IPv4 are refused. */
+/** Parses an address exactly as written. It refuses zones (`%eth0`) and leading zeros in IPv4. Throws ADDRESS_INVALID. */
 export function parseIp(text: string): IpAddress {
   const address = tryParseIp(text);
   if (address === null) {
@@ -34,7 +33,7 @@ export function parseIp(text: string): IpAddress {
   return address;
 }
 
-/** As {@link parseIp}, null where that throws. */
+/** Like {@link parseIp}, but returns null instead of throwing. */
 export function tryParseIp(text: string): IpAddress | null {
   const v4 = parseV4(text);
   if (v4 !== null) return { family: 4, bytes: v4 };
@@ -43,8 +42,8 @@ export function tryParseIp(text: string): IpAddress | null {
 }
 
 /**
- * Text of 4 or 16 bytes: dotted, or compressed lower-case by RFC 5952 (an IPv4-mapped address keeps its
- * `::ffff:` in front of the dotted form). Throws ADDRESS_INVALID for any other length.
+ * The text of 4 or 16 bytes: dotted, or compressed lower case (RFC 5952). An IPv4-mapped address keeps `::ffff:` in front of its
+ * dotted form. Throws ADDRESS_INVALID for any other length.
  */
 export function formatIp(bytes: Uint8Array): string {
   if (bytes.length === 4) return bytes.join('.');
@@ -59,12 +58,12 @@ export function formatIp(bytes: Uint8Array): string {
   return compress(groups);
 }
 
-/** The one text form used as a key: IPv4-mapped becomes IPv4, IPv6 is compressed lower-case. Throws ADDRESS_INVALID. */
+/** The text form that serves as a key: IPv4-mapped becomes IPv4, IPv6 is compressed lower case. Throws ADDRESS_INVALID. */
 export function canonicalIp(text: string): string {
   return canonicalV4(text) ?? formatIp(unmapped(parseIp(text).bytes));
 }
 
-/** As {@link canonicalIp}, null where that throws. */
+/** Like {@link canonicalIp}, but returns null instead of throwing. */
 export function tryCanonicalIp(text: string): string | null {
   const v4 = canonicalV4(text);
   if (v4 !== null) return v4;
@@ -77,7 +76,7 @@ export function canonicalIpOf(bytes: Uint8Array): string {
   return formatIp(unmapped(bytes));
 }
 
-/** The family of an address text; null when it is none. */
+/** The family of an address text; null when the text is no address. */
 export function ipFamily(text: string): 4 | 6 | null {
   if (isDotted(text, 0)) return 4;
   return tryParseIp(text)?.family ?? null;
@@ -89,8 +88,8 @@ export function formatHostPort(host: string, port: number): string {
 }
 
 /**
- * Parses what {@link formatHostPort} writes. An IP host comes back canonical; any other non-empty host as
- * written. The port must be 0 to 65535. Throws ADDRESS_INVALID.
+ * Parses the output of {@link formatHostPort}. An IP host comes back canonical, any other non-empty host as written. The port must
+ * be 0 to 65535. Throws ADDRESS_INVALID.
  */
 export function parseHostPort(text: string): HostPort {
   const result = tryParseHostPort(text);
@@ -100,7 +99,7 @@ export function parseHostPort(text: string): HostPort {
   return result;
 }
 
-/** As {@link parseHostPort}, null where that throws. */
+/** Like {@link parseHostPort}, but returns null instead of throwing. */
 export function tryParseHostPort(text: string): HostPort | null {
   const separator = text.lastIndexOf(':');
   if (separator <= 0) return null;
@@ -119,14 +118,14 @@ export function tryParseHostPort(text: string): HostPort | null {
   return { host: tryCanonicalIp(host) ?? host, port };
 }
 
-/** The canonical form where it stands in the text already, which is nearly always; null says nothing about the text. */
+/** The canonical IPv4 text if it stands in `text` already, as it nearly always does. Null does not mean that the text is no address. */
 function canonicalV4(text: string): string | null {
   if (isDotted(text, 0)) return text;
   if (!text.startsWith(MAPPED_PREFIX) || !isDotted(text, MAPPED_PREFIX.length)) return null;
   return text.slice(MAPPED_PREFIX.length);
 }
 
-/** Whether the text from `start` on is what {@link parseV4} takes, without making anything. */
+/** Whether {@link parseV4} would accept the text from `start` on. It allocates nothing. */
 function isDotted(text: string, start: number): boolean {
   let parts = 1;
   let digits = 0;
@@ -187,7 +186,7 @@ function parseV6(text: string): Uint8Array | null {
   return groupBytes([...head, ...Array.from({ length: missing }, () => 0), ...tail]);
 }
 
-/** Groups of one side of `::`; only the last of an address may be dotted IPv4. */
+/** The groups on one side of `::`. Only the last group of an address may be dotted IPv4. */
 function parseGroups(text: string, atEnd: boolean): number[] | null {
   if (text === '') return [];
   const groups: number[] = [];
@@ -223,7 +222,7 @@ function unmapped(bytes: Uint8Array): Uint8Array {
   return bytes.length === 16 && isMapped(bytes) ? bytes.subarray(12) : bytes;
 }
 
-/** RFC 5952 §4.2: the first of the longest runs of two or more zero groups is shortened. */
+/** Shortens the first of the longest runs of two or more zero groups (RFC 5952 §4.2). */
 function compress(groups: readonly number[]): string {
   let start = -1;
   let length = 1;

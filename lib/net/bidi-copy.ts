@@ -1,7 +1,6 @@
 /**
- * Copies bytes between two connections until both directions have ended (docs/spec/dataplane.md §10). Reading
- * stops while the other side cannot take more, so what is held in memory stays within HIGH_WATER_BYTES and one
- * read per direction.
+ * Copies bytes between two connections until both directions have ended (docs/spec/dataplane.md §10). It stops reading while the other
+ * side cannot take more, so that each direction holds at most HIGH_WATER_BYTES and one read in memory.
  */
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
@@ -23,31 +22,31 @@ export interface CopyEnd {
   /** Must be half-open: its `end` event must not end its writable side. */
   readonly duplex: Duplex;
   /**
-   * Its reads come in small slices (a TLS record at most); they are gathered over one turn of the event loop and
-   * written to the other side by one call.
+   * Whether its reads come in small slices (a TLS record at most). The copy gathers them over one turn of the event loop and writes
+   * them to the other side by one call.
    */
   readonly smallReads: boolean;
   /**
-   * Moves the bytes between this end and a TCP socket by a shorter way, on the same terms; null when there is none. It is
-   * asked before `duplex` is.
+   * Moves the bytes between this end and a TCP socket by a shorter way, on the same terms; null when there is none. The copy asks for
+   * it before it touches `duplex`.
    */
   readonly carry?: (socket: Socket, socketIs: CopySide) => Copy | null;
   /** Ends both directions at once: a TCP socket is reset, a tunnel stream by RST_STREAM. What waits is dropped. */
   abort(why: Abort): void;
 }
 
-/** Bytes so far; read it at any time. */
+/** Bytes copied so far. */
 export interface CopyCounts {
   /** From the client (`a`) towards the server (`b`). */
   fromA: number;
   fromB: number;
-  /** When the first byte came from `b`, by performance.now(); unset before that, or where the copy cannot tell. */
+  /** The time of the first byte from `b`, by performance.now(); unset before it, or if the copy cannot tell. */
   firstFromBMs?: number;
 }
 
 /** How a copy ended. */
 export interface CopyResult {
-  /** Set when a side failed other than by closing. */
+  /** Set when a side failed in another way than by closing. */
   readonly error: Error | null;
 }
 
@@ -56,23 +55,23 @@ export interface Copy {
   readonly counts: Readonly<CopyCounts>;
   /** Resolves when both connections are closed. Never rejects. */
   readonly done: Promise<CopyResult>;
-  /** Cuts both connections now: both peers learn of an abnormal end. */
+  /** Aborts both connections now: both peers learn of an abnormal end. */
   abort(): void;
 }
 
 /**
- * Bytes that may wait in a writable before its source is paused. Above Node's own mark (64 KiB, one read) so that a pause is
- * not paid for each read; low enough for many stalled connections.
+ * Bytes that may wait in a writable before its source is paused. It is above Node's own mark (64 KiB, one read), so that not each read
+ * costs a pause, and low enough for many stalled connections.
  */
 export const HIGH_WATER_BYTES = 262_144;
 
 /**
- * Slices below this are written at once: they are a message rather than a part of a bulk transfer, and waiting for the end of
- * the turn cost 15 µs a round trip.
+ * Slices below this are written at once. They are messages rather than parts of a bulk transfer, and a wait for the end of the turn
+ * costs 15 µs a round trip.
  */
 export const GATHER_FROM_BYTES = 4_096;
 
-/** Failures that only say that the other side is gone, which is no failure of ours. */
+/** Failures that only mean that the other side is gone; they are no failures of this process. */
 const ORDINARY_ENDS: ReadonlySet<string> = new Set([
   'ECONNRESET',
   'EPIPE',
@@ -86,8 +85,8 @@ const ORDINARY_ENDS: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Starts copying. Both ends belong to the copy from now on; it closes them. What waits in it is accounted for in `bytes`, unless an
- * end with a shorter way has an account of its own.
+ * Starts to copy. The copy owns both ends and closes them. Waiting bytes are charged to `bytes`, unless an end with a shorter way has
+ * an account of its own.
  */
 export function bidiCopy(a: CopyEnd, b: CopyEnd, bytes: ByteAccount = UNACCOUNTED): Copy {
   return shortWay(a, b, 'b') ?? shortWay(b, a, 'a') ?? new RunningCopy(a, b, bytes);
@@ -102,7 +101,7 @@ export function socketEnd(socket: Socket): CopyEnd {
   };
 }
 
-/** Whether an error only says that the other side is gone. */
+/** Whether an error only means that the other side is gone. */
 export function isOrdinaryEnd(error: NodeJS.ErrnoException): boolean {
   return ORDINARY_ENDS.has(error.code ?? '');
 }
@@ -146,10 +145,10 @@ class RunningCopy implements Copy {
     this.#b.abort('cut');
   }
 
-  /** What the end of `end` means for `other`. */
+  /** Ends `other` when `end` closes. */
   #watch(end: CopyEnd, other: CopyEnd, closed: () => void): void {
     const onClose = (): void => {
-      // Without a last word of its peer it was reset, or failed.
+      // Without an end from its peer the connection was reset or has failed.
       if (end.duplex.readableEnded) finish(other);
       else if (!isGone(other.duplex)) other.abort('reset');
       closed();
@@ -162,7 +161,7 @@ class RunningCopy implements Copy {
   }
 }
 
-/** One direction: per chunk a count and a write, nothing else. */
+/** Copies one direction: each chunk costs a count and a write. */
 function forward(
   source: CopyEnd,
   to: Duplex,
@@ -177,10 +176,10 @@ function forward(
     to.uncork();
   };
   from.on('data', (chunk: Buffer) => {
-    // Read only to be rid of it: it counts for nothing, and no drain would follow a pause.
+    // The bytes are dropped and not counted. A pause would last: no drain follows it.
     if (to.destroyed) return;
     count(chunk.length);
-    // Measured on one machine: half the receiver's processor time, and half as much throughput again.
+    // Gathering halves the receiver's processor time and gives half as much throughput again.
     if (smallReads && !corked && chunk.length >= GATHER_FROM_BYTES) {
       corked = true;
       to.cork();
@@ -188,7 +187,7 @@ function forward(
     }
     if (to.write(chunk)) return;
     queued.update();
-    // It will tell when it has drained, from its own mark on.
+    // A writable emits `drain` from its own mark on.
     if (to.writableLength >= HIGH_WATER_BYTES || bytes.pressed) from.pause();
   });
   to.once('close', () => queued.close());
@@ -200,14 +199,14 @@ function forward(
     if (to.writable) to.end();
   });
   if (from.readableEnded && to.writable) to.end();
-  // A socket accepted with pauseOnConnect stays paused until it is told otherwise.
+  // A socket accepted with pauseOnConnect stays paused until `resume`.
   else from.resume();
 }
 
 /**
- * The connection opposite of `end` is gone for good, after its last word: let what was handed to `end` reach its peer, then
- * close it, since nobody will read what that peer says. A peer that has said all it had is not cut: the connection
- * closes by itself, and a reset could overtake the last bytes.
+ * Closes `end` after the opposite connection has ended and closed. Bytes handed to `end` reach its peer first. Then it is aborted,
+ * since nobody reads its peer any more. If the peer has ended already, the connection closes by itself; a reset could overtake the
+ * last bytes.
  */
 function finish(end: CopyEnd): void {
   const { duplex } = end;
@@ -215,12 +214,12 @@ function finish(end: CopyEnd): void {
   const cut = (): void => {
     if (!duplex.readableEnded) end.abort('unread');
   };
-  // `writable` is of no use here: it is false from the call of `end` on, with bytes still waiting.
+  // `writable` does not help here: it is false from the call of `end` on, with bytes still waiting.
   if (duplex.writableFinished || duplex.destroyed) cut();
   else duplex.end(cut);
 }
 
-/** A stream of node:http2 calls itself closed as soon as both sides have ended, with bytes that wait for a reader yet. */
+/** Whether a duplex has closed. A stream of node:http2 is `closed` when both sides have ended, even if bytes still wait for a reader. */
 function isGone(duplex: Duplex): boolean {
   return duplex.closed && duplex.destroyed;
 }

@@ -7,23 +7,23 @@ import type { ConnectState, ConnectWatch } from '../linux/sockets.ts';
 import { adoptSocket, formatEndpoint, resetSocket } from './socket.ts';
 import type { Endpoint } from './socket.ts';
 
-/** A connection, made or being made, that somebody may lose interest in. */
+/** A connection, made or being made, that the caller may give up. */
 export interface Attempt {
-  /** Resets it at once; without effect when it is closed. */
+  /** Resets it at once; has no effect when it is closed. */
   destroy(): void;
 }
 
-/** What {@link connectTcp} does besides connecting. */
+/** Options of {@link connectTcp}. */
 export interface ConnectOptions {
   readonly timeoutMs: number;
-  /** Told, once, what to destroy when the caller loses interest, whether that is before or after it is connected. */
+  /** Called once with the attempt, which the caller may destroy before or after it is connected. */
   readonly onAttempt?: (attempt: Attempt) => void;
 }
 
 /**
- * Connects a socket descriptor, which belongs to the result from now on. The socket is half-open and does not
- * read until it is told to; it is closed already when the peer took the connection and reset it at once. Rejects with
- * UPSTREAM_TIMEOUT or UPSTREAM_CONNECT, the descriptor closed, when there never was a connection.
+ * Connects a socket descriptor and takes ownership of it. The socket is half-open and paused. It is already closed if the peer
+ * accepted the connection and reset it at once. Without a connection it closes the descriptor and rejects with UPSTREAM_TIMEOUT or
+ * UPSTREAM_CONNECT.
  */
 export async function connectTcp(
   fd: number,
@@ -87,7 +87,7 @@ function whenAnswered(fd: number, to: Endpoint, options: ConnectOptions): Promis
   return promise;
 }
 
-/** Connects, or asks how that stands. Throws UPSTREAM_CONNECT when it has failed. */
+/** Starts to connect, or asks for the state of the attempt. Throws UPSTREAM_CONNECT when it has failed. */
 function ask(fd: number, to: Endpoint): ConnectState {
   try {
     return connectSocket(fd, to.ip, to.port);
@@ -106,7 +106,7 @@ function watchOrClose(fd: number, look: () => void): ConnectWatch {
   }
 }
 
-/** The descriptor is the socket's, or closed. */
+/** Makes a socket that owns the descriptor; closes the descriptor when that fails. */
 function adopt(fd: number, state: ConnectState): Socket {
   let socket: Socket;
   try {
@@ -121,7 +121,7 @@ function adopt(fd: number, state: ConnectState): Socket {
   return socket;
 }
 
-/** As Node itself would put it. */
+/** The error that Node itself would make. */
 function systemError(code: string, { ip, port }: Endpoint): Error {
   const error = new Error(`connect ${code} ${ip}:${port}`);
   return Object.assign(error, { code, syscall: 'connect', address: ip, port });

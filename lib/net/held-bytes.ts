@@ -1,41 +1,41 @@
 /**
- * Bytes that a process holds in its own memory for connections: what came and has no reader yet, what waits to be sent. Whoever
- * holds too much is pressed: it takes in less, until it has fallen. Nothing is cut but peers that do not take part
- * (docs/decisions/budgets.md).
+ * Accounts for the bytes that a process holds in memory for connections: received bytes without a reader yet, and bytes that wait to
+ * be sent. A pod that holds too much is pressed: it takes in less until its sum has fallen. Only tunnels whose peers do not
+ * cooperate are ended (docs/decisions/budgets.md).
  */
 import type { Writable } from 'node:stream';
 import type { Clock, Timer } from '../clock/clock.ts';
 import type { NodeBudget } from './node-budget.ts';
 
-/** A tunnel whose peer may still send more than it should: it has not taken note of smaller windows. */
+/** A tunnel whose peer has not acknowledged smaller windows yet, and may still send more than they allow. */
 export interface Debtor {
-  /** Received bytes that are held for it. */
+  /** The received bytes held for it. */
   holds(): number;
-  /** Ends it, and gives back what it holds. */
+  /** Ends it and releases the bytes it holds. */
   evict(): void;
 }
 
-/** Where the connections of one pod account for what they hold. */
+/** The account of the bytes that one pod's connections hold. */
 export interface ByteAccount {
-  /** Too much is held: take in no more than it needs to go on. */
+  /** Too much is held: a connection may take in only what keeps it going. */
   readonly pressed: boolean;
-  /** As much has come as may be held: nothing is begun that would bring more. */
+  /** Received bytes have reached the limit: nothing may begin that would bring more. */
   readonly full: boolean;
-  /** What may come, bytes, from the moment of pressure on until that is so. */
+  /** Bytes that may still arrive between the start of pressure and `full`. */
   readonly headroom: number;
-  /** More bytes are held, or fewer. */
+  /** Adds held bytes; a negative number subtracts. */
   charge(bytes: number): void;
-  /** The same, of bytes that peers sent. */
+  /** Like `charge`, for bytes that peers sent. */
   receive(bytes: number): void;
-  /** `debtor` may be ended by {@link relieve} until the answer is called. */
+  /** Lets {@link relieve} end `debtor` until the returned function is called. */
   owe(debtor: Debtor): () => void;
-  /** Ends debtors, the largest first, while more has come than may be held. To be called where any of them may end. */
+  /** Ends debtors, the largest first, while received bytes exceed the limit. Call it only where any of them may end. */
   relieve(): void;
-  /** Calls `listener` each time `pressed` has changed, until the answer is called. */
+  /** Calls `listener` on each change of `pressed` until the returned function is called. */
   onPressure(listener: () => void): () => void;
 }
 
-/** For connections that nobody accounts for. */
+/** The account of connections that have none. */
 export const UNACCOUNTED: ByteAccount = {
   pressed: false,
   full: false,
@@ -47,7 +47,7 @@ export const UNACCOUNTED: ByteAccount = {
   onPressure: () => () => {},
 };
 
-/** Accounts for what waits in a writable whose peer does not read; what goes at once is not worth it. */
+/** Accounts for bytes that wait in a writable whose peer does not read. It ignores bytes that leave at once. */
 export class QueuedBytes {
   readonly #to: Writable;
   readonly #account: Pick<ByteAccount, 'charge'>;
@@ -58,7 +58,7 @@ export class QueuedBytes {
     this.#account = account;
   }
 
-  /** To be called after writes, and when the writable has drained: below its mark it does not tell. */
+  /** Call it after writes and on `drain`. A writable below its high-water mark counts as empty, since it emits no `drain`. */
   update(): void {
     const { writableLength, writableHighWaterMark } = this.#to;
     this.#set(writableLength >= writableHighWaterMark ? writableLength : 0);
@@ -76,40 +76,40 @@ export class QueuedBytes {
   }
 }
 
-/** Bytes. */
+/** Most bytes that may be held. */
 export interface HeldLimits {
   readonly process: number;
   readonly perPod: number;
 }
 
 /**
- * A pod that holds this part of its limit is pressed: a peer is told then, and what it has under way until it takes note must
- * still find room.
+ * Share of its limit at which a pod is pressed. Its peers are told then; the bytes they send until they take note must still find
+ * room.
  */
 const PRESS_SHARE = 1 / 2;
 
-/** A pressed pod that has fallen to this part of what it was pressed at is pressed no more: it must not go to and fro. */
+/** Share of the pressing mark at which pressure ends. The gap keeps a pod from changing back and forth. */
 const EASE_SHARE = 3 / 4;
 
-/** A debtor that holds less is not ended: a peer that knows of no window but HTTP/2's first may have sent as much. */
+/** Least bytes of a debtor that is ended: a peer may send as much before it knows of any window but HTTP/2's initial one. */
 const EVICTED_FROM_BYTES = 65_536;
 
-/** How often a pressed pod is looked at, which is also how long it is pressed at least: every change costs each tunnel a frame. */
+/** Interval of checks on a pressed pod, and its shortest time of pressure: each change costs every tunnel a frame. */
 export const PRESSURE_CHECK_MS = 250;
 
-/** How far a thread's sum may be from what the other threads know of it. */
+/** Largest difference between a thread's sum and the sum that other threads see. */
 const PUBLISH_BYTES = 262_144;
 
 const KIB = 1_024;
 
-/** What one thread holds, in the sight of the others. */
+/** The bytes that one thread holds, published to the other threads. */
 export class HeldBytes {
   readonly #budget: NodeBudget;
   readonly #limits: HeldLimits;
   readonly #clock: Clock;
   #bytes = 0;
   #published = 0;
-  /** What a pod may hold while the process holds too much: an equal part. */
+  /** Bytes that a pod may hold while the process holds too much: an equal part. */
   #allowance = Infinity;
   #pressed = 0;
   #pressures = 0;
@@ -120,17 +120,17 @@ export class HeldBytes {
     this.#clock = clock;
   }
 
-  /** Held by this thread now. */
+  /** Bytes that this thread holds now. */
   get bytes(): number {
     return this.#bytes;
   }
 
-  /** Its pods that are pressed now, and how often one came to be. */
+  /** Pods pressed now, and the count of times a pod became pressed. */
   get pressure(): { readonly now: number; readonly total: number } {
     return { now: this.#pressed, total: this.#pressures };
   }
 
-  /** The account of a pod, to be closed with it. */
+  /** Opens the account of a pod; close it with the pod. */
   open(): PodBytes {
     this.#budget.add('accounts', 1);
     return new PodBytes({
@@ -158,12 +158,12 @@ export class HeldBytes {
     const sum = this.#budget.used('heldKib') * KIB;
     const { process } = this.#limits;
     const isOver = sum > (this.#allowance === Infinity ? process : process * EASE_SHARE);
-    // Where the sum is above the limit, one of them is above its equal part.
+    // If the sum is above the limit, at least one account is above its equal part.
     this.#allowance = isOver ? process / Math.max(1, this.#budget.used('accounts')) : Infinity;
   }
 }
 
-/** What a pod's account needs of its thread. */
+/** The part of its thread that a pod's account needs. */
 interface Ledger {
   readonly clock: Clock;
   readonly limit: number;
@@ -174,14 +174,14 @@ interface Ledger {
   closed(): void;
 }
 
-/** What one pod holds on one thread. */
+/** The bytes that one pod holds on one thread. */
 export class PodBytes implements ByteAccount {
   readonly #ledger: Ledger;
   readonly #listeners = new Set<() => void>();
   readonly #debtors = new Set<Debtor>();
   #limit: number;
   #bytes = 0;
-  /** Of these, what peers sent. */
+  /** The part of `#bytes` that peers sent. */
   #received = 0;
   #pressed = false;
   #timer: Timer | null = null;
@@ -233,7 +233,7 @@ export class PodBytes implements ByteAccount {
         if (debtor.holds() > (largest?.holds() ?? EVICTED_FROM_BYTES)) largest = debtor;
       }
       if (largest === null) return;
-      // Each is ended once, so that this comes to an end.
+      // Each debtor is ended once, so that the loop ends.
       this.#debtors.delete(largest);
       largest.evict();
     }
@@ -244,12 +244,12 @@ export class PodBytes implements ByteAccount {
     return () => this.#listeners.delete(listener);
   }
 
-  /** The pod is served by so many threads: each may hold its part. */
+  /** Divides the limit among the threads that serve the pod. */
   divide(threads: number): void {
     this.#limit = this.#ledger.limit / threads;
   }
 
-  /** The pod is gone, and what it held. */
+  /** Closes the account of a pod that is gone, and releases all it held. */
   close(): void {
     if (this.#closed) return;
     this.charge(-this.#bytes);
@@ -267,7 +267,7 @@ export class PodBytes implements ByteAccount {
   }
 
   #consider(): void {
-    // The other threads may have let go meanwhile.
+    // The other threads may have released bytes meanwhile.
     this.#ledger.refresh();
     if (this.#bytes > this.#mark) this.#turn(true);
   }

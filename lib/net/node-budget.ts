@@ -1,34 +1,34 @@
-/** Threads that a process may have beside each other, with room for those that replace others. */
+/** Most threads of a process at a time, including those that replace others. */
 export const MAX_BUDGET_THREADS = 256;
 
-/** What all threads of the process take from one common amount. */
+/** Amounts that all threads of the process share. */
 export type Budgeted = 'connections' | 'handshakes';
 
-/** What they tell each other besides: KiB held for connections, and the accounts that these are divided among. */
+/** Shared counts: the amounts above, KiB held for connections, and the accounts that share these. */
 export type Counted = Budgeted | 'heldKib' | 'accounts';
 
-/** Amounts of the whole process. */
+/** Limits of the whole process. */
 export type NodeLimits = Readonly<Record<Budgeted, number>>;
 
 const FIELDS: readonly Counted[] = ['connections', 'handshakes', 'heldKib', 'accounts'];
 
-/** Behind the counts: one more than the highest thread so far, so that a sum is not over all there might be. */
+/** Slot behind the counts: one more than the highest thread so far. It bounds the slots that a sum reads. */
 const THREADS_SLOT = MAX_BUDGET_THREADS * FIELDS.length;
 
-/** Memory for the counts of every thread, to be shared by all of them. */
+/** Memory for the counts of every thread, shared by all threads. */
 export function newBudgetMemory(): SharedArrayBuffer {
   return new SharedArrayBuffer((THREADS_SLOT + 1) * Int32Array.BYTES_PER_ELEMENT);
 }
 
-/** Forgets what a thread had taken: it is gone, and with it what it held. */
+/** Clears the counts of a thread that is gone, since everything it held is gone too. */
 export function clearBudget(memory: SharedArrayBuffer, thread: number): void {
   const counts = new Int32Array(memory);
   for (const [index] of FIELDS.entries()) Atomics.store(counts, slot(thread, index), 0);
 }
 
 /**
- * The part of the process's amounts that one thread has taken. Each thread writes its own counts alone, so that those of a
- * thread that died can be given back; the sum is what the limits hold for.
+ * Counts the share that one thread has taken of the process's amounts. A thread writes only its own counts, so that those of a dead
+ * thread can be given back. The limits hold for the sum of all threads.
  */
 export class NodeBudget {
   readonly #counts: Int32Array<SharedArrayBuffer>;
@@ -45,7 +45,7 @@ export class NodeBudget {
     }
   }
 
-  /** Takes one; false when the process has as many as it may have. Threads that ask at once may exceed it by one each. */
+  /** Takes one; false when the process is at its limit. Threads that ask at the same time may exceed the limit by one each. */
   take(what: Budgeted): boolean {
     if (this.used(what) >= this.#limits[what]) return false;
     Atomics.add(this.#counts, this.#own(what), 1);
@@ -57,12 +57,12 @@ export class NodeBudget {
     this.add(what, -1);
   }
 
-  /** Counts so many more, or fewer, whatever the limits are. */
+  /** Adds to a count without a check of the limits; a negative number subtracts. */
   add(what: Counted, by: number): void {
     Atomics.add(this.#counts, this.#own(what), by);
   }
 
-  /** What all threads have taken. */
+  /** The sum over all threads. */
   used(what: Counted): number {
     let sum = 0;
     const threads = Atomics.load(this.#counts, THREADS_SLOT);
@@ -72,7 +72,7 @@ export class NodeBudget {
     return sum;
   }
 
-  /** What this thread has taken. */
+  /** The count of this thread. */
   own(what: Counted): number {
     return Atomics.load(this.#counts, this.#own(what));
   }

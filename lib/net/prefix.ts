@@ -1,4 +1,4 @@
-/** CIDR ranges: same family only (an IPv4-mapped range never holds an IPv4 address), host bits ignored. */
+/** CIDR ranges. A range holds addresses of its own family only: an IPv4-mapped range never holds an IPv4 address. Host bits are ignored. */
 import { MeshError } from '../errors/mesh-error.ts';
 import { formatIp, parseIp } from './address.ts';
 import type { IpAddress } from './address.ts';
@@ -9,7 +9,7 @@ export interface Prefix extends IpAddress {
   readonly length: number;
 }
 
-/** `10.0.0.0/8`, `fd00::/16`, or a bare address for itself alone. Throws ADDRESS_INVALID. */
+/** Parses `10.0.0.0/8` or `fd00::/16`; a bare address is a range of one address. Throws ADDRESS_INVALID. */
 export function parsePrefix(text: string): Prefix {
   const slash = text.indexOf('/');
   if (slash === -1) {
@@ -23,7 +23,7 @@ export function parsePrefix(text: string): Prefix {
   return makePrefix(parseIp(text.slice(0, slash)), Number(lengthText));
 }
 
-/** The range of `length` bits around `address`. Throws ADDRESS_INVALID when the length exceeds the family's. */
+/** The range of `length` bits that holds `address`. Throws ADDRESS_INVALID when the family has fewer bits. */
 export function makePrefix(address: IpAddress, length: number): Prefix {
   const bits = address.bytes.length * 8;
   if (!Number.isInteger(length) || length < 0 || length > bits) {
@@ -59,8 +59,8 @@ export function prefixContains(prefix: Prefix, address: IpAddress): boolean {
 }
 
 /**
- * Tells whether any range of a set holds an address, in logarithmic time: two ranges either nest or are
- * disjoint, so with nested ones dropped only the last range that starts at or before the address can hold it.
+ * Tells in logarithmic time whether any range of a set holds an address. Two ranges either nest or are disjoint. With nested ones
+ * dropped, only the last range that starts at or before the address can hold it.
  */
 export class PrefixSet {
   readonly #v4: readonly Prefix[];

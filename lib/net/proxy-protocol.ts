@@ -1,7 +1,7 @@
-/** The header of PROXY protocol version 2 (docs/spec/dataplane.md §7.5). */
+/** Writes the header of PROXY protocol version 2 (docs/spec/dataplane.md §7.5). */
 import { parseIp } from './address.ts';
 
-/** Whose connection follows the header. */
+/** The connection that follows the header. */
 export interface ProxyHeader {
   readonly source: { readonly ip: string; readonly port: number };
   readonly destination: { readonly ip: string; readonly port: number };
@@ -16,8 +16,8 @@ const TCP_OVER_IPV6 = 0x21;
 const TLV_IDENTITY = 0xd0;
 
 /**
- * The bytes to send before the first of the connection. Ends of different families are both written as IPv6.
- * Throws ADDRESS_INVALID for what is no address.
+ * The bytes to send before those of the connection. Ends of different families are both written as IPv6. Throws ADDRESS_INVALID for
+ * a text that is no address.
  */
 export function encodeProxyHeader(header: ProxyHeader): Buffer {
   const source = parseIp(header.source.ip);

@@ -1,16 +1,16 @@
 /**
- * Reads of a socket into a buffer of ours. Node does this by the option `onread`, which exists for sockets that the program connects
- * itself, not for accepted ones and not for TLS on a given socket; the three fields it sets are the same in all of them.
+ * Reads a socket into a given buffer. Node offers this as the option `onread`, but only for sockets that the program itself connects:
+ * neither for accepted sockets nor for TLS on a given socket. The three fields that the option sets are the same in all of them.
  */
 import { Socket } from 'node:net';
 
-/** Where bytes go and who takes them. */
+/** The buffer of the reads, and the function that takes them. */
 export interface Reads {
   /** The buffer of the first read. */
   readonly buffer: Buffer;
-  /** Takes the bytes at the beginning of the buffer; false stops reading until `socket.resume()`. */
+  /** Takes the bytes at the start of the buffer; false stops reading until `socket.resume()`. */
   readonly take: (bytes: number, buffer: Buffer) => boolean;
-  /** The buffer of the next read, asked for after each; the same one goes on when left out. */
+  /** Returns the buffer of the next read, asked for after each read. Without it the same buffer stays in use. */
   readonly next?: () => Buffer;
 }
 
@@ -27,15 +27,15 @@ interface Fields {
 const fields = findFields();
 
 /**
- * Has the socket read into a buffer from now on, instead of emitting `data`. False, and nothing done, where this Node does not
- * allow it or bytes wait in the socket already. Reading begins with `socket.resume()`.
+ * Makes the socket read into a buffer instead of emitting `data`. Returns false and does nothing if this Node does not allow it or
+ * bytes already wait in the socket. Reading begins with `socket.resume()`.
  */
 export function readInto(socket: Socket, reads: Reads): boolean {
   const { _handle: handle } = socket as unknown as { _handle: Handle | null };
   if (fields === null || handle?.useUserBuffer === undefined) return false;
   if (socket.readableLength > 0 || socket.readableEnded || socket.destroyed) return false;
   handle.useUserBuffer(reads.buffer);
-  // One by one, as each socket has them already: an object made of them to assign costs ten times as much.
+  // Each socket has the fields already. Setting them one by one costs a tenth of assigning an object.
   const own = socket as unknown as Record<symbol, unknown>;
   own[fields.buffer] = reads.buffer;
   own[fields.callback] = reads.take;

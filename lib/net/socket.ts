@@ -1,4 +1,4 @@
-/** TCP sockets as the data path uses them: half-open, without delay, addresses in canonical form. */
+/** TCP sockets of the data path: half-open, without delay, addresses in canonical form. */
 import { Socket } from 'node:net';
 import type { Server } from 'node:net';
 import { present } from '../errors/assert.ts';
@@ -17,15 +17,15 @@ export function formatEndpoint(endpoint: Endpoint): string {
   return formatHostPort(endpoint.ip, endpoint.port);
 }
 
-/** What is known of an accepted connection. */
+/** The ends of an accepted connection. */
 export interface AcceptedEnds {
   readonly remote: Endpoint;
   readonly local: Endpoint;
-  /** Where it was going before it was redirected; null where it was not, or nobody asked. */
+  /** The destination before redirection; null when it was not redirected or the caller did not ask. */
   readonly original: Endpoint | null;
 }
 
-/** The ends of an accepted connection by its descriptor, null when the peer is gone already. NATIVE_SYSCALL otherwise. */
+/** The ends of an accepted connection by its descriptor, null when the peer is gone already. Throws NATIVE_SYSCALL for other failures. */
 export function acceptedEnds(fd: number, redirected: boolean): AcceptedEnds | null {
   const names = acceptedNames(fd, redirected);
   if (names === null) return null;
@@ -36,7 +36,7 @@ export function acceptedEnds(fd: number, redirected: boolean): AcceptedEnds | nu
   };
 }
 
-/** Our own end of a socket, null when it is closed already. */
+/** The local end of a socket, null when it is closed already. */
 export function localEndpoint(socket: Socket): Endpoint | null {
   const { localAddress, localPort } = socket;
   if (localAddress === undefined || localPort === undefined) return null;
@@ -45,7 +45,7 @@ export function localEndpoint(socket: Socket): Endpoint | null {
 
 /** The descriptor under a socket, null when it is closed. Valid until the socket closes; the socket owns it. */
 export function socketFd(socket: Socket): number | null {
-  // Node has no public way to it; the kernel's options need it.
+  // Node has no public access to it; the kernel's options need it.
   const { _handle: handle } = socket as unknown as { _handle: { readonly fd?: number } | null };
   const fd = handle?.fd;
   return fd === undefined || fd < 0 ? null : fd;
@@ -63,15 +63,15 @@ export function resetSocket(socket: Socket): void {
 
 /** The descriptor under a listening server, null when it does not listen. The server owns it. */
 export function serverFd(server: Server): number | null {
-  // As for sockets, Node has no public way to it.
+  // As for sockets, Node has no public access to it.
   const { _handle: handle } = server as unknown as { _handle: { readonly fd?: number } | null };
   const fd = handle?.fd;
   return fd === undefined || fd < 0 ? null : fd;
 }
 
 /**
- * A socket over a connected TCP descriptor, which it owns from now on: paused before its first byte, and half-open. Throws
- * NATIVE_SYSCALL for a descriptor that Node does not take; it is still the caller's then.
+ * Makes a socket that owns a connected TCP descriptor. It is half-open, and paused before its first byte. Throws NATIVE_SYSCALL for a
+ * descriptor that Node does not take; the caller then still owns it.
  */
 export function adoptSocket(fd: number): Socket {
   const options = {
@@ -79,7 +79,7 @@ export function adoptSocket(fd: number): Socket {
     allowHalfOpen: true,
     readable: true,
     writable: true,
-    // Node's servers make their own sockets with this option; pausing afterwards would be too late for bytes that are there.
+    // Node's servers use this option for their own sockets. A later pause would miss bytes that have arrived already.
     pauseOnCreate: true,
   };
   try {
@@ -92,7 +92,7 @@ export function adoptSocket(fd: number): Socket {
   }
 }
 
-/** Serves a listening descriptor, which the server owns from now on; sockets come paused and half-open. */
+/** Makes a server listen on a descriptor, which it then owns. Sockets come paused and half-open. */
 export function serveFd(
   server: Server,
   fd: number,
@@ -108,7 +108,7 @@ export function serveFd(
   });
 }
 
-/** The kernel's text of an IPv4 address is the canonical one. */
+/** The kernel's text of an IPv4 address is canonical already. */
 function endpoint(ip: string, port: number): Endpoint {
   return { ip: ip.includes(':') ? canonicalIp(ip) : ip, port };
 }

@@ -1,24 +1,24 @@
-/** The server's side of SOCKS5 without authentication (RFC 1928), CONNECT only. Pure; any bytes are taken without harm. */
+/** The server's side of SOCKS5 without authentication (RFC 1928), CONNECT only. Pure. It accepts any bytes and never throws. */
 import { formatIp } from './address.ts';
 
-/** Where a client wants to go. */
+/** The destination that a client asks for. */
 export type SocksTarget =
   | { readonly kind: 'ip'; readonly ip: string; readonly port: number }
   /** As sent, not empty, printable ASCII. */
   | { readonly kind: 'name'; readonly name: string; readonly port: number };
 
-/** What is to be done next. */
+/** The next step of a negotiation. */
 export type SocksStep =
   /** More bytes are needed. */
   | { readonly kind: 'more' }
   /** Send the bytes and go on reading. */
   | { readonly kind: 'send'; readonly bytes: Buffer }
-  /** The request is complete; `rest` came behind it and belongs to the connection. */
+  /** The request is complete; `rest` came behind it and is data of the connection. */
   | { readonly kind: 'request'; readonly target: SocksTarget; readonly rest: Buffer }
-  /** Not to be served, for this reason. */
+  /** The client is not served, for this reason. */
   | { readonly kind: 'refuse'; readonly reason: string };
 
-/** Reply codes that are used: general failure, host unreachable, not supported. */
+/** Reply codes: general failure, host unreachable, not supported. */
 export const SOCKS_FAILURE = { general: 1, unreachable: 4, unsupported: 7 } as const;
 
 /** A reply code of a refused request. */
@@ -40,7 +40,7 @@ export function socksRefused(code: SocksFailure): Buffer {
   return reply(code);
 }
 
-/** One negotiation. Holds at most a greeting or a request, both under 300 octets, besides what was just pushed. */
+/** One negotiation. It holds at most a greeting or a request, both under 300 octets, and the bytes just pushed. */
 export class SocksNegotiation {
   #held: Buffer = Buffer.alloc(0);
   #greeted = false;
@@ -101,7 +101,7 @@ function refuse(reason: string): SocksStep {
   return { kind: 'refuse', reason };
 }
 
-/** With an unspecified address: what the proxy binds to is of no use to the client. */
+/** A reply with an unspecified address: the client has no use for the address that the proxy binds. */
 function reply(code: number): Buffer {
   return Buffer.of(VERSION, code, 0, ADDRESS.v4, 0, 0, 0, 0, 0, 0);
 }

@@ -7,16 +7,16 @@ import type { Copy } from './bidi-copy.ts';
 import type { ByteAccount } from './held-bytes.ts';
 import { socketFd } from './socket.ts';
 
-/** A connection outside JavaScript: its descriptor, which belongs to the holder, and what was read of it before. */
+/** A connection outside of JavaScript: its descriptor, which the holder owns, and the bytes read before. */
 export interface Detached {
   readonly fd: number;
   readonly read: Buffer | null;
 }
 
 /**
- * Joins two connected sockets, both half-open and paused, until both directions have ended. They leave JavaScript: their
- * `close` comes soon and means nothing, the copy's `done` is their end. Where the kernel does not let them go (out of
- * descriptors, or bytes wait in JavaScript to be written), they are copied here instead, and what waits goes to the account.
+ * Joins two connected sockets, both half-open and paused, until both directions have ended. The sockets leave JavaScript: their
+ * `close` comes early and means nothing; the copy's `done` marks the end. If they cannot leave (no descriptors are free, or bytes wait
+ * in JavaScript to be written), they are copied here instead, and waiting bytes are charged to the account.
  */
 export function spliceSockets(a: Socket, b: Socket, bytes?: ByteAccount): Copy {
   const ends = detachBoth(a, b);
@@ -33,8 +33,8 @@ export function spliceSockets(a: Socket, b: Socket, bytes?: ByteAccount): Copy {
 }
 
 /**
- * Takes a connected, paused socket out of JavaScript. Throws UPSTREAM_CONNECT for one that is closed or still has bytes to
- * write, NATIVE_SYSCALL when no descriptor is to be had; the socket stays as it is then.
+ * Takes a connected, paused socket out of JavaScript. Throws UPSTREAM_CONNECT for a socket that is closed or still has bytes to
+ * write, and NATIVE_SYSCALL when no descriptor is free; the socket then stays unchanged.
  */
 export function detachSocket(socket: Socket): Detached {
   const fd = socketFd(socket);
@@ -54,13 +54,13 @@ function detachBoth(a: Socket, b: Socket): { readonly a: Detached; readonly b: D
     return { a: leave(a, first), b: leave(b, second) };
   } catch (error) {
     if (first !== null) closeFd(first);
-    // What the kernel refuses has another way; anything else is a defect.
+    // The caller has another way if the kernel refuses; any other error is a defect.
     if (error instanceof MeshError && error.code === 'NATIVE_SYSCALL') return null;
     throw error;
   }
 }
 
-/** Nothing waits in JavaScript to be written. */
+/** Whether the socket is open and no bytes wait in JavaScript to be written. */
 function mayLeave(socket: Socket): boolean {
   return (
     !socket.destroyed && !socket.connecting && socket.writableLength === 0 && !socket.writableEnded
@@ -68,8 +68,8 @@ function mayLeave(socket: Socket): boolean {
 }
 
 /**
- * Takes what was read, and destroys the socket. That closes its own descriptor of the connection; as there is another one, the
- * peer is not told. All in one turn: the loop reads nothing meanwhile.
+ * Takes the bytes read so far and destroys the socket. The peer does not notice, since the connection has another descriptor. All
+ * happens in one turn, so that the loop reads nothing meanwhile.
  */
 function leave(socket: Socket, fd: number): Detached {
   const chunks: Buffer[] = [];

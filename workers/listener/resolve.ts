@@ -3,7 +3,7 @@ import { withTimeLimit } from '../../lib/async/time-limit.ts';
 import type { AnswerCache } from '../../lib/dns/answer-cache.ts';
 import type { Hosts } from '../../lib/dns/hosts-file.ts';
 import { MAX_ALIASES } from '../../lib/dns/limits.ts';
-import { searchNames } from '../../lib/dns/search.ts';
+import { searchNames } from '../../lib/dns/resolv-conf.ts';
 import { followAliases, isTruncated, makeQuestion } from '../../lib/dns/upstream-answer.ts';
 import { RCODE, TYPE, rcodeOf } from '../../lib/dns/wire.ts';
 import { MeshError, asMeshError, errorText } from '../../lib/errors/mesh-error.ts';

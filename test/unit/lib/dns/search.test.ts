@@ -1,6 +1,6 @@
 import test from 'ava';
 import { parseHosts } from '../../../../lib/dns/hosts-file.ts';
-import { searchNames } from '../../../../lib/dns/search.ts';
+import { searchNames } from '../../../../lib/dns/resolv-conf.ts';
 
 test('a short name is asked for below each search domain first, a long one as it is', (t) => {
   const search = ['demo.svc.cluster.local', 'corp.example'];

@@ -1,5 +1,5 @@
 import test from 'ava';
-import { shuffled } from '../../../../lib/dns/shuffle.ts';
+import { shuffled } from '../../../../lib/dns/resolve.ts';
 
 // spec: dns.md §4
 test('every order comes equally often, nothing is lost, and the list itself stays', (t) => {
