@@ -1,11 +1,21 @@
 /** Every message of the work plane and every result, in one place. */
 import { z } from 'zod';
+import { assert } from '../errors/assert.ts';
 import { errorTable } from '../errors/codes.ts';
 import type { ErrorCode } from '../errors/codes.ts';
 import { explainRequestSchema, explainResultSchema } from '../policy/explain.ts';
 import type { ExplainRequest, ExplainResult } from '../policy/explain.ts';
-import { defineJob } from './define-message.ts';
 import type { JobDefinition } from './contract.ts';
+
+/** Checks a kind of job: its names, its numbers, and that the sample is a valid body. */
+export function defineJob<Body>(definition: JobDefinition<Body>): JobDefinition<Body> {
+  const { attempts, backoffMs, body, name, queue, sample, version } = definition;
+  assert(/^[a-z-]+$/.test(queue), `queue name ${queue}`);
+  assert(Number.isInteger(version) && version >= 1, `version of ${name}`);
+  assert(attempts >= 1 && backoffMs >= 0, `attempts of ${name}`);
+  assert(body.safeParse(sample).success, `the sample of ${name} is not valid`);
+  return Object.freeze({ ...definition });
+}
 
 /**
  * An error as results carry it. Here as in every body, what a newer minor version adds is passed over; a code it

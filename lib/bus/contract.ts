@@ -1,7 +1,4 @@
-/**
- * What crosses processes: replicated tables (the state plane) and jobs (the work plane), as ports.
- * The Redis implementation stands in this folder; actors depend on these types only.
- */
+/** What crosses processes: rows of replicated tables (the state plane) and jobs (the work plane). Plain data. */
 import type { z } from 'zod';
 
 /** Whose keys: shared by the mesh, or one node's own. Each is one Redis hash tag. */
@@ -39,13 +36,6 @@ export interface TableHandler {
   onChanges(changes: readonly TableChange[]): void | Promise<void>;
 }
 
-/** Follows a table until closed, through Redis restarts, epochs and gaps. */
-export interface TableReader {
-  /** True once a full copy was delivered; stays true when Redis goes away (last known good). */
-  readonly synced: boolean;
-  close(): Promise<void>;
-}
-
 /** A change to write; a null value is a removal. */
 export interface RowChange {
   readonly key: string;
@@ -66,39 +56,11 @@ export interface StoredRow {
  */
 export type TableStanding = 'intact' | 'absent' | 'behind' | 'foreign';
 
-/**
- * Writes a table under a lease. Every step is atomic and guarded by the lease's fencing number and by the
- * epoch and version this writer left: STATE_CONFLICT when the lease was lost or the table is not as it was
- * left (see {@link standing}; then `replaceAll`, or `readAll` and go on), BUS_UNAVAILABLE when Redis is away.
- * Calls must not overlap.
- */
-export interface TableWriter {
-  /** Applies the changes in order, in one step up to 1,000 changes or 4 MiB, in several beyond. Repeating it is safe. */
-  apply(changes: readonly RowChange[]): Promise<void>;
-  /** Replaces the whole table under a new epoch; readers see the old table until the new one is complete. */
-  replaceAll(
-    entries: Iterable<readonly [key: string, value: Uint8Array, tag?: string]>,
-  ): Promise<void>;
-  /** Reads the whole table as it stands, for a writer that takes over. */
-  readAll(): Promise<Map<string, Uint8Array>>;
-  /** As {@link readAll}, with tags. */
-  readRows(): Promise<Map<string, StoredRow>>;
-  /** Compares the table with what this writer last wrote or read. */
-  standing(): Promise<TableStanding>;
-}
-
-/** A leadership lease with a fencing number, renewed until closed or lost. */
-export interface Lease {
-  readonly held: boolean;
-  /** Called on every gain (true) and loss (false). */
-  onChange(listener: (held: boolean) => void): () => void;
-  /** Gives the lease back, so that a standby need not wait for its end. */
-  close(): Promise<void>;
-}
-
 /** A kind of job: a named, versioned message of the work plane. */
 export interface JobDefinition<Body> {
+  /** BullMQ queue; the scope gives its prefix. */
   readonly queue: string;
+  /** An imperative such as `certificate.sign`. */
   readonly name: string;
   readonly version: number;
   readonly body: z.ZodType<Body>;
@@ -111,16 +73,6 @@ export interface JobDefinition<Body> {
   readonly previous?: (body: unknown) => Body;
 }
 
-/** Adds jobs. */
-export interface WorkQueue<Body> {
-  /** Adds the job unless one with this id waits or runs; a dead one with this id is replaced. BUS_UNAVAILABLE when Redis is away. Lower `priority` numbers go first (1 is the most urgent). */
-  add(id: string, body: Body, options?: { priority?: number; delayMs?: number }): Promise<void>;
-  /** Raises or lowers the urgency of a waiting job; no effect when it runs or is gone. */
-  setPriority(id: string, priority: number): Promise<void>;
-  remove(id: string): Promise<void>;
-  close(): Promise<void>;
-}
-
 /** What a job handler knows of its job besides the body. */
 export interface JobAttempt {
   readonly id: string;
@@ -130,7 +82,7 @@ export interface JobAttempt {
   readonly signal: AbortSignal;
 }
 
-/** Consumes jobs; several consumers of one queue compete. */
+/** Consumes jobs, whatever their body. */
 export interface WorkConsumer {
   /** Takes no new job and waits for those in hand. */
   drain(): Promise<void>;
@@ -151,13 +103,6 @@ export interface QueueCounts {
   readonly dead: number;
 }
 
-/** Short-lived results of jobs: a key with a lifetime under the scope's prefix. */
-export interface ResultBoard<Body> {
-  put(id: string, body: Body, lifetimeMs: number): Promise<void>;
-  /** Waits for the result, null when `timeoutMs` passes first. */
-  wait(id: string, timeoutMs: number, signal?: AbortSignal): Promise<Body | null>;
-}
-
 /** Who is there: members that say so again and again, with a word about themselves. */
 export interface Presence<Body> {
   /** Says that the member is there. BUS_UNAVAILABLE when Redis is away. */
@@ -166,27 +111,4 @@ export interface Presence<Body> {
   leave(member: string): Promise<void>;
   /** Members that said so within `maxAgeMs`; those that cannot be read are left out. BUS_UNAVAILABLE when Redis is away. */
   members(maxAgeMs: number): Promise<ReadonlyMap<string, Body>>;
-}
-
-/** One connection set to Redis for one process; hands out the parts above. */
-export interface Bus {
-  /** False while Redis is away. */
-  readonly connected: boolean;
-  onConnection(listener: (connected: boolean) => void): () => void;
-  lease(name: string, scope: Scope): Lease;
-  reader(table: TableName, scope: Scope, handler: TableHandler): TableReader;
-  writer(table: TableName, scope: Scope, lease: Lease): TableWriter;
-  /** A writer for content-addressed rows that any replica may write the same way (programs). */
-  sharedWriter(table: TableName, scope: Scope): TableWriter;
-  queue<Body>(definition: JobDefinition<Body>, scope: Scope): WorkQueue<Body>;
-  consume<Body>(
-    definition: JobDefinition<Body>,
-    scope: Scope,
-    options: { concurrency: number },
-    handler: (body: Body, attempt: JobAttempt) => Promise<void>,
-  ): WorkConsumer;
-  results<Body>(name: string, scope: Scope, body: z.ZodType<Body>): ResultBoard<Body>;
-  presence<Body>(name: string, scope: Scope, body: z.ZodType<Body>): Presence<Body>;
-  queueCounts(scopes: readonly Scope[]): Promise<readonly QueueCounts[]>;
-  close(): Promise<void>;
 }

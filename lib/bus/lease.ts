@@ -2,7 +2,6 @@ import { randomBytes } from 'node:crypto';
 import type { Clock } from '../clock/clock.ts';
 import { errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
-import type { Lease } from './contract.ts';
 import { LEASE_RENEW_MS, LEASE_TTL_MS } from './limits.ts';
 import type { BusMetrics } from './metrics.ts';
 import { loadScript, runScript } from './script.ts';
@@ -21,12 +20,13 @@ export interface LeaseDeps {
 }
 
 /**
- * A lease in Redis. Its token, `<fencing number>:<holder>`, is what every guarded step compares, so a holder
+ * A leadership lease, renewed until it is closed or lost. Its token, `<fencing number>:<holder>`, is what every guarded step compares, so a holder
  * that does not know yet that it lost the lease can write nothing.
  */
-export class RedisLease implements Lease {
+export class Lease {
   readonly #name: string;
-  readonly #key: string;
+  /** Its Redis key; the fencing counter is this and `:fence`. */
+  readonly key: string;
   readonly #deps: LeaseDeps;
   readonly #listeners = new Set<(held: boolean) => void>();
   readonly #stop = new AbortController();
@@ -36,13 +36,14 @@ export class RedisLease implements Lease {
 
   constructor(name: string, key: string, deps: LeaseDeps) {
     this.#name = name;
-    this.#key = key;
+    this.key = key;
     this.#deps = deps;
     // A lease is asked for as soon as Redis is there (again).
     onLink(deps.commands, () => this.#wake());
     this.#loop = this.#run();
   }
 
+  /** True while this process holds the lease. */
   get held(): boolean {
     return this.#token !== null;
   }
@@ -52,11 +53,13 @@ export class RedisLease implements Lease {
     return this.#token;
   }
 
+  /** Calls `listener` on every gain (true) and loss (false); the result ends that. */
   onChange(listener: (held: boolean) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
+  /** Gives the lease back, so that a standby need not wait for its end. */
   async close(): Promise<void> {
     if (this.#stop.signal.aborted) return this.#loop;
     this.#stop.abort(new Error('lease closed'));
@@ -66,7 +69,7 @@ export class RedisLease implements Lease {
     this.#set(null);
     if (token === null) return;
     try {
-      await runScript(this.#deps.commands, RENEW, [this.#key], [token, '0']);
+      await runScript(this.#deps.commands, RENEW, [this.key], [token, '0']);
     } catch (error) {
       // It runs out by itself.
       this.#deps.log.debug({ lease: this.#name, error: errorText(error) }, 'lease.not-returned');
@@ -107,12 +110,12 @@ export class RedisLease implements Lease {
   async #ask(commands: RedisClient, holder: string): Promise<string | null> {
     const lifetime = String(LEASE_TTL_MS);
     if (this.#token !== null) {
-      const renewed = await runScript(commands, RENEW, [this.#key], [this.#token, lifetime]);
+      const renewed = await runScript(commands, RENEW, [this.key], [this.#token, lifetime]);
       if (renewed === 1) return this.#token;
       // Lost: say so before trying to win it again, under a new fencing number.
       this.#set(null);
     }
-    const keys = [this.#key, `${this.#key}:fence`];
+    const keys = [this.key, `${this.key}:fence`];
     const won = await runScript(commands, ACQUIRE, keys, [holder, lifetime]);
     return typeof won === 'string' ? won : null;
   }

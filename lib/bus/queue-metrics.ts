@@ -1,7 +1,8 @@
 import { errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
 import type { MetricRegistry } from '../metrics/registry.ts';
-import type { Bus, Scope } from './contract.ts';
+import type { Scope } from './contract.ts';
+import type { Bus } from './redis-bus.ts';
 
 /** Exposes the depths of the scopes' queues, asked at each scrape. Without Redis there are none to tell. */
 export function exposeQueueDepths(

@@ -1,29 +1,22 @@
 import type { z } from 'zod';
 import { inTime } from '../async/time-limit.ts';
 import type { Clock } from '../clock/clock.ts';
-import { assert } from '../errors/assert.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
 import type { MetricRegistry } from '../metrics/registry.ts';
 import type { BusConfig } from './config.ts';
 import type {
-  Bus,
   JobAttempt,
   JobDefinition,
-  Lease,
   Presence,
   QueueCounts,
-  ResultBoard,
   Scope,
   TableHandler,
   TableName,
-  TableReader,
-  TableWriter,
   WorkConsumer,
-  WorkQueue,
 } from './contract.ts';
 import { leaseKey, presenceKey, resultKey, scopePrefix, tableKeys } from './keys.ts';
-import { RedisLease } from './lease.ts';
+import { Lease } from './lease.ts';
 import { JOBS_WAITING_MAX } from './limits.ts';
 import { MalformedReport } from './malformed.ts';
 import { createBusMetrics } from './metrics.ts';
@@ -32,12 +25,12 @@ import { RedisPresence } from './presence.ts';
 import { readQueueCounts } from './queue-counts.ts';
 import { createClient, onLink } from './redis-client.ts';
 import type { ConnectionPurpose, RedisClient } from './redis-client.ts';
-import { HintChannels, RedisResultBoard } from './result-board.ts';
+import { HintChannels, ResultBoard } from './result-board.ts';
 import { ServerCheck } from './server-check.ts';
-import { RedisTableReader } from './table-reader.ts';
-import { RedisTableWriter } from './table-writer.ts';
+import { TableReader } from './table-reader.ts';
+import { TableWriter } from './table-writer.ts';
 import { RedisWorkConsumer } from './work-consumer.ts';
-import { RedisWorkQueue } from './work-queue.ts';
+import { WorkQueue } from './work-queue.ts';
 
 /** How long parts may take to say goodbye to Redis: a lease is given back, a job's lock is released. */
 const CLOSE_TIMEOUT_MS = 2_000;
@@ -63,7 +56,7 @@ export interface BusDeps {
  * Throws CONFIG_INVALID when the password or CA file cannot be read. One per actor; the owner closes it.
  */
 export function connectBus(config: BusConfig, deps: BusDeps): Bus {
-  return new RedisBus(config, deps);
+  return new Bus(config, deps);
 }
 
 /** Something the bus made and closes with itself. */
@@ -71,7 +64,11 @@ interface Closable {
   close(): Promise<void>;
 }
 
-class RedisBus implements Bus {
+/**
+ * The connections of one process to Redis, and the parts that use them: tables, leases, queues, results, presence lists.
+ * Parts work as soon as Redis answers, and again whenever it comes back.
+ */
+export class Bus {
   readonly #config: BusConfig;
   readonly #deps: BusDeps;
   readonly #commands: RedisClient;
@@ -79,7 +76,6 @@ class RedisBus implements Bus {
   readonly #check: ServerCheck;
   readonly #listeners = new Set<(connected: boolean) => void>();
   readonly #parts = new Set<Closable>();
-  readonly #leases = new Map<RedisLease, string>();
   #producer: RedisClient | null = null;
   #subscriptions: { readonly client: RedisClient; readonly hints: HintChannels } | null = null;
   #connected = false;
@@ -108,31 +104,34 @@ class RedisBus implements Bus {
     });
   }
 
+  /** False while Redis is away. */
   get connected(): boolean {
     return this.#connected;
   }
 
+  /** Calls `listener` on every change of {@link connected}; the result ends that. */
   onConnection(listener: (connected: boolean) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
+  /** Asks for the lease until it is closed. */
   lease(name: string, scope: Scope): Lease {
     const key = leaseKey(this.#config.prefix, name, scope);
     const { clock, log } = this.#deps;
-    const lease = new RedisLease(name, key, {
+    const lease = new Lease(name, key, {
       commands: this.#commands,
       clock,
       log,
       metrics: this.#metrics,
     });
-    this.#leases.set(lease, key);
     return this.#own(lease);
   }
 
+  /** Follows the table until the reader is closed. */
   reader(table: TableName, scope: Scope, handler: TableHandler): TableReader {
     const { clock, log } = this.#deps;
-    const reader: RedisTableReader = new RedisTableReader(
+    const reader: TableReader = new TableReader(
       {
         table,
         keys: tableKeys(this.#config.prefix, table, scope),
@@ -150,21 +149,21 @@ class RedisBus implements Bus {
     return this.#own(reader);
   }
 
+  /** A writer that writes only while the lease is held. */
   writer(table: TableName, scope: Scope, lease: Lease): TableWriter {
-    assert(lease instanceof RedisLease, 'the lease comes from this bus');
-    const key = this.#leases.get(lease);
-    assert(key !== undefined, 'the lease comes from this bus');
-    return this.#tableWriter(table, scope, { key, lease });
+    return this.#tableWriter(table, scope, lease);
   }
 
+  /** A writer of rows that are named by their contents, so that any replica writes them the same way (programs). */
   sharedWriter(table: TableName, scope: Scope): TableWriter {
     return this.#tableWriter(table, scope, null);
   }
 
+  /** Adds jobs of one kind. */
   queue<Body>(definition: JobDefinition<Body>, scope: Scope): WorkQueue<Body> {
     this.#producer ??= this.#client('producer');
     const { clock, log, name } = this.#deps;
-    const queue = new RedisWorkQueue(definition, {
+    const queue = new WorkQueue(definition, {
       client: this.#producer,
       prefix: scopePrefix(this.#config.prefix, scope),
       clock,
@@ -176,6 +175,7 @@ class RedisBus implements Bus {
     return this.#own(queue);
   }
 
+  /** Takes jobs of one kind; several consumers of a queue compete. A job may run twice: handlers are idempotent. */
   consume<Body>(
     definition: JobDefinition<Body>,
     scope: Scope,
@@ -191,9 +191,10 @@ class RedisBus implements Bus {
     return this.#own(new RedisWorkConsumer(definition, deps, options.concurrency, handler));
   }
 
+  /** Short-lived results of jobs. */
   results<Body>(name: string, scope: Scope, body: z.ZodType<Body>): ResultBoard<Body> {
     const { clock, log } = this.#deps;
-    return new RedisResultBoard({
+    return new ResultBoard({
       name,
       body,
       keyOf: (id) => resultKey(this.#config.prefix, name, scope, id),
@@ -204,6 +205,7 @@ class RedisBus implements Bus {
     });
   }
 
+  /** A list of members that are there. */
   presence<Body>(name: string, scope: Scope, body: z.ZodType<Body>): Presence<Body> {
     const { clock, log } = this.#deps;
     return new RedisPresence({
@@ -216,10 +218,12 @@ class RedisBus implements Bus {
     });
   }
 
+  /** Depths of the scopes' queues. Rejects with BUS_UNAVAILABLE when Redis is away. */
   queueCounts(scopes: readonly Scope[]): Promise<readonly QueueCounts[]> {
     return readQueueCounts(this.#commands, this.#config.prefix, scopes);
   }
 
+  /** Closes all parts and the connections. */
   close(): Promise<void> {
     this.#closing ??= this.#close();
     return this.#closing;
@@ -237,12 +241,8 @@ class RedisBus implements Bus {
     await closed;
   }
 
-  #tableWriter(
-    table: TableName,
-    scope: Scope,
-    lease: { readonly key: string; readonly lease: RedisLease } | null,
-  ): TableWriter {
-    return new RedisTableWriter({
+  #tableWriter(table: TableName, scope: Scope, lease: Lease | null): TableWriter {
+    return new TableWriter({
       table,
       keys: tableKeys(this.#config.prefix, table, scope),
       lease,

@@ -3,7 +3,6 @@ import { z } from 'zod';
 import type { Clock } from '../clock/clock.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
-import type { ResultBoard } from './contract.ts';
 import { RESULT_POLL_MS, RESULT_WAITS_MAX } from './limits.ts';
 import { asBusError, isLinked, onLink } from './redis-client.ts';
 import type { RedisClient } from './redis-client.ts';
@@ -74,13 +73,14 @@ export interface BoardDeps<Body> {
 }
 
 /** Results as keys with a lifetime, and a hint on a channel of the same name. */
-export class RedisResultBoard<Body> implements ResultBoard<Body> {
+export class ResultBoard<Body> {
   readonly #deps: BoardDeps<Body>;
 
   constructor(deps: BoardDeps<Body>) {
     this.#deps = deps;
   }
 
+  /** Publishes the result for `lifetimeMs`. */
   async put(id: string, body: Body, lifetimeMs: number): Promise<void> {
     const { commands, keyOf, name } = this.#deps;
     const key = keyOf(id);
@@ -92,6 +92,7 @@ export class RedisResultBoard<Body> implements ResultBoard<Body> {
     }
   }
 
+  /** Waits for the result; null when `timeoutMs` passes first. Throws BUS_MESSAGE when it cannot be read. */
   async wait(id: string, timeoutMs: number, signal?: AbortSignal): Promise<Body | null> {
     const { clock, hints, keyOf } = this.#deps;
     const key = keyOf(id);

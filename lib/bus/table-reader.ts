@@ -3,7 +3,7 @@ import type { Clock } from '../clock/clock.ts';
 import { Backoff } from '../clock/backoff.ts';
 import { errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
-import type { TableEntry, TableHandler, TableReader } from './contract.ts';
+import type { TableEntry, TableHandler } from './contract.ts';
 import { FOLLOW_BLOCK_MS, FOLLOW_SLICE_ENTRIES } from './limits.ts';
 import type { TableKeys } from './keys.ts';
 import type { MalformedReport } from './malformed.ts';
@@ -38,7 +38,7 @@ const RETRY = { baseMs: 50, maxMs: 2_000 };
  * Copies a table and follows its change log: last id first, then the rows, then the changes from that id on.
  * What it cannot follow it reads again, and holds what it has until the new copy is there.
  */
-export class RedisTableReader implements TableReader {
+export class TableReader {
   readonly #deps: ReaderDeps;
   readonly #handler: TableHandler;
   readonly #stop = new AbortController();
@@ -59,6 +59,7 @@ export class RedisTableReader implements TableReader {
     this.finished = this.#run();
   }
 
+  /** True once a full copy was delivered; stays true when Redis goes away (last known good). */
   get synced(): boolean {
     return this.#synced;
   }

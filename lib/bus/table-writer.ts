@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto';
 import { assert } from '../errors/assert.ts';
 import { MeshError } from '../errors/mesh-error.ts';
-import type { RowChange, StoredRow, TableStanding, TableWriter } from './contract.ts';
+import type { RowChange, StoredRow, TableStanding } from './contract.ts';
 import type { TableKeys } from './keys.ts';
-import type { RedisLease } from './lease.ts';
+import type { Lease } from './lease.ts';
 import {
   APPLY_STEP_BYTES_MAX,
   APPLY_STEP_CHANGES_MAX,
@@ -34,13 +34,19 @@ interface Mark {
 export interface WriterDeps {
   readonly table: string;
   readonly keys: TableKeys;
-  readonly lease: { readonly key: string; readonly lease: RedisLease } | null;
+  /** Null for a table that any replica may write. */
+  readonly lease: Lease | null;
   readonly commands: RedisClient;
   readonly malformed: MalformedReport;
 }
 
-/** Writes a table in guarded Lua steps; see {@link TableWriter}. */
-export class RedisTableWriter implements TableWriter {
+/**
+ * Writes a table in Lua steps. Each step is atomic and guarded by the lease's fencing number and by the epoch and version
+ * that this writer left. Throws STATE_CONFLICT when the lease was lost or the table is not as it was left: then see
+ * {@link standing}, and call {@link replaceAll} or {@link readAll}. Throws BUS_UNAVAILABLE when Redis is away. Calls must not
+ * overlap.
+ */
+export class TableWriter {
   readonly #deps: WriterDeps;
   /** What this writer last wrote or read. */
   #left: Mark | null = null;
@@ -52,12 +58,14 @@ export class RedisTableWriter implements TableWriter {
     this.#deps = deps;
   }
 
+  /** Applies the changes in order, in one step up to 1,000 changes or 4 MiB, in several beyond. Repeating it is safe. */
   apply(changes: readonly RowChange[]): Promise<void> {
     return this.#exclusive(async () => {
       for (const step of applySteps(this.#deps.table, changes)) await this.#applyStep(step);
     });
   }
 
+  /** Replaces the whole table under a new epoch. Readers see the old table until the new one is complete. */
   replaceAll(
     entries: Iterable<readonly [key: string, value: Uint8Array, tag?: string]>,
   ): Promise<void> {
@@ -74,11 +82,13 @@ export class RedisTableWriter implements TableWriter {
     });
   }
 
+  /** Reads the whole table, for a writer that takes over. */
   async readAll(): Promise<Map<string, Uint8Array>> {
     const rows = await this.readRows();
     return new Map([...rows].map(([key, row]) => [key, row.value]));
   }
 
+  /** As {@link readAll}, with tags. */
   readRows(): Promise<Map<string, StoredRow>> {
     return this.#exclusive(async () => {
       for (let attempt = 0; attempt < READ_ATTEMPTS_MAX; attempt += 1) {
@@ -93,6 +103,7 @@ export class RedisTableWriter implements TableWriter {
     });
   }
 
+  /** Compares the table with what this writer last wrote or read. */
   async standing(): Promise<TableStanding> {
     const current = await this.#readMeta();
     if (current === null) return 'absent';
@@ -175,7 +186,7 @@ export class RedisTableWriter implements TableWriter {
 
   #token(): string {
     if (this.#deps.lease === null) return '';
-    const { token } = this.#deps.lease.lease;
+    const { token } = this.#deps.lease;
     if (token === null) throw this.#conflict('lease');
     return token;
   }

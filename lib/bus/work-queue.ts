@@ -2,7 +2,7 @@ import type { Queue } from 'bullmq';
 import type { Clock } from '../clock/clock.ts';
 import { MeshError } from '../errors/mesh-error.ts';
 import { loadQueue } from './bullmq.ts';
-import type { JobDefinition, WorkQueue } from './contract.ts';
+import type { JobDefinition } from './contract.ts';
 import { sealEnvelope } from './envelope.ts';
 import { DEAD_LETTERS_MAX, QUEUE_EVENTS_MAX } from './limits.ts';
 import { asBusError, isLinked } from './redis-client.ts';
@@ -28,7 +28,7 @@ export interface QueueDeps {
 }
 
 /** Adds jobs of one kind through BullMQ. Never waits for Redis to come back. */
-export class RedisWorkQueue<Body> implements WorkQueue<Body> {
+export class WorkQueue<Body> {
   readonly #definition: JobDefinition<Body>;
   readonly #deps: QueueDeps;
   #queue: Promise<Queue> | null = null;
@@ -38,6 +38,11 @@ export class RedisWorkQueue<Body> implements WorkQueue<Body> {
     this.#deps = deps;
   }
 
+  /**
+   * Adds the job unless one with this id waits or runs; replaces a dead one with this id. Lower `priority` numbers go first,
+   * 1 is the most urgent. Throws BUS_MESSAGE for a body or an id that is not valid, BUS_UNAVAILABLE when Redis is away or the
+   * queue is full.
+   */
   async add(
     id: string,
     body: Body,
@@ -70,6 +75,7 @@ export class RedisWorkQueue<Body> implements WorkQueue<Body> {
     });
   }
 
+  /** Raises or lowers the urgency of a waiting job; no effect when it runs or is gone. */
   setPriority(id: string, priority: number): Promise<void> {
     return this.#run(`prioritise ${this.#definition.name}`, async (queue) => {
       const job = await queue.getJob(id);

@@ -1,5 +1,6 @@
 /** One signing job: check it, ask the CA, publish the answer. */
-import type { JobAttempt, ResultBoard } from '../../lib/bus/contract.ts';
+import type { JobAttempt } from '../../lib/bus/contract.ts';
+import type { ResultBoard } from '../../lib/bus/result-board.ts';
 import type { SignBody, Signed } from '../../lib/bus/catalog.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError, asMeshError, errorText } from '../../lib/errors/mesh-error.ts';

@@ -1,7 +1,8 @@
 /** Asks the policy evaluator of a mesh, and words its answer. */
 import { randomBytes } from 'node:crypto';
 import { EXPLAIN_BOARD, policyExplain } from '../../lib/bus/catalog.ts';
-import type { Bus, WorkQueue } from '../../lib/bus/contract.ts';
+import type { Bus } from '../../lib/bus/redis-bus.ts';
+import type { WorkQueue } from '../../lib/bus/work-queue.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { explainResultSchema } from '../../lib/policy/explain.ts';

@@ -1,6 +1,7 @@
 /** The bus of a running mesh for one command: as the user `cli`, which may read all and ask for explanations. */
 import { join } from 'node:path';
-import type { Bus, Scope, TableName } from '../../lib/bus/contract.ts';
+import type { Scope, TableName } from '../../lib/bus/contract.ts';
+import type { Bus } from '../../lib/bus/redis-bus.ts';
 import { connectBus } from '../../lib/bus/redis-bus.ts';
 import { systemClock } from '../../lib/clock/clock.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';

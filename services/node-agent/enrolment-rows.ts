@@ -2,7 +2,10 @@
 import { Backoff } from '../../lib/clock/backoff.ts';
 import { pause } from '../../lib/clock/clock.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
-import type { Bus, Lease, RowChange, TableWriter } from '../../lib/bus/contract.ts';
+import type { RowChange } from '../../lib/bus/contract.ts';
+import type { Bus } from '../../lib/bus/redis-bus.ts';
+import type { Lease } from '../../lib/bus/lease.ts';
+import type { TableWriter } from '../../lib/bus/table-writer.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { enrolmentSchema } from '../../lib/state/enrolment.ts';
@@ -19,7 +22,7 @@ export interface WantedRow {
 export interface EnrolmentRowsDeps {
   readonly bus: Pick<Bus, 'onConnection'>;
   readonly lease: Lease;
-  readonly writer: TableWriter;
+  readonly writer: Pick<TableWriter, 'apply' | 'readAll' | 'replaceAll' | 'standing'>;
   readonly clock: Clock;
   readonly log: Logger;
 }

@@ -3,7 +3,7 @@ import { mkdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { Actor, ActorContext, ActorDefinition } from '../../lib/actor/actor.ts';
 import { sendJson } from '../../lib/http/answers.ts';
-import type { Bus } from '../../lib/bus/contract.ts';
+import type { Bus } from '../../lib/bus/redis-bus.ts';
 import { connectBus } from '../../lib/bus/redis-bus.ts';
 import { present } from '../../lib/errors/assert.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';

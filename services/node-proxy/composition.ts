@@ -6,7 +6,7 @@ import {
   proxyPresenceSchema,
   signedSchema,
 } from '../../lib/bus/catalog.ts';
-import type { Bus } from '../../lib/bus/contract.ts';
+import type { Bus } from '../../lib/bus/redis-bus.ts';
 import { PROXIES } from '../../lib/bus/keys.ts';
 import { connectBus } from '../../lib/bus/redis-bus.ts';
 import { present } from '../../lib/errors/assert.ts';

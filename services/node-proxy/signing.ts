@@ -2,7 +2,9 @@
 import { createHash } from 'node:crypto';
 import { SIGN_PRIORITY } from '../../lib/bus/catalog.ts';
 import type { SignBody, Signed } from '../../lib/bus/catalog.ts';
-import type { Bus, ResultBoard, WorkQueue } from '../../lib/bus/contract.ts';
+import type { Bus } from '../../lib/bus/redis-bus.ts';
+import type { ResultBoard } from '../../lib/bus/result-board.ts';
+import type { WorkQueue } from '../../lib/bus/work-queue.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError, asMeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import type { SigningPort, Urgency } from '../../lib/identity/signing-port.ts';

@@ -1,4 +1,6 @@
-import type { Bus, TableName, TableReader } from '../../lib/bus/contract.ts';
+import type { TableName } from '../../lib/bus/contract.ts';
+import type { Bus } from '../../lib/bus/redis-bus.ts';
+import type { TableReader } from '../../lib/bus/table-reader.ts';
 import { TableMirror } from '../../lib/bus/table-mirror.ts';
 import type { TableSink } from '../../lib/bus/table-mirror.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';

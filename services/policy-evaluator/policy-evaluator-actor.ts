@@ -1,7 +1,9 @@
 import type { Actor, ActorContext, ActorDefinition, Deadline } from '../../lib/actor/actor.ts';
 import { sendJson } from '../../lib/http/answers.ts';
 import { EXPLAIN_BOARD, policyCompile, policyExplain } from '../../lib/bus/catalog.ts';
-import type { Bus, ResultBoard, WorkConsumer } from '../../lib/bus/contract.ts';
+import type { Bus } from '../../lib/bus/redis-bus.ts';
+import type { ResultBoard } from '../../lib/bus/result-board.ts';
+import type { WorkConsumer } from '../../lib/bus/contract.ts';
 import { exposeQueueDepths } from '../../lib/bus/queue-metrics.ts';
 import { connectBus } from '../../lib/bus/redis-bus.ts';
 import type { Timer } from '../../lib/clock/clock.ts';

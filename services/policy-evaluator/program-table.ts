@@ -1,4 +1,6 @@
-import type { Bus, RowChange, TableWriter } from '../../lib/bus/contract.ts';
+import type { RowChange } from '../../lib/bus/contract.ts';
+import type { Bus } from '../../lib/bus/redis-bus.ts';
+import type { TableWriter } from '../../lib/bus/table-writer.ts';
 import { compileProgram } from '../../lib/policy/compile.ts';
 import { encodeProgram } from '../../lib/policy/program-codec.ts';
 import type { PolicyProgram } from '../../lib/policy/model.ts';

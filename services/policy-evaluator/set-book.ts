@@ -1,4 +1,4 @@
-import type { WorkQueue } from '../../lib/bus/contract.ts';
+import type { WorkQueue } from '../../lib/bus/work-queue.ts';
 import type { CompileBody } from '../../lib/bus/catalog.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { TimeSlice } from '../../lib/async/time-slice.ts';

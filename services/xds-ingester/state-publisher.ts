@@ -1,4 +1,7 @@
-import type { Bus, Lease, StoredRow, TableStanding, TableWriter } from '../../lib/bus/contract.ts';
+import type { StoredRow, TableStanding } from '../../lib/bus/contract.ts';
+import type { Bus } from '../../lib/bus/redis-bus.ts';
+import type { Lease } from '../../lib/bus/lease.ts';
+import type { TableWriter } from '../../lib/bus/table-writer.ts';
 import { Backoff } from '../../lib/clock/backoff.ts';
 import { pause } from '../../lib/clock/clock.ts';
 import type { Clock } from '../../lib/clock/clock.ts';

@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import type { Actor, ActorContext, ActorDefinition, Deadline } from '../../lib/actor/actor.ts';
 import { sendJson } from '../../lib/http/answers.ts';
-import type { Bus } from '../../lib/bus/contract.ts';
+import type { Bus } from '../../lib/bus/redis-bus.ts';
 import { connectBus } from '../../lib/bus/redis-bus.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import { openGrpcClient } from '../../lib/grpc/client.ts';

@@ -8,7 +8,7 @@ import type { Socket } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { ExecutionContext } from 'ava';
-import type { TableWriter } from '../../lib/bus/contract.ts';
+import type { TableWriter } from '../../lib/bus/table-writer.ts';
 import { systemClock } from '../../lib/clock/clock.ts';
 import { NetnsHandle } from '../../lib/linux/netns-handle.ts';
 import { listenTcp, openTcp } from '../../lib/linux/sockets.ts';

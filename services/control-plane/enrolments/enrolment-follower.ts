@@ -1,5 +1,6 @@
 /** Marks the pods that their nodes serve, by the nodes' `enrolments` tables. */
-import type { Bus, TableReader } from '../../../lib/bus/contract.ts';
+import type { Bus } from '../../../lib/bus/redis-bus.ts';
+import type { TableReader } from '../../../lib/bus/table-reader.ts';
 import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';

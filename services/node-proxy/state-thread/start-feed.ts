@@ -1,4 +1,4 @@
-import type { Bus } from '../../../lib/bus/contract.ts';
+import type { Bus } from '../../../lib/bus/redis-bus.ts';
 import type { LocalSource } from '../config/local-state.ts';
 import { LocalState } from './local-state.ts';
 import type { LocalStateDependencies } from './local-state.ts';

@@ -1,4 +1,6 @@
-import type { Bus, TableHandler, TableReader } from '../../../lib/bus/contract.ts';
+import type { TableHandler } from '../../../lib/bus/contract.ts';
+import type { Bus } from '../../../lib/bus/redis-bus.ts';
+import type { TableReader } from '../../../lib/bus/table-reader.ts';
 import { FEED_ROWS_PER_MESSAGE } from '../limits.ts';
 import { packRows } from './packed-rows.ts';
 import type { Row } from './packed-rows.ts';

@@ -1,5 +1,6 @@
 import test from 'ava';
-import type { Bus, Lease } from '../../../lib/bus/contract.ts';
+import type { Bus } from '../../../lib/bus/redis-bus.ts';
+import type { Lease } from '../../../lib/bus/lease.ts';
 import { tableKeys } from '../../../lib/bus/keys.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { TableCopy, bytes, openBus } from '../../support/bus.ts';

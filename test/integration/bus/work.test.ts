@@ -3,14 +3,14 @@ import { z } from 'zod';
 import {
   SIGNED_BOARD,
   certificateSign,
+  defineJob,
   policyCompile,
   signedSchema,
 } from '../../../lib/bus/catalog.ts';
 import type { SignBody, Signed } from '../../../lib/bus/catalog.ts';
-import { defineJob } from '../../../lib/bus/define-message.ts';
 import type { JobAttempt } from '../../../lib/bus/contract.ts';
 import { DEAD_LETTERS_MAX } from '../../../lib/bus/limits.ts';
-import { RedisWorkQueue } from '../../../lib/bus/work-queue.ts';
+import { WorkQueue } from '../../../lib/bus/work-queue.ts';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { openBus } from '../../support/bus.ts';
@@ -237,7 +237,7 @@ test('a queue nobody serves refuses the job that is too many', async (t) => {
   const redis = await startTestRedis(t);
   const client = redis.client();
   await client.ping();
-  const queue = new RedisWorkQueue(policyCompile, {
+  const queue = new WorkQueue(policyCompile, {
     client,
     prefix: `${redis.prefix}:{mesh}`,
     clock: systemClock,

@@ -1,5 +1,5 @@
 import test from 'ava';
-import type { Bus } from '../../../lib/bus/contract.ts';
+import type { Bus } from '../../../lib/bus/redis-bus.ts';
 import { createControlPlaneKit } from '../../support/control-plane-kit.ts';
 import { openBus } from '../../support/bus.ts';
 import { startTestRedis } from '../../support/redis.ts';

@@ -3,9 +3,11 @@ import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { tableKeys } from '../../../lib/bus/keys.ts';
-import type { Bus, RowChange, TableWriter } from '../../../lib/bus/contract.ts';
+import type { RowChange } from '../../../lib/bus/contract.ts';
+import type { Bus } from '../../../lib/bus/redis-bus.ts';
 import type { Enrolment } from '../../../lib/state/enrolment.ts';
 import { EnrolmentRows } from '../../../services/node-agent/enrolment-rows.ts';
+import type { EnrolmentRowsDeps } from '../../../services/node-agent/enrolment-rows.ts';
 import { capturedLog, openBus } from '../../support/bus.ts';
 import { startTestRedis } from '../../support/redis.ts';
 import type { TestRedis } from '../../support/redis.ts';
@@ -44,7 +46,7 @@ async function rig(t: ExecutionContext): Promise<Rig> {
   const writes: string[][] = [];
   const beside: Beside = {};
   let reads = 0;
-  const writer: TableWriter = {
+  const writer: EnrolmentRowsDeps['writer'] = {
     apply: async (changes: readonly RowChange[]) => {
       writes.push(changes.map(({ key }) => key).sort());
       const { before } = beside;
@@ -61,7 +63,6 @@ async function rig(t: ExecutionContext): Promise<Rig> {
       await afterRead?.();
       return rows;
     },
-    readRows: () => real.readRows(),
     standing: () => real.standing(),
   };
   const { log, lines } = capturedLog();

@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import type { Redis } from 'ioredis';
-import type { Lease } from '../../../lib/bus/contract.ts';
+import type { Lease } from '../../../lib/bus/lease.ts';
 import { leaseKey, tableKeys } from '../../../lib/bus/keys.ts';
 import { loadScript } from '../../../lib/bus/script.ts';
 import { systemClock } from '../../../lib/clock/clock.ts';
