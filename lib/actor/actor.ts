@@ -19,24 +19,24 @@ export interface Deadline {
   readonly signal: AbortSignal;
 }
 
-/** Names what still keeps an actor from being ready. */
+/** The blockers that keep an actor from being ready. */
 export interface Readiness {
   /** Adds a blocker; call the result to release it (more than once is harmless). */
   block(name: string): () => void;
-  /** The names of the blockers that stand, sorted. */
+  /** Returns the names of the blockers that are left, sorted. */
   pending(): readonly string[];
   /** Calls `listener` with the pending names whenever they change; the result unsubscribes. */
   onChange(listener: (pending: readonly string[]) => void): () => void;
 }
 
-/** What the host of an actor gives it. The actor owns none of it. */
+/** Everything that the host gives an actor. The actor owns none of it. */
 export interface ActorContext {
   readonly actor: string;
   readonly node: string | null;
   readonly log: Logger;
   readonly clock: Clock;
   readonly metrics: MetricRegistry;
-  /** Where telemetry is sent besides, where that is configured; `metrics` go there without the actor's doing. */
+  /** The export of telemetry, where it is configured. The host exports `metrics` itself. */
   readonly exports?: TelemetryExport | null;
   readonly readiness: Readiness;
   /** Routes on the process's admin server, below `/<actor>`. */
@@ -46,8 +46,8 @@ export interface ActorContext {
   /** Asks the host to drain and stop the process, as `/quitquitquit` does. */
   requestShutdown(why: string): void;
   /**
-   * Calls `listener` each time the process, being idle, gives memory back: threads of the actor may collect the garbage of
-   * theirs (lib/actor/collector.ts). Never where the process keeps what it has.
+   * Calls `listener` each time the idle process returns memory. The actor's threads may then collect their own garbage
+   * (lib/actor/collector.ts). Never calls it where WEFT_RELEASE_MEMORY is off.
    */
   onMemoryRelease(listener: () => void): void;
 }
@@ -65,7 +65,7 @@ export interface Actor {
   stop(reason: StopReason): Promise<void>;
 }
 
-/** What the composition root needs to know of an actor, exported as `definition` by `<name>-actor.ts`. */
+/** Describes an actor to the composition root; `<name>-actor.ts` exports it as `definition`. */
 export interface ActorDefinition<Config> {
   readonly name: string;
   /** True when each node runs its own; such an actor needs `NODE_NAME`. */

@@ -1,6 +1,6 @@
 import { MeshError } from '../errors/mesh-error.ts';
 
-/** V8's own function; `last-resort` also gives back the pages that a collection has emptied in part. */
+/** V8's own function; `last-resort` also returns pages that a collection has emptied in part. */
 type Collect = (
   options:
     | { type: 'major'; execution: 'sync'; flavor: 'last-resort' }
@@ -8,9 +8,9 @@ type Collect = (
 ) => void;
 
 /**
- * Collects all garbage of the calling thread, and gives its memory back: 0.1 to 0.4 s of a main thread, tens of milliseconds of
- * a listener's. CONFIG_INVALID in a process without --expose-gc, which the launcher sets: set later, it would differ from what
- * the code in the compile cache was made with.
+ * Collects all garbage of the calling thread and returns its memory. A main thread stands still for 0.1 to 0.4 s, a listener
+ * thread for tens of milliseconds. Throws CONFIG_INVALID in a process without --expose-gc. The launcher sets that option,
+ * because the compile cache does not accept code that was compiled under other options.
  */
 export function collectAll(): void {
   collector()({ type: 'major', execution: 'sync', flavor: 'last-resort' });

@@ -1,7 +1,7 @@
 import type { Deadline } from './actor.ts';
 import type { Clock } from '../clock/clock.ts';
 
-/** A deadline on `clock`, that {@link force} may bring forward. */
+/** A deadline on `clock`; {@link force} brings it forward. */
 export class DrainDeadline implements Deadline {
   readonly #clock: Clock;
   readonly #endsAt: number;
@@ -29,7 +29,7 @@ export class DrainDeadline implements Deadline {
     if (!this.signal.aborted) this.#controller.abort(new Error(why));
   }
 
-  /** Forgets the timer once the drain is over. */
+  /** Cancels the timer when the drain is over. */
   release(): void {
     this.#timer.cancel();
   }

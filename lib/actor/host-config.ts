@@ -8,19 +8,19 @@ import { otlpSettings } from '../otlp/config.ts';
 import type { OtlpSettings } from '../otlp/settings.ts';
 import { otlpVariables } from '../otlp/variables.ts';
 
-/** What a process that hosts actors is told, whatever actors it hosts. */
+/** The settings of a process that hosts actors. */
 export interface HostConfig {
   readonly node: string | null;
   readonly admin: Endpoint | null;
-  /** Where scrapers find metrics. */
+  /** The address of the metrics server. */
   readonly metrics: Endpoint | null;
   /** A level or a filter. */
   readonly logLevel: string;
   readonly logFormat: LogFormat;
   readonly drainDeadlineMs: number;
-  /** Whether an idle process gives back memory that it does not use. */
+  /** Whether an idle process returns memory that it does not use. */
   readonly releaseMemory: boolean;
-  /** Where telemetry is sent by OTLP; null = nowhere. */
+  /** The export of telemetry by OTLP; null = none. */
   readonly otlp: OtlpSettings | null;
 }
 

@@ -17,7 +17,7 @@ import type {
 import { withinDeadline } from './drain.ts';
 import { ReadinessGate } from './readiness.ts';
 
-/** What a host shares among its actors. */
+/** The parts of a host that its actors share. */
 export interface HostServices {
   readonly node: string | null;
   readonly clock: Clock;
@@ -26,12 +26,12 @@ export interface HostServices {
   readonly adminRoutes: RouteTable;
   /** Null where telemetry is not exported. */
   readonly exports: TelemetryExport | null;
-  /** An actor became ready for the first time. */
+  /** Called when an actor becomes ready for the first time. */
   ready(): void;
-  /** An actor failed: the process must end. */
+  /** Called when an actor fails; the process then ends. */
   fail(actor: string, error: unknown): void;
   requestShutdown(why: string): void;
-  /** As {@link ActorContext} has it. */
+  /** See {@link ActorContext}. */
   onMemoryRelease(listener: () => void): void;
 }
 
@@ -46,7 +46,7 @@ export interface ActorStatus {
   readonly uptimeSeconds: number;
 }
 
-/** One actor in its host: its life cycle, and the context it is given. */
+/** Runs one actor in its host: holds its life cycle and makes its context. */
 export class HostedActor {
   readonly name: string;
   readonly log: Logger;
@@ -77,7 +77,7 @@ export class HostedActor {
     return this.#state;
   }
 
-  /** Names of what it still waits for; `start` until its start resolved. */
+  /** Returns the names of what the actor still waits for; `start` until its start has resolved. */
   pending(): readonly string[] {
     if (this.#state === 'created' || (this.#state === 'starting' && !this.#started)) {
       return ['start', ...this.#readiness.pending()].sort();
@@ -87,7 +87,7 @@ export class HostedActor {
       : [this.#state];
   }
 
-  /** Starts the actor. Rejects with what its start rejected with. */
+  /** Starts the actor. Rejects with the rejection of its start. */
   async start(): Promise<void> {
     assert(this.#state === 'created', 'an actor starts once');
     this.#state = 'starting';
@@ -98,7 +98,7 @@ export class HostedActor {
     this.#onReadiness(this.#readiness.pending());
   }
 
-  /** Drains until done or the deadline; a failed drain is logged, as the stop follows anyway. */
+  /** Drains until done or the deadline. Logs a failed drain, because the stop follows in any case. */
   async drain(deadline: Deadline): Promise<void> {
     if (this.#state !== 'ready' && this.#state !== 'starting') return;
     this.#state = 'draining';
@@ -130,7 +130,7 @@ export class HostedActor {
     };
   }
 
-  /** Marks the actor failed, for its status while the process ends. */
+  /** Marks the actor as failed, for its status while the process ends. */
   markFailed(): void {
     this.#state = 'failed';
   }

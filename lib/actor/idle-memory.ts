@@ -1,30 +1,30 @@
 import { getHeapStatistics } from 'node:v8';
 import type { Clock, Timer } from '../clock/clock.ts';
 import { errorText } from '../errors/mesh-error.ts';
-import { releaseFreeMemory, releaseProgramPages } from '../linux/memory.ts';
+import { releaseFreeMemory, releaseProgramPages } from '../linux/process.ts';
 import type { Logger } from '../log/logger.ts';
 import { collectAll } from './collector.ts';
 
-/** How often the process looks whether it is idle. */
+/** Time between two checks whether the process is idle. */
 const CHECK_MS = 3_000;
-/** Processor time of all threads in that while; an idle node takes 1 to 2 % of a core, bringing pods in takes half of one. */
+/** An idle process uses at most this much processor time between two checks: an idle node takes 1 to 2 % of a core, adding pods takes half of one. */
 const IDLE_CPU_MS = 150;
-/** Between two times, so that work that comes and goes costs a hundredth of a core at most. */
+/** Time between two releases, so that work that comes and goes costs at most a hundredth of a core. */
 const LEAST_DISTANCE_MS = 30_000;
-/** An idle process has garbage too. By this much more heap it is collected, once in a minute or two. */
+/** An idle process makes garbage too; it is collected when the heap has grown by this much, once in a minute or two. */
 const GROWN_BYTES = 4 << 20;
 
-/** What gives memory back, and tells of work; tests put their own in its place. */
+/** Returns memory and measures work; tests replace it. */
 export interface Memory {
-  /** Processor time that all threads have taken so far. */
+  /** Returns the processor time that all threads have used so far. */
   cpuMs(): number;
-  /** What the main thread's heap takes now. */
+  /** Returns the size of the main thread's heap. */
   heapBytes(): number;
   /** Collects the garbage of the main thread's heap. */
   collect(): void;
-  /** Gives back what is free in C's heaps. */
+  /** Returns free memory of the C heaps to the kernel. */
   releaseFree(): void;
-  /** Gives back pages of program files; returns their bytes. */
+  /** Drops pages of program files; returns their bytes. */
   releasePages(): number;
 }
 
@@ -40,10 +40,10 @@ const own: Memory = {
 };
 
 /**
- * Gives back what an idle process does not use: first the garbage of its main thread, and who has more is told; at the next
- * look, when others are done too, free memory of C's heaps, and pages of programs that nothing runs any more. Once when it is
- * ready and the start has settled, and again when it is idle after work or its heap has grown. The main thread stands still
- * for it, 0.1 to 0.4 s. A process that cannot do a part of it is larger, and says so once.
+ * Returns memory that an idle process does not use. It first collects the garbage of the main thread and calls the listeners.
+ * At the next check, when other threads have collected too, it returns free memory of the C heaps and pages of program files.
+ * It does so once after the start, and again when the process is idle after work or its heap has grown. The main thread stands
+ * still for 0.1 to 0.4 s. A process that lacks the means for a step skips it, and logs that once.
  */
 export class IdleMemory {
   readonly #clock: Clock;
@@ -51,13 +51,13 @@ export class IdleMemory {
   readonly #memory: Memory;
   readonly #listeners: (() => void)[] = [];
   #timer: Timer | null = null;
-  /** Work was done since the last time, the start at first. */
+  /** Whether the process has worked since the last release; at first, the start is its work. */
   #worked = true;
   #cpuMs = 0;
   #lastMs = -Infinity;
-  /** What the heap took after the last time. */
+  /** Size of the heap after the last release. */
   #heapBytes = 0;
-  /** Garbage was collected, and the rest is still to be done. */
+  /** Garbage was collected; the next check returns the rest. */
   #half = false;
   #warned = false;
 
@@ -67,19 +67,19 @@ export class IdleMemory {
     this.#memory = deps.memory ?? own;
   }
 
-  /** Calls `listener` each time, once the main thread has collected its garbage. */
+  /** Calls `listener` at each release, after the main thread has collected its garbage. */
   onRelease(listener: () => void): void {
     this.#listeners.push(listener);
   }
 
-  /** Everything is ready. Only the first call counts. */
+  /** Starts the checks; call it when all actors are ready. Only the first call counts. */
   ready(): void {
     if (this.#timer !== null) return;
     this.#cpuMs = this.#memory.cpuMs();
     this.#timer = this.#clock.every(CHECK_MS, () => this.#check());
   }
 
-  /** The process ends: nothing is given back any more. */
+  /** Stops the checks. */
   cancel(): void {
     this.#timer?.cancel();
   }
@@ -88,7 +88,7 @@ export class IdleMemory {
     if (this.#half) {
       this.#half = false;
       this.#releaseRest();
-      // What collecting took, here and elsewhere, was no work.
+      // The collection, here and in other threads, does not count as work.
       this.#cpuMs = this.#memory.cpuMs();
       this.#heapBytes = this.#memory.heapBytes();
       return;
@@ -111,13 +111,13 @@ export class IdleMemory {
 
   #releaseRest(): void {
     this.#attempt(() => this.#memory.releaseFree());
-    // Last, as all else runs code that would bring pages back.
+    // Last, because any other code would bring pages back.
     this.#attempt(() =>
-      this.#log.debug({ programBytes: this.#memory.releasePages() }, 'host.memory-given-back'),
+      this.#log.debug({ programBytes: this.#memory.releasePages() }, 'host.memory-released'),
     );
   }
 
-  /** As in a container that hides /proc/self/pagemap, or without --expose-gc. */
+  /** Logs a failure: a container may hide /proc/self/pagemap, or --expose-gc may be missing. */
   #attempt(work: () => void): void {
     try {
       work();

@@ -6,17 +6,17 @@ import { HttpServer } from '../http/http-server.ts';
 import { RouteTable } from '../http/routes.ts';
 import type { HttpHandler } from '../http/routes.ts';
 
-/** Between attempts to take an address that another process has, an older one of the same actor as a rule. */
+/** Time between attempts to take an address that another process holds, usually an older process of the same actor. */
 const RETRY_MS = 2_000;
 
-/** Serves metrics and readiness, and nothing else, where a scraper can reach them. */
+/** Serves metrics and readiness to scrapers, and nothing else. */
 export class MetricsListener {
   readonly #server: HttpServer;
   readonly #endpoint: Endpoint;
   readonly #clock: Clock;
   readonly #log: Logger;
   #retry: Timer | null = null;
-  #told = false;
+  #warned = false;
   #closed = false;
 
   constructor(
@@ -33,14 +33,14 @@ export class MetricsListener {
     this.#server = new HttpServer(routes.handle, { name: 'metrics', log: deps.log });
   }
 
-  /** Listens, now or as soon as the address is free. Rejects for any other reason that it cannot be had. */
+  /** Listens now, or as soon as the address is free. Rejects for any other failure. */
   async listen(): Promise<void> {
     try {
       await this.#server.listen(this.#endpoint);
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw error;
-      if (!this.#told) this.#log.warn({ error: errorText(error) }, 'metrics.address-taken');
-      this.#told = true;
+      if (!this.#warned) this.#log.warn({ error: errorText(error) }, 'metrics.address-taken');
+      this.#warned = true;
       if (!this.#closed) this.#retry = this.#clock.after(RETRY_MS, () => this.#again());
     }
   }
@@ -51,7 +51,7 @@ export class MetricsListener {
     );
   }
 
-  /** The TCP port listened on, null while there is none. */
+  /** The TCP port listened on; null while it does not listen. */
   get port(): number | null {
     return this.#server.port;
   }

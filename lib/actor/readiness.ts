@@ -1,6 +1,6 @@
 import type { Readiness } from './actor.ts';
 
-/** Counts what still stands between an actor and being ready. */
+/** Holds the blockers that keep an actor from being ready. */
 export class ReadinessGate implements Readiness {
   readonly #blockers = new Map<symbol, string>();
   readonly #listeners = new Set<(pending: readonly string[]) => void>();

@@ -20,7 +20,7 @@ import { IdleMemory } from './idle-memory.ts';
 import { MetricsListener } from './metrics-listener.ts';
 import { HostedActor } from './hosted-actor.ts';
 
-/** After everything is stopped the event loop must run dry within this time; what is left is named and the process ends. */
+/** The event loop must be empty this long after everything was stopped; otherwise the leftovers are logged and the process ends. */
 const LEFTOVER_TIMEOUT_MS = 3_000;
 
 /** Exit codes of an actor process. */
@@ -43,8 +43,8 @@ export interface ProcessConfig {
 }
 
 /**
- * Reads the configuration of the host and of every actor, all problems at once.
- * Throws CONFIG_INVALID; also for a `WEFT_*` variable nobody knows, and a node actor without NODE_NAME.
+ * Reads the configuration of the host and of every actor. Throws one CONFIG_INVALID with all problems, which include unknown
+ * `WEFT_*` variables and a node actor without NODE_NAME.
  */
 export function configureActors(
   definitions: readonly ActorDefinition<unknown>[],
@@ -78,9 +78,9 @@ export function configureActors(
 }
 
 /**
- * Hosts actors in this process until they are told to stop or one fails: the only place with signal
- * handlers. SIGTERM and SIGINT drain, a second SIGINT forces the end. Resolves with the exit code when
- * everything is stopped; rejects with CONFIG_INVALID before anything is started.
+ * Hosts actors in this process until a signal or a failure stops them. Only this function installs signal handlers: SIGTERM and
+ * SIGINT drain, a second SIGINT forces the end. Resolves with the exit code when everything has stopped. Rejects with
+ * CONFIG_INVALID before anything starts.
  */
 export async function runActors(
   definitions: readonly ActorDefinition<unknown>[],
@@ -102,7 +102,7 @@ export async function runActors(
   return host.run();
 }
 
-/** Its libraries take megabytes and time: they are loaded where there is somewhere to send to. */
+/** Loads the libraries of OTLP, which take megabytes and time, only where an endpoint is set. */
 async function startExport(
   { otlp, node }: HostConfig,
   actors: readonly string[],
@@ -126,7 +126,7 @@ class ActorHost {
   readonly #actors: readonly HostedActor[];
   /** Null where telemetry is not exported. */
   readonly #exports: OtlpExport | null;
-  /** Null where the process keeps what it has taken. */
+  /** Null where the process does not return memory. */
   readonly #memory: IdleMemory | null;
   readonly #processMetrics = new MetricRegistry();
   readonly #end = Promise.withResolvers<void>();
@@ -155,7 +155,7 @@ class ActorHost {
           logFormat: config.host.logFormat,
           adminRoutes: this.#adminRoutes,
           exports,
-          ready: () => this.#oneIsReady(),
+          ready: () => this.#onActorReady(),
           fail: (actor, error) => this.#fail(actor, error),
           requestShutdown: (why) => this.#shutdown(why),
           onMemoryRelease: (listener) => this.#memory?.onRelease(listener),
@@ -188,13 +188,13 @@ class ActorHost {
     const exported = (await this.#exports?.close()) ?? true;
     release();
     const code = this.#failed ? EXIT_FAILED : EXIT_OK;
-    // A request that waits for a collector cannot be taken back, and nobody waits for it any more.
+    // A request to a collector cannot be cancelled, and nothing waits for its answer any more.
     if (exported) this.#watchLeftovers();
     else setImmediate(() => process.exit(code));
     return code;
   }
 
-  #oneIsReady(): void {
+  #onActorReady(): void {
     if (this.#actors.every(({ state }) => state === 'ready')) this.#memory?.ready();
   }
 
@@ -260,7 +260,7 @@ class ActorHost {
     );
     routes.route('GET', '/healthz/ready', this.#serveReadiness);
     routes.route('GET', '/metrics', this.#serveMetrics);
-    // `?deadline=none`: for a process that another one has replaced, which may drain as long as its work lasts.
+    // `?deadline=none` is for a process that another one has replaced: it drains for as long as its work lasts.
     routes.route('POST', '/quitquitquit', (_request, response, { searchParams }) => {
       const deadline = searchParams.get('deadline');
       if (deadline !== null && deadline !== 'none') {
@@ -287,7 +287,7 @@ class ActorHost {
     sendText(response, 200, await MetricRegistry.renderAll(registries));
   };
 
-  /** Everything was released, so the loop runs dry by itself; if it does not, say what holds it and end. */
+  /** Ends a process that something still keeps alive, and logs what that is. */
   #watchLeftovers(): void {
     setTimeout(() => {
       this.#log.error({ handles: process.getActiveResourcesInfo() }, 'host.leftover-handles');

@@ -7,9 +7,9 @@ type Values<Variables extends Readonly<Record<string, ConfigVariable>>> = {
 };
 
 /**
- * A configuration read from environment variables. `map` shapes the parsed values and may throw a MeshError
- * for rules that span variables. `parse` reports every bad variable at once, as CONFIG_INVALID, and freezes
- * its result, which must be plain data because it may cross a thread.
+ * Makes a configuration from environment variables. `map` shapes the parsed values and may throw a MeshError for rules that
+ * span variables. `parse` throws one CONFIG_INVALID for all bad variables. It freezes its result, which must be plain data
+ * because it may cross a thread.
  */
 export function defineConfig<
   const Variables extends Readonly<Record<string, ConfigVariable>>,
@@ -36,14 +36,14 @@ export function defineConfig<
   };
 }
 
-/** A CONFIG_INVALID that lists all problems, one per line when there are several. */
+/** Makes a CONFIG_INVALID that lists all problems. */
 export function configInvalid(problems: readonly string[]): MeshError {
   return new MeshError('CONFIG_INVALID', `invalid configuration: ${problems.join('; ')}`, {
     detail: { problems: problems.length },
   });
 }
 
-/** Freezes plain data all the way down, and returns it. */
+/** Freezes plain data at every depth, and returns it. */
 export function deepFreeze<T>(value: T): T {
   if (typeof value !== 'object' || value === null || Object.isFrozen(value)) return value;
   if (ArrayBuffer.isView(value)) return value;

@@ -1,7 +1,7 @@
-/** Settings of everything that drains before it ends. */
+/** The settings of drains. */
 import { duration, integer } from './fields.ts';
 
-/** Shape the parsed values with {@link drainDeadlineMs}. */
+/** The variables; {@link drainDeadlineMs} shapes their values. */
 export const drainVariables = {
   CONNECTION_TERMINATION_DEADLINE: {
     schema: duration({ optional: true }),
@@ -15,7 +15,7 @@ export const drainVariables = {
 
 const DEFAULT_DEADLINE_MS = 5_000;
 
-/** Upstream's rule in milliseconds (docs/spec/inpod.md §6): most of the grace period, leaving time to exit. */
+/** Returns the deadline in milliseconds by upstream's rule (docs/spec/inpod.md §6): most of the grace period, which leaves time to exit. */
 export function drainDeadlineMs(values: {
   readonly CONNECTION_TERMINATION_DEADLINE: number | null;
   readonly TERMINATION_GRACE_PERIOD_SECONDS: number | null;

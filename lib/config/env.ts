@@ -1,9 +1,9 @@
-/** The only reader of the process environment. */
+/** Reads the process environment; no other file does. */
 
-/** Environment variables by name; absent and empty are different. */
+/** Environment variables by name. */
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-/** The environment of this process. */
+/** Returns the environment of this process. */
 export function processEnvironment(): Environment {
   return process.env;
 }

@@ -10,13 +10,12 @@ export interface FieldBuilder<T> {
   (options: { readonly optional: true }): Field<T | null>;
 }
 
-/** What a parser throws to say why a text is not acceptable. */
+/** Thrown by parsers; its message says why a text is not acceptable. */
 class FieldError extends Error {}
 
 /**
- * A builder of fields over `parse`, which throws an Error with the reason. An empty variable counts as absent,
- * as container platforms pass unset values that way. `show` writes a default the way a user would; the schema carries it
- * as its description.
+ * Returns a builder of fields over `parse`, which throws an Error with the reason. An empty variable counts as absent, because
+ * container platforms pass unset values that way. `show` writes a default as a user would; the schema has it as description.
  */
 export function makeField<T>(
   parse: (text: string) => T,
@@ -51,7 +50,7 @@ const DURATION_UNITS_MS: Readonly<Record<string, number>> = {
   d: 86_400_000,
 };
 
-/** `500ms`, `5s`, `1m30s`, `24h` → milliseconds. Throws an Error that says what is expected. */
+/** Parses `500ms`, `5s`, `1m30s` or `24h` to milliseconds. Throws an Error that names the expected form. */
 export function parseDuration(text: string): number {
   const parts = [...text.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h|d)/gy)];
   const consumed = parts.reduce((length, part) => length + part[0].length, 0);
@@ -64,9 +63,9 @@ export function parseDuration(text: string): number {
   );
 }
 
-/** Milliseconds as the shortest text {@link parseDuration} takes. */
+/** Writes milliseconds as the shortest text that {@link parseDuration} accepts. */
 function showDuration(ms: number): string {
-  // A day is read as 24h, more as days.
+  // One day is written as 24h, longer times as days.
   const units = ms > 86_400_000 ? ['d', 'h', 'm', 's'] : ['h', 'm', 's'];
   const unit = units.find((name) => ms > 0 && ms % (DURATION_UNITS_MS[name] ?? 1) === 0);
   return unit === undefined ? `${ms}ms` : `${ms / (DURATION_UNITS_MS[unit] ?? 1)}${unit}`;
@@ -79,7 +78,7 @@ const BYTE_UNITS: Readonly<Record<string, number>> = {
   GiB: 1024 ** 3,
 };
 
-/** `4194304` or `4MiB` → bytes. Throws an Error that says what is expected. */
+/** Parses `4194304` or `4MiB` to bytes. Throws an Error that names the expected form. */
 export function parseBytes(text: string): number {
   const match = /^(\d+)(KiB|MiB|GiB)?$/.exec(text);
   if (match === null) throw new FieldError('must be a number of bytes such as 65536 or 4MiB');
@@ -141,12 +140,12 @@ export function oneOf<const Word extends string>(...words: readonly Word[]): Fie
   });
 }
 
-/** Where to listen or connect: a unix socket path or a TCP host and port. */
+/** An address to listen at or connect to: a unix socket path, or a TCP host and port. */
 export type Endpoint =
   | { readonly kind: 'unix'; readonly path: string }
   | { readonly kind: 'tcp'; readonly host: string; readonly port: number };
 
-/** `unix:/path`, `host:port` or `[v6]:port`. Throws an Error that says what is expected. */
+/** Parses `unix:/path`, `host:port` or `[v6]:port`. Throws an Error that names the expected form. */
 export function parseEndpoint(value: string): Endpoint {
   if (value.startsWith('unix:')) {
     const path = value.slice('unix:'.length).replace(/^\/\/(?=\/)/, '');

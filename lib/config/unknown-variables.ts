@@ -1,11 +1,11 @@
 import type { Environment } from './env.ts';
 
-/** Variables that steer the `weft` command and its launcher rather than an actor. */
+/** Variables of the `weft` command and its launcher; actors do not read them. */
 export const COMMAND_VARIABLES: readonly string[] = ['WEFT_RUN_DIR', 'WEFT_MESH', 'WEFT_TRACE'];
 
 /**
- * Settings of the previous release that no longer exist. They are accepted, ignored and named in one warning for one release,
- * so that an upgrade does not stop at an old configuration.
+ * Settings of the previous release that no longer exist. For one release they are accepted, ignored and named in one warning, so
+ * that an upgrade does not stop at an old configuration.
  */
 export const RETIRED_VARIABLES: ReadonlySet<string> = new Set([
   'WEFT_CONNECT_RETRY_ATTEMPTS',
@@ -37,8 +37,8 @@ export function retiredVariables(environment: Environment): string[] {
 }
 
 /**
- * One problem text for each `WEFT_*` variable that nobody knows, with the closest known name; a misspelt
- * setting must not be silently without effect. Other prefixes belong to other programs.
+ * Returns one problem text for each unknown `WEFT_*` variable, with the closest known name: a misspelt setting must not be
+ * ignored silently. Other prefixes belong to other programs.
  */
 export function unknownVariables(environment: Environment, known: Iterable<string>): string[] {
   const names = new Set([...known, ...COMMAND_VARIABLES]);
@@ -64,7 +64,7 @@ function nearestName(name: string, known: Iterable<string>): string | null {
   return best;
 }
 
-/** Levenshtein distance. */
+/** Returns the Levenshtein distance. */
 function editDistance(left: string, right: string): number {
   let previous = Array.from({ length: right.length + 1 }, (_, index) => index);
   for (let row = 1; row <= left.length; row += 1) {

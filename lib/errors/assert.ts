@@ -8,7 +8,7 @@ export function assert(condition: unknown, why: string): asserts condition {
   if (!condition) throw new InvariantError(why);
 }
 
-/** The value, which the program knows to be present; {@link InvariantError} otherwise. */
+/** Returns the value, which the program knows to be present. Throws {@link InvariantError} otherwise. */
 export function present<T>(value: T | null | undefined, why: string): T {
   if (value === null || value === undefined) throw new InvariantError(why);
   return value;

@@ -1,7 +1,7 @@
 import { errorTable } from './codes.ts';
 import type { ErrorCode, ErrorPolicy } from './codes.ts';
 
-/** Plain facts that belong to an error; must survive JSON and structured clone. */
+/** Plain facts of an error; they survive JSON and structured clone. */
 export type ErrorDetail = Readonly<Record<string, string | number | boolean | null>>;
 
 /** A {@link MeshError} as plain data, for threads (structured clone drops `code`) and Redis. */
@@ -13,7 +13,7 @@ export interface WireError {
 }
 
 /**
- * An expected failure: named by a stable code, explained to an operator by its message.
+ * An expected failure. Its code is stable, its message explains it to an operator.
  * Branch on `code`, never on `message`.
  */
 export class MeshError extends Error {
@@ -31,12 +31,12 @@ export class MeshError extends Error {
     this.detail = options.detail ?? {};
   }
 
-  /** What the table advises for this code. */
+  /** The advice of the table for this code. */
   get policy(): ErrorPolicy {
     return errorTable[this.code];
   }
 
-  /** Plain form that survives threads and Redis; the cause is kept as text. */
+  /** Returns a plain form for threads and Redis; the cause becomes text. */
   toWire(): WireError {
     const cause = this.cause === undefined ? {} : { cause: errorText(this.cause) };
     return { code: this.code, message: this.message, detail: this.detail, ...cause };
@@ -49,7 +49,7 @@ export class MeshError extends Error {
   }
 }
 
-/** The error as a {@link MeshError}: itself, or wrapped under `code` with `message` before its own text. */
+/** Returns the error as a {@link MeshError}: itself, or wrapped under `code` with `message` before its own text. */
 export function asMeshError(error: unknown, code: ErrorCode, message?: string): MeshError {
   if (error instanceof MeshError) return error;
   const text = errorText(error);
@@ -58,7 +58,7 @@ export function asMeshError(error: unknown, code: ErrorCode, message?: string): 
   });
 }
 
-/** One line that describes any thrown value. */
+/** Returns one line that describes any thrown value. */
 export function errorText(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   if (error instanceof AggregateError && error.message === '') {

@@ -1,4 +1,4 @@
-/** The command was called in a way it does not understand: exit status 2. */
+/** Thrown for a command line that the command does not accept; the exit status is 2. */
 export class UsageError extends Error {
   override readonly name = 'UsageError';
 }

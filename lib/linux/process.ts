@@ -16,3 +16,17 @@ export interface Capabilities {
 export function capabilities(): Capabilities {
   return callNative((native) => native.capabilities());
 }
+
+/**
+ * Drops the pages of the Node binary and of libraries that this process has mapped and never changed, and returns their bytes.
+ * They stay in the page cache and are mapped again one by one when they are used. Throws NATIVE_SYSCALL where
+ * /proc/self/pagemap cannot be read; then nothing is dropped.
+ */
+export function releaseProgramPages(): number {
+  return callNative((native) => native.releaseProgramPages());
+}
+
+/** Returns free memory in malloc's heaps of all threads to the kernel. */
+export function releaseFreeMemory(): void {
+  callNative((native) => native.releaseFreeMemory());
+}

@@ -5,23 +5,23 @@ import { isSampled, parseAccessRules } from './access-rules.ts';
 import type { AccessRules } from './access-rules.ts';
 import { ALL_DENIAL_LINES_BURST, ALL_DENIAL_LINES_PER_SECOND } from './limits.ts';
 
-/** What an access log lets through. Plain data. */
+/** The settings of an access log. Plain data. */
 export interface AccessSettings {
   /** See lib/log/access-rules.ts. */
   readonly rules: string;
-  /** Lines a second of connections that did not fail, for one thread; 0 = as many as there are. */
+  /** Lines per second and thread for connections that did not fail; 0 = no limit. */
   readonly linesPerSecond: number;
 }
 
-/** Why a line was not written; `denials`: there were too many early denials. */
+/** The reason why a line was not written; `denials`: there were too many early denials. */
 export type Suppression = 'filter' | 'sample' | 'rate' | 'denials';
 
-/** Everything is written. */
+/** Settings that let every line through. */
 export const OPEN_ACCESS: AccessSettings = { rules: 'all', linesPerSecond: 0 };
 
-/** Decides which access lines are written, and counts those that are not. Failures of connections that were understood never come here. */
+/** Decides which access lines are written, and counts the others. Lines of failed connections do not pass through here, except early denials. */
 export class AccessGate {
-  /** Lines that were not written. */
+  /** Counts of lines that were not written. */
   readonly suppressed: Record<Suppression, number> = {
     filter: 0,
     sample: 0,
@@ -29,14 +29,14 @@ export class AccessGate {
     denials: 0,
   };
   readonly clock: Clock;
-  /** Of all pods. */
+  /** Bounds the early denials of all pods. */
   readonly #denials: TokenBucket;
   #rules: AccessRules = { share: 1, namespaces: [] };
   #byNamespace: ReadonlyMap<string, number> = new Map();
-  /** Null: as many as there are. */
+  /** Null = no limit. */
   #rate: TokenBucket | null = null;
 
-  /** Throws an Error for rules that cannot be read. */
+  /** Throws an Error for rules that cannot be parsed. */
   constructor(settings: AccessSettings = OPEN_ACCESS, clock: Clock = systemClock) {
     this.clock = clock;
     this.#denials = new TokenBucket(clock, {
@@ -46,16 +46,16 @@ export class AccessGate {
     this.change(settings);
   }
 
-  /** Takes other settings. Throws an Error for rules that cannot be read; then nothing changes. */
+  /** Replaces the settings. Throws an Error for rules that cannot be parsed; then nothing changes. */
   change({ rules, linesPerSecond }: AccessSettings): void {
     this.#rules = parseAccessRules(rules);
     this.#byNamespace = new Map(this.#rules.namespaces);
-    // A second's worth may come at once.
+    // The lines of one second may come at once.
     const limits = { burst: linesPerSecond, perSecond: linesPerSecond };
     this.#rate = linesPerSecond === 0 ? null : new TokenBucket(this.clock, limits);
   }
 
-  /** Whether the line of a connection that did not fail is written; counted when not. */
+  /** Returns whether the line of a connection that did not fail is written; counts it when not. */
   admits(namespace: string, traceId: string | null): boolean {
     const share = this.#byNamespace.get(namespace) ?? this.#rules.share;
     if (!isSampled(share, traceId)) {
@@ -67,9 +67,9 @@ export class AccessGate {
     return false;
   }
 
-  /** Whether the line of an early denial of the pod whose bucket this is is written; counted when not. */
+  /** Returns whether the line of an early denial is written; `ofPod` is the bucket of its pod. Counts it when not. */
   admitsDenial(ofPod: TokenBucket): boolean {
-    // The pod's first: what it has no line for takes none from the others.
+    // The pod's bucket comes first: a pod that is over its limit takes no lines from the others.
     if (ofPod.spend() && this.#denials.spend()) return true;
     this.suppressed.denials += 1;
     return false;

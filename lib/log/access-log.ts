@@ -1,4 +1,4 @@
-/** One line per connection (docs/spec/observability.md §3.1); the field order is part of the format. */
+/** Writes one line per connection (docs/spec/observability.md §3.1). The field order is part of the format. */
 import { AccessGate } from './access-gate.ts';
 import type { FieldSink } from './line-text.ts';
 import { infoLines } from './logger.ts';
@@ -10,38 +10,38 @@ export interface AccessParty {
   readonly address: string;
   readonly workload: string | null;
   readonly namespace: string | null;
-  /** Only when TLS proved it. */
+  /** Present only when TLS proved it. */
   readonly identity: string | null;
   readonly cluster: string | null;
 }
 
-/** What is known when a connection opens. */
+/** The facts that are known when a connection opens. */
 export interface AccessFacts {
   readonly source: AccessParty;
   readonly destination: AccessParty;
-  /** The `:authority` of HBONE, null without. */
+  /** The `:authority` of HBONE; null without HBONE. */
   readonly hboneAddress: string | null;
   readonly serviceHostname: string | null;
   readonly direction: 'inbound' | 'outbound';
-  /** Shared by the lines of both ends of a tunnel. */
+  /** The lines of both ends of a tunnel share it. */
   readonly traceId: string | null;
-  /** Where it went another way than its kind does: `same-node`. */
+  /** Present where the connection took a special way: `same-node`. */
   readonly path?: string | null;
 }
 
-/** What is known when it ends. Bytes from the point of view of the pod that owns the log. */
+/** The facts that are known when a connection ends. Bytes are from the point of view of the pod that owns the log. */
 export interface AccessEnd {
   readonly bytesSent: number;
   readonly bytesReceived: number;
   readonly durationMs: number;
   readonly error: string | null;
-  /** The policy that decided, where one did. */
+  /** The policy that decided, if any. */
   readonly policy?: string | null;
   /** Its rule, from 0. */
   readonly rule?: number | null;
 }
 
-/** A connection that ended before anything was known of it. */
+/** A connection that was refused before its destination was known. */
 export interface EarlyDenial {
   readonly source: string;
   readonly destination: string;
@@ -52,12 +52,12 @@ export interface EarlyDenial {
 /** The fields of a line, in order. */
 export type AccessFields = Record<string, string | number>;
 
-/** What access lines are of. */
+/** The target of access lines. */
 export const TARGET = 'access';
 
-/** What the line of a connection says. */
+/** The message of the line of a connection. */
 export const COMPLETE = 'connection complete';
-/** What that of an early denial says. */
+/** The message of the line of an early denial. */
 export const FAILED = 'connection failed';
 
 /** Writes access lines. */
@@ -68,8 +68,8 @@ export class AccessLog {
   readonly #elsewhere: boolean;
 
   /**
-   * `gate` decides about the lines of connections that did not fail. `elsewhere`: lines are wanted by someone besides the
-   * log, so that the gate is asked whatever the log's level.
+   * `gate` decides about the lines of connections that did not fail. With `elsewhere`, an export wants lines too, and the gate
+   * is asked at every log level.
    */
   constructor(log: Logger, gate: AccessGate = new AccessGate(), elsewhere = false) {
     this.#log = log;
@@ -78,19 +78,19 @@ export class AccessLog {
     this.#elsewhere = elsewhere;
   }
 
-  /** Whether {@link opened} writes anything: spares who calls it the work. */
+  /** Whether {@link opened} writes anything; spares the caller the work when not. */
   get writesOpenings(): boolean {
     return this.#log.isLevelEnabled('debug');
   }
 
-  /** Debug level. */
+  /** Writes the line of an opened connection, at level debug. */
   opened(facts: AccessFacts): void {
     if (this.writesOpenings) this.#log.debug(accessFields(facts, null), 'connection opened');
   }
 
   /**
-   * The one line of a connection: error when it failed, and then written at once; else info where the rules of its pod's
-   * namespace let it through, and written soon, together with others. False where the rules did not.
+   * Writes the line of an ended connection. A failed connection has level error and is written at once. Any other has level
+   * info and is written soon, together with others, if the rules of the pod's namespace let it through. Returns false if they do not.
    */
   complete(facts: AccessFacts, end: AccessEnd, namespace = ''): boolean {
     if (end.error !== null) {
@@ -107,7 +107,7 @@ export class AccessLog {
   }
 }
 
-/** What is written of a connection; without its `end` as when it opens. */
+/** Returns the fields of a connection; without `end` those of its opening. */
 export function accessFields(facts: AccessFacts, end: AccessEnd | null): AccessFields {
   const fields: AccessFields = { scope: TARGET };
   const put = (name: string, value: string | number): void => {
@@ -117,7 +117,7 @@ export function accessFields(facts: AccessFacts, end: AccessEnd | null): AccessF
   return fields;
 }
 
-/** The fields and their order; nothing else knows them. */
+/** Holds the fields and their order. */
 function tell(to: FieldSink, facts: AccessFacts, end: AccessEnd | null): void {
   const { source, destination } = facts;
   to.text('src.addr', source.address);

@@ -1,8 +1,8 @@
-/** Which access lines are written, by the namespace of the pod that owns them. Errors are always written. Pure. */
+/** Selects access lines by the namespace of the pod that owns them. Errors are always written. Pure. */
 
 /** Shares of lines to write, from 0 to 1. Plain data. */
 export interface AccessRules {
-  /** For namespaces that are not named. */
+  /** The share of namespaces that are not named. */
   readonly share: number;
   readonly namespaces: readonly (readonly [namespace: string, share: number])[];
 }
@@ -14,13 +14,13 @@ const NAMESPACE = /^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$/;
 const PERCENT = /^(\d{1,3}(?:\.\d{1,3})?)%$/;
 const PERCENTS = 100;
 
-/** Digits of a trace id that are looked at, and how many values they take. */
+/** Digits of a trace id that decide, and the number of their values. */
 const SAMPLE_DIGITS = 8;
 const SAMPLE_VALUES = 2 ** 32;
 
 /**
- * `all`, `errors` or `10%`, and `<namespace>=` one of them, separated by commas; what is not said is `all`. Throws an
- * Error that says what is wrong, and where.
+ * Parses rules: `all`, `errors` or `10%`, and `<namespace>=` one of them, separated by commas. The default is `all`. Throws an
+ * Error that names the fault and its place.
  */
 export function parseAccessRules(text: string): AccessRules {
   let share = 1;
@@ -43,7 +43,7 @@ export function parseAccessRules(text: string): AccessRules {
   return { share, namespaces: [...namespaces].sort(([a], [b]) => (a < b ? -1 : 1)) };
 }
 
-/** The text {@link parseAccessRules} reads. */
+/** Writes rules as {@link parseAccessRules} reads them. */
 export function formatAccessRules({ share, namespaces }: AccessRules): string {
   return [
     formatShare(share),
@@ -51,7 +51,7 @@ export function formatAccessRules({ share, namespaces }: AccessRules): string {
   ].join(',');
 }
 
-/** Whether a trace is within the share: the same answer at both ends of a tunnel that have the same share. */
+/** Returns whether a trace is within the share. Both ends of a tunnel with the same share get the same answer. */
 export function isSampled(share: number, traceId: string | null): boolean {
   if (share >= 1) return true;
   if (share <= 0) return false;
@@ -68,6 +68,6 @@ function parseShare(text: string): number | null {
 
 function formatShare(share: number): string {
   if (share === 1) return 'all';
-  // Three decimals were read, so that more are the arithmetic's.
+  // Three decimals were parsed; further ones are rounding errors.
   return share === 0 ? 'errors' : `${Number((share * PERCENTS).toFixed(3))}%`;
 }

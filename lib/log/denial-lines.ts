@@ -6,15 +6,15 @@ import type { AccessFields, EarlyDenial } from './access-log.ts';
 import { DENIAL_LINES_BURST, DENIAL_LINES_PER_SECOND, LEFT_OUT_LINE_MS } from './limits.ts';
 import type { Logger } from './logger.ts';
 
-/** The lines of the connections that one pod refused before they were understood: a noisy pod hides only its own. */
+/** Writes the lines of one pod's early denials, within a bound: a noisy pod hides only its own lines. */
 export class DenialLines {
   readonly #podUid: string;
   readonly #log: Logger;
   readonly #gate: AccessGate;
   readonly #bucket: TokenBucket;
-  /** Refusals without a line, since that was last said. */
+  /** Refusals without a line since the last report. */
   #leftOut = 0;
-  /** Says so. */
+  /** Reports them. */
   #timer: Timer | null = null;
 
   /** `gate` bounds the lines of all pods that share it. */
@@ -26,7 +26,7 @@ export class DenialLines {
     this.#bucket = new TokenBucket(gate.clock, limits);
   }
 
-  /** Writes the line of a refusal; its fields. Null where there are too many of them: how many had none is said soon. */
+  /** Writes the line of a refusal and returns its fields. Returns null beyond the bound; the number of such refusals is logged soon. */
   write(denial: EarlyDenial): AccessFields | null {
     if (!this.#gate.admitsDenial(this.#bucket)) {
       this.#leftOut += 1;
@@ -44,7 +44,7 @@ export class DenialLines {
     return fields;
   }
 
-  /** Says now how many were left out, where some were. */
+  /** Logs now how many lines were left out, if any. */
   flush(): void {
     this.#timer?.cancel();
     this.#timer = null;

@@ -10,35 +10,35 @@ import {
   RETRY_MS,
 } from './limits.ts';
 
-/** Where lines go that may wait for each other, and lines that may not. A line ends with a newline. */
+/** Takes lines that may be written together, and lines that are written at once. A line ends with a newline. */
 export interface LineStream extends DestinationStream {
-  /** Writes a line soon: after those before it, and with what comes next. */
+  /** Writes a line soon, after the lines before it and together with the next ones. */
   gather(line: string): void;
 }
 
 /**
- * Lines of a thread on their way to a descriptor. {@link write} goes out at once and takes along what was gathered before, so
- * that the order stays. A reader that is slow holds nobody up: lines are kept for it up to a bound and tried again, then
- * dropped and counted.
+ * Writes the lines of a thread to a descriptor. {@link write} writes at once, after the lines that were gathered before, so that
+ * the order stays. A slow reader does not hold up the thread: lines are kept up to a bound and tried again; more are dropped
+ * and counted.
  */
 export class LineOutput implements LineStream {
-  /** Called with the number of lines dropped so far, when the reader takes lines again. */
+  /** Called with the number of lines dropped so far when the reader takes lines again. */
   onDropped: (lines: number) => void = () => undefined;
   readonly #output: Output;
   readonly #clock: Clock;
   #timer: Timer | null = null;
-  /** Until the next attempt while the reader takes no more; null while it does. */
+  /** The next attempt, while the reader takes nothing; null otherwise. */
   #retryMs: number | null = null;
   #dropped = 0;
   #told = { lines: 0, atMs: -Infinity };
 
-  /** Writes to `fd`, which stays the caller's. NATIVE_SYSCALL when it is none. */
+  /** Writes to `fd`, which the caller still owns. Throws NATIVE_SYSCALL for a bad descriptor. */
   constructor(fd: number, clock: Clock) {
     this.#output = new Output(fd);
     this.#clock = clock;
   }
 
-  /** Lines that found no room. */
+  /** Lines that were dropped. */
   get dropped(): number {
     return this.#dropped;
   }
@@ -54,7 +54,7 @@ export class LineOutput implements LineStream {
     else this.#flushWithin(GATHER_MS);
   }
 
-  /** Writes what was gathered, as much as is taken. */
+  /** Writes as many of the gathered lines as the reader takes. */
   flush(): void {
     const { held } = this.#output;
     if (held === 0) return;
@@ -72,7 +72,7 @@ export class LineOutput implements LineStream {
     else this.#dropped += 1;
   }
 
-  /** Soon where the reader took something, less often the longer it takes nothing. */
+  /** Schedules the next attempt: soon when the reader took something, ever later while it takes nothing. */
   #retry(progress: boolean): void {
     const again = progress || this.#retryMs === null;
     this.#retryMs = again ? RETRY_MS : Math.min(GATHER_MS, 2 * (this.#retryMs ?? RETRY_MS));

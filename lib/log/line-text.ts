@@ -1,36 +1,36 @@
-/** Lines put together field by field; the same text that pino and lib/log/plain-format.ts make of the same fields. Pure. */
+/** Builds lines field by field, with the same text that pino and lib/log/plain-format.ts make. Pure. */
 import { HEAD, microseconds, valueText } from './plain-format.ts';
 
-/** Takes the fields of a line, in order. Names are those of code and need no quotes of their own. */
+/** Takes the fields of a line, in order. Names come from code and need no escapes. */
 export interface FieldSink {
   text(name: string, value: string): void;
   /** A finite number. */
   number(name: string, value: number): void;
 }
 
-/** A line that is being put together. */
+/** A line that is being built. */
 export interface LineText extends FieldSink {
-  /** The whole line and its newline; nothing may be added to it any more. */
+  /** Returns the whole line with its newline; no field may be added afterwards. */
   end(): string;
 }
 
-/** What all lines of a kind have. */
+/** The parts that all lines of a kind share. */
 export interface LineParts {
   readonly level: string;
-  /** Who writes. */
+  /** Names the writer. */
   readonly base: Readonly<Record<string, string | number>>;
   readonly target: string;
   readonly message: string;
 }
 
-/** Begins lines of a kind; `time` as lib/log/iso-time.ts tells it. */
+/** Begins a line; `time` is ISO 8601 with milliseconds. */
 export type LineMaker = (time: string) => LineText;
 
-/** What JSON does not take between quotes as it is, and what may be such. */
+/** Characters that JSON may have to escape. */
 // oxlint-disable-next-line no-control-regex -- these are the characters in question
 const NEEDS_QUOTING = /["\\\u0000-\u001f\ud800-\udfff]/;
 
-/** Lines as JSON. */
+/** Makes lines of JSON. */
 export function jsonLines({ level, base, target, message }: LineParts): LineMaker {
   const head = `{"level":${quoted(level)},"time":"`;
   const who = JSON.stringify({ ...base, scope: target }).slice(1, -1);
@@ -38,7 +38,7 @@ export function jsonLines({ level, base, target, message }: LineParts): LineMake
   return (time) => new JsonLine(`${head}${time}",${who}`, tail);
 }
 
-/** Lines as upstream's plain text. */
+/** Makes lines of upstream's plain text. */
 export function plainLines({ level, base, target, message }: LineParts): LineMaker {
   const head = `\t${level}\t${target}\t${message}\t`;
   const who = Object.entries(base)
@@ -96,4 +96,20 @@ class PlainLine implements LineText {
 
 function quoted(value: string): string {
   return NEEDS_QUOTING.test(value) ? JSON.stringify(value) : `"${value}"`;
+}
+
+const MS_PER_SECOND = 1_000;
+
+let second = NaN;
+let prefix = '';
+
+/** Returns the time as in `2026-11-21T09:30:00.123Z`. Caches all but the milliseconds for a second. */
+export function isoTime(nowMs: number = Date.now()): string {
+  const whole = Math.floor(nowMs / MS_PER_SECOND);
+  if (whole !== second) {
+    second = whole;
+    prefix = new Date(whole * MS_PER_SECOND).toISOString().slice(0, -4);
+  }
+  const ms = nowMs - whole * MS_PER_SECOND;
+  return `${prefix}${ms < 10 ? '00' : ms < 100 ? '0' : ''}${ms}Z`;
 }

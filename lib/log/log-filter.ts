@@ -1,6 +1,6 @@
-/** Which lines are written: a level for everything, and others for single targets (docs/spec/observability.md §3, §4). Pure. */
+/** Selects lines by a general level and by levels of single targets (docs/spec/observability.md §3, §4). Pure. */
 
-/** Levels of the filter, least lines first. */
+/** Levels of the filter; the first lets the fewest lines through. */
 export const LOG_LEVELS = ['off', 'error', 'warn', 'info', 'debug', 'trace'] as const;
 
 /** One of {@link LOG_LEVELS}. */
@@ -8,32 +8,32 @@ export type LogLevel = (typeof LOG_LEVELS)[number];
 
 /** A parsed filter. Plain data. */
 export interface LogFilter {
-  /** For targets that none of `targets` names. */
+  /** The level of targets that are not in `targets`. */
   readonly level: LogLevel;
-  /** The most specific first; a target is named once. */
+  /** The most specific target comes first; each is named once. */
   readonly targets: readonly (readonly [target: string, level: LogLevel])[];
 }
 
 /** Targets a filter may name; a process has some dozen. */
 export const MAX_LOG_TARGETS = 64;
 
-/** Someone must act on an error, so naming one target does not silence those of all others. */
+/** Errors of other targets stay visible when a filter names one target, because someone must act on an error. */
 const LEVEL_OF_THE_REST: LogLevel = 'error';
 
-/** What upstream calls its own code; here it stands for everything but {@link OWN_TARGETS}. */
+/** Upstream's name of its own code; here it stands for all targets except {@link OWN_TARGETS}. */
 const PROGRAM = 'ztunnel';
 const PROGRAM_PREFIX = `${PROGRAM}::`;
-/** Targets upstream keeps outside its program's name. */
+/** Targets that upstream does not prefix with its program's name. */
 const OWN_TARGETS: ReadonlySet<string> = new Set(['access', 'dns']);
 
 const TARGET = /^[A-Za-z0-9_][A-Za-z0-9_:.-]{0,127}$/;
 
-/** `info`, `info,access=debug`: a later element goes before an earlier one. Throws an Error that says what is wrong. */
+/** Parses `info` or `info,access=debug`. A later element overrides an earlier one. Throws an Error that names the fault. */
 export function parseLogFilter(text: string): LogFilter {
   return extendLogFilter({ level: LEVEL_OF_THE_REST, targets: [] }, text);
 }
 
-/** The filter with the elements of `text` added. Throws an Error that says what is wrong, and where. */
+/** Returns the filter with the elements of `text` added. Throws an Error that names the fault and its place. */
 export function extendLogFilter(filter: LogFilter, text: string): LogFilter {
   let { level } = filter;
   const targets = new Map(filter.targets);
@@ -58,18 +58,18 @@ export function extendLogFilter(filter: LogFilter, text: string): LogFilter {
   return { level, targets: sorted };
 }
 
-/** The text {@link parseLogFilter} reads. */
+/** Writes a filter as {@link parseLogFilter} reads it. */
 export function formatLogFilter(filter: LogFilter): string {
   return [...filter.targets.map(([target, level]) => `${target}=${level}`), filter.level].join(',');
 }
 
-/** The level of lines of a target. */
+/** Returns the level of a target. */
 export function levelFor(filter: LogFilter, target: string): LogLevel {
   for (const [named, level] of filter.targets) if (covers(named, target)) return level;
   return filter.level;
 }
 
-/** The level that lets through everything some target may write. */
+/** Returns the most verbose level that any target has. */
 export function mostVerbose(filter: LogFilter): LogLevel {
   return filter.targets.reduce<LogLevel>(
     (most, [, level]) => (LOG_LEVELS.indexOf(level) > LOG_LEVELS.indexOf(most) ? level : most),
@@ -88,7 +88,7 @@ function ownName(named: string): string {
 
 function levelOf(text: string): LogLevel | null {
   const lower = text.trim().toLowerCase();
-  // The logger's own word, which tests and libraries use.
+  // pino's word for it; tests and libraries use it.
   if (lower === 'silent') return 'off';
   return LOG_LEVELS.find((level) => level === lower) ?? null;
 }

@@ -1,31 +1,30 @@
 import { pino } from 'pino';
 import type { DestinationStream, LogFn, Logger as PinoLogger } from 'pino';
 import { present } from '../errors/assert.ts';
-import { isoTime } from './iso-time.ts';
 import type { LineStream } from './line-output.ts';
-import { jsonLines, plainLines } from './line-text.ts';
+import { isoTime, jsonLines, plainLines } from './line-text.ts';
 import type { LineText } from './line-text.ts';
 import { formatLogFilter, levelFor, mostVerbose, parseLogFilter } from './log-filter.ts';
 import type { LogFilter, LogLevel } from './log-filter.ts';
 import { plainLine } from './plain-format.ts';
 
-/** The structured logger every actor is handed; a line each on standard output. */
+/** The structured logger of an actor; it writes lines to standard output. */
 export type Logger = PinoLogger;
 
-/** How lines are written: JSON, or upstream's plain text (docs/spec/observability.md §3). */
+/** The form of lines: JSON, or upstream's plain text (docs/spec/observability.md §3). */
 export type LogFormat = 'json' | 'plain';
 
-/** Names carried by every line: who wrote it. */
+/** The settings of a logger. Every line carries the names. */
 export interface LoggerOptions {
   readonly actor: string;
   readonly node?: string | null;
   readonly worker?: number;
-  /** A level or a filter: see lib/log/log-filter.ts. */
+  /** A level or a filter (lib/log/log-filter.ts). */
   readonly level?: string;
   readonly format?: LogFormat;
 }
 
-/** What a logger was made with and now lets through. */
+/** The present settings of a logger. */
 export interface LoggerState {
   readonly filter: string;
   readonly format: LogFormat;
@@ -36,11 +35,11 @@ interface Internals {
   readonly format: LogFormat;
   readonly base: Readonly<Record<string, string | number>>;
   readonly out: DestinationStream | LineStream;
-  /** Numeric level from which lines of a target are written; forgotten when the filter changes. */
+  /** The numeric level from which lines of a target are written; cleared when the filter changes. */
   readonly thresholds: Map<string, number>;
 }
 
-/** pino's numbers; nothing is as severe as `off` asks for. */
+/** pino's numbers; no line reaches that of `off`. */
 const NUMBERS: Readonly<Record<LogLevel, number>> = {
   off: Infinity,
   error: 50,
@@ -50,15 +49,15 @@ const NUMBERS: Readonly<Record<LogLevel, number>> = {
   trace: 10,
 };
 
-/** `policy.decision` is of target `policy`. */
+/** The event `policy.decision` has the target `policy`. */
 const EVENT_TARGET = /^[a-z0-9_-]+(?=\.)/;
 
 const internals = new WeakMap<Logger, Internals>();
 
 /**
- * A logger that writes synchronously to file descriptor 1, which is safe in threads and loses nothing when a process is killed
- * right after a line; or to `destination`. Every line has a target, `scope`: the one among its fields,
- * else the first word of its event's name. Throws an Error for a level that is no filter.
+ * Makes a logger. It writes to `destination`, or synchronously to file descriptor 1, which is safe in threads and loses nothing
+ * when the process is killed. Every line has a target, `scope`: the field of that name, else the first word of the event's
+ * name. Throws an Error for a level that is not a filter.
  */
 export function createLogger(
   options: LoggerOptions,
@@ -92,13 +91,13 @@ export function createLogger(
   return log;
 }
 
-/** What the logger lets through, and how it writes. */
+/** Returns the present settings of a logger. */
 export function loggerState(log: Logger): LoggerState {
   const { filter, format } = stateOf(log);
   return { filter: formatLogFilter(filter), format };
 }
 
-/** Changes what a logger lets through. Throws an Error for a text that is no filter; then nothing changes. */
+/** Changes the filter of a logger. Throws an Error for a text that is not a filter; then nothing changes. */
 export function setLogFilter(log: Logger, text: string): void {
   const filter = parseLogFilter(text);
   const state = stateOf(log);
@@ -107,15 +106,15 @@ export function setLogFilter(log: Logger, text: string): void {
   log.level = pinoLevel(filter);
 }
 
-/** Lines of one message of a target at level info, put together by who writes them. */
+/** Makes lines of one message and target at level info, whose fields the caller adds one by one. */
 export interface InfoLines {
-  /** A line without its fields; null while none is let through. */
+  /** Begins a line; null while the filter lets none through. */
   begin(): LineText | null;
-  /** Writes it: soon, where that is possible, and after all lines before it. */
+  /** Writes the line after all lines before it, and soon rather than at once where the output can gather lines. */
   gather(line: LineText): void;
 }
 
-/** See {@link InfoLines}. They are just what the logger itself would write, at a tenth of what that takes. */
+/** Makes {@link InfoLines}. Their text is that of the logger itself, at a tenth of the cost. */
 export function infoLines(log: Logger, target: string, message: string): InfoLines {
   const state = stateOf(log);
   const { base, format, out } = state;
@@ -139,7 +138,7 @@ function pinoLevel(filter: LogFilter): string {
   return level === 'off' ? 'silent' : level;
 }
 
-/** Targets come from code, never from peers, so that the map is small. */
+/** Caches by target. Targets come from code, never from peers, so the map is small. */
 function threshold(state: Internals, target: string): number {
   const known = state.thresholds.get(target);
   if (known !== undefined) return known;
@@ -148,7 +147,7 @@ function threshold(state: Internals, target: string): number {
   return number;
 }
 
-/** The target that a line brings among its fields. */
+/** Returns the target among the fields of a line. */
 function ownTarget(first: unknown): string | null {
   if (typeof first !== 'object' || first === null) return null;
   const own: unknown = Reflect.get(first, 'scope');

@@ -1,14 +1,14 @@
-/** A log line as upstream's plain format writes it (docs/spec/observability.md §3). Pure. */
+/** Writes log lines in upstream's plain format (docs/spec/observability.md §3). Pure. */
 
-/** Fields whose values are addresses, which upstream writes without quotes. */
+/** Fields with addresses, which upstream writes without quotes. */
 const ADDRESS = /(^|\.)(addr|hbone_addr)$/;
 
-/** Keys that stand at the beginning of a line or are said by where it comes from. */
+/** Keys that stand at the beginning of a line, or that the file of the log implies. */
 export const HEAD: ReadonlySet<string> = new Set(['level', 'time', 'scope', 'message', 'actor']);
 
 /**
- * `<time>\t<level>\t<target>[:span{fields}…]\t<message>\t<k=v …>` and a newline, from a JSON line. An object among the fields
- * is a span. A line that is no JSON object comes back as it is.
+ * Turns a JSON line into `<time>\t<level>\t<target>[:span{fields}…]\t<message>\t<k=v …>` and a newline. An object among the
+ * fields is a span. A line that is not a JSON object is returned unchanged.
  */
 export function plainLine(json: string): string {
   let fields: Record<string, unknown>;
@@ -38,10 +38,10 @@ function spanText(name: string, fields: object): string {
   return `${name}{${pairs.join(' ')}}`;
 }
 
-/** A field's value, with quotes where upstream has them. */
+/** Writes a field's value, with quotes where upstream has them. */
 export function valueText(name: string, value: unknown): string {
   if (typeof value === 'string') {
-    // What a peer said must not begin a line of its own.
+    // A peer's text must not begin a line of its own.
     return ADDRESS.test(name) && /^[\w.:[\]%-]+$/.test(value) ? value : JSON.stringify(value);
   }
   return JSON.stringify(value);
@@ -52,7 +52,7 @@ function fieldText(value: unknown): string {
   return typeof value === 'string' ? value.replaceAll(/[\t\r\n]/g, ' ') : JSON.stringify(value);
 }
 
-/** The clock gives milliseconds; the format has six digits. */
+/** Pads the clock's milliseconds to the six digits of the format. */
 export function microseconds(time: string): string {
   return time.replace(/(\.\d{3})Z$/, '$1000Z');
 }

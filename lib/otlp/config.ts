@@ -15,15 +15,15 @@ const SCOPES: Readonly<Record<Signal, Scope>> = {
 };
 const PROTOCOL = 'http/protobuf';
 const COMPRESSIONS: ReadonlySet<string> = new Set(['gzip', 'none']);
-/** Names of RFC 9110; values of visible ASCII and blanks, so that none can add a line. */
+/** Header names of RFC 9110. Values have only visible ASCII and blanks, so that none can add a line. */
 const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 const HEADER_VALUE = /^[\x20-\x7e\t]*$/;
-/** The exporter's own. */
+/** Headers that the exporter sets itself. */
 const RESERVED_HEADERS: ReadonlySet<string> = new Set(['content-type', 'content-length', 'host']);
 
 /**
- * The settings that the variables make; null where nothing is exported. Throws CONFIG_INVALID that names every bad variable, and
- * never shows the value of one that may hold credentials.
+ * Makes the settings from the variables; null where nothing is exported. Throws one CONFIG_INVALID that names every bad
+ * variable. It never shows the value of a variable that may hold credentials.
  */
 export function otlpSettings(values: Values): OtlpSettings | null {
   const problems: string[] = [];
@@ -64,7 +64,7 @@ class Reader {
     return text === 'true';
   }
 
-  /** Null where the signal is not exported. */
+  /** Returns the endpoint of a signal; null where it is not exported. */
   target(signal: Signal): OtlpTarget | null {
     const url = this.#url(signal);
     if (url === null) return null;
@@ -86,7 +86,7 @@ class Reader {
         key === null
           ? [certificate?.name, 'OTEL_EXPORTER_OTLP_CLIENT_KEY']
           : [key.name, 'OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE'];
-      this.#problem(`${lone} is of no use without ${other}`);
+      this.#problem(`${lone} needs ${other} too`);
     }
     if (exporter === 'none') return null;
     return {
@@ -133,7 +133,7 @@ class Reader {
     return { maxItems, batchItems, delayMs: this.#values[`OTEL_${kind}_SCHEDULE_DELAY`] };
   }
 
-  /** The variable of the signal goes before that of all. */
+  /** Returns the variable of the signal, else the one for all signals. */
   #either<
     Kind extends 'PROTOCOL' | 'COMPRESSION' | 'CERTIFICATE' | 'CLIENT_CERTIFICATE' | 'CLIENT_KEY',
   >(signal: Signal, kind: Kind): { readonly name: string; readonly value: string } | null {
@@ -157,7 +157,7 @@ class Reader {
     return url.href;
   }
 
-  /** What is wrong is said without the text: a URL may hold a password. */
+  /** Parses a URL. Problems do not show the text, which may hold a password. */
   #parsedUrl(name: string, text: string): URL | null {
     const url = URL.parse(text);
     if (url === null || (url.protocol !== 'http:' && url.protocol !== 'https:')) {
@@ -189,7 +189,7 @@ class Reader {
     return all;
   }
 
-  /** `name=value,…`, percent-encoded (the specification's form of W3C baggage). */
+  /** Parses `name=value,…`, percent-encoded (the specification's form of W3C baggage). */
   #pairs(name: string, text: string | null): Record<string, string> {
     const pairs: Record<string, string> = {};
     for (const element of (text ?? '').split(',').map((part) => part.trim())) {
@@ -202,7 +202,7 @@ class Reader {
     return pairs;
   }
 
-  /** Signals share variables: each problem is said once. */
+  /** Adds a problem once, because signals share variables. */
   #problem(text: string): void {
     if (!this.#problems.includes(text)) this.#problems.push(text);
   }

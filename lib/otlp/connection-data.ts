@@ -1,4 +1,4 @@
-/** Connections as OTLP spans and log records. */
+/** Turns connections into OTLP spans and log records. */
 import { randomBytes } from 'node:crypto';
 import { SeverityNumber, SpanKind, SpanStatusCode, TraceFlags } from '@opentelemetry/api';
 import type { Attributes, SpanContext } from '@opentelemetry/api';
@@ -7,15 +7,15 @@ import type { ReadableLogRecord } from '@opentelemetry/sdk-logs';
 import type { ReadableSpan } from '@opentelemetry/sdk-trace';
 import { MAX_ATTRIBUTE_CHARS } from './limits.ts';
 import type { ConnectionSpan, ExportedConnection } from './model.ts';
-import { hrTime } from './time.ts';
+import { hrTime } from './model.ts';
 
-/** Whom the data is of; one object for all, as the SDK groups by it. */
+/** The origin of the data; one object for all, because the SDK groups by it. */
 export interface DataOrigin {
   readonly resource: Resource;
   readonly scope: { readonly name: string; readonly version?: string };
 }
 
-/** A connection as it is sent; null what is not wanted of it. */
+/** A connection as it is sent; null for parts that are not wanted. */
 export interface ConnectionData {
   readonly span: ReadableSpan | null;
   readonly log: ReadableLogRecord | null;
@@ -28,10 +28,10 @@ const SEVERITIES = {
   warn: { severityText: 'WARN', severityNumber: SeverityNumber.WARN },
   error: { severityText: 'ERROR', severityNumber: SeverityNumber.ERROR },
 } as const;
-/** Said by other fields of a record. */
+/** Fields of the access line that other fields of a record hold. */
 const NOT_ATTRIBUTES: ReadonlySet<string> = new Set(['scope', 'trace_id']);
 
-/** The log record carries the ids of the span, so that one leads to the other. */
+/** Makes the span and the log record. The record carries the ids of the span. */
 export function connectionData(of: ExportedConnection, origin: DataOrigin): ConnectionData {
   const attributes = attributesOf(of);
   const span = of.span === null ? null : { ...of.span, trace: validTrace(of.span.trace) };
@@ -42,7 +42,7 @@ export function connectionData(of: ExportedConnection, origin: DataOrigin): Conn
   };
 }
 
-/** A peer may send what is no id (W3C: all zeros); a collector would refuse the whole request for it. */
+/** Drops ids of a peer that are invalid (W3C: all zeros), because a collector would refuse the whole request. */
 function validTrace(trace: ConnectionSpan['trace']): ConnectionSpan['trace'] {
   return trace !== null && validId(trace.traceId) && validId(trace.spanId) ? trace : null;
 }
@@ -55,7 +55,7 @@ function freshId(bytes: number): string {
   return randomBytes(bytes).toString('hex');
 }
 
-/** An inbound connection is a child of the outbound one at the other end, which sent its ids with the request. */
+/** Makes the ids. An inbound connection is a child of the outbound one at the other end, which sent its ids with the request. */
 function spanIds({ direction, trace }: ConnectionSpan): SpanContext {
   const traceFlags = TraceFlags.SAMPLED;
   const traceId = trace?.traceId ?? freshId(TRACE_ID_BYTES);
@@ -142,7 +142,7 @@ function logData(
   };
 }
 
-/** Names are those of the access line. */
+/** Makes attributes with the names of the access line. */
 function attributesOf({ fields }: ExportedConnection): Attributes {
   return Object.fromEntries(
     Object.entries(fields)

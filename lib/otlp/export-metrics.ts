@@ -3,7 +3,7 @@ import type { RegistryFamily } from '../metrics/registry.ts';
 import type { DropReason, ExportCounts } from './export-queue.ts';
 import type { Signal } from './settings.ts';
 
-/** Items that wait now; null where there is no queue. */
+/** Returns the items that wait now; null where there is no queue. */
 export interface QueueDepths {
   traces(): number | null;
   logs(): number | null;

@@ -1,18 +1,18 @@
-/** What actors see of the export of telemetry. */
+/** The export of telemetry as actors see it. */
 import type { RegistryFamily } from '../metrics/registry.ts';
 import type { ConnectionExports, ExportDrops, ExportedConnection } from './model.ts';
 
-/** Gives the families of one source as they are now. */
+/** Returns the families of one source with their present values. */
 export type FamilySource = () => Promise<readonly RegistryFamily[]>;
 
-/** The export of a process, where one is configured. Nothing here waits for a collector. */
+/** The export of a process. Nothing here waits for a collector. */
 export interface TelemetryExport {
-  /** What is wanted of connections; null = nothing. */
+  /** The data that is wanted of connections; null = none. */
   readonly connections: ConnectionExports | null;
-  /** Takes connections that ended; what does not fit is dropped and counted, as is what a thread had to drop before. */
+  /** Adds ended connections, and counts those that a thread had dropped before. What does not fit is dropped and counted. */
   add(connections: readonly ExportedConnection[], dropped: ExportDrops): void;
   /** Adds metrics under a scope of this name. */
   addMetrics(scope: string, collect: FamilySource): void;
-  /** The export's own counters. */
+  /** Returns the export's own counters. */
   families(): Promise<readonly RegistryFamily[]>;
 }

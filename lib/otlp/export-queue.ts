@@ -4,22 +4,22 @@ import type { Logger } from '../log/logger.ts';
 import { DROP_LOG_INTERVAL_MS } from './limits.ts';
 import type { QueueSettings, Signal } from './settings.ts';
 
-/** Why an item was not sent. */
+/** The reason why an item was not sent. */
 export type DropReason = 'queue-full' | 'thread-full' | 'refused' | 'process-end';
 
-/** What a collector made of a request. `failed` may be tried again, `refused` may not. */
+/** The outcome of a request. A `failed` one may be tried again, a `refused` one may not. */
 export type SendResult =
   | { readonly kind: 'sent' }
   | { readonly kind: 'failed' | 'refused'; readonly error: string };
 
-/** What is counted. */
+/** Counts the outcomes. */
 export interface ExportCounts {
   sent(signal: Signal, items: number): void;
   dropped(signal: Signal, reason: DropReason, items: number): void;
   failed(signal: Signal): void;
 }
 
-/** What a queue works with. */
+/** Ports of an {@link ExportQueue}. */
 export interface QueueDependencies<Item> {
   readonly clock: Clock;
   readonly log: Logger;
@@ -29,15 +29,15 @@ export interface QueueDependencies<Item> {
 }
 
 /**
- * Items on their way to a collector: sent in batches, one request at a time. What a collector cannot be given now is kept and
- * tried again; beyond the bound the newest items are dropped, counted and told of. {@link add} never waits.
+ * Sends items to a collector in batches, one request at a time. Items of a failed request are kept and tried again, also over a
+ * long outage. Beyond the bound the newest items are dropped, counted and logged. {@link add} never waits.
  */
 export class ExportQueue<Item> {
   readonly #signal: Signal;
   readonly #settings: QueueSettings;
   readonly #deps: QueueDependencies<Item>;
   #items: Item[] = [];
-  /** How many of the first items are in a request. */
+  /** Number of items, from the first on, that are in the present request. */
   #inFlight = 0;
   #sending: Promise<boolean> | null = null;
   #timer: Timer | null = null;
@@ -57,7 +57,7 @@ export class ExportQueue<Item> {
     return this.#items.length;
   }
 
-  /** Takes as many as fit. */
+  /** Adds as many items as fit. */
   add(items: readonly Item[]): void {
     const room = this.#closed ? 0 : Math.max(0, this.#settings.maxItems - this.#items.length);
     for (const item of items.slice(0, room)) this.#items.push(item);
@@ -66,7 +66,7 @@ export class ExportQueue<Item> {
     this.#schedule();
   }
 
-  /** Counts items that were lost, here or before they came here, and says so from time to time. */
+  /** Counts items that were lost, here or on their way here, and logs the number from time to time. */
   dropped(items: number, reason: DropReason): void {
     if (items === 0) return;
     const { clock, log, counts } = this.#deps;
@@ -80,7 +80,7 @@ export class ExportQueue<Item> {
     log.warn({ signal: this.#signal, reason, dropped, maxItems }, 'otlp.items-dropped');
   }
 
-  /** Sends what is there, for at most `limitMs`; what is left then is dropped. False when a request is still out. */
+  /** Sends the remaining items for at most `limitMs`, and drops the rest. Returns false when a request is still open. */
   async close(limitMs: number): Promise<boolean> {
     this.#closed = true;
     this.#timer?.cancel();
@@ -92,7 +92,7 @@ export class ExportQueue<Item> {
       const what = 'the collector did not take everything';
       await withTimeLimit(clock, flushing, { limitMs, what, release: () => undefined });
     } catch {
-      // Out of time: the items that are left say so.
+      // Out of time: the remaining items are counted below.
       done = false;
     }
     this.dropped(this.#items.length, 'process-end');
@@ -135,19 +135,19 @@ export class ExportQueue<Item> {
   #answered(items: number, result: SendResult): boolean {
     const { counts } = this.#deps;
     this.#sending = null;
-    // Zero once the queue was closed over the request, which has counted its items as dropped.
+    // Zero when close() ran out of time: it has counted these items as dropped.
     const settled = this.#inFlight;
     this.#inFlight = 0;
     if (result.kind !== 'failed' && settled > 0) this.#items.splice(0, settled);
     if (result.kind === 'sent' && settled > 0) counts.sent(this.#signal, items);
     if (result.kind === 'refused' && settled > 0) this.dropped(items, 'refused');
-    this.#tell(result);
+    this.#report(result);
     this.#schedule();
     return result.kind !== 'failed';
   }
 
-  /** The first failure and the first success after it are said. */
-  #tell(result: SendResult): void {
+  /** Logs the first failure and the first success after it. */
+  #report(result: SendResult): void {
     const { log, counts } = this.#deps;
     const signal = this.#signal;
     if (result.kind === 'sent') {

@@ -1,24 +1,24 @@
-/** Families of a registry as OTLP metrics; names stay as Prometheus has them, so that queries of Istio's work on both. */
+/** Turns families of a registry into OTLP metrics. Names stay as Prometheus has them, so that Istio's queries work on both. */
 import type { Attributes, HrTime } from '@opentelemetry/api';
 import { ValueType } from '@opentelemetry/api';
 import { AggregationTemporality, DataPointType } from '@opentelemetry/sdk-metrics';
 import type { DataPoint, Histogram, MetricData } from '@opentelemetry/sdk-metrics';
 import type { RegistryFamily } from '../metrics/registry.ts';
-import { hrTime } from './time.ts';
+import { hrTime } from './model.ts';
 
 type Sample = RegistryFamily['samples'][number];
 
-/** The span of time that values stand for, epoch milliseconds. */
+/** The span of time that values cover, epoch milliseconds. */
 export interface MetricTimes {
   readonly startMs: number;
   readonly nowMs: number;
 }
 
-/** Set by the host on everything an actor counts; here the scope names the actor. */
+/** The host sets it on every metric of an actor; in OTLP the scope names the actor. */
 const HOST_LABEL = 'actor';
 const BUCKET_LABEL = 'le';
 
-/** Those families that have samples. Values that are no finite number are left out, as OTLP has no use for them. */
+/** Converts the families that have samples. Leaves out values that are not finite, which OTLP cannot express. */
 export function metricData(
   families: readonly RegistryFamily[],
   { startMs, nowMs }: MetricTimes,
@@ -58,7 +58,7 @@ function familyData(
     : { ...base, dataPointType: DataPointType.GAUGE, dataPoints };
 }
 
-/** One point for each set of labels, of its buckets, sum and count. */
+/** Makes one point for each set of labels, from its buckets, sum and count. */
 function histogramPoints(
   family: RegistryFamily,
   times: { readonly startTime: HrTime; readonly endTime: HrTime },
@@ -76,7 +76,7 @@ function histogramPoints(
   });
 }
 
-/** Prometheus counts all observations up to a bound, OTLP those between two. */
+/** Makes OTLP's buckets, which count observations between two bounds, from those of Prometheus, which count all up to a bound. */
 function histogramOf(samples: readonly Sample[]): Histogram {
   const upTo = samples
     .filter(({ name }) => name.endsWith('_bucket'))

@@ -1,48 +1,60 @@
-/** What the data path hands over for export: plain data that crosses threads. */
+/** The data that listener threads hand over for export: plain data that crosses threads. */
 import type { AccessFields } from '../log/access-log.ts';
 
-/** Which connections a listener thread tells of. */
+/** Selects the connections that a listener thread reports. */
 export interface ConnectionExports {
   /** Access lines, as the access log's own rules let them through. */
   readonly logs: boolean;
-  /** Share of traces that become spans; null = none are wanted. */
+  /** Share of traces that become spans; null = none. */
   readonly traceShare: number | null;
 }
 
-/** A connection that ended, or was refused before it was understood. */
+/** A connection that ended, or that was refused early. */
 export interface ExportedConnection {
   /** The fields of its access line. */
   readonly fields: AccessFields;
   readonly severity: 'info' | 'warn' | 'error';
-  /** What the line says: the connection was completed, or failed. */
+  /** The message of the line. */
   readonly message: string;
   /** Epoch milliseconds of its end. */
   readonly endedAtMs: number;
   /** Whether its access line is wanted. */
   readonly log: boolean;
-  /** Null where its trace is not sampled, or it was never understood. */
+  /** Null where its trace is not sampled, or it was refused early. */
   readonly span: ConnectionSpan | null;
 }
 
-/** What a span says beside the access line. */
+/** The facts of a span that are not in the access line. */
 export interface ConnectionSpan {
   /** Epoch milliseconds. */
   readonly startedAtMs: number;
   readonly direction: 'inbound' | 'outbound';
-  /** Of an outbound connection its own ids; of an inbound one those of its parent, null without. */
+  /** The ids of an outbound connection, or of the parent of an inbound one; null without. */
   readonly trace: { readonly traceId: string; readonly spanId: string } | null;
-  /** Where the client wanted to go: the service or workload, and the port. */
+  /** The destination: the service or workload, and the port. */
   readonly name: string;
   readonly protocol: string;
   readonly responseFlag: string;
-  /** The tunnel it went through. */
+  /** The tunnel that carried it. */
   readonly tunnel: string | null;
-  /** What was done when, milliseconds after the start, in order. */
+  /** The steps in order, each with its time in milliseconds after the start. */
   readonly steps: readonly (readonly [name: string, afterMs: number])[];
 }
 
-/** What a thread could not keep until it was asked. */
+/** Counts of what a thread dropped before it was asked. */
 export interface ExportDrops {
   readonly logs: number;
   readonly traces: number;
+}
+
+/** Seconds and nanoseconds since the epoch, the SDK's form of time. */
+export type HighTime = [seconds: number, nanoseconds: number];
+
+const MS_PER_SECOND = 1_000;
+const NS_PER_MS = 1_000_000;
+
+/** Converts epoch milliseconds, with fractions, to {@link HighTime}. */
+export function hrTime(epochMs: number): HighTime {
+  const seconds = Math.floor(epochMs / MS_PER_SECOND);
+  return [seconds, Math.round((epochMs - seconds * MS_PER_SECOND) * NS_PER_MS)];
 }

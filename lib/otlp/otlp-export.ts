@@ -1,4 +1,4 @@
-/** The export of one process. The SDK's only importer together with what it imports: loaded where an endpoint is set. */
+/** The export of one process. The SDK is imported only from here on, and this file is loaded only where an endpoint is set. */
 import { randomUUID } from 'node:crypto';
 import { resourceFromAttributes } from '@opentelemetry/resources';
 import type { ReadableLogRecord } from '@opentelemetry/sdk-logs';
@@ -22,11 +22,11 @@ import { logSender, metricSender, spanSender } from './sender.ts';
 import type { Sender } from './sender.ts';
 import type { OtlpSettings } from './settings.ts';
 
-/** What the export is told of its process. */
+/** Ports of the export, and facts of its process. */
 export interface ExportDependencies {
   readonly clock: Clock;
   readonly log: Logger;
-  /** `service.name`, unless the settings say another. */
+  /** `service.name`, unless a setting overrides it. */
   readonly service: string;
   readonly node: string | null;
 }
@@ -39,7 +39,7 @@ interface Senders {
 
 const SCOPE = 'weft';
 
-/** Exports traces, metrics and access lines by OTLP. Nothing waits for a collector but {@link close}, and that not for long. */
+/** Exports traces, metrics and access lines by OTLP. Only {@link close} waits for a collector, within a bound. */
 export class OtlpExport implements TelemetryExport {
   readonly connections: ConnectionExports | null;
   readonly #deps: ExportDependencies;
@@ -131,17 +131,17 @@ export class OtlpExport implements TelemetryExport {
     return this.#counts.families();
   }
 
-  /** Collects and sends metrics now, for the last time: those who are asked are about to go. */
+  /** Collects and sends metrics for the last time, before the actors stop. */
   async lastMetrics(): Promise<void> {
     this.#timer?.cancel();
     this.#timer = null;
-    // What the collector takes of it close() waits for, as for a request that is out already.
+    // close() waits for the request.
     const { collected, sent } = this.#exportMetrics();
     this.#last = sent;
     await collected;
   }
 
-  /** Sends what is left, within {@link FLUSH_TIMEOUT_MS}. False when a request is still out then. */
+  /** Sends the remaining items within {@link FLUSH_TIMEOUT_MS}. Returns false when a request is still open then. */
   async close(): Promise<boolean> {
     this.#timer?.cancel();
     await Promise.all([
@@ -153,7 +153,7 @@ export class OtlpExport implements TelemetryExport {
     return ![traces, metrics, logs].some((sender) => sender?.busy === true);
   }
 
-  /** One export at a time: values are totals, so that the next one says what this one would have. */
+  /** Starts an export unless one is open. Values are totals, so the next export makes up for one that is left out. */
   #tick(): void {
     if (this.#exporting !== null) return;
     this.#exporting = this.#exportMetrics().sent.finally(() => (this.#exporting = null));
@@ -167,7 +167,7 @@ export class OtlpExport implements TelemetryExport {
       const points = data.scopeMetrics.flatMap((scope) =>
         scope.metrics.map((metric) => metric.dataPoints.length),
       );
-      this.#told(
+      this.#report(
         await metrics.send(data),
         points.reduce((sum, count) => sum + count, 0),
       );
@@ -175,7 +175,7 @@ export class OtlpExport implements TelemetryExport {
     return { collected: collecting.then(() => undefined), sent };
   }
 
-  #told(result: Awaited<ReturnType<Sender<ResourceMetrics>['send']>>, points: number): void {
+  #report(result: Awaited<ReturnType<Sender<ResourceMetrics>['send']>>, points: number): void {
     const signal = 'metrics';
     const { log } = this.#deps;
     if (result.kind === 'sent') {
@@ -190,7 +190,7 @@ export class OtlpExport implements TelemetryExport {
     this.#metricsFail = true;
   }
 
-  /** A source that fails is left out and told of; the others are sent. */
+  /** Collects all sources. A source that fails is logged and left out. */
   async #collect(): Promise<ResourceMetrics> {
     const times = { startMs: this.#startMs, nowMs: this.#deps.clock.now() };
     const scopeMetrics = await Promise.all(
@@ -237,7 +237,7 @@ function resourceOf(
   });
 }
 
-/** Without its query, which may hold a key. */
+/** Returns the URL without its query, which may hold a key. */
 function shownUrl(url: string): string {
   const { origin, pathname } = new URL(url);
   return `${origin}${pathname}`;

@@ -1,4 +1,4 @@
-/** The SDK's exporters behind one call: they encode, send and retry. */
+/** Wraps the SDK's exporters, which encode, send and retry. */
 import { readFile } from 'node:fs/promises';
 import { OTLPLogExporter } from '@opentelemetry/exporter-logs-otlp-proto';
 import { OTLPMetricExporter } from '@opentelemetry/exporter-metrics-otlp-proto';
@@ -14,7 +14,7 @@ import type { SendResult } from './export-queue.ts';
 import { EXPORT_GRACE_MS } from './limits.ts';
 import type { OtlpTarget } from './settings.ts';
 
-/** What the exporters of the SDK have in common. */
+/** The common interface of the SDK's exporters. */
 interface SdkExporter<Data> {
   export(
     data: Data,
@@ -30,21 +30,18 @@ const SUCCESS = 0;
 
 /** Sends data of one signal to a collector. */
 export class Sender<Data> {
-  /** Where to, without what may be secret. */
-  readonly url: string;
   readonly #exporter: SdkExporter<Data>;
   readonly #limitMs: number;
   readonly #clock: Clock;
   #out = 0;
 
-  constructor(exporter: SdkExporter<Data>, { url, timeoutMs }: OtlpTarget, clock: Clock) {
-    this.url = url;
+  constructor(exporter: SdkExporter<Data>, { timeoutMs }: OtlpTarget, clock: Clock) {
     this.#exporter = exporter;
     this.#limitMs = timeoutMs + EXPORT_GRACE_MS;
     this.#clock = clock;
   }
 
-  /** Whether requests are out: the SDK cannot take them back, and they keep the process alive. */
+  /** Whether requests are open. The SDK cannot cancel them, and they keep the process alive. */
   get busy(): boolean {
     return this.#out > 0;
   }
@@ -72,7 +69,7 @@ export class Sender<Data> {
   }
 }
 
-/** A status is the collector's final word on a request; those that may be tried again come without. */
+/** An error with an HTTP status is final; the SDK reports errors that may be retried without a status. */
 function failure(error: Error | undefined): SendResult {
   const status = error !== undefined && 'code' in error ? error.code : null;
   const text = error === undefined ? 'no reason given' : errorText(error);
@@ -81,7 +78,7 @@ function failure(error: Error | undefined): SendResult {
     : { kind: 'failed', error: text };
 }
 
-/** A sender of spans. Throws CONFIG_INVALID for files that cannot be read. */
+/** Makes a sender of spans. Throws CONFIG_INVALID for files that cannot be read. */
 export async function spanSender(
   target: OtlpTarget,
   clock: Clock,
@@ -89,7 +86,7 @@ export async function spanSender(
   return new Sender(new OTLPTraceExporter(await exporterOptions(target)), target, clock);
 }
 
-/** A sender of log records. Throws like {@link spanSender}. */
+/** Makes a sender of log records. Throws like {@link spanSender}. */
 export async function logSender(
   target: OtlpTarget,
   clock: Clock,
@@ -97,7 +94,7 @@ export async function logSender(
   return new Sender(new OTLPLogExporter(await exporterOptions(target)), target, clock);
 }
 
-/** A sender of metrics. Throws like {@link spanSender}. */
+/** Makes a sender of metrics. Throws like {@link spanSender}. */
 export async function metricSender(
   target: OtlpTarget,
   clock: Clock,
@@ -115,7 +112,7 @@ async function exporterOptions(target: OtlpTarget): Promise<ExporterOptions> {
     url: target.url,
     headers: { ...target.headers },
     timeoutMillis: target.timeoutMs,
-    // The word is the enum's value; the package that holds it is the SDK's own.
+    // The enum is in a package that only the SDK itself depends on; these are its values.
     compression: (target.gzip ? 'gzip' : 'none') as NonNullable<ExporterOptions['compression']>,
     userAgent: 'weft',
     httpAgentOptions: {

@@ -1,13 +1,13 @@
-/** Where telemetry is sent and how, as plain data. */
+/** The settings of the export, as plain data. */
 
-/** What is exported. */
+/** A kind of telemetry. */
 export type Signal = 'traces' | 'metrics' | 'logs';
 
 /** A collector's endpoint for one signal. */
 export interface OtlpTarget {
   /** With the path of the signal, e.g. `https://collector:4318/v1/traces`. */
   readonly url: string;
-  /** May be credentials: never logged. */
+  /** May hold credentials: never log them. */
   readonly headers: Readonly<Record<string, string>>;
   readonly timeoutMs: number;
   readonly gzip: boolean;
@@ -17,19 +17,19 @@ export interface OtlpTarget {
   readonly keyFile: string | null;
 }
 
-/** A queue of items on their way to a collector. */
+/** The settings of a queue. */
 export interface QueueSettings {
-  /** More are dropped. */
+  /** Items that may wait; more are dropped. */
   readonly maxItems: number;
   /** Most items of one request. */
   readonly batchItems: number;
-  /** How long items wait for others. */
+  /** Time that items wait for others. */
   readonly delayMs: number;
 }
 
-/** Settings of the export. */
+/** The settings of all signals. */
 export interface OtlpSettings {
-  /** Attributes of everything that is sent, beside those the process knows of itself. */
+  /** Attributes of everything that is sent, in addition to those of the process. */
   readonly resource: Readonly<Record<string, string>>;
   readonly traces: (OtlpTarget & { readonly queue: QueueSettings; readonly share: number }) | null;
   readonly metrics: (OtlpTarget & { readonly intervalMs: number }) | null;

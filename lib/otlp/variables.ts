@@ -1,4 +1,4 @@
-/** The variables of the OpenTelemetry specification that steer the export. */
+/** The variables of the OpenTelemetry specification that configure the export. */
 import { integer, makeField, oneOf, text } from '../config/fields.ts';
 import {
   DEFAULT_BATCH_ITEMS,
@@ -14,12 +14,12 @@ const DAY_MS = 86_400_000;
 const milliseconds = integer({ min: 1, max: DAY_MS });
 const items = integer({ min: 1, max: MAX_QUEUE_ITEMS });
 
-/** Words that the specification reads without regard to case, and those alone. */
+/** A word that the specification reads in any case. */
 const word = makeField((value) => value.toLowerCase());
 
 const optional = (description: string) => ({ schema: text({ optional: true }), description });
 
-/** Of all signals, and of each alone, which goes before. */
+/** Variables for all signals and for each signal; the latter override the former. */
 const endpointVariables = {
   OTEL_EXPORTER_OTLP_ENDPOINT: optional(
     'where traces, metrics and access logs are sent, as http://host:4318; nothing is when unset',
@@ -104,7 +104,7 @@ const queueVariables = {
   },
 } as const;
 
-/** Everything that is read; without an endpoint none of it has an effect. */
+/** All variables; without an endpoint none has an effect. */
 export const otlpVariables = {
   OTEL_SDK_DISABLED: {
     schema: word({ default: 'false' }),

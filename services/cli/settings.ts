@@ -1,7 +1,7 @@
 /** The variables that actors read, as text. */
 import { hostConfig } from '../../lib/actor/host-config.ts';
-import { describeVariables } from '../../lib/config/describe.ts';
-import type { VariableLine } from '../../lib/config/describe.ts';
+import { describeVariables } from '../../lib/config/spec.ts';
+import type { VariableLine } from '../../lib/config/spec.ts';
 import { loadActor } from '../local-mesh/actors.ts';
 import type { ActorName } from '../local-mesh/actors.ts';
 import { textTable } from './text-table.ts';

@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { getHeapStatistics } from 'node:v8';
 import { Worker, isMainThread, parentPort } from 'node:worker_threads';
 import { collectAll, collectYoung } from '../../lib/actor/collector.ts';
-import { releaseFreeMemory } from '../../lib/linux/memory.ts';
+import { releaseFreeMemory } from '../../lib/linux/process.ts';
 
 /** Too small for malloc to map each by itself. */
 const BLOCK_BYTES = 64 << 10;

@@ -76,7 +76,7 @@ test('a process that is told to gives back what it took only to start, and works
   await host.line('actor.started');
   const before = await residentOfFiles(host.child);
   t.is((await call(host.socket, 'POST', '/fixture/open'))[0], 200);
-  await host.line('host.memory-given-back');
+  await host.line('host.memory-released');
   const after = await residentOfFiles(host.child);
   t.true(after < before, `${before} kB before, ${after} kB after`);
   t.deepEqual(await call(host.socket, 'GET', '/healthz/ready'), [200, 'ready\n']);

@@ -3,7 +3,7 @@ import { promisify } from 'node:util';
 import test from 'ava';
 
 const run = promisify(execFile);
-const memory = new URL('../../../lib/linux/memory.ts', import.meta.url).pathname;
+const memory = new URL('../../../lib/linux/process.ts', import.meta.url).pathname;
 const garbage = new URL('../../support/garbage.worker.ts', import.meta.url).pathname;
 const addon = new URL('../../../lib/linux/native.ts', import.meta.url).pathname;
 

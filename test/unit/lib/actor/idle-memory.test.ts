@@ -49,7 +49,7 @@ test('memory is given back once after the start, the garbage first', async (t) =
   t.deepEqual(calls, []);
   await clock.advance(LONG_MS);
   t.deepEqual(calls, ROUND);
-  t.regex(lines.join(''), /"programBytes":4096.*host\.memory-given-back/);
+  t.regex(lines.join(''), /"programBytes":4096.*host\.memory-released/);
   idle.ready();
   await clock.advance(LONG_MS);
   t.deepEqual(calls, ROUND);

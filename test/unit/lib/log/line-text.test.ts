@@ -2,7 +2,7 @@ import test from 'ava';
 import * as fc from 'fast-check';
 import { AccessLog, accessFields } from '../../../../lib/log/access-log.ts';
 import type { AccessFacts } from '../../../../lib/log/access-log.ts';
-import { isoTime } from '../../../../lib/log/iso-time.ts';
+import { isoTime } from '../../../../lib/log/line-text.ts';
 import { createLogger } from '../../../../lib/log/logger.ts';
 import type { LogFormat, LoggerOptions } from '../../../../lib/log/logger.ts';
 

@@ -120,7 +120,10 @@ test('every bad setting is named with its reason, and no secret is shown', (t) =
     [{ ...ENDPOINT, OTEL_EXPORTER_OTLP_LOGS_HEADERS: 'host=hunter2' }, /must not set host/],
     [{ ...ENDPOINT, OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc' }, /PROTOCOL must be http\/protobuf/],
     [{ ...ENDPOINT, OTEL_EXPORTER_OTLP_LOGS_COMPRESSION: 'br' }, /LOGS_COMPRESSION must be gzip/],
-    [{ ...ENDPOINT, OTEL_EXPORTER_OTLP_CLIENT_KEY: '/k' }, /CLIENT_KEY is of no use without/],
+    [
+      { ...ENDPOINT, OTEL_EXPORTER_OTLP_CLIENT_KEY: '/k' },
+      /CLIENT_KEY needs OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE too/,
+    ],
     [{ ...ENDPOINT, OTEL_EXPORTER_OTLP_TIMEOUT: '10s' }, /TIMEOUT must be a whole number/],
     [{ ...ENDPOINT, OTEL_METRIC_EXPORT_INTERVAL: '0' }, /INTERVAL must be a whole number/],
     [{ ...ENDPOINT, OTEL_TRACES_SAMPLER: 'jaeger_remote' }, /SAMPLER must be one of/],

@@ -5,7 +5,7 @@ import { connectionData } from '../../../../lib/otlp/connection-data.ts';
 import { MAX_ATTRIBUTE_CHARS } from '../../../../lib/otlp/limits.ts';
 import { metricData } from '../../../../lib/otlp/metric-data.ts';
 import type { ConnectionSpan, ExportedConnection } from '../../../../lib/otlp/model.ts';
-import { hrTime } from '../../../../lib/otlp/time.ts';
+import { hrTime } from '../../../../lib/otlp/model.ts';
 
 const origin = { resource: resourceFromAttributes({}), scope: { name: 'weft' } };
 const trace = { traceId: 'ab'.repeat(16), spanId: 'cd'.repeat(8) };
