@@ -2,8 +2,6 @@
 import type { Server } from '@grpc/grpc-js';
 import type { Actor, ActorContext, ActorDefinition, Deadline } from '../../lib/actor/actor.ts';
 import { sendJson } from '../../lib/http/answers.ts';
-import { present } from '../../lib/errors/assert.ts';
-import { errorText } from '../../lib/errors/mesh-error.ts';
 import { readIfPresent, replaceFile } from '../../lib/files/atomic-file.ts';
 import { createCertificateMethod } from '../../lib/identity/ca-protocol.ts';
 import {
@@ -30,19 +28,17 @@ import {
   MAX_REQUEST_BYTES,
 } from './limits.ts';
 import { caMetrics } from './metrics.ts';
-import { OwnRenewal, issueOwnCertificate } from './own-certificate.ts';
+import { issueOwnCertificate, renewOwnCertificate } from './own-certificate.ts';
 import type { PodRegistry } from './pods.ts';
 
-/** Without a source of pods nothing is known, and nothing is granted to nodes. */
+/** Stands for a missing source of pods: no pod is known, and nodes get no certificate. */
 const NO_PODS: PodRegistry = { synced: false, runsOnNode: () => false, find: () => null };
 
 /** Signs certificates for workloads and for the mesh's own servers. */
 export class CaActor implements Actor {
   readonly #config: CaConfig;
-  #authority: Authority | null = null;
+  readonly #made = new AsyncDisposableStack();
   #server: Server | null = null;
-  #pods: ControlPlanePods | null = null;
-  #renewal: OwnRenewal | null = null;
   #port: number | null = null;
 
   constructor(config: CaConfig) {
@@ -58,15 +54,10 @@ export class CaActor implements Actor {
     const release = context.readiness.block('ca');
     const { clock, log } = context;
     const authority = await this.#loadAuthority(clock.now());
-    this.#authority = authority;
     await this.#writeBundle(authority, context);
-    const pods = await this.#followPods(context);
-    const metrics = caMetrics(context.metrics, {
-      rootExpiryMs: () => this.#authority?.rootExpiresMs ?? null,
-      chainExpiryMs: () => this.#authority?.chainExpiresMs ?? null,
-      podsSynced: () => pods.synced,
-      nowMs: () => clock.now(),
-    });
+    const followed = await this.#followPods(context);
+    const pods = followed ?? NO_PODS;
+    const metrics = caMetrics(context.metrics, { authority, pods, clock });
     const service = new CertificateService(this.#config, {
       clock,
       log,
@@ -85,10 +76,10 @@ export class CaActor implements Actor {
         clock,
       ),
       verifier: new TokenVerifier(this.#config.token, { clock, log }),
-      authority: () => present(this.#authority, 'the authority is loaded before serving'),
+      authority,
     });
-    this.#declareStatus(context, pods);
-    await this.#listen(context, service);
+    this.#declareStatus(context, authority, followed);
+    await this.#listen(context, authority, service);
     release();
   }
 
@@ -98,12 +89,8 @@ export class CaActor implements Actor {
       : shutDownGrpcServer(this.#server, deadline.signal);
   }
 
-  async stop(): Promise<void> {
-    this.#renewal?.stop();
-    this.#server?.forceShutdown();
-    this.#server = null;
-    await this.#pods?.close();
-    this.#pods = null;
+  stop(): Promise<void> {
+    return this.#made.disposeAsync();
   }
 
   #loadAuthority(nowMs: number): Promise<Authority> {
@@ -120,58 +107,54 @@ export class CaActor implements Actor {
     context.log.info({ path }, 'trust-bundle.written');
   }
 
-  async #followPods(context: ActorContext): Promise<PodRegistry> {
+  async #followPods(context: ActorContext): Promise<ControlPlanePods | null> {
     const { podsSocket, stateDir } = this.#config;
     if (podsSocket === null) {
       context.log.warn({ effect: 'every request of a node is refused' }, 'pods.not-configured');
-      return NO_PODS;
+      return null;
     }
     const pods = new ControlPlanePods(podsSocket, stateDir, context);
-    this.#pods = pods;
+    this.#made.defer(() => pods.close());
     await pods.start();
     context.supervise('pods', pods.done);
     return pods;
   }
 
-  async #listen(context: ActorContext, service: CertificateService): Promise<void> {
-    const { clock, log } = context;
-    const issue = (): ReturnType<typeof issueOwnCertificate> =>
-      issueOwnCertificate(
-        present(this.#authority, 'the authority is loaded before serving'),
-        this.#config.servingHosts,
-        clock.now(),
-      );
-    const own = await issue();
-    const credentials = new RotatingServerCredentials(own.certificate, this.#config.tls);
-    this.#renewal = new OwnRenewal(
-      clock,
-      async () => {
-        const next = await issue();
-        credentials.rotate(next.certificate);
-        return next.notAfterMs;
-      },
-      (error) => log.error({ problem: errorText(error) }, 'serving-certificate.renewal-failed'),
-    );
-    this.#renewal.schedule(own.notAfterMs);
+  async #listen(
+    context: ActorContext,
+    authority: Authority,
+    service: CertificateService,
+  ): Promise<void> {
+    const { servingHosts, tls, listen } = this.#config;
+    const own = await issueOwnCertificate(authority, servingHosts, context.clock.now());
+    const credentials = new RotatingServerCredentials(own.certificate, tls);
+    const stopped = new AbortController();
+    this.#made.defer(() => stopped.abort());
+    const renewal = renewOwnCertificate(own.notAfterMs, context, stopped.signal, async () => {
+      const next = await issueOwnCertificate(authority, servingHosts, context.clock.now());
+      credentials.rotate(next.certificate);
+      return next.notAfterMs;
+    });
+    context.supervise('serving certificate', renewal);
     const server = createGrpcServer(MAX_REQUEST_BYTES);
     this.#server = server;
+    this.#made.defer(() => server.forceShutdown());
     server.addService({ createCertificate: createCertificateMethod }, service.handlers());
-    this.#port = await bindGrpcServer(server, this.#config.listen, credentials);
-    log.info({ port: this.#port }, 'ca.listening');
+    this.#port = await bindGrpcServer(server, listen, credentials);
+    context.log.info({ port: this.#port }, 'ca.listening');
   }
 
-  #declareStatus(context: ActorContext, pods: PodRegistry): void {
+  #declareStatus(context: ActorContext, authority: Authority, pods: ControlPlanePods | null): void {
     context.admin.route('GET', '/status', (_request, response) => {
-      const authority = this.#authority;
       sendJson(response, 200, {
         port: this.#port,
         trustDomain: this.#config.trustDomain,
-        root: authority === null ? null : new Date(authority.rootExpiresMs).toISOString(),
+        root: new Date(authority.rootExpiresMs).toISOString(),
         pluggedIn: this.#config.pluggedDir !== null,
         pods: {
-          synced: pods.synced,
-          followed: this.#pods?.connected ?? false,
-          problem: this.#pods?.problem ?? null,
+          synced: pods?.synced ?? false,
+          followed: pods?.connected ?? false,
+          problem: pods?.problem ?? null,
         },
       });
     });

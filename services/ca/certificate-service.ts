@@ -23,7 +23,7 @@ import { BACKDATE_MS } from './limits.ts';
 import type { CaMetrics, RefusalReason } from './metrics.ts';
 import type { PodRegistry } from './pods.ts';
 
-/** What the service needs. */
+/** Collaborators of the {@link CertificateService}. */
 export interface CertificateServiceDeps {
   readonly clock: Clock;
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
@@ -34,7 +34,7 @@ export interface CertificateServiceDeps {
   readonly failures: CallerRates;
   readonly verifier: Pick<TokenVerifier, 'verify'>;
   readonly pods: PodRegistry;
-  readonly authority: () => Authority;
+  readonly authority: Authority;
 }
 
 /** Rules and limits of what is issued. Milliseconds. */
@@ -43,7 +43,7 @@ export interface IssueRules extends GrantRules {
   readonly maxLifetimeMs: number;
 }
 
-/** A refusal: what the caller is told, and what the operator is. */
+/** A refusal: its message goes to the caller, its detail to the operator. */
 class Refusal extends Error {
   readonly reason: RefusalReason;
   readonly code: status;
@@ -57,7 +57,7 @@ class Refusal extends Error {
   }
 }
 
-/** Upstream's opaque texts: a caller learns nothing about accounts, pods or nodes from them. */
+/** Istio's opaque texts: they tell a caller nothing about accounts, pods or nodes. */
 const NOT_AUTHENTICATED = 'request authenticate failure';
 const NOT_AUTHORISED = 'request impersonation authentication failure';
 
@@ -102,7 +102,10 @@ export class CertificateService {
     }
   }
 
-  /** {@link #authenticate}, as often as an address may fail: checking a signature is work, and anybody may ask for it. */
+  /**
+   * Authenticates the caller, unless its address has failed too often: to check a signature is work, and anybody may ask
+   * for it.
+   */
   async #identify(metadata: Metadata, peer: string): Promise<TokenSubject> {
     const address = addressOf(peer);
     const failures = this.#deps.failures.of(address);
@@ -113,7 +116,7 @@ export class CertificateService {
       counts = false;
       return caller;
     } catch (error) {
-      // Calls without a token cost nothing, and while no token can be checked that is nobody's failure.
+      // A call without a token costs nothing. While the key set is missing, a failure says nothing about the caller.
       counts =
         error instanceof Refusal &&
         error.reason === 'bad_token' &&
@@ -130,7 +133,7 @@ export class CertificateService {
     const grant = this.#authorise(caller, request.impersonated);
     const parsed = await readCsr(request.csr);
     const notAfterMs = this.#notAfter(request.validitySeconds);
-    const authority = this.#deps.authority();
+    const { authority } = this.#deps;
     const leaf = await issueLeaf(authority.issuer, {
       publicKey: parsed.publicKey,
       names: grant.names,
@@ -181,7 +184,7 @@ export class CertificateService {
       throw new Refusal('bad_ttl', status.INVALID_ARGUMENT, text, text);
     }
     const now = this.#deps.clock.now();
-    const { chainExpiresMs } = this.#deps.authority();
+    const { chainExpiresMs } = this.#deps.authority;
     if (chainExpiresMs <= now) {
       throw new Refusal(
         'sign_failure',
@@ -193,7 +196,7 @@ export class CertificateService {
     return Math.min(now + lifetime.lifetimeMs, chainExpiresMs);
   }
 
-  /** Counts and logs a failure once, with its true reason. */
+  /** Counts and logs a failure with its true reason; returns the error for the caller. */
   #refused(error: unknown, request: SignRequest, peer: string): Error {
     const refusal =
       error instanceof Refusal

@@ -3,6 +3,7 @@ import type { IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { Backoff } from '../../lib/clock/backoff.ts';
+import { pause } from '../../lib/clock/clock.ts';
 import type { Clock, Timer } from '../../lib/clock/clock.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import { readIfPresent, replaceFile } from '../../lib/files/atomic-file.ts';
@@ -11,7 +12,7 @@ import { CACHE_WRITE_DELAY_MS, MAX_WATCH_LINE_BYTES, WATCH_BACKOFF } from './lim
 import { PodTable, parsePod } from './pods.ts';
 import type { KnownPod, PodRegistry } from './pods.ts';
 
-/** What the registry needs. */
+/** Collaborators of {@link ControlPlanePods}. */
 export interface ControlPlanePodsDeps {
   readonly clock: Clock;
   readonly log: Pick<Logger, 'info' | 'warn'>;
@@ -43,15 +44,15 @@ const cached = z.array(
 const CACHE_FILE = 'pods.json';
 
 /**
- * Follows the pods of the control plane's manifest API. The last known pods are kept in a file, so that
- * certificates are renewed while the control plane is away.
+ * Follows the pods over the control plane's socket. It keeps the last known pods in a file, so that the CA renews
+ * certificates while the control plane is away.
  */
 export class ControlPlanePods implements PodRegistry {
   readonly #socketPath: string;
   readonly #cachePath: string;
   readonly #deps: ControlPlanePodsDeps;
   #table = new PodTable();
-  /** The pods told since a list began; they replace {@link #table} at its end. */
+  /** The pods received since a list began; they replace {@link #table} at its end. */
   #listed: PodTable | null = null;
   readonly #closing = new AbortController();
   readonly #backoff = new Backoff(WATCH_BACKOFF);
@@ -59,9 +60,9 @@ export class ControlPlanePods implements PodRegistry {
   #connected = false;
   #problem: string | null = null;
   #following: Promise<void> = Promise.resolve();
-  /** The one write in hand: a slow disk must not gather copies of all pods. */
+  /** The write under way; there is only one, because on a slow disk several would each hold a copy of all pods. */
   #writing: Promise<void> | null = null;
-  /** The pods changed since they were written last. */
+  /** True when the pods changed since the last write. */
   #unwritten = false;
   #writeTimer: Timer | null = null;
 
@@ -75,12 +76,12 @@ export class ControlPlanePods implements PodRegistry {
     return this.#synced;
   }
 
-  /** True while the control plane tells changes as they happen. */
+  /** True while the control plane sends changes as they happen. */
   get connected(): boolean {
     return this.#connected;
   }
 
-  /** Why the control plane is not followed now; null when it is. */
+  /** The reason why the control plane is not followed now; null when it is. */
   get problem(): string | null {
     return this.#problem;
   }
@@ -93,18 +94,18 @@ export class ControlPlanePods implements PodRegistry {
     return this.#table.find(namespace, name, uid);
   }
 
-  /** Reads the cache and begins to follow. Resolves once the cache is read; the rest goes on in {@link done}. */
+  /** Reads the cache and begins to follow. Resolves when the cache is read; {@link done} is the rest. */
   async start(): Promise<void> {
     await this.#readCache();
     this.#following = this.#follow();
   }
 
-  /** Settles when following has ended; rejects for a defect only. */
+  /** Settles when following has ended; rejects only for a defect. */
   get done(): Promise<void> {
     return this.#following;
   }
 
-  /** Stops following and writes what is not written yet. */
+  /** Stops following and writes outstanding changes to the cache. */
   async close(): Promise<void> {
     this.#closing.abort(new MeshError('ACTOR_DEADLINE', 'the pod registry is closed'));
     await this.#following;
@@ -125,12 +126,7 @@ export class ControlPlanePods implements PodRegistry {
         if (signal.aborted) return;
         this.#report(errorText(error));
       }
-      try {
-        await this.#deps.clock.sleep(this.#backoff.next(), signal);
-      } catch (error) {
-        // Only closing interrupts the pause.
-        if (!signal.aborted) throw error;
-      }
+      await pause(this.#deps.clock, this.#backoff.next(), signal);
     }
   }
 
@@ -165,7 +161,7 @@ export class ControlPlanePods implements PodRegistry {
 
   #takeList(): void {
     if (this.#listed === null) {
-      throw new MeshError('STATE_INVALID', 'the pod watch ended a list that it had not begun');
+      throw new MeshError('STATE_INVALID', 'the pod watch ended a list that it never began');
     }
     this.#table = this.#listed;
     this.#listed = null;
@@ -176,7 +172,7 @@ export class ControlPlanePods implements PodRegistry {
     this.#deps.log.info({ pods: this.#table.size }, 'pods.synced');
   }
 
-  /** One pod that cannot be read must not hide the others; its own identity stays refused. */
+  /** Returns null for a pod that cannot be read: it must not hide the others, and its own identity stays refused. */
   #parse(object: unknown): KnownPod | null {
     try {
       return parsePod(object);
@@ -245,7 +241,7 @@ function get(socketPath: string, path: string, signal: AbortSignal): Promise<Inc
       reject(
         new MeshError(
           'STATE_UNAVAILABLE',
-          `the control plane answered ${response.statusCode ?? 0}`,
+          `the control plane answered with status ${response.statusCode ?? 0}`,
         ),
       );
     });

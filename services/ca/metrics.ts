@@ -1,6 +1,9 @@
+import type { Clock } from '../../lib/clock/clock.ts';
 import type { MetricRegistry } from '../../lib/metrics/registry.ts';
+import type { Authority } from './authority.ts';
+import type { PodRegistry } from './pods.ts';
 
-/** Why a request was refused; a closed set, for labels. */
+/** The reason of a refusal; a closed set, for labels. */
 export type RefusalReason =
   | 'overloaded'
   | 'no_token'
@@ -16,30 +19,38 @@ export type RefusalReason =
   | 'bad_ttl'
   | 'sign_failure';
 
-/** The CA's counters; upstream's names where upstream has one (docs/spec/istiod-ambient.md §4). */
+/** The CA's counters; Istio's names where Istio has one (docs/spec/istiod-ambient.md §4). */
 export interface CaMetrics {
   requested(): void;
   refused(reason: RefusalReason): void;
   issued(): void;
 }
 
-/** What gauges are computed from at a scrape. */
+/** The state that the gauges show at a scrape. */
 export interface CaMetricSources {
-  readonly rootExpiryMs: () => number | null;
-  readonly chainExpiryMs: () => number | null;
-  readonly podsSynced: () => boolean;
-  readonly nowMs: () => number;
+  readonly authority: Authority;
+  readonly pods: Pick<PodRegistry, 'synced'>;
+  readonly clock: Clock;
 }
 
 /** Declares the CA's metrics. */
-export function caMetrics(registry: MetricRegistry, sources: CaMetricSources): CaMetrics {
-  declareExpiry(registry, 'root_cert', sources.rootExpiryMs, sources.nowMs);
-  declareExpiry(registry, 'cert_chain', sources.chainExpiryMs, sources.nowMs);
+export function caMetrics(
+  registry: MetricRegistry,
+  { authority, pods, clock }: CaMetricSources,
+): CaMetrics {
+  declareExpiry(registry, 'root_cert', 'root certificate', authority.rootExpiresMs, clock);
+  declareExpiry(
+    registry,
+    'cert_chain',
+    'signing certificate chain',
+    authority.chainExpiresMs,
+    clock,
+  );
   registry.gauge(
     'weft_ca_pod_registry_synced',
     '1 when the pods are known, from the control plane or the cache',
     [],
-    (gauge) => gauge.set(sources.podsSynced() ? 1 : 0),
+    (gauge) => gauge.set(pods.synced ? 1 : 0),
   );
   const requests = registry.counter('citadel_server_csr_count', 'Certificate requests received');
   const issued = registry.counter(
@@ -82,26 +93,20 @@ export function caMetrics(registry: MetricRegistry, sources: CaMetricSources): C
 function declareExpiry(
   registry: MetricRegistry,
   what: 'root_cert' | 'cert_chain',
-  expiryMs: () => number | null,
-  nowMs: () => number,
+  name: string,
+  expiryMs: number,
+  clock: Clock,
 ): void {
-  const name = what === 'root_cert' ? 'root certificate' : 'signing certificate chain';
   registry.gauge(
     `citadel_server_${what}_expiry_timestamp`,
     `When the ${name} expires, seconds since the epoch`,
     [],
-    (gauge) => {
-      const expiry = expiryMs();
-      if (expiry !== null) gauge.set(expiry / 1000);
-    },
+    (gauge) => gauge.set(expiryMs / 1000),
   );
   registry.gauge(
     `citadel_server_${what}_expiry_seconds`,
     `Time until the ${name} expires`,
     [],
-    (gauge) => {
-      const expiry = expiryMs();
-      if (expiry !== null) gauge.set((expiry - nowMs()) / 1000);
-    },
+    (gauge) => gauge.set((expiryMs - clock.now()) / 1000),
   );
 }

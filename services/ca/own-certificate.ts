@@ -1,16 +1,19 @@
 import { generateKeyPair } from 'node:crypto';
 import { promisify } from 'node:util';
-import type { Clock, Timer } from '../../lib/clock/clock.ts';
+import { pause } from '../../lib/clock/clock.ts';
+import type { Clock } from '../../lib/clock/clock.ts';
+import { errorText } from '../../lib/errors/mesh-error.ts';
 import type { ServingCertificate } from '../../lib/grpc/server.ts';
 import { renewalDelayMs } from '../../lib/identity/renewal.ts';
 import type { AltName } from '../../lib/identity/subject-alt-name.ts';
 import { issueLeaf } from '../../lib/identity/x509.ts';
+import type { Logger } from '../../lib/log/logger.ts';
 import type { Authority } from './authority.ts';
 import { BACKDATE_MS, SERVING_LIFETIME_MS } from './limits.ts';
 
 const generateKeys = promisify(generateKeyPair);
 
-/** A server certificate that the CA issues to itself; the key lives in memory only. */
+/** Issues the CA's own server certificate; its key lives in memory only. */
 export async function issueOwnCertificate(
   authority: Authority,
   names: readonly AltName[],
@@ -33,38 +36,24 @@ export async function issueOwnCertificate(
   };
 }
 
-/** Runs `renew` at half of the certificate's life, again and again; `renew` returns the next one's end. */
-export class OwnRenewal {
-  readonly #clock: Clock;
-  readonly #renew: () => Promise<number>;
-  readonly #failed: (error: unknown) => void;
-  #timer: Timer | null = null;
-  #stopped = false;
-
-  constructor(clock: Clock, renew: () => Promise<number>, failed: (error: unknown) => void) {
-    this.#clock = clock;
-    this.#renew = renew;
-    this.#failed = failed;
-  }
-
-  /** Waits for half of the time until `notAfterMs`. */
-  schedule(notAfterMs: number): void {
-    if (this.#stopped) return;
-    const delay = renewalDelayMs(this.#clock.now(), notAfterMs, Math.random());
-    this.#timer = this.#clock.after(delay, () => void this.#run(notAfterMs));
-  }
-
-  async #run(notAfterMs: number): Promise<void> {
+/**
+ * Runs `renew` at half of the certificate's life, again and again, until `signal` aborts. `renew` returns the end of the next
+ * certificate; after a failure it is tried again at half of the time that is left.
+ */
+export async function renewOwnCertificate(
+  notAfterMs: number,
+  { clock, log }: { readonly clock: Clock; readonly log: Pick<Logger, 'error'> },
+  signal: AbortSignal,
+  renew: () => Promise<number>,
+): Promise<void> {
+  let endMs = notAfterMs;
+  while (!signal.aborted) {
+    await pause(clock, renewalDelayMs(clock.now(), endMs, Math.random()), signal);
+    if (signal.aborted) return;
     try {
-      this.schedule(await this.#renew());
+      endMs = await renew();
     } catch (error) {
-      this.#failed(error);
-      this.schedule(notAfterMs);
+      log.error({ problem: errorText(error) }, 'serving-certificate.renewal-failed');
     }
-  }
-
-  stop(): void {
-    this.#stopped = true;
-    this.#timer?.cancel();
   }
 }

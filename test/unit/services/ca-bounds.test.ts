@@ -6,6 +6,7 @@ import { Metadata } from '@grpc/grpc-js';
 import { TokenVerifier } from '../../../lib/identity/token.ts';
 import { CallerRates, Gate } from '../../../lib/async/gate.ts';
 import { MetricRegistry } from '../../../lib/metrics/registry.ts';
+import { ownAuthority } from '../../../services/ca/authority.ts';
 import { CertificateService } from '../../../services/ca/certificate-service.ts';
 import { ControlPlanePods } from '../../../services/ca/control-plane-pods.ts';
 import {
@@ -23,6 +24,8 @@ import { podObject, servePodsApi } from '../../support/pods-api.ts';
 import { createTokenIssuer, nodeSubject } from '../../support/token-issuer.ts';
 import { until } from '../../support/until.ts';
 
+const NO_PODS = { synced: false, runsOnNode: () => false, find: () => null };
+
 test('signature checks of bad tokens are limited for each address; valid ones and other addresses are not', async (t) => {
   const dir = await makeScratch('ca-bounds');
   t.teardown(() => rm(dir, { recursive: true, force: true }));
@@ -35,12 +38,12 @@ test('signature checks of bad tokens are limited for each address; valid ones an
     { jwksPath, audiences: ['istio-ca'], issuer: null },
     { clock, log },
   );
+  const authority = await ownAuthority(dir, 'cluster.local', clock.now());
   let checks = 0;
   const metrics = caMetrics(new MetricRegistry(), {
-    rootExpiryMs: () => null,
-    chainExpiryMs: () => null,
-    podsSynced: () => false,
-    nowMs: () => clock.now(),
+    authority,
+    pods: NO_PODS,
+    clock,
   });
   const rates = (perSecond: number): CallerRates =>
     new CallerRates({ perSecond, callers: MAX_ADDRESSES }, clock);
@@ -68,10 +71,8 @@ test('signature checks of bad tokens are limited for each address; valid ones an
           return verifier.verify(token);
         },
       },
-      pods: { synced: false, runsOnNode: () => false, find: () => null },
-      authority: () => {
-        throw new Error('nothing is signed here');
-      },
+      pods: NO_PODS,
+      authority,
     },
   );
   const { createCertificate } = service.handlers();
