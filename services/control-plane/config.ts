@@ -21,7 +21,7 @@ import { tokenConfig, tokenVariables } from '../../lib/identity/token-config.ts'
 import type { TokenVerifierOptions } from '../../lib/identity/token.ts';
 import { formatPrefix, parsePrefix } from '../../lib/net/prefix.ts';
 import type { MeshSettings } from './mapping/settings.ts';
-import type { AddressRanges } from './store/ranges.ts';
+import type { AddressRanges } from './store/address-allocation.ts';
 
 /** Settings of the control plane; times in milliseconds. */
 export interface ControlPlaneConfig {

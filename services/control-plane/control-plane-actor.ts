@@ -14,8 +14,8 @@ import { TokenVerifier } from '../../lib/identity/token.ts';
 import { DeltaServer, MAX_REQUEST_BYTES, deltaService } from '../../lib/xds/delta-server.ts';
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../lib/xds/type-urls.ts';
 import { adminRoutes } from './admin.ts';
-import { ManifestApi } from './api/manifest-api.ts';
-import type { ManifestApiDeps } from './api/manifest-api.ts';
+import { ManifestApiServer } from './api/manifest-api-server.ts';
+import type { ManifestApiServerDeps } from './api/manifest-api-server.ts';
 import { ObjectWatchers } from './api/object-watchers.ts';
 import { controlPlaneConfig } from './config.ts';
 import type { ControlPlaneConfig } from './config.ts';
@@ -25,11 +25,10 @@ import { ManifestReader } from './manifests/manifest-reader.ts';
 import { MeshMap } from './mapping/mesh-map.ts';
 import { controlPlaneMetrics } from './metrics.ts';
 import type { ControlPlaneMetrics } from './metrics.ts';
-import { ensureNamespaces } from './store/fixed-namespaces.ts';
 import { ManifestDirectory } from './store/manifest-directory.ts';
 import { ObjectStore } from './store/object-store.ts';
 import type { AdmissionContext } from './store/admission.ts';
-import type { FixedNamespaces } from './store/transactions.ts';
+import { ensureNamespaces } from './store/transactions.ts';
 
 /** The CA decides the lifetime of the serving certificate. */
 const CA_DECIDES = 0;
@@ -69,7 +68,7 @@ export class ControlPlaneActor implements Actor {
     const store = await ObjectStore.open(this.#config.stateDir, log);
     this.#made.defer(() => store.close());
     context.supervise('store', store.done);
-    await ensureNamespaces(store, this.#admission(context).names, this.#admission(context));
+    await store.transact((draft) => ensureNamespaces(draft, this.#admission(context)));
     const map = new MeshMap(store.state, this.#config.settings);
     const watchers = new ObjectWatchers(store, log);
     const follower = this.#followEnrolments(store, context, () => metrics.malformedEnrolment());
@@ -102,7 +101,7 @@ export class ControlPlaneActor implements Actor {
     return this.#made.disposeAsync();
   }
 
-  #admission(context: ActorContext): AdmissionContext & FixedNamespaces {
+  #admission(context: ActorContext): AdmissionContext {
     const { ranges, settings, bus } = this.#config;
     return {
       ranges,
@@ -110,7 +109,7 @@ export class ControlPlaneActor implements Actor {
       ownsRedirection: bus !== null,
       now: new Date(context.clock.now()).toISOString(),
       newUid: randomUUID,
-      names: ['default', settings.policies.rootNamespace],
+      fixedNamespaces: ['default', settings.policies.rootNamespace],
     };
   }
 
@@ -196,7 +195,7 @@ export class ControlPlaneActor implements Actor {
   }
 
   async #openApi(
-    parts: Pick<ManifestApiDeps, 'store' | 'watchers' | 'reader'>,
+    parts: Pick<ManifestApiServerDeps, 'store' | 'watchers' | 'reader'>,
     context: ActorContext,
     metrics: ControlPlaneMetrics,
   ): Promise<void> {
@@ -207,7 +206,7 @@ export class ControlPlaneActor implements Actor {
       [podsSocket, 'pods'],
     ] as const) {
       if (path === null) continue;
-      const api = new ManifestApi(path, role, {
+      const api = new ManifestApiServer(path, role, {
         ...parts,
         log: context.log,
         context: () => this.#admission(context),

@@ -11,7 +11,7 @@ import { parseDocuments } from '../../services/control-plane/manifests/parse.ts'
 import type { ParsedManifest } from '../../services/control-plane/manifests/parse.ts';
 import { ManifestRejection } from '../../services/control-plane/manifests/rejection.ts';
 import type { AdmissionContext } from '../../services/control-plane/store/admission.ts';
-import { Draft, MeshState } from '../../services/control-plane/store/state.ts';
+import { Draft, CommittedState } from '../../services/control-plane/store/state.ts';
 import { applyManifests } from '../../services/control-plane/store/transactions.ts';
 import type { Steps } from '../../services/control-plane/store/transactions.ts';
 
@@ -23,7 +23,7 @@ export const TEST_SETTINGS: MeshSettings = {
   policies: { rootNamespace: 'istio-system', dryRun: false },
 };
 
-/** What admission needs, at a time that only moves when it is told to. */
+/** Settings of admission, at a fixed time. */
 export function admissionContext(fields: Partial<AdmissionContext> = {}): AdmissionContext {
   let uids = 0;
   return {
@@ -35,6 +35,7 @@ export function admissionContext(fields: Partial<AdmissionContext> = {}): Admiss
     },
     policies: TEST_SETTINGS.policies,
     ownsRedirection: false,
+    fixedNamespaces: [],
     now: '2026-11-21T12:00:00.000Z',
     newUid: () => {
       uids += 1;
@@ -63,7 +64,7 @@ export function finish<T>(steps: Steps<T>): T {
 
 /** A mesh in memory: the committed state, and the resources mapped from it. */
 export class TestMesh {
-  readonly state = new MeshState();
+  readonly state = new CommittedState();
   readonly map: MeshMap;
   #minute = 0;
   readonly #context: AdmissionContext;

@@ -1,9 +1,9 @@
-/** Long answers, written in the reader's time and in chunks of bounded size. */
+/** Writes long answers in chunks of bounded size, at the reader's pace. */
 import type { ServerResponse } from 'node:http';
 import { TimeSlice } from '../../../lib/async/time-slice.ts';
 import { CHUNK_CHARACTERS, SLICE_MS } from '../limits.ts';
 
-/** Joins texts to chunks of {@link CHUNK_CHARACTERS}; one may be longer by its last text. */
+/** Joins texts to chunks of {@link CHUNK_CHARACTERS}; the last text of a chunk may exceed it. */
 export function* chunksOf(texts: Iterable<string>): Generator<string> {
   let chunk = '';
   for (const text of texts) {
@@ -16,8 +16,8 @@ export function* chunksOf(texts: Iterable<string>): Generator<string> {
 }
 
 /**
- * Writes texts as they are made, a chunk whenever the reader has taken the one before. What is made for a chunk is
- * written in the same turn of the event loop. Stops when the reader is gone or the answer is ended.
+ * Writes the texts in chunks, each after the reader has taken the previous one. The texts of a chunk are made and written
+ * in one turn of the event loop. Stops when the reader is gone or the answer is ended.
  */
 export async function writeInChunks(
   response: ServerResponse,

@@ -8,14 +8,14 @@ import type { ObjectChange, ObjectStore } from '../store/object-store.ts';
 import { chunksOf, writeInChunks } from './chunks.ts';
 import { HttpRefusal } from '../../../lib/http/answers.ts';
 
-/** Named in the first line of a stream. A reader that does not know it must not go on. */
+/** The format version in the first line of a stream. A reader that does not know it must stop. */
 const WATCH_VERSION = 2;
 
 /**
- * Streams of changes to objects of a kind, as JSON lines: `LIST` with the version, `ADDED` for each object there is,
- * `SYNC`; then `ADDED`, `MODIFIED` and `DELETED` as they happen. Changes come among the list too, about objects before or
- * after their place in it; what was not told when `SYNC` comes is gone. The list is sent in the reader's time. A watcher
- * that leaves {@link MAX_WATCH_BACKLOG_BYTES} of changes unread is cut; it comes back and begins afresh.
+ * Streams the changes to the objects of a kind as JSON lines: `LIST` with the version, `ADDED` for each object, `SYNC`;
+ * then `ADDED`, `MODIFIED` and `DELETED` for each change. The list is sent at the reader's pace, so changes may come before
+ * `SYNC`, also for objects that the list has not reached. At `SYNC` the reader drops the objects that it holds from
+ * before and that no line named. A watcher that leaves {@link MAX_WATCH_BACKLOG_BYTES} unread is cut and starts again.
  */
 export class ObjectWatchers {
   readonly #store: ObjectStore;
@@ -33,7 +33,7 @@ export class ObjectWatchers {
     return this.#watchers.size;
   }
 
-  /** Begins to stream. Throws {@link HttpRefusal} when there are too many. */
+  /** Starts a stream. Throws {@link HttpRefusal} at {@link MAX_WATCHERS}. */
   add(kind: Kind, response: ServerResponse): void {
     if (this.#watchers.size >= MAX_WATCHERS) {
       throw new HttpRefusal(429, `there are ${MAX_WATCHERS} watchers already`);
@@ -56,7 +56,7 @@ export class ObjectWatchers {
   *#list(kind: Kind): Iterable<string> {
     const { state } = this.#store;
     yield line({ type: 'LIST', version: WATCH_VERSION });
-    // The keys of now, each with its object of the moment in which it is written: the changes since then were told.
+    // The keys are those of the start. Each object is read when its line is written, because later changes come as lines.
     for (const key of [...state.ofKind(kind)].map(keyOf)) {
       const object = state.get(key)?.object;
       if (object !== undefined) yield line({ type: 'ADDED', object });

@@ -1,4 +1,4 @@
-/** Core Kubernetes kinds. What the mesh reads is checked; of the rest only the names of the fields. */
+/** Core Kubernetes kinds. Fields that the mesh reads are checked; for other fields only the name is. */
 import { z } from 'zod';
 import {
   dnsLabel,
@@ -9,8 +9,9 @@ import {
   portName,
   portNumber,
   portReference,
+  labelNamedMeta,
+  objectMeta,
 } from './fields.ts';
-import { labelNamedMeta, objectMeta } from './metadata.ts';
 
 /** A Namespace. */
 export const namespaceSchema = z.strictObject({
@@ -31,7 +32,7 @@ export const serviceAccountSchema = z.strictObject({
   secrets: z.array(z.looseObject({})).optional(),
 });
 
-/** Fields of Kubernetes that the mesh does not look at; named so that a misspelt one is noticed. */
+/** Fields of Kubernetes that the mesh does not read. They are listed so that a misspelt field is refused. */
 function unread<const Name extends string>(
   ...names: readonly Name[]
 ): Record<Name, z.ZodOptional<z.ZodUnknown>> {
@@ -78,7 +79,7 @@ const podSpec = z.strictObject({
   ...unread('topologySpreadConstraints'),
   nodeName: dnsSubdomain.optional(),
   serviceAccountName: dnsSubdomain.optional(),
-  /** The old name of the field before. */
+  /** Deprecated name of `serviceAccountName`. */
   serviceAccount: dnsSubdomain.optional(),
   hostNetwork: z.boolean().optional(),
   restartPolicy: z.enum(['Always', 'OnFailure', 'Never']).optional(),
@@ -171,7 +172,7 @@ const serviceSpec = z
     }
   });
 
-/** Several ports of one object need distinct names, and number with protocol may stand only once. */
+/** Requires distinct names for several ports, and refuses a number and protocol that occur twice. */
 function checkPortNames(
   ports: readonly {
     readonly name?: string | undefined;

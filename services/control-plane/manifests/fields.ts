@@ -1,4 +1,4 @@
-/** Parts that the schemas of several kinds share. Reasons are written for the person who wrote the manifest. */
+/** Schemas of fields that several kinds share. The error texts address the author of the manifest. */
 import { z } from 'zod';
 import { tryParseIp } from '../../../lib/net/address.ts';
 import { parsePrefix } from '../../../lib/net/prefix.ts';
@@ -87,8 +87,42 @@ export const ipRange = z.string().refine((text) => {
   }
 }, 'is not an IP address or CIDR range');
 
-/** Text that is not empty. */
+/** Non-empty text. */
 export const filled = z.string().min(1, 'must not be empty');
 
 /** `{matchLabels}` of Istio's policies. */
 export const workloadSelector = z.strictObject({ matchLabels: labelMap.optional() });
+
+const ownerReference = z.strictObject({
+  apiVersion: z.string(),
+  kind: z.string(),
+  name: filled,
+  uid: z.string(),
+  controller: z.boolean().optional(),
+  blockOwnerDeletion: z.boolean().optional(),
+});
+
+/** Metadata of every object. Fields that the server writes are accepted, so that its own output can be applied. */
+export const objectMeta = z.strictObject({
+  name: dnsSubdomain,
+  namespace: dnsLabel.optional(),
+  uid: z.string().optional(),
+  labels: labelMap.optional(),
+  annotations: annotationMap.optional(),
+  ownerReferences: z.array(ownerReference).optional(),
+  finalizers: z.array(z.string()).optional(),
+  generateName: z.string().optional(),
+  generation: z.int().optional(),
+  resourceVersion: z.string().optional(),
+  creationTimestamp: z.iso.datetime({ offset: true }).optional(),
+  deletionTimestamp: z.iso.datetime({ offset: true }).optional(),
+  deletionGracePeriodSeconds: z.int().optional(),
+  managedFields: z.array(z.unknown()).optional(),
+  selfLink: z.string().optional(),
+});
+
+/** Metadata whose name is a DNS label, because host names are made of it. */
+export const labelNamedMeta = objectMeta.extend({ name: dnsLabel });
+
+/** See {@link objectMeta}. */
+export type ObjectMeta = z.output<typeof objectMeta>;

@@ -1,9 +1,10 @@
 import type { z } from 'zod';
+import { compareText } from '../../../lib/collections/compare.ts';
 import { namespaceSchema, podSchema, serviceAccountSchema, serviceSchema } from './core.ts';
 import { serviceEntrySchema, workloadEntrySchema } from './networking.ts';
 import { authorizationPolicySchema, peerAuthenticationSchema } from './security.ts';
 
-/** Kinds the control plane takes, with the schema of each. */
+/** The kinds that the control plane accepts, with their schemas. */
 export const kindSchemas = {
   Namespace: namespaceSchema,
   ServiceAccount: serviceAccountSchema,
@@ -18,7 +19,7 @@ export const kindSchemas = {
 /** A kind of object. */
 export type Kind = keyof typeof kindSchemas;
 
-/** An object of the given kind as its schema gives it. */
+/** An object of the kind, as its schema parses it. */
 export type ObjectOf<K extends Kind> = z.output<(typeof kindSchemas)[K]>;
 
 /** An object of any kind. */
@@ -39,7 +40,7 @@ export type PeerAuthentication = ObjectOf<'PeerAuthentication'>;
 /** A Namespace. */
 export type NamespaceObject = ObjectOf<'Namespace'>;
 
-/** All kinds, in the order in which they are listed. */
+/** All kinds, in the order of listings. */
 export const KINDS = Object.keys(kindSchemas) as readonly Kind[];
 
 /** Narrows text to a {@link Kind}. */
@@ -47,7 +48,7 @@ export function isKind(text: unknown): text is Kind {
   return typeof text === 'string' && Object.hasOwn(kindSchemas, text);
 }
 
-/** True for every kind that lives in a namespace. */
+/** True for the kinds whose objects are in a namespace. */
 export function isNamespaced(kind: Kind): boolean {
   return kind !== 'Namespace';
 }
@@ -62,7 +63,7 @@ export function keyOf(object: KubeObject): string {
   return objectKey(object.kind, namespaceOf(object), object.metadata.name);
 }
 
-/** The namespace an object lives in; empty for a Namespace. */
+/** The namespace of an object; empty for a Namespace. */
 export function namespaceOf(object: KubeObject): string {
   return object.kind === 'Namespace' ? '' : (object.metadata.namespace ?? 'default');
 }
@@ -77,4 +78,11 @@ export interface ObjectName {
 /** The name of an object. */
 export function nameOf(object: KubeObject): ObjectName {
   return { kind: object.kind, namespace: namespaceOf(object), name: object.metadata.name };
+}
+
+/** Compares by age, oldest first, and by name among objects of one age. */
+export function byAge(left: KubeObject, right: KubeObject): number {
+  const [first, second] = [left.metadata, right.metadata];
+  const age = compareText(first.creationTimestamp ?? '', second.creationTimestamp ?? '');
+  return age === 0 ? compareText(first.name, second.name) : age;
 }

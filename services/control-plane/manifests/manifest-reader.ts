@@ -8,7 +8,7 @@ import type { ReadManifests, ReadSummary, ReadTask } from './read-manifests.ts';
 import type { ManifestReference } from './references.ts';
 import { ManifestRejection } from './rejection.ts';
 
-/** What is in a file. With a refusal, nothing of it may be used. */
+/** The content of a file. With a refusal it must not be used. */
 export interface FileManifests {
   readonly hash: string;
   readonly manifests: readonly ParsedManifest[];
@@ -16,19 +16,19 @@ export interface FileManifests {
 }
 
 /**
- * Reads manifests: up to {@link MAX_INLINE_BYTES} at once, more in a thread, from which objects come in messages of
- * bounded size. The thread is there only while it has work.
+ * Reads manifests: small ones, up to {@link MAX_INLINE_BYTES}, on the main thread, larger ones in a thread that sends the
+ * objects in messages of bounded size. The thread exists only while it has work.
  */
 export class ManifestReader {
   #pool: Promise<Piscina> | null = null;
   #messages = 0;
 
-  /** Messages with objects that came from the thread. */
+  /** Number of messages with objects from the thread. */
   get messages(): number {
     return this.#messages;
   }
 
-  /** The objects of a file and the hash of its text; no objects when that is `knownHash`. Does not throw for its content. */
+  /** The objects of a file and the hash of its text; no objects when the hash is `knownHash`. Bad content is a refusal. */
   async file(path: string, bytes: Uint8Array, knownHash: string | null): Promise<FileManifests> {
     const { hash, items, problems } = await this.#read({ form: 'file', path, bytes, knownHash });
     return {
@@ -38,17 +38,17 @@ export class ManifestReader {
     };
   }
 
-  /** The objects of a request to apply. Throws {@link ManifestRejection}, or MANIFEST_INVALID for what is no request. */
+  /** The objects of a request to apply. Throws {@link ManifestRejection}, or MANIFEST_INVALID for a malformed request. */
   async toApply(bytes: Uint8Array): Promise<readonly ParsedManifest[]> {
     return accepted(await this.#read({ form: 'apply', bytes })) as readonly ParsedManifest[];
   }
 
-  /** What a request to delete names. Throws {@link ManifestRejection}, or MANIFEST_INVALID for what is no request. */
+  /** The names in a request to delete. Throws {@link ManifestRejection}, or MANIFEST_INVALID for a malformed request. */
   async toDelete(bytes: Uint8Array): Promise<readonly ManifestReference[]> {
     return accepted(await this.#read({ form: 'delete', bytes })) as readonly ManifestReference[];
   }
 
-  /** Ends the thread; what it reads fails with STATE_UNAVAILABLE. */
+  /** Ends the thread; a read in progress fails with STATE_UNAVAILABLE. */
   async close(): Promise<void> {
     await (await this.#pool)?.destroy();
   }
@@ -67,7 +67,7 @@ export class ManifestReader {
     try {
       const summary = (await pool.run(
         { task, port: port2 },
-        // The types name an overload of postMessage that piscina does not take.
+        // The types name an overload of postMessage that piscina does not accept.
         { transferList: [port2] as never },
       )) as ReadSummary;
       return { ...summary, items };
@@ -79,7 +79,7 @@ export class ManifestReader {
   }
 }
 
-/** Loaded when it is needed: most meshes never have a large manifest. */
+/** Loads piscina on first use: most meshes have no large manifest. */
 async function startPool(): Promise<Piscina> {
   const { Piscina: Pool } = await import('piscina');
   return new Pool({

@@ -1,11 +1,11 @@
-/** Entry of the thread that reads large manifests: whoever waits for them, the event loop does not. */
+/** Entry of the thread that reads large manifests, so that they do not hold up the event loop. */
 import { once } from 'node:events';
 import type { MessagePort } from 'node:worker_threads';
 import { MAX_MESSAGE_ROWS } from '../limits.ts';
 import { readManifests } from './read-manifests.ts';
 import type { ReadSummary, ReadTask } from './read-manifests.ts';
 
-/** Sends the objects in parts, each after the one before was taken; returns the rest. */
+/** Sends the objects in parts, each after the previous part was taken; returns the summary. */
 export default async function readInParts({
   task,
   port,

@@ -1,8 +1,7 @@
 /** Istio's networking kinds: ServiceEntry and WorkloadEntry. */
 import { z } from 'zod';
 import { tryParseIp } from '../../../lib/net/address.ts';
-import { dnsLabel, filled, ipRange, labelMap, portName, portNumber } from './fields.ts';
-import { objectMeta } from './metadata.ts';
+import { dnsLabel, filled, ipRange, labelMap, portName, portNumber, objectMeta } from './fields.ts';
 
 const VERSIONS = [
   'networking.istio.io/v1',

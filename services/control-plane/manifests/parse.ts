@@ -1,10 +1,10 @@
-/** From untrusted documents to typed objects, or to problems that name place and reason. */
+/** Turns untrusted documents into typed objects, or into problems that name place and reason. */
 import type { z } from 'zod';
 import { MAX_DOCUMENTS, MAX_PROBLEMS } from '../limits.ts';
 import { KINDS, isKind, kindSchemas } from './kinds.ts';
 import type { KubeObject } from './kinds.ts';
 
-/** One document as it came: where from, its index there, and its content. */
+/** One received document: its source, its index there, and its content. */
 export interface ManifestDocument {
   readonly source: string;
   readonly index: number;
@@ -19,7 +19,7 @@ export interface ManifestProblem {
   readonly reason: string;
 }
 
-/** A valid object with the place it came from; `path` leads into a List. */
+/** A valid object and its place; `path` leads into a List. */
 export interface ParsedManifest {
   readonly source: string;
   readonly index: number;
@@ -27,13 +27,13 @@ export interface ParsedManifest {
   readonly object: KubeObject;
 }
 
-/** What a batch of documents holds. With problems, nothing of it may be used. */
+/** The content of a batch of documents. With problems it must not be used. */
 export interface ParsedBatch {
   readonly manifests: readonly ParsedManifest[];
   readonly problems: readonly ManifestProblem[];
 }
 
-/** Checks every document; Lists are opened. At most {@link MAX_PROBLEMS} problems are told. */
+/** Checks every document, and every item of a List. Reports at most {@link MAX_PROBLEMS} problems. */
 export function parseDocuments(documents: readonly ManifestDocument[]): ParsedBatch {
   const manifests: ParsedManifest[] = [];
   const problems: ManifestProblem[] = [];
@@ -65,13 +65,14 @@ function parseDocument(
     refuse('', 'must be an object with apiVersion and kind');
     return;
   }
-  const kind = value['kind'];
-  if (typeof kind === 'string' && kind.endsWith('List') && Array.isArray(value['items'])) {
-    for (const [item, content] of value['items'].entries()) {
+  const items = listItems(value);
+  if (items !== null) {
+    for (const [item, content] of items.entries()) {
       parseDocument(document, joinPath(path, `items[${item}]`), content, out);
     }
     return;
   }
+  const kind = value['kind'];
   if (typeof kind !== 'string') {
     refuse('kind', 'is required');
     return;
@@ -86,6 +87,13 @@ function parseDocument(
     return;
   }
   for (const issue of result.error.issues) reportIssue(issue, refuse);
+}
+
+/** The items of a List of Kubernetes; null for any other value. */
+export function listItems(value: unknown): readonly unknown[] | null {
+  if (!isObject(value)) return null;
+  const { kind, items } = value;
+  return typeof kind === 'string' && kind.endsWith('List') && Array.isArray(items) ? items : null;
 }
 
 /** Turns one schema issue into refusals; an unknown field is named by its own path. */
@@ -123,13 +131,13 @@ function plainReason(message: string): string {
   );
 }
 
-/** Puts two written paths together. */
+/** Joins two written paths. */
 function joinPath(path: string, rest: string): string {
   if (path === '' || rest === '') return `${path}${rest}`;
   return rest.startsWith('[') ? `${path}${rest}` : `${path}.${rest}`;
 }
 
-/** Adds one key or index to a written path; keys that are no plain word are quoted. */
+/** Adds one key or index to a written path; a key that is not a plain word is quoted. */
 function appendPart(path: string, part: PropertyKey): string {
   if (typeof part === 'number') return `${path}[${part}]`;
   const key = String(part);

@@ -1,4 +1,4 @@
-/** From the bytes of a manifest file or of a request to checked objects. Takes as long as the bytes are many. */
+/** Reads the bytes of a manifest file or of a request as checked objects. The time grows with the number of bytes. */
 import { z } from 'zod';
 import { sha256Hex } from '../../../lib/digest/sha256.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
@@ -8,28 +8,28 @@ import type { ManifestDocument, ManifestProblem, ParsedManifest } from './parse.
 import { parseReferences } from './references.ts';
 import type { ManifestReference } from './references.ts';
 
-/** What is to be read: a file, or the body of a request to apply or to delete. */
+/** The bytes to read: a file, or the body of a request to apply or to delete. */
 export type ReadTask =
   | {
       readonly form: 'file';
       readonly path: string;
       readonly bytes: Uint8Array;
-      /** A content of this hash is not parsed. */
+      /** Content with this hash is not parsed. */
       readonly knownHash: string | null;
     }
   | { readonly form: 'apply' | 'delete'; readonly bytes: Uint8Array };
 
-/** What is said of the whole. */
+/** The result of a task, without the objects. */
 export interface ReadSummary {
   /** SHA-256 of the text of a file; empty for a request. */
   readonly hash: string;
-  /** With problems, nothing of it may be used. */
+  /** With problems the objects must not be used. */
   readonly problems: readonly ManifestProblem[];
-  /** Why a body is no request at all; null when it is one. */
+  /** Why the body is not a request; null when it is one. */
   readonly malformed: string | null;
 }
 
-/** Objects, or references where they are to be deleted. */
+/** The result of a task: objects, or references for a request to delete. */
 export interface ReadManifests extends ReadSummary {
   readonly items: readonly (ParsedManifest | ManifestReference)[];
 }
@@ -42,7 +42,7 @@ const batch = z.strictObject({
 
 const NOTHING: ReadManifests = { hash: '', problems: [], malformed: null, items: [] };
 
-/** Does a task. Throws nothing: what is wrong with the bytes is in the result. */
+/** Runs a task. Throws nothing; the result holds the problems of the bytes. */
 export function readManifests(task: ReadTask): ReadManifests {
   const text = Buffer.from(task.bytes.buffer, task.bytes.byteOffset, task.bytes.byteLength);
   return task.form === 'file'

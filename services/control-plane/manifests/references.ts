@@ -2,9 +2,10 @@ import { z } from 'zod';
 import { dnsLabel, dnsSubdomain } from './fields.ts';
 import { KINDS, isKind } from './kinds.ts';
 import type { ObjectName } from './kinds.ts';
+import { listItems } from './parse.ts';
 import type { ManifestDocument, ManifestProblem } from './parse.ts';
 
-/** An object that a document names, whatever else the document says. */
+/** The object that a document names. */
 export interface ManifestReference {
   readonly source: string;
   readonly index: number;
@@ -16,7 +17,7 @@ const reference = z.object({
   metadata: z.object({ name: dnsSubdomain, namespace: dnsLabel.nullish() }, 'is required'),
 });
 
-/** The names in a batch of documents to delete; Lists are opened. The rest of a document need not be valid. */
+/** The names in a batch of documents to delete, and in their Lists. The rest of a document need not be valid. */
 export function parseReferences(documents: readonly ManifestDocument[]): {
   references: ManifestReference[];
   problems: ManifestProblem[];
@@ -24,7 +25,7 @@ export function parseReferences(documents: readonly ManifestDocument[]): {
   const references: ManifestReference[] = [];
   const problems: ManifestProblem[] = [];
   const visit = ({ source, index }: ManifestDocument, object: unknown, path: string): void => {
-    const items = itemsOf(object);
+    const items = listItems(object);
     if (items !== null) {
       for (const [item, content] of items.entries()) {
         visit({ source, index, object: content }, content, `${path}items[${item}].`);
@@ -49,10 +50,4 @@ export function parseReferences(documents: readonly ManifestDocument[]): {
   };
   for (const document of documents) visit(document, document.object, '');
   return { references, problems };
-}
-
-function itemsOf(object: unknown): readonly unknown[] | null {
-  if (typeof object !== 'object' || object === null) return null;
-  const { kind, items } = object as { kind?: unknown; items?: unknown };
-  return typeof kind === 'string' && kind.endsWith('List') && Array.isArray(items) ? items : null;
 }

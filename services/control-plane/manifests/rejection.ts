@@ -1,7 +1,7 @@
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import type { ManifestProblem } from './parse.ts';
 
-/** A batch that was refused whole; the state is as it was. Its code is MANIFEST_INVALID. */
+/** Refuses a whole batch; the state stays unchanged. Its code is MANIFEST_INVALID. */
 export class ManifestRejection extends MeshError {
   readonly problems: readonly ManifestProblem[];
 
@@ -19,4 +19,14 @@ export function problemText(problem: ManifestProblem): string {
   return problem.path === ''
     ? `${place}: ${problem.reason}`
     : `${place}, ${problem.path}: ${problem.reason}`;
+}
+
+/** Refuses a field of one object; the caller knows its document. */
+export class FieldRefusal extends Error {
+  readonly path: string;
+
+  constructor(path: string, reason: string) {
+    super(reason);
+    this.path = path;
+  }
 }

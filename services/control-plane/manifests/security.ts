@@ -1,7 +1,6 @@
-/** Istio's security kinds. Strict throughout: a condition that is lost would widen access. */
+/** Istio's security kinds. Unknown fields and values are refused, because a lost condition would widen access. */
 import { z } from 'zod';
-import { dnsSubdomain, filled, ipRange, workloadSelector } from './fields.ts';
-import { objectMeta } from './metadata.ts';
+import { dnsSubdomain, filled, ipRange, workloadSelector, objectMeta } from './fields.ts';
 
 const VERSIONS = ['security.istio.io/v1', 'security.istio.io/v1beta1'] as const;
 
@@ -26,7 +25,7 @@ const serviceAccount = z
     'must be "service-account" or "namespace/service-account", without wildcards',
   );
 
-/** A list that is left out or holds something; an empty one is a mistake whose meaning nobody guesses right. */
+/** A list that is absent or not empty; the meaning of an empty one is ambiguous. */
 const some = <Item extends z.ZodType>(item: Item): z.ZodOptional<z.ZodArray<Item>> =>
   z.array(item).min(1, 'must not be empty').optional();
 
@@ -80,7 +79,7 @@ function refuseEmpty(value: object, context: z.RefinementCtx): void {
   }
 }
 
-/** `when` keys and what their values must be. */
+/** `when` keys and the schemas of their values. */
 const PLAIN_KEYS: ReadonlyMap<string, z.ZodType<string> | null> = new Map([
   ['source.ip', ipRange],
   ['remote.ip', ipRange],
@@ -171,18 +170,11 @@ const mutualTls = z.strictObject({
   mode: z.enum(['UNSET', 'DISABLE', 'PERMISSIVE', 'STRICT']).optional(),
 });
 
-const portKey = z
-  .string()
-  .refine(
-    (text) => /^[1-9]\d{0,4}$/.test(text) && Number(text) <= HIGHEST_PORT,
-    'is not a port from 1 to 65535',
-  );
-
 const peerAuthenticationSpec = z
   .strictObject({
     selector: workloadSelector.optional(),
     mtls: mutualTls.optional(),
-    portLevelMtls: z.record(portKey, mutualTls).optional(),
+    portLevelMtls: z.record(portText, mutualTls).optional(),
   })
   .superRefine((spec, context) => {
     const selects = Object.keys(spec.selector?.matchLabels ?? {}).length > 0;

@@ -1,5 +1,5 @@
 /** Names derived from labels, annotations and owners (docs/spec/istiod-ambient.md §1.1). Pure. */
-import type { ObjectMeta } from '../manifests/metadata.ts';
+import type { ObjectMeta } from '../manifests/fields.ts';
 
 /** Label set, read only. */
 export type Labels = Readonly<Record<string, string>>;

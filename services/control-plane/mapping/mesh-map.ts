@@ -1,6 +1,6 @@
 /** The whole mesh as resources, kept up to date namespace by namespace. */
 import type { ResourceType } from '../../../lib/xds/type-urls.ts';
-import { namespaceOf } from '../manifests/kinds.ts';
+import { byAge, namespaceOf } from '../manifests/kinds.ts';
 import type {
   AuthorizationPolicy,
   KubeObject,
@@ -9,8 +9,8 @@ import type {
 } from '../manifests/kinds.ts';
 import { peerAuthenticationLevels, staticStrictPolicy } from '../policy/peer-authentication.ts';
 import type { ObjectChange } from '../store/object-store.ts';
-import type { MeshState } from '../store/state.ts';
-import { NamespaceMap, byAge } from './namespace-map.ts';
+import type { CommittedState } from '../store/state.ts';
+import { NamespaceMap } from './namespace-map.ts';
 import type { NamespaceSurroundings } from './namespace-map.ts';
 import { authorizationResource } from './resource.ts';
 import { ResourceIndex } from './resource-index.ts';
@@ -26,7 +26,7 @@ const NETWORK_LABEL = 'topology.istio.io/network';
 
 /** Resources of all namespaces. */
 export class MeshMap {
-  readonly #state: MeshState;
+  readonly #state: CommittedState;
   readonly #settings: MeshSettings;
   /** The resources as of the last {@link refresh}. */
   readonly index = new ResourceIndex();
@@ -37,7 +37,7 @@ export class MeshMap {
   readonly #dirty = new Map<string, boolean>();
   #allDirty = true;
 
-  constructor(state: MeshState, settings: MeshSettings) {
+  constructor(state: CommittedState, settings: MeshSettings) {
     this.#state = state;
     this.#settings = settings;
   }

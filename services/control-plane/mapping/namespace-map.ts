@@ -1,6 +1,7 @@
 /** Everything one namespace contributes to the mesh. Pure, apart from remembering what did not change. */
 import type { AppProtocols } from '../../../lib/xds/resources/fields.ts';
 import type { Authorization } from '../../../lib/policy/model.ts';
+import { byAge } from '../manifests/kinds.ts';
 import type {
   AuthorizationPolicy,
   KubeObject,
@@ -186,12 +187,4 @@ function ofKind<K extends KubeObject['kind']>(
   return objects.filter(
     (object): object is Extract<KubeObject, { kind: K }> => object.kind === kind,
   );
-}
-
-/** Oldest first; names decide among equals. */
-export function byAge(left: KubeObject, right: KubeObject): number {
-  const times = (left.metadata.creationTimestamp ?? '').localeCompare(
-    right.metadata.creationTimestamp ?? '',
-  );
-  return times === 0 ? left.metadata.name.localeCompare(right.metadata.name) : times;
 }

@@ -1,7 +1,7 @@
 /** PeerAuthentication → DENY policies, and the policy each workload lists (docs/spec/istiod-ambient.md §2.3). Pure. */
 import type { Authorization } from '../../../lib/policy/model.ts';
 import type { PeerAuthentication } from '../manifests/kinds.ts';
-import { namespaceOf } from '../manifests/kinds.ts';
+import { byAge, namespaceOf } from '../manifests/kinds.ts';
 import { selects } from './authorization-policy.ts';
 import { EMPTY_MATCH } from './conversion.ts';
 
@@ -123,11 +123,4 @@ function plainMode(mode: string | undefined): Mode | null {
 
 function hasSelector(policy: PeerAuthentication): boolean {
   return Object.keys(policy.spec.selector?.matchLabels ?? {}).length > 0;
-}
-
-function byAge(left: PeerAuthentication, right: PeerAuthentication): number {
-  const times = (left.metadata.creationTimestamp ?? '').localeCompare(
-    right.metadata.creationTimestamp ?? '',
-  );
-  return times === 0 ? left.metadata.name.localeCompare(right.metadata.name) : times;
 }

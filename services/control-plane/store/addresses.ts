@@ -1,4 +1,4 @@
-/** Virtual addresses: who holds which, and the choice of free ones. */
+/** Virtual addresses: those an object holds, and the choice of free ones. */
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { formatIp, tryCanonicalIp } from '../../../lib/net/address.ts';
 import type { Prefix } from '../../../lib/net/prefix.ts';
@@ -6,13 +6,13 @@ import { formatPrefix } from '../../../lib/net/prefix.ts';
 import { sha256Hex } from '../../../lib/digest/sha256.ts';
 import type { KubeObject, ServiceEntry } from '../manifests/kinds.ts';
 
-/** An address given to a host of a ServiceEntry, as its status keeps it. */
+/** An address allocated to a host of a ServiceEntry, as in its status. */
 export interface AutoAddress {
   readonly value: string;
   readonly host: string;
 }
 
-/** Addresses an object holds alone, in canonical form: cluster IPs and auto-allocated VIPs. */
+/** The addresses that only this object may hold, in canonical form: cluster IPs and auto-allocated VIPs. */
 export function ownedAddresses(object: KubeObject): string[] {
   if (object.kind === 'Service') {
     const { clusterIP, clusterIPs } = object.spec;
@@ -38,14 +38,14 @@ export function autoAddresses(entry: ServiceEntry): AutoAddress[] {
   );
 }
 
-/** Left free at the start of a range, for addresses that people give out by hand. */
+/** Addresses left free at the start of a range, for manual assignment. */
 const RESERVED = 16;
-/** Host bits used of a large range; the rest stays zero, which keeps addresses short. */
+/** Most host bits used of a range. Higher bits stay zero, which keeps addresses short. */
 const MOST_HOST_BITS = 32;
 
 /**
- * A free address of `range` for `owner`. The search starts at a place derived from the owner, so that an object
- * made again usually gets its address back. Throws STATE_CONFLICT when the range is used up.
+ * A free address of `range` for `owner`. The search starts at an offset derived from the owner, so that a deleted and
+ * recreated object usually gets its address back. Throws STATE_CONFLICT when the range is used up.
  */
 export function allocateAddress(
   range: Prefix,

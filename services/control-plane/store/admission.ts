@@ -1,32 +1,33 @@
-/** What the server adds to an object before it is stored: identity, times, addresses, and what it refuses. Pure. */
+/** Completes an object before it is stored with identity, times, addresses and status, or refuses it. Pure. */
 import { isDeepStrictEqual } from 'node:util';
 import { isNamespaced, keyOf, namespaceOf } from '../manifests/kinds.ts';
 import type { KubeObject, Pod } from '../manifests/kinds.ts';
 import { policyConditions } from '../policy/conditions.ts';
 import type { PolicyOptions } from '../policy/authorization-policy.ts';
-import { allocateClusterIps } from './cluster-ips.ts';
-import { allocateEntryAddresses } from './entry-addresses.ts';
-import { FieldRefusal } from './field-refusal.ts';
-import type { AddressRanges } from './ranges.ts';
+import { allocateClusterIps, allocateEntryAddresses } from './address-allocation.ts';
+import type { AddressRanges } from './address-allocation.ts';
+import { FieldRefusal } from '../manifests/rejection.ts';
 import type { StateView } from './state.ts';
 
-/** What admission needs besides the objects. */
+/** Settings and sources of admission. */
 export interface AdmissionContext {
   readonly ranges: AddressRanges;
   readonly policies: PolicyOptions;
-  /** True when the redirection annotation is written from the nodes' enrolments, not taken from manifests. */
+  /** True when the nodes' enrolments decide the redirection annotation; false takes it from the manifests. */
   readonly ownsRedirection: boolean;
   /** RFC 3339. */
   readonly now: string;
   readonly newUid: () => string;
+  /** Namespaces that always exist: the default of manifests, and the mesh's root. */
+  readonly fixedNamespaces: readonly string[];
 }
 
-/** Set by the control plane on pods whose node serves them (docs/spec/istiod-ambient.md §1.1). */
+/** The annotation of pods that their node serves (docs/spec/istiod-ambient.md §1.1). */
 export const REDIRECTION_ANNOTATION = 'ambient.istio.io/redirection';
 
 /**
- * The object as it will be stored, given what is stored now: fields the server owns are kept or made, never taken
- * from the manifest. Returns the stored object itself when nothing changes. Throws {@link FieldRefusal}.
+ * The object as it will be stored. Fields that the server owns are kept or made, never taken from the manifest. Returns
+ * the stored object itself when nothing changes. Throws {@link FieldRefusal}.
  */
 export function admit(view: StateView, object: KubeObject, context: AdmissionContext): KubeObject {
   const existing = view.get(keyOf(object))?.object ?? null;

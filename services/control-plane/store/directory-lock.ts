@@ -4,19 +4,19 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 
-/** Only the mesh's own user reads what is in the directory. */
+/** Mode of the state's files: only the mesh's own user reads them. */
 export const STATE_FILE_MODE = 0o600;
 
 /** SQLITE_BUSY, https://www.sqlite.org/rescode.html#busy */
 const BUSY = 5;
 
-/** How long another process' look at the holder may hold up the lock. */
+/** How long to wait while another process reads the holder's name. */
 const BUSY_TIMEOUT_MS = 1_000;
 
 /**
- * Takes the state directory for this process: an open write transaction on `lock.db`, which the kernel ends with the
- * process, however it dies. Others can still read who holds it. The result lets go when it is closed. Throws
- * STATE_UNAVAILABLE that names the directory and its holder.
+ * Locks the state directory for this process by an open write transaction on `lock.db`. The kernel ends the transaction
+ * when the process dies. Other processes can still read the holder's name. Closing the result unlocks the directory.
+ * Throws STATE_UNAVAILABLE that names the directory and its holder.
  */
 export function lockDirectory(directory: string): DatabaseSync {
   const path = join(directory, 'lock.db');
@@ -30,7 +30,7 @@ export function lockDirectory(directory: string): DatabaseSync {
     lock
       .prepare('INSERT OR REPLACE INTO holder VALUES (1, ?)')
       .run(`process ${process.pid} on ${hostname()} since ${new Date().toISOString()}`);
-    // Committed for others to read. Whoever comes in between the two has the directory.
+    // The commit lets others read the name. Another process may take the lock before the second BEGIN, which then fails.
     lock.exec('COMMIT; BEGIN IMMEDIATE');
     return lock;
   } catch (error) {
@@ -41,7 +41,7 @@ export function lockDirectory(directory: string): DatabaseSync {
   }
 }
 
-/** Makes an empty file for SQLite, which gives its other files the same mode. An existing file is left alone. */
+/** Makes an empty file for SQLite, which gives its other files the same mode. Leaves an existing file unchanged. */
 export function createFile(path: string): void {
   try {
     closeSync(openSync(path, 'wx', STATE_FILE_MODE));

@@ -13,36 +13,35 @@ import { ManifestRejection } from '../manifests/rejection.ts';
 import type { AdmissionContext } from './admission.ts';
 import type { ObjectStore } from './object-store.ts';
 import { applyFile, removeFile } from './transactions.ts';
-import type { FixedNamespaces } from './transactions.ts';
 
-/** What the directory needs. */
+/** Dependencies of a {@link ManifestDirectory}. */
 export interface ManifestDirectoryDeps {
   readonly store: ObjectStore;
   readonly reader: ManifestReader;
   readonly clock: Clock;
   readonly log: Logger;
-  readonly context: () => AdmissionContext & FixedNamespaces;
-  /** Told how many files are broken, after every look. */
+  readonly context: () => AdmissionContext;
+  /** Called after every look with the number of broken files. */
   readonly brokenFiles: (count: number) => void;
-  /** Told of every refusal of a changed file. */
+  /** Called for every refusal of a changed file. */
   readonly refused: () => void;
 }
 
-/** Editors write a file in several steps; a look this long after the last of them sees it whole. */
+/** Pause before a look. Editors write a file in several steps; the pause lets the last one pass. */
 const SETTLE_MS = 100;
-/** Notices of the file system may be lost, or not come at all on a network mount. */
+/** Interval of looks without a notice: notices of the file system may be lost, and a network mount sends none. */
 const RESCAN_MS = 5_000;
 
-/** Longer than a tick of any file system's clock. */
+/** Time after which a write has another time stamp: longer than a tick of any file system's clock. */
 const SAME_STAMP_MS = 2_000;
 
-/** Watches one directory, not those below it. Files: `*.yaml`, `*.yml`, `*.json`, none that begin with a dot. */
+/** Follows one directory without its subdirectories: `*.yaml`, `*.yml` and `*.json`, except names with a leading dot. */
 export class ManifestDirectory {
   readonly #path: string;
   readonly #deps: ManifestDirectoryDeps;
   /** Content hash of files that were refused, so that each content is reported once. */
   readonly #broken = new Map<string, string>();
-  /** When the file had the content of this hash, and was not written to since. */
+  /** The hash and the time stamps of each applied file. */
   readonly #applied = new Map<string, { readonly hash: string; readonly stamp: string }>();
   #watcher: FSWatcher | null = null;
   #rescan: Timer | null = null;
@@ -57,7 +56,7 @@ export class ManifestDirectory {
     this.#deps = deps;
   }
 
-  /** Takes up the files as they are, then follows changes. A missing directory is looked for again. */
+  /** Applies the files, then follows changes. A missing directory is looked for again. */
   async start(): Promise<void> {
     await this.look();
     this.#watch();
@@ -76,7 +75,7 @@ export class ManifestDirectory {
     await this.#looking;
   }
 
-  /** Compares the files with what was applied, once; calls during a look lead to one more. */
+  /** Compares the files with the applied ones, once. Calls during a look lead to one more look. */
   look(): Promise<void> {
     if (this.#looking !== null) {
       this.#again = true;
@@ -108,7 +107,7 @@ export class ManifestDirectory {
       }
       this.#unreadable = null;
     } catch (error) {
-      // Nothing is deleted because a directory cannot be read.
+      // An unreadable directory deletes nothing.
       const text = errorText(error);
       if (text !== this.#unreadable) {
         log.error({ directory: this.#path, error: text }, 'manifests.directory-unreadable');
@@ -117,7 +116,7 @@ export class ManifestDirectory {
       return;
     }
     await this.#removeMissing(names);
-    // A file may define what an earlier one lets go, or live in a later one's namespace: try until nothing moves.
+    // A file may define an object that another file gives up, or need another file's namespace. Retry while one succeeds.
     let left = names;
     for (let progress = true; progress && left.length > 0;) {
       const refused: string[] = [];
@@ -131,7 +130,7 @@ export class ManifestDirectory {
     for (const known of [this.#broken, this.#applied]) {
       for (const name of known.keys()) if (!present.has(name)) known.delete(name);
     }
-    log.trace({ objects: store.state.size }, 'manifests.looked');
+    log.trace({ objects: store.state.size }, 'manifests.compared');
   }
 
   async #removeMissing(names: readonly string[]): Promise<void> {
@@ -150,13 +149,13 @@ export class ManifestDirectory {
     }
   }
 
-  /** True when the file is applied, now or before. `report` says whether a refusal is told. */
+  /** True when the file is applied, now or before. `report` decides whether a refusal is logged. */
   async #applyFile(name: string, report: boolean): Promise<boolean> {
     const { store, log, context } = this.#deps;
     const applied = store.state.fileHash(name) ?? null;
     let hash = '';
     try {
-      // A content that was refused is parsed once in a look, where it is reported.
+      // Refused content is parsed once per look, when it is reported.
       const refused = report ? undefined : this.#broken.get(name);
       const read = await this.#read(name, applied, refused ?? applied);
       hash = read.hash;
@@ -175,7 +174,7 @@ export class ManifestDirectory {
     }
   }
 
-  /** What is in a file. One that has not been written to since it was applied is not read again. */
+  /** The content of a file. A file is not read again while its time stamps are those of its last application. */
   async #read(name: string, applied: string | null, known: string | null): Promise<FileManifests> {
     const path = join(this.#path, name);
     const stamp = await stampOf(path);
@@ -184,7 +183,7 @@ export class ManifestDirectory {
       return { hash: applied, manifests: [], refusal: null };
     }
     const read = await this.#deps.reader.file(path, await readFile(path), known);
-    // What is written within the same tick of the file system's clock has the same stamp.
+    // A write within the same tick of the file system's clock leaves the stamps unchanged.
     if (this.#deps.clock.now() - stamp.changedMs > SAME_STAMP_MS) {
       this.#applied.set(name, { hash: read.hash, stamp: stamp.text });
     }
@@ -218,7 +217,7 @@ export class ManifestDirectory {
       });
       this.#watcher = watcher;
     } catch (error) {
-      // The look reports an unreadable directory; watching is tried again with the next one.
+      // The look reports an unreadable directory. The next look tries again to watch it.
       this.#deps.log.debug({ error: errorText(error) }, 'manifests.not-watched');
     }
   }
@@ -229,7 +228,7 @@ export class ManifestDirectory {
   }
 }
 
-/** What changes with every write to the file. Throws MANIFEST_INVALID when the file is too large. */
+/** The stamps of a file, which change with every write. Throws MANIFEST_INVALID when the file is too large. */
 async function stampOf(path: string): Promise<{ text: string; changedMs: number }> {
   const { size, ino, mtimeNs, ctimeNs, ctimeMs } = await stat(path, { bigint: true });
   if (size > MAX_MANIFEST_BYTES) {

@@ -1,4 +1,4 @@
-/** The one owner of the mesh's objects: transactions one after another, durable before anyone hears of them. */
+/** Owns the mesh's objects. Transactions run one after another and are durable before listeners are called. */
 import { TimeSlice } from '../../../lib/async/time-slice.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
@@ -11,7 +11,7 @@ import {
 } from '../limits.ts';
 import { keyOf } from '../manifests/kinds.ts';
 import type { KubeObject } from '../manifests/kinds.ts';
-import { Draft, MeshState } from './state.ts';
+import { Draft, CommittedState } from './state.ts';
 import type { StateChange, StateView } from './state.ts';
 import { changeOf, rowOf } from './store-row.ts';
 import { StoreThread } from './store-thread.ts';
@@ -23,8 +23,8 @@ export interface ObjectChange {
 }
 
 /**
- * Told after a transaction is durable; of a large one in parts of at most {@link MAX_MESSAGE_ROWS} objects, with turns of
- * the event loop in between. Must not throw.
+ * Receives the changes of a durable transaction, in parts of at most {@link MAX_MESSAGE_ROWS} objects with a turn of the
+ * event loop in between. Must not throw.
  */
 export type StoreListener = (changes: readonly ObjectChange[]) => void;
 
@@ -34,28 +34,28 @@ interface Waiting {
   reject(error: unknown): void;
 }
 
-/** Objects in memory, and on disk by way of a {@link StoreThread}. */
+/** Holds the objects in memory, and on disk by a {@link StoreThread}. */
 export class ObjectStore {
   readonly #thread: StoreThread;
-  readonly #state: MeshState;
+  readonly #state: CommittedState;
   readonly #waiting: Waiting[] = [];
   readonly #listeners = new Set<StoreListener>();
   #work: Promise<void> | null = null;
   #closed = false;
 
-  private constructor(thread: StoreThread, state: MeshState) {
+  private constructor(thread: StoreThread, state: CommittedState) {
     this.#thread = thread;
     this.#state = state;
   }
 
   /**
-   * Loads what the directory holds. Throws STATE_UNAVAILABLE when another process has the directory, and STATE_INVALID
-   * when what it holds is damaged.
+   * Loads the objects of the directory. Throws STATE_UNAVAILABLE when another process holds the directory, and
+   * STATE_INVALID when its content is damaged.
    */
   static async open(directory: string, log: Logger): Promise<ObjectStore> {
     const { thread, dropped } = await StoreThread.open(directory);
     if (dropped) log.warn({ directory }, 'store.unfinished-write-dropped');
-    const state = new MeshState();
+    const state = new CommittedState();
     try {
       for await (const rows of thread.rows()) {
         for (const row of rows) state.apply(changeOf(row));
@@ -69,16 +69,16 @@ export class ObjectStore {
   }
 
   /** The committed state, for reading. */
-  get state(): MeshState {
+  get state(): CommittedState {
     return this.#state;
   }
 
-  /** Transactions that wait. */
+  /** Number of waiting transactions. */
   get depth(): number {
     return this.#waiting.length;
   }
 
-  /** Settles once the store is closed; rejects when its file is lost, after which nothing can be stored. */
+  /** Settles once the store is closed; rejects when its thread ended before, after which nothing can be stored. */
   get done(): Promise<void> {
     return this.#thread.done;
   }
@@ -90,9 +90,9 @@ export class ObjectStore {
   }
 
   /**
-   * Runs `plan` on a draft and makes its changes durable. What `plan` throws rejects the call and leaves the
-   * state as it was. Nothing else is planned meanwhile, so a long plan may let the event loop turn. Throws
-   * STATE_UNAVAILABLE when the disk refuses or too many transactions wait.
+   * Runs `plan` on a draft and makes its changes durable. An error of `plan` rejects the call and leaves the state
+   * unchanged. No other plan runs meanwhile, so a long plan may let the event loop turn. Throws STATE_UNAVAILABLE when the
+   * disk refuses the write or too many transactions wait.
    */
   transact<T>(plan: (draft: Draft) => T | Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
@@ -110,7 +110,7 @@ export class ObjectStore {
     });
   }
 
-  /** Waits for what is in hand, then closes the file. */
+  /** Waits for the accepted transactions, then closes the file. */
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
@@ -119,13 +119,14 @@ export class ObjectStore {
   }
 
   async #drain(): Promise<void> {
-    // Lets callers of the same turn join one sync.
+    // Lets the callers of one turn share one sync.
     await Promise.resolve();
     try {
-      while (this.#waiting.length > 0)
+      while (this.#waiting.length > 0) {
         await this.#commit(this.#waiting.splice(0, MAX_GROUP_COMMIT));
+      }
     } finally {
-      // In the same turn as the last look: whoever comes after it starts anew instead of waiting for nobody.
+      // Reset in the turn of the last check, so that a later caller starts a new run.
       this.#work = null;
     }
   }
@@ -133,7 +134,7 @@ export class ObjectStore {
   async #commit(group: readonly Waiting[]): Promise<void> {
     const planned: { readonly draft: Draft; settle(): void; reject(error: unknown): void }[] = [];
     for (const { run, reject } of group) {
-      // Over the drafts of those before it, which become durable together with it.
+      // Based on the previous draft of the group, which becomes durable in the same write.
       const base: StateView = planned.at(-1)?.draft ?? this.#state;
       const draft = new Draft(base);
       try {

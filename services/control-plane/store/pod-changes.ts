@@ -1,4 +1,4 @@
-/** What the runtime and the nodes report about pods. Pure, on a draft. */
+/** Applies the reports of the runtime and of the nodes about pods to a draft. Pure. */
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import { canonicalIp } from '../../../lib/net/address.ts';
@@ -20,10 +20,10 @@ export const podStatusReport = z.strictObject({
 /** See {@link podStatusReport}. */
 export type PodStatusReport = z.output<typeof podStatusReport>;
 
-/** What became of a report: `gone` when the pod is not there, `other` when another pod has its name by now. */
+/** The result of a report: `gone` when there is no such pod, `other` when a pod with another uid has its name. */
 export type ReportResult = 'changed' | 'unchanged' | 'gone' | 'other';
 
-/** Takes the runtime's word for a pod's status. */
+/** Sets a pod's status as the runtime reports it. */
 export function setPodStatus(
   draft: Draft,
   namespace: string,
@@ -54,7 +54,7 @@ export function setPodStatus(
   return 'changed';
 }
 
-/** Marks a pod as served by its node, or no longer so. A pod of another uid is left alone. */
+/** Sets or clears the mark of a pod that its node serves. A pod with another uid stays unchanged. */
 export function setRedirection(
   draft: Draft,
   pod: { readonly namespace: string; readonly name: string; readonly uid: string },

@@ -1,16 +1,15 @@
-/** The objects of the mesh and where they came from, in memory; and drafts of what they may become. */
-import { keyOf, namespaceOf } from '../manifests/kinds.ts';
+/** The objects of the mesh and their manifest files, in memory, and drafts of changes. */
+import { keyOf, namespaceOf, objectKey } from '../manifests/kinds.ts';
 import type { Kind, KubeObject, ObjectOf } from '../manifests/kinds.ts';
-import { objectKey } from '../manifests/kinds.ts';
 import { ownedAddresses } from './addresses.ts';
 
-/** An object and the manifest file it belongs to; null when it came by the API. */
+/** An object and the manifest file it belongs to; null for an object of the API. */
 export interface StoredObject {
   readonly object: KubeObject;
   readonly file: string | null;
 }
 
-/** One step of a transaction. A manifest file is known by the hash of the content last applied; null forgets it. */
+/** One step of a transaction. The hash of a manifest file is that of its last applied content; null forgets the file. */
 export type StateChange =
   | { readonly op: 'put'; readonly object: KubeObject; readonly file: string | null }
   | { readonly op: 'delete'; readonly key: string }
@@ -18,19 +17,19 @@ export type StateChange =
 
 /** Read access, to the state or to a draft over it. */
 export interface StateView {
-  /** How many objects there are. */
+  /** Number of objects. */
   readonly size: number;
   get(key: string): StoredObject | undefined;
-  /** Objects that live in the namespace; the Namespace itself is not among them. */
+  /** Objects in the namespace, without the Namespace itself. */
   inNamespace(namespace: string): Iterable<StoredObject>;
   /** Objects that belong to the manifest file. */
   ofFile(file: string): Iterable<StoredObject>;
-  /** Who holds an allocated address: the key of a Service or ServiceEntry. */
+  /** The holder of an allocated address: the key of a Service or ServiceEntry. */
   addressOwner(ip: string): string | undefined;
 }
 
-/** The committed state. Objects are never changed in place: a change replaces them. */
-export class MeshState implements StateView {
+/** The committed objects. A change replaces an object and never modifies it. */
+export class CommittedState implements StateView {
   readonly #objects = new Map<string, StoredObject>();
   readonly #namespaces = new Map<string, Map<string, StoredObject>>();
   readonly #kinds = new Map<Kind, Map<string, StoredObject>>();
@@ -58,27 +57,27 @@ export class MeshState implements StateView {
     return this.#addresses.get(ip);
   }
 
-  /** The hash of a manifest file's content as it was last applied. */
+  /** The hash of a manifest file's last applied content. */
   fileHash(name: string): string | undefined {
     return this.#hashes.get(name);
   }
 
-  /** Names of the files that were applied. */
+  /** Names of the applied manifest files. */
   fileNames(): Iterable<string> {
     return this.#hashes.keys();
   }
 
-  /** The object of a kind, if it is there. */
+  /** The object of a kind; undefined when there is none. */
   object<K extends Kind>(kind: K, namespace: string, name: string): ObjectOf<K> | undefined {
     return this.#objects.get(objectKey(kind, namespace, name))?.object as ObjectOf<K> | undefined;
   }
 
-  /** All objects of a kind, in order of arrival. */
+  /** All objects of a kind, in the order of their creation. */
   *ofKind<K extends Kind>(kind: K): Iterable<ObjectOf<K>> {
     for (const stored of this.#kinds.get(kind)?.values() ?? []) yield stored.object as ObjectOf<K>;
   }
 
-  /** How many objects of a kind there are. */
+  /** Number of objects of a kind. */
   count(kind: Kind): number {
     return this.#kinds.get(kind)?.size ?? 0;
   }
@@ -121,7 +120,7 @@ export class MeshState implements StateView {
     dropFrom(this.#namespaces, namespaceOf(object), key);
   }
 
-  /** Gives up what the object holds; its place among those of its file stays when that is its file from now on too. */
+  /** Removes the object's addresses, and its entry under its file unless `nextFile` is the same file. */
   #release({ object, file }: StoredObject, key: string, nextFile: string | null): void {
     if (file !== null && file !== nextFile) dropFrom(this.#ofFiles, file, key);
     for (const ip of ownedAddresses(object)) {
@@ -147,7 +146,7 @@ function indexOf<Key>(
   return created;
 }
 
-/** Changes under consideration, over a state or another draft. Dropping it undoes them. */
+/** Uncommitted changes over a state or another draft. Dropping the draft discards them. */
 export class Draft implements StateView {
   readonly #base: StateView;
   readonly #objects = new Map<string, StoredObject | null>();
@@ -160,7 +159,7 @@ export class Draft implements StateView {
     this.#size = base.size;
   }
 
-  /** What was changed, in order. */
+  /** The changes, in order. */
   get changes(): readonly StateChange[] {
     return this.#changes;
   }
@@ -204,12 +203,12 @@ export class Draft implements StateView {
     this.#changes.push({ op: 'delete', key });
   }
 
-  /** Remembers the content of a manifest file by its hash; null forgets the file. */
+  /** Stores the hash of a manifest file's applied content; null forgets the file. */
   setFileHash(name: string, hash: string | null): void {
     this.#changes.push({ op: 'file', name, hash });
   }
 
-  /** What the base has and this draft did not touch, then what this draft has. */
+  /** The base's objects that this draft did not change, then this draft's objects. */
   *#over(
     base: Iterable<StoredObject>,
     belongs: (stored: StoredObject) => boolean,
@@ -220,7 +219,7 @@ export class Draft implements StateView {
     }
   }
 
-  /** Gives up the addresses of an object; false when it is not there. */
+  /** Releases the addresses of an object; false when there is no such object. */
   #release(key: string): boolean {
     const before = this.get(key);
     if (before === undefined) return false;

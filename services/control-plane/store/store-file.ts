@@ -1,4 +1,4 @@
-/** The store on disk: a database of SQLite, in which a commit is synced before anyone hears of it. */
+/** The store on disk: a SQLite database. A commit is synced before it is acknowledged. */
 import { mkdirSync, existsSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -12,10 +12,10 @@ import { checkWal } from './wal-check.ts';
 
 const FORMAT = 1;
 const DIRECTORY_MODE = 0o700;
-/** Somebody who looks into the file by hand may hold up a commit for so long. */
+/** How long a commit waits for another reader of the file, such as a person with a SQLite shell. */
 const BUSY_TIMEOUT_MS = 5_000;
 
-/** Rows in the order in which their keys came; `check` is the checksum of the rest. */
+/** Rows in the order in which their keys were first written; `check` is the checksum of the other columns. */
 const SCHEMA = `
   PRAGMA journal_mode = WAL;
   BEGIN;
@@ -32,9 +32,9 @@ const UPSERT = `
   INSERT INTO entries (key, file, content, "check") VALUES (?1, ?2, ?3, ?4)
   ON CONFLICT (key) DO UPDATE SET file = ?2, content = ?3, "check" = ?4`;
 
-/** The open file. Its calls block: it lives in a thread of its own. */
+/** The open file. Its calls block, so it runs in a thread of its own. */
 export class StoreFile {
-  /** True when a commit that was cut short was dropped. */
+  /** True when an unfinished commit was dropped. */
   readonly dropped: boolean;
   readonly #path: string;
   readonly #lock: DatabaseSync;
@@ -44,8 +44,8 @@ export class StoreFile {
   readonly #delete: StatementSync;
 
   /**
-   * Opens the directory, which is made when it is missing. Throws STATE_UNAVAILABLE when another process has it, and
-   * STATE_INVALID that names the file when what it holds is damaged or of another format.
+   * Opens the directory and makes it when it is missing. Throws STATE_UNAVAILABLE when another process holds it, and
+   * STATE_INVALID that names the file when its content is damaged or of another format.
    */
   constructor(directory: string) {
     mkdirSync(directory, { recursive: true, mode: DIRECTORY_MODE });
@@ -68,8 +68,8 @@ export class StoreFile {
   }
 
   /**
-   * The next rows after the one with the id `after`, 0 for the first. None: that was all. Throws STATE_INVALID when a
-   * row is not as it was written.
+   * The rows that follow the row with id `after`; 0 reads the first ones. An empty result is the end. Throws STATE_INVALID
+   * when the checksum of a row is wrong.
    */
   read(after: number): { rows: StoreRow[]; last: number } {
     const found = this.#select.all(after, MAX_MESSAGE_ROWS) as unknown as (StoreRow & {
@@ -84,13 +84,13 @@ export class StoreFile {
   }
 
   /**
-   * Writes rows of a transaction: `first` begins it, `last` makes it durable. Throws STATE_UNAVAILABLE; nothing of the
-   * transaction is kept then.
+   * Writes rows of a transaction: `first` begins it, `last` makes it durable. Throws STATE_UNAVAILABLE after rolling the
+   * transaction back.
    */
   write(rows: readonly StoreRow[], first: boolean, last: boolean): void {
     try {
       if (first) {
-        // Left by a caller that could not go on.
+        // Ends a transaction whose caller failed before its last part.
         this.#rollBack();
         this.#database.exec('BEGIN IMMEDIATE');
       }
@@ -105,7 +105,7 @@ export class StoreFile {
     }
   }
 
-  /** Closes the file and lets go of the directory. */
+  /** Closes the file and unlocks the directory. */
   close(): void {
     this.#database.close();
     this.#lock.close();
@@ -120,7 +120,7 @@ function checkOf({ key, file, content }: StoreRow): number {
   return crc32(content ?? '', crc32(`${key}\n${file ?? ''}\n`));
 }
 
-/** Made under another name, so that a file by the right name always has its tables. */
+/** Makes the database under another name and renames it, so that a file of the right name always has its tables. */
 function createDatabase(path: string): void {
   const temporary = `${path}.new`;
   for (const suffix of ['', '-wal', '-shm']) rmSync(`${temporary}${suffix}`, { force: true });

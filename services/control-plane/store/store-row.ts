@@ -1,4 +1,4 @@
-/** One entry of the store's file, and the change of the state that it stands for. */
+/** The rows of the store's file, and the changes of the state that they stand for. */
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { isKind, keyOf } from '../manifests/kinds.ts';
 import type { KubeObject } from '../manifests/kinds.ts';
@@ -16,7 +16,7 @@ export interface StoreRow {
 
 const FILE_PREFIX = 'File/';
 
-/** How a change is written. */
+/** The row of a change. */
 export function rowOf(change: StateChange): StoreRow {
   switch (change.op) {
     case 'put':
@@ -32,14 +32,14 @@ export function rowOf(change: StateChange): StoreRow {
   }
 }
 
-/** The change that a row read from the file stands for. Throws STATE_INVALID for a kind that is not known. */
+/** The change that a row stands for. Throws STATE_INVALID for an unknown kind. */
 export function changeOf({ key, file, content }: StoreRow): StateChange {
   if (key.startsWith(FILE_PREFIX)) {
     return { op: 'file', name: key.slice(FILE_PREFIX.length), hash: content };
   }
   const object = JSON.parse(content ?? 'null') as KubeObject;
   if (!isKind(object.kind)) {
-    throw new MeshError('STATE_INVALID', `the store holds ${key}, whose kind is not known`);
+    throw new MeshError('STATE_INVALID', `the store holds ${key} of an unknown kind`);
   }
   return { op: 'put', object, file };
 }

@@ -1,11 +1,11 @@
-/** The thread that owns the store's file, so that no sync of the disk holds up the event loop. */
+/** The thread that owns the store's file, so that a sync of the disk does not hold up the event loop. */
 import { Worker } from 'node:worker_threads';
 import { MeshError, asMeshError } from '../../../lib/errors/mesh-error.ts';
 import type { WireError } from '../../../lib/errors/mesh-error.ts';
 import { MAX_MESSAGE_ROWS, STORE_YOUNG_GENERATION_MB } from '../limits.ts';
 import type { StoreRow } from './store-row.ts';
 
-/** What the thread is asked; one request at a time. */
+/** A request to the thread. The thread handles one at a time. */
 export type StoreRequest =
   | { readonly type: 'read'; readonly after: number }
   | {
@@ -16,13 +16,13 @@ export type StoreRequest =
     }
   | { readonly type: 'close' };
 
-/** What it answers; its first answer says whether the file is open, and whether a commit was dropped. */
+/** An answer of the thread. The first one is the result of opening the file: whether a commit was dropped, or an error. */
 export type StoreReply = { readonly value: unknown } | { readonly error: WireError };
 
-/** The near end of the thread. Its calls must wait for each other. */
+/** The main thread's end of the store's thread. A call must wait for the call before it. */
 export class StoreThread {
   readonly #worker: Worker;
-  /** Settles once the thread has ended; rejects when nobody asked it to. */
+  /** Settles once the thread was closed; rejects when it ended by itself. */
   readonly done: Promise<void>;
   #answer = Promise.withResolvers<unknown>();
   #closing = false;
@@ -51,11 +51,11 @@ export class StoreThread {
         else reject(failure);
       });
     });
-    // The caller that waits for an answer is told too.
+    // The waiting request is rejected too, so an unobserved rejection here is no error.
     this.done.catch(() => undefined);
   }
 
-  /** Opens the directory; see {@link StoreFile} for what it throws. `dropped` tells of a commit that was cut short. */
+  /** Opens the directory; throws the errors of {@link StoreFile}. `dropped` is true when an unfinished commit was dropped. */
   static async open(directory: string): Promise<{ thread: StoreThread; dropped: boolean }> {
     const thread = new StoreThread(directory);
     try {
@@ -66,12 +66,12 @@ export class StoreThread {
     }
   }
 
-  /** Requests sent so far, each of at most {@link MAX_MESSAGE_ROWS} rows. */
+  /** Number of requests sent, each with at most {@link MAX_MESSAGE_ROWS} rows. */
   get messages(): number {
     return this.#messages;
   }
 
-  /** All rows, in the order in which their keys came, in parts. Throws STATE_INVALID when one is damaged. */
+  /** All rows in parts, in the order in which their keys were first written. Throws STATE_INVALID for a damaged row. */
   async *rows(): AsyncGenerator<readonly StoreRow[]> {
     let after = 0;
     for (;;) {
@@ -86,8 +86,8 @@ export class StoreThread {
   }
 
   /**
-   * Writes all rows as one transaction; durable once this resolves. They are made as they are sent, so that the event
-   * loop turns after every message. Throws STATE_UNAVAILABLE; nothing of them is kept then.
+   * Writes all rows as one transaction, which is durable once this resolves. The rows are made as they are sent, so that
+   * the event loop turns after every message. Throws STATE_UNAVAILABLE and keeps none of them when a write fails.
    */
   async write(rows: Iterable<StoreRow>): Promise<void> {
     let first = true;
@@ -103,14 +103,14 @@ export class StoreThread {
     if (part.length > 0) await this.#ask({ type: 'write', rows: part, first, last: true });
   }
 
-  /** Closes the file and ends the thread, where it has not ended by itself. */
+  /** Closes the file and ends the thread; without effect when the thread has ended by itself. */
   async close(): Promise<void> {
     if (this.#ended !== null) return;
     await this.#ask({ type: 'close' });
     await this.#end();
   }
 
-  /** Not left to the thread itself: a port that it closes may lose its last answer. */
+  /** Ends the thread from outside: a port that the thread itself closes may lose its last answer. */
   async #end(): Promise<void> {
     this.#closing = true;
     await this.#worker.terminate();

@@ -1,10 +1,10 @@
-/** Entry of the store's thread: the file of the store, and nothing else. */
+/** Entry of the store's thread, which owns the store's file. */
 import { parentPort, workerData } from 'node:worker_threads';
 import { asMeshError } from '../../../lib/errors/mesh-error.ts';
 import { StoreFile } from './store-file.ts';
 import type { StoreReply, StoreRequest } from './store-thread.ts';
 
-// Without a parent it is only loaded, for the compile cache.
+// Without a parent port the file is only loaded to fill the compile cache.
 if (parentPort !== null) {
   const port = parentPort;
   let file: StoreFile | null = null;

@@ -1,6 +1,6 @@
 /**
- * The changes that callers may ask of the state, each on a draft: it happens whole or not at all. Pure. A change of many
- * objects is a series of steps, one for each object, which the caller runs to their end in its own time.
+ * The transactions of the store, each on a draft: a transaction happens whole or not at all. Pure. A transaction of many
+ * objects is a generator with a step for each object, so that its caller decides when to let the event loop turn.
  */
 import { present } from '../../../lib/errors/assert.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
@@ -9,28 +9,31 @@ import { isNamespaced, keyOf, nameOf, namespaceOf, objectKey } from '../manifest
 import type { KubeObject, ObjectName } from '../manifests/kinds.ts';
 import type { ManifestProblem, ParsedManifest } from '../manifests/parse.ts';
 import type { ManifestReference } from '../manifests/references.ts';
-import { ManifestRejection } from '../manifests/rejection.ts';
+import { FieldRefusal, ManifestRejection } from '../manifests/rejection.ts';
 import { admit } from './admission.ts';
 import type { AdmissionContext } from './admission.ts';
-import { FieldRefusal } from './field-refusal.ts';
 import type { Draft } from './state.ts';
 
-/** What became of one object of a batch. */
+/** The result for one object of a batch. */
 export interface AppliedObject extends ObjectName {
   readonly result: 'created' | 'configured' | 'unchanged';
 }
 
-/** Namespaces that are always there: the one manifests without a namespace go to, and the mesh's root. */
-export interface FixedNamespaces {
-  readonly names: readonly string[];
-}
-
-/** The steps of a change, and what comes of it. */
+/** The steps of a transaction, and its result. */
 export type Steps<T> = Generator<void, T>;
 
+/** Makes the namespaces that always exist, where they are missing. */
+export function ensureNamespaces(draft: Draft, context: AdmissionContext): void {
+  for (const name of context.fixedNamespaces) {
+    if (draft.get(objectKey('Namespace', '', name)) !== undefined) continue;
+    const object = { apiVersion: 'v1', kind: 'Namespace', metadata: { name } } as const;
+    draft.put(admit(draft, object, context), null);
+  }
+}
+
 /**
- * Applies a batch. `file` is the manifest file it comes from, null for the API. Throws
- * {@link ManifestRejection} with every problem; the draft is then to be dropped.
+ * Applies a batch. `file` is its manifest file, null for the API. Throws {@link ManifestRejection} with every problem; the
+ * caller must then drop the draft.
  */
 export function* applyManifests(
   draft: Draft,
@@ -41,7 +44,7 @@ export function* applyManifests(
   const problems: ManifestProblem[] = [];
   const seen = new Map<string, ParsedManifest>();
   const applied = new Map<ParsedManifest, AppliedObject>();
-  // Namespaces first, whatever their place in the batch: the others live in them.
+  // Namespaces come first, at any place in the batch, because the other objects need them.
   for (const namespaced of [false, true]) {
     for (const manifest of manifests) {
       if (isNamespaced(manifest.object.kind) !== namespaced) continue;
@@ -106,22 +109,22 @@ function problemOf(manifest: ParsedManifest, error: unknown): ManifestProblem {
   throw error;
 }
 
-/** Deletes the objects that are there, and what is in a deleted namespace. Throws {@link ManifestRejection}. */
+/** Deletes the named objects and the content of a deleted namespace. Throws {@link ManifestRejection}. */
 export function* deleteManifests(
   draft: Draft,
   references: readonly ManifestReference[],
-  fixed: FixedNamespaces,
+  context: AdmissionContext,
 ): Steps<{ deleted: ObjectName[]; missing: ObjectName[] }> {
   const deleted = new Map<string, ObjectName>();
   const missing: ObjectName[] = [];
   const problems: ManifestProblem[] = [];
   for (const { source, index, name } of references) {
     const key = objectKey(name.kind, name.namespace, name.name);
-    if (isFixed(name, fixed)) {
+    if (isFixed(name, context)) {
       problems.push({ source, index, path: 'metadata.name', reason: 'this namespace must stay' });
     } else if (draft.get(key) !== undefined) {
       yield* deleteObject(draft, name, deleted);
-      // Gone with its namespace in this very batch is not missing.
+      // An object deleted with its namespace in the same batch is not missing.
     } else if (!deleted.has(key)) missing.push(name);
     yield;
   }
@@ -146,19 +149,19 @@ function* deleteObject(
   draft.delete(key);
 }
 
-function isFixed(name: ObjectName, fixed: FixedNamespaces): boolean {
-  return name.kind === 'Namespace' && fixed.names.includes(name.name);
+function isFixed(name: ObjectName, context: AdmissionContext): boolean {
+  return name.kind === 'Namespace' && context.fixedNamespaces.includes(name.name);
 }
 
 /**
- * Makes the objects of a file what its new content says; those it no longer defines are deleted unless the
- * API took them away or another file has them. Throws {@link ManifestRejection}.
+ * Applies the new content of a file, and deletes the objects of the file that the content no longer defines. Throws
+ * {@link ManifestRejection}.
  */
 export function* applyFile(
   draft: Draft,
   file: { readonly name: string; readonly hash: string },
   manifests: readonly ParsedManifest[],
-  context: AdmissionContext & FixedNamespaces,
+  context: AdmissionContext,
 ): Steps<AppliedObject[]> {
   const keys = new Set<string>();
   for (const { object } of manifests) {
@@ -171,30 +174,30 @@ export function* applyFile(
   return applied;
 }
 
-/** Deletes what came from a file that is gone. */
+/** Deletes the objects of a file that was removed. */
 export function* removeFile(
   draft: Draft,
   name: string,
-  fixed: FixedNamespaces,
+  context: AdmissionContext,
 ): Steps<ObjectName[]> {
-  const deleted = yield* deleteOwned(draft, name, new Set(), fixed);
+  const deleted = yield* deleteOwned(draft, name, new Set(), context);
   draft.setFileHash(name, null);
   return deleted;
 }
 
-/** Deletes the objects of a file but those under `kept`. */
+/** Deletes the objects of a file, except those with a key in `kept`. */
 function* deleteOwned(
   draft: Draft,
   file: string,
   kept: ReadonlySet<string>,
-  fixed: FixedNamespaces,
+  context: AdmissionContext,
 ): Steps<ObjectName[]> {
   const deleted = new Map<string, ObjectName>();
   for (const { object } of draft.ofFile(file)) {
     yield;
     if (kept.has(keyOf(object))) continue;
     const name = nameOf(object);
-    if (isFixed(name, fixed)) draft.put(object, null);
+    if (isFixed(name, context)) draft.put(object, null);
     else yield* deleteObject(draft, name, deleted);
   }
   return [...deleted.values()];

@@ -4,17 +4,16 @@ import { MeshError } from '../../../lib/errors/mesh-error.ts';
 /** https://www.sqlite.org/fileformat2.html#walformat */
 const HEADER_BYTES = 32;
 const FRAME_HEADER_BYTES = 24;
-/** What SQLite writes on a little-endian machine; Weft's Node.js is for these. */
+/** The magic number of a little-endian machine; Weft runs only on these. */
 const MAGIC = 0x37_7f_06_82;
 
 /** The two running sums of a write-ahead log. */
 type Sums = readonly [number, number];
 
 /**
- * Looks for damage in the write-ahead log of a database that nobody has open. SQLite reads such a log up to the first
- * frame that is not whole, and drops the rest without a word. That is right for the one commit that was cut short; a
- * second commit behind the broken frame was acknowledged. Throws STATE_INVALID then, with file and byte. Returns true
- * when there is one commit that SQLite will drop.
+ * Checks the write-ahead log of a closed database for damage. SQLite reads such a log up to the first broken frame, and
+ * silently drops the rest. That is right for one unfinished commit. A second commit behind the broken frame was
+ * acknowledged: the check then throws STATE_INVALID with file and byte. Returns true when SQLite will drop one commit.
  */
 export function checkWal(databasePath: string): boolean {
   const path = `${databasePath}-wal`;
@@ -23,7 +22,7 @@ export function checkWal(databasePath: string): boolean {
   try {
     const { size } = fstatSync(file);
     if (size <= HEADER_BYTES) return false;
-    // The log is made after the first page of its database.
+    // SQLite makes the log only after the first page of its database.
     if (!existsSync(databasePath) || statSync(databasePath).size === 0) {
       throw new MeshError('STATE_INVALID', `${databasePath} is empty or missing beside its log`);
     }
@@ -43,7 +42,7 @@ function checkFrames(file: number, path: string, size: number): boolean {
   let droppedCommits = 0;
   for (let start = HEADER_BYTES; start + frameBytes <= size; start += frameBytes) {
     const frame = readAt(file, start, frameBytes);
-    // A frame of other salts is left from before the log was begun anew.
+    // A frame with other salts is left from before the log was restarted.
     const current = frame.subarray(8, 16).equals(salts);
     if (broken === null) {
       sums = sumOf(sumOf(sums, frame, 0, 8), frame, FRAME_HEADER_BYTES, frameBytes);

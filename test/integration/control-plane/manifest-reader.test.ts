@@ -4,9 +4,9 @@ import test from 'ava';
 import { systemClock as clock } from '../../../lib/clock/clock.ts';
 import { MAX_INLINE_BYTES, MAX_MESSAGE_ROWS } from '../../../services/control-plane/limits.ts';
 import { ManifestReader } from '../../../services/control-plane/manifests/manifest-reader.ts';
-import { ensureNamespaces } from '../../../services/control-plane/store/fixed-namespaces.ts';
 import { ManifestDirectory } from '../../../services/control-plane/store/manifest-directory.ts';
 import { ObjectStore } from '../../../services/control-plane/store/object-store.ts';
+import { ensureNamespaces } from '../../../services/control-plane/store/transactions.ts';
 import { keptLog } from '../../support/actor-context.ts';
 import { makeScratch } from '../../support/leftovers.ts';
 import { admissionContext } from '../../support/mesh-objects.ts';
@@ -101,8 +101,8 @@ test('a file that was not written to since is not read again; one that was is', 
     read.push(name);
     return file(name, bytes, known);
   };
-  const context = { ...admissionContext(), names: ['default'] };
-  await ensureNamespaces(store, context.names, context);
+  const context = admissionContext({ fixedNamespaces: ['default'] });
+  await store.transact((draft) => ensureNamespaces(draft, context));
   let aheadMs = 0;
   const directory = new ManifestDirectory(files, {
     store,

@@ -5,7 +5,7 @@ import { parsePrefix } from '../../../../lib/net/prefix.ts';
 import { MAX_MESSAGE_ROWS } from '../../../../services/control-plane/limits.ts';
 import { ObjectStore } from '../../../../services/control-plane/store/object-store.ts';
 import { allocateAddress } from '../../../../services/control-plane/store/addresses.ts';
-import { Draft, MeshState } from '../../../../services/control-plane/store/state.ts';
+import { Draft, CommittedState } from '../../../../services/control-plane/store/state.ts';
 import { StoreThread } from '../../../../services/control-plane/store/store-thread.ts';
 import {
   applyFile,
@@ -47,7 +47,7 @@ test('an object made again gets its address back', (t) => {
 });
 
 test('a draft leaves the state alone and sees its own changes', (t) => {
-  const state = new MeshState();
+  const state = new CommittedState();
   const first = new Draft(state);
   finish(
     applyManifests(
@@ -72,7 +72,7 @@ test('a draft leaves the state alone and sees its own changes', (t) => {
 test('what was stored is there after a restart, in the order in which it came', async (t) => {
   const dir = await folder(t);
   const { log } = keptLog('store');
-  const context = { ...admissionContext(), names: [] };
+  const context = admissionContext();
   const store = await ObjectStore.open(dir, log);
   const apply = (text: string): Promise<unknown> =>
     store.transact((draft) =>
@@ -157,14 +157,14 @@ test('nothing of a transaction is kept when one of its rows cannot be made or wr
 });
 
 test('a file applied again costs a step for each of its objects, and touches none that stays as it is', (t) => {
-  const context = { ...admissionContext(), names: [] };
+  const context = admissionContext();
   const steps = (draft: Draft, text: string): number => {
     const change = applyFile(draft, { name: 'f', hash: text }, manifestsOf(text), context);
     let count = 0;
     while (change.next().done !== true) count += 1;
     return count;
   };
-  const state = new MeshState();
+  const state = new CommittedState();
   const texts = Array.from({ length: 200 }, (_, index) => service(`s-${index}`));
   const first = new Draft(state);
   steps(first, [namespace('demo'), ...texts].join('---\n'));

@@ -1,16 +1,29 @@
-/** Virtual addresses of Services: given ones are checked, missing ones allocated, held ones kept. Pure. */
+/**
+ * Allocates virtual addresses to Services and ServiceEntries (docs/spec/istiod-ambient.md §1.5). Given addresses are
+ * checked, held ones are kept. Pure.
+ */
 import { canonicalIp, ipFamily, parseIp } from '../../../lib/net/address.ts';
 import { formatPrefix, prefixContains } from '../../../lib/net/prefix.ts';
+import type { Prefix } from '../../../lib/net/prefix.ts';
 import { keyOf } from '../manifests/kinds.ts';
-import type { KubeService } from '../manifests/kinds.ts';
-import { allocateAddress } from './addresses.ts';
-import { FieldRefusal } from './field-refusal.ts';
-import type { AddressRanges } from './ranges.ts';
+import type { KubeService, ServiceEntry } from '../manifests/kinds.ts';
+import { allocateAddress, autoAddresses } from './addresses.ts';
+import type { AutoAddress } from './addresses.ts';
+import { FieldRefusal } from '../manifests/rejection.ts';
 import type { StateView } from './state.ts';
 
-const FAMILIES = [4, 6] as const;
+/** Ranges that virtual addresses are allocated from. */
+export interface AddressRanges {
+  readonly serviceV4: Prefix;
+  readonly serviceV6: Prefix;
+  readonly entryV4: Prefix;
+  readonly entryV6: Prefix;
+}
 
-/** The Service with its cluster IPs; headless and ExternalName ones have none. Throws {@link FieldRefusal}. */
+const FAMILIES = [4, 6] as const;
+const OPT_OUT_LABEL = 'networking.istio.io/enable-autoallocate-ip';
+
+/** The Service with its cluster IPs; headless and ExternalName Services have none. Throws {@link FieldRefusal}. */
 export function allocateClusterIps(
   view: StateView,
   service: KubeService,
@@ -32,7 +45,7 @@ export function allocateClusterIps(
     const kept = before.find((ip) => ipFamily(ip) === family);
     chosen.push(kept ?? freeAddress(view, keyOf(service), family, ranges));
   }
-  // As in Kubernetes the first one is also `clusterIP`.
+  // As in Kubernetes `clusterIP` is the first of them.
   const first = chosen[0];
   return {
     ...service,
@@ -83,7 +96,7 @@ function wantedFamilies(service: KubeService): readonly (4 | 6)[] {
   const listed = (ipFamilies ?? []).map((family): 4 | 6 => (family === 'IPv4' ? 4 : 6));
   if (ipFamilyPolicy === 'SingleStack') return [listed[0] ?? 4];
   const rest = FAMILIES.filter((family) => !listed.includes(family));
-  // Without a policy a list of families means exactly these.
+  // Without a policy exactly the listed families are wanted.
   return ipFamilyPolicy === undefined && listed.length > 0 ? listed : [...listed, ...rest];
 }
 
@@ -99,4 +112,38 @@ function refuseHeadlessChange(
       `cannot be changed from ${before[0] ?? 'none'}, delete the service first`,
     );
   }
+}
+
+/** The ServiceEntry with one address of each family, in its status, for every host that needs one. */
+export function allocateEntryAddresses(
+  view: StateView,
+  entry: ServiceEntry,
+  ranges: AddressRanges,
+): ServiceEntry {
+  const held = autoAddresses(entry);
+  const key = keyOf(entry);
+  const given = new Set<string>();
+  const isTaken = (ip: string): boolean => given.has(ip) || view.addressOwner(ip) !== undefined;
+  const addresses = allocatedHosts(entry).flatMap((host): AutoAddress[] => {
+    const own = held.filter((address) => address.host === host);
+    if (own.length > 0) return own;
+    const values = [ranges.entryV4, ranges.entryV6].map((range) =>
+      allocateAddress(range, `${key}/${host}`, isTaken),
+    );
+    for (const value of values) given.add(value);
+    return values.map((value) => ({ value, host }));
+  });
+  const { addresses: _before, ...status } = entry.status ?? {};
+  const next = addresses.length === 0 ? status : { ...status, addresses };
+  const { status: _replaced, ...rest } = entry;
+  return Object.keys(next).length === 0 ? rest : { ...rest, status: next };
+}
+
+function allocatedHosts(entry: ServiceEntry): string[] {
+  const { spec, metadata } = entry;
+  const resolution = spec.resolution ?? 'NONE';
+  const optedOut = metadata.labels?.[OPT_OUT_LABEL]?.toLowerCase() === 'false';
+  if ((spec.addresses?.length ?? 0) > 0 || resolution === 'NONE' || optedOut) return [];
+  const unique = [...new Set(spec.hosts)];
+  return unique.filter((host) => !host.startsWith('*') || resolution === 'DYNAMIC_DNS');
 }

@@ -1,4 +1,4 @@
-/** The manifest API: HTTP and JSON on a unix socket. */
+/** Serves the manifest API: HTTP and JSON on a unix socket. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { mkdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
@@ -21,41 +21,40 @@ import type { AdmissionContext } from '../store/admission.ts';
 import type { ObjectStore } from '../store/object-store.ts';
 import { podStatusReport, setPodStatus } from '../store/pod-changes.ts';
 import { applyManifests, deleteManifests } from '../store/transactions.ts';
-import type { FixedNamespaces } from '../store/transactions.ts';
 import { writeInChunks } from './chunks.ts';
 import type { ObjectWatchers } from './object-watchers.ts';
 
-/** What the API needs. */
-export interface ManifestApiDeps {
+/** Dependencies of a {@link ManifestApiServer}. */
+export interface ManifestApiServerDeps {
   readonly store: ObjectStore;
   readonly watchers: ObjectWatchers;
   readonly reader: ManifestReader;
   readonly log: Logger;
-  readonly context: () => AdmissionContext & FixedNamespaces;
+  readonly context: () => AdmissionContext;
   /** Counts a request by its outcome. */
   readonly count: (operation: string, outcome: 'done' | 'refused' | 'failed') => void;
 }
 
 /**
- * What callers of a socket may do: everything, or hear of the pods. Actors of one mesh have the same user, so the socket that an
- * actor can reach is its role.
+ * The rights of a socket's callers: `admin` allows everything, `pods` only the watch of pods. Actors of one mesh run as one
+ * user, so the socket that an actor can reach decides its rights.
  */
 export type SocketRole = 'admin' | 'pods';
 
 /** Serves one socket. */
-export class ManifestApi {
+export class ManifestApiServer {
   readonly #path: string;
   readonly #role: SocketRole;
-  readonly #deps: ManifestApiDeps;
+  readonly #deps: ManifestApiServerDeps;
   readonly #routes = new RouteTable();
   readonly #server: HttpServer;
 
-  constructor(path: string, role: SocketRole, deps: ManifestApiDeps) {
+  constructor(path: string, role: SocketRole, deps: ManifestApiServerDeps) {
     this.#path = path;
     this.#role = role;
     this.#deps = deps;
     const { log } = deps;
-    // A batch takes as long as it takes to send; the socket is the mesh's own.
+    // The body of a large batch has no time limit: only the mesh's own user reaches the socket.
     const options = { name: `manifest-api.${role}`, log, readsBodies: true, refuse };
     this.#server = new HttpServer(this.#handle, options);
     const routes = this.#routes;
@@ -72,13 +71,13 @@ export class ManifestApi {
     routes.route('PUT', '/pods/*/*/status', (...call) => this.#putStatus(...call));
   }
 
-  /** Listens; a socket left by a killed process is replaced. */
+  /** Listens. Replaces a socket that a killed process left. */
   async listen(): Promise<void> {
     await mkdir(dirname(this.#path), { recursive: true });
     await this.#server.listen({ kind: 'unix', path: this.#path });
   }
 
-  /** Stops listening, ends watches, and waits for requests in hand. */
+  /** Stops listening, ends the watches, and waits for the running requests. */
   async close(): Promise<void> {
     this.#deps.watchers.close();
     await this.#server.drain();
@@ -139,7 +138,7 @@ export class ManifestApi {
     );
     if (result === 'gone') throw new HttpRefusal(404, `there is no pod ${namespace}/${name}`);
     if (result === 'other') {
-      throw new HttpRefusal(409, `pod ${namespace}/${name} has another uid by now`);
+      throw new HttpRefusal(409, `pod ${namespace}/${name} has another uid`);
     }
     sendJson(response, 200, { result });
   }
