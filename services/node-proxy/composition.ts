@@ -24,7 +24,7 @@ import { CertificateDistributor } from './certificates/certificate-distributor.t
 import type { NodeProxyConfig } from './config.ts';
 import { configDump } from './dump/config-dump.ts';
 import { Generation } from './generation/generation.ts';
-import { NOBODY } from './generation/neighbours.ts';
+import { NOBODY } from './generation/other-proxies.ts';
 import { nodeProxyMetrics } from './metrics.ts';
 import type { NodeProxyMetrics } from './metrics.ts';
 import { OwnListener } from './pods/own-listener.ts';
@@ -375,8 +375,7 @@ export class Composition {
           pods: () => this.#pods.pods,
           connections: () => telemetry.connections(),
         }),
-      connections: (withLines) => telemetry.connections(withLines),
-      recentConnections: (withLines) => telemetry.recent(withLines),
+      connections: (what, withLines) => telemetry.connections(what, withLines),
       certificates: () => this.#certificates.records(),
       profiled: () => telemetry.profiled(),
       requestShutdown: (why) => this.#context.requestShutdown(why),

@@ -10,7 +10,7 @@ import type { ProfileCommand } from '../../lib/profile/thread-profiler.ts';
 import type { ConnectionRecord, MetricSample } from '../../workers/listener/protocol.ts';
 import { ConnectionExports } from './connection-exports.ts';
 import type { ListenerPool } from './pool/listener-pool.ts';
-import type { ListenerThread } from './pool/listener-thread.ts';
+import type { ThreadHandle } from './pool/thread-handle.ts';
 import type { LoggingControl } from './servers/admin.ts';
 import type { ProfiledThread } from './servers/pprof.ts';
 import { familiesOf } from './servers/open-metrics.ts';
@@ -91,14 +91,24 @@ export class Telemetry implements LoggingControl {
     return totals.collect(pool.threads.values(), (error) => this.#missed(error));
   }
 
-  /** Returns the live connections of every pod. A thread that does not answer is counted and left out. */
-  connections(withLines = false): Promise<readonly ConnectionRecord[]> {
-    return this.#records((thread) => thread.connections(withLines));
-  }
-
-  /** Returns connections that ended lately, in the same way. */
-  recent(withLines = false): Promise<readonly ConnectionRecord[]> {
-    return this.#records((thread) => thread.recent(withLines));
+  /**
+   * Returns the live connections of every pod, or with `recent` those that ended lately. A thread that does not answer is counted
+   * and left out.
+   */
+  async connections(
+    ...which: Parameters<ThreadHandle['connections']>
+  ): Promise<readonly ConnectionRecord[]> {
+    const reports = await Promise.all(
+      [...this.#deps.pool.threads.values()].map(async (thread) => {
+        try {
+          return await thread.connections(...which);
+        } catch (error) {
+          this.#missed(error);
+          return [];
+        }
+      }),
+    );
+    return reports.flat();
   }
 
   /** Returns every thread of the process except those of libraries. */
@@ -126,22 +136,6 @@ export class Telemetry implements LoggingControl {
       threads: () => pool.threads.values(),
       missed: (error) => this.#missed(error),
     });
-  }
-
-  async #records(
-    ask: (thread: ListenerThread) => Promise<readonly ConnectionRecord[]>,
-  ): Promise<readonly ConnectionRecord[]> {
-    const reports = await Promise.all(
-      [...this.#deps.pool.threads.values()].map(async (thread) => {
-        try {
-          return await ask(thread);
-        } catch (error) {
-          this.#missed(error);
-          return [];
-        }
-      }),
-    );
-    return reports.flat();
   }
 
   #missed(error: unknown): void {

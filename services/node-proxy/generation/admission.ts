@@ -1,7 +1,7 @@
 import type { ProxyPresence } from '../../../lib/bus/catalog.ts';
 
 /** Says whether a starting proxy may connect to the node agent, and if not, why. */
-export type Admission =
+export type AdmissionVerdict =
   | { readonly admitted: true; readonly because: 'complete' | 'alone' }
   | { readonly admitted: false; readonly waitsFor: string };
 
@@ -14,7 +14,7 @@ export type Admission =
 export function admission(
   missing: readonly string[],
   others: readonly ProxyPresence[] | null,
-): Admission {
+): AdmissionVerdict {
   if (missing.length === 0) return { admitted: true, because: 'complete' };
   if (others === null) return { admitted: false, waitsFor: 'the other proxies of the node' };
   const serving = others.filter(({ state }) => state === 'serving');

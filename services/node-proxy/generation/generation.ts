@@ -9,7 +9,7 @@ import { PRESENCE_MISSING_MAX, TAKEOVER_POLL_MS } from '../limits.ts';
 import { admission } from './admission.ts';
 import { coveredByOthers } from './handover.ts';
 import type { ListeningPod } from './handover.ts';
-import { Neighbours } from './neighbours.ts';
+import { OtherProxies } from './other-proxies.ts';
 
 /** Settings of {@link Generation}. */
 export interface GenerationOptions {
@@ -48,7 +48,7 @@ export interface GenerationDeps {
 export class Generation {
   readonly #options: GenerationOptions;
   readonly #deps: GenerationDeps;
-  readonly #neighbours: Neighbours;
+  readonly #others: OtherProxies;
   #state: ProxyPresence['state'] = 'starting';
   #residentBytes = 0;
 
@@ -57,12 +57,12 @@ export class Generation {
     this.#deps = deps;
     const { clock, log, presence } = deps;
     const { member } = options;
-    this.#neighbours = new Neighbours({ clock, log, presence, member, self: () => this.self() });
+    this.#others = new OtherProxies({ clock, log, presence, member, self: () => this.self() });
   }
 
   /** What the other proxies of the node announced last. */
   get others(): readonly ProxyPresence[] {
-    return this.#neighbours.others ?? [];
+    return this.#others.others ?? [];
   }
 
   /** What this proxy announces. */
@@ -84,7 +84,7 @@ export class Generation {
     const { clock, log, missing, waits } = this.#deps;
     let logged = '';
     while (!signal.aborted) {
-      const verdict = admission(missing(), this.#neighbours.others);
+      const verdict = admission(missing(), this.#others.others);
       if (verdict.admitted) {
         log.info({ group: this.#options.group, because: verdict.because }, 'generation.admitted');
         waits(false);
@@ -131,11 +131,11 @@ export class Generation {
 
   /** Announces to the others that this proxy leaves. Idempotent. */
   close(): Promise<void> {
-    return this.#neighbours.close();
+    return this.#others.close();
   }
 
   #become(state: ProxyPresence['state']): void {
     this.#state = state;
-    this.#neighbours.announce();
+    this.#others.announce();
   }
 }

@@ -5,17 +5,17 @@ import type { PlacedPod } from '../pool/placed-pod.ts';
 import type { NetnsIdentity, ServedPod } from './served-pod.ts';
 import { inTime } from '../../../lib/async/time-limit.ts';
 
-/** What ending pods need from the process. */
-export interface LeavingPodsDependencies {
+/** What {@link LeavingPods} needs from the process. */
+export interface LeavingPodsDeps {
   readonly clock: Clock;
   readonly log: Logger;
   closeFd(fd: number): void;
 }
 
-/** How a pod's listeners and connections end. */
+/** Says how a pod's listeners and connections end. */
 export interface StopOptions {
   readonly mode: 'immediate' | 'graceful';
-  /** `Infinity`: connections end by themselves. */
+  /** Connections are cut after this time; `Infinity` lets them end by themselves. */
   readonly deadlineMs: number;
 }
 
@@ -24,18 +24,18 @@ interface Leaving {
   readonly placed: PlacedPod;
 }
 
-/** Pods on their way out: told to stop, still holding a thread, a descriptor and perhaps connections. */
+/** Pods that were told to stop, and still hold a thread, a descriptor and perhaps connections. */
 export class LeavingPods {
-  readonly #deps: LeavingPodsDependencies;
+  readonly #deps: LeavingPodsDeps;
   readonly #leaving = new Set<Leaving>();
 
-  constructor(deps: LeavingPodsDependencies) {
+  constructor(deps: LeavingPodsDeps) {
     this.#deps = deps;
   }
 
   /**
-   * Stops the pod on one of its threads and watches it out; an end that takes too long is forced, then reported.
-   * `closes`: the descriptor given with the pod is closed then.
+   * Stops the pod on one of its threads and follows it to its end. An end that takes too long is forced, then logged.
+   * `closes` says that the pod's descriptor is closed at the end.
    */
   add(
     pod: ServedPod,
@@ -59,7 +59,7 @@ export class LeavingPods {
     });
   }
 
-  /** The result must be cancelled when the pod has ended: it holds the pod for as long as its patience. */
+  /** Cancel the returned timer when the pod has ended: the timer keeps the pod in memory. */
   #forceLater({ pod, placed }: Leaving, patienceMs: number): Timer {
     const { clock, log } = this.#deps;
     let timer = clock.after(patienceMs, () => {
@@ -71,7 +71,7 @@ export class LeavingPods {
     return { cancel: () => timer.cancel() };
   }
 
-  /** Pods of this uid have at most this long from now on, whatever they were told before. */
+  /** Gives pods of this uid at most this long from now on, also when they had more. */
   shorten(uid: string, deadlineMs: number): void {
     for (const { placed } of this.#of(uid)) placed.stop('graceful', deadlineMs);
   }
@@ -81,17 +81,17 @@ export class LeavingPods {
     return new Set([...this.#leaving].map(({ pod }) => pod.info.uid));
   }
 
-  /** Threads that still hold a pod of this uid. */
+  /** Returns the threads that still hold a pod of this uid. */
   threadsOf(uid: string): ReadonlySet<number> {
     return new Set(this.#of(uid).map(({ placed }) => placed.thread));
   }
 
-  /** Ends pods of this uid that are in another namespace than `netns`, and waits for them, briefly. */
+  /** Ends pods of this uid that are in another namespace than `netns`, and waits up to {@link POD_STOP_TIMEOUT_MS} for them. */
   async settle(uid: string, netns: NetnsIdentity): Promise<void> {
     await this.#end(this.#of(uid).filter(({ pod }) => !pod.isIn(netns)));
   }
 
-  /** Ends all pods of this uid now and waits for them, briefly. */
+  /** Ends all pods of this uid now, and waits up to {@link POD_STOP_TIMEOUT_MS} for them. */
   async cut(uid: string): Promise<void> {
     await this.#end(this.#of(uid));
   }

@@ -1,6 +1,7 @@
-import type { Clock, Timer } from '../../../lib/clock/clock.ts';
+import { KeyedLock } from '../../../lib/async/keyed-lock.ts';
+import { inTime } from '../../../lib/async/time-limit.ts';
+import type { Timer } from '../../../lib/clock/clock.ts';
 import { MeshError, asMeshError, errorText } from '../../../lib/errors/mesh-error.ts';
-import type { Logger } from '../../../lib/log/logger.ts';
 import type { PodInfo } from '../../../workers/listener/protocol.ts';
 import type { ListeningPod } from '../generation/handover.ts';
 import {
@@ -10,17 +11,17 @@ import {
   POD_STOP_TIMEOUT_MS,
 } from '../limits.ts';
 import type { PlacedPod } from '../pool/placed-pod.ts';
-import { KeyedLock } from '../../../lib/async/keyed-lock.ts';
 import { LeavingPods } from './leaving-pods.ts';
+import type { LeavingPodsDeps } from './leaving-pods.ts';
 import { PodShares } from './pod-shares.ts';
+import type { PodSharesDeps } from './pod-shares.ts';
 import { ServedPod } from './served-pod.ts';
 import type { NetnsIdentity } from './served-pod.ts';
-import { inTime } from '../../../lib/async/time-limit.ts';
 
-/** A pod that was up this long before its thread failed it is placed again at once. */
+/** A pod that was up this long before its thread lost it is placed again at once. */
 const STABLE_AFTER_MS = 10_000;
 
-/** What pods are counted with (docs/spec/inpod.md §9). */
+/** Counters of pods (docs/spec/inpod.md §9). */
 export interface PodCounters {
   started(): void;
   stopped(): void;
@@ -29,32 +30,23 @@ export interface PodCounters {
 }
 
 /** What the manager needs from the process. */
-export interface PodManagerDependencies {
-  readonly clock: Clock;
-  readonly log: Logger;
+export interface PodManagerDeps extends LeavingPodsDeps, Omit<PodSharesDeps, 'leave'> {
   readonly counters: PodCounters;
   /** How long connections of a removed pod may run on. */
   readonly podDrainMs: number;
   /** Puts the pod on a thread. Throws STATE_UNAVAILABLE when none can take it. */
   place(info: PodInfo, netnsFd: number, avoid: ReadonlySet<number>): PlacedPod;
-  /** As `place`, on this very thread. */
-  placeOn(pod: ServedPod, thread: number, netnsFd: number): PlacedPod;
-  /** Another descriptor of the same namespace. */
-  duplicate(netnsFd: number): number;
-  /** Tells the threads of a pod that its limits are divided among them. */
-  divide(uid: string, threads: readonly number[]): void;
   netnsIdentity(fd: number): NetnsIdentity;
-  closeFd(fd: number): void;
-  /** The pods, or whether all are up, changed. */
+  /** Is called when the pods changed, or whether all are up. */
   changed(): void;
 }
 
 /**
- * The pods of this process: what the node agent asked for, where each is served, and what is tried again.
- * Descriptors given to {@link add} belong to the manager from then on, whatever the outcome.
+ * Serves the pods that the node agent names: places them on threads, and tries again when that fails. The manager owns the
+ * descriptors given to {@link add}, also when `add` rejects.
  */
 export class PodManager {
-  readonly #deps: PodManagerDependencies;
+  readonly #deps: PodManagerDeps;
   readonly #pods = new Map<string, ServedPod>();
   readonly #leaving: LeavingPods;
   readonly #shares: PodShares;
@@ -64,7 +56,7 @@ export class PodManager {
   #synced = false;
   #closing = false;
 
-  constructor(deps: PodManagerDependencies) {
+  constructor(deps: PodManagerDeps) {
     this.#deps = deps;
     this.#leaving = new LeavingPods(deps);
     this.#shares = new PodShares({
@@ -74,12 +66,12 @@ export class PodManager {
     this.#retries = deps.clock.every(PENDING_RETRY_MS, () => this.#retryPending());
   }
 
-  /** Pods that are or should be served, by uid. */
+  /** Pods that are served or should be, by uid. */
   get pods(): ReadonlyMap<string, ServedPod> {
     return this.#pods;
   }
 
-  /** Names of pods that should be served and are not. */
+  /** Uids of pods that should be served and are not. */
   get pending(): readonly string[] {
     return [...this.#pods.values()]
       .filter((pod) => pod.state === 'Pending')
@@ -91,7 +83,7 @@ export class PodManager {
     return this.#synced && this.pending.length === 0;
   }
 
-  /** The pods whose listeners are open, with how many sockets each has on a port. */
+  /** Yields the pods whose listeners are open. */
   *listening(): Generator<ListeningPod> {
     for (const pod of this.#pods.values()) {
       if (pod.state === 'Up') yield { netnsFd: pod.netnsFd, own: pod.threads.length };
@@ -107,22 +99,22 @@ export class PodManager {
     });
   }
 
-  /** Has a further thread listen for the pod no more. */
+  /** Stops listening for the pod on a further thread. */
   unshare(uid: string, thread: number): void {
     const pod = this.#pods.get(uid);
     if (pod !== undefined) this.#shares.remove(pod, thread);
   }
 
-  /** How many pods are leaving: their listeners are closed, connections may run on. */
+  /** Number of pods that leave: their listeners are closed, connections may run on. */
   get leaving(): number {
     return this.#leaving.uids.size;
   }
 
-  /** A session with the node agent begins: its snapshot will say what to keep. */
+  /** A session with the node agent begins; its snapshot will name the pods to keep. */
   sessionOpened(): void {
     this.#synced = false;
     for (const [uid, pod] of this.#pods) {
-      // A pod whose thread died is ours to place again; one that never started is the agent's to add again.
+      // The manager places a pod again when its thread died. The agent adds a pod again when it never started.
       if (pod.state === 'Pending' && pod.retry === null && pod.placed === null) {
         this.#pods.delete(uid);
         this.#releaseFd(pod);
@@ -131,31 +123,31 @@ export class PodManager {
     this.#deps.changed();
   }
 
-  /** The session ended; what is served goes on. */
+  /** The session ended; the pods stay served. */
   sessionClosed(): void {
     this.#synced = false;
     this.#deps.changed();
   }
 
   /**
-   * Serves the pod; resolves when its listeners listen. When it rejects the pod stays pending and is tried again.
-   * The same namespace again is no change; another one replaces what was served under the uid.
+   * Serves the pod; resolves when its listeners listen. When it rejects, the pod stays pending and is tried again. A pod of
+   * the same uid and namespace stays as it is; one in another namespace is replaced.
    */
   add(info: PodInfo, netnsFd: number): Promise<void> {
     return this.#lock.run(info.uid, () => this.#add(info, netnsFd));
   }
 
-  /** Listeners close at once, connections may run on until the drain deadline. Unknown uids are fine. */
+  /** Closes the pod's listeners at once; connections may run on until the drain deadline. Ignores unknown uids. */
   delete(uid: string): Promise<void> {
     return this.#lock.run(uid, async () => {
       const pod = this.#pods.get(uid);
       if (pod !== undefined) this.#retire(pod, 'graceful', this.#deps.podDrainMs);
-      // A process that drains has a deadline of its own, which may be far away.
+      // When the process drains, the pod has the deadline of the process, which may be far away.
       this.#leaving.shorten(uid, this.#deps.podDrainMs);
     });
   }
 
-  /** The agent has named all pods of the node: others that are served go. */
+  /** The agent has named all pods of the node: the others go. */
   snapshot(uids: ReadonlySet<string>): void {
     this.#synced = true;
     for (const [uid, pod] of this.#pods) {
@@ -167,14 +159,14 @@ export class PodManager {
     this.#deps.changed();
   }
 
-  /** Drains every pod, in parallel; resolves when all are gone or `deadlineMs` passed. */
+  /** Drains all pods in parallel; resolves when they are gone or after `deadlineMs`. */
   async drain(deadlineMs: number): Promise<void> {
     this.#close();
     for (const pod of this.#pods.values()) this.#retire(pod, 'graceful', deadlineMs);
     await inTime(this.#deps.clock, deadlineMs, this.#leaving.allGone());
   }
 
-  /** Ends every pod now and waits, briefly, until they are gone. Idempotent. */
+  /** Ends all pods now, and waits up to {@link POD_STOP_TIMEOUT_MS} until they are gone. Idempotent. */
   async stop(): Promise<void> {
     this.#close();
     for (const pod of this.#pods.values()) this.#retire(pod, 'immediate', 0);
@@ -195,7 +187,7 @@ export class PodManager {
     await this.#start(pod);
   }
 
-  /** The entry the announcement is about: the present one where it is in the same namespace, else a new one. */
+  /** Returns the present pod when it is in the same namespace, else a new one. */
   #entry(info: PodInfo, netnsFd: number): ServedPod {
     try {
       if (this.#closing) throw new MeshError('STATE_UNAVAILABLE', 'the proxy is draining');
@@ -256,9 +248,9 @@ export class PodManager {
     if (!gone) this.#deps.log.error({ uid: placed.info.uid }, 'pod.stuck');
   }
 
-  /** A thread still draining the same uid cannot take it again; when no other can, the drain is cut short. */
+  /** Avoids threads that still drain the same uid. When no other thread can take the pod, the drain is cut short. */
   async #place(pod: ServedPod): Promise<PlacedPod> {
-    // Whoever is waited for before this, the pod may have gone meanwhile, and its descriptor with it.
+    // The pod and its descriptor may have gone during an earlier wait.
     this.#assertPresent(pod);
     const avoid = this.#leaving.threadsOf(pod.info.uid);
     try {
@@ -309,7 +301,7 @@ export class PodManager {
       })
       .catch((error: unknown) => {
         this.#deps.log.debug({ uid, error: errorText(error) }, 'pod.retry-failed');
-        // One that was up is cut off: it does not wait for the next round of those that never started.
+        // A pod that was up is cut off now, so it does not wait for the next round.
         if (current() && pod.upSinceMs > 0) this.#retryLater(pod);
       });
   }
@@ -326,7 +318,8 @@ export class PodManager {
     this.#shares.stop(pod, { mode, deadlineMs });
     this.#deps.changed();
   }
-  /** A task that did not end when told to may still use the descriptor, whose number must not be reused. */
+
+  /** Closes the descriptor once its last task has ended: until then the number must not be reused. */
   #releaseFd(pod: ServedPod): void {
     if (pod.holder === null || pod.holder.over) this.#deps.closeFd(pod.netnsFd);
     else void pod.holder.ended.then(() => this.#deps.closeFd(pod.netnsFd));

@@ -6,32 +6,32 @@ import type { StopOptions } from './leaving-pods.ts';
 import type { ServedPod } from './served-pod.ts';
 import { inTime } from '../../../lib/async/time-limit.ts';
 
-/** What sharing a pod needs from the process. */
-export interface PodSharesDependencies {
+/** What {@link PodShares} needs from the process. */
+export interface PodSharesDeps {
   readonly clock: Clock;
-  /** Puts the pod on this very thread. Throws STATE_UNAVAILABLE when it cannot take it. */
+  /** Puts the pod on this thread. Throws STATE_UNAVAILABLE when the thread cannot take it. */
   placeOn(pod: ServedPod, thread: number, netnsFd: number): PlacedPod;
-  /** Another descriptor of the same namespace. */
+  /** Returns another descriptor of the same namespace. */
   duplicate(netnsFd: number): number;
   closeFd(fd: number): void;
-  /** Stops the pod on one of its threads and sees to its end. */
+  /** Stops the pod on one of its threads and follows it to its end. */
   leave(pod: ServedPod, placed: PlacedPod, how: StopOptions): void;
-  /** Tells the threads of a pod that its limits are divided among them. */
+  /** Tells the threads of a pod to divide its limits among them. */
   divide(uid: string, threads: readonly number[]): void;
 }
 
 /**
- * The further threads of pods whose own one is saturated. Each has a descriptor of its own, so that every task may end on its
- * own; new connections are divided by the kernel, and the pod's limits by us.
+ * The further threads of pods whose first thread is saturated. Each has its own descriptor, so that every task can end without
+ * the others. The kernel divides new connections among the threads; this class divides the pod's limits.
  */
 export class PodShares {
-  readonly #deps: PodSharesDependencies;
+  readonly #deps: PodSharesDeps;
 
-  constructor(deps: PodSharesDependencies) {
+  constructor(deps: PodSharesDeps) {
     this.#deps = deps;
   }
 
-  /** Has the thread listen for the pod, too. Rejects when it cannot; everything is then as before. */
+  /** Has the thread listen for the pod, too. When it rejects, nothing has changed. */
   async add(pod: ServedPod, thread: number): Promise<void> {
     const { clock, duplicate, closeFd, placeOn } = this.#deps;
     const fd = duplicate(pod.netnsFd);
@@ -59,7 +59,7 @@ export class PodShares {
     this.#divide(pod);
   }
 
-  /** Has the thread listen for the pod no more; what it carries ends by itself. */
+  /** Stops listening for the pod on the thread; its connections there end by themselves. */
   remove(pod: ServedPod, thread: number): void {
     for (const placed of pod.shares) {
       if (placed.thread !== thread) continue;
@@ -69,7 +69,7 @@ export class PodShares {
     this.#divide(pod);
   }
 
-  /** The pod goes, with all its threads. */
+  /** Stops the pod on all its further threads. */
   stop(pod: ServedPod, how: StopOptions): void {
     for (const placed of pod.shares) this.#deps.leave(pod, placed, how);
     pod.shares.clear();

@@ -4,28 +4,28 @@ import type { PodInfo } from '../../../workers/listener/protocol.ts';
 import { REPLACE_BACKOFF } from '../limits.ts';
 import type { PlacedPod } from '../pool/placed-pod.ts';
 
-/** Which network namespace a descriptor holds. */
+/** Identifies the network namespace of a descriptor. */
 export interface NetnsIdentity {
   readonly inode: string;
   readonly device: string;
 }
 
-/** A pod this process is to serve, with the descriptor it owns. */
+/** A pod that this process serves or should serve, with the descriptor that it owns. */
 export class ServedPod {
   readonly info: PodInfo;
   readonly netnsFd: number;
   readonly netns: NetnsIdentity;
-  /** Grows while a pod's thread keeps failing it. */
+  /** Time between placements, which grows while threads lose the pod. */
   readonly backoff = new Backoff(REPLACE_BACKOFF);
-  /** `Pending` until the listeners listen, and again while they do not. */
+  /** `Up` while the listeners listen, else `Pending`. */
   state: 'Pending' | 'Up' = 'Pending';
-  /** Null while it is on no thread. */
+  /** Null while the pod is on no thread. */
   placed: PlacedPod | null = null;
-  /** Further threads that listen for it, oldest first. */
+  /** Further threads that listen for the pod, oldest first. */
   readonly shares = new Set<PlacedPod>();
-  /** The last task that was given the descriptor. */
+  /** The last task that got the descriptor. */
   holder: PlacedPod | null = null;
-  /** The re-placement after its thread failed it. */
+  /** The next placement after a thread lost the pod. */
   retry: Timer | null = null;
   upSinceMs = 0;
 
@@ -35,12 +35,12 @@ export class ServedPod {
     this.netns = netns;
   }
 
-  /** True when the descriptor's namespace is this one. */
+  /** Returns true when the pod is in this namespace. */
   isIn(netns: NetnsIdentity): boolean {
     return netns.inode === this.netns.inode && netns.device === this.netns.device;
   }
 
-  /** The threads that listen for it, the one it was placed on first. */
+  /** The threads that listen for the pod; the first is the one it was placed on. */
   get threads(): readonly number[] {
     const placed = this.placed === null ? [] : [this.placed];
     return [...placed, ...this.shares].map(({ thread }) => thread);

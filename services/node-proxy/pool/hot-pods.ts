@@ -6,18 +6,18 @@ import type { PodActivity } from '../../../workers/listener/protocol.ts';
 import { HOT_SAMPLE_MS } from '../limits.ts';
 import { HotThreads } from './hot-threads.ts';
 import type { HotAction, HotSettings, SpreadPod, ThreadSample } from './hot-threads.ts';
-import type { ListenerThread } from './listener-thread.ts';
+import type { ThreadHandle } from './thread-handle.ts';
 
-/** What is looked at of a {@link ListenerThread}. */
-export type WatchedThread = Pick<ListenerThread, 'number' | 'activity'> & {
-  readonly pods: Pick<ListenerThread['pods'], 'has'>;
+/** The part of a {@link ThreadHandle} that is watched. */
+export type WatchedThread = Pick<ThreadHandle, 'number' | 'activity'> & {
+  readonly pods: Pick<ThreadHandle['pods'], 'has'>;
   readonly worker: {
-    readonly performance: Pick<ListenerThread['worker']['performance'], 'eventLoopUtilization'>;
+    readonly performance: Pick<ThreadHandle['worker']['performance'], 'eventLoopUtilization'>;
   };
 };
 
-/** What spreading needs from the process. */
-export interface HotPodsDependencies {
+/** What {@link HotPods} needs from the process. */
+export interface HotPodsDeps {
   readonly clock: Clock;
   readonly log: Logger;
   threads(): Iterable<WatchedThread>;
@@ -26,13 +26,13 @@ export interface HotPodsDependencies {
   onShared(): void;
 }
 
-/** The pods, as far as their threads go. */
+/** The pods and their threads. */
 export interface SharedPods {
-  /** With the threads that listen for each, the first placed first. */
+  /** Pods by uid, with the threads that listen for each; the first is the one it was placed on. */
   readonly pods: ReadonlyMap<string, { readonly threads: readonly number[] }>;
   /** Has one more thread listen for the pod. */
   share(uid: string, thread: number): Promise<void>;
-  /** Has the thread stop listening for the pod; what it carries lives on. */
+  /** Stops listening for the pod on the thread; its connections there live on. */
   unshare(uid: string, thread: number): void;
 }
 
@@ -40,15 +40,15 @@ const NONE: ReadonlyMap<string, number> = new Map();
 
 /** Watches how busy the threads are, and spreads the hottest pod of a saturated one. */
 export class HotPods {
-  readonly #deps: HotPodsDependencies;
+  readonly #deps: HotPodsDeps;
   readonly #rules: HotThreads;
   readonly #timer: Timer;
   readonly #lastLoad = new WeakMap<WatchedThread, EventLoopUtilization>();
-  /** By thread and uid: what was done until the last look. */
+  /** Total activity until the last look, by thread and uid. */
   readonly #lastActivity = new Map<string, number>();
   #busy = false;
 
-  constructor(settings: HotSettings, deps: HotPodsDependencies) {
+  constructor(settings: HotSettings, deps: HotPodsDeps) {
     this.#deps = deps;
     this.#rules = new HotThreads(settings);
     const intervalMs = Math.min(HOT_SAMPLE_MS, Math.max(50, settings.hotAfterMs / 2));
@@ -61,7 +61,7 @@ export class HotPods {
     });
   }
 
-  /** Looks no more. */
+  /** Stops watching. */
   close(): void {
     this.#timer.cancel();
   }
@@ -71,7 +71,7 @@ export class HotPods {
     const threads = [...this.#deps.threads()];
     const samples = threads.map((thread) => this.#sample(thread));
     const hot = samples.some((sample) => this.#rules.isHot(sample));
-    // Only a hot thread's pods are compared, and not before it was hot at two looks: the first is where the second counts from.
+    // Pods are compared only when a thread is hot. The first look at their activity is the base for the second.
     const activity = hot && threads.length > 1 ? await this.#activity(threads) : NONE;
     const pods = [...this.#deps.pods.pods].map(([uid, { threads: own }]): SpreadPod => {
       const occupied = threads.filter((thread) => thread.pods.has(uid)).map(({ number }) => number);
@@ -94,7 +94,7 @@ export class HotPods {
       }
       log.info({ uid, thread }, type === 'share' ? 'pod.shared' : 'pod.unshared');
     } catch (error) {
-      // It stays as it is; the thread has to be hot for as long again.
+      // Nothing changed; the thread must be hot for as long again.
       log.warn({ uid, thread, error: errorText(error) }, 'pod.not-shared');
     }
   }
@@ -109,7 +109,7 @@ export class HotPods {
     return { thread: thread.number, utilisation: utilization };
   }
 
-  /** What each pod did on each thread since the last look; a thread that does not answer counts as idle. */
+  /** Returns the activity of each pod on each thread since the last look. A thread that does not answer counts as idle. */
   async #activity(threads: readonly WatchedThread[]): Promise<ReadonlyMap<string, number>> {
     const since = new Map<string, number>();
     const totals = new Map<string, number>();

@@ -1,24 +1,24 @@
-/** When a pod is to be served by one more thread, and by one less. Pure. */
+/** Decides when one thread more serves a pod, and when one less. Pure. */
 
-/** A thread as it was in the last interval. */
+/** How busy a thread was in the last interval. */
 export interface ThreadSample {
   readonly thread: number;
-  /** Share of the interval its event loop was busy, 0 to 1. */
+  /** Share of the interval that its event loop was busy, 0 to 1. */
   readonly utilisation: number;
 }
 
 /** A pod and the threads that listen for it. */
 export interface SpreadPod {
   readonly uid: string;
-  /** The first is the one it was placed on. */
+  /** The first is the one the pod was placed on. */
   readonly threads: readonly number[];
-  /** Those and the ones that still carry connections of it, which cannot take it again yet. */
+  /** These threads, and those that still carry connections of the pod: those cannot take it again yet. */
   readonly occupied: readonly number[];
-  /** What it did on each of them in the last interval, in comparable units. */
+  /** Activity of the pod on each of its threads in the last interval, in comparable units. */
   readonly activity: ReadonlyMap<number, number>;
 }
 
-/** When to act; times in milliseconds. */
+/** Bounds of the decision; times in milliseconds. */
 export interface HotSettings {
   /** A thread busier than this is hot. */
   readonly utilisation: number;
@@ -26,17 +26,17 @@ export interface HotSettings {
   readonly coolAfterMs: number;
 }
 
-/** What to do now. */
+/** An action to take now. */
 export type HotAction =
   | { readonly type: 'share'; readonly uid: string; readonly thread: number }
   | { readonly type: 'unshare'; readonly uid: string; readonly thread: number };
 
-/** A thread takes a share only while it would stay well below the bound itself, as a share of that bound. */
+/** A thread takes a pod only while it is below this share of the bound, so that it stays well below the bound. */
 const ROOM = 0.7;
-/** A pod is cool when its threads together are below this share of the bound: one of them less then stays below it. */
+/** A pod is cool when its threads together are below this share of the bound: one thread less then stays below it. */
 const COOL = 0.5;
 
-/** Remembers how long threads have been hot and pods cool. */
+/** Remembers how long threads have been hot and pods have been cool. */
 export class HotThreads {
   readonly #settings: HotSettings;
   readonly #hotSince = new Map<number, number>();
@@ -46,7 +46,7 @@ export class HotThreads {
     this.#settings = settings;
   }
 
-  /** What the samples of this moment ask for; at most one action for each thread and pod. */
+  /** Returns the actions for the samples of this moment; at most one for each thread and pod. */
   decide(samples: readonly ThreadSample[], pods: readonly SpreadPod[], nowMs: number): HotAction[] {
     const actions: HotAction[] = [];
     for (const sample of samples) {
@@ -61,7 +61,7 @@ export class HotThreads {
     return actions;
   }
 
-  /** Whether the thread is busier than the bound. */
+  /** Returns true when the thread is busier than the bound. */
   isHot({ utilisation }: ThreadSample): boolean {
     return utilisation > this.#settings.utilisation;
   }
@@ -80,7 +80,7 @@ export class HotThreads {
     }
     const since = this.#hotSince.get(thread);
     this.#hotSince.set(thread, since ?? nowMs);
-    // What its pods did in an interval is known from the second look on.
+    // The activity of its pods in an interval is known from the second look on.
     if (since === undefined || nowMs - since < hotAfterMs) return null;
     const hottest = pods
       .filter(({ threads }) => threads.includes(thread))
@@ -93,7 +93,7 @@ export class HotThreads {
       )
       .sort((a, b) => a.utilisation - b.utilisation)[0];
     if (hottest === undefined || target === undefined) return null;
-    // The next share has to be asked for by as long a time as the first.
+    // The thread must be hot for as long again before the next share.
     this.#hotSince.set(thread, nowMs);
     return { type: 'share', uid: hottest.uid, thread: target.thread };
   }

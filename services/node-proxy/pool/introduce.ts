@@ -7,7 +7,7 @@ interface Introduced {
   send(message: ControlToThread, transfer: readonly MessagePort[]): void;
 }
 
-/** Gives a new listener thread a port to each of the others, and them one to it, for connections between their pods. */
+/** Connects a new listener thread with each of the others by a channel, for connections between their pods. */
 export function introduce(newcomer: Introduced, others: Iterable<Introduced>): void {
   for (const other of others) {
     const { port1, port2 } = new MessageChannel();

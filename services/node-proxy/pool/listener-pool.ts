@@ -24,76 +24,69 @@ import {
   MAX_TASKS_PER_THREAD,
 } from '../limits.ts';
 import { introduce } from './introduce.ts';
-import { ListenerThread } from './listener-thread.ts';
-import type { ThreadEvents } from './listener-thread.ts';
+import { ThreadHandle } from './thread-handle.ts';
+import type { ThreadEvents } from './thread-handle.ts';
 import { leastLoaded } from './placement.ts';
 import { PlacedPod } from './placed-pod.ts';
 
-/** What a pool is made of. */
+/** Settings of {@link ListenerPool}. */
 export interface ListenerPoolOptions {
-  /** Absolute path of the thread's entry. */
+  /** Absolute path of the file that threads run. */
   readonly entry: string;
   readonly threads: number;
   readonly settings: ListenerSettings;
 }
 
-/** What a pool needs from the process. */
-export interface ListenerPoolDependencies {
+/** What {@link ListenerPool} needs from the process. */
+export interface ListenerPoolDeps extends ThreadEvents {
   readonly clock: Clock;
   readonly log: Logger;
-  /** A fresh port to the mesh state for the thread of this number. */
+  /** Returns a new port to the mesh state for the thread of this number. */
   connectState(thread: number): MessagePort;
-  certificateNeeded(thread: ListenerThread, identity: string): void;
-  /** A thread died; its last known counters should be kept. */
-  threadLost(thread: ListenerThread): void;
-  /** No thread is left or can be made. */
+  /** A thread died; keep its last known counters. */
+  threadLost(thread: ThreadHandle): void;
+  /** No thread is left, and none can be made. */
   unrecoverable(error: MeshError): void;
 }
 
 type RunOptions = Parameters<Piscina['run']>[1];
 
-/** How a task says which thread it is for; piscina reads it through its own symbol. */
+/** Names the thread of a task; piscina reads it by its own symbol. */
 interface Route {
   readonly threadId: number;
 }
 
 /**
- * The listener threads. Each is wired once (`attach`) and then runs one long task for each of its pods.
- * A thread that dies ends its pods' tasks with an error and is replaced; the process lives on.
+ * Runs the listener threads. Each is wired once (`attach`) and then runs one long task for each of its pods. When a thread
+ * dies, the tasks of its pods end with an error, and another thread replaces it.
  */
 export class ListenerPool {
   readonly #options: ListenerPoolOptions;
-  readonly #deps: ListenerPoolDependencies;
-  readonly #threads = new Map<number, ListenerThread>();
-  readonly #events: ThreadEvents;
-  readonly #attaching = new Set<Promise<void>>();
-  readonly #reserved = new Set<number>();
+  readonly #deps: ListenerPoolDeps;
+  readonly #threads = new Map<number, ThreadHandle>();
+  /** Threads that are being wired, by number. */
+  readonly #attaching = new Map<number, Promise<void>>();
   readonly #linked = new WeakSet<Worker>();
   readonly #attachBackoff = new Backoff(ATTACH_BACKOFF);
   #settings: ListenerSettings;
   #revocations: RevocationLists | null = null;
-  /** What threads count together. The thread clears its part when it begins; one of its number comes after each that dies. */
+  /** Counters that the threads share. A thread clears its part when it begins; the replacement of a dead one has its number. */
   readonly #budget = newBudgetMemory();
   #piscina: Piscina | null = null;
   #closing = false;
 
-  constructor(options: ListenerPoolOptions, deps: ListenerPoolDependencies) {
+  constructor(options: ListenerPoolOptions, deps: ListenerPoolDeps) {
     this.#options = options;
     this.#settings = options.settings;
     this.#deps = deps;
-    this.#events = {
-      certificateNeeded: (thread, identity) => deps.certificateNeeded(thread, identity),
-      confused: (thread, message) =>
-        deps.log.error({ thread: thread.number, received: typeof message }, 'thread.confused'),
-    };
   }
 
   /** Threads that take pods, by number. */
-  get threads(): ReadonlyMap<number, ListenerThread> {
+  get threads(): ReadonlyMap<number, ThreadHandle> {
     return this.#threads;
   }
 
-  /** Makes and wires all threads. Rejects with ACTOR_FAILED when one cannot be. */
+  /** Makes and wires all threads. Rejects with ACTOR_FAILED when one cannot be wired. */
   async start(): Promise<void> {
     const piscina = new Piscina({
       filename: this.#options.entry,
@@ -124,8 +117,8 @@ export class ListenerPool {
   }
 
   /**
-   * Starts serving a pod on the least loaded thread, not one of `avoid` while there are others. The caller owns
-   * the descriptor until the pod ended. Throws STATE_UNAVAILABLE when no thread is ready.
+   * Starts serving a pod on the least loaded thread, and avoids threads of `avoid` while there are others. The caller owns
+   * the descriptor until the pod has ended. Throws STATE_UNAVAILABLE when no thread is ready.
    */
   place(info: PodInfo, netnsFd: number, avoid: ReadonlySet<number> = new Set()): PlacedPod {
     const number =
@@ -139,7 +132,7 @@ export class ListenerPool {
     return this.#start(thread, info, netnsFd);
   }
 
-  /** As {@link place}, on this very thread. Throws STATE_UNAVAILABLE when it is gone or holds the pod already. */
+  /** Does the same on one thread. Throws STATE_UNAVAILABLE when it is gone or holds the pod already. */
   placeOn(number: number, info: PodInfo, netnsFd: number): PlacedPod {
     const thread = this.#threads.get(number);
     if (thread === undefined || thread.pods.has(info.uid)) {
@@ -148,7 +141,7 @@ export class ListenerPool {
     return this.#start(thread, info, netnsFd);
   }
 
-  #start(thread: ListenerThread, info: PodInfo, netnsFd: number): PlacedPod {
+  #start(thread: ThreadHandle, info: PodInfo, netnsFd: number): PlacedPod {
     const pod = new PlacedPod(info, thread.number, (mode, deadlineMs) =>
       thread.send({ type: 'pod.stop', uid: info.uid, mode, deadlineMs }),
     );
@@ -157,7 +150,7 @@ export class ListenerPool {
     return pod;
   }
 
-  /** Tells the threads of a pod that its limits are divided among them. */
+  /** Tells the threads of a pod to divide its limits among them. */
   divide(uid: string, threads: readonly number[]): void {
     for (const number of threads) {
       this.#threads.get(number)?.send({ type: 'pod.divide', uid, threads: threads.length });
@@ -187,28 +180,28 @@ export class ListenerPool {
     this.broadcast({ type: 'access.settings', settings });
   }
 
-  /** Ends all threads and with them every pod still served. Idempotent. */
+  /** Ends all threads and every pod that is still served. Idempotent. */
   async close(): Promise<void> {
     this.#closing = true;
-    await Promise.allSettled(this.#attaching);
+    await Promise.allSettled(this.#attaching.values());
     for (const thread of this.#threads.values()) thread.close(threadGone());
     this.#threads.clear();
     await this.#piscina?.destroy();
     this.#piscina = null;
   }
 
-  *#loads(accepts: (thread: ListenerThread) => boolean) {
+  *#loads(accepts: (thread: ThreadHandle) => boolean) {
     for (const thread of this.#threads.values()) if (accepts(thread)) yield thread.load();
   }
 
-  async #serve(thread: ListenerThread, pod: PlacedPod, task: PodTask): Promise<void> {
+  async #serve(thread: ThreadHandle, pod: PlacedPod, task: PodTask): Promise<void> {
     let error: MeshError | null = null;
     try {
       await this.#run('servePod', thread, { ...task });
     } catch (failure) {
       error = asMeshError(failure, 'ACTOR_FAILED', 'the listener task failed');
     }
-    // The reason travels on another port than the end: let what was sent before arrive before.
+    // The reason of the end comes on another port. Wait a turn so that it arrives first.
     await turn();
     if (thread.pods.get(pod.info.uid) === pod) thread.pods.delete(pod.info.uid);
     pod.end(error);
@@ -217,13 +210,13 @@ export class ListenerPool {
   /** Runs a task on exactly this thread. */
   async #run(
     name: ListenerTask,
-    thread: ListenerThread,
+    thread: ThreadHandle,
     task: object,
     transferList: MessagePort[] = [],
   ): Promise<void> {
     if (this.#piscina === null || !thread.alive) throw threadGone();
     const route: Route = { threadId: thread.worker.threadId };
-    // Piscina's type of the list follows another overload of postMessage than its code does.
+    // Piscina types the list by another overload of postMessage than it calls.
     const options = { name, transferList } as unknown as RunOptions;
     await this.#piscina.run({ ...task, [queueOptionsSymbol]: route }, options);
   }
@@ -236,7 +229,7 @@ export class ListenerPool {
     }
   }
 
-  /** A thread that cannot be wired serves nothing: end it, so that piscina makes another. */
+  /** Ends a thread that cannot be wired, so that piscina makes another. */
   #replaceUnwired(worker: Worker, error: unknown): void {
     if (this.#closing) return;
     this.#deps.log.error({ error: errorText(error) }, 'thread.attach-failed');
@@ -253,21 +246,17 @@ export class ListenerPool {
     });
   }
 
-  /** Wires a thread; it takes pods once that is done. */
+  /** Wires a thread, which takes pods afterwards. */
   #link(worker: Worker): Promise<void> {
-    const thread = new ListenerThread(this.#freeNumber(), worker, this.#deps.clock, this.#events);
-    this.#reserved.add(thread.number);
+    const thread = new ThreadHandle(this.#freeNumber(), worker, this.#deps.clock, this.#deps);
     this.#linked.add(worker);
     worker.once('exit', () => this.#lost(thread));
-    const attached = this.#attach(thread).finally(() => {
-      this.#reserved.delete(thread.number);
-      this.#attaching.delete(attached);
-    });
-    this.#attaching.add(attached);
+    const attached = this.#attach(thread).finally(() => this.#attaching.delete(thread.number));
+    this.#attaching.set(thread.number, attached);
     return attached;
   }
 
-  async #attach(thread: ListenerThread): Promise<void> {
+  async #attach(thread: ThreadHandle): Promise<void> {
     const state = this.#deps.connectState(thread.number);
     const attachment: ThreadAttachment = {
       thread: thread.number,
@@ -291,7 +280,7 @@ export class ListenerPool {
     if (this.#closing || !thread.alive) return;
     if (this.#settings.sameNodeFastPath) introduce(thread, this.#threads.values());
     this.#threads.set(thread.number, thread);
-    // They may have changed while the thread was wired.
+    // The lists may have changed while the thread was wired.
     if (this.#revocations !== null && this.#revocations !== attachment.revocations) {
       thread.send({ type: 'revocations', lists: this.#revocations });
     }
@@ -301,13 +290,12 @@ export class ListenerPool {
 
   #freeNumber(): number {
     let number = 0;
-    while (this.#threads.has(number) || this.#reserved.has(number)) number += 1;
+    while (this.#threads.has(number) || this.#attaching.has(number)) number += 1;
     return number;
   }
 
-  #lost(thread: ListenerThread): void {
-    const registered = this.#threads.get(thread.number) === thread;
-    if (registered) this.#threads.delete(thread.number);
+  #lost(thread: ThreadHandle): void {
+    if (this.#threads.get(thread.number) === thread) this.#threads.delete(thread.number);
     if (this.#closing) return;
     this.#deps.log.error({ thread: thread.number, pods: thread.pods.size }, 'thread.lost');
     this.#deps.threadLost(thread);
@@ -315,7 +303,7 @@ export class ListenerPool {
     this.#checkRecoverable();
   }
 
-  /** Piscina replaces dead threads, but gives up on an entry that fails while it loads. */
+  /** Reports that no thread is left. Piscina replaces dead threads, but gives up on an entry that fails while it loads. */
   #checkRecoverable(): void {
     if (this.#closing || this.#threads.size > 0 || this.#attaching.size > 0) return;
     if ((this.#piscina?.threads.length ?? 0) > 0) return;

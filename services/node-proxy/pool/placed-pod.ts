@@ -1,12 +1,12 @@
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import type { PodInfo } from '../../../workers/listener/protocol.ts';
 
-/** Carries a pod's stop to its thread. */
+/** Tells the thread to stop the pod. */
 type StopSender = (mode: 'immediate' | 'graceful', deadlineMs: number) => void;
 
 /**
- * A pod on a thread, from its placement to the end of its task. `listening` settles once; `ended` always
- * resolves, with null after a stop that was asked for and with the error otherwise.
+ * A pod on a thread, from its placement to the end of its task. `listening` settles once. `ended` always resolves: with null
+ * after a requested stop, else with the error.
  */
 export class PlacedPod {
   readonly info: PodInfo;
@@ -26,11 +26,11 @@ export class PlacedPod {
     this.#stop = stop;
     this.listening = this.#listening.promise;
     this.ended = this.#ended.promise;
-    // Whoever places the pod awaits `listening`, but may have given up by the time it fails.
+    // The caller may have given up waiting for `listening` by the time it fails.
     this.listening.catch(() => undefined);
   }
 
-  /** True once the task ended. */
+  /** True after the task ended. */
   get over(): boolean {
     return this.#over;
   }
@@ -46,14 +46,14 @@ export class PlacedPod {
     this.#listening.resolve();
   }
 
-  /** The thread reports that it could not start the pod, or lost it; what is left of it is stopped. */
+  /** The thread reports that it could not start the pod, or lost it. Stops the rest of it. */
   markFailed(error: MeshError): void {
     this.#failure ??= error;
     this.#listening.reject(error);
     this.#stop('immediate', 0);
   }
 
-  /** The task ended, with an error or by itself. Idempotent. */
+  /** The task ended, with an error or without. Idempotent. */
   end(taskError: MeshError | null): void {
     if (this.#over) return;
     this.#over = true;

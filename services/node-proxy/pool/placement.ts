@@ -1,16 +1,16 @@
 import { BUSY_THREAD_UTILISATION } from '../limits.ts';
 
-/** What a placement looks at. */
+/** The load of a thread, which decides on placement. */
 export interface ThreadLoad {
   readonly thread: number;
   readonly pods: number;
-  /** Share of the time its event loop was busy lately, 0 to 1. */
+  /** Share of time that its event loop was busy lately, 0 to 1. */
   readonly utilisation: number;
 }
 
 /**
- * The thread for one more pod: threads that are not saturated first, then the one with the fewest pods, then
- * the least busy, then the lowest number. Null when there is none.
+ * Chooses the thread for one more pod: one that is not saturated before others, then the one with the fewest pods, then the
+ * least busy, then the lowest number. Null when there is none.
  */
 export function leastLoaded(threads: Iterable<ThreadLoad>): number | null {
   let best: ThreadLoad | null = null;

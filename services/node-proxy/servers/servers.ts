@@ -25,9 +25,11 @@ export interface ServersDeps extends AdminActions {
   readonly log: Logger;
   readonly stats: Omit<StatsSources, 'descriptors'>;
   pending(): readonly string[];
-  connections(withLines: boolean): Promise<readonly ConnectionRecord[]>;
-  /** Connections that ended lately. */
-  recentConnections(withLines: boolean): Promise<readonly ConnectionRecord[]>;
+  /** Returns live connections, or with `recent` those that ended lately. */
+  connections(
+    what: 'connections' | 'recent',
+    withLines: boolean,
+  ): Promise<readonly ConnectionRecord[]>;
   certificates(): readonly CertificateRecord[];
 }
 
@@ -82,9 +84,11 @@ export class NodeProxyServers {
     const deps = this.#deps;
     admin.route('GET', '/connections', async (_request, response, url) => {
       const withLines = url.searchParams.has('lines');
-      const ended = url.searchParams.has('ended') ? await deps.recentConnections(withLines) : [];
+      const ended = url.searchParams.has('ended')
+        ? await deps.connections('recent', withLines)
+        : [];
       const trace = url.searchParams.get('trace');
-      const all = [...ended, ...(await deps.connections(withLines))];
+      const all = [...ended, ...(await deps.connections('connections', withLines))];
       const connections = trace === null ? all : all.filter(({ traceId }) => traceId === trace);
       await sendTexts(response, 'application/json', connectionTexts(connections));
     });

@@ -4,7 +4,7 @@ import type { TelemetryExport } from '../../../../lib/otlp/export-port.ts';
 import type { ExportDrops, ExportedConnection } from '../../../../lib/otlp/model.ts';
 import { ConnectionExports } from '../../../../services/node-proxy/connection-exports.ts';
 import { EXPORT_POLL_MS, REPORT_TIMEOUT_MS } from '../../../../services/node-proxy/limits.ts';
-import { ListenerThread } from '../../../../services/node-proxy/pool/listener-thread.ts';
+import { ThreadHandle } from '../../../../services/node-proxy/pool/thread-handle.ts';
 import type { ControlToThread } from '../../../../workers/listener/protocol.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 import { until } from '../../../support/until.ts';
@@ -99,9 +99,8 @@ test('a thread is not asked while it has not answered, nor where no connections 
 test('what a slow thread sends after its time is over is given to the next who asks', async (t) => {
   const clock = new FakeClock();
   const worker = { performance: { eventLoopUtilization: () => ({ utilization: 0 }) } };
-  const thread = new ListenerThread(0, worker as unknown as Worker, clock, {
+  const thread = new ThreadHandle(0, worker as unknown as Worker, clock, {
     certificateNeeded: () => undefined,
-    confused: () => t.fail(),
   });
   const far: MessagePort = thread.farControl;
   const asked: number[] = [];

@@ -19,18 +19,17 @@ import { PROFILE_TIMEOUT_MS, REPORT_TIMEOUT_MS } from '../limits.ts';
 import type { PlacedPod } from './placed-pod.ts';
 import type { ThreadLoad } from './placement.ts';
 
-/** What a thread says that concerns more than one of its pods. */
+/** Requests of a thread. */
 export interface ThreadEvents {
-  certificateNeeded(thread: ListenerThread, identity: string): void;
-  /** A message nobody understands: a defect of the thread's code. */
-  confused(thread: ListenerThread, message: unknown): void;
+  /** A connection of the thread waits for a certificate of the identity. */
+  certificateNeeded(thread: ThreadHandle, identity: string): void;
 }
 
 interface Pending {
   timer: Timer;
   readonly what: string;
   readonly timeoutMs: number;
-  /** What came in parts so far. */
+  /** Parts that came so far. */
   readonly connections: ConnectionRecord[];
   readonly exports: ExportedConnection[];
   resolve(answer: Answer): void;
@@ -39,26 +38,26 @@ interface Pending {
 
 type Answer = Extract<ControlFromThread, { type: 'report' | 'profile' }>;
 
-/** What is asked of a thread, less the number of the question. */
+/** A question to a thread, without its number. */
 type Question =
   | Omit<Extract<ControlToThread, { type: 'report' }>, 'id'>
   | Omit<Extract<ControlToThread, { type: 'profile' }>, 'id'>;
 
-/** One listener thread as node-proxy sees it: its control port, its pods, its load. */
-export class ListenerThread {
+/** The main thread's side of a listener thread: its control port, its pods, its load. */
+export class ThreadHandle {
   readonly number: number;
   readonly worker: Worker;
-  /** Pods placed here whose task has not ended. */
+  /** Pods placed on the thread whose task has not ended. */
   readonly pods = new Map<string, PlacedPod>();
-  /** Its counters and gauges, which stay when it dies. */
+  /** Counters and gauges of the thread, which stay when it dies. */
   readonly series = new SeriesReader();
-  /** The far end of the control port, to be handed to the thread. */
+  /** The thread's end of the control channel. */
   readonly farControl: MessagePort;
   readonly #control: MessagePort;
   readonly #clock: Clock;
   readonly #events: ThreadEvents;
   readonly #reports = new Map<number, Pending>();
-  /** What came for export after nobody waited for it any more; as much as a thread keeps, at most. */
+  /** Connections for export that came after the question had timed out; at most as many as a thread keeps. */
   readonly #lateExports: ExportedConnection[] = [];
   #nextReport = 1;
   #lastUtilisation: EventLoopUtilization;
@@ -80,7 +79,7 @@ export class ListenerThread {
     return this.#alive;
   }
 
-  /** Its load since the last call. */
+  /** Returns the load of the thread since the last call. */
   load(): ThreadLoad {
     const now = this.worker.performance.eventLoopUtilization();
     const { utilization } = this.worker.performance.eventLoopUtilization(
@@ -91,27 +90,29 @@ export class ListenerThread {
     return { thread: this.number, pods: this.pods.size, utilisation: utilization };
   }
 
-  /** Sends; without effect once the thread is gone. Ports in the message are handed over by `transfer`. */
+  /** Sends a message; has no effect when the thread is gone. `transfer` lists the ports in the message. */
   send(message: ControlToThread, transfer: readonly MessagePort[] = []): void {
     if (this.#alive) this.#control.postMessage(message, [...transfer]);
   }
 
-  /** The live connections of its pods. BUS_TIMEOUT when it does not answer, ACTOR_FAILED when it died. */
-  connections(withLines = false): Promise<readonly ConnectionRecord[]> {
-    return this.#records('connections', withLines);
+  /**
+   * Returns the live connections of its pods, or with `recent` those that ended lately. Throws BUS_TIMEOUT when the thread does
+   * not answer, ACTOR_FAILED when it died.
+   */
+  async connections(
+    what: 'connections' | 'recent' = 'connections',
+    withLines = false,
+  ): Promise<readonly ConnectionRecord[]> {
+    const report = await this.#ask({ type: 'report', what, withLines }, what);
+    return 'connections' in report ? report.connections : [];
   }
 
-  /** Connections that ended there lately. Throws like {@link connections}. */
-  recent(withLines = false): Promise<readonly ConnectionRecord[]> {
-    return this.#records('recent', withLines);
-  }
-
-  /** Has the thread bring its {@link series} up to date. Throws like {@link connections}. */
+  /** Makes the thread update its {@link series}. Throws like {@link connections}. */
   async refresh(): Promise<void> {
     await this.#ask({ type: 'report', what: 'metrics' }, 'metrics');
   }
 
-  /** A profile of the thread. Throws like {@link connections}, and what the profiler throws. */
+  /** Takes a profile of the thread. Throws like {@link connections} and like the profiler. */
   async profile(command: ProfileCommand): Promise<ThreadProfile> {
     const takes = command.kind === 'cpu' ? command.durationMs : 0;
     const timeoutMs = takes + PROFILE_TIMEOUT_MS;
@@ -119,14 +120,13 @@ export class ListenerThread {
     return present('profile' in answer ? answer.profile : null, 'a profile answers a profile');
   }
 
-  /** What its pods did so far. Throws like {@link connections}. */
+  /** Returns the total activity of each pod. Throws like {@link connections}. */
   async activity(): Promise<readonly PodActivity[]> {
-    const what = 'activity';
-    const report = await this.#ask({ type: 'report', what }, what);
+    const report = await this.#ask({ type: 'report', what: 'activity' }, 'activity');
     return 'activity' in report ? report.activity : [];
   }
 
-  /** The thread is gone: everything that waits for it fails. Idempotent. */
+  /** Fails everything that waits for the thread, which is gone. Idempotent. */
   close(error: MeshError): void {
     if (!this.#alive) return;
     this.#alive = false;
@@ -140,25 +140,16 @@ export class ListenerThread {
     this.pods.clear();
   }
 
-  /** What it kept for export since the last call. Throws like {@link connections}. */
+  /** Fetches the connections kept for export since the last call. Throws like {@link connections}. */
   async exports(): Promise<{
     readonly connections: readonly ExportedConnection[];
     readonly dropped: ExportDrops;
   }> {
-    const what = 'exports';
-    const report = await this.#ask({ type: 'report', what }, what);
+    const report = await this.#ask({ type: 'report', what: 'exports' }, 'exports');
     const late = this.#lateExports.splice(0);
     return 'exports' in report
       ? { connections: [...late, ...report.exports], dropped: report.dropped }
       : { connections: late, dropped: { logs: 0, traces: 0 } };
-  }
-
-  async #records(
-    what: 'connections' | 'recent',
-    withLines: boolean,
-  ): Promise<readonly ConnectionRecord[]> {
-    const report = await this.#ask({ type: 'report', what, withLines }, what);
-    return 'connections' in report ? report.connections : [];
   }
 
   #ask(question: Question, what: string, timeoutMs = REPORT_TIMEOUT_MS): Promise<Answer> {
@@ -201,7 +192,7 @@ export class ListenerThread {
   #answered(message: Answer): void {
     const pending = this.#reports.get(message.id);
     if (pending === undefined) {
-      // The thread keeps them no more: the next who asks gets them.
+      // The thread has dropped them, so the next question gets them.
       if ('exports' in message) this.#lateExports.push(...message.exports);
       return;
     }
@@ -252,8 +243,6 @@ export class ListenerThread {
       case 'profile.failed':
         this.#refused(message.id, message.error);
         break;
-      default:
-        this.#events.confused(this, message satisfies never);
     }
   }
 }

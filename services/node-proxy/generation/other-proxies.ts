@@ -5,8 +5,8 @@ import { errorText } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import { PRESENCE_AGE_MS, PRESENCE_INTERVAL_MS } from '../limits.ts';
 
-/** What {@link Neighbours} needs. */
-export interface NeighboursDeps {
+/** What {@link OtherProxies} needs. */
+export interface OtherProxiesDeps {
   readonly clock: Clock;
   readonly log: Logger;
   readonly presence: Presence<ProxyPresence>;
@@ -27,8 +27,8 @@ export const NOBODY: Presence<ProxyPresence> = {
 };
 
 /** Announces this proxy to the other proxies of the node, and keeps what each of them announced last. */
-export class Neighbours {
-  readonly #deps: NeighboursDeps;
+export class OtherProxies {
+  readonly #deps: OtherProxiesDeps;
   readonly #timer: Timer;
   #others: readonly ProxyPresence[] | null = null;
   #round: Promise<void> = Promise.resolve();
@@ -37,7 +37,7 @@ export class Neighbours {
   #again = false;
   #closed = false;
 
-  constructor(deps: NeighboursDeps) {
+  constructor(deps: OtherProxiesDeps) {
     this.#deps = deps;
     this.#timer = deps.clock.every(PRESENCE_INTERVAL_MS, () => this.announce());
     this.announce();
