@@ -38,7 +38,7 @@ import { ReadinessBlocker } from './readiness-blocker.ts';
 import { NodeProxyServers } from './servers/servers.ts';
 import { ThreadTotals } from './servers/thread-totals.ts';
 import { BusSigning } from './signing.ts';
-import { startFeed } from './state-thread/start-feed.ts';
+import { startFeed } from './state-thread/state-feed.ts';
 import { StateThread } from './state-thread/state-thread.ts';
 import { Telemetry, threadLogging } from './telemetry.ts';
 

@@ -32,9 +32,8 @@ export class OtherProxies {
   readonly #timer: Timer;
   #others: readonly ProxyPresence[] | null = null;
   #round: Promise<void> = Promise.resolve();
-  #busy = false;
-  /** True when something changed during a round. */
-  #again = false;
+  /** True when a round is due that has not begun. */
+  #queued = false;
   #closed = false;
 
   constructor(deps: OtherProxiesDeps) {
@@ -50,10 +49,9 @@ export class OtherProxies {
 
   /** Announces a change now. */
   announce(): void {
-    this.#again = true;
-    if (this.#busy || this.#closed) return;
-    this.#busy = true;
-    this.#round = this.#exchangeAll();
+    if (this.#queued) return;
+    this.#queued = true;
+    this.#round = this.#round.then(() => this.#exchange());
   }
 
   /** Announces that this proxy leaves. Idempotent. */
@@ -69,15 +67,9 @@ export class OtherProxies {
     });
   }
 
-  async #exchangeAll(): Promise<void> {
-    while (this.#again && !this.#closed) {
-      this.#again = false;
-      await this.#exchange();
-    }
-    this.#busy = false;
-  }
-
   async #exchange(): Promise<void> {
+    this.#queued = false;
+    if (this.#closed) return;
     const { log, member, presence, self } = this.#deps;
     try {
       await presence.announce(member, self());

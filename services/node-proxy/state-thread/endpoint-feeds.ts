@@ -4,35 +4,35 @@ import { ENDPOINTS_PER_MESSAGE } from '../limits.ts';
 import type { TimeSlice } from '../../../lib/async/time-slice.ts';
 import type { SendToThread } from './watches.ts';
 
-/** What is asked about endpoints; a PackedStore can tell. */
+/** Reads endpoints; a PackedStore does. */
 export interface EndpointView {
   serviceOf(key: string): Service | undefined;
   members(service: string): readonly string[];
   endpoint(service: string, uid: string): Endpoint | null;
 }
 
-/** What one thread has of the endpoints of one service. */
+/** The endpoints of one service that one thread has. */
 interface Feed {
   readonly thread: number;
   readonly key: string;
   readonly send: SendToThread;
-  /** By it the thread groups them, and health counts. */
+  /** The thread groups the endpoints by it, and it says whether health counts. */
   balancing: Service['loadBalancing'];
-  /** Uids whose endpoint the thread does not know as it is now. */
+  /** Uids of endpoints that the thread does not have as they are now. */
   readonly due: Set<string>;
-  /** The thread forgets what it had with the next message. */
+  /** The next message makes the thread forget the endpoints it has. */
   anew: boolean;
-  /** It was told of all at least once. */
+  /** The thread has got all endpoints at least once. */
   complete: boolean;
-  /** A message is not taken yet: the thread is told at its own pace. */
+  /** The thread has not taken the last message, so the next one waits. */
   inFlight: boolean;
   readonly waiting: (() => void)[];
 }
 
 /**
- * Tells listener threads of the endpoints of those services that they asked for: of all of them once, in messages that
- * keep no thread for long, and then of each that changes. Nothing is sent twice, and a change costs each thread that has
- * the service one endpoint, however many others there are.
+ * Sends listener threads the endpoints of the services that they asked for: first all of them, in messages that keep no thread
+ * for long, and then each one that changes. Nothing is sent twice. A change costs each thread that has the service one
+ * endpoint, however many others there are.
  */
 export class EndpointFeeds {
   readonly #view: EndpointView;
@@ -44,7 +44,7 @@ export class EndpointFeeds {
     this.#view = view;
   }
 
-  /** The thread is new or gone: what it had does not count any more. */
+  /** Forgets the endpoints that the thread had, because the thread is new or gone. */
   forget(thread: number): void {
     for (const feed of this.#threads.get(thread)?.values() ?? []) {
       feed.waiting.length = 0;
@@ -54,8 +54,8 @@ export class EndpointFeeds {
   }
 
   /**
-   * Begins to tell the thread of the endpoints of the services. True when it has been told of them all; else `then` is called
-   * once more of them are, to ask again.
+   * Begins to send the thread the endpoints of the services. Returns true when the thread has them all; else calls `then` when
+   * it has more of them, to ask again.
    */
   offer(
     thread: number,
@@ -88,11 +88,11 @@ export class EndpointFeeds {
     const others = this.#services.get(key);
     others?.delete(feed);
     if (others?.size === 0) this.#services.delete(key);
-    // Whoever waits asks again, and begins anew.
+    // The waiting lookups ask again and begin anew.
     for (const then of feed.waiting.splice(0)) then();
   }
 
-  /** An endpoint may have changed; threads are told by {@link publish}. */
+  /** Marks an endpoint that may have changed; {@link publish} sends it. */
   changed(key: string, uid: string): void {
     for (const feed of this.#services.get(key) ?? []) {
       feed.due.add(uid);
@@ -100,7 +100,7 @@ export class EndpointFeeds {
     }
   }
 
-  /** Tells of what changed, in slices. */
+  /** Sends the changed endpoints, in slices. */
   async publish(slice: TimeSlice): Promise<void> {
     for (const feed of this.#changed) {
       this.#changed.delete(feed);
@@ -148,7 +148,7 @@ export class EndpointFeeds {
 
   #tell(feed: Feed): void {
     if (feed.inFlight || (feed.due.size === 0 && !feed.anew)) return;
-    // Nobody can tell what serves it. When it comes back the thread is told of all anew.
+    // The service is gone. When it comes back, the thread gets all endpoints anew.
     if (this.#view.serviceOf(feed.key) === undefined) {
       this.release(feed.thread, feed.key);
       return;

@@ -5,8 +5,8 @@ import type { AddressResource } from '../../../lib/state/packed-store.ts';
 import type { WorkloadName } from './protocol.ts';
 
 /**
- * Counts workloads as rows come and go, and which identities this node's mesh workloads have; those are worth a
- * certificate before any connection asks (docs/spec/control.md §5.2).
+ * Counts workloads, and the identities of this node's mesh workloads, as rows come and go. The process fetches certificates of
+ * these identities before a connection needs them (docs/spec/control.md §5.2).
  */
 export class LocalIdentities {
   readonly #node: string;
@@ -14,41 +14,32 @@ export class LocalIdentities {
   readonly #users = new Map<string, number>();
   #workloads = 0;
   #touched = false;
-  #told = '';
+  #reported = '';
 
-  /** An empty `node` makes every workload local; `only` names the one that counts, where it is served alone. */
+  /** With an empty `node` every workload is local. `only` names the one workload of dedicated mode. */
   constructor(node: string, only: WorkloadName | null) {
     this.#node = node;
     this.#only = only;
   }
 
-  /** Number of workloads held, local or not. */
+  /** Number of workloads, local or not. */
   get workloads(): number {
     return this.#workloads;
   }
 
-  /** A row is about to change: what it held. */
-  before(resource: AddressResource | undefined): void {
-    this.#count(resource, -1);
-  }
-
-  /** What the row holds now. */
-  after(resource: AddressResource | undefined): void {
-    this.#count(resource, 1);
-  }
-
-  /** All local identities if they changed since the last call, null otherwise. */
+  /** Returns all local identities if they changed since the last call, else null. */
   takeChanged(): readonly string[] | null {
     if (!this.#touched) return null;
     this.#touched = false;
     const identities = [...this.#users.keys()].sort();
     const text = identities.join(' ');
-    if (text === this.#told) return null;
-    this.#told = text;
+    if (text === this.#reported) return null;
+    this.#reported = text;
     return identities;
   }
 
-  #count(resource: AddressResource | undefined, difference: 1 | -1): void {
+  /** Counts the contents of a row: -1 before it changes, 1 after. */
+  count(resource: AddressResource | undefined, difference: 1 | -1): void {
     if (resource?.kind !== 'workload') return;
     this.#workloads += difference;
     const identity = this.#identity(resource.workload);
@@ -66,7 +57,7 @@ export class LocalIdentities {
     try {
       return formatSpiffe(workload);
     } catch (error) {
-      // A service account that SPIFFE cannot express has no identity to warm up; its traffic says so.
+      // SPIFFE cannot express this service account, so there is no certificate to fetch. Its connections report the error.
       if (error instanceof MeshError && error.code === 'IDENTITY_INVALID') return null;
       throw error;
     }

@@ -15,53 +15,51 @@ import {
   LOCAL_STATE_POLL_MS,
 } from '../limits.ts';
 import { packRows } from './packed-rows.ts';
-import type { StateTable } from './protocol.ts';
-import type { FeedTarget } from './state-feed.ts';
+import type { FeedTarget, StateTable } from './protocol.ts';
 
-/** Policies first: a workload that appears with them is never without. */
+/** Policies come first, so that a workload never appears without them. */
 const FED_TABLES: readonly (readonly [StateTable, ResourceType | null])[] = [
   ['authorizations', AUTHORIZATION_TYPE],
   ['rejections', null],
   ['addresses', ADDRESS_TYPE],
 ];
 
-/** What following the file needs. */
-export interface LocalStateDependencies {
+/** What {@link LocalState} needs. */
+export interface LocalStateDeps {
   readonly clock: Clock;
   readonly log: Logger;
 }
 
 /**
- * The mesh state of a local file, for a mesh without a control plane (docs/spec/control.md §4). The file is followed, which
- * upstream does not: a good version replaces all of the one before, a broken or missing one changes nothing.
+ * Feeds the mesh state from a local file, for a mesh without a control plane (docs/spec/control.md §4). It follows the file,
+ * which upstream does not: a good version replaces the whole version before, a broken or missing one changes nothing.
  */
 export class LocalState {
   readonly #source: LocalSource;
-  readonly #deps: LocalStateDependencies;
+  readonly #deps: LocalStateDeps;
   readonly #target: FeedTarget;
   #text: string | null = null;
   #problem: string | null = null;
   #reading: Promise<void> = Promise.resolve();
-  #busy = false;
-  /** The file changed while it was read. */
-  #again = false;
+  /** True when the file is to be read again and that has not begun. */
+  #queued = false;
   #followed: FollowedFile | null = null;
   #closed = false;
 
-  constructor(source: LocalSource, deps: LocalStateDependencies, target: FeedTarget) {
+  constructor(source: LocalSource, deps: LocalStateDeps, target: FeedTarget) {
     this.#source = source;
     this.#deps = deps;
     this.#target = target;
   }
 
-  /** Feeds the state and follows its file. Rejects with CONFIG_INVALID that says what is wrong with a first version. */
+  /** Feeds the state and follows its file. Rejects with CONFIG_INVALID that says what is wrong with the first version. */
   async start(): Promise<void> {
     const { path } = this.#named();
     if (path === null) {
       await this.#take(await this.#read());
       return;
     }
-    // Followed before it is read: no change in between is missed.
+    // Follow the file before the first read, so that no change in between is missed.
     this.#followed = new FollowedFile(
       {
         path,
@@ -71,16 +69,12 @@ export class LocalState {
       this.#deps,
       () => this.#readAgain(),
     );
-    this.#busy = true;
-    try {
-      await this.#take(await this.#read());
-    } finally {
-      this.#busy = false;
-    }
-    if (this.#again) this.#readAgain();
+    const first = this.#read().then((text) => this.#take(text));
+    this.#reading = first.catch(() => undefined);
+    await first;
   }
 
-  /** Stops following; resolves when nothing is fed any more. Idempotent. */
+  /** Stops following the file; resolves when no step is fed any more. Idempotent. */
   async close(): Promise<void> {
     this.#closed = true;
     this.#followed?.close();
@@ -94,30 +88,25 @@ export class LocalState {
   }
 
   #readAgain(): void {
-    this.#again = true;
-    if (this.#busy || this.#closed) return;
-    this.#busy = true;
-    this.#reading = this.#readAll();
+    if (this.#queued) return;
+    this.#queued = true;
+    this.#reading = this.#reading.then(() => this.#update());
   }
 
-  async #readAll(): Promise<void> {
-    while (this.#again && !this.#closed) {
-      this.#again = false;
-      try {
-        await this.#take(await this.#read());
-        this.#problem = null;
-      } catch (error) {
-        this.#refuse(errorText(error));
-      }
+  async #update(): Promise<void> {
+    this.#queued = false;
+    if (this.#closed) return;
+    let problem: string | null = null;
+    try {
+      await this.#take(await this.#read());
+    } catch (error) {
+      problem = errorText(error);
     }
-    this.#busy = false;
-  }
-
-  /** The same problem is met at each look; it is told once. */
-  #refuse(problem: string): void {
-    if (problem === this.#problem) return;
+    // Each look meets the same problem again; log it once.
+    if (problem !== null && problem !== this.#problem) {
+      this.#deps.log.warn({ problem, keepsLastGood: true }, 'local-state.unusable');
+    }
     this.#problem = problem;
-    this.#deps.log.warn({ problem, keepsLastGood: true }, 'local-state.unusable');
   }
 
   async #read(): Promise<string> {
@@ -125,7 +114,7 @@ export class LocalState {
     const { path } = this.#source;
     try {
       const text = await readBounded(path);
-      // Rather one that is about to be written than a mesh without policies, which is written {}.
+      // An empty file is probably about to be written. A mesh without policies is written {}.
       if (text.trim() === '') throw new Error('is empty');
       return text;
     } catch (error) {
@@ -160,7 +149,7 @@ export class LocalState {
   }
 }
 
-/** Looks at the size first, so that a huge file costs no memory. */
+/** Reads the file, but checks its size first, so that a huge file costs no memory. */
 async function readBounded(path: string): Promise<string> {
   const file = await open(path, 'r');
   try {

@@ -7,7 +7,7 @@ export interface Row {
   readonly value: Uint8Array | null;
 }
 
-/** Copies rows into one buffer of their own, which may be transferred. */
+/** Copies rows into a new buffer, which may be transferred. */
 export function packRows(rows: readonly Row[]): PackedRows {
   const size = rows.reduce((total, { value }) => total + (value?.length ?? 0), 0);
   const data = new Uint8Array(size);
@@ -25,7 +25,7 @@ export function packRows(rows: readonly Row[]): PackedRows {
   return { keys: rows.map((row) => row.key), ends, data };
 }
 
-/** The rows, as views into the buffer; a holder that keeps one copies it. */
+/** Yields the rows as views into the buffer; copy a value to keep it. */
 export function* unpackRows({ keys, ends, data }: PackedRows): Generator<Row> {
   assert(keys.length === ends.length, 'a packed row has a key and an end');
   let start = 0;

@@ -1,20 +1,20 @@
-/** What crosses between the main thread and the state thread. Plain data and ports only. */
+/** Messages between the main thread and the state thread. Plain data and ports only. */
 import type { MessagePort } from 'node:worker_threads';
 import type { LogFormat } from '../../../lib/log/logger.ts';
 import type { WireError } from '../../../lib/errors/mesh-error.ts';
 import type { PodInfo } from '../../../workers/listener/protocol.ts';
 import type { ProfileCommand, ThreadProfile } from '../../../lib/profile/thread-profiler.ts';
 
-/** The replicated tables the state is made of. */
+/** The replicated tables that make the state. */
 export const STATE_TABLES = ['addresses', 'authorizations', 'rejections', 'programs'] as const;
 
 /** One of {@link STATE_TABLES}. */
 export type StateTable = (typeof STATE_TABLES)[number];
 
-/** A workload by name, as the node agent and PROXY_WORKLOAD_INFO tell it. */
+/** A workload by name, as the node agent and PROXY_WORKLOAD_INFO name it. */
 export type WorkloadName = Pick<PodInfo, 'namespace' | 'name' | 'serviceAccount'>;
 
-/** What the state thread is started with. */
+/** Settings of the state thread. */
 export interface StateSettings {
   readonly node: string;
   /** The one workload the process serves, in dedicated mode. */
@@ -24,22 +24,25 @@ export interface StateSettings {
   readonly policyUnknownReference: 'deny' | 'ignore';
 }
 
-/** Rows in one buffer, so that a message moves instead of being copied value by value. */
+/** Rows in one buffer, so that a message transfers them instead of copying each value. */
 export interface PackedRows {
   readonly keys: readonly string[];
-  /** Where each value ends in `data`; -1 = the row is removed. */
+  /** End of each value in `data`; -1 = the row is removed. */
   readonly ends: Int32Array;
   readonly data: Uint8Array<ArrayBuffer>;
 }
 
-/** One step of a table, as the bus tells it. Answered by `fed` once it is applied. */
+/** One step of a table, as the bus reports it. The state thread answers with `fed` when the step is applied. */
 export type FeedStep =
   | { readonly kind: 'reset' }
   | { readonly kind: 'entries'; readonly rows: PackedRows }
   | { readonly kind: 'synced' }
   | { readonly kind: 'changes'; readonly rows: PackedRows };
 
-/** What a dump lists. */
+/** Takes the steps of a table; resolves when it wants the next. */
+export type FeedTarget = (table: StateTable, step: FeedStep) => Promise<void>;
+
+/** A section of a dump. */
 export type DumpSection = 'workloads' | 'services' | 'policies';
 
 /** Main thread → state thread. */
@@ -52,9 +55,9 @@ export type ToStateThread =
       readonly step: FeedStep;
     }
   | { readonly type: 'dump'; readonly id: number; readonly section: DumpSection }
-  /** The next part of a dump, please. */
+  /** Requests the next part of a dump. */
   | { readonly type: 'dump.next'; readonly id: number }
-  /** Nobody wants the rest of it. */
+  /** Gives up the rest of a dump. */
   | { readonly type: 'dump.end'; readonly id: number }
   | { readonly type: 'profile'; readonly id: number; readonly command: ProfileCommand }
   | { readonly type: 'log.level'; readonly level: string }
@@ -71,13 +74,13 @@ export type FromStateThread =
       readonly text: string | null;
     }
   | { readonly type: 'profile'; readonly id: number; readonly profile: ThreadProfile }
-  /** Of a dump or a profile. */
+  /** A dump or a profile failed. */
   | { readonly type: 'failed'; readonly id: number; readonly error: WireError }
-  /** Identities of this node's mesh workloads, all of them, when they change. */
+  /** All identities of this node's mesh workloads, sent when they change. */
   | { readonly type: 'identities'; readonly identities: readonly string[] }
   | { readonly type: 'stats'; readonly stats: StateStats };
 
-/** Gauges of the state thread, told about once a second while something changes. */
+/** Gauges of the state thread, sent about once a second while they change. */
 export interface StateStats {
   readonly workloads: number;
   readonly services: number;

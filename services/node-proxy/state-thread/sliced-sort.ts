@@ -1,9 +1,9 @@
-/** Items sorted natively before they are merged: some hundred microseconds. */
+/** Items that are sorted natively before they are merged: some hundred microseconds. */
 const RUN_LENGTH = 512;
 /** Steps of a merge between two looks at the clock. */
 const STEPS_PER_BREATH = 256;
 
-/** Sorts without holding up the event loop: `breathe` is called all along and may let it turn. */
+/** Sorts in small steps, and calls `breathe` between them, which may let the event loop turn. */
 export async function slicedSort<T>(
   items: readonly T[],
   compare: (left: T, right: T) => number,

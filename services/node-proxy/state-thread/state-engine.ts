@@ -10,7 +10,7 @@ import type { DecodeAddress } from '../../../lib/state/packed-store.ts';
 import type { AnswerHead } from '../../../lib/state/view.ts';
 import type { StateRequest } from '../../../workers/listener/protocol.ts';
 import { MAX_LOOKUP_KEYS, STATE_SLICE_MS } from '../limits.ts';
-import { DumpReader } from './dump-reader.ts';
+import { readDump } from './dump-reader.ts';
 import { EndpointFeeds } from './endpoint-feeds.ts';
 import { LocalIdentities } from './local-identities.ts';
 import { ProgramBook } from './program-book.ts';
@@ -20,22 +20,22 @@ import { unpackRows } from './packed-rows.ts';
 import { Watches } from './watches.ts';
 import type { SendToThread } from './watches.ts';
 
-/** What the engine needs. */
-export interface StateEngineDependencies {
+/** What {@link StateEngine} needs. */
+export interface StateEngineDeps {
   readonly clock: Clock;
   readonly log: Logger;
   readonly decodeAddress: DecodeAddress;
   readonly decodeAuthorization: DecodeAuthorization;
-  /** Told all identities of this node's mesh workloads when they change. */
+  /** Is called with all identities of this node's mesh workloads when they change. */
   identitiesChanged(identities: readonly string[]): void;
 }
 
 /**
- * The mesh state of one node-proxy process: fed with table rows, asked by listener threads, telling them of
+ * Holds the mesh state of one node-proxy process: takes table rows, answers lookups of listener threads, and tells them about
  * their own pods. Long work is cut into slices so that a lookup never waits for it.
  */
 export class StateEngine {
-  readonly #deps: StateEngineDependencies;
+  readonly #deps: StateEngineDeps;
   readonly #store: PackedStore;
   readonly #policies: PolicyStore;
   readonly #programs: ProgramBook;
@@ -43,7 +43,7 @@ export class StateEngine {
   readonly #feeds: EndpointFeeds;
   readonly #identities: LocalIdentities;
   readonly #mirrors: Readonly<Record<StateTable, TableMirror>>;
-  /** Answers that became stale since threads were last told; null = all. */
+  /** Ids of answers that became stale since the last publication; null = all. */
   #stale: Set<string> | null = new Set();
   #policiesSeen = -1;
   #programsTouched = false;
@@ -51,7 +51,7 @@ export class StateEngine {
   #lookups = 0;
   #ready = false;
 
-  constructor(settings: StateSettings, deps: StateEngineDependencies) {
+  constructor(settings: StateSettings, deps: StateEngineDeps) {
     this.#deps = deps;
     this.#store = new PackedStore(deps.decodeAddress, {
       ...(settings.node === '' ? {} : { node: settings.node }),
@@ -96,12 +96,12 @@ export class StateEngine {
     };
   }
 
-  /** True once lookups are answered and pods are told of: everything but programs was copied once. */
+  /** True when lookups are answered: every table but `programs` was copied once. */
   get ready(): boolean {
     return this.#ready;
   }
 
-  /** A listener thread; `send` carries what it is told. Replaces an earlier one of the same number. */
+  /** Connects a listener thread, which gets messages by `send`. Replaces an earlier thread of the same number. */
   connect(thread: number, send: SendToThread): void {
     this.#feeds.forget(thread);
     this.#watches.connect(thread, send);
@@ -113,7 +113,7 @@ export class StateEngine {
     this.#watches.disconnect(thread);
   }
 
-  /** Answers or obeys a listener thread at once. */
+  /** Carries out a request of a listener thread at once. */
   request(thread: number, request: StateRequest, send: SendToThread): void {
     switch (request.type) {
       case 'watch':
@@ -135,7 +135,7 @@ export class StateEngine {
     }
   }
 
-  /** Applies one step of a table; resolves when it is in force and listener threads were told. One at a time. */
+  /** Applies one step of a table; resolves when it is in force and listener threads were told. Call it for one step at a time. */
   async feed(table: StateTable, step: FeedStep): Promise<void> {
     const slice = new TimeSlice(STATE_SLICE_MS);
     await applyStep(this.#mirrors[table], step);
@@ -148,9 +148,9 @@ export class StateEngine {
     await this.#publish(slice);
   }
 
-  /** The objects of a section in the shape and order of the config dump: see {@link DumpReader.read}. */
+  /** Reads a section for the config dump: see {@link readDump}. */
   dump(section: DumpSection): AsyncGenerator<string> {
-    return new DumpReader(this.#store, this.#policies).read(section);
+    return readDump(this.#store, this.#policies, section);
   }
 
   stats(): StateStats {
@@ -167,7 +167,7 @@ export class StateEngine {
     };
   }
 
-  /** Answers once the thread was told of the endpoints of the services that the answer names. */
+  /** Answers when the thread has the endpoints of the services that the answer names. */
   #answer(
     thread: number,
     request: Extract<StateRequest, { type: 'lookup' }>,
@@ -187,14 +187,14 @@ export class StateEngine {
       keys: () => this.#store.names(),
       apply: (name, value) => {
         try {
-          this.#identities.before(this.#store.resource(name));
+          this.#identities.count(this.#store.resource(name), -1);
           const stale = this.#store.apply(name, value);
           if (stale === null) this.#stale = null;
           else for (const id of stale) this.#stale?.add(id);
         } catch (error) {
           this.#unreadable('addresses', name, error);
         } finally {
-          this.#identities.after(this.#store.resource(name));
+          this.#identities.count(this.#store.resource(name), 1);
         }
       },
     };
@@ -215,7 +215,7 @@ export class StateEngine {
     this.#deps.log.warn({ table, key, error: errorText(error) }, 'state.unreadable-row');
   }
 
-  /** Tells threads what the rows just applied changed. */
+  /** Tells threads what the last rows changed. */
   async #publish(slice: TimeSlice): Promise<void> {
     const stale = this.#stale;
     this.#stale = new Set();

@@ -1,4 +1,4 @@
-/** Where the mesh state lives: in a thread of its own, or on the thread of the caller. */
+/** Runs the mesh state in a thread of its own, or on the thread of the caller. */
 import { once } from 'node:events';
 import { MessageChannel, Worker } from 'node:worker_threads';
 import type { Transferable } from 'node:worker_threads';
@@ -6,21 +6,21 @@ import { errorText } from '../../../lib/errors/mesh-error.ts';
 import { YOUNG_GENERATION_MB } from '../limits.ts';
 import type { FromStateThread, StateSettings, ToStateThread } from './protocol.ts';
 
-/** The far end of the conversation with the mesh state. */
+/** A running mesh state, as its caller sees it. */
 export interface StateHost {
   post(message: ToStateThread, transfer: Transferable[]): void;
-  /** Ends it; nothing is told any more once this is called. */
+  /** Ends the mesh state, which sends no message after this call. */
   end(): Promise<void>;
 }
 
-/** Who listens to it. */
+/** Events of the mesh state. */
 export interface StateHostEvents {
   receive(message: FromStateThread): void;
-  /** It is gone or cannot be relied on. */
+  /** The mesh state is gone or wrong. */
   lost(why: string): void;
 }
 
-/** A thread that does nothing else: neither lookups nor traffic wait for the rest of the process. */
+/** Runs the mesh state in its own thread, so that lookups and traffic do not wait for the rest of the process. */
 export function ownThread(settings: StateSettings, events: StateHostEvents): StateHost {
   const worker = new Worker(new URL('./state.worker.ts', import.meta.url), {
     workerData: settings,
@@ -37,8 +37,8 @@ export function ownThread(settings: StateSettings, events: StateHostEvents): Sta
 }
 
 /**
- * The caller's thread, which saves an isolate with its copy of the code. Lookups wait for what else the thread does, a
- * millisecond as a rule; long work on the state is cut into slices here too.
+ * Runs the mesh state on the caller's thread, which saves an isolate with its copy of the code. Lookups wait for other work of
+ * the thread, a millisecond as a rule. Long work on the state is cut into slices here, too.
  */
 export function callersThread(settings: StateSettings, events: StateHostEvents): StateHost {
   const { port1, port2 } = new MessageChannel();
@@ -47,8 +47,8 @@ export function callersThread(settings: StateSettings, events: StateHostEvents):
     events.lost(errorText(error));
   };
   port1.on('message', (message: FromStateThread) => events.receive(message));
-  const serving = import('./state-service.ts').then(({ serveState }) =>
-    serveState(settings, port2, lost),
+  const serving = import('./state-service.ts').then(({ StateService }) =>
+    new StateService(settings, port2, lost).start(),
   );
   serving.catch(lost);
   return {

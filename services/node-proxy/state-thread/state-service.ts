@@ -10,34 +10,26 @@ import type { StateRequest, StateResponse } from '../../../workers/listener/prot
 import type { FromStateThread, StateSettings, StateStats, ToStateThread } from './protocol.ts';
 import { StateEngine } from './state-engine.ts';
 
-/** How often changed gauges are told. */
+/** Time between two reports of changed gauges. */
 const STATS_INTERVAL_MS = 1_000;
 
 /**
- * Holds the mesh state of the process: obeys `main`, and answers on the ports that come by it, until it is told to stop.
- * `fail` is told when the state can no longer be relied on.
+ * Holds the mesh state of the process: obeys messages of `main`, and answers on the ports that come with them, until a message
+ * stops it. Calls `fail` when the state is wrong from then on.
  */
-export function serveState(
-  settings: StateSettings,
-  main: MessagePort,
-  fail: (error: unknown) => void,
-): void {
-  new StateService(settings, main, fail).start();
-}
-
-class StateService {
+export class StateService {
   readonly #main: MessagePort;
   readonly #fail: (error: unknown) => void;
   readonly #log: Logger;
   readonly #engine: StateEngine;
   readonly #ports = new Map<number, MessagePort>();
-  /** Dumps in progress; the main thread asks for one part after another, as its reader takes them. */
+  /** Dumps in progress; the main thread requests part after part, as its reader takes them. */
   readonly #dumps = new Map<number, AsyncGenerator<string>>();
   readonly #profiler = new ThreadProfiler();
   #statsTimer: NodeJS.Timeout | null = null;
-  #toldStats: StateStats | null = null;
-  #toldReady = false;
-  /** Steps of tables are applied one after another, whatever their table: a slice must not interleave with another's. */
+  #reportedStats: StateStats | null = null;
+  #reportedReady = false;
+  /** Steps of all tables are applied one after another, because slices of two steps must not interleave. */
   #feeding: Promise<void> = Promise.resolve();
 
   constructor(settings: StateSettings, main: MessagePort, fail: (error: unknown) => void) {
@@ -58,6 +50,7 @@ class StateService {
     });
   }
 
+  /** Begins to serve. Call it once. */
   start(): void {
     this.#main.on('message', (message: ToStateThread) => this.#obey(message));
     this.#statsTimer = setInterval(() => this.#tellStats(), STATS_INTERVAL_MS);
@@ -109,8 +102,8 @@ class StateService {
 
   #tellStats(): void {
     const stats = this.#engine.stats();
-    if (JSON.stringify(stats) === JSON.stringify(this.#toldStats)) return;
-    this.#toldStats = stats;
+    if (JSON.stringify(stats) === JSON.stringify(this.#reportedStats)) return;
+    this.#reportedStats = stats;
     this.#tell({ type: 'stats', stats });
   }
 
@@ -129,8 +122,8 @@ class StateService {
 
   async #feed(message: Extract<ToStateThread, { type: 'feed' }>): Promise<void> {
     await this.#engine.feed(message.table, message.step);
-    if (this.#engine.ready && !this.#toldReady) {
-      this.#toldReady = true;
+    if (this.#engine.ready && !this.#reportedReady) {
+      this.#reportedReady = true;
       this.#tell({ type: 'ready' });
     }
     this.#tell({ type: 'fed', id: message.id });
@@ -143,7 +136,7 @@ class StateService {
     this.#tell({ type: 'dump', id, text: part.done === true ? null : part.value });
   }
 
-  /** Answers the question with a failure, where `work` fails. */
+  /** Answers the question with a failure when `work` fails. */
   #answer(id: number, work: Promise<void>, what: string): void {
     work.catch((error: unknown) => {
       this.#dumps.delete(id);

@@ -17,12 +17,12 @@ import type {
 import { callersThread, ownThread } from './state-host.ts';
 import type { StateHost } from './state-host.ts';
 
-/** Whom the state thread tells. */
+/** Events of the state thread. */
 export interface StateThreadEvents {
-  /** The state is complete for the first time: lookups are answered. */
+  /** The state is complete for the first time, and lookups are answered. */
   ready(): void;
   identities(identities: readonly string[]): void;
-  /** The thread died: the process cannot route any more. */
+  /** The thread died, so the process cannot route any more. */
   failed(error: MeshError): void;
 }
 
@@ -35,9 +35,9 @@ interface Pending {
 type Answer = Extract<FromStateThread, { type: 'dump' | 'profile' }>;
 type Question = Extract<ToStateThread, { type: 'dump.next' | 'profile' }>;
 
-/** The state thread as the main thread sees it. */
+/** The main thread's side of the state thread. */
 export class StateThread {
-  /** Whether it is a thread of its own. */
+  /** True when the state has a thread of its own. */
   readonly own: boolean;
   readonly #host: StateHost;
   readonly #clock: Clock;
@@ -48,7 +48,7 @@ export class StateThread {
   #stats: StateStats | null = null;
   #closed = false;
 
-  /** `own` says whether the state has a thread of its own, or shares the caller's. */
+  /** With `own` the state has a thread of its own, else it shares the caller's. */
   constructor(settings: StateSettings, own: boolean, clock: Clock, events: StateThreadEvents) {
     this.own = own;
     this.#clock = clock;
@@ -59,19 +59,19 @@ export class StateThread {
     });
   }
 
-  /** The gauges told last; null before the first. */
+  /** The last gauges; null before the first. */
   get stats(): StateStats | null {
     return this.#stats;
   }
 
-  /** A port to the state for the listener thread of this number, to be handed to it. */
+  /** Returns a port to the state for the listener thread of this number. */
   connect(thread: number): MessagePort {
     const { port1, port2 } = new MessageChannel();
     this.#send({ type: 'connect', thread, port: port2 }, [port2]);
     return port1;
   }
 
-  /** Hands over one step of a table; resolves when it is in force, which is the feeder's backpressure. */
+  /** Hands over one step of a table; resolves when it is in force. The feeder waits for that, which is its backpressure. */
   async feed(table: StateTable, step: FeedStep): Promise<void> {
     if (this.#closed) return;
     const id = this.#newId();
@@ -82,9 +82,8 @@ export class StateThread {
   }
 
   /**
-   * The objects of a section as the config dump shows them, in its order: JSON objects with commas between them, some in
-   * each text; they are read as the caller asks for them. Throws BUS_TIMEOUT when the next text takes too long,
-   * STATE_UNAVAILABLE without a thread.
+   * Reads a section for the config dump as the caller takes it: yields texts with some JSON objects each, and commas between
+   * them. Throws BUS_TIMEOUT when the next text takes too long, STATE_UNAVAILABLE when the thread is gone.
    */
   async *dump(section: DumpSection): AsyncGenerator<string> {
     const id = this.#newId();
@@ -104,7 +103,7 @@ export class StateThread {
     }
   }
 
-  /** A profile of the thread. Throws like {@link dump}, and what the profiler throws. */
+  /** Takes a profile of the thread. Throws like {@link dump} and like the profiler. */
   async profile(command: ProfileCommand): Promise<ThreadProfile> {
     const takes = command.kind === 'cpu' ? command.durationMs : 0;
     const question = { type: 'profile', id: this.#newId(), command } as const;

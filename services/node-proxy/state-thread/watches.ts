@@ -6,68 +6,68 @@ import { PROGRAM_WAIT_MS } from '../limits.ts';
 import type { ProgramBook } from './program-book.ts';
 import type { TimeSlice } from '../../../lib/async/time-slice.ts';
 
-/** What is asked about a watched pod. */
+/** Reads the state of a watched pod. */
 export interface LocalView {
-  /** The workload of a pod of this node, null when it is not known. */
+  /** Returns the workload of a pod of this node; null when it is not known. */
   localWorkload(pod: PodInfo): Workload | null;
-  /** The services a workload names that are known. */
+  /** Returns the known services of a workload. */
   servicesOf(workload: Workload): readonly Service[];
 }
 
-/** What watches need. */
-export interface WatchDependencies {
+/** What {@link Watches} needs. */
+export interface WatchDeps {
   readonly clock: Clock;
   readonly view: LocalView;
   readonly policies: PolicyStore;
   readonly programs: ProgramBook;
 }
 
-/** Carries messages to one listener thread. */
+/** Sends a message to one listener thread. */
 export type SendToThread = (message: StateResponse) => void;
 
 interface Watch {
   readonly pod: PodInfo;
   readonly thread: WatchingThread;
-  /** Lookup ids whose change concerns the pod; null while its workload is not known. */
+  /** Lookup ids that concern the pod; null while its workload is not known. */
   concerns: ReadonlySet<string> | null;
   workloadUid: string | null;
-  /** What was sent last, as JSON, and the set it named. */
+  /** The last message, as JSON, and the set it named. */
   sent: string | null;
   sentSet: string | null;
-  /** Since when the program of the set that is wanted now is waited for. */
+  /** Start of the wait for the program of the current set; null when it does not wait. */
   waitingSinceMs: number | null;
   timer: Timer | null;
 }
 
 interface WatchingThread {
   readonly send: SendToThread;
-  /** Sets whose program the thread has, and how many of its pods use each. */
+  /** Sets whose program the thread has, with the number of its pods that use each. */
   readonly sets: Map<string, number>;
   readonly watches: Map<string, Watch>;
 }
 
-/** No workload, no policies: what a thread is told while the pod is unknown; it admits nothing on it. */
+/** The policy of an unknown pod: it has no workload, so the thread admits nothing. */
 const NO_POLICY = { setId: '', unknown: [], pending: false, denyAll: null } as const;
 
 /**
- * The pods that listener threads serve, and what each thread was told of them: the workload, its services and
- * the policies that bind it, told again on every change, the program of a set always before its first use.
+ * Sends each listener thread the workload, the services and the policies of the pods that it serves, and sends them again on
+ * every change. A thread gets the program of a policy set before the first message that names the set.
  */
 export class Watches {
-  readonly #deps: WatchDependencies;
+  readonly #deps: WatchDeps;
   readonly #threads = new Map<number, WatchingThread>();
   #enabled = false;
 
-  constructor(deps: WatchDependencies) {
+  constructor(deps: WatchDeps) {
     this.#deps = deps;
   }
 
-  /** Begins to tell: the state is complete. */
+  /** Begins to send, because the state is complete. */
   enable(): void {
     this.#enabled = true;
   }
 
-  /** A thread that will watch pods; replaces an earlier one of the same number. */
+  /** Connects a thread; replaces an earlier one of the same number. */
   connect(number: number, send: SendToThread): void {
     this.disconnect(number);
     this.#threads.set(number, { send, sets: new Map(), watches: new Map() });
@@ -79,7 +79,7 @@ export class Watches {
     this.#threads.delete(number);
   }
 
-  /** Tells the thread of the pod from now on. */
+  /** Sends the thread the pod, now and on every change. */
   watch(number: number, pod: PodInfo): void {
     const thread = this.#threads.get(number);
     if (thread === undefined) return;
@@ -98,7 +98,7 @@ export class Watches {
     this.#refresh(watch);
   }
 
-  /** Ends that. */
+  /** Ends {@link watch}. */
   unwatch(number: number, uid: string): void {
     const thread = this.#threads.get(number);
     const watch = thread?.watches.get(uid);
@@ -108,30 +108,22 @@ export class Watches {
     this.#release(thread, watch.sentSet);
   }
 
-  /** Tells of pods that changed lookup ids concern. */
-  async addressesChanged(ids: ReadonlySet<string>, slice: TimeSlice): Promise<void> {
-    for (const watch of this.#all()) {
-      if (watch.concerns !== null && disjoint(watch.concerns, ids)) continue;
-      this.#refresh(watch);
-      await slice.breathe();
-    }
+  /** Sends pods that the changed lookup ids concern. */
+  addressesChanged(ids: ReadonlySet<string>, slice: TimeSlice): Promise<void> {
+    return this.#refreshSome(
+      slice,
+      ({ concerns }) => concerns === null || [...concerns].some((id) => ids.has(id)),
+    );
   }
 
-  /** Tells of pods whose policies changed, looking at all. */
-  async policiesChanged(slice: TimeSlice): Promise<void> {
-    for (const watch of this.#all()) {
-      this.#refresh(watch);
-      await slice.breathe();
-    }
+  /** Sends pods whose policies changed; looks at all pods. */
+  policiesChanged(slice: TimeSlice): Promise<void> {
+    return this.#refreshSome(slice, () => true);
   }
 
-  /** Tells of pods that wait for a program. */
-  async programsChanged(slice: TimeSlice): Promise<void> {
-    for (const watch of this.#all()) {
-      if (watch.waitingSinceMs === null) continue;
-      this.#refresh(watch);
-      await slice.breathe();
-    }
+  /** Sends pods that wait for a program. */
+  programsChanged(slice: TimeSlice): Promise<void> {
+    return this.#refreshSome(slice, ({ waitingSinceMs }) => waitingSinceMs !== null);
   }
 
   /** Sends to every thread. */
@@ -139,9 +131,14 @@ export class Watches {
     for (const thread of this.#threads.values()) thread.send(message);
   }
 
-  /** A copy, as a slice may end watches while it is walked. */
-  #all(): Watch[] {
-    return [...this.#threads.values()].flatMap((thread) => [...thread.watches.values()]);
+  async #refreshSome(slice: TimeSlice, concerned: (watch: Watch) => boolean): Promise<void> {
+    // A copy, because watches may end between two slices.
+    const all = [...this.#threads.values()].flatMap((thread) => [...thread.watches.values()]);
+    for (const watch of all) {
+      if (!concerned(watch)) continue;
+      this.#refresh(watch);
+      await slice.breathe();
+    }
   }
 
   #refresh(watch: Watch): void {
@@ -176,7 +173,7 @@ export class Watches {
     }
   }
 
-  /** False while the evaluator still has time to publish the program; the thread keeps what it has. */
+  /** Returns false while the evaluator still has time to publish the program; the thread keeps its last policy. */
   #giveProgram(
     watch: Watch,
     setId: string,
@@ -218,7 +215,7 @@ export class Watches {
     this.#release(thread, sentSet);
   }
 
-  /** One pod less uses the set; the thread drops the program with the last. */
+  /** Counts one pod less for the set; the thread drops the program with the last pod. */
   #release(thread: WatchingThread, setId: string | null): void {
     if (setId === null) return;
     const users = (thread.sets.get(setId) ?? 0) - 1;
@@ -242,9 +239,4 @@ function concernsOf(workload: Workload): ReadonlySet<string> {
     `uid:${workload.uid}`,
     ...Object.keys(workload.services).map((key) => `service:${key}`),
   ]);
-}
-
-function disjoint(few: ReadonlySet<string>, many: ReadonlySet<string>): boolean {
-  for (const id of few) if (many.has(id)) return false;
-  return true;
 }

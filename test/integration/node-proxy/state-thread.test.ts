@@ -7,7 +7,7 @@ import { systemClock } from '../../../lib/clock/clock.ts';
 import type { Workload } from '../../../lib/state/model.ts';
 import { serviceKey } from '../../../lib/state/model.ts';
 import { encodeService, encodeWorkload } from '../../../lib/xds/resources/address.ts';
-import { StateFeed } from '../../../services/node-proxy/state-thread/state-feed.ts';
+import { followTables } from '../../../services/node-proxy/state-thread/state-feed.ts';
 import { StateThread } from '../../../services/node-proxy/state-thread/state-thread.ts';
 import type { StateResponse } from '../../../workers/listener/protocol.ts';
 import { StateClient } from '../../../workers/listener/state-client.ts';
@@ -54,7 +54,7 @@ async function startState(t: ExecutionContext, ownThread: boolean) {
   );
   t.teardown(() => thread.close());
   const own = openBus(t, redis.config('node-proxy.node-1'), 'node-proxy').bus;
-  const feed = new StateFeed(own, (table, step) => thread.feed(table, step));
+  const feed = followTables(own, (table, step) => thread.feed(table, step));
   t.teardown(() => feed.close());
   const port = thread.connect(0);
   t.teardown(() => port.close());

@@ -50,9 +50,9 @@ test('a dedicated proxy has certificates made ahead for its own workload alone',
     workload({ uid: `uid-${JSON.stringify(fields)}`, node: 'node-1', ...api, ...fields });
   const identities = new LocalIdentities('node-1', api);
   const others = [{ name: 'other' }, { namespace: 'else' }, { serviceAccount: 'x' }, { node: 'n' }];
-  for (const fields of others) identities.after({ kind: 'workload', workload: of(fields) });
+  for (const fields of others) identities.count({ kind: 'workload', workload: of(fields) }, 1);
   t.is(identities.workloads, 4);
   t.is(identities.takeChanged(), null);
-  identities.after({ kind: 'workload', workload: of({}) });
+  identities.count({ kind: 'workload', workload: of({}) }, 1);
   t.deepEqual(identities.takeChanged(), ['spiffe://cluster.local/ns/demo/sa/api']);
 });
