@@ -5,7 +5,7 @@ import test from 'ava';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { CLOSE_GRACE_MS } from '../../workers/listener/limits.ts';
 import { Pod } from '../../workers/listener/pod.ts';
-import { connectTunnel } from '../../workers/listener/tunnel-client.ts';
+import { connectTunnel } from '../../workers/listener/tunnel/tunnel-client.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { listenerSettings } from '../support/listener-kit.ts';
 import { ownPort } from '../support/ports.ts';

@@ -6,7 +6,7 @@ import { parseHosts } from '../../lib/dns/hosts-file.ts';
 import { parseResolvConf } from '../../lib/dns/resolv-conf.ts';
 import { closeFd, openNetns } from '../../lib/linux/netns.ts';
 import { MAX_NAME_LOOKUPS, NAME_FAILURE_MS, NAME_WAIT_MS } from '../../workers/listener/limits.ts';
-import { NameLookups } from '../../workers/listener/resolve.ts';
+import { NameLookups } from '../../workers/listener/dns/endpoint-names.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { startNameServer } from '../support/name-server.ts';
 import type { Asked, NameServer } from '../support/name-server.ts';

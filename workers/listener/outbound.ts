@@ -12,18 +12,18 @@ import { bidiCopy, socketEnd } from '../../lib/net/bidi-copy.ts';
 import type { CopyEnd } from '../../lib/net/bidi-copy.ts';
 import { formatEndpoint, localEndpoint, resetSocket } from '../../lib/net/socket.ts';
 import { spliceSockets } from '../../lib/net/splice-sockets.ts';
-import type { CapturedSocket } from './captured-socket.ts';
-import type { Connection, ConnectionFacts } from './connection.ts';
-import { openDouble } from './double-tunnel.ts';
+import type { CapturedSocket } from './plain/captured-socket.ts';
+import type { Connection, ConnectionFacts } from './telemetry/connection.ts';
+import { openDouble } from './tunnel/double-tunnel.ts';
 import { CONNECT_BACKOFF } from './limits.ts';
 import { findRoute } from './outbound-route.ts';
 import type { OutboundRoute } from './outbound-route.ts';
-import { ownIdentity } from './own-identity.ts';
+import { ownIdentity } from './tunnel/own-identity.ts';
 import type { PodContext } from './pod-context.ts';
-import { askSameNode } from './same-node/ask.ts';
-import type { JoinClient } from './same-node/ask.ts';
+import { askSameNode } from './same-node/request.ts';
+import type { JoinClient } from './same-node/request.ts';
 import type { KnownPod } from './state-client.ts';
-import { tunnelRecord } from './tunnel-notes.ts';
+import { tunnelRecord } from './telemetry/tunnel-notes.ts';
 import { connectUpstream, streamEnd } from './upstream.ts';
 
 const PROTOCOLS: Readonly<Record<OutboundRoute['kind'], ConnectionFacts['protocol']>> = {

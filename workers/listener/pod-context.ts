@@ -1,11 +1,11 @@
 import type { ServerTunnel } from '../../lib/hbone/engine.ts';
 import type { TunnelPool } from '../../lib/hbone/pool.ts';
 import type { ByteAccount } from '../../lib/net/held-bytes.ts';
-import type { Admission } from './admission.ts';
-import type { Connection, ConnectionFacts } from './connection.ts';
+import type { Admission } from './limits/admission.ts';
+import type { Connection, ConnectionFacts } from './telemetry/connection.ts';
 import type { PodPolicy } from './policy.ts';
 import type { PodInfo } from './protocol.ts';
-import type { NameLookups } from './resolve.ts';
+import type { NameLookups } from './dns/endpoint-names.ts';
 import type { ThreadContext } from './thread.ts';
 
 /** What the connections of one pod share. */

@@ -6,24 +6,24 @@ import { TunnelPool } from '../../lib/hbone/pool.ts';
 import type { PoolStats } from '../../lib/hbone/pool.ts';
 import { DenialLines } from '../../lib/log/denial-lines.ts';
 import type { PodBytes } from '../../lib/net/held-bytes.ts';
-import { Admission } from './admission.ts';
-import { Connection } from './connection.ts';
-import type { ConnectionFacts } from './connection.ts';
+import { Admission } from './limits/admission.ts';
+import { Connection } from './telemetry/connection.ts';
+import type { ConnectionFacts } from './telemetry/connection.ts';
 import { PodDns } from './dns/pod-dns.ts';
-import { serveInboundSocket } from './inbound-tunnel.ts';
+import { serveInboundSocket } from './tunnel/inbound-tunnel.ts';
 import { BYTES_PER_COST, CLOSE_GRACE_MS, CONNECTION_COST } from './limits.ts';
 import { Listener } from './listener.ts';
 import type { ListenerKind } from './listener.ts';
 import { enableMigration } from './migration.ts';
 import { serveOutbound } from './outbound.ts';
-import { servePassthrough } from './passthrough-inbound.ts';
+import { servePassthrough } from './plain/passthrough-inbound.ts';
 import type { PodContext } from './pod-context.ts';
 import { PodPolicy } from './policy.ts';
-import { serveSocks } from './socks5.ts';
+import { serveSocks } from './plain/socks5.ts';
 import type { ConnectionRecord, PodInfo, PodTask } from './protocol.ts';
-import { NameLookups } from './resolve.ts';
+import { NameLookups } from './dns/endpoint-names.ts';
 import type { ThreadContext } from './thread.ts';
-import { connectTunnel } from './tunnel-client.ts';
+import { connectTunnel } from './tunnel/tunnel-client.ts';
 
 /** A pod on this thread: its listeners, its pool, its live connections, and their end. */
 export class Pod implements PodContext {

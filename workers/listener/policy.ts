@@ -2,12 +2,12 @@ import { MeshError } from '../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { describeVerdict, judge } from '../../lib/policy/evaluate.ts';
 import type { ConnectionFacts as PolicyFacts, Verdict } from '../../lib/policy/model.ts';
-import type { Connection } from './connection.ts';
+import type { Connection } from './telemetry/connection.ts';
 import { POLICY_WAIT_MS } from './limits.ts';
 import type { LocalPod, PodInfo } from './protocol.ts';
 import { isKnown, unknownWorkload } from './state-client.ts';
 import type { KnownPod, StateClient } from './state-client.ts';
-import type { ThreadMetrics } from './thread-metrics.ts';
+import type { ThreadMetrics } from './telemetry/thread-metrics.ts';
 
 /** What a pod's policies need. */
 export interface PodPolicyDeps {

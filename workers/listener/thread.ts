@@ -18,19 +18,19 @@ import { ThreadProfiler } from '../../lib/profile/thread-profiler.ts';
 import { OnDemandDns } from '../../lib/metrics/on-demand-dns.ts';
 import { SeriesWriter } from '../../lib/metrics/series-memory.ts';
 import { TrafficMetrics } from '../../lib/metrics/traffic.ts';
-import { admissionLimits, nodeConnections } from './admission.ts';
-import type { AdmissionLimits } from './admission.ts';
-import { CertificateStore } from './certificates.ts';
-import { DescriptorGuard } from './descriptor-guard.ts';
-import { FairTurns } from './fair-turns.ts';
-import { ExportBuffer } from './export-buffer.ts';
+import { admissionLimits, nodeConnections } from './limits/admission.ts';
+import type { AdmissionLimits } from './limits/admission.ts';
+import { CertificateStore } from './tunnel/certificates.ts';
+import { DescriptorGuard } from './limits/descriptor-guard.ts';
+import { FairTurns } from './limits/fair-turns.ts';
+import { ExportBuffer } from './telemetry/export-buffer.ts';
 import { HANDSHAKES_PER_TURN } from './limits.ts';
-import { sharedNames, threadDns } from './thread-dns.ts';
-import type { ThreadDns } from './thread-dns.ts';
+import { sharedNames, threadDns } from './dns/thread-dns.ts';
+import type { ThreadDns } from './dns/thread-dns.ts';
 import { HeldBytes } from '../../lib/net/held-bytes.ts';
 import { NodeBudget, newBudgetMemory } from '../../lib/net/node-budget.ts';
 import { runningSplices } from '../../lib/linux/splice-pump.ts';
-import { PeerWatch } from './peer-watch.ts';
+import { PeerWatch } from './tunnel/peer-watch.ts';
 import { Pod } from './pod.ts';
 import type {
   ControlFromThread,
@@ -39,16 +39,16 @@ import type {
   PodTask,
   ThreadAttachment,
 } from './protocol.ts';
-import { RecentConnections } from './recent-connections.ts';
-import { concat, sendRecords } from './reports.ts';
-import type { SharedNames } from './resolve.ts';
-import { ownPorts, tcpOptions, tunnelSettings } from './settled.ts';
+import { RecentConnections } from './telemetry/recent-connections.ts';
+import { concat, sendRecords } from './telemetry/reports.ts';
+import type { SharedNames } from './dns/endpoint-names.ts';
+import { ownPorts, tcpOptions, tunnelSettings } from './derived-settings.ts';
 import { Neighbours } from './same-node/neighbours.ts';
 import { Proofs } from './same-node/proof.ts';
 import { StateClient } from './state-client.ts';
-import { ThreadMetrics } from './thread-metrics.ts';
-import type { ThreadBudget } from './thread-metrics.ts';
-import { trustSamples } from './trust-metrics.ts';
+import { ThreadMetrics } from './telemetry/thread-metrics.ts';
+import type { ThreadBudget } from './telemetry/thread-metrics.ts';
+import { trustSamples } from './telemetry/trust-metrics.ts';
 
 /** What all pods of a thread share. */
 export interface ThreadContext {

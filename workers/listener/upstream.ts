@@ -9,9 +9,9 @@ import { connectTcp } from '../../lib/net/connect-tcp.ts';
 import { formatEndpoint } from '../../lib/net/socket.ts';
 import type { Endpoint } from '../../lib/net/socket.ts';
 import { KEPT_SOURCE_MARK, PROXY_PACKET_MARK } from '../../lib/redirect/rules.ts';
-import type { Connection } from './connection.ts';
+import type { Connection } from './telemetry/connection.ts';
 import type { PodContext } from './pod-context.ts';
-import type { ConnectTarget } from './thread-metrics.ts';
+import type { ConnectTarget } from './telemetry/thread-metrics.ts';
 
 /** How a socket to the next hop is made. */
 export interface UpstreamRequest {

@@ -13,8 +13,8 @@ import { readinessHandler } from '../../../services/node-proxy/servers/readiness
 import { renderStats, statsHandler } from '../../../services/node-proxy/servers/stats.ts';
 import type { StatsSources } from '../../../services/node-proxy/servers/stats.ts';
 import { DnsMetrics } from '../../../workers/listener/dns/metrics.ts';
-import { ThreadMetrics } from '../../../workers/listener/thread-metrics.ts';
-import { trustSamples } from '../../../workers/listener/trust-metrics.ts';
+import { ThreadMetrics } from '../../../workers/listener/telemetry/thread-metrics.ts';
+import { trustSamples } from '../../../workers/listener/telemetry/trust-metrics.ts';
 import { parseOpenMetrics } from '../../support/openmetrics.ts';
 import { trafficKit } from '../../support/series.ts';
 import { service, workload } from '../../support/workloads.ts';

@@ -12,7 +12,7 @@ import { openUdp } from '../../../lib/linux/udp.ts';
 import { ipFamily } from '../../../lib/net/address.ts';
 import { connectTcp } from '../../../lib/net/connect-tcp.ts';
 import type { Attempt } from '../../../lib/net/connect-tcp.ts';
-import type { DescriptorGuard } from '../descriptor-guard.ts';
+import type { DescriptorGuard } from '../limits/descriptor-guard.ts';
 import { FORWARD_CONNECT_MS } from './limits.ts';
 
 const DNS_PORT = 53;

@@ -14,7 +14,7 @@ import { readSysctl } from '../../../lib/linux/netns.ts';
 import type { Workload } from '../../../lib/state/model.ts';
 import { decided } from '../lookups.ts';
 import type { PodContext } from '../pod-context.ts';
-import type { ThreadDns } from '../thread-dns.ts';
+import type { ThreadDns } from './thread-dns.ts';
 import { listenerMarkOf } from '../upstream.ts';
 import { Forwarder } from './forwarder.ts';
 import { MAX_QUERIES_IN_PROGRESS } from './limits.ts';

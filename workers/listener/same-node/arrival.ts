@@ -1,10 +1,10 @@
 /** A connection from a pod of this process, instead of a stream of an inbound tunnel. */
 import { MeshError, asMeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import { parseSpiffe } from '../../../lib/net/spiffe.ts';
-import { serveRequest } from '../inbound.ts';
-import { ownIdentity } from '../own-identity.ts';
+import { serveRequest } from '../tunnel/inbound.ts';
+import { ownIdentity } from '../tunnel/own-identity.ts';
 import type { PodContext } from '../pod-context.ts';
-import type { Arrival } from './asked.ts';
+import type { Arrival } from './server.ts';
 import { prove } from './proof.ts';
 import type { TunnelCredentials } from '../../../lib/hbone/credentials.ts';
 import type { SameNodeRequest } from './messages.ts';

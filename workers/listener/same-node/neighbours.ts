@@ -5,9 +5,9 @@ import { errorText } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import type { PodContext } from '../pod-context.ts';
 import { serveArrival } from './arrival.ts';
-import { Asked } from './asked.ts';
-import type { Arrival } from './asked.ts';
-import { Asker } from './asker.ts';
+import { Asked } from './server.ts';
+import type { Arrival } from './server.ts';
+import { Asker } from './client.ts';
 import { podName } from './messages.ts';
 import type { NeighbourMessage, SameNodeRequest } from './messages.ts';
 

@@ -2,7 +2,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import test from 'ava';
 import { systemClock } from '../../../../lib/clock/clock.ts';
 import { MeshError } from '../../../../lib/errors/mesh-error.ts';
-import { CertificateStore } from '../../../../workers/listener/certificates.ts';
+import { CertificateStore } from '../../../../workers/listener/tunnel/certificates.ts';
 import { CERTIFICATES_PER_TURN } from '../../../../workers/listener/limits.ts';
 import type { CertificateBundle } from '../../../../workers/listener/protocol.ts';
 import { createTunnelPki } from '../../../support/tunnel-pki.ts';

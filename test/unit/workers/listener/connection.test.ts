@@ -4,11 +4,11 @@ import { AccessLog } from '../../../../lib/log/access-log.ts';
 import { createLogger } from '../../../../lib/log/logger.ts';
 import { trafficKit } from '../../../support/series.ts';
 import type { Copy, CopyCounts } from '../../../../lib/net/bidi-copy.ts';
-import { Connection } from '../../../../workers/listener/connection.ts';
-import type { ConnectionFacts } from '../../../../workers/listener/connection.ts';
-import { responseFlag } from '../../../../workers/listener/response-flag.ts';
-import { RecentConnections } from '../../../../workers/listener/recent-connections.ts';
-import { ThreadMetrics } from '../../../../workers/listener/thread-metrics.ts';
+import { Connection } from '../../../../workers/listener/telemetry/connection.ts';
+import type { ConnectionFacts } from '../../../../workers/listener/telemetry/connection.ts';
+import { responseFlag } from '../../../../workers/listener/telemetry/response-flag.ts';
+import { RecentConnections } from '../../../../workers/listener/telemetry/recent-connections.ts';
+import { ThreadMetrics } from '../../../../workers/listener/telemetry/thread-metrics.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 import { service, workload } from '../../../support/workloads.ts';
 

@@ -4,7 +4,7 @@ import { MeshError } from '../../../../lib/errors/mesh-error.ts';
 import { isExhausted } from '../../../../lib/linux/errno.ts';
 import { closeFd } from '../../../../lib/linux/netns.ts';
 import { openTcp } from '../../../../lib/linux/sockets.ts';
-import { DescriptorGuard } from '../../../../workers/listener/descriptor-guard.ts';
+import { DescriptorGuard } from '../../../../workers/listener/limits/descriptor-guard.ts';
 import { DESCRIPTOR_LINE_MS } from '../../../../workers/listener/limits.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 

@@ -1,9 +1,9 @@
 import test from 'ava';
 import { accessFields } from '../../../../lib/log/access-log.ts';
-import { accessFacts } from '../../../../workers/listener/connection-facts.ts';
-import type { ConnectionFacts } from '../../../../workers/listener/connection-facts.ts';
-import { ExportBuffer } from '../../../../workers/listener/export-buffer.ts';
-import type { EndedConnection } from '../../../../workers/listener/export-buffer.ts';
+import { accessFacts } from '../../../../workers/listener/telemetry/connection-facts.ts';
+import type { ConnectionFacts } from '../../../../workers/listener/telemetry/connection-facts.ts';
+import { ExportBuffer } from '../../../../workers/listener/telemetry/export-buffer.ts';
+import type { EndedConnection } from '../../../../workers/listener/telemetry/export-buffer.ts';
 import { MAX_EXPORT_RECORDS } from '../../../../workers/listener/limits.ts';
 import { service, workload } from '../../../support/workloads.ts';
 

@@ -1,6 +1,6 @@
 import { setImmediate as turn } from 'node:timers/promises';
 import test from 'ava';
-import { FairTurns } from '../../../../workers/listener/fair-turns.ts';
+import { FairTurns } from '../../../../workers/listener/limits/fair-turns.ts';
 
 test('a key that comes late is served in the next round, not after all that came before it', async (t) => {
   const turns = new FairTurns(2);

@@ -9,8 +9,8 @@ import {
   admissionLimits,
   connectionsPerPod,
   nodeConnections,
-} from '../../../../workers/listener/admission.ts';
-import { HandshakeGate } from '../../../../workers/listener/handshake-gate.ts';
+} from '../../../../workers/listener/limits/admission.ts';
+import { HandshakeGate } from '../../../../workers/listener/limits/handshake-gate.ts';
 import {
   MAX_PENDING_HANDSHAKES,
   MAX_PENDING_HANDSHAKES_PER_SOURCE,

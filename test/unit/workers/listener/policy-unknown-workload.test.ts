@@ -15,11 +15,11 @@ import {
 import { packRows } from '../../../../services/node-proxy/state-thread/packed-rows.ts';
 import type { StateTable } from '../../../../services/node-proxy/state-thread/protocol.ts';
 import { StateEngine } from '../../../../services/node-proxy/state-thread/state-engine.ts';
-import { Connection } from '../../../../workers/listener/connection.ts';
+import { Connection } from '../../../../workers/listener/telemetry/connection.ts';
 import { PodPolicy } from '../../../../workers/listener/policy.ts';
 import type { StateRequest } from '../../../../workers/listener/protocol.ts';
 import { StateClient } from '../../../../workers/listener/state-client.ts';
-import { ThreadMetrics } from '../../../../workers/listener/thread-metrics.ts';
+import { ThreadMetrics } from '../../../../workers/listener/telemetry/thread-metrics.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 import {
   authorizationFixture,

@@ -5,11 +5,11 @@ import { AccessLog } from '../../../../lib/log/access-log.ts';
 import { createLogger } from '../../../../lib/log/logger.ts';
 import { trafficKit } from '../../../support/series.ts';
 import { compileProgram } from '../../../../lib/policy/compile.ts';
-import { Connection } from '../../../../workers/listener/connection.ts';
+import { Connection } from '../../../../workers/listener/telemetry/connection.ts';
 import { PodPolicy } from '../../../../workers/listener/policy.ts';
 import type { LocalPod } from '../../../../workers/listener/protocol.ts';
 import { StateClient } from '../../../../workers/listener/state-client.ts';
-import { ThreadMetrics } from '../../../../workers/listener/thread-metrics.ts';
+import { ThreadMetrics } from '../../../../workers/listener/telemetry/thread-metrics.ts';
 import { until } from '../../../support/until.ts';
 import { workload } from '../../../support/workloads.ts';
 

@@ -1,6 +1,6 @@
 import test from 'ava';
 import { RECORDS_PER_MESSAGE } from '../../../../workers/listener/limits.ts';
-import { concat, sendRecords } from '../../../../workers/listener/reports.ts';
+import { concat, sendRecords } from '../../../../workers/listener/telemetry/reports.ts';
 import type { ConnectionRecord } from '../../../../workers/listener/protocol.ts';
 import { connectionRecord } from '../../../support/records.ts';
 

@@ -2,7 +2,7 @@ import test from 'ava';
 import { AnswerCache } from '../../../../lib/dns/answer-cache.ts';
 import { parseHosts } from '../../../../lib/dns/hosts-file.ts';
 import { parseResolvConf } from '../../../../lib/dns/resolv-conf.ts';
-import { NameLookups } from '../../../../workers/listener/resolve.ts';
+import { NameLookups } from '../../../../workers/listener/dns/endpoint-names.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 
 /** Lookups without a name server: what they answer they know. */

@@ -1,6 +1,6 @@
 import test from 'ava';
 import { MeshError } from '../../../../lib/errors/mesh-error.ts';
-import { Arrival } from '../../../../workers/listener/same-node/asked.ts';
+import { Arrival } from '../../../../workers/listener/same-node/server.ts';
 import type { AskedMessage } from '../../../../workers/listener/same-node/messages.ts';
 import { socketPair } from '../../../support/socket-pair.ts';
 

@@ -1,12 +1,12 @@
 /** What is known of a connection, and how metrics and access lines say it (docs/spec/observability.md §2.1, §3.1). */
-import type { TraceContext } from '../../lib/hbone/connect-request.ts';
-import type { AccessFacts, AccessParty } from '../../lib/log/access-log.ts';
-import type { DescribedWorkload, TrafficFacts } from '../../lib/metrics/traffic-labels.ts';
-import { formatEndpoint } from '../../lib/net/socket.ts';
-import type { Endpoint } from '../../lib/net/socket.ts';
-import type { Service, Workload } from '../../lib/state/model.ts';
-import { workloadIdentity } from '../../lib/net/spiffe.ts';
-import type { ConnectionProtocol, RouteRecord } from './protocol.ts';
+import type { TraceContext } from '../../../lib/hbone/connect-request.ts';
+import type { AccessFacts, AccessParty } from '../../../lib/log/access-log.ts';
+import type { DescribedWorkload, TrafficFacts } from '../../../lib/metrics/traffic-labels.ts';
+import { formatEndpoint } from '../../../lib/net/socket.ts';
+import type { Endpoint } from '../../../lib/net/socket.ts';
+import type { Service, Workload } from '../../../lib/state/model.ts';
+import { workloadIdentity } from '../../../lib/net/spiffe.ts';
+import type { ConnectionProtocol, RouteRecord } from '../protocol.ts';
 
 /** What is known of a connection once it is understood. */
 export interface ConnectionFacts {

@@ -1,13 +1,13 @@
-import { systemClock } from '../../lib/clock/clock.ts';
-import { AnswerCache } from '../../lib/dns/answer-cache.ts';
-import type { Logger } from '../../lib/log/logger.ts';
-import type { SeriesWriter } from '../../lib/metrics/series-memory.ts';
-import { DnsMetrics } from './dns/metrics.ts';
-import { followHosts, followResolvConf } from './dns/polled-file.ts';
-import type { Resolvers } from './dns/polled-file.ts';
-import { NAME_CACHE_BYTES } from './limits.ts';
-import type { DnsSettings, ListenerSettings } from './protocol.ts';
-import type { SharedNames } from './resolve.ts';
+import { systemClock } from '../../../lib/clock/clock.ts';
+import { AnswerCache } from '../../../lib/dns/answer-cache.ts';
+import type { Logger } from '../../../lib/log/logger.ts';
+import type { SeriesWriter } from '../../../lib/metrics/series-memory.ts';
+import { DnsMetrics } from './metrics.ts';
+import { followHosts, followResolvConf } from './polled-file.ts';
+import type { Resolvers } from './polled-file.ts';
+import { NAME_CACHE_BYTES } from '../limits.ts';
+import type { DnsSettings, ListenerSettings } from '../protocol.ts';
+import type { SharedNames } from './endpoint-names.ts';
 
 const HOSTS_FILE = '/etc/hosts';
 

@@ -1,6 +1,6 @@
-import { MAX_PENDING_HANDSHAKES, MAX_PENDING_HANDSHAKES_PER_SOURCE } from './limits.ts';
-import type { NodeBudget } from '../../lib/net/node-budget.ts';
-import type { EarlyDenialReason } from './thread-metrics.ts';
+import { MAX_PENDING_HANDSHAKES, MAX_PENDING_HANDSHAKES_PER_SOURCE } from '../limits.ts';
+import type { NodeBudget } from '../../../lib/net/node-budget.ts';
+import type { EarlyDenialReason } from '../telemetry/thread-metrics.ts';
 
 /** Limits the handshakes that are in progress at one pod: those of each client address, the pod's, the process's. */
 export class HandshakeGate {

@@ -1,5 +1,5 @@
 import { setImmediate as turn } from 'node:timers/promises';
-import { RECORDS_PER_MESSAGE } from './limits.ts';
+import { RECORDS_PER_MESSAGE } from '../limits.ts';
 
 /**
  * Sends records in messages of a few, and lets the thread serve its connections in between. The last message is marked;

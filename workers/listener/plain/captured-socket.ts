@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net';
-import type { Endpoint } from '../../lib/net/socket.ts';
+import type { Endpoint } from '../../../lib/net/socket.ts';
 
 /** A redirected connection, reading paused, and where it was going. */
 export interface CapturedSocket {

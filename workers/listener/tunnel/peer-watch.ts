@@ -1,11 +1,11 @@
-import { errorText } from '../../lib/errors/mesh-error.ts';
-import type { Tunnel } from '../../lib/hbone/engine.ts';
-import type { Logger } from '../../lib/log/logger.ts';
-import { lookupId } from '../../lib/state/view.ts';
-import type { LookupKey } from '../../lib/state/view.ts';
-import { MAX_PEER_CHECKS, PEER_PROBE_TIMEOUT_MS } from './limits.ts';
-import type { StateClient } from './state-client.ts';
-import type { ThreadMetrics } from './thread-metrics.ts';
+import { errorText } from '../../../lib/errors/mesh-error.ts';
+import type { Tunnel } from '../../../lib/hbone/engine.ts';
+import type { Logger } from '../../../lib/log/logger.ts';
+import { lookupId } from '../../../lib/state/view.ts';
+import type { LookupKey } from '../../../lib/state/view.ts';
+import { MAX_PEER_CHECKS, PEER_PROBE_TIMEOUT_MS } from '../limits.ts';
+import type { StateClient } from '../state-client.ts';
+import type { ThreadMetrics } from '../telemetry/thread-metrics.ts';
 
 /** What the watch needs. */
 export interface PeerWatchDeps {

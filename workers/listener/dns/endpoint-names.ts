@@ -1,24 +1,24 @@
-import type { Clock } from '../../lib/clock/clock.ts';
-import { withTimeLimit } from '../../lib/async/time-limit.ts';
-import type { AnswerCache } from '../../lib/dns/answer-cache.ts';
-import type { Hosts } from '../../lib/dns/hosts-file.ts';
-import { MAX_ALIASES } from '../../lib/dns/limits.ts';
-import { searchNames } from '../../lib/dns/resolv-conf.ts';
-import { followAliases, isTruncated, makeQuestion } from '../../lib/dns/upstream-answer.ts';
-import { RCODE, TYPE, rcodeOf } from '../../lib/dns/wire.ts';
-import { MeshError, asMeshError, errorText } from '../../lib/errors/mesh-error.ts';
-import { ipFamily, tryCanonicalIp } from '../../lib/net/address.ts';
-import { pickResolved } from '../../lib/state/destination-ip.ts';
-import { Forwarder } from './dns/forwarder.ts';
-import type { ForwarderOptions } from './dns/forwarder.ts';
-import type { Resolvers } from './dns/polled-file.ts';
+import type { Clock } from '../../../lib/clock/clock.ts';
+import { withTimeLimit } from '../../../lib/async/time-limit.ts';
+import type { AnswerCache } from '../../../lib/dns/answer-cache.ts';
+import type { Hosts } from '../../../lib/dns/hosts-file.ts';
+import { MAX_ALIASES } from '../../../lib/dns/limits.ts';
+import { searchNames } from '../../../lib/dns/resolv-conf.ts';
+import { followAliases, isTruncated, makeQuestion } from '../../../lib/dns/upstream-answer.ts';
+import { RCODE, TYPE, rcodeOf } from '../../../lib/dns/wire.ts';
+import { MeshError, asMeshError, errorText } from '../../../lib/errors/mesh-error.ts';
+import { ipFamily, tryCanonicalIp } from '../../../lib/net/address.ts';
+import { pickResolved } from '../../../lib/state/destination-ip.ts';
+import { Forwarder } from './forwarder.ts';
+import type { ForwarderOptions } from './forwarder.ts';
+import type { Resolvers } from './polled-file.ts';
 import {
   MAX_NAME_FAILURES,
   MAX_NAME_LOOKUPS,
   NAME_FAILURE_MS,
   NAME_LOOKUP_MS,
   NAME_WAIT_MS,
-} from './limits.ts';
+} from '../limits.ts';
 
 /** A name with the family the client would rather have. */
 export interface NameToResolve {

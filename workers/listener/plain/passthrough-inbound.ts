@@ -1,13 +1,13 @@
 /** Plaintext that arrives at a pod, redirected to 15006 (docs/spec/dataplane.md §8). */
-import { MeshError } from '../../lib/errors/mesh-error.ts';
-import { formatEndpoint, resetSocket } from '../../lib/net/socket.ts';
-import { spliceSockets } from '../../lib/net/splice-sockets.ts';
-import { checkPlaintextDestination, telemetryService } from '../../lib/state/inbound.ts';
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { formatEndpoint, resetSocket } from '../../../lib/net/socket.ts';
+import { spliceSockets } from '../../../lib/net/splice-sockets.ts';
+import { checkPlaintextDestination, telemetryService } from '../../../lib/state/inbound.ts';
 import type { CapturedSocket } from './captured-socket.ts';
-import { workloadAt } from './lookups.ts';
-import { assertPassage, findPassage } from './passage.ts';
-import type { PodContext } from './pod-context.ts';
-import { connectUpstream } from './upstream.ts';
+import { workloadAt } from '../lookups.ts';
+import { assertPassage, findPassage } from '../waypoint-check.ts';
+import type { PodContext } from '../pod-context.ts';
+import { connectUpstream } from '../upstream.ts';
 
 /** Serves one connection to its end. Never rejects. */
 export async function servePassthrough(pod: PodContext, captured: CapturedSocket): Promise<void> {

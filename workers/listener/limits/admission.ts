@@ -1,11 +1,11 @@
-import type { NodeBudget } from '../../lib/net/node-budget.ts';
+import type { NodeBudget } from '../../../lib/net/node-budget.ts';
 import {
   DESCRIPTORS_PER_POD_CONNECTION,
   MAX_CONNECTIONS_PER_POD,
   RESERVED_DESCRIPTORS,
-} from './limits.ts';
-import type { ListenerSettings } from './protocol.ts';
-import type { EarlyDenialReason } from './thread-metrics.ts';
+} from '../limits.ts';
+import type { ListenerSettings } from '../protocol.ts';
+import type { EarlyDenialReason } from '../telemetry/thread-metrics.ts';
 
 /** How many connections a pod may have on this thread. */
 export interface AdmissionLimits {

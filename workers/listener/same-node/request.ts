@@ -5,11 +5,11 @@ import { ipFamily } from '../../../lib/net/address.ts';
 import type { Copy } from '../../../lib/net/bidi-copy.ts';
 import type { Endpoint } from '../../../lib/net/socket.ts';
 import type { Workload } from '../../../lib/state/model.ts';
-import type { Connection } from '../connection.ts';
+import type { Connection } from '../telemetry/connection.ts';
 import type { OutboundRoute } from '../outbound-route.ts';
-import { ownIdentity } from '../own-identity.ts';
+import { ownIdentity } from '../tunnel/own-identity.ts';
 import type { PodContext } from '../pod-context.ts';
-import type { Asker } from './asker.ts';
+import type { Asker } from './client.ts';
 import { podName } from './messages.ts';
 import { prove } from './proof.ts';
 

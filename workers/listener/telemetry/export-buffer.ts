@@ -1,16 +1,16 @@
-import { COMPLETE, FAILED, accessFields } from '../../lib/log/access-log.ts';
-import type { AccessEnd, AccessFields } from '../../lib/log/access-log.ts';
-import { isSampled } from '../../lib/log/access-rules.ts';
+import { COMPLETE, FAILED, accessFields } from '../../../lib/log/access-log.ts';
+import type { AccessEnd, AccessFields } from '../../../lib/log/access-log.ts';
+import { isSampled } from '../../../lib/log/access-rules.ts';
 import type {
   ConnectionExports,
   ConnectionSpan,
   ExportDrops,
   ExportedConnection,
-} from '../../lib/otlp/model.ts';
+} from '../../../lib/otlp/model.ts';
 import { accessFacts } from './connection-facts.ts';
 import type { ConnectionFacts } from './connection-facts.ts';
-import { MAX_EXPORT_RECORDS } from './limits.ts';
-import type { ConnectionSteps } from './protocol.ts';
+import { MAX_EXPORT_RECORDS } from '../limits.ts';
+import type { ConnectionSteps } from '../protocol.ts';
 
 /** A connection that ended. */
 export interface EndedConnection {

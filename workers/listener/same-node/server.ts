@@ -6,7 +6,7 @@ import { abortSplice, countSplice } from '../../../lib/linux/splice-pump.ts';
 import type { Copy, CopyResult } from '../../../lib/net/bidi-copy.ts';
 import { resetSocket } from '../../../lib/net/socket.ts';
 import { detachSocket } from '../../../lib/net/splice-sockets.ts';
-import type { ArrivedRequest, ConnectAnswer } from '../inbound.ts';
+import type { ArrivedRequest, ConnectAnswer } from '../tunnel/inbound.ts';
 import type { AskedMessage, AskerMessage, SameNodeEnd, SameNodeRequest } from './messages.ts';
 
 type Send = (message: AskedMessage) => void;

@@ -1,5 +1,5 @@
-import type { ResponseFlag } from '../../lib/errors/codes.ts';
-import type { MeshError } from '../../lib/errors/mesh-error.ts';
+import type { ResponseFlag } from '../../../lib/errors/codes.ts';
+import type { MeshError } from '../../../lib/errors/mesh-error.ts';
 
 /** How the kernel names its errors; those of OpenSSL and of certificates have other forms. */
 const ERRNO = /^E[A-Z0-9]+$/;

@@ -1,16 +1,16 @@
 /** A tunnel that arrives on 15008 (docs/spec/dataplane.md §7.1). */
 import type { Socket } from 'node:net';
-import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
-import type { ServerTunnel } from '../../lib/hbone/engine.ts';
-import { verifyClientIdentity } from '../../lib/identity/peer-verify.ts';
-import { formatEndpoint } from '../../lib/net/socket.ts';
-import type { Endpoint } from '../../lib/net/socket.ts';
+import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
+import type { ServerTunnel } from '../../../lib/hbone/engine.ts';
+import { verifyClientIdentity } from '../../../lib/identity/peer-verify.ts';
+import { formatEndpoint } from '../../../lib/net/socket.ts';
+import type { Endpoint } from '../../../lib/net/socket.ts';
 import { ownIdentity } from './own-identity.ts';
 import { overTunnel, serveRequest } from './inbound.ts';
 import { firstBytes } from './first-bytes.ts';
-import { HandshakeGate } from './handshake-gate.ts';
-import type { PodContext } from './pod-context.ts';
-import { sessionName } from './tunnel-notes.ts';
+import { HandshakeGate } from '../limits/handshake-gate.ts';
+import type { PodContext } from '../pod-context.ts';
+import { sessionName } from '../telemetry/tunnel-notes.ts';
 
 /** Handshakes in progress, by pod. */
 const gates = new WeakMap<PodContext, HandshakeGate>();

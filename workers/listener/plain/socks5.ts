@@ -1,21 +1,21 @@
 /** A connection that asks for its destination on 15080 (docs/spec/dataplane.md §12). */
 import type { Socket } from 'node:net';
-import type { TunnelPool } from '../../lib/hbone/pool.ts';
-import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
-import { canonicalIp, formatHostPort, ipFamily } from '../../lib/net/address.ts';
-import { formatEndpoint } from '../../lib/net/socket.ts';
-import type { Endpoint } from '../../lib/net/socket.ts';
+import type { TunnelPool } from '../../../lib/hbone/pool.ts';
+import { MeshError, asMeshError } from '../../../lib/errors/mesh-error.ts';
+import { canonicalIp, formatHostPort, ipFamily } from '../../../lib/net/address.ts';
+import { formatEndpoint } from '../../../lib/net/socket.ts';
+import type { Endpoint } from '../../../lib/net/socket.ts';
 import {
   SOCKS_FAILURE,
   SocksNegotiation,
   socksGranted,
   socksRefused,
-} from '../../lib/net/socks5.ts';
-import type { SocksFailure, SocksTarget } from '../../lib/net/socks5.ts';
-import type { PodDns } from './dns/pod-dns.ts';
-import { SOCKS_HANDSHAKE_MS } from './limits.ts';
-import { serveOutbound } from './outbound.ts';
-import type { PodContext } from './pod-context.ts';
+} from '../../../lib/net/socks5.ts';
+import type { SocksFailure, SocksTarget } from '../../../lib/net/socks5.ts';
+import type { PodDns } from '../dns/pod-dns.ts';
+import { SOCKS_HANDSHAKE_MS } from '../limits.ts';
+import { serveOutbound } from '../outbound.ts';
+import type { PodContext } from '../pod-context.ts';
 
 /** What serves a pod's SOCKS5 connections. */
 export interface SocksParts {

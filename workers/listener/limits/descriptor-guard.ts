@@ -1,9 +1,9 @@
-import type { Clock } from '../../lib/clock/clock.ts';
-import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
-import { isExhausted } from '../../lib/linux/errno.ts';
-import { closeFd } from '../../lib/linux/netns.ts';
-import type { Logger } from '../../lib/log/logger.ts';
-import { DESCRIPTOR_LINE_MS, MAX_DESCRIPTOR_MARGIN } from './limits.ts';
+import type { Clock } from '../../../lib/clock/clock.ts';
+import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
+import { isExhausted } from '../../../lib/linux/errno.ts';
+import { closeFd } from '../../../lib/linux/netns.ts';
+import type { Logger } from '../../../lib/log/logger.ts';
+import { DESCRIPTOR_LINE_MS, MAX_DESCRIPTOR_MARGIN } from '../limits.ts';
 
 /**
  * Keeps a thread from taking the last descriptors of the process. Without one, a listening socket can neither be served nor

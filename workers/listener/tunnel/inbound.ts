@@ -1,36 +1,36 @@
 /** A stream of an inbound tunnel (docs/spec/dataplane.md §7.2). */
 import type { Socket } from 'node:net';
-import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
-import { formatBaggage, parseBaggage } from '../../lib/hbone/baggage.ts';
+import { MeshError, asMeshError } from '../../../lib/errors/mesh-error.ts';
+import { formatBaggage, parseBaggage } from '../../../lib/hbone/baggage.ts';
 import {
   FORWARDED_NETWORK,
   parseForwardedHost,
   parseTraceparent,
-} from '../../lib/hbone/connect-request.ts';
-import { forwardedClient } from '../../lib/hbone/forwarded-client.ts';
-import type { IncomingRequest } from '../../lib/hbone/engine.ts';
-import { MAX_AUTHORITY_LENGTH, MAX_FORWARDED_LENGTH } from '../../lib/hbone/peer-text.ts';
-import { bidiCopy, socketEnd } from '../../lib/net/bidi-copy.ts';
-import type { ByteAccount } from '../../lib/net/held-bytes.ts';
-import type { Copy } from '../../lib/net/bidi-copy.ts';
-import { encodeProxyHeader } from '../../lib/net/proxy-protocol.ts';
-import { formatEndpoint, resetSocket } from '../../lib/net/socket.ts';
-import type { Endpoint } from '../../lib/net/socket.ts';
+} from '../../../lib/hbone/connect-request.ts';
+import { forwardedClient } from '../../../lib/hbone/forwarded-client.ts';
+import type { IncomingRequest } from '../../../lib/hbone/engine.ts';
+import { MAX_AUTHORITY_LENGTH, MAX_FORWARDED_LENGTH } from '../../../lib/hbone/peer-text.ts';
+import { bidiCopy, socketEnd } from '../../../lib/net/bidi-copy.ts';
+import type { ByteAccount } from '../../../lib/net/held-bytes.ts';
+import type { Copy } from '../../../lib/net/bidi-copy.ts';
+import { encodeProxyHeader } from '../../../lib/net/proxy-protocol.ts';
+import { formatEndpoint, resetSocket } from '../../../lib/net/socket.ts';
+import type { Endpoint } from '../../../lib/net/socket.ts';
 import {
   parseAuthority,
   resolveUpstream,
   telemetryService,
   validateDestination,
-} from '../../lib/state/inbound.ts';
-import type { Authority, InboundDenied, InboundUpstream } from '../../lib/state/inbound.ts';
-import type { Passage } from '../../lib/state/waypoint-guard.ts';
-import type { Connection } from './connection.ts';
-import { decided, workloadAt } from './lookups.ts';
-import { assertPassage, findPassage } from './passage.ts';
-import type { PodContext } from './pod-context.ts';
-import type { KnownPod } from './state-client.ts';
-import type { TunnelRecord } from './protocol.ts';
-import { connectUpstream, streamEnd } from './upstream.ts';
+} from '../../../lib/state/inbound.ts';
+import type { Authority, InboundDenied, InboundUpstream } from '../../../lib/state/inbound.ts';
+import type { Passage } from '../../../lib/state/waypoint-guard.ts';
+import type { Connection } from '../telemetry/connection.ts';
+import { decided, workloadAt } from '../lookups.ts';
+import { assertPassage, findPassage } from '../waypoint-check.ts';
+import type { PodContext } from '../pod-context.ts';
+import type { KnownPod } from '../state-client.ts';
+import type { TunnelRecord } from '../protocol.ts';
+import { connectUpstream, streamEnd } from '../upstream.ts';
 
 /** What a request is answered with when its application is connected. */
 export interface ConnectAnswer {

@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net';
-import type { Clock } from '../../lib/clock/clock.ts';
-import { MeshError } from '../../lib/errors/mesh-error.ts';
+import type { Clock } from '../../../lib/clock/clock.ts';
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
 
 /**
  * Resolves when a paused socket has bytes to read, which stay in it. Costs next to nothing while a client keeps silent. Rejects

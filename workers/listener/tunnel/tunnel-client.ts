@@ -1,11 +1,11 @@
-import { MeshError } from '../../lib/errors/mesh-error.ts';
-import type { ClientTunnel } from '../../lib/hbone/engine.ts';
-import type { Handshake, TunnelKey } from '../../lib/hbone/pool.ts';
-import { verifyServerIdentity } from '../../lib/identity/peer-verify.ts';
-import { formatEndpoint, localEndpoint } from '../../lib/net/socket.ts';
-import type { PodContext } from './pod-context.ts';
-import { noteTunnel, sessionName } from './tunnel-notes.ts';
-import { connectUpstream } from './upstream.ts';
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import type { ClientTunnel } from '../../../lib/hbone/engine.ts';
+import type { Handshake, TunnelKey } from '../../../lib/hbone/pool.ts';
+import { verifyServerIdentity } from '../../../lib/identity/peer-verify.ts';
+import { formatEndpoint, localEndpoint } from '../../../lib/net/socket.ts';
+import type { PodContext } from '../pod-context.ts';
+import { noteTunnel, sessionName } from '../telemetry/tunnel-notes.ts';
+import { connectUpstream } from '../upstream.ts';
 
 /**
  * Makes a tunnel for the pool: own certificate, TCP, TLS, HTTP/2. Rejects with what failed; a peer that does not

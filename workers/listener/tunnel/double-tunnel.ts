@@ -1,15 +1,15 @@
 /** A connection to another network: a tunnel inside a stream of a tunnel to that network's gateway (docs/spec/hbone.md §10). */
-import { withTimeLimit } from '../../lib/async/time-limit.ts';
-import { MeshError } from '../../lib/errors/mesh-error.ts';
-import { innerHeaders } from '../../lib/hbone/connect-request.ts';
-import type { ClientTunnel, OpenRequest, TunnelStream } from '../../lib/hbone/engine.ts';
-import type { TunnelKey, TunnelPool } from '../../lib/hbone/pool.ts';
-import { verifyServerIdentity } from '../../lib/identity/peer-verify.ts';
-import type { CopyEnd } from '../../lib/net/bidi-copy.ts';
-import type { Connection } from './connection.ts';
-import { INNER_TUNNEL_CLOSE_MS } from './limits.ts';
-import type { PodContext } from './pod-context.ts';
-import { streamEnd } from './upstream.ts';
+import { withTimeLimit } from '../../../lib/async/time-limit.ts';
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { innerHeaders } from '../../../lib/hbone/connect-request.ts';
+import type { ClientTunnel, OpenRequest, TunnelStream } from '../../../lib/hbone/engine.ts';
+import type { TunnelKey, TunnelPool } from '../../../lib/hbone/pool.ts';
+import { verifyServerIdentity } from '../../../lib/identity/peer-verify.ts';
+import type { CopyEnd } from '../../../lib/net/bidi-copy.ts';
+import type { Connection } from '../telemetry/connection.ts';
+import { INNER_TUNNEL_CLOSE_MS } from '../limits.ts';
+import type { PodContext } from '../pod-context.ts';
+import { streamEnd } from '../upstream.ts';
 
 /** Where the connection goes. */
 export interface DoubleRequest {

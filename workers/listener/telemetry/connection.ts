@@ -1,12 +1,12 @@
-import type { Clock } from '../../lib/clock/clock.ts';
-import type { Listed } from '../../lib/collections/roster.ts';
-import { MeshError } from '../../lib/errors/mesh-error.ts';
-import { accessFields } from '../../lib/log/access-log.ts';
-import type { AccessFields, AccessLog } from '../../lib/log/access-log.ts';
-import type { TrafficConnection, TrafficMetrics } from '../../lib/metrics/traffic.ts';
-import type { Copy, CopyCounts } from '../../lib/net/bidi-copy.ts';
-import { formatEndpoint } from '../../lib/net/socket.ts';
-import type { ConnectionFacts as PolicyFacts } from '../../lib/policy/model.ts';
+import type { Clock } from '../../../lib/clock/clock.ts';
+import type { Listed } from '../../../lib/collections/roster.ts';
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { accessFields } from '../../../lib/log/access-log.ts';
+import type { AccessFields, AccessLog } from '../../../lib/log/access-log.ts';
+import type { TrafficConnection, TrafficMetrics } from '../../../lib/metrics/traffic.ts';
+import type { Copy, CopyCounts } from '../../../lib/net/bidi-copy.ts';
+import { formatEndpoint } from '../../../lib/net/socket.ts';
+import type { ConnectionFacts as PolicyFacts } from '../../../lib/policy/model.ts';
 import { accessFacts, destinationIdentity, trafficFacts } from './connection-facts.ts';
 import type { ConnectionFacts } from './connection-facts.ts';
 import type { EndedConnection, ExportBuffer } from './export-buffer.ts';
@@ -17,7 +17,7 @@ import type {
   ConnectionSteps,
   PolicyRecord,
   TunnelRecord,
-} from './protocol.ts';
+} from '../protocol.ts';
 import type { ThreadMetrics } from './thread-metrics.ts';
 
 export type { ConnectionFacts } from './connection-facts.ts';
