@@ -6,7 +6,7 @@ import type { MeshPaths } from '../local-mesh/mesh-paths.ts';
 import { statusLines } from './status-lines.ts';
 import type { MeshStatus, PodLine } from '../local-mesh/supervisor-api.ts';
 import { textTable } from './text-table.ts';
-import type { ConnectionRecord } from '../../workers/listener/protocol.ts';
+import type { ConnectionRecord } from '../../workers/listener/protocol/connections.ts';
 
 const REDRAW_MS = 1_000;
 /** Longer lists are cut, with a line that says so. */

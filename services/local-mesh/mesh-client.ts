@@ -8,7 +8,7 @@ import type { MeshPaths } from './mesh-paths.ts';
 import type { Upgraded } from './role-processes.ts';
 import type { MeshStatus, PodLine } from './supervisor-api.ts';
 import type { CertificateRecord } from '../../lib/identity/certificate-records.ts';
-import type { ConnectionRecord } from '../../workers/listener/protocol.ts';
+import type { ConnectionRecord } from '../../workers/listener/protocol/connections.ts';
 
 /** One row of a node agent's list, as far as it is used here. */
 export interface EnrolmentLine {

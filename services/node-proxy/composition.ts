@@ -19,7 +19,7 @@ import { meshBundle } from '../../lib/identity/mesh-roots.ts';
 import type { TrustBundle } from '../../lib/identity/trust-bundle.ts';
 import { closeFd, listenersByPort, netnsIdentity, openNetns } from '../../lib/linux/netns.ts';
 import { raiseFileLimit } from '../../lib/linux/process.ts';
-import type { PodInfo } from '../../workers/listener/protocol.ts';
+import type { PodInfo } from '../../workers/listener/protocol/control.ts';
 import { CertificateDistributor } from './certificates/certificate-distributor.ts';
 import type { NodeProxyConfig } from './config.ts';
 import { configDump } from './dump/config-dump.ts';

@@ -10,7 +10,7 @@ import { waypointBypass } from '../../lib/state/waypoint-bypass.ts';
 import { meshRoots } from '../../lib/identity/mesh-roots.ts';
 import type { RootSource } from '../../lib/tls/roots.ts';
 import type { HotSettings } from './pool/hot-threads.ts';
-import type { ListenerSettings } from '../../workers/listener/protocol.ts';
+import type { ListenerSettings } from '../../workers/listener/protocol/settings.ts';
 import {
   CONNECT_RETRY,
   CONNECT_TIMEOUT_MS,

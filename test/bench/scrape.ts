@@ -6,7 +6,7 @@ import { MessageChannel, Worker, isMainThread, workerData } from 'node:worker_th
 import type { MessagePort } from 'node:worker_threads';
 import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
 import { SeriesReader } from '../../lib/metrics/series-memory.ts';
-import type { ControlFromThread } from '../../workers/listener/protocol.ts';
+import type { ControlFromThread } from '../../workers/listener/protocol/control.ts';
 import { ListenerThread } from '../../workers/listener/thread.ts';
 import { listenerSettings } from '../support/listener-kit.ts';
 import { service, workload } from '../support/workloads.ts';

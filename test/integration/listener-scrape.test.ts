@@ -6,7 +6,10 @@ import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
 import { SeriesReader } from '../../lib/metrics/series-memory.ts';
 import { CONNECTIONS_FOLDED_PER_TURN } from '../../lib/metrics/traffic.ts';
 import type { TrafficFacts } from '../../lib/metrics/traffic-labels.ts';
-import type { ControlFromThread, ControlToThread } from '../../workers/listener/protocol.ts';
+import type {
+  ControlFromThread,
+  ControlToThread,
+} from '../../workers/listener/protocol/control.ts';
 import { ListenerThread } from '../../workers/listener/thread.ts';
 import { listenerSettings } from '../support/listener-kit.ts';
 import { samplesOf } from '../support/series.ts';

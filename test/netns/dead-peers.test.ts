@@ -2,7 +2,7 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import type { ExecutionContext } from 'ava';
-import type { ListenerSettings } from '../../workers/listener/protocol.ts';
+import type { ListenerSettings } from '../../workers/listener/protocol/settings.ts';
 import { TestMesh, listenerSettings } from '../support/listener-kit.ts';
 import type { TestPod } from '../support/listener-kit.ts';
 import { netnsTest as test } from '../support/netns-test.ts';

@@ -9,7 +9,7 @@ import { decodeAddress } from '../../lib/xds/resources/address.ts';
 import { EndpointFeeds } from '../../services/node-proxy/state-thread/endpoint-feeds.ts';
 import { TimeSlice } from '../../lib/async/time-slice.ts';
 import { HeldEndpoints } from '../../workers/listener/held-endpoints.ts';
-import type { StateResponse } from '../../workers/listener/protocol.ts';
+import type { StateResponse } from '../../workers/listener/protocol/state.ts';
 import { encode, service, workload } from '../support/mesh-kit.ts';
 
 const KEY = 'demo/web.demo';

@@ -6,7 +6,7 @@ import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import { openUdp } from '../../lib/linux/udp.ts';
-import type { DnsSettings } from '../../workers/listener/protocol.ts';
+import type { DnsSettings } from '../../workers/listener/protocol/settings.ts';
 import { makeScratch } from './leftovers.ts';
 import { TestMesh } from './listener-kit.ts';
 import type { TestPod } from './listener-kit.ts';

@@ -24,14 +24,14 @@ import { redirectRules } from '../../lib/redirect/rules.ts';
 import type { RevocationLists } from '../../lib/identity/crl.ts';
 import { introduce } from '../../services/node-proxy/pool/introduce.ts';
 import type { Workload } from '../../lib/state/model.ts';
+import type { ConnectionRecord } from '../../workers/listener/protocol/connections.ts';
 import type {
-  ConnectionRecord,
   ControlFromThread,
   ControlToThread,
-  ListenerSettings,
   MetricSample,
   PodInfo,
-} from '../../workers/listener/protocol.ts';
+} from '../../workers/listener/protocol/control.ts';
+import type { ListenerSettings } from '../../workers/listener/protocol/settings.ts';
 import { connectNetns, createNetns } from './netns-kit.ts';
 import type { TestNetns } from './netns-kit.ts';
 import { TestState } from './test-state.ts';

@@ -2,7 +2,7 @@
 import { BroadcastChannel } from 'node:worker_threads';
 import { present } from '../../lib/errors/assert.ts';
 import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
-import type { PodTask, ThreadAttachment } from '../../workers/listener/protocol.ts';
+import type { PodTask, ThreadAttachment } from '../../workers/listener/protocol/control.ts';
 import { ListenerThread } from '../../workers/listener/thread.ts';
 
 let thread: ListenerThread | null = null;

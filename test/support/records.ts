@@ -1,4 +1,4 @@
-import type { ConnectionRecord } from '../../workers/listener/protocol.ts';
+import type { ConnectionRecord } from '../../workers/listener/protocol/connections.ts';
 
 /** The record of a live plain connection, changed as given. */
 export function connectionRecord(parts: Partial<ConnectionRecord> = {}): ConnectionRecord {

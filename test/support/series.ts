@@ -2,7 +2,7 @@ import type { LabelSetOptions } from '../../lib/metrics/label-sets.ts';
 import { SeriesReader, SeriesWriter } from '../../lib/metrics/series-memory.ts';
 import type { SeriesMessage } from '../../lib/metrics/series-memory.ts';
 import { TrafficMetrics } from '../../lib/metrics/traffic.ts';
-import type { MetricSample } from '../../workers/listener/protocol.ts';
+import type { MetricSample } from '../../workers/listener/protocol/control.ts';
 
 /** A writer of series and its reader, with a structured clone between them as between threads. */
 export function seriesKit() {

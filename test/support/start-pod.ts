@@ -3,7 +3,8 @@ import type { ExecutionContext } from 'ava';
 import { closeFd, openNetns } from '../../lib/linux/netns.ts';
 import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
 import { Pod } from '../../workers/listener/pod.ts';
-import type { ControlFromThread, StateResponse } from '../../workers/listener/protocol.ts';
+import type { ControlFromThread } from '../../workers/listener/protocol/control.ts';
+import type { StateResponse } from '../../workers/listener/protocol/state.ts';
 import { ListenerThread } from '../../workers/listener/thread.ts';
 import { listenerSettings } from './listener-kit.ts';
 

@@ -9,7 +9,8 @@ import { PackedStore } from '../../lib/state/packed-store.ts';
 import type { AddressResource } from '../../lib/state/packed-store.ts';
 import { EndpointFeeds } from '../../services/node-proxy/state-thread/endpoint-feeds.ts';
 import { TimeSlice } from '../../lib/async/time-slice.ts';
-import type { PodInfo, StateRequest, StateResponse } from '../../workers/listener/protocol.ts';
+import type { PodInfo } from '../../workers/listener/protocol/control.ts';
+import type { StateRequest, StateResponse } from '../../workers/listener/protocol/state.ts';
 
 interface Watcher {
   readonly port: MessagePort;

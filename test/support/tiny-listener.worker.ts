@@ -11,9 +11,9 @@ import type {
   ControlFromThread,
   ControlToThread,
   PodTask,
-  StateRequest,
   ThreadAttachment,
-} from '../../workers/listener/protocol.ts';
+} from '../../workers/listener/protocol/control.ts';
+import type { StateRequest } from '../../workers/listener/protocol/state.ts';
 
 interface Served {
   readonly server: Server;

@@ -1,7 +1,7 @@
 /** What a thread works out of its settings once, as they never change and each connection needs it. */
 import type { TunnelSettings } from '../../lib/hbone/engine.ts';
 import type { TcpOptions } from '../../lib/linux/sockets.ts';
-import type { ListenerSettings } from './protocol.ts';
+import type { ListenerSettings } from './protocol/settings.ts';
 
 /** How tunnels behave. */
 export function tunnelSettings({ http2, handshakeTimeoutMs }: ListenerSettings): TunnelSettings {

@@ -2,7 +2,7 @@ import { EndpointSet } from '../../lib/state/endpoint-set.ts';
 import type { Service } from '../../lib/state/model.ts';
 import { serviceKey } from '../../lib/state/model.ts';
 import { KEPT_SERVICES, MAX_HELD_ENDPOINTS } from './limits.ts';
-import type { StateRequest, StateResponse } from './protocol.ts';
+import type { StateRequest, StateResponse } from './protocol/state.ts';
 
 /** What this costs beside its endpoints: a service without any counts, too. */
 const PER_SERVICE = 1;

@@ -9,7 +9,7 @@ import { listenTcp } from '../../lib/linux/sockets.ts';
 import type { ListenResult, TcpOptions } from '../../lib/linux/sockets.ts';
 import { acceptedEnds, resetSocket, serveFd, socketFd } from '../../lib/net/socket.ts';
 import type { AcceptedEnds, Endpoint } from '../../lib/net/socket.ts';
-import type { PodContext } from './pod-context.ts';
+import type { PodContext } from './thread-context.ts';
 import { takeQueued } from './migration.ts';
 import { listenerMarkOf } from './upstream.ts';
 

@@ -1,7 +1,7 @@
 /** Entry of a listener thread; the exports are its tasks (see {@link ListenerTask} in protocol.ts). */
 import { assert, present } from '../../lib/errors/assert.ts';
 import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
-import type { PodTask, ThreadAttachment } from './protocol.ts';
+import type { PodTask, ThreadAttachment } from './protocol/control.ts';
 import { ListenerThread } from './thread.ts';
 
 let thread: ListenerThread | null = null;

@@ -4,7 +4,7 @@ import { workloadOf } from '../../lib/state/lookups.ts';
 import type { Workload } from '../../lib/state/model.ts';
 import type { LookupKey, MeshView } from '../../lib/state/view.ts';
 import { MAX_DECISION_ROUNDS } from './limits.ts';
-import type { PodContext } from './pod-context.ts';
+import type { PodContext } from './thread-context.ts';
 import type { StateClient } from './state-client.ts';
 
 /**

@@ -11,7 +11,7 @@ import type {
   TcpDecision,
 } from '../../lib/state/outbound-decision.ts';
 import { decided } from './lookups.ts';
-import type { PodContext } from './pod-context.ts';
+import type { PodContext } from './thread-context.ts';
 
 /** A decided way out, addresses resolved. */
 export interface OutboundRoute {

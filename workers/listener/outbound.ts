@@ -19,7 +19,7 @@ import { CONNECT_BACKOFF } from './limits.ts';
 import { findRoute } from './outbound-route.ts';
 import type { OutboundRoute } from './outbound-route.ts';
 import { ownIdentity } from './tunnel/own-identity.ts';
-import type { PodContext } from './pod-context.ts';
+import type { PodContext } from './thread-context.ts';
 import { askSameNode } from './same-node/request.ts';
 import type { JoinClient } from './same-node/request.ts';
 import type { KnownPod } from './state-client.ts';

@@ -17,12 +17,13 @@ import type { ListenerKind } from './listener.ts';
 import { enableMigration } from './migration.ts';
 import { serveOutbound } from './outbound.ts';
 import { servePassthrough } from './plain/passthrough-inbound.ts';
-import type { PodContext } from './pod-context.ts';
+import type { PodContext } from './thread-context.ts';
 import { PodPolicy } from './policy.ts';
 import { serveSocks } from './plain/socks5.ts';
-import type { ConnectionRecord, PodInfo, PodTask } from './protocol.ts';
+import type { ConnectionRecord } from './protocol/connections.ts';
+import type { PodInfo, PodTask } from './protocol/control.ts';
 import { NameLookups } from './dns/endpoint-names.ts';
-import type { ThreadContext } from './thread.ts';
+import type { ThreadContext } from './thread-context.ts';
 import { connectTunnel } from './tunnel/tunnel-client.ts';
 
 /** A pod on this thread: its listeners, its pool, its live connections, and their end. */

@@ -15,7 +15,8 @@ import {
   MAX_PENDING_LOOKUPS,
 } from './limits.ts';
 import { HeldEndpoints } from './held-endpoints.ts';
-import type { LocalPod, PodInfo, StateRequest, StateResponse } from './protocol.ts';
+import type { PodInfo } from './protocol/control.ts';
+import type { LocalPod, StateRequest, StateResponse } from './protocol/state.ts';
 
 /** With fewer answers nothing is evicted soon, so that it does not matter yet which one was used last. */
 const KEEPS_ORDER_FROM = MAX_CACHED_ANSWERS / 2;

@@ -2,16 +2,14 @@ import { setImmediate as turn } from 'node:timers/promises';
 import type { MessagePort } from 'node:worker_threads';
 import { collectAll, collectYoung } from '../../lib/actor/collector.ts';
 import { systemClock } from '../../lib/clock/clock.ts';
-import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
-import type { HboneEngine, TunnelSettings } from '../../lib/hbone/engine.ts';
+import type { HboneEngine } from '../../lib/hbone/engine.ts';
 import { PeerTrust } from '../../lib/hbone/peer-trust.ts';
 import { AccessGate } from '../../lib/log/access-gate.ts';
 import { AccessLog } from '../../lib/log/access-log.ts';
 import { LineOutput } from '../../lib/log/line-output.ts';
 import type { LineStream } from '../../lib/log/line-output.ts';
 import { raiseFileLimit } from '../../lib/linux/process.ts';
-import type { TcpOptions } from '../../lib/linux/sockets.ts';
 import { createLogger, setLogFilter } from '../../lib/log/logger.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { ThreadProfiler } from '../../lib/profile/thread-profiler.ts';
@@ -19,14 +17,12 @@ import { OnDemandDns } from '../../lib/metrics/on-demand-dns.ts';
 import { SeriesWriter } from '../../lib/metrics/series-memory.ts';
 import { TrafficMetrics } from '../../lib/metrics/traffic.ts';
 import { admissionLimits, nodeConnections } from './limits/admission.ts';
-import type { AdmissionLimits } from './limits/admission.ts';
 import { CertificateStore } from './tunnel/certificates.ts';
 import { DescriptorGuard } from './limits/descriptor-guard.ts';
 import { FairTurns } from './limits/fair-turns.ts';
 import { ExportBuffer } from './telemetry/export-buffer.ts';
 import { HANDSHAKES_PER_TURN } from './limits.ts';
 import { sharedNames, threadDns } from './dns/thread-dns.ts';
-import type { ThreadDns } from './dns/thread-dns.ts';
 import { HeldBytes } from '../../lib/net/held-bytes.ts';
 import { NodeBudget, newBudgetMemory } from '../../lib/net/node-budget.ts';
 import { runningSplices } from '../../lib/linux/splice-pump.ts';
@@ -35,70 +31,27 @@ import { Pod } from './pod.ts';
 import type {
   ControlFromThread,
   ControlToThread,
-  ListenerSettings,
   PodTask,
   ThreadAttachment,
-} from './protocol.ts';
+} from './protocol/control.ts';
+import type { ListenerSettings } from './protocol/settings.ts';
 import { RecentConnections } from './telemetry/recent-connections.ts';
 import { concat, sendRecords } from './telemetry/reports.ts';
-import type { SharedNames } from './dns/endpoint-names.ts';
 import { ownPorts, tcpOptions, tunnelSettings } from './derived-settings.ts';
 import { Neighbours } from './same-node/neighbours.ts';
 import { Proofs } from './same-node/proof.ts';
 import { StateClient } from './state-client.ts';
+import type { ThreadContext } from './thread-context.ts';
 import { ThreadMetrics } from './telemetry/thread-metrics.ts';
 import type { ThreadBudget } from './telemetry/thread-metrics.ts';
 import { trustSamples } from './telemetry/trust-metrics.ts';
-
-/** What all pods of a thread share. */
-export interface ThreadContext {
-  readonly settings: ListenerSettings;
-  readonly tunnelSettings: TunnelSettings;
-  /** Of every TCP socket but the accepted tunnels. */
-  readonly tcpOptions: TcpOptions;
-  /** Ports of the proxy's own listeners. */
-  readonly ownPorts: ReadonlySet<number>;
-  /** Connections that one pod may have here. */
-  readonly admission: AdmissionLimits;
-  /** What the process may have in all. */
-  readonly budget: NodeBudget;
-  /** Keeps the last descriptors free. */
-  readonly descriptors: DescriptorGuard;
-  /** What is held in memory for connections. */
-  readonly held: HeldBytes;
-  /** Handshakes of all pods, inbound and outbound, take turns. */
-  readonly handshakeTurns: FairTurns;
-  readonly clock: Clock;
-  readonly log: Logger;
-  readonly access: AccessLog;
-  /** Ended connections for export; null where nothing is exported. */
-  readonly exports: ExportBuffer | null;
-  /** Which access lines are written. */
-  readonly gate: AccessGate;
-  readonly traffic: TrafficMetrics;
-  readonly onDemandDns: OnDemandDns;
-  readonly metrics: ThreadMetrics;
-  /** Connections that ended lately. */
-  readonly recent: RecentConnections;
-  readonly state: StateClient;
-  readonly certificates: CertificateStore;
-  /** Holds its peers against revocation lists and trust roots, also later. */
-  readonly engine: HboneEngine;
-  readonly peers: PeerWatch;
-  readonly trust: PeerTrust;
-  /** Null when the DNS proxy is off. */
-  readonly dns: ThreadDns | null;
-  /** Of endpoints that are names. */
-  readonly names: SharedNames;
-  readonly neighbours: Neighbours;
-  readonly proofs: Proofs;
-}
 
 const STANDARD_OUTPUT = 1;
 
 /** One listener thread: its pods and its conversation with node-proxy. */
 export class ListenerThread {
   readonly context: ThreadContext;
+  readonly #neighbours: Neighbours;
   readonly #control: MessagePort;
   readonly #pods = new Map<string, Pod>();
   readonly #profiler = new ThreadProfiler();
@@ -133,8 +86,8 @@ export class ListenerThread {
     const { distrustGraceMs } = settings;
     const proofs = new Proofs(trust, { clock: systemClock, distrustGraceMs });
     const gate = new AccessGate(settings.accessLog);
-    const neighbours = new Neighbours({ clock: systemClock, log });
-    if (settings.sameNodeFastPath) neighbours.addSelf();
+    this.#neighbours = new Neighbours({ clock: systemClock, log });
+    if (settings.sameNodeFastPath) this.#neighbours.addSelf();
     const { limits } = settings;
     const names = sharedNames(settings, log);
     const budget = new NodeBudget(attachment.budget ?? newBudgetMemory(), attachment.thread, {
@@ -164,7 +117,7 @@ export class ListenerThread {
       onDemandDns: new OnDemandDns(this.#series),
       metrics,
       recent: new RecentConnections(),
-      neighbours,
+      neighbours: this.#neighbours,
       state,
       peers: new PeerWatch({ state, metrics, log, network: settings.network }),
       certificates: this.#certificateStore(settings, trust, proofs, log),
@@ -254,7 +207,7 @@ export class ListenerThread {
         this.#profile(message);
         break;
       case 'neighbour':
-        this.context.neighbours.add(message.port);
+        this.#neighbours.add(message.port);
         break;
       case 'log.level':
         setLogFilter(this.context.log, message.level);

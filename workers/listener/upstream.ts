@@ -10,7 +10,7 @@ import { formatEndpoint } from '../../lib/net/socket.ts';
 import type { Endpoint } from '../../lib/net/socket.ts';
 import { KEPT_SOURCE_MARK, PROXY_PACKET_MARK } from '../../lib/redirect/rules.ts';
 import type { Connection } from './telemetry/connection.ts';
-import type { PodContext } from './pod-context.ts';
+import type { PodContext } from './thread-context.ts';
 import type { ConnectTarget } from './telemetry/thread-metrics.ts';
 
 /** How a socket to the next hop is made. */

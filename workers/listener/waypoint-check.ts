@@ -2,7 +2,7 @@ import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { judgePassage } from '../../lib/state/waypoint-guard.ts';
 import type { Arrived, Passage } from '../../lib/state/waypoint-guard.ts';
 import { decided } from './lookups.ts';
-import type { PodContext } from './pod-context.ts';
+import type { PodContext } from './thread-context.ts';
 
 /**
  * By which way inbound traffic came. Rejects with STATE_UNAVAILABLE when the mesh cannot tell in time; where traffic may go

@@ -1,4 +1,4 @@
-import type { ConnectionRecord } from '../../../workers/listener/protocol.ts';
+import type { ConnectionRecord } from '../../../workers/listener/protocol/connections.ts';
 import { askConnections } from '../../local-mesh/mesh-client.ts';
 import type { ResourceKind } from './kinds.ts';
 import { fromEachNode } from './nodes.ts';

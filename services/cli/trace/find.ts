@@ -1,5 +1,5 @@
 /** Finds the two records of one connection. Pure. */
-import type { ConnectionRecord } from '../../../workers/listener/protocol.ts';
+import type { ConnectionRecord } from '../../../workers/listener/protocol/connections.ts';
 import type { PodLine } from '../../local-mesh/supervisor-api.ts';
 import type { PortReference } from '../references.ts';
 

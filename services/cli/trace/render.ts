@@ -4,7 +4,7 @@ import type {
   ConnectionEnd,
   PolicyRecord,
   TunnelRecord,
-} from '../../../workers/listener/protocol.ts';
+} from '../../../workers/listener/protocol/connections.ts';
 import type { FoundRecord, TracedConnection } from './find.ts';
 
 /** What `weft trace -o json` prints; see docs/cli.md. */

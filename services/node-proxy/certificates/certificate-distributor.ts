@@ -4,7 +4,7 @@ import type { CertificateManager } from '../../../lib/identity/certificate-manag
 import { tryParseSpiffe } from '../../../lib/net/spiffe.ts';
 import type { WorkloadCertificate } from '../../../lib/identity/workload-certificate.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
-import type { ControlToThread, PodInfo } from '../../../workers/listener/protocol.ts';
+import type { ControlToThread, PodInfo } from '../../../workers/listener/protocol/control.ts';
 
 /** A listener thread, as far as certificates go. */
 export interface CertificateUser {

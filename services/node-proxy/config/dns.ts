@@ -1,6 +1,6 @@
 import { makeField, text } from '../../../lib/config/fields.ts';
 import { ipFamily, tryParseHostPort } from '../../../lib/net/address.ts';
-import type { DnsSettings } from '../../../workers/listener/protocol.ts';
+import type { DnsSettings } from '../../../workers/listener/protocol/settings.ts';
 
 /** Where the DNS proxy listens; null = loopback of both families. */
 interface DnsAddress {

@@ -1,6 +1,6 @@
 import { bool, makeField, oneOf } from '../../../lib/config/fields.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
-import type { DnsSettings } from '../../../workers/listener/protocol.ts';
+import type { DnsSettings } from '../../../workers/listener/protocol/settings.ts';
 import type { WorkloadName } from '../state-thread/protocol.ts';
 
 const MODES = ['shared', 'dedicated'] as const;

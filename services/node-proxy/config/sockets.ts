@@ -1,7 +1,7 @@
 import { bool, duration, integer } from '../../../lib/config/fields.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { TUNNEL_USER_TIMEOUT_MS } from './fixed.ts';
-import type { ListenerSettings } from '../../../workers/listener/protocol.ts';
+import type { ListenerSettings } from '../../../workers/listener/protocol/settings.ts';
 
 /** The kernel takes no more seconds for a keepalive's times (MAX_TCP_KEEPIDLE, MAX_TCP_KEEPINTVL). */
 const MAX_KEEPALIVE_MS = 32_767_000;

@@ -1,6 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import type { CertificateDump } from '../../../lib/identity/certificate-records.ts';
-import type { ConnectionRecord } from '../../../workers/listener/protocol.ts';
+import type { ConnectionRecord } from '../../../workers/listener/protocol/connections.ts';
 import type { NodeProxyConfig } from '../config.ts';
 import type { ServedPod } from '../pods/served-pod.ts';
 import type { DumpSection } from '../state-thread/protocol.ts';

@@ -1,4 +1,4 @@
-import type { ConnectionRecord } from '../../../workers/listener/protocol.ts';
+import type { ConnectionRecord } from '../../../workers/listener/protocol/connections.ts';
 import { DUMP_OBJECTS_PER_MESSAGE } from '../limits.ts';
 import type { ServedPod } from '../pods/served-pod.ts';
 

@@ -4,7 +4,7 @@ import type { Clock } from '../../../lib/clock/clock.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
 import { closeFd, openNetns } from '../../../lib/linux/netns.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
-import type { PodInfo } from '../../../workers/listener/protocol.ts';
+import type { PodInfo } from '../../../workers/listener/protocol/control.ts';
 import { OWN_LISTENER_BACKOFF } from '../limits.ts';
 import type { PlacedPod } from '../pool/placed-pod.ts';
 import { OWN_NETNS } from './pod-source.ts';

@@ -2,7 +2,7 @@ import { KeyedLock } from '../../../lib/async/keyed-lock.ts';
 import { inTime } from '../../../lib/async/time-limit.ts';
 import type { Timer } from '../../../lib/clock/clock.ts';
 import { MeshError, asMeshError, errorText } from '../../../lib/errors/mesh-error.ts';
-import type { PodInfo } from '../../../workers/listener/protocol.ts';
+import type { PodInfo } from '../../../workers/listener/protocol/control.ts';
 import type { ListeningPod } from '../generation/handover.ts';
 import {
   MAX_PODS,

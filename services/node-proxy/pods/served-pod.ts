@@ -1,6 +1,6 @@
 import { Backoff } from '../../../lib/clock/backoff.ts';
 import type { Timer } from '../../../lib/clock/clock.ts';
-import type { PodInfo } from '../../../workers/listener/protocol.ts';
+import type { PodInfo } from '../../../workers/listener/protocol/control.ts';
 import { REPLACE_BACKOFF } from '../limits.ts';
 import type { PlacedPod } from '../pool/placed-pod.ts';
 

@@ -2,7 +2,7 @@ import type { EventLoopUtilization } from 'node:perf_hooks';
 import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
-import type { PodActivity } from '../../../workers/listener/protocol.ts';
+import type { PodActivity } from '../../../workers/listener/protocol/control.ts';
 import { HOT_SAMPLE_MS } from '../limits.ts';
 import { HotThreads } from './hot-threads.ts';
 import type { HotAction, HotSettings, SpreadPod, ThreadSample } from './hot-threads.ts';

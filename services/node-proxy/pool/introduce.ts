@@ -1,6 +1,6 @@
 import { MessageChannel } from 'node:worker_threads';
 import type { MessagePort } from 'node:worker_threads';
-import type { ControlToThread } from '../../../workers/listener/protocol.ts';
+import type { ControlToThread } from '../../../workers/listener/protocol/control.ts';
 
 /** A thread that takes messages. */
 interface Introduced {

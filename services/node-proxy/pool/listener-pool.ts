@@ -11,12 +11,12 @@ import type { Logger } from '../../../lib/log/logger.ts';
 import { newBudgetMemory } from '../../../lib/net/node-budget.ts';
 import type {
   ControlToThread,
-  ListenerSettings,
   ListenerTask,
   PodInfo,
   PodTask,
   ThreadAttachment,
-} from '../../../workers/listener/protocol.ts';
+} from '../../../workers/listener/protocol/control.ts';
+import type { ListenerSettings } from '../../../workers/listener/protocol/settings.ts';
 import {
   ATTACH_ATTEMPTS,
   ATTACH_BACKOFF,

@@ -1,5 +1,5 @@
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
-import type { PodInfo } from '../../../workers/listener/protocol.ts';
+import type { PodInfo } from '../../../workers/listener/protocol/control.ts';
 
 /** Tells the thread to stop the pod. */
 type StopSender = (mode: 'immediate' | 'graceful', deadlineMs: number) => void;

@@ -9,12 +9,12 @@ import type { WireError } from '../../../lib/errors/mesh-error.ts';
 import { SeriesReader } from '../../../lib/metrics/series-memory.ts';
 import type { SeriesMessage } from '../../../lib/metrics/series-memory.ts';
 import type { ProfileCommand, ThreadProfile } from '../../../lib/profile/thread-profiler.ts';
+import type { ConnectionRecord } from '../../../workers/listener/protocol/connections.ts';
 import type {
-  ConnectionRecord,
   ControlFromThread,
   ControlToThread,
   PodActivity,
-} from '../../../workers/listener/protocol.ts';
+} from '../../../workers/listener/protocol/control.ts';
 import { PROFILE_TIMEOUT_MS, REPORT_TIMEOUT_MS } from '../limits.ts';
 import type { PlacedPod } from './placed-pod.ts';
 import type { ThreadLoad } from './placement.ts';

@@ -1,5 +1,5 @@
 import type { RegistryFamily } from '../../../lib/metrics/registry.ts';
-import type { MetricSample } from '../../../workers/listener/protocol.ts';
+import type { MetricSample } from '../../../workers/listener/protocol/control.ts';
 
 /** Content type of the OpenMetrics text, for clients that ask for it (docs/spec/observability.md §1). */
 export const OPEN_METRICS_TYPE = 'application/openmetrics-text;charset=utf-8;version=1.0.0';

@@ -4,7 +4,7 @@ import type { HttpHandler, Routes } from '../../../lib/http/routes.ts';
 import type { Clock } from '../../../lib/clock/clock.ts';
 import type { CertificateRecord } from '../../../lib/identity/certificate-records.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
-import type { ConnectionRecord } from '../../../workers/listener/protocol.ts';
+import type { ConnectionRecord } from '../../../workers/listener/protocol/connections.ts';
 import type { NodeProxyConfig } from '../config.ts';
 import { DUMP_OBJECTS_PER_MESSAGE } from '../limits.ts';
 import { descriptorCounts } from '../metrics.ts';

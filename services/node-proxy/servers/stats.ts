@@ -1,7 +1,7 @@
 import type { HttpHandler } from '../../../lib/http/routes.ts';
 import { sendText } from '../../../lib/http/answers.ts';
 import type { RegistryFamily } from '../../../lib/metrics/registry.ts';
-import type { MetricSample } from '../../../workers/listener/protocol.ts';
+import type { MetricSample } from '../../../workers/listener/protocol/control.ts';
 import { encodeBody } from './content-encoding.ts';
 import {
   OPEN_METRICS_TYPE,

@@ -1,5 +1,5 @@
 import type { KnownRow, SeriesReader } from '../../../lib/metrics/series-memory.ts';
-import type { MetricSample } from '../../../workers/listener/protocol.ts';
+import type { MetricSample } from '../../../workers/listener/protocol/control.ts';
 
 /** The series of one listener thread. */
 export interface SeriesSource {

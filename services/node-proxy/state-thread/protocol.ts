@@ -2,7 +2,7 @@
 import type { MessagePort } from 'node:worker_threads';
 import type { LogFormat } from '../../../lib/log/logger.ts';
 import type { WireError } from '../../../lib/errors/mesh-error.ts';
-import type { PodInfo } from '../../../workers/listener/protocol.ts';
+import type { PodInfo } from '../../../workers/listener/protocol/control.ts';
 import type { ProfileCommand, ThreadProfile } from '../../../lib/profile/thread-profiler.ts';
 
 /** The replicated tables that make the state. */

@@ -8,7 +8,7 @@ import { PolicyStore } from '../../../lib/policy/policy-store.ts';
 import { PackedStore } from '../../../lib/state/packed-store.ts';
 import type { DecodeAddress } from '../../../lib/state/packed-store.ts';
 import type { AnswerHead } from '../../../lib/state/view.ts';
-import type { StateRequest } from '../../../workers/listener/protocol.ts';
+import type { StateRequest } from '../../../workers/listener/protocol/state.ts';
 import { MAX_LOOKUP_KEYS, STATE_SLICE_MS } from '../limits.ts';
 import { readDump } from './dump-reader.ts';
 import { EndpointFeeds } from './endpoint-feeds.ts';

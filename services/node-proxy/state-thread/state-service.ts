@@ -6,7 +6,7 @@ import type { Logger } from '../../../lib/log/logger.ts';
 import { ThreadProfiler } from '../../../lib/profile/thread-profiler.ts';
 import { decodeAddress } from '../../../lib/xds/resources/address.ts';
 import { decodeAuthorization } from '../../../lib/xds/resources/authorization.ts';
-import type { StateRequest, StateResponse } from '../../../workers/listener/protocol.ts';
+import type { StateRequest, StateResponse } from '../../../workers/listener/protocol/state.ts';
 import type { FromStateThread, StateSettings, StateStats, ToStateThread } from './protocol.ts';
 import { StateEngine } from './state-engine.ts';
 

@@ -1,7 +1,8 @@
 import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import type { PolicyStore } from '../../../lib/policy/policy-store.ts';
 import type { Service, Workload } from '../../../lib/state/model.ts';
-import type { LocalPod, PodInfo, StateResponse } from '../../../workers/listener/protocol.ts';
+import type { PodInfo } from '../../../workers/listener/protocol/control.ts';
+import type { LocalPod, StateResponse } from '../../../workers/listener/protocol/state.ts';
 import { PROGRAM_WAIT_MS } from '../limits.ts';
 import type { ProgramBook } from './program-book.ts';
 import type { TimeSlice } from '../../../lib/async/time-slice.ts';

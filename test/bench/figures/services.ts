@@ -14,7 +14,7 @@ import {
 import { EndpointFeeds } from '../../../services/node-proxy/state-thread/endpoint-feeds.ts';
 import { TimeSlice } from '../../../lib/async/time-slice.ts';
 import { HeldEndpoints } from '../../../workers/listener/held-endpoints.ts';
-import type { StateResponse } from '../../../workers/listener/protocol.ts';
+import type { StateResponse } from '../../../workers/listener/protocol/state.ts';
 import { serviceFixture, workloadFixture } from '../../support/model-fixtures.ts';
 
 /** Microseconds, medians. */

@@ -9,7 +9,7 @@ import { serviceKey } from '../../../lib/state/model.ts';
 import { encodeService, encodeWorkload } from '../../../lib/xds/resources/address.ts';
 import { followTables } from '../../../services/node-proxy/state-thread/state-feed.ts';
 import { StateThread } from '../../../services/node-proxy/state-thread/state-thread.ts';
-import type { StateResponse } from '../../../workers/listener/protocol.ts';
+import type { StateResponse } from '../../../workers/listener/protocol/state.ts';
 import { StateClient } from '../../../workers/listener/state-client.ts';
 import { openBus } from '../../support/bus.ts';
 import { FakeClock } from '../../support/fake-clock.ts';

@@ -13,7 +13,7 @@ import { lacksIpv6 } from '../../../lib/linux/errno.ts';
 import { readSysctl } from '../../../lib/linux/netns.ts';
 import type { Workload } from '../../../lib/state/model.ts';
 import { decided } from '../lookups.ts';
-import type { PodContext } from '../pod-context.ts';
+import type { PodContext } from '../thread-context.ts';
 import type { ThreadDns } from './thread-dns.ts';
 import { listenerMarkOf } from '../upstream.ts';
 import { Forwarder } from './forwarder.ts';

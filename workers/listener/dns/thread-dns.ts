@@ -6,7 +6,7 @@ import { DnsMetrics } from './metrics.ts';
 import { followHosts, followResolvConf } from './polled-file.ts';
 import type { Resolvers } from './polled-file.ts';
 import { NAME_CACHE_BYTES } from '../limits.ts';
-import type { DnsSettings, ListenerSettings } from '../protocol.ts';
+import type { DnsSettings, ListenerSettings } from '../protocol/settings.ts';
 import type { SharedNames } from './endpoint-names.ts';
 
 const HOSTS_FILE = '/etc/hosts';

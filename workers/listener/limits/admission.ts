@@ -4,7 +4,7 @@ import {
   MAX_CONNECTIONS_PER_POD,
   RESERVED_DESCRIPTORS,
 } from '../limits.ts';
-import type { ListenerSettings } from '../protocol.ts';
+import type { ListenerSettings } from '../protocol/settings.ts';
 import type { EarlyDenialReason } from '../telemetry/thread-metrics.ts';
 
 /** How many connections a pod may have on this thread. */

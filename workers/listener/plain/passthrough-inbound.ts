@@ -6,7 +6,7 @@ import { checkPlaintextDestination, telemetryService } from '../../../lib/state/
 import type { CapturedSocket } from './captured-socket.ts';
 import { workloadAt } from '../lookups.ts';
 import { assertPassage, findPassage } from '../waypoint-check.ts';
-import type { PodContext } from '../pod-context.ts';
+import type { PodContext } from '../thread-context.ts';
 import { connectUpstream } from '../upstream.ts';
 
 /** Serves one connection to its end. Never rejects. */

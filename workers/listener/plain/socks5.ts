@@ -15,7 +15,7 @@ import type { SocksFailure, SocksTarget } from '../../../lib/net/socks5.ts';
 import type { PodDns } from '../dns/pod-dns.ts';
 import { SOCKS_HANDSHAKE_MS } from '../limits.ts';
 import { serveOutbound } from '../outbound.ts';
-import type { PodContext } from '../pod-context.ts';
+import type { PodContext } from '../thread-context.ts';
 
 /** What serves a pod's SOCKS5 connections. */
 export interface SocksParts {

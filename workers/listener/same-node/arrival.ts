@@ -3,7 +3,7 @@ import { MeshError, asMeshError, errorText } from '../../../lib/errors/mesh-erro
 import { parseSpiffe } from '../../../lib/net/spiffe.ts';
 import { serveRequest } from '../tunnel/inbound.ts';
 import { ownIdentity } from '../tunnel/own-identity.ts';
-import type { PodContext } from '../pod-context.ts';
+import type { PodContext } from '../thread-context.ts';
 import type { Arrival } from './server.ts';
 import { prove } from './proof.ts';
 import type { TunnelCredentials } from '../../../lib/hbone/credentials.ts';
@@ -31,7 +31,7 @@ export async function serveArrival(
   const identity = ownIdentity(workload, pod.pod);
   let credentials: TunnelCredentials;
   try {
-    credentials = await prove(pod, identity, 'destination');
+    credentials = await prove(pod.thread, identity, 'destination');
   } catch (error) {
     arrival.decline(errorText(error));
     return;

@@ -3,7 +3,7 @@ import type { MessagePort } from 'node:worker_threads';
 import type { Clock } from '../../../lib/clock/clock.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
-import type { PodContext } from '../pod-context.ts';
+import type { PodContext } from '../thread-context.ts';
 import { serveArrival } from './arrival.ts';
 import { Asked } from './server.ts';
 import type { Arrival } from './server.ts';

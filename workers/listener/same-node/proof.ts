@@ -3,18 +3,24 @@ import { asMeshError } from '../../../lib/errors/mesh-error.ts';
 import type { MeshError } from '../../../lib/errors/mesh-error.ts';
 import type { TunnelCredentials } from '../../../lib/hbone/credentials.ts';
 import type { PeerTrust, TrustReporter } from '../../../lib/hbone/peer-trust.ts';
-import type { PodContext } from '../pod-context.ts';
+import type { CertificateStore } from '../tunnel/certificates.ts';
+
+/** The parts of a thread that a proof is made from. */
+export interface ProofSources {
+  readonly certificates: Pick<CertificateStore, 'get'>;
+  readonly clock: Clock;
+  readonly trust: PeerTrust;
+}
 
 /**
  * Resolves when this process may speak for the identity: it holds its key and a certificate that is neither expired nor
  * revoked and leads to a trusted root, as a handshake would show. Rejects with what is in the way.
  */
 export async function prove(
-  pod: PodContext,
+  { certificates, clock, trust }: ProofSources,
   identity: string,
   reporter: TrustReporter,
 ): Promise<TunnelCredentials> {
-  const { certificates, clock, trust } = pod.thread;
   const credentials = await certificates.get(identity);
   credentials.assertValid(clock.now());
   trust.assertTrusted(credentials);

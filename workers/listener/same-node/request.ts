@@ -8,7 +8,7 @@ import type { Workload } from '../../../lib/state/model.ts';
 import type { Connection } from '../telemetry/connection.ts';
 import type { OutboundRoute } from '../outbound-route.ts';
 import { ownIdentity } from '../tunnel/own-identity.ts';
-import type { PodContext } from '../pod-context.ts';
+import type { PodContext } from '../thread-context.ts';
 import type { Asker } from './client.ts';
 import { podName } from './messages.ts';
 import { prove } from './proof.ts';
@@ -66,7 +66,7 @@ async function ask(
   const { metrics, proofs } = pod.thread;
   const identity = ownIdentity(workload, pod.pod);
   // A tunnel fails for the same reason and reports it.
-  const credentials = await prove(pod, identity, 'source').catch(() => null);
+  const credentials = await prove(pod.thread, identity, 'source').catch(() => null);
   if (credentials === null) return null;
   connection.assertNotCut();
   attempt.asked = true;

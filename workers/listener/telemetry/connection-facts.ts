@@ -6,7 +6,7 @@ import { formatEndpoint } from '../../../lib/net/socket.ts';
 import type { Endpoint } from '../../../lib/net/socket.ts';
 import type { Service, Workload } from '../../../lib/state/model.ts';
 import { workloadIdentity } from '../../../lib/net/spiffe.ts';
-import type { ConnectionProtocol, RouteRecord } from '../protocol.ts';
+import type { ConnectionProtocol, RouteRecord } from '../protocol/connections.ts';
 
 /** What is known of a connection once it is understood. */
 export interface ConnectionFacts {

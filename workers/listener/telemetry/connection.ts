@@ -17,7 +17,7 @@ import type {
   ConnectionSteps,
   PolicyRecord,
   TunnelRecord,
-} from '../protocol.ts';
+} from '../protocol/connections.ts';
 import type { ThreadMetrics } from './thread-metrics.ts';
 
 export type { ConnectionFacts } from './connection-facts.ts';

@@ -10,7 +10,7 @@ import type {
 import { accessFacts } from './connection-facts.ts';
 import type { ConnectionFacts } from './connection-facts.ts';
 import { MAX_EXPORT_RECORDS } from '../limits.ts';
-import type { ConnectionSteps } from '../protocol.ts';
+import type { ConnectionSteps } from '../protocol/connections.ts';
 
 /** A connection that ended. */
 export interface EndedConnection {

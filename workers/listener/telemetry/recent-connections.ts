@@ -1,6 +1,6 @@
 import type { Connection } from './connection.ts';
 import { MAX_RECENT_CONNECTIONS } from '../limits.ts';
-import type { ConnectionRecord } from '../protocol.ts';
+import type { ConnectionRecord } from '../protocol/connections.ts';
 
 /** The last connections that ended on a thread, whatever the access log lets through. */
 export class RecentConnections {

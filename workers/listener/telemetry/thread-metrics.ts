@@ -2,7 +2,7 @@ import { monitorEventLoopDelay, performance } from 'node:perf_hooks';
 import type { Suppression } from '../../../lib/log/access-gate.ts';
 import { BucketCounts } from '../../../lib/metrics/bucket-counts.ts';
 import type { PoolStats } from '../../../lib/hbone/pool.ts';
-import type { MetricSample } from '../protocol.ts';
+import type { MetricSample } from '../protocol/control.ts';
 
 /** What a scrape asks of the thread's other parts. */
 export interface ThreadGauges {

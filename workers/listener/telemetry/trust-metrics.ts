@@ -1,5 +1,5 @@
 import type { PeerTrust, TrustReporter } from '../../../lib/hbone/peer-trust.ts';
-import type { MetricSample } from '../protocol.ts';
+import type { MetricSample } from '../protocol/control.ts';
 
 /** Counters of revocation and distrust, per reporter, with Istio's names where it has them (docs/spec/observability.md §2). */
 export function trustSamples({ counters, tracked }: PeerTrust): MetricSample[] {

@@ -1,7 +1,7 @@
 import type { ClientTunnel } from '../../../lib/hbone/engine.ts';
 import { formatEndpoint } from '../../../lib/net/socket.ts';
 import type { Endpoint } from '../../../lib/net/socket.ts';
-import type { TunnelRecord } from '../protocol.ts';
+import type { TunnelRecord } from '../protocol/connections.ts';
 
 /** What is told of a tunnel. */
 export type TunnelNote = Omit<TunnelRecord, 'reused'>;

@@ -3,7 +3,7 @@ import { MeshError, asMeshError } from '../../../lib/errors/mesh-error.ts';
 import { TunnelCredentials } from '../../../lib/hbone/credentials.ts';
 import { CERTIFICATES_PER_TURN, CERTIFICATE_WAIT_MS, MAX_CERTIFICATE_WAITERS } from '../limits.ts';
 import type { CredentialOptions } from '../../../lib/hbone/credentials.ts';
-import type { CertificateBundle } from '../protocol.ts';
+import type { CertificateBundle } from '../protocol/control.ts';
 
 interface Waiter {
   readonly resolve: (credentials: TunnelCredentials) => void;

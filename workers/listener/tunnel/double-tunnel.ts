@@ -8,7 +8,7 @@ import { verifyServerIdentity } from '../../../lib/identity/peer-verify.ts';
 import type { CopyEnd } from '../../../lib/net/bidi-copy.ts';
 import type { Connection } from '../telemetry/connection.ts';
 import { INNER_TUNNEL_CLOSE_MS } from '../limits.ts';
-import type { PodContext } from '../pod-context.ts';
+import type { PodContext } from '../thread-context.ts';
 import { streamEnd } from '../upstream.ts';
 
 /** Where the connection goes. */

@@ -9,7 +9,7 @@ import { ownIdentity } from './own-identity.ts';
 import { overTunnel, serveRequest } from './inbound.ts';
 import { firstBytes } from './first-bytes.ts';
 import { HandshakeGate } from '../limits/handshake-gate.ts';
-import type { PodContext } from '../pod-context.ts';
+import type { PodContext } from '../thread-context.ts';
 import { sessionName } from '../telemetry/tunnel-notes.ts';
 
 /** Handshakes in progress, by pod. */

@@ -27,9 +27,9 @@ import type { Passage } from '../../../lib/state/waypoint-guard.ts';
 import type { Connection } from '../telemetry/connection.ts';
 import { decided, workloadAt } from '../lookups.ts';
 import { assertPassage, findPassage } from '../waypoint-check.ts';
-import type { PodContext } from '../pod-context.ts';
+import type { PodContext } from '../thread-context.ts';
 import type { KnownPod } from '../state-client.ts';
-import type { TunnelRecord } from '../protocol.ts';
+import type { TunnelRecord } from '../protocol/connections.ts';
 import { connectUpstream, streamEnd } from '../upstream.ts';
 
 /** What a request is answered with when its application is connected. */

@@ -1,6 +1,6 @@
 import { formatSpiffe } from '../../../lib/net/spiffe.ts';
 import type { Workload } from '../../../lib/state/model.ts';
-import type { PodInfo } from '../protocol.ts';
+import type { PodInfo } from '../protocol/control.ts';
 
 /** The last answer for each pod: a connection asks more than once, and neither side changes often. */
 const known = new WeakMap<PodInfo, { readonly workload: Workload; readonly identity: string }>();

@@ -3,7 +3,7 @@ import type { ClientTunnel } from '../../../lib/hbone/engine.ts';
 import type { Handshake, TunnelKey } from '../../../lib/hbone/pool.ts';
 import { verifyServerIdentity } from '../../../lib/identity/peer-verify.ts';
 import { formatEndpoint, localEndpoint } from '../../../lib/net/socket.ts';
-import type { PodContext } from '../pod-context.ts';
+import type { PodContext } from '../thread-context.ts';
 import { noteTunnel, sessionName } from '../telemetry/tunnel-notes.ts';
 import { connectUpstream } from '../upstream.ts';
 

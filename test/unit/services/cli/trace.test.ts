@@ -3,7 +3,7 @@ import type { PodLine } from '../../../../services/local-mesh/supervisor-api.ts'
 import { findConnection } from '../../../../services/cli/trace/find.ts';
 import type { TraceQuery } from '../../../../services/cli/trace/find.ts';
 import { traceLines, traceResult } from '../../../../services/cli/trace/render.ts';
-import type { ConnectionRecord } from '../../../../workers/listener/protocol.ts';
+import type { ConnectionRecord } from '../../../../workers/listener/protocol/connections.ts';
 import { connectionRecord } from '../../../support/records.ts';
 
 const pod = (name: string, ip: string): PodLine => ({

@@ -5,7 +5,7 @@ import { canaryLack, canaryRoute } from '../../../../services/local-mesh/canary.
 import { bytes, viewLines } from '../../../../services/cli/live-view.ts';
 import { duration, statusLines } from '../../../../services/cli/status-lines.ts';
 import type { MeshStatus, PodLine } from '../../../../services/local-mesh/supervisor-api.ts';
-import type { ConnectionRecord } from '../../../../workers/listener/protocol.ts';
+import type { ConnectionRecord } from '../../../../workers/listener/protocol/connections.ts';
 
 const STATUS: MeshStatus = {
   waypointBypass: 'deny',

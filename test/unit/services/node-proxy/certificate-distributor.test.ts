@@ -7,7 +7,7 @@ import type { Urgency } from '../../../../lib/identity/signing-port.ts';
 import type { WorkloadCertificate } from '../../../../lib/identity/workload-certificate.ts';
 import { createLogger } from '../../../../lib/log/logger.ts';
 import { CertificateDistributor } from '../../../../services/node-proxy/certificates/certificate-distributor.ts';
-import type { ControlToThread } from '../../../../workers/listener/protocol.ts';
+import type { ControlToThread } from '../../../../workers/listener/protocol/control.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 import { until } from '../../../support/until.ts';
 

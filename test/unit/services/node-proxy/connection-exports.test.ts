@@ -5,7 +5,7 @@ import type { ExportDrops, ExportedConnection } from '../../../../lib/otlp/model
 import { ConnectionExports } from '../../../../services/node-proxy/connection-exports.ts';
 import { EXPORT_POLL_MS, REPORT_TIMEOUT_MS } from '../../../../services/node-proxy/limits.ts';
 import { ThreadHandle } from '../../../../services/node-proxy/pool/thread-handle.ts';
-import type { ControlToThread } from '../../../../workers/listener/protocol.ts';
+import type { ControlToThread } from '../../../../workers/listener/protocol/control.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 import { until } from '../../../support/until.ts';
 

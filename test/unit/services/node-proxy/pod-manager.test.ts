@@ -3,7 +3,7 @@ import { MeshError } from '../../../../lib/errors/mesh-error.ts';
 import { createLogger } from '../../../../lib/log/logger.ts';
 import { PlacedPod } from '../../../../services/node-proxy/pool/placed-pod.ts';
 import { PodManager } from '../../../../services/node-proxy/pods/pod-manager.ts';
-import type { PodInfo } from '../../../../workers/listener/protocol.ts';
+import type { PodInfo } from '../../../../workers/listener/protocol/control.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 
 const info: PodInfo = { uid: 'u', name: 'web', namespace: 'demo', serviceAccount: 'web' };

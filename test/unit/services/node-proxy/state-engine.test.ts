@@ -18,7 +18,7 @@ import type { Row } from '../../../../services/node-proxy/state-thread/packed-ro
 import type { StateTable } from '../../../../services/node-proxy/state-thread/protocol.ts';
 import { StateEngine } from '../../../../services/node-proxy/state-thread/state-engine.ts';
 import type { LookupKey } from '../../../../lib/state/view.ts';
-import type { StateResponse } from '../../../../workers/listener/protocol.ts';
+import type { StateResponse } from '../../../../workers/listener/protocol/state.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 import {
   authorizationFixture,

@@ -3,7 +3,7 @@ import test from 'ava';
 import { FakeClock } from '../../../support/fake-clock.ts';
 import { seriesKit } from '../../../support/series.ts';
 import { gunzipSync } from 'node:zlib';
-import type { MetricSample } from '../../../../workers/listener/protocol.ts';
+import type { MetricSample } from '../../../../workers/listener/protocol/control.ts';
 import {
   chooseEncoding,
   encodeBody,

@@ -4,7 +4,7 @@ import { systemClock } from '../../../../lib/clock/clock.ts';
 import { MeshError } from '../../../../lib/errors/mesh-error.ts';
 import { CertificateStore } from '../../../../workers/listener/tunnel/certificates.ts';
 import { CERTIFICATES_PER_TURN } from '../../../../workers/listener/limits.ts';
-import type { CertificateBundle } from '../../../../workers/listener/protocol.ts';
+import type { CertificateBundle } from '../../../../workers/listener/protocol/control.ts';
 import { createTunnelPki } from '../../../support/tunnel-pki.ts';
 
 const IDENTITY = 'spiffe://cluster.local/ns/demo/sa/web';

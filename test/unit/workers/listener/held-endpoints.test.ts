@@ -3,7 +3,7 @@ import { serviceKey } from '../../../../lib/state/model.ts';
 import type { Service } from '../../../../lib/state/model.ts';
 import { HeldEndpoints } from '../../../../workers/listener/held-endpoints.ts';
 import { KEPT_SERVICES } from '../../../../workers/listener/limits.ts';
-import type { StateRequest } from '../../../../workers/listener/protocol.ts';
+import type { StateRequest } from '../../../../workers/listener/protocol/state.ts';
 import { service, workload } from '../../../support/mesh-kit.ts';
 import { until } from '../../../support/until.ts';
 

@@ -17,7 +17,7 @@ import type { StateTable } from '../../../../services/node-proxy/state-thread/pr
 import { StateEngine } from '../../../../services/node-proxy/state-thread/state-engine.ts';
 import { Connection } from '../../../../workers/listener/telemetry/connection.ts';
 import { PodPolicy } from '../../../../workers/listener/policy.ts';
-import type { StateRequest } from '../../../../workers/listener/protocol.ts';
+import type { StateRequest } from '../../../../workers/listener/protocol/state.ts';
 import { StateClient } from '../../../../workers/listener/state-client.ts';
 import { ThreadMetrics } from '../../../../workers/listener/telemetry/thread-metrics.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';

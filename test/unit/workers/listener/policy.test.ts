@@ -7,7 +7,7 @@ import { trafficKit } from '../../../support/series.ts';
 import { compileProgram } from '../../../../lib/policy/compile.ts';
 import { Connection } from '../../../../workers/listener/telemetry/connection.ts';
 import { PodPolicy } from '../../../../workers/listener/policy.ts';
-import type { LocalPod } from '../../../../workers/listener/protocol.ts';
+import type { LocalPod } from '../../../../workers/listener/protocol/state.ts';
 import { StateClient } from '../../../../workers/listener/state-client.ts';
 import { ThreadMetrics } from '../../../../workers/listener/telemetry/thread-metrics.ts';
 import { until } from '../../../support/until.ts';

@@ -1,7 +1,7 @@
 import test from 'ava';
 import { RECORDS_PER_MESSAGE } from '../../../../workers/listener/limits.ts';
 import { concat, sendRecords } from '../../../../workers/listener/telemetry/reports.ts';
-import type { ConnectionRecord } from '../../../../workers/listener/protocol.ts';
+import type { ConnectionRecord } from '../../../../workers/listener/protocol/connections.ts';
 import { connectionRecord } from '../../../support/records.ts';
 
 test('many records are sent in messages of a few, with turns in between', async (t) => {

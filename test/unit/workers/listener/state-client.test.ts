@@ -5,7 +5,7 @@ import type { Endpoint } from '../../../../lib/state/model.ts';
 import type { LookupKey } from '../../../../lib/state/view.ts';
 import { lookupId } from '../../../../lib/state/view.ts';
 import { MAX_CACHED_ANSWERS } from '../../../../workers/listener/limits.ts';
-import type { StateRequest, StateResponse } from '../../../../workers/listener/protocol.ts';
+import type { StateRequest, StateResponse } from '../../../../workers/listener/protocol/state.ts';
 import { StateClient } from '../../../../workers/listener/state-client.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 import { service } from '../../../support/mesh-kit.ts';
