@@ -53,7 +53,7 @@ export function socketFd(socket: Socket): number | null {
 
 /**
  * Closes a connection now by a reset (RST), so that its peer does not take the end for a clean one; what waits to be sent is
- * dropped. `socket.resetAndDestroy()` sends what waits first, and a FIN. Without effect on a closed socket.
+ * dropped. `socket.resetAndDestroy()` cannot do that, and leaves the socket open, while a FIN is under way. Without effect on a closed socket.
  */
 export function resetSocket(socket: Socket): void {
   const fd = socket.destroyed ? null : socketFd(socket);
