@@ -9,7 +9,7 @@ const BY_WORD: Readonly<Record<string, AppProtocol>> = {
   'grpc-web': 'GRPC',
 };
 
-/** What is spoken on a port: its `appProtocol` or `protocol`, else the prefix of its name. */
+/** The application protocol of a port: by its `appProtocol` or `protocol`, else by the prefix of its name. */
 export function appProtocolOf(port: {
   readonly protocolWord?: string | undefined;
   readonly name?: string | undefined;

@@ -1,4 +1,4 @@
-/** Workloads that are not pods: WorkloadEntries and endpoints of ServiceEntries (docs/spec/istiod-ambient.md §1.3). Pure. */
+/** WorkloadEntry, or endpoint of a ServiceEntry → workload (docs/spec/istiod-ambient.md §1.3). Pure. */
 import { tryCanonicalIp } from '../../../lib/net/address.ts';
 import type { PortMap, Workload } from '../../../lib/state/model.ts';
 import type { ServiceEntry, WorkloadEntry } from '../manifests/kinds.ts';
@@ -7,11 +7,11 @@ import { canonicalName, canonicalRevision, tunnelOf } from './labels.ts';
 import type { Labels } from './labels.ts';
 import type { MeshSettings } from './settings.ts';
 
-/** What workloads of one namespace need to know of it. */
+/** The settings and policies of a namespace's workloads. */
 export interface WorkloadContext {
   readonly settings: MeshSettings;
   readonly network: string;
-  /** Policies that bind a workload with these labels, sorted. */
+  /** Keys of the policies for a workload with these labels, sorted. */
   policiesFor(labels: Labels): readonly string[];
 }
 
@@ -20,7 +20,7 @@ type Endpoint = Omit<WorkloadEntry['spec'], 'address'> & { readonly address: str
 const WORKLOAD_NAME_LABEL = 'service.istio.io/workload-name';
 const GROUP_ANNOTATION = 'istio.io/autoRegistrationGroup';
 
-/** The labels by which services and policies find a WorkloadEntry. */
+/** The labels that services and policies select a WorkloadEntry by. */
 export function workloadEntryLabels(entry: WorkloadEntry): Labels {
   return { ...entry.metadata.labels, ...entry.spec.labels };
 }
@@ -73,7 +73,7 @@ export function externalWorkload(
     clusterId: settings.clusterId,
     locality: { region, zone, subzone },
     networkMode: 'STANDARD',
-    // Unset and 0 are the same in a manifest.
+    // In a manifest 0 means unset.
     capacity: endpoint.weight === undefined || endpoint.weight === 0 ? 1 : endpoint.weight,
   };
 }

@@ -10,7 +10,7 @@ import type { ServiceTarget, TargetPort } from './service-target.ts';
 const DISTRIBUTION_ANNOTATION = 'networking.istio.io/traffic-distribution';
 const EXPORT_ANNOTATION = 'networking.istio.io/exportTo';
 
-/** A Service as a target; null for one that is not sent. */
+/** The target of a Service; null for a Service that is not sent. */
 export function kubeServiceTarget(
   object: KubeService,
   namespace: NamespaceObject | undefined,
@@ -93,7 +93,7 @@ function distributionOf(
   );
 }
 
-/** A preference for both families is granted where the Service has an address, or lists a family, of both. */
+/** The families of a Service. PreferDualStack gives both families when the Service has addresses, or lists families, of both. */
 function familiesOf({ spec }: KubeService): Service['ipFamilies'] {
   const { ipFamilyPolicy } = spec;
   const listed = spec.ipFamilies ?? [];

@@ -1,7 +1,7 @@
-/** Names derived from labels, annotations and owners (docs/spec/istiod-ambient.md §1.1). Pure. */
+/** Derives names from labels, annotations and owners (docs/spec/istiod-ambient.md §1.1). Pure. */
 import type { ObjectMeta } from '../manifests/fields.ts';
 
-/** Label set, read only. */
+/** A set of labels. */
 export type Labels = Readonly<Record<string, string>>;
 
 const REDIRECTION = 'ambient.istio.io/redirection';
@@ -27,7 +27,7 @@ export function canonicalRevision(labels: Labels): string {
   );
 }
 
-/** How a workload with this metadata is reached. */
+/** The tunnel protocol of a workload with this metadata. */
 export function tunnelOf(metadata: Pick<ObjectMeta, 'labels' | 'annotations'>): {
   tunnelProtocol: 'HBONE' | 'NONE';
   nativeTunnel: boolean;
@@ -37,7 +37,7 @@ export function tunnelOf(metadata: Pick<ObjectMeta, 'labels' | 'annotations'>): 
   return { tunnelProtocol: enrolled || nativeTunnel ? 'HBONE' : 'NONE', nativeTunnel };
 }
 
-/** The name of what a pod is one of: its own label, its owner, or itself. */
+/** The name of a pod's workload: from its label, its owner, or its own name. */
 export function podWorkloadName(metadata: ObjectMeta): string {
   const labels = metadata.labels ?? {};
   return (
@@ -58,7 +58,7 @@ function ownerName(metadata: ObjectMeta, labels: Labels): string | null {
     case 'ReplicationController':
       return filled(labels['deploymentconfig']) ?? owner.name;
     case 'Job':
-      // A CronJob's jobs end in the time they were due.
+      // The names of a CronJob's jobs end with the time they were due.
       return /^(.+)-\d{8,10}$/.exec(owner.name)?.[1] ?? owner.name;
     default:
       return owner.name;

@@ -1,4 +1,4 @@
-/** The whole mesh as resources, kept up to date namespace by namespace. */
+/** Maps the whole mesh to resources, and updates them namespace by namespace. */
 import type { ResourceType } from '../../../lib/xds/type-urls.ts';
 import { byAge, namespaceOf } from '../manifests/kinds.ts';
 import type {
@@ -19,21 +19,21 @@ import { serviceEntryTargets } from './service-entry.ts';
 import type { ServiceTarget } from './service-target.ts';
 import type { MeshSettings } from './settings.ts';
 
-/** Names of resources that changed or are gone, by type. */
+/** Names of changed and removed resources, by type. */
 export type ChangedNames = ReadonlyMap<ResourceType, ReadonlySet<string>>;
 
 const NETWORK_LABEL = 'topology.istio.io/network';
 
-/** Resources of all namespaces. */
+/** Holds the resources of all namespaces. */
 export class MeshMap {
   readonly #state: CommittedState;
   readonly #settings: MeshSettings;
   /** The resources as of the last {@link refresh}. */
   readonly index = new ResourceIndex();
-  /** Resource ids each namespace contributed last. */
+  /** The resources of each namespace by id, as of the last refresh. */
   readonly #contributed = new Map<string, Map<string, MappedResource>>();
   readonly #maps = new Map<string, NamespaceMap>();
-  /** Namespaces to look at again; true when more than their pods changed. */
+  /** Namespaces to map again; true when more than their pods changed. */
   readonly #dirty = new Map<string, boolean>();
   #allDirty = true;
 
@@ -42,7 +42,7 @@ export class MeshMap {
     this.#settings = settings;
   }
 
-  /** Notes what a commit may have changed; cheap. */
+  /** Notes the namespaces that a commit may have changed. */
   note(changes: readonly ObjectChange[]): void {
     for (const { before, after } of changes) {
       const object = after ?? before;
@@ -50,7 +50,7 @@ export class MeshMap {
     }
   }
 
-  /** Brings the resources up to date with the state, and tells which changed. */
+  /** Updates the resources from the state. Returns the names of the changed ones. */
   refresh(): ChangedNames {
     const changed = new Map<ResourceType, Set<string>>();
     const namespaces = this.#allDirty ? this.#everyNamespace() : [...this.#dirty.keys()];
@@ -75,12 +75,13 @@ export class MeshMap {
         if (namespace === root) this.#allDirty = true;
         return;
       case 'AuthorizationPolicy':
-        if (namespace === root && (hasSelector(before) || hasSelector(after)))
+        if (namespace === root && (hasSelector(before) || hasSelector(after))) {
           this.#allDirty = true;
+        }
         return;
       case 'PeerAuthentication':
         if (namespace === root) this.#allDirty = true;
-        // The static policy lives there, as long as there is any PeerAuthentication.
+        // The root namespace holds the static policy while any PeerAuthentication exists.
         else this.#dirty.set(root, true);
         return;
       case 'Service':
@@ -91,7 +92,7 @@ export class MeshMap {
     }
   }
 
-  /** A host that comes or goes may change whose claim to it counts, wherever else it is claimed. */
+  /** Marks the namespaces of all ServiceEntries: a new or removed host may change which claim to a host counts. */
   #noteHosts(): void {
     for (const entry of this.#state.ofKind('ServiceEntry')) {
       this.#dirty.set(namespaceOf(entry), true);
@@ -144,7 +145,7 @@ export class MeshMap {
     };
   }
 
-  /** Facts that several namespaces ask for, found at most once for each refresh. */
+  /** Facts that several namespaces need, computed at most once per refresh. */
   #shared(): Shared {
     const root = this.#settings.policies.rootNamespace;
     const inRoot = lazily(() => [...this.#state.inNamespace(root)].map(({ object }) => object));
@@ -167,7 +168,7 @@ export class MeshMap {
     };
   }
 
-  /** For every host of an entry the namespace whose claim counts: a Service's, else the oldest public entry's. */
+  /** The namespace whose claim counts, by host of the entries: a Service's, else the oldest public entry's. */
   #hostWinners(): Map<string, string> {
     const winners = new Map<string, string>();
     const entries = [...this.#state.ofKind('ServiceEntry')].toSorted(byAge);

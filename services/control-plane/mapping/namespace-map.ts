@@ -1,4 +1,4 @@
-/** Everything one namespace contributes to the mesh. Pure, apart from remembering what did not change. */
+/** Maps one namespace to resources. Pure, apart from a cache of unchanged pods. */
 import type { AppProtocols } from '../../../lib/xds/resources/fields.ts';
 import type { Authorization } from '../../../lib/policy/model.ts';
 import { byAge } from '../manifests/kinds.ts';
@@ -36,18 +36,18 @@ export interface NamespaceObjects {
   readonly others: readonly KubeObject[];
 }
 
-/** What a namespace depends on outside of itself. */
+/** The facts outside of a namespace that its resources depend on. */
 export interface NamespaceSurroundings {
   readonly settings: MeshSettings;
   readonly network: string;
-  /** Selector policies of the root namespace. */
+  /** Policies of the root namespace with a selector. */
   readonly rootPolicies: readonly AuthorizationPolicy[];
   readonly levels: PeerAuthenticationLevels;
   /** True when this ServiceEntry's claim to the host counts mesh-wide. */
   isCanonical(target: ServiceTarget): boolean;
 }
 
-/** A namespace's services and policies, compiled once, and applied to each of its workloads. */
+/** Compiles a namespace's services and policies once, and applies them to each of its workloads. */
 export class NamespaceMap {
   readonly #context: WorkloadContext;
   readonly #services: readonly ServiceTarget[];
@@ -86,7 +86,7 @@ export class NamespaceMap {
     ];
   }
 
-  /** The namespace's resources with these pods. Pods seen before are not mapped again. */
+  /** The namespace's resources with these pods. Known pods are not mapped again. */
   resources(pods: Iterable<Pod>): MappedResource[] {
     const all = [...this.#fixed];
     for (const pod of pods) {
@@ -121,9 +121,9 @@ export class NamespaceMap {
   }
 
   #endpointResources(entry: ServiceEntry, own: readonly ServiceTarget[]): MappedResource[] {
-    // A host that another object of the namespace holds is not this entry's to serve.
+    // The entry does not serve a host that another object of the namespace holds.
     const held = own.filter((target) => this.#services.includes(target));
-    // An entry that serves none, because it is exported to nobody or is a duplicate, has no endpoints either.
+    // An entry that serves no host has no endpoints: it is exported to nobody or is a duplicate.
     if (held.length === 0) return [];
     return serviceEntryWorkloads(entry, held, this.#context).map((workload) =>
       workloadResource(workload, this.#protocols),
@@ -131,7 +131,7 @@ export class NamespaceMap {
   }
 }
 
-/** The names a workload lists (docs/spec/istiod-ambient.md §2.4); only policies that are sent. */
+/** The keys of the policies that a workload lists (docs/spec/istiod-ambient.md §2.4), without policies that are not sent. */
 function policyLister(
   policies: readonly AuthorizationPolicy[],
   around: NamespaceSurroundings,
@@ -163,7 +163,7 @@ function policiesOf(
   return converted.filter((policy) => policy !== null).map(authorizationResource);
 }
 
-/** One target for each host: the first, so Services before entries and older entries before younger. */
+/** The first target of each host: Services come before entries, and older entries before younger. */
 function distinct(all: readonly ServiceTarget[]): ServiceTarget[] {
   const byKey = new Map<string, ServiceTarget>();
   for (const target of all) if (!byKey.has(target.key)) byKey.set(target.key, target);

@@ -8,7 +8,7 @@ import type { WorkloadContext } from './external-workload.ts';
 import { podPorts, targets } from './service-target.ts';
 import type { ServiceTarget } from './service-target.ts';
 
-/** The workload of a pod; null while it has no address, and once it has ended. */
+/** The workload of a pod; null while the pod has no address, and after it has ended. */
 export function podWorkload(
   pod: Pod,
   services: readonly ServiceTarget[],
@@ -53,7 +53,7 @@ export function podWorkload(
   };
 }
 
-/** Canonical and without duplicates; null when there is none or one cannot be read. */
+/** The pod's addresses, canonical and without duplicates; null without an address or when one cannot be read. */
 function podAddresses(pod: Pod): string[] | null {
   const ips = (pod.status?.podIPs ?? []).map(({ ip }) => tryCanonicalIp(ip));
   if (ips.length === 0 || ips.includes(null)) return null;

@@ -1,4 +1,4 @@
-/** All resources by name, and by what a client may ask for them by. */
+/** Indexes all resources by name and by the other keys of a subscription. */
 import { tryParseIp } from '../../../lib/net/address.ts';
 import { makePrefix, parsePrefix, prefixContains } from '../../../lib/net/prefix.ts';
 import type { Prefix } from '../../../lib/net/prefix.ts';
@@ -12,7 +12,7 @@ interface Range {
   readonly prefix: Prefix;
 }
 
-/** Resources with their indices; the source of the delta server. */
+/** The resources that the delta server serves. */
 export class ResourceIndex implements ResourceSource {
   readonly #byType = new Map<string, Map<string, MappedResource>>([
     [ADDRESS_TYPE, new Map()],
@@ -21,7 +21,7 @@ export class ResourceIndex implements ResourceSource {
   readonly #aliases = new Map<string, Set<string>>();
   readonly #members = new Map<string, Set<string>>();
   readonly #nodes = new Map<string, Set<string>>();
-  /** Services whose VIP is a range; few. */
+  /** The few services whose VIP is a range. */
   readonly #ranges = new Map<string, readonly Range[]>();
 
   get(type: string, name: string): MappedResource | undefined {
@@ -37,7 +37,7 @@ export class ResourceIndex implements ResourceSource {
     return this.#byType.get(type) ?? new Map<string, MappedResource>();
   }
 
-  /** By name, else by address; a service brings its workloads (docs/spec/istiod-ambient.md §3.2). */
+  /** Names by resource name, else by address. A service brings its workloads (docs/spec/istiod-ambient.md §3.2). */
   resolve(type: string, key: string): readonly string[] {
     const exact = this.get(type, key);
     if (exact !== undefined) return this.#withMembers(exact);
@@ -55,7 +55,7 @@ export class ResourceIndex implements ResourceSource {
     return [...(this.#nodes.get(node) ?? [])];
   }
 
-  /** Adds or replaces. */
+  /** Adds or replaces a resource. */
   set(resource: MappedResource): void {
     this.delete(resource.type, resource.name);
     this.#byType.get(resource.type)?.set(resource.name, resource);
@@ -92,7 +92,7 @@ export class ResourceIndex implements ResourceSource {
     return [name, ...(this.#members.get(name) ?? [])];
   }
 
-  /** Services whose range holds the address of a `network/ip` key. */
+  /** Services whose range contains the address of a `network/ip` key. */
   #inRange(key: string): string[] {
     const slash = key.indexOf('/');
     const address = slash === -1 ? null : tryParseIp(key.slice(slash + 1));

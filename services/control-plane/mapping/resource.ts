@@ -7,31 +7,31 @@ import type { ResourceType } from '../../../lib/xds/type-urls.ts';
 import type { Authorization } from '../../../lib/policy/model.ts';
 import type { Service, Workload } from '../../../lib/state/model.ts';
 
-/** A resource ready to send, and what it can be asked for by. */
+/** A resource ready to send, with the keys of its subscriptions. */
 export interface MappedResource {
   readonly type: ResourceType;
   readonly name: string;
   /** Hash of the bytes: equal content has equal versions, also after a restart. */
   readonly version: string;
   readonly bytes: Uint8Array;
-  /** `network/ip`, with `/length` behind it for a range; names the resource also answers to. */
+  /** Other names of the resource: `network/ip`, or `network/ip/length` for a range. */
   readonly aliases: readonly string[];
-  /** Of a workload: its node and the keys of its services; else empty. */
+  /** A workload's node and the keys of its services; empty for other resources. */
   readonly node: string;
   readonly services: readonly string[];
-  /** What was encoded, for people who look. */
+  /** The encoded content, for the admin endpoints. */
   readonly content: Workload | Service | Authorization;
 }
 
-/** Enough of the hash that two versions of one resource never meet by chance. */
+/** Length of a version: two versions of one resource do not collide by chance. */
 const VERSION_LENGTH = 16;
 
-/** A workload as a resource. */
+/** The resource of a workload. */
 export function workloadResource(workload: Workload, protocols: AppProtocols): MappedResource {
   const shared = workload.networkMode === 'HOST_NETWORK';
   return {
     ...encoded(ADDRESS_TYPE, resourceName(workload), encodeWorkload(workload, protocols)),
-    // An address shared by the pods of a host names none of them.
+    // The pods of a host share its address, so it is an alias of none of them.
     aliases: shared ? [] : workload.addresses.map((ip) => `${workload.network}/${ip}`),
     node: workload.node,
     services: Object.keys(workload.services),
@@ -39,7 +39,7 @@ export function workloadResource(workload: Workload, protocols: AppProtocols): M
   };
 }
 
-/** A service as a resource. */
+/** The resource of a service. */
 export function serviceResource(service: Service, protocols: AppProtocols): MappedResource {
   return {
     ...encoded(ADDRESS_TYPE, resourceName(service), encodeService(service, protocols)),
@@ -52,7 +52,7 @@ export function serviceResource(service: Service, protocols: AppProtocols): Mapp
   };
 }
 
-/** A policy as a resource. */
+/** The resource of a policy. */
 export function authorizationResource(policy: Authorization): MappedResource {
   return {
     ...encoded(

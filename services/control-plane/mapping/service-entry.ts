@@ -11,7 +11,7 @@ import type { WorkloadContext } from './external-workload.ts';
 import { endpointPorts } from './service-target.ts';
 import type { ServiceTarget, TargetPort } from './service-target.ts';
 
-/** One target for each host; none when the entry is not exported. `canonical` is decided by the caller. */
+/** One target for each host; none when the entry is not exported. The caller decides `canonical`. */
 export function serviceEntryTargets(entry: ServiceEntry, network: string): ServiceTarget[] {
   const { spec, metadata } = entry;
   const visibility = visibilityOf(entry);
@@ -56,7 +56,7 @@ export function serviceEntryTargets(entry: ServiceEntry, network: string): Servi
   });
 }
 
-/** Workloads of the inline endpoints, or of the hosts themselves where DNS is to find them. */
+/** Workloads of the inline endpoints; without endpoints, of the hosts that DNS resolves. */
 export function serviceEntryWorkloads(
   entry: ServiceEntry,
   own: readonly ServiceTarget[],
@@ -78,7 +78,7 @@ export function serviceEntryWorkloads(
   return endpoints.flatMap((endpoint) => {
     const address = endpoint.address ?? '';
     const key = tryCanonicalIp(address) ?? address.toLowerCase();
-    // The address is all that tells two endpoints of an entry apart.
+    // Only the address distinguishes two endpoints of an entry.
     if (seen.has(key)) return [];
     seen.add(key);
     return [
@@ -109,7 +109,7 @@ function addressesOf(entry: ServiceEntry, host: string, network: string): Networ
     .map(({ value }) => ({ network, ip: value, length: null }));
 }
 
-/** Null when the entry is exported to nobody. */
+/** The visibility of an entry; null when it is exported to nobody. */
 function visibilityOf(entry: ServiceEntry): Service['visibility'] | null {
   const scopes = entry.spec.exportTo ?? [];
   if (scopes.length === 0 || scopes.includes('*')) return 'PUBLIC';

@@ -1,4 +1,4 @@
-/** Services as workloads see them: whom they select and which port leads where (docs/spec/istiod-ambient.md §1.2). Pure. */
+/** Services with their selectors and target ports (docs/spec/istiod-ambient.md §1.2). Pure. */
 import type { PortMap, Service } from '../../../lib/state/model.ts';
 import type { AppProtocol } from '../../../lib/xds/resources/fields.ts';
 import type { Pod, WorkloadEntry } from '../manifests/kinds.ts';
@@ -8,18 +8,18 @@ import type { Labels } from './labels.ts';
 export interface TargetPort {
   readonly servicePort: number;
   readonly name: string | null;
-  /** A number, the name of a port of the workload, or null where the definition leaves it open. */
+  /** A port number, the name of a port of the workload, or null when the definition has no target. */
   readonly target: number | string | null;
   readonly appProtocol: AppProtocol;
 }
 
-/** A service with its selection. */
+/** A service with its selector. */
 export interface ServiceTarget {
   /** `namespace/hostname`. */
   readonly key: string;
   readonly kind: 'Service' | 'ServiceEntry';
   readonly service: Service;
-  /** Null selects nobody. */
+  /** Null selects no workload. */
   readonly selector: Labels | null;
   readonly ports: readonly TargetPort[];
 }
@@ -32,7 +32,7 @@ export function targets(target: ServiceTarget, labels: Labels): boolean {
   );
 }
 
-/** The ports of a pod behind a service; a named port the pod does not have is left out. */
+/** The ports of a pod behind a service, without named ports that the pod lacks. */
 export function podPorts(target: ServiceTarget, pod: Pod): PortMap {
   return portMap(target, (port) => {
     if (target.kind === 'ServiceEntry') {
@@ -45,8 +45,8 @@ export function podPorts(target: ServiceTarget, pod: Pod): PortMap {
 }
 
 /**
- * The ports of a WorkloadEntry or inline endpoint behind a service. A Service names the port that it leads to, and without it
- * the port is left out; a ServiceEntry has no names for that, so the port of its own name comes first.
+ * The ports of a WorkloadEntry or inline endpoint behind a service. A Service may name its target port; the port is left
+ * out when the endpoint lacks that name. A ServiceEntry has no such names, so the endpoint's port of its own name counts.
  */
 export function endpointPorts(
   target: ServiceTarget,
@@ -77,7 +77,7 @@ function numberOr(target: TargetPort['target'], otherwise: number): number {
   return typeof target === 'number' ? target : otherwise;
 }
 
-/** Containers first, then init containers that keep running. */
+/** The number of a named TCP port: of the containers first, then of init containers that keep running. */
 function containerPort(pod: Pod, name: string): number | null {
   const restartable = (pod.spec.initContainers ?? []).filter(
     (container) => container.restartPolicy === 'Always',

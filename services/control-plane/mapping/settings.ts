@@ -1,10 +1,10 @@
 import type { PolicyOptions } from '../policy/authorization-policy.ts';
 
-/** Facts about the mesh that go into every resource. */
+/** Settings of the mesh that every resource depends on. */
 export interface MeshSettings {
   readonly clusterId: string;
   readonly trustDomain: string;
-  /** Last part of service host names, `cluster.local`. */
+  /** Domain of service host names, such as `cluster.local`. */
   readonly domain: string;
   readonly policies: PolicyOptions;
 }
