@@ -1,13 +1,13 @@
-/** Small words over node-forge's ASN.1 for certificates and signing requests; bytes in and out are Buffers. */
+/** Functions over node-forge's ASN.1 for certificates and signing requests; bytes are Buffers. */
 import type forge from 'node-forge';
-// By parts: the package's entry loads its ciphers, its TLS and its RSA as well, four megabytes in every thread.
+// The package's entry would also load its ciphers, TLS and RSA: four megabytes in every thread.
 import asn1 from 'node-forge/lib/asn1.js';
 import util from 'node-forge/lib/util.js';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 
 const { Class, Type } = asn1;
 
-/** The options form, which the published types lack. */
+/** The published types lack this form with options. */
 const parse = asn1.fromDer as unknown as (
   der: string,
   options: { strict: boolean; parseAllBytes: boolean; decodeBitStrings: boolean },
@@ -33,12 +33,17 @@ export function oid(dotted: string): Asn1 {
 
 /** INTEGER of a non-negative big-endian number. */
 export function integer(bytes: Uint8Array): Asn1 {
-  let start = 0;
-  while (start < bytes.length - 1 && bytes[start] === 0) start += 1;
-  const trimmed = bytes.subarray(start);
+  const trimmed = withoutLeadingZeros(bytes);
   // A set top bit would make it negative.
   const padded = (trimmed[0] ?? 0) >= 0x80 ? Buffer.concat([Buffer.of(0), trimmed]) : trimmed;
   return asn1.create(Class.UNIVERSAL, Type.INTEGER, false, binary(padded));
+}
+
+/** The bytes without leading zeros; a number has at least one byte. */
+export function withoutLeadingZeros<Bytes extends Uint8Array>(bytes: Bytes): Bytes {
+  let start = 0;
+  while (start < bytes.length - 1 && bytes[start] === 0) start += 1;
+  return bytes.subarray(start) as Bytes;
 }
 
 /** BOOLEAN TRUE; DER leaves a default FALSE out. */
@@ -80,7 +85,7 @@ export function contextBytes(tag: number, bytes: Uint8Array): Asn1 {
 /** The last moment of UTCTime, which has two digits for the year (RFC 5280 §4.1.2.5). */
 const UTC_TIME_END_MS = Date.UTC(2050, 0, 1);
 
-/** Time as certificates write it, whole seconds. */
+/** A time in the form of certificates, to the second. */
 export function time(ms: number): Asn1 {
   const date = new Date(Math.floor(ms / 1000) * 1000);
   return ms < UTC_TIME_END_MS
@@ -93,7 +98,7 @@ export function toDer(node: Asn1): Buffer {
   return Buffer.from(asn1.toDer(node).getBytes(), 'latin1');
 }
 
-/** The tree of DER bytes; bit and octet strings stay bytes. Throws IDENTITY_INVALID naming `what`. */
+/** Parses DER bytes; bit and octet strings stay bytes. Throws IDENTITY_INVALID naming `what`. */
 export function fromDer(der: Uint8Array, what: string): Asn1 {
   try {
     return parse(binary(der), {
@@ -155,8 +160,8 @@ export function isContext(node: Asn1 | undefined, tag: number): boolean {
 }
 
 /**
- * The bytes of the first element inside a SEQUENCE exactly as they were received: what a signature covers,
- * which encoding the tree again need not reproduce. Throws IDENTITY_INVALID naming `what`.
+ * The bytes of the first element inside a SEQUENCE exactly as they were received. A signature covers these bytes, and
+ * another encoding of the tree may differ. Throws IDENTITY_INVALID naming `what`.
  */
 export function firstElement(der: Buffer, what: string): Buffer {
   if (der[0] !== 0x30) throw wrongType(what);
@@ -165,7 +170,7 @@ export function firstElement(der: Buffer, what: string): Buffer {
   return der.subarray(outer.start, inner.end);
 }
 
-/** Where an element lies in DER bytes: its tag at `offset`, its content from `start` to `end`. */
+/** The place of an element in DER bytes: its tag at `offset`, its content from `start` to `end`. */
 export interface DerElement {
   readonly tag: number;
   readonly offset: number;
@@ -174,8 +179,8 @@ export interface DerElement {
 }
 
 /**
- * The elements that lie side by side between two offsets, one at a time and without a tree: for lists too long to
- * be held as objects. Throws IDENTITY_INVALID naming `what` when they do not fill the space exactly.
+ * Yields the elements between two offsets one at a time, without a tree: some lists are too long for objects. Throws
+ * IDENTITY_INVALID naming `what` when the elements do not fill the space exactly.
  */
 export function* derElements(
   der: Buffer,

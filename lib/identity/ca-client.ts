@@ -7,10 +7,10 @@ import type { SignRequest, SignResponse } from './ca-protocol.ts';
 import { openGrpcClient } from '../grpc/client.ts';
 import type { GrpcClientOptions } from '../grpc/client.ts';
 
-/** A CA that does not answer within this is treated as away; the caller tries again. */
+/** Time for an answer; after it the CA counts as unavailable and the caller tries again. */
 const CALL_TIMEOUT_MS = 10_000;
 
-/** A CA's answer is a handful of certificates. */
+/** Longest answer in bytes; it holds a handful of certificates. */
 export const MAX_ANSWER_BYTES = 4 * 1024 * 1024;
 
 /** Asks a CA for certificates. The owner closes it. */
@@ -24,16 +24,16 @@ export class CaClient {
     this.#client = openGrpcClient(options);
   }
 
-  /** Uses a new connection from the next request on, which reads the trust roots anew; requests under way go on. */
+  /** Opens a new connection for the next request, which reads the trust roots again; requests under way continue. */
   reconnect(): void {
     this.#client.close();
     this.#client = openGrpcClient(this.#options);
   }
 
   /**
-   * The CA's answer as it is. Throws IDENTITY_REFUSED when the CA refuses the caller or the identity,
-   * IDENTITY_INVALID when it finds the request malformed, IDENTITY_TOKEN when there is no token to present,
-   * IDENTITY_UNAVAILABLE when it cannot be reached or cannot answer now.
+   * Returns the CA's answer unchecked. Throws IDENTITY_REFUSED when the CA refuses the caller or the identity,
+   * IDENTITY_INVALID when the CA finds the request malformed, IDENTITY_TOKEN when there is no token to present,
+   * IDENTITY_UNAVAILABLE when the CA cannot be reached or cannot answer now.
    */
   createCertificate(request: SignRequest, signal: AbortSignal): Promise<readonly string[]> {
     return new Promise((resolve, reject) => {
@@ -63,7 +63,7 @@ export class CaClient {
 
 function explain(error: ServiceError, address: string): MeshError {
   const [code, what] = explanation(error.code, error.details);
-  // grpc-js writes the time into connection errors; without it the same failure has the same text.
+  // grpc-js writes the time into connection errors. It is removed so that equal failures have equal texts.
   const details = error.details.replaceAll(/ \(\d{4}-\d\d-\d\dT[\d:.]+Z\)/g, '');
   return new MeshError(code, `the CA at ${address} ${what}: ${details}`, {
     cause: error,
@@ -72,9 +72,9 @@ function explain(error: ServiceError, address: string): MeshError {
 }
 
 function explanation(code: status, details: string): [ErrorCode, string] {
-  // grpc-js reports a failed token source this way, before anything is sent.
+  // grpc-js reports a failed token source with this text, before it sends anything.
   if (details.startsWith('Getting metadata from plugin failed')) {
-    return ['IDENTITY_TOKEN', 'was not asked for want of a token'];
+    return ['IDENTITY_TOKEN', 'was not asked because there is no token'];
   }
   switch (code) {
     case status.UNAUTHENTICATED:

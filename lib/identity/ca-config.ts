@@ -1,4 +1,4 @@
-/** Settings of every client of the CA (docs/spec/control.md §1). */
+/** Settings of the CA's clients (docs/spec/control.md §1). */
 import type { Environment } from '../config/env.ts';
 import { makeField, text } from '../config/fields.ts';
 import { clusterId, clusterVariables } from './cluster.ts';
@@ -12,7 +12,7 @@ const serverAddress = makeField((value) => {
   return value;
 });
 
-/** Shape the parsed values with {@link caClientConfig}. */
+/** The variables; {@link caClientConfig} maps their values. */
 export const caClientVariables = {
   ...tlsVariables,
   CA_ADDRESS: {
@@ -35,7 +35,7 @@ export const caClientVariables = {
   ...clusterVariables,
 } as const;
 
-/** What {@link caClientVariables} parse to, as far as {@link caClientConfig} reads them. */
+/** The parsed values of {@link caClientVariables} that {@link caClientConfig} reads. */
 export type CaClientValues = Parameters<typeof clusterId>[0] &
   Parameters<typeof tlsPolicy>[0] & {
     readonly CA_ADDRESS: string | null;
@@ -45,7 +45,7 @@ export type CaClientValues = Parameters<typeof clusterId>[0] &
     readonly AUTH_TOKEN: string | null;
   };
 
-/** How to reach the CA, by the values of {@link caClientVariables}; headers come with {@link withCaHeaders}. */
+/** The connection to the CA; {@link withCaHeaders} adds its headers. */
 export function caClientConfig(values: CaClientValues): Omit<GrpcClientOptions, 'maxReceiveBytes'> {
   const inCluster = values.KUBERNETES_SERVICE_HOST !== null;
   return {
@@ -61,7 +61,7 @@ export function caClientConfig(values: CaClientValues): Omit<GrpcClientOptions, 
   };
 }
 
-/** Adds the metadata that `CA_HEADER_<name>` variables ask for. Throws CONFIG_INVALID for a name or value that is none. */
+/** Adds the metadata of `CA_HEADER_<name>` variables. Throws CONFIG_INVALID for an unusable name or value. */
 export function withCaHeaders<Config extends { readonly ca: object }>(
   config: Config,
   environment: Environment,

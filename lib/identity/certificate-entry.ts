@@ -11,7 +11,7 @@ import type { Roots } from './trust-bundle.ts';
 import { acceptCertificate, trustProblem } from './workload-certificate.ts';
 import type { AcceptedCertificate, WorkloadCertificate } from './workload-certificate.ts';
 
-/** What an entry needs, and whom it tells. */
+/** Collaborators of a {@link CertificateEntry}, and the functions that it calls. */
 export interface EntryDeps {
   readonly clock: Clock;
   readonly signing: SigningPort;
@@ -20,7 +20,7 @@ export interface EntryDeps {
   readonly roots: () => Roots | null;
   /** A certificate came into use. */
   readonly accepted: (accepted: AcceptedCertificate) => void;
-  /** The certificate in use goes on with other roots. */
+  /** The certificate in use stays, with other roots. */
   readonly republished: (certificate: WorkloadCertificate) => void;
   /** An attempt failed; `unavailable` when no usable certificate is held. */
   readonly failed: (error: MeshError, unavailable: boolean) => void;
@@ -31,12 +31,12 @@ const BACKOFF = { baseMs: 1_000, maxMs: 150_000, factor: 2, jitter: 0.2 };
 const GIVE_UP_GROWING_AFTER_MS = 900_000;
 
 /**
- * How long a connection is left without a word when nobody answers; the request itself goes on. Shorter than
- * what connections wait for.
+ * After this time without an answer, waiting connections fail with a reason; the request itself continues. It is shorter
+ * than the wait of a connection.
  */
-export const SILENCE_MS = 5_000;
+const SILENCE_MS = 5_000;
 
-/** One identity: its certificate, its request under way, its next renewal or retry. */
+/** The state of one identity: its certificate, its request under way, its next renewal or retry. */
 export class CertificateEntry {
   readonly identity: string;
   readonly #deps: EntryDeps;
@@ -72,14 +72,14 @@ export class CertificateEntry {
       : null;
   }
 
-  /** Why there is no usable certificate; null while the first one is awaited. */
+  /** The reason why there is no usable certificate; null while the first one is awaited. */
   get error(): MeshError | null {
     if (this.usable !== null) return null;
     if (this.#certificate !== null) return this.#error ?? expired(this.#certificate);
     return this.#error;
   }
 
-  /** In upstream's words. */
+  /** The state in Istio's words. */
   get state(): string {
     return stateText(this.usable !== null, this.error);
   }
@@ -89,7 +89,7 @@ export class CertificateEntry {
     this.#request(this.#urgency);
   }
 
-  /** Makes a request under way more urgent. An identity in backoff is left alone (docs/spec/control.md §5.1). */
+  /** Makes a request under way more urgent. An identity in backoff waits on (docs/spec/control.md §5.1). */
   raise(urgency: Urgency): void {
     if (!this.#requesting || URGENCY_RANK[urgency] >= URGENCY_RANK[this.#urgency]) return;
     this.#urgency = urgency;
@@ -97,14 +97,14 @@ export class CertificateEntry {
     this.#deps.signing.raise(this.identity, urgency);
   }
 
-  /** Other roots are in force: publish them with the certificate, renew it if they do not bear it. */
+  /** Publishes the certificate with the new roots; renews it when it does not lead to one of them. */
   rootsChanged(roots: Roots): void {
     const certificate = this.usable;
     if (certificate === null) {
       if (!this.#requesting) this.#request('renewal');
       return;
     }
-    // Its certificate came while others were told of these roots.
+    // The certificate arrived with these roots while they were applied to other identities.
     if (certificate.rootsPem === roots.pem) return;
     this.#certificate = { ...certificate, rootsPem: roots.pem };
     this.#deps.republished(this.#certificate);
@@ -112,7 +112,7 @@ export class CertificateEntry {
     if (problem !== null && !this.#requesting) this.#request('renewal');
   }
 
-  /** Ends everything; what is still under way is discarded. */
+  /** Cancels the request and all timers; a late answer is discarded. */
   end(): void {
     this.#ended.abort(new MeshError('IDENTITY_UNAVAILABLE', `${this.identity} was forgotten`));
     this.#deps.slots.leave(this.identity);
@@ -202,7 +202,7 @@ export class CertificateEntry {
     if (certificate === null) return;
     const left = certificate.notAfterMs - this.#deps.clock.now();
     if (left > 0) {
-      // The wall clock was set back, or the delay exceeded what a timer can hold.
+      // The wall clock was set back.
       this.#expiry = this.#deps.clock.after(left, () => this.#expire());
       return;
     }

@@ -1,9 +1,9 @@
 import type { X509Certificate } from 'node:crypto';
-import { derElements } from './asn1.ts';
+import { derElements, withoutLeadingZeros } from './asn1.ts';
 import type { DerElement } from './asn1.ts';
 import { MeshError } from '../errors/mesh-error.ts';
 
-/** The parts of a certificate that tie it to its issuer's revocation lists, as encoded. */
+/** The encoded fields of a certificate that link it to its issuer's revocation lists. */
 export interface CertificateFields {
   /** Without leading zeros. */
   readonly serial: Buffer;
@@ -18,7 +18,7 @@ const INTEGER = 0x02;
 const VERSION = 0xa0;
 const WHAT = 'the certificate';
 
-/** Reads them. Throws IDENTITY_INVALID for what is no certificate. */
+/** Reads the fields. Throws IDENTITY_INVALID for malformed DER. */
 export function certificateFields(certificate: X509Certificate): CertificateFields {
   const der = certificate.raw;
   const [outer] = derElements(der, 0, der.length, WHAT);
@@ -30,17 +30,10 @@ export function certificateFields(certificate: X509Certificate): CertificateFiel
     throw malformed();
   }
   return {
-    serial: canonicalSerial(der.subarray(serial.start, serial.end)),
+    serial: withoutLeadingZeros(der.subarray(serial.start, serial.end)),
     issuer: der.subarray(issuer.offset, issuer.end),
     subject: der.subarray(subject.offset, subject.end),
   };
-}
-
-/** A serial number's bytes without leading zeros, so that differently padded ones compare as equal. */
-export function canonicalSerial(bytes: Buffer): Buffer {
-  let start = 0;
-  while (start < bytes.length - 1 && bytes[start] === 0) start += 1;
-  return bytes.subarray(start);
 }
 
 function children(der: Buffer, element: DerElement | undefined): DerElement[] {

@@ -2,7 +2,7 @@ import { MeshError } from '../errors/mesh-error.ts';
 import { derElements, oid, toDer } from './asn1.ts';
 import type { DerElement } from './asn1.ts';
 
-/** Extensions that may be marked critical because what they say does not change who is revoked. */
+/** Extensions that may be critical because they do not change which certificates are revoked. */
 const UNDERSTOOD: Readonly<Record<'list' | 'entry', ReadonlySet<string>>> = {
   // CRL number, authority key id, issuer's other names.
   list: encoded('2.5.29.20', '2.5.29.35', '2.5.29.18'),
@@ -11,25 +11,25 @@ const UNDERSTOOD: Readonly<Record<'list' | 'entry', ReadonlySet<string>>> = {
 };
 
 /**
- * A delta list names only changes, and an indirect one certificates of other issuers: read as a complete list either
- * would be wrong, also where it is not marked critical.
+ * Extensions that refuse a list even where they are not critical. A delta list holds only changes, and an indirect list
+ * holds certificates of other issuers; neither may be read as a complete list.
  */
 const REFUSED: ReadonlyMap<string, string> = new Map([
   [hex('2.5.29.27'), 'is a delta list'],
   [hex('2.5.29.29'), 'is an indirect list'],
 ]);
 
-/** Says which certificates a list is about; refused when they may be those of others. */
+/** Names the certificates that a list covers. */
 const DISTRIBUTION_POINT = hex('2.5.29.28');
 
-/** `[4] TRUE` in a distribution point: the list is an indirect one. */
+/** `[4] TRUE` in a distribution point marks an indirect list. */
 const INDIRECT = 0x84;
 
 const OBJECT_ID = 0x06;
 const BOOLEAN = 0x01;
 const SEQUENCE = 0x30;
 
-/** Throws IDENTITY_INVALID when the extensions change what the list means in a way that is not understood. */
+/** Throws IDENTITY_INVALID when an extension changes the meaning of the list in an unknown way. */
 export function refuseCritical(
   der: Buffer,
   extensions: DerElement | undefined,
@@ -55,13 +55,13 @@ export function refuseCritical(
     if (critical && !UNDERSTOOD[kind].has(name)) {
       throw new MeshError(
         'IDENTITY_INVALID',
-        `${what} has a critical extension that is not understood (${name})`,
+        `${what} has an unknown critical extension (${name})`,
       );
     }
   }
 }
 
-/** A list for some of an issuer's certificates is used: those it lists are revoked all the same. */
+/** Refuses an indirect list. A list for only some of an issuer's certificates is used. */
 function checkDistributionPoint(der: Buffer, value: DerElement, what: string): void {
   const [point] = derElements(der, value.start, value.end, what);
   if (point?.tag !== SEQUENCE) {

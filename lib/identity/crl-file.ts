@@ -8,15 +8,15 @@ import type { RevocationLists } from './crl.ts';
 import { FollowedFile } from '../files/followed-file.ts';
 import { FreshReading } from '../files/fresh-reading.ts';
 
-/** What following the lists needs of its owner. */
+/** Collaborators of a {@link CrlFile}. */
 export interface CrlFileDeps {
   readonly clock: Clock;
   readonly log: Pick<Logger, 'debug' | 'info' | 'warn' | 'error'>;
-  /** Told of new lists, the first included. */
+  /** Receives new lists, the first included. */
   readonly onChange: (lists: RevocationLists) => void;
 }
 
-/** What is in force, for metrics. */
+/** The lists in force in numbers, for metrics. */
 export interface CrlStats {
   readonly lists: number;
   readonly entries: number;
@@ -26,22 +26,22 @@ export interface CrlStats {
   readonly refused: number;
 }
 
-/** Time after the last event of the folder (docs/spec/hbone.md §4). */
-export const CRL_DEBOUNCE_MS = 2_000;
+/** Delay after the last event of the folder (docs/spec/hbone.md §4). */
+const CRL_DEBOUNCE_MS = 2_000;
 
-/** Looking without an event: a missing file is looked for this often. */
+/** Interval of readings without an event; a missing file is looked for this often. */
 const POLL_MS = 5_000;
 
 /**
- * The revocation lists of this process (`CRL_PATH`), followed through changes of the file. A missing or broken file
- * revokes nothing until there is a good one; a broken or missing update leaves the last good lists in force. Either is
- * logged once, and looked at again for as long as it lasts. The owner closes it.
+ * Follows the file of revocation lists (`CRL_PATH`). Nothing is revoked until the file could be read once; a broken or
+ * missing update leaves the last good lists in force. Each problem is logged once, and the file is read again until it is
+ * good. The owner closes it.
  */
 export class CrlFile {
   readonly #path: string;
   readonly #deps: CrlFileDeps;
   #lists: RevocationLists | null = null;
-  /** Digest of the content in force. */
+  /** SHA-256 of the content in force. */
   #seen: string | null = null;
   #problem: string | null = null;
   #refused = 0;
@@ -59,7 +59,7 @@ export class CrlFile {
     return this.#lists;
   }
 
-  /** Why the latest reading failed; null when it did not. */
+  /** The reason why the latest reading failed; null when it did not. */
   get problem(): string | null {
     return this.#problem;
   }
@@ -76,7 +76,7 @@ export class CrlFile {
     };
   }
 
-  /** Reads the file and follows it from then on. Does not fail when it is missing or broken. */
+  /** Reads the file and follows it. A missing or broken file is no failure. */
   async start(): Promise<void> {
     await this.reload();
     if (this.#closed) return;
@@ -87,7 +87,7 @@ export class CrlFile {
         pollMs: POLL_MS,
       },
       this.#deps,
-      // Reading reports its own failures and never rejects.
+      // A reading reports its own failures and never rejects.
       () => void this.reload(),
     );
   }
@@ -129,7 +129,7 @@ export class CrlFile {
   }
 
   #refuse(problem: string): void {
-    // Polling meets the same problem again and again; it is told once.
+    // Every poll meets the same problem; it is logged once.
     if (this.#closed || problem === this.#problem) return;
     this.#problem = problem;
     this.#refused += 1;
@@ -139,7 +139,7 @@ export class CrlFile {
   }
 }
 
-/** Reads one byte more than is allowed at most, so that a huge file costs no memory. */
+/** Reads the file unless it is too long, so that a huge file costs no memory. */
 async function readBounded(path: string): Promise<Buffer> {
   const file = await open(path, 'r');
   try {

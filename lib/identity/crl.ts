@@ -1,39 +1,38 @@
 /**
- * Certificate revocation lists (RFC 5280 §5) as docs/spec/hbone.md §4 uses them. A list is read without building objects
- * for its entries: what threads share is the file's bytes and, for each list, the sorted places of its serial numbers.
+ * Certificate revocation lists (RFC 5280 §5) as docs/spec/hbone.md §4 uses them. Threads share the file's bytes and, for
+ * each list, the sorted offsets of its serial numbers; entries are not kept as objects.
  */
 import { MeshError } from '../errors/mesh-error.ts';
-import { derElements, fromDer, oidText, sequenceOf } from './asn1.ts';
+import { derElements, fromDer, oidText, sequenceOf, withoutLeadingZeros } from './asn1.ts';
 import type { DerElement } from './asn1.ts';
-import { canonicalSerial } from './certificate-fields.ts';
 import { refuseCritical } from './crl-extensions.ts';
 import { isSignatureAlgorithm } from './signature.ts';
 
-/** One list. The arrays lie in memory that threads share; nobody writes to them. */
+/** One list. Threads share the arrays and only read them. */
 export interface RevocationList {
   /** The issuer's name, DER. */
   readonly issuer: Uint8Array;
   readonly algorithm: string;
-  /** What the signature covers. */
+  /** The bytes that the signature covers. */
   readonly signed: Uint8Array;
   readonly signature: Uint8Array;
   readonly thisUpdateMs: number;
-  /** Null when the list does not say when the next one comes. */
+  /** Null when the list names no next update. */
   readonly nextUpdateMs: number | null;
-  /** Offsets in {@link RevocationLists.bytes} of the INTEGERs, sorted by the serial numbers they hold. */
+  /** Offsets of the serial numbers in {@link RevocationLists.bytes}, sorted by serial number. */
   readonly serials: Uint32Array;
 }
 
-/** All lists of one file, plain data for a MessagePort. */
+/** All lists of one file; plain data for a MessagePort. */
 export interface RevocationLists {
   readonly bytes: Uint8Array;
   readonly lists: readonly RevocationList[];
 }
 
-/** Revocations of a file at most; some 200,000 entries. More would hold up the process that reads it. */
+/** Longest file, some 200,000 entries. A longer one would block the process that reads it for too long. */
 export const MAX_CRL_BYTES = 8_388_608;
 
-/** Lists in one file at most: one for each authority of the mesh. */
+/** Most lists in one file; each authority of the mesh has one. */
 export const MAX_CRL_LISTS = 256;
 
 const PEM_LIST = /-----BEGIN X509 CRL-----([^-]*)-----END X509 CRL-----/g;
@@ -48,12 +47,12 @@ const Tag = {
   extensions: 0xa0,
 } as const;
 
-/** What a file without revocations holds. */
+/** The content of a file without lists. */
 export const NO_REVOCATIONS: RevocationLists = { bytes: new Uint8Array(0), lists: [] };
 
 /**
- * Reads PEM with any number of lists (other blocks are ignored) or one DER list; empty content revokes nothing. Throws
- * IDENTITY_INVALID that names the list and what is wrong with it; one bad list refuses the file.
+ * Reads PEM with any number of lists (other blocks are ignored) or one DER list; empty content revokes nothing. One bad
+ * list refuses the whole file: throws IDENTITY_INVALID that names the list and the fault.
  */
 export function parseRevocationLists(content: Buffer): RevocationLists {
   if (content.length > MAX_CRL_BYTES) {
@@ -66,7 +65,7 @@ export function parseRevocationLists(content: Buffer): RevocationLists {
   if (ders.length > MAX_CRL_LISTS) {
     throw new MeshError(
       'IDENTITY_INVALID',
-      `the file holds ${ders.length} revocation lists; ${MAX_CRL_LISTS} at most are taken`,
+      `the file holds ${ders.length} revocation lists; at most ${MAX_CRL_LISTS} are allowed`,
     );
   }
   const bytes = Buffer.from(new SharedArrayBuffer(ders.reduce((sum, der) => sum + der.length, 0)));
@@ -84,12 +83,12 @@ export function compareSerials(left: Uint8Array, right: Uint8Array): number {
   return left.length - right.length || Buffer.compare(left, right);
 }
 
-/** The serial number whose INTEGER is at the offset. */
+/** Returns the serial number whose INTEGER is at the offset. */
 export function serialAt(bytes: Uint8Array, offset: number): Buffer {
   const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
-  // Its length takes one byte: longer ones were refused.
+  // The length takes one byte, because longer serial numbers were refused.
   const start = offset + 2;
-  return canonicalSerial(buffer.subarray(start, start + (buffer[offset + 1] ?? 0)));
+  return withoutLeadingZeros(buffer.subarray(start, start + (buffer[offset + 1] ?? 0)));
 }
 
 function listsIn(content: Buffer): Buffer[] {
@@ -103,7 +102,7 @@ function listsIn(content: Buffer): Buffer[] {
   return blocks.map((block) => Buffer.from(block[1] ?? '', 'base64'));
 }
 
-/** Longest serial number taken; RFC 5280 allows 20 bytes. */
+/** Longest serial number; RFC 5280 allows 20 bytes. */
 const MAX_SERIAL_BYTES = 64;
 
 /** Reads one list of shared bytes. */
@@ -135,7 +134,7 @@ class ListReader {
     };
   }
 
-  /** Names the optional parts of the signed part, which come in a fixed order. */
+  /** Sorts the elements of the signed part, some optional, by their fixed order. */
   #fields(parts: DerElement[]): {
     algorithm: DerElement | undefined;
     issuer: DerElement;
@@ -172,7 +171,7 @@ class ListReader {
       }
       if (extensions !== undefined) refuseCritical(this.#der, extensions, 'entry', this.#what);
       const bytes = this.#der.subarray(serial.start, serial.end);
-      found.push({ serial: canonicalSerial(bytes), offset: serial.offset });
+      found.push({ serial: withoutLeadingZeros(bytes), offset: serial.offset });
     }
     found.sort((left, right) => compareSerials(left.serial, right.serial));
     const offsets = new Uint32Array(

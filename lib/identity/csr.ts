@@ -24,33 +24,33 @@ import { checkKeyStrength, signerFor, verifySignature } from './signature.ts';
 import { altNameExtension, uriNames } from './subject-alt-name.ts';
 import type { AltName } from './subject-alt-name.ts';
 
-/** A request with the private key it was made for. The key stays in this process. */
+/** A request and its private key. The key stays in this process. */
 export interface CertificateRequest {
   readonly key: KeyObject;
   readonly csrPem: string;
 }
 
-/** What a request that was verified asks for. */
+/** The content of a verified request. */
 export interface ParsedRequest {
   readonly publicKey: KeyObject;
-  /** The URI names, as they stand. */
+  /** The URI names, unchecked. */
   readonly uris: readonly string[];
 }
 
-/** Far above any real request; keeps a caller from making us parse megabytes. */
-export const MAX_CSR_BYTES = 32 * 1024;
+/** Far above any real request; a caller must not make the CA parse megabytes. */
+const MAX_CSR_BYTES = 32 * 1024;
 
 const EXTENSION_REQUEST = '1.2.840.113549.1.9.14';
 const generateKeys = promisify(generateKeyPair);
 
-/** A fresh P-256 key and a request for one SPIFFE identity, as upstream's clients make it (docs/spec/control.md §5). */
+/** Makes a P-256 key and a request for one SPIFFE identity, like Istio's clients (docs/spec/control.md §5). */
 export function requestFor(identity: string): Promise<CertificateRequest> {
   return createRequest([{ kind: 'uri', value: identity }]);
 }
 
 /**
- * A fresh P-256 key and a request with an empty subject and these names, critical; none when the CA knows them
- * from the caller's token.
+ * Makes a P-256 key and a request with an empty subject and these critical names. Without names the CA takes them from the
+ * caller's token.
  */
 export async function createRequest(names: readonly AltName[]): Promise<CertificateRequest> {
   const { privateKey, publicKey } = await generateKeys('ec', { namedCurve: 'P-256' });

@@ -1,4 +1,4 @@
-/** Which roots the mesh's own certificates are verified by, apart from those that secure the connection to the CA. */
+/** The roots that verify the mesh's certificates; other roots may secure the connection to the CA. */
 import type { X509Certificate } from 'node:crypto';
 import { rootCertificates } from 'node:tls';
 import { text } from '../config/fields.ts';
@@ -12,7 +12,7 @@ import type { TrustBundleDeps } from './trust-bundle.ts';
 /** Where Istio mounts the ConfigMap `istio-ca-root-cert` (docs/spec/control.md §1). */
 const MOUNTED_ROOT_PATH = './var/run/secrets/istio/root-cert.pem';
 
-/** Settings of everything that verifies certificates of the mesh. */
+/** Settings of the actors that verify certificates of the mesh. */
 export const rootVariables = {
   CA_ROOT_CA: {
     schema: text({ default: MOUNTED_ROOT_PATH }),
@@ -25,15 +25,15 @@ export const rootVariables = {
   },
 } as const;
 
-/** What {@link rootVariables} say. */
+/** The parsed values of {@link rootVariables}. */
 export interface RootValues {
   readonly CA_ROOT_CA: string;
   readonly WEFT_MESH_ROOT_CA: string | null;
 }
 
 /**
- * Where the mesh's roots come from. Throws CONFIG_INVALID when they would be public ones: whoever gets a certificate
- * of a public authority would be a peer.
+ * The source of the mesh's roots. Throws CONFIG_INVALID for public roots: with them, everybody with a certificate of a
+ * public authority would be a peer.
  */
 export function meshRoots(values: RootValues): RootSource {
   const caRoots = parseRootSource(values.CA_ROOT_CA);
@@ -51,7 +51,7 @@ export function meshRoots(values: RootValues): RootSource {
   return source;
 }
 
-/** The mesh's trust bundle: public roots in it are refused. The owner closes it. */
+/** Makes the mesh's trust bundle, which refuses public roots. The owner closes it. */
 export function meshBundle(
   source: RootSource,
   { clock, log }: Pick<TrustBundleDeps, 'clock' | 'log'>,
@@ -60,8 +60,8 @@ export function meshBundle(
 }
 
 /**
- * Throws CONFIG_INVALID that names the first certificate which is a public root, by Node's list of them. The machine's
- * own store is not asked, because it may hold a private root that is the mesh's.
+ * Throws CONFIG_INVALID that names the first public root, by Node's list of them. The machine's own store is not used,
+ * because it may hold the mesh's private root.
  */
 function refusePublicRoots(roots: readonly X509Certificate[]): void {
   const known = publicRoots();
@@ -74,7 +74,7 @@ function refusePublicRoots(roots: readonly X509Certificate[]): void {
   );
 }
 
-/** Built for each reading and let go again: readings are rare, and it is some 250 kB. */
+/** Builds the set for each reading: readings are rare, and the set takes some 250 kB. */
 function publicRoots(): ReadonlySet<string> {
   return new Set(rootCertificates.map((pem) => pem.replaceAll(/-----[^-]+-----|\s/g, '')));
 }

@@ -1,34 +1,34 @@
 /**
- * Who a peer is, by the rules of docs/spec/hbone.md §3. The certificate path itself is verified before: by the TLS
- * stack on a connection, by {@link verifyChain} where there is none.
+ * Checks the identity of a peer (docs/spec/hbone.md §3). The certificate path is verified before: by the TLS stack for a
+ * connection, by {@link verifyChain} elsewhere.
  */
 import type { X509Certificate } from 'node:crypto';
 import { MeshError } from '../errors/mesh-error.ts';
 import { parseSpiffe, tryParseSpiffe } from '../net/spiffe.ts';
 
-/** A path longer than this is refused rather than searched. */
+/** Longest path; a longer one is refused. */
 const MAX_PATH_LENGTH = 8;
 
 /**
- * Signatures checked for one path, some 0.1 ms each. Names and key ids tell authorities apart before that, so that a real
- * search needs one for each certificate; more are needed only where many authorities share a name and a key.
+ * Most signature checks for one path, some 0.1 ms each. Names and key ids are compared before, so that a real search checks
+ * one signature for each certificate; more are needed only where many authorities share a name and a key.
  */
 const MAX_SIGNATURE_CHECKS = 64;
 
-/** A peer with more names than this is not one of ours; bounds the work a stranger can cause. */
+/** Most names in a certificate of the mesh; bounds the work that a stranger can cause. */
 const MAX_NAMES = 256;
 
 /**
- * The SPIFFE identities a certificate carries, in order. URIs of another form and other kinds of names are left
- * out; so is everything when the names cannot be read.
+ * Returns the SPIFFE identities of a certificate, in order. Other names are left out; a list of names that cannot be read
+ * gives no identity.
  */
 export function peerIdentities(certificate: X509Certificate): string[] {
   return uriAltNames(certificate.subjectAltName).filter((uri) => tryParseSpiffe(uri) !== null);
 }
 
 /**
- * The server's rule for a client: some identity has the trust domain of the server's own. Returns the client's
- * identity, its first one. Throws TLS_PEER_IDENTITY that says what was found.
+ * Checks a client: one of its identities must have the server's trust domain. Returns the client's first identity. Throws
+ * TLS_PEER_IDENTITY that names the identities found.
  */
 export function verifyClientIdentity(client: X509Certificate, ownIdentity: string): string {
   const { trustDomain } = parseSpiffe(ownIdentity);
@@ -48,8 +48,8 @@ export function verifyClientIdentity(client: X509Certificate, ownIdentity: strin
 }
 
 /**
- * The client's rule for a server: some identity of the server is an expected one. Returns the identity that
- * matched. An empty list always fails. Throws TLS_PEER_IDENTITY that says what was found and expected.
+ * Checks a server: one of its identities must be expected. Returns the identity that matched. An empty list always fails.
+ * Throws TLS_PEER_IDENTITY that names the identities found and expected.
  */
 export function verifyServerIdentity(server: X509Certificate, expected: readonly string[]): string {
   const identities = peerIdentities(server);
@@ -57,7 +57,7 @@ export function verifyServerIdentity(server: X509Certificate, expected: readonly
   if (match !== undefined) return match;
   throw new MeshError(
     'TLS_PEER_IDENTITY',
-    `the server is not who it should be: its certificate names ${listed(identities)}, expected ${listed(expected)}`,
+    `the server has none of the expected identities: its certificate names ${listed(identities)}, expected ${listed(expected)}`,
     { detail: { found: listed(identities), expected: listed(expected) } },
   );
 }
@@ -96,9 +96,9 @@ export function verifyChain(
   throw new MeshError('IDENTITY_INVALID', search.obstacle ?? 'the certificate has no path');
 }
 
-/** Finds the issuers of certificates, with a bound on signatures checked; keeps the first reason against a path. */
+/** Finds the issuers of certificates with a bounded number of signature checks; keeps the first obstacle. */
 class IssuerSearch {
-  /** Null while nothing stood in the way. */
+  /** Null while there is none. */
   obstacle: string | null = null;
   readonly #atMs: number;
   #checks = 0;
@@ -112,7 +112,7 @@ class IssuerSearch {
     this.obstacle ??= reason;
   }
 
-  /** The first that has issued `subject`. Throws like {@link verifyChain} when too much is tried. */
+  /** Returns the first issuer of `subject`. Throws like {@link verifyChain} after too many checks. */
   first(
     subject: X509Certificate,
     candidates: readonly X509Certificate[],
@@ -120,7 +120,7 @@ class IssuerSearch {
     return candidates.find((candidate) => this.#hasIssued(candidate, subject));
   }
 
-  /** All that have issued `subject`. Throws like {@link verifyChain} when too much is tried. */
+  /** Returns all issuers of `subject`. Throws like {@link verifyChain} after too many checks. */
   all(subject: X509Certificate, candidates: readonly X509Certificate[]): X509Certificate[] {
     return candidates.filter((candidate) => this.#hasIssued(candidate, subject));
   }
@@ -143,10 +143,10 @@ class IssuerSearch {
   }
 }
 
-/** Certificates that a peer may present besides its own; what it may send in all is bounded by TLS. */
+/** Most certificates that are read besides the peer's own; TLS bounds their bytes. */
 const MAX_PRESENTED = 32;
 
-/** What the peer of a TLS connection presented besides its leaf, in the order it came. */
+/** Returns the certificates that a TLS peer presented besides its leaf, in their order. */
 export function presentedIssuers(leaf: X509Certificate): X509Certificate[] {
   const issuers: X509Certificate[] = [];
   let next = leaf.issuerCertificate;
@@ -157,14 +157,14 @@ export function presentedIssuers(leaf: X509Certificate): X509Certificate[] {
   return issuers;
 }
 
-/** The URI entries of node:crypto's text form of a subject alternative name, where unusual values are quoted. */
+/** Returns the URIs in node:crypto's text form of a subject alternative name, which quotes unusual values. */
 export function uriAltNames(subjectAltName: string | undefined): string[] {
   if (subjectAltName === undefined) return [];
   const entry = /([^:",]+):("(?:[^"\\]|\\.)*"|[^",]*)(?:, |$)/y;
   const uris: string[] = [];
   for (let count = 0; entry.lastIndex < subjectAltName.length; count += 1) {
     const match = entry.exec(subjectAltName);
-    // Names that cannot be told apart are no names.
+    // A text that cannot be split for certain gives no names.
     if (match === null || count >= MAX_NAMES) return [];
     const [, kind, value = ''] = match;
     if (kind === 'URI' && !value.startsWith('"')) uris.push(value);
@@ -177,7 +177,7 @@ function checkValidAt(certificate: X509Certificate, atMs: number): void {
   if (problem !== null) throw new MeshError('IDENTITY_INVALID', problem);
 }
 
-/** Why the certificate may not be used at `atMs`; null when it may. */
+/** The reason why the certificate is not valid at `atMs`; null when it is. */
 function validityProblem(certificate: X509Certificate, atMs: number): string | null {
   const from = certificate.validFromDate.getTime();
   const to = certificate.validToDate.getTime();

@@ -1,15 +1,15 @@
-/** Part of the time left after which a certificate is renewed. */
+/** A certificate is renewed after this part of its remaining time. */
 const RENEWAL_FRACTION = 0.5;
 
-/** Spread of renewals, so that a node's certificates, fetched together, are not renewed together. */
+/** Spreads the renewals of certificates that a node fetched together. */
 const RENEWAL_JITTER = 0.1;
 
-/** No sooner than this, however short the certificate: bounds the load on the CA. */
+/** Shortest delay; bounds the load of short-lived certificates on the CA. */
 export const MIN_RENEWAL_DELAY_MS = 5_000;
 
 /**
- * How long after its receipt at `nowMs` a certificate is renewed: half of the time it has left, ± 10 %, at least
- * {@link MIN_RENEWAL_DELAY_MS}. `notBefore` plays no part, as CAs backdate it. `random` is in [0, 1).
+ * The delay from `nowMs` to the renewal of a certificate: half of its remaining time, ± 10 %, at least
+ * {@link MIN_RENEWAL_DELAY_MS}. `notBefore` is ignored because CAs backdate it. `random` is in [0, 1).
  */
 export function renewalDelayMs(nowMs: number, notAfterMs: number, random: number): number {
   const half = Math.max(0, notAfterMs - nowMs) * RENEWAL_FRACTION;

@@ -145,7 +145,7 @@ test('inside, only the identities of the service are accepted, and none when it 
     });
     await closed(await client.connect('10.96.0.1', 80));
     const [line] = await near.accessLines(1);
-    t.regex(String(line?.['error']), /not who it should be|names no identities/);
+    t.regex(String(line?.['error']), /none of the expected identities|names no identities/);
     t.is(line?.['dst.workload'], 'gateway');
     const failed = { response_flags: 'TLS_FAILURE', destination_workload: 'gateway' };
     t.is(await near.metric('istio_tcp_connections_failed_total', failed), 1);

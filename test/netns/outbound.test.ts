@@ -107,7 +107,7 @@ test('who is not the waypoint does not pass for it', async (t) => {
   setService(mesh, { waypoint: byName });
   await closed(await client.connect('10.96.0.1', 80));
   const [line] = await mesh.accessLines(1);
-  t.regex(String(line?.['error']), /not who it should be/);
+  t.regex(String(line?.['error']), /none of the expected identities/);
   t.is(waypoint.requests.length, 0);
 });
 

@@ -62,7 +62,7 @@ function assertPeers(request: SameNodeRequest, own: string): void {
     const expected = expectedIdentities.slice(0, 8).join(', ') || 'no identity';
     throw new MeshError(
       'TLS_PEER_IDENTITY',
-      `the server is not who it should be: its certificate names ${own}, expected ${expected}`,
+      `the server has none of the expected identities: its certificate names ${own}, expected ${expected}`,
       { detail: { found: own, expected: expectedIdentities.join(',') } },
     );
   }
