@@ -86,7 +86,7 @@ export function judge(
     return {
       allowed: false,
       reason: 'undecodable-policy',
-      policy: denyAllKey(effective.denyAll),
+      policy: effective.denyAll,
       rule: null,
       dryRun: NO_KEYS,
     };
@@ -121,16 +121,6 @@ export function describeVerdict(verdict: Verdict): string {
     case 'undecodable-policy':
       return `denied: policy ${verdict.policy ?? ''} cannot be decoded and there is no earlier version`;
   }
-}
-
-/** The text of {@link EffectivePolicy.denyAll} for an undecodable policy. */
-export function denyAllText(key: string, reason: string): string {
-  return `${key}: ${reason}`;
-}
-
-function denyAllKey(text: string): string {
-  const end = text.indexOf(': ');
-  return end === -1 ? text : text.slice(0, end);
 }
 
 function ready(program: PolicyProgram): ReadyProgram {

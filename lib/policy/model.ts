@@ -104,6 +104,6 @@ export interface EffectivePolicy {
   /** Listed keys that are not known; while `pending` the wait of 5 s for them runs. */
   readonly unknown: readonly string[];
   readonly pending: boolean;
-  /** Why everything is refused whatever the program says, as `<policy key>: <reason>`; null in the normal case. */
+  /** Key of a policy that cannot be decoded and has no good version, so that everything is refused; null in the normal case. */
   readonly denyAll: string | null;
 }

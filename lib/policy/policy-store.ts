@@ -4,7 +4,6 @@ import { sha256Hex } from '../digest/sha256.ts';
 import { asMeshError } from '../errors/mesh-error.ts';
 import type { MeshError } from '../errors/mesh-error.ts';
 import type { Workload } from '../state/model.ts';
-import { denyAllText } from './evaluate.ts';
 import {
   EFFECTIVE_CACHE_MAX,
   WAITING_WORKLOADS_MAX,
@@ -246,11 +245,9 @@ export class PolicyStore {
 
   /** An undecodable policy without a good version refuses whomever it reaches, and whoever lists it. */
   #denyAll(namespace: string, listed: readonly string[]): string | null {
-    for (const [key, { reach, reason }] of this.#neverGood()) {
+    for (const [key, { reach }] of this.#neverGood()) {
       const binds = reach === REACHES_ALL || reach === namespace;
-      if (binds || namespaceOfKey(key) === namespace || listed.includes(key)) {
-        return denyAllText(key, reason);
-      }
+      if (binds || namespaceOfKey(key) === namespace || listed.includes(key)) return key;
     }
     return null;
   }

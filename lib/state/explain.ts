@@ -3,7 +3,7 @@ import { formatHostPort, ipFamily } from '../net/address.ts';
 import { compileProgram } from '../policy/compile.ts';
 import { describeVerdict, judge } from '../policy/evaluate.ts';
 import type { ExplainRequest, ExplainResult } from '../policy/explain.ts';
-import type { PolicyProgram, Verdict } from '../policy/model.ts';
+import type { Verdict } from '../policy/model.ts';
 import type { BoundSet, PolicySubject } from '../policy/policy-store.ts';
 import { destinationIp } from './destination-ip.ts';
 import { parseAuthority, resolveUpstream } from './inbound.ts';
@@ -40,8 +40,6 @@ export interface ExplainSettings {
   readonly waypointBypass: 'deny' | 'allow';
   /** WEFT_SAME_NODE_FAST_PATH of the proxies. */
   readonly sameNodeFastPath: boolean;
-  /** A program that exists for a set; it is compiled when there is none. */
-  readonly program?: (setId: string) => PolicyProgram | undefined;
 }
 
 /** Ports of the proxies' own listeners (docs/spec/dataplane.md §1). */
@@ -239,8 +237,7 @@ class Explanation {
     identity: string | null,
   ): Verdict {
     const bound = this.#policies.setFor(destination);
-    const program =
-      this.#settings.program?.(bound.setId) ?? compileProgram(bound.setId, bound.policies);
+    const program = compileProgram(bound.setId, bound.policies);
     const { denyAll, missing, setId } = bound;
     return judge(
       { setId, unknown: missing, pending: false, denyAll },

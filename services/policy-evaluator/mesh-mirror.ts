@@ -6,7 +6,6 @@ import type { TableSink } from '../../lib/bus/table-mirror.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { PolicyStore } from '../../lib/policy/policy-store.ts';
-import { decodeProgram } from '../../lib/policy/program-codec.ts';
 import { PackedStore } from '../../lib/state/packed-store.ts';
 import { decodeAddress } from '../../lib/xds/resources/address.ts';
 import { decodeAuthorization } from '../../lib/xds/resources/authorization.ts';
@@ -14,7 +13,7 @@ import { UNREADABLE_LOG_LINES_MAX } from './limits.ts';
 import { WorkloadClasses } from './workload-classes.ts';
 
 /** What the mirror needs. */
-export interface MirrorDependencies {
+export interface MirrorDeps {
   readonly bus: Bus;
   readonly log: Logger;
   readonly unknownReference: 'deny' | 'ignore';
@@ -30,9 +29,9 @@ export class MeshMirror {
   readonly mesh = new PackedStore(decodeAddress);
   readonly policies: PolicyStore;
   readonly classes = new WorkloadClasses();
-  /** Sets that have a good row in `programs`. */
+  /** Sets that have a row in `programs`. */
   readonly programs = new Set<string>();
-  readonly #deps: MirrorDependencies;
+  readonly #deps: MirrorDeps;
   /** The tables that the ingester writes. */
   readonly #mesh: readonly TableMirror[];
   readonly #programs: TableMirror;
@@ -40,7 +39,7 @@ export class MeshMirror {
   readonly #ready = Promise.withResolvers<void>();
   #unreadableRows = 0;
 
-  constructor(deps: MirrorDependencies) {
+  constructor(deps: MirrorDeps) {
     this.#deps = deps;
     this.policies = new PolicyStore(decodeAuthorization, {
       unknownReference: deps.unknownReference,
@@ -62,7 +61,8 @@ export class MeshMirror {
     });
     const programs = this.#mirror({
       keys: () => this.programs,
-      apply: (setId, value) => this.#applyProgram(setId, value),
+      apply: (setId, value) =>
+        void (value === null ? this.programs.delete(setId) : this.programs.add(setId)),
     });
     this.#mesh = [addresses, authorizations, rejections];
     this.#programs = programs;
@@ -108,18 +108,6 @@ export class MeshMirror {
       return;
     }
     this.classes.replace(before, this.mesh.resource(name));
-  }
-
-  /** A row that is no program counts as missing, so that it is compiled again. */
-  #applyProgram(setId: string, value: Uint8Array | null): void {
-    this.programs.delete(setId);
-    if (value === null) return;
-    try {
-      decodeProgram(setId, value);
-      this.programs.add(setId);
-    } catch (error) {
-      this.#unreadable('programs', setId, error);
-    }
   }
 
   #unreadable(table: TableName, key: string, error: unknown): void {

@@ -12,7 +12,7 @@ import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { explainResultSchema } from '../../lib/policy/explain.ts';
 import type { ExplainRequest, ExplainResult } from '../../lib/policy/explain.ts';
 import { explain } from '../../lib/state/explain.ts';
-import { Compiler } from './compiler.ts';
+import { workOnCompileJob } from './compile-job.ts';
 import { policyEvaluatorConfig } from './config.ts';
 import type { PolicyEvaluatorConfig } from './config.ts';
 import {
@@ -26,7 +26,7 @@ import { MeshMirror } from './mesh-mirror.ts';
 import { createEvaluatorMetrics } from './metrics.ts';
 import type { EvaluatorMetrics } from './metrics.ts';
 import { ProgramTable } from './program-table.ts';
-import { SetBook } from './set-book.ts';
+import { SetRegistry } from './set-registry.ts';
 
 /** The actor that compiles policy sets and explains decisions. */
 export const definition: ActorDefinition<PolicyEvaluatorConfig> = {
@@ -42,7 +42,7 @@ interface Parts {
   readonly bus: Bus;
   readonly mirror: MeshMirror;
   readonly table: ProgramTable;
-  readonly book: SetBook;
+  readonly sets: SetRegistry;
   readonly metrics: EvaluatorMetrics;
   readonly answers: ResultBoard<ExplainResult>;
 }
@@ -119,7 +119,7 @@ class PolicyEvaluator implements Actor {
       changed: () => this.#poke(),
     });
     const { policies, classes, programs } = mirror;
-    const book: SetBook = new SetBook({
+    const sets: SetRegistry = new SetRegistry({
       clock,
       policies,
       classes,
@@ -133,22 +133,22 @@ class PolicyEvaluator implements Actor {
       policies: () => policies.size,
       rejected: () => policies.rejected().size,
       workloads: () => classes.workloads,
-      sets: () => book.used.size,
-      waiting: () => book.waiting,
+      sets: () => sets.used.size,
+      waiting: () => sets.waiting,
       programs: () => programs.size,
-      unknownReferences: () => book.unknownReferences,
+      unknownReferences: () => sets.unknownReferences,
     });
     const answers = bus.results(EXPLAIN_BOARD, 'mesh', explainResultSchema);
-    return { context, bus, mirror, table, book, metrics, answers };
+    return { context, bus, mirror, table, sets, metrics, answers };
   }
 
   #consume({ bus, context, metrics, mirror, table }: Parts): void {
     const { clock, log } = context;
     const { policies, programs } = mirror;
-    const compiler = new Compiler({ clock, log, metrics, policies, programs, table });
+    const deps = { clock, log, metrics, policies, programs, table };
     this.#consumers = [
       bus.consume(policyCompile, 'mesh', { concurrency: COMPILE_CONCURRENCY }, (body, attempt) =>
-        compiler.handle(body, attempt),
+        workOnCompileJob(body, attempt, deps),
       ),
       bus.consume(policyExplain, 'mesh', { concurrency: EXPLAIN_CONCURRENCY }, (body, attempt) =>
         this.#explain(body, attempt.id),
@@ -194,13 +194,13 @@ class PolicyEvaluator implements Actor {
   }
 
   async #reconcile(): Promise<void> {
-    const { book, bus, context, mirror, table } = this.#get();
+    const { sets, bus, context, mirror, table } = this.#get();
     if (!bus.connected) return;
     try {
       if (await table.ensure()) context.log.info('policy.programs-table-made');
       // Between two copies a set may seem unused, or a program missing, that is only not read yet.
       if (mirror.copying || !mirror.programsComplete) return;
-      await book.reconcile();
+      await sets.reconcile();
     } catch (error) {
       // Redis went away in between: the next look does the rest.
       if (!(error instanceof MeshError) || error.policy.retry !== 'backoff') throw error;
@@ -209,15 +209,15 @@ class PolicyEvaluator implements Actor {
   }
 
   #describe(): unknown {
-    const { book, mirror } = this.#get();
-    const sets = [...book.used.values()].map(({ setId, keys, workloads }) => ({
+    const { sets, mirror } = this.#get();
+    const used = [...sets.used.values()].map(({ setId, keys, workloads }) => ({
       setId,
       policies: keys,
       workloads,
       state: mirror.programs.has(setId) ? 'compiled' : 'waiting',
     }));
-    const unused = [...mirror.programs].filter((setId) => !book.used.has(setId));
-    return { sets, unused, unknownReferences: book.unknownReferences };
+    const unused = [...mirror.programs].filter((setId) => !sets.used.has(setId));
+    return { sets: used, unused, unknownReferences: sets.unknownReferences };
   }
 
   #get(): Parts {

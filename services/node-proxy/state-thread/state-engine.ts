@@ -13,7 +13,7 @@ import { MAX_LOOKUP_KEYS, STATE_SLICE_MS } from '../limits.ts';
 import { readDump } from './dump-reader.ts';
 import { EndpointFeeds } from './endpoint-feeds.ts';
 import { LocalIdentities } from './local-identities.ts';
-import { ProgramBook } from './program-book.ts';
+import { ProgramRegistry } from './program-registry.ts';
 import type { DumpSection, FeedStep, StateSettings, StateStats, StateTable } from './protocol.ts';
 import { TimeSlice } from '../../../lib/async/time-slice.ts';
 import { unpackRows } from './packed-rows.ts';
@@ -38,7 +38,7 @@ export class StateEngine {
   readonly #deps: StateEngineDeps;
   readonly #store: PackedStore;
   readonly #policies: PolicyStore;
-  readonly #programs: ProgramBook;
+  readonly #programs: ProgramRegistry;
   readonly #watches: Watches;
   readonly #feeds: EndpointFeeds;
   readonly #identities: LocalIdentities;
@@ -61,7 +61,7 @@ export class StateEngine {
     this.#policies = new PolicyStore(deps.decodeAuthorization, {
       unknownReference: settings.policyUnknownReference,
     });
-    this.#programs = new ProgramBook(deps.log);
+    this.#programs = new ProgramRegistry(deps.log);
     this.#identities = new LocalIdentities(settings.node, settings.dedicatedTo);
     this.#watches = new Watches({
       clock: deps.clock,

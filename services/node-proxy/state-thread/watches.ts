@@ -4,7 +4,7 @@ import type { Service, Workload } from '../../../lib/state/model.ts';
 import type { PodInfo } from '../../../workers/listener/protocol/control.ts';
 import type { LocalPod, StateResponse } from '../../../workers/listener/protocol/state.ts';
 import { PROGRAM_WAIT_MS } from '../limits.ts';
-import type { ProgramBook } from './program-book.ts';
+import type { ProgramRegistry } from './program-registry.ts';
 import type { TimeSlice } from '../../../lib/async/time-slice.ts';
 
 /** Reads the state of a watched pod. */
@@ -20,7 +20,7 @@ export interface WatchDeps {
   readonly clock: Clock;
   readonly view: LocalView;
   readonly policies: PolicyStore;
-  readonly programs: ProgramBook;
+  readonly programs: ProgramRegistry;
 }
 
 /** Sends a message to one listener thread. */
@@ -178,7 +178,7 @@ export class Watches {
   #giveProgram(
     watch: Watch,
     setId: string,
-    members: Parameters<ProgramBook['compile']>[1],
+    members: Parameters<ProgramRegistry['compile']>[1],
     now: number,
   ): boolean {
     const { programs } = this.#deps;

@@ -277,24 +277,6 @@ test.serial(
   },
 );
 
-test.serial('a program row that is none is compiled again', async (t) => {
-  const kit = await createEvaluatorKit(t);
-  await kit.writePolicies({ 'demo/only-client': onlyClient });
-  await kit.writeMesh(client, api, apiService);
-  const evaluator = await kit.start();
-  await published(kit, API_SET);
-  const good = kit.programs.rows.get(API_SET);
-  await kit.bus
-    .sharedWriter('programs', 'mesh')
-    .apply([{ key: API_SET, value: Buffer.from('{"version":1}') }]);
-  await until(() => kit.programs.rows.get(API_SET) === good, {
-    what: 'the program to be good again',
-    timeoutMs: 30_000,
-  });
-  await until(() => evaluator.output().includes('policy.unreadable-row'), { what: 'the line' });
-  t.pass();
-});
-
 test.serial('Redis lost with all its data: programs are back once the mesh state is', async (t) => {
   const kit = await createEvaluatorKit(t);
   await kit.writePolicies({ 'demo/only-client': onlyClient });

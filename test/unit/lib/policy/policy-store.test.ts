@@ -75,10 +75,10 @@ test('the same bytes again are no change', (t) => {
 test('a rejection without a good version refuses its namespace and whoever lists it, and nobody else', (t) => {
   const store = open();
   store.applyRejection(`${AUTHORIZATION_TYPE}/app/bad`, rejection('app/bad'));
-  t.is(store.setFor(W).denyAll, 'app/bad: bad port');
+  t.is(store.setFor(W).denyAll, 'app/bad');
   t.is(store.setFor({ namespace: 'b', authorizationPolicies: [] }).denyAll, null);
   const lists = store.setFor({ namespace: 'b', authorizationPolicies: ['app/bad'] });
-  t.is(lists.denyAll, 'app/bad: bad port');
+  t.is(lists.denyAll, 'app/bad');
   t.deepEqual(lists.missing, [], 'it is refused, not unknown');
   const { policy: effective } = store.effectiveFor(W, 0);
   const verdict = judge(effective, compileProgram(effective.setId, []), connection('A'), 'deny');
@@ -93,7 +93,7 @@ test('a rejection beside a good version leaves that in force, and goes with its 
   t.is(store.setFor(W).denyAll, null);
   t.is(store.setFor(W).policies.length, 1);
   store.apply('app/p', null);
-  t.is(store.setFor(W).denyAll, 'app/p: bad port');
+  t.is(store.setFor(W).denyAll, 'app/p');
   t.true(store.applyRejection(row, null).changed);
   t.is(store.setFor(W).denyAll, null);
 });
@@ -101,7 +101,7 @@ test('a rejection beside a good version leaves that in force, and goes with its 
 test('an unreadable rejection row counts by its key; rows on other types do not count', (t) => {
   const store = open();
   store.applyRejection(`${AUTHORIZATION_TYPE}/app/odd`, GARBAGE);
-  t.regex(store.setFor(W).denyAll ?? '', /^app\/odd: /);
+  t.is(store.setFor(W).denyAll, 'app/odd');
   store.applyRejection(`${AUTHORIZATION_TYPE}/app/odd`, null);
   t.false(
     store.applyRejection(`${ADDRESS_TYPE}/app/svc`, rejection('app/svc', ADDRESS_TYPE)).changed,

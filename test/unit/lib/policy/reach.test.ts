@@ -27,7 +27,7 @@ const denyAll = (store: PolicyStore, namespace: string) =>
 test('a policy for all namespaces that cannot be decoded denies in all of them', (t) => {
   const store = open();
   t.is(store.apply('istio-system/x', bad(Scope.GLOBAL)).error?.code, 'XDS_RESOURCE');
-  t.regex(denyAll(store, 'app') ?? '', /^istio-system\/x: /);
+  t.is(denyAll(store, 'app'), 'istio-system/x');
   store.apply('istio-system/x', null);
   t.is(denyAll(store, 'app'), null);
 });

@@ -1,5 +1,4 @@
 import test from 'ava';
-import { createLogger } from '../../../../lib/log/logger.ts';
 import { compileProgram } from '../../../../lib/policy/compile.ts';
 import { PolicyStore } from '../../../../lib/policy/policy-store.ts';
 import type { Workload } from '../../../../lib/state/model.ts';
@@ -19,6 +18,7 @@ import type { StateTable } from '../../../../services/node-proxy/state-thread/pr
 import { StateEngine } from '../../../../services/node-proxy/state-thread/state-engine.ts';
 import type { LookupKey } from '../../../../lib/state/view.ts';
 import type { StateResponse } from '../../../../workers/listener/protocol/state.ts';
+import { keptLog } from '../../../support/actor-context.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 import {
   authorizationFixture,
@@ -31,6 +31,7 @@ const key = 'demo/web.demo.svc.cluster.local';
 
 function setUp() {
   const clock = new FakeClock();
+  const { log, lines } = keptLog('test');
   const told: StateResponse[] = [];
   const identities: (readonly string[])[] = [];
   const engine = new StateEngine(
@@ -43,7 +44,7 @@ function setUp() {
     },
     {
       clock,
-      log: createLogger({ actor: 'test', level: 'silent' }),
+      log,
       decodeAddress,
       decodeAuthorization,
       identitiesChanged: (all) => identities.push(all),
@@ -54,6 +55,7 @@ function setUp() {
   return {
     clock,
     engine,
+    lines,
     told,
     identities,
     send,
@@ -178,18 +180,39 @@ test('without the evaluator a DENY is enforced after a bounded wait', async (t) 
   t.is(state.locals().at(-1)?.policy.setId, program?.program.setId);
 });
 
-test('a program that cannot be read is compiled here instead', async (t) => {
-  const state = setUp();
-  await state.copy('addresses', [workloadRow()]);
-  await state.copy('authorizations', [policyRow({ name: 'deny', action: 'DENY' })]);
-  const setId = setIdOf(authorizationFixture({ name: 'deny', action: 'DENY' }));
-  await state.copy('programs', [{ key: setId, value: Buffer.from('{"version":1,"deny":[]}') }]);
-  await state.copy('rejections');
-  state.engine.request(0, { type: 'watch', pod }, state.send);
-  await state.clock.advance(1_000);
-  const program = state.told.findLast((message) => message.type === 'program');
-  t.is(program?.program.deny.length, 1);
-});
+for (const [what, row] of [
+  ['that is no JSON', '{"version":1'],
+  ['of another version', JSON.stringify({ ...compileProgram('SET', []), version: 2 })],
+  ['of another set', JSON.stringify(compileProgram('other', []))],
+  ['with a condition nobody knows', '{"version":1,"setId":"SET","deny":[{"key":"a/b","when":[]}]}'],
+] as const) {
+  test(`a program ${what} is compiled here instead, and is read once`, async (t) => {
+    const state = setUp();
+    await state.copy('addresses', [workloadRow()]);
+    await state.copy('authorizations', [policyRow({ name: 'deny', action: 'DENY' })]);
+    const setId = setIdOf(authorizationFixture({ name: 'deny', action: 'DENY' }));
+    await state.copy('programs', [{ key: setId, value: Buffer.from(row.replace('SET', setId)) }]);
+    await state.copy('rejections');
+    for (const thread of [0, 1]) {
+      if (thread === 1) state.engine.connect(thread, state.send);
+      state.engine.request(thread, { type: 'watch', pod }, state.send);
+      await state.clock.advance(1_000);
+    }
+    const programs = state.told.flatMap((message) =>
+      message.type === 'program' ? [message.program] : [],
+    );
+    t.deepEqual(
+      programs.map((program) => [program.setId, program.deny.length]),
+      [
+        [setId, 1],
+        [setId, 1],
+      ],
+    );
+    t.is(state.engine.stats().programsCompiled, 1);
+    t.is(state.engine.stats().programsReceived, 0);
+    t.is(state.lines.filter(({ message }) => message === 'program.unreadable').length, 1);
+  });
+}
 
 test('a listed policy nobody knows is pending for five seconds and then stays unknown', async (t) => {
   const state = setUp();

@@ -10,7 +10,7 @@ import {
 } from '../../../../lib/xds/resources/authorization.ts';
 import { systemClock } from '../../../../lib/clock/clock.ts';
 import { ProgramTable } from '../../../../services/policy-evaluator/program-table.ts';
-import { SetBook } from '../../../../services/policy-evaluator/set-book.ts';
+import { SetRegistry } from '../../../../services/policy-evaluator/set-registry.ts';
 import { WorkloadClasses } from '../../../../services/policy-evaluator/workload-classes.ts';
 import { workload } from '../../../support/mesh-kit.ts';
 import { policy } from '../../../support/policy-kit.ts';
@@ -28,7 +28,7 @@ function setUp() {
     standing: async () => standing,
   };
   const table = new ProgramTable({ sharedWriter: () => writer } as never);
-  const book = new SetBook({
+  const book = new SetRegistry({
     clock: { ...systemClock, now: () => nowMs },
     policies,
     classes,

@@ -8,8 +8,8 @@ import { REQUEST_AGAIN_MAX_MS, REQUEST_AGAIN_MS, SLICE_MS, UNUSED_PROGRAM_MS } f
 import type { ProgramTable } from './program-table.ts';
 import type { WorkloadClass } from './workload-classes.ts';
 
-/** What the book looks at and acts through. */
-export interface SetBookDependencies {
+/** What the registry needs. */
+export interface SetRegistryDeps {
   readonly clock: Clock;
   readonly policies: PolicyStore;
   readonly classes: { values(): Iterable<WorkloadClass> };
@@ -34,15 +34,15 @@ interface Request {
 }
 
 /** Knows the policy sets that workloads use, has programs compiled for those without, and drops programs without use. */
-export class SetBook {
-  readonly #deps: SetBookDependencies;
+export class SetRegistry {
+  readonly #deps: SetRegistryDeps;
   #used: ReadonlyMap<string, UsedSet> = new Map();
   #unknownReferences = 0;
   readonly #requests = new Map<string, Request>();
   /** Since when a program has no use. */
   readonly #unusedSince = new Map<string, number>();
 
-  constructor(deps: SetBookDependencies) {
+  constructor(deps: SetRegistryDeps) {
     this.#deps = deps;
   }
 

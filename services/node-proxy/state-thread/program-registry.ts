@@ -16,7 +16,7 @@ const MAX_ROWS = 65_536;
  * Programs by set: the evaluator's where it has published one that can be read, else compiled here from the
  * same policies by the same function, which gives the same program.
  */
-export class ProgramBook {
+export class ProgramRegistry {
   readonly #log: Logger;
   readonly #rows = new Map<string, Uint8Array>();
   readonly #programs = new Map<string, PolicyProgram>();
