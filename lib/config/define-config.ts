@@ -2,7 +2,8 @@ import type { z } from 'zod';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { ConfigSpec, ConfigVariable } from './spec.ts';
 
-type Values<Variables extends Readonly<Record<string, ConfigVariable>>> = {
+/** The parsed values of variables. */
+export type ConfigValues<Variables extends Readonly<Record<string, ConfigVariable>>> = {
   readonly [Name in keyof Variables]: z.output<Variables[Name]['schema']>;
 };
 
@@ -14,7 +15,7 @@ type Values<Variables extends Readonly<Record<string, ConfigVariable>>> = {
 export function defineConfig<
   const Variables extends Readonly<Record<string, ConfigVariable>>,
   Config,
->(variables: Variables, map: (values: Values<Variables>) => Config): ConfigSpec<Config> {
+>(variables: Variables, map: (values: ConfigValues<Variables>) => Config): ConfigSpec<Config> {
   return {
     variables,
     parse(environment) {
@@ -27,7 +28,7 @@ export function defineConfig<
       }
       if (problems.length > 0) throw configInvalid(problems);
       try {
-        return deepFreeze(map(values as Values<Variables>));
+        return deepFreeze(map(values as ConfigValues<Variables>));
       } catch (error) {
         if (error instanceof MeshError) throw error;
         throw configInvalid([errorText(error)]);

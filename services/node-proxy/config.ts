@@ -2,6 +2,7 @@ import { availableParallelism } from 'node:os';
 import { busConfig, busVariables } from '../../lib/bus/config.ts';
 import type { BusConfig } from '../../lib/bus/config.ts';
 import { defineConfig } from '../../lib/config/define-config.ts';
+import type { ConfigValues } from '../../lib/config/define-config.ts';
 import { drainDeadlineMs } from '../../lib/config/drain.ts';
 import { text } from '../../lib/config/fields.ts';
 import type { ConfigSpec } from '../../lib/config/spec.ts';
@@ -33,29 +34,29 @@ import { listenerThreads } from './config/worker-threads.ts';
 import type { OwnPod } from './pods/own-listener.ts';
 import type { WorkloadName } from './state-thread/protocol.ts';
 
-/** Everything node-proxy is told, in plain data; times in milliseconds. */
+/** The configuration of node-proxy, in plain data; times in milliseconds. */
 export interface NodeProxyConfig {
   readonly bus: BusConfig;
   readonly listener: ListenerConfig;
   readonly threads: number;
-  /** Whether the mesh state has a thread of its own. */
+  /** True when the mesh state has a thread of its own. */
   readonly stateThread: boolean;
   readonly zdsPath: string;
-  /** Generation announced to the node agent; the newest one is given new pods. */
+  /** Generation announced to the node agent, which gives new pods to the newest one. */
   readonly group: number;
-  /** When a pod is served by a further thread. */
+  /** Says when a further thread serves a pod. */
   readonly hot: HotSettings;
-  /** How long a proxy that is to end goes on accepting while no other one listens for its pods. */
+  /** How long a proxy that was told to end goes on accepting while no other one listens for its pods. */
   readonly handoverMs: number;
   /** How long the connections of a pod that left the mesh may run on. */
   readonly podDrainMs: number;
-  /** Who the proxy itself is, where it is to be served like a pod (docs/spec/dataplane.md §7.7). */
+  /** The proxy itself, when it is served like a pod (docs/spec/dataplane.md §7.7). */
   readonly own: OwnPod | null;
-  /** The one workload that is served, in the process's own namespace and without a node agent; null in shared mode. */
+  /** The one workload of dedicated mode, in the process's own namespace and without a node agent; null in shared mode. */
   readonly dedicatedTo: WorkloadName | null;
-  /** What the mesh state is read from instead of Redis; null = Redis. */
+  /** Source of the mesh state in place of Redis; null = Redis. */
   readonly local: LocalSource | null;
-  /** What peers and the workloads' own certificates are verified against. */
+  /** Roots that verify the certificates of peers and of the workloads. */
   readonly roots: RootSource;
   /** `CRL_PATH`; null when no revocation lists are configured. */
   readonly crlPath: string | null;
@@ -67,7 +68,7 @@ export interface NodeProxyConfig {
   readonly istioVersion: string;
 }
 
-/** The settings of listener threads, less what only the host of the actor knows. */
+/** The settings of listener threads, without those that only the host of the actor knows. */
 export type ListenerConfig = Omit<ListenerSettings, 'node' | 'logLevel' | 'logFormat'>;
 
 /** Upstream's ports in a pod (docs/spec/dataplane.md §1). */
@@ -82,7 +83,7 @@ const unsupportedVariables = Object.fromEntries(
     name,
     {
       schema: text({ optional: true }),
-      description: 'refused where it asks for what is not built',
+      description: 'refused when true: not supported',
     },
   ]),
 );
@@ -141,17 +142,17 @@ export const nodeProxyConfig: ConfigSpec<NodeProxyConfig> = {
   },
 };
 
-type Values = Parameters<Parameters<typeof defineConfig<typeof variables, unknown>>[1]>[0];
+type Values = ConfigValues<typeof variables>;
 type Metadata = ProxyConfig['proxyMetadata'];
 
-/** Null unless all of it is known. */
+/** Returns the proxy itself; null unless all three names are known. */
 function ownPod(values: Values): OwnPod | null {
   const { POD_NAME: name, POD_NAMESPACE: namespace, SERVICE_ACCOUNT: serviceAccount } = values;
   if (name === null || namespace === null || serviceAccount === null) return null;
   return { name, namespace, serviceAccount };
 }
 
-/** Values of the refusable settings; an own variable goes before the same name in proxyMetadata. */
+/** Returns the values of settings that may be refused; a variable goes before the same name in proxyMetadata. */
 function unsupportedValues(values: Values, metadata: Metadata): Record<string, string | null> {
   const all: Readonly<Record<string, unknown>> = values;
   return Object.fromEntries(

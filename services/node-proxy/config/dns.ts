@@ -1,8 +1,9 @@
+import type { ConfigValues } from '../../../lib/config/define-config.ts';
 import { makeField, text } from '../../../lib/config/fields.ts';
 import { ipFamily, tryParseHostPort } from '../../../lib/net/address.ts';
 import type { DnsSettings } from '../../../workers/listener/protocol/settings.ts';
 
-/** Where the DNS proxy listens; null = loopback of both families. */
+/** The address of the DNS proxy; a null `address` is the loopback of both families. */
 interface DnsAddress {
   readonly address: string | null;
   readonly port: number;
@@ -20,11 +21,11 @@ export const dnsVariables = {
   },
   ISTIO_META_DNS_PROXY_ADDR: {
     schema: dnsAddress({ default: DEFAULT_ADDRESS }),
-    description: 'where in each pod: localhost:port for both families, or ip:port',
+    description: 'address in each pod: localhost:port for both families, or ip:port',
   },
   PREFERED_SERVICE_NAMESPACE: {
     schema: text({ optional: true }),
-    description: 'namespace whose services win where several have the same host name',
+    description: 'namespace whose services win when several have the same host name',
   },
   WEFT_DNS_RESOLV_CONF: {
     schema: text({ default: '/etc/resolv.conf' }),
@@ -34,16 +35,9 @@ export const dnsVariables = {
   },
 } as const;
 
-/** What {@link dnsVariables} say. */
-export interface DnsValues {
-  readonly ISTIO_META_DNS_CAPTURE: string | null;
-  readonly ISTIO_META_DNS_PROXY_ADDR: DnsAddress;
-  readonly PREFERED_SERVICE_NAMESPACE: string | null;
-}
-
-/** The settings of listener threads; null when the DNS proxy is off. Own variables go before proxyMetadata. */
+/** Returns the DNS settings of listener threads; null when the DNS proxy is off. Variables go before proxyMetadata. */
 export function dnsSettings(
-  values: DnsValues,
+  values: ConfigValues<typeof dnsVariables>,
   metadata: Readonly<Record<string, string>>,
   searchDomains: DnsSettings['searchDomains'],
 ): DnsSettings | null {

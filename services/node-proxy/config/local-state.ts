@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import type { ConfigValues } from '../../../lib/config/define-config.ts';
 import type { Environment } from '../../../lib/config/env.ts';
 import { text } from '../../../lib/config/fields.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
@@ -6,7 +7,7 @@ import { MeshError } from '../../../lib/errors/mesh-error.ts';
 /** A local configuration file, or its text. */
 export type LocalSource = { readonly path: string } | { readonly text: string };
 
-/** The mesh state from a file (docs/spec/control.md §4). */
+/** Variables for a mesh state that comes from a file (docs/spec/control.md §4). */
 export const localStateVariables = {
   XDS_ADDRESS: {
     // Empty and absent differ here (docs/spec/control.md §1).
@@ -27,15 +28,8 @@ export const localStateVariables = {
   },
 } as const;
 
-/** What {@link localStateVariables} say. */
-export interface LocalStateValues {
-  readonly XDS_ADDRESS: 'none' | null;
-  readonly LOCAL_XDS_PATH: string | null;
-  readonly LOCAL_XDS: string | null;
-}
-
-/** What the mesh state is read from; null = Redis, where xds-ingester puts both. Throws CONFIG_INVALID. */
-export function localSource(values: LocalStateValues): LocalSource | null {
+/** Returns the local source of the mesh state; null = Redis. Throws CONFIG_INVALID when two sources are set. */
+export function localSource(values: ConfigValues<typeof localStateVariables>): LocalSource | null {
   const { LOCAL_XDS_PATH: path, LOCAL_XDS: inline } = values;
   if (path !== null && inline !== null) {
     throw new MeshError('CONFIG_INVALID', 'LOCAL_XDS_PATH and LOCAL_XDS must not both be set');
@@ -45,12 +39,12 @@ export function localSource(values: LocalStateValues): LocalSource | null {
   return inline === null ? null : { text: inline };
 }
 
-/** Says why Redis is needed to those who may think a file is enough. Throws CONFIG_INVALID. */
+/** Throws CONFIG_INVALID when there is a local file but no Redis, and says why Redis is needed. */
 export function requireSigning(environment: Environment): void {
   const isSet = (name: string): boolean => (environment[name] ?? '') !== '';
   if (isSet('REDIS_URL') || !(isSet('LOCAL_XDS_PATH') || isSet('LOCAL_XDS'))) return;
   throw new MeshError(
     'CONFIG_INVALID',
-    'REDIS_URL is required, with LOCAL_XDS_PATH or LOCAL_XDS too: certificates are signed by way of Redis',
+    'REDIS_URL is required, also with LOCAL_XDS_PATH or LOCAL_XDS: certificates are signed by way of Redis',
   );
 }

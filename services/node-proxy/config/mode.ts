@@ -1,23 +1,22 @@
+import type { ConfigValues } from '../../../lib/config/define-config.ts';
 import { bool, makeField, oneOf } from '../../../lib/config/fields.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import type { DnsSettings } from '../../../workers/listener/protocol/settings.ts';
 import type { WorkloadName } from '../state-thread/protocol.ts';
-
-const MODES = ['shared', 'dedicated'] as const;
 
 const workloadInfo = makeField(
   parseWorkloadInfo,
   ({ namespace, name, serviceAccount }) => `${namespace}/${name}/${serviceAccount}`,
 );
 
-/** Whom the process serves (docs/spec/inpod.md, first lines). */
+/** Variables that say which pods the process serves (docs/spec/inpod.md, first lines). */
 export const modeVariables = {
   ENABLE_PROXY: {
     schema: bool({ default: true }),
-    description: 'carry traffic; false: DNS alone, and nothing listens for redirected connections',
+    description: 'carry traffic; false: only DNS, and nothing listens for redirected connections',
   },
   PROXY_MODE: {
-    schema: oneOf(...MODES)({ optional: true }),
+    schema: oneOf('shared', 'dedicated')({ optional: true }),
     description:
       'shared (default): the pods the node agent names; dedicated: one workload, in the network namespace of the process',
   },
@@ -27,14 +26,8 @@ export const modeVariables = {
   },
 } as const;
 
-/** What {@link modeVariables} say. */
-export interface ModeValues {
-  readonly PROXY_MODE: (typeof MODES)[number] | null;
-  readonly PROXY_WORKLOAD_INFO: WorkloadName | null;
-}
-
-/** The workload of dedicated mode, null in shared mode. Throws CONFIG_INVALID where it is not said which. */
-export function dedicatedWorkload(values: ModeValues): WorkloadName | null {
+/** Returns the workload of dedicated mode, null in shared mode. Throws CONFIG_INVALID when dedicated mode names none. */
+export function dedicatedWorkload(values: ConfigValues<typeof modeVariables>): WorkloadName | null {
   if (values.PROXY_MODE !== 'dedicated') return null;
   if (values.PROXY_WORKLOAD_INFO === null) {
     throw new MeshError(
@@ -45,7 +38,7 @@ export function dedicatedWorkload(values: ModeValues): WorkloadName | null {
   return values.PROXY_WORKLOAD_INFO;
 }
 
-/** Throws CONFIG_INVALID where the process would have nothing to do. */
+/** Throws CONFIG_INVALID when the process would have nothing to do. */
 export function requireWork(enableProxy: boolean, dns: DnsSettings | null): void {
   if (enableProxy || dns !== null) return;
   throw new MeshError(
@@ -54,7 +47,7 @@ export function requireWork(enableProxy: boolean, dns: DnsSettings | null): void
   );
 }
 
-/** What Kubernetes may call a namespace, a pod or an account: it becomes part of a SPIFFE identity. */
+/** A name that Kubernetes allows for a namespace, a pod or an account; it becomes part of a SPIFFE identity. */
 const NAME = /^[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?$/;
 
 function parseWorkloadInfo(text: string): WorkloadName {

@@ -10,12 +10,12 @@ export interface ProxyConfig {
   readonly proxyMetadata: Readonly<Record<string, string>>;
 }
 
-/** Longest PROXY_CONFIG accepted; real ones have a few hundred bytes. */
+/** Longest PROXY_CONFIG accepted; usual ones have a few hundred bytes. */
 const MAX_PROXY_CONFIG_BYTES = 65_536;
 
 const port = z.int().min(0).max(65_535);
 
-/** Other fields of ProxyConfig belong to sidecars, so unknown keys are left alone as upstream does. */
+/** Unknown keys are ignored, as upstream does, because other fields of ProxyConfig belong to sidecars. */
 const schema = z.object({
   proxyAdminPort: port.optional(),
   statsPort: port.optional(),
@@ -23,7 +23,7 @@ const schema = z.object({
   proxyMetadata: z.record(z.string(), z.string(), { error: 'is required and maps names to texts' }),
 });
 
-/** The ProxyConfig in YAML or JSON. Throws an Error that names the field and what is wrong with it. */
+/** Parses a ProxyConfig in YAML or JSON. Throws an Error that names the field and what is wrong with it. */
 export function parseProxyConfig(text: string): ProxyConfig {
   if (Buffer.byteLength(text) > MAX_PROXY_CONFIG_BYTES) {
     throw new Error(`must not be longer than ${MAX_PROXY_CONFIG_BYTES} bytes`);

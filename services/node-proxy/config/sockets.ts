@@ -1,12 +1,13 @@
+import type { ConfigValues } from '../../../lib/config/define-config.ts';
 import { bool, duration, integer } from '../../../lib/config/fields.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { TUNNEL_USER_TIMEOUT_MS } from './fixed.ts';
 import type { ListenerSettings } from '../../../workers/listener/protocol/settings.ts';
 
-/** The kernel takes no more seconds for a keepalive's times (MAX_TCP_KEEPIDLE, MAX_TCP_KEEPINTVL). */
+/** The kernel's limit of a keepalive's times (MAX_TCP_KEEPIDLE, MAX_TCP_KEEPINTVL). */
 const MAX_KEEPALIVE_MS = 32_767_000;
 
-/** TCP_USER_TIMEOUT is a signed number of 32 bits, and so are the milliseconds of it. */
+/** TCP_USER_TIMEOUT is a signed number of 32 bits, in milliseconds. */
 const MAX_USER_TIMEOUT_MS = 2_147_483_647;
 
 const keepaliveTime = duration({ default: 180_000 }).refine(
@@ -14,7 +15,7 @@ const keepaliveTime = duration({ default: 180_000 }).refine(
   `must be no more than ${MAX_KEEPALIVE_MS / 1_000}s`,
 );
 
-/** When the kernel gives up a connection (docs/spec/dataplane.md §9). */
+/** Variables that say when the kernel gives up a connection (docs/spec/dataplane.md §9). */
 export const socketVariables = {
   KEEPALIVE_ENABLED: { schema: bool({ default: true }), description: 'TCP keepalive' },
   KEEPALIVE_TIME: { schema: keepaliveTime, description: 'idle time to a probe, up to 32767s' },
@@ -29,14 +30,10 @@ export const socketVariables = {
   },
 } as const;
 
-/** The settings of {@link socketVariables}. Throws CONFIG_INVALID for a user timeout the kernel has no number for. */
-export function socketConfig(values: {
-  readonly KEEPALIVE_ENABLED: boolean;
-  readonly KEEPALIVE_TIME: number;
-  readonly KEEPALIVE_INTERVAL: number;
-  readonly KEEPALIVE_RETRIES: number;
-  readonly USER_TIMEOUT_ENABLED: boolean;
-}): Pick<ListenerSettings, 'keepalive' | 'userTimeoutMs' | 'tunnelUserTimeoutMs'> {
+/** Returns the settings of {@link socketVariables}. Throws CONFIG_INVALID for a user timeout that the kernel cannot hold. */
+export function socketConfig(
+  values: ConfigValues<typeof socketVariables>,
+): Pick<ListenerSettings, 'keepalive' | 'userTimeoutMs' | 'tunnelUserTimeoutMs'> {
   const { KEEPALIVE_TIME: timeMs, KEEPALIVE_INTERVAL: intervalMs } = values;
   const retries = values.KEEPALIVE_RETRIES;
   const spanMs = timeMs + retries * intervalMs;

@@ -1,38 +1,19 @@
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 
-/** A setting that upstream has and this version does not carry out. */
-interface Unsupported {
-  readonly name: string;
-  /** True when the value asks for the missing behaviour; the default never does. */
-  asks(value: string): boolean;
-  readonly why: string;
-}
-
-const isTrue = (value: string): boolean => value.toLowerCase() === 'true';
-
-/** Refused rather than ignored: each would silently change security or reachability. */
-const UNSUPPORTED: readonly Unsupported[] = [
-  {
-    name: 'XDS_ON_DEMAND',
-    asks: isTrue,
-    why: 'the whole mesh state is always held',
-  },
-  {
-    name: 'FAKE_CA',
-    asks: isTrue,
-    why: 'it exists in upstream test builds only',
-  },
-];
+/** Settings of upstream that this version refuses when they are true: to ignore them would change security or reachability. */
+const UNSUPPORTED: Readonly<Record<string, string>> = {
+  XDS_ON_DEMAND: 'the whole mesh state is always held',
+  FAKE_CA: 'it exists in upstream test builds only',
+};
 
 /** Names of the variables that may be refused. */
-export const UNSUPPORTED_NAMES: readonly string[] = UNSUPPORTED.map((setting) => setting.name);
+export const UNSUPPORTED_NAMES: readonly string[] = Object.keys(UNSUPPORTED);
 
-/** Throws CONFIG_UNSUPPORTED that names every setting which asks for something that is not built. */
+/** Throws CONFIG_UNSUPPORTED that names every unsupported setting that is true. */
 export function refuseUnsupported(values: Readonly<Record<string, string | null>>): void {
-  const problems = UNSUPPORTED.flatMap((setting) => {
-    const value = values[setting.name] ?? null;
-    if (value === null || !setting.asks(value)) return [];
-    return [`${setting.name}=${value} is not supported: ${setting.why}`];
+  const problems = Object.entries(UNSUPPORTED).flatMap(([name, why]) => {
+    const value = values[name] ?? '';
+    return value.toLowerCase() === 'true' ? [`${name}=${value} is not supported: ${why}`] : [];
   });
   if (problems.length === 0) return;
   throw new MeshError('CONFIG_UNSUPPORTED', problems.join('; '), {

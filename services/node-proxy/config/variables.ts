@@ -29,7 +29,7 @@ const optionalText = (description: string) => ({
 /** HTTP/2 allows frames of 16 KiB to 16 MiB - 1, and windows up to 2^31 - 1. */
 const MAX_WINDOW_BYTES = 2_147_483_647;
 
-/** Where a node is, and whom its peers are held against. */
+/** Variables of the node's place and of its trust roots. */
 export const identityVariables = {
   NETWORK: { schema: text({ default: '' }), description: 'id of the network this node is on' },
   CLUSTER_DOMAIN: { schema: text({ default: 'cluster.local' }), description: 'DNS domain' },
@@ -39,7 +39,7 @@ export const identityVariables = {
 const count = integer({ min: 1, max: 10_000_000 });
 const MIB = 1_048_576;
 
-/** How much one process takes; each is refused with a count of its own (docs/decisions/budgets.md). */
+/** Limits of one process; refusals of each are counted apart (docs/decisions/budgets.md). */
 const limitVariables = {
   WEFT_MAX_CONNECTIONS: {
     schema: count({ optional: true }),
@@ -65,16 +65,16 @@ const limitVariables = {
   },
 } as const;
 
-/** The data path's own settings. */
+/** Variables of the data path. */
 export const trafficVariables = {
   PACKET_MARK: {
     schema: integer({ min: 0, max: 0xffff_ffff })({ optional: true }),
     description:
-      'mark on every socket, default 1337; in dedicated mode on those to elsewhere alone, default none; 0 sets none',
+      'mark on every socket, default 1337; in dedicated mode only on those to elsewhere, default none; 0 sets none',
   },
   ENABLE_ORIG_SRC: {
     schema: bool({ optional: true }),
-    description: 'keep client addresses: true, false, or by what the kernel allows when unset',
+    description: 'keep client addresses: true, false, or unset for what the kernel allows',
   },
   UNSTABLE_ENABLE_SOCKS5: {
     schema: bool({ default: false }),
@@ -120,7 +120,7 @@ export const trafficVariables = {
   ...tlsVariables,
   CRL_PATH: {
     schema: text({ optional: true }),
-    description: 'revocation lists that peers are held against, PEM or DER; followed',
+    description: 'file with the revocation lists for peers, PEM or DER; followed',
   },
   AUTHZ_POLICY_INFO_LOGGING: {
     schema: bool({ default: false }),
@@ -134,25 +134,25 @@ export const trafficVariables = {
   },
   WEFT_ACCESS_LOG_LINES_PER_SECOND: {
     schema: integer({ min: 0, max: 1_000_000 })({ default: 0 }),
-    description: 'most access lines a thread writes of connections that did not fail; 0 = all',
+    description: 'most access lines of connections that did not fail, for each thread; 0 = all',
     when: 'bursts of connections flood the log store',
   },
   WEFT_SAME_NODE_FAST_PATH: {
     schema: bool({ default: false }),
     description:
-      'connect two pods of this node without a tunnel, where the network of the node enforces no policy of its own',
+      'connect two pods of this node without a tunnel, when the network of the node enforces no policy of its own',
     when: 'no NetworkPolicy has to see traffic inside a node',
   },
   ...limitVariables,
   WEFT_POLICY_UNKNOWN_REFERENCE: {
     schema: oneOf('deny', 'ignore')({ default: 'deny' }),
-    description: 'what a listed policy that stays unknown for 5s does',
+    description: 'effect of a listed policy that stays unknown for 5s',
     when: 'an istiod lists policies that it never sends (ignore)',
   },
   ...waypointVariables,
 } as const;
 
-/** The process: threads, sockets, servers, drain. */
+/** Variables of the process: threads, sockets, servers, drain. */
 export const processVariables = {
   ...modeVariables,
   POD_NAME: optionalText('pod of this process'),
@@ -191,13 +191,13 @@ export const processVariables = {
   WEFT_NODE_PROXY_HANDOVER: {
     schema: duration({ default: 0 }),
     description:
-      'how long a proxy that is told to end goes on accepting while no other one listens for its pods',
+      'how long a proxy that was told to end goes on accepting while no other one listens for its pods',
     when: 'a container engine ends the old proxy before the new one listens',
   },
   WEFT_NODE_PROXY_STATE_THREAD: {
     schema: bool({ default: true }),
     description:
-      'keep the mesh state in a thread of its own; without, on the main thread, which takes less memory (so in `weft run node`)',
+      'keep the mesh state in a thread of its own; false: on the main thread, which takes less memory (so in `weft run node`)',
     when: 'memory matters more than answers during a full re-sync (false)',
   },
   ISTIO_META_ISTIO_VERSION: optionalText('tag of the istio_build metric; default unknown'),

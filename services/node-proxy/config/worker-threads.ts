@@ -1,7 +1,7 @@
-/** How many listener threads run; more than this is a misconfiguration rather than a big machine. */
+/** Most listener threads; a higher number is a misconfiguration rather than a big machine. */
 export const MAX_LISTENER_THREADS = 128;
 
-/** Fewer threads than this cannot hide one busy pod from the others. */
+/** With fewer threads, one busy pod would slow all others. */
 const AUTO_MIN_THREADS = 2;
 /** Without limits a node proxy takes a quarter of the machine, as upstream. */
 const AUTO_SHARE_OF_CORES = 0.25;
@@ -11,7 +11,7 @@ export type ThreadSetting =
   | { readonly kind: 'count'; readonly count: number }
   | { readonly kind: 'percent'; readonly percent: number };
 
-/** What decides the number of threads (docs/spec/observability.md §6). Core counts; null = not set. */
+/** Inputs of the number of threads (docs/spec/observability.md §6), in cores; null = not set. */
 export interface ThreadInputs {
   readonly setting: ThreadSetting | null;
   readonly cpuLimit: number | null;
@@ -20,7 +20,7 @@ export interface ThreadInputs {
   readonly cores: number;
 }
 
-/** `n`, `p%` or `0` for all cores. Throws an Error that says what is expected. */
+/** Parses `n`, `p%`, or `0` for all cores. Throws an Error that says what is expected. */
 export function parseThreadSetting(text: string): ThreadSetting {
   const percent = /^(\d{1,3})%$/.exec(text);
   if (percent !== null && Number(percent[1]) >= 1 && Number(percent[1]) <= 100) {
@@ -32,14 +32,14 @@ export function parseThreadSetting(text: string): ThreadSetting {
   throw new Error(`must be 0 to ${MAX_LISTENER_THREADS}, or 1% to 100%`);
 }
 
-/** A CPU quantity, `2`, `1.5` or `500m`, in cores. Throws an Error that says what is expected. */
+/** Parses a CPU quantity, `2`, `1.5` or `500m`, into cores. Throws an Error that says what is expected. */
 export function parseCpuQuantity(text: string): number {
   const match = /^(\d+(?:\.\d+)?)(m)?$/.exec(text);
   if (match === null) throw new Error('must be a CPU quantity such as 2 or 500m');
   return Number(match[1]) / (match[2] === undefined ? 1 : 1_000);
 }
 
-/** The number of listener threads, from 1 to {@link MAX_LISTENER_THREADS}. */
+/** Returns the number of listener threads, from 1 to {@link MAX_LISTENER_THREADS}. */
 export function listenerThreads(inputs: ThreadInputs): number {
   return Math.max(1, Math.min(MAX_LISTENER_THREADS, Math.ceil(wantedThreads(inputs))));
 }

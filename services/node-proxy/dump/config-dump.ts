@@ -6,22 +6,22 @@ import type { ServedPod } from '../pods/served-pod.ts';
 import type { DumpSection } from '../state-thread/protocol.ts';
 import { workloadStateTexts } from './connections.ts';
 
-/** Where a config dump comes from. */
+/** Sources of a config dump. */
 export interface ConfigDumpSources {
   readonly config: NodeProxyConfig;
-  /** JSON objects with commas between them, sorted, some in each text. */
+  /** Yields sorted JSON objects with commas between them, some in each text. */
   state(section: DumpSection): AsyncIterable<string>;
   certificates(): readonly CertificateDump[];
   pods(): ReadonlyMap<string, ServedPod>;
   connections(): Promise<readonly ConnectionRecord[]>;
 }
 
-/** What the whole mesh state is made of, and the keys it stands under. */
+/** The sections of the mesh state, and their keys in the dump. */
 const SECTIONS: readonly DumpSection[] = ['workloads', 'services', 'policies'];
 
 /**
- * The whole state of the proxy as JSON, in the form istioctl reads (docs/spec/observability.md §4.1), in texts that are made
- * as they are asked for: a mesh of any size needs the memory of a few hundred objects.
+ * Yields the whole state of the proxy as JSON, in the form that istioctl reads (docs/spec/observability.md §4.1). Texts are made as
+ * the caller takes them, so a mesh of any size needs the memory of a few hundred objects.
  */
 export async function* configDump(sources: ConfigDumpSources): AsyncGenerator<string> {
   yield '{';
@@ -36,7 +36,7 @@ export async function* configDump(sources: ConfigDumpSources): AsyncGenerator<st
   }
   const version = { ...(await readVersion()), istioVersion: sources.config.istioVersion };
   const rest = {
-    // Endpoints of unknown services are not held apart: a service finds its endpoints whichever comes first.
+    // Always empty: a service finds its endpoints whichever comes first.
     stagedServices: {},
     staticConfig: { workloads: [], policies: [], services: [] },
     version,
@@ -50,7 +50,7 @@ export async function* configDump(sources: ConfigDumpSources): AsyncGenerator<st
   yield '}\n';
 }
 
-/** Upstream's keys; what this build does not know is `unknown`. */
+/** Returns the version under upstream's keys; unknown values are `unknown`. */
 async function readVersion(): Promise<object> {
   const text = await readFile(new URL('../../../package.json', import.meta.url), 'utf8');
   const { version } = JSON.parse(text) as { readonly version?: unknown };

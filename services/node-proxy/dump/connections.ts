@@ -3,8 +3,8 @@ import { DUMP_OBJECTS_PER_MESSAGE } from '../limits.ts';
 import type { ServedPod } from '../pods/served-pod.ts';
 
 /**
- * The `workloadState` of the config dump (docs/spec/inpod.md §8): each pod, whether it is up, its connections. JSON in texts
- * of some hundred connections.
+ * Yields the `workloadState` of the config dump (docs/spec/inpod.md §8): each pod with its state and its connections, as JSON in
+ * texts of some hundred connections.
  */
 export function* workloadStateTexts(
   pods: ReadonlyMap<string, ServedPod>,
@@ -42,13 +42,13 @@ function* listTexts(
   }
 }
 
-/** The names are those that istioctl parses. */
+/** Returns a connection under the names that istioctl parses. */
 function dumpConnection(connection: ConnectionRecord): object {
   const inbound = connection.direction === 'inbound';
   return {
     src: connection.source,
     originalDst: inbound ? connection.forwardedHost : connection.destination,
-    // Inbound, the application's address, not the port of the tunnel the connection came in by.
+    // Inbound, this is the application's address and not the port of the tunnel.
     actualDst: inbound ? connection.destination : connection.actualDestination,
     protocol: connection.protocol,
   };

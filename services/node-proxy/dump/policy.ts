@@ -1,7 +1,7 @@
 import type { Authorization, Match, StringMatch } from '../../../lib/policy/model.ts';
 import { omitEmpty, title } from './shape.ts';
 
-/** A policy as istioctl reads it (docs/spec/observability.md §4.1, match keys of docs/spec/control.md §4). */
+/** Returns a policy in the form that istioctl reads (docs/spec/observability.md §4.1, match keys of docs/spec/control.md §4). */
 export function dumpPolicy(policy: Authorization): object {
   return {
     name: policy.name,

@@ -17,7 +17,7 @@ const MODES = {
   PASSTHROUGH: 'Passthrough',
 } as const;
 
-/** A service as istioctl reads it (docs/spec/observability.md §4.1). */
+/** Returns a service in the form that istioctl reads (docs/spec/observability.md §4.1). */
 export function dumpService({ service, endpoints }: ServiceWithEndpoints): object {
   const plain = service.addresses.filter((address) => address.length === null);
   const ranges = service.addresses.filter((address) => address.length !== null);

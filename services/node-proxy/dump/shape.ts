@@ -1,9 +1,9 @@
-/** The properties whose value says something: upstream leaves out empty texts, lists, objects, false and null. */
+/** Drops empty texts, lists and objects, false and null, as upstream does. */
 export function omitEmpty(properties: Readonly<Record<string, unknown>>): Record<string, unknown> {
   return Object.fromEntries(Object.entries(properties).filter(([, value]) => !isEmpty(value)));
 }
 
-/** `HEALTHY` → `Healthy`, `WORKLOAD_SELECTOR` → `WorkloadSelector`. */
+/** Turns `HEALTHY` into `Healthy`, `WORKLOAD_SELECTOR` into `WorkloadSelector`. */
 export function title(constant: string): string {
   return constant
     .split('_')

@@ -1,7 +1,7 @@
 import type { GatewayAddress, Workload } from '../../../lib/state/model.ts';
 import { omitEmpty, title } from './shape.ts';
 
-/** A gateway reference as the config dump writes it. */
+/** Returns a gateway reference in the form of the config dump. */
 export function dumpGateway(gateway: GatewayAddress): object {
   const { destination } = gateway;
   const text =
@@ -11,7 +11,7 @@ export function dumpGateway(gateway: GatewayAddress): object {
   return { destination: text, hboneMtlsPort: gateway.hboneMtlsPort };
 }
 
-/** A workload as istioctl reads it (docs/spec/observability.md §4.1). */
+/** Returns a workload in the form that istioctl reads (docs/spec/observability.md §4.1). */
 export function dumpWorkload(workload: Workload): object {
   const { locality, applicationTunnel } = workload;
   return {
