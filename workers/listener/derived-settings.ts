@@ -1,4 +1,4 @@
-/** What a thread works out of its settings once, as they never change and each connection needs it. */
+/** Values that a thread derives from its settings once: settings never change, and each connection needs them. */
 import type { TunnelSettings } from '../../lib/hbone/engine.ts';
 import type { TcpOptions } from '../../lib/linux/sockets.ts';
 import type { ListenerSettings } from './protocol/settings.ts';

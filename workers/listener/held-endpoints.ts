@@ -4,7 +4,7 @@ import { serviceKey } from '../../lib/state/model.ts';
 import { KEPT_SERVICES, MAX_HELD_ENDPOINTS } from './limits.ts';
 import type { StateRequest, StateResponse } from './protocol/state.ts';
 
-/** What this costs beside its endpoints: a service without any counts, too. */
+/** The cost of a service beside its endpoints: a service without any counts, too. */
 const PER_SERVICE = 1;
 
 /**
@@ -14,7 +14,7 @@ const PER_SERVICE = 1;
 export class HeldEndpoints {
   readonly #send: (message: StateRequest) => void;
   readonly #limit: number;
-  /** By the key of the service; the one named longest ago by an answer first. */
+  /** Endpoints by the key of the service; the one named longest ago by an answer comes first. */
   readonly #sets = new Map<string, EndpointSet>();
   #count = 0;
 

@@ -73,7 +73,7 @@ export const DESCRIPTORS_PER_POD_CONNECTION = 4;
 export const MAX_PENDING_HANDSHAKES = 2_000;
 
 /**
- * Those of one client address: silent connections of one host must not lock the others out. Above what the two pools of a
+ * Connections of one client address: silent connections of one host must not lock the others out. Above what the two pools of a
  * pod of ours have under way at once to one peer (lib/hbone/limits.ts).
  */
 export const MAX_PENDING_HANDSHAKES_PER_SOURCE = 200;

@@ -106,7 +106,7 @@ export class Listener {
   /** Closes and destroys what is open; resolves when all of it is over. */
   async end(): Promise<void> {
     this.close();
-    // Whoever still decides about a socket finds it closed; what goes on without its socket has an end of its own.
+    // A pending decision finds its socket closed. Work that goes on without the socket ends by itself.
     const over = [...this.#open].map(({ socket, over }) =>
       socket === null ? over : closed(socket),
     );
@@ -143,7 +143,7 @@ export class Listener {
   }
 
   #accept(socket: Socket): void {
-    // From the first moment: an unhandled error of a socket would end the process.
+    // Attached at once: an unhandled error of a socket would end the process.
     socket.on('error', ignore);
     const { metrics, traffic, descriptors } = this.#pod.thread;
     const fd = socketFd(socket);
@@ -159,7 +159,7 @@ export class Listener {
       return;
     }
     const { source, destination } = ends;
-    // What leaves the pod is its own.
+    // Traffic that leaves the pod has the pod's own address.
     const peer = this.#kind === 'outbound' || this.#kind === 'socks5' ? null : source.ip;
     const { admission } = this.#pod;
     const refused = admission.enter(peer);
@@ -192,7 +192,7 @@ export class Listener {
     void this.serve(socket, { source, destination }).then(ended);
   }
 
-  /** Who connected, and where to; null when the client is gone, or nothing is to be learned of it. */
+  /** Reads the client's address and its destination; null when the client is gone or the kernel does not tell. */
   #ends(fd: number): { readonly source: Endpoint; readonly destination: Endpoint } | null {
     const redirected = this.#kind === 'outbound' || this.#kind === 'inbound-plaintext';
     let ends: AcceptedEnds | null;
@@ -206,7 +206,7 @@ export class Listener {
   }
 
   /**
-   * Of the listening socket: what it accepts inherits them, which spares each connection the calls. What waited at a predecessor's
+   * Set on the listening socket; accepted sockets inherit them, which saves calls per connection. Connections that waited at a predecessor's
    * when the kernel handed it over has those of the predecessor.
    */
   get #tcpOptions(): TcpOptions {

@@ -1,4 +1,4 @@
-/** What becomes of connections that wait in the queue of a listener when it closes. */
+/** Hands connections that wait in the queue of a closing listener to another one. */
 import type { Server, Socket } from 'node:net';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import { isExhausted } from '../../lib/linux/errno.ts';

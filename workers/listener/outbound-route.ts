@@ -25,7 +25,7 @@ export interface OutboundRoute {
   readonly expectedSans: readonly string[];
   /** Identities inside the tunnel to a gateway; empty without one. */
   readonly innerSans: readonly string[];
-  /** What is connected to: of another network its gateway. */
+  /** The peer to connect to; for another network its gateway. */
   readonly workload: Workload | null;
   /** Uids that another attempt leaves out when this way fails: what is connected to, and the endpoint behind a gateway. */
   readonly through: readonly string[];
@@ -34,7 +34,7 @@ export interface OutboundRoute {
   readonly alternatives: boolean;
 }
 
-/** What is asked for. */
+/** The destination that the client asked for. */
 export interface RouteQuery {
   readonly source: Workload;
   readonly sourceIp: string;

@@ -33,7 +33,7 @@ const PROTOCOLS: Readonly<Record<OutboundRoute['kind'], ConnectionFacts['protoco
   'double-hbone': 'DOUBLEHBONE',
 };
 
-/** What has failed of a connection whose attempts have not. */
+/** Nothing has failed yet. */
 const NOTHING: ReadonlySet<never> = new Set();
 
 /** Joins the client's socket to what it was connected to. */
@@ -60,7 +60,7 @@ export async function serveOutbound(
     const { error } = await copy.done;
     pod.close(connection, error);
   } catch (error) {
-    // Its client must not take it for an answer without a byte.
+    // The client must not take the end for an answer without a byte.
     resetSocket(socket);
     if (connection === null) {
       const ends = { source: formatEndpoint(source), destination: formatEndpoint(destination) };
@@ -156,7 +156,7 @@ class OutboundAttempts {
   connect(connection: Connection): Promise<Carry> {
     const { clock, settings, metrics } = this.#pod.thread;
     const { connectRetry } = settings;
-    // What is not in the mesh behaves as it would without us: one attempt.
+    // A destination outside the mesh behaves as it would without a proxy: one attempt.
     const foreign = this.#current.service === null && PROTOCOLS[this.#current.kind] === 'TCP';
     const attempts = foreign ? 1 : connectRetry.attempts;
     return connectWithRetry(
@@ -183,7 +183,7 @@ class OutboundAttempts {
     );
   }
 
-  /** What failed is not tried again while there are others. */
+  /** Endpoints that failed; they are not tried again while there are others. */
   #noteFailure(): void {
     this.#unreachable = new Set([...this.#unreachable, ...this.#current.through]);
     if (this.#tunnel === null) return;
@@ -276,7 +276,7 @@ class OutboundAttempts {
     };
   }
 
-  /** What a tunnel is asked for; noted in the attempt when the application is behind it. */
+  /** Makes the request to a tunnel; notes it in the attempt when the application is behind the tunnel. */
   #request(connection: Connection, attempt: ConnectAttempt | null): OpenRequest {
     const { authority, service } = this.#current;
     const { source } = this.#captured;

@@ -107,7 +107,7 @@ export class Pod implements PodContext {
     return this.#threads;
   }
 
-  /** What it did here so far; see PodActivity. */
+  /** Its activity here so far; see PodActivity. */
   get activity(): number {
     let bytes = this.#endedBytes;
     for (const connection of this.#live) bytes += connection.bytes;
@@ -202,7 +202,7 @@ export class Pod implements PodContext {
     this.thread.log.warn({ podUid: this.pod.uid, error: message }, 'source.not-preserved');
   }
 
-  /** Its live connections, each as it is when it is asked for. */
+  /** Records of its live connections, each made when it is asked for. */
   *records(withLines = false): Generator<ConnectionRecord> {
     for (const connection of this.#live) yield connection.record(this.pod.uid, withLines);
   }
@@ -261,7 +261,7 @@ export class Pod implements PodContext {
     serve: Listener['serve'],
     address: string | null = null,
   ): Promise<void> {
-    // It was stopped while it started: its connections may run on, and it takes no more of them.
+    // The pod was stopped while it started: its connections may run on, and it accepts no new ones.
     if (this.#state !== 'serving') return;
     const onClosed = (): void => this.#endWhenIdle();
     const listener = new Listener(this, kind, { port, serve, onClosed, address });

@@ -10,10 +10,10 @@ import { isKnown, unknownWorkload } from './state-client.ts';
 import type { KnownPod, StateClient } from './state-client.ts';
 import type { ThreadMetrics } from './telemetry/thread-metrics.ts';
 
-/** What a pod's policies need. */
+/** Dependencies of {@link PodPolicy}. */
 export interface PodPolicyDeps {
   readonly pod: PodInfo;
-  /** Those of the pod that are alive. */
+  /** The live connections of the pod. */
   readonly connections: Iterable<Connection>;
   readonly state: StateClient;
   readonly log: Logger;
@@ -78,7 +78,7 @@ export class PodPolicy {
     const local = state.local(pod.uid);
     if (local === null) return;
     this.#sayKnown(isKnown(local));
-    // What binds it cannot be told, and its absence may be a mistake of the control plane.
+    // The policies that bind it are unknown, and its absence may be a mistake of the control plane.
     if (!isKnown(local)) return;
     if (state.program(local.policy.setId) === undefined) {
       // Nothing may pass that cannot be judged; the thread and its other pods go on.

@@ -42,7 +42,7 @@ export class StateClient implements MeshView {
   readonly #port: MessagePort;
   readonly #clock: Clock;
   readonly #answers = new Map<string, Answer>();
-  /** Those to host names apart: queries for names that do not exist must not push out what routes are made of. */
+  /** Answers about host names, kept apart: queries for names that do not exist must not evict answers that routes need. */
   readonly #names = new Map<string, Answer>();
   readonly #endpoints: HeldEndpoints;
   readonly #pending = new Map<number, Pending>();
@@ -116,7 +116,7 @@ export class StateClient implements MeshView {
     };
   }
 
-  /** What is known of a watched pod; null before the first word of it. */
+  /** Returns the state of a watched pod; null before the first message about it. */
   local(uid: string): LocalPod | null {
     return this.#watches.get(uid)?.local ?? null;
   }

@@ -1,4 +1,4 @@
-/** What the parts of a listener thread share. Types only: every part imports this file, and it imports none that imports it. */
+/** Shared context of the parts of a listener thread. Types only: every part imports this file, and it imports none that imports it. */
 import type { Clock } from '../../lib/clock/clock.ts';
 import type { HboneEngine, ServerTunnel, TunnelSettings } from '../../lib/hbone/engine.ts';
 import type { PeerTrust } from '../../lib/hbone/peer-trust.ts';
@@ -39,21 +39,21 @@ export interface PodRoutes {
   withdraw(pod: PodContext): void;
 }
 
-/** What all pods of a thread share. */
+/** Context that all pods of a thread share. */
 export interface ThreadContext {
   readonly settings: ListenerSettings;
   readonly tunnelSettings: TunnelSettings;
-  /** Of every TCP socket but the accepted tunnels. */
+  /** Options of every TCP socket but the accepted tunnels. */
   readonly tcpOptions: TcpOptions;
   /** Ports of the proxy's own listeners. */
   readonly ownPorts: ReadonlySet<number>;
   /** Connections that one pod may have here. */
   readonly admission: AdmissionLimits;
-  /** What the process may have in all. */
+  /** Limits of the whole process. */
   readonly budget: NodeBudget;
   /** Keeps the last descriptors free. */
   readonly descriptors: DescriptorGuard;
-  /** What is held in memory for connections. */
+  /** Bytes held in memory for connections. */
   readonly held: HeldBytes;
   /** Handshakes of all pods, inbound and outbound, take turns. */
   readonly handshakeTurns: FairTurns;
@@ -77,14 +77,14 @@ export interface ThreadContext {
   readonly trust: PeerTrust;
   /** Null when the DNS proxy is off. */
   readonly dns: ThreadDns | null;
-  /** Of endpoints that are names. */
+  /** Shared parts of the look-ups of endpoints that are names. */
   readonly names: SharedNames;
   /** Finds the thread that serves a pod. */
   readonly neighbours: PodRoutes;
   readonly proofs: Proofs;
 }
 
-/** What the connections of one pod share. */
+/** Context that the connections of one pod share. */
 export interface PodContext {
   readonly thread: ThreadContext;
   readonly pod: PodInfo;

@@ -55,7 +55,7 @@ export class ListenerThread {
   readonly #control: MessagePort;
   readonly #pods = new Map<string, Pod>();
   readonly #profiler = new ThreadProfiler();
-  /** What node-proxy reads of the thread's counters. */
+  /** The thread's counters in memory that node-proxy reads. */
   readonly #series: SeriesWriter;
   /** Null where lines go to a test. */
   readonly #output: LineOutput | null;

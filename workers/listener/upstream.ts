@@ -20,7 +20,7 @@ export interface UpstreamRequest {
   readonly source: string | null;
   /** A local address to bind to, null for any. */
   readonly bindLoopback: string | null;
-  /** It will carry a tunnel: a peer that acknowledges nothing any more is given up sooner. */
+  /** True for a tunnel: a peer that acknowledges nothing any more is given up sooner. */
   readonly tunnel?: boolean;
   /** Less time than the settings give a connect, milliseconds. */
   readonly limitMs?: number | null;
@@ -36,7 +36,7 @@ export async function connectUpstream(
   connection: Connection | null,
 ): Promise<Socket> {
   connection?.assertNotCut();
-  // Whoever asks may have waited, and the number of the namespace may be another pod's by now.
+  // The caller may have waited, and the descriptor of the namespace may be another pod's by now.
   if (pod.ended) throw new MeshError('TUNNEL_CLOSED', 'the pod has ended');
   const { clock, descriptors, metrics, settings } = pod.thread;
   const fd = descriptors.make(() => openSocket(pod, request));
@@ -50,7 +50,7 @@ export async function connectUpstream(
   return socket;
 }
 
-/** What is connected to: a tunnel is made for more than one connection, so it comes with none. */
+/** The peer to connect to. A tunnel serves more than one connection, so it comes without one. */
 function connectTarget(connection: Connection | null): ConnectTarget {
   if (connection === null) return 'tunnel';
   return connection.facts.direction === 'inbound' ? 'application' : 'passthrough';

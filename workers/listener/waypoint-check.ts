@@ -5,7 +5,7 @@ import { decided } from './lookups.ts';
 import type { PodContext } from './thread-context.ts';
 
 /**
- * By which way inbound traffic came. Rejects with STATE_UNAVAILABLE when the mesh cannot tell in time; where traffic may go
+ * Tells which way inbound traffic came. Rejects with STATE_UNAVAILABLE when the mesh cannot tell in time; where traffic may go
  * around waypoints, that is no reason to refuse it, and what it says of its client is not believed.
  */
 export function findPassage(pod: PodContext, arrived: Arrived): Passage | Promise<Passage> {

@@ -26,7 +26,7 @@ export interface NameToResolve {
   readonly preferredFamily: 4 | 6;
 }
 
-/** What the pods of a thread share: they ask the same servers, from the same namespace. */
+/** Shared parts of the pods of a thread: they ask the same servers, from the same namespace. */
 export interface SharedNames {
   readonly resolvers: Resolvers;
   /** The hosts file, whose names are not asked for. */
@@ -39,11 +39,11 @@ export interface LookupOptions extends SharedNames {
   readonly ipv6: boolean;
   readonly clock: Clock;
   readonly descriptors: ForwarderOptions['descriptors'];
-  /** Where name servers are asked from; null = the thread's own namespace. */
+  /** The network namespace that questions leave from; null = the thread's own. */
   readonly netnsFd?: number | null;
 }
 
-/** What name servers say of a name in one family. */
+/** The answer of name servers about a name in one family. */
 interface Told {
   readonly addresses: readonly string[];
   readonly failure?: MeshError;
@@ -62,7 +62,7 @@ const LOOPBACK = ['127.0.0.1', '::1'];
 export class NameLookups {
   readonly #options: LookupOptions;
   readonly #forwarder: Forwarder;
-  /** By family and name. */
+  /** Look-ups under way, by family and name. */
   readonly #underWay = new Map<string, Promise<readonly string[]>>();
   /** The same names where they failed, in the order in which they did. */
   readonly #failures = new Map<string, { readonly error: unknown; readonly untilMs: number }>();

@@ -24,7 +24,7 @@ export interface ExchangePath {
   readonly mark: number;
   readonly server: string;
   readonly timeoutMs: number;
-  /** Its socket is made by this, which may refuse. */
+  /** Makes its socket; may throw a refusal. */
   readonly descriptors: Pick<DescriptorGuard, 'make'>;
   /** Aborts the exchange when the pod ends. */
   readonly signal: AbortSignal;

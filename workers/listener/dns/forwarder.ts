@@ -15,7 +15,7 @@ import {
   SERVER_AVOIDED_MS,
 } from './limits.ts';
 
-/** What a forwarder needs. */
+/** Dependencies of {@link Forwarder}. */
 export interface ForwarderOptions {
   /** Null = the thread's own namespace. */
   readonly netnsFd: number | null;
@@ -26,7 +26,7 @@ export interface ForwarderOptions {
   readonly resolvers: () => ResolverConfig;
   /** How one server is asked; over the network unless a test says otherwise. */
   readonly exchange?: typeof exchangeUdp;
-  /** Where answers are kept: its own, unless others that ask the same servers share one. */
+  /** The cache of answers: its own, unless others that ask the same servers share one. */
   readonly cache?: AnswerCache;
 }
 
@@ -92,7 +92,7 @@ export class Forwarder {
     if (this.#waiting.length >= MAX_WAITING_FORWARDS) {
       throw new MeshError('UPSTREAM_CONNECT', 'too many questions of this pod are under way');
     }
-    // Whoever leaves hands its place over.
+    // A question that ends hands its place to the next.
     await new Promise<void>((start, giveUp) => {
       this.#waiting.push({ deadlineMs, start, giveUp });
       this.#watchFirst();

@@ -6,7 +6,7 @@ export const MAX_QUERIES_IN_PROGRESS = 8_192;
 /** Questions under way to name servers: each has a socket. */
 export const MAX_FORWARDS = 128;
 
-/** Those that wait for their turn. A burst of 5,000 new names must fit; more wait longer than their clients do. */
+/** Questions that wait for their turn. A burst of 5,000 new names must fit; more would wait longer than their clients do. */
 export const MAX_WAITING_FORWARDS = 6_000;
 
 /** For one forwarded query in all; its client has given up by then. */

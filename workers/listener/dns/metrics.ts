@@ -5,7 +5,7 @@ import type { Series, SeriesRow, SeriesWriter } from '../../../lib/metrics/serie
 import type { Workload } from '../../../lib/state/model.ts';
 import { MAX_DNS_LABEL_SETS } from './limits.ts';
 
-/** What a query is counted under. */
+/** The labels of a query. */
 export interface QueryFacts {
   readonly type: string;
   readonly protocol: DnsProtocol;
@@ -16,7 +16,7 @@ export interface QueryFacts {
 interface LabelSet {
   readonly labels: Series['labels'];
   readonly requests: SeriesRow;
-  /** What went to the name servers; null while nothing did. */
+  /** Series of questions to the name servers; null while there were none. */
   upstream: SeriesRow | null;
 }
 

@@ -159,7 +159,7 @@ export class PodDns {
   }
 
   async #listen(address: string): Promise<void> {
-    // It was stopped while it started.
+    // The server was stopped while it started.
     if (this.#closing) return;
     const { thread, netnsFd } = this.#pod;
     const at = {

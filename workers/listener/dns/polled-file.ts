@@ -9,13 +9,13 @@ import { errorText } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import { FILE_CHECK_MS, MAX_FILE_CHARACTERS } from './limits.ts';
 
-/** What reads a file needs. */
+/** Dependencies of {@link PolledFile}. */
 export interface PolledFileDeps {
   readonly clock: Clock;
   readonly log: Logger;
 }
 
-/** What a file says, read again while it is used; a file that goes away changes nothing. */
+/** The parsed content of a file, read again while it is used; a file that goes away changes nothing. */
 export class PolledFile<Parsed> {
   readonly #path: string;
   readonly #parse: (text: string) => Parsed;
@@ -39,7 +39,7 @@ export class PolledFile<Parsed> {
     }
   }
 
-  /** What it said when it was read last; never waits. */
+  /** The content as it was read last; never waits. */
   get current(): Parsed {
     const now = this.#deps.clock.monotonic();
     if (now - this.#checkedMs >= FILE_CHECK_MS && !this.#reading) {

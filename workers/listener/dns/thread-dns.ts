@@ -11,14 +11,14 @@ import type { SharedNames } from './endpoint-names.ts';
 
 const HOSTS_FILE = '/etc/hosts';
 
-/** What the DNS proxies of a thread share. */
+/** Shared parts of the DNS proxies of a thread. */
 export interface ThreadDns {
   readonly settings: DnsSettings;
   readonly metrics: DnsMetrics;
   readonly resolvers: Resolvers;
 }
 
-/** What the thread's look-ups of names share: name servers, the hosts file, answers. */
+/** Makes the shared parts of a thread's look-ups: name servers, the hosts file, answers. */
 export function sharedNames({ resolvConf }: ListenerSettings, log: Logger): SharedNames {
   const deps = { clock: systemClock, log };
   return {
@@ -28,7 +28,7 @@ export function sharedNames({ resolvConf }: ListenerSettings, log: Logger): Shar
   };
 }
 
-/** What the DNS proxies of the thread's pods share; null when there are none. */
+/** Makes the shared parts of the DNS proxies of a thread; null when the DNS proxy is off. */
 export function threadDns(
   { dns }: ListenerSettings,
   { resolvers }: SharedNames,

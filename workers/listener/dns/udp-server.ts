@@ -8,7 +8,7 @@ import { ipFamily } from '../../../lib/net/address.ts';
 import { literal } from './exchange.ts';
 import { UDP_RECEIVE_BUFFER_BYTES } from './limits.ts';
 
-/** Where a DNS server listens. */
+/** The address of a DNS server. */
 export interface DnsAddress {
   readonly netnsFd: number;
   readonly address: string;

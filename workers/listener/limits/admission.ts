@@ -10,7 +10,7 @@ import type { EarlyDenialReason } from '../telemetry/thread-metrics.ts';
 /** How many connections a pod may have on this thread. */
 export interface AdmissionLimits {
   readonly perPod: number;
-  /** Those of one client address, so that no client locks the others out. */
+  /** Connections that one client address may have, so that no client locks the others out. */
   readonly perPeer: number;
 }
 

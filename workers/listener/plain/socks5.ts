@@ -17,7 +17,7 @@ import { SOCKS_HANDSHAKE_MS } from '../limits.ts';
 import { serveOutbound } from '../outbound.ts';
 import type { PodContext } from '../thread-context.ts';
 
-/** What serves a pod's SOCKS5 connections. */
+/** Dependencies of a pod's SOCKS5 connections. */
 export interface SocksParts {
   /** Tunnels of its own (docs/spec/hbone.md §5). */
   readonly pool: TunnelPool;

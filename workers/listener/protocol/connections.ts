@@ -23,16 +23,16 @@ export interface TunnelRecord {
   /** TCP and TLS of its making, milliseconds; null at the end that accepted it for `connectMs`. */
   readonly connectMs: number | null;
   readonly handshakeMs: number;
-  /** It stood already when the connection came. */
+  /** True when the tunnel existed before the connection. */
   readonly reused: boolean;
 }
 
-/** What the policies said of an inbound connection. */
+/** The verdict of the policies on an inbound connection. */
 export interface PolicyRecord {
   readonly allowed: boolean;
   /** `namespace/name` of the deciding policy, null where none decided. */
   readonly policy: string | null;
-  /** Its rule, from 0. */
+  /** Index of the deciding rule, from 0. */
   readonly rule: number | null;
   readonly reason: string;
 }
@@ -66,7 +66,7 @@ export interface ConnectionRecord {
   /** `ip:port`. */
   readonly source: string;
   readonly destination: string;
-  /** Where the bytes go next; for inbound HBONE `podIP:15008`. */
+  /** The next hop of the bytes; for inbound HBONE `podIP:15008`. */
   readonly actualDestination: string;
   readonly destinationService: string | null;
   readonly sourceWorkload: string | null;

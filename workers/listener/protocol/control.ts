@@ -1,4 +1,4 @@
-/** What node-proxy and a listener thread tell each other. Every message is plain data that survives structured clone, errors as WireError. */
+/** Messages between node-proxy and a listener thread. Each is plain data that survives structured clone; errors cross as WireError. */
 import type { KeyObject } from 'node:crypto';
 import type { MessagePort } from 'node:worker_threads';
 import type { WireError } from '../../../lib/errors/mesh-error.ts';
@@ -21,7 +21,7 @@ export interface ThreadAttachment {
   readonly state: MessagePort;
   /** The revocation lists in force; null while there are none. */
   readonly revocations: RevocationLists | null;
-  /** Where all threads of the process count what is limited for all of them; null counts this one alone. */
+  /** Memory in which all threads of the process count what is limited for all of them; null counts this thread only. */
   readonly budget: SharedArrayBuffer | null;
 }
 
@@ -55,10 +55,10 @@ export interface CertificateBundle {
   readonly serialNumber: string;
 }
 
-/** What a thread can be asked for. */
+/** Reports that a thread gives on request. */
 export type ReportKind = 'connections' | 'recent' | 'metrics' | 'activity' | 'exports';
 
-/** What a pod did on a thread since it was placed there, in about microseconds of the thread's time. */
+/** The activity of a pod on a thread since it was placed there, in about microseconds of the thread's time. */
 export interface PodActivity {
   readonly uid: string;
   readonly total: number;

@@ -1,4 +1,4 @@
-/** What a listener thread is told at its start. Plain data. */
+/** Settings that a listener thread gets at its start. Plain data. */
 import type { AccessSettings } from '../../../lib/log/access-gate.ts';
 import type { LogFormat } from '../../../lib/log/logger.ts';
 import type { ConnectionExports } from '../../../lib/otlp/model.ts';
@@ -24,7 +24,7 @@ export interface ListenerSettings {
   };
   /** TCP_USER_TIMEOUT of sockets to applications and plain destinations; 0 sets none. */
   readonly userTimeoutMs: number;
-  /** That of tunnels, both ways. */
+  /** TCP_USER_TIMEOUT of tunnels, both ways. */
   readonly tunnelUserTimeoutMs: number;
   readonly http2: {
     readonly streamWindow: number;
@@ -39,7 +39,7 @@ export interface ListenerSettings {
   readonly handshakeTimeoutMs: number;
   /** Null = by the descriptors of the process. */
   readonly limits: {
-    /** Of the whole process. */
+    /** Limits of the whole process. */
     readonly connections: number | null;
     readonly handshakes: number;
     /** Held in memory for connections, of the whole process and of one pod. */
@@ -58,7 +58,7 @@ export interface ListenerSettings {
   /** How long streams of a peer that leads to no trusted root any more may run on. */
   readonly distrustGraceMs: number;
   readonly policyUnknownReference: 'deny' | 'ignore';
-  /** What becomes of inbound traffic that did not come by the waypoint its destination names. */
+  /** Decides about inbound traffic that did not come by the waypoint its destination names. */
   readonly waypointBypass: 'deny' | 'allow';
   /** Applications behind a PROXY tunnel are reached over loopback. */
   readonly localhostAppTunnel: boolean;
@@ -69,7 +69,7 @@ export interface ListenerSettings {
   readonly logLevel: string;
   readonly logFormat: LogFormat;
   readonly accessLog: AccessSettings;
-  /** What is kept of ended connections for export; null = nothing. */
+  /** Which facts of ended connections are kept for export; null = none. */
   readonly exports?: ConnectionExports | null;
   /** 15001, 15006, 15008, 15080 unless a test says otherwise. */
   readonly ports: {
@@ -81,7 +81,7 @@ export interface ListenerSettings {
   };
   /** Pods have the DNS proxy and no listener for traffic (`ENABLE_PROXY=false`). */
   readonly dnsOnly?: boolean;
-  /** Where name servers for everything outside the mesh are listed, in the format of resolv.conf(5). */
+  /** The file that lists name servers for names outside the mesh, in the format of resolv.conf(5). */
   readonly resolvConf: string;
   /** The DNS proxy; null = pods resolve names without us. */
   readonly dns: DnsSettings | null;

@@ -1,10 +1,10 @@
-/** What a listener thread and the state thread tell each other. Plain data. */
+/** Messages between a listener thread and the state thread. Plain data. */
 import type { EffectivePolicy, PolicyProgram } from '../../../lib/policy/model.ts';
 import type { Endpoint, LoadBalancing, Service, Workload } from '../../../lib/state/model.ts';
 import type { AnswerHead, LookupKey } from '../../../lib/state/view.ts';
 import type { PodInfo } from './control.ts';
 
-/** What a thread needs to know of one of its own pods; pushed on `watch` and on every change. */
+/** The state of one of a thread's own pods; pushed on `watch` and on every change. */
 export interface LocalPod {
   /** Null while the workload is not known (yet). */
   readonly workload: Workload | null;

@@ -90,7 +90,7 @@ export class Asker {
     }
     const pending = this.#take(id);
     if (pending === null) {
-      // It came too late; its sender waits to hear what becomes of the descriptor.
+      // The answer came too late; its sender waits to hear about the descriptor.
       if (message.type === 'answer') this.#send({ type: 'dropped', id });
       return;
     }

@@ -1,5 +1,5 @@
 /**
- * What two listener threads of one process say to each other, on a port between them, when a connection goes from a pod of
+ * Messages between two listener threads of one process, on a port between them, when a connection goes from a pod of
  * one to a pod of the other. Either asks the other; the ids of a question are the asker's.
  */
 import type { WireError } from '../../../lib/errors/mesh-error.ts';
@@ -16,7 +16,7 @@ export interface SameNodeRequest {
   readonly headers: Readonly<Record<string, string>>;
   /** The client, under an address of its own workload. */
   readonly source: Endpoint;
-  /** Where a tunnel would have been dialled. */
+  /** The address that a tunnel would have been dialled at. */
   readonly dialled: Endpoint;
   /** The client's identity, for which the asker holds a valid certificate. */
   readonly identity: string;
@@ -60,16 +60,16 @@ export type AskedMessage =
       readonly id: number;
       readonly fd: number;
       readonly headers: Readonly<Record<string, string>>;
-      /** What the application is told before the client's own bytes. */
+      /** Bytes that go to the application before the client's own. */
       readonly head: Uint8Array | null;
     }
   /** The application took the connection and closed it at once. */
   | { readonly type: 'closed'; readonly id: number }
   /** The certificate that the answer stands on is of no worth any more. */
   | { readonly type: 'revoked'; readonly id: number; readonly error: WireError }
-  /** What the tunnel would have answered. */
+  /** The status that the tunnel would have answered with. */
   | { readonly type: 'refuse'; readonly id: number; readonly status: RefuseStatus }
-  /** What the tunnel's handshake would have failed with. */
+  /** The error that the tunnel's handshake would have failed with. */
   | { readonly type: 'fail'; readonly id: number; readonly error: WireError }
   /** Not by this way; the tunnel may still do. */
   | { readonly type: 'decline'; readonly id: number; readonly reason: string };

@@ -68,14 +68,14 @@ export class Neighbours {
     return null;
   }
 
-  /** The pod listens. */
+  /** Announces that the pod listens on this thread. */
   serve(pod: PodContext): void {
     const name = podName(pod.pod);
     this.#own.set(name, pod);
     this.#tell({ type: 'serving', pods: [name] });
   }
 
-  /** It does not any more; connections it has stay. Without effect for a pod that is not served. */
+  /** Withdraws the pod; it keeps its connections. Has no effect for a pod that is not served. */
   withdraw(pod: PodContext): void {
     const name = podName(pod.pod);
     if (this.#own.get(name) !== pod) return;

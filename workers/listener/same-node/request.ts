@@ -49,7 +49,7 @@ export function askSameNode(
   return ask(pod, tunnelled, asked, connection);
 }
 
-/** Who is asked, for which pod, and whom the client appears as. */
+/** The thread to ask, the pod, and the address that the client appears under. */
 interface Asked {
   readonly asker: Asker;
   readonly pod: string;

@@ -110,7 +110,7 @@ export class Arrival implements ArrivedRequest {
     this.#decide({ type: 'fail', id: this.id, error: error.toWire() });
   }
 
-  /** What it stands on is of no worth any more: ends it whatever it has come to. */
+  /** Ends the connection in any state: its certificate is no longer valid. */
   revoke(error: MeshError): void {
     if (this.#state === 'over') return;
     if (this.#state !== 'undecided') {
@@ -181,7 +181,7 @@ export class Arrival implements ArrivedRequest {
   }
 }
 
-/** Its descriptor, out of JavaScript; the socket was made for one request and never read from. Closed when that fails. */
+/** Takes the descriptor of the socket out of JavaScript. The socket was made for one request and never read from; it is closed when that fails. */
 function handedOver(application: Socket): number {
   try {
     return detachSocket(application).fd;
@@ -191,7 +191,7 @@ function handedOver(application: Socket): number {
   }
 }
 
-/** Of an application that closed the connection at once. */
+/** The failure of an application that closed the connection at once. */
 const NOTHING_CARRIED: Copy = {
   counts: { fromA: 0, fromB: 0 },
   done: Promise.resolve({ error: null }),

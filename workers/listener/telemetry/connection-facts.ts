@@ -1,4 +1,4 @@
-/** What is known of a connection, and how metrics and access lines say it (docs/spec/observability.md §2.1, §3.1). */
+/** The facts of a connection, and how metrics and access lines show them (docs/spec/observability.md §2.1, §3.1). */
 import type { TraceContext } from '../../../lib/hbone/connect-request.ts';
 import type { AccessFacts, AccessParty } from '../../../lib/log/access-log.ts';
 import type { DescribedWorkload, TrafficFacts } from '../../../lib/metrics/traffic-labels.ts';
@@ -8,13 +8,13 @@ import type { Service, Workload } from '../../../lib/state/model.ts';
 import { workloadIdentity } from '../../../lib/net/spiffe.ts';
 import type { ConnectionProtocol, RouteRecord } from '../protocol/connections.ts';
 
-/** What is known of a connection once it is understood. */
+/** The facts of a connection once it is understood. */
 export interface ConnectionFacts {
   readonly direction: 'inbound' | 'outbound';
   /** DOUBLEHBONE counts as opened only when its bytes flow or it failed: its destination is learned on the way. */
   readonly protocol: ConnectionProtocol;
   readonly source: Endpoint;
-  /** Where the client wanted to go. */
+  /** The destination that the client asked for. */
   readonly destination: Endpoint;
   /** The next hop; of an inbound tunnel its own address. */
   readonly actualDestination: Endpoint;
@@ -23,9 +23,9 @@ export interface ConnectionFacts {
   readonly sourceBaggage: DescribedWorkload | null;
   /** The waypoint or gateway, where one is used. */
   readonly destinationWorkload: Workload | null;
-  /** What the far end of a double tunnel said it is; stands in place of the gateway. */
+  /** The workload that the far end of a double tunnel named; replaces the gateway. */
   readonly destinationBaggage?: DescribedWorkload | null;
-  /** Its proven identity, where that is not the destination workload's own. */
+  /** The proven identity of the destination, where it is not the destination workload's own. */
   readonly destinationIdentity?: string | null;
   readonly destinationService: Service | null;
   /** Proven by TLS: the peer of an inbound tunnel, ourselves on an outbound one. */

@@ -22,7 +22,7 @@ import type { ThreadMetrics } from './thread-metrics.ts';
 
 export type { ConnectionFacts } from './connection-facts.ts';
 
-/** Where connections report to. */
+/** The places that connections report to. */
 export interface ConnectionSinks {
   readonly access: AccessLog;
   readonly traffic: TrafficMetrics;
@@ -40,7 +40,7 @@ const NO_COPY = { counts: { fromA: 0, fromB: 0 } } as const;
  */
 export class Connection implements Listed {
   place = -1;
-  /** What policies judge it by; null where, or as long as, they are not asked. */
+  /** The input of policy evaluation; null while policies are not asked. */
   judgedBy: PolicyFacts | null = null;
   /** Epoch milliseconds at which it was accepted. */
   readonly openedAtMs: number;
@@ -76,7 +76,7 @@ export class Connection implements Listed {
     return this.#cut;
   }
 
-  /** What is known of it now. */
+  /** The current facts. */
   get facts(): ConnectionFacts {
     return this.#facts;
   }
@@ -91,7 +91,7 @@ export class Connection implements Listed {
     this.#tunnel = tunnel;
   }
 
-  /** What the policies said of it. */
+  /** The verdict of the policies. */
   admitted(policy: PolicyRecord): void {
     this.#policy = policy;
     this.#steps.admitted = this.#elapsedMs;
@@ -204,7 +204,7 @@ export class Connection implements Listed {
     };
   }
 
-  /** What is written of it at its end, or when it opened while it lives. */
+  /** The fields of its access line: those of its end, or those of its opening while it lives. */
   #line(): AccessFields {
     const end = this.#end === null ? null : { ...this.#bytes, ...this.#end };
     return accessFields(accessFacts(this.#facts), end);
@@ -241,7 +241,7 @@ export class Connection implements Listed {
     return bytesSent + bytesReceived;
   }
 
-  /** From the point of view of the pod that owns the record. */
+  /** The direction as the pod that owns the record sees it. */
   get #bytes(): { readonly bytesSent: number; readonly bytesReceived: number } {
     const { fromA, fromB } = this.#copy.counts;
     const outbound = this.#facts.direction === 'outbound';

@@ -4,7 +4,7 @@ import { BucketCounts } from '../../../lib/metrics/bucket-counts.ts';
 import type { PoolStats } from '../../../lib/hbone/pool.ts';
 import type { MetricSample } from '../protocol/control.ts';
 
-/** What a scrape asks of the thread's other parts. */
+/** Values that a scrape reads from the thread's other parts. */
 export interface ThreadGauges {
   readonly pods: number;
   readonly cachedAnswers: number;
@@ -16,7 +16,7 @@ export interface ThreadGauges {
   readonly droppedLines: number;
   /** Connections of this thread that the kernel carries. */
   readonly splices: number;
-  /** What the thread has of the amounts that are limited. */
+  /** The thread's share of each limited amount. */
   readonly budget: ThreadBudget;
 }
 
@@ -48,7 +48,7 @@ export type EarlyDenialReason =
   /** The kernel does not tell whose connection it is. */
   | 'socket-error';
 
-/** What a TCP connection is made to: another proxy, the pod's own application, or a server outside the mesh. */
+/** The kind of TCP peer: another proxy, the pod's own application, or a server outside the mesh. */
 export type ConnectTarget = 'tunnel' | 'application' | 'passthrough';
 
 /** Granularity of the event loop's measured delay, milliseconds. */

@@ -3,7 +3,7 @@ import { formatEndpoint } from '../../../lib/net/socket.ts';
 import type { Endpoint } from '../../../lib/net/socket.ts';
 import type { TunnelRecord } from '../protocol/connections.ts';
 
-/** What is told of a tunnel. */
+/** Facts of a tunnel for records. */
 export type TunnelNote = Omit<TunnelRecord, 'reused'>;
 
 /** As long as the tunnels themselves. */

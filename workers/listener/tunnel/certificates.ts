@@ -11,7 +11,7 @@ interface Waiter {
   readonly timer: Timer;
 }
 
-/** What a thread's certificates are made with. */
+/** Settings and callbacks of {@link CertificateStore}. */
 export interface CertificateOptions extends CredentialOptions {
   /** Tells node-proxy that a connection waits for the identity. */
   readonly request: (identity: string) => void;
@@ -63,7 +63,7 @@ export class CertificateStore {
 
   /** Nobody can get the identity now: those who wait for it are told. A certificate that is here stays. */
   unavailable(identity: string, error: MeshError): void {
-    // What came before this word is for those who wait.
+    // A certificate that came before this failure serves those who wait.
     const queued = this.#queued.get(identity);
     if (queued !== undefined) this.#take(queued);
     this.#settle(identity, (waiter) => waiter.reject(error));

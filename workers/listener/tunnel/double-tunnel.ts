@@ -11,14 +11,14 @@ import { INNER_TUNNEL_CLOSE_MS } from '../limits.ts';
 import type { PodContext } from '../thread-context.ts';
 import { streamEnd } from '../upstream.ts';
 
-/** Where the connection goes. */
+/** The destination of the connection. */
 export interface DoubleRequest {
   readonly pool: TunnelPool;
   /** The tunnel to the gateway. */
   readonly gateway: TunnelKey;
-  /** Who may answer behind it; nobody when empty. */
+  /** Identities accepted behind the gateway; none when empty. */
   readonly innerIdentities: readonly string[];
-  /** What both tunnels are asked for. */
+  /** The request to both tunnels. */
   readonly connect: OpenRequest;
   /** Tunnels to the gateway that failed just now. */
   readonly avoid: ReadonlySet<ClientTunnel>;
@@ -33,7 +33,7 @@ export interface DoubleStream {
   readonly end: CopyEnd;
   /** Response headers of the inner request. */
   readonly headers: Readonly<Record<string, string | undefined>>;
-  /** Who answered inside. */
+  /** The peer inside. */
   readonly identity: string;
 }
 
@@ -92,7 +92,7 @@ async function connectInner(
 ): Promise<ClientTunnel> {
   const { certificates, engine, clock, tunnelSettings } = pod.thread;
   const credentials = await certificates.get(request.gateway.sourceIdentity);
-  // It takes as much of the thread as any handshake.
+  // An inner handshake costs the thread as much as an outer one.
   await pod.thread.handshakeTurns.turn(pod.pod.uid);
   if (carrier.duplex.destroyed) {
     throw new MeshError('TLS_HANDSHAKE', 'the gateway ended the connection at once');

@@ -32,10 +32,10 @@ import type { KnownPod } from '../state-client.ts';
 import type { TunnelRecord } from '../protocol/connections.ts';
 import { connectUpstream, streamEnd } from '../upstream.ts';
 
-/** What a request is answered with when its application is connected. */
+/** The answer to a request whose application is connected. */
 export interface ConnectAnswer {
   readonly headers: Readonly<Record<string, string>>;
-  /** What the application is told before the client's own bytes. */
+  /** Bytes that go to the application before the client's own. */
   readonly head: Buffer | null;
 }
 
@@ -176,7 +176,7 @@ function requested({ method, authority: text, headers }: ArrivedRequest): Author
     const why = `the request's authority has more than ${MAX_AUTHORITY_LENGTH} characters: ${quoted(text)}`;
     throw new MeshError('TUNNEL_PROTOCOL', why);
   }
-  // Its end is what counts, so it cannot be read in part.
+  // The end of the header decides, so a part of it must not be read.
   if ((headers['forwarded']?.length ?? 0) > MAX_FORWARDED_LENGTH) {
     const why = `the request's forwarded header has more than ${MAX_FORWARDED_LENGTH} characters`;
     throw new MeshError('TUNNEL_PROTOCOL', why);

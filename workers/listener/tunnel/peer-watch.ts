@@ -7,7 +7,7 @@ import { MAX_PEER_CHECKS, PEER_PROBE_TIMEOUT_MS } from '../limits.ts';
 import type { StateClient } from '../state-client.ts';
 import type { ThreadMetrics } from '../telemetry/thread-metrics.ts';
 
-/** What the watch needs. */
+/** Dependencies of {@link PeerWatch}. */
 export interface PeerWatchDeps {
   readonly state: Pick<StateClient, 'ask' | 'onInvalidate'>;
   /** The network whose addresses the peers have. */
