@@ -3,9 +3,8 @@ import { chmod, mkdir, open, readFile, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 
 /**
- * Replaces a file in one step: readers see the old content or the new one, and after a crash one of the two is
- * there. Makes the folder when it is missing, for its owner only unless others may read the file. `mode` holds
- * from the first byte on.
+ * Replaces a file in one step: readers see the old content or the new one, also after a crash. Makes a missing folder,
+ * which only its owner may enter unless others may read the file. `mode` applies from the first byte on.
  */
 export async function replaceFile(path: string, content: string, mode: number): Promise<void> {
   const folderMode = (mode & 0o044) === 0 ? 0o700 : 0o755;
@@ -28,7 +27,7 @@ export async function replaceFile(path: string, content: string, mode: number): 
   }
 }
 
-/** The content of a file, null when there is none. Other failures are thrown. */
+/** Returns the content of a file; null when the file does not exist. Throws for other failures. */
 export async function readIfPresent(path: string): Promise<string | null> {
   try {
     return await readFile(path, 'utf8');

@@ -5,24 +5,24 @@ import type { Clock, Timer } from '../clock/clock.ts';
 import { errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
 
-/** What to follow and how. Times in milliseconds. */
+/** The file to follow. Times in milliseconds. */
 export interface FollowOptions {
   readonly path: string;
-  /** Between the last event and the call: a projected volume replaces its files in several steps. */
+  /** Delay after the last event: a projected volume replaces its files in several steps. */
   readonly debounceMs: number;
-  /** Between calls without an event: where watching is impossible, or the folder does not exist yet. */
+  /** Interval of calls without an event: watching may be impossible, or the folder may not exist yet. */
   readonly pollMs: number;
 }
 
-/** What following needs. */
+/** Collaborators of a {@link FollowedFile}. */
 export interface FollowDeps {
   readonly clock: Clock;
   readonly log: Pick<Logger, 'debug' | 'warn'>;
 }
 
 /**
- * Calls `changed` when a file may have changed: on events of its folder, since updates replace the file or a link on the
- * way to it, and now and then without one. The owner closes it.
+ * Calls `changed` when a file may have changed: after events of its folder, because updates replace the file or a link to
+ * it, and at intervals. The owner closes it.
  */
 export class FollowedFile {
   readonly #options: FollowOptions;
@@ -61,7 +61,7 @@ export class FollowedFile {
         this.#watcher = null;
       });
     } catch (error) {
-      // Without the folder there is nothing to watch yet; the poll tries again.
+      // The folder does not exist yet; the poll tries again.
       this.#deps.log.debug({ path, problem: errorText(error) }, 'file.watch-failed');
     }
   }

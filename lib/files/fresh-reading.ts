@@ -1,6 +1,6 @@
 /**
- * Reads something one time after another. Who asks while a reading goes on gets one that begins after it: what the one
- * under way has read may be older than the question.
+ * Runs readings one after another. A call during a reading gets the next one, because the reading under way may already have
+ * seen older content.
  */
 export class FreshReading {
   readonly #read: () => Promise<void>;
@@ -12,7 +12,7 @@ export class FreshReading {
     this.#read = read;
   }
 
-  /** Resolves when a reading has ended that began after this call. */
+  /** Resolves at the end of a reading that began after this call. */
   run(): Promise<void> {
     if (this.#current === null) {
       this.#current = this.#read().finally(() => {

@@ -3,8 +3,8 @@ import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
 
 /**
- * A parsed file that is looked at on every use and read again when it changed. A broken or missing update
- * leaves the last good content in force.
+ * A parsed file. Every use checks the file and reads it again after a change. A broken or missing update leaves the last
+ * good content in force.
  */
 export class WatchedFile<T> {
   readonly #path: string;
@@ -14,14 +14,14 @@ export class WatchedFile<T> {
   #seen: string | null = null;
   #problem: string | null = null;
 
-  /** `parse` throws an Error with the reason for content that must not be used. */
+  /** `parse` throws an Error with the reason for unusable content. */
   constructor(path: string, parse: (content: string) => T, log: Pick<Logger, 'info' | 'warn'>) {
     this.#path = path;
     this.#parse = parse;
     this.#log = log;
   }
 
-  /** The last good content. Throws STATE_UNAVAILABLE that names the file while there was none. */
+  /** Returns the last good content. Throws STATE_UNAVAILABLE that names the file before there is any. */
   async read(): Promise<T> {
     try {
       const mark = await fingerprint(this.#path);

@@ -1,4 +1,4 @@
-/** Channels to the control plane and the CA, with the transport rules both share (docs/spec/control.md §1). */
+/** Channels to the control plane and the CA (docs/spec/control.md §1). */
 import { isIP } from 'node:net';
 import { callbackify } from 'node:util';
 import { CallCredentials, Client, Metadata, credentials } from '@grpc/grpc-js';
@@ -11,9 +11,9 @@ import type { TlsPolicy } from '../tls/parameters.ts';
 import { tokenSource } from './token-source.ts';
 import type { TokenSource } from './token-source.ts';
 
-/** How to reach a control-plane server and how to authenticate to it. */
+/** Address and credentials of a connection to the control plane or the CA. */
 export interface GrpcClientOptions {
-  /** `https://host:port`; the scheme may be left out. Plain `http` is refused: the token would cross in clear. */
+  /** `https://host:port`; the scheme may be left out. Plain `http` is refused because it would expose the token. */
   readonly address: string;
   /** `XDS_ROOT_CA` / `CA_ROOT_CA`: a path (read on every connection), `SYSTEM`, or PEM. */
   readonly rootCa: string;
@@ -25,22 +25,22 @@ export interface GrpcClientOptions {
   readonly clusterId: string;
   /** Extra metadata from `XDS_HEADER_*` / `CA_HEADER_*`, by lower-case name. */
   readonly headers: Readonly<Record<string, string>>;
-  /** TLS rules; the default ones where it is left out. */
+  /** TLS rules; default {@link DEFAULT_TLS_POLICY}. */
   readonly tls?: TlsPolicy;
-  /** Largest message taken. */
+  /** Largest accepted message. */
   readonly maxReceiveBytes: number;
 }
 
 const PING_INTERVAL_MS = 30_000;
 const PING_TIMEOUT_MS = 10_000;
 
-/** Between connection attempts of the channel itself; callers have their own, slower backoff. */
+/** Backoff of the channel's own connection attempts; callers have a slower one. */
 const RECONNECT_MIN_MS = 100;
 const RECONNECT_MAX_MS = 2_000;
 
 /**
- * A client whose channel verifies the server by the roots as they are when it connects, and whose every
- * request carries the token as it is then. The caller closes it. Throws CONFIG_INVALID for a bad address.
+ * Opens a client that reads the trust roots for every connection and the token for every request. The caller closes it.
+ * Throws CONFIG_INVALID for a bad address.
  */
 export function openGrpcClient(options: GrpcClientOptions, extra: ChannelOptions = {}): Client {
   const { host, port } = parseServerAddress(options.address);
@@ -72,14 +72,14 @@ export function openGrpcClient(options: GrpcClientOptions, extra: ChannelOptions
   );
 }
 
-/** Host (without brackets) and port of a server address. Throws CONFIG_INVALID, CONFIG_UNSUPPORTED for `http`. */
+/** Returns host (without brackets) and port. Throws CONFIG_INVALID, and CONFIG_UNSUPPORTED for `http`. */
 export function parseServerAddress(address: string): { host: string; port: number } {
   const text = address.includes('://') ? address : `https://${address}`;
   const url = URL.canParse(text) ? new URL(text) : null;
   if (url?.protocol === 'http:') {
     throw new MeshError(
       'CONFIG_UNSUPPORTED',
-      `${address}: plain http is not supported, as the token would be readable on the way`,
+      `${address}: plain http is not supported, because it would expose the token`,
     );
   }
   if (url === null || url.protocol !== 'https:' || url.hostname === '' || url.pathname !== '/') {
@@ -92,7 +92,7 @@ export function parseServerAddress(address: string): { host: string; port: numbe
   return { host, port: url.port === '' ? 443 : Number(url.port) };
 }
 
-/** The variables `<prefix><name>` as metadata by lower-case name. Throws CONFIG_INVALID for an unusable name. */
+/** Returns the values of `<prefix><name>` variables by lower-case name. Throws CONFIG_INVALID for an unusable one. */
 export function headersFromEnvironment(
   environment: Readonly<Record<string, string | undefined>>,
   prefix: 'XDS_HEADER_' | 'CA_HEADER_',

@@ -11,7 +11,7 @@ import type { RootSource } from '../tls/roots.ts';
 import { tlsParameters } from '../tls/parameters.ts';
 import type { TlsPolicy } from '../tls/parameters.ts';
 
-/** Whom to trust and which names the server may have. */
+/** The trust roots and the names that the server may have. */
 export interface RootsCredentialsOptions {
   readonly roots: RootSource;
   readonly host: string;
@@ -19,12 +19,12 @@ export interface RootsCredentialsOptions {
   readonly tls: TlsPolicy;
 }
 
-/** A server that accepts TCP but never finishes the handshake must not hold the channel. */
+/** Time for the TLS handshake; a server that never finishes it must not block the channel. */
 const HANDSHAKE_TIMEOUT_MS = 5_000;
 
 /**
- * Channel credentials that read the trust roots for every connection, so that a rotated bundle is used from
- * the next connection on, and that accept the host's name or, failing that, the alternative one.
+ * Channel credentials that read the trust roots for every connection, so that the next connection uses a rotated bundle.
+ * They accept a server with the host's name or the alternative name.
  */
 export class RootsCredentials extends ChannelCredentials {
   readonly #options: RootsCredentialsOptions;
@@ -52,7 +52,7 @@ export class RootsCredentials extends ChannelCredentials {
       connect: (socket) => secure(socket, this.#options),
       waitForReady: () => Promise.resolve(),
       getCallCredentials: () => perCall,
-      // Nothing is held between connections.
+      // There is no state between connections.
       destroy: () => undefined,
     };
   }
@@ -69,7 +69,7 @@ async function secure(
       ca,
       ALPNProtocols: ['h2'],
       ...tlsParameters(options.tls),
-      // RFC 6066 allows no address as a server name.
+      // RFC 6066 forbids addresses as server names.
       ...(isIP(options.host) === 0 ? { servername: options.host } : {}),
       checkServerIdentity: (_name, certificate) => checkNames(options, certificate),
     });
@@ -82,7 +82,7 @@ async function secure(
       timer.cancel();
       resolve({ socket: secured, secure: true });
     });
-    // Stays attached: the transport adds its own listeners only after its next step.
+    // The listener stays: the transport adds its own only after its next step.
     secured.on('error', (error) => {
       timer.cancel();
       reject(error);

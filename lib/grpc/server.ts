@@ -1,4 +1,4 @@
-/** TLS gRPC servers of the infrastructure actors (ca, control-plane), whose certificate changes while they run. */
+/** TLS gRPC servers of the infrastructure actors (ca, control-plane). */
 import { Server, ServerCredentials } from '@grpc/grpc-js';
 import type { ServerOptions } from '@grpc/grpc-js';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
@@ -15,8 +15,8 @@ export interface ServingCertificate {
 }
 
 /**
- * Server credentials whose certificate can be replaced: new connections get the new one, open ones go on.
- * No client certificate is asked for; callers authenticate by token.
+ * Server credentials with a replaceable certificate: new connections get the new one, open ones continue. They request no
+ * client certificate, because callers authenticate by token.
  */
 export class RotatingServerCredentials extends ServerCredentials {
   readonly #tls: TlsPolicy;
@@ -26,7 +26,7 @@ export class RotatingServerCredentials extends ServerCredentials {
     this.#tls = tls;
   }
 
-  /** Serves this certificate from the next connection on. */
+  /** Uses this certificate for new connections. */
   rotate(certificate: ServingCertificate): void {
     this.updateSecureContextOptions(contextOptions(certificate, this.#tls));
   }
@@ -43,11 +43,11 @@ function contextOptions(
   return { cert: certificate.chainPem, key: certificate.keyPem, ...tlsParameters(tls) };
 }
 
-/** Upstream's ping rhythm (docs/spec/control.md §1); a client that is gone is noticed within 30 s. */
+/** Istio's ping interval (docs/spec/control.md §1); a dead client is noticed within 30 s. */
 const PING_INTERVAL_MS = 20_000;
 const PING_TIMEOUT_MS = 10_000;
 
-/** A server with the mesh's keepalive and size limits; `extra` adds or overrides gRPC options. */
+/** Makes a server with the mesh's keepalive and size limits; `extra` adds or overrides gRPC options. */
 export function createGrpcServer(maxReceiveBytes: number, extra: ServerOptions = {}): Server {
   return new Server({
     'grpc.keepalive_time_ms': PING_INTERVAL_MS,
@@ -57,7 +57,7 @@ export function createGrpcServer(maxReceiveBytes: number, extra: ServerOptions =
   });
 }
 
-/** Binds the server; resolves with the port that was bound. Throws CONFIG_INVALID that names the address. */
+/** Binds the server; resolves with the port. Throws CONFIG_INVALID that names the address. */
 export function bindGrpcServer(
   server: Server,
   address: Endpoint,
@@ -80,20 +80,17 @@ export function bindGrpcServer(
 
 function bindTarget(address: Endpoint): string {
   if (address.kind === 'unix') return `unix:${address.path}`;
-  // Without a host: every address, both families.
+  // No host means every address of both families.
   const host = address.host === '' ? '::' : address.host;
   return host.includes(':') ? `[${host}]:${address.port}` : `${host}:${address.port}`;
 }
 
-/**
- * Ends a server: takes nothing new and waits for calls in hand until `signal` aborts, then cuts them. An
- * already aborted signal cuts at once.
- */
+/** Ends a server: it refuses new calls, and cuts open ones when `signal` aborts. Resolves when all calls have ended. */
 export function shutDownGrpcServer(server: Server, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const force = (): void => server.forceShutdown();
     server.tryShutdown(() => {
-      // The error only says that it was not running.
+      // The only error is that the server was not running.
       signal.removeEventListener('abort', force);
       resolve();
     });

@@ -2,16 +2,16 @@ import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 
-/** Gives the bearer token to present now. Throws IDENTITY_TOKEN that names the file and the reason. */
+/** Returns the current bearer token. Throws IDENTITY_TOKEN that names the file and the reason. */
 export type TokenSource = () => Promise<string>;
 
-/** Where Kubernetes projects the token when `AUTH_TOKEN` is unset. */
-export const DEFAULT_TOKEN_PATH = './var/run/secrets/tokens/istio-token';
+/** Default path, where Kubernetes projects the token. */
+const DEFAULT_TOKEN_PATH = './var/run/secrets/tokens/istio-token';
 
 /**
- * `AUTH_TOKEN` (docs/spec/control.md §1): a path, read anew each time, or the token itself. A token holds no slash,
- * so a text with one is a path even while the file does not exist. Null when nothing is configured and the
- * default file is absent: requests then carry no token.
+ * Returns the source for `AUTH_TOKEN` (docs/spec/control.md §1), which is a path, read each time, or the token itself. A
+ * token has no slash, so a value with one is a path even before the file exists. Without a value and without the default
+ * file the source is null, and requests carry no token.
  */
 export function tokenSource(authToken: string | null): TokenSource | null {
   if (authToken === null) {

@@ -7,9 +7,9 @@ import { MeshError } from '../errors/mesh-error.ts';
 export interface SignRequest {
   /** PEM. */
   readonly csr: string;
-  /** 0 leaves it to the CA. */
+  /** 0 = the CA decides. */
   readonly validitySeconds: number;
-  /** The workload a node asks for; null asks for the caller's own identity. */
+  /** The identity that a node asks for; null = the caller's own identity. */
   readonly impersonated: string | null;
 }
 
@@ -19,15 +19,14 @@ export interface SignResponse {
 }
 
 /** Name of the gRPC method. */
-export const CREATE_CERTIFICATE_PATH = '/istio.v1.auth.IstioCertificateService/CreateCertificate';
+const CREATE_CERTIFICATE_PATH = '/istio.v1.auth.IstioCertificateService/CreateCertificate';
 
-/** The metadata key that asks for another's identity. */
+/** The metadata key for the identity of another workload. */
 const IMPERSONATED_IDENTITY = 'ImpersonatedIdentity';
 
 const { IstioCertificateRequest, IstioCertificateResponse } = istio.v1.auth;
 
-/** Bytes of a request. */
-export function encodeSignRequest(request: SignRequest): Buffer {
+function encodeSignRequest(request: SignRequest): Buffer {
   const metadata =
     request.impersonated === null
       ? null
@@ -42,12 +41,12 @@ export function encodeSignRequest(request: SignRequest): Buffer {
   return Buffer.from(IstioCertificateRequest.encode(message).finish());
 }
 
-/** Throws IDENTITY_INVALID for an identity that is not a text; protobufjs' errors for broken bytes. */
-export function decodeSignRequest(bytes: Buffer): SignRequest {
+/** Throws IDENTITY_INVALID for an identity that is not a string; protobufjs' errors for broken bytes. */
+function decodeSignRequest(bytes: Buffer): SignRequest {
   const message = IstioCertificateRequest.decode(bytes);
   const value = message.metadata?.fields?.[IMPERSONATED_IDENTITY];
   if (value !== undefined && typeof value.stringValue !== 'string') {
-    throw new MeshError('IDENTITY_INVALID', `${IMPERSONATED_IDENTITY} is not a text`);
+    throw new MeshError('IDENTITY_INVALID', `${IMPERSONATED_IDENTITY} is not a string`);
   }
   return {
     csr: message.csr,
@@ -56,18 +55,17 @@ export function decodeSignRequest(bytes: Buffer): SignRequest {
   };
 }
 
-/** Bytes of an answer. */
-export function encodeSignResponse(response: SignResponse): Buffer {
+function encodeSignResponse(response: SignResponse): Buffer {
   const message = IstioCertificateResponse.create({ certChain: [...response.chain] });
   return Buffer.from(IstioCertificateResponse.encode(message).finish());
 }
 
 /** Throws protobufjs' errors for broken bytes. */
-export function decodeSignResponse(bytes: Buffer): SignResponse {
+function decodeSignResponse(bytes: Buffer): SignResponse {
   return { chain: IstioCertificateResponse.decode(bytes).certChain };
 }
 
-/** The method as grpc-js wants it, for clients and servers. */
+/** The method's definition for grpc-js, for clients and servers. */
 export const createCertificateMethod: MethodDefinition<SignRequest, SignResponse> = {
   path: CREATE_CERTIFICATE_PATH,
   requestStream: false,

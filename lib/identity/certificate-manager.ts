@@ -1,4 +1,4 @@
-/** Holds a certificate for every identity of a node's workloads and keeps it fresh. Knows no Redis and no CA. */
+/** Keeps a valid certificate for every identity of a node's workloads. Knows no Redis and no CA. */
 import { setImmediate as turn } from 'node:timers/promises';
 import type { Clock } from '../clock/clock.ts';
 import { MeshError } from '../errors/mesh-error.ts';
@@ -14,7 +14,7 @@ import { parseSpiffe } from '../net/spiffe.ts';
 import type { Roots, TrustBundle } from './trust-bundle.ts';
 import type { AcceptedCertificate, WorkloadCertificate } from './workload-certificate.ts';
 
-/** What the manager needs. */
+/** Collaborators of a {@link CertificateManager}. */
 export interface CertificateManagerDeps {
   readonly clock: Clock;
   readonly log: Pick<Logger, 'debug' | 'info' | 'warn'>;
@@ -25,33 +25,30 @@ export interface CertificateManagerDeps {
   readonly random?: () => number;
 }
 
-/** Told of certificates as they come and go. */
+/** Receives certificates and failures. */
 export interface CertificateListener {
-  /** A certificate came into use, or goes on with changed roots. */
+  /** A certificate came into use, or its roots changed. */
   certificate(certificate: WorkloadCertificate): void;
-  /** There is no usable certificate, and why; told again for every failed attempt. */
+  /** There is no usable certificate. Called again for every failed attempt. */
   unavailable(identity: string, error: MeshError): void;
 }
 
-/** What is known of an identity at this moment. */
+/** The state of an identity. */
 export type CertificateStatus =
   | { readonly kind: 'available'; readonly certificate: WorkloadCertificate }
   | { readonly kind: 'unavailable'; readonly error: MeshError }
-  /** The first certificate is on its way; listeners will be told. */
+  /** The first certificate is requested; listeners receive it. */
   | { readonly kind: 'initializing' };
 
-/**
- * Identities that changed roots are applied to in one turn of the event loop: some 0.3 ms each, with the message to every
- * thread.
- */
+/** Changed roots are applied to this many identities in one turn of the event loop; each takes some 0.3 ms. */
 export const ROOTS_PER_TURN = 10;
 
-/** Identities of one node; far above the pods a node can hold. */
-export const MAX_IDENTITIES = 20_000;
+/** Most identities of one node, far above its possible pods. */
+const MAX_IDENTITIES = 20_000;
 
 /**
- * One entry per identity: Initializing until the first answer, then Available or Unavailable. A failed renewal
- * keeps a valid certificate in use; an expired one is never handed out. The owner calls `close`.
+ * Keeps one entry for each identity: Initializing until the first answer, then Available or Unavailable. A valid
+ * certificate stays in use when its renewal fails; an expired one is never handed out. The owner calls `close`.
  */
 export class CertificateManager {
   readonly #node: string;
@@ -60,7 +57,7 @@ export class CertificateManager {
   readonly #listeners = new Set<CertificateListener>();
   readonly #slots = new RequestSlots();
   readonly #unsubscribe: () => void;
-  /** The roots that entries are told of now; null when all were. */
+  /** The roots that are being applied to the entries; null when that is done. */
   #applying: Roots | null = null;
 
   constructor(node: string, deps: CertificateManagerDeps) {
@@ -70,9 +67,8 @@ export class CertificateManager {
   }
 
   /**
-   * Sees to it that the identity has a certificate, and says what is known now. Asking again with more urgency
-   * moves a request under way forward. Throws IDENTITY_INVALID for a text that is no identity,
-   * IDENTITY_UNAVAILABLE when there are too many.
+   * Requests a certificate unless the identity has one, and returns the state. A call with more urgency moves the request
+   * forward. Throws IDENTITY_INVALID for a malformed identity, IDENTITY_UNAVAILABLE beyond {@link MAX_IDENTITIES}.
    */
   want(identity: string, urgency: Urgency): CertificateStatus {
     const entry = this.#entries.get(identity);
@@ -85,7 +81,7 @@ export class CertificateManager {
     return status;
   }
 
-  /** What is known of the identity, without asking for it; an unknown one counts as initializing. */
+  /** Returns the state without a request; an unknown identity counts as initializing. */
   status(identity: string): CertificateStatus {
     const entry = this.#entries.get(identity);
     const certificate = entry?.usable ?? null;
@@ -94,43 +90,43 @@ export class CertificateManager {
     return error === null ? { kind: 'initializing' } : { kind: 'unavailable', error };
   }
 
-  /** Drops the identity, its key, and any request for it. Harmless for an unknown one. */
+  /** Drops the identity, its key and its request. Does nothing for an unknown identity. */
   forget(identity: string): void {
     this.#entries.get(identity)?.end();
     if (this.#entries.delete(identity)) this.#deps.log.debug({ identity }, 'certificate.forgotten');
   }
 
-  /** Calls the listener from now on; the result ends it. */
+  /** Calls the listener from now on; the returned function ends that. */
   subscribe(listener: CertificateListener): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
-  /** Identities that are looked after. */
+  /** All identities, sorted. */
   identities(): string[] {
     return [...this.#entries.keys()].sort();
   }
 
-  /** How many identities are in which state. */
+  /** The number of identities in each state. */
   counts(): Record<'initializing' | 'available' | 'unavailable', number> {
     const counts = { initializing: 0, available: 0, unavailable: 0 };
     for (const identity of this.#entries.keys()) counts[this.status(identity).kind] += 1;
     return counts;
   }
 
-  /** For `weft get certificates`, sorted by identity. */
+  /** Records for `weft get certificates`, sorted by identity. */
   records(): CertificateRecord[] {
     return this.#sorted().map((entry) =>
       recordOf(entry.identity, this.#node, entry.held, entry.state),
     );
   }
 
-  /** For the config dump, sorted by identity. */
+  /** Entries of the config dump, sorted by identity. */
   dump(): CertificateDump[] {
     return this.#sorted().map((entry) => dumpOf(entry.identity, entry.held, entry.state));
   }
 
-  /** Ends all requests and timers and forgets every key. */
+  /** Ends all requests and timers and drops every key. */
   close(): void {
     this.#unsubscribe();
     this.#applying = null;
@@ -139,7 +135,7 @@ export class CertificateManager {
     this.#listeners.clear();
   }
 
-  /** The first entries at once, the others in the next turns. Newer roots begin from the first again. */
+  /** Applies roots to the first entries at once, to the others in the next turns. Newer roots start from the first entry. */
   async #applyRoots(roots: Roots): Promise<void> {
     this.#applying = roots;
     let applied = 0;
@@ -157,7 +153,7 @@ export class CertificateManager {
     if (this.#entries.size >= MAX_IDENTITIES) {
       throw new MeshError(
         'IDENTITY_UNAVAILABLE',
-        `${MAX_IDENTITIES} identities are looked after already`,
+        `the node has ${MAX_IDENTITIES} identities already, the most that are allowed`,
       );
     }
     const entry = new CertificateEntry(identity, urgency, this.#entryDeps(identity));

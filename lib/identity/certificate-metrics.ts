@@ -1,16 +1,16 @@
 import type { MetricRegistry } from '../metrics/registry.ts';
 
-/** What the certificate manager counts. */
+/** Counters of the certificate manager. */
 export interface CertificateMetrics {
   /** A certificate came into use. */
   issued(): void;
-  /** An attempt failed, by error code. */
+  /** An attempt failed with this error code. */
   failed(code: string): void;
-  /** A root came with a chain and is not in the bundle. */
+  /** A root came with a chain and is not in the trust bundle. */
   unknownRoot(): void;
 }
 
-/** Declares the manager's metrics; `count` is asked at every scrape. */
+/** Declares the manager's metrics; every scrape calls `count`. */
 export function certificateMetrics(
   registry: MetricRegistry,
   count: () => Readonly<Record<'initializing' | 'available' | 'unavailable', number>>,

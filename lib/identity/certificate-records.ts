@@ -1,9 +1,9 @@
-/** How certificates are shown: `weft get certificates` and upstream's `/config_dump` (docs/spec/istiod-ambient.md §6). */
+/** The output forms of certificates: `weft get certificates` and Istio's `/config_dump` (docs/spec/istiod-ambient.md §6). */
 import type { MeshError } from '../errors/mesh-error.ts';
 import { parseCertificates } from '../tls/pem.ts';
 import type { WorkloadCertificate } from './workload-certificate.ts';
 
-/** One line of `weft get certificates`; null where there is no certificate. */
+/** One line of `weft get certificates`; fields are null without a certificate. */
 export interface CertificateRecord {
   readonly identity: string;
   readonly node: string;
@@ -33,7 +33,7 @@ export interface DumpedCertificate {
   readonly expirationTime: string;
 }
 
-/** The state of an identity in upstream's words. */
+/** The state of an identity in Istio's words. */
 export function stateText(usable: boolean, error: MeshError | null): string {
   if (usable) return 'Available';
   return error === null ? 'Initializing' : `Unavailable: ${error.message}`;

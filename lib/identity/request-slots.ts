@@ -2,14 +2,14 @@ import type { Urgency } from './signing-port.ts';
 import { URGENCY_RANK } from './signing-port.ts';
 
 /**
- * Requests that nobody waits for and that may be under way at once. Far above what one fetcher works on, far
- * below what a node of a thousand identities would ask for at its start.
+ * Most requests under way at once for which no connection waits. A fetcher works on far fewer; a node of a thousand
+ * identities would start far more.
  */
-export const MAX_BACKGROUND_REQUESTS = 64;
+const MAX_BACKGROUND_REQUESTS = 64;
 
 /**
- * Lets requests begin in the order of their urgency, equal ones in order of arrival. A real-time request
- * begins at once and takes no slot.
+ * Starts requests in the order of their urgency, equal ones in order of arrival. A real-time request starts at once and
+ * takes no slot.
  */
 export class RequestSlots {
   readonly #limit: number;
@@ -20,7 +20,7 @@ export class RequestSlots {
     this.#limit = limit;
   }
 
-  /** Begins `key`, now or when its turn comes. A key that waits already is moved to the new urgency. */
+  /** Calls `begin` now or when a slot is free. A waiting key moves to the new urgency. */
   enter(key: string, urgency: Urgency, begin: () => void): void {
     this.#waiting.delete(key);
     if (urgency === 'realTime') {
@@ -31,7 +31,7 @@ export class RequestSlots {
     this.#next();
   }
 
-  /** Moves a waiting key to a more urgent place; no effect when it has begun. */
+  /** Moves a waiting key to a more urgent place; does nothing after its start. */
   raise(key: string, urgency: Urgency): void {
     const entry = this.#waiting.get(key);
     if (entry !== undefined && URGENCY_RANK[urgency] < URGENCY_RANK[entry.urgency]) {
@@ -39,7 +39,7 @@ export class RequestSlots {
     }
   }
 
-  /** Gives the key's slot, or its place among the waiting, back. */
+  /** Frees the key's slot, or removes the key from the waiting ones. */
   leave(key: string): void {
     this.#waiting.delete(key);
     if (this.#running.delete(key)) this.#next();

@@ -5,10 +5,10 @@ import { NO_REVOCATIONS, compareSerials, serialAt } from './crl.ts';
 import type { RevocationList, RevocationLists } from './crl.ts';
 import { isSignedBy } from './signature.ts';
 
-/** An authority of a verified path, as revocation lists know it. */
+/** An authority of a verified path, with the fields that revocation lists refer to. */
 export interface PathIssuer {
   readonly certificate: X509Certificate;
-  /** Its name, DER, as text. */
+  /** The DER of its name, as Latin-1 text. */
   readonly name: string;
   readonly fingerprint: string;
 }
@@ -19,22 +19,22 @@ export interface PathStep {
   readonly issuer: PathIssuer;
 }
 
-/** A verified path from the leaf up; the root itself is trusted by name and has no step. */
+/** A verified path from the leaf up; the root has no step, because it is trusted by itself. */
 export type IssuedPath = readonly PathStep[];
 
-/** Authorities whose parts are remembered; a mesh has a handful. */
+/** Most authorities in each cache; a mesh has a handful. */
 const MAX_KNOWN_ISSUERS = 1_024;
 
 /**
- * The revocation lists in force. A list counts for an authority only when the authority's key signed it, so that a
- * list of another authority with the same name revokes nothing. What no list covers counts as not revoked, and a list
- * whose next update is overdue is used as it is (docs/spec/hbone.md §4).
+ * Answers from the revocation lists in force. A list counts for an authority only when the authority's key signed it, so
+ * that a list of another authority with the same name revokes nothing. A certificate without a list counts as not revoked,
+ * and an overdue list stays in force (docs/spec/hbone.md §4).
  */
 export class RevocationBook {
   readonly #issuers = new Map<string, PathIssuer>();
   #lists: RevocationLists = NO_REVOCATIONS;
   #byIssuer = new Map<string, RevocationList[]>();
-  /** Which lists an authority's key signed, by its fingerprint. */
+  /** The lists that an authority's key signed, by the authority's fingerprint. */
   #signed = new Map<string, readonly RevocationList[]>();
   #generation = 0;
 
@@ -43,12 +43,12 @@ export class RevocationBook {
     return this.#generation;
   }
 
-  /** True while nothing is revoked by anyone. */
+  /** True without any list. */
   get empty(): boolean {
     return this.#lists.lists.length === 0;
   }
 
-  /** Takes new lists instead of the ones in force. */
+  /** Replaces the lists in force. */
   replace(lists: RevocationLists): void {
     this.#lists = lists;
     this.#generation += 1;
@@ -62,7 +62,7 @@ export class RevocationBook {
     }
   }
 
-  /** The steps of a path that `verifyChain` returned. */
+  /** Returns the steps of a path of `verifyChain`. */
   steps(path: readonly X509Certificate[]): IssuedPath {
     return path.slice(0, -1).map((certificate, index) => {
       const issuer = path[index + 1];
@@ -71,18 +71,18 @@ export class RevocationBook {
     });
   }
 
-  /** The first step, from the leaf up, that its issuer has revoked; null when there is none. */
+  /** Returns the first step, from the leaf up, that its issuer has revoked; null when there is none. */
   revoked(path: IssuedPath): PathStep | null {
     if (this.empty) return null;
     return path.find((step) => this.isListed(step.serial, step.issuer)) ?? null;
   }
 
-  /** Whether a list of the authority names the serial number. */
+  /** Returns true when a list of the authority names the serial number. */
   isListed(serial: Buffer, issuer: PathIssuer): boolean {
     return this.listsOf(issuer).some((list) => this.#holds(list, serial));
   }
 
-  /** The lists that the authority's own key signed. */
+  /** Returns the lists that the authority's own key signed. */
   listsOf(issuer: PathIssuer): readonly RevocationList[] {
     const known = this.#signed.get(issuer.fingerprint);
     if (known !== undefined) return known;
@@ -95,7 +95,7 @@ export class RevocationBook {
     return lists;
   }
 
-  /** One object for each authority, however many paths lead through it. */
+  /** Returns one object for each authority, shared by all paths. */
   #issuer(certificate: X509Certificate): PathIssuer {
     const fingerprint = certificate.fingerprint256;
     const known = this.#issuers.get(fingerprint);

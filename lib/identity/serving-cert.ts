@@ -18,18 +18,18 @@ import { readRoots } from '../tls/roots.ts';
 import type { RootSource } from '../tls/roots.ts';
 import { parseCaAnswer } from './workload-certificate.ts';
 
-/** Where the certificate comes from and where it is kept. */
+/** The source of the certificate and its folder. */
 export interface ServingCertOptions {
   readonly ca: Omit<GrpcClientOptions, 'maxReceiveBytes'>;
-  /** What the certificate has to lead to. */
+  /** The certificate must lead to one of these roots. */
   readonly meshRoots: RootSource;
   /** The actor's own folder. */
   readonly stateDir: string;
-  /** Life to ask for; 0 leaves it to the CA. */
+  /** Requested life; 0 = the CA decides. */
   readonly lifetimeMs: number;
 }
 
-/** What the keeper needs. */
+/** Collaborators of a {@link ServingCertKeeper}. */
 export interface ServingCertDeps {
   readonly clock: Clock;
   readonly log: Pick<Logger, 'info' | 'warn'>;
@@ -40,16 +40,16 @@ interface Held {
   readonly notAfterMs: number;
 }
 
-/** Key and chain in one file, so that they always belong together. */
+/** One file holds key and chain, so that they always match. */
 const FILE = 'serving.pem';
 
-/** An infrastructure actor must be back soon after its CA is. */
+/** Short, because an infrastructure actor must recover soon after its CA. */
 const BACKOFF = { baseMs: 500, maxMs: 15_000 } as const;
 
 /**
- * A server certificate for an infrastructure actor, from the CA by the actor's own token; the CA decides the
- * names. Kept in the actor's folder (0600), so that it restarts while the CA is away; renewed at half of its
- * life. The owner closes it.
+ * Keeps a valid server certificate for an infrastructure actor. It asks the CA with the actor's own token, and the CA
+ * decides the names. The certificate lies in the actor's folder (0600), so that the actor can restart while the CA is away;
+ * it is renewed at half of its life. The owner closes it.
  */
 export class ServingCertKeeper {
   readonly #options: ServingCertOptions;
@@ -75,14 +75,14 @@ export class ServingCertKeeper {
     return this.#held?.certificate ?? null;
   }
 
-  /** Why the latest attempt failed; null when it did not. */
+  /** The reason why the latest attempt failed; null when it did not. */
   get problem(): string | null {
     return this.#problem;
   }
 
   /**
-   * Takes up the kept certificate, if it is good, and begins to keep it fresh. A new one is asked for at once all
-   * the same, as the names that are granted may have changed.
+   * Uses the kept certificate, if it is good, and begins to renew. A new one is requested at once in any case, because the
+   * granted names may have changed.
    */
   async start(): Promise<void> {
     const kept = await this.#readKept();
@@ -90,7 +90,7 @@ export class ServingCertKeeper {
     this.#schedule(0);
   }
 
-  /** Resolves with the certificate as soon as there is one; rejects when `signal` aborts first. */
+  /** Resolves with the first certificate; rejects with IDENTITY_UNAVAILABLE when `signal` aborts first. */
   first(signal: AbortSignal): Promise<ServingCertificate> {
     if (this.#held !== null) return Promise.resolve(this.#held.certificate);
     return new Promise((resolve, reject) => {
@@ -113,14 +113,14 @@ export class ServingCertKeeper {
     });
   }
 
-  /** Calls `listener` with every new certificate; the result unsubscribes. */
+  /** Calls `listener` with every new certificate; the returned function ends that. */
   onChange(listener: (certificate: ServingCertificate) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
   close(): void {
-    this.#closing.abort(new MeshError('ACTOR_DEADLINE', 'the serving certificate is let go'));
+    this.#closing.abort(new MeshError('ACTOR_DEADLINE', 'the serving certificate is closed'));
     this.#timer?.cancel();
     this.#client.close();
     this.#listeners.clear();
@@ -151,7 +151,7 @@ export class ServingCertKeeper {
     }
   }
 
-  /** A CA that is away is tried often; the same problem is told once. */
+  /** Logs a problem once: a CA that is away is tried often. */
   #report(problem: string): void {
     if (problem === this.#problem) return;
     this.#problem = problem;

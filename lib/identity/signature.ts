@@ -31,7 +31,7 @@ const CURVES: Readonly<Record<string, 'sha256' | 'sha384' | 'sha512'>> = {
 
 const MIN_RSA_BITS = 2048;
 
-/** Throws IDENTITY_INVALID that says why a public or private key is too weak or of an unknown kind. */
+/** Throws IDENTITY_INVALID with the reason for a key that is too weak or of an unknown kind. */
 export function checkKeyStrength(key: KeyObject, what: string): void {
   const details = key.asymmetricKeyDetails;
   switch (key.asymmetricKeyType) {
@@ -60,11 +60,11 @@ export function checkKeyStrength(key: KeyObject, what: string): void {
 /** A signature with the AlgorithmIdentifier that names it. */
 export interface Signer {
   readonly algorithm: Asn1;
-  /** Signs in libuv's pool, so that the event loop goes on. */
+  /** Signs in libuv's pool, without blocking the event loop. */
   sign(data: Buffer): Promise<Buffer>;
 }
 
-/** How this private key signs. Throws IDENTITY_INVALID for a key that must not be used. */
+/** Returns the signer of a private key. Throws IDENTITY_INVALID for a key that must not be used. */
 export function signerFor(key: KeyObject): Signer {
   checkKeyStrength(key, 'the signing key');
   const keyType = key.asymmetricKeyType;
@@ -84,7 +84,7 @@ export function signerFor(key: KeyObject): Signer {
     );
   }
   return {
-    // RFC 4055 wants NULL parameters for RSA; the others have none.
+    // RFC 4055 demands NULL parameters for RSA; other algorithms have none.
     algorithm: sequence(oid(algorithm.oid), ...(keyType === 'rsa' ? [nullValue()] : [])),
     sign: (data) =>
       new Promise((resolve, reject) => {
@@ -96,14 +96,14 @@ export function signerFor(key: KeyObject): Signer {
   };
 }
 
-/** Whether signatures of this algorithm are accepted at all. */
+/** Returns true when signatures of this algorithm are accepted. */
 export function isSignatureAlgorithm(algorithmOid: string): boolean {
   return ALGORITHMS.some((known) => known.oid === algorithmOid);
 }
 
 /**
- * True when the signature over `data` is the key's. Throws IDENTITY_INVALID for an algorithm that is unknown,
- * too weak, or not for this kind of key.
+ * Returns true when the key signed `data`. Throws IDENTITY_INVALID for an algorithm that is unknown, too weak, or for
+ * another kind of key.
  */
 export function verifySignature(
   algorithmOid: string,
@@ -120,7 +120,7 @@ export function verifySignature(
   });
 }
 
-/** Like {@link verifySignature}, at once and false instead of an error; it holds the thread while it hashes `data`. */
+/** Like {@link verifySignature}, but synchronous, and false instead of an error. */
 export function isSignedBy(
   algorithmOid: string,
   key: KeyObject,
@@ -130,7 +130,7 @@ export function isSignedBy(
   try {
     return verify(algorithmFor(algorithmOid, key).digest, data, key, signature);
   } catch {
-    // An algorithm for another kind of key, or bytes that are no signature: not signed by this key.
+    // The algorithm is for another kind of key, or the bytes are no signature.
     return false;
   }
 }

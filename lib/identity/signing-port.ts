@@ -1,6 +1,6 @@
 import type { MeshError } from '../errors/mesh-error.ts';
 
-/** Why a certificate is wanted, most urgent first: a connection waits, one is due, a pod was just seen. */
+/** The reason of a request, most urgent first: a connection waits, a renewal is due, a pod was just seen. */
 export type Urgency = 'realTime' | 'renewal' | 'warmUp';
 
 /** Smaller is more urgent. */
@@ -10,12 +10,11 @@ export const URGENCY_RANK: Readonly<Record<Urgency, number>> = {
   warmUp: 2,
 };
 
-/** Gets certificates signed; what lies behind it (a queue, a CA) is not the manager's business. */
+/** Gets certificates signed. It hides the queue and the CA from the certificate manager. */
 export interface SigningPort {
   /**
-   * Resolves with the CA's answer as it is: leaf, intermediates, roots last. Tries again by itself, telling each
-   * failure to `onFailure`; rejects with a MeshError when it gives up, and with the signal's reason when
-   * `signal` aborts.
+   * Resolves with the CA's unchecked answer: leaf, intermediates, roots last. Retries by itself and calls `onFailure` for
+   * each failure. Rejects with a MeshError when it gives up, and with the signal's reason when `signal` aborts.
    */
   request(
     identity: string,
@@ -23,6 +22,6 @@ export interface SigningPort {
     urgency: Urgency,
     options: { readonly signal: AbortSignal; readonly onFailure: (error: MeshError) => void },
   ): Promise<readonly string[]>;
-  /** Makes the request under way for this identity more urgent; no effect without one. */
+  /** Makes the identity's request more urgent; does nothing without a request. */
   raise(identity: string, urgency: Urgency): void;
 }

@@ -38,8 +38,8 @@ export function altNameExtension(names: readonly AltName[], critical: boolean): 
 }
 
 /**
- * The URIs among the names of an `Extensions` sequence, in order; other kinds of names are left out.
- * Throws IDENTITY_INVALID for broken DER.
+ * Returns the URIs among the alternative names of an `Extensions` sequence, in order. Throws IDENTITY_INVALID for
+ * broken DER.
  */
 export function uriNames(extensions: Asn1): string[] {
   const uris: string[] = [];
@@ -84,7 +84,7 @@ function addressBytes(address: string): Buffer {
   if (!isIPv6(address) || address.includes('%')) {
     throw new MeshError('IDENTITY_INVALID', `not an IP address: ${JSON.stringify(address)}`);
   }
-  // The URL parser writes the address in its compressed form without an embedded IPv4 tail.
+  // The URL parser gives the compressed form, without an embedded IPv4 part.
   const [head = '', tail] = new URL(`http://[${address}]`).hostname.slice(1, -1).split('::');
   const left = hexGroups(head);
   const right = tail === undefined ? [] : hexGroups(tail);

@@ -1,14 +1,14 @@
-/** Settings of every server that verifies tokens of its callers. */
+/** Settings of the servers that verify their callers' tokens. */
 import { list, text } from '../config/fields.ts';
 import { TOKEN_AUDIENCE } from './token.ts';
 import type { TokenVerifierOptions } from './token.ts';
 
-/** Shape the parsed values with {@link tokenConfig}. */
+/** The variables; {@link tokenConfig} maps their values. */
 export const tokenVariables = {
   WEFT_TOKEN_JWKS_PATH: {
     schema: text(),
     description: "key set that verifies callers' tokens",
-    when: 'always set: it decides whose tokens count',
+    when: 'always set: it decides which tokens are accepted',
   },
   TOKEN_AUDIENCES: {
     schema: list({ default: [TOKEN_AUDIENCE] }),
@@ -21,7 +21,7 @@ export const tokenVariables = {
   },
 } as const;
 
-/** The rules for tokens in the values of {@link tokenVariables}. */
+/** Returns the rules for tokens. */
 export function tokenConfig(values: {
   readonly WEFT_TOKEN_JWKS_PATH: string;
   readonly TOKEN_AUDIENCES: readonly string[];

@@ -1,4 +1,4 @@
-/** Tokens as Kubernetes projects them into pods: made locally for a mesh without Kubernetes, verified by ca and control-plane. */
+/** Service account tokens in the form of Kubernetes. The local mesh makes them; ca and control-plane verify them. */
 import type { KeyObject } from 'node:crypto';
 import {
   SignJWT,
@@ -18,13 +18,13 @@ import { WatchedFile } from '../files/watched-file.ts';
 /** The audience of tokens for the CA and the control plane. */
 export const TOKEN_AUDIENCE = 'istio-ca';
 
-/** An object as token claims name it. */
+/** An object named in token claims. */
 export interface ObjectReference {
   readonly name: string;
   readonly uid: string;
 }
 
-/** Who holds a token. `pod` and `node` are null in tokens that are not bound to a pod. */
+/** The holder of a token. `pod` and `node` are null in a token that is not bound to a pod. */
 export interface TokenSubject {
   readonly namespace: string;
   readonly serviceAccount: ObjectReference;
@@ -32,13 +32,13 @@ export interface TokenSubject {
   readonly node: ObjectReference | null;
 }
 
-/** Who holds a token that was verified. */
+/** The holder of a verified token. */
 export interface TokenHolder extends TokenSubject {
-  /** When the verifier begins to refuse the token, milliseconds since the epoch. */
+  /** From this time on the verifier refuses the token; milliseconds since the epoch. */
   readonly validUntilMs: number;
 }
 
-/** How a token is signed and how long it lives. */
+/** Issuer, audience and life of a token. */
 export interface TokenTerms {
   readonly issuer: string;
   readonly audience: string;
@@ -57,14 +57,14 @@ const claims = z.object({
   }),
 });
 
-/** The key set that verifies tokens signed with this P-256 key, as the JSON of a JWKS file. */
+/** Returns the JSON of a JWKS file that verifies tokens of this P-256 key. */
 export async function keySetFor(publicKey: KeyObject): Promise<JSONWebKeySet> {
   const jwk = await exportJWK(publicKey);
   const kid = await calculateJwkThumbprint(jwk);
   return { keys: [{ ...jwk, kid, alg: 'ES256', use: 'sig' }] };
 }
 
-/** A signed token (ES256) for the subject. The P-256 private key belongs to the token issuer alone. */
+/** Signs a token (ES256) for the subject. Only the token issuer has the P-256 private key. */
 export async function mintToken(
   privateKey: KeyObject,
   publicKey: KeyObject,
@@ -92,9 +92,9 @@ export async function mintToken(
     .sign(privateKey);
 }
 
-/** What a verifier accepts. */
+/** The rules of a verifier. */
 export interface TokenVerifierOptions {
-  /** The key set file, read again when it changes. */
+  /** Path of the key set; the file is read again after a change. */
   readonly jwksPath: string;
   /** Any of these. */
   readonly audiences: readonly string[];
@@ -102,7 +102,7 @@ export interface TokenVerifierOptions {
   readonly issuer: string | null;
 }
 
-/** Clocks of two machines may differ by this much. */
+/** Allowed difference between the clocks of two machines. */
 const CLOCK_TOLERANCE_SECONDS = 10;
 
 /** Verifies tokens against the keys of a file. */
@@ -121,9 +121,9 @@ export class TokenVerifier {
   }
 
   /**
-   * The holder of a valid token. Throws IDENTITY_TOKEN with the reason (malformed, unknown key, wrong signature,
-   * expired, not yet valid, other audience or issuer, no Kubernetes claims), STATE_UNAVAILABLE when no key set
-   * could be read so far.
+   * Returns the holder of a valid token. Throws IDENTITY_TOKEN with the reason (malformed, unknown key, wrong signature,
+   * expired, not yet valid, other audience or issuer, no Kubernetes claims), STATE_UNAVAILABLE when no key set could be
+   * read yet.
    */
   async verify(token: string): Promise<TokenHolder> {
     const keys = await this.#keys.read();

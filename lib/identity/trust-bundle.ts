@@ -9,32 +9,32 @@ import { parseCertificates } from '../tls/pem.ts';
 import { readRoots } from '../tls/roots.ts';
 import type { RootSource } from '../tls/roots.ts';
 
-/** The trusted roots at one moment. */
+/** The trusted roots. */
 export interface Roots {
   /** Each root once, PEM. */
   readonly pem: string;
   readonly certificates: readonly X509Certificate[];
 }
 
-/** What a bundle needs of its owner. */
+/** Collaborators of a {@link TrustBundle}. */
 export interface TrustBundleDeps {
   readonly clock: Clock;
   readonly log: Pick<Logger, 'debug' | 'info' | 'warn'>;
-  /** Told of every update that could not be used. */
+  /** Called for every update that could not be used. */
   readonly onBroken?: () => void;
-  /** Throws when roots that could be read must not be trusted. */
+  /** Throws for readable roots that must not be trusted. */
   readonly check?: (roots: readonly X509Certificate[]) => void;
 }
 
-/** A projected volume replaces its files in several steps; read after they settle. */
+/** Delay after an event: a projected volume replaces its files in several steps. */
 const DEBOUNCE_MS = 500;
 
-/** Re-reading without an event: where watching is impossible, or the file's folder does not exist yet. */
+/** Interval of readings without an event: watching may be impossible, or the folder may not exist yet. */
 const POLL_MS = 2_000;
 
 /**
- * A trust bundle of this process, followed through changes of its file. A broken or missing
- * update leaves the last good roots in force. The owner closes it.
+ * Reads a trust bundle and follows its file. A broken or missing update leaves the last good roots in force. The owner
+ * closes it.
  */
 export class TrustBundle {
   readonly #source: RootSource;
@@ -42,7 +42,7 @@ export class TrustBundle {
   readonly #listeners = new Set<(roots: Roots) => void>();
   #current: Roots | null = null;
   #lastProblem: string | null = null;
-  /** What the check of the latest reading threw. */
+  /** The error of the latest check; null when the check passed. */
   #refusal: MeshError | null = null;
   #followed: FollowedFile | null = null;
   readonly #reading = new FreshReading(() => this.#read());
@@ -53,19 +53,19 @@ export class TrustBundle {
     this.#deps = deps;
   }
 
-  /** The roots in force; null until the bundle was read once. */
+  /** The roots in force; null before the first reading. */
   get current(): Roots | null {
     return this.#current;
   }
 
-  /** Why the latest reading failed; null when it did not. */
+  /** The reason why the latest reading failed; null when it did not. */
   get problem(): string | null {
     return this.#lastProblem;
   }
 
   /**
-   * Reads the bundle and follows it from then on. Does not fail when it is not there yet; throws what the check of
-   * roots that are there throws.
+   * Reads the bundle and follows it. A missing bundle is no failure; a failed check of its roots is, with the check's
+   * error.
    */
   async start(): Promise<void> {
     await this.reload();
@@ -78,12 +78,12 @@ export class TrustBundle {
         pollMs: POLL_MS,
       },
       this.#deps,
-      // Reading reports its own failures and never rejects.
+      // A reading reports its own failures and never rejects.
       () => void this.reload(),
     );
   }
 
-  /** Calls `listener` with the new roots on every change, the first reading included; the result unsubscribes. */
+  /** Calls `listener` with the roots after every change, the first reading included; the returned function ends that. */
   onChange(listener: (roots: Roots) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
@@ -131,7 +131,7 @@ export class TrustBundle {
   }
 
   #refuse(problem: string): void {
-    // Polling meets the same problem again and again; it is told once.
+    // Every poll meets the same problem; it is logged once.
     if (this.#closed || problem === this.#lastProblem) return;
     this.#lastProblem = problem;
     this.#deps.onBroken?.();

@@ -6,14 +6,14 @@ import { verifyChain, uriAltNames } from './peer-verify.ts';
 import { parseCertificates, splitCertificates } from '../tls/pem.ts';
 import type { Roots } from './trust-bundle.ts';
 
-/** A certificate that is ready for use, with the roots to verify peers by. Replaced as a whole. */
+/** A certificate in use, with the roots that verify peers. It is replaced as a whole. */
 export interface WorkloadCertificate {
   readonly identity: string;
   /** Leaf then intermediates, PEM. */
   readonly chainPem: string;
-  /** Never leaves the process but for its own threads. */
+  /** Never leaves the process; its threads have it too. */
   readonly key: KeyObject;
-  /** The process's own trust bundle, PEM; never what came with the chain. */
+  /** The process's own trust bundle, PEM; never the roots that came with the chain. */
   readonly rootsPem: string;
   readonly notBeforeMs: number;
   readonly notAfterMs: number;
@@ -21,33 +21,33 @@ export interface WorkloadCertificate {
   readonly serialNumber: string;
 }
 
-/** What was asked for, to hold against the answer. */
+/** The request, to compare with the answer. */
 export interface AwaitedCertificate {
   readonly identity: string;
   readonly key: KeyObject;
 }
 
-/** An answer that was found good. */
+/** An accepted answer. */
 export interface AcceptedCertificate {
   readonly certificate: WorkloadCertificate;
-  /** Roots that came with the chain and are not in the bundle: SHA-256 fingerprints. To be reported, never used. */
+  /** SHA-256 fingerprints of roots that came with the chain and are not in the bundle. They are reported, never used. */
   readonly unknownRoots: readonly string[];
 }
 
-/** An answer of the CA taken apart (docs/spec/control.md §5): leaf, intermediates, roots. */
+/** The parts of a CA's answer (docs/spec/control.md §5). */
 export interface CaAnswer {
   readonly leaf: X509Certificate;
   readonly intermediates: readonly X509Certificate[];
-  /** Unreadable ones are left out. */
+  /** Without unreadable ones. */
   readonly roots: readonly X509Certificate[];
 }
 
-/** More elements than any real chain; bounds the work on an answer. */
+/** Most elements of an answer, above any real chain; bounds the work. */
 const MAX_CHAIN_ELEMENTS = 10;
 
 /**
- * Takes a CA's answer apart. Throws IDENTITY_INVALID when it has fewer than two elements or holds a leaf or
- * intermediate that cannot be read.
+ * Splits a CA's answer. Throws IDENTITY_INVALID for fewer than two or too many elements, and for a leaf or intermediate that
+ * cannot be read.
  */
 export function parseCaAnswer(chain: readonly string[]): CaAnswer {
   if (chain.length < 2 || chain.length > MAX_CHAIN_ELEMENTS) {
@@ -68,8 +68,8 @@ export function parseCaAnswer(chain: readonly string[]): CaAnswer {
 }
 
 /**
- * Accepts a CA's answer only if the leaf is for our key and names the identity, and leads to a root of our own
- * bundle. Throws IDENTITY_INVALID with the reason otherwise.
+ * Accepts a CA's answer if the leaf has the requested key and identity and leads to a root of the own bundle. Throws
+ * IDENTITY_INVALID with the reason otherwise.
  */
 export function acceptCertificate(
   awaited: AwaitedCertificate,
@@ -82,14 +82,14 @@ export function acceptCertificate(
   if (!leaf.checkPrivateKey(awaited.key)) {
     throw new MeshError(
       'IDENTITY_INVALID',
-      'the certificate is for another key than the one asked for',
+      'the certificate is for another key than the requested one',
     );
   }
   const [name] = uriAltNames(leaf.subjectAltName);
   if (name !== awaited.identity) {
     throw new MeshError(
       'IDENTITY_INVALID',
-      `the certificate names ${name ?? 'no identity'}, asked for ${awaited.identity}`,
+      `the certificate names ${name ?? 'no identity'}, requested was ${awaited.identity}`,
     );
   }
   verifyChain(leaf, intermediates, trusted.certificates, nowMs);
@@ -107,13 +107,13 @@ export function acceptCertificate(
   };
 }
 
-/** SHA-256 fingerprints of the roots that the bundle does not hold. */
+/** Returns the SHA-256 fingerprints of the roots that are not in the bundle. */
 export function unknownRoots(roots: readonly X509Certificate[], trusted: Roots): string[] {
   const known = new Set(trusted.certificates.map((root) => root.fingerprint256));
   return roots.map((root) => root.fingerprint256).filter((fingerprint) => !known.has(fingerprint));
 }
 
-/** Null when the certificate in use still leads to a root of the bundle, else why not. */
+/** Returns the reason why the certificate does not lead to a root of the bundle; null when it does. */
 export function trustProblem(
   certificate: WorkloadCertificate,
   trusted: Roots,
@@ -138,7 +138,7 @@ function readableCertificates(pem: string): X509Certificate[] {
     try {
       return [new X509Certificate(block)];
     } catch {
-      // Upstream skips roots it cannot read; ours come from the bundle file in any case.
+      // Istio skips unreadable roots as well; the roots in use come from the bundle file in any case.
       return [];
     }
   });

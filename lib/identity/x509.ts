@@ -35,10 +35,10 @@ export interface Issuer {
   readonly key: KeyObject;
 }
 
-/** What to put into a leaf certificate. Times in milliseconds since the epoch, kept to the second. */
+/** The content of a leaf certificate. Times in milliseconds since the epoch, rounded down to the second. */
 export interface LeafRequest {
   readonly publicKey: KeyObject;
-  /** At least one. The subject is empty, so they are critical. */
+  /** At least one. They are critical because the subject is empty. */
   readonly names: readonly AltName[];
   readonly notBeforeMs: number;
   readonly notAfterMs: number;
@@ -55,7 +55,7 @@ const SERVER_AUTH = '1.3.6.1.5.5.7.3.1';
 const CLIENT_AUTH = '1.3.6.1.5.5.7.3.2';
 const generateKeys = promisify(generateKeyPair);
 
-/** A leaf for server and client use, signed by the issuer; PEM. */
+/** Issues a leaf for server and client use; PEM. */
 export async function issueLeaf(issuer: Issuer, request: LeafRequest): Promise<string> {
   const [issuerName, issuerKeyId] = issuerParts(issuer.certificate);
   const spki = request.publicKey.export({ format: 'der', type: 'spki' });
@@ -77,7 +77,7 @@ export async function issueLeaf(issuer: Issuer, request: LeafRequest): Promise<s
   });
 }
 
-/** A new self-signed P-256 root whose organisation is the trust domain; PEM certificate and key. */
+/** Makes a self-signed P-256 root with this organisation. */
 export async function createRoot(
   organisation: string,
   notBeforeMs: number,
@@ -95,7 +95,7 @@ export async function createRoot(
   return { certificatePem, key: privateKey };
 }
 
-/** An intermediate authority below `issuer`, for a key the caller holds; PEM. */
+/** Issues an intermediate authority for the caller's key; PEM. */
 export async function issueIntermediate(
   issuer: Issuer,
   publicKey: KeyObject,
@@ -175,7 +175,7 @@ function keyId(spki: Buffer): Buffer {
   return createHash('sha256').update(bits).digest().subarray(0, 20);
 }
 
-/** The issuer's name as it encodes it itself, and the key id it gives itself. */
+/** Returns the issuer's name in its own encoding, and the key id from its own certificate. */
 function issuerParts(certificate: X509Certificate): [name: Asn1, keyId: Buffer] {
   const what = 'the signing certificate';
   const fields = sequenceOf(sequenceOf(fromDer(certificate.raw, what), what)[0], what);

@@ -3,20 +3,20 @@ import { getCACertificates } from 'node:tls';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import { parseCertificates } from './pem.ts';
 
-/** Where trust roots come from: `CA_ROOT_CA`, `XDS_ROOT_CA` (docs/spec/control.md §1). */
+/** The source of trust roots: `CA_ROOT_CA`, `XDS_ROOT_CA` (docs/spec/control.md §1). */
 export type RootSource =
   | { readonly kind: 'file'; readonly path: string }
   | { readonly kind: 'system' }
   | { readonly kind: 'pem'; readonly pem: string };
 
-/** `SYSTEM` is the machine's store, a text that holds PEM is the roots themselves, anything else is a path. */
+/** Parses a setting: `SYSTEM` is the machine's store, a value with PEM is the roots themselves, any other is a path. */
 export function parseRootSource(value: string): RootSource {
   if (value === 'SYSTEM') return { kind: 'system' };
   if (value.includes('-----BEGIN')) return { kind: 'pem', pem: value };
   return { kind: 'file', path: value };
 }
 
-/** The roots as they are now, PEM. Throws IDENTITY_INVALID that names the source when there are none. */
+/** Reads the current roots, PEM. Throws IDENTITY_INVALID that names the source when there are none. */
 export async function readRoots(source: RootSource): Promise<string> {
   switch (source.kind) {
     case 'system':
