@@ -1,16 +1,16 @@
-/** Manifest files as text: YAML (or JSON) with several documents. */
+/** Parses manifest files: YAML (or JSON) with several documents. */
 import { parseAllDocuments } from 'yaml';
 import { errorText } from '../errors/mesh-error.ts';
 
 /** One document of a manifest text. */
 export interface TextDocument {
   readonly source: string;
-  /** Position in its text, from 0; empty documents are counted but left out. */
+  /** Position in the text, from 0; empty documents count but are left out. */
   readonly index: number;
   readonly object: unknown;
 }
 
-/** A document that is not YAML, or not usable as data. */
+/** A document that is not YAML, or whose content is not plain data. */
 export interface TextProblem {
   readonly source: string;
   readonly index: number;
@@ -18,12 +18,12 @@ export interface TextProblem {
   readonly reason: string;
 }
 
-/** Aliases that one document may use; more is a document made to blow up. */
+/** Aliases that one document may use; more would let a small document expand to a huge one. */
 const MAX_ALIASES = 100;
 
 /**
- * Splits a text into documents. `source` names it in problems. With problems the documents may be incomplete.
- * Empty documents are skipped; duplicate keys and unknown tags are problems.
+ * Splits a text into documents and skips empty ones. `source` names the text in problems. Duplicate keys and unknown tags are
+ * problems. The documents may be incomplete when there are problems.
  */
 export function parseManifestText(
   source: string,
@@ -50,7 +50,7 @@ export function parseManifestText(
   return { documents, problems };
 }
 
-/** The library adds the source lines below its message. */
+/** Returns the message without the source lines that the library adds below it. */
 function firstLine(message: string): string {
   return (message.split('\n', 1)[0] ?? message).replace(/:$/, '');
 }

@@ -1,4 +1,4 @@
-/** Brings the redirection of a pod's namespace to what it should be, and verifies it by reading it back. */
+/** Writes the redirection of a pod's namespace, and verifies it by reading it back. */
 import { MeshError } from '../errors/mesh-error.ts';
 import { errnoOf } from '../linux/errno.ts';
 import { nftGeneration, policyRouting, readSysctl } from '../linux/netns.ts';
@@ -13,27 +13,27 @@ import { POLICY_ROUTE } from './rules.ts';
 import type { Family, FamilyRules } from './rules.ts';
 import { runScript } from './run-script.ts';
 
-/** A namespace to work on; the descriptor stays the caller's. */
+/** A namespace to work on; the caller keeps the descriptor. */
 export interface RedirectTarget {
   readonly netnsFd: number;
-  /** The netns inode, which names the private xtables lock. */
+  /** The inode of the namespace, which names the private xtables lock. */
   readonly inode: string;
 }
 
-/** What {@link Redirector.apply} found and did. */
+/** The result of {@link Redirector.apply}. */
 export interface ApplyResult {
-  /** What was wrong before; empty when nothing had to be written. */
+  /** The earlier faults; empty when nothing had to be written. */
   readonly repaired: readonly string[];
-  /** True when nothing of the redirection was there before. */
+  /** True when there was no redirection before. */
   readonly fresh: boolean;
-  /** True when all traffic was redirected as expected before, whatever else was wrong. */
+  /** True when all traffic was redirected as expected before, even if something else was wrong. */
   readonly redirected: boolean;
 }
 
-/** What a later {@link Redirector.unchanged} compares with. */
+/** A state of a namespace for a later {@link Redirector.unchanged}. */
 export type Fingerprint = number | null;
 
-/** A generation number that a namespace starts with: no rule was ever written to it. */
+/** The first generation number of a namespace: no rule was ever written to it. */
 const UNUSED_GENERATION = 1;
 const MARKER = '#weft-family';
 
@@ -49,8 +49,8 @@ export class Redirector {
   }
 
   /**
-   * Makes the own chains and the policy routing exactly as `expected`, from any state. Writes nothing when all
-   * is right. NETNS_RULES when a command fails or the result is not what was asked for.
+   * Makes the own chains and the policy routing exactly as `expected`, from any state. Writes nothing when all is right. Rejects
+   * with NETNS_RULES when a command fails or the result differs from `expected`.
    */
   async apply(target: RedirectTarget, expected: readonly FamilyRules[]): Promise<ApplyResult> {
     const families = this.#possible(target, expected);
@@ -87,7 +87,7 @@ export class Redirector {
     return { repaired, fresh, redirected };
   }
 
-  /** What differs from `expected` now; empty when all is right. Writes nothing. */
+  /** Returns the differences from `expected`; empty when all is right. Writes nothing. */
   async check(
     target: RedirectTarget,
     expected: readonly FamilyRules[],
@@ -100,7 +100,7 @@ export class Redirector {
     return compareAll(target, families, observed);
   }
 
-  /** Removes everything of the redirection, of both families, from any state. NETNS_RULES when some is left. */
+  /** Removes the redirection of both families, from any state. Rejects with NETNS_RULES when some is left. */
   async remove(target: RedirectTarget): Promise<void> {
     const families = ([4, 6] as const).filter(
       (family) => familyUsable(target, family) && (family === 4 || this.#tools.ipv6),
@@ -118,14 +118,14 @@ export class Redirector {
     }
   }
 
-  /** Taken after a successful {@link apply} or {@link check}. Null when changes cannot be told cheaply. */
+  /** Takes a fingerprint after a successful {@link apply} or {@link check}. Null when the kernel has no cheap sign of changes. */
   fingerprint(target: RedirectTarget): Fingerprint {
     return this.#tools.flavour === 'nft' ? nftGeneration(target.netnsFd) : null;
   }
 
   /**
-   * Whether the namespace certainly is as it was at `fingerprint`, by a few netlink questions and no process.
-   * False = look closer with {@link apply}.
+   * Returns whether the namespace certainly has not changed since `fingerprint`, by a few netlink requests and no process.
+   * False = check with {@link apply}.
    */
   unchanged(
     target: RedirectTarget,
@@ -142,7 +142,7 @@ export class Redirector {
       });
   }
 
-  /** What of `expected` this namespace and this kernel can have. */
+  /** Returns the part of `expected` that this namespace and this kernel support. */
   #possible(target: RedirectTarget, expected: readonly FamilyRules[]): readonly FamilyRules[] {
     const families = expected.filter((rules) => familyUsable(target, rules.family));
     if (this.#tools.zones) return families;
@@ -162,7 +162,7 @@ export class Redirector {
     return this.#execute(target, '', families);
   }
 
-  /** Runs `script` in the namespace and reads everything back, in one process group. */
+  /** Runs `script` in the namespace and reads the result back, in one process group. */
   async #execute(
     target: RedirectTarget,
     script: string,
@@ -172,11 +172,11 @@ export class Redirector {
     const saves = families.map(
       (family) => `echo '${MARKER} ${family}'\n${programName(flavour, family, 'save')}\n`,
     );
-    // The lock guards against other writers of this namespace only; the machine-wide one would queue all pods.
+    // This lock excludes other writers of this namespace only; the machine-wide lock would make all pods wait.
     const lock = `${this.#lockDir}/xtables-${target.inode}.lock`;
     const unlock = flavour === 'nft' ? '' : `rm -f '${lock}'\n`;
     const output = await runScript(`set -e\n${script}${saves.join('')}${unlock}`, {
-      // By descriptor: the path may name another namespace by now.
+      // By descriptor, because the path may name another namespace by now.
       enter: ['nsenter', `--net=/proc/${process.pid}/fd/${target.netnsFd}`],
       ...(flavour === 'nft' ? {} : { environment: { XTABLES_LOCKFILE: lock } }),
     });
@@ -226,12 +226,12 @@ function routing(target: RedirectTarget, family: Family): ObservedFamily['policy
   return policyRouting(target.netnsFd, family, POLICY_ROUTE.table);
 }
 
-/** False where the kernel has no IPv6 at all. */
+/** Returns false where the kernel has no IPv6 at all. */
 function familyUsable(target: RedirectTarget, family: Family): boolean {
   return family === 4 || disableIpv6(target) !== null;
 }
 
-/** False where the pod's loopback takes no IPv6: there is nothing to route to. */
+/** Returns false where the pod's loopback has no IPv6, so that there is nothing to route to. */
 function loopbackUsable(target: RedirectTarget, family: Family): boolean {
   return family === 4 || disableIpv6(target) === '0';
 }

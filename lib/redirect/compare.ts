@@ -1,11 +1,10 @@
-/** How what is in force differs from what should be. Pure. */
+/** Compares the present redirection with the expected one. Pure. */
 import type { ObservedFamily, ObservedTable } from './observed.ts';
 import { HOOKS, OWN_CHAINS, POLICY_ROUTE, TABLES } from './rules.ts';
 import type { FamilyRules, OwnChain, Table } from './rules.ts';
 
 /**
- * One sentence fragment per difference, empty when all is as it should be. `wantRoute` is false where the family
- * has no loopback to route to.
+ * Returns one phrase per difference, none when all is right. `wantRoute` is false where the family has no loopback to route to.
  */
 export function differences(
   expected: FamilyRules,
@@ -19,8 +18,8 @@ export function differences(
 }
 
 /**
- * Whether traffic is redirected and its replies find back, exactly as expected. What `raw` holds is not looked at: it decides
- * which connections are told apart, not which ones reach the proxy.
+ * Returns whether traffic is redirected, and replies return, exactly as expected. The table `raw` does not count: it separates
+ * connections in conntrack but does not decide which ones reach the proxy.
  */
 export function redirects(
   expected: FamilyRules,
@@ -32,7 +31,7 @@ export function redirects(
   return differences({ ...expected, rules }, { ...observed, tables }, wantRoute).length === 0;
 }
 
-/** What of the redirection is still there; empty when it is gone without a trace. */
+/** Returns the remains of the redirection; empty when nothing is left. */
 export function remains(observed: ObservedFamily): readonly string[] {
   const chains = observed.tables.map((table) => `table ${table.table}`);
   const { rules, routes } = ownPolicy(observed);
@@ -41,7 +40,7 @@ export function remains(observed: ObservedFamily): readonly string[] {
   return chains.map((what) => `IPv${observed.family} ${what}`);
 }
 
-/** The rules and routes of the policy routing that are ours. */
+/** Selects the rules and routes of our policy routing. */
 export function ownPolicy(observed: ObservedFamily): { rules: number; routes: number } {
   const { priority, mark, mask, table } = POLICY_ROUTE;
   const rules = observed.policy.rules.filter(

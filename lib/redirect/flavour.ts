@@ -4,43 +4,43 @@ import { KEPT_SOURCE_ZONE } from './rules.ts';
 import type { Family } from './rules.ts';
 import { runScript } from './run-script.ts';
 
-/** Which kernel interface the iptables programs use; `plain` = whatever the unsuffixed names are. */
+/** The kernel interface that the iptables programs use; `plain` = that of the names without suffix. */
 export type Flavour = 'nft' | 'legacy' | 'plain';
 
-/** Programs of one flavour that were seen to work here. */
+/** Programs of one flavour that work here. */
 export interface IptablesTools {
   readonly flavour: Flavour;
-  /** False when the IPv6 programs do not work; only acceptable when IPv6 is off. */
+  /** False when the IPv6 programs do not work, which is allowed only when IPv6 is off. */
   readonly ipv6: boolean;
-  /** False where conntrack zones cannot be asked for, in one of the families: rules that need them are left out. */
+  /** False where one of the families has no conntrack zones; rules that need them are left out. */
   readonly zones: boolean;
 }
 
-/** What {@link chooseTools} found. */
+/** The result of {@link chooseTools}. */
 export interface ChosenTools extends IptablesTools {
-  /** Why there are no zones, as the programs said; null when there are. */
+  /** The programs' reason why there are no zones; null when there are. */
   readonly noZones: string | null;
 }
 
-/** How programs are tried. */
+/** Settings of the trial. */
 interface Trial {
   readonly ipv6: boolean;
   readonly lockDir: string;
 }
 
-/** The upstream rule: fewer lines than this come from an empty table (docs/spec/cni.md §5.6). */
+/** An empty table has fewer lines than this: upstream's rule (docs/spec/cni.md §5.6). */
 const RULES_IN_USE_LINES = 3;
 
-/** Name of an iptables program, e.g. `ip6tables-nft-restore`. */
+/** Returns the name of an iptables program, e.g. `ip6tables-nft-restore`. */
 export function programName(flavour: Flavour, family: Family, suffix: 'restore' | 'save'): string {
   const base = family === 4 ? 'iptables' : 'ip6tables';
   return flavour === 'plain' ? `${base}-${suffix}` : `${base}-${flavour}-${suffix}`;
 }
 
 /**
- * Chooses the programs once per process: the forced flavour, else legacy where it already holds rules, else nft,
- * else the plain names; each must write a rule in a namespace of its own first, under a lock of its own in `lockDir`, so that
- * nobody who holds the machine's is in the way. NETNS_RULES when none works for IPv4, or for IPv6 when `ipv6` asks for it.
+ * Chooses the programs, once per process: the forced flavour, else legacy where it already holds rules, else nft, else the plain
+ * names. Each must first write a rule in a new namespace, under a lock in `lockDir`, so that a holder of the machine's lock does
+ * not disturb the trial. Rejects with NETNS_RULES when none works for IPv4, or for IPv6 when `ipv6` asks for it.
  */
 export async function chooseTools(options: {
   readonly ipv6: boolean;
@@ -61,24 +61,24 @@ export async function chooseTools(options: {
     }
     const plain = await failure(flavour, false, options);
     if (plain === null) {
-      // Once more: what failed in passing must not take the zones from every pod for as long as this process lives.
+      // Once more, because a passing failure must not take the zones from every pod for the life of this process.
       const noZones = await failure(flavour, true, options);
       return { ...found, zones: noZones === null, noZones };
     }
-    // Zones are of no interest when the rest fails too.
+    // Zones do not matter when the rest fails too.
     reasons.push(`${flavour}: ${plain}`);
   }
   throw new MeshError('NETNS_RULES', `no iptables programs work here: ${reasons.join(' | ')}`);
 }
 
-/** Null when the programs of all families work, else why not. */
+/** Tries the programs of all families. Returns null when they work, else the reason. */
 async function failure(flavour: Flavour, zones: boolean, trial: Trial): Promise<string | null> {
   const v4 = await probe(flavour, 4, zones, trial);
   return v4 === null && trial.ipv6 ? probe(flavour, 6, zones, trial) : v4;
 }
 
 async function legacyInUse(): Promise<boolean> {
-  // Listing by the kernel's own file makes no table, unlike the save program.
+  // Reading the kernel's file creates no table, unlike the save program.
   const script = `
     lines=0
     for save in iptables-legacy-save ip6tables-legacy-save; do
@@ -99,7 +99,7 @@ const ZONE_PROBE = `*raw
 COMMIT
 `;
 
-/** Null when the programs work, else why not. A new namespace keeps the trial away from everybody. */
+/** Tries programs in a new namespace, where they disturb nobody. Returns null when they work, else the reason. */
 async function probe(
   flavour: Flavour,
   family: Family,

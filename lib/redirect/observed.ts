@@ -1,27 +1,27 @@
-/** What is in force in a pod's namespace, as far as it concerns the redirection. Pure. */
+/** Reads the present redirection of a pod's namespace. Pure. */
 import type { PolicyRouting } from '../linux/netns.ts';
 import { OWN_CHAINS, TABLES } from './rules.ts';
 import type { Family, OwnChain, Table } from './rules.ts';
 
-/** The own part of one table. */
+/** Our part of one table. */
 export interface ObservedTable {
   readonly table: Table;
-  /** Own chains that exist. */
+  /** Our chains that exist. */
   readonly chains: readonly OwnChain[];
-  /** Rules of own chains, in order. */
+  /** Rules of our chains, in order. */
   readonly rules: readonly { readonly chain: OwnChain; readonly text: string }[];
-  /** Rules of other chains that lead to an own chain. */
+  /** Rules of other chains that lead to one of ours. */
   readonly jumps: readonly { readonly chain: string; readonly text: string }[];
 }
 
-/** One family of a namespace. `tables` leaves out those without own chains. */
+/** One family of a namespace. `tables` holds only tables with our chains. */
 export interface ObservedFamily {
   readonly family: Family;
   readonly tables: readonly ObservedTable[];
   readonly policy: PolicyRouting;
 }
 
-/** Reads the output of `iptables-save` (or its IPv6 or legacy twin). Lines of others are skipped. */
+/** Parses the output of `iptables-save` (or its IPv6 or legacy twin). Skips rules of others. */
 export function parseSave(text: string): readonly ObservedTable[] {
   const tables: ObservedTable[] = [];
   for (const section of text.split(/^(?=\*)/m)) {

@@ -1,26 +1,26 @@
-/** What a pod's annotations say about its redirection (docs/spec/cni.md §2.2). Pure. */
+/** Reads the options of a pod's redirection from its annotations (docs/spec/cni.md §2.2). Pure. */
 import type { RedirectOptions } from './rules.ts';
 
 /** Settings of the node that annotations may override. */
 export interface RedirectDefaults {
   readonly ipv6: boolean;
-  /** Null: no proxy of this node answers DNS, so no pod may ask for the capture. */
+  /** Null = no proxy of this node answers DNS, so no pod may ask for the capture. */
   readonly dnsCapture: boolean | null;
   readonly probeAddress: RedirectOptions['probeAddress'];
 }
 
-/** Options and what had to be ignored, for the operator. */
+/** Options, and warnings about ignored annotations. */
 export interface PodRedirect {
   readonly options: RedirectOptions;
   readonly warnings: readonly string[];
 }
 
-/** More interfaces than any pod has: each adds two rules. */
+/** Interfaces that an annotation may name; more than any pod has, because each adds two rules. */
 const MAX_VIRTUAL_INTERFACES = 16;
 /** An interface name of at most 15 bytes, or a prefix that ends in `+`, as iptables takes it. */
 const INTERFACE_NAME = /^[A-Za-z0-9_.@-]{1,15}\+?$/;
 
-/** Reads the annotations; one that is not understood keeps the default and is named in a warning. */
+/** Reads the annotations. One that is not understood keeps the default and gets a warning. */
 export function podRedirect(
   annotations: Readonly<Record<string, string>>,
   defaults: RedirectDefaults,

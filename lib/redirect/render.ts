@@ -1,13 +1,13 @@
-/** Texts that bring a namespace from what is in force to what should be. Pure. */
+/** Renders the commands that change a namespace from its present redirection to the expected one. Pure. */
 import { ownPolicy } from './compare.ts';
 import type { ObservedFamily, ObservedTable } from './observed.ts';
 import { HOOKS, OWN_CHAINS, POLICY_ROUTE, TABLES } from './rules.ts';
 import type { FamilyRules, Table } from './rules.ts';
 
 /**
- * Input of `iptables-restore --noflush` that leaves exactly the expected rules in the own chains, whatever stood
- * there, and one jump to each. A table is replaced in one step: no packet meets a half-written one. Rules of
- * others stay untouched. Empty when there is nothing to write or remove.
+ * Renders input of `iptables-restore --noflush` that leaves exactly the expected rules in our chains and one jump to each. A
+ * table is replaced in one step, so no packet meets a half-written one. Rules of others stay. Empty when there is nothing to
+ * write or remove.
  */
 export function renderRestore(expected: FamilyRules, observed: ObservedFamily): string {
   return TABLES.map((table) => {
@@ -15,7 +15,7 @@ export function renderRestore(expected: FamilyRules, observed: ObservedFamily): 
     const found = observed.tables.find((candidate) => candidate.table === table);
     if (rules.length === 0) return found === undefined ? '' : renderRemoval(found);
     return section(table, [
-      // Declaring a chain makes or empties it.
+      // The declaration of a chain creates or empties it.
       ...OWN_CHAINS.map((chain) => `:${chain} - [0:0]`),
       ...deletedJumps(found),
       ...OWN_CHAINS.map((chain) => `-A ${HOOKS[chain]} -j ${chain}`),
@@ -24,7 +24,7 @@ export function renderRestore(expected: FamilyRules, observed: ObservedFamily): 
   }).join('');
 }
 
-/** Input of `iptables-restore --noflush` that removes everything that is ours. Redirection ends first. */
+/** Renders input of `iptables-restore --noflush` that removes all our rules. The redirection ends first. */
 export function renderRemove(observed: ObservedFamily): string {
   return [...observed.tables]
     .sort((a, b) => TABLES.indexOf(b.table) - TABLES.indexOf(a.table))
@@ -32,7 +32,7 @@ export function renderRemove(observed: ObservedFamily): string {
     .join('');
 }
 
-/** Input of `ip -batch` that completes the policy routing of the family. */
+/** Renders input of `ip -batch` that completes the policy routing of the family. */
 export function renderPolicyAdd(observed: ObservedFamily, wantRoute: boolean): string {
   const own = ownPolicy(observed);
   const lines: string[] = [];
@@ -41,7 +41,7 @@ export function renderPolicyAdd(observed: ObservedFamily, wantRoute: boolean): s
   return joined(lines);
 }
 
-/** Input of `ip -batch` that removes the policy routing of the family. */
+/** Renders input of `ip -batch` that removes the policy routing of the family. */
 export function renderPolicyRemove(observed: ObservedFamily): string {
   const own = ownPolicy(observed);
   return joined([

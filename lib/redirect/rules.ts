@@ -1,18 +1,18 @@
 /**
- * Which rules redirect a pod's traffic to the node proxy (docs/spec/cni.md §5, docs/spec/inpod.md §5.1). Pure; rule texts
- * are in the words and order that `iptables-save` prints, so that what is written can be compared with what is read.
+ * Makes the rules that redirect a pod's traffic to the node proxy (docs/spec/cni.md §5, docs/spec/inpod.md §5.1). Pure. Rules
+ * have the words and order of `iptables-save`, so that written and read rules can be compared.
  */
 
-/** The chains that belong to the redirection; nobody else's are touched. */
+/** The chains of the redirection; no others are touched. */
 export const OWN_CHAINS = ['ISTIO_PRERT', 'ISTIO_OUTPUT'] as const;
 
 /** A chain of {@link OWN_CHAINS}. */
 export type OwnChain = (typeof OWN_CHAINS)[number];
 
-/** The built-in chain from which each own chain is entered. */
+/** The built-in chain that jumps to each of our chains. */
 export const HOOKS = { ISTIO_PRERT: 'PREROUTING', ISTIO_OUTPUT: 'OUTPUT' } as const;
 
-/** Tables that may hold own chains, in the order they are written: nothing is redirected before replies find back. */
+/** Tables with our chains, in the order of writing: replies can return before anything is redirected. */
 export const TABLES = ['raw', 'mangle', 'nat'] as const;
 
 /** A table of {@link TABLES}. */
@@ -29,60 +29,60 @@ export const PROXY_PORTS = {
   dns: 15_053,
 } as const;
 
-/** Where probes of the node come from unless settings say otherwise: addresses that no pod has. */
+/** Default source addresses of the node's probes; no pod has them. */
 export const DEFAULT_PROBE_ADDRESS = {
   v4: '169.254.7.127',
   v6: 'fd16:9254:7127:1337:ffff:ffff:ffff:ffff',
 } as const;
 
-/** Policy routing of marked replies: both families alike. */
+/** Policy routing of marked replies, the same for both families. */
 export const POLICY_ROUTE = { priority: 32_764, mark: 0x111, mask: 0xfff, table: 100 } as const;
 
-/** What varies between pods. */
+/** The options of a pod. */
 export interface RedirectOptions {
   readonly ipv6: boolean;
-  /** Queries go to the proxy's DNS port. Off until a proxy serves it. */
+  /** Sends DNS queries to the proxy's DNS port. */
   readonly dnsCapture: boolean;
-  /** Plain inbound traffic reaches the application directly. */
+  /** Lets plain inbound traffic reach the application directly. */
   readonly bypassInboundCapture: boolean;
-  /** Traffic that enters by these interfaces counts as the pod's outbound traffic. */
+  /** Interfaces whose incoming traffic counts as the pod's outbound traffic. */
   readonly virtualInterfaces: readonly string[];
-  /** Addresses that probes of the node come from; exempt from redirection. */
+  /** Source addresses of the node's probes, exempt from redirection. */
   readonly probeAddress: { readonly v4: string; readonly v6: string };
 }
 
-/** One rule of an own chain: what follows `-A <chain>`. */
+/** One rule of our chains. `text` follows `-A <chain>`. */
 export interface Rule {
   readonly table: Table;
   readonly chain: OwnChain;
   readonly text: string;
-  /** Left out where the kernel has no conntrack zones; without it the rest works as it would. */
+  /** Left out where the kernel has no conntrack zones; the other rules do not depend on it. */
   readonly needs?: 'zones';
 }
 
-/** All rules of one family, in order within each chain. A table without rules holds no own chain. */
+/** All rules of one family, in order within each chain. A table without rules has none of our chains. */
 export interface FamilyRules {
   readonly family: Family;
   readonly rules: readonly Rule[];
 }
 
-/** SO_MARK of the proxy's sockets, as redirection knows it. Rules look at its low twelve bits. */
+/** SO_MARK of the proxy's sockets. Rules look at its low twelve bits. */
 export const PROXY_PACKET_MARK = 0x539;
 
 /**
- * SO_MARK of the proxy's sockets that appear as the client. A bit more than {@link PROXY_PACKET_MARK}, beyond what other rules
- * look at, so that these alone are tracked in a zone of their own, each from its first packet on.
+ * SO_MARK of the proxy's sockets that use the client's address. It adds a bit to {@link PROXY_PACKET_MARK} that other rules do
+ * not look at. Only these sockets are tracked in a conntrack zone of their own, each from its first packet on.
  */
 export const KEPT_SOURCE_MARK = 0x1539;
 
-/** The proxy's sockets carry this mark; connections it opened to the application carry the other. */
+/** The first mark is that of the proxy's sockets, the other that of its connections to the application. */
 const PROXY_MARK = '0x539/0xfff';
 const REPLY_MARK = '0x111/0xfff';
 
-/** The rule that tracks sockets of {@link KEPT_SOURCE_MARK} apart, for which a kernel needs conntrack zones. */
+/** The rule that puts sockets of {@link KEPT_SOURCE_MARK} in their zone; the kernel needs conntrack zones for it. */
 export const KEPT_SOURCE_ZONE = '-p tcp -m mark --mark 0x1539/0x1fff -j CT --zone-orig 2';
 
-/** The rules of a pod, IPv4 first. */
+/** Returns the rules of a pod, IPv4 first. */
 export function redirectRules(options: RedirectOptions): readonly FamilyRules[] {
   const v4 = familyRules(4, options);
   return options.ipv6 ? [v4, familyRules(6, options)] : [v4];
@@ -103,7 +103,7 @@ function familyRules(family: Family, options: RedirectOptions): FamilyRules {
   };
 }
 
-/** Connections that the proxy opened with a foreign source are remembered, so that replies come back to it. */
+/** Marks connections that the proxy opened with a foreign source, so that their replies return to it. */
 function replyMarkRules(): Rule[] {
   return [
     {
@@ -128,7 +128,7 @@ function inboundRules(options: RedirectOptions, loopback: string, probe: string)
   if (!options.bypassInboundCapture) {
     texts.push(
       `-s ${probe} -p tcp -j ACCEPT`,
-      // HBONE arrives at its port directly: a proxy socket listens there.
+      // HBONE needs no redirection: a proxy socket listens at its port.
       `! -d ${loopback} -p tcp -m tcp ! --dport ${hbone} -m mark ! --mark ${PROXY_MARK} -j REDIRECT --to-ports ${inbound}`,
     );
   }
@@ -145,7 +145,7 @@ function outboundRules(options: RedirectOptions, loopback: string, probe: string
     );
   }
   texts.push(
-    // Replies of inbound connections are no outbound traffic; neither is a call to the pod's own address.
+    // Replies of inbound connections and calls to the pod's own address are not outbound traffic.
     `-p tcp -m mark --mark ${REPLY_MARK} -j ACCEPT`,
     `! -d ${loopback} -o lo -j ACCEPT`,
     `! -d ${loopback} -p tcp -m mark ! --mark ${PROXY_MARK} -j REDIRECT --to-ports ${outbound}`,
@@ -153,7 +153,7 @@ function outboundRules(options: RedirectOptions, loopback: string, probe: string
   return texts.map((text) => ({ table: 'nat', chain: 'ISTIO_OUTPUT', text }));
 }
 
-/** The proxy's own queries live in a conntrack zone apart, where their ports cannot clash with the pod's. */
+/** Puts the proxy's own queries in a conntrack zone, where their ports cannot collide with the pod's. */
 function dnsZoneRules(): Rule[] {
   return [
     {
@@ -170,9 +170,9 @@ function dnsZoneRules(): Rule[] {
 }
 
 /**
- * A connection that the proxy opens with the client's address has that client's port space: without a zone of its own, a later
- * connection of the client from the same port would be taken for part of it and escape redirection. Only the direction
- * towards the application is apart; its replies, which nobody marked yet, are found where they always were.
+ * Puts connections that the proxy opens with the client's address in a conntrack zone. They share the client's port space:
+ * without the zone, a later connection of the client from the same port would count as part of them and escape redirection.
+ * Only the direction towards the application has the zone; replies, which carry no mark yet, stay in the default zone.
  */
 function keptSourceZoneRules(): Rule[] {
   return [

@@ -2,27 +2,27 @@ import { spawn } from 'node:child_process';
 import { MeshError } from '../errors/mesh-error.ts';
 import { COMMAND_TIMEOUT_MS, MAX_ERROR_CHARACTERS, MAX_OUTPUT_BYTES } from './limits.ts';
 
-/** Everything the scripts call lives here; the caller's PATH does not matter. */
+/** The PATH of scripts; that of the caller does not matter. */
 const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
-/** Where a script runs. */
+/** The place where a script runs. */
 export interface ScriptOptions {
-  /** Prepended words, e.g. `nsenter --net=…`. */
+  /** Words before the command, e.g. `nsenter --net=…`. */
   readonly enter: readonly string[];
   readonly environment?: Readonly<Record<string, string>>;
   readonly timeoutMs?: number;
 }
 
 /**
- * Runs a shell script to its end and resolves to its standard output. NETNS_RULES, with what it said, when it
- * fails, takes too long or says too much; its processes are gone then.
+ * Runs a shell script to its end and resolves to its standard output. Rejects with NETNS_RULES and its error output when it
+ * fails, takes too long or writes too much; its processes have ended then.
  */
 export function runScript(script: string, options: ScriptOptions): Promise<string> {
   const command = options.enter[0] ?? 'sh';
   const args = [...options.enter, 'sh', '-s'].slice(1);
   const timeoutMs = options.timeoutMs ?? COMMAND_TIMEOUT_MS;
   return new Promise((resolve, reject) => {
-    // A group of its own, so that a time-out ends what the shell started too.
+    // A process group, so that a time-out also ends the children of the shell.
     const child = spawn(command, args, {
       env: { PATH, LC_ALL: 'C', ...options.environment },
       stdio: ['pipe', 'pipe', 'pipe'],
@@ -45,7 +45,7 @@ export function runScript(script: string, options: ScriptOptions): Promise<strin
     child.stderr.on('data', (chunk: Buffer) => {
       errors = (errors + chunk.toString('utf8')).slice(0, MAX_ERROR_CHARACTERS);
     });
-    // A shell that ended early is reported by its exit status.
+    // The exit status reports a shell that ended early.
     child.stdin.on('error', () => undefined);
     child.on('error', (error) => {
       clearTimeout(timer);

@@ -8,18 +8,18 @@ import { decodeAck, decodeHello, encodeRequest } from './frames.ts';
 import type { ZdsHello, ZdsRequest, ZdsWorkloadInfo } from './frames.ts';
 import { ANSWER_TIMEOUT_MS, MAX_WAITING_MESSAGES, OVERDUE_LIMIT_MS } from './limits.ts';
 
-/** A pod to be served. `netns` null = the proxy that has it is to keep it. */
+/** A pod to be served. `netns` null = a proxy that already serves it keeps it. */
 export interface ZdsPod {
   readonly uid: string;
   readonly info: ZdsWorkloadInfo;
   readonly netns: NetnsHandle | null;
 }
 
-/** What a session tells its owner. */
+/** The events of a session. */
 export interface AgentSessionEvents {
-  /** The Hello came; the snapshot to send, in order. */
+  /** Called when the Hello has come; returns the snapshot to send, in order. */
   onHello(session: AgentSession): Iterable<ZdsPod>;
-  /** The proxy answered an Add with an error, or not in time. */
+  /** Called when the proxy answered an Add with an error, or not in time. */
   onRefused(session: AgentSession, uid: string, error: string): void;
   onEnd(session: AgentSession, why: string, error: Error | null): void;
 }
@@ -41,9 +41,9 @@ export class AgentSession {
   readonly #clock: Clock;
   readonly #events: AgentSessionEvents;
   readonly #waiting: Waiting[] = [];
-  /** Pods the proxy confirmed, by uid, with the namespace they were confirmed for. */
+  /** Pods that the proxy confirmed, by uid, with the namespace that it confirmed. */
   readonly #served = new Map<string, string>();
-  /** Adds that wait or are unanswered, by uid. */
+  /** Adds that wait to be sent or answered, by uid. */
   readonly #adding = new Map<string, { readonly netns: string; readonly promise: Promise<void> }>();
   #current: Waiting | null = null;
   #timer: Timer;
@@ -79,12 +79,12 @@ export class AgentSession {
     return this.#snapshotSent;
   }
 
-  /** Whether the proxy confirmed this pod in this very namespace. */
+  /** Returns whether the proxy confirmed this pod in this namespace. */
   serves(pod: ZdsPod): boolean {
     return pod.netns !== null && this.#served.get(pod.uid) === netnsKey(pod.netns);
   }
 
-  /** Resolves when the proxy serves the pod. ZDS_REFUSED, ZDS_TIMEOUT or ZDS_PROTOCOL otherwise. */
+  /** Resolves when the proxy serves the pod. Rejects with ZDS_REFUSED, ZDS_TIMEOUT or ZDS_PROTOCOL otherwise. */
   ensure(pod: ZdsPod): Promise<void> {
     if (pod.netns === null || this.serves(pod)) return Promise.resolve();
     const adding = this.#adding.get(pod.uid);
@@ -92,14 +92,14 @@ export class AgentSession {
     return this.#add(pod, pod.netns);
   }
 
-  /** Tells the proxy that the pod is gone. Resolves with its answer. */
+  /** Tells the proxy that the pod is gone. Resolves when it has answered. */
   del(uid: string): Promise<void> {
     this.#served.delete(uid);
     this.#adding.delete(uid);
     return this.#enqueue({ type: 'del', uid }, null);
   }
 
-  /** Takes it that the proxy does not serve the pod. */
+  /** Forgets the proxy's confirmation of the pod. */
   forget(uid: string): void {
     this.#served.delete(uid);
   }
@@ -130,7 +130,7 @@ export class AgentSession {
 
   #enqueue(request: ZdsRequest, netns: NetnsHandle | null): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
-    // Whoever asked handles it; the snapshot's answers are told through the events.
+    // The caller handles it; answers to the snapshot go through the events.
     promise.catch(() => undefined);
     if (!this.#ended && this.#waiting.length >= MAX_WAITING_MESSAGES) {
       this.#break(new MeshError('ZDS_TIMEOUT', `${MAX_WAITING_MESSAGES} messages wait`));
@@ -151,13 +151,13 @@ export class AgentSession {
     this.#current = next;
     const sent = this.#connection.send(encodeRequest(next.request), next.netns?.fd);
     const release = (): void => next.netns?.release();
-    // A failed send has ended the connection, which settles the message.
+    // A failed send has ended the connection, and its end settles the message.
     sent.then(release, release);
     this.#timer.cancel();
     this.#timer = this.#clock.after(ANSWER_TIMEOUT_MS, () => this.#overdue(next));
   }
 
-  /** Whoever waits is told; the connection keeps its turn, so that the late answer is not taken for the next one. */
+  /** Rejects the wait for an answer. The message stays in hand, so that a late answer does not count for the next message. */
   #overdue(waiting: Waiting): void {
     const what = describe(waiting.request);
     waiting.settle(

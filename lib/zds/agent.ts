@@ -1,6 +1,6 @@
 /**
- * The agent's side of the ZDS socket: accepts proxies, sends each a snapshot, then adds and removals
- * (docs/spec/cni.md §4, with docs/decisions/zds-sessions.md).
+ * The agent's side of the ZDS socket: accepts proxies and sends each a snapshot, then adds and removals
+ * (docs/spec/cni.md §4, docs/decisions/zds-sessions.md).
  */
 import type { Clock } from '../clock/clock.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
@@ -18,17 +18,17 @@ export interface ZdsAgentOptions {
   readonly path: string;
   /** File mode of the socket. */
   readonly mode: number;
-  /** Who gets an Add: every serving proxy of the newest group, or the newest connection alone as upstream does. */
+  /** The proxies that get an Add: every serving proxy of the newest group, or only the newest connection, as upstream does. */
   readonly addTo: 'newest-group' | 'newest-only';
   readonly clock: Clock;
   readonly log: Logger;
-  /** The pods a new proxy is to serve. */
+  /** Returns the pods for a new proxy. */
   readonly snapshot: () => Iterable<ZdsPod>;
-  /** A proxy came or went: other proxies than before may have to be told of a pod. */
+  /** Called when a proxy came or went, because other proxies may now need a pod. */
   readonly onProxies: () => void;
 }
 
-/** A connected proxy, for operators. */
+/** A connected proxy, as operators see it. */
 export interface ZdsConnectionInfo {
   readonly id: number;
   readonly pid: number;
@@ -37,16 +37,16 @@ export interface ZdsConnectionInfo {
   readonly synced: boolean;
 }
 
-/** What happened so far, for metrics. */
+/** Counters for metrics. */
 export interface ZdsAgentCounters {
   readonly accepted: number;
-  /** Connections ended because the proxy broke the protocol or owed an answer too long. */
+  /** Connections that ended because the proxy broke the protocol or did not answer in time. */
   readonly broken: number;
   /** Adds that a proxy answered with an error. */
   readonly refused: number;
 }
 
-/** The listening side. Pods and their descriptors stay the owner's; references are held while a message waits. */
+/** Listens for proxies. The owner keeps its pods and descriptors; the agent holds references while a message waits. */
 export class ZdsAgent {
   readonly #options: ZdsAgentOptions;
   readonly #sessions = new Map<number, AgentSession>();
@@ -73,7 +73,7 @@ export class ZdsAgent {
     }));
   }
 
-  /** Listens. NATIVE_SYSCALL when the path cannot be bound. */
+  /** Listens. Throws NATIVE_SYSCALL when the path cannot be bound. */
   start(): void {
     const { path, mode, log } = this.#options;
     const server = listenSeqpacket(path, {
@@ -85,25 +85,25 @@ export class ZdsAgent {
     this.#server = server;
   }
 
-  /** Ends all sessions and listens no more; proxies go on serving. Idempotent. */
+  /** Ends all sessions and stops listening; proxies go on serving. Idempotent. */
   close(): void {
     this.#server?.close();
     this.#server = null;
     for (const session of this.#sessions.values()) session.close('the agent stops');
   }
 
-  /** Whether every proxy that ought to serves this pod, and there is one. */
+  /** Returns whether there is a proxy for this pod and every such proxy serves it. */
   served(pod: ZdsPod): boolean {
     const targets = this.#targets();
     return targets.length > 0 && targets.every((session) => session.serves(pod));
   }
 
   /**
-   * Resolves when every proxy that ought to serves the pod. ZDS_NO_PROXY when there is none, else the error of
-   * the first that does not.
+   * Sends the pod to every proxy that should serve it, and resolves when they do. Rejects with ZDS_NO_PROXY when there is none,
+   * else with the error of the first that fails.
    */
   async ensure(pod: ZdsPod): Promise<void> {
-    // A proxy that joins meanwhile must serve it too; a bounded number of them can.
+    // A proxy that joins meanwhile must serve it too; their number is bounded.
     for (let round = 0; round < MAX_CONNECTIONS; round += 1) {
       const targets = this.#targets();
       if (targets.length === 0) throw new MeshError('ZDS_NO_PROXY', 'no node proxy is connected');
@@ -113,14 +113,14 @@ export class ZdsAgent {
     throw new MeshError('ZDS_TIMEOUT', `proxies come and go while pod ${pod.uid} is added`);
   }
 
-  /** Takes it that no proxy serves the pod, so that the next {@link ensure} says Add again. */
+  /** Forgets all confirmations of the pod, so that the next {@link ensure} sends an Add again. */
   forget(uid: string): void {
     for (const session of this.#sessions.values()) session.forget(uid);
   }
 
   /**
-   * Tells every proxy, also draining and older ones, that the pod is gone, and waits for their answers. Failures
-   * are logged: a proxy that is gone starts its next session without the pod.
+   * Tells every proxy, draining and older ones included, that the pod is gone, and waits for their answers. Logs failures: a
+   * proxy that is gone starts its next session without the pod.
    */
   async del(uid: string): Promise<void> {
     const greeted = [...this.#sessions.values()].filter((session) => session.hello !== null);

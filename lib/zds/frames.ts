@@ -1,32 +1,32 @@
-/** The packets between node agent and node proxy (docs/spec/inpod.md §2), as domain types. */
+/** Encodes and decodes the packets between node agent and node proxy (docs/spec/inpod.md §2). */
 import { istio } from '#proto/weft.js';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import { MAX_ERROR_BYTES } from './limits.ts';
 
 const { zds } = istio.workload;
 
-/** What the agent knows of a pod beside its uid. */
+/** The facts about a pod in an Add. */
 export interface ZdsWorkloadInfo {
   readonly name: string;
   readonly namespace: string;
   readonly serviceAccount: string;
 }
 
-/** Agent to proxy. An `add` travels with a descriptor, the others without. */
+/** A message of the agent. An `add` carries a descriptor, the others none. */
 export type ZdsRequest =
   | { readonly type: 'add'; readonly uid: string; readonly info: ZdsWorkloadInfo | null }
   | { readonly type: 'keep'; readonly uid: string }
   | { readonly type: 'del'; readonly uid: string }
-  /** `generations`: the agent heeds what a Hello says beside its version. */
+  /** `generations`: the agent reads the generation and the state of a Hello. */
   | { readonly type: 'snapshotSent'; readonly generations?: boolean };
 
-/** What a proxy says of itself: its generation, and whether it takes new pods. */
+/** The content of a proxy's Hello: its generation, and whether it takes new pods. */
 export interface ZdsHello {
   readonly group: number;
   readonly state: 'serving' | 'draining';
 }
 
-/** The packet of a request. */
+/** Encodes a request. */
 export function encodeRequest(request: ZdsRequest): Uint8Array {
   switch (request.type) {
     case 'add':
@@ -44,7 +44,7 @@ export function encodeRequest(request: ZdsRequest): Uint8Array {
   }
 }
 
-/** The inverse of {@link encodeRequest}. ZDS_PROTOCOL when the packet is none, or names no pod. */
+/** Decodes a request. Throws ZDS_PROTOCOL for any other packet, and for one without a pod. */
 export function decodeRequest(packet: Uint8Array): ZdsRequest {
   const message = decode('WorkloadRequest', () => zds.WorkloadRequest.decode(packet));
   switch (message.payload) {
@@ -73,7 +73,7 @@ export function decodeRequest(packet: Uint8Array): ZdsRequest {
   }
 }
 
-/** The packet of a Hello; the default one is upstream's `08 01`. */
+/** Encodes a Hello; the default one is upstream's `08 01`. */
 export function encodeHello(hello: ZdsHello): Uint8Array {
   return zds.ZdsHello.encode({
     version: zds.Version.V1,
@@ -82,27 +82,27 @@ export function encodeHello(hello: ZdsHello): Uint8Array {
   }).finish();
 }
 
-/** The inverse of {@link encodeHello}. ZDS_PROTOCOL for anything that is no Hello of version 1. */
+/** Decodes a Hello. Throws ZDS_PROTOCOL for anything but a Hello of version 1. */
 export function decodeHello(packet: Uint8Array): ZdsHello {
   const message = decode('ZdsHello', () => zds.ZdsHello.decode(packet));
   if (message.version !== zds.Version.V1) {
     throw new MeshError('ZDS_PROTOCOL', `ZdsHello of unknown version ${message.version ?? 0}`);
   }
   return {
-    // A 64-bit field is declared a number, and is a Long object where the Long package is loaded.
+    // The type says number, but the value is a Long object where the Long package is loaded.
     group: Number(String(message.group ?? 0)),
     state: message.state === zds.ProxyState.DRAINING ? 'draining' : 'serving',
   };
 }
 
-/** The packet of an answer; a null error is success, a long one is cut to what the agent reads. */
+/** Encodes an answer; a null error means success. Cuts a long error to the size that the agent reads. */
 export function encodeAck(error: string | null): Uint8Array {
   return zds.WorkloadResponse.encode({
     ack: error === null ? {} : { error: cutToBytes(error, MAX_ERROR_BYTES) },
   }).finish();
 }
 
-/** The error an answer carries, null for success. ZDS_PROTOCOL when the packet is no answer. */
+/** Decodes an answer to its error, null for success. Throws ZDS_PROTOCOL for any other packet. */
 export function decodeAck(packet: Uint8Array): string | null {
   const message = decode('WorkloadResponse', () => zds.WorkloadResponse.decode(packet));
   if (message.ack === null || message.ack === undefined) {
@@ -132,7 +132,7 @@ function knownUid(what: string, uid: string | null | undefined): string {
 function cutToBytes(text: string, limit: number): string {
   const bytes = Buffer.from(text, 'utf8');
   if (bytes.length <= limit) return text;
-  // A cut character decodes to a replacement character, which is dropped.
+  // A cut character decodes to a replacement character; drop it.
   return `${bytes
     .subarray(0, limit - 3)
     .toString('utf8')

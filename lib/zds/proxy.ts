@@ -1,6 +1,6 @@
 /**
- * The proxy's side of the ZDS socket: keeps one session to the node agent alive, answers every message once, and
- * tells its handler what to serve (docs/spec/inpod.md §2–§3, with docs/decisions/zds-sessions.md).
+ * The proxy's side of the ZDS socket: keeps a session to the node agent, answers every message once, and tells its handler
+ * which pods to serve (docs/spec/inpod.md §2–§3, docs/decisions/zds-sessions.md).
  */
 import { Backoff } from '../clock/backoff.ts';
 import type { Clock, Timer } from '../clock/clock.ts';
@@ -13,24 +13,24 @@ import { decodeRequest, encodeAck, encodeHello } from './frames.ts';
 import type { ZdsHello, ZdsRequest, ZdsWorkloadInfo } from './frames.ts';
 import { MAX_PACKET_BYTES, MAX_UNANSWERED } from './limits.ts';
 
-/** Who acts on the agent's messages. Calls come one at a time; the answer goes out when the promise settles. */
+/** Acts on the agent's messages. Calls come one at a time; the answer is sent when the promise settles. */
 export interface ZdsProxyHandler {
-  /** A session begins: what is not named before its snapshot ends is gone. Pending retries are void. */
+  /** A session begins. Pods that its snapshot does not name are gone. Drop pending retries. */
   sessionStarted(): void;
   /**
-   * Serve this pod. `netnsFd` now belongs to the handler. Resolve when all listeners listen; a rejection is
-   * answered as an error and the session goes on. A pod that is served already in the same namespace resolves.
+   * Serve this pod. The handler now owns `netnsFd`. Resolve when all listeners listen, or when the pod is already served in the
+   * same namespace. A rejection is answered as an error, and the session goes on.
    */
   add(uid: string, info: ZdsWorkloadInfo, netnsFd: number): Promise<void>;
-  /** Serve this pod no longer. An unknown uid resolves. */
+  /** Stop serving this pod. Resolve for an unknown uid. */
   del(uid: string): Promise<void>;
-  /** The snapshot is complete: every pod not in `uids` is to be stopped. */
+  /** The snapshot is complete: stop every pod that is not in `uids`. */
   snapshot(uids: ReadonlySet<string>): Promise<void>;
-  /** The session ended; served pods go on. */
+  /** The session has ended; go on serving. */
   sessionEnded(why: string): void;
 }
 
-/** What went over the socket, for metrics. */
+/** Counters for metrics. */
 export interface ZdsProxyCounters {
   readonly sessions: number;
   readonly messages: number;
@@ -60,7 +60,7 @@ export class ZdsProxy {
   #session: ZdsProxySession | null = null;
   #retry: Timer | null = null;
   #running = false;
-  /** The agent heeds what a Hello says beside its version. */
+  /** Whether the agent reads the generation and the state of a Hello. */
   #generations = false;
   #counters = { sessions: 0, messages: 0, protocolErrors: 0 };
 
@@ -70,12 +70,12 @@ export class ZdsProxy {
     this.#hello = options.hello;
   }
 
-  /** True between a Hello that was sent and the end of its session. */
+  /** True from a sent Hello to the end of its session. */
   get connected(): boolean {
     return this.#session !== null;
   }
 
-  /** True while connected and the snapshot of this session has been taken in. */
+  /** True while connected, after the snapshot of this session was handled. */
   get synced(): boolean {
     return this.#session?.synced === true;
   }
@@ -84,7 +84,7 @@ export class ZdsProxy {
     return this.#counters;
   }
 
-  /** Connects, and reconnects from then on. */
+  /** Connects, and reconnects after each end. */
   start(): void {
     if (this.#running) return;
     this.#running = true;
@@ -92,9 +92,9 @@ export class ZdsProxy {
   }
 
   /**
-   * Takes no more pods, and goes on hearing of those that leave. To an agent that heeds it this is said in a new
-   * session, in which pods come as Keep. Another one would take the new session for the newest proxy: it keeps the one
-   * it has, and is not connected to again. Idempotent.
+   * Takes no more pods, and still handles removals. An agent that reads the state of a Hello learns this in a new session, in
+   * which pods come as Keep. Any other agent would take a new session for the newest proxy; with it the present session goes on
+   * and there is no reconnect. Idempotent.
    */
   drain(): void {
     if (this.#hello.state === 'draining') return;
@@ -107,7 +107,7 @@ export class ZdsProxy {
     this.#retry?.cancel();
   }
 
-  /** Ends the session and connects no more. Resolves when the message in hand is done with. Idempotent. */
+  /** Ends the session and does not reconnect. Resolves when the present message is handled. Idempotent. */
   async close(): Promise<void> {
     this.#running = false;
     this.#retry?.cancel();
@@ -155,10 +155,10 @@ export class ZdsProxy {
       log.warn({ reason: error.message }, 'zds.protocol-error');
     }
     this.#handler.sessionEnded(why);
-    // A session that never got its snapshot, or was broken off, is not repeated at once: the next may be alike.
+    // A session that broke, or that never got its snapshot, backs off: the next one may end alike.
     if (session.synced && error === null) this.#rejectedBackoff.reset();
     const delayMs = session.synced && error === null ? 0 : this.#rejectedBackoff.next();
-    // The handler takes one message at a time, also across sessions.
+    // The handler gets one message at a time, across sessions too.
     void session.idle().then(() => this.#connectLater(delayMs));
   }
 
@@ -262,7 +262,7 @@ class ZdsProxySession {
         return;
       case 'del':
         this.#names.delete(request.uid);
-        // Before the snapshot the pod is only left out of it, so that a restart of the agent stops nothing early.
+        // During the snapshot the pod is only left out of it, so that a restart of the agent stops nothing early.
         if (this.synced) await this.#handler.del(request.uid);
         return;
       case 'snapshotSent':
@@ -286,13 +286,13 @@ class ZdsProxySession {
   /** Answers with the error and ends the session. */
   #fail(failure: MeshError): void {
     this.#unanswered = 0;
-    // The end follows whether or not the answer gets through; the agent then sees it or a closed socket.
+    // The session ends whether or not the answer gets through; the agent sees either the answer or a closed socket.
     const end = (): void => this.end(failure.message, failure);
     this.#connection.send(encodeAck(failure.message)).then(end, end);
   }
 }
 
-/** Checks a packet and its descriptors (docs/spec/inpod.md §2); does not close any. */
+/** Checks a packet and its descriptors (docs/spec/inpod.md §2). Closes no descriptor. */
 function readRequest(message: SeqpacketMessage): ZdsRequest {
   if (message.truncated) {
     throw new MeshError(

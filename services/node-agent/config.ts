@@ -8,7 +8,7 @@ import { MeshError } from '../../lib/errors/mesh-error.ts';
 import type { RedirectDefaults } from '../../lib/redirect/pod-options.ts';
 import { DEFAULT_PROBE_ADDRESS } from '../../lib/redirect/rules.ts';
 
-/** Everything the node agent is told; times in milliseconds. */
+/** The settings of the node agent; times in milliseconds. */
 export interface NodeAgentConfig {
   readonly bus: BusConfig;
   readonly podsDir: string;
@@ -23,9 +23,9 @@ export interface NodeAgentConfig {
   readonly excludedNamespaces: readonly string[];
 }
 
-/** Rules and listeners are compared this often, so that drift is found within 10 s on a busy node too. */
+/** Time between two comparisons of rules and listeners; finds drift within 10 s on a busy node too. */
 const DRIFT_INTERVAL_MS = 3_000;
-/** The pod directory is read this often although no change was reported: the kernel may drop reports. */
+/** Time between two scans of the pod directory without a reported change: the kernel may drop reports. */
 const RESCAN_MS = 3_000;
 
 const ipv4 = makeField((value) => checkedIp(value, 4));

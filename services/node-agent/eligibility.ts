@@ -1,7 +1,7 @@
-/** Which pods take part in the mesh (docs/spec/cni.md §2.1). Pure. */
+/** Decides which pods take part in the mesh (docs/spec/cni.md §2.1). Pure. */
 import type { PodRecord } from '../../lib/state/pod-record.ts';
 
-/** The answer, with the rule that gave it. */
+/** A decision and the rule that gave it. */
 export interface Eligibility {
   readonly enrol: boolean;
   readonly reason:
@@ -17,7 +17,7 @@ export interface Eligibility {
 const MODE_LABEL = 'istio.io/dataplane-mode';
 const SIDECAR_ANNOTATION = 'sidecar.istio.io/status';
 
-/** Decides for one pod; `excludedNamespaces` goes before every label. */
+/** Decides for one pod. `excludedNamespaces` overrides every label. */
 export function eligibility(
   pod: Pick<PodRecord, 'hostNetwork' | 'annotations' | 'labels' | 'namespaceLabels' | 'namespace'>,
   excludedNamespaces: readonly string[],

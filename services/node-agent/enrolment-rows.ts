@@ -1,4 +1,4 @@
-/** Keeps the node's `enrolments` table equal to what the agent has enrolled, whenever Redis is there. */
+/** Keeps the node's `enrolments` table equal to the agent's enrolments, whenever Redis is there. */
 import { Backoff } from '../../lib/clock/backoff.ts';
 import { pause } from '../../lib/clock/clock.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
@@ -12,7 +12,7 @@ import { enrolmentSchema } from '../../lib/state/enrolment.ts';
 import type { Enrolment } from '../../lib/state/enrolment.ts';
 import { ROWS_RETRY } from './limits.ts';
 
-/** A row wanted. `inherited`: the redirection stood before this process did, so a stored `enabled` is still true. */
+/** A wanted row. `inherited`: the redirection is older than this process, so a stored `enabled` is still true. */
 export interface WantedRow {
   readonly enrolment: Omit<Enrolment, 'since'>;
   readonly inherited: boolean;
@@ -27,30 +27,30 @@ export interface EnrolmentRowsDeps {
   readonly log: Logger;
 }
 
-/** Rows by pod; null = one that cannot be read. */
+/** Rows by pod; null = a row that cannot be parsed. */
 type Stored = Map<string, Enrolment | null>;
 
-/** As {@link Stored} has it; undefined = none. */
+/** A value of {@link Stored}; undefined = no row. */
 type Row = Enrolment | null | undefined;
 
 /**
- * Level-triggered: callers say what is to be, in any order; the loop makes it so, and again after Redis was away
- * or lost its data. Nothing is written before {@link EnrolmentRows.begin}, so that a restart drops no row.
+ * Level-triggered: callers set the wanted rows in any order; a loop writes them, and writes them again after Redis was away or
+ * lost its data. It writes nothing before {@link EnrolmentRows.begin}, so that a restart drops no row.
  */
 export class EnrolmentRows {
   readonly #deps: EnrolmentRowsDeps;
   readonly #wanted = new Map<string, WantedRow>();
   #unreadable: ReadonlySet<string> = new Set();
-  /** What Redis holds as far as known; null = must be read first. */
+  /** The content of Redis as far as known; null = it must be read first. */
   #stored: Stored | null = null;
   readonly #stop = new AbortController();
   readonly #releases: readonly (() => void)[];
   #wake = Promise.withResolvers<void>();
-  /** Counts the times that what Redis holds became unknown: a read in hand is of no use then. */
+  /** Counts how often the content of Redis became unknown; a read that began before is then invalid. */
   #doubts = 0;
   #begun = false;
   #writing = false;
-  /** Pods whose row may differ from what is stored; none while that is unknown, as all are looked at then. */
+  /** Pods whose row may differ from the stored one; empty while the stored rows are unknown, because all are compared then. */
   readonly #touched = new Set<string>();
   /** Settles when closed; rejects for a defect. */
   readonly finished: Promise<void>;
@@ -65,25 +65,25 @@ export class EnrolmentRows {
     this.finished = this.#run();
   }
 
-  /** True when Redis holds exactly what is wanted. */
+  /** True when Redis holds exactly the wanted rows. */
   get idle(): boolean {
     return this.#begun && !this.#due && !this.#writing;
   }
 
-  /** How many rows are wanted. */
+  /** Number of wanted rows. */
   get size(): number {
     return this.#wanted.size;
   }
 
-  /** The first look at all pods is done: from now on rows of others are removed. */
+  /** Starts the removal of rows that are not wanted; call it when all pods were looked at once. */
   begin(): void {
     this.#begun = true;
     this.#poke();
   }
 
-  /** Rows of these pods stay as they are. */
+  /** Keeps the rows of these pods as they are. */
   keep(unreadable: ReadonlySet<string>): void {
-    // Who becomes readable without being wanted is to go.
+    // A pod that becomes readable and is not wanted loses its row.
     for (const uid of this.#unreadable) this.#touch(uid);
     this.#unreadable = unreadable;
     this.#poke();
@@ -101,7 +101,7 @@ export class EnrolmentRows {
     this.#poke();
   }
 
-  /** Stops writing; what is in Redis stays. */
+  /** Stops writing; the rows in Redis stay. */
   async close(): Promise<void> {
     this.#stop.abort(new Error('closed'));
     for (const release of this.#releases) release();
@@ -109,7 +109,7 @@ export class EnrolmentRows {
     await Promise.allSettled([this.finished]);
   }
 
-  /** What Redis holds is unknown, or may not be what is wanted. */
+  /** Whether the content of Redis is unknown, or may differ from the wanted rows. */
   get #due(): boolean {
     return this.#stored === null || this.#touched.size > 0;
   }
@@ -122,7 +122,7 @@ export class EnrolmentRows {
     if (this.#stored !== null) this.#touched.add(uid);
   }
 
-  /** What Redis holds has to be read again. */
+  /** Marks the content of Redis as unknown. */
   #forget(): void {
     this.#doubts += 1;
     this.#stored = null;
@@ -135,7 +135,7 @@ export class EnrolmentRows {
     const { signal } = this.#stop;
     const backoff = new Backoff(ROWS_RETRY);
     while (!signal.aborted) {
-      // Before the work, so that a poke during it is not lost.
+      // Before the work, so that a wake-up during it is not lost.
       this.#wake = Promise.withResolvers<void>();
       try {
         if (lease.held && this.#begun && this.#due) await this.#write();
@@ -154,7 +154,7 @@ export class EnrolmentRows {
     const { writer, clock } = this.#deps;
     const doubts = this.#doubts;
     const stored = this.#stored ?? (await this.#read());
-    // The doubt has woken the loop.
+    // The mark has woken the loop.
     if (doubts !== this.#doubts) return;
     if (this.#stored === null) {
       this.#stored = stored;
@@ -177,14 +177,14 @@ export class EnrolmentRows {
     }
   }
 
-  /** The row that a pod is to have; the stored one itself when that is right. */
+  /** Returns the wanted row of a pod; the stored one itself when that is right. */
   #next(uid: string, stored: Stored, now: string): Row {
     const wanted = this.#wanted.get(uid);
     if (wanted !== undefined) return merged(wanted, stored.get(uid), now);
     return this.#unreadable.has(uid) ? stored.get(uid) : undefined;
   }
 
-  /** What Redis holds; makes the table when there is none, so that readers know that it is complete. */
+  /** Reads the rows in Redis. Makes the table when there is none, so that readers know that it is complete. */
   async #read(): Promise<Stored> {
     const { writer } = this.#deps;
     const rows = await writer.readAll();
@@ -197,7 +197,7 @@ export class EnrolmentRows {
   }
 }
 
-/** The row to write, or the stored one itself when nothing changes. */
+/** Returns the row to write, or the stored one itself when nothing changes. */
 function merged(wanted: WantedRow, stored: Enrolment | null | undefined, now: string): Enrolment {
   const { enrolment, inherited } = wanted;
   if (!stored) return { ...enrolment, since: now };
@@ -222,7 +222,7 @@ function encode(row: Enrolment): Uint8Array {
   return Buffer.from(JSON.stringify(ordered));
 }
 
-/** Null for a row that cannot be read: it is written anew. */
+/** Parses a row; null for a malformed one, which is then written anew. */
 function decode(value: Uint8Array): Enrolment | null {
   try {
     return enrolmentSchema.parse(JSON.parse(Buffer.from(value).toString('utf8')));

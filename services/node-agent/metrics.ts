@@ -1,8 +1,13 @@
 import type { MetricRegistry } from '../../lib/metrics/registry.ts';
 import type { ZdsAgentCounters } from '../../lib/zds/agent.ts';
-import type { PodState } from './pod-state.ts';
 
-/** What the agent counts; upstream's names where upstream has one (docs/spec/cni.md §9). */
+/**
+ * The state of a pod's enrolment. `outside`: not to be enrolled. `waiting`: its namespace or rules are not ready. `pending`: it
+ * has its rules, and no proxy has confirmed it. `enabled`: a proxy serves it. `leaving`: its carried connections may end.
+ */
+export type PodState = 'outside' | 'waiting' | 'pending' | 'enabled' | 'leaving';
+
+/** The agent's counters, with upstream's names where upstream has one (docs/spec/cni.md §9). */
 export interface AgentMetrics {
   event(type: 'add' | 'update' | 'delete'): void;
   driftRepaired(kind: 'rules' | 'listeners'): void;
@@ -11,14 +16,14 @@ export interface AgentMetrics {
   sourceProblem(kind: 'record' | 'directory'): void;
 }
 
-/** Asked at every scrape. */
+/** Values that are read at every scrape. */
 export interface MetricSources {
   readonly states: () => ReadonlyMap<PodState, number>;
   readonly proxies: () => number;
   readonly zds: () => ZdsAgentCounters;
 }
 
-/** Of the rules of one pod: a dozen processes. */
+/** Bounds of the time to write the rules of one pod, which takes a dozen processes. */
 const WRITE_SECONDS_BUCKETS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5, 10];
 
 /** Declares the agent's metrics. */
@@ -26,7 +31,7 @@ export function agentMetrics(registry: MetricRegistry, sources: MetricSources): 
   declareZds(registry, sources);
   registry.gauge(
     'nodeagent_enrolments',
-    'Pods by where they are in their enrolment',
+    'Pods by the state of their enrolment',
     ['state'],
     (gauge) => {
       gauge.reset();

@@ -1,4 +1,4 @@
-/** The node agent as an actor: pods in, rules and ZDS messages out. Stopping it undoes nothing. */
+/** The node agent as an actor: reads pods, writes rules, and sends ZDS messages. Its stop undoes nothing. */
 import { mkdir } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import type { Actor, ActorContext, ActorDefinition } from '../../lib/actor/actor.ts';
@@ -20,7 +20,6 @@ import { MAX_RULE_WRITERS } from './limits.ts';
 import { agentMetrics } from './metrics.ts';
 import { NodeEnrolments } from './node-enrolments.ts';
 import { PodDirectory } from './pod-directory.ts';
-import type { PodSource } from './pod-source.ts';
 import { RuleSets } from './rule-sets.ts';
 import { Slots } from '../../lib/async/slots.ts';
 
@@ -34,7 +33,7 @@ export class NodeAgentActor implements Actor {
   #rows: EnrolmentRows | null = null;
   #zds: ZdsAgent | null = null;
   #pods: NodeEnrolments | null = null;
-  #source: PodSource | null = null;
+  #source: PodDirectory | null = null;
 
   constructor(config: NodeAgentConfig) {
     this.#config = config;
@@ -96,7 +95,7 @@ export class NodeAgentActor implements Actor {
       const attempted = pods.update(set);
       if (begun) return;
       begun = true;
-      // A proxy that connects from here on is told of every pod: those not looked at yet as ones to keep.
+      // A proxy that connects from here on hears of every pod; it keeps those that were not looked at yet.
       zds.start();
       pods.watch(config.driftIntervalMs);
       context.supervise(
@@ -110,7 +109,7 @@ export class NodeAgentActor implements Actor {
   }
 
   async drain(): Promise<void> {
-    // Nothing to finish: what is in hand is taken up again by the next agent.
+    // Nothing to finish: the next agent continues unfinished work.
   }
 
   async stop(): Promise<void> {
@@ -186,7 +185,7 @@ function checkRights(): void {
   }
 }
 
-/** How the node agent is hosted. */
+/** Describes the node agent to its host. */
 export const definition: ActorDefinition<NodeAgentConfig> = {
   name: 'node-agent',
   perNode: true,

@@ -1,4 +1,4 @@
-/** All pods of the node: hands each its record, and looks after all of them regularly. */
+/** Holds the pods of the node: gives each its record and checks all of them regularly. */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Timer } from '../../lib/clock/clock.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
@@ -8,8 +8,8 @@ import type { ZdsPod } from '../../lib/zds/agent.ts';
 import { DRIFT_SLICE } from './limits.ts';
 import { PodEnrolment } from './pod-enrolment.ts';
 import type { PodDeps } from './pod-enrolment.ts';
-import type { PodState } from './pod-state.ts';
-import type { PodSet } from './pod-source.ts';
+import type { PodState } from './metrics.ts';
+import type { PodSet } from './pod-directory.ts';
 
 /** A line of `GET /node-agent/enrolments`. */
 export interface EnrolmentView {
@@ -22,10 +22,10 @@ export interface EnrolmentView {
   readonly driftRepairs: number;
 }
 
-/** What {@link NodeEnrolments} needs beside what its pods do. */
+/** The dependencies of {@link NodeEnrolments}. */
 export type NodeDeps = Omit<PodDeps, 'shared' | 'onGone'>;
 
-/** The pods by uid. */
+/** Holds the pods by uid. */
 export class NodeEnrolments {
   readonly #deps: NodeDeps;
   readonly #pods = new Map<string, PodEnrolment>();
@@ -38,7 +38,7 @@ export class NodeEnrolments {
     this.#deps = deps;
   }
 
-  /** The pods there are. Resolves when each new one was attempted once. */
+  /** Sets the present pods. Resolves when each new one was attempted once. */
   async update(set: PodSet): Promise<void> {
     const { metrics } = this.#deps;
     this.#unreadable = set.unreadable;
@@ -59,7 +59,7 @@ export class NodeEnrolments {
     await Promise.all(attempts);
   }
 
-  /** What a proxy that connects is to be told. Pods whose record cannot be read are kept as they are. */
+  /** Yields the pods for a proxy that connects. It keeps pods whose record cannot be read. */
   *snapshot(): Generator<ZdsPod> {
     for (const pod of this.#pods.values()) {
       const { offer } = pod;
@@ -71,7 +71,7 @@ export class NodeEnrolments {
     }
   }
 
-  /** A proxy came or went. */
+  /** Handles that a proxy came or went. */
   proxiesChanged(): void {
     if (this.#stopped) return;
     for (const pod of this.#pods.values()) pod.proxiesChanged();
@@ -84,7 +84,7 @@ export class NodeEnrolments {
     });
   }
 
-  /** Pods by state. */
+  /** Counts pods by state. */
   states(): ReadonlyMap<PodState, number> {
     const counts = new Map<PodState, number>(
       (['outside', 'waiting', 'pending', 'enabled', 'leaving'] as const).map((state) => [state, 0]),
@@ -93,7 +93,7 @@ export class NodeEnrolments {
     return counts;
   }
 
-  /** Every pod that is enrolled, is to be, or leaves. */
+  /** Lists every pod that is enrolled, is to be enrolled, or leaves. */
   view(): readonly EnrolmentView[] {
     return [...this.#pods.values()].flatMap((pod) => {
       const { record, uid, state, reason, driftRepairs } = pod;
@@ -105,7 +105,7 @@ export class NodeEnrolments {
     });
   }
 
-  /** Looks no more, and touches nothing: rules and listeners stay. */
+  /** Stops without a change: rules and listeners stay. */
   stop(): void {
     this.#stopped = true;
     this.#drift?.cancel();
@@ -136,7 +136,7 @@ export class NodeEnrolments {
     try {
       pod.checkDrift();
     } catch (error) {
-      // One pod that cannot be looked at (no descriptors left, say) is looked at again next time.
+      // A pod that cannot be checked (no descriptors left, say) is checked again next time.
       if (!(error instanceof MeshError)) throw error;
       this.#deps.metrics.reconcileFailed(error.code);
       this.#deps.log.warn({ uid: pod.uid, reason: error.message }, 'pod.not-checked');

@@ -1,4 +1,4 @@
-/** A {@link PodSource} over a directory with one JSON file per pod, `<uid>.json`, replaced atomically. */
+/** Reads pods from a directory with one JSON file per pod, `<uid>.json`, which writers replace atomically. */
 import { constants, watch } from 'node:fs';
 import type { BigIntStats, FSWatcher } from 'node:fs';
 import { open, readdir, stat } from 'node:fs/promises';
@@ -9,34 +9,40 @@ import type { Logger } from '../../lib/log/logger.ts';
 import { podRecordSchema } from '../../lib/state/pod-record.ts';
 import type { PodRecord } from '../../lib/state/pod-record.ts';
 import { MAX_PODS, MAX_RECORD_BYTES } from './limits.ts';
-import type { PodSet, PodSource } from './pod-source.ts';
+
+/** The pods of a node at one moment. */
+export interface PodSet {
+  readonly pods: ReadonlyMap<string, PodRecord>;
+  /** Pods that exist but never had a readable record; they are left as they are. */
+  readonly unreadable: ReadonlySet<string>;
+}
 
 /** Settings and ports of a {@link PodDirectory}. */
 export interface PodDirectoryOptions {
   readonly path: string;
   readonly node: string;
-  /** The whole directory is read this often even when no change is reported. */
+  /** Time between two scans of the directory without a reported change. */
   readonly rescanMs: number;
   readonly clock: Clock;
   readonly log: Logger;
-  /** A file was found malformed, once per version of the file; or the directory cannot be read. */
+  /** Called once per version of a malformed file, and when the directory cannot be read. */
   readonly onProblem: (kind: 'record' | 'directory') => void;
-  /** Watches scans: what {@link PodSource.start}'s callback throws fails the actor. */
+  /** Supervises scans: an error of the callback of {@link PodDirectory.start} fails the actor. */
   readonly supervise: (work: Promise<void>) => void;
 }
 
 interface KnownFile {
-  /** Which version of the file this is. */
+  /** The version of the file. */
   readonly version: string;
   /** The last good record; null when there never was one. */
   readonly record: PodRecord | null;
 }
 
-/** Changes of one burst are read together. */
+/** Time in which changes are gathered before one scan. */
 const SETTLE_MS = 20;
 
 /** Reads pods from a directory until closed. */
-export class PodDirectory implements PodSource {
+export class PodDirectory {
   readonly #options: PodDirectoryOptions;
   #files = new Map<string, KnownFile>();
   #onPods: (set: PodSet) => void = () => undefined;
@@ -53,6 +59,7 @@ export class PodDirectory implements PodSource {
     this.#options = options;
   }
 
+  /** Starts scanning. Calls `onPods` with the first complete set and after every change. */
   async start(onPods: (set: PodSet) => void): Promise<void> {
     this.#onPods = onPods;
     const { clock, rescanMs } = this.#options;
@@ -75,7 +82,7 @@ export class PodDirectory implements PodSource {
     });
   }
 
-  /** One scan at a time; a request during a scan makes one more. */
+  /** Scans the directory, one scan at a time; a request during a scan adds one more. */
   #scan(): Promise<void> {
     if (this.#scanning !== null) {
       this.#again = true;
@@ -93,7 +100,7 @@ export class PodDirectory implements PodSource {
   async #readDirectory(): Promise<void> {
     let names: readonly string[];
     try {
-      // Watched first, so that nothing falls between the listing and the watch.
+      // The watch comes first, so that no change falls between the listing and the watch.
       this.#watch();
       names = (await readdir(this.#options.path)).filter(isRecordName).sort();
       this.#problem = null;
@@ -121,15 +128,15 @@ export class PodDirectory implements PodSource {
     if (changed && !this.#closed) this.#onPods(podSet(files));
   }
 
-  /** The file as it is now; `known` when it has not changed; null when it is gone. */
+  /** Reads the file: `known` when it has not changed, null when it is gone. */
   async #readFile(name: string, known: KnownFile | undefined): Promise<KnownFile | null> {
     const path = join(this.#options.path, name);
     let version = 'unreadable';
     try {
-      // Nearly always there is nothing new, and the file need not be opened.
+      // An unchanged file need not be opened.
       if (known !== undefined && known.version === versionOf(await stat(path, { bigint: true })))
         return known;
-      // A pipe would block, and with it every other pod.
+      // A pipe would block, and would hold up every other pod.
       const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
       try {
         const status = await file.stat({ bigint: true });
@@ -159,7 +166,7 @@ export class PodDirectory implements PodSource {
     const watcher = watch(this.#options.path, { persistent: false }, () =>
       this.#scanSoon(SETTLE_MS),
     );
-    // The directory itself is gone, say: the next scan finds out and watches anew.
+    // The directory may be gone: the next scan finds out and starts a new watch.
     watcher.on('error', () => this.#unwatch());
     this.#watcher = watcher;
   }
@@ -177,7 +184,7 @@ export class PodDirectory implements PodSource {
   }
 }
 
-/** Reads a record. STATE_INVALID naming every field that is wrong. */
+/** Parses a record. Throws STATE_INVALID that names every wrong field. */
 export function parseRecord(text: string, fileName: string, node: string): PodRecord {
   let value: unknown;
   try {
@@ -216,7 +223,7 @@ function podSet(files: ReadonlyMap<string, KnownFile>): PodSet {
   return { pods, unreadable };
 }
 
-/** Temporary names of an atomic replacement start with a dot or end in something else. */
+/** Names of pod files; temporary files of an atomic replacement start with a dot or have another ending. */
 function isRecordName(name: string): boolean {
   return name.endsWith('.json') && !name.startsWith('.');
 }

@@ -1,4 +1,4 @@
-/** One pod's way into the mesh and out of it: one writer, driven by what is wanted and what is there. */
+/** Enrols one pod and un-enrols it: one writer compares the wanted state with the present one. */
 import { Backoff } from '../../lib/clock/backoff.ts';
 import { pause } from '../../lib/clock/clock.ts';
 import type { Clock, Timer } from '../../lib/clock/clock.ts';
@@ -14,26 +14,26 @@ import type { Eligibility } from './eligibility.ts';
 import type { EnrolmentRows } from './enrolment-rows.ts';
 import { PEERS_LEARN_MS, RETRY } from './limits.ts';
 import { ListenerWatch } from './listener-watch.ts';
+import type { PodState } from './metrics.ts';
 import { PodRules } from './pod-rules.ts';
 import type { RuleDeps } from './pod-rules.ts';
-import type { PodState } from './pod-state.ts';
 
-/** What the pods of a node share. */
+/** The dependencies that the pods of a node share. */
 export interface PodDeps extends RuleDeps {
   readonly zds: Pick<ZdsAgent, 'ensure' | 'del' | 'forget' | 'served'>;
   readonly rows: Pick<EnrolmentRows, 'set' | 'delete'>;
   readonly excludedNamespaces: readonly string[];
-  /** How long carried connections of a pod that leaves may run on. */
+  /** Time that carried connections of a leaving pod have. */
   readonly drainMs: number;
-  /** Whether another enrolled pod lives in this namespace. */
+  /** Returns whether another enrolled pod lives in this namespace. */
   readonly shared: (identity: NetnsIdentity, uid: string) => boolean;
-  /** Fails the actor when the promise rejects: a defect. */
+  /** Fails the actor when the promise rejects, which is a defect. */
   readonly supervise: (work: Promise<void>) => void;
-  /** The pod is gone and nothing of it is left to do. */
+  /** Called when the pod is gone and nothing is left to do. */
   readonly onGone: (uid: string) => void;
 }
 
-/** Brings one pod to its state whenever {@link update} or {@link kick} say so. */
+/** Brings one pod to its state after each {@link update} or {@link kick}. */
 export class PodEnrolment {
   readonly uid: string;
   state: PodState = 'waiting';
@@ -46,7 +46,7 @@ export class PodEnrolment {
   readonly #backoff = new Backoff(RETRY);
   readonly #firstAttempt = Promise.withResolvers<void>();
   #record: PodRecord | null = null;
-  /** A proxy may know the pod. */
+  /** Whether a proxy may know the pod. */
   #announced = false;
   #restartServing = false;
   #leavingSinceMs: number | null = null;
@@ -66,7 +66,7 @@ export class PodEnrolment {
     return this.#record;
   }
 
-  /** The namespace rules were written to, while this agent holds it. */
+  /** The namespace that has the rules, while this agent holds it. */
   get netns(): NetnsIdentity | null {
     return this.#rules.netns?.identity ?? null;
   }
@@ -76,18 +76,18 @@ export class PodEnrolment {
     return this.#record !== null && eligibility(this.#record, this.#deps.excludedNamespaces).enrol;
   }
 
-  /** Resolves when the pod was brought to its state, or failed to be, for the first time. */
+  /** Resolves when the first attempt to bring the pod to its state has ended. */
   get attempted(): Promise<void> {
     return this.#firstAttempt.promise;
   }
 
-  /** What a new proxy is to be told: serve it, or keep it while its rules are not verified. Null = nothing. */
+  /** The pod for a new proxy: to serve it, or to keep it while its rules are not verified. Null = not to be sent. */
   get offer(): ZdsPod | null {
     if (!this.wanted || this.#record === null) return null;
     return this.#offer(this.#record, this.#rules.verified ? this.#rules.netns : null);
   }
 
-  /** The pod as it is now; null = gone. */
+  /** Sets the pod's record; null = the pod is gone. */
   update(record: PodRecord | null): void {
     this.#record = record;
     this.#changed.abort(new Error('the pod changed'));
@@ -96,7 +96,7 @@ export class PodEnrolment {
     this.kick();
   }
 
-  /** Looks at the pod again, now. */
+  /** Checks the pod again now. */
   kick(): void {
     if (this.#stopped) return;
     this.#retry?.cancel();
@@ -104,24 +104,24 @@ export class PodEnrolment {
     if (!this.#running) this.#deps.supervise(this.#run());
   }
 
-  /** A proxy came or went. */
+  /** Handles that a proxy came or went. */
   proxiesChanged(): void {
     const { offer } = this;
     if (offer?.netns && !this.#deps.zds.served(offer)) this.kick();
   }
 
-  /** Looks for rules, listeners or a namespace that are not as they were left. Quick; repairs follow by themselves. */
+  /** Looks for changes of rules, listeners or the namespace. It is quick and starts repairs without waiting for them. */
   checkDrift(): void {
     const record = this.#record;
     const { netns } = this.#rules;
     if (this.#running || record === null || netns === null || !this.wanted) return;
     const unchanged = this.#rules.unchanged(record);
-    // Before the kick, which may close the namespace for another one.
+    // Before the kick, which may replace the namespace.
     this.#checkListeners(netns);
     if (!unchanged) this.kick();
   }
 
-  /** Forgets the pod without touching it: the agent stops. */
+  /** Forgets the pod without a change, because the agent stops. */
   release(): void {
     this.#stopped = true;
     this.#again = false;
@@ -201,18 +201,18 @@ export class PodEnrolment {
       return;
     }
     this.#deps.rows.delete(this.uid);
-    // Those have rules of others under the same names, or the node's own namespace.
+    // Such namespaces have another mesh's rules under the same names, or are the node's own.
     const foreign = decision.reason === 'sidecar' || decision.reason === 'host-network';
     if (this.state === 'waiting' && !foreign) await this.#removeRemains(record);
     this.state = 'outside';
   }
 
-  /** Rules of an enrolment that ended while no agent ran. */
+  /** Removes rules of an enrolment that ended while no agent ran. */
   async #removeRemains(record: PodRecord): Promise<void> {
     try {
       this.#rules.open(record);
     } catch (error) {
-      // No namespace, no rules: a pod that is not wanted need not have one.
+      // A namespace that is gone has no rules; a pod that is not wanted need not have one.
       if (error instanceof MeshError && error.code === 'NETNS_UNAVAILABLE') return;
       throw error;
     }
@@ -223,7 +223,7 @@ export class PodEnrolment {
     }
   }
 
-  /** docs/decisions/un-enrolment.md says why in this order. */
+  /** Un-enrols the pod; docs/decisions/un-enrolment.md explains the order. */
   async #unenrol(netns: NetnsHandle): Promise<void> {
     const { clock, log, rows, zds, drainMs } = this.#deps;
     const { signal } = this.#changed;
@@ -253,13 +253,13 @@ export class PodEnrolment {
     else await this.#rules.remove();
   }
 
-  /** The rules die with the namespace. */
+  /** Handles a pod that is gone. Its rules ended with its namespace. */
   async #gone(): Promise<void> {
     const { rows, zds, onGone } = this.#deps;
     rows.delete(this.uid);
     if (this.#announced) await zds.del(this.uid);
     this.#announced = false;
-    // A pod of the same uid may have come meanwhile.
+    // A pod of the same uid may have come in the meantime.
     if (this.#record !== null) return;
     this.#rules.drop();
     onGone(this.uid);
@@ -280,7 +280,7 @@ export class PodEnrolment {
     this.kick();
   }
 
-  /** Whether the pod changed since; the next round sees to it. */
+  /** Returns whether the pod has changed since; then the next round handles it. */
   #outdated(record: PodRecord): boolean {
     return this.#stopped || this.#record !== record;
   }
@@ -307,7 +307,7 @@ export class PodEnrolment {
   }
 }
 
-/** Resolves at the moment, or at once when the signal aborts, which the caller looks at. */
+/** Resolves at that time, or at once when the signal aborts, which the caller checks. */
 async function waitUntil(clock: Clock, atMs: number, signal: AbortSignal): Promise<void> {
   const leftMs = atMs - clock.monotonic();
   if (leftMs > 0) await pause(clock, leftMs, signal);

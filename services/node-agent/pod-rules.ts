@@ -1,4 +1,4 @@
-/** The namespace of one pod and the redirection in it. */
+/** Holds the namespace of one pod and the redirection in it. */
 import { statSync } from 'node:fs';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { present } from '../../lib/errors/assert.ts';
@@ -15,14 +15,14 @@ import type { AgentMetrics } from './metrics.ts';
 import type { RuleSets } from './rule-sets.ts';
 import type { Slots } from '../../lib/async/slots.ts';
 
-/** What leaves connections alone that are older than the rules: a setting and its value. */
+/** Settings of conntrack that keep connections intact which are older than the rules. */
 const ESTABLISHED = [
   ['net.netfilter.nf_conntrack_tcp_loose', '0'],
   ['net.netfilter.nf_conntrack_tcp_be_liberal', '1'],
 ] as const;
 const MIGRATE = 'net.ipv4.tcp_migrate_req';
 
-/** What the pods of a node share to write rules. */
+/** The dependencies that the pods of a node share to write rules. */
 export interface RuleDeps {
   readonly redirector: Redirector;
   readonly slots: Slots;
@@ -30,25 +30,25 @@ export interface RuleDeps {
   readonly log: Logger;
   readonly metrics: AgentMetrics;
   readonly ruleSets: RuleSets;
-  /** The agent's own namespace, where no rule may ever be written. */
+  /** The agent's own namespace, where no rule may be written. */
   readonly ownNetns: NetnsIdentity;
-  /** Where `/proc/sys` can be written. */
+  /** The directory where `/proc/sys` can be written. */
   readonly sysctlDir: string;
 }
 
-/** A setting of a pod that could not be made, and why. */
+/** A setting of a pod that could not be written, and the reason. */
 interface Unset {
   readonly setting: string;
   readonly value: string;
   readonly reason: string;
 }
 
-/** What {@link PodRules.write} did. `repaired`: rules that stood before had been changed by somebody. */
+/** The result of {@link PodRules.write}. `repaired`: somebody had changed earlier rules. */
 export type WriteOutcome = 'kept' | 'written' | 'repaired';
 
-/** Holds at most one namespace open. Calls do not overlap, {@link PodRules.unchanged} apart. */
+/** Holds at most one namespace open. Calls must not overlap, except {@link PodRules.unchanged}. */
 export class PodRules {
-  /** The pod was redirected as it should be when this process first looked: an earlier one did it. */
+  /** Whether the pod was redirected correctly when this process first looked, by an earlier agent. */
   inherited = false;
   readonly #deps: RuleDeps;
   readonly #uid: string;
@@ -72,8 +72,8 @@ export class PodRules {
   }
 
   /**
-   * Opens the namespace the record names; true when it is another than the one held. NETNS_UNAVAILABLE when there
-   * is none, or when it is the node's own.
+   * Opens the namespace that the record names; returns true when it differs from the present one. Rejects with NETNS_UNAVAILABLE
+   * when there is none, or when it is the node's own.
    */
   open(record: PodRecord): boolean {
     const opened = openRecord(record);
@@ -96,7 +96,7 @@ export class PodRules {
     return true;
   }
 
-  /** Brings the rules to what the record asks for, and verifies them. NETNS_RULES when that fails. */
+  /** Writes the rules that the record asks for, and verifies them. Rejects with NETNS_RULES when that fails. */
   async write(record: PodRecord): Promise<WriteOutcome> {
     const { log, redirector } = this.#deps;
     const expected = this.#expected(record);
@@ -118,7 +118,7 @@ export class PodRules {
     return drifted ? 'repaired' : 'written';
   }
 
-  /** New connections are redirected no more; what carried ones need stays. */
+  /** Ends the redirection of new connections; keeps the rules that carried connections need. */
   async stopRedirecting(): Promise<void> {
     const replies = (this.#applied ?? []).map((family) => ({
       ...family,
@@ -134,11 +134,11 @@ export class PodRules {
     this.#applied = null;
   }
 
-  /** Whether namespace and rules certainly are as they were left; quick. True when none are held. */
+  /** Returns whether namespace and rules certainly have not changed. It is quick. True when no namespace is held. */
   unchanged(record: PodRecord): boolean {
     if (this.#netns === null || this.#applied === null) return true;
     const status = statSync(record.netns, { bigint: true, throwIfNoEntry: false });
-    // A path that is gone says nothing: the pod is on its way out, or its record is about to change.
+    // A missing path proves nothing: the pod may be leaving, or its record is about to change.
     if (status !== undefined) {
       const named = { inode: String(status.ino), device: String(status.dev) };
       if (!sameNetns(this.#netns.identity, named)) return false;
@@ -147,7 +147,7 @@ export class PodRules {
     return this.#deps.redirector.unchanged(target, this.#applied, this.#fingerprint);
   }
 
-  /** Lets go of the namespace without touching it. */
+  /** Releases the namespace without a change. */
   drop(): void {
     this.#netns?.release();
     this.#netns = null;
@@ -156,7 +156,7 @@ export class PodRules {
     this.inherited = false;
   }
 
-  /** Runs `work` in its turn, with the namespace kept open for as long as it takes. */
+  /** Runs `work` in its turn, and keeps the namespace open meanwhile. */
   async #hold<T>(work: (target: RedirectTarget) => Promise<T>): Promise<T> {
     const netns = present(this.#netns, 'rules are written to an open namespace').retain();
     try {
@@ -177,11 +177,12 @@ export class PodRules {
   }
 
   /**
-   * The first rules make the kernel track connections. One that is older than that would be taken for new in its
-   * middle, redirected and reset; unless the kernel picks up no connection it has not seen from its start.
-   * Rules that come to connections which are tracked already may take one of their directions to another zone, where it is not
-   * known: the other one then outgrows the window the kernel last saw, and would lose its mark; unless windows do not matter.
-   * Returns what cannot be set yet.
+   * Sets conntrack so that older connections stay intact, and returns the settings that do not exist yet.
+   *
+   * The first rules make the kernel track connections. It would take an older connection for a new one in its middle, redirect
+   * it and reset it. `nf_conntrack_tcp_loose` = 0 prevents that. Rules may also move one direction of a tracked connection to
+   * another zone, where it is unknown. The other direction then outgrows the window that the kernel last saw and loses its mark.
+   * `nf_conntrack_tcp_be_liberal` = 1 prevents that.
    */
   #leaveEstablishedAlone(): readonly Unset[] {
     const netns = present(this.#netns, 'the namespace is about to be written to');
@@ -190,27 +191,27 @@ export class PodRules {
         writeSysctl(netns.fd, setting, value, this.#deps.sysctlDir);
         return [];
       } catch (error) {
-        // Absent until conntrack is loaded, which is then no earlier than with the first rules on this machine.
+        // The setting is absent until the first rules on this machine load conntrack.
         return [{ setting, value, reason: errorText(error) }];
       }
     });
   }
 
-  /** Once more, when the rules have loaded conntrack. */
+  /** Sets the rest after the rules have loaded conntrack. */
   #leaveEstablishedAloneNow({ setting, value, reason }: Unset): void {
     const { log, sysctlDir } = this.#deps;
     const netns = present(this.#netns, 'the namespace was just written to');
     const facts = { uid: this.#uid, setting };
     try {
       writeSysctl(netns.fd, setting, value, sysctlDir);
-      // Only what was sent since the rules came may have been taken for new.
+      // Only packets since the rules came may have been taken for new connections.
       log.info({ ...facts, reason }, 'pod.established-late');
     } catch (error) {
       log.warn({ ...facts, reason: errorText(error) }, 'pod.established-at-risk');
     }
   }
 
-  /** Connections queued on a listener that closes move to another one of its group. */
+  /** Makes connections in the queue of a closing listener move to another listener of its group. */
   #allowMigration(): void {
     const netns = present(this.#netns, 'the namespace was just written to');
     try {
