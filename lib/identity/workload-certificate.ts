@@ -89,7 +89,7 @@ export function acceptCertificate(
   if (name !== awaited.identity) {
     throw new MeshError(
       'IDENTITY_INVALID',
-      `the certificate names ${name ?? 'no identity'}, requested was ${awaited.identity}`,
+      `the certificate names ${name ?? 'no identity'}, expected ${awaited.identity}`,
     );
   }
   verifyChain(leaf, intermediates, trusted.certificates, nowMs);

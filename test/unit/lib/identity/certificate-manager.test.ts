@@ -310,7 +310,7 @@ test('when nobody answers, those who wait are told after a while', async (t) => 
 });
 
 for (const [what, options, reason] of [
-  ['another name', { identity: API }, /names spiffe.*api, asked for .*web/],
+  ['another name', { identity: API }, /names spiffe.*api, expected .*web/],
   ['a foreign root', { by: 'other' }, /does not lead to a trusted root/],
 ] as const) {
   test(`an answer with ${what} is refused and never published`, async (t) => {
