@@ -3,7 +3,7 @@ import type { Workload } from '../state/model.ts';
 import { MAX_KEPT_BAGGAGE, MAX_KEPT_BAGGAGE_LENGTH } from './limits.ts';
 import { MAX_BAGGAGE_LENGTH, MAX_BAGGAGE_VALUE_LENGTH, ownText } from './peer-text.ts';
 
-/** What a baggage header says of a workload; null where it is silent. */
+/** A workload as its baggage header describes it; null for members that are absent. */
 export interface Baggage {
   readonly clusterId: string | null;
   readonly namespace: string | null;
@@ -19,18 +19,18 @@ const WORKLOAD_TYPES = ['deployment', 'cronjob', 'pod', 'job'] as const;
 /** Visible ASCII and the blanks between list members. */
 const PRINTABLE = /^[\x20-\x7e\t]*$/;
 
-/** All that does not stand for itself in a value (W3C Baggage §3.3.1.3), `%` that begins an escape, and `=`, at which Istio cuts. */
+/** Characters to escape: all that W3C Baggage §3.3.1.3 forbids in a value, `%`, which begins an escape, and `=`, at which Istio cuts. */
 const ESCAPED = /[^!#$&-+\--:<>-[\]-~]+/g;
 
-/** An escape sequence, or several in a row: one character may take four. */
+/** One or more escape sequences in a row; one character may take four. */
 const ESCAPES = /(?:%[0-9a-f]{2})+/gi;
 
-/** A workload is one object for as long as it stays as it is. */
+/** Headers by workload. An unchanged workload stays the same object. */
 const formatted = new WeakMap<Workload, string>();
 
 /**
- * The header that describes a workload, in ASCII whatever its names are. Members without a value are left out, and those that would make
- * it longer than {@link MAX_BAGGAGE_LENGTH}; a value is cut to {@link MAX_BAGGAGE_VALUE_LENGTH} characters.
+ * The header that describes a workload, in ASCII. It leaves out members without a value and members that would make it longer than
+ * {@link MAX_BAGGAGE_LENGTH}. A value is cut to {@link MAX_BAGGAGE_VALUE_LENGTH} characters.
  */
 export function formatBaggage(workload: Workload): string {
   const known = formatted.get(workload);
@@ -54,13 +54,13 @@ function format(workload: Workload): string {
   for (const [key, text] of members) {
     if (text === '') continue;
     const member = `${header === '' ? '' : ','}${key}=${escapeValue(text)}`;
-    // The others still tell who it is.
+    // A member that does not fit is left out; the others still identify the workload.
     if (header.length + member.length <= MAX_BAGGAGE_LENGTH) header += member;
   }
   return header;
 }
 
-/** What ztunnel sends as it is, names of Kubernetes, contains nothing that would be escaped. */
+/** Escapes a value. Names of Kubernetes, which ztunnel sends unescaped, contain nothing to escape. */
 function escapeValue(text: string): string {
   return text
     .slice(0, MAX_BAGGAGE_VALUE_LENGTH)
@@ -70,7 +70,7 @@ function escapeValue(text: string): string {
     );
 }
 
-/** Bytes that are no UTF-8 become U+FFFD, as W3C Baggage has it; a `%` that begins no escape stands for itself. */
+/** Reverses {@link escapeValue}. Bytes that are no UTF-8 become U+FFFD (W3C Baggage); a `%` that begins no escape stays. */
 function unescapeValue(text: string): string {
   if (!text.includes('%')) return text;
   return text.replace(ESCAPES, (part) =>
@@ -78,18 +78,18 @@ function unescapeValue(text: string): string {
   );
 }
 
-/** Headers read lately: every stream of a peer brings the same. */
+/** Headers parsed lately. Every stream of a peer brings the same one. */
 const parsed = new Map<string, Baggage>();
 
 /**
- * Reads a header, with escaped values (W3C Baggage) or plain ones (Istio); one with unprintable characters or longer than {@link MAX_BAGGAGE_LENGTH} counts as absent. A value is
- * cut to {@link MAX_BAGGAGE_VALUE_LENGTH} characters.
+ * Parses a header with escaped values (W3C Baggage) or plain ones (Istio). A header with unprintable characters or longer than
+ * {@link MAX_BAGGAGE_LENGTH} counts as absent. A value is cut to {@link MAX_BAGGAGE_VALUE_LENGTH} characters.
  */
 export function parseBaggage(header: string | undefined): Baggage {
   if (header === undefined || header.length > MAX_KEPT_BAGGAGE_LENGTH) return parse(header);
   const known = parsed.get(header);
   if (known !== undefined) return known;
-  // Whoever sends ever new ones only makes the others be read again.
+  // A peer that sends ever new headers only makes the others be parsed again.
   if (parsed.size >= MAX_KEPT_BAGGAGE) parsed.clear();
   const baggage = parse(header);
   parsed.set(header, baggage);
@@ -106,7 +106,7 @@ function parse(header: string | undefined): Baggage {
   }
   const get = (key: string): string | null => {
     const value = values.get(key);
-    // What a label keeps must not keep the header it was part of.
+    // A slice kept as a label would keep the whole header alive.
     return value === undefined || value === '' ? null : ownText(value, MAX_BAGGAGE_VALUE_LENGTH);
   };
   const names = WORKLOAD_TYPES.map((type) => get(`k8s.${type}.name`));

@@ -1,28 +1,28 @@
-/** What a CONNECT request says besides its bytes (docs/spec/hbone.md §5). */
+/** Writes and parses the headers of a CONNECT request (docs/spec/hbone.md §5). */
 import { randomFillSync } from 'node:crypto';
 import { formatHostPort, tryCanonicalIp, tryParseHostPort } from '../net/address.ts';
 import type { Workload } from '../state/model.ts';
 import { formatBaggage } from './baggage.ts';
 
-/** Ids that tie the two ends' log lines together; hex. */
+/** Hexadecimal ids that connect the log lines of the two ends. */
 export interface TraceContext {
   readonly traceId: string;
   readonly spanId: string;
 }
 
-/** The parts that make the request headers. */
+/** The facts that the request headers carry. */
 export interface ConnectFacts {
   readonly sourceIp: string;
   readonly sourcePort: number;
   readonly sourceWorkload: Workload;
-  /** Hostname of the service the client addressed, null when it addressed none. */
+  /** Hostname of the service that the client addressed, null when it addressed none. */
   readonly serviceHostname: string | null;
   readonly trace: TraceContext;
 }
 
 const TRACE_ID_BYTES = 16;
 const SPAN_ID_BYTES = 8;
-/** Ids that random bytes are drawn for at once: three kilobytes. */
+/** Traces that one draw of random bytes serves: three kilobytes. */
 const TRACES_DRAWN_AT_ONCE = 128;
 const TRACEPARENT_LENGTH = 55;
 const TRACEPARENT = /^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}$/i;
@@ -30,7 +30,7 @@ const ASCII = /^[\x20-\x7e]*$/;
 /** A name of 253 characters, with a trailing dot. */
 const MAX_HOST_LENGTH = 254;
 
-/** Random bytes for the ids to come: asking for them one by one costs more than all else about an id. */
+/** Random bytes for the next ids. One draw for each id would cost more than everything else about it. */
 const random = Buffer.alloc(TRACES_DRAWN_AT_ONCE * (TRACE_ID_BYTES + SPAN_ID_BYTES));
 let randomUsed = random.length;
 
@@ -55,7 +55,7 @@ export function formatTraceparent(trace: TraceContext): string {
   return `00-${trace.traceId}-${trace.spanId}-00`;
 }
 
-/** The ids of a header, null when it is absent or malformed. */
+/** Parses the ids of a header; null when it is absent or malformed. */
 export function parseTraceparent(header: string | undefined): TraceContext | null {
   if (header?.length !== TRACEPARENT_LENGTH) return null;
   const match = TRACEPARENT.exec(header);
@@ -70,15 +70,15 @@ export function formatForwarded(ip: string, port: number, serviceHostname: strin
   return serviceHostname === null ? source : `${source};host=${serviceHostname}`;
 }
 
-/** The `host=` of a `forwarded` header, null when there is none that could be a host's name. */
+/** The `host=` of a `forwarded` header, null when there is none or it is too long for a host name. */
 export function parseForwardedHost(header: string | undefined): string | null {
   const host = header === undefined ? null : forwardedPart(header, 'host=');
   return host === null || host.length > MAX_HOST_LENGTH ? null : host;
 }
 
 /**
- * The client in the `for=` of a `forwarded` header, null when it names no address; the port is 0 where it is left out.
- * Of several elements the last counts: the one the peer itself has added.
+ * The client in the `for=` of a `forwarded` header, null when it names no address. The port is 0 if the header has none. The last of
+ * several elements counts, because the peer itself has added it.
  */
 export function parseForwardedFor(
   header: string | undefined,

@@ -7,9 +7,10 @@ import { parseCertificates } from '../tls/pem.ts';
 import { tlsParameters } from '../tls/parameters.ts';
 import type { TlsPolicy } from '../tls/parameters.ts';
 
-const HBONE_ALPN = 'h2';
+/** The ALPN protocol of every tunnel. */
+export const HBONE_ALPN = 'h2';
 
-/** A certificate with its key and the roots that peers are verified against. */
+/** A certificate, its key, and the roots to verify peers against. */
 export interface CredentialSource {
   readonly identity: string;
   /** Leaf then intermediates, PEM. */
@@ -22,24 +23,24 @@ export interface CredentialSource {
 
 /** Settings of the TLS layer. */
 export interface CredentialOptions extends TlsPolicy {
-  /** For the whole server handshake, milliseconds. */
+  /** Time limit of the whole server handshake, milliseconds. */
   readonly handshakeTimeoutMs: number;
 }
 
 /**
- * An identity's TLS contexts, made once per rotation and shared by all its tunnels: a context per handshake
- * costs a third of the handshake rate (research/numbers.md §6).
+ * The TLS contexts of an identity. They are made once for each certificate and shared by all tunnels: a context for each handshake
+ * would cost a third of the handshake rate.
  */
 export class TunnelCredentials {
   readonly identity: string;
   readonly notBeforeMs: number;
   readonly notAfterMs: number;
   readonly clientContext: SecureContext;
-  /** Never listens: sockets are handed to it. Holds the server's context. */
+  /** Holds the server's context. It never listens; accepted sockets are handed to it. */
   readonly server: Server;
   /** Leaf then intermediates, PEM. */
   readonly chainPem: string;
-  /** The roots peers are verified against, PEM. */
+  /** The roots to verify peers against, PEM. */
   readonly rootsPem: string;
   #roots: readonly X509Certificate[] | null = null;
 
@@ -65,13 +66,13 @@ export class TunnelCredentials {
     }
   }
 
-  /** The roots peers are verified against; read when they are first asked for. */
+  /** The roots to verify peers against; parsed on first use. */
   get roots(): readonly X509Certificate[] {
     this.#roots ??= parseCertificates(this.rootsPem, 'the trust bundle');
     return this.#roots;
   }
 
-  /** Throws IDENTITY_EXPIRED once the certificate may not be used any more. */
+  /** Throws IDENTITY_EXPIRED once the certificate has expired. */
   assertValid(nowMs: number): void {
     if (nowMs < this.notAfterMs) return;
     const at = new Date(this.notAfterMs).toISOString();

@@ -1,11 +1,11 @@
-/** Which addresses a waypoint may name as its client (`Forwarded: for=`, docs/decisions/waypoint-enforcement.md). Pure. */
+/** Checks the address that a waypoint names as its client (`Forwarded: for=`, docs/decisions/waypoint-enforcement.md). Pure. */
 import { MeshError } from '../errors/mesh-error.ts';
 import { tryParseIp } from '../net/address.ts';
 import { parsePrefix, prefixContains } from '../net/prefix.ts';
 import { DEFAULT_PROBE_ADDRESS } from '../redirect/rules.ts';
 import { parseForwardedFor } from './connect-request.ts';
 
-/** Ranges that no client of a mesh has an address in, and what is wrong with each. */
+/** Ranges that hold no client of a mesh, and the kind of their addresses. */
 const IMPOSSIBLE = (
   [
     ['127.0.0.0/8', 'a loopback address'],
@@ -15,7 +15,7 @@ const IMPOSSIBLE = (
     ['224.0.0.0/4', 'a multicast address'],
     ['240.0.0.0/4', 'a reserved address'],
     ['::1', 'a loopback address'],
-    // The unspecified address, and a form of IPv4 that nobody uses any more.
+    // The unspecified address, and an obsolete form of IPv4 addresses.
     ['::/96', 'an unspecified address'],
     [DEFAULT_PROBE_ADDRESS.v6, "the address of the node's probes"],
     ['fe80::/10', 'a link-local address'],

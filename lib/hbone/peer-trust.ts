@@ -14,36 +14,36 @@ import { REVERIFIED_PER_TURN } from './limits.ts';
 import { TrackedPeers, issuerText, serialText } from './tracked-peers.ts';
 import type { TrackedTunnel } from './tracked-peers.ts';
 
-/** Which end of a tunnel we are. */
+/** The local end of a tunnel: the client's or the server's. */
 export type TrustReporter = 'source' | 'destination';
 
-/** Counts since the start; read at scrape. */
+/** Counts since the start, read at a scrape. */
 export interface TrustCounters {
-  /** Handshakes refused and tunnels cut because a certificate of the peer's path is revoked. */
+  /** Handshakes refused and tunnels ended because a certificate of the peer's path is revoked. */
   readonly rejections: Record<TrustReporter, number>;
-  /** Tunnels that a later list cannot be held against. */
+  /** Tunnels without a known path, which later lists cannot be applied to. */
   readonly untracked: Record<TrustReporter, number>;
-  /** Tunnels that drain because their peer leads to no trusted root any more. */
+  /** Tunnels that drain because their peer no longer leads to a trusted root. */
   readonly distrusted: Record<TrustReporter, number>;
 }
 
 /** Settings of {@link PeerTrust}. */
 export interface PeerTrustOptions {
-  /** Whether revocation lists are configured; without them no path is looked for. */
+  /** Whether revocation lists are configured. Without them no path is searched. */
   readonly revocation: boolean;
-  /** How long the streams of a tunnel to a peer that is no longer trusted may run on, milliseconds. */
+  /** Time that streams may continue on a tunnel whose peer is no longer trusted, milliseconds. */
   readonly distrustGraceMs: number;
 }
 
-/** What it needs. */
+/** The clock and the log of {@link PeerTrust}. */
 export interface PeerTrustDeps {
   readonly clock: Clock;
   readonly log: Pick<Logger, 'info' | 'warn'>;
 }
 
 /**
- * Whether the peers of a thread's tunnels are still to be trusted: at the handshake, and for as long as a tunnel lives,
- * whenever revocation lists or trust roots change (docs/spec/hbone.md §4). Tunnels of a guarded engine are known by themselves.
+ * Judges whether the peers of a thread's tunnels are trusted: at the handshake, and on each change of revocation lists or trust roots
+ * while a tunnel lives (docs/spec/hbone.md §4). A guarded engine registers its tunnels by itself.
  */
 export class PeerTrust {
   readonly counters: TrustCounters = {
@@ -55,12 +55,12 @@ export class PeerTrust {
   readonly #deps: PeerTrustDeps;
   readonly #book = new RevocationBook();
   readonly #peers = new TrackedPeers();
-  /** The credentials whose roots came last, by our identity. */
+  /** The credentials with the latest roots, by local identity. */
   readonly #latest = new Map<string, TunnelCredentials>();
-  /** The pass over all tunnels that is under way; null while every one is held against the latest roots. */
+  /** The pass over all tunnels that is under way; null while all are verified against the latest roots. */
   #pass: Promise<void> | null = null;
   #stale = false;
-  /** Credentials found to lead to a root, each with the roots it was held against last. */
+  /** Credentials that lead to a root, each with the roots it was last verified against. */
   readonly #leading = new WeakMap<TunnelCredentials, string>();
 
   constructor(options: PeerTrustOptions, deps: PeerTrustDeps) {
@@ -68,12 +68,12 @@ export class PeerTrust {
     this.#deps = deps;
   }
 
-  /** Tunnels that are watched now. */
+  /** Number of tunnels watched now. */
   get tracked(): number {
     return this.#peers.size;
   }
 
-  /** The engine, with every peer it verifies held against the revocation lists, and every tunnel watched. */
+  /** Wraps an engine: every peer is checked against the revocation lists, and every tunnel is watched. */
   guard(engine: HboneEngine): HboneEngine {
     return {
       name: engine.name,
@@ -88,18 +88,18 @@ export class PeerTrust {
     };
   }
 
-  /** Throws TLS_PEER_REVOKED when our own certificate, or one above it, is revoked: peers would refuse it too. */
+  /** Throws TLS_PEER_REVOKED when the local certificate, or one above it, is revoked. Peers would refuse it too. */
   assertUnrevoked(credentials: TunnelCredentials, reporter: TrustReporter): void {
     if (this.#book.empty) return;
     const [leaf, ...others] = parseCertificates(credentials.chainPem, 'the certificate');
     if (leaf !== undefined) this.#judge(this.#path(leaf, others, credentials), reporter);
   }
 
-  /** Throws TLS_PEER_DISTRUSTED when our own certificate leads to none of the roots of `by`: peers would refuse it too. */
+  /** Throws TLS_PEER_DISTRUSTED when the local certificate leads to none of the roots of `by`. Peers would refuse it too. */
   assertTrusted(credentials: TunnelCredentials, by: TunnelCredentials = credentials): void {
     if (this.#leading.get(credentials) === by.rootsPem) return;
     const [leaf, ...others] = parseCertificates(credentials.chainPem, 'the certificate');
-    // As of its own time: what expires is judged elsewhere.
+    // The path is judged within the certificate's own time; assertValid judges expiry.
     const atMs = Math.min(this.#deps.clock.now(), credentials.notAfterMs - 1);
     try {
       if (leaf !== undefined) verifyChain(leaf, others, by.roots, atMs);
@@ -109,7 +109,7 @@ export class PeerTrust {
     this.#leading.set(credentials, by.rootsPem);
   }
 
-  /** Takes new lists: what is asked from now on is held against them, live tunnels in the background. */
+  /** Takes new lists. They apply to all further checks at once, and to live tunnels in the background. */
   async setRevocations(lists: RevocationLists): Promise<void> {
     this.#book.replace(lists);
     const { generation } = this.#book;
@@ -119,7 +119,7 @@ export class PeerTrust {
       for (const { serial, tunnels } of this.#peers.issuedBy(issuer)) {
         looked += 1;
         if (looked % REVERIFIED_PER_TURN === 0) await turn();
-        // Newer lists are being held against everything already.
+        // A call with newer lists already checks everything.
         if (this.#book.generation !== generation) return;
         if (!this.#book.isListed(serial, issuer)) continue;
         for (const tracked of tunnels) this.#revoke(tracked, { serial, issuer });
@@ -128,8 +128,8 @@ export class PeerTrust {
   }
 
   /**
-   * The identity's tunnels are verified against other roots, as of when they were made; resolves once they are. One pass
-   * serves all identities, because roots change for all of them together.
+   * Verifies the identity's tunnels against other roots, as of the time they were made, and resolves when that is done. One pass serves
+   * all identities, because roots change for all of them together.
    */
   rootsChanged(credentials: TunnelCredentials): Promise<void> {
     this.#latest.set(credentials.identity, credentials);
@@ -154,7 +154,7 @@ export class PeerTrust {
     this.#pass = null;
   }
 
-  /** Nobody here has the identity any more: its credentials are forgotten. */
+  /** Forgets the credentials of an identity that no local pod has any more. */
   drop(identity: string): void {
     this.#latest.delete(identity);
   }
@@ -192,7 +192,7 @@ export class PeerTrust {
     const establishedMs = this.#deps.clock.now();
     const tracked = { tunnel, reporter, identity, establishedMs, rootsPem, path };
     this.#peers.add(tracked);
-    // The roots may have changed while the handshake went on, and the lists.
+    // The roots and the lists may have changed during the handshake.
     const latest = this.#latest.get(identity);
     if (latest !== undefined && latest.rootsPem !== rootsPem) this.#reverify(tracked, latest);
     void tunnel.closed.then(() => this.#peers.delete(tracked));
@@ -218,7 +218,7 @@ export class PeerTrust {
     }
   }
 
-  /** The path that the TLS stack has verified; null when it is not found and nothing is revoked by anyone. */
+  /** The path that the TLS stack has verified; null when it is not found and no list revokes anything. */
   #path(
     leaf: X509Certificate,
     others: readonly X509Certificate[],
@@ -228,10 +228,10 @@ export class PeerTrust {
       return this.#book.steps(verifyChain(leaf, others, roots, this.#deps.clock.now()));
     } catch (error) {
       if (this.#book.empty) return null;
-      // Whoever cannot be held against the lists might be on them.
+      // Fails closed: a peer that cannot be checked might be revoked.
       throw new MeshError(
         'TLS_HANDSHAKE',
-        `the peer cannot be held against the revocation lists: ${errorText(error)}`,
+        `the peer cannot be checked against the revocation lists: ${errorText(error)}`,
         { cause: error },
       );
     }
@@ -257,7 +257,7 @@ export class PeerTrust {
     tunnel.destroy(error);
   }
 
-  /** Takes no new streams now; what it carries may end by itself for a while. */
+  /** Drains a tunnel whose peer is no longer trusted, and ends it after the grace time. */
   #distrust(tracked: TrackedTunnel, why: string): void {
     const { tunnel, reporter } = tracked;
     const { distrustGraceMs } = this.#options;

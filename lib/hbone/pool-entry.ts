@@ -3,32 +3,32 @@ import { MeshError, asMeshError } from '../errors/mesh-error.ts';
 import type { ClientTunnel, OpenRequest, TunnelStream } from './engine.ts';
 import { BARREN_REST_MS, MAX_FAILED_CONNECTS, MAX_WAITERS_PER_KEY } from './limits.ts';
 
-/** How a request waits for a tunnel. */
+/** Rules for a request's wait for a tunnel. */
 export interface TunnelWait {
-  /** Tunnels that are not used while the key may have others. */
+  /** Tunnels that are avoided while the key may have others. */
   readonly avoid?: ReadonlySet<ClientTunnel>;
   /**
-   * Without a tunnel by then it gives up, whatever is under way, and is not sent. Null: it has the pool's time, and as long as
-   * a tunnel is being made besides, so that it learns why that fails.
+   * The time after which the request gives up and is not sent, even if a tunnel is in the making. Null: the request has the pool's time,
+   * and longer while a tunnel is in the making, so that it learns why that fails.
    */
   readonly limitMs?: number | null;
 }
 
-/** What the pool gives one key. */
+/** The services of the pool for one key. */
 export interface PoolEntryDeps {
   readonly clock: Clock;
-  /** Who it is, in words. */
+  /** The peer's address for messages. */
   readonly peer: string;
-  /** Connections that tunnels may be made for. */
+  /** Most connections to make tunnels for. */
   readonly maxStreams: () => number;
-  /** Tunnels that may be made at once. */
+  /** Most tunnels in the making at once. */
   readonly maxConnecting: () => number;
   readonly waitMs: () => number;
-  /** Makes a tunnel when it is its turn; null if it is not `wanted` any more by then. */
+  /** Makes a tunnel when its turn comes; null if it is no longer `wanted` by then. */
   readonly connect: (wanted: () => boolean) => Promise<ClientTunnel | null>;
-  /** A tunnel has begun or ended a stream, or its life. */
+  /** Called when a tunnel has begun or ended a stream, has begun, or has ended. */
   readonly onChange: (tunnel: ClientTunnel) => void;
-  /** Nothing is left under the key. */
+  /** Called when nothing is left under the key. */
   readonly onEmpty: () => void;
 }
 
@@ -38,33 +38,33 @@ interface Waiter {
   readonly request: OpenRequest;
   readonly avoid: ReadonlySet<ClientTunnel>;
   readonly waitMs: number;
-  /** Does not wait for a tunnel that is being made when its time is up. */
+  /** Whether it gives up when its time is up, even if a tunnel is in the making. */
   readonly firm: boolean;
   readonly timer: Timer;
-  /** Its time is up. */
+  /** Whether its time is up. */
   late: boolean;
   readonly resolve: (stream: Promise<TunnelStream>) => void;
   readonly reject: (error: MeshError) => void;
 }
 
-/** The tunnels to one peer and the requests that wait for one. Nothing done for one request looks at every tunnel. */
+/** The tunnels to one peer and the requests that wait for one. No step for one request looks at every tunnel. */
 export class PoolEntry {
-  /** Those that are in use. */
+  /** Usable tunnels. */
   readonly tunnels = new Set<ClientTunnel>();
-  /** Of these, those that took another stream when they were last looked at. */
+  /** The usable tunnels that had room when last looked at. */
   readonly #roomy = new Set<ClientTunnel>();
-  /** Of these, those whose peer takes nothing though nothing is on them. */
+  /** The usable tunnels that carry no stream and whose peer accepts none. */
   readonly #barren = new Set<ClientTunnel>();
-  /** Those that take no more streams and have some yet. */
+  /** Tunnels that accept no more streams and still carry some. */
   readonly #leaving = new Set<ClientTunnel>();
   readonly #deps: PoolEntryDeps;
   readonly #waiters = new Set<Waiter>();
   #connecting = 0;
-  /** Tunnels that failed to be made since the last that was. */
+  /** Failed attempts to make a tunnel since the last success. */
   #failed = 0;
-  /** Runs while no tunnel is made, as one was let go whose peer takes nothing on it. */
+  /** Runs while no tunnel is made, after one was released on which the peer accepted no stream. */
   #rest: Timer | null = null;
-  /** Streams a tunnel is taken to carry, for the number of tunnels to make. */
+  /** Streams that a tunnel is assumed to carry; it gives the number of tunnels to make. */
   #streamsPerTunnel = 1;
   #closed = false;
 
@@ -72,7 +72,7 @@ export class PoolEntry {
     this.#deps = deps;
   }
 
-  /** Opens a stream on a tunnel with room, waiting for one if need be; not on one to avoid while there may be others. */
+  /** Opens a stream on a tunnel with room, and waits for one if need be. It avoids `wait.avoid` while there may be others. */
   open(request: OpenRequest, wait: TunnelWait): Promise<TunnelStream> {
     const { avoid = NONE, limitMs = null } = wait;
     const tunnel = this.#withRoom(avoid);
@@ -113,7 +113,7 @@ export class PoolEntry {
       else if (avoid?.has(tunnel) !== true) return tunnel;
       else avoided ??= tunnel;
     }
-    // At the limit there will be no other to wait for.
+    // At the limit no other tunnel can come.
     return this.tunnels.size >= this.#maxTunnels ? avoided : null;
   }
 
@@ -150,21 +150,21 @@ export class PoolEntry {
     }
   }
 
-  /** A tunnel was not made for want of requests; one may have come since, and have counted on it. */
+  /** A tunnel was not made because no request waited. One may have come since and counted on it. */
   #unwanted(): void {
     if (this.#waiters.size > 0) this.#connectIfNeeded();
     this.#dropIfEmpty();
   }
 
   /**
-   * One tunnel could not be made. Others in the making may still serve everyone who waits, and a peer with tunnels in use gets
-   * another in its place. The requests fail when neither is left; each decides for itself whether to try again.
+   * One tunnel could not be made. Others in the making may still serve all waiting requests, and a peer with tunnels in use gets another
+   * in its place. The requests fail when neither is left; each decides for itself whether to try again.
    */
   #connectFailed(error: MeshError): void {
     this.#failed += 1;
     const isAlive = this.tunnels.size > 0 && error.policy.retry !== 'never';
     if (isAlive && this.#failed <= MAX_FAILED_CONNECTS) {
-      // Those whose time was up waited for this one alone.
+      // Late requests waited only for this tunnel.
       if (this.#connecting === 0) this.#failWaiters(error, (waiter) => waiter.late);
       this.#connectIfNeeded();
     } else if (this.#connecting === 0) {
@@ -173,11 +173,11 @@ export class PoolEntry {
     }
   }
 
-  /** How many tunnels may be in the making. */
+  /** Number of tunnels that may be in the making. */
   #allowed(): number {
-    // Until the first tunnel shows how much it carries, one is enough to learn from.
+    // The first tunnel shows how many streams one carries; until then one is enough.
     if (this.tunnels.size === 0) return 1;
-    // A peer that takes nothing on any of its tunnels takes nothing on another one either.
+    // A peer that accepts no stream on any of its tunnels would accept none on another.
     if (this.#barren.size === this.tunnels.size || this.#rest !== null) return 0;
     return Math.min(this.#deps.maxConnecting(), this.#maxTunnels - this.tunnels.size);
   }
@@ -203,10 +203,10 @@ export class PoolEntry {
     for (const waiter of this.#waiters) if (waiter.late) this.#giveUp(waiter);
   }
 
-  /** Keeps the lists in step with a tunnel; what its peer lets one carry may become known, and change, while it is in use. */
+  /** Updates the sets for a tunnel. The number of streams its peer accepts may become known, and change, while it is in use. */
   #note(tunnel: ClientTunnel): void {
     const { usable, streams, capacity } = tunnel;
-    // One that carries nothing says nothing of what the others do.
+    // A tunnel without any capacity says nothing about the others.
     if (usable && streams + capacity > 0) this.#streamsPerTunnel = streams + capacity;
     keep(this.tunnels, tunnel, usable);
     keep(this.#roomy, tunnel, capacity > 0);
@@ -214,7 +214,7 @@ export class PoolEntry {
     keep(this.#leaving, tunnel, !usable && streams > 0);
   }
 
-  /** Where others carry something, those that carry nothing are of no use; the next is made after a rest, lest it be one more. */
+  /** Drains tunnels whose peer accepts no stream while others carry some. The next tunnel is made after a pause. */
   #releaseBarren(): void {
     if (this.#closed || this.#barren.size === 0 || this.#barren.size === this.tunnels.size) return;
     this.#rest ??= this.#deps.clock.after(BARREN_REST_MS, () => {
@@ -252,7 +252,7 @@ export class PoolEntry {
     this.#dropIfEmpty();
   }
 
-  /** Takes a request back that is not sent yet; what was begun for it goes on, for others. */
+  /** Takes back a request that is not sent yet. A tunnel begun for it goes on to be made, for others. */
   #giveUp(waiter: Waiter): void {
     this.#waiters.delete(waiter);
     const { size } = this.tunnels;

@@ -17,7 +17,7 @@ import type { TunnelWait } from './pool-entry.ts';
 import { Slots } from '../async/slots.ts';
 import type { SlotWait } from '../async/slots.ts';
 
-/** What makes two connections able to share a tunnel (docs/spec/hbone.md §9). */
+/** Connections with the same key may share a tunnel (docs/spec/hbone.md §9). */
 export interface TunnelKey {
   readonly sourceIdentity: string;
   /** In order. */
@@ -29,26 +29,26 @@ export interface TunnelKey {
 
 /** Bounds of a pool. */
 export interface PoolOptions {
-  /** How long a tunnel without streams is kept, milliseconds. */
+  /** Time that a tunnel without streams is kept, milliseconds. */
   readonly idleReleaseMs: number;
-  /** Connections to one peer. */
+  /** Most connections to one peer. */
   readonly maxStreamsPerKey?: number;
   readonly maxIdleTunnels?: number;
-  /** Tunnels that are made at once to one peer, and over all keys. */
+  /** Most tunnels in the making at once, to one peer and over all keys. */
   readonly maxConnectingPerKey?: number;
   readonly maxConnecting?: number;
-  /** Handshakes of those that run at once. */
+  /** Most handshakes that run at once. */
   readonly maxHandshakes?: number;
-  /** How long a tunnel may wait for its turn to be made, and a request for room on one when none is being made, milliseconds. */
+  /** Longest wait of a tunnel for its turn, and of a request for room while no tunnel is in the making, milliseconds. */
   readonly waitMs?: number;
 }
 
 /** Runs a handshake when it is its turn. */
 export type Handshake = <T>(run: () => Promise<T>) => Promise<T>;
 
-/** What a pool needs. */
+/** The pool's way to make tunnels, and its clock. */
 export interface PoolDeps {
-  /** Makes a tunnel, in time limits of its own; the rejection reaches everyone who waits for it. */
+  /** Makes a tunnel within time limits of its own. A rejection reaches all requests that wait for it. */
   readonly connect: (key: TunnelKey, handshake: Handshake) => Promise<ClientTunnel>;
   readonly clock: Clock;
 }
@@ -63,9 +63,9 @@ export interface PoolStats {
 }
 
 /**
- * The client tunnels of one pod. Every key has its own wait list, so that a peer that is slow to connect holds up nobody
- * else. Over all keys the tunnels that are being made are bounded, by far the most of which may be silent, and more closely
- * the handshakes that take the thread's time. A tunnel returns to use as soon as one of its streams ends.
+ * The client tunnels of one pod. Every key has its own wait list, so that a peer that is slow to connect delays no other. The tunnels in
+ * the making are bounded over all keys; nearly all of them may be silent. Handshakes take the thread's time and have a closer bound. A
+ * tunnel returns to use as soon as one of its streams ends.
  */
 export class TunnelPool {
   #options: Required<PoolOptions>;
@@ -95,7 +95,7 @@ export class TunnelPool {
     this.#handshakes = new Slots(() => this.#options.maxHandshakes, deps.clock);
   }
 
-  /** The pool is one of so many that share its bounds; each has at least one of everything. */
+  /** Divides the bounds among several pools; each pool has at least one of everything. */
   divide(pools: number): void {
     const part = (whole: number): number => Math.max(1, Math.floor(whole / pools));
     const { maxStreamsPerKey, maxIdleTunnels, maxConnectingPerKey, maxConnecting, maxHandshakes } =
@@ -155,7 +155,7 @@ export class TunnelPool {
       connect: (wanted) => this.#connect(key, wanted),
       onChange: (tunnel) => this.#track(tunnel),
       onEmpty: () => {
-        // One whose last tunnel says farewell may have a successor already.
+        // An entry whose last tunnel drains may have a successor already.
         if (this.#entries.get(id) === entry) this.#entries.delete(id);
       },
     });
@@ -177,7 +177,7 @@ export class TunnelPool {
   }
 
   async #handshake<T>(run: () => Promise<T>): Promise<T> {
-    // Each that waits has one of the places to connect.
+    // Each waiting handshake holds one of the places to connect.
     const leave = await this.#handshakes.take(this.#wait('handshakes', MAX_CONNECTING));
     const turn = this.#deps.clock.after(HANDSHAKE_TURN_MS, leave);
     try {
@@ -194,7 +194,7 @@ export class TunnelPool {
     return { limitMs: this.#options.waitMs, maxWaiting, failure };
   }
 
-  /** Keeps the idle list in step with a tunnel whose streams or life changed. */
+  /** Updates the idle list for a tunnel whose streams or state changed. */
   #track(tunnel: ClientTunnel): void {
     this.#idle.get(tunnel)?.cancel();
     this.#idle.delete(tunnel);
@@ -209,7 +209,7 @@ export class TunnelPool {
   #release(tunnel: ClientTunnel): void {
     this.#idle.get(tunnel)?.cancel();
     this.#idle.delete(tunnel);
-    // A stream may have been opened since; draining lets it finish.
+    // A stream may have been opened meanwhile; draining lets it finish.
     tunnel.drain();
   }
 }

@@ -5,31 +5,31 @@ import { asMeshError } from '../errors/mesh-error.ts';
 import type { MeshError } from '../errors/mesh-error.ts';
 import { refusedStatus } from './engine.ts';
 
-/** Bounds of connecting: both hold. */
+/** Bounds of repeated connects; both hold. */
 export interface ConnectRetryPolicy {
   readonly attempts: number;
-  /** No new attempt begins later than this after the first, milliseconds. */
+  /** Latest begin of an attempt after the first one, milliseconds. */
   readonly totalMs: number;
 }
 
 /** One attempt to connect. */
 export interface ConnectAttempt {
-  /** From 0. */
+  /** Counts from 0. */
   readonly index: number;
   /**
-   * The peer was asked for the connection: from then on its application may have been reached, and only the peer itself can say
-   * that it was not.
+   * Whether the request was sent to the peer. From then on the peer's application may have been reached, and only the peer can deny
+   * it.
    */
   asked: boolean;
-  /** The application itself is connected, without a tunnel: a refusal is its own. */
+  /** Whether the attempt connects the application itself, without a tunnel. A refusal is then the application's. */
   direct: boolean;
-  /** Another endpoint would be asked by the next attempt. */
+  /** Whether the next attempt would ask another endpoint. */
   elsewhere: boolean;
 }
 
 /**
- * Failures after which another attempt is safe and may help, before a peer was asked: only what a second attempt cannot change
- * is left out.
+ * Failures before the request was sent after which another attempt may help. The set leaves out only failures that a second attempt
+ * cannot change.
  */
 const RETRIABLE: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'UPSTREAM_CONNECT',
@@ -40,28 +40,28 @@ const RETRIABLE: ReadonlySet<ErrorCode> = new Set<ErrorCode>([
   'NATIVE_SYSCALL',
 ]);
 
-/** The peer's own words that it did not look at a request (GOAWAY, REFUSED_STREAM). */
+/** Failures by which the peer states that it did not process a request (GOAWAY, REFUSED_STREAM). */
 const NOT_LOOKED_AT: ReadonlySet<ErrorCode> = new Set<ErrorCode>(['TUNNEL_CLOSED']);
 
-/** The peer's own word that its application could not be connected. ztunnel uses it for nothing that asking again would change. */
+/** The status by which a peer states that it could not connect its application. ztunnel uses it for nothing that a retry would change. */
 const UNREACHABLE_STATUS = 503;
 
 /**
- * Whether a failed connect may be tried again: never after 400, 401 or a wrong identity, and once the peer was asked only
- * when it said that the application was not reached. Its silence says nothing. An application that refuses does so again: only
- * another endpoint can change that.
+ * Whether a failed connect may be tried again. It never may after 400, 401 or a wrong identity. After the request was sent it may only
+ * if the peer said that the application was not reached; silence proves nothing. An application that refuses does so again, so then
+ * only another endpoint is tried.
  */
 export function isConnectRetriable(error: MeshError, attempt: ConnectAttempt): boolean {
   const { asked, direct, elsewhere } = attempt;
-  // Before it was asked, a gateway on the way has said so of its own.
+  // A 503 before the request was sent comes from a gateway on the way.
   if (refusedStatus(error) === UNREACHABLE_STATUS) return elsewhere || !asked;
   if (direct && error.code === 'UPSTREAM_CONNECT') return elsewhere;
   return (asked ? NOT_LOOKED_AT : RETRIABLE).has(error.code);
 }
 
 /**
- * Runs `attempt` until it succeeds, fails for good or the policy is used up; then throws the last failure. A tunnel that
- * closed under the request is left for a fresh one at once, anything else waits for the backoff.
+ * Runs `attempt` until it succeeds, fails for good or the policy is used up, and then throws the last failure. After a tunnel that
+ * closed under the request it tries again at once, after any other failure it waits for the backoff.
  */
 export async function connectWithRetry<T>(
   attempt: (attempt: ConnectAttempt) => Promise<T>,

@@ -1,7 +1,7 @@
 import { afterInput } from '../clock/clock.ts';
 import type { Clock, Timer } from '../clock/clock.ts';
 
-/** Timers that end together. */
+/** Timers of one session, cancelled together. */
 export class SessionTimers {
   readonly #clock: Clock;
   readonly #timers = new Set<Timer>();
@@ -15,12 +15,12 @@ export class SessionTimers {
     return this.#keep((done) => this.#clock.after(delayMs, done), action);
   }
 
-  /** The same when what has come by then is read, too: for what a peer's silence means. */
+  /** Like `after`, but runs only when all input that has arrived by then is read. Use it to judge a peer's silence. */
   afterInput(delayMs: number, action: () => void): Timer {
     return this.#keep((done) => afterInput(this.#clock, delayMs, done), action);
   }
 
-  /** Runs `action` at a time of the clock; longer than one timer can be set for, too. */
+  /** Runs `action` at a time of the clock, however far away. */
   at(timeMs: number, action: () => void): void {
     this.after(Math.max(0, timeMs - this.#clock.now()), () => {
       if (this.#clock.now() >= timeMs) action();

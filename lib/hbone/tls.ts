@@ -1,4 +1,4 @@
-/** The TLS layer of a tunnel, shared by the engines that run over node:tls. */
+/** The TLS layer of a tunnel, over node:tls. */
 import type { X509Certificate } from 'node:crypto';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
@@ -7,9 +7,8 @@ import type { Server, TLSSocket } from 'node:tls';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { present } from '../errors/assert.ts';
 import { MeshError, asMeshError, errorText } from '../errors/mesh-error.ts';
+import { HBONE_ALPN } from './credentials.ts';
 import type { TunnelOptions, TunnelPeer } from './engine.ts';
-
-const HBONE_ALPN = 'h2';
 
 /** A verified connection. */
 export interface SecuredSocket {
@@ -19,11 +18,11 @@ export interface SecuredSocket {
 
 type Settle = (outcome: { secured: TLSSocket } | { error: unknown }) => void;
 
-/** Sockets in the middle of a server handshake; the TLS server reports all of them on its own events. */
+/** Sockets in the middle of a server handshake. The TLS server reports their outcome on its own events. */
 const handshakes = new WeakMap<Socket, Settle>();
 const wiredServers = new WeakSet<Server>();
 
-/** The server's part. Rejects with TLS_HANDSHAKE, TLS_PEER_IDENTITY or IDENTITY_EXPIRED, the socket destroyed. */
+/** Performs the server's handshake. On failure it destroys the socket and rejects with TLS_HANDSHAKE, TLS_PEER_IDENTITY or IDENTITY_EXPIRED. */
 export async function acceptTls(raw: Socket, options: TunnelOptions): Promise<SecuredSocket> {
   raw.on('error', ignoreAfterHandshake);
   try {
@@ -35,7 +34,7 @@ export async function acceptTls(raw: Socket, options: TunnelOptions): Promise<Se
   }
 }
 
-/** The client's part: no SNI, no resumption, ALPN h2 mandatory. Rejects like {@link acceptTls}. */
+/** Performs the client's handshake: no SNI, no resumption, ALPN h2 mandatory. Rejects like {@link acceptTls}. */
 export async function connectTls(raw: Duplex, options: TunnelOptions): Promise<SecuredSocket> {
   raw.on('error', ignoreAfterHandshake);
   try {
@@ -52,7 +51,7 @@ export async function connectTls(raw: Duplex, options: TunnelOptions): Promise<S
   }
 }
 
-/** Errors of the raw socket reach us through the TLS socket that wraps it; an unhandled one would end the process. */
+/** Keeps an error from ending the process. The TLS socket reports the errors of the raw socket that it wraps. */
 function ignoreAfterHandshake(): void {}
 
 async function secured(socket: TLSSocket, options: TunnelOptions): Promise<SecuredSocket> {
@@ -61,8 +60,8 @@ async function secured(socket: TLSSocket, options: TunnelOptions): Promise<Secur
   // the process crashes. A caller may destroy both in any order, so it goes on in a turn of its own.
   await nextTurn();
   if (socket.destroyed) throw socket.errored ?? new Error('the peer closed the connection');
-  // A tunnel has no half: a peer that sends no more (its process was killed) can finish no stream. The raw socket
-  // may be half-open, and TLS sockets take that over from it.
+  // A tunnel is never half-open: a peer that sends no more (its process was killed) can finish no stream. A TLS socket would take
+  // half-openness over from the raw socket.
   socket.once('end', () => socket.destroy());
   const certificate: X509Certificate = present(
     socket.getPeerX509Certificate(),
@@ -97,7 +96,7 @@ function wire(server: Server): void {
   wiredServers.add(server);
   server.on('secureConnection', (socket) => {
     const settle = settleOf(socket);
-    // Fail closed: a connection nobody waits for is not served.
+    // Fails closed: a connection without a waiting caller is not served.
     if (settle === undefined || !socket.authorized) socket.destroy();
     else settle({ secured: socket });
   });
@@ -109,7 +108,7 @@ function wire(server: Server): void {
   });
 }
 
-/** node:tls keeps the socket it wraps here; there is no public way back to it. */
+/** The waiting caller of a TLS socket. node:tls keeps the wrapped socket in `_parent`; it has no public access. */
 function settleOf(socket: TLSSocket): Settle | undefined {
   const { _parent: raw } = socket as unknown as { _parent?: Socket };
   return raw === undefined ? undefined : handshakes.get(raw);

@@ -2,7 +2,7 @@ import type { X509Certificate } from 'node:crypto';
 import type { IssuedPath, PathIssuer } from '../identity/revocation-book.ts';
 import type { Tunnel } from './engine.ts';
 
-/** A live tunnel and what its peer was judged by. */
+/** A live tunnel and the facts its peer was judged by. */
 export interface TrackedTunnel {
   readonly tunnel: Tunnel;
   readonly reporter: 'source' | 'destination';
@@ -10,22 +10,21 @@ export interface TrackedTunnel {
   readonly identity: string;
   /** When its peer was verified, milliseconds since the epoch. */
   readonly establishedMs: number;
-  /** The roots its peer is known to lead to, PEM. */
+  /** The roots that its peer was last verified against, PEM. */
   rootsPem: string;
-  /** Null when nobody asked for it, or it cannot be found. */
+  /** The verified path of its peer; null when no list is configured, or no path was found. */
   path: IssuedPath | null;
 }
 
 /** An authority above live tunnels. */
 interface IssuerNode {
   readonly issuer: PathIssuer;
-  /** What it issued, leaf or authority, by serial number: the tunnels that stand on it. */
+  /** Tunnels that depend on a certificate it issued (leaf or authority), by serial number. */
   readonly issued: Map<string, Set<TrackedTunnel>>;
 }
 
-/** What one authority issued under one serial number. */
+/** The tunnels that depend on one certificate of an authority. */
 export interface IssuedTunnels {
-  readonly issuer: PathIssuer;
   readonly serial: Buffer;
   readonly tunnels: ReadonlySet<TrackedTunnel>;
 }
@@ -43,16 +42,12 @@ export class TrackedPeers {
     return this.#all.values();
   }
 
-  has(tracked: TrackedTunnel): boolean {
-    return this.#all.has(tracked);
-  }
-
   add(tracked: TrackedTunnel): void {
     this.#all.add(tracked);
     this.#index(tracked);
   }
 
-  /** The same tunnel stands on another path from now on. */
+  /** Gives a tunnel another path. */
   move(tracked: TrackedTunnel, path: IssuedPath | null): void {
     this.#unindex(tracked);
     tracked.path = path;
@@ -64,16 +59,15 @@ export class TrackedPeers {
     this.#unindex(tracked);
   }
 
-  /** Authorities that live tunnels stand on. */
+  /** Authorities that live tunnels depend on. */
   issuers(): PathIssuer[] {
     return [...this.#nodes.values()].map(({ issuer }) => issuer);
   }
 
-  /** What stands on an authority, as it is now. */
+  /** The tunnels that depend on an authority now, by certificate. */
   issuedBy(issuer: PathIssuer): IssuedTunnels[] {
     const issued = this.#nodes.get(issuer.fingerprint)?.issued ?? [];
     return [...issued].map(([serial, tunnels]) => ({
-      issuer,
       serial: Buffer.from(serial, 'latin1'),
       tunnels,
     }));
@@ -102,12 +96,12 @@ export class TrackedPeers {
   }
 }
 
-/** A serial number as certificates' tools print it. */
+/** A serial number as certificate tools print it. */
 export function serialText(serial: Buffer): string {
   return serial.toString('hex').toUpperCase();
 }
 
-/** A name for messages; an empty subject has none. */
+/** The subject of a certificate for messages; a certificate with an empty subject has none. */
 export function issuerText(certificate: X509Certificate): string {
   return certificate.subject?.replaceAll('\n', ', ') ?? 'without a name';
 }

@@ -3,14 +3,30 @@ import type { TunnelSettings } from '../../../lib/hbone/engine.ts';
 import {
   CLIENT_HEADER_LIST_BYTES,
   MAX_CONCURRENT_STREAMS,
-  MAX_INVALID_FRAMES,
-  MAX_OUTSTANDING_PINGS,
-  MAX_REJECTED_STREAMS,
   SERVER_HEADER_LIST_BYTES,
-  SESSION_MEMORY_MB,
-  STREAM_RESET_BURST,
-  STREAM_RESET_RATE,
 } from '../../../lib/hbone/limits.ts';
+
+/**
+ * Memory that a session may hold, in units of 10^6 bytes. Above it node:http2 refuses streams, so it must exceed the bound of flow
+ * control: a full stream window for each stream.
+ */
+const SESSION_MEMORY_MB = 1_000;
+
+/**
+ * Resets that a peer may send in one burst, and per second. ztunnel reports every closed connection by a reset; node:http2's default
+ * of a thousand would close the whole tunnel.
+ */
+const STREAM_RESET_BURST = 10_000_000;
+const STREAM_RESET_RATE = 1_000_000;
+
+/** Streams that a session may reject before node:http2 closes it. */
+const MAX_REJECTED_STREAMS = 1_000_000;
+
+/** Malformed frames that a session may receive before node:http2 closes it. */
+const MAX_INVALID_FRAMES = 100;
+
+/** PINGs that may be unanswered at once: the periodic one, and probes. */
+const MAX_OUTSTANDING_PINGS = 4;
 
 /** node:http2 options of a server session (docs/spec/hbone.md §8). */
 export function serverSessionOptions(settings: TunnelSettings): ServerSessionOptions {
