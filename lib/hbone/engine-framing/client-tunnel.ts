@@ -10,11 +10,10 @@ import type {
 } from '../engine.ts';
 import { CLIENT_HEADER_LIST_BYTES, RESPONSE_TIMEOUT_MS } from '../limits.ts';
 import { readHeaders } from '../peer-text.ts';
-import { MAX_STREAM_ID, errorCode, settingId } from './frames.ts';
+import { MAX_STREAM_ID, errorCode, fault, settingId } from './frames.ts';
 import type { HeaderBlock } from './header-block.ts';
 import { responseHead } from './header-rules.ts';
 import type { ResponseHead } from './header-rules.ts';
-import { fault } from './link.ts';
 import { FramingSession } from './session.ts';
 import type { FramedStream } from './stream.ts';
 import { FramedTunnelStream } from './tunnel-stream.ts';
@@ -25,7 +24,7 @@ const STATUS_OK = 200;
 export class FramingClientTunnel extends FramingSession implements ClientTunnel {
   readonly #listeners: (() => void)[] = [];
   #nextId = 1;
-  /** The last of our streams the server takes, once it has said so. */
+  /** The last local stream that the server processes; its GOAWAY states it. */
   #lastServed = MAX_STREAM_ID;
   #goneAway = false;
 
@@ -120,7 +119,7 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
     for (const listener of this.#listeners) listener();
   }
 
-  /** The server has said that it never looked at this one. */
+  /** Ends a stream that the server did not process, as its GOAWAY states. */
   #notServed(stream: FramedStream): void {
     stream.resetCode = errorCode.refusedStream;
     this.live.delete(stream.id);
@@ -138,7 +137,7 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
       };
       const failed = (error: MeshError): void => {
         settle();
-        // Nobody will read what has come already.
+        // Nobody reads the bytes that have come already.
         if (stream.over) stream.reset(errorCode.cancel);
         reject(error);
       };
@@ -165,7 +164,7 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
     });
   }
 
-  /** Why a stream ended before its answer came. */
+  /** The error of a stream that ended before its answer came. */
   #unanswered(stream: FramedStream): MeshError {
     if (this.reason !== null) return this.reason;
     const { resetCode: code } = stream;

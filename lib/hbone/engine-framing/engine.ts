@@ -11,7 +11,7 @@ import { acceptTls, connectTls } from '../tls.ts';
 import { FramingClientTunnel } from './client-tunnel.ts';
 import { FramingServerTunnel } from './server-tunnel.ts';
 
-/** HBONE on HTTP/2 framing of our own over node:tls. */
+/** The HBONE engine with its own HTTP/2 framing over node:tls. */
 export const framingEngine: HboneEngine = {
   name: 'framing',
 

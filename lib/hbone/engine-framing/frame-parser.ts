@@ -4,6 +4,7 @@ import {
   FRAME_HEADER_BYTES,
   MAX_STREAM_ID,
   errorCode,
+  fault,
   frameFlag,
   frameType,
 } from './frames.ts';
@@ -17,11 +18,11 @@ export interface FrameHeader {
   length: number;
 }
 
-/** Takes what the parser finds; anything it throws ends the parsing. */
+/** Receives the parsed frames. An error it throws ends the parsing. */
 export interface FrameReceiver {
-  /** A frame begins; its header is good for this call only. */
+  /** A frame begins. Its header is valid during this call only. */
   frameBegins(header: Readonly<FrameHeader>): void;
-  /** A whole frame other than DATA; `payload` is good for this call only. Not called for types that are skipped. */
+  /** A complete frame other than DATA. `payload` is valid during this call only. Frames of skipped types are not passed on. */
   frame(header: Readonly<FrameHeader>, payload: Buffer): void;
   /** A piece of the content of the DATA frame that has begun. The receiver may keep it. */
   data(piece: Buffer): void;
@@ -29,10 +30,10 @@ export interface FrameReceiver {
   dataEnds(header: Readonly<FrameHeader>): void;
 }
 
-/** What the parser is at. */
+/** The part of a frame that the parser reads next. */
 type Stage = 'preface' | 'header' | 'payload' | 'pad-length' | 'content' | 'skip';
 
-/** Payloads of these types have one length. */
+/** Payload lengths of the types with one fixed length. */
 const FIXED_LENGTHS: ReadonlyMap<number, number> = new Map([
   [frameType.rstStream, 4],
   [frameType.ping, 8],
@@ -42,9 +43,8 @@ const FIXED_LENGTHS: ReadonlyMap<number, number> = new Map([
 const KNOWN_TYPES = 10;
 
 /**
- * Cuts a byte stream into frames, however it arrives (RFC 9113 §4). DATA passes through as it comes, without waiting for the
- * frame's end; other frames are gathered within their bounds. Checks what a header alone can tell, and throws
- * {@link ConnectionFault}.
+ * Cuts a byte stream into frames, however it arrives (RFC 9113 §4). DATA passes through as it comes; other frames are gathered within
+ * their bounds. The parser checks each frame's header and throws {@link ConnectionFault}.
  */
 export class FrameParser {
   readonly #receiver: FrameReceiver;
@@ -52,10 +52,10 @@ export class FrameParser {
   readonly #maxBlock: number;
   readonly #header: FrameHeader = { type: 0, flags: 0, id: 0, length: 0 };
   #stage: Stage;
-  /** What has come of the preface, a header or a payload that arrive in pieces. */
+  /** The received part of a header or payload that arrives in pieces. */
   #partial: Buffer | null = null;
   #filled = 0;
-  /** Content or padding still to come. */
+  /** Bytes of content or padding still to come. */
   #left = 0;
   #padding = 0;
 
@@ -163,7 +163,7 @@ export class FrameParser {
     if (type === frameType.headers || type === frameType.continuation) {
       if (length > this.#maxBlock) throw tooMuch(`${length} bytes of headers in one frame`);
     }
-    // Whatever its length may mean, it is a few bytes; its receiver judges.
+    // The receiver judges the length of a short PRIORITY.
     if (type === frameType.priority && length > MAX_GOAWAY_BYTES) throw sizeFault('a PRIORITY');
   }
 
@@ -182,7 +182,7 @@ export class FrameParser {
     this.#padding = chunk[at] ?? 0;
     this.#left = this.#header.length - 1 - this.#padding;
     if (this.#left < 0) {
-      throw new ConnectionFault(errorCode.protocolError, 'more padding than DATA');
+      throw fault('more padding than DATA');
     }
     this.#stage = 'content';
     if (this.#left === 0) this.#endContent();
@@ -245,9 +245,9 @@ export class FrameParser {
 const NO_BYTES = Buffer.alloc(0);
 
 function sizeFault(what: string): ConnectionFault {
-  return new ConnectionFault(errorCode.frameSizeError, `the peer sent ${what}`);
+  return fault(what, errorCode.frameSizeError);
 }
 
 function tooMuch(what: string): ConnectionFault {
-  return new ConnectionFault(errorCode.enhanceYourCalm, `the peer sent ${what}`);
+  return fault(what, errorCode.enhanceYourCalm);
 }

@@ -3,10 +3,10 @@
 /** Length of every frame's header. */
 export const FRAME_HEADER_BYTES = 9;
 
-/** What a client sends first. */
+/** The preface, which a client sends first. */
 export const CLIENT_PREFACE = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 'latin1');
 
-/** Windows, frame sizes and ids end here. */
+/** Defaults and largest values of windows, frame sizes and ids. */
 export const MAX_WINDOW = 0x7fff_ffff;
 export const DEFAULT_WINDOW = 65_535;
 export const DEFAULT_FRAME_SIZE = 16_384;
@@ -52,7 +52,7 @@ export const errorCode = {
   enhanceYourCalm: 11,
 } as const;
 
-/** Settings we know. */
+/** Settings that this engine knows. */
 export const settingId = {
   headerTableSize: 1,
   enablePush: 2,
@@ -72,6 +72,11 @@ export class ConnectionFault extends Error {
     super(message);
     this.code = code;
   }
+}
+
+/** The fault of a peer that sent `what`. */
+export function fault(what: string, code: number = errorCode.protocolError): ConnectionFault {
+  return new ConnectionFault(code, `the peer sent ${what}`);
 }
 
 /** Writes a frame header at `at`. */
@@ -135,7 +140,7 @@ export function settingsAckFrame(): Buffer {
   return fixedFrame(frameType.settings, frameFlag.ack, 0, 0);
 }
 
-/** HEADERS, and CONTINUATION where the block is larger than one frame may be; they travel as one piece. */
+/** HEADERS, with CONTINUATIONs if the block is larger than one frame may be; all in one buffer. */
 export function headersFrames(
   id: number,
   block: Buffer,

@@ -1,4 +1,4 @@
-import { ConnectionFault, errorCode, frameFlag, frameType } from './frames.ts';
+import { errorCode, fault, frameFlag, frameType } from './frames.ts';
 import type { FrameHeader } from './frame-parser.ts';
 import { MAX_CONTINUATIONS } from './limits.ts';
 
@@ -8,12 +8,12 @@ const PRIORITY_BYTES = 5;
 export interface HeaderBlock {
   readonly id: number;
   readonly endStream: boolean;
-  /** The stream was made to depend on itself (RFC 7540 §5.3.1). */
+  /** Whether the stream depends on itself (RFC 7540 §5.3.1). */
   readonly selfDependent: boolean;
   readonly bytes: Buffer;
 }
 
-/** Puts HEADERS and its CONTINUATIONs together (RFC 9113 §6.2, §6.10); nothing may come between them. */
+/** Joins HEADERS and its CONTINUATIONs (RFC 9113 §6.2, §6.10). No other frame may come between them. */
 export class HeaderBlocks {
   readonly #maxBytes: number;
   #open: { id: number; endStream: boolean; selfDependent: boolean } | null = null;
@@ -34,7 +34,7 @@ export class HeaderBlocks {
     }
   }
 
-  /** Takes HEADERS; the block when it is whole. */
+  /** Takes HEADERS; returns the block when it is complete. */
   headers({ id, flags }: Readonly<FrameHeader>, payload: Buffer): HeaderBlock | null {
     if (id === 0) throw fault('HEADERS without a stream');
     let from = 0;
@@ -46,7 +46,7 @@ export class HeaderBlocks {
     let selfDependent = false;
     if ((flags & frameFlag.priority) !== 0) {
       if (payload.length - from < PRIORITY_BYTES) {
-        throw new ConnectionFault(errorCode.frameSizeError, 'the peer sent HEADERS cut short');
+        throw fault('HEADERS cut short', errorCode.frameSizeError);
       }
       selfDependent = (payload.readUInt32BE(from) & 0x7fff_ffff) === id;
       from += PRIORITY_BYTES;
@@ -60,7 +60,7 @@ export class HeaderBlocks {
     return null;
   }
 
-  /** Takes CONTINUATION, which {@link check} has let through; the block when it is whole. */
+  /** Takes a CONTINUATION that {@link check} has passed; returns the block when it is complete. */
   continuation({ flags }: Readonly<FrameHeader>, payload: Buffer): HeaderBlock | null {
     const open = this.#open;
     if (open === null) return null;
@@ -76,15 +76,8 @@ export class HeaderBlocks {
   #add(part: Buffer): void {
     this.#bytes += part.length;
     if (this.#bytes > this.#maxBytes || this.#parts.length > MAX_CONTINUATIONS) {
-      throw new ConnectionFault(
-        errorCode.enhanceYourCalm,
-        'the peer sent a header block without end',
-      );
+      throw fault('a header block without end', errorCode.enhanceYourCalm);
     }
     this.#parts.push(Buffer.from(part));
   }
-}
-
-function fault(what: string): ConnectionFault {
-  return new ConnectionFault(errorCode.protocolError, `the peer sent ${what}`);
 }

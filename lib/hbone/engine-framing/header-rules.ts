@@ -1,4 +1,4 @@
-/** Which header lists are well-formed (RFC 9113 §8). */
+/** Checks that header lists are well-formed (RFC 9113 §8). */
 import type { Field } from './hpack-table.ts';
 
 /** Header fields as one text each, repeated ones joined by a comma. */
@@ -8,9 +8,9 @@ export type HeaderMap = Readonly<Record<string, string | undefined>>;
 export interface RequestHead {
   readonly method: string;
   readonly authority: string;
-  /** All fields, pseudo ones too. */
+  /** All fields, including pseudo ones. */
   readonly headers: HeaderMap;
-  /** Bytes its content must have, null when it does not say. */
+  /** The value of content-length, null when it is absent. */
   readonly contentLength: number | null;
 }
 
@@ -27,7 +27,7 @@ const NAME = /^[!#$%&'*+\-.^_`|~0-9a-z]+$/;
 const VALUE = /^(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\xff]*[\x21-\x7e\x80-\xff])?)?$/;
 const DIGITS = /^\d{1,15}$/;
 
-/** They speak of one hop of HTTP/1 (§8.2.2). */
+/** Fields that concern one hop of HTTP/1 (§8.2.2). */
 const FORBIDDEN: ReadonlySet<string> = new Set([
   'connection',
   'proxy-connection',
@@ -40,7 +40,7 @@ const REQUEST_PSEUDO: ReadonlySet<string> = new Set([':method', ':scheme', ':aut
 const RESPONSE_PSEUDO: ReadonlySet<string> = new Set([':status']);
 const NO_PSEUDO: ReadonlySet<string> = new Set();
 
-/** The request a list makes, or what is wrong with it. */
+/** The request in a list, or a text that names its fault. */
 export function requestHead(fields: readonly Field[]): RequestHead | string {
   const headers = collect(fields, REQUEST_PSEUDO);
   if (typeof headers === 'string') return headers;
@@ -62,7 +62,7 @@ export function requestHead(fields: readonly Field[]): RequestHead | string {
   };
 }
 
-/** The response a list makes, or what is wrong with it. */
+/** The response in a list, or a text that names its fault. */
 export function responseHead(fields: readonly Field[]): ResponseHead | string {
   const headers = collect(fields, RESPONSE_PSEUDO);
   if (typeof headers === 'string') return headers;
@@ -71,7 +71,7 @@ export function responseHead(fields: readonly Field[]): ResponseHead | string {
   return { status: Number(status), headers };
 }
 
-/** What is wrong with a list of trailers, null when nothing is. */
+/** The fault of a list of trailers, null when it has none. */
 export function trailersFault(fields: readonly Field[]): string | null {
   const trailers = collect(fields, NO_PSEUDO);
   return typeof trailers === 'string' ? trailers : null;

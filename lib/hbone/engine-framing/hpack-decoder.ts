@@ -6,16 +6,16 @@ import type { Field } from './hpack-table.ts';
 /** A decoded header list. */
 export interface FieldList {
   readonly fields: readonly Field[];
-  /** The list was larger than allowed; `fields` ends where that showed. */
+  /** Whether the list was larger than allowed. `fields` then ends at the limit. */
   readonly oversized: boolean;
 }
 
-/** Numbers above this are no length, index or size of anything. */
+/** The largest integer accepted; no length, index or size is above it. */
 const MAX_INTEGER = 0x0fff_ffff;
 
 /**
- * Decodes the header blocks of one connection in order (RFC 7541). Every block must pass through here, wanted or not, or the
- * tables of the two ends come apart. Throws {@link ConnectionFault} COMPRESSION_ERROR.
+ * Decodes the header blocks of one connection in order (RFC 7541). Every block must pass through the decoder, even an unwanted one, or
+ * the tables of the two ends diverge. Throws {@link ConnectionFault} COMPRESSION_ERROR.
  */
 export class HpackDecoder {
   readonly #table: DynamicTable;

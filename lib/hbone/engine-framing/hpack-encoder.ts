@@ -1,14 +1,14 @@
 import { STATIC_TABLE } from './hpack-table.ts';
 
 /**
- * Encodes header blocks without a dynamic table and without Huffman codes: a CONNECT is a few hundred bytes, once a connection,
- * and differs each time. The first block says that the table is empty and stays so, which satisfies any table size the peer may
- * set (RFC 7541 §4.2).
+ * Encodes header blocks without a dynamic table and without Huffman codes: a CONNECT has a few hundred bytes, comes once for each
+ * connection, and differs each time. The first block sets the table size to 0, which satisfies any size the peer may set (RFC 7541
+ * §4.2).
  */
 export class HpackEncoder {
   #first = true;
 
-  /** `fields` are names in lower case and their values, pseudo headers first. */
+  /** Encodes fields: names in lower case and their values, pseudo headers first. */
   encode(fields: readonly (readonly [name: string, value: string])[]): Buffer {
     let size = 1;
     for (const [name, value] of fields) size += name.length + value.length + MAX_PREFIXES;
@@ -29,7 +29,7 @@ const INDEXED = 0x80;
 /** Three numbers of at most five bytes: index, name's length, value's length. */
 const MAX_PREFIXES = 15;
 
-/** Of a name in the static table: its first index, and those of its values. */
+/** A name in the static table: its first index, and the indexes of its values. */
 interface KnownName {
   readonly index: number;
   readonly values: Map<string, number>;

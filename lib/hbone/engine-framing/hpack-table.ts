@@ -10,8 +10,8 @@ const STATIC_TEXT =
   'proxy-authorization|;range|;referer|;refresh|;retry-after|;server|;set-cookie|;strict-transport-security|;' +
   'transfer-encoding|;user-agent|;vary|;via|;www-authenticate|';
 
-/** What an entry counts beyond its texts (RFC 7541 §4.1). */
-export const ENTRY_OVERHEAD = 32;
+/** Size of an entry besides its texts (RFC 7541 §4.1). */
+const ENTRY_OVERHEAD = 32;
 
 /** A header field. */
 export interface Field {
@@ -25,7 +25,7 @@ export const STATIC_TABLE: readonly Field[] = STATIC_TEXT.split(';').map((entry)
   return { name, value };
 });
 
-/** What a field counts against table and list sizes. */
+/** The size of a field in tables and lists. */
 export function fieldSize(field: Field): number {
   return field.name.length + field.value.length + ENTRY_OVERHEAD;
 }

@@ -34,7 +34,7 @@ const { transitions, accepting } = build();
 
 let scratch = Buffer.alloc(4_096);
 
-/** The text of a Huffman-coded string, one character a byte; null when the code or its padding is wrong. */
+/** Decodes a Huffman-coded string, one character for each byte; null when the code or its padding is wrong. */
 export function decodeHuffman(bytes: Buffer, from: number, to: number): string | null {
   // The shortest code has five bits.
   const most = Math.ceil(((to - from) * 8) / 5);
@@ -56,7 +56,7 @@ export function decodeHuffman(bytes: Buffer, from: number, to: number): string |
   return accepting[node] === 1 ? scratch.toString('latin1', 0, length) : null;
 }
 
-/** Node numbers of inner nodes are positive or 0, leaves are kept as -1 - symbol. */
+/** Children of each inner node. Inner nodes have numbers from 0; a leaf is stored as -1 - symbol. */
 function tree(): Int16Array {
   const children = new Int16Array(2 * NODES);
   let nodes = 1;

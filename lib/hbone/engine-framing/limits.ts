@@ -1,78 +1,78 @@
-/** Bounds of the framing engine, each with its reason. Those it shares with the other engine are in ../limits.ts. */
+/** Bounds of the framing engine, each with its reason. ../limits.ts has the bounds that hold for any engine. */
 
-/** Our HPACK table for what the peer sends: HTTP/2's default, so that no setting has to announce it. */
+/** HPACK table of the decoder: HTTP/2's default, so that no setting has to announce it. */
 export const DECODER_TABLE_BYTES = 4_096;
 
-/** Settings in one frame: six exist, and peers may grease. */
+/** Settings in one frame. Six exist; peers may send unknown ones (GREASE). */
 export const MAX_SETTINGS_PER_FRAME = 64;
 
-/** Debug data of a GOAWAY that we take in, bytes. */
+/** Largest GOAWAY with its debug data, bytes. */
 export const MAX_GOAWAY_BYTES = 16_384;
 
 /**
- * Unread bytes of all streams of a tunnel up to which the connection window is given back on arrival. Stalled readers then
- * hold their own stream windows and nothing of the others'; beyond it the connection window bounds what is held.
+ * Unread bytes of all streams of a tunnel up to which the connection window is given back on arrival. Up to it a stalled reader uses up
+ * only its own stream window. Beyond it the connection window bounds the bytes held.
  */
 export const MAX_HELD_BYTES = 64 * 1_048_576;
 
-/** Window of a stream while its pod holds too much (lib/net/held-bytes.ts), bytes: enough to go on. */
+/** Window of a stream while its pod is pressed (lib/net/held-bytes.ts), bytes: enough to make progress. */
 export const PRESSED_WINDOW_BYTES = 16_384;
 
-/** Share of a window that is used up before it is given back: few frames, and the sender never runs dry. */
+/** A window is given back when one part in this many is used up: few frames, and the sender never has to wait. */
 export const RELEASE_SHARE = 4;
 
-/** Bytes of frames other than DATA that may wait for a peer that does not read. Honest peers leave a few kB. */
+/** Bytes of frames other than DATA that may wait for a peer that does not read. Honest peers leave a few kB unread. */
 export const MAX_CONTROL_BYTES = 1_048_576;
 
 /**
- * One write at most, bytes: eight full TLS records. What is handed over cannot be overtaken, so this bounds what a bulk
- * stream costs the others.
+ * Largest write, bytes: eight full TLS records. Later frames cannot overtake a write, so this bounds the delay that a bulk stream causes
+ * the others.
  */
 export const WRITE_BYTES = 131_072;
 
-/** A stream's turn when others wait too, bytes with the frame header: one TLS record. */
+/** A stream's turn while others wait, bytes with the frame header: one TLS record. */
 export const TURN_BYTES = 16_384;
 
-/** Bytes a stream may have waiting before its source is told to stop. */
+/** Bytes of a stream that may wait before its source is stopped. */
 export const SEND_HIGH_WATER_BYTES = 262_144;
 
-/** Waiting bytes at which a stopped source is told to go on: enough to fill a write until it does. */
+/** Waiting bytes at which a stopped source continues: enough for one write until it delivers. */
 export const SEND_LOW_WATER_BYTES = 131_072;
 
-/** A TLS record's content at most, bytes. */
+/** Largest content of a TLS record, bytes. */
 export const RECORD_BYTES = 16_384;
 
-/** A record of at least this says that more will follow: the next are put one behind the other. */
+/** A record of at least this size is a part of bulk data: the next ones are put one behind the other. */
 export const BULK_READ_BYTES = 8_192;
 
-/** Room for records that are written on together: those of one turn of a busy tunnel. */
+/** Room for the records of one turn of a busy tunnel, which are written on together. */
 export const SLAB_BYTES = 262_144;
 
-/** Bytes received in one turn that are written to a socket by one call: four TLS records, less the frame header before them. */
+/** Received bytes of one turn that one call writes to a socket: four TLS records, less the frame header before them. */
 export const GATHERED_BYTES = 65_000;
 
-/** A read of at least this was part of a bulk transfer: the next one waits until it is sent, and is then sent without a copy. */
+/** A read of at least this size is a part of a bulk transfer. The next read waits until it is sent, and then needs no copy. */
 export const DIRECT_PAUSE_BYTES = 32_768;
 
-/** Pieces below this that wait behind others are copied: each would keep a buffer of the size above to itself. */
+/** Smaller pieces that wait behind others are copied, because each would keep a whole slab in use. */
 export const PIN_FROM_BYTES = 32_768;
 
-/** Received pieces below this are gathered while their reader is stalled: a piece costs more than its bytes. */
+/** Smaller received pieces are gathered while their reader is stalled, because a piece costs more than its bytes. */
 export const SMALL_PIECE_BYTES = 2_048;
 
 /** Buffer in which small pieces are gathered. */
 export const GATHER_BYTES = 16_384;
 
-/** Ids of ended streams that are remembered, to tell late frames from wrong ones. */
+/** Ended streams that are remembered, to tell late frames from wrong ones. */
 export const MAX_REMEMBERED_STREAMS = 1_000;
 
 /**
- * Frames that move nothing forward (PING, SETTINGS, PRIORITY, empty DATA, unknown ones, resets and headers of ended streams,
- * requests after a drain, malformed ones): in one burst, and per second. Honest peers send a few a minute.
+ * Frames without progress that a peer may send in one burst, and per second: PING, SETTINGS, PRIORITY, empty DATA, unknown frames, resets
+ * and headers of ended streams, requests after a drain, malformed requests. Honest peers send a few a minute.
  */
 export const IDLE_FRAMES = { burst: 10_000, perSecond: 1_000 } as const;
 
-/** WINDOW_UPDATEs that a peer may send for each KiB it was sent, besides as many as of the frames above. */
+/** WINDOW_UPDATEs that a peer may send for each KiB it received, besides a budget as for the frames above. */
 export const WINDOW_UPDATES_PER_KIB = 2;
 
 /** CONTINUATION frames of one header block; 64 KiB need four of the smallest maximum size. */

@@ -13,6 +13,7 @@ import {
   DEFAULT_WINDOW,
   MAX_STREAM_ID,
   errorCode,
+  fault,
   frameFlag,
   frameType,
   goawayFrame,
@@ -36,7 +37,7 @@ import { RecordBuffer, readRecords } from './record-buffer.ts';
 import type { Windows } from './receive-windows.ts';
 import { SessionTimers } from '../session-timers.ts';
 
-/** How the two sides of a connection differ. */
+/** The difference between the two sides of a connection. */
 export interface LinkRole {
   readonly isServer: boolean;
   readonly maxHeaderListBytes: number;
@@ -47,27 +48,27 @@ export interface LinkRole {
 const KIB = 1_024;
 
 /**
- * An HTTP/2 connection without its streams (RFC 9113 §3, §5.4, §6.5 to §6.8): greeting, settings, pings, header compression,
- * and the end.
+ * An HTTP/2 connection without its streams (RFC 9113 §3, §5.4, §6.5 to §6.8): preface, settings, pings, header compression and the
+ * end.
  */
 export abstract class FramingLink implements FrameReceiver {
   readonly peer: TunnelPeer;
   readonly counters = noCounts();
   readonly closed: Promise<TunnelEnd>;
-  /** What ended the tunnel, for the message of whatever was still waiting on it. */
+  /** The error that ended the tunnel, for the messages of requests that still waited on it. */
   failure: Error | null = null;
-  /** What it was destroyed for. */
+  /** The reason given to `destroy`. */
   protected reason: MeshError | null = null;
   protected readonly options: TunnelOptions;
   protected readonly peerSettings: PeerSettings;
-  protected readonly output: Output;
-  protected readonly records = new RecordBuffer();
+  readonly output: Output;
+  readonly records = new RecordBuffer();
   protected draining = false;
-  /** Nothing is taken in or sent any more. */
+  /** Whether input and output have stopped. */
   protected over = false;
-  /** WINDOW_UPDATEs of the peer; what we send earns it more. */
+  /** The peer's budget of WINDOW_UPDATEs; bytes sent to it earn more. */
   protected readonly windowUpdates: TokenBucket;
-  /** Frames that move nothing forward. */
+  /** The peer's budget of frames without progress. */
   protected readonly idleFrames: TokenBucket;
   readonly #role: LinkRole;
   readonly #socket: TLSSocket;
@@ -77,9 +78,9 @@ export abstract class FramingLink implements FrameReceiver {
   readonly #encoder = new HpackEncoder();
   readonly #timers: SessionTimers;
   readonly #pings: Pings;
-  /** SETTINGS of the peer have come. */
+  /** Whether SETTINGS of the peer have come. */
   #greeted = false;
-  /** Runs while SETTINGS of ours are not acknowledged. */
+  /** Runs while sent SETTINGS are not acknowledged. */
   #unacknowledged: Timer | null = null;
   #end: TunnelEnd | null = null;
   #probing: Promise<boolean> | null = null;
@@ -128,13 +129,13 @@ export abstract class FramingLink implements FrameReceiver {
 
   abstract drain(): void;
 
-  /** Ends now; open streams are reset, and end with `reason` on this side where there is one. */
+  /** Ends the tunnel now. Open streams are reset, and on this side end with `reason` if it is given. */
   destroy(reason?: MeshError): void {
     if (!this.over) this.reason = reason ?? null;
     this.terminate('destroyed', errorCode.noError);
   }
 
-  /** Asks for a sign of life now; false, and the end of the tunnel, when none comes within `timeoutMs`. */
+  /** Asks for a sign of life. If none comes within `timeoutMs` it ends the tunnel and resolves to false. */
   async probe(timeoutMs: number): Promise<boolean> {
     if (this.over) return false;
     this.#probing ??= this.#probe(timeoutMs).finally(() => {
@@ -186,24 +187,24 @@ export abstract class FramingLink implements FrameReceiver {
   /** WINDOW_UPDATE, RST_STREAM or PRIORITY. */
   protected abstract streamFrame(type: number, id: number, payload: Buffer): void;
   protected abstract headersTaken(block: HeaderBlock, list: FieldList): void;
-  /** The peer's initial window has grown, perhaps by less than nothing. */
+  /** The peer's initial window has changed by `by` bytes, perhaps negative. */
   protected abstract windowsGrown(by: number): void;
-  /** What the peer is told at first that it may send. */
+  /** The windows to announce at first. */
   protected abstract get firstWindows(): Windows;
-  /** The peer has taken note of our last SETTINGS. */
+  /** The peer has acknowledged the last SETTINGS. */
   protected abstract settingsAgreed(): void;
-  /** A piece of input has been taken in. */
+  /** A piece of input has been processed. */
   protected abstract inputTaken(): void;
   /** GOAWAY has come. */
   protected abstract goneAway(lastId: number, code: number): void;
-  /** The last stream of the other side that we have taken on. */
+  /** The last stream of the peer that was accepted. */
   protected abstract get lastTaken(): number;
-  /** The tunnel is over: breaks its streams off, with this error where that is a failure. */
+  /** Breaks off the streams when the tunnel is over, with the error if that is a failure. */
   protected abstract endStreams(error: Error | null): void;
   /** Settings have come. */
   protected abstract changed(): void;
 
-  /** Begins to speak and to listen. */
+  /** Sends the greeting and begins to read. */
   protected start(): void {
     const { settings, credentials } = this.options;
     const { isServer, maxHeaderListBytes, settings: own } = this.#role;
@@ -235,11 +236,11 @@ export abstract class FramingLink implements FrameReceiver {
     );
   }
 
-  /** Sends SETTINGS, which the peer must acknowledge in time. One word at a time: its answers do not say which they mean. */
+  /** Sends SETTINGS, which the peer must acknowledge in time. Only one may be unacknowledged, since the answer does not name it. */
   protected announce(settings: Buffer): void {
     this.control(settings);
     if (this.over) return;
-    // Its answer may wait behind all that it has sent.
+    // The answer may wait behind all that the peer has sent.
     this.#unacknowledged = this.#timers.afterInput(this.options.settings.handshakeTimeoutMs, () =>
       this.fail(
         new ConnectionFault(errorCode.settingsTimeout, 'the peer did not acknowledge SETTINGS'),
@@ -260,7 +261,7 @@ export abstract class FramingLink implements FrameReceiver {
     this.control(goawayFrame(lastId, errorCode.noError));
   }
 
-  /** Counts a frame that moves nothing forward. */
+  /** Spends the peer's budget on a frame without progress; throws when it is used up. */
   protected spendIdleFrame(): void {
     if (this.idleFrames.spend()) return;
     throw new ConnectionFault(errorCode.enhanceYourCalm, 'the peer sends frames to no end');
@@ -271,7 +272,7 @@ export abstract class FramingLink implements FrameReceiver {
     this.#pings.ask(action);
   }
 
-  /** Ends the tunnel because of what the peer did. */
+  /** Ends the tunnel because of a fault of the peer. */
   protected fail(reason: ConnectionFault, end: TunnelEnd = 'error'): void {
     if (this.over) return;
     this.failure ??= new MeshError('TUNNEL_PROTOCOL', reason.message, {
@@ -295,7 +296,7 @@ export abstract class FramingLink implements FrameReceiver {
     this.#linger();
   }
 
-  /** A peer that finished TLS must also speak HTTP/2 in time. */
+  /** Bounds the time until the peer sends its SETTINGS after the TLS handshake. */
   #boundPreface(): void {
     this.#timers.after(this.options.settings.handshakeTimeoutMs, () => {
       if (!this.#greeted) this.terminate('preface-timeout', errorCode.settingsTimeout);
@@ -306,7 +307,7 @@ export abstract class FramingLink implements FrameReceiver {
     const { promise, resolve } = Promise.withResolvers<boolean>();
     const heard = this.#socket.bytesRead;
     const timeout = this.#timers.afterInput(timeoutMs, () => {
-      // Its answer may wait behind all that we have sent; whoever sends anything is there.
+      // The answer may wait behind all that was sent. Any received byte is a sign of life.
       if (this.#socket.bytesRead > heard) resolve(true);
       else this.#silent(timeoutMs);
     });
@@ -380,18 +381,13 @@ export abstract class FramingLink implements FrameReceiver {
   #stop(): void {
     this.over = true;
     this.#timers.cancelAll();
-    // Where we have ended the tunnel ourselves we know why.
+    // A tunnel that this side destroyed ends with its own reason.
     const failure = this.#end === 'destroyed' ? null : endedUnderneath(this.failure);
     this.endStreams(this.reason ?? failure);
   }
 
-  /** Gives the last words time to arrive. */
+  /** Gives the last frames time to arrive. */
   #linger(): void {
     this.#timers.after(CLOSE_LINGER_MS, () => this.#socket.destroy());
   }
-}
-
-/** The peer broke a rule that ends the connection. */
-export function fault(what: string): ConnectionFault {
-  return new ConnectionFault(errorCode.protocolError, `the peer sent ${what}`);
 }

@@ -9,46 +9,46 @@ import {
 } from './frames.ts';
 import { MAX_CONTROL_BYTES, TURN_BYTES, WRITE_BYTES } from './limits.ts';
 
-/** A stream as the output sees it. */
+/** The part of a stream that the output needs. */
 export interface Outgoing {
   readonly id: number;
-  /** What the peer lets it send, bytes; may be negative. */
+  /** Bytes that the peer lets it send; may be negative. */
   readonly sendWindow: number;
-  /** Bytes that wait. */
+  /** Bytes that wait to be sent. */
   readonly waiting: number;
-  /** The last byte is among those that wait, or has gone; END_STREAM has not. */
+  /** Whether no further byte follows those that wait, and END_STREAM is not sent yet. */
   readonly ending: boolean;
-  /** Whether it stands in the output's row already. The output's own mark. */
+  /** Whether it is in the output's row; only the output sets it. */
   inRow: boolean;
-  /** Copies `bytes` of what waits to `into`, spending window. */
+  /** Moves `bytes` of the waiting bytes to `into` and spends window. */
   take(into: Buffer, at: number, bytes: number): void;
-  /** END_STREAM has gone. */
+  /** END_STREAM has been sent. */
   endTaken(): void;
-  /** It may read into {@link readBuffer} now; false when it does not want to. */
+  /** Lets it read into {@link readBuffer} now; false when it has no use for the turn. */
   readTurn(): boolean;
 }
 
 /**
- * All writes of a thread pass through here one after the other: node:tls encrypts a single buffer before `write` returns, or copies
- * it when it cannot.
+ * The buffer of all writes of a thread, one after the other. node:tls encrypts a single buffer before `write` returns, or else copies
+ * it.
  */
 const shared = Buffer.allocUnsafeSlow(WRITE_BYTES);
 
 /**
- * Where sockets are read to that are carried over tunnels: behind the room for a frame header, so that {@link Output.sendRead} sends
- * a read without moving it, as whole TLS records when it is full. Good until the next write of any tunnel.
+ * The buffer for reads of sockets that are carried over tunnels. It lies behind room for a frame header, so that {@link Output.sendRead}
+ * sends a read without a copy, and a full one as whole TLS records. Its bytes are valid until the next write of any tunnel.
  */
 export const readBuffer = shared.subarray(FRAME_HEADER_BYTES);
 
-/** Immediates until a source that was let go has been read: the first may be of the turn that let it go. */
+/** Immediates until a resumed source has been read. The first one may belong to the turn that resumed it. */
 const TURNS_TO_READ = 2;
 
 /**
- * What a tunnel sends. One write is under way at a time: the first of a turn goes at once, and what comes until it is done
- * is gathered into the next, so that many small frames make one TLS record. Frames other than DATA go first; streams take turns.
+ * Sends the frames of a tunnel. One write is under way at a time. The first of a turn goes at once; frames that come until it is done are
+ * gathered into the next, so that many small frames make one TLS record. Frames other than DATA go first; streams take turns.
  */
 export class Output {
-  /** What the peer lets the connection send. */
+  /** Bytes that the peer lets the connection send. */
   window = DEFAULT_WINDOW;
   maxFrameSize = DEFAULT_FRAME_SIZE;
   readonly #socket: TLSSocket;
@@ -60,14 +60,14 @@ export class Output {
   #writing = false;
   /** Streams whose sources wait for their turn to be read. */
   #readers: Outgoing[] = [];
-  /** One of them is being read; the end of its turn is scheduled. */
+  /** Whether one of them is being read; the end of its turn is scheduled. */
   #reading = false;
   #turnsLeft = 0;
   #passing = false;
   #readWasLast = false;
   #onFinished: (() => void) | null = null;
 
-  /** `onDataSent` is told of DATA as it goes. */
+  /** `onDataSent` is called with the bytes of each DATA frame sent. */
   constructor(socket: TLSSocket, onDataSent: (bytes: number) => void) {
     this.#socket = socket;
     this.#onDataSent = onDataSent;
@@ -81,7 +81,7 @@ export class Output {
     return this.#controlBytes <= MAX_CONTROL_BYTES;
   }
 
-  /** The stream has something to send. */
+  /** Queues a stream that has something to send. */
   ready(stream: Outgoing): void {
     if (stream.inRow || !sendable(stream)) return;
     stream.inRow = true;
@@ -96,10 +96,10 @@ export class Output {
     this.flush();
   }
 
-  /** Sends what waits, unless a write is under way: then that follows. */
+  /** Sends the waiting frames. While a write is under way they follow it. */
   flush(): void {
     if (this.#writing || this.#reading || this.#socket.destroyed) return;
-    // Filling makes room, and whoever learns of it may have more to send.
+    // Filling makes room, which may call back with more to send.
     this.#writing = true;
     const length = this.#fill();
     if (length === 0) {
@@ -113,7 +113,7 @@ export class Output {
     this.#socket.write(shared.subarray(0, length), this.#written);
   }
 
-  /** Sends what stands in {@link readBuffer} as one frame, if nothing else waits and the windows allow; else false. */
+  /** Sends the bytes in {@link readBuffer} as one frame if nothing else waits and the windows allow it; else returns false. */
   sendRead(stream: Outgoing, bytes: number): boolean {
     if (this.#writing || this.#control.length > 0) return false;
     if (bytes > Math.min(stream.sendWindow, this.window, this.maxFrameSize)) return false;
@@ -129,8 +129,8 @@ export class Output {
   }
 
   /**
-   * The source of the stream is read when it is its turn: bulk sources one after the other, each when the write before is done,
-   * so that {@link sendRead} can send what they bring.
+   * Queues the stream's source for its turn to be read. Bulk sources are read one after the other, each when the write before it is
+   * done, so that {@link sendRead} can send the bytes.
    */
   awaitReadTurn(stream: Outgoing): void {
     this.#readers.push(stream);
@@ -139,13 +139,13 @@ export class Output {
 
   readonly #written = (): void => {
     this.#writing = false;
-    // Reads and what else there is to send take turns.
+    // Reads and other frames take turns.
     if (!this.#readWasLast) this.#giveTurn();
     this.flush();
     if (!this.#writing) this.#giveTurn();
   };
 
-  /** Lets the next source be read, and waits for it over one turn of the event loop. */
+  /** Gives the next source its turn, and waits for it over one turn of the event loop. */
   #giveTurn(): void {
     if (this.#reading) return;
     do {
@@ -159,7 +159,7 @@ export class Output {
     setImmediate(this.#endTurn);
   }
 
-  /** A source that had nothing to say must not stop the others. */
+  /** Ends a turn, so that a source without bytes does not stop the others. */
   readonly #endTurn = (): void => {
     this.#turnsLeft -= 1;
     if (this.#reading && this.#turnsLeft > 0) {
@@ -173,7 +173,7 @@ export class Output {
     if (!this.#writing) this.#giveTurn();
   };
 
-  /** Fills the shared buffer; how far. */
+  /** Fills the shared buffer and returns the number of bytes. */
   #fill(): number {
     let at = 0;
     for (const frame of this.#control) {
@@ -217,7 +217,7 @@ export class Output {
         at,
         alone ? space : Math.min(space, TURN_BYTES - FRAME_HEADER_BYTES),
       );
-      // Stays in the row, behind the others.
+      // The stream stays in the row, behind the others.
       if (sendable(stream)) row.push(stream);
       else stream.inRow = false;
     }

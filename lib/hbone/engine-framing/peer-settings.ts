@@ -10,11 +10,11 @@ import {
 
 const SETTING_BYTES = 6;
 
-/** What the peer has told of itself (RFC 9113 §6.5.2). */
+/** The settings of the peer (RFC 9113 §6.5.2). */
 export class PeerSettings {
   initialWindow = DEFAULT_WINDOW;
   maxFrameSize = DEFAULT_FRAME_SIZE;
-  /** Streams it lets us open; null while it has not said. */
+  /** Streams that it lets the local end open; null until it states a number. */
   maxConcurrentStreams: number | null = null;
   readonly #fromServer: boolean;
 
@@ -50,7 +50,7 @@ export class PeerSettings {
         this.maxFrameSize = value;
         break;
       default:
-        // Table size: our encoder has no table. List size: our lists are a few hundred bytes. Others we do not know.
+        // The table size does not matter: the encoder has no table. Nor does the list size: lists have a few hundred bytes. Others are unknown.
         break;
     }
   }

@@ -2,7 +2,7 @@ import type { Timer } from '../../clock/clock.ts';
 import type { SessionTimers } from '../session-timers.ts';
 import { pingFrame } from './frames.ts';
 
-/** What keeping a tunnel alive needs of it. */
+/** The times and callbacks of {@link Pings}. */
 export interface PingDeps {
   readonly intervalMs: number;
   readonly timeoutMs: number;
@@ -12,10 +12,10 @@ export interface PingDeps {
   readonly onTimeout: () => void;
 }
 
-/** PINGs of ours: one every interval (docs/spec/hbone.md §8), and those that ask how far the peer has read. */
+/** Sends PINGs: one every interval (docs/spec/hbone.md §8), and one whenever the tunnel must know how far the peer has read. */
 export class Pings {
   readonly #deps: PingDeps;
-  /** By payload. */
+  /** Unanswered PINGs by payload. */
   readonly #waiting = new Map<bigint, { timeout: Timer; answered: () => void }>();
   #sent = 0n;
 
@@ -24,7 +24,7 @@ export class Pings {
     this.#schedule();
   }
 
-  /** Calls `answered` when the peer has read everything up to now. */
+  /** Sends a PING and calls `answered` when the peer has read everything sent up to now. */
   ask(answered: () => void): void {
     const { timers, timeoutMs, onTimeout, send } = this.#deps;
     this.#sent += 1n;
@@ -34,7 +34,7 @@ export class Pings {
     send(pingFrame(payload, false));
   }
 
-  /** Takes an answer; one that nobody asked for means nothing. */
+  /** Takes an answer and ignores one without a PING. */
   acknowledged(payload: Buffer): void {
     const key = payload.readBigUInt64BE();
     const waiting = this.#waiting.get(key);

@@ -3,45 +3,45 @@ import type { TunnelSettings } from '../engine.ts';
 import { DEFAULT_WINDOW, settingId, settingsFrame, windowUpdateFrame } from './frames.ts';
 import { MAX_HELD_BYTES, PRESSED_WINDOW_BYTES, RELEASE_SHARE } from './limits.ts';
 
-/** What a peer may send before anything is read, bytes. */
+/** Bytes that a peer may send before anything is read. */
 export interface Windows {
   readonly stream: number;
   readonly connection: number;
 }
 
-/** What the windows need of their connection. */
+/** The part of the connection that the windows need. */
 export interface WindowsHost extends Debtor {
   /** Sends a frame. */
   control(frame: Buffer): void;
   /** Sends SETTINGS, which the peer must acknowledge. */
   announce(settings: Buffer): void;
-  /** The streams have a window of another size from now on. */
+  /** Gives the streams a window of another size. */
   resizeStreams(window: number): void;
 }
 
 /**
- * What the peer of one connection may send us (RFC 9113 §5.2, §6.9), and what we hold of it: the usual windows, and smaller ones
- * while the pod's account is pressed.
+ * The flow control of received bytes on one connection (RFC 9113 §5.2, §6.9), and the count of bytes held. Windows are smaller while
+ * the pod's account is pressed.
  */
 export class ReceiveWindows {
   readonly #bytes: ByteAccount;
   readonly #settings: TunnelSettings;
   readonly #host: WindowsHost;
-  /** What the peer may have under way altogether: less while its pod holds too much as the tunnel begins. */
+  /** Bytes that the peer may have under way on the connection. A tunnel that begins under pressure starts with fewer. */
   #connection: number;
-  /** What it may still send of that, and what of it is ours to give back. */
+  /** The part of them that the peer may still send, and the part to give back. */
   #left: number;
   #unreleased = 0;
-  /** What waits for readers. */
+  /** Received bytes that wait for readers. */
   #held = 0;
-  /** That, and what waits for applications. */
+  /** The same and the bytes that wait for applications. */
   #received = 0;
-  /** The window of streams that we have told the peer of, and whether it has taken note of our last word. */
+  /** The stream window announced last, and whether the peer has acknowledged it. */
   #announced: number;
   #agreed = false;
-  /** What the peer may use of a stream until it has taken note. */
+  /** The stream window that the peer may use until it acknowledges. */
   #stream: number;
-  /** Ends the debt of a peer that has not yet taken note. */
+  /** Ends the debt of a peer that has not acknowledged yet. */
   #settle: (() => void) | null;
   #closed = false;
 
@@ -52,12 +52,12 @@ export class ReceiveWindows {
     this.#connection = bytes.pressed ? DEFAULT_WINDOW : this.#fullConnection;
     this.#left = this.#connection;
     this.#announced = this.#wanted;
-    // Until the peer knows of our settings it may use the default.
+    // The peer may use the default until it knows the settings.
     this.#stream = Math.max(this.#announced, DEFAULT_WINDOW);
     this.#settle = bytes.owe(host);
   }
 
-  /** What the peer is told at first. */
+  /** The windows to announce at first. */
   get first(): Windows {
     return { stream: this.#announced, connection: this.#connection };
   }
@@ -67,12 +67,12 @@ export class ReceiveWindows {
     return this.#stream;
   }
 
-  /** What has come and is held, bytes. */
+  /** Received bytes that are held. */
   get received(): number {
     return this.#received;
   }
 
-  /** Takes so much from the connection's window; false when the peer had less. */
+  /** Takes bytes from the connection's window; false when the peer had fewer. */
   take(bytes: number): boolean {
     if (bytes > this.#left) return false;
     this.#left -= bytes;
@@ -81,20 +81,20 @@ export class ReceiveWindows {
     return true;
   }
 
-  /** More or fewer received bytes wait for their reader. */
+  /** Adds received bytes that wait for their reader; a negative number subtracts. */
   hold(bytes: number): void {
     this.#held += bytes;
     this.queue(bytes);
     if (bytes < 0) this.#release();
   }
 
-  /** More or fewer received bytes wait for an application that has been handed them. */
+  /** Adds received bytes that wait for an application; a negative number subtracts. */
   queue(bytes: number): void {
     this.#received += bytes;
     this.#bytes.receive(bytes);
   }
 
-  /** The peer has taken note of our last word. */
+  /** The peer has acknowledged the window announced last. */
   agreed(): void {
     this.#agreed = true;
     this.#paid();
@@ -103,26 +103,26 @@ export class ReceiveWindows {
   }
 
   /**
-   * Tells the peer of smaller stream windows while too much is held, and of the usual ones afterwards (RFC 9113 §6.9.2). Stalled
-   * readers then keep what they have, and every stream still has a window.
+   * Announces smaller stream windows while too much is held, and the usual ones afterwards (RFC 9113 §6.9.2). Stalled readers keep what
+   * they have, and every stream still has a window.
    */
   fit(): void {
     if (this.#closed) return;
     const wanted = this.#wanted;
-    // One word at a time: the peer's answers do not say which they mean.
+    // One announcement at a time: an acknowledgement does not say which one it means.
     if (this.#agreed && wanted !== this.#announced) {
       this.#announced = wanted;
       this.#agreed = false;
       this.#settle = this.#bytes.owe(this.#host);
       this.#host.announce(settingsFrame([[settingId.initialWindowSize, wanted]]));
-      // It may use more as soon as it knows, and less only when it says so.
+      // The peer may use a larger window at once, and uses a smaller one only from its acknowledgement on.
       this.#resize(Math.max(wanted, this.#stream));
     }
     this.#widen();
     this.#release();
   }
 
-  /** The connection is over: nothing is told the peer any more. What is held stays charged until it is read or dropped. */
+  /** Stops all announcements when the connection is over. Held bytes stay charged until they are read or dropped. */
   close(): void {
     this.#closed = true;
     this.#paid();
@@ -133,13 +133,13 @@ export class ReceiveWindows {
     return this.#bytes.pressed ? Math.min(PRESSED_WINDOW_BYTES, streamWindow) : streamWindow;
   }
 
-  /** No more than its pod has room for once it is pressed: all of it may be under way then. */
+  /** The full connection window. It fits the headroom of the pod, since all of it may be under way when pressure begins. */
   get #fullConnection(): number {
     const most = Math.min(this.#settings.connectionWindow, Math.floor(this.#bytes.headroom));
     return Math.max(most, DEFAULT_WINDOW);
   }
 
-  /** A connection that began with a small window gets the usual one when there is room and its peer answers. */
+  /** Gives a connection that began with a small window the full one when there is room and its peer has answered. */
   #widen(): void {
     const more = this.#fullConnection - this.#connection;
     if (this.#bytes.pressed || !this.#agreed || more <= 0) return;
@@ -155,8 +155,8 @@ export class ReceiveWindows {
   }
 
   /**
-   * Gives the connection window back as bytes arrive, not as they are read, so that a reader who stalls does not take it
-   * from the other streams; only when very much is unread altogether it waits, and while the peer has not taken note of smaller windows.
+   * Gives the connection window back as bytes arrive, not as they are read, so that a stalled reader does not take it from the other
+   * streams. It waits only if very much is unread altogether, or while the peer has not acknowledged smaller windows.
    */
   #release(): void {
     if (this.#closed || this.#unreleased < this.#connection / RELEASE_SHARE) return;

@@ -5,33 +5,33 @@ import { BULK_READ_BYTES, RECORD_BYTES, SLAB_BYTES } from './limits.ts';
 /** Memory that records are decrypted to. */
 export interface Slab {
   readonly bytes: Buffer;
-  /** How many pieces of it are still needed. */
+  /** Number of pieces of it still in use. */
   users: number;
-  /** Whether its tunnel has left it; whoever uses it last gives it back. */
+  /** Whether its tunnel has moved on to another slab. The last user then gives it back. */
   left: boolean;
 }
 
-/** Large slabs that no tunnel uses at the moment. */
+/** Large slabs that no tunnel uses. */
 const spare: Slab[] = [];
 const MAX_SPARE = 4;
 
 /**
- * Where a tunnel's TLS records are decrypted to. A record lies behind the one before it as long as somebody still needs that,
- * so that the content of one frame is in one piece; else it takes its place. Nobody may keep a piece without a hold.
+ * The buffer that a tunnel's TLS records are decrypted into. A record lies behind the one before it while that is still in use, so that
+ * the content of a frame is in one piece; else it takes its place. A reader must hold a piece to keep it.
  */
 export class RecordBuffer {
-  /** What an idle tunnel has. */
+  /** The only slab of an idle tunnel. */
   #small = newSlab(RECORD_BYTES);
   #slab = this.#small;
   #at = 0;
   #current = this.#slab.bytes;
 
-  /** Where the next record goes. */
+  /** The place of the next record. */
   get current(): Buffer {
     return this.#current;
   }
 
-  /** What has come is needed until the answer is {@link release}d. Without that its memory is not used again. */
+  /** Keeps the bytes received so far until the returned slab is {@link release}d. A slab never released is not used again. */
   hold(): Slab {
     this.#slab.users += 1;
     return this.#slab;
@@ -51,7 +51,7 @@ export class RecordBuffer {
       this.#current = memory.subarray(this.#at);
       return;
     }
-    // What is left behind belongs to those who still need it.
+    // The slab left behind belongs to its remaining users.
     this.#slab.left = true;
     if (this.#slab === this.#small) this.#small = newSlab(RECORD_BYTES);
     this.#begin(largeSlab());
@@ -75,7 +75,7 @@ export class RecordBuffer {
   }
 }
 
-/** What was held is needed no more. */
+/** Ends a hold. */
 export function release(slab: Slab): void {
   slab.users -= 1;
   if (slab.users === 0 && slab.left && slab.bytes.length === SLAB_BYTES) giveBack(slab);
@@ -94,13 +94,13 @@ function giveBack(slab: Slab): void {
   if (spare.length < MAX_SPARE) spare.push(slab);
 }
 
-/** Hands what the socket receives to `receive`, by way of the buffer where this Node can. */
+/** Passes received bytes to `receive`. They go through the buffer if this Node supports it. */
 export function readRecords(
   socket: TLSSocket,
   records: RecordBuffer,
   receive: (chunk: Buffer) => void,
 ): void {
-  // What came with the handshake.
+  // Bytes that came with the handshake.
   const early: unknown = socket.read();
   if (early instanceof Buffer) receive(early);
   let last = 0;

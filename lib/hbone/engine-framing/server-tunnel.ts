@@ -18,12 +18,11 @@ import {
 } from '../limits.ts';
 import { NO_HEADERS, cutAuthority, cutMethod, readHeaders } from '../peer-text.ts';
 import type { PeerHeaders } from '../peer-text.ts';
-import { ConnectionFault, MAX_STREAM_ID, errorCode, settingId } from './frames.ts';
+import { ConnectionFault, MAX_STREAM_ID, errorCode, fault, settingId } from './frames.ts';
 import type { HeaderBlock } from './header-block.ts';
 import { requestHead } from './header-rules.ts';
 import type { HeaderMap, RequestHead } from './header-rules.ts';
 import type { FieldList } from './hpack-decoder.ts';
-import { fault } from './link.ts';
 import { FramingSession } from './session.ts';
 import type { FramedStream } from './stream.ts';
 import { FramedTunnelStream } from './tunnel-stream.ts';
@@ -33,7 +32,7 @@ export class FramingServerTunnel extends FramingSession implements ServerTunnel 
   readonly #serve: ServeOptions;
   readonly #budget: TokenBucket;
   #undecided = 0;
-  /** The highest stream the client has opened; we take none above `#lastServed`. */
+  /** The highest stream that the client has opened; streams above `#lastServed` are not served. */
   #lastOpened = 0;
   #lastServed = MAX_STREAM_ID;
 
@@ -49,8 +48,8 @@ export class FramingServerTunnel extends FramingSession implements ServerTunnel 
   }
 
   /**
-   * Two steps (RFC 9113 §6.8): first that the end is near, and only when the client has read it, which streams are still
-   * served; those on their way meanwhile are.
+   * Drains in two steps (RFC 9113 §6.8). The first GOAWAY announces the end. When the client has read it, the second one names the last
+   * stream served. Streams on their way in between are served.
    */
   drain(): void {
     if (this.draining || this.over) return;
@@ -63,12 +62,12 @@ export class FramingServerTunnel extends FramingSession implements ServerTunnel 
     });
   }
 
-  /** What it was destroyed for, null when for nothing in particular or not at all. */
+  /** The reason it was destroyed for; null when it has none or was not destroyed. */
   get destroyedFor(): MeshError | null {
     return this.reason;
   }
 
-  /** Answers with a final or only header list. */
+  /** Answers a request with a header list. */
   respond(stream: FramedStream, headers: HeaderMap, endStream: boolean): void {
     const fields: [string, string][] = [];
     for (const [name, value] of Object.entries(headers)) {
@@ -90,7 +89,7 @@ export class FramingServerTunnel extends FramingSession implements ServerTunnel 
       return;
     }
     this.#lastOpened = id;
-    // Sent before the client knew; it has read by now that nothing was done about it.
+    // The client opened the stream before it had read the GOAWAY, which tells it that the stream is not served.
     if (id > this.#lastServed) {
       this.spendIdleFrame();
       this.ended.add(id, 'reset-by-us');
@@ -114,7 +113,7 @@ export class FramingServerTunnel extends FramingSession implements ServerTunnel 
   }
 
   protected override goneAway(): void {
-    // It concerns streams that we might open. The client closes when its own have ended.
+    // It concerns streams that the server would open. The client closes the tunnel when its own streams have ended.
   }
 
   protected override changed(): void {
@@ -124,7 +123,7 @@ export class FramingServerTunnel extends FramingSession implements ServerTunnel 
 
   #tooMany(): boolean {
     if (this.#undecided >= MAX_UNDECIDED_REQUESTS) {
-      // The peer asked for more than it may have undecided: that is the work the budget is about.
+      // A request beyond the limit of undecided ones costs the work that the budget bounds.
       this.#abandoned();
       return true;
     }
@@ -183,7 +182,7 @@ class FramedRequest implements IncomingRequest {
     return this.#stream.over;
   }
 
-  /** Whether we have answered or reset it. */
+  /** Whether it was answered or reset by this side. */
   get answered(): boolean {
     return this.#answered;
   }
@@ -198,7 +197,7 @@ class FramedRequest implements IncomingRequest {
     const listener = this.#onAborted;
     this.#onAborted = null;
     if (this.#answered) return;
-    // Nobody will read what has come already.
+    // Nobody reads the bytes that have come already.
     this.#stream.reset(errorCode.cancel);
     listener?.(this.#tunnel.destroyedFor);
   }
@@ -206,7 +205,7 @@ class FramedRequest implements IncomingRequest {
   accept(headers: Readonly<Record<string, string>>): TunnelStream | null {
     if (!this.#answer()) return null;
     this.#tunnel.respond(this.#stream, { ':status': '200', ...headers }, false);
-    // Answered, it lives as long as its stream.
+    // An answered request lives as long as its stream, and needs its headers no more.
     this.headers = NO_HEADERS;
     return new FramedTunnelStream(this.#stream, NO_HEADERS, true);
   }
@@ -216,7 +215,7 @@ class FramedRequest implements IncomingRequest {
     this.#tunnel.counters.refused += 1;
     const stream = this.#stream;
     this.#tunnel.respond(stream, { ':status': String(status) }, true);
-    // What the client may still send has no reader; what it has sent is still checked.
+    // Nobody reads what the client still sends. The bytes of this turn are still checked.
     setImmediate(() => stream.reset(errorCode.noError));
   }
 

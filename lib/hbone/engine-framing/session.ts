@@ -3,14 +3,13 @@ import { MeshError } from '../../errors/mesh-error.ts';
 import { UNACCOUNTED } from '../../net/held-bytes.ts';
 import type { ByteAccount } from '../../net/held-bytes.ts';
 import type { Tunnel, TunnelOptions, TunnelPeer } from '../engine.ts';
-import { EndedStreams } from './ended-streams.ts';
-import type { StreamEnd } from './ended-streams.ts';
 import type { FrameHeader } from './frame-parser.ts';
 import {
   ConnectionFault,
   MAX_STREAM_ID,
   MAX_WINDOW,
   errorCode,
+  fault,
   frameFlag,
   frameType,
   rstStreamFrame,
@@ -19,35 +18,35 @@ import {
 import type { HeaderBlock } from './header-block.ts';
 import { trailersFault } from './header-rules.ts';
 import type { FieldList } from './hpack-decoder.ts';
-import { LiveStreams } from './live-streams.ts';
-import { FramingLink, fault } from './link.ts';
+import { FramingLink } from './link.ts';
 import type { LinkRole } from './link.ts';
 import { ReceiveWindows } from './receive-windows.ts';
 import type { Windows } from './receive-windows.ts';
-import type { Slab } from './record-buffer.ts';
 import { ENDED, endByReset } from './resets.ts';
 import type { StreamOver } from './resets.ts';
 import { FramedStream } from './stream.ts';
 import type { StreamHost } from './stream.ts';
+import { EndedStreams, LiveStreams } from './stream-index.ts';
+import type { StreamEnd } from './stream-index.ts';
 
 const PRIORITY_BYTES = 5;
 
-/** The streams of one connection (RFC 9113 §5, §6): what client and server have in common. */
+/** The streams of one connection (RFC 9113 §5, §6), for client and server. */
 export abstract class FramingSession extends FramingLink implements Tunnel, StreamHost {
+  readonly bytes: ByteAccount;
+  readonly windows: ReceiveWindows;
   protected readonly live = new LiveStreams<FramedStream>();
   protected readonly ended = new EndedStreams();
   /** The stream of the DATA frame that is arriving, null when nobody reads it. */
   #reading: FramedStream | null = null;
-  /** What has come of its content. */
+  /** Received bytes of its content. */
   #content = 0;
-  readonly #bytes: ByteAccount;
-  readonly #windows: ReceiveWindows;
 
   constructor(socket: TLSSocket, peer: TunnelPeer, options: TunnelOptions, role: LinkRole) {
     super(socket, peer, options, role);
-    this.#bytes = options.bytes ?? UNACCOUNTED;
-    this.#windows = new ReceiveWindows(options.settings, this.#bytes, {
-      holds: () => this.#windows.received,
+    this.bytes = options.bytes ?? UNACCOUNTED;
+    this.windows = new ReceiveWindows(options.settings, this.bytes, {
+      holds: () => this.windows.received,
       evict: () => this.#evict(),
       control: (frame) => this.control(frame),
       announce: (frame) => this.announce(frame),
@@ -55,7 +54,7 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
         for (const stream of this.live) stream.resizeWindow(window);
       },
     });
-    const forget = this.#bytes.onPressure(() => this.#windows.fit());
+    const forget = this.bytes.onPressure(() => this.windows.fit());
     void this.closed.then(forget);
   }
 
@@ -77,53 +76,25 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
     const endsStream = (flags & frameFlag.endStream) !== 0;
     if (this.#content === 0 && !endsStream) this.spendIdleFrame();
     if (stream === null || stream.over) return;
-    // Padding counts for flow control too, and nobody reads it (§6.1).
+    // Padding counts for flow control, and nobody reads it (§6.1).
     if (length > this.#content) stream.discard(length - this.#content);
     if (!endsStream) return;
     if ((stream.contentLeft ?? 0) === 0) stream.remoteEnd();
     else this.#breaches(stream, errorCode.protocolError);
   }
 
-  ready(stream: FramedStream): void {
-    this.output.ready(stream);
-  }
-
   sendRead(stream: FramedStream, bytes: number): boolean {
     return !this.over && this.output.sendRead(stream, bytes);
-  }
-
-  awaitReadTurn(stream: FramedStream): void {
-    this.output.awaitReadTurn(stream);
-  }
-
-  hold(): Slab {
-    return this.records.hold();
   }
 
   release(stream: FramedStream, bytes: number): void {
     this.control(windowUpdateFrame(stream.id, bytes));
   }
 
-  get pressed(): boolean {
-    return this.#bytes.pressed;
-  }
-
-  charge(bytes: number): void {
-    this.#bytes.charge(bytes);
-  }
-
-  queued(bytes: number): void {
-    this.#windows.queue(bytes);
-  }
-
-  held(bytes: number): void {
-    this.#windows.hold(bytes);
-  }
-
   resetStream(stream: FramedStream, code: number, error: Error | null = null): void {
     this.counters.resetSent += 1;
     this.control(rstStreamFrame(stream.id, code));
-    // One header list of the stream may be under way.
+    // The peer may have sent one header list before it learns of the reset.
     this.idleFrames.earn(1);
     this.#forget(stream, 'reset-by-us', { error, broken: true });
   }
@@ -140,7 +111,7 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
   protected newStream(id: number): FramedStream {
     const stream = new FramedStream(id, this, {
       send: this.peerSettings.initialWindow,
-      receive: this.#windows.stream,
+      receive: this.windows.stream,
     });
     this.live.add(stream);
     this.counters.opened += 1;
@@ -156,7 +127,7 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
 
   protected override dataBegins(id: number, length: number): void {
     if (id === 0) throw fault('DATA without a stream');
-    if (!this.#windows.take(length)) throw overflow('sent more than the connection window');
+    if (!this.windows.take(length)) throw overflow('sent more than the connection window');
     this.#content = 0;
     const stream = this.live.get(id);
     if (stream === undefined) this.#dataOutside(id);
@@ -202,29 +173,29 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
   }
 
   protected override settingsAgreed(): void {
-    this.#windows.agreed();
+    this.windows.agreed();
   }
 
   protected override get firstWindows(): Windows {
-    return this.#windows.first;
+    return this.windows.first;
   }
 
   protected override inputTaken(): void {
-    this.#bytes.relieve();
+    this.bytes.relieve();
   }
 
   protected override endStreams(error: Error | null): void {
     this.#reading = null;
-    this.#windows.close();
+    this.windows.close();
     for (const stream of this.live.clear()) stream.finish({ error, broken: true });
     this.changed();
   }
 
-  /** HEADERS on a stream that we have seen the end of (§5.1). */
+  /** Takes HEADERS on a stream that has ended (§5.1). */
   protected headersAfterEnd(id: number): void {
     switch (this.ended.get(id)) {
       case 'reset-by-us':
-        // Sent before the peer knew, once at most for each reset, which has earned it.
+        // The peer sent them before it knew. Each reset has earned one such frame.
         this.spendIdleFrame();
         break;
       case 'reset-by-peer':
@@ -245,7 +216,7 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
     if (this.ended.get(id) !== 'reset-by-us') this.refuse(id, errorCode.streamClosed);
   }
 
-  /** Ends the tunnel for what its peer has sent, and drops that. */
+  /** Ends the tunnel and drops the bytes held for it. */
   #evict(): void {
     this.fail(
       new ConnectionFault(
@@ -309,7 +280,7 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
     this.#breaches(stream, code);
   }
 
-  /** The peer broke a rule on the stream. */
+  /** Resets a stream on which the peer broke a rule. */
   #breaches(stream: FramedStream, code: number): void {
     const why = `the peer broke the protocol on the stream (code ${code})`;
     this.resetStream(stream, code, new MeshError('TUNNEL_PROTOCOL', why, { detail: { code } }));

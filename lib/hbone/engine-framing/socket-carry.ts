@@ -11,8 +11,8 @@ import type { Slab } from './record-buffer.ts';
 import type { FramedStream, StreamSink } from './stream.ts';
 
 /**
- * Bytes between a stream and a TCP socket without a Node stream between them: what the socket reads is queued for the tunnel,
- * what the tunnel reads is written to the socket. Ends as lib/net/bidi-copy.ts says.
+ * Carries bytes between a stream and a TCP socket without a Node stream between them. It queues the socket's reads for the tunnel and
+ * writes the tunnel's reads to the socket. It ends as lib/net/bidi-copy.ts says.
  */
 export class SocketCarry implements Copy, StreamSink {
   readonly counts: CopyCounts = { fromA: 0, fromB: 0 };
@@ -26,7 +26,7 @@ export class SocketCarry implements Copy, StreamSink {
   #error: Error | null = null;
   #socketClosed = false;
   #streamClosed = false;
-  /** Received in this turn and not yet written. */
+  /** Bytes received in this turn and not written yet. */
   #gathered: Buffer | null = null;
   #slab: Slab | null = null;
   #scheduled = false;
@@ -55,7 +55,7 @@ export class SocketCarry implements Copy, StreamSink {
     if (socket.readableEnded) stream.end();
     else socket.once('end', this.#onSocketEnd);
     stream.attach(this);
-    // A socket accepted with pauseOnConnect stays paused until it is told otherwise.
+    // A socket accepted with pauseOnConnect stays paused until `resume`.
     if (!socket.readableEnded) socket.resume();
   }
 
@@ -77,7 +77,7 @@ export class SocketCarry implements Copy, StreamSink {
       }
       this.#writeGathered();
     }
-    // A message goes at once; parts of a bulk transfer are gathered over one turn, since each write is a system call.
+    // A message is written at once. Parts of a bulk transfer are gathered over one turn, since each write is a system call.
     if (piece.length < GATHER_FROM_BYTES) {
       this.#writeMessage(piece);
     } else {
@@ -94,13 +94,13 @@ export class SocketCarry implements Copy, StreamSink {
   onEnded(): void {
     this.#writeGathered();
     const socket = this.#socket;
-    // Where both have ended, closing says so, and spares a system call.
+    // If both sides have ended, closing the socket sends the FIN and saves a system call.
     if (socket.readableEnded && socket.writableLength === 0) socket.destroy();
     else if (socket.writable) socket.end();
   }
 
   onEndSent(): void {
-    // Nobody reads what the peer still says.
+    // Nobody reads what the peer still sends.
     if (this.#socketClosed && !this.#stream.remoteEnded) this.#reset('unread');
   }
 
@@ -122,7 +122,7 @@ export class SocketCarry implements Copy, StreamSink {
       resetSocket(socket);
       return;
     }
-    // What was handed to the socket reaches its peer first. One that has said all it had is not cut: it closes by itself.
+    // Bytes handed to the socket reach its peer first. If the peer has ended already, the socket closes by itself.
     const cut = (): void => {
       if (!socket.readableEnded) socket.destroy();
     };
@@ -161,11 +161,11 @@ export class SocketCarry implements Copy, StreamSink {
       return;
     }
     if (!this.#socket.readableEnded) {
-      // Its peer has reset it, or it failed: what that has said so far is not all.
+      // The socket was reset or has failed, so the bytes read are not all.
       this.#reset('reset');
       return;
     }
-    // What was read before reaches the peer; what the peer still says has no reader.
+    // Bytes read before reach the peer. Nobody reads what the peer still sends.
     if (this.#stream.localEnded) this.onEndSent();
     else this.#stream.end();
     this.#stream.resume();
@@ -178,7 +178,7 @@ export class SocketCarry implements Copy, StreamSink {
 
   get #takesMore(): boolean {
     const { writableLength, writableHighWaterMark } = this.#socket;
-    // Below its own mark the socket would not tell of room.
+    // The socket emits no `drain` below its own mark.
     return writableLength < (this.#stream.pressed ? writableHighWaterMark : HIGH_WATER_BYTES);
   }
 
@@ -187,7 +187,7 @@ export class SocketCarry implements Copy, StreamSink {
     const isQueued = socket.writableLength > 0;
     socket.write(isQueued ? Buffer.from(piece) : piece);
     if (socket.writableLength === 0) return;
-    // Held for good where the socket keeps it: a message in a slow socket is rare.
+    // The slab is never released if the socket keeps the message, which is rare.
     if (!isQueued) this.#stream.hold();
     this.#queued.update();
   }
@@ -198,7 +198,7 @@ export class SocketCarry implements Copy, StreamSink {
     this.#slab = null;
   }
 
-  /** Writes what is one piece in memory by one call. */
+  /** Writes the gathered bytes, one piece in memory, by one call. */
   #writeGathered(): void {
     const bytes = this.#gathered;
     const slab = this.#slab;
@@ -211,7 +211,7 @@ export class SocketCarry implements Copy, StreamSink {
 
   #write(bytes: Buffer, slab: Slab): void {
     const socket = this.#socket;
-    // It would keep a slab from the others for its few bytes.
+    // A few waiting bytes would keep a whole slab in use.
     if (socket.writableLength > 0 && bytes.length < PIN_FROM_BYTES) {
       socket.write(Buffer.from(bytes));
       release(slab);
@@ -222,7 +222,7 @@ export class SocketCarry implements Copy, StreamSink {
         held = false;
       };
       socket.write(bytes, done);
-      // The kernel took all of it; else it is read from where it is.
+      // The kernel has taken all bytes. Otherwise the socket reads them from the slab later.
       if (socket.writableLength === 0) done();
     }
     if (socket.writableLength > 0) this.#queued.update();

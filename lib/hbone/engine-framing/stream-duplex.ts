@@ -3,11 +3,11 @@ import type { FramedStream, StreamSink } from './stream.ts';
 
 type Done = (error?: Error | null) => void;
 
-/** A stream of a tunnel as Node knows streams. */
+/** A stream of a tunnel as a Node duplex. */
 export class StreamDuplex extends Duplex implements StreamSink {
   readonly #stream: FramedStream;
   readonly #reset: () => void;
-  /** A write or an end that waits. */
+  /** Callbacks of a write and of an end that wait. */
   #writing: Done | null = null;
   #ending: Done | null = null;
 
@@ -16,7 +16,7 @@ export class StreamDuplex extends Duplex implements StreamSink {
     super({ allowHalfOpen: true });
     this.#stream = stream;
     this.#reset = reset;
-    // A peer that breaks the protocol must not end the process because nobody listens here.
+    // Without a listener an error by the peer would end the process.
     this.on('error', noop);
     stream.attach(this);
   }
@@ -46,11 +46,11 @@ export class StreamDuplex extends Duplex implements StreamSink {
       this.destroy(error ?? undefined);
       return;
     }
-    // What the peer does not want any more is no failure of ours to send it.
+    // Bytes that the peer no longer wants are no failure of this side.
     this.onRoom();
     this.onEndSent();
     if (this.readableLength > 0) this.once('end', () => this.destroy());
-    // `end` comes before it where there is a reader; where there is none, nobody waits for it.
+    // A reader gets `end` first; without a reader nobody waits for it.
     else setImmediate(() => this.destroy());
   }
 

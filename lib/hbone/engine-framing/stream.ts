@@ -1,3 +1,4 @@
+import type { ByteAccount } from '../../net/held-bytes.ts';
 import type { FieldList } from './hpack-decoder.ts';
 import {
   DIRECT_PAUSE_BYTES,
@@ -8,84 +9,76 @@ import {
   SMALL_PIECE_BYTES,
 } from './limits.ts';
 import { readBuffer } from './output.ts';
-import type { Outgoing } from './output.ts';
-import type { Slab } from './record-buffer.ts';
+import type { Outgoing, Output } from './output.ts';
+import type { ReceiveWindows } from './receive-windows.ts';
+import type { RecordBuffer, Slab } from './record-buffer.ts';
 import type { StreamOver } from './resets.ts';
 
-/** Takes what a stream receives. Nothing is called after `onClosed`. */
+/** Receives the bytes and the end of a stream. No call comes after `onClosed`. */
 export interface StreamSink {
   /**
-   * The next bytes; false asks to wait for {@link FramedStream.resume}. They are good for this call only, unless held
-   * ({@link FramedStream.hold}).
+   * Takes the next bytes; false stops further calls until {@link FramedStream.resume}. The bytes are valid during this call only, unless
+   * held ({@link FramedStream.hold}).
    */
   onData(piece: Buffer): boolean;
   /** The peer has sent all it had. */
   onEnded(): void;
   /** END_STREAM has been sent. */
   onEndSent(): void;
-  /** There is room again after {@link FramedStream.write} said false. */
+  /** There is room again after {@link FramedStream.write} returned false. */
   onRoom(): void;
   /**
-   * Both directions are over: by their ends, after the last byte was taken, or `broken` off, when what waited was dropped and nobody
-   * may take the end for a clean one. The error where that is a failure.
+   * Both directions are over. Either both sides have ended and the last byte was taken, or the stream was `broken` off and waiting bytes
+   * were dropped, which must not look like a clean end. `error` is set if that is a failure.
    */
   onClosed(error: Error | null, broken: boolean): void;
 }
 
-/** What a stream needs of its connection. */
+/** The part of the connection that a stream needs. */
 export interface StreamHost {
-  /** It has something to send. */
-  ready(stream: FramedStream): void;
-  /** Sends what stands in the read buffer, if it can be done at once. */
+  readonly output: Output;
+  readonly records: RecordBuffer;
+  readonly windows: ReceiveWindows;
+  /** The account of bytes that wait to be sent. */
+  readonly bytes: ByteAccount;
+  /** Sends the bytes in the read buffer if that is possible at once. */
   sendRead(stream: FramedStream, bytes: number): boolean;
-  /** Calls {@link FramedStream.readTurn} when the source may be read. */
-  awaitReadTurn(stream: FramedStream): void;
-  /** As {@link FramedStream.hold}. */
-  hold(): Slab;
   /** Gives window back to the peer. */
   release(stream: FramedStream, bytes: number): void;
-  /** More or fewer received bytes wait for their reader. */
-  held(bytes: number): void;
-  /** Too much is held: no more than one read may wait. */
-  readonly pressed: boolean;
-  /** More or fewer received bytes wait elsewhere. */
-  queued(bytes: number): void;
-  /** More or fewer bytes wait to be sent. */
-  charge(bytes: number): void;
   /** Sends RST_STREAM and forgets the stream. */
   resetStream(stream: FramedStream, code: number): void;
   /** Both sides have ended; forgets the stream. */
   streamDone(stream: FramedStream): void;
 }
 
-/** One stream: what waits to be sent, what waits to be read, and the windows of both (RFC 9113 §5). */
+/** One stream: bytes that wait to be sent, bytes that wait to be read, and the windows of both (RFC 9113 §5). */
 export class FramedStream implements Outgoing {
   readonly id: number;
   sendWindow: number;
-  /** What the peer may still send. */
+  /** Bytes that the peer may still send. */
   receiveWindow: number;
   inRow = false;
-  /** We have been told to end, END_STREAM may still wait. */
+  /** Whether `end` was called and END_STREAM still waits. */
   ending = false;
   waiting = 0;
-  /** END_STREAM has been sent. */
+  /** Whether END_STREAM has been sent. */
   localEnded = false;
-  /** The peer's END_STREAM has come. */
+  /** Whether the peer's END_STREAM has come. */
   remoteEnded = false;
-  /** Nothing is sent or received any more. */
+  /** Whether sending and receiving have stopped. */
   over = false;
-  /** Bytes the peer has announced and not yet sent, null when it announced none. */
+  /** Announced bytes (content-length) still to come, null when the peer announced none. */
   contentLeft: number | null = null;
   /** The code of the peer's RST_STREAM, null when none has come. */
   resetCode: number | null = null;
-  /** Takes header lists while an answer is awaited; else they are trailers. */
+  /** Takes header lists while an answer is awaited. Without it they are trailers. */
   onHead: ((list: FieldList) => void) | null = null;
-  /** Told when the stream is over, before its sink. */
+  /** Called when the stream is over, before its sink. */
   onOver: (() => void) | null = null;
   readonly #host: StreamHost;
   #windowSize: number;
   #sink: StreamSink | null = null;
-  /** Pieces that wait to be sent; the first up to `#taken` has gone. */
+  /** Pieces that wait to be sent. The first is sent up to `#taken`. */
   #outbox: Buffer[] = [];
   #taken = 0;
   #full = false;
@@ -93,7 +86,7 @@ export class FramedStream implements Outgoing {
   /** Pieces that wait for the sink. */
   #inbox: Buffer[] = [];
   #inboxBytes = 0;
-  /** Where small pieces go: the last of the inbox is its part up to `#gathered`. */
+  /** The buffer of small pieces. Its part up to `#gathered` is the last piece of the inbox. */
   #gather: Buffer | null = null;
   #gathered = 0;
   #stalled = false;
@@ -101,7 +94,7 @@ export class FramedStream implements Outgoing {
   #endDelivered = false;
   #broken = false;
   #error: Error | null = null;
-  /** Read, and not yet given back to the peer. */
+  /** Bytes read whose window is not given back to the peer yet. */
   #unreleased = 0;
 
   constructor(
@@ -116,21 +109,22 @@ export class FramedStream implements Outgoing {
     this.#windowSize = windows.receive;
   }
 
-  /** Reads from now on; what has come already follows at once. */
+  /** Starts to deliver to `sink`. Bytes received already follow at once. */
   attach(sink: StreamSink): void {
     this.#sink = sink;
     this.#deliver();
   }
 
-  /** Sends; false when enough waits already. The bytes must not change until they are sent. */
+  /** Queues bytes to send; false when enough wait already. The bytes must not change until they are sent. */
   write(piece: Buffer): boolean {
     if (this.over || this.ending) return true;
     if (piece.length === 0) return !this.#full;
     this.#outbox.push(piece);
     this.waiting += piece.length;
-    this.#host.charge(piece.length);
-    this.#host.ready(this);
-    this.#full = this.waiting >= SEND_HIGH_WATER_BYTES || (this.waiting > 0 && this.#host.pressed);
+    this.#host.bytes.charge(piece.length);
+    this.#host.output.ready(this);
+    this.#full =
+      this.waiting >= SEND_HIGH_WATER_BYTES || (this.waiting > 0 && this.#host.bytes.pressed);
     return !this.#full;
   }
 
@@ -140,9 +134,9 @@ export class FramedStream implements Outgoing {
     if (this.#host.sendRead(this, bytes)) this.sendWindow -= bytes;
     else this.write(copyOfRead(bytes));
     if (bytes >= DIRECT_PAUSE_BYTES && !this.#awaitsTurn) {
-      // The next read would find the tunnel busy, and be copied.
+      // The next read would find the tunnel busy and need a copy.
       this.#awaitsTurn = true;
-      if (this.waiting === 0) this.#host.awaitReadTurn(this);
+      if (this.waiting === 0) this.#host.output.awaitReadTurn(this);
     }
     return !this.#full && !this.#awaitsTurn;
   }
@@ -154,19 +148,19 @@ export class FramedStream implements Outgoing {
     return true;
   }
 
-  /** The sink needs what it was given beyond the call, until it releases the slab. */
+  /** Keeps the bytes given to the sink beyond the call, until it releases the slab. */
   hold(): Slab {
-    return this.#host.hold();
+    return this.#host.records.hold();
   }
 
-  /** Sends END_STREAM after what waits. */
+  /** Sends END_STREAM after the waiting bytes. */
   end(): void {
     if (this.over || this.ending) return;
     this.ending = true;
-    this.#host.ready(this);
+    this.#host.output.ready(this);
   }
 
-  /** Ends both directions, dropping what waits. */
+  /** Ends both directions and drops waiting bytes. */
   reset(code: number): void {
     this.#breakOff();
     if (this.over) this.#deliver();
@@ -198,12 +192,12 @@ export class FramedStream implements Outgoing {
     else this.#outbox.splice(0, pieces);
     this.waiting -= bytes;
     this.sendWindow -= bytes;
-    this.#host.charge(-bytes);
-    if (this.#full && this.waiting <= (this.#host.pressed ? 0 : SEND_LOW_WATER_BYTES)) {
+    this.#host.bytes.charge(-bytes);
+    if (this.#full && this.waiting <= (this.#host.bytes.pressed ? 0 : SEND_LOW_WATER_BYTES)) {
       this.#full = false;
       if (!this.#awaitsTurn) this.#sink?.onRoom();
     }
-    if (this.#awaitsTurn && this.waiting === 0) this.#host.awaitReadTurn(this);
+    if (this.#awaitsTurn && this.waiting === 0) this.#host.output.awaitReadTurn(this);
   }
 
   endTaken(): void {
@@ -213,7 +207,7 @@ export class FramedStream implements Outgoing {
     if (this.remoteEnded && !this.over) this.#host.streamDone(this);
   }
 
-  /** A piece has come; flow control is settled already. */
+  /** Takes a received piece. The caller has done the flow control. */
   receive(piece: Buffer): void {
     if (this.#sink === null || this.#stalled || this.#delivering || this.#inbox.length > 0) {
       this.#keep(piece);
@@ -229,14 +223,14 @@ export class FramedStream implements Outgoing {
     this.#deliver();
   }
 
-  /** The stream is over. What came before is still delivered, unless it is broken off. */
+  /** Ends the stream. Bytes received before are still delivered, unless it is broken off. */
   finish({ error, broken }: StreamOver): void {
     if (this.over) return;
     this.over = true;
     this.#error = error;
     if (broken) this.#breakOff();
     this.#outbox = [];
-    this.#host.charge(-this.waiting);
+    this.#host.bytes.charge(-this.waiting);
     this.waiting = 0;
     this.ending = false;
     this.onOver?.();
@@ -244,25 +238,25 @@ export class FramedStream implements Outgoing {
     this.#deliver();
   }
 
-  /** Too much is held on behalf of its pod: no more than it needs to go on. */
+  /** Whether the pod holds too much, so that only little may wait. */
   get pressed(): boolean {
-    return this.#host.pressed;
+    return this.#host.bytes.pressed;
   }
 
-  /** Whoever reads it holds more or fewer bytes of it. */
+  /** Adds received bytes that the reader holds; a negative number subtracts. */
   charge(bytes: number): void {
-    this.#host.queued(bytes);
+    this.#host.windows.queue(bytes);
   }
 
-  /** The window is of another size from now on; what the peer may send changes with it, perhaps below nothing. */
+  /** Changes the size of the window, and the bytes that the peer may send, perhaps below 0. */
   resizeWindow(size: number): void {
     this.receiveWindow += size - this.#windowSize;
     this.#windowSize = size;
-    // What was too little to be worth a frame may be all that the peer waits for.
+    // The peer may now wait for window that was too little to give back before.
     this.#consumed(0);
   }
 
-  /** Takes padding, which nobody reads. */
+  /** Counts padding as read. */
   discard(bytes: number): void {
     this.#consumed(bytes);
   }
@@ -289,7 +283,7 @@ export class FramedStream implements Outgoing {
         const piece = pieces[index];
         if (piece === undefined) break;
         this.#inboxBytes -= piece.length;
-        this.#host.held(-piece.length);
+        this.#host.windows.hold(-piece.length);
         this.#pass(sink, piece);
       }
     }
@@ -307,7 +301,7 @@ export class FramedStream implements Outgoing {
 
   #keep(piece: Buffer): void {
     this.#inboxBytes += piece.length;
-    this.#host.held(piece.length);
+    this.#host.windows.hold(piece.length);
     let gather = this.#gather;
     if (piece.length >= SMALL_PIECE_BYTES || this.#inbox.length === 0) {
       this.#gather = null;
@@ -329,7 +323,7 @@ export class FramedStream implements Outgoing {
   #breakOff(): void {
     this.#broken = true;
     if (this.#inboxBytes === 0) return;
-    this.#host.held(-this.#inboxBytes);
+    this.#host.windows.hold(-this.#inboxBytes);
     this.#inboxBytes = 0;
     this.#inbox = [];
     this.#gather = null;

@@ -13,7 +13,7 @@ export class FramedTunnelStream implements TunnelStream {
   readonly headers: PeerHeaders;
   readonly #stream: FramedStream;
   readonly #isServer: boolean;
-  /** Made when somebody asks for it: thousands of idle streams would pay for it. */
+  /** Made on first use, to save memory on thousands of idle streams. */
   #duplex: StreamDuplex | null = null;
 
   constructor(stream: FramedStream, headers: PeerHeaders, isServer: boolean) {
@@ -39,9 +39,9 @@ export class FramedTunnelStream implements TunnelStream {
 
   #code(why: Abort): number {
     if (why === 'reset') return errorCode.connectError;
-    // A client that only knows CANCEL would take it for an end, and go on reading what is under way.
+    // A client takes CANCEL for an end and keeps reading the bytes on their way.
     if (why === 'cut') return errorCode.internalError;
-    // A server that has said all it had wants no more, which is no failure (docs/spec/hbone.md §8).
+    // A server that has sent END_STREAM wants no more, which is no failure (docs/spec/hbone.md §8).
     return this.#isServer && this.#stream.localEnded ? errorCode.noError : errorCode.cancel;
   }
 }

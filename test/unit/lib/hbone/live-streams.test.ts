@@ -1,5 +1,5 @@
 import test from 'ava';
-import { LiveStreams } from '../../../../lib/hbone/engine-framing/live-streams.ts';
+import { LiveStreams } from '../../../../lib/hbone/engine-framing/stream-index.ts';
 
 function ids(live: LiveStreams<{ readonly id: number }>): number[] {
   return [...live].map(({ id }) => id);
