@@ -1,12 +1,13 @@
 import { randomBytes } from 'node:crypto';
-import { chmod, mkdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { readIfPresent, replaceFile } from '../files/atomic-file.ts';
 import { renderUsersAcl } from './acl.ts';
 import type { RedisUser } from './acl.ts';
 
 const PASSWORD_BYTES = 32;
 
-/** Where the files of a private Redis lie. */
+/** The password files of a Redis. */
 export interface AclFiles {
   /** Password file (0600) by user name. */
   readonly passwordFiles: ReadonlyMap<string, string>;
@@ -42,20 +43,9 @@ export async function writeAclFiles(options: {
 }
 
 async function ensurePassword(path: string, mode: number): Promise<string> {
-  try {
-    const existing = (await readFile(path, 'utf8')).trim();
-    if (existing !== '') return existing;
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
-  }
+  const existing = (await readIfPresent(path))?.trim() ?? '';
+  if (existing !== '') return existing;
   const password = randomBytes(PASSWORD_BYTES).toString('base64url');
   await replaceFile(path, `${password}\n`, mode);
   return password;
-}
-
-async function replaceFile(path: string, text: string, mode: number): Promise<void> {
-  const temporary = `${path}.${randomBytes(4).toString('hex')}.new`;
-  await writeFile(temporary, text, { mode });
-  await chmod(temporary, mode);
-  await rename(temporary, path);
 }

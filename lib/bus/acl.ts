@@ -3,7 +3,7 @@ import { assert } from '../errors/assert.ts';
 import { PROXIES, leaseKey, presenceKey, scopePrefix } from './keys.ts';
 import type { Scope, TableName } from './contract.ts';
 
-/** A role that holds a Redis user of its own. `admin` is the operator's and the supervisor's. */
+/** A role with its own Redis user. The operator and the supervisor use `admin`. */
 export type RedisRole =
   | 'control-plane'
   | 'xds-ingester'
@@ -14,11 +14,11 @@ export type RedisRole =
   | 'cli'
   | 'admin';
 
-/** Roles of which each node has its own user. */
+/** Roles that have one user for each node. */
 const NODE_ROLES = ['cert-fetcher', 'node-proxy', 'node-agent'] as const;
 const MESH_ROLES = ['control-plane', 'xds-ingester', 'policy-evaluator', 'cli'] as const;
 
-/** A Redis user: the role, its node where the role has one per node, and its name. */
+/** A Redis user: its name, its role, and its node where the role has one user for each node. */
 export interface RedisUser {
   readonly name: string;
   readonly role: RedisRole;
@@ -35,7 +35,7 @@ export function redisUsers(nodes: readonly string[]): readonly RedisUser[] {
 
 /**
  * Commands of every role: reads, writes, streams and blocking pops, but nothing that administers the server, empties it,
- * lists its keys or loads code that outlives the call. INFO tells the run id. What they reach is limited by keys.
+ * lists its keys or loads code that outlives the call. INFO tells the run id. The key rules limit what the commands reach.
  */
 const COMMANDS = [
   '-@all',
@@ -55,10 +55,10 @@ const COMMANDS = [
   '-randomkey',
   '-dbsize',
   '-psubscribe',
-  // Both tell of the keys and channels of other nodes: Redis checks no prefix there.
+  // PUBSUB and CLIENT TRACKING tell of the keys and channels of other nodes: Redis checks no prefix there.
   '-pubsub',
   '-client|tracking',
-  // Functions stay in the server, outside all key rules; nobody here has any.
+  // Functions stay in the server, outside all key rules; no role uses them.
   '-function',
   '-fcall',
   '-fcall_ro',
@@ -67,7 +67,7 @@ const COMMANDS = [
   '-move',
   '-copy',
   '+info',
-  // Where the slots of a cluster lie, and whether it serves. Nothing else of CLUSTER is anybody's.
+  // A client asks for the slots of a cluster and whether it serves. No role has another CLUSTER command.
   '+cluster|slots',
   '+cluster|info',
 ];

@@ -1,4 +1,4 @@
-/** The parts of BullMQ that are loaded by themselves; the published types know the package's entry alone. */
+/** Types of the parts of BullMQ that are loaded separately; the published types describe only the package's entry. */
 declare module 'bullmq/dist/cjs/classes/queue.js' {
   export { Queue } from 'bullmq';
 }

@@ -1,21 +1,21 @@
 /**
- * BullMQ, by parts and when they are first used. An actor that adds or takes no jobs loads none of it, and nobody loads its
- * other databases and clients: the whole package takes ten megabytes of memory.
+ * Loads parts of BullMQ when they are first used. The whole package takes ten megabytes of memory: an actor without jobs loads
+ * none of it, and no actor loads its other databases and clients.
  */
 import type { Queue, UnrecoverableError, Worker } from 'bullmq';
 
-/** What consumers of jobs need. */
+/** The classes that take jobs. */
 export interface ConsumerParts {
   readonly Worker: typeof Worker;
   readonly UnrecoverableError: typeof UnrecoverableError;
 }
 
-/** The class that adds jobs. Rejects when the package cannot be read. */
+/** Loads the class that adds jobs. Rejects when the package cannot be read. */
 export async function loadQueue(): Promise<typeof Queue> {
   return (await import('bullmq/dist/cjs/classes/queue.js')).Queue;
 }
 
-/** The classes that take jobs. Rejects likewise. */
+/** Loads the classes that take jobs. Rejects when the package cannot be read. */
 export async function loadConsumer(): Promise<ConsumerParts> {
   const [{ Worker: WorkerClass }, { UnrecoverableError: ErrorClass }] = await Promise.all([
     import('bullmq/dist/cjs/classes/worker.js'),

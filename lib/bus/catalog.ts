@@ -18,8 +18,8 @@ export function defineJob<Body>(definition: JobDefinition<Body>): JobDefinition<
 }
 
 /**
- * An error as results carry it. Here as in every body, what a newer minor version adds is passed over; a code it
- * added says no more than that it may go better next time.
+ * An error as results carry it. Readers of this and of every body ignore fields that a newer minor version added. They read a
+ * code that it added as one that permits another attempt.
  */
 export const wireErrorSchema = z.object({
   code: z
@@ -31,7 +31,7 @@ export const wireErrorSchema = z.object({
 });
 
 const signBodySchema = z.object({
-  /** Which process asks: results go to its board entries, and no two share a job. */
+  /** The process that asks. It is part of the job's id, so that no two processes share a job or its result. */
   process: z.string().min(1),
   /** SPIFFE URI. */
   identity: z.string().startsWith('spiffe://'),
@@ -42,7 +42,7 @@ const signBodySchema = z.object({
 /** A certificate request: CSR in; the answer goes to the `signed` board. */
 export type SignBody = z.infer<typeof signBodySchema>;
 
-/** Urgency of a signing job: a connection waits, a certificate is due, a pod was just seen. */
+/** Urgency of a signing job, lowest first: a connection waits, a certificate is due, a pod was just seen. */
 export const SIGN_PRIORITY = { realTime: 1, renewal: 5, warmUp: 10 } as const;
 
 /** Asks the node's certificate fetcher for a certificate (node scope). */
@@ -163,18 +163,18 @@ export const boards: {
   },
 };
 
-/** What a node's proxy says of itself to the others of its node (presence list `proxies`, node scope). */
+/** A node proxy's report of itself to the other proxies of its node (presence list `proxies`, node scope). */
 export const proxyPresenceSchema = z.object({
   pid: z.int().positive(),
   /** Generation. */
   group: z.int().min(0),
   /** `starting`: serves no pod yet. */
   state: z.enum(['starting', 'serving', 'draining']),
-  /** Where its servers listen; null while one does not. */
+  /** Ports of its servers; null while one does not listen. */
   ports: z.record(z.string(), z.int().min(0).max(65_535).nullable()),
   pods: z.int().min(0),
   residentBytes: z.number().min(0),
-  /** Identities of the node it has no certificate for; the first hundred. */
+  /** The first hundred identities of the node that it has no certificate for. */
   missing: z.array(z.string()),
 });
 

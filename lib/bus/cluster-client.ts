@@ -2,11 +2,11 @@ import { Cluster } from 'ioredis';
 import type { ClusterNode, ClusterOptions, Command, Redis } from 'ioredis';
 import { errorText } from '../errors/mesh-error.ts';
 
-/** What a cluster client is told besides what ioredis is. */
+/** Options of a cluster client, with those of ioredis. */
 export interface ClusterClientOptions {
   readonly nodes: readonly ClusterNode[];
   readonly options: Omit<ClusterOptions, 'redisOptions'>;
-  /** Of the connections to its servers. */
+  /** Options of the connections to the cluster's servers. */
   readonly serverOptions: NonNullable<ClusterOptions['redisOptions']>;
   /** Commands wait for the cluster instead of failing at once; for consumers, which bound what waits themselves. */
   readonly waits: boolean;
@@ -16,13 +16,14 @@ export interface ClusterClientOptions {
   readonly delayMs: (attempt: number) => number;
 }
 
-/** Answers that say that the map of slots, or the server behind one, is not what it was. */
+/** Answers after which the map of slots, or the server of a slot, is in doubt. */
 const DOUBTFUL = /^(CLUSTERDOWN|MASTERDOWN|Command timed out|Socket timeout|Connection is closed)/;
 
 /**
- * A client of a Redis Cluster that tells what a client of one server tells: whether what it speaks to is there. It
- * remembers the slots its commands went to (one for the mesh, one for a node) and is `linked` while their masters answer.
- * Events besides ioredis': `linked`, and `unlinked` when such a master is lost or the slot has another one, whose data may be older.
+ * A client of a Redis Cluster that knows, as a client of one server does, whether its server is there. It remembers the slots
+ * its commands went to (one for the mesh, one for a node) and is `linked` while the masters of those slots answer. It adds two
+ * events to those of ioredis: `linked`, and `unlinked` when such a master is lost or another server took the slot, whose data may
+ * be older.
  */
 export class ClusterClient extends Cluster<'legacy'> {
   readonly #given: ClusterClientOptions;
@@ -80,8 +81,8 @@ export class ClusterClient extends Cluster<'legacy'> {
   }
 
   /**
-   * As ioredis does it; BullMQ makes its blocking connections so. (The type says less than it does: the one of the base
-   * class follows the replies' shape, which is the same here always.)
+   * Copies the client, as ioredis does; BullMQ makes its blocking connections by it. The result type is `never` because the type of
+   * the base class follows the replies' shape, which is always the same here.
    */
   override duplicate(nodes: ClusterNode[] = [], override: ClusterOptions = {}): never {
     const { redisOptions, ...options } = override;
@@ -101,7 +102,7 @@ export class ClusterClient extends Cluster<'legacy'> {
     this.#owners.set(slot, this.slots[slot]?.[0] ?? '');
   }
 
-  /** After each look at the map of slots: another master may have other data. */
+  /** Called after each refresh of the map of slots: another master may have other data. */
   #compare(): void {
     let moved = false;
     for (const [slot, owner] of this.#owners) {
@@ -161,7 +162,7 @@ export class ClusterClient extends Cluster<'legacy'> {
     try {
       await promise;
     } catch (error) {
-      // Nobody of those known answers: begin with those configured.
+      // No known server answers: start again with the configured ones.
       if (this.status === 'ready' && !this.#closed) this.disconnect(true);
       throw error;
     }

@@ -1,7 +1,7 @@
 import { makeField, duration, text } from '../config/fields.ts';
 import type { ConfigVariable } from '../config/spec.ts';
 
-/** Where Redis listens. */
+/** The address of Redis. */
 export type RedisEndpoint =
   | { readonly kind: 'unix'; readonly path: string }
   | { readonly kind: 'tcp'; readonly host: string; readonly port: number; readonly tls: boolean }
@@ -13,7 +13,7 @@ export type RedisEndpoint =
       readonly tls: boolean;
     }
   | {
-      /** Any of its servers: the first that answers tells of all. */
+      /** Some servers of the cluster; the first that answers tells of the others. */
       readonly kind: 'cluster';
       readonly nodes: readonly HostPort[];
       readonly tls: boolean;
@@ -25,7 +25,7 @@ export interface HostPort {
   readonly port: number;
 }
 
-/** How a process reaches Redis. Plain data; the password stays in its file. */
+/** Configuration of a process's connections to Redis. Plain data; the password stays in its file. */
 export interface BusConfig {
   readonly endpoint: RedisEndpoint;
   readonly username: string | null;
@@ -109,7 +109,7 @@ const keyPrefix = makeField((value) => {
   return value;
 });
 
-/** Variables every user of the bus composes into its own; shape the parsed values with {@link busConfig}. */
+/** Variables of every actor that uses the bus; {@link busConfig} shapes their parsed values. */
 export const busVariables = {
   REDIS_URL: {
     schema: redisUrl(),
@@ -137,7 +137,7 @@ export const busVariables = {
   },
 } as const satisfies Record<string, ConfigVariable>;
 
-/** What {@link busVariables} parse to. */
+/** The parsed values of {@link busVariables}. */
 export interface BusValues {
   readonly REDIS_URL: RedisEndpoint;
   readonly REDIS_USERNAME: string | null;

@@ -1,15 +1,15 @@
-/** What crosses processes: rows of replicated tables (the state plane) and jobs (the work plane). Plain data. */
+/** Data that crosses processes: rows of replicated tables (the state plane) and jobs (the work plane). */
 import type { z } from 'zod';
 
-/** Whose keys: shared by the mesh, or one node's own. Each is one Redis hash tag. */
+/** The owner of keys: the mesh, or one node. Each is one Redis hash tag. */
 export type Scope = 'mesh' | { readonly node: string };
 
 /** Replicated tables. `addresses`, `authorizations`, `rejections`, `programs` are mesh scope; `enrolments` is per node. */
 export type TableName = 'addresses' | 'authorizations' | 'rejections' | 'programs' | 'enrolments';
 
 /**
- * One row. `version` grows with every write of the table within an epoch. The value may be a view into what came from the
- * network: whoever keeps it copies it.
+ * One row. `version` grows with every write of the table within an epoch. The value may be a view into a
+ * network buffer: copy it to keep it.
  */
 export interface TableEntry {
   readonly key: string;
@@ -25,9 +25,9 @@ export interface TableChange {
 }
 
 /**
- * What a reader is told. A full copy is `onReset`, `onEntries` (in slices) and `onSynced`; rows that were
- * held before and not announced in between are gone. Changes are only delivered between full copies.
- * Handlers run one at a time; a rejected promise stops the reader and fails the actor.
+ * Takes what a reader delivers. A full copy is `onReset`, `onEntries` (in slices) and `onSynced`; rows that were held before and
+ * did not come in between are gone. Changes come only between full copies. Handlers run one at a time; a rejected promise stops
+ * the reader and fails the actor.
  */
 export interface TableHandler {
   onReset(epoch: string): void | Promise<void>;
@@ -40,7 +40,7 @@ export interface TableHandler {
 export interface RowChange {
   readonly key: string;
   readonly value: Uint8Array | null;
-  /** The writer's own note on the row, kept beside it in the same step and not shown to readers. */
+  /** The writer's note on the row, kept beside it in the same step and not shown to readers. */
   readonly tag?: string;
 }
 
@@ -51,7 +51,7 @@ export interface StoredRow {
 }
 
 /**
- * How a table stands compared with what its writer last wrote or read: `intact`; `absent` (Redis lost its
+ * A table compared with what its writer last wrote or read: `intact`; `absent` (Redis lost its
  * data, or it was never written); `behind` (Redis lost the last writes); `foreign` (another writer was there).
  */
 export type TableStanding = 'intact' | 'absent' | 'behind' | 'foreign';
@@ -73,7 +73,7 @@ export interface JobDefinition<Body> {
   readonly previous?: (body: unknown) => Body;
 }
 
-/** What a job handler knows of its job besides the body. */
+/** A job as its handler sees it, without the body. */
 export interface JobAttempt {
   readonly id: string;
   /** Counted from 1. */
@@ -91,8 +91,8 @@ export interface WorkConsumer {
 
 /**
  * Depth of a queue, as `weft get queues` shows it. `failed` counts jobs that wait for another attempt after a failed
- * one, `dead` those that get none: attempts used up, or a message nobody can read. A job in `failed` is in `delayed`,
- * too, while its backoff runs.
+ * one, `dead` those that get none: attempts used up, or an unreadable message. A job in `failed` is also in `delayed`
+ * while its backoff runs.
  */
 export interface QueueCounts {
   readonly name: string;
@@ -103,12 +103,12 @@ export interface QueueCounts {
   readonly dead: number;
 }
 
-/** Who is there: members that say so again and again, with a word about themselves. */
+/** A list of members that are there. Each announces itself again and again, with a report about itself. */
 export interface Presence<Body> {
-  /** Says that the member is there. BUS_UNAVAILABLE when Redis is away. */
+  /** Announces the member. BUS_UNAVAILABLE when Redis is away. */
   announce(member: string, body: Body): Promise<void>;
-  /** The member goes. BUS_UNAVAILABLE when Redis is away: others see it go when its time is over. */
+  /** Removes the member. BUS_UNAVAILABLE when Redis is away: others then see it go when its time is over. */
   leave(member: string): Promise<void>;
-  /** Members that said so within `maxAgeMs`; those that cannot be read are left out. BUS_UNAVAILABLE when Redis is away. */
+  /** Members that announced themselves within `maxAgeMs`, without those that cannot be read. BUS_UNAVAILABLE when Redis is away. */
   members(maxAgeMs: number): Promise<ReadonlyMap<string, Body>>;
 }

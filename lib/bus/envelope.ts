@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { MeshError } from '../errors/mesh-error.ts';
 import type { JobDefinition } from './contract.ts';
 
-/** What every message of the work plane is wrapped in. */
+/** The wrapper of every message of the work plane. */
 export interface Envelope<Body> {
   /** Version of the body. */
   readonly v: number;
@@ -10,7 +10,7 @@ export interface Envelope<Body> {
   readonly id: string;
   /** Milliseconds since the epoch. */
   readonly at: number;
-  /** Which process sent it. */
+  /** The process that sent it. */
   readonly from: string;
   readonly body: Body;
 }
@@ -24,7 +24,7 @@ const envelopeSchema = z.object({
   body: z.unknown(),
 });
 
-/** Wraps a body. */
+/** Wraps a body in an envelope. */
 export function sealEnvelope<Body>(
   definition: JobDefinition<Body>,
   message: { readonly id: string; readonly at: number; readonly from: string; readonly body: Body },
@@ -33,8 +33,8 @@ export function sealEnvelope<Body>(
 }
 
 /**
- * Reads a message of the definition's current version, or of the one before where it says how. Throws BUS_MESSAGE that
- * names the message and what is wrong with it; such a message is parked, not guessed.
+ * Reads a message of the definition's current version, or of the one before where the definition reads it. Throws BUS_MESSAGE
+ * that names the message and what is wrong with it; such a message is parked, not guessed.
  */
 export function openEnvelope<Body>(definition: JobDefinition<Body>, data: unknown): Envelope<Body> {
   const parsed = envelopeSchema.safeParse(data);

@@ -15,12 +15,12 @@ export interface TableKeys {
   readonly stageTags: string;
 }
 
-/** `<prefix>:{mesh}` or `<prefix>:{<node>}`. */
+/** The prefix of a scope's keys: `<prefix>:{mesh}` or `<prefix>:{<node>}`. */
 export function scopePrefix(prefix: string, scope: Scope): string {
   return `${prefix}:{${scope === 'mesh' ? 'mesh' : scope.node}}`;
 }
 
-/** Where a table lies. */
+/** The keys of a table. */
 export function tableKeys(prefix: string, table: TableName, scope: Scope): TableKeys {
   const base = `${scopePrefix(prefix, scope)}:state:${table}`;
   return {
@@ -38,7 +38,7 @@ export function leaseKey(prefix: string, name: string, scope: Scope): string {
   return `${scopePrefix(prefix, scope)}:lease:${name}`;
 }
 
-/** The list of a node's proxies: every generation of them, with what each says of itself. */
+/** Name of the presence list of a node's proxies, of all generations. */
 export const PROXIES = 'proxies';
 
 /** The key of a list of members that are there. */

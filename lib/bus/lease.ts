@@ -38,7 +38,7 @@ export class Lease {
     this.#name = name;
     this.key = key;
     this.#deps = deps;
-    // A lease is asked for as soon as Redis is there (again).
+    // Asks as soon as Redis is there (again).
     onLink(deps.commands, () => this.#wake());
     this.#loop = this.#run();
   }
@@ -48,7 +48,7 @@ export class Lease {
     return this.#token !== null;
   }
 
-  /** What guarded steps compare; null while the lease is not held. */
+  /** The text that guarded steps compare; null while the lease is not held. */
   get token(): string | null {
     return this.#token;
   }
@@ -71,7 +71,7 @@ export class Lease {
     try {
       await runScript(this.#deps.commands, RENEW, [this.key], [token, '0']);
     } catch (error) {
-      // It runs out by itself.
+      // The lease runs out by itself.
       this.#deps.log.debug({ lease: this.#name, error: errorText(error) }, 'lease.not-returned');
     }
   }
@@ -112,7 +112,7 @@ export class Lease {
     if (this.#token !== null) {
       const renewed = await runScript(commands, RENEW, [this.key], [this.#token, lifetime]);
       if (renewed === 1) return this.#token;
-      // Lost: say so before trying to win it again, under a new fencing number.
+      // Lost: tell listeners before trying to win it again, under a new fencing number.
       this.#set(null);
     }
     const keys = [this.key, `${this.key}:fence`];

@@ -12,16 +12,16 @@ export const APPLY_STEP_BYTES_MAX = 4 * 1024 * 1024;
 /** Largest row: a workload or policy is a few hundred bytes; beyond this something is broken. */
 export const ROW_BYTES_MAX = 4 * 1024 * 1024;
 
-/** Rows asked of HSCAN at a time: one slice of handler work. */
+/** Rows that one HSCAN returns: one slice of handler work. */
 export const COPY_SLICE_ROWS = 500;
 
-/** How long rows of a mirrored table hold the event loop at a time: well below the time a lock or a heartbeat tolerates. */
+/** Longest time that rows of a mirrored table hold the event loop: well below the time a lock or a heartbeat tolerates. */
 export const MIRROR_SLICE_MS = 8;
 
 /** Log entries taken at a time. */
 export const FOLLOW_SLICE_ENTRIES = 500;
 
-/** How long a blocking read waits before the reader checks that its position still exists. */
+/** Longest wait of a blocking read; then the reader checks that its position still exists. */
 export const FOLLOW_BLOCK_MS = 5_000;
 
 /** A blocking connection that is silent for longer than this is dead (Redis stopped, or the path is cut). */
@@ -33,25 +33,25 @@ export const COMMAND_TIMEOUT_MS = 10_000;
 /** Attempts and redirections of a consumer's command in a cluster, four a second: a failover takes seconds, not a minute. */
 export const CLUSTER_RETRIES_MAX = 240;
 
-/** Malformed rows written to the log one by one; after that only each hundredth, all are counted. */
+/** Malformed rows that are logged one by one; after that only each hundredth is. All are counted. */
 export const MALFORMED_LOG_LINES_MAX = 20;
 
-/** Between looks at the settings and the health of Redis, besides one on every connection. */
+/** Interval of looks at the settings and the health of Redis; every new connection adds one. */
 export const SERVER_CHECK_MS = 30_000;
 
 /** Lifetime of a lease: how long a standby waits for a killed holder. */
 export const LEASE_TTL_MS = 8_000;
 
-/** Between renewals: three chances before the lease runs out. */
+/** Interval of renewals: three chances before the lease runs out. */
 export const LEASE_RENEW_MS = 2_000;
 
-/** Jobs that may wait in one queue; beyond it the consumers are gone and the producer is told. */
+/** Jobs that may wait in one queue. A longer queue has no consumers, so the producer gets an error. */
 export const JOBS_WAITING_MAX = 20_000;
 
 /** Dead letters kept per queue; the oldest go first. */
 export const DEAD_LETTERS_MAX = 1_000;
 
-/** BullMQ's event stream, which nothing here reads. */
+/** Length of BullMQ's event stream, which no one reads. */
 export const QUEUE_EVENTS_MAX = 100;
 
 /** Ceiling of the delay between the attempts of a job. */
@@ -60,10 +60,10 @@ export const JOB_BACKOFF_MAX_MS = 60_000;
 /** A job of a killed consumer is taken by another after at most this and the check interval. */
 export const JOB_LOCK_MS = 10_000;
 
-/** Between looks for jobs whose consumer died. */
+/** Interval of looks for jobs whose consumer died. */
 export const JOB_STALL_CHECK_MS = 5_000;
 
-/** How often a job may lose its consumer before it is given up: crashes are not the job's fault, within reason. */
+/** Times that a job may lose its consumer before it is given up: a few crashes are not the job's fault. */
 export const JOB_STALLS_MAX = 10;
 
 /** A member's entry is removed by the others when it was not renewed for this long. */
@@ -75,5 +75,5 @@ export const PRESENCE_MAX = 128;
 /** Results one process may wait for at a time: more than the pods of a node. */
 export const RESULT_WAITS_MAX = 10_000;
 
-/** Between looks at a result whose hint may have been lost. */
+/** Interval of looks at a result whose hint may have been lost. */
 export const RESULT_POLL_MS = 1_000;

@@ -1,4 +1,4 @@
-/** A position in a table's change log, and what may be taken from there. Pure. */
+/** A position in a table's change log, and the changes that may be taken from there. Pure. */
 import type { TableChange, TableEntry } from './contract.ts';
 import { decodeLogEntry } from './rows.ts';
 
@@ -14,15 +14,15 @@ export type ResyncReason =
 /** A log entry as XREAD gives it. */
 export type RawEntry = readonly [id: Buffer | string, fields: readonly Buffer[]];
 
-/** What a slice of the log amounts to. */
+/** The changes in a slice of the log. */
 export interface TakenEntries {
   readonly changes: readonly TableChange[];
   readonly malformed: readonly { readonly id: string; readonly reason: string }[];
-  /** Not null when the log cannot be followed behind these changes. */
+  /** The reason to copy again after these changes; null when the log can be followed further. */
   readonly end: ResyncReason | null;
 }
 
-/** Walks the log; lets through each change exactly once, in order, and notices what is missing. */
+/** Walks the log. It passes each change exactly once, in order, and notices missing ones. */
 export class LogCursor {
   readonly epoch: string;
   #id: string;

@@ -4,7 +4,7 @@ import type { BusMetrics } from './metrics.ts';
 
 const SAMPLED_LOG_EACH = 100;
 
-/** Counts what cannot be read of one table, and says so in the log without flooding it. */
+/** Counts the unreadable rows and log entries of one table, and logs them without flooding the log. */
 export class MalformedReport {
   readonly #table: string;
   readonly #log: Logger;

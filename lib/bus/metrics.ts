@@ -1,7 +1,7 @@
 import type { Counter } from 'prom-client';
 import type { MetricRegistry } from '../metrics/registry.ts';
 
-/** What a process's bus counts. */
+/** Counters of a process's bus. */
 export interface BusMetrics {
   readonly malformed: Counter<'table'>;
   readonly resyncs: Counter<'table' | 'reason'>;
@@ -10,7 +10,7 @@ export interface BusMetrics {
   readonly leaseChanges: Counter<'lease' | 'to'>;
 }
 
-/** Declares the metrics; `connected` is asked at scrape. */
+/** Declares the metrics; each scrape calls `connected`. */
 export function createBusMetrics(registry: MetricRegistry, connected: () => boolean): BusMetrics {
   registry.gauge('weft_bus_connected', '1 while Redis answers', [], (gauge) =>
     gauge.set(connected() ? 1 : 0),
@@ -28,7 +28,7 @@ export function createBusMetrics(registry: MetricRegistry, connected: () => bool
     ),
     parked: registry.counter(
       'weft_bus_parked_total',
-      'Messages nobody here can read, put aside as dead letters',
+      'Messages that this process cannot read, put aside as dead letters',
       ['queue'],
     ),
     jobs: registry.counter('weft_bus_jobs_total', 'Attempts of jobs, by outcome', [

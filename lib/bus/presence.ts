@@ -7,7 +7,7 @@ import { PRESENCE_KEPT_MS, PRESENCE_MAX } from './limits.ts';
 import { asBusError } from './redis-client.ts';
 import type { RedisClient } from './redis-client.ts';
 
-/** An entry of a list: when it was written, and what the member says. */
+/** An entry of a list: the time it was written, and the member's report. */
 export function presenceEntrySchema<Body>(
   body: z.ZodType<Body>,
 ): z.ZodType<{ readonly at: number; readonly body: Body }> {
@@ -25,8 +25,8 @@ export interface PresenceDeps<Body> {
 }
 
 /**
- * One hash: member → when it was last written, and what it said. All members of a node live on one machine, so that
- * their clocks are one; of a member that was killed the entry stands until its time is over.
+ * A presence list in one hash: member → the time it was last written, and its report. All members of a node share one machine
+ * and so one clock. The entry of a killed member stays until its time is over.
  */
 export class RedisPresence<Body> implements Presence<Body> {
   readonly #deps: PresenceDeps<Body>;
@@ -76,7 +76,7 @@ export class RedisPresence<Body> implements Presence<Body> {
     return present;
   }
 
-  /** Null for an entry nobody can read: a member of another version counts as absent. */
+  /** Null for an unreadable entry: a member of another version counts as absent. */
   #read(member: string, text: string): { readonly at: number; readonly body: Body } | null {
     const { body, log, name } = this.#deps;
     try {

@@ -4,10 +4,13 @@ import { scopePrefix } from './keys.ts';
 import { asBusError } from './redis-client.ts';
 import type { RedisClient } from './redis-client.ts';
 
-/** Delayed jobs looked at to tell those that failed before from those that were added with a delay. */
+/** Delayed jobs that are read to tell those that failed before from those that were added with a delay. */
 const DELAYED_SAMPLE_MAX = 1_000;
 
-/** Depths of all queues of the scopes, with plain reads, which every role that sees the queue may do. */
+/**
+ * Reads the depths of all queues of the scopes. BullMQ's own call is a script that needs the right to write; plain reads of its keys
+ * are open to every role that sees the queue.
+ */
 export async function readQueueCounts(
   client: RedisClient,
   prefix: string,

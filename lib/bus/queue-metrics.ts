@@ -4,7 +4,7 @@ import type { MetricRegistry } from '../metrics/registry.ts';
 import type { Scope } from './contract.ts';
 import type { Bus } from './redis-bus.ts';
 
-/** Exposes the depths of the scopes' queues, asked at each scrape. Without Redis there are none to tell. */
+/** Exposes the depths of the scopes' queues, read at each scrape. Without Redis it exposes none. */
 export function exposeQueueDepths(
   registry: MetricRegistry,
   bus: Pick<Bus, 'queueCounts'>,

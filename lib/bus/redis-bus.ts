@@ -32,21 +32,21 @@ import { TableWriter } from './table-writer.ts';
 import { RedisWorkConsumer } from './work-consumer.ts';
 import { WorkQueue } from './work-queue.ts';
 
-/** How long parts may take to say goodbye to Redis: a lease is given back, a job's lock is released. */
+/** Longest time for parts to close with Redis: to give back a lease, to release a job's lock. */
 const CLOSE_TIMEOUT_MS = 2_000;
 
-/** What the bus of a process needs. */
+/** Dependencies of the bus of a process. */
 export interface BusDeps {
   readonly log: Logger;
   readonly clock: Clock;
   readonly metrics: MetricRegistry;
-  /** Who this is, in connection names and message envelopes: the actor, with its node where it has one. */
+  /** Name of this process in connection names and message envelopes: the actor, with its node where it has one. */
   readonly name: string;
-  /** Watches readers: a failed handler fails the actor. Without it such a failure is an unhandled rejection. */
+  /** Watches readers, so that a failed handler fails the actor. Without it such a failure is an unhandled rejection. */
   readonly supervise?: (name: string, work: Promise<unknown>) => void;
   /**
-   * Goes on with a Redis that evicts keys, which is only reported. Otherwise an actor that meets one when it starts
-   * fails with CONFIG_INVALID.
+   * Tolerates a Redis that evicts keys and only reports it. Otherwise an actor that meets one when it starts fails with
+   * CONFIG_INVALID.
    */
   readonly toleratesEviction?: boolean;
 }
@@ -97,7 +97,7 @@ export class Bus {
       clock,
       log,
       metrics,
-      // What serves already goes on: to end it would lose more than the eviction.
+      // Only the first look refuses: to end a serving actor would lose more than the eviction.
       onEviction: (policy) => {
         if (deps.toleratesEviction !== true) this.#refuse(policy);
       },
@@ -185,6 +185,7 @@ export class Bus {
     const deps = {
       client: this.#client('consumer', definition.queue),
       prefix: scopePrefix(this.#config.prefix, scope),
+      clock: this.#deps.clock,
       log: this.#deps.log,
       metrics: this.#metrics,
     };
@@ -232,7 +233,7 @@ export class Bus {
   async #close(): Promise<void> {
     this.#check.close();
     const closed = Promise.all([...this.#parts].map((part) => part.close()));
-    // A Redis that hangs must not hold the end: cutting the connections fails what still waits for it.
+    // A Redis that hangs must not hold the end. Closed connections fail the commands that still wait for it.
     await inTime(this.#deps.clock, CLOSE_TIMEOUT_MS, closed);
     this.#producer?.disconnect();
     this.#subscriptions?.client.disconnect();

@@ -7,7 +7,7 @@ import { ClusterClient } from './cluster-client.ts';
 import type { BusConfig, RedisEndpoint } from './config.ts';
 import { BLOCKING_SILENCE_MS, CLUSTER_RETRIES_MAX, COMMAND_TIMEOUT_MS } from './limits.ts';
 
-/** What a connection is for. Blocking reads and subscriptions never share one with commands. */
+/** Purpose of a connection. Blocking reads and subscriptions never share a connection with commands. */
 export type ConnectionPurpose = 'commands' | 'blocking' | 'subscriptions' | 'producer' | 'consumer';
 
 const RECONNECT_FIRST_MS = 50;
@@ -15,11 +15,11 @@ const RECONNECT_MAX_MS = 2_000;
 const CONNECT_TIMEOUT_MS = 5_000;
 const TCP_KEEPALIVE_MS = 10_000;
 
-/** Between looks at the map of slots where nothing said that it changed: a master that hangs says nothing. */
+/** Interval of looks at the map of slots: a master that hangs does not report a change. */
 const SLOTS_REFRESH_MS = 10_000;
 const SLOTS_TIMEOUT_MS = 2_000;
 
-/** Between attempts of a command that waits for a cluster. */
+/** Pause between attempts of a command that waits for a cluster. */
 const CLUSTER_RETRY_MS = 250;
 
 /** A client of one server, of a master that sentinels name, or of a cluster. */
@@ -51,7 +51,7 @@ export function createClient(
       : createServerClient(config, config.endpoint, purpose, options, log);
   let lastError = '';
   const report = (error: unknown): void => {
-    // The same failure of every attempt is one line, until it connects again.
+    // Attempts that fail the same way log one line, until the client connects again.
     const text = errorText(error);
     if (text === lastError) return;
     lastError = text;
@@ -76,11 +76,11 @@ function createServerClient(
     enableOfflineQueue: false,
     ...purposeOptions(purpose),
     retryStrategy(this: RedisOptions, attempt: number) {
-      // The password may have been rotated since. (ioredis calls this on the options of the connection, also of a copy's.)
+      // The password may have been rotated. (ioredis calls this on the options of the connection, a copy's included.)
       refreshPassword(this, config, log);
       return reconnectDelay(attempt);
     },
-    // A master that a failover made a replica: ask the sentinels again instead of failing every write.
+    // A failover made the master a replica: ask the sentinels again instead of failing every write.
     reconnectOnError: (error) => error.message.startsWith('READONLY'),
     // Replies in one shape, whatever the server speaks.
     replyMapping: 'legacy',
@@ -108,9 +108,9 @@ function createClusterClient(
       ...(endpoint.tls ? { tls: tlsRoots(config) } : {}),
     },
     options: {
-      // Of a server whose connection is being made; while the cluster is away the client refuses by itself.
+      // Queues commands while the connection to a server is made; while the cluster is away the client refuses them.
       enableOfflineQueue: true,
-      // Names stay names: the certificate of a server is for its name, if it has one.
+      // Keep names unresolved: the certificate of a server is for its name, if it has one.
       dnsLookup: (host, callback) => callback(null, host),
       slotsRefreshInterval: SLOTS_REFRESH_MS,
       slotsRefreshTimeout: SLOTS_TIMEOUT_MS,
@@ -121,19 +121,19 @@ function createClusterClient(
             retryDelayOnClusterDown: CLUSTER_RETRY_MS,
             maxRedirections: CLUSTER_RETRIES_MAX,
           }
-        : // Whoever asked must know: what was told to a lost server may be done, or forgotten.
+        : // Fail to the caller: a lost server may have done the command or not.
           { retryDelayOnFailover: 0, retryDelayOnClusterDown: 0 }),
     },
   });
 }
 
-/** Whether commands may be sent. */
+/** True when commands may be sent. */
 export function isLinked(client: RedisClient): boolean {
   return client instanceof ClusterClient ? client.linked : client.status === 'ready';
 }
 
 /**
- * Calls `linked` whenever the client has got (back) to the server of its keys, and `lost` when it lost it or there is another one.
+ * Calls `linked` whenever the client has reached the server of its keys, and `lost` when it lost that server or another one took over.
  */
 export function onLink(client: RedisClient, linked: () => void, lost?: () => void): void {
   const cluster = client instanceof ClusterClient;
@@ -175,14 +175,14 @@ function purposeOptions(purpose: ConnectionPurpose): RedisOptions {
     case 'commands':
       return { maxRetriesPerRequest: 0, commandTimeout: COMMAND_TIMEOUT_MS };
     case 'subscriptions':
-      // Who subscribes does it again on every connection.
+      // Subscribers subscribe again on every connection.
       return { maxRetriesPerRequest: 0, autoResubscribe: false };
     case 'blocking':
       return { maxRetriesPerRequest: 0, socketTimeout: BLOCKING_SILENCE_MS };
     case 'producer':
       return { maxRetriesPerRequest: 0, commandTimeout: COMMAND_TIMEOUT_MS };
     case 'consumer':
-      // BullMQ's workers expect commands to wait for the connection; how many wait is bounded by their concurrency.
+      // BullMQ's workers expect commands to wait for the connection; their concurrency bounds how many wait.
       return {
         maxRetriesPerRequest: null,
         enableOfflineQueue: true,
@@ -214,7 +214,7 @@ function readConfigured(path: string, variable: string): string {
   }
 }
 
-/** An error of a Redis command as BUS_UNAVAILABLE that says what was tried; a MeshError stays itself. */
+/** Turns an error of a Redis command into BUS_UNAVAILABLE that names the attempted action; returns a MeshError unchanged. */
 export function asBusError(error: unknown, what: string): MeshError {
   return asMeshError(error, 'BUS_UNAVAILABLE', what);
 }

@@ -7,7 +7,7 @@ import { RESULT_POLL_MS, RESULT_WAITS_MAX } from './limits.ts';
 import { asBusError, isLinked, onLink } from './redis-client.ts';
 import type { RedisClient } from './redis-client.ts';
 
-/** Hints by channel: that there is a result now. Shared by all boards of a process. */
+/** Hints by channel that a result is there. All boards of a process share it. */
 export class HintChannels {
   readonly #client: RedisClient;
   readonly #log: Logger;
@@ -43,7 +43,7 @@ export class HintChannels {
     };
   }
 
-  /** A result may have come before the subscription stood, so this ends with a hint of its own. */
+  /** Subscribes, then emits a hint: a result may have come before the subscription stood. */
   #subscribe(channel: string): void {
     this.#quietly(async () => {
       await this.#client.subscribe(channel);
@@ -51,7 +51,7 @@ export class HintChannels {
     });
   }
 
-  /** Hints only save time: without them the waiter looks by itself. */
+  /** Logs a failure only: hints save time, and without them the waiter polls. */
   #quietly(command: () => Promise<unknown>): void {
     if (!isLinked(this.#client)) return;
     command().catch((error: unknown) => {
@@ -60,11 +60,11 @@ export class HintChannels {
   }
 }
 
-/** What a board needs. */
+/** Dependencies of a board. */
 export interface BoardDeps<Body> {
   readonly name: string;
   readonly body: z.ZodType<Body>;
-  /** Key, and channel, of a result. */
+  /** Key of a result; the channel of its hints has the same name. */
   readonly keyOf: (id: string) => string;
   readonly commands: RedisClient;
   readonly hints: HintChannels;
@@ -72,7 +72,7 @@ export interface BoardDeps<Body> {
   readonly log: Logger;
 }
 
-/** Results as keys with a lifetime, and a hint on a channel of the same name. */
+/** Short-lived results of jobs: each is a key with a lifetime and a hint on a channel of the same name. */
 export class ResultBoard<Body> {
   readonly #deps: BoardDeps<Body>;
 
@@ -104,7 +104,7 @@ export class ResultBoard<Body> {
     try {
       for (;;) {
         if (signal?.aborted === true) throw abortReason(signal);
-        // Before the look, so that a hint during it is not lost.
+        // Made before the look, so that a hint during it is not lost.
         hinted = Promise.withResolvers<void>();
         const found = await this.#read(key, id);
         if (found !== null) return found.body;

@@ -1,9 +1,9 @@
-/** Rows and log entries as they lie in Redis (lib/bus/lua/table-*.lua write them). Pure. */
+/** Decodes rows and log entries of Redis, as lib/bus/lua/table-*.lua write them. Pure. */
 import type { TableChange, TableEntry } from './contract.ts';
 
 const VERSION_BYTES = 8;
 
-/** A row of the data hash; null when it is malformed. */
+/** Decodes a row of the data hash; null when it is malformed. */
 export function decodeRow(key: Buffer, row: Buffer): TableEntry | null {
   if (row.length < VERSION_BYTES) return null;
   const version = row.readBigUInt64BE(0);
@@ -17,7 +17,7 @@ export type LogEntry =
   /** A new epoch began. */
   | { readonly kind: 'epoch'; readonly epoch: string; readonly version: number };
 
-/** An entry of the change log from its flat field list; a text that says what is wrong when it is malformed. */
+/** Decodes an entry of the change log from its flat field list. Returns a text that says what is wrong when it is malformed. */
 export function decodeLogEntry(fields: readonly Buffer[]): LogEntry | string {
   const byName = new Map<string, Buffer>();
   for (let index = 0; index + 1 < fields.length; index += 2) {

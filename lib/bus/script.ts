@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import type { RedisClient } from './redis-client.ts';
 
-/** A Lua step: its text and the hash Redis knows it by. */
+/** A Lua step: its text and the hash by which Redis knows it. */
 export interface Script {
   readonly text: string;
   readonly sha: string;
@@ -14,7 +14,7 @@ export function loadScript(name: string): Script {
   return { text, sha: createHash('sha1').update(text).digest('hex') };
 }
 
-/** Runs a step, sending its text only when Redis does not know it (after a restart). */
+/** Runs a step; sends its text only when Redis does not know it (after a restart). */
 export async function runScript(
   redis: RedisClient,
   script: Script,

@@ -7,9 +7,9 @@ import { SERVER_CHECK_MS } from './limits.ts';
 import { isLinked, onLink } from './redis-client.ts';
 import type { RedisClient } from './redis-client.ts';
 
-/** What a server says of itself. */
+/** The state that a server reports of itself. */
 interface ServerState {
-  /** Of maxmemory-policy; empty when it does not say. */
+  /** Its maxmemory-policy; empty when it does not report one. */
   readonly policy: string;
   readonly usedBytes: number;
   /** 0 without a limit. */
@@ -18,7 +18,7 @@ interface ServerState {
   readonly persists: boolean;
 }
 
-/** What the check needs. */
+/** Dependencies of the check. */
 export interface ServerCheckDeps {
   readonly client: RedisClient;
   readonly clock: Clock;
@@ -29,9 +29,9 @@ export interface ServerCheckDeps {
 }
 
 /**
- * Looks at the settings and the health of Redis, of each server of a cluster, on every connection and from time to time: an
- * eviction policy would silently lose rows and jobs, full memory and a full disk refuse them. INFO tells it without the
- * right to read CONFIG. What it finds is logged when it changes, and told by metrics.
+ * Looks at the settings and the health of Redis, of each server of a cluster, on every connection and from time to time. An
+ * eviction policy would silently lose rows and jobs; full memory and a full disk refuse them. INFO reports this without the right
+ * to read CONFIG. The check logs changes and exposes metrics.
  */
 export class ServerCheck {
   readonly #deps: ServerCheckDeps;
@@ -64,7 +64,7 @@ export class ServerCheck {
     this.#timer.cancel();
   }
 
-  /** Looks once; without Redis it leaves what was found before. */
+  /** Looks once; without Redis the last findings stay. */
   async look(): Promise<void> {
     const { client, log, onEviction } = this.#deps;
     if (!isLinked(client)) return;
@@ -98,7 +98,7 @@ function fullness({ usedBytes, limitBytes }: ServerState): number {
 
 async function readStates(client: RedisClient): Promise<readonly ServerState[]> {
   if (!(client instanceof ClusterClient)) return [readState(await client.info())];
-  // A replica may be promoted, so its settings count; one that is away does not.
+  // A replica may be promoted, so its settings count. One that is away does not count.
   const answers = await Promise.allSettled(client.nodes().map((server) => server.info()));
   const states = answers.flatMap((answer) =>
     answer.status === 'fulfilled' ? [readState(answer.value)] : [],

@@ -15,7 +15,7 @@ import type { RawEntry, ResyncReason } from './log-cursor.ts';
 import { decodeRow } from './rows.ts';
 import { scanHash } from './scan-hash.ts';
 
-/** What a reader needs; the client is its own and closed with it. */
+/** Dependencies of a reader. The reader owns the client and closes it. */
 export interface ReaderDeps {
   readonly table: string;
   readonly keys: TableKeys;
@@ -29,14 +29,14 @@ export interface ReaderDeps {
   readonly onClose: () => void;
 }
 
-/** A failure of the handler: not Redis's fault, so it ends the reader. */
+/** A failure of the handler. It is not Redis's fault, so it ends the reader. */
 class HandlerFailure extends Error {}
 
 const RETRY = { baseMs: 50, maxMs: 2_000 };
 
 /**
- * Copies a table and follows its change log: last id first, then the rows, then the changes from that id on.
- * What it cannot follow it reads again, and holds what it has until the new copy is there.
+ * Copies a table and follows its change log until it is closed, through Redis restarts, epochs and gaps. It reads the last id
+ * first, then the rows, then the changes from that id on. When it cannot follow the log it copies the table again.
  */
 export class TableReader {
   readonly #deps: ReaderDeps;
@@ -118,7 +118,7 @@ export class TableReader {
     await this.#handle(() => this.#handler.onReset(start.epoch));
     await this.#copyRows(cursor);
     const end = await this.#position();
-    // Rows of two epochs may be mixed: not a copy of anything.
+    // Rows of two epochs may be mixed: this is no copy.
     if (end.epoch !== start.epoch || !end.complete) return;
     this.#verified = true;
     this.#cursor = cursor;
@@ -144,7 +144,7 @@ export class TableReader {
     }
   }
 
-  /** Delivers changes until the log cannot be followed any more; resolves with why. */
+  /** Delivers changes until the log cannot be followed any more; resolves with the reason. */
   async #follow(cursor: LogCursor): Promise<ResyncReason> {
     const { client, keys } = this.#deps;
     for (;;) {
@@ -163,7 +163,7 @@ export class TableReader {
     }
   }
 
-  /** Why the position can no longer be trusted, or null. */
+  /** The reason why the position can no longer be trusted, or null. */
   async #verify(cursor: LogCursor): Promise<ResyncReason | null> {
     const { client, keys } = this.#deps;
     const now = await this.#position();
@@ -206,7 +206,7 @@ export class TableReader {
   }
 }
 
-/** The next entries behind `id`; waits for the first for a bounded time. */
+/** Reads the next entries behind `id`; waits for the first for a bounded time. */
 async function readLog(client: RedisClient, log: string, id: string): Promise<readonly RawEntry[]> {
   const reply = await client.xreadBuffer(
     'COUNT',

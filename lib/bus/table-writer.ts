@@ -21,16 +21,16 @@ const APPLY = loadScript('table-apply');
 const STAGE = loadScript('table-stage');
 const SWAP = loadScript('table-swap');
 
-/** Full reads that another writer spoilt, before giving up. */
+/** Attempts at a full read that another writer disturbs. */
 const READ_ATTEMPTS_MAX = 5;
 
-/** How a step leaves the table. */
+/** The state of the table after a step. */
 interface Mark {
   readonly epoch: string;
   readonly version: number;
 }
 
-/** What a writer needs. */
+/** Dependencies of a writer. */
 export interface WriterDeps {
   readonly table: string;
   readonly keys: TableKeys;
@@ -48,9 +48,9 @@ export interface WriterDeps {
  */
 export class TableWriter {
   readonly #deps: WriterDeps;
-  /** What this writer last wrote or read. */
+  /** The state that this writer last wrote or read. */
   #left: Mark | null = null;
-  /** What it left instead if the last step, which got no answer, was done. */
+  /** The state instead if the last step, which got no answer, was done. */
   #maybe: Mark | null = null;
   #busy = false;
 
@@ -138,7 +138,7 @@ export class TableWriter {
     const args: (string | Uint8Array)[] = [
       this.#token(),
       left?.epoch ?? '',
-      // Several replicas write a table without a lease: its version is not this writer's alone.
+      // Several replicas write a table without a lease, so its version is not compared.
       left === null || this.#deps.lease === null ? '' : String(left.version),
       left === null || maybe?.epoch !== left.epoch ? '' : String(maybe.version),
       newEpoch(),

@@ -1,4 +1,6 @@
 import type { Job, Worker } from 'bullmq';
+import { inTime } from '../async/time-limit.ts';
+import type { Clock } from '../clock/clock.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
 import { loadConsumer } from './bullmq.ts';
@@ -16,19 +18,20 @@ import type { BusMetrics } from './metrics.ts';
 import { whenReady } from './redis-client.ts';
 import type { RedisClient } from './redis-client.ts';
 
-/** Seconds a worker's blocking read waits, and the pause after a failed command: it is back soon after Redis is. */
+/** Wait of a worker's blocking read, and pause after a failed command: short, so that it is back soon after Redis is. */
 const DRAIN_DELAY_SECONDS = 5;
 const RETRY_PAUSE_MS = 1_000;
 
-/** Longest wait for BullMQ to close; without Redis it would wait for ever. */
+/** Longest wait for BullMQ to close; without Redis it would wait forever. */
 const CLOSE_TIMEOUT_MS = 2_000;
 
 const BACKOFF_JITTER = 0.2;
 
-/** What a consumer needs. The client is its own. */
+/** Dependencies of a consumer. The consumer owns the client. */
 export interface ConsumerDeps {
   readonly client: RedisClient;
   readonly prefix: string;
+  readonly clock: Clock;
   readonly log: Logger;
   readonly metrics: BusMetrics;
 }
@@ -53,7 +56,7 @@ export class RedisWorkConsumer<Body> implements WorkConsumer {
     this.#definition = definition;
     this.#deps = deps;
     this.#handler = handler;
-    // A package that cannot be read is a broken installation, and ends the actor.
+    // An unreadable package is a broken installation and ends the actor.
     const start = async (): Promise<void> => {
       const parts = await loadConsumer();
       if (this.#draining || this.#stop.signal.aborted) return;
@@ -81,13 +84,8 @@ export class RedisWorkConsumer<Body> implements WorkConsumer {
     this.#stop.abort(new Error('consumer closed'));
     const worker = this.#worker;
     if (worker !== null) {
-      // Jobs in hand have run or are given up: their locks run out and others take them.
-      let timer: NodeJS.Timeout | undefined;
-      const timeout = new Promise<void>((resolve) => {
-        timer = setTimeout(resolve, CLOSE_TIMEOUT_MS);
-      });
-      await Promise.race([worker.close(true), timeout]);
-      clearTimeout(timer);
+      // Jobs in hand have run or are given up: their locks run out and other consumers take them.
+      await inTime(this.#deps.clock, CLOSE_TIMEOUT_MS, worker.close(true));
     }
     this.#deps.client.disconnect();
   }

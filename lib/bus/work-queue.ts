@@ -14,13 +14,13 @@ const JOB_NOT_EXIST = -1;
 /** Backoff type of every job; the consumer computes the delay. */
 export const JOB_BACKOFF_TYPE = 'weft';
 
-/** What a queue needs. The client is shared and not closed with the queue. */
+/** Dependencies of a queue. The client is shared; the queue does not close it. */
 export interface QueueDeps {
   readonly client: RedisClient;
   /** BullMQ prefix: the scope's. */
   readonly prefix: string;
   readonly clock: Clock;
-  /** Who sends. */
+  /** Name of the sending process. */
   readonly from: string;
   /** Jobs that may wait; the next one is refused with BUS_UNAVAILABLE. */
   readonly waitingMax: number;
@@ -96,7 +96,7 @@ export class WorkQueue<Body> {
   }
 
   async close(): Promise<void> {
-    // One that could not be opened is not there, and whoever asked for it was told.
+    // A queue that could not be opened is not there; the caller that opened it got the error.
     const queue = await this.#queue?.catch(() => null);
     await queue?.close();
   }
