@@ -1,4 +1,4 @@
-/** A histogram in plain numbers: observing is a search in a short array, reading happens at scrape. */
+/** A histogram in plain numbers: an observation is a search in a short array. */
 
 import type { Series, SeriesRow } from './series-memory.ts';
 
@@ -13,7 +13,7 @@ export interface HistogramSample {
 
 const MS_PER_SECOND = 1_000;
 
-/** Upper bounds in seconds that suit anything between a local connect and a time-out. */
+/** Upper bounds in seconds, from a local connect to a time-out. */
 export const LATENCY_BOUNDS: readonly number[] = [
   0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10,
 ];
@@ -21,7 +21,7 @@ export const LATENCY_BOUNDS: readonly number[] = [
 /** Counts of one series of a duration histogram. */
 export class BucketCounts {
   readonly #bounds: readonly number[];
-  /** One more than bounds: what is above the last. */
+  /** One more than bounds: the last counts values above all bounds. */
   readonly #counts: number[];
   #sumMs = 0;
 
@@ -39,7 +39,7 @@ export class BucketCounts {
     this.#sumMs += ms;
   }
 
-  /** The series in cumulative form, in seconds; nothing while it is empty. */
+  /** Returns the series in cumulative form, in seconds; none while it is empty. */
   samples(
     name: string,
     help: string,
@@ -60,7 +60,7 @@ export class BucketCounts {
   }
 }
 
-/** The series of a duration histogram, in the order {@link observeInto} counts them in: buckets, sum, count. */
+/** Returns the series of a duration histogram, in the order of {@link observeInto}: buckets, sum, count. */
 export function histogramSeries(
   name: string,
   help: string,
@@ -79,7 +79,7 @@ export function histogramSeries(
   return [...buckets, series('sum'), series('count')];
 }
 
-/** Counts a duration in milliseconds in the series of a histogram that stand in the row from `first` on. */
+/** Counts a duration in milliseconds in the series of a histogram, which are in the row from `first` on. */
 export function observeInto(
   row: SeriesRow,
   first: number,
@@ -87,7 +87,7 @@ export function observeInto(
   ms: number,
 ): void {
   const seconds = ms / MS_PER_SECOND;
-  // Each bucket holds what is in those below it too.
+  // Each bucket includes those below it.
   for (let index = 0; index <= bounds.length; index += 1) {
     if (seconds <= (bounds[index] ?? Infinity)) row.add(first + index);
   }
@@ -95,7 +95,7 @@ export function observeInto(
   row.add(first + bounds.length + 2);
 }
 
-/** OpenMetrics wants the bounds as floating-point numbers. */
+/** Formats a bound as a floating-point number, as OpenMetrics requires. */
 function boundText(bound: number): string {
   if (bound === Infinity) return '+Inf';
   return Number.isInteger(bound) ? `${bound}.0` : String(bound);

@@ -1,6 +1,6 @@
 import type { TrafficFacts } from './traffic-labels.ts';
 
-/** Label sets kept for one workload: with more peers than that at once, some are put together again. */
+/** Label sets kept for one workload; with more peers at once, some are made again. */
 export const MAX_SETS_PER_WORKLOAD = 16;
 
 interface Kept<Set> {
@@ -9,14 +9,13 @@ interface Kept<Set> {
 }
 
 /**
- * What was found for the same facts before. A connection's labels are some twenty texts; who talks to whom is told apart
- * sooner by the objects they are made of, which stay the same until the mesh changes. Holds nothing longer than the workload
- * lives.
+ * Keeps label sets by the facts that they were made of. Labels are some twenty texts; it is faster to compare the objects behind
+ * them, which stay the same until the mesh changes. Entries live as long as their workload.
  */
 export class LabelCache<Set> {
   readonly #lists = new WeakMap<object, Kept<Set>[]>();
 
-  /** What was kept for these very objects and texts. */
+  /** Returns the entry of these objects and texts. */
   find(facts: TrafficFacts): Set | undefined {
     const anchor = anchorOf(facts);
     if (anchor === null) return undefined;
@@ -26,7 +25,7 @@ export class LabelCache<Set> {
     return undefined;
   }
 
-  /** Keeps it, in place of what was kept for the same facts or of the oldest one. Without effect for facts that name no workload. */
+  /** Keeps an entry in place of the one of the same facts, or of the oldest one. Has no effect for facts without a workload. */
   keep(facts: TrafficFacts, set: Set): void {
     const anchor = anchorOf(facts);
     if (anchor === null) return;

@@ -1,9 +1,9 @@
-/** Names that were looked up because a workload is known by its name alone (docs/spec/observability.md §2). */
+/** Counts look-ups of names of workloads that have no address (docs/spec/observability.md §2). */
 import type { SeriesRow, SeriesWriter } from './series-memory.ts';
 import type { TrafficWorkload } from './traffic-labels.ts';
 import { sourceLabels } from './traffic-labels.ts';
 
-/** Series kept: sources times names of the mesh. What comes after is counted under `unknown`. */
+/** Most series: sources times names of the mesh. Further names count under `unknown`. */
 export const MAX_ON_DEMAND_SERIES = 1_000;
 
 const NAME = 'istio_on_demand_dns_total';

@@ -1,33 +1,33 @@
 /**
- * Counters of a thread in memory that another thread reads: what a series is called is told once, by a message; its value
- * is read from the memory, without asking the thread.
+ * Shares the counters of a thread with another thread by memory. A message names a series once; the reader takes its value from
+ * the memory, without a question to the thread.
  */
 
-/** What a value is called and means. */
+/** The name and the meaning of a value. */
 export interface Series {
-  /** Of a histogram with its suffix: `_bucket`, `_sum` or `_count`. */
+  /** Names of a histogram have the suffix `_bucket`, `_sum` or `_count`. */
   readonly name: string;
   readonly kind: 'counter' | 'gauge' | 'histogram';
   readonly help: string;
-  /** In the order they are to be emitted. */
+  /** Labels, in the order of output. */
   readonly labels: readonly (readonly [name: string, value: string])[];
 }
 
-/** What the writer tells the reader, in order. */
+/** Messages of the writer to the reader, in order. */
 export type SeriesMessage =
-  /** More memory; pieces are numbered in the order they come. */
+  /** A further piece of memory; pieces are numbered in their order. */
   | { readonly kind: 'memory'; readonly memory: SharedArrayBuffer }
-  /** Series that stand beside each other from the slot `at` on. */
+  /** A row: series in adjacent slots, from `at` on. */
   | { readonly kind: 'row'; readonly at: number; readonly series: readonly Series[] }
-  /** The row is read no more; its slots may be used again once the reader has said so. */
+  /** The row ends; the writer uses its slots again after the reader has confirmed. */
   | { readonly kind: 'gone'; readonly at: number };
 
-/** Values of one piece of memory, 8 KiB; what is in use grows by such pieces. */
+/** Values of one piece of memory, 8 KiB; the memory grows by such pieces. */
 const SLOTS_PER_PIECE = 1_024;
 
 /**
- * Series of one row. The owner alone writes it. An aligned 8-byte store is one instruction on every machine that Node
- * runs on, so that a reader never sees half of a value.
+ * The series of one row. Only the owner writes it. An aligned 8-byte store is one instruction on every machine that Node runs
+ * on, so a reader never sees half of a value.
  */
 export class SeriesRow {
   readonly at: number;
@@ -53,46 +53,46 @@ export class SeriesRow {
     this.#piece[this.#base + index] = value;
   }
 
-  /** Makes all values zero. */
+  /** Sets all values to zero. */
   clear(): void {
     this.#piece.fill(0, this.#base, this.#base + this.size);
   }
 }
 
 /**
- * The series of one thread. Its callers bound how many rows there are; a row that was given back is used again, so that
- * the memory is as large as the most that there were at once.
+ * Writes the series of one thread. Its callers bound the number of rows. Returned rows are used again, so the memory grows with
+ * the most rows at one time.
  */
 export class SeriesWriter {
   readonly #tell: (message: SeriesMessage) => void;
   #piece: Float64Array<SharedArrayBuffer> | null = null;
-  /** Slots handed out so far, those skipped at the end of a piece included. */
+  /** Slots used so far, with those skipped at the end of a piece. */
   #used = 0;
-  /** Rows that wait for the reader's word, by their slot. */
+  /** Returned rows that the reader has not confirmed, by slot. */
   readonly #leaving = new Map<number, SeriesRow>();
-  /** Rows to use again, by their size. */
+  /** Rows to use again, by size. */
   readonly #free = new Map<number, SeriesRow[]>();
   readonly #published = new Map<string, SeriesRow>();
 
-  /** `tell` brings messages to the {@link SeriesReader} in their order. */
+  /** `tell` sends messages to the {@link SeriesReader} in order. */
   constructor(tell: (message: SeriesMessage) => void) {
     this.#tell = tell;
   }
 
-  /** A row of zeros for these series, which nobody else may have; at most as many as a piece has slots. */
+  /** Returns a row of zeros for these series, which no other row may have; at most as many as a piece has slots. */
   row(series: readonly Series[]): SeriesRow {
     const row = this.#free.get(series.length)?.pop() ?? this.#newRow(series.length);
     this.#tell({ kind: 'row', at: row.at, series });
     return row;
   }
 
-  /** Gives a row back: its series are told no more. */
+  /** Returns a row: its series end. */
   release(row: SeriesRow): void {
     this.#leaving.set(row.at, row);
     this.#tell({ kind: 'gone', at: row.at });
   }
 
-  /** The reader reads the row at this slot no more. */
+  /** The reader confirms that it does not read the row at this slot any more. */
   released(at: number): void {
     const row = this.#leaving.get(at);
     if (row === undefined) return;
@@ -103,7 +103,7 @@ export class SeriesWriter {
     free.push(row);
   }
 
-  /** Sets values that are worked out anew for each reading: few, and always of the same series. */
+  /** Sets values that are computed for each reading: few, and always of the same series. */
   publish(samples: Iterable<Series & { readonly value: number }>): void {
     for (const { value, ...series } of samples) {
       const key = seriesKey(series);
@@ -129,19 +129,19 @@ export class SeriesWriter {
   }
 }
 
-/** A row as its reader knows it. */
+/** A row of the reader. */
 export interface KnownRow {
-  /** The same for the same row of another thread. */
+  /** Equal for the same row of another thread. */
   readonly key: string;
   readonly series: readonly Series[];
 }
 
-/** The series of one thread, as another thread reads them. */
+/** Reads the series of another thread. */
 export class SeriesReader {
   readonly #pieces: Float64Array[] = [];
   readonly #rows = new Map<number, KnownRow>();
 
-  /** Takes a message; what is to be told the writer, by {@link SeriesWriter.released}, or null. */
+  /** Takes a message. Returns the slot that {@link SeriesWriter.released} must get, or null. */
   take(message: SeriesMessage): number | null {
     switch (message.kind) {
       case 'memory':
@@ -159,7 +159,7 @@ export class SeriesReader {
     }
   }
 
-  /** Every row; `value` reads the one at an index of it. */
+  /** Calls back for every row; `value` reads the value at an index of it. */
   forEach(visit: (row: KnownRow, value: (index: number) => number) => void): void {
     for (const [at, row] of this.#rows) {
       const piece = this.#pieces[Math.floor(at / SLOTS_PER_PIECE)];

@@ -1,7 +1,7 @@
-/** The label set of Istio's TCP metrics (docs/spec/observability.md §2.1). */
+/** Makes the label set of Istio's TCP metrics (docs/spec/observability.md §2.1). */
 import { workloadIdentity } from '../net/spiffe.ts';
 
-/** A workload as its own baggage header describes it; null where it is silent. */
+/** A workload as its baggage header describes it; null where the header has no value. */
 export interface DescribedWorkload {
   readonly clusterId: string | null;
   readonly namespace: string | null;
@@ -12,7 +12,7 @@ export interface DescribedWorkload {
   readonly zone: string | null;
 }
 
-/** What the labels take from a workload the mesh knows. */
+/** The part of a known workload that labels use. */
 export interface TrafficWorkload {
   readonly workloadName: string;
   readonly canonicalName: string;
@@ -24,31 +24,31 @@ export interface TrafficWorkload {
   readonly locality: { readonly region: string; readonly zone: string };
 }
 
-/** What the labels take from a service. */
+/** The part of a service that labels use. */
 export interface TrafficService {
   readonly name: string;
   readonly namespace: string;
   readonly hostname: string;
 }
 
-/** Who talks to whom, and how. */
+/** The two ends of a connection, for its labels. */
 export interface TrafficFacts {
   readonly reporter: 'source' | 'destination';
   readonly sourceWorkload: TrafficWorkload | null;
-  /** What the peer says of itself; used where its workload is unknown. */
+  /** The peer's baggage; used when its workload is unknown. */
   readonly sourceBaggage: DescribedWorkload | null;
-  /** From TLS alone, null for plaintext. */
+  /** The identity that TLS proves; null for plaintext. */
   readonly sourceIdentity: string | null;
   readonly destinationWorkload: TrafficWorkload | null;
-  /** What the far end of a tunnel through a gateway says of itself; stands in place of the gateway. */
+  /** The baggage of the far end of a tunnel through a gateway; it stands in place of the gateway. */
   readonly destinationBaggage: DescribedWorkload | null;
-  /** The destination's proven identity, where it is not the workload's configured one. */
+  /** The destination's proven identity, when it is not the workload's configured one. */
   readonly destinationIdentity: string | null;
   readonly destinationService: TrafficService | null;
   readonly mutualTls: boolean;
 }
 
-/** Labels in the order they are emitted. */
+/** Labels, in the order of output. */
 export type TrafficLabels = readonly (readonly [name: string, value: string])[];
 
 const UNKNOWN = 'unknown';
@@ -56,10 +56,10 @@ const UNKNOWN = 'unknown';
 /** Position of `response_flags`, which differs between the counters of one connection. */
 export const RESPONSE_FLAGS_INDEX = 21;
 
-/** The labels of a connection, `response_flags` being `-`. */
+/** Returns the labels of a connection; `response_flags` is `-`. */
 export function trafficLabels(facts: TrafficFacts): TrafficLabels {
   const { sourceWorkload, destinationBaggage, destinationService: service } = facts;
-  // A gateway's own labels must not mix with those of what lies behind it.
+  // The labels of a gateway must not mix with those of the workload behind it.
   const destinationWorkload = destinationBaggage === null ? facts.destinationWorkload : null;
   const source = described(sourceWorkload, facts.sourceBaggage);
   const destination = described(destinationWorkload, destinationBaggage);
@@ -100,14 +100,14 @@ const SILENT: DescribedWorkload = Object.freeze({
   zone: null,
 });
 
-/** The same connection as the mesh alone knows it: what a peer says of itself is left out. */
+/** Returns the connection without the baggage of its peers. */
 export function withoutBaggage(facts: TrafficFacts): TrafficFacts {
-  // What lies behind a gateway is not the gateway, whether it is described or not.
+  // The workload behind a gateway is not the gateway, also when it has no baggage.
   const destinationBaggage = facts.destinationBaggage === null ? null : SILENT;
   return { ...facts, sourceBaggage: null, destinationBaggage };
 }
 
-/** The same connection with nothing known of either end. */
+/** Returns the connection with both ends unknown. */
 export function unnamedFacts({ reporter, mutualTls }: TrafficFacts): TrafficFacts {
   return {
     reporter,
@@ -133,7 +133,7 @@ interface Party {
   readonly zone: string | null;
 }
 
-/** What the mesh knows goes before what a workload says of itself. */
+/** Returns the labels of an end: the mesh state goes before baggage. */
 function described(workload: TrafficWorkload | null, baggage: DescribedWorkload | null): Party {
   return {
     workload: first(workload?.workloadName, baggage?.workloadName),
@@ -172,7 +172,7 @@ function orUnknown(value: string | null | undefined): string {
   return value === null || value === undefined || value === '' ? UNKNOWN : value;
 }
 
-/** The labels of a source that is known, all `unknown` for null. Its principal is TLS's to say, so it has none. */
+/** Returns the labels of a source; all are `unknown` for null. They have no principal, because only TLS proves it. */
 export function sourceLabels(source: TrafficWorkload | null): TrafficLabels {
   return partyLabels('source', described(source, null), null);
 }

@@ -1,6 +1,6 @@
 /**
- * Istio's TCP metrics of one thread (docs/spec/observability.md §2.2). Connections count in plain fields; label sets are
- * touched when a connection opens, closes, or the metrics are read.
+ * Counts Istio's TCP metrics of one thread (docs/spec/observability.md §2.2). Connections count in plain fields. A label set
+ * changes only when a connection opens or closes, or when the metrics are read.
  */
 import { Roster } from '../collections/roster.ts';
 import type { Listed } from '../collections/roster.ts';
@@ -14,9 +14,9 @@ import type { TrafficFacts, TrafficLabels } from './traffic-labels.ts';
 
 /** Bytes of a connection so far. */
 export interface TrafficBytes {
-  /** From the upstream back to the client. */
+  /** Bytes from the upstream back to the client. */
   readonly sent: number;
-  /** From the client towards the upstream. */
+  /** Bytes from the client towards the upstream. */
   readonly received: number;
 }
 
@@ -38,7 +38,7 @@ const HELP = {
     'Connections counted without some of their labels because there were too many label sets',
 } as const;
 
-/** Places in a label set's row. */
+/** Places of values in a label set's row. */
 const OPENED = 0;
 const RECEIVED = 1;
 const SENT = 2;
@@ -52,7 +52,7 @@ const CLOSED_NAMES = [
   'istio_tcp_connections_failed_total',
 ] as const;
 
-/** Live connections whose bytes are brought up to date in one turn of the event loop: some 0.2 ms. */
+/** Live connections whose bytes are updated in one turn of the event loop: some 0.2 ms. */
 export const CONNECTIONS_FOLDED_PER_TURN = 256;
 
 /** The counters of one thread. */
@@ -76,7 +76,7 @@ export class TrafficMetrics {
     );
   }
 
-  /** Counts an opened connection whose bytes `read` tells at any time until it is closed. */
+  /** Counts an opened connection. `read` returns its bytes at any time until it is closed. */
   open(facts: TrafficFacts, read: () => TrafficBytes): TrafficConnection {
     const set = this.#set(facts);
     set.row.add(OPENED);
@@ -97,7 +97,7 @@ export class TrafficMetrics {
     };
   }
 
-  /** Brings the bytes of live connections up to date, and the few values that stand for the thread; yields between turns. */
+  /** Updates the bytes of live connections and the few values of the thread; yields between turns. */
   *refresh(): Generator<void, void> {
     let folded = 0;
     for (let place = this.#live.size - 1; place >= 0; place -= 1) {
@@ -117,7 +117,7 @@ export class TrafficMetrics {
     if (overflow !== undefined) this.#series.publish([{ ...overflow, value: this.#sets.overflow }]);
   }
 
-  /** Gives up label sets that nobody has used for long. Call it when everything has been told. */
+  /** Drops label sets that were not used for long. Call it after all values were published. */
   sweep(): void {
     this.#sets.sweep();
   }
@@ -144,7 +144,7 @@ export class TrafficMetrics {
     const found = this.#found.find(facts);
     if (found !== undefined && !found.gone) return found;
     const { set, whole } = this.#sets.get(facts);
-    // Asked for again there may be room for its labels.
+    // There may be room for its labels now.
     if (whole) this.#found.keep(facts, set);
     return set;
   }

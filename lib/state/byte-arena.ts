@@ -8,15 +8,15 @@ interface Slab {
 }
 
 /**
- * Byte strings packed into large buffers, each under a small integer. An object per string would cost more
- * than most of the strings. Freed space is taken back by moving what lives of a slab that is mostly free.
+ * Packs byte strings into large buffers (slabs), each under a small integer. An object for each string would cost more than
+ * most strings. When a slab is mostly free, its live strings move to another one.
  */
 export class ByteArena {
   readonly #slabBytes: number;
   readonly #slabs: (Slab | null)[] = [];
   readonly #freeSlabs: number[] = [];
   readonly #freeIds: number[] = [];
-  /** Slab, offset and length of each id; slab -1 is a free id. */
+  /** Slab, offset and length of each id; slab -1 marks a free id. */
   #places = new Int32Array(3 * 1024);
   #ids = 0;
   #current = -1;
@@ -32,21 +32,21 @@ export class ByteArena {
     return bytes;
   }
 
-  /** Copies the bytes in; the id stays valid until it is freed. Ids of freed strings are used again. */
+  /** Copies the bytes and returns their id, which is valid until it is freed. Free ids are used again. */
   add(bytes: Uint8Array): number {
     const id = this.#freeIds.pop() ?? this.#newId();
     this.#write(id, bytes);
     return id;
   }
 
-  /** The bytes, valid until the next call of {@link add} or {@link free}. */
+  /** Returns the bytes, which are valid until the next call of {@link add} or {@link free}. */
   get(id: number): Uint8Array {
     const slab = present(this.#slabs[this.#place(id, 0)], `bytes ${id} are held`);
     const offset = this.#place(id, 1);
     return slab.bytes.subarray(offset, offset + this.#place(id, 2));
   }
 
-  /** Gives the id and its bytes back. */
+  /** Frees the id and its bytes. */
   free(id: number): void {
     const index = this.#place(id, 0);
     const slab = present(this.#slabs[index], `bytes ${id} are held`);
@@ -86,7 +86,7 @@ export class ByteArena {
     const index = this.#freeSlabs.pop() ?? this.#slabs.length;
     const bytes = new Uint8Array(Math.max(length, this.#slabBytes));
     this.#slabs[index] = { bytes, used: 0, live: 0 };
-    // A string larger than a slab gets one of its own and the current one stays in use.
+    // A string larger than a slab gets a slab of its own; the current slab stays in use.
     if (length <= this.#slabBytes) {
       const before = this.#current;
       this.#current = index;

@@ -1,12 +1,12 @@
-/** The address of a chosen workload to connect to (docs/spec/dataplane.md §6). */
+/** Chooses the address of a workload to connect to (docs/spec/dataplane.md §6). */
 import { ipFamily } from '../net/address.ts';
 import type { Service, Workload } from './model.ts';
 
-/** Where to connect: an address, a name that the data path has to resolve first, or nothing. */
+/** The destination: an address, a name that the data path must resolve first, or nothing. */
 export type DestinationIp =
   | { readonly kind: 'ip'; readonly ip: string }
   | { readonly kind: 'resolve'; readonly hostname: string; readonly preferredFamily: 4 | 6 }
-  /** Reached only through the network gateway of its network. */
+  /** The workload is reached only through the network gateway of its network. */
   | { readonly kind: 'gateway-only' }
   | { readonly kind: 'none' };
 
@@ -38,8 +38,8 @@ function allowsFamily(service: Service | null, family: 4 | 6 | null): boolean {
 }
 
 /**
- * Chooses among the answers for a {@link DestinationIp} that had to be resolved: a random one of the preferred
- * family, else a random one; null without answers.
+ * Chooses one of the addresses of a resolved {@link DestinationIp}: a random one of the preferred family, else a random
+ * one. Null without addresses.
  */
 export function pickResolved(
   answers: readonly string[],

@@ -1,4 +1,4 @@
-/** The endpoints of a service, kept so that neither a pick nor a change looks at all of them. */
+/** Keeps the endpoints of a service so that neither a pick nor a change looks at all of them. */
 import { present } from '../errors/assert.ts';
 import { REMEMBERED_PLANS_MAX } from './limits.ts';
 import type { Endpoint, LoadBalancing, RoutingScope, Service, Workload } from './model.ts';
@@ -10,12 +10,12 @@ export interface ServiceWithEndpoints {
   readonly endpoints: EndpointSet;
 }
 
-/** Endpoints between which a pick makes no difference but chance; never empty. Valid until the set changes. */
+/** Endpoints that differ in nothing that a pick looks at; never empty. Valid until the set changes. */
 export interface EndpointGroup {
   readonly members: readonly Endpoint[];
 }
 
-/** Where an endpoint is. */
+/** The place of an endpoint in a set. */
 export interface EndpointPlace {
   readonly group: EndpointGroup;
   readonly index: number;
@@ -33,18 +33,18 @@ interface Place {
 }
 
 /**
- * Endpoints by uid, grouped by all that balancing looks at: a service has few groups, however many endpoints. A change
- * touches the endpoint it concerns. Iterates over the endpoints in the order they came in.
+ * Endpoints by uid, grouped by everything that load balancing looks at. A service has few groups, however many endpoints. A
+ * change touches only its endpoint. Iteration follows the order in which endpoints came.
  */
 export class EndpointSet implements Iterable<Endpoint> {
   readonly #scopes: readonly RoutingScope[];
   readonly #places = new Map<string, Place>();
   readonly #groups = new Map<string, Group>();
-  /** How many endpoints have an identity, and an identity at an address. */
+  /** Number of endpoints by identity, and by identity and address. */
   readonly #identities = new Map<string, number>();
   readonly #plans = new Map<string, unknown>();
 
-  /** `balancing` is that of the service, and stays what it is as long as the set lives. */
+  /** `balancing` is that of the service; it does not change while the set lives. */
   constructor(balancing: LoadBalancing | null, endpoints: Iterable<Endpoint> = []) {
     this.#scopes = preferencesOf(balancing);
     for (const endpoint of endpoints) this.put(endpoint);
@@ -69,7 +69,7 @@ export class EndpointSet implements Iterable<Endpoint> {
     for (const { endpoint } of this.#places.values()) yield endpoint;
   }
 
-  /** Takes an endpoint, in the place of an earlier one of the same workload. */
+  /** Adds an endpoint, or replaces an earlier one of the same workload. */
   put(endpoint: Endpoint): void {
     const { workload } = endpoint;
     this.delete(workload.uid);
@@ -84,14 +84,14 @@ export class EndpointSet implements Iterable<Endpoint> {
     }
   }
 
-  /** Forgets the endpoint of a workload, if there is one. */
+  /** Removes the endpoint of a workload, if there is one. */
   delete(uid: string): void {
     const place = this.#places.get(uid);
     if (place === undefined) return;
     this.#plans.clear();
     this.#places.delete(uid);
     const { endpoint, group, index } = place;
-    // The last one takes the free place: no other one moves.
+    // The last endpoint takes the free place, so no other one moves.
     const last = present(group.members.pop(), 'an endpoint is in its group');
     if (last !== endpoint) {
       group.members[index] = last;
@@ -105,22 +105,22 @@ export class EndpointSet implements Iterable<Endpoint> {
     }
   }
 
-  /** Whether a workload is an endpoint. */
+  /** Returns true when a workload is an endpoint. */
   has(uid: string): boolean {
     return this.#places.has(uid);
   }
 
-  /** Where the endpoint of a workload is; null when it is none. */
+  /** Returns the place of a workload's endpoint; null when it is none. */
   placeOf(uid: string): EndpointPlace | null {
     return this.#places.get(uid) ?? null;
   }
 
-  /** Whether some endpoint has the identity, and the address where one is given. */
+  /** Returns true when an endpoint has the identity, and the address if one is given. */
   hasIdentity(identity: string, ip: string | null = null): boolean {
     return this.#identities.has(ip === null ? identity : `${identity} ${ip}`);
   }
 
-  /** What `make` made under the key since the endpoints changed last. */
+  /** Returns what `make` made for the key; calls it again after the endpoints changed. */
   remembered<Plan>(key: string, make: () => Plan): Plan {
     const known = this.#plans.get(key);
     if (known !== undefined) return known as Plan;
@@ -131,14 +131,14 @@ export class EndpointSet implements Iterable<Endpoint> {
   }
 }
 
-/** The preferences that count: those of modes that have none are ignored (docs/spec/dataplane.md §4). */
+/** Returns the preferences that count; modes without preferences ignore them (docs/spec/dataplane.md §4). */
 export function preferencesOf(balancing: LoadBalancing | null): readonly RoutingScope[] {
   if (balancing === null) return [];
   const { mode, routingPreference } = balancing;
   return mode === 'STRICT' || mode === 'FAILOVER' ? routingPreference : [];
 }
 
-/** What a workload is called on one level of locality. */
+/** Returns the name of a workload's place on one level of locality. */
 export function scopeValue(scope: RoutingScope, workload: Workload): string {
   switch (scope) {
     case 'REGION':
@@ -156,7 +156,7 @@ export function scopeValue(scope: RoutingScope, workload: Workload): string {
   }
 }
 
-/** Equal for endpoints that differ in nothing that lib/state/load-balance.ts looks at. */
+/** Returns the key of a group: equal for endpoints that differ in nothing that lib/state/load-balance.ts looks at. */
 function groupKey({ workload, ports }: Endpoint, scopes: readonly RoutingScope[]): string {
   return JSON.stringify([
     workload.addresses.length > 0 || workload.hostname !== '',

@@ -1,8 +1,8 @@
 import { z } from 'zod';
 
 /**
- * A pod the node agent has enrolled: its row in the node's `enrolments` table, JSON, keyed by pod uid.
- * `pending` = rules are in place but no proxy confirmed; `enabled` = served.
+ * A pod that the node agent has enrolled: its row in the node's `enrolments` table, as JSON, under the pod's uid. `pending`
+ * means that rules are in place but no proxy has confirmed; `enabled` means that a proxy serves the pod.
  */
 export const enrolmentSchema = z.object({
   podUid: z.string().min(1),

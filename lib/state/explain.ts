@@ -1,4 +1,4 @@
-/** Answers `weft policy explain`: the route a connection would take, and the verdict where it ends. Pure. */
+/** Answers `weft policy explain`: the route that a connection would take, and the verdict at its end. Pure. */
 import { formatHostPort, ipFamily } from '../net/address.ts';
 import { compileProgram } from '../policy/compile.ts';
 import { describeVerdict, judge } from '../policy/evaluate.ts';
@@ -20,18 +20,18 @@ import type { MeshView } from './view.ts';
 import { judgePassage } from './waypoint-guard.ts';
 import { workloadIdentity } from '../net/spiffe.ts';
 
-/** The mesh, complete, and found by names too. */
+/** The complete mesh state, which is searched by names, too. */
 export interface ExplainView extends MeshView {
   workloadsNamed(namespace: string, name: string): readonly Workload[];
   servicesNamed(namespace: string, name: string): readonly ServiceWithEndpoints[];
 }
 
-/** The policies that bind a workload; a PolicyStore is one. */
+/** Returns the policies that bind a workload; a PolicyStore does. */
 export interface ExplainPolicies {
   setFor(subject: PolicySubject): BoundSet;
 }
 
-/** Settings of the data path that matter to the answer. */
+/** Settings of the data path that change the answer. */
 export interface ExplainSettings {
   /** NETWORK of the proxies. */
   readonly network: string;
@@ -45,7 +45,7 @@ export interface ExplainSettings {
 /** Ports of the proxies' own listeners (docs/spec/dataplane.md §1). */
 const PROXY_PORTS: ReadonlySet<number> = new Set([15_001, 15_006, 15_008]);
 
-/** No chance: the first of several is looked at. */
+/** In place of chance: the first of several counts. */
 const first = (): number => 0;
 
 const NOTHING: ExplainResult = {
@@ -65,8 +65,8 @@ const NOTHING: ExplainResult = {
 };
 
 /**
- * Explains one connection. Where a service has several endpoints the first is looked at; traffic through a
- * waypoint is judged where it enters the waypoint.
+ * Explains one connection. Of several endpoints of a service the first counts. Traffic through a waypoint is judged where it
+ * enters the waypoint.
  */
 export function explain(
   view: ExplainView,
@@ -127,7 +127,7 @@ class Explanation {
     this.#settings = settings;
   }
 
-  /** A pod outside the mesh sends plain TCP whatever the destination speaks, and passes no waypoint. */
+  /** Explains traffic of a pod outside the mesh, which sends plain TCP to every destination and passes no waypoint. */
   ofOutsider(upstream: Upstream): ExplainResult {
     const { workload, service } = upstream;
     const destination = destinationIp(workload, service, this.#target.ip);
@@ -199,7 +199,7 @@ class Explanation {
     return { ...base, ...open(`${reason}; ${behind}`) };
   }
 
-  /** Plain TCP; judged where the destination is in the mesh. */
+  /** Explains plain TCP, which is judged when the destination is in the mesh. */
   #plain(plain: PlainRoute): ExplainResult {
     const { workload, ip, port, reason } = plain;
     const to = ip === null ? null : formatHostPort(ip, port);
@@ -223,7 +223,7 @@ class Explanation {
     return { ...base, ...judged(verdict, `${reason}; the source is not in the mesh`) };
   }
 
-  /** Why the destination refuses plaintext that passed no waypoint, null when it does not. */
+  /** Returns why the destination refuses plaintext that passed no waypoint; null when it accepts it. */
   #bypassed(workload: Workload, port: number): string | null {
     if (this.#settings.waypointBypass === 'allow') return null;
     const arrived = { workload, services: [], port, forwardedHost: null, identity: null };
@@ -278,7 +278,7 @@ function open(route: string): Pick<ExplainResult, 'allowed' | 'reason' | 'detail
   return { allowed: true, reason: 'not-enforced', detail: `no policy is enforced (${route})` };
 }
 
-/** Where a tunnel's stream ends at the pod it reaches; null while its address is not known. */
+/** Returns the end of a tunnel's stream at its pod; null while the address is not known. */
 function arrivalOf(decision: HboneDecision): { ip: string; port: number } | null {
   const { peer, workload } = decision;
   if (peer.ip === null) return null;
@@ -293,7 +293,7 @@ function arrivalOf(decision: HboneDecision): { ip: string; port: number } | null
   return upstream.kind === 'upstream' ? upstream.destination : null;
 }
 
-/** A service that defines the port goes before a pod of the same name. */
+/** Finds the destination by name. A service that defines the port goes before a pod of the same name. */
 function findTarget(view: ExplainView, { to }: ExplainRequest, source: Workload): Target | null {
   const services = view.servicesNamed(to.namespace, to.name);
   const defining = services.find(({ service }) => service.ports[to.port] !== undefined);
@@ -304,7 +304,7 @@ function findTarget(view: ExplainView, { to }: ExplainRequest, source: Workload)
   return ip === undefined ? null : { ip, port: to.port };
 }
 
-/** The virtual address a client would use; without one, as for a headless service, an endpoint's own. */
+/** Returns the virtual address that a client would use; for a headless service, the address of an endpoint. */
 function serviceTarget(
   { service, endpoints }: ServiceWithEndpoints,
   port: number,

@@ -5,7 +5,7 @@ import type { IpAddress } from '../net/address.ts';
 
 const NONE: readonly number[] = Object.freeze([]);
 
-/** Text → ids. Most texts have one id, which is then stored without a container. */
+/** Maps texts to ids. Most texts have one id, which is stored without a container. */
 export class IdIndex {
   readonly #ids = new Map<string, number | Set<number>>();
 
@@ -24,7 +24,7 @@ export class IdIndex {
     if (held.size === 0) this.#ids.delete(text);
   }
 
-  /** In no particular order; not to be kept across changes. */
+  /** Returns ids in no particular order; do not keep the result across changes. */
   get(text: string): Iterable<number> {
     const held = this.#ids.get(text);
     if (held === undefined) return NONE;
@@ -32,10 +32,10 @@ export class IdIndex {
   }
 }
 
-/** Ranges of a network → ids, found by any address inside. One probe for each distinct prefix length in use. */
+/** Maps ranges of a network to ids, which are found by any address inside. A search costs one probe for each prefix length in use. */
 export class RangeIndex {
   readonly #ids = new IdIndex();
-  /** How many ranges have a length (IPv6 ones counted from 1,000), by network. */
+  /** Number of ranges of each length, by network; lengths of IPv6 have 1,000 added. */
   readonly #lengths = new Map<string, Map<number, number>>();
 
   add(network: string, range: Prefix, id: number): void {
@@ -77,8 +77,8 @@ function rangeText(network: string, range: Prefix): string {
 }
 
 /**
- * Remembers which addresses were asked for, so that a change of a range can name the answers it spoils. When
- * there are too many it forgets them all, and says so: then every answer counts as spoilt.
+ * Remembers the addresses of lookups, so that a change of a range can name the answers that become stale. When there are too
+ * many it forgets them all and says so; every answer is stale then.
  */
 export class AskedAddresses {
   readonly #limit: number;
@@ -105,7 +105,7 @@ export class AskedAddresses {
     this.#count += 1;
   }
 
-  /** The asked addresses inside the range, null when it cannot tell. After null everything is taken as forgotten by the asker, too. */
+  /** Returns the remembered addresses inside the range. Null means that they were forgotten, and the caller must drop all answers. */
   inside(network: string, range: Prefix): readonly string[] | null {
     if (this.#overflowed) {
       this.#overflowed = false;

@@ -1,4 +1,4 @@
-/** Decisions on inbound connections that need no socket (docs/spec/dataplane.md §7.2 to §7.6 and §8). Pure. */
+/** Decides on inbound connections, as far as no socket is needed (docs/spec/dataplane.md §7.2 to §7.6 and §8). Pure. */
 import { formatHostPort, ipFamily, tryParseHostPort } from '../net/address.ts';
 import type { ErrorCode } from '../errors/codes.ts';
 import { Lookups, serviceByAddress, serviceByHostname, workloadOf } from './lookups.ts';
@@ -9,36 +9,36 @@ import { rangeOf } from './range.ts';
 import type { MeshView } from './view.ts';
 import { gatewayKey, referencedService } from './waypoint.ts';
 
-/** What a CONNECT asks for. */
+/** The authority of a CONNECT. */
 export type Authority =
   | { readonly kind: 'ip'; readonly ip: string; readonly port: number }
   | { readonly kind: 'hostname'; readonly hostname: string; readonly port: number };
 
-/** A refusal, with what the access log says. */
+/** A refusal, with its reason for the access log. */
 export interface InboundDenied {
   readonly kind: 'deny';
   readonly code: ErrorCode;
   readonly reason: string;
 }
 
-/** An inbound stream at the pod that `workload` is. */
+/** An inbound stream at the pod of `workload`. */
 export interface InboundStream {
   readonly authority: Authority;
-  /** The address the peer dialled: the connection's local one. */
+  /** The address that the peer dialled: the local address of the connection. */
   readonly localIp: string;
   readonly workload: Workload;
 }
 
-/** Where an inbound stream goes. */
+/** The destination of an inbound stream. */
 export interface InboundUpstream {
   readonly kind: 'upstream';
-  /** What policies are evaluated on: the pod's address and the application's port. */
+  /** Destination for policies: the pod's address and the application's port. */
   readonly destination: { readonly ip: string; readonly port: number };
-  /** Where to connect; over loopback the source is bound to the same address. */
+  /** Address to connect to; for loopback, the source is bound to the same address. */
   readonly connect: { readonly ip: string; readonly port: number; readonly loopback: boolean };
   /** `ip:port` to write as destination of a PROXY header before the first byte; null without one. */
   readonly proxyDestination: { readonly ip: string; readonly port: number } | null;
-  /** Services the stream may belong to, for {@link telemetryService}. */
+  /** Services that the stream may belong to, for {@link telemetryService}. */
   readonly candidates: readonly Service[];
 }
 
@@ -46,11 +46,11 @@ export interface InboundUpstream {
 export interface UpstreamSettings {
   /** Ports of the proxy's own listeners. */
   readonly illegalPorts: ReadonlySet<number>;
-  /** LOCALHOST_APP_TUNNEL: applications behind a PROXY tunnel are reached over loopback. */
+  /** LOCALHOST_APP_TUNNEL: reach applications behind a PROXY tunnel over loopback. */
   readonly localhostAppTunnel: boolean;
 }
 
-/** Step 2: `ip:port`, `[v6]:port` or `host:port`, both parts required; null otherwise. */
+/** Step 2: parses `ip:port`, `[v6]:port` or `host:port`; null when a part is missing. */
 export function parseAuthority(text: string): Authority | null {
   const parsed = tryParseHostPort(text);
   if (parsed === null) return null;
@@ -60,7 +60,7 @@ export function parseAuthority(text: string): Authority | null {
     : { kind: 'ip', ip: host, port };
 }
 
-/** §7.3: may this stream end here? Null = yes. */
+/** §7.3: returns why the stream may not end here; null when it may. */
 export function validateDestination(
   view: MeshView,
   stream: InboundStream,
@@ -79,7 +79,7 @@ export function validateDestination(
   return { kind: 'deny', code: 'ROUTE_MISMATCH', reason };
 }
 
-/** §7.4 and §7.5: where the stream goes. `services` are those the local workload belongs to. */
+/** §7.4 and §7.5: returns the destination of the stream. `services` are those of the local workload. */
 export function resolveUpstream(
   view: MeshView,
   stream: InboundStream,
@@ -124,7 +124,7 @@ export function resolveUpstream(
   };
 }
 
-/** §8 step 1: a captured plaintext connection to one of the proxy's own ports; null = none. */
+/** §8 step 1: refuses a captured plaintext connection to one of the proxy's own ports; null for other ports. */
 export function checkPlaintextDestination(
   destination: { readonly ip: string; readonly port: number },
   illegalPorts: ReadonlySet<number>,
@@ -133,7 +133,7 @@ export function checkPlaintextDestination(
 }
 
 /**
- * §7.6: the service an inbound stream is reported for. `forwardedHost` is `host=` of the `Forwarded` header;
+ * §7.6: returns the service that metrics name for an inbound stream. `forwardedHost` is `host=` of the `Forwarded` header,
  * `port` the application's port.
  */
 export function telemetryService(
@@ -150,7 +150,7 @@ export function telemetryService(
   return candidates.find(serves) ?? null;
 }
 
-/** The single waypoint of what has the address; null without one, undefined when the view cannot tell yet. */
+/** Returns the single waypoint of the owner of the address; null without one, undefined when the view cannot tell yet. */
 function waypointOf(
   lookups: Lookups,
   network: string,
@@ -163,7 +163,7 @@ function waypointOf(
   return serviceByAddress(answer.services, network, ip, null)?.service.waypoint ?? null;
 }
 
-/** Whether the local workload is what the reference names; null when the view cannot tell yet. */
+/** Returns true when the reference names the local workload; null when the view cannot tell yet. */
 function servesAs(
   lookups: Lookups,
   reference: GatewayAddress,
@@ -178,7 +178,7 @@ function servesAs(
   return workloadOf(answer)?.addresses.includes(localIp) ?? false;
 }
 
-/** The local workload's own port for a service port, else the service's; null when neither says. */
+/** Returns the local workload's port for a service port, else the service's; null when neither has one. */
 function translatePort(workload: Workload, service: Service, port: number): number | null {
   const own = workload.services[serviceKey(service)]?.[port] ?? 0;
   if (own > 0) return own;
@@ -186,7 +186,7 @@ function translatePort(workload: Workload, service: Service, port: number): numb
   return target > 0 ? target : null;
 }
 
-/** §7.4: what the PROXY header says was dialled; null when a hostname has no single address. */
+/** §7.4: returns the destination in the PROXY header; null when a hostname has no single address. */
 function proxyTarget(
   authority: Authority,
   service: Service | null,

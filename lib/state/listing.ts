@@ -1,4 +1,4 @@
-/** `weft get workloads` and `weft get services`: the rows of the `addresses` table in the shapes of the command line. */
+/** Makes the listings of `weft get workloads` and `weft get services` from rows of the `addresses` table. */
 import { errorText } from '../errors/mesh-error.ts';
 import { serviceKey } from './model.ts';
 import type { PortMap } from './model.ts';
@@ -31,7 +31,7 @@ export interface ServiceLine {
   readonly hostname: string;
   /** `network/ip`, with `/length` after a range. */
   readonly vips: readonly string[];
-  /** Service port → target port; 0 where each endpoint names its own. */
+  /** Service port → target port; 0 when each endpoint names its own. */
   readonly ports: PortMap;
   /** Uids of the workloads that serve it now. */
   readonly endpoints: readonly string[];
@@ -43,13 +43,13 @@ export interface UnreadableRow {
   readonly reason: string;
 }
 
-/** A listing, and the rows missing in it. */
+/** A listing, with the rows that could not be read. */
 export interface Listing<Line> {
   readonly lines: readonly Line[];
   readonly unreadable: readonly UnreadableRow[];
 }
 
-/** Workloads by namespace, name and uid. */
+/** Lists workloads, sorted by namespace, name and uid. */
 export function listWorkloads(rows: TableRows, decode: DecodeAddress): Listing<WorkloadLine> {
   const { store, unreadable } = readAddresses(rows, decode);
   const lines: WorkloadLine[] = [];
@@ -72,7 +72,7 @@ export function listWorkloads(rows: TableRows, decode: DecodeAddress): Listing<W
   return { lines: lines.sort(byText((line) => [line.namespace, line.name, line.uid])), unreadable };
 }
 
-/** Services by namespace and hostname. */
+/** Lists services, sorted by namespace and hostname. */
 export function listServices(rows: TableRows, decode: DecodeAddress): Listing<ServiceLine> {
   const { store, unreadable } = readAddresses(rows, decode);
   const lines: ServiceLine[] = [];
@@ -95,7 +95,7 @@ export function listServices(rows: TableRows, decode: DecodeAddress): Listing<Se
   return { lines: lines.sort(byText((line) => [line.namespace, line.hostname])), unreadable };
 }
 
-/** Compares by several texts, the first that differs decides. */
+/** Compares by several texts; the first that differs decides. */
 export function byText<Line>(textsOf: (line: Line) => readonly string[]) {
   return (left: Line, right: Line): number => {
     const others = textsOf(right);

@@ -1,21 +1,21 @@
-/** Choice of an endpoint of a service (docs/spec/dataplane.md §4 and §5). Every pick is independent. */
+/** Picks an endpoint of a service (docs/spec/dataplane.md §4 and §5). Every pick is independent. */
 import { present } from '../errors/assert.ts';
 import { preferencesOf, scopeValue } from './endpoint-set.ts';
 import type { EndpointGroup, EndpointSet, ServiceWithEndpoints } from './endpoint-set.ts';
 import type { Endpoint, LoadBalancing, RoutingScope, Service, Workload } from './model.ts';
 
-/** How ports a service does not define are treated: an error, or left to endpoints with an application tunnel. */
+/** Says whether a port that the service does not define is an error, or left to endpoints with an application tunnel. */
 export type BalancingMode = 'standard' | 'waypoint';
 
 /** A chosen endpoint and the port to connect to. */
 export interface Pick {
   readonly workload: Workload;
   readonly port: number;
-  /** Others could serve as well that were not tried yet. */
+  /** True when other endpoints that were not tried yet could serve. */
   readonly alternatives: boolean;
 }
 
-/** Who asks for an endpoint, of which port. */
+/** The client of a pick, and the port. */
 interface Asked {
   readonly service: Service;
   readonly source: Workload;
@@ -23,22 +23,22 @@ interface Asked {
   readonly mode: BalancingMode;
 }
 
-/** What a pick for one port, from one place, chooses from. */
+/** The candidates of a pick for one port, from one place. */
 interface Plan {
-  /** The nearest groups that could serve, those without a port included, and without those of no weight. */
+  /** The nearest groups that could serve, with those without a port, without those of weight 0. */
   readonly nearest: readonly EndpointGroup[];
-  /** Where the weights of `nearest` end, added up. */
+  /** Cumulative weights of `nearest`. */
   readonly ends: readonly number[];
-  /** Groups of which every endpoint can be picked and connected to. */
+  /** Groups whose endpoints can be picked and connected to. */
   readonly usable: readonly EndpointGroup[];
-  /** Endpoints of those. */
+  /** Number of endpoints in these groups. */
   readonly usableCount: number;
 }
 
 /**
- * Picks an endpoint for a connection from `source` to `port` of the service, null when none can serve it.
- * `random` gives numbers from 0 (included) to 1 (excluded). `except` are workload uids not to be picked
- * again while there are others, for a retry after a failed connect (design.md §4).
+ * Picks an endpoint for a connection from `source` to `port` of the service; null when none can serve it. `random` gives
+ * numbers from 0 (included) to 1 (excluded). After a failed connect, `except` names workload uids that are not picked again
+ * while there are others.
  */
 export function pickEndpoint(
   target: ServiceWithEndpoints,
@@ -62,7 +62,7 @@ export function pickEndpoint(
   return { workload: endpoint.workload, port: chosenPort, alternatives: untried > 1 };
 }
 
-/** Picks an item with a probability of its weight by all weights; null when they are all 0. */
+/** Picks an item with a probability in proportion to its weight; null when all weights are 0. */
 export function sample<Item>(
   items: readonly Item[],
   weightOf: (item: Item) => number,
@@ -77,13 +77,13 @@ export function sample<Item>(
     left -= weight;
     if (left < 0) return item;
   }
-  // Rounding may leave nothing to subtract from.
+  // Rounding may lead past the last item.
   return last;
 }
 
 const NOBODY: ReadonlySet<string> = new Set();
 
-/** Endpoints of usable groups that are not to be picked again: their places in their groups, ascending. */
+/** Returns the endpoints of usable groups that are not picked again, as ascending places in their groups. */
 interface Tried {
   readonly count: number;
   readonly places: ReadonlyMap<EndpointGroup, readonly number[]>;
@@ -91,7 +91,7 @@ interface Tried {
 
 const NONE_TRIED: Tried = { count: 0, places: new Map() };
 
-/** Everything a {@link Plan} depends on besides the endpoints and the balancing of the set. */
+/** Returns the key of a {@link Plan}: everything it depends on besides the endpoints and the balancing of the set. */
 function planKey({ service, source, port, mode }: Asked): string {
   const scopes = preferencesOf(service.loadBalancing).map((scope) => scopeValue(scope, source));
   return JSON.stringify([mode, port, service.ports[port] ?? null, source.network, scopes]);
@@ -122,7 +122,7 @@ function makePlan(endpoints: EndpointSet, { service, source, port, mode }: Asked
   };
 }
 
-/** A first pick: finds the group by halves. */
+/** Picks for a first attempt; finds the group by binary search. */
 function draw({ nearest, ends }: Plan, random: () => number): Endpoint | null {
   if (nearest.length === 0) return null;
   const at = random() * (ends.at(-1) ?? 0);
@@ -138,7 +138,7 @@ function draw({ nearest, ends }: Plan, random: () => number): Endpoint | null {
   return group.members[Math.min(place, group.members.length - 1)] ?? null;
 }
 
-/** A pick after others failed: of what can be picked only, else a retry would leave out what it needs. */
+/** Picks for a retry, among endpoints that can be picked; else a retry could miss the one it needs. */
 function drawAgain(
   { usable }: Plan,
   { service, source }: Asked,
@@ -170,7 +170,7 @@ function triedOf(endpoints: EndpointSet, { usable }: Plan, except: ReadonlySet<s
   return { count, places };
 }
 
-/** One for all: those of a group differ in nothing that matters here. */
+/** Returns the first endpoint of a group for all: they differ in nothing that counts here. */
 function oneOf({ members }: EndpointGroup): Endpoint {
   return present(members[0], 'a group is never empty');
 }
@@ -194,7 +194,7 @@ function isEligible(
   return servicePort !== undefined || workload.applicationTunnel !== null;
 }
 
-/** §5: the endpoint's own port, else the service's, else the port itself where an application tunnel takes it. */
+/** §5: returns the endpoint's own port, else the service's, else the port itself if an application tunnel takes it. */
 function targetPort(
   endpoint: Endpoint,
   port: number,
@@ -206,7 +206,7 @@ function targetPort(
   return (endpoint.workload.applicationTunnel?.port ?? 0) > 0 ? port : null;
 }
 
-/** STRICT takes only what shares every preference. */
+/** Returns true when an endpoint may serve; STRICT takes only those that share every preference. */
 function isNearEnough(
   { workload }: Endpoint,
   source: Workload,
@@ -236,7 +236,7 @@ function preferNearest(
   return nearest;
 }
 
-/** How many preferences in a row an endpoint shares with the source; a first NETWORK one outweighs the others. */
+/** Counts the preferences in a row that an endpoint shares with the source; NETWORK in the first place outweighs the others. */
 function nearness(
   preferences: readonly RoutingScope[],
   source: Workload,

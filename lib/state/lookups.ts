@@ -1,4 +1,4 @@
-/** Questions of one decision, and the ranking of their answers (docs/spec/dataplane.md §3). */
+/** Collects the lookups of one decision, and ranks their answers (docs/spec/dataplane.md §3). */
 import { parseIp } from '../net/address.ts';
 import { prefixContains } from '../net/prefix.ts';
 import type { ServiceWithEndpoints } from './endpoint-set.ts';
@@ -7,13 +7,13 @@ import { rangeOf } from './range.ts';
 import { lookupId } from './view.ts';
 import type { Answer, LookupKey, MeshView } from './view.ts';
 
-/** A decision cannot be made before these keys are fetched. */
+/** The keys that must be fetched before the decision. */
 export interface Need {
   readonly kind: 'need';
   readonly keys: readonly LookupKey[];
 }
 
-/** Asks the view and gathers what it cannot tell yet, so that one fetch brings several answers. */
+/** Asks the view and collects the missing keys, so that one fetch brings several answers. */
 export class Lookups {
   readonly #view: MeshView;
   readonly #missing = new Map<string, LookupKey>();
@@ -22,7 +22,7 @@ export class Lookups {
     this.#view = view;
   }
 
-  /** The answer, null when it must be fetched first. */
+  /** Returns the answer; null when it must be fetched first. */
   get(key: LookupKey): Answer | null {
     const answer = this.#view.get(key);
     if (answer !== undefined) return answer;
@@ -30,21 +30,20 @@ export class Lookups {
     return null;
   }
 
-  /** The keys asked for without an answer. */
+  /** The keys that had no answer. */
   need(): Need {
     return { kind: 'need', keys: [...this.#missing.values()] };
   }
 }
 
-/** The workload an address belongs to, null when there is none; answers are sorted best first. */
+/** Returns the workload of an address, null when there is none; answers are sorted best first. */
 export function workloadOf(answer: Answer): Workload | null {
   return answer.workloads[0] ?? null;
 }
 
 /**
- * The service a virtual address means to a client of `namespace`: among those with exactly this address, or
- * else among those with a range around it, without the ones that are not visible to it. Null as namespace is
- * no client in particular: everything is visible.
+ * Returns the service of a virtual address for a client of `namespace`: one with exactly this address, else one with a range
+ * around it. Services that are not visible to the namespace do not count. With null as namespace, all services are visible.
  */
 export function serviceByAddress(
   services: readonly ServiceWithEndpoints[],
@@ -62,7 +61,7 @@ export function serviceByAddress(
   return bestRange(visible, network, ip, namespace);
 }
 
-/** The service a hostname means to a workload of `namespace`, ranked as {@link serviceByAddress} ranks exact addresses. */
+/** Returns the service of a hostname for a workload of `namespace`, ranked as {@link serviceByAddress} ranks exact addresses. */
 export function serviceByHostname(
   services: readonly ServiceWithEndpoints[],
   namespace: string,
@@ -77,7 +76,7 @@ function isVisible(service: Service, namespace: string | null): boolean {
   return namespace === null || service.visibility === 'PUBLIC' || service.namespace === namespace;
 }
 
-/** In the namespace; else the last canonical; else the first. */
+/** Prefers the service in the namespace, else the last canonical one, else the first. */
 function preferred(
   candidates: readonly ServiceWithEndpoints[],
   namespace: string | null,
@@ -90,7 +89,7 @@ function preferred(
   );
 }
 
-/** In the namespace before others, longer prefixes before shorter, canonical before not; the first wins ties. */
+/** Prefers services in the namespace, then longer prefixes, then canonical ones; the first wins ties. */
 function bestRange(
   candidates: readonly ServiceWithEndpoints[],
   network: string,

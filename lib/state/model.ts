@@ -1,12 +1,12 @@
 /**
- * The mesh as the data plane sees it: workloads and services in plain, clonable form.
- * Follows docs/spec/control.md §3.1; defaults are applied by the decoder, not here.
+ * The mesh of the data plane: workloads and services in plain, clonable form. Follows docs/spec/control.md §3.1; the decoder
+ * applies defaults.
  */
 
-/** How a workload is reached. */
+/** The protocol that reaches a workload. */
 export type TunnelProtocol = 'NONE' | 'HBONE';
 
-/** Where a waypoint or network gateway is found (docs/spec/control.md §3.1 GatewayAddress). */
+/** A reference to a waypoint or network gateway (docs/spec/control.md §3.1 GatewayAddress). */
 export interface GatewayAddress {
   readonly destination:
     | { readonly kind: 'hostname'; readonly namespace: string; readonly hostname: string }
@@ -17,7 +17,7 @@ export interface GatewayAddress {
 /** Service port → target port of one endpoint. */
 export type PortMap = Readonly<Record<number, number>>;
 
-/** A place traffic comes from or goes to: a pod, or an external endpoint. */
+/** A source or destination of traffic: a pod, or an external endpoint. */
 export interface Workload {
   readonly uid: string;
   readonly name: string;
@@ -59,7 +59,7 @@ export interface NetworkAddress {
 /** One level of locality-aware load balancing. */
 export type RoutingScope = 'REGION' | 'ZONE' | 'SUBZONE' | 'NODE' | 'CLUSTER' | 'NETWORK';
 
-/** How an endpoint of a service is picked (docs/spec/dataplane.md §4). */
+/** The load balancing of a service (docs/spec/dataplane.md §4). */
 export interface LoadBalancing {
   readonly routingPreference: readonly RoutingScope[];
   readonly mode: 'UNSPECIFIED' | 'STRICT' | 'FAILOVER' | 'PASSTHROUGH';
@@ -72,7 +72,7 @@ export interface Service {
   readonly namespace: string;
   readonly hostname: string;
   readonly addresses: readonly NetworkAddress[];
-  /** Service port → target port; 0 where each endpoint names its own. */
+  /** Service port → target port; 0 when each endpoint names its own. */
   readonly ports: PortMap;
   readonly subjectAltNames: readonly string[];
   readonly waypoint: GatewayAddress | null;
@@ -92,7 +92,7 @@ export interface Endpoint {
   readonly ports: PortMap;
 }
 
-/** `namespace/hostname`, the key of a service. */
+/** Returns the key of a service: `namespace/hostname`. */
 export function serviceKey(service: {
   readonly namespace: string;
   readonly hostname: string;

@@ -1,31 +1,31 @@
-/** What a listener thread does with an outbound connection. Plain data. */
+/** The decision on an outbound connection, as plain data. */
 import { formatHostPort } from '../net/address.ts';
 import { assert } from '../errors/assert.ts';
 import type { ErrorCode } from '../errors/codes.ts';
 import type { Need } from './lookups.ts';
 import type { Service, Workload } from './model.ts';
 
-/** Where to connect. Exactly one of `ip` and `resolve` is set. */
+/** The peer to connect to. Exactly one of `ip` and `resolve` is set. */
 export interface Peer {
   readonly ip: string | null;
   readonly port: number;
-  /** A name to resolve first; answers are chosen among by `pickResolved`. See {@link withResolvedIp}. */
+  /** A name to resolve first; `pickResolved` chooses one of its addresses. See {@link withResolvedIp}. */
   readonly resolve: { readonly hostname: string; readonly preferredFamily: 4 | 6 } | null;
 }
 
-/** What telemetry says of the destination. */
+/** The destination for telemetry. */
 export interface Destination {
-  /** The workload connected to: the waypoint, where one is used. */
+  /** The workload that is connected to; the waypoint, when one is used. */
   readonly workload: Workload;
   /** The service the client addressed. */
   readonly service: Service | null;
-  /** The connected workload runs on the source's node. */
+  /** True when the workload runs on the source's node. */
   readonly sameNode: boolean;
-  /** What is connected to is one of several that were not tried yet. */
+  /** True when other endpoints were not tried yet. */
   readonly alternatives: boolean;
 }
 
-/** Plain TCP to what the client dialled; telemetry names neither workload nor service. */
+/** Plain TCP to the address that the client dialled; telemetry names neither workload nor service. */
 export interface PassthroughDecision {
   readonly kind: 'passthrough';
   readonly peer: Peer;
@@ -44,7 +44,7 @@ export interface HboneDecision extends Destination {
   readonly kind: 'hbone';
   readonly via: 'direct' | 'waypoint';
   readonly peer: Peer;
-  /** Of the CONNECT; null while it waits for the address to be resolved. */
+  /** Authority of the CONNECT; null until the address is resolved. */
   readonly authority: string | null;
   /** Port of the authority. */
   readonly targetPort: number;
@@ -59,11 +59,11 @@ export interface DoubleHboneDecision extends Destination {
   /** The network gateway. */
   readonly peer: Peer;
   readonly gateway: Workload;
-  /** Of both CONNECTs: service hostname and service port. */
+  /** Authority of both CONNECTs: service hostname and service port. */
   readonly authority: string;
-  /** Identities of the gateway. */
+  /** The gateway must present one of these identities. */
   readonly expectedSans: readonly string[];
-  /** Identities inside; an empty list accepts nobody. */
+  /** The peer inside must present one of these identities; an empty list accepts no peer. */
   readonly innerSans: readonly string[];
   readonly reason: string;
 }
@@ -75,7 +75,7 @@ export interface DenyDecision {
   readonly reason: string;
 }
 
-/** See the single kinds. */
+/** One of the decisions above. */
 export type OutboundDecision =
   | PassthroughDecision
   | TcpDecision
@@ -84,7 +84,7 @@ export type OutboundDecision =
   | DenyDecision
   | Need;
 
-/** The decision once its name is resolved: the peer's address, and the authority where it waited for it. */
+/** Completes a decision whose name is resolved: sets the peer's address, and the authority if it was missing. */
 export function withResolvedIp<Decision extends TcpDecision | HboneDecision | DoubleHboneDecision>(
   decision: Decision,
   ip: string,

@@ -1,4 +1,4 @@
-/** The mesh as packed bytes with indexes (docs/spec/control.md §3.2 to §3.4, docs/decisions/order-independent-state.md). No I/O. */
+/** Keeps the mesh as packed bytes with indexes (docs/spec/control.md §3.2 to §3.4, docs/decisions/order-independent-state.md). No I/O. */
 import { compareText } from '../collections/compare.ts';
 import { present } from '../errors/assert.ts';
 import { ByteArena } from './byte-arena.ts';
@@ -17,20 +17,20 @@ export type AddressResource =
   | { readonly kind: 'workload'; readonly workload: Workload }
   | { readonly kind: 'service'; readonly service: Service };
 
-/** Turns the bytes of istio.workload.Address into a resource; throws XDS_RESOURCE. */
+/** Decodes the bytes of an istio.workload.Address; throws XDS_RESOURCE. */
 export type DecodeAddress = (bytes: Uint8Array) => AddressResource;
 
 /** Settings of a {@link PackedStore}. */
 export interface PackedStoreOptions {
-  /** Only workloads of this node are found by name ({@link PackedStore.localWorkload}); all when left out. */
+  /** {@link PackedStore.localWorkload} finds only workloads of this node; all when left out. */
   readonly node?: string;
-  /** Told after a change each endpoint that it concerns: the key of a service, known or not, and the uid of a workload. */
+  /** Is called after a change for each endpoint that may differ, with the key of a service, known or not, and a workload's uid. */
   readonly endpointChanged?: (service: string, uid: string) => void;
 }
 
 /**
- * Answers questions about the mesh. The answers depend on the rows held alone, never on the order they came
- * in. Rows stay encoded; decoded forms live in a bounded cache and must not be changed by callers.
+ * Answers lookups about the mesh. The answers depend only on the rows, never on the order in which they came. Rows stay
+ * encoded; decoded forms live in a bounded cache, and callers must not change them.
  */
 export class PackedStore {
   readonly #decode: DecodeAddress;
@@ -52,7 +52,7 @@ export class PackedStore {
   readonly #byServiceName = new IdIndex();
   /** Workloads that list a service, known or not, by service key. */
   readonly #members = new IdIndex();
-  /** Rows whose name is not the identity of what they hold, by that identity. */
+  /** Rows whose name is not the identity of their resource, by that identity. */
   readonly #misnamed = new IdIndex();
   /** The identities of these rows. */
   readonly #identities = new Map<number, string>();
@@ -69,7 +69,7 @@ export class PackedStore {
     return this.#ids.size;
   }
 
-  /** Bytes held in packed form, without indexes. */
+  /** Bytes in packed form, without indexes. */
   get packedBytes(): number {
     return this.#arena.allocatedBytes;
   }
@@ -80,9 +80,8 @@ export class PackedStore {
   }
 
   /**
-   * Takes a row of the `addresses` table, null for a removal. Returns the lookup ids whose answers may have
-   * changed in more than their endpoints; null = any may have. Throws XDS_RESOURCE for bytes that cannot be decoded, and then holds what
-   * it held before.
+   * Applies a row of the `addresses` table; null removes it. Returns the lookup ids whose answers may have changed in more than
+   * their endpoints; null = all. Throws XDS_RESOURCE for bytes that cannot be decoded; the row stays as it was then.
    */
   apply(name: string, bytes: Uint8Array | null): readonly string[] | null {
     const resource = bytes === null ? null : this.#decode(bytes);
@@ -96,13 +95,13 @@ export class PackedStore {
     return stale.ids();
   }
 
-  /** What is known about a key; see {@link Answer}. Services are sorted by key, endpoints and equal-ranked workloads by uid. */
+  /** Answers a lookup; see {@link Answer}. Services are sorted by key, endpoints and equal-ranked workloads by uid. */
   lookup(key: LookupKey): Answer {
     const { workloads, services } = this.head(key);
     return { workloads, services: services.map((service) => this.#withEndpoints(service)) };
   }
 
-  /** The same without the endpoints, at a cost that does not grow with them. */
+  /** Answers a lookup without the endpoints, at a cost that does not grow with them. */
   head(key: LookupKey): AnswerHead {
     switch (key.kind) {
       case 'address': {
@@ -132,12 +131,12 @@ export class PackedStore {
     }
   }
 
-  /** A service without its endpoints; undefined when it is not known. */
+  /** Returns a service without its endpoints; undefined when it is not known. */
   serviceOf(key: string): Service | undefined {
     return this.#serviceObjects(this.#named(key))[0];
   }
 
-  /** Uids of the workloads that list a service, known or not, whatever their health; in no particular order. */
+  /** Returns the uids of all workloads that list a service, known or not, healthy or not, in no particular order. */
   members(service: string): readonly string[] {
     const uids = new Set<string>();
     for (const id of this.#members.get(service)) {
@@ -146,7 +145,7 @@ export class PackedStore {
     return [...uids];
   }
 
-  /** One endpoint as {@link lookup} has it; null when the workload is none of the service. */
+  /** Returns one endpoint as {@link lookup} does; null when the workload is no endpoint of the service. */
   endpoint(service: string, uid: string): Endpoint | null {
     const known = this.serviceOf(service);
     const [workload] = this.#workloads(this.#named(uid));
@@ -154,8 +153,8 @@ export class PackedStore {
   }
 
   /**
-   * The workload of a pod, by exact names on the node, any node when `node` is empty (docs/spec/dataplane.md §1);
-   * null when there is none.
+   * Returns the workload of a pod by exact names on the node, or on any node when `node` is empty (docs/spec/dataplane.md
+   * §1); null when there is none.
    */
   localWorkload(
     namespace: string,
@@ -180,24 +179,24 @@ export class PackedStore {
     return this.#services(this.#byServiceName.get(`${namespace}/${name}`));
   }
 
-  /** The services a workload lists that exist, sorted by key (docs/spec/dataplane.md §3). */
+  /** Returns the known services that a workload lists, sorted by key (docs/spec/dataplane.md §3). */
   servicesOf(workload: Workload): readonly Service[] {
     return Object.keys(workload.services)
       .sort()
       .flatMap((key) => this.#serviceObjects(this.#named(key)));
   }
 
-  /** A service with the endpoints it has now; undefined when it is not known. */
+  /** Returns a service with its present endpoints; undefined when it is not known. */
   service(key: string): ServiceWithEndpoints | undefined {
     return this.#services(this.#named(key))[0];
   }
 
-  /** Everything held, decoded one by one, for dumps; in no particular order. */
+  /** Yields all resources, decoded one by one, in no particular order. */
   *resources(): IterableIterator<AddressResource> {
     for (const id of this.#ids.values()) if (!this.#shadowed(id)) yield this.#resource(id);
   }
 
-  /** A row as it is now, decoded; undefined when there is none. */
+  /** Returns a row, decoded; undefined when there is none. */
   resource(name: string): AddressResource | undefined {
     const id = this.#ids.get(name);
     return id === undefined ? undefined : this.#resource(id);
@@ -256,7 +255,7 @@ export class PackedStore {
     for (const key of Object.keys(workload.services)) this.#members[change](key, id);
   }
 
-  /** The questions whose answers hold the resource, or another row of the same identity. */
+  /** Marks the lookups whose answers hold the resource, or another row of the same identity. */
   #collectStale(resource: AddressResource, stale: StaleIds): void {
     this.#collectOwn(resource, stale);
     for (const id of this.#named(identityOf(resource))) this.#collectOwn(this.#resource(id), stale);
@@ -284,7 +283,7 @@ export class PackedStore {
     for (const key of Object.keys(workload.services)) stale.addEndpoint(key, workload.uid);
   }
 
-  /** Rows that hold the identity, by whatever name. */
+  /** Returns the rows of the identity, under all names. */
   #named(identity: string): ReadonlySet<number> {
     const ids = new Set(this.#misnamed.get(identity));
     const id = this.#ids.get(identity);
@@ -292,7 +291,7 @@ export class PackedStore {
     return ids;
   }
 
-  /** Of several rows with one identity the one named after it counts, else the first by name. */
+  /** Chooses the row that counts for an identity: the row of that name, else the first by name. */
   #shadowed(id: number): boolean {
     const name = this.#names[id] ?? '';
     const resource = this.#resource(id);
@@ -351,7 +350,7 @@ export class PackedStore {
   }
 }
 
-/** Null when the workload does not serve the service, or not while it is unhealthy. */
+/** Returns the endpoint; null when the workload does not serve the service, or is unhealthy and must not. */
 function endpointOf(service: Service, workload: Workload): Endpoint | null {
   const ports = workload.services[serviceKey(service)];
   const unhealthyToo = service.loadBalancing?.healthPolicy === 'ALLOW_ALL';
@@ -363,7 +362,7 @@ function identityOf(resource: AddressResource): string {
   return resource.kind === 'workload' ? resource.workload.uid : serviceKey(resource.service);
 }
 
-/** Rank of a workload among those of one address (docs/spec/dataplane.md §3). */
+/** Ranks a workload among those of one address (docs/spec/dataplane.md §3). */
 function rank(workload: Workload): number {
   const pod = workload.uid.includes('//Pod/') ? 2 : 0;
   return pod + (workload.tunnelProtocol === 'HBONE' ? 1 : 0);

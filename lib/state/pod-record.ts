@@ -1,9 +1,8 @@
 import { z } from 'zod';
 
 /**
- * A pod of the local runtime, one JSON file per pod (`<uid>.json`, replaced atomically) in its node's pod
- * directory. Written by whoever runs the pods, read by the node agent: the local counterpart of a
- * container runtime's state.
+ * A pod of the local runtime: one JSON file (`<uid>.json`, replaced atomically) in its node's pod directory. The local runtime
+ * writes it and the node agent reads it, in place of a container runtime's state.
  */
 export const podRecordSchema = z.object({
   uid: z.string().min(1),

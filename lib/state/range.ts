@@ -3,7 +3,7 @@ import { makePrefix } from '../net/prefix.ts';
 import type { Prefix } from '../net/prefix.ts';
 import type { NetworkAddress } from './model.ts';
 
-/** The range of a CIDR VIP; null for a single address, also when it is written with its full length. */
+/** Returns the range of a CIDR VIP; null for a single address, also when it has its full length. */
 export function rangeOf(address: NetworkAddress): Prefix | null {
   if (address.length === null) return null;
   const ip = parseIp(address.ip);

@@ -1,4 +1,4 @@
-/** The whole outbound decision procedure (docs/spec/dataplane.md §2.1 to §2.6). Pure: the same view, request and chance give the same decision. */
+/** Decides on outbound connections (docs/spec/dataplane.md §2.1 to §2.6). Pure: the same view, request and chance give the same decision. */
 import { formatHostPort, formatIp, parseIp } from '../net/address.ts';
 import { destinationIp } from './destination-ip.ts';
 import type { DestinationIp } from './destination-ip.ts';
@@ -29,14 +29,14 @@ export interface OutboundRequest {
   readonly random: () => number;
   /** Port of HBONE listeners, 15008 by default. */
   readonly hbonePort?: number;
-  /** Uids of workloads that could not be reached just now; picked again only without others. */
+  /** Uids of workloads that could not be reached; they are picked again only when there are no others. */
   readonly except?: ReadonlySet<string>;
 }
 
 const HBONE_PORT = 15_008;
 const NOBODY: ReadonlySet<string> = new Set();
 
-/** Decides; `need` names all keys that are known to be missing, after whose fetch it is to be asked again. */
+/** Decides on a connection. `need` names the keys that are missing; fetch them, then call again. */
 export function decideOutbound(view: MeshView, request: OutboundRequest): OutboundDecision {
   const { target, illegalPorts } = request;
   if (illegalPorts.has(target.port) && isLoopback(target.ip)) {
@@ -56,7 +56,7 @@ class Routing {
 
   decide(): OutboundDecision {
     const { network, source, target } = this.#request;
-    // Step 5 asks on the source's network, usually the same; asked now, it costs no second fetch.
+    // Step 5 looks up the address on the source's network. To ask now saves a second fetch.
     this.#lookups.get({ kind: 'address', network: source.network, ip: target.ip });
     const addressed = addressedService(this.#lookups, network, target, source.namespace);
     if (addressed === undefined) return this.#lookups.need();

@@ -1,4 +1,4 @@
-/** What an outbound target means: a service, a workload, or nothing known (docs/spec/dataplane.md §2.1 steps 3 and 5). */
+/** Finds the service or workload of an outbound target (docs/spec/dataplane.md §2.1 steps 3 and 5). */
 import { pickEndpoint, sample } from './load-balance.ts';
 import { serviceByAddress, workloadOf } from './lookups.ts';
 import type { Lookups } from './lookups.ts';
@@ -16,14 +16,14 @@ export interface Target {
 /** The chosen end of the connection. */
 export interface Upstream {
   readonly workload: Workload;
-  /** The service it was chosen for, null when the target was its own address. */
+  /** The service of the endpoint; null when the target was the workload's own address. */
   readonly service: Service | null;
   readonly port: number;
-  /** The service has others that were not tried yet. */
+  /** True when the service has other endpoints that were not tried yet. */
   readonly alternatives: boolean;
 }
 
-/** Who asks, and the chance involved. */
+/** The client, the chance, and the workloads to avoid. */
 export interface Chooser {
   readonly source: Workload;
   readonly random: () => number;
@@ -31,8 +31,8 @@ export interface Chooser {
 }
 
 /**
- * Step 3: the service a target addresses, null when it is a workload's own address or unknown. Undefined when
- * the view cannot tell yet.
+ * Step 3: returns the service of a target; null when the target is a workload's own address or unknown, undefined when the view
+ * cannot tell yet.
  */
 export function addressedService(
   lookups: Lookups,
@@ -47,8 +47,8 @@ export function addressedService(
 }
 
 /**
- * Step 5: the endpoint that serves a target, services before workloads, null when there is none. Undefined
- * when the view cannot tell yet.
+ * Step 5: returns the endpoint that serves a target, of a service before a workload; null when there is none, undefined when
+ * the view cannot tell yet.
  */
 export function chooseUpstream(
   lookups: Lookups,
@@ -67,9 +67,9 @@ export function chooseUpstream(
 }
 
 /**
- * The waypoint reference a service uses for one connection: one of the weighted ones with the probability of
- * its weight, else the single one. Null when it has none, undefined when the view cannot tell yet (then all
- * references are asked for at once, so that another draw needs no other fetch).
+ * Returns the waypoint reference of a service for one connection: a weighted one by chance, else the single one. Null when it
+ * has none, undefined when the view cannot tell yet. All references are looked up at once, so that another draw needs no
+ * second fetch.
  */
 export function chooseWaypoint(
   lookups: Lookups,

@@ -5,7 +5,7 @@ import { rangeOf } from './range.ts';
 import { lookupId } from './view.ts';
 import type { LookupKey } from './view.ts';
 
-/** Gathers what a change makes stale: answers, by lookup id, and endpoints of services. */
+/** Collects the answers, by lookup id, and the endpoints of services that a change makes stale. */
 export class StaleIds {
   readonly #asked: AskedAddresses;
   readonly #ids = new Set<string>();
@@ -17,12 +17,12 @@ export class StaleIds {
     this.#asked = asked;
   }
 
-  /** The answer to a question. */
+  /** Marks the answer to a lookup. */
   add(key: LookupKey): void {
     this.#ids.add(lookupId(key));
   }
 
-  /** Every answer that names the service. */
+  /** Marks every answer that names the service. */
   addService(service: Service): void {
     const { namespace, hostname } = service;
     this.add({ kind: 'service', namespace, hostname });
@@ -34,19 +34,19 @@ export class StaleIds {
     }
   }
 
-  /** One endpoint of a service, whether the service is known or not. */
+  /** Marks one endpoint of a service, known or not. */
   addEndpoint(service: string, uid: string): void {
     const uids = this.#endpoints.get(service);
     if (uids === undefined) this.#endpoints.set(service, new Set([uid]));
     else uids.add(uid);
   }
 
-  /** The ids of answers; null = all. */
+  /** The ids of stale answers; null = all. */
   ids(): readonly string[] | null {
     return this.#all ? null : [...this.#ids];
   }
 
-  /** Calls back once for each endpoint. */
+  /** Calls back once for each stale endpoint. */
   eachEndpoint(told: (service: string, uid: string) => void): void {
     for (const [service, uids] of this.#endpoints) for (const uid of uids) told(service, uid);
   }

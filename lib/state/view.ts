@@ -2,8 +2,7 @@ import type { ServiceWithEndpoints } from './endpoint-set.ts';
 import type { Service, Workload } from './model.ts';
 
 /**
- * A question about the mesh. The answers are what routing decisions are made of; each key is also the
- * unit of caching and invalidation in a listener thread.
+ * A lookup in the mesh state. Routing decisions use the answers. A listener thread caches and drops answers by key.
  */
 export type LookupKey =
   /** Workloads (best rank first) that have the address, and services whose VIP or CIDR holds it. */
@@ -15,10 +14,10 @@ export type LookupKey =
   /** The workload with this uid. */
   | { readonly kind: 'uid'; readonly uid: string };
 
-/** What is known about a {@link LookupKey}; empty lists mean "known not to exist". */
+/** The answer to a {@link LookupKey}; empty lists mean "known not to exist". */
 export interface Answer {
   readonly workloads: readonly Workload[];
-  /** Sorted by key, endpoints by uid; ranking and visibility are the caller's (docs/spec/dataplane.md §3). */
+  /** Sorted by key, endpoints by uid; the caller ranks them and checks visibility (docs/spec/dataplane.md §3). */
   readonly services: readonly ServiceWithEndpoints[];
 }
 
@@ -29,14 +28,14 @@ export interface AnswerHead {
 }
 
 /**
- * Synchronous access to the mesh state. `undefined` means "cannot tell yet": the key must be fetched
- * before a decision is made. Only an {@link Answer} with empty lists says that something is unknown.
+ * Synchronous access to the mesh state. `undefined` means "cannot tell yet": the key must be fetched before a decision. An
+ * {@link Answer} with empty lists means that nothing has the key.
  */
 export interface MeshView {
   get(key: LookupKey): Answer | undefined;
 }
 
-/** The text form of a key, for maps and invalidation. */
+/** Returns the text form of a key, for maps and invalidation. */
 export function lookupId(key: LookupKey): string {
   switch (key.kind) {
     case 'address':

@@ -1,6 +1,6 @@
 import { oneOf } from '../config/fields.ts';
 
-/** How inbound traffic is treated that did not come by the waypoint its destination names. */
+/** The treatment of inbound traffic that did not come through the waypoint of its destination. */
 export type WaypointBypass = 'deny' | 'allow';
 
 /** Settings of the actors that carry or explain such traffic (docs/decisions/waypoint-enforcement.md). */
@@ -25,7 +25,7 @@ export interface WaypointValues {
   readonly WEFT_WAYPOINT_BYPASS: WaypointBypass | null;
 }
 
-/** The explicit setting, else the custom of the control plane; it is never guessed from traffic. */
+/** Returns the explicit setting, else the default of the control plane; traffic never changes it. */
 export function waypointBypass(values: WaypointValues): WaypointBypass {
   return (
     values.WEFT_WAYPOINT_BYPASS ?? (values.WEFT_XDS_CONTROL_PLANE === 'weft' ? 'deny' : 'allow')

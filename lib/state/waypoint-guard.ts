@@ -1,4 +1,4 @@
-/** Whether inbound traffic came by the waypoint its destination names (docs/decisions/waypoint-enforcement.md). Pure. */
+/** Checks that inbound traffic came through the waypoint of its destination (docs/decisions/waypoint-enforcement.md). Pure. */
 import { Lookups, workloadOf } from './lookups.ts';
 import type { Need } from './lookups.ts';
 import type { GatewayAddress, Service, Workload } from './model.ts';
@@ -10,30 +10,30 @@ import { workloadIdentity } from '../net/spiffe.ts';
 /** Traffic that has arrived at a workload. */
 export interface Arrived {
   readonly workload: Workload;
-  /** Services the traffic may belong to. */
+  /** Services that the traffic may belong to. */
   readonly services: readonly Service[];
   /** The application's port. */
   readonly port: number;
-  /** Hostname of the service the client addressed, as the request says; null when it says none. */
+  /** Hostname of the service that the client addressed, as the request names it; null when it names none. */
   readonly forwardedHost: string | null;
   /** The peer's identity, null for plaintext. */
   readonly identity: string | null;
 }
 
-/** By which way it came. */
+/** The way by which traffic came. */
 export type Passage =
-  /** Not by a waypoint, and none is demanded. */
+  /** Not through a waypoint, and none is required. */
   | { readonly kind: 'direct' }
-  /** By a waypoint of the workload or its services: what it says of the client can be relied on. */
+  /** Through a waypoint of the workload or its services, whose statements about the client are trusted. */
   | { readonly kind: 'waypoint' }
-  /** Not by the waypoint that is demanded. */
+  /** Not through the waypoint that is required. */
   | { readonly kind: 'bypassed'; readonly reason: string };
 
 const DIRECT: Passage = { kind: 'direct' };
 
 /**
- * Judges one arrival. A waypoint is demanded by the service the client addressed, or by the workload where the client
- * addressed no service, as the way out is chosen too (docs/spec/dataplane.md §2.1 steps 4 and 8).
+ * Judges one arrival. The service that the client addressed requires its waypoint; without a service, the workload requires its
+ * own. Outbound routing chooses in the same way (docs/spec/dataplane.md §2.1 steps 4 and 8).
  */
 export function judgePassage(view: MeshView, arrived: Arrived): Passage | Need {
   const { workload, services, identity } = arrived;
@@ -70,7 +70,7 @@ function demandedOf({
   return workload.waypoint === null ? [] : [workload.waypoint];
 }
 
-/** A service that does not lead to the port cannot be what the client addressed. */
+/** Returns true when the service leads to the port; the client cannot have addressed another one. */
 function leadsToPort(service: Service, workload: Workload, port: number): boolean {
   const own = workload.services[serviceKey(service)] ?? {};
   return (
@@ -87,7 +87,7 @@ function waypointsOf(service: Service): readonly GatewayAddress[] {
   return service.waypoint === null ? weighted : [...weighted, service.waypoint];
 }
 
-/** Whether a peer of the identity may be a waypoint, and whether that is the workload itself; null when the view cannot tell yet. */
+/** Checks whether a peer of the identity may be a waypoint, and whether that is the workload itself; null when the view cannot tell yet. */
 function way(
   lookups: Lookups,
   reference: GatewayAddress,

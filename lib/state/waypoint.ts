@@ -11,23 +11,23 @@ import type { GatewayAddress, Service, Workload } from './model.ts';
 import type { Answer, LookupKey } from './view.ts';
 import { workloadIdentity } from '../net/spiffe.ts';
 
-/** What a reference leads to. */
+/** A resolved reference. */
 export interface Gateway {
   readonly workload: Workload;
-  /** The service it was reached through. */
+  /** The service of the reference. */
   readonly service: Service | null;
   readonly port: number;
   readonly destination: DestinationIp;
-  /** Identities it may present: those its service names, and its own. */
+  /** Identities that the gateway may present: those of its service, and its own. */
   readonly expectedSans: readonly string[];
-  /** Its service has others that were not tried yet. */
+  /** True when its service has other endpoints that were not tried yet. */
   readonly alternatives: boolean;
 }
 
-/** How to resolve a reference. */
+/** Settings of {@link resolveGateway}. */
 export interface GatewayQuery {
   readonly source: Workload;
-  /** The address the client dialled; the family of the gateway's address follows it. */
+  /** The address that the client dialled; the gateway's address has the same family. */
   readonly targetIp: string;
   /** Waypoints: `waypoint`; network gateways: `standard`. */
   readonly mode: BalancingMode;
@@ -35,21 +35,21 @@ export interface GatewayQuery {
   readonly except: ReadonlySet<string>;
 }
 
-/** The question a reference asks. */
+/** Returns the lookup key of a reference. */
 export function gatewayKey({ destination }: GatewayAddress): LookupKey {
   return destination.kind === 'hostname'
     ? { kind: 'service', namespace: destination.namespace, hostname: destination.hostname }
     : { kind: 'address', network: destination.network, ip: destination.ip };
 }
 
-/** A reference in words, for reasons. */
+/** Describes a reference, for reasons. */
 export function describeGateway({ destination, hboneMtlsPort }: GatewayAddress): string {
   return destination.kind === 'hostname'
     ? `${destination.namespace}/${destination.hostname}:${hboneMtlsPort}`
     : `${destination.network}/${formatHostPort(destination.ip, hboneMtlsPort)}`;
 }
 
-/** Resolves a reference: `unknown` when nothing serves it, null when the view cannot tell yet. */
+/** Resolves a reference. Returns `unknown` when nothing serves it, null when the view cannot tell yet. */
 export function resolveGateway(
   lookups: Lookups,
   reference: GatewayAddress,
@@ -71,7 +71,7 @@ export function resolveGateway(
     : gateway({ workload, port: hboneMtlsPort, alternatives: false }, null, targetIp);
 }
 
-/** True when `source`, calling from `sourceIp`, is what the reference leads to; null when the view cannot tell yet. */
+/** Returns true when the reference leads to `source`, which calls from `sourceIp`; null when the view cannot tell yet. */
 export function leadsTo(
   lookups: Lookups,
   reference: GatewayAddress,
@@ -88,7 +88,7 @@ export function leadsTo(
   return workload.addresses.includes(sourceIp) && workloadIdentity(workload) === identity;
 }
 
-/** The service a reference names, null when it names none that is known. */
+/** Returns the service of a reference; null when it is not known. */
 export function referencedService(
   { destination }: GatewayAddress,
   answer: Answer,
@@ -113,7 +113,7 @@ function gateway(
   };
 }
 
-/** The identities a peer may present when it is reached through a service, or directly. */
+/** Returns the identities that a peer may present, reached through a service or directly. */
 export function expectedSans(workload: Workload, service: Service | null): readonly string[] {
   const own = workloadIdentity(workload);
   const named = service?.subjectAltNames ?? [];

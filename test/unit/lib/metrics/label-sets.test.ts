@@ -1,9 +1,9 @@
 import test from 'ava';
 import {
   LABEL_SET_IDLE_MS,
-  MAX_TOLD_LABEL_SETS,
-  MAX_TOLD_LABEL_SETS_PER_PEER,
-  TOLD_LABEL_SET_IDLE_MS,
+  MAX_REPORTED_LABEL_SETS,
+  MAX_REPORTED_LABEL_SETS_PER_PEER,
+  REPORTED_LABEL_SET_IDLE_MS,
 } from '../../../../lib/metrics/label-sets.ts';
 import type { LabelSetOptions } from '../../../../lib/metrics/label-sets.ts';
 import type { TrafficFacts } from '../../../../lib/metrics/traffic-labels.ts';
@@ -67,10 +67,10 @@ function setUp(options: LabelSetOptions = {}) {
 test('a peer that says ever new things of itself has a bounded number of label sets, and pushes out no other', (t) => {
   const { once, opened, overflow } = setUp({ maxLabelSets: 10 });
   const others = 5;
-  for (let index = 0; index < MAX_TOLD_LABEL_SETS_PER_PEER + others; index += 1) {
+  for (let index = 0; index < MAX_REPORTED_LABEL_SETS_PER_PEER + others; index += 1) {
     once(told(`w${index}`));
   }
-  t.is(opened().length, MAX_TOLD_LABEL_SETS_PER_PEER + 1);
+  t.is(opened().length, MAX_REPORTED_LABEL_SETS_PER_PEER + 1);
   t.deepEqual(opened().at(-1), { source: 'unknown', value: others });
   t.is(overflow(), others);
   once(told('another', 'spiffe://cluster.local/ns/demo/sa/honest'));
@@ -81,15 +81,15 @@ test('a peer that says ever new things of itself has a bounded number of label s
 
 test('what all peers say is bounded too, and what is left out is the word of the peer alone', (t) => {
   const { metrics, once, opened, overflow } = setUp();
-  const peers = Math.ceil(MAX_TOLD_LABEL_SETS / MAX_TOLD_LABEL_SETS_PER_PEER) + 1;
+  const peers = Math.ceil(MAX_REPORTED_LABEL_SETS / MAX_REPORTED_LABEL_SETS_PER_PEER) + 1;
   for (let peer = 0; peer < peers; peer += 1) {
-    for (let index = 0; index < MAX_TOLD_LABEL_SETS_PER_PEER; index += 1) {
+    for (let index = 0; index < MAX_REPORTED_LABEL_SETS_PER_PEER; index += 1) {
       once(told(`w${index}`, `${PEER}${peer}`));
     }
   }
-  t.is(opened().length, MAX_TOLD_LABEL_SETS + 1);
-  t.is(overflow(), MAX_TOLD_LABEL_SETS_PER_PEER);
-  const last = metrics.samples().find(({ value }) => value === MAX_TOLD_LABEL_SETS_PER_PEER);
+  t.is(opened().length, MAX_REPORTED_LABEL_SETS + 1);
+  t.is(overflow(), MAX_REPORTED_LABEL_SETS_PER_PEER);
+  const last = metrics.samples().find(({ value }) => value === MAX_REPORTED_LABEL_SETS_PER_PEER);
   const labels = new Map(last?.labels);
   t.is(labels.get('source_principal'), `${PEER}${peers - 1}`);
   t.is(labels.get('source_workload'), 'unknown');
@@ -109,7 +109,7 @@ test('the sets of the mesh do not push out those of peers either', (t) => {
 });
 
 test('baggage that says what the mesh knows makes no set of its own', (t) => {
-  const { once, opened } = setUp({ maxTold: 0 });
+  const { once, opened } = setUp({ maxReported: 0 });
   const sourceWorkload = workload({ workloadName: 'local', clusterId: 'c', namespace: 'demo' });
   const locality = { region: 'r', zone: 'z', subzone: '' };
   const whole = { ...sourceWorkload, canonicalRevision: 'v1', locality };
@@ -118,7 +118,7 @@ test('baggage that says what the mesh knows makes no set of its own', (t) => {
 });
 
 test('what lies behind a gateway is never taken for the gateway, described or not', (t) => {
-  const { metrics } = setUp({ maxTold: 0 });
+  const { metrics } = setUp({ maxReported: 0 });
   const behind = {
     ...known('local'),
     reporter: 'source' as const,
@@ -138,7 +138,7 @@ test('a set that nobody uses is given up after it was told, one in use never', (
   once(known('local'));
   const live = metrics.open(told('live'), noBytes);
   t.is(opened().length, 3);
-  pass(TOLD_LABEL_SET_IDLE_MS);
+  pass(REPORTED_LABEL_SET_IDLE_MS);
   t.is(opened().length, 3, 'told a last time');
   t.deepEqual(
     opened().map(({ source }) => source),
@@ -163,7 +163,7 @@ test('a set that was given up is not found by the facts it was kept under', (t) 
   const facts = told('far');
   once(facts);
   opened();
-  pass(TOLD_LABEL_SET_IDLE_MS);
+  pass(REPORTED_LABEL_SET_IDLE_MS);
   opened();
   t.deepEqual(opened(), []);
   once(facts);
@@ -172,12 +172,12 @@ test('a set that was given up is not found by the facts it was kept under', (t) 
 });
 
 test('without anyone who scrapes there is room again all the same', (t) => {
-  const { once, opened, pass, overflow } = setUp({ maxTold: 1 });
+  const { once, opened, pass, overflow } = setUp({ maxReported: 1 });
   once(told('first'));
   once(told('second'));
   pass(60_000);
   once(told('third'));
-  pass(TOLD_LABEL_SET_IDLE_MS);
+  pass(REPORTED_LABEL_SET_IDLE_MS);
   once(told('fourth'));
   t.deepEqual(
     opened().map(({ source }) => source),
