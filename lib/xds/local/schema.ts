@@ -1,7 +1,8 @@
-/** Schemas of the objects in a local configuration file (docs/spec/control.md §4). */
+/** Schemas of the objects in a local configuration file (docs/spec/control.md §4). They yield the words of the model. */
 import { z } from 'zod';
 import { tryCanonicalIp } from '../../net/address.ts';
 import type { StringMatch } from '../../policy/model.ts';
+import type { GatewayAddress } from '../../state/model.ts';
 
 const name = z.string().min(1);
 const ip = z.string().refine((text) => tryCanonicalIp(text) !== null, 'must be an IP address');
@@ -13,12 +14,30 @@ const networkIp = z
   .string()
   .refine((text) => tryCanonicalIp(splitFirst(text)[1]) !== null, 'must be network/ip');
 
-const gateway = z.strictObject({
-  destination: z
-    .string()
-    .refine((text) => splitFirst(text)[1] !== '', 'must be network/ip or namespace/hostname'),
-  hboneMtlsPort: port,
-});
+const gateway = z
+  .strictObject({
+    destination: z
+      .string()
+      .refine((text) => splitFirst(text)[1] !== '', 'must be network/ip or namespace/hostname'),
+    hboneMtlsPort: port,
+  })
+  .transform(({ destination, hboneMtlsPort }): GatewayAddress => {
+    const [first, rest] = splitFirst(destination);
+    const ip = tryCanonicalIp(rest);
+    return {
+      destination:
+        ip === null
+          ? { kind: 'hostname', namespace: first, hostname: rest }
+          : { kind: 'address', network: first, ip },
+      hboneMtlsPort,
+    };
+  });
+
+/** A word of the file as the model's word for it. */
+const word = <const Words extends Readonly<Record<string, string>>>(words: Words) =>
+  z
+    .enum(Object.keys(words) as (keyof Words & string)[])
+    .transform((text): Words[keyof Words] => words[text]);
 
 /** The two sides of the first `/`; the second is empty without a `/`. */
 export function splitFirst(text: string): readonly [string, string] {
@@ -29,7 +48,7 @@ export function splitFirst(text: string): readonly [string, string] {
 const optionalText = z.string().default('');
 
 /** A workload. Unknown keys are ignored, as upstream does. */
-export const workloadSchema = z.object({
+const workloadSchema = z.object({
   workloadIps: z.array(ip).min(1),
   namespace: name,
   services: z.record(z.string().includes('/'), portMap),
@@ -38,8 +57,8 @@ export const workloadSchema = z.object({
   trustDomain: optionalText,
   serviceAccount: optionalText,
   network: optionalText,
-  protocol: z.enum(['TCP', 'HBONE']).default('TCP'),
-  networkMode: z.enum(['Standard', 'HostNetwork']).default('Standard'),
+  protocol: word({ TCP: 'NONE', HBONE: 'HBONE' }).default('NONE'),
+  networkMode: word({ Standard: 'STANDARD', HostNetwork: 'HOST_NETWORK' }).default('STANDARD'),
   waypoint: gateway.nullable().default(null),
   networkGateway: gateway.nullable().default(null),
   workloadName: optionalText,
@@ -54,7 +73,7 @@ export const workloadSchema = z.object({
     .nullable()
     .default(null),
   authorizationPolicies: z.array(name).default([]),
-  status: z.enum(['Healthy', 'Unhealthy']).default('Healthy'),
+  status: word({ Healthy: 'HEALTHY', Unhealthy: 'UNHEALTHY' }).default('HEALTHY'),
   clusterId: optionalText,
   locality: z
     .strictObject({ region: optionalText, zone: optionalText, subzone: optionalText })
@@ -62,8 +81,23 @@ export const workloadSchema = z.object({
   capacity: z.int().min(0).default(1),
 });
 
+const SCOPES = {
+  Region: 'REGION',
+  Zone: 'ZONE',
+  Subzone: 'SUBZONE',
+  Node: 'NODE',
+  Cluster: 'CLUSTER',
+  Network: 'NETWORK',
+} as const;
+const MODES = {
+  Standard: 'UNSPECIFIED',
+  Strict: 'STRICT',
+  Failover: 'FAILOVER',
+  Passthrough: 'PASSTHROUGH',
+} as const;
+
 /** A service. */
-export const serviceSchema = z.strictObject({
+const serviceSchema = z.strictObject({
   name,
   namespace: name,
   hostname: name,
@@ -82,17 +116,20 @@ export const serviceSchema = z.strictObject({
     .default([]),
   loadBalancer: z
     .strictObject({
-      routingPreferences: z
-        .array(z.enum(['Region', 'Zone', 'Subzone', 'Node', 'Cluster', 'Network']))
-        .default([]),
-      mode: z.enum(['Standard', 'Strict', 'Failover', 'Passthrough']).default('Standard'),
-      healthPolicy: z.enum(['OnlyHealthy', 'AllowAll']).default('OnlyHealthy'),
+      routingPreferences: z.array(word(SCOPES)).default([]),
+      mode: word(MODES).default('UNSPECIFIED'),
+      healthPolicy: word({ OnlyHealthy: 'ONLY_HEALTHY', AllowAll: 'ALLOW_ALL' }).default(
+        'ONLY_HEALTHY',
+      ),
     })
     .nullable()
     .default(null),
-  ipFamilies: z.enum(['IPv4', 'IPv6', 'Dual']).nullable().default(null),
+  ipFamilies: word({ IPv4: 'IPV4_ONLY', IPv6: 'IPV6_ONLY', Dual: 'DUAL' })
+    .nullable()
+    .transform((families) => families ?? 'AUTOMATIC')
+    .default('AUTOMATIC'),
   canonical: z.boolean().default(false),
-  visibility: z.enum(['Public', 'Namespace']).default('Public'),
+  visibility: word({ Public: 'PUBLIC', Namespace: 'NAMESPACE' }).default('PUBLIC'),
 });
 
 /** The value of a tag `!Exact`, `!Prefix`, `!Suffix` or `!Presence`. */
@@ -104,9 +141,11 @@ export class TaggedMatch {
   }
 }
 
-const stringMatch = z.instanceof(TaggedMatch, {
-  error: 'must be !Exact, !Prefix or !Suffix with a text, or !Presence []',
-});
+const stringMatch = z
+  .instanceof(TaggedMatch, {
+    error: 'must be !Exact, !Prefix or !Suffix with a text, or !Presence []',
+  })
+  .transform(({ match }) => match);
 const matches = z.array(stringMatch).default([]);
 const accounts = z
   .array(z.strictObject({ namespace: z.string(), serviceAccount: z.string() }))
@@ -130,11 +169,11 @@ const matchSchema = z.strictObject({
 });
 
 /** A policy. Its rules are ORed lists of ANDed lists of ORed matches. */
-export const policySchema = z.strictObject({
+const policySchema = z.strictObject({
   name,
   namespace: z.string(),
-  scope: z.enum(['Global', 'Namespace', 'WorkloadSelector']),
-  action: z.enum(['Allow', 'Deny']),
+  scope: word({ Global: 'GLOBAL', Namespace: 'NAMESPACE', WorkloadSelector: 'WORKLOAD_SELECTOR' }),
+  action: word({ Allow: 'ALLOW', Deny: 'DENY' }),
   rules: z.array(z.array(z.array(matchSchema))),
   dryRun: z.boolean().default(false),
 });
@@ -146,11 +185,9 @@ export const localFileSchema = z.strictObject({
   policies: z.array(policySchema).default([]),
 });
 
-/** A workload as written. */
+/** A workload of the file. */
 export type LocalWorkload = z.infer<typeof workloadSchema>;
-/** A service as written. */
+/** A service of the file. */
 export type LocalService = z.infer<typeof serviceSchema>;
-/** A policy as written. */
+/** A policy of the file. */
 export type LocalPolicy = z.infer<typeof policySchema>;
-/** A gateway as written. */
-export type LocalGateway = z.infer<typeof gateway>;

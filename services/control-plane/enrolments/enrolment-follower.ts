@@ -56,11 +56,6 @@ export class EnrolmentFollower {
     this.#followMore();
   }
 
-  /** Names of the nodes whose enrolments are known. */
-  get syncedNodes(): string[] {
-    return [...this.#nodes].filter(([, { rows }]) => rows.synced).map(([name]) => name);
-  }
-
   /** Number of nodes that are followed. */
   get size(): number {
     return this.#nodes.size;

@@ -174,37 +174,26 @@ function convertSource(source: Source, namespace: string): Match {
 
 /** Null for a key that layer 4 cannot see. */
 function convertCondition({ key, values, notValues }: Condition): Match | null {
+  const match = conditionMatch(key, values, notValues);
+  return match && { ...EMPTY_MATCH, ...match };
+}
+
+function conditionMatch(
+  key: string,
+  is: Condition['values'],
+  not: Condition['notValues'],
+): Partial<Match> | null {
   switch (key) {
     case 'source.ip':
-      return {
-        ...EMPTY_MATCH,
-        sourceIps: addressRanges(values),
-        notSourceIps: addressRanges(notValues),
-      };
+      return { sourceIps: addressRanges(is), notSourceIps: addressRanges(not) };
     case 'source.namespace':
-      return {
-        ...EMPTY_MATCH,
-        namespaces: stringMatches(values),
-        notNamespaces: stringMatches(notValues),
-      };
+      return { namespaces: stringMatches(is), notNamespaces: stringMatches(not) };
     case 'source.principal':
-      return {
-        ...EMPTY_MATCH,
-        principals: stringMatches(values),
-        notPrincipals: stringMatches(notValues),
-      };
+      return { principals: stringMatches(is), notPrincipals: stringMatches(not) };
     case 'destination.ip':
-      return {
-        ...EMPTY_MATCH,
-        destinationIps: addressRanges(values),
-        notDestinationIps: addressRanges(notValues),
-      };
+      return { destinationIps: addressRanges(is), notDestinationIps: addressRanges(not) };
     case 'destination.port':
-      return {
-        ...EMPTY_MATCH,
-        destinationPorts: ports(values),
-        notDestinationPorts: ports(notValues),
-      };
+      return { destinationPorts: ports(is), notDestinationPorts: ports(not) };
     default:
       return null;
   }
