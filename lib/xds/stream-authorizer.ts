@@ -9,7 +9,7 @@ import type { Gate } from '../async/gate.ts';
 import type { StreamRefusalReason } from './server-metrics.ts';
 
 /** Streams held at once (docs/spec/istiod-ambient.md §0). */
-export const MAX_STREAMS = 100_000;
+const MAX_STREAMS = 100_000;
 /** Failed calls of one address in a second; a burst of twice this passes. A hundred signature checks take about 10 ms. */
 export const MAX_FAILURES_PER_SECOND = 100;
 /** Addresses whose failures are remembered; the least recently active one is forgotten first. */

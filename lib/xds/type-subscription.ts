@@ -3,7 +3,7 @@ import { MeshError } from '../errors/mesh-error.ts';
 import type { ServedResource, ServerRequest } from './wire.ts';
 
 /** Names a client may subscribe to one by one; a node's own workloads and their peers stay far below. */
-export const MAX_SUBSCRIBED_KEYS = 50_000;
+const MAX_SUBSCRIBED_KEYS = 50_000;
 /** Largest response: upstream clients accept 200 MiB. A larger answer goes in several responses. */
 export const MAX_RESPONSE_BYTES = 100 * 1024 * 1024;
 

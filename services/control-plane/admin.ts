@@ -11,13 +11,10 @@ import type { ObjectStore } from './store/object-store.ts';
 /** Registers the routes. */
 export function adminRoutes(
   routes: Routes,
-  parts: {
-    readonly index: ResourceIndex;
-    readonly store: ObjectStore;
-    readonly server: DeltaServer;
-  },
+  index: ResourceIndex,
+  store: ObjectStore,
+  server: DeltaServer,
 ): void {
-  const { index, store, server } = parts;
   routes.route('GET', '/addresses', (_request, response) => {
     const items = [...index.of(ADDRESS_TYPE).values()];
     sendJson(response, 200, {
@@ -49,10 +46,10 @@ export function adminRoutes(
   });
 }
 
-function shown({ name, version, content }: MappedResource): {
-  name: string;
-  version: string;
-  content: MappedResource['content'];
-} {
+function shown({
+  name,
+  version,
+  content,
+}: MappedResource): Pick<MappedResource, 'name' | 'version' | 'content'> {
   return { name, version, content };
 }

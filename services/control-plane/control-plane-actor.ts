@@ -15,7 +15,6 @@ import { DeltaServer, MAX_REQUEST_BYTES, deltaService } from '../../lib/xds/delt
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../lib/xds/type-urls.ts';
 import { adminRoutes } from './admin.ts';
 import { ManifestApiServer } from './api/manifest-api-server.ts';
-import type { ManifestApiServerDeps } from './api/manifest-api-server.ts';
 import { ObjectWatchers } from './api/object-watchers.ts';
 import { controlPlaneConfig } from './config.ts';
 import type { ControlPlaneConfig } from './config.ts';
@@ -39,6 +38,17 @@ const CONNECTION_AGE_FACTOR = 1.25;
 const CONNECTION_GRACE_MS = 10_000;
 /** Node.js fires a longer timer at once. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
+/** The parts that the steps of the start share. */
+interface Parts {
+  readonly context: ActorContext;
+  readonly store: ObjectStore;
+  readonly map: MeshMap;
+  readonly watchers: ObjectWatchers;
+  readonly reader: ManifestReader;
+  readonly delta: DeltaServer;
+  readonly metrics: ControlPlaneMetrics;
+}
 
 /** Serves the workload API from manifests. */
 export class ControlPlaneActor implements Actor {
@@ -81,14 +91,15 @@ export class ControlPlaneActor implements Actor {
     });
     const reader = new ManifestReader();
     this.#made.defer(() => reader.close());
-    await this.#followDirectory(store, reader, context, metrics);
     const delta = this.#serve(map, context);
     this.#delta = delta;
-    this.#pushChanges(store, map, delta, context, metrics);
-    await this.#openApi({ store, watchers, reader }, context, metrics);
-    adminRoutes(context.admin, { index: map.index, store, server: delta });
+    const parts = { context, store, map, watchers, reader, delta, metrics };
+    await this.#followDirectory(parts);
+    this.#pushChanges(parts);
+    await this.#openApi(parts);
+    adminRoutes(context.admin, map.index, store, delta);
     releases.store();
-    await this.#bind(delta, context, releases);
+    await this.#bind(parts, releases);
   }
 
   async drain(deadline: Deadline): Promise<void> {
@@ -133,12 +144,7 @@ export class ControlPlaneActor implements Actor {
     return follower;
   }
 
-  async #followDirectory(
-    store: ObjectStore,
-    reader: ManifestReader,
-    context: ActorContext,
-    metrics: ControlPlaneMetrics,
-  ): Promise<void> {
+  async #followDirectory({ store, reader, context, metrics }: Parts): Promise<void> {
     if (this.#config.manifestsDir === null) return;
     const directory = new ManifestDirectory(this.#config.manifestsDir, {
       store,
@@ -169,13 +175,7 @@ export class ControlPlaneActor implements Actor {
     });
   }
 
-  #pushChanges(
-    store: ObjectStore,
-    map: MeshMap,
-    delta: DeltaServer,
-    context: ActorContext,
-    metrics: ControlPlaneMetrics,
-  ): void {
+  #pushChanges({ store, map, delta, context, metrics }: Parts): void {
     const { clock } = context;
     const debounce = new Debounce(this.#config.debounce, clock, (waitedMs) => {
       const begun = clock.monotonic();
@@ -194,12 +194,8 @@ export class ControlPlaneActor implements Actor {
     map.refresh();
   }
 
-  async #openApi(
-    parts: Pick<ManifestApiServerDeps, 'store' | 'watchers' | 'reader'>,
-    context: ActorContext,
-    metrics: ControlPlaneMetrics,
-  ): Promise<void> {
-    this.#made.defer(() => parts.watchers.close());
+  async #openApi({ store, watchers, reader, context, metrics }: Parts): Promise<void> {
+    this.#made.defer(() => watchers.close());
     const { apiSocket, podsSocket } = this.#config;
     for (const [path, role] of [
       [apiSocket, 'admin'],
@@ -207,7 +203,9 @@ export class ControlPlaneActor implements Actor {
     ] as const) {
       if (path === null) continue;
       const api = new ManifestApiServer(path, role, {
-        ...parts,
+        store,
+        watchers,
+        reader,
         log: context.log,
         context: () => this.#admission(context),
         count: (operation, outcome) => metrics.apiRequest(operation, outcome),
@@ -222,8 +220,7 @@ export class ControlPlaneActor implements Actor {
    * API serves.
    */
   async #bind(
-    delta: DeltaServer,
-    context: ActorContext,
+    { delta, context }: Parts,
     releases: { certificate: () => void; listening: () => void },
   ): Promise<void> {
     const { log, clock } = context;

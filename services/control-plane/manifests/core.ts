@@ -88,7 +88,7 @@ const podSpec = z.strictObject({
 });
 
 /** The part of a Pod's status that the mesh reads and writes. */
-export const podStatus = z.looseObject({
+const podStatus = z.looseObject({
   phase: z.enum(['Pending', 'Running', 'Succeeded', 'Failed', 'Unknown']).optional(),
   podIP: z.string().optional(),
   podIPs: z.array(z.looseObject({ ip: ipAddress })).optional(),

@@ -24,7 +24,7 @@ export const dnsSubdomain = z
   );
 
 /** A label key with an optional DNS prefix. */
-export const labelKey = z.string().refine((key) => {
+const labelKey = z.string().refine((key) => {
   const slash = key.indexOf('/');
   const name = key.slice(slash + 1);
   const prefix = slash === -1 ? null : key.slice(0, slash);
@@ -36,7 +36,7 @@ export const labelKey = z.string().refine((key) => {
 }, 'is not a valid label key');
 
 /** A label value, possibly empty. */
-export const labelValue = z
+const labelValue = z
   .string('must be text (write numbers and booleans in quotes)')
   .max(63, 'must be at most 63 characters')
   .regex(
@@ -48,7 +48,7 @@ export const labelValue = z
 export const labelMap = z.record(labelKey, labelValue);
 
 /** Annotations: any text. */
-export const annotationMap = z.record(
+const annotationMap = z.record(
   labelKey,
   z.string('must be text (write numbers and booleans in quotes)'),
 );

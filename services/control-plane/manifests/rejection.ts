@@ -14,7 +14,7 @@ export class ManifestRejection extends MeshError {
 }
 
 /** `file.yaml, document 2, spec.ports[0].port: must be …`; documents are counted from 0 as in the API. */
-export function problemText(problem: ManifestProblem): string {
+function problemText(problem: ManifestProblem): string {
   const place = `${problem.source}, document ${problem.index}`;
   return problem.path === ''
     ? `${place}: ${problem.reason}`

@@ -9,7 +9,7 @@ type Mode = 'STRICT' | 'PERMISSIVE';
 type Clause = Authorization['rules'][number]['clauses'][number];
 
 /** Name of the policy that refuses plaintext on every port. */
-export const STATIC_STRICT_NAME = 'istio_converted_static_strict';
+const STATIC_STRICT_NAME = 'istio_converted_static_strict';
 const CONVERTED_PREFIX = 'converted_peer_authentication_';
 
 const NO_PRINCIPAL: Clause = {

@@ -5,7 +5,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 
 /** Mode of the state's files: only the mesh's own user reads them. */
-export const STATE_FILE_MODE = 0o600;
+const STATE_FILE_MODE = 0o600;
 
 /** SQLITE_BUSY, https://www.sqlite.org/rescode.html#busy */
 const BUSY = 5;
