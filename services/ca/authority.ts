@@ -1,4 +1,4 @@
-/** The key and certificates the CA signs with: made once and kept, or plugged in (docs/spec/istiod-ambient.md §4.4). */
+/** The CA's signing key and certificates: made once and kept, or plugged in (docs/spec/istiod-ambient.md §4.4). */
 import { createPrivateKey } from 'node:crypto';
 import type { KeyObject, X509Certificate } from 'node:crypto';
 import { join } from 'node:path';
@@ -11,24 +11,24 @@ import type { Issuer } from '../../lib/identity/x509.ts';
 import { createRoot } from '../../lib/identity/x509.ts';
 import { BACKDATE_MS, ROOT_LIFETIME_MS } from './limits.ts';
 
-/** What certificates are signed with, and what goes with them. */
+/** The signing key and the certificates that accompany every leaf. */
 export interface Authority {
   readonly issuer: Issuer;
-  /** The certificates between a leaf and the roots, PEM, in order. */
+  /** The certificates between a leaf and the roots, in order; PEM. */
   readonly intermediates: readonly string[];
   /** The trust bundle, PEM. */
   readonly rootsPem: string;
-  /** When the first certificate of the path expires; no leaf outlives it. */
+  /** The earliest end of a certificate of the path; no leaf outlives it. */
   readonly chainExpiresMs: number;
   readonly rootExpiresMs: number;
 }
 
-/** One file for both, so that there is never a key without its certificate. */
+/** One file holds key and certificate, so that they always match. */
 const ROOT_FILE = 'root.pem';
 
 /**
- * The CA's own root, made on the first start. Throws STATE_INVALID for a root that cannot be used: a new one is
- * never made in its place, as that would cut every workload off.
+ * Reads the CA's own root, and makes it on the first start. Throws STATE_INVALID for an unusable root and never replaces it,
+ * because a new root would cut off every workload.
  */
 export async function ownAuthority(
   stateDir: string,
@@ -65,12 +65,12 @@ function readOwn(path: string, content: string): Authority {
   }
 }
 
-/** Names of a plugged-in set, as upstream mounts it. */
+/** Files of a plugged-in authority, under Istio's names. */
 const PLUGGED_FILES = ['ca-cert.pem', 'ca-key.pem', 'root-cert.pem', 'cert-chain.pem'] as const;
 
 /**
- * A signing certificate from elsewhere. Throws CONFIG_INVALID that names the folder and what is missing, does not
- * fit together, or has expired.
+ * Reads a signing certificate of another authority. Throws CONFIG_INVALID that names the folder and the fault: a missing
+ * file, files that do not match, or an expired certificate.
  */
 export async function pluggedAuthority(dir: string, nowMs: number): Promise<Authority> {
   const contents = await Promise.all(

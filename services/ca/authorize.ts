@@ -1,27 +1,27 @@
-/** Who gets which names into a certificate: pure, all knowledge is handed in. */
+/** Decides which names a caller gets into a certificate. Pure. */
 import { formatSpiffe, tryParseSpiffe } from '../../lib/net/spiffe.ts';
 import type { AltName } from '../../lib/identity/subject-alt-name.ts';
 import type { TokenSubject } from '../../lib/identity/token.ts';
 import type { RefusalReason } from './metrics.ts';
 import type { PodRegistry } from './pods.ts';
 
-/** What the decision hangs on besides the caller and the pods. */
+/** The configured rules. */
 export interface GrantRules {
   readonly trustDomain: string;
-  /** `namespace/serviceAccount` that may ask for the identities of pods on their own node. */
+  /** `namespace/serviceAccount` of the callers that may request the identities of pods on their own node. */
   readonly trustedNodeAccounts: readonly string[];
-  /** `namespace/serviceAccount` → server names beside its own identity. */
+  /** Server names by `namespace/serviceAccount`, in addition to the own identity. */
   readonly servingNames: Readonly<Record<string, readonly AltName[]>>;
 }
 
-/** The names to certify, or why not: `detail` is for the operator, never for the caller. */
+/** The names to certify, or a refusal, whose `detail` goes to the operator and never to the caller. */
 export type Grant =
   | { readonly granted: true; readonly identity: string; readonly names: readonly AltName[] }
   | { readonly granted: false; readonly reason: RefusalReason; readonly detail: string };
 
 /**
- * Decides what an authenticated caller gets. Without `impersonated` that is its own identity, plus the server
- * names of its account. With it, the rules of docs/spec/istiod-ambient.md §4.2 hold, and the trust domain must be ours.
+ * Decides on the request of an authenticated caller. Without `impersonated` the caller gets its own identity and the server
+ * names of its account. With it, docs/spec/istiod-ambient.md §4.2 applies, and the trust domain must be the CA's own.
  */
 export function decideGrant(
   caller: TokenSubject,
@@ -60,12 +60,12 @@ function impersonate(
       `${identity} is not of the trust domain ${rules.trustDomain}`,
     );
   }
-  if (!pods.synced) return refused('no_pod_registry', 'the pods have never been known');
+  if (!pods.synced) return refused('no_pod_registry', 'no list of pods was received yet');
   const gone = callerProblem(caller, pods);
   if (gone !== null) return refused('unknown_caller_pod', gone);
   const node = nodeOf(caller, pods);
   if (node === null) {
-    return refused('unknown_node', `the node of ${account} cannot be told from its token`);
+    return refused('unknown_node', `the token of ${account} names no node`);
   }
   if (!pods.runsOnNode(node, id.namespace, id.serviceAccount)) {
     return refused('no_such_pod', `no pod of ${id.namespace}/${id.serviceAccount} runs on ${node}`);
@@ -74,15 +74,15 @@ function impersonate(
 }
 
 /**
- * Why the pod that the token is bound to does not stand for it; null when it does, or the token is bound to none. A pod that is
- * gone has left its token behind, which is valid to its end (docs/spec/istiod-ambient.md §4.2, rule 4). While the pods have
- * never been known nobody can tell, and only a caller's own identity is granted then.
+ * Returns the reason why the token's pod does not confirm the token; null when it does, or when the token is bound to no pod.
+ * The token of a deleted pod stays valid to its end (docs/spec/istiod-ambient.md §4.2, rule 4), so that only the list of
+ * pods can tell. Before the first list the result is null, and the CA grants only a caller's own identity.
  */
 function callerProblem(caller: TokenSubject, pods: PodRegistry): string | null {
   if (caller.pod === null || !pods.synced) return null;
   const pod = pods.find(caller.namespace, caller.pod.name, caller.pod.uid);
   const what = `pod ${caller.namespace}/${caller.pod.name} (uid ${caller.pod.uid}) of the token`;
-  if (pod === null) return `the ${what} is not there`;
+  if (pod === null) return `the ${what} does not exist`;
   if (pod.failed) return `the ${what} has failed`;
   if (pod.serviceAccount !== caller.serviceAccount.name) {
     return `the ${what} runs as ${pod.serviceAccount}, not as ${caller.serviceAccount.name}`;
@@ -93,7 +93,7 @@ function callerProblem(caller: TokenSubject, pods: PodRegistry): string | null {
   return null;
 }
 
-/** The signed node claim; in older clusters, which do not set it, the node of the caller's pod. */
+/** Returns the signed node claim, or the node of the caller's pod in older clusters, which set no claim. */
 function nodeOf(caller: TokenSubject, pods: PodRegistry): string | null {
   if (caller.node !== null) return caller.node.name;
   if (caller.pod === null) return null;
@@ -105,7 +105,7 @@ function refused(reason: RefusalReason, detail: string): Grant {
   return { granted: false, reason, detail };
 }
 
-/** How long a certificate lives, or that the request asks for too long. Milliseconds. */
+/** Returns the life of a certificate, or the requested life if it is too long. Milliseconds. */
 export function decideLifetime(
   requestedSeconds: number,
   limits: { readonly defaultMs: number; readonly maxMs: number },

@@ -45,7 +45,7 @@ export class CaActor implements Actor {
     this.#config = config;
   }
 
-  /** The port it listens on, once started. */
+  /** The bound port; null before the start. */
   get port(): number | null {
     return this.#port;
   }

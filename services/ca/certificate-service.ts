@@ -37,7 +37,7 @@ export interface CertificateServiceDeps {
   readonly authority: Authority;
 }
 
-/** Rules and limits of what is issued. Milliseconds. */
+/** Rules and limits of certificates. Milliseconds. */
 export interface IssueRules extends GrantRules {
   readonly defaultLifetimeMs: number;
   readonly maxLifetimeMs: number;

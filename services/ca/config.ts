@@ -8,14 +8,14 @@ import type { TlsPolicy } from '../../lib/tls/parameters.ts';
 import { tokenConfig, tokenVariables } from '../../lib/identity/token-config.ts';
 import type { TokenVerifierOptions } from '../../lib/identity/token.ts';
 
-/** Everything the CA is told; times in milliseconds. */
+/** The CA's configuration; times in milliseconds. */
 export interface CaConfig {
   readonly listen: Endpoint;
   readonly tls: TlsPolicy;
   readonly trustDomain: string;
   readonly stateDir: string;
   readonly rootBundleFile: string | null;
-  /** A folder with a signing certificate made elsewhere; null for the CA's own root. */
+  /** Folder of another authority's signing certificate; null = the CA's own root. */
   readonly pluggedDir: string | null;
   readonly podsSocket: string | null;
   readonly servingHosts: readonly AltName[];
@@ -26,8 +26,8 @@ export interface CaConfig {
   readonly token: TokenVerifierOptions;
 }
 
-/** A host name or an address as a certificate name. Throws an Error for anything else. */
-export function parseServerName(value: string): AltName {
+/** Parses a host name or an address. Throws an Error for anything else. */
+function parseServerName(value: string): AltName {
   if (isIP(value) !== 0) return { kind: 'ip', value };
   if (!/^(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$/.test(value)) {
     throw new Error(`${JSON.stringify(value)} is neither a host name nor an address`);
@@ -35,8 +35,8 @@ export function parseServerName(value: string): AltName {
   return { kind: 'dns', value };
 }
 
-/** `namespace/account=name,name;…`. Throws an Error that says what is wrong. */
-export function parseServingNames(value: string): Readonly<Record<string, readonly AltName[]>> {
+/** Parses `namespace/account=name,name;…`. Throws an Error with the reason. */
+function parseServingNames(value: string): Readonly<Record<string, readonly AltName[]>> {
   const result: Record<string, readonly AltName[]> = {};
   for (const entry of value.split(';').map((part) => part.trim())) {
     if (entry === '') continue;
@@ -60,7 +60,7 @@ const serverNames = makeField(
 );
 const HOUR_MS = 3_600_000;
 
-/** Environment of the CA, with upstream's names where upstream has one (docs/spec/istiod-ambient.md §4). */
+/** The CA's variables; Istio's names where Istio has one (docs/spec/istiod-ambient.md §4). */
 export const caConfig = defineConfig(
   {
     WEFT_CA_LISTEN: {
@@ -71,7 +71,7 @@ export const caConfig = defineConfig(
     ...tlsVariables,
     TRUST_DOMAIN: {
       schema: text({ default: 'cluster.local' }),
-      description: 'trust domain of every identity that is issued',
+      description: 'trust domain of all issued identities',
     },
     WEFT_CA_STATE_DIR: {
       schema: text({ default: '/var/lib/weft/ca' }),
@@ -92,8 +92,8 @@ export const caConfig = defineConfig(
     WEFT_CA_PODS_SOCKET: {
       schema: text({ optional: true }),
       description:
-        'unix socket of the control plane that tells the pods (WEFT_CONTROL_PLANE_PODS_SOCKET); without it no node is granted anything new',
-      when: 'always set where nodes ask for certificates of their pods',
+        'unix socket of the control plane that serves the pods (WEFT_CONTROL_PLANE_PODS_SOCKET); without it nodes get no certificates',
+      when: 'always set if nodes request certificates for their pods',
     },
     WEFT_CA_SERVING_HOSTS: {
       schema: serverNames({ default: [{ kind: 'dns', value: 'localhost' }] }),
@@ -108,7 +108,7 @@ export const caConfig = defineConfig(
     CA_TRUSTED_NODE_ACCOUNTS: {
       schema: accounts({ default: ['istio-system/ztunnel'] }),
       description:
-        'accounts that may ask for the identities of pods on their node, comma-separated',
+        'accounts that may request the identities of pods on their node, comma-separated',
     },
     DEFAULT_WORKLOAD_CERT_TTL: {
       schema: duration({ default: 24 * HOUR_MS }),
@@ -116,7 +116,7 @@ export const caConfig = defineConfig(
     },
     MAX_WORKLOAD_CERT_TTL: {
       schema: duration({ default: 90 * 24 * HOUR_MS }),
-      description: 'longest life that may be asked for',
+      description: 'longest life that a request may name',
     },
     ...tokenVariables,
   },

@@ -1,45 +1,45 @@
-/** Requests in work at once: token check and signing take well under a millisecond each, so this is a burst of a whole large cluster. */
+/** Most requests at once. Token check and signing take less than a millisecond each, so that this serves the burst of a large cluster. */
 export const MAX_CONCURRENT_REQUESTS = 256;
 
-/** Requests per second over a longer time; a burst of twice this passes. Beyond, callers are told to come back. */
+/** Average requests per second; a burst of twice this passes. Further callers get RESOURCE_EXHAUSTED and retry. */
 export const MAX_REQUESTS_PER_SECOND = 1_000;
 
 /**
- * Requests per second of one node, or of one account without a node; again a burst of twice this passes. The largest node
- * has its certificates in a quarter of a minute, and four that run wild are needed to starve the others.
+ * Average requests per second of one node, or of one account without a node; a burst of twice this passes. The largest node
+ * gets its certificates within 15 s, and it takes four runaway nodes to starve the others.
  */
 export const MAX_CALLER_REQUESTS_PER_SECOND = 250;
 
-/** Callers whose rate is remembered. */
+/** Most callers with a remembered rate. */
 export const MAX_CALLERS = 10_000;
 
 /**
- * Failed calls of one address in a second over a longer time; a burst of twice this passes. The burst is what may be in work at
- * once: a valid request counts only while its token is checked, so no number of them is refused. A check takes a tenth of a
- * millisecond.
+ * Average failed calls per second of one address; a burst of twice this passes. The burst equals the requests that may be
+ * under way at once: a valid request counts only during its token check, so that valid requests are never refused. A check
+ * takes 0.1 ms.
  */
 export const MAX_FAILURES_PER_SECOND = MAX_CONCURRENT_REQUESTS / 2;
 
-/** Addresses whose failures are remembered; the one that was quiet longest is forgotten first. */
+/** Most addresses with remembered failures; the one that was quiet longest is dropped first. */
 export const MAX_ADDRESSES = 10_000;
 
-/** A request is a CSR and an identity. */
+/** Longest request, a CSR and an identity. */
 export const MAX_REQUEST_BYTES = 64 * 1024;
 
-/** Upstream's backdating, for clocks that run behind (docs/spec/istiod-ambient.md §4.3). */
+/** Istio's backdating, for clocks that run behind (docs/spec/istiod-ambient.md §4.3). */
 export const BACKDATE_MS = 120_000;
 
-/** Life of the root the CA makes itself (docs/spec/istiod-ambient.md §4.4). */
+/** Life of the CA's own root (docs/spec/istiod-ambient.md §4.4). */
 export const ROOT_LIFETIME_MS = 3_650 * 86_400_000;
 
-/** Life of the CA's own serving certificate; renewed at half. */
+/** Life of the CA's own serving certificate. */
 export const SERVING_LIFETIME_MS = 24 * 3_600_000;
 
-/** One line of the pod watch: a pod, as large as the manifest API takes it. */
+/** Longest line of the pod watch: the largest pod that the manifest API accepts. */
 export const MAX_WATCH_LINE_BYTES = 256 * 1024 * 1024;
 
-/** Between attempts to follow the pods. */
+/** Backoff of attempts to follow the pods. */
 export const WATCH_BACKOFF = { baseMs: 200, maxMs: 5_000 } as const;
 
-/** The pod cache is written at most this often. */
+/** Shortest time between two writes of the pod cache. */
 export const CACHE_WRITE_DELAY_MS = 500;

@@ -37,8 +37,8 @@ export async function issueOwnCertificate(
 }
 
 /**
- * Runs `renew` at half of the certificate's life, again and again, until `signal` aborts. `renew` returns the end of the next
- * certificate; after a failure it is tried again at half of the time that is left.
+ * Runs `renew` at half of each certificate's life until `signal` aborts. `renew` returns the end of the new certificate;
+ * after a failure it runs again at half of the remaining time.
  */
 export async function renewOwnCertificate(
   notAfterMs: number,

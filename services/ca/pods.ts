@@ -1,8 +1,8 @@
-/** The pods the CA knows of: who may ask for which identity hangs on where pods run. */
+/** The pods that the CA knows: a node gets only the identities of pods that run on it. */
 import { z } from 'zod';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 
-/** A pod, as far as the CA cares. */
+/** The fields of a pod that the CA needs. */
 export interface KnownPod {
   readonly namespace: string;
   readonly name: string;
@@ -13,13 +13,13 @@ export interface KnownPod {
   readonly failed: boolean;
 }
 
-/** Where pods run. */
+/** Answers questions about pods. */
 export interface PodRegistry {
-  /** False until the pods were known once; nothing may be granted before. */
+  /** False before the first list of pods; nodes are granted nothing until then. */
   readonly synced: boolean;
-  /** True when a pod that has not failed runs on the node under this account (docs/spec/istiod-ambient.md §4.2). */
+  /** Returns true when a pod that has not failed runs on the node under this account (docs/spec/istiod-ambient.md §4.2). */
   runsOnNode(node: string, namespace: string, serviceAccount: string): boolean;
-  /** The pod of this name and uid; null when there is none. */
+  /** Returns the pod of this name and uid; null when there is none. */
   find(namespace: string, name: string, uid: string): KnownPod | null;
 }
 
@@ -32,7 +32,7 @@ const kubernetesPod = z.object({
   status: z.object({ phase: z.string().default('Pending') }).default({ phase: 'Pending' }),
 });
 
-/** A pod from its Kubernetes form. Throws STATE_INVALID that names the field for anything else. */
+/** Parses a Kubernetes pod. Throws STATE_INVALID that names the wrong field. */
 export function parsePod(object: unknown): KnownPod {
   const parsed = kubernetesPod.safeParse(object);
   if (!parsed.success) {
@@ -50,10 +50,10 @@ export function parsePod(object: unknown): KnownPod {
   };
 }
 
-/** Pods by name, with the index that {@link PodRegistry.runsOnNode} needs. */
+/** Pods by name, with an index for {@link PodRegistry.runsOnNode}. */
 export class PodTable {
   readonly #pods = new Map<string, KnownPod>();
-  /** How many pods that have not failed run under an account on a node. */
+  /** Number of pods that have not failed, by node and account. */
   readonly #counts = new Map<string, number>();
 
   get size(): number {
@@ -67,7 +67,7 @@ export class PodTable {
     this.#count(pod, 1);
   }
 
-  /** Harmless for an unknown pod. */
+  /** Does nothing for an unknown pod. */
   remove(namespace: string, name: string): void {
     const key = `${namespace}/${name}`;
     const pod = this.#pods.get(key);
@@ -76,7 +76,7 @@ export class PodTable {
     this.#count(pod, -1);
   }
 
-  /** Holds exactly these pods from now on. */
+  /** Replaces all pods. */
   replace(pods: Iterable<KnownPod>): void {
     this.#pods.clear();
     this.#counts.clear();
@@ -92,7 +92,7 @@ export class PodTable {
     return pod?.uid === uid ? pod : null;
   }
 
-  /** Everything, in no order. */
+  /** All pods, in no order. */
   all(): KnownPod[] {
     return [...this.#pods.values()];
   }
@@ -106,7 +106,7 @@ export class PodTable {
   }
 }
 
-/** None of the parts can hold a slash. */
+/** No part can contain a slash. */
 function placeKey(node: string, namespace: string, serviceAccount: string): string {
   return `${node}/${namespace}/${serviceAccount}`;
 }

@@ -139,14 +139,14 @@ test('what a token may not do, it is refused without being told why', async (t) 
       await issuer.mint({ ...node, node: null, pod: null }),
       {},
       'unknown_node',
-      /cannot be told/,
+      /names no node/,
     ],
     [
       'token of a pod that is gone',
       await issuer.mint({ ...node, pod: { name: 'ztunnel-node-1', uid: 'before' } }),
       {},
       'unknown_caller_pod',
-      /\(uid before\) of the token is not there/,
+      /\(uid before\) of the token does not exist/,
     ],
     [
       'wrong audience',

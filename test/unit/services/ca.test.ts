@@ -64,8 +64,8 @@ test('a token that is bound to a pod counts only while that pod lives', (t) => {
   const metadata = { namespace: 'istio-system', name: 'ztunnel-node-1', uid: 'recreated' };
   const spec = { nodeName: 'node-1', serviceAccountName: 'ztunnel' };
   const cases: readonly (readonly [string, readonly unknown[], RegExp])[] = [
-    ['gone', [], /pod istio-system\/ztunnel-node-1 \(uid \S+\) of the token is not there/],
-    ['made anew', [{ ...pod, metadata }], /is not there/],
+    ['gone', [], /pod istio-system\/ztunnel-node-1 \(uid \S+\) of the token does not exist/],
+    ['made anew', [{ ...pod, metadata }], /does not exist/],
     ['failed', [{ ...pod, status: { phase: 'Failed' } }], /has failed/],
     [
       'of another account',
