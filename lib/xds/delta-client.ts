@@ -183,14 +183,14 @@ export class DeltaClient {
     const wasLive = subscriptions.complete;
     let failures: readonly ResourceFailure[] = [];
     if (known) failures = await this.#deps.sink.apply(url, response);
-    else log.error({ type: url.slice(0, 256) }, 'xds.unknown-type');
+    else log.error({ type: url.slice(0, 256) }, 'xds.type-ignored');
     const facts = { type: url, resources: resources.length, removed: removed.length, bytes };
     if (failures.length > 0) {
       metrics.nacks.inc(label);
       const first = failures.slice(0, 20).map(({ name, reason }) => `${name}: ${reason}`);
-      log.error({ ...facts, refused: failures.length, first }, 'xds.nack');
+      log.error({ ...facts, refused: failures.length, first }, 'xds.nacked');
     } else {
-      log.debug(facts, 'xds.ack');
+      log.debug(facts, 'xds.acked');
     }
     await send(subscriptions.answer(response, failures));
     if (wasLive || !subscriptions.complete) return;

@@ -91,7 +91,7 @@ export class DeltaSession {
           nonce: request.nonce,
           reason: request.error?.slice(0, MAX_LOGGED_TEXT),
         },
-        'xds.nack',
+        'xds.nacked',
       );
     }
     this.#pump();

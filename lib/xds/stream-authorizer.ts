@@ -21,7 +21,7 @@ export interface StreamAuthorizerDeps {
   authenticate(token: string): Promise<TokenHolder>;
   /** `namespace/serviceAccount` that may read the mesh. */
   readonly accounts: readonly string[];
-  /** New streams accepted in a second; others are told to come back. */
+  /** New streams accepted in a second; others are refused as RESOURCE_EXHAUSTED. */
   readonly streamsPerSecond: number;
   readonly clock: Clock;
 }
@@ -64,7 +64,7 @@ export class StreamAuthorizer {
     const kind = token === null ? 'no token' : 'token';
     const failures = this.#failures.of(`${kind} ${addressOf(peer)}`);
     if (!failures.enter()) {
-      const text = 'too many calls without a valid token from this address, come back later';
+      const text = 'too many calls without a valid token from this address, try again later';
       return refused('address', status.RESOURCE_EXHAUSTED, text);
     }
     if (token === null) {
@@ -87,7 +87,7 @@ export class StreamAuthorizer {
       valid = true;
       return this.#fits(open)
         ? { admitted: true, caller }
-        : refused('overload', status.RESOURCE_EXHAUSTED, 'too many streams, come back later');
+        : refused('overload', status.RESOURCE_EXHAUSTED, 'too many streams, try again later');
     } catch (error) {
       const away = error instanceof MeshError && error.code === 'STATE_UNAVAILABLE';
       // No token can be checked at present, which is not the caller's failure.

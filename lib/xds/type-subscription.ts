@@ -24,7 +24,7 @@ export interface Answer {
   readonly removed: readonly string[];
 }
 
-/** What a request says about the response before it. */
+/** A request's answer to the previous response. */
 export type Acknowledgement = 'ack' | 'nack' | 'stale' | 'none';
 
 const WILDCARD = '*';

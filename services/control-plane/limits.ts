@@ -14,7 +14,7 @@ export const MAX_DOCUMENTS = 150_000;
 export const MAX_PROBLEMS = 100;
 /** Objects held in memory. A larger mesh needs more than one process and one store. */
 export const MAX_OBJECTS = 200_000;
-/** Transactions that wait for the store. Beyond it callers are told to come back. */
+/** Transactions that wait for the store; others are refused as STATE_UNAVAILABLE. */
 export const MAX_WAITING_TRANSACTIONS = 10_000;
 /** Transactions written with one sync. */
 export const MAX_GROUP_COMMIT = 256;

@@ -26,7 +26,7 @@ export class ObjectWatchers {
   constructor(store: ObjectStore, log: Logger) {
     this.#store = store;
     this.#log = log;
-    this.#unsubscribe = store.onCommit((changes) => this.#tell(changes));
+    this.#unsubscribe = store.onCommit((changes) => this.#send(changes));
   }
 
   get size(): number {
@@ -64,10 +64,10 @@ export class ObjectWatchers {
     yield line({ type: 'SYNC' });
   }
 
-  #tell(changes: readonly ObjectChange[]): void {
+  #send(changes: readonly ObjectChange[]): void {
     for (const kind of new Set(this.#watchers.values())) {
-      const told = changes.filter(({ before, after }) => (after ?? before)?.kind === kind);
-      for (const chunk of chunksOf(told.map(lineOf))) {
+      const selected = changes.filter(({ before, after }) => (after ?? before)?.kind === kind);
+      for (const chunk of chunksOf(selected.map(lineOf))) {
         for (const [response, watched] of this.#watchers) {
           if (watched === kind) this.#write(response, chunk);
         }

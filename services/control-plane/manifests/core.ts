@@ -168,7 +168,7 @@ const serviceSpec = z
       });
     }
     if (spec.ipFamilies !== undefined && new Set(spec.ipFamilies).size < spec.ipFamilies.length) {
-      context.addIssue({ code: 'custom', path: ['ipFamilies'], message: 'holds a family twice' });
+      context.addIssue({ code: 'custom', path: ['ipFamilies'], message: 'lists a family twice' });
     }
   });
 
@@ -190,9 +190,9 @@ function checkPortNames(
       report('name', 'is required when there is more than one port');
     }
     if (port.name !== undefined && names.has(port.name))
-      report('name', `"${port.name}" stands twice`);
+      report('name', `"${port.name}" occurs twice`);
     const number = `${port.port}/${port.protocol ?? 'TCP'}`;
-    if (numbers.has(number)) report('port', `${number} stands twice`);
+    if (numbers.has(number)) report('port', `${number} occurs twice`);
     if (port.name !== undefined) names.add(port.name);
     numbers.add(number);
   }

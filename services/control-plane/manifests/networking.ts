@@ -71,13 +71,13 @@ const serviceEntrySpec = z
     const report = (path: (string | number)[], message: string): void =>
       context.addIssue({ code: 'custom', path, message });
     if (spec.workloadSelector !== undefined && (spec.endpoints?.length ?? 0) > 0) {
-      report(['workloadSelector'], 'cannot stand beside endpoints');
+      report(['workloadSelector'], 'cannot be combined with endpoints');
     }
     const seen = new Set<number>();
     const names = new Set<string>();
     for (const [index, port] of (spec.ports ?? []).entries()) {
-      if (seen.has(port.number)) report(['ports', index, 'number'], `${port.number} stands twice`);
-      if (names.has(port.name)) report(['ports', index, 'name'], `"${port.name}" stands twice`);
+      if (seen.has(port.number)) report(['ports', index, 'number'], `${port.number} occurs twice`);
+      if (names.has(port.name)) report(['ports', index, 'name'], `"${port.name}" occurs twice`);
       seen.add(port.number);
       names.add(port.name);
     }

@@ -54,7 +54,7 @@ const source = z
         context.addIssue({
           code: 'custom',
           path: [field],
-          message: 'cannot stand beside serviceAccounts',
+          message: 'cannot be combined with serviceAccounts',
         });
       }
     }

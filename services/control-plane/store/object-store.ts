@@ -160,11 +160,11 @@ export class ObjectStore {
   async #publish(changes: readonly StateChange[]): Promise<void> {
     const slice = new TimeSlice(SLICE_MS);
     for (let start = 0; start < changes.length; start += MAX_MESSAGE_ROWS) {
-      const told = changes
+      const part = changes
         .slice(start, start + MAX_MESSAGE_ROWS)
         .map((change) => this.#apply(change))
         .filter(({ before, after }) => before !== after);
-      if (told.length > 0) for (const listener of this.#listeners) listener(told);
+      if (part.length > 0) for (const listener of this.#listeners) listener(part);
       await slice.breathe();
     }
   }

@@ -138,7 +138,7 @@ function openDatabase(path: string): DatabaseSync {
     if (problems[0]?.['quick_check'] !== 'ok')
       throw new Error(String(problems[0]?.['quick_check']));
     const format = database.prepare('PRAGMA user_version').get()?.['user_version'];
-    if (format !== FORMAT) throw new Error(`format ${String(format)} is not known`);
+    if (format !== FORMAT) throw new Error(`format ${String(format)} is unknown`);
     database.exec(`PRAGMA synchronous = FULL; PRAGMA journal_size_limit = ${MAX_LOG_FILE_BYTES}`);
     return database;
   } catch (error) {

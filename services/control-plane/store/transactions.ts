@@ -121,7 +121,12 @@ export function* deleteManifests(
   for (const { source, index, name } of references) {
     const key = objectKey(name.kind, name.namespace, name.name);
     if (isFixed(name, context)) {
-      problems.push({ source, index, path: 'metadata.name', reason: 'this namespace must stay' });
+      problems.push({
+        source,
+        index,
+        path: 'metadata.name',
+        reason: 'this namespace cannot be deleted',
+      });
     } else if (draft.get(key) !== undefined) {
       yield* deleteObject(draft, name, deleted);
       // An object deleted with its namespace in the same batch is not missing.

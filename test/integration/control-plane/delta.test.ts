@@ -140,7 +140,7 @@ test('a NACK is logged with its reason, counted, and nothing is sent again', asy
   stream.open(ADDRESS_TYPE);
   const first = await stream.response(ADDRESS_TYPE, 0);
   stream.nack(first, `${WEB_SERVICE}: service.ports[0]: refused`);
-  const line = await until(() => actor.lines.find(({ message }) => message === 'xds.nack'), {
+  const line = await until(() => actor.lines.find(({ message }) => message === 'xds.nacked'), {
     what: 'the NACK in the log',
   });
   t.is(line['reason'], `${WEB_SERVICE}: service.ports[0]: refused`);

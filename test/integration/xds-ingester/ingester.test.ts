@@ -127,7 +127,7 @@ test('a response of a type nobody asked for is acknowledged and changes nothing'
   await until(() => kit.ads.streams[0]?.acks('type.googleapis.com/foreign.Thing') === 1, {
     what: 'the ACK',
   });
-  t.true(actor.lines.some(({ message }) => message === 'xds.unknown-type'));
+  t.true(actor.lines.some(({ message }) => message === 'xds.type-ignored'));
 });
 
 test('the control plane goes and comes back: the state stays, only changes are sent', async (t) => {
