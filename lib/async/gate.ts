@@ -8,7 +8,7 @@ export interface GateLimits {
   readonly perSecond: number;
 }
 
-/** Seconds of the rate that may be used in one burst. */
+/** Seconds of the rate that one burst may use. */
 const BURST_SECONDS = 2;
 
 /** Bounds work by concurrency and by rate; excess work is turned away. */
@@ -29,20 +29,20 @@ export class Gate {
     return true;
   }
 
-  /** Ends one that entered. `uncounted` returns its part of the rate: the caller turned out to be unknown. */
+  /** Ends an entered request. `uncounted` returns its part of the rate, for a caller that proved unknown. */
   leave(options: { readonly uncounted?: boolean } = {}): void {
     this.#active -= 1;
     if (options.uncounted === true) this.#rate.earn(1);
   }
 }
 
-/** Keeps a rate for each caller, so that one of them cannot use up what is there for all. */
+/** Keeps a rate for each caller, so that one caller cannot use up the rate of all. */
 export class CallerRates {
   readonly #limits: { readonly perSecond: number; readonly callers: number };
   readonly #clock: Clock;
   readonly #gates = new Map<string, Gate>();
 
-  /** Beyond `callers` the one that was quiet longest is forgotten. */
+  /** Beyond `callers`, forgets the least recent caller. */
   constructor(limits: { readonly perSecond: number; readonly callers: number }, clock: Clock) {
     this.#limits = limits;
     this.#clock = clock;
@@ -58,7 +58,7 @@ export class CallerRates {
     const { perSecond, callers } = this.#limits;
     const gate =
       this.#gates.get(caller) ?? new Gate({ concurrent: Infinity, perSecond }, this.#clock);
-    // The order of the map is that of the last requests.
+    // The map is ordered by the last request.
     this.#gates.delete(caller);
     this.#gates.set(caller, gate);
     evictOldest(this.#gates, callers);

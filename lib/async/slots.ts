@@ -1,42 +1,42 @@
 import type { Clock } from '../clock/clock.ts';
 import type { MeshError } from '../errors/mesh-error.ts';
 
-/** Gives a place back; later calls do nothing. */
+/** Returns a place; later calls do nothing. */
 export type Leave = () => void;
 
-/** How long a place may be waited for, and by how many. */
+/** Bounds of the wait for a place. */
 export interface SlotWait {
   readonly limitMs: number;
   readonly maxWaiting: number;
-  /** What the wait fails with. */
+  /** Makes the error of a failed wait. */
   readonly failure: (why: string) => MeshError;
 }
 
-/** Places for work of which only so much may be under way at once; who finds none waits, first come first. */
+/** Bounds work at the same time by a number of places. Further work waits in the order of its arrival. */
 export class Slots {
   readonly #max: () => number;
   readonly #clock: Clock;
-  /** Each gives a place to who waits for it. */
+  /** Each gives a place to a waiter. */
   readonly #queue = new Set<() => void>();
   #taken = 0;
 
-  /** `max` is asked each time, for it may change. */
+  /** `max` is read each time, because it may change. */
   constructor(max: () => number, clock: Clock) {
     this.#max = max;
     this.#clock = clock;
   }
 
-  /** Places that are taken. */
+  /** Number of taken places. */
   get taken(): number {
     return this.#taken;
   }
 
-  /** Who waits for a place. */
+  /** Number of waiters. */
   get waiting(): number {
     return this.#queue.size;
   }
 
-  /** Runs `work` when its turn comes, however long that takes; the caller bounds how many wait. */
+  /** Runs `work` in its turn, without a time limit; the caller bounds the number of waiters. */
   async run<T>(work: () => Promise<T>): Promise<T> {
     const leave = await this.take(null);
     try {
@@ -47,8 +47,8 @@ export class Slots {
   }
 
   /**
-   * Resolves with the function that gives the place back. Rejects with the wait's failure when no place is free in time, or
-   * too many wait; with null it waits for as long as it takes.
+   * Resolves with the function that returns the place. Rejects with the wait's failure when no place is free in time, or when too
+   * many wait. With null it waits without a limit.
    */
   take(wait: SlotWait | null): Promise<Leave> {
     if (this.#taken < this.#max() && this.#queue.size === 0) return Promise.resolve(this.#place());

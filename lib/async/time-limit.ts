@@ -1,17 +1,17 @@
 import { MeshError } from '../errors/mesh-error.ts';
 import type { Clock } from '../clock/clock.ts';
 
-/** How long something may take. */
+/** A time limit. */
 export interface TimeLimit<T> {
-  /** Milliseconds; null = as long as it takes. */
+  /** Milliseconds; null = no limit. */
   readonly limitMs: number | null;
-  /** What did not happen in time, for the error. */
+  /** Names the missing result, for the error. */
   readonly what: string;
-  /** Lets go of a result that nobody waits for any more. */
+  /** Releases a result that came too late. */
   readonly release: (late: T) => void;
 }
 
-/** What `work` comes to, or UPSTREAM_TIMEOUT once its time is up; what it comes to later is released. */
+/** Settles like `work`, or rejects with UPSTREAM_TIMEOUT after the limit; releases a later result. */
 export async function withTimeLimit<T>(
   clock: Clock,
   work: Promise<T>,
@@ -21,7 +21,7 @@ export async function withTimeLimit<T>(
   const { promise: late, reject } = Promise.withResolvers<never>();
   const timer = clock.after(limitMs, () => {
     reject(new MeshError('UPSTREAM_TIMEOUT', `${what} within ${limitMs} ms`));
-    // Its failure would be a second one of something already given up.
+    // The caller has its failure already.
     work.then(release, () => {});
   });
   try {

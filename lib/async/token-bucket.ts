@@ -2,7 +2,7 @@ import type { Clock } from '../clock/clock.ts';
 
 const MS_PER_SECOND = 1_000;
 
-/** A number of things that may be done in one burst; refills with time, and by what is earned. */
+/** Allows a number of actions in one burst; refills with time and by earned tokens. */
 export class TokenBucket {
   readonly #clock: Clock;
   readonly #burst: number;
@@ -18,7 +18,7 @@ export class TokenBucket {
     this.#atMs = clock.monotonic();
   }
 
-  /** Takes one; false, and nothing is taken, when there is none left. */
+  /** Takes one token. Returns false when none is left. */
   spend(): boolean {
     const nowMs = this.#clock.monotonic();
     this.earn(((nowMs - this.#atMs) * this.#perSecond) / MS_PER_SECOND);
@@ -28,7 +28,7 @@ export class TokenBucket {
     return true;
   }
 
-  /** Adds as many, up to a burst. */
+  /** Adds tokens, up to a burst. */
   earn(amount: number): void {
     this.#left = Math.min(this.#burst, this.#left + amount);
   }

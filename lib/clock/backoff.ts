@@ -17,12 +17,12 @@ export class Backoff {
     this.#random = random;
   }
 
-  /** How many delays were handed out since the last {@link reset}. */
+  /** Number of delays since the last {@link reset}. */
   get attempt(): number {
     return this.#attempt;
   }
 
-  /** The next delay in milliseconds. */
+  /** Returns the next delay in milliseconds. */
   next(): number {
     const { baseMs, maxMs, factor, jitter } = this.#options;
     const plain = Math.min(maxMs, baseMs * factor ** Math.min(this.#attempt, 60));

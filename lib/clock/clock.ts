@@ -1,4 +1,4 @@
-/** Time as a port, so that tests drive schedules without waiting. */
+/** A source of time; tests replace it to run schedules without waiting. */
 export interface Clock {
   /** Milliseconds since the epoch. */
   now(): number;
@@ -13,8 +13,8 @@ export interface Clock {
 }
 
 /**
- * Sleeps, and no longer than until the signal aborts. Unlike {@link Clock.sleep} that is no failure: whoever pauses in a
- * loop looks at the signal next.
+ * Sleeps until the time is over or the signal aborts. Unlike {@link Clock.sleep} it does not reject on an abort, because a loop
+ * checks the signal next.
  */
 export async function pause(clock: Clock, delayMs: number, signal: AbortSignal): Promise<void> {
   try {
@@ -25,8 +25,8 @@ export async function pause(clock: Clock, delayMs: number, signal: AbortSignal):
 }
 
 /**
- * Runs `action` when `delayMs` are over and what had arrived by then has been read: a process that was held up must not take
- * its own silence for that of a peer.
+ * Runs `action` after `delayMs`, and after the process has read what arrived in that time: a process that was held up must not
+ * mistake its own pause for a peer's silence.
  */
 export function afterInput(clock: Clock, delayMs: number, action: () => void): Timer {
   let last: NodeJS.Immediate | undefined;
@@ -46,7 +46,7 @@ export interface Timer {
   cancel(): void;
 }
 
-/** Node refuses delays above 2^31-1 ms (24 days) and fires at once; longer ones are waited for in parts. */
+/** Node fires delays above 2^31-1 ms (24 days) at once, so longer delays are split. */
 const LONGEST_TIMER_MS = 2_147_483_647;
 
 /** The machine's own clock. */

@@ -1,13 +1,13 @@
-/** Something that stands in a roster. */
+/** A member of a roster. */
 export interface Listed {
-  /** Where; the roster's own mark. */
+  /** Its place; only the roster sets it. */
   place: number;
 }
 
 /**
- * What is alive now, of things that come and go by the thousand. A `Set` as busy is copied to a new table every few dozen changes,
- * and each table leads V8 to the next: once one of them is old, nothing that stood in any later one is freed before the
- * next full collection. A member stands in one roster at most.
+ * Holds the live ones of objects that come and go by the thousand. V8 copies an equally busy `Set` to a new table every few dozen
+ * changes, and each table refers to the next. Once one of them is in the old generation, no member of a later one is freed before
+ * the next full collection. A member is in one roster at most.
  */
 export class Roster<Member extends Listed> {
   readonly #members: Member[] = [];
@@ -16,13 +16,13 @@ export class Roster<Member extends Listed> {
     return this.#members.length;
   }
 
-  /** Takes in what is in no roster. */
+  /** Adds an object that is in no roster. */
   add(member: Member): void {
     member.place = this.#members.length;
     this.#members.push(member);
   }
 
-  /** Without effect for what is not in here. */
+  /** Removes a member; does nothing for other objects. */
   delete(member: Member): void {
     if (this.#members[member.place] !== member) return;
     const last = this.#members.pop();
@@ -32,14 +32,14 @@ export class Roster<Member extends Listed> {
   }
 
   /**
-   * The member at a place from 0 to size - 1. Who walks from the last to the first meets all that stay, though members come
-   * and go meanwhile: the last one takes the place of one that goes.
+   * Returns the member at a place from 0 to size - 1. A walk from the last to the first meets all members that stay, even if
+   * others come and go meanwhile, because the last member takes the place of a removed one.
    */
   at(place: number): Member | undefined {
     return this.#members[place];
   }
 
-  /** The members of this moment, in no order; they may go meanwhile. */
+  /** Returns the present members, in no order; they may be removed meanwhile. */
   [Symbol.iterator](): ArrayIterator<Member> {
     return this.#members.slice().values();
   }

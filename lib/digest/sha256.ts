@@ -1,7 +1,7 @@
-/** SHA-256 as a function of plain data, so that pure code can name contents without touching Node itself. */
+/** SHA-256 as a function of plain data, so that pure code need not import Node's modules. */
 import { createHash } from 'node:crypto';
 
-/** The lower-case hexadecimal SHA-256 of the bytes, or of the UTF-8 form of the text. */
+/** Returns the lower-case hexadecimal SHA-256 of the bytes, or of the UTF-8 form of the text. */
 export function sha256Hex(data: Uint8Array | string): string {
   return createHash('sha256').update(data).digest('hex');
 }

@@ -2,7 +2,7 @@
 import { createRequire } from 'node:module';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 
-/** An open poll of poll.cc; opaque, the property exists for the type checker only. */
+/** An open poll of poll.cc. It is opaque: the property exists only for the type checker. */
 export interface PollHandle {
   readonly kind: 'poll';
 }
@@ -12,17 +12,17 @@ export interface PumpHandle {
   readonly kind: 'pump';
 }
 
-/** Lines on their way to a descriptor; opaque as above. */
+/** Held lines of a descriptor; opaque as above. */
 export interface OutputHandle {
   readonly kind: 'output';
 }
 
-/** What the splice pump of the process has in hand. */
+/** Counters of the splice pump of the process. */
 export interface PumpStats {
   readonly joins: number;
   readonly pipesOpen: number;
   readonly pipesHeld: number;
-  /** Moved through user space for want of a pipe, since the process began. */
+  /** Bytes moved through user space because no pipe was free, since the process began. */
   readonly copiedBytes: number;
 }
 
@@ -34,16 +34,16 @@ export interface PolicyRouting {
     readonly mask: number;
     readonly table: number;
   }[];
-  /** Routes of the table asked for. `local`: the route delivers to this host. */
+  /** Routes of the requested table. `local`: the route delivers to this host. */
   readonly routes: readonly { readonly local: boolean; readonly prefixLength: number }[];
 }
 
-/** Texts and ports of the peer, of our own end and, where it was asked for and is known, of the original destination. */
+/** Addresses and ports of the peer, of our end and, if requested and known, of the original destination. */
 export type AcceptedNames =
   | readonly [string, number, string, number]
   | readonly [string, number, string, number, string, number];
 
-/** The functions of addon/*.cc. Descriptors are plain numbers owned by whoever holds them. */
+/** The functions of addon/*.cc. Descriptors are plain numbers; their holder owns them. */
 export interface NativeModule {
   openNetns(path: string): number;
   netnsIdentity(fd: number): { inode: string; device: string; isNetns: boolean };
@@ -142,7 +142,7 @@ export interface NativeModule {
 
 let loaded: NativeModule | null = null;
 
-/** The addon of this thread. CONFIG_UNSUPPORTED, saying what to run, when it is not built or does not load. */
+/** Returns the addon of this thread. Throws CONFIG_UNSUPPORTED with the command to run when it is not built or does not load. */
 export function native(): NativeModule {
   if (loaded !== null) return loaded;
   try {
@@ -157,7 +157,7 @@ export function native(): NativeModule {
   }
 }
 
-/** Runs `work` with the addon; a failed system call becomes NATIVE_SYSCALL with `{call, errno, path?}`. */
+/** Runs `work` with the addon. Turns a failed system call into NATIVE_SYSCALL with `{call, errno, path?}`. */
 export function callNative<T>(work: (module: NativeModule) => T): T {
   const module = native();
   try {

@@ -3,8 +3,8 @@ import { closeFd, netnsIdentity, openNetns } from './netns.ts';
 import type { NetnsIdentity } from './netns.ts';
 
 /**
- * A shared descriptor of a network namespace. Whoever still needs it holds a reference, so that the number can
- * never come to mean another file while a message with it waits. Starts with one reference.
+ * A shared descriptor of a network namespace. Each user holds a reference, so that the number cannot name another file while a
+ * message with it waits. Starts with one reference.
  */
 export class NetnsHandle {
   readonly fd: number;
@@ -17,19 +17,19 @@ export class NetnsHandle {
     this.identity = netnsIdentity(fd);
   }
 
-  /** Opens the namespace at `path`. NATIVE_SYSCALL when there is none. */
+  /** Opens the namespace at `path`. Throws NATIVE_SYSCALL when there is none. */
   static open(path: string): NetnsHandle {
     return new NetnsHandle(openNetns(path));
   }
 
-  /** Adds a reference; give it back with {@link release}. */
+  /** Adds a reference; return it with {@link release}. */
   retain(): this {
     assert(this.#references > 0, 'a closed namespace handle is not used again');
     this.#references += 1;
     return this;
   }
 
-  /** Gives a reference back; the last one closes the descriptor. */
+  /** Returns a reference; the last one closes the descriptor. */
   release(): void {
     assert(this.#references > 0, 'a namespace handle is released once per reference');
     this.#references -= 1;

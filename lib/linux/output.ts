@@ -2,15 +2,15 @@ import { callNative } from './native.ts';
 import type { OutputHandle } from './native.ts';
 
 /**
- * Text on its way to a descriptor, which is written to from elsewhere too. Nothing waits for who reads it: what is not taken
- * stays held, in lines that a pipe takes as a whole where they have at most 4 KiB. When the thread ends, by whatever but a
- * signal to the process, what is held is written, for half a second at most.
+ * Writes text to a descriptor without waiting for its reader. Text that the reader does not take is held. A pipe takes lines of
+ * at most 4 KiB as a whole, so that lines of other writers cannot tear them. When the thread ends, except by a signal to the
+ * process, the held text is written, for at most half a second.
  */
 export class Output {
   readonly #handle: OutputHandle;
   #held = 0;
 
-  /** Writes to a descriptor of its own of the same file. NATIVE_SYSCALL when `fd` is none. */
+  /** Writes to a duplicate of `fd`. Throws NATIVE_SYSCALL for a bad descriptor. */
   constructor(fd: number) {
     this.#handle = callNative((native) => native.outputOpen(fd));
   }
@@ -20,12 +20,12 @@ export class Output {
     return this.#held;
   }
 
-  /** Holds the text, to be written by the next {@link flush}. Without a bound of its own. */
+  /** Holds the text for the next {@link flush}. The caller bounds it. */
   append(text: string): void {
     this.#held = callNative((native) => native.outputAppend(this.#handle, text));
   }
 
-  /** Writes what is taken at once. */
+  /** Writes as much as the reader takes at once. */
   flush(): void {
     this.#held = callNative((native) => native.outputFlush(this.#handle));
   }

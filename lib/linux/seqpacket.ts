@@ -1,4 +1,4 @@
-/** AF_UNIX SOCK_SEQPACKET on the event loop of the calling thread: whole packets, with passed descriptors. */
+/** AF_UNIX SOCK_SEQPACKET sockets on the event loop of the calling thread: whole packets, with passed descriptors. */
 import { lstatSync, unlinkSync } from 'node:fs';
 import { MeshError } from '../errors/mesh-error.ts';
 import { callNative } from './native.ts';
@@ -9,12 +9,12 @@ const LISTEN_BACKLOG = 32;
 const MAX_PACKETS_PER_TURN = 16;
 /** Connections accepted before the loop turns to others. */
 const MAX_ACCEPTS_PER_TURN = 16;
-/** Unsent packets of one connection. A protocol with one outstanding message needs one. */
+/** Unsent packets of one connection; a protocol with one open message needs one. */
 const MAX_QUEUED_PACKETS = 1_024;
 /** Receive buffer of the ZDS protocol (docs/spec/inpod.md §2). */
 const DEFAULT_MAX_PACKET_BYTES = 1_024;
 
-/** One received packet. Whoever handles it owns `fds` and closes them with `closeFd`. */
+/** One received packet. Its handler owns `fds` and closes them with `closeFd`. */
 export interface SeqpacketMessage {
   readonly data: Buffer;
   readonly fds: readonly number[];
@@ -24,11 +24,11 @@ export interface SeqpacketMessage {
 
 /** Settings of a connection. */
 export interface SeqpacketOptions {
-  /** Longer packets arrive truncated. Default 1024. */
+  /** Longer packets are truncated. Default 1024. */
   readonly maxPacketBytes?: number;
 }
 
-/** The other end's process as the kernel recorded it at connect time. */
+/** The process at the other end, as the kernel recorded it at connect time. */
 export interface PeerCredentials {
   readonly pid: number;
   readonly uid: number;
@@ -42,8 +42,8 @@ type Pending = {
 };
 
 /**
- * A connected socket. Assign the handlers in the turn of the event loop that hands the connection out.
- * `onClose` is called exactly once: with null for a clean end by either side, else with the failure.
+ * A connected socket. Assign the handlers in the turn of the event loop that returns the connection. `onClose` is called
+ * exactly once: with null for a clean end by either side, else with the failure.
  */
 export class SeqpacketConnection {
   onMessage: (message: SeqpacketMessage) => void = closeUnclaimed;
@@ -72,8 +72,8 @@ export class SeqpacketConnection {
   }
 
   /**
-   * Sends one packet, with a copy of descriptor `fd` when given; the caller keeps its own until the promise
-   * settles. Resolves when the kernel has the packet; rejects when the connection ends first.
+   * Sends one packet, with a copy of descriptor `fd` if given; the caller keeps its descriptor until the promise settles.
+   * Resolves when the kernel has the packet. Rejects when the connection ends first.
    */
   send(bytes: Uint8Array, fd?: number): Promise<void> {
     return new Promise((resolve, reject) => {
@@ -92,7 +92,7 @@ export class SeqpacketConnection {
     });
   }
 
-  /** Ends the connection. Unsent packets are rejected. Idempotent. */
+  /** Ends the connection and rejects unsent packets. Idempotent. */
   close(): void {
     this.#end(null);
   }
@@ -156,7 +156,7 @@ export class SeqpacketConnection {
 /** A listening socket; its file is removed on close. */
 export class SeqpacketServer {
   onConnection: (connection: SeqpacketConnection) => void = (connection) => connection.close();
-  /** Accepting failed (out of descriptors, say); the server goes on. */
+  /** Called when an accept failed (out of descriptors, say); the server goes on. */
   onError: (error: Error) => void;
   readonly #path: string;
   readonly #fd: number;
@@ -175,7 +175,7 @@ export class SeqpacketServer {
     callNative((native) => native.pollWatch(this.#poll, true, false));
   }
 
-  /** Stops accepting; accepted connections live on. Idempotent. */
+  /** Stops accepting; accepted connections stay. Idempotent. */
   close(): void {
     if (!this.#open) return;
     this.#open = false;
@@ -187,7 +187,7 @@ export class SeqpacketServer {
     removeIfInode(this.#path, this.#inode);
   }
 
-  /** Pauses or resumes accepting: the kernel's backlog holds those who connect meanwhile. */
+  /** Pauses or resumes accepting; new connections wait in the kernel's backlog meanwhile. */
   setAccepting(accepting: boolean): void {
     if (this.#open) callNative((native) => native.pollWatch(this.#poll, accepting, false));
   }
@@ -215,8 +215,8 @@ export interface ServerOptions {
 }
 
 /**
- * Listens on `path`, replacing a socket file that a predecessor left there (never another kind of file).
- * NATIVE_SYSCALL when the path cannot be bound.
+ * Listens on `path`. Replaces a socket file that a predecessor left there, but no other kind of file. Throws NATIVE_SYSCALL when
+ * the path cannot be bound.
  */
 export function listenSeqpacket(
   path: string,
@@ -227,7 +227,7 @@ export function listenSeqpacket(
   return new SeqpacketServer(path, fd, options);
 }
 
-/** Connects to `path`. NATIVE_SYSCALL (ENOENT, ECONNREFUSED, EAGAIN …) when nobody accepts there. */
+/** Connects to `path`. Throws NATIVE_SYSCALL (ENOENT, ECONNREFUSED, EAGAIN …) when no server accepts there. */
 export function connectSeqpacket(
   path: string,
   options: SeqpacketOptions = {},

@@ -4,13 +4,13 @@ import type { AcceptedNames } from './native.ts';
 
 export type { AcceptedNames } from './native.ts';
 
-/** The kernel default of ztunnel's listeners (docs/spec/inpod.md §5). */
+/** The backlog of ztunnel's listeners (docs/spec/inpod.md §5). */
 const DEFAULT_BACKLOG = 128;
 
-/** `auto`: as far as the kernel lets us; `on`: fail where it does not. */
+/** `auto`: transparent if the kernel permits it; `on`: fail if it does not. */
 export type Transparency = 'auto' | 'on' | 'off';
 
-/** A listener to make. `netnsFd` null = the thread's own namespace. */
+/** Settings of a listener. `netnsFd` null = the thread's own namespace. */
 export interface ListenOptions {
   readonly netnsFd: number | null;
   /** An IP address; `::` accepts IPv4 too. */
@@ -22,7 +22,7 @@ export interface ListenOptions {
   readonly reusePort: boolean;
   readonly transparent: Transparency;
   readonly backlog?: number;
-  /** Set before it listens; every accepted socket inherits them. */
+  /** Options that are set before it listens; accepted sockets inherit them. */
   readonly tcp?: TcpOptions;
 }
 
@@ -40,14 +40,14 @@ export interface KeepaliveOptions {
   readonly retries: number;
 }
 
-/** Options that may be set on any TCP socket. Absent ones stay as the kernel has them. */
+/** Options of a TCP socket. Absent ones keep the kernel's default. */
 export interface TcpOptions {
   readonly keepalive?: KeepaliveOptions;
   readonly userTimeoutMs?: number;
   readonly noDelay: boolean;
 }
 
-/** An upstream socket to make. At most one of `source` and `bindLoopback`. */
+/** Settings of an upstream socket. Set at most one of `source` and `bindLoopback`. */
 export interface OpenOptions extends TcpOptions {
   /** Null = the thread's own namespace. */
   readonly netnsFd: number | null;
@@ -65,8 +65,8 @@ const KERNEL_DEFAULTS: TcpOptions = { noDelay: false };
 const TRANSPARENCY: Readonly<Record<Transparency, number>> = { off: 0, auto: 1, on: 2 };
 
 /**
- * Makes a TCP listener inside a network namespace; the calling thread is in its own one before and after.
- * The caller owns the descriptor. NATIVE_SYSCALL names the failed call; nothing is left open then.
+ * Makes a TCP listener inside a network namespace; the calling thread is in its own namespace before and after. The caller owns
+ * the descriptor. Throws NATIVE_SYSCALL that names the failed call, with nothing left open.
  */
 export function listenTcp(options: ListenOptions): ListenResult {
   const tcp = tcpArguments(options.tcp ?? KERNEL_DEFAULTS);
@@ -85,16 +85,16 @@ export function listenTcp(options: ListenOptions): ListenResult {
 }
 
 /**
- * Accepts one connection that waits at a non-blocking listener; null when none does. The caller owns the descriptor,
- * which is non-blocking and close-on-exec. NATIVE_SYSCALL when accepting fails.
+ * Accepts one connection that waits at a non-blocking listener; null when none waits. The caller owns the descriptor, which is
+ * non-blocking and close-on-exec. Throws NATIVE_SYSCALL when the accept fails.
  */
 export function acceptQueued(listenerFd: number): number | null {
   return callNative((native) => native.acceptQueued(listenerFd));
 }
 
 /**
- * Makes an unconnected TCP socket inside a network namespace, for {@link connectSocket}.
- * The caller owns the descriptor. NATIVE_SYSCALL names the failed call; nothing is left open then.
+ * Makes an unconnected TCP socket inside a network namespace, for {@link connectSocket}. The caller owns the descriptor. Throws
+ * NATIVE_SYSCALL that names the failed call, with nothing left open.
  */
 export function openTcp(options: OpenOptions): number {
   const tcp = tcpArguments(options);
@@ -110,27 +110,27 @@ export function openTcp(options: OpenOptions): number {
   );
 }
 
-/** How connecting stands; `reset`: the connection was made, and its peer has reset it since. */
+/** The state of a connect; `reset`: the connection was made and its peer has reset it since. */
 export type ConnectState = 'connected' | 'pending' | 'reset';
 
 const CONNECT_STATES: readonly ConnectState[] = ['connected', 'pending', 'reset'];
 
 /**
- * Connects a non-blocking socket, or, while that is pending, tells how it stands; there is never a second SYN. NATIVE_SYSCALL
- * when it has failed; then there is nothing to be done with the descriptor but to close it, which is up to the caller.
+ * Connects a non-blocking socket. While that is pending, a further call returns its state and sends no second SYN. Throws
+ * NATIVE_SYSCALL when the connect has failed; the caller then closes the descriptor.
  */
 export function connectSocket(fd: number, ip: string, port: number): ConnectState {
   const state = callNative((native) => native.connectTcp(fd, ip, port));
   return present(CONNECT_STATES[state], 'the addon knows three states');
 }
 
-/** Calls `onEvent` while a pending connection may have come to an end, until closed. */
+/** A watch of a pending connection. */
 export interface ConnectWatch {
-  /** To be called once. The descriptor is the caller's again. */
+  /** Ends the watch; call it once. The caller then owns the descriptor again. */
   close(): void;
 }
 
-/** Watches a pending connection; should the thread end before the watch does, the descriptor ends with it. */
+/** Calls `onEvent` when a pending connection may have changed its state. If the thread ends during the watch, the descriptor is closed. */
 export function watchConnecting(fd: number, onEvent: () => void): ConnectWatch {
   return callNative((native) => {
     const poll = native.pollOpen(fd, onEvent, true);
@@ -140,20 +140,20 @@ export function watchConnecting(fd: number, onEvent: () => void): ConnectWatch {
 }
 
 /**
- * Both ends of an accepted socket by one call, and where it was going before it was `redirected`, by SO_ORIGINAL_DST; shorter
- * where nobody asked for that or conntrack does not know the connection. IPv4 of a dual-stack socket comes as plain IPv4, IPv6 as
- * the C library writes it. Null when the peer is gone; NATIVE_SYSCALL names a call that failed otherwise.
+ * Returns both ends of an accepted socket by one call. If the socket was `redirected` and conntrack knows it, the result also has
+ * its original destination (SO_ORIGINAL_DST). An IPv4 address of a dual-stack socket is plain IPv4; IPv6 is in the C library's
+ * form. Null when the peer is gone. Throws NATIVE_SYSCALL when a call fails otherwise.
  */
 export function acceptedNames(fd: number, redirected: boolean): AcceptedNames | null {
   return callNative((native) => native.acceptedNames(fd, redirected));
 }
 
-/** Whether this process may mark sockets (CAP_NET_ADMIN or CAP_NET_RAW). */
+/** Returns whether this process may mark sockets (CAP_NET_ADMIN or CAP_NET_RAW). */
 export function canMark(mark: number): boolean {
   return callNative((native) => native.canMark(mark));
 }
 
-/** The close of this connection will be a reset (RST), whatever still waits to be sent or read. NATIVE_SYSCALL. */
+/** Makes the close of this connection a reset (RST), even if data still waits to be sent or read. Throws NATIVE_SYSCALL. */
 export function resetOnClose(fd: number): void {
   callNative((native) => native.resetOnClose(fd));
 }

@@ -1,6 +1,6 @@
 /**
- * Joins two TCP sockets in the kernel (addon/splice-*.cc): bytes go from one to the other through a pipe, on a thread of
- * the process that all its JavaScript threads share, and none of them passes through JavaScript.
+ * Joins two TCP sockets in the kernel (addon/splice-*.cc). One thread of the process moves the bytes through a pipe for all
+ * JavaScript threads; no byte passes through JavaScript.
  */
 import { MeshError } from '../errors/mesh-error.ts';
 import { callNative } from './native.ts';
@@ -11,18 +11,18 @@ export type { PumpStats } from './native.ts';
 /** One of two connected TCP sockets. */
 export interface SpliceEnd {
   readonly fd: number;
-  /** Goes out on it before anything the other one says; not counted. */
+  /** Sent on this socket before any bytes of the other one; not counted. */
   readonly first?: Buffer | null;
-  /** What was read from it already; goes to the other one before the rest, and is counted. */
+  /** Bytes already read from this socket; they go to the other one before the rest, and count. */
   readonly read?: Buffer | null;
 }
 
-/** Bytes so far. */
+/** Bytes moved so far. */
 export interface SpliceCounts {
   /** From `a` to `b`. */
   readonly fromA: number;
   readonly fromB: number;
-  /** When the first byte came from `b`, by this thread's performance.now(); unset before that. */
+  /** Time of the first byte from `b`, by this thread's performance.now(); unset before. */
   readonly firstFromBMs?: number;
 }
 
@@ -30,11 +30,11 @@ export interface SpliceCounts {
 export interface Splice {
   /** Valid in every thread of the process, for {@link countSplice} and {@link abortSplice}. */
   readonly id: number;
-  /** As of now; the last ones once it has ended. */
+  /** The present counts; the last ones after the end. */
   readonly counts: SpliceCounts;
   /**
-   * Resolves when both sockets are closed; `error` is UPSTREAM_CONNECT when one failed other than by closing, TUNNEL_RESET when another
-   * thread has aborted the splice.
+   * Resolves when both sockets are closed. `error` is UPSTREAM_CONNECT when one failed other than by closing, TUNNEL_RESET when
+   * another thread has aborted the splice.
    */
   readonly done: Promise<{ readonly error: MeshError | null }>;
   /** Resets both sockets at once. */
@@ -43,14 +43,13 @@ export interface Splice {
 
 const NO_BYTES: SpliceCounts = { fromA: 0, fromB: 0 };
 
-/** Those that this thread has started and whose end it has not been told of. */
+/** Splices of this thread that have not ended yet. */
 const running = new Map<number, RunningSplice>();
 let handle: PumpHandle | null = null;
 
 /**
- * Joins two connected TCP sockets, which belong to the pump from now on: no other descriptor of them may be read or
- * written. Half-close and failures pass as docs/spec/dataplane.md §10 says. Throws NATIVE_SYSCALL, and then the caller
- * still owns both.
+ * Joins two connected TCP sockets. The pump owns them from now on; no other descriptor of them may be read or written.
+ * Half-close and failures pass as docs/spec/dataplane.md §10 says. If it throws NATIVE_SYSCALL, the caller still owns both.
  */
 export function splicePump(a: SpliceEnd, b: SpliceEnd): Splice {
   const id = callNative((native) => {
@@ -63,36 +62,36 @@ export function splicePump(a: SpliceEnd, b: SpliceEnd): Splice {
   return splice;
 }
 
-/** Bytes so far of a splice that any thread started; null when it has ended. */
+/** Returns the bytes so far of a splice of any thread; null when it has ended. */
 export function countSplice(id: number): SpliceCounts | null {
   const found = callNative((native) => native.pumpCounts(id));
   return found === null ? null : spliceCounts(found.fromA, found.fromB, found.firstFromBAgoMs);
 }
 
-/** Aborts a splice that any thread started; without effect when it has ended. */
+/** Aborts a splice of any thread; does nothing when it has ended. */
 export function abortSplice(id: number): void {
   callNative((native) => native.pumpAbort(id));
 }
 
-/** Splices that this thread started and that have not ended. */
+/** Counts the splices of this thread that have not ended. */
 export function runningSplices(): number {
   return running.size;
 }
 
-/** What the process has joined and holds. */
+/** Returns the pump's counters for the whole process. */
 export function pumpStats(): PumpStats {
   return callNative((native) => native.pumpStats());
 }
 
 /**
- * Bounds the pump of this process: pipes in use at once (two descriptors each; beyond them bytes take the way through user
- * space), and the capacity asked for of each, which the kernel may round or refuse.
+ * Bounds the pump of this process: the pipes in use at once (two descriptors each; without a pipe, bytes go through user space),
+ * and their requested capacity, which the kernel may round or refuse.
  */
 export function limitPump(limits: { readonly maxPipes: number; readonly pipeBytes: number }): void {
   callNative((native) => native.pumpLimit(limits.maxPipes, limits.pipeBytes));
 }
 
-/** Another descriptor of the same open file, close-on-exec, owned by the caller. NATIVE_SYSCALL. */
+/** Duplicates a descriptor, close-on-exec; the caller owns the new one. Throws NATIVE_SYSCALL. */
 export function duplicateFd(fd: number): number {
   return callNative((native) => native.duplicateFd(fd));
 }
@@ -112,7 +111,7 @@ class RunningSplice implements Splice {
   }
 
   get counts(): SpliceCounts {
-    // Between the end and the news of it the pump knows nothing any more, and neither do we for a moment.
+    // Between the end and its event the pump no longer has the counts.
     if (running.has(this.id)) this.#last = countSplice(this.id) ?? this.#last;
     return this.#last;
   }

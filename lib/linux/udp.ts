@@ -1,16 +1,16 @@
 import { callNative } from './native.ts';
 
-/** A UDP socket to bind. `netnsFd` null = the thread's own namespace. */
+/** Settings of a UDP socket. `netnsFd` null = the thread's own namespace. */
 export interface ListenUdpOptions {
   readonly netnsFd: number | null;
-  /** An IP address; one family each, `::` does not take IPv4. */
+  /** An IP address; `::` does not accept IPv4. */
   readonly address: string;
   /** 0 = any free one. */
   readonly port: number;
   /** SO_MARK; 0 = none. */
   readonly mark: number;
   readonly reusePort: boolean;
-  /** Wanted receive buffer, beyond the system's limit where we may. 0 = the kernel's default. */
+  /** Requested receive buffer, beyond the system's limit where permitted. 0 = the kernel's default. */
   readonly receiveBufferBytes: number;
 }
 
@@ -21,8 +21,8 @@ export interface ListenUdpResult {
 }
 
 /**
- * Makes a bound UDP socket inside a network namespace; the calling thread is in its own one before and after.
- * The caller owns the descriptor. NATIVE_SYSCALL names the failed call; nothing is left open then.
+ * Makes a bound UDP socket inside a network namespace; the calling thread is in its own namespace before and after. The caller
+ * owns the descriptor. Throws NATIVE_SYSCALL that names the failed call, with nothing left open.
  */
 export function listenUdp(options: ListenUdpOptions): ListenUdpResult {
   return callNative((native) =>
@@ -38,8 +38,8 @@ export function listenUdp(options: ListenUdpOptions): ListenUdpResult {
 }
 
 /**
- * Makes a UDP socket inside a network namespace that is neither bound nor connected: connecting it gives it a random
- * port. The caller owns the descriptor. NATIVE_SYSCALL names the failed call; nothing is left open then.
+ * Makes a UDP socket inside a network namespace that is neither bound nor connected; a connect gives it a random port. The
+ * caller owns the descriptor. Throws NATIVE_SYSCALL that names the failed call, with nothing left open.
  */
 export function openUdp(options: {
   readonly netnsFd: number | null;

@@ -1,4 +1,4 @@
-/** V8's profiles in pprof's form (github.com/google/pprof, profile.proto), which `go tool pprof` reads. */
+/** Converts V8's profiles to pprof's form (github.com/google/pprof, profile.proto), which `go tool pprof` reads. */
 import type { HeapProfiler, Profiler, Runtime } from 'node:inspector';
 import {
   Function as PprofFunction,
@@ -11,7 +11,7 @@ import {
   ValueType,
 } from 'pprof-format';
 
-/** A profile and the thread it is of. */
+/** A profile and the name of its thread. */
 export interface OfThread<T> {
   readonly thread: string;
   readonly profile: T;
@@ -20,13 +20,13 @@ export interface OfThread<T> {
 const NS_PER_US = 1_000;
 const NS_PER_SECOND = 1_000_000_000;
 
-/** Nodes of V8 that stand for no work. */
+/** V8's names of nodes without work. */
 const NOT_WORK: ReadonlySet<string> = new Set(['(idle)', '(root)']);
 
-/** Where V8's profiler is steered from. */
+/** The module that controls V8's profiler. */
 const PROFILER = 'node:inspector';
 
-/** One profile of several threads, each sample labelled with its own. Values: samples, and processor time in nanoseconds. */
+/** Makes one CPU profile of several threads; each sample has its thread as a label. Values: samples, and processor time in nanoseconds. */
 export function cpuToPprof(
   threads: readonly OfThread<Profiler.Profile>[],
   frequencyHz: number,
@@ -49,7 +49,7 @@ export function cpuToPprof(
     for (const [id, values] of own) {
       const stack = stackOf(tree, id);
       const [leaf] = stack;
-      // Starting to profile takes time, which is not what is looked for.
+      // The start of the profiler itself does not belong to the profile.
       if (leaf === undefined || NOT_WORK.has(leaf.functionName) || leaf.url === PROFILER) continue;
       builder.add(stack, values, thread);
     }
@@ -61,7 +61,7 @@ export function cpuToPprof(
   });
 }
 
-/** The same of sampled heaps. Value: live bytes, as V8 estimates them from its samples. */
+/** Makes one heap profile of several threads. Value: live bytes, as V8 estimates them from its samples. */
 export function heapToPprof(
   threads: readonly OfThread<HeapProfiler.SamplingHeapProfile>[],
   sampleBytes: number,
@@ -92,7 +92,7 @@ function treeOf(nodes: readonly Profiler.ProfileNode[]): Tree {
   return { nodes: new Map(nodes.map((node) => [node.id, node])), parents };
 }
 
-/** Leaf first. */
+/** Returns the stack, leaf first. */
 function stackOf({ nodes, parents }: Tree, leaf: number): Runtime.CallFrame[] {
   const stack: Runtime.CallFrame[] = [];
   for (let id: number | undefined = leaf; id !== undefined; id = parents.get(id)) {
@@ -103,7 +103,7 @@ function stackOf({ nodes, parents }: Tree, leaf: number): Runtime.CallFrame[] {
   return stack;
 }
 
-/** Collects samples; functions and places are told once each. */
+/** Collects samples; each function and location is stored once. */
 class PprofBuilder {
   readonly #strings = new StringTable();
   readonly #types: readonly ValueType[];

@@ -1,10 +1,10 @@
-/** Profiles of the thread this runs in, taken by V8 through node:inspector. */
+/** Profiles the calling thread with V8's profiler, through node:inspector. */
 import { Session } from 'node:inspector/promises';
 import type { HeapProfiler, Profiler } from 'node:inspector';
 import { setTimeout as wait } from 'node:timers/promises';
 import { MeshError } from '../errors/mesh-error.ts';
 
-/** What a thread is asked for. */
+/** A request to a thread. */
 export type ProfileCommand =
   | { readonly kind: 'cpu'; readonly durationMs: number; readonly frequencyHz: number }
   | { readonly kind: 'heap' }
@@ -18,15 +18,15 @@ export type ThreadProfile =
 
 const US_PER_SECOND = 1_000_000;
 
-/** Bytes between two samples of the heap on average: a few hundred samples a second at most, V8's own default. */
+/** Average bytes between two samples of the heap: at most a few hundred samples per second, V8's own default. */
 export const HEAP_SAMPLE_BYTES = 32_768;
 
-/** One profile of each kind at a time. */
+/** Takes one profile of each kind at a time. */
 export class ThreadProfiler {
   #heap: Session | null = null;
   #cpuRuns = false;
 
-  /** Carries a command out. Rejects with STATE_CONFLICT for a second CPU profile, and for a heap that is not sampled. */
+  /** Executes a command. Rejects with STATE_CONFLICT for a second CPU profile, and for a heap that is not sampled. */
   async run(command: ProfileCommand): Promise<ThreadProfile> {
     switch (command.kind) {
       case 'cpu':
