@@ -28,6 +28,12 @@ export interface PodStatus {
   readonly netns?: string;
 }
 
+/** The scheduler's choice of a node for a pod. */
+export interface PodBinding {
+  readonly uid: string;
+  readonly nodeName: string;
+}
+
 const refusal = z.looseObject({
   errors: z.array(
     z.looseObject({
@@ -100,11 +106,20 @@ export class ManifestApi {
 
   /** Reports a pod. False when the control plane knows no such pod, or another by that name. */
   async putPodStatus(namespace: string, name: string, status: PodStatus): Promise<boolean> {
+    return this.#putPod(namespace, name, 'status', status);
+  }
+
+  /** Binds a pod to a node. False when the control plane knows no such pod, or has it on another node. */
+  async bindPod(namespace: string, name: string, binding: PodBinding): Promise<boolean> {
+    return this.#putPod(namespace, name, 'binding', binding);
+  }
+
+  async #putPod(namespace: string, name: string, part: string, body: unknown): Promise<boolean> {
     const answer = await ask({
       socket: this.#socket,
       method: 'PUT',
-      path: `/pods/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}/status`,
-      body: status,
+      path: `/pods/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}/${part}`,
+      body,
     });
     if (answer.status === 200) return true;
     if (answer.status === 404 || answer.status === 409) return false;

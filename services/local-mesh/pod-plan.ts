@@ -131,6 +131,16 @@ export class SlotPool {
   }
 }
 
+/** How many pods each of the nodes has, pods that are not started yet included. */
+export function nodeLoads(nodes: Iterable<string>, pods: Iterable<PodObject>): Map<string, number> {
+  const loads = new Map([...nodes].map((node) => [node, 0]));
+  for (const { spec } of pods) {
+    const load = loads.get(spec.nodeName);
+    if (load !== undefined) loads.set(spec.nodeName, load + 1);
+  }
+  return loads;
+}
+
 /** The least loaded node, for a pod that names none. */
 export function pickNode(loads: ReadonlyMap<string, number>): string {
   const sorted = [...loads].sort(([, a], [, b]) => a - b);

@@ -11,7 +11,7 @@ import type { ObjectChange } from './object-watch.ts';
 import type { PodObject } from './objects.ts';
 import { createSandboxes, mountsFile, removeSandbox } from './pod-namespaces.ts';
 import type { PodSandbox } from './pod-namespaces.ts';
-import { SlotPool, pickNode, samplePod, sandboxKey } from './pod-plan.ts';
+import { SlotPool, nodeLoads, pickNode, samplePod, sandboxKey } from './pod-plan.ts';
 import { inParallel } from './run-command.ts';
 import type { SampleFleet } from './sample-fleet.ts';
 import { podAddresses, podNetns } from './topology.ts';
@@ -144,10 +144,16 @@ export class PodRuntime {
 
   async #createMissing(keys: readonly string[]): Promise<void> {
     const planned: [string, LocalPod][] = [];
+    let loads: Map<string, number> | null = null;
     for (const key of keys) {
       const wanted = this.#watch.pods.get(key);
       if (wanted === undefined || this.#pods.has(key)) continue;
       try {
+        if (wanted.spec.nodeName === '') {
+          loads ??= nodeLoads(this.#slots.keys(), this.#watch.pods.values());
+          await this.#bind(wanted, loads);
+          continue;
+        }
         const pod = await this.#plan(wanted, planned);
         if (pod !== null) planned.push([key, pod]);
       } catch (error) {
@@ -210,10 +216,6 @@ export class PodRuntime {
   ): Promise<LocalPod | null> {
     const { namespace, name } = object.metadata;
     const key = `${namespace}/${name}`;
-    if (object.spec.nodeName === '') {
-      await this.#assignNode(object);
-      return null;
-    }
     const node = this.#deps.plan.nodes.find((one) => one.name === object.spec.nodeName);
     const slots = this.#slots.get(object.spec.nodeName);
     if (node === undefined || slots === undefined) {
@@ -265,12 +267,14 @@ export class PodRuntime {
     return podNetns(plan.mesh, namespace, name, (candidate) => taken.has(candidate));
   }
 
-  /** The scheduler's part: a pod that names no node is given the one with the fewest pods. */
-  async #assignNode(object: PodObject): Promise<void> {
-    const loads = new Map([...this.#slots].map(([name, slots]) => [name, slots.size]));
+  /** The scheduler's part: a pod that names no node is bound to the one with the fewest pods. */
+  async #bind(object: PodObject, loads: Map<string, number>): Promise<void> {
+    const { namespace, name, uid } = object.metadata;
     const nodeName = pickNode(loads);
-    const bound = { ...object, spec: { ...object.spec, nodeName } };
-    await this.#deps.api.apply([{ source: 'scheduler', index: 0, object: bound }]);
+    const bound = await this.#deps.api.bindPod(namespace, name, { uid, nodeName });
+    if (!bound) return;
+    loads.set(nodeName, (loads.get(nodeName) ?? 0) + 1);
+    this.#deps.log.info({ pod: `${namespace}/${name}`, node: nodeName }, 'pod.bound');
   }
 
   async #updatePod(key: string): Promise<void> {

@@ -103,6 +103,7 @@ export interface KubeLike {
     readonly name: string;
     readonly namespace?: string;
     readonly uid?: string;
+    readonly generation?: number;
     readonly annotations?: Readonly<Record<string, string>>;
   };
   readonly spec: Readonly<Record<string, unknown>>;

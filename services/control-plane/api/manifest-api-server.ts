@@ -19,7 +19,9 @@ import type { ManifestProblem } from '../manifests/parse.ts';
 import { ManifestRejection } from '../manifests/rejection.ts';
 import type { AdmissionContext } from '../store/admission.ts';
 import type { ObjectStore } from '../store/object-store.ts';
-import { podStatusReport, setPodStatus } from '../store/pod-changes.ts';
+import { bindPod, podBinding, podStatusReport, setPodStatus } from '../store/pod-changes.ts';
+import type { ReportResult } from '../store/pod-changes.ts';
+import type { Draft } from '../store/state.ts';
 import { applyManifests, deleteManifests } from '../store/transactions.ts';
 import { writeInChunks } from './chunks.ts';
 import type { ObjectWatchers } from './object-watchers.ts';
@@ -68,7 +70,12 @@ export class ManifestApiServer {
     routes.route('GET', '/watch', (_request, response, url) =>
       deps.watchers.add(kindOf(url), response),
     );
-    routes.route('PUT', '/pods/*/*/status', (...call) => this.#putStatus(...call));
+    routes.route('PUT', '/pods/*/*/status', (request, response, url) =>
+      this.#putPod(request, response, url, podStatusReport, setPodStatus),
+    );
+    routes.route('PUT', '/pods/*/*/binding', (request, response, url) =>
+      this.#putPod(request, response, url, podBinding, bindPod),
+    );
   }
 
   /** Listens. Replaces a socket that a killed process left. */
@@ -128,13 +135,24 @@ export class ManifestApiServer {
     response.end();
   }
 
-  async #putStatus(request: IncomingMessage, response: ServerResponse, url: URL): Promise<void> {
-    const [, , namespace = '', name = ''] = url.pathname.split('/').map(decodeURIComponent);
-    const parsed = podStatusReport.safeParse(await readJson(request, MAX_STATUS_BYTES));
-    if (!parsed.success) throw new ManifestRejection(statusProblems(namespace, name, parsed.error));
+  /** Takes a report about one pod: its path names the pod, its body fits `schema`. */
+  async #putPod<T>(
+    request: IncomingMessage,
+    response: ServerResponse,
+    url: URL,
+    schema: z.ZodType<T>,
+    change: (draft: Draft, namespace: string, name: string, body: T, now: string) => ReportResult,
+  ): Promise<void> {
+    const [, , namespace = '', name = '', part = ''] = url.pathname
+      .split('/')
+      .map(decodeURIComponent);
+    const parsed = schema.safeParse(await readJson(request, MAX_STATUS_BYTES));
+    if (!parsed.success) {
+      throw new ManifestRejection(reportProblems(`${part} of ${namespace}/${name}`, parsed.error));
+    }
     const { now } = this.#deps.context();
     const result = await this.#deps.store.transact((draft) =>
-      setPodStatus(draft, namespace, name, parsed.data, now),
+      change(draft, namespace, name, parsed.data, now),
     );
     if (result === 'gone') throw new HttpRefusal(404, `there is no pod ${namespace}/${name}`);
     if (result === 'other') {
@@ -173,9 +191,9 @@ function kindOf(url: URL): Kind {
   );
 }
 
-function statusProblems(namespace: string, name: string, error: z.ZodError): ManifestProblem[] {
+function reportProblems(source: string, error: z.ZodError): ManifestProblem[] {
   return error.issues.map((issue) => ({
-    source: `status of ${namespace}/${name}`,
+    source,
     index: 0,
     path: issue.path.join('.'),
     reason: issue.message,

@@ -86,16 +86,16 @@ export class EnrolmentFollower {
     // A released node makes room for a node beyond the limit.
     if (released) this.#followMore();
     for (const { before, after } of changes) {
-      // A node may enrol a pod before this process receives the pod's manifest.
-      if (before !== null || after?.kind !== 'Pod') continue;
-      if (after.spec.nodeName !== undefined) this.#reconcile(after.spec.nodeName);
+      // A node may enrol a pod before this process hears that the pod is there.
+      const node = nodeOf(after);
+      if (node !== null && nodeOf(before) === null) this.#reconcile(node);
     }
   }
 
   /** Counts a pod in or out. Returns its node; null for other objects and for pods without a node. */
   #count(object: KubeObject | null, step: 1 | -1): string | null {
-    if (object?.kind !== 'Pod' || object.spec.nodeName === undefined) return null;
-    const node = object.spec.nodeName;
+    const node = nodeOf(object);
+    if (node === null) return null;
     const count = (this.#pods.get(node) ?? 0) + step;
     if (count === 0) this.#pods.delete(node);
     else this.#pods.set(node, count);
@@ -197,4 +197,8 @@ export class EnrolmentFollower {
       for (const node of this.#dirty) this.#reconcile(node);
     });
   }
+}
+
+function nodeOf(object: KubeObject | null): string | null {
+  return object?.kind === 'Pod' ? (object.spec.nodeName ?? null) : null;
 }

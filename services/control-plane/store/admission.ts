@@ -99,12 +99,21 @@ function withOwnFields(
 function admitPod(pod: Pod, existing: Pod | null, context: AdmissionContext): Pod {
   const { serviceAccount, ...given } = pod.spec;
   const serviceAccountName = given.serviceAccountName ?? serviceAccount ?? 'default';
-  const spec = { ...given, serviceAccountName };
-  if (existing !== null && !isDeepStrictEqual(spec, existing.spec)) {
-    throw new FieldRefusal(
-      firstDifference('spec', spec, existing.spec),
-      'a pod cannot be changed while it exists, delete it first',
-    );
+  const named = { ...given, serviceAccountName };
+  // A pod is bound to a node once, here or by the scheduler; a manifest without a node leaves the binding alone.
+  const nodeName = given.nodeName ?? existing?.spec.nodeName;
+  const spec = nodeName === undefined ? named : { ...named, nodeName };
+  if (existing !== null) {
+    const bound =
+      existing.spec.nodeName === undefined && nodeName !== undefined
+        ? { ...existing.spec, nodeName }
+        : existing.spec;
+    if (!isDeepStrictEqual(spec, bound)) {
+      throw new FieldRefusal(
+        firstDifference('spec', spec, bound),
+        'a pod cannot be changed while it exists, delete it first',
+      );
+    }
   }
   const status = pod.status ?? { phase: 'Pending' as const };
   if (!context.ownsRedirection) return { ...pod, spec, status };

@@ -1,8 +1,9 @@
 /** Applies the reports of the runtime and of the nodes about pods to a draft. Pure. */
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { canonicalIp } from '../../../lib/net/address.ts';
-import { ipAddress } from '../manifests/fields.ts';
+import { dnsSubdomain, ipAddress } from '../manifests/fields.ts';
 import { objectKey } from '../manifests/kinds.ts';
 import type { Pod } from '../manifests/kinds.ts';
 import { REDIRECTION_ANNOTATION } from './admission.ts';
@@ -19,6 +20,12 @@ export const podStatusReport = z.strictObject({
 
 /** See {@link podStatusReport}. */
 export type PodStatusReport = z.output<typeof podStatusReport>;
+
+/** Body of `PUT /pods/<namespace>/<name>/binding`: the scheduler's choice of a node. */
+export const podBinding = z.strictObject({ uid: z.string().min(1), nodeName: dnsSubdomain });
+
+/** See {@link podBinding}. */
+export type PodBinding = z.output<typeof podBinding>;
 
 /** The result of a report: `gone` when there is no such pod, `other` when a pod with another uid has its name. */
 export type ReportResult = 'changed' | 'unchanged' | 'gone' | 'other';
@@ -51,6 +58,27 @@ export function setPodStatus(
   };
   if (isDeepStrictEqual(next, pod.status)) return 'unchanged';
   draft.put({ ...pod, status: next }, file);
+  return 'changed';
+}
+
+/** Binds a pod to a node. Throws STATE_CONFLICT when the pod is on another node. */
+export function bindPod(
+  draft: Draft,
+  namespace: string,
+  name: string,
+  { uid, nodeName }: PodBinding,
+): ReportResult {
+  const found = podOf(draft, namespace, name);
+  if (found === null) return 'gone';
+  const { pod, file } = found;
+  if (pod.metadata.uid !== uid) return 'other';
+  const current = pod.spec.nodeName;
+  if (current === nodeName) return 'unchanged';
+  if (current !== undefined) {
+    throw new MeshError('STATE_CONFLICT', `pod ${namespace}/${name} is bound to node ${current}`);
+  }
+  const metadata = { ...pod.metadata, generation: (pod.metadata.generation ?? 1) + 1 };
+  draft.put({ ...pod, metadata, spec: { ...pod.spec, nodeName } }, file);
   return 'changed';
 }
 

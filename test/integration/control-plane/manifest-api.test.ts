@@ -331,6 +331,51 @@ test('a pod cannot be changed in place, and the field is named', async (t) => {
   });
 });
 
+const UNBOUND = POD.replace('nodeName: node-1, ', '');
+
+test('a manifest may bind a pod to a node once, and one without a node leaves the binding alone', async (t) => {
+  const kit = await createControlPlaneKit(t);
+  await kit.start();
+  const errors = [
+    { path: 'spec.nodeName', reason: 'a pod cannot be changed while it exists, delete it first' },
+  ];
+  await kit.api.apply(`${DEMO}---\n${UNBOUND}`);
+  const changed = await kit.api.manifests('apply', POD.replace('image: web', 'image: other'));
+  t.like(changed.body, { errors: [{ path: 'spec.containers[0].image' }] });
+  t.is((await kit.api.object('Pod', 'web-1')).spec['nodeName'], undefined);
+  t.like((await kit.api.manifests('apply', POD)).body, { applied: [{ result: 'configured' }] });
+  const { metadata, spec } = await kit.api.object('Pod', 'web-1');
+  t.is(spec['nodeName'], 'node-1');
+  t.is(metadata.generation, 2);
+  t.like((await kit.api.manifests('apply', UNBOUND)).body, { applied: [{ result: 'unchanged' }] });
+  const moved = await kit.api.manifests('apply', POD.replace('node-1', 'node-2'));
+  t.like(moved.body, { errors });
+  t.is((await kit.api.object('Pod', 'web-1')).spec['nodeName'], 'node-1');
+});
+
+test('the scheduler binds a pod to a node once, and that very pod', async (t) => {
+  const kit = await createControlPlaneKit(t);
+  await kit.start();
+  await kit.api.apply(`${DEMO}---\n${UNBOUND}`);
+  const path = '/pods/demo/web-1/binding';
+  const { uid } = (await kit.api.object('Pod', 'web-1')).metadata;
+  const put = (body: unknown, at = path): Promise<{ status: number; body: unknown }> =>
+    kit.api.send('PUT', at, body);
+  t.is((await put({ uid: 'other', nodeName: 'node-2' })).status, 409);
+  t.is((await put({ uid, nodeName: 'node-2' }, '/pods/demo/ghost/binding')).status, 404);
+  t.like((await put({ uid, nodeName: 'Node_2' })).body, {
+    errors: [{ source: 'binding of demo/web-1', path: 'nodeName' }],
+  });
+  t.like(await put({ uid, nodeName: 'node-2' }), { status: 200, body: { result: 'changed' } });
+  t.like(await put({ uid, nodeName: 'node-2' }), { status: 200, body: { result: 'unchanged' } });
+  const again = await put({ uid, nodeName: 'node-1' });
+  t.is(again.status, 409);
+  t.regex(JSON.stringify(again.body), /pod demo\/web-1 is bound to node node-2/);
+  const bound = await kit.api.object('Pod', 'web-1');
+  t.is(bound.spec['nodeName'], 'node-2');
+  t.is(bound.metadata.generation, 2);
+});
+
 test('a namespace takes along what is in it; two namespaces must stay', async (t) => {
   const kit = await createControlPlaneKit(t);
   await kit.start();

@@ -178,6 +178,20 @@ test('listeners that somebody killed in a pod are found, opened again and counte
   t.pass();
 });
 
+test('pods that name no node are spread over the nodes and answer', async (t, mesh) => {
+  const names = ['free-1', 'free-2', 'free-3', 'free-4'];
+  const manifest = names.map((name) => pod(name).replace('  nodeName: node-2\n', '')).join('---\n');
+  t.is((await mesh.apply(manifest)).code, 0);
+  const free = await Promise.all(names.map((name) => enrolled(mesh, 'demo', name)));
+  t.is(new Set(free.map(({ node }) => node)).size, 2, JSON.stringify(free));
+  await Promise.all(free.map(({ ip, name }) => answers(mesh, ip, name)));
+  // The manifest still names no node: the binding stays.
+  const again = await mesh.apply(manifest);
+  t.is(again.code, 0, again.stderr);
+  t.is((await mesh.delete(manifest)).code, 0);
+  for (const name of names) await gone(mesh, name);
+});
+
 test('a hundred pods on a node are enrolled and reachable', async (t, mesh) => {
   const names = Array.from({ length: 100 }, (_, index) => `many-${index}`);
   const manifest = names.map((name) => pod(name)).join('---\n');
