@@ -1,6 +1,6 @@
 /**
- * The environment of each actor of the local mesh, with upstream's names where upstream has one, so that an
- * unmodified ztunnel, istiod or istio-cni finds what it needs as well. Pure.
+ * The environment of each actor of the local mesh. Variables have upstream's names where upstream has them, so an
+ * unmodified ztunnel, istiod or istio-cni can run in the place of an actor. Pure.
  */
 import { join } from 'node:path';
 import { adminSocket, podRecordsDir, tokenFile, zdsSocket } from './mesh-paths.ts';
@@ -20,9 +20,9 @@ export const NODE_ACCOUNT = 'ztunnel';
 export const CONTROL_ACCOUNT = 'istiod';
 /** Account of the ingester, which serves no single node. */
 export const INGESTER_ACCOUNT = 'weft-xds-ingester';
-/** Where Istio's control plane and CNI agent serve metrics. */
+/** Istio's control plane and CNI agent serve metrics here. */
 const METRICS_PORT = 15_014;
-/** Of actors that share a network with one of those. */
+/** Metrics addresses of the actors that share a network with one of those two. */
 const FETCHER_METRICS_PORT = 15_016;
 const INGESTER_METRICS_PORT = 15_016;
 const EVALUATOR_METRICS_PORT = 15_017;
@@ -32,21 +32,21 @@ const TRUST_DOMAIN = 'cluster.local';
 /** Variables by name. */
 export type ActorEnv = Readonly<Record<string, string>>;
 
-/** The environment that makes `role` part of the mesh. */
+/** Returns the environment that makes `role` part of the mesh. */
 export function actorEnv(role: Role, plan: MeshPlan, paths: MeshPaths): ActorEnv {
   return { ...commonEnv(role, paths), ...ownEnv(role, plan, paths) };
 }
 
-/** Where the local mesh chooses otherwise than an actor by itself would; the caller's own setting goes before. */
+/** Defaults of the local mesh that differ from an actor's own; the caller's setting has precedence. */
 export function actorDefaults({ actor }: Role): ActorEnv {
   switch (actor) {
     case 'node-agent':
       return { AMBIENT_DNS_CAPTURE: 'true' };
     case 'node-proxy':
       return {
-        // No NetworkPolicy of a cluster's network is bypassed here.
+        // A local mesh has no NetworkPolicy that could be bypassed.
         WEFT_SAME_NODE_FAST_PATH: 'true',
-        // The machine's name servers cannot be reached from a pod: an empty list fails at once.
+        // A pod cannot reach the machine's name servers, so queries to them time out. With an empty list they fail at once.
         WEFT_DNS_RESOLV_CONF: '/dev/null',
       };
     default:
@@ -155,7 +155,7 @@ function nodeProxyEnv(node: NodePlan, plan: MeshPlan, paths: MeshPaths, user: st
     SERVICE_ACCOUNT: NODE_ACCOUNT,
     TRUST_DOMAIN,
     WEFT_XDS_CONTROL_PLANE: 'weft',
-    // The supervisor starts another proxy when it sees one end; a cold start on a busy machine takes seconds.
+    // The supervisor starts a successor when it sees a proxy end; a cold start on a busy machine takes seconds.
     WEFT_NODE_PROXY_HANDOVER: '15s',
   };
 }
@@ -186,7 +186,7 @@ function caClientEnv(plan: MeshPlan, paths: MeshPaths, bearer: string): ActorEnv
   };
 }
 
-/** The Redis user of a role: per node where the role is. */
+/** The Redis user of a role; a role of the nodes has a user for each node. */
 function userOf(role: Role): string {
   return role.node === null ? role.actor : `${role.actor}.${role.node.name}`;
 }

@@ -18,7 +18,7 @@ import type { MeshPlan, NodePlan } from './topology.ts';
 /** The launcher beside this folder. */
 const WEFT = new URL('../cli/weft', import.meta.url).pathname;
 
-/** Roles of which several processes may run at a time: they share work, or listeners, or take turns by a lease. */
+/** Roles that may have several processes at a time: these share work or listeners, or take turns by a lease. */
 export const SIDE_BY_SIDE: ReadonlySet<string> = new Set([
   'xds-ingester',
   'policy-evaluator',
@@ -32,12 +32,12 @@ const DRAIN_VARIABLES = [
   'TERMINATION_GRACE_PERIOD_SECONDS',
 ] as const;
 
-/** A local mesh, as far as its actors' processes go. */
+/** The parts of a local mesh that its actors' processes depend on. */
 interface ActorMesh {
   readonly plan: MeshPlan;
   readonly paths: MeshPaths;
   readonly environment: Environment;
-  /** Proxies of each node. */
+  /** Number of proxies on each node. */
   readonly proxies: number;
 }
 
@@ -70,22 +70,22 @@ export async function actorProcesses(role: Role, mesh: ActorMesh): Promise<RoleP
 }
 
 /**
- * How long a replaced process of this environment may drain, in milliseconds. Connections of a proxy whose caller has set
- * no deadline last as long as they last: null.
+ * How long a replaced process with this environment may drain, in milliseconds. Null without a deadline in the caller's
+ * environment: the proxy's connections then end by themselves.
  */
 export function drainDeadlineOf(actor: ActorName, env: Environment): number | null {
   const isSet = DRAIN_VARIABLES.some((name) => env[name] !== undefined);
   return actor === 'node-proxy' && !isSet ? null : hostConfig.parse(env).drainDeadlineMs;
 }
 
-/** The process with an admin socket of its own and, for a proxy, its generation. */
+/** Gives the process its own admin socket and, for a proxy, its generation. */
 function beside(base: ProcessSpec, socket: string, { generation }: Instance): ProcessSpec {
   const group = base.name === 'node-proxy' ? { WEFT_NODE_PROXY_GROUP: String(generation) } : {};
   const env = { ...base.env, WEFT_ADMIN_ADDRESS: `unix:${socket}`, ...group };
   return { ...base, env, adminSocket: socket, generation };
 }
 
-/** Makes `link` lead to `socket`, in one step. */
+/** Makes `link` point to `socket` atomically. */
 async function pointTo(link: string, socket: string): Promise<void> {
   const next = `${link}.next`;
   await rm(next, { force: true });
@@ -115,7 +115,7 @@ export async function actorProcess(
   };
 }
 
-/** What the role's actor gets of the environment `weft up` was called in. Loads the actor only if that matters. */
+/** The part of the environment of `weft up` that the role's actor gets. Loads the actor only if that matters. */
 async function ownEnvironment(
   role: Role,
   environment: Environment,
@@ -127,8 +127,8 @@ async function ownEnvironment(
 }
 
 /**
- * The process of a node's default servers; steered through its socket. It opens its sockets in the pods' namespaces
- * and runs in its node's, where whoever cleans up after a crash finds it.
+ * The process of a node's default servers, controlled through its socket. It opens its sockets in the pods' namespaces
+ * and runs in its node's namespace, where the clean-up after a crash finds it.
  */
 export function sampleProcess(
   node: NodePlan,
@@ -153,7 +153,7 @@ export function sampleProcess(
   };
 }
 
-/** The socket that steers a node's default servers. */
+/** The socket that controls a node's default servers. */
 export function sampleSocket(paths: MeshPaths, node: string): string {
   return adminSocket(paths, 'sample-server', node);
 }

@@ -1,4 +1,4 @@
-/** The actors of a mesh. Only this file knows all of them; it loads each when it is needed. */
+/** The actors of a mesh. Only this file knows all of them, and loads each on demand. */
 import type { ActorDefinition } from '../../lib/actor/actor.ts';
 import { UsageError } from '../../lib/errors/usage-error.ts';
 
@@ -20,11 +20,11 @@ export type ActorName = keyof typeof loaders;
 
 /** Every actor, in the order in which a mesh starts them. */
 export const ACTORS = Object.keys(loaders) as readonly ActorName[];
-/** Actors of which the local mesh runs one. */
+/** Actors that run once in a mesh. */
 export const MESH_ACTORS = ['ca', 'control-plane', 'xds-ingester', 'policy-evaluator'] as const;
-/** Actors of which each node runs its own. */
+/** Actors that run on every node. */
 export const NODE_ACTORS = ['node-agent', 'cert-fetcher', 'node-proxy'] as const;
-/** What `weft run node` hosts: everything that belongs to a node that has a Redis of its own. */
+/** The actors that `weft run node` hosts: all that a node with its own Redis needs. */
 export const NODE_GROUP = [
   'xds-ingester',
   'policy-evaluator',
@@ -38,12 +38,12 @@ export function isActorName(text: string): text is ActorName {
   return Object.hasOwn(loaders, text);
 }
 
-/** Whether each node runs this actor for itself. */
+/** Whether this actor runs on every node. */
 export function isNodeActor(actor: ActorName): boolean {
   return NODE_ACTORS.some((name) => name === actor);
 }
 
-/** The actors behind names and groups, each once, in the order given. Throws UsageError for an unknown one. */
+/** Resolves names and groups to actors, each once, in the given order. Throws UsageError for an unknown name. */
 export function expandActors(names: readonly string[]): readonly ActorName[] {
   const actors = names.flatMap((name): readonly ActorName[] => {
     if (name === 'node') return NODE_GROUP;

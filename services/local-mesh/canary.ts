@@ -1,4 +1,4 @@
-/** The proof that a mesh works: a connection between two nodes that the receiving proxy carried over HBONE. */
+/** Proves that a mesh works by a connection between two nodes that the receiving proxy carried over HBONE. */
 import { once } from 'node:events';
 import { Socket, createServer } from 'node:net';
 import type { Server } from 'node:net';
@@ -11,13 +11,13 @@ import type { PodLine } from './supervisor-api.ts';
 
 const ANSWER_TIMEOUT_MS = 5_000;
 
-/** Two pods between which a canary can fly. */
+/** The two pods of a canary connection. */
 export interface CanaryRoute {
   readonly from: PodLine;
   readonly to: PodLine;
 }
 
-/** Enrolled pods on different nodes, or on one where there is only one node; null when there are no two. */
+/** Chooses two enrolled pods on different nodes, or on the only node. Null when there are no such pods. */
 export function canaryRoute(
   pods: readonly PodLine[],
   enrolled: ReadonlySet<string>,
@@ -31,7 +31,7 @@ export function canaryRoute(
   return from === undefined || to === undefined ? null : { from, to };
 }
 
-/** What of the proof is missing for want of pods; null when nothing is. */
+/** The part of the proof that is missing for lack of pods; null when nothing is missing. */
 export function canaryLack(route: CanaryRoute | null, nodes: number): string | null {
   if (route === null) return 'no canary connection was made: fewer than two pods are enrolled';
   if (nodes < 2 || route.from.node !== route.to.node) return null;
@@ -39,9 +39,9 @@ export function canaryLack(route: CanaryRoute | null, nodes: number): string | n
 }
 
 /**
- * Opens a connection along the route, to a listener of its own in the receiving pod so that it needs no
- * application there, and asks the receiving node's proxy for it. Throws UPSTREAM_CONNECT when nothing comes
- * through, STATE_CONFLICT when it did not use HBONE.
+ * Opens a connection along the route and asks the receiving node's proxy for it. The connection goes to a listener of the
+ * canary's own, so the pod needs no application. Throws UPSTREAM_CONNECT when nothing comes through, STATE_CONFLICT when
+ * the connection did not use HBONE.
  */
 export async function flyCanary(paths: MeshPaths, route: CanaryRoute): Promise<void> {
   const { from, to } = route;
@@ -73,14 +73,14 @@ export async function flyCanary(paths: MeshPaths, route: CanaryRoute): Promise<v
   }
 }
 
-/** A server in the pod's namespace that greets whoever connects. */
+/** Starts a server in the pod's namespace that greets each client. */
 async function openNest(pod: PodLine): Promise<{ readonly server: Server; readonly port: number }> {
   const netnsFd = openNetns(pod.netns);
   try {
     const options = { netnsFd, address: '::', port: 0, mark: 0, reusePort: false } as const;
     const { fd, port } = listenTcp({ ...options, transparent: 'off' });
     const server = createServer((client) => {
-      // The canary leaves as soon as it has heard something.
+      // The canary closes its connection after the first bytes.
       client.on('error', () => client.destroy());
       client.write('weft');
     });

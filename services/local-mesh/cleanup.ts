@@ -1,4 +1,4 @@
-/** Removes everything of a mesh, whoever left it: by its names, not by anybody's memory. */
+/** Removes everything of a mesh. Finds it by the mesh's names, so no record of an earlier process is needed. */
 import { readFile, readdir, realpath, rm } from 'node:fs/promises';
 import { endProcesses } from './processes.ts';
 import { ifPresent } from './if-present.ts';
@@ -9,7 +9,7 @@ import { ipBatch, runCommand } from './run-command.ts';
 /** Time between SIGTERM and SIGKILL for what is left in the namespaces. */
 const GRACE_MS = 1_000;
 
-/** What was found and removed. */
+/** Counts of the removed things. */
 export interface CleanupReport {
   readonly processes: number;
   readonly namespaces: number;
@@ -18,7 +18,7 @@ export interface CleanupReport {
 
 /**
  * Ends every process inside the mesh's namespaces and removes the namespaces (with their links and rules), its
- * mounts and its run directory. Nothing to do is fine. Throws NETNS_UNAVAILABLE when the system refuses.
+ * mounts and its run directory. Succeeds when nothing is left. Throws NETNS_UNAVAILABLE when the system refuses.
  */
 export async function cleanUp(paths: MeshPaths): Promise<CleanupReport> {
   const names = await meshNamespaces(paths.mesh);
@@ -33,13 +33,13 @@ export async function cleanUp(paths: MeshPaths): Promise<CleanupReport> {
   return { processes, namespaces: names.length, files };
 }
 
-/** The network namespaces of a mesh. Mesh names hold no dash, so the prefix is one mesh's alone. */
+/** The network namespaces of a mesh. Mesh names hold no dash, so a prefix belongs to a single mesh. */
 export async function meshNamespaces(mesh: string): Promise<string[]> {
   const names = (await ifPresent(readdir(NETNS_DIR))) ?? [];
   return names.filter((name) => name.startsWith(`${mesh}-`)).sort();
 }
 
-/** Unmounts everything below a directory (its real path), innermost first, also what is mounted twice. */
+/** Unmounts everything below a directory (its real path), innermost first. Handles paths that are mounted twice. */
 async function unmountBelow(directory: string): Promise<void> {
   const table = await readFile('/proc/self/mountinfo', 'utf8');
   const points = table

@@ -19,7 +19,7 @@ export interface HostEntry {
   readonly namespace: string;
 }
 
-/** The names of a service, or null while it has no addresses (also headless ones, which have none). */
+/** The names of a service. Null without addresses, as for a headless service. */
 export function serviceEntryOf(service: ServiceObject): HostEntry | null {
   const { name, namespace } = service.metadata;
   const listed = [...service.spec.clusterIPs, service.spec.clusterIP ?? ''];
@@ -37,7 +37,7 @@ export function serviceEntryOf(service: ServiceObject): HostEntry | null {
   };
 }
 
-/** The names of a service entry with fixed single addresses and no wildcards, else null. */
+/** The names of a service entry with single addresses and without wildcards; null for any other. */
 export function externalEntryOf(entry: ServiceEntryObject): HostEntry | null {
   const addresses = entry.spec.addresses.filter((address) => !address.includes('/'));
   const names = entry.spec.hosts.filter((host) => !host.includes('*'));
@@ -59,8 +59,8 @@ export function renderHosts(namespace: string, entries: Iterable<HostEntry>): st
 }
 
 /**
- * The resolver configuration of the pods of `namespace` on the node with this address. The address answers nothing
- * itself: queries to it are redirected to the pod's proxy, and refused at once where no proxy serves the pod.
+ * The resolver configuration of the pods of `namespace` on the node with this address. Nothing listens on the address.
+ * Queries to it are redirected to the pod's proxy; without a proxy they are refused at once.
  */
 export function renderResolvConf(namespace: string, nodeAddress: string): string {
   const domains = `${namespace}.${CLUSTER_SUFFIX} ${CLUSTER_SUFFIX} ${CLUSTER_DOMAIN}`;
@@ -73,14 +73,14 @@ export class HostsFiles {
   readonly #entries = new Map<string, HostEntry>();
   readonly #namespaces = new Set<string>();
   #writes: Promise<void> = Promise.resolve();
-  /** The last write of all files did not end well (or not yet): they may lack something that is known. */
+  /** True while files are written and after a failed write: they may lack known entries. */
   #stale = false;
 
   constructor(directory: string) {
     this.#directory = directory;
   }
 
-  /** The file for pods of `namespace`, written when this resolves. */
+  /** The file for pods of `namespace`; it is written when this resolves. */
   async fileFor(namespace: string): Promise<string> {
     const path = join(this.#directory, namespace);
     if (!this.#namespaces.has(namespace)) {
@@ -97,7 +97,7 @@ export class HostsFiles {
     return path;
   }
 
-  /** The resolver configuration of the pods of `namespace` on a node; no namespace has a dot in its name. */
+  /** The resolver configuration of the pods of `namespace` on a node. Namespace names have no dots. */
   async resolvConfFor(
     namespace: string,
     node: { readonly name: string; readonly address: string },
@@ -120,19 +120,19 @@ export class HostsFiles {
     });
   }
 
-  /** Writes come one after another; one that failed is its caller's to know and stops no later one. */
+  /** Runs writes one after another. A failure is reported to its caller and stops no later write. */
   #inTurn(write: () => Promise<void>): Promise<void> {
     const written = this.#writes.then(write);
     this.#writes = written.catch(() => undefined);
     return written;
   }
 
-  /** Keys that contribute now. */
+  /** Keys that contribute entries. */
   keys(): string[] {
     return [...this.#entries.keys()];
   }
 
-  /** In place: the pods' bind mounts hold this very file. */
+  /** Rewrites the file in place, because the pods' bind mounts hold its inode. */
   async #write(namespace: string): Promise<void> {
     const sorted = [...this.#entries]
       .sort(([a], [b]) => (a < b ? -1 : 1))

@@ -1,4 +1,4 @@
-/** What the work on a file or directory resolves with; null when there is no such file. Other failures are thrown. */
+/** Resolves with the result of work on a file or directory; null when there is no such file. Throws other failures. */
 export async function ifPresent<T>(work: Promise<T>): Promise<T | null> {
   try {
     return await work;

@@ -1,12 +1,12 @@
-/** Which variables of `weft up`'s environment its actors get. Pure. */
+/** Chooses the variables that actors inherit from the environment of `weft up`. Pure. */
 import { otlpVariables } from '../../lib/otlp/variables.ts';
 import { COMMAND_VARIABLES } from '../../lib/config/unknown-variables.ts';
 import type { Environment } from '../../lib/config/env.ts';
 
-/** Names each process by its actor, unless it is told another name. */
+/** Names a process in traces; its default is the actor's name. */
 const SERVICE_NAME = 'OTEL_SERVICE_NAME';
 
-/** Settings of actors under upstream's names, which stand for the whole mesh. */
+/** Settings of actors under upstream's names; they apply to the whole mesh. */
 export const SETTINGS: ReadonlySet<string> = new Set([
   'AMBIENT_DNS_CAPTURE',
   'AMBIENT_ENABLE_DRY_RUN_AUTHORIZATION_POLICY',
@@ -61,8 +61,8 @@ export const SETTINGS: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Variables that say who a process is and whom it talks to. In a local mesh the supervisor alone decides that;
- * in the caller's shell they speak of something else, such as the pod that the shell runs in.
+ * Variables that give a process its identity and its peers. In a local mesh the supervisor sets them. In the caller's
+ * shell they describe something else, such as the pod that the shell runs in.
  */
 export const DECIDED_HERE: ReadonlySet<string> = new Set([
   ...COMMAND_VARIABLES,
@@ -104,14 +104,13 @@ export const DECIDED_HERE: ReadonlySet<string> = new Set([
   'XDS_ROOT_CA',
 ]);
 
-/** What any program may need, and what steers Node and its gRPC for whoever looks for a fault. */
+/** Variables that any program may need, and those that help to find faults in Node and its gRPC. */
 const OF_ANY_PROCESS =
   /^(?:PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|TMPDIR|NODE_\w+|UV_\w+|GRPC_TRACE|GRPC_VERBOSITY)$/;
 
 /**
- * The part of the caller's environment that an actor gets. `known` are the names it reads: a `WEFT_*` variable
- * of another actor would be refused by it. Everything else stays out, such as credentials of the caller's and
- * proxies that the mesh's own connections must not go through.
+ * The part of the caller's environment that an actor gets. `known` are the names that the actor reads; it would refuse a
+ * `WEFT_*` variable of another actor. Everything else stays out, such as the caller's credentials and HTTP proxies.
  */
 export function inheritedEnv(
   environment: Environment,

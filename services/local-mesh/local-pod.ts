@@ -15,17 +15,17 @@ import type { PodSandbox } from './pod-namespaces.ts';
 import type { PodLine } from './supervisor-api.ts';
 import { isEnrolled, placeOf, podPhase, podRecord, samplePod, wantsEnrolment } from './pod-plan.ts';
 
-/** Commands of a pod meant for the mesh wait this long for its enrolment, as a kubelet waits for the CNI. */
+/** The commands of a pod wait this long for its enrolment, as a kubelet waits for the CNI. */
 const ENROLMENT_WAIT_MS = 10_000;
-/** Removal of a pod gives its commands this long. */
+/** Time between SIGTERM and SIGKILL for the commands of a removed pod. */
 const POD_GRACE_MS = 2_000;
 
-/** What a pod needs of its runtime. */
+/** Dependencies of a {@link LocalPod}. */
 export interface LocalPodDeps {
   readonly paths: MeshPaths;
   readonly clock: Clock;
   readonly log: Logger;
-  /** Something that the pod's status depends on changed. */
+  /** Called when the pod's status may have changed. */
   readonly onChange: () => void;
 }
 
@@ -41,9 +41,9 @@ export class LocalPod {
   #started = false;
   #removed = false;
   #ambient = false;
-  /** Whether the node's default server serves it; pods without one need none. */
+  /** Whether the node's default server serves the pod; true for a pod that does not need it. */
   serving: boolean;
-  /** The status last accepted by the control plane. */
+  /** The last status that the control plane accepted. */
   reported = '';
 
   constructor(object: PodObject, sandbox: PodSandbox, slot: number, deps: LocalPodDeps) {
@@ -61,7 +61,7 @@ export class LocalPod {
     return this.#object;
   }
 
-  /** Takes over changed labels and annotations: rewrites the record, starts commands that waited for enrolment. */
+  /** Takes changed labels and annotations: rewrites the record and starts commands that waited for enrolment. */
   async update(object: PodObject, namespace: NamespaceObject | undefined): Promise<void> {
     this.#object = object;
     this.#ambient = wantsEnrolment(object, namespace);
@@ -118,7 +118,7 @@ export class LocalPod {
     this.#record = text;
   }
 
-  /** What to tell the control plane. */
+  /** The status for the control plane. */
   status(): PodStatus {
     const waiting = this.#object.spec.containers.some(({ command }) => command.length > 0);
     const states = this.#containers.map((container) => container.state);
@@ -132,7 +132,7 @@ export class LocalPod {
     };
   }
 
-  /** What the supervisor tells of the pod. */
+  /** The pod in the supervisor's answers. */
   line(): PodLine {
     const { metadata, spec } = this.#object;
     const { ipv4, ipv6 } = this.sandbox.addresses;
@@ -150,7 +150,7 @@ export class LocalPod {
     };
   }
 
-  /** Ends the commands and whatever else runs in the pod, withdraws the record and removes the namespaces. */
+  /** Ends all processes of the pod, withdraws its record and removes its namespaces. */
   async remove(): Promise<void> {
     await this.halt();
     await this.#endStrays();
@@ -158,17 +158,17 @@ export class LocalPod {
     await removeSandbox(this.sandbox);
   }
 
-  /** What left its command's process group, and commands that came in from outside. */
+  /** Ends processes that left their command's process group, and commands that entered from outside. */
   async #endStrays(): Promise<void> {
     const { hostNetwork, mountsFile, netns } = this.sandbox;
-    // A pod in its node's network shares that with others; its mounts are its own.
+    // A host-network pod shares its network namespace with others; its mount namespace is its own.
     const ended = hostNetwork
       ? await endProcesses('mnt', [mountsFile], POD_GRACE_MS)
       : await endProcesses('net', [netnsPath(netns)], POD_GRACE_MS);
     if (ended > 0) this.#deps.log.info({ processes: ended }, 'pod.strays-ended');
   }
 
-  /** Ends the commands only; the end of the mesh removes the rest at once. */
+  /** Ends only the commands. The end of the mesh removes the rest of all pods at once. */
   async halt(): Promise<void> {
     this.#removed = true;
     this.#timer?.cancel();

@@ -3,7 +3,7 @@ import type { FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ifPresent } from './if-present.ts';
 
-/** A log is cut at this size; one older part of the same size is kept beside it. */
+/** A log is rotated at this size; one older part is kept. */
 export const LOG_LIMIT_BYTES = 64 * 1024 * 1024;
 
 /** Opens a log for appending, for a child to write to. The caller closes it. */
@@ -12,8 +12,8 @@ export function openLog(path: string): Promise<FileHandle> {
 }
 
 /**
- * Moves a log that has grown past the limit to `<path>.1` and empties it. Writers append, so they go on at the
- * start; lines written between the copy and the cut are lost. A missing log is fine.
+ * Copies a log that is past the limit to `<path>.1` and empties it. Writers append, so they continue at the start.
+ * Lines written between the copy and the cut are lost. A missing log is skipped.
  */
 export async function limitLog(path: string, limitBytes = LOG_LIMIT_BYTES): Promise<boolean> {
   const found = await ifPresent(stat(path));
@@ -23,7 +23,7 @@ export async function limitLog(path: string, limitBytes = LOG_LIMIT_BYTES): Prom
   return true;
 }
 
-/** Does {@link limitLog} for every log in a directory: of actors, Redis, pods and the supervisor itself. */
+/** Applies {@link limitLog} to every log in a directory. */
 export async function limitLogs(directory: string, limitBytes = LOG_LIMIT_BYTES): Promise<void> {
   const names = await readdir(directory);
   for (const name of names.filter((entry) => entry.endsWith('.log'))) {
@@ -31,13 +31,13 @@ export async function limitLogs(directory: string, limitBytes = LOG_LIMIT_BYTES)
   }
 }
 
-/** The last `lines` lines of a log, at most 64 KiB of it. A missing log has none. */
+/** Reads the last `lines` lines of a log, at most 64 KiB. A missing log has none. */
 export async function lastLines(path: string, lines: number): Promise<string[]> {
   await using file = await ifPresent(open(path, 'r'));
   return file === null ? [] : await lastLinesOf(file, lines);
 }
 
-/** As {@link lastLines}, of an open file. */
+/** {@link lastLines} for an open file. */
 export async function lastLinesOf(file: FileHandle, lines: number): Promise<string[]> {
   const { size } = await file.stat();
   const length = Math.min(size, 65_536);

@@ -11,22 +11,23 @@ export interface LoggedCommand {
   readonly logFile: string;
 }
 
-/** How a process ended; the code is null where a signal ended it or it could not be started. */
+/** The end of a process; the code is null when a signal ended it or it could not be started. */
 export interface ProcessEnd {
   readonly code: number | null;
   readonly how: string;
 }
 
-/** A process that was started, and its end, which is told without fail. */
+/** A started process and its end, which is always reported. */
 export interface LoggedProcess {
   readonly child: ChildProcess;
   readonly ended: Promise<ProcessEnd>;
 }
 
 /**
- * Starts a program that writes to a log, in a session of its own: Ctrl-C in the terminal is the supervisor's to handle, and
- * what it starts ends with its group. Once the log is open, `decide` is called: it starts the program and takes the process over
- * in the same turn, so that a stop finds it or prevents it. Rejects when the log cannot be opened.
+  * Starts a program that writes to a log, in its own session. So Ctrl-C in the terminal reaches only the supervisor, and the
+  * program's children end with its group. Calls `decide` once the log is open. `decide` starts the program and takes the process
+  * over in the same turn, so a stop either finds the process or prevents it. Rejects when the log cannot be opened.
+ 
  */
 export async function startLogged(
   { command: [program, ...parameters], env, logFile }: LoggedCommand,
