@@ -20,8 +20,8 @@ export interface LeaseDeps {
 }
 
 /**
- * A leadership lease, renewed until it is closed or lost. Its token, `<fencing number>:<holder>`, is what every guarded step compares, so a holder
- * that does not know yet that it lost the lease can write nothing.
+ * A leadership lease, renewed until it is closed or lost. Every guarded step compares its token, `<fencing number>:<holder>`, so
+ * a holder that does not know yet that it lost the lease can write nothing.
  */
 export class Lease {
   readonly #name: string;

@@ -1,4 +1,4 @@
-/** Program × connection → verdict (docs/spec/policy.md §3 and §4). Pure and synchronous; it stands on the data path. */
+/** Program × connection → verdict (docs/spec/policy.md §3 and §4). Pure and synchronous, because it runs on the data path. */
 import { tryParseSpiffe } from '../net/spiffe.ts';
 import { parseIp } from '../net/address.ts';
 import { makeMatcher } from './matcher.ts';
@@ -39,8 +39,8 @@ const readyPrograms = new WeakMap<PolicyProgram, ReadyProgram>();
 
 /**
  * Evaluates a program. Addresses in `facts` must be IP addresses in canonical form (ADDRESS_INVALID
- * otherwise). An identity that is no SPIFFE id still has its text compared by principal conditions, and has
- * neither namespace nor service account.
+ * otherwise). Principal conditions compare the text of an identity that is no SPIFFE id; it has neither namespace nor service
+ * account.
  */
 export function evaluate(program: PolicyProgram, facts: ConnectionFacts): Verdict {
   const { allow, deny, dryRunAllow, dryRunDeny } = ready(program);
@@ -70,8 +70,8 @@ export function evaluate(program: PolicyProgram, facts: ConnectionFacts): Verdic
 }
 
 /**
- * The verdict on a connection to a workload, with everything that binds it: the program of its set, an
- * undecodable policy, and references to policies nobody knows (docs/decisions/policy-fails-closed.md).
+ * The verdict on a connection to a workload by everything that binds it: the program of its set, an
+ * undecodable policy, and references to unknown policies (docs/decisions/policy-fails-closed.md).
  *
  * While `effective.pending` holds, an allowed verdict is preliminary: a new connection waits for the end of
  * `pending`, an open one is left alone. `unknownReference` is WEFT_POLICY_UNKNOWN_REFERENCE.

@@ -1,7 +1,7 @@
-/** The question of `weft policy explain` and its answer; how it is found stands in explain-route.ts. */
+/** The question of `weft policy explain` and its answer; `lib/state/explain.ts` finds it. */
 import { z } from 'zod';
 
-/** Would a pod be allowed to connect there? `to.name` is a pod or a service of the namespace. */
+/** Asks whether a pod would be allowed to connect. `to.name` is a pod or a service of the namespace. */
 export const explainRequestSchema = z.object({
   from: z.object({ namespace: z.string().min(1), pod: z.string().min(1) }),
   to: z.object({
@@ -14,7 +14,7 @@ export const explainRequestSchema = z.object({
 /** See {@link explainRequestSchema}. */
 export type ExplainRequest = z.infer<typeof explainRequestSchema>;
 
-/** The answer, and what decided it. */
+/** The answer, and the policy and path that decided it. */
 export const explainResultSchema = z.object({
   allowed: z.boolean(),
   /** Key `namespace/name` of the deciding policy, null when none decided. */
@@ -27,9 +27,9 @@ export const explainResultSchema = z.object({
    */
   path: z.enum(['passthrough', 'hbone', 'same-node', 'waypoint', 'double-hbone', 'none']),
   /**
-   * Stable word: a verdict's reason; `not-enforced` where no proxy guards the destination; `waypoint-bypassed` where
-   * it wants its waypoint to be passed; `no-identities` where nobody could answer for a service on another network; or
-   * why there is no path: `unknown-source`, `unknown-destination`, `no-upstream`, `not-ready`.
+   * Stable word: a verdict's reason; `not-enforced` when no proxy guards the destination; `waypoint-bypassed` when traffic must
+   * pass the destination's waypoint; `no-identities` when no workload could answer for a service on another network; or the
+   * reason why there is no path: `unknown-source`, `unknown-destination`, `no-upstream`, `not-ready`.
    */
   reason: z.string().min(1),
   /** Identity of the source as the destination would see it; null for plaintext. */

@@ -1,6 +1,6 @@
 /** Bounds of the policy folder, each with its reason. */
 
-/** How long a listed policy that nobody knows is waited for before it denies (docs/decisions/policy-fails-closed.md). */
+/** Wait for a listed policy that is not known, before it denies (docs/decisions/policy-fails-closed.md). */
 export const UNKNOWN_REFERENCE_WAIT_MS = 5_000;
 
 /** Workloads whose missing references are remembered: far more than the pods of a node. */

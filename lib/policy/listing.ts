@@ -1,4 +1,4 @@
-/** `weft get policies`: the policies of the mesh and what has become of them. */
+/** `weft get policies`: the policies of the mesh and their states. */
 import { errorText } from '../errors/mesh-error.ts';
 import { byText } from '../state/listing.ts';
 import type { Listing, TableRows, UnreadableRow } from '../state/listing.ts';
@@ -12,9 +12,9 @@ import type { Reach } from './reach.ts';
 import type { RejectedPolicy } from './rejection.ts';
 
 /**
- * What has become of a policy: `active` = some workload's program holds it; `unused` = none does (it selects
+ * State of a policy: `active` = some workload's program holds it; `unused` = none does (it selects
  * nothing, or is not compiled yet); `stale` = its newest version was rejected and an older one is in force;
- * `rejected` = no version could be decoded, so whomever it reaches refuses all.
+ * `rejected` = no version could be decoded, so every workload that it reaches refuses all.
  */
 export type PolicyState = 'active' | 'unused' | 'stale' | 'rejected';
 
@@ -26,7 +26,7 @@ export interface PolicyLine {
   readonly action: Authorization['action'] | null;
   readonly scope: Authorization['scope'] | null;
   readonly state: PolicyState;
-  /** Why it is in that state; empty when active and enforced. */
+  /** The reason for the state; empty when active and enforced. */
   readonly reason: string;
 }
 

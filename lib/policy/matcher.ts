@@ -1,5 +1,5 @@
 /**
- * The conditions of a match in the form they are checked in: sets instead of lists, ranges parsed and sorted.
+ * Compiles the conditions of a match into the form that checks use: sets instead of lists, ranges parsed and sorted.
  * Made once per program (see evaluate.ts), never sent anywhere.
  */
 import { parseIp } from '../net/address.ts';
@@ -7,12 +7,12 @@ import type { IpAddress } from '../net/address.ts';
 import { PrefixSet, makePrefix } from '../net/prefix.ts';
 import type { AddressRange, Match, ServiceAccountMatch, StringMatch } from './model.ts';
 
-/** What conditions are checked against; derived from the connection once per evaluation. */
+/** The facts that conditions are checked against; derived from the connection once per evaluation. */
 export interface Subject {
   readonly sourceIp: IpAddress;
   readonly destinationIp: IpAddress;
   readonly destinationPort: number;
-  /** Identity without `spiffe://`; null for a plaintext peer, whom no principal condition matches. */
+  /** Identity without `spiffe://`; null for a plaintext peer, which no principal condition matches. */
   readonly principal: string | null;
   /** Namespace of the identity, `''` for a plaintext peer. */
   readonly namespace: string;

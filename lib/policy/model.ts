@@ -70,7 +70,7 @@ export interface CompiledRule {
   readonly clauses: readonly (readonly Match[] | null)[];
 }
 
-/** What is evaluated. */
+/** The facts of a connection that policies are evaluated against. */
 export interface ConnectionFacts {
   /** Canonical text form. */
   readonly sourceIp: string;
@@ -80,7 +80,7 @@ export interface ConnectionFacts {
   readonly destinationPort: number;
 }
 
-/** The outcome, and what decided it. */
+/** The outcome of an evaluation, and the policy that decided it. */
 export interface Verdict {
   readonly allowed: boolean;
   readonly reason:
@@ -101,7 +101,7 @@ export interface Verdict {
 /** The policies that bind one workload now. */
 export interface EffectivePolicy {
   readonly setId: string;
-  /** Listed keys that are not known; while `pending` the wait of 5 s for them runs. */
+  /** Listed keys that are not known. While `pending` holds, the wait of 5 s for them runs. */
   readonly unknown: readonly string[];
   readonly pending: boolean;
   /** Key of a policy that cannot be decoded and has no good version, so that everything is refused; null in the normal case. */

@@ -10,7 +10,7 @@ export interface NamedPolicy {
 /** Turns the bytes of istio.security.Authorization into a policy; throws XDS_RESOURCE. */
 export type DecodeAuthorization = (bytes: Uint8Array) => Authorization;
 
-/** The namespace a resource name speaks of: what stands before its first slash, or all of it without one. */
+/** The namespace in a resource name: the part before its first slash, or the whole name without one. */
 export function namespaceOfKey(key: string): string {
   const slash = key.indexOf('/');
   return slash === -1 ? key : key.slice(0, slash);

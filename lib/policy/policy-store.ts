@@ -18,15 +18,15 @@ import { readPolicyRejection } from './rejection.ts';
 import type { RejectedPolicy } from './rejection.ts';
 import { policySetId } from './set-id.ts';
 
-/** What of a workload decides which policies bind it. */
+/** The fields of a workload that decide which policies bind it. */
 export type PolicySubject = Pick<Workload, 'namespace' | 'authorizationPolicies'>;
 
-/** What binds a workload, with the policies to compile where no program for the set is at hand. */
+/** The policies that bind a workload, with their contents for the case that their set has no program yet. */
 export interface EffectivePolicies {
   readonly policy: EffectivePolicy;
   /** Sorted by key. */
   readonly policies: readonly NamedPolicy[];
-  /** When `policy.pending` ends by itself and the workload is to be asked for again; null when not pending. Milliseconds of the caller's clock. */
+  /** When `policy.pending` ends and the caller asks again, in milliseconds of its clock; null when not pending. */
   readonly pendingUntilMs: number | null;
 }
 
@@ -40,9 +40,9 @@ export interface PolicyChange {
 
 /** Settings of a {@link PolicyStore}. */
 export interface PolicyStoreOptions {
-  /** WEFT_POLICY_UNKNOWN_REFERENCE: with `ignore` references nobody knows are never waited for. */
+  /** WEFT_POLICY_UNKNOWN_REFERENCE: with `ignore` the store never waits for unknown references. */
   readonly unknownReference: 'deny' | 'ignore';
-  /** How long they are waited for with `deny`. */
+  /** The wait for them with `deny`. */
   readonly unknownReferenceWaitMs?: number;
 }
 
@@ -55,7 +55,7 @@ export interface BoundSet {
   readonly setId: string;
   /** Sorted by key. */
   readonly policies: readonly NamedPolicy[];
-  /** Listed keys that nobody knows, sorted. */
+  /** Listed keys that are not known, sorted. */
   readonly missing: readonly string[];
   /** See {@link EffectivePolicy.denyAll}. */
   readonly denyAll: string | null;
@@ -65,9 +65,9 @@ const UNCHANGED: PolicyChange = { changed: false, error: null };
 const CHANGED: PolicyChange = { changed: true, error: null };
 
 /**
- * Holds the last good version of every policy. A policy that cannot be decoded leaves its last good version
- * in force; if it never had one, everything inbound is refused to the namespace in its resource name, to whomever
- * it binds by its scope, and to every workload that lists it.
+ * Holds the last good version of every policy. A policy that cannot be decoded leaves its last good version in force. If it
+ * never had one, all inbound traffic is refused to the namespace in its resource name, to every workload that it binds by its
+ * scope, and to every workload that lists it.
  */
 export class PolicyStore {
   readonly #decode: DecodeAuthorization;
@@ -75,7 +75,7 @@ export class PolicyStore {
   readonly #policies = new Map<string, StoredPolicy>();
   /** Keys of policies that bind by scope, by namespace; `''` binds every namespace. */
   readonly #scoped = new Map<string, Set<string>>();
-  /** Rejections told by the ingester, by row key of their table. */
+  /** Rejections by the ingester, by row key of their table. */
   readonly #rejections = new Map<string, RejectedPolicy>();
   /** Policies whose own bytes this store could not decode. */
   readonly #undecodable = new Map<string, RejectedPolicy>();
@@ -168,9 +168,9 @@ export class PolicyStore {
   }
 
   /**
-   * What binds the workload at `nowMs`. A listed key that nobody knows is pending for the store's wait from
-   * the moment this workload was first seen to list it; ask again at `pendingUntilMs` and after every change
-   * of the store or the workload, and {@link forget} a workload that is gone.
+   * The policies that bind the workload at `nowMs`. A listed key that is not known is pending for the store's wait, from the
+   * moment this workload was first seen to list it. Ask again at `pendingUntilMs` and after every change of the store or the
+   * workload, and {@link forget} a workload that is gone.
    */
   effectiveFor(
     workload: PolicySubject & { readonly uid: string },
@@ -193,7 +193,7 @@ export class PolicyStore {
     };
   }
 
-  /** Forgets what a workload waited for. */
+  /** Forgets the waits of a workload. */
   forget(uid: string): void {
     this.#waiting.delete(uid);
   }
@@ -243,7 +243,7 @@ export class PolicyStore {
     };
   }
 
-  /** An undecodable policy without a good version refuses whomever it reaches, and whoever lists it. */
+  /** The key of an undecodable policy without a good version that reaches the namespace or is listed; null without one. */
   #denyAll(namespace: string, listed: readonly string[]): string | null {
     for (const [key, { reach }] of this.#neverGood()) {
       const binds = reach === REACHES_ALL || reach === namespace;

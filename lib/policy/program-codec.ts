@@ -1,4 +1,4 @@
-/** Decision programs as rows of the `programs` table: JSON under the set's id. */
+/** Encodes and decodes decision programs as rows of the `programs` table: JSON under the set's id. */
 import { z } from 'zod';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import { parseIp } from '../net/address.ts';
@@ -55,14 +55,14 @@ const programSchema = z.strictObject({
   allow: policiesSchema,
 });
 
-/** The row of a program. */
+/** Encodes the row of a program. */
 export function encodeProgram(program: PolicyProgram): Uint8Array {
   return new TextEncoder().encode(JSON.stringify(program));
 }
 
 /**
  * Reads the row of a set. Throws POLICY_INVALID that names the set when the row is no program, is one of a
- * format this version does not know, or belongs to another set: whoever needs it then compiles its own.
+ * format this version does not know, or belongs to another set. The reader then compiles the set itself.
  */
 export function decodeProgram(setId: string, row: Uint8Array): PolicyProgram {
   let parsed: unknown;

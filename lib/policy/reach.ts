@@ -1,19 +1,19 @@
 /**
- * How far a policy reaches whose contents cannot be decoded: its scope is read by itself, from the top level of the message alone
- * (docs/spec/policy.md §1), so that one bad condition does not hide whom the policy was to protect.
+ * Reads the scope of a policy whose contents cannot be decoded. It reads only the top level of the message
+ * (docs/spec/policy.md §1), so that one bad condition does not hide which workloads the policy was to protect.
  */
 import { Reader } from 'protobufjs/minimal.js';
 
-/** A namespace; `''` is every namespace, null nobody but those that its resource name speaks of. */
+/** A namespace; `''` is every namespace. Null reaches only the namespace in the policy's resource name. */
 export type Reach = string | null;
 
-/** Of a policy that binds the whole mesh. */
+/** The reach of a policy that binds the whole mesh. */
 export const REACHES_ALL = '';
 
 /** Fields of istio.security.Authorization. */
 const NAMESPACE_FIELD = 2;
 const SCOPE_FIELD = 3;
-/** Values of `scope`; the first is what an absent one means. */
+/** Values of `scope`; an absent one means the first. */
 const GLOBAL = 0;
 const NAMESPACE = 1;
 
@@ -21,8 +21,8 @@ const WIRE_VARINT = 0;
 const WIRE_BYTES = 2;
 
 /**
- * Whom a policy binds by its scope; null bytes are a policy without contents. A scope that cannot be read, is not known here or binds by selector reaches nobody by itself:
- * bytes that are no policy at all must not stop a whole mesh.
+ * The workloads that a policy binds by its scope; null bytes are a policy without contents. The result is null for a scope that
+ * cannot be read, is not known here or binds by selector: bytes that are no policy at all must not stop a whole mesh.
  */
 export function reachOf(bytes: Uint8Array | null): Reach {
   if (bytes === null) return null;
@@ -31,7 +31,7 @@ export function reachOf(bytes: Uint8Array | null): Reach {
   return scope === NAMESPACE && namespace !== '' ? namespace : null;
 }
 
-/** The two fields as far as the bytes can be read; the scope is null where its absence may be the damage. */
+/** Reads the two fields as far as the bytes can be read; the scope is null where its absence may be the damage. */
 function readTop(bytes: Uint8Array): { readonly scope: number | null; readonly namespace: string } {
   const reader = Reader.create(bytes);
   let scope: number | null = null;
@@ -46,7 +46,7 @@ function readTop(bytes: Uint8Array): { readonly scope: number | null; readonly n
       else reader.skipType(wireType);
     }
   } catch {
-    // What was read before the damage counts.
+    // The fields before the damage count.
     return { scope, namespace };
   }
   return { scope: scope ?? GLOBAL, namespace };

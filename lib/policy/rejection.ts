@@ -9,7 +9,7 @@ export const rejectionSchema = z.object({
   /** Its xDS name. */
   name: z.string().min(1),
   reason: z.string(),
-  /** Of a policy: whom it binds by its scope, as {@link Reach}; rows of before there was this are without. */
+  /** The workloads that a policy binds by its scope, as {@link Reach}; rows of an earlier version lack it. */
   reach: z.string().nullable().optional(),
   /** ISO 8601. */
   at: z.string(),
@@ -18,13 +18,13 @@ export const rejectionSchema = z.object({
 /** See {@link rejectionSchema}. */
 export type Rejection = z.infer<typeof rejectionSchema>;
 
-/** A rejected policy: the policy it speaks of, and why it was rejected. */
+/** A rejected policy: its key, and why it was rejected. */
 export interface RejectedPolicy {
   readonly key: string;
   readonly reason: string;
-  /** Whom it was to bind by its scope; left out where an earlier version wrote the row. */
+  /** The workloads that it was to bind by its scope; left out where an earlier version wrote the row. */
   readonly reach?: Reach;
-  /** ISO 8601; empty where the row does not say. */
+  /** ISO 8601; empty where the row has no time. */
   readonly at: string;
 }
 
@@ -32,8 +32,8 @@ const POLICY_TYPE = 'istio.security.Authorization';
 const TYPE_IN_ROW_KEY = `${POLICY_TYPE}/`;
 
 /**
- * Reads a row of `rejections`; null when it speaks of another type. A row that cannot be read is taken by
- * its key, because overlooking the rejection of a policy would leave it unenforced.
+ * Reads a row of `rejections`; null when it is about another type. An unreadable row counts by its key: to overlook the rejection
+ * of a policy would leave the policy unenforced.
  */
 export function readPolicyRejection(rowKey: string, value: Uint8Array): RejectedPolicy | null {
   const at = rowKey.indexOf(TYPE_IN_ROW_KEY);

@@ -28,7 +28,7 @@ export class CertFetcherActor implements Actor {
   #reader: TableReader | null = null;
   #consumer: WorkConsumer | null = null;
   #ca: CaClient | null = null;
-  /** Those of the mesh and those of the CA's server. */
+  /** The roots of the mesh and those of the CA's server. */
   #bundles: readonly TrustBundle[] = [];
   #outstanding = 0;
 
@@ -126,7 +126,7 @@ export class CertFetcherActor implements Actor {
   }
 }
 
-/** How the fetcher is hosted. */
+/** The actor that gets certificates signed. */
 export const definition: ActorDefinition<CertFetcherConfig> = {
   name: 'cert-fetcher',
   perNode: true,

@@ -9,11 +9,11 @@ import type { RootSource } from '../../lib/tls/roots.ts';
 import { MAX_ANSWER_BYTES } from '../../lib/identity/ca-client.ts';
 import type { GrpcClientOptions } from '../../lib/grpc/client.ts';
 
-/** Everything the fetcher is told; times in milliseconds. */
+/** Configuration of the fetcher; times in milliseconds. */
 export interface CertFetcherConfig {
   readonly bus: BusConfig;
   readonly ca: GrpcClientOptions;
-  /** What the roots that come with a certificate are compared with. */
+  /** The mesh's roots, which the roots of the CA's answers are compared with. */
   readonly meshRoots: RootSource;
   /** Life of the certificates asked for. */
   readonly lifetimeMs: number;

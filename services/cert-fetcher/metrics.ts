@@ -1,16 +1,16 @@
 import type { MetricRegistry } from '../../lib/metrics/registry.ts';
 
-/** What the fetcher counts. */
+/** Counters of the fetcher. */
 export interface FetcherMetrics {
   signed(seconds: number): void;
   failed(code: string): void;
   unknownRoot(): void;
 }
 
-/** Of one CA call; a local CA answers in milliseconds, a busy one in seconds. */
+/** Buckets for one CA call: a local CA answers in milliseconds, a busy one in seconds. */
 const SECONDS_BUCKETS = [0.005, 0.02, 0.05, 0.1, 0.5, 1, 5, 10];
 
-/** Declares the fetcher's metrics; the functions are asked at every scrape. */
+/** Declares the fetcher's metrics; every scrape calls the functions of `sources`. */
 export function fetcherMetrics(
   registry: MetricRegistry,
   sources: { readonly outstanding: () => number; readonly identities: () => number },

@@ -14,7 +14,7 @@ import { IDENTITY_PATIENCE_MS, RESULT_LIFETIME_MS } from './limits.ts';
 import type { FetcherMetrics } from './metrics.ts';
 import type { NodeIdentities } from './node-identities.ts';
 
-/** What a job needs. */
+/** Dependencies of a job. */
 export interface SignJobDeps {
   readonly node: string;
   readonly lifetimeMs: number;
@@ -83,7 +83,7 @@ async function checkRequest(body: SignBody, deps: SignJobDeps): Promise<void> {
   );
 }
 
-/** A missing or empty token file is put right from outside, so it is worth another attempt. */
+/** Makes a missing or empty token file retryable, because it is put right from outside. */
 function retryable(error: MeshError): MeshError {
   if (error.code !== 'IDENTITY_TOKEN') return error;
   return new MeshError('IDENTITY_UNAVAILABLE', error.message, {
@@ -101,7 +101,7 @@ async function publishFailure(
   const final = attempt.lastAttempt || failure.policy.retry === 'never';
   const body: Signed = {
     ok: false,
-    // The number tells a reader this failure from the one before.
+    // The number distinguishes this failure from the one before.
     error: { ...wire, detail: { ...wire.detail, attempt: attempt.attempt } },
     final,
   };
@@ -116,7 +116,7 @@ async function publishFailure(
   }
 }
 
-/** Roots come from the bundle file only; others that a CA sends are told to the operator. */
+/** Logs roots that a CA sends and the bundle file lacks; they are never used. */
 function reportRoots(chain: readonly string[], identity: string, deps: SignJobDeps): void {
   const trusted = deps.roots();
   const { roots } = parseCaAnswer(chain);

@@ -5,14 +5,14 @@ import { bool, oneOf, text } from '../../lib/config/fields.ts';
 import { waypointBypass, waypointVariables } from '../../lib/state/waypoint-bypass.ts';
 import type { WaypointBypass } from '../../lib/state/waypoint-bypass.ts';
 
-/** What the evaluator is told. */
+/** Configuration of the evaluator. */
 export interface PolicyEvaluatorConfig {
   readonly bus: BusConfig;
   /** Network of the proxies whose decisions are explained. */
   readonly network: string;
-  /** What the proxies do about references to policies nobody knows. */
+  /** The proxies' treatment of references to unknown policies. */
   readonly unknownReference: 'deny' | 'ignore';
-  /** What they do about traffic that went around a waypoint. */
+  /** The proxies' treatment of traffic that went around a waypoint. */
   readonly waypointBypass: WaypointBypass;
   /** Whether they connect two pods of a node without a tunnel. */
   readonly sameNodeFastPath: boolean;
@@ -25,7 +25,7 @@ export const policyEvaluatorConfig = defineConfig(
     NETWORK: { schema: text({ default: '' }), description: 'id of the network of the proxies' },
     WEFT_POLICY_UNKNOWN_REFERENCE: {
       schema: oneOf('deny', 'ignore')({ default: 'deny' }),
-      description: 'what a listed policy that nobody knows does after 5s',
+      description: 'what a listed policy that is not known does after 5s',
       when: 'an istiod lists policies that it never sends (ignore)',
     },
     ...waypointVariables,

@@ -18,7 +18,7 @@ export interface MirrorDeps {
   readonly log: Logger;
   readonly unknownReference: 'deny' | 'ignore';
   unreadable(table: TableName): void;
-  /** Something that sets depend on changed. */
+  /** Called when something changed that sets depend on. */
   changed(): void;
 }
 
@@ -71,17 +71,17 @@ export class MeshMirror {
     );
   }
 
-  /** Resolves once what the ingester writes was copied completely. */
+  /** Resolves once the tables of the ingester were copied completely. */
   get meshComplete(): Promise<void> {
     return this.#ready.promise;
   }
 
-  /** True once the programs were copied, too. */
+  /** True once the programs were copied. */
   get programsComplete(): boolean {
     return this.#programs.synced;
   }
 
-  /** True while a full copy is being taken, and what is held may be of two epochs. */
+  /** True while a full copy is taken; the rows held may then be of two epochs. */
   get copying(): boolean {
     return [...this.#mesh, this.#programs].some((mirror) => mirror.copying);
   }

@@ -1,9 +1,9 @@
 import type { MetricRegistry } from '../../lib/metrics/registry.ts';
 
-/** How a compile job ended: `known` = there was a program already, `obsolete` = the policies have changed since. */
+/** Outcome of a compile job: `known` = there was a program already, `obsolete` = the policies have changed since. */
 export type CompileOutcome = 'compiled' | 'known' | 'obsolete' | 'too-large' | 'failed';
 
-/** What the evaluator counts. */
+/** Counters of the evaluator. */
 export interface EvaluatorMetrics {
   compiled(outcome: CompileOutcome, seconds: number): void;
   explained(outcome: 'allowed' | 'denied' | 'no-path'): void;
@@ -12,7 +12,7 @@ export interface EvaluatorMetrics {
   unreadable(table: string): void;
 }
 
-/** What is asked at every scrape. */
+/** Sources of the gauges, called at every scrape. */
 export interface EvaluatorSources {
   readonly policies: () => number;
   readonly rejected: () => number;
@@ -46,7 +46,7 @@ export function createEvaluatorMetrics(
   const drops = registry.counter('weft_policy_programs_dropped_total', 'Unused programs removed');
   const unreadable = registry.counter(
     'weft_policy_unreadable_rows_total',
-    'Rows whose contents could not be decoded; what was known before stays in force',
+    'Rows whose contents could not be decoded; the earlier contents stay in force',
     ['table'],
   );
   return {
@@ -75,7 +75,7 @@ function declareGauges(registry: MetricRegistry, sources: EvaluatorSources): voi
     ['weft_policy_programs', 'Programs published', sources.programs],
     [
       'weft_policy_unknown_references',
-      'Policy keys that workloads list and nobody knows',
+      'Policy keys that workloads list and that are not known',
       sources.unknownReferences,
     ],
   ];

@@ -174,7 +174,7 @@ class PolicyEvaluator implements Actor {
     await answers.put(id, result, EXPLAIN_LIFETIME_MS);
   }
 
-  /** Has the sets looked at soon; several pokes are one look. */
+  /** Schedules a look at the sets; several pokes are one look. */
   #poke(): void {
     if (this.#ending) return;
     if (this.#running !== null) {
@@ -198,11 +198,11 @@ class PolicyEvaluator implements Actor {
     if (!bus.connected) return;
     try {
       if (await table.ensure()) context.log.info('policy.programs-table-made');
-      // Between two copies a set may seem unused, or a program missing, that is only not read yet.
+      // During a copy a row that is not read yet makes a set look unused or a program look missing.
       if (mirror.copying || !mirror.programsComplete) return;
       await sets.reconcile();
     } catch (error) {
-      // Redis went away in between: the next look does the rest.
+      // Redis went away: the next look does the rest.
       if (!(error instanceof MeshError) || error.policy.retry !== 'backoff') throw error;
       context.log.warn({ code: error.code, error: error.message }, 'policy.reconcile-interrupted');
     }

@@ -7,8 +7,8 @@ import type { PolicyProgram } from '../../lib/policy/model.ts';
 import { EMPTY_SET_ID } from '../../lib/policy/set-id.ts';
 
 /**
- * The `programs` table as evaluators write it. Its rows are named by their contents, so replicas need no lease
- * and no memory of what they left: each step stands alone.
+ * Writes the `programs` table. Its rows are named by their contents, so replicas need no lease and remember no version: each step
+ * is independent.
  */
 export class ProgramTable {
   readonly #bus: Bus;

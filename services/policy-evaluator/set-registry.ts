@@ -27,19 +27,19 @@ export interface UsedSet {
   readonly workloads: number;
 }
 
-/** How often a set without program was asked for, and when it may be again. */
+/** The requests for a set without a program: their number, and the time of the next. */
 interface Request {
   readonly times: number;
   readonly againAtMs: number;
 }
 
-/** Knows the policy sets that workloads use, has programs compiled for those without, and drops programs without use. */
+/** Knows the policy sets that workloads use. It requests programs for sets without one and drops unused programs. */
 export class SetRegistry {
   readonly #deps: SetRegistryDeps;
   #used: ReadonlyMap<string, UsedSet> = new Map();
   #unknownReferences = 0;
   readonly #requests = new Map<string, Request>();
-  /** Since when a program has no use. */
+  /** Set id → the time since which its program is unused. */
   readonly #unusedSince = new Map<string, number>();
 
   constructor(deps: SetRegistryDeps) {
@@ -58,12 +58,12 @@ export class SetRegistry {
     return count;
   }
 
-  /** Policy keys that workloads list and nobody knows. */
+  /** Number of policy keys that workloads list and that are not known. */
   get unknownReferences(): number {
     return this.#unknownReferences;
   }
 
-  /** Looks at all workloads anew, in slices, and acts. Throws BUS_UNAVAILABLE when Redis is away; what was not done is done the next time. */
+  /** Looks at all workloads anew, in slices, and acts. Throws BUS_UNAVAILABLE when Redis is away; the next call does the rest. */
   async reconcile(): Promise<void> {
     await this.#survey();
     await this.#request();
@@ -115,7 +115,7 @@ export class SetRegistry {
     }
     const old: string[] = [];
     for (const setId of programs) {
-      // Kept always: with it the table is never without a row, and it costs nothing.
+      // Always kept: with it the table is never empty.
       if (this.#used.has(setId) || setId === EMPTY_SET_ID) continue;
       const since = this.#unusedSince.get(setId) ?? now;
       this.#unusedSince.set(setId, since);

@@ -139,7 +139,7 @@ function serverValues(
   };
 }
 
-/** Empty and absent differ here (docs/spec/control.md §1), so the parsed value, which equates them, does not do. */
+/** Reads XDS_ADDRESS from the environment, because empty and absent differ (docs/spec/control.md §1) and the parsed value equates them. */
 function xdsAddress(environment: Environment): string | null {
   const address = environment['XDS_ADDRESS'];
   if (address === '') return null;

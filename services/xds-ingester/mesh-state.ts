@@ -21,10 +21,10 @@ export type OwnedTable = (typeof OWNED_TABLES)[number];
 /** Tag of rows that come from the local file instead of the control plane; no server makes such a version. */
 export const LOCAL_TAG = '\u0001local';
 
-/** Resources worked on before other work gets its turn. */
+/** Resources that are taken in one turn of the event loop. */
 const SLICE_RESOURCES = 500;
 
-/** Longest name or version taken: both are kept for every resource, and no control plane makes longer ones. */
+/** Longest name or version accepted: both are kept for every resource, and no control plane makes longer ones. */
 const NAME_CHARS_MAX = 2_048;
 
 /** Longest reason kept; the control plane's own text may be in it. */
@@ -43,8 +43,8 @@ export interface LocalResource {
 }
 
 /**
- * The whole mesh state in memory: what the control plane sent, what the local file holds (which wins where both name a
- * resource), and what was rejected. A rejected resource keeps its last good version.
+ * The whole mesh state in memory: the resources of the control plane, those of the local file (which win where both name a
+ * resource), and the rejections. A rejected resource keeps its last good version.
  */
 export class MeshState implements ResourceSink {
   readonly tables: Readonly<Record<OwnedTable, ReplicaTable>> = {
@@ -70,7 +70,7 @@ export class MeshState implements ResourceSink {
     return OWNED_TABLES.some((table) => this.tables[table].dirty > 0);
   }
 
-  /** Starts from what Redis holds; the local file's rows replace those of an earlier file. */
+  /** Starts from the rows of Redis; the local file's rows replace those of an earlier file. */
   load(
     stored: Readonly<Record<OwnedTable, Map<string, { value: Uint8Array; tag: string }>>>,
   ): void {
@@ -85,7 +85,7 @@ export class MeshState implements ResourceSink {
     this.#onChange();
   }
 
-  /** Forgets what came from a control plane: there is none any more. */
+  /** Forgets the rows of a control plane: there is none any more. */
   dropRemote(): void {
     for (const name of OWNED_TABLES) {
       const table = this.tables[name];
@@ -97,8 +97,8 @@ export class MeshState implements ResourceSink {
   }
 
   /**
-   * What is held of a type, with the version it was last good in. A resource that never was good is listed with an empty
-   * version: the server then says when it is removed, which clears its rejection.
+   * The resources held of a type, each with its last good version. A resource without a good version has an empty one: the server
+   * then reports its removal, which clears its rejection.
    */
   versions(type: ResourceType): ReadonlyMap<string, string> {
     const versions = new Map<string, string>();
@@ -131,7 +131,7 @@ export class MeshState implements ResourceSink {
     return failures;
   }
 
-  /** Null when the resource was taken, else why not. */
+  /** Takes the resource; returns why not, or null. */
   #take(type: ResourceType, resource: DeltaResource): string | null {
     const { name, version, bytes } = resource;
     const key = rowKey(type, name);
@@ -170,7 +170,7 @@ export class MeshState implements ResourceSink {
   }
 }
 
-/** What does not fit a row would stop every write behind it. */
+/** Refuses a resource that does not fit a row: it would stop every write behind it. */
 function checkSize({ name, version, bytes }: DeltaResource): void {
   if (name === '') throw new MeshError('XDS_RESOURCE', 'resource without a name');
   if (name.length > NAME_CHARS_MAX || version.length > NAME_CHARS_MAX) {

@@ -2,7 +2,7 @@ import type { MetricRegistry } from '../../lib/metrics/registry.ts';
 import { OWNED_TABLES } from './mesh-state.ts';
 import type { MeshState } from './mesh-state.ts';
 
-/** What is asked at scrape. */
+/** Sources of the gauges, called at each scrape. */
 export interface IngesterFacts {
   readonly state: MeshState;
   leading(): boolean;

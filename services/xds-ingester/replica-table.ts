@@ -1,19 +1,19 @@
-/** A table as this process holds it, and which of its rows Redis does not have yet. Pure. */
+/** A table in memory, and the rows of it that Redis does not have yet. Pure. */
 import type { RowChange, StoredRow } from '../../lib/bus/contract.ts';
 
 /** Rows in memory with the set of keys still to be written. */
 export class ReplicaTable {
   #rows = new Map<string, StoredRow>();
-  /** Keys that changed since they were taken last, in order of change; at most those there are and were. */
+  /** Keys that changed since they were last taken, in order of change. */
   readonly #dirty = new Set<string>();
-  /** Keys that are being written: Redis has them only once it said so. */
+  /** Keys that are being written: Redis has them only once it has confirmed them. */
   readonly #taken = new Set<string>();
 
   get size(): number {
     return this.#rows.size;
   }
 
-  /** Keys not known to be written; one that changes while it is written counts twice. */
+  /** Number of keys not known to be written; a key that changes while it is written counts twice. */
   get dirty(): number {
     return this.#dirty.size + this.#taken.size;
   }
@@ -40,14 +40,14 @@ export class ReplicaTable {
     return true;
   }
 
-  /** Takes what Redis has as its own; nothing is dirty then. */
+  /** Replaces the rows by those of Redis; nothing is dirty then. */
   load(rows: Map<string, StoredRow>): void {
     this.#rows = new Map(rows);
     this.written();
     this.#dirty.clear();
   }
 
-  /** Marks what must be written to make Redis, which has `stored`, equal to this. */
+  /** Marks the rows that must be written to make Redis, which holds `stored`, equal to this table. */
   diff(stored: ReadonlyMap<string, StoredRow>): void {
     this.written();
     this.#dirty.clear();
@@ -77,21 +77,21 @@ export class ReplicaTable {
     return changes;
   }
 
-  /** Takes everything as it is now, to be written in the place of what Redis has; otherwise as {@link take}. */
+  /** Takes all rows, to replace those of Redis; otherwise as {@link take}. */
   takeAll(): readonly (readonly [key: string, value: Uint8Array, tag: string])[] {
     for (const key of this.#dirty) this.#taken.add(key);
     this.#dirty.clear();
     return [...this.#rows].map(([key, { value, tag }]) => [key, value, tag] as const);
   }
 
-  /** Redis has what was taken. */
+  /** Call when Redis has the rows that were taken. */
   written(): void {
     this.#taken.clear();
   }
 
-  /** Redis may not have what was taken. */
+  /** Call when Redis may lack the rows that were taken. */
   restore(): void {
-    // They changed before what became dirty meanwhile.
+    // They changed before the keys that became dirty meanwhile.
     const later = [...this.#dirty].filter((key) => !this.#taken.has(key));
     this.#dirty.clear();
     for (const key of this.#taken) this.#dirty.add(key);
@@ -100,7 +100,7 @@ export class ReplicaTable {
   }
 
   #touch(key: string): void {
-    // Behind what is dirty already, so that changes are written in their order.
+    // Behind the keys that are dirty already, so that changes are written in order.
     this.#dirty.delete(key);
     this.#dirty.add(key);
   }

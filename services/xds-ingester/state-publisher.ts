@@ -15,7 +15,7 @@ const BATCH_CHANGES_MAX = 1_000;
 
 const RETRY = { baseMs: 100, maxMs: 5_000 };
 
-/** What the publisher needs to know of the source of the state. */
+/** The source of the state, as the publisher sees it. */
 export interface StateSource {
   /** True while the state in memory is known to be the current one: a live stream answered for every type. */
   readonly live: boolean;
@@ -23,11 +23,11 @@ export interface StateSource {
   readonly complete: boolean;
   /** Called once, when the first lease is held and what Redis stores is loaded: the source may start. */
   start(): void;
-  /** The state in memory was replaced by what another ingester wrote: follow from there. */
+  /** Called when the rows of another ingester replaced the state in memory: follow from there. */
   reopen(): void;
 }
 
-/** What the publisher needs. */
+/** Dependencies of the publisher. */
 export interface PublisherDeps {
   readonly bus: Bus;
   readonly lease: Lease;
@@ -38,10 +38,10 @@ export interface PublisherDeps {
 }
 
 /**
- * Keeps Redis equal to the state in memory while the lease is held. It rests on this: where a table of Redis is as its writer
- * left it, it differs from memory in dirty rows alone, because a row stays dirty until Redis has confirmed it. Every doubt
- * (a new connection, a failed step, a new term) is settled table by table before anything else is written: lost data is
- * written again under a new epoch, and what another ingester may have written is compared or taken over.
+ * Keeps Redis equal to the state in memory while the lease is held. A table of Redis that is as its writer left it differs from
+ * memory only in dirty rows, because a row stays dirty until Redis has confirmed it. Every doubt (a new connection, a failed step,
+ * a new term) is settled table by table before anything else is written: lost data is written again under a new epoch, and rows
+ * that another ingester may have written are compared or taken over.
  */
 export class StatePublisher {
   readonly #deps: PublisherDeps;
@@ -53,9 +53,9 @@ export class StatePublisher {
   readonly finished: Promise<void>;
   #wake = Promise.withResolvers<void>();
   #settled = false;
-  /** Counts doubts: one that comes while another is settled leaves everything unsettled. */
+  /** Counts doubts: a doubt that comes while another is settled leaves everything unsettled. */
   #doubts = 0;
-  /** The lease was lost since what Redis has was last settled: another ingester may have written. */
+  /** The lease was lost since the last settling: another ingester may have written. */
   #newTerm = false;
   #started = false;
   #published = false;
@@ -85,7 +85,7 @@ export class StatePublisher {
     return this.#settled && this.#published && !this.#deps.state.dirty;
   }
 
-  /** Says that there may be something to do. */
+  /** Wakes the publisher: there may be something to do. */
   poke(): void {
     this.#wake.resolve();
   }
@@ -132,8 +132,8 @@ export class StatePublisher {
       this.#started = true;
       source.start();
     }
-    // Before the first complete state there is either the last known good one in Redis, which changes bring up to date, or
-    // nothing, and then readers must not take the beginning of a mesh for all of it.
+    // Until the first complete state, Redis holds the last known good state or nothing. Readers must not take the beginning of a
+    // mesh for all of it.
     if (!this.#published) {
       if (!source.complete) return;
       for (const table of OWNED_TABLES) await this.#replace(table);
@@ -142,14 +142,14 @@ export class StatePublisher {
     await this.#flush();
   }
 
-  /** Finds out what Redis has, and makes a plan of it: a loaded state, dirty rows, or tables written whole. */
+  /** Compares Redis with memory, and leaves a loaded state, dirty rows, or tables written whole. */
   async #settle(): Promise<void> {
     const { source } = this.#deps;
     const doubts = this.#doubts;
     const newTerm = this.#newTerm;
     const standings = await this.#standings();
     const absent = standings.includes('absent');
-    // Within one term nobody else writes: what is foreign then is this writer's own, from steps without an answer.
+    // Within one term only this process writes: a foreign table is its own work then, from steps without an answer.
     const foreign = newTerm && standings.includes('foreign');
     if (!this.#started || (foreign && !absent && !source.live)) await this.#adopt();
     else await this.#repair(standings, newTerm);
@@ -164,7 +164,7 @@ export class StatePublisher {
     return standings;
   }
 
-  /** Takes what Redis holds as the state to go on from. */
+  /** Loads the rows of Redis as the state to continue from. */
   async #adopt(): Promise<void> {
     const { log, source, state } = this.#deps;
     const stored: Record<OwnedTable, Map<string, StoredRow>> = {
@@ -173,7 +173,7 @@ export class StatePublisher {
       addresses: await this.#writers.addresses.readRows(),
     };
     const absent = (await this.#standings()).includes('absent');
-    // What is in memory is more than nothing.
+    // Memory holds more than the tables that are left.
     if (absent && this.#started) {
       throw new MeshError('STATE_CONFLICT', 'a table has gone while all were read');
     }
@@ -184,10 +184,10 @@ export class StatePublisher {
     if (this.#started) source.reopen();
   }
 
-  /** Makes each table differ from memory in its dirty rows alone. */
+  /** Makes each table differ from memory only in its dirty rows. */
   async #repair(standings: readonly TableStanding[], newTerm: boolean): Promise<void> {
     const { log, state } = this.#deps;
-    // Gone, left half made by an ingester that died, or older than what was written.
+    // The table is gone, half made by an ingester that died, or older than the last write.
     const lost = standings.some((standing) => standing === 'absent' || standing === 'behind');
     if (lost) log.warn({ standings }, 'ingest.redis-lost-state');
     for (const [index, table] of OWNED_TABLES.entries()) {

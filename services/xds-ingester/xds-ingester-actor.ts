@@ -20,7 +20,7 @@ import { createIngesterMetrics } from './metrics.ts';
 import { StatePublisher } from './state-publisher.ts';
 import type { StateSource } from './state-publisher.ts';
 
-/** With Redis there and the lease still not won, another ingester leads: this one is a standby, and ready as such. */
+/** When Redis is there and the lease is not won within this time, another ingester leads. This one is then ready as a standby. */
 const STANDBY_AFTER_MS = 3_000;
 
 /** Name of the lease, mesh scope. */
@@ -82,7 +82,7 @@ class XdsIngester implements Actor {
   }
 
   async drain(_deadline: Deadline): Promise<void> {
-    // Given back first, so that a standby takes over while this one ends.
+    // Gives the lease back first, so that a standby takes over while this process ends.
     await this.stop();
   }
 
@@ -97,7 +97,7 @@ class XdsIngester implements Actor {
     await this.#bus?.close();
   }
 
-  /** The control plane as the source of the state; without one the local file is all there is. */
+  /** The control plane as the source of the state; without one the local file is the whole state. */
   #source(context: ActorContext, state: MeshState, metrics: XdsMetrics): StateSource {
     const { xds, node } = this.#config;
     const { clock, log } = context;
@@ -136,7 +136,7 @@ class XdsIngester implements Actor {
   }
 }
 
-/** Releases `ready` when Redis is there and the lease is somebody else's. */
+/** Calls `ready` when Redis is there and another ingester holds the lease. */
 function readyAsStandby(
   bus: Bus,
   context: ActorContext,
