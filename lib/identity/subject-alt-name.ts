@@ -1,5 +1,5 @@
-import { isIPv4, isIPv6 } from 'node:net';
 import { MeshError } from '../errors/mesh-error.ts';
+import { tryParseIp } from '../net/address.ts';
 import {
   booleanTrue,
   content,
@@ -79,23 +79,8 @@ function ascii(text: string): Buffer {
   return Buffer.from(text, 'latin1');
 }
 
-function addressBytes(address: string): Buffer {
-  if (isIPv4(address)) return Buffer.from(address.split('.').map(Number));
-  if (!isIPv6(address) || address.includes('%')) {
-    throw new MeshError('IDENTITY_INVALID', `not an IP address: ${JSON.stringify(address)}`);
-  }
-  // The URL parser gives the compressed form, without an embedded IPv4 part.
-  const [head = '', tail] = new URL(`http://[${address}]`).hostname.slice(1, -1).split('::');
-  const left = hexGroups(head);
-  const right = tail === undefined ? [] : hexGroups(tail);
-  const middle: number[] = Array.from({ length: 8 - left.length - right.length }, () => 0);
-  const result = Buffer.alloc(16);
-  for (const [index, group] of [...left, ...middle, ...right].entries()) {
-    result.writeUInt16BE(group, index * 2);
-  }
-  return result;
-}
-
-function hexGroups(text: string): number[] {
-  return text === '' ? [] : text.split(':').map((group) => Number.parseInt(group, 16));
+function addressBytes(text: string): Uint8Array {
+  const address = tryParseIp(text);
+  if (address !== null) return address.bytes;
+  throw new MeshError('IDENTITY_INVALID', `not an IP address: ${JSON.stringify(text)}`);
 }

@@ -182,8 +182,7 @@ test('a certificate whose root was taken away ends the connection as a tunnel wo
   if (typeof key === 'string') throw new Error('a KeyObject crosses to the thread');
   mesh.tell({
     type: 'certificate',
-    identity: WEB,
-    bundle: { ...source, key, serialNumber: '02' },
+    certificate: { ...source, key, serialNumber: '02' },
   });
   await gone;
   for (const line of await mesh.accessLines(2)) {

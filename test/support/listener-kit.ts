@@ -434,8 +434,8 @@ export class TestMesh {
     const source = await this.pki.issue(identity, this.issue);
     if (typeof source.key === 'string') throw new Error('a KeyObject crosses to the thread');
     this.chains.set(identity, source.chainPem);
-    const bundle = { ...source, key: source.key, serialNumber: '01' };
-    thread.control.postMessage({ type: 'certificate', identity, bundle } satisfies ControlToThread);
+    const certificate = { ...source, key: source.key, serialNumber: '01' };
+    thread.control.postMessage({ type: 'certificate', certificate } satisfies ControlToThread);
   }
 
   async #enrol(

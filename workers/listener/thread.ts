@@ -180,7 +180,7 @@ export class ListenerThread {
   #obey(message: ControlToThread): void {
     switch (message.type) {
       case 'certificate':
-        this.context.certificates.put(message.bundle);
+        this.context.certificates.put(message.certificate);
         break;
       case 'certificate.unavailable':
         this.context.certificates.unavailable(message.identity, MeshError.fromWire(message.error));

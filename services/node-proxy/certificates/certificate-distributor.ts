@@ -143,7 +143,7 @@ export class CertificateDistributor {
     const { identity } = certificate;
     const given = this.#given.get(thread) ?? new Set();
     this.#given.set(thread, given.add(identity));
-    thread.send({ type: 'certificate', identity, bundle: certificate });
+    thread.send({ type: 'certificate', certificate });
   }
 
   /** A key must not outlive the pods that may use it. A pod that drains is still served. */

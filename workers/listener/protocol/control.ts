@@ -1,8 +1,8 @@
 /** Messages between node-proxy and a listener thread. Each is plain data that survives structured clone; errors cross as WireError. */
-import type { KeyObject } from 'node:crypto';
 import type { MessagePort } from 'node:worker_threads';
 import type { WireError } from '../../../lib/errors/mesh-error.ts';
 import type { RevocationLists } from '../../../lib/identity/crl.ts';
+import type { WorkloadCertificate } from '../../../lib/identity/workload-certificate.ts';
 import type { AccessSettings } from '../../../lib/log/access-gate.ts';
 import type { Series, SeriesMessage } from '../../../lib/metrics/series-memory.ts';
 import type { ExportDrops, ExportedConnection } from '../../../lib/otlp/model.ts';
@@ -42,19 +42,6 @@ export interface PodInfo {
   readonly own?: boolean;
 }
 
-/** A workload certificate as a thread uses it. Replaced as a whole on rotation. */
-export interface CertificateBundle {
-  readonly identity: string;
-  /** Leaf then intermediates, PEM. */
-  readonly chainPem: string;
-  readonly key: KeyObject;
-  /** The trust bundle node-proxy read itself, PEM; never what came with the chain. */
-  readonly rootsPem: string;
-  readonly notBeforeMs: number;
-  readonly notAfterMs: number;
-  readonly serialNumber: string;
-}
-
 /** Reports that a thread gives on request. */
 export type ReportKind = 'connections' | 'recent' | 'metrics' | 'activity' | 'exports';
 
@@ -66,7 +53,7 @@ export interface PodActivity {
 
 /** node-proxy → thread, on the control port. */
 export type ControlToThread =
-  | { readonly type: 'certificate'; readonly identity: string; readonly bundle: CertificateBundle }
+  | { readonly type: 'certificate'; readonly certificate: WorkloadCertificate }
   | {
       readonly type: 'certificate.unavailable';
       readonly identity: string;

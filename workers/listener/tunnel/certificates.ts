@@ -3,7 +3,7 @@ import { MeshError, asMeshError } from '../../../lib/errors/mesh-error.ts';
 import { TunnelCredentials } from '../../../lib/hbone/credentials.ts';
 import { CERTIFICATES_PER_TURN, CERTIFICATE_WAIT_MS, MAX_CERTIFICATE_WAITERS } from '../limits.ts';
 import type { CredentialOptions } from '../../../lib/hbone/credentials.ts';
-import type { CertificateBundle } from '../protocol/control.ts';
+import type { WorkloadCertificate } from '../../../lib/identity/workload-certificate.ts';
 
 interface Waiter {
   readonly resolve: (credentials: TunnelCredentials) => void;
@@ -28,7 +28,7 @@ export class CertificateStore {
   readonly #credentials = new Map<string, TunnelCredentials>();
   readonly #waiters = new Map<string, Set<Waiter>>();
   /** Certificates that wait for a turn to be taken, the newest of each identity. */
-  readonly #queued = new Map<string, CertificateBundle>();
+  readonly #queued = new Map<string, WorkloadCertificate>();
   /** Taken in this turn of the event loop. */
   #taken = 0;
   #turning = false;
@@ -49,9 +49,9 @@ export class CertificateStore {
   }
 
   /** Takes a new certificate: at once while the turn has room, else in one of the next turns. */
-  put(bundle: CertificateBundle): void {
-    if (this.#taken < CERTIFICATES_PER_TURN && this.#queued.size === 0) this.#take(bundle);
-    else this.#queued.set(bundle.identity, bundle);
+  put(certificate: WorkloadCertificate): void {
+    if (this.#taken < CERTIFICATES_PER_TURN && this.#queued.size === 0) this.#take(certificate);
+    else this.#queued.set(certificate.identity, certificate);
     this.#turnLater();
   }
 
@@ -75,21 +75,21 @@ export class CertificateStore {
     setImmediate(() => {
       this.#turning = false;
       this.#taken = 0;
-      for (const bundle of this.#queued.values()) {
+      for (const certificate of this.#queued.values()) {
         if (this.#taken === CERTIFICATES_PER_TURN) break;
-        this.#take(bundle);
+        this.#take(certificate);
       }
       if (this.#taken > 0) this.#turnLater();
     });
   }
 
-  #take(bundle: CertificateBundle): void {
-    const { identity } = bundle;
+  #take(certificate: WorkloadCertificate): void {
+    const { identity } = certificate;
     this.#queued.delete(identity);
     this.#taken += 1;
     let credentials: TunnelCredentials;
     try {
-      credentials = new TunnelCredentials(bundle, this.#options);
+      credentials = new TunnelCredentials(certificate, this.#options);
     } catch (error) {
       const failure = asMeshError(error, 'IDENTITY_INVALID');
       this.#options.unusable?.(identity, failure);

@@ -4,12 +4,12 @@ import { systemClock } from '../../../../lib/clock/clock.ts';
 import { MeshError } from '../../../../lib/errors/mesh-error.ts';
 import { CertificateStore } from '../../../../workers/listener/tunnel/certificates.ts';
 import { CERTIFICATES_PER_TURN } from '../../../../workers/listener/limits.ts';
-import type { CertificateBundle } from '../../../../workers/listener/protocol/control.ts';
+import type { WorkloadCertificate } from '../../../../lib/identity/workload-certificate.ts';
 import { createTunnelPki } from '../../../support/tunnel-pki.ts';
 
 const IDENTITY = 'spiffe://cluster.local/ns/demo/sa/web';
 
-async function bundle(lifeMs = 3_600_000, identity = IDENTITY): Promise<CertificateBundle> {
+async function bundle(lifeMs = 3_600_000, identity = IDENTITY): Promise<WorkloadCertificate> {
   const source = await (await createTunnelPki()).issue(identity, { lifeMs });
   if (typeof source.key === 'string') throw new Error('a KeyObject is expected');
   return { ...source, key: source.key, serialNumber: '01' };
@@ -100,7 +100,7 @@ test('changed roots of a hundred identities are taken a few in a turn', async (t
   const { certificates, changed } = store();
   const [one, other] = [await createTunnelPki('one'), await createTunnelPki('other')];
   const rootsPem = one.rootPem + other.rootPem;
-  const bundles: CertificateBundle[] = [];
+  const bundles: WorkloadCertificate[] = [];
   for (let index = 0; index < 100; index += 1) {
     const { key, ...rest } = await one.issue(`spiffe://cluster.local/ns/demo/sa/a${index}`);
     if (typeof key === 'string') throw new Error('a KeyObject is expected');
