@@ -1,5 +1,6 @@
 import { Metadata, connectivityState } from '@grpc/grpc-js';
-import type { Client, ClientDuplexStream, ServiceError } from '@grpc/grpc-js';
+import type { Client, ServiceError } from '@grpc/grpc-js';
+import { firstEvent } from '../async/first-event.ts';
 import { errorText } from '../errors/mesh-error.ts';
 import { decodeResponse, encodeRequest } from './wire.ts';
 import type { DeltaRequest, DeltaResponse } from './wire.ts';
@@ -59,7 +60,9 @@ export async function runDeltaStream(
       throw error;
     }
   };
-  const send: SendRequest = (request) => writeRequest(call, request);
+  const send: SendRequest = async (request) => {
+    if (!call.write(request)) await firstEvent(call, ['drain', 'close', 'error']);
+  };
   try {
     // Without a connection the call fails at once, and its error tells the reason.
     if (connection === 'ready') await handled(handler.opened(send));
@@ -108,23 +111,4 @@ function classify(error: unknown, established: boolean): StreamEnd {
   const { code, details } = error as Partial<ServiceError>;
   if (typeof code !== 'number') return { kind: 'local' };
   return { kind: 'status', code, details: details ?? '' };
-}
-
-/** Writes a request and waits for the transport to drain where it asks for it; the end of the stream ends the wait. */
-function writeRequest(
-  call: ClientDuplexStream<DeltaRequest, DeltaResponse>,
-  request: DeltaRequest,
-): Promise<void> {
-  if (call.write(request)) return Promise.resolve();
-  return new Promise((resolve) => {
-    const finish = (): void => {
-      call.off('drain', finish);
-      call.off('close', finish);
-      call.off('error', finish);
-      resolve();
-    };
-    call.once('drain', finish);
-    call.once('close', finish);
-    call.once('error', finish);
-  });
 }

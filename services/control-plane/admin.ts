@@ -8,6 +8,8 @@ import type { ResourceIndex } from './mapping/resource-index.ts';
 import { conditionsOf } from './policy/conditions.ts';
 import type { ObjectStore } from './store/object-store.ts';
 
+const shown = ({ name, version, content }: MappedResource) => ({ name, version, content });
+
 /** Registers the routes. */
 export function adminRoutes(
   routes: Routes,
@@ -44,12 +46,4 @@ export function adminRoutes(
   routes.route('GET', '/streams', (_request, response) => {
     sendJson(response, 200, { streams: server.streams() });
   });
-}
-
-function shown({
-  name,
-  version,
-  content,
-}: MappedResource): Pick<MappedResource, 'name' | 'version' | 'content'> {
-  return { name, version, content };
 }

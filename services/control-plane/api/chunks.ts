@@ -1,5 +1,6 @@
 /** Writes long answers in chunks of bounded size, at the reader's pace. */
 import type { ServerResponse } from 'node:http';
+import { firstEvent } from '../../../lib/async/first-event.ts';
 import { TimeSlice } from '../../../lib/async/time-slice.ts';
 import { CHUNK_CHARACTERS, SLICE_MS } from '../limits.ts';
 
@@ -25,20 +26,8 @@ export async function writeInChunks(
 ): Promise<void> {
   const slice = new TimeSlice(SLICE_MS);
   for (const chunk of chunksOf(texts)) {
-    if (!response.write(chunk)) await drained(response);
+    if (!response.write(chunk)) await firstEvent(response, ['drain', 'close']);
     await slice.breathe();
     if (response.destroyed || response.writableEnded) return;
   }
-}
-
-function drained(response: ServerResponse): Promise<void> {
-  return new Promise((resolve) => {
-    const settle = (): void => {
-      response.off('drain', settle);
-      response.off('close', settle);
-      resolve();
-    };
-    response.on('drain', settle);
-    response.on('close', settle);
-  });
 }
