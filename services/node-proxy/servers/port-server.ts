@@ -10,36 +10,36 @@ import { PORT_RECLAIM_MS, SERVER_SPARED_DESCRIPTORS } from '../limits.ts';
 /** Attempts to find an ephemeral port that is free on every host. */
 const EPHEMERAL_ATTEMPTS = 5;
 
-/** What a server listens on and does. */
+/** Settings of {@link PortServer}. */
 export interface PortServerOptions {
   readonly name: string;
   /** The standard port; 0 = any. */
   readonly port: number;
-  /** Addresses to listen on, the same port on each; those the machine lacks are skipped but for the first. */
+  /** Addresses to listen on, with the same port on each. Addresses that the machine lacks are skipped, except the first. */
   readonly hosts: readonly string[];
   readonly handler: HttpHandler;
 }
 
-/** What a server needs. */
+/** What {@link PortServer} needs. */
 export interface PortServerDeps {
   readonly log: Logger;
   readonly clock: Clock;
-  /** How many the process may have. */
+  /** How many descriptors the process may have. */
   readonly descriptors: number;
 }
 
-/** An HTTP server on a standard port, or on an ephemeral one while another process holds that. */
+/** An HTTP server on a standard port, or on an ephemeral one while another process holds the standard port. */
 export class PortServer {
   readonly #options: PortServerOptions;
   readonly #log: Logger;
   readonly #clock: Clock;
-  /** Where the last descriptors of the process begin. */
+  /** The first of the descriptors that are kept for others. */
   readonly #spared: number;
   #servers: HttpServer[] = [];
   #reclaim: Timer | null = null;
   #closed = false;
   #yielded = false;
-  #saidExhausted = false;
+  #reportedExhausted = false;
 
   constructor(options: PortServerOptions, deps: PortServerDeps) {
     const { descriptors } = deps;
@@ -49,13 +49,13 @@ export class PortServer {
     this.#clock = deps.clock;
   }
 
-  /** The port served now; the standard one where both are. Null when not listening. */
+  /** The port in use; the standard one when the server has both. Null when it does not listen. */
   get port(): number | null {
     const ports = this.#servers.map((server) => server.port);
     return ports.find((port) => port === this.#options.port) ?? ports[0] ?? null;
   }
 
-  /** Listens. Rejects with NETNS_UNAVAILABLE when no port can be had at all. */
+  /** Listens. Rejects with NETNS_UNAVAILABLE when no port is free. */
   async listen(): Promise<void> {
     const { name, port } = this.#options;
     const standard = await this.#bind(port);
@@ -74,7 +74,7 @@ export class PortServer {
     throw new MeshError('NETNS_UNAVAILABLE', `the ${name} server found no free port`);
   }
 
-  /** Leaves the standard port to another process and goes on where there is room; requests under way are answered. */
+  /** Leaves the standard port to another process and moves to a free one; requests in progress are answered. */
   async yield(): Promise<void> {
     this.#yielded = true;
     this.#reclaim?.cancel();
@@ -104,16 +104,16 @@ export class PortServer {
           await Promise.all(servers.map((server) => server.close()));
           return;
         }
-        // Those who were told the ephemeral port may still use it.
+        // Clients that know the ephemeral port may still use it.
         this.#servers.push(...servers);
         this.#log.info({ server: this.#options.name, port: this.#options.port }, 'port.reclaimed');
       },
       (error: unknown) =>
-        this.#log.warn({ server: this.#options.name, error: errorText(error) }, 'port.reclaim'),
+        this.#log.warn({ server: this.#options.name, error: errorText(error) }, 'port.reclaim-failed'),
     );
   }
 
-  /** One server for each host on the same port; null when the port is taken on one of them. */
+  /** Makes a server for each host on the same port; null when the port is taken on one of them. */
   async #bind(wanted: number): Promise<HttpServer[] | null> {
     const { name, handler, hosts } = this.#options;
     const servers: HttpServer[] = [];
@@ -141,16 +141,16 @@ export class PortServer {
     return servers;
   }
 
-  /** The kernel gives out the lowest number that is free, so a high one says that nearly all are in use. */
+  /** Refuses a connection when nearly all descriptors are in use: the kernel gives out the lowest free number first. */
   #admit(socket: Socket): void {
     const fd = socketFd(socket);
     if (fd === null || fd < this.#spared) {
-      this.#saidExhausted = false;
+      this.#reportedExhausted = false;
       return;
     }
     socket.destroy();
-    if (this.#saidExhausted) return;
-    this.#saidExhausted = true;
+    if (this.#reportedExhausted) return;
+    this.#reportedExhausted = true;
     this.#log.warn({ server: this.#options.name, fd }, 'port.descriptors-exhausted');
   }
 }
