@@ -34,7 +34,7 @@ import type { PodSource } from './pods/pod-source.ts';
 import { HotPods } from './pool/hot-pods.ts';
 import { ListenerPool } from './pool/listener-pool.ts';
 import type { PlacedPod } from './pool/placed-pod.ts';
-import { ReadinessBlocker } from './readiness-blocker.ts';
+import { readinessBlocker } from './readiness-blocker.ts';
 import { NodeProxyServers } from './servers/servers.ts';
 import { ThreadTotals } from './servers/thread-totals.ts';
 import { BusSigning } from './signing.ts';
@@ -51,8 +51,8 @@ export class Composition {
   /** Names this process; no earlier run of it has the same name. */
   readonly #member: string;
   /** These keep the process from being ready (docs/spec/inpod.md §7). */
-  readonly #podsPending: ReadinessBlocker;
-  readonly #takeoverPending: ReadinessBlocker;
+  readonly #blockPods: (blocking: boolean) => void;
+  readonly #blockTakeover: (blocking: boolean) => void;
   readonly #stateReady: () => void;
   readonly #metrics: NodeProxyMetrics;
   readonly #bus: Bus;
@@ -87,9 +87,9 @@ export class Composition {
     this.#context = context;
     this.#made = made;
     this.#member = `node-proxy-${this.#node}-${randomBytes(6).toString('hex')}`;
-    this.#podsPending = new ReadinessBlocker(context.readiness, 'workload proxy manager');
-    this.#takeoverPending = new ReadinessBlocker(context.readiness, 'takeover');
-    this.#takeoverPending.set(false);
+    this.#blockPods = readinessBlocker(context.readiness, 'workload proxy manager');
+    this.#blockTakeover = readinessBlocker(context.readiness, 'takeover');
+    this.#blockTakeover(false);
     this.#stateReady = context.readiness.block('state manager');
     context.supervise('node-proxy', this.#failed.promise);
     this.#metrics = this.#declareMetrics();
@@ -138,7 +138,7 @@ export class Composition {
     await this.#generation.handOver(deadline);
     this.#stopping = true;
     this.#source.drain();
-    this.#podsPending.set(true);
+    this.#blockPods(true);
     this.#distributor.retire();
     this.#hot?.close();
     const leftMs = deadline.remainingMs();
@@ -263,7 +263,7 @@ export class Composition {
       netnsIdentity,
       closeFd,
       changed: () => {
-        this.#podsPending.set(this.#stopping || !this.#pods.ready);
+        this.#blockPods(this.#stopping || !this.#pods.ready);
         this.#distributor.forgetUnused();
         this.#generation.changed();
       },
@@ -322,7 +322,7 @@ export class Composition {
           this.#config.dedicatedTo === null
             ? this.#bus.presence(PROXIES, { node: this.#node }, proxyPresenceSchema)
             : NOBODY,
-        waits: (waiting) => this.#takeoverPending.set(waiting),
+        waits: (waiting) => this.#blockTakeover(waiting),
         serves: () => this.#pods.ready,
         missing: () => this.#distributor.missing(),
         pods: () => this.#pods.listening(),

@@ -1,25 +1,13 @@
 import type { Readiness } from '../../lib/actor/actor.ts';
 
-/** A named reason not to be ready that may come and go. It blocks from the beginning. */
-export class ReadinessBlocker {
-  readonly #readiness: Readiness;
-  readonly #name: string;
-  #release: (() => void) | null;
-
-  constructor(readiness: Readiness, name: string) {
-    this.#readiness = readiness;
-    this.#name = name;
-    this.#release = readiness.block(name);
-  }
-
-  /** Says whether it blocks from now on. */
-  set(blocking: boolean): void {
-    if (blocking === (this.#release !== null)) return;
-    if (blocking) {
-      this.#release = this.#readiness.block(this.#name);
-      return;
+/** Adds a blocker that may come and go; the result says whether it blocks from then on. It blocks from the beginning. */
+export function readinessBlocker(readiness: Readiness, name: string): (blocking: boolean) => void {
+  let release: (() => void) | null = readiness.block(name);
+  return (blocking) => {
+    if (blocking) release ??= readiness.block(name);
+    else {
+      release?.();
+      release = null;
     }
-    this.#release?.();
-    this.#release = null;
-  }
+  };
 }

@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { sendJson, sendText } from '../../../lib/http/answers.ts';
 import type { HttpHandler } from '../../../lib/http/routes.ts';
+import { errorText } from '../../../lib/errors/mesh-error.ts';
 import type { AccessSettings } from '../../../lib/log/access-gate.ts';
 import { MAX_CONFIG_DUMPS } from '../limits.ts';
 import { accessLogChange, loggingChange } from './logging.ts';
@@ -110,12 +111,14 @@ export class AdminPaths {
       return;
     }
     const filters = { current: logging.filter, initial: logging.initialFilter };
-    const change = loggingChange(url.searchParams, filters);
-    if (!change.ok) {
-      sendText(response, 400, `invalid level: ${change.reason}\n${LOGGING_HELP}`);
+    let change: string | null;
+    try {
+      change = loggingChange(url.searchParams, filters);
+    } catch (error) {
+      sendText(response, 400, `invalid level: ${errorText(error)}\n${LOGGING_HELP}`);
       return;
     }
-    if (change.value !== null) logging.setFilter(change.value);
+    if (change !== null) logging.setFilter(change);
     sendText(response, 200, `current log level is ${logging.filter}\n`);
   }
 
@@ -123,12 +126,14 @@ export class AdminPaths {
     const { logging } = this.#actions;
     if (request.method === 'POST') {
       const settings = { current: logging.accessLog, initial: logging.initialAccessLog };
-      const change = accessLogChange(url.searchParams, settings);
-      if (!change.ok) {
-        sendText(response, 400, `${change.reason}\n`);
+      let change: AccessSettings | null;
+      try {
+        change = accessLogChange(url.searchParams, settings);
+      } catch (error) {
+        sendText(response, 400, `${errorText(error)}\n`);
         return;
       }
-      if (change.value !== null) logging.setAccessLog(change.value);
+      if (change !== null) logging.setAccessLog(change);
     }
     sendJson(response, 200, logging.accessLog);
   }

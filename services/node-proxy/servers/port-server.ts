@@ -109,7 +109,10 @@ export class PortServer {
         this.#log.info({ server: this.#options.name, port: this.#options.port }, 'port.reclaimed');
       },
       (error: unknown) =>
-        this.#log.warn({ server: this.#options.name, error: errorText(error) }, 'port.reclaim-failed'),
+        this.#log.warn(
+          { server: this.#options.name, error: errorText(error) },
+          'port.reclaim-failed',
+        ),
     );
   }
 

@@ -54,15 +54,14 @@ export class LocalState {
 
   /** Feeds the state and follows its file. Rejects with CONFIG_INVALID that says what is wrong with the first version. */
   async start(): Promise<void> {
-    const { path } = this.#named();
-    if (path === null) {
+    if ('text' in this.#source) {
       await this.#take(await this.#read());
       return;
     }
     // Follow the file before the first read, so that no change in between is missed.
     this.#followed = new FollowedFile(
       {
-        path,
+        path: this.#source.path,
         debounceMs: LOCAL_STATE_DEBOUNCE_MS,
         pollMs: LOCAL_STATE_POLL_MS,
       },
@@ -79,12 +78,6 @@ export class LocalState {
     this.#closed = true;
     this.#followed?.close();
     await this.#reading;
-  }
-
-  #named(): { readonly path: string | null; readonly name: string } {
-    return 'path' in this.#source
-      ? { path: this.#source.path, name: this.#source.path }
-      : { path: null, name: 'LOCAL_XDS' };
   }
 
   #readAgain(): void {
@@ -126,7 +119,7 @@ export class LocalState {
 
   async #take(text: string): Promise<void> {
     if (text === this.#text || this.#closed) return;
-    const { name } = this.#named();
+    const name = 'path' in this.#source ? this.#source.path : 'LOCAL_XDS';
     const resources = parseLocalFile(text, name);
     this.#text = text;
     for (const [table, type] of FED_TABLES) {
