@@ -76,7 +76,12 @@ export class ConnectionFault extends Error {
 
 /** The fault of a peer that sent `what`. */
 export function fault(what: string, code: number = errorCode.protocolError): ConnectionFault {
-  return new ConnectionFault(code, `the peer sent ${what}`);
+  return peerFault(code, `sent ${what}`);
+}
+
+/** The fault of a peer, told by a sentence about it. */
+export function peerFault(code: number, what: string): ConnectionFault {
+  return new ConnectionFault(code, `the peer ${what}`);
 }
 
 /** Writes a frame header at `at`. */

@@ -1,6 +1,8 @@
 import type { TLSSocket } from 'node:tls';
 import { MeshError } from '../../errors/mesh-error.ts';
 import type { Timer } from '../../clock/clock.ts';
+import { UNACCOUNTED } from '../../net/held-bytes.ts';
+import type { ByteAccount } from '../../net/held-bytes.ts';
 import { TokenBucket } from '../../async/token-bucket.ts';
 import { endedUnderneath, noCounts, silence } from '../engine.ts';
 import type { TunnelEnd, TunnelOptions, TunnelPeer } from '../engine.ts';
@@ -18,6 +20,7 @@ import {
   frameType,
   goawayFrame,
   headersFrames,
+  peerFault,
   pingFrame,
   settingId,
   settingsAckFrame,
@@ -34,7 +37,7 @@ import { Output } from './output.ts';
 import { PeerSettings } from './peer-settings.ts';
 import { Pings } from './pings.ts';
 import { RecordBuffer, readRecords } from './record-buffer.ts';
-import type { Windows } from './receive-windows.ts';
+import { ReceiveWindows } from './receive-windows.ts';
 import { SessionTimers } from '../session-timers.ts';
 
 /** The difference between the two sides of a connection. */
@@ -46,6 +49,7 @@ export interface LinkRole {
 }
 
 const KIB = 1_024;
+const OVER_LIMIT = 'has not acknowledged SETTINGS, and too much is held for it';
 
 /**
  * An HTTP/2 connection without its streams (RFC 9113 §3, §5.4, §6.5 to §6.8): preface, settings, pings, header compression and the
@@ -61,6 +65,8 @@ export abstract class FramingLink implements FrameReceiver {
   protected reason: MeshError | null = null;
   protected readonly options: TunnelOptions;
   protected readonly peerSettings: PeerSettings;
+  readonly bytes: ByteAccount;
+  readonly windows: ReceiveWindows;
   readonly output: Output;
   readonly records = new RecordBuffer();
   protected draining = false;
@@ -105,6 +111,15 @@ export abstract class FramingLink implements FrameReceiver {
     this.output = new Output(socket, (bytes) => {
       this.windowUpdates.earn(1 + (bytes * WINDOW_UPDATES_PER_KIB) / KIB);
     });
+    this.bytes = options.bytes ?? UNACCOUNTED;
+    this.windows = new ReceiveWindows(settings, this.bytes, {
+      holds: () => this.windows.received,
+      evict: () => this.fail(peerFault(errorCode.enhanceYourCalm, OVER_LIMIT)),
+      control: (frame) => this.control(frame),
+      announce: (frame) => this.announce(frame),
+      resizeStreams: (window) => this.resizeStreams(window),
+    });
+    const ignorePressure = this.bytes.onPressure(() => this.windows.fit());
     this.#pings = new Pings({
       intervalMs: settings.pingIntervalMs,
       timeoutMs: settings.pingTimeoutMs,
@@ -118,6 +133,7 @@ export abstract class FramingLink implements FrameReceiver {
     this.closed = new Promise((resolve) => {
       socket.once('close', () => {
         this.#stop();
+        ignorePressure();
         resolve(this.#end ?? (this.draining ? 'drained' : 'peer-closed'));
       });
     });
@@ -189,12 +205,8 @@ export abstract class FramingLink implements FrameReceiver {
   protected abstract headersTaken(block: HeaderBlock, list: FieldList): void;
   /** The peer's initial window has changed by `by` bytes, perhaps negative. */
   protected abstract windowsGrown(by: number): void;
-  /** The windows to announce at first. */
-  protected abstract get firstWindows(): Windows;
-  /** The peer has acknowledged the last SETTINGS. */
-  protected abstract settingsAgreed(): void;
-  /** A piece of input has been processed. */
-  protected abstract inputTaken(): void;
+  /** Gives the streams a receive window of another size. */
+  protected abstract resizeStreams(window: number): void;
   /** GOAWAY has come. */
   protected abstract goneAway(lastId: number, code: number): void;
   /** The last stream of the peer that was accepted. */
@@ -208,7 +220,7 @@ export abstract class FramingLink implements FrameReceiver {
   protected start(): void {
     const { settings, credentials } = this.options;
     const { isServer, maxHeaderListBytes, settings: own } = this.#role;
-    const windows = this.firstWindows;
+    const windows = this.windows.first;
     const greeting = settingsFrame([
       ...own,
       [settingId.initialWindowSize, windows.stream],
@@ -218,7 +230,10 @@ export abstract class FramingLink implements FrameReceiver {
     const more = windows.connection - DEFAULT_WINDOW;
     const parts = isServer ? [greeting] : [CLIENT_PREFACE, greeting];
     if (more > 0) parts.push(windowUpdateFrame(0, more));
-    this.#boundPreface();
+    // A peer that has finished TLS must also speak HTTP/2 in time.
+    this.#timers.after(settings.handshakeTimeoutMs, () => {
+      if (!this.#greeted) this.terminate('preface-timeout', errorCode.settingsTimeout);
+    });
     this.announce(Buffer.concat(parts));
     this.#timers.at(Math.min(credentials.notAfterMs, this.peer.notAfterMs), () => this.drain());
     this.#socket.on('error', (error) => {
@@ -231,9 +246,7 @@ export abstract class FramingLink implements FrameReceiver {
   /** Sends a frame other than DATA. */
   protected control(frame: Buffer): void {
     if (this.over || this.output.control(frame)) return;
-    this.fail(
-      new ConnectionFault(errorCode.enhanceYourCalm, 'the peer reads nothing of what it is told'),
-    );
+    this.fail(peerFault(errorCode.enhanceYourCalm, 'reads nothing of what it is told'));
   }
 
   /** Sends SETTINGS, which the peer must acknowledge in time. Only one may be unacknowledged, since the answer does not name it. */
@@ -242,9 +255,7 @@ export abstract class FramingLink implements FrameReceiver {
     if (this.over) return;
     // The answer may wait behind all that the peer has sent.
     this.#unacknowledged = this.#timers.afterInput(this.options.settings.handshakeTimeoutMs, () =>
-      this.fail(
-        new ConnectionFault(errorCode.settingsTimeout, 'the peer did not acknowledge SETTINGS'),
-      ),
+      this.fail(peerFault(errorCode.settingsTimeout, 'did not acknowledge SETTINGS')),
     );
   }
 
@@ -264,7 +275,7 @@ export abstract class FramingLink implements FrameReceiver {
   /** Spends the peer's budget on a frame without progress; throws when it is used up. */
   protected spendIdleFrame(): void {
     if (this.idleFrames.spend()) return;
-    throw new ConnectionFault(errorCode.enhanceYourCalm, 'the peer sends frames to no end');
+    throw peerFault(errorCode.enhanceYourCalm, 'sends frames to no end');
   }
 
   /** Runs the action when the peer has read all that was sent so far. */
@@ -296,13 +307,6 @@ export abstract class FramingLink implements FrameReceiver {
     this.#linger();
   }
 
-  /** Bounds the time until the peer sends its SETTINGS after the TLS handshake. */
-  #boundPreface(): void {
-    this.#timers.after(this.options.settings.handshakeTimeoutMs, () => {
-      if (!this.#greeted) this.terminate('preface-timeout', errorCode.settingsTimeout);
-    });
-  }
-
   async #probe(timeoutMs: number): Promise<boolean> {
     const { promise, resolve } = Promise.withResolvers<boolean>();
     const heard = this.#socket.bytesRead;
@@ -330,7 +334,7 @@ export abstract class FramingLink implements FrameReceiver {
       if (!(error instanceof ConnectionFault)) throw error;
       this.fail(error);
     }
-    this.inputTaken();
+    this.bytes.relieve();
   }
 
   #takeBlock(block: HeaderBlock | null): void {
@@ -340,7 +344,7 @@ export abstract class FramingLink implements FrameReceiver {
   #takeSettings(isAck: boolean, payload: Buffer): void {
     if (isAck) {
       if (payload.length > 0) {
-        throw new ConnectionFault(errorCode.frameSizeError, 'the peer answered SETTINGS at length');
+        throw peerFault(errorCode.frameSizeError, 'answered SETTINGS at length');
       }
       if (this.#unacknowledged === null) {
         this.spendIdleFrame();
@@ -348,7 +352,7 @@ export abstract class FramingLink implements FrameReceiver {
       }
       this.#unacknowledged.cancel();
       this.#unacknowledged = null;
-      this.settingsAgreed();
+      this.windows.agreed();
       return;
     }
     this.spendIdleFrame();
@@ -383,6 +387,7 @@ export abstract class FramingLink implements FrameReceiver {
     this.#timers.cancelAll();
     // A tunnel that this side destroyed ends with its own reason.
     const failure = this.#end === 'destroyed' ? null : endedUnderneath(this.failure);
+    this.windows.close();
     this.endStreams(this.reason ?? failure);
   }
 

@@ -18,7 +18,7 @@ import {
 } from '../limits.ts';
 import { NO_HEADERS, cutAuthority, cutMethod, readHeaders } from '../peer-text.ts';
 import type { PeerHeaders } from '../peer-text.ts';
-import { ConnectionFault, MAX_STREAM_ID, errorCode, fault, settingId } from './frames.ts';
+import { MAX_STREAM_ID, errorCode, fault, peerFault, settingId } from './frames.ts';
 import type { HeaderBlock } from './header-block.ts';
 import { requestHead } from './header-rules.ts';
 import type { HeaderMap, RequestHead } from './header-rules.ts';
@@ -154,7 +154,7 @@ export class FramingServerTunnel extends FramingSession implements ServerTunnel 
   #abandoned(): void {
     if (this.over || this.#budget.spend()) return;
     this.fail(
-      new ConnectionFault(errorCode.enhanceYourCalm, 'the peer gives up too many requests'),
+      peerFault(errorCode.enhanceYourCalm, 'gives up too many requests'),
       'too-many-resets',
     );
   }

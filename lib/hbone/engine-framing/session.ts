@@ -1,17 +1,14 @@
-import type { TLSSocket } from 'node:tls';
 import { MeshError } from '../../errors/mesh-error.ts';
-import { UNACCOUNTED } from '../../net/held-bytes.ts';
-import type { ByteAccount } from '../../net/held-bytes.ts';
-import type { Tunnel, TunnelOptions, TunnelPeer } from '../engine.ts';
+import type { Tunnel } from '../engine.ts';
 import type { FrameHeader } from './frame-parser.ts';
 import {
-  ConnectionFault,
   MAX_STREAM_ID,
   MAX_WINDOW,
   errorCode,
   fault,
   frameFlag,
   frameType,
+  peerFault,
   rstStreamFrame,
   windowUpdateFrame,
 } from './frames.ts';
@@ -19,9 +16,6 @@ import type { HeaderBlock } from './header-block.ts';
 import { trailersFault } from './header-rules.ts';
 import type { FieldList } from './hpack-decoder.ts';
 import { FramingLink } from './link.ts';
-import type { LinkRole } from './link.ts';
-import { ReceiveWindows } from './receive-windows.ts';
-import type { Windows } from './receive-windows.ts';
 import { ENDED, endByReset } from './resets.ts';
 import type { StreamOver } from './resets.ts';
 import { FramedStream } from './stream.ts';
@@ -33,30 +27,12 @@ const PRIORITY_BYTES = 5;
 
 /** The streams of one connection (RFC 9113 §5, §6), for client and server. */
 export abstract class FramingSession extends FramingLink implements Tunnel, StreamHost {
-  readonly bytes: ByteAccount;
-  readonly windows: ReceiveWindows;
   protected readonly live = new LiveStreams<FramedStream>();
   protected readonly ended = new EndedStreams();
   /** The stream of the DATA frame that is arriving, null when nobody reads it. */
   #reading: FramedStream | null = null;
   /** Received bytes of its content. */
   #content = 0;
-
-  constructor(socket: TLSSocket, peer: TunnelPeer, options: TunnelOptions, role: LinkRole) {
-    super(socket, peer, options, role);
-    this.bytes = options.bytes ?? UNACCOUNTED;
-    this.windows = new ReceiveWindows(options.settings, this.bytes, {
-      holds: () => this.windows.received,
-      evict: () => this.#evict(),
-      control: (frame) => this.control(frame),
-      announce: (frame) => this.announce(frame),
-      resizeStreams: (window) => {
-        for (const stream of this.live) stream.resizeWindow(window);
-      },
-    });
-    const forget = this.bytes.onPressure(() => this.windows.fit());
-    void this.closed.then(forget);
-  }
 
   get streams(): number {
     return this.live.size;
@@ -172,21 +148,12 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
     }
   }
 
-  protected override settingsAgreed(): void {
-    this.windows.agreed();
-  }
-
-  protected override get firstWindows(): Windows {
-    return this.windows.first;
-  }
-
-  protected override inputTaken(): void {
-    this.bytes.relieve();
+  protected override resizeStreams(window: number): void {
+    for (const stream of this.live) stream.resizeWindow(window);
   }
 
   protected override endStreams(error: Error | null): void {
     this.#reading = null;
-    this.windows.close();
     for (const stream of this.live.clear()) stream.finish({ error, broken: true });
     this.changed();
   }
@@ -202,10 +169,7 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
         this.refuse(id, errorCode.streamClosed);
         break;
       case 'done':
-        throw new ConnectionFault(
-          errorCode.streamClosed,
-          'the peer sent HEADERS on a closed stream',
-        );
+        throw fault('HEADERS on a closed stream', errorCode.streamClosed);
       case undefined:
         throw fault('HEADERS on a stream below one it has opened');
     }
@@ -214,16 +178,6 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
   #dataOutside(id: number): void {
     if (this.isIdle(id)) throw fault('DATA on a stream that was never opened');
     if (this.ended.get(id) !== 'reset-by-us') this.refuse(id, errorCode.streamClosed);
-  }
-
-  /** Ends the tunnel and drops the bytes held for it. */
-  #evict(): void {
-    this.fail(
-      new ConnectionFault(
-        errorCode.enhanceYourCalm,
-        'the peer has not acknowledged SETTINGS, and too much is held for it',
-      ),
-    );
   }
 
   #takeTrailers(stream: FramedStream, block: HeaderBlock, list: FieldList): void {
@@ -237,7 +191,7 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
 
   #takeWindow(id: number, increment: number): void {
     if (!this.windowUpdates.spend()) {
-      throw new ConnectionFault(errorCode.enhanceYourCalm, 'the peer floods us with windows');
+      throw peerFault(errorCode.enhanceYourCalm, 'floods the tunnel with WINDOW_UPDATEs');
     }
     if (id === 0) {
       if (increment === 0) throw fault('a WINDOW_UPDATE of nothing');
@@ -276,7 +230,7 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
     if (!isShort && (payload.readUInt32BE() & MAX_STREAM_ID) !== id) return;
     const code = isShort ? errorCode.frameSizeError : errorCode.protocolError;
     const stream = this.live.get(id);
-    if (stream === undefined) throw new ConnectionFault(code, 'the peer sent a wrong PRIORITY');
+    if (stream === undefined) throw fault('a wrong PRIORITY', code);
     this.#breaches(stream, code);
   }
 
@@ -295,6 +249,6 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Stre
   }
 }
 
-function overflow(what: string): ConnectionFault {
-  return new ConnectionFault(errorCode.flowControlError, `the peer ${what}`);
+function overflow(what: string): Error {
+  return peerFault(errorCode.flowControlError, what);
 }
