@@ -1,10 +1,10 @@
 import { hash } from 'node:crypto';
-import { open } from 'node:fs/promises';
 import type { Clock } from '../clock/clock.ts';
-import { MeshError, errorText } from '../errors/mesh-error.ts';
+import { errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
 import { MAX_CRL_BYTES, parseRevocationLists } from './crl.ts';
 import type { RevocationLists } from './crl.ts';
+import { readBounded } from '../files/bounded-file.ts';
 import { FollowedFile } from '../files/followed-file.ts';
 import { FreshReading } from '../files/fresh-reading.ts';
 
@@ -106,7 +106,7 @@ export class CrlFile {
   async #read(): Promise<void> {
     const { log, onChange } = this.#deps;
     try {
-      const content = await readBounded(this.#path);
+      const content = await readBounded(this.#path, MAX_CRL_BYTES);
       const digest = hash('sha256', content);
       if (this.#closed) return;
       if (this.#seen === digest) {
@@ -136,19 +136,5 @@ export class CrlFile {
     const keepsLastGood = this.#lists !== null;
     const level = keepsLastGood ? 'warn' : 'error';
     this.#deps.log[level]({ path: this.#path, problem, keepsLastGood }, 'crl.unusable');
-  }
-}
-
-/** Reads the file unless it is too long, so that a huge file costs no memory. */
-async function readBounded(path: string): Promise<Buffer> {
-  const file = await open(path, 'r');
-  try {
-    const { size } = await file.stat();
-    if (size > MAX_CRL_BYTES) {
-      throw new MeshError('IDENTITY_INVALID', `the file is longer than ${MAX_CRL_BYTES} bytes`);
-    }
-    return await file.readFile();
-  } finally {
-    await file.close();
   }
 }

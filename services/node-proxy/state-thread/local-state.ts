@@ -1,6 +1,6 @@
-import { open } from 'node:fs/promises';
 import type { Clock } from '../../../lib/clock/clock.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
+import { readBounded } from '../../../lib/files/bounded-file.ts';
 import { FollowedFile } from '../../../lib/files/followed-file.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import { parseLocalFile } from '../../../lib/xds/local/parse.ts';
@@ -106,7 +106,7 @@ export class LocalState {
     if ('text' in this.#source) return this.#source.text;
     const { path } = this.#source;
     try {
-      const text = await readBounded(path);
+      const text = (await readBounded(path, LOCAL_STATE_BYTES_MAX)).toString('utf8');
       // An empty file is probably about to be written. A mesh without policies is written {}.
       if (text.trim() === '') throw new Error('is empty');
       return text;
@@ -139,19 +139,5 @@ export class LocalState {
       await this.#target(table, { kind: 'entries', rows });
     }
     await this.#target(table, { kind: 'synced' });
-  }
-}
-
-/** Reads the file, but checks its size first, so that a huge file costs no memory. */
-async function readBounded(path: string): Promise<string> {
-  const file = await open(path, 'r');
-  try {
-    const { size } = await file.stat();
-    if (size > LOCAL_STATE_BYTES_MAX) {
-      throw new Error(`is longer than ${LOCAL_STATE_BYTES_MAX} bytes`);
-    }
-    return await file.readFile('utf8');
-  } finally {
-    await file.close();
   }
 }
