@@ -4,7 +4,6 @@ import type { Actor, ActorContext, ActorDefinition, Deadline } from '../../lib/a
 import { sendJson } from '../../lib/http/answers.ts';
 import { SIGNED_BOARD, certificateSign, signedSchema } from '../../lib/bus/catalog.ts';
 import type { Bus } from '../../lib/bus/redis-bus.ts';
-import type { TableReader } from '../../lib/bus/table-reader.ts';
 import type { WorkConsumer } from '../../lib/bus/contract.ts';
 import { exposeQueueDepths } from '../../lib/bus/queue-metrics.ts';
 import { connectBus } from '../../lib/bus/redis-bus.ts';
@@ -24,12 +23,9 @@ import type { SignJobDeps } from './sign-job.ts';
 /** Gets certificates of a node's workloads signed. Holds no key and no certificate. */
 export class CertFetcherActor implements Actor {
   readonly #config: CertFetcherConfig;
-  #bus: Bus | null = null;
-  #reader: TableReader | null = null;
+  /** Everything that the start made; disposed in reverse order. */
+  readonly #made = new AsyncDisposableStack();
   #consumer: WorkConsumer | null = null;
-  #ca: CaClient | null = null;
-  /** The roots of the mesh and those of the CA's server. */
-  #bundles: readonly TrustBundle[] = [];
   #outstanding = 0;
 
   constructor(config: CertFetcherConfig) {
@@ -47,10 +43,12 @@ export class CertFetcherActor implements Actor {
     const caRoots = isDeepStrictEqual(caSource, meshRoots)
       ? bundle
       : new TrustBundle(caSource, { clock, log });
-    this.#bundles = [...new Set([bundle, caRoots])];
-    for (const started of this.#bundles) await started.start();
+    for (const roots of new Set([bundle, caRoots])) {
+      this.#made.defer(() => roots.close());
+      await roots.start();
+    }
     const ca = new CaClient(caOptions);
-    this.#ca = ca;
+    this.#made.defer(() => ca.close());
     caRoots.onChange(() => ca.reconnect());
     const bus = connectBus(this.#config.bus, {
       log,
@@ -59,10 +57,10 @@ export class CertFetcherActor implements Actor {
       name: `cert-fetcher.${node}`,
       supervise: (name, work) => context.supervise(name, work),
     });
-    this.#bus = bus;
+    this.#made.defer(() => bus.close());
     exposeQueueDepths(context.metrics, bus, [scope], log);
     const identities = new NodeIdentities(node, log, release);
-    this.#reader = bus.reader('addresses', 'mesh', identities.mirror);
+    bus.reader('addresses', 'mesh', identities.mirror);
     const deps: SignJobDeps = {
       node,
       clock,
@@ -90,7 +88,7 @@ export class CertFetcherActor implements Actor {
         }
       },
     );
-    this.#declareStatus(context, identities, bundle);
+    this.#declareStatus(context, { bus, bundle, identities });
   }
 
   async drain(_deadline: Deadline): Promise<void> {
@@ -98,23 +96,18 @@ export class CertFetcherActor implements Actor {
   }
 
   async stop(): Promise<void> {
-    await this.#consumer?.close();
-    await this.#reader?.close();
-    await this.#bus?.close();
-    for (const bundle of this.#bundles) bundle.close();
-    this.#ca?.close();
-    this.#consumer = null;
-    this.#reader = null;
-    this.#bus = null;
-    this.#bundles = [];
-    this.#ca = null;
+    await this.#made.disposeAsync();
   }
 
-  #declareStatus(context: ActorContext, identities: NodeIdentities, bundle: TrustBundle): void {
+  #declareStatus(
+    context: ActorContext,
+    parts: { readonly bus: Bus; readonly bundle: TrustBundle; readonly identities: NodeIdentities },
+  ): void {
+    const { bus, bundle, identities } = parts;
     context.admin.route('GET', '/status', (_request, response) => {
       sendJson(response, 200, {
         ca: this.#config.ca.address,
-        redis: this.#bus?.connected ?? false,
+        redis: bus.connected,
         identities: { synced: identities.synced, count: identities.size },
         outstanding: this.#outstanding,
         trustBundle: {
