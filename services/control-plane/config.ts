@@ -73,7 +73,8 @@ const variables = {
   ...busVariables,
   REDIS_URL: {
     schema: makeField(parseRedisUrl)({ optional: true }),
-    description: 'Redis with the enrolments of the nodes; without it manifests say who is enrolled',
+    description:
+      'Redis with the enrolments of the nodes; without it the manifests say which pods are enrolled',
   },
   WEFT_CONTROL_PLANE_LISTEN: {
     schema: endpoint({ default: { kind: 'tcp', host: '::', port: 15_012 } }),
@@ -93,20 +94,20 @@ const variables = {
   WEFT_CONTROL_PLANE_PODS_SOCKET: {
     schema: text({ optional: true }),
     description:
-      'unix socket that tells the pods and takes no orders; in a folder of its own, for the CA',
-    when: 'the CA has to know pods',
+      'unix socket that serves only the watch of pods, for the CA; in a folder of its own',
+    when: 'a CA checks requests against the pods',
   },
   WEFT_CONTROL_PLANE_STATE_DIR: {
     schema: text({ default: '/var/lib/weft/control-plane' }),
     description: 'folder of the object store and of the serving certificate',
-    when: 'state lies on another volume',
+    when: 'the state is on another volume',
   },
   WEFT_CONTROL_PLANE_SERVICE_CIDRS: {
     schema: ranges({
       default: { v4: parsePrefix('10.96.0.0/16'), v6: parsePrefix('fd00:96::/112') },
     }),
     description: 'ranges of service addresses: IPv4,IPv6',
-    when: 'the range meets addresses in use',
+    when: 'the range overlaps with addresses in use',
   },
   CLUSTER_DOMAIN: {
     schema: text({ default: 'cluster.local' }),
@@ -114,7 +115,7 @@ const variables = {
   },
   WEFT_CONTROL_PLANE_ROOT_NAMESPACE: {
     schema: text({ default: 'istio-system' }),
-    description: 'namespace whose policies bind the whole mesh',
+    description: 'namespace whose policies apply to the whole mesh',
     when: 'Istio is installed in another namespace than istio-system',
   },
   TRUST_DOMAIN: {
@@ -127,19 +128,19 @@ const variables = {
   },
   PILOT_DEBOUNCE_AFTER: {
     schema: duration({ default: 100 }),
-    description: 'changes are sent once none came for this long',
+    description: 'changes are sent when no other change came for this long',
   },
   PILOT_DEBOUNCE_MAX: {
     schema: duration({ default: 10_000 }),
-    description: 'changes are sent at the latest after this time',
+    description: 'changes are sent at the latest this long after the first',
   },
   PILOT_MAX_REQUESTS_PER_SECOND: {
     schema: integer({ min: 1, max: 100_000 })({ default: DEFAULT_STREAMS_PER_SECOND }),
-    description: 'new streams taken in a second',
+    description: 'new streams accepted in a second',
   },
   KEEPALIVE_MAX_SERVER_CONNECTION_AGE: {
     schema: duration({ default: 30 * 60_000 }),
-    description: 'streams are ended at this age, give or take a tenth; clients resume',
+    description: 'streams are ended at this age, give or take a tenth; their clients resume',
   },
   WEFT_CONTROL_PLANE_XDS_ACCOUNTS: {
     schema: accounts({ optional: true }),
