@@ -1,4 +1,4 @@
-/** What subcommands there are. Each stands in a file of its own that is loaded only when it is called. */
+/** The subcommands. Each has its own file, which is loaded only when it is called. */
 import type { Command } from 'commander';
 
 /** A module that adds one subcommand. */
@@ -86,7 +86,7 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
   },
 };
 
-/** The subcommand that the arguments call or ask help for; null when they name none. */
+/** The subcommand that the arguments call or request help for; null when they name none. */
 export function commandName(parameters: readonly string[]): string | null {
   let skip = false;
   for (const parameter of parameters) {

@@ -17,7 +17,7 @@ export async function readConfigFile(
   return parseConfigFile(path, text, known);
 }
 
-/** As {@link readConfigFile}, of text. `known` are the names the hosted actors read. */
+/** {@link readConfigFile} for a text. `known` are the names that the hosted actors read. */
 export function parseConfigFile(
   source: string,
   text: string,
@@ -25,7 +25,7 @@ export function parseConfigFile(
 ): Readonly<Record<string, string>> {
   let value: unknown;
   try {
-    // Plain words stay words: `10s`, `0x10` and `2026-01-01` mean what they say; a key given twice is refused.
+    // Keep `10s`, `0x10` and `2026-01-01` as text; refuse a key that is given twice.
     value = parse(text, { schema: 'core', prettyErrors: true, uniqueKeys: true });
   } catch (error) {
     throw invalid(source, [errorText(error).trim().split('\n')[0] ?? '']);

@@ -1,4 +1,4 @@
-/** Asks the policy evaluator of a mesh, and words its answer. */
+/** Asks the policy evaluator of a mesh, and renders its answer. */
 import { randomBytes } from 'node:crypto';
 import { EXPLAIN_BOARD, policyExplain } from '../../lib/bus/catalog.ts';
 import type { Bus } from '../../lib/bus/redis-bus.ts';
@@ -8,14 +8,14 @@ import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { explainResultSchema } from '../../lib/policy/explain.ts';
 import type { ExplainRequest, ExplainResult } from '../../lib/policy/explain.ts';
 
-/** People and scripts wait for this; an evaluator that runs answers within milliseconds. */
+/** Time limit for the answer; a running evaluator answers within milliseconds. */
 export const EXPLAIN_TIMEOUT_MS = 10_000;
-/** Between tries to hand in the job while the queue's own connection opens. */
+/** Interval between attempts to add the job while the queue's connection opens. */
 const RETRY_MS = 50;
 
 /**
- * The evaluator's answer. Throws BUS_TIMEOUT when there is none in time and ROUTE_UNKNOWN_WORKLOAD when a
- * name of the request is unknown.
+ * Requests an explanation. Throws BUS_TIMEOUT when there is no answer in time, and ROUTE_UNKNOWN_WORKLOAD when a
+ * name in the request is unknown.
  */
 export async function askExplain(
   bus: Bus,
@@ -30,7 +30,7 @@ export async function askExplain(
   await handIn(queue, id, request, clock, end);
   const answer = await board.wait(id, Math.max(0, end - clock.monotonic()));
   if (answer === null) {
-    // Nobody waits for it any more.
+    // Nobody waits for the answer any more.
     await queue.remove(id);
     throw new MeshError(
       'BUS_TIMEOUT',
@@ -43,7 +43,7 @@ export async function askExplain(
   return answer;
 }
 
-/** A queue opens its connection with its first use and refuses until it stands. */
+/** Adds the job. A queue opens its connection on first use and refuses jobs until it is open. */
 async function handIn(
   queue: WorkQueue<ExplainRequest>,
   id: string,
@@ -72,7 +72,7 @@ const PATHS: Readonly<Record<ExplainResult['path'], string>> = {
   none: 'none',
 };
 
-/** The answer for people: the verdict first, then what decided it and where the traffic goes. */
+/** Renders the answer as text: the verdict, its reason, and the path of the traffic. */
 export function explainLines(request: ExplainRequest, result: ExplainResult): string[] {
   const { from, to } = request;
   const facts: readonly (readonly [string, string | null])[] = [

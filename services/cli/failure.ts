@@ -1,11 +1,11 @@
-/** What a failed command tells its caller: an exit status, and lines for standard error. */
+/** Turns the error of a command into an exit status and lines for standard error. */
 import { CommanderError } from 'commander';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import { UsageError } from '../../lib/errors/usage-error.ts';
 
 /** The operation failed. */
 export const EXIT_FAILED = 1;
-/** The command was called in a way it does not understand. */
+/** The arguments are wrong. */
 export const EXIT_USAGE = 2;
 /** The configuration is wrong (EX_CONFIG of sysexits.h). */
 export const EXIT_CONFIG = 78;
@@ -16,10 +16,10 @@ export interface Failure {
   readonly lines: readonly string[];
 }
 
-/** Status and words for an error that ended a command. No lines where the parser has spoken already. */
+/** Exit status and lines for an error that ended a command. No lines when the parser has already written them. */
 export function failureOf(error: unknown): Failure {
   if (error instanceof CommanderError) {
-    // Help and version end with 0; help shown because something was missing is wrong usage.
+    // Help and version end with 0. Help shown for a missing argument is wrong usage.
     return { status: error.exitCode === 0 ? 0 : EXIT_USAGE, lines: [] };
   }
   if (error instanceof UsageError) return { status: EXIT_USAGE, lines: [said(error)] };
@@ -29,7 +29,8 @@ export function failureOf(error: unknown): Failure {
       case 'CONFIG_UNSUPPORTED':
         return { status: EXIT_CONFIG, lines: [said(error)] };
       case 'MANIFEST_INVALID':
-        // Problems begin with their file, as editors and scripts expect.
+        // Each problem begins with its file, as editors and scripts expect.
+
         return {
           status: EXIT_FAILED,
           lines: [...error.message.split('\n'), 'weft: nothing was changed'],

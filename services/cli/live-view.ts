@@ -1,4 +1,4 @@
-/** The view in which `weft up` ends: nodes, actors, pods and who talks to whom, drawn anew every second. */
+/** The final view of `weft up`: nodes, actors, pods and connections, redrawn every second. */
 import type { Clock, Timer } from '../../lib/clock/clock.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
 import { askConnections, askPods, askStatus, enrolledPods } from '../local-mesh/mesh-client.ts';
@@ -9,14 +9,14 @@ import { textTable } from './text-table.ts';
 import type { ConnectionRecord } from '../../workers/listener/protocol/connections.ts';
 
 const REDRAW_MS = 1_000;
-/** Longer lists are cut, with a line that says so. */
+/** Most lines of a list; a longer one is cut, with a line that says so. */
 const MAX_ROWS = 20;
 const UNKNOWN_ROWS = 24;
 const HOME_AND_CLEAR = '\u001B[H\u001B[J';
 const ENTER_ALTERNATE = '\u001B[?1049h\u001B[?25l';
 const LEAVE_ALTERNATE = '\u001B[?25h\u001B[?1049l';
 
-/** Everything one drawing shows. */
+/** The data of one drawing. */
 export interface ViewContent {
   readonly status: MeshStatus;
   readonly pods: readonly PodLine[];
@@ -24,7 +24,7 @@ export interface ViewContent {
   readonly connections: readonly ConnectionRecord[];
 }
 
-/** Draws on a terminal; elsewhere prints the whole once and then only when something but bytes changed. */
+/** Draws on a terminal. Elsewhere prints everything once, and again when something other than bytes changed. */
 export class LiveView {
   readonly #paths: MeshPaths;
   readonly #out: NodeJS.WriteStream;
@@ -49,7 +49,7 @@ export class LiveView {
     this.#timer = this.#clock.every(REDRAW_MS, () => this.#tick());
   }
 
-  /** Draws no more and gives the terminal back. Idempotent, and fine without a start. */
+  /** Stops drawing and restores the terminal. Idempotent; allowed without a start. */
   async stop(): Promise<void> {
     if (this.#timer === null) return;
     this.#timer.cancel();
@@ -73,13 +73,13 @@ export class LiveView {
     }
     if (this.#timer === null) return;
     if (this.#terminal) {
-      // A terminal that does not know its size says 0.
+      // A terminal of unknown size reports 0.
       const height = Math.max(1, (this.#out.rows || UNKNOWN_ROWS) - 2);
       const text = [...lines.slice(0, height), 'Ctrl-C takes the mesh down'].join('\n');
       this.#out.write(`${HOME_AND_CLEAR}${text}`);
       return;
     }
-    // Times and bytes change all the time and are no news in a log.
+    // Times and bytes always change; a log does not need them.
     const news = lines.join('\n').replaceAll(/\s+(?:\d+h\d+m|(?:\d+m)?\d+s|[\d.]+ [KMG]?i?B)/g, '');
     if (news === this.#last) return;
     this.#last = news;

@@ -1,6 +1,6 @@
 /**
- * Files that no actor or command loads from the start, as paths from the root. The compile cache must hold them too: one file that
- * it lacks brings in what strips types, 30 MB in the thread that asks, and an image has no room to add it later.
+ * Files that no actor or command loads at its start, as paths from the root. The compile cache must hold them too. For a file
+ * that it lacks, a thread loads the type stripper (30 MB), and the cache in an image cannot grow later.
  */
 export const LOADED_LATER = [
   'lib/actor/host-config.ts',
@@ -17,7 +17,7 @@ export const LOADED_LATER = [
   'workers/listener/listener.worker.ts',
 ] as const;
 
-/** Of these, what the pool of threads loads by path: such a file has an entry of its own in the cache. */
+/** The subset that the thread pool loads by path; each of these has its own entry in the cache. */
 export const REQUIRED = [
   'services/control-plane/manifests/manifests.worker.ts',
   'workers/listener/listener.worker.ts',

@@ -1,4 +1,4 @@
-/** Which log files `weft logs` shows. Pure. */
+/** Chooses the log files that `weft logs` shows. Pure. */
 import { UsageError } from '../../lib/errors/usage-error.ts';
 
 /** A log: the name of its process, `actor` or `actor.node`, and its file's name. */
@@ -10,8 +10,8 @@ export interface LogName {
 const SUFFIX = '.log';
 
 /**
- * The logs that `wanted` names: `<actor>` on every node, `<node>/<actor>` or `<actor>.<node>`, or `pod.<namespace>.…`;
- * without it those of all processes of the mesh, but not of the pods' commands. Throws UsageError for an unknown name.
+ * The logs that `wanted` names: `<actor>` on every node, `<node>/<actor>` or `<actor>.<node>`, or `pod.<namespace>.…`.
+ * Without a name, the logs of all processes except the pods' commands. Throws UsageError for an unknown name.
  */
 export function chooseLogs(
   files: readonly string[],

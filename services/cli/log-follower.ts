@@ -1,15 +1,15 @@
-/** Reads a log that grows, through the rotation of `limitLog`: copied to `<path>.1`, then emptied. */
+/** Follows a growing log across the rotation of `limitLog`, which copies it to `<path>.1` and empties it. */
 import { open, stat } from 'node:fs/promises';
 import { ifPresent } from '../local-mesh/if-present.ts';
 
-/** Read at a time. */
+/** Most bytes read at once. */
 const SLICE_BYTES = 64 * 1024;
 /** A line longer than this is shown in parts. */
 const LINE_LIMIT_BYTES = 1024 * 1024;
 
 const NEWLINE = 0x0a;
 
-/** Hands on the lines of one log file. */
+/** Reports the lines of one log file. */
 export class LogFollower {
   readonly #path: string;
   readonly #onLines: (lines: Buffer) => Promise<void>;
@@ -23,7 +23,7 @@ export class LogFollower {
     this.#onLines = onLines;
   }
 
-  /** Hands on what was added since the last call. A file that is not there (yet, or any more) has nothing. */
+  /** Reports the lines added since the last call. An absent file has none. */
   async poll(): Promise<void> {
     const now = await inspect(this.#path);
     if (now === null) return;
@@ -31,7 +31,7 @@ export class LogFollower {
     await this.#read(this.#path);
   }
 
-  /** Hands on a last line without line end. */
+  /** Reports a last line without line end. */
   async flush(): Promise<void> {
     if (this.#rest.length === 0) return;
     const last = this.#rest;
@@ -39,7 +39,7 @@ export class LogFollower {
     await this.#onLines(Buffer.concat([last, Buffer.from('\n')]));
   }
 
-  /** What was written between the last look and the cut stands at the end of the older part. */
+  /** Reads the lines written between the last call and the rotation; they are at the end of the older part. */
   async #startOver(inode: bigint): Promise<void> {
     if (this.#inode !== 0n) {
       const older = await inspect(`${this.#path}.1`);

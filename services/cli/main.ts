@@ -1,11 +1,11 @@
-/** The `weft` command: finds the subcommand, loads it alone, and turns its outcome into an exit status. */
+/** The `weft` command: finds the subcommand, loads only that one, and turns its outcome into an exit status. */
 import { setFlagsFromString } from 'node:v8';
 import { Command, CommanderError } from 'commander';
 import { commandName, commands } from './command-table.ts';
 import { failureOf } from './failure.ts';
 import { endQuietlyOnBrokenPipe } from './output.ts';
 
-/** As a shell reports a program that SIGPIPE ended. */
+/** The status that a shell reports for a program that SIGPIPE ended. */
 const EXIT_BROKEN_PIPE = 141;
 
 const HELP = `
@@ -42,7 +42,7 @@ function oneLine(text: string): string {
     .replaceAll(/\s*\n\s*/g, ' ');
 }
 
-/** Declares all commands by name; only the one that is called is loaded. */
+/** Declares all commands by name; loads only the called one. */
 async function addCommands(program: Command, called: string | null): Promise<void> {
   for (const [name, { summary, hidden, load }] of Object.entries(commands)) {
     if (name === called) (await load()).register(program);
@@ -51,8 +51,8 @@ async function addCommands(program: Command, called: string | null): Promise<voi
 }
 
 /**
- * The launcher bounds the young generation of this thread. As a flag it would go before the limits of every thread made
- * here, so it is taken back; the heap of this thread has read it already.
+ * Removes the launcher's flag that bounds the young generation of this thread. The heap of this thread has read it. Left
+ * in place, it would override the limits of every thread started here.
  */
 function leaveThreadsUnbound(): void {
   setFlagsFromString('--max-semi-space-size=0');
@@ -68,7 +68,7 @@ async function main(): Promise<void> {
   } catch (error) {
     const failure = failureOf(error);
     process.exitCode = failure.status;
-    // The parser has written its own words already.
+    // The parser has already written its message.
     if (error instanceof CommanderError) return;
     process.stderr.write(failure.lines.map((line) => `${line}\n`).join(''));
   }

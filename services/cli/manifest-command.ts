@@ -1,4 +1,4 @@
-/** What `weft apply` and `weft delete` share: the options, the documents, and how objects are named. */
+/** The shared parts of `weft apply` and `weft delete`: options, documents, and object names. */
 import type { Command } from 'commander';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { ManifestApi } from '../local-mesh/manifest-api.ts';
@@ -8,7 +8,7 @@ import type { ManifestDocument } from '../local-mesh/manifests.ts';
 import { openMesh } from './running-mesh.ts';
 import { meshOption } from './output.ts';
 
-/** More than any mesh needs; beyond it something else was piped in. */
+/** Most bytes of standard input; more than the manifests of any mesh. */
 const INPUT_LIMIT_BYTES = 256 * 1024 * 1024;
 
 /** Options of both commands. */
@@ -28,7 +28,7 @@ export function manifestOptions(command: Command): Command {
     .addOption(meshOption());
 }
 
-/** The documents named by the options, and the control plane to give them to. */
+/** Reads the documents that the options name; returns them with the control plane's client. */
 export async function openManifests(
   options: ManifestOptions,
 ): Promise<{ readonly api: ManifestApi; readonly documents: readonly ManifestDocument[] }> {
@@ -43,14 +43,14 @@ export async function openManifests(
   return { api: new ManifestApi(paths.controlSocket), documents };
 }
 
-/** `pod/demo/web-1`; objects without namespace are `namespace/demo`. */
+/** `pod/demo/web-1`; `namespace/demo` for an object without a namespace. */
 export function objectName({ kind, namespace, name }: AppliedObject): string {
   const where =
     namespace === undefined || namespace === null || namespace === '' ? [] : [namespace];
   return [kind.toLowerCase(), ...where, name].join('/');
 }
 
-/** All of a text stream. Throws MANIFEST_INVALID beyond the limit. */
+/** Reads a text stream to its end. Throws MANIFEST_INVALID beyond the limit. */
 export async function readInput(
   stream: AsyncIterable<unknown>,
   limitBytes = INPUT_LIMIT_BYTES,

@@ -1,4 +1,4 @@
-/** The bus of a running mesh for one command: as the user `cli`, which may read all and ask for explanations. */
+/** Connects one command to the bus of a running mesh, as the user `cli`, which may read tables and request explanations. */
 import { join } from 'node:path';
 import type { Scope, TableName } from '../../lib/bus/contract.ts';
 import type { Bus } from '../../lib/bus/redis-bus.ts';
@@ -14,7 +14,7 @@ import { warn } from './output.ts';
 const REDIS_USER = 'cli';
 /** The prefix of every local mesh. */
 const KEY_PREFIX = 'weft';
-/** A Redis on the same machine that has not answered by then is away. */
+/** Time limit for an answer of Redis, which runs on the same machine. */
 const CONNECT_TIMEOUT_MS = 5_000;
 
 /** Runs `work` with a connected bus and closes it. Throws BUS_UNAVAILABLE when Redis is away. */
@@ -55,7 +55,7 @@ export async function withMeshBus<T>(
   }
 }
 
-/** All rows of a table as it stands; none when nobody has written it yet. */
+/** Reads all rows of a table; none when the table was never written. */
 export function readTable(
   bus: Bus,
   table: TableName,
@@ -79,7 +79,7 @@ async function connected(bus: Bus, timeoutMs: number): Promise<boolean> {
   return bus.connected;
 }
 
-/** Keeps what the bus logs: a failed connection explains an error, the rest becomes warnings. */
+/** Collects the log lines of the bus: a failed connection explains an error, other lines become warnings. */
 class BusNotes {
   lastConnectionError: string | null = null;
   readonly others: string[] = [];
@@ -96,7 +96,7 @@ class BusNotes {
   }
 }
 
-/** A line as the logger writes it. */
+/** A line of the logger. */
 interface LogLine {
   readonly message: string;
   readonly error?: string;

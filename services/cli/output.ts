@@ -1,4 +1,4 @@
-/** What commands write: results on standard output, everything else on standard error. */
+/** Output of the commands: results on standard output, everything else on standard error. */
 import { once } from 'node:events';
 import { Option } from 'commander';
 import { textTable } from './text-table.ts';
@@ -40,14 +40,14 @@ export function writeTable(
   return write(`${textTable(header, rows).join('\n')}\n`);
 }
 
-/** Tells of something that is missing in the result, on standard error. */
+/** Reports a missing part of the result on standard error. */
 export function warn(text: string): void {
   process.stderr.write(`weft: warning: ${text}\n`);
 }
 
 /**
- * A reader of standard output that has seen enough (`weft get pods | head -1`) is no error: the process ends with
- * `status`, or, where it has something to clean up, as if it was told to.
+ * Handles a reader that closes standard output early (`weft get pods | head -1`), which is no error. The process ends with
+ * `status` or, when it has something to clean up, as after a signal.
  */
 export function endQuietlyOnBrokenPipe(status: number): void {
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {

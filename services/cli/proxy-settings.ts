@@ -1,26 +1,26 @@
-/** Settings of running node proxies. */
+/** Reads and changes settings of running node proxies. */
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { UsageError } from '../../lib/errors/usage-error.ts';
 import { proxySockets } from '../local-mesh/mesh-client.ts';
 import { openMesh } from './running-mesh.ts';
 import { ask } from '../local-mesh/unix-http.ts';
 
-/** The proxies a question is for. */
+/** The chosen proxies. */
 export interface ProxyChoice {
   readonly mesh?: string;
-  /** All nodes when left out. */
+  /** The proxies of this node; those of all nodes when absent. */
   readonly node?: string;
 }
 
-/** What a node's proxy answered. */
+/** The answer of a node's proxy. */
 export interface ProxyAnswer {
   readonly node: string;
   readonly body: string;
 }
 
 /**
- * Asks the proxies of every chosen node. Throws UsageError for an unknown node and for what a proxy refuses as a wrong
- * request, STATE_UNAVAILABLE that names a node without an answer; those before it have taken a change already.
+ * Asks the proxies of every chosen node. Throws UsageError for an unknown node or a request that a proxy refuses, and
+ * STATE_UNAVAILABLE that names a node without an answer. The proxies asked before that one keep the change.
  */
 export async function askEachProxy(
   choice: ProxyChoice,
@@ -34,7 +34,7 @@ export async function askEachProxy(
   }
   const answers: ProxyAnswer[] = [];
   for (const node of choice.node === undefined ? names : [choice.node]) {
-    // Also those that drain: they still log.
+    // Draining proxies are asked too, as they still log.
     for (const socket of await proxySockets(paths, node)) {
       const { status, body } = await ask({ socket, method, path });
       const [first = ''] = body.split('\n');

@@ -1,4 +1,4 @@
-/** Names of pods and services, and times, as they are written on the command line. */
+/** Parses names of pods and services, and times, from the command line. */
 import { parseDuration } from '../../lib/config/fields.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
 import { UsageError } from '../../lib/errors/usage-error.ts';
@@ -38,7 +38,7 @@ export function parseDestination(what: string, text: string): PortReference {
   return { namespace, name, port };
 }
 
-/** Reads `--timeout`: milliseconds. Throws UsageError. */
+/** Reads `--timeout` as milliseconds. Throws UsageError. */
 export function parseTimeout(text: string): number {
   try {
     return parseDuration(text);

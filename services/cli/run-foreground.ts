@@ -1,14 +1,14 @@
-/** Runs a program in this command's place: its input, output, signals and exit status. */
+/** Runs a program in this command's place, with its input, output, signals and exit status. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { constants } from 'node:os';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 
-/** Signals passed on. A terminal sends SIGINT and SIGQUIT to the whole group, so the child has them already. */
+/** Forwarded signals. A terminal sends SIGINT and SIGQUIT to the whole group, so the child gets these without help. */
 const FORWARDED = ['SIGTERM', 'SIGHUP', 'SIGUSR1', 'SIGUSR2', 'SIGCONT', 'SIGWINCH'] as const;
 const FROM_TERMINAL = ['SIGINT', 'SIGQUIT'] as const;
 
-/** Resolves with the program's exit status, 128 + n when signal n ended it. Throws ACTOR_FAILED when it cannot start. */
+/** Resolves with the program's exit status, or 128 + n when signal n ended it. Throws ACTOR_FAILED when it cannot start. */
 export async function runForeground(command: readonly string[]): Promise<number> {
   const [program = '', ...parameters] = command;
   const child = spawn(program, parameters, { stdio: 'inherit' });
@@ -31,10 +31,10 @@ export async function runForeground(command: readonly string[]): Promise<number>
   }
 }
 
-/** The child's to act on. */
+/** Ignores a signal that the child handles. */
 function ignore(): void {}
 
-/** As a shell reports it. */
+/** The exit status that a shell would report. */
 export function exitStatus(code: number | null, signal: NodeJS.Signals | null): number {
   if (code !== null) return code;
   return 128 + (signal === null ? 0 : constants.signals[signal]);

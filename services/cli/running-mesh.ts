@@ -1,4 +1,4 @@
-/** The mesh a command speaks with, and its pods. */
+/** Finds the mesh of a command, and its pods. */
 import { basename } from 'node:path';
 import { processEnvironment } from '../../lib/config/env.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
@@ -16,13 +16,13 @@ export interface RunningMesh {
   readonly plan: MeshPlan;
 }
 
-/** The mesh of this name, or the environment's. Throws STATE_UNAVAILABLE that says how to start it, CONFIG_INVALID. */
+/** Finds the mesh of this name, or of the environment's. Throws CONFIG_INVALID, and STATE_UNAVAILABLE that says how to start it. */
 export async function openMesh(name: string | undefined): Promise<RunningMesh> {
   const paths = meshPaths(name, processEnvironment());
   return { paths, plan: (await requireMesh(paths)).plan };
 }
 
-/** The pod of this name, if it runs. */
+/** The running pod of this name, if there is one. */
 export function findPod(
   pods: readonly PodLine[],
   { namespace, name }: ObjectReference,
@@ -30,7 +30,7 @@ export function findPod(
   return pods.find((pod) => pod.namespace === namespace && pod.name === name) ?? null;
 }
 
-/** As {@link findPod}. Throws STATE_UNAVAILABLE that names a pod nobody runs. */
+/** {@link findPod} for a pod that must run. Throws STATE_UNAVAILABLE that names the pod. */
 export function requirePod(
   pods: readonly PodLine[],
   wanted: ObjectReference,
@@ -44,7 +44,7 @@ export function requirePod(
   );
 }
 
-/** The command line that enters a pod: where its application runs, or where its network is held. */
+/** The command line that enters a pod: its application's namespaces, or those of its network. */
 export function enterPod(
   paths: MeshPaths,
   pod: PodLine,

@@ -1,11 +1,11 @@
-/** Pure: what an installation consists of, as a CycloneDX document: npm's own, with what npm does not know of. */
+/** Lists the parts of an installation as a CycloneDX document: npm's list, and the parts that npm does not know. Pure. */
 import { z } from 'zod';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 
-/** npm's mark on what only builds and tests need. */
+/** npm's mark of packages that only builds and tests need. */
 const DEVELOPMENT = 'cdx:npm:package:development';
 
-/** The part that is read of the document `npm sbom` writes; the rest is kept as it is. */
+/** The fields read of the document of `npm sbom`; other fields are copied. */
 const npmDocument = z.looseObject({
   bomFormat: z.literal('CycloneDX'),
   metadata: z.looseObject({}),
@@ -19,22 +19,22 @@ const npmDocument = z.looseObject({
   dependencies: z.array(z.looseObject({ ref: z.string(), dependsOn: z.array(z.string()) })),
 });
 
-/** What goes into a document. */
+/** The sources of a document. */
 export interface SbomInput {
   readonly name: string;
   readonly version: string;
   /** RFC 3339. */
   readonly timestamp: string;
   readonly serial: string;
-  /** What `npm sbom` wrote, development packages included. */
+  /** The document of `npm sbom`, development packages included. */
   readonly npm: string;
-  /** Text of `/var/lib/dpkg/status`; null where there is none. */
+  /** Text of `/var/lib/dpkg/status`; null without that file. */
   readonly dpkg: string | null;
-  /** `process.versions`: what Node.js brings inside its binary. */
+  /** `process.versions`: the libraries inside Node's binary. */
   readonly bundled: Readonly<Record<string, string | undefined>>;
 }
 
-/** The document, without what only builds and tests need. Throws CONFIG_INVALID when npm's part is no such document. */
+/** Makes the document, without packages that only builds and tests need. Throws CONFIG_INVALID when npm's part does not parse. */
 export function sbomOf(input: SbomInput): Record<string, unknown> {
   const npm = parsed(input.npm);
   const { name, version } = input;
@@ -88,7 +88,7 @@ function bundledComponents(
   versions: Readonly<Record<string, string | undefined>>,
 ): readonly Component[] {
   return Object.entries(versions).flatMap(([name, version]) => {
-    // A number of the binary interface is no part.
+    // The ABI number is not a library.
     if (version === undefined || name === 'modules' || name === 'napi') return [];
     const type = name === 'node' ? 'application' : 'library';
     return [component(type, name, version, `pkg:generic/${name}@${encodeURIComponent(version)}`)];

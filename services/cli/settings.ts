@@ -1,4 +1,4 @@
-/** The variables that actors read, as text. */
+/** Describes the variables that actors read, as text. */
 import { hostConfig } from '../../lib/actor/host-config.ts';
 import { describeVariables } from '../../lib/config/spec.ts';
 import type { VariableLine } from '../../lib/config/spec.ts';

@@ -14,13 +14,13 @@ import { ask, askJson } from './unix-http.ts';
 export interface ProcessSpec extends LoggedCommand {
   readonly name: string;
   readonly node: string | null;
-  /** Socket of the actor host's admin server; null when the process has none and counts as ready once it runs. */
+  /** Socket of the actor host's admin server; null when the process has none. Such a process is ready once it runs. */
   readonly adminSocket: string | null;
-  /** Grows with each upgrade of the role; 1 unless given. */
+  /** Grows with each upgrade of the role; default 1. */
   readonly generation?: number;
 }
 
-/** `backoff`: waits for its next start. `external`: somebody else runs it. */
+/** `backoff`: waits for its next start. `external`: the user's own program plays the role. */
 export type ProcessState = ActorState | 'backoff' | 'external';
 
 /** One line of `weft status`. */
@@ -29,25 +29,25 @@ export interface ProcessStatus {
   readonly node: string | null;
   readonly pid: number | null;
   readonly state: ProcessState;
-  /** What readiness waits for. */
+  /** Conditions that readiness waits for. */
   readonly pending: readonly string[];
   readonly restarts: number;
   readonly uptimeSeconds: number;
   readonly generation: number;
-  /** Replaced, and finishing what it carries. */
+  /** True for a replaced process that still drains. */
   readonly retiring: boolean;
 }
 
-/** Restarts begin quickly and end at one in 30 s; a process that ran this long starts from the beginning. */
+/** The delay between restarts grows to 30 s; it starts over after a process ran this long. */
 const RESTART_BACKOFF = { baseMs: 200, maxMs: 30_000 } as const;
 const STABLE_AFTER_MS = 20_000;
 const ADMIN_TIMEOUT_MS = 2_000;
-/** Time for what ends by itself, before a drain is cut short. */
+/** Time for connections to end by themselves before a drain is cut short. */
 const HURRY_MS = 500;
-/** What a process that refused its configuration waits for. */
+/** The pending condition of a process that refused its configuration. */
 export const CONFIGURATION = 'configuration';
 
-/** Keeps one process running: starts it again with back-off until it is stopped. */
+/** Keeps one process running: restarts it with back-off until it is stopped. */
 export class ManagedProcess {
   readonly spec: ProcessSpec;
   readonly #clock: Clock;
@@ -70,10 +70,10 @@ export class ManagedProcess {
     this.#log = deps.log.child({ process: spec.name, node: spec.node ?? undefined });
   }
 
-  /** Starts the process, unless it is to stop. Rejects only when its log cannot be opened. */
+  /** Starts the process, unless a stop was requested. Rejects only when its log cannot be opened. */
   async start(): Promise<void> {
     await startLogged(this.spec, (start) => {
-      // The stop may have come while the log was opened, and found no child to end.
+      // A stop that came while the log was opened found no child to end.
       if (this.#stopping) return;
       const { child, ended } = start();
       this.#child = child;
@@ -88,7 +88,7 @@ export class ManagedProcess {
     if (this.#child === child) this.#child = null;
     if (this.#stopping) this.#state = 'stopped';
     else if (code === EXIT_CONFIG) {
-      // A wrong configuration does not get better by trying again.
+      // A restart does not mend a wrong configuration.
       this.#become('failed', [CONFIGURATION]);
       this.#log.error({ how }, 'process.misconfigured');
     } else this.#scheduleRestart(how);
@@ -112,12 +112,12 @@ export class ManagedProcess {
     return this.#child?.pid ?? null;
   }
 
-  /** Whether it refused its configuration, and so is not started again. */
+  /** Whether it refused its configuration; it is then not restarted. */
   get misconfigured(): boolean {
     return this.#pending.includes(CONFIGURATION);
   }
 
-  /** Asks the process where it is; what it cannot answer stays `starting`. */
+  /** Asks the process for its state. Without an answer the state stays `starting`. */
   async refresh(): Promise<void> {
     if (this.#child === null) return;
     if (this.spec.adminSocket === null) {
@@ -134,7 +134,7 @@ export class ManagedProcess {
       const own = answer.actors[0];
       if (own !== undefined && this.#child === child) this.#become(own.state, own.pending);
     } catch (error) {
-      // Normal while it starts; a process that stops answering later is not ready.
+      // Expected during the start. A process that stops answering later is not ready.
       if (this.#child === child) this.#become('starting', ['admin']);
       this.#log.debug({ error: errorText(error) }, 'process.no-answer');
     }
@@ -160,7 +160,7 @@ export class ManagedProcess {
     };
   }
 
-  /** The process ends by itself and is not to be started again. Resolves when it has ended. */
+  /** Waits for the process to end by itself and prevents a restart. */
   left(): Promise<void> {
     this.#stopping = true;
     this.#timer?.cancel();
@@ -168,8 +168,8 @@ export class ManagedProcess {
   }
 
   /**
-   * Tells the process to drain and end, and is not to be started again: within its own deadline, or `unbounded`. Resolves
-   * once it was told.
+   * Tells the process to drain within its own deadline or, with `unbounded`, without one, and prevents a restart. Resolves
+   * once the process was told.
    */
   async retire({ unbounded }: { readonly unbounded: boolean }): Promise<void> {
     void this.left();
@@ -179,7 +179,7 @@ export class ManagedProcess {
     }
   }
 
-  /** Ends the process for good: SIGTERM, an actor's drain cut short after `hurryMs`, SIGKILL after `graceMs`. Idempotent. */
+  /** Ends the process for good: SIGTERM, the end of an actor's drain after `hurryMs`, SIGKILL after `graceMs`. Idempotent. */
   async stop(graceMs: number, hurryMs: number = HURRY_MS): Promise<void> {
     this.#stopping = true;
     this.#timer?.cancel();
@@ -189,7 +189,7 @@ export class ManagedProcess {
       return;
     }
     child.kill('SIGTERM');
-    // An actor that drains ends its drain at SIGINT.
+    // SIGINT ends the drain of an actor.
     const hurry = this.#clock.after(Math.min(hurryMs, graceMs), () => {
       if (this.spec.adminSocket !== null) child.kill('SIGINT');
     });
@@ -200,7 +200,7 @@ export class ManagedProcess {
   }
 }
 
-/** Tells an actor's process by its admin server to drain and end; false, with a warning, when it does not answer. */
+/** Tells an actor through its admin server to drain and end. False, with a warning, when it does not answer. */
 export async function askToEnd(socket: string, unbounded: boolean, log: Logger): Promise<boolean> {
   const path = `/quitquitquit${unbounded ? '?deadline=none' : ''}`;
   try {

@@ -8,7 +8,7 @@ import type { Logger } from '../../lib/log/logger.ts';
 import type { ManifestDocument } from './manifests.ts';
 import { ask, askJson, askLines } from './unix-http.ts';
 
-/** What became of one object. */
+/** The result for one object. */
 export interface AppliedObject {
   readonly kind: string;
   readonly namespace?: string | null;
@@ -16,10 +16,10 @@ export interface AppliedObject {
   readonly result?: string;
 }
 
-/** Phase of a pod as Kubernetes words it. */
+/** A Kubernetes pod phase. */
 export type PodPhase = 'Pending' | 'Running' | 'Succeeded' | 'Failed';
 
-/** What the runtime reports of a pod. */
+/** The runtime's report about a pod. */
 export interface PodStatus {
   readonly uid: string;
   readonly phase: PodPhase;
@@ -51,14 +51,14 @@ const watchEvent = z.discriminatedUnion('type', [
   z.looseObject({ type: z.enum(['ADDED', 'MODIFIED', 'DELETED']), object: z.unknown() }),
 ]);
 
-/** `LIST` begins a stream; what was told since then when `SYNC` comes is everything there is. */
+/** `LIST` begins a stream. At `SYNC` the objects since `LIST` are complete. */
 export type WatchEvent = z.infer<typeof watchEvent>;
 
-/** A batch of thousands of objects takes the control plane a while. */
+/** Bounds an apply; the control plane needs seconds for thousands of objects. */
 const APPLY_TIMEOUT_MS = 60_000;
 const WATCH_BACKOFF = { baseMs: 50, maxMs: 2_000 } as const;
 
-/** The manifest API at a unix socket. */
+/** Client of the manifest API at a unix socket. */
 export class ManifestApi {
   readonly #socket: string;
 
@@ -66,13 +66,13 @@ export class ManifestApi {
     this.#socket = socket;
   }
 
-  /** Creates or updates all, or none: MANIFEST_INVALID lists every problem, one per line. */
+  /** Creates or updates all objects, or none. Throws MANIFEST_INVALID with every problem, one per line. */
   async apply(documents: readonly ManifestDocument[]): Promise<readonly AppliedObject[]> {
     const body = await this.#send('/apply', documents);
     return (JSON.parse(body) as { applied: AppliedObject[] }).applied;
   }
 
-  /** Deletes the objects; those that do not exist come back as `missing`. */
+  /** Deletes the objects; `missing` lists those that do not exist. */
   async delete(documents: readonly ManifestDocument[]): Promise<{
     readonly deleted: readonly AppliedObject[];
     readonly missing: readonly AppliedObject[];
@@ -104,12 +104,12 @@ export class ManifestApi {
     return answer.items;
   }
 
-  /** Reports a pod. False when the control plane knows no such pod, or another by that name. */
+  /** Reports a pod's status. False when the control plane has no such pod, or another pod of that name. */
   async putPodStatus(namespace: string, name: string, status: PodStatus): Promise<boolean> {
     return this.#putPod(namespace, name, 'status', status);
   }
 
-  /** Binds a pod to a node. False when the control plane knows no such pod, or has it on another node. */
+  /** Binds a pod to a node. False when the control plane has no such pod, or the pod is bound to another node. */
   async bindPod(namespace: string, name: string, binding: PodBinding): Promise<boolean> {
     return this.#putPod(namespace, name, 'binding', binding);
   }
@@ -126,7 +126,7 @@ export class ManifestApi {
     throw refused(answer.status, answer.body);
   }
 
-  /** Follows a kind until aborted; a broken stream is opened again and begins with a LIST. */
+  /** Follows a kind until aborted. Opens a broken stream again, which then begins with a LIST. */
   async watch(
     kind: string,
     handler: (event: WatchEvent) => Promise<void>,
@@ -154,7 +154,7 @@ function refused(status: number, body: string): MeshError {
   try {
     parsed = JSON.parse(body);
   } catch {
-    // Not JSON: the text itself is the reason, below.
+    // The body is not JSON; its text is the reason.
     parsed = null;
   }
   const problems = refusal.safeParse(parsed);

@@ -4,16 +4,16 @@ import { join } from 'node:path';
 import { LineCounter, parseAllDocuments } from 'yaml';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 
-/** One document, and where it came from. `index` counts documents of the source from 0. */
+/** One document and its source. `index` counts the documents of the source from 0. */
 export interface ManifestDocument {
   readonly source: string;
   readonly index: number;
   readonly object: unknown;
 }
 
-/** Largest source; a whole mesh of 100,000 pods is below. */
+/** Largest source; a mesh of 100,000 pods stays below it. */
 const SOURCE_LIMIT_BYTES = 256 * 1024 * 1024;
-/** Bounds what aliases may expand to, so that a small file cannot fill the memory. */
+/** Bounds the expansion of aliases, so that a small file cannot fill the memory. */
 const ALIAS_LIMIT = 1_000;
 
 /**
@@ -63,7 +63,7 @@ export function parseManifests(source: string, text: string): ManifestDocument[]
   const lineCounter = new LineCounter();
   const parsed = parseAllDocuments(text, { lineCounter, prettyErrors: false });
   const documents: ManifestDocument[] = [];
-  // An empty stream comes as an object of its own kind instead of a list.
+  // For an empty stream the parser returns an object of another kind instead of a list.
   if (!Array.isArray(parsed)) return documents;
   for (const [index, document] of parsed.entries()) {
     const problem = document.errors[0];

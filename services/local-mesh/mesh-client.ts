@@ -1,4 +1,4 @@
-/** Questions to a running mesh: its supervisor, its node agents and its node proxies. */
+/** Queries the processes of a running mesh: its supervisor, its node agents and its node proxies. */
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
@@ -10,13 +10,13 @@ import type { MeshStatus, PodLine } from './supervisor-api.ts';
 import type { CertificateRecord } from '../../lib/identity/certificate-records.ts';
 import type { ConnectionRecord } from '../../workers/listener/protocol/connections.ts';
 
-/** One row of a node agent's list, as far as it is used here. */
+/** The fields used here of one row of a node agent's list. */
 export interface EnrolmentLine {
   readonly podUid: string;
   readonly state: string;
 }
 
-/** What `weft status` shows. Throws STATE_UNAVAILABLE. */
+/** The data of `weft status`. Throws STATE_UNAVAILABLE. */
 export function askStatus(paths: MeshPaths): Promise<MeshStatus> {
   return askJson<MeshStatus>({ socket: paths.supervisorSocket, path: '/status' });
 }
@@ -27,8 +27,8 @@ export function askPods(paths: MeshPaths): Promise<readonly PodLine[]> {
 }
 
 /**
- * Asks the supervisor to take the mesh down; it goes on doing so after the answer. Throws STATE_UNAVAILABLE, and
- * STATE_CONFLICT where that is somebody else's to do.
+ * Asks the supervisor to take the mesh down; it answers before it is done. Throws STATE_UNAVAILABLE, and
+ * STATE_CONFLICT for a mesh of containers.
  */
 export async function askDown(paths: MeshPaths): Promise<void> {
   const { status, body } = await ask({
@@ -40,8 +40,8 @@ export async function askDown(paths: MeshPaths): Promise<void> {
 }
 
 /**
- * Has the supervisor replace roles, one after another. Throws STATE_UNAVAILABLE with its reason when one could not be
- * replaced; the old processes of that one then go on.
+ * Asks the supervisor to replace roles, one after another. Throws STATE_UNAVAILABLE with the reason when a role could not
+ * be replaced; the old processes of that role continue.
  */
 export function askUpgrade(
   paths: MeshPaths,
@@ -56,7 +56,7 @@ export function askUpgrade(
     socket: paths.supervisorSocket,
     method: 'POST',
     path: `/upgrade?${query.toString()}`,
-    // Starting and ending take as long each.
+    // A start and an end may each take the timeout.
     timeoutMs: roles.length * 2 * timeoutMs + 10_000,
   });
 }
@@ -77,7 +77,7 @@ export function askConnections(
   return askRecords(paths, node, '/node-proxy/connections');
 }
 
-/** Likewise, with those that ended lately, and with access lines. */
+/** The connections of a node's proxy, including recently ended ones, with access lines. Throws STATE_UNAVAILABLE. */
 export function askTraceable(paths: MeshPaths, node: string): Promise<readonly ConnectionRecord[]> {
   return askRecords(paths, node, '/node-proxy/connections?ended&lines');
 }
@@ -91,7 +91,7 @@ async function askRecords(
     (await proxySockets(paths, node)).map((socket) => askSocket(socket, path)),
   );
   const given = answers.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []));
-  // One that was killed leaves its socket; where none answers, the first says why.
+  // A killed proxy leaves its socket behind. When no proxy answers, the first error is the reason.
   for (const one of given.length > 0 ? [] : answers)
     if (one.status === 'rejected') throw one.reason;
   return given.flat();
@@ -102,7 +102,7 @@ async function askSocket(socket: string, path: string): Promise<readonly Connect
   return answer.connections;
 }
 
-/** The admin sockets of a node's proxies, also of those that drain; the standing one where there are no others. */
+/** The admin sockets of a node's proxies, draining ones included; the role's standing socket when there are no others. */
 export async function proxySockets(paths: MeshPaths, node: string): Promise<readonly string[]> {
   const name = processName('node-proxy', node);
   const files = await readdir(paths.adminDir).catch(() => []);
@@ -113,7 +113,7 @@ export async function proxySockets(paths: MeshPaths, node: string): Promise<read
   return own.map((file) => join(paths.adminDir, file));
 }
 
-/** How many connections the replaced proxies of a node still carry. One that has ended meanwhile carries none. */
+/** Counts the connections that the replaced proxies of a node still carry; a proxy that ended counts as 0. */
 export async function countDraining(paths: MeshPaths, node: string): Promise<number> {
   const answers = await Promise.allSettled(
     (await proxySockets(paths, node)).map(carriedByDraining),
@@ -160,7 +160,7 @@ export async function askHboneWorkloads(
   );
 }
 
-/** Uids of the pods that are enrolled; a node whose agent is away contributes none. */
+/** Uids of the enrolled pods; a node whose agent is away contributes none. */
 export async function enrolledPods(
   paths: MeshPaths,
   nodes: readonly string[],

@@ -2,17 +2,17 @@ import { join } from 'node:path';
 import type { Environment } from '../../lib/config/env.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 
-/** The mesh commands speak of when nothing else is said. */
+/** The default mesh name. */
 export const DEFAULT_MESH = 'weft';
 /**
- * Mesh names carry no dash, so that the namespaces of one mesh (`<name>-…`) are never taken for another's,
- * and are short enough for an interface name.
+ * Mesh names have no dash, so the namespaces of one mesh (`<name>-…`) are never taken for another's. They are short
+ * enough for an interface name.
  */
 const MESH_NAME = /^[a-z][a-z0-9]{0,14}$/;
 /** sun_path holds 108 bytes; the longest socket below the run directory needs about 50. */
 const LONGEST_RUN_DIR_BYTES = 56;
 
-/** Where a local mesh keeps its files; everything below `root` belongs to it and goes with it. */
+/** The files of a local mesh. Everything below `root` belongs to the mesh and is removed with it. */
 export type MeshPaths = Readonly<ReturnType<typeof pathsBelow>>;
 
 /** The paths of the mesh named by `--mesh` or WEFT_MESH, at WEFT_RUN_DIR or below /run. Throws CONFIG_INVALID. */
@@ -63,7 +63,7 @@ function pathsBelow(mesh: string, root: string) {
   };
 }
 
-/** `actor` or `actor.node`: how a process of the mesh is named in files and messages. */
+/** `actor` or `actor.node`: the name of a process in files and messages. */
 export function processName(actor: string, node: string | null): string {
   return node === null ? actor : `${actor}.${node}`;
 }
@@ -73,7 +73,7 @@ export function adminSocket(paths: MeshPaths, actor: string, node: string | null
   return join(paths.adminDir, `${processName(actor, node)}.sock`);
 }
 
-/** The admin socket of one of several processes of a role; {@link adminSocket} leads to the one that answers for all. */
+/** The admin socket of one of several processes of a role; {@link adminSocket} points to the one that answers for all. */
 export function instanceSocket(
   paths: MeshPaths,
   actor: string,

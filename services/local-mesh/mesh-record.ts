@@ -15,17 +15,17 @@ const recordSchema = z.looseObject({
   startedAt: z.string(),
 });
 
-/** What a running (or crashed) mesh left in its run directory. */
+/** The record that a mesh writes into its run directory; a crash leaves it behind. */
 export type MeshRecord = z.infer<typeof recordSchema>;
 
-/** The record, null when there is none. A broken one counts as none: its mesh is cleaned up by its names. */
+/** Reads the record; null when there is none or it is broken. The clean-up finds a mesh without a record by its names. */
 export async function readRecord(paths: MeshPaths): Promise<MeshRecord | null> {
   const text = await readIfPresent(paths.record);
   if (text === null) return null;
   try {
     return recordSchema.parse(JSON.parse(text));
   } catch {
-    // Half written by a crash.
+    // A crash cut the write short.
     return null;
   }
 }

@@ -1,4 +1,4 @@
-/** From the options of `weft up` to what the supervisor is asked to bring up. */
+/** Turns the options of `weft up` into the mesh that the supervisor brings up. */
 import type { Environment } from '../../lib/config/env.ts';
 import { UsageError } from '../../lib/errors/usage-error.ts';
 import { readManifests } from './manifests.ts';
@@ -12,12 +12,12 @@ import type { MeshPlan } from './topology.ts';
 /** The default manifests. */
 export const DEFAULT_MANIFESTS = new URL('../../infra/local', import.meta.url).pathname;
 const DEFAULT_NODES = 2;
-/** A few generations of this many stay below what a node agent accepts (lib/zds/limits.ts). */
+/** A few generations of this many proxies stay below the connection limit of a node agent (lib/zds/limits.ts). */
 const MAX_PROXIES_PER_NODE = 8;
-/** Extra pods live here. */
+/** Namespace of the pods of `--pods`. */
 const LOAD_NAMESPACE = 'load';
 
-/** Options of `weft up` that decide what is brought up, as text. */
+/** The options of `weft up` that describe the mesh, as text. */
 export interface UpOptions {
   readonly nodes?: string;
   readonly pods?: string;
@@ -53,7 +53,7 @@ export async function planRequest(
   };
 }
 
-/** The number of nodes `--nodes` asks for. Throws UsageError. */
+/** Parses `--nodes`. Throws UsageError. */
 export function parseNodeCount(text: string | undefined): number {
   return count('--nodes', text, DEFAULT_NODES, 1, MAX_NODES);
 }
@@ -107,7 +107,7 @@ function loadPods(plan: MeshPlan, perNode: number): ManifestDocument[] {
   return objects.map((object, index) => ({ source: '--pods', index, object }));
 }
 
-/** How many pods the documents ask for. */
+/** Number of pods in the documents. */
 export function podCount(documents: readonly ManifestDocument[]): number {
   return documents.filter(({ object }) => (object as { kind?: unknown }).kind === 'Pod').length;
 }

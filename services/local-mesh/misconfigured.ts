@@ -1,7 +1,7 @@
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { lastLines } from './log-files.ts';
 
-/** The error for a process that refuses its configuration, with its own last words. */
+/** The error for a process that refuses its configuration, with the last lines of its log. */
 export async function misconfigured(name: string, logFile: string): Promise<MeshError> {
   const [reason = `see ${logFile}`] = await lastLines(logFile, 1);
   return new MeshError(

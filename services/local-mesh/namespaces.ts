@@ -3,7 +3,7 @@ import { ipBatch, runCommand } from './run-command.ts';
 import { LINK_LENGTH, SERVICE_RANGE } from './topology.ts';
 import type { MeshPlan, NodePlan } from './topology.ts';
 
-/** Where `ip netns` keeps its namespaces. */
+/** Directory in which `ip netns` keeps its namespaces. */
 export const NETNS_DIR = '/run/netns';
 const BRIDGE = 'br0';
 
@@ -55,13 +55,13 @@ export function nodeLinks(plan: MeshPlan, node: NodePlan): string[] {
   const others = plan.nodes.filter((other) => other !== node);
   return [
     'link set dev lo up',
-    // The gateway answers ARP on every pod's link; it is no address of the node's own.
+    // The gateway answers ARP on every pod's link, but it is no address of the node.
     `addr add ${node.gateway.ipv4}/32 dev lo`,
     'link set dev eth0 up',
     `addr add ${node.link.ipv4}/${LINK_LENGTH.ipv4} dev eth0`,
     `addr add ${node.link.ipv6}/${LINK_LENGTH.ipv6} dev eth0 nodad`,
     ...others.flatMap((other) => routesTo(other, 'eth0')),
-    // Nobody but a proxy translates VIPs: refuse at once instead of letting clients wait.
+    // Only a proxy translates VIPs. Without one, refuse at once instead of letting clients wait.
     `route add unreachable ${SERVICE_RANGE.ipv4}`,
     `route add unreachable ${SERVICE_RANGE.ipv6}`,
   ];
@@ -74,7 +74,7 @@ function routesTo(node: NodePlan, device: string): string[] {
   ];
 }
 
-/** Lets a namespace route between its links. /proc/sys/net is that of the opener's namespace. */
+/** Lets a namespace route between its links. /proc/sys/net shows the settings of the opener's namespace. */
 async function allowForwarding(netns: string): Promise<void> {
   const settings = ['ipv4/ip_forward', 'ipv6/conf/all/forwarding'];
   const script = settings.map((name) => `echo 1 >/proc/sys/net/${name}`).join(' && ');

@@ -15,7 +15,7 @@ import {
 } from './objects.ts';
 import type { NamespaceObject, PodObject } from './objects.ts';
 
-/** What changed. A pod is looked up in {@link ObjectWatch.pods}; absent there, it is gone. */
+/** A change. A deleted pod is absent from {@link ObjectWatch.pods}. */
 export type ObjectChange =
   | { readonly kind: 'pod'; readonly key: string }
   | { readonly kind: 'namespace'; readonly name: string }
@@ -23,16 +23,16 @@ export type ObjectChange =
 
 type Named = { readonly metadata: { readonly namespace: string; readonly name: string } };
 
-/** How a kind is followed. */
+/** How the watch handles a kind. */
 interface WatchedKind<T extends Named> {
   readonly kind: string;
   readonly schema: z.ZodType<T>;
   keyOf(object: T): string;
-  /** What there is now under a key; null when it is gone. */
+  /** Reports the current object of a key; null when it was deleted. */
   tell(key: string, object: T | null): Promise<void>;
 }
 
-/** Copies of pods and namespaces, and a stream of changes. */
+/** Keeps copies of pods and namespaces, and reports changes. */
 export class ObjectWatch {
   readonly pods = new Map<string, PodObject>();
   readonly namespaces = new Map<string, NamespaceObject>();
@@ -49,7 +49,7 @@ export class ObjectWatch {
     this.#onChange = onChange;
   }
 
-  /** Begins; returns at once. */
+  /** Begins to follow; returns at once. */
   start(): void {
     const { api, clock, log } = this.#deps;
     const options = { signal: this.#abort.signal, clock, log };
@@ -81,7 +81,7 @@ export class ObjectWatch {
 
   #handler<T extends Named>(kind: WatchedKind<T>): (event: WatchEvent) => Promise<void> {
     const held = new Set<string>();
-    /** What was told since a list began, until the list ends. */
+    /** Keys since a list began; null outside a list. */
     let listed: Set<string> | null = null;
     const drop = async (key: string): Promise<void> => {
       held.delete(key);
@@ -108,7 +108,7 @@ export class ObjectWatch {
     };
   }
 
-  /** One object that does not parse must not stop the stream. */
+  /** Logs an object that does not parse, so that it does not stop the stream. */
   async #guard(kind: string, work: () => Promise<void>): Promise<void> {
     try {
       await work();
@@ -117,7 +117,7 @@ export class ObjectWatch {
     }
   }
 
-  /** A kind of which a copy is kept. */
+  /** A kind whose objects are kept. */
   #mapKind<T extends Named>(
     kind: string,
     schema: z.ZodType<T>,
@@ -132,7 +132,7 @@ export class ObjectWatch {
     return { kind, schema, keyOf, tell };
   }
 
-  /** A kind that only gives names to addresses. */
+  /** A kind that only adds names to the hosts files. */
   #hostsKind<T extends Named>(
     kind: string,
     schema: z.ZodType<T>,

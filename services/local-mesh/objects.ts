@@ -1,4 +1,4 @@
-/** The parts of Kubernetes objects that the local pod runtime acts on. The control plane checked them before. */
+/** The fields of Kubernetes objects that the local pod runtime uses. The control plane has checked the objects. */
 import { z } from 'zod';
 
 const metadata = z.looseObject({
@@ -23,7 +23,7 @@ const container = z.looseObject({
     .default([]),
 });
 
-/** A pod as the runtime sees it. */
+/** A pod. */
 export const podObject = z.looseObject({
   kind: z.literal('Pod'),
   metadata,
@@ -49,7 +49,7 @@ export const serviceObject = z.looseObject({
   }),
 });
 
-/** A service entry with fixed addresses. */
+/** A service entry: its fixed addresses go into the pods' hosts files. */
 export const serviceEntryObject = z.looseObject({
   kind: z.literal('ServiceEntry'),
   metadata,

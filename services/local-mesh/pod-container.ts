@@ -7,7 +7,7 @@ import { startLogged } from './logged-process.ts';
 import type { LoggedCommand, LoggedProcess } from './logged-process.ts';
 import { kill } from './processes.ts';
 
-/** A container's command, complete with what enters the pod. */
+/** A container's command line, including the command that enters the pod. */
 export interface ContainerSpec extends LoggedCommand {
   readonly restartPolicy: 'Always' | 'OnFailure' | 'Never';
 }
@@ -15,7 +15,7 @@ export interface ContainerSpec extends LoggedCommand {
 /** `backoff`: waits for its next start. */
 export type ContainerState = 'running' | 'backoff' | 'succeeded' | 'failed' | 'stopped';
 
-/** Between the kubelet's impatience and a tight loop: from 1 s to 1 minute, as long as it keeps ending. */
+/** Delays between restarts of a command that keeps ending, from 1 s to 1 minute. */
 const RESTART_BACKOFF = { baseMs: 1_000, maxMs: 60_000 } as const;
 const STABLE_AFTER_MS = 60_000;
 
@@ -47,11 +47,11 @@ export class PodContainer {
     return this.#state;
   }
 
-  /** Starts the command, unless it is to stop. A log that cannot be opened counts as a failed run. */
+  /** Starts the command, unless a stop was requested. A log that cannot be opened counts as a failed run. */
   async start(): Promise<void> {
     try {
       await startLogged(this.#spec, (start) => {
-        // The stop may have come while the log was opened, and found no child to end.
+        // A stop that came while the log was opened found no child to end.
         if (!this.#stopping) this.#follow(start());
       });
     } catch (error) {

@@ -1,4 +1,4 @@
-/** A pod's own namespaces: the network it lives in, and mounts in which /etc/hosts is its own. */
+/** A pod's namespaces: its network, and mounts with its own /etc/hosts. */
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
@@ -7,7 +7,7 @@ import { inParallel, ipBatch, runCommand } from './run-command.ts';
 import { NODE_LINK_LOCAL, podLinkName } from './topology.ts';
 import type { AddressPair, NodePlan } from './topology.ts';
 
-/** System commands running at once while pods are made. */
+/** System commands that run at once while pods are made. */
 const PARALLEL_COMMANDS = 4;
 
 /** The namespaces of one pod. */
@@ -16,18 +16,18 @@ export interface PodSandbox {
   readonly netns: string;
   readonly node: NodePlan;
   readonly addresses: AddressPair;
-  /** File that becomes the pod's /etc/hosts; must exist, and is rewritten in place only. */
+  /** File that becomes the pod's /etc/hosts. It must exist, and writers must rewrite it in place. */
   readonly hostsFile: string;
-  /** File that becomes the pod's /etc/resolv.conf; null leaves the machine's. */
+  /** File that becomes the pod's /etc/resolv.conf; null keeps the machine's. */
   readonly resolvConf: string | null;
-  /** File on which the pod's mount namespace is kept. */
+  /** File on which the pod's mount namespace is mounted. */
   readonly mountsFile: string;
   /** The pod lives in its node's network: `netns` is the node's, and no link is made. */
   readonly hostNetwork: boolean;
 }
 
 /**
- * Prepares the directory that keeps mount namespaces: the kernel accepts them only on a mount that does not
+ * Prepares the directory that keeps mount namespaces. The kernel accepts them only on a mount that does not
  * propagate.
  */
 export async function prepareMountsDir(directory: string): Promise<void> {
@@ -41,7 +41,7 @@ export function mountsFile(directory: string, netns: string): string {
   return join(directory, netns);
 }
 
-/** Makes the namespaces of many pods with few commands. Throws NETNS_UNAVAILABLE. */
+/** Makes the namespaces of many pods, with few commands. Throws NETNS_UNAVAILABLE. */
 export async function createSandboxes(sandboxes: readonly PodSandbox[]): Promise<void> {
   const linked = sandboxes.filter((sandbox) => !sandbox.hostNetwork);
   await ipBatch(
@@ -88,8 +88,8 @@ export function podSide(sandbox: PodSandbox): string[] {
 }
 
 /**
- * In the new mount namespace: the pod's own names, IPv4 first where a name has both (as on most clusters), and
- * without the names of other pods' networks, which it would otherwise keep alive.
+ * Commands in the pod's new mount namespace. They mount the pod's names, prefer IPv4 for a name with both families (as most
+ * clusters do), and unmount other pods' network namespaces, which this namespace would otherwise keep alive.
  */
 const MOUNT_SCRIPT = `
 umount -l ${NETNS_DIR} 2>/dev/null || true
@@ -116,20 +116,20 @@ async function createMounts(sandbox: PodSandbox): Promise<void> {
   ]);
 }
 
-/** Removes a pod's namespaces. What is already gone is fine. Processes inside are the caller's. */
+/** Removes a pod's namespaces. Skips those that are gone. The caller ends the processes inside. */
 export async function removeSandbox(
   sandbox: Pick<PodSandbox, 'uid' | 'netns' | 'node' | 'mountsFile' | 'hostNetwork'>,
 ): Promise<void> {
   await ignoringAbsence(() => runCommand('umount', [sandbox.mountsFile]));
   await rm(sandbox.mountsFile, { force: true });
   if (sandbox.hostNetwork) return;
-  // Whoever still holds the namespace open must not keep the link, and with it the pod's address.
+  // An open descriptor keeps the namespace alive. Remove its link, so that the pod's address is free.
   const link = podLinkName(sandbox.uid);
   await ignoringAbsence(() => runCommand('ip', ['-n', sandbox.node.netns, 'link', 'del', link]));
   await ignoringAbsence(() => runCommand('ip', ['netns', 'del', sandbox.netns]));
 }
 
-/** These commands have no exit status of their own for "is not there". */
+/** True when a command failed because its target is absent; these commands have no exit status for that. */
 const ABSENT =
   /Cannot find device|No such file or directory|not mounted|no mount point specified|Cannot open network namespace|Invalid argument/;
 

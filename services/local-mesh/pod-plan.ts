@@ -13,30 +13,30 @@ import { MAX_PODS_PER_NODE } from './topology.ts';
 const MODE_LABEL = 'istio.io/dataplane-mode';
 /** Set on a pod once it is enrolled (docs/spec/cni.md). */
 const REDIRECTION_ANNOTATION = 'ambient.istio.io/redirection';
-/** What a container without ports serves. */
+/** The ports of a container that names none. */
 const DEFAULT_PORTS = [{ port: 8_080, protocol: 'http' }] as const;
 
-/** Whether the pod is meant to be in the mesh. */
+/** Whether the pod's labels put it into the mesh. */
 export function wantsEnrolment(pod: PodObject, namespace: NamespaceObject | undefined): boolean {
   if (pod.spec.hostNetwork) return false;
   const mode = pod.metadata.labels[MODE_LABEL] ?? namespace?.metadata.labels[MODE_LABEL];
   return mode === 'ambient';
 }
 
-/** Whether the control plane has seen the pod enrolled. */
+/** Whether the control plane has marked the pod as enrolled. */
 export function isEnrolled(pod: PodObject): boolean {
   return pod.metadata.annotations[REDIRECTION_ANNOTATION] === 'enabled';
 }
 
-/** Where a pod runs. */
+/** The place of a pod. */
 export interface PodPlace {
   readonly node: string;
-  /** Path of a file that holds its network namespace. */
+  /** Path of the file that holds its network namespace. */
   readonly netns: string;
   readonly addresses: readonly string[];
 }
 
-/** Where the pod of a sandbox runs. */
+/** The place of a sandbox's pod. */
 export function placeOf({ node, netns, addresses }: PodSandbox): PodPlace {
   return {
     node: node.name,
@@ -67,8 +67,8 @@ export function podRecord(
 }
 
 /**
- * What the node's sample server does for the pod, or null when every container has a command of its own. Ports
- * are HTTP unless their name begins with `tcp` or `db`, as service ports choose a protocol by name.
+ * The pod's part of the node's sample server; null when every container has its own command. Ports are HTTP unless
+ * their name begins with `tcp` or `db`, as service ports choose a protocol by name.
  */
 export function samplePod(pod: PodObject, sandbox: PodSandbox): SamplePod | null {
   const served = pod.spec.containers.filter((container) => container.command.length === 0);
@@ -87,13 +87,13 @@ export function samplePod(pod: PodObject, sandbox: PodSandbox): SamplePod | null
   };
 }
 
-/** What must not change in a running pod; another value means a new sandbox. */
+/** A text of the fields that cannot change in a running pod; another value needs a new sandbox. */
 export function sandboxKey(pod: PodObject): string {
   const { nodeName, hostNetwork, restartPolicy, containers } = pod.spec;
   return JSON.stringify([pod.metadata.uid, nodeName, hostNetwork, restartPolicy, containers]);
 }
 
-/** Phase and readiness from the containers' states; `serving` is whether the default server does its part. */
+/** Phase and readiness from the containers' states; `serving` is whether the default server serves the pod. */
 export function podPhase(
   states: readonly ContainerState[],
   serving: boolean,
@@ -106,7 +106,7 @@ export function podPhase(
   return { phase: running && serving ? 'Running' : 'Pending', ready: running && serving };
 }
 
-/** Hands out pod slots of one node. A slot given back is the last to be used again. */
+/** Hands out pod slots of one node. A returned slot is reused last. */
 export class SlotPool {
   readonly #used = new Set<number>();
   #next = 0;
@@ -125,13 +125,13 @@ export class SlotPool {
     this.#used.delete(slot);
   }
 
-  /** How many slots are taken. */
+  /** Number of taken slots. */
   get size(): number {
     return this.#used.size;
   }
 }
 
-/** How many pods each of the nodes has, pods that are not started yet included. */
+/** Counts the pods of each node, including those that have not started. */
 export function nodeLoads(nodes: Iterable<string>, pods: Iterable<PodObject>): Map<string, number> {
   const loads = new Map([...nodes].map((node) => [node, 0]));
   for (const { spec } of pods) {
@@ -141,7 +141,7 @@ export function nodeLoads(nodes: Iterable<string>, pods: Iterable<PodObject>): M
   return loads;
 }
 
-/** The least loaded node, for a pod that names none. */
+/** The node with the fewest pods, for a pod that names none. */
 export function pickNode(loads: ReadonlyMap<string, number>): string {
   const sorted = [...loads].sort(([, a], [, b]) => a - b);
   return present(sorted[0], 'a mesh has at least one node')[0];

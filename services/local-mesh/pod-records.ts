@@ -1,4 +1,4 @@
-/** The files that tell a node agent of its node's pods (lib/state/pod-record.ts). */
+/** The files that tell a node agent the pods of its node (lib/state/pod-record.ts). */
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { replaceFile } from '../../lib/files/atomic-file.ts';
@@ -6,12 +6,12 @@ import type { PodRecord } from '../../lib/state/pod-record.ts';
 import { podRecordsDir } from './mesh-paths.ts';
 import type { MeshPaths } from './mesh-paths.ts';
 
-/** Where the record of a pod lies. */
+/** The path of a pod's record. */
 export function podRecordFile(paths: MeshPaths, node: string, uid: string): string {
   return join(podRecordsDir(paths, node), `${uid}.json`);
 }
 
-/** Writes or replaces a record; a reader sees the old one or the new one, whole. */
+/** Writes or replaces a record atomically. */
 export async function writePodRecord(
   paths: MeshPaths,
   node: string,
@@ -21,7 +21,7 @@ export async function writePodRecord(
   await replaceFile(path, `${JSON.stringify(record)}\n`, 0o640);
 }
 
-/** Withdraws a record; one that is not there is fine. */
+/** Removes a record, if there is one. */
 export async function removePodRecord(paths: MeshPaths, node: string, uid: string): Promise<void> {
   await rm(podRecordFile(paths, node, uid), { force: true });
 }

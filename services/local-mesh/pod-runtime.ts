@@ -17,7 +17,7 @@ import type { SampleFleet } from './sample-fleet.ts';
 import { podAddresses, podNetns } from './topology.ts';
 import type { MeshPlan, NodePlan } from './topology.ts';
 
-/** What the runtime stands on. */
+/** Dependencies of a {@link PodRuntime}. */
 export interface PodRuntimeDeps {
   readonly plan: MeshPlan;
   readonly paths: MeshPaths;
@@ -27,11 +27,11 @@ export interface PodRuntimeDeps {
   readonly log: Logger;
 }
 
-/** A pod that could not be made is tried again after this time. */
+/** Delay before another attempt to make a pod. */
 const RETRY_MS = 2_000;
-/** Pods being removed at once: each runs system commands and waits for processes to end. */
+/** Pods removed at once; each removal runs system commands and waits for processes to end. */
 const PARALLEL_REMOVALS = 8;
-/** Changes that arrive together are handled together. */
+/** Changes within this time are handled together. */
 const GATHER_MS = 10;
 
 /** Runs the pods of the local mesh. */
@@ -42,7 +42,7 @@ export class PodRuntime {
   readonly #pods = new Map<string, LocalPod>();
   readonly #slots = new Map<string, SlotPool>();
   readonly #dirty = new Set<string>();
-  /** Pods whose node was full; looked at again when a pod goes. */
+  /** Pods whose node was full; they are tried again when a pod is removed. */
   readonly #unplaced = new Set<string>();
   #timer: Timer | null = null;
   #turn: Promise<void> = Promise.resolve();
@@ -60,12 +60,12 @@ export class PodRuntime {
     this.#watch.start();
   }
 
-  /** The pods that run here. */
+  /** The running pods. */
   pods(): readonly LocalPod[] {
     return [...this.#pods.values()];
   }
 
-  /** Follows no more and ends the pods' commands; namespaces and files are left to the caller. */
+  /** Stops following and ends the pods' commands. The caller removes namespaces and files. */
   async stop(): Promise<void> {
     this.#stopped = true;
     this.#timer?.cancel();
@@ -74,7 +74,7 @@ export class PodRuntime {
     await Promise.all(this.pods().map((pod) => pod.halt()));
   }
 
-  /** A default server of `node` restarted or changed: its pods' readiness may have. */
+  /** Checks all pods again; a node's default server restarted, so its pods' readiness may have changed. */
   refresh(): void {
     for (const key of this.#pods.keys()) this.#dirty.add(key);
     this.#schedule(GATHER_MS);
@@ -157,7 +157,7 @@ export class PodRuntime {
         const pod = await this.#plan(wanted, planned);
         if (pod !== null) planned.push([key, pod]);
       } catch (error) {
-        // The others of this round must not wait for it.
+        // The other pods of this round must not wait for this one.
         this.#deps.log.warn({ pod: key, error: errorText(error) }, 'pod.plan-failed');
         this.#again(key);
       }
@@ -168,7 +168,7 @@ export class PodRuntime {
       this.#adopt(planned);
     } catch (error) {
       this.#deps.log.warn({ pods: planned.length, error: errorText(error) }, 'pods.create-failed');
-      // One pod's failure must not hold up the others: again, one at a time.
+      // One pod's failure must not hold up the others: make the pods one at a time.
       for (const [, pod] of planned) await this.#discard(pod);
       for (const one of planned) await this.#createOne(one);
     }
@@ -187,7 +187,7 @@ export class PodRuntime {
     }
   }
 
-  /** Removes what exists of a pod that could not be made. */
+  /** Removes the remains of a pod that could not be made. */
   async #discard(pod: LocalPod): Promise<void> {
     try {
       await removeSandbox(pod.sandbox);
@@ -209,7 +209,7 @@ export class PodRuntime {
     }
   }
 
-  /** Null for a pod that cannot run here now; the reason is logged. */
+  /** Null for a pod that cannot run now; the reason is logged. */
   async #plan(
     object: PodObject,
     planned: readonly (readonly [string, LocalPod])[],
@@ -267,7 +267,7 @@ export class PodRuntime {
     return podNetns(plan.mesh, namespace, name, (candidate) => taken.has(candidate));
   }
 
-  /** The scheduler's part: a pod that names no node is bound to the one with the fewest pods. */
+  /** The scheduler: binds a pod that names no node to the node with the fewest pods. */
   async #bind(object: PodObject, loads: Map<string, number>): Promise<void> {
     const { namespace, name, uid } = object.metadata;
     const nodeName = pickNode(loads);
@@ -308,14 +308,14 @@ export class PodRuntime {
       }
     } catch (error) {
       if (!(error instanceof MeshError)) throw error;
-      // The process is starting: the fleet asks for a refresh once it answers.
+      // The server process is starting; the fleet asks for a refresh once it answers.
       for (const { pod } of served) pod.serving = false;
       this.#deps.log.debug({ node: node.name, error: error.message }, 'samples.unavailable');
       this.refreshLater(served.map(({ pod }) => pod));
     }
   }
 
-  /** Looks at these pods again after a while. */
+  /** Checks these pods again later. */
   refreshLater(pods: readonly LocalPod[]): void {
     for (const { object } of pods) {
       this.#dirty.add(`${object.metadata.namespace}/${object.metadata.name}`);

@@ -1,13 +1,13 @@
-/** Processes by pid and start time, so that a pid used again is never taken for the old process. */
+/** Processes by pid and start time, so that a reused pid is never taken for the old process. */
 import { readFile, readdir, readlink, stat } from 'node:fs/promises';
 import { setTimeout as wait } from 'node:timers/promises';
 import { ifPresent } from './if-present.ts';
 
-/** A killed process is gone within this, or hangs in the kernel and stays. */
+/** A killed process ends within this time, unless it hangs in the kernel. */
 const KILL_TIMEOUT_MS = 5_000;
 const POLL_MS = 25;
 
-/** Names one process for as long as the machine runs. */
+/** Identifies one process until the machine restarts. */
 export interface ProcessId {
   readonly pid: number;
   /** Clock ticks since boot, field 22 of /proc/<pid>/stat. */
@@ -20,7 +20,7 @@ export async function processId(pid: number): Promise<ProcessId | null> {
   try {
     line = await readFile(`/proc/${pid}/stat`, 'utf8');
   } catch {
-    // Absent or vanished while reading: no such process.
+    // The process is absent, or it ended while it was read.
     return null;
   }
   const fields = line.slice(line.lastIndexOf(')') + 2).split(' ');
@@ -30,18 +30,18 @@ export async function processId(pid: number): Promise<ProcessId | null> {
   return { pid, startTime };
 }
 
-/** Whether exactly this process still runs. */
+/** Whether this very process still runs. */
 export async function isRunning(id: ProcessId): Promise<boolean> {
   return (await processId(id.pid))?.startTime === id.startTime;
 }
 
-/** Sends a signal to exactly this process; false when it is gone. */
+/** Sends a signal to this very process; false when it has ended. */
 export async function signalProcess(id: ProcessId, signal: NodeJS.Signals): Promise<boolean> {
   if (!(await isRunning(id))) return false;
   return kill(id.pid, signal);
 }
 
-/** `process.kill` where "no such process" is an answer; negative pids name process groups. */
+/** `process.kill` that returns false for "no such process". Negative pids name process groups. */
 export function kill(pid: number, signal: NodeJS.Signals): boolean {
   try {
     process.kill(pid, signal);
@@ -86,14 +86,14 @@ async function processNamespace(kind: NamespaceKind, pid: string): Promise<strin
   try {
     return /^\w+:\[(\d+)\]$/.exec(await readlink(`/proc/${pid}/ns/${kind}`))?.[1] ?? null;
   } catch {
-    // Vanished, a kernel thread, or another user's.
+    // The process has ended, is a kernel thread, or belongs to another user.
     return null;
   }
 }
 
 /**
  * Ends every process in the namespaces held by the files at `paths`, except this one: SIGTERM, then SIGKILL
- * after `graceMs`. Resolves with how many there were.
+ * after `graceMs`. Resolves with their number.
  */
 export async function endProcesses(
   kind: NamespaceKind,
@@ -103,7 +103,7 @@ export async function endProcesses(
   const first = await processesIn(kind, paths);
   if (first.length === 0) return 0;
   await signalAll(first, 'SIGTERM', graceMs);
-  // Anything that started meanwhile goes as well; killing ends the game, so a second round suffices.
+  // A process may start another one between the look and its signal; the second round finds that one.
   for (let round = 0; round < 2; round += 1) {
     await signalAll(await processesIn(kind, paths), 'SIGKILL', KILL_TIMEOUT_MS);
   }

@@ -10,18 +10,18 @@ import type { MeshPaths } from './mesh-paths.ts';
 import { netnsPath } from './namespaces.ts';
 import type { MeshPlan } from './topology.ts';
 
-/** Each mesh has a Redis of its own, so its keys need no other prefix. */
+/** Each mesh has its own Redis, so all meshes use the same prefix. */
 const KEY_PREFIX = 'weft';
 
-/** Where Redis keeps its files. */
+/** The files of the mesh's Redis. */
 interface RedisFiles {
   /** The folder of configuration, users and data; default the socket's. */
   readonly directory?: string;
-  /** The group of this process may read the passwords and connect, for actors that run as another user. */
+  /** Lets this process's group read the passwords and connect, for actors that run as another user. */
   readonly groupAccess?: boolean;
 }
 
-/** Writes configuration, users and passwords. Passwords that exist are kept. */
+/** Writes configuration, users and passwords. Keeps existing passwords. */
 export async function writeRedisFiles(
   plan: MeshPlan,
   paths: MeshPaths,
@@ -51,7 +51,7 @@ function configFile(directory: string): string {
   return join(directory, 'redis.conf');
 }
 
-/** Redis in the control namespace, where `weft down` finds it even after a crash. */
+/** The Redis process. It runs in the control namespace, so `weft down` finds it after a crash too. */
 export function redisProcess(plan: MeshPlan, paths: MeshPaths): ProcessSpec {
   return {
     name: 'redis',
@@ -69,10 +69,10 @@ export function redisProcess(plan: MeshPlan, paths: MeshPaths): ProcessSpec {
   };
 }
 
-/** Where a Redis keeps its files and how it is reached. */
+/** The files and the socket of a Redis. */
 export interface RedisServerFiles {
   readonly socketPath: string;
-  /** Append-only file and its manifest; kept across starts. */
+  /** Directory of the append-only file and its manifest, which outlive the process. */
   readonly dataDir: string;
   /** Written by `writeAclFiles`. */
   readonly aclFile: string;
@@ -91,11 +91,11 @@ export function renderRedisConfig(options: RedisServerFiles): string {
     'appendonly yes',
     'appendfsync everysec',
     'save ""',
-    // Losing keys under memory pressure would tear jobs and tables apart: refuse writes instead.
+    // Refuse writes under memory pressure; evicted keys would break jobs and tables.
     'maxmemory-policy noeviction',
     'daemonize no',
     'logfile ""',
-    // Big tables are dropped in the background, not in the way of other clients.
+    // Free large tables in the background, so that other clients do not wait.
     'lazyfree-lazy-user-del yes',
     'lazyfree-lazy-server-del yes',
   ];
@@ -106,7 +106,7 @@ function quote(path: string): string {
   return `"${path.replaceAll('\\', '\\\\').replaceAll('"', '\\"')}"`;
 }
 
-/** Whether a Redis answers on the socket. It need not let the caller in: it refuses an unauthenticated PING, which is an answer. */
+/** Whether a Redis answers on the socket. The refusal of an unauthenticated PING is an answer. */
 export function redisAnswers(socketPath: string): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = connect(socketPath);
@@ -115,7 +115,7 @@ export function redisAnswers(socketPath: string): Promise<boolean> {
       resolve(up);
     };
     socket.setTimeout(1_000, () => finish(false));
-    // Refused or absent while it starts.
+    // The socket is absent or refuses connections while Redis starts.
     socket.once('error', () => finish(false));
     socket.once('connect', () => socket.write('PING\r\n'));
     socket.once('data', (data) => finish(/^(\+PONG|-NOAUTH)/.test(data.toString())));

@@ -24,8 +24,8 @@ const STILL_WORKS =
   'What works without: npm test (tests that need namespaces are skipped), weft run with a Redis and a control plane of your own, docker compose.';
 
 /**
- * Checks that this machine can carry a local mesh: root, the commands, network namespaces and netfilter.
- * Throws NETNS_UNAVAILABLE that names everything missing, and what works all the same.
+ * Checks that this machine can run a local mesh: root, the commands, network namespaces and netfilter.
+ * Throws NETNS_UNAVAILABLE that names everything missing, and the commands that work without it.
  */
 export async function checkRequirements(uid: number, path: string): Promise<void> {
   if (uid !== 0) {
@@ -63,7 +63,7 @@ async function onPath(command: string, path: string): Promise<boolean> {
       await access(join(directory, command), constants.X_OK);
       return true;
     } catch {
-      // Not in this directory: look in the next.
+      // The command is not in this directory; look in the next one.
     }
   }
   return false;
@@ -77,8 +77,9 @@ function unsupported(missing: readonly string[]): MeshError {
 }
 
 /**
- * Refuses `WEFT_*` variables that no actor of the mesh reads: each actor gets only those it knows, so none
- * would notice. Throws CONFIG_INVALID that names them all. Without such variables no actor is loaded.
+  * Refuses `WEFT_*` variables that no actor of the mesh reads. Each actor gets only the variables it knows, so no actor
+  * would notice. Throws CONFIG_INVALID that names them all. Loads no actor when there are no such variables.
+ 
  */
 export async function checkEnvironment(environment: Environment): Promise<void> {
   if (!setsActors(environment)) return;

@@ -5,7 +5,7 @@ import type { Logger } from '../../lib/log/logger.ts';
 import { ManagedProcess } from './managed-process.ts';
 import type { ProcessSpec, ProcessStatus } from './managed-process.ts';
 
-/** Which of a role's processes, ever. */
+/** Identifies one of all processes that a role ever had. */
 export interface Instance {
   /** Grows with each upgrade. */
   readonly generation: number;
@@ -13,36 +13,36 @@ export interface Instance {
   readonly number: number;
 }
 
-/** What a role's processes are made of. */
+/** Dependencies and settings of a role's processes. */
 export interface RoleProcessesOptions {
   readonly name: string;
   readonly node: string | null;
   readonly count: number;
   /**
-   * `beside`: the new process serves before the old one is told to end. `after`: they would want the same address or
-   * files, so the old one ends first.
+   * `beside`: the new process serves before the old one is told to end. `after`: the old one ends first, because both
+   * need the same address or files.
    */
   readonly replacement: 'beside' | 'after';
-  /** How long a process that was replaced may drain; null for as long as it carries something. */
+  /** How long a replaced process may drain; null for as long as it has connections. */
   readonly drainDeadlineMs: number | null;
   spec(instance: Instance): ProcessSpec;
-  /** A process of this specification answers for the role from now on. */
+  /** Called when a process of this specification begins to answer for the role. */
   publish(spec: ProcessSpec): Promise<void>;
 }
 
-/** What an upgrade did. */
+/** The result of an upgrade. */
 export interface Upgraded {
   readonly role: string;
   readonly generation: number;
   readonly pids: readonly number[];
-  /** Processes that still finish what they carry. */
+  /** Processes that still drain. */
   readonly draining: readonly number[];
-  /** How long those may take; null for as long as they carry something. */
+  /** How long those may drain; null for as long as they have connections. */
   readonly drainDeadlineMs: number | null;
 }
 
 const POLL_MS = 50;
-/** A new process that ended this often does not come up. */
+/** A new process that has ended this often counts as failed. */
 const MAX_RESTARTS = 5;
 
 /** Keeps the processes of one role running. */
@@ -80,7 +80,7 @@ export class RoleProcesses {
     return this.#options.name;
   }
 
-  /** Those that serve, or should. */
+  /** The current members, which serve or are about to. */
   get members(): readonly ManagedProcess[] {
     return this.#members;
   }
@@ -92,9 +92,9 @@ export class RoleProcesses {
     await Promise.all(this.#members.map((process) => process.start()));
   }
 
-  /** Asks each member where it is, and starts one beside any that was told by somebody to end. */
+  /** Asks each member for its state, and starts a successor for any that was told to end. */
   async refresh(): Promise<void> {
-    // Those that leave have nothing to say: they drain until they have ended.
+    // Leaving processes are not asked: they drain until they have ended.
     await Promise.all(this.#members.map((process) => process.refresh()));
     if (this.#options.replacement === 'after' || this.#stopped) return;
     for (const process of this.#members) {
@@ -102,7 +102,7 @@ export class RoleProcesses {
     }
   }
 
-  /** Members, then those that finish what they carry. */
+  /** Status of the members, then of the draining processes. */
   status(): readonly ProcessStatus[] {
     return [
       ...this.#members.map((process) => process.status()),
@@ -117,7 +117,7 @@ export class RoleProcesses {
 
   /**
    * Replaces all members by a new generation. Rejects with STATE_CONFLICT while another upgrade runs, and with
-   * ACTOR_DEADLINE when the new generation does not come up in time: the old one then goes on.
+   * ACTOR_DEADLINE when the new generation is not ready in time; the old one then continues.
    */
   async upgrade(timeoutMs: number): Promise<Upgraded> {
     if (this.#upgrading || this.#stopped) {
@@ -174,7 +174,7 @@ export class RoleProcesses {
     await this.#untilReady(next, timeoutMs);
   }
 
-  /** It was told to end, and waits for another one to take over. */
+  /** Starts a successor for a process that was told to end and waits for one. */
   async #substitute(old: ManagedProcess): Promise<void> {
     this.#log.info({ role: this.role, pid: old.pid }, 'process.substituted');
     const next = this.#make();
@@ -221,7 +221,7 @@ function pidsOf(processes: readonly ManagedProcess[]): number[] {
   return processes.flatMap(({ pid }) => (pid === null ? [] : [pid]));
 }
 
-/** Looks at the new processes of a role until all are ready. Throws ACTOR_DEADLINE when they do not come up in time. */
+/** Polls the new processes of a role until all are ready. Throws ACTOR_DEADLINE when they are not ready in time. */
 export async function untilReady(
   { clock, role, timeoutMs }: { clock: Clock; role: string; timeoutMs: number },
   look: () => Promise<{ statuses: readonly ProcessStatus[]; hopeless: boolean }>,

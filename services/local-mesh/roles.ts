@@ -3,13 +3,13 @@ import type { ActorName } from './actors.ts';
 import { UsageError } from '../../lib/errors/usage-error.ts';
 import type { MeshPlan, NodePlan } from './topology.ts';
 
-/** One actor process of the mesh; `node` is null for those of the whole mesh. */
+/** One actor role of the mesh; `node` is null for a role of the whole mesh. */
 export interface Role {
   readonly actor: ActorName;
   readonly node: NodePlan | null;
 }
 
-/** Every actor process of a mesh. */
+/** Every role of a mesh. */
 export function meshRoles(plan: MeshPlan): readonly Role[] {
   return [
     ...MESH_ACTORS.map((actor) => ({ actor, node: null })),
@@ -18,8 +18,8 @@ export function meshRoles(plan: MeshPlan): readonly Role[] {
 }
 
 /**
- * The role that `<node>/<actor>` names; `<actor>` alone, or with `ctl/`, for an actor of the whole mesh.
- * Throws UsageError that lists what there is.
+ * Parses `<node>/<actor>`, or `<actor>` or `ctl/<actor>` for an actor of the whole mesh.
+ * Throws UsageError that lists the roles.
  */
 export function parseRole(text: string, plan: MeshPlan): Role {
   const parts = text.split('/');
@@ -47,7 +47,7 @@ export function roleName(role: Role): string {
   return role.node === null ? role.actor : `${role.node.name}/${role.actor}`;
 }
 
-/** Whether both are the same process. */
+/** Whether both are the same role. */
 export function sameRole(a: Role, b: Role): boolean {
   return a.actor === b.actor && a.node?.name === b.node?.name;
 }

@@ -1,9 +1,9 @@
 import { spawn } from 'node:child_process';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 
-/** A system command that takes longer than this hangs. */
+/** Time limit of a system command. */
 const COMMAND_TIMEOUT_MS = 30_000;
-/** Output kept of one command; the rest is dropped. */
+/** Most output kept of one command; the rest is dropped. */
 const OUTPUT_LIMIT_BYTES = 4 * 1024 * 1024;
 
 /**
@@ -17,7 +17,7 @@ export async function runCommand(
 ): Promise<string> {
   const shown = `${command} ${parameters.join(' ')}`.slice(0, 200);
   const child = spawn(command, parameters, {
-    // Ctrl-C in the terminal must not cut short what brings a mesh up or down.
+    // Ctrl-C in the terminal must not interrupt the commands that bring a mesh up or down.
     detached: true,
     stdio: ['pipe', 'pipe', 'pipe'],
     timeout: COMMAND_TIMEOUT_MS,
@@ -25,7 +25,7 @@ export async function runCommand(
   });
   const output = collect(child.stdout);
   const errors = collect(child.stderr);
-  // A command that ends before it read its input reports its own reason; the broken pipe adds nothing.
+  // A command that ends before it read its input reports the reason itself; ignore the broken pipe.
   child.stdin.on('error', () => undefined);
   child.stdin.end(input);
   const { promise, resolve, reject } = Promise.withResolvers<string>();
@@ -54,14 +54,14 @@ function collect(stream: NodeJS.ReadableStream): () => string {
   return () => Buffer.concat(chunks).toString('utf8');
 }
 
-/** Runs `ip -batch` on the lines, inside network namespace `netns` when one is given. No lines, no command. */
+/** Runs `ip -batch` on the lines, inside network namespace `netns` when one is given. Runs nothing without lines. */
 export async function ipBatch(netns: string | null, lines: readonly string[]): Promise<void> {
   if (lines.length === 0) return;
   const where = netns === null ? [] : ['-n', netns];
   await runCommand('ip', [...where, '-batch', '-'], `${lines.join('\n')}\n`);
 }
 
-/** Runs `work` on each item, at most `width` at a time; rejects with the first failure after all ended. */
+/** Runs `work` on each item, at most `width` at a time. Rejects with the first failure after all have ended. */
 export async function inParallel<T>(
   items: readonly T[],
   width: number,

@@ -1,7 +1,7 @@
 import { askJson } from './unix-http.ts';
 import type { SamplePod } from './sample-server.ts';
 
-/** The default servers of all nodes, as the pod runtime steers them. Repeated lists cost nothing. */
+/** Controls the default servers of all nodes. A repeated list is not sent again. */
 export class SampleFleet {
   readonly #socketOf: (node: string) => string;
   readonly #served = new Map<string, { readonly list: string; readonly failures: Failures }>();
@@ -10,13 +10,13 @@ export class SampleFleet {
     this.#socketOf = socketOf;
   }
 
-  /** The process of `node` was started anew and serves nothing. */
+  /** Notes that the process of `node` was restarted and serves nothing. */
   forget(node: string): void {
     this.#served.delete(node);
   }
 
   /**
-   * Has the node serve exactly these pods. Resolves with the reasons, by pod uid, of those that cannot be.
+   * Makes the node serve exactly these pods. Resolves with the reason, by pod uid, for each pod that it cannot serve.
    * Throws STATE_UNAVAILABLE while the process does not answer.
    */
   async serve(node: string, pods: readonly SamplePod[]): Promise<Failures> {
@@ -29,7 +29,7 @@ export class SampleFleet {
       path: '/pods',
       body: { pods },
     });
-    // A failed pod is tried again with the next call.
+    // The next call tries a failed pod again.
     if (Object.keys(failures).length === 0) this.#served.set(node, { list, failures });
     else this.#served.delete(node);
     return failures;

@@ -1,4 +1,4 @@
-/** What the sample servers speak: HTTP, and a protocol in which the server speaks first. */
+/** The protocols of the sample servers: HTTP, and one in which the server speaks first. */
 import { createHash } from 'node:crypto';
 import { createServer as createHttpServer } from 'node:http';
 import type { IncomingMessage, Server as HttpServer, ServerResponse } from 'node:http';
@@ -7,7 +7,7 @@ import type { Server, Socket } from 'node:net';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 
-/** Largest `/bytes/N`: 1 TiB, as the body is made on the way. */
+/** Largest `/bytes/N`, 1 TiB; the body is made while it is sent. */
 const BYTES_LIMIT = 1024 ** 4;
 const CHUNK_BYTES = 64 * 1024;
 /** A line of the server-first protocol longer than this ends the connection. */
@@ -29,7 +29,7 @@ export function httpServer(name: string): HttpServer {
   const server = createHttpServer({ keepAliveTimeout: 60_000 });
   server.on('request', (request, response) => {
     handle(name, request, response).catch(() => {
-      // The client went away in the middle; it is the only one who could be told.
+      // The client closed the connection; nobody is left to tell.
       response.destroy();
     });
   });
@@ -112,12 +112,12 @@ function send(response: ServerResponse, status: number, body: unknown): void {
 }
 
 /**
- * A server that greets before the client says anything, then answers each line: `PING` → `PONG`, `QUIT` ends,
- * anything else → `OK <line>`. What a half-closing client sent is answered in full before the server closes.
+ * A server that greets before the client sends anything, then answers each line: `PING` → `PONG`, `QUIT` ends,
+ * anything else → `OK <line>`. After a half-close it answers everything received before it closes.
  */
 export function greetingServer(name: string): Server {
   return createServer({ allowHalfOpen: true }, (socket) => {
-    // A reset peer: the connection is over either way.
+    // The peer reset the connection, which ends it.
     socket.on('error', () => socket.destroy());
     serveLines(name, socket).catch(() => socket.destroy());
   });
@@ -156,7 +156,7 @@ function write(socket: Socket, text: string): Promise<void> {
   });
 }
 
-/** IPv4 peers of a dual-stack socket in their own form. */
+/** The peer's address; an IPv4 peer of a dual-stack socket in IPv4 form. */
 function plainAddress(address: string | undefined): string {
   return (address ?? '').replace(/^::ffff:(?=\d+\.)/, '');
 }

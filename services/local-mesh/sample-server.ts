@@ -1,7 +1,6 @@
 /**
- * The default servers of a node: one process that listens in the network namespaces of many pods. Told what to
- * serve by `PUT /pods` on a unix socket; the whole list each time, so that a restart needs one call.
- * Started with the socket's path as its only argument.
+ * The default servers of a node: one process that listens in the network namespaces of many pods. `PUT /pods` on a unix
+ * socket sets the whole list of pods, so a restarted process needs one call. The only argument is the socket's path.
  */
 import { createServer } from 'node:http';
 import type { Server } from 'node:net';

@@ -28,12 +28,12 @@ export interface MeshStatus {
     readonly restarts: number;
     readonly socket: string;
   };
-  /** What proxies do with traffic that went around a waypoint; null where that is each container's own setting. */
+  /** How proxies treat traffic that went around a waypoint; null for containers, which have settings of their own. */
   readonly waypointBypass: WaypointBypass | null;
-  /** Whether every process was started and the manifests are applied. */
+  /** Whether every process was started and the manifests were applied. */
   readonly started: boolean;
   readonly ready: boolean;
-  /** What `ready` waits for. */
+  /** Conditions that `ready` waits for. */
   readonly waiting: readonly string[];
 }
 
@@ -48,31 +48,31 @@ export interface PodLine {
   readonly netns: string;
   readonly serviceAccount: string;
   readonly phase: PodPhase;
-  /** Meant to be in the mesh, by its labels. */
+  /** Whether its labels put it into the mesh. */
   readonly ambient: boolean;
-  /** Command lines that enter it, where that is not by the namespaces of the local runtime. */
+  /** Command lines that enter a pod that is a container; absent for pods of the local runtime. */
   readonly enter?: {
-    /** Where its application runs. */
+    /** Enters the container of its application. */
     readonly application: readonly string[];
-    /** Where its network is held. */
+    /** Enters the container that holds its network. */
     readonly network: readonly string[];
   };
 }
 
-/** What the API speaks for. */
+/** The mesh behind the API. */
 export interface SupervisorView {
   status(): MeshStatus | Promise<MeshStatus>;
   pods(): readonly PodLine[];
-  /** Throws where the mesh is taken down otherwise. */
+  /** Takes the mesh down. Throws STATE_CONFLICT for a mesh of containers. */
   down(): void;
   /** Replaces roles, one after another. */
   upgrade(roles: readonly string[], timeoutMs: number): Promise<readonly Upgraded[]>;
 }
 
-/** A new process that is not ready by then is given up. */
+/** Time limit for a new process to become ready. */
 export const DEFAULT_UPGRADE_MS = 60_000;
 
-/** Makes the server of {@link SupervisorView}, for a unix socket. */
+/** Makes the server for a {@link SupervisorView}; the caller listens on a unix socket. */
 export function supervisorServer(view: SupervisorView, log: Logger): HttpServer {
   const routes = new RouteTable();
   routes.route('GET', '/status', async (_request, response) =>
@@ -83,7 +83,7 @@ export function supervisorServer(view: SupervisorView, log: Logger): HttpServer 
     view.down();
     sendText(response, 202, 'going down\n');
   });
-  // `?role=…&role=…&timeoutMs=…`; answers when all are replaced.
+  // `?role=…&role=…&timeoutMs=…`; answers when all roles are replaced.
   routes.route('POST', '/upgrade', async (_request, response, { searchParams }) => {
     const timeoutMs = Number(searchParams.get('timeoutMs') ?? DEFAULT_UPGRADE_MS);
     sendJson(response, 200, await view.upgrade(searchParams.getAll('role'), timeoutMs));

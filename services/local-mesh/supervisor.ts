@@ -33,17 +33,17 @@ import type { MeshStatus, PodLine, SupervisorView } from './supervisor-api.ts';
 import { TokenIssuer } from './tokens.ts';
 import type { MeshPlan } from './topology.ts';
 
-/** How often processes are asked where they are. */
+/** Interval between questions to the processes for their state. */
 const REFRESH_MS = 500;
-/** How often logs are looked at for their size. */
+/** Interval between checks of the logs' size. */
 const LOG_CHECK_MS = 10_000;
-/** Redis and the control plane's API answer within this, or the start has failed. */
+/** Time limit for Redis and the control plane's API to answer during the start. */
 const START_TIMEOUT_MS = 180_000;
 const POLL_MS = 50;
-/** Actors drain at most this long when the mesh goes down; nobody waits for their connections any more. */
+/** Actors drain at most this long when the mesh goes down, because the pods end as well. */
 const STOP_GRACE_MS = 3_000;
 
-/** How a role that the user's own program plays shows in `weft status`. */
+/** The line in `weft status` of a role that the user's own program plays. */
 const EXTERNAL = {
   pid: null,
   state: 'external',
@@ -54,21 +54,21 @@ const EXTERNAL = {
   retiring: false,
 } as const;
 
-/** What to bring up. */
+/** Settings of a mesh. */
 export interface MeshRequest {
   readonly plan: MeshPlan;
   readonly paths: MeshPaths;
   readonly documents: readonly ManifestDocument[];
   readonly external: readonly Role[];
   readonly environment: Environment;
-  /** Proxies of each node, which share its pods. */
+  /** Number of proxies on each node; they share its pods. */
   readonly proxies: number;
 }
 
-/** Told of each step of the start, with the time it took. */
+/** Called for each step of the start, with its duration. */
 export type ProgressListener = (step: string, elapsedMs: number) => void;
 
-/** The local mesh of this process. */
+/** The local mesh that this process runs. */
 export class Supervisor {
   readonly #request: MeshRequest;
   readonly #clock: Clock;
@@ -83,7 +83,7 @@ export class Supervisor {
   /** The nodes' default servers. */
   readonly #servers: ManagedProcess[] = [];
   readonly #redis: ManagedProcess;
-  /** What the start has made and the end undoes, the latest first. */
+  /** Resources of the start; the end disposes of them, the latest first. */
   readonly #made = new AsyncDisposableStack();
   #redisUp = false;
   #started = false;
@@ -115,14 +115,14 @@ export class Supervisor {
     this.#api = supervisorServer(view, this.#log);
   }
 
-  /** Aborted when somebody asked over the API that the mesh goes down. */
+  /** Aborted when a caller of the API asks that the mesh goes down. */
   get stopRequested(): AbortSignal {
     return this.#stop.signal;
   }
 
   /**
-   * Brings everything up to the point where processes run and manifests are applied; pods follow. Throws when
-   * something cannot be had or {@link down} came in between; what was made until then is for that to remove.
+   * Brings the mesh up until processes run and manifests are applied; pods follow. Throws when a step fails or
+   * {@link down} was called meanwhile. The caller then calls {@link down}, which removes the finished parts.
    */
   up(progress: ProgressListener): Promise<void> {
     this.#starting = this.#start(progress);
@@ -157,7 +157,7 @@ export class Supervisor {
     this.#started = true;
   }
 
-  /** Everything `weft status` shows. */
+  /** The data of `weft status`. */
   status(): MeshStatus {
     const { plan, paths, environment } = this.#request;
     const actors = this.#actorStatus();
@@ -186,7 +186,7 @@ export class Supervisor {
         restarts: redis.restarts,
         socket: paths.redisSocket,
       },
-      // The actors have refused another value than these two.
+      // The actors refuse any value but these two.
       waypointBypass: environment['WEFT_WAYPOINT_BYPASS'] === 'allow' ? 'allow' : 'deny',
       started: this.#started,
       ready: this.#started && waiting.length === 0,
@@ -194,7 +194,7 @@ export class Supervisor {
     };
   }
 
-  /** The pods that run here. */
+  /** The running pods. */
   pods(): readonly PodLine[] {
     return this.#pods.pods().map((pod) => pod.line());
   }
@@ -206,7 +206,7 @@ export class Supervisor {
   }
 
   async #takeDown(): Promise<void> {
-    // A start under way ends at its next step; what it could still make would be refused.
+    // A start in progress ends at its next step; it can make nothing after this.
     await Promise.all([this.#made.disposeAsync(), this.#starting.catch(() => undefined)]);
     await cleanUp(this.#request.paths);
   }
@@ -323,7 +323,7 @@ export class Supervisor {
     });
   }
 
-  /** The user's own control plane may come at any time. */
+  /** Applies the manifests once the user's own control plane answers, which may be at any time. */
   #applyLater(): void {
     this.#apply().catch((error: unknown) => {
       if (this.#stop.signal.aborted || this.#made.disposed) return;
@@ -364,7 +364,7 @@ export class Supervisor {
     return this.#roles.find((one) => one.name === role.actor && one.node === node);
   }
 
-  /** One role after another, so that never more than one is between two processes. */
+  /** Replaces one role after another, so that at most one role at a time is between two processes. */
   async #upgrade(names: readonly string[], timeoutMs: number): Promise<readonly Upgraded[]> {
     const roles = names.map((name) => parseRole(name, this.#request.plan));
     const done: Upgraded[] = [];

@@ -9,13 +9,13 @@ import { liveRecord } from './mesh-record.ts';
 import { isRunning, signalProcess } from './processes.ts';
 import type { ProcessId } from './processes.ts';
 
-/** A supervisor that has not gone by then is killed; what it leaves is removed all the same. */
+/** A supervisor that has not ended after this time is killed; its remains are removed by name. */
 const SUPERVISOR_TIMEOUT_MS = 20_000;
 const POLL_MS = 50;
 
 /**
- * Asks the supervisor to take the mesh down, waits for its end and removes whatever is left by name. False
- * when there was nothing.
+ * Asks the supervisor to take the mesh down, waits for its end, and removes remains by name. False when there was
+ * nothing to remove.
  */
 export async function takeDown(paths: MeshPaths): Promise<boolean> {
   const record = await liveRecord(paths);
@@ -24,7 +24,7 @@ export async function takeDown(paths: MeshPaths): Promise<boolean> {
       await askDown(paths);
     } catch (error) {
       if (!(error instanceof MeshError) || error.code === 'STATE_CONFLICT') throw error;
-      // It does not answer any more: the signal is the other way to say it.
+      // The supervisor does not answer; SIGTERM asks it for the same.
       await signalProcess(record.supervisor, 'SIGTERM');
     }
     await ended(record.supervisor);

@@ -1,4 +1,4 @@
-/** The local stand-in for the API server's token projection: one signing key, one token file for each bearer. */
+/** Projects tokens in the place of the API server: one signing key, one token file for each bearer. */
 import { generateKeyPairSync, randomUUID } from 'node:crypto';
 import { join } from 'node:path';
 import type { Clock, Timer } from '../../lib/clock/clock.ts';
@@ -18,19 +18,19 @@ import { tokenFile } from './mesh-paths.ts';
 import type { MeshPaths } from './mesh-paths.ts';
 import type { MeshPlan } from './topology.ts';
 
-/** As the kubelet projects them; replaced at half of it. */
+/** Life of a token, as the kubelet requests; it is replaced after half of it. */
 const TOKEN_LIFETIME_MS = 3_600_000;
-/** A failed replacement is tried again well before the old token ends. */
+/** Delay before another attempt to replace tokens; far below their life. */
 const RETRY_MS = 30_000;
 const ISSUER = 'https://kubernetes.default.svc.cluster.local';
 
-/** What the issuer stands on. */
+/** Dependencies and settings of the issuer. */
 export interface TokenIssuerDeps {
   readonly clock: Clock;
   readonly log: Logger;
-  /** Lets the group of this process read the tokens, never the key. */
+  /** Lets this process's group read the tokens, but never the key. */
   readonly groupReads?: boolean;
-  /** Called with every set of tokens that was written. */
+  /** Called after each set of tokens was written. */
   readonly onMinted?: () => Promise<void>;
 }
 
@@ -59,7 +59,7 @@ export class TokenIssuer {
     this.#schedule(TOKEN_LIFETIME_MS / 2);
   }
 
-  /** Renews no more. The last tokens stay valid to their end. */
+  /** Stops the renewal. The last tokens stay valid until they expire. */
   stop(): void {
     this.#timer?.cancel();
   }
@@ -93,7 +93,7 @@ export class TokenIssuer {
   }
 }
 
-/** Who gets a token, by the name of its directory. The actors of a local mesh are no pods, so no token is bound to one. */
+/** The bearers of tokens, by directory name. Actors of a local mesh are not pods, so no token is bound to a pod. */
 export function tokenBearers(plan: MeshPlan): ReadonlyMap<string, TokenSubject> {
   return new Map<string, TokenSubject>([
     ['control-plane', system(CONTROL_ACCOUNT)],

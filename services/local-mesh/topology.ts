@@ -1,7 +1,7 @@
-/** The plan of a local mesh: names and addresses, computed from its name and size alone. */
+/** The plan of a local mesh: names and addresses, computed only from its name and size. */
 import { createHash } from 'node:crypto';
 
-/** Link addresses end at .254 and nodes start at .11; far more nodes than one machine carries. */
+/** Link addresses of nodes start at .11 and end at .254; one machine carries fewer nodes than that. */
 export const MAX_NODES = 64;
 /** Addresses of a /20 less network, gateway and broadcast. */
 export const MAX_PODS_PER_NODE = 4_093;
@@ -26,7 +26,7 @@ export interface NodePlan {
   readonly index: number;
   readonly netns: string;
   readonly link: AddressPair;
-  /** Where pods send what is not their own. */
+  /** The pods' default gateway. */
   readonly gateway: AddressPair;
   readonly podRange: AddressPair;
 }
@@ -38,11 +38,11 @@ export interface MeshPlan {
   readonly nodes: readonly NodePlan[];
 }
 
-/** VIPs are handed out by the control plane from these ranges; without a proxy they lead nowhere. */
+/** Ranges from which the control plane allocates VIPs. Only proxies route them. */
 export const SERVICE_RANGE: AddressPair = { ipv4: '10.96.0.0/16', ipv6: 'fd00:96::/112' };
 /** Prefix lengths of the link between the nodes. */
 export const LINK_LENGTH = { ipv4: 24, ipv6: 64 } as const;
-/** Where the link's neighbours on a pod's veth find their node (IPv6 needs a link-local next hop). */
+/** The node's address on each pod's veth; IPv6 needs a link-local next hop. */
 export const NODE_LINK_LOCAL = 'fe80::1';
 
 /** The plan of mesh `mesh` with `nodeCount` (1 to {@link MAX_NODES}) nodes. */
@@ -87,12 +87,12 @@ export function podAddresses(node: NodePlan, slot: number): AddressPair {
   };
 }
 
-/** Longest namespace name kept as it is; file names end at 255 bytes and messages should stay readable. */
+/** Longest namespace name without a hash; file names end at 255 bytes and messages should stay readable. */
 const LONGEST_NETNS_NAME = 128;
 
 /**
- * The network namespace of a pod: `<mesh>-<namespace>-<pod>`. Where that is taken (`a-b`/`c` and `a`/`b-c`) or
- * too long, a hash of the full name is appended.
+ * The network namespace of a pod: `<mesh>-<namespace>-<pod>`. A hash of the full name is appended when that name is too
+ * long or taken (`a-b`/`c` and `a`/`b-c`).
  */
 export function podNetns(
   mesh: string,
@@ -106,7 +106,7 @@ export function podNetns(
   return `${plain.slice(0, LONGEST_NETNS_NAME - hash.length - 1)}-${hash}`;
 }
 
-/** The node's end of a pod's link: unique per pod, at most 15 characters. */
+/** Interface name of the node's end of a pod's link: unique per pod, at most 15 characters. */
 export function podLinkName(podUid: string): string {
   return `pod${shortHash(podUid)}`;
 }

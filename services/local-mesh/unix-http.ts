@@ -1,33 +1,33 @@
-/** HTTP over unix sockets: how the command speaks with the supervisor, the control plane and actors' admin servers. */
+/** HTTP client over unix sockets, for the supervisor, the control plane and the actors' admin servers. */
 import { request } from 'node:http';
 import type { IncomingMessage } from 'node:http';
 import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
 
-/** Longest answer read into memory; the connection lists of a busy node are the largest. */
+/** Largest answer read into memory; the connection lists of a busy node are the largest answers. */
 const ANSWER_LIMIT_BYTES = 256 * 1024 * 1024;
 
-/** A line longer than this is a broken peer, not a message. */
+/** Longest line of a stream; a longer one means a broken peer. */
 const LINE_LIMIT_CHARACTERS = 64 * 1024 * 1024;
 
-/** A finished answer. */
+/** A complete answer. */
 export interface HttpAnswer {
   readonly status: number;
   readonly body: string;
 }
 
-/** What to ask. */
+/** A request. */
 export interface HttpQuestion {
   readonly socket: string;
   readonly method?: 'GET' | 'POST' | 'PUT' | 'DELETE';
   readonly path: string;
   /** Sent as JSON. */
   readonly body?: unknown;
-  /** Default 10 s without a byte. */
+  /** Longest time without a byte; default 10 s. */
   readonly timeoutMs?: number;
   readonly signal?: AbortSignal;
 }
 
-/** Asks and reads the whole answer, whatever its status. Throws STATE_UNAVAILABLE when there is no answer. */
+/** Sends a request and reads the whole answer, of any status. Throws STATE_UNAVAILABLE when there is no answer. */
 export async function ask(question: HttpQuestion): Promise<HttpAnswer> {
   try {
     const response = await open(question);
@@ -45,7 +45,7 @@ export async function ask(question: HttpQuestion): Promise<HttpAnswer> {
   }
 }
 
-/** Asks for JSON; a status other than 200 is STATE_UNAVAILABLE with the answer's text. */
+/** Requests JSON. Throws STATE_UNAVAILABLE with the answer's text for a status other than 200. */
 export async function askJson<T>(question: HttpQuestion): Promise<T> {
   const answer = await ask(question);
   if (answer.status !== 200) {
@@ -99,7 +99,7 @@ function unavailable(question: HttpQuestion, error: unknown): MeshError {
   return asMeshError(error, 'STATE_UNAVAILABLE', `no answer from ${question.socket}`);
 }
 
-/** The non-empty lines of a text stream, the last one also without a line end. Throws when a line is too long. */
+/** Yields the non-empty lines of a text stream; the last may lack its line end. Throws when a line is too long. */
 export async function* splitLines(stream: AsyncIterable<unknown>): AsyncGenerator<string> {
   const decoder = new TextDecoder();
   let rest = '';

@@ -1,4 +1,4 @@
-/** Waits until a mesh carries traffic, and says what is missing when it does not. */
+/** Waits until a mesh carries traffic, and names what is missing. */
 import { setTimeout as wait } from 'node:timers/promises';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
@@ -12,13 +12,13 @@ import { misconfigured } from './misconfigured.ts';
 
 const POLL_MS = 100;
 
-/** Told what is still missing whenever that changes, and in the end what could not be proven. */
+/** Called with the missing parts whenever they change, and at the end with the parts that could not be proven. */
 export type WaitListener = (note: string) => void;
 
 /**
- * Resolves when every actor is ready, every pod meant for the mesh is enrolled and known so to
- * every proxy, and a canary connection went through, or the signal aborts. Throws ACTOR_DEADLINE with what was
- * missing last, CONFIG_INVALID as soon as an actor refuses its configuration.
+ * Resolves when every actor is ready, every pod of the mesh is enrolled, every proxy knows that, and a canary connection
+ * went through; also when the signal aborts. Throws ACTOR_DEADLINE with the last missing part, and CONFIG_INVALID as soon
+ * as an actor refuses its configuration.
  */
 export async function waitUntilUp(
   paths: MeshPaths,
@@ -74,7 +74,7 @@ async function whatIsMissing(
     if (starting > 0) return `${starting} pods still start`;
     const asked = nodesWithOwnProxy(status);
     for (const node of asked) {
-      // Until a proxy knows that a pod is enrolled, what it sends there goes in plaintext.
+      // A proxy sends plaintext to a pod until it knows that the pod is enrolled.
       const known = await askHboneWorkloads(paths, node);
       const late = meant.filter((pod) => !known.has(`${pod.namespace}/${pod.name}`)).length;
       if (late > 0) return `${node} does not know yet that ${late} pods are enrolled`;
@@ -93,7 +93,8 @@ async function whatIsMissing(
   }
 }
 
-/** Nodes whose proxy is ours to ask; a program of the user's need not have our admin socket. */
+/** Nodes whose proxy this mesh runs; the user's own program may lack the admin socket. */
+
 function nodesWithOwnProxy(status: MeshStatus): readonly string[] {
   const external = status.actors.filter(
     (actor) => actor.name === 'node-proxy' && actor.state === 'external',

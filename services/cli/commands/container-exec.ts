@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import { execInContainer } from '../../container-mesh/exec.ts';
 
-/** Adds `weft container-exec`: how `weft exec` and `weft trace` enter a pod that is a container. */
+/** Adds `weft container-exec`, by which `weft exec` and `weft trace` enter a pod that is a container. */
 export function register(program: Command): void {
   program
     .command('container-exec', { hidden: true })

@@ -10,7 +10,7 @@ import { chooseLogs } from '../log-choice.ts';
 import { LogFollower } from '../log-follower.ts';
 import { meshOption, write } from '../output.ts';
 
-/** How often followed logs are looked at. */
+/** Interval between reads of followed logs. */
 const FOLLOW_POLL_MS = 200;
 
 interface LogsOptions {
@@ -32,7 +32,7 @@ export function register(program: Command): void {
 async function logs(wanted: string | undefined, options: LogsOptions): Promise<void> {
   const paths = meshPaths(options.mesh, processEnvironment());
   let names = await ifPresent(readdir(paths.logsDir));
-  // Says how to start the mesh, where there is none and none has left logs.
+  // Without a mesh and without logs of an earlier one, this throws the error that says how to start it.
   if (names === null) await requireMesh(paths);
   const chosen = chooseLogs(names ?? [], wanted);
   const single = chosen.length === 1 && wanted !== undefined;

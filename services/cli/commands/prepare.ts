@@ -14,7 +14,7 @@ import { TokenIssuer } from '../../local-mesh/tokens.ts';
 import { planMesh } from '../../local-mesh/topology.ts';
 import type { MeshPlan } from '../../local-mesh/topology.ts';
 
-/** Readable by the actors that run as root, without capabilities over files, in the same group. */
+/** Group-readable: the root actors have no capability to read other users' files, but share the group. */
 const GIVEN_MODE = 0o640;
 
 interface Options {
@@ -25,7 +25,7 @@ interface Options {
   readonly done?: string;
 }
 
-/** Adds `weft prepare`: the part of `weft up` that containers, which supervise themselves, cannot do alone. */
+/** Adds `weft prepare`: the part of `weft up` that containers cannot do for themselves. */
 export function register(program: Command): void {
   program
     .command('prepare', { hidden: true })
@@ -64,7 +64,7 @@ async function prepare(options: Options): Promise<void> {
   issuer.stop();
 }
 
-/** In one step each, as those who read them do so at any time. */
+/** Replaces each file atomically, because its readers may read at any time. */
 async function giveFiles(plan: MeshPlan, paths: MeshPaths, directory: string): Promise<void> {
   for (const file of givenFiles(plan, paths)) {
     await replaceFile(givenPath(directory, file), await readFile(file.from, 'utf8'), GIVEN_MODE);

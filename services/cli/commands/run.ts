@@ -22,7 +22,7 @@ export function register(program: Command): void {
       'YAML or JSON map of variable names to values; the environment goes before it',
     )
     .addHelpText('after', HELP)
-    // Of its own, as the parser's would end the command before the named actors could be looked at.
+    // Replaces the parser's help option, which would end the command before the named actors are known.
     .helpOption(false)
     .option('-h, --help', 'show help, and the variables of the actors named')
     .action((names: readonly string[], options: Options, command: Command) =>
@@ -30,7 +30,7 @@ export function register(program: Command): void {
     );
 }
 
-/** What a process of many actors goes without unless it is told otherwise: see docs/operating.md on memory. */
+/** Features that a process of many actors leaves out by default; docs/operating.md gives the memory they cost. */
 const COMPACT = { WEFT_NODE_PROXY_STATE_THREAD: 'false', WEFT_RELEASE_MEMORY: 'true' };
 
 interface Options {

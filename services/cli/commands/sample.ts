@@ -4,7 +4,7 @@ import { createLogger } from '../../../lib/log/logger.ts';
 import { greetingServer, httpServer } from '../../local-mesh/sample-protocols.ts';
 import { UsageError } from '../../../lib/errors/usage-error.ts';
 
-/** Adds `weft sample`: what the pods of the sample mesh serve, as a process of its own for containers. */
+/** Adds `weft sample`: the servers of the sample mesh's pods, as a process for containers. */
 export function register(program: Command): void {
   program
     .command('sample', { hidden: true })

@@ -8,7 +8,7 @@ import { sbomOf } from '../sbom.ts';
 import { write } from '../output.ts';
 
 const ROOT = new URL('../../../', import.meta.url);
-/** Written by `npm sbom` when packages are installed. */
+/** The list that infra/setup.sh writes with `npm sbom`. */
 const NPM_PART = new URL('.cache/npm.cdx.json', ROOT);
 const DPKG_STATUS = '/var/lib/dpkg/status';
 
@@ -31,7 +31,7 @@ async function sbom({ output }: { readonly output?: string }): Promise<void> {
     timestamp: new Date(systemClock.now()).toISOString(),
     serial: randomUUID(),
     npm: await npmPart(),
-    // None where packages are not Debian's.
+    // Other distributions have no such file.
     dpkg: await readIfPresent(DPKG_STATUS),
     bundled: process.versions,
   });

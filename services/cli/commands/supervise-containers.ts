@@ -23,10 +23,10 @@ import { supervisorServer } from '../../local-mesh/supervisor-api.ts';
 import { planMesh } from '../../local-mesh/topology.ts';
 import type { MeshPlan } from '../../local-mesh/topology.ts';
 
-/** The command that runs something in a container, in the image this one was started from. */
+/** The command that runs something in a container, in this process's own image. */
 const MAIN = new URL('../main.ts', import.meta.url).pathname;
 
-/** Adds `weft supervise-containers`: what is left of the supervisor's part in a mesh of containers. */
+/** Adds `weft supervise-containers`: the supervisor of a mesh of containers. */
 export function register(program: Command): void {
   program
     .command('supervise-containers', { hidden: true })
@@ -76,14 +76,14 @@ async function run(
   await stopped;
 }
 
-/** Pods must not wait for a way to an actor that just ends. */
+/** Logs a failure to link the admin sockets, so that pods do not wait for an actor that is ending. */
 async function linkQuietly(actors: ContainerActors, log: Logger): Promise<void> {
   await actors.link().catch((error: unknown) => {
     log.info({ error: errorText(error) }, 'actors.not-linked');
   });
 }
 
-/** The Compose project of this container, which its host name leads to. Throws CONFIG_UNSUPPORTED. */
+/** The Compose project of this container, found by its host name. Throws CONFIG_UNSUPPORTED. */
 async function ownProject(engine: Engine): Promise<string> {
   const { Config } = await engine.inspect(hostname());
   const project = Config.Labels?.[PROJECT_LABEL];

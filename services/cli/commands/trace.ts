@@ -19,7 +19,7 @@ interface TraceOptions extends CommonOptions {
   readonly send?: string;
 }
 
-/** The records of a probe are there within milliseconds; its end takes as long as the server does. */
+/** A probe's records appear within milliseconds; the end of its connection takes as long as the server does. */
 const FIND_TIMEOUT_MS = 5_000;
 const FIND_POLL_MS = 50;
 
@@ -64,7 +64,7 @@ async function trace(pod: string, destination: string, options: TraceOptions): P
   else await write(`${traceLines(result).join('\n')}\n`);
 }
 
-/** Makes a connection, and reads what both proxies say once it has ended. */
+/** Makes a connection, and reads the records of both proxies once it has ended. */
 async function probed(
   mesh: RunningMesh,
   query: TraceQuery,
@@ -108,7 +108,7 @@ async function look(mesh: RunningMesh, query: TraceQuery): Promise<TracedConnect
   return findConnection(query, lines);
 }
 
-/** A name of the pods' hosts files; that of a service entry is a whole host name. */
+/** A name in the pods' hosts files; the name of a service entry is a whole host name. */
 function serviceHost({ namespace, name }: ObjectReference): string {
   return name.includes('.') ? name : `${name}.${namespace}.svc.cluster.local`;
 }

@@ -31,9 +31,9 @@ import { takeDown } from '../../local-mesh/take-down.ts';
 import { waitUntilUp } from '../../local-mesh/wait-until-up.ts';
 
 const DEFAULT_WAIT = '120s';
-/** Set for the process that `--detach` leaves behind: it supervises and prints nothing. */
+/** Set for the background process of `--detach`, which supervises and prints nothing. */
 const SUPERVISE_FLAG = '--supervise';
-/** A supervisor in the background answers its socket within this, or its log is shown. */
+/** Time limit for a background supervisor to answer on its socket; after it, its log is shown. */
 const DETACHED_START_TIMEOUT_MS = 240_000;
 
 interface Options extends UpOptions {
@@ -74,7 +74,7 @@ async function up(options: Options): Promise<void> {
   const environment = processEnvironment();
   const paths = meshPaths(options.mesh, environment);
   const timeoutMs = parseTimeout(options.timeout);
-  // Whoever detached this process has looked at the environment already.
+  // The foreground process has already checked the environment.
   if (options.supervise !== true) await warnAndCheck(environment);
   const request = await planRequest(options, paths, environment);
   const interruption = new Interruption();
@@ -97,7 +97,7 @@ async function warnAndCheck(environment: Environment): Promise<void> {
   process.stderr.write(`weft: ignored settings that no longer exist: ${retired.join(', ')}\n`);
 }
 
-/** Sees to it that a mesh can be brought up here: by this machine, and with none of this name there. */
+/** Checks that this machine can run a mesh, and that no mesh of this name runs. */
 async function prepare(paths: MeshPaths, environment: Environment): Promise<void> {
   await checkRequirements(process.getuid?.() ?? -1, environment['PATH'] ?? '');
   const running = await liveRecord(paths);
@@ -115,7 +115,7 @@ async function prepare(paths: MeshPaths, environment: Environment): Promise<void
   }
 }
 
-/** Progress goes to standard error; standard output belongs to the view. */
+/** Prints progress on standard error; the view owns standard output. */
 function say(text: string): void {
   process.stderr.write(`weft: ${text}\n`);
 }
@@ -152,7 +152,7 @@ async function foreground(
       await Promise.race([waitFor(request, timeoutMs, end), ended]);
     }
     if (end.aborted) {
-      // Ctrl-C ends a mesh that is up as it should; before, the command has not done its work.
+      // Ctrl-C is the normal end of a mesh that is up. Before that, it interrupts the command.
       process.exitCode = interruption.exitStatus ?? EXIT_FAILED;
       return;
     }
@@ -169,7 +169,7 @@ async function foreground(
   });
 }
 
-/** Does the work, and takes the mesh down after it. The reason for a failure is the work's, before the removal's. */
+/** Runs `work`, then takes the mesh down. When both fail, throws the error of `work`. */
 async function withSupervisor(supervisor: Supervisor, work: () => Promise<void>): Promise<void> {
   try {
     await work();
@@ -212,7 +212,7 @@ async function detach(
 ): Promise<void> {
   const { paths } = request;
   mkdirSync(paths.logsDir, { recursive: true });
-  // Kept open, as the supervisor removes the file when it takes down what it could not bring up.
+  // Keep the log open: the supervisor deletes the file when a start fails.
   const output = await open(logFile(paths, 'supervisor.out', null), 'a+', 0o640);
   const child = spawn(
     process.execPath,
@@ -239,7 +239,7 @@ async function detach(
     throw error;
   } finally {
     over.abort();
-    // The child is not ours to wait for.
+    // The child outlives this command.
     child.removeAllListeners('exit');
     await output.close();
   }
@@ -259,7 +259,7 @@ async function isUp(
   if (options.wait === true) await waitFor(request, timeoutMs, signal);
 }
 
-/** Throws when the supervisor ends, with its last words. */
+/** Throws when the supervisor ends, with the last lines of its log. */
 async function endOf(child: ChildProcess, output: FileHandle): Promise<never> {
   const [code] = (await once(child, 'exit')) as [number | null];
   const lines = await lastLinesOf(output, 5);

@@ -48,7 +48,7 @@ async function upgrade(names: readonly string[], options: Options): Promise<void
   }
 }
 
-/** What became of a role; `carried` is how many connections its replaced processes still carry, null for what carries none. */
+/** The line about an upgraded role. `carried`: connections of its replaced processes; null for roles without connections. */
 export function upgradedLine(done: Upgraded, carried: number | null): string {
   const serves = `${done.role}: generation ${done.generation} serves (pid ${done.pids.join(', ')})`;
   if (done.draining.length === 0) return serves;

@@ -7,7 +7,7 @@ import { commands } from '../command-table.ts';
 import { KINDS, loadKind } from '../get/kinds.ts';
 import { LOADED_LATER, REQUIRED } from '../loaded-later.ts';
 
-/** Adds `weft warm`: loads all there is, so that the compile cache of Node.js holds it. */
+/** Adds `weft warm`: loads every file, so that Node's compile cache holds it. */
 export function register(program: Command): void {
   program
     .command('warm', { hidden: true })

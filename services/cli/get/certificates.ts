@@ -3,7 +3,7 @@ import { askCertificates } from '../../local-mesh/mesh-client.ts';
 import type { ResourceKind } from './kinds.ts';
 import { fromEachNode } from './nodes.ts';
 
-/** `weft get certificates`: what each node's proxy holds. */
+/** `weft get certificates`: the certificates of each node's proxy. */
 export const kind: ResourceKind<CertificateRecord> = {
   columns: [
     ['IDENTITY', (line) => line.identity],

@@ -3,7 +3,7 @@ import { askConnections } from '../../local-mesh/mesh-client.ts';
 import type { ResourceKind } from './kinds.ts';
 import { fromEachNode } from './nodes.ts';
 
-/** One line of `weft get connections`: one end of a connection, as its node's proxy sees it; docs/cli.md describes it. */
+/** One line of `weft get connections`: a proxy's record of its end of a connection; docs/cli.md describes it. */
 export type ConnectionLine = ReturnType<typeof connectionLine>;
 
 /** The line of a proxy's record. */

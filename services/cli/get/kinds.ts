@@ -1,13 +1,13 @@
-/** What `weft get` lists. Each kind stands in a file of its own, loaded when it is asked for. */
+/** The kinds that `weft get` lists. Each has its own file, which is loaded on demand. */
 import type { RunningMesh } from '../running-mesh.ts';
 
-/** What was found, and what is missing in it. */
+/** The lines, and a warning for each missing part. */
 export interface Found<Line> {
   readonly lines: readonly Line[];
   readonly warnings: readonly string[];
 }
 
-/** How a kind is read and shown. JSON shows the lines as they are. */
+/** How a kind is read and shown. JSON output has the lines unchanged. */
 export interface ResourceKind<Line> {
   /** Title and cell of each column. */
   readonly columns: readonly (readonly [title: string, cell: (line: Line) => string | null])[];
@@ -30,7 +30,7 @@ export type KindName = keyof typeof loaders;
 /** All kinds. */
 export const KINDS = Object.keys(loaders) as readonly KindName[];
 
-/** Reads a kind; hands out its lines, and the same lines as table rows. */
+/** Reads a kind; returns its lines, and the same lines as table rows. */
 export interface LoadedKind {
   readonly header: readonly string[];
   read(
@@ -48,7 +48,7 @@ function erased<Line>(kind: ResourceKind<Line>): LoadedKind {
     header: kind.columns.map(([title]) => title),
     read: async (mesh) => {
       const found = await kind.read(mesh);
-      // An empty cell would shift those after it for whoever splits the line.
+      // An empty cell would shift the later ones for scripts that split the line.
       const row = (line: Line): string[] => kind.columns.map(([, cell]) => cell(line) || '-');
       return { ...found, rows: found.lines.map(row) };
     },

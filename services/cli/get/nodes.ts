@@ -1,9 +1,9 @@
-/** Asks every node the same question. */
+/** Sends the same request to every node. */
 import { errorText } from '../../../lib/errors/mesh-error.ts';
 import type { RunningMesh } from '../running-mesh.ts';
 import type { Found } from './kinds.ts';
 
-/** The answers of all nodes together; a node that gives none becomes a warning, and the others are shown. */
+/** The answers of all nodes; a node without an answer becomes a warning. */
 export async function fromEachNode<Line>(
   mesh: RunningMesh,
   who: string,

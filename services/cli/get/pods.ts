@@ -30,7 +30,7 @@ export const kind: ResourceKind<PodLine> = {
   },
 };
 
-/** The lines of the pods that run, `enrolled` being the uids of those that are. */
+/** The lines of the running pods; `enrolled` holds the uids of the enrolled ones. */
 export function podLines(pods: readonly RunningPod[], enrolled: ReadonlySet<string>) {
   return pods
     .map(({ uid, namespace, name, node, ip, netns, serviceAccount }) => ({
@@ -49,7 +49,7 @@ function sortKey({ namespace, name }: { namespace: string; name: string }): stri
   return `${namespace}\0${name}`;
 }
 
-/** From the node's agent; while that is away from the table it keeps. */
+/** Asks the node's agent; while it is away, reads its table. */
 async function enrolledUids(
   mesh: RunningMesh,
   node: string,

@@ -4,7 +4,7 @@ import { decodeAuthorization } from '../../../lib/xds/resources/authorization.ts
 import { readTable, unreadableRows, withMeshBus } from '../mesh-bus.ts';
 import type { ResourceKind } from './kinds.ts';
 
-/** `weft get policies`: the policies of the mesh and what has become of them. */
+/** `weft get policies`: the policies of the mesh and their states. */
 export const kind: ResourceKind<PolicyLine> = {
   columns: [
     ['NAMESPACE', (line) => line.namespace],

@@ -4,7 +4,7 @@ import { decodeAddress } from '../../../lib/xds/resources/address.ts';
 import { readTable, unreadableRows, withMeshBus } from '../mesh-bus.ts';
 import type { ResourceKind } from './kinds.ts';
 
-/** `weft get services`: what the mesh knows of them. */
+/** `weft get services`: the services in the mesh state. */
 export const kind: ResourceKind<ServiceLine> = {
   columns: [
     ['NAMESPACE', (line) => line.namespace],

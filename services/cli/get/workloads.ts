@@ -4,7 +4,7 @@ import { decodeAddress } from '../../../lib/xds/resources/address.ts';
 import { readTable, unreadableRows, withMeshBus } from '../mesh-bus.ts';
 import type { ResourceKind } from './kinds.ts';
 
-/** `weft get workloads`: what the mesh knows of them. */
+/** `weft get workloads`: the workloads in the mesh state. */
 export const kind: ResourceKind<WorkloadLine> = {
   columns: [
     ['NAMESPACE', (line) => line.namespace],

@@ -3,30 +3,30 @@ import type { ConnectionRecord } from '../../../workers/listener/protocol/connec
 import type { PodLine } from '../../local-mesh/supervisor-api.ts';
 import type { PortReference } from '../references.ts';
 
-/** A record, and the node whose proxy told it. */
+/** A record and the node of its proxy. */
 export interface FoundRecord {
   readonly node: string;
   readonly record: ConnectionRecord;
 }
 
-/** One connection as its two proxies saw it. */
+/** The records of one connection by its two proxies. */
 export interface TracedConnection {
   readonly source: FoundRecord;
-  /** Null where the other end is outside the mesh, or its proxy is away or has forgotten it. */
+  /** Null when the other end is outside the mesh, or its proxy is away or no longer has the record. */
   readonly destination: FoundRecord | null;
 }
 
-/** What is looked for. */
+/** Criteria for a connection. */
 export interface TraceQuery {
   readonly from: PodLine;
   readonly to: PortReference;
   /** The destination as a pod; null when it is a service. */
   readonly toPod: PodLine | null;
-  /** `ip:port` of the client's end, where it is known. */
+  /** `ip:port` of the client's end, if known. */
   readonly client: string | null;
 }
 
-/** The newest connection that fits, a live one before those that ended; null when there is none. */
+/** The newest matching connection; live ones precede ended ones. Null when none matches. */
 export function findConnection(
   query: TraceQuery,
   records: readonly FoundRecord[],
@@ -37,7 +37,7 @@ export function findConnection(
   const [source] = fitting;
   if (source === undefined) return null;
   const { traceId } = source.record;
-  // A connect that was tried again reached the other side more than once.
+  // A retried connect reached the other side more than once.
   const [destination] = records
     .filter(({ record }) => record.direction === 'inbound' && record.traceId === traceId)
     .filter(() => traceId !== null)
@@ -55,7 +55,7 @@ function fits({ from, to, toPod, client }: TraceQuery, record: ConnectionRecord)
   return service === to.name || service.startsWith(`${to.name}.${to.namespace}.svc.`);
 }
 
-/** Live ones are newer than any that ended. */
+/** Sorts live connections before ended ones. */
 function newness(record: ConnectionRecord): number {
   return record.openedAtMs + (record.end === null ? Number.MAX_SAFE_INTEGER / 2 : 0);
 }

@@ -1,4 +1,4 @@
-/** A connection made from inside a pod, to be traced. */
+/** Makes a connection from inside a pod, for a trace. */
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -6,15 +6,15 @@ import { createInterface } from 'node:readline';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 
-/** A pod connects to its own proxy at once; before that a process starts, in a container two, on however busy a machine. */
+/** Time limit for the connect. A pod reaches its own proxy at once, but on a busy machine one or two processes must start first. */
 const CONNECT_TIMEOUT_MS = 20_000;
-/** How long an answer is waited for. */
+/** Time limit for the answer. */
 const ANSWER_TIMEOUT_MS = 5_000;
 
-/** Between looks at what the probe told. */
+/** Interval between reads of the probe's output. */
 const POLL_MS = 10;
 
-/** Runs in the pod: tells its own end of the connection, sends what it is to, tells of the first answer and of the end. */
+/** Runs in the pod: prints its end of the connection, sends the text, prints the first answer and the end. */
 const SCRIPT = `
 const [host, port, text] = process.argv.slice(1);
 const socket = require('node:net').connect({ host, port: Number(port) });
@@ -37,15 +37,15 @@ export interface Probe {
   end(): Promise<void>;
 }
 
-/** Where to connect to, and what to say there. */
+/** The destination of a probe and the text it sends. */
 export interface ProbeTarget {
   readonly host: string;
   readonly port: number;
-  /** Empty sends nothing; else an answer is waited for. */
+  /** When empty, the probe sends nothing and waits for no answer. */
   readonly text: string;
 }
 
-/** Connects from the namespaces that `enter` enters. Throws UPSTREAM_CONNECT when that fails. */
+/** Connects from the namespaces that the command `enter` enters. Throws UPSTREAM_CONNECT when that fails. */
 export async function probe(enter: readonly string[], target: ProbeTarget): Promise<Probe> {
   const [program = '', ...parameters] = enter;
   const command = [process.execPath, '-e', SCRIPT, target.host, String(target.port), target.text];
@@ -81,7 +81,7 @@ async function connected(child: ChildProcess, told: readonly string[]): Promise<
   return ip.includes(':') ? `[${ip}]:${port}` : `${ip}:${port}`;
 }
 
-/** The first line that is wanted; null when none comes in time. */
+/** The first matching line; null when none comes in time. */
 async function waitFor(
   told: readonly string[],
   timeoutMs: number,

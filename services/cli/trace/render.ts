@@ -1,4 +1,4 @@
-/** A traced connection as `weft trace` shows it. Pure. */
+/** Renders a traced connection for `weft trace`. Pure. */
 import type { AccessFields } from '../../../lib/log/access-log.ts';
 import type {
   ConnectionEnd,
@@ -7,7 +7,7 @@ import type {
 } from '../../../workers/listener/protocol/connections.ts';
 import type { FoundRecord, TracedConnection } from './find.ts';
 
-/** What `weft trace -o json` prints; see docs/cli.md. */
+/** The output of `weft trace -o json`; see docs/cli.md. */
 export type TraceResult = ReturnType<typeof traceResult>;
 type TraceEnd = ReturnType<typeof traceEnd>;
 
@@ -30,7 +30,7 @@ function sourceOf(found: FoundRecord) {
   return {
     ...traceEnd(found),
     protocol: record.protocol,
-    /** Where the pod wanted to go. */
+    /** The destination that the pod dialled. */
     dialled: record.destination,
     nextHop: record.actualDestination,
     route: record.route,
@@ -61,7 +61,7 @@ function destinationOf(found: FoundRecord) {
   return {
     ...traceEnd(found),
     peerIdentity: record.sourceIdentity,
-    /** The tunnel as this end names it. */
+    /** This end's name of the tunnel. */
     session: record.tunnel?.session ?? null,
     handshakeMs: record.tunnel?.handshakeMs ?? null,
     policy: record.policy,
