@@ -1,4 +1,4 @@
-// What the syscall groups share: argument access, errors with errno, and per-environment data.
+// Shared by the syscall groups: argument access, errors with errno, and per-environment data.
 #pragma once
 
 #include <node_api.h>
@@ -64,9 +64,9 @@ class Descriptor {
   int fd_;
 };
 
-// Puts the calling thread into a network namespace for the life of the object. Leaving cannot fail: a thread
-// that cannot return home would make every later socket in the wrong pod, so the process aborts.
-// `netnsFd` < 0 stays where the thread is. Nothing that may block or call JavaScript belongs inside.
+// Puts the calling thread into a network namespace for the life of the object. Leaving cannot fail: the
+// process aborts, because a thread that cannot return would make every later socket in the wrong pod.
+// `netnsFd` < 0 keeps the thread's namespace. Inside, nothing may block or call JavaScript.
 class NetnsScope {
  public:
   NetnsScope(napi_env env, int netnsFd);
@@ -87,7 +87,7 @@ int socketIn(napi_env env, int netnsFd, int family, int type, const char** call)
 // Sets an integer option; false with errno set.
 bool setOption(int fd, int level, int name, int value);
 
-// The close of the TCP socket will be a reset (RST), whatever waits to be sent or read; false with errno set.
+// Makes the close of the TCP socket a reset (RST), even if data waits to be sent or read; false with errno set.
 bool setResetOnClose(int fd);
 
 // A socket address of either family.

@@ -1,5 +1,5 @@
-// What a namespace looks like from the kernel's side, by netlink: listening ports, the generation of its
-// nftables rules, policy routing. Cheap enough to ask for every pod of a node every few seconds.
+// Reads a namespace by netlink: listening ports, the generation of its nftables rules, policy routing. The requests
+// are cheap enough for every pod of a node every few seconds.
 #include <arpa/inet.h>
 #include <linux/fib_rules.h>
 #include <linux/inet_diag.h>
@@ -25,7 +25,7 @@ namespace {
 
 constexpr uint32_t LISTEN_STATE = 10;  // TCP_LISTEN of net/tcp_states.h
 
-// listeningPorts(netnsFd) → the TCP port of each listening socket of either family, ascending. Unlike /proc/net/tcp
+// listeningPorts(netnsFd) → the TCP port of each listening socket of either family, ascending. Unlike /proc/net/tcp,
 // the cost does not grow with the established connections of the namespace.
 napi_value listeningPorts(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);

@@ -1,4 +1,4 @@
-// Resident memory: pages of program files that the process can have again at any time, and what malloc holds free.
+// Releases resident memory: pages of program files, which can be mapped again at any time, and malloc's free memory.
 #include <fcntl.h>
 #include <link.h>
 #include <malloc.h>
@@ -31,11 +31,11 @@ struct Walk {
   int error = 0;
 };
 
-// A page that was written, of a segment moved to memory or of a debugger's breakpoint, is not the file's any more.
+// A page that was written (a segment moved to memory, a debugger's breakpoint) no longer belongs to the file.
 bool unchanged(uint64_t entry) { return (entry & PAGE_PRESENT) != 0 && (entry & PAGE_OF_FILE) != 0; }
 
 void release(Walk& walk, uintptr_t from, uintptr_t to) {
-  // EINVAL: locked in memory, which is as its owner wants it.
+  // EINVAL: the page is locked in memory; leave it.
   if (madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED) == 0) {
     walk.released += static_cast<int64_t>(to - from);
   } else if (errno != EINVAL) {
@@ -43,7 +43,7 @@ void release(Walk& walk, uintptr_t from, uintptr_t to) {
   }
 }
 
-// Gives back each run of unchanged pages of [from, to); false when the table cannot be read.
+// Releases each run of unchanged pages of [from, to); false when the table cannot be read.
 bool releaseRange(Walk& walk, uintptr_t from, uintptr_t to) {
   while (from < to && walk.error == 0) {
     const size_t wanted = std::min<size_t>(ENTRIES, (to - from) / walk.pageSize);
@@ -64,17 +64,17 @@ bool releaseRange(Walk& walk, uintptr_t from, uintptr_t to) {
   return walk.error == 0;
 }
 
-// Runs under the loader's lock: no object is unmapped, and none takes its place, between the look and the release.
+// Runs under the loader's lock: no object is unmapped or replaced between the check and the release.
 int releaseObject(dl_phdr_info* object, size_t, void* data) {
   auto& walk = *static_cast<Walk*>(data);
   for (int index = 0; index < object->dlpi_phnum; index++) {
     const auto& segment = object->dlpi_phdr[index];
-    // What is writable, or was until the loader had relocated it, is in segments of their own.
+    // Pages that are or were writable are in other segments.
     if (segment.p_type != PT_LOAD || (segment.p_flags & PF_W) != 0) continue;
     const uintptr_t start = object->dlpi_addr + segment.p_vaddr;
     const uintptr_t from = start / walk.pageSize * walk.pageSize;
     const uintptr_t to = (start + segment.p_memsz + walk.pageSize - 1) / walk.pageSize * walk.pageSize;
-    // The kernel's own object is no file.
+    // The kernel's own object has no file.
     if (walk.vdso >= from && walk.vdso < to) continue;
     if (!releaseRange(walk, from, to)) return 1;
   }

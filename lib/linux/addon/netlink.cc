@@ -9,7 +9,7 @@
 
 namespace weft {
 
-// The kernel answers at once; the limit only guards the thread against a kernel that does not.
+// The kernel answers at once; the limit guards the thread against a kernel that does not.
 constexpr time_t ANSWER_SECONDS = 2;
 constexpr size_t RECEIVE_BYTES = 32768;  // what the kernel's own dumps use at most
 

@@ -1,5 +1,5 @@
-// Lines on their way to a descriptor. They are gathered here and not in JavaScript, so that those of a thread that is
-// ended from outside are written all the same; and written without waiting for who reads them.
+// Holds lines and writes them to a descriptor without waiting for its reader. They are held here and not in JavaScript,
+// so that lines of a terminated thread are written too.
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
@@ -16,7 +16,7 @@
 namespace weft {
 namespace {
 
-// What a reader that is slow may hold back the end of a thread for.
+// Time for which a slow reader may delay the end of a thread.
 constexpr int LAST_WAIT_MS = 500;
 // A line of usual length is copied once.
 constexpr size_t USUAL_LINE_BYTES = 2048;
@@ -24,10 +24,10 @@ constexpr size_t USUAL_HELD_BYTES = 65536;
 
 struct Output {
   int fd = -1;
-  // Takes what it is given, at once and as a whole.
+  // Takes a whole write at once.
   bool isFile = false;
   std::string held;
-  // Of `held`, gone already.
+  // Bytes of `held` that are already written.
   size_t written = 0;
 };
 
@@ -42,14 +42,14 @@ bool accepts(int fd, int waitMs) {
   return ready > 0 || (ready < 0 && errno == EINTR);
 }
 
-// Writes what is taken now; -1 with errno set when nothing is.
+// Writes as much as the reader takes now; -1 with errno set when it takes nothing.
 ssize_t writeNow(int fd, const char* data, size_t length) {
   iovec part = {const_cast<char*>(data), length};
   const ssize_t count = pwritev2(fd, &part, 1, -1, RWF_NOWAIT);
   if (count >= 0 || (errno != EOPNOTSUPP && errno != ENOSYS && errno != ESPIPE && errno != EINVAL)) {
     return count;
   }
-  // Older kernels, terminals: what poll finds ready takes as much as this.
+  // Older kernels and terminals: a descriptor that poll reports ready takes this much.
   if (!accepts(fd, 0)) {
     errno = EAGAIN;
     return -1;
@@ -57,7 +57,7 @@ ssize_t writeNow(int fd, const char* data, size_t length) {
   return write(fd, data, length);
 }
 
-// Whole lines that a pipe takes in one piece: others write to it too, and a longer piece could be torn by theirs.
+// Whole lines that a pipe takes in one piece; lines of other writers could tear a longer piece.
 size_t pieceOf(const Output& output) {
   const size_t left = heldBytes(output);
   if (output.isFile || left <= PIPE_BUF) return left;
@@ -66,7 +66,7 @@ size_t pieceOf(const Output& output) {
   return last == nullptr ? PIPE_BUF : static_cast<const char*>(last) - start + 1;
 }
 
-// Writes until all is gone or the descriptor takes no more; why it did not, 0 when it did.
+// Writes until all is written or the descriptor takes no more. 0, or the errno.
 int flush(Output& output) {
   int error = 0;
   while (output.written < output.held.size()) {
@@ -84,7 +84,7 @@ int flush(Output& output) {
   if (output.written == output.held.size()) {
     output.held.clear();
     output.written = 0;
-    // What a slow reader left behind once is not kept room for.
+    // Free the memory that a slow reader once required.
     if (output.held.capacity() > USUAL_HELD_BYTES) output.held.shrink_to_fit();
   } else if (output.written > output.held.size() / 2) {
     output.held.erase(0, output.written);
@@ -93,7 +93,7 @@ int flush(Output& output) {
   return error;
 }
 
-// The thread ends, or nobody writes any more.
+// Runs when the thread ends, or when the handle is collected.
 void dropOutput(napi_env, void* data, void*) {
   auto* output = static_cast<Output*>(data);
   using std::chrono::steady_clock;
@@ -106,7 +106,7 @@ void dropOutput(napi_env, void* data, void*) {
   delete output;
 }
 
-// Throws and returns nullptr for anything else than a handle.
+// Throws and returns nullptr for anything but a handle.
 Output* outputArgument(napi_env env, const Arguments& arguments) {
   void* data = nullptr;
   if (napi_get_value_external(env, arguments.value(0), &data) != napi_ok) {
@@ -116,7 +116,7 @@ Output* outputArgument(napi_env env, const Arguments& arguments) {
   return static_cast<Output*>(data);
 }
 
-// outputOpen(fd) → handle with a descriptor of its own.
+// outputOpen(fd) → handle with a duplicate of the descriptor.
 napi_value outputOpen(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
   const int fd = arguments.integer(0);
@@ -132,7 +132,7 @@ napi_value outputOpen(napi_env env, napi_callback_info info) {
   return result;
 }
 
-// outputAppend(handle, text) → bytes held now.
+// outputAppend(handle, text) → held bytes.
 napi_value outputAppend(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
   Output* output = outputArgument(env, arguments);
@@ -146,7 +146,7 @@ napi_value outputAppend(napi_env env, napi_callback_info info) {
     napi_throw_type_error(env, nullptr, "argument 1 must be text");
     return nullptr;
   }
-  // The end of a longer text is left out, a character as a whole.
+  // Leaves out the end of a longer text, at a character boundary.
   if (length + 4 >= USUAL_LINE_BYTES) {
     napi_get_value_string_utf8(env, arguments.value(1), nullptr, 0, &length);
     held.resize(before + length + 1);
@@ -156,7 +156,7 @@ napi_value outputAppend(napi_env env, napi_callback_info info) {
   return makeInteger(env, static_cast<int64_t>(heldBytes(*output)));
 }
 
-// outputFlush(handle) → bytes held still.
+// outputFlush(handle) → bytes that are still held.
 napi_value outputFlush(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
   Output* output = outputArgument(env, arguments);

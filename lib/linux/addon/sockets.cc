@@ -215,12 +215,12 @@ int connectOnce(int fd, const Address& to, bool begun) {
   } while (failed != 0 && errno == EINTR);
   if (failed == 0 || (begun && errno == EISCONN)) return CONNECT_DONE;
   if (errno == EINPROGRESS || errno == EALREADY) return CONNECT_PENDING;
-  // One that is not made yet is refused; only one that was made is reset, EPIPE where its peer had ended it first.
+  // A pending connect is refused; only a connection that was made is reset, with EPIPE if its peer had ended it first.
   return errno == ECONNRESET || errno == EPIPE ? CONNECT_RESET : -1;
 }
 
-// connectTcp(fd, ip, port) → how it stands. Called again while it is pending it tells how it stands then; the kernel
-// sends no second SYN. Once it has failed it must not be called again.
+// connectTcp(fd, ip, port) → the state of the connect. A further call while it is pending returns the new state and
+// sends no second SYN. Do not call it again after a failure.
 napi_value connectTcp(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
   const int fd = arguments.integer(0);
@@ -229,8 +229,8 @@ napi_value connectTcp(napi_env env, napi_callback_info info) {
   if (arguments.failed()) return nullptr;
   Address to;
   if (!parseAddress(text, port, &to)) return throwErrno(env, "inet_pton", EINVAL, text.c_str());
-  // The handshake with a peer of this machine is over when connect(2) returns, but it does not say so of a socket that
-  // does not block: whoever asks once more needs no turn of the event loop to learn it.
+  // The handshake with a peer of this machine is over when connect(2) returns, but a non-blocking socket still reports
+  // EINPROGRESS. A second call returns the result without a turn of the event loop.
   int state = connectOnce(fd, to, false);
   if (state == CONNECT_PENDING) state = connectOnce(fd, to, true);
   return state < 0 ? throwErrno(env, "connect", errno) : makeInteger(env, state);
@@ -244,14 +244,14 @@ napi_value acceptQueued(napi_env env, napi_callback_info info) {
   for (;;) {
     const int fd = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) return makeInteger(env, fd);
-    // The client gave up while it waited: the next one may not have.
+    // The client gave up while it waited; try the next one.
     if (errno == ECONNABORTED || errno == EINTR || errno == EPROTO) continue;
     if (errno == EAGAIN || errno == EWOULDBLOCK) return makeNull(env);
     return throwErrno(env, "accept4", errno);
   }
 }
 
-// As it stands in the kernel, an IPv4 address of a dual-stack socket as plain IPv4.
+// The kernel's name; an IPv4 address of a dual-stack socket becomes plain IPv4.
 struct Name {
   char text[INET6_ADDRSTRLEN] = {};
   int port = 0;
@@ -280,7 +280,7 @@ Name nameOf(const sockaddr_storage& storage) {
 
 enum Answer { ANSWERED, UNANSWERED, FAILED };
 
-// Where conntrack says that a redirected connection was going; FAILED with errno set.
+// The original destination of a redirected connection from conntrack; FAILED with errno set.
 Answer askOriginal(int fd, bool v6First, sockaddr_storage* storage) {
   for (int attempt = 0; attempt < 2; attempt += 1) {
     const bool v6 = (attempt == 0) == v6First;
@@ -319,7 +319,7 @@ bool readName(GetName get, int fd, Name* name) {
 }
 
 // acceptedNames(fd, redirected) → [remoteIp, remotePort, localIp, localPort, originalIp?, originalPort?], null when the
-// peer is gone. The original destination is asked for where `redirected`, and left out where nobody knows it.
+// peer is gone. The original destination is read if `redirected`, and left out if conntrack does not know it.
 napi_value acceptedNames(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
   const int fd = arguments.integer(0);
@@ -342,7 +342,7 @@ napi_value acceptedNames(napi_env env, napi_callback_info info) {
   return result;
 }
 
-// canMark(mark): whether a socket of the thread's own namespace takes the mark.
+// canMark(mark) → whether a socket of the thread's own namespace accepts the mark.
 napi_value canMark(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
   const int mark = arguments.integer(0);
@@ -352,7 +352,7 @@ napi_value canMark(napi_env env, napi_callback_info info) {
   return makeBoolean(env, setOption(fd.get(), SOL_SOCKET, SO_MARK, mark));
 }
 
-// resetOnClose(fd): the close of the connection will be a reset (RST), whatever waits to be sent or read.
+// resetOnClose(fd) makes the close of the connection a reset (RST), even if data waits to be sent or read.
 napi_value resetOnClose(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
   const int fd = arguments.integer(0);

@@ -1,4 +1,4 @@
-// The pump as JavaScript sees it. Ends arrive on the loop of the environment that started the join.
+// The JavaScript interface of the pump. Ends arrive on the loop of the environment that started the join.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@
 namespace weft {
 namespace {
 
-// How long ago a moment of CLOCK_MONOTONIC was, null for 0: JavaScript threads count from different moments.
+// Milliseconds since a time of CLOCK_MONOTONIC, null for 0. JavaScript threads have different time origins.
 napi_value millisecondsAgo(napi_env env, uint64_t momentNs) {
   if (momentNs == 0) return makeNull(env);
   const uint64_t now = uv_hrtime();
@@ -55,7 +55,7 @@ class Mailbox : public PumpListener {
     uv_async_send(async_);
   }
 
-  // While something is joined, the loop has a reason to go on, as it has with an open socket.
+  // A join keeps the loop alive, as an open socket does.
   void started() {
     active_ += 1;
     if (active_ == 1) uv_ref(reinterpret_cast<uv_handle_t*>(async_));
@@ -110,7 +110,7 @@ class Mailbox : public PumpListener {
       async_ = nullptr;
       ends_.clear();
     }
-    // After this the pump's thread may only find a closed mailbox; it drops its own shares of it with the joins.
+    // From here on the pump's thread only finds a closed mailbox; it drops its references with the joins.
     SplicePump::instance().abandon(this);
     napi_delete_reference(env_, callback_);
     uv_close(reinterpret_cast<uv_handle_t*>(async), [](uv_handle_t* handle) {
@@ -179,7 +179,7 @@ bool bytesArgument(napi_env env, const Arguments& arguments, size_t index, std::
   return true;
 }
 
-// 0, or the errno of what is no connected stream that may be waited for.
+// 0, or an errno for anything but a connected stream that epoll accepts.
 int prepare(int fd) {
   int type = 0;
   socklen_t length = sizeof type;
@@ -225,7 +225,7 @@ bool idArgument(napi_env env, const Arguments& arguments, uint64_t* id) {
   return true;
 }
 
-// pumpAbort(id): closes both sockets soon. Any environment may; an id that has ended is let be.
+// pumpAbort(id): closes both sockets soon. Any environment may call it; it ignores an id that has ended.
 napi_value pumpAbort(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
   uint64_t id = 0;
@@ -233,7 +233,7 @@ napi_value pumpAbort(napi_env env, napi_callback_info info) {
   return nullptr;
 }
 
-// pumpCounts(id) → {fromA, fromB, firstFromBAgoMs | null}, null once it has ended. Any environment may ask.
+// pumpCounts(id) → {fromA, fromB, firstFromBAgoMs | null}, null after the end. Any environment may call it.
 napi_value pumpCounts(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
   uint64_t id = 0;
@@ -248,7 +248,7 @@ napi_value pumpCounts(napi_env env, napi_callback_info info) {
   return result;
 }
 
-// pumpStats() → what the whole process has joined and holds.
+// pumpStats() → counters of the whole process.
 napi_value pumpStats(napi_env env, napi_callback_info) {
   const PumpStats stats = SplicePump::instance().stats();
   napi_value result = nullptr;
@@ -261,7 +261,7 @@ napi_value pumpStats(napi_env env, napi_callback_info) {
   return result;
 }
 
-// pumpLimit(maxPipes, pipeBytes): for the whole process; pipes that are open stay as they are.
+// pumpLimit(maxPipes, pipeBytes) sets the bounds of the whole process; open pipes keep their capacity.
 napi_value pumpLimit(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
   const int maxPipes = arguments.integer(0);

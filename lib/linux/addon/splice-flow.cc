@@ -1,4 +1,4 @@
-// One turn of one direction: source, pipe, sink, with the end of one passed on to the other.
+// One turn of one direction: moves bytes source → pipe → sink and passes on the end of the source.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -34,7 +34,7 @@ SplicePump::Turn SplicePump::turn(Flow* flow) {
       return Turn::DONE;
     }
     const bool spent = flow->count - start >= TURN_BYTES;
-    // Nothing is taken from the source that the sink may not take over: an idle or stalled direction holds no pipe.
+    // Reads nothing that the sink may not take, so an idle or stalled direction holds no pipe.
     if (spent || !flow->from->readable || !flow->to->writable) {
       giveBack(flow);
       return spent ? Turn::MORE : Turn::WAIT;
@@ -84,8 +84,8 @@ SplicePump::Step SplicePump::fill(Flow* flow) {
   return Step::MOVED;
 }
 
-// Source to sink without a pipe. Only what the sink has taken leaves the source, so nothing is held in between and a
-// direction without a pipe waits for nobody.
+// Source to sink without a pipe. Bytes leave the source only after the sink has taken them, so nothing is held in
+// between and a direction without a pipe never waits for one.
 SplicePump::Step SplicePump::copy(Flow* flow) {
   char* bytes = scratch_.data();
   const ssize_t seen = recv(flow->from->fd, bytes, scratch_.size(), MSG_PEEK | MSG_DONTWAIT);
@@ -94,9 +94,9 @@ SplicePump::Step SplicePump::copy(Flow* flow) {
       send(flow->to->fd, bytes, static_cast<size_t>(seen), MSG_DONTWAIT | MSG_NOSIGNAL);
   if (sent < 0) return writeFailed(flow);
   const auto count = static_cast<size_t>(sent);
-  // Without a buffer of its own it discards.
+  // Without a buffer the call discards.
   if (recv(flow->from->fd, bytes, count, MSG_TRUNC | MSG_DONTWAIT) != sent) {
-    // A reset between the two took the queue away; what follows reports it.
+    // A reset between the two calls emptied the queue; the next call reports it.
     flow->from->readable = true;
   }
   moved(flow, count);
@@ -132,7 +132,7 @@ SplicePump::Step SplicePump::writeFailed(Flow* flow) {
   return Step::FAILED;
 }
 
-// A socket has failed. The kernel says EPIPE of one that was reset after its last word, whether or not that has been read.
+// Handles a failed socket. The kernel reports EPIPE for a reset after the end of input, whether or not that was read.
 void SplicePump::broken(Side* side, int error) {
   side->dead = true;
   if (error != EPIPE && !side->outgoing->sourceEnded) side->join->reset = true;

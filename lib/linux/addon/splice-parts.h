@@ -1,4 +1,4 @@
-// What the two halves of the pump share: its parts and its bounds.
+// The parts and bounds that the two halves of the pump share.
 #pragma once
 
 #include <cerrno>
@@ -7,22 +7,22 @@
 
 namespace weft {
 
-// What one direction may move before the next has its turn: some hundred microseconds of the kernel's time.
+// Bytes that one direction may move in a turn: some hundred microseconds of the kernel's time.
 constexpr size_t TURN_BYTES = 1 << 20;
-// Pipes in use at once. A direction whose sink has stalled keeps one; beyond these, bytes take the way through user space.
+// Pipes in use at once. A direction with a stalled sink keeps one; without a free pipe, bytes go through user space.
 constexpr size_t MAX_PIPES = 256;
-// Descriptors of the process, or an eighth of all where that is less, that no pipe takes: bytes find a way without one, and what
-// needs a descriptor does not.
+// Descriptors of the process, or an eighth of all where that is less, that no pipe takes: bytes can
+// move without a pipe, other work needs the descriptors.
 constexpr size_t SPARED_DESCRIPTORS = 128;
-// Asked for of each pipe. Against the default of 64 KiB a third less processor time for a byte, measured in bulk.
+// Requested capacity of a pipe. Needs a third less processor time per byte than the default of 64 KiB, measured in bulk.
 constexpr size_t PIPE_BYTES = 1 << 20;
-// The kernel's own pipe, and the least one.
+// The kernel's default capacity and the smallest one.
 constexpr size_t DEFAULT_PIPE_BYTES = 65'536;
-// Empty pipes kept for the next direction that needs one. Each direction that is busy at the same moment takes one.
+// Empty pipes that are kept for the next direction. Each direction that is busy at the same time takes one.
 constexpr size_t KEPT_PIPES = 8;
-// One read of the way through user space.
+// One read through user space.
 constexpr size_t COPY_BYTES = 65'536;
-// Unread bytes thrown away before a socket is closed whose peer is to see all of what was sent to it.
+// Unread bytes that are discarded before the close of a socket, so that its peer gets all bytes sent to it.
 constexpr size_t DISCARD_BYTES = 1 << 20;
 constexpr int MAX_EVENTS = 256;
 
@@ -32,7 +32,7 @@ struct SplicePump::Pipe {
   size_t capacity;
 };
 
-// One socket. `readable` and `writable` are hopes: they stay until the kernel says EAGAIN.
+// One socket. `readable` and `writable` stay set until the kernel returns EAGAIN.
 struct SplicePump::Side {
   int fd = -1;
   Join* join = nullptr;
@@ -53,13 +53,13 @@ struct SplicePump::Flow {
   Side* to = nullptr;
   Pipe* pipe = nullptr;
   size_t held = 0;
-  // What goes before the source's own bytes, its first part not counted.
+  // Bytes before the source's own; the first part is not counted.
   std::string head;
   size_t headUncounted = 0;
   size_t headSent = 0;
   std::atomic<uint64_t> count{0};
   std::atomic<uint64_t> firstNs{0};
-  // The source has said its last; what is held is still to be written.
+  // The source's input has ended; held bytes are still to be written.
   bool sourceEnded = false;
   // Nothing more will be moved this way.
   bool done = false;
@@ -79,7 +79,7 @@ struct SplicePump::Join {
   Join(const Join&) = delete;
   Join& operator=(const Join&) = delete;
 
-  // A socket has failed before its last word: the other one must not take that for an end.
+  // A socket has failed before the end of its input; the other one must not see a clean end.
   bool reset = false;
 
   // Keeps the first failure that says more than that the other side is gone (docs/spec/dataplane.md §10).

@@ -1,7 +1,7 @@
 // The pump's life outside a single direction: threads, commands, events, pipes, ends. splice-flow.cc moves the bytes.
 //
-// Events are edge-triggered. What an event makes possible is noted at the socket and the directions concerned join the tail
-// of a ready list; each gets one bounded turn a round, so a bulk transfer cannot keep a small one waiting.
+// Events are edge-triggered. An event is noted at its socket, and the directions of that socket join the tail of a
+// ready list. Each gets one bounded turn per round, so a bulk transfer cannot keep a small one waiting.
 #include "splice-pump.h"
 
 #include <fcntl.h>
@@ -97,7 +97,7 @@ int SplicePump::launch() {
   int failed = epollFd_ < 0 || epoll_ctl(epollFd_, EPOLL_CTL_ADD, wakeFd_, &wake) != 0 ? errno : 0;
   pthread_t thread = {};
   if (failed == 0) {
-    // Signals belong to Node's own threads. Blocked here, a SIGPIPE of splice() hurts nobody either.
+    // Node's own threads handle signals. A SIGPIPE of splice() is blocked here too.
     sigset_t all;
     sigset_t before;
     sigfillset(&all);
@@ -148,7 +148,7 @@ void SplicePump::loop() {
       uint64_t wakeUps = 0;
       [[maybe_unused]] const ssize_t ignored = read(wakeFd_, &wakeUps, sizeof wakeUps);
     }
-    // Joins end from here on only, when no event of this batch points to them any more.
+    // Joins end only from here on, when no event of this batch points to them.
     obey();
     for (size_t round = ready_; round > 0 && firstReady_ != nullptr; round -= 1) {
       serve(firstReady_);
@@ -213,7 +213,7 @@ void SplicePump::notice(Side* side, uint32_t events) {
   const bool hungUp = (events & (EPOLLERR | EPOLLHUP)) != 0;
   if ((events & EPOLLIN) != 0 || hungUp) side->readable = true;
   if ((events & EPOLLOUT) != 0 || hungUp) side->writable = true;
-  // Nobody reads a socket that has said its last word, or whose bytes the other one does not take: its reset shows here or never.
+  // A socket is not read after the end of its input, or while the other one takes no bytes. Only this event shows its reset.
   if (hungUp && !side->dead) {
     int error = 0;
     socklen_t length = sizeof error;
@@ -222,7 +222,7 @@ void SplicePump::notice(Side* side, uint32_t events) {
       broken(side, error);
     }
   }
-  // Though both directions may be done: what has failed is settled in a turn.
+  // Even if both directions are done, a turn settles the failure.
   if (!from->done || join->reset) enqueue(from);
   if (!to->done) enqueue(to);
 }
@@ -234,19 +234,19 @@ void SplicePump::serve(Flow* flow) {
   settle(join);
 }
 
-// Draws the consequences of a turn. The join may be gone afterwards.
+// Handles the result of a turn. The join may be gone afterwards.
 void SplicePump::settle(Join* join) {
   if (join->reset) {
     finish(join, true, true);
     return;
   }
   for (Flow* flow : {&join->up, &join->down}) {
-    // Bytes for a socket that is gone.
+    // The sink is gone.
     if (!flow->to->dead || flow->done) continue;
     flow->done = true;
     unqueue(flow);
     giveBack(flow);
-    // What it said before it went is still to be passed on.
+    // Its earlier bytes are still to be passed on.
     Flow* last = flow->to->outgoing;
     flow->to->readable = true;
     if (!last->done) enqueue(last);
@@ -254,7 +254,7 @@ void SplicePump::settle(Join* join) {
   if (join->up.done && join->down.done) finish(join, true, false);
 }
 
-// `reset`: neither side is to take the end for a clean one; what is under way is dropped.
+// `reset`: neither side may see a clean end; bytes in between are dropped.
 void SplicePump::finish(Join* join, bool tell, bool reset) {
   const bool oneIsGone = join->a.dead || join->b.dead;
   for (Flow* flow : {&join->up, &join->down}) {
@@ -263,7 +263,7 @@ void SplicePump::finish(Join* join, bool tell, bool reset) {
   }
   for (Side* side : {&join->a, &join->b}) {
     if (reset) setResetOnClose(side->fd);
-    // Closing with unread bytes resets, and a reset overtakes what the peer has not read yet.
+    // A close with unread bytes resets, and a reset discards bytes that the peer has not read yet.
     else if (oneIsGone && !side->dead && side->incoming->done) {
       size_t discarded = 0;
       ssize_t got = 0;
@@ -272,7 +272,7 @@ void SplicePump::finish(Join* join, bool tell, bool reset) {
         discarded += static_cast<size_t>(got);
       }
     }
-    // Named: a duplicate that somebody else still holds would keep the registration alive.
+    // Explicit, because another holder's duplicate would keep the registration alive.
     if (side->watched) epoll_ctl(epollFd_, EPOLL_CTL_DEL, side->fd, nullptr);
     close(side->fd);
   }
@@ -307,7 +307,7 @@ void SplicePump::unqueue(Flow* flow) {
 }
 
 namespace {
-// Whether it is one of the last of the process: the kernel gives out the lowest number that is free.
+// Whether it is one of the last descriptors of the process: the kernel assigns the lowest free number.
 bool oneOfTheLast(int fd) {
   rlimit files = {};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0) return false;
@@ -316,7 +316,7 @@ bool oneOfTheLast(int fd) {
 }
 }  // namespace
 
-// Null when as many as may be are in use, or no more can be made.
+// Null when the maximum is in use, or when no pipe can be made.
 SplicePump::Pipe* SplicePump::borrow() {
   if (!idlePipes_.empty()) {
     Pipe* pipe = idlePipes_.back();
@@ -332,7 +332,7 @@ SplicePump::Pipe* SplicePump::borrow() {
     close(ends[1]);
     return nullptr;
   }
-  // A user over the kernel's allowance gets less than is asked for, down to what the pipe came with.
+  // A user beyond the kernel's allowance gets less than requested, at least the pipe's initial size.
   for (size_t bytes = pipeBytes_; bytes > DEFAULT_PIPE_BYTES; bytes /= 2) {
     if (fcntl(ends[1], F_SETPIPE_SZ, static_cast<int>(bytes)) >= 0) break;
   }

@@ -31,7 +31,7 @@ struct PumpCounts {
   uint64_t firstFromBNs = 0;
 };
 
-// Told of ends, on the pump's thread.
+// Receives ends, on the pump's thread.
 class PumpListener {
  public:
   virtual ~PumpListener() = default;
@@ -41,7 +41,7 @@ class PumpListener {
 struct PumpLimits {
   // Pipes that may hold bytes at once; each takes two descriptors.
   size_t maxPipes;
-  // Capacity asked for of each.
+  // Requested capacity of each.
   size_t pipeBytes;
 };
 
@@ -53,8 +53,8 @@ struct PumpStats {
   uint64_t copiedBytes = 0;
 };
 
-// One of the two sockets. `first` goes out on it before anything the other one says and is not counted; `read` was taken
-// from it before, and goes first, counted, to the other one.
+// One of the two sockets. `first` is sent on it before any bytes of the other one, and is not counted. `read` was read
+// from it before; it goes to the other one first and is counted.
 struct PumpSocket {
   int fd = -1;
   std::string first;
@@ -69,9 +69,9 @@ class SplicePump {
   // Takes both sockets, which are non-blocking, unless it fails: 0, or an errno.
   int start(const PumpSocket& a, const PumpSocket& b, std::shared_ptr<PumpListener> listener,
             uint64_t* id);
-  // Resets both sockets soon; the listener is told. Unknown ids are ended ones.
+  // Resets both sockets soon and notifies the listener. Ignores unknown ids, which have ended.
   void abort(uint64_t id);
-  // The listener is going away: all that is its own is reset, and it is not told.
+  // Resets all joins of a listener that goes away, without notice to it.
   void abandon(const PumpListener* listener);
   // False when the id has ended.
   bool counts(uint64_t id, PumpCounts* counts);
@@ -118,7 +118,7 @@ class SplicePump {
   void giveBack(Flow* flow);
   void closePipe(Pipe* pipe);
 
-  // Guards what JavaScript threads and the pump's own thread share.
+  // Guards the data that JavaScript threads and the pump's thread share.
   std::mutex mutex_;
   std::unordered_map<uint64_t, std::unique_ptr<Join>> joins_;
   std::vector<Command> commands_;
@@ -132,7 +132,7 @@ class SplicePump {
   std::atomic<uint64_t> pipesHeld_{0};
   std::atomic<uint64_t> copiedBytes_{0};
 
-  // The pump's thread alone.
+  // Used only by the pump's thread.
   int epollFd_ = -1;
   std::vector<Pipe*> idlePipes_;
   Flow* firstReady_ = nullptr;

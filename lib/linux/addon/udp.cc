@@ -35,7 +35,7 @@ napi_value listenUdp(napi_env env, napi_callback_info info) {
   if (address.family == AF_INET6 && !setOption(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1)) {
     return throwErrno(env, "setsockopt(IPV6_V6ONLY)", errno);
   }
-  // A wish: a smaller buffer loses more of a burst and nothing else.
+  // Best effort: a smaller buffer only loses more of a burst.
   if (receiveBuffer > 0) setOption(fd.get(), SOL_SOCKET, SO_RCVBUFFORCE, receiveBuffer);
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0) {
     return throwErrno(env, "bind", errno, text.c_str());
