@@ -75,11 +75,6 @@ export class ServingCertKeeper {
     return this.#held?.certificate ?? null;
   }
 
-  /** The reason why the latest attempt failed; null when it did not. */
-  get problem(): string | null {
-    return this.#problem;
-  }
-
   /**
    * Uses the kept certificate, if it is good, and begins to renew. A new one is requested at once in any case, because the
    * granted names may have changed.

@@ -20,8 +20,6 @@ export interface Roots {
 export interface TrustBundleDeps {
   readonly clock: Clock;
   readonly log: Pick<Logger, 'debug' | 'info' | 'warn'>;
-  /** Called for every update that could not be used. */
-  readonly onBroken?: () => void;
   /** Throws for readable roots that must not be trusted. */
   readonly check?: (roots: readonly X509Certificate[]) => void;
 }
@@ -134,7 +132,6 @@ export class TrustBundle {
     // Every poll meets the same problem; it is logged once.
     if (this.#closed || problem === this.#lastProblem) return;
     this.#lastProblem = problem;
-    this.#deps.onBroken?.();
     this.#deps.log.warn(
       { problem, keepsLastGood: this.#current !== null },
       'trust-bundle.unusable',
