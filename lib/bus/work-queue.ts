@@ -12,7 +12,7 @@ import type { RedisClient } from './redis-client.ts';
 const JOB_NOT_EXIST = -1;
 
 /** Backoff type of every job; the consumer computes the delay. */
-export const JOB_BACKOFF_TYPE = 'weft';
+const JOB_BACKOFF_TYPE = 'weft';
 
 /** Dependencies of a queue. The client is shared; the queue does not close it. */
 export interface QueueDeps {
