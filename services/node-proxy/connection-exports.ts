@@ -1,21 +1,13 @@
 import type { Clock, Timer } from '../../lib/clock/clock.ts';
 import type { TelemetryExport } from '../../lib/otlp/export-port.ts';
-import type { ExportDrops, ExportedConnection } from '../../lib/otlp/model.ts';
 import { EXPORT_POLL_MS } from './limits.ts';
-
-/** A listener thread that keeps connections for export. */
-export interface ExportingThread {
-  exports(): Promise<{
-    readonly connections: readonly ExportedConnection[];
-    readonly dropped: ExportDrops;
-  }>;
-}
+import type { ThreadHandle } from './pool/thread-handle.ts';
 
 /** What {@link ConnectionExports} needs. */
 export interface ConnectionExportsDeps {
   readonly clock: Clock;
   readonly to: TelemetryExport;
-  threads(): Iterable<ExportingThread>;
+  threads(): Iterable<Pick<ThreadHandle, 'exports'>>;
   /** A thread did not answer; its connections are fetched the next time. */
   missed(error: unknown): void;
 }

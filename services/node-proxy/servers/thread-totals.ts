@@ -1,12 +1,8 @@
-import type { KnownRow, SeriesReader } from '../../../lib/metrics/series-memory.ts';
+import type { ThreadHandle } from '../pool/thread-handle.ts';
+import type { KnownRow } from '../../../lib/metrics/series-memory.ts';
 import type { MetricSample } from '../../../workers/listener/protocol/control.ts';
 
-/** The series of one listener thread. */
-export interface SeriesSource {
-  readonly series: Pick<SeriesReader, 'forEach'>;
-  /** Brings the series up to date. */
-  refresh(): Promise<void>;
-}
+type SeriesSource = Pick<ThreadHandle, 'series' | 'refresh'>;
 
 /** Rows kept from threads that died; more distinct label sets in one process would be a defect elsewhere. */
 const MAX_RETIRED_ROWS = 50_000;

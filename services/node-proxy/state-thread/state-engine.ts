@@ -67,11 +67,8 @@ export class StateEngine {
       clock: deps.clock,
       policies: this.#policies,
       programs: this.#programs,
-      view: {
-        localWorkload: ({ namespace, name, serviceAccount }) =>
-          this.#store.localWorkload(namespace, name, serviceAccount, settings.node),
-        servicesOf: (workload) => this.#store.servicesOf(workload),
-      },
+      store: this.#store,
+      node: settings.node,
     });
     this.#mirrors = {
       addresses: new TableMirror(this.#addressSink(), STATE_SLICE_MS),

@@ -1,24 +1,19 @@
 import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import type { PolicyStore } from '../../../lib/policy/policy-store.ts';
-import type { Service, Workload } from '../../../lib/state/model.ts';
+import type { Workload } from '../../../lib/state/model.ts';
+import type { PackedStore } from '../../../lib/state/packed-store.ts';
 import type { PodInfo } from '../../../workers/listener/protocol/control.ts';
 import type { LocalPod, StateResponse } from '../../../workers/listener/protocol/state.ts';
 import { PROGRAM_WAIT_MS } from '../limits.ts';
 import type { ProgramRegistry } from './program-registry.ts';
 import type { TimeSlice } from '../../../lib/async/time-slice.ts';
 
-/** Reads the state of a watched pod. */
-export interface LocalView {
-  /** Returns the workload of a pod of this node; null when it is not known. */
-  localWorkload(pod: PodInfo): Workload | null;
-  /** Returns the known services of a workload. */
-  servicesOf(workload: Workload): readonly Service[];
-}
-
 /** What {@link Watches} needs. */
 export interface WatchDeps {
   readonly clock: Clock;
-  readonly view: LocalView;
+  readonly store: PackedStore;
+  /** Pods are of this node; empty = of any. */
+  readonly node: string;
   readonly policies: PolicyStore;
   readonly programs: ProgramRegistry;
 }
@@ -146,7 +141,9 @@ export class Watches {
     if (!this.#enabled || watch.thread.watches.get(watch.pod.uid) !== watch) return;
     watch.timer?.cancel();
     watch.timer = null;
-    const workload = this.#deps.view.localWorkload(watch.pod);
+    const { store, node } = this.#deps;
+    const { namespace, name, serviceAccount } = watch.pod;
+    const workload = store.localWorkload(namespace, name, serviceAccount, node);
     if (watch.workloadUid !== null && watch.workloadUid !== workload?.uid) {
       this.#deps.policies.forget(watch.workloadUid);
     }
@@ -162,13 +159,13 @@ export class Watches {
   }
 
   #refreshKnown(watch: Watch, workload: Workload): void {
-    const { clock, policies, view } = this.#deps;
+    const { clock, policies, store } = this.#deps;
     const now = clock.now();
     const effective = policies.effectiveFor(workload, now);
     const { setId } = effective.policy;
     if (!this.#giveProgram(watch, setId, effective.policies, now)) return;
     watch.waitingSinceMs = null;
-    this.#tell(watch, { workload, services: view.servicesOf(workload), policy: effective.policy });
+    this.#tell(watch, { workload, services: store.servicesOf(workload), policy: effective.policy });
     if (effective.pendingUntilMs !== null) {
       this.#refreshAt(watch, effective.pendingUntilMs - now);
     }
