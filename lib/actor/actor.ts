@@ -5,7 +5,7 @@ import type { MetricRegistry } from '../metrics/registry.ts';
 import type { TelemetryExport } from '../otlp/export-port.ts';
 import type { Routes } from '../http/routes.ts';
 
-/** Where an actor is in its life; `failed` is reached from any state. */
+/** The state of an actor; `failed` is reached from any state. */
 export type ActorState = 'created' | 'starting' | 'ready' | 'draining' | 'stopped' | 'failed';
 
 /** Why an actor stops. */

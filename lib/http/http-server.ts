@@ -26,7 +26,7 @@ const SOCKET_MODE = 0o600;
 
 const ORIGIN = 'http://localhost';
 
-/** Where a server's log lines go and how it differs from the others. */
+/** The settings of a server. */
 export interface HttpServerOptions {
   /** Names the server in log lines. */
   readonly name: string;

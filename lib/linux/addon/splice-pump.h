@@ -23,7 +23,7 @@ struct PumpEnd {
   uint64_t firstFromBNs = 0;
 };
 
-// What a join has moved so far.
+// The bytes that a join has moved so far.
 struct PumpCounts {
   uint64_t fromA = 0;
   uint64_t fromB = 0;
