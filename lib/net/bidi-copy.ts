@@ -12,8 +12,8 @@ import { resetSocket } from './socket.ts';
 export type CopySide = 'a' | 'b';
 
 /**
- * Why an end is closed before its peer has said all it had: its own last word is said and nobody reads the rest, the other
- * connection was reset, or the mesh cuts the connection. Only the first is no abnormal end.
+ * The reason for closing an end before its peer has ended: the other connection has ended and nobody reads the rest (`unread`), the other
+ * connection was reset, or the mesh cuts the connection. Only `unread` is a normal end.
  */
 export type Abort = 'unread' | 'reset' | 'cut';
 

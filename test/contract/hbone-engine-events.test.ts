@@ -14,7 +14,7 @@ import {
 } from '../support/tunnel-kit.ts';
 import { identities } from '../support/tunnel-pki.ts';
 
-/** What lib/net/read-into.ts looks for is not there any more when it is loaded. */
+/** Hides the symbols that lib/net/read-into.ts looks for before it is loaded. */
 const symbolsOf = Object.getOwnPropertySymbols;
 Object.getOwnPropertySymbols = (of: object) =>
   symbolsOf(of).filter(({ description }) => !description?.startsWith('kBuffer'));

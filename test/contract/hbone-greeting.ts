@@ -28,7 +28,7 @@ import { until } from '../support/until.ts';
 
 interface PlainServer {
   readonly port: number;
-  /** Of those who connected, in order. */
+  /** The peers that connected, in order. */
   readonly sessions: ServerHttp2Session[];
   readonly requests: IncomingHttpHeaders[];
 }

@@ -55,7 +55,7 @@ export function lifetimes(test: TestFn, engine: HboneEngine): void {
     t.is(await fixture.tunnels[0]?.closed, 'destroyed');
   });
 
-  // By itself, so that time passes for nobody else's sake.
+  // Serial, so that no other test waits for time meanwhile.
   test.serial(
     'a tunnel drains when its certificate expires, and what it carries goes on',
     async (t) => {

@@ -29,7 +29,7 @@ function headers(flags: number, ...fields: (readonly [string, string])[]): Buffe
   return rawFrame(1, flags, 1, new HpackEncoder().encode(fields));
 }
 
-/** What follows the header block of a POST, and what that says besides. */
+/** The frames behind the header block of a POST, and its further headers. */
 const CASES = [
   ['a second header block that does not end the stream', [], [headers(END_HEADERS, ['x-a', '1'])]],
   ['trailers with a pseudo header', [], [headers(END_HEADERS | END_STREAM, [':method', 'POST'])]],

@@ -1,4 +1,4 @@
-/** What every HBONE engine must do on a stream of another tunnel. */
+/** The part of the engine contract for tunnels on a stream of another tunnel. */
 import { randomBytes } from 'node:crypto';
 import type { TestFn } from 'ava';
 import type { HboneEngine } from '../../lib/hbone/engine.ts';

@@ -1,4 +1,4 @@
-/** What a newer version says: what it adds is passed over, unless it may restrict; another major is refused by name. */
+/** Messages of a newer version: its additions are ignored unless they may restrict; another major is refused by name. */
 import test from 'ava';
 import { boards, jobs } from '../../lib/bus/catalog.ts';
 import type { JobDefinition } from '../../lib/bus/contract.ts';

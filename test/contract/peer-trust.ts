@@ -145,7 +145,7 @@ function handshakes(test: TestFn, engine: HboneEngine): void {
     await until(() => mesh.fixture.failures.length === chains.length, { what: 'the refusals' });
     t.deepEqual(
       mesh.fixture.failures.map(({ code }) => code),
-      // Where the authority is not among those that are looked at, the path cannot be judged, and is refused as such.
+      // A path whose authority is not among those examined cannot be judged, and is refused.
       ['TLS_PEER_REVOKED', 'TLS_PEER_REVOKED', 'TLS_HANDSHAKE'],
     );
     t.is(mesh.fixture.tunnels.length, 0);
@@ -188,7 +188,7 @@ function liveTunnels(test: TestFn, engine: HboneEngine): void {
       await tunnel.closed;
     }
     await fixture.tunnels.at(-1)?.closed;
-    // Requests without an answer are told as well, and whoever only lost its peer is told of nothing.
+    // Unanswered requests learn the reason too; a request that only lost its peer gets none.
     await until(() => given.length === 2, { what: 'the ends of both requests' });
     t.deepEqual(given, [null, reason]);
   });
@@ -238,7 +238,7 @@ function liveTunnels(test: TestFn, engine: HboneEngine): void {
   });
 
   // spec: hbone.md §4
-  // By itself, so that time passes for nobody else's sake.
+  // Serial, so that no other test waits for time meanwhile.
   test.serial(
     'a list that says nothing of a live tunnel leaves it alone, also when its certificate has expired',
     async (t) => {

@@ -125,7 +125,7 @@ class Http2Request implements IncomingRequest {
     this.#answered = true;
     this.#counters.refused += 1;
     this.#stream.respond({ ':status': status }, LAST_ANSWER);
-    // What the peer may still send has no reader. A reset in the same turn would overtake the answer.
+    // Nobody reads what the peer still sends. A reset in the same turn would overtake the answer.
     setImmediate(() => {
       if (!this.aborted) this.#stream.close(constants.NGHTTP2_NO_ERROR);
     });

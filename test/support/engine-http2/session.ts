@@ -7,14 +7,14 @@ import { noCounts, silence } from '../../../lib/hbone/engine.ts';
 import { SessionTimers } from '../../../lib/hbone/session-timers.ts';
 import type { Tunnel, TunnelEnd, TunnelOptions, TunnelPeer } from '../../../lib/hbone/engine.ts';
 
-/** What client and server tunnels have in common: the life of one node:http2 session. */
+/** The life of one node:http2 session, for client and server tunnels. */
 export abstract class SessionTunnel implements Tunnel {
   readonly peer: TunnelPeer;
   readonly counters = noCounts();
   readonly closed: Promise<TunnelEnd>;
   /** The error that ended the session, for the message of whatever was still waiting on it. */
   failure: Error | null = null;
-  /** What it was destroyed for, null when for nothing in particular or not at all. */
+  /** The reason it was destroyed for; null when it has none or was not destroyed. */
   destroyedFor: MeshError | null = null;
   protected readonly session: Http2Session;
   protected readonly options: TunnelOptions;
@@ -143,7 +143,7 @@ export abstract class SessionTunnel implements Tunnel {
     const { socket } = this.session;
     const heard = socket.bytesRead;
     const timeout = this.#timers.afterInput(timeoutMs, () => {
-      // Its answer may wait behind all that we have sent; whoever sends anything is there.
+      // The answer may wait behind all that was sent. Any received byte is a sign of life.
       if (socket.bytesRead > heard) resolve(true);
       else this.#silent(timeoutMs);
     });
