@@ -2,11 +2,11 @@
 # Brings a checkout to the state in which `weft` and the tests run: Debian packages, npm packages, generated
 # code, the native addon, the `weft` link and a warm compile cache. Safe to repeat, quick when nothing is to do.
 # Runs as npm's prestart and pretest under whatever Node the machine has. Progress goes to standard error.
-#   sh infra/setup.sh           what running a mesh needs
-#   sh infra/setup.sh --bench    and what the benchmark needs
-#   sh infra/setup.sh --test     and what the tests need, the short benchmark among them
-#   sh infra/setup.sh --interop  and what the tests with other implementations need; those in Go bring their own modules
-#   sh infra/setup.sh --docker   and what the tests with containers need
+#   sh infra/setup.sh           installs the needs of a mesh
+#   sh infra/setup.sh --bench    and those of the benchmark
+#   sh infra/setup.sh --test     and those of the tests, the short benchmark included
+#   sh infra/setup.sh --interop  and those of the tests with other implementations; Go ones fetch their own modules
+#   sh infra/setup.sh --docker   and those of the tests with containers
 set -eu
 
 mode=${1:-}
@@ -30,7 +30,7 @@ fail() {
 }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# The Debian packages that a mesh needs and that are missing, one a line.
+# Prints the missing Debian packages that a mesh needs, one a line.
 missing_packages() {
   have redis-server || echo redis-server
   have iptables-restore || echo iptables
@@ -48,7 +48,7 @@ missing_packages() {
   echo libatomic1
 }
 
-# Those that only tests or the benchmark need.
+# Prints the missing Debian packages that only tests or the benchmark need.
 missing_extras() {
   case $mode in
     --test)
@@ -79,7 +79,7 @@ missing_extras() {
   have gcc || echo gcc
 }
 
-# Debian starts services of packages it installs; the mesh runs its own Redis, so that is declined here.
+# Debian starts the services of installed packages. Prevent that, because the mesh runs its own Redis.
 decline_service_starts() {
   policy=/usr/sbin/policy-rc.d
   if [ -e "$policy" ]; then return; fi
@@ -115,7 +115,7 @@ install_packages() {
   apt_install "$packages" || fail "apt-get could not install: $packages"
 }
 
-# Tests that lack one of these are skipped, so their absence is no failure.
+# A missing one is no failure, because tests that lack one are skipped.
 install_extras() {
   extras=$(missing_extras | tr '\n' ' ')
   if [ -z "$extras" ]; then return; fi

@@ -42,7 +42,7 @@ deb $mirror $suite main
 deb $mirror $suite-updates main
 deb $security $suite-security main
 EOF
-# What a container never needs and what changes with every build.
+# Remove files that a container never needs and files that differ in every build.
 rm -rf "$work/root/var/cache/apt/archives/"*.deb "$work/root/var/lib/apt/lists/"* "$work/root/var/log/"* \
   "$work/root/usr/share/doc/"* "$work/root/usr/share/man/"* "$work/root/usr/share/locale/"*
 : >"$work/root/etc/resolv.conf"

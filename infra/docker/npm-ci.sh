@@ -37,7 +37,7 @@ fetch npm "$npm_version" "$npm_integrity" /tmp/npm
 export NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt
 export PATH=/tmp/node/bin:$PATH
 node /tmp/npm/bin/npm-cli.js ci --ignore-scripts --include=optional "$@"
-# npm's part of `weft sbom`. Only a whole tree can be listed; what is for development is marked.
+# npm's part of `weft sbom`. npm can list only the whole tree; it marks development packages.
 if ! [ -f .cache/npm.cdx.json ]; then
   mkdir -p .cache
   node /tmp/npm/bin/npm-cli.js sbom --sbom-format=cyclonedx >.cache/npm.cdx.json

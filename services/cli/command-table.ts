@@ -48,7 +48,7 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
   run: { summary: 'host actors in this process', load: () => import('./commands/run.ts') },
   logs: { summary: 'logs of the actors', load: () => import('./commands/logs.ts') },
   'log-level': {
-    summary: 'show or change what the node proxies log',
+    summary: 'show or change the log levels of the node proxies',
     load: () => import('./commands/log-level.ts'),
   },
   'access-log': {
@@ -56,11 +56,11 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
     load: () => import('./commands/access-log.ts'),
   },
   sbom: {
-    summary: 'what this installation consists of, as CycloneDX JSON',
+    summary: 'list the parts of this installation as CycloneDX JSON',
     load: () => import('./commands/sbom.ts'),
   },
   prepare: {
-    summary: 'write what containers need to become a mesh',
+    summary: 'write the files that a mesh of containers needs',
     hidden: true,
     load: () => import('./commands/prepare.ts'),
   },
@@ -75,7 +75,7 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
     load: () => import('./commands/container-exec.ts'),
   },
   sample: {
-    summary: 'serve what the pods of the sample mesh serve',
+    summary: 'run the servers of a pod of the sample mesh',
     hidden: true,
     load: () => import('./commands/sample.ts'),
   },

@@ -1,4 +1,4 @@
-/** The actors' containers of one Compose project: which they are, how they do, and the way to their admin sockets. */
+/** The actors' containers of one Compose project: their roles, their states, and their admin sockets. */
 import { mkdir, readdir, rename, rm, symlink } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import type { ActorState } from '../../lib/actor/actor.ts';
@@ -19,13 +19,13 @@ import { serviceName } from './own-files.ts';
 export const PROJECT_LABEL = 'com.docker.compose.project';
 const SERVICE_LABEL = 'com.docker.compose.service';
 const NUMBER_LABEL = 'com.docker.compose.container-number';
-/** Part of the name of a container that was replaced and finishes what it carries. */
+/** Part of the name of a replaced container that drains. */
 export const RETIRED = '-retired-';
 /** A proxy's generation. */
 export const GROUP_VARIABLE = 'WEFT_NODE_PROXY_GROUP';
 const ADMIN_TIMEOUT_MS = 2_000;
 
-/** What the actors are looked up in. */
+/** Dependencies and settings of the lookup. */
 export interface ContainerActorsDeps {
   readonly engine: Engine;
   readonly paths: MeshPaths;
@@ -47,7 +47,7 @@ export class ContainerActors {
     this.#deps = deps;
   }
 
-  /** Every container of a role, those that ended included, the oldest first. */
+  /** Every container of a role, ended ones included, the oldest first. */
   async containers(): Promise<readonly ActorContainer[]> {
     const { plan } = this.#deps;
     const byService = new Map(meshRoles(plan).map((role) => [serviceName(role), role]));
@@ -71,8 +71,8 @@ export class ContainerActors {
   }
 
   /**
-   * Leads the admin sockets of the run directory into the containers, through the processes' roots: one for each container,
-   * and the standing one to the newest that is not retired.
+   * Links the admin sockets of the run directory into the containers, through the processes' roots: one link for each
+   * container, and the role's standing link to the newest container that is not retired.
    */
   async link(): Promise<void> {
     const { paths, engine } = this.#deps;
@@ -95,13 +95,13 @@ export class ContainerActors {
     }
   }
 
-  /** How each does. */
+  /** The status of each actor. */
   async statuses(): Promise<readonly ProcessStatus[]> {
     const containers = await this.containers();
     return Promise.all(containers.map((container) => this.status(container)));
   }
 
-  /** How one does. */
+  /** The status of one container. */
   async status(container: ActorContainer): Promise<ProcessStatus> {
     const { engine, clock } = this.#deps;
     const { role, retired } = container;
@@ -146,7 +146,7 @@ export class ContainerActors {
       const { state, pending } = answer.actors[0] ?? { state: 'starting', pending: ['admin'] };
       return { state, pending };
     } catch {
-      // It starts, or ends.
+      // The container is starting or ending.
       return { state: 'starting', pending: ['admin'] };
     }
   }
@@ -161,7 +161,7 @@ export class ContainerActors {
   }
 }
 
-/** A container's variables. A name alone, as Compose passes what its caller has not set, is no variable. */
+/** A container's variables. Skips a name without a value, which Compose passes for an unset variable. */
 export function environmentOf({ Config }: ContainerDetails): Readonly<Record<string, string>> {
   const lines = Array.isArray(Config['Env']) ? (Config['Env'] as string[]) : [];
   return Object.fromEntries(
@@ -172,7 +172,7 @@ export function environmentOf({ Config }: ContainerDetails): Readonly<Record<str
   );
 }
 
-/** The generation a proxy's container was made for. */
+/** The generation of a proxy's container. */
 export function groupOf(details: ContainerDetails): number {
   return Number(environmentOf(details)[GROUP_VARIABLE] ?? 0);
 }

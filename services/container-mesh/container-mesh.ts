@@ -1,4 +1,4 @@
-/** A mesh of containers as the supervisor of a local mesh tells of it: the same questions have the same answers. */
+/** Answers the supervisor's API for a mesh of containers, as the supervisor of a local mesh does. */
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import type { PodLine, MeshStatus, SupervisorView } from '../local-mesh/supervisor-api.ts';
 import type { MeshPaths } from '../local-mesh/mesh-paths.ts';
@@ -10,7 +10,7 @@ import type { ContainerActors } from './container-actors.ts';
 import type { ContainerPods } from './container-pods.ts';
 import type { ContainerUpgrade } from './container-upgrade.ts';
 
-/** What it is made of. */
+/** Parts of a {@link ContainerMesh}. */
 export interface ContainerMeshDeps {
   readonly plan: MeshPlan;
   readonly paths: MeshPaths;
@@ -27,7 +27,7 @@ export class ContainerMesh implements SupervisorView {
     this.#deps = deps;
   }
 
-  /** Everything `weft status` shows. */
+  /** The data of `weft status`. */
   async status(): Promise<MeshStatus> {
     const { plan, paths, actors, pods } = this.#deps;
     const statuses = await actors.statuses();
@@ -75,7 +75,7 @@ export class ContainerMesh implements SupervisorView {
     return this.#deps.pods.lines().map(({ enrolled: _enrolled, ...line }) => line);
   }
 
-  /** Throws STATE_CONFLICT: containers are whoever started them's to stop. */
+  /** Throws STATE_CONFLICT: the tool that started the containers stops them. */
   down(): void {
     throw new MeshError('STATE_CONFLICT', 'this mesh runs in containers: docker compose down');
   }

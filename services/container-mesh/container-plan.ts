@@ -1,4 +1,4 @@
-/** Pure: which containers are which pods. */
+/** Maps containers to pods. Pure. */
 import { canonicalIp } from '../../lib/net/address.ts';
 import type { PodRecord } from '../../lib/state/pod-record.ts';
 import type { NamespaceObject, PodObject } from '../local-mesh/objects.ts';
@@ -19,7 +19,7 @@ export type PodSandboxContainer = NonNullable<ReturnType<typeof sandboxOf>>;
 
 const POD_NAME = /^[a-z0-9]([-a-z0-9.]*[a-z0-9])?\/[a-z0-9]([-a-z0-9.]*[a-z0-9])?$/;
 
-/** The pod a container claims to be; a text says what is wrong with its labels, null that it claims none. */
+/** The pod that a container claims to be. A text names the fault in its labels; null means that it claims none. */
 export function claimOf(
   container: ContainerSummary,
 ): { key: string; node: string } | string | null {
@@ -32,7 +32,7 @@ export function claimOf(
   return { key, node };
 }
 
-/** What is known of a pod's container; null when it stopped meanwhile or has no address yet. */
+/** The facts about a pod's container; null when it has stopped or has no address yet. */
 export function sandboxOf(
   claim: { readonly key: string; readonly node: string },
   details: ContainerDetails,
@@ -52,13 +52,13 @@ export function sandboxOf(
     pid: details.State.Pid,
     startedAtMs: Date.parse(details.State.StartedAt),
     addresses,
-    /** Whether it waits for enrolment before anything of the pod runs. */
+    /** Whether nothing of the pod runs before it is enrolled. */
     pause,
-    /** Whether all that runs in the pod is up. */
+    /** Whether all containers of the pod are up. */
     ready: parts.length > 0 && parts.every(isUp),
     labels: podLabels(own.Labels ?? {}),
     account: own.Labels?.[ACCOUNT_LABEL] ?? 'default',
-    /** The container whose commands are the pod's: the first that joined, or itself. */
+    /** The container in which commands of the pod run: the first that joined, or this one. */
     application: (first ?? own).Id,
   };
 }
@@ -71,7 +71,7 @@ function addressesOf({ NetworkSettings }: ContainerDetails): string[] {
   return found.filter((address) => address !== '').map(canonicalIp);
 }
 
-/** The list tells health in words only: `Up 4 seconds (health: starting)`. */
+/** Reads health from the list's text, such as `Up 4 seconds (health: starting)`. */
 function isUp({ State, Status }: ContainerSummary): boolean {
   return State === 'running' && !/\((?:unhealthy|health: starting)\)/.test(Status);
 }
@@ -113,6 +113,6 @@ export function recordOf(
 ): PodRecord {
   const { node, pid, addresses } = sandbox;
   const place = { node, netns: `/proc/${pid}/ns/net`, addresses };
-  // Whatever its manifest says, a container that holds a pod's network has one of its own.
+  // A container that holds a pod's network has its own network, even if the manifest says otherwise.
   return { ...podRecord(pod, namespace, place), hostNetwork: false };
 }

@@ -1,6 +1,6 @@
 /**
- * The kubelet's part where pods are containers: finds those that a label makes pods, tells the node agents of them
- * by records and the control plane by pod status.
+ * The kubelet for pods that are containers: finds the containers with a pod label, writes records for the node agents and
+ * reports pod status to the control plane.
  */
 import { readFile, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -23,7 +23,7 @@ import { claimOf, podManifest, recordOf, sandboxOf } from './container-plan.ts';
 import type { PodSandboxContainer } from './container-plan.ts';
 import type { Engine } from './engine.ts';
 
-/** What the search for pods stands on. */
+/** Dependencies and settings of the pod search. */
 export interface ContainerPodsDeps {
   readonly engine: Engine;
   readonly api: ManifestApi;
@@ -34,13 +34,13 @@ export interface ContainerPodsDeps {
   readonly log: Logger;
   /** The command line that runs something in a container. */
   enter(container: string): readonly string[];
-  /** Containers may have come or gone. */
+  /** Called when containers may have come or gone. */
   onChange(): Promise<void>;
 }
 
 /** Events of one burst are handled together. */
 const GATHER_MS = 50;
-/** Everything is looked at again this often, should an event have been missed. */
+/** Interval between full checks, in case an event was missed. */
 const RESYNC_MS = 5_000;
 const EVENTS_BACKOFF = { baseMs: 100, maxMs: 5_000 } as const;
 
@@ -57,9 +57,9 @@ export class ContainerPods {
   readonly #watch: ObjectWatch;
   readonly #known = new Map<string, KnownPod>();
   readonly #abort = new AbortController();
-  /** Problems already told, so that each is told once. */
+  /** Problems already logged, so that each is logged once. */
   readonly #told = new Set<string>();
-  /** Containers whose enrolment was seen. */
+  /** Containers that were seen enrolled. */
   readonly #enrolled = new Set<string>();
   #events: Promise<void> = Promise.resolve();
   #turn: Promise<void> = Promise.resolve();
@@ -74,7 +74,7 @@ export class ContainerPods {
     });
   }
 
-  /** Begins: withdraws records of containers that are gone, then follows. Rejects when the engine does not answer. */
+  /** Removes records of containers that are gone, then follows the engine. Rejects when the engine does not answer. */
   async start(): Promise<void> {
     await this.#dropStaleRecords();
     this.#watch.start();
@@ -83,7 +83,7 @@ export class ContainerPods {
     this.#schedule();
   }
 
-  /** Follows no more. Records stay: the pods go on. */
+  /** Stops following. Records stay, because the pods continue. */
   async stop(): Promise<void> {
     this.#abort.abort(new Error('stopped'));
     this.#soon?.cancel();
@@ -91,7 +91,7 @@ export class ContainerPods {
     await Promise.all([this.#watch.stop(), this.#events, this.#turn]);
   }
 
-  /** The pods there are, and whether each that is to be is enrolled. */
+  /** The pods, and whether each that should be enrolled is. */
   lines(): readonly (PodLine & { readonly enrolled: boolean })[] {
     return [...this.#known].flatMap(([key, known]) => {
       const pod = this.#watch.pods.get(key);
@@ -160,12 +160,12 @@ export class ContainerPods {
     }
   }
 
-  /** The pods there are, by `namespace/name`. */
+  /** The pods by `namespace/name`. */
   async #find(): Promise<Map<string, PodSandboxContainer>> {
     const { engine, nodes } = this.#deps;
     const running = await engine.list();
     const found = new Map<string, PodSandboxContainer>();
-    // The older of two claims stands.
+    // Of two containers that claim a pod, the older one is the pod.
     for (const container of running.toSorted((a, b) => a.Created - b.Created)) {
       const claim = claimOf(container);
       if (claim === null) continue;
@@ -180,7 +180,7 @@ export class ContainerPods {
     return found;
   }
 
-  /** One that is refused, as its namespace does not exist, holds up no other. */
+  /** Tells the control plane and the node agent of one pod. A refused pod does not stop the others. */
   async #tellAlone(sandbox: PodSandboxContainer): Promise<void> {
     try {
       await this.#tell(sandbox);
@@ -223,7 +223,7 @@ export class ContainerPods {
     if (wantsEnrolment(pod, namespace) && isEnrolled(pod)) this.#sawEnrolment(sandbox);
   }
 
-  /** A container that runs its application before it is enrolled has spoken plaintext meanwhile. */
+  /** Logs a pod's enrolment. Warns when the container ran its application before it, in plaintext. */
   #sawEnrolment(sandbox: PodSandboxContainer): void {
     if (this.#enrolled.has(sandbox.id)) return;
     this.#enrolled.add(sandbox.id);
@@ -250,8 +250,8 @@ export class ContainerPods {
   }
 
   /**
-   * A record names a process. One that outlived its container, over a restart of everything, would name whatever
-   * process has that number now.
+   * Removes records of containers that are gone. A record names a process by its pid; after a restart another process may
+   * have that pid.
    */
   async #dropStaleRecords(): Promise<void> {
     const { log, nodes, paths } = this.#deps;
@@ -276,7 +276,7 @@ export class ContainerPods {
   }
 }
 
-/** Null for a file that is no record; the node agent tells of it. */
+/** Null for a file that is not a record; the node agent logs it. */
 async function readRecord(path: string): Promise<PodRecord | null> {
   try {
     return podRecordSchema.parse(JSON.parse(await readFile(path, 'utf8')));

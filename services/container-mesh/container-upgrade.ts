@@ -1,4 +1,4 @@
-/** `weft upgrade` where actors are containers: new ones of the service's image as it is now, then the end of the old ones. */
+/** `weft upgrade` for containers: starts new ones from the service's current image, then ends the old ones. */
 import { randomBytes } from 'node:crypto';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { present } from '../../lib/errors/assert.ts';
@@ -14,7 +14,7 @@ import type { ActorContainer, ContainerActors } from './container-actors.ts';
 import type { Engine } from './engine.ts';
 import { replacementOf } from './replacement.ts';
 
-/** What an upgrade needs. */
+/** Dependencies of an upgrade. */
 export interface ContainerUpgradeDeps {
   readonly engine: Engine;
   readonly actors: ContainerActors;
@@ -37,8 +37,8 @@ export class ContainerUpgrade {
   }
 
   /**
-   * Replaces the containers of a role. Rejects with STATE_CONFLICT while another upgrade runs or there is none, and with
-   * ACTOR_DEADLINE when the new ones do not come up in time: the old ones then go on.
+   * Replaces the containers of a role. Rejects with STATE_CONFLICT while another upgrade runs or when the role has no
+   * container, and with ACTOR_DEADLINE when the new ones are not ready in time; the old ones then continue.
    */
   async upgrade(role: Role, timeoutMs: number): Promise<Upgraded> {
     if (this.#busy) throw new MeshError('STATE_CONFLICT', 'another upgrade is under way');
@@ -60,7 +60,7 @@ export class ContainerUpgrade {
     }
   }
 
-  /** Removes what was replaced and has ended; what has not ended is waited for. */
+  /** Removes replaced containers once they have ended. */
   async sweep(): Promise<void> {
     for (const one of await this.#deps.actors.containers()) {
       if (!one.retired) continue;
@@ -94,7 +94,7 @@ export class ContainerUpgrade {
     return made;
   }
 
-  /** They want the same address or files: the old one ends first, and comes back when the new one does not come up. */
+  /** Ends the old one first, as both need the same address or files. Restarts it when the new one is not ready in time. */
   async #after(old: readonly ActorContainer[], timeoutMs: number): Promise<readonly New[]> {
     const { engine, log } = this.#deps;
     const made: New[] = [];
@@ -134,7 +134,7 @@ export class ContainerUpgrade {
     return { id: await engine.create(name, body), name };
   }
 
-  /** Has it drain and end; resolves once it was told. One that was told before goes on as it does. */
+  /** Tells a container to drain and end; resolves once it was told. Leaves one that was told before as it is. */
   async #retire(one: ActorContainer): Promise<void> {
     const { actors, engine, log } = this.#deps;
     const { id, role } = one;
@@ -195,7 +195,7 @@ export class ContainerUpgrade {
   }
 }
 
-/** One that no container of the service has, retired ones included. */
+/** A name that no container of the service has, retired ones included. */
 function nextNumber(all: readonly ActorContainer[], offset: number): number {
   return Math.max(...all.map(({ number }) => number)) + 1 + offset;
 }

@@ -6,7 +6,7 @@ import { splitLines } from '../local-mesh/unix-http.ts';
 /** A container in a list. */
 export type ContainerSummary = Docker.ContainerInfo;
 
-/** A container looked at closely. `Config` and `HostConfig` are handed back as they are when it is made anew. */
+/** The details of a container. Its replacement gets `Config` and `HostConfig` unchanged. */
 export interface ContainerDetails {
   readonly Id: string;
   readonly Image: string;
@@ -27,17 +27,17 @@ export interface ContainerDetails {
   };
 }
 
-/** An engine that is silent for longer does not answer. */
+/** Longest silence of the engine during a request. */
 const QUESTION_TIMEOUT_MS = 10_000;
-/** Making and starting wait for disks and networks. */
+/** Time limit to make or start a container, which waits for disks and networks. */
 const CREATE_TIMEOUT_MS = 60_000;
 const NOT_FOUND = 404;
-/** A container is so already. */
+/** The container is already in the requested state. */
 const NOT_MODIFIED = 304;
-/** Somebody else is removing it. */
+/** Another caller is removing the container. */
 const CONFLICT = 409;
 
-/** Docker's client at a unix socket, whatever `DOCKER_HOST` says. Without a time limit when it is 0. */
+/** Docker's client at a unix socket; ignores `DOCKER_HOST`. A time limit of 0 means none. */
 export function dockerAt(socketPath: string, timeout = QUESTION_TIMEOUT_MS): Docker {
   return new Docker({ socketPath, host: undefined, protocol: 'http', timeout });
 }
@@ -46,7 +46,7 @@ export function dockerAt(socketPath: string, timeout = QUESTION_TIMEOUT_MS): Doc
 export class Engine {
   readonly #socket: string;
   readonly #docker: Docker;
-  /** A stop takes as long as the drain; events are followed for ever. */
+  /** Client without a time limit: a stop lasts as long as the drain, and events never end. */
   readonly #patient: Docker;
 
   constructor(socket: string) {
@@ -55,7 +55,7 @@ export class Engine {
     this.#patient = dockerAt(socket, 0);
   }
 
-  /** Every container that runs; with `all` also those that do not. */
+  /** The running containers; with `all` also the others. */
   list(all = false): Promise<readonly ContainerSummary[]> {
     return this.#said(this.#docker.listContainers({ all }));
   }
@@ -65,7 +65,7 @@ export class Engine {
     return this.#said(this.#docker.getContainer(id).inspect());
   }
 
-  /** What an image says its containers are; empty when it is gone. */
+  /** An image's defaults for its containers; empty when the image is gone. */
   async imageConfig(image: string): Promise<Readonly<Record<string, unknown>>> {
     const seen = await this.#unless([NOT_FOUND], this.#docker.getImage(image).inspect());
     return { ...seen?.Config };
@@ -74,7 +74,7 @@ export class Engine {
   /** Makes a container; its id. */
   async create(name: string, body: Readonly<Record<string, unknown>>): Promise<string> {
     const abortSignal = AbortSignal.timeout(CREATE_TIMEOUT_MS);
-    // Without the two, the body would be the query as well.
+    // Without these two, the client would send the body as the query as well.
     const question = { _query: { name }, _body: body, abortSignal };
     return (await this.#said(this.#patient.createContainer(question))).id;
   }
@@ -85,12 +85,12 @@ export class Engine {
     await this.#unless([NOT_MODIFIED], this.#patient.getContainer(id).start({ abortSignal }));
   }
 
-  /** Tells it to end and waits until it has, however long that takes. It is not started again. */
+  /** Stops a container and waits without a time limit. The engine does not restart it. */
   async stop(id: string): Promise<void> {
     await this.#unless([NOT_MODIFIED], this.#patient.getContainer(id).stop({ t: -1 }));
   }
 
-  /** From now on it is not started again when it ends. */
+  /** Prevents the engine from restarting a container that ends. */
   async leaveEnded(id: string): Promise<void> {
     await this.#said(this.#docker.getContainer(id).update({ RestartPolicy: { Name: 'no' } }));
   }
@@ -100,19 +100,19 @@ export class Engine {
     await this.#said(this.#docker.getContainer(id).rename({ name }));
   }
 
-  /** Removes it, running or not; one that is gone is fine. */
+  /** Removes a container, running or not. Succeeds when it is gone. */
   async remove(id: string): Promise<void> {
     const removed = this.#docker.getContainer(id).remove({ force: true });
     await this.#unless([NOT_FOUND, CONFLICT], removed);
   }
 
-  /** Something about some container changed, again and again, until the signal aborts or the stream breaks. */
+  /** Yields for each change of any container, until the signal aborts or the stream breaks. */
   async *changes(signal: AbortSignal): AsyncGenerator<void> {
     const filters = JSON.stringify({ type: ['container'] });
     try {
       const events = await this.#patient.getEvents({ filters, abortSignal: signal });
       for await (const line of splitLines(events)) {
-        // A health check's own commands are events as well, several a second.
+        // Skip the events of health checks' commands, which come several times a second.
         const { Action = '' } = JSON.parse(line) as { Action?: string };
         if (!Action.startsWith('exec_')) yield;
       }
@@ -129,7 +129,7 @@ export class Engine {
     }
   }
 
-  /** Null for these refusals. */
+  /** Resolves with null for the given refusals. */
   async #unless<T>(statuses: readonly number[], answer: Promise<T>): Promise<T | null> {
     try {
       return await answer;

@@ -5,10 +5,10 @@ import { asMeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import { kill } from '../local-mesh/processes.ts';
 import { dockerAt } from './engine.ts';
 
-/** Passed on to the command. */
+/** Signals forwarded to the command. */
 const FORWARDED = ['SIGTERM', 'SIGHUP', 'SIGINT', 'SIGQUIT'] as const;
 
-/** What to run, and where. */
+/** The command and its container. */
 export interface ContainerCommand {
   readonly socket: string;
   readonly id: string;
@@ -39,7 +39,7 @@ async function exec(socket: string, id: string, command: readonly string[]): Pro
   const docker = dockerAt(socket, 0);
   const stream = await docker.getExec(prepared.id).start({ hijack: true, Tty: tty });
   const forward = (signal: NodeJS.Signals): void => {
-    // It runs in this machine's process namespace as well, which the container of the supervisor shares.
+    // The command's pid is valid here: the supervisor's container shares the machine's process namespace.
     prepared
       .inspect()
       .then(({ Running, Pid }) => Running && Pid > 0 && kill(Pid, signal))
@@ -58,11 +58,12 @@ async function exec(socket: string, id: string, command: readonly string[]): Pro
   return (await prepared.inspect()).ExitCode ?? 0;
 }
 
-/** Until the command's output ends. */
+/** Resolves when the command's output ends. */
 async function carry(stream: Duplex, tty: boolean): Promise<void> {
   const { stdin } = process;
   if (tty) stdin.setRawMode(true);
-  // Its end is the command's to see: the stream closes one way.
+  // Half-close the stream, so that the command sees the end of its input.
+
   stdin.pipe(stream);
   stream.on('error', () => undefined);
   try {

@@ -1,4 +1,4 @@
-/** Pure: what of the mesh's secrets a container is given. Each has a volume that holds its own and nothing else. */
+/** Chooses the secrets that each container gets. Each container has a volume with only its own secrets. Pure. */
 import { basename, join } from 'node:path';
 import { actorEnv } from '../local-mesh/actor-env.ts';
 import { processName } from '../local-mesh/mesh-paths.ts';
@@ -7,39 +7,39 @@ import { meshRoles } from '../local-mesh/roles.ts';
 import type { Role } from '../local-mesh/roles.ts';
 import type { MeshPlan } from '../local-mesh/topology.ts';
 
-/** Where a container finds its own files. */
+/** Directory of a container's own files. */
 export const OWN_DIR = '/run/weft/own';
-/** The command line's user of Redis, which answers for what is not an actor. */
+/** The Redis user of the command line, which the supervisor uses too. */
 const OPERATOR = { taker: 'supervisor', user: 'cli' } as const;
 
-/** Variables that name a file of the role's own, and how the file is called there. */
+/** Variables that name a file of the role, and the name of its copy. */
 const OWN_FILES: Readonly<Record<string, string>> = {
   REDIS_PASSWORD_FILE: 'redis-password',
   AUTH_TOKEN: 'istio-token',
   WEFT_TOKEN_JWKS_PATH: 'jwks.json',
 };
 
-/** How docker-compose.yml names the parts of a node. */
+/** Names in docker-compose.yml of a node's actors. */
 const NODE_SERVICES: Readonly<Record<string, string>> = {
   'node-agent': 'agent',
   'cert-fetcher': 'fetcher',
   'node-proxy': 'proxy',
 };
 
-/** One copy to make. */
+/** One file to copy. */
 export interface GivenFile {
-  /** Who is given it: `actor` or `actor.node`. */
+  /** The receiver: `actor` or `actor.node`. */
   readonly taker: string;
   readonly from: string;
   readonly name: string;
 }
 
-/** The service of docker-compose.yml that plays a role. */
+/** The service of docker-compose.yml that runs a role. */
 export function serviceName({ actor, node }: Role): string {
   return node === null ? actor : `${node.name}-${NODE_SERVICES[actor] ?? actor}`;
 }
 
-/** Everything that is given: to each role the files its environment names, and no other. */
+/** All files to copy: for each role only the files that its environment names. */
 export function givenFiles(plan: MeshPlan, paths: MeshPaths): readonly GivenFile[] {
   const toRoles = meshRoles(plan).flatMap((role) => {
     const taker = processName(role.actor, role.node?.name ?? null);
@@ -53,7 +53,7 @@ export function givenFiles(plan: MeshPlan, paths: MeshPaths): readonly GivenFile
   return [...toRoles, { taker, from: join(paths.redisSecretsDir, user), name: user }];
 }
 
-/** A role's environment where its own files lie in {@link OWN_DIR}. */
+/** A role's environment with the paths of its own files in {@link OWN_DIR}. */
 export function containerEnv(env: Readonly<Record<string, string>>): Record<string, string> {
   const moved = Object.entries(env).map(([variable, value]): [string, string] => {
     const name = OWN_FILES[variable];
@@ -62,7 +62,7 @@ export function containerEnv(env: Readonly<Record<string, string>>): Record<stri
   return Object.fromEntries(moved);
 }
 
-/** Where a file is given to its taker, below the folder that holds all takers' volumes. */
+/** The path of a copy, below the folder that holds all receivers' volumes. */
 export function givenPath(directory: string, { taker, name }: GivenFile): string {
   return join(directory, taker, basename(name));
 }

@@ -1,9 +1,9 @@
-/** Pure: the container that takes the place of another, of the same service and with the image as it is now. */
+/** Describes the replacement of a container: the same service with the current image. Pure. */
 import { GROUP_VARIABLE } from './container-actors.ts';
 import type { ContainerDetails } from './engine.ts';
 
 const NUMBER_LABEL = 'com.docker.compose.container-number';
-/** What a container has of its image unless it says otherwise; a new image may say something else. */
+/** Fields that a container takes from its image by default; a new image may change them. */
 const FROM_IMAGE = [
   'Cmd',
   'Entrypoint',
@@ -13,16 +13,16 @@ const FROM_IMAGE = [
   'StopSignal',
 ] as const;
 
-/** What the new one is to be. */
+/** Settings of the new container. */
 export interface ReplacementOptions {
-  /** The old one's image as it was. */
+  /** The image of the old container. */
   readonly image: Readonly<Record<string, unknown>>;
   readonly number: number;
-  /** A proxy's generation; null for what has none. */
+  /** A proxy's generation; null for other actors. */
   readonly group: number | null;
 }
 
-/** The body of the engine's question for a new container. */
+/** The body of the request that creates the container. */
 export function replacementOf(
   old: ContainerDetails,
   { image, number, group }: ReplacementOptions,
@@ -31,7 +31,7 @@ export function replacementOf(
   for (const key of FROM_IMAGE) {
     if (JSON.stringify(config[key]) === JSON.stringify(image[key])) delete config[key];
   }
-  // A name of its own is the engine's to choose, and none may be chosen in another's network.
+  // The engine chooses the host name; a container in another's network may not have one.
   delete config['Hostname'];
   const inherited = new Set(strings(image['Env']));
   const env = strings(config['Env']).filter(

@@ -19,14 +19,14 @@ interface AccessLine {
 export function register(program: Command): void {
   program
     .command('access-log')
-    .description('show or change which access lines the node proxies write, while they run')
+    .description('show or change which access lines running node proxies write')
     .argument(
       '[rules]',
       'all, errors or a share such as 10%, and <namespace>= one of them, separated by commas; failures are always written',
     )
     .option('--rate <lines>', 'most lines a second of each thread; 0 = all')
     .option('--reset', 'go back to the settings of the start first')
-    .option('--node <node>', 'the proxy of this node alone')
+    .option('--node <node>', 'only the proxies of this node')
     .addOption(meshOption())
     .addOption(outputOption())
     .action(accessLog);

@@ -12,7 +12,7 @@ interface DeleteOptions extends ManifestOptions {
 export function register(program: Command): void {
   manifestOptions(program.command('delete'))
     .description('delete objects of a running mesh')
-    .option('--ignore-not-found', 'an object that does not exist is no failure')
+    .option('--ignore-not-found', 'succeed when an object does not exist')
     .action(remove);
 }
 

@@ -12,13 +12,13 @@ interface LogLevelOptions {
 export function register(program: Command): void {
   program
     .command('log-level')
-    .description('show or change what the node proxies log, while they run')
+    .description('show or change the log levels of running node proxies')
     .argument(
       '[levels]',
       'added to those in force: <level> or <target>=<level>, separated by commas',
     )
     .option('--reset', 'go back to the levels of the start first')
-    .option('--node <node>', 'the proxy of this node alone')
+    .option('--node <node>', 'only the proxies of this node')
     .addOption(meshOption())
     .action(logLevel);
 }

@@ -24,7 +24,7 @@ export function register(program: Command): void {
     .command('logs')
     .description('print the logs of the actors; several are told apart by a prefix')
     .argument('[actor]', '<actor> on every node, <node>/<actor> or <actor>.<node>; default all')
-    .option('-f, --follow', 'go on with what is written from now on, until the mesh is down')
+    .option('-f, --follow', 'print new lines until the mesh is down')
     .addOption(meshOption())
     .action(logs);
 }

@@ -16,7 +16,9 @@ export function register(program: Command): void {
     .command('policy')
     .description('explain policy decisions')
     .command('explain')
-    .description('would a connection be allowed, by which policy and rule, and which path it takes')
+    .description(
+      'tell whether a connection would be allowed, by which policy and rule, and its path',
+    )
     .requiredOption('--from <namespace/pod>', 'the pod that connects')
     .requiredOption('--to <namespace/name:port>', 'pod or service, and port, it connects to')
     .addOption(meshOption())

@@ -34,7 +34,7 @@ export function register(program: Command): void {
     .option('--nodes <n>', 'number of nodes (default: 2)')
     .option('--redis-dir <folder>', "Redis's own files, apart from its socket")
     .option('--give <folder>', "copy each role's secrets to its own folder in this one")
-    .option('--done <file>', 'write this file when everything is there')
+    .option('--done <file>', 'write this file when everything is written')
     .action(prepare);
 }
 

@@ -19,7 +19,7 @@ export function register(program: Command): void {
     .argument('[actors...]', 'names of actors, or the group node')
     .option(
       '--config <file>',
-      'YAML or JSON map of variable names to values; the environment goes before it',
+      'YAML or JSON map of variable names to values; the environment has precedence',
     )
     .addHelpText('after', HELP)
     // Replaces the parser's help option, which would end the command before the named actors are known.

@@ -8,7 +8,7 @@ import { UsageError } from '../../../lib/errors/usage-error.ts';
 export function register(program: Command): void {
   program
     .command('sample', { hidden: true })
-    .description('serve what the pods of the sample mesh serve')
+    .description('run the servers of a pod of the sample mesh')
     .argument('<name>', 'the name it answers with')
     .option('--http <port>', 'port of the HTTP server', '8080')
     .option('--greeting <port>', 'port of the server that speaks first')

@@ -16,7 +16,7 @@ const DPKG_STATUS = '/var/lib/dpkg/status';
 export function register(program: Command): void {
   program
     .command('sbom')
-    .description('what this installation consists of: npm and Debian packages, as CycloneDX JSON')
+    .description('list the npm and Debian packages of this installation as CycloneDX JSON')
     .option('-o, --output <file>', 'where to write it (default: standard output)')
     .action(sbom);
 }

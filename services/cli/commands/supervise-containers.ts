@@ -76,7 +76,7 @@ async function run(
   await stopped;
 }
 
-/** Logs a failure to link the admin sockets, so that pods do not wait for an actor that is ending. */
+/** Links the admin sockets. Logs a failure, because pods must not wait for an actor that is ending. */
 async function linkQuietly(actors: ContainerActors, log: Logger): Promise<void> {
   await actors.link().catch((error: unknown) => {
     log.info({ error: errorText(error) }, 'actors.not-linked');

@@ -35,7 +35,7 @@ export function register(program: Command): void {
     .argument('<pod>', '<namespace>/<pod> that connects')
     .argument('<destination>', '<namespace>/<pod or service>:<port> it connects to')
     .option('--probe', 'make a connection from the pod and follow that')
-    .option('--send <text>', 'what the probe says; an answer is waited for (implies --probe)')
+    .option('--send <text>', 'text that the probe sends; it waits for an answer (implies --probe)')
     .addOption(meshOption())
     .addOption(outputOption())
     .addHelpText('after', HELP)

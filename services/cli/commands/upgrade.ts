@@ -18,13 +18,16 @@ export function register(program: Command): void {
   program
     .command('upgrade')
     .description(
-      'start new processes of roles, and end the old ones once the new ones serve; one role after another',
+      'start new processes of roles and end the old ones once the new ones serve, one role after another',
     )
-    .argument('<roles...>', '[<node>/]<actor>, or an actor of the nodes alone for all of them')
+    .argument(
+      '<roles...>',
+      '[<node>/]<actor>; an actor of the nodes without a node means all nodes',
+    )
     .option('--mesh <name>', 'name of the mesh (default: weft)')
     .option(
       '--timeout <duration>',
-      'a new process not ready by then is given up, and the old one goes on',
+      'time limit for a new process to be ready; after it the old one continues',
       DEFAULT_TIMEOUT,
     )
     .action(upgrade);
