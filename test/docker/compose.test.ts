@@ -13,6 +13,7 @@ import {
   scaleUnderLoad,
 } from './changes.ts';
 import { Rig, WITHOUT_SHELL, present } from './rig.ts';
+import { killAtOnce } from './kill-at-once.ts';
 import { checkImage } from './image.ts';
 import { commandLine, rightsOfServices, secretsApart, settingsWritten } from './views.ts';
 
@@ -100,6 +101,16 @@ v1Test('the command line speaks with the mesh', (t) => commandLine(t, rig));
 
 v1Test('consumers and proxies scale up and down without a failed request', async (t) =>
   scaleUnderLoad(t, rig, await rig.answered()),
+);
+
+v1Test(
+  'proxies scale up while all that they lean on is killed, and no request fails',
+  async (t) => {
+    t.timeout(300_000);
+    const { answers, failed } = await killAtOnce(rig);
+    t.true(answers > 0);
+    t.deepEqual(failed, []);
+  },
 );
 
 v1Test('an ingester takes over from the other, and what changes meanwhile arrives', (t) =>
