@@ -55,6 +55,7 @@ missing_extras() {
       have tcpdump || echo tcpdump
       have dig || echo bind9-dnsutils
       have redis-cli || echo redis-tools
+      have promtool || echo prometheus
       have bash || echo bash
       /usr/bin/python3 -c 'import prometheus_client' 2>/dev/null || echo python3-prometheus-client
       ;;

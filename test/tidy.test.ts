@@ -231,3 +231,15 @@ test('names of log events are found', (t) => {
     [true, false, true, false],
   );
 });
+
+/** A comment that begins with a noun clause or with "Of", as CONTRIBUTING.md forbids. */
+const NOUN_CLAUSE = /^ *(?:\/\*\*|\*|\/\/) *(?:What|Who|Whoever|Whatever|Of) [a-z][^?]*$/gm;
+
+test('comments do not begin with a noun clause', async (t) => {
+  const faults = (await sources())
+    .filter(({ path }) => top(path) !== 'test')
+    .flatMap(({ path, text }) =>
+      [...text.matchAll(NOUN_CLAUSE)].map(([line]) => `${path}: ${line.trim()}`),
+    );
+  t.deepEqual(faults, []);
+});

@@ -11,7 +11,7 @@ import type { RedisClient } from './redis-client.ts';
 const ACQUIRE = loadScript('lease-acquire');
 const RENEW = loadScript('lease-renew');
 
-/** What a lease needs. */
+/** Dependencies of a lease. */
 export interface LeaseDeps {
   readonly commands: RedisClient;
   readonly clock: Clock;

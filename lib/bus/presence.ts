@@ -14,7 +14,7 @@ export function presenceEntrySchema<Body>(
   return z.object({ at: z.number(), body });
 }
 
-/** What a presence list needs. */
+/** Dependencies of a presence list. */
 export interface PresenceDeps<Body> {
   readonly name: string;
   readonly body: z.ZodType<Body>;

@@ -12,7 +12,7 @@ export interface Question {
   readonly name: string | null;
   readonly type: number;
   readonly class: number;
-  /** Where the question ends in the message; it begins after the header. */
+  /** Offset of the end of the question in the message; it begins after the header. */
   readonly end: number;
 }
 

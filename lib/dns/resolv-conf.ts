@@ -3,7 +3,7 @@ import { tryCanonicalIp } from '../net/address.ts';
 import { MAX_NAME_SERVERS } from './limits.ts';
 import { isHostName } from './request.ts';
 
-/** Where to forward questions, and how long to wait for answers. */
+/** The name servers to forward questions to, and how long to wait for answers. */
 export interface ResolverConfig {
   /** Addresses, in order of preference. */
   readonly servers: readonly string[];

@@ -27,7 +27,7 @@ export interface DnsRules {
   readonly searchDomains: readonly string[] | null;
 }
 
-/** What to do with a question. */
+/** The decision about a question. */
 export type DnsDecision =
   | { readonly kind: 'forward' }
   | { readonly kind: 'local'; readonly service: Service; readonly answer: LocalAnswer };

@@ -46,17 +46,17 @@ export interface TunnelSettings {
  */
 export type VerifyPeer = (certificate: X509Certificate) => string;
 
-/** What both sides need. */
+/** Options of both sides. */
 export interface TunnelOptions {
   readonly credentials: TunnelCredentials;
   readonly verifyPeer: VerifyPeer;
   readonly settings: TunnelSettings;
   readonly clock: Clock;
-  /** Where the tunnel accounts for the bytes it holds; an engine whose library holds them leaves it out. */
+  /** The account of the bytes that the tunnel holds; left out for an engine whose library holds them. */
   readonly bytes?: ByteAccount;
 }
 
-/** What a server needs besides. */
+/** Further options of a server. */
 export interface ServeOptions extends TunnelOptions {
   /**
    * Called for each request. The request counts as undecided until the promise settles; a rejection fails
@@ -81,7 +81,7 @@ export function serveRequest(
     .finally(done);
 }
 
-/** Who is at the other end. */
+/** The other end of a tunnel. */
 export interface TunnelPeer {
   readonly identity: string;
   readonly notAfterMs: number;
@@ -108,12 +108,12 @@ export interface TunnelCounters {
   pingsAnswered: number;
 }
 
-/** What a tunnel begins with. */
+/** Returns the counters that a tunnel begins with. */
 export function noCounts(): TunnelCounters {
   return { opened: 0, refused: 0, resetSent: 0, resetReceived: 0, pingsAnswered: 0 };
 }
 
-/** What both kinds of tunnel have. */
+/** The common part of both kinds of tunnel. */
 export interface Tunnel {
   readonly peer: TunnelPeer;
   /** Streams that are open now. */
@@ -182,7 +182,7 @@ export interface TunnelStream {
 export interface IncomingRequest {
   readonly method: string;
   readonly authority: string;
-  /** Those that are read, cut as peer-text.ts says; none once it is accepted. */
+  /** The headers that are read, cut as peer-text.ts says; none once the request is accepted. */
   readonly headers: PeerHeaders;
   /** True when the peer has given up. */
   readonly aborted: boolean;
@@ -206,7 +206,7 @@ export function refusedStatus(error: MeshError): number | null {
 }
 
 /**
- * What a request fails with whose tunnel ended before the answer, without a word of the peer on whether it was looked at: the
+ * Makes the failure of a request whose tunnel ended before the answer. The peer did not say whether it looked at it: the
  * application may have been reached, so it is not asked for again.
  */
 export function endedUnanswered(cause: Error | undefined): MeshError {
@@ -216,12 +216,12 @@ export function endedUnanswered(cause: Error | undefined): MeshError {
   });
 }
 
-/** What a connection ends with that the other end of the mesh has cut; `how` it said so. */
+/** Makes the end of a connection that the other end of the mesh has cut; `how` names the signal. */
 export function cutByPeer(how: string): MeshError {
   return new MeshError('TUNNEL_RESET', `the peer cut the connection (${how})`);
 }
 
-/** What a connection ends with whose tunnel ended under it: what the tunnel failed with, where Weft found that itself. */
+/** Makes the end of a connection whose tunnel ended under it: the tunnel's own failure, where Weft found that itself. */
 export function endedUnderneath(cause: Error | null): MeshError {
   if (cause instanceof MeshError) return cause;
   const why = cause === null ? '' : `: ${errorText(cause)}`;
@@ -230,7 +230,7 @@ export function endedUnderneath(cause: Error | null): MeshError {
   });
 }
 
-/** What the streams of a tunnel end with whose peer fell silent. */
+/** Makes the end of the streams of a tunnel whose peer fell silent. */
 export function silence(timeoutMs: number): MeshError {
   const why = `the peer gave no sign of life (PING) within ${timeoutMs} ms`;
   return new MeshError('UPSTREAM_TIMEOUT', why);

@@ -79,7 +79,7 @@ function dumped(pem: string): DumpedCertificate[] {
   }));
 }
 
-/** To the second, as certificates keep time. */
+/** Times are whole seconds, as in certificates. */
 function rfc3339(ms: number): string {
   return new Date(ms).toISOString().replace(/\.\d{3}Z$/, 'Z');
 }

@@ -176,7 +176,7 @@ export class Redirector {
     const lock = `${this.#lockDir}/xtables-${target.inode}.lock`;
     const unlock = flavour === 'nft' ? '' : `rm -f '${lock}'\n`;
     const output = await runScript(`set -e\n${script}${saves.join('')}${unlock}`, {
-      // By descriptor, because the path may name another namespace by now.
+      // Entered by descriptor, because the path may name another namespace by now.
       enter: ['nsenter', `--net=/proc/${process.pid}/fd/${target.netnsFd}`],
       ...(flavour === 'nft' ? {} : { environment: { XTABLES_LOCKFILE: lock } }),
     });

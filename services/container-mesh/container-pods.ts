@@ -165,7 +165,7 @@ export class ContainerPods {
     const { engine, nodes } = this.#deps;
     const running = await engine.list();
     const found = new Map<string, PodSandboxContainer>();
-    // Of two containers that claim a pod, the older one is the pod.
+    // When two containers claim a pod, the older one is the pod.
     for (const container of running.toSorted((a, b) => a.Created - b.Created)) {
       const claim = claimOf(container);
       if (claim === null) continue;

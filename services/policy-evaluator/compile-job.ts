@@ -12,7 +12,7 @@ import { CATCH_UP_MS, PROGRAM_CONDITIONS_MAX, SLICE_MS } from './limits.ts';
 import type { CompileOutcome, EvaluatorMetrics } from './metrics.ts';
 import type { ProgramTable } from './program-table.ts';
 
-/** What a compile job needs. */
+/** Dependencies of a compile job. */
 export interface CompileJobDeps {
   readonly clock: Clock;
   readonly log: Logger;

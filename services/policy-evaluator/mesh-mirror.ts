@@ -12,7 +12,7 @@ import { decodeAuthorization } from '../../lib/xds/resources/authorization.ts';
 import { UNREADABLE_LOG_LINES_MAX } from './limits.ts';
 import { WorkloadClasses } from './workload-classes.ts';
 
-/** What the mirror needs. */
+/** Dependencies of the mirror. */
 export interface MirrorDeps {
   readonly bus: Bus;
   readonly log: Logger;

@@ -8,7 +8,7 @@ import { REQUEST_AGAIN_MAX_MS, REQUEST_AGAIN_MS, SLICE_MS, UNUSED_PROGRAM_MS } f
 import type { ProgramTable } from './program-table.ts';
 import type { WorkloadClass } from './workload-classes.ts';
 
-/** What the registry needs. */
+/** Dependencies of the registry. */
 export interface SetRegistryDeps {
   readonly clock: Clock;
   readonly policies: PolicyStore;

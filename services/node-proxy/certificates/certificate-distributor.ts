@@ -30,7 +30,7 @@ export class CertificateDistributor {
   readonly #unsubscribe: () => void;
   /** Identities of this node's workloads, as the mesh state has them. */
   #local: ReadonlySet<string> = new Set();
-  /** What each thread was given and not told to drop. */
+  /** Identities that each thread holds. */
   readonly #given = new WeakMap<CertificateUser, Set<string>>();
   #retired = false;
   /** Waits for the end of this turn to let go of what is not used. */

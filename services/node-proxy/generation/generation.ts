@@ -60,12 +60,12 @@ export class Generation {
     this.#others = new OtherProxies({ clock, log, presence, member, self: () => this.self() });
   }
 
-  /** What the other proxies of the node announced last. */
+  /** The last announcements of the node's other proxies. */
   get others(): readonly ProxyPresence[] {
     return this.#others.others ?? [];
   }
 
-  /** What this proxy announces. */
+  /** The announcement of this proxy. */
   self(): ProxyPresence {
     const { missing, pods, ports } = this.#deps;
     return {

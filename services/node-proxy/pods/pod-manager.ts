@@ -29,7 +29,7 @@ export interface PodCounters {
   lost(): void;
 }
 
-/** What the manager needs from the process. */
+/** Dependencies of the manager. */
 export interface PodManagerDeps extends LeavingPodsDeps, Omit<PodSharesDeps, 'leave'> {
   readonly counters: PodCounters;
   /** How long connections of a removed pod may run on. */

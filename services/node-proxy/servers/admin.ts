@@ -20,7 +20,7 @@ export interface LoggingControl {
   setAccessLog(settings: AccessSettings): void;
 }
 
-/** What the admin server needs from the process. */
+/** Dependencies of the admin server. */
 export interface AdminActions {
   configDump(): AsyncIterable<string>;
   readonly logging: LoggingControl;

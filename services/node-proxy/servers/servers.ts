@@ -17,7 +17,7 @@ import { sendTexts } from './stream-body.ts';
 import { renderStats, statsHandler } from './stats.ts';
 import type { StatsSources } from './stats.ts';
 
-/** What the servers need from the process. */
+/** Dependencies of the servers. */
 export interface ServersDeps extends AdminActions {
   readonly clock: Clock;
   /** How many descriptors the process may have. */

@@ -23,8 +23,8 @@ export interface EndedConnection {
 }
 
 /**
- * What a thread tells of its connections for export, kept until it is asked: the thread never waits for whoever asks, and what
- * finds no room is counted instead.
+ * Keeps the facts of a thread's connections for export until node-proxy asks: the thread never waits for node-proxy, and facts
+ * that find no room are counted instead.
  */
 export class ExportBuffer {
   readonly #wanted: ConnectionExports;
