@@ -208,10 +208,12 @@ export class PeerTrust {
 
   #reverify(tracked: TrackedTunnel, { roots, rootsPem }: TunnelCredentials): void {
     tracked.rootsPem = rootsPem;
-    const { certificate } = tracked.tunnel.peer;
+    const { certificate, notAfterMs } = tracked.tunnel.peer;
+    // A renewed root may be younger than the tunnel; the peer's own expiry drains the tunnel elsewhere.
+    const atMs = Math.min(this.#deps.clock.now(), notAfterMs - 1);
     try {
       const issuers = presentedIssuers(certificate);
-      const path = verifyChain(certificate, issuers, roots, tracked.establishedMs);
+      const path = verifyChain(certificate, issuers, roots, atMs);
       if (this.#options.revocation) this.#peers.move(tracked, this.#book.steps(path));
     } catch (error) {
       this.#distrust(tracked, errorText(error));

@@ -3,6 +3,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import type { ExecutionContext, TestFn } from 'ava';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { systemClock } from '../../lib/clock/clock.ts';
+import type { Clock } from '../../lib/clock/clock.ts';
 import type { ClientTunnel, HboneEngine, TunnelStream } from '../../lib/hbone/engine.ts';
 import { PeerTrust } from '../../lib/hbone/peer-trust.ts';
 import { REVERIFIED_PER_TURN } from '../../lib/hbone/limits.ts';
@@ -30,8 +31,14 @@ const log = { info: () => {}, warn: () => {} };
 
 type Test = ExecutionContext;
 
-function peerTrust(revocation = true, distrustGraceMs = 60_000): PeerTrust {
-  return new PeerTrust({ revocation, distrustGraceMs }, { clock: systemClock, log });
+const HOUR_MS = 3_600_000;
+
+function peerTrust(
+  revocation = true,
+  distrustGraceMs = 60_000,
+  clock: Clock = systemClock,
+): PeerTrust {
+  return new PeerTrust({ revocation, distrustGraceMs }, { clock, log });
 }
 
 async function lists(issuer: Issuer, crl: CrlRequest): Promise<RevocationLists> {
@@ -398,5 +405,23 @@ function roots(test: TestFn, engine: HboneEngine): void {
       tunnel.destroy();
     }
     t.deepEqual(trust.counters.distrusted, { source: 0, destination: 0 });
+  });
+
+  test('a root that is younger than a tunnel keeps the tunnel', async (t) => {
+    const pki = await createTunnelPki();
+    const offset = { ms: 0 };
+    const clock = { ...systemClock, now: () => systemClock.now() + offset.ms };
+    const trust = peerTrust(false, 0, clock);
+    const server = await pki.issue(SERVER);
+    const own = tunnelOptions(credentials(server));
+    const fixture = await serveTunnels(t, trust.guard(engine), own, () => Promise.resolve());
+    const client = tunnelOptions(credentials(await pki.issue(CLIENT, { lifeMs: 12 * HOUR_MS })));
+    const tunnel = await openTunnel(t, engine, fixture.port, client);
+    await until(() => fixture.tunnels.length === 1, { what: 'the handshake' });
+    offset.ms = 2 * HOUR_MS;
+    await trust.rootsChanged(credentials({ ...server, rootsPem: await pki.renewedRoot() }));
+    t.true(fixture.tunnels[0]?.usable);
+    t.deepEqual(trust.counters.distrusted, { source: 0, destination: 0 });
+    tunnel.destroy();
   });
 }

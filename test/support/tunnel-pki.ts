@@ -19,6 +19,8 @@ export interface TunnelPki {
   readonly middle: Issuer;
   /** The root as it was before it was renewed with its key: expired, PEM. */
   outlivedRoot(): Promise<string>;
+  /** The root of the same name and key that is valid from in an hour on. */
+  renewedRoot(): Promise<string>;
   /** A certificate for the identity; `lifeMs` may be negative for one that has expired. */
   issue(identity: string, options?: IssueOptions): Promise<CredentialSource>;
 }
@@ -51,6 +53,11 @@ export async function createTunnelPki(name = 'test'): Promise<TunnelPki> {
       issueIntermediate(rootIssuer, createPublicKey(root.key), name, {
         notBeforeMs: now - 48 * HOUR_MS,
         notAfterMs: now - 24 * HOUR_MS,
+      }),
+    renewedRoot: () =>
+      issueIntermediate(rootIssuer, createPublicKey(root.key), name, {
+        notBeforeMs: now + HOUR_MS,
+        notAfterMs: now + 24 * HOUR_MS,
       }),
     async issue(identity, options = {}) {
       const keys = generateKeyPairSync('ec', { namedCurve: 'P-256' });
