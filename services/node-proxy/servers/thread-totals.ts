@@ -15,6 +15,7 @@ interface Sum {
 /** Sums equal series over the listener threads. Counters of a thread that died stay in the sum, so that totals never fall. */
 export class ThreadTotals {
   readonly #retired = new Map<string, Sum>();
+  readonly #gone = new WeakSet<SeriesSource>();
 
   /** Returns the sums now. A thread that does not answer counts with its last values, and `missed` gets the error. */
   async collect(
@@ -27,15 +28,19 @@ export class ThreadTotals {
     for (const [key, { row, values }] of this.#retired) {
       sums.set(key, { row, values: [...values] });
     }
-    for (const { series } of all) series.forEach((row, value) => add(sums, row, value));
+    for (const source of all) {
+      // A thread that died meanwhile is among the retired.
+      if (!this.#gone.has(source)) source.series.forEach((row, value) => add(sums, row, value));
+    }
     return [...sums.values()].flatMap(({ row, values }) =>
       row.series.map((series, index) => ({ ...series, value: values[index] ?? 0 })),
     );
   }
 
   /** Keeps the counters of a thread that is gone; its gauges go. */
-  retire({ series }: SeriesSource): void {
-    series.forEach((row, value) => {
+  retire(source: SeriesSource): void {
+    this.#gone.add(source);
+    source.series.forEach((row, value) => {
       if (row.series[0]?.kind === 'gauge') return;
       if (this.#retired.size >= MAX_RETIRED_ROWS && !this.#retired.has(row.key)) return;
       add(this.#retired, row, value);

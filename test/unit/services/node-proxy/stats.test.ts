@@ -91,6 +91,21 @@ test('totals do not fall when a thread dies, its gauges go', async (t) => {
   );
 });
 
+test('a thread that dies during a scrape counts once', async (t) => {
+  const totals = new ThreadTotals();
+  const dying = source(sample({ value: 7 }));
+  const refresh = (): Promise<void> => {
+    totals.retire(dying);
+    return Promise.reject(new Error('gone'));
+  };
+  const missed: unknown[] = [];
+  const sums = await totals.collect([Object.assign(dying, { refresh })], (error) =>
+    missed.push(error),
+  );
+  t.is(sums[0]?.value, 7);
+  t.is(missed.length, 1);
+});
+
 test('a thread that does not answer counts with what its memory holds', async (t) => {
   const totals = new ThreadTotals();
   const late = () => Promise.reject(new Error('late'));
