@@ -187,6 +187,13 @@ export class PoolEntry {
       tunnel.destroy();
       return;
     }
+    if (!tunnel.usable) {
+      this.#connectFailed(
+        new MeshError('TUNNEL_CLOSED', 'the peer ended the tunnel as soon as it was made'),
+      );
+      this.#dropIfEmpty();
+      return;
+    }
     this.#failed = 0;
     this.tunnels.add(tunnel);
     this.#note(tunnel);

@@ -21,6 +21,8 @@ const CHECK_INTERVAL_MS = 500;
 export const MAX_DISCARDED_BODY_BYTES = 65_536;
 /** Connections at once; scrapers and tools need a handful, watchers of the manifest API at most 256. */
 const MAX_CONNECTIONS = 512;
+/** Longer than any answer takes. */
+const DRAIN_LIMIT_MS = 5_000;
 /** Only the user of the process reaches its sockets, whatever the umask says. */
 const SOCKET_MODE = 0o600;
 
@@ -82,13 +84,19 @@ export class HttpServer {
     return address === null || typeof address === 'string' ? null : address.port;
   }
 
-  /** Stops listening and waits until requests in hand are answered. Idempotent. */
+  /**
+   * Stops listening and waits until requests in hand are answered, at most {@link DRAIN_LIMIT_MS}; connections that are left
+   * are cut then. Idempotent.
+   */
   async drain(): Promise<void> {
     if (!this.#server.listening) return;
     const closed = once(this.#server, 'close');
     this.#server.close();
     this.#server.closeIdleConnections();
+    // Node stops its own time limits with the server, so that a client which says nothing would hold it for ever.
+    const cut = setTimeout(() => this.#server.closeAllConnections(), DRAIN_LIMIT_MS);
     await closed;
+    clearTimeout(cut);
   }
 
   /** Stops listening and cuts every connection. Idempotent. */

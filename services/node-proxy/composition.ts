@@ -10,7 +10,7 @@ import type { Bus } from '../../lib/bus/redis-bus.ts';
 import { PROXIES } from '../../lib/bus/keys.ts';
 import { connectBus } from '../../lib/bus/redis-bus.ts';
 import { present } from '../../lib/errors/assert.ts';
-import { MeshError } from '../../lib/errors/mesh-error.ts';
+import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import { CertificateManager } from '../../lib/identity/certificate-manager.ts';
 import { certificateMetrics } from '../../lib/identity/certificate-metrics.ts';
 import { CrlFile } from '../../lib/identity/crl-file.ts';
@@ -143,8 +143,11 @@ export class Composition {
     this.#hot?.close();
     const leftMs = deadline.remainingMs();
     const drained = Promise.all([this.#pods.drain(leftMs), this.#own?.drain(leftMs)]);
-    await this.#servers.yield();
-    await drained;
+    // Without a free port the standard ones stay; that must not cut what drains.
+    const yielded = this.#servers.yield().catch((error: unknown) => {
+      this.#context.log.warn({ error: errorText(error) }, 'port.yield-failed');
+    });
+    await Promise.all([drained, yielded]);
     await this.#source.close();
   }
 

@@ -49,7 +49,8 @@ export class StreamDuplex extends Duplex implements StreamSink {
     // Bytes that the peer no longer wants are no failure of this side.
     this.onRoom();
     this.onEndSent();
-    if (this.readableLength > 0) this.once('end', () => this.destroy());
+    // A reader that pauses gets `end` when it goes on.
+    if (this.readableLength > 0 || this.isPaused()) this.once('end', () => this.destroy());
     // A reader gets `end` first; without a reader nobody waits for it.
     else setImmediate(() => this.destroy());
   }
