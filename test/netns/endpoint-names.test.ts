@@ -140,6 +140,48 @@ test('names that nobody answers for do not hold up another one', async (t) => {
   await others();
 });
 
+test('names that nobody answers for leave those alone whose answers are known', async (t) => {
+  const { names, server, asked } = await startNames(
+    t,
+    {
+      'db.two.example': [cname('db.two.example', 'x.other')],
+      'x.other': [a('x.other', '192.0.2.1')],
+    },
+    { conf: `${CONF}search one.example two.example\n` },
+  );
+  t.is(await names.resolve(v4('db')), '192.0.2.1');
+  t.is(await names.resolve(v6('db')), '192.0.2.1');
+  await until(() => names.underWay === 0, { what: 'the lookups to end' });
+  asked();
+  server.answer = () => null;
+  const dead = Array.from({ length: MAX_NAME_LOOKUPS }, (_, index) =>
+    t.throwsAsync(names.resolve(v4(`dead${index}.example`)), { message: /the pod is stopping/ }),
+  );
+  await until(() => server.asked.length === 2 * dead.length, { what: 'the dead names' });
+  await t.throwsAsync(names.resolve(v4('more.example')), { message: /are being looked up/ });
+  asked();
+  t.is(await names.resolve(v4('db')), '192.0.2.1');
+  t.is(await names.resolve(v6('db')), '192.0.2.1');
+  t.deepEqual(asked(), []);
+  names.close();
+  await Promise.all(dead);
+});
+
+test('a name that has its address takes no place, though nobody answers for the other family', async (t) => {
+  const { names, server } = await startNames(t, {});
+  server.answer = (question) => {
+    const asked = questionOf(question);
+    const name = asked.slice('A '.length);
+    return asked.startsWith('AAAA')
+      ? null
+      : answerFrom({ [name]: [a(name, '192.0.2.1', 0)] }, question);
+  };
+  for (let index = 0; index <= MAX_NAME_LOOKUPS; index += 1) {
+    t.is(await names.resolve(v4(`db${index}.example`)), '192.0.2.1');
+  }
+  t.is(names.underWay, MAX_NAME_LOOKUPS + 1);
+});
+
 test('answers are kept for their lifetime, also those that say that there is none', async (t) => {
   const { names, clock, asked } = await startNames(t, {
     'db.example': [a('db.example', '192.0.2.1')],

@@ -13,8 +13,9 @@ export const LOOKUP_WAIT_MS = 5_000;
 export const NAME_WAIT_MS = 5_000;
 
 /**
- * Names that one pod looks up at once; each has two questions and so two sockets under way, and names that nobody answers for
- * keep theirs until {@link NAME_LOOKUP_MS}. What one pod waits for delays no other.
+ * Names that one pod looks up at once, until each has an address or fails, {@link NAME_LOOKUP_MS} at most; names with cached
+ * answers need no place. Each has two questions, so that names that nobody answers for take half of a pod's `MAX_FORWARDS`
+ * (dns/limits.ts). What one pod waits for delays no other.
  */
 export const MAX_NAME_LOOKUPS = 32;
 

@@ -62,8 +62,10 @@ const LOOPBACK = ['127.0.0.1', '::1'];
 export class NameLookups {
   readonly #options: LookupOptions;
   readonly #forwarder: Forwarder;
-  /** Look-ups under way, by family and name. */
+  /** Look-ups with a question that is not over, by family and name; the forwarder bounds their questions, and so them. */
   readonly #underWay = new Map<string, Promise<readonly string[]>>();
+  /** How many of them have not decided yet. */
+  #undecided = 0;
   /** The same names where they failed, in the order in which they did. */
   readonly #failures = new Map<string, { readonly error: unknown; readonly untilMs: number }>();
 
@@ -80,7 +82,7 @@ export class NameLookups {
     });
   }
 
-  /** Names that are being looked up, also for connections that gave up. */
+  /** Names with a question that is not over, also when connections gave up or have their address. */
   get underWay(): number {
     return this.#underWay.size;
   }
@@ -111,13 +113,15 @@ export class NameLookups {
   async #lookup(name: string, preferred: 4 | 6): Promise<readonly string[]> {
     const known = this.#known(name);
     if (known !== null) return known.filter((ip) => this.#wants(ip));
+    const remembered = this.#remembered(name, preferred);
+    if (remembered !== null) return remembered;
     const key = `${preferred} ${name}`;
     const asked = this.#underWay.get(key);
     if (asked !== undefined) return asked;
     const failed = this.#failures.get(key);
     if (failed !== undefined && failed.untilMs > this.#options.clock.monotonic())
       throw failed.error;
-    if (this.#underWay.size >= MAX_NAME_LOOKUPS) {
+    if (this.#undecided >= MAX_NAME_LOOKUPS) {
       const why = `${MAX_NAME_LOOKUPS} other names of this pod are being looked up`;
       throw new MeshError('ROUTE_NO_UPSTREAM', why);
     }
@@ -128,16 +132,19 @@ export class NameLookups {
     return asking;
   }
 
-  /** A question that is not answered counts until it is over, and nobody asks it anew, though another one found addresses. */
+  /** Nobody asks a question anew until it is over, though another one found addresses; the look-up counts only until then. */
   async #end(
     key: string,
     asking: Promise<unknown>,
     questions: readonly Promise<Told>[],
   ): Promise<void> {
+    this.#undecided += 1;
     try {
       await asking;
     } catch (error) {
       this.#noteFailure(key, error);
+    } finally {
+      this.#undecided -= 1;
     }
     await Promise.all(questions);
     this.#underWay.delete(key);
@@ -151,6 +158,40 @@ export class NameLookups {
     const listed = this.#options.hosts.current.get(bare);
     if (listed !== undefined) return listed;
     return bare === 'localhost' || bare.endsWith('.localhost') ? LOOPBACK : null;
+  }
+
+  /** What {@link #search} would find in cached answers alone; null where a question is needed. */
+  #remembered(name: string, preferred: 4 | 6): readonly string[] | null {
+    for (const candidate of searchNames(name, this.#options.resolvers.current)) {
+      for (const family of this.#families(preferred)) {
+        const addresses = this.#cached(candidate, family);
+        if (addresses === null || addresses.length > 0) return addresses;
+      }
+    }
+    return [];
+  }
+
+  /** Addresses of one family that cached answers tell of; null where an answer is missing. */
+  #cached(name: string, family: 4 | 6): readonly string[] | null {
+    const type = typeOf(family);
+    let owner = name;
+    for (let hops = 0; hops <= MAX_ALIASES; hops += 1) {
+      const question = makeQuestion(owner, type);
+      const { cache } = this.#options;
+      const answer = cache.get(question, 'tcp') ?? cache.get(question, 'udp');
+      if (answer === null) return null;
+      if (rcodeOf(answer) === RCODE.NXDOMAIN) return [];
+      const { addresses, alias } = followAliases(answer, owner, type);
+      if (alias === null) return addresses;
+      owner = alias;
+    }
+    return null;
+  }
+
+  /** In the order in which their addresses count. */
+  #families(preferred: 4 | 6): readonly (4 | 6)[] {
+    if (!this.#options.ipv6) return [4];
+    return [preferred, preferred === 4 ? 6 : 4];
   }
 
   #wants(ip: string): boolean {
@@ -172,7 +213,7 @@ export class NameLookups {
     preferred: 4 | 6,
     questions: Promise<Told>[],
   ): Promise<readonly string[]> {
-    const { clock, ipv6, resolvers } = this.#options;
+    const { clock, resolvers } = this.#options;
     const untilMs = clock.monotonic() + NAME_LOOKUP_MS;
     let failed: MeshError | null = null;
     let goesOn = true;
@@ -180,9 +221,8 @@ export class NameLookups {
       if (clock.monotonic() >= untilMs) {
         throw new MeshError('UPSTREAM_TIMEOUT', `no answer within ${NAME_LOOKUP_MS} ms`);
       }
-      const families = ipv6 ? ([preferred, preferred === 4 ? 6 : 4] as const) : ([4] as const);
       // Both are asked at once; the other family is waited for only where the preferred one has nothing.
-      const asked = families.map((family) => this.#ask(candidate, family));
+      const asked = this.#families(preferred).map((family) => this.#ask(candidate, family));
       questions.push(...asked);
       for (const telling of asked) {
         const { addresses, failure, refused } = await telling;
@@ -199,7 +239,7 @@ export class NameLookups {
 
   /** Never rejects. */
   async #ask(name: string, family: 4 | 6): Promise<Told> {
-    const type = family === 4 ? TYPE.A : TYPE.AAAA;
+    const type = typeOf(family);
     try {
       let owner = name;
       for (let hops = 0; hops <= MAX_ALIASES; hops += 1) {
@@ -227,4 +267,8 @@ export class NameLookups {
     const answer = await this.#forwarder.forward(question, 'udp');
     return isTruncated(answer) ? this.#forwarder.forward(question, 'tcp') : answer;
   }
+}
+
+function typeOf(family: 4 | 6): typeof TYPE.A | typeof TYPE.AAAA {
+  return family === 4 ? TYPE.A : TYPE.AAAA;
 }
