@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net';
 import { MeshError } from '../errors/mesh-error.ts';
 import { closeFd } from '../linux/netns.ts';
+import { resetOnClose } from '../linux/sockets.ts';
 import { duplicateFd, splicePump } from '../linux/splice-pump.ts';
 import { bidiCopy, socketEnd } from './bidi-copy.ts';
 import type { Copy } from './bidi-copy.ts';
@@ -24,8 +25,10 @@ export function spliceSockets(a: Socket, b: Socket, bytes?: ByteAccount): Copy {
     try {
       return splicePump(ends.a, ends.b);
     } catch (error) {
-      closeFd(ends.a.fd);
-      closeFd(ends.b.fd);
+      for (const { fd } of [ends.a, ends.b]) {
+        resetOnClose(fd);
+        closeFd(fd);
+      }
       throw error;
     }
   }

@@ -4,6 +4,7 @@ import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { cutByPeer, endedUnanswered } from '../../../lib/hbone/engine.ts';
 import { RESPONSE_TIMEOUT_MS } from '../../../lib/hbone/limits.ts';
 import { closeFd } from '../../../lib/linux/netns.ts';
+import { resetOnClose } from '../../../lib/linux/sockets.ts';
 import { duplicateFd, splicePump } from '../../../lib/linux/splice-pump.ts';
 import type { Splice } from '../../../lib/linux/splice-pump.ts';
 import { bidiCopy, socketEnd } from '../../../lib/net/bidi-copy.ts';
@@ -230,7 +231,10 @@ function joinFd(client: Socket, fd: number, head: Uint8Array | null): Splice {
     });
   } catch (error) {
     closeFd(application);
-    if (near !== null) closeFd(near.fd);
+    if (near !== null) {
+      resetOnClose(near.fd);
+      closeFd(near.fd);
+    }
     throw error;
   }
 }

@@ -2,6 +2,7 @@ import type { Socket } from 'node:net';
 import { MeshError, asMeshError } from '../../../lib/errors/mesh-error.ts';
 import type { RefuseStatus } from '../../../lib/hbone/engine.ts';
 import { closeFd } from '../../../lib/linux/netns.ts';
+import { resetOnClose } from '../../../lib/linux/sockets.ts';
 import { abortSplice, countSplice } from '../../../lib/linux/splice-pump.ts';
 import type { Copy, CopyResult } from '../../../lib/net/bidi-copy.ts';
 import { resetSocket } from '../../../lib/net/socket.ts';
@@ -143,6 +144,8 @@ export class Arrival implements ArrivedRequest {
     this.#settle = resolve;
     this.#send({ type: 'answer', id: this.id, fd, headers, head });
     const copy = await promise;
+    // Nobody took the connection over: its application must not see an orderly end.
+    if (copy === null) resetOnClose(fd);
     closeFd(fd);
     return copy;
   }

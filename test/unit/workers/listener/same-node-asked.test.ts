@@ -4,19 +4,20 @@ import { Arrival } from '../../../../workers/listener/same-node/server.ts';
 import type { AskedMessage } from '../../../../workers/listener/same-node/messages.ts';
 import { socketPair } from '../../../support/socket-pair.ts';
 
+const end = { ip: '127.0.0.1', port: 1 };
+const request = {
+  pod: 'demo/api/api',
+  workloadUid: 'api',
+  authority: '127.0.0.1:80',
+  headers: {},
+  source: end,
+  dialled: end,
+  identity: 'spiffe://cluster.local/ns/demo/sa/web',
+  expectedIdentities: [],
+};
+
 test('an application that cannot be handed over is closed, and the request can still be refused', async (t) => {
   const said: AskedMessage[] = [];
-  const end = { ip: '127.0.0.1', port: 1 };
-  const request = {
-    pod: 'demo/api/api',
-    workloadUid: 'api',
-    authority: '127.0.0.1:80',
-    headers: {},
-    source: end,
-    dialled: end,
-    identity: 'spiffe://cluster.local/ns/demo/sa/web',
-    expectedIdentities: [],
-  };
   const arrival = new Arrival(1, request, (message) => said.push(message));
   const { near } = await socketPair(t);
   // The kernel refuses a second descriptor in the same way.
@@ -27,4 +28,15 @@ test('an application that cannot be handed over is closed, and the request can s
   arrival.refuse(503);
   await arrival.over;
   t.deepEqual(said, [{ type: 'refuse', id: 1, status: 503 }]);
+});
+
+test('an application that nobody takes over sees a reset', async (t) => {
+  const arrival = new Arrival(1, request, () => {});
+  const { near, far } = await socketPair(t);
+  far.resume();
+  const reset = new Promise((resolve) => far.once('error', resolve));
+  const carried = arrival.carry(near, { headers: {}, head: null });
+  arrival.cancel();
+  t.is(await carried, null);
+  t.is(((await reset) as NodeJS.ErrnoException).code, 'ECONNRESET');
 });
