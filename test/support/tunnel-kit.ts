@@ -149,6 +149,17 @@ export async function readToEnd(
   return { bytes: Buffer.concat(chunks), end: 'clean' };
 }
 
+/**
+ * Reads a half-open TCP socket to its end, like `readToEnd`. Node reports an end if a reset arrives together with bytes. The kernel still
+ * has the reset and reports it to the next write.
+ */
+export async function readSocketToEnd(socket: Socket): ReturnType<typeof readToEnd> {
+  const { bytes, end } = await readToEnd(socket);
+  if (end === 'reset') return { bytes, end };
+  const failure = await new Promise((resolve) => socket.write('?', resolve));
+  return { bytes, end: failure instanceof Error ? 'reset' : 'clean' };
+}
+
 /** Resolves when the stream has closed, by whatever end. */
 export function closedBy(duplex: Duplex): Promise<void> {
   duplex.on('error', () => {});

@@ -40,12 +40,8 @@ SplicePump::Turn SplicePump::turn(Flow* flow) {
       return spent ? Turn::MORE : Turn::WAIT;
     }
     if (flow->pipe == nullptr) flow->pipe = borrow();
-    if (flow->pipe == nullptr) {
-      copy(flow);
-    } else {
-      fill(flow);
-    }
-    if (flow->to->dead || flow->join->reset) return Turn::WAIT;
+    const Step step = flow->pipe == nullptr ? copy(flow) : fill(flow);
+    if (step == Step::FAILED) return Turn::WAIT;
   }
 }
 
@@ -118,6 +114,7 @@ SplicePump::Step SplicePump::readFailed(Flow* flow, ssize_t got) {
     return Step::SOURCE_EMPTY;
   }
   if (got < 0) broken(flow->from, errno);
+  // After a reset has been reported, the kernel reports an end. It must not be passed on as one.
   if (flow->join->reset) return Step::FAILED;
   flow->sourceEnded = true;
   return Step::SOURCE_EMPTY;

@@ -237,6 +237,7 @@ void SplicePump::serve(Flow* flow) {
 // Handles the result of a turn. The join may be gone afterwards.
 void SplicePump::settle(Join* join) {
   if (join->reset) {
+    for (Flow* flow : {&join->up, &join->down}) passOnLast(flow);
     finish(join, true, true);
     return;
   }
@@ -252,6 +253,15 @@ void SplicePump::settle(Join* join) {
     if (!last->done) enqueue(last);
   }
   if (join->up.done && join->down.done) finish(join, true, false);
+}
+
+// The kernel keeps the bytes that a socket received before its reset. One turn passes on those that the sink takes now.
+void SplicePump::passOnLast(Flow* flow) {
+  // Without an end of the source, the turn cannot pass on a clean end.
+  if (!flow->from->dead || flow->to->dead || flow->sourceEnded) return;
+  // The failure may have shown itself before the event of these bytes.
+  flow->from->readable = true;
+  turn(flow);
 }
 
 // `reset`: neither side may see a clean end; bytes in between are dropped.

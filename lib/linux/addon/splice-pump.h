@@ -111,6 +111,7 @@ class SplicePump {
   Step writeFailed(Flow* flow);
   void broken(Side* side, int error);
   void settle(Join* join);
+  void passOnLast(Flow* flow);
   void finish(Join* join, bool tell, bool reset);
   void enqueue(Flow* flow);
   void unqueue(Flow* flow);

@@ -21,7 +21,7 @@ import { detachSocket, spliceSockets } from '../../../lib/net/splice-sockets.ts'
 import { digest, pour, stall } from '../../support/bulk.ts';
 import { socketPair } from '../../support/socket-pair.ts';
 import type { SocketPair } from '../../support/socket-pair.ts';
-import { MIB, readAll, readToEnd } from '../../support/tunnel-kit.ts';
+import { MIB, readAll, readSocketToEnd, readToEnd } from '../../support/tunnel-kit.ts';
 import { until } from '../../support/until.ts';
 
 /** Of 1 MiB, each way. */
@@ -175,6 +175,40 @@ test.serial(
       t.is(end, 'reset');
       t.is(bytes.toString(), 'last words');
       t.is((await pair.copy.done).error, null);
+    }
+  },
+);
+
+test.serial(
+  'spec: dataplane.md §10 bytes that arrive together with a reset reach the other side before it',
+  async (t) => {
+    t.teardown(() => limitPump(LIMITS));
+    for (const maxPipes of [LIMITS.maxPipes, 0]) {
+      limitPump({ ...LIMITS, maxPipes });
+      const bulk = await joined(t);
+      bulk.server.resume();
+      const pairs = await Promise.all(Array.from({ length: 64 }, () => joined(t)));
+      const ends = pairs.map((pair, index) => {
+        const [gone, left] = index % 2 ? [pair.server, pair.client] : [pair.client, pair.server];
+        return { gone, heard: readSocketToEnd(left), last: randomBytes(1_000) };
+      });
+      // The pump is busy with these bytes, so that it sees the bytes of the others and their resets at once.
+      bulk.client.write(Buffer.alloc(16 * MIB));
+      for (const { gone, last } of ends) {
+        gone.write(last);
+        gone.resetAndDestroy();
+      }
+      for (const { heard, last } of ends) {
+        const { bytes, end } = await heard;
+        t.is(end, 'reset');
+        t.true(bytes.equals(last), `${bytes.length} of ${last.length} bytes`);
+      }
+      for (const { copy } of pairs) {
+        t.is((await copy.done).error, null);
+        t.is(copy.counts.fromA + copy.counts.fromB, 1_000);
+      }
+      bulk.copy.abort();
+      await bulk.copy.done;
     }
   },
 );
