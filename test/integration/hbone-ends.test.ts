@@ -16,7 +16,7 @@ import { streamEnd } from '../../workers/listener/upstream.ts';
 import { rawFrame, rawHttp2 } from '../support/raw-http2.ts';
 import type { RawHttp2, SeenFrame } from '../support/raw-http2.ts';
 import { socketPair } from '../support/socket-pair.ts';
-import { readToEnd, serveTunnels, tunnelOptions } from '../support/tunnel-kit.ts';
+import { readSocketToEnd, readToEnd, serveTunnels, tunnelOptions } from '../support/tunnel-kit.ts';
 import { identities } from '../support/tunnel-pki.ts';
 import { until } from '../support/until.ts';
 
@@ -134,3 +134,14 @@ for (const duplex of [false, true]) {
     t.is((await copy.done).error, null);
   });
 }
+
+test('bytes that arrive together with a reset reach the application before it', async (t) => {
+  const { peer, application, copy } = await carried(t);
+  const heard = readSocketToEnd(application);
+  // Large enough to be gathered, and one TLS record together with the reset.
+  const page = Buffer.alloc(8_192, 'p');
+  peer.socket.write(Buffer.concat([data(page), rstStreamFrame(1, errorCode.connectError)]));
+  t.deepEqual(await heard, { bytes: page, end: 'reset' });
+  t.is((await copy.done).error, null);
+  t.is(copy.counts.fromA, page.length);
+});

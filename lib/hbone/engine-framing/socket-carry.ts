@@ -111,8 +111,8 @@ export class SocketCarry implements Copy, StreamSink {
   onClosed(error: Error | null, broken: boolean): void {
     this.#streamClosed = true;
     this.#note(error);
-    if (broken) this.#dropGathered();
-    else this.#writeGathered();
+    // Bytes received before a reset are passed on as far as the kernel takes them now.
+    this.#writeGathered();
     if (this.#socketClosed) {
       this.#finished({ error: this.#error });
       return;
@@ -190,12 +190,6 @@ export class SocketCarry implements Copy, StreamSink {
     // The slab is never released if the socket keeps the message, which is rare.
     if (!isQueued) this.#stream.hold();
     this.#queued.update();
-  }
-
-  #dropGathered(): void {
-    if (this.#slab !== null) release(this.#slab);
-    this.#gathered = null;
-    this.#slab = null;
   }
 
   /** Writes the gathered bytes, one piece in memory, by one call. */
