@@ -102,6 +102,16 @@ test('an account gets its own identity and the server names it was given', (t) =
   ]);
 });
 
+test('an account with server names renews, though its pod is not in the list of pods', (t) => {
+  const pod = { name: 'istiod-1', uid: 'of-the-cluster' };
+  const istiod = { ...accountSubject('istio-system', 'istiod'), pod };
+  t.true(decideGrant(istiod, null, rules, registry()).granted);
+  const other = { ...accountSubject('istio-system', 'other'), pod };
+  t.like(decideGrant(other, null, rules, registry()), { reason: 'unknown_caller_pod' });
+  const trusted = { ...rules, trustedNodeAccounts: ['istio-system/istiod'] };
+  t.like(decideGrant(istiod, WEB, trusted, registry(web)), { reason: 'unknown_caller_pod' });
+});
+
 test('pods move, change and go', (t) => {
   const table = new PodTable();
   const put = (node: string, account = 'web'): void =>
