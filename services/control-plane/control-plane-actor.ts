@@ -178,6 +178,8 @@ export class ControlPlaneActor implements Actor {
   #pushChanges({ store, map, delta, context, metrics }: Parts): void {
     const { clock } = context;
     const debounce = new Debounce(this.#config.debounce, clock, (waitedMs) => {
+      // A part of a transaction may lack a policy that a later part puts back under another name.
+      if (store.publishing) return debounce.report();
       const begun = clock.monotonic();
       const changed = map.refresh();
       metrics.pushed(waitedMs, clock.monotonic() - begun);

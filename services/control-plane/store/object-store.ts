@@ -41,6 +41,7 @@ export class ObjectStore {
   readonly #waiting: Waiting[] = [];
   readonly #listeners = new Set<StoreListener>();
   #work: Promise<void> | null = null;
+  #publishing = false;
   #closed = false;
 
   private constructor(thread: StoreThread, state: CommittedState) {
@@ -76,6 +77,11 @@ export class ObjectStore {
   /** Number of waiting transactions. */
   get depth(): number {
     return this.#waiting.length;
+  }
+
+  /** True while the state holds only a part of a transaction, which happens in the turns between its parts. */
+  get publishing(): boolean {
+    return this.#publishing;
   }
 
   /** Settles once the store is closed; rejects when its thread ended before, after which nothing can be stored. */
@@ -152,7 +158,12 @@ export class ObjectStore {
       return;
     }
     for (const { draft, settle } of planned) {
-      await this.#publish(draft.changes);
+      this.#publishing = true;
+      try {
+        await this.#publish(draft.changes);
+      } finally {
+        this.#publishing = false;
+      }
       settle();
     }
   }
