@@ -126,7 +126,7 @@ export class ManifestApi {
     throw refused(answer.status, answer.body);
   }
 
-  /** Follows a kind until aborted. Opens a broken stream again, which then begins with a LIST. */
+  /** Follows a kind until aborted. Opens a broken or malformed stream again, which then begins with a LIST. */
   async watch(
     kind: string,
     handler: (event: WatchEvent) => Promise<void>,
@@ -137,9 +137,16 @@ export class ManifestApi {
     while (!signal.aborted) {
       try {
         const path = `/watch?kind=${encodeURIComponent(kind)}`;
+        let listing = false;
         for await (const line of askLines({ socket: this.#socket, path, signal })) {
+          const event = watchEvent.parse(line);
+          // A follower would take every object that it holds for deleted.
+          if (event.type === 'SYNC' && !listing) {
+            throw new MeshError('STATE_INVALID', 'the watch ended a list that it never began');
+          }
+          if (event.type === 'LIST' || event.type === 'SYNC') listing = event.type === 'LIST';
           backoff.reset();
-          await handler(watchEvent.parse(line));
+          await handler(event);
         }
       } catch (error) {
         log.debug({ kind, error: errorText(error) }, 'manifest.watch-broken');

@@ -167,3 +167,38 @@ test('a follower drops what went while the control plane was away, and keeps the
   await until(() => pods() === 'default/b default/c', { what: 'the list after the restart' });
   t.is(pods(), 'default/b default/c');
 });
+
+test('a follower keeps its objects when a stream ends a list that it never began', async (t) => {
+  const dir = await makeScratch('watch');
+  t.teardown(() => rm(dir, { recursive: true, force: true }));
+  const socket = join(dir, 'api.sock');
+  const added = (name: string): object => ({
+    type: 'ADDED',
+    object: { kind: 'Pod', metadata: { name, namespace: 'default', uid: name }, spec: {} },
+  });
+  const list = [{ type: 'LIST', version: 2 }, added('a'), { type: 'SYNC' }];
+  const streams = [[...list, { type: 'SYNC' }], [{ type: 'SYNC' }], [...list, added('b')]];
+  const server = createServer((incoming, response) => {
+    const isPods = incoming.url === '/watch?kind=Pod';
+    const lines = isPods ? (streams.shift() ?? []) : [];
+    response.write(lines.map((line) => `${JSON.stringify(line)}\n`).join(''));
+    response.flushHeaders();
+  });
+  server.listen(socket);
+  t.teardown(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const { log } = keptLog('follower');
+  const told: string[] = [];
+  const watch = new ObjectWatch(
+    { api: new ManifestApi(socket), clock: systemClock, log },
+    async (change) => {
+      if (change.kind === 'pod') told.push(`${change.key} ${watch.pods.has(change.key)}`);
+    },
+  );
+  t.teardown(() => watch.stop());
+  watch.start();
+  await until(() => told.at(-1) === 'default/b true', { what: 'the pod of the last stream' });
+  t.deepEqual(told, ['default/a true', 'default/a true', 'default/b true']);
+});
