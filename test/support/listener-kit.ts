@@ -1,4 +1,4 @@
-/** Two listener threads that serve pods in real network namespaces, with the counterparts node-proxy would be. */
+/** Two listener threads that serve pods in real network namespaces. The kit plays node-proxy's part. */
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { rm } from 'node:fs/promises';
@@ -73,7 +73,7 @@ export const listenerSettings: ListenerSettings = {
     pingIntervalMs: 10_000,
     pingTimeoutMs: 20_000,
   },
-  // Far longer than anything takes, so that a busy machine does not look like a peer that is gone.
+  // Far longer than any connection takes, so that a busy machine does not look like a dead peer.
   connectTimeoutMs: 30_000,
   handshakeTimeoutMs: 30_000,
   connectRetry: { attempts: 3, totalMs: 90_000 },
@@ -113,7 +113,7 @@ export interface TestPod {
   readonly netnsFd: number;
   readonly info: PodInfo;
   readonly workload: Workload;
-  /** Resolves when its task has ended. */
+  /** Resolves when the pod's task has ended. */
   readonly task: Promise<void>;
   /** Serves TCP connections inside the pod, both families. */
   serve(port: number, onSocket: (socket: Socket) => void): Promise<Server>;
@@ -127,12 +127,12 @@ export class TestMesh {
   readonly pods = new Map<string, TestPod>();
   /** How certificates are issued; a test may change it. */
   issue: IssueOptions = {};
-  /** Identities nobody gets a certificate for. */
+  /** Identities for which no certificate is issued. */
   readonly refused = new Set<string>();
   readonly #t: ExecutionContext;
   readonly #settings: ListenerSettings;
   readonly #hub: TestNetns;
-  /** The authority of everyone's certificates. */
+  /** The authority that issues all certificates. */
   readonly pki: TunnelPki;
   /** Chains issued so far, PEM, the latest of each identity. */
   readonly chains = new Map<string, string>();
@@ -145,7 +145,7 @@ export class TestMesh {
   readonly #budget = newBudgetMemory();
   #nextReport = 1;
 
-  /** What every pod is connected to, 10.9.0.1 and fd09::1. */
+  /** The bridge that connects all pods, 10.9.0.1 and fd09::1. */
   get hub(): TestNetns {
     return this.#hub;
   }
@@ -172,7 +172,7 @@ export class TestMesh {
     this.#hosts = parts.hosts;
   }
 
-  /** `beside` is another mesh with its own state, on the same link and under the same authority. */
+  /** Starts the threads. `beside` is another mesh with its own state, on the same link and with the same authority. */
   static async start(
     t: ExecutionContext,
     options: Partial<ListenerSettings> & {
@@ -228,7 +228,7 @@ export class TestMesh {
       readonly thread?: number;
       readonly workload?: Partial<Workload>;
       readonly known?: boolean;
-      /** It is the proxy itself: nothing is redirected. */
+      /** True for the proxy's own pod, where nothing is redirected. */
       readonly own?: boolean;
     } = {},
   ): Promise<TestPod> {
@@ -286,12 +286,12 @@ export class TestMesh {
     return pod;
   }
 
-  /** Takes the pod off the link, as when its node is gone: nothing of it answers any more. */
+  /** Disconnects the pod from the link, as when its node fails. */
   async unplug(pod: TestPod): Promise<void> {
     await this.#hub.ip(`link set v${pod.ip.split('.').at(-1)} down`);
   }
 
-  /** TLS contexts of an identity, for a peer that is no pod of ours. */
+  /** Creates TLS contexts for an identity, for a peer that is not one of the mesh's pods. */
   async credentials(identity: string): Promise<TunnelCredentials> {
     return credentials(await this.pki.issue(identity, this.issue));
   }
@@ -323,17 +323,17 @@ export class TestMesh {
     for (const { control } of this.#threads) control.postMessage(message);
   }
 
-  /** Ends a thread as a crash would; its pods are gone with it. */
+  /** Ends a thread, and with it its pods, as a crash would. */
   async killThread(number: number): Promise<void> {
     const id = this.#threads[number]?.id;
     this.#dead.add(number);
     await this.#piscina.threads.find((worker) => worker.threadId === id)?.terminate();
   }
 
-  /** Makes a policy known; every thread has taken it in when this resolves. */
+  /** Publishes a policy. Resolves when every thread has applied it. */
   async setPolicy(key: string, policy: Authorization): Promise<void> {
     this.state.setPolicy(key, policy);
-    // Whoever answers has read the message before.
+    // A thread that answers has read the earlier message.
     await this.connections();
   }
 
@@ -349,7 +349,7 @@ export class TestMesh {
     return this.#alive.flatMap(({ series }) => samplesOf(series));
   }
 
-  /** Sum of a metric over samples that have all the labels. */
+  /** Sums a metric over the samples that have all the labels. */
   async metric(name: string, labels: Record<string, string> = {}): Promise<number> {
     return (await this.metrics())
       .filter((sample) => {
@@ -362,12 +362,12 @@ export class TestMesh {
       .reduce((sum, sample) => sum + sample.value, 0);
   }
 
-  /** Access lines so far. */
+  /** Returns the access log lines so far. */
   access(message: string): Line[] {
     return this.lines.filter((line) => line['scope'] === 'access' && line['message'] === message);
   }
 
-  /** Waits for `count` finished connections. */
+  /** Waits for the access lines of `count` finished connections. */
   accessLines(count: number): Promise<Line[]> {
     return until(
       () => {
@@ -470,7 +470,7 @@ export class TestMesh {
         }),
       { what: `pod ${info.name} to listen` },
     );
-    // In an object: a task lasts as long as its pod, and awaiting this function must not.
+    // The task is wrapped in an object, so that awaiting this function does not await the task.
     return { task };
   }
 
@@ -531,7 +531,7 @@ export class TestMesh {
   }
 }
 
-/** A namespace with a bridge that pods are plugged into. */
+/** Creates a namespace with a bridge that connects the pods. */
 async function createHub(t: ExecutionContext): Promise<TestNetns> {
   const hub = await createNetns(t, 'hub');
   await hub.ip('link add br0 type bridge');

@@ -1,6 +1,6 @@
 /**
- * Runs in a pod: keeps asking HTTP servers, over new connections and over one kept connection each, and prints a
- * JSON line of counts ten times a second and one for every failure. Arguments: `host:port` of each server.
+ * Sends HTTP requests to servers without pause, over new connections and over one kept connection each. Prints a
+ * JSON line of counts ten times a second, and one for every failure. Runs in a pod. Arguments: `host:port` of each server.
  */
 import { connect } from 'node:net';
 import type { Socket } from 'node:net';
@@ -9,7 +9,7 @@ import { errorText } from '../../lib/errors/mesh-error.ts';
 import { splitHostPort } from './load-lines.ts';
 import type { LoadCounts, LoadLine } from './load-lines.ts';
 
-/** A server of the tests answers at once; the mesh may wait for a policy (5 s) or try again (10 s). */
+/** The tests' servers answer at once; the mesh may wait for a policy (5 s) or retry (10 s). */
 const ANSWER_TIMEOUT_MS = 15_000;
 const PAUSE_MS = 20;
 const REPORT_MS = 100;
@@ -24,7 +24,7 @@ function request(target: string, connection: 'close' | 'keep-alive'): string {
   return `GET / HTTP/1.1\r\nHost: ${target}\r\nConnection: ${connection}\r\n\r\n`;
 }
 
-/** One answer with a Content-Length; rejects when the connection fails or ends before it is whole. */
+/** Reads one answer with a Content-Length. Rejects when the connection fails or ends before the answer is complete. */
 async function answer(socket: Socket): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   let text = '';
@@ -54,7 +54,7 @@ function complete(text: string): boolean {
 
 function open(target: string): Socket {
   const socket = connect({ ...splitHostPort(target), noDelay: true });
-  // Between answers nobody else listens; the next answer reports the end of the connection.
+  // Nothing listens between answers; the next answer reports the end of the connection.
   socket.on('error', () => undefined);
   return socket;
 }
@@ -75,7 +75,7 @@ async function askAnew(target: string, own: { fresh: number }): Promise<never> {
   }
 }
 
-/** Ends with the connection, which is not opened again. */
+/** Sends requests over the kept connection until it ends. It is not reopened. */
 async function askAgain(target: string, own: { kept: number }): Promise<void> {
   const socket = open(target);
   try {

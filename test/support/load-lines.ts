@@ -1,6 +1,6 @@
-/** What the load client prints. */
+/** The lines that the load client prints. */
 
-/** Answers received so far: over connections of their own, and over the one kept connection. */
+/** Answers received so far, over new connections and over the one kept connection. */
 export type LoadCounts = Readonly<
   Record<string, { readonly fresh: number; readonly kept: number }>
 >;

@@ -1,15 +1,15 @@
-/** Load from a pod that goes on while a test breaks things, and tells every connection that failed. */
+/** Runs load from a pod while a test causes failures, and reports every failed connection. */
 import type { LoadCounts, LoadFailure, LoadLine } from './load-lines.ts';
 import type { RunningCommand, TestMesh } from './mesh.ts';
 import { until } from './until.ts';
 
 const CLIENT = new URL('load-client.ts', import.meta.url).pathname;
-/** Answers of each kind from each target that count as going on. */
+/** The number of further answers, of each kind from each target, that shows that the load goes on. */
 const ENOUGH = 20;
 const ANSWERS_TIMEOUT_MS = 60_000;
 const FAILURES_SHOWN = 5;
 
-/** Requests from one pod to some targets, over new connections and one kept connection each. */
+/** Requests from one pod to targets, over new connections and one kept connection each. */
 export class Load {
   readonly #command: RunningCommand;
   readonly #targets: readonly string[];
@@ -19,19 +19,19 @@ export class Load {
     this.#targets = targets;
   }
 
-  /** Starts in the pod (`demo/client`) and waits until every target answers both ways. */
+  /** Starts the load in the pod (`demo/client`) and waits until every target answers over both kinds of connection. */
   static async start(mesh: TestMesh, pod: string, ...targets: string[]): Promise<Load> {
     const load = new Load(mesh.background(pod, process.execPath, CLIENT, ...targets), targets);
     await load.goesOn('at the start');
     return load;
   }
 
-  /** Waits until every target (or those given) answered twenty more times over new connections and over the kept one. */
+  /** Waits until all or the given targets have answered twenty more times, over new connections and over the kept one. */
   async goesOn(what: string, targets: readonly string[] = this.#targets): Promise<void> {
     await Promise.all([this.answers('fresh', what, targets), this.answers('kept', what, targets)]);
   }
 
-  /** The same for one kind of connection. */
+  /** Waits for twenty more answers over one kind of connection. */
   async answers(
     kind: 'fresh' | 'kept',
     what: string,
@@ -53,7 +53,7 @@ export class Load {
     }
   }
 
-  /** Every failed connection so far. */
+  /** Returns every failed connection so far. */
   failures(): readonly LoadFailure[] {
     return this.#lines().flatMap((line) => ('failure' in line ? [line.failure] : []));
   }
@@ -72,7 +72,7 @@ export class Load {
 
   #lines(): LoadLine[] {
     const lines = this.#command.output().split('\n');
-    // What follows the last line break is not a whole line yet.
+    // Text after the last line break is an incomplete line.
     return lines.slice(0, -1).map((line) => JSON.parse(line) as LoadLine);
   }
 }

@@ -11,7 +11,7 @@ const LOG_CALL = /[lL]og(?:ger)?\??\.(?:error|warn|info|debug|trace)\(/g;
 const LITERAL = /'((?:[^'\\\n]|\\.)*)'|`((?:[^`\\]|\\.)*)`/g;
 const EVENT_NAME = /^[a-z0-9]+(?:-[a-z0-9]+)*(?:\.[a-z0-9]+(?:-[a-z0-9]+)*)+$/;
 
-/** The literals in the last argument of each log call; both branches of a condition count, what it compares does not. */
+/** Finds the literals in the last argument of each log call: both branches of a condition, but not the values it compares. */
 export function loggedEvents(source: string): LoggedEvent[] {
   return [...source.matchAll(LOG_CALL)].flatMap((call) => {
     const message = lastArgument(source, call.index + call[0].length).replace(
@@ -26,12 +26,12 @@ export function loggedEvents(source: string): LoggedEvent[] {
   });
 }
 
-/** True for a dotted name in kebab-case; a part that is put in at run time counts as one word. */
+/** True for a dotted name in kebab-case; an interpolated part counts as one word. */
 export function isEventName(event: string): boolean {
   return EVENT_NAME.test(event.replace(/\$\{[^}]*\}/g, 'x'));
 }
 
-/** The text of the last argument that is not empty, of a call whose arguments begin at `start`. */
+/** Returns the text of the last non-empty argument of the call whose arguments begin at `start`. */
 function lastArgument(source: string, start: number): string {
   let depth = 0;
   let quote = '';

@@ -1,4 +1,4 @@
-/** The listener thread as it is, its log lines sent to a broadcast channel named by the node. */
+/** Runs the real listener thread and sends its log lines to a broadcast channel named after the node. */
 import { BroadcastChannel } from 'node:worker_threads';
 import { present } from '../../lib/errors/assert.ts';
 import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';

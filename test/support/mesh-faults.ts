@@ -1,4 +1,4 @@
-/** Breaks a whole mesh on purpose, and looks whether it has recovered. */
+/** Causes failures in a whole mesh, and checks that it has recovered. */
 import { randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import type { ExecutionContext } from 'ava';
@@ -6,9 +6,9 @@ import type { Load } from './load.ts';
 import type { Outcome, PodLine, TestMesh } from './mesh.ts';
 import { until } from './until.ts';
 
-/** Leases and back-offs of a process that was killed end within this. */
+/** The leases and back-offs of a killed process end within this time. */
 const TAKES_EFFECT_MS = 60_000;
-/** Lines of each proxy shown when a connection failed. */
+/** The number of log lines of each proxy that are shown when a connection failed. */
 const LOGGED_LINES = 20;
 
 /** The parts of `weft status` these tests read. */
@@ -40,7 +40,7 @@ async function hasEnded(pid: number): Promise<boolean> {
   }
 }
 
-/** While `work` runs, the supervisor is stopped: what ends stays ended. */
+/** Stops the supervisor while `work` runs, so that ended processes are not restarted. */
 export async function withoutRestarts<T>(mesh: TestMesh, work: () => Promise<T>): Promise<T> {
   const { pid } = (await meshStatus(mesh)).supervisor;
   process.kill(pid, 'SIGSTOP');
@@ -51,7 +51,7 @@ export async function withoutRestarts<T>(mesh: TestMesh, work: () => Promise<T>)
   }
 }
 
-/** Waits until none of the killed processes is the current one, and everything is ready. */
+/** Waits until every killed process has been replaced and all actors are ready. */
 export async function recovered(mesh: TestMesh, killed: readonly number[]): Promise<void> {
   await until(
     async () => {
@@ -77,7 +77,7 @@ spec:
   containers: [{ name: server, image: weft/sample }]
 `;
 
-/** A DENY of what comes from the service account `client`. */
+/** A policy that denies connections from the service account `client`. */
 export const denyClient = (app: string): string => `
 apiVersion: security.istio.io/v1
 kind: AuthorizationPolicy
@@ -89,12 +89,13 @@ spec:
     - from: [{ source: { principals: [cluster.local/ns/demo/sa/client] } }]
 `;
 
-/** Ways to see that the actors do their work again. */
+/** The kinds of work that show that the actors work again. */
 export type Work = 'pods' | 'policies';
 
 /**
- * `pods`: a new pod with an identity of its own is enrolled, gets its certificate and answers over HBONE.
- * `policies`: a new policy about the pod `db` takes effect, and its removal too.
+ * Checks that the actors work again. `pods`: a new pod with a new identity is enrolled, gets its certificate and
+ * answers over HBONE.
+ * `policies`: a new policy for the pod `db` takes effect, and so does its removal.
  */
 export async function worksAgain(
   t: ExecutionContext,
@@ -155,7 +156,7 @@ async function hasCertificate(mesh: TestMesh, serviceAccount: string): Promise<b
   );
 }
 
-/** Ends the load, of which no connection may have failed; shows what the proxies logged when one has. */
+/** Ends the load and asserts that no connection failed. Shows the proxies' last log lines when one did. */
 export async function undisturbed(t: ExecutionContext, mesh: TestMesh, load: Load): Promise<void> {
   const failures = await load.stop();
   if (failures.length > 0) {

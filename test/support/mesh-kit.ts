@@ -1,4 +1,4 @@
-/** Workloads and services with sensible values, and views of a mesh made of them. */
+/** Makes workloads and services with sensible values, and views of a mesh of them. */
 import type { Service, Workload } from '../../lib/state/model.ts';
 import { PackedStore } from '../../lib/state/packed-store.ts';
 import type { LookupKey, MeshView } from '../../lib/state/view.ts';
@@ -11,7 +11,7 @@ import {
 } from '../../lib/xds/resources/address.ts';
 import { serviceFixture, workloadFixture } from './model-fixtures.ts';
 
-/** An HBONE pod of `demo` on node-1. */
+/** Makes an HBONE pod of `demo` on node-1. */
 export function workload(overrides: Partial<Workload> & { readonly uid: string }): Workload {
   return workloadFixture({
     name: overrides.uid.slice(overrides.uid.lastIndexOf('/') + 1),
@@ -24,36 +24,36 @@ export function workload(overrides: Partial<Workload> & { readonly uid: string }
   });
 }
 
-/** A service of `demo`. */
+/** Makes a service of `demo`. */
 export function service(overrides: Partial<Service> & { readonly hostname: string }): Service {
   const name = overrides.hostname.split('.')[0] ?? '';
   return serviceFixture({ name, addresses: [], canonical: false, ...overrides });
 }
 
-/** A VIP. */
+/** Makes a VIP. */
 export function vip(ip: string, network = '', length: number | null = null) {
   return { network, ip, length };
 }
 
-/** A store that holds the resources under their own names. */
+/** Makes a store that holds the resources under their own names. */
 export function storeOf(resources: readonly (Workload | Service)[]): PackedStore {
   const store = new PackedStore(decodeAddress);
   for (const resource of resources) store.apply(resourceName(resource), encode(resource));
   return store;
 }
 
-/** The bytes of a resource. */
+/** Encodes a resource. */
 export function encode(resource: Workload | Service): Uint8Array {
   return 'uid' in resource ? encodeWorkload(resource) : encodeService(resource);
 }
 
-/** A view of a mesh that knows everything. */
+/** Makes a view that knows the whole mesh. */
 export function viewOf(resources: readonly (Workload | Service)[]): MeshView {
   const store = storeOf(resources);
   return { get: (key) => store.lookup(key) };
 }
 
-/** A view as a listener thread has it: it knows only what was fetched. */
+/** The view of a listener thread: it knows only fetched resources. */
 export class FetchedView implements MeshView {
   readonly #store: PackedStore;
   readonly #fetched = new Set<string>();

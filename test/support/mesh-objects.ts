@@ -1,4 +1,4 @@
-/** Objects as the control plane stores them, from YAML, and the resources they become. */
+/** Makes the control plane's stored objects from YAML, and the resources mapped from them. */
 import { parseManifestText } from '../../lib/kube/manifest-text.ts';
 import { parsePrefix } from '../../lib/net/prefix.ts';
 import type { Authorization } from '../../lib/policy/model.ts';
@@ -15,7 +15,7 @@ import { Draft, CommittedState } from '../../services/control-plane/store/state.
 import { applyManifests } from '../../services/control-plane/store/transactions.ts';
 import type { Steps } from '../../services/control-plane/store/transactions.ts';
 
-/** Settings of a mesh with defaults. */
+/** Default settings of a mesh. */
 export const TEST_SETTINGS: MeshSettings = {
   clusterId: 'Kubernetes',
   trustDomain: 'cluster.local',
@@ -23,7 +23,7 @@ export const TEST_SETTINGS: MeshSettings = {
   policies: { rootNamespace: 'istio-system', dryRun: false },
 };
 
-/** Settings of admission, at a fixed time. */
+/** Makes settings of admission, at a fixed time. */
 export function admissionContext(fields: Partial<AdmissionContext> = {}): AdmissionContext {
   let uids = 0;
   return {
@@ -77,7 +77,7 @@ export class TestMesh {
     this.map.refresh();
   }
 
-  /** Applies YAML; each call is a minute later than the one before. A pod's `status` is taken as its report. */
+  /** Applies YAML; each call is a minute later than the previous one. A pod's `status` counts as its report. */
   apply(text: string): void {
     this.#minute += 1;
     const now = `2026-11-21T12:${String(this.#minute).padStart(2, '0')}:00.000Z`;
@@ -112,7 +112,7 @@ export class TestMesh {
     this.map.note(told);
   }
 
-  /** Refreshes; the names that changed, sorted. */
+  /** Refreshes the resources and returns the names that changed, sorted. */
   changed(): string[] {
     return [...this.map.refresh().values()].flatMap((names) => [...names]).sort();
   }
@@ -147,12 +147,12 @@ function keyOf(object: KubeObject): string {
   return `${object.kind}/${namespaceName}/${object.metadata.name}`;
 }
 
-/** A Namespace document. */
+/** Makes a Namespace document. */
 export function namespace(name: string): string {
   return `apiVersion: v1\nkind: Namespace\nmetadata: {name: ${name}}\n`;
 }
 
-/** A running pod document; `metadata` and `spec` are flow mappings without braces. */
+/** Makes a document of a running pod; `metadata` and `spec` are flow mappings without braces. */
 export function podManifest(
   name: string,
   fields: { metadata?: string; spec?: string; container?: string; status?: string } = {},

@@ -1,4 +1,4 @@
-/** A test file's own mesh: up before its tests, down after them, skipped loudly where there are no namespaces. */
+/** Brings up a mesh before the tests of a file and takes it down after them. Skips them when namespaces are missing. */
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { present } from '../../lib/errors/assert.ts';
@@ -6,13 +6,13 @@ import { TestMesh } from './mesh.ts';
 import type { MeshOptions } from './mesh.ts';
 import { skipReason } from './netns-test.ts';
 
-/** Declares a test that is given the file's mesh. Tests run one after another, in order. */
+/** Declares a test that gets the file's mesh. Tests run one after another, in order. */
 export type MeshTest = (
   title: string,
   body: (t: ExecutionContext, mesh: TestMesh) => Promise<void>,
 ) => void;
 
-/** Registers the mesh of this file and returns how to declare its tests. */
+/** Registers the mesh of this file and returns a function that declares its tests. */
 export function meshSuite(options: MeshOptions = {}): MeshTest {
   if (skipReason !== null) return (title) => test.serial.skip(title, (t) => t.pass());
   let mesh: TestMesh | null = null;

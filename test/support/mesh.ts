@@ -1,4 +1,4 @@
-/** A whole local mesh for tests, driven through the `weft` command as a user would. */
+/** Runs a whole local mesh for tests through the `weft` command, as a user would. */
 import { spawn } from 'node:child_process';
 import { readFile, readdir, rm, writeFile } from 'node:fs/promises';
 import { get } from 'node:http';
@@ -11,10 +11,10 @@ import { until } from './until.ts';
 
 const WEFT = new URL('../../services/cli/weft', import.meta.url).pathname;
 const DEFAULT_MANIFESTS = new URL('../../infra/local', import.meta.url).pathname;
-/** A mesh that is not up by then is broken, even on a busy machine. */
+/** A mesh that takes longer to come up is broken, even on a busy machine. */
 const UP_TIMEOUT = '240s';
 
-/** What a finished command left. */
+/** The output and status of a finished command. */
 export interface Outcome {
   readonly code: number | null;
   readonly stdout: string;
@@ -30,7 +30,7 @@ export interface ActorLine {
   readonly restarts: number;
   readonly uptimeSeconds: number;
   readonly generation: number;
-  /** Replaced, and finishing what it carries. */
+  /** True for a replaced process that finishes its connections. */
   readonly retiring: boolean;
 }
 
@@ -58,42 +58,42 @@ export interface ConnectionLine {
   readonly openedAt: string;
 }
 
-/** A command that goes on in the background. */
+/** A command that runs in the background. */
 export interface RunningCommand {
   readonly stdin: NodeJS.WritableStream;
-  /** All of standard output so far. */
+  /** Returns all of standard output so far. */
   output(): string;
   kill(signal?: NodeJS.Signals): void;
   readonly exit: Promise<Outcome>;
 }
 
-/** How a test's mesh differs from the default one. */
+/** The differences between a test's mesh and the default one. */
 export interface MeshOptions {
   /** Folder of manifests; the default ones of `infra/local` when absent. */
   readonly manifests?: string;
   readonly arguments?: readonly string[];
   /** False returns as soon as all processes run. */
   readonly wait?: boolean;
-  /** Added to the environment of `weft up`, and so of the actors. */
+  /** Variables added to the environment of `weft up` and of the actors. */
   readonly environment?: Readonly<Record<string, string>>;
-  /** How long bringing it up may take; a mesh of hundreds of pods takes longer than the default. */
+  /** The time limit of `weft up`; a mesh of hundreds of pods takes longer than the default. */
   readonly upTimeout?: string;
 }
 
-/** A mesh of its own name; several run side by side. */
+/** A mesh with a unique name; several can run at once. */
 export class TestMesh {
   readonly name = meshName();
   readonly #environment: NodeJS.ProcessEnv;
   readonly #running = new Set<RunningCommand>();
 
-  /** A name and an environment; nothing is started. */
+  /** Chooses a name and an environment, and starts nothing. */
   constructor(environment: Readonly<Record<string, string>> = {}) {
-    // Weft refuses variables of its name that it does not know; this one steers the tests.
+    // Weft refuses unknown variables that begin with WEFT_; this one is for the tests.
     const { WEFT_REQUIRE_NETNS: _, ...own } = processEnvironment();
     this.#environment = { ...own, WEFT_MESH: this.name, ...environment };
   }
 
-  /** Brings a mesh up and waits until it carries traffic; on failure it is taken down and the command's words thrown. */
+  /** Brings a mesh up and waits until it carries traffic. On failure it takes the mesh down and throws the command's output. */
   static async up(options: MeshOptions = {}): Promise<TestMesh> {
     const mesh = new TestMesh(options.environment);
     const manifests = options.manifests ?? DEFAULT_MANIFESTS;
@@ -118,7 +118,7 @@ export class TestMesh {
     return `/run/weft-${this.name}`;
   }
 
-  /** Path of the namespace of a node (`node-1`) or of the central actors (`ctl`). */
+  /** Returns the namespace path of a node (`node-1`) or of the central actors (`ctl`). */
   netns(name: string): string {
     return `/run/netns/${this.name}-${name}`;
   }
@@ -140,17 +140,17 @@ export class TestMesh {
     return this.weft('exec', pod, '--', ...command);
   }
 
-  /** `curl -sS` with a time limit from a pod. */
+  /** Runs `curl -sS` with a time limit in a pod. */
   curl(pod: string, ...args: string[]): Promise<Outcome> {
     return this.exec(pod, 'curl', '-sS', '--max-time', '60', ...args);
   }
 
-  /** Starts a command in a pod that goes on until it ends or the mesh goes down. */
+  /** Starts a command in a pod. It runs until it ends or the mesh goes down. */
   background(pod: string, ...command: string[]): RunningCommand {
     return this.start(WEFT, ['exec', pod, '--', ...command]);
   }
 
-  /** Starts a command in a namespace (`demo-client`, `node-1`) without asking the mesh where that is. */
+  /** Starts a command in a namespace (`demo-client`, `node-1`) without a query to the mesh. */
   inNetns(name: string, ...command: string[]): RunningCommand {
     return this.start('nsenter', [`--net=${this.netns(name)}`, ...command]);
   }
@@ -160,7 +160,7 @@ export class TestMesh {
     const child = spawn(program, [...args], { env: this.#environment, stdio: 'pipe' });
     let output = '';
     child.stdout.on('data', (chunk: Buffer) => (output += chunk.toString()));
-    // A program that ends before it has read its input is no error of the test.
+    // A program may end before it has read its input; that is no error.
     child.stdin.on('error', () => undefined);
     const closed = new Promise<number | null>((resolve, reject) => {
       child.once('error', reject);
@@ -179,12 +179,12 @@ export class TestMesh {
     return running;
   }
 
-  /** Applies YAML text; the outcome tells whether it was taken. */
+  /** Applies YAML text. The outcome tells whether it was accepted. */
   apply(yaml: string): Promise<Outcome> {
     return this.#withFile(yaml, (file) => this.weft('apply', '-f', file));
   }
 
-  /** Deletes what YAML text names. */
+  /** Deletes the objects that YAML text names. */
   delete(yaml: string): Promise<Outcome> {
     return this.#withFile(yaml, (file) => this.weft('delete', '-f', file));
   }
@@ -193,7 +193,7 @@ export class TestMesh {
     return (await this.json<{ actors: ActorLine[] }>('status')).actors;
   }
 
-  /** The process of an actor; `node` is null for a central one. */
+  /** Finds the process of an actor; `node` is null for a central one. */
   async actor(name: string, node: string | null): Promise<ActorLine> {
     const lines = await this.actors();
     const line = lines.find((actor) => actor.name === name && (actor.node ?? null) === node);
@@ -235,21 +235,21 @@ export class TestMesh {
     return this.json<ConnectionLine[]>('get', 'connections');
   }
 
-  /** The log lines of an actor, as objects; lines that are no JSON are kept under `message`. */
+  /** Reads the log lines of an actor as objects; a line that is not JSON is kept under `message`. */
   async log(actor: string, node: string | null): Promise<readonly Record<string, unknown>[]> {
     const name = node === null ? actor : `${actor}.${node}`;
     const lines = (await readFile(join(this.directory, 'logs', `${name}.log`), 'utf8')).split('\n');
     return lines.filter((line) => line !== '').map(parseLine);
   }
 
-  /** The metrics a node's proxy serves on 15020, as text. */
+  /** Reads the metrics that a node's proxy serves on 15020, as text. */
   async stats(node: string): Promise<string> {
     const url = 'http://localhost:15020/metrics';
     const args = [`--net=${this.netns(node)}`, 'curl', '-sS', '--max-time', '60', url];
     return (await this.start('nsenter', args).exit).stdout;
   }
 
-  /** Sum of an actor's own samples of a metric that have these labels; 0 when there are none. */
+  /** Sums an actor's own samples of a metric that have these labels; 0 when there are none. */
   async metric(
     actor: string,
     node: string | null,
@@ -266,7 +266,7 @@ export class TestMesh {
     return sumOf(await text(answer), name, labels);
   }
 
-  /** The same for what a node's proxy serves on 15020: its own and its threads' samples. */
+  /** Sums the samples that a node's proxy serves on 15020, its own and its threads'. */
   async stat(
     node: string,
     name: string,
@@ -282,11 +282,11 @@ export class TestMesh {
     if (outcome.code !== 0) throw new Error(`weft down failed: ${outcome.stderr}`);
   }
 
-  /** All logs of the mesh, for the report of a failed test. */
+  /** Reads all logs of the mesh, for the report of a failed test. */
   async logs(): Promise<string> {
     const folder = join(this.directory, 'logs');
     const names = await readdir(folder).catch((error: NodeJS.ErrnoException) => {
-      // A mesh that failed early has none.
+      // A mesh that failed early has no logs.
       if (error.code === 'ENOENT') return [];
       throw error;
     });

@@ -1,6 +1,6 @@
 /**
- * One of everything that actors of different versions say to each other, as it lies on the wire or in Redis, and how it is
- * read. `node test/support/message-samples.ts` writes the samples of this version to `test/fixtures/messages`.
+ * One sample of every message between actors of different versions, as it is on the wire or in Redis, with its reader.
+ * `node test/support/message-samples.ts` writes the samples of this version to `test/fixtures/messages`.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { boards, jobs, proxyPresenceSample, proxyPresenceSchema } from '../../lib/bus/catalog.ts';
@@ -32,7 +32,7 @@ export interface MessageKind {
   decode(encoded: string): unknown;
 }
 
-/** A message as a file keeps it: what was written, and what its readers made of it. */
+/** A message as a file stores it: the written form and the readers' result. */
 export interface StoredSample {
   readonly encoded: string;
   readonly decoded: unknown;
@@ -58,14 +58,14 @@ function job(definition: JobDefinition<unknown>): MessageKind {
   return json(sealEnvelope(definition, message), (value) => openEnvelope(definition, value));
 }
 
-/** An entry of a table's log, which Redis keeps as a flat list of fields. */
+/** Makes the kind for an entry of a table's log, which Redis stores as a flat list of fields. */
 function logEntry(fields: readonly string[]): MessageKind {
   return json(fields, (value) =>
     text(decodeLogEntry((value as string[]).map((field) => Buffer.from(field)))),
   );
 }
 
-/** The same with bytes as text. */
+/** Replaces bytes in a value by text. */
 function text(value: unknown): unknown {
   return JSON.parse(
     JSON.stringify(value, (_key, inner: unknown) =>
@@ -74,7 +74,7 @@ function text(value: unknown): unknown {
   ) as unknown;
 }
 
-/** What `JSON.stringify` makes of a Buffer before it asks for a replacement. */
+/** True for the object that `JSON.stringify` makes of a Buffer before it calls the replacer. */
 function isBuffer(value: unknown): value is { readonly type: 'Buffer'; readonly data: number[] } {
   return typeof value === 'object' && value !== null && 'type' in value && value.type === 'Buffer';
 }
@@ -82,7 +82,7 @@ function isBuffer(value: unknown): value is { readonly type: 'Buffer'; readonly 
 const program = compileProgram('set-1', [{ key: 'demo/web', policy: authorizationFixture() }]);
 const info = { name: 'web', namespace: 'demo', serviceAccount: 'web' };
 
-/** Every kind, by a name that stays. */
+/** Every kind, by a permanent name. */
 export const messageKinds: Readonly<Record<string, MessageKind>> = {
   ...Object.fromEntries(
     Object.values(jobs).map((one) => [`job ${one.name}`, job(one as JobDefinition<unknown>)]),
@@ -147,20 +147,20 @@ export const messageKinds: Readonly<Record<string, MessageKind>> = {
   'zds refusal': bytes(encodeAck('cannot bind'), decodeAck),
 };
 
-/** `0.1` for version 0.1.x of the project. */
+/** Returns the project's version as `0.1` for 0.1.x. */
 export function currentVersion(): string {
   const manifest = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
   const { version } = JSON.parse(manifest) as { version: string };
   return version.split('.').slice(0, 2).join('.');
 }
 
-/** The samples of a version, by kind. */
+/** Reads the samples of a version, by kind. */
 export function storedSamples(version: string): Readonly<Record<string, StoredSample>> {
   const text = readFileSync(new URL(`${version}.json`, FOLDER), 'utf8');
   return JSON.parse(text) as Record<string, StoredSample>;
 }
 
-/** What a reader made of a message, as a file can keep it. */
+/** Converts a reader's result to a form that a file can store. */
 export function plain(value: unknown): unknown {
   return JSON.parse(JSON.stringify(value)) as unknown;
 }

@@ -1,8 +1,8 @@
-/** Whole workloads, services and policies to vary in tests. */
+/** Complete workloads, services and policies that tests vary. */
 import type { Authorization, Match } from '../../lib/policy/model.ts';
 import type { Service, Workload } from '../../lib/state/model.ts';
 
-/** A workload with the given fields, the others as a plain mesh pod has them. */
+/** Makes a workload with the given fields; the others are those of a plain mesh pod. */
 export function workloadFixture(fields: Partial<Workload> = {}): Workload {
   return {
     uid: 'Kubernetes//Pod/demo/web-1',
@@ -34,7 +34,7 @@ export function workloadFixture(fields: Partial<Workload> = {}): Workload {
   };
 }
 
-/** A service with the given fields, the others as a plain cluster service has them. */
+/** Makes a service with the given fields; the others are those of a plain cluster service. */
 export function serviceFixture(fields: Partial<Service> = {}): Service {
   return {
     name: 'web',
@@ -53,7 +53,7 @@ export function serviceFixture(fields: Partial<Service> = {}): Service {
   };
 }
 
-/** A match with the given conditions and no other. */
+/** Makes a match with only the given conditions. */
 export function matchFixture(fields: Partial<Match> = {}): Match {
   return {
     namespaces: [],
@@ -72,7 +72,7 @@ export function matchFixture(fields: Partial<Match> = {}): Match {
   };
 }
 
-/** A namespace-wide ALLOW without rules, with the given fields. */
+/** Makes a namespace-wide ALLOW without rules, with the given fields. */
 export function authorizationFixture(fields: Partial<Authorization> = {}): Authorization {
   return {
     name: 'policy',

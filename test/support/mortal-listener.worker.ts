@@ -1,4 +1,4 @@
-/** The listener thread as it is, but it dies when the file named by LISTENER_DIES_WITH appears. */
+/** Runs the real listener thread, and dies when the file named by LISTENER_DIES_WITH appears. */
 import { existsSync, rmSync } from 'node:fs';
 import { attach as attachReal } from '../../workers/listener/listener.worker.ts';
 import type { ThreadAttachment } from '../../workers/listener/protocol/control.ts';

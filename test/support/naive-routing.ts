@@ -1,12 +1,12 @@
 /**
- * The outbound decision procedure of docs/spec/dataplane.md §2 to §6 once more, written for reading: it walks plain lists and
- * gives every outcome that chance allows.
+ * A second, simple implementation of the outbound decisions of docs/spec/dataplane.md §2 to §6. It walks plain lists and
+ * returns every outcome that a random choice allows.
  */
 import { BlockList, isIPv4 } from 'node:net';
 import type { GatewayAddress, Service, Workload } from '../../lib/state/model.ts';
 import type { OutboundDecision, OutboundRequest } from '../../lib/state/routing.ts';
 
-/** All that is known. */
+/** The whole state of the mesh. */
 export interface NaiveMesh {
   readonly workloads: readonly Workload[];
   readonly services: readonly Service[];
@@ -18,7 +18,7 @@ interface Picked {
   readonly port: number;
 }
 
-/** An outcome as text; reasons and details that are no part of the specification are left out. */
+/** Formats an outcome as text, without reasons and details that the specification does not fix. */
 export function outcomeOf(decision: OutboundDecision): string {
   switch (decision.kind) {
     case 'need':
@@ -43,7 +43,7 @@ export function outcomeOf(decision: OutboundDecision): string {
   }
 }
 
-/** Every outcome a request may have. */
+/** Returns every outcome that a request may have. */
 export function naiveOutcomes(mesh: NaiveMesh, request: OutboundRequest): ReadonlySet<string> {
   const { source, target } = request;
   const isLoopback = target.ip.startsWith('127.') || target.ip === '::1';
@@ -163,7 +163,7 @@ function acrossNetworks(
   });
 }
 
-/** §2.3; a null among the results: it may come to nothing. */
+/** §2.3; a null among the results means that there may be no upstream. */
 function resolve(
   mesh: NaiveMesh,
   { source }: OutboundRequest,

@@ -1,4 +1,4 @@
-/** A name server in a network namespace, in this process; what it answers is the test's to say. */
+/** Runs a name server of this process in a network namespace. The test decides its answers. */
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { createServer } from 'node:net';
@@ -17,17 +17,17 @@ export interface Asked {
   readonly from: string;
 }
 
-/** The answer to a question; null = none. */
+/** Returns the answer to a question; null sends none. */
 export type Answerer = (asked: Asked) => Buffer | null | Promise<Buffer | null>;
 
 /** A running name server. */
 export interface NameServer {
-  /** Everything it was asked. */
+  /** All questions received. */
   readonly asked: Asked[];
   answer: Answerer;
 }
 
-/** Answers A with 192.0.2.1 and AAAA with 2001:db8::1, for a minute; other types with nothing. */
+/** Answers A with 192.0.2.1 and AAAA with 2001:db8::1, with a TTL of one minute, and other types with no records. */
 export function ordinary({ message }: Asked): Buffer {
   const query = packet.decode(message);
   const [question] = query.questions ?? [];
@@ -68,7 +68,7 @@ async function reply(server: NameServer, asked: Asked): Promise<Buffer | null> {
   try {
     return await server.answer(asked);
   } catch {
-    // What this server cannot read it does not answer.
+    // Unreadable questions get no answer.
     return null;
   }
 }

@@ -1,4 +1,4 @@
-/** Network namespaces for tests: random names, veth pairs, addresses of both families, all removed at the end. */
+/** Makes network namespaces for tests, with random names, veth pairs and addresses of both families, and removes them. */
 import { execFile, execFileSync, spawn } from 'node:child_process';
 import type { ChildProcess, SpawnOptions } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -16,11 +16,11 @@ export interface TestNetns {
   readonly path: string;
   /** Runs `ip -n <name> …`; words are separated by single spaces. */
   ip(command: string): Promise<string>;
-  /** Runs a command inside, resolves to its standard output; rejects with its errors. */
+  /** Runs a command inside and resolves to its standard output. Rejects with its error output. */
   exec(command: string, ...args: string[]): Promise<string>;
-  /** Puts a new, empty namespace under the same name, as when a sandbox is made anew. */
+  /** Replaces the namespace by a new, empty one of the same name, as when a sandbox is recreated. */
   replace(): Promise<void>;
-  /** Starts a process inside; the test ends it, or the end of the test does. */
+  /** Starts a process inside. The test or its end terminates it. */
   spawn(command: string, args: readonly string[], options?: SpawnOptions): ChildProcess;
 }
 
@@ -34,7 +34,7 @@ export interface LinkEnd {
   readonly gateways?: readonly string[];
 }
 
-/** Null when network namespaces and netfilter can be used here, else why not. */
+/** Returns why network namespaces or netfilter cannot be used here; null when they can. */
 export function netnsUnavailable(): string | null {
   if (process.platform !== 'linux') return 'not Linux';
   try {
@@ -55,7 +55,7 @@ export function netnsUnavailable(): string | null {
   }
 }
 
-/** Makes a namespace with its loopback up; it and all processes of {@link TestNetns.spawn} end with the test. */
+/** Makes a namespace with its loopback up. The end of the test removes it and ends all processes of {@link TestNetns.spawn}. */
 export async function createNetns(t: ExecutionContext, label = 'ns'): Promise<TestNetns> {
   const name = netnsName(label);
   const children = new Set<ChildProcess>();
@@ -93,8 +93,8 @@ export async function connectNetns(a: LinkEnd, b: LinkEnd): Promise<void> {
 }
 
 /**
- * A pod and a peer on one link: pod `10.9.0.2` / `fd09::2`, peer `10.9.0.1` / `fd09::1`, each the other's
- * default gateway, as a pod sees its node.
+ * Makes a pod and a peer on one link: pod `10.9.0.2` / `fd09::2`, peer `10.9.0.1` / `fd09::1`. Each is the other's
+ * default gateway, as a node is for its pod.
  */
 export async function createPodPair(
   t: ExecutionContext,

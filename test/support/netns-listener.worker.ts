@@ -1,4 +1,4 @@
-/** A pool thread that serves a listener of another namespace and says where the thread itself is. */
+/** A pool thread that serves a listener in another namespace and reports the thread's own namespace. */
 import { createServer } from 'node:net';
 import { setTimeout as wait } from 'node:timers/promises';
 import type { MessagePort } from 'node:worker_threads';
@@ -14,7 +14,7 @@ export default async function serveOne(task: {
   const before = threadNetns().inode;
   let errors = 0;
   const netnsFd = openNetns(task.path);
-  // Failures on the way must not leave the thread in the pod's namespace either.
+  // A failure must not leave the thread in the pod's namespace.
   for (const attempt of [
     () => openTcp({ netnsFd: 99_999, family: 4, mark: 0, noDelay: true }),
     () => openTcp({ netnsFd, family: 4, mark: 0, noDelay: true, bindLoopback: '203.0.113.9' }),

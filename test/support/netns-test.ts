@@ -1,4 +1,4 @@
-/** Tests that need network namespaces: skipped, and counted as skipped, where there are none. */
+/** Declares tests that need network namespaces. Without namespaces they are skipped and counted as skipped. */
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { removeLeftovers } from './leftovers.ts';
@@ -10,16 +10,16 @@ export type NetnsTest = (
   body: (t: ExecutionContext) => Promise<void> | void,
 ) => void;
 
-/** Why the tests of this file are skipped; null when they run. */
+/** The reason for skipping the tests of this file; null when they run. */
 export const skipReason: string | null = netnsUnavailable();
 
 if (skipReason === null) removeLeftovers();
 else if (process.env['WEFT_REQUIRE_NETNS'] === '1') {
-  // Where they are known to be available (continuous integration), a skip must not go unseen.
+  // Continuous integration has namespaces; a skip there is a failure.
   throw new Error(`network namespaces are required here: ${skipReason}`);
 } else process.stderr.write(`\nSKIPPED, NOT RUN: all tests of this file: ${skipReason}\n`);
 
-/** A serial test that needs network namespaces. */
+/** Declares a serial test that needs network namespaces. */
 export const netnsTest: NetnsTest = (title, body) => {
   if (skipReason === null) test.serial(title, body);
   else test.serial.skip(title, body);

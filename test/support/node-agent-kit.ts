@@ -1,4 +1,4 @@
-/** A node agent under test: its directories, its Redis, and a way to look at what it did. */
+/** A node agent under test, with its directories and its Redis, and ways to observe it. */
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -16,13 +16,13 @@ import { startTestRedis } from './redis.ts';
 import type { TestRedis } from './redis.ts';
 import { makeScratch } from './leftovers.ts';
 
-/** Where an agent under test works. */
+/** The directories and the Redis of an agent under test. */
 export interface AgentSite {
   readonly podsDir: string;
   readonly socket: string;
   readonly redis: TestRedis;
   readonly environment: Record<string, string>;
-  /** The rows of the node's enrolments table as a reader sees them. */
+  /** Returns the rows of the node's enrolments table as a reader sees them. */
   readonly rows: () => ReadonlyMap<string, Enrolment>;
 }
 
@@ -85,13 +85,13 @@ export async function startAgent(t: ExecutionContext, site: AgentSite): Promise<
   };
 }
 
-/** The value of a metric line that starts with `name`. */
+/** Reads the value of the metric line that starts with `name`. */
 export async function metric(agent: TestAgent, name: string): Promise<number> {
   const line = (await agent.metrics()).split('\n').find((text) => text.startsWith(`${name} `));
   return Number(line?.slice(name.length + 1) ?? Number.NaN);
 }
 
-/** Starts an agent as a process of its own; killed with the test. */
+/** Starts an agent as a process of its own. The end of the test kills it. */
 export function spawnAgent(t: ExecutionContext, site: AgentSite): ChildProcess {
   const script = new URL('node-agent-process.ts', import.meta.url).pathname;
   const child = spawn(process.execPath, [script], {
@@ -102,7 +102,7 @@ export function spawnAgent(t: ExecutionContext, site: AgentSite): ChildProcess {
   return child;
 }
 
-/** SIGKILL, and wait for the end. */
+/** Sends SIGKILL and waits for the end of the process. */
 export async function killed(child: ChildProcess): Promise<void> {
   if (child.exitCode !== null || child.signalCode !== null) return;
   const ended = once(child, 'exit');

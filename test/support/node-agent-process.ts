@@ -1,4 +1,4 @@
-/** Hosts one node agent, as the command line would, steered by its environment. */
+/** Hosts one node agent, as the command line would, configured by its environment. */
 import { runActors } from '../../lib/actor/run-actors.ts';
 import { definition } from '../../services/node-agent/node-agent-actor.ts';
 

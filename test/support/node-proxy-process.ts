@@ -1,4 +1,4 @@
-/** A process that hosts node-proxy, as the `weft` command would, steered by its environment. `TEST_HOT` replaces `hot` of its configuration. */
+/** Hosts node-proxy, as the `weft` command would, configured by its environment. `TEST_HOT` replaces `hot` of its configuration. */
 import { fileURLToPath } from 'node:url';
 import { runActors } from '../../lib/actor/run-actors.ts';
 import { nodeProxyConfig } from '../../services/node-proxy/config.ts';

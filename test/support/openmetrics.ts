@@ -11,14 +11,14 @@ except ImportError:
 for family in text_string_to_metric_families(sys.stdin.read()):
     print(family.name, family.type)
 `;
-/** The parser is not installed. */
+/** Exit status of the script when the parser is not installed. */
 const MISSING = 77;
-/** Debian's own Python has the package; another one first on the path would not. */
+/** Debian's own Python has the package; another Python earlier on the path does not. */
 const PYTHON = '/usr/bin/python3';
 
 /**
- * The families that the reference parser of OpenMetrics (Debian's python3-prometheus-client) finds, `name type`; null where
- * it is not installed. Throws what it says against the text.
+ * Returns the families, `name type`, that the reference parser of OpenMetrics (Debian's python3-prometheus-client) finds;
+ * null when it is not installed. Throws the parser's error.
  */
 export async function parseOpenMetrics(page: string): Promise<string[] | null> {
   const child = spawn(PYTHON, ['-c', SCRIPT], { stdio: ['pipe', 'pipe', 'pipe'] });

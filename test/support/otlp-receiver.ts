@@ -1,4 +1,4 @@
-/** A collector: takes OTLP over HTTP, decodes it by the protocol's own messages, keeps it. */
+/** A collector that receives OTLP over HTTP, decodes it with the protocol's own messages, and keeps it. */
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { IncomingHttpHeaders, IncomingMessage, Server, ServerResponse } from 'node:http';
@@ -39,7 +39,7 @@ export interface ReceivedMetric {
   readonly name: string;
   readonly kind: 'gauge' | 'sum' | 'histogram';
   readonly attributes: Attributes;
-  /** Of a histogram its count. */
+  /** The value; for a histogram, its count. */
   readonly value: number;
   readonly sum: number | null;
   readonly buckets: readonly number[];
@@ -56,7 +56,7 @@ export interface ReceivedRequest {
 const root = await protobuf.load(new URL('../fixtures/otlp.proto', import.meta.url).pathname);
 const SERVER_TLS_HANDSHAKE = 'secureConnection';
 
-/** Where it listens: a port of this machine, or a descriptor made in a namespace. */
+/** The listening place: a port of this machine, or a descriptor made in a namespace. */
 export type Place = { readonly port: number } | { readonly fd: number };
 
 export class OtlpReceiver {
@@ -64,7 +64,7 @@ export class OtlpReceiver {
   readonly logs: ReceivedLog[] = [];
   readonly metrics: ReceivedMetric[] = [];
   readonly requests: ReceivedRequest[] = [];
-  /** Status of every answer; `hang` = none comes. */
+  /** Status of every answer; `hang` sends none. */
   answer: number | 'hang' = 200;
   readonly #sockets = new Set<Socket>();
   readonly #tls: ServerOptions | null;
@@ -98,7 +98,7 @@ export class OtlpReceiver {
     return `${this.#tls === null ? 'http' : 'https'}://127.0.0.1:${this.port}`;
   }
 
-  /** Comes back after {@link stop}. */
+  /** Listens; also restarts the receiver after {@link stop}. */
   async listen(place: Place): Promise<void> {
     const handler = (request: IncomingMessage, response: ServerResponse): void =>
       void this.#serve(request, response);
@@ -115,7 +115,7 @@ export class OtlpReceiver {
     this.#server = server;
   }
 
-  /** Goes away: connections break, nothing listens. */
+  /** Breaks all connections and stops listening. */
   async stop(): Promise<void> {
     const server = this.#server;
     this.#server = null;
@@ -126,7 +126,7 @@ export class OtlpReceiver {
     await closed;
   }
 
-  /** The newest points of a metric. */
+  /** Finds the newest point of a metric. */
   metric(name: string, attributes: Attributes = {}): ReceivedMetric | undefined {
     return this.metrics.findLast(
       (metric) =>
@@ -157,7 +157,7 @@ export class OtlpReceiver {
 
 type Wire = Readonly<Record<string, unknown>>;
 
-/** 64-bit numbers as text, bytes as arrays, no list left out. */
+/** Decodes a message with 64-bit numbers as text, bytes as arrays, and empty lists present. */
 function decode(type: string, body: Buffer): Wire {
   const message = root.lookupType(`otlp.${type}`);
   const options = { longs: String, bytes: Array, arrays: true };

@@ -1,4 +1,4 @@
-/** Two pods of one node, and what is to be seen of bytes that passed between them. */
+/** Two pods of one node, and checks of the bytes that passed between them. */
 import type { ExecutionContext } from 'ava';
 import { TestMesh } from './listener-kit.ts';
 import type { TestPod } from './listener-kit.ts';
@@ -10,14 +10,14 @@ export const CLIENT = 'spiffe://cluster.local/ns/demo/sa/client';
 /** Identity of the pod `web`. */
 export const WEB = 'spiffe://cluster.local/ns/demo/sa/web';
 
-/** A mesh with a client and a server. */
+/** A mesh with a client pod and a server pod. */
 export interface PodPair {
   readonly mesh: TestMesh;
   readonly client: TestPod;
   readonly web: TestPod;
 }
 
-/** The client on the first thread, the server on the last. */
+/** Makes a mesh with the client on the first thread and the server on the last. */
 export async function podPair(
   t: ExecutionContext,
   options: Parameters<typeof TestMesh.start>[1] = {},
@@ -32,8 +32,9 @@ export async function podPair(
 }
 
 /**
- * Six bytes there while the connection lives, then all eleven there and back: both ends list the connection, the
- * application sees the client's address, and both access lines and counters tell of the same bytes and identities.
+ * Sends six bytes, looks at the live connection, then completes eleven bytes each way. Checks that both ends list the
+ * connection, that the application sees the client's address, and that access lines and counters of both ends agree on
+ * bytes and identities.
  */
 export async function toldByBothEnds(
   t: ExecutionContext,

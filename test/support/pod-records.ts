@@ -2,7 +2,7 @@ import { rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { PodRecord } from '../../lib/state/pod-record.ts';
 
-/** A pod record of an enrolled pod in namespace `demo`, with changes. */
+/** Makes the record of an enrolled pod in namespace `demo`, with changes. */
 export function podRecord(
   changes: Partial<PodRecord> & { readonly uid: string; readonly netns: string },
 ): PodRecord {
@@ -20,7 +20,7 @@ export function podRecord(
   };
 }
 
-/** Writes `<name>.json` the way a pod runtime does. */
+/** Writes `<name>.json` as a pod runtime does. */
 export async function writeRecord(dir: string, name: string, record: unknown): Promise<void> {
   const text = typeof record === 'string' ? record : JSON.stringify(record);
   const temporary = join(dir, `.${name}.tmp`);

@@ -1,10 +1,10 @@
-/** The watch of the control plane's manifest API, for what follows it: a real HTTP server on a unix socket. */
+/** Serves the watch of the control plane's manifest API to its clients, over real HTTP on a unix socket. */
 import { createServer } from 'node:http';
 import type { ServerResponse } from 'node:http';
 import { rm } from 'node:fs/promises';
 import { once } from 'node:events';
 
-/** A pod as the manifest API shows it. */
+/** Makes a pod as the manifest API shows it. */
 export function podObject(
   namespace: string,
   name: string,
@@ -18,7 +18,7 @@ export function podObject(
   };
 }
 
-/** The pod of a node's proxy, which the token of `nodeSubject` is bound to. */
+/** Makes the pod of a node's proxy; the token of `nodeSubject` is bound to it. */
 export function nodePod(node: string): Record<string, unknown> {
   return podObject('istio-system', `ztunnel-${node}`, { node, account: 'ztunnel' });
 }

@@ -1,4 +1,4 @@
-/** Policies and connections in the shorthand of docs/spec/policy.md §8. */
+/** Makes policies and connections from the shorthand of docs/spec/policy.md §8. */
 import { compileProgram } from '../../lib/policy/compile.ts';
 import { evaluate } from '../../lib/policy/evaluate.ts';
 import type {
@@ -14,7 +14,7 @@ import { matchFixture } from './model-fixtures.ts';
 /** Rules as lists of clauses, clauses as lists of matches. */
 export type Rules = readonly (readonly (readonly Partial<Match>[])[])[];
 
-/** A namespace policy of `app`, unless told otherwise. */
+/** Makes a policy; by default a namespace policy of `app`. */
 export function policy(
   action: 'ALLOW' | 'DENY',
   rules: Rules,
@@ -38,7 +38,7 @@ export const prefix = (value: string): StringMatch => ({ kind: 'prefix', value }
 export const suffix = (value: string): StringMatch => ({ kind: 'suffix', value });
 export const presence: StringMatch = { kind: 'presence' };
 
-/** A range as written in a policy, host bits and all. */
+/** Parses a range as written in a policy, with its host bits. */
 export function range(text: string): { address: string; length: number } {
   parsePrefix(text);
   const [address = '', length = ''] = text.split('/');
@@ -52,7 +52,7 @@ export const peers = {
   P: { sourceIp: '10.1.2.3', sourceIdentity: null },
 } as const;
 
-/** A connection of a peer to the pod. */
+/** Makes a connection from a peer to the pod. */
 export function connection(
   peer: keyof typeof peers,
   overrides: Partial<ConnectionFacts> = {},

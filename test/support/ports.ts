@@ -1,9 +1,9 @@
-/** Ports that nobody else is given. */
+/** Gives out loopback ports that no other socket gets. */
 import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 
-/** Below those that the kernel gives to port 0 and to clients (`net.ipv4.ip_local_port_range` begins at 32768). */
+/** Below the range for port 0 and for clients (`net.ipv4.ip_local_port_range` begins at 32768). */
 const FIRST = 18_000;
 const LAST = 32_000;
 const ATTEMPTS = 100;
@@ -11,8 +11,8 @@ const ATTEMPTS = 100;
 const given = new Set<number>();
 
 /**
- * A loopback port for a server that must know it beforehand or come back on it: free now, given once in this process, and
- * never handed to another by the kernel, as one that port 0 gave would be between its closing and its use.
+ * Returns a loopback port for a server that must know its port beforehand or restart on it. The port is free now and is
+ * given once in this process. The kernel never gives it to another socket, as it may with a closed port from port 0.
  */
 export async function ownPort(): Promise<number> {
   for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
@@ -27,7 +27,7 @@ export async function ownPort(): Promise<number> {
 async function isFree(port: number): Promise<boolean> {
   const server = createServer();
   try {
-    // Rejects with the server's error.
+    // `once` rejects with the server's error.
     const listening = once(server, 'listening');
     server.listen(port, '127.0.0.1');
     await listening;

@@ -1,4 +1,4 @@
-/** A redis-server child of a test. */
+/** Runs redis-server as a child of the test. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdir, rm, writeFile } from 'node:fs/promises';
@@ -8,13 +8,13 @@ import { until } from './until.ts';
 /** A running redis-server. */
 export interface PrivateRedis {
   readonly pid: number;
-  /** SIGKILL; resolves when it is gone. Idempotent. */
+  /** Sends SIGKILL and resolves when the process has ended. Idempotent. */
   kill(): Promise<void>;
 }
 
 /**
- * Starts redis-server with the configuration of a local mesh and resolves when it answers. Throws when it is missing or
- * ends while it starts.
+ * Starts redis-server with the configuration of a local mesh and resolves when it answers. Throws when the program is
+ * missing or ends while it starts.
  */
 export async function startPrivateRedis(options: {
   readonly socketPath: string;

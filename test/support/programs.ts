@@ -1,7 +1,7 @@
 import { accessSync, constants } from 'node:fs';
 import { delimiter, join } from 'node:path';
 
-/** Path of a program, null where there is none. */
+/** Returns the path of a program; null when there is none. */
 export function findProgram(name: string): string | null {
   const folders = [...(process.env['PATH'] ?? '').split(delimiter), '/usr/sbin', '/sbin'];
   for (const folder of folders) {
@@ -9,7 +9,7 @@ export function findProgram(name: string): string | null {
       accessSync(join(folder, name), constants.X_OK);
       return join(folder, name);
     } catch {
-      // Not in this folder.
+      // The program is not in this folder.
     }
   }
   return null;

@@ -1,4 +1,4 @@
-/** Two nodes with real node-proxy processes, and real counterparts: Redis, CA, fetchers, the agents' ZDS sockets. */
+/** Two nodes with real node-proxy processes, and a real Redis, CA, fetchers and ZDS sockets of the agents. */
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
@@ -36,7 +36,7 @@ import { until } from './until.ts';
 import { workload } from './workloads.ts';
 
 const ENTRY = fileURLToPath(new URL('./node-proxy-process.ts', import.meta.url));
-/** Longer than any wait of the data path for a certificate, a workload or a connection. */
+/** Longer than the data path waits for a certificate, a workload or a connection. */
 const ANSWER_MS = 60_000;
 export const NODES = ['node-1', 'node-2'] as const;
 export type NodeName = (typeof NODES)[number];
@@ -113,7 +113,7 @@ export class ProxyNode {
     child.stderr?.on('data', (chunk: Buffer) => this.lines.push({ stderr: chunk.toString() }));
   }
 
-  /** A further process of the node, of this generation. Its end is the caller's or the namespace's. */
+  /** Starts another process of the node, of this generation. The caller or the end of the namespace ends it. */
   another(
     group: number,
     environment: Record<string, string> = {},
@@ -143,7 +143,7 @@ export class ProxyNode {
     }
   }
 
-  /** A path of the process's admin server. */
+  /** Requests a path of the process's admin server. */
   get(path: string, method = 'GET'): Promise<{ status: number; body: string }> {
     return new Promise((resolve, reject) => {
       const call = request(
@@ -196,7 +196,7 @@ export class ProxyMesh {
     this.#redirector = parts.redirector;
   }
 
-  /** Everything up; pods named here may get certificates on their node. */
+  /** Starts everything but the proxies. The pods named here may get certificates on their node. */
   static async start(
     t: ExecutionContext,
     placement: Readonly<Record<string, NodeName>>,
@@ -252,7 +252,7 @@ export class ProxyMesh {
     });
   }
 
-  /** A pod with its rules and its workload; its node's agent names it from then on. */
+  /** Adds a pod with its redirection rules and its workload; its node's agent announces it from then on. */
   async addPod(
     name: string,
     node: NodeName,
@@ -347,7 +347,7 @@ export class ProxyMesh {
     const fd = openTcp({ netnsFd, family: 4, mark: 0, noDelay: true });
     const socket = await connectTcp(fd, { ip, port }, { timeoutMs: 60_000 });
     socket.on('error', () => undefined);
-    // It comes paused and half-open.
+    // The socket is handed out paused and half-open.
     socket.on('end', () => socket.end());
     socket.resume();
     this.#t.teardown(() => socket.destroy());
@@ -355,7 +355,7 @@ export class ProxyMesh {
   }
 }
 
-/** Sends a text and resolves with the answer to it; null when the connection ends first. */
+/** Sends a text and resolves with its answer; null when the connection ends first. */
 export async function exchange(socket: Socket, text: string): Promise<string | null> {
   const ended = Promise.withResolvers<null>();
   const answered = Promise.withResolvers<string>();

@@ -1,4 +1,4 @@
-/** One node-proxy process among several of a node: a generation, or a sibling. */
+/** One of a node's node-proxy processes: a generation, or a sibling. */
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { request } from 'node:http';
@@ -8,7 +8,7 @@ import { until } from './until.ts';
 
 const ENTRY = fileURLToPath(new URL('./node-proxy-process.ts', import.meta.url));
 
-/** Fewer than a proxy can do with. */
+/** Fewer descriptors than a proxy needs. */
 const INITIAL_DESCRIPTORS = 64;
 
 /** The process, its log and its admin server. */
@@ -19,7 +19,7 @@ export class ProxyProcess {
   readonly ended: Promise<number | null>;
   readonly #admin: string;
 
-  /** `descriptors`: how many the process may have; it is started with fewer, and raises them itself. */
+  /** `descriptors` is the process's hard limit. It starts with a lower soft limit and raises it itself. */
   constructor(
     netns: TestNetns,
     adminSocket: string,
@@ -40,7 +40,7 @@ export class ProxyProcess {
         WEFT_ADMIN_ADDRESS: `unix:${adminSocket}`,
       },
     });
-    // Not before its log has been read to the end.
+    // `close` comes after the log has been read to the end.
     this.ended = once(this.child, 'close').then(([code]) => code as number | null);
     let rest = '';
     this.child.stdout?.on('data', (chunk: Buffer) => {
@@ -63,7 +63,7 @@ export class ProxyProcess {
     }
   }
 
-  /** What its readiness waits for, as text; null while it does not answer. */
+  /** Returns what readiness waits for, as text; null while the process does not answer. */
   async pending(): Promise<string | null> {
     return (await this.#get('/healthz/ready'))?.trim() ?? null;
   }

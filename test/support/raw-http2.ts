@@ -12,7 +12,7 @@ import {
 } from '../../lib/hbone/engine-framing/frames.ts';
 import { dial } from './tunnel-kit.ts';
 
-/** A frame the peer sent. */
+/** A frame from the peer. */
 export interface SeenFrame {
   readonly type: number;
   readonly flags: number;
@@ -20,7 +20,7 @@ export interface SeenFrame {
   readonly payload: Buffer;
 }
 
-/** Any frame as bytes. */
+/** Encodes a frame. */
 export function rawFrame(
   type: number,
   flags: number,
@@ -33,7 +33,7 @@ export function rawFrame(
   return bytes;
 }
 
-/** A client that says exactly what a test tells it to, behind an honest TLS handshake. */
+/** A client that sends exactly the frames of the test, after a normal TLS handshake. */
 export class RawHttp2 {
   readonly socket: TLSSocket;
   readonly frames: SeenFrame[] = [];
@@ -48,7 +48,7 @@ export class RawHttp2 {
     socket.on('data', (chunk: Buffer) => this.#take(chunk));
   }
 
-  /** The error code of the last GOAWAY, null when none has come. */
+  /** The error code of the last GOAWAY; null when none has arrived. */
   get goaway(): number | null {
     return this.frames.findLast(({ type }) => type === 7)?.payload.readUInt32BE(4) ?? null;
   }
@@ -58,7 +58,7 @@ export class RawHttp2 {
     this.acknowledge();
   }
 
-  /** As {@link greet}, and says nothing to the settings of the other side. */
+  /** Does the same as {@link greet}, but does not acknowledge the peer's SETTINGS. */
   greetOnly(settings: [number, number][] = []): void {
     this.socket.write(Buffer.concat([CLIENT_PREFACE, settingsFrame(settings)]));
   }
@@ -67,7 +67,7 @@ export class RawHttp2 {
     this.socket.write(rawFrame(4, 1, 0));
   }
 
-  /** The values of a setting the peer has sent so far, in order. */
+  /** Returns the values of a setting that the peer has sent so far, in order. */
   settings(id: number): number[] {
     const values: number[] = [];
     for (const { type, flags, payload } of this.frames) {
@@ -79,7 +79,7 @@ export class RawHttp2 {
     return values;
   }
 
-  /** What the peer has let us send on the connection so far, beyond HTTP/2's default. */
+  /** The connection window that the peer has granted so far, beyond HTTP/2's default. */
   get connectionWindow(): number {
     return this.frames
       .filter(({ type, id }) => type === 8 && id === 0)
@@ -93,7 +93,7 @@ export class RawHttp2 {
     ]);
   }
 
-  /** A request of just these headers. */
+  /** Sends a request with exactly these headers. */
   request(id: number, headers: readonly (readonly [name: string, value: string])[]): void {
     const block = this.#encoder.encode(headers);
     this.socket.write(headersFrames(id, block, { endStream: false, maxFrameSize: 16_384 }));
@@ -115,7 +115,7 @@ export class RawHttp2 {
   }
 }
 
-/** Connects with the credentials and finishes TLS. */
+/** Connects with the credentials and completes the TLS handshake. */
 export async function rawHttp2(
   t: ExecutionContext,
   port: number,

@@ -1,11 +1,11 @@
-/** TLS without HTTP/2 behind it. */
+/** Opens TLS connections without HTTP/2. */
 import { once } from 'node:events';
 import { connect as connectTls } from 'node:tls';
 import type { TLSSocket } from 'node:tls';
 import type { TunnelCredentials } from '../../lib/hbone/credentials.ts';
 import { dial } from './tunnel-kit.ts';
 
-/** A plain TLS client with the credentials, for peers that misbehave. */
+/** Connects a plain TLS client with the credentials, for misbehaving peers. */
 export async function rawClient(
   t: Parameters<typeof dial>[0],
   port: number,

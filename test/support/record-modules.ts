@@ -1,4 +1,4 @@
-/** Loaded before a program (`--import`): writes the packages it loaded to the file RECORD_MODULES when it ends. */
+/** Writes the packages that a program loaded to the file RECORD_MODULES when it ends. Preload it with `--import`. */
 import { writeFileSync } from 'node:fs';
 import { registerHooks } from 'node:module';
 import { isMainThread } from 'node:worker_threads';

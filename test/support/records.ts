@@ -1,6 +1,6 @@
 import type { ConnectionRecord } from '../../workers/listener/protocol/connections.ts';
 
-/** The record of a live plain connection, changed as given. */
+/** Makes the record of a live plain connection, with changes. */
 export function connectionRecord(parts: Partial<ConnectionRecord> = {}): ConnectionRecord {
   return {
     podUid: 'u',

@@ -1,4 +1,4 @@
-/** A Redis Cluster: three masters, a replica of each, users of every role, TLS where asked for. */
+/** Runs a Redis Cluster of three masters, each with a replica, with users of every role and TLS on demand. */
 import { execFileSync } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
@@ -22,30 +22,30 @@ const FIRST_PORT = 7_000;
 /** One server of the cluster. */
 export interface ClusterServer {
   readonly port: number;
-  /** As `admin`. */
+  /** A client as the user `admin`. */
   readonly client: Redis;
   readonly id: string;
-  /** SIGKILL. */
+  /** Sends SIGKILL. */
   kill(): Promise<void>;
-  /** SIGSTOP and SIGCONT: a server that is there and does not answer. */
+  /** Sends SIGSTOP: the server keeps its connections and does not answer. */
   pause(): void;
   resume(): void;
 }
 
-/** The servers of a test; all end with it. */
+/** The servers of a test; the end of the test stops them. */
 export interface ClusterRedis {
   readonly prefix: string;
   /** Masters first; the replica of master n is server n + 3. */
   readonly servers: readonly ClusterServer[];
   config(user?: string): BusConfig;
   environment(user?: string): Record<string, string>;
-  /** The master of a hash tag of this mesh, `mesh` or a node's name, and its slot. */
+  /** Finds the master and the slot of a hash tag of this mesh, `mesh` or a node's name. */
   masterOf(tag: string): Promise<{ readonly server: ClusterServer; readonly slot: number }>;
-  /** The replica that was given to a master at the start. */
+  /** Returns the replica that a master got at the start. */
   replicaOf(master: ClusterServer): ClusterServer;
-  /** Cuts a replica off: it goes on as it is, and is not told anything more. */
+  /** Cuts a master's replica off: it keeps running and receives no more updates. */
   cutReplica(master: ClusterServer): Promise<void>;
-  /** Moves a slot with all its keys, as `redis-cli --cluster reshard` does; `between` runs while it is half done. */
+  /** Moves a slot with all its keys, as `redis-cli --cluster reshard` does. `between` runs halfway. */
   moveSlot(
     slot: number,
     from: ClusterServer,
@@ -63,7 +63,7 @@ export async function startClusterRedis(
   t.teardown(() => rm(dir, { recursive: true, force: true }));
   const prefix = `t${randomBytes(4).toString('hex')}`;
   const tls = options.tls === true;
-  // An address of its own, so that its ports are free.
+  // The cluster gets its own loopback address, so that its ports are free.
   const [a = 0, b = 0, c = 0] = randomBytes(3);
   const host = `127.${a}.${b}.${Math.max(2, Math.min(c, 253))}`;
   const users = [
@@ -157,7 +157,7 @@ export async function startClusterRedis(
     },
     cutReplica: async (master) => {
       const { client } = replicaOf(master);
-      // It cannot log in to its master any more.
+      // With a wrong password the replica cannot log in to its master.
       await client.config('SET', 'masterauth', 'wrong');
       await master.client.call('CLIENT', 'KILL', 'TYPE', 'replica');
       await until(async () => /master_link_status:down/.test(await client.info('replication')), {
@@ -191,7 +191,7 @@ async function describe(
   };
 }
 
-/** Makes one cluster of them. */
+/** Joins the servers into one cluster. */
 async function formCluster(host: string, servers: readonly ClusterServer[]): Promise<void> {
   const masters = servers.slice(0, MASTERS);
   await Promise.all(
@@ -203,7 +203,7 @@ async function formCluster(host: string, servers: readonly ClusterServer[]): Pro
   );
   const [first] = servers;
   for (const [index, { client, port }] of servers.entries()) {
-    // Two masters that meet with one epoch settle it by themselves, but later.
+    // Two masters with the same epoch resolve the conflict themselves, but later.
     await client.call('CLUSTER', 'SET-CONFIG-EPOCH', String(index + 1));
     if (first !== undefined && port !== first.port) {
       await first.client.call('CLUSTER', 'MEET', host, String(port));
@@ -237,7 +237,7 @@ async function formCluster(host: string, servers: readonly ClusterServer[]): Pro
   );
 }
 
-/** A server that answers. */
+/** Finds a server that answers. */
 function live(servers: readonly ClusterServer[]): ClusterServer {
   const found = servers.find(({ client }) => client.status === 'ready');
   if (found === undefined) throw new Error('no server of the cluster answers');

@@ -1,4 +1,4 @@
-/** A Redis master with a replica and sentinels that watch over both. */
+/** Runs a Redis master with a replica, and sentinels that watch both. */
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -16,24 +16,24 @@ import { until } from './until.ts';
 const MASTER = 'weft';
 const SENTINELS = 3;
 
-/** The servers of a test; all end with it. */
+/** The servers of a test; the end of the test stops them. */
 export interface SentinelRedis {
-  /** Bus configuration; there are no users here. */
+  /** Returns the bus configuration, without a user. */
   config(): BusConfig;
-  /** Environment of an actor. */
+  /** Returns the environment of an actor. */
   environment(): Record<string, string>;
-  /** Raw clients of the first master and of its replica. */
+  /** A raw client of the first master. */
   readonly master: Redis;
   readonly replica: Redis;
-  /** Holds the replica where it is: what the master is told from now on does not reach it. */
+  /** Freezes the replica's state: later writes to the master do not reach it. */
   cutReplica(): Promise<void>;
-  /** SIGKILL of the master. */
+  /** Sends SIGKILL to the master. */
   killMaster(): Promise<void>;
-  /** Resolves when the replica was promoted. */
+  /** Resolves when the replica has been promoted. */
   promoted(): Promise<void>;
 }
 
-/** Starts a Redis in a folder with these lines of configuration; it ends with the test. */
+/** Starts a Redis in a folder with these lines of configuration. The end of the test stops it. */
 export function startServer(
   t: ExecutionContext,
   dir: string,
@@ -60,7 +60,7 @@ export function startServer(
   return child;
 }
 
-/** A raw client that goes with the test. */
+/** Creates a raw client; the end of the test closes it. */
 export function clientOf(t: ExecutionContext, port: number): Redis {
   const client = new Redis({ host: '127.0.0.1', port, protocol: 2 });
   client.on('error', (error) => t.log(`redis client: ${error.message}`));
@@ -123,7 +123,7 @@ export async function startSentinelRedis(t: ExecutionContext): Promise<SentinelR
     master,
     replica,
     cutReplica: async () => {
-      // Nobody listens there; the sentinels put it right, but not at once.
+      // Nothing listens there. The sentinels repair it, but not at once.
       await replica.call('REPLICAOF', '127.0.0.1', '1');
       await until(async () => /master_link_status:down/.test(await replica.info('replication')), {
         what: 'the replica to be cut off',

@@ -1,4 +1,4 @@
-/** A private Redis for a test: its own directory, ACL users of every role, a random key prefix. */
+/** Runs a private Redis for a test, with its own directory, ACL users of every role and a random key prefix. */
 import { randomBytes } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -12,22 +12,22 @@ import { startPrivateRedis } from './private-redis.ts';
 import type { PrivateRedis } from './private-redis.ts';
 import { makeScratch } from './leftovers.ts';
 
-/** A Redis server of the test's own. Everything is removed at the end of the test. */
+/** A private Redis server. The end of the test removes everything. */
 export interface TestRedis {
   readonly socketPath: string;
   readonly prefix: string;
-  /** Bus configuration as the named user; `admin` by default, which may do everything. */
+  /** Returns the bus configuration of the named user; the default `admin` may do everything. */
   config(user?: string): BusConfig;
-  /** Environment of an actor that uses this Redis as the named user. */
+  /** Returns the environment of an actor that uses this Redis as the named user. */
   environment(user?: string): Record<string, string>;
-  /** A raw client, closed at the end of the test. */
+  /** Creates a raw client; the end of the test closes it. */
   client(user?: string): Redis;
-  /** SIGKILL. */
+  /** Sends SIGKILL. */
   kill(): Promise<void>;
-  /** SIGSTOP and SIGCONT: a server that is there and does not answer. */
+  /** Sends SIGSTOP: the server keeps its connections and does not answer. */
   pause(): void;
   resume(): void;
-  /** Starts it again after {@link kill}, with its data or without. */
+  /** Restarts the server after {@link kill}, with its data or without. */
   start(options?: { readonly empty?: boolean }): Promise<void>;
 }
 

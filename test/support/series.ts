@@ -4,7 +4,7 @@ import type { SeriesMessage } from '../../lib/metrics/series-memory.ts';
 import { TrafficMetrics } from '../../lib/metrics/traffic.ts';
 import type { MetricSample } from '../../workers/listener/protocol/control.ts';
 
-/** A writer of series and its reader, with a structured clone between them as between threads. */
+/** Makes a writer of series and its reader, with a structured clone between them as between threads. */
 export function seriesKit() {
   const reader = new SeriesReader();
   const told: SeriesMessage[] = [];
@@ -16,7 +16,7 @@ export function seriesKit() {
   return { writer, reader, told, samples: () => samplesOf(reader) };
 }
 
-/** All values that a reader reads now. */
+/** Returns all current values of a reader. */
 export function samplesOf(reader: SeriesReader): MetricSample[] {
   const samples: MetricSample[] = [];
   reader.forEach(({ series }, value) => {
@@ -25,7 +25,7 @@ export function samplesOf(reader: SeriesReader): MetricSample[] {
   return samples;
 }
 
-/** Traffic counters; `samples` is what a scrape sees of them. */
+/** Makes traffic counters; `samples` returns the samples of a scrape. */
 export function trafficKit(options: LabelSetOptions = {}) {
   const kit = seriesKit();
   const metrics = new TrafficMetrics(kit.writer, options);

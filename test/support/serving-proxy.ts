@@ -1,4 +1,4 @@
-/** A node proxy reduced to its ZDS side: real session, real listeners in the pods' namespaces, no data path. */
+/** A node proxy reduced to its ZDS side, with a real session and real listeners in the pods' namespaces, but no data path. */
 import { createServer } from 'node:net';
 import type { Server } from 'node:net';
 import type { ExecutionContext } from 'ava';
@@ -22,7 +22,7 @@ export interface ServedPod {
 /** A proxy under a test's control. */
 export class ServingProxy {
   readonly served = new Map<string, ServedPod>();
-  /** Everything it was told, e.g. `add u-1`. */
+  /** All messages received, such as `add u-1`. */
   readonly told: string[] = [];
   /** Uids whose Add is answered with an error. */
   readonly refused = new Set<string>();
@@ -54,7 +54,7 @@ export class ServingProxy {
     this.served.delete(uid);
   }
 
-  /** Closes one listener and goes on thinking that all is well. */
+  /** Closes one listener; the proxy does not notice. */
   loseListener(uid: string, index: number): void {
     this.served.get(uid)?.servers[index]?.close();
   }
@@ -79,7 +79,7 @@ export class ServingProxy {
   }
 }
 
-/** Starts a proxy that is stopped with the test. */
+/** Starts a proxy; the end of the test stops it. */
 export function startServingProxy(t: ExecutionContext, path: string, group = 0): ServingProxy {
   const proxy = new ServingProxy(path, group);
   t.teardown(() => proxy.stop());
@@ -87,7 +87,7 @@ export function startServingProxy(t: ExecutionContext, path: string, group = 0):
   return proxy;
 }
 
-/** Says to each connection at which port it came in and where it was going. */
+/** Sends each connection the port at which it arrived and its original destination. */
 function serve(netnsFd: number, port: number): Server {
   const { fd } = listenTcp({
     netnsFd,

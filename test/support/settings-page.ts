@@ -1,10 +1,10 @@
-/** docs/settings.md, made from the schemas that read the variables; `npm run docs` writes it. */
+/** Generates docs/settings.md from the schemas that read the variables; `npm run docs` writes it. */
 import { writeFile } from 'node:fs/promises';
 import { RETIRED_VARIABLES } from '../../lib/config/unknown-variables.ts';
 import { ACTORS } from '../../services/local-mesh/actors.ts';
 import { settings } from '../../services/cli/settings.ts';
 
-/** Where the page lies. */
+/** The location of the page. */
 export const SETTINGS_PAGE = new URL('../../docs/settings.md', import.meta.url);
 
 const HEAD = `# Settings
@@ -15,7 +15,7 @@ prints the same. An empty variable counts as absent. Durations are written \`500
 \`ISTIO_META_*\`, \`ISTIO_METAJSON_*\`, \`XDS_HEADER_*\` and \`CA_HEADER_*\` are read by prefix, as upstream reads them.
 `;
 
-/** The page as it should be. */
+/** Generates the page. */
 export async function settingsPage(): Promise<string> {
   const sections = await settings(ACTORS);
   const parts = sections.map(({ title, lines }) => {

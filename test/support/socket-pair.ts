@@ -5,13 +5,13 @@ import type { ExecutionContext } from 'ava';
 
 /** Two ends of one TCP connection. */
 export interface SocketPair {
-  /** Accepted as a listener of ours accepts: paused, half-open. */
+  /** The accepted end, paused and half-open as our listeners accept. */
   readonly near: Socket;
   /** The application's end, half-open. */
   readonly far: Socket;
 }
 
-/** A connection over loopback, gone with the test. */
+/** Makes a connection over loopback; the end of the test closes it. */
 export async function socketPair(t: ExecutionContext): Promise<SocketPair> {
   const listener = createServer({ allowHalfOpen: true, pauseOnConnect: true });
   listener.listen(0, '127.0.0.1');

@@ -1,4 +1,4 @@
-/** A thread that joins two descriptors by the splice pump, says so, and then waits to be terminated. */
+/** A thread that joins two descriptors by the splice pump, reports it, and waits to be terminated. */
 import { parentPort, workerData } from 'node:worker_threads';
 import { splicePump } from '../../lib/linux/splice-pump.ts';
 

@@ -8,13 +8,13 @@ import type { StateResponse } from '../../workers/listener/protocol/state.ts';
 import { ListenerThread } from '../../workers/listener/thread.ts';
 import { listenerSettings } from './listener-kit.ts';
 
-/** A pod of a listener thread that is this one; what the thread says and logs, and how the mesh state answers it. */
+/** Starts a pod on a listener thread that is this thread. Gives access to its messages, its log and the mesh state's answers. */
 export async function startPod(
   t: ExecutionContext,
   options: {
-    /** Its port for tunnels; 0 by default, any free one. */
+    /** The pod's port for tunnels; 0, the default, picks a free one. */
     readonly inboundHbone?: number;
-    /** The namespace of a workload; by default it is the proxy's own pod, in this process's namespace. */
+    /** The network namespace of a workload. Without it the pod is the proxy's own, in this process's namespace. */
     readonly netns?: string;
   } = {},
 ) {

@@ -1,4 +1,4 @@
-/** A connection from a namespace that a test holds open and speaks over now and then. */
+/** A connection from a namespace that a test keeps open and checks now and then. */
 import type { RunningCommand, TestMesh } from './mesh.ts';
 import { until } from './until.ts';
 
@@ -18,14 +18,14 @@ export class Talk {
     this.#name = name;
   }
 
-  /** Connects from a namespace (`demo-client`) to port 8080 of the pod called `name`, and hears it once. */
+  /** Connects from a namespace (`demo-client`) to port 8080 of the pod called `name`, and waits for one answer. */
   static async open(mesh: TestMesh, netns: string, ip: string, name: string): Promise<Talk> {
     const talk = new Talk(mesh.inNetns(netns, 'bash', '-c', SCRIPT, ip), name);
     await talk.hears('at first');
     return talk;
   }
 
-  /** Asks over the connection and waits for the answer. */
+  /** Sends a request over the connection and waits for the answer. */
   async hears(when: string): Promise<void> {
     const before = this.#answers();
     this.#command.stdin.write('\n');

@@ -1,4 +1,4 @@
-/** Small conversations over TCP sockets of a test. */
+/** Short exchanges over TCP sockets of a test. */
 import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import { readAll } from './tunnel-kit.ts';
@@ -8,13 +8,13 @@ export function echo(socket: Socket): void {
   socket.pipe(socket);
 }
 
-/** Says the text, ends, and resolves with all that came back. */
+/** Sends the text, ends, and resolves with everything received. */
 export async function ask(socket: Socket, text: string): Promise<string> {
   socket.end(text);
   return (await readAll(socket)).toString();
 }
 
-/** The next bytes that arrive, as text. */
+/** Reads the next bytes that arrive, as text. */
 export async function heard(socket: Socket): Promise<string> {
   const arrived = once(socket, 'data');
   socket.resume();
@@ -23,7 +23,7 @@ export async function heard(socket: Socket): Promise<string> {
   return chunk.toString();
 }
 
-/** Resolves when the other side has closed the connection, also by a reset; our side follows. */
+/** Resolves when the other side has closed or reset the connection; then closes our side. */
 export function closed(socket: Socket): Promise<void> {
   return new Promise((resolve) => {
     if (socket.closed) resolve();

@@ -1,4 +1,4 @@
-/** The state thread's part for tests: real stores over JSON rows, one copy, any number of listener threads. */
+/** Plays the state thread's part: real stores over JSON rows, one copy for any number of listener threads. */
 import { MessageChannel } from 'node:worker_threads';
 import type { MessagePort } from 'node:worker_threads';
 import { STATE_SLICE_MS } from '../../services/node-proxy/limits.ts';
@@ -19,7 +19,7 @@ interface Watcher {
 }
 
 export class TestState {
-  /** While set, lookups are answered "cannot tell yet". */
+  /** While false, lookups are answered "cannot tell yet". */
   synced = true;
   lookups = 0;
   readonly #addresses = new PackedStore((bytes) => fromJson<AddressResource>(bytes), {
@@ -36,7 +36,7 @@ export class TestState {
     });
   }
 
-  /** A port for one more thread. */
+  /** Opens a port for one more thread. */
   connect(): MessagePort {
     const { port1, port2 } = new MessageChannel();
     const watcher: Watcher = { port: port1, pods: new Map(), programs: new Set() };
@@ -60,7 +60,7 @@ export class TestState {
     this.refresh();
   }
 
-  /** Tells every thread about its pods again, as the end of a pending wait does. */
+  /** Sends every thread its pods again, as the end of a pending wait does. */
   refresh(): void {
     for (const watcher of this.#watchers) this.#tellAll(watcher);
   }
@@ -110,7 +110,7 @@ export class TestState {
     const { namespace, name, serviceAccount, uid } = pod;
     const workload = this.#addresses.localWorkload(namespace, name, serviceAccount, '');
     if (workload === null) {
-      // As node-proxy's state thread does: nobody can tell what binds it.
+      // As in node-proxy's state thread, the policies that bind it are unknown.
       const policy = { setId: '', unknown: [], pending: false, denyAll: null };
       this.#send(watcher, { type: 'local', uid, pod: { workload, services: [], policy } });
       return;

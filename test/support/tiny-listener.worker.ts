@@ -1,7 +1,7 @@
 /**
  * A listener thread reduced to its contract: it listens on a loopback port for each pod, answers reports and
- * obeys stops. Names of pods make it misbehave: `refused` cannot start, `crash` kills the thread when it is
- * connected to, `quits` ends its task by itself when connected to.
+ * obeys stops. Certain pod names make it misbehave: `refused` cannot start; a connection to `crash` kills the
+ * thread; a connection to `quits` ends its task.
  */
 import { createServer } from 'node:net';
 import { SeriesWriter } from '../../lib/metrics/series-memory.ts';
@@ -21,7 +21,7 @@ interface Served {
   readonly end: () => void;
 }
 
-/** Node fires later ones at once. */
+/** Node fires longer timers at once. */
 const LONGEST_TIMER_MS = 2_147_483_647;
 
 let attachment: ThreadAttachment | null = null;
@@ -100,13 +100,13 @@ function obey(message: ControlToThread): void {
   }
 }
 
-/** Task: wires the thread. */
+/** Connects the thread to its control thread (a task). */
 export function attach(task: ThreadAttachment): void {
   attachment = task;
   task.control.on('message', obey);
 }
 
-/** Task: serves one pod on the loopback port that its service account names. */
+/** Serves one pod on the loopback port that its service account names (a task). */
 export async function servePod({ pod }: PodTask): Promise<void> {
   if (pod.name === 'refused') throw new Error('refused on purpose');
   attachment?.state.postMessage({ type: 'watch', pod } satisfies StateRequest);

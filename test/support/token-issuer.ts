@@ -3,7 +3,7 @@ import { writeFile } from 'node:fs/promises';
 import { TOKEN_AUDIENCE, keySetFor, mintToken } from '../../lib/identity/token.ts';
 import type { TokenSubject, TokenTerms } from '../../lib/identity/token.ts';
 
-/** Plays the API server's part: signs tokens and publishes the keys. */
+/** Plays the API server's part: signs tokens and publishes their keys. */
 export interface TestTokenIssuer {
   readonly issuer: string;
   /** Writes the key set file. */
@@ -11,7 +11,7 @@ export interface TestTokenIssuer {
   mint(subject: TokenSubject, terms?: Partial<TokenTerms>): Promise<string>;
 }
 
-/** A fresh issuer with a key of its own. */
+/** Creates an issuer with a new key. */
 export function createTokenIssuer(issuer = 'https://kubernetes.test'): TestTokenIssuer {
   const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
   return {
@@ -28,7 +28,7 @@ export function createTokenIssuer(issuer = 'https://kubernetes.test'): TestToken
   };
 }
 
-/** The subject of a node's own account, bound to the pod that `nodePod` gives (test/support/pods-api.ts). */
+/** Returns the subject of a node's own account, bound to the pod of `nodePod` (test/support/pods-api.ts). */
 export function nodeSubject(node: string): TokenSubject {
   return {
     namespace: 'istio-system',
@@ -38,7 +38,7 @@ export function nodeSubject(node: string): TokenSubject {
   };
 }
 
-/** The subject of an account without a pod. */
+/** Returns the subject of an account without a pod. */
 export function accountSubject(namespace: string, name: string): TokenSubject {
   return { namespace, serviceAccount: { name, uid: `sa-${name}` }, pod: null, node: null };
 }

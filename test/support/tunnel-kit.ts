@@ -25,14 +25,14 @@ export const testSettings: TunnelSettings = {
   connectionWindow: 16 * MIB,
   frameSize: MIB,
   maxStreams: 100,
-  // Nor one that has fallen silent: all tests of a file share one event loop.
+  // Nor a silent one: all tests of a file share one event loop.
   pingIntervalMs: 60_000,
   pingTimeoutMs: 120_000,
-  // A busy machine is no peer that keeps us waiting.
+  // Long, so that a busy machine does not count as a slow peer.
   handshakeTimeoutMs: 60_000,
 };
 
-/** The identity of the first URI SAN; the engine's contract leaves more to lib/identity/peer-verify. */
+/** Returns the identity of the first URI SAN; lib/identity/peer-verify does all further checks. */
 export function anyPeer(certificate: X509Certificate): string {
   const uri = /URI:([^,]+)/.exec(certificate.subjectAltName ?? '')?.[1];
   if (uri === undefined) throw new MeshError('TLS_PEER_IDENTITY', 'the peer has no identity');
@@ -61,7 +61,7 @@ export interface ServerFixture {
   readonly requestErrors: unknown[];
 }
 
-/** A listening server of the engine that hands requests to `onRequest`. */
+/** Starts a server of the engine that passes requests to `onRequest`. */
 export async function serveTunnels(
   t: ExecutionContext,
   engine: HboneEngine,
@@ -96,7 +96,7 @@ export async function serveTunnels(
   return { port, server, tunnels, failures, requestErrors };
 }
 
-/** A connected TCP socket that is destroyed with the test. */
+/** Connects a TCP socket; the end of the test destroys it. */
 export async function dial(t: ExecutionContext, port: number): Promise<Socket> {
   const socket = connect({ port, host: '127.0.0.1', noDelay: true });
   t.teardown(() => socket.destroy());
@@ -104,7 +104,7 @@ export async function dial(t: ExecutionContext, port: number): Promise<Socket> {
   return socket;
 }
 
-/** A client tunnel to the port. */
+/** Opens a client tunnel to the port. */
 export async function openTunnel(
   t: ExecutionContext,
   engine: HboneEngine,
@@ -118,14 +118,14 @@ export async function openTunnel(
 
 export const request = { authority: '10.0.0.1:8080', headers: {} };
 
-/** A server that sends back what it gets, and ends when the client does. */
+/** Echoes a request's bytes and ends when the client does. */
 export function echo(incoming: IncomingRequest): Promise<void> {
   const stream = incoming.accept({});
   if (stream !== null) stream.duplex.pipe(stream.duplex);
   return Promise.resolve();
 }
 
-/** All bytes until the end of the readable side. */
+/** Reads all bytes until the end of the readable side. */
 export async function readAll(duplex: Duplex): Promise<Buffer> {
   const chunks: Buffer[] = [];
   for await (const chunk of duplex.iterator({ destroyOnReturn: false })) {
@@ -134,7 +134,7 @@ export async function readAll(duplex: Duplex): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
-/** Reads until the other side has gone; what came before, and whether that was a clean end or a reset. */
+/** Reads until the other side ends. Returns the bytes, and whether it was a clean end or a reset. */
 export async function readToEnd(
   duplex: Duplex,
 ): Promise<{ readonly bytes: Buffer; readonly end: 'clean' | 'reset' }> {
@@ -160,7 +160,7 @@ export async function readSocketToEnd(socket: Socket): ReturnType<typeof readToE
   return { bytes, end: failure instanceof Error ? 'reset' : 'clean' };
 }
 
-/** Resolves when the stream has closed, by whatever end. */
+/** Resolves when the stream has closed, cleanly or not. */
 export function closedBy(duplex: Duplex): Promise<void> {
   duplex.on('error', () => {});
   return new Promise((resolve) => {
@@ -169,7 +169,7 @@ export function closedBy(duplex: Duplex): Promise<void> {
   });
 }
 
-/** Sends and ends, returns what came back. */
+/** Sends bytes, ends, and returns the received bytes. */
 export async function roundTrip(stream: TunnelStream, bytes: Buffer | string): Promise<Buffer> {
   stream.duplex.end(bytes);
   return readAll(stream.duplex);

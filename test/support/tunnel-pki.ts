@@ -17,23 +17,23 @@ export interface TunnelPki {
   readonly root: Issuer;
   /** An authority below the root. */
   readonly middle: Issuer;
-  /** The root as it was before it was renewed with its key: expired, PEM. */
+  /** Returns the root's previous certificate with the same key, expired, PEM. */
   outlivedRoot(): Promise<string>;
-  /** The root of the same name and key that is valid from in an hour on. */
+  /** Returns a root with the same name and key that becomes valid in an hour. */
   renewedRoot(): Promise<string>;
-  /** A certificate for the identity; `lifeMs` may be negative for one that has expired. */
+  /** Issues a certificate for the identity; a negative `lifeMs` makes an expired one. */
   issue(identity: string, options?: IssueOptions): Promise<CredentialSource>;
 }
 
 export interface IssueOptions {
   readonly lifeMs?: number;
-  /** Sign with an intermediate that the chain carries. */
+  /** Signs with an intermediate that the chain includes. */
   readonly intermediate?: boolean;
   /** Roots to trust instead of the authority's own. */
   readonly rootsPem?: string;
 }
 
-/** A fresh authority. */
+/** Creates a new authority. */
 export async function createTunnelPki(name = 'test'): Promise<TunnelPki> {
   const now = Date.now();
   const validity = { notBeforeMs: now - 24 * HOUR_MS, notAfterMs: now + 24 * HOUR_MS };
@@ -81,17 +81,17 @@ export async function createTunnelPki(name = 'test'): Promise<TunnelPki> {
   };
 }
 
-/** TLS contexts for a certificate. */
+/** Creates TLS contexts for a certificate. */
 export function credentials(
   source: CredentialSource,
   policy: Partial<TlsPolicy> = {},
 ): TunnelCredentials {
-  // A busy machine is no peer that keeps us waiting.
+  // Long, so that a busy machine does not count as a slow peer.
   const handshakeTimeoutMs = 60_000;
   return new TunnelCredentials(source, { ...DEFAULT_TLS_POLICY, ...policy, handshakeTimeoutMs });
 }
 
-/** A client and a server of one fresh authority. */
+/** Makes credentials of a client and a server under one new authority. */
 export async function identities(): Promise<{
   readonly client: TunnelCredentials;
   readonly server: TunnelCredentials;

@@ -1,16 +1,16 @@
 import { setTimeout as wait } from 'node:timers/promises';
 
 const POLL_MS = 20;
-/** Between two looks that take long. */
+/** The longest pause between two checks. */
 const LONGEST_PAUSE_MS = 1_000;
 
 /** A wait ends when its condition holds. The bound only ends a failed test, so it is far from what a busy machine needs. */
 const LEAST_BOUND_MS = 120_000;
 
 /**
- * Polls `condition` until it returns something truthy, and returns that. Throws an Error naming `what` when the bound
- * passes first, two minutes or a longer `timeoutMs`; an error of the condition itself is the reason given. The condition is
- * looked at once more after the bound: this process itself may have stood still.
+ * Polls `condition` until it returns a truthy value, and returns that. After two minutes, or a longer `timeoutMs`, it
+ * throws an Error that names `what`, with the condition's last error as the cause. It checks once more after the bound,
+ * because this process itself may have been stopped.
  */
 export async function until<T>(
   condition: () => T | Promise<T>,
@@ -29,7 +29,7 @@ export async function until<T>(
     } catch (error) {
       last = error;
     }
-    // A condition that starts a program must not keep a processor for itself.
+    // A condition that starts a program must not occupy a processor all the time.
     pauseMs = Math.min(Math.max(POLL_MS, performance.now() - begun), LONGEST_PAUSE_MS);
     if (over) throw new Error(`waited ${timeoutMs} ms for ${options.what}`, { cause: last });
     over = performance.now() >= end;

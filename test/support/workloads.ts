@@ -1,8 +1,8 @@
-/** Workloads and services with plain values: no addresses, names or revisions that a test has not asked for. */
+/** Makes workloads and services with plain values, without addresses, names or revisions that the test does not set. */
 import type { Service, Workload } from '../../lib/state/model.ts';
 import { serviceFixture, workloadFixture } from './model-fixtures.ts';
 
-/** A workload with plain values, changed by `parts`. */
+/** Makes a workload with plain values, changed by `parts`. */
 export function workload(parts: Partial<Workload> = {}): Workload {
   return workloadFixture({
     uid: 'cluster//Pod/demo/web-1',
@@ -16,7 +16,7 @@ export function workload(parts: Partial<Workload> = {}): Workload {
   });
 }
 
-/** A service with plain values, changed by `parts`. */
+/** Makes a service with plain values, changed by `parts`. */
 export function service(parts: Partial<Service> = {}): Service {
   return serviceFixture({ addresses: [], canonical: false, ...parts });
 }
