@@ -1,4 +1,4 @@
-/** The framing engine where Node does not let it read into buffers of its own: everything comes by `data` events. */
+/** Runs the contract on the framing engine without reads into its own buffers: all bytes arrive by `data` events. */
 import { randomBytes } from 'node:crypto';
 import { Socket } from 'node:net';
 import test from 'ava';
@@ -14,7 +14,7 @@ import {
 } from '../support/tunnel-kit.ts';
 import { identities } from '../support/tunnel-pki.ts';
 
-/** Hides the symbols that lib/net/read-into.ts looks for before it is loaded. */
+/** Hides the symbols that lib/net/read-into.ts looks for when it is loaded. */
 const symbolsOf = Object.getOwnPropertySymbols;
 Object.getOwnPropertySymbols = (of: object) =>
   symbolsOf(of).filter(({ description }) => !description?.startsWith('kBuffer'));
@@ -43,7 +43,7 @@ test('sockets are carried both ways, bulk and half-closed, and nobody is read fa
   if (copy === null || copy === undefined) throw new Error('the stream is in use');
   const bytes = randomBytes(12 * MIB);
   far.end(bytes);
-  // Nobody reads yet: what is under way is bounded by the windows and the buffers of the system.
+  // Nothing reads yet: the windows and the system's buffers bound the bytes in flight.
   const all = await readAll(application.far);
   t.true(all.equals(bytes));
   const back = randomBytes(5 * MIB);

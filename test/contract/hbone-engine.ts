@@ -1,4 +1,4 @@
-/** What every HBONE engine must do. Each engine has a test file that calls {@link engineContract}. */
+/** Defines the tests that every HBONE engine must pass. Each engine has a test file that calls {@link engineContract}. */
 import type { TestFn } from 'ava';
 import type { HboneEngine } from '../../lib/hbone/engine.ts';
 import { greetings } from './hbone-greeting.ts';

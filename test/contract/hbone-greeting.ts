@@ -1,4 +1,4 @@
-/** Part of the engine contract: what each side announces, and which answers it takes, told by a peer made of node:http2 alone. */
+/** Part of the engine contract: the settings that each side announces and the answers it accepts, against a plain node:http2 peer. */
 import { once } from 'node:events';
 import { connect as connectHttp2, performServerHandshake } from 'node:http2';
 import type { IncomingHttpHeaders, ServerHttp2Session, Settings } from 'node:http2';
@@ -33,7 +33,7 @@ interface PlainServer {
   readonly requests: IncomingHttpHeaders[];
 }
 
-/** Answers requests for `status:<n>` with that status, all others not at all. */
+/** Answers requests for `status:<n>` with that status, and leaves all others unanswered. */
 async function plainServer(t: ExecutionContext, own: TunnelCredentials): Promise<PlainServer> {
   const sessions: ServerHttp2Session[] = [];
   const requests: IncomingHttpHeaders[] = [];

@@ -1,4 +1,4 @@
-/** Part of the engine contract: who is let in, and who is not. */
+/** Part of the engine contract: which peers the handshake accepts and which it refuses. */
 import { once } from 'node:events';
 import { connect as connectHttp2 } from 'node:http2';
 import { createServer } from 'node:net';
@@ -84,7 +84,7 @@ export function handshakes(test: TestFn, engine: HboneEngine): void {
     const pki = await createTunnelPki();
     const server = credentials(await pki.issue(SERVER));
     const expired = await pki.issue(CLIENT, { lifeMs: -60_000 });
-    // The client would refuse to use it; pretend it does not know.
+    // The client would refuse to use an expired certificate; hide the expiry from it.
     const client = credentials({ ...expired, notAfterMs: Date.now() + 60_000 });
     const fixture = await serveTunnels(t, engine, tunnelOptions(server), echo);
     await t.throwsAsync(async () => {

@@ -1,4 +1,4 @@
-/** Part of the engine contract: how tunnels drain, end and are found dead. */
+/** Part of the engine contract: how tunnels drain and end, and how dead ones are detected. */
 import { randomBytes } from 'node:crypto';
 import type { TestFn } from 'ava';
 import type { HboneEngine } from '../../lib/hbone/engine.ts';
@@ -55,7 +55,7 @@ export function lifetimes(test: TestFn, engine: HboneEngine): void {
     t.is(await fixture.tunnels[0]?.closed, 'destroyed');
   });
 
-  // Serial, so that no other test waits for time meanwhile.
+  // Serial, so that no other test waits meanwhile.
   test.serial(
     'a tunnel drains when its certificate expires, and what it carries goes on',
     async (t) => {
@@ -74,7 +74,7 @@ export function lifetimes(test: TestFn, engine: HboneEngine): void {
   // spec: hbone.md §8
   test.serial('both ends ping, and a peer that stops answering is dropped', async (t) => {
     const { client, server } = await identities();
-    // A busy machine may keep an honest peer waiting; only silence lasts five seconds.
+    // A busy machine may delay an honest peer; only a silent one stays silent for five seconds.
     const quick = { pingIntervalMs: 50, pingTimeoutMs: 5_000 };
     const fixture = await serveTunnels(t, engine, tunnelOptions(server, quick), echo);
     const socket = await dial(t, fixture.port);

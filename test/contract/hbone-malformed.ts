@@ -1,4 +1,4 @@
-/** Part of the engine contract: what breaks a request that is still undecided. A peer cannot show it of one that is answered at once. */
+/** Part of the engine contract: malformed frames on an undecided request. A request that is answered at once cannot show the effect. */
 import type { TestFn } from 'ava';
 import { errorCode } from '../../lib/hbone/engine-framing/frames.ts';
 import type { HboneEngine } from '../../lib/hbone/engine.ts';
@@ -29,7 +29,7 @@ function headers(flags: number, ...fields: (readonly [string, string])[]): Buffe
   return rawFrame(1, flags, 1, new HpackEncoder().encode(fields));
 }
 
-/** The frames behind the header block of a POST, and its further headers. */
+/** The frames after the header block of a POST, and its further headers. */
 const CASES = [
   ['a second header block that does not end the stream', [], [headers(END_HEADERS, ['x-a', '1'])]],
   ['trailers with a pseudo header', [], [headers(END_HEADERS | END_STREAM, [':method', 'POST'])]],

@@ -29,7 +29,7 @@ export function nested(test: TestFn, engine: HboneEngine): void {
     const outer = await openTunnel(t, engine, gateway.port, tunnelOptions(client));
     const open = async () => {
       const carrier = await outer.open(request);
-      // Both pings: the inner one is the far end's sign of life, which the gateway cannot give.
+      // Both tunnels ping. Only the inner ping shows that the far end is alive; the gateway cannot answer it.
       const tunnel = await engine.connect(
         carrier.duplex,
         tunnelOptions(client, { pingIntervalMs: 20 }),

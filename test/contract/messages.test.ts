@@ -4,7 +4,7 @@ import type { JobDefinition } from '../../lib/bus/contract.ts';
 import { openEnvelope, sealEnvelope } from '../../lib/bus/envelope.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 
-/** The type demands a sample of every message: one without does not compile. */
+/** The type requires a sample of every message; a missing one is a compile error. */
 const definitions: {
   readonly [Name in keyof typeof jobs]: (typeof jobs)[Name] & { sample: object };
 } = jobs;

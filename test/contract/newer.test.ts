@@ -1,4 +1,4 @@
-/** Messages of a newer version: its additions are ignored unless they may restrict; another major is refused by name. */
+/** Tests messages of a newer version: additions are ignored unless they may restrict; another major is refused by name. */
 import test from 'ava';
 import { boards, jobs } from '../../lib/bus/catalog.ts';
 import type { JobDefinition } from '../../lib/bus/contract.ts';
@@ -6,13 +6,13 @@ import { openEnvelope, sealEnvelope } from '../../lib/bus/envelope.ts';
 import { decodeProgram } from '../../lib/policy/program-codec.ts';
 import { messageKinds, plain } from '../support/message-samples.ts';
 
-/** Maps by name: every key of theirs means something. */
+/** Fields that are maps: each of their keys has a meaning, so none is added. */
 const MAPS = ['detail', 'ports', 'labels', 'annotations', 'namespaceLabels'];
 
-/** A condition it does not know may be what keeps somebody out: such a row is refused, and compiled anew by who needs it. */
+/** An unknown condition may deny access, so such a row is refused; the process that needs it compiles it again. */
 const STRICT = ['row programs'];
 
-/** The value as a newer version may write it: each object has one field more. */
+/** Returns the value as a newer version may write it: each object has one more field. */
 function withMore(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(withMore);
   if (typeof value !== 'object' || value === null) return value;

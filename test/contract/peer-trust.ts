@@ -1,4 +1,4 @@
-/** Part of the engine contract: what a changed list of revocations or roots does to tunnels, whatever the engine. */
+/** Part of the engine contract: how a changed revocation list or set of roots affects tunnels. */
 import { setImmediate as turn } from 'node:timers/promises';
 import type { ExecutionContext, TestFn } from 'ava';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
@@ -45,7 +45,7 @@ async function lists(issuer: Issuer, crl: CrlRequest): Promise<RevocationLists> 
   return parseRevocationLists(await issueCrl(issuer, crl));
 }
 
-/** Both ends guarded, each by its own trust; `open` makes tunnels of one stream that the server keeps open. */
+/** Guards both ends, each by its own trust. `open` makes tunnels of one stream that the server keeps open. */
 async function guarded(
   t: Test,
   engine: HboneEngine,
@@ -135,7 +135,7 @@ function handshakes(test: TestFn, engine: HboneEngine): void {
     const revoked = await pki.issue(CLIENT, { intermediate: true });
     const [leaf = '', middle = ''] =
       revoked.chainPem.match(/-----BEGIN[^]*?END CERTIFICATE-----\n/g) ?? [];
-    // An authority of the same name as the one that issued the leaf, and many others.
+    // An authority with the same name as the leaf's issuer, and many others.
     const impostor = await createTunnelPki();
     const junk = await Promise.all(
       Array.from({ length: 40 }, async (_, n) => (await createTunnelPki(`junk ${n}`)).rootPem),
@@ -152,7 +152,7 @@ function handshakes(test: TestFn, engine: HboneEngine): void {
     await until(() => mesh.fixture.failures.length === chains.length, { what: 'the refusals' });
     t.deepEqual(
       mesh.fixture.failures.map(({ code }) => code),
-      // A path whose authority is not among those examined cannot be judged, and is refused.
+      // A path is refused when its authority is not among the examined ones, because it cannot be judged.
       ['TLS_PEER_REVOKED', 'TLS_PEER_REVOKED', 'TLS_HANDSHAKE'],
     );
     t.is(mesh.fixture.tunnels.length, 0);
@@ -195,7 +195,7 @@ function liveTunnels(test: TestFn, engine: HboneEngine): void {
       await tunnel.closed;
     }
     await fixture.tunnels.at(-1)?.closed;
-    // Unanswered requests learn the reason too; a request that only lost its peer gets none.
+    // Unanswered requests get the reason too; a request that only lost its peer gets none.
     await until(() => given.length === 2, { what: 'the ends of both requests' });
     t.deepEqual(given, [null, reason]);
   });
@@ -245,7 +245,7 @@ function liveTunnels(test: TestFn, engine: HboneEngine): void {
   });
 
   // spec: hbone.md §4
-  // Serial, so that no other test waits for time meanwhile.
+  // Serial, so that no other test waits meanwhile.
   test.serial(
     'a list that says nothing of a live tunnel leaves it alone, also when its certificate has expired',
     async (t) => {
@@ -253,7 +253,7 @@ function liveTunnels(test: TestFn, engine: HboneEngine): void {
       const mesh = await guarded(t, engine, pki);
       const short = credentials(await pki.issue(CLIENT, { lifeMs: 10_000 }));
       const { tunnel, stream } = await mesh.open(short);
-      // Expired: it drains, and what it carries goes on.
+      // The expired tunnel drains, and its streams go on.
       await until(() => !tunnel.usable, { timeoutMs: 30_000, what: 'the tunnel to drain' });
       await mesh.server.setRevocations(await lists(pki.root, { revoked: [Buffer.of(1)] }));
       await mesh.client.setRevocations(NO_REVOCATIONS);

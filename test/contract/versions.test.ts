@@ -1,4 +1,4 @@
-/** Messages of earlier versions are read as they were meant (`test/fixtures/messages`). */
+/** Tests that messages of earlier versions (`test/fixtures/messages`) keep their meaning. */
 import { readdirSync } from 'node:fs';
 import test from 'ava';
 import { currentVersion, messageKinds, plain, storedSamples } from '../support/message-samples.ts';

@@ -86,7 +86,7 @@ test('a client that has ended its own side slowly reads all of a server that has
   t.is((await readAll(server)).toString(), 'question');
   const block = randomBytes(65_536);
   let sent = 0;
-  // Until the kernel takes no more of it and the copy itself holds the rest.
+  // Send until the kernel takes no more and the copy holds the rest.
   while (near.writableLength === 0) {
     server.write(block);
     sent += block.length;
@@ -111,7 +111,7 @@ test('a stalled reader stops the sender and nothing piles up', async (t) => {
   const { client, server, copy } = await joined(t, true);
   server.pause();
   const sent = await stall(client, { limit: 256 * MIB });
-  // What the copy took in and its sink's kernel buffers did not take is what it holds.
+  // The copy holds the bytes that it read and that its sink's kernel buffers did not take.
   t.true(sent < 64 * MIB, `${sent} bytes were taken in`);
   const before = copy.counts.fromA;
   t.true(before > HIGH_WATER_BYTES);

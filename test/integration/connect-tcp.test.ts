@@ -1,4 +1,4 @@
-/** Connecting: at once, late, refused, given up, and a peer that takes the connection and is gone before we look. */
+/** Tests connects that succeed at once or late, are refused or given up, and a peer that accepts and leaves before we look. */
 import { once } from 'node:events';
 import { readlinkSync } from 'node:fs';
 import { createServer } from 'node:net';
@@ -20,11 +20,11 @@ import { until } from '../support/until.ts';
 
 const TIMEOUT = { timeoutMs: 60_000 };
 
-/** A listener whose queue is full, so that the kernel drops who else asks, until a place is free. */
+/** A listener whose queue is full: the kernel drops further SYNs until a place is free. */
 interface FullListener {
   readonly fd: number;
   readonly to: { readonly ip: string; readonly port: number };
-  /** Effective once; else the end of the test does. */
+  /** Closes the listener once; otherwise the end of the test does. */
   readonly close: () => void;
 }
 
@@ -55,7 +55,7 @@ function plainSocket(): number {
   return openTcp({ netnsFd: null, family: 4, mark: 0, noDelay: true });
 }
 
-/** Takes out of the queue what comes, while the event loop stands still. */
+/** Accepts queued connections while the event loop is blocked. */
 function acceptBlocking(t: ExecutionContext, listener: number): void {
   const sleeper = new Int32Array(new SharedArrayBuffer(4));
   for (let left = 2; left > 0;) {
@@ -71,8 +71,8 @@ function acceptBlocking(t: ExecutionContext, listener: number): void {
 }
 
 /**
- * Connects, and looks at the outcome only when the peer has taken the connection and reset it, having ended it before or not: the
- * event loop stands still meanwhile.
+ * Connects, and sees the outcome only after the peer has accepted and reset the connection, with an end before the reset if
+ * `endsFirst`. The event loop is blocked meanwhile.
  */
 function connectLate(t: ExecutionContext, endsFirst = false): Promise<Socket> {
   const { fd, to } = fullListener(t);
@@ -87,7 +87,7 @@ function connectLate(t: ExecutionContext, endsFirst = false): Promise<Socket> {
   return connecting;
 }
 
-/** Which socket the process has under that number, null for none; the number itself is soon another's. */
+/** Returns the socket behind a descriptor number, null for none. The number alone is soon reused. */
 function socketUnder(fd: number): string | null {
   try {
     return readlinkSync(`/proc/self/fd/${fd}`);
@@ -140,7 +140,7 @@ test('what the kernel refuses at once, and an address of the other family, are t
     code: 'UPSTREAM_CONNECT',
     message: /: connect EAFNOSUPPORT ::1:9$/,
   });
-  // Nothing routes there, and it is nobody's address to send from.
+  // The broadcast address is not routable and cannot be a source.
   await t.throwsAsync(connectTcp(plainSocket(), { ip: '255.255.255.255', port: 9 }, TIMEOUT), {
     code: 'UPSTREAM_CONNECT',
     message: /: connect (?:ENETUNREACH|EACCES) /,
@@ -166,7 +166,7 @@ test('a peer of this machine is connected before the loop turns, and what it say
   t.is(socket.readableLength, 0);
   const said = readAll(socket);
   t.is((await said).toString(), 'hello');
-  // Half-open: the peer's end is not ours.
+  // The socket is half-open: the peer's end does not end ours.
   t.true(socket.writable);
   socket.destroy();
 });
@@ -238,7 +238,7 @@ test('a connection that is refused later is refused', async (t) => {
     code: 'UPSTREAM_CONNECT',
     message: /: connect ECONNREFUSED /,
   });
-  // With the listener gone, the repeated SYN is answered by a reset.
+  // Once the listener is closed, a reset answers the repeated SYN.
   close();
   await refused;
 });

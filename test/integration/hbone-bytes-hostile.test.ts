@@ -1,4 +1,4 @@
-/** Peers that take no note of smaller windows: what is held for all of them together stays within the pod's limit. */
+/** Tests peers that ignore smaller windows: the bytes held for all of them stay within the pod's limit. */
 import { randomBytes } from 'node:crypto';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
@@ -22,16 +22,16 @@ import { until } from '../support/until.ts';
 
 const TUNNELS = 24;
 const PER_POD = 4 * MIB;
-/** Half of the limit may come at once when a pod begins to be pressed. */
+/** Half of the limit may arrive at once when a pod comes under pressure. */
 const CONNECTION_WINDOW = PER_POD / 2;
 const STREAMS = 4;
 const DEFAULT_WINDOW = 65_535;
 
 interface Rig {
   readonly pod: PodBytes;
-  /** The most that was ever held. */
+  /** Returns the largest number of bytes held at any time. */
   readonly most: () => number;
-  /** Streams that were accepted. */
+  /** Accepted streams, which nothing reads. */
   readonly unread: readonly TunnelStream[];
   readonly server: ServerFixture;
   readonly peer: () => Promise<RawHttp2>;
@@ -65,7 +65,7 @@ async function rig(t: ExecutionContext, clock: Clock = systemClock): Promise<Rig
   };
   const options = { ...tunnelOptions(server), clock, bytes };
   const fixture = await serveTunnels(t, framingEngine, options, (incoming) => {
-    // Nobody reads it.
+    // Nothing reads the stream.
     const stream = incoming.accept({});
     if (stream !== null) unread.push(stream);
     return Promise.resolve();
@@ -79,7 +79,7 @@ async function rig(t: ExecutionContext, clock: Clock = systemClock): Promise<Rig
   };
 }
 
-/** Opens streams and sends all that the window of the connection allows. */
+/** Opens streams and sends as much as the connection window allows. */
 function flood(peer: RawHttp2, bytes: number): void {
   for (let n = 0; n < STREAMS; n += 1) peer.connect(2 * n + 1, 'hold:1');
   const piece = randomBytes(8 * KIB);
@@ -97,7 +97,7 @@ test('tunnels that never acknowledge hold no more than their pod may, and the la
   await until(() => server.tunnels.length === TUNNELS, { what: 'all tunnels' });
   for (const one of peers) flood(one, CONNECTION_WINDOW);
   const isSettled = (one: RawHttp2): boolean => one.socket.destroyed || one.goaway !== null;
-  // As many are left as there is room for.
+  // Only as many tunnels remain as there is room for.
   await until(() => peers.filter(isSettled).length >= TUNNELS - PER_POD / CONNECTION_WINDOW, {
     what: 'the others to be ended',
   });

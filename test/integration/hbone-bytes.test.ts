@@ -1,4 +1,4 @@
-/** What a tunnel holds in memory while readers stall: bounded by its pod's account, and nobody else waits for them. */
+/** Tests that the pod's account bounds a tunnel's memory while readers stall, and that no other stream waits for them. */
 import { randomBytes } from 'node:crypto';
 import type { Socket } from 'node:net';
 import test from 'ava';
@@ -38,7 +38,7 @@ interface Rig {
   /** The account of the server's side. */
   readonly pod: PodBytes;
   readonly server: ServerFixture;
-  /** The client's. */
+  /** The account of the client's side. */
   readonly credentials: TunnelCredentials;
   /** Streams to `hold:1`, accepted and not read. */
   readonly stalled: TunnelStream[];
@@ -91,21 +91,21 @@ for (const engine of [framingEngine, http2Engine]) {
       streams.push(stream);
     }
     await until(() => pod.pressed, { what: 'the pod to hold too much' });
-    // Others of the same tunnel go on, also when all that is stalled has come.
+    // Other streams of the tunnel go on, also after all stalled bytes have arrived.
     for (let n = 0; n < 5; n += 1) {
       const part = bytes.subarray(0, 200 * KIB);
       t.true((await roundTrip(await tunnel.open(request), part)).equals(part));
     }
     t.true(pod.pressed);
     t.true(pod.bytes <= PER_POD + STREAMS * PRESSED_WINDOW_BYTES, `${pod.bytes}`);
-    // The readers go on: nothing is missing, nothing is held any more.
+    // The readers go on: no byte is missing or still held.
     const read = await Promise.all(stalled.map((stream) => readAll(stream.duplex)));
     t.is(read.length, STREAMS);
     t.true(read.every((all) => all.equals(bytes)));
     await until(() => pod.bytes === 0 && !pod.pressed, { what: 'the account to be even' });
     for (const stream of stalled) stream.duplex.end();
     await until(() => tunnel.streams === 0, { what: 'the streams to end' });
-    // With the usual windows again.
+    // The windows have their usual size again.
     const whole = await roundTrip(await tunnel.open(request), bytes);
     t.true(whole.equals(bytes));
     t.is(server.requestErrors.length, 0);
@@ -151,7 +151,7 @@ test('a peer that does not take note of smaller windows comes no further than th
   const peer = await rawHttp2(t, server.port, client);
   peer.greet();
   for (let n = 0; n < 10; n += 1) peer.connect(2 * n + 1, 'hold:1');
-  // All that its windows let it send: a MiB on each of ten streams is beyond the window of the connection.
+  // The peer sends as much as its windows allow: a MiB on each of ten streams exceeds the connection window.
   const piece = rawFrame(0, 0, 1, randomBytes(16 * KIB));
   let sent = 0;
   for (let n = 0; n < 10; n += 1) {

@@ -1,4 +1,4 @@
-/** The two engines with each other, and the framing engine in what its contract leaves open: carrying sockets. */
+/** Tests the two engines against each other, and the sockets of the framing engine, which the contract does not cover. */
 import { createHash, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
@@ -55,14 +55,14 @@ async function dialHalfOpen(t: ExecutionContext, port: number): Promise<Socket> 
 }
 
 interface Path {
-  /** What a client dials. */
+  /** The port that a client dials. */
   readonly port: number;
   readonly tunnel: ClientTunnel;
   readonly server: ServerFixture;
   readonly copies: Copy[];
 }
 
-/** Client sockets carried over a tunnel to an application. */
+/** Carries client sockets over a tunnel to an application. */
 async function path(
   t: ExecutionContext,
   [client, server]: readonly [HboneEngine, HboneEngine],
@@ -89,7 +89,7 @@ async function path(
 async function pour(socket: Socket, bytes: number): Promise<string> {
   const hash = createHash('sha1');
   for (let left = bytes; left > 0;) {
-    // Sizes around those of records, frames and reads.
+    // Sizes near those of records, frames and reads.
     const chunk = randomBytes(Math.min(left, 1 + Math.floor(Math.random() * 200_000)));
     left -= chunk.length;
     hash.update(chunk);
@@ -159,7 +159,7 @@ for (const pair of PAIRS) {
       return stalled !== null && unchanged > 20;
     };
     await until(stuck, { timeoutMs: 90_000, what: 'the sender to be held back' });
-    // The stream's window, and the kernel's buffers of five sockets.
+    // The bound covers the stream's window and the kernel buffers of five sockets.
     t.true(sent < 64 * MIB, `${sent} bytes`);
     const quick = await dialHalfOpen(t, port);
     const [hash, echoed] = await Promise.all([pour(quick, 20 * MIB), digest(quick)]);
@@ -186,7 +186,7 @@ for (const pair of PAIRS) {
       const heard = await received[0];
       t.is(heard?.bytes.toString(), 'last words');
       const results = await Promise.all(copies.map(({ done }) => done));
-      // node:http2 sends an END_STREAM before its reset, and takes a reset for an end by its code.
+      // node:http2 sends END_STREAM before a reset, and treats a reset with some codes as an end.
       if (pair[0] !== pair[1]) return;
       t.is(heard?.end, 'reset');
       t.true(results.every(({ error }) => error === null));
@@ -201,7 +201,7 @@ for (const pair of PAIRS) {
     const opening = Array.from({ length: 20 }, () => tunnel.open(request));
     fixture.tunnels[0]?.drain();
     const outcomes = await Promise.allSettled(opening);
-    // node:http2 cannot let a peer know in two steps; what it refuses is safe to ask again.
+    // node:http2 cannot announce its drain in two steps; a refused request is safe to retry.
     for (const outcome of outcomes) {
       if (outcome.status === 'fulfilled')
         t.is((await roundTrip(outcome.value, 'x')).toString(), 'x');

@@ -1,4 +1,4 @@
-/** How a connection over a tunnel ends, seen from the application's socket and in frames (docs/decisions/abnormal-ends.md). */
+/** Tests how a connection over a tunnel ends, on the application's socket and in frames (docs/decisions/abnormal-ends.md). */
 import assert from 'node:assert/strict';
 import type { Socket } from 'node:net';
 import test from 'ava';
@@ -21,13 +21,13 @@ import { identities } from '../support/tunnel-pki.ts';
 import { until } from '../support/until.ts';
 
 interface Carried {
-  /** The other end of the tunnel, which speaks frames; its stream is number 1. */
+  /** The other end of the tunnel, which writes frames itself; its stream is number 1. */
   readonly peer: RawHttp2;
   readonly application: Socket;
   readonly copy: Copy;
 }
 
-/** `duplex`: carried as a Node stream, as the inner stream of a double tunnel is. */
+/** Carries a connection. `duplex` carries it as a Node stream, like the inner stream of a double tunnel. */
 async function carried(t: ExecutionContext, duplex = false): Promise<Carried> {
   const { client, server } = await identities();
   const { near, far: application } = await socketPair(t);

@@ -1,4 +1,4 @@
-/** Peers that break the rules of HTTP/2, or stretch them: each loses its own tunnel at most. */
+/** Tests peers that break or stretch the rules of HTTP/2: each loses at most its own tunnel. */
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:net';
@@ -30,7 +30,7 @@ interface Rig {
   readonly server: ServerFixture;
   readonly accepted: TunnelStream[];
   readonly hostile: () => Promise<RawHttp2>;
-  /** An honest tunnel beside the hostile one works. */
+  /** Checks that an honest tunnel beside the hostile one works. */
   readonly stillServes: () => Promise<void>;
 }
 
@@ -56,17 +56,17 @@ async function rig(t: ExecutionContext): Promise<Rig> {
 
 const EIGHT = Buffer.alloc(8);
 
-/** HEADERS of one indexed field. */
+/** Makes a HEADERS frame with one indexed field. */
 function headersFrame(id: number): Buffer {
   return rawFrame(1, 4, id, Buffer.of(0x82));
 }
 
-/** Its last word may be lost with the connection. */
+/** True for the expected GOAWAY code, or null: the GOAWAY may be lost with the connection. */
 function isLastWord(code: number | null): boolean {
   return code === null || code === errorCode.enhanceYourCalm;
 }
 
-/** Sends floods, each made by `next`, until the peer has had enough; the error code it says so with. */
+/** Sends floods, each made by `next`, until the peer ends the tunnel. Returns the error code of its GOAWAY. */
 async function floodWith(peer: RawHttp2, next: () => Buffer): Promise<number | null> {
   for (let round = 0; round < 40 && !peer.socket.destroyed; round += 1) {
     peer.socket.write(next());
@@ -81,7 +81,7 @@ test('a flood of HEADERS on a stream that was reset ends its tunnel and no other
   const { hostile, stillServes } = await rig(t);
   const peer = await hostile();
   peer.greet();
-  // No CONNECT: it is reset at once.
+  // The request is no CONNECT, so it is reset at once.
   peer.socket.write(headersFrame(1));
   await until(() => peer.frames.some(({ type, id }) => type === 3 && id === 1), {
     what: 'the reset',
@@ -182,7 +182,7 @@ test('a header list above 64 KiB costs its stream, however small it was packed',
   await stillServes();
 });
 
-// By itself: the next test looks at the memory of the process.
+// Serial, because the next test measures the memory of the process.
 test.serial(
   'unread bytes of stalled streams are bounded by the connection window once they are very many',
   async (t) => {
@@ -203,7 +203,7 @@ test.serial(
       }
       return credit;
     };
-    // Four MiB on each stream, as far as the connection lets it.
+    // Send four MiB on each stream, as far as the connection window allows.
     for (let index = 0; index < streams; index += 1) {
       for (let part = 0; part < 256; part += 1) {
         await until(() => room() >= piece.length || sent > 64 * MIB, {
@@ -220,7 +220,7 @@ test.serial(
     }
     t.true(sent > 64 * MIB && sent <= 64 * MIB + 21 * MIB, `${sent} bytes`);
     await stillServes();
-    // They were kept, and reading gives the window back.
+    // The bytes were kept, and reading them returns the window.
     for (const stream of accepted) stream.duplex.resume();
     await until(() => room() > 8 * MIB, { timeoutMs: 30_000, what: 'the window to come back' });
   },
@@ -257,7 +257,7 @@ test('padding takes nothing of the window of its stream for good', async (t) => 
   const peer = await rawHttp2(t, port, client);
   peer.greet();
   peer.connect(1, 'echo:1');
-  // All of the window, of which the application gets one byte in 257.
+  // Use up the whole window; the application gets one byte in 257.
   const padded = rawFrame(0, 8, 1, Buffer.concat([Buffer.from([255, 1]), Buffer.alloc(255)]));
   for (let count = 0; count < 255; count += 1) peer.socket.write(padded);
   const givenBack = (): number =>
@@ -305,7 +305,7 @@ test('any frames end in a closed tunnel or leave one that still answers', async 
       peer.greet();
       if (opened) peer.connect(1, 'echo:1');
       peer.socket.write(bytes);
-      // A frame cut short makes the PING its content, so the end of the connection must do as well.
+      // A truncated frame takes the PING as its content, so the end of the connection counts too.
       peer.socket.end(rawFrame(6, 0, 0, EIGHT));
       await peer.closed;
     }),

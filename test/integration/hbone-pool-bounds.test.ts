@@ -1,4 +1,4 @@
-/** What one peer may take of a pool, and how long a request waits in it. */
+/** Tests how much of a pool one peer may use, and how long a request waits in it. */
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../lib/clock/clock.ts';
@@ -32,11 +32,11 @@ import { FakeClock } from '../support/fake-clock.ts';
 import { CLIENT, createTunnelPki, credentials } from '../support/tunnel-pki.ts';
 import { until } from '../support/until.ts';
 
-/** Peers by their port: nothing answers at all, or TCP does and then nobody says a word. */
+/** Peers by port: at one nothing answers; at the other TCP connects and then stays silent. */
 const DEAD = 1;
 const MUTE = 2;
 
-/** A busy machine is no pool without room. */
+/** Long, so that a busy machine does not look like a full pool. */
 const PATIENT_MS = 120_000;
 
 interface Fixture {
@@ -44,9 +44,9 @@ interface Fixture {
   readonly live: TunnelKey;
   /** Ports that were connected to, in order. */
   readonly asked: number[];
-  /** Requests the live peer has seen. */
+  /** Requests that the live peer has received. */
   readonly requests: IncomingRequest[];
-  /** Its ends of the tunnels. */
+  /** The live peer's ends of the tunnels. */
   readonly served: readonly ServerTunnel[];
 }
 
@@ -54,17 +54,17 @@ async function fixture(
   t: ExecutionContext,
   options: Partial<PoolOptions> & {
     readonly maxStreams?: number;
-    /** Tunnels of these numbers, from 1, carry nothing. */
+    /** Tunnels with these numbers, from 1, accept no stream. */
     readonly barren?: readonly number[];
-    /** Tunnels of these numbers, from 1, fail to be made. */
+    /** Tunnels with these numbers, from 1, fail during their creation. */
     readonly failing?: (number: number) => boolean;
-    /** When a tunnel of this number goes on to be made. */
+    /** Delays the creation of the tunnel with this number until the promise resolves. */
     readonly hold?: (number: number) => Promise<void> | undefined;
-    /** The live peer is connected only then. */
+    /** Delays the connection to the live peer. */
     readonly until?: Promise<void>;
-    /** What comes of connecting to a dead peer. */
+    /** The outcome of a connection to a dead peer. */
     readonly dead?: () => Promise<never>;
-    /** Tunnels after so many are never made. */
+    /** The number of tunnels after which none is completed. */
     readonly most?: number;
     readonly clock?: Clock;
   } = {},
@@ -119,7 +119,7 @@ function keyTo(destinationPort: number, sourceIp = '127.0.0.1'): TunnelKey {
   };
 }
 
-/** Asks so many peers of the kind; nobody waits for what comes of it. */
+/** Sends a request to each of so many peers of the kind, without waiting for the outcome. */
 function ask(pool: TunnelPool, port: number, peers: number): void {
   for (let peer = 0; peer < peers; peer += 1) {
     pool.open(keyTo(port, `peer ${peer}`), request).catch(() => undefined);
@@ -222,7 +222,7 @@ test('while a tunnel is being made a request waits for what comes of it, and the
 test('a request that comes just as a tunnel is not made for want of requests has one made', async (t) => {
   let turn = Promise.withResolvers<never>();
   const { pool, live } = await fixture(t, { maxConnecting: 1, dead: () => turn.promise });
-  // How many steps it takes until the entry learns of it is not to matter.
+  // The result must not depend on the number of steps until the entry learns of it.
   for (let steps = 0; steps < 16; steps += 1) {
     const key = { ...live, sourceIp: `127.0.0.${2 + steps}` };
     ask(pool, DEAD, 1);
@@ -338,7 +338,7 @@ test('a tunnel that fails takes no request with it that others in the making can
   const { pool, live, asked } = await fixture(t, { failing: (number) => number === 3 });
   const streams = await Promise.all(Array.from({ length: 1_000 }, () => pool.open(live, request)));
   t.is(streams.length, 1_000);
-  // Ten are enough; one failed.
+  // Ten are enough, and one failed.
   t.is(asked.length, 11);
 });
 

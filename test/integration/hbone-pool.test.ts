@@ -26,7 +26,7 @@ import type { ServerFixture } from '../support/tunnel-kit.ts';
 import { CLIENT, createTunnelPki, credentials } from '../support/tunnel-pki.ts';
 import { until } from '../support/until.ts';
 
-/** A port that refuses. */
+/** A port that refuses connections. */
 const NOBODY = 1;
 
 interface Fixture {
@@ -53,7 +53,7 @@ async function fixture(
   );
   const connects: TunnelKey[] = [];
   const pool = new TunnelPool(
-    // A busy machine is no pool without room.
+    // Long, so that a busy machine does not look like a full pool.
     { idleReleaseMs: 60_000, waitMs: 120_000, ...options },
     {
       clock: systemClock,

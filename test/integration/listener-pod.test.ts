@@ -56,7 +56,7 @@ test.serial('a pod that ended while a certificate was waited for dials nobody', 
   await until(() => said.some(({ type }) => type === 'certificate.needed'), {
     what: 'the request for a certificate',
   });
-  // From here on the number of its namespace may be another's.
+  // From here on the descriptor number of its namespace may be reused.
   await pod.stop('immediate', 0);
   const { key: privateKey, ...source } = await (await createTunnelPki()).issue(CLIENT);
   if (typeof privateKey === 'string') throw new Error('the key is no KeyObject');
@@ -101,7 +101,7 @@ test.serial(
     tell({ type: 'local', uid: 'uid-1', pod: word });
     await until(() => context.state.local('uid-1'), { what: 'word of the second pod' });
     context.certificates.unavailable(CLIENT, new MeshError('IDENTITY_UNAVAILABLE', 'too late'));
-    // With this the first pod's last connection is over.
+    // This ends the first pod's last connection.
     await until(() => lines.some((line) => line.includes('too late')), { what: 'the refusal' });
     t.not(context.state.local('uid-1'), null);
     await second.stop('immediate', 0);

@@ -1,4 +1,4 @@
-/** What a scrape costs a listener thread: counted by what it reads and says. */
+/** Tests the cost of a scrape for a listener thread, counted in values read and messages sent. */
 import { MessageChannel } from 'node:worker_threads';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
@@ -34,7 +34,7 @@ function factsOf(index: number): TrafficFacts {
   };
 }
 
-/** A listener thread that is this one, with what it says to node-proxy. */
+/** Runs a listener thread on this thread and records its messages to node-proxy. */
 function startThread(t: ExecutionContext) {
   const [control, state] = [new MessageChannel(), new MessageChannel()];
   const said: ControlFromThread[] = [];
@@ -86,7 +86,7 @@ test('a scrape of five thousand label sets is one short answer, and reads no lab
   for (let index = 0; index < sets; index += 1) {
     traffic.open(factsOf(index), () => ((reads += 1), { sent: 3, received: 2 })).close('-');
   }
-  // The first one tells what the values of the thread itself are called.
+  // The first scrape also sends the names of the thread's own values.
   await scrape();
   reads = 0;
   for (let round = 0; round < 3; round += 1) {

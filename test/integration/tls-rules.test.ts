@@ -1,4 +1,4 @@
-/** What our TLS offers and takes, seen from the other end of the wire. */
+/** Tests the offers and choices of our TLS from the other end of the wire. */
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
@@ -27,10 +27,10 @@ const AES_256 = 0x1302;
 const AES_128 = 0x1301;
 /** ECDHE-ECDSA and ECDHE-RSA with AES-256-GCM and AES-128-GCM. */
 const TLS12_SUITES = [0xc02c, 0xc02b, 0xc030, 0xc02f];
-/** Says that the client knows of secure renegotiation; it is no suite. */
+/** Signals support for secure renegotiation; it is not a cipher suite. */
 const SCSV = 0x00ff;
 
-/** The first hello that arrives at a port. */
+/** Opens a port and returns the first ClientHello that arrives at it. */
 async function heard(t: ExecutionContext): Promise<{ port: number; hello: Promise<ClientHello> }> {
   const { promise, resolve } = Promise.withResolvers<ClientHello>();
   const server = createServer((socket) => {
@@ -169,7 +169,7 @@ test('whatever ticket a client shows, the server resumes nothing', async (t) => 
   const tickets: Buffer[] = [];
   const socket = await attempt({});
   socket.on('session', (ticket) => tickets.push(ticket));
-  // OpenSSL sends tickets that name a session which nobody keeps; SETTINGS follow them.
+  // OpenSSL sends tickets for sessions that the server does not keep; SETTINGS follow them.
   await once(socket, 'data');
   await until(() => fixture.tunnels.length === 1, { what: 'the tunnel' });
   for (const session of tickets) t.false((await attempt({ session })).isSessionReused());

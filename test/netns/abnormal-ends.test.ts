@@ -1,4 +1,4 @@
-/** How an abnormal end reaches the applications of a mesh (docs/decisions/abnormal-ends.md). */
+/** Tests how an abnormal end reaches the applications of a mesh (docs/decisions/abnormal-ends.md). */
 import type { Socket } from 'node:net';
 import type { ExecutionContext } from 'ava';
 import { stall } from '../support/bulk.ts';
@@ -16,7 +16,7 @@ interface Ends extends PodPair {
   readonly far: Socket;
 }
 
-/** An application's connection to another one's, both of which have said something. */
+/** Connects two applications; both have sent bytes. */
 async function connected(t: ExecutionContext, by: 'tunnel' | 'same-node'): Promise<Ends> {
   const pair = await podPair(t, { sameNodeFastPath: by === 'same-node' });
   const { promise: accepted, resolve } = Promise.withResolvers<Socket>();

@@ -1,4 +1,4 @@
-/** docs/decisions/connect-retry.md, end to end. */
+/** Tests docs/decisions/connect-retry.md end to end. */
 import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../lib/clock/clock.ts';
 import { serveHbone } from '../support/hbone-peer.ts';
@@ -12,19 +12,19 @@ import { service } from '../support/workloads.ts';
 
 const KEY = 'demo/web.demo.svc.cluster.local';
 const services = { [KEY]: { 80: 8080 } };
-/** Weights that make the first choice all but certain. */
+/** A capacity that makes this endpoint almost certainly the first choice. */
 const FIRST = { services, capacity: 1_000_000_000 };
 const SECOND = { services, capacity: 1 };
 const VIP = '10.96.0.1';
 
-/** A busy machine must not look like an endpoint that is gone. */
+/** Long timeouts, so that a busy machine does not look like a dead endpoint. */
 const PATIENT = {
   connectTimeoutMs: 30_000,
   handshakeTimeoutMs: 30_000,
   connectRetry: { attempts: 3, totalMs: 90_000 },
 } as const;
 
-/** A client, and a service whose first choice is `bad`. */
+/** Makes a client, and a service whose first choice is `bad`. */
 async function withBadChoice(
   t: ExecutionContext,
   settings: Parameters<typeof TestMesh.start>[1] = {},
@@ -99,7 +99,7 @@ test('503 and a refused stream are asked elsewhere, 401 and a wrong identity are
 });
 
 test('a peer that was asked is waited for: however slow, nobody is asked in its place', async (t) => {
-  // A third of it is the time of an attempt; the answer takes longer than that.
+  // An attempt gets a third of the total; the answer takes longer than that.
   const settings = { connectRetry: { attempts: 3, totalMs: 1_500 } };
   const { mesh, client, bad, reached } = await withBadChoice(t, settings);
   const identity = 'spiffe://cluster.local/ns/demo/sa/bad';
@@ -108,7 +108,7 @@ test('a peer that was asked is waited for: however slow, nobody is asked in its 
     await systemClock.sleep(answerAfterMs);
     return echoTunnel(request);
   });
-  // Until there is a tunnel the attempt's time may be over before the handshake is, and it goes elsewhere.
+  // Before a tunnel exists, an attempt may time out during the handshake and go elsewhere.
   await until(
     async () => {
       t.is(await ask(await client.connect(VIP, 80), 'warm'), 'warm');
@@ -165,7 +165,7 @@ for (const sameNodeFastPath of [false, true]) {
       t.is(accepted, 30);
     }
     t.is(await mesh.metric('weft_connect_retries_total'), 0);
-    // Two ends of those within the mesh, one of the others; none failed to connect.
+    // Connections within the mesh log two lines, the others one; none failed to connect.
     const lines = await mesh.accessLines(90);
     t.is(lines.length, 90);
     t.deepEqual(

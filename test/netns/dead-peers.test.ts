@@ -1,4 +1,4 @@
-/** Peers that fall silent without a word: their host is gone, or the link to it. */
+/** Tests peers that fall silent because their host or the link to it has failed. */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import type { ExecutionContext } from 'ava';
@@ -12,9 +12,9 @@ import { until } from '../support/until.ts';
 const run = promisify(execFile);
 const HOUR_MS = 3_600_000;
 
-/** Nothing reaches the pod any more, and nothing leaves it; its sockets stay as they are. */
+/** Cuts all traffic to and from the pod; its sockets stay open. */
 async function cutOff(pod: TestPod): Promise<void> {
-  // The test holds the namespace by its descriptor alone.
+  // The test holds the namespace only by its descriptor.
   const path = `--net=/proc/${process.pid}/fd/${pod.netnsFd}`;
   await run('nsenter', [path, 'ip', 'link', 'set', 'eth0', 'down']);
 }
@@ -84,7 +84,7 @@ test('an application that stops reading for longer than that is not taken for a 
   const bytesOf = async (): Promise<number> =>
     Math.max(0, ...(await mesh.connections()).map((record) => record.bytesSent));
   let last = -1;
-  // Longer than the user timeout without a byte of progress.
+  // Wait longer than the user timeout without a byte of progress.
   let stillSince = performance.now();
   await until(
     async () => {

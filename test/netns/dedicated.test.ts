@@ -81,13 +81,13 @@ test('a dedicated proxy carries its one workload both ways, beside a shared one 
   t.is((dump['certificates'] as unknown[]).length, 1, 'of its own workload alone');
   t.is(Object.keys(dump['workloadState'] as object).length, 1);
 
-  // A name below the search domain of the machine is a short name; Kubernetes' own domains are not searched.
+  // Names below the machine's search domain count as short names; Kubernetes' own domains are not searched.
   const dig = (name: string) =>
     client.netns.exec('dig', '+short', '+tries=1', '+time=60', '-p', '15053', '@127.0.0.1', name);
   t.regex(await dig('web.corp.example'), /^10\.96\.0\.10$/m);
   t.notRegex(await dig('web.demo.svc.cluster.local.svc.cluster.local'), /10\.96\.0\.10/);
 
-  // Marked is what goes elsewhere, and nothing that listens (docs/spec/dataplane.md §9).
+  // Outgoing sockets are marked, listening ones are not (docs/spec/dataplane.md §9).
   const sockets = (words: string) => client.netns.exec('ss', '-neH', ...words.split(' '));
   const listening = await sockets('-tul');
   t.regex(listening, /:15008 /);

@@ -1,4 +1,4 @@
-/** A node proxy that has no descriptors left (docs/decisions/budgets.md). */
+/** Tests a node proxy that runs out of descriptors (docs/decisions/budgets.md). */
 import { execFileSync } from 'node:child_process';
 import { readFileSync, readdirSync } from 'node:fs';
 import type { Socket } from 'node:net';
@@ -11,13 +11,13 @@ import { until } from '../support/until.ts';
 const DESCRIPTORS = 400;
 const MANY = { WEFT_MAX_CONNECTIONS: '100000', WEFT_MAX_CONNECTIONS_PER_POD: '100000' };
 
-/** Processor time a process has used, in hundredths of a second. */
+/** Reads the processor time of a process, in hundredths of a second. */
 function ticks(pid: number): number {
   const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? [];
   return Number(fields[11]) + Number(fields[12]);
 }
 
-/** So many connections, of which some are closed again. */
+/** Opens many connections; some are closed again. */
 async function crowd(
   client: ProxiedPod,
   ip: string,
@@ -33,7 +33,7 @@ async function crowd(
   );
 }
 
-/** A connection that carries a word there and back, or null. */
+/** True when a new connection carries a word there and back. */
 async function works(client: ProxiedPod, ip: string): Promise<boolean> {
   const socket = await client.connect(ip, 8080);
   try {
@@ -45,14 +45,14 @@ async function works(client: ProxiedPod, ip: string): Promise<boolean> {
   }
 }
 
-/** Connections that were closed for want of descriptors. */
+/** Counts the connections that were closed for lack of descriptors. */
 async function shed(proxy: ProxyProcess): Promise<number> {
   const line = /^weft_listener_early_denials_total\{.*reason="descriptor-limit".*\} (\d+)$/gm;
   const counts = (await proxy.text('/node-proxy/stats')).matchAll(line);
   return [...counts].reduce((sum, [, count]) => sum + Number(count), 0);
 }
 
-/** Each way of carrying a connection, held from before: they must go on. */
+/** Opens one connection of each kind beforehand; these must go on. */
 async function keepOne(
   client: ProxiedPod,
   api: ProxiedPod,
@@ -90,7 +90,7 @@ test('a proxy without descriptors says so, sheds what is new, keeps what it has,
   const kept = await keepOne(client, api, far);
   t.deepEqual(await kept('first'), ['first', 'first', 'first']);
 
-  // More than there are descriptors for.
+  // More connections than there are descriptors for.
   const many = await crowd(client, api.ip, DESCRIPTORS);
   await until(() => proxy.logged('descriptors.exhausted').length > 0, { what: 'the log line' });
   await until(() => many.some((socket) => socket.destroyed), { what: 'connections to be shed' });
@@ -101,11 +101,11 @@ test('a proxy without descriptors says so, sheds what is new, keeps what it has,
   await until(() => works(client, api.ip), { what: 'new connections to be made again' });
   await until(() => proxy.logged('descriptors.available').length > 0, { what: 'the end of it' });
 
-  // Clients of the pods' name servers do not get the last ones.
+  // DNS clients do not get the last descriptors.
   const pid = proxy.child.pid ?? 0;
   const before = await shed(proxy);
   const resolvers: Socket[] = [];
-  // Again, as those that ask nothing are closed after a while.
+  // Open them again, because silent connections are closed after a while.
   const ask = async (): Promise<boolean> => {
     const asking = [client, api].map((pod) => crowd(pod, '127.0.0.1', 256, 15_053));
     resolvers.push(...(await Promise.all(asking)).flat());
@@ -114,18 +114,18 @@ test('a proxy without descriptors says so, sheds what is new, keeps what it has,
   await until(ask, { what: 'some to be shed' });
   for (const socket of resolvers) socket.destroy();
 
-  // None at all, whoever asks: the limit falls to what is in use.
+  // Lower the limit to the descriptors in use, so that none is left for any purpose.
   const limitTo = (count: number): Buffer =>
     execFileSync('prlimit', ['--pid', String(pid), `--nofile=${count}:${DESCRIPTORS}`]);
   limitTo(Math.max(...readdirSync(`/proc/${pid}/fd`).map(Number)) + 1);
   const last = await crowd(client, api.ip, 100);
   const [used, startedMs] = [ticks(pid), performance.now()];
   await until(() => performance.now() - startedMs > 1_000, { what: 'a second to pass' });
-  // Neither in a loop nor gone.
+  // The process neither spins nor ends.
   const share = ((ticks(pid) - used) * 10) / (performance.now() - startedMs);
   t.true(share < 0.9, `it used ${share} of a processor`);
   t.deepEqual(await kept('yet'), ['yet', 'yet', 'yet']);
-  // Nor when one is given back.
+  // It does not spin when one descriptor is returned either.
   limitTo(1);
   t.deepEqual(await kept('even so'), ['even so', 'even so', 'even so']);
   limitTo(DESCRIPTORS);

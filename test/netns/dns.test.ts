@@ -114,7 +114,7 @@ test('a headless service is its endpoints as they are now (spec: dns.md §4)', a
 test('other questions leave from the pod, bytes untouched, and are answered as they came (spec: dns.md §5)', async (t) => {
   const { mesh, pod, upstream } = await startDnsMesh(t);
   const socket = await dnsClient(t, pod);
-  // A type of private use, a strange label and an EDNS option nobody knows.
+  // A private-use type, a strange label and an unknown EDNS option.
   const strange = Buffer.concat([
     Buffer.from('abcd0120000100000000000103612e6202fffe00ff010001', 'hex'),
     Buffer.from('00002904d000008000000afde90006010203040506', 'hex'),
@@ -209,10 +209,10 @@ test('a forged answer is not believed and a dead name server is passed over (spe
     }
     return ordinary(asked);
   };
-  // The first answer has another id: nobody answered, as far as the pod can tell.
+  // The first answer has another id, so the pod gets no answer.
   const first = (await dig(pod, '@10.9.0.1 www.example.com A', '+nocookie')).join('\n');
   t.regex(first, /status: SERVFAIL/);
-  // One second for each server: a busy machine may let it pass.
+  // Each server gets one second, which a busy machine may exceed.
   await until(async () => (await dig(pod, '@10.9.0.1 www.example.com A'))[0] === '192.0.2.1', {
     what: 'the answer of the other one',
   });
@@ -257,7 +257,7 @@ test('a burst of 5,000 questions is answered whole, with no more sockets than al
   const ask = (id: number): void => {
     socket.send(query(id % 5 === 0 ? 'web.demo' : `n${id}.example.com`, id));
   };
-  // A busy machine drops packets between any two namespaces: what nobody answers is asked again, as resolvers do.
+  // A busy machine drops packets between namespaces: repeat unanswered queries, as resolvers do.
   const repeat = (): void => {
     if (performance.now() - heardMs < 1_000) return;
     heardMs = performance.now();
@@ -265,7 +265,7 @@ test('a burst of 5,000 questions is answered whole, with no more sockets than al
   };
   for (; asked < 5_000; asked += 1) {
     ask(asked);
-    // The kernel drops what a socket of its usual size cannot hold, some 270 small packets.
+    // A socket with default buffers holds some 270 small packets; the kernel drops the others.
     while (asked - seen.size >= 200) {
       repeat();
       await turn();
@@ -323,7 +323,7 @@ test('queries on one connection are answered as they are done, an idle one ends 
   t.deepEqual(ids, [2]);
   held.resolve();
   await until(() => ids.length === 2, { what: 'the second answer' });
-  // Half a message, then silence.
+  // Send half a message, then nothing.
   socket.write(Buffer.of(0, 50, 1));
   await once(socket, 'end');
   t.pass();

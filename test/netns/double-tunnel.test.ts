@@ -17,16 +17,16 @@ const WEB = 'spiffe://cluster.local/ns/demo/sa/web';
 const GATEWAY = 'spiffe://cluster.local/ns/demo/sa/gateway';
 
 interface Networks {
-  /** Where the client is. */
+  /** The client's network. */
   readonly near: TestMesh;
-  /** Where the service is. */
+  /** The service's network. */
   readonly far: TestMesh;
   readonly client: TestPod;
   readonly web: TestPod;
   readonly gateway: HbonePeer;
 }
 
-/** Two networks that know of each other only that there is a gateway in front of the far one. */
+/** Makes two networks; the near one knows only the gateway of the far one. */
 async function networks(
   t: ExecutionContext,
   parts: {
@@ -87,7 +87,7 @@ test('a service of another network is reached by a tunnel inside a tunnel, and n
   t.is(await ask(socket, 'world'), 'world');
   t.is(await ask(await client.connect('fd00:96::1', 80), 'six'), 'six');
 
-  // One for each address of the client: the address is part of what makes a tunnel shared.
+  // One tunnel for each client address: only connections from the same address share a tunnel.
   t.is(gateway.tunnels.length, 2);
   t.is(gateway.requests.length, 2);
   const [outer] = gateway.requests;
@@ -150,7 +150,7 @@ test('inside, only the identities of the service are accepted, and none when it 
     const failed = { response_flags: 'TLS_FAILURE', destination_workload: 'gateway' };
     t.is(await near.metric('istio_tcp_connections_failed_total', failed), 1);
     t.is(await near.metric('istio_tcp_connections_opened_total'), 1);
-    // An identity that does not match is never asked again.
+    // A peer with a wrong identity is never retried.
     t.is(gateway.requests.length, subjectAltNames.length);
     t.is(reached, 0);
   }
@@ -208,7 +208,7 @@ test('an endpoint whose gateway cannot be reached is left for one behind another
       ...web.workload,
       uid: elsewhere,
       addresses: [],
-      // All but certain to be the first choice.
+      // Almost certainly the first choice.
       capacity: 1_000_000_000,
       networkGateway: { destination, hboneMtlsPort: 15_008 },
     },

@@ -1,4 +1,4 @@
-/** Endpoints that are names, looked up at a name server of the test's own. */
+/** Tests endpoints with host names, resolved at a name server of the test. */
 import type { ExecutionContext } from 'ava';
 import packet from 'dns-packet';
 import { AnswerCache } from '../../lib/dns/answer-cache.ts';
@@ -16,18 +16,18 @@ import { until } from '../support/until.ts';
 
 const CONF = 'nameserver 127.0.0.1\noptions timeout:30 attempts:1\n';
 
-/** What the server says of a name; a name without an entry does not exist, `silent` gets no answer. */
+/** The server's answers by name. A name without an entry does not exist; `silent` gets no answer. */
 type Zone = Record<string, readonly packet.Answer[] | 'silent' | 'refused'>;
 
 interface Names {
   readonly names: NameLookups;
   readonly server: NameServer;
   readonly clock: FakeClock;
-  /** What the server was asked since the last call, as `type name`, sorted. */
+  /** Returns the questions since the last call, as `type name`, sorted. */
   asked(): string[];
 }
 
-/** Lookups whose name server is on the loopback of a namespace and answers from `zone`. */
+/** Starts lookups with a name server on the loopback of a namespace that answers from `zone`. */
 async function startNames(
   t: ExecutionContext,
   zone: Zone,
@@ -125,7 +125,7 @@ test('names that nobody answers for do not hold up another one', async (t) => {
   const others = async (): Promise<void> =>
     void (await until(() => names.underWay === waiting.length, { what: 'the others to end' }));
   await others();
-  // One too many is refused at once; names that are known or under way are not.
+  // A name beyond the limit is refused at once; cached names and running lookups are not.
   const extra = names.resolve(v4('dead0.example'));
   const last = names.resolve(v4('last.example'));
   await t.throwsAsync(names.resolve(v4('more.example')), {
@@ -136,7 +136,7 @@ test('names that nobody answers for do not hold up another one', async (t) => {
   await clock.advance(NAME_WAIT_MS);
   await Promise.all(failures);
   await t.throwsAsync(extra, { code: 'ROUTE_NO_UPSTREAM' });
-  // A connection that gives up ends no lookup.
+  // A connection that gives up does not end its lookup.
   await others();
 });
 

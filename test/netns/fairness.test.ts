@@ -1,4 +1,4 @@
-/** A pod that moves all it can slows itself; its neighbour on the same thread goes on. */
+/** Tests that a pod with bulk traffic slows only itself; its neighbour on the same thread goes on. */
 import type { Socket } from 'node:net';
 import { Readable } from 'node:stream';
 import { stall } from '../support/bulk.ts';
@@ -14,7 +14,7 @@ const CHUNK = Buffer.alloc(64 * 1024, 7);
 
 const STALLED = 10;
 
-/** Sends as fast as it is let, until the socket closes; how much went out. */
+/** Sends as fast as possible until the socket closes. Returns a count of the bytes sent. */
 function flood(socket: Socket): () => number {
   socket.on('error', () => undefined);
   const source = new Readable({
@@ -53,11 +53,11 @@ test('small requests of a pod go on beside the bulk of another, on one thread an
     const text = `request ${index}`;
     t.is(await ask(await quiet.connect(web.ip, 8080), text), text);
   }
-  // The bulk went on meanwhile, on every connection, and nobody was cut.
+  // The bulk went on meanwhile on every connection, and no connection was cut.
   t.true(total() > before);
   t.true(bulk.every((socket) => !socket.destroyed));
   t.true(received.every((bytes) => bytes > 0));
-  // What is sent and not received is what buffers hold: bounded, however much there is to send.
+  // Buffers hold the bytes that are sent and not received: a bounded amount.
   const held = sent.reduce((sum, bytes) => sum + bytes(), 0) - total();
   t.true(held < 512 * MIB, `${held} bytes are under way`);
 });
@@ -90,7 +90,7 @@ test('applications that do not read cost their pods memory up to a limit, and no
   t.teardown(() => [...senders, ...unread].forEach((socket) => socket.destroy()));
   const sent = senders.map(() => 0);
   const held = (): Promise<number> => mesh.metric('weft_listener_held_bytes');
-  // A thread that was held up takes more once it runs again.
+  // A thread that was delayed takes more once it runs again.
   await until(
     async () => {
       const goes = await Promise.all(senders.map((socket) => stall(socket, { timeoutMs: 60_000 })));
@@ -102,10 +102,10 @@ test('applications that do not read cost their pods memory up to a limit, and no
     },
     { what: 'a pod to be pressed' },
   );
-  // Both ends are pods of this thread: their limits, what was under way when they came to be pressed, and a read of each.
+  // Both ends are pods of this thread: their limits, the bytes in flight when the pressure began, and a read of each.
   const bound = 2 * bytesPerPod + listenerSettings.http2.connectionWindow + 2 * STALLED * 192 * KIB;
   t.true((await held()) <= bound, `${await held()} bytes are held`);
-  // A pressed pod's other connections go on over the same tunnel, and its neighbours never notice.
+  // The other connections of a pod under pressure go on over the same tunnel, and its neighbours are not affected.
   const text = 'x'.repeat(100 * KIB);
   t.is(await ask(await client.connect(web.ip, 8080), text), text);
   t.is(await ask(await quiet.connect(other.ip, 8080), text), text);

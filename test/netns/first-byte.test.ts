@@ -1,4 +1,4 @@
-/** The time to the first byte of the answer, where the kernel carries the bytes. */
+/** Tests the time to the first byte of the answer when the kernel carries the bytes. */
 import { TestMesh } from '../support/listener-kit.ts';
 import type { TestPod } from '../support/listener-kit.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
@@ -33,7 +33,7 @@ test('the first byte is timed on spliced ways too, while they live and at their 
     const socket = await from.connect(to.ip, 8080);
     socket.write('question');
     t.is(await heard(socket), 'answer', way);
-    // The client has not closed: both ends tell it of a live connection.
+    // The client has not closed, so both ends report it for a live connection.
     const live = await until(
       async () => {
         const records = await mesh.connections();

@@ -7,7 +7,7 @@ import type { ProxyProcess } from '../support/proxy-process.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
 import { until } from '../support/until.ts';
 
-/** A pod on each of two nodes, and no proxy yet. */
+/** Makes a pod on each of two nodes, without proxies. */
 async function twoPods(t: ExecutionContext, environment: Record<string, string> = {}) {
   const mesh = await ProxyMesh.start(t, { client: 'node-1', api: 'node-2' }, environment);
   const client = await mesh.addPod('client', 'node-1');
@@ -16,7 +16,7 @@ async function twoPods(t: ExecutionContext, environment: Record<string, string> 
   return { mesh, client, api };
 }
 
-/** New connections one after another, on several lanes, until stopped; what failed. */
+/** Makes new connections one after another, on several lanes, until stopped, and keeps the failures. */
 class FreshConnections {
   readonly failures: string[] = [];
   answered = 0;
@@ -57,7 +57,7 @@ class FreshConnections {
   }
 }
 
-/** Waits until the processes have ended by themselves, with status 0; says what holds one that does not. */
+/** Waits until the processes have ended by themselves with status 0; reports why one does not. */
 async function allEnd(t: ExecutionContext, proxies: readonly ProxyProcess[]): Promise<void> {
   const left = (): ProxyProcess[] => proxies.filter(({ child }) => child.exitCode === null);
   try {
@@ -98,7 +98,7 @@ test('generations of both nodes replace each other under load: nothing fails, wh
     t.is(await exchange(kept, `after ${group}`), `after ${group}`);
   }
   t.deepEqual(await load.stop(), []);
-  // The first generation carries the connection; those after it had nothing left to carry.
+  // The first generation carries the connection; the later ones have nothing to carry.
   const [first, second, ...later] = draining;
   await allEnd(t, later);
   t.deepEqual([first?.child.exitCode, second?.child.exitCode], [null, null]);
@@ -108,7 +108,7 @@ test('generations of both nodes replace each other under load: nothing fails, wh
   await allEnd(t, current);
 });
 
-/** Which of the client's connections each process carries. */
+/** Counts the client's connections by process. */
 async function carried(proxies: readonly ProxyProcess[]): Promise<readonly number[]> {
   const lists = proxies.map((proxy) =>
     proxy.json<{ connections: unknown[] }>('/node-proxy/connections'),
@@ -134,7 +134,7 @@ test('proxies of one generation share the connections of a pod, and any of them 
     shares.reduce((sum, share) => sum + share),
     24,
   );
-  // The kernel hashes: that one of two gets none of 24 happens once in millions of runs.
+  // The kernel distributes by hash: one of two processes gets none of 24 once in millions of runs.
   t.true(Math.min(...shares) > 0, String(shares));
   const load = new FreshConnections(client, api.ip);
   await load.more(20);

@@ -1,6 +1,6 @@
 /**
- * Peers that hold a certificate of the mesh and misuse it, against a real listener: their tunnel may end, nobody else
- * notices, and memory and descriptors come back.
+ * Tests misbehaving peers with a certificate of the mesh against a real listener. Their tunnel may end, others are not
+ * affected, and memory and descriptors are released.
  */
 import { readdirSync } from 'node:fs';
 import type { ExecutionContext } from 'ava';
@@ -23,8 +23,8 @@ const EVIL = 'spiffe://cluster.local/ns/demo/sa/evil';
 const MIB = 1_048_576;
 
 /**
- * What the attacks may make the process grow by, attackers and all: 30 to 170 MiB where the collector gets its turn, up to 280
- * on a machine so busy that it waits. Unbounded, they would go on from there.
+ * The growth of the process that the attacks may cause, attackers included. It is 30 to 170 MiB when the collector gets its turn
+ * and up to 280 MiB when a busy machine delays it. Without bounds the growth would go on.
  */
 const GROWTH_BYTES = 640 * MIB;
 
@@ -33,9 +33,9 @@ interface Arena {
   readonly evil: TestPod;
   readonly web: TestPod;
   readonly authority: string;
-  /** Requests of the neighbour that went well so far. */
+  /** The neighbour's successful requests so far. */
   readonly served: { count: number };
-  /** Stops the neighbour; resolves with what failed for it, null when nothing did. */
+  /** Stops the neighbour; resolves with its failure, null when there was none. */
   endNeighbour(): Promise<unknown>;
   attack(options?: Parameters<typeof hostilePeer>[2]): Promise<HostilePeer>;
 }
@@ -78,7 +78,7 @@ async function arena(t: ExecutionContext): Promise<Arena> {
   };
 }
 
-/** The neighbour finishes some more requests. */
+/** Waits until the neighbour has finished some more requests. */
 async function neighbourGoesOn({ served }: Arena, what: string): Promise<void> {
   const from = served.count;
   await until(() => served.count >= from + 3, {
@@ -88,7 +88,7 @@ async function neighbourGoesOn({ served }: Arena, what: string): Promise<void> {
 }
 
 function repeat(count: number, make: (n: number) => Buffer): Buffer[] {
-  // In pieces, so that the loop of the test goes on.
+  // Write in pieces, so that the event loop of the test goes on.
   const pieces: Buffer[] = [];
   for (let from = 0; from < count; from += 500) {
     const length = Math.min(500, count - from);
@@ -99,7 +99,7 @@ function repeat(count: number, make: (n: number) => Buffer): Buffer[] {
 
 const streamId = (n: number): number => 2 * n + 1;
 
-/** Each sends what it likes; `ends` when its tunnel must not survive it. */
+/** The attacks by name; `ends` is true when the tunnel must not survive. */
 const ATTACKS: Readonly<
   Record<
     string,
@@ -121,7 +121,7 @@ const ATTACKS: Readonly<
       peer.send(repeat(3_000, (n) => connectFrame(streamId(n), authority))),
   },
   'rapid reset': {
-    // node:http2 takes them so slowly that they may stay within what any client may give up.
+    // node:http2 reads them so slowly that they may stay within the limit of abandoned requests.
     ends: true,
     run: (peer, { authority }) =>
       peer.send(

@@ -22,9 +22,9 @@ const vip = (ip: string, network = '') => ({ network, ip, length: null });
 
 interface Ends {
   readonly mesh: TestMesh;
-  /** The pod that is called. */
+  /** The called pod. */
   readonly web: TestPod;
-  /** Speaks HBONE for itself. */
+  /** A peer that speaks HBONE itself. */
   readonly peer: TestPod;
 }
 
@@ -111,7 +111,7 @@ test('each step answers with its own status, headers alone, and only the later o
 // spec: dataplane.md §7.2.6
 test('refused by a policy that came while the application was connected, it hears so', async (t) => {
   const { mesh, web, peer } = await ends(t);
-  // The application's queue takes no more, as far as its clients can tell.
+  // To its clients the application's queue looks full.
   await web.netns.exec(
     'iptables',
     '-w',
@@ -185,11 +185,11 @@ interface Received {
   readonly destination: string;
   readonly tlvs: Readonly<Record<number, string>>;
   readonly rest: string;
-  /** The address the connection itself came from. */
+  /** The connection's own source address. */
   readonly from: string;
 }
 
-/** Reads a PROXY v2 header as its receiver would, written against the protocol's own text. */
+/** Reads a PROXY v2 header as its receiver would; written from the protocol's specification. */
 async function receive(socket: Socket): Promise<Received> {
   const from = (socket.remoteAddress ?? '').replace('::ffff:', '');
   const bytes = await readAll(socket);
@@ -234,7 +234,7 @@ for (const family of ['ip', 'ip6'] as const) {
     t.like(byAddress, { destination: `${target} 443`, rest: 'payload', from: loopback });
     t.true(byAddress?.source.startsWith(`${peer[family]} `));
     t.deepEqual(byAddress?.tlvs, { 0xd0: PEER });
-    // Of the addresses of a name, IPv4 on the own network goes first.
+    // Among the addresses of a name, IPv4 on the own network goes first.
     const mapped = family === 'ip' ? '10.96.0.1' : '::ffff:10.96.0.1';
     t.is(byName?.destination, `${mapped} 80`);
   });
@@ -314,7 +314,7 @@ const WAYPOINT_REFERENCE = {
   hboneMtlsPort: 15_008,
 } as const;
 
-/** A pod with a waypoint, which the peer's machine plays. */
+/** Makes a pod with a waypoint, whose part the peer's pod plays. */
 async function guarded(
   t: ExecutionContext,
   settings: Parameters<typeof TestMesh.start>[1] = {},
@@ -351,7 +351,7 @@ test('traffic that went around a waypoint is refused, from a tunnel and in plain
   t.is(await mesh.metric('istio_tcp_connections_failed_total', { response_flags: 'DENY' }), 3);
   const through = await tunnelTo(t, mesh, { pod: peer, identity: WAYPOINT }, web.ip);
   t.is((await roundTrip(await through.open(request), 'through')).toString(), 'through');
-  // A service without a waypoint of its own is another way in.
+  // A service without a waypoint of its own is another way to the pod.
   const viaService = { ...request, headers: { forwarded: `for="10.0.0.1:1";host=${HOSTNAME}` } };
   t.is((await roundTrip(await around.open(viaService), 'service')).toString(), 'service');
   setService(mesh, { waypoint: WAYPOINT_REFERENCE });
@@ -379,14 +379,14 @@ test('WEFT_WAYPOINT_BYPASS=allow lets traffic go around', async (t) => {
 });
 
 test('under WEFT_WAYPOINT_BYPASS=allow a waypoint that cannot be resolved locks nobody out', async (t) => {
-  // Nobody knows the waypoint.
+  // The waypoint is unknown to the mesh.
   const { mesh, web, peer } = await ends(t, {
     settings: { waypointBypass: 'allow' },
     workload: { waypoint: WAYPOINT_REFERENCE },
   });
   await web.serve(8080, echo);
   t.is(await ask(await peer.connect(web.ip, 8080), 'absent'), 'absent');
-  // Nobody can tell.
+  // The mesh cannot tell the policies of the pod.
   mesh.state.set(web.workload.uid, {
     kind: 'workload',
     workload: {
@@ -433,7 +433,7 @@ test('a waypoint says who the client is, to policies, telemetry and application;
   t.is(line?.['src.addr'], `${client.ip}:4711`);
   t.is(line?.['src.workload'], 'client');
   t.is(line?.['src.identity'], WAYPOINT);
-  // What came before the waypoint's own element is only what somebody claimed.
+  // Elements before the waypoint's own are unverified claims.
   await t.throwsAsync(trusted.open(request(`${said}, for="10.5.5.5:1"`)), { message: /401/ });
   await t.throwsAsync(trusted.open(request('for=unknown')), { message: /401/ });
   for (const ip of ['127.0.0.1', '[::ffff:127.0.0.1]', web.ip, `[${web.ip6}]`, '169.254.7.127']) {

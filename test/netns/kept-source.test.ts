@@ -21,7 +21,7 @@ async function webAndOutsider(
   return { mesh, web, outsider: await mesh.addPod('outsider', { enrolled: false }) };
 }
 
-/** Connects from inside the pod and from this very port. */
+/** Connects from inside the pod and from this port. */
 async function connectFrom(
   t: ExecutionContext,
   from: TestPod,
@@ -38,7 +38,7 @@ async function connectFrom(
   return socket;
 }
 
-/** The proxy's connections to the application leave from this port and no other. */
+/** Restricts the proxy's connections to the application to this source port. */
 function upstreamPort(pod: TestPod, port: number): void {
   writeSysctl(pod.netnsFd, 'net.ipv4.ip_local_port_range', `${port} ${port}`);
 }
@@ -62,12 +62,12 @@ test('a client may use the ports that the proxy uses in its name, dead ones and 
     const to = { ip: web[family], port: 8080 };
     upstreamPort(web, 20_001);
     await closed(await connectFrom(t, outsider, { ...to, localPort: 30_001 }));
-    // What the reset connection left behind must not take this one for its own.
+    // The conntrack entry of the reset connection must not match this one.
     upstreamPort(web, 20_002);
     const second = await connectFrom(t, outsider, { ...to, localPort: 20_001 });
     second.write('redirected');
     t.is(await heard(second), 'redirected');
-    // While a connection of the client lives, the proxy happens on its port.
+    // The proxy picks the same port while a connection of the client is alive.
     upstreamPort(web, 30_002);
     const third = await connectFrom(t, outsider, { ...to, localPort: 30_002 });
     third.write('both live');
@@ -83,7 +83,7 @@ test('a client may use the ports that the proxy uses in its name, dead ones and 
   );
 });
 
-/** Far more than any window, there and back. */
+/** Sends far more than any window there and back. */
 async function bulk(t: ExecutionContext, socket: Socket): Promise<void> {
   const bytes = 1 << 20;
   let got = 0;
@@ -100,7 +100,7 @@ async function bulk(t: ExecutionContext, socket: Socket): Promise<void> {
 test('connections go on while the rule that sets them apart is lost and while it comes', async (t) => {
   const { mesh, web, outsider } = await webAndOutsider(t);
   await web.serve(8080, echo);
-  // As the node agent has them in every pod.
+  // As the node agent sets it in every pod.
   writeSysctl(web.netnsFd, 'net.netfilter.nf_conntrack_tcp_loose', '0');
   writeSysctl(web.netnsFd, 'net.netfilter.nf_conntrack_tcp_be_liberal', '1');
   const probeAddress = { v4: '169.254.7.127', v6: 'fd16::1' };

@@ -25,7 +25,7 @@ test('a client that dials the listener itself is refused, also at an address the
   ] as const) {
     const socket = await pod.connect(ip, 15_001);
     const closed = new Promise((resolve) => socket.once('close', resolve));
-    // Refused with bytes unread, the connection may end with a reset.
+    // A refusal with unread bytes may end the connection with a reset.
     socket.on('error', () => undefined);
     socket.resume().end('x');
     await closed;
@@ -60,7 +60,7 @@ test('silent connections of one client hold up nobody else', async (t) => {
   for (const socket of sockets) socket.destroy();
 });
 
-/** Tries a TLS handshake and says what came of it; a refusal may arrive after the client's own part is done. */
+/** Tries a TLS handshake; a refusal may arrive after the client's own part is done. */
 async function shakeHands(raw: Socket, options: ConnectionOptions): Promise<void> {
   const socket = connectTls({
     socket: raw,
@@ -131,7 +131,7 @@ test('a hello that comes byte by byte and never ends holds a descriptor until it
     socket.resume().once('end', () => socket.destroy());
     return new Promise((resolve) => socket.once('close', resolve));
   });
-  // A handshake record of 512 bytes, and a hello's first ones.
+  // A handshake record header of 512 bytes, and the first bytes of a hello.
   for (const byte of [0x16, 0x03, 0x01, 0x02, 0x00, 0x01]) {
     for (const socket of sockets) socket.write(Buffer.of(byte));
     t.is(await ask(await client.connect(web.ip, 8080), 'hello'), 'hello');

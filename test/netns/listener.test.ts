@@ -23,7 +23,7 @@ function policy(name: string, action: 'ALLOW' | 'DENY', match: Partial<Match>): 
   };
 }
 
-/** Whether the kernel probes the open connections of the pod's namespace that each filter finds, once all that was sent has arrived. */
+/** For each filter, waits until sent bytes have arrived, and tells whether the kernel probes the pod's matching connections. */
 function probed(pod: TestPod, filters: readonly string[]): Promise<readonly boolean[]> {
   return Promise.all(
     filters.map(async (filter) => {
@@ -113,7 +113,7 @@ test('a server may speak first and a client may half-close', async (t) => {
   t.deepEqual(await probed(client, ['sport = :15001', 'dport = :15008']), [true, true]);
   t.deepEqual(await probed(web, ['sport = :15008', 'dport = :5432']), [false, true]);
   t.is(await ask(socket, 'abc'), 'got 3');
-  // A client that resets is no failure.
+  // A reset by the client is no failure.
   const cut = await client.connect(web.ip, 5432);
   await heard(cut);
   cut.resetAndDestroy();
@@ -392,7 +392,7 @@ test('connections go on when a certificate expires, new ones use its successor',
 
 // spec: hbone.md §9
 test('many connections at once share a tunnel and all come through, also while memory is given back', async (t) => {
-  // As the launcher does, for threads made from now on.
+  // As the launcher does, for later threads.
   setFlagsFromString('--expose-gc');
   const { mesh, client, web } = await podPair(t);
   await web.serve(8080, echo);

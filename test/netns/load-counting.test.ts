@@ -1,4 +1,4 @@
-/** What the load's own program says of connections that are refused or cut. */
+/** Tests how the load's program counts refused and cut connections. */
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 import type { Socket } from 'node:net';
@@ -12,7 +12,7 @@ import { netnsTest as test } from '../support/netns-test.ts';
 import { until } from '../support/until.ts';
 
 const ADDRESS = '127.0.0.1';
-/** It ends sooner when every connection has. */
+/** The limit of a run; it ends sooner once every connection has ended. */
 const LONG_SECONDS = 60;
 
 test('refused connections are not counted as lost, and lost ones are', async (t) => {
@@ -24,7 +24,7 @@ test('refused connections are not counted as lost, and lost ones are', async (t)
   let full = false;
   const server = createServer((socket) => {
     socket.on('error', () => undefined);
-    // As a proxy without room: accepted, and closed at once.
+    // Accepts and closes at once, like a full proxy.
     if (full) {
       socket.destroy();
       return;
@@ -55,7 +55,7 @@ test('refused connections are not counted as lost, and lost ones are', async (t)
   t.like(none, { done: 0, bytes: 0, lost: 0 });
   t.is(none.failures.length, 4);
 
-  // What has carried bytes is cut, and one of those that are held.
+  // Cut the connections that have carried bytes, and one of the held ones.
   full = false;
   const [held] = open;
   const carrying = ask({ type: 'bulk', connections: 1, seconds: LONG_SECONDS });

@@ -29,7 +29,7 @@ test('a killed agent leaves everything in place, and its successor takes over wi
   t.teardown(() => fds.forEach((fd) => closeFd(fd)));
   const generations = fds.map((fd) => nftGeneration(fd));
 
-  // While nobody watches: one pod goes, one loses a rule.
+  // While no agent runs, one pod is removed and one loses a rule.
   await removeRecord(site.podsDir, 'u-2');
   await pods[1]?.exec('iptables-nft', '-t', 'nat', '-F', 'ISTIO_PRERT');
   proxy.told.length = 0;
@@ -62,12 +62,12 @@ test('a pod that stayed redirected stays enabled while a newer agent adds to its
   await proxy.stop();
   await older.stop();
 
-  // As an agent leaves a pod that knows nothing of this table.
+  // The state that an agent without this table leaves in a pod.
   for (const program of ['iptables-nft', 'ip6tables-nft']) {
     await served.exec(program, '-t', 'raw', '-F');
     await served.exec(program, '-t', 'raw', '-X');
   }
-  // This one was not redirected for a while; both rows are written at once.
+  // This pod was not redirected for a while; both rows are written at once.
   await opened.exec('ip6tables-nft', '-t', 'nat', '-F', 'ISTIO_OUTPUT');
   const newer = await startAgent(t, site);
   await until(() => site.rows().get('u-b')?.state === 'pending', { what: 'the pending row' });

@@ -19,7 +19,7 @@ import { podRecord } from '../support/pod-records.ts';
 
 const SETTINGS = ['loose', 'be_liberal'].map((name) => `net.netfilter.nf_conntrack_tcp_${name}`);
 
-/** Writes the rules of a pod where conntrack has no settings before the first rules; `load` runs after those. */
+/** Writes a pod's rules when conntrack has no settings before the first rules; `load` runs after these. */
 async function firstPod(
   t: ExecutionContext,
   load: (sysctlDir: string) => Promise<void>,

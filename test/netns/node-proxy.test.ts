@@ -22,7 +22,7 @@ async function twoPods(t: ExecutionContext, environment: Record<string, string> 
 
 const STARTING: ReadonlySet<unknown> = new Set(['state.ready', 'zds.connected']);
 
-/** Text of a URL in the node's namespace, read as an operator's tool would. */
+/** Fetches a URL in the node's namespace with curl. */
 function curl(node: ProxyNode, ...args: string[]): Promise<string> {
   return node.netns.exec('curl', '-s', '--max-time', '60', ...args);
 }
@@ -49,7 +49,7 @@ const deny = authorizationFixture({
 test('pods of two nodes talk over HBONE, and every view shows it', async (t) => {
   const { mesh, client, api } = await twoPods(t);
   const [one, two] = [mesh.nodes['node-1'], mesh.nodes['node-2']];
-  // No pod is asked for before the state of the mesh is there.
+  // The proxy requests no pod before the mesh state is complete.
   const steps = one.lines.map((line) => line['message']).filter((text) => STARTING.has(text));
   t.deepEqual(steps, ['state.ready', 'zds.connected']);
   const socket = await client.connect(api.ip, 8080);
@@ -123,7 +123,7 @@ test('a DENY cuts the live connection, whether the evaluator compiles it or nobo
   const refused = await client.connect(api.ip, 8080);
   t.is(await exchange(refused, 'two'), null);
   const compiledHere = /weft_policy_programs\{by="node-proxy"\} [1-9]/;
-  // The state thread tells its counts in intervals.
+  // The state thread reports its counts at intervals.
   await until(
     async () => compiledHere.test((await mesh.nodes['node-2'].get('/node-proxy/stats')).body),
     { what: 'the program to be counted' },

@@ -18,7 +18,7 @@ const ENVIRONMENT = {
   OTEL_BLRP_MAX_EXPORT_BATCH_SIZE: '4',
 };
 
-/** A socket that listens on the collector's port of the node's own network. */
+/** Opens a socket that listens on the collector's port in the node's network. */
 function collectorFd(t: ExecutionContext, node: ProxyNode): number {
   const handle = NetnsHandle.open(node.netns.path);
   t.teardown(() => handle.release());
@@ -76,7 +76,7 @@ test('connections become joined spans and lines, and a collector that is gone ho
 
   await survivesOutage(t, { one, near, client, api });
 
-  // A failed connection is an error of both signals, and the end of the process sends what is left.
+  // A failed connection is an error in both signals, and the process sends the rest when it ends.
   const before = near.logs.length;
   const refused = await client.connect(api.ip, 9);
   await until(() => refused.destroyed, { what: 'the refusal' });
@@ -88,7 +88,7 @@ test('connections become joined spans and lines, and a collector that is gone ho
   t.deepEqual(one.logged('host.leftover-handles'), []);
 });
 
-/** One trace: the inbound span is the child of the outbound one. */
+/** Checks that both spans form one trace, with the inbound span as the child of the outbound one. */
 async function spansJoin(
   t: ExecutionContext,
   near: OtlpReceiver,

@@ -1,4 +1,4 @@
-/** Ways out of a pod that lead past its own network's plain tunnels; docs/spec/dataplane.md §2 to §6, end to end. */
+/** Tests outbound paths other than plain tunnels of the own network (docs/spec/dataplane.md §2 to §6), end to end. */
 import type { ExecutionContext } from 'ava';
 import type { GatewayAddress, Service } from '../../lib/state/model.ts';
 import { serveHbone } from '../support/hbone-peer.ts';
@@ -28,12 +28,12 @@ function setService(mesh: TestMesh, parts: Partial<Service> = {}): void {
 interface Guarded {
   readonly mesh: TestMesh;
   readonly client: TestPod;
-  /** Where the waypoint runs: it answers by itself. */
+  /** The waypoint's pod; it answers requests itself. */
   readonly place: TestPod;
   readonly waypoint: HbonePeer;
 }
 
-/** A client, and a waypoint behind the service `waypoint.demo`. */
+/** Makes a client, and a waypoint behind the service `waypoint.demo`. */
 async function withWaypoint(t: ExecutionContext, identity = WAYPOINT): Promise<Guarded> {
   const mesh = await TestMesh.start(t, { threads: 1 });
   const client = await mesh.addPod('client');
@@ -124,10 +124,10 @@ test("a workload's waypoint is used for its address and not by the waypoint itse
     waypoint.requests.map(({ authority }) => authority),
     [`${web.ip}:8080`, `[${web.ip6}]:8080`],
   );
-  // Addressed as a service it is reached directly, and the other end knows that way.
+  // Through a service the workload is reached directly, and its proxy accepts that path.
   setService(mesh);
   t.is(await ask(await client.connect('10.96.0.1', 80), 'x'), 'the pod itself');
-  // An enrolled replica of the waypoint goes to the workload.
+  // An enrolled replica of the waypoint connects to the workload.
   const replica = await mesh.addPod('replica', {
     workload: { serviceAccount: 'replica', services: { 'demo/waypoint.demo': {} } },
   });
@@ -182,7 +182,7 @@ test('any address of a range leads to the endpoints the service has now', async 
 test('an endpoint with a hostname is resolved, in the family that was dialled', async (t) => {
   const mesh = await TestMesh.start(t, { threads: 1 });
   const client = await mesh.addPod('client');
-  // The name leads to the loopback of the pod the connection is made in.
+  // The name resolves to the loopback of the connecting pod.
   await client.serve(9090, echo);
   await mesh.addPod('named', {
     enrolled: false,

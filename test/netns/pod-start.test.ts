@@ -8,7 +8,7 @@ import { netnsTest as test } from '../support/netns-test.ts';
 import { startPod } from '../support/start-pod.ts';
 import { until } from '../support/until.ts';
 
-/** A pod that has not started, and what its thread tells another one. */
+/** Prepares a pod that has not started, and records its thread's messages to another thread. */
 async function preparePod(t: ExecutionContext) {
   const netns = await createNetns(t, 'pod');
   const { pod: unused, context, task } = await startPod(t, { netns: netns.path });
@@ -21,7 +21,7 @@ async function preparePod(t: ExecutionContext) {
   neighbours.add(port1);
   const pod = new Pod(task, { ...context, neighbours });
   t.teardown(() => pod.stop('immediate', 0));
-  /** All that is told up to now: what is said last comes last. */
+  /** Returns all messages so far, in order. */
   const toldSoFar = async (): Promise<NeighbourMessage[]> => {
     const last = new Pod({ ...task, pod: { ...task.pod, name: 'last' } }, context);
     t.teardown(() => last.stop('immediate', 0));

@@ -144,7 +144,7 @@ for (const flavour of ['nft', 'legacy'] as const) {
     t.is((await poor.apply(target, EXPECTED)).repaired.length, 2);
     t.notRegex(await saved(netns, flavour), /CT --zone/);
     t.deepEqual(await poor.check(target, EXPECTED), []);
-    // As an older agent leaves a pod, the newer one finds it.
+    // The newer agent finds a pod as an older one left it.
     const { repaired, fresh, redirected } = await whole.apply(target, EXPECTED);
     t.false(fresh);
     t.true(redirected);
@@ -153,14 +153,14 @@ for (const flavour of ['nft', 'legacy'] as const) {
   });
 }
 
-/** A restore program before the real one, `$1` being what is restored; it has the machine's own lock held meanwhile. */
+/** Puts a restore program before the real one, with the restored file as `$1`. The machine's own lock is held meanwhile. */
 async function chosenBehind(
   force: 'nft' | 'legacy',
   before: string,
 ): Promise<{ readonly zones: boolean; readonly noZones: string | null }> {
   const script = new URL('../support/choose-tools-process.ts', import.meta.url).pathname;
   const program = `iptables-${force}-restore`;
-  // A mount namespace of its own: nobody else sees the program or the lock.
+  // A private mount namespace hides the program and the lock from other processes.
   const setup = `
     set -e
     mount -t tmpfs none /run && mount -t tmpfs none /usr/local/sbin

@@ -19,7 +19,7 @@ test('a removed workload that answers keeps its connections, one that does not l
   const at = { pod: peer, identity: PEER, engine: http2Engine };
   const served = await serveHbone(t, mesh, at, echoTunnel);
   await peer.serve(7, echo);
-  // One connection each way, so that both kinds of tunnel are there.
+  // One connection each way, so that both kinds of tunnel exist.
   const out = await client.connect(peer.ip, 9000);
   out.write('a');
   t.is(await heard(out), 'a');
@@ -32,8 +32,8 @@ test('a removed workload that answers keeps its connections, one that does not l
   out.write('b');
   t.is(await heard(out), 'b');
   t.is((await roundTrip(stream, 'still here')).toString(), 'still here');
-  // Its address is nobody's now: a new connection goes there as it is.
-  // An echo, as a tunnel's server would wait for a handshake before it hangs up.
+  // Its address now belongs to no workload, so a new connection goes there in plaintext.
+  // Port 7 is an echo; a tunnel's server would wait for a handshake before it closes.
   (await client.connect(peer.ip, 7)).destroy();
   await until(
     () => mesh.access('connection complete').some((line) => line['dst.identity'] === undefined),
@@ -45,7 +45,7 @@ test('a removed workload that answers keeps its connections, one that does not l
   t.is(await probes('alive'), 2);
   await mesh.unplug(peer);
   mesh.state.set(peer.workload.uid, null);
-  // PINGs of their own would take 20 s and more, and say something else.
+  // The tunnel's PINGs would take 20 s or more and give another reason.
   await closed(out);
   await until(async () => (await probes('dead')) === 2, { what: 'the dead peer' });
   t.is(await mesh.metric('weft_hbone_tunnels_open'), 0);

@@ -29,7 +29,7 @@ function account(serviceAccount: string, action: 'ALLOW' | 'DENY', name: string)
   return authorizationFixture({ name, action, rules: [{ clauses: [{ matches: [match] }] }] });
 }
 
-/** Sockets of this process, its threads' among them. */
+/** Counts the sockets of this process, including its threads. */
 function openSockets(): number {
   return readdirSync('/proc/self/fd').filter((name) => {
     try {

@@ -46,7 +46,7 @@ async function redirect(netns: NetnsHandle): Promise<void> {
   await tool.apply({ netnsFd: netns.fd, inode: netns.identity.inode }, redirectRules(options));
 }
 
-/** Says its own address and the peer's to whoever connects. */
+/** Sends its own address and the peer's over each connection. */
 function sayAddresses(t: ExecutionContext, fd: number): Server {
   const server = createServer((socket) =>
     socket.end(`${socket.localAddress} ${socket.remoteAddress}`),
@@ -87,7 +87,7 @@ test('a pool thread serves a redirected listener of another namespace and never 
     const ready = once(port1, 'message');
     const done = pool.run(
       { path: pod.path, port, ready: port2 },
-      // Its declared type is the list of the DOM's ports.
+      // The option is declared as a list of the DOM's ports.
       { transferList: [port2] } as unknown as Parameters<Piscina['run']>[1],
     ) as Promise<{ before: string; after: string; errors: number }>;
     await ready;
@@ -118,7 +118,7 @@ for (const family of [4, 6] as const) {
     const open = (): number =>
       openTcp({ netnsFd: netns.fd, family, mark: MARK, noDelay: true, source: { ip: client } });
     t.is(await ask(open(), podIp, app.port), `${podIp} ${client}`);
-    // One client address has all its ports for every destination: binding takes none of them.
+    // Each destination gets all ports of a client address: binding reserves none of them.
     const many = Array.from({ length: 200 }, open);
     const answers = await Promise.all(many.map((fd) => ask(fd, podIp, app.port)));
     t.true(answers.every((text) => text === `${podIp} ${client}`));
@@ -200,7 +200,7 @@ test('keepalive, user timeout and sysctls reach the kernel', async (t) => {
   t.regex(sockets, /keepalive,(?:2min\d+sec|3min)/);
 });
 
-/** What the kernel has of an open socket, asked by a process that inherits it. */
+/** Reads the options of an open socket in a process that inherits it. */
 function optionsOf(fd: number): Promise<string> {
   // TCP_NODELAY, SO_KEEPALIVE, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT, TCP_USER_TIMEOUT, SO_MARK
   const options = '[6,1],[1,9],[6,4],[6,5],[6,6],[6,18],[1,36]';
@@ -209,7 +209,7 @@ function optionsOf(fd: number): Promise<string> {
   return text(present(child.stdout, 'its output is a pipe'));
 }
 
-/** Listens in the namespace, hands out the first connection that is made from within. */
+/** Listens in the namespace and returns the first connection from within. */
 async function acceptOne(
   t: ExecutionContext,
   netnsFd: number,
@@ -255,7 +255,7 @@ test('accepted sockets inherit what was set on the listening one', async (t) => 
 test('the ends of an accepted socket are told in canonical form by one call', async (t) => {
   const { pod } = await createPodPair(t);
   const netns = handle(t, pod);
-  // The C library writes this one with a dotted end.
+  // The C library writes this address with a dotted end.
   await pod.exec('ip', 'address', 'add', '::102:304/128', 'dev', 'lo');
   for (const ip of ['127.0.0.1', '::1', '::102:304']) {
     const options = { address: '::', to: ip, tcp: { noDelay: true } };
@@ -268,7 +268,7 @@ test('the ends of an accepted socket are told in canonical form by one call', as
         original: null,
       });
     }
-    // Nobody reads it, so it stays open.
+    // Nothing reads the socket, so it stays open.
     client.resetAndDestroy();
     await until(() => acceptedEnds(fd, true) === null, { what: 'the reset' });
   }

@@ -39,7 +39,7 @@ function curl(pod: TestPod, proxy: string, url: string): Promise<string> {
   return pod.netns.exec('curl', '-sS', '-m', '60', proxy, '127.0.0.1:15080', url);
 }
 
-/** Greets, then sends the request; all bytes that come back. */
+/** Sends the greeting and the request, and returns all received bytes. */
 async function ask(socket: Socket, request: Buffer): Promise<Buffer> {
   socket.write(Buffer.concat([Buffer.of(5, 1, 0), request]));
   return readAll(socket);
@@ -56,7 +56,7 @@ test('curl reaches a service by name and by address, over a tunnel of its own po
     t.like(line, { 'dst.service': 'web.demo.svc.cluster.local', 'src.workload': 'client' });
     t.truthy(line['dst.hbone_addr']);
   }
-  // Both came over one tunnel; another connection, captured on 15001, makes one in the other pool.
+  // Both used one tunnel; another connection, captured on 15001, makes one in the other pool.
   t.is(await mesh.metric('weft_hbone_tunnels_open'), 1);
   await pod.netns.exec('curl', '-sS', '-m', '60', 'http://10.96.0.10/');
   t.is(await mesh.metric('weft_hbone_tunnels_open'), 2);

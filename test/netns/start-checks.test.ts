@@ -1,4 +1,4 @@
-/** What a node proxy finds out before it serves anybody. */
+/** Tests the checks of a node proxy before it serves any pod. */
 import { execFile } from 'node:child_process';
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

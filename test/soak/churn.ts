@@ -1,32 +1,32 @@
-/** Pods that come, talk and go while the soak runs. */
+/** Adds pods, lets them exchange bytes, and removes them while the soak runs. */
 import { errorText } from '../../lib/errors/mesh-error.ts';
 import type { TestMesh } from '../support/mesh.ts';
 import { until } from '../support/until.ts';
 import { SoakClient } from './clients.ts';
 
-/** A pod is enrolled within this on a busy machine, or something is wrong. */
+/** Longer than the enrolment of a pod takes on a busy machine. */
 const ENROL_TIMEOUT_MS = 30_000;
-/** Exchanges that a pod makes before it goes. */
+/** Exchanges that a pod makes before its removal. */
 const EXCHANGES = 5;
 
 /** Makes and removes pods, one at a time, until it is stopped. */
 export class Churn {
   readonly failures: string[] = [];
-  /** Pods that came, talked and went. */
+  /** Pods added, used and removed so far. */
   pods = 0;
   readonly #ending = new AbortController();
   readonly #mesh: TestMesh;
   readonly #host: string;
   readonly #done: Promise<void>;
 
-  /** `host` is the server that the pods talk to. */
+  /** `host` is the server of the pods' exchanges. */
   constructor(mesh: TestMesh, host: string) {
     this.#mesh = mesh;
     this.#host = host;
     this.#done = this.#run();
   }
 
-  /** Resolves when the last pod is gone. */
+  /** Stops; resolves when the last pod has been removed. */
   async stop(): Promise<void> {
     this.#ending.abort();
     await this.#done;

@@ -1,6 +1,6 @@
 /**
- * Runs in a pod: exchanges with a server, some at once, until SIGTERM; then those in hand are finished and the last
- * counts printed. `client.ts HOST AT-ONCE KIND...`.
+ * Makes exchanges with a server, several at once, until SIGTERM; then finishes the running ones and prints the last
+ * counts. Runs in a pod: `client.ts HOST AT-ONCE KIND...`.
  */
 import { setTimeout as wait } from 'node:timers/promises';
 import { errorText } from '../../lib/errors/mesh-error.ts';

@@ -1,4 +1,4 @@
-/** The traffic counters of a mesh, and whether they balance. */
+/** Reads the traffic counters of a mesh and checks whether they balance. */
 import type { TestMesh } from '../support/mesh.ts';
 
 const NODES = ['node-1', 'node-2'] as const;
@@ -11,15 +11,15 @@ export interface Counters {
   readonly opened: Readonly<Record<Reporter, number>>;
   readonly closed: Readonly<Record<Reporter, number>>;
   readonly open: number;
-  /** Connections to servers whose connections end in good order. */
+  /** Connections to the servers whose connections end in order. */
   readonly orderly: Readonly<Record<Reporter, number>>;
   /** Bytes both ways with those servers. */
   readonly orderlyBytes: Readonly<Record<Reporter, number>>;
-  /** Certificates that came into use. */
+  /** Certificates put into use. */
   readonly certificates: number;
 }
 
-/** Reads them. Connections that are open count in `open` until the proxies have closed them. */
+/** Reads the counters. A connection counts in `open` until the proxies have closed it. */
 export async function readCounters(mesh: TestMesh, orderly: readonly string[]): Promise<Counters> {
   const texts = await Promise.all(NODES.map((node) => mesh.stats(node)));
   const lines = texts.flatMap((text) => text.split('\n'));
@@ -50,7 +50,7 @@ export async function readCounters(mesh: TestMesh, orderly: readonly string[]): 
   };
 }
 
-/** What does not balance once nothing is open any more. */
+/** Lists the counters that do not balance although nothing is open. */
 export function imbalances(counters: Counters): string[] {
   const { opened, closed, open, orderly, orderlyBytes } = counters;
   const problems = REPORTERS.filter((reporter) => opened[reporter] !== closed[reporter]).map(

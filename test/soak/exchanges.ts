@@ -1,4 +1,4 @@
-/** What a client of the soak does with one connection, each from dialling to the end. */
+/** The exchanges of a soak client, one connection each, from dialling to the end. */
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import type { Socket } from 'node:net';
@@ -7,22 +7,22 @@ import type { Exchange } from './protocol.ts';
 
 const KIB = 1_024;
 const ROUND_TRIPS = 5;
-/** Longest exchange, with everything else going on beside it. */
+/** The time limit of an exchange under the full load of the soak. */
 const LIMIT_MS = 20_000;
 
-/** Runs one exchange with a server. Rejects when it does not go as it should. */
+/** Runs one exchange with a server. Rejects when it fails. */
 export async function exchange(kind: Exchange, host: string): Promise<void> {
   const socket = connect({ host, port: portOf(kind), noDelay: true, allowHalfOpen: true });
   const { promise: broken, reject } = Promise.withResolvers<never>();
-  // Whoever does not wait for the failure is told of it all the same, by the race below.
+  // The race below reports the failure, so an unhandled rejection here is harmless.
   broken.catch(() => undefined);
   const timer = setTimeout(() => reject(new Error(`not done in ${LIMIT_MS} ms`)), LIMIT_MS);
   socket.on('error', (error: NodeJS.ErrnoException) => {
-    // Its step waits for the reset, and wants it.
+    // The `serverReset` exchange waits for the reset.
     if (kind !== 'serverReset' || error.code !== 'ECONNRESET') reject(error);
   });
   try {
-    // A server that resets at once may do so before we have seen that we are connected.
+    // A server may reset the connection before we see that it is connected.
     if (kind !== 'serverReset') await Promise.race([once(socket, 'connect'), broken]);
     await Promise.race([steps[kind](socket, new Incoming(socket)), broken]);
   } finally {
@@ -85,7 +85,7 @@ const steps: Readonly<Record<Exchange, Step>> = {
     socket.resetAndDestroy();
   },
   async serverReset(_socket, incoming) {
-    // Bytes that were on their way may be lost. A clean end would say that these are all.
+    // Bytes in flight may be lost; a clean end would claim that none were.
     const end = await incoming.rest().then(
       (text) => `a clean end after ${text.length} bytes`,
       (error: NodeJS.ErrnoException) => error.code ?? error.message,
@@ -99,7 +99,7 @@ const steps: Readonly<Record<Exchange, Step>> = {
   },
 };
 
-/** What comes from the peer, taken piece by piece. */
+/** The bytes from the peer, read piece by piece. */
 class Incoming {
   readonly #chunks: AsyncIterator<Buffer>;
   #text = '';
@@ -108,7 +108,7 @@ class Incoming {
     this.#chunks = socket.iterator({ destroyOnReturn: false }) as AsyncIterator<Buffer>;
   }
 
-  /** The next `count` bytes. */
+  /** Reads the next `count` bytes. */
   async take(count: number): Promise<string> {
     while (this.#text.length < count) {
       const { done, value } = await this.#chunks.next();
@@ -120,7 +120,7 @@ class Incoming {
     return taken;
   }
 
-  /** Everything to the end. */
+  /** Reads everything to the end. */
   async rest(): Promise<string> {
     for (;;) {
       const { done, value } = await this.#chunks.next();
@@ -139,7 +139,7 @@ async function upload(socket: Socket, incoming: Incoming, bytes: number): Promis
   await endOf(socket, incoming, `${bytes}\n`);
 }
 
-/** Everything to the end of the peer's bytes must be `text`; then both sides have ended. */
+/** Ends our side, and checks that the rest of the peer's bytes is `text`. */
 async function endOf(socket: Socket, incoming: Incoming, text: string): Promise<void> {
   if (!socket.writableEnded) socket.end();
   expect(await incoming.rest(), text);

@@ -1,8 +1,8 @@
-/** Descriptors and memory of the processes that carry traffic or hold pods. */
+/** Reads descriptors and memory of the processes that carry traffic or hold pods. */
 import { readFile, readdir } from 'node:fs/promises';
 import type { TestMesh } from '../support/mesh.ts';
 
-/** What a process holds. */
+/** The resources of a process. */
 export interface Usage {
   readonly name: string;
   readonly descriptors: number;
@@ -10,18 +10,18 @@ export interface Usage {
 }
 
 const MIB = 1_048_576;
-/** Pipes that the pump keeps once as many were in use (KEPT_PIPES of lib/linux/addon), two descriptors each. */
+/** Pipes that the pump keeps for reuse (KEPT_PIPES of lib/linux/addon), two descriptors each. */
 const KEPT_PIPES = 8;
-/** And what comes and goes by itself: a scrape, a reconnect, a file being read. */
+/** The kept pipes, and descriptors in short use: a scrape, a reconnect, an open file. */
 const SPARE_DESCRIPTORS = 2 * KEPT_PIPES + 8;
-/** Heaps give memory back when they please: growth below this is not told from that. */
+/** Heaps return memory late; growth below this bound cannot be distinguished from that. */
 const SPARE_BYTES = 32 * MIB;
 const SPARE_SHARE = 0.15;
-/** In a short soak heaps have not yet found their size: only what would never end shows. */
+/** In a short soak heaps have not reached their size yet; only unbounded growth is visible. */
 const SHORT_SPARE_BYTES = 256 * MIB;
 const SHORT_SECONDS = 180;
 
-/** The usage of every node proxy and node agent. */
+/** Reads the usage of every node proxy and node agent. */
 export async function readUsage(mesh: TestMesh): Promise<readonly Usage[]> {
   const actors = (await mesh.actors()).filter(({ name }) => /^node-(?:proxy|agent)$/.test(name));
   return Promise.all(
@@ -38,14 +38,14 @@ async function residentBytes(pid: number): Promise<number> {
   return Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1]) * 1_024;
 }
 
-/** Processes that hold more descriptors than before. */
+/** Lists the processes that hold more descriptors than before. */
 export function heldDescriptors(before: readonly Usage[], after: readonly Usage[]): string[] {
   return pairs(before, after)
     .filter(([was, is]) => is.descriptors > was.descriptors + SPARE_DESCRIPTORS)
     .map(([was, is]) => `${is.name}: ${is.descriptors} descriptors, before ${was.descriptors}`);
 }
 
-/** Processes that hold more memory than heaps explain. `early` and `late` are the least seen in their time of a soak. */
+/** Lists the processes that hold more memory than heaps explain. `early` and `late` are the minima of two parts of a soak. */
 export function grownMemory(
   early: readonly Usage[],
   late: readonly Usage[],
@@ -58,17 +58,17 @@ export function grownMemory(
     .map(([was, is]) => `${is.name}: ${mib(is)} MiB, before ${mib(was)} MiB`);
 }
 
-/** For each process the least memory of both. */
+/** Returns the smaller memory of both for each process. */
 export function least(one: readonly Usage[], other: readonly Usage[]): readonly Usage[] {
   return pairs(one, other).map(([a, b]) => (a.residentBytes < b.residentBytes ? a : b));
 }
 
-/** Mebibytes in words. */
+/** Formats mebibytes. */
 export function mib({ residentBytes: bytes }: Usage): string {
   return (bytes / MIB).toFixed(0);
 }
 
-/** The same process twice. One that is missing or new was restarted, which the caller sees elsewhere. */
+/** Pairs the usages of the same process. A missing or new process was restarted, which the caller detects elsewhere. */
 export function pairs(one: readonly Usage[], other: readonly Usage[]): [Usage, Usage][] {
   return one.flatMap((usage): [Usage, Usage][] => {
     const same = other.find(({ name }) => name === usage.name);

@@ -1,7 +1,7 @@
 /**
- * The soak: mixed traffic, resets, half-closes, stalls, pod churn and certificate rotation on a mesh of its own; then
- * counters must balance and descriptors and memory be what they were. Ends with one line, and 1 when something is not
- * as it should be. `npm run soak` takes ten minutes, `--seconds N` another time.
+ * Runs the soak: mixed traffic, resets, half-closes, stalls, pod churn and certificate rotation on its own mesh. Then
+ * counters must balance, and descriptors and memory must be back. Ends with one line, and with status 1 on a
+ * failure. `npm run soak` takes ten minutes; `--seconds N` sets another time.
  */
 import { parseArgs } from 'node:util';
 import { setTimeout as wait } from 'node:timers/promises';
@@ -21,10 +21,10 @@ import type { Usage } from './resources.ts';
 const SERVER = new URL('server.ts', import.meta.url).pathname;
 const MANIFESTS = new URL('manifests', import.meta.url).pathname;
 const SERVERS = ['orderly-1', 'orderly-2', 'rough'] as const;
-/** Half of it has passed when a certificate is renewed: several times in the shortest soak. */
+/** A certificate is renewed after half of its life, so several times even in the shortest soak. */
 const CERTIFICATE_LIFE = '20s';
 const SAMPLE_MS = 1_000;
-/** Idle tunnels are closed, connections that ended are counted, and free memory is given back, well within this. */
+/** Much longer than it takes to close idle tunnels, count ended connections and release free memory. */
 const SETTLE_TIMEOUT_MS = 90_000;
 const FAILURES_SHOWN = 20;
 
@@ -32,7 +32,7 @@ const { values } = parseArgs({ options: { seconds: { type: 'string', default: '6
 const seconds = Number(values.seconds);
 const say = (text: string): void => void process.stderr.write(`soak: ${text}\n`);
 
-/** The least memory seen in the second and in the last third of the time. */
+/** The smallest memory seen in the second and in the last third of the time. */
 interface Samples {
   early: readonly Usage[] | null;
   late: readonly Usage[] | null;
@@ -64,7 +64,7 @@ function traffic(hosts: ReadonlyMap<string, string>): Traffic[] {
   ];
 }
 
-/** Lets everything run; returns the least memory of two times. */
+/** Lets everything run; returns the smallest memory in two periods. */
 async function sampled(mesh: TestMesh): Promise<Samples> {
   const samples: Samples = { early: null, late: null };
   const start = performance.now();
@@ -80,7 +80,7 @@ async function sampled(mesh: TestMesh): Promise<Samples> {
   }
 }
 
-/** Waits until nothing is open and the counters stand; what they are then is judged by the caller. */
+/** Waits until nothing is open and the counters no longer change, and returns them. */
 async function settled(mesh: TestMesh, before: readonly Usage[]): Promise<Counters> {
   try {
     await until(
@@ -98,7 +98,7 @@ async function settled(mesh: TestMesh, before: readonly Usage[]): Promise<Counte
   return readCounters(mesh, SERVERS.slice(0, 2));
 }
 
-/** Runs the soak; returns what was wrong. */
+/** Runs the soak; returns its failures. */
 async function soak(mesh: TestMesh): Promise<readonly string[]> {
   const hosts = await startServers(mesh);
   const before = await readUsage(mesh);
@@ -163,7 +163,7 @@ const mesh = await TestMesh.up({
   environment: {
     SECRET_TTL: CERTIFICATE_LIFE,
     POOL_UNUSED_RELEASE_TIMEOUT: '2s',
-    // What malloc keeps free would hide what is held.
+    // Free memory that malloc keeps would hide a leak.
     WEFT_RELEASE_MEMORY: 'true',
   },
 });

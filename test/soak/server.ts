@@ -1,4 +1,4 @@
-/** All servers of a pod, in one process: `server.ts` prints a line when they listen. */
+/** Runs all servers of a pod in one process. `server.ts` prints a line when they listen. */
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 import type { Socket } from 'node:net';
@@ -6,7 +6,7 @@ import { setTimeout as wait } from 'node:timers/promises';
 import { GREETING, PORTS, STALL_MS } from './protocol.ts';
 
 const CHUNK = Buffer.alloc(65_536, 'x');
-/** Enough to be on its way when the reset comes. */
+/** Enough bytes to be in flight when the reset comes. */
 const BYTES_BEFORE_RESET = 10_000;
 
 function echo(socket: Socket): void {
@@ -53,7 +53,7 @@ const behaviours: Readonly<Record<keyof typeof PORTS, (socket: Socket) => unknow
 
 const servers = Object.entries(PORTS).map(([name, port]) =>
   createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
-    // Who breaks a connection off is the client's affair, which knows whether it meant to.
+    // The client checks which side aborted and whether it should have.
     socket.on('error', () => socket.destroy());
     const behaviour = behaviours[name as keyof typeof PORTS];
     Promise.resolve(behaviour(socket)).catch(() => socket.destroy());

@@ -1,4 +1,4 @@
-/** Connections that are opened once, in different generations, and asked again after every step. */
+/** Keeps connections open across generations of proxies, and checks each after every step. */
 import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import { closeFd, openNetns } from '../../lib/linux/netns.ts';
@@ -22,7 +22,7 @@ export class KeptConnections {
     return this.#sockets.length;
   }
 
-  /** One more. */
+  /** Opens one more connection. */
   async open(): Promise<void> {
     const fd = openTcp({ netnsFd: this.#netnsFd, family: 4, mark: 0, noDelay: true });
     const socket = await connectTcp(fd, this.#to, { timeoutMs: TIMEOUT_MS });
@@ -30,7 +30,7 @@ export class KeptConnections {
     this.#sockets.push(socket);
   }
 
-  /** Asks over each; how many did not answer. */
+  /** Sends a request over each; returns how many did not answer. */
   async dropped(): Promise<number> {
     const answers = await Promise.allSettled(this.#sockets.map((socket) => ask(socket)));
     return answers.filter(({ status }) => status === 'rejected').length;
@@ -49,5 +49,5 @@ async function ask(socket: Socket): Promise<void> {
   socket.write('GET / HTTP/1.1\r\nHost: kept\r\nConnection: keep-alive\r\n\r\n');
   const [chunk] = (await answered) as [Buffer];
   if (!chunk.toString().startsWith('HTTP/1.1 200')) throw new Error(chunk.toString());
-  // A short answer may come in parts; the next question is a step away.
+  // The rest of a partial answer arrives before the next step's request.
 }

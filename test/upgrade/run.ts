@@ -1,6 +1,7 @@
 /**
- * `npm run upgrade-soak`: generation after generation of node proxies under load, alone and with parts of the mesh away.
- * Prints a line for each step; fails when any connection failed or was dropped. `--generations N` (20); as root.
+ * Replaces node proxies under load, generation after generation, with and without failures of other parts of the mesh.
+ * Prints a line for each step; fails when any connection failed or was dropped. Run it as root:
+ * `npm run upgrade-soak`, with `--generations N` (20).
  */
 import { parseArgs } from 'node:util';
 import { performance } from 'node:perf_hooks';
@@ -13,9 +14,9 @@ import { killAll, meshStatus } from '../support/mesh-faults.ts';
 import { until } from '../support/until.ts';
 import { KeptConnections } from './kept.ts';
 
-/** Far beyond the run: what is carried may only end by itself. */
+/** Far longer than the run: connections may only end by themselves. */
 const DRAIN_DEADLINE = '12h';
-/** A proxy that lacks something waits; long enough to see that it does. */
+/** Long enough to see that a proxy waits for what it lacks. */
 const HELD_BACK_MS = 4_000;
 const EVERY_ACTOR = [
   'node-agent',
@@ -33,7 +34,7 @@ function say(text: string): void {
   process.stdout.write(`${text}\n`);
 }
 
-/** What must not notice anything. */
+/** The traffic that must not be disturbed. */
 interface Traffic {
   readonly load: Load;
   readonly kept: KeptConnections;
@@ -60,7 +61,7 @@ async function upgrade(mesh: TestMesh, ...roles: readonly string[]): Promise<voi
   if (outcome.code !== 0) throw new Error(`weft upgrade: ${outcome.stderr}`);
 }
 
-/** How many proxies drain, and what they hold in memory. */
+/** Reports how many proxies drain, and their memory. */
 async function draining(mesh: TestMesh): Promise<string> {
   const retiring = (await proxies(mesh)).filter((line) => line.retiring).length;
   const bytes = await mesh.metric('node-proxy', 'node-1', 'weft_node_proxy_resident_bytes', {
@@ -73,7 +74,7 @@ async function proxies(mesh: TestMesh): Promise<readonly ActorLine[]> {
   return (await mesh.actors()).filter(({ name }) => name === 'node-proxy');
 }
 
-/** While the processes are stopped the proxies are told to be replaced; once they go on, the upgrade comes to its end. */
+/** Upgrades the proxies while some processes are stopped; the upgrade completes once these continue. */
 async function upgradeWithout(
   mesh: TestMesh,
   load: Load,
@@ -96,7 +97,7 @@ async function upgradeWithout(
   return heldBack ? 'held back until it returned' : 'went on without it';
 }
 
-/** The new proxy of node-1 is killed as soon as there is one; the supervisor starts it again. */
+/** Kills the new proxy of node-1 as soon as it exists; the supervisor starts it again. */
 async function killStarting(mesh: TestMesh): Promise<string> {
   const before = new Set((await proxies(mesh)).map(({ pid }) => pid));
   const done = upgrade(mesh, 'node-1/node-proxy');
@@ -106,7 +107,7 @@ async function killStarting(mesh: TestMesh): Promise<string> {
   return 'the new process was killed once';
 }
 
-/** Processes that belong to no line of the status yet are found by the namespace they run in. */
+/** Finds a new process by its namespace, before the status lists it. */
 async function startedSince(mesh: TestMesh, before: ReadonlySet<number>): Promise<number | null> {
   const inside = mesh.start('ip', ['netns', 'pids', `${mesh.name}-node-1`]);
   const pids = (await inside.exit).stdout.split('\n').filter(Boolean).map(Number);
@@ -118,15 +119,15 @@ async function startedSince(mesh: TestMesh, before: ReadonlySet<number>): Promis
   return null;
 }
 
-/** Old proxies killed while they drain take with them what they carry, and nothing else. */
+/** Kills draining proxies: only their own connections may end. */
 async function killDraining(mesh: TestMesh, { load, kept }: Traffic): Promise<string> {
   const retiring = (await proxies(mesh)).filter((line) => line.retiring);
-  // The oldest of each node carry the load's kept connections.
+  // The oldest proxy of each node carries the load's kept connections.
   const pids = retiring.slice(-2).map(({ pid }) => pid);
   await killAll(pids);
   await load.goesOn('with old proxies killed');
   const dropped = await kept.dropped();
-  // A generation that stood over several steps carries one connection of each.
+  // A generation that served during several steps carries one connection from each.
   if (dropped > kept.count / 2) throw new Error(`${dropped} connections ended with ${pids.length}`);
   return `${pids.length} draining proxies killed: ${load.failures().length} failed, ${dropped} ended with them`;
 }

@@ -133,7 +133,7 @@ test('/quitquitquit?deadline=none drains for as long as it takes; SIGINT still e
   t.deepEqual(refused, [400, 'deadline: must be none, got "5s"\n']);
   await call(host.socket, 'POST', '/quitquitquit?deadline=none');
   await host.line('actor.draining');
-  // The deadline of the configuration is long over.
+  // The configured deadline has long passed.
   const status = JSON.parse((await call(host.socket, 'GET', '/status'))[1]);
   t.is(status.actors[0].state, 'draining');
   host.child.kill('SIGINT');

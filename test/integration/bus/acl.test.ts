@@ -1,7 +1,7 @@
 import test from 'ava';
 import { startTestRedis } from '../../support/redis.ts';
 
-/** What each role must not do; the table and work tests prove what it may, as they run as these users. */
+/** The commands that each role must not run. The table and work tests run as these users and so cover the allowed ones. */
 const ROLES = [
   'control-plane',
   'xds-ingester',
@@ -68,7 +68,7 @@ for (const role of ROLES) {
   });
 }
 
-/** Keys by what they are, relative to the prefix. */
+/** Keys by purpose, relative to the prefix. */
 const KEY = {
   addresses: '{mesh}:state:addresses:data',
   authorizations: '{mesh}:state:authorizations:data',
@@ -135,7 +135,7 @@ const WRITES: Record<(typeof ROLES)[number], readonly KeyName[]> = {
   'node-agent.node-1': ['enrolments', 'agentLease'],
 };
 
-/** Channels by what they are, relative to the prefix. */
+/** Channels by purpose, relative to the prefix. */
 const CHANNEL = {
   explained: '{mesh}:result:explain:1',
   signed: '{node-1}:result:signed:1',

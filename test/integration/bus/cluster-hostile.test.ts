@@ -1,4 +1,4 @@
-/** What a cluster does to its clients besides dying: masters that hang, are demoted by force, or change their passwords. */
+/** Tests cluster faults other than a crash: masters hang, are demoted by force, or change their passwords. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import test from 'ava';
 import { TableCopy, bytes, openBus } from '../../support/bus.ts';
@@ -19,7 +19,7 @@ test('masters hang, are demoted by force, and passwords change: writer and reade
   const reader = openBus(t, redis.config('control-plane'), 'control-plane');
   reader.bus.reader('enrolments', NODE, copy);
   let round = 0;
-  /** As the agent does it: on doubt, everything anew. */
+  /** As the agent does: after an unclear outcome it rewrites everything. */
   const write = async (what: string): Promise<void> => {
     round += 1;
     const rows = Array.from({ length: 100 }, (_, index) => [`pod-${index}`, `${round}`] as const);
@@ -34,7 +34,7 @@ test('masters hang, are demoted by force, and passwords change: writer and reade
   };
   await write('the start');
 
-  // Demoted, while every connection stays: what the replica had not seen is lost.
+  // The master is demoted and every connection stays: writes that the replica has not received are lost.
   const { server: first } = await redis.masterOf('node-1');
   const second = redis.replicaOf(first);
   await redis.cutReplica(first);
@@ -52,7 +52,7 @@ test('masters hang, are demoted by force, and passwords change: writer and reade
   t.not(await writer.standing(), 'intact');
   await write('the take-over');
 
-  // Passwords change: connections go on, new ones need the new one.
+  // The passwords change: open connections go on, new ones need the new password.
   const file = redis.config(user).passwordFile ?? '';
   t.not(readFileSync(file, 'utf8').trim(), 'changed');
   const masters = redis.servers.filter(({ client }) => client.status === 'ready');
@@ -64,7 +64,7 @@ test('masters hang, are demoted by force, and passwords change: writer and reade
   writeFileSync(file, 'changed\n');
   await write('the password was changed');
 
-  // Hangs: nobody closes a connection.
+  // The master hangs: no connection is closed.
   await until(async () => /master_link_status:up/.test(await first.client.info('replication')), {
     what: 'the old master to follow',
     timeoutMs: 30_000,

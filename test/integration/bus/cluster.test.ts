@@ -1,4 +1,4 @@
-/** The bus over a Redis Cluster of three masters and three replicas, with TLS and the users of the roles. */
+/** Tests the bus over a Redis Cluster of three masters and three replicas, with TLS and the users of the roles. */
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import {
@@ -19,7 +19,7 @@ import { startClusterRedis } from '../../support/redis-cluster.ts';
 import type { ClusterRedis } from '../../support/redis-cluster.ts';
 import { until } from '../../support/until.ts';
 
-/** Entries that the promoted replica has never seen. */
+/** The number of entries that the promoted replica has never received. */
 const LAG = 1_000;
 const NODE = { node: 'node-1' } as const;
 
@@ -101,7 +101,7 @@ test('a slot moves to another master while its table is written and its queue us
       } catch (error) {
         refused += 1;
         t.log(String(error));
-        // As its owner does when it does not know what was done.
+        // As the table's owner does after an unclear outcome.
         if (!(await standingIsIntact())) throw error;
       }
     }
@@ -117,7 +117,7 @@ test('a slot moves to another master while its table is written and its queue us
   );
   const during: Promise<void>[] = [];
   await redis.moveSlot(slot, from, to, async () => {
-    // Half of the keys have gone: ASK for those, TRYAGAIN for steps that touch both halves, until the move is done.
+    // Half of the keys have moved: they get ASK, and steps that touch both halves get TRYAGAIN until the move is done.
     during.push(jobs.done('during'));
     await until(() => present.announce('p-1', proxyPresenceSample).then(() => true), {
       what: 'the presence',
@@ -143,7 +143,7 @@ test('a slot moves to another master while its table is written and its queue us
   await refusesAReplicaThatEvicts(t, redis);
 });
 
-/** One server of the cluster, and be it a replica, is enough: it may be promoted. */
+/** A single evicting server is enough for a refusal, even a replica, because it may be promoted. */
 async function refusesAReplicaThatEvicts(t: ExecutionContext, redis: ClusterRedis): Promise<void> {
   await redis.servers.at(-1)?.client.config('SET', 'maxmemory-policy', 'allkeys-lru');
   const actor = evaluator.create(evaluator.config.parse(redis.environment('policy-evaluator')));
@@ -169,7 +169,7 @@ test('a URL names servers of a cluster', (t) => {
   }
 });
 
-/** A proxy of node-1 that asks for certificates and a fetcher that answers, each as its own user. */
+/** Starts a proxy of node-1 that requests certificates and a fetcher that answers, each as its own user. */
 function signingJobs(
   t: ExecutionContext,
   redis: ClusterRedis,

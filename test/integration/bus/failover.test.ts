@@ -1,4 +1,4 @@
-/** Redis as it is run in production: behind sentinels, over TLS, and never evicting. */
+/** Tests Redis as in production: behind sentinels, over TLS, and without eviction. */
 import { execFileSync } from 'node:child_process';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -16,7 +16,7 @@ import { clientOf, startSentinelRedis, startServer } from '../../support/redis-s
 import { startTestRedis } from '../../support/redis.ts';
 import { until } from '../../support/until.ts';
 
-/** Entries that the promoted replica has never seen. */
+/** The number of entries that the promoted replica has never received. */
 const LAG = 1_000;
 
 test('a replica that lags is promoted under churn: every reader ends equal to the writer', async (t) => {
@@ -31,7 +31,7 @@ test('a replica that lags is promoted under churn: every reader ends equal to th
   const all = (): string[] => Array.from({ length: LAG }, (_, index) => uid(index));
   await kit.holds('addresses', all());
   await redis.cutReplica();
-  // Every row changes, in many pushes, while nobody follows.
+  // Every row changes, in many pushes, while the replica does not follow.
   for (let index = 0; index < LAG; index += 1) {
     serveWorkload(kit.ads, uid(index), '2', `10.1.${index >> 8}.${index & 255}`);
     if (index % 50 === 49) kit.ads.push();
@@ -45,7 +45,7 @@ test('a replica that lags is promoted under churn: every reader ends equal to th
     kit.ads.resources.get(ADDRESS_TYPE) ?? new Map();
   await until(() => wanted(kit.tables.addresses), { what: 'the changes', timeoutMs: 20_000 });
   await redis.killMaster();
-  // And it goes on while there is no master.
+  // The writer goes on while there is no master.
   for (let index = 0; index < 50; index += 1)
     serveWorkload(kit.ads, uid(index), '3', `10.2.0.${index}`);
   kit.ads.push();

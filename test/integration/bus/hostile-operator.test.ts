@@ -1,4 +1,4 @@
-/** Whatever is done to Redis while the mesh runs: when it is well again, readers equal the writer and jobs are done. */
+/** Tests faults of Redis while the mesh runs: after its recovery readers equal the writer, and jobs are done. */
 import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -19,15 +19,15 @@ import { until } from '../../support/until.ts';
 const NODE = { node: 'node-1' } as const;
 const WORKLOADS = 200;
 
-/** A mesh's writer, a reader, a queue with its consumer, all as their own users. */
+/** A writer, a reader, and a queue with its consumer, each as its own user. */
 interface Scene {
   readonly kit: IngesterKit;
   readonly actor: Awaited<ReturnType<IngesterKit['start']>>;
-  /** Changes something, and waits until the reader has it all and a job is done. */
+  /** Makes a change, and waits until the reader has everything and a job is done. */
   works(round: number): Promise<void>;
-  /** Changes something, and does not wait. */
+  /** Makes a change, and does not wait. */
   change(round: number): void;
-  /** Adds a job; false when it is refused. */
+  /** Adds a job; false when Redis refuses it. */
   add(id: string): Promise<boolean>;
 }
 
@@ -69,7 +69,7 @@ async function scene(t: ExecutionContext): Promise<Scene> {
     await until(equal, { what: `the state of round ${round}`, timeoutMs: 40_000 });
     const id = `job-${round}`;
     await until(() => add(id), { what: id, timeoutMs: 40_000 });
-    // As a proxy does that waits in vain: the queue may have been emptied.
+    // As a proxy does after a wait in vain: it adds the job again, because the queue may have been emptied.
     await until(async () => (await answers.wait(id, 2_000)) !== null || !(await add(id)), {
       what: `the answer of ${id}`,
       timeoutMs: 40_000,
@@ -134,7 +134,7 @@ test('Redis hangs for longer than a lease lives', async (t) => {
   const { kit, change, works } = await scene(t);
   kit.redis.pause();
   change(2);
-  // Longer than the time limit of a command and the life of a lease: that is what is tried here.
+  // The test needs a pause longer than a command's time limit and a lease's life.
   await new Promise((resolve) => setTimeout(resolve, 11_000));
   kit.redis.resume();
   await works(3);
@@ -168,7 +168,7 @@ rootTest('the disk of the append-only file is full, and has room again', async (
   t.regex(await text(), /weft_redis_persistence_failed 0/);
 });
 
-/** A check of the kit's Redis that looks when it is told. */
+/** Makes a check of the kit's Redis that runs on demand. */
 async function watch(
   t: ExecutionContext,
   { redis }: { readonly redis: Pick<IngesterKit['redis'], 'config'> },

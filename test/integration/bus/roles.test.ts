@@ -4,7 +4,7 @@ import { TableCopy, bytes, openBus } from '../../support/bus.ts';
 import { startTestRedis } from '../../support/redis.ts';
 import { until } from '../../support/until.ts';
 
-/** The duties of the roles that no other test of the bus runs as. */
+/** Tests the duties of the roles that no other test of the bus uses. */
 
 test('a node agent writes its enrolments, control plane and command line read them', async (t) => {
   const redis = await startTestRedis(t);
@@ -13,7 +13,7 @@ test('a node agent writes its enrolments, control plane and command line read th
   const lease = agent.lease('agent', scope);
   await until(() => lease.held, { what: 'the lease' });
   const writer = agent.writer('enrolments', scope, lease);
-  // A table that nobody made yet is made by its first change.
+  // The first change creates a missing table.
   await writer.apply([{ key: 'pod-1', value: bytes('{}') }]);
   for (const user of ['control-plane', 'cli']) {
     const copy = new TableCopy();

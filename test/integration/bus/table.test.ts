@@ -52,7 +52,7 @@ test('of two writers only the holder of the lease writes', async (t) => {
   const next = second.bus.writer('addresses', 'mesh', standby);
   await t.throwsAsync(next.apply([{ key: 'a', value: bytes('2') }]), { instanceOf: MeshError });
 
-  // The holder is cut off without knowing it: its lease runs out and the standby wins.
+  // The holder is cut off and does not know it: its lease expires and the standby wins.
   const admin = redis.client();
   await admin.del(`${redis.prefix}:{mesh}:lease:ingest`);
   await until(() => standby.held || lease.held, { what: 'a holder', timeoutMs: 20_000 });
@@ -99,7 +99,7 @@ test('Redis killed under load comes back with its data: nobody re-reads, nothing
     await writer.apply([{ key: `k${index}`, value: bytes(String(index)) }]);
   }
   await until(() => copy.rows.size === 51, { what: 'the reader to have them all' });
-  // Everything is in the file before the kill: this is the case without loss.
+  // Everything is in the file before the kill, so nothing is lost.
   await redis.client().call('BGREWRITEAOF');
   await until(
     async () => (await redis.client().info('persistence')).includes('aof_rewrite_in_progress:0'),
@@ -152,7 +152,7 @@ test('Redis that lost its data is noticed by the writer, and readers take the ne
     { what: 'the refusal', timeoutMs: 20_000 },
   );
   t.is(refused.code, 'STATE_CONFLICT');
-  // Last known good, until the state is there again.
+  // The reader keeps the last known state until Redis has it again.
   t.true(reader.synced);
   t.is(copy.rows.size, 2);
   await writer.replaceAll([['a', bytes('10')]]);
@@ -176,7 +176,7 @@ test('a reader that finds its place trimmed away reads again', async (t) => {
   await until(() => copy.copies === 1, { what: 'the copy' });
   const admin = redis.client();
   const { log } = tableKeys(redis.prefix, 'addresses', 'mesh');
-  // The reader is cut off while the log moves on beyond what it keeps.
+  // The reader is cut off until the log no longer holds its position.
   const transaction = admin.multi().call('CLIENT', 'KILL', 'USER', 'node-proxy.node-1');
   await transaction.exec();
   await writer.apply(
@@ -226,7 +226,7 @@ test('20,000 rows are written and read again in slices', async (t) => {
   const reader = reading.bus.reader('addresses', 'mesh', copy);
   await until(() => reader.synced, { what: 'the copy', timeoutMs: 30_000 });
   t.is(copy.rows.size, 20_000);
-  // Changes while a reader copies are neither lost nor undone.
+  // Changes during a reader's copy are neither lost nor undone.
   const second = new TableCopy();
   const again = reading.bus.reader('addresses', 'mesh', second);
   for (let round = 0; round < 20; round += 1) {

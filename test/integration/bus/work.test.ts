@@ -19,7 +19,7 @@ import { until } from '../../support/until.ts';
 
 const node = { node: 'node-1' } as const;
 
-/** A job that fails quickly and often. */
+/** A job with quick and frequent retries. */
 const flaky = defineJob({
   queue: 'sign',
   name: 'certificate.sign',
@@ -50,7 +50,7 @@ test('a signing job goes from the proxy to the fetcher and its answer back', asy
   t.is(seen.length, 1);
   t.is(seen[0]?.attempt, 1);
   t.false(seen[0]?.lastAttempt);
-  // A finished job leaves nothing that would swallow the next of the same id; its answer is there before it is finished.
+  // A finished job leaves nothing that would block the next one of the same id. The answer arrives before the job has finished.
   await until(async () => (await proxy.queueCounts([node]))[0]?.active === 0, { what: 'its end' });
   await queue.add('p.1.2', certificateSign.sample);
   await until(() => seen.length === 2, { what: 'the second run' });

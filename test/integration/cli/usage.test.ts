@@ -1,4 +1,4 @@
-/** The `weft` command as a user calls it, without a mesh. */
+/** Tests the `weft` command as a user calls it, without a mesh. */
 import { spawn } from 'node:child_process';
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -1,4 +1,4 @@
-/** The engine's client against an engine that refuses, answers oddly, or is not there. */
+/** Tests the engine's client against an engine that refuses, sends odd answers, or is absent. */
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -13,7 +13,7 @@ interface Asked {
   readonly body: string;
 }
 
-/** An engine whose answers are the test's; what it was asked. */
+/** Starts an engine that gives the test's answers, and records its requests. */
 async function engineThat(
   t: ExecutionContext,
   answer: (response: ServerResponse, line: string) => void,

@@ -27,7 +27,7 @@ async function kill(child: ChildProcess): Promise<void> {
   await ended;
 }
 
-/** Two objects that only make sense together. */
+/** Two objects that are only valid together. */
 const pair = (index: number): string => `
 apiVersion: v1
 kind: Service
@@ -39,7 +39,7 @@ kind: ServiceAccount
 metadata: {name: pair-${index}, namespace: default}
 `;
 
-/** More rows than cross to the store's thread in one message. */
+/** More rows than one message to the store's thread holds. */
 const large = (index: number): unknown => ({
   documents: Array.from({ length: LARGE }, (_, number) => ({
     source: 'large',
@@ -71,7 +71,7 @@ test.serial(
             else await kit.api.apply(pair(index));
             answered.add(worker === 0 ? `large-${index}-0` : `pair-${index}`);
           } catch {
-            // Cut by the kill: it may have been applied or not.
+            // The kill cut the request; it may have been applied or not.
             return;
           }
         }
@@ -101,7 +101,7 @@ test.serial(
   },
 );
 
-/** Starts a process that must fail, and returns what it said. */
+/** Starts a process that must fail, and returns its output. */
 async function failure(t: ExecutionContext, kit: ControlPlaneKit): Promise<string> {
   const failed = spawn(process.execPath, [FIXTURE], {
     env: await kit.environment(),
@@ -118,7 +118,7 @@ async function failure(t: ExecutionContext, kit: ControlPlaneKit): Promise<strin
 const services = async (kit: ControlPlaneKit): Promise<string[]> =>
   (await kit.api.objects('Service')).map(({ metadata }) => metadata.name);
 
-/** What a killed process left after three batches, each of one commit: the files, and where the log holds `text`. */
+/** Kills a process after three batches of one commit each. Returns its files, and a function that finds `text` in the log. */
 async function killedAfterThree(t: ExecutionContext): Promise<{
   kit: ControlPlaneKit;
   stateDir: string;
@@ -138,7 +138,7 @@ async function killedAfterThree(t: ExecutionContext): Promise<{
 
 test.serial('a commit that was cut short is dropped, and those before it stay', async (t) => {
   const { kit, database, place } = await killedAfterThree(t);
-  // Cut inside of the last commit, as a machine that lost power might.
+  // Cut inside the last commit, as a power loss may.
   await truncate(`${database}-wal`, place('pair-3'));
   const second = await startProcess(t, kit);
   t.deepEqual(await services(kit), ['pair-1', 'pair-2']);
@@ -166,7 +166,7 @@ test.serial('damage is named, and nothing is overwritten', async (t) => {
     t.deepEqual(await readFile(path), content, 'the file is left as it is');
   };
 
-  // A byte in a commit with others behind it, which SQLite alone would drop together with them.
+  // Flip a byte in a commit with others after it; SQLite alone would drop all of them.
   const flipped = Buffer.from(log);
   flipped.write('X', place('pair-1'));
   await refusedWith(`${database}-wal is damaged at byte`, `${database}-wal`, flipped);
@@ -175,7 +175,7 @@ test.serial('damage is named, and nothing is overwritten', async (t) => {
   await refusedWith(`${database}-wal is damaged at byte 0`, `${database}-wal`, header);
   await refusedWith(`${database} is empty or missing`, database, Buffer.alloc(0));
 
-  // What a clean stop leaves is one file.
+  // A clean stop leaves one file.
   await restore();
   const whole = await startProcess(t, kit);
   t.deepEqual(await services(kit), ['pair-1', 'pair-2', 'pair-3']);
@@ -218,7 +218,7 @@ test.serial(
     const stateDir = join(kit.ca.dir, 'control');
     const output = await failure(t, kit);
     t.true(output.includes(`${stateDir} is in use by process ${first.pid} on `), output);
-    // The first one is as it was: its socket, its store.
+    // The first process still has its socket and its store.
     await kit.api.apply(pair(2));
     await kill(first);
     await startProcess(t, kit);

@@ -1,4 +1,4 @@
-/** A delta server at its bounds: answers in parts, and clients that acknowledge nothing. */
+/** Tests a delta server at its bounds: answers in parts, and clients that never acknowledge. */
 import { status } from '@grpc/grpc-js';
 import test from 'ava';
 import type { DeltaServer } from '../../../lib/xds/delta-server.ts';
@@ -43,7 +43,7 @@ test('a client that acknowledges nothing is ended before what it is owed grows w
   sound.ack(await sound.response(ADDRESS_TYPE, 0));
   await until(() => delta.streams().some(acknowledged), { what: 'the ACK' });
 
-  // Pods that came and went while the client was silent.
+  // Pods that were added and removed while the client was silent.
   const gone = (from: number, to: number): ReadonlySet<string> =>
     new Set(Array.from({ length: to - from }, (_, index) => `gone-${from + index}`));
   delta.push(new Map([[ADDRESS_TYPE, gone(0, MAX_OWED_NAMES)]]));

@@ -146,7 +146,7 @@ test('a NACK is logged with its reason, counted, and nothing is sent again', asy
   t.is(line['reason'], `${WEB_SERVICE}: service.ports[0]: refused`);
   t.is(line['node'], TEST_NODE_ID);
   t.regex(await actor.metrics(), /pilot_total_xds_rejects\{type="WDS"\} 1/);
-  // The next change is sent as ever, and alone.
+  // The next change is sent as usual, and nothing else.
   await kit.api.apply(
     'apiVersion: v1\nkind: Service\nmetadata: {name: api, namespace: demo}\nspec: {ports: [{port: 80}]}',
   );
@@ -332,7 +332,7 @@ type Routes = Awaited<
   ReturnType<Awaited<ReturnType<typeof createControlPlaneKit>>['start']>
 >['routes'];
 
-/** The text an admin route answers. */
+/** Returns the text of an admin route's answer. */
 function viewOf(routes: Routes, path: string): string {
   let text = '';
   const response = { writeHead: () => response, end: (body: string) => (text = body) };

@@ -39,7 +39,7 @@ const eventually = (api: ApiClient, expected: string): Promise<boolean> =>
 test('files are applied, changed and removed', async (t) => {
   const kit = await createControlPlaneKit(t);
   const { write, remove, environment } = await prepare(kit);
-  // In an order that only works when the namespace's file is taken first.
+  // The files' order works only when the namespace's file is applied first.
   await write('a.yaml', `${account('one')}---\n${account('two')}`);
   await write('z.yaml', DEMO);
   await write('notes.txt', 'not a manifest');

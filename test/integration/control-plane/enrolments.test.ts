@@ -60,7 +60,7 @@ test('pods are marked as their node enrols them, and stay so while Redis is away
     what: 'the malformed row to be counted',
   });
 
-  // The node's agent goes too; it would keep its lease otherwise.
+  // The node's agent ends too; otherwise it would keep its lease.
   await bus.close();
   await redis.kill();
   await first.stop();

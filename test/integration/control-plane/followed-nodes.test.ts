@@ -1,4 +1,4 @@
-/** Nodes are followed from their first pod to their last: in a real store, and in a real Redis. */
+/** Tests that nodes are followed from their first pod to their last, with a real store and a real Redis. */
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
@@ -67,7 +67,7 @@ async function rig(t: ExecutionContext, nodesMax: number): Promise<Rig> {
   };
 }
 
-/** The connections of the control plane. */
+/** Lists the connections of the control plane. */
 async function clients(admin: Redis): Promise<string[]> {
   await until(() => admin.status === 'ready', { what: 'Redis' });
   const list = String(await admin.call('CLIENT', 'LIST')).split('\n');

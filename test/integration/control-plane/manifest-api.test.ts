@@ -26,7 +26,7 @@ test('the socket of the pods tells the pods, and takes no orders', async (t) => 
   await new Promise<void>((resolve, reject) => {
     const call = httpRequest({ socketPath: path, path: '/watch?kind=Pod' }, (response) => {
       let text = '';
-      // Left before its end.
+      // The client leaves before the end of the response.
       response.on('error', () => undefined);
       response.on('data', (chunk: Buffer) => {
         text += chunk.toString();
@@ -55,7 +55,7 @@ test('the socket of the pods tells the pods, and takes no orders', async (t) => 
 test('objects are created, configured, left alone, and deleted', async (t) => {
   const kit = await createControlPlaneKit(t);
   await kit.start();
-  // The namespace may stand behind what lives in it.
+  // The namespace may come after the objects in it.
   const created = await kit.api.manifests('apply', `${POD}---\n${DEMO}`);
   t.deepEqual(created.body, {
     applied: [
@@ -131,7 +131,7 @@ interface Refused {
   }[];
 }
 
-/** Manifests that are refused, with place and reason. */
+/** Refused manifests, with place and reason. */
 const refused: readonly (readonly [what: string, text: string, path: string, reason: RegExp])[] = [
   ['no object', '- 1', '', /must be an object/],
   ['no kind', 'apiVersion: v1', 'kind', /is required/],
@@ -428,7 +428,7 @@ async function watchLines(
       .end();
   });
   t.teardown(() => response.destroy());
-  // A stream that the server ends, or the test, is no failure.
+  // The end of the stream, by the server or the test, is no failure.
   response.on('error', () => undefined);
   createInterface({ input: response }).on('line', (line) =>
     lines.push(JSON.parse(line) as Record<string, unknown>),

@@ -16,7 +16,7 @@ const account = (name: string): string =>
   `apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: ${name}, namespace: default}\n`;
 const LARGE = Array.from({ length: COUNT }, (_, index) => account(`a-${index}`)).join('---\n');
 
-/** A chain of immediates: counts how often the event loop turns. */
+/** Counts the turns of the event loop with a chain of immediates. */
 function countTurns(): { turns: number; stop(): void } {
   let running = true;
   const count = { turns: 0, stop: () => (running = false) };

@@ -1,4 +1,4 @@
-/** How long a stream lasts, and that a client loses and repeats nothing when it ends. */
+/** Tests how long a stream lasts, and that its end makes a client lose or repeat nothing. */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { status } from '@grpc/grpc-js';
@@ -70,7 +70,7 @@ test('a stream ends at its greatest age, and the client resumes without being se
   const ends = follower.lines.filter(({ message }) => message === 'xds.stream-ended');
   t.deepEqual([...new Set(ends.map((line) => line['reason']))], ['Complete']);
 
-  // What changes between two streams, and what goes, arrives.
+  // Changes and removals between two streams arrive.
   await kit.api.manifests('delete', 'kind: Service\nmetadata: {name: api, namespace: demo}');
   await until(() => follower.held.get(ADDRESS_TYPE)?.size === 1, { what: 'the removal' });
   t.regex(await actor.metrics(), SENT.addresses);

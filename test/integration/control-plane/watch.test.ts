@@ -36,14 +36,14 @@ interface Line {
 
 interface Watched {
   readonly store: ObjectStore;
-  /** The far end, before anyone reads it. */
+  /** The client's end, not read yet. */
   readonly reader: IncomingMessage;
   readonly served: ServerResponse;
-  /** Characters of each write. */
+  /** The number of characters of each write. */
   readonly writes: number[];
 }
 
-/** A store of {@link COUNT} accounts, and a watcher of it at a real socket. */
+/** Makes a store of {@link COUNT} accounts and a watcher of it on a real socket. */
 async function watched(t: ExecutionContext): Promise<Watched> {
   const dir = await makeScratch('watch');
   const { log } = keptLog('watch');
@@ -79,13 +79,13 @@ async function watched(t: ExecutionContext): Promise<Watched> {
 
 test('a list is sent in lines of one object and chunks of bounded size, in the time of its reader', async (t) => {
   const { store, reader, served, writes } = await watched(t);
-  // As long as nobody reads, no more than a chunk waits here; the rest is in the sockets' buffers.
+  // While nothing reads, at most one chunk waits here; the rest is in the sockets' buffers.
   await until(() => served.writableNeedDrain, { what: 'the writer to wait' });
   const longest = CHUNK_CHARACTERS + BIG.length + 500;
   t.true(served.writableLength <= 2 * longest, `${served.writableLength} bytes wait`);
   t.true(writes.length < (COUNT * BIG.length) / CHUNK_CHARACTERS / 2, `${writes.length} writes`);
 
-  // Meanwhile one that was not told yet goes, one changes, one comes.
+  // Meanwhile an account that was not sent yet is removed, one changes, and one is added.
   const last = `a-${COUNT - 1}`;
   await store.transact((draft) => draft.delete(`ServiceAccount/demo/${last}`));
   await store.transact((draft) => draft.put(account(`a-${COUNT - 2}`, 'changed'), null));

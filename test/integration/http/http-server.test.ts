@@ -1,4 +1,4 @@
-/** The HTTP server that actors, the control plane, proxies and the supervisor share. */
+/** Tests the HTTP server that actors, the control plane, proxies and the supervisor share. */
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { once } from 'node:events';

@@ -20,7 +20,7 @@ const CLIENT = 'spiffe://cluster.local/ns/demo/sa/client';
 const API = 'spiffe://cluster.local/ns/demo/sa/api';
 const WORKLOADS = { web: 'node-1', client: 'node-1', api: 'node-2' };
 
-/** What those who wait are told in the end; on a busy machine they hear before that nobody has answered yet. */
+/** Waits for an error that matches `reason`. On a busy machine, a "no answer yet" may come first. */
 async function told(user: CertificateUser, reason: RegExp): Promise<MeshError> {
   const [, error] = await until(
     () => user.unavailable.find(([, { message }]) => reason.test(message)),
@@ -59,7 +59,7 @@ test('with SYSTEM the store of the machine secures the connection to the CA, the
     CA_ROOT_CA: 'SYSTEM',
     WEFT_MESH_ROOT_CA: kit.bundlePath,
     AUTH_TOKEN: await kit.nodeToken('node-1'),
-    // What the machine's store holds, as OpenSSL reads it.
+    // The machine's certificate store, as OpenSSL reads it.
     SSL_CERT_FILE: kit.bundlePath,
   };
   const fetcher = spawn(WEFT, ['run', 'cert-fetcher'], { env, stdio: 'ignore' });
@@ -92,7 +92,7 @@ test('a fetcher that lies about what runs on its node is refused by the CA', asy
   const redis = await startTestRedis(t);
   const kit = await createCaKit(t);
   const ca = await kit.start();
-  // The mesh state says that api runs on node-1; the pods the CA knows say node-2.
+  // The mesh state places api on node-1, but the CA's pods place it on node-2.
   await publishWorkloads(t, redis, { ...WORKLOADS, api: 'node-1' });
   await startFetcher(t, kit, redis);
   const user = await startManager(t, kit, redis);
@@ -155,7 +155,7 @@ test('real-time requests go before warm-ups that came first', async (t) => {
     const [sign] = await counts.bus.queueCounts([{ node: 'node-1' }]);
     return sign?.waiting ?? 0;
   };
-  // The fetcher is not there yet, so the order of arrival is certain.
+  // The fetcher does not run yet, so the order of arrival is certain.
   for (const name of accounts)
     user.manager.want(`spiffe://cluster.local/ns/demo/sa/${name}`, 'warmUp');
   await until(async () => (await queued()) === 30, { what: 'warm-ups to be queued' });
@@ -169,7 +169,7 @@ test('real-time requests go before warm-ups that came first', async (t) => {
   t.true(raised());
   const issued = ca.lines.filter((line) => line.message === 'certificate.issued');
   const order = issued.map((line) => String(line['identity']));
-  // Eight are worked on at once and end in any order, so "first" means in the first half.
+  // Eight requests run at once and end in any order, so "first" means in the first half.
   t.true(order.indexOf(WEB) < 15, order.join('\n'));
   t.true(order.indexOf('spiffe://cluster.local/ns/demo/sa/warm29') < 15);
 });
@@ -222,7 +222,7 @@ test('certificates of a few seconds are renewed again and again, and are never u
   await startFetcher(t, kit, redis, { environment: { SECRET_TTL: '16s' } });
   const user = await startManager(t, kit, redis);
   await user.available(WEB);
-  // A busy machine may have told that the first one takes longer than a connection waits.
+  // On a busy machine the first one may have taken longer than a connection waits.
   const unavailableBefore = user.unavailable.length;
   await until(
     () => {

@@ -61,11 +61,11 @@ async function authority(): Promise<Authority> {
 interface EchoServer {
   readonly port: number;
   readonly credentials: RotatingServerCredentials;
-  /** Metadata of the requests seen. */
+  /** The metadata of the received requests. */
   readonly seen: Record<string, unknown>[];
 }
 
-/** A server that answers every request with two empty elements and keeps the metadata. */
+/** Starts a server that answers every request with two empty elements and keeps the metadata. */
 async function serveEcho(
   t: ExecutionContext,
   certificate: ServingCertificate,

@@ -7,11 +7,11 @@ const memory = new URL('../../../lib/linux/process.ts', import.meta.url).pathnam
 const garbage = new URL('../../support/garbage.worker.ts', import.meta.url).pathname;
 const addon = new URL('../../../lib/linux/native.ts', import.meta.url).pathname;
 
-/** Of the addon's ELF header, unused padding that the process itself changes in memory. */
+/** Offset of unused padding in the addon's ELF header; the process itself changes it in memory. */
 const PADDING_OFFSET = 9;
 const CHANGED = 0x5a;
 
-/** Runs in a process of its own, which computes as before after it has given its pages back. */
+/** A program that must still work after it has released its pages. Runs in a process of its own. */
 const PROGRAM = `
   import { createHash } from 'node:crypto';
   import { Worker } from 'node:worker_threads';

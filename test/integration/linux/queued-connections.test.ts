@@ -14,13 +14,13 @@ const loopback = new Set(
 );
 
 for (const address of ['127.0.0.1', '::1']) {
-  // A container may be without IPv6; namespaces of their own have it all the same.
+  // A container may lack IPv6; network namespaces of the tests always have it.
   const here = loopback.has(address) ? test : test.skip;
   here(
     `what waits at a closing listener of ${address} is accepted, and loses no byte`,
     async (t) => {
       const { fd, port } = listenTcp({ ...LISTEN, address });
-      // Nobody accepts yet: the kernel completes the handshakes.
+      // Nothing accepts yet: the kernel completes the handshakes.
       const clients = await Promise.all(
         Array.from({ length: 20 }, async () => {
           const socket = connect(port, address);
@@ -37,7 +37,7 @@ for (const address of ['127.0.0.1', '::1']) {
       t.is(accepted.length, 5);
       const server = createServer(() => t.fail('accepted by the server'));
       server.listen({ fd });
-      // In the turn in which it begins to listen it has accepted nothing.
+      // In the turn in which the server begins to listen, it has accepted nothing.
       accepted.push(...takeQueued(server));
       server.close();
       t.is(accepted.length, 20);

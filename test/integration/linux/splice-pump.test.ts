@@ -24,9 +24,9 @@ import type { SocketPair } from '../../support/socket-pair.ts';
 import { MIB, readAll, readSocketToEnd, readToEnd } from '../../support/tunnel-kit.ts';
 import { until } from '../../support/until.ts';
 
-/** Of 1 MiB, each way. */
+/** Blocks of 1 MiB sent each way. */
 const BLOCKS = 512;
-/** More than starting a program takes: three streams, two ends each, and how exec went. */
+/** More descriptors than the start of a program needs: three streams with two ends each, and the pipe for exec's result. */
 const SPAWN_DESCRIPTORS = 16;
 const LIMITS = { maxPipes: 256, pipeBytes: 1_048_576 };
 
@@ -51,7 +51,7 @@ async function send(socket: Socket, sizes: readonly number[]): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
-/** The number of descriptors that this process may have, and how to change it. */
+/** Returns the soft limit of descriptors of this process. */
 function softLimit(): string {
   const of = ['--pid', String(process.pid), '--nofile', '--noheadings', '-o', 'SOFT'];
   return execFileSync('prlimit', of, { encoding: 'utf8' }).trim();
@@ -61,7 +61,7 @@ function limitTo(soft: string): void {
   execFileSync('prlimit', ['--pid', String(process.pid), `--nofile=${soft}:`]);
 }
 
-/** Open descriptors that are sockets or pipes. */
+/** Counts the open descriptors that are sockets or pipes. */
 function descriptors(): { sockets: number; pipes: number } {
   const counts = { sockets: 0, pipes: 0 };
   for (const name of readdirSync('/proc/self/fd')) {
@@ -416,7 +416,7 @@ test.serial(
   async (t) => {
     const [a, b] = await Promise.all([socketPair(t), socketPair(t)]);
     a.far.write('request body');
-    // Like a negotiation that reads up to its own end and puts the rest back.
+    // Like a negotiation that reads up to its end and puts the rest back.
     const said = once(a.near, 'data');
     a.near.resume();
     const [bytes] = (await said) as [Buffer];
@@ -450,7 +450,7 @@ test.serial('out of descriptors, connections go on in JavaScript or without a pi
   const before = softLimit();
   const fillers: number[] = [];
   const highest = Math.max(...readdirSync('/proc/self/fd').map(Number));
-  // The limit is on numbers: the gaps below it are filled first, and so many more that `prlimit` can be started again.
+  // The limit is on descriptor numbers: fill the gaps below it, but keep enough for `prlimit` to start again.
   do fillers.push(openSync('/dev/null', 'r'));
   while ((fillers.at(-1) ?? 0) <= highest + SPAWN_DESCRIPTORS);
   limitTo(String((fillers.at(-1) ?? 0) + 1));
@@ -484,7 +484,7 @@ test.serial('out of descriptors, connections go on in JavaScript or without a pi
 test.serial('the last descriptors are not for pipes', async (t) => {
   await idle();
   const { client, server, copy } = await joined(t);
-  // Each of those that are kept goes with its next use.
+  // Each kept pipe is closed after its next use.
   limitPump({ ...LIMITS, maxPipes: 0 });
   while (pumpStats().pipesOpen > 0) {
     client.write('x');
@@ -496,7 +496,7 @@ test.serial('the last descriptors are not for pipes', async (t) => {
   const highest = Math.max(...readdirSync('/proc/self/fd').map(Number));
   do fillers.push(openSync('/dev/null', 'r'));
   while ((fillers.at(-1) ?? 0) <= highest + SPAWN_DESCRIPTORS);
-  // An eighth of all is left, so that there are some, and none of them for a pipe.
+  // An eighth of the descriptors remains, but none may be used for a pipe.
   const copied = pumpStats().copiedBytes;
   limitTo(String(Math.ceil((((fillers.at(-1) ?? 0) + 1) * 8) / 7)));
   try {

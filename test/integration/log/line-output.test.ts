@@ -31,13 +31,13 @@ function open(t: ExecutionContext, path: string, flags: string | number): number
   return fd;
 }
 
-/** A log file, and what is in it. */
+/** Makes a log file and a function that reads it. */
 async function logFile(t: ExecutionContext) {
   const path = join(await scratch(t), 'log');
   return { path, fd: open(t, path, 'a'), text: () => readFileSync(path, 'utf8') };
 }
 
-/** A pipe whose reader reads when it is told to: all there is. */
+/** Makes a pipe whose reader reads everything available on demand. */
 async function pipe(t: ExecutionContext) {
   const path = join(await scratch(t), 'pipe');
   execFileSync('mkfifo', [path]);

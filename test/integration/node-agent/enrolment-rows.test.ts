@@ -1,4 +1,4 @@
-/** The rows of enrolled pods against a Redis of the test's own. */
+/** Tests the rows of enrolled pods with a private Redis. */
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../../lib/clock/clock.ts';
@@ -15,11 +15,11 @@ import { until } from '../../support/until.ts';
 
 const SCOPE = { node: 'node-1' } as const;
 
-/** What happens meanwhile. */
+/** Events that the test inserts between steps. */
 interface Beside {
-  /** When the next write has been decided on and not been made. */
+  /** Called once, before the next write is made. */
   before?: () => Promise<void> | void;
-  /** When the table has been read the next time, and nobody has been told. */
+  /** Called after the next read of the table, before its result is delivered. */
   afterRead?: () => Promise<void>;
 }
 
@@ -27,14 +27,14 @@ interface Rig {
   readonly redis: TestRedis;
   readonly bus: Bus;
   readonly rows: EnrolmentRows;
-  /** The keys of each write that was tried. */
+  /** The keys of each attempted write. */
   readonly writes: string[][];
-  /** How often the whole table was read. */
+  /** Counts the reads of the whole table. */
   readonly reads: () => number;
   readonly beside: Beside;
   readonly lines: readonly Record<string, unknown>[];
   readonly idle: () => Promise<void>;
-  /** The state of each row as another process reads it. */
+  /** Reads the state of each row as another process would. */
   readonly states: () => Promise<Record<string, string>>;
 }
 
@@ -155,7 +155,7 @@ test('a table that goes while it is read is read again', async (t) => {
   };
   let gone = false;
   beside.afterRead = async () => {
-    // What a failover leaves whose replica did not have the table yet. The lease is there.
+    // A failover to a replica that did not have the table yet. The lease exists.
     await admin.del(...Object.values(tableKeys(redis.prefix, 'enrolments', SCOPE)));
     await reconnect();
     gone = true;
@@ -176,7 +176,7 @@ test('a write that fails is made again from what the table holds then', async (t
   const other = openBus(t, redis.config(), 'other').bus;
   await until(() => other.connected, { what: 'Redis' });
   const x = { ...wanted('x').enrolment, since: new Date().toISOString() };
-  // Another writer comes first: a row of ours is gone then, and there is one of nobody.
+  // Another writer comes first: it removes one of our rows and adds a row without an owner.
   beside.before = async () => {
     rows.delete('b');
     await other.sharedWriter('enrolments', SCOPE).apply([

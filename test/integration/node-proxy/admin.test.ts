@@ -1,4 +1,4 @@
-/** Port 15000: its paths, and what it stands from clients. */
+/** Tests the paths of port 15000, and its behaviour with bad clients. */
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { once } from 'node:events';

@@ -20,7 +20,7 @@ import { until } from '../../support/until.ts';
 
 const entry = fileURLToPath(new URL('../../support/tiny-listener.worker.ts', import.meta.url));
 
-/** `clock` is what the manager goes by. */
+/** Creates a manager that uses `clock`. */
 async function setUp(t: ExecutionContext, threads: number, clock: Clock = systemClock) {
   const log = createLogger({ actor: 'test', level: 'silent' });
   const counted = { started: 0, stopped: 0, lost: 0 };
@@ -164,7 +164,7 @@ test('a pod that cannot start is refused, stays pending and is tried again by it
   t.is(manager.pods.get('t')?.state, 'Up');
   await manager.delete('t');
 
-  // A new session knows nothing of what was never served.
+  // A new session does not know pods that were never served.
   await t.throwsAsync(manager.add(info('v', 1, 'refused'), netns()));
   manager.sessionOpened();
   t.deepEqual(manager.pending, []);
@@ -306,7 +306,7 @@ test('a shared pod is served by both threads, and by one when the other leaves',
   }
   manager.unshare('u', other);
   t.deepEqual(manager.pods.get('u')?.threads, [own]);
-  // The thread that left still carries connections, so it cannot take the pod again yet.
+  // The thread that lost the pod still carries connections, so it cannot take the pod again yet.
   t.true(pool.threads.get(other)?.pods.has('u'));
   t.is(sockets.filter((socket) => socket.destroyed).length, 0);
   for (const socket of sockets) socket.destroy();

@@ -130,7 +130,7 @@ for (const own of [true, false]) {
     port.on('message', (message: StateResponse) => {
       if (message.type === 'endpoints') told += message.endpoints.length;
     });
-    // A busy machine may take longer than a connection would wait.
+    // A fake clock, because a busy machine may take longer than a connection would wait.
     const client = new StateClient(port, new FakeClock());
     const { namespace, hostname } = web;
     const byName = { kind: 'service', namespace, hostname } as const;
@@ -160,7 +160,7 @@ for (const own of [true, false]) {
     await redis.start();
     await until(
       async () => {
-        // As the ingester does it: a Redis that lost what it held gets everything anew.
+        // As the ingester does: it rewrites everything after Redis lost its data.
         await addresses.replaceAll([workloadRow(1, 'later')]);
         return true;
       },
@@ -191,7 +191,7 @@ for (const own of [true, false]) {
       },
     );
     t.teardown(() => thread.close());
-    // A step that no feeder makes: the thread's own consistency check ends it.
+    // No feeder makes this step; the thread's own consistency check ends the thread.
     await thread.feed('addresses', {
       kind: 'changes',
       rows: { keys: ['a', 'b'], ends: new Int32Array(1), data: new Uint8Array(0) },

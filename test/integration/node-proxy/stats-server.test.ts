@@ -1,4 +1,4 @@
-/** Ports 15020 and 15021 as scrapers and probes see them. */
+/** Tests ports 15020 and 15021 as scrapers and probes see them. */
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../../lib/clock/clock.ts';
@@ -34,7 +34,7 @@ async function serve(t: ExecutionContext, handler: HttpHandler, descriptors = DE
     fetch(`http://127.0.0.1:${server.port}${path}`, init);
 }
 
-/** A handler over the real counters of a thread and of the process, with something in each. */
+/** Makes a handler over the real counters of a thread and of the process, each with values. */
 function realStats(): HttpHandler {
   const traffic = trafficKit();
   const facts = {
@@ -147,7 +147,7 @@ const DNS_LABELS = [
   'source_canonical_revision',
 ];
 
-/** Each family of upstream's: its type, and the labels of its samples where they are few; those of `istio_xds_*` are the ingester's. */
+/** Upstream's families with their types, and the labels of their samples where they are few. The ingester has those of `istio_xds_*`. */
 const FAMILIES: readonly [name: string, type: string, labels: readonly string[] | null][] = [
   ['istio_tcp_connections_opened', 'counter', null],
   ['istio_tcp_connections_closed', 'counter', null],
@@ -190,7 +190,7 @@ test('every family has its name, type and labels, and there are no others but ou
     t.not(found, undefined, sample);
     if (labels !== null) t.deepEqual(names, [...labels], name);
   }
-  // Declared, and without a value as no lists are configured.
+  // The metric has no value, because no lists are configured.
   t.false(lines.some((text) => text.includes('weft_crl_lists')));
   const bounds = lines
     .filter((text) => text.startsWith('istio_dns_upstream_request_duration_seconds_bucket{'))
@@ -259,7 +259,7 @@ test('readiness names what is pending, sorted, and takes a GET on one path', asy
 
 test('a scraper does not get one of the last descriptors', async (t) => {
   const handler = readinessHandler(() => []);
-  // The process has more open than that.
+  // The process has more descriptors open than the limit of 1.
   const refused = await serve(t, handler, 1);
   await t.throwsAsync(refused('/healthz/ready'));
   const served = await serve(t, handler);

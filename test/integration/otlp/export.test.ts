@@ -1,4 +1,4 @@
-/** A process of an actor towards collectors of every kind. */
+/** Tests the export of an actor's process to collectors of every kind. */
 import { spawn } from 'node:child_process';
 import { generateKeyPairSync } from 'node:crypto';
 import { once } from 'node:events';
@@ -23,7 +23,7 @@ const SECRET = 'hunter2';
 interface Host {
   output(): string;
   lines(event: string): Record<string, unknown>[];
-  /** SIGTERM; resolves with its exit status. */
+  /** Sends SIGTERM; resolves with the exit status. */
   end(): Promise<number | null>;
   readonly exit: Promise<number | null>;
 }
@@ -93,7 +93,7 @@ test('without an endpoint no module of the SDK is loaded, with one it is', async
     const host = start(t, { RECORD_MODULES: file, ...environment }, ['--import', recorder]);
     t.is(await host.end(), 0);
     const all = JSON.parse(await readFile(file, 'utf8')) as string[];
-    // prom-client brings the API, for exemplars.
+    // prom-client depends on the OpenTelemetry API, for exemplars.
     return all.filter(
       (module) => module.startsWith('@opentelemetry/') && module !== '@opentelemetry/api',
     );

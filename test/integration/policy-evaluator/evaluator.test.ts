@@ -43,7 +43,7 @@ const onlyClient: Authorization = policy(
   { name: 'only-client', namespace: 'demo', scope: 'WORKLOAD_SELECTOR' },
 );
 
-/** The set a workload with these policies uses. */
+/** Returns the id of the set that a workload with these policies uses. */
 function setOf(policies: Readonly<Record<string, Authorization>>): string {
   const store = new PolicyStore(decodeAuthorization, { unknownReference: 'deny' });
   for (const [key, item] of Object.entries(policies)) store.apply(key, encodeAuthorization(item));
@@ -83,7 +83,7 @@ test.serial('the sets in use are compiled, and compiled anew when a policy chang
   await kit.writePolicies({ 'demo/deny-all': denyAll });
   await published(kit, setOf({ 'demo/only-client': onlyClient, 'demo/deny-all': denyAll }));
   await published(kit, setOf({ 'demo/deny-all': denyAll }));
-  // What it has written comes back to it as to every other reader.
+  // The evaluator receives its own writes like every other reader.
   const { sets, unused } = await until(
     async () => {
       const { body } = await evaluator.get('/policy-evaluator/sets');
@@ -218,7 +218,7 @@ test.serial(
     await evaluator.ready();
     await published(kit, API_SET);
     const garbage = randomBytes(40);
-    // NAMESPACE scope with the namespace "plain", then what cannot be read.
+    // NAMESPACE scope with the namespace "plain", then unreadable bytes.
     const plainOnly = Buffer.concat([Buffer.from('\x12\x05plain\x18\x01'), Buffer.from([255])]);
     await kit.write('authorizations', { 'demo/only-client': garbage, 'plain/bad': plainOnly });
     await kit.write('addresses', { 'c//Pod/demo/bad': garbage });

@@ -10,7 +10,7 @@ import {
 } from '../../support/ingester-kit.ts';
 import { until } from '../../support/until.ts';
 
-/** Key of the rejection of a policy. */
+/** Returns the key of a policy's rejection. */
 const row = (name: string): string => `${AUTHORIZATION_TYPE}/demo/${name}`;
 
 const garbage = Buffer.from([0xff, 0xff, 0xff]);
@@ -95,7 +95,7 @@ test('a malformed resource is refused by name, the others of the push are applie
   t.regex(nack, /demo\/breaks: .*; demo\/never-good: .*; demo\/empty: resource without a payload/);
   t.regex(await actor.metrics(), /weft_xds_nacks_total\{url="[^"]*Authorization"\} 1/);
 
-  // A new stream lists the rejected ones so that the server repeats them and says what is gone.
+  // A new stream lists the rejected resources, so that the server repeats them and reports removals.
   kit.ads.remove(AUTHORIZATION_TYPE, 'demo/empty');
   kit.ads.endStreams();
   await until(() => kit.ads.streams.length === 2, { what: 'the next stream' });

@@ -1,4 +1,4 @@
-/** Redis equals the memory of the ingester after any failure at any point of a write. */
+/** Tests that Redis equals the memory of the ingester after any failure at any point of a write. */
 import { randomUUID } from 'node:crypto';
 import { dirname, join } from 'node:path';
 import test from 'ava';
@@ -20,10 +20,10 @@ import { until } from '../../support/until.ts';
 /** More rows than one step stages. */
 const ROWS = 1_500;
 
-/** Bytes that Redis may still take: enough for the lease, a connection and one step. */
+/** Bytes that Redis may still allocate: enough for the lease, a connection and one step. */
 const HEADROOM = 400_000;
 
-/** Rows of a kilobyte, which take several times as much beside what buffers hold and give back. */
+/** Rows of a kilobyte each; together they need several times as much memory as buffers may release. */
 const MORE = 6_000;
 
 interface Rig {
@@ -36,7 +36,7 @@ interface Rig {
   readonly lines: readonly Record<string, unknown>[];
   /** Adds a row, removes one, and changes one. */
   readonly churn: () => void;
-  /** Waits until the publisher holds that all is written, and names the rows in which Redis and memory differ. */
+  /** Waits until the publisher considers everything written, and returns the rows in which Redis and memory differ. */
   readonly differences: () => Promise<readonly string[]>;
 }
 
@@ -72,7 +72,7 @@ async function rig(t: ExecutionContext): Promise<Rig> {
       (key) => memory.get(key) !== stored.get(key),
     );
   };
-  // Rows are given once Redis was read: what was in memory before is what Redis had.
+  // Set rows only after Redis was read: until then the memory holds Redis's rows.
   await differences();
   for (let index = 0; index < ROWS; index += 1) {
     state.tables.addresses.set(`pod-${index}`, { value: text('a'), tag: '1' });
@@ -109,14 +109,14 @@ async function storedIn({ prefix }: TestRedis, admin: Redis): Promise<Map<string
     const keys = tableKeys(prefix, table, 'mesh');
     const tags = await admin.hgetall(keys.tags);
     for (const [key, value] of Object.entries(await admin.hgetallBuffer(keys.data))) {
-      // The version stands before the value.
+      // The value follows an 8-byte version.
       rows.set(`${table} ${key}`, `${tags[key] ?? ''} ${value.subarray(8).toString()}`);
     }
   }
   return rows;
 }
 
-/** What a failover to a replica that missed the last write of a policy leaves. */
+/** Leaves Redis as after a failover to a replica that missed the last write of a policy. */
 async function loseAPolicy({ admin, redis }: Rig): Promise<void> {
   const { data, meta } = tableKeys(redis.prefix, 'authorizations', 'mesh');
   await admin.hdel(data, 'ns/p-4');
@@ -129,13 +129,13 @@ async function loseTables({ admin, redis }: Rig): Promise<void> {
   );
 }
 
-/** What another Redis, or one that was emptied, has: nothing. */
+/** Leaves Redis empty, as when it was replaced or flushed. */
 async function loseEverything(kit: Rig): Promise<void> {
   await loseTables(kit);
   await kit.admin.del(leaseKey(kit.redis.prefix, 'ingest', 'mesh'));
 }
 
-/** Another writer's rows stand in every table. */
+/** Puts another writer's rows into every table. */
 async function findAnothers({ admin, redis }: Rig): Promise<void> {
   for (const table of OWNED_TABLES) {
     const { data, meta } = tableKeys(redis.prefix, table, 'mesh');
@@ -171,7 +171,7 @@ for (const [name, lose] of Object.entries(losses)) {
   }
 }
 
-// With the lease there: without memory it could not be taken again.
+// The lease exists: without free memory it could not be taken again.
 for (const lose of [loseAPolicy, loseTables]) {
   test(`Redis has no memory for the repair after ${lose.name}: nothing is lost once it has`, async (t) => {
     t.timeout(240_000);
@@ -216,7 +216,7 @@ test('another ingester wrote as many rows as a failover lost: the tables look in
   await differences();
   source.live = false;
   const key = leaseKey(redis.prefix, 'ingest', 'mesh');
-  // The lease went with the writes that were lost, and somebody else had it.
+  // The lease was lost with the lost writes, and another process had it.
   await admin.set(key, '99:somebody', 'PX', 60_000);
   await until(() => !lease.held, { what: 'the loss of the lease' });
   const { data } = tableKeys(redis.prefix, 'addresses', 'mesh');

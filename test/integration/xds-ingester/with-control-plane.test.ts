@@ -1,4 +1,4 @@
-/** The state path of a mesh: manifests → control plane (certified by the CA) → ingester → Redis → a node-proxy's copy. */
+/** Tests the state path of a mesh: manifests → control plane (certified by the CA) → ingester → Redis → a node-proxy's copy. */
 import { request } from 'node:http';
 import { join } from 'node:path';
 import test from 'ava';

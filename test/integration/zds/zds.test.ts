@@ -1,4 +1,4 @@
-/** Both sides of the ZDS socket over real SEQPACKET sockets; a raw peer plays the one that misbehaves. */
+/** Tests both sides of the ZDS socket over real SEQPACKET sockets; a raw peer plays the misbehaving side. */
 import { existsSync, readdirSync, readlinkSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -46,7 +46,7 @@ function pod(t: ExecutionContext, uid: string): ZdsPod {
   return { uid, info: INFO, netns: netns(t) };
 }
 
-/** A proxy whose handler notes what it is told, and an agent made of bare packets. */
+/** Makes a proxy whose handler records its messages, and an agent that sends raw packets. */
 async function proxyWithRawAgent(t: ExecutionContext): Promise<{
   proxy: ZdsProxy;
   told: string[];
@@ -95,7 +95,7 @@ async function proxyWithRawAgent(t: ExecutionContext): Promise<{
   return { proxy, told, agents, acks, fail, hellos };
 }
 
-/** Descriptors of namespaces that this process holds. */
+/** Counts the descriptors of namespaces that this process holds. */
 function openNamespaces(): number {
   return readdirSync('/proc/self/fd').filter((fd) => {
     const path = `/proc/self/fd/${fd}`;
@@ -166,7 +166,7 @@ test.serial(
       await until(() => !agent.open, { what: 'the end of the session' });
       t.is(openNamespaces(), before, 'what it passed is closed');
       t.is(proxy.counters.protocolErrors, index + 1);
-      // The next one follows at once instead of after the growing delay.
+      // The next attempt follows at once instead of after the growing delay.
       await proxy.close();
       proxy.start();
     }
@@ -217,7 +217,7 @@ test('to another agent a proxy that drains keeps its session, and makes no new o
   t.false(proxy.connected);
 });
 
-/** An agent, and proxies made of bare packets. */
+/** Makes an agent, and proxies that send raw packets. */
 async function rawProxies(
   t: ExecutionContext,
   pods: ZdsPod[],
@@ -296,7 +296,7 @@ test('beyond the bound of proxies of a node one more is turned away, until anoth
     const { connection } = connect(hello);
     const before = agent.counters.accepted;
     await until(() => agent.counters.accepted === before + 1, { what: 'a connection' });
-    // One in 200 ms is accepted.
+    // One connection per 200 ms is accepted.
     await clock.advance(ACCEPT_INTERVAL_MS);
     return connection;
   };

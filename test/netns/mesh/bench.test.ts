@@ -1,4 +1,4 @@
-/** The short form of the benchmark, so that what measures does not rot. Its figures are not judged here. */
+/** Runs the short form of the benchmark, so that its programs keep working. Its figures are not judged here. */
 import { execFile } from 'node:child_process';
 import { accessSync, constants } from 'node:fs';
 import { promisify } from 'node:util';
@@ -28,7 +28,7 @@ function isProgram(path: string): boolean {
     accessSync(path, constants.X_OK);
     return true;
   } catch {
-    // Not there, or not ours to run: both mean the same here.
+    // The program is missing or not executable; both mean the same here.
     return false;
   }
 }

@@ -66,7 +66,7 @@ test('a reader that stalls for 30 s does not make the proxies grow beyond the wi
     return Number(/^VmRSS:\s+(\d+)/m.exec(status.stdout)?.[1]) * 1024;
   };
   const before = [await resident('node-1'), await resident('node-2')];
-  // Reads the head of the answer, then nothing for 30 s, then everything that is left.
+  // Reads the head of the answer, then nothing for 30 s, then the rest.
   const program = `
     const { connect } = require('node:net');
     const socket = connect({ host: process.argv[1], port: 8080 });
@@ -133,7 +133,7 @@ test('another connection of the same tunnel is not held up by a stalled one', as
 
 test('a slow download outlives `weft upgrade node-proxy`, and the command says what drains', async (t, mesh) => {
   const bytes = GIB / 8;
-  // Reads the head of the answer, and the rest when it is told to.
+  // Reads the head of the answer, and the rest on demand.
   const program = `
     const { connect } = require('node:net');
     const socket = connect({ host: process.argv[1], port: 8080 });
@@ -162,7 +162,7 @@ test('a slow download outlives `weft upgrade node-proxy`, and the command says w
     (await mesh.actors()).filter((one) => one.retiring).map(({ uptimeSeconds }) => uptimeSeconds);
   const before = await retiring();
   t.is(before.length, 2);
-  // Beyond the deadline of a proxy that is told to end by a signal.
+  // Past the deadline that a signal sets for a proxy.
   await until(
     async () => {
       const now = await retiring();

@@ -32,7 +32,7 @@ function certificates(mesh: TestMesh): Promise<readonly Certificate[]> {
   return mesh.json<Certificate[]>('get', 'certificates');
 }
 
-/** Everything about certificates that a refusal must leave alone. */
+/** Reads all state of certificates that a refusal must not change. */
 async function bystanders(mesh: TestMesh) {
   const pids = (await mesh.actors()).map(({ name, node, pid, restarts }) => ({
     name,
@@ -77,7 +77,7 @@ test('the CA signs for a node only what runs there, says why not, and nothing el
   t.regex(String(refused['message']), /CA at .* refused/);
   t.is((await ask('spiffe://elsewhere.test/ns/demo/sa/web'))['code'], 'IDENTITY_REFUSED');
   t.deepEqual(await ask(identity('web')), { certificates: 2 });
-  // Why is for the operator; a caller that asks for what is not its own is told no more than that.
+  // Only the operator learns the reason; the caller learns only that it was refused.
   const [logged] = (await mesh.log('ca', null))
     .filter((line) => line['identity'] === identity('db'))
     .filter((line) => line['reason'] !== undefined);
@@ -90,7 +90,7 @@ test('the CA signs for a node only what runs there, says why not, and nothing el
 test('the fetcher refuses a signing job for an identity of another node, and nothing else breaks', async (t, mesh) => {
   const before = await bystanders(mesh);
   const load = await Load.start(mesh, 'demo/client', 'api:80', 'web:80');
-  // What somebody who took over node-1's proxy can do.
+  // An attacker with node-1's proxy can do this.
   const { bus } = openBus(t, {
     endpoint: { kind: 'unix', path: join(mesh.directory, 'redis', 'redis.sock') },
     username: 'node-proxy.node-1',
@@ -110,7 +110,7 @@ test('the fetcher refuses a signing job for an identity of another node, and not
   const answer: Signed | null = await board.wait(id, 30_000);
   t.like(answer, { ok: false, error: { code: 'IDENTITY_REFUSED' } });
   t.regex(answer?.ok === false ? answer.error.message : '', /sa\/db.*node-1/);
-  // A pod may be new to the fetcher, so the job gets further attempts, which `weft get queues` shows.
+  // The fetcher may not know a new pod yet, so the job is retried, as `weft get queues` shows.
   const failed = async (): Promise<number> =>
     (await mesh.json<{ name: string; failed: number }[]>('get', 'queues'))
       .filter(({ name }) => name.includes('node-1') && name.includes('sign'))
@@ -127,7 +127,7 @@ test('certificates of 60 s are renewed under load without a failed request', asy
   const first = await certificates(mesh);
   t.is(first.length, 4);
   const load = await Load.start(mesh, 'demo/client', 'api:80', 'web:80');
-  // No kept connection is closed although the certificates that its tunnel was made with run out meanwhile.
+  // No kept connection is closed although its tunnel's certificates expire meanwhile.
   const expiry = Math.max(...first.map((line) => Date.parse(line.notAfter)));
   await until(() => Date.now() > expiry, {
     what: 'the first certificates to run out',

@@ -1,4 +1,4 @@
-/** What the default mesh does, in the order of the imports: one mesh is brought up for all of it. */
+/** Tests the default mesh, in the order of the imports. All tests share one mesh. */
 import './default/policy.ts';
 import './default/traffic.ts';
 import './default/pod-commands.ts';

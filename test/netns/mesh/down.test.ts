@@ -4,14 +4,14 @@ import { netnsTest as test } from '../../support/netns-test.ts';
 import { until } from '../../support/until.ts';
 
 const WEFT = new URL('../../../services/cli/weft', import.meta.url).pathname;
-/** A mesh that is not up by then is broken, even on a busy machine. */
+/** A mesh that takes longer to come up is broken, even on a busy machine. */
 const WAIT = ['--detach', '--wait', '--timeout', '240s'] as const;
-/** What a terminal sends for Ctrl-C. */
+/** The byte that a terminal sends for Ctrl-C. */
 const CONTROL_C = '\u0003';
 const ENTER_ALTERNATE_SCREEN = '\u001B[?1049h';
 const LEAVE_ALTERNATE_SCREEN = '\u001B[?1049l';
 
-/** What a mesh could leave on the machine. */
+/** Lists everything that a mesh could leave on the machine. */
 async function traces(name: string): Promise<string[]> {
   const list = async (folder: string): Promise<string[]> => {
     const names = await readdir(folder).catch((error: NodeJS.ErrnoException) => {
@@ -44,12 +44,12 @@ async function traces(name: string): Promise<string[]> {
   ];
 }
 
-/** The host's own links, which a mesh must not touch. */
+/** Lists the host's own links, which a mesh must not change. */
 async function links(mesh: TestMesh): Promise<string> {
   return (await mesh.start('ip', ['-o', 'link']).exit).stdout.replaceAll(/^\d+: /gm, '');
 }
 
-/** The host's own rules, which a mesh must not touch. */
+/** Lists the host's own rules, which a mesh must not change. */
 async function rules(mesh: TestMesh): Promise<string> {
   return (await mesh.start('iptables-save', ['-t', 'nat']).exit).stdout.replaceAll(/^#.*$/gm, '');
 }

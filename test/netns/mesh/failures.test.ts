@@ -14,10 +14,10 @@ import {
 import { meshSuite } from '../../support/mesh-suite.ts';
 import { until } from '../../support/until.ts';
 
-// What a replaced proxy carries lives on for as long as these tests take.
+// The connections of a replaced proxy outlive these tests.
 const test = meshSuite({ environment: { CONNECTION_TERMINATION_DEADLINE: '600s' } });
 
-/** Over HBONE to the other node and to the own one, and out of the mesh. */
+/** Starts load over HBONE to the other node and to the own one, and out of the mesh. */
 async function startLoad(mesh: TestMesh): Promise<Load> {
   const outsider = await mesh.pod('plain', 'outsider');
   return Load.start(mesh, 'demo/client', 'api:80', 'web:80', `${outsider.ip}:8080`);
@@ -93,7 +93,7 @@ test('new connections work while everything but the node proxies is dead', async
   await withoutRestarts(mesh, async () => {
     await killAll(killed);
     await load.goesOn('without the others');
-    // Pairs that have not spoken before: the proxies look them up and make new tunnels.
+    // Pairs without earlier traffic: the proxies must look them up and make new tunnels.
     for (const [from, to] of [
       ['demo-web-1', db.ip],
       ['demo-web-2', api.ip],

@@ -1,4 +1,4 @@
-/** The short form of the load: a small mesh, so that what loads large ones does not rot. Its figures are not judged here. */
+/** Runs the short form of the load on a small mesh, so that its programs keep working. Its figures are not judged here. */
 import { execFile } from 'node:child_process';
 import { readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';

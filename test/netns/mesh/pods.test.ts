@@ -4,7 +4,7 @@ import { meshSuite } from '../../support/mesh-suite.ts';
 import { Talk } from '../../support/talk.ts';
 import { until } from '../../support/until.ts';
 
-/** Connections may outlive the enrolment of their pod longer than any step here takes. */
+/** Connections may outlive the enrolment of their pod for longer than any step here takes. */
 const test = meshSuite({ environment: { CONNECTION_TERMINATION_DEADLINE: '120s' } });
 
 const pod = (name: string, extra = ''): string => `
@@ -20,10 +20,10 @@ spec:
   containers: [{ name: main, image: local }]
 `;
 const isAbsent = (error: NodeJS.ErrnoException): boolean => error.code === 'ENOENT';
-/** Of `iptables-save`: rules and policies, without times and packet counts. */
+/** Removes times and packet counts from the output of `iptables-save`. */
 const withoutCounters = (saved: string): string => saved.replaceAll(/^#.*$|\[\d+:\d+\]/gm, '');
 
-/** Whether a connection to the pod is open and carried over HBONE. */
+/** True when a connection to the pod is open and carried over HBONE. */
 async function overHbone(mesh: TestMesh, ip: string): Promise<boolean> {
   return (await mesh.connections()).some(
     (line) =>
@@ -65,7 +65,7 @@ async function answers(mesh: TestMesh, ip: string, name: string): Promise<void> 
   });
 }
 
-/** Output of a command inside a pod's network namespace. */
+/** Runs a command inside a pod's network namespace and returns its output. */
 async function inside(mesh: TestMesh, netns: string, ...command: string[]): Promise<string> {
   const outcome = await mesh.inNetns(netns, ...command).exit;
   if (outcome.code !== 0) throw new Error(`${command.join(' ')}: ${outcome.stderr}`);
@@ -149,7 +149,7 @@ test('rules that somebody removed from a pod are found, put back and counted', a
   const before = await count();
   const saved = await inside(mesh, 'demo-web-2', 'iptables-save', '-t', 'nat');
   await inside(mesh, 'demo-web-2', 'iptables', '-w', '-t', 'nat', '-F');
-  // Found within 10 s on an idle machine; a check takes place every 3 s.
+  // The loss is found within 10 s on an idle machine, by a check every 3 s.
   await until(
     async () =>
       withoutCounters(await inside(mesh, 'demo-web-2', 'iptables-save', '-t', 'nat')) ===
@@ -185,7 +185,7 @@ test('pods that name no node are spread over the nodes and answer', async (t, me
   const free = await Promise.all(names.map((name) => enrolled(mesh, 'demo', name)));
   t.is(new Set(free.map(({ node }) => node)).size, 2, JSON.stringify(free));
   await Promise.all(free.map(({ ip, name }) => answers(mesh, ip, name)));
-  // The manifest still names no node: the binding stays.
+  // The manifest still names no node, and the binding stays.
   const again = await mesh.apply(manifest);
   t.is(again.code, 0, again.stderr);
   t.is((await mesh.delete(manifest)).code, 0);

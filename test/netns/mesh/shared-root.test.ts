@@ -1,4 +1,4 @@
-/** A machine whose mounts propagate, as systemd sets them up; most developers' machines are so. */
+/** Tests a machine whose mounts propagate, as systemd sets them up on most developers' machines. */
 import { execFile } from 'node:child_process';
 import { access } from 'node:fs/promises';
 import { promisify } from 'node:util';
@@ -7,7 +7,7 @@ import { meshName } from '../../support/leftovers.ts';
 import { netnsTest } from '../../support/netns-test.ts';
 
 const WEFT = new URL('../../../services/cli/weft', import.meta.url).pathname;
-/** What is seen of the mounts is only true inside the namespace that the mesh ran in. */
+/** The mounts are only visible inside the namespace in which the mesh ran. */
 const SCRIPT = `
 trap '"$0" down' EXIT
 "$0" up --detach --wait --timeout 240s || exit

@@ -1,4 +1,4 @@
-/** The short form of the soak: thirty seconds of what `npm run soak` does for ten minutes. */
+/** Runs the short form of the soak: thirty seconds instead of the ten minutes of `npm run soak`. */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { netnsTest } from '../../support/netns-test.ts';

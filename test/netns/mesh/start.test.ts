@@ -1,4 +1,4 @@
-/** Starts that do not end well: each takes everything down and says why. */
+/** Tests failed starts: each takes everything down and prints the reason. */
 import { readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { spawn } from 'node:child_process';
@@ -10,7 +10,7 @@ import { until } from '../../support/until.ts';
 
 const WEFT = new URL('../../../services/cli/weft', import.meta.url).pathname;
 
-/** `weft up` of a mesh of its own. */
+/** Runs `weft up` for a new mesh. */
 function up(args: readonly string[], added: Readonly<Record<string, string>> = {}) {
   const mesh = meshName();
   const { WEFT_REQUIRE_NETNS: _, ...environment } = processEnvironment();

@@ -8,7 +8,7 @@ import { until } from '../../../support/until.ts';
 
 const EDGE_CLIENT = new URL('../../../support/edge-client.ts', import.meta.url).pathname;
 
-/** Everything still answers, under the same processes as before. */
+/** Runs `body` and checks that everything still answers, from the same processes as before. */
 async function untouched(mesh: TestMesh, body: () => Promise<void>): Promise<boolean> {
   const pids = async (): Promise<string> =>
     (await mesh.actors())
@@ -48,7 +48,7 @@ for (const [title, yaml, reasons] of [
       const before = await refused();
       const outcome = await mesh.apply(yaml);
       t.is(outcome.code, 1);
-      // What is no YAML is refused by the command and never sent.
+      // The command itself refuses invalid YAML and never sends it.
       t.is(await refused(), title === 'broken YAML' ? before : before + 1);
       for (const reason of reasons) t.regex(outcome.stderr, reason);
       t.notRegex(outcome.stderr, /\n\s+at /);

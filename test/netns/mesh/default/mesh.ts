@@ -1,5 +1,5 @@
-/** The mesh that all tests of this folder share: the default one, with no setting changed. */
+/** Brings up the default mesh that all tests of this folder share. */
 import { meshSuite } from '../../../support/mesh-suite.ts';
 
-/** Declares a test that is given the mesh. It leaves the mesh as it found it. */
+/** Declares a test that gets the mesh. It must leave the mesh unchanged. */
 export const test = meshSuite();

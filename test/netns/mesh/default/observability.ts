@@ -1,4 +1,4 @@
-/** Debian's Prometheus scrapes a mesh with the project's own configuration; alerts and dashboards ask it. */
+/** Scrapes a mesh with Debian's Prometheus and the project's own configuration, and runs the queries of alerts and dashboards. */
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { cp, mkdtemp, readFile, readdir, rm, writeFile } from 'node:fs/promises';
@@ -14,7 +14,7 @@ import { until } from '../../../support/until.ts';
 const run = promisify(execFile);
 const INFRA = new URL('../../../../infra/', import.meta.url).pathname;
 const ADDRESS = '127.0.0.1:9090';
-/** Families that have samples only once something went wrong, or where revocation lists are configured. */
+/** Families that have samples only after a failure, or with configured revocation lists. */
 const SILENT_WHEN_WELL =
   /^(?:nodeagent_drift_repaired_total|weft_bus_parked_total|istio_tcp_connections_failed_total|weft_crl_\w+)$/;
 
@@ -64,7 +64,7 @@ async function alerts(): Promise<readonly { what: string; query: string }[]> {
   );
 }
 
-/** The metrics a query names. */
+/** Lists the metrics that a query names. */
 function metricsOf(query: string): string[] {
   const bare = query.replaceAll(/"[^"]*"/g, '').replaceAll(/\b(?:by|without) \([^)]*\)/g, '');
   return (

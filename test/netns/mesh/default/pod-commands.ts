@@ -3,7 +3,7 @@ import { test } from './mesh.ts';
 import type { TestMesh } from '../../../support/mesh.ts';
 import { until } from '../../../support/until.ts';
 
-/** A command that leaves its process group, with a name nobody else's has. */
+/** A pod whose command leaves its process group and has a unique name. */
 const pod = (name: string, mark: string, hostNetwork: boolean): string => `
 apiVersion: v1
 kind: Pod
@@ -32,7 +32,7 @@ spec:
   resolution: NONE
 `;
 
-/** Pids of the processes whose command line ends with the mark. */
+/** Finds the pids of the processes whose command line ends with the mark. */
 async function marked(mark: string): Promise<string[]> {
   const found: string[] = [];
   for (const pid of (await readdir('/proc')).filter((entry) => /^\d+$/.test(entry))) {

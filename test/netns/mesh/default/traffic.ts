@@ -10,7 +10,7 @@ const IDENTITY = {
   api: 'spiffe://cluster.local/ns/demo/sa/api',
 };
 
-/** Access lines of a node's proxy that carry all of the given fields. */
+/** Finds the access lines of a node's proxy that have all of the given fields. */
 async function accessLines(mesh: TestMesh, node: string, fields: Record<string, unknown>) {
   return (await mesh.log('node-proxy', node)).filter(
     (line) =>
@@ -19,7 +19,7 @@ async function accessLines(mesh: TestMesh, node: string, fields: Record<string, 
   );
 }
 
-/** Sum of a counter over the series that carry all of the given labels. */
+/** Sums a counter over the series that have all of the given labels. */
 function counter(text: string, name: string, labels: Record<string, string>): number {
   return text
     .split('\n')
@@ -33,7 +33,7 @@ function counter(text: string, name: string, labels: Record<string, string>): nu
 test('a request to a service on the other node is answered, and only TLS to 15008 crosses the link', async (t, mesh) => {
   const secret = `secret-${randomBytes(12).toString('hex')}`;
   const client = await mesh.pod('demo', 'client');
-  // Of pods; what the actors say to each other crosses the link too.
+  // Capture the traffic of pods only; the actors' own traffic crosses the link too.
   const captured = await captureWhile(
     { netns: mesh.netns('node-1'), device: 'eth0', filter: 'tcp and net 10.128.0.0/10' },
     async () => {
@@ -66,7 +66,7 @@ test('both sides log one access line with both identities and count the connecti
     destination_service: 'api.demo.svc.cluster.local',
   };
   const name = 'istio_tcp_connections_closed_total';
-  // Those of the test before are counted when they have ended on both sides.
+  // The previous test's connections are counted once they have ended on both sides.
   await until(
     async () => !(await mesh.connections()).some((line) => line.sourceIdentity === IDENTITY.client),
     { what: 'earlier connections to end' },
@@ -76,7 +76,7 @@ test('both sides log one access line with both identities and count the connecti
     destination: counter(await mesh.stats('node-2'), name, { ...labels, reporter: 'destination' }),
   };
   const fields = { 'src.identity': IDENTITY.client, 'dst.identity': IDENTITY.api };
-  // Lines of the test before may still be on their way to the log.
+  // Lines of the previous test may not have reached the log yet.
   const since = new Date().toISOString();
   const lines = async (node: string, direction: string): Promise<number> =>
     (await accessLines(mesh, node, { ...fields, direction })).filter(
@@ -151,7 +151,7 @@ for (const [title, pod] of [
           ).findLast((candidate) => String(candidate['dst.hbone_addr']) === `${host}:8080`),
         { what: 'the inbound access line' },
       );
-      // Both ends in one proxy: TLS would protect the bytes from nobody.
+      // Both ends are in one proxy, so TLS would add no protection.
       const path = pod === 'web-1' ? 'same-node' : undefined;
       t.is(line['path'], path);
       await until(
