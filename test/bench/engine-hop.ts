@@ -1,4 +1,4 @@
-/** One hop of test/bench/engine.ts: `engine-hop.ts ENGINE client|server SETTINGS` prints the ports it listens on, ends on SIGTERM. */
+/** Runs one hop of test/bench/engine.ts: `engine-hop.ts ENGINE client|server SETTINGS` prints its listening ports and ends on SIGTERM. */
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import { connect, createServer } from 'node:net';
@@ -58,7 +58,7 @@ async function server(): Promise<number[]> {
   if (engineName === 'tls') {
     const relay = async (raw: Socket): Promise<void> => {
       const { socket } = await acceptTls(raw, options);
-      // The first two bytes say where to.
+      // The first two bytes select the destination.
       const [first] = (await once(socket, 'data')) as [Buffer];
       socket.pause();
       const upstream = await dial(first.readUInt16BE());

@@ -1,5 +1,5 @@
 /**
- * The tunnel engines alone: one process a hop on loopback, without redirection, policy or telemetry.
+ * Measures the tunnel engines alone: one process per hop on loopback, without redirection, policy or telemetry.
  * `node test/bench/engine.ts [--seconds N] [--engines framing,http2,tls] [--profile DIR]`; needs iperf3 and wrk. `tls` is a bare node:tls relay
  * pair without HTTP/2, the ceiling of what runs on node:tls.
  */
@@ -59,7 +59,7 @@ async function hop(engine: string, side: 'client' | 'server', settings: object):
   return JSON.parse(line.toString()) as number[];
 }
 
-/** Keys as text, so that they may be written to a file. */
+/** Converts keys to text, so that they can be written to a file. */
 function plain(source: CredentialSource): CredentialSource {
   const { key } = source;
   return {
@@ -68,7 +68,7 @@ function plain(source: CredentialSource): CredentialSource {
   };
 }
 
-/** Processor time of both hops so far, seconds: steadier than a rate where others use the machine too. */
+/** Reads the processor time of both hops so far, in seconds. On a shared machine it is steadier than a rate. */
 async function processorSeconds(): Promise<number> {
   let ticks = 0;
   for (const { pid } of children.slice(1)) {

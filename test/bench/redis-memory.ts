@@ -1,6 +1,6 @@
 /**
- * What a mesh of many pods costs a Redis: `node test/bench/redis-memory.ts [pods]` (100,000) fills the address table as the
- * ingester does and prints what the server says it uses.
+ * Measures the Redis memory of a mesh with many pods. `node test/bench/redis-memory.ts [pods]` (100,000) fills the address
+ * table as the ingester does and prints the memory that the server reports.
  */
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';

@@ -1,6 +1,6 @@
 /**
- * The benchmark: Weft beside a direct connection, an HAProxy pair, a bare `node:http2` pair, a bare `node:tls` pair and
- * a C splice pump, over the same namespaces in one run. `npm run bench` prints the table; the README says how to read it.
+ * The benchmark compares Weft with a direct connection, an HAProxy pair, a bare `node:http2` pair, a bare `node:tls` pair
+ * and a C splice pump, over the same namespaces in one run. `npm run bench` prints the table; the README explains it.
  */
 import { parseArgs } from 'node:util';
 import { downWhenInterrupted } from '../support/interruption.ts';
@@ -36,7 +36,7 @@ const pace = {
 };
 const idleConnections = Number(values.idle ?? (short ? 100 : 2_000));
 const knownWorkloads = Number(values.workloads ?? (short ? 100 : 1_000));
-/** Many, so that what a heap grows by now and then is no pod's. */
+/** Many, so that occasional heap growth is not attributed to a pod. */
 const ADDED_PODS = 180;
 const FEW_ENDPOINTS = 100;
 const MANY_ENDPOINTS = 5_000;
@@ -51,14 +51,14 @@ const WORKLOADS = 'memory of a node proxy per 1,000 workloads, MiB';
 const SERVICES = 'services';
 const COMPACT = 'node side in one process, 3 pods';
 
-/** Rows of this run. The short form keeps one of each kind alive. */
+/** Selects the rows of this run. The short form runs one of each kind. */
 function plan(): readonly Measurement[] {
   return [...throughputs, ...requests].filter(
     (row) => row.figures.some(({ label }) => chosen(label)) && (!short || row.short !== undefined),
   );
 }
 
-/** What a row is measured with. */
+/** Lists the peers of a row. */
 function takingPart(row: Measurement): ReadonlySet<PeerName> {
   return short && row.short === 'weft' ? new Set<PeerName>(['weft']) : wanted;
 }
@@ -103,7 +103,7 @@ async function limits(rig: Rig): Promise<LimitResult[]> {
     const bytes = await workloadCost(rig.mesh, rig.scratch, knownWorkloads);
     results.push({ label: WORKLOADS, value: bytes / 1_048_576, digits: 1, most: null });
   }
-  // A mesh of its own, which the short form has no time for.
+  // This needs a separate mesh, which takes too long for the short form.
   if (!short && chosen(COMPACT)) {
     say(COMPACT);
     const { resident, perPod } = await compactCost(rig.scratch, ADDED_PODS);
@@ -118,7 +118,7 @@ async function limits(rig: Rig): Promise<LimitResult[]> {
   return results;
 }
 
-/** Needs no mesh: what is measured is a thread's own work. */
+/** Measures a thread's own work, without a mesh. */
 async function services(): Promise<LimitResult[]> {
   if (!chosen(SERVICES)) return [];
   say(SERVICES);
@@ -142,7 +142,7 @@ async function services(): Promise<LimitResult[]> {
   ];
 }
 
-/** Whatever is measured in a mesh. */
+/** Runs all measurements that need a mesh. */
 async function inMesh(rows: readonly Measurement[]): Promise<[FigureResult[], LimitResult[]]> {
   for (const tool of ['iperf3', 'wrk', 'haproxy', 'openssl', 'gcc', 'curl']) {
     await output('sh', ['-c', `command -v ${tool}`]).catch(() => {

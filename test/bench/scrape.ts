@@ -1,4 +1,4 @@
-/** How long a scrape holds a listener thread that has many label sets: the thread's own turns, without the main thread's work. */
+/** Measures how long a scrape blocks a listener thread with many label sets, without the main thread's work. */
 import { performance } from 'node:perf_hooks';
 import { setImmediate as turn } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
@@ -13,7 +13,7 @@ import { service, workload } from '../support/workloads.ts';
 
 const SCRAPES = 200;
 
-/** Opens and ends a connection under each of so many label sets, in a listener thread that is this one. */
+/** Runs a listener thread's counters on this thread: opens and ends a connection under each of `sets` label sets. */
 function listen(sets: number, control: MessagePort): void {
   const state = new MessageChannel();
   const { context } = new ListenerThread(
@@ -46,7 +46,7 @@ function listen(sets: number, control: MessagePort): void {
   }
 }
 
-/** Milliseconds that a scrape keeps the thread busy, and until all its values are read here. */
+/** Measures the milliseconds that a scrape keeps the thread busy, and those until all its values are read here. */
 async function measure(sets: number): Promise<{ busyMs: number; wholeMs: number; rows: number }> {
   const { port1, port2 } = new MessageChannel();
   const series = new SeriesReader();
@@ -68,7 +68,7 @@ async function measure(sets: number): Promise<{ busyMs: number; wholeMs: number;
     rows = 0;
     series.forEach(() => (rows += 1));
   };
-  // What garbage collection and compilation leave of the preparation is not a scrape's.
+  // Warm up, so that compilation and garbage from the preparation are not counted for a scrape.
   for (let id = -SCRAPES; id < 0; id += 1) await scrape(id);
   await turn();
   const before = worker.performance.eventLoopUtilization();

@@ -1,6 +1,6 @@
 /**
- * How long each actor takes from its start until it is ready, one after another in a mesh of one node where what it leans on
- * runs already: `node test/bench/start-time.ts [--rounds N]`. Processor time is printed beside, as others may use the machine.
+ * Measures the time from each actor's start until it is ready, one after another, in a mesh of one node whose other actors run:
+ * `node test/bench/start-time.ts [--rounds N]`. Also prints processor time, because other programs may use the machine.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -14,7 +14,7 @@ const rounds = Number(values.rounds);
 
 const weft = new URL('../../services/cli/weft', import.meta.url).pathname;
 const manifests = new URL('./manifests/compact', import.meta.url).pathname;
-/** Each after those it needs. */
+/** The roles, each after those it needs. */
 const ROLES = [
   'ca',
   'control-plane',
@@ -33,7 +33,7 @@ interface Start {
   stop(): Promise<void>;
 }
 
-/** Where and with what a role runs, from `weft env`. */
+/** Reads the namespace and environment of a role from `weft env`. */
 async function setting(mesh: BenchMesh, role: string) {
   const text = await mesh.weft('env', role);
   const netns = /nsenter (--net=\S+)/.exec(text)?.[1];
@@ -48,7 +48,7 @@ async function setting(mesh: BenchMesh, role: string) {
   return { netns, env: { ...env, WEFT_LOG_LEVEL: 'error' }, admin };
 }
 
-/** Starts the role and waits until it says that it is ready. */
+/** Starts the role and waits until it reports that it is ready. */
 async function start(mesh: BenchMesh, role: string): Promise<Start> {
   const { netns, env, admin } = await setting(mesh, role);
   const actor = role.replace(/^.*\//, '');
@@ -72,7 +72,7 @@ async function start(mesh: BenchMesh, role: string): Promise<Start> {
   };
 }
 
-/** User and system time of the process and the programs it waited for. */
+/** Reads the user and system time of the process and of the programs that it waited for. */
 async function processorSeconds(pid: number): Promise<number> {
   const line = await readFile(`/proc/${pid}/stat`, 'utf8');
   const ticks = line
@@ -82,7 +82,7 @@ async function processorSeconds(pid: number): Promise<number> {
   return ticks.reduce((sum, tick) => sum + Number(tick), 0) / TICKS_PER_SECOND;
 }
 
-/** One round: every role, started in order and all stopped again, last first. */
+/** Runs one round: starts every role in order and stops all in reverse order. */
 async function round(): Promise<ReadonlyMap<string, Start>> {
   const mesh = new BenchMesh();
   const external = ROLES.join(',');

@@ -1,4 +1,4 @@
-/** What is sent, as the receiver of the OpenTelemetry Collector reads it. */
+/** Tests that the receiver of the OpenTelemetry Collector reads the exported data. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer } from 'node:net';
@@ -26,7 +26,7 @@ async function freePort(): Promise<number> {
   return port;
 }
 
-/** Starts the receiver; everything it printed so far. */
+/** Starts the receiver; gives access to its output so far. */
 async function startCollector(
   t: ExecutionContext,
   path: string,

@@ -1,4 +1,4 @@
-/** Every case of h2spec against a real listener on 15008, through mutual TLS. */
+/** Runs every case of h2spec against a real listener on 15008, through mutual TLS. */
 import test from 'ava';
 import { skipReason } from '../support/netns-test.ts';
 import { goProgram } from './support/go.ts';
@@ -12,12 +12,12 @@ interface CaseResult {
 }
 
 const NO_BODY = 'needs a response with a body; whatever is no CONNECT is answered without one';
-/** The engine contract has these of a request that is held undecided. */
+/** The engine contract covers these cases with an undecided request. */
 const UNDECIDED =
   'needs a request that is not answered at once; whether its second frame comes before the answer is luck';
 const PRIORITIES = 'RFC 9113 §5.3 dropped priorities, and with them this rule';
 
-/** Cases that say nothing about a listener for tunnels, and why. */
+/** Cases that do not apply to a listener for tunnels, with the reason. */
 const NOT_APPLICABLE: Readonly<Record<string, string>> = {
   'generic/2/2': NO_BODY,
   'generic/2/3': NO_BODY,
@@ -33,10 +33,10 @@ const NOT_APPLICABLE: Readonly<Record<string, string>> = {
   'http2/8.1.2.6/2': UNDECIDED,
 };
 
-/** One case sends a frame that is too large under the smallest limit there is. */
+/** One case sends a frame that exceeds only the smallest possible limit. */
 const SMALL_FRAMES = { HTTP2_FRAME_SIZE: '16384' };
 
-/** All cases with their outcome, or why there are none. */
+/** Returns all cases with their outcome, or the reason why there are none. */
 async function results(): Promise<CaseResult[] | string> {
   if (skipReason !== null) return skipReason;
   const program = await goProgram('h2spec');
@@ -55,7 +55,7 @@ async function results(): Promise<CaseResult[] | string> {
   }
 }
 
-// All of them first: tests are declared in one go.
+// Run all cases first: AVA declares tests synchronously.
 const outcome = await results();
 
 if (typeof outcome === 'string') {

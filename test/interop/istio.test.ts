@@ -1,4 +1,4 @@
-/** Istio's own HBONE library in Go, as a client of Weft's listeners and as a server that Weft dials. */
+/** Tests Istio's own HBONE library in Go, as a client of Weft's listeners and as a server that Weft dials. */
 import { createHash } from 'node:crypto';
 import { until } from '../support/until.ts';
 import { goProgram } from './support/go.ts';
@@ -9,10 +9,10 @@ import { skipReason } from '../support/netns-test.ts';
 
 const APP = new URL('support/app.ts', import.meta.url).pathname;
 const MIB = 1_048_576;
-/** The second node's own address, where Istio's server and an application stand. */
-/** Of the control namespace: nothing of the mesh speaks HBONE there. */
+/** The second node's own address, with Istio's server and an application. */
+/** An address of the control namespace, where no part of the mesh speaks HBONE. */
 const HOST = '10.200.0.3';
-/** Pods of node-1, and the way back to them. */
+/** The route to the pods of node-1. */
 const PODS = ['10.128.16.0/20', 'via', '10.200.0.11'];
 const HTTP_PORT = 9_080;
 const GREETING_PORT = 9_432;

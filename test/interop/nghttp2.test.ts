@@ -1,9 +1,9 @@
-/** nghttp2's own client against a real listener. `h2load` has no option for a client certificate, so it cannot take part. */
+/** Tests nghttp2's own client against a real listener. `h2load` has no option for a client certificate, so it cannot take part. */
 import { execFileSync } from 'node:child_process';
 import { errorText } from '../../lib/errors/mesh-error.ts';
 import { peerSuite } from './support/suite.ts';
 
-/** Why nghttp cannot be used; null when it can. */
+/** Returns why nghttp cannot be used; null when it can. */
 function missing(): string | null {
   try {
     execFileSync('nghttp', ['--version'], { stdio: 'pipe' });

@@ -1,4 +1,4 @@
-/** A client of plain `node:http2` against a real listener. */
+/** Tests a plain `node:http2` client against a real listener. */
 import { createHash } from 'node:crypto';
 import type { CertificateFiles, PeerMesh } from './support/peer-mesh.ts';
 import { peerSuite } from './support/suite.ts';

@@ -1,4 +1,4 @@
-/** Makes connections from many pods to many others, from one process. */
+/** Makes connections from many pods to many others in one process. */
 import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import { setTimeout as wait } from 'node:timers/promises';
@@ -9,14 +9,14 @@ import { connectTcp } from '../../lib/net/connect-tcp.ts';
 import { ASK_BULK, ASK_SMALL, LOAD_PORT, SMALL_BYTES } from './messages.ts';
 import type { LoadAnswer, LoadMessage } from './messages.ts';
 
-/** Longer than the mesh's own limits for a connect, so that a failure is the mesh's and not ours. */
+/** Longer than the mesh's own connect limits, so that the mesh reports a failure first. */
 const ANSWER_MS = 20_000;
-/** Connections being opened at once while they are collected. */
+/** The number of connections opened at once for the held set. */
 const OPENING_AT_ONCE = 64;
-/** Server pods that a client pod calls; each pair has tunnels of its own. */
+/** The number of server pods that a client pod calls; each pair has its own tunnels. */
 const TARGETS_OF_A_POD = 4;
 const CLOSED_UNANSWERED = 'closed before an answer';
-/** New connections are started in steps of this. */
+/** The interval between starts of new connections. */
 const TICK_MS = 5;
 
 let from: readonly number[] = [];
@@ -24,7 +24,7 @@ let to: readonly string[] = [];
 let next = 0;
 const held: Socket[] = [];
 
-/** The next pair in turn: each client pod calls a few server pods, as applications do. */
+/** Connects the next pair in turn: each client pod calls a few server pods, as applications do. */
 function dial(): Promise<Socket> {
   const turn = next;
   next += 1;
@@ -35,7 +35,7 @@ function dial(): Promise<Socket> {
   return connectTcp(fd, { ip, port: LOAD_PORT }, { timeoutMs: ANSWER_MS });
 }
 
-/** Asks for a small answer and waits until it is whole. */
+/** Requests a small answer and waits until it is complete. */
 async function ask(socket: Socket): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   const timer = setTimeout(() => reject(new Error('no answer in time')), ANSWER_MS);
@@ -47,14 +47,14 @@ async function ask(socket: Socket): Promise<void> {
   const onEnd = (): void =>
     reject(new Error(bytes === 0 ? CLOSED_UNANSWERED : `closed after ${bytes} bytes`));
   socket.on('data', onData).on('error', reject).on('end', onEnd).on('close', onEnd);
-  // It comes paused, so that nothing is lost before somebody listens.
+  // The socket is paused until here, so that no bytes are lost before the listener exists.
   socket.resume().write(ASK_SMALL);
   try {
     await promise;
   } finally {
     clearTimeout(timer);
     socket.off('data', onData).off('error', reject).off('end', onEnd).off('close', onEnd);
-    // It stays half-open otherwise, and its peer waits for us.
+    // Otherwise the socket stays half-open and its peer waits for us.
     socket.on('error', () => socket.destroy()).once('end', () => socket.destroy());
   }
 }
@@ -72,7 +72,7 @@ async function hold(connections: number): Promise<LoadAnswer> {
       try {
         const socket = await dial();
         await ask(socket);
-        // Read, or its end would never be seen.
+        // Read the socket, or its end stays unseen.
         socket.resume();
         held.push(socket);
       } catch (error) {
@@ -84,7 +84,7 @@ async function hold(connections: number): Promise<LoadAnswer> {
   return answer({ done: held.length, failures });
 }
 
-/** Latency counts from when a connection was due, so that a client that falls behind does not hide it. */
+/** Makes connections at a fixed rate. Latency counts from the time a connection was due, so that a slow client shows in it. */
 async function rate(perSecond: number, seconds: number): Promise<LoadAnswer> {
   const latencies: number[] = [];
   const failures: string[] = [];
@@ -116,10 +116,10 @@ async function rate(perSecond: number, seconds: number): Promise<LoadAnswer> {
   return answer({ done: latencies.length, failures, latencies });
 }
 
-/** A connection that is asked for bytes without end, and how many have come. */
+/** A connection that requests endless bytes, and the number received. */
 interface Flow {
   readonly socket: Socket;
-  /** Resolves when it has ended, by whomever. */
+  /** Resolves when the connection has ended on either side. */
   readonly ended: Promise<void>;
   bytes: number;
 }
@@ -140,7 +140,7 @@ async function bulk(connections: number, seconds: number): Promise<LoadAnswer> {
   const flows = dialled.filter((one) => one.status === 'fulfilled').map(({ value }) => value);
   await Promise.race([wait(seconds * 1_000), Promise.all(flows.map((one) => one.ended))]);
   const ended = flows.filter(({ socket }) => over(socket));
-  // What is redirected is accepted before it is refused: only an answer shows that it was carried.
+  // Redirection accepts a connection before the proxy refuses it: only an answer shows that it was carried.
   const refused = ended.filter(({ bytes }) => bytes === 0);
   for (const { socket } of flows) socket.destroy();
   const failures = [
@@ -155,7 +155,7 @@ async function bulk(connections: number, seconds: number): Promise<LoadAnswer> {
   });
 }
 
-/** Whether it ended without us. */
+/** True when the peer or an error has ended the connection. */
 function over(socket: Socket): boolean {
   return socket.destroyed || socket.readableEnded;
 }

@@ -1,4 +1,4 @@
-/** The mesh of docker-compose.yml, with pods for the load, on the Docker engine that `docker` speaks with. */
+/** Runs the mesh of docker-compose.yml, with pods for the load, on the Docker engine that `docker` uses. */
 import { execFile } from 'node:child_process';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -13,12 +13,12 @@ const ROOT = new URL('../..', import.meta.url).pathname;
 const PROJECT = 'weftload';
 /** The nodes of docker-compose.yml. */
 export const COMPOSE_NODES = 2;
-/** Its network has 126 addresses for what does not say its own. */
+/** The network has 126 addresses for containers without a fixed one. */
 export const MAX_COMPOSE_PODS = 50;
 const READY_MS = 300_000;
 const OUTPUT_LIMIT_BYTES = 64 * 1024 * 1024;
 
-/** Pods of containers that no manifest describes need theirs to exist. */
+/** The namespace must exist for pods of containers without a manifest. */
 const NAMESPACE = JSON.stringify({
   apiVersion: 'v1',
   kind: 'Namespace',
@@ -33,7 +33,7 @@ interface PodLine {
   readonly enrolled: boolean;
 }
 
-/** Brings it up; rejects when it does not become ready. */
+/** Brings the mesh up; rejects when it does not become ready. */
 export async function composeMesh(size: MeshSize): Promise<LoadMesh> {
   const [program = '', ...base] = await composeProgram();
   const folder = await mkdtemp(join(tmpdir(), 'weft-load-'));
@@ -64,7 +64,7 @@ export async function composeMesh(size: MeshSize): Promise<LoadMesh> {
       .map(({ node, ip, netns, enrolled }) => ({ node, ip, netns, enrolled }));
   try {
     const scale = nodeNames().flatMap((node) => ['--scale', `${node}-proxy=${size.proxies}`]);
-    // Without the sample pods; actors come as what these need, or by name.
+    // Starts no sample pods; actors start as dependencies of the services, or by name.
     await compose('up', '--detach', ...scale, ...ACTORS, ...Object.keys(services));
     await until(() => inMesh(['apply', '-f', '-'], NAMESPACE).then(() => true), {
       what: 'the control plane to take the namespace',
@@ -98,7 +98,7 @@ function nodeNames(): readonly string[] {
   return Array.from({ length: COMPOSE_NODES }, (_, index) => `node-${index + 1}`);
 }
 
-/** Compose v2 as `docker compose`, else 1.29. */
+/** Finds Compose: v2 as `docker compose`, else 1.29. */
 async function composeProgram(): Promise<readonly string[]> {
   try {
     await run('docker', ['compose', 'version']);
@@ -108,7 +108,7 @@ async function composeProgram(): Promise<readonly string[]> {
   }
 }
 
-/** The services beside, or instead of, those of docker-compose.yml. */
+/** Makes the services that add to or replace those of docker-compose.yml. */
 export function loadServices({ pods, threads }: MeshSize): Readonly<Record<string, unknown>> {
   const environment = { ZTUNNEL_WORKER_THREADS: String(threads) };
   const proxies = nodeNames().map((node) => [`${node}-proxy`, { environment }]);
@@ -141,7 +141,7 @@ function loadPod(node: string, name: string): unknown {
   };
 }
 
-/** Of the processes themselves: the engine tells of the small one that starts each and hands signals on. */
+/** Finds the proxy processes themselves; the engine reports only their init process. */
 async function proxyPids(
   weft: <T>(...args: readonly string[]) => Promise<T>,
 ): Promise<readonly number[]> {

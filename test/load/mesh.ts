@@ -1,8 +1,8 @@
-/** The mesh that is loaded: processes of this machine, or containers. */
+/** Defines the loaded mesh: processes of this machine, or containers. */
 import { TestMesh } from '../support/mesh.ts';
 import type { LoadPod } from './messages.ts';
 
-/** How large it is. */
+/** The size of the mesh. */
 export interface MeshSize {
   readonly nodes: number;
   /** Enrolled pods on every node. */
@@ -12,21 +12,21 @@ export interface MeshSize {
   readonly threads: number;
 }
 
-/** A pod, and where it is. */
+/** A pod and its node. */
 export interface PlacedPod extends LoadPod {
   readonly node: string;
 }
 
-/** What the load needs of it. */
+/** The parts of a mesh that the load needs. */
 export interface LoadMesh {
-  /** Its pods for the load. */
+  /** Lists the pods for the load. */
   pods(): Promise<readonly PlacedPod[]>;
-  /** The processes of all node proxies. */
+  /** Lists the processes of all node proxies. */
   proxyPids(): Promise<readonly number[]>;
   down(): Promise<void>;
 }
 
-/** A local mesh of that size. */
+/** Brings up a local mesh of the given size. */
 export async function localMesh({ nodes, pods, proxies, threads }: MeshSize): Promise<LoadMesh> {
   const mesh = await TestMesh.up({
     manifests: new URL('manifests', import.meta.url).pathname,

@@ -1,4 +1,4 @@
-/** What the load's processes are told, and what they answer; one answer for each message. */
+/** Messages to the load's processes, and their answers; each message has one answer. */
 
 /** A pod whose network a process uses. */
 export interface LoadPod {
@@ -6,45 +6,45 @@ export interface LoadPod {
   readonly ip: string;
 }
 
-/** To a server process: listen in these pods. */
+/** Tells a server process to listen in these pods. */
 export interface ServeMessage {
   readonly type: 'serve';
   readonly pods: readonly LoadPod[];
 }
 
-/** To a client process: from which pods it connects, and to which. */
+/** Gives a client process its source and destination pods. */
 export interface UseMessage {
   readonly type: 'use';
   readonly from: readonly LoadPod[];
   readonly to: readonly LoadPod[];
 }
 
-/** Open connections, each with one exchange, and keep them. */
+/** Opens connections, each with one exchange, and keeps them. */
 export interface HoldMessage {
   readonly type: 'hold';
   readonly connections: number;
 }
 
-/** New connections at a fixed rate whatever the answers take, each with one exchange. */
+/** Makes new connections at a fixed rate, independent of the answers, each with one exchange. */
 export interface RateMessage {
   readonly type: 'rate';
   readonly perSecond: number;
   readonly seconds: number;
 }
 
-/** Bytes towards the client over some connections, as fast as they come. */
+/** Transfers bytes to the client over some connections, as fast as possible. */
 export interface BulkMessage {
   readonly type: 'bulk';
   readonly connections: number;
   readonly seconds: number;
 }
 
-/** Close what is held, and say how many of it had ended before. */
+/** Closes the held connections, and counts those that had ended before. */
 export interface ReleaseMessage {
   readonly type: 'release';
 }
 
-/** Any of them. */
+/** Any message. */
 export type LoadMessage =
   | ServeMessage
   | UseMessage
@@ -53,22 +53,22 @@ export type LoadMessage =
   | BulkMessage
   | ReleaseMessage;
 
-/** The answer to any message; what does not apply is 0 or empty. */
+/** The answer to any message; fields that do not apply are 0 or empty. */
 export interface LoadAnswer {
-  /** Connections or exchanges that went well. */
+  /** The number of successful connections or exchanges. */
   readonly done: number;
-  /** Why others did not, each: refused, or ended before an answer. */
+  /** The reason of each failure: refused, or ended before an answer. */
   readonly failures: readonly string[];
   readonly bytes: number;
-  /** Milliseconds from the moment a connection was due to the whole answer, of each. */
+  /** Milliseconds of each connection from its due time to the complete answer. */
   readonly latencies: readonly number[];
-  /** Connections that had been answered and then ended by themselves. */
+  /** The number of connections that had been answered and then ended by themselves. */
   readonly lost: number;
 }
 
-/** Where the servers listen. */
+/** The port of the servers. */
 export const LOAD_PORT = 9_100;
-/** What a client sends for one small answer, and for bytes without end. */
+/** The bytes with which a client requests one small answer, or endless bytes. */
 export const ASK_SMALL = 's';
 export const ASK_BULK = 'b';
 /** Length of a small answer. */

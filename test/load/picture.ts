@@ -1,13 +1,13 @@
-/** The load's picture: one panel for each thing measured, over the listener threads of a node. */
+/** Draws the load's picture: one panel for each figure, over the listener threads of a node. */
 import type { LoadOptions, Point } from './point.ts';
 
 const MIB = 1_048_576;
 const MS = 1_000;
 
-/** What the picture says of the whole run. */
+/** Facts about the whole run that the picture shows. */
 export interface Run {
   readonly options: Omit<LoadOptions, 'proxies'>;
-  /** Cores that everything shared. */
+  /** The number of cores that everything shared. */
   readonly cores: number;
   /** ISO date. */
   readonly day: string;
@@ -22,9 +22,9 @@ interface Line {
 interface Panel {
   readonly title: string;
   readonly lines: readonly Line[];
-  /** What a curve is held against. */
+  /** The reference line of a panel. */
   readonly mark?: (run: Run) => { readonly name: string; readonly value: number };
-  /** Decades instead of equal steps. */
+  /** True for decades instead of equal steps. */
   readonly logarithmic?: boolean;
 }
 
@@ -80,16 +80,16 @@ const COLUMNS = 2;
 const PANEL = { width: 430, height: 280 } as const;
 const MARGIN = { left: 62, right: 24, top: 68, bottom: 46 } as const;
 const HEAD = 62;
-/** About the width of a letter of the legend. */
+/** The approximate width of a letter of the legend. */
 const LETTER = 6.6;
 const MOST_STEPS = 5;
 
-/** Milliseconds of the proxies' processor time for each connection made at the rate. */
+/** Returns the proxies' processor time for each connection made at the rate, in milliseconds. */
 export function costOfConnection({ cpuRate, newPerSecond }: Point): number {
   return newPerSecond > 0 ? (cpuRate * MS) / newPerSecond : 0;
 }
 
-/** The picture, as SVG. Points of one number of proxies are joined, and all where the proxies alone vary. */
+/** Draws the picture as SVG. Lines join points with the same number of proxies, or all points when only the proxies vary. */
 export function picture(points: readonly Point[], run: Run): string {
   const panels = PANELS.map((panel, index) => {
     const x = (index % COLUMNS) * PANEL.width;
@@ -116,7 +116,7 @@ export function picture(points: readonly Point[], run: Run): string {
 
 interface Scale {
   readonly ticks: readonly number[];
-  /** From 0 at the bottom to 1 at the top. */
+  /** Maps a value to 0 (bottom) to 1 (top). */
   readonly share: (value: number) => number;
 }
 
@@ -168,7 +168,7 @@ function drawCurve(
 ): string {
   const oneEach = new Set(points.map(({ threads }) => threads)).size === 1;
   const places = points.map((point, index) => ({
-    // With one number of threads the curve is that of the proxies.
+    // With one number of threads, one curve over the proxies.
     part: oneEach ? 0 : point.proxies,
     at: `${x(index).toFixed(1)},${y(of(point)).toFixed(1)}`,
   }));
@@ -204,7 +204,7 @@ function legend(
     .join('');
 }
 
-/** The number of threads; with several numbers of proxies both. */
+/** Labels a point with its number of threads, or with both numbers when proxies vary. */
 function place({ threads, proxies }: Point, points: readonly Point[]): string {
   return severalProxies(points) ? `${threads} × ${proxies}` : String(threads);
 }
@@ -221,7 +221,7 @@ function severalProxies(points: readonly Point[]): boolean {
   return new Set(points.map(({ proxies }) => proxies)).size > 1;
 }
 
-/** From 0 in round steps to beyond the greatest value. */
+/** Makes a scale from 0 in round steps to beyond the largest value. */
 function steps(values: readonly number[]): Scale {
   const greatest = Math.max(...values.filter(Number.isFinite), 1e-3);
   const power = 10 ** Math.floor(Math.log10(greatest / MOST_STEPS));
@@ -232,7 +232,7 @@ function steps(values: readonly number[]): Scale {
   return { ticks, share: (value) => finite(value) / (count * step) };
 }
 
-/** Whole decades around the values. */
+/** Makes a scale of whole decades around the values. */
 function decades(values: readonly number[]): Scale {
   const positive = values.filter((value) => Number.isFinite(value) && value > 0);
   const low = Math.floor(Math.log10(Math.min(...positive, 1e9)));

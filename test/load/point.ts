@@ -1,4 +1,4 @@
-/** One point of the curve: a mesh of its own, loaded in three ways one after another. */
+/** Measures one point of the curve: loads a new mesh in three ways, one after another. */
 import { downWhenInterrupted } from '../support/interruption.ts';
 import type { LoadMesh, MeshSize } from './mesh.ts';
 import type { LoadAnswer, LoadPod } from './messages.ts';
@@ -10,17 +10,17 @@ export interface LoadOptions {
   /** Enrolled pods on every node. */
   readonly pods: number;
   readonly proxies: number;
-  /** Connections that every node carries while the rest goes on. */
+  /** The number of connections that every node carries throughout. */
   readonly connections: number;
-  /** New connections a second, over the whole mesh. */
+  /** New connections per second over the whole mesh. */
   readonly rate: number;
   readonly durationSeconds: number;
 }
 
-/** What came of it. */
+/** The result of one point. */
 export interface Point {
   readonly threads: number;
-  /** Processes of a node. */
+  /** Proxy processes of a node. */
   readonly proxies: number;
   /** Listener threads of a node: processes × threads. */
   readonly workers: number;
@@ -32,24 +32,24 @@ export interface Point {
   readonly p99: number;
   readonly p999: number;
   readonly held: number;
-  /** Connections that were answered and then ended by themselves, held ones and those of the bytes. */
+  /** Connections that were answered and then ended by themselves, both held ones and those with bytes. */
   readonly lost: number;
-  /** Connections that did not come about, or were not answered. */
+  /** Connections that were refused or not answered. */
   readonly refused: number;
-  /** Why, each reason once. */
+  /** The reasons, each once. */
   readonly reasons: readonly string[];
-  /** Cores that all node proxies together used while connections came at the rate, and while bytes flowed. */
+  /** Cores that all node proxies together used during new connections; then the same while bytes flowed. */
   readonly cpuRate: number;
   readonly cpuBulk: number;
-  /** Cores that the load itself used at the rate. */
+  /** Cores that the load itself used during new connections. */
   readonly cpuLoad: number;
-  /** Resident bytes of all node proxies before the load and with everything held. */
+  /** Resident bytes of all node proxies before the load; then with all connections held. */
   readonly idleBytes: number;
   readonly heldBytes: number;
 }
 
 const BULK_CONNECTIONS = 4;
-/** Reasons kept of many that are alike. */
+/** The number of distinct reasons shown. */
 const REASONS_SHOWN = 5;
 
 interface Rig {
@@ -57,7 +57,7 @@ interface Rig {
   readonly servers: readonly LoadProcess[];
 }
 
-/** Brings a mesh up with as many listener threads in each proxy, loads it, and takes it down. */
+/** Brings a mesh up with the given number of listener threads in each proxy, loads it, and takes it down. */
 export async function measurePoint(
   options: LoadOptions,
   threads: number,
@@ -90,7 +90,7 @@ export async function measurePoint(
   }
 }
 
-/** Each node's clients call the next node's servers; on a mesh of one node, its own. */
+/** Places clients and servers. Each node's clients call the next node's servers; with one node, its own. */
 async function place(mesh: LoadMesh, { clients, servers }: Rig): Promise<void> {
   const pods = await mesh.pods();
   const of = (index: number): LoadPod[] =>
@@ -116,7 +116,7 @@ async function load(
   const idle = await costOf(pids);
 
   say(`holding ${connections} connections on every node`);
-  // Each connection is carried by the node of its client and by that of its server.
+  // The client's node and the server's node both carry each connection.
   const perClient = Math.round(clients.length === 1 ? connections : connections / 2);
   const held = await everyone({ type: 'hold', connections: perClient });
   const heldCost = await costOf(pids);

@@ -1,4 +1,4 @@
-/** The load's own processes, and what the mesh's cost meanwhile. */
+/** Runs the load's own processes, and reads the cost of the mesh's. */
 import { fork } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -12,13 +12,13 @@ const TICKS_PER_SECOND = 100;
 export class LoadProcess {
   readonly #child: ChildProcess;
 
-  /** Starts it. */
+  /** Starts the process. */
   constructor(kind: 'client' | 'server') {
     const program = new URL(`${kind}.ts`, import.meta.url).pathname;
     this.#child = fork(program, { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
   }
 
-  /** The process's id. */
+  /** Returns the process's id. */
   get pid(): number {
     return this.#child.pid ?? 0;
   }
@@ -34,7 +34,7 @@ export class LoadProcess {
     return answer;
   }
 
-  /** Ends it. */
+  /** Ends the process. */
   async stop(): Promise<void> {
     if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
     const ended = once(this.#child, 'exit');
@@ -43,13 +43,13 @@ export class LoadProcess {
   }
 }
 
-/** CPU time since the start in seconds, and resident bytes, over some processes. */
+/** CPU seconds since the start and resident bytes, summed over processes. */
 export interface Cost {
   readonly cpuSeconds: number;
   readonly residentBytes: number;
 }
 
-/** What the processes have cost so far. */
+/** Reads the cost of the processes so far. */
 export async function costOf(pids: readonly number[]): Promise<Cost> {
   const costs = await Promise.all(pids.map(costOfOne));
   return {
@@ -61,14 +61,14 @@ export async function costOf(pids: readonly number[]): Promise<Cost> {
 async function costOfOne(pid: number): Promise<Cost> {
   const stat = await readFile(`/proc/${pid}/stat`, 'utf8');
   const status = await readFile(`/proc/${pid}/status`, 'utf8');
-  // The name may hold spaces; fields count from the state after it.
+  // The name may contain spaces; fields are counted from the state after it.
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
   const ticks = Number(fields[11]) + Number(fields[12]);
   const kib = Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1]);
   return { cpuSeconds: ticks / TICKS_PER_SECOND, residentBytes: kib * 1_024 };
 }
 
-/** The value below which `share` of the sorted values lie. */
+/** Returns the value below which `share` of the sorted values lie. */
 export function percentile(sorted: readonly number[], share: number): number {
   return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? Number.NaN;
 }

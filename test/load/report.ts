@@ -1,4 +1,4 @@
-/** The load's table. */
+/** Formats the load's table. */
 import { costOfConnection } from './picture.ts';
 import type { LoadOptions, Point } from './point.ts';
 
@@ -40,7 +40,7 @@ const ROWS: readonly Column[] = [
   },
 ];
 
-/** The table: one column for each number of threads and proxies. */
+/** Formats the table with one column for each number of threads and proxies. */
 export function table(options: Omit<LoadOptions, 'proxies'>, points: readonly Point[]): string {
   const { nodes, pods, connections, rate, durationSeconds } = options;
   const rows = ROWS.map(({ label, of }) => [label, ...points.map(of)]);

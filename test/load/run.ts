@@ -1,5 +1,5 @@
 /**
- * Load by size and by worker count: `npm run load -- --nodes N --pods N --proxies N,… --threads N,… --connections N --rate R
+ * Measures load by size and worker count: `npm run load -- --nodes N --pods N --proxies N,… --threads N,… --connections N --rate R
  * --duration S [--compose]` prints a table with a column for each number of proxies and of listener threads, and draws the curves. Ends
  * with 1 when a connection was refused, unanswered or lost.
  */
@@ -17,9 +17,9 @@ import { table } from './report.ts';
 const run = promisify(execFile);
 /** A connection costs a descriptor in each process that carries or makes it. */
 const OPEN_FILES = 262_144;
-/** A proxy takes as many connections as it has two descriptors for: the pod's, and one of a tunnel or application. */
+/** A proxy needs two descriptors for each connection: the pod's, and one of a tunnel or application. */
 const FILES_OF_A_CONNECTION = 2;
-/** Listeners of a pod, and its share of tunnels. */
+/** Descriptors for the listeners of a pod and its share of tunnels. */
 const FILES_BESIDES = 10;
 
 const { values } = parseArgs({
@@ -48,7 +48,7 @@ function whole(name: string, text: string, least: number): number {
   process.exit(2);
 }
 
-/** Several make a curve. */
+/** Parses a list of numbers; several make a curve. */
 function several(name: string, text: string): readonly number[] {
   return text.split(',').map((part) => whole(name, part.trim(), 1));
 }
@@ -69,7 +69,7 @@ if (values.compose && (options.nodes !== COMPOSE_NODES || options.pods > MAX_COM
 const proxies = several('proxies', values.proxies);
 const threads = several('threads', values.threads);
 
-/** Raises the limit of open files, which children inherit: the mesh's processes as well as the load's own. */
+/** Raises the limit of open files. The mesh's processes and the load's own inherit it. */
 async function raiseLimits(): Promise<void> {
   const self = ['--pid', String(process.pid)];
   await run('prlimit', [...self, `--nofile=${OPEN_FILES}:${OPEN_FILES}`]).catch(() => undefined);

@@ -1,4 +1,4 @@
-/** Serves many pods from one process: a small answer for each byte that asks for one, or bytes without end. */
+/** Serves many pods from one process: one small answer for each request byte, or endless bytes. */
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 import type { Socket } from 'node:net';

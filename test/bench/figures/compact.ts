@@ -1,4 +1,4 @@
-/** The compact profile: every actor of a node in one process (`weft run node`), idle. */
+/** Measures the compact profile: every actor of a node in one idle process (`weft run node`). */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { appendFile, writeFile } from 'node:fs/promises';
@@ -16,13 +16,13 @@ const SHARED_ACTORS = ['xds-ingester', 'policy-evaluator'] as const;
 const NODE_USER = 'node';
 /** Pods of the manifests. */
 const PODS = 3;
-/** The process takes itself for idle by then, also after the pods added, and has given back what it does not use. */
+/** By then the process counts itself as idle, also after the added pods, and has released unused memory. */
 const SETTLE_MS = 30_000;
-/** It is looked at this often from then on, as pages of its binary come and go by megabytes with what V8 compiles. */
+/** The number of samples after that. Resident pages of the binary vary by megabytes while V8 compiles. */
 const LOOKS = 10;
 const LOOK_EVERY_MS = 10_000;
 
-/** Resident bytes of the process with three pods, and what each further pod adds. */
+/** Resident bytes of the process with three pods, and of each further pod. */
 export interface CompactCost {
   readonly resident: number;
   readonly perPod: number;
@@ -66,7 +66,7 @@ export async function compactCost(scratch: string, more: number): Promise<Compac
   }
 }
 
-/** What an idle process holds in the middle of a hundred seconds. */
+/** Returns the median resident memory of an idle process over a hundred seconds. */
 async function settled(pid: number): Promise<number> {
   await wait(SETTLE_MS);
   const sizes: number[] = [];
@@ -78,8 +78,8 @@ async function settled(pid: number): Promise<number> {
 }
 
 /**
- * What every role of the node needs. On a node with a Redis of its own one user does for all; here it is added to the
- * mesh's, which learns of it by a restart.
+ * Makes the environment of all roles of the node. On a node with its own Redis one user serves all roles; here the user is
+ * added to the mesh's Redis, which loads it at a restart.
  */
 async function nodeEnvironment(mesh: BenchMesh): Promise<Record<string, string>> {
   const roles = [...SHARED_ACTORS, ...NODE_ACTORS.map((actor) => `node-1/${actor}`)];
@@ -103,7 +103,7 @@ async function nodeEnvironment(mesh: BenchMesh): Promise<Record<string, string>>
     ...environment,
     PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
     REDIS_USERNAME: NODE_USER,
-    // As on a node with few cores to spare: the least that the profile needs.
+    // The smallest number of threads, as on a node with few spare cores.
     ZTUNNEL_WORKER_THREADS: '1',
     WEFT_LOG_LEVEL: 'error',
   };

@@ -1,4 +1,4 @@
-/** Resident memory: per idle connection on each side, and of a node proxy per 1,000 workloads it knows. */
+/** Measures resident memory: per idle connection on each side, and of a node proxy per 1,000 known workloads. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
@@ -9,14 +9,14 @@ import type { Target } from '../lib/loads.ts';
 import type { BenchMesh } from '../lib/mesh.ts';
 import { eventually, residentBytes } from '../lib/process.ts';
 
-/** Connections that are open before counting begins, so that a first use is not counted as theirs. */
+/** Connections opened before the count begins, so that the cost of a first use is not counted. */
 const WARM = 200;
-/** Collectors run when a process has been idle for a moment. */
+/** Garbage collectors run after a process has been idle for a moment. */
 const SETTLE_MS = 2_000;
 
 const holder = new URL('../programs/idle.ts', import.meta.url).pathname;
 
-/** Bytes per idle connection of each process that carries it, in the order of `pids`. */
+/** Measures the bytes per idle connection in each process that carries it, in the order of `pids`. */
 export async function idleCost(
   target: Target,
   pids: readonly number[],
@@ -46,7 +46,7 @@ export async function idleCost(
   }
 }
 
-/** Bytes of one node proxy per 1,000 known workloads. */
+/** Measures the bytes of one node proxy per 1,000 known workloads. */
 export async function workloadCost(
   mesh: BenchMesh,
   scratch: string,

@@ -1,16 +1,16 @@
-/** Requests over connections that are kept, and over new ones; closed loops, so a slow answer lowers the rate. */
+/** Measures requests over kept and over new connections, in closed loops: a slow answer lowers the rate. */
 import { closedLoop } from '../lib/loads.ts';
 import type { Goal } from '../lib/goal.ts';
 import type { Measurement } from '../lib/measurement.ts';
 import { PEERS_OF } from '../lib/rig.ts';
 import type { PeerName } from '../lib/rig.ts';
 
-/** The `http2` pair runs in the place of the listeners too: what redirection leaves of it. */
+/** The `http2` pair also runs in place of the listeners, to show the cost of redirection. */
 const OF_REQUESTS: readonly PeerName[] = [...PEERS_OF.nodes, 'in-pod'];
-/** The relay pair without HTTP/2 makes a handshake for each connection, so it is no ceiling here. */
+/** The relay pair without HTTP/2 makes a handshake for each connection, so it is not a ceiling here. */
 const OF_NEW_CONNECTIONS = OF_REQUESTS.filter((peer) => peer !== 'tls');
 
-/** Latency of one client that asks again as soon as it is answered. */
+/** Latency of one client that sends the next request as soon as it has the answer. */
 const alone: Measurement = {
   path: 'nodes',
   peers: OF_REQUESTS,
@@ -72,7 +72,7 @@ function fresh(
 export const requests: readonly Measurement[] = [
   alone,
   many(16, { against: 'haproxy', least: 0.95 }, { against: 'haproxy', most: 0.83 }, 'weft'),
-  // HAProxy's own tail is long here, so the bare pair is what the tail is held against.
+  // HAProxy's own tail is long here, so the tail is compared with the bare pair.
   many(64, { against: 'haproxy', least: 1.09 }, { against: 'http2', most: 1 }),
   fresh('16 parallel', 16, 1.25, 'all'),
   fresh('serial', 1, 1.5),

@@ -1,4 +1,4 @@
-/** What a service with many endpoints costs: a pick, and a change of an endpoint on the thread that is told of it. */
+/** Measures the cost of a service with many endpoints: a pick, and a changed endpoint on the thread that receives it. */
 import { MessageChannel, receiveMessageOnPort } from 'node:worker_threads';
 import type { MessagePort } from 'node:worker_threads';
 import { STATE_SLICE_MS } from '../../../services/node-proxy/limits.ts';
@@ -23,9 +23,9 @@ export interface ServiceCost {
   readonly pick: number;
   /** The first pick after a change. */
   readonly pickAfterChange: number;
-  /** Taking in the message about a changed endpoint, from the port to the set. */
+  /** The handling of a message about a changed endpoint, from the port to the set. */
   readonly change: number;
-  /** Taking in one message of the many that tell a thread of the service for the first time. */
+  /** The handling of one of the many messages that first describe the service to a thread. */
   readonly page: number;
 }
 
@@ -78,7 +78,7 @@ class Rig {
     for (let index = 0; index < endpoints; index += 1) this.#put(index, 1);
   }
 
-  /** What each message took, microseconds. */
+  /** Sends the first question; returns the time of each message, microseconds. */
   askFirst(): number[] {
     const send = (message: StateResponse): void => this.#tells.postMessage(message);
     this.#feeds.offer(0, [this.#service], send, () => undefined);
@@ -91,7 +91,7 @@ class Rig {
     }
   }
 
-  /** The endpoint is another revision now, as when its pod is replaced. */
+  /** Gives the endpoint a new revision, as when its pod is replaced. */
   async change(index: number, round: number): Promise<void> {
     this.#put(index, round + 2);
     this.#feeds.taken(0, serviceKey(this.#service));

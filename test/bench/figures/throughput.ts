@@ -1,4 +1,4 @@
-/** Bytes a second, as the receiver counted them. */
+/** Measures bytes per second, as the receiver counts them. */
 import { throughput } from '../lib/loads.ts';
 import type { Measurement } from '../lib/measurement.ts';
 import type { Path } from '../lib/rig.ts';

@@ -1,8 +1,8 @@
-/** The certificate of the pairs that Weft is measured against. */
+/** Makes the certificate of the pairs that Weft is compared with. */
 import { join } from 'node:path';
 import { output } from './process.ts';
 
-/** Files of a run's own authority: `both` holds the leaf and its key, for client and server alike. */
+/** Files of a run's authority: `both` holds the leaf and its key, for client and server. */
 export interface PairCertificate {
   readonly both: string;
   readonly root: string;

@@ -1,4 +1,4 @@
-/** What Weft is to reach, as a ratio to a peer of the same run, so that the machine does not matter. */
+/** Defines goals as ratios to a peer of the same run, so that they do not depend on the machine. */
 import type { PeerName } from './rig.ts';
 
 /** `least` and `most` times the peer's figure. */
@@ -8,14 +8,14 @@ export interface Goal {
   readonly most?: number;
 }
 
-/** A goal for the run it was measured in. */
+/** The result of a goal in one run. */
 export interface Verdict {
   /** Weft's figure over the peer's. */
   readonly ratio: number;
   readonly met: boolean;
 }
 
-/** Whether the goal is met; null when either side was not measured. */
+/** Tells whether the goal is met; null when either side was not measured. */
 export function judge(goal: Goal, values: ReadonlyMap<PeerName, number>): Verdict | null {
   const weft = values.get('weft');
   const other = values.get(goal.against);
@@ -25,13 +25,13 @@ export function judge(goal: Goal, values: ReadonlyMap<PeerName, number>): Verdic
   return { ratio, met: ratio >= least && ratio <= most };
 }
 
-/** The goal in words, such as `≥ 0.80 haproxy`. */
+/** Formats the goal, such as `≥ 0.80 haproxy`. */
 export function describeGoal({ against, least, most }: Goal): string {
   if (least !== undefined) return `≥ ${least.toFixed(2)} ${against}`;
   return most === undefined ? '' : `≤ ${most.toFixed(2)} ${against}`;
 }
 
-/** The middle of the values; the mean of the two middle ones when their number is even. */
+/** Returns the median of the values. */
 export function median(values: readonly number[]): number {
   const sorted = values.toSorted((left, right) => left - right);
   const middle = sorted.length / 2;

@@ -1,7 +1,7 @@
-/** The load generators: iperf3 for bytes, wrk for closed loops. Both are C. */
+/** Runs the load generators: iperf3 for bytes, wrk for closed loops. Both are written in C. */
 import { inNamespace } from './process.ts';
 
-/** Where load comes from and goes to. */
+/** The source and the destination of a load. */
 export interface Target {
   /** Path of the client's network namespace. */
   readonly from: string;
@@ -12,7 +12,7 @@ export interface Target {
   readonly httpPort: number;
 }
 
-/** Latency in milliseconds and the rate it was seen at. */
+/** Latency in milliseconds, and the rate at which it was measured. */
 export interface Latency {
   readonly rate: number;
   readonly p50: number;
@@ -20,7 +20,7 @@ export interface Latency {
   readonly p99: number;
 }
 
-/** Throughput in Gbit/s as the receiver counted it. `down` = server to client. */
+/** Measures throughput in Gbit/s as the receiver counts it. `down` is server to client. */
 export async function throughput(
   target: Target,
   options: { connections: number; down: boolean; seconds: number },
@@ -43,7 +43,7 @@ export async function throughput(
   return report.end.sum_received.bits_per_second / 1e9;
 }
 
-/** As many requests as `connections` connections can make one after another; 1 kB answers. */
+/** Runs a closed loop of requests with 1 kB answers over `connections` connections. */
 export async function closedLoop(
   target: Target,
   options: { connections: number; seconds: number; newConnections?: boolean },

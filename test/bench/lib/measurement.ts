@@ -1,4 +1,4 @@
-/** A measurement gives one or more figures of every peer; peers take turns, so that noise meets all alike. */
+/** Runs measurements, each of which gives one or more figures of every peer. Peers take turns, so that noise affects all equally. */
 import { median } from './goal.ts';
 import type { Goal } from './goal.ts';
 import type { Target } from './loads.ts';
@@ -13,32 +13,32 @@ export interface Figure {
   readonly goal?: Goal;
 }
 
-/** A load, and the figures that come out of it. */
+/** A load and its figures. */
 export interface Measurement {
   readonly path: Path;
-  /** Peers besides those that the path has always; without, all of them. */
+  /** The peers to measure besides the path's fixed ones; all when absent. */
   readonly peers?: readonly PeerName[];
   readonly figures: readonly Figure[];
-  /** True when the short form runs it for Weft alone; absent when it leaves it out; `all` for every peer. */
+  /** The peers of the short form: `weft` or `all`; absent when the short form skips the measurement. */
   readonly short?: 'weft' | 'all';
-  /** One value for each figure. */
+  /** Runs the load; returns one value for each figure. */
   run(target: Target, seconds: number): Promise<readonly number[]>;
 }
 
-/** A line with its values: the median of the rounds, and each round. */
+/** A figure with its values: the median of the rounds, and each round. */
 export interface FigureResult {
   readonly figure: Figure;
   readonly values: ReadonlyMap<PeerName, number>;
   readonly rounds: ReadonlyMap<PeerName, readonly number[]>;
 }
 
-/** How long and how often. */
+/** The duration and number of the rounds. */
 export interface Pace {
   readonly seconds: number;
   readonly rounds: number;
 }
 
-/** Runs the load for each peer in each round, every round starting with another peer. */
+/** Runs the load for each peer in each round; every round starts with another peer. */
 export async function measure(
   rig: Rig,
   measurement: Measurement,
@@ -64,7 +64,7 @@ export async function measure(
   });
 }
 
-/** Who takes part, of those that are wanted. */
+/** Selects the wanted peers that take part in a measurement. */
 export function peersOf(
   { path, peers }: Pick<Measurement, 'path' | 'peers'>,
   wanted: ReadonlySet<PeerName>,

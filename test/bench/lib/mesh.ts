@@ -1,4 +1,4 @@
-/** A mesh of its own for the benchmark, driven through the `weft` command as a user would. */
+/** Runs a mesh for the benchmark through the `weft` command, as a user would. */
 import { randomBytes } from 'node:crypto';
 import { eventually, output } from './process.ts';
 
@@ -28,7 +28,7 @@ interface StatusDocument {
 export class BenchMesh {
   readonly name = `bench${randomBytes(3).toString('hex')}`;
 
-  /** Brings the mesh up; rejects with the command's own words when it does not come. */
+  /** Brings the mesh up; rejects with the command's output on failure. */
   async up(): Promise<void> {
     await this.weft('up', '--detach', '--wait', '--manifests', manifests);
   }
@@ -43,7 +43,7 @@ export class BenchMesh {
     return output(weft, [command, '--mesh', this.name, ...args]);
   }
 
-  /** A pod of the manifests. */
+  /** Finds a pod of the manifests. */
   async pod(namespace: string, name: string): Promise<BenchPod> {
     return eventually(`pod ${namespace}/${name}`, 30_000, async () => {
       const pods = JSON.parse(await this.weft('get', 'pods', '-o', 'json')) as PodLine[];
@@ -54,17 +54,17 @@ export class BenchMesh {
     });
   }
 
-  /** Path of a node's network namespace. */
+  /** Returns the path of a node's network namespace. */
   node(name: string): string {
     return `/run/netns/${this.name}-${name}`;
   }
 
-  /** What `weft status` says. */
+  /** Reads the output of `weft status`. */
   async status(): Promise<StatusDocument> {
     return JSON.parse(await this.weft('status', '-o', 'json')) as StatusDocument;
   }
 
-  /** Process ids of an actor, by node. */
+  /** Lists the process ids of an actor, by node. */
   async pids(actor: string): Promise<readonly number[]> {
     return (await this.status()).actors
       .filter((line) => line.name === actor)

@@ -1,12 +1,12 @@
-/** What is done to the namespaces of pods before anything is measured. */
+/** Prepares the namespaces of pods before a measurement. */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { BenchPod } from './mesh.ts';
 import { inNamespace } from './process.ts';
 
 /**
- * A generator that closes first keeps each of its ports for a minute: after some 25,000 connections finding a free one
- * takes longer than the connection does. So ports are taken again after a second.
+ * Lets closed ports be reused after a second. A generator that closes first otherwise keeps each port for a minute, and after
+ * some 25,000 connections the search for a free one takes longer than the connection.
  */
 export async function sparePorts(namespaces: readonly string[]): Promise<void> {
   for (const netns of namespaces) {
@@ -14,7 +14,7 @@ export async function sparePorts(namespaces: readonly string[]): Promise<void> {
   }
 }
 
-/** Gives a pod outside the mesh the rules of an enrolled one, and the routes by which replies to a client's address find back. */
+/** Gives a pod outside the mesh the rules of an enrolled one, and the routes that return replies to a client's address. */
 export async function copyRedirection(
   enrolled: BenchPod,
   pod: BenchPod,
@@ -30,7 +30,7 @@ export async function copyRedirection(
   await copyMarkedRoutes(enrolled, pod);
 }
 
-/** The routing of marked packets: its rules, and the tables that they name. */
+/** Copies the routing of marked packets: its rules and their tables. */
 async function copyMarkedRoutes(enrolled: BenchPod, pod: BenchPod): Promise<void> {
   const rules = await inNamespace(enrolled.netns, 'ip', '-4', 'rule', 'show');
   const marked = [...rules.matchAll(/^(\d+):\s+(.* fwmark .* lookup (\d+))\s*$/gm)];
@@ -49,7 +49,7 @@ function wordsOf(line: string): string[] {
   return line.trim().split(/\s+/);
 }
 
-/** Leaves alone what a redirected pod sends to one address: its relay cannot mark what is its own. */
+/** Exempts a redirected pod's traffic to one address: its relay cannot mark its own traffic. */
 export async function letThrough(
   pod: BenchPod,
   to: { readonly ip: string; readonly port: number },

@@ -1,4 +1,4 @@
-/** Programs run in network namespaces, and what they use. */
+/** Runs programs in network namespaces and reads their resource use. */
 import { execFile, spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -7,16 +7,16 @@ import { promisify } from 'node:util';
 
 const run = promisify(execFile);
 
-/** Output larger than this is a mistake of the program, not a result. */
+/** Larger output is a fault of the program, not a result. */
 const OUTPUT_LIMIT_BYTES = 64 * 1024 * 1024;
 
-/** What a finished program printed. Rejects with its error output when it failed. */
+/** Runs a program and returns its output. Rejects with its error output when it fails. */
 export async function output(command: string, args: readonly string[]): Promise<string> {
   const { stdout } = await run(command, [...args], { maxBuffer: OUTPUT_LIMIT_BYTES });
   return stdout;
 }
 
-/** Runs a program inside a network namespace and returns what it printed. */
+/** Runs a program inside a network namespace and returns its output. */
 export function inNamespace(netns: string, command: string, ...args: string[]): Promise<string> {
   return output('nsenter', [`--net=${netns}`, command, ...args]);
 }
@@ -27,14 +27,14 @@ export interface Background {
   stop(): Promise<void>;
 }
 
-/** Starts a server inside a network namespace; its complaints go to this process's standard error. */
+/** Starts a server inside a network namespace; its errors go to this process's standard error. */
 export function serve(netns: string, command: string, ...args: string[]): Background {
   return background(netns, command, args, false);
 }
 
 /**
- * The same in a session of its own, as actors are: the kernel shares processor time out by session (`sched_autogroup`), and whoever
- * shares one with the generators was seen to take a tenth less of it for a byte.
+ * Starts a server in a session of its own, like an actor. The kernel divides processor time by session (`sched_autogroup`): a
+ * server in the generators' session took a tenth less of it per byte.
  */
 export function serveApart(netns: string, command: string, ...args: string[]): Background {
   return background(netns, command, args, true);
@@ -60,7 +60,7 @@ function background(
   };
 }
 
-/** Resident memory of a process in bytes. */
+/** Reads the resident memory of a process in bytes. */
 export async function residentBytes(pid: number): Promise<number> {
   const status = await readFile(`/proc/${pid}/status`, 'utf8');
   const kib = /^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1];

@@ -1,4 +1,4 @@
-/** Everything a run measures: the mesh, its pods with their servers, and the peers beside it, over one set of links. */
+/** Sets up everything that a run measures: the mesh, its pods with their servers, and the peers, over the same links. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -15,7 +15,7 @@ import { eventually, inNamespace, serve } from './process.ts';
 import type { Background } from './process.ts';
 import { copyRedirection, letThrough, sparePorts } from './pods.ts';
 
-/** What carries the bytes. */
+/** The systems that carry the bytes. */
 export type PeerName =
   | 'direct'
   | 'haproxy'
@@ -25,7 +25,7 @@ export type PeerName =
   | 'splice'
   | 'captured'
   | 'weft';
-/** Where they go: to an enrolled pod, or between an enrolled one and one outside the mesh. */
+/** The paths of the bytes: to an enrolled pod, or between an enrolled pod and one outside the mesh. */
 export type Path = 'nodes' | 'same-node' | 'leaving' | 'entering';
 
 /** All peers, in the order of the table. */
@@ -40,7 +40,7 @@ export const PEERS: readonly PeerName[] = [
   'weft',
 ];
 
-/** What each path is measured with: pairs with TLS between nodes, the pump where bytes stay as they are. */
+/** The peers of each path: pairs with TLS between nodes, the pump for unchanged bytes. */
 export const PEERS_OF: Readonly<Record<Path, readonly PeerName[]>> = {
   nodes: ['direct', 'haproxy', 'http2', 'tls', 'weft'],
   'same-node': ['direct', 'splice', 'captured', 'weft'],
@@ -51,15 +51,15 @@ export const PEERS_OF: Readonly<Record<Path, readonly PeerName[]>> = {
 const BYTES_PORT = 5201;
 const HTTP_PORT = 8081;
 const APP_PORTS = [BYTES_PORT, HTTP_PORT] as const;
-/** First of two ports: what a client dials on its node, and what the nodes speak. */
+/** The first of two ports: the one that clients dial on their node, and the one between the nodes. */
 const PAIR_PORTS = {
   haproxy: { client: 7_201, server: 7_211 },
   http2: { client: 7_301, server: 7_311 },
   tls: { client: 7_401, server: 7_411 },
 } as const;
-/** The pump leads to the near and to the far server. */
+/** The pump's ports for the near and the far server. */
 const PUMP_PORTS = { near: 7_501, far: 7_511 } as const;
-/** Where redirection leads what leaves a pod and what enters one, and what it leaves alone on its way in. */
+/** Ports of redirection: for traffic out of a pod, for traffic into it, and the inbound port that is not redirected. */
 const OUTBOUND_PORT = 15_001;
 const INBOUND_PORT = 15_006;
 const TUNNEL_PORT = 15_008;
@@ -69,7 +69,7 @@ const NODE_2 = '10.200.0.12';
 
 type PairName = keyof typeof PAIR_PORTS;
 type Pods = Readonly<Record<'load' | 'near' | 'far', { mesh: BenchPod; bare: BenchPod }>> & {
-  /** Outside the mesh, with the redirection of a pod inside: for the pump, and for both sides of a pair. */
+  /** Pods outside the mesh with the redirection of enrolled pods, for the pump and both sides of a pair. */
   readonly captured: BenchPod;
   readonly inside: { readonly load: BenchPod; readonly far: BenchPod };
 };
@@ -88,7 +88,7 @@ export class Rig {
     this.scratch = scratch;
   }
 
-  /** Brings up the mesh and the peers that are wanted. What came up is taken down again when something does not. */
+  /** Brings up the mesh and the wanted peers. A failure takes everything down again. */
   static async up(peers: ReadonlySet<PeerName>): Promise<Rig> {
     const rig = new Rig(new BenchMesh(), await mkdtemp(join(tmpdir(), 'weft-bench-')));
     try {
@@ -108,7 +108,7 @@ export class Rig {
     await rm(this.scratch, { recursive: true });
   }
 
-  /** Where load for a peer on a path comes from and goes to. */
+  /** Returns the source and destination of the load for a peer on a path. */
   target(peer: PeerName, path: Path): Target {
     const { load, near, far, captured, inside } = this.#known();
     const other = path === 'same-node' ? near : far;
@@ -215,8 +215,8 @@ export class Rig {
   }
 
   /**
-   * The pump in the place of listeners: in the pods' own namespaces, behind the very rules of an enrolled pod. To the pod
-   * on the same node it goes as they do, by a socket inside that pod.
+   * Starts the pump in place of listeners: in the pods' own namespaces, behind the rules of an enrolled pod. Like a listener,
+   * it reaches the pod on the same node through a socket inside that pod.
    */
   #startCaptured(program: string): void {
     const { captured, near, inside } = this.#known();
@@ -226,7 +226,7 @@ export class Rig {
     );
   }
 
-  /** The `http2` pair in the place of the listeners of two pods. It cannot mark its tunnels, so a rule lets them through. */
+  /** Starts the `http2` pair in place of the listeners of two pods. It cannot mark its tunnels, so a rule exempts them. */
   async #startInPod(certificate: PairCertificate): Promise<void> {
     const { load, far } = this.#known().inside;
     await letThrough(load, { ip: far.ip, port: TUNNEL_PORT });
@@ -241,7 +241,7 @@ export class Rig {
 
 type PairPorts = (typeof PAIR_PORTS)[PairName];
 
-/** The paths on which a peer is seen to work before anything is measured. */
+/** Lists the paths on which a peer must work before the measurement. */
 function pathsOf(peer: PeerName): readonly Path[] {
   const paths: readonly Path[] = ['nodes', 'same-node', 'leaving', 'entering'];
   return paths.filter((path) =>
@@ -249,12 +249,12 @@ function pathsOf(peer: PeerName): readonly Path[] {
   );
 }
 
-/** Consecutive listening ports that lead to the ports of one host. */
+/** Maps consecutive listening ports to the ports of one host. */
 function forwards(listen: number, host: string, to: readonly number[]): Forward[] {
   return to.map((port, index) => ({ listen: listen + index, host, port }));
 }
 
-/** The application's ports are far apart, the relays' follow each other. */
+/** Makes a target. The application's ports are far apart, the relays' are consecutive. */
 function target(from: BenchPod, host: string, firstPort: number): Target {
   const httpPort = firstPort === BYTES_PORT ? HTTP_PORT : firstPort + 1;
   return { from: from.netns, host, bytesPort: firstPort, httpPort };

@@ -1,25 +1,25 @@
-/** The printed form of a run: every figure of every peer, the goal, and whether it is met. */
+/** Prints a run: every figure of every peer, the goal, and whether it is met. */
 import { describeGoal, judge } from './goal.ts';
 import type { FigureResult } from './measurement.ts';
 import { PEERS } from './rig.ts';
 import type { PeerName } from './rig.ts';
 
-/** A figure that has a limit of its own instead of a peer's. */
+/** A figure with an absolute limit instead of a peer. */
 export interface LimitResult {
   readonly label: string;
   readonly value: number;
   readonly digits: number;
-  /** Null where it is shown for information. */
+  /** Null when the figure is only shown for information. */
   readonly most: number | null;
 }
 
-/** How the run was made. */
+/** The parameters of the run. */
 export interface RunInfo {
   readonly seconds: number;
   readonly rounds: number;
 }
 
-/** The table as text. */
+/** Formats the table as text. */
 export function render(
   results: readonly FigureResult[],
   limits: readonly LimitResult[],

@@ -1,4 +1,4 @@
-/** The native anchor: an HAProxy pair that speaks mutual TLS to each other, one thread each. */
+/** Runs the native peer: an HAProxy pair with mutual TLS between them, one thread each. */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { PairCertificate } from '../lib/certificate.ts';
@@ -8,7 +8,7 @@ import type { Forward } from '../programs/forward.ts';
 
 const MAX_CONNECTIONS = 8_000;
 
-/** One side of the pair: `client` speaks TLS towards the other node, `server` takes it off. No resumption. */
+/** Starts one side of the pair: `client` adds TLS towards the other node, `server` removes it. No resumption. */
 export async function haproxySide(
   netns: string,
   directory: string,
@@ -36,7 +36,7 @@ export async function haproxySide(
   return start(netns, join(directory, `haproxy-${side}.cfg`), config);
 }
 
-/** An HTTP server in C that answers 1 kB. */
+/** Starts HAProxy as an HTTP server that answers 1 kB. */
 export async function httpServer(
   netns: string,
   directory: string,

@@ -1,4 +1,4 @@
-/** The pairs written in TypeScript: a bare `node:http2` CONNECT pair, and a bare `node:tls` relay pair. */
+/** Runs the pairs written in TypeScript: a bare `node:http2` CONNECT pair, and a bare `node:tls` relay pair. */
 import type { PairCertificate } from '../lib/certificate.ts';
 import { serve } from '../lib/process.ts';
 import type { Background } from '../lib/process.ts';
@@ -10,7 +10,7 @@ const PROGRAMS = {
   tls: new URL('../programs/tls-side.ts', import.meta.url).pathname,
 } as const;
 
-/** One side of a pair, in one thread. */
+/** Starts one side of a pair, in one thread. */
 export function nodeSide(
   kind: keyof typeof PROGRAMS,
   netns: string,

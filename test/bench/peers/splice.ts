@@ -1,4 +1,4 @@
-/** A bare splice pump in C: what a path that only moves bytes can reach here. */
+/** Runs a bare splice pump in C, the ceiling for a path that only moves bytes. */
 import { join } from 'node:path';
 import type { BenchPod } from '../lib/mesh.ts';
 import { output, serveApart } from '../lib/process.ts';
@@ -14,14 +14,14 @@ export async function compilePump(directory: string): Promise<string> {
   return program;
 }
 
-/** What was redirected to a port goes on to where it was going, marked so that it is not redirected again. */
+/** Forwards connections redirected to a port to their original destination, marked so that they are not redirected again. */
 export function redirectedTo(listen: number): Forward {
   return { listen, host: '0.0.0.0', port: 0 };
 }
 
 /**
- * One pump in a namespace, for all the given ports. What was redirected on its way to one of the pods is connected inside
- * that pod and keeps the client's address.
+ * Starts one pump in a namespace for all the given ports. It forwards a connection that was redirected on its way to one of
+ * the pods from inside that pod, with the client's address.
  */
 export function splicePump(
   netns: string,

@@ -1,4 +1,4 @@
-/** What the relay programs share: their argument, and how two byte streams become one. */
+/** Shared parts of the relay programs: their argument, and the joining of two byte streams. */
 import type { Duplex } from 'node:stream';
 
 /** One forwarded port. */
@@ -8,7 +8,7 @@ export interface Forward {
   readonly port: number;
 }
 
-/** Which half of a pair a program is, and where its certificate lies; the only argument, as JSON. */
+/** The half of a pair that a program is, and the location of its certificate; its only argument, as JSON. */
 export interface RelayOptions {
   readonly side: 'client' | 'server';
   readonly certificateFile: string;
@@ -19,12 +19,12 @@ export interface RelayOptions {
 /** Bytes a stream may hold before its source is paused. */
 export const BUFFER_BYTES = 1_048_576;
 
-/** The program's options. */
+/** Parses the program's options. */
 export function relayOptions(): RelayOptions {
   return JSON.parse(process.argv[2] ?? '{}') as RelayOptions;
 }
 
-/** Carries bytes both ways until both have ended. A relay has nobody to tell of a failure: it ends both. */
+/** Carries bytes both ways until both have ended. A failure of one ends both. */
 export function join(a: Duplex, b: Duplex): void {
   a.pipe(b).pipe(a);
   a.on('error', () => b.destroy());

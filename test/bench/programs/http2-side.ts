@@ -1,5 +1,5 @@
 /**
- * One half of a pair that carries each connection as an HTTP/2 CONNECT stream of `node:http2` over mutual TLS, with
+ * Runs one half of a pair that carries each connection as an HTTP/2 CONNECT stream of `node:http2` over mutual TLS, with
  * the windows and frames of a mesh and a pool of sessions, but no policy, identities or telemetry.
  */
 import { readFileSync } from 'node:fs';
@@ -40,7 +40,7 @@ function takeSession(pool: Pooled[], to: Forward): Pooled {
   if (free !== undefined) return free;
   const session = connectHttp2(`https://${to.host}:${to.port}`, {
     ...common,
-    // Both ends hold the one certificate of this run; that its root signed the peer's is checked.
+    // Both ends share this run's certificate; the chain to its root is checked.
     checkServerIdentity: () => undefined,
   });
   const pooled = { session, streams: 0 };

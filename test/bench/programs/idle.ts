@@ -1,6 +1,6 @@
 /**
- * Opens connections and holds them: `idle.ts HOST PORT COUNT...` prints `open` when as many as the first COUNT stand,
- * goes on to the next with each line it reads, and ends on SIGTERM.
+ * Opens connections and holds them. `idle.ts HOST PORT COUNT...` prints `open` when the first COUNT are open,
+ * goes on to the next COUNT with each line that it reads, and ends on SIGTERM.
  */
 import { connect } from 'node:net';
 import type { Socket } from 'node:net';

@@ -1,4 +1,4 @@
-/** One half of a pair of relays with mutual TLS between them and nothing else: the most that TypeScript over `node:tls` can carry. */
+/** Runs one half of a relay pair with only mutual TLS between them: the ceiling of TypeScript over `node:tls`. */
 import { readFileSync } from 'node:fs';
 import { connect as connectTcp, createServer as createTcpServer } from 'node:net';
 import {
@@ -20,7 +20,7 @@ for (const { listen, host, port } of forwards) {
       const upstream = connectTls({
         socket: connectTcp({ ...socketOptions, host, port }),
         secureContext,
-        // Both ends hold the one certificate of this run; that its root signed the peer's is checked.
+        // Both ends share this run's certificate; the chain to its root is checked.
         checkServerIdentity: () => undefined,
       });
       join(socket, upstream);

@@ -1,4 +1,4 @@
-/** The sample servers on ports of their own: `app.ts HTTP-PORT GREETING-PORT` prints a line when both listen. */
+/** Runs the sample servers on given ports: `app.ts HTTP-PORT GREETING-PORT` prints a line when both listen. */
 import { once } from 'node:events';
 import { greetingServer, httpServer } from '../../../services/local-mesh/sample-protocols.ts';
 

@@ -1,4 +1,4 @@
-/** Programs in Go that tests talk to: built once for each state of their sources, kept in the user's cache. */
+/** Builds the tests' Go programs once for each state of their sources, and keeps them in the user's cache. */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { access, mkdir, readFile, rename, rm } from 'node:fs/promises';
@@ -10,14 +10,14 @@ import { CACHE } from '../../support/cache.ts';
 
 const run = promisify(execFile);
 const SOURCES = ['go.mod', 'go.sum', 'main.go'] as const;
-/** A cold build fetches and compiles some hundred packages. What Go has compiled when it is ended stays in its own cache. */
+/** A cold build fetches and compiles about a hundred packages. After an interruption Go's own cache keeps the compiled ones. */
 const BUILD_TIMEOUT_MS = 300_000;
 const PATH_OF_GO = '/usr/local/go/bin';
 
-/** A program, or why there is none. */
+/** A program, or the reason why there is none. */
 export type GoProgram = { readonly path: string } | { readonly missing: string };
 
-/** The program of the module in `test/interop/<name>`. Never throws for what the machine lacks. */
+/** Builds the program of the module in `test/interop/<name>`. Does not throw when the machine lacks something. */
 export async function goProgram(name: string): Promise<GoProgram> {
   const environment = processEnvironment();
   const folder = new URL(`../${name}/`, import.meta.url).pathname;
@@ -26,13 +26,13 @@ export async function goProgram(name: string): Promise<GoProgram> {
   if (await exists(program)) return { path: program };
   await mkdir(cache, { recursive: true });
   const path = `${environment['PATH'] ?? ''}:${PATH_OF_GO}`;
-  // Built beside its name, so that an interrupted build leaves no half a program.
+  // Build under a temporary name, so that an interrupted build leaves no partial program.
   const fresh = `${program}.${process.pid}`;
   try {
     await run('go', ['build', '-trimpath', '-mod=readonly', '-o', fresh, '.'], {
       cwd: folder,
       timeout: Math.min(BUILD_TIMEOUT_MS, buildTimeLeft(BUILD_TIMEOUT_MS)),
-      // No other Go than the machine's is fetched.
+      // Use only the machine's Go; fetch no other version.
       env: { ...environment, PATH: path, GOTOOLCHAIN: 'local', GOWORK: 'off' },
     });
     await rename(fresh, program);

@@ -1,6 +1,6 @@
 /**
- * A client of plain `node:http2`: `http2-client.ts JSON` opens a CONNECT stream for each task, all at once over one
- * session, and prints one JSON line with what came of them.
+ * A plain `node:http2` client. `http2-client.ts JSON` opens a CONNECT stream for each task, all at once over one
+ * session, and prints one JSON line with the results.
  */
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
@@ -8,20 +8,20 @@ import { readFileSync } from 'node:fs';
 import { connect } from 'node:http2';
 import type { ClientHttp2Session } from 'node:http2';
 
-/** A stream to open, and what to send on it. It is ended when the peer has ended. */
+/** A stream to open, and the bytes to send on it. The stream ends when the peer has ended. */
 export interface Task {
   readonly authority: string;
   readonly text: string;
-  /** Bytes of zero sent after the text. */
+  /** The number of zero bytes sent after the text. */
   readonly zeros?: number;
   readonly method?: string;
-  /** End as soon as everything is sent. */
+  /** Ends the stream as soon as everything is sent. */
   readonly halfClose?: boolean;
-  /** RST_STREAM with CANCEL as soon as the answer's first bytes are there. */
+  /** Sends RST_STREAM with CANCEL as soon as the answer's first bytes arrive. */
   readonly reset?: boolean;
 }
 
-/** What the program is told. */
+/** The program's options. */
 export interface ClientOptions {
   readonly url: string;
   readonly cert: string | null;
@@ -29,7 +29,7 @@ export interface ClientOptions {
   readonly tasks: readonly Task[];
 }
 
-/** What came back. */
+/** The result of a task. */
 export interface TaskResult {
   readonly status: number | null;
   readonly bytes: number;
@@ -76,7 +76,7 @@ const { url, cert, key, tasks } = JSON.parse(process.argv[2] ?? '{}') as ClientO
 const session = connect(url, {
   ...(cert === null ? {} : { cert: readFileSync(cert) }),
   ...(key === null ? {} : { key: readFileSync(key) }),
-  // The listener's names are SPIFFE identities; what it presents is printed for the test to judge.
+  // The listener's names are SPIFFE identities; the program prints its certificate for the test to check.
   rejectUnauthorized: false,
 });
 let broken: string | null = null;

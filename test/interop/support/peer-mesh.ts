@@ -1,4 +1,4 @@
-/** A local mesh whose listeners other implementations talk to, and certificates of its own authority for them. */
+/** Runs a local mesh for other implementations, and issues certificates of its authority to them. */
 import { X509Certificate, createPrivateKey, generateKeyPairSync } from 'node:crypto';
 import { execFile } from 'node:child_process';
 import { readFile, rm, writeFile } from 'node:fs/promises';
@@ -10,7 +10,7 @@ import { TestMesh } from '../../support/mesh.ts';
 
 const run = promisify(execFile);
 const HOUR_MS = 3_600_000;
-/** Output of a program that runs wild. */
+/** Larger output is a fault of the program. */
 const OUTPUT_LIMIT_BYTES = 64 * 1024 * 1024;
 const PROGRAM_TIMEOUT_MS = 240_000;
 
@@ -21,14 +21,14 @@ export interface CertificateFiles {
   readonly roots: string;
 }
 
-/** What a program left, whether it succeeded or not. */
+/** The output and status of a program. */
 export interface ProgramResult {
   readonly code: number;
   readonly stdout: string;
   readonly stderr: string;
 }
 
-/** A mesh that other implementations talk to. */
+/** A mesh for other implementations. */
 export class PeerMesh {
   readonly mesh: TestMesh;
   readonly #scratch: string;
@@ -39,7 +39,7 @@ export class PeerMesh {
     this.#scratch = scratch;
   }
 
-  /** The default pods on two nodes. */
+  /** Brings up the default pods on two nodes. */
   static async up(environment: Readonly<Record<string, string>> = {}): Promise<PeerMesh> {
     const scratch = await makeScratch('interop');
     return new PeerMesh(await TestMesh.up({ environment }), scratch);
@@ -50,7 +50,7 @@ export class PeerMesh {
     await rm(this.#scratch, { recursive: true });
   }
 
-  /** A certificate as the mesh's own authority would issue it. */
+  /** Issues a certificate as the mesh's own authority would. */
   async certificate(account: string, names: readonly string[] = []): Promise<CertificateFiles> {
     this.#issued += 1;
     const authority = await readFile(join(this.mesh.directory, 'ca', 'root.pem'), 'utf8');
@@ -75,7 +75,7 @@ export class PeerMesh {
     return { cert: file('cert'), key: file('key'), roots: file('roots') };
   }
 
-  /** Address of a pod of the demo namespace. */
+  /** Returns the address of a pod of the demo namespace. */
   async address(pod: string): Promise<string> {
     return (await this.mesh.pod('demo', pod)).ip;
   }
@@ -91,7 +91,7 @@ export class PeerMesh {
       maxBuffer: OUTPUT_LIMIT_BYTES,
       timeout: PROGRAM_TIMEOUT_MS,
     });
-    // A program that ends before it has read its input is judged by what it says.
+    // A program may end before it has read its input; its output decides.
     child.child.stdin?.on('error', () => undefined);
     child.child.stdin?.end(input);
     try {

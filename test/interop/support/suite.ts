@@ -1,17 +1,20 @@
-/** Declares the tests of a file over a mesh of their own; says loudly what is missing. */
+/** Declares the tests of a file with their own mesh; reports what is missing. */
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { present } from '../../../lib/errors/assert.ts';
 import { skipReason } from '../../support/netns-test.ts';
 import { PeerMesh } from './peer-mesh.ts';
 
-/** Declares a test that is given the mesh. */
+/** Declares a test that gets the mesh. */
 export type PeerTest = (
   title: string,
   body: (t: ExecutionContext, peer: PeerMesh) => Promise<void>,
 ) => void;
 
-/** `missing` says why the other implementation is not here; null when it is. `prepare` runs once a mesh is up. */
+/**
+ * Registers the mesh of a file. `missing` says why the other implementation is unavailable; null when it is available.
+ * `prepare` runs once the mesh is up.
+ */
 export function peerSuite(
   name: string,
   missing: string | null,
