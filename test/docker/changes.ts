@@ -1,4 +1,4 @@
-/** What is done to a mesh of containers while it is used. */
+/** Changes a mesh of containers while it carries traffic. */
 import type { ExecutionContext } from 'ava';
 import { until } from '../support/until.ts';
 import { Generations, keptFrom } from './generations.ts';
@@ -7,7 +7,7 @@ import type { Rig } from './rig.ts';
 import { startTable, startTime } from './start-times.ts';
 import type { StartTime } from './start-times.ts';
 
-/** Consumers and proxies scale up and down without a failed request from a pod's container. */
+/** Scales consumers and proxies up and down, and checks that no request from a pod's container fails. */
 export async function scaleUnderLoad(
   t: ExecutionContext,
   { compose }: Rig,
@@ -31,7 +31,7 @@ export async function scaleUnderLoad(
   t.deepEqual(await load.stop(), []);
 }
 
-/** With each ingester away in turn, what changes arrives through the other. */
+/** Stops each ingester in turn, and checks that changes arrive through the other. */
 export async function ingestersTakeOver(t: ExecutionContext, rig: Rig): Promise<void> {
   const { compose, host } = rig;
   const both = await compose.containers('xds-ingester');
@@ -39,7 +39,7 @@ export async function ingestersTakeOver(t: ExecutionContext, rig: Rig): Promise<
   const address = await compose.serviceAddress('api');
   const load = await compose.load('client-server', `http://${address}/`);
   for (const [index, ingester] of both.entries()) {
-    // As from a user, so that the engine does not bring it back: the other one alone must do.
+    // A kill by a user, after which the engine does not restart it: the other one must suffice.
     await host.docker('kill', ingester);
     const name = `passed-on-${index}`;
     await compose.weft(['apply', '-f', '-'], serviceNamed(name));
@@ -62,7 +62,7 @@ function serviceNamed(name: string): string {
   });
 }
 
-/** Proxies of both nodes are replaced, then one node's with something away; nothing fails and nothing is dropped. */
+/** Replaces the proxies of both nodes, then one node's while another actor is frozen; nothing may fail or be dropped. */
 export async function replaceProxies(t: ExecutionContext, rig: Rig, count: number): Promise<void> {
   const { compose, host } = rig;
   const address = await compose.serviceAddress('api');
@@ -75,7 +75,7 @@ export async function replaceProxies(t: ExecutionContext, rig: Rig, count: numbe
   await generations.without('redis', true);
   kept.close();
   t.deepEqual(await load.stop(), []);
-  // What carries nothing any more ends, and is removed.
+  // A proxy without connections ends and is removed.
   await until(
     async () => {
       const counts = ['node-1-proxy', 'node-2-proxy'].map((one) => compose.containers(one));
@@ -93,7 +93,7 @@ export async function replaceProxies(t: ExecutionContext, rig: Rig, count: numbe
   );
 }
 
-/** A new container of the CA has the address of the old one. */
+/** Replaces the CA's container, and checks that the new one has the address of the old one. */
 export async function replaceCa(t: ExecutionContext, rig: Rig): Promise<void> {
   const { compose, host } = rig;
   const [before] = await compose.containers('ca');
@@ -107,7 +107,7 @@ export async function replaceCa(t: ExecutionContext, rig: Rig): Promise<void> {
   await rig.healthy(present(after[0]));
 }
 
-/** Each actor is killed, comes back and is healthy; says how long each took to be ready. */
+/** Kills each actor, waits until it is healthy again, and reports how long each took to be ready. */
 export async function killEach(t: ExecutionContext, rig: Rig): Promise<void> {
   const { compose, host } = rig;
   const times: StartTime[] = [];

@@ -1,4 +1,4 @@
-/** The mesh of docker-compose.yml on a Docker daemon of its own: built, brought up, captured, scaled, hurt, taken down. */
+/** Tests the mesh of docker-compose.yml on its own Docker daemon: build, start, capture, scaling, failures, end. */
 import test from 'ava';
 import { processEnvironment } from '../../lib/config/env.ts';
 import { buildTimeLeft } from '../support/build-time.ts';
@@ -17,7 +17,7 @@ import { killAtOnce } from './kill-at-once.ts';
 import { checkImage } from './image.ts';
 import { commandLine, rightsOfServices, secretsApart, settingsWritten } from './views.ts';
 
-/** Generations of the proxies of both nodes; more by hand. */
+/** The number of proxy generations of both nodes; more when run by hand. */
 const GENERATIONS = Number(processEnvironment()['WEFT_TEST_GENERATIONS'] ?? 2);
 
 /** A cold build fetches packages and compiles the addon. */

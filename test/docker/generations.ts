@@ -1,16 +1,16 @@
-/** Generation after generation of node proxies under load, where actors are containers. */
+/** Replaces node proxies under load, generation after generation, in a mesh of containers. */
 import { openNetns, closeFd } from '../../lib/linux/netns.ts';
 import type { Compose, ContainerLoad } from '../support/compose.ts';
 import type { DockerHost } from '../support/docker-host.ts';
 import { until } from '../support/until.ts';
 import { KeptConnections } from '../upgrade/kept.ts';
 
-/** Requests that must succeed for a load to count as going on. */
+/** The number of successful requests that shows that a load goes on. */
 const ENOUGH = 10;
 const GOES_ON_MS = 90_000;
 const MADE_MS = 60_000;
 
-/** What must not notice anything. */
+/** The traffic that must not be disturbed. */
 export interface Traffic {
   readonly load: ContainerLoad;
   readonly kept: KeptConnections;
@@ -30,14 +30,14 @@ export class Generations {
     this.#say = say;
   }
 
-  /** Replaces the proxies of both nodes; throws when a kept connection was dropped by it. */
+  /** Replaces the proxies of both nodes; throws when that drops a kept connection. */
   async next(number: number): Promise<void> {
     await this.#step(`generation ${number}`, async () => {
       await this.#compose.weft(['upgrade', '--timeout', '120s', 'node-proxy']);
     });
   }
 
-  /** The same while the containers of a service are frozen, until `seen` resolves; they go on afterwards. */
+  /** Replaces proxies while the containers of a service are frozen; these go on afterwards. */
   async without(service: string, heldBack: boolean): Promise<void> {
     const frozen = await this.#compose.containers(service);
     const before = await this.#compose.containers('node-1-proxy');
@@ -84,7 +84,7 @@ export class Generations {
   }
 }
 
-/** Connections kept from a pod to another, asked by this process from inside the pod's network. */
+/** Opens kept connections from one pod to another, used by this process from inside the pod's network. */
 export async function keptFrom(
   host: DockerHost,
   compose: Compose,
@@ -94,7 +94,7 @@ export async function keptFrom(
   const [container = ''] = await compose.containers(service);
   const [facts] = await host.inspect(container);
   const path = `/proc/${facts?.State.Pid ?? 0}/ns/net`;
-  // Says now, and not at the first connection, that there is no such namespace.
+  // Reports a missing namespace now and not at the first connection.
   closeFd(openNetns(path));
   const kept = new KeptConnections(path, to);
   await kept.open();

@@ -1,9 +1,9 @@
-/** What the image says of itself, and that an actor starts from it alone. */
+/** Checks the metadata of the image, and that an actor starts from it without other files. */
 import type { ExecutionContext } from 'ava';
 import type { DockerHost } from '../support/docker-host.ts';
 import { present } from './rig.ts';
 
-/** Some of everything that is in it. */
+/** A sample of the parts that the image must list. */
 const PARTS = [
   'npm/ioredis@',
   'npm/node-linux-',
@@ -12,7 +12,7 @@ const PARTS = [
   'deb/debian/libatomic1@',
   'deb/debian/redis-server@',
 ];
-/** What only builds and tests need. */
+/** Packages that only builds and tests need. */
 const ABSENT = ['npm/ava@', 'npm/typescript@', 'deb/debian/g%2B%2B@', 'deb/debian/make@'];
 
 /** The part of `docker image inspect` that is read. */
@@ -21,7 +21,7 @@ interface ImageFacts {
   readonly Config: { readonly User: string; readonly Labels: Readonly<Record<string, string>> };
 }
 
-/** Labels, user, list of parts, and a start without network, shell or a place to write to. */
+/** Checks labels, user, list of parts, and a start without network, shell or writable files. */
 export async function checkImage(t: ExecutionContext, host: DockerHost): Promise<void> {
   const { stdout } = await host.docker('image', 'inspect', 'weft');
   const image = present((JSON.parse(stdout) as ImageFacts[])[0]);

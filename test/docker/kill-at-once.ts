@@ -1,11 +1,11 @@
-/** Scales the proxies of a node up and kills what they lean on within a second of it, round after round, on a busy machine. */
+/** Scales the proxies of a node up and kills the actors that they need within a second, round after round, on a busy machine. */
 import { Worker } from 'node:worker_threads';
 import { until } from '../support/until.ts';
 import { ENOUGH } from './rig.ts';
 import type { Rig } from './rig.ts';
 
 const PROXY = 'node-1-proxy';
-/** Everything that a proxy leans on. */
+/** The services that a proxy needs. */
 const KILLED = [
   'redis',
   'control-plane',
@@ -20,14 +20,14 @@ const GOES_ON_MS = 120_000;
 const BUSY =
   'for (;;) { const end = performance.now() + 1_000; while (performance.now() < end) Math.sqrt(end); }';
 
-/** One round: the requests made and what failed, with the delays of the kills in milliseconds. */
+/** The result of one round: requests, failures, and the delays of the kills in milliseconds. */
 export interface Round {
   readonly answers: number;
   readonly failed: readonly string[];
   readonly delaysMs: Readonly<Record<string, number>>;
 }
 
-/** Keeps as many threads busy until the returned function is called. */
+/** Keeps `threads` threads busy until the returned function is called. */
 export function busyMachine(threads: number): () => Promise<void> {
   const workers = Array.from({ length: threads }, () => new Worker(BUSY, { eval: true }));
   return async () => {

@@ -1,6 +1,6 @@
 /**
- * `npm run soak:docker -- --rounds N --busy THREADS`: rounds of kill-at-once.ts on a mesh of containers while as many threads
- * keep the machine busy. Ends with 1 when a request failed.
+ * Runs rounds of kill-at-once.ts on a mesh of containers while threads keep the machine busy:
+ * `npm run soak:docker -- --rounds N --busy THREADS`. Ends with status 1 when a request failed.
  */
 import { availableParallelism } from 'node:os';
 import { parseArgs } from 'node:util';
@@ -9,10 +9,10 @@ import { dockerUnavailable } from '../support/docker-host.ts';
 import { busyMachine, killAtOnce } from './kill-at-once.ts';
 import { Rig } from './rig.ts';
 
-/** A cold build on a busy machine. */
+/** The time limit of a cold build on a busy machine. */
 const BUILD_LIMIT_MS = 900_000;
 const DEFAULT_ROUNDS = '30';
-/** Lines of each proxy's log that are shown when a request failed. */
+/** The number of log lines of each proxy that are shown when a request failed. */
 const LOG_LINES = '400';
 
 const { values } = parseArgs({

@@ -1,4 +1,4 @@
-/** A mesh of containers as tests hold it: the engine, the project, and the questions that are asked of both. */
+/** Runs a mesh of containers for tests: the engine, the project, and queries to both. */
 import { randomBytes } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -8,13 +8,13 @@ import { DockerHost } from '../support/docker-host.ts';
 import { until } from '../support/until.ts';
 
 const BASE = 'weft-base:bookworm';
-/** Requests that must succeed for a load to count as going on. */
+/** The number of successful requests that shows that a load goes on. */
 export const ENOUGH = 10;
 /** The status of timeout(1) for a command that it ended. */
 const TIMED_OUT = 124;
 const UP_TIMEOUT_MS = 180_000;
 const HEALTHY_MS = 90_000;
-/** What a shell would be. */
+/** The paths of shells. */
 const SHELLS = ['/bin/dash', '/bin/bash'];
 
 /** The services that are actors. */
@@ -31,22 +31,22 @@ export const ACTORS = [
   'node-2-proxy',
 ] as const;
 
-/** The node agent runs its iptables commands by a shell; nobody else has use for one. */
+/** The actors without a shell. Only the node agent needs one, for its iptables commands. */
 export const WITHOUT_SHELL: readonly string[] = ACTORS.filter((name) => !name.endsWith('-agent'));
 
-/** What `present` is not. */
+/** Returns the value, which must not be null or undefined. */
 export function present<T>(value: T | null | undefined): T {
   if (value === null || value === undefined)
     throw new Error('an earlier test did not get that far');
   return value;
 }
 
-/** The engine, and the project that is up. */
+/** The engine and the running project. */
 export class Rig {
   #host: DockerHost | null = null;
   #mesh: Compose | null = null;
 
-  /** Uses what others made. */
+  /** Makes a rig over an existing engine and project. */
   static over(host: DockerHost, mesh: Compose): Rig {
     const rig = new Rig();
     rig.#host = host;
@@ -63,8 +63,8 @@ export class Rig {
   }
 
   /**
-   * Starts an engine and builds the image in at most `limitMs`; from then on containers have a network namespace of their own.
-   * Null, or why there is no image: then everything is removed but the base, which is kept for the next run once it is whole.
+   * Starts an engine and builds the image in at most `limitMs`; later containers have their own network namespace.
+   * Returns null, or the reason why there is no image; then everything but a complete base image is removed.
    * Rejects when the build fails.
    */
   async build(limitMs: number): Promise<string | null> {
@@ -100,7 +100,7 @@ export class Rig {
     await mesh?.call('down', '--volumes', '--timeout', '5');
   }
 
-  /** Takes everything down, whatever stands. */
+  /** Takes everything down, also after a partial start. */
   async remove(): Promise<void> {
     try {
       await this.down();
@@ -109,13 +109,13 @@ export class Rig {
     }
   }
 
-  /** Bodies name the pod that answers. */
+  /** Requests a URL from a pod; the answer's body names the answering pod. */
   async ask(from: string, url: string): Promise<string> {
     const said = await this.compose.exec(from, 'curl', '-fsS', '-m', '10', url);
     return (JSON.parse(said) as { name: string }).name;
   }
 
-  /** Waits until a pod of node-1 is answered by one of node-2; the address of their service. */
+  /** Waits until a pod of node-2 answers one of node-1; returns the address of the service. */
   async answered(): Promise<string> {
     const address = await this.compose.serviceAddress('api');
     await until(
@@ -128,7 +128,7 @@ export class Rig {
     return address;
   }
 
-  /** Waits for the engine's word that a container is healthy. */
+  /** Waits until the engine reports a container as healthy. */
   async healthy(container: string): Promise<void> {
     await until(
       async () => {
@@ -139,7 +139,7 @@ export class Rig {
     );
   }
 
-  /** A file for Compose that takes the shell from every actor's container but the agents'. */
+  /** Writes a Compose file that removes the shell from every actor's container but the agents'. */
   async withoutShells(): Promise<string> {
     const volumes = SHELLS.map((path) => `/dev/null:${path}:ro`);
     const path = join(this.host.folder, 'without-shells.yml');

@@ -1,4 +1,4 @@
-/** Which of the mesh's secrets a container can read. */
+/** Finds the secrets of the mesh that a container can read. */
 import type { Compose } from '../support/compose.ts';
 
 /** A secret, and the services that need it. */
@@ -8,7 +8,7 @@ export interface Secret {
   readonly holders: readonly string[];
 }
 
-/** Services whose process is root without a capability over files, or with one; all but those that could take anything. */
+/** Services whose readable secrets are checked: all but those that may read everything on the machine. */
 const READERS = [
   'ca',
   'control-plane',
@@ -23,10 +23,10 @@ const READERS = [
   'redis',
 ];
 
-/** Who reads them. */
+/** The services whose readable secrets are checked. */
 export const SECRET_READERS: readonly string[] = READERS;
 
-/** Everything that is secret in a mesh: passwords, tokens, and the keys that stand behind them. */
+/** Lists all secrets of a mesh: passwords, tokens, and their signing keys. */
 export async function secretsOf(compose: Compose): Promise<readonly Secret[]> {
   const read = async (service: string, path: string): Promise<string> =>
     (await compose.exec(service, 'cat', path)).trim();
@@ -84,22 +84,22 @@ async function caKeys(compose: Compose): Promise<readonly Secret[]> {
   );
 }
 
-/** The first line of a private key: what no other file has. */
+/** Returns a line of a private key that no other file has. */
 function keyBody(pem: string): string {
   const body = /-----BEGIN [A-Z ]*PRIVATE KEY-----\n(?<first>.+)\n(?<second>.+)/.exec(pem)?.groups;
   if (body === undefined) throw new Error('there is no private key');
-  // All keys of a kind begin alike.
+  // All keys of a kind have the same first line, so take the second.
   return body['second'] ?? '';
 }
 
-/** Names of the secrets that a process of this service finds in files it can read, or in its environment. */
+/** Names the secrets in the environment and the readable files of a process of this service. */
 export async function readableIn(
   compose: Compose,
   service: string,
   secrets: readonly Secret[],
 ): Promise<readonly string[]> {
   const script = 'find /run /tmp /opt/weft/.cache -type f -exec cat {} + 2>/dev/null; env';
-  // The engine's own socket folder is no file; a file that cannot be read ends nothing.
+  // The engine's socket folder is skipped; an unreadable file does not end the search.
   const said = await compose.exec(service, 'sh', '-c', `${script}; exit 0`);
   return secrets.filter(({ text }) => said.includes(text)).map(({ name }) => name);
 }

@@ -1,19 +1,19 @@
-/** What each container of the mesh may do, as the engine has it; and what may be told of it. */
+/** Compares the rights of each container, as the engine reports them, with the expected ones. */
 import type { ContainerFacts } from '../support/docker-host.ts';
 
 const NODE_CAPABILITIES = ['NET_ADMIN', 'NET_RAW', 'SYS_ADMIN'];
 
-/** What is expected of a service beyond what holds for all. */
+/** The expectations of a service beyond those of all services. */
 interface Expected {
   readonly user: string;
   readonly capabilities: readonly string[];
-  /** A holder of a network and nothing else has nothing that could be unhealthy. */
+  /** False for a container that only holds a network: it has no health check. */
   readonly health: boolean;
 }
 
 const PLAIN: Expected = { user: 'weft', capabilities: [], health: true };
 
-/** What a service must be. */
+/** Returns the expectations of a service. */
 export function expectedOf(service: string): Expected {
   if (/^node-\d$/.test(service)) return { ...PLAIN, health: false };
   if (/^node-\d-agent$/.test(service)) {
@@ -29,14 +29,14 @@ export function expectedOf(service: string): Expected {
   return PLAIN;
 }
 
-/** One container as a line of the table, and what is wrong with it. */
+/** One container as a line of the table, with its deviations. */
 export interface ServiceLine {
   readonly service: string;
   readonly text: string;
   readonly wrong: readonly string[];
 }
 
-/** Compares a container with what its service must be. */
+/** Compares a container with the expectations of its service. */
 export function serviceLine(facts: ContainerFacts): ServiceLine {
   const service = facts.Config.Labels['com.docker.compose.service'] ?? '';
   const wanted = expectedOf(service);

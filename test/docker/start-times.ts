@@ -1,7 +1,7 @@
-/** How long an actor takes from the start of its container to being ready. */
+/** Measures the time from the start of an actor's container until it is ready. */
 import type { DockerHost } from '../support/docker-host.ts';
 
-/** One actor's. */
+/** The start time of one actor. */
 export interface StartTime {
   readonly service: string;
   readonly milliseconds: number;
@@ -9,7 +9,7 @@ export interface StartTime {
 
 const READY = /"actor\.ready"/;
 
-/** From the engine's own note of the start to the actor's first word of being ready; null while it has not said so. */
+/** Measures from the engine's start time to the actor's first ready event; null before that event. */
 export async function startTime(
   host: DockerHost,
   service: string,
@@ -24,7 +24,7 @@ export async function startTime(
   return { service, milliseconds: Date.parse(time) - Date.parse(started) };
 }
 
-/** A line for each, the slowest first. */
+/** Formats one line for each actor, slowest first. */
 export function startTable(times: readonly StartTime[]): string {
   return times
     .toSorted((left, right) => right.milliseconds - left.milliseconds)

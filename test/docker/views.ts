@@ -1,11 +1,11 @@
-/** What can be seen of a mesh of containers: by the engine, by its actors, and by the command line. */
+/** Checks a mesh of containers through the engine, its actors and the command line. */
 import type { ExecutionContext } from 'ava';
 import { until } from '../support/until.ts';
 import type { Rig } from './rig.ts';
 import { SECRET_READERS, readableIn, secretsOf } from './secrets.ts';
 import { serviceLine } from './services-table.ts';
 
-/** Those of docker-compose.yml. */
+/** The number of services in docker-compose.yml. */
 const SERVICES = 28;
 const ONLY_CLIENT = JSON.stringify({
   apiVersion: 'security.istio.io/v1',
@@ -17,7 +17,7 @@ const ONLY_CLIENT = JSON.stringify({
   },
 });
 
-/** Every container is what its service says, and healthy. */
+/** Checks that every container matches its service and is healthy. */
 export async function rightsOfServices(t: ExecutionContext, rig: Rig): Promise<void> {
   const { compose, host } = rig;
   const ids = await compose.containers();
@@ -38,7 +38,7 @@ export async function rightsOfServices(t: ExecutionContext, rig: Rig): Promise<v
   t.is(new Set(lines.map(({ service }) => service)).size, SERVICES);
 }
 
-/** Each actor reads its own secrets and no others. */
+/** Checks that each actor can read its own secrets and no others. */
 export async function secretsApart(t: ExecutionContext, { compose }: Rig): Promise<void> {
   const secrets = await secretsOf(compose);
   t.true(secrets.length > 14, `${secrets.length}`);
@@ -49,7 +49,7 @@ export async function secretsApart(t: ExecutionContext, { compose }: Rig): Promi
   }
 }
 
-/** The agent writes settings of pods although `/proc/sys` of its container is read-only. */
+/** Checks that the agent writes settings of pods although `/proc/sys` of its container is read-only. */
 export async function settingsWritten(t: ExecutionContext, { compose }: Rig): Promise<void> {
   const read = (name: string): Promise<string> =>
     compose.exec('client', 'cat', `/proc/sys/net/${name}`);
@@ -60,7 +60,7 @@ export async function settingsWritten(t: ExecutionContext, { compose }: Rig): Pr
   t.notRegex(logs.stdout, /established-at-risk|no-migration/);
 }
 
-/** `weft` shows, runs, applies and explains as in a local mesh. */
+/** Checks that `weft` shows, runs, applies and explains as in a local mesh. */
 export async function commandLine(t: ExecutionContext, { compose }: Rig): Promise<void> {
   const status = JSON.parse(await compose.weft(['status', '-o', 'json'])) as {
     ready: boolean;

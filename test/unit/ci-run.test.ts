@@ -1,4 +1,4 @@
-/** What continuous integration adds up, and what it makes of tiers that break: with commands that stand in for npm. */
+/** Tests the totals of continuous integration and its treatment of broken tiers, with commands in place of npm. */
 import { execFile } from 'node:child_process';
 import { chmod, cp, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
@@ -14,7 +14,7 @@ interface Ended {
   readonly lines: readonly string[];
 }
 
-/** Runs it in a project whose tests are these shell commands. */
+/** Runs `.ci/run` in a project whose tests are these shell commands. */
 async function ciRun(
   t: ExecutionContext,
   tiers: { readonly test: string; readonly interop?: string },

@@ -1,4 +1,4 @@
-/** docs/conformance.md is what the tests say. */
+/** Tests that docs/conformance.md matches the tests. */
 import { readFile } from 'node:fs/promises';
 import test from 'ava';
 import { brokenReferences, rulesOf } from '../conformance/references.ts';

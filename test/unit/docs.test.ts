@@ -1,4 +1,4 @@
-/** What the pages say exists: links, files, metrics and npm scripts. */
+/** Tests that links, files, metrics and npm scripts in the pages exist. */
 import { execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';

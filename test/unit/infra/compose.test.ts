@@ -1,4 +1,4 @@
-/** docker-compose.yml stands beside `weft up`: same actors, addresses, files and variables. */
+/** Tests that docker-compose.yml and `weft up` have the same actors, addresses, files and variables. */
 import { readFile } from 'node:fs/promises';
 import test from 'ava';
 import { parse, parseAllDocuments } from 'yaml';
@@ -47,15 +47,15 @@ const { services, volumes } = document.parse(
   parse(await readFile(file, 'utf8'), { merge: true, maxAliasCount: 100 }),
 );
 
-/** What containers need otherwise. */
+/** Settings that differ in containers. */
 const OWN_SETTINGS: Readonly<Record<string, Readonly<Record<string, string | null>>>> = {
   'control-plane': {
     WEFT_CONTROL_PLANE_MANIFESTS_DIR: '/manifests',
-    // It keeps its certificate's key there, which the readers of its socket have no business with.
+    // The folder holds the key of its certificate, which readers of its socket must not see.
     WEFT_CONTROL_PLANE_STATE_DIR: '/run/weft/state',
   },
   'node-agent': { WEFT_NODE_AGENT_SYSCTL_DIR: '/run/weft/sysctl' },
-  // The caller's, or none at all.
+  // The caller's value, or none.
   'node-proxy': { CONNECTION_TERMINATION_DEADLINE: null },
 };
 

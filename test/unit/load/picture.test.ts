@@ -31,7 +31,7 @@ function point(threads: number, proxies: number, changed: Partial<Point> = {}): 
   };
 }
 
-/** How many lines join `dots` points. */
+/** Counts the lines that join `dots` points. */
 function curves(svg: string, dots: number): number {
   return [...svg.matchAll(/<polyline points="([^"]*)"/g)].filter(
     ([, places]) => places?.split(' ').length === dots,

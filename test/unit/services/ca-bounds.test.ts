@@ -1,4 +1,4 @@
-/** What others can make the CA do is bounded: signature checks of bad tokens, and writes of the pod cache. */
+/** Tests the bounds of the CA's work for others: signature checks of bad tokens, and writes of the pod cache. */
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';

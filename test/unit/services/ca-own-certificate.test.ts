@@ -15,7 +15,7 @@ test('the own certificate is renewed at half of what is left, again after a fail
     if (renewals.length === 1) return Promise.reject(new Error('no entropy'));
     return Promise.resolve(clock.now() + life);
   });
-  // Half of the time left is varied by a tenth.
+  // The renewal comes after half of the remaining time, varied by a tenth.
   await clock.advance(0.55 * life);
   t.is(renewals.length, 1);
   t.is(lines.at(-1)?.['message'], 'serving-certificate.renewal-failed');

@@ -16,7 +16,7 @@ const rules: GrantRules = {
   servingNames: { 'istio-system/istiod': [{ kind: 'dns', value: 'istiod' }] },
 };
 
-/** These pods, and the proxies of two nodes. */
+/** Makes a registry of these pods and the proxies of two nodes. */
 function registry(...pods: readonly unknown[]): PodRegistry {
   return registryOf(nodePod('node-1'), nodePod('node-2'), ...pods);
 }
@@ -185,7 +185,7 @@ test('one caller that asks too much leaves the others their rate', async (t) => 
   t.true(rates.allows('node-2'));
   await clock.advance(1_000);
   t.true(rates.allows('node-1'));
-  // The quietest is forgotten, the busy one is not.
+  // The least active node is forgotten, the busy one is not.
   for (let count = 0; count < 4; count += 1) t.true(rates.allows('node-1'));
   t.true(rates.allows('node-3'));
   t.false(rates.allows('node-1'));

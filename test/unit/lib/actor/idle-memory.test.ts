@@ -4,16 +4,16 @@ import { IdleMemory } from '../../../../lib/actor/idle-memory.ts';
 import type { Memory } from '../../../../lib/actor/idle-memory.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 
-/** Longer than what is waited for. */
+/** Longer than any wait of the test. */
 const LONG_MS = 60_000;
 const MIB = 1 << 20;
-/** Levels of the log. */
+/** Numeric log levels. */
 const WARN = 40;
 const DEBUG = 20;
-/** What is done in one round, in order. */
+/** The steps of one round, in order. */
 const ROUND = ['collect', 'free', 'pages'];
 
-/** `fail`: the part of a round that fails. */
+/** Makes a fixture; `fail` names the step that fails. */
 function fixture(fail: string | null = null): {
   load: { cpuMs: number; heapBytes: number };
   idle: IdleMemory;
@@ -88,7 +88,7 @@ test('who asked is told each time, and what it does then is no work', async (t) 
   const { idle, load, clock, calls } = fixture();
   idle.onRelease(() => {
     calls.push('told');
-    // Its threads collect theirs: no work that something is given back after.
+    // Garbage collection of the threads is not work that leaves memory to release.
     load.cpuMs += 500;
   });
   idle.ready();
@@ -102,7 +102,7 @@ test('who asked is told each time, and what it does then is no work', async (t) 
 test('work that comes and goes makes no more than two rounds a minute', async (t) => {
   const { idle, load, clock, calls } = fixture();
   idle.ready();
-  // By turns busy for a second and idle for nine.
+  // Alternates between one busy second and nine idle ones.
   clock.every(10_000, () => (load.cpuMs += 500));
   await clock.advance(10 * LONG_MS);
   t.true(calls.length / ROUND.length > 1);

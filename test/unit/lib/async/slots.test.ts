@@ -10,7 +10,7 @@ const wait: SlotWait = {
   failure: (why) => new MeshError('UPSTREAM_TIMEOUT', why),
 };
 
-/** Places, how many there are, and who got one in which order. */
+/** Makes slots, and records the order in which they are taken. */
 function fixture(max: number) {
   const clock = new FakeClock();
   const bound = { max };

@@ -14,11 +14,11 @@ test('the event loop turns between the slices of a long piece of work', async (t
     if (running) setImmediate(next);
   };
   setImmediate(next);
-  // Slices without length: a turn for each step.
+  // Slices of length zero: one turn for each step.
   t.is(await inSlices(steps(50), 0), 'done');
   running = false;
   t.true(turns >= 50, `${turns} turns`);
-  // One that outlasts the work: no turn at all.
+  // A slice that outlasts the work: no extra turn.
   let turned = false;
   setImmediate(() => (turned = true));
   t.is(await inSlices(steps(50), 60_000), 'done');

@@ -59,7 +59,7 @@ test('garbage never throws', (t) => {
 });
 
 test('a copy taken while the table changes ends in the same rows as the table', (t) => {
-  // A history of changes; the copy reads each row at some later point of it, then replays from where it began.
+  // A history of changes. The copy reads each row at some later point, then replays from its beginning.
   const step = fc.record({ key: fc.constantFrom('a', 'b', 'c'), remove: fc.boolean() });
   fc.assert(
     fc.property(

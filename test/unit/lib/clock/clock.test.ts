@@ -51,7 +51,7 @@ test.serial(
     const alive = setInterval(() => {}, 1_000);
     t.teardown(() => clearInterval(alive));
     await promisify(far.write.bind(far))('x');
-    // Nothing is read while this runs, and the timer is over at its end.
+    // The event loop is blocked while this runs, and the timer is due at its end.
     spawnSync('sleep', ['0.1']);
     await judged;
     t.deepEqual(order, ['input', 'silence']);

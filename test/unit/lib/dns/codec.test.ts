@@ -166,7 +166,7 @@ test('over UDP an answer that does not fit is cut off and says so, over TCP it i
   const whole = packet.decode(reply(question('cart'), { addresses }, 'tcp'));
   t.false(whole.flag_tc);
   t.is(whole.answers?.length, 100);
-  // Names are pointed at, so that thirty addresses fit where whole names would fill the space with eight.
+  // Compressed names let thirty addresses fit; with whole names only eight would.
   t.is(
     packet.decode(reply(question('a.shop.svc.cluster.local'), { addresses: many(28) })).flag_tc,
     false,

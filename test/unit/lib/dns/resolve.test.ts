@@ -21,7 +21,7 @@ interface Entry {
   readonly endpoints?: readonly Workload[];
 }
 
-/** A view that knows everything. */
+/** Makes a view that knows the whole mesh. */
 function viewOf(...entries: readonly Entry[]): MeshView {
   return {
     get: (key: LookupKey) => ({

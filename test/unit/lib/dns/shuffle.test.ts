@@ -5,7 +5,7 @@ import { shuffled } from '../../../../lib/dns/resolve.ts';
 test('every order comes equally often, nothing is lost, and the list itself stays', (t) => {
   const list = ['a', 'b', 'c'];
   const counts = new Map<string, number>();
-  // Each draw of the two that are made, at a sixth of its range.
+  // Each of the two draws, in steps of a sixth of its range.
   for (let first = 0; first < 6; first += 1) {
     for (let second = 0; second < 6; second += 1) {
       const draws = [first / 6, second / 6];

@@ -86,7 +86,7 @@ test('baggage is written in order, without what is missing, and read back', (t) 
     zone: 'z',
   });
   t.is(parseBaggage('k8s.pod.name=,x=y, service.name=a=b').canonicalName, 'a');
-  // What is not visible discards the whole header.
+  // An invisible character discards the whole header.
   t.deepEqual(parseBaggage(`${text},x=d\u0001`), parseBaggage(undefined));
   for (const workloadType of ['deployment', 'cronjob', 'pod', 'job'] as const) {
     const typed = formatBaggage(workload({ ...described, workloadType }));

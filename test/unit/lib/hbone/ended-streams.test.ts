@@ -19,7 +19,7 @@ test('forgets the oldest, and tells old words from new ones when it begins anew'
   for (let index = 1; index < MAX_REMEMBERED_STREAMS; index += 1) ended.add(2 * index + 1, 'done');
   t.is(ended.get(1), 'reset-by-peer');
   t.is(ended.get(3), 'done');
-  // Takes the place of the oldest, which is its own.
+  // This replaces the oldest entry, which is its own.
   ended.add(1, 'reset-by-us');
   t.is(ended.get(1), 'reset-by-us');
   t.is(ended.get(3), 'done');

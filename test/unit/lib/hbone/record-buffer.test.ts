@@ -3,7 +3,7 @@ import { RECORD_BYTES, SLAB_BYTES } from '../../../../lib/hbone/engine-framing/l
 import { RecordBuffer, release } from '../../../../lib/hbone/engine-framing/record-buffer.ts';
 import type { Slab } from '../../../../lib/hbone/engine-framing/record-buffer.ts';
 
-/** A buffer that is in the middle of a bulk transfer. */
+/** Makes a buffer in the middle of a bulk transfer. */
 function busy(): RecordBuffer {
   const records = new RecordBuffer();
   records.next(RECORD_BYTES);

@@ -1,4 +1,4 @@
-/** docs/decisions/connect-retry.md */
+/** Tests docs/decisions/connect-retry.md. */
 import test from 'ava';
 import { Backoff } from '../../../../lib/clock/backoff.ts';
 import type { ErrorCode } from '../../../../lib/errors/codes.ts';
@@ -7,7 +7,7 @@ import { connectWithRetry } from '../../../../lib/hbone/retry.ts';
 import type { ConnectAttempt } from '../../../../lib/hbone/retry.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 
-/** How often a connect is tried that fails with the code each time, before or after the peer was asked. */
+/** Counts the attempts of a connect that always fails with the code, before or after the peer was asked. */
 async function attempts(
   code: ErrorCode,
   { status, ...facts }: Partial<ConnectAttempt> & { readonly status?: number },
@@ -59,7 +59,7 @@ test('an application that refuses is asked once, and elsewhere where there is an
   const refused = { asked: true, status: 503 };
   t.is(await attempts('TUNNEL_REFUSED', refused), 1);
   t.is(await attempts('TUNNEL_REFUSED', { ...refused, elsewhere: true }), 3);
-  // A gateway before it.
+  // The failure of a gateway before the peer.
   t.is(await attempts('TUNNEL_REFUSED', { status: 503 }), 3);
   t.is(await attempts('UPSTREAM_CONNECT', { direct: true }), 1);
   t.is(await attempts('UPSTREAM_CONNECT', { direct: true, elsewhere: true }), 3);

@@ -32,7 +32,7 @@ interface Request {
   readonly giveUp: (error: MeshError) => void;
 }
 
-/** A signer that the test plays: requests are answered when it says so. */
+/** A signer under the test's control: the test decides when requests are answered. */
 class PlayedSigning implements SigningPort {
   readonly requests: Request[] = [];
   readonly raised: [string, Urgency][] = [];
@@ -108,7 +108,7 @@ interface Kit {
   readonly published: WorkloadCertificate[];
   readonly unavailable: [string, MeshError][];
   readonly counted: string[];
-  /** Waits for the request with this number (from 1). */
+  /** Waits for the request with this number, from 1. */
   request(number: number): Promise<Request>;
   /** Signs a request as the CA would. */
   sign(
@@ -136,7 +136,7 @@ async function kit(t: ExecutionContext, roots: 'known' | 'unknown' = 'known'): P
       failed: (code) => counted.push(code),
       unknownRoot: () => counted.push('unknownRoot'),
     },
-    // No jitter: renewals come at exactly half.
+    // No jitter: renewals come at exactly half of the life.
     random: () => 0.5,
   });
   manager.subscribe({

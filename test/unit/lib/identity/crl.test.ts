@@ -22,7 +22,7 @@ import { createTunnelPki } from '../../../support/tunnel-pki.ts';
 
 const WEB = 'spiffe://cluster.local/ns/demo/sa/web';
 
-/** Whether the chain has a revoked certificate, and which, counted from the leaf. */
+/** Returns the position of a revoked certificate in the chain, counted from the leaf; null for none. */
 function revokedAt(book: RevocationBook, chainPem: string, rootsPem: string): number | null {
   const [leaf, ...others] = parseCertificates(chainPem, 'the chain');
   if (leaf === undefined) throw new Error('no leaf');
@@ -34,7 +34,7 @@ function revokedAt(book: RevocationBook, chainPem: string, rootsPem: string): nu
 
 function bookOf(content: Buffer | string): RevocationBook {
   const book = new RevocationBook();
-  // As the threads get them.
+  // A clone, as the threads get it.
   book.replace(structuredClone(parseRevocationLists(Buffer.from(content))));
   return book;
 }
@@ -98,7 +98,7 @@ test('a list that the authority did not sign revokes nothing, whatever its name'
   const web = await pki.issue(WEB);
   const forged = await issueCrl(pki.root, { revoked: [web.chainPem], signWith: stranger.root });
   t.is(revokedAt(bookOf(forged), web.chainPem, pki.rootPem), null);
-  // The stranger's authority has the same name.
+  // The other authority has the same name.
   const other = await issueCrl(stranger.root, { revoked: [web.chainPem] });
   t.is(revokedAt(bookOf(other), web.chainPem, pki.rootPem), null);
   const genuine = await issueCrlPem(pki.root, { revoked: [web.chainPem] });

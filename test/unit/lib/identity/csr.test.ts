@@ -17,7 +17,7 @@ async function folder(t: { teardown(action: () => Promise<void>): void }): Promi
   return path;
 }
 
-/** Another program's request: PEM of a new key with the subject. */
+/** Makes a request with another program: PEM of a new key with the subject. */
 async function requestOfOpenssl(
   t: Parameters<typeof folder>[0],
   subject: string,

@@ -167,7 +167,7 @@ test('every certificate of the path must be valid at the time', async (t) => {
   });
 });
 
-/** The authority again, with its name and its key and another life: what a renewal leaves behind. */
+/** Makes another certificate of the authority with its name and key and another lifetime, as a renewal does. */
 async function anotherOf(
   { key }: Issuer,
   name: string,
@@ -178,7 +178,7 @@ async function anotherOf(
   return new X509Certificate(pem);
 }
 
-/** Whether the openssl program verifies the leaf. */
+/** Tells whether the openssl program verifies the leaf. */
 async function opensslVerifies(
   t: ExecutionContext,
   leafCertificate: X509Certificate,
@@ -268,7 +268,7 @@ test('authorities that have issued each other are no endless path', async (t) =>
 test('the signatures checked for one path are bounded', async (t) => {
   const top = await root();
   const { key } = await root();
-  // Says that the authority has issued it, and is signed by somebody else.
+  // Names the authority as its issuer, but has another signer.
   const forged = await leaf({ certificate: top.certificate, key }, [uri(WEB)]);
   const many = await Promise.all(
     Array.from({ length: 65 }, () => anotherOf(top, 'cluster.local', top, validity)),

@@ -22,7 +22,7 @@ async function root(name: string): Promise<string> {
   return (await createRoot(name, now - 1_000, now + 3_600_000)).certificatePem;
 }
 
-/** As whoever keeps such files writes them: nobody sees half of one. */
+/** Replaces the file atomically, so that no reader sees half of it. */
 async function put(path: string, content: string): Promise<void> {
   await writeFile(`${path}.new`, content);
   await rename(`${path}.new`, path);

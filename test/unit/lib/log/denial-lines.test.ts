@@ -9,7 +9,7 @@ import {
 import { createLogger } from '../../../../lib/log/logger.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 
-/** The pods of one thread. */
+/** Makes the pods of one thread. */
 function thread() {
   const clock = new FakeClock();
   const gate = new AccessGate(OPEN_ACCESS, clock);
@@ -23,7 +23,7 @@ function thread() {
 
 const denial = { source: 'a', destination: 'b', direction: 'inbound', error: 'x' } as const;
 
-/** How many of so many denials have a line. */
+/** Denies `count` times and returns how many denials have a line. */
 function deny(of: DenialLines, count: number): number {
   return Array.from({ length: count }, () => of.write(denial)).filter((line) => line !== null)
     .length;
@@ -45,7 +45,7 @@ test('early denials get only so many lines a second; what is left out is said an
   const noisy = pod('uid-1');
   t.is(deny(noisy, DENIAL_LINES_BURST + 7), DENIAL_LINES_BURST);
   t.is(lines.length, DENIAL_LINES_BURST);
-  // Nothing more comes, and it is said all the same.
+  // The suppressed lines are reported although no further denial comes.
   await clock.advance(1_000);
   const leftOut = { message: 'access.denials-left-out', level: 'warn', podUid: 'uid-1' };
   t.like(lines.at(-1), { ...leftOut, lines: 7 });

@@ -35,7 +35,7 @@ const who: fc.Arbitrary<LoggerOptions> = fc.record(
   { requiredKeys: ['actor'] },
 );
 
-/** A logger's lines without their time. */
+/** Collects a logger's lines without their time. */
 function lines(options: LoggerOptions, format: LogFormat) {
   const found: string[] = [];
   const timeless = /\d{4}-\d\d-\d\dT[\d:.]+Z/;

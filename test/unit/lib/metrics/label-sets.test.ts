@@ -15,7 +15,7 @@ const noBytes = () => ({ sent: 0, received: 0 });
 const web = workload({ workloadName: 'web' });
 const webService = service();
 
-/** A request of a peer of another network, which describes itself. */
+/** Makes a request of a peer on another network, which describes itself. */
 function told(name: string, identity = PEER): TrafficFacts {
   return {
     reporter: 'destination',
@@ -38,7 +38,7 @@ function told(name: string, identity = PEER): TrafficFacts {
   };
 }
 
-/** One of a workload of the mesh. */
+/** Makes a request of a workload of the mesh. */
 function known(name: string): TrafficFacts {
   const sourceWorkload = workload({ workloadName: name });
   return { ...told('ignored'), sourceBaggage: null, sourceWorkload };

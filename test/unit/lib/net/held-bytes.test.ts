@@ -117,7 +117,7 @@ test('a process that holds too much presses those above an equal part, on whiche
   t.true(greedy.pressed);
   t.false(small.pressed);
   t.false(late.pressed);
-  // The other thread finds its own pod above the part only when it holds more.
+  // The other thread finds its own pod above its share only when the pod holds more.
   late.charge(MIB);
   t.true(late.pressed);
   late.close();

@@ -6,7 +6,7 @@ import type { SocksStep } from '../../../../lib/net/socks5.ts';
 const GREETING = Buffer.of(5, 1, 0);
 const V4 = Buffer.of(5, 1, 0, 1, 10, 0, 0, 1, 0, 80);
 
-/** All steps of a negotiation whose bytes come in pieces of the given size. */
+/** Runs a negotiation with bytes in pieces of the given size, and returns all steps. */
 function steps(bytes: Buffer, size = bytes.length): SocksStep[] {
   const negotiation = new SocksNegotiation();
   const out: SocksStep[] = [];

@@ -1,4 +1,4 @@
-/** The 48 cases of docs/spec/policy.md §8, as docs/decisions/policy-fails-closed.md and strict-policy-decoding.md amend them (37, 42, 43, 44). */
+/** Tests the 48 cases of docs/spec/policy.md §8 as amended by docs/decisions/policy-fails-closed.md and strict-policy-decoding.md. */
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { istio } from '#proto/weft.js';
@@ -288,7 +288,7 @@ for (const { number, what, policies, facts, allowed, dryRun } of cases) {
 
 const W = { uid: 'c//Pod/app/w', namespace: 'app', authorizationPolicies: [] as readonly string[] };
 
-/** The verdict on A's connection to W with these policies in the store, at a time after any wait. */
+/** Returns the verdict on A's connection to W with these policies in the store, after any wait. */
 function inStore(
   t: ExecutionContext,
   policies: Readonly<Record<string, Authorization>>,
@@ -349,7 +349,7 @@ test('case 39: NAMESPACE DENY-all of another namespace', (t) => {
 
 const ALLOW_80 = [policy('ALLOW', [[[{ destinationPorts: [80] }]]])];
 
-/** The facts policies see for a CONNECT by `authority` to the pod. */
+/** Returns the facts that policies see for a CONNECT by `authority` to the pod. */
 function factsFor(t: ExecutionContext, authority: string, pod: ReturnType<typeof workload>) {
   const svc = service({ namespace: 'app', hostname: 'svc', ports: { 80: 8080 } });
   const parsed = parseAuthority(authority);

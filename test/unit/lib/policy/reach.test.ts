@@ -8,7 +8,7 @@ import { AUTHORIZATION_TYPE } from '../../../../lib/xds/type-urls.ts';
 
 const { Action, Scope } = istio.security;
 
-/** A policy that denies all from one port above the last there is: it cannot be decoded. */
+/** Encodes a policy with a port above the highest one, which cannot be decoded. */
 function bad(scope: number, namespace = 'istio-system'): Uint8Array {
   return istio.security.Authorization.encode({
     name: 'x',
@@ -63,7 +63,7 @@ test('a scope that cannot be read reaches nobody by itself, one before the damag
     null,
     'a length without bytes',
   );
-  // name (3 bytes), namespace (5), scope (2), action (2), rules; a cut between fields before the scope is no damage to be seen.
+  // name (3 bytes), namespace (5), scope (2), action (2), rules. A cut between fields before the scope cannot be detected.
   for (let length = 10; length < whole.length; length += 1) {
     t.is(reachOf(whole.subarray(0, length)), 'app', `cut after ${length}`);
   }

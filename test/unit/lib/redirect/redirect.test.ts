@@ -26,7 +26,7 @@ function chain(family: FamilyRules | undefined, table: string, name: string): re
   return (family?.rules ?? []).filter((rule) => rule.table === table && rule.chain === name);
 }
 
-/** Turns restore text into what a save would show, which is how the kernel would hold it. */
+/** Turns restore text into the text that a save would print. */
 function observe(family: 4 | 6, text: string): ObservedFamily {
   return { family, tables: parseSave(text), policy: NO_POLICY };
 }

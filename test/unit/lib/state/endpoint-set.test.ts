@@ -1,4 +1,4 @@
-/** A service with 5,000 endpoints: what a pick and a change look at. */
+/** Tests how many endpoints a pick and a change read in a service with 5,000 endpoints. */
 import test from 'ava';
 import { EndpointSet } from '../../../../lib/state/endpoint-set.ts';
 import { pickEndpoint } from '../../../../lib/state/load-balance.ts';
@@ -12,7 +12,7 @@ function zone(name: string): Workload['locality'] {
   return { region: 'r', zone: name, subzone: '' };
 }
 
-/** Endpoints that count how often anybody looks at their workload. */
+/** Makes endpoints that count the reads of their workload. */
 function counted(count: number, parts: (index: number) => Partial<Workload> = () => ({})) {
   const looks = { count: 0 };
   const endpoints = Array.from({ length: count }, (_, index): Endpoint => {
@@ -56,7 +56,7 @@ for (const [name, parts, groups] of [
     t.is(set.groupCount, groups);
     looks.count = 0;
     t.truthy(pick());
-    // A plan looks at one endpoint of each group a few times.
+    // A plan reads one endpoint of each group a few times.
     const planned = looks.count;
     t.true(planned <= 10 * groups, `${planned}`);
     looks.count = 0;

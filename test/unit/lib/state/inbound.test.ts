@@ -1,4 +1,4 @@
-/** docs/spec/dataplane.md §7.2 to §7.6 and §8, rule by rule. */
+/** Tests docs/spec/dataplane.md §7.2 to §7.6 and §8, rule by rule. */
 import test from 'ava';
 import {
   checkPlaintextDestination,

@@ -1,4 +1,4 @@
-/** docs/spec/dataplane.md §4 and §5, rule by rule. */
+/** Tests docs/spec/dataplane.md §4 and §5, rule by rule. */
 import test from 'ava';
 import { EndpointSet } from '../../../../lib/state/endpoint-set.ts';
 import { pickEndpoint, sample } from '../../../../lib/state/load-balance.ts';
@@ -38,7 +38,7 @@ const pick = (
     new Set(options.except ?? []),
   );
 };
-/** Every endpoint that some draw gives. */
+/** Returns every endpoint that some draw picks. */
 const reachable = (endpoints: Endpoints, parts: Partial<Service> = {}): string[] => {
   const found = new Set<string>();
   for (let draw = 0; draw < 1; draw += 0.01) {

@@ -1,4 +1,4 @@
-/** docs/spec/dataplane.md §3 (ranking of services) and §6 (destination address). */
+/** Tests docs/spec/dataplane.md §3 (ranking of services) and §6 (destination address). */
 import test from 'ava';
 import { EndpointSet } from '../../../../lib/state/endpoint-set.ts';
 import { destinationIp, pickResolved } from '../../../../lib/state/destination-ip.ts';

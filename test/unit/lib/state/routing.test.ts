@@ -1,4 +1,4 @@
-/** The outbound decision procedure, rule by rule (docs/spec/dataplane.md §2.1 to §2.5). */
+/** Tests the outbound decision procedure, rule by rule (docs/spec/dataplane.md §2.1 to §2.5). */
 import test from 'ava';
 import type { Service, Workload } from '../../../../lib/state/model.ts';
 import { decideOutbound, withResolvedIp } from '../../../../lib/state/routing.ts';

@@ -1,4 +1,4 @@
-/** docs/decisions/waypoint-enforcement.md. */
+/** Tests docs/decisions/waypoint-enforcement.md. */
 import test from 'ava';
 import type { Service, Workload } from '../../../../lib/state/model.ts';
 import { decideOutbound } from '../../../../lib/state/routing.ts';
@@ -78,7 +78,7 @@ test('what the way out sends straight to a pod is let in there, though a service
       random: () => 0,
     });
   t.like(way('10.96.0.1', 80), { kind: 'hbone', via: 'waypoint' });
-  // A member of a headless service, a scraper: it names no service.
+  // A direct connection, as by a scraper or to a member of a headless service, names no service.
   const direct = way('10.0.0.9', 8080);
   t.like(direct, { kind: 'hbone', via: 'direct', service: null });
   t.is(judge({ services: [guardedWeb], forwardedHost: null }).kind, 'direct');

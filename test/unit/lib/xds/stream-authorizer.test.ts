@@ -11,7 +11,7 @@ import type { StreamDecision } from '../../../../lib/xds/stream-authorizer.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 import { accountSubject, nodeSubject } from '../../../support/token-issuer.ts';
 
-/** Tokens are `good`, `plain` (an account that is not listed) and anything else; `checks` counts signature checks. */
+/** Makes an authorizer for tokens `good`, `plain` (an unlisted account) and invalid ones; `checks` counts signature checks. */
 function kit(streamsPerSecond = 50) {
   const clock = new FakeClock();
   const counted = { checks: 0 };

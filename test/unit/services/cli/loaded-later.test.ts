@@ -5,7 +5,7 @@ import { LOADED_LATER } from '../../../../services/cli/loaded-later.ts';
 
 const root = resolve(import.meta.dirname, '../../../..');
 
-/** Loaded by `weft warm` through the tables that name them. */
+/** Modules that `weft warm` loads through the tables that name them. */
 const TABLES = [
   'services/local-mesh/actors.ts',
   'services/cli/command-table.ts',

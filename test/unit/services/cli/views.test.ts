@@ -1,4 +1,4 @@
-/** What people see of a mesh: the status, the live view, and how the canary is chosen. */
+/** Tests the views of a mesh: the status, the live view, and the choice of the canary. */
 import test from 'ava';
 import { connectionRecord } from '../../../support/records.ts';
 import { canaryLack, canaryRoute } from '../../../../services/local-mesh/canary.ts';

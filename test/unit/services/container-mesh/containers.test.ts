@@ -1,4 +1,4 @@
-/** What a mesh of containers is made of, as far as it is decided without an engine. */
+/** Tests the decisions about a mesh of containers that need no engine. */
 import test from 'ava';
 import { environmentOf, groupOf } from '../../../../services/container-mesh/container-actors.ts';
 import type { ContainerDetails } from '../../../../services/container-mesh/engine.ts';

@@ -13,7 +13,7 @@ function converted(spec: string, metadata?: string): Authorization | undefined {
   return mesh.policy(`${metadata?.includes('istio-system') === true ? 'istio-system' : 'demo'}/p`);
 }
 
-/** Clauses of the first rule, each as its matches. */
+/** Returns the clauses of the first rule, each as its matches. */
 const clauses = (spec: string): (readonly Match[])[] | undefined =>
   converted(spec)?.rules[0]?.clauses.map(({ matches }) => matches);
 

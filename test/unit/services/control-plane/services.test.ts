@@ -128,7 +128,7 @@ test('IP families follow the policy', (t) => {
   t.is(mapped('ipFamilyPolicy: PreferDualStack')?.ipFamilies, 'DUAL');
   t.is(mapped('ipFamilies: [IPv6]')?.ipFamilies, 'IPV6_ONLY');
   t.is(mapped('ipFamilyPolicy: RequireDualStack, ipFamilies: [IPv4]')?.ipFamilies, 'DUAL');
-  // A preference that was not granted: one family is all there is.
+  // The preference is not granted: there is only one family.
   const preferred = 'clusterIP: None, ipFamilyPolicy: PreferDualStack';
   t.is(mapped(`${preferred}, ipFamilies: [IPv4]`)?.ipFamilies, 'IPV4_ONLY');
   t.is(mapped(`${preferred}, ipFamilies: [IPv6]`)?.ipFamilies, 'IPV6_ONLY');

@@ -79,7 +79,7 @@ test('what was stored is there after a restart, in the order in which it came', 
       finish(applyFile(draft, { name: 'f', hash: text }, manifestsOf(text), context)),
     );
   await apply(`${namespace('demo')}---\n${service('b')}---\n${service('a')}`);
-  // Changed, deleted, and made again: the first keeps its place, the other does not.
+  // The changed object keeps its place; the deleted and recreated one does not.
   const changed = service('b').replace('demo}', 'demo, labels: {new: "1"}}');
   await apply(`${namespace('demo')}---\n${changed}`);
   const last = `${namespace('demo')}---\n${changed}---\n${service('c')}---\n${service('a')}`;
@@ -106,7 +106,7 @@ test('a transaction of many objects crosses to the thread in messages of bounded
     file: null,
     content: 'x'.repeat(6_000),
   }));
-  // How many messages were sent when a row was made: none is made before its message is due.
+  // The number of messages sent when each row was made: no row is made before its message is due.
   const sent: number[] = [];
   function* making(): Iterable<(typeof rows)[number]> {
     for (const row of rows) {
@@ -181,13 +181,13 @@ test('a file applied again costs a step for each of its objects, and touches non
   });
   let reads = 0;
   const count = steps(view, [namespace('demo'), changed, ...texts.slice(2)].join('---\n'));
-  // The key of each of the 200, each of the 201 objects the file had, the application of each of the 200.
+  // The keys of the 200, the 201 objects of the file, and the application of the 200.
   t.is(count, 200 + 201 + 200);
   t.deepEqual(
     second.changes.map((change) => (change.op === 'put' ? change.object.metadata.name : change.op)),
     ['delete', 's-1', 'file'],
   );
-  // Of each object its stored form, twice, and its namespace.
+  // Each object needs two reads of its stored form and one of its namespace.
   t.true(reads <= 3 * 200, `${reads} reads`);
 });
 

@@ -12,7 +12,7 @@ import { until } from '../../../support/until.ts';
 const log = createLogger({ actor: 'test' }, { write: () => undefined });
 const FAKE = new URL('../../../support/fake-actor.ts', import.meta.url).pathname;
 
-/** A role of fake actors; `behaviours` by generation, the last for those that follow. */
+/** Makes a role of fake actors with `behaviours` by generation; the last one also applies to later generations. */
 async function role(
   t: ExecutionContext,
   options: {
@@ -146,7 +146,7 @@ test('where two cannot stand beside each other, the old one ends first', async (
   const [old] = processes.members;
   const upgrade = processes.upgrade(20_000);
   await until(() => old?.pid !== null, { what: 'the process' });
-  // The fake drains until it is told twice; the supervisor's patience is the time limit.
+  // The fake drains until its second signal; the supervisor's time limit bounds the drain.
   process.kill(old?.pid ?? 0, 'SIGINT');
   t.like(await upgrade, { generation: 2, draining: [] });
   t.is(old?.pid, null);

@@ -34,7 +34,7 @@ test('the truth table of eligibility', (t) => {
 test('a record names every field that is wrong', (t) => {
   const good = podRecord({ uid: 'u-1', netns: '/run/netns/x' });
   t.deepEqual(parseRecord(JSON.stringify(good), 'u-1.json', 'node-1'), good);
-  // What a newer version adds is passed over.
+  // Fields of a newer version are ignored.
   t.deepEqual(parseRecord(JSON.stringify({ ...good, surplus: 1 }), 'u-1.json', 'node-1'), good);
   const bad = JSON.stringify({ ...good, netns: '', addresses: 'x', surplus: 1 });
   const error = t.throws(() => parseRecord(bad, 'u-1.json', 'node-1'), { code: 'STATE_INVALID' });

@@ -9,7 +9,7 @@ import { FakeClock } from '../../../support/fake-clock.ts';
 const HOT = 0.9;
 const IDLE = 0.1;
 
-/** A thread as busy as the test says, whose pods did what it says. */
+/** A thread whose load and whose pods' work the test sets. */
 class Thread implements WatchedThread {
   readonly number: number;
   readonly worker = {
@@ -32,7 +32,7 @@ class Thread implements WatchedThread {
   }
 }
 
-/** Threads of which the first has the pods `a` and `b`, and what was shared with whom. */
+/** Makes threads of which the first has the pods `a` and `b`, and records which pods are shared with which thread. */
 function spreading(t: ExecutionContext, hotAfterMs: number, count = 2) {
   const clock = new FakeClock();
   const threads = Array.from({ length: count }, (_, number) => new Thread(number));
@@ -84,7 +84,7 @@ test('a thread that is alone is not asked, as there is nobody to share with', as
 for (const hotAfterMs of [0, 3 * HOT_SAMPLE_MS]) {
   test(`hottest is who did most since the last look, not since the last hot time: after ${hotAfterMs} ms`, async (t) => {
     const { clock, first, shared } = spreading(t, hotAfterMs);
-    // Seen once, and then much of it while nobody looked.
+    // One sample, then much work between the samples.
     first.done = { a: 10, b: 10 };
     first.utilisation = HOT;
     await clock.advance(hotAfterMs === 0 ? 50 : HOT_SAMPLE_MS);

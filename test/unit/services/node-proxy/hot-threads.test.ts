@@ -24,7 +24,7 @@ test('the hottest pod of a thread is shared once the thread was busy for long en
   t.deepEqual(rules.decide(samples(0.9, 0.4, 0.1), pods, 4_999), []);
   const share = { type: 'share', uid: 'hot', thread: 2 } as const;
   t.deepEqual(rules.decide(samples(0.9, 0.4, 0.1), pods, 5_000), [share]);
-  // The next one only after as long again.
+  // The next pod is moved only after the same time again.
   t.deepEqual(rules.decide(samples(0.9, 0.4, 0.1), pods, 9_000), []);
 });
 

@@ -16,7 +16,7 @@ const workload = (name: string): string =>
 const policy = '- {name: p, namespace: demo, scope: Namespace, action: Allow, rules: []}';
 const file = (name: string): string => `workloads:\n${workload(name)}\npolicies:\n${policy}\n`;
 
-/** What was fed: `table kind keys`. */
+/** Records the changes fed as `table kind keys`. */
 function follow(t: ExecutionContext, source: LocalSource) {
   const steps: string[] = [];
   const lines: string[] = [];

@@ -8,7 +8,7 @@ import { FakeClock } from '../../../support/fake-clock.ts';
 
 const info: PodInfo = { uid: 'u', name: 'web', namespace: 'demo', serviceAccount: 'web' };
 
-/** A manager whose threads do as the test says; a descriptor's number names its namespace. */
+/** Makes a manager with threads under the test's control; a descriptor's number names its namespace. */
 function setUp() {
   const placed: { readonly pod: PlacedPod; readonly fd: number }[] = [];
   const closed: number[] = [];
@@ -38,7 +38,7 @@ function setUp() {
     clock,
     placed,
     closed,
-    /** Only a thread that holds the pod already is left. */
+    /** Leaves only a thread that already holds the pod. */
     fill: (): void => {
       full = true;
     },
@@ -88,7 +88,7 @@ for (const [what, leave] of Object.entries(departures)) {
     const first = await rig.up(1);
     await rig.manager.delete(info.uid);
     rig.fill();
-    // The namespace it had: its connections may run on, but no other thread can take it.
+    // The same namespace: its connections may go on, but no other thread can take the pod.
     const adding = t.throwsAsync(rig.manager.add(info, 1), { code: 'STATE_UNAVAILABLE' });
     await rig.clock.advance(0);
     void leave(rig);

@@ -14,16 +14,16 @@ interface Kit {
   readonly calls: string[];
   readonly told: string[];
   readonly abort: AbortController;
-  /** What the board holds; null for nothing. */
+  /** The result on the board; null for none. */
   result: Signed | null;
   busAway: boolean;
-  /** While set, the queue takes no job in. */
+  /** While set, the queue accepts no job. */
   slow: Promise<void> | null;
   connect(connected: boolean): void;
   request(): Promise<readonly string[]>;
 }
 
-/** A queue and a board that the test plays; the real ones are in the integration tests. */
+/** Makes a queue and a board under the test's control; the integration tests use the real ones. */
 function kit(): Kit {
   const clock = new FakeClock();
   const calls: string[] = [];

@@ -59,7 +59,7 @@ function setUp() {
     told,
     identities,
     send,
-    /** Copies a table whole. */
+    /** Copies a whole table. */
     async copy(table: StateTable, rows: readonly Row[] = []): Promise<void> {
       await engine.feed(table, { kind: 'reset' });
       await engine.feed(table, { kind: 'entries', rows: packRows(rows) });
@@ -243,7 +243,7 @@ test('a full copy removes what it does not hold, and only when it is complete', 
   t.like(state.lookup(keys), { answers: [{ services: [] }] });
 });
 
-/** What a thread was told of the endpoints of services, message by message: how many, and whether all anew. */
+/** Summarizes the endpoint messages to a thread: the number of endpoints of each, and whether it replaces all. */
 const pages = (told: readonly StateResponse[]) =>
   told.flatMap((message) =>
     message.type === 'endpoints' ? [[message.endpoints.length, message.anew !== null]] : [],
@@ -259,7 +259,7 @@ const endpointRow = (index: number, fields: Partial<Workload> = {}): Row =>
     ...fields,
   });
 
-/** A state with a service of many endpoints, and a thread that asked for it. */
+/** Makes a state with a service of many endpoints, and a thread that has asked for it. */
 async function bigService() {
   const state = setUp();
   await state.copy('authorizations');
@@ -288,7 +288,7 @@ test('many endpoints come in small messages, each after the last one was taken, 
   );
   t.is(pages(told).length, Math.ceil(MANY / ENDPOINTS_PER_MESSAGE));
   t.is(told.at(-1)?.type, 'answer');
-  // Once told, another question about the service brings none of them again.
+  // A second question about the service does not repeat the endpoints.
   told.length = 0;
   ask();
   t.deepEqual(
@@ -317,7 +317,7 @@ test('a change of an endpoint costs a thread that endpoint, and spoils no answer
     ['invalidate'],
     'who does not have the service is told nothing',
   );
-  // Until it is taken nothing follows; then all that changed meanwhile, at once and as it is now.
+  // No message follows until this one is taken; then all later changes come at once, in their current form.
   told.length = 0;
   for (const status of ['HEALTHY', 'UNHEALTHY', 'HEALTHY'] as const) {
     await change('addresses', [endpointRow(7, { status }), endpointRow(8, { status })]);
@@ -411,7 +411,7 @@ test('a dump holds every object', async (t) => {
   t.like(await read('policies'), [{ name: 'policy', scope: 'Namespace', action: 'Allow' }]);
 });
 
-/** The id the policy's set has in any process, learnt from one that compiles it. */
+/** Returns the id of the policy's set, which is the same in every process. */
 function setIdOf(policy: ReturnType<typeof authorizationFixture>): string {
   const store = new PolicyStore(decodeAuthorization, { unknownReference: 'deny' });
   store.apply(`${policy.namespace}/${policy.name}`, encodeAuthorization(policy));

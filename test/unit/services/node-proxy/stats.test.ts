@@ -25,7 +25,7 @@ const sample = (parts: Partial<MetricSample>): MetricSample => ({
   ...parts,
 });
 
-/** A thread with these values. */
+/** Makes a thread with these values. */
 function source(...samples: MetricSample[]) {
   const { writer, reader } = seriesKit();
   writer.publish(samples);
@@ -144,7 +144,7 @@ test('a page is made once a second at most, for all who asked before it was begu
   const first = page.text();
   await turn();
   t.is(made.length, 1);
-  // What was begun before they asked is not for them.
+  // A page that was begun before their request does not serve them.
   const [second, third] = [page.text(), page.text()];
   made[0]?.resolve('one');
   t.is(await first, 'one');

@@ -1,4 +1,4 @@
-/** What the evaluator asks for and drops, over time. Redis stands behind the same ports in the integration tests. */
+/** Tests which sets the evaluator requests and drops over time. The integration tests use Redis behind the same ports. */
 import test from 'ava';
 import type { CompileBody } from '../../../../lib/bus/catalog.ts';
 import type { RowChange, TableStanding } from '../../../../lib/bus/contract.ts';

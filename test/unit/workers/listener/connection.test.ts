@@ -228,6 +228,6 @@ test('every failure has the flag that upstream gives it', (t) => {
   t.is(flag('TLS_HANDSHAKE', 'x', { cause: coded('ERR_SSL_WRONG_VERSION_NUMBER') }), 'TLS_FAILURE');
   t.is(flag('TLS_HANDSHAKE', 'x', { cause: coded('ECONNRESET') }), 'CONNECT');
   t.is(flag('TLS_HANDSHAKE', 'x', { cause: new Error('the peer closed') }), 'CONNECT');
-  // Errors that are no connection's own: still a failed connection.
+  // Errors from outside the connection still mean a failed connection.
   t.is(flag('STATE_UNAVAILABLE', 'x'), 'CONNECT');
 });

@@ -37,7 +37,7 @@ test('an exhausted process says so now and then, and once when it is over', asyn
   await clock.advance(DESCRIPTOR_LINE_MS);
   own.note(failed('ENFILE'));
   t.is(lines.length, 2);
-  // Just below the mark it would go to and fro.
+  // Just below the mark it would switch back and forth.
   t.true(own.admits(700));
   t.is(lines.length, 2);
   t.true(own.admits(20));
@@ -56,7 +56,7 @@ test('what was accepted may go half of that way further, and the rest is for wha
 });
 
 test('what would be one of the last is closed again, and what cannot be had is told', (t) => {
-  // No file of Node's own: a thread that ends closes those it believes open, whoever has the number by then.
+  // Use no file object of Node: an ending thread closes the numbers it believes open, even if another file has them by then.
   let name = '';
   const open = (): number => {
     const fd = openTcp({ netnsFd: null, family: 4, mark: 0, noDelay: true });
@@ -68,7 +68,7 @@ test('what would be one of the last is closed again, and what cannot be had is t
       try {
         return readlinkSync(`/proc/self/fd/${fd}`) === name;
       } catch {
-        // Closed since the list was read.
+        // The descriptor was closed after the list was read.
         return false;
       }
     });

@@ -25,7 +25,7 @@ function forwarder(
   return { clock, forwarder: new Forwarder(options) };
 }
 
-/** The question back as an answer of this code. */
+/** Turns the question into an answer with this code. */
 function answer(asked: Buffer, rcode: number): Buffer {
   const message = Buffer.from(asked);
   message.writeUInt16BE(0x8180 | rcode, 2);

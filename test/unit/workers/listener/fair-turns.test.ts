@@ -26,7 +26,7 @@ test('no more than so many are let go in one turn of the event loop', async (t) 
     await turns.turn(`pod ${n}`);
     done.push(n);
   });
-  // What had room at once.
+  // The work that had room at once runs.
   await Promise.resolve();
   t.is(done.length, 3);
   for (let last = 3; done.length < 10; last = done.length) {

@@ -132,7 +132,7 @@ test('each of the threads that serve a pod has its part of the limits', (t) => {
     t.is(gate.enter(`10.1.${n >> 8}.${n & 255}`, 4), null);
   }
   t.is(gate.enter('10.0.0.2', 4), 'handshake-limit');
-  // The other threads left again: the whole is this one's.
+  // The other threads have left, so this one has the whole budget.
   t.is(gate.enter('10.0.0.2'), null);
 
   const admission = new Admission({ perPod: 8, perPeer: 4 }, budget());

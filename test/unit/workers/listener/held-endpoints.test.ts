@@ -55,7 +55,7 @@ test('what was asked for longest ago is given up where there is too much, and sa
   t.truthy(held.of(first));
   t.is(held.of(second), set);
   t.deepEqual(sent, [{ type: 'endpoints.release', service: 'demo/s2.demo' }]);
-  // A message that was under way then is of nothing.
+  // A message that was in flight at that time is ignored.
   held.take(page(all[2] ?? web, false, 'late'));
   t.is(held.of(all[2] ?? web), null);
 });

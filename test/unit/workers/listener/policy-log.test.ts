@@ -24,7 +24,7 @@ const rule = (port: number) => [
   { clauses: [{ matches: [matchFixture({ destinationPorts: [port] })] }] },
 ];
 
-/** Admits one connection to port 80 under the policies; the decision lines and access lines it leaves. */
+/** Admits one connection to port 80 under the policies; returns its decision lines and access lines. */
 async function admit(
   t: ExecutionContext,
   policies: readonly Partial<Authorization>[],

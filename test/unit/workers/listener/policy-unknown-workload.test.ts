@@ -41,7 +41,7 @@ const onPort = (action: 'ALLOW' | 'DENY', port: number) =>
     }),
   );
 
-/** A pod's policies behind the state thread's own engine, as in a process. */
+/** Makes a pod's policies behind the state thread's own engine, as in a process. */
 async function setUp(t: ExecutionContext) {
   const lines: Record<string, unknown>[] = [];
   const log = createLogger(
@@ -97,7 +97,7 @@ async function setUp(t: ExecutionContext) {
     policy,
     connections,
     setPolicy: (value: Uint8Array | null) => change('authorizations', 'demo/deny', value),
-    /** Resolves when the thread has heard of it. */
+    /** Changes the workload; resolves when the thread knows the change. */
     async setWorkload(fields: Partial<Workload> | null): Promise<void> {
       const value = fields === null ? null : encodeWorkload(workloadFixture(fields));
       await change('addresses', uid, value);
@@ -107,7 +107,7 @@ async function setUp(t: ExecutionContext) {
   };
 }
 
-/** A connection that joins the live ones. */
+/** Makes a connection and adds it to the live ones. */
 function connect(live: Connection[]) {
   const end = { ip: '10.0.0.1', port: PORT };
   const log = createLogger({ actor: 'test', level: 'off' });

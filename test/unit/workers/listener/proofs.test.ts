@@ -1,4 +1,4 @@
-/** docs/decisions/changed-roots.md, for connections without a tunnel. */
+/** Tests docs/decisions/changed-roots.md for connections without a tunnel. */
 import test from 'ava';
 import type { TunnelCredentials } from '../../../../lib/hbone/credentials.ts';
 import { PeerTrust } from '../../../../lib/hbone/peer-trust.ts';
@@ -20,7 +20,7 @@ async function rig() {
     trust,
     proofs: new Proofs(trust, { clock, distrustGraceMs: GRACE_MS }),
     before: credentials(source),
-    /** The same certificate, with the other roots, with both. */
+    /** The same certificate, then with the other roots, then with both. */
     moved: credentials({ ...fresh }),
     both: credentials({ ...source, rootsPem: source.rootsPem + fresh.rootsPem }),
     stranded: (): TunnelCredentials => credentials({ ...source, rootsPem: fresh.rootsPem }),

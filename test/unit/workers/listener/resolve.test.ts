@@ -5,7 +5,7 @@ import { parseResolvConf } from '../../../../lib/dns/resolv-conf.ts';
 import { NameLookups } from '../../../../workers/listener/dns/endpoint-names.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 
-/** Lookups without a name server: what they answer they know. */
+/** Makes lookups without a name server, which answer only from the hosts file. */
 function lookups(hosts = '', ipv6 = true): NameLookups {
   const clock = new FakeClock();
   return new NameLookups({

@@ -25,7 +25,7 @@ function client(t: ExecutionContext): {
   t.teardown(() => port1.close());
   const asked: StateRequest[] = [];
   port1.on('message', (message: StateRequest) => asked.push(message));
-  // Time that stands still: no wait runs out because the machine is busy.
+  // A stopped clock, so that no wait expires on a busy machine.
   const clock = new FakeClock();
   return {
     clock,
