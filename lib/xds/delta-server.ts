@@ -35,6 +35,13 @@ export interface DeltaServerDeps extends StreamAuthorizerDeps {
   readonly metrics: MetricRegistry;
 }
 
+const NOT_READY: StreamRefusal = {
+  reason: 'not-ready',
+  code: status.UNAVAILABLE,
+  text: 'the server is not ready',
+};
+const DRAINING: StreamRefusal = { ...NOT_READY, text: 'the server is draining' };
+
 const raw = (bytes: Buffer): Buffer => bytes;
 
 /** The gRPC definition of the service. Messages stay bytes, so that the server itself refuses a bad one. */
@@ -105,8 +112,7 @@ export class DeltaServer {
       this.#deps.log.debug({ error: errorText(error) }, 'xds.stream-failed'),
     );
     if (this.#draining || !this.#deps.ready()) {
-      const text = this.#draining ? 'the server is draining' : 'the server is not ready';
-      this.#refuse(call, { reason: 'not-ready', code: status.UNAVAILABLE, text });
+      this.#refuse(call, this.#draining ? DRAINING : NOT_READY);
       return;
     }
     let closed = false;
@@ -128,6 +134,10 @@ export class DeltaServer {
       return;
     }
     if (isClosed()) return;
+    if (this.#draining) {
+      this.#refuse(call, DRAINING);
+      return;
+    }
     const { caller } = decision;
     const { source, log } = this.#deps;
     const session = new DeltaSession(call, caller, {

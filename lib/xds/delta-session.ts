@@ -76,8 +76,9 @@ export class DeltaSession {
     };
   }
 
-  /** Applies a request. Throws XDS_STREAM or IDENTITY_REFUSED; the stream must end then. */
+  /** Applies a request, if the session has not ended. Throws XDS_STREAM or IDENTITY_REFUSED; the stream must end then. */
   take(request: ServerRequest): void {
+    if (this.#ended) return;
     this.#identify(request.node);
     const subscription = this.#subscription(request.typeUrl);
     const acknowledgement = subscription.take(request);
