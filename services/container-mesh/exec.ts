@@ -1,12 +1,18 @@
 /** Runs a command in a container of the engine, with this process's own standard streams. */
 import { once } from 'node:events';
 import type { Duplex } from 'node:stream';
-import { asMeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import { systemClock } from '../../lib/clock/clock.ts';
+import type { Clock } from '../../lib/clock/clock.ts';
+import { MeshError, asMeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import { kill } from '../local-mesh/processes.ts';
 import { dockerAt } from './engine.ts';
 
 /** Signals forwarded to the command. */
 const FORWARDED = ['SIGTERM', 'SIGHUP', 'SIGINT', 'SIGQUIT'] as const;
+
+/** The engine notes the exit moments after the output ends. A command that closes its output and runs on is given up. */
+const EXIT_WAIT_MS = 5_000;
+const EXIT_POLL_MS = 50;
 
 /** The command and its container. */
 export interface ContainerCommand {
@@ -55,7 +61,31 @@ async function exec(socket: string, id: string, command: readonly string[]): Pro
   } finally {
     for (const signal of FORWARDED) process.off(signal, forward);
   }
-  return (await prepared.inspect()).ExitCode ?? 0;
+  return exitCodeOf(() => prepared.inspect());
+}
+
+/**
+ * Returns the exit status of a command whose output has ended, asking the engine until the command does not run. Throws
+ * STATE_UNAVAILABLE when the engine knows no status within {@link EXIT_WAIT_MS}.
+ */
+export async function exitCodeOf(
+  inspect: () => Promise<{ readonly Running: boolean; readonly ExitCode: number | null }>,
+  clock: Clock = systemClock,
+): Promise<number> {
+  const endMs = clock.monotonic() + EXIT_WAIT_MS;
+  let last = await inspect();
+  while (last.Running && clock.monotonic() < endMs) {
+    await clock.sleep(EXIT_POLL_MS);
+    last = await inspect();
+  }
+  if (last.Running) throw new MeshError('STATE_UNAVAILABLE', 'the command runs on without output');
+  if (last.ExitCode === null) {
+    throw new MeshError(
+      'STATE_UNAVAILABLE',
+      'the engine does not know the exit status of the command',
+    );
+  }
+  return last.ExitCode;
 }
 
 /** Resolves when the command's output ends. */
