@@ -1,6 +1,7 @@
 /** Tests a delta server at its bounds: answers in parts, and clients that never acknowledge. */
 import { status } from '@grpc/grpc-js';
 import test from 'ava';
+import { systemClock } from '../../../lib/clock/clock.ts';
 import type { DeltaServer } from '../../../lib/xds/delta-server.ts';
 import { MAX_OWED_NAMES } from '../../../lib/xds/delta-session.ts';
 import { RESOURCE_TYPES } from '../../../lib/xds/subscriptions.ts';
@@ -56,6 +57,23 @@ test('a client that acknowledges nothing is ended before what it is owed grows w
   t.regex(await metrics(), /weft_xds_streams_refused_total\{reason="unacknowledged"\} 1/);
   t.is(sound.ended(), null);
   await until(() => delta.streams().length === 1, { what: 'the silent stream to be let go' });
+});
+
+test('a stream whose token is verified when a drain begins is refused', async (t) => {
+  let onRead = (): void => undefined;
+  const now = (): number => {
+    onRead();
+    return systemClock.now();
+  };
+  const { target, delta } = await serveDelta(t, new Map(), { clock: { ...systemClock, now } });
+  // The verification reads the time.
+  onRead = () => delta.drain();
+  const stream = openTestStream(t, target);
+  stream.open(ADDRESS_TYPE);
+  const end = await until(stream.ended, { what: 'the end of the stream' });
+  t.is(end === 'end' ? -1 : end.code, status.UNAVAILABLE);
+  t.is(end === 'end' ? '' : end.details, 'the server is draining');
+  t.is(delta.streams().length, 0);
 });
 
 function acknowledged(view: ReturnType<DeltaServer['streams']>[number]): boolean {
