@@ -83,10 +83,10 @@ export class TestState {
         this.#lookup(watcher, message);
         break;
       case 'endpoints.taken':
-        this.#feeds.taken(this.#watchers.indexOf(watcher), message.service);
+        this.#feeds.taken(this.#watchers.indexOf(watcher), message.service, message.epoch);
         break;
       case 'endpoints.release':
-        this.#feeds.release(this.#watchers.indexOf(watcher), message.service);
+        this.#feeds.release(this.#watchers.indexOf(watcher), message.service, message.epoch);
         break;
     }
   }

@@ -7,6 +7,13 @@ import type { StateRequest, StateResponse } from './protocol/state.ts';
 /** The cost of a service beside its endpoints: a service without any counts, too. */
 const PER_SERVICE = 1;
 
+/** The endpoints of one service. */
+interface Held {
+  readonly set: EndpointSet;
+  /** The epoch under which the state thread tells of them. */
+  readonly epoch: number;
+}
+
 /**
  * The endpoints of the services that a thread asked for, once for all answers that name a service. The state thread keeps
  * them as they are; nothing is asked for again when one changes.
@@ -15,7 +22,7 @@ export class HeldEndpoints {
   readonly #send: (message: StateRequest) => void;
   readonly #limit: number;
   /** Endpoints by the key of the service; the one named longest ago by an answer comes first. */
-  readonly #sets = new Map<string, EndpointSet>();
+  readonly #sets = new Map<string, Held>();
   #count = 0;
 
   constructor(send: (message: StateRequest) => void, limit = MAX_HELD_ENDPOINTS) {
@@ -29,13 +36,13 @@ export class HeldEndpoints {
   }
 
   /** Takes in a message. The next one comes in another turn of the loop, so that connections are served in between. */
-  take({ service, anew, endpoints }: Extract<StateResponse, { type: 'endpoints' }>): void {
+  take({ service, epoch, anew, endpoints }: Extract<StateResponse, { type: 'endpoints' }>): void {
     if (anew !== null) {
       this.#forget(service);
-      this.#sets.set(service, new EndpointSet(anew.balancing));
+      this.#sets.set(service, { set: new EndpointSet(anew.balancing), epoch });
       this.#count += PER_SERVICE;
     }
-    const set = this.#sets.get(service);
+    const set = this.#sets.get(service)?.set;
     if (set !== undefined) {
       this.#count -= set.size;
       for (const [uid, endpoint] of endpoints) {
@@ -44,36 +51,36 @@ export class HeldEndpoints {
       }
       this.#count += set.size;
     }
-    setImmediate(() => this.#send({ type: 'endpoints.taken', service }));
+    setImmediate(() => this.#send({ type: 'endpoints.taken', service, epoch }));
   }
 
   /** The endpoints of a service that an answer names; null when they were given up since it was asked for. */
   of(service: Service): EndpointSet | null {
     const key = serviceKey(service);
-    const set = this.#sets.get(key);
-    if (set === undefined) return null;
+    const held = this.#sets.get(key);
+    if (held === undefined) return null;
     // Moves it to the young end of the map: what is given up is taken from the old one.
     this.#sets.delete(key);
-    this.#sets.set(key, set);
-    return set;
+    this.#sets.set(key, held);
+    return held.set;
   }
 
   /** Gives up what was named longest ago while there is too much; what one decision may need stays. */
   shrink(): ReadonlySet<EndpointSet> {
     const gone = new Set<EndpointSet>();
-    for (const [key, set] of this.#sets) {
+    for (const [key, { set, epoch }] of this.#sets) {
       if (this.#count <= this.#limit || this.#sets.size <= KEPT_SERVICES) break;
       this.#forget(key);
-      this.#send({ type: 'endpoints.release', service: key });
+      this.#send({ type: 'endpoints.release', service: key, epoch });
       gone.add(set);
     }
     return gone;
   }
 
   #forget(key: string): void {
-    const set = this.#sets.get(key);
-    if (set === undefined) return;
+    const held = this.#sets.get(key);
+    if (held === undefined) return;
     this.#sets.delete(key);
-    this.#count -= set.size + PER_SERVICE;
+    this.#count -= held.set.size + PER_SERVICE;
   }
 }

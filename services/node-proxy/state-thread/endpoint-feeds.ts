@@ -22,10 +22,12 @@ interface Feed {
   readonly due: Set<string>;
   /** The next message makes the thread forget the endpoints it has. */
   anew: boolean;
+  /** Differs from all others since the last time that all endpoints became due. */
+  epoch: number;
   /** The thread has got all endpoints at least once. */
   complete: boolean;
-  /** The thread has not taken the last message, so the next one waits. */
-  inFlight: boolean;
+  /** The epoch of the last message while the thread has not taken it, so that the next one waits; else null. */
+  inFlight: number | null;
   readonly waiting: (() => void)[];
 }
 
@@ -39,6 +41,7 @@ export class EndpointFeeds {
   readonly #threads = new Map<number, Map<string, Feed>>();
   readonly #services = new Map<string, Set<Feed>>();
   readonly #changed = new Set<Feed>();
+  #epochs = 0;
 
   constructor(view: EndpointView) {
     this.#view = view;
@@ -48,7 +51,7 @@ export class EndpointFeeds {
   forget(thread: number): void {
     for (const feed of this.#threads.get(thread)?.values() ?? []) {
       feed.waiting.length = 0;
-      this.release(thread, feed.key);
+      this.#drop(feed);
     }
     this.#threads.delete(thread);
   }
@@ -70,26 +73,18 @@ export class EndpointFeeds {
     return lacking === undefined;
   }
 
-  /** The thread took the last message about the service, and is ready for another one. */
-  taken(thread: number, key: string): void {
+  /** The thread took a message about the service, and is ready for another one if that was the last. */
+  taken(thread: number, key: string, epoch: number): void {
     const feed = this.#threads.get(thread)?.get(key);
-    if (feed === undefined) return;
-    feed.inFlight = false;
+    if (feed?.inFlight !== epoch) return;
+    feed.inFlight = null;
     this.#tell(feed);
   }
 
-  /** The thread dropped what it had of the service. */
-  release(thread: number, key: string): void {
-    const feeds = this.#threads.get(thread);
-    const feed = feeds?.get(key);
-    if (feeds === undefined || feed === undefined) return;
-    feeds.delete(key);
-    this.#changed.delete(feed);
-    const others = this.#services.get(key);
-    others?.delete(feed);
-    if (others?.size === 0) this.#services.delete(key);
-    // The waiting lookups ask again and begin anew.
-    for (const then of feed.waiting.splice(0)) then();
+  /** The thread dropped what it had of the service; it still gets what another epoch brings, or has it by now. */
+  release(thread: number, key: string, epoch: number): void {
+    const feed = this.#threads.get(thread)?.get(key);
+    if (feed?.epoch === epoch) this.#drop(feed);
   }
 
   /** Marks an endpoint that may have changed; {@link publish} sends it. */
@@ -129,8 +124,9 @@ export class EndpointFeeds {
       balancing,
       due: new Set(),
       anew: true,
+      epoch: 0,
       complete: false,
-      inFlight: false,
+      inFlight: null,
       waiting: [],
     };
     feeds.set(key, feed);
@@ -140,17 +136,30 @@ export class EndpointFeeds {
   }
 
   #begin(feed: Feed): void {
+    this.#epochs += 1;
+    feed.epoch = this.#epochs;
     feed.anew = true;
     feed.complete = false;
     feed.due.clear();
     for (const uid of this.#view.members(feed.key)) feed.due.add(uid);
   }
 
+  #drop(feed: Feed): void {
+    const { thread, key } = feed;
+    this.#threads.get(thread)?.delete(key);
+    this.#changed.delete(feed);
+    const others = this.#services.get(key);
+    others?.delete(feed);
+    if (others?.size === 0) this.#services.delete(key);
+    // The waiting lookups ask again and begin anew.
+    for (const then of feed.waiting.splice(0)) then();
+  }
+
   #tell(feed: Feed): void {
-    if (feed.inFlight || (feed.due.size === 0 && !feed.anew)) return;
+    if (feed.inFlight !== null || (feed.due.size === 0 && !feed.anew)) return;
     // The service is gone. When it comes back, the thread gets all endpoints anew.
     if (this.#view.serviceOf(feed.key) === undefined) {
-      this.release(feed.thread, feed.key);
+      this.#drop(feed);
       return;
     }
     const endpoints: [string, Endpoint | null][] = [];
@@ -159,10 +168,11 @@ export class EndpointFeeds {
       feed.due.delete(uid);
       endpoints.push([uid, this.#view.endpoint(feed.key, uid)]);
     }
-    const { key, anew, balancing } = feed;
+    const { key: service, epoch, balancing } = feed;
+    const anew = feed.anew ? { balancing } : null;
     feed.anew = false;
-    feed.inFlight = true;
-    feed.send({ type: 'endpoints', service: key, anew: anew ? { balancing } : null, endpoints });
+    feed.inFlight = epoch;
+    feed.send({ type: 'endpoints', service, epoch, anew, endpoints });
     if (feed.due.size > 0) return;
     feed.complete = true;
     for (const then of feed.waiting.splice(0)) then();

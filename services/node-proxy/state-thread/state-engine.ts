@@ -124,10 +124,10 @@ export class StateEngine {
         this.#answer(thread, request, send);
         break;
       case 'endpoints.taken':
-        this.#feeds.taken(thread, request.service);
+        this.#feeds.taken(thread, request.service, request.epoch);
         break;
       case 'endpoints.release':
-        this.#feeds.release(thread, request.service);
+        this.#feeds.release(thread, request.service, request.epoch);
         break;
     }
   }

@@ -65,6 +65,8 @@ class Rig {
   readonly #service: Service = serviceFixture();
   readonly #told: MessagePort;
   readonly #tells: MessagePort;
+  /** Of the last message. */
+  #epoch = 0;
 
   constructor(endpoints: number) {
     const { port1, port2 } = new MessageChannel();
@@ -87,14 +89,14 @@ class Rig {
       const began = performance.now();
       if (!this.takeOne()) return pages;
       pages.push((performance.now() - began) * 1_000);
-      this.#feeds.taken(0, serviceKey(this.#service));
+      this.#feeds.taken(0, serviceKey(this.#service), this.#epoch);
     }
   }
 
   /** Gives the endpoint a new revision, as when its pod is replaced. */
   async change(index: number, round: number): Promise<void> {
     this.#put(index, round + 2);
-    this.#feeds.taken(0, serviceKey(this.#service));
+    this.#feeds.taken(0, serviceKey(this.#service), this.#epoch);
     await this.#feeds.publish(new TimeSlice(STATE_SLICE_MS));
   }
 
@@ -102,7 +104,9 @@ class Rig {
     const received = receiveMessageOnPort(this.#told);
     if (received === undefined) return false;
     const { message } = received as { readonly message: StateResponse };
-    if (message.type === 'endpoints') this.#held.take(message);
+    if (message.type !== 'endpoints') return true;
+    this.#held.take(message);
+    this.#epoch = message.epoch;
     return true;
   }
 

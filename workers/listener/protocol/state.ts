@@ -19,9 +19,9 @@ export type StateRequest =
   | { readonly type: 'unwatch'; readonly uid: string }
   | { readonly type: 'lookup'; readonly id: number; readonly keys: readonly LookupKey[] }
   /** The last `endpoints` of the service is taken in: the next one may come. */
-  | { readonly type: 'endpoints.taken'; readonly service: string }
-  /** Endpoints of the service are not held any more. */
-  | { readonly type: 'endpoints.release'; readonly service: string };
+  | { readonly type: 'endpoints.taken'; readonly service: string; readonly epoch: number }
+  /** Endpoints of the service that were told under this epoch are not held any more. */
+  | { readonly type: 'endpoints.release'; readonly service: string; readonly epoch: number };
 
 /** State thread → thread. A program always precedes the first `local` that names its set. */
 export type StateResponse =
@@ -38,6 +38,8 @@ export type StateResponse =
   | {
       readonly type: 'endpoints';
       readonly service: string;
+      /** Each message with `anew` begins another one, which the requests repeat: they cross what the state thread sends. */
+      readonly epoch: number;
       /** Not null: what was held before is to be forgotten. */
       readonly anew: { readonly balancing: LoadBalancing | null } | null;
       readonly endpoints: readonly (readonly [uid: string, endpoint: Endpoint | null])[];

@@ -268,11 +268,27 @@ async function bigService() {
   await state.copy('addresses', [serviceRow, ...rows]);
   state.told.length = 0;
   const keys = [{ kind: 'hostname' as const, hostname: serviceFixture().hostname }];
-  const taken = () =>
-    state.engine.request(0, { type: 'endpoints.taken', service: key }, state.send);
+  let last = 0;
+  /** The epoch of the last message. */
+  const epoch = (): number => {
+    for (const message of state.told) if (message.type === 'endpoints') last = message.epoch;
+    return last;
+  };
+  const taken = (of = epoch()) =>
+    state.engine.request(0, { type: 'endpoints.taken', service: key, epoch: of }, state.send);
+  const release = (of = epoch()) =>
+    state.engine.request(0, { type: 'endpoints.release', service: key, epoch: of }, state.send);
   const ask = () => state.engine.request(0, { type: 'lookup', id: 1, keys }, state.send);
-  return { ...state, ask, taken };
+  const settle = () => {
+    for (let left = MANY; left > 0; left -= ENDPOINTS_PER_MESSAGE) taken();
+  };
+  return { ...state, ask, taken, release, epoch, settle };
 }
+
+const zonal = serviceFixture({
+  loadBalancing: { routingPreference: ['ZONE'], mode: 'FAILOVER', healthPolicy: 'ALLOW_ALL' },
+});
+const zonalRow: Row = { key, value: encodeService(zonal) };
 
 test('many endpoints come in small messages, each after the last one was taken, and the answer after all', async (t) => {
   const { told, ask, taken } = await bigService();
@@ -298,7 +314,7 @@ test('many endpoints come in small messages, each after the last one was taken, 
 });
 
 test('a change of an endpoint costs a thread that endpoint, and spoils no answer about its service', async (t) => {
-  const { engine, told, change, ask, taken } = await bigService();
+  const { engine, told, change, ask, taken, release } = await bigService();
   ask();
   while (!told.some(({ type }) => type === 'answer')) taken();
   taken();
@@ -326,7 +342,7 @@ test('a change of an endpoint costs a thread that endpoint, and spoils no answer
   taken();
   t.deepEqual(pages(told), [[2, false]]);
   taken();
-  engine.request(0, { type: 'endpoints.release', service: key }, () => t.fail());
+  release();
   told.length = 0;
   await change('addresses', [endpointRow(7, { status: 'UNHEALTHY' })]);
   t.deepEqual(pages(told), []);
@@ -342,18 +358,10 @@ test('a thread that is gone, or forgot a service, is not waited for', async (t) 
 });
 
 test('a service that is balanced otherwise, or comes back, is told of anew', async (t) => {
-  const { told, change, ask, taken } = await bigService();
-  const settle = () => {
-    for (let left = MANY; left > 0; left -= ENDPOINTS_PER_MESSAGE) taken();
-  };
+  const { told, change, ask, settle } = await bigService();
   ask();
   settle();
-  const loadBalancing = {
-    routingPreference: ['ZONE' as const],
-    mode: 'FAILOVER' as const,
-    healthPolicy: 'ALLOW_ALL' as const,
-  };
-  await change('addresses', [{ key, value: encodeService(serviceFixture({ loadBalancing })) }]);
+  await change('addresses', [zonalRow]);
   told.length = 0;
   ask();
   t.deepEqual(pages(told), [[ENDPOINTS_PER_MESSAGE, true]]);
@@ -364,6 +372,49 @@ test('a service that is balanced otherwise, or comes back, is told of anew', asy
   told.length = 0;
   ask();
   t.deepEqual(pages(told), [[ENDPOINTS_PER_MESSAGE, true]]);
+});
+
+for (const [what, rows] of [
+  ['is balanced otherwise', [[zonalRow]]],
+  ['comes back', [[{ key, value: null }], [endpointRow(7, { capacity: 2 })], [serviceRow]]],
+] as const) {
+  test(`endpoints of a service that ${what} stay fresh, though the thread gave up the old ones meanwhile`, async (t) => {
+    const { told, change, ask, taken, release, epoch, settle } = await bigService();
+    ask();
+    settle();
+    const old = epoch();
+    for (const step of rows) await change('addresses', step);
+    told.length = 0;
+    ask();
+    release(old);
+    t.deepEqual(pages(told), [[ENDPOINTS_PER_MESSAGE, true]]);
+    settle();
+    told.length = 0;
+    await change('addresses', [endpointRow(8, { status: 'UNHEALTHY' })]);
+    t.deepEqual(pages(told), [[1, false]]);
+    taken();
+    release();
+    told.length = 0;
+    await change('addresses', [endpointRow(8, { status: 'HEALTHY' })]);
+    t.deepEqual(pages(told), [], 'it gave up those as well');
+  });
+}
+
+test('a thread that took an old message of a service is not ready for the second new one', async (t) => {
+  const { told, change, ask, taken, release, epoch, settle } = await bigService();
+  ask();
+  settle();
+  await change('addresses', [endpointRow(7, { capacity: 2 })]);
+  // In one turn the thread gets this message, gives up the service and asks about it; then it says that it took the message.
+  const old = epoch();
+  release();
+  told.length = 0;
+  ask();
+  t.deepEqual(pages(told), [[ENDPOINTS_PER_MESSAGE, true]]);
+  taken(old);
+  t.is(pages(told).length, 1);
+  taken();
+  t.is(pages(told).length, 2);
 });
 
 test('a row that cannot be read leaves the last good one in force and is counted', async (t) => {

@@ -9,10 +9,12 @@ import { until } from '../../../support/until.ts';
 
 const web = service({ hostname: 'web.demo' });
 const endpoint = (uid: string) => ({ workload: workload({ uid }), ports: { 80: 8080 } });
-const page = (of: Service, anew: boolean, ...uids: string[]) =>
+const page = (of: Service, anew: boolean, ...uids: string[]) => pageOf(1, of, anew, ...uids);
+const pageOf = (epoch: number, of: Service, anew: boolean, ...uids: string[]) =>
   ({
     type: 'endpoints',
     service: serviceKey(of),
+    epoch,
     anew: anew ? { balancing: null } : null,
     endpoints: uids.map((uid) =>
       uid.startsWith('-') ? ([uid.slice(1), null] as const) : ([uid, endpoint(uid)] as const),
@@ -28,7 +30,7 @@ test('endpoints are held as they were told last, and each message is taken in a 
   held.take(page(web, true, 'a', 'b'));
   t.deepEqual(sent, [], 'the next message may not come in this turn');
   await until(() => sent.length === 1, { what: 'the word that it was taken' });
-  t.deepEqual(sent.splice(0), [{ type: 'endpoints.taken', service: serviceKey(web) }]);
+  t.deepEqual(sent.splice(0), [{ type: 'endpoints.taken', service: serviceKey(web), epoch: 1 }]);
   const before = held.of(web);
   held.take(page(web, false, '-a', 'c', '-nobody'));
   t.deepEqual(uids(held, web), ['b', 'c']);
@@ -45,7 +47,9 @@ test('what was asked for longest ago is given up where there is too much, and sa
   const all = Array.from({ length: KEPT_SERVICES + 2 }, (_, index) =>
     service({ hostname: `s${index}.demo` }),
   );
-  for (const one of all) held.take(page(one, true, `of ${one.hostname}`));
+  for (const [epoch, one] of all.entries()) {
+    held.take(pageOf(epoch, one, true, `of ${one.hostname}`));
+  }
   const [first = web, second = web] = all;
   held.of(first);
   const set = held.of(second);
@@ -54,7 +58,7 @@ test('what was asked for longest ago is given up where there is too much, and sa
   t.is(held.of(all[2] ?? web), null);
   t.truthy(held.of(first));
   t.is(held.of(second), set);
-  t.deepEqual(sent, [{ type: 'endpoints.release', service: 'demo/s2.demo' }]);
+  t.deepEqual(sent, [{ type: 'endpoints.release', service: 'demo/s2.demo', epoch: 2 }]);
   // A message that was in flight at that time is ignored.
   held.take(page(all[2] ?? web, false, 'late'));
   t.is(held.of(all[2] ?? web), null);

@@ -187,6 +187,7 @@ test('an answer has the endpoints that came before it, and follows them without 
     say({
       type: 'endpoints',
       service: 'demo/web.demo',
+      epoch: 1,
       anew: anew ? { balancing: null } : null,
       endpoints: [[uid, endpoint]],
     });
@@ -218,7 +219,7 @@ test('an answer whose endpoints are not held is asked for again', async (t) => {
   await until(again, { what: 'the second question' });
   t.is(state.get(key), undefined);
   const anew = { balancing: null };
-  say({ type: 'endpoints', service: 'demo/web.demo', anew, endpoints: [] });
+  say({ type: 'endpoints', service: 'demo/web.demo', epoch: 1, anew, endpoints: [] });
   say({ type: 'answer', id: 2, answers });
   await fetched;
   t.is(state.get(key)?.services[0]?.endpoints.size, 0);
