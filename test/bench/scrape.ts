@@ -9,7 +9,7 @@ import { SeriesReader } from '../../lib/metrics/series-memory.ts';
 import type { ControlFromThread } from '../../workers/listener/protocol/control.ts';
 import { ListenerThread } from '../../workers/listener/thread.ts';
 import { listenerSettings } from '../support/listener-kit.ts';
-import { service, workload } from '../support/workloads.ts';
+import { trafficFacts } from '../support/traffic-facts.ts';
 
 const SCRAPES = 200;
 
@@ -28,20 +28,8 @@ function listen(sets: number, control: MessagePort): void {
     framingEngine,
     { write: () => {}, gather: () => {} },
   );
-  const [destinationWorkload, destinationService] = [workload(), service()];
   for (let index = 0; index < sets; index += 1) {
-    const name = `w${index}`;
-    const facts = {
-      reporter: 'destination',
-      sourceWorkload: workload({ uid: name, workloadName: name, canonicalName: name }),
-      sourceBaggage: null,
-      sourceIdentity: `spiffe://cluster.local/ns/demo/sa/${name}`,
-      destinationWorkload,
-      destinationBaggage: null,
-      destinationIdentity: null,
-      destinationService,
-      mutualTls: true,
-    } as const;
+    const facts = trafficFacts(index);
     context.traffic.open(facts, () => ({ sent: 1, received: 1 })).close('-');
   }
 }

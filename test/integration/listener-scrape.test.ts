@@ -5,7 +5,6 @@ import type { ExecutionContext } from 'ava';
 import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
 import { SeriesReader } from '../../lib/metrics/series-memory.ts';
 import { CONNECTIONS_FOLDED_PER_TURN } from '../../lib/metrics/traffic.ts';
-import type { TrafficFacts } from '../../lib/metrics/traffic-labels.ts';
 import type {
   ControlFromThread,
   ControlToThread,
@@ -13,26 +12,8 @@ import type {
 import { ListenerThread } from '../../workers/listener/thread.ts';
 import { listenerSettings } from '../support/listener-kit.ts';
 import { samplesOf } from '../support/series.ts';
+import { trafficFacts } from '../support/traffic-facts.ts';
 import { until } from '../support/until.ts';
-import { service, workload } from '../support/workloads.ts';
-
-const destinationWorkload = workload();
-const destinationService = service();
-
-function factsOf(index: number): TrafficFacts {
-  const name = `w${index}`;
-  return {
-    reporter: 'destination',
-    sourceWorkload: workload({ uid: name, workloadName: name, canonicalName: name }),
-    sourceBaggage: null,
-    sourceIdentity: `spiffe://cluster.local/ns/demo/sa/${name}`,
-    destinationWorkload,
-    destinationBaggage: null,
-    destinationIdentity: null,
-    destinationService,
-    mutualTls: true,
-  };
-}
 
 /** Runs a listener thread on this thread and records its messages to node-proxy. */
 function startThread(t: ExecutionContext) {
@@ -84,7 +65,7 @@ test('a scrape of five thousand label sets is one short answer, and reads no lab
   const sets = 5_000;
   let reads = 0;
   for (let index = 0; index < sets; index += 1) {
-    traffic.open(factsOf(index), () => ((reads += 1), { sent: 3, received: 2 })).close('-');
+    traffic.open(trafficFacts(index), () => ((reads += 1), { sent: 3, received: 2 })).close('-');
   }
   // The first scrape also sends the names of the thread's own values.
   await scrape();
@@ -105,7 +86,7 @@ test('a scrape of five thousand label sets is one short answer, and reads no lab
 
 test('the bytes of live connections are as they are at the scrape, some read in a turn', async (t) => {
   const { traffic, scrape, total } = startThread(t);
-  const facts = factsOf(0);
+  const facts = trafficFacts(0);
   const count = 3 * CONNECTIONS_FOLDED_PER_TURN;
   const turns: number[] = [];
   let now = 0;

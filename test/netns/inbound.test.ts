@@ -111,7 +111,7 @@ test('each step answers with its own status, headers alone, and only the later o
 // spec: dataplane.md §7.2.6
 test('refused by a policy that came while the application was connected, it hears so', async (t) => {
   const { mesh, web, peer } = await ends(t);
-  // To its clients the application's queue looks full.
+  // The application's queue looks full to its clients.
   await web.netns.exec(
     'iptables',
     '-w',

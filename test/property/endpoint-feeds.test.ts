@@ -1,4 +1,4 @@
-/** Whatever changes, gets lost sight of, and crosses on its way: in the end a thread holds what the store holds. */
+/** After any changes, losses of sight and crossing messages, a thread holds in the end the endpoints that the store holds. */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import test from 'ava';
 import * as fc from 'fast-check';

@@ -16,7 +16,7 @@ const SHARED_ACTORS = ['xds-ingester', 'policy-evaluator'] as const;
 const NODE_USER = 'node';
 /** Pods of the manifests. */
 const PODS = 3;
-/** By then the process counts itself as idle, also after the added pods, and has released unused memory. */
+/** The process counts itself as idle by then, also after the added pods, and has released unused memory. */
 const SETTLE_MS = 30_000;
 /** The number of samples after that. Resident pages of the binary vary by megabytes while V8 compiles. */
 const LOOKS = 10;

@@ -65,7 +65,7 @@ class Rig {
   readonly #service: Service = serviceFixture();
   readonly #told: MessagePort;
   readonly #tells: MessagePort;
-  /** Of the last message. */
+  /** The epoch of the last message. */
   #epoch = 0;
 
   constructor(endpoints: number) {
