@@ -9,7 +9,7 @@ import type { SendRequest } from './delta-stream.ts';
 import type { XdsNodeOptions } from './node.ts';
 import { RECONNECT_BASE_MS, STREAM_SOUND_MS, nextAttempt } from './reconnect.ts';
 import { Subscriptions, isResourceType } from './subscriptions.ts';
-import type { ResourceFailure } from './subscriptions.ts';
+import type { ResourceFailure, ResponseChanges } from './subscriptions.ts';
 import type { ResourceType } from './type-urls.ts';
 import type { DeltaResponse } from './wire.ts';
 
@@ -24,10 +24,7 @@ export interface ResourceSink {
    * Stores the good resources, then applies the removals, in order; resolves with the refused resources. The bytes are
    * valid only during the call.
    */
-  apply(
-    type: ResourceType,
-    response: Pick<DeltaResponse, 'resources' | 'removed'>,
-  ): Promise<readonly ResourceFailure[]>;
+  apply(type: ResourceType, response: ResponseChanges): Promise<readonly ResourceFailure[]>;
 }
 
 /** Dependencies of a {@link DeltaClient}. */
@@ -161,8 +158,10 @@ export class DeltaClient {
     this.#current = subscriptions;
     const requests = subscriptions.initialRequests(node, (type) => sink.versions(type));
     for (const request of requests) {
-      const held = Object.keys(request.initialVersions ?? {}).length;
-      log.info({ type: request.typeUrl, held }, 'xds.subscribed');
+      const { initialVersions, typeUrl } = request;
+      if (initialVersions === undefined) log.info({ type: typeUrl }, 'xds.versions-left-out');
+      const held = Object.keys(initialVersions ?? {}).length;
+      log.info({ type: typeUrl, held }, 'xds.subscribed');
       await send(request);
     }
   }
@@ -182,7 +181,7 @@ export class DeltaClient {
     metrics.messageBytes.inc(label, bytes);
     const wasLive = subscriptions.complete;
     let failures: readonly ResourceFailure[] = [];
-    if (known) failures = await this.#deps.sink.apply(url, response);
+    if (known) failures = await this.#deps.sink.apply(url, subscriptions.changes(url, response));
     else log.error({ type: url.slice(0, 256) }, 'xds.type-ignored');
     const facts = { type: url, resources: resources.length, removed: removed.length, bytes };
     if (failures.length > 0) {

@@ -1,5 +1,5 @@
 /** The requests of a client's stream: subscriptions, ACKs and NACKs (docs/spec/control.md §2.3). Pure. */
-import type { DeltaRequest } from './wire.ts';
+import type { DeltaRequest, DeltaResponse } from './wire.ts';
 import { nodeMessage } from './node.ts';
 import type { XdsNodeOptions } from './node.ts';
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from './type-urls.ts';
@@ -14,6 +14,15 @@ export interface ResourceFailure {
 /** Longest NACK text sent: gRPC servers cap the size of log texts, and istiod repeats the text in its log. */
 const NACK_CHARS_MAX = 16_384;
 
+/**
+ * Largest `initial_resource_versions` that a request carries: istiod reads no message of more than 4 MiB, and ends the stream
+ * with an error that the next stream would meet again. The rest of the message needs the difference.
+ */
+export const INITIAL_VERSIONS_BYTES_MAX = 4 * 1024 * 1024 - 256 * 1024;
+
+/** Upper bound of the framing of one entry of a map of texts: two tags and two lengths in one, and its own tag and length. */
+const ENTRY_OVERHEAD_BYTES = 12;
+
 /** Resource types in the order in which every stream requests them. */
 export const RESOURCE_TYPES: readonly ResourceType[] = [ADDRESS_TYPE, AUTHORIZATION_TYPE];
 
@@ -22,40 +31,84 @@ export function isResourceType(typeUrl: string): typeUrl is ResourceType {
   return RESOURCE_TYPES.some((type) => type === typeUrl);
 }
 
+/** The changes of a response that are applied together. */
+export type ResponseChanges = Pick<DeltaResponse, 'resources' | 'removed'>;
+
 /** The wildcard subscriptions of one stream. */
 export class Subscriptions {
   readonly #answered = new Set<ResourceType>();
+  /** Names held when the stream opened that no request listed; the first whole answer names those that still exist. */
+  readonly #unlisted = new Map<ResourceType, Set<string>>();
+  /** Names removed by the parts of an answer that has not ended yet. */
+  readonly #removed = new Map<ResourceType, Set<string>>();
 
-  /** The first requests. They name no resource, which is a wildcard, and list the versions that are held already. */
+  /**
+   * The first requests. They name no resource, which is a wildcard, and list the versions that are held already. Versions of
+   * more than {@link INITIAL_VERSIONS_BYTES_MAX} are left out: the server then sends everything, and {@link changes} adds the
+   * removals that it cannot know of.
+   */
   initialRequests(
     node: XdsNodeOptions,
     held: (type: ResourceType) => ReadonlyMap<string, string>,
   ): readonly DeltaRequest[] {
-    return RESOURCE_TYPES.map((typeUrl) => ({
-      typeUrl,
-      node: nodeMessage(node),
-      initialVersions: Object.fromEntries(held(typeUrl)),
-    }));
+    return RESOURCE_TYPES.map((typeUrl) => {
+      const versions = held(typeUrl);
+      const request = { typeUrl, node: nodeMessage(node) };
+      if (fits(versions)) return { ...request, initialVersions: Object.fromEntries(versions) };
+      this.#unlisted.set(typeUrl, new Set(versions.keys()));
+      return request;
+    });
+  }
+
+  /**
+   * The changes to apply for a response. Removals of an answer in several parts come with its last part, so that they are
+   * judged as one; so do the held names that the first whole answer did not repeat, if the server was not told of them.
+   */
+  changes(type: ResourceType, response: DeltaResponse): ResponseChanges {
+    const { more, resources } = response;
+    const removed = this.#removed.get(type) ?? new Set();
+    const unlisted = this.#unlisted.get(type);
+    for (const { name } of resources) {
+      removed.delete(name);
+      unlisted?.delete(name);
+    }
+    for (const name of response.removed) removed.add(name);
+    if (more) {
+      this.#removed.set(type, removed);
+      return { resources, removed: [] };
+    }
+    this.#removed.delete(type);
+    this.#unlisted.delete(type);
+    return { resources, removed: [...new Set([...removed, ...(unlisted ?? [])])] };
   }
 
   /** The ACK of a response, or the NACK that names every refused resource. */
   answer(
-    response: { readonly typeUrl: string; readonly nonce: string },
+    response: Pick<DeltaResponse, 'typeUrl' | 'nonce' | 'more'>,
     failures: readonly ResourceFailure[],
   ): DeltaRequest {
-    const { typeUrl, nonce } = response;
-    if (isResourceType(typeUrl)) this.#answered.add(typeUrl);
+    const { typeUrl, nonce, more } = response;
+    if (isResourceType(typeUrl) && !more) this.#answered.add(typeUrl);
     const error = nackMessage(failures);
     return error === null ? { typeUrl, nonce } : { typeUrl, nonce, error };
   }
 
   /**
-   * True once a response of every type was answered on this stream. A NACK counts too, because the good resources of its
+   * True once an answer of every type was taken to its end on this stream. A NACK counts too, because the good resources of its
    * response are held (docs/decisions/one-bad-resource.md).
    */
   get complete(): boolean {
     return RESOURCE_TYPES.every((type) => this.#answered.has(type));
   }
+}
+
+function fits(versions: ReadonlyMap<string, string>): boolean {
+  let bytes = 0;
+  for (const [name, version] of versions) {
+    bytes += Buffer.byteLength(name) + Buffer.byteLength(version) + ENTRY_OVERHEAD_BYTES;
+    if (bytes > INITIAL_VERSIONS_BYTES_MAX) return false;
+  }
+  return true;
 }
 
 /** `<name>: <reason>` of each failure, joined; null without a failure, which is an ACK. */

@@ -2,6 +2,12 @@
 import { envoy } from '#proto/weft.js';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 
+/**
+ * End of `system_version_info` in every response of an answer but its last. Other clients ignore the field; other servers send
+ * each answer in one response.
+ */
+export const MORE_FOLLOWS = '+more';
+
 /** A request that a client sends. */
 export interface DeltaRequest {
   readonly typeUrl: string;
@@ -26,6 +32,8 @@ export interface DeltaResponse {
   readonly nonce: string;
   readonly resources: readonly DeltaResource[];
   readonly removed: readonly string[];
+  /** True when the answer goes on in another response. */
+  readonly more: boolean;
 }
 
 /** The node of a first request, with the text values of its metadata. */
@@ -130,6 +138,7 @@ export function decodeResponse(bytes: Buffer): DeltaResponse {
       bytes: resource?.value ?? (resource ? new Uint8Array() : null),
     })),
     removed: message.removedResources,
+    more: message.systemVersionInfo.endsWith(MORE_FOLLOWS),
   };
 }
 

@@ -23,6 +23,9 @@ type Call = ServerDuplexStream<
   envoy.service.discovery.v3.DeltaDiscoveryResponse.$Properties
 >;
 
+/** Largest request, as istiod takes it. */
+const MAX_REQUEST_BYTES = 4 * 1024 * 1024;
+
 /** A resource as the server holds it; null bytes: sent without a payload. */
 export interface ServedResource {
   readonly version: string;
@@ -76,7 +79,7 @@ export async function startAdsServer(
   const credentials = await makeCredentials(rootPath, names);
   const open = new Set<OpenStream>();
   const port = await ownPort();
-  let server = createGrpcServer(1024 * 1024);
+  let server = createGrpcServer(MAX_REQUEST_BYTES);
   const changed = new Map<string, Set<string>>();
   const touch = (type: string, name: string): void => {
     const touched = changed.get(type) ?? new Set();
@@ -114,7 +117,7 @@ export async function startAdsServer(
     },
     stop: () => server.forceShutdown(),
     async start() {
-      server = createGrpcServer(1024 * 1024);
+      server = createGrpcServer(MAX_REQUEST_BYTES);
       server.addService(
         {
           delta: {

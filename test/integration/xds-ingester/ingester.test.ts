@@ -155,6 +155,24 @@ test('the control plane goes and comes back: the state stays, only changes are s
   );
 });
 
+test('a state whose versions istiod would not read is asked for whole, and what is gone is removed', async (t) => {
+  const kit = await createIngesterKit(t);
+  const uid = (index: number): string => `${'long-'.repeat(380)}${index}`;
+  for (let index = 0; index < 2_400; index += 1) serveWorkload(kit.ads, uid(index), '1');
+  await kit.start();
+  await until(() => kit.tables.addresses.rows.size === 2_400, { what: 'all workloads' });
+  kit.ads.stop();
+  kit.ads.remove(ADDRESS_TYPE, uid(7));
+  serveWorkload(kit.ads, uid(8), '2', '10.0.0.9');
+  serveWorkload(kit.ads, 'added', '1');
+  await kit.ads.start();
+  await until(() => kit.tables.addresses.rows.has('added'), { what: 'the new workload' });
+  await until(() => !kit.tables.addresses.rows.has(uid(7)), { what: 'the removal' });
+  t.is(kit.tables.addresses.rows.size, 2_400);
+  t.deepEqual(kit.ads.streams.at(-1)?.resumed(ADDRESS_TYPE), {});
+  t.is(kit.tables.addresses.copies, 1, 'nothing was replaced');
+});
+
 test('a restarted ingester goes on from what Redis stores', async (t) => {
   const kit = await createIngesterKit(t);
   serveWorkload(kit.ads, 'uid-1', '1');
