@@ -36,3 +36,5 @@ export const MAX_MANIFEST_FILES = 10_000;
 export const MAX_NODES = 5_000;
 /** Young generation of the store's thread. The thread keeps no objects; one message of large objects fits. */
 export const STORE_YOUNG_GENERATION_MB = 6;
+/** Texts that the reduction of objects shares: the labels and names of nodes of a mesh of a hundred thousand pods. */
+export const MAX_SHARED_TEXTS = 65_536;

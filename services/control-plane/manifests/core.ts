@@ -11,6 +11,7 @@ import {
   portReference,
   labelNamedMeta,
   objectMeta,
+  unread,
 } from './fields.ts';
 
 /** A Namespace. */
@@ -22,6 +23,25 @@ export const namespaceSchema = z.strictObject({
   status: z.looseObject({}).optional(),
 });
 
+/** A Node. The mesh reads its labels. */
+export const nodeSchema = z.strictObject({
+  apiVersion: z.literal('v1'),
+  kind: z.literal('Node'),
+  metadata: objectMeta,
+  spec: z.looseObject({}).optional(),
+  status: z.looseObject({}).optional(),
+});
+
+/** A ConfigMap. */
+export const configMapSchema = z.strictObject({
+  apiVersion: z.literal('v1'),
+  kind: z.literal('ConfigMap'),
+  metadata: objectMeta,
+  data: z.record(z.string(), z.string('must be text')).optional(),
+  binaryData: z.record(z.string(), z.string('must be text')).optional(),
+  immutable: z.boolean().optional(),
+});
+
 /** A ServiceAccount. */
 export const serviceAccountSchema = z.strictObject({
   apiVersion: z.literal('v1'),
@@ -31,14 +51,6 @@ export const serviceAccountSchema = z.strictObject({
   imagePullSecrets: z.array(z.looseObject({})).optional(),
   secrets: z.array(z.looseObject({})).optional(),
 });
-
-/** Fields of Kubernetes that the mesh does not read. They are listed so that a misspelt field is refused. */
-function unread<const Name extends string>(
-  ...names: readonly Name[]
-): Record<Name, z.ZodOptional<z.ZodUnknown>> {
-  const fields = names.map((name) => [name, z.unknown().optional()] as const);
-  return Object.fromEntries(fields) as Record<Name, z.ZodOptional<z.ZodUnknown>>;
-}
 
 const containerPort = z.strictObject({
   ...unread('hostIP', 'hostPort'),

@@ -90,6 +90,35 @@ export const ipRange = z.string().refine((text) => {
 /** Non-empty text. */
 export const filled = z.string().min(1, 'must not be empty');
 
+/** Fields that the mesh does not read. They are listed so that a misspelt field is refused. */
+export function unread<const Name extends string>(
+  ...names: readonly Name[]
+): Record<Name, z.ZodOptional<z.ZodUnknown>> {
+  const fields = names.map((name) => [name, z.unknown().optional()] as const);
+  return Object.fromEntries(fields) as Record<Name, z.ZodOptional<z.ZodUnknown>>;
+}
+
+/** A label selector of Kubernetes. */
+export const labelSelector = z.strictObject({
+  matchLabels: labelMap.optional(),
+  matchExpressions: z
+    .array(
+      z
+        .strictObject({
+          key: labelKey,
+          operator: z.enum(['In', 'NotIn', 'Exists', 'DoesNotExist']),
+          values: z.array(labelValue).optional(),
+        })
+        .superRefine(({ operator, values }, context) => {
+          const needsValues = operator === 'In' || operator === 'NotIn';
+          if (needsValues === (values !== undefined && values.length > 0)) return;
+          const message = needsValues ? `is required for ${operator}` : `not with ${operator}`;
+          context.addIssue({ code: 'custom', path: ['values'], message });
+        }),
+    )
+    .optional(),
+});
+
 /** `{matchLabels}` of Istio's policies. */
 export const workloadSelector = z.strictObject({ matchLabels: labelMap.optional() });
 

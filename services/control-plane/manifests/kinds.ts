@@ -1,20 +1,81 @@
 import type { z } from 'zod';
 import { compareText } from '../../../lib/collections/compare.ts';
-import { namespaceSchema, podSchema, serviceAccountSchema, serviceSchema } from './core.ts';
+import {
+  configMapSchema,
+  namespaceSchema,
+  nodeSchema,
+  podSchema,
+  serviceAccountSchema,
+  serviceSchema,
+} from './core.ts';
+import { endpointSliceSchema } from './endpoint-slice.ts';
+import { gatewayClassSchema, gatewaySchema } from './gateway.ts';
 import { serviceEntrySchema, workloadEntrySchema } from './networking.ts';
 import { authorizationPolicySchema, peerAuthenticationSchema } from './security.ts';
 
 /** The kinds that the control plane accepts, with their schemas. */
 export const kindSchemas = {
   Namespace: namespaceSchema,
+  Node: nodeSchema,
+  ConfigMap: configMapSchema,
   ServiceAccount: serviceAccountSchema,
   Service: serviceSchema,
+  EndpointSlice: endpointSliceSchema,
   Pod: podSchema,
   ServiceEntry: serviceEntrySchema,
   WorkloadEntry: workloadEntrySchema,
+  GatewayClass: gatewayClassSchema,
+  Gateway: gatewaySchema,
   AuthorizationPolicy: authorizationPolicySchema,
   PeerAuthentication: peerAuthenticationSchema,
 } as const;
+
+/** Where an API server serves a kind. */
+export interface KindResource {
+  /** Empty for the core group. */
+  readonly group: string;
+  readonly version: string;
+  /** The name in paths and in RBAC rules. */
+  readonly plural: string;
+  readonly namespaced: boolean;
+  /** True for a kind that a CustomResourceDefinition brings: a cluster may lack it. */
+  readonly custom: boolean;
+}
+
+const ISTIO_NETWORKING = 'networking.istio.io';
+const ISTIO_SECURITY = 'security.istio.io';
+const GATEWAY_API = 'gateway.networking.k8s.io';
+
+/** The resource of each kind, in the version that every supported cluster serves. */
+export const kindResources: Readonly<Record<Kind, KindResource>> = {
+  Namespace: core('namespaces', false),
+  Node: core('nodes', false),
+  ConfigMap: core('configmaps', true),
+  ServiceAccount: core('serviceaccounts', true),
+  Service: core('services', true),
+  EndpointSlice: {
+    group: 'discovery.k8s.io',
+    version: 'v1',
+    plural: 'endpointslices',
+    namespaced: true,
+    custom: false,
+  },
+  Pod: core('pods', true),
+  ServiceEntry: custom(ISTIO_NETWORKING, 'serviceentries', true),
+  WorkloadEntry: custom(ISTIO_NETWORKING, 'workloadentries', true),
+  GatewayClass: custom(GATEWAY_API, 'gatewayclasses', false),
+  Gateway: custom(GATEWAY_API, 'gateways', true),
+  AuthorizationPolicy: custom(ISTIO_SECURITY, 'authorizationpolicies', true),
+  PeerAuthentication: custom(ISTIO_SECURITY, 'peerauthentications', true),
+};
+
+function core(plural: string, namespaced: boolean): KindResource {
+  return { group: '', version: 'v1', plural, namespaced, custom: false };
+}
+
+function custom(group: string, plural: string, namespaced: boolean): KindResource {
+  return { group, version: 'v1', plural, namespaced, custom: true };
+}
 
 /** A kind of object. */
 export type Kind = keyof typeof kindSchemas;
@@ -39,6 +100,12 @@ export type AuthorizationPolicy = ObjectOf<'AuthorizationPolicy'>;
 export type PeerAuthentication = ObjectOf<'PeerAuthentication'>;
 /** A Namespace. */
 export type NamespaceObject = ObjectOf<'Namespace'>;
+/** A Node. */
+export type KubeNode = ObjectOf<'Node'>;
+/** An EndpointSlice. */
+export type EndpointSlice = ObjectOf<'EndpointSlice'>;
+/** A Gateway. */
+export type Gateway = ObjectOf<'Gateway'>;
 
 /** All kinds, in the order of listings. */
 export const KINDS = Object.keys(kindSchemas) as readonly Kind[];
@@ -50,10 +117,10 @@ export function isKind(text: unknown): text is Kind {
 
 /** True for the kinds whose objects are in a namespace. */
 export function isNamespaced(kind: Kind): boolean {
-  return kind !== 'Namespace';
+  return kindResources[kind].namespaced;
 }
 
-/** `Kind/namespace/name`, the key of an object; the namespace of a Namespace is empty. */
+/** `Kind/namespace/name`, the key of an object; the namespace is empty for kinds without one. */
 export function objectKey(kind: Kind, namespace: string, name: string): string {
   return `${kind}/${namespace}/${name}`;
 }
@@ -63,12 +130,12 @@ export function keyOf(object: KubeObject): string {
   return objectKey(object.kind, namespaceOf(object), object.metadata.name);
 }
 
-/** The namespace of an object; empty for a Namespace. */
+/** The namespace of an object; empty for kinds without one. */
 export function namespaceOf(object: KubeObject): string {
-  return object.kind === 'Namespace' ? '' : (object.metadata.namespace ?? 'default');
+  return isNamespaced(object.kind) ? (object.metadata.namespace ?? 'default') : '';
 }
 
-/** An object by kind and name; the namespace of a Namespace is empty. */
+/** An object by kind and name; the namespace is empty for kinds without one. */
 export interface ObjectName {
   readonly kind: Kind;
   readonly namespace: string;

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { dnsLabel, dnsSubdomain } from './fields.ts';
-import { KINDS, isKind } from './kinds.ts';
+import { KINDS, isKind, isNamespaced } from './kinds.ts';
 import type { ObjectName } from './kinds.ts';
 import { listItems } from './parse.ts';
 import type { ManifestDocument, ManifestProblem } from './parse.ts';
@@ -45,7 +45,7 @@ export function parseReferences(documents: readonly ManifestDocument[]): {
       return;
     }
     const { kind, metadata } = parsed.data;
-    const namespace = kind === 'Namespace' ? '' : (metadata.namespace ?? 'default');
+    const namespace = isNamespaced(kind) ? (metadata.namespace ?? 'default') : '';
     references.push({ source, index, name: { kind, namespace, name: metadata.name } });
   };
   for (const document of documents) visit(document, document.object, '');

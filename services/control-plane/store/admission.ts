@@ -1,7 +1,7 @@
 /** Completes an object before it is stored with identity, times, addresses and status, or refuses it. Pure. */
 import { isDeepStrictEqual } from 'node:util';
 import { isNamespaced, keyOf, namespaceOf } from '../manifests/kinds.ts';
-import type { KubeObject, Pod } from '../manifests/kinds.ts';
+import type { Gateway, KubeObject, Pod } from '../manifests/kinds.ts';
 import { policyConditions } from '../policy/conditions.ts';
 import type { PolicyOptions } from '../policy/authorization-policy.ts';
 import { allocateClusterIps, allocateEntryAddresses } from './address-allocation.ts';
@@ -78,6 +78,8 @@ function withOwnFields(
       return allocateClusterIps(view, object, existing as typeof object | null, context.ranges);
     case 'ServiceEntry':
       return allocateEntryAddresses(view, object, context.ranges);
+    case 'Gateway':
+      return admitGateway(object);
     case 'AuthorizationPolicy':
       return {
         ...object,
@@ -94,6 +96,15 @@ function withOwnFields(
     default:
       return object;
   }
+}
+
+/** The addresses that a Gateway asks for are those it has: no controller of manifests assigns others. */
+function admitGateway(gateway: Gateway): Gateway {
+  const { addresses: _before, ...status } = gateway.status ?? {};
+  const { addresses } = gateway.spec;
+  return addresses === undefined
+    ? { ...gateway, status }
+    : { ...gateway, status: { ...status, addresses } };
 }
 
 function admitPod(pod: Pod, existing: Pod | null, context: AdmissionContext): Pod {
