@@ -6,6 +6,7 @@ import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { QueuedBytes, UNACCOUNTED } from './held-bytes.ts';
 import type { ByteAccount } from './held-bytes.ts';
+import { passLastBytes } from './last-bytes.ts';
 import { resetSocket } from './socket.ts';
 
 /** The client's side, or the server's. */
@@ -116,6 +117,8 @@ class RunningCopy implements Copy {
   readonly done: Promise<CopyResult>;
   readonly #a: CopyEnd;
   readonly #b: CopyEnd;
+  /** The end whose last bytes were passed on when a write to it failed. */
+  #ended: CopyEnd | null = null;
   #error: Error | null = null;
 
   constructor(a: CopyEnd, b: CopyEnd, bytes: ByteAccount) {
@@ -131,13 +134,15 @@ class RunningCopy implements Copy {
       this.#watch(a, b, closed);
       this.#watch(b, a, closed);
     });
-    forward(a, b.duplex, bytes, (length) => {
+    const countA = (length: number): void => {
       counts.fromA += length;
-    });
-    forward(b, a.duplex, bytes, (length) => {
+    };
+    const countB = (length: number): void => {
       counts.firstFromBMs ??= performance.now();
       counts.fromB += length;
-    });
+    };
+    forward(a, b.duplex, bytes, countA, (error) => this.#failed(b, a, error, countB));
+    forward(b, a.duplex, bytes, countB, (error) => this.#failed(a, b, error, countA));
   }
 
   abort(): void {
@@ -145,11 +150,22 @@ class RunningCopy implements Copy {
     this.#b.abort('cut');
   }
 
+  /** A write to `end` has failed. */
+  #failed(end: CopyEnd, other: CopyEnd, error: Error, count: (bytes: number) => void): void {
+    if (!(end.duplex instanceof Socket) || end.duplex.readableEnded) return;
+    const pass = (piece: Buffer): void => {
+      if (other.duplex.destroyed) return;
+      count(piece.length);
+      other.duplex.write(piece);
+    };
+    if (passLastBytes(end.duplex, error, pass)) this.#ended = end;
+  }
+
   /** Ends `other` when `end` closes. */
   #watch(end: CopyEnd, other: CopyEnd, closed: () => void): void {
     const onClose = (): void => {
       // Without an end from its peer the connection was reset or has failed.
-      if (end.duplex.readableEnded) finish(other);
+      if (end.duplex.readableEnded || this.#ended === end) finish(other);
       else if (!isGone(other.duplex)) other.abort('reset');
       closed();
     };
@@ -167,10 +183,14 @@ function forward(
   to: Duplex,
   bytes: ByteAccount,
   count: (bytes: number) => void,
+  failed: (error: Error) => void,
 ): void {
   const { duplex: from, smallReads } = source;
   const queued = new QueuedBytes(to, bytes);
   let corked = false;
+  const written = (error?: Error | null): void => {
+    if (error) failed(error);
+  };
   const uncork = (): void => {
     corked = false;
     to.uncork();
@@ -185,7 +205,7 @@ function forward(
       to.cork();
       setImmediate(uncork);
     }
-    if (to.write(chunk)) return;
+    if (to.write(chunk, written)) return;
     queued.update();
     // A writable emits `drain` from its own mark on.
     if (to.writableLength >= HIGH_WATER_BYTES || bytes.pressed) from.pause();

@@ -18,13 +18,15 @@ interface Joined {
   readonly copy: Copy;
   /** The copy's own socket towards the client. */
   readonly near: Socket;
+  /** The copy's own socket towards the server. */
+  readonly far: Socket;
 }
 
 async function joined(t: ExecutionContext, smallReads = false): Promise<Joined> {
   const [a, b] = await Promise.all([socketPair(t), socketPair(t)]);
   const ends = [socketEnd(a.near), socketEnd(b.near)] as const;
   const copy = bidiCopy({ ...ends[0], smallReads }, { ...ends[1], smallReads });
-  return { client: a.far, server: b.far, copy, near: a.near };
+  return { client: a.far, server: b.far, copy, near: a.near, far: b.near };
 }
 
 async function send(socket: Socket, sizes: readonly number[]): Promise<Buffer> {
@@ -97,6 +99,23 @@ test('a client that has ended its own side slowly reads all of a server that has
   await gone;
   await until(() => near.writableEnded, { timeoutMs: 10_000, what: 'the end passed on' });
   t.is((await readAll(client)).length, sent);
+  t.is((await copy.done).error, null);
+});
+
+test('an answer that waits in the kernel when a write to its server fails reaches the client', async (t) => {
+  const { client, server, copy, far } = await joined(t);
+  // As while the client takes no more.
+  far.pause();
+  server.write('early answer');
+  server.destroy();
+  await once(server, 'close');
+  // The kernel answers the first write by a reset, and refuses the second.
+  for (const sent of [1, 2]) {
+    client.write('x');
+    await until(() => copy.counts.fromA === sent, { what: 'the byte to be taken in' });
+  }
+  const { bytes, end } = await readToEnd(client);
+  t.deepEqual([bytes.toString(), end], ['early answer', 'clean']);
   t.is((await copy.done).error, null);
 });
 

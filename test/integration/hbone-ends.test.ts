@@ -16,7 +16,13 @@ import { streamEnd } from '../../workers/listener/upstream.ts';
 import { rawFrame, rawHttp2 } from '../support/raw-http2.ts';
 import type { RawHttp2, SeenFrame } from '../support/raw-http2.ts';
 import { socketPair } from '../support/socket-pair.ts';
-import { readSocketToEnd, readToEnd, serveTunnels, tunnelOptions } from '../support/tunnel-kit.ts';
+import {
+  closedBy,
+  readSocketToEnd,
+  readToEnd,
+  serveTunnels,
+  tunnelOptions,
+} from '../support/tunnel-kit.ts';
 import { identities } from '../support/tunnel-pki.ts';
 import { until } from '../support/until.ts';
 
@@ -24,6 +30,8 @@ interface Carried {
   /** The other end of the tunnel, which writes frames itself; its stream is number 1. */
   readonly peer: RawHttp2;
   readonly application: Socket;
+  /** The other end of the application's socket. */
+  readonly near: Socket;
   readonly copy: Copy;
 }
 
@@ -41,7 +49,7 @@ async function carried(t: ExecutionContext, duplex = false): Promise<Carried> {
   const peer = await rawHttp2(t, fixture.port, client);
   peer.greet();
   peer.connect(1, '10.0.0.1:80');
-  return { peer, application, copy: await copying };
+  return { peer, application, near, copy: await copying };
 }
 
 function data(bytes: Uint8Array, flags = 0): Buffer {
@@ -121,6 +129,27 @@ for (const duplex of [false, true]) {
     peer.socket.write(data(Buffer.alloc(8_192)));
     t.is(await resetCode(peer), errorCode.noError);
     t.is((await copy.done).error, null);
+  });
+
+  test(`an application that closes before it has read all has its answer passed on whole (${by})`, async (t) => {
+    const { peer, application, near, copy } = await carried(t, duplex);
+    // As while the tunnel takes no more: the answer waits in the kernel.
+    near.pause();
+    const answer = Buffer.alloc(32_768, 'a');
+    application.write(answer);
+    application.destroy();
+    await closedBy(application);
+    // The kernel answers the first write by a reset, and refuses the second.
+    for (const sent of [1, 2]) {
+      peer.socket.write(data(Buffer.from('x')));
+      await until(() => copy.counts.fromA === sent, { what: 'the byte to be taken in' });
+    }
+    t.is(await resetCode(peer), errorCode.noError);
+    const frames = peer.frames.filter(({ type }) => type === frameType.data);
+    t.true(Buffer.concat(frames.map(({ payload }) => payload)).equals(answer));
+    t.is(frames.at(-1)?.flags, frameFlag.endStream);
+    t.is((await copy.done).error, null);
+    t.is(copy.counts.fromB, answer.length);
   });
 
   test(`a cut resets both ends (${by})`, async (t) => {

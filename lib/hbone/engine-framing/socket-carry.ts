@@ -2,6 +2,7 @@ import type { Socket } from 'node:net';
 import { GATHER_FROM_BYTES, HIGH_WATER_BYTES, isOrdinaryEnd } from '../../net/bidi-copy.ts';
 import type { Abort, Copy, CopyCounts, CopyResult, CopySide } from '../../net/bidi-copy.ts';
 import { QueuedBytes } from '../../net/held-bytes.ts';
+import { passLastBytes } from '../../net/last-bytes.ts';
 import { readInto } from '../../net/read-into.ts';
 import { resetSocket } from '../../net/socket.ts';
 import { GATHERED_BYTES, PIN_FROM_BYTES } from './limits.ts';
@@ -24,6 +25,8 @@ export class SocketCarry implements Copy, StreamSink {
   readonly #finished: (result: CopyResult) => void;
   readonly #queued: QueuedBytes;
   #error: Error | null = null;
+  /** Whether the application has ended its side, and all its bytes are queued. */
+  #socketEnded = false;
   #socketClosed = false;
   #streamClosed = false;
   /** Bytes received in this turn and not written yet. */
@@ -52,7 +55,7 @@ export class SocketCarry implements Copy, StreamSink {
     const reads = { buffer: readBuffer, take: this.#onSocketRead };
     if (!readInto(socket, reads)) socket.on('data', this.#onSocketData);
     socket.on('drain', this.#onSocketDrain);
-    if (socket.readableEnded) stream.end();
+    if (socket.readableEnded) this.#onSocketEnd();
     else socket.once('end', this.#onSocketEnd);
     stream.attach(this);
     // A socket accepted with pauseOnConnect stays paused until `resume`.
@@ -141,12 +144,22 @@ export class SocketCarry implements Copy, StreamSink {
   };
 
   readonly #onSocketEnd = (): void => {
+    this.#socketEnded = true;
     this.#stream.end();
   };
 
   readonly #onSocketDrain = (): void => {
     this.#queued.update();
     this.#stream.resume();
+  };
+
+  readonly #onWritten = (error?: Error | null): void => {
+    if (!error || this.#socketEnded) return;
+    const pass = (piece: Buffer): void => {
+      this.#count(this.#socketIs, piece.length);
+      this.#stream.write(piece);
+    };
+    if (passLastBytes(this.#socket, error, pass)) this.#onSocketEnd();
   };
 
   readonly #onSocketError = (error: Error): void => {
@@ -160,7 +173,7 @@ export class SocketCarry implements Copy, StreamSink {
       this.#finished({ error: this.#error });
       return;
     }
-    if (!this.#socket.readableEnded) {
+    if (!this.#socketEnded) {
       // The socket was reset or has failed, so the bytes read are not all.
       this.#reset('reset');
       return;
@@ -185,7 +198,7 @@ export class SocketCarry implements Copy, StreamSink {
   #writeMessage(piece: Buffer): void {
     const socket = this.#socket;
     const isQueued = socket.writableLength > 0;
-    socket.write(isQueued ? Buffer.from(piece) : piece);
+    socket.write(isQueued ? Buffer.from(piece) : piece, this.#onWritten);
     if (socket.writableLength === 0) return;
     // The slab is never released if the socket keeps the message, which is rare.
     if (!isQueued) this.#stream.hold();
@@ -207,13 +220,14 @@ export class SocketCarry implements Copy, StreamSink {
     const socket = this.#socket;
     // A few waiting bytes would keep a whole slab in use.
     if (socket.writableLength > 0 && bytes.length < PIN_FROM_BYTES) {
-      socket.write(Buffer.from(bytes));
+      socket.write(Buffer.from(bytes), this.#onWritten);
       release(slab);
     } else {
       let held = true;
-      const done = (): void => {
+      const done = (error?: Error | null): void => {
         if (held) release(slab);
         held = false;
+        this.#onWritten(error);
       };
       socket.write(bytes, done);
       // The kernel has taken all bytes. Otherwise the socket reads them from the slab later.
