@@ -75,6 +75,12 @@ export const REVERIFIED_PER_TURN = 25;
 /** Time that an ended tunnel has to send its last frames, including GOAWAY. */
 export const CLOSE_LINGER_MS = 1_000;
 
+/**
+ * Times that received bytes renew the time to acknowledge SETTINGS. With the default time of 10 s the acknowledgement may wait behind a
+ * connection window of 16 MiB on a link of 56 kB/s.
+ */
+export const MAX_ACK_RENEWALS = 30;
+
 /** Parsed baggage headers that a thread keeps, and the longest of them: at most half a megabyte. */
 export const MAX_KEPT_BAGGAGE = 256;
 export const MAX_KEPT_BAGGAGE_LENGTH = 1_024;

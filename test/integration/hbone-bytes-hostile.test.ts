@@ -6,9 +6,10 @@ import { systemClock } from '../../lib/clock/clock.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import type { TunnelCredentials } from '../../lib/hbone/credentials.ts';
 import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
-import { errorCode, settingId } from '../../lib/hbone/engine-framing/frames.ts';
+import { errorCode, frameType, settingId } from '../../lib/hbone/engine-framing/frames.ts';
 import { PRESSED_WINDOW_BYTES, RECORD_BYTES } from '../../lib/hbone/engine-framing/limits.ts';
-import type { TunnelStream } from '../../lib/hbone/engine.ts';
+import type { TunnelSettings, TunnelStream } from '../../lib/hbone/engine.ts';
+import { MAX_ACK_RENEWALS } from '../../lib/hbone/limits.ts';
 import { HeldBytes, PRESSURE_CHECK_MS } from '../../lib/net/held-bytes.ts';
 import type { ByteAccount, PodBytes } from '../../lib/net/held-bytes.ts';
 import { NodeBudget, newBudgetMemory } from '../../lib/net/node-budget.ts';
@@ -37,7 +38,11 @@ interface Rig {
   readonly peer: () => Promise<RawHttp2>;
 }
 
-async function rig(t: ExecutionContext, clock: Clock = systemClock): Promise<Rig> {
+async function rig(
+  t: ExecutionContext,
+  clock: Clock = systemClock,
+  settings: Partial<TunnelSettings> = {},
+): Promise<Rig> {
   const { client, server }: { client: TunnelCredentials; server: TunnelCredentials } =
     await identities();
   const budget = new NodeBudget(newBudgetMemory(), 0, { connections: 1, handshakes: 1 });
@@ -63,7 +68,7 @@ async function rig(t: ExecutionContext, clock: Clock = systemClock): Promise<Rig
     relieve: () => pod.relieve(),
     onPressure: (listener) => pod.onPressure(listener),
   };
-  const options = { ...tunnelOptions(server), clock, bytes };
+  const options = { ...tunnelOptions(server, settings), clock, bytes };
   const fixture = await serveTunnels(t, framingEngine, options, (incoming) => {
     // Nothing reads the stream.
     const stream = incoming.accept({});
@@ -169,4 +174,30 @@ test('SETTINGS that come later must be acknowledged in time, too', async (t) => 
     server.tunnels.map(({ usable }) => usable),
     [false, true],
   );
+});
+
+test('received bytes renew the time to acknowledge SETTINGS a bounded number of times', async (t) => {
+  const clock = new FakeClock();
+  const handshakeTimeoutMs = 100;
+  const { server, peer } = await rig(t, clock, { handshakeTimeoutMs });
+  const [silent, busy] = [await peer(), await peer()];
+  for (const one of [silent, busy]) one.greetOnly();
+  const answers = (): number => busy.frames.filter(({ type }) => type === frameType.ping).length;
+  const send = async (): Promise<void> => {
+    const before = answers();
+    busy.socket.write(rawFrame(frameType.ping, 0, 0, Buffer.alloc(8)));
+    await until(() => answers() > before, { what: 'the answer to PING' });
+  };
+  await until(() => server.tunnels.length === 2, { what: 'both tunnels' });
+  for (let renewal = 0; renewal < MAX_ACK_RENEWALS; renewal += 1) {
+    await send();
+    await clock.advance(handshakeTimeoutMs);
+    t.is(busy.goaway, null, `after ${renewal} renewals`);
+  }
+  await silent.closed;
+  t.is(silent.goaway, errorCode.settingsTimeout);
+  await send();
+  await clock.advance(handshakeTimeoutMs);
+  await busy.closed;
+  t.is(busy.goaway, errorCode.settingsTimeout);
 });

@@ -253,8 +253,9 @@ export abstract class FramingLink implements FrameReceiver {
   protected announce(settings: Buffer): void {
     this.control(settings);
     if (this.over) return;
-    // The answer may wait behind all that the peer has sent.
-    this.#unacknowledged = this.#timers.afterInput(this.options.settings.handshakeTimeoutMs, () =>
+    const heard = (): number => this.#socket.bytesRead;
+    const { handshakeTimeoutMs } = this.options.settings;
+    this.#unacknowledged = this.#timers.afterSilence(handshakeTimeoutMs, heard, () =>
       this.fail(peerFault(errorCode.settingsTimeout, 'did not acknowledge SETTINGS')),
     );
   }
