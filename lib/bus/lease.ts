@@ -11,12 +11,21 @@ import type { RedisClient } from './redis-client.ts';
 const ACQUIRE = loadScript('lease-acquire');
 const RENEW = loadScript('lease-renew');
 
+/** How long a lease lasts, and how often its holder renews it; milliseconds. */
+export interface LeaseTimes {
+  /** How long a standby waits for a killed holder. */
+  readonly ttlMs: number;
+  /** A fraction of {@link ttlMs}, so that several renewals may fail before the lease runs out. */
+  readonly renewMs: number;
+}
+
 /** Dependencies of a lease. */
 export interface LeaseDeps {
   readonly commands: RedisClient;
   readonly clock: Clock;
   readonly log: Logger;
   readonly metrics: BusMetrics;
+  readonly times?: LeaseTimes;
 }
 
 /**
@@ -31,13 +40,17 @@ export class Lease {
   readonly #listeners = new Set<(held: boolean) => void>();
   readonly #stop = new AbortController();
   readonly #loop: Promise<void>;
+  readonly #times: LeaseTimes;
   #token: string | null = null;
+  /** How long the holder's lease lasts unless it is renewed, as of the last question; milliseconds. */
+  #othersRestMs = Infinity;
   #wake: () => void = () => undefined;
 
   constructor(name: string, key: string, deps: LeaseDeps) {
     this.#name = name;
     this.key = key;
     this.#deps = deps;
+    this.#times = deps.times ?? { ttlMs: LEASE_TTL_MS, renewMs: LEASE_RENEW_MS };
     // Asks as soon as Redis is there (again).
     onLink(deps.commands, () => this.#wake());
     this.#loop = this.#run();
@@ -79,6 +92,7 @@ export class Lease {
   async #run(): Promise<void> {
     const { clock, commands } = this.#deps;
     const { signal } = this.#stop;
+    const { renewMs, ttlMs } = this.#times;
     const holder = randomBytes(12).toString('hex');
     let provenAt = 0;
     while (!signal.aborted) {
@@ -89,12 +103,13 @@ export class Lease {
         this.#set(token);
       } catch (error) {
         // Redis is away: the lease stands until it may have run out.
-        if (clock.monotonic() - provenAt >= LEASE_TTL_MS) this.#set(null);
+        this.#othersRestMs = Infinity;
+        if (clock.monotonic() - provenAt >= ttlMs) this.#set(null);
         this.#deps.log.debug({ lease: this.#name, error: errorText(error) }, 'lease.unreachable');
       }
-      const rest = this.#token === null ? Infinity : provenAt + LEASE_TTL_MS - clock.monotonic();
-      const pause = Math.max(0, Math.min(LEASE_RENEW_MS, rest));
-      await this.#pause(pause);
+      const ownRestMs = provenAt + ttlMs - clock.monotonic();
+      const restMs = this.#token === null ? this.#othersRestMs : ownRestMs;
+      await this.#pause(Math.max(0, Math.min(renewMs, restMs)));
     }
   }
 
@@ -108,7 +123,7 @@ export class Lease {
   }
 
   async #ask(commands: RedisClient, holder: string): Promise<string | null> {
-    const lifetime = String(LEASE_TTL_MS);
+    const lifetime = String(this.#times.ttlMs);
     if (this.#token !== null) {
       const renewed = await runScript(commands, RENEW, [this.key], [this.#token, lifetime]);
       if (renewed === 1) return this.#token;
@@ -117,7 +132,10 @@ export class Lease {
     }
     const keys = [this.key, `${this.key}:fence`];
     const won = await runScript(commands, ACQUIRE, keys, [holder, lifetime]);
-    return typeof won === 'string' ? won : null;
+    if (typeof won === 'string') return won;
+    // A millisecond later the lease has run out. A lease without an end is none of this program's.
+    this.#othersRestMs = typeof won === 'number' && won >= 0 ? won + 1 : Infinity;
+    return null;
   }
 
   #set(token: string | null): void {

@@ -39,7 +39,7 @@ export const MALFORMED_LOG_LINES_MAX = 20;
 /** Interval of looks at the settings and the health of Redis; every new connection adds one. */
 export const SERVER_CHECK_MS = 30_000;
 
-/** Lifetime of a lease: how long a standby waits for a killed holder. */
+/** Lifetime of a lease that names none: how long a standby waits for a killed holder. */
 export const LEASE_TTL_MS = 8_000;
 
 /** Interval of renewals: three chances before the lease runs out. */

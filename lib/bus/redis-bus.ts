@@ -17,6 +17,7 @@ import type {
 } from './contract.ts';
 import { leaseKey, presenceKey, resultKey, scopePrefix, tableKeys } from './keys.ts';
 import { Lease } from './lease.ts';
+import type { LeaseTimes } from './lease.ts';
 import { JOBS_WAITING_MAX } from './limits.ts';
 import { MalformedReport } from './malformed.ts';
 import { createBusMetrics } from './metrics.ts';
@@ -115,8 +116,8 @@ export class Bus {
     return () => this.#listeners.delete(listener);
   }
 
-  /** Asks for the lease until it is closed. */
-  lease(name: string, scope: Scope): Lease {
+  /** Asks for the lease until it is closed. Without `times` it lasts eight seconds. */
+  lease(name: string, scope: Scope, times?: LeaseTimes): Lease {
     const key = leaseKey(this.#config.prefix, name, scope);
     const { clock, log } = this.#deps;
     const lease = new Lease(name, key, {
@@ -124,6 +125,7 @@ export class Bus {
       clock,
       log,
       metrics: this.#metrics,
+      ...(times === undefined ? {} : { times }),
     });
     return this.#own(lease);
   }

@@ -21,6 +21,10 @@ export function createIngesterMetrics(registry: MetricRegistry, facts: IngesterF
     for (const table of OWNED_TABLES) gauge.set({ table }, facts.state.tables[table].size);
   });
   registry.gauge('weft_ingest_unwritten_rows', 'Rows not in Redis yet', ['table'], (gauge) => {
-    for (const table of OWNED_TABLES) gauge.set({ table }, facts.state.tables[table].dirty);
+    // A standby writes nothing: Redis is compared with its memory when it takes over.
+    const leading = facts.leading();
+    for (const table of OWNED_TABLES) {
+      gauge.set({ table }, leading ? facts.state.tables[table].dirty : 0);
+    }
   });
 }

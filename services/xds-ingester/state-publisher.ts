@@ -21,7 +21,7 @@ export interface StateSource {
   readonly live: boolean;
   /** True once the state in memory was complete. */
   readonly complete: boolean;
-  /** Called once, when the first lease is held and what Redis stores is loaded: the source may start. */
+  /** Called once: the source may start. As a leader this process has loaded what Redis stores; as a standby it holds nothing. */
   start(): void;
   /** Called when the rows of another ingester replaced the state in memory: follow from there. */
   reopen(): void;
@@ -59,6 +59,7 @@ export class StatePublisher {
   #newTerm = false;
   #started = false;
   #published = false;
+  #standsBy = false;
 
   /** `onPublished` is called when Redis first holds a complete state. */
   constructor(deps: PublisherDeps, onPublished: () => void) {
@@ -90,6 +91,15 @@ export class StatePublisher {
     this.#wake.resolve();
   }
 
+  /**
+   * Another process leads: follows the source from now on without writing, so that a takeover finds the current state in memory
+   * and has only to compare it with Redis.
+   */
+  standBy(): void {
+    this.#standsBy = true;
+    this.poke();
+  }
+
   async close(): Promise<void> {
     this.#stop.abort(new Error('publisher closed'));
     for (const release of this.#releases) release();
@@ -112,6 +122,7 @@ export class StatePublisher {
       this.#wake = Promise.withResolvers<void>();
       try {
         if (lease.held) await this.#work();
+        else if (this.#standsBy) this.#startAsStandby();
         backoff.reset();
         await this.#wake.promise;
       } catch (error) {
@@ -121,6 +132,14 @@ export class StatePublisher {
         await pause(clock, backoff.next(), signal);
       }
     }
+  }
+
+  #startAsStandby(): void {
+    if (this.#started) return;
+    this.#started = true;
+    // Whenever this process leads, another has written before.
+    this.#newTerm = true;
+    this.#deps.source.start();
   }
 
   async #work(): Promise<void> {
@@ -187,6 +206,8 @@ export class StatePublisher {
   /** Makes each table differ from memory only in its dirty rows. */
   async #repair(standings: readonly TableStanding[], newTerm: boolean): Promise<void> {
     const { log, state } = this.#deps;
+    // The process that led before has published all tables.
+    if (newTerm && !standings.includes('absent')) this.#published = true;
     // The table is gone, half made by an ingester that died, or older than the last write.
     const lost = standings.some((standing) => standing === 'absent' || standing === 'behind');
     if (lost) log.warn({ standings }, 'ingest.redis-lost-state');

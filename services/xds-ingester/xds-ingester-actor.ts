@@ -15,13 +15,11 @@ import { parseLocalFile } from '../../lib/xds/local/parse.ts';
 import type { LocalFileResource } from '../../lib/xds/local/parse.ts';
 import { ingesterConfig } from './config.ts';
 import type { IngesterConfig } from './config.ts';
+import { INGEST_LEASE, STANDBY_AFTER_MS } from './limits.ts';
 import { MeshState, OWNED_TABLES } from './mesh-state.ts';
 import { createIngesterMetrics } from './metrics.ts';
 import { StatePublisher } from './state-publisher.ts';
 import type { StateSource } from './state-publisher.ts';
-
-/** When Redis is there and the lease is not won within this time, another ingester leads. This one is then ready as a standby. */
-const STANDBY_AFTER_MS = 3_000;
 
 /** Name of the lease, mesh scope. */
 const LEASE = 'ingest';
@@ -57,7 +55,7 @@ class XdsIngester implements Actor {
       supervise: context.supervise,
     });
     this.#bus = bus;
-    const lease = bus.lease(LEASE, 'mesh');
+    const lease = bus.lease(LEASE, 'mesh', INGEST_LEASE);
     const state = new MeshState(clock, local, () => this.#publisher?.poke());
     const xdsMetrics = createXdsMetrics(metrics);
     const source = this.#source(context, state, xdsMetrics);
@@ -69,7 +67,15 @@ class XdsIngester implements Actor {
       leading: () => lease.held,
       live: () => this.#client?.live ?? false,
     });
-    readyAsStandby(bus, context, () => lease.held, ready);
+    whenStandby(
+      bus,
+      context,
+      () => lease.held,
+      () => {
+        publisher.standBy();
+        ready();
+      },
+    );
     context.admin.route('GET', '/state', (_request, response) =>
       sendJson(response, 200, {
         leading: lease.held,
@@ -136,12 +142,12 @@ class XdsIngester implements Actor {
   }
 }
 
-/** Calls `ready` when Redis is there and another ingester holds the lease. */
-function readyAsStandby(
+/** Calls `standsBy` when Redis is there and another ingester holds the lease. */
+function whenStandby(
   bus: Bus,
   context: ActorContext,
   leading: () => boolean,
-  ready: () => void,
+  standsBy: () => void,
 ): void {
   const release = bus.onConnection((connected) => {
     if (!connected) return;
@@ -149,7 +155,7 @@ function readyAsStandby(
     context.clock.after(STANDBY_AFTER_MS, () => {
       if (leading()) return;
       context.log.info('ingest.standby');
-      ready();
+      standsBy();
     });
   });
 }

@@ -47,6 +47,33 @@ test.serial('killed with SIGKILL and started again, it goes on where Redis is', 
   t.is(kit.tables.addresses.epochs.length, 1);
 });
 
+test.serial(
+  'a standby goes on where a killed leader was, with what came and went meanwhile',
+  async (t) => {
+    const kit = await createIngesterKit(t);
+    serveWorkload(kit.ads, 'stays', '1');
+    serveWorkload(kit.ads, 'changes', '1');
+    serveWorkload(kit.ads, 'goes', '1');
+    const leader = startProcess(t, kit);
+    await kit.holds('addresses', ['stays', 'changes', 'goes']);
+    const standby = startProcess(t, kit);
+    await until(() => kit.ads.streams[1]?.acks(ADDRESS_TYPE) === 1, {
+      what: 'the standby to hold the state',
+      timeoutMs: 20_000,
+    });
+    leader.child.kill('SIGKILL');
+    await once(leader.child, 'exit');
+    serveWorkload(kit.ads, 'changes', '2', '10.0.0.2');
+    serveWorkload(kit.ads, 'comes', '1');
+    kit.ads.remove(ADDRESS_TYPE, 'goes');
+    kit.ads.push();
+    await kit.holds('addresses', ['stays', 'changes', 'comes']);
+    t.is(kit.ads.streams.length, 2, 'the standby followed all the time');
+    t.is(kit.tables.addresses.epochs.length, 1, 'nothing was replaced');
+    t.true(standby.output().includes('"held":true'));
+  },
+);
+
 test.serial('SIGTERM ends it cleanly and frees the lease', async (t) => {
   const kit = await createIngesterKit(t);
   serveWorkload(kit.ads, 'uid-1', '1');

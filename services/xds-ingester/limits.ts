@@ -1,0 +1,11 @@
+/** Bounds and times of the ingester, each with its reason. */
+import type { LeaseTimes } from '../../lib/bus/lease.ts';
+
+/**
+ * Lifetime of the ingester's lease. A standby that follows the control plane itself takes over within three seconds of a kill.
+ * The holder renews five times as often, so neither a slow turn of it nor a slow answer of Redis costs it the lease.
+ */
+export const INGEST_LEASE: LeaseTimes = { ttlMs: 2_000, renewMs: 400 };
+
+/** When Redis is there and the lease is not won within this time, another ingester leads. */
+export const STANDBY_AFTER_MS = 3_000;
