@@ -11,7 +11,7 @@ const LONGEST_FILE_LINES = 400;
 const LONGEST_TEST_LINES = 600;
 /** Folders of lib, lowest first; a folder may import its own row and the rows above it in this list. */
 const LIB_LAYERS: readonly (readonly string[])[] = [
-  ['errors', 'clock', 'collections', 'digest', 'async'],
+  ['errors', 'clock', 'collections', 'digest', 'async', 'derived'],
   ['config', 'files', 'http', 'log', 'metrics', 'net', 'linux', 'profile', 'otlp', 'tls'],
   ['grpc'],
   ['identity', 'policy', 'state', 'bus'],
