@@ -1,4 +1,5 @@
 import { EndpointSet } from '../../lib/state/endpoint-set.ts';
+import type { ServiceWithEndpoints } from '../../lib/state/endpoint-set.ts';
 import type { Service } from '../../lib/state/model.ts';
 import { serviceKey } from '../../lib/state/model.ts';
 import { KEPT_SERVICES, MAX_HELD_ENDPOINTS } from './limits.ts';
@@ -21,7 +22,7 @@ interface Held {
 export class HeldEndpoints {
   readonly #send: (message: StateRequest) => void;
   readonly #limit: number;
-  /** Endpoints by the key of the service; the one named longest ago by an answer comes first. */
+  /** Endpoints by the key of the service; the one used longest ago comes first. */
   readonly #sets = new Map<string, Held>();
   #count = 0;
 
@@ -59,13 +60,22 @@ export class HeldEndpoints {
     const key = serviceKey(service);
     const held = this.#sets.get(key);
     if (held === undefined) return null;
-    // Moves it to the young end of the map: what is given up is taken from the old one.
-    this.#sets.delete(key);
-    this.#sets.set(key, held);
+    this.#touch(key, held);
     return held.set;
   }
 
-  /** Gives up what was named longest ago while there is too much; what one decision may need stays. */
+  /** Notes that an answer that names the services is used. */
+  used(services: readonly ServiceWithEndpoints[]): void {
+    // With fewer endpoints nothing is given up soon, so that it does not matter yet which ones were used last.
+    if (this.#count < this.#limit / 2) return;
+    for (const { service, endpoints } of services) {
+      const key = serviceKey(service);
+      const held = this.#sets.get(key);
+      if (held?.set === endpoints) this.#touch(key, held);
+    }
+  }
+
+  /** Gives up what was used longest ago while there is too much; what one decision may need stays. */
   shrink(): ReadonlySet<EndpointSet> {
     const gone = new Set<EndpointSet>();
     for (const [key, { set, epoch }] of this.#sets) {
@@ -75,6 +85,12 @@ export class HeldEndpoints {
       gone.add(set);
     }
     return gone;
+  }
+
+  /** Moves it to the young end of the map: what is given up is taken from the old one. */
+  #touch(key: string, held: Held): void {
+    this.#sets.delete(key);
+    this.#sets.set(key, held);
   }
 
   #forget(key: string): void {

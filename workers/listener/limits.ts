@@ -46,7 +46,7 @@ export const MAX_DECISION_ROUNDS = 12;
 /** Answers kept per thread, to host names as many again, some 2 kB each. The least recently used goes first. */
 export const MAX_CACHED_ANSWERS = 10_000;
 
-/** Endpoints of services that one thread holds, some 2.5 kB each, and the services; those asked for longest ago go first, with the answers that name them. */
+/** Endpoints of services that one thread holds, some 2.5 kB each, and the services; those used longest ago go first, with the answers that name them. */
 export const MAX_HELD_ENDPOINTS = 50_000;
 
 /** Services whose endpoints stay whatever their number: a decision names four at most, and two connections must not take them from each other. */

@@ -53,10 +53,11 @@ export class StateClient implements MeshView {
   readonly #invalidated: ((ids: readonly string[] | null) => void)[] = [];
   #nextId = 1;
 
-  constructor(port: MessagePort, clock: Clock) {
+  /** `maxEndpoints` replaces the bound of endpoints and services held. */
+  constructor(port: MessagePort, clock: Clock, maxEndpoints?: number) {
     this.#port = port;
     this.#clock = clock;
-    this.#endpoints = new HeldEndpoints((message) => this.#send(message));
+    this.#endpoints = new HeldEndpoints((message) => this.#send(message), maxEndpoints);
     port.on('message', (message: StateResponse) => this.#receive(message));
   }
 
@@ -75,6 +76,7 @@ export class StateClient implements MeshView {
     const answers = this.#cacheOf(id);
     const answer = answers.get(id);
     if (answer === undefined) return undefined;
+    this.#endpoints.used(answer.services);
     if (answers.size < KEEPS_ORDER_FROM) return answer;
     // Moves it to the young end of the map: eviction takes from the old one.
     answers.delete(id);

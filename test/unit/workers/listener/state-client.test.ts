@@ -2,9 +2,10 @@ import { MessageChannel } from 'node:worker_threads';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import type { Endpoint } from '../../../../lib/state/model.ts';
+import { serviceKey } from '../../../../lib/state/model.ts';
 import type { LookupKey } from '../../../../lib/state/view.ts';
 import { lookupId } from '../../../../lib/state/view.ts';
-import { MAX_CACHED_ANSWERS } from '../../../../workers/listener/limits.ts';
+import { KEPT_SERVICES, MAX_CACHED_ANSWERS } from '../../../../workers/listener/limits.ts';
 import type { StateRequest, StateResponse } from '../../../../workers/listener/protocol/state.ts';
 import { StateClient } from '../../../../workers/listener/state-client.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
@@ -15,7 +16,10 @@ import { workload } from '../../../support/workloads.ts';
 const key: LookupKey = { kind: 'address', network: '', ip: '10.0.0.1' };
 const pod = { uid: 'u', name: 'web', namespace: 'demo', serviceAccount: 'web' };
 
-function client(t: ExecutionContext): {
+function client(
+  t: ExecutionContext,
+  maxEndpoints?: number,
+): {
   state: StateClient;
   asked: StateRequest[];
   say: (message: StateResponse) => void;
@@ -29,7 +33,7 @@ function client(t: ExecutionContext): {
   const clock = new FakeClock();
   return {
     clock,
-    state: new StateClient(port2, clock),
+    state: new StateClient(port2, clock, maxEndpoints),
     asked,
     say: (message) => port1.postMessage(message),
   };
@@ -178,6 +182,32 @@ test('a program is kept until it is dropped', async (t) => {
   say({ type: 'program.drop', setId: 's' });
   await until(() => state.program('s') === undefined, { what: 'the drop' });
   t.pass();
+});
+
+test('endpoints that are used stay, however long ago they were asked for', async (t) => {
+  const { state, asked, say } = client(t, KEPT_SERVICES);
+  const keys = Array.from({ length: KEPT_SERVICES + 1 }, (_, index) => ({
+    kind: 'hostname' as const,
+    hostname: `s${index}.demo`,
+  }));
+  for (const [index, { hostname }] of keys.entries()) {
+    const web = service({ hostname });
+    // Connections that are made meanwhile use the first.
+    if (index > 0) t.truthy(state.get({ kind: 'hostname', hostname: 's0.demo' }));
+    const fetched = state.fetch([{ kind: 'hostname', hostname }]);
+    await until(() => asked.some((one) => one.type === 'lookup' && one.id === index + 1), {
+      what: 'the question',
+    });
+    const anew = { balancing: null };
+    say({ type: 'endpoints', service: serviceKey(web), epoch: index, anew, endpoints: [] });
+    say({ type: 'answer', id: index + 1, answers: [{ workloads: [], services: [web] }] });
+    await fetched;
+  }
+  const known = keys.filter((one) => state.get(one) !== undefined);
+  t.deepEqual(
+    known.map(({ hostname }) => hostname),
+    keys.map(({ hostname }) => hostname).filter((hostname) => hostname !== 's1.demo'),
+  );
 });
 
 test('an answer has the endpoints that came before it, and follows them without another question', async (t) => {
