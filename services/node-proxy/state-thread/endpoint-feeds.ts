@@ -38,13 +38,16 @@ interface Feed {
  */
 export class EndpointFeeds {
   readonly #view: EndpointView;
+  readonly #perMessage: number;
   readonly #threads = new Map<number, Map<string, Feed>>();
   readonly #services = new Map<string, Set<Feed>>();
   readonly #changed = new Set<Feed>();
   #epochs = 0;
 
-  constructor(view: EndpointView) {
+  /** `perMessage` bounds the endpoints of one message. */
+  constructor(view: EndpointView, perMessage = ENDPOINTS_PER_MESSAGE) {
     this.#view = view;
+    this.#perMessage = perMessage;
   }
 
   /** Forgets the endpoints that the thread had, because the thread is new or gone. */
@@ -109,19 +112,15 @@ export class EndpointFeeds {
     const feeds = this.#threads.get(thread) ?? new Map<string, Feed>();
     this.#threads.set(thread, feeds);
     const known = feeds.get(key);
-    const { loadBalancing: balancing } = service;
     if (known !== undefined) {
-      if (JSON.stringify(known.balancing) !== JSON.stringify(balancing)) {
-        known.balancing = balancing;
-        this.#begin(known);
-      }
+      this.#follow(known, service);
       return known;
     }
     const feed: Feed = {
       thread,
       key,
       send,
-      balancing,
+      balancing: service.loadBalancing,
       due: new Set(),
       anew: true,
       epoch: 0,
@@ -133,6 +132,13 @@ export class EndpointFeeds {
     this.#services.set(key, (this.#services.get(key) ?? new Set()).add(feed));
     this.#begin(feed);
     return feed;
+  }
+
+  /** Begins anew if the service is balanced otherwise than the endpoints that the thread has were chosen by. */
+  #follow(feed: Feed, { loadBalancing: balancing }: Service): void {
+    if (JSON.stringify(feed.balancing) === JSON.stringify(balancing)) return;
+    feed.balancing = balancing;
+    this.#begin(feed);
   }
 
   #begin(feed: Feed): void {
@@ -157,14 +163,17 @@ export class EndpointFeeds {
 
   #tell(feed: Feed): void {
     if (feed.inFlight !== null || (feed.due.size === 0 && !feed.anew)) return;
+    const present = this.#view.serviceOf(feed.key);
     // The service is gone. When it comes back, the thread gets all endpoints anew.
-    if (this.#view.serviceOf(feed.key) === undefined) {
+    if (present === undefined) {
       this.#drop(feed);
       return;
     }
+    // The view chooses endpoints by the present service, which may become the former one again before the thread asks.
+    this.#follow(feed, present);
     const endpoints: [string, Endpoint | null][] = [];
     for (const uid of feed.due) {
-      if (endpoints.length >= ENDPOINTS_PER_MESSAGE) break;
+      if (endpoints.length >= this.#perMessage) break;
       feed.due.delete(uid);
       endpoints.push([uid, this.#view.endpoint(feed.key, uid)]);
     }

@@ -290,7 +290,7 @@ const zonal = serviceFixture({
 });
 const zonalRow: Row = { key, value: encodeService(zonal) };
 
-test('many endpoints come in small messages, each after the last one was taken, and the answer after all', async (t) => {
+test('many endpoints come in few messages, each after the last one was taken, and the answer after all', async (t) => {
   const { told, ask, taken } = await bigService();
   ask();
   t.deepEqual(pages(told), [[ENDPOINTS_PER_MESSAGE, true]]);
@@ -303,6 +303,7 @@ test('many endpoints come in small messages, each after the last one was taken, 
     MANY,
   );
   t.is(pages(told).length, Math.ceil(MANY / ENDPOINTS_PER_MESSAGE));
+  t.true(pages(told).length <= 20);
   t.is(told.at(-1)?.type, 'answer');
   // A second question about the service does not repeat the endpoints.
   told.length = 0;
@@ -372,6 +373,38 @@ test('a service that is balanced otherwise, or comes back, is told of anew', asy
   told.length = 0;
   ask();
   t.deepEqual(pages(told), [[ENDPOINTS_PER_MESSAGE, true]]);
+});
+
+test('a service that is balanced otherwise for a while loses no endpoint', async (t) => {
+  const { told, change, ask, settle } = await bigService();
+  const healthy: Row = {
+    key,
+    value: encodeService(
+      serviceFixture({
+        loadBalancing: { routingPreference: [], mode: 'FAILOVER', healthPolicy: 'ONLY_HEALTHY' },
+      }),
+    ),
+  };
+  await change('addresses', [zonalRow]);
+  ask();
+  settle();
+  settle();
+  told.length = 0;
+  await change('addresses', [healthy]);
+  // By the service of this moment it is no endpoint.
+  await change('addresses', [endpointRow(7, { status: 'UNHEALTHY' })]);
+  settle();
+  await change('addresses', [zonalRow]);
+  ask();
+  settle();
+  const has = new Map<string, boolean>();
+  for (const message of told) {
+    if (message.type !== 'endpoints') continue;
+    if (message.anew !== null) has.clear();
+    for (const [uid, endpoint] of message.endpoints) has.set(uid, endpoint !== null);
+  }
+  t.true(has.get('Kubernetes//Pod/demo/web-7'));
+  t.is(told.at(-1)?.type, 'answer');
 });
 
 for (const [what, rows] of [
