@@ -65,6 +65,13 @@ const LANES: readonly (readonly Tier[])[] = [
       wider: true,
     },
     {
+      name: 'kubernetes',
+      config: 'ava.kubernetes.config.js',
+      buildSeconds: 420,
+      limitSeconds: 560,
+      wider: true,
+    },
+    {
       name: 'docker',
       config: 'ava.docker.config.js',
       buildSeconds: 300,

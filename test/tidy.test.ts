@@ -13,7 +13,7 @@ const LONGEST_TEST_LINES = 600;
 const LIB_LAYERS: readonly (readonly string[])[] = [
   ['errors', 'clock', 'collections', 'digest', 'async', 'derived'],
   ['config', 'files', 'http', 'log', 'metrics', 'net', 'linux', 'profile', 'otlp', 'tls'],
-  ['grpc'],
+  ['grpc', 'kubernetes'],
   ['identity', 'policy', 'state', 'bus'],
   ['xds', 'zds', 'hbone', 'redirect', 'kube', 'dns'],
   ['actor'],
