@@ -97,7 +97,10 @@ function keyRules(user: Omit<RedisUser, 'name'>, prefix: string): readonly strin
         table('addresses', 'mesh'),
         table('authorizations', 'mesh'),
         table('rejections', 'mesh'),
+        table('removals', 'mesh'),
         ...lease('ingest', 'mesh'),
+        `~${mesh}:accept:*`,
+        ...board(mesh, 'accepted', '~'),
       ];
     case 'policy-evaluator':
       return [
@@ -108,7 +111,13 @@ function keyRules(user: Omit<RedisUser, 'name'>, prefix: string): readonly strin
         ...board(mesh, 'explain', '~'),
       ];
     case 'cli':
-      return [`%R~${prefix}:*`, `~${mesh}:explain:*`, ...board(mesh, 'explain', '%R~')];
+      return [
+        `%R~${prefix}:*`,
+        `~${mesh}:explain:*`,
+        ...board(mesh, 'explain', '%R~'),
+        `~${mesh}:accept:*`,
+        ...board(mesh, 'accepted', '%R~'),
+      ];
     case 'cert-fetcher': {
       const node = nodeScope(user, prefix);
       return [readMesh, `~${node}:sign:*`, ...board(node, 'signed', '~')];

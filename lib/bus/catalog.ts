@@ -111,8 +111,33 @@ export const policyCompile: JobDefinition<CompileBody> = defineJob({
   backoffMs: 500,
 });
 
+const acceptBodySchema = z.object({
+  /** The newest removal that the operator saw; removals held later are not accepted. */
+  upTo: z.iso.datetime(),
+});
+
+/** Tells the ingester that leads to apply the removals it holds (mesh scope). */
+export const stateAccept: JobDefinition<z.infer<typeof acceptBodySchema>> = defineJob({
+  queue: 'accept',
+  name: 'state.accept',
+  version: 1,
+  body: acceptBodySchema,
+  sample: { upTo: '2026-11-22T21:45:00.000Z' },
+  attempts: 3,
+  backoffMs: 500,
+});
+
+/** Answer to {@link stateAccept}: how many removals were applied. */
+export const acceptedSchema = z.object({ applied: z.int().min(0) });
+
+/** See {@link acceptedSchema}. */
+export type Accepted = z.infer<typeof acceptedSchema>;
+
+/** Name of the board of {@link acceptedSchema}, mesh scope. */
+export const ACCEPTED_BOARD = 'accepted';
+
 /** All jobs, for tests and for the list of queues. */
-export const jobs = { certificateSign, policyExplain, policyCompile } as const;
+export const jobs = { certificateSign, policyExplain, policyCompile, stateAccept } as const;
 
 /** A result board: its name, whose keys, its body and a valid body. */
 export interface BoardDefinition<Body> {
@@ -126,7 +151,9 @@ export interface BoardDefinition<Body> {
 export const boards: {
   readonly signed: BoardDefinition<Signed>;
   readonly explain: BoardDefinition<ExplainResult>;
+  readonly accepted: BoardDefinition<Accepted>;
 } = {
+  accepted: { name: ACCEPTED_BOARD, scope: 'mesh', body: acceptedSchema, sample: { applied: 120 } },
   signed: {
     name: SIGNED_BOARD,
     scope: 'node',
@@ -192,7 +219,7 @@ export const proxyPresenceSample: ProxyPresence = {
   missing: ['spiffe://cluster.local/ns/demo/sa/refused'],
 };
 
-/** Queues by scope, as `weft get queues` lists them. */
+/** Queues by scope, as `weft get queues` lists them. {@link stateAccept} has none to look at: its sender waits for the answer. */
 export const queuesOfScope = {
   mesh: [policyCompile.queue, policyExplain.queue],
   node: [certificateSign.queue],

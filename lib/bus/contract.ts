@@ -4,8 +4,15 @@ import type { z } from 'zod';
 /** The owner of keys: the mesh, or one node. Each is one Redis hash tag. */
 export type Scope = 'mesh' | { readonly node: string };
 
-/** Replicated tables. `addresses`, `authorizations`, `rejections`, `programs` are mesh scope; `enrolments` is per node. */
-export type TableName = 'addresses' | 'authorizations' | 'rejections' | 'programs' | 'enrolments';
+/** Replicated tables. `enrolments` is per node; the others are mesh scope. */
+export type TableName =
+  | 'addresses'
+  | 'authorizations'
+  | 'rejections'
+  /** Removals of addresses that wait; only ingesters and operators read it. */
+  | 'removals'
+  | 'programs'
+  | 'enrolments';
 
 /**
  * One row. `version` grows with every write of the table within an epoch. The value may be a view into a

@@ -9,7 +9,7 @@ import type { SendRequest } from './delta-stream.ts';
 import type { XdsNodeOptions } from './node.ts';
 import { RECONNECT_BASE_MS, STREAM_SOUND_MS, nextAttempt } from './reconnect.ts';
 import { Subscriptions, isResourceType } from './subscriptions.ts';
-import type { ResourceFailure, ResponseChanges } from './subscriptions.ts';
+import type { ResourceFailure, ResourceChanges } from './subscriptions.ts';
 import type { ResourceType } from './type-urls.ts';
 import type { DeltaResponse } from './wire.ts';
 
@@ -24,7 +24,7 @@ export interface ResourceSink {
    * Stores the good resources, then applies the removals, in order; resolves with the refused resources. The bytes are
    * valid only during the call.
    */
-  apply(type: ResourceType, response: ResponseChanges): Promise<readonly ResourceFailure[]>;
+  apply(type: ResourceType, response: ResourceChanges): Promise<readonly ResourceFailure[]>;
 }
 
 /** Dependencies of a {@link DeltaClient}. */

@@ -32,7 +32,10 @@ export function isResourceType(typeUrl: string): typeUrl is ResourceType {
 }
 
 /** The changes of a response that are applied together. */
-export type ResponseChanges = Pick<DeltaResponse, 'resources' | 'removed'>;
+export type ResourceChanges = Pick<DeltaResponse, 'resources' | 'removed'> & {
+  /** True for the end of the first answer on a stream: what is held and not removed by then, the server has as it is held. */
+  readonly initial: boolean;
+};
 
 /** The wildcard subscriptions of one stream. */
 export class Subscriptions {
@@ -64,7 +67,7 @@ export class Subscriptions {
    * The changes to apply for a response. Removals of an answer in several parts come with its last part, so that they are
    * judged as one; so do the held names that the first whole answer did not repeat, if the server was not told of them.
    */
-  changes(type: ResourceType, response: DeltaResponse): ResponseChanges {
+  changes(type: ResourceType, response: DeltaResponse): ResourceChanges {
     const { more, resources } = response;
     const removed = this.#removed.get(type) ?? new Set();
     const unlisted = this.#unlisted.get(type);
@@ -75,11 +78,12 @@ export class Subscriptions {
     for (const name of response.removed) removed.add(name);
     if (more) {
       this.#removed.set(type, removed);
-      return { resources, removed: [] };
+      return { resources, removed: [], initial: false };
     }
     this.#removed.delete(type);
     this.#unlisted.delete(type);
-    return { resources, removed: [...new Set([...removed, ...(unlisted ?? [])])] };
+    const initial = !this.#answered.has(type);
+    return { resources, removed: [...new Set([...removed, ...(unlisted ?? [])])], initial };
   }
 
   /** The ACK of a response, or the NACK that names every refused resource. */

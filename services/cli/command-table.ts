@@ -36,6 +36,10 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
   exec: { summary: 'run a command in a pod', load: () => import('./commands/exec.ts') },
   apply: { summary: 'create or change objects', load: () => import('./commands/apply.ts') },
   delete: { summary: 'delete objects', load: () => import('./commands/delete.ts') },
+  state: {
+    summary: 'apply large removals that wait',
+    load: () => import('./commands/state.ts'),
+  },
   policy: { summary: 'explain policy decisions', load: () => import('./commands/policy.ts') },
   trace: {
     summary: 'follow a connection through the proxies of both ends',

@@ -2,7 +2,7 @@ import { busConfig, busVariables } from '../../lib/bus/config.ts';
 import type { BusConfig } from '../../lib/bus/config.ts';
 import { configInvalid, deepFreeze, defineConfig } from '../../lib/config/define-config.ts';
 import type { Environment } from '../../lib/config/env.ts';
-import { bool, text } from '../../lib/config/fields.ts';
+import { bool, duration, text } from '../../lib/config/fields.ts';
 import type { ConfigSpec } from '../../lib/config/spec.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import { clusterId, clusterVariables } from '../../lib/identity/cluster.ts';
@@ -30,7 +30,12 @@ export interface IngesterConfig {
   readonly node: XdsNodeOptions;
   /** Path of the local file, or its text. */
   readonly local: { readonly path: string } | { readonly text: string } | null;
+  /** How long large removals are held, in milliseconds; 0: not at all. */
+  readonly holdRemovalsMs: number;
 }
+
+/** A restarted control plane that serves half of its cluster has read the rest within this time. */
+const HOLD_REMOVALS_MS = 60_000;
 
 const DEFAULT_ROOT_CA = './var/run/secrets/istio/root-cert.pem';
 
@@ -66,6 +71,12 @@ const base = defineConfig(
     XDS_ON_DEMAND: {
       schema: bool({ default: false }),
       description: 'on-demand discovery; not supported, only false',
+    },
+    WEFT_HOLD_REMOVALS: {
+      schema: duration({ default: HOLD_REMOVALS_MS }),
+      description:
+        'how long the control plane must stand by a push that removes more than 30 % of the workloads and at least 50; 0s applies every push at once',
+      when: 'large parts of the mesh come and go at once (shorter), or the control plane takes longer to read its cluster after a restart (longer)',
     },
     LOCAL_XDS_PATH: {
       schema: text({ optional: true }),
@@ -124,6 +135,7 @@ export const ingesterConfig: ConfigSpec<IngesterConfig> = {
         jsonMetadata,
       },
       local: localSource(values.LOCAL_XDS_PATH, values.LOCAL_XDS),
+      holdRemovalsMs: values.WEFT_HOLD_REMOVALS,
     });
   },
 };

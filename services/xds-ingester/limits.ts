@@ -9,3 +9,12 @@ export const INGEST_LEASE: LeaseTimes = { ttlMs: 2_000, renewMs: 400 };
 
 /** When Redis is there and the lease is not won within this time, another ingester leads. */
 export const STANDBY_AFTER_MS = 3_000;
+
+/** Percent of the workloads beyond which removals are held: a zone of three, or a large deployment, may go at once. */
+export const HELD_PERCENT = 30;
+
+/** Fewer workloads than this are removed at once: in a small mesh they are a large share of it every day. */
+export const HELD_WORKLOADS_MIN = 50;
+
+/** Lifetime of the answer to `weft state accept`, which is read at once. */
+export const RESULT_LIFETIME_MS = 60_000;

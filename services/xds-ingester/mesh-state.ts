@@ -1,19 +1,25 @@
+import type { StoredRow } from '../../lib/bus/contract.ts';
 import { ROW_BYTES_MAX } from '../../lib/bus/limits.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import { reachOf } from '../../lib/policy/reach.ts';
 import type { Rejection } from '../../lib/policy/rejection.ts';
 import type { ResourceSink } from '../../lib/xds/delta-client.ts';
-import type { ResourceFailure } from '../../lib/xds/subscriptions.ts';
+import type { ResourceChanges, ResourceFailure } from '../../lib/xds/subscriptions.ts';
 import { decodeAddress } from '../../lib/xds/resources/address.ts';
 import { decodeAuthorization } from '../../lib/xds/resources/authorization.ts';
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../lib/xds/type-urls.ts';
 import type { ResourceType } from '../../lib/xds/type-urls.ts';
-import type { DeltaResource, DeltaResponse } from '../../lib/xds/wire.ts';
+import type { DeltaResource } from '../../lib/xds/wire.ts';
+import { HeldRemovals } from './held-removals.ts';
+import type { HoldRule } from './held-removals.ts';
 import { ReplicaTable } from './replica-table.ts';
 
-/** The tables the ingester owns, in the order they are written: rejections and policies before the workloads that list them. */
-export const OWNED_TABLES = ['rejections', 'authorizations', 'addresses'] as const;
+/**
+ * The tables the ingester owns, in the order they are written: rejections and policies before the workloads that list them, held
+ * removals before the addresses that are kept because of them.
+ */
+export const OWNED_TABLES = ['rejections', 'authorizations', 'removals', 'addresses'] as const;
 
 /** See {@link OWNED_TABLES}. */
 export type OwnedTable = (typeof OWNED_TABLES)[number];
@@ -51,13 +57,19 @@ export class MeshState implements ResourceSink {
     addresses: new ReplicaTable(),
     authorizations: new ReplicaTable(),
     rejections: new ReplicaTable(),
+    removals: new ReplicaTable(),
   };
+  /** Removals that wait. */
+  readonly held: HeldRemovals;
   readonly #clock: Clock;
   readonly #local: ReadonlyMap<string, LocalResource>;
   readonly #onChange: () => void;
+  /** The removals that the ingester before held, while its tables are taken over. */
+  #heldBefore: ReadonlyMap<string, StoredRow> = new Map();
 
-  constructor(clock: Clock, local: readonly LocalResource[], onChange: () => void) {
+  constructor(clock: Clock, local: readonly LocalResource[], onChange: () => void, rule: HoldRule) {
     this.#clock = clock;
+    this.held = new HeldRemovals(this.tables.removals, rule);
     this.#local = new Map(
       local.map((resource) => [rowKey(resource.type, resource.name), resource]),
     );
@@ -111,10 +123,7 @@ export class MeshState implements ResourceSink {
     return versions;
   }
 
-  async apply(
-    type: ResourceType,
-    response: Pick<DeltaResponse, 'resources' | 'removed'>,
-  ): Promise<readonly ResourceFailure[]> {
+  async apply(type: ResourceType, response: ResourceChanges): Promise<readonly ResourceFailure[]> {
     const failures: ResourceFailure[] = [];
     let count = 0;
     for (const resource of response.resources) {
@@ -123,18 +132,65 @@ export class MeshState implements ResourceSink {
       count += 1;
       if (count % SLICE_RESOURCES === 0) await nextTurn();
     }
-    for (const name of response.removed) {
+    const { initial, removed } = response;
+    // Policies and their removals are never held.
+    if (type !== ADDRESS_TYPE) this.#remove(type, removed);
+    else this.#remove(type, this.#judge(removed, initial));
+    this.#onChange();
+    return failures;
+  }
+
+  /**
+   * Applies the held removals that are due, and those that an operator accepted: all held by `acceptedUpToMs`, milliseconds
+   * since the epoch. Returns their number.
+   */
+  applyHeld(acceptedUpToMs?: number): number {
+    const names = this.held.take(this.#clock.now(), acceptedUpToMs);
+    if (names.length === 0) return 0;
+    this.#remove(ADDRESS_TYPE, names);
+    this.#onChange();
+    return names.length;
+  }
+
+  /**
+   * Takes over from the ingester that led before, whose rows of the table are `stored`, in the order of {@link OWNED_TABLES}.
+   * Held addresses that it has removed are removed here. Addresses that only it has are removed by this ingester, and judged as
+   * if the control plane had removed them: this ingester may have started from half of the mesh.
+   */
+  takeOver(table: OwnedTable, stored: ReadonlyMap<string, StoredRow>): void {
+    if (table === 'removals') {
+      this.held.continueFrom(stored);
+      this.#heldBefore = stored;
+    }
+    if (table !== 'addresses') return;
+    const { addresses } = this.tables;
+    for (const name of this.held.settledIn(stored)) addresses.delete(name);
+    const missing = [...stored].filter(
+      ([name, { tag }]) => tag !== LOCAL_TAG && addresses.get(name) === undefined,
+    );
+    for (const [name, row] of missing) addresses.set(name, row);
+    const names = missing.map(([name]) => name);
+    for (const name of this.#judge(names, false)) addresses.delete(name);
+    this.#heldBefore = new Map();
+  }
+
+  #judge(removed: readonly string[], initial: boolean): readonly string[] {
+    const at = { initial, nowMs: this.#clock.now(), before: this.#heldBefore };
+    return this.held.judge(removed, this.tables.addresses, at);
+  }
+
+  #remove(type: ResourceType, names: readonly string[]): void {
+    for (const name of names) {
       this.tables.rejections.delete(rowKey(type, name));
       if (!this.#local.has(rowKey(type, name))) this.#table(type).delete(name);
     }
-    this.#onChange();
-    return failures;
   }
 
   /** Takes the resource; returns why not, or null. */
   #take(type: ResourceType, resource: DeltaResource): string | null {
     const { name, version, bytes } = resource;
     const key = rowKey(type, name);
+    if (type === ADDRESS_TYPE) this.held.sent(name);
     try {
       checkSize(resource);
       if (bytes === null) throw new MeshError('XDS_RESOURCE', 'resource without a payload');

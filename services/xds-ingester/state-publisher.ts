@@ -69,6 +69,7 @@ export class StatePublisher {
     this.#writers = {
       rejections: writer('rejections'),
       authorizations: writer('authorizations'),
+      removals: writer('removals'),
       addresses: writer('addresses'),
     };
     this.#releases = [
@@ -189,6 +190,7 @@ export class StatePublisher {
     const stored: Record<OwnedTable, Map<string, StoredRow>> = {
       rejections: await this.#writers.rejections.readRows(),
       authorizations: await this.#writers.authorizations.readRows(),
+      removals: await this.#writers.removals.readRows(),
       addresses: await this.#writers.addresses.readRows(),
     };
     const absent = (await this.#standings()).includes('absent');
@@ -217,7 +219,9 @@ export class StatePublisher {
         if (this.#published) await this.#replace(table);
       } else if (standing === 'foreign' || newTerm) {
         // After a failover an equal version proves nothing: another ingester may have written as many rows as were lost.
-        state.tables[table].diff(await this.#writers[table].readRows());
+        const stored = await this.#writers[table].readRows();
+        if (newTerm) state.takeOver(table, stored);
+        state.tables[table].diff(stored);
       }
     }
   }

@@ -13,8 +13,10 @@ import {
 import type { XdsMetrics } from '../../lib/xds/delta-client.ts';
 import { parseLocalFile } from '../../lib/xds/local/parse.ts';
 import type { LocalFileResource } from '../../lib/xds/local/parse.ts';
+import { acceptWhileLeading } from './accept-job.ts';
 import { ingesterConfig } from './config.ts';
 import type { IngesterConfig } from './config.ts';
+import { HoldWatch } from './hold-watch.ts';
 import { INGEST_LEASE, STANDBY_AFTER_MS } from './limits.ts';
 import { MeshState, OWNED_TABLES } from './mesh-state.ts';
 import { createIngesterMetrics } from './metrics.ts';
@@ -37,6 +39,7 @@ class XdsIngester implements Actor {
   #bus: Bus | null = null;
   #client: DeltaClient | null = null;
   #publisher: StatePublisher | null = null;
+  #watch: HoldWatch | null = null;
   #stopping: Promise<void> | null = null;
 
   constructor(config: IngesterConfig) {
@@ -56,7 +59,11 @@ class XdsIngester implements Actor {
     });
     this.#bus = bus;
     const lease = bus.lease(LEASE, 'mesh', INGEST_LEASE);
-    const state = new MeshState(clock, local, () => this.#publisher?.poke());
+    const rule = { holdMs: this.#config.holdRemovalsMs, log };
+    const state: MeshState = new MeshState(clock, local, () => this.#changed(), rule);
+    const watch = new HoldWatch({ clock, state, live: () => this.#client?.live ?? false });
+    this.#watch = watch;
+    acceptWhileLeading({ bus, lease, state, supervise: context.supervise.bind(context) });
     const xdsMetrics = createXdsMetrics(metrics);
     const source = this.#source(context, state, xdsMetrics);
     const publisher = new StatePublisher({ bus, lease, state, source, clock, log }, ready);
@@ -97,7 +104,13 @@ class XdsIngester implements Actor {
     return this.#stopping;
   }
 
+  #changed(): void {
+    this.#watch?.look();
+    this.#publisher?.poke();
+  }
+
   async #stop(): Promise<void> {
+    this.#watch?.close();
     await this.#client?.close();
     await this.#publisher?.close();
     await this.#bus?.close();
@@ -133,7 +146,7 @@ class XdsIngester implements Actor {
           log,
           metrics,
         });
-        started.onLive(() => this.#publisher?.poke());
+        started.onLive(() => this.#changed());
         this.#client = started;
         context.supervise('xds client', started.finished);
       },

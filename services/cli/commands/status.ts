@@ -1,9 +1,17 @@
 import type { Command } from 'commander';
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { askStatus } from '../../local-mesh/mesh-client.ts';
+import type { MeshPaths } from '../../local-mesh/mesh-paths.ts';
+import { heldLine, readHeld } from '../held-removals.ts';
+import type { HeldSummary } from '../held-removals.ts';
+import { withMeshBus } from '../mesh-bus.ts';
 import { statusLines } from '../status-lines.ts';
 import { meshOption, outputOption, write, writeJson } from '../output.ts';
 import type { CommonOptions } from '../output.ts';
 import { openMesh } from '../running-mesh.ts';
+
+/** Longest wait for Redis: the status of a mesh without it must not take long. */
+const STATE_TIMEOUT_MS = 1_000;
 
 /** Adds `weft status`. */
 export function register(program: Command): void {
@@ -18,6 +26,22 @@ export function register(program: Command): void {
 async function status(options: CommonOptions): Promise<void> {
   const { paths } = await openMesh(options.mesh);
   const answer = await askStatus(paths);
-  if (options.output === 'json') await writeJson(answer);
-  else await write(`${statusLines(answer).join('\n')}\n`);
+  const held = await heldRemovals(paths);
+  if (options.output === 'json') await writeJson({ ...answer, heldRemovals: held });
+  else await write(`${[...statusLines(answer), ...heldLines(held)].join('\n')}\n`);
+}
+
+/** Reads the held removals; a text says why they are unknown. */
+async function heldRemovals(paths: MeshPaths): Promise<HeldSummary | null | string> {
+  try {
+    return await withMeshBus(paths, readHeld, STATE_TIMEOUT_MS);
+  } catch (error) {
+    if (error instanceof MeshError) return error.message;
+    throw error;
+  }
+}
+
+function heldLines(held: HeldSummary | null | string): string[] {
+  if (held === null) return [];
+  return ['', typeof held === 'string' ? `held removals are unknown: ${held}` : heldLine(held)];
 }

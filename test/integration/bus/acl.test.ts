@@ -73,6 +73,9 @@ const KEY = {
   addresses: '{mesh}:state:addresses:data',
   authorizations: '{mesh}:state:authorizations:data',
   rejections: '{mesh}:state:rejections:meta',
+  removals: '{mesh}:state:removals:data',
+  accept: '{mesh}:accept:wait',
+  accepted: '{mesh}:result:accepted:1',
   programs: '{mesh}:state:programs:data',
   lease: '{mesh}:lease:ingest',
   compile: '{mesh}:compile:wait',
@@ -94,11 +97,20 @@ type KeyName = keyof typeof KEY;
 
 const READS: Record<(typeof ROLES)[number], readonly KeyName[]> = {
   'control-plane': ['enrolments', 'otherEnrolments'],
-  'xds-ingester': ['addresses', 'authorizations', 'rejections', 'lease'],
+  'xds-ingester': [
+    'addresses',
+    'authorizations',
+    'rejections',
+    'removals',
+    'lease',
+    'accept',
+    'accepted',
+  ],
   'policy-evaluator': [
     'addresses',
     'authorizations',
     'rejections',
+    'removals',
     'programs',
     'compile',
     'explain',
@@ -109,6 +121,7 @@ const READS: Record<(typeof ROLES)[number], readonly KeyName[]> = {
     'addresses',
     'authorizations',
     'rejections',
+    'removals',
     'programs',
     'sign',
     'signed',
@@ -117,6 +130,7 @@ const READS: Record<(typeof ROLES)[number], readonly KeyName[]> = {
     'addresses',
     'authorizations',
     'rejections',
+    'removals',
     'programs',
     'sign',
     'signed',
@@ -127,9 +141,17 @@ const READS: Record<(typeof ROLES)[number], readonly KeyName[]> = {
 
 const WRITES: Record<(typeof ROLES)[number], readonly KeyName[]> = {
   'control-plane': [],
-  'xds-ingester': ['addresses', 'authorizations', 'rejections', 'lease'],
+  'xds-ingester': [
+    'addresses',
+    'authorizations',
+    'rejections',
+    'removals',
+    'lease',
+    'accept',
+    'accepted',
+  ],
   'policy-evaluator': ['programs', 'compile', 'explain', 'explained'],
-  cli: ['explain'],
+  cli: ['explain', 'accept'],
   'cert-fetcher.node-1': ['sign', 'signed'],
   'node-proxy.node-1': ['sign', 'proxies'],
   'node-agent.node-1': ['enrolments', 'agentLease'],
@@ -138,13 +160,15 @@ const WRITES: Record<(typeof ROLES)[number], readonly KeyName[]> = {
 /** Channels by purpose, relative to the prefix. */
 const CHANNEL = {
   explained: '{mesh}:result:explain:1',
+  accepted: '{mesh}:result:accepted:1',
   signed: '{node-1}:result:signed:1',
   otherSigned: '{node-2}:result:signed:1',
 } as const;
 
 const CHANNELS: Partial<Record<(typeof ROLES)[number], readonly (keyof typeof CHANNEL)[]>> = {
+  'xds-ingester': ['accepted'],
   'policy-evaluator': ['explained'],
-  cli: ['explained'],
+  cli: ['explained', 'accepted'],
   'cert-fetcher.node-1': ['signed'],
   'node-proxy.node-1': ['signed'],
 };

@@ -51,7 +51,7 @@ async function rig(t: ExecutionContext): Promise<Rig> {
   const { bus } = openBus(t, config, 'ingester');
   const { log, lines } = capturedLog();
   const lease = bus.lease('ingest', 'mesh');
-  const state: MeshState = new MeshState(systemClock, [], () => undefined);
+  const state: MeshState = new MeshState(systemClock, [], () => undefined, { holdMs: 0, log });
   const source = {
     live: true,
     complete: true,

@@ -4,8 +4,11 @@ import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
-import { ADDRESS_TYPE } from '../../../lib/xds/type-urls.ts';
-import { createIngesterKit, serveWorkload } from '../../support/ingester-kit.ts';
+import { systemClock } from '../../../lib/clock/clock.ts';
+import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../../lib/xds/type-urls.ts';
+import { acceptHeld, readHeld } from '../../../services/cli/held-removals.ts';
+import { openBus } from '../../support/bus.ts';
+import { createIngesterKit, servePolicy, serveWorkload } from '../../support/ingester-kit.ts';
 import type { IngesterKit } from '../../support/ingester-kit.ts';
 import { until } from '../../support/until.ts';
 
@@ -71,6 +74,59 @@ test.serial(
     t.is(kit.ads.streams.length, 2, 'the standby followed all the time');
     t.is(kit.tables.addresses.epochs.length, 1, 'nothing was replaced');
     t.true(standby.output().includes('"held":true'));
+  },
+);
+
+test.serial(
+  'a large removal is held through restarts, but no policy is, until an operator accepts it',
+  async (t) => {
+    const kit = await createIngesterKit(t);
+    const uids = Array.from({ length: 100 }, (_, index) => `uid-${index}`);
+    for (const uid of uids) serveWorkload(kit.ads, uid, '1');
+    for (const name of ['a', 'b']) servePolicy(kit.ads, name, '1');
+    const first = startProcess(t, kit);
+    await kit.holds('addresses', uids);
+    await kit.holds('authorizations', ['demo/a', 'demo/b']);
+    for (const uid of uids.slice(0, 60)) kit.ads.remove(ADDRESS_TYPE, uid);
+    for (const name of ['a', 'b']) kit.ads.remove(AUTHORIZATION_TYPE, `demo/${name}`);
+    serveWorkload(kit.ads, 'uid-99', '2', '10.0.0.9');
+    kit.ads.push();
+    await kit.holds('authorizations', []);
+    const { bus } = openBus(t, kit.redis.config('cli'), 'cli');
+    await until(() => bus.connected, { what: 'Redis' });
+    await until(async () => (await readHeld(bus))?.addresses === 60, { what: 'the hold' });
+    t.is(kit.tables.addresses.rows.size, 100);
+    first.child.kill('SIGKILL');
+    await once(first.child, 'exit');
+    const second = startProcess(t, kit);
+    await until(
+      () => kit.ads.streams.at(-1)?.acks(ADDRESS_TYPE) === 1 && kit.ads.streams.length > 1,
+      {
+        what: 'the next stream',
+      },
+    );
+    t.is(kit.tables.addresses.rows.size, 100);
+    const summary = await readHeld(bus);
+    t.is(summary?.addresses, 60);
+    t.is(await acceptHeld(bus, summary?.upTo ?? '', systemClock), 60);
+    await kit.holds('addresses', uids.slice(60));
+    t.is(await readHeld(bus), null);
+    t.true(second.output().includes('removals.applied'));
+  },
+);
+
+test.serial(
+  'a large removal is applied when the control plane stood by it for the time',
+  async (t) => {
+    const kit = await createIngesterKit(t);
+    const uids = Array.from({ length: 100 }, (_, index) => `uid-${index}`);
+    for (const uid of uids) serveWorkload(kit.ads, uid, '1');
+    const { output } = startProcess(t, kit, { WEFT_HOLD_REMOVALS: '1s' });
+    await kit.holds('addresses', uids);
+    for (const uid of uids.slice(0, 60)) kit.ads.remove(ADDRESS_TYPE, uid);
+    kit.ads.push();
+    await kit.holds('addresses', uids.slice(60));
+    t.regex(output(), /removals\.held[^]*removals\.applied/);
   },
 );
 

@@ -5,6 +5,7 @@ import { encodeWorkload } from '../../../../lib/xds/resources/address.ts';
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../../../lib/xds/type-urls.ts';
 import { LOCAL_TAG, MeshState } from '../../../../services/xds-ingester/mesh-state.ts';
 import { ReplicaTable } from '../../../../services/xds-ingester/replica-table.ts';
+import { keptLog } from '../../../support/actor-context.ts';
 import { workloadFixture } from '../../../support/model-fixtures.ts';
 
 const row = (text: string, tag = ''): { value: Uint8Array; tag: string } => ({
@@ -12,11 +13,13 @@ const row = (text: string, tag = ''): { value: Uint8Array; tag: string } => ({
   tag,
 });
 
+const NOTHING_HELD = { holdMs: 0, log: keptLog('ingester').log };
+
 const bytesOf = (uid: string): Uint8Array => encodeWorkload(workloadFixture({ uid }));
 
 test('the local file wins over the control plane, and its rows are no versions to resume from', async (t) => {
   const local = { type: ADDRESS_TYPE, name: 'uid-1', bytes: bytesOf('uid-1') } as const;
-  const state = new MeshState(systemClock, [local], () => undefined);
+  const state = new MeshState(systemClock, [local], () => undefined, NOTHING_HELD);
   const { addresses } = state.tables;
   await state.apply(ADDRESS_TYPE, {
     resources: [
@@ -24,10 +27,11 @@ test('the local file wins over the control plane, and its rows are no versions t
       { name: 'uid-2', version: '9', bytes: bytesOf('uid-2') },
     ],
     removed: [],
+    initial: true,
   });
   t.is(addresses.get('uid-1')?.tag, LOCAL_TAG);
   t.deepEqual([...state.versions(ADDRESS_TYPE)], [['uid-2', '9']]);
-  await state.apply(ADDRESS_TYPE, { resources: [], removed: ['uid-1', 'uid-2'] });
+  await state.apply(ADDRESS_TYPE, { resources: [], removed: ['uid-1', 'uid-2'], initial: true });
   t.deepEqual(
     [...addresses.entries()].map(([key]) => key),
     ['uid-1'],
@@ -36,7 +40,7 @@ test('the local file wins over the control plane, and its rows are no versions t
 
 test('rows of an earlier local file go when Redis is taken over', (t) => {
   const local = { type: ADDRESS_TYPE, name: 'new', bytes: bytesOf('new') } as const;
-  const state = new MeshState(systemClock, [local], () => undefined);
+  const state = new MeshState(systemClock, [local], () => undefined, NOTHING_HELD);
   state.load({
     addresses: new Map([
       ['old', { value: bytesOf('old'), tag: LOCAL_TAG }],
@@ -44,6 +48,7 @@ test('rows of an earlier local file go when Redis is taken over', (t) => {
     ]),
     authorizations: new Map(),
     rejections: new Map(),
+    removals: new Map(),
   });
   const { addresses } = state.tables;
   t.deepEqual([...addresses.entries()].map(([key]) => key).sort(), ['new', 'remote']);
@@ -62,7 +67,7 @@ test('rows of an earlier local file go when Redis is taken over', (t) => {
 });
 
 test('what does not fit a row is refused and does not stop the others', async (t) => {
-  const state = new MeshState(systemClock, [], () => undefined);
+  const state = new MeshState(systemClock, [], () => undefined, NOTHING_HELD);
   const failures = await state.apply(ADDRESS_TYPE, {
     resources: [
       { name: '', version: '1', bytes: bytesOf('a') },
@@ -71,6 +76,7 @@ test('what does not fit a row is refused and does not stop the others', async (t
       { name: 'good', version: '1', bytes: bytesOf('good') },
     ],
     removed: ['never-there'],
+    initial: true,
   });
   t.is(failures.length, 3);
   t.deepEqual(
@@ -84,7 +90,7 @@ test('what does not fit a row is refused and does not stop the others', async (t
 });
 
 test('the rejection of a policy says how far it reaches, also where it is too big', async (t) => {
-  const state = new MeshState(systemClock, [], () => undefined);
+  const state = new MeshState(systemClock, [], () => undefined, NOTHING_HELD);
   const namespaced = [0x12, 1, 0x62, 0x18, 1]; // namespace "b", scope NAMESPACE
   const big = new Uint8Array(5 * 1024 * 1024);
   big.set(namespaced);
@@ -95,6 +101,7 @@ test('the rejection of a policy says how far it reaches, also where it is too bi
       { name: 'a/none', version: '1', bytes: null },
     ],
     removed: [],
+    initial: true,
   });
   const reach = [...state.tables.rejections.entries()].map(([key, { value }]) => [
     key,
