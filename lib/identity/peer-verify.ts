@@ -4,6 +4,7 @@
  */
 import type { X509Certificate } from 'node:crypto';
 import { MeshError } from '../errors/mesh-error.ts';
+import { authorityLimits } from './certificate-fields.ts';
 import { parseSpiffe, tryParseSpiffe } from '../net/spiffe.ts';
 
 /** Longest path; a longer one is refused. */
@@ -65,7 +66,8 @@ export function verifyServerIdentity(server: X509Certificate, expected: readonly
 /**
  * Verifies that `leaf` leads over `intermediates` to one of `roots`, each valid at `atMs`; returns the shortest such
  * path, leaf first and root last. Tries every certificate that may have issued another, because a renewed authority keeps
- * its name and often its key. Throws IDENTITY_INVALID that names the first obstacle.
+ * its name and often its key. Refuses authorities that limit names, since it cannot apply such limits. Throws
+ * IDENTITY_INVALID that names the first obstacle.
  */
 export function verifyChain(
   leaf: X509Certificate,
@@ -79,22 +81,23 @@ export function verifyChain(
   const paths: X509Certificate[][] = [[leaf]];
   // Grows while it is walked: shorter paths come before longer ones.
   for (const path of paths) {
-    const current = path.at(-1) ?? leaf;
-    const root = search.first(current, roots);
+    const root = search.first(path, roots);
     if (root !== undefined) return [...path, root];
-    for (const next of search.all(current, intermediates)) {
+    for (const next of search.all(path, intermediates)) {
       if (met.has(next.fingerprint256)) continue;
       met.add(next.fingerprint256);
       if (path.length === MAX_PATH_LENGTH)
         search.note(`the certificate path is longer than ${MAX_PATH_LENGTH}`);
       else paths.push([...path, next]);
     }
-    search.note(
-      `the certificate does not lead to a trusted root: no known issuer ${oneLine(current.issuer)}`,
-    );
   }
-  throw new MeshError('IDENTITY_INVALID', search.obstacle ?? 'the certificate has no path');
+  const { issuer } = paths.at(-1)?.at(-1) ?? leaf;
+  const why = `the certificate does not lead to a trusted root: no known issuer ${oneLine(issuer)}`;
+  throw new MeshError('IDENTITY_INVALID', search.obstacle ?? why);
 }
+
+/** Certificates, each issued by the next. */
+type Path = readonly X509Certificate[];
 
 /** Finds the issuers of certificates with a bounded number of signature checks; keeps the first obstacle. */
 class IssuerSearch {
@@ -112,22 +115,20 @@ class IssuerSearch {
     this.obstacle ??= reason;
   }
 
-  /** Returns the first issuer of `subject`. Throws like {@link verifyChain} after too many checks. */
-  first(
-    subject: X509Certificate,
-    candidates: readonly X509Certificate[],
-  ): X509Certificate | undefined {
-    return candidates.find((candidate) => this.#hasIssued(candidate, subject));
+  /** Returns the first issuer of the last certificate of a path. Throws like {@link verifyChain} after too many checks. */
+  first(path: Path, candidates: readonly X509Certificate[]): X509Certificate | undefined {
+    return candidates.find((candidate) => this.#continues(path, candidate));
   }
 
-  /** Returns all issuers of `subject`. Throws like {@link verifyChain} after too many checks. */
-  all(subject: X509Certificate, candidates: readonly X509Certificate[]): X509Certificate[] {
-    return candidates.filter((candidate) => this.#hasIssued(candidate, subject));
+  /** Returns all issuers of the last certificate of a path. Throws like {@link verifyChain} after too many checks. */
+  all(path: Path, candidates: readonly X509Certificate[]): X509Certificate[] {
+    return candidates.filter((candidate) => this.#continues(path, candidate));
   }
 
-  #hasIssued(issuer: X509Certificate, subject: X509Certificate): boolean {
-    if (!issuer.ca || !subject.checkIssued(issuer)) return false;
-    const problem = validityProblem(issuer, this.#atMs);
+  #continues(path: Path, issuer: X509Certificate): boolean {
+    const subject = path.at(-1);
+    if (subject === undefined || !issuer.ca || !subject.checkIssued(issuer)) return false;
+    const problem = validityProblem(issuer, this.#atMs) ?? limitProblem(issuer, path);
     if (problem !== null) {
       this.note(problem);
       return false;
@@ -186,6 +187,17 @@ function validityProblem(certificate: X509Certificate, atMs: number): string | n
   return atMs < from
     ? `${what} is not valid before ${certificate.validFrom}`
     : `${what} expired at ${certificate.validTo}`;
+}
+
+/** The reason why the authority may not issue the last certificate of a path, leaf first; null when it may. */
+function limitProblem(authority: X509Certificate, [, ...between]: Path): string | null {
+  const { pathLength, limitsNames } = authorityLimits(authority);
+  const name = oneLine(authority.subject);
+  if (limitsNames) return `the authority ${name} has name constraints, which are not supported`;
+  // RFC 5280 §4.2.1.9: certificates that an authority issues to itself, as when it changes its key, do not count.
+  const count = between.filter(({ subject, issuer }) => subject !== issuer).length;
+  if (pathLength === null || count <= pathLength) return null;
+  return `the authority ${name} allows ${pathLength} authorities below it, and the path has ${count}`;
 }
 
 function listed(names: readonly string[]): string {

@@ -1,5 +1,6 @@
 import { execFile } from 'node:child_process';
 import { X509Certificate, createPublicKey, generateKeyPairSync } from 'node:crypto';
+import type { KeyObject } from 'node:crypto';
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -178,15 +179,50 @@ async function anotherOf(
   return new X509Certificate(pem);
 }
 
+async function scratch(t: ExecutionContext): Promise<string> {
+  const dir = await makeScratch('verify');
+  t.teardown(() => rm(dir, { recursive: true, force: true }));
+  return dir;
+}
+
+/** Issues an authority by the openssl program, valid from now on, with lines of its extension file. */
+async function limited(
+  t: ExecutionContext,
+  by: Issuer | null,
+  name: string,
+  ...lines: string[]
+): Promise<Issuer> {
+  const dir = await scratch(t);
+  const { privateKey: key } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+  const pem = (one: KeyObject) => one.export({ format: 'pem', type: 'pkcs8' }).toString();
+  const file = async (as: string, content: string): Promise<string> => {
+    await writeFile(join(dir, as), content);
+    return join(dir, as);
+  };
+  const usage = 'keyUsage=critical,keyCertSign,cRLSign';
+  const extensions = await file('extensions', [usage, ...lines].join('\n'));
+  const own = await file('key.pem', pem(key));
+  const args = ['x509', '-new', '-subj', `/O=${name}`, '-days', '2', '-extfile', extensions];
+  if (by === null) args.push('-key', own);
+  else {
+    const publicPem = createPublicKey(key).export({ format: 'pem', type: 'spki' }).toString();
+    args.push('-force_pubkey', await file('public.pem', publicPem));
+    args.push('-CA', await file('ca.pem', by.certificate.toString()));
+    args.push('-CAkey', await file('ca.key', pem(by.key)));
+  }
+  const { stdout } = await run('openssl', args);
+  return { certificate: new X509Certificate(stdout), key };
+}
+
 /** Tells whether the openssl program verifies the leaf. */
 async function opensslVerifies(
   t: ExecutionContext,
   leafCertificate: X509Certificate,
   presented: readonly X509Certificate[],
   roots: readonly X509Certificate[],
+  atMs = NOW,
 ): Promise<boolean> {
-  const dir = await makeScratch('verify');
-  t.teardown(() => rm(dir, { recursive: true, force: true }));
+  const dir = await scratch(t);
   const write = async (name: string, list: readonly X509Certificate[]): Promise<string> => {
     await writeFile(join(dir, name), list.map(String).join(''));
     return join(dir, name);
@@ -195,7 +231,7 @@ async function opensslVerifies(
     presented.length === 0 ? [] : ['-untrusted', await write('presented.pem', presented)];
   const args = ['-CAfile', await write('roots.pem', roots), ...untrusted];
   const file = await write('leaf.pem', [leafCertificate]);
-  return run('openssl', ['verify', '-attime', String(NOW / 1000), ...args, file]).then(
+  return run('openssl', ['verify', '-attime', String(Math.floor(atMs / 1000)), ...args, file]).then(
     () => true,
     () => false,
   );
@@ -277,4 +313,69 @@ test('the signatures checked for one path are bounded', async (t) => {
   t.throws(() => verifyChain(forged, [], many.slice(1), NOW), {
     message: /does not lead to a trusted root/,
   });
+});
+
+test('authorities keep to the length that a higher one allows, as openssl counts it', async (t) => {
+  const life = { notBeforeMs: Date.now() - HOUR_MS, notAfterMs: Date.now() + 24 * HOUR_MS };
+  const atMs = Date.now() + HOUR_MS;
+  const ca = (length?: number) =>
+    `basicConstraints=critical,CA:TRUE${length === undefined ? '' : `,pathlen:${length}`}`;
+  const chain = async (...lengths: (number | undefined)[]) => {
+    const issuers: Issuer[] = [];
+    for (const [index, length] of lengths.entries()) {
+      issuers.push(await limited(t, issuers.at(-1) ?? null, `ca ${index}`, ca(length)));
+    }
+    return issuers;
+  };
+  const cases: [Issuer[], boolean][] = [
+    [await chain(0), true],
+    [await chain(0, undefined), false],
+    [await chain(undefined, 0), true],
+    [await chain(undefined, 0, undefined), false],
+    [await chain(undefined, 1, undefined), true],
+    [await chain(undefined, 1, undefined, undefined), false],
+    [await chain(undefined, 3, 0, 5), false],
+    [await chain(300, undefined), true],
+    [await chain(undefined, 300, undefined), true],
+  ];
+  const [top, renewing] = await chain(undefined, 0);
+  if (top === undefined || renewing === undefined) throw new Error('no authority');
+  // An authority with a new key, whose old key vouches for it.
+  cases.push([[top, renewing, await limited(t, renewing, 'ca 1', ca(0))], true]);
+  for (const [index, [issuers, expected]] of cases.entries()) {
+    const [trusted, ...between] = issuers.map(({ certificate }) => certificate);
+    const [lowest] = issuers.slice(-1);
+    if (trusted === undefined || lowest === undefined) throw new Error('no authority');
+    const certificate = await leaf(lowest, [uri(WEB)], life);
+    const verify = () => verifyChain(certificate, between, [trusted], atMs);
+    if (expected) t.notThrows(verify, `case ${index}`);
+    else t.throws(verify, { message: /allows \d authorities below it, and the path has \d/ });
+    const byOpenssl = await opensslVerifies(t, certificate, between, [trusted], atMs);
+    t.is(byOpenssl, expected, `openssl, ${index}`);
+  }
+});
+
+test('an authority that limits names is refused, whatever the names', async (t) => {
+  const life = { notBeforeMs: Date.now() - HOUR_MS, notAfterMs: Date.now() + 24 * HOUR_MS };
+  const atMs = Date.now() + HOUR_MS;
+  for (const [critical, domain, byOpenssl] of [
+    ['critical,', 'cluster.local', true],
+    ['critical,', 'other.test', false],
+    ['', 'other.test', false],
+  ] as const) {
+    const names = `nameConstraints=${critical}permitted;URI:${domain}`;
+    const top = await limited(t, null, 'top', 'basicConstraints=critical,CA:TRUE');
+    const middle = await limited(t, top, 'middle', 'basicConstraints=critical,CA:TRUE', names);
+    const limitedTop = await limited(t, null, 'top', 'basicConstraints=critical,CA:TRUE', names);
+    for (const [issuer, between, trusted] of [
+      [middle, [middle.certificate], top.certificate],
+      [limitedTop, [], limitedTop.certificate],
+    ] as const) {
+      const certificate = await leaf(issuer, [uri(WEB)], life);
+      t.throws(() => verifyChain(certificate, between, [trusted], atMs), {
+        message: /^the authority O=(middle|top) has name constraints, which are not supported$/,
+      });
+      t.is(await opensslVerifies(t, certificate, between, [trusted], atMs), byOpenssl);
+    }
+  }
 });
