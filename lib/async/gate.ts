@@ -65,9 +65,3 @@ export class CallerRates {
     return gate;
   }
 }
-
-/** Returns the address of a gRPC peer: `10.0.0.1:40000` and `fd00::1:40000` without their port. */
-export function addressOf(peer: string): string {
-  const colon = peer.lastIndexOf(':');
-  return colon < 0 ? peer : peer.slice(0, colon);
-}

@@ -4,16 +4,14 @@ import type { Metadata } from '@grpc/grpc-js';
 import type { Clock } from '../clock/clock.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { TokenHolder } from '../identity/token.ts';
-import { CallerRates, addressOf } from '../async/gate.ts';
-import type { Gate } from '../async/gate.ts';
+import { CallerFailures } from '../grpc/caller-failures.ts';
+import type { CallEnd, CountedCall } from '../grpc/caller-failures.ts';
 import type { StreamRefusalReason } from './server-metrics.ts';
 
 /** Streams held at once (docs/spec/istiod-ambient.md §0). */
 const MAX_STREAMS = 100_000;
 /** Failed calls of one address in a second; a burst of twice this passes. A hundred signature checks take about 10 ms. */
 export const MAX_FAILURES_PER_SECOND = 100;
-/** Addresses whose failures are remembered; the least recently active one is forgotten first. */
-export const MAX_ADDRESSES = 10_000;
 
 /** Dependencies of a {@link StreamAuthorizer}. */
 export interface StreamAuthorizerDeps {
@@ -41,42 +39,38 @@ export type StreamDecision =
 
 /**
  * Admits streams. The rate of new streams counts only authenticated callers, so that others cannot use it up. The failed
- * calls of an address have a limit of their own. Calls without a token, which cost nothing, are counted separately from
+ * calls of an address have a limit of their own, which callers admitted lately pass by. Calls without a token, which cost nothing, are counted separately from
  * calls with a bad one.
  */
 export class StreamAuthorizer {
   readonly #deps: StreamAuthorizerDeps;
-  readonly #failures: CallerRates;
+  readonly #failures: CallerFailures;
   #second = 0;
   #inSecond = 0;
 
   constructor(deps: StreamAuthorizerDeps) {
     this.#deps = deps;
-    this.#failures = new CallerRates(
-      { perSecond: MAX_FAILURES_PER_SECOND, callers: MAX_ADDRESSES },
-      deps.clock,
-    );
+    this.#failures = new CallerFailures(MAX_FAILURES_PER_SECOND, deps.clock);
   }
 
   /** Decides about a call of `peer` (address:port) while `open` streams are held. */
   async decide(metadata: Metadata, peer: string, open: number): Promise<StreamDecision> {
     const token = bearerToken(metadata);
-    const kind = token === null ? 'no token' : 'token';
-    const failures = this.#failures.of(`${kind} ${addressOf(peer)}`);
-    if (!failures.enter()) {
+    const call = this.#failures.begin(peer, token);
+    if (call === null) {
       const text = 'too many calls without a valid token from this address, try again later';
       return refused('address', status.RESOURCE_EXHAUSTED, text);
     }
     if (token === null) {
-      failures.leave();
+      call.end('failed');
       const text = 'a bearer token is required in the authorization header';
       return refused('identity', status.UNAUTHENTICATED, text);
     }
-    return this.#authenticated(token, failures, open);
+    return this.#authenticated(token, call, open);
   }
 
-  async #authenticated(token: string, failures: Gate, open: number): Promise<StreamDecision> {
-    let valid = false;
+  async #authenticated(token: string, call: CountedCall, open: number): Promise<StreamDecision> {
+    let end: CallEnd = 'failed';
     try {
       const caller = await this.#deps.authenticate(token);
       const account = `${caller.namespace}/${caller.serviceAccount.name}`;
@@ -84,19 +78,19 @@ export class StreamAuthorizer {
         const text = `${account} may not read the mesh: it is not one of the configured accounts`;
         return refused('account', status.PERMISSION_DENIED, text);
       }
-      valid = true;
+      end = 'admitted';
       return this.#fits(open)
         ? { admitted: true, caller }
         : refused('overload', status.RESOURCE_EXHAUSTED, 'too many streams, try again later');
     } catch (error) {
       const away = error instanceof MeshError && error.code === 'STATE_UNAVAILABLE';
       // No token can be checked at present, which is not the caller's failure.
-      valid = away;
+      if (away) end = 'uncounted';
       return away
         ? refused('not-ready', status.UNAVAILABLE, errorText(error))
         : refused('identity', status.UNAUTHENTICATED, errorText(error));
     } finally {
-      failures.leave({ uncounted: valid });
+      call.end(end);
     }
   }
 

@@ -18,8 +18,8 @@ import { caConfig } from './config.ts';
 import type { CaConfig } from './config.ts';
 import { ControlPlanePods } from './control-plane-pods.ts';
 import { CallerRates, Gate } from '../../lib/async/gate.ts';
+import { CallerFailures } from '../../lib/grpc/caller-failures.ts';
 import {
-  MAX_ADDRESSES,
   MAX_CALLERS,
   MAX_CALLER_REQUESTS_PER_SECOND,
   MAX_CONCURRENT_REQUESTS,
@@ -71,10 +71,7 @@ export class CaActor implements Actor {
         { perSecond: MAX_CALLER_REQUESTS_PER_SECOND, callers: MAX_CALLERS },
         clock,
       ),
-      failures: new CallerRates(
-        { perSecond: MAX_FAILURES_PER_SECOND, callers: MAX_ADDRESSES },
-        clock,
-      ),
+      failures: new CallerFailures(MAX_FAILURES_PER_SECOND, clock),
       verifier: new TokenVerifier(this.#config.token, { clock, log }),
       authority,
     });

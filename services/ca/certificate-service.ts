@@ -17,8 +17,9 @@ import type { Logger } from '../../lib/log/logger.ts';
 import type { Authority } from './authority.ts';
 import { decideGrant, decideLifetime } from './authorize.ts';
 import type { Grant, GrantRules } from './authorize.ts';
-import { addressOf } from '../../lib/async/gate.ts';
 import type { CallerRates, Gate } from '../../lib/async/gate.ts';
+import { callerAddress } from '../../lib/grpc/caller-failures.ts';
+import type { CallEnd, CallerFailures } from '../../lib/grpc/caller-failures.ts';
 import { BACKDATE_MS } from './limits.ts';
 import type { CaMetrics, RefusalReason } from './metrics.ts';
 import type { PodRegistry } from './pods.ts';
@@ -31,7 +32,7 @@ export interface CertificateServiceDeps {
   readonly gate: Gate;
   readonly callers: CallerRates;
   /** Failed calls, by address. */
-  readonly failures: CallerRates;
+  readonly failures: CallerFailures;
   readonly verifier: Pick<TokenVerifier, 'verify'>;
   readonly pods: PodRegistry;
   readonly authority: Authority;
@@ -107,28 +108,30 @@ export class CertificateService {
    * for it.
    */
   async #identify(metadata: Metadata, peer: string): Promise<TokenSubject> {
-    const address = addressOf(peer);
-    const failures = this.#deps.failures.of(address);
-    if (!failures.enter()) throw overloaded(`too many calls without a valid token from ${address}`);
-    let counts = true;
+    const header = metadata.get('authorization')[0];
+    const match = typeof header === 'string' ? /^bearer +(\S+)$/i.exec(header) : null;
+    const token = match?.[1] ?? null;
+    const call = this.#deps.failures.begin(peer, token);
+    if (call === null) {
+      throw overloaded(`too many calls without a valid token from ${callerAddress(peer)}`);
+    }
+    let end: CallEnd = 'uncounted';
     try {
-      const caller = await this.#authenticate(metadata);
-      counts = false;
+      const caller = await this.#authenticate(token);
+      end = 'admitted';
       return caller;
     } catch (error) {
       // A call without a token costs nothing. While the key set is missing, a failure says nothing about the caller.
-      counts =
-        error instanceof Refusal &&
-        error.reason === 'bad_token' &&
-        error.code !== status.UNAVAILABLE;
+      const isBad = error instanceof Refusal && error.reason === 'bad_token';
+      if (isBad && error.code !== status.UNAVAILABLE) end = 'failed';
       throw error;
     } finally {
-      failures.leave({ uncounted: !counts });
+      call.end(end);
     }
   }
 
   async #issue(request: SignRequest, caller: TokenSubject, peer: string): Promise<SignResponse> {
-    const name = caller.node?.name ?? `${caller.namespace}/${caller.serviceAccount.name}`;
+    const name = this.#rateOf(caller);
     if (!this.#deps.callers.allows(name)) throw overloaded(`too many requests of ${name}`);
     const grant = this.#authorise(caller, request.impersonated);
     const parsed = await readCsr(request.csr);
@@ -154,10 +157,16 @@ export class CertificateService {
     return { chain: [leaf, ...authority.intermediates, authority.rootsPem] };
   }
 
-  async #authenticate(metadata: Metadata): Promise<TokenSubject> {
-    const header = metadata.get('authorization')[0];
-    const token = typeof header === 'string' ? /^bearer +(\S+)$/i.exec(header)?.[1] : undefined;
-    if (token === undefined) {
+  /** Names the callers that share a rate: the pods of a node must not use up the rate of the node, which asks for all of them. */
+  #rateOf({ namespace, serviceAccount, node }: TokenSubject): string {
+    const account = `${namespace}/${serviceAccount.name}`;
+    if (node === null) return account;
+    const isNode = this.#rules.trustedNodeAccounts.includes(account);
+    return isNode ? `node ${node.name}` : `the pods of node ${node.name}`;
+  }
+
+  async #authenticate(token: string | null): Promise<TokenSubject> {
+    if (token === null) {
       throw new Refusal('no_token', status.UNAUTHENTICATED, NOT_AUTHENTICATED, 'no bearer token');
     }
     try {

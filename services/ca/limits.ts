@@ -5,8 +5,8 @@ export const MAX_CONCURRENT_REQUESTS = 256;
 export const MAX_REQUESTS_PER_SECOND = 1_000;
 
 /**
- * Average requests per second of one node, or of one account without a node; a burst of twice this passes. The largest node
- * gets its certificates within 15 s, and it takes four runaway nodes to starve the others.
+ * Average requests per second of one node, of all pods of one node that ask for themselves, or of one account without a node; a burst of
+ * twice this passes. The largest node gets its certificates within 15 s, and it takes four runaway nodes to starve the others.
  */
 export const MAX_CALLER_REQUESTS_PER_SECOND = 250;
 
@@ -19,9 +19,6 @@ export const MAX_CALLERS = 10_000;
  * takes 0.1 ms.
  */
 export const MAX_FAILURES_PER_SECOND = MAX_CONCURRENT_REQUESTS / 2;
-
-/** Most addresses with remembered failures; the one that was quiet longest is dropped first. */
-export const MAX_ADDRESSES = 10_000;
 
 /** Longest request, a CSR and an identity. */
 export const MAX_REQUEST_BYTES = 64 * 1024;

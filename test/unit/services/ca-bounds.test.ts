@@ -2,16 +2,17 @@
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
+import type { ExecutionContext } from 'ava';
 import { Metadata } from '@grpc/grpc-js';
 import { TokenVerifier } from '../../../lib/identity/token.ts';
 import { CallerRates, Gate } from '../../../lib/async/gate.ts';
+import { CallerFailures } from '../../../lib/grpc/caller-failures.ts';
 import { MetricRegistry } from '../../../lib/metrics/registry.ts';
 import { ownAuthority } from '../../../services/ca/authority.ts';
 import { CertificateService } from '../../../services/ca/certificate-service.ts';
 import { ControlPlanePods } from '../../../services/ca/control-plane-pods.ts';
 import {
   CACHE_WRITE_DELAY_MS,
-  MAX_ADDRESSES,
   MAX_CONCURRENT_REQUESTS,
   MAX_FAILURES_PER_SECOND,
   MAX_REQUESTS_PER_SECOND,
@@ -21,12 +22,17 @@ import { capturedLog } from '../../support/bus.ts';
 import { FakeClock } from '../../support/fake-clock.ts';
 import { makeScratch } from '../../support/leftovers.ts';
 import { podObject, servePodsApi } from '../../support/pods-api.ts';
-import { createTokenIssuer, nodeSubject } from '../../support/token-issuer.ts';
+import { accountSubject, createTokenIssuer, nodeSubject } from '../../support/token-issuer.ts';
 import { until } from '../../support/until.ts';
 
+const account = (namespace: string, name: string) => {
+  const { serviceAccount } = accountSubject(namespace, name);
+  return { namespace, serviceAccount };
+};
 const NO_PODS = { synced: false, runsOnNode: () => false, find: () => null };
 
-test('signature checks of bad tokens are limited for each address; valid ones and other addresses are not', async (t) => {
+/** Makes a service without pods. */
+async function kit(t: ExecutionContext, callersPerSecond = 1_000) {
   const dir = await makeScratch('ca-bounds');
   t.teardown(() => rm(dir, { recursive: true, force: true }));
   const clock = new FakeClock();
@@ -39,18 +45,16 @@ test('signature checks of bad tokens are limited for each address; valid ones an
     { clock, log },
   );
   const authority = await ownAuthority(dir, 'cluster.local', clock.now());
-  let checks = 0;
+  const counted = { checks: 0 };
   const metrics = caMetrics(new MetricRegistry(), {
     authority,
     pods: NO_PODS,
     clock,
   });
-  const rates = (perSecond: number): CallerRates =>
-    new CallerRates({ perSecond, callers: MAX_ADDRESSES }, clock);
   const service = new CertificateService(
     {
       trustDomain: 'cluster.local',
-      trustedNodeAccounts: [],
+      trustedNodeAccounts: ['istio-system/ztunnel'],
       servingNames: {},
       defaultLifetimeMs: 1,
       maxLifetimeMs: 1,
@@ -63,11 +67,11 @@ test('signature checks of bad tokens are limited for each address; valid ones an
         { concurrent: MAX_CONCURRENT_REQUESTS, perSecond: MAX_REQUESTS_PER_SECOND },
         clock,
       ),
-      callers: rates(1_000),
-      failures: rates(MAX_FAILURES_PER_SECOND),
+      callers: new CallerRates({ perSecond: callersPerSecond, callers: 100 }, clock),
+      failures: new CallerFailures(MAX_FAILURES_PER_SECOND, clock),
       verifier: {
         verify: (token) => {
-          checks += 1;
+          counted.checks += 1;
           return verifier.verify(token);
         },
       },
@@ -89,19 +93,44 @@ test('signature checks of bad tokens are limited for each address; valid ones an
       (createCertificate as (call: unknown, reply: (error: never) => void) => void)(call, reply);
     });
   };
+  return { ask, issuer, clock, counted };
+}
+
+test('signature checks of bad tokens are limited for each address; valid ones and other addresses are not', async (t) => {
+  const { ask, issuer, clock, counted } = await kit(t);
   const bad = await createTokenIssuer(issuer.issuer).mint(nodeSubject('node-1'));
   const good = await issuer.mint(nodeSubject('node-1'));
   for (let call = 0; call < 3 * MAX_CONCURRENT_REQUESTS; call += 1) await ask(bad, '10.0.0.9:4000');
-  t.is(checks, 2 * MAX_FAILURES_PER_SECOND);
+  t.is(counted.checks, 2 * MAX_FAILURES_PER_SECOND);
   t.is(await ask(bad, '10.0.0.9:4001'), 'too many requests', 'from another port, too');
   for (let call = 0; call < 3 * MAX_CONCURRENT_REQUESTS; call += 1) await ask(null, '10.0.0.7:1');
-  checks = 0;
+  counted.checks = 0;
   for (let call = 0; call < 500; call += 1) {
     t.is(await ask(good, '10.0.0.7:1'), 'request impersonation authentication failure');
   }
-  t.is(checks, 500, 'valid tokens count nowhere');
+  t.is(counted.checks, 500, 'valid tokens count nowhere');
   await clock.advance(1_000);
   t.not(await ask(bad, '10.0.0.9:4002'), 'too many requests', 'a second later');
+});
+
+test('a bad caller does not shut out a node that was served from its address', async (t) => {
+  const { ask, issuer } = await kit(t);
+  const bad = await createTokenIssuer(issuer.issuer).mint(nodeSubject('node-1'));
+  const good = await issuer.mint(nodeSubject('node-1'));
+  const served = 'request impersonation authentication failure';
+  t.is(await ask(good, '10.0.0.9:1'), served);
+  while ((await ask(bad, '10.0.0.9:2')) !== 'too many requests');
+  t.is(await ask(good, '10.0.0.9:1'), served);
+});
+
+test('the pods of a node do not use up the rate of the node', async (t) => {
+  const { ask, issuer } = await kit(t, 5);
+  const node = await issuer.mint(nodeSubject('node-1'));
+  const pod = await issuer.mint({ ...nodeSubject('node-1'), ...account('demo', 'web') });
+  const other = await issuer.mint({ ...nodeSubject('node-2'), ...account('demo', 'web') });
+  while ((await ask(pod, '10.0.0.7:1')) !== 'too many requests');
+  t.not(await ask(other, '10.0.0.7:1'), 'too many requests');
+  t.not(await ask(node, '10.0.0.9:1'), 'too many requests');
 });
 
 test('a disk that takes long gathers no writes of the pod cache', async (t) => {

@@ -2,8 +2,8 @@ import { Metadata, status } from '@grpc/grpc-js';
 import test from 'ava';
 import { MeshError } from '../../../../lib/errors/mesh-error.ts';
 import type { TokenHolder } from '../../../../lib/identity/token.ts';
+import { MAX_ADDRESSES } from '../../../../lib/grpc/caller-failures.ts';
 import {
-  MAX_ADDRESSES,
   MAX_FAILURES_PER_SECOND,
   StreamAuthorizer,
 } from '../../../../lib/xds/stream-authorizer.ts';
@@ -60,6 +60,21 @@ test('bad tokens are checked at a rate of their address, and cost others nothing
   t.is(codeOf(await call('bad', '[fd00::9]:1')), status.UNAUTHENTICATED);
   await clock.advance(1_000);
   t.true((await call('good', '10.0.0.9:5')).admitted, 'the address may come again');
+});
+
+test('a caller that was admitted lately is not shut out by others of its address', async (t) => {
+  const { call, counted, loseKeys } = kit(1_000);
+  const burst = 2 * MAX_FAILURES_PER_SECOND;
+  t.true((await call('good')).admitted);
+  for (let count = 0; count <= burst; count += 1) await call('bad');
+  t.is(codeOf(await call('bad')), status.RESOURCE_EXHAUSTED);
+  for (let count = 0; count < burst; count += 1) t.true((await call('good')).admitted);
+  const before = counted.checks;
+  await call('good');
+  t.is(counted.checks, before + 1, 'and its token is checked all the same');
+  loseKeys();
+  t.is(codeOf(await call('good')), status.UNAVAILABLE);
+  t.is(codeOf(await call('other')), status.RESOURCE_EXHAUSTED);
 });
 
 test('an account that is not configured is refused and counts as a failure of its address', async (t) => {
