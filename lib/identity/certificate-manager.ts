@@ -14,6 +14,8 @@ import { parseSpiffe } from '../net/spiffe.ts';
 import type { Roots, TrustBundle } from './trust-bundle.ts';
 import type { AcceptedCertificate, WorkloadCertificate } from './workload-certificate.ts';
 
+const MS_PER_HOUR = 3_600_000;
+
 /** Collaborators of a {@link CertificateManager}. */
 export interface CertificateManagerDeps {
   readonly clock: Clock;
@@ -112,6 +114,15 @@ export class CertificateManager {
     const counts = { initializing: 0, available: 0, unavailable: 0 };
     for (const identity of this.#entries.keys()) counts[this.status(identity).kind] += 1;
     return counts;
+  }
+
+  /** Hours until the first certificate expires, negative when one has expired; infinite without a certificate. */
+  hoursToFirstExpiry(): number {
+    let firstMs = Infinity;
+    for (const { held } of this.#entries.values()) {
+      firstMs = Math.min(firstMs, held?.notAfterMs ?? Infinity);
+    }
+    return (firstMs - this.#deps.clock.now()) / MS_PER_HOUR;
   }
 
   /** Records for `weft get certificates`, sorted by identity. */

@@ -10,18 +10,30 @@ export interface CertificateMetrics {
   unknownRoot(): void;
 }
 
-/** Declares the manager's metrics; every scrape calls `count`. */
+/** Sources of the gauges, called at each scrape. */
+export interface CertificateFacts {
+  counts(): Readonly<Record<'initializing' | 'available' | 'unavailable', number>>;
+  hoursToFirstExpiry(): number;
+}
+
+/** Declares the manager's metrics. */
 export function certificateMetrics(
   registry: MetricRegistry,
-  count: () => Readonly<Record<'initializing' | 'available' | 'unavailable', number>>,
+  facts: CertificateFacts,
 ): CertificateMetrics {
   registry.gauge(
     'weft_certificates',
     'Identities of this node by the state of their certificate',
     ['state'],
     (gauge) => {
-      for (const [state, value] of Object.entries(count())) gauge.set({ state }, value);
+      for (const [state, value] of Object.entries(facts.counts())) gauge.set({ state }, value);
     },
+  );
+  registry.gauge(
+    'weft_certificates_first_expiry_hours',
+    'Hours until the first certificate of this node expires; negative: since one expired; +Inf without a certificate',
+    [],
+    (gauge) => gauge.set(facts.hoursToFirstExpiry()),
   );
   const issued = registry.counter(
     'weft_certificates_issued_total',

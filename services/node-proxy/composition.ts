@@ -203,7 +203,10 @@ export class Composition {
       queue: this.#bus.queue(certificateSign, scope),
       board: this.#bus.results(SIGNED_BOARD, scope, signedSchema),
     });
-    const counted = certificateMetrics(metrics, () => this.#certificates.counts());
+    const counted = certificateMetrics(metrics, {
+      counts: () => this.#certificates.counts(),
+      hoursToFirstExpiry: () => this.#certificates.hoursToFirstExpiry(),
+    });
     const deps = { clock, log, signing, bundle: this.#bundle, metrics: counted };
     return new CertificateManager(this.#node, deps);
   }

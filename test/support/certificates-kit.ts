@@ -100,7 +100,10 @@ export async function startManager(
     log,
     signing,
     bundle,
-    metrics: certificateMetrics(metrics, () => manager.counts()),
+    metrics: certificateMetrics(metrics, {
+      counts: () => manager.counts(),
+      hoursToFirstExpiry: () => manager.hoursToFirstExpiry(),
+    }),
   });
   const published: WorkloadCertificate[] = [];
   const unavailable: [string, MeshError][] = [];

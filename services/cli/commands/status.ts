@@ -1,7 +1,9 @@
 import type { Command } from 'commander';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
-import { askStatus } from '../../local-mesh/mesh-client.ts';
+import { askCertificates, askStatus } from '../../local-mesh/mesh-client.ts';
 import type { MeshPaths } from '../../local-mesh/mesh-paths.ts';
+import { expiryLine, firstExpiry } from '../first-expiry.ts';
+import { fromEachNode } from '../get/nodes.ts';
 import { heldLine, readHeld } from '../held-removals.ts';
 import type { HeldSummary } from '../held-removals.ts';
 import { withMeshBus } from '../mesh-bus.ts';
@@ -24,11 +26,21 @@ export function register(program: Command): void {
 }
 
 async function status(options: CommonOptions): Promise<void> {
-  const { paths } = await openMesh(options.mesh);
-  const answer = await askStatus(paths);
-  const held = await heldRemovals(paths);
-  if (options.output === 'json') await writeJson({ ...answer, heldRemovals: held });
-  else await write(`${[...statusLines(answer), ...heldLines(held)].join('\n')}\n`);
+  const mesh = await openMesh(options.mesh);
+  const answer = await askStatus(mesh.paths);
+  const [held, certificates] = await Promise.all([
+    heldRemovals(mesh.paths),
+    fromEachNode(mesh, 'the node proxy', (node) => askCertificates(mesh.paths, node)),
+  ]);
+  const expiry = firstExpiry(certificates.lines, Date.now());
+  if (options.output === 'json') {
+    await writeJson({ ...answer, heldRemovals: held, firstExpiry: expiry });
+    return;
+  }
+  const more = [...(expiry === null ? [] : [expiryLine(expiry)]), ...heldLines(held)];
+  await write(
+    `${[...statusLines(answer), ...(more.length === 0 ? [] : ['', ...more])].join('\n')}\n`,
+  );
 }
 
 /** Reads the held removals; a text says why they are unknown. */
@@ -43,5 +55,5 @@ async function heldRemovals(paths: MeshPaths): Promise<HeldSummary | null | stri
 
 function heldLines(held: HeldSummary | null | string): string[] {
   if (held === null) return [];
-  return ['', typeof held === 'string' ? `held removals are unknown: ${held}` : heldLine(held)];
+  return [typeof held === 'string' ? `held removals are unknown: ${held}` : heldLine(held)];
 }

@@ -36,7 +36,10 @@ test('a workload of the node gets a certificate over Redis, the fetcher and the 
   await publishWorkloads(t, redis, WORKLOADS);
   const fetcher = await startFetcher(t, kit, redis);
   const user = await startManager(t, kit, redis);
+  const hours = 'weft_certificates_first_expiry_hours';
+  t.regex(await user.metrics.render(), new RegExp(`${hours} \\+Inf`));
   const certificate = await user.available(WEB);
+  t.regex(await user.metrics.render(), new RegExp(`${hours} 23\\.9`));
   const leaf = new X509Certificate(certificate.chainPem);
   t.is(leaf.subjectAltName, `URI:${WEB}`);
   t.true(leaf.checkPrivateKey(certificate.key));
