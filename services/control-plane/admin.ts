@@ -6,7 +6,7 @@ import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../lib/xds/type-urls.ts';
 import type { MappedResource } from './mapping/resource.ts';
 import type { ResourceIndex } from './mapping/resource-index.ts';
 import { conditionsOf } from './policy/conditions.ts';
-import type { ObjectStore } from './store/object-store.ts';
+import type { CommittedState } from './store/state.ts';
 
 const shown = ({ name, version, content }: MappedResource) => ({ name, version, content });
 
@@ -14,7 +14,7 @@ const shown = ({ name, version, content }: MappedResource) => ({ name, version, 
 export function adminRoutes(
   routes: Routes,
   index: ResourceIndex,
-  store: ObjectStore,
+  objects: CommittedState,
   server: DeltaServer,
 ): void {
   routes.route('GET', '/addresses', (_request, response) => {
@@ -27,10 +27,10 @@ export function adminRoutes(
   routes.route('GET', '/policies', (_request, response) => {
     const policies = [...index.of(AUTHORIZATION_TYPE).values()].map((item) => {
       const [namespace = '', name = ''] = item.name.split('/');
-      const source = store.state.object('AuthorizationPolicy', namespace, name) ?? null;
+      const source = objects.object('AuthorizationPolicy', namespace, name) ?? null;
       return { ...shown(item), conditions: conditionsOf(source) };
     });
-    const unsent = [...store.state.ofKind('AuthorizationPolicy')]
+    const unsent = [...objects.ofKind('AuthorizationPolicy')]
       .filter(
         ({ metadata }) =>
           index.get(AUTHORIZATION_TYPE, `${metadata.namespace}/${metadata.name}`) === undefined,

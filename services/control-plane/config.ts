@@ -8,6 +8,7 @@ import {
   endpoint,
   integer,
   makeField,
+  oneOf,
   text,
 } from '../../lib/config/fields.ts';
 import type { Endpoint } from '../../lib/config/fields.ts';
@@ -17,6 +18,8 @@ import { clusterId } from '../../lib/identity/cluster.ts';
 import { meshRoots } from '../../lib/identity/mesh-roots.ts';
 import type { RootSource } from '../../lib/tls/roots.ts';
 import type { GrpcClientOptions } from '../../lib/grpc/client.ts';
+import type { ConnectionSource } from '../../lib/kubernetes/connection.ts';
+import { connectionSource, kubernetesVariables } from '../../lib/kubernetes/variables.ts';
 import { tokenConfig, tokenVariables } from '../../lib/identity/token-config.ts';
 import type { TokenVerifierOptions } from '../../lib/identity/token.ts';
 import { formatPrefix, parsePrefix } from '../../lib/net/prefix.ts';
@@ -26,6 +29,9 @@ import type { AddressRanges } from './store/address-allocation.ts';
 /** Settings of the control plane; times in milliseconds. */
 export interface ControlPlaneConfig {
   readonly listen: Endpoint;
+  /** Where the objects come from. */
+  readonly source: 'manifests' | 'kubernetes';
+  readonly kubernetes: ConnectionSource;
   readonly manifestsDir: string | null;
   readonly apiSocket: string | null;
   /** Socket that serves only the watch of pods; null without one. */
@@ -80,6 +86,11 @@ const variables = {
     schema: endpoint({ default: { kind: 'tcp', host: '::', port: 15_012 } }),
     description: 'where delta ADS listens (TLS); [::] takes IPv4 too',
     when: '15012 is taken, or only one address may be reached',
+  },
+  WEFT_CONTROL_PLANE_SOURCE: {
+    schema: oneOf('manifests', 'kubernetes')({ default: 'manifests' }),
+    description: 'where the objects come from: manifests, or a Kubernetes API server',
+    when: 'the mesh runs on Kubernetes',
   },
   WEFT_CONTROL_PLANE_MANIFESTS_DIR: {
     schema: text({ optional: true }),
@@ -149,10 +160,30 @@ const variables = {
     when: 'proxies or ingesters run under other accounts',
   },
   ...caClientVariables,
+  ...kubernetesVariables,
   ...tokenVariables,
 };
 
-const base = defineConfig(variables, (values): ControlPlaneConfig => {
+/** Settings of the manifest source only. */
+const OF_MANIFESTS = [
+  'WEFT_CONTROL_PLANE_MANIFESTS_DIR',
+  'WEFT_CONTROL_PLANE_API_SOCKET',
+  'WEFT_CONTROL_PLANE_PODS_SOCKET',
+  'REDIS_URL',
+] as const;
+
+function checkSource(
+  values: { readonly WEFT_CONTROL_PLANE_SOURCE: string } & Readonly<
+    Record<(typeof OF_MANIFESTS)[number], unknown>
+  >,
+): void {
+  if (values.WEFT_CONTROL_PLANE_SOURCE === 'kubernetes') {
+    const foreign = OF_MANIFESTS.filter((name) => values[name] !== null);
+    if (foreign.length === 0) return;
+    throw new Error(
+      `${foreign.join(', ')} cannot be set with WEFT_CONTROL_PLANE_SOURCE=kubernetes: the API server has all objects`,
+    );
+  }
   if (
     values.WEFT_CONTROL_PLANE_MANIFESTS_DIR === null &&
     values.WEFT_CONTROL_PLANE_API_SOCKET === null
@@ -161,9 +192,15 @@ const base = defineConfig(variables, (values): ControlPlaneConfig => {
       'WEFT_CONTROL_PLANE_MANIFESTS_DIR or WEFT_CONTROL_PLANE_API_SOCKET is required: manifests must come from somewhere',
     );
   }
+}
+
+const base = defineConfig(variables, (values): ControlPlaneConfig => {
+  checkSource(values);
   const services = values.WEFT_CONTROL_PLANE_SERVICE_CIDRS;
   return {
     listen: values.WEFT_CONTROL_PLANE_LISTEN,
+    source: values.WEFT_CONTROL_PLANE_SOURCE,
+    kubernetes: connectionSource(values),
     manifestsDir: values.WEFT_CONTROL_PLANE_MANIFESTS_DIR,
     apiSocket: values.WEFT_CONTROL_PLANE_API_SOCKET,
     podsSocket: values.WEFT_CONTROL_PLANE_PODS_SOCKET,

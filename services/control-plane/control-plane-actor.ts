@@ -1,33 +1,30 @@
-/** The control plane as an actor: takes manifests and serves the workload API. */
-import { randomUUID } from 'node:crypto';
+/** The control plane as an actor: follows the mesh's objects and serves the workload API. */
 import type { Server } from '@grpc/grpc-js';
 import type { Actor, ActorContext, ActorDefinition, Deadline } from '../../lib/actor/actor.ts';
-import { connectBus } from '../../lib/bus/redis-bus.ts';
 import {
   RotatingServerCredentials,
   bindGrpcServer,
   createGrpcServer,
   shutDownGrpcServer,
 } from '../../lib/grpc/server.ts';
+import { sendJson } from '../../lib/http/answers.ts';
 import { ServingCertKeeper } from '../../lib/identity/serving-cert.ts';
+import { findConnection } from '../../lib/kubernetes/connection.ts';
+import { KubernetesClient } from '../../lib/kubernetes/client.ts';
+import { DEFAULT_TLS_POLICY } from '../../lib/tls/parameters.ts';
 import { TokenVerifier } from '../../lib/identity/token.ts';
 import { DeltaServer, MAX_REQUEST_BYTES, deltaService } from '../../lib/xds/delta-server.ts';
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../lib/xds/type-urls.ts';
 import { adminRoutes } from './admin.ts';
-import { ManifestApiServer } from './api/manifest-api-server.ts';
-import { ObjectWatchers } from './api/object-watchers.ts';
 import { controlPlaneConfig } from './config.ts';
 import type { ControlPlaneConfig } from './config.ts';
 import { Debounce } from './debounce.ts';
-import { EnrolmentFollower } from './enrolments/enrolment-follower.ts';
-import { ManifestReader } from './manifests/manifest-reader.ts';
 import { MeshMap } from './mapping/mesh-map.ts';
 import { controlPlaneMetrics } from './metrics.ts';
 import type { ControlPlaneMetrics } from './metrics.ts';
-import { ManifestDirectory } from './store/manifest-directory.ts';
-import { ObjectStore } from './store/object-store.ts';
-import type { AdmissionContext } from './store/admission.ts';
-import { ensureNamespaces } from './store/transactions.ts';
+import { KubernetesSource } from './sources/kubernetes-source.ts';
+import { ManifestSource } from './sources/manifest-source.ts';
+import type { ObjectSource } from './sources/object-source.ts';
 
 /** The CA decides the lifetime of the serving certificate. */
 const CA_DECIDES = 0;
@@ -42,15 +39,13 @@ const LONGEST_TIMER_MS = 2 ** 31 - 1;
 /** The parts that the steps of the start share. */
 interface Parts {
   readonly context: ActorContext;
-  readonly store: ObjectStore;
+  readonly source: ObjectSource;
   readonly map: MeshMap;
-  readonly watchers: ObjectWatchers;
-  readonly reader: ManifestReader;
   readonly delta: DeltaServer;
   readonly metrics: ControlPlaneMetrics;
 }
 
-/** Serves the workload API from manifests. */
+/** Serves the workload API. */
 export class ControlPlaneActor implements Actor {
   readonly #config: ControlPlaneConfig;
   readonly #closing = new AbortController();
@@ -70,36 +65,22 @@ export class ControlPlaneActor implements Actor {
 
   async start(context: ActorContext): Promise<void> {
     const releases = {
-      store: context.readiness.block('store'),
+      objects: context.readiness.block('objects'),
       certificate: context.readiness.block('serving-certificate'),
       listening: context.readiness.block('listening'),
     };
-    const { log } = context;
-    const store = await ObjectStore.open(this.#config.stateDir, log);
-    this.#made.defer(() => store.close());
-    context.supervise('store', store.done);
-    await store.transact((draft) => ensureNamespaces(draft, this.#admission(context)));
-    const map = new MeshMap(store.state, this.#config.settings);
-    const watchers = new ObjectWatchers(store, log);
-    const follower = this.#followEnrolments(store, context, () => metrics.malformedEnrolment());
-    const metrics: ControlPlaneMetrics = controlPlaneMetrics(context.metrics, {
-      objects: (kind) => store.state.count(kind),
-      resources: (type) => map.index.of(type === 'WDS' ? ADDRESS_TYPE : AUTHORIZATION_TYPE).size,
-      transactionsWaiting: () => store.depth,
-      watchers: () => watchers.size,
-      nodes: () => follower?.size ?? 0,
-    });
-    const reader = new ManifestReader();
-    this.#made.defer(() => reader.close());
-    const delta = this.#serve(map, context);
-    this.#delta = delta;
-    const parts = { context, store, map, watchers, reader, delta, metrics };
-    await this.#followDirectory(parts);
-    this.#pushChanges(parts);
-    await this.#openApi(parts);
-    adminRoutes(context.admin, map.index, store, delta);
-    releases.store();
-    await this.#bind(parts, releases);
+    const source = await this.#openSource(context);
+    const serve = async (): Promise<void> => {
+      await source.synced();
+      if (this.#closing.signal.aborted) return;
+      const parts = this.#map(source, context);
+      adminRoutes(context.admin, parts.map.index, source.objects, parts.delta);
+      releases.objects();
+      await this.#bind(parts, releases);
+    };
+    // An API server may be away for long, so the start does not wait for it.
+    if (this.#config.source === 'manifests') await serve();
+    else context.supervise('serve', serve());
   }
 
   async drain(deadline: Deadline): Promise<void> {
@@ -112,51 +93,39 @@ export class ControlPlaneActor implements Actor {
     return this.#made.disposeAsync();
   }
 
-  #admission(context: ActorContext): AdmissionContext {
-    const { ranges, settings, bus } = this.#config;
-    return {
-      ranges,
-      policies: settings.policies,
-      ownsRedirection: bus !== null,
-      now: new Date(context.clock.now()).toISOString(),
-      newUid: randomUUID,
-      fixedNamespaces: ['default', settings.policies.rootNamespace],
-    };
-  }
-
-  #followEnrolments(
-    store: ObjectStore,
-    context: ActorContext,
-    malformed: () => void,
-  ): EnrolmentFollower | null {
-    if (this.#config.bus === null) return null;
-    const { log, clock } = context;
-    const bus = connectBus(this.#config.bus, {
-      log,
+  async #openSource(context: ActorContext): Promise<ObjectSource> {
+    const { log, clock, metrics } = context;
+    if (this.#config.source === 'manifests') {
+      return this.#made.use(await ManifestSource.open(this.#config, context));
+    }
+    const client = new KubernetesClient(await findConnection(this.#config.kubernetes), {
       clock,
-      metrics: context.metrics,
-      name: context.actor,
-      supervise: (name, work) => context.supervise(name, work),
+      metrics,
+      tls: this.#config.ca.tls ?? DEFAULT_TLS_POLICY,
+      userAgent: `weft-${context.actor}`,
     });
-    this.#made.defer(() => bus.close());
-    const follower = new EnrolmentFollower({ bus, store, clock, log, malformed });
-    this.#made.defer(() => follower.close());
-    return follower;
+    this.#made.defer(() => client.close());
+    const { rootNamespace } = this.#config.settings.policies;
+    const source = new KubernetesSource({ client, clock, log, metrics, rootNamespace });
+    this.#made.defer(() => source.close());
+    context.supervise('source', source.run());
+    context.admin.route('GET', '/sources', (_request, response) => {
+      sendJson(response, 200, { sources: source.status() });
+    });
+    return source;
   }
 
-  async #followDirectory({ store, reader, context, metrics }: Parts): Promise<void> {
-    if (this.#config.manifestsDir === null) return;
-    const directory = new ManifestDirectory(this.#config.manifestsDir, {
-      store,
-      reader,
-      clock: context.clock,
-      log: context.log,
-      context: () => this.#admission(context),
-      brokenFiles: (count) => metrics.filesBroken(count),
-      refused: () => metrics.fileRefused(),
+  #map(source: ObjectSource, context: ActorContext): Parts {
+    const map = new MeshMap(source.objects, this.#config.settings);
+    const metrics = controlPlaneMetrics(context.metrics, {
+      objects: (kind) => source.objects.count(kind),
+      resources: (type) => map.index.of(type === 'WDS' ? ADDRESS_TYPE : AUTHORIZATION_TYPE).size,
     });
-    this.#made.defer(() => directory.close());
-    await directory.start();
+    const delta = this.#serve(map, context);
+    this.#delta = delta;
+    const parts: Parts = { context, source, map, delta, metrics };
+    this.#pushChanges(parts);
+    return parts;
   }
 
   #serve(map: MeshMap, context: ActorContext): DeltaServer {
@@ -175,17 +144,17 @@ export class ControlPlaneActor implements Actor {
     });
   }
 
-  #pushChanges({ store, map, delta, context, metrics }: Parts): void {
+  #pushChanges({ source, map, delta, context, metrics }: Parts): void {
     const { clock } = context;
     const debounce = new Debounce(this.#config.debounce, clock, (waitedMs) => {
       // A part of a transaction may lack a policy that a later part puts back under another name.
-      if (store.publishing) return debounce.report();
+      if (source.publishing) return debounce.report();
       const begun = clock.monotonic();
       const changed = map.refresh();
       metrics.pushed(waitedMs, clock.monotonic() - begun);
       delta.push(changed);
     });
-    const unsubscribe = store.onCommit((changes) => {
+    const unsubscribe = source.onCommit((changes) => {
       map.note(changes);
       debounce.report();
     });
@@ -194,27 +163,6 @@ export class ControlPlaneActor implements Actor {
       debounce.stop();
     });
     map.refresh();
-  }
-
-  async #openApi({ store, watchers, reader, context, metrics }: Parts): Promise<void> {
-    this.#made.defer(() => watchers.close());
-    const { apiSocket, podsSocket } = this.#config;
-    for (const [path, role] of [
-      [apiSocket, 'admin'],
-      [podsSocket, 'pods'],
-    ] as const) {
-      if (path === null) continue;
-      const api = new ManifestApiServer(path, role, {
-        store,
-        watchers,
-        reader,
-        log: context.log,
-        context: () => this.#admission(context),
-        count: (operation, outcome) => metrics.apiRequest(operation, outcome),
-      });
-      this.#made.defer(() => api.close());
-      await api.listen();
-    }
   }
 
   /**

@@ -4,10 +4,6 @@ import type { Kind } from './manifests/kinds.ts';
 
 /** Counters of the control plane. They have upstream's names where upstream has one. */
 export interface ControlPlaneMetrics {
-  apiRequest(operation: string, outcome: string): void;
-  fileRefused(): void;
-  filesBroken(count: number): void;
-  malformedEnrolment(): void;
   pushed(waitedMs: number, mapMs: number): void;
 }
 
@@ -15,9 +11,6 @@ export interface ControlPlaneMetrics {
 export interface ControlPlaneGauges {
   objects(kind: Kind): number;
   resources(type: 'WDS' | 'WADS'): number;
-  transactionsWaiting(): number;
-  watchers(): number;
-  nodes(): number;
 }
 
 const WAIT_BUCKETS_SECONDS = [0.01, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
@@ -28,23 +21,6 @@ export function controlPlaneMetrics(
   registry: MetricRegistry,
   gauges: ControlPlaneGauges,
 ): ControlPlaneMetrics {
-  const requests = registry.counter(
-    'weft_control_plane_api_requests_total',
-    'Manifest API requests',
-    ['operation', 'outcome'],
-  );
-  const refused = registry.counter(
-    'weft_control_plane_manifest_files_refused_total',
-    'Manifest files whose new content was refused',
-  );
-  const broken = registry.gauge(
-    'weft_control_plane_manifest_files_broken',
-    'Manifest files whose current content is refused',
-  );
-  const malformed = registry.counter(
-    'weft_control_plane_malformed_enrolments_total',
-    'Rows of enrolments that cannot be read',
-  );
   const debounce = registry.histogram(
     'pilot_debounce_time',
     'Seconds between the first change of a push and its start',
@@ -61,23 +37,7 @@ export function controlPlaneMetrics(
   registry.gauge('weft_control_plane_resources', 'Resources served', ['type'], (gauge) => {
     for (const type of ['WDS', 'WADS'] as const) gauge.set({ type }, gauges.resources(type));
   });
-  registry.gauge(
-    'weft_control_plane_transactions_waiting',
-    'Depth of the store queue',
-    [],
-    (gauge) => gauge.set(gauges.transactionsWaiting()),
-  );
-  registry.gauge('weft_control_plane_watchers', 'Watch streams of the manifest API', [], (gauge) =>
-    gauge.set(gauges.watchers()),
-  );
-  registry.gauge('weft_control_plane_nodes', 'Nodes whose enrolments are followed', [], (gauge) =>
-    gauge.set(gauges.nodes()),
-  );
   return {
-    apiRequest: (operation, outcome) => requests.inc({ operation, outcome }),
-    fileRefused: () => refused.inc(),
-    filesBroken: (count) => broken.set(count),
-    malformedEnrolment: () => malformed.inc(),
     pushed: (waitedMs, mapMs) => {
       debounce.observe(waitedMs / 1_000);
       mapping.observe(mapMs / 1_000);

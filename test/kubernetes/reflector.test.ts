@@ -1,5 +1,6 @@
 /** Lists and watches against a real API server. */
 import { systemClock } from '../../lib/clock/clock.ts';
+import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import type { KubernetesClient } from '../../lib/kubernetes/client.ts';
 import { Reflector } from '../../lib/kubernetes/reflector.ts';
@@ -12,6 +13,12 @@ import { UNCACHED_RESOURCE } from './support/api-server.ts';
 import type { Cluster } from './support/cluster.ts';
 import { kubernetesSuite } from './support/suite.ts';
 import type { ExecutionContext } from 'ava';
+
+/** Waits at most a tenth of a second. */
+const HASTY_CLOCK: Clock = {
+  ...systemClock,
+  sleep: (delayMs, signal) => systemClock.sleep(Math.min(delayMs, 100), signal),
+};
 
 const CONFIG_MAPS: ResourceType = {
   group: '',
@@ -64,7 +71,7 @@ function follow(
     },
     {
       client,
-      clock: systemClock,
+      clock: HASTY_CLOCK,
       log,
       metrics: {
         listed: (_resource, way) => ways.push(way),
@@ -196,5 +203,27 @@ await kubernetesSuite('reflector', (test) => {
     await cluster.apply(configMap(namespace, 'a', 'refused'), configMap(namespace, 'b', '2'));
     await seen.holds('1', '2');
     t.true(seen.lines.some(({ message }) => message === 'kubernetes.object-refused'));
+  });
+
+  test('a resource that comes later is found, and is empty until then', async (t, cluster) => {
+    const namespace = await cluster.namespace('reflect');
+    const plural = `things${namespace.replace('-', '')}`;
+    const group = 'test.weft.example';
+    const seen = follow(t, cluster.client(), {
+      resource: { group, versions: ['v2', 'v1'], plural, namespaced: true },
+      kind: 'Thing',
+      namespace,
+    });
+    await seen.reflector.synced();
+    t.is(seen.reflector.state, 'absent');
+    const kind = `Thing${plural}`;
+    await cluster.define({ group, plural, kind, version: 'v1' });
+    await cluster.apply({
+      apiVersion: `${group}/v1`,
+      kind,
+      metadata: { name: 'a', namespace, labels: { value: '1' } },
+    });
+    await seen.holds('1');
+    t.is(seen.reflector.state, 'synced');
   });
 });

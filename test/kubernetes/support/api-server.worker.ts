@@ -8,7 +8,7 @@ import type { ApiServer } from './api-server.ts';
 import { installDefinitions } from './definitions.ts';
 import { kubernetesPrograms } from './programs.ts';
 
-/** What a test file gets. */
+/** The answer to a test file. */
 export type ServerAnswer = ApiServer | { readonly missing: string } | { readonly failed: string };
 
 interface Message {

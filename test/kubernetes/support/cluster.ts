@@ -1,4 +1,4 @@
-/** What a test does with the API server. */
+/** The means of a test against the API server. */
 import { randomBytes } from 'node:crypto';
 import { readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -11,7 +11,7 @@ import type { KubernetesConnection } from '../../../lib/kubernetes/connection.ts
 import { resourcePath } from '../../../lib/kubernetes/resource.ts';
 import type { ResourceType } from '../../../lib/kubernetes/resource.ts';
 import { makeScratch } from '../../support/leftovers.ts';
-import { adminClient } from './definitions.ts';
+import { DEFINITIONS, adminClient, installDefinitions } from './definitions.ts';
 import type { ApiServer } from './api-server.ts';
 import { Gateway } from './gateway.ts';
 
@@ -118,6 +118,37 @@ export class Cluster {
         query: { gracePeriodSeconds: '0' },
       });
     }
+  }
+
+  /** Installs a CustomResourceDefinition with objects of any fields, and removes it with the test. */
+  async define(names: {
+    readonly group: string;
+    readonly plural: string;
+    readonly kind: string;
+    readonly version: string;
+  }): Promise<void> {
+    const { group, plural, kind, version } = names;
+    const schema = {
+      openAPIV3Schema: { type: 'object', 'x-kubernetes-preserve-unknown-fields': true },
+    };
+    await installDefinitions(this.server, [
+      {
+        apiVersion: 'apiextensions.k8s.io/v1',
+        kind: 'CustomResourceDefinition',
+        metadata: { name: `${plural}.${group}` },
+        spec: {
+          group,
+          scope: 'Namespaced',
+          names: { plural, kind },
+          versions: [{ name: version, served: true, storage: true, schema }],
+        },
+      },
+    ]);
+    this.#t.teardown(async () => {
+      const client = adminClient(this.server);
+      await client.delete(resourcePath(DEFINITIONS, { name: `${plural}.${group}` }));
+      client.close();
+    });
   }
 
   /** Returns a token of a service account, which it creates when it does not exist. `pod` binds the token to a pod. */

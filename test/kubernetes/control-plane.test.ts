@@ -1,0 +1,196 @@
+/** The control plane follows a real API server. */
+import { join } from 'node:path';
+import { ControlPlaneActor } from '../../services/control-plane/control-plane-actor.ts';
+import { controlPlaneConfig } from '../../services/control-plane/config.ts';
+import { startActor } from '../support/actor-context.ts';
+import { ApiClient } from '../support/control-plane-kit.ts';
+import { accountSubject } from '../support/token-issuer.ts';
+import { until } from '../support/until.ts';
+import type { Cluster, TestObject } from './support/cluster.ts';
+import { pod, service } from './support/objects.ts';
+import { shownAddresses, startControlPlane } from './support/control-plane.ts';
+import type { ShownResource } from './support/control-plane.ts';
+import { kubernetesSuite } from './support/suite.ts';
+
+/** A small application: a service with two pods, a policy, an external host. */
+function application(namespace: string): TestObject[] {
+  return [
+    service(namespace, 'web', { selector: { app: 'web' } }),
+    pod(namespace, 'web-1', { ip: '10.244.1.1', labels: { app: 'web' } }),
+    pod(namespace, 'web-2', { ip: '10.244.1.2', labels: { app: 'web' }, ready: false }),
+    {
+      apiVersion: 'networking.istio.io/v1',
+      kind: 'ServiceEntry',
+      metadata: { name: 'outside', namespace },
+      spec: {
+        hosts: [`outside.${namespace}.example.com`],
+        addresses: ['192.0.2.10'],
+        location: 'MESH_EXTERNAL',
+        resolution: 'STATIC',
+        ports: [{ number: 443, name: 'tls', protocol: 'TLS' }],
+        endpoints: [{ address: '192.0.2.20' }],
+      },
+    },
+    {
+      apiVersion: 'security.istio.io/v1',
+      kind: 'AuthorizationPolicy',
+      metadata: { name: 'web', namespace },
+      spec: {
+        selector: { matchLabels: { app: 'web' } },
+        rules: [{ from: [{ source: { principals: ['cluster.local/ns/other/sa/client'] } }] }],
+      },
+    },
+    {
+      apiVersion: 'security.istio.io/v1',
+      kind: 'PeerAuthentication',
+      metadata: { name: 'strict', namespace },
+      spec: { mtls: { mode: 'STRICT' } },
+    },
+  ];
+}
+
+/** The objects as manifests: what `kubectl get -o yaml` shows, without what only an API server gives. */
+async function asManifests(
+  cluster: Cluster,
+  objects: readonly TestObject[],
+): Promise<TestObject[]> {
+  const stored = await Promise.all(objects.map((object) => cluster.get(object)));
+  return stored.map(({ metadata, status: _status, ...object }) => {
+    const { name, namespace, labels, annotations } = metadata;
+    return {
+      ...object,
+      metadata: {
+        name,
+        ...(namespace === undefined ? {} : { namespace }),
+        ...(labels === undefined ? {} : { labels }),
+        ...(annotations === undefined ? {} : { annotations }),
+      },
+    };
+  });
+}
+
+await kubernetesSuite('control-plane', (test) => {
+  test('serves the objects of the API server, and their changes', async (t, cluster) => {
+    const namespace = await cluster.namespace('app');
+    const objects = application(namespace);
+    await cluster.apply(...objects);
+    const plane = await startControlPlane(t, cluster, { rootNamespace: namespace });
+    await plane.ready();
+    const first = await plane.addresses(namespace);
+    t.deepEqual(
+      first.map(({ name }) => name),
+      [
+        `Kubernetes//Pod/${namespace}/web-1`,
+        `Kubernetes//Pod/${namespace}/web-2`,
+        `Kubernetes/networking.istio.io/ServiceEntry/${namespace}/outside/192.0.2.20`,
+        `${namespace}/outside.${namespace}.example.com`,
+        `${namespace}/web.${namespace}.svc.cluster.local`,
+      ],
+    );
+    await cluster.delete(pod(namespace, 'web-1', { ip: '10.244.1.1' }));
+    await cluster.apply(pod(namespace, 'web-3', { ip: '10.244.1.3', labels: { app: 'web' } }));
+    await plane.addressesWhen(namespace, (addresses) => {
+      const names = addresses.map(({ name }) => name).join();
+      return names.includes('/web-3') && !names.includes('/web-1');
+    });
+  });
+
+  test('gives the same bytes as the manifests of the same objects', async (t, cluster) => {
+    const namespace = await cluster.namespace('same');
+    const objects = application(namespace);
+    await cluster.apply(...objects);
+    const plane = await startControlPlane(t, cluster, { rootNamespace: namespace });
+    await plane.ready();
+    const socket = join(plane.ca.dir, 'api-2.sock');
+    const { ca } = plane;
+    const other = await startActor(
+      t,
+      new ControlPlaneActor(
+        controlPlaneConfig.parse({
+          WEFT_CONTROL_PLANE_LISTEN: '127.0.0.1:0',
+          WEFT_CONTROL_PLANE_STATE_DIR: join(ca.dir, 'manifests'),
+          WEFT_CONTROL_PLANE_API_SOCKET: socket,
+          WEFT_CONTROL_PLANE_ROOT_NAMESPACE: namespace,
+          PILOT_DEBOUNCE_AFTER: '20ms',
+          CA_ADDRESS: ca.address(),
+          CA_ROOT_CA: ca.bundlePath,
+          AUTH_TOKEN: await ca.issuer.mint(accountSubject(namespace, 'istiod')),
+          WEFT_TOKEN_JWKS_PATH: join(ca.dir, 'jwks.json'),
+          WEFT_TOKEN_ISSUER: ca.issuer.issuer,
+        }),
+      ),
+      'control-plane',
+    );
+    const api = new ApiClient(socket);
+    const documents = (await asManifests(cluster, objects)).map((object, index) => ({
+      source: 'test',
+      index,
+      object,
+    }));
+    const answer = await api.send('POST', '/apply', { documents });
+    t.is(answer.status, 200, JSON.stringify(answer.body));
+    await api.run(namespace, 'web-1', ['10.244.1.1']);
+    await api.run(namespace, 'web-2', ['10.244.1.2'], false);
+    const wanted = await plane.addresses(namespace);
+    const versions = (shown: readonly ShownResource[]): string[] =>
+      shown.map(({ name, version }) => `${name} ${version}`);
+    let shown: ShownResource[] = [];
+    await until(
+      async () => {
+        shown = await shownAddresses(other, namespace);
+        return versions(shown).join() === versions(wanted).join();
+      },
+      { what: 'the same bytes' },
+    ).catch(() => t.deepEqual(shown, wanted));
+    t.deepEqual(versions(shown), versions(wanted));
+  });
+
+  test('serves nobody before it has every object, and withdraws nothing while the API server is away', async (t, cluster) => {
+    const namespace = await cluster.namespace('away');
+    await cluster.apply(...application(namespace));
+    const via = await cluster.gateway();
+    via.close();
+    const plane = await startControlPlane(t, cluster, { rootNamespace: namespace, via });
+    const { hosted } = plane;
+    await until(() => hosted.lines.some(({ message }) => message === 'kubernetes.source-failed'), {
+      what: 'the API server is missed',
+    });
+    t.true(hosted.context.readiness.pending().includes('objects'));
+    t.is(plane.actor.port, null);
+    // Half synced: the server answers some requests, and stops in the middle of its answers.
+    via.restore();
+    via.slow(20);
+    await until(() => via.opened > 3, { what: 'it connects' });
+    via.stall();
+    t.is(plane.actor.port, null, 'it does not serve a part of the mesh');
+    via.restore();
+    await plane.ready();
+    const before = await plane.addresses(namespace);
+    t.is(before.length, 5);
+    via.close();
+    await until(
+      async () => {
+        const { sources } = (await plane.page('/sources')) as {
+          readonly sources: readonly { readonly problem: string | null }[];
+        };
+        return sources.every(({ problem }) => problem !== null);
+      },
+      { what: 'every watch has failed' },
+    );
+    await cluster.delete(pod(namespace, 'web-1', { ip: '10.244.1.1' }));
+    t.deepEqual(await plane.addresses(namespace), before);
+    via.restore();
+    await plane.addressesWhen(namespace, (addresses) => addresses.length === 4);
+  });
+
+  test('an API server without objects gives an empty mesh', async (t, cluster) => {
+    const namespace = await cluster.namespace('empty');
+    const plane = await startControlPlane(t, cluster, { rootNamespace: namespace });
+    await plane.ready();
+    t.deepEqual(await plane.addresses(namespace), []);
+    const { sources } = (await plane.page('/sources')) as {
+      readonly sources: readonly { readonly state: string }[];
+    };
+    t.true(sources.every(({ state }) => state === 'synced'));
+  });
+});
