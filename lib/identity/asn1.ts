@@ -153,6 +153,11 @@ export function oidText(node: Asn1 | undefined, what: string): string {
   return asn1.derToOid(util.createBuffer(der.toString('latin1')));
 }
 
+/** True for a BOOLEAN that is not FALSE. */
+export function isTrue(node: Asn1): boolean {
+  return isUniversal(node, Type.BOOLEAN) && content(node, 'a boolean').some((byte) => byte !== 0);
+}
+
 /** True for a context-specific node with this tag. */
 export function isContext(node: Asn1 | undefined, tag: number): boolean {
   const type: number | undefined = node?.type;

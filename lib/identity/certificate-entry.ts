@@ -112,6 +112,11 @@ export class CertificateEntry {
     if (problem !== null && !this.#requesting) this.#request('renewal');
   }
 
+  /** Requests another certificate now, unless a request is under way: the CA learns which roots this node trusts. */
+  report(): void {
+    if (!this.#requesting) this.#request('renewal');
+  }
+
   /** Cancels the request and all timers; a late answer is discarded. */
   end(): void {
     this.#ended.abort(new MeshError('IDENTITY_UNAVAILABLE', `${this.identity} was forgotten`));
@@ -134,7 +139,8 @@ export class CertificateEntry {
 
   async #fetch(): Promise<AcceptedCertificate> {
     const { identity } = this;
-    const { key, csrPem } = await requestFor(identity);
+    const trusted = this.#deps.roots()?.certificates ?? [];
+    const { key, csrPem } = await requestFor(identity, trusted);
     const chain = await this.#deps.signing.request(identity, csrPem, this.#urgency, {
       signal: this.#ended.signal,
       onFailure: (error) => this.#tell(error),

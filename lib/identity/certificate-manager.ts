@@ -146,7 +146,10 @@ export class CertificateManager {
     this.#listeners.clear();
   }
 
-  /** Applies roots to the first entries at once, to the others in the next turns. Newer roots start from the first entry. */
+  /**
+   * Applies roots to the first entries at once, to the others in the next turns. Newer roots start from the first entry. One
+   * identity then asks for a certificate: its request tells the CA the roots of this node.
+   */
   async #applyRoots(roots: Roots): Promise<void> {
     this.#applying = roots;
     let applied = 0;
@@ -157,6 +160,7 @@ export class CertificateManager {
       applied += 1;
     }
     this.#applying = null;
+    this.#entries.values().next().value?.report();
   }
 
   #create(identity: string, urgency: Urgency): void {

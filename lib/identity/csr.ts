@@ -1,6 +1,6 @@
 /** Certificate signing requests (PKCS #10), made and read. */
 import { createPublicKey, generateKeyPair } from 'node:crypto';
-import type { KeyObject } from 'node:crypto';
+import type { KeyObject, X509Certificate } from 'node:crypto';
 import { promisify } from 'node:util';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import {
@@ -21,7 +21,8 @@ import {
 } from './asn1.ts';
 import type { Asn1 } from './asn1.ts';
 import { checkKeyStrength, signerFor, verifySignature } from './signature.ts';
-import { altNameExtension, uriNames } from './subject-alt-name.ts';
+import { reportedRoots, rootReport } from './root-report.ts';
+import { altNameExtension, asksForAuthority, uriNames } from './subject-alt-name.ts';
 import type { AltName } from './subject-alt-name.ts';
 
 /** A request and its private key. The key stays in this process. */
@@ -35,6 +36,8 @@ export interface ParsedRequest {
   readonly publicKey: KeyObject;
   /** The URI names, unchecked. */
   readonly uris: readonly string[];
+  /** Short names of the roots that the requester trusts (root-report.ts); null when it reports none. */
+  readonly trustedRoots: readonly string[] | null;
 }
 
 /** Far above any real request; a caller must not make the CA parse megabytes. */
@@ -43,22 +46,36 @@ const MAX_CSR_BYTES = 32 * 1024;
 const EXTENSION_REQUEST = '1.2.840.113549.1.9.14';
 const generateKeys = promisify(generateKeyPair);
 
-/** Makes a P-256 key and a request for one SPIFFE identity, like Istio's clients (docs/spec/control.md §5). */
-export function requestFor(identity: string): Promise<CertificateRequest> {
-  return createRequest([{ kind: 'uri', value: identity }]);
+/**
+ * Makes a P-256 key and a request for one SPIFFE identity, like Istio's clients (docs/spec/control.md §5). It reports the
+ * `trusted` roots.
+ */
+export function requestFor(
+  identity: string,
+  trusted: readonly X509Certificate[] = [],
+): Promise<CertificateRequest> {
+  return createRequest([{ kind: 'uri', value: identity }], trusted);
 }
 
 /**
  * Makes a P-256 key and a request with an empty subject and these critical names. Without names the CA takes them from the
- * caller's token.
+ * caller's token. It reports the `trusted` roots.
  */
-export async function createRequest(names: readonly AltName[]): Promise<CertificateRequest> {
+export async function createRequest(
+  names: readonly AltName[],
+  trusted: readonly X509Certificate[] = [],
+): Promise<CertificateRequest> {
   const { privateKey, publicKey } = await generateKeys('ec', { namedCurve: 'P-256' });
+  const report = rootReport(trusted);
+  const attributes = [
+    ...(names.length === 0 ? [] : [requestedNames(names)]),
+    ...(report === null ? [] : [report]),
+  ].sort((left, right) => Buffer.compare(toDer(left), toDer(right)));
   const info = sequence(
     integer(Buffer.of(0)),
     sequence(),
     fromDer(publicKey.export({ format: 'der', type: 'spki' }), 'the public key'),
-    context(0, ...(names.length === 0 ? [] : [requestedNames(names)])),
+    context(0, ...attributes),
   );
   const signer = signerFor(privateKey);
   const signature = await signer.sign(toDer(info));
@@ -68,7 +85,7 @@ export async function createRequest(names: readonly AltName[]): Promise<Certific
 
 /**
  * Reads a request and verifies that it is signed by the key it names. Throws IDENTITY_INVALID with the reason:
- * no PEM, broken DER, no or a weak key, an unknown algorithm, a wrong signature.
+ * no PEM, broken DER, no or a weak key, an unknown algorithm, a wrong signature, a request for an authority.
  */
 export async function parseRequest(csrPem: string): Promise<ParsedRequest> {
   const der = requestDer(csrPem);
@@ -85,7 +102,8 @@ export async function parseRequest(csrPem: string): Promise<ParsedRequest> {
   if (!valid) {
     throw new MeshError('IDENTITY_INVALID', 'the CSR is not signed by the key it names');
   }
-  return { publicKey, uris: requestedUris(attributes) };
+  const listed = attributes === undefined ? [] : contextOf(attributes, 0, 'the CSR attributes');
+  return { publicKey, uris: requestedUris(listed), trustedRoots: reportedRoots(listed) };
 }
 
 /** One PEM block of DER bytes. */
@@ -129,14 +147,18 @@ function readPublicKey(spki: Asn1 | undefined): KeyObject {
   return key;
 }
 
-function requestedUris(attributes: Asn1 | undefined): string[] {
-  if (attributes === undefined) return [];
+/** Throws IDENTITY_INVALID for a request that asks for an authority's certificate. */
+function requestedUris(attributes: readonly Asn1[]): string[] {
   const uris: string[] = [];
-  for (const attribute of contextOf(attributes, 0, 'the CSR attributes')) {
+  for (const attribute of attributes) {
     const [type, values] = sequenceOf(attribute, 'a CSR attribute');
     if (oidText(type, 'a CSR attribute') !== EXTENSION_REQUEST) continue;
-    for (const extensions of setOf(values, 'the CSR extensions'))
+    for (const extensions of setOf(values, 'the CSR extensions')) {
+      if (asksForAuthority(extensions)) {
+        throw new MeshError('IDENTITY_INVALID', 'the CSR asks for the certificate of an authority');
+      }
       uris.push(...uriNames(extensions));
+    }
   }
   return uris;
 }

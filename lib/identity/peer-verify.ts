@@ -185,7 +185,7 @@ function validityProblem(certificate: X509Certificate, atMs: number): string | n
   if (atMs >= from && atMs <= to) return null;
   const what = certificate.ca ? `the authority ${oneLine(certificate.subject)}` : 'the certificate';
   return atMs < from
-    ? `${what} is not valid before ${certificate.validFrom}`
+    ? `${what} is not valid before ${certificate.validFrom}, ${Math.ceil((from - atMs) / 1000)} s from now: the clocks here and at its issuer differ by at least that`
     : `${what} expired at ${certificate.validTo}`;
 }
 

@@ -7,6 +7,7 @@ import { present } from '../errors/assert.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
 import { readIfPresent, replaceFile } from '../files/atomic-file.ts';
+import { FreshReading } from '../files/fresh-reading.ts';
 import { CaClient, MAX_ANSWER_BYTES } from './ca-client.ts';
 import { createRequest } from './csr.ts';
 import type { GrpcClientOptions } from '../grpc/client.ts';
@@ -16,6 +17,7 @@ import { parseCertificates } from '../tls/pem.ts';
 import { renewalDelayMs } from './renewal.ts';
 import { readRoots } from '../tls/roots.ts';
 import type { RootSource } from '../tls/roots.ts';
+import { TrustBundle } from './trust-bundle.ts';
 import { parseCaAnswer } from './workload-certificate.ts';
 
 /** The source of the certificate and its folder. */
@@ -32,7 +34,7 @@ export interface ServingCertOptions {
 /** Collaborators of a {@link ServingCertKeeper}. */
 export interface ServingCertDeps {
   readonly clock: Clock;
-  readonly log: Pick<Logger, 'info' | 'warn'>;
+  readonly log: Pick<Logger, 'debug' | 'info' | 'warn'>;
 }
 
 interface Held {
@@ -56,6 +58,9 @@ export class ServingCertKeeper {
   readonly #deps: ServingCertDeps;
   readonly #path: string;
   readonly #client: CaClient;
+  /** Changed roots lead to another request, which tells the CA that they are here. */
+  readonly #bundle: TrustBundle;
+  readonly #renewing = new FreshReading(() => this.#renew());
   readonly #closing = new AbortController();
   readonly #backoff = new Backoff(BACKOFF);
   readonly #listeners = new Set<(certificate: ServingCertificate) => void>();
@@ -68,6 +73,7 @@ export class ServingCertKeeper {
     this.#deps = deps;
     this.#path = join(options.stateDir, FILE);
     this.#client = new CaClient({ ...options.ca, maxReceiveBytes: MAX_ANSWER_BYTES });
+    this.#bundle = new TrustBundle(options.meshRoots, deps);
   }
 
   /** The certificate in use; null before the first. */
@@ -83,6 +89,8 @@ export class ServingCertKeeper {
     const kept = await this.#readKept();
     if (kept !== null) this.#use(kept);
     this.#schedule(0);
+    await this.#bundle.start();
+    this.#bundle.onChange(() => this.#schedule(0));
   }
 
   /** Resolves with the first certificate; rejects with IDENTITY_UNAVAILABLE when `signal` aborts first. */
@@ -117,13 +125,15 @@ export class ServingCertKeeper {
   close(): void {
     this.#closing.abort(new MeshError('ACTOR_DEADLINE', 'the serving certificate is closed'));
     this.#timer?.cancel();
+    this.#bundle.close();
     this.#client.close();
     this.#listeners.clear();
   }
 
   #schedule(delayMs: number): void {
     if (this.#closing.signal.aborted) return;
-    this.#timer = this.#deps.clock.after(delayMs, () => void this.#renew());
+    this.#timer?.cancel();
+    this.#timer = this.#deps.clock.after(delayMs, () => void this.#renewing.run());
   }
 
   async #renew(): Promise<void> {
@@ -157,7 +167,7 @@ export class ServingCertKeeper {
   }
 
   async #request(): Promise<Held> {
-    const { key, csrPem } = await createRequest([]);
+    const { key, csrPem } = await createRequest([], await this.#trusted());
     const chain = await this.#client.createCertificate(
       {
         csr: csrPem,
@@ -195,9 +205,12 @@ export class ServingCertKeeper {
     if (!own.checkPrivateKey(createPrivateKey(certificate.keyPem))) {
       throw new MeshError('IDENTITY_INVALID', 'the certificate is for another key');
     }
-    const roots = parseCertificates(await readRoots(this.#options.meshRoots), 'the trust bundle');
-    verifyChain(own, intermediates, roots, this.#deps.clock.now());
+    verifyChain(own, intermediates, await this.#trusted(), this.#deps.clock.now());
     return { certificate, notAfterMs: own.validToDate.getTime() };
+  }
+
+  async #trusted(): Promise<X509Certificate[]> {
+    return parseCertificates(await readRoots(this.#options.meshRoots), 'the trust bundle');
   }
 
   #use(held: Held): void {

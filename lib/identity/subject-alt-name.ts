@@ -6,6 +6,7 @@ import {
   contextBytes,
   fromDer,
   isContext,
+  isTrue,
   octetString,
   octets,
   oid,
@@ -22,6 +23,7 @@ export interface AltName {
   readonly value: string;
 }
 
+const BASIC_CONSTRAINTS = '2.5.29.19';
 const SUBJECT_ALT_NAME = '2.5.29.17';
 const TAG_DNS = 2;
 const TAG_URI = 6;
@@ -35,6 +37,20 @@ export function extension(id: string, critical: boolean, value: Asn1): Asn1 {
 /** The subject alternative name extension; critical when the subject is empty (RFC 5280 §4.2.1.6). */
 export function altNameExtension(names: readonly AltName[], critical: boolean): Asn1 {
   return extension(SUBJECT_ALT_NAME, critical, sequence(...names.map(generalName)));
+}
+
+/** True when the basic constraints of an `Extensions` sequence name an authority (RFC 5280 §4.2.1.9). */
+export function asksForAuthority(extensions: Asn1): boolean {
+  return sequenceOf(extensions, 'the extensions').some((item) => {
+    const parts = sequenceOf(item, 'an extension');
+    if (oidText(parts[0], 'an extension id') !== BASIC_CONSTRAINTS) return false;
+    const value = octets(parts.at(-1), 'the basic constraints');
+    const [authority] = sequenceOf(
+      fromDer(value, 'the basic constraints'),
+      'the basic constraints',
+    );
+    return authority !== undefined && isTrue(authority);
+  });
 }
 
 /**

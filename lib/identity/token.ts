@@ -121,7 +121,8 @@ export class TokenVerifier {
   }
 
   /**
-   * Returns the holder of a valid token. Throws IDENTITY_TOKEN with the reason (malformed, unknown key, wrong signature,
+   * Returns the holder of a valid token. Throws IDENTITY_TOKEN with the reason, and with the detail `time` where only a time
+   * claim fails (malformed, unknown key, wrong signature,
    * expired, not yet valid, other audience or issuer, no Kubernetes claims), STATE_UNAVAILABLE when no key set could be
    * read yet.
    */
@@ -139,8 +140,10 @@ export class TokenVerifier {
       });
       payload = result.payload;
     } catch (error) {
+      const time = timeOf(error);
       throw new MeshError('IDENTITY_TOKEN', `the token is refused: ${this.#reason(error)}`, {
         cause: error,
+        ...(time === null ? {} : { detail: { time } }),
       });
     }
     const expiresAtSeconds = payload.exp ?? 0;
@@ -151,7 +154,9 @@ export class TokenVerifier {
   }
 
   #reason(error: unknown): string {
-    if (error instanceof errors.JWTExpired) return `it expired at ${when(error.payload.exp)}`;
+    if (error instanceof errors.JWTExpired) {
+      return `it expired at ${when(error.payload.exp)}, ${this.#apart(error.payload.exp, 'ago')}`;
+    }
     if (error instanceof errors.JWTClaimValidationFailed) {
       const { claim, payload } = error;
       const value = JSON.stringify(payload[claim]) ?? 'missing';
@@ -159,13 +164,32 @@ export class TokenVerifier {
         return `its audience is ${value}, wanted ${this.#options.audiences.join(' or ')}`;
       }
       if (claim === 'iss') return `its issuer is ${value}, wanted ${this.#options.issuer ?? 'any'}`;
-      if (claim === 'nbf') return `it is not valid before ${when(payload.nbf)}`;
+      if (claim === 'nbf') {
+        return `it is not valid before ${when(payload.nbf)}, ${this.#apart(payload.nbf, 'from now')}: the clocks here and at its issuer differ by at least that`;
+      }
       return `its claim ${claim} is ${value}`;
     }
     if (error instanceof errors.JWKSNoMatchingKey) return 'it is signed by an unknown key';
     if (error instanceof errors.JWSSignatureVerificationFailed) return 'its signature is wrong';
     return errorText(error);
   }
+
+  /** How far a time is from this machine's, for whoever compares clocks. */
+  #apart(seconds: unknown, direction: 'ago' | 'from now'): string {
+    const now = this.#clock.now();
+    const apart = typeof seconds === 'number' ? Math.abs(Math.round(now / 1000 - seconds)) : 0;
+    return `${apart} s ${direction} (the time here is ${new Date(now).toISOString()})`;
+  }
+}
+
+/** The time claim that a token with a good signature failed; null for any other failure. */
+function timeOf(error: unknown): 'exp' | 'nbf' | null {
+  if (error instanceof errors.JWTExpired) return 'exp';
+  return error instanceof errors.JWTClaimValidationFailed &&
+    error.claim === 'nbf' &&
+    error.reason === 'check_failed'
+    ? 'nbf'
+    : null;
 }
 
 function subjectOf(payload: JWTPayload): TokenSubject {

@@ -35,6 +35,9 @@ export interface Issuer {
   readonly key: KeyObject;
 }
 
+/** The parts of issuers that leaves repeat; an issuer signs many, and to read its certificate takes as long as to sign. */
+const readIssuers = new WeakMap<X509Certificate, readonly [name: Asn1, keyId: Buffer]>();
+
 /** The content of a leaf certificate. Times in milliseconds since the epoch, rounded down to the second. */
 export interface LeafRequest {
   readonly publicKey: KeyObject;
@@ -176,7 +179,9 @@ function keyId(spki: Buffer): Buffer {
 }
 
 /** Returns the issuer's name in its own encoding, and the key id from its own certificate. */
-function issuerParts(certificate: X509Certificate): [name: Asn1, keyId: Buffer] {
+function issuerParts(certificate: X509Certificate): readonly [name: Asn1, keyId: Buffer] {
+  const known = readIssuers.get(certificate);
+  if (known !== undefined) return known;
   const what = 'the signing certificate';
   const fields = sequenceOf(sequenceOf(fromDer(certificate.raw, what), what)[0], what);
   // With version: serial, algorithm, issuer, validity, subject.
@@ -185,7 +190,9 @@ function issuerParts(certificate: X509Certificate): [name: Asn1, keyId: Buffer] 
   const found =
     own === undefined ? null : subjectKeyId(sequenceOf(contextOf(own, 3, what)[0], what), what);
   const spki = certificate.publicKey.export({ format: 'der', type: 'spki' });
-  return [sequence(...sequenceOf(subject, what)), found ?? keyId(spki)];
+  const parts = [sequence(...sequenceOf(subject, what)), found ?? keyId(spki)] as const;
+  readIssuers.set(certificate, parts);
+  return parts;
 }
 
 function subjectKeyId(extensions: readonly Asn1[], what: string): Buffer | null {

@@ -1,24 +1,24 @@
 /** The certificate authority as an actor. */
 import type { Server } from '@grpc/grpc-js';
 import type { Actor, ActorContext, ActorDefinition, Deadline } from '../../lib/actor/actor.ts';
-import { sendJson } from '../../lib/http/answers.ts';
-import { readIfPresent, replaceFile } from '../../lib/files/atomic-file.ts';
-import { createCertificateMethod } from '../../lib/identity/ca-protocol.ts';
+import { CallerRates, Gate } from '../../lib/async/gate.ts';
 import {
   RotatingServerCredentials,
   bindGrpcServer,
   createGrpcServer,
   shutDownGrpcServer,
 } from '../../lib/grpc/server.ts';
+import { sendJson } from '../../lib/http/answers.ts';
+import { createCertificateMethod } from '../../lib/identity/ca-protocol.ts';
 import { TokenVerifier } from '../../lib/identity/token.ts';
-import { ownAuthority, pluggedAuthority } from './authority.ts';
-import type { Authority } from './authority.ts';
+import type { AuthoritySource } from './authority.ts';
+import { BundleFile } from './bundle-file.ts';
 import { CertificateService } from './certificate-service.ts';
 import { caConfig } from './config.ts';
 import type { CaConfig } from './config.ts';
 import { ControlPlanePods } from './control-plane-pods.ts';
-import { CallerRates, Gate } from '../../lib/async/gate.ts';
 import { CallerFailures } from '../../lib/grpc/caller-failures.ts';
+import { Holders } from './holders.ts';
 import {
   MAX_CALLERS,
   MAX_CALLER_REQUESTS_PER_SECOND,
@@ -28,8 +28,13 @@ import {
   MAX_REQUEST_BYTES,
 } from './limits.ts';
 import { caMetrics } from './metrics.ts';
-import { issueOwnCertificate, renewOwnCertificate } from './own-certificate.ts';
+import { OwnAuthority } from './own-authority.ts';
+import { OwnCertificate } from './own-certificate.ts';
+import { PluggedAuthority } from './plugged-authority.ts';
 import type { PodRegistry } from './pods.ts';
+import { SigningPool } from './signing-pool.ts';
+import { folderStores } from './stores.ts';
+import type { CaStores } from './stores.ts';
 
 /** Stands for a missing source of pods: no pod is known, and nodes get no certificate. */
 const NO_PODS: PodRegistry = { synced: false, runsOnNode: () => false, find: () => null };
@@ -53,11 +58,15 @@ export class CaActor implements Actor {
   async start(context: ActorContext): Promise<void> {
     const release = context.readiness.block('ca');
     const { clock, log } = context;
-    const authority = await this.#loadAuthority(clock.now());
-    await this.#writeBundle(authority, context);
+    const stores = folderStores(this.#config, { clock, log });
+    const holders = await this.#openHolders(context, stores);
+    const authority = await this.#openAuthority(context, stores, holders);
+    await this.#publishBundle(authority, context);
     const followed = await this.#followPods(context);
     const pods = followed ?? NO_PODS;
     const metrics = caMetrics(context.metrics, { authority, pods, clock });
+    const signer = new SigningPool(this.#config.signingThreads);
+    this.#made.defer(() => signer.close());
     const service = new CertificateService(this.#config, {
       clock,
       log,
@@ -74,6 +83,8 @@ export class CaActor implements Actor {
       failures: new CallerFailures(MAX_FAILURES_PER_SECOND, clock),
       verifier: new TokenVerifier(this.#config.token, { clock, log }),
       authority,
+      signer,
+      holders,
     });
     this.#declareStatus(context, authority, followed);
     await this.#listen(context, authority, service);
@@ -90,18 +101,34 @@ export class CaActor implements Actor {
     return this.#made.disposeAsync();
   }
 
-  #loadAuthority(nowMs: number): Promise<Authority> {
-    const { pluggedDir, stateDir, trustDomain } = this.#config;
-    return pluggedDir === null
-      ? ownAuthority(stateDir, trustDomain, nowMs)
-      : pluggedAuthority(pluggedDir, nowMs);
+  async #openHolders({ clock, log }: ActorContext, stores: CaStores): Promise<Holders> {
+    const holders = new Holders({ clock, log, store: stores.holders });
+    await holders.refresh();
+    this.#made.defer(() => holders.close());
+    return holders;
   }
 
-  async #writeBundle(authority: Authority, context: ActorContext): Promise<void> {
+  async #openAuthority(
+    { clock, log }: ActorContext,
+    stores: CaStores,
+    holders: Holders,
+  ): Promise<AuthoritySource> {
+    const { pluggedDir } = this.#config;
+    const authority =
+      pluggedDir === null
+        ? new OwnAuthority(this.#config, { clock, log, stores, holders, leads: () => true })
+        : new PluggedAuthority(pluggedDir, { clock, log });
+    this.#made.defer(() => authority.close());
+    await authority.start();
+    return authority;
+  }
+
+  async #publishBundle(authority: AuthoritySource, { clock, log }: ActorContext): Promise<void> {
     const path = this.#config.rootBundleFile;
-    if (path === null || (await readIfPresent(path)) === authority.rootsPem) return;
-    await replaceFile(path, authority.rootsPem, 0o644);
-    context.log.info({ path }, 'trust-bundle.written');
+    if (path === null) return;
+    const bundle = new BundleFile(path, { clock, log, authority });
+    this.#made.defer(() => bundle.close());
+    await bundle.start();
   }
 
   async #followPods(context: ActorContext): Promise<ControlPlanePods | null> {
@@ -119,35 +146,37 @@ export class CaActor implements Actor {
 
   async #listen(
     context: ActorContext,
-    authority: Authority,
+    authority: AuthoritySource,
     service: CertificateService,
   ): Promise<void> {
     const { servingHosts, tls, listen } = this.#config;
-    const own = await issueOwnCertificate(authority, servingHosts, context.clock.now());
-    const credentials = new RotatingServerCredentials(own.certificate, tls);
-    const stopped = new AbortController();
-    this.#made.defer(() => stopped.abort());
-    const renewal = renewOwnCertificate(own.notAfterMs, context, stopped.signal, async () => {
-      const next = await issueOwnCertificate(authority, servingHosts, context.clock.now());
-      credentials.rotate(next.certificate);
-      return next.notAfterMs;
-    });
-    context.supervise('serving certificate', renewal);
+    const { clock, log } = context;
+    const own = new OwnCertificate({ clock, log, authority, names: servingHosts }, (next) =>
+      credentials.rotate(next),
+    );
+    this.#made.defer(() => own.close());
+    const credentials = new RotatingServerCredentials(await own.start(), tls);
     const server = createGrpcServer(MAX_REQUEST_BYTES);
     this.#server = server;
     this.#made.defer(() => server.forceShutdown());
     server.addService({ createCertificate: createCertificateMethod }, service.handlers());
     this.#port = await bindGrpcServer(server, listen, credentials);
-    context.log.info({ port: this.#port }, 'ca.listening');
+    log.info({ port: this.#port }, 'ca.listening');
   }
 
-  #declareStatus(context: ActorContext, authority: Authority, pods: ControlPlanePods | null): void {
+  #declareStatus(
+    context: ActorContext,
+    authority: AuthoritySource,
+    pods: ControlPlanePods | null,
+  ): void {
     context.admin.route('GET', '/status', (_request, response) => {
+      const { current, problem } = authority;
       sendJson(response, 200, {
         port: this.#port,
         trustDomain: this.#config.trustDomain,
-        root: new Date(authority.rootExpiresMs).toISOString(),
+        root: new Date(current.rootExpiresMs).toISOString(),
         pluggedIn: this.#config.pluggedDir !== null,
+        problem,
         pods: {
           synced: pods?.synced ?? false,
           followed: pods?.connected ?? false,

@@ -7,14 +7,12 @@ import type {
   sendUnaryData,
 } from '@grpc/grpc-js';
 import type { Clock } from '../../lib/clock/clock.ts';
-import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import { MeshError, asMeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import type { SignRequest, SignResponse } from '../../lib/identity/ca-protocol.ts';
-import { parseRequest } from '../../lib/identity/csr.ts';
-import type { ParsedRequest } from '../../lib/identity/csr.ts';
+import type { AltName } from '../../lib/identity/subject-alt-name.ts';
 import type { TokenSubject, TokenVerifier } from '../../lib/identity/token.ts';
-import { issueLeaf } from '../../lib/identity/x509.ts';
 import type { Logger } from '../../lib/log/logger.ts';
-import type { Authority } from './authority.ts';
+import type { Authority, AuthoritySource } from './authority.ts';
 import { decideGrant, decideLifetime } from './authorize.ts';
 import type { Grant, GrantRules } from './authorize.ts';
 import type { CallerRates, Gate } from '../../lib/async/gate.ts';
@@ -22,7 +20,9 @@ import { callerAddress } from '../../lib/grpc/caller-failures.ts';
 import type { CallEnd, CallerFailures } from '../../lib/grpc/caller-failures.ts';
 import { BACKDATE_MS } from './limits.ts';
 import type { CaMetrics, RefusalReason } from './metrics.ts';
+import type { Holders } from './holders.ts';
 import type { PodRegistry } from './pods.ts';
+import type { Issued, Signer } from './signing-pool.ts';
 
 /** Collaborators of the {@link CertificateService}. */
 export interface CertificateServiceDeps {
@@ -35,7 +35,9 @@ export interface CertificateServiceDeps {
   readonly failures: CallerFailures;
   readonly verifier: Pick<TokenVerifier, 'verify'>;
   readonly pods: PodRegistry;
-  readonly authority: Authority;
+  readonly authority: Pick<AuthoritySource, 'current'>;
+  readonly signer: Signer;
+  readonly holders: Pick<Holders, 'note'>;
 }
 
 /** Rules and limits of certificates. Milliseconds. */
@@ -97,7 +99,7 @@ export class CertificateService {
       caller = await this.#identify(metadata, peer);
       return await this.#issue(request, caller, peer);
     } catch (error) {
-      throw this.#refused(error, request, peer);
+      throw this.#refused(error, request, caller, peer);
     } finally {
       if (entered) gate.leave({ uncounted: caller === null });
     }
@@ -134,27 +136,48 @@ export class CertificateService {
     const name = this.#rateOf(caller);
     if (!this.#deps.callers.allows(name)) throw overloaded(`too many requests of ${name}`);
     const grant = this.#authorise(caller, request.impersonated);
-    const parsed = await readCsr(request.csr);
-    const notAfterMs = this.#notAfter(request.validitySeconds);
-    const { authority } = this.#deps;
-    const leaf = await issueLeaf(authority.issuer, {
-      publicKey: parsed.publicKey,
-      names: grant.names,
-      notBeforeMs: this.#deps.clock.now() - BACKDATE_MS,
-      notAfterMs,
-    });
+    const authority = this.#deps.authority.current;
+    const notAfterMs = this.#notAfter(request.validitySeconds, authority);
+    const issued = await this.#sign(request.csr, grant.names, notAfterMs, authority);
+    this.#deps.holders.note(this.#holderOf(caller), issued.trustedRoots, notAfterMs);
     this.#deps.metrics.issued();
     this.#deps.log.info(
       {
+        serial: issued.serial,
         identity: grant.identity,
-        caller: `${caller.namespace}/${caller.serviceAccount.name}`,
-        node: caller.node?.name ?? null,
+        names: grant.names.map(({ value }) => value),
+        ...auditOf(caller),
         notAfter: new Date(notAfterMs).toISOString(),
         peer,
       },
       'certificate.issued',
     );
-    return { chain: [leaf, ...authority.intermediates, authority.rootsPem] };
+    return { chain: [issued.certificatePem, ...authority.intermediates, authority.rootsPem] };
+  }
+
+  async #sign(
+    csrPem: string,
+    names: readonly AltName[],
+    notAfterMs: number,
+    { issuer }: Authority,
+  ): Promise<Issued> {
+    try {
+      return await this.#deps.signer.sign({
+        csrPem,
+        names,
+        notBeforeMs: this.#deps.clock.now() - BACKDATE_MS,
+        notAfterMs,
+        issuerPem: issuer.certificate.toString(),
+        key: issuer.key,
+      });
+    } catch (error) {
+      const { code, message } = asMeshError(error, 'IDENTITY_UNAVAILABLE');
+      if (code === 'IDENTITY_INVALID') {
+        throw new Refusal('bad_csr', status.INVALID_ARGUMENT, message, message);
+      }
+      if (code === 'STATE_UNAVAILABLE') throw overloaded(message);
+      throw error;
+    }
   }
 
   /** Names the callers that share a rate: the pods of a node must not use up the rate of the node, which asks for all of them. */
@@ -163,6 +186,14 @@ export class CertificateService {
     if (node === null) return account;
     const isNode = this.#rules.trustedNodeAccounts.includes(account);
     return isNode ? `node ${node.name}` : `the pods of node ${node.name}`;
+  }
+
+  /** Names the holder of a certificate, whose roots a rotation waits for. */
+  #holderOf({ namespace, serviceAccount, node }: TokenSubject): string {
+    const account = `${namespace}/${serviceAccount.name}`;
+    if (node === null) return account;
+    const isNode = this.#rules.trustedNodeAccounts.includes(account);
+    return isNode ? node.name : `${account} on ${node.name}`;
   }
 
   async #authenticate(token: string | null): Promise<TokenSubject> {
@@ -175,7 +206,11 @@ export class CertificateService {
       if (error instanceof MeshError && error.code === 'STATE_UNAVAILABLE') {
         throw new Refusal('bad_token', status.UNAVAILABLE, 'not ready', error.message);
       }
-      throw new Refusal('bad_token', status.UNAUTHENTICATED, NOT_AUTHENTICATED, errorText(error));
+      const detail = errorText(error);
+      // The signature is good, so that the holder may know by how much the clocks differ.
+      const timed = error instanceof MeshError && error.detail['time'] !== undefined;
+      const told = timed ? `${NOT_AUTHENTICATED}: ${detail}` : NOT_AUTHENTICATED;
+      throw new Refusal('bad_token', status.UNAUTHENTICATED, told, detail);
     }
   }
 
@@ -185,7 +220,7 @@ export class CertificateService {
     throw new Refusal(grant.reason, status.UNAUTHENTICATED, NOT_AUTHORISED, grant.detail);
   }
 
-  #notAfter(requestedSeconds: number): number {
+  #notAfter(requestedSeconds: number, { chainExpiresMs }: Authority): number {
     const { defaultLifetimeMs: defaultMs, maxLifetimeMs: maxMs } = this.#rules;
     const lifetime = decideLifetime(requestedSeconds, { defaultMs, maxMs });
     if ('tooLongMs' in lifetime) {
@@ -193,7 +228,6 @@ export class CertificateService {
       throw new Refusal('bad_ttl', status.INVALID_ARGUMENT, text, text);
     }
     const now = this.#deps.clock.now();
-    const { chainExpiresMs } = this.#deps.authority;
     if (chainExpiresMs <= now) {
       throw new Refusal(
         'sign_failure',
@@ -206,7 +240,7 @@ export class CertificateService {
   }
 
   /** Counts and logs a failure with its true reason; returns the error for the caller. */
-  #refused(error: unknown, request: SignRequest, peer: string): Error {
+  #refused(error: unknown, request: SignRequest, caller: TokenSubject | null, peer: string): Error {
     const refusal =
       error instanceof Refusal
         ? error
@@ -216,6 +250,7 @@ export class CertificateService {
       reason: refusal.reason,
       detail: refusal.detail,
       identity: request.impersonated,
+      ...(caller === null ? { caller: null } : auditOf(caller)),
       peer,
     };
     if (refusal.reason === 'sign_failure') {
@@ -231,13 +266,13 @@ function overloaded(detail: string): Refusal {
   return new Refusal('overloaded', status.RESOURCE_EXHAUSTED, 'too many requests', detail);
 }
 
-async function readCsr(csr: string): Promise<ParsedRequest> {
-  try {
-    return await parseRequest(csr);
-  } catch (error) {
-    const text = errorText(error);
-    throw new Refusal('bad_csr', status.INVALID_ARGUMENT, text, text);
-  }
+/** The fields of an audit record that name the caller. */
+function auditOf(caller: TokenSubject): Readonly<Record<string, string | null>> {
+  return {
+    caller: `${caller.namespace}/${caller.serviceAccount.name}`,
+    pod: caller.pod?.name ?? null,
+    node: caller.node?.name ?? null,
+  };
 }
 
 function replyError(error: unknown): { code: status; details: string } {

@@ -1,6 +1,6 @@
 import { isIP } from 'node:net';
 import { defineConfig } from '../../lib/config/define-config.ts';
-import { accounts, duration, endpoint, makeField, text } from '../../lib/config/fields.ts';
+import { accounts, duration, endpoint, integer, makeField, text } from '../../lib/config/fields.ts';
 import type { Endpoint } from '../../lib/config/fields.ts';
 import type { AltName } from '../../lib/identity/subject-alt-name.ts';
 import { tlsPolicy, tlsVariables } from '../../lib/tls/variables.ts';
@@ -23,6 +23,9 @@ export interface CaConfig {
   readonly trustedNodeAccounts: readonly string[];
   readonly defaultLifetimeMs: number;
   readonly maxLifetimeMs: number;
+  readonly signingThreads: number;
+  /** Time in which a step of a rotation reaches all CA processes and all nodes. */
+  readonly settleMs: number;
   readonly token: TokenVerifierOptions;
 }
 
@@ -118,6 +121,16 @@ export const caConfig = defineConfig(
       schema: duration({ default: 90 * 24 * HOUR_MS }),
       description: 'longest life that a request may name',
     },
+    WEFT_CA_SIGNING_THREADS: {
+      schema: integer({ min: 1, max: 64 })({ default: 1 }),
+      description: 'most threads that sign; each signs more than 1,000 certificates a second',
+      when: 'thousands of nodes come up at once, and the machine has cores to spare',
+    },
+    WEFT_CA_ROTATION_SETTLE: {
+      schema: duration({ default: 180_000 }),
+      description: 'shortest time of each step of a rotation of the own root',
+      when: 'the file of the roots takes longer to reach the nodes',
+    },
     ...tokenVariables,
   },
   (values): CaConfig => {
@@ -137,6 +150,8 @@ export const caConfig = defineConfig(
       trustedNodeAccounts: values.CA_TRUSTED_NODE_ACCOUNTS,
       defaultLifetimeMs: values.DEFAULT_WORKLOAD_CERT_TTL,
       maxLifetimeMs: values.MAX_WORKLOAD_CERT_TTL,
+      signingThreads: values.WEFT_CA_SIGNING_THREADS,
+      settleMs: values.WEFT_CA_ROTATION_SETTLE,
       token: tokenConfig(values),
     };
   },

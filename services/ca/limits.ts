@@ -40,3 +40,27 @@ export const WATCH_BACKOFF = { baseMs: 200, maxMs: 5_000 } as const;
 
 /** Shortest time between two writes of the pod cache. */
 export const CACHE_WRITE_DELAY_MS = 500;
+
+/** Delay after an event of a followed file: a projected volume replaces its files in several steps. */
+export const FILE_DEBOUNCE_MS = 200;
+
+/** Interval of readings without an event. */
+export const FILE_POLL_MS = 2_000;
+
+/** Interval of the checks whether a rotation can go on. */
+export const ROTATION_CHECK_MS = 2_000;
+
+/** Most nodes and accounts whose roots are followed, far above the nodes of a mesh. */
+export const MAX_HOLDERS = 20_000;
+
+/** Changes of holders are written together after this time. */
+export const HOLDER_WRITE_DELAY_MS = 1_000;
+
+/** A signing thread ends after this time without work. */
+export const SIGNER_IDLE_MS = 30_000;
+
+/** Tasks of one signing thread at once: one prepares while the library's own threads compute another's signature. */
+export const TASKS_PER_SIGNER = 4;
+
+/** Time until a failed write of the trust bundle is tried again. */
+export const BUNDLE_RETRY_MS = 5_000;

@@ -1,6 +1,6 @@
 import type { Clock } from '../../lib/clock/clock.ts';
 import type { MetricRegistry } from '../../lib/metrics/registry.ts';
-import type { Authority } from './authority.ts';
+import type { Authority, AuthoritySource } from './authority.ts';
 import type { PodRegistry } from './pods.ts';
 
 /** The reason of a refusal; a closed set, for labels. */
@@ -28,7 +28,7 @@ export interface CaMetrics {
 
 /** The state that the gauges show at a scrape. */
 export interface CaMetricSources {
-  readonly authority: Authority;
+  readonly authority: Pick<AuthoritySource, 'current' | 'problem'>;
   readonly pods: Pick<PodRegistry, 'synced'>;
   readonly clock: Clock;
 }
@@ -38,13 +38,20 @@ export function caMetrics(
   registry: MetricRegistry,
   { authority, pods, clock }: CaMetricSources,
 ): CaMetrics {
-  declareExpiry(registry, 'root_cert', 'root certificate', authority.rootExpiresMs, clock);
+  const current = (): Authority => authority.current;
+  declareExpiry(registry, 'root_cert', 'root certificate', () => current().rootExpiresMs, clock);
   declareExpiry(
     registry,
     'cert_chain',
     'signing certificate chain',
-    authority.chainExpiresMs,
+    () => current().chainExpiresMs,
     clock,
+  );
+  registry.gauge(
+    'weft_ca_source_usable',
+    '1 when the key and certificates in force are those of the folder or Secret, 0 when only memory has them',
+    [],
+    (gauge) => gauge.set(authority.problem === null ? 1 : 0),
   );
   registry.gauge(
     'weft_ca_pod_registry_synced',
@@ -94,19 +101,19 @@ function declareExpiry(
   registry: MetricRegistry,
   what: 'root_cert' | 'cert_chain',
   name: string,
-  expiryMs: number,
+  expiryMs: () => number,
   clock: Clock,
 ): void {
   registry.gauge(
     `citadel_server_${what}_expiry_timestamp`,
     `When the ${name} expires, seconds since the epoch`,
     [],
-    (gauge) => gauge.set(expiryMs / 1000),
+    (gauge) => gauge.set(expiryMs() / 1000),
   );
   registry.gauge(
     `citadel_server_${what}_expiry_seconds`,
     `Time until the ${name} expires`,
     [],
-    (gauge) => gauge.set((expiryMs - clock.now()) / 1000),
+    (gauge) => gauge.set((expiryMs() - clock.now()) / 1000),
   );
 }

@@ -1,20 +1,20 @@
 import { generateKeyPair } from 'node:crypto';
 import { promisify } from 'node:util';
-import { pause } from '../../lib/clock/clock.ts';
-import type { Clock } from '../../lib/clock/clock.ts';
+import type { Clock, Timer } from '../../lib/clock/clock.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
+import { FreshReading } from '../../lib/files/fresh-reading.ts';
 import type { ServingCertificate } from '../../lib/grpc/server.ts';
 import { renewalDelayMs } from '../../lib/identity/renewal.ts';
 import type { AltName } from '../../lib/identity/subject-alt-name.ts';
 import { issueLeaf } from '../../lib/identity/x509.ts';
 import type { Logger } from '../../lib/log/logger.ts';
-import type { Authority } from './authority.ts';
+import type { Authority, AuthoritySource } from './authority.ts';
 import { BACKDATE_MS, SERVING_LIFETIME_MS } from './limits.ts';
 
 const generateKeys = promisify(generateKeyPair);
 
 /** Issues the CA's own server certificate; its key lives in memory only. */
-export async function issueOwnCertificate(
+async function issueOwnCertificate(
   authority: Authority,
   names: readonly AltName[],
   nowMs: number,
@@ -36,24 +36,73 @@ export async function issueOwnCertificate(
   };
 }
 
+/** A keeper's collaborators. */
+export interface OwnCertificateDeps {
+  readonly clock: Clock;
+  readonly log: Pick<Logger, 'info' | 'error'>;
+  readonly authority: AuthoritySource;
+  readonly names: readonly AltName[];
+}
+
 /**
- * Runs `renew` at half of each certificate's life until `signal` aborts. `renew` returns the end of the new certificate;
- * after a failure it runs again at half of the remaining time.
+ * Renews the CA's own certificate: at half of its life, and when another authority comes into force. A failure is tried
+ * again at half of the remaining time. The owner closes it.
  */
-export async function renewOwnCertificate(
-  notAfterMs: number,
-  { clock, log }: { readonly clock: Clock; readonly log: Pick<Logger, 'error'> },
-  signal: AbortSignal,
-  renew: () => Promise<number>,
-): Promise<void> {
-  let endMs = notAfterMs;
-  while (!signal.aborted) {
-    await pause(clock, renewalDelayMs(clock.now(), endMs, Math.random()), signal);
-    if (signal.aborted) return;
+export class OwnCertificate {
+  readonly #deps: OwnCertificateDeps;
+  readonly #listener: (certificate: ServingCertificate) => void;
+  readonly #reading = new FreshReading(() => this.#renew());
+  #unfollow: (() => void) | null = null;
+  #timer: Timer | null = null;
+  #notAfterMs = 0;
+
+  /** Calls `listener` with every certificate after the first. */
+  constructor(deps: OwnCertificateDeps, listener: (certificate: ServingCertificate) => void) {
+    this.#deps = deps;
+    this.#listener = listener;
+  }
+
+  /** Issues the first certificate and begins to renew it. */
+  async start(): Promise<ServingCertificate> {
+    const certificate = await this.#issue();
+    this.#unfollow = this.#deps.authority.onChange(() => void this.#reading.run());
+    this.#schedule();
+    return certificate;
+  }
+
+  close(): void {
+    this.#unfollow?.();
+    this.#unfollow = null;
+    this.#timer?.cancel();
+  }
+
+  async #issue(): Promise<ServingCertificate> {
+    const { authority, names, clock } = this.#deps;
+    const issued = await issueOwnCertificate(authority.current, names, clock.now());
+    this.#notAfterMs = issued.notAfterMs;
+    return issued.certificate;
+  }
+
+  async #renew(): Promise<void> {
+    if (this.#unfollow === null) return;
+    const { log } = this.#deps;
     try {
-      endMs = await renew();
+      this.#listener(await this.#issue());
+      log.info(
+        { notAfter: new Date(this.#notAfterMs).toISOString() },
+        'serving-certificate.renewed',
+      );
     } catch (error) {
       log.error({ problem: errorText(error) }, 'serving-certificate.renewal-failed');
     }
+    this.#schedule();
+  }
+
+  #schedule(): void {
+    if (this.#unfollow === null) return;
+    this.#timer?.cancel();
+    const { clock } = this.#deps;
+    const delayMs = renewalDelayMs(clock.now(), this.#notAfterMs, Math.random());
+    this.#timer = clock.after(delayMs, () => void this.#reading.run());
   }
 }

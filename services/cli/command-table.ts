@@ -45,6 +45,10 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
     summary: 'follow a connection through the proxies of both ends',
     load: () => import('./commands/trace.ts'),
   },
+  ca: {
+    summary: "state, rotation and backup of the CA's root",
+    load: () => import('./commands/ca.ts'),
+  },
   env: {
     summary: 'the environment that makes a program part of a mesh',
     load: () => import('./commands/env.ts'),

@@ -7,6 +7,7 @@ export const LOADED_LATER = [
   'lib/actor/run-actors.ts',
   'lib/otlp/otlp-export.ts',
   'lib/profile/pprof.ts',
+  'services/ca/operations.ts',
   'services/cli/config-file.ts',
   'services/cli/explain.ts',
   'services/cli/mesh-bus.ts',
@@ -15,10 +16,12 @@ export const LOADED_LATER = [
   'services/node-proxy/state-thread/state-service.ts',
   'services/node-proxy/state-thread/state.worker.ts',
   'workers/listener/listener.worker.ts',
+  'workers/signing/signing.worker.ts',
 ] as const;
 
 /** The subset that the thread pool loads by path; each of these has its own entry in the cache. */
 export const REQUIRED = [
   'services/control-plane/manifests/manifests.worker.ts',
   'workers/listener/listener.worker.ts',
+  'workers/signing/signing.worker.ts',
 ] as const;

@@ -1,10 +1,12 @@
 /** Runs a local mesh for other implementations, and issues certificates of its authority to them. */
 import { X509Certificate, createPrivateKey, generateKeyPairSync } from 'node:crypto';
 import { execFile } from 'node:child_process';
-import { readFile, rm, writeFile } from 'node:fs/promises';
+import { readFile, readdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { present } from '../../../lib/errors/assert.ts';
 import { issueLeaf } from '../../../lib/identity/x509.ts';
+import { parseState } from '../../../services/ca/state.ts';
 import { makeScratch } from '../../support/leftovers.ts';
 import { TestMesh } from '../../support/mesh.ts';
 
@@ -53,10 +55,13 @@ export class PeerMesh {
   /** Issues a certificate as the mesh's own authority would. */
   async certificate(account: string, names: readonly string[] = []): Promise<CertificateFiles> {
     this.#issued += 1;
-    const authority = await readFile(join(this.mesh.directory, 'ca', 'root.pem'), 'utf8');
+    const dir = join(this.mesh.directory, 'ca');
+    const kept = (await readdir(dir)).find((name) => name.startsWith('authority-'));
+    const path = join(dir, present(kept, 'the CA has made its root'));
+    const { signing } = parseState(await readFile(path, 'utf8'), path);
     const issuer = {
-      certificate: new X509Certificate(authority),
-      key: createPrivateKey(authority),
+      certificate: new X509Certificate(signing.certificatePem),
+      key: createPrivateKey(signing.keyPem),
     };
     const { publicKey, privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
     const leaf = await issueLeaf(issuer, {

@@ -8,7 +8,6 @@ import { TokenVerifier } from '../../../lib/identity/token.ts';
 import { CallerRates, Gate } from '../../../lib/async/gate.ts';
 import { CallerFailures } from '../../../lib/grpc/caller-failures.ts';
 import { MetricRegistry } from '../../../lib/metrics/registry.ts';
-import { ownAuthority } from '../../../services/ca/authority.ts';
 import { CertificateService } from '../../../services/ca/certificate-service.ts';
 import { ControlPlanePods } from '../../../services/ca/control-plane-pods.ts';
 import {
@@ -18,6 +17,8 @@ import {
   MAX_REQUESTS_PER_SECOND,
 } from '../../../services/ca/limits.ts';
 import { caMetrics } from '../../../services/ca/metrics.ts';
+import { SigningPool } from '../../../services/ca/signing-pool.ts';
+import { authorityOf, newState } from '../../../services/ca/state.ts';
 import { capturedLog } from '../../support/bus.ts';
 import { FakeClock } from '../../support/fake-clock.ts';
 import { makeScratch } from '../../support/leftovers.ts';
@@ -44,7 +45,8 @@ async function kit(t: ExecutionContext, callersPerSecond = 1_000) {
     { jwksPath, audiences: ['istio-ca'], issuer: null },
     { clock, log },
   );
-  const authority = await ownAuthority(dir, 'cluster.local', clock.now());
+  const state = await newState('cluster.local', clock.now());
+  const authority = { current: authorityOf(state, 'the test', clock.now()), problem: null };
   const counted = { checks: 0 };
   const metrics = caMetrics(new MetricRegistry(), {
     authority,
@@ -77,6 +79,8 @@ async function kit(t: ExecutionContext, callersPerSecond = 1_000) {
       },
       pods: NO_PODS,
       authority,
+      signer: new SigningPool(1),
+      holders: { note: () => t.fail('no certificate is issued') },
     },
   );
   const { createCertificate } = service.handlers();

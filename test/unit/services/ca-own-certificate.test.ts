@@ -1,30 +1,54 @@
+import { X509Certificate } from 'node:crypto';
 import test from 'ava';
-import { renewOwnCertificate } from '../../../services/ca/own-certificate.ts';
+import type { Authority } from '../../../services/ca/authority.ts';
+import { CurrentAuthority } from '../../../services/ca/current-authority.ts';
+import { OwnCertificate } from '../../../services/ca/own-certificate.ts';
+import { authorityOf, newState } from '../../../services/ca/state.ts';
 import { capturedLog } from '../../support/bus.ts';
 import { FakeClock } from '../../support/fake-clock.ts';
+import { until } from '../../support/until.ts';
 
-test('the own certificate is renewed at half of what is left, again after a failure, until it is stopped', async (t) => {
+const HOUR_MS = 3_600_000;
+
+test('the own certificate is renewed at half of its life, after a failure, and by a new authority, until it is closed', async (t) => {
   const clock = new FakeClock();
   const { log, lines } = capturedLog();
-  const stopped = new AbortController();
-  const start = clock.now();
-  const life = 100_000;
-  const renewals: number[] = [];
-  const done = renewOwnCertificate(start + life, { clock, log }, stopped.signal, () => {
-    renewals.push(clock.now() - start);
-    if (renewals.length === 1) return Promise.reject(new Error('no entropy'));
-    return Promise.resolve(clock.now() + life);
-  });
+  const current = new CurrentAuthority(log);
+  current.use(authorityOf(await newState('cluster.local', clock.now()), 'test', clock.now()));
+  let failing = false;
+  const authority = {
+    get current(): Authority {
+      if (failing) throw new Error('no entropy');
+      return current.value;
+    },
+    problem: null,
+    onChange: (listener: (next: Authority) => void) => current.onChange(listener),
+    start: () => Promise.resolve(),
+    close: () => Promise.resolve(),
+  };
+  const renewed: X509Certificate[] = [];
+  const own = new OwnCertificate(
+    { clock, log, authority, names: [{ kind: 'dns', value: 'ca.test' }] },
+    ({ chainPem }) => renewed.push(new X509Certificate(chainPem)),
+  );
+  t.teardown(() => own.close());
+  const first = new X509Certificate((await own.start()).chainPem);
+  t.true(first.verify(current.value.issuer.certificate.publicKey));
+  failing = true;
   // The renewal comes after half of the remaining time, varied by a tenth.
-  await clock.advance(0.55 * life);
-  t.is(renewals.length, 1);
-  t.is(lines.at(-1)?.['message'], 'serving-certificate.renewal-failed');
-  await clock.advance(0.3 * life);
-  t.is(renewals.length, 2, 'a failure is followed by an attempt before the end');
-  await clock.advance(0.56 * life);
-  t.is(renewals.length, 3);
-  stopped.abort();
-  await done;
-  await clock.advance(10 * life);
-  t.is(renewals.length, 3);
+  await clock.advance(13.2 * HOUR_MS);
+  await until(() => lines.at(-1)?.['message'] === 'serving-certificate.renewal-failed', {
+    what: 'the failure to be logged',
+  });
+  t.is(renewed.length, 0);
+  failing = false;
+  await clock.advance(7.2 * HOUR_MS);
+  await until(() => renewed.length === 1, { what: 'the attempt before the end' });
+  current.use(authorityOf(await newState('cluster.local', clock.now()), 'test', clock.now()));
+  await until(() => renewed.length === 2, { what: 'the certificate of the new authority' });
+  t.true(renewed[1]?.verify(current.value.issuer.certificate.publicKey));
+  own.close();
+  await clock.advance(100 * HOUR_MS);
+  t.is(renewed.length, 2);
+  t.is(clock.pending, 0);
 });

@@ -1,0 +1,61 @@
+import type { Piscina } from 'piscina';
+import { MeshError } from '../../lib/errors/mesh-error.ts';
+import type { SigningOutcome, SigningTask } from '../../workers/signing/protocol/task.ts';
+import { MAX_CONCURRENT_REQUESTS, SIGNER_IDLE_MS, TASKS_PER_SIGNER } from './limits.ts';
+
+/** An issued certificate and what its request reported. */
+export type Issued = Extract<SigningOutcome, { ok: true }>;
+
+/** Issues certificates. */
+export interface Signer {
+  /**
+   * Throws IDENTITY_INVALID for an unusable request, STATE_UNAVAILABLE when no thread can take the task, IDENTITY_UNAVAILABLE
+   * when signing fails.
+   */
+  sign(task: SigningTask): Promise<Issued>;
+}
+
+/** Issues certificates in threads, so that signing keeps no caller from an answer. Threads exist only while they have work. */
+export class SigningPool implements Signer {
+  readonly #threads: number;
+  #pool: Promise<Piscina> | null = null;
+  #closed = false;
+
+  constructor(threads: number) {
+    this.#threads = threads;
+  }
+
+  async sign(task: SigningTask): Promise<Issued> {
+    if (this.#closed) throw new MeshError('STATE_UNAVAILABLE', 'the CA ends');
+    this.#pool ??= startPool(this.#threads);
+    const pool = await this.#pool;
+    let outcome: SigningOutcome;
+    try {
+      outcome = (await pool.run(task)) as SigningOutcome;
+    } catch (error) {
+      throw new MeshError('STATE_UNAVAILABLE', 'no thread can sign', { cause: error });
+    }
+    if (outcome.ok) return outcome;
+    throw MeshError.fromWire(outcome.error);
+  }
+
+  /** Ends the threads; tasks under way fail. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    await (await this.#pool)?.destroy();
+  }
+}
+
+/** Loads piscina on first use: it is not needed to come up. */
+async function startPool(threads: number): Promise<Piscina> {
+  const { Piscina: Pool } = await import('piscina');
+  return new Pool({
+    filename: new URL('../../workers/signing/signing.worker.ts', import.meta.url).href,
+    minThreads: 0,
+    maxThreads: threads,
+    concurrentTasksPerWorker: TASKS_PER_SIGNER,
+    maxQueue: MAX_CONCURRENT_REQUESTS,
+    idleTimeout: SIGNER_IDLE_MS,
+    recordTiming: false,
+  });
+}

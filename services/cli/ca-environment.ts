@@ -1,0 +1,50 @@
+/** Opens the CA's state for `weft ca`: that of the environment where the CA runs, or of a local mesh. */
+import { processEnvironment } from '../../lib/config/env.ts';
+import { systemClock } from '../../lib/clock/clock.ts';
+import { MeshError } from '../../lib/errors/mesh-error.ts';
+import { createLogger } from '../../lib/log/logger.ts';
+import type { CaConfig } from '../ca/config.ts';
+import type * as Operations from '../ca/operations.ts';
+import type { CaStores } from '../ca/stores.ts';
+import { actorEnv } from '../local-mesh/actor-env.ts';
+import { parseRole } from '../local-mesh/roles.ts';
+import { openMesh } from './running-mesh.ts';
+
+/** The CA's configuration and stores, and what can be done with them. */
+export interface OpenedCa {
+  readonly operations: typeof Operations;
+  readonly config: CaConfig;
+  readonly stores: CaStores;
+}
+
+/**
+ * Opens the state of the CA. Variables of the CA in the environment (WEFT_CA_…) decide; without them it is the CA of a local
+ * mesh. Throws CONFIG_INVALID for variables that the CA would refuse.
+ */
+export async function openCa(mesh: string | undefined): Promise<OpenedCa> {
+  const operations = await import('../ca/operations.ts');
+  const own = processEnvironment();
+  const named = Object.keys(own).some((name) => name.startsWith('WEFT_CA_'));
+  const log = createLogger(
+    { actor: 'cli', level: 'error' },
+    { write: (line) => process.stderr.write(line) },
+  );
+  const environment = named && mesh === undefined ? own : await meshEnvironment(mesh);
+  return { operations, ...operations.openState(environment, { clock: systemClock, log }) };
+}
+
+/** Throws CONFIG_INVALID for a CA whose key comes from another authority: it follows the files by itself. */
+export function requireOwnRoot({ pluggedDir }: CaConfig): void {
+  if (pluggedDir === null) return;
+  throw new MeshError(
+    'CONFIG_INVALID',
+    `the signing certificate is plugged in from ${pluggedDir}: replace its files, and the CA reads them by itself`,
+  );
+}
+
+async function meshEnvironment(
+  mesh: string | undefined,
+): Promise<Readonly<Record<string, string>>> {
+  const { paths, plan } = await openMesh(mesh);
+  return actorEnv(parseRole('ca', plan), plan, paths);
+}

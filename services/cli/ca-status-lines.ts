@@ -1,0 +1,39 @@
+import type { CaStatus } from '../ca/operations.ts';
+import { textTable } from './text-table.ts';
+
+/** Longest list of names; the rest is counted. */
+const MAX_NAMES = 10;
+
+/** The lines of `weft ca status`. */
+export function caStatusLines(status: CaStatus): string[] {
+  const { rotation, holders } = status;
+  const roots = status.roots.map((root) => [
+    root.name,
+    root.signs ? 'signs' : 'trusted',
+    root.notAfter,
+    root.subject,
+    root.missing.length === 0 ? 'nobody' : listed(root.missing),
+  ]);
+  const silent = holders.silent.length === 0 ? '' : `; report no roots: ${listed(holders.silent)}`;
+  return [
+    `key: ${status.source}, until ${status.notAfter}`,
+    ...textTable(['ROOT', 'USE', 'UNTIL', 'SUBJECT', 'NOT TRUSTED BY'], roots),
+    `holders of certificates: ${holders.count}${silent}`,
+    ...(rotation === null ? ['rotation: none'] : rotationLines(rotation)),
+  ];
+}
+
+function rotationLines(rotation: NonNullable<CaStatus['rotation']>): string[] {
+  const until = rotation.until === null ? '' : `, at least until ${rotation.until}`;
+  return [
+    `rotation: ${rotation.step} since ${rotation.since}, to root ${rotation.newRoot} (${rotation.reason})`,
+    `waits: ${rotation.waitsFor === null ? 'no more' : `${rotation.waitsFor}${until}`}`,
+    ...(rotation.missing.length === 0 ? [] : [`missing: ${listed(rotation.missing)}`]),
+  ];
+}
+
+function listed(names: readonly string[]): string {
+  const rest = names.length - MAX_NAMES;
+  const first = names.slice(0, MAX_NAMES).join(', ');
+  return rest > 0 ? `${first} and ${rest} more` : first;
+}

@@ -1,0 +1,107 @@
+import { readFile } from 'node:fs/promises';
+import type { Command } from 'commander';
+import { systemClock } from '../../../lib/clock/clock.ts';
+import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
+import { replaceFile } from '../../../lib/files/atomic-file.ts';
+import { openCa, requireOwnRoot } from '../ca-environment.ts';
+import type { OpenedCa } from '../ca-environment.ts';
+import { caStatusLines } from '../ca-status-lines.ts';
+import { meshOption, outputOption, write, writeJson } from '../output.ts';
+import type { CommonOptions } from '../output.ts';
+
+const HELP = `
+The commands work on the CA's state, whether it runs or not: run them where the CA runs, with its environment
+(kubectl exec deploy/weft-ca -- weft ca status), or name a local mesh.`;
+
+interface RootOptions extends CommonOptions {
+  readonly replaceRoot?: boolean;
+}
+
+/** Adds `weft ca`. */
+export function register(program: Command): void {
+  const ca = program
+    .command('ca')
+    .description("state, rotation and backup of the CA's root")
+    .addHelpText('after', HELP);
+  ca.command('status')
+    .description('roots, who does not trust them yet, and the rotation in progress')
+    .addOption(meshOption())
+    .addOption(outputOption())
+    .action(status);
+  ca.command('rotate')
+    .description('replace the own root in steps that wait for all nodes')
+    .option('--abandon', 'give up the rotation in progress, while the new root signs nothing')
+    .addOption(meshOption())
+    .action(rotate);
+  ca.command('backup')
+    .description('copy the root with its private key')
+    .argument('<file>', 'file to write (0600)')
+    .addOption(meshOption())
+    .action(backup);
+  ca.command('restore')
+    .description('bring a backup back')
+    .argument('<file>', 'file that weft ca backup wrote')
+    .option('--replace-root', 'even when nodes do not trust the root of the backup')
+    .addOption(meshOption())
+    .action(restore);
+  ca.command('init')
+    .description('make a root where there is none')
+    .option(
+      '--replace-root',
+      'even when nodes trust another one: it cuts off all workloads at first',
+    )
+    .addOption(meshOption())
+    .action(init);
+}
+
+async function status(options: CommonOptions): Promise<void> {
+  const { operations, config, stores } = await openCa(options.mesh);
+  const found = await operations.caStatus(config, stores, systemClock.now());
+  if (options.output === 'json') await writeJson(found);
+  else await write(`${caStatusLines(found).join('\n')}\n`);
+}
+
+async function rotate(options: CommonOptions & { readonly abandon?: boolean }): Promise<void> {
+  const { operations, config, stores } = await openOwn(options);
+  if (options.abandon === true) {
+    await operations.abandon(stores.state);
+    await write('the rotation is given up; the former root stays\n');
+    return;
+  }
+  await operations.rotate(stores.state, config, systemClock.now());
+  await write('the rotation has begun; see: weft ca status\n');
+}
+
+async function backup(file: string, options: CommonOptions): Promise<void> {
+  const { operations, stores } = await openOwn(options);
+  await replaceFile(file, await operations.backup(stores.state, systemClock.now()), 0o600);
+  await write(`${file} holds the root and its private key: keep it secret\n`);
+}
+
+async function restore(file: string, options: RootOptions): Promise<void> {
+  const { operations, stores } = await openOwn(options);
+  let text: string;
+  try {
+    text = await readFile(file, 'utf8');
+  } catch (error) {
+    throw new MeshError('CONFIG_INVALID', `${file}: ${errorText(error)}`, { cause: error });
+  }
+  await operations.restore(stores, text, choice(options));
+  await write(`the root is back in ${stores.state.where}\n`);
+}
+
+async function init(options: RootOptions): Promise<void> {
+  const { operations, config, stores } = await openOwn(options);
+  await operations.init(stores, config, choice(options));
+  await write(`a new root is in ${stores.state.where}\n`);
+}
+
+function choice(options: RootOptions): { readonly replaceRoot: boolean; readonly nowMs: number } {
+  return { replaceRoot: options.replaceRoot === true, nowMs: systemClock.now() };
+}
+
+async function openOwn(options: CommonOptions): Promise<OpenedCa> {
+  const opened = await openCa(options.mesh);
+  requireOwnRoot(opened.config);
+  return opened;
+}
