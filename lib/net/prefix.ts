@@ -23,6 +23,16 @@ export function parsePrefix(text: string): Prefix {
   return makePrefix(parseIp(text.slice(0, slash)), Number(lengthText));
 }
 
+/** Like {@link parsePrefix}, but null for what is no range. */
+export function tryParsePrefix(text: string): Prefix | null {
+  try {
+    return parsePrefix(text);
+  } catch {
+    // The caller leaves it out or names it.
+    return null;
+  }
+}
+
 /** The range of `length` bits that holds `address`. Throws ADDRESS_INVALID when the family has fewer bits. */
 export function makePrefix(address: IpAddress, length: number): Prefix {
   const bits = address.bytes.length * 8;

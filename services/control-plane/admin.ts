@@ -3,29 +3,34 @@ import type { Routes } from '../../lib/http/routes.ts';
 import { sendJson } from '../../lib/http/answers.ts';
 import type { DeltaServer } from '../../lib/xds/delta-server.ts';
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../lib/xds/type-urls.ts';
+import type { MeshMap } from './mapping/mesh-map.ts';
+import { contentOf } from './mapping/resource.ts';
 import type { MappedResource } from './mapping/resource.ts';
-import type { ResourceIndex } from './mapping/resource-index.ts';
 import { conditionsOf } from './policy/conditions.ts';
 import type { CommittedState } from './store/state.ts';
 
-const shown = ({ name, version, content }: MappedResource) => ({ name, version, content });
+const shown = (item: MappedResource) => ({
+  name: item.name,
+  version: item.version,
+  content: contentOf(item),
+});
 
 /** Registers the routes. */
 export function adminRoutes(
   routes: Routes,
-  index: ResourceIndex,
+  map: MeshMap,
   objects: CommittedState,
   server: DeltaServer,
 ): void {
   routes.route('GET', '/addresses', (_request, response) => {
-    const items = [...index.of(ADDRESS_TYPE).values()];
+    const items = [...map.of(ADDRESS_TYPE).values()];
     sendJson(response, 200, {
-      workloads: items.filter((item) => 'uid' in item.content).map(shown),
-      services: items.filter((item) => !('uid' in item.content)).map(shown),
+      workloads: items.filter((item) => !item.isService).map(shown),
+      services: items.filter((item) => item.isService).map(shown),
     });
   });
   routes.route('GET', '/policies', (_request, response) => {
-    const policies = [...index.of(AUTHORIZATION_TYPE).values()].map((item) => {
+    const policies = [...map.of(AUTHORIZATION_TYPE).values()].map((item) => {
       const [namespace = '', name = ''] = item.name.split('/');
       const source = objects.object('AuthorizationPolicy', namespace, name) ?? null;
       return { ...shown(item), conditions: conditionsOf(source) };
@@ -33,7 +38,7 @@ export function adminRoutes(
     const unsent = [...objects.ofKind('AuthorizationPolicy')]
       .filter(
         ({ metadata }) =>
-          index.get(AUTHORIZATION_TYPE, `${metadata.namespace}/${metadata.name}`) === undefined,
+          map.get(AUTHORIZATION_TYPE, `${metadata.namespace}/${metadata.name}`) === undefined,
       )
       .map((policy) => ({
         name: `${policy.metadata.namespace}/${policy.metadata.name}`,

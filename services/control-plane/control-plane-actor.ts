@@ -7,6 +7,8 @@ import {
   createGrpcServer,
   shutDownGrpcServer,
 } from '../../lib/grpc/server.ts';
+import { TimeSlice } from '../../lib/async/time-slice.ts';
+import { errorText } from '../../lib/errors/mesh-error.ts';
 import { sendJson } from '../../lib/http/answers.ts';
 import { ServingCertKeeper } from '../../lib/identity/serving-cert.ts';
 import { findConnection } from '../../lib/kubernetes/connection.ts';
@@ -19,7 +21,11 @@ import { adminRoutes } from './admin.ts';
 import { controlPlaneConfig } from './config.ts';
 import type { ControlPlaneConfig } from './config.ts';
 import { Debounce } from './debounce.ts';
+import { SLICE_MS } from './limits.ts';
+import { KINDS } from './manifests/kinds.ts';
 import { MeshMap } from './mapping/mesh-map.ts';
+import type { ChangedNames } from './mapping/mesh-map.ts';
+import { ResourceIndex } from './mapping/resource-index.ts';
 import { controlPlaneMetrics } from './metrics.ts';
 import type { ControlPlaneMetrics } from './metrics.ts';
 import { KubernetesSource } from './sources/kubernetes-source.ts';
@@ -41,6 +47,7 @@ interface Parts {
   readonly context: ActorContext;
   readonly source: ObjectSource;
   readonly map: MeshMap;
+  readonly index: ResourceIndex;
   readonly delta: DeltaServer;
   readonly metrics: ControlPlaneMetrics;
 }
@@ -73,8 +80,8 @@ export class ControlPlaneActor implements Actor {
     const serve = async (): Promise<void> => {
       await source.synced();
       if (this.#closing.signal.aborted) return;
-      const parts = this.#map(source, context);
-      adminRoutes(context.admin, parts.map.index, source.objects, parts.delta);
+      const parts = await this.#map(source, context);
+      adminRoutes(context.admin, parts.map, source.objects, parts.delta);
       releases.objects();
       await this.#bind(parts, releases);
     };
@@ -115,24 +122,28 @@ export class ControlPlaneActor implements Actor {
     return source;
   }
 
-  #map(source: ObjectSource, context: ActorContext): Parts {
-    const map = new MeshMap(source.objects, this.#config.settings);
+  async #map(source: ObjectSource, context: ActorContext): Promise<Parts> {
+    const { log } = context;
+    const map = new MeshMap(this.#config.settings, (object, error) =>
+      log.error({ object, error: errorText(error) }, 'mapping.failed'),
+    );
+    const index = new ResourceIndex();
     const metrics = controlPlaneMetrics(context.metrics, {
       objects: (kind) => source.objects.count(kind),
-      resources: (type) => map.index.of(type === 'WDS' ? ADDRESS_TYPE : AUTHORIZATION_TYPE).size,
+      resources: (type) => map.of(type === 'WDS' ? ADDRESS_TYPE : AUTHORIZATION_TYPE).size,
     });
-    const delta = this.#serve(map, context);
+    const delta = this.#serve(index, context);
     this.#delta = delta;
-    const parts: Parts = { context, source, map, delta, metrics };
-    this.#pushChanges(parts);
+    const parts: Parts = { context, source, map, index, delta, metrics };
+    await this.#pushChanges(parts);
     return parts;
   }
 
-  #serve(map: MeshMap, context: ActorContext): DeltaServer {
+  #serve(source: ResourceIndex, context: ActorContext): DeltaServer {
     const { log, clock, metrics } = context;
     const verifier = new TokenVerifier(this.#config.token, { clock, log });
     return new DeltaServer({
-      source: map.index,
+      source,
       authenticate: (token) => verifier.verify(token),
       ready: () => !this.#closing.signal.aborted,
       accounts: this.#config.accounts,
@@ -144,15 +155,29 @@ export class ControlPlaneActor implements Actor {
     });
   }
 
-  #pushChanges({ source, map, delta, context, metrics }: Parts): void {
+  /** Maps the objects that are there, then each change after a quiet time. */
+  async #pushChanges({ source, map, index, delta, context, metrics }: Parts): Promise<void> {
     const { clock } = context;
+    let running = true;
+    const refresh = async (): Promise<ChangedNames> => {
+      const begun = clock.monotonic();
+      const changed = await map.refresh();
+      for (const [type, names] of changed) {
+        for (const name of names) index.replace(type, name, map.get(type, name));
+      }
+      metrics.mapped(clock.monotonic() - begun);
+      return changed;
+    };
+    const push = async (): Promise<void> => {
+      running = true;
+      delta.push(await refresh());
+      running = false;
+    };
     const debounce = new Debounce(this.#config.debounce, clock, (waitedMs) => {
       // A part of a transaction may lack a policy that a later part puts back under another name.
-      if (source.publishing) return debounce.report();
-      const begun = clock.monotonic();
-      const changed = map.refresh();
-      metrics.pushed(waitedMs, clock.monotonic() - begun);
-      delta.push(changed);
+      if (running || source.publishing) return debounce.report();
+      metrics.pushed(waitedMs);
+      context.supervise('push', push());
     });
     const unsubscribe = source.onCommit((changes) => {
       map.note(changes);
@@ -162,7 +187,15 @@ export class ControlPlaneActor implements Actor {
       unsubscribe();
       debounce.stop();
     });
-    map.refresh();
+    const slice = new TimeSlice(SLICE_MS);
+    for (const kind of KINDS) {
+      for (const after of source.objects.ofKind(kind)) {
+        map.note([{ before: null, after }]);
+        await slice.breathe();
+      }
+    }
+    await refresh();
+    running = false;
   }
 
   /**

@@ -4,8 +4,12 @@ import { parsePrefix } from '../../lib/net/prefix.ts';
 import type { Authorization } from '../../lib/policy/model.ts';
 import type { Service, Workload } from '../../lib/state/model.ts';
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../lib/xds/type-urls.ts';
+import type { ResourceType } from '../../lib/xds/type-urls.ts';
 import { MeshMap } from '../../services/control-plane/mapping/mesh-map.ts';
+import type { ChangedNames } from '../../services/control-plane/mapping/mesh-map.ts';
+import { contentOf } from '../../services/control-plane/mapping/resource.ts';
 import type { MeshSettings } from '../../services/control-plane/mapping/settings.ts';
+import { namespaceOf, objectKey } from '../../services/control-plane/manifests/kinds.ts';
 import type { KubeObject } from '../../services/control-plane/manifests/kinds.ts';
 import { parseDocuments } from '../../services/control-plane/manifests/parse.ts';
 import type { ParsedManifest } from '../../services/control-plane/manifests/parse.ts';
@@ -72,9 +76,11 @@ export class TestMesh {
   constructor(settings: Partial<MeshSettings> = {}, context: Partial<AdmissionContext> = {}) {
     const merged = { ...TEST_SETTINGS, ...settings };
     this.#context = admissionContext({ policies: merged.policies, ...context });
-    this.map = new MeshMap(this.state, merged);
+    this.map = new MeshMap(merged, (key, error) => {
+      throw new Error(`${key} cannot be mapped`, { cause: error });
+    });
     this.apply(['default', 'demo', 'other', 'istio-system'].map(namespace).join('---\n'));
-    this.map.refresh();
+    this.refresh();
   }
 
   /** Applies YAML; each call is a minute later than the previous one. A pod's `status` counts as its report. */
@@ -112,14 +118,18 @@ export class TestMesh {
     this.map.note(told);
   }
 
+  /** Brings the resources up to date at once. */
+  refresh(): ChangedNames {
+    return finish(this.map.steps());
+  }
+
   /** Refreshes the resources and returns the names that changed, sorted. */
   changed(): string[] {
-    return [...this.map.refresh().values()].flatMap((names) => [...names]).sort();
+    return [...this.refresh().values()].flatMap((names) => [...names]).sort();
   }
 
   workload(uid: string): Workload | undefined {
-    this.map.refresh();
-    return this.map.index.of(ADDRESS_TYPE).get(uid)?.content as Workload | undefined;
+    return this.#content(ADDRESS_TYPE, uid) as Workload | undefined;
   }
 
   pod(name: string, ns = 'demo'): Workload | undefined {
@@ -127,24 +137,34 @@ export class TestMesh {
   }
 
   service(key: string): Service | undefined {
-    this.map.refresh();
-    return this.map.index.of(ADDRESS_TYPE).get(key)?.content as Service | undefined;
+    return this.#content(ADDRESS_TYPE, key) as Service | undefined;
   }
 
   policy(key: string): Authorization | undefined {
-    this.map.refresh();
-    return this.map.index.of(AUTHORIZATION_TYPE).get(key)?.content as Authorization | undefined;
+    return this.#content(AUTHORIZATION_TYPE, key) as Authorization | undefined;
   }
 
   policies(): string[] {
-    this.map.refresh();
-    return [...this.map.index.names(AUTHORIZATION_TYPE)].sort();
+    this.refresh();
+    return [...this.map.of(AUTHORIZATION_TYPE).keys()].sort();
+  }
+
+  /** The conditions of an object, by `Kind/namespace/name`: type, status, reason. */
+  conditions(key: string): string[] {
+    this.refresh();
+    const { conditions = [] } = this.map.status(key) ?? {};
+    return conditions.map(({ type, status, reason }) => `${type} ${status} ${reason}`);
+  }
+
+  #content(type: ResourceType, name: string): Workload | Service | Authorization | undefined {
+    this.refresh();
+    const resource = this.map.get(type, name);
+    return resource === undefined ? undefined : contentOf(resource);
   }
 }
 
 function keyOf(object: KubeObject): string {
-  const namespaceName = object.kind === 'Namespace' ? '' : (object.metadata.namespace ?? 'default');
-  return `${object.kind}/${namespaceName}/${object.metadata.name}`;
+  return objectKey(object.kind, namespaceOf(object), object.metadata.name);
 }
 
 /** Makes a Namespace document. */

@@ -33,9 +33,19 @@ export function encodeWorkload(workload: Workload, protocols?: AppProtocols): Ui
   }).finish();
 }
 
-/** The bytes of a service's Address; equal services give equal bytes. */
-export function encodeService(service: Service, protocols?: AppProtocols): Uint8Array {
-  return istio.workload.Address.encode({ service: serviceMessage(service, protocols) }).finish();
+/**
+ * The bytes of a service's Address; equal services give equal bytes. `ingress` is true when gateways send the service's traffic
+ * through its waypoint; the model leaves it out, because node proxies do not read it.
+ */
+export function encodeService(
+  service: Service,
+  protocols?: AppProtocols,
+  ingress = false,
+): Uint8Array {
+  const message = serviceMessage(service, protocols);
+  return istio.workload.Address.encode({
+    service: ingress ? { ...message, ingressUseWaypoint: true } : message,
+  }).finish();
 }
 
 /** The xDS name: a workload's uid, or a service's `namespace/hostname`. */

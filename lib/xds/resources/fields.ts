@@ -7,7 +7,7 @@ import type { GatewayAddress, PortMap } from '../../state/model.ts';
 const HIGHEST_PORT = 65_535;
 
 /** The application protocol of a port, as istio.workload.AppProtocol. */
-export type AppProtocol = 'UNKNOWN' | 'HTTP11' | 'HTTP2' | 'GRPC';
+export type AppProtocol = 'UNKNOWN' | 'HTTP11' | 'HTTP2' | 'GRPC' | 'TCP' | 'TLS';
 
 /**
  * Application protocols by service key and service port. The model leaves them out because the data plane does not
@@ -15,7 +15,7 @@ export type AppProtocol = 'UNKNOWN' | 'HTTP11' | 'HTTP2' | 'GRPC';
  */
 export type AppProtocols = (serviceKey: string, servicePort: number) => AppProtocol;
 
-const APP_PROTOCOLS: readonly AppProtocol[] = ['UNKNOWN', 'HTTP11', 'HTTP2', 'GRPC'];
+const APP_PROTOCOLS: readonly AppProtocol[] = ['UNKNOWN', 'HTTP11', 'HTTP2', 'GRPC', 'TCP', 'TLS'];
 
 /** The XDS_RESOURCE error for a field; `path` as in `workload.addresses[0]`. */
 export function refusal(path: string, reason: string): MeshError {

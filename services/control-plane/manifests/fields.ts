@@ -1,7 +1,7 @@
 /** Schemas of fields that several kinds share. The error texts address the author of the manifest. */
 import { z } from 'zod';
 import { tryParseIp } from '../../../lib/net/address.ts';
-import { parsePrefix } from '../../../lib/net/prefix.ts';
+import { tryParsePrefix } from '../../../lib/net/prefix.ts';
 
 const LABEL = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/;
 const SUBDOMAIN = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;
@@ -77,15 +77,9 @@ export const ipAddress = z
   .refine((text) => tryParseIp(text) !== null, 'is not an IP address');
 
 /** An IP address or a CIDR range. */
-export const ipRange = z.string().refine((text) => {
-  try {
-    parsePrefix(text);
-    return true;
-  } catch {
-    // The refinement reports it with the field's path.
-    return false;
-  }
-}, 'is not an IP address or CIDR range');
+export const ipRange = z
+  .string()
+  .refine((text) => tryParsePrefix(text) !== null, 'is not an IP address or CIDR range');
 
 /** Non-empty text. */
 export const filled = z.string().min(1, 'must not be empty');

@@ -1,18 +1,21 @@
 /** WorkloadEntry, or endpoint of a ServiceEntry → workload (docs/spec/istiod-ambient.md §1.3). Pure. */
 import { tryCanonicalIp } from '../../../lib/net/address.ts';
-import type { PortMap, Workload } from '../../../lib/state/model.ts';
+import type { GatewayAddress, PortMap, Workload } from '../../../lib/state/model.ts';
 import type { ServiceEntry, WorkloadEntry } from '../manifests/kinds.ts';
 import { namespaceOf } from '../manifests/kinds.ts';
 import { canonicalName, canonicalRevision, tunnelOf } from './labels.ts';
 import type { Labels } from './labels.ts';
-import type { MeshSettings } from './settings.ts';
+import type { Mesh } from './mesh.ts';
 
-/** The settings and policies of a namespace's workloads. */
+/** The facts that the workloads of an entry share. */
 export interface WorkloadContext {
-  readonly settings: MeshSettings;
-  readonly network: string;
-  /** Keys of the policies for a workload with these labels, sorted. */
-  policiesFor(labels: Labels): readonly string[];
+  readonly mesh: Mesh;
+  /** Keys of the policies for the entry's labels, sorted. */
+  readonly policies: readonly string[];
+  /** The gateway of a network; null without one. */
+  gatewayOf(network: string): GatewayAddress | null;
+  /** The waypoint of a workload with these labels. */
+  waypointOf(labels: Labels): GatewayAddress | null;
 }
 
 type Endpoint = Omit<WorkloadEntry['spec'], 'address'> & { readonly address: string };
@@ -33,21 +36,24 @@ export function externalWorkload(
   parts: {
     readonly uidKind: 'WorkloadEntry' | 'ServiceEntry';
     readonly services: Readonly<Record<string, PortMap>>;
+    /** The labels that may name a waypoint; null for a workload without one. */
+    readonly bindingLabels: Labels | null;
   },
 ): Workload {
-  const { settings } = context;
+  const { mesh } = context;
   const namespace = namespaceOf(entry);
   const { name } = entry.metadata;
   const labels =
     entry.kind === 'WorkloadEntry' ? workloadEntryLabels(entry) : (entry.metadata.labels ?? {});
   const ip = tryCanonicalIp(endpoint.address);
   const hostname = ip === null ? endpoint.address.toLowerCase() : '';
-  const uid = `${settings.clusterId}/networking.istio.io/${parts.uidKind}/${namespace}/${name}`;
+  const uid = `${mesh.clusterId}/networking.istio.io/${parts.uidKind}/${namespace}/${name}`;
   const workloadName = externalName(entry, labels);
   const reach = tunnelOf({
     labels: { ...labels, ...endpoint.labels },
     annotations: entry.metadata.annotations,
   });
+  const network = endpoint.network ?? mesh.network;
   const [region = '', zone = '', subzone = ''] = (endpoint.locality ?? '').split('/');
   return {
     uid: parts.uidKind === 'ServiceEntry' ? `${uid}/${ip ?? hostname}` : uid,
@@ -55,12 +61,12 @@ export function externalWorkload(
     namespace,
     addresses: ip === null ? [] : [ip],
     hostname,
-    network: endpoint.network ?? context.network,
+    network,
     ...reach,
-    trustDomain: settings.trustDomain,
-    serviceAccount: endpoint.serviceAccount ?? 'default',
-    waypoint: null,
-    networkGateway: null,
+    trustDomain: mesh.trustDomain,
+    serviceAccount: endpoint.serviceAccount ?? '',
+    waypoint: parts.bindingLabels === null ? null : context.waypointOf(parts.bindingLabels),
+    networkGateway: context.gatewayOf(network),
     node: '',
     canonicalName: canonicalName(labels, workloadName),
     canonicalRevision: canonicalRevision(labels),
@@ -68,9 +74,9 @@ export function externalWorkload(
     workloadName,
     applicationTunnel: null,
     services: parts.services,
-    authorizationPolicies: context.policiesFor(labels),
+    authorizationPolicies: context.policies,
     status: 'HEALTHY',
-    clusterId: settings.clusterId,
+    clusterId: mesh.clusterId,
     locality: { region, zone, subzone },
     networkMode: 'STANDARD',
     // In a manifest 0 means unset.

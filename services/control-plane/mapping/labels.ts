@@ -4,6 +4,12 @@ import type { ObjectMeta } from '../manifests/fields.ts';
 /** A set of labels. */
 export type Labels = Readonly<Record<string, string>>;
 
+/** The label of the system namespace, or of a gateway, that names a network. */
+export const NETWORK_LABEL = 'topology.istio.io/network';
+
+/** The label of the pods of a Gateway. */
+export const GATEWAY_LABEL = 'gateway.networking.k8s.io/gateway-name';
+
 const REDIRECTION = 'ambient.istio.io/redirection';
 const TUNNEL = 'networking.istio.io/tunnel';
 

@@ -1,240 +1,184 @@
-/** Maps the whole mesh to resources, and updates them namespace by namespace. */
+/**
+ * Maps the objects of the mesh to resources and status conditions, and keeps them up to date. A change computes only what it
+ * concerns (docs/decisions/derived-collections.md).
+ */
+import { inSlices } from '../../../lib/async/time-slice.ts';
+import type { Keyed } from '../../../lib/derived/keyed.ts';
+import type { Source } from '../../../lib/derived/source.ts';
+import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../../lib/xds/type-urls.ts';
 import type { ResourceType } from '../../../lib/xds/type-urls.ts';
-import { byAge, namespaceOf } from '../manifests/kinds.ts';
-import type {
-  AuthorizationPolicy,
-  KubeObject,
-  PeerAuthentication,
-  Pod,
-} from '../manifests/kinds.ts';
-import { peerAuthenticationLevels, staticStrictPolicy } from '../policy/peer-authentication.ts';
+import { SLICE_MS } from '../limits.ts';
+import { namespaceOf } from '../manifests/kinds.ts';
+import type { KubeObject } from '../manifests/kinds.ts';
 import type { ObjectChange } from '../store/object-store.ts';
-import type { CommittedState } from '../store/state.ts';
-import { NamespaceMap } from './namespace-map.ts';
-import type { NamespaceSurroundings } from './namespace-map.ts';
-import { authorizationResource } from './resource.ts';
-import { ResourceIndex } from './resource-index.ts';
+import { MeshBase } from './mesh-base.ts';
+import type { MeshConfig } from './mesh-config.ts';
+import { MeshPolicies } from './mesh-policies.ts';
+import { MeshServices } from './mesh-services.ts';
+import { meshStatuses } from './mesh-statuses.ts';
+import { MeshWorkloads } from './mesh-workloads.ts';
+import type { ObjectStatus } from './object-status.ts';
+import { nameKey } from './objects.ts';
 import type { MappedResource } from './resource.ts';
-import { serviceEntryTargets } from './service-entry.ts';
-import type { ServiceTarget } from './service-target.ts';
 import type { MeshSettings } from './settings.ts';
 
 /** Names of changed and removed resources, by type. */
 export type ChangedNames = ReadonlyMap<ResourceType, ReadonlySet<string>>;
 
-const NETWORK_LABEL = 'topology.istio.io/network';
+/** Told of a changed status: `Kind/namespace/name`, and the new conditions; null when the object has none any more. */
+export type StatusListener = (key: string, status: ObjectStatus | null) => void;
 
-/** Holds the resources of all namespaces. */
+/** Told of an object that cannot be mapped; the result of its last form stays. */
+export type MappingFailure = (key: string, error: unknown) => void;
+
+/** Holds the resources of the whole mesh. */
 export class MeshMap {
-  readonly #state: CommittedState;
-  readonly #settings: MeshSettings;
-  /** The resources as of the last {@link refresh}. */
-  readonly index = new ResourceIndex();
-  /** The resources of each namespace by id, as of the last refresh. */
-  readonly #contributed = new Map<string, Map<string, MappedResource>>();
-  readonly #maps = new Map<string, NamespaceMap>();
-  /** Namespaces to map again; true when more than their pods changed. */
-  readonly #dirty = new Map<string, boolean>();
-  #allDirty = true;
+  readonly #base: MeshBase;
+  /** Noted changes, by `Kind key`, until the next refresh. */
+  readonly #noted = new Map<string, { readonly object: KubeObject; readonly gone: boolean }>();
+  readonly #resources = new Map<ResourceType, Map<string, MappedResource>>([
+    [ADDRESS_TYPE, new Map()],
+    [AUTHORIZATION_TYPE, new Map()],
+  ]);
+  readonly #statuses = new Map<string, ObjectStatus>();
+  readonly #statusListeners = new Set<StatusListener>();
+  /** The versions that resources had before the running refresh; null where there was none. */
+  readonly #before = new Map<ResourceType, Map<string, string | null>>();
 
-  constructor(state: CommittedState, settings: MeshSettings) {
-    this.#state = state;
-    this.#settings = settings;
+  constructor(settings: MeshSettings, failed: MappingFailure) {
+    this.#base = new MeshBase(settings, failed);
+    const services = new MeshServices(this.#base);
+    const policies = new MeshPolicies(this.#base);
+    const workloads = new MeshWorkloads(this.#base, services, policies);
+    const single = [services.resources, ...workloads.single, ...policies.resources];
+    for (const collection of single) {
+      collection.onChange((_key, before, after) =>
+        this.#replace(before === undefined ? [] : [before], after === undefined ? [] : [after]),
+      );
+    }
+    for (const collection of [services.entryResources, ...workloads.several]) {
+      collection.onChange((_key, before = [], after = []) => this.#replace(before, after));
+    }
+    for (const statuses of meshStatuses(this.#base, services, policies, workloads)) {
+      this.#follow(statuses);
+    }
   }
 
-  /** Notes the namespaces that a commit may have changed. */
+  /** Number of computations so far. */
+  get computed(): number {
+    return this.#base.graph.computed;
+  }
+
+  /** Notes changed objects. They count from the next {@link refresh} on. */
   note(changes: readonly ObjectChange[]): void {
     for (const { before, after } of changes) {
       const object = after ?? before;
-      if (object !== null) this.#noteObject(object, before, after);
+      if (object === null) continue;
+      const name = nameKey(object.kind, namespaceOf(object), object.metadata.name);
+      this.#noted.set(`${object.kind} ${name}`, { object, gone: after === null });
     }
   }
 
-  /** Updates the resources from the state. Returns the names of the changed ones. */
-  refresh(): ChangedNames {
-    const changed = new Map<ResourceType, Set<string>>();
-    const namespaces = this.#allDirty ? this.#everyNamespace() : [...this.#dirty.keys()];
-    const all = this.#allDirty;
-    const shared = this.#shared();
-    for (const namespace of namespaces) {
-      if (all || this.#dirty.get(namespace) === true) this.#maps.delete(namespace);
-      this.#replace(namespace, this.#map(namespace, shared), changed);
+  /** Replaces the MeshConfig; null for a mesh without one. It counts from the next {@link refresh} on. */
+  configure(config: MeshConfig | null): void {
+    this.#base.config.set('', config ?? undefined);
+  }
+
+  /**
+   * Brings the resources up to date with the noted changes, in slices of the event loop. Changes that are noted meanwhile wait
+   * for the next refresh, so that the result belongs to one state. Only one refresh may run at a time. Returns the names of
+   * the changed resources.
+   */
+  refresh(): Promise<ChangedNames> {
+    return inSlices(this.steps(), SLICE_MS);
+  }
+
+  /** The steps of {@link refresh}. */
+  *steps(): Generator<void, ChangedNames> {
+    const noted = [...this.#noted.values()];
+    this.#noted.clear();
+    this.#before.clear();
+    for (const { object, gone } of noted) {
+      const source = this.#base.objects[object.kind] as Source<unknown>;
+      const key = nameKey(object.kind, namespaceOf(object), object.metadata.name);
+      source.set(key, gone ? undefined : object);
+      yield;
     }
-    this.#allDirty = false;
-    this.#dirty.clear();
+    yield* this.#base.graph.settle();
+    return yield* this.#changed();
+  }
+
+  /** A resource as of the last refresh. */
+  get(type: string, name: string): MappedResource | undefined {
+    return this.#resources.get(type as ResourceType)?.get(name);
+  }
+
+  /** The resources of a type as of the last refresh. */
+  of(type: ResourceType): ReadonlyMap<string, MappedResource> {
+    return this.#resources.get(type) ?? new Map<string, MappedResource>();
+  }
+
+  /** The status of an object, by `Kind/namespace/name`. */
+  status(key: string): ObjectStatus | null {
+    return this.#statuses.get(key) ?? null;
+  }
+
+  /** Every status. */
+  statuses(): Iterable<ObjectStatus> {
+    return this.#statuses.values();
+  }
+
+  /** Calls `listener` with each changed status, during a refresh. The result unsubscribes. */
+  onStatus(listener: StatusListener): () => void {
+    this.#statusListeners.add(listener);
+    return () => this.#statusListeners.delete(listener);
+  }
+
+  #follow(statuses: Keyed<ObjectStatus>): void {
+    statuses.onChange((_key, before, after) => {
+      const known = after ?? before;
+      if (known === undefined) return;
+      const key = `${known.kind}/${known.namespace}/${known.name}`;
+      if (after === undefined) this.#statuses.delete(key);
+      else this.#statuses.set(key, after);
+      for (const listener of this.#statusListeners) listener(key, after ?? null);
+    });
+  }
+
+  #replace(before: readonly MappedResource[], after: readonly MappedResource[]): void {
+    const kept = new Set(after.map(({ name }) => name));
+    for (const old of before) {
+      // Another object may hold the name by now.
+      if (kept.has(old.name) || this.get(old.type, old.name) !== old) continue;
+      this.#touch(old);
+      this.#resources.get(old.type)?.delete(old.name);
+    }
+    for (const resource of after) {
+      this.#touch(resource);
+      this.#resources.get(resource.type)?.set(resource.name, resource);
+    }
+  }
+
+  #touch({ type, name }: MappedResource): void {
+    let versions = this.#before.get(type);
+    if (versions === undefined) {
+      versions = new Map();
+      this.#before.set(type, versions);
+    }
+    if (!versions.has(name)) versions.set(name, this.get(type, name)?.version ?? null);
+  }
+
+  *#changed(): Generator<void, ChangedNames> {
+    const changed = new Map<ResourceType, Set<string>>();
+    for (const [type, versions] of this.#before) {
+      const names = new Set<string>();
+      for (const [name, version] of versions) {
+        if ((this.get(type, name)?.version ?? null) !== version) names.add(name);
+        yield;
+      }
+      if (names.size > 0) changed.set(type, names);
+    }
+    this.#before.clear();
     return changed;
   }
-
-  #noteObject(object: KubeObject, before: KubeObject | null, after: KubeObject | null): void {
-    const root = this.#settings.policies.rootNamespace;
-    const namespace = object.kind === 'Namespace' ? object.metadata.name : namespaceOf(object);
-    const known = this.#dirty.get(namespace) ?? false;
-    this.#dirty.set(namespace, known || object.kind !== 'Pod');
-    switch (object.kind) {
-      case 'Namespace':
-        if (namespace === root) this.#allDirty = true;
-        return;
-      case 'AuthorizationPolicy':
-        if (namespace === root && (hasSelector(before) || hasSelector(after))) {
-          this.#allDirty = true;
-        }
-        return;
-      case 'PeerAuthentication':
-        if (namespace === root) this.#allDirty = true;
-        // The root namespace holds the static policy while any PeerAuthentication exists.
-        else this.#dirty.set(root, true);
-        return;
-      case 'Service':
-      case 'ServiceEntry':
-        this.#noteHosts();
-        return;
-      default:
-    }
-  }
-
-  /** Marks the namespaces of all ServiceEntries: a new or removed host may change which claim to a host counts. */
-  #noteHosts(): void {
-    for (const entry of this.#state.ofKind('ServiceEntry')) {
-      this.#dirty.set(namespaceOf(entry), true);
-    }
-  }
-
-  #everyNamespace(): string[] {
-    const names = new Set([...this.#contributed.keys(), ...this.#dirty.keys()]);
-    for (const namespace of this.#state.ofKind('Namespace')) names.add(namespace.metadata.name);
-    return [...names];
-  }
-
-  #map(namespace: string, shared: Shared): MappedResource[] {
-    const pods: Pod[] = [];
-    const others: KubeObject[] = [];
-    for (const { object } of this.#state.inNamespace(namespace)) {
-      if (object.kind === 'Pod') pods.push(object);
-      else others.push(object);
-    }
-    let map = this.#maps.get(namespace);
-    if (map === undefined) {
-      const around = this.#surroundings(namespace, others, shared);
-      map = new NamespaceMap(
-        { namespace: this.#state.object('Namespace', '', namespace), others },
-        around,
-      );
-      this.#maps.set(namespace, map);
-    }
-    const resources = map.resources(pods);
-    const root = this.#settings.policies.rootNamespace;
-    if (namespace === root && shared.anyPeerAuthentication()) {
-      resources.push(authorizationResource(staticStrictPolicy(root)));
-    }
-    return resources;
-  }
-
-  #surroundings(
-    namespace: string,
-    others: readonly KubeObject[],
-    shared: Shared,
-  ): NamespaceSurroundings {
-    const root = this.#settings.policies.rootNamespace;
-    const own = others.filter((object) => object.kind === 'PeerAuthentication');
-    return {
-      settings: this.#settings,
-      network: this.#state.object('Namespace', '', root)?.metadata.labels?.[NETWORK_LABEL] ?? '',
-      rootPolicies: namespace === root ? [] : shared.rootPolicies(),
-      levels: peerAuthenticationLevels(namespace, own, shared.rootPeers(), root),
-      isCanonical: (target) => shared.canonicalNamespace(target) === target.service.namespace,
-    };
-  }
-
-  /** Facts that several namespaces need, computed at most once per refresh. */
-  #shared(): Shared {
-    const root = this.#settings.policies.rootNamespace;
-    const inRoot = lazily(() => [...this.#state.inNamespace(root)].map(({ object }) => object));
-    const winners = lazily(() => this.#hostWinners());
-    return {
-      rootPolicies: () =>
-        inRoot().filter(
-          (object): object is AuthorizationPolicy =>
-            object.kind === 'AuthorizationPolicy' && hasSelector(object),
-        ),
-      rootPeers: () =>
-        inRoot().filter(
-          (object): object is PeerAuthentication => object.kind === 'PeerAuthentication',
-        ),
-      anyPeerAuthentication: () => {
-        for (const _ of this.#state.ofKind('PeerAuthentication')) return true;
-        return false;
-      },
-      canonicalNamespace: (target) => winners().get(target.service.hostname) ?? null,
-    };
-  }
-
-  /** The namespace whose claim counts, by host of the entries: a Service's, else the oldest public entry's. */
-  #hostWinners(): Map<string, string> {
-    const winners = new Map<string, string>();
-    const entries = [...this.#state.ofKind('ServiceEntry')].toSorted(byAge);
-    for (const entry of entries) {
-      for (const { service } of serviceEntryTargets(entry, '')) {
-        const isPublic = service.visibility === 'PUBLIC';
-        if (isPublic && !winners.has(service.hostname)) {
-          winners.set(service.hostname, service.namespace);
-        }
-      }
-    }
-    for (const hostname of winners.keys()) {
-      const [name = '', namespace = '', ...rest] = hostname.split('.');
-      if (rest.join('.') !== `svc.${this.#settings.domain}`) continue;
-      if (this.#state.object('Service', namespace, name) !== undefined) {
-        winners.set(hostname, namespace);
-      }
-    }
-    return winners;
-  }
-
-  #replace(
-    namespace: string,
-    resources: readonly MappedResource[],
-    changed: Map<ResourceType, Set<string>>,
-  ): void {
-    const before = this.#contributed.get(namespace) ?? new Map<string, MappedResource>();
-    const after = new Map(resources.map((item) => [`${item.type} ${item.name}`, item]));
-    for (const [id, item] of before) {
-      if (after.has(id)) continue;
-      this.index.delete(item.type, item.name);
-      markChanged(changed, item);
-    }
-    for (const [id, item] of after) {
-      const old = before.get(id);
-      if (old === item) continue;
-      this.index.set(item);
-      if (old?.version !== item.version) markChanged(changed, item);
-    }
-    if (after.size === 0) {
-      this.#contributed.delete(namespace);
-      this.#maps.delete(namespace);
-    } else {
-      this.#contributed.set(namespace, after);
-    }
-  }
-}
-
-interface Shared {
-  rootPolicies(): readonly AuthorizationPolicy[];
-  rootPeers(): readonly PeerAuthentication[];
-  anyPeerAuthentication(): boolean;
-  canonicalNamespace(target: ServiceTarget): string | null;
-}
-
-function markChanged(changed: Map<ResourceType, Set<string>>, item: MappedResource): void {
-  const names = changed.get(item.type);
-  if (names === undefined) changed.set(item.type, new Set([item.name]));
-  else names.add(item.name);
-}
-
-function hasSelector(object: KubeObject | null): boolean {
-  return object?.kind === 'AuthorizationPolicy' && object.spec.selector !== undefined;
-}
-
-function lazily<T extends object>(make: () => T): () => T {
-  let value: T | null = null;
-  return () => (value ??= make());
 }

@@ -1,6 +1,6 @@
 /** Indexes all resources by name and by the other keys of a subscription. */
-import { tryParseIp } from '../../../lib/net/address.ts';
-import { makePrefix, parsePrefix, prefixContains } from '../../../lib/net/prefix.ts';
+import { parseIp, tryParseIp } from '../../../lib/net/address.ts';
+import { makePrefix, prefixContains } from '../../../lib/net/prefix.ts';
 import type { Prefix } from '../../../lib/net/prefix.ts';
 import type { ResourceSource } from '../../../lib/xds/type-subscription.ts';
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../../lib/xds/type-urls.ts';
@@ -55,9 +55,13 @@ export class ResourceIndex implements ResourceSource {
     return [...(this.#nodes.get(node) ?? [])];
   }
 
-  /** Adds or replaces a resource. */
-  set(resource: MappedResource): void {
-    this.delete(resource.type, resource.name);
+  /** Replaces a resource; undefined removes it. */
+  replace(type: ResourceType, name: string, resource: MappedResource | undefined): void {
+    this.#delete(type, name);
+    if (resource !== undefined) this.#add(resource);
+  }
+
+  #add(resource: MappedResource): void {
     this.#byType.get(resource.type)?.set(resource.name, resource);
     const { name } = resource;
     for (const alias of resource.aliases) add(this.#aliases, alias, name);
@@ -67,7 +71,7 @@ export class ResourceIndex implements ResourceSource {
     if (ranges.length > 0) this.#ranges.set(name, ranges);
   }
 
-  delete(type: ResourceType, name: string): void {
+  #delete(type: ResourceType, name: string): void {
     const resource = this.get(type, name);
     if (resource === undefined) return;
     this.#byType.get(type)?.delete(name);
@@ -78,14 +82,11 @@ export class ResourceIndex implements ResourceSource {
   }
 
   #isWorkload(name: string): boolean {
-    const content = this.get(ADDRESS_TYPE, name)?.content;
-    return content !== undefined && 'uid' in content;
+    return this.get(ADDRESS_TYPE, name)?.isService === false;
   }
 
   #withMembers(resource: MappedResource): readonly string[] {
-    return resource.type === ADDRESS_TYPE && !('uid' in resource.content)
-      ? this.#membersOf(resource.name)
-      : [resource.name];
+    return resource.isService ? this.#membersOf(resource.name) : [resource.name];
   }
 
   #membersOf(name: string): string[] {
@@ -109,12 +110,14 @@ export class ResourceIndex implements ResourceSource {
   }
 }
 
+/** The ranges among the aliases of a service: `network/ip/length`. */
 function rangesOf(resource: MappedResource): Range[] {
-  const { content } = resource;
-  if (!('addresses' in content) || 'uid' in content) return [];
-  return content.addresses.flatMap(({ network, ip, length }) =>
-    length === null ? [] : [{ network, prefix: makePrefix(parsePrefix(ip), length) }],
-  );
+  return resource.aliases.flatMap((alias) => {
+    const [network = '', ip = '', length] = alias.split('/');
+    return length === undefined
+      ? []
+      : [{ network, prefix: makePrefix(parseIp(ip), Number(length)) }];
+  });
 }
 
 function add(index: Map<string, Set<string>>, key: string, name: string): void {

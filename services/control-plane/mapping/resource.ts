@@ -1,6 +1,14 @@
-import { sha256Hex } from '../../../lib/digest/sha256.ts';
-import { encodeService, encodeWorkload, resourceName } from '../../../lib/xds/resources/address.ts';
-import { encodeAuthorization } from '../../../lib/xds/resources/authorization.ts';
+import { sha256Prefix } from '../../../lib/digest/sha256.ts';
+import {
+  decodeAddress,
+  encodeService,
+  encodeWorkload,
+  resourceName,
+} from '../../../lib/xds/resources/address.ts';
+import {
+  decodeAuthorization,
+  encodeAuthorization,
+} from '../../../lib/xds/resources/authorization.ts';
 import type { AppProtocols } from '../../../lib/xds/resources/fields.ts';
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../../lib/xds/type-urls.ts';
 import type { ResourceType } from '../../../lib/xds/type-urls.ts';
@@ -19,52 +27,80 @@ export interface MappedResource {
   /** A workload's node and the keys of its services; empty for other resources. */
   readonly node: string;
   readonly services: readonly string[];
-  /** The encoded content, for the admin endpoints. */
-  readonly content: Workload | Service | Authorization;
+  /** True for a service, whose keys also stand for its workloads. */
+  readonly isService: boolean;
 }
 
-/** Length of a version: two versions of one resource do not collide by chance. */
-const VERSION_LENGTH = 16;
+/** Bytes of a version: two versions of one resource do not collide by chance. */
+const VERSION_BYTES = 8;
+const NONE: readonly string[] = [];
 
 /** The resource of a workload. */
 export function workloadResource(workload: Workload, protocols: AppProtocols): MappedResource {
   const shared = workload.networkMode === 'HOST_NETWORK';
+  const services = Object.keys(workload.services);
   return {
     ...encoded(ADDRESS_TYPE, resourceName(workload), encodeWorkload(workload, protocols)),
     // The pods of a host share its address, so it is an alias of none of them.
-    aliases: shared ? [] : workload.addresses.map((ip) => `${workload.network}/${ip}`),
+    aliases: shared ? NONE : workload.addresses.map((ip) => `${workload.network}/${ip}`),
     node: workload.node,
-    services: Object.keys(workload.services),
-    content: workload,
+    services: services.length === 0 ? NONE : services,
+    isService: false,
   };
 }
 
-/** The resource of a service. */
-export function serviceResource(service: Service, protocols: AppProtocols): MappedResource {
+/** The resource of a service. `ingress` is true when gateways send its traffic through its waypoint. */
+export function serviceResource(
+  service: Service,
+  protocols: AppProtocols,
+  ingress: boolean,
+): MappedResource {
+  const bytes = encodeService(service, protocols, ingress);
   return {
-    ...encoded(ADDRESS_TYPE, resourceName(service), encodeService(service, protocols)),
+    ...encoded(ADDRESS_TYPE, resourceName(service), bytes),
     aliases: service.addresses.map(({ network, ip, length }) =>
       length === null ? `${network}/${ip}` : `${network}/${ip}/${length}`,
     ),
     node: '',
-    services: [],
-    content: service,
+    services: NONE,
+    isService: true,
   };
 }
 
 /** The resource of a policy. */
 export function authorizationResource(policy: Authorization): MappedResource {
+  const name = `${policy.namespace}/${policy.name}`;
   return {
-    ...encoded(
-      AUTHORIZATION_TYPE,
-      `${policy.namespace}/${policy.name}`,
-      encodeAuthorization(policy),
-    ),
-    aliases: [],
+    ...encoded(AUTHORIZATION_TYPE, name, encodeAuthorization(policy)),
+    aliases: NONE,
     node: '',
-    services: [],
-    content: policy,
+    services: NONE,
+    isService: false,
   };
+}
+
+/** The content of a resource, decoded from its bytes. */
+export function contentOf(resource: MappedResource): Workload | Service | Authorization {
+  if (resource.type === AUTHORIZATION_TYPE) return decodeAuthorization(resource.bytes);
+  const decoded = decodeAddress(resource.bytes);
+  return decoded.kind === 'workload' ? decoded.workload : decoded.service;
+}
+
+/** True for resources that no client can tell apart. */
+export function sameResource(left: MappedResource, right: MappedResource): boolean {
+  return left.name === right.name && left.version === right.version;
+}
+
+/** Like {@link sameResource}, for lists. */
+export function sameResources(
+  left: readonly MappedResource[],
+  right: readonly MappedResource[],
+): boolean {
+  if (left.length !== right.length) return false;
+  return left.every((resource, index) => {
+    const other = right[index];
+    return other !== undefined && sameResource(resource, other);
+  });
 }
 
 function encoded(
@@ -72,5 +108,5 @@ function encoded(
   name: string,
   bytes: Uint8Array,
 ): Pick<MappedResource, 'type' | 'name' | 'version' | 'bytes'> {
-  return { type, name, version: sha256Hex(bytes).slice(0, VERSION_LENGTH), bytes };
+  return { type, name, version: sha256Prefix(bytes, VERSION_BYTES), bytes };
 }

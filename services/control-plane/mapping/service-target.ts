@@ -1,8 +1,10 @@
 /** Services with their selectors and target ports (docs/spec/istiod-ambient.md §1.2). Pure. */
 import type { PortMap, Service } from '../../../lib/state/model.ts';
-import type { AppProtocol } from '../../../lib/xds/resources/fields.ts';
+import { compareText } from '../../../lib/collections/compare.ts';
+import type { AppProtocol, AppProtocols } from '../../../lib/xds/resources/fields.ts';
 import type { Pod, WorkloadEntry } from '../manifests/kinds.ts';
 import type { Labels } from './labels.ts';
+import { selectsLabels } from './selectors.ts';
 
 /** One port of a service. */
 export interface TargetPort {
@@ -18,6 +20,11 @@ export interface ServiceTarget {
   /** `namespace/hostname`. */
   readonly key: string;
   readonly kind: 'Service' | 'ServiceEntry';
+  /** `namespace/name` of the object that defines it. */
+  readonly owner: string;
+  /** Time of creation of the owner, RFC 3339; empty when unknown. */
+  readonly created: string;
+  /** The service without its waypoints. */
   readonly service: Service;
   /** Null selects no workload. */
   readonly selector: Labels | null;
@@ -26,11 +33,32 @@ export interface ServiceTarget {
 
 /** True when the target selects a workload with these labels. */
 export function targets(target: ServiceTarget, labels: Labels): boolean {
-  const { selector } = target;
-  return (
-    selector !== null && Object.entries(selector).every(([key, value]) => labels[key] === value)
-  );
+  return target.selector !== null && selectsLabels(target.selector, labels);
 }
+
+/** Compares claims to one host: the older owner comes first, and among owners of one age the first name. */
+export function byClaim(left: ServiceTarget, right: ServiceTarget): number {
+  const age = compareText(left.created, right.created);
+  return age === 0 ? compareText(left.owner, right.owner) : age;
+}
+
+/** The application protocols of the ports of these targets. */
+export function protocolsOf(all: readonly ServiceTarget[]): AppProtocols {
+  const known = PROTOCOLS.get(all);
+  if (known !== undefined) return known;
+  const byKey = new Map(
+    all.map((target) => [
+      target.key,
+      new Map(target.ports.map((port) => [port.servicePort, port.appProtocol])),
+    ]),
+  );
+  const protocols: AppProtocols = (key, port) => byKey.get(key)?.get(port) ?? 'UNKNOWN';
+  PROTOCOLS.set(all, protocols);
+  return protocols;
+}
+
+/** Pods with equal labels share their list of targets. */
+const PROTOCOLS = new WeakMap<readonly ServiceTarget[], AppProtocols>();
 
 /** The ports of a pod behind a service, without named ports that the pod lacks. */
 export function podPorts(target: ServiceTarget, pod: Pod): PortMap {

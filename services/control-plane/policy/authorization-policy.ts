@@ -1,20 +1,37 @@
 /** AuthorizationPolicy → Authorization (docs/spec/istiod-ambient.md §2.1 and §2.2). Pure. */
-import type { Authorization, Match } from '../../../lib/policy/model.ts';
+import type { Authorization, Match, StringMatch } from '../../../lib/policy/model.ts';
 import type { AuthorizationPolicy } from '../manifests/kinds.ts';
 import { namespaceOf } from '../manifests/kinds.ts';
-import { EMPTY_MATCH, addressRanges, ports, serviceAccounts, stringMatches } from './conversion.ts';
+import {
+  EMPTY_MATCH,
+  addressRanges,
+  inEveryTrustDomain,
+  ports,
+  serviceAccounts,
+  stringMatches,
+} from './conversion.ts';
+import type { FieldProblem } from '../manifests/validate.ts';
+import { enforceable } from './enforceable.ts';
 
 /** Settings of the conversion. */
 export interface PolicyOptions {
   readonly rootNamespace: string;
   /** True sends policies annotated as dry run; false leaves them out. */
   readonly dryRun: boolean;
+  /** The mesh's trust domain and its aliases: a principal of one of them means the same account in all. */
+  readonly trustDomains?: readonly string[];
 }
 
 /** Whether a policy is enforced as written, and the reason when it is not. */
 export interface PolicyStatus {
   readonly accepted: boolean;
-  readonly reason: 'Accepted' | 'UnsupportedValue' | 'TargetNotFound';
+  readonly reason:
+    | 'Accepted'
+    | 'UnsupportedValue'
+    | 'Invalid'
+    | 'PartiallyInvalid'
+    | 'AncestorNotBound'
+    | 'TargetNotFound';
   readonly message: string;
   /** The enforcement point that the status describes. */
   readonly at: 'ztunnel' | 'waypoint';
@@ -23,14 +40,25 @@ export interface PolicyStatus {
 /** The policy as it is sent, or null when it is not sent, and its status for the author. */
 export interface ConvertedPolicy {
   readonly authorization: Authorization | null;
+  /** The labels of the workloads that list it; null for a policy that no workload lists. */
+  readonly selector: Labels | null;
   readonly status: PolicyStatus;
 }
 
+/** A set of labels. */
+type Labels = Readonly<Record<string, string>>;
 type Rule = NonNullable<AuthorizationPolicy['spec']['rules']>[number];
 type Source = NonNullable<Rule['from']>[number]['source'];
 type Operation = NonNullable<Rule['to']>[number]['operation'];
 type Condition = NonNullable<Rule['when']>[number];
 type Clause = Authorization['rules'][number]['clauses'][number];
+type TargetReference = NonNullable<AuthorizationPolicy['spec']['targetRefs']>[number];
+
+interface RuleContext {
+  readonly action: 'ALLOW' | 'DENY';
+  readonly namespace: string;
+  readonly options: PolicyOptions;
+}
 
 const DRY_RUN_ANNOTATION = 'istio.io/dry-run';
 
@@ -52,14 +80,16 @@ const UNSUPPORTED_OPERATION = [
   'notPaths',
 ] as const;
 
-/** Converts one policy. */
-export function convertPolicy(
-  policy: AuthorizationPolicy,
-  options: PolicyOptions,
-): ConvertedPolicy {
+/**
+ * Converts one policy. A policy may come from an API server that checked less: what cannot be read never widens access, see
+ * {@link enforceable}.
+ */
+export function convertPolicy(given: AuthorizationPolicy, options: PolicyOptions): ConvertedPolicy {
+  const { policy, problems } = enforceable(given);
+  if (policy === null) return denyAll(given, problems);
   const { spec } = policy;
-  if (spec.targetRef !== undefined || spec.targetRefs !== undefined) {
-    return unsent('TargetNotFound', 'policies with a target need a waypoint', 'waypoint');
+  if (targetsOf(policy).length > 0) {
+    return unsent('TargetNotFound', 'there is no waypoint', 'waypoint');
   }
   const action = spec.action ?? 'ALLOW';
   if (action === 'CUSTOM' || action === 'AUDIT') {
@@ -71,7 +101,9 @@ export function convertPolicy(
   }
   const unsupported = new Set<string>();
   const rules = (spec.rules ?? [])
-    .map((rule) => convertRule(rule, action, namespaceOf(policy), unsupported))
+    .map((rule) =>
+      convertRule(rule, { action, namespace: namespaceOf(policy), options }, unsupported),
+    )
     .filter((rule) => rule !== null);
   return {
     authorization: {
@@ -82,16 +114,40 @@ export function convertPolicy(
       rules,
       dryRun,
     },
-    status: statusFor(policy, action, unsupported),
+    selector: spec.selector === undefined ? null : (spec.selector.matchLabels ?? {}),
+    status: problems.length === 0 ? statusFor(policy, action, unsupported) : invalid(problems),
   };
 }
 
-/** True when a policy with this selector binds a workload by its labels. */
-export function selects(
-  selector: { readonly matchLabels?: Readonly<Record<string, string>> | undefined },
-  labels: Readonly<Record<string, string>>,
-): boolean {
-  return Object.entries(selector.matchLabels ?? {}).every(([key, value]) => labels[key] === value);
+/** The objects that a policy targets. */
+export function targetsOf({ spec }: AuthorizationPolicy): readonly TargetReference[] {
+  return spec.targetRefs ?? (spec.targetRef === undefined ? [] : [spec.targetRef]);
+}
+
+/** A policy of which too much cannot be read: it denies everything in its namespace. */
+function denyAll(policy: AuthorizationPolicy, problems: readonly FieldProblem[]): ConvertedPolicy {
+  return {
+    authorization: {
+      name: policy.metadata.name,
+      namespace: namespaceOf(policy),
+      scope: 'NAMESPACE',
+      action: 'DENY',
+      rules: [{ clauses: [] }],
+      dryRun: false,
+    },
+    selector: null,
+    status: { ...invalid(problems), reason: 'Invalid' },
+  };
+}
+
+function invalid(problems: readonly FieldProblem[]): PolicyStatus {
+  const faults = problems.map(({ path, reason }) => (path === '' ? reason : `${path}: ${reason}`));
+  return {
+    accepted: false,
+    reason: 'PartiallyInvalid',
+    message: `what cannot be read allows less or denies more: ${faults.join('; ')}`,
+    at: 'ztunnel',
+  };
 }
 
 function unsent(
@@ -99,7 +155,7 @@ function unsent(
   message: string,
   at: PolicyStatus['at'] = 'ztunnel',
 ): ConvertedPolicy {
-  return { authorization: null, status: { accepted: false, reason, message, at } };
+  return { authorization: null, selector: null, status: { accepted: false, reason, message, at } };
 }
 
 /** An annotation that is neither true nor false leaves the policy enforced. */
@@ -116,8 +172,7 @@ function scopeOf(policy: AuthorizationPolicy, options: PolicyOptions): Authoriza
 /** The clauses of a rule: `to`, `from`, and each `when`. Null for an ALLOW rule that layer 4 cannot decide. */
 function convertRule(
   rule: Rule,
-  action: 'ALLOW' | 'DENY',
-  namespace: string,
+  { action, namespace, options }: RuleContext,
   unsupported: Set<string>,
 ): { clauses: Clause[] } | null {
   const own = unsupportedFields(rule);
@@ -129,10 +184,12 @@ function convertRule(
     clauses.push({ matches: rule.to.map(({ operation }) => convertOperation(operation)) });
   }
   if (rule.from !== undefined) {
-    clauses.push({ matches: rule.from.map(({ source }) => convertSource(source, namespace)) });
+    clauses.push({
+      matches: rule.from.map(({ source }) => convertSource(source, namespace, options)),
+    });
   }
   for (const condition of rule.when ?? []) {
-    clauses.push({ matches: [convertCondition(condition) ?? EMPTY_MATCH] });
+    clauses.push({ matches: [convertCondition(condition, options) ?? EMPTY_MATCH] });
   }
   return { clauses };
 }
@@ -145,7 +202,7 @@ function unsupportedFields(rule: Rule): string[] {
     UNSUPPORTED_OPERATION.filter((field) => operation[field] !== undefined),
   );
   const conditions = (rule.when ?? [])
-    .filter((condition) => convertCondition(condition) === null)
+    .filter((condition) => !isKnownCondition(condition))
     .map((condition) => condition.key);
   return [...sources, ...operations, ...conditions];
 }
@@ -158,23 +215,38 @@ function convertOperation(operation: Operation): Match {
   };
 }
 
-function convertSource(source: Source, namespace: string): Match {
+function convertSource(source: Source, namespace: string, options: PolicyOptions): Match {
+  const principals = (texts: readonly string[] | undefined): StringMatch[] =>
+    stringMatches(inEveryTrustDomain(texts, options.trustDomains ?? []));
   return {
     ...EMPTY_MATCH,
     sourceIps: addressRanges(source.ipBlocks),
     notSourceIps: addressRanges(source.notIpBlocks),
     namespaces: stringMatches(source.namespaces),
     notNamespaces: stringMatches(source.notNamespaces),
-    principals: stringMatches(source.principals),
-    notPrincipals: stringMatches(source.notPrincipals),
+    principals: principals(source.principals),
+    notPrincipals: principals(source.notPrincipals),
     serviceAccounts: serviceAccounts(source.serviceAccounts, namespace),
     notServiceAccounts: serviceAccounts(source.notServiceAccounts, namespace),
   };
 }
 
+/** False for a key that layer 4 cannot see. */
+function isKnownCondition({ key }: Condition): boolean {
+  return conditionMatch(key, undefined, undefined) !== null;
+}
+
 /** Null for a key that layer 4 cannot see. */
-function convertCondition({ key, values, notValues }: Condition): Match | null {
-  const match = conditionMatch(key, values, notValues);
+function convertCondition(
+  { key, values, notValues }: Condition,
+  { trustDomains = [] }: PolicyOptions,
+): Match | null {
+  const isPrincipal = key === 'source.principal';
+  const match = conditionMatch(
+    key,
+    isPrincipal ? inEveryTrustDomain(values, trustDomains) : values,
+    isPrincipal ? inEveryTrustDomain(notValues, trustDomains) : notValues,
+  );
   return match && { ...EMPTY_MATCH, ...match };
 }
 
@@ -226,7 +298,8 @@ function consequence(policy: AuthorizationPolicy, action: 'ALLOW' | 'DENY'): str
 
 /** False for a rule with a clause whose matches are all empty: such a clause never holds. */
 function canFire(rule: Rule): boolean {
-  const converted = convertRule(rule, 'DENY', '', new Set());
+  const options = { rootNamespace: '', dryRun: false };
+  const converted = convertRule(rule, { action: 'DENY', namespace: '', options }, new Set());
   return (
     converted?.clauses.every(({ matches }) => matches.some((match) => !isEmpty(match))) ?? false
   );

@@ -8,6 +8,8 @@ import type {
   StringMatch,
 } from '../../../lib/policy/model.ts';
 
+const DEFAULT_TRUST_DOMAIN = 'cluster.local';
+
 /** A match without conditions. */
 export const EMPTY_MATCH: Match = {
   namespaces: [],
@@ -32,6 +34,24 @@ export function stringMatches(texts: readonly string[] | undefined): StringMatch
     if (text.endsWith('*')) return { kind: 'prefix', value: text.slice(0, -1) };
     return { kind: 'exact', value: text };
   });
+}
+
+/**
+ * Principals of one of the mesh's trust domains, written in each of them. `cluster.local` stands for the mesh's own, as in
+ * Istio. Other texts stay as they are.
+ */
+export function inEveryTrustDomain(
+  texts: readonly string[] | undefined,
+  trustDomains: readonly string[],
+): string[] | undefined {
+  if (texts === undefined || trustDomains.length === 0) return texts?.slice();
+  const own = new Set([...trustDomains, DEFAULT_TRUST_DOMAIN]);
+  const written = texts.flatMap((text) => {
+    const slash = text.indexOf('/');
+    if (slash <= 0 || !own.has(text.slice(0, slash))) return [text];
+    return [text, ...trustDomains.map((domain) => `${domain}${text.slice(slash)}`)];
+  });
+  return [...new Set(written)];
 }
 
 /** CIDR ranges; an address without a length is a range of one. */

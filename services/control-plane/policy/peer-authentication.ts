@@ -2,7 +2,6 @@
 import type { Authorization } from '../../../lib/policy/model.ts';
 import type { PeerAuthentication } from '../manifests/kinds.ts';
 import { byAge, namespaceOf } from '../manifests/kinds.ts';
-import { selects } from './authorization-policy.ts';
 import { EMPTY_MATCH } from './conversion.ts';
 
 type Mode = 'STRICT' | 'PERMISSIVE';
@@ -98,7 +97,9 @@ export function peerAuthenticationKey(
   labels: Readonly<Record<string, string>>,
   levels: PeerAuthenticationLevels,
 ): string | null {
-  const own = levels.workload.find((policy) => selects(policy.spec.selector ?? {}, labels));
+  const own = levels.workload.find((policy) =>
+    hasLabels(policy.spec.selector?.matchLabels ?? {}, labels),
+  );
   if (own !== undefined) {
     const converted = convertedPeerAuthentication(own, levels);
     if (converted !== null) return `${converted.namespace}/${converted.name}`;
@@ -115,10 +116,17 @@ function modeOf(policy: PeerAuthentication | null): Mode | null {
   return plainMode(policy?.spec.mtls?.mode);
 }
 
-/** UNSET inherits; DISABLE is treated like PERMISSIVE. */
+/** UNSET inherits; DISABLE is treated like PERMISSIVE. A mode that nobody knows refuses plaintext. */
 function plainMode(mode: string | undefined): Mode | null {
   if (mode === undefined || mode === 'UNSET') return null;
-  return mode === 'STRICT' ? 'STRICT' : 'PERMISSIVE';
+  return mode === 'PERMISSIVE' || mode === 'DISABLE' ? 'PERMISSIVE' : 'STRICT';
+}
+
+function hasLabels(
+  wanted: Readonly<Record<string, string>>,
+  labels: Readonly<Record<string, string>>,
+): boolean {
+  return Object.entries(wanted).every(([key, value]) => labels[key] === value);
 }
 
 function hasSelector(policy: PeerAuthentication): boolean {
