@@ -41,6 +41,8 @@ export interface ActorContext {
   readonly readiness: Readiness;
   /** Routes on the process's admin server, below `/<actor>`. */
   readonly admin: Routes;
+  /** Routes at the metrics address, below `/debug`. Anybody may call them, so their handlers decide whom they answer. */
+  readonly debug: Routes;
   /** Watches background work: its rejection fails the actor. */
   supervise(name: string, work: Promise<unknown>): void;
   /** Asks the host to drain and stop the process, as `/quitquitquit` does. */

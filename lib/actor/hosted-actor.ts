@@ -24,6 +24,7 @@ export interface HostServices {
   readonly logLevel: string;
   readonly logFormat: LogFormat;
   readonly adminRoutes: RouteTable;
+  readonly debugRoutes: RouteTable;
   /** Null where telemetry is not exported. */
   readonly exports: TelemetryExport | null;
   /** Called when an actor becomes ready for the first time. */
@@ -156,6 +157,7 @@ export class HostedActor {
       exports: services.exports,
       readiness: this.#readiness,
       admin: services.adminRoutes.below(`/${this.name}`),
+      debug: services.debugRoutes.below('/debug'),
       supervise: (name, work) => {
         work.catch((error: unknown) => {
           if (this.#stopped !== null) return;

@@ -3,13 +3,12 @@ import type { Endpoint } from '../config/fields.ts';
 import { errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
 import { HttpServer } from '../http/http-server.ts';
-import { RouteTable } from '../http/routes.ts';
-import type { HttpHandler } from '../http/routes.ts';
+import type { RouteTable } from '../http/routes.ts';
 
 /** Time between attempts to take an address that another process holds, usually an older process of the same actor. */
 const RETRY_MS = 2_000;
 
-/** Serves metrics and readiness to scrapers, and nothing else. */
+/** Serves metrics and readiness to scrapers, and the debug pages of actors that have some. Anybody may call it. */
 export class MetricsListener {
   readonly #server: HttpServer;
   readonly #endpoint: Endpoint;
@@ -21,15 +20,12 @@ export class MetricsListener {
 
   constructor(
     endpoint: Endpoint,
-    handlers: { readonly metrics: HttpHandler; readonly ready: HttpHandler },
+    routes: RouteTable,
     deps: { readonly clock: Clock; readonly log: Logger },
   ) {
     this.#endpoint = endpoint;
     this.#clock = deps.clock;
     this.#log = deps.log;
-    const routes = new RouteTable();
-    routes.route('GET', '/metrics', handlers.metrics);
-    routes.route('GET', '/healthz/ready', handlers.ready);
     this.#server = new HttpServer(routes.handle, { name: 'metrics', log: deps.log });
   }
 

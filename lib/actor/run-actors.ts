@@ -121,6 +121,7 @@ class ActorHost {
   readonly #log: Logger;
   readonly #clock: Clock;
   readonly #adminRoutes = new RouteTable();
+  readonly #metricsRoutes = new RouteTable();
   readonly #admin: HttpServer;
   readonly #metrics: MetricsListener | null;
   readonly #actors: readonly HostedActor[];
@@ -143,9 +144,10 @@ class ActorHost {
     this.#memory = config.host.releaseMemory ? new IdleMemory({ clock, log }) : null;
     this.#processMetrics.collectProcessMetrics();
     const { metrics } = config.host;
-    const handlers = { metrics: this.#serveMetrics, ready: this.#serveReadiness };
+    this.#metricsRoutes.route('GET', '/metrics', this.#serveMetrics);
+    this.#metricsRoutes.route('GET', '/healthz/ready', this.#serveReadiness);
     this.#metrics =
-      metrics === null ? null : new MetricsListener(metrics, handlers, { clock, log });
+      metrics === null ? null : new MetricsListener(metrics, this.#metricsRoutes, { clock, log });
     this.#actors = config.actors.map(
       ({ definition, config: actorConfig }) =>
         new HostedActor(definition, actorConfig, {
@@ -154,6 +156,7 @@ class ActorHost {
           logLevel: config.host.logLevel,
           logFormat: config.host.logFormat,
           adminRoutes: this.#adminRoutes,
+          debugRoutes: this.#metricsRoutes,
           exports,
           ready: () => this.#onActorReady(),
           fail: (actor, error) => this.#fail(actor, error),

@@ -1,39 +1,48 @@
 /** One client's delta stream on the server: its subscriptions, and the order in which responses are written. */
 import { randomUUID } from 'node:crypto';
 import type { ServerDuplexStream } from '@grpc/grpc-js';
+import type { SharedSlices, Steps } from '../async/shared-slices.ts';
+import type { Slots } from '../async/slots.ts';
+import type { Clock } from '../clock/clock.ts';
+import type { BitSet } from '../collections/bit-set.ts';
 import { MeshError } from '../errors/mesh-error.ts';
-import type { Logger } from '../log/logger.ts';
 import type { TokenSubject } from '../identity/token.ts';
+import type { Logger } from '../log/logger.ts';
+import type { AffectedKeys } from './key-index.ts';
+import type { NackLog } from './nack-log.ts';
 import { authorizeNode } from './node-id.ts';
 import type { DeltaServerMetrics } from './server-metrics.ts';
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from './type-urls.ts';
 import { TypeSubscription } from './type-subscription.ts';
-import type { ResourceSource } from './type-subscription.ts';
-import { encodeResponse } from './wire.ts';
-import type { RequestNode, ServerRequest } from './wire.ts';
+import type { SubscribedType, SubscriptionView } from './type-subscription.ts';
+import { decodeRequest } from './wire.ts';
+import type { RequestNode } from './wire.ts';
 
 /** The stream as gRPC provides it, with messages as bytes. */
 export type DeltaCall = ServerDuplexStream<Buffer, Buffer>;
 
 /** Resource types of one stream; the workload API has three. */
 const MAX_TYPES = 16;
-/**
- * Names owed to a client that acknowledges nothing: twice the objects a control plane holds, to include removed ones. A
- * client beyond the limit is ended and resumes by versions; it costs no memory while it is away.
- */
-export const MAX_OWED_NAMES = 400_000;
-/** Longest NACK text that is logged. */
-const MAX_LOGGED_TEXT = 2_000;
+/** A client that reads nothing for this long gives its place among the pushed clients to another. */
+const MAX_WRITE_MS = 2_000;
 
 /** Dependencies of a {@link DeltaSession}. */
 export interface DeltaSessionDeps {
-  readonly source: ResourceSource;
+  /** The resources of a type. */
+  readonly typeOf: (type: string) => SubscribedType;
+  /** Resolves when no push is being applied. */
+  readonly settled: () => Promise<void>;
+  /** True while a push is applied: nothing may be sent, because a part of a push can say less than the whole. */
+  readonly applying: () => boolean;
+  readonly slices: SharedSlices;
+  /** Places of clients that are written to at the same time. */
+  readonly places: Slots;
+  readonly nacks: NackLog;
   readonly metrics: DeltaServerMetrics;
   readonly log: Logger;
-  /** Version of the whole state, for nonces and responses. */
-  readonly version: () => string;
-  /** A larger answer goes in several responses. */
-  readonly maxResponseBytes: number;
+  readonly clock: Clock;
+  /** Called when responses cannot be made; the stream must end then. */
+  readonly failed: (error: unknown) => void;
 }
 
 /** See {@link DeltaSession.view}. */
@@ -42,7 +51,8 @@ export interface StreamView {
   readonly node: string;
   readonly peer: string;
   readonly identity: string;
-  readonly subscriptions: Readonly<Record<string, TypeSubscription['view']>>;
+  readonly connectedAt: string;
+  readonly subscriptions: Readonly<Record<string, SubscriptionView>>;
 }
 
 /** An authenticated stream. */
@@ -52,17 +62,23 @@ export class DeltaSession {
   readonly #subject: TokenSubject;
   readonly #deps: DeltaSessionDeps;
   readonly #subscriptions = new Map<string, TypeSubscription>();
+  readonly #connectedAtMs: number;
   #node: RequestNode | null = null;
-  #blocked = false;
+  #taking = false;
+  #pumping = false;
+  /** When the changes came that the client has not been sent; null when it has all. */
+  #behindSinceMs: number | null = null;
+  readonly #end = Promise.withResolvers<void>();
   #ended = false;
 
   constructor(call: DeltaCall, subject: TokenSubject, deps: DeltaSessionDeps) {
     this.#call = call;
     this.#subject = subject;
     this.#deps = deps;
+    this.#connectedAtMs = deps.clock.now();
   }
 
-  /** State of the stream for the admin endpoint. */
+  /** State of the stream for the admin endpoints. */
   get view(): StreamView {
     const { namespace, serviceAccount } = this.#subject;
     return {
@@ -70,78 +86,126 @@ export class DeltaSession {
       node: this.#node?.id ?? '',
       peer: this.#call.getPeer(),
       identity: `${namespace}/${serviceAccount.name}`,
+      connectedAt: new Date(this.#connectedAtMs).toISOString(),
       subscriptions: Object.fromEntries(
         [...this.#subscriptions].map(([type, subscription]) => [type, subscription.view]),
       ),
     };
   }
 
-  /** Applies a request, if the session has not ended. Throws XDS_STREAM or IDENTITY_REFUSED; the stream must end then. */
-  take(request: ServerRequest): void {
+  /** True when the keys of the client have to be looked at in a push. */
+  get onDemand(): boolean {
+    return [...this.#subscriptions.values()].some(({ wildcard }) => !wildcard);
+  }
+
+  /** When the oldest response was made that the client has not answered; null without one. */
+  get outstandingSinceMs(): number | null {
+    const since = [...this.#subscriptions.values()].flatMap(
+      ({ outstandingSinceMs }) => outstandingSinceMs ?? [],
+    );
+    return since.length === 0 ? null : Math.min(...since);
+  }
+
+  /** The slots of a type that this client needs. */
+  slots(type: string): readonly BitSet[] {
+    return this.#subscriptions.get(type)?.slots ?? [];
+  }
+
+  /**
+   * Applies a request, if the session has not ended. Resolves when the next one may come. Throws XDS_STREAM or
+   * IDENTITY_REFUSED; the stream must end then.
+   */
+  async take(bytes: Uint8Array): Promise<void> {
     if (this.#ended) return;
+    const request = decodeRequest(bytes);
     this.#identify(request.node);
-    const subscription = this.#subscription(request.typeUrl);
-    const acknowledgement = subscription.take(request);
-    if (acknowledgement === 'stale') this.#deps.metrics.stale(request.typeUrl);
+    const { typeUrl, nonce, error } = request;
+    const subscription = this.#subscription(typeUrl);
+    await this.#deps.settled();
+    this.#taking = true;
+    const acknowledgement = await this.#deps.slices.run(subscription.take(request));
+    this.#taking = false;
+    if (acknowledgement === 'stale') this.#deps.metrics.stale(typeUrl);
     if (acknowledgement === 'nack') {
-      this.#deps.metrics.rejected(request.typeUrl);
-      this.#deps.log.warn(
-        {
-          node: this.#node?.id,
-          type: request.typeUrl,
-          nonce: request.nonce,
-          reason: request.error?.slice(0, MAX_LOGGED_TEXT),
-        },
-        'xds.nacked',
-      );
+      this.#deps.metrics.rejected(typeUrl);
+      const node = this.#node?.id ?? '';
+      this.#deps.nacks.note({ node, stream: this.id, type: typeUrl, nonce, reason: error ?? '' });
     }
-    this.#pump();
+    this.pump();
   }
 
-  /** Notes changes and sends the answers that may be sent. False when the client is owed more than {@link MAX_OWED_NAMES}. */
-  push(changed: ReadonlyMap<string, ReadonlySet<string>>): boolean {
-    for (const [type, names] of changed) this.#subscriptions.get(type)?.note(names);
-    this.#pump();
-    return [...this.#subscriptions.values()].every(({ owed }) => owed <= MAX_OWED_NAMES);
+  /** Notes changes of a type. They are sent with the next {@link pump}. */
+  note(type: string, changed: BitSet, affected: AffectedKeys | null): void {
+    const subscription = this.#subscriptions.get(type);
+    subscription?.note(changed, affected);
+    if (subscription?.isOwed === true) this.#behindSinceMs ??= this.#deps.clock.monotonic();
   }
 
-  /** Continues to write, once the transport has room again. */
-  resume(): void {
-    this.#blocked = false;
-    this.#pump();
+  /** Sends what may be sent, as the client takes it. */
+  pump(): void {
+    if (this.#pumping || this.#sendable() === null) return;
+    this.#sendAll().catch((error: unknown) => {
+      if (!this.#ended) this.#deps.failed(error);
+    });
   }
 
   /** Drops the subscriptions; nothing is written after this. */
   end(): void {
     this.#ended = true;
     this.#subscriptions.clear();
+    this.#end.resolve();
+  }
+
+  async #sendAll(): Promise<void> {
+    const { places, slices, clock } = this.#deps;
+    this.#pumping = true;
+    while (this.#sendable() !== null) {
+      const leave = await places.take(null);
+      const slow = clock.after(MAX_WRITE_MS, leave);
+      try {
+        const written = await slices.run(this.#send());
+        await Promise.race([written.done, this.#end.promise]);
+      } finally {
+        slow.cancel();
+        leave();
+      }
+    }
+    this.#pumping = false;
+  }
+
+  /** Writes the next response, if there still is one. `done` resolves when the transport has taken it. */
+  // oxlint-disable-next-line require-yield
+  *#send(): Steps<{ readonly done: Promise<void> }> {
+    const type = this.#sendable();
+    const subscription = type === null ? undefined : this.#subscriptions.get(type);
+    const now = this.#deps.clock.monotonic();
+    const answer = subscription?.next(now) ?? null;
+    if (type === null || answer === null) return { done: Promise.resolve() };
+    this.#deps.metrics.pushed(type, answer.resources, answer.bytes.length);
+    const done = new Promise<void>((resolve) => {
+      // An error closes the stream, which ends the session.
+      this.#call.write(answer.bytes, () => resolve());
+    });
+    const isOwed = [...this.#subscriptions.values()].some((each) => each.isOwed);
+    if (this.#behindSinceMs !== null && !isOwed) {
+      this.#deps.metrics.converged(now - this.#behindSinceMs);
+      this.#behindSinceMs = null;
+    }
+    return { done };
   }
 
   /**
-   * Writes answers while the transport takes them: addresses before policies, as upstream does. Policies wait until the
-   * last part of an answer of addresses is written: a client counts a type as complete with its first response, so it is
-   * complete with the policies only when it holds every address.
+   * The type whose response is next: addresses before policies, as upstream does. Policies wait until the last part of an
+   * answer of addresses is written: a client counts a type as complete with its first response, so it is complete with the
+   * policies only when it holds every address.
    */
-  #pump(): void {
-    const types = [ADDRESS_TYPE, AUTHORIZATION_TYPE, ...this.#subscriptions.keys()];
-    for (const type of new Set(types)) {
-      if (this.#blocked || this.#ended) return;
-      const subscription = this.#subscriptions.get(type);
-      if (type !== ADDRESS_TYPE && this.#subscriptions.get(ADDRESS_TYPE)?.inParts === true) return;
-      const systemVersion = this.#deps.version();
-      const nonce = `${systemVersion}/${randomUUID()}`;
-      const answer = subscription?.next(nonce) ?? null;
-      if (subscription === undefined || answer === null) continue;
-      const bytes = encodeResponse({
-        ...answer,
-        typeUrl: type,
-        nonce,
-        systemVersion,
-        withAliases: !subscription.wildcard,
-      });
-      this.#deps.metrics.pushed(type, answer.resources.length, bytes.length);
-      this.#blocked = !this.#call.write(bytes);
-    }
+  #sendable(): string | null {
+    if (this.#ended || this.#taking || this.#deps.applying()) return null;
+    const addresses = this.#subscriptions.get(ADDRESS_TYPE);
+    if (addresses?.sendable === true) return ADDRESS_TYPE;
+    if (addresses?.inParts === true) return null;
+    if (this.#subscriptions.get(AUTHORIZATION_TYPE)?.sendable === true) return AUTHORIZATION_TYPE;
+    return [...this.#subscriptions].find(([, { sendable }]) => sendable)?.[0] ?? null;
   }
 
   #identify(node: RequestNode | null): void {
@@ -165,8 +229,7 @@ export class DeltaSession {
       throw new MeshError('XDS_STREAM', `more than ${MAX_TYPES} types on one stream`);
     }
     const node = this.#node?.metadata['NODE_NAME'] ?? '';
-    const { source, maxResponseBytes } = this.#deps;
-    const subscription = new TypeSubscription(type, source, node, maxResponseBytes);
+    const subscription = new TypeSubscription(this.#deps.typeOf(type), node);
     this.#subscriptions.set(type, subscription);
     return subscription;
   }

@@ -18,14 +18,48 @@ export interface DeltaServerMetrics {
   refused(reason: StreamRefusalReason): void;
   /** Counts a stream that reached its age limit or its token's end; its client resumes. */
   ended(reason: 'age' | 'identity-expired'): void;
+  /** Counts a response that was encoded; other clients share it. */
+  encoded(type: string): void;
+  /** Notes how long a client waited for the last response of its changes. */
+  converged(waitedMs: number): void;
 }
 
-/** Declares the metrics of a delta server; a scrape calls `streams`. */
+/** Values that a scrape reads. */
+export interface DeltaServerGauges {
+  streams(): number;
+  /** Clients that wait for their turn. */
+  waiting(): number;
+  /** Bytes of answers that are kept for other clients. */
+  keptBytes(): number;
+}
+
+const CONVERGENCE_BUCKETS_SECONDS = [0.01, 0.1, 0.25, 0.5, 1, 3, 5, 10, 20, 30, 60];
+
+/** Declares the metrics of a delta server. */
 export function deltaServerMetrics(
   registry: MetricRegistry,
-  streams: () => number,
+  gauges: DeltaServerGauges,
 ): DeltaServerMetrics {
-  registry.gauge('pilot_xds', 'Streams that are open', [], (gauge) => gauge.set(streams()));
+  registry.gauge('pilot_xds', 'Streams that are open', [], (gauge) => gauge.set(gauges.streams()));
+  registry.gauge('weft_xds_push_waiting', 'Clients that wait to be written to', [], (gauge) =>
+    gauge.set(gauges.waiting()),
+  );
+  registry.gauge(
+    'weft_xds_kept_answers_bytes',
+    'Bytes of encoded responses that clients share',
+    [],
+    (gauge) => gauge.set(gauges.keptBytes()),
+  );
+  const convergence = registry.histogram(
+    'pilot_proxy_convergence_time',
+    'Seconds from a change to the last response that tells a client of it',
+    CONVERGENCE_BUCKETS_SECONDS,
+  );
+  const encoded = registry.counter(
+    'weft_xds_responses_encoded_total',
+    'Responses encoded; the others were shared',
+    ['type'],
+  );
   const pushes = registry.counter('pilot_xds_pushes', 'Responses sent', ['type']);
   const resources = registry.counter('weft_xds_resources_sent_total', 'Resources sent', ['type']);
   const bytes = registry.counter('weft_xds_sent_bytes_total', 'Bytes of responses sent', ['type']);
@@ -53,6 +87,8 @@ export function deltaServerMetrics(
     stale: (type) => stale.inc({ type: shortType(type) }),
     refused: (reason) => refused.inc({ reason }),
     ended: (reason) => ended.inc({ reason }),
+    encoded: (type) => encoded.inc({ type: shortType(type) }),
+    converged: (waitedMs) => convergence.observe(waitedMs / 1_000),
   };
 }
 

@@ -1,67 +1,72 @@
-/** One client's subscription to one resource type, and the names it is still owed. No I/O. */
+/** One client's subscription to one resource type, and what it is still owed. No I/O. */
+import type { Steps } from '../async/shared-slices.ts';
+import { BitSet } from '../collections/bit-set.ts';
 import { MeshError } from '../errors/mesh-error.ts';
-import type { ServedResource, ServerRequest } from './wire.ts';
+import type { AffectedKeys } from './key-index.ts';
+import type { ResourceTable } from './resource-table.ts';
+import type { SharedAnswer, SharedAnswers } from './shared-answers.ts';
+import type { ServerRequest } from './wire.ts';
 
 /** Names a client may subscribe to one by one; a node's own workloads and their peers stay far below. */
 const MAX_SUBSCRIBED_KEYS = 50_000;
-/** Largest response: upstream clients accept 200 MiB. A larger answer goes in several responses. */
-export const MAX_RESPONSE_BYTES = 100 * 1024 * 1024;
-
-/** The resources that a server serves. */
-export interface ResourceSource {
-  get(type: string, name: string): ServedResource | undefined;
-  /** Every name of the type. */
-  names(type: string): Iterable<string>;
-  /** The names a key stands for. A key is a resource's own name, an address, or a service, which brings its workloads. */
-  resolve(type: string, key: string): readonly string[];
-  /** The names that every client of this node gets in addition to its keys. */
-  ofNode(type: string, node: string): readonly string[];
-}
-
-/** The content of the next response. */
-export interface Answer {
-  readonly resources: readonly ServedResource[];
-  readonly removed: readonly string[];
-}
+/** Names without a resource that a client may list: twice the objects of a control plane, which is an old state of it. */
+const MAX_UNKNOWN_NAMES = 400_000;
+/** Versions, and keys, that are looked at in one step: tens of microseconds, and a few hundred for keys of services. */
+const VERSIONS_PER_STEP = 256;
+const KEYS_PER_STEP = 32;
 
 /** A request's answer to the previous response. */
 export type Acknowledgement = 'ack' | 'nack' | 'stale' | 'none';
 
+/** State of a subscription for the admin endpoints. */
+export interface SubscriptionView {
+  readonly wildcard: boolean;
+  readonly keys: number;
+  readonly owed: number;
+  readonly outstanding: boolean;
+  readonly acks: number;
+  readonly nacks: number;
+  readonly lastNack: string | null;
+  /** Nonces of the last response and of the last one that the client answered. */
+  readonly sentNonce: string;
+  readonly answeredNonce: string;
+}
+
 const WILDCARD = '*';
-/** Bytes of a resource's name, version and framing. */
-const RESOURCE_OVERHEAD_BYTES = 128;
+
+/** The resources of one type, and their encoded answers. */
+export interface SubscribedType {
+  readonly table: ResourceTable;
+  readonly answers: SharedAnswers;
+}
 
 /** One subscription. At most one response is unacknowledged; meanwhile changes wait as names, not as content. */
 export class TypeSubscription {
-  readonly type: string;
-  readonly #source: ResourceSource;
+  readonly #table: ResourceTable;
+  readonly #answers: SharedAnswers;
   readonly #node: string;
-  readonly #maxBytes: number;
   #started = false;
   #wildcard = false;
   #answerOwed = false;
   /** The keys of a client without a wildcard. */
   readonly #keys = new Set<string>();
-  /** The resource names that the keys and the client's node stand for. */
-  #names = new Set<string>();
-  /** Names to send, or to report as removed when no resource has the name. */
-  readonly #owed = new Set<string>();
+  /** The resources that the keys and the client's node stood for; the client is told of their changes. */
+  #held = new BitSet();
+  /** Resources to send, or to report as removed. */
+  readonly #owed = new BitSet();
+  /** Names without a resource, to be reported as removed. */
+  readonly #unknown = new Set<string>();
   #inParts = false;
-  #outstanding: string | null = null;
-  #lastNonce = '';
+  #outstandingSinceMs: number | null = null;
+  #sentNonce = '';
+  #answeredNonce = '';
   #acks = 0;
   #nacks = 0;
   #lastNack: string | null = null;
 
-  constructor(
-    type: string,
-    source: ResourceSource,
-    node: string,
-    maxBytes: number = MAX_RESPONSE_BYTES,
-  ) {
-    this.type = type;
-    this.#maxBytes = maxBytes;
-    this.#source = source;
+  constructor({ table, answers }: SubscribedType, node: string) {
+    this.#table = table;
+    this.#answers = answers;
     this.#node = node;
   }
 
@@ -70,159 +75,195 @@ export class TypeSubscription {
     return this.#wildcard;
   }
 
-  /** Names the client is still owed. */
-  get owed(): number {
-    return this.#owed.size;
-  }
-
-  /** True while the last answer held only a part of the owed names, because all of them were too large. */
+  /** True while the last response held only a part of what is owed. */
   get inParts(): boolean {
     return this.#inParts;
   }
 
-  /** State of the subscription for the admin endpoint. */
-  get view(): {
-    wildcard: boolean;
-    keys: number;
-    owed: number;
-    outstanding: boolean;
-    acks: number;
-    nacks: number;
-    lastNack: string | null;
-  } {
+  /** True when the client has to be sent something. */
+  get isOwed(): boolean {
+    return this.#answerOwed || this.#owed.size > 0 || this.#unknown.size > 0;
+  }
+
+  /** True when {@link next} may send it. */
+  get sendable(): boolean {
+    return this.#outstandingSinceMs === null && this.isOwed;
+  }
+
+  /** When the response was made that the client has not answered; null without one. */
+  get outstandingSinceMs(): number | null {
+    return this.#outstandingSinceMs;
+  }
+
+  /** The removed names whose slots this client still needs are among these. */
+  get slots(): readonly BitSet[] {
+    return [this.#owed, this.#held];
+  }
+
+  get view(): SubscriptionView {
     return {
       wildcard: this.#wildcard,
       keys: this.#keys.size,
-      owed: this.#owed.size,
-      outstanding: this.#outstanding !== null,
+      owed: this.#owed.size + this.#unknown.size,
+      outstanding: this.#outstandingSinceMs !== null,
       acks: this.#acks,
       nacks: this.#nacks,
       lastNack: this.#lastNack,
+      sentNonce: this.#sentNonce,
+      answeredNonce: this.#answeredNonce,
     };
   }
 
-  /** Applies a request. Throws XDS_STREAM beyond {@link MAX_SUBSCRIBED_KEYS}. */
-  take(request: ServerRequest): Acknowledgement {
+  /**
+   * Applies a request in steps. Nothing may be sent between them. Throws XDS_STREAM beyond {@link MAX_SUBSCRIBED_KEYS}
+   * or {@link MAX_UNKNOWN_NAMES}.
+   */
+  *take(request: ServerRequest): Steps<Acknowledgement> {
     const acknowledgement = this.#acknowledge(request);
     const first = !this.#started;
     this.#started = true;
-    const wantsAll =
-      request.subscribe.includes(WILDCARD) || (first && request.subscribe.length === 0);
-    const became = wantsAll && !request.unsubscribe.includes(WILDCARD);
-    if (request.unsubscribe.includes(WILDCARD)) this.#wildcard = false;
-    for (const key of request.unsubscribe) this.#keys.delete(key);
-    if (became) this.#oweEverything(request.initialVersions);
-    else if (first || request.subscribe.length > 0) this.#subscribe(request, first);
+    const { subscribe, unsubscribe } = request;
+    const wantsAll = subscribe.includes(WILDCARD) || (first && subscribe.length === 0);
+    if (this.#wildcard && unsubscribe.includes(WILDCARD)) {
+      this.#wildcard = false;
+      this.#owed.clear();
+    }
+    if (unsubscribe.length > 0) this.#unsubscribe(unsubscribe);
+    if (wantsAll && !unsubscribe.includes(WILDCARD)) {
+      yield* this.#oweEverything(request.initialVersions);
+    } else if (first || subscribe.length > 0) {
+      yield* this.#subscribe(request, first);
+    }
     return acknowledgement;
   }
 
-  /** Notes that resources changed or were removed. */
-  note(changed: ReadonlySet<string>): void {
+  /** Notes that resources changed or were removed, and that some keys may stand for other resources. */
+  note(changed: BitSet, affected: AffectedKeys | null): void {
     if (!this.#started) return;
     if (this.#wildcard) {
-      for (const name of changed) this.#owed.add(name);
+      this.#owed.addAll(changed);
       return;
     }
-    const before = this.#names;
-    this.#names = this.#resolveAll();
-    for (const name of this.#names) {
-      if (changed.has(name) || !before.has(name)) this.#owed.add(name);
-    }
-    for (const name of before) {
-      if (changed.has(name) && !this.#names.has(name)) this.#owed.add(name);
-    }
+    this.#owed.addCommon(this.#held, changed);
+    this.#held.deleteAll(this.#table.gone);
+    if (affected === null) return;
+    for (const key of affected.among(this.#keys)) this.#hold(this.#table.resolve(key));
+    if (affected.nodes.has(this.#node)) this.#hold(this.#table.ofNode(this.#node));
   }
 
-  /** The next answer, sent with `nonce`; null when nothing is owed or an answer is still unacknowledged. */
-  next(nonce: string): Answer | null {
-    if (this.#outstanding !== null || (this.#owed.size === 0 && !this.#answerOwed)) return null;
-    const resources: ServedResource[] = [];
-    const removed: string[] = [];
-    let bytes = 0;
-    for (const name of this.#owed) {
-      if (bytes > this.#maxBytes) break;
-      this.#owed.delete(name);
-      const resource = this.#source.get(this.type, name);
-      if (resource === undefined) removed.push(name);
-      else {
-        resources.push(resource);
-        bytes += resource.bytes.length + RESOURCE_OVERHEAD_BYTES;
-      }
-    }
-    this.#inParts = this.#owed.size > 0;
+  /** The next response; null when nothing is owed or a response is still unacknowledged. */
+  next(nowMs: number): SharedAnswer | null {
+    if (!this.sendable) return null;
+    const answer = this.#answers.take({
+      slots: this.#owed,
+      unknown: this.#unknown,
+      withAliases: !this.#wildcard,
+    });
+    this.#inParts = !answer.isLast;
     this.#answerOwed = false;
-    this.#outstanding = nonce;
-    this.#lastNonce = nonce;
-    return { resources, removed };
+    this.#outstandingSinceMs = nowMs;
+    this.#sentNonce = answer.nonce;
+    return answer;
   }
 
-  #acknowledge(request: ServerRequest): Acknowledgement {
-    if (request.nonce === '') return 'none';
-    if (request.nonce !== this.#lastNonce) return 'stale';
-    this.#outstanding = null;
-    if (request.error === null) {
+  #acknowledge({ nonce, error }: ServerRequest): Acknowledgement {
+    if (nonce === '') return 'none';
+    if (nonce !== this.#sentNonce) return 'stale';
+    this.#outstandingSinceMs = null;
+    this.#answeredNonce = nonce;
+    if (error === null) {
       this.#acks += 1;
       return 'ack';
     }
     this.#nacks += 1;
-    this.#lastNack = request.error;
+    this.#lastNack = error;
     return 'nack';
   }
 
   /** Owes every resource that the client lacks or holds in another version, and every removed one that it holds. */
-  #oweEverything(held: ReadonlyMap<string, string>): void {
+  *#oweEverything(versions: ServerRequest['initialVersions']): Steps {
     this.#wildcard = true;
     this.#answerOwed = true;
     this.#keys.clear();
-    this.#names.clear();
+    this.#unknown.clear();
+    this.#held.clear();
     this.#owed.clear();
-    for (const name of this.#source.names(this.type)) {
-      if (this.#differs(name, held)) this.#owed.add(name);
-    }
-    for (const name of held.keys()) {
-      if (this.#source.get(this.type, name) === undefined) this.#owed.add(name);
-    }
-  }
-
-  #subscribe(request: ServerRequest, first: boolean): void {
-    this.#answerOwed = true;
-    const asked = request.subscribe.filter((key) => key !== WILDCARD);
-    // A client that resumes has subscribed to the names it holds.
-    const keys = first ? [...asked, ...request.initialVersions.keys()] : asked;
-    for (const key of keys) this.#keys.add(key);
-    if (this.#keys.size > MAX_SUBSCRIBED_KEYS) {
-      throw new MeshError('XDS_STREAM', `more than ${MAX_SUBSCRIBED_KEYS} names of one type`);
-    }
-    if (this.#wildcard) {
-      for (const key of keys) this.#owe(key, request);
-      return;
-    }
-    const before = this.#names;
-    for (const key of keys) this.#owe(key, request);
-    this.#names = this.#resolveAll();
-    for (const name of this.#names) {
-      if (!before.has(name) && this.#differs(name, request.initialVersions)) this.#owed.add(name);
+    this.#owed.addAll(this.#table.live);
+    let looked = 0;
+    for (const [name, version] of versions) {
+      const slot = this.#table.slotOf(name);
+      if (slot === -1) this.#oweUnknown(name);
+      else if (this.#table.at(slot)?.version === version) this.#owed.delete(slot);
+      looked += 1;
+      if (looked % VERSIONS_PER_STEP === 0) yield;
     }
   }
 
   /** A key without resources is answered as removed; a repeated key is sent again. */
-  #owe(key: string, request: ServerRequest): void {
-    const names = this.#source.resolve(this.type, key);
-    if (names.length === 0) this.#owed.add(key);
-    for (const name of names) {
-      if (this.#differs(name, request.initialVersions)) this.#owed.add(name);
+  *#subscribe(request: ServerRequest, first: boolean): Steps {
+    this.#answerOwed = true;
+    const versions = new Map<string, string>();
+    for (const [name, version] of first ? request.initialVersions : []) {
+      versions.set(name, version);
+      if (versions.size > MAX_SUBSCRIBED_KEYS) throw tooManyKeys();
+      if (versions.size % VERSIONS_PER_STEP === 0) yield;
+    }
+    // A client that resumes has subscribed to the names it holds.
+    const keys = [...request.subscribe, ...versions.keys()].filter((key) => key !== WILDCARD);
+    if (!this.#wildcard && first) this.#holdUnlessKnown(this.#table.ofNode(this.#node), versions);
+    for (const [position, key] of keys.entries()) {
+      if (!this.#wildcard) this.#keys.add(key);
+      if (this.#keys.size > MAX_SUBSCRIBED_KEYS) throw tooManyKeys();
+      const slots = this.#table.resolve(key);
+      if (slots.length === 0) this.#oweUnknown(key);
+      this.#holdUnlessKnown(slots, versions);
+      if (position % KEYS_PER_STEP === KEYS_PER_STEP - 1) yield;
     }
   }
 
-  #differs(name: string, held: ReadonlyMap<string, string>): boolean {
-    return held.get(name) !== this.#source.get(this.type, name)?.version;
+  /** Forgets keys, and the resources that only they stood for. */
+  #unsubscribe(keys: readonly string[]): void {
+    for (const key of keys) {
+      this.#keys.delete(key);
+      this.#unknown.delete(key);
+    }
+    if (this.#wildcard) return;
+    const held = new BitSet();
+    for (const slot of this.#table.ofNode(this.#node)) held.add(slot);
+    for (const key of this.#keys) for (const slot of this.#table.resolve(key)) held.add(slot);
+    const dropped = new BitSet();
+    dropped.addAll(this.#held);
+    dropped.deleteAll(held);
+    this.#owed.deleteAll(dropped);
+    this.#held = held;
   }
 
-  #resolveAll(): Set<string> {
-    const names = new Set(this.#source.ofNode(this.type, this.#node));
-    for (const key of this.#keys) {
-      for (const name of this.#source.resolve(this.type, key)) names.add(name);
+  #oweUnknown(name: string): void {
+    this.#unknown.add(name);
+    if (this.#unknown.size > MAX_UNKNOWN_NAMES) {
+      throw new MeshError('XDS_STREAM', `more than ${MAX_UNKNOWN_NAMES} names without a resource`);
     }
-    return names;
   }
+
+  /** Holds resources, and owes those that the client lacks or holds in another version. */
+  #holdUnlessKnown(slots: Iterable<number>, versions: ReadonlyMap<string, string>): void {
+    for (const slot of slots) {
+      const resource = this.#table.at(slot);
+      if (resource === null || versions.get(resource.name) !== resource.version) {
+        this.#owed.add(slot);
+      }
+      if (!this.#wildcard) this.#held.add(slot);
+    }
+  }
+
+  /** Holds resources, and owes those that were not held. */
+  #hold(slots: Iterable<number>): void {
+    for (const slot of slots) {
+      if (this.#held.add(slot)) this.#owed.add(slot);
+    }
+  }
+}
+
+function tooManyKeys(): MeshError {
+  return new MeshError('XDS_STREAM', `more than ${MAX_SUBSCRIBED_KEYS} names of one type`);
 }

@@ -1,4 +1,5 @@
 /** Requests and responses of delta discovery on the wire; protobufjs messages do not leave this file and node.ts. */
+import { Reader } from 'protobufjs/minimal.js';
 import { envoy } from '#proto/weft.js';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 
@@ -48,7 +49,8 @@ export interface ServerRequest {
   readonly typeUrl: string;
   readonly subscribe: readonly string[];
   readonly unsubscribe: readonly string[];
-  readonly initialVersions: ReadonlyMap<string, string>;
+  /** Names and versions that the client holds. They are read from the request as they are asked for, because they may be many. */
+  readonly initialVersions: Iterable<readonly [name: string, version: string]>;
   /** Empty when the request answers no response. */
   readonly nonce: string;
   /** The reason of a NACK; null otherwise. */
@@ -60,7 +62,14 @@ export interface ServedResource {
   readonly name: string;
   readonly version: string;
   readonly bytes: Uint8Array;
+  /** Other names: `network/ip`, or `network/ip/length` for a range. */
   readonly aliases: readonly string[];
+  /** A workload's node; empty for other resources. */
+  readonly node: string;
+  /** Names of the services that a workload belongs to. */
+  readonly services: readonly string[];
+  /** A client that asks for a service also gets its workloads. */
+  readonly isService: boolean;
 }
 
 /** A response to send. */
@@ -90,9 +99,18 @@ export function encodeRequest(request: DeltaRequest): Buffer {
   );
 }
 
-/** Reads a request on the server. Throws XDS_STREAM: a message that cannot be read ends the stream. */
+/** Field of a request with one name and its version, and the fields of such an entry. */
+const VERSIONS_FIELD = 5;
+const ENTRY_NAME_FIELD = 1;
+const ENTRY_VERSION_FIELD = 2;
+
+/**
+ * Reads a request on the server. Throws XDS_STREAM: a message that cannot be read ends the stream. Reading its versions
+ * may throw the same.
+ */
 export function decodeRequest(bytes: Uint8Array): ServerRequest {
-  const message = decoded('DeltaDiscoveryRequest', () => DeltaDiscoveryRequest.decode(bytes));
+  const { versions, rest } = decoded('DeltaDiscoveryRequest', () => withoutVersions(bytes));
+  const message = decoded('DeltaDiscoveryRequest', () => DeltaDiscoveryRequest.decode(rest));
   const texts = Object.entries(message.node?.metadata?.fields ?? {}).flatMap(([key, value]) =>
     typeof value.stringValue === 'string' ? [[key, value.stringValue] as const] : [],
   );
@@ -101,10 +119,59 @@ export function decodeRequest(bytes: Uint8Array): ServerRequest {
     typeUrl: message.typeUrl,
     subscribe: message.resourceNamesSubscribe,
     unsubscribe: message.resourceNamesUnsubscribe,
-    initialVersions: new Map(Object.entries(message.initialResourceVersions)),
+    initialVersions: { [Symbol.iterator]: () => versionEntries(bytes, versions) },
     nonce: message.responseNonce,
     error: message.errorDetail ? (message.errorDetail.message ?? '') : null,
   };
+}
+
+/** Cuts the entries of the versions out of a request: a client of a large mesh sends a hundred thousand. */
+function withoutVersions(bytes: Uint8Array): { versions: readonly Span[]; rest: Uint8Array } {
+  const reader = Reader.create(bytes);
+  const versions: Span[] = [];
+  const others: Uint8Array[] = [];
+  while (reader.pos < reader.len) {
+    const start = reader.pos;
+    const tag = reader.uint32();
+    reader.skipType(tag & 7);
+    // The entries follow one another, so that they are a few spans.
+    const last = versions.at(-1);
+    if (tag >>> 3 !== VERSIONS_FIELD) others.push(bytes.subarray(start, reader.pos));
+    else if (last?.end === start) last.end = reader.pos;
+    else versions.push({ start, end: reader.pos });
+  }
+  return { versions, rest: Buffer.concat(others) };
+}
+
+interface Span {
+  readonly start: number;
+  end: number;
+}
+
+function* versionEntries(
+  bytes: Uint8Array,
+  spans: readonly Span[],
+): Generator<readonly [string, string]> {
+  for (const { start, end } of spans) {
+    const reader = Reader.create(bytes.subarray(start, end));
+    while (reader.pos < reader.len) {
+      yield decoded('DeltaDiscoveryRequest', () => versionEntry(reader));
+    }
+  }
+}
+
+function versionEntry(reader: Reader): readonly [string, string] {
+  reader.uint32();
+  const end = reader.uint32() + reader.pos;
+  let name = '';
+  let version = '';
+  while (reader.pos < end) {
+    const tag = reader.uint32();
+    if (tag >>> 3 === ENTRY_NAME_FIELD) name = reader.string();
+    else if (tag >>> 3 === ENTRY_VERSION_FIELD) version = reader.string();
+    else reader.skipType(tag & 7);
+  }
+  return [name, version];
 }
 
 /** The bytes of a response, on the server. */

@@ -1,54 +1,96 @@
-/** Admin endpoints of the control plane, below `/control-plane`. */
-import type { Routes } from '../../lib/http/routes.ts';
-import { sendJson } from '../../lib/http/answers.ts';
-import type { DeltaServer } from '../../lib/xds/delta-server.ts';
-import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../lib/xds/type-urls.ts';
-import type { MeshMap } from './mapping/mesh-map.ts';
-import { contentOf } from './mapping/resource.ts';
-import type { MappedResource } from './mapping/resource.ts';
-import { conditionsOf } from './policy/conditions.ts';
-import type { CommittedState } from './store/state.ts';
+/** Admin endpoints of the control plane, below `/control-plane`, and Istio's debug endpoints at the metrics address. */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import { HttpRefusal } from '../../lib/http/answers.ts';
+import type { HttpHandler, Routes } from '../../lib/http/routes.ts';
+import type { TokenSubject } from '../../lib/identity/token.ts';
+import { writeInChunks } from './api/chunks.ts';
+import {
+  addressesPage,
+  ambientPage,
+  configPage,
+  connectionsPage,
+  nacksPage,
+  policiesPage,
+  streamsPage,
+  syncPage,
+} from './debug-pages.ts';
+import type { PageSources } from './debug-pages.ts';
 
-const shown = (item: MappedResource) => ({
-  name: item.name,
-  version: item.version,
-  content: contentOf(item),
-});
+/** Decides which callers on other machines may read the debug endpoints. */
+export interface DebugReaders {
+  /** Throws a MeshError for a token that is not valid. */
+  authenticate(token: string): Promise<TokenSubject>;
+  readonly rootNamespace: string;
+}
 
-/** Registers the routes. */
-export function adminRoutes(
-  routes: Routes,
-  map: MeshMap,
-  objects: CommittedState,
-  server: DeltaServer,
-): void {
-  routes.route('GET', '/addresses', (_request, response) => {
-    const items = [...map.of(ADDRESS_TYPE).values()];
-    sendJson(response, 200, {
-      workloads: items.filter((item) => !item.isService).map(shown),
-      services: items.filter((item) => item.isService).map(shown),
-    });
-  });
-  routes.route('GET', '/policies', (_request, response) => {
-    const policies = [...map.of(AUTHORIZATION_TYPE).values()].map((item) => {
-      const [namespace = '', name = ''] = item.name.split('/');
-      const source = objects.object('AuthorizationPolicy', namespace, name) ?? null;
-      return { ...shown(item), conditions: conditionsOf(source) };
-    });
-    const unsent = [...objects.ofKind('AuthorizationPolicy')]
-      .filter(
-        ({ metadata }) =>
-          map.get(AUTHORIZATION_TYPE, `${metadata.namespace}/${metadata.name}`) === undefined,
-      )
-      .map((policy) => ({
-        name: `${policy.metadata.namespace}/${policy.metadata.name}`,
-        version: null,
-        content: null,
-        conditions: conditionsOf(policy),
-      }));
-    sendJson(response, 200, { policies: [...policies, ...unsent] });
-  });
-  routes.route('GET', '/streams', (_request, response) => {
-    sendJson(response, 200, { streams: server.streams() });
-  });
+/** Registers the routes of the admin server, whose callers are trusted. */
+export function adminRoutes(routes: Routes, sources: PageSources): void {
+  const pages = {
+    '/addresses': addressesPage,
+    '/policies': policiesPage,
+    '/streams': streamsPage,
+    '/nacks': nacksPage,
+  };
+  for (const [path, page] of Object.entries(pages)) {
+    routes.route('GET', path, (_request, response) => send(response, page(sources)));
+  }
+}
+
+/**
+ * Registers `/debug/{ambientz,syncz,connections,config_dump}`. They answer callers on this machine, and callers with a
+ * token of an account of the root namespace.
+ */
+export function debugRoutes(routes: Routes, sources: PageSources, readers: DebugReaders): void {
+  const pages = {
+    '/ambientz': () => ambientPage(sources),
+    '/syncz': () => syncPage(sources),
+    '/connections': () => connectionsPage(sources),
+    '/config_dump': (url: URL) => configPage(sources, proxyOf(url)),
+  };
+  for (const [path, page] of Object.entries(pages)) {
+    const handler: HttpHandler = async (request, response, url) => {
+      await authorize(request, readers);
+      await send(response, page(url));
+    };
+    routes.route('GET', path, handler);
+  }
+}
+
+function proxyOf(url: URL): string {
+  const proxy = url.searchParams.get('proxyID');
+  if (proxy === null || proxy === '') {
+    throw new HttpRefusal(400, 'proxyID: must name a proxy or a part of its node id');
+  }
+  return proxy;
+}
+
+/** Throws an HttpRefusal unless the caller may read. */
+async function authorize(request: IncomingMessage, readers: DebugReaders): Promise<void> {
+  if (isLocal(request.socket.remoteAddress)) return;
+  const token = /^Bearer (\S+)$/i.exec(request.headers.authorization ?? '')?.[1];
+  if (token === undefined) {
+    throw new HttpRefusal(401, 'a bearer token is required from another machine');
+  }
+  let subject: TokenSubject;
+  try {
+    subject = await readers.authenticate(token);
+  } catch (error) {
+    if (!(error instanceof MeshError)) throw error;
+    throw new HttpRefusal(error.code === 'STATE_UNAVAILABLE' ? 503 : 401, errorText(error));
+  }
+  if (subject.namespace === readers.rootNamespace) return;
+  throw new HttpRefusal(403, `accounts of namespace ${subject.namespace} may not read this`);
+}
+
+/** True for loopback and for unix sockets, which have no address. */
+function isLocal(address: string | undefined): boolean {
+  if (address === undefined || address === '::1') return true;
+  return address.replace(/^::ffff:/, '').startsWith('127.');
+}
+
+async function send(response: ServerResponse, page: Iterable<string>): Promise<void> {
+  response.writeHead(200, { 'content-type': 'application/json' });
+  await writeInChunks(response, page);
+  response.end();
 }

@@ -1,3 +1,4 @@
+import { availableParallelism } from 'node:os';
 import { busConfig, busVariables, parseRedisUrl } from '../../lib/bus/config.ts';
 import type { BusConfig } from '../../lib/bus/config.ts';
 import { deepFreeze, defineConfig } from '../../lib/config/define-config.ts';
@@ -47,6 +48,8 @@ export interface ControlPlaneConfig {
   readonly debounce: { readonly quietMs: number; readonly maxMs: number };
   readonly streamsPerSecond: number;
   readonly maxStreamAgeMs: number;
+  /** Clients that are sent changes at the same time. */
+  readonly pushThrottle: number;
   /** `namespace/serviceAccount` that may read the mesh. */
   readonly accounts: readonly string[];
   readonly token: TokenVerifierOptions;
@@ -74,6 +77,11 @@ const ranges = makeField(
   },
   ({ v4, v6 }) => `${formatPrefix(v4)},${formatPrefix(v6)}`,
 );
+
+/** Upstream's default for clients that are written to at the same time. */
+function defaultThrottle(): number {
+  return Math.min(15 + 5 * availableParallelism(), 100);
+}
 
 const variables = {
   ...busVariables,
@@ -142,12 +150,17 @@ const variables = {
     description: 'changes are sent when no other change came for this long',
   },
   PILOT_DEBOUNCE_MAX: {
-    schema: duration({ default: 10_000 }),
+    schema: duration({ default: 1_000 }),
     description: 'changes are sent at the latest this long after the first',
   },
   PILOT_MAX_REQUESTS_PER_SECOND: {
     schema: integer({ min: 1, max: 100_000 })({ default: DEFAULT_STREAMS_PER_SECOND }),
     description: 'new streams accepted in a second',
+  },
+  PILOT_PUSH_THROTTLE: {
+    schema: integer({ min: 1, max: 10_000 })({ optional: true }),
+    description:
+      'clients that are written to at the same time; when unset 15 and 5 for each processor, at most 100',
   },
   KEEPALIVE_MAX_SERVER_CONNECTION_AGE: {
     schema: duration({ default: 30 * 60_000 }),
@@ -226,6 +239,7 @@ const base = defineConfig(variables, (values): ControlPlaneConfig => {
     debounce: { quietMs: values.PILOT_DEBOUNCE_AFTER, maxMs: values.PILOT_DEBOUNCE_MAX },
     streamsPerSecond: values.PILOT_MAX_REQUESTS_PER_SECOND,
     maxStreamAgeMs: values.KEEPALIVE_MAX_SERVER_CONNECTION_AGE,
+    pushThrottle: values.PILOT_PUSH_THROTTLE ?? defaultThrottle(),
     accounts:
       values.WEFT_CONTROL_PLANE_XDS_ACCOUNTS ??
       NODE_ACCOUNTS.map((account) => `${values.WEFT_CONTROL_PLANE_ROOT_NAMESPACE}/${account}`),

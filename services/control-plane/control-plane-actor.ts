@@ -17,15 +17,13 @@ import { DEFAULT_TLS_POLICY } from '../../lib/tls/parameters.ts';
 import { TokenVerifier } from '../../lib/identity/token.ts';
 import { DeltaServer, MAX_REQUEST_BYTES, deltaService } from '../../lib/xds/delta-server.ts';
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../lib/xds/type-urls.ts';
-import { adminRoutes } from './admin.ts';
+import { adminRoutes, debugRoutes } from './admin.ts';
 import { controlPlaneConfig } from './config.ts';
 import type { ControlPlaneConfig } from './config.ts';
 import { Debounce } from './debounce.ts';
 import { SLICE_MS } from './limits.ts';
 import { KINDS } from './manifests/kinds.ts';
 import { MeshMap } from './mapping/mesh-map.ts';
-import type { ChangedNames } from './mapping/mesh-map.ts';
-import { ResourceIndex } from './mapping/resource-index.ts';
 import { controlPlaneMetrics } from './metrics.ts';
 import type { ControlPlaneMetrics } from './metrics.ts';
 import { KubernetesSource } from './sources/kubernetes-source.ts';
@@ -47,7 +45,6 @@ interface Parts {
   readonly context: ActorContext;
   readonly source: ObjectSource;
   readonly map: MeshMap;
-  readonly index: ResourceIndex;
   readonly delta: DeltaServer;
   readonly metrics: ControlPlaneMetrics;
 }
@@ -81,7 +78,6 @@ export class ControlPlaneActor implements Actor {
       await source.synced();
       if (this.#closing.signal.aborted) return;
       const parts = await this.#map(source, context);
-      adminRoutes(context.admin, parts.map, source.objects, parts.delta);
       releases.objects();
       await this.#bind(parts, releases);
     };
@@ -127,21 +123,26 @@ export class ControlPlaneActor implements Actor {
     const map = new MeshMap(this.#config.settings, (object, error) =>
       log.error({ object, error: errorText(error) }, 'mapping.failed'),
     );
-    const index = new ResourceIndex();
     const metrics = controlPlaneMetrics(context.metrics, {
       objects: (kind) => source.objects.count(kind),
       resources: (type) => map.of(type === 'WDS' ? ADDRESS_TYPE : AUTHORIZATION_TYPE).size,
     });
-    const delta = this.#serve(index, context);
+    const verifier = new TokenVerifier(this.#config.token, context);
+    const delta = this.#serve(map, verifier, context);
     this.#delta = delta;
-    const parts: Parts = { context, source, map, index, delta, metrics };
+    const parts: Parts = { context, source, map, delta, metrics };
     await this.#pushChanges(parts);
+    const shown = { delta, objects: source.objects };
+    adminRoutes(context.admin, shown);
+    debugRoutes(context.debug, shown, {
+      authenticate: (token) => verifier.verify(token),
+      rootNamespace: this.#config.settings.policies.rootNamespace,
+    });
     return parts;
   }
 
-  #serve(source: ResourceIndex, context: ActorContext): DeltaServer {
+  #serve(source: MeshMap, verifier: TokenVerifier, context: ActorContext): DeltaServer {
     const { log, clock, metrics } = context;
-    const verifier = new TokenVerifier(this.#config.token, { clock, log });
     return new DeltaServer({
       source,
       authenticate: (token) => verifier.verify(token),
@@ -149,6 +150,7 @@ export class ControlPlaneActor implements Actor {
       accounts: this.#config.accounts,
       streamsPerSecond: this.#config.streamsPerSecond,
       maxStreamAgeMs: this.#config.maxStreamAgeMs,
+      pushThrottle: this.#config.pushThrottle,
       clock,
       log,
       metrics,
@@ -156,28 +158,23 @@ export class ControlPlaneActor implements Actor {
   }
 
   /** Maps the objects that are there, then each change after a quiet time. */
-  async #pushChanges({ source, map, index, delta, context, metrics }: Parts): Promise<void> {
+  async #pushChanges({ source, map, delta, context, metrics }: Parts): Promise<void> {
     const { clock } = context;
-    let running = true;
-    const refresh = async (): Promise<ChangedNames> => {
+    const push = async (): Promise<void> => {
       const begun = clock.monotonic();
       const changed = await map.refresh();
-      for (const [type, names] of changed) {
-        for (const name of names) index.replace(type, name, map.get(type, name));
-      }
       metrics.mapped(clock.monotonic() - begun);
-      return changed;
+      await delta.push(changed);
     };
-    const push = async (): Promise<void> => {
-      running = true;
-      delta.push(await refresh());
-      running = false;
-    };
-    const debounce = new Debounce(this.#config.debounce, clock, (waitedMs) => {
+    const first = Promise.withResolvers<void>();
+    const debounce = new Debounce(this.#config.debounce, clock, async (waitedMs) => {
+      await first.promise;
       // A part of a transaction may lack a policy that a later part puts back under another name.
-      if (running || source.publishing) return debounce.report();
+      if (source.publishing) return debounce.report();
       metrics.pushed(waitedMs);
-      context.supervise('push', push());
+      const work = push();
+      context.supervise('push', work);
+      await Promise.allSettled([work]);
     });
     const unsubscribe = source.onCommit((changes) => {
       map.note(changes);
@@ -194,8 +191,8 @@ export class ControlPlaneActor implements Actor {
         await slice.breathe();
       }
     }
-    await refresh();
-    running = false;
+    await push();
+    first.resolve();
   }
 
   /**

@@ -8,16 +8,21 @@ export interface DebounceOptions {
   readonly maxMs: number;
 }
 
-/** Gathers reports into runs (docs/spec/istiod-ambient.md §0, PILOT_DEBOUNCE_*). */
+/**
+ * Gathers reports into runs (docs/spec/istiod-ambient.md §0, PILOT_DEBOUNCE_*). Runs follow one another: what is reported
+ * during a run is gathered for the next.
+ */
 export class Debounce {
   readonly #options: DebounceOptions;
   readonly #clock: Clock;
-  readonly #run: (waitedMs: number) => void;
+  readonly #run: (waitedMs: number) => Promise<void>;
   #timer: Timer | null = null;
   #firstMs: number | null = null;
   #lastMs = 0;
+  #running = false;
 
-  constructor(options: DebounceOptions, clock: Clock, run: (waitedMs: number) => void) {
+  /** `run` never rejects. */
+  constructor(options: DebounceOptions, clock: Clock, run: (waitedMs: number) => Promise<void>) {
     this.#options = options;
     this.#clock = clock;
     this.#run = run;
@@ -45,8 +50,9 @@ export class Debounce {
 
   #look(): void {
     const first = this.#firstMs;
+    this.#timer?.cancel();
     this.#timer = null;
-    if (first === null) return;
+    if (first === null || this.#running) return;
     const now = this.#clock.monotonic();
     const due = Math.min(this.#lastMs + this.#options.quietMs, first + this.#options.maxMs);
     if (now < due) {
@@ -54,6 +60,13 @@ export class Debounce {
       return;
     }
     this.#firstMs = null;
-    this.#run(now - first);
+    void this.#runOnce(now - first);
+  }
+
+  async #runOnce(waitedMs: number): Promise<void> {
+    this.#running = true;
+    await this.#run(waitedMs);
+    this.#running = false;
+    this.#look();
   }
 }

@@ -52,6 +52,7 @@ export function actorContext(
     metrics,
     readiness: new ReadinessGate(),
     admin: { route: (method, path, handler) => routes.set(`${method} ${path}`, handler) },
+    debug: { route: (method, path, handler) => routes.set(`${method} /debug${path}`, handler) },
     supervise: (_what, work) => void work.catch((error: unknown) => failures.push(error)),
     requestShutdown: () => undefined,
     onMemoryRelease: () => undefined,

@@ -10,6 +10,7 @@ import { TokenVerifier } from '../../lib/identity/token.ts';
 import { MetricRegistry } from '../../lib/metrics/registry.ts';
 import { XDS_MESSAGE_BYTES_MAX } from '../../lib/xds/delta-client.ts';
 import { DeltaServer, MAX_REQUEST_BYTES, deltaService } from '../../lib/xds/delta-server.ts';
+import type { ResourceType } from '../../lib/xds/type-urls.ts';
 import type { ServedResource } from '../../lib/xds/wire.ts';
 import { keptLog } from './actor-context.ts';
 import { makeCredentials } from './ads-server.ts';
@@ -26,9 +27,14 @@ export function manyResources(count: number, bytes: number): ReadonlyMap<string,
   return new Map(
     Array.from({ length: count }, (_, index) => {
       const name = `name-${index}`;
-      return [name, { name, version: '1', bytes: new Uint8Array(bytes), aliases: [] }] as const;
+      return [name, plainResource(name, '1', new Uint8Array(bytes))] as const;
     }),
   );
+}
+
+/** A resource that no key but its name leads to. */
+export function plainResource(name: string, version: string, bytes: Uint8Array): ServedResource {
+  return { name, version, bytes, aliases: [], node: '', services: [], isService: false };
 }
 
 /** A server that runs. */
@@ -50,10 +56,12 @@ export async function serveDelta(
     readonly clock?: Clock;
     readonly maxStreamAgeMs?: number;
     readonly maxResponseBytes?: number;
+    readonly pushThrottle?: number;
   } = {},
 ): Promise<DeltaServerKit> {
   const { log } = keptLog('server');
   const { clock = systemClock, maxStreamAgeMs = 1_800_000, maxResponseBytes } = options;
+  const { pushThrottle = 25 } = options;
   const metrics = new MetricRegistry();
   const dir = await makeScratch('delta');
   const issuer = createTokenIssuer();
@@ -64,22 +72,23 @@ export async function serveDelta(
     { clock, log },
   );
   const delta = new DeltaServer({
-    source: {
-      get: (type, name) => held.get(type)?.get(name),
-      names: (type) => held.get(type)?.keys() ?? [],
-      resolve: (type, key) => (held.get(type)?.has(key) === true ? [key] : []),
-      ofNode: () => [],
-    },
+    source: { get: (type, name) => held.get(type)?.get(name) },
     authenticate: (token) => verifier.verify(token),
     accounts: ['istio-system/ztunnel'],
     ready: () => true,
     streamsPerSecond: 100,
     maxStreamAgeMs,
+    pushThrottle,
     ...(maxResponseBytes === undefined ? {} : { maxResponseBytes }),
     clock,
     log,
     metrics,
   });
+  await delta.push(
+    new Map(
+      [...held].map(([type, resources]) => [type as ResourceType, new Set(resources.keys())]),
+    ),
+  );
   const rootCa = join(dir, 'root.pem');
   const server = createGrpcServer(MAX_REQUEST_BYTES);
   server.addService(deltaService, delta.handlers());

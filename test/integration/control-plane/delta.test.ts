@@ -3,6 +3,7 @@ import { status } from '@grpc/grpc-js';
 import { decodeAddress } from '../../../lib/xds/resources/address.ts';
 import { decodeAuthorization } from '../../../lib/xds/resources/authorization.ts';
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../../lib/xds/type-urls.ts';
+import { askRoute } from '../../support/ask-route.ts';
 import { createControlPlaneKit } from '../../support/control-plane-kit.ts';
 import {
   TEST_NODE_ID,
@@ -166,7 +167,7 @@ test('a response that is not acknowledged holds back the next; changes gather me
       `apiVersion: v1\nkind: Service\nmetadata: {name: ${name}, namespace: demo}\nspec: {ports: [{port: 80}]}`,
     );
   }
-  await until(() => owedOf(actor.routes) === 3, { what: 'three names to be owed' });
+  await until(async () => (await owedOf(actor.routes)) === 3, { what: 'three names to be owed' });
   stream.send({ typeUrl: ADDRESS_TYPE, responseNonce: 'outdated' });
   t.is(stream.responses.length, 1);
   stream.ack(first);
@@ -324,8 +325,10 @@ test('the state of streams is shown', async (t) => {
   const stream = openTestStream(t, await kit.target());
   stream.open(ADDRESS_TYPE);
   stream.ack(await stream.response(ADDRESS_TYPE, 0));
-  await until(() => viewOf(actor.routes, '/streams').includes('"acks":1'), { what: 'the ACK' });
-  t.regex(viewOf(actor.routes, '/streams'), /"identity":"istio-system\/ztunnel"/);
+  await until(async () => (await viewOf(actor.routes, '/streams')).includes('"acks":1'), {
+    what: 'the ACK',
+  });
+  t.regex(await viewOf(actor.routes, '/streams'), /"identity":"istio-system\/ztunnel"/);
 });
 
 type Routes = Awaited<
@@ -333,16 +336,12 @@ type Routes = Awaited<
 >['routes'];
 
 /** Returns the text of an admin route's answer. */
-function viewOf(routes: Routes, path: string): string {
-  let text = '';
-  const response = { writeHead: () => response, end: (body: string) => (text = body) };
-  const handler = routes.get(`GET ${path}`);
-  void handler?.({} as never, response as never, new URL('http://admin/'));
-  return text;
+async function viewOf(routes: Routes, path: string): Promise<string> {
+  return (await askRoute(routes, `GET ${path}`)).text;
 }
 
-function owedOf(routes: Routes): number {
-  const { streams } = JSON.parse(viewOf(routes, '/streams')) as {
+async function owedOf(routes: Routes): Promise<number> {
+  const { streams } = JSON.parse(await viewOf(routes, '/streams')) as {
     streams: { subscriptions: Record<string, { owed: number }> }[];
   };
   return streams[0]?.subscriptions[ADDRESS_TYPE]?.owed ?? 0;

@@ -85,10 +85,10 @@ test('the greatest age is spread by a tenth', async (t) => {
     stream.ack(await stream.response(ADDRESS_TYPE, 0));
   }
   await clock.advance(539_999);
-  t.is(delta.streams().length, 20);
+  t.is(delta.size, 20);
   await clock.advance(120_001);
   await until(() => streams.every((stream) => stream.ended() === 'end'), { what: 'their ends' });
-  await until(() => delta.streams().length === 0, { what: 'the streams to be let go' });
+  await until(() => delta.size === 0, { what: 'the streams to be let go' });
 });
 
 test('a stream ends when its token is no longer valid; a new token resumes, the old one is refused', async (t) => {
