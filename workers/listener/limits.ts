@@ -19,6 +19,12 @@ export const NAME_WAIT_MS = 5_000;
  */
 export const MAX_NAME_LOOKUPS = 32;
 
+/**
+ * Names of one pod that have their address while a question about their other family goes on; it is given up for the oldest. Together with
+ * {@link MAX_NAME_LOOKUPS} they leave places to others.
+ */
+export const MAX_OPEN_NAMES = 32;
+
 /** For all questions about one name: as long as one forwarded question may take (dns/limits.ts). No other search domain is tried later. */
 export const NAME_LOOKUP_MS = 10_000;
 

@@ -15,6 +15,7 @@ import type { Resolvers } from './polled-file.ts';
 import {
   MAX_NAME_FAILURES,
   MAX_NAME_LOOKUPS,
+  MAX_OPEN_NAMES,
   NAME_FAILURE_MS,
   NAME_LOOKUP_MS,
   NAME_WAIT_MS,
@@ -43,6 +44,12 @@ export interface LookupOptions extends SharedNames {
   readonly netnsFd?: number | null;
 }
 
+/** The questions about one name. */
+interface Questions {
+  readonly asked: Promise<Told>[];
+  readonly ended: AbortController;
+}
+
 /** The answer of name servers about a name in one family. */
 interface Told {
   readonly addresses: readonly string[];
@@ -62,10 +69,12 @@ const LOOPBACK = ['127.0.0.1', '::1'];
 export class NameLookups {
   readonly #options: LookupOptions;
   readonly #forwarder: Forwarder;
-  /** Look-ups with a question that is not over, by family and name; the forwarder bounds their questions, and so them. */
+  /** Look-ups with a question that is not over, by family and name. */
   readonly #underWay = new Map<string, Promise<readonly string[]>>();
   /** How many of them have not decided yet. */
   #undecided = 0;
+  /** The others, the oldest first; each aborts the questions left. */
+  readonly #decided = new Set<AbortController>();
   /** The same names where they failed, in the order in which they did. */
   readonly #failures = new Map<string, { readonly error: unknown; readonly untilMs: number }>();
 
@@ -125,7 +134,7 @@ export class NameLookups {
       const why = `${MAX_NAME_LOOKUPS} other names of this pod are being looked up`;
       throw new MeshError('ROUTE_NO_UPSTREAM', why);
     }
-    const questions: Promise<Told>[] = [];
+    const questions: Questions = { asked: [], ended: new AbortController() };
     const asking = this.#search(name, preferred, questions);
     this.#underWay.set(key, asking);
     void this.#end(key, asking, questions);
@@ -133,11 +142,7 @@ export class NameLookups {
   }
 
   /** Nobody asks a question anew until it is over, though another one found addresses; the look-up counts only until then. */
-  async #end(
-    key: string,
-    asking: Promise<unknown>,
-    questions: readonly Promise<Told>[],
-  ): Promise<void> {
+  async #end(key: string, asking: Promise<unknown>, { asked, ended }: Questions): Promise<void> {
     this.#undecided += 1;
     try {
       await asking;
@@ -146,7 +151,11 @@ export class NameLookups {
     } finally {
       this.#undecided -= 1;
     }
-    await Promise.all(questions);
+    this.#decided.add(ended);
+    const [oldest] = this.#decided;
+    if (this.#decided.size > MAX_OPEN_NAMES) oldest?.abort();
+    await Promise.all(asked);
+    this.#decided.delete(ended);
     this.#underWay.delete(key);
   }
 
@@ -207,11 +216,11 @@ export class NameLookups {
     this.#failures.delete(oldest);
   }
 
-  /** Addresses of one family, of the first name with any; none where no name has one. Adds what it asks to `questions`. */
+  /** Addresses of one family, of the first name with any; none where no name has one. Adds what it asks to `asked`. */
   async #search(
     name: string,
     preferred: 4 | 6,
-    questions: Promise<Told>[],
+    { asked, ended }: Questions,
   ): Promise<readonly string[]> {
     const { clock, resolvers } = this.#options;
     const untilMs = clock.monotonic() + NAME_LOOKUP_MS;
@@ -222,9 +231,11 @@ export class NameLookups {
         throw new MeshError('UPSTREAM_TIMEOUT', `no answer within ${NAME_LOOKUP_MS} ms`);
       }
       // Both are asked at once; the other family is waited for only where the preferred one has nothing.
-      const asked = this.#families(preferred).map((family) => this.#ask(candidate, family));
-      questions.push(...asked);
-      for (const telling of asked) {
+      const both = this.#families(preferred).map((family) =>
+        this.#ask(candidate, family, ended.signal),
+      );
+      asked.push(...both);
+      for (const telling of both) {
         const { addresses, failure, refused } = await telling;
         if (addresses.length > 0) return addresses;
         failed ??= failure ?? null;
@@ -238,12 +249,12 @@ export class NameLookups {
   }
 
   /** Never rejects. */
-  async #ask(name: string, family: 4 | 6): Promise<Told> {
+  async #ask(name: string, family: 4 | 6, givenUp: AbortSignal): Promise<Told> {
     const type = typeOf(family);
     try {
       let owner = name;
       for (let hops = 0; hops <= MAX_ALIASES; hops += 1) {
-        const answer = await this.#exchange(makeQuestion(owner, type));
+        const answer = await this.#exchange(makeQuestion(owner, type), givenUp);
         const rcode = rcodeOf(answer);
         if (rcode === RCODE.NXDOMAIN) return { addresses: [] };
         if (rcode !== RCODE.NOERROR) {
@@ -261,11 +272,11 @@ export class NameLookups {
   }
 
   /** Over TCP where the answer does not fit a datagram. */
-  async #exchange(question: Buffer): Promise<Buffer> {
+  async #exchange(question: Buffer, givenUp: AbortSignal): Promise<Buffer> {
     const whole = this.#options.cache.get(question, 'tcp');
     if (whole !== null) return whole;
-    const answer = await this.#forwarder.forward(question, 'udp');
-    return isTruncated(answer) ? this.#forwarder.forward(question, 'tcp') : answer;
+    const answer = await this.#forwarder.forward(question, 'udp', givenUp);
+    return isTruncated(answer) ? this.#forwarder.forward(question, 'tcp', givenUp) : answer;
   }
 }
 

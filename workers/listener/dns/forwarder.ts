@@ -61,15 +61,18 @@ export class Forwarder {
   /**
    * The answer under the question's own id. Rejects with UPSTREAM_TIMEOUT or UPSTREAM_CONNECT when no server gives one
    * in time, or when too many questions are under way, and with NATIVE_SYSCALL when none can be asked for want of a descriptor.
+   * `givenUp` ends a question that nobody waits for any more.
    */
-  async forward(question: Buffer, protocol: DnsProtocol): Promise<Buffer> {
+  async forward(question: Buffer, protocol: DnsProtocol, givenUp?: AbortSignal): Promise<Buffer> {
     const id = question.readUInt16BE(0);
     const known = this.#cache.get(question, protocol);
     if (known !== null) return relayed(known, id);
     const deadlineMs = this.#options.clock.monotonic() + FORWARD_DEADLINE_MS;
+    const end = this.#end.signal;
+    const signal = givenUp === undefined ? end : AbortSignal.any([end, givenUp]);
     await this.#enter(deadlineMs);
     try {
-      const answer = await this.#ask(question, protocol, deadlineMs);
+      const answer = await this.#ask(question, protocol, deadlineMs, signal);
       this.#cache.put(question, protocol, answer);
       return relayed(answer, id);
     } finally {
@@ -121,16 +124,21 @@ export class Forwarder {
     else next.start();
   }
 
-  async #ask(question: Buffer, protocol: DnsProtocol, deadlineMs: number): Promise<Buffer> {
+  async #ask(
+    question: Buffer,
+    protocol: DnsProtocol,
+    deadlineMs: number,
+    signal: AbortSignal,
+  ): Promise<Buffer> {
     const { servers, attempts, timeoutMs, rotate } = this.#options.resolvers();
     let refusal: Buffer | null = null;
     let failure: MeshError | null = null;
     for (let round = 0; round < attempts; round += 1) {
       for (const server of this.#ordered(servers, rotate)) {
         const leftMs = Math.min(timeoutMs, deadlineMs - this.#options.clock.monotonic());
-        if (leftMs <= 0 || this.#end.signal.aborted) break;
+        if (leftMs <= 0 || signal.aborted) break;
         try {
-          const answer = await this.#askOne(server, question, protocol, leftMs);
+          const answer = await this.#askOne(server, question, protocol, leftMs, signal);
           if (!TRY_NEXT.has(rcodeOf(answer))) return answer;
           refusal = answer;
         } catch (error) {
@@ -139,7 +147,7 @@ export class Forwarder {
           if (exhausted && refusal === null) throw error;
           if (exhausted) break;
           failure = asMeshError(error, 'UPSTREAM_CONNECT');
-          this.#failedMs.set(server, this.#options.clock.monotonic());
+          if (!signal.aborted) this.#failedMs.set(server, this.#options.clock.monotonic());
         }
       }
       if (refusal !== null) return refusal;
@@ -152,9 +160,10 @@ export class Forwarder {
     question: Buffer,
     protocol: DnsProtocol,
     timeoutMs: number,
+    signal: AbortSignal,
   ): Promise<Buffer> {
     const { netnsFd, mark, descriptors } = this.#options;
-    const path = { netnsFd, mark, server, timeoutMs, descriptors, signal: this.#end.signal };
+    const path = { netnsFd, mark, server, timeoutMs, descriptors, signal };
     const exchange = this.#options.exchange ?? (protocol === 'udp' ? exchangeUdp : exchangeTcp);
     const answer = await exchange(path, question);
     this.#failedMs.delete(server);
