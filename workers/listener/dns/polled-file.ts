@@ -24,6 +24,8 @@ export class PolledFile<Parsed> {
   #parsed: Parsed;
   #checkedMs: number;
   #reading = false;
+  /** Why the file could not be read last, null when it was; each reason is logged once. */
+  #problem: string | null = null;
 
   /** `parse` reads any text, the empty one too, and says what it found. */
   constructor(path: string, parse: (text: string) => Parsed, deps: PolledFileDeps) {
@@ -61,13 +63,17 @@ export class PolledFile<Parsed> {
   }
 
   #take(text: string): void {
+    this.#problem = null;
     if (text === this.#text) return;
     this.#text = text;
     this.#parsed = this.#parse(text.slice(0, MAX_FILE_CHARACTERS));
   }
 
   #unreadable(error: unknown): void {
-    this.#deps.log.warn({ path: this.#path, error: errorText(error) }, 'dns.file-unreadable');
+    const problem = errorText(error);
+    if (problem === this.#problem) return;
+    this.#problem = problem;
+    this.#deps.log.warn({ path: this.#path, error: problem }, 'dns.file-unreadable');
   }
 }
 
