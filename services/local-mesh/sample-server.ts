@@ -3,7 +3,7 @@
  * socket sets the whole list of pods, so a restarted process needs one call. The only argument is the socket's path.
  */
 import { createServer } from 'node:http';
-import type { Server } from 'node:net';
+import type { Server, Socket } from 'node:net';
 import { chmod, rm } from 'node:fs/promises';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
@@ -36,10 +36,12 @@ const BACKLOG = 512;
 interface ServedPod {
   readonly key: string;
   readonly servers: readonly Server[];
+  /** Open connections. One that is left behind would keep the pod's namespace alive. */
+  readonly sockets: ReadonlySet<Socket>;
 }
 
 /** Listens in pods' namespaces. */
-class SampleServers {
+export class SampleServers {
   readonly #served = new Map<string, ServedPod>();
 
   /** Serves exactly these pods. Resolves with the reason for each pod that could not be served. */
@@ -64,9 +66,14 @@ class SampleServers {
       if (this.#served.get(pod.uid)?.key === key) return;
       this.#stop(pod.uid);
       const servers: Server[] = [];
-      this.#served.set(pod.uid, { key, servers });
+      const sockets = new Set<Socket>();
+      this.#served.set(pod.uid, { key, servers, sockets });
       for (const { port, protocol } of pod.ports) {
         const server = protocol === 'http' ? httpServer(pod.name) : greetingServer(pod.name);
+        server.on('connection', (socket: Socket) => {
+          sockets.add(socket);
+          socket.once('close', () => sockets.delete(socket));
+        });
         const { fd } = listenTcp({
           netnsFd,
           address: '::',
@@ -90,10 +97,8 @@ class SampleServers {
   #stop(uid: string): void {
     const pod = this.#served.get(uid);
     this.#served.delete(uid);
-    for (const server of pod?.servers ?? []) {
-      server.close();
-      if ('closeAllConnections' in server) (server.closeAllConnections as () => void)();
-    }
+    for (const server of pod?.servers ?? []) server.close();
+    for (const socket of pod?.sockets ?? []) socket.destroy();
   }
 }
 

@@ -16,6 +16,7 @@ import { Redirector } from '../../lib/redirect/apply.ts';
 import { chooseTools } from '../../lib/redirect/flavour.ts';
 import { podRedirect } from '../../lib/redirect/pod-options.ts';
 import { redirectRules } from '../../lib/redirect/rules.ts';
+import { SampleServers } from '../../services/local-mesh/sample-server.ts';
 import { createPodPair } from '../support/netns-kit.ts';
 import type { TestNetns } from '../support/netns-kit.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
@@ -285,3 +286,29 @@ test('the ends of an accepted socket are told in canonical form by one call', as
 function fdOf(socket: Socket): number {
   return present(socketFd(socket), 'an open socket has a descriptor');
 }
+
+test('the sample servers of a pod that goes away keep no connection of it', async (t) => {
+  const { pod, peer } = await createPodPair(t);
+  const servers = new SampleServers();
+  t.teardown(() => servers.serve([]));
+  const ports = [
+    { port: 8080, protocol: 'http' as const },
+    { port: 9090, protocol: 'greeting' as const },
+  ];
+  t.deepEqual(await servers.serve([{ uid: 'u', name: 'web', netns: pod.path, ports }]), {});
+  const client = handle(t, peer);
+  const ended = ports.map(async ({ port }) => {
+    const fd = openTcp({ netnsFd: client.fd, family: 4, mark: 0, noDelay: true });
+    const socket = new Socket({ fd }).connect(port, '10.9.0.2');
+    t.teardown(() => socket.destroy());
+    socket.on('error', () => {}).resume();
+    await once(socket, 'connect');
+    return { socket, closed: once(socket, 'close') };
+  });
+  const open = await Promise.all(ended);
+  // The server of a greeting has the connection once it greets.
+  await until(() => open[1]?.socket.bytesRead, { what: 'the greeting' });
+  await servers.serve([]);
+  for (const { closed } of open) await closed;
+  t.deepEqual(await servers.serve([]), {});
+});

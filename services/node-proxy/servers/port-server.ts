@@ -60,18 +60,13 @@ export class PortServer {
     const { name, port } = this.#options;
     const standard = await this.#bind(port);
     if (standard !== null) {
-      this.#servers = standard;
+      await this.#take(standard);
       return;
     }
-    for (let attempt = 0; attempt < EPHEMERAL_ATTEMPTS; attempt += 1) {
-      const servers = await this.#bind(0);
-      if (servers === null) continue;
-      this.#servers = servers;
-      this.#log.warn({ server: name, wanted: port, port: this.port }, 'port.taken');
-      this.#reclaim = this.#clock.every(PORT_RECLAIM_MS, () => this.#tryReclaim());
-      return;
-    }
-    throw new MeshError('NETNS_UNAVAILABLE', `the ${name} server found no free port`);
+    await this.#take(await this.#bindAny());
+    if (this.#closed) return;
+    this.#log.warn({ server: name, wanted: port, port: this.port }, 'port.taken');
+    this.#reclaim = this.#clock.every(PORT_RECLAIM_MS, () => this.#tryReclaim());
   }
 
   /** Leaves the standard port to another process and moves to a free one; requests in progress are answered. */
@@ -82,7 +77,8 @@ export class PortServer {
     const standard = this.#servers.filter((server) => server.port === port);
     const rest = this.#servers.filter((server) => server.port !== port);
     if (standard.length === 0 || port === 0) return;
-    this.#servers = rest.length > 0 ? rest : ((await this.#bind(0)) ?? []);
+    if (rest.length === 0) await this.#take(await this.#bindAny());
+    this.#servers = this.#servers.filter((server) => !standard.includes(server));
     for (const server of standard) void server.drain();
   }
 
@@ -92,7 +88,22 @@ export class PortServer {
     this.#reclaim?.cancel();
     const servers = this.#servers;
     this.#servers = [];
-    await Promise.all(servers.map((server) => server.close()));
+    await closeAll(servers);
+  }
+
+  /** Adds servers that listen, unless this one was closed meanwhile. */
+  async #take(servers: readonly HttpServer[]): Promise<void> {
+    if (this.#closed) await closeAll(servers);
+    else this.#servers.push(...servers);
+  }
+
+  async #bindAny(): Promise<HttpServer[]> {
+    for (let attempt = 0; attempt < EPHEMERAL_ATTEMPTS; attempt += 1) {
+      const servers = await this.#bind(0);
+      if (servers !== null) return servers;
+    }
+    const { name } = this.#options;
+    throw new MeshError('NETNS_UNAVAILABLE', `the ${name} server found no free port`);
   }
 
   #tryReclaim(): void {
@@ -100,12 +111,13 @@ export class PortServer {
       async (servers) => {
         if (servers === null) return;
         this.#reclaim?.cancel();
-        if (this.#closed || this.#yielded) {
-          await Promise.all(servers.map((server) => server.close()));
+        if (this.#yielded) {
+          await closeAll(servers);
           return;
         }
         // Clients that know the ephemeral port may still use it.
-        this.#servers.push(...servers);
+        await this.#take(servers);
+        if (this.#closed) return;
         this.#log.info({ server: this.#options.name, port: this.#options.port }, 'port.reclaimed');
       },
       (error: unknown) =>
@@ -132,7 +144,7 @@ export class PortServer {
         const code = error instanceof Error && 'code' in error ? error.code : null;
         const absent = code === 'EADDRNOTAVAIL' || code === 'EAFNOSUPPORT';
         if (absent && servers.length > 0) continue;
-        await Promise.all(servers.map((server) => server.close()));
+        await closeAll(servers);
         if (code === 'EADDRINUSE') return null;
         throw new MeshError(
           'NETNS_UNAVAILABLE',
@@ -156,4 +168,8 @@ export class PortServer {
     this.#reportedExhausted = true;
     this.#log.warn({ server: this.#options.name, fd }, 'port.descriptors-exhausted');
   }
+}
+
+async function closeAll(servers: readonly HttpServer[]): Promise<void> {
+  await Promise.all(servers.map((server) => server.close()));
 }

@@ -108,6 +108,31 @@ function realStats(): HttpHandler {
   return statsHandler(() => renderStats(sources));
 }
 
+test('a server that is closed while it begins to listen, or moves, listens nowhere', async (t) => {
+  const deps = {
+    log: createLogger({ actor: 'test', level: 'off' }),
+    clock: systemClock,
+    descriptors: DESCRIPTORS,
+  };
+  const hosts = ['127.0.0.1'];
+  const handler: HttpHandler = async () => {};
+  const early = new PortServer({ name: 'early', port: 0, hosts, handler }, deps);
+  const listening = early.listen();
+  await early.close();
+  await listening;
+  t.is(early.port, null);
+  const probe = new PortServer({ name: 'probe', port: 0, hosts, handler }, deps);
+  await probe.listen();
+  const port = probe.port ?? 0;
+  await probe.close();
+  const moving = new PortServer({ name: 'moving', port, hosts, handler }, deps);
+  await moving.listen();
+  const yielding = moving.yield();
+  await moving.close();
+  await yielding;
+  t.is(moving.port, null);
+});
+
 // spec: observability.md §1
 test('metrics are on two paths, by any method, and nowhere else', async (t) => {
   const ask = await serve(t, realStats());
