@@ -76,7 +76,7 @@ export interface CertificateUser {
 /** A manager over the bus, as node-proxy runs it. */
 export async function startManager(
   t: ExecutionContext,
-  kit: CaKit,
+  kit: Pick<CaKit, 'bundlePath'>,
   redis: TestRedis,
   node = 'node-1',
 ): Promise<CertificateUser> {

@@ -25,6 +25,8 @@ export interface GoSource {
   /** Folder of the cache. */
   readonly cache: string;
   readonly ldflags?: string;
+  /** Build tags, comma-separated. */
+  readonly tags?: string;
   /** Longest time of a build, where no tier sets an end. After an interruption Go's own cache keeps the compiled packages. */
   readonly timeoutMs: number;
 }
@@ -37,7 +39,11 @@ export async function buildGoProgram(source: GoSource): Promise<GoProgram> {
   await mkdir(cache, { recursive: true });
   // Build under a temporary name, so that an interrupted build leaves no partial program.
   const fresh = `${program}.${process.pid}`;
-  const flags = source.ldflags === undefined ? [] : ['-ldflags', source.ldflags];
+  const { ldflags, tags } = source;
+  const flags = [
+    ...(ldflags === undefined ? [] : ['-ldflags', ldflags]),
+    ...(tags === undefined ? [] : ['-tags', tags]),
+  ];
   try {
     await runGo(
       ['build', '-trimpath', '-mod=readonly', ...flags, '-o', fresh, `./${source.package}`],
@@ -89,7 +95,9 @@ export function goFailure(name: string, error: unknown): string {
 }
 
 async function digest(source: GoSource): Promise<string> {
-  const hash = createHash('sha256').update(source.ldflags ?? '');
+  const hash = createHash('sha256')
+    .update(source.ldflags ?? '')
+    .update(source.tags ?? '');
   for (const file of ['go.mod', 'go.sum', join(source.package, 'main.go')]) {
     hash.update(await readFile(join(source.folder, file)));
   }

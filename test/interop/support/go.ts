@@ -1,6 +1,6 @@
 /** The Go programs of the interoperability tests. */
 import { buildGoProgram } from '../../support/go-program.ts';
-import type { GoProgram } from '../../support/go-program.ts';
+import type { GoProgram, GoSource } from '../../support/go-program.ts';
 
 export type { GoProgram } from '../../support/go-program.ts';
 
@@ -8,7 +8,10 @@ export type { GoProgram } from '../../support/go-program.ts';
 const BUILD_TIMEOUT_MS = 300_000;
 
 /** Builds the program of the module in `test/interop/<name>`. Does not throw when the machine lacks something. */
-export function goProgram(name: string): Promise<GoProgram> {
+export function goProgram(
+  name: string,
+  options: Partial<Pick<GoSource, 'tags' | 'timeoutMs'>> = {},
+): Promise<GoProgram> {
   const folder = new URL(`../${name}/`, import.meta.url).pathname;
   return buildGoProgram({
     name,
@@ -16,5 +19,6 @@ export function goProgram(name: string): Promise<GoProgram> {
     package: '.',
     cache: 'interop',
     timeoutMs: BUILD_TIMEOUT_MS,
+    ...options,
   });
 }
