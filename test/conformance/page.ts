@@ -6,13 +6,22 @@ import { dataplane } from './rules/dataplane.ts';
 import { dns } from './rules/dns.ts';
 import { hbone } from './rules/hbone.ts';
 import { inpod } from './rules/inpod.ts';
+import { istiodAmbient } from './rules/istiod-ambient.ts';
 import { observability } from './rules/observability.ts';
 import { policy } from './rules/policy.ts';
 
 /** Where the page lies. */
 export const CONFORMANCE_PAGE = new URL('../../docs/conformance.md', import.meta.url);
 
-const SPECIFICATIONS = [dataplane, hbone, policy, dns, inpod, observability] as const;
+const SPECIFICATIONS = [
+  dataplane,
+  hbone,
+  policy,
+  dns,
+  inpod,
+  observability,
+  istiodAmbient,
+] as const;
 const ROOT = new URL('../../', import.meta.url);
 const TAG = /spec: ([a-z0-9-]+\.md) §([0-9]+(?:\.[0-9]+)*)/g;
 

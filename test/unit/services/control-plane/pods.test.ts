@@ -1,3 +1,4 @@
+/** spec: istiod-ambient.md §1.1, spec: istiod-ambient.md §1.2. */
 import test from 'ava';
 import { TestMesh, podManifest } from '../../../support/mesh-objects.ts';
 

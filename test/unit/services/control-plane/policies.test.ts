@@ -1,3 +1,4 @@
+/** spec: istiod-ambient.md §2.1, spec: istiod-ambient.md §2.2, spec: istiod-ambient.md §2.3, spec: istiod-ambient.md §2.4. */
 import test from 'ava';
 import type { Authorization, Match } from '../../../../lib/policy/model.ts';
 import { conditionsOf } from '../../../../services/control-plane/policy/conditions.ts';

@@ -1,3 +1,4 @@
+/** spec: istiod-ambient.md §1.4, spec: istiod-ambient.md §1.5, spec: istiod-ambient.md §1.3. */
 import test from 'ava';
 import type { Service } from '../../../../lib/state/model.ts';
 import { TestMesh, podManifest } from '../../../support/mesh-objects.ts';
