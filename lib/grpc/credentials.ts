@@ -80,7 +80,8 @@ async function secure(
     );
     secured.once('secureConnect', () => {
       timer.cancel();
-      resolve({ socket: secured, secure: true });
+      // Node is inside SSL_read here. If the socket and then the TLS socket were destroyed before it returns, the process would crash.
+      setImmediate(() => resolve({ socket: secured, secure: true }));
     });
     // The listener stays: the transport adds its own only after its next step.
     secured.on('error', (error) => {

@@ -1,13 +1,17 @@
 /** Tests the offers and choices of our TLS from the other end of the wire. */
+import { generateKeyPairSync } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
-import { connect as connectTls } from 'node:tls';
+import { connect as connectTls, createServer as createTlsServer } from 'node:tls';
 import type { ConnectionOptions, TLSSocket } from 'node:tls';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { http2Engine } from '../support/engine-http2/engine.ts';
 import { openGrpcClient } from '../../lib/grpc/client.ts';
+import { RootsCredentials } from '../../lib/grpc/credentials.ts';
+import { issueLeaf } from '../../lib/identity/x509.ts';
+import { DEFAULT_TLS_POLICY } from '../../lib/tls/parameters.ts';
 import type { TlsPolicy } from '../../lib/tls/parameters.ts';
 import { Tls, parseClientHello } from '../support/client-hello.ts';
 import type { ClientHello } from '../support/client-hello.ts';
@@ -206,5 +210,39 @@ test('connections to the control plane and the CA keep the same rules', async (t
     t.deepEqual(offered.versions, versions);
     t.deepEqual(offered.alpn, ['h2']);
     t.false(offered.extensions.includes(Tls.preSharedKey));
+  }
+});
+
+test('a socket of a gRPC client and then its TLS socket may be destroyed as soon as they are handed out', async (t) => {
+  const pki = await createTunnelPki();
+  const keys = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+  const cert = await issueLeaf(pki.root, {
+    publicKey: keys.publicKey,
+    names: [{ kind: 'ip', value: '127.0.0.1' }],
+    notBeforeMs: Date.now() - 60_000,
+    notAfterMs: Date.now() + 60_000,
+  });
+  const key = keys.privateKey.export({ type: 'pkcs8', format: 'pem' });
+  const listening = createTlsServer({ cert, key, ALPNProtocols: ['h2'] }, (socket) =>
+    socket.on('error', () => {}).resume(),
+  );
+  listening.on('tlsClientError', () => {});
+  listening.listen(0, '127.0.0.1');
+  await once(listening, 'listening');
+  t.teardown(() => listening.close());
+  const connector = new RootsCredentials({
+    roots: { kind: 'pem', pem: pki.rootPem },
+    host: '127.0.0.1',
+    altHostname: null,
+    tls: DEFAULT_TLS_POLICY,
+  })._createSecureConnector(null, null);
+  for (let round = 0; round < 5; round += 1) {
+    const socket = await dial(t, (listening.address() as AddressInfo).port);
+    const made = await connector.connect(socket).then((result) => {
+      socket.destroy();
+      result.socket.destroy();
+      return result;
+    });
+    t.true(made.secure);
   }
 });
