@@ -3,16 +3,8 @@ import { Server, ServerCredentials } from '@grpc/grpc-js';
 import type { ServerOptions } from '@grpc/grpc-js';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { Endpoint } from '../config/fields.ts';
-import { DEFAULT_TLS_POLICY, tlsParameters } from '../tls/parameters.ts';
-import type { TlsParameters, TlsPolicy } from '../tls/parameters.ts';
-
-/** A server's own certificate. */
-export interface ServingCertificate {
-  /** Leaf then intermediates, PEM. */
-  readonly chainPem: string;
-  /** PKCS#8, PEM. */
-  readonly keyPem: string;
-}
+import { DEFAULT_TLS_POLICY, servingParameters } from '../tls/parameters.ts';
+import type { ServingCertificate, TlsPolicy } from '../tls/parameters.ts';
 
 /**
  * Server credentials with a replaceable certificate: new connections get the new one, open ones continue. They request no
@@ -22,25 +14,18 @@ export class RotatingServerCredentials extends ServerCredentials {
   readonly #tls: TlsPolicy;
 
   constructor(certificate: ServingCertificate, tls: TlsPolicy = DEFAULT_TLS_POLICY) {
-    super({}, contextOptions(certificate, tls));
+    super({}, servingParameters(certificate, tls));
     this.#tls = tls;
   }
 
   /** Uses this certificate for new connections. */
   rotate(certificate: ServingCertificate): void {
-    this.updateSecureContextOptions(contextOptions(certificate, this.#tls));
+    this.updateSecureContextOptions(servingParameters(certificate, this.#tls));
   }
 
   override _equals(other: ServerCredentials): boolean {
     return other === this;
   }
-}
-
-function contextOptions(
-  certificate: ServingCertificate,
-  tls: TlsPolicy,
-): TlsParameters & { cert: string; key: string } {
-  return { cert: certificate.chainPem, key: certificate.keyPem, ...tlsParameters(tls) };
 }
 
 /** Istio's ping interval (docs/spec/control.md §1); a dead client is noticed within 30 s. */

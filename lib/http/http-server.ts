@@ -2,10 +2,15 @@ import { once } from 'node:events';
 import { chmod, rm } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import { createServer as createSecureServer } from 'node:https';
+import type { Server as SecureServer } from 'node:https';
 import type { Socket } from 'node:net';
 import type { Endpoint } from '../config/fields.ts';
+import { assert } from '../errors/assert.ts';
 import { errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
+import { servingParameters } from '../tls/parameters.ts';
+import type { ServingCertificate, TlsPolicy } from '../tls/parameters.ts';
 import { HttpRefusal, sendText } from './answers.ts';
 import type { HttpHandler } from './routes.ts';
 
@@ -38,6 +43,8 @@ export interface HttpServerOptions {
    * thrown away, up to {@link MAX_DISCARDED_BODY_BYTES}.
    */
   readonly readsBodies?: boolean;
+  /** Serves HTTPS with this certificate. A request must be complete in {@link REQUEST_TIMEOUT_MS} then. */
+  readonly tls?: { readonly certificate: ServingCertificate; readonly policy: TlsPolicy };
   /** Looks at each new connection, and may destroy it. */
   readonly admit?: (socket: Socket) => void;
   /** Answers a failed request, before anything was sent. By default the answer is the error's text. */
@@ -48,22 +55,36 @@ export interface HttpServerOptions {
 export class HttpServer {
   readonly #handler: HttpHandler;
   readonly #options: HttpServerOptions;
-  readonly #server: Server;
+  readonly #server: Server | SecureServer;
 
   constructor(handler: HttpHandler, options: HttpServerOptions) {
     this.#handler = handler;
     this.#options = options;
-    this.#server = createServer(
-      {
-        headersTimeout: HEADER_TIMEOUT_MS,
-        requestTimeout: options.readsBodies === true ? 0 : REQUEST_TIMEOUT_MS,
-        connectionsCheckingInterval: CHECK_INTERVAL_MS,
-        maxHeaderSize: HEADER_LIMIT_BYTES,
-      },
-      (request, response) => void this.#handle(request, response),
-    );
+    const { tls } = options;
+    const limits = {
+      headersTimeout: HEADER_TIMEOUT_MS,
+      requestTimeout: options.readsBodies === true && tls === undefined ? 0 : REQUEST_TIMEOUT_MS,
+      connectionsCheckingInterval: CHECK_INTERVAL_MS,
+      maxHeaderSize: HEADER_LIMIT_BYTES,
+    };
+    const handle = (request: IncomingMessage, response: ServerResponse): void =>
+      void this.#handle(request, response);
+    this.#server =
+      tls === undefined
+        ? createServer(limits, handle)
+        : createSecureServer(
+            { ...limits, ...servingParameters(tls.certificate, tls.policy) },
+            handle,
+          );
     this.#server.maxConnections = MAX_CONNECTIONS;
     if (options.admit !== undefined) this.#server.on('connection', options.admit);
+  }
+
+  /** Shows this certificate to new connections. For a server with {@link HttpServerOptions.tls}. */
+  rotate(certificate: ServingCertificate): void {
+    const { tls } = this.#options;
+    assert(tls !== undefined && 'setSecureContext' in this.#server, 'the server speaks TLS');
+    this.#server.setSecureContext(servingParameters(certificate, tls.policy));
   }
 
   /** Listens; replaces a socket file that a killed process left. Rejects when the address cannot be taken. */

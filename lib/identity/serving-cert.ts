@@ -11,7 +11,7 @@ import { FreshReading } from '../files/fresh-reading.ts';
 import { CaClient, MAX_ANSWER_BYTES } from './ca-client.ts';
 import { createRequest } from './csr.ts';
 import type { GrpcClientOptions } from '../grpc/client.ts';
-import type { ServingCertificate } from '../grpc/server.ts';
+import type { ServingCertificate } from '../tls/parameters.ts';
 import { verifyChain } from './peer-verify.ts';
 import { parseCertificates } from '../tls/pem.ts';
 import { renewalDelayMs } from './renewal.ts';

@@ -24,7 +24,7 @@ export function leaseIdentity(): string {
   return `${hostname()}_${randomUUID()}`;
 }
 
-/** The times of a lease in milliseconds, as client-go has them: renewed at a fifth, given up at two thirds. */
+/** The times of a lease in milliseconds. */
 export interface LeaseTimes {
   /** Others take the lease this long after they last saw it change. */
   readonly durationMs: number;
@@ -34,12 +34,17 @@ export interface LeaseTimes {
   readonly retryMs: number;
 }
 
-/** The defaults of client-go. */
-export const LEASE_TIMES: LeaseTimes = {
-  durationMs: 15_000,
-  renewDeadlineMs: 10_000,
-  retryMs: 2_000,
-};
+/** The default of client-go. */
+export const LEASE_DURATION_MS = 15_000;
+
+/** Returns the times for a duration, in the proportions of client-go. */
+export function leaseTimes(durationMs: number): LeaseTimes {
+  return {
+    durationMs,
+    renewDeadlineMs: Math.round((durationMs * 2) / 3),
+    retryMs: Math.round((durationMs * 2) / 15),
+  };
+}
 
 /** A lease to compete for. */
 export interface LeaseOptions {
@@ -47,6 +52,7 @@ export interface LeaseOptions {
   readonly name: string;
   /** See {@link leaseIdentity}. */
   readonly identity: string;
+  /** Those of {@link LEASE_DURATION_MS} when left out. */
   readonly times?: LeaseTimes;
 }
 
@@ -84,7 +90,7 @@ export class LeaseCandidate {
 
   constructor(options: LeaseOptions, deps: LeaseDeps) {
     this.#options = options;
-    this.#times = options.times ?? LEASE_TIMES;
+    this.#times = options.times ?? leaseTimes(LEASE_DURATION_MS);
     this.#deps = deps;
   }
 

@@ -53,3 +53,19 @@ export function tlsParameters(policy: TlsPolicy): TlsParameters {
     secureOptions: constants.SSL_OP_NO_TICKET | constants.SSL_OP_NO_RENEGOTIATION,
   };
 }
+
+/** A server's own certificate. */
+export interface ServingCertificate {
+  /** Leaf then intermediates, PEM. */
+  readonly chainPem: string;
+  /** PKCS#8, PEM. */
+  readonly keyPem: string;
+}
+
+/** Returns the options of a server that shows this certificate. */
+export function servingParameters(
+  certificate: ServingCertificate,
+  policy: TlsPolicy,
+): TlsParameters & { readonly cert: string; readonly key: string } {
+  return { cert: certificate.chainPem, key: certificate.keyPem, ...tlsParameters(policy) };
+}

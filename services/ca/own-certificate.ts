@@ -3,7 +3,7 @@ import { promisify } from 'node:util';
 import type { Clock, Timer } from '../../lib/clock/clock.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
 import { FreshReading } from '../../lib/files/fresh-reading.ts';
-import type { ServingCertificate } from '../../lib/grpc/server.ts';
+import type { ServingCertificate } from '../../lib/tls/parameters.ts';
 import { renewalDelayMs } from '../../lib/identity/renewal.ts';
 import type { AltName } from '../../lib/identity/subject-alt-name.ts';
 import { issueLeaf } from '../../lib/identity/x509.ts';

@@ -19,6 +19,8 @@ import { clusterId } from '../../lib/identity/cluster.ts';
 import { meshRoots } from '../../lib/identity/mesh-roots.ts';
 import type { RootSource } from '../../lib/tls/roots.ts';
 import type { GrpcClientOptions } from '../../lib/grpc/client.ts';
+import { LEASE_DURATION_MS, leaseTimes } from '../../lib/kubernetes/lease.ts';
+import type { LeaseTimes } from '../../lib/kubernetes/lease.ts';
 import type { ConnectionSource } from '../../lib/kubernetes/connection.ts';
 import { connectionSource, kubernetesVariables } from '../../lib/kubernetes/variables.ts';
 import { tokenConfig, tokenVariables } from '../../lib/identity/token-config.ts';
@@ -33,6 +35,14 @@ export interface ControlPlaneConfig {
   /** Where the objects come from. */
   readonly source: 'manifests' | 'kubernetes';
   readonly kubernetes: ConnectionSource;
+  readonly leaseTimes: LeaseTimes;
+  /** The admission webhook. */
+  readonly webhook: {
+    /** Null: none. */
+    readonly listen: Endpoint | null;
+    /** Folder with `tls.crt`, `tls.key` and `ca.crt`; null for a certificate of the CA. */
+    readonly certDir: string | null;
+  };
   readonly manifestsDir: string | null;
   readonly apiSocket: string | null;
   /** Socket that serves only the watch of pods; null without one. */
@@ -99,6 +109,23 @@ const variables = {
     schema: oneOf('manifests', 'kubernetes')({ default: 'manifests' }),
     description: 'where the objects come from: manifests, or a Kubernetes API server',
     when: 'the mesh runs on Kubernetes',
+  },
+  WEFT_CONTROL_PLANE_WEBHOOK_LISTEN: {
+    schema: endpoint({ optional: true }),
+    description: 'where the admission webhook listens (HTTPS, /validate); none when unset',
+    when: 'the API server is to refuse objects that cannot be enforced; Istio has [::]:15017',
+  },
+  WEFT_CONTROL_PLANE_WEBHOOK_CERT_DIR: {
+    schema: text({ optional: true }),
+    description:
+      "folder with the webhook's tls.crt, tls.key and ca.crt; a certificate of the CA when unset",
+    when: 'another authority, such as cert-manager, issues it',
+  },
+  WEFT_CONTROL_PLANE_LEASE_DURATION: {
+    schema: duration({ default: LEASE_DURATION_MS }),
+    description:
+      'another replica writes statuses and addresses this long after the last sign of life of the leader',
+    when: 'the API server is so slow that leaders change without a reason',
   },
   WEFT_CONTROL_PLANE_MANIFESTS_DIR: {
     schema: text({ optional: true }),
@@ -187,7 +214,7 @@ const OF_MANIFESTS = [
 
 function checkSource(
   values: { readonly WEFT_CONTROL_PLANE_SOURCE: string } & Readonly<
-    Record<(typeof OF_MANIFESTS)[number], unknown>
+    Record<(typeof OF_MANIFESTS)[number] | 'WEFT_CONTROL_PLANE_WEBHOOK_LISTEN', unknown>
   >,
 ): void {
   if (values.WEFT_CONTROL_PLANE_SOURCE === 'kubernetes') {
@@ -195,6 +222,11 @@ function checkSource(
     if (foreign.length === 0) return;
     throw new Error(
       `${foreign.join(', ')} cannot be set with WEFT_CONTROL_PLANE_SOURCE=kubernetes: the API server has all objects`,
+    );
+  }
+  if (values.WEFT_CONTROL_PLANE_WEBHOOK_LISTEN !== null) {
+    throw new Error(
+      'WEFT_CONTROL_PLANE_WEBHOOK_LISTEN needs WEFT_CONTROL_PLANE_SOURCE=kubernetes: `weft apply` checks manifests itself',
     );
   }
   if (
@@ -214,6 +246,11 @@ const base = defineConfig(variables, (values): ControlPlaneConfig => {
     listen: values.WEFT_CONTROL_PLANE_LISTEN,
     source: values.WEFT_CONTROL_PLANE_SOURCE,
     kubernetes: connectionSource(values),
+    leaseTimes: leaseTimes(values.WEFT_CONTROL_PLANE_LEASE_DURATION),
+    webhook: {
+      listen: values.WEFT_CONTROL_PLANE_WEBHOOK_LISTEN,
+      certDir: values.WEFT_CONTROL_PLANE_WEBHOOK_CERT_DIR,
+    },
     manifestsDir: values.WEFT_CONTROL_PLANE_MANIFESTS_DIR,
     apiSocket: values.WEFT_CONTROL_PLANE_API_SOCKET,
     podsSocket: values.WEFT_CONTROL_PLANE_PODS_SOCKET,

@@ -9,11 +9,7 @@ import {
 } from '../../lib/grpc/server.ts';
 import { TimeSlice } from '../../lib/async/time-slice.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
-import { sendJson } from '../../lib/http/answers.ts';
 import { ServingCertKeeper } from '../../lib/identity/serving-cert.ts';
-import { findConnection } from '../../lib/kubernetes/connection.ts';
-import { KubernetesClient } from '../../lib/kubernetes/client.ts';
-import { DEFAULT_TLS_POLICY } from '../../lib/tls/parameters.ts';
 import { TokenVerifier } from '../../lib/identity/token.ts';
 import { DeltaServer, MAX_REQUEST_BYTES, deltaService } from '../../lib/xds/delta-server.ts';
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../lib/xds/type-urls.ts';
@@ -23,10 +19,10 @@ import type { ControlPlaneConfig } from './config.ts';
 import { Debounce } from './debounce.ts';
 import { SLICE_MS } from './limits.ts';
 import { KINDS } from './manifests/kinds.ts';
+import { KubernetesParts } from './kubernetes-parts.ts';
 import { MeshMap } from './mapping/mesh-map.ts';
 import { controlPlaneMetrics } from './metrics.ts';
 import type { ControlPlaneMetrics } from './metrics.ts';
-import { KubernetesSource } from './sources/kubernetes-source.ts';
 import { ManifestSource } from './sources/manifest-source.ts';
 import type { ObjectSource } from './sources/object-source.ts';
 
@@ -57,6 +53,8 @@ export class ControlPlaneActor implements Actor {
   #delta: DeltaServer | null = null;
   #server: Server | null = null;
   #port: number | null = null;
+  /** Null with manifests. */
+  #kubernetes: KubernetesParts | null = null;
 
   constructor(config: ControlPlaneConfig) {
     this.#config = config;
@@ -79,6 +77,7 @@ export class ControlPlaneActor implements Actor {
       if (this.#closing.signal.aborted) return;
       const parts = await this.#map(source, context);
       releases.objects();
+      this.#kubernetes?.lead(parts.map);
       await this.#bind(parts, releases);
     };
     // An API server may be away for long, so the start does not wait for it.
@@ -97,25 +96,11 @@ export class ControlPlaneActor implements Actor {
   }
 
   async #openSource(context: ActorContext): Promise<ObjectSource> {
-    const { log, clock, metrics } = context;
     if (this.#config.source === 'manifests') {
       return this.#made.use(await ManifestSource.open(this.#config, context));
     }
-    const client = new KubernetesClient(await findConnection(this.#config.kubernetes), {
-      clock,
-      metrics,
-      tls: this.#config.ca.tls ?? DEFAULT_TLS_POLICY,
-      userAgent: `weft-${context.actor}`,
-    });
-    this.#made.defer(() => client.close());
-    const { rootNamespace } = this.#config.settings.policies;
-    const source = new KubernetesSource({ client, clock, log, metrics, rootNamespace });
-    this.#made.defer(() => source.close());
-    context.supervise('source', source.run());
-    context.admin.route('GET', '/sources', (_request, response) => {
-      sendJson(response, 200, { sources: source.status() });
-    });
-    return source;
+    this.#kubernetes = this.#made.use(await KubernetesParts.open(this.#config, context));
+    return this.#kubernetes.source;
   }
 
   async #map(source: ObjectSource, context: ActorContext): Promise<Parts> {
@@ -234,6 +219,7 @@ export class ControlPlaneActor implements Actor {
       server.addService(deltaService, delta.handlers());
       this.#server = server;
       this.#port = await bindGrpcServer(server, this.#config.listen, credentials);
+      await this.#kubernetes?.openWebhook(keeper, this.#closing.signal);
       releases.listening();
       log.info({ port: this.#port }, 'xds.listening');
     };

@@ -38,3 +38,5 @@ export const MAX_NODES = 5_000;
 export const STORE_YOUNG_GENERATION_MB = 6;
 /** Texts that the reduction of objects shares: the labels and names of nodes of a mesh of a hundred thousand pods. */
 export const MAX_SHARED_TEXTS = 65_536;
+/** Largest body of the admission webhook: an object before and after, which etcd limits to 1.5 MB each, in JSON. */
+export const MAX_REVIEW_BYTES = 8 * 1024 * 1024;

@@ -9,6 +9,9 @@ export interface FieldProblem {
   readonly reason: string;
 }
 
+/** The reason of a field that the control plane does not know. */
+export const UNKNOWN_FIELD = 'unknown field';
+
 /** The object as its kind's schema parses it, or null with every problem. A null field counts as absent, as in Kubernetes. */
 export function validateObject(
   kind: Kind,
@@ -31,7 +34,7 @@ function reportIssue(
   const path = issue.path.reduce<string>(appendPart, '');
   switch (issue.code) {
     case 'unrecognized_keys':
-      for (const key of issue.keys) refuse(appendPart(path, key), 'unknown field');
+      for (const key of issue.keys) refuse(appendPart(path, key), UNKNOWN_FIELD);
       return;
     case 'invalid_key':
       refuse(path, issue.issues[0]?.message ?? issue.message);

@@ -116,7 +116,7 @@ function refuseHeadlessChange(
 
 /** The ServiceEntry with one address of each family, in its status, for every host that needs one. */
 export function allocateEntryAddresses(
-  view: StateView,
+  view: Pick<StateView, 'addressOwner'>,
   entry: ServiceEntry,
   ranges: AddressRanges,
 ): ServiceEntry {

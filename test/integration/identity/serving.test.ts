@@ -17,7 +17,7 @@ import {
   createGrpcServer,
   shutDownGrpcServer,
 } from '../../../lib/grpc/server.ts';
-import type { ServingCertificate } from '../../../lib/grpc/server.ts';
+import type { ServingCertificate } from '../../../lib/tls/parameters.ts';
 import { ServingCertKeeper } from '../../../lib/identity/serving-cert.ts';
 import { createRequest } from '../../../lib/identity/csr.ts';
 import { createRoot, issueLeaf } from '../../../lib/identity/x509.ts';
