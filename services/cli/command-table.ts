@@ -30,7 +30,7 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
     load: () => import('./commands/upgrade.ts'),
   },
   get: {
-    summary: 'list pods, workloads, services, policies, certificates, connections or queues',
+    summary: 'list pods, workloads, services, policies, certificates, connections, queues or nacks',
     load: () => import('./commands/get.ts'),
   },
   exec: { summary: 'run a command in a pod', load: () => import('./commands/exec.ts') },

@@ -8,6 +8,7 @@ import type { MeshPaths } from './mesh-paths.ts';
 import type { Upgraded } from './role-processes.ts';
 import type { MeshStatus, PodLine } from './supervisor-api.ts';
 import type { CertificateRecord } from '../../lib/identity/certificate-records.ts';
+import type { Nack } from '../../lib/xds/nack-log.ts';
 import type { ConnectionRecord } from '../../workers/listener/protocol/connections.ts';
 
 /** The fields used here of one row of a node agent's list. */
@@ -67,6 +68,15 @@ export function askEnrolments(paths: MeshPaths, node: string): Promise<readonly 
     socket: adminSocket(paths, 'node-agent', node),
     path: '/node-agent/enrolments',
   });
+}
+
+/** The responses that clients of the control plane refused, oldest first. Throws STATE_UNAVAILABLE. */
+export async function askNacks(paths: MeshPaths): Promise<readonly Nack[]> {
+  const answer = await askJson<{ nacks: readonly Nack[] }>({
+    socket: adminSocket(paths, 'control-plane', null),
+    path: '/control-plane/nacks',
+  });
+  return answer.nacks;
 }
 
 /** The live connections of a node's proxy. Throws STATE_UNAVAILABLE. */
