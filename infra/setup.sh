@@ -6,14 +6,15 @@
 #   sh infra/setup.sh --bench    and those of the benchmark
 #   sh infra/setup.sh --test     and those of the tests, the short benchmark included
 #   sh infra/setup.sh --interop  and those of the tests with other implementations; Go ones fetch their own modules
+#   sh infra/setup.sh --native   and those of the tests of native code: a second compiler and OpenSSL's headers
 #   sh infra/setup.sh --docker   and those of the tests with containers
 set -eu
 
 mode=${1:-}
 case $mode in
-  '' | --bench | --test | --interop | --docker) ;;
+  '' | --bench | --test | --interop | --native | --docker) ;;
   *)
-    printf 'usage: sh infra/setup.sh [--bench | --test | --interop | --docker]\n' >&2
+    printf 'usage: sh infra/setup.sh [--bench | --test | --interop | --native | --docker]\n' >&2
     exit 2
     ;;
 esac
@@ -65,6 +66,11 @@ missing_extras() {
       have debootstrap || echo debootstrap
       have docker-compose || echo docker-compose
       have tcpdump || echo tcpdump
+      return
+      ;;
+    --native)
+      have clang++ || echo clang libclang-rt-14-dev
+      [ -e /usr/include/openssl/ssl.h ] || echo libssl-dev
       return
       ;;
     --interop)

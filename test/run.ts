@@ -78,6 +78,13 @@ const LANES: readonly (readonly Tier[])[] = [
       limitSeconds: 560,
       wider: true,
     },
+    {
+      name: 'native',
+      config: 'ava.native.config.js',
+      buildSeconds: 200,
+      limitSeconds: 280,
+      wider: true,
+    },
   ],
 ];
 const TIERS = LANES.flat();

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds build/weft.node from the *.cc files of this folder, when one of them (or this script) is newer.
-# One compiler call against the headers of the pinned Node; no node-gyp.
+# Builds build/weft.node from the *.cc files of this folder and of carry/, when one of them (or this script) is newer.
+# One compiler call a file, on all processors, against the headers of the pinned Node; no node-gyp.
 set -eu
 cd "$(dirname "$0")"
 case $(uname -m) in
@@ -18,14 +18,18 @@ if ! [ -f "$include/node_api.h" ]; then
 fi
 out=build/weft.node
 # The stamp names the headers too: another Node means another build.
-stamp=$(cat ./*.cc ./*.h build.sh "$include/node_version.h" | sha256sum)
+stamp=$(cat ./*.cc ./*.h carry/*.cc carry/*.h build.sh "$include/node_version.h" | sha256sum)
 if [ -f "$out" ] && [ "$(cat build/stamp 2>/dev/null)" = "$stamp" ]; then exit 0; fi
 mkdir -p build
-# nodelete: the splice pump's thread runs this code for as long as the process lives, whichever thread loaded it.
+# nodelete: the threads of the splice pump and of the carry run this code for as long as the process lives, whichever thread loaded it.
 # Written beside and renamed: a running process keeps the file it has mapped.
-tmp=build/weft.$$.node
-trap 'rm -f "$tmp"' EXIT
-g++ -std=c++17 -Wall -Wextra -Werror -O2 -fPIC -shared -fvisibility=hidden -pthread -Wl,-z,nodelete \
-  -DNAPI_VERSION=9 -isystem "$include" -o "$tmp" ./*.cc
-mv "$tmp" "$out"
+tmp=build/new.$$
+mkdir "$tmp"
+trap 'rm -rf "$tmp"' EXIT
+# The name of an object has no folder: no two files share their name.
+printf '%s\n' ./*.cc carry/*.cc | xargs -P "$(nproc)" -I FILE sh -c '
+  g++ -std=c++20 -Wall -Wextra -Werror -O2 -fPIC -fvisibility=hidden -pthread -DNAPI_VERSION=9 \
+    -isystem "$1" -c "$3" -o "$2/$(basename "$3").o"' sh "$include" "$tmp" FILE
+g++ -shared -pthread -Wl,-z,nodelete -o "$tmp/weft.node" "$tmp"/*.o
+mv "$tmp/weft.node" "$out"
 printf '%s' "$stamp" >build/stamp

@@ -114,5 +114,6 @@ void registerProcess(napi_env env, napi_value exports);
 void registerMemory(napi_env env, napi_value exports);
 void registerSplice(napi_env env, napi_value exports);
 void registerOutput(napi_env env, napi_value exports);
+void registerCarry(napi_env env, napi_value exports);
 
 }  // namespace weft

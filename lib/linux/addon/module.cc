@@ -32,5 +32,6 @@ NAPI_MODULE_INIT() {
   weft::registerMemory(env, exports);
   weft::registerSplice(env, exports);
   weft::registerOutput(env, exports);
+  weft::registerCarry(env, exports);
   return exports;
 }

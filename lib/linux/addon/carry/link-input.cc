@@ -1,0 +1,260 @@
+// What a peer sends: records, frames and its use of the windows.
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "link.h"
+#include "pump.h"
+
+namespace weft::carry {
+
+void Link::read() {
+  if (!readable_ || dead_) return;
+  uint8_t* scratch = pump_->readScratch();
+  if (!deaf_ && waitsForReader()) return;
+  const size_t kept = deaf_ ? 0 : partial_.size();
+  memcpy(scratch, partial_.data(), kept);
+  // While a small stream waits, one read must not take long.
+  const size_t wanted = std::min(READ_BYTES, batch() + 2 * MAX_RECORD_BYTES);
+  const ssize_t got = recv(fd_, scratch + kept, wanted, MSG_DONTWAIT);
+  if (got < 0 && errno == EINTR) return;
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+    readable_ = false;
+    if (sendError_ != 0) destroy(LinkCause::SOCKET, 0, sendError_);
+    return;
+  }
+  if (got <= 0) {
+    const int error = sendError_ != 0 ? sendError_ : got < 0 ? errno : 0;
+    destroy(error != 0 ? LinkCause::SOCKET : LinkCause::TRUNCATED, 0, error);
+    return;
+  }
+  counts_->bytesRead += static_cast<uint64_t>(got);
+  if (static_cast<size_t>(got) < wanted) readable_ = false;
+  if (deaf_) return;
+  takeCiphertext(scratch, kept + static_cast<size_t>(got));
+}
+
+// Takes whole records in place, and keeps the beginning of the next.
+void Link::takeCiphertext(uint8_t* bytes, size_t length) {
+  size_t at = 0;
+  while (at < length && !dead_ && !deaf_) {
+    Opened opened;
+    const size_t record = RecordReader::measure(bytes + at, length - at, &opened);
+    if (opened.verdict == Verdict::FAULT) {
+      refuseRecord(opened.alert);
+      return;
+    }
+    if (record == 0 || record > length - at) break;
+    opened = reader_.open(bytes + at, record);
+    pump_->counters.recordsRead += 1;
+    at += record;
+    if (!takeRecord(opened)) return;
+  }
+  if (dead_) return;
+  flushStreams();
+  if (dead_) return;
+  tellControl();
+  // Idle links keep no memory for it.
+  if (at == length || deaf_) partial_ = std::string();
+  else partial_.assign(reinterpret_cast<const char*>(bytes + at), length - at);
+}
+
+bool Link::takeRecord(const Opened& opened) {
+  switch (opened.verdict) {
+    case Verdict::DATA:
+      if (opened.length > 0) takePlain(opened.content, opened.length);
+      return !dead_;
+    case Verdict::QUIET:
+      if (reader_.updates() > readUpdates_) {
+        readUpdates_ = reader_.updates();
+        Event event;
+        event.cause = 0;
+        event.code = readUpdates_;
+        tell(EventKind::REKEYED, std::move(event));
+      }
+      if (reader_.takeUpdateRequest()) rekey_ = true;
+      return true;
+    case Verdict::CLOSED:
+      flushStreams();
+      destroy(LinkCause::CLOSED);
+      return false;
+    case Verdict::PEER_ALERT:
+      flushStreams();
+      destroy(LinkCause::PEER_ALERT, opened.alert);
+      return false;
+    case Verdict::FAULT:
+      refuseRecord(opened.alert);
+      return false;
+  }
+  return false;
+}
+
+void Link::takePlain(uint8_t* bytes, size_t length) {
+  if (deaf_) return;
+  if (const Fault fault = cutter_.push(bytes, length)) fail(fault);
+}
+
+// A breach of TLS: the keys protect nothing more than the alert.
+void Link::refuseRecord(uint8_t alert) {
+  if (dead_) return;
+  flushStreams();
+  if (sendRest()) {
+    uint8_t record[ALERT_BYTES];
+    const size_t bytes = writer_.alert(static_cast<Alert>(alert), record);
+    if (bytes > 0) send(record, bytes);
+  }
+  const LinkCause cause = alert == static_cast<uint8_t>(Alert::INTERNAL_ERROR)
+                              ? LinkCause::INTERNAL
+                              : LinkCause::TLS_FAULT;
+  destroy(cause, alert);
+}
+
+// A breach of HTTP/2: JavaScript sends the GOAWAY.
+void Link::fail(Fault fault) {
+  flushStreams();
+  if (dead_) return;
+  deaf_ = true;
+  reading_ = nullptr;
+  Event event;
+  event.code = fault.code;
+  event.bytes = fault.text;
+  tell(EventKind::FAULT, std::move(event));
+  endStreams();
+}
+
+Fault Link::dataBegins(const FrameHeader& header) {
+  reading_ = nullptr;
+  if (!connectionWindow_.take(header.length)) {
+    return {"sent more than the connection window", FLOW_CONTROL_ERROR};
+  }
+  releaseConnection();
+  Stream* stream = find(header.id);
+  if (stream == nullptr) return stray(header.id);
+  if (stream->remoteEnded) {
+    stream->reset(StreamCause::BROKE, STREAM_CLOSED);
+  } else if (!stream->receiveWindow.take(header.length)) {
+    stream->reset(StreamCause::BROKE, FLOW_CONTROL_ERROR);
+  } else {
+    reading_ = stream;
+  }
+  return {};
+}
+
+void Link::data(uint8_t* bytes, size_t length) {
+  if (reading_ != nullptr) reading_->take(bytes, length);
+}
+
+Fault Link::dataEnds(const FrameHeader& header, size_t content) {
+  Stream* stream = reading_;
+  reading_ = nullptr;
+  const bool endsStream = (header.flags & FLAG_END_STREAM) != 0;
+  if (content == 0 && !endsStream) {
+    if (const Fault fault = idle()) return fault;
+  }
+  if (stream == nullptr) return {};
+  stream->discard(header.length - content);
+  if (!endsStream) return {};
+  const bool isAttached = stream->attached();
+  stream->remoteEnded = true;
+  stream->remoteEnd();
+  if (!isAttached && !stream->dead()) {
+    Event event;
+    event.stream = stream->id;
+    tell(EventKind::REMOTE_END, std::move(event));
+  }
+  return {};
+}
+
+Fault Link::windowUpdate(uint32_t id, uint32_t increment) {
+  if (!windowUpdates_.spend()) {
+    return {"floods the tunnel with WINDOW_UPDATEs", ENHANCE_YOUR_CALM};
+  }
+  if (id == 0) {
+    if (increment == 0) return {"sent a WINDOW_UPDATE of nothing", PROTOCOL_ERROR};
+    sendWindow_ += increment;
+    if (sendWindow_ > MAX_WINDOW) return {"opened its window too far", FLOW_CONTROL_ERROR};
+    unblock();
+    return {};
+  }
+  Stream* stream = find(id);
+  if (stream == nullptr) {
+    if (isIdle(id)) {
+      return {"sent a WINDOW_UPDATE on a stream that was never opened", PROTOCOL_ERROR};
+    }
+    return {};
+  }
+  if (increment == 0) stream->reset(StreamCause::BROKE, PROTOCOL_ERROR);
+  else if (!stream->grow(increment)) stream->reset(StreamCause::BROKE, FLOW_CONTROL_ERROR);
+  return {};
+}
+
+Fault Link::control(const FrameHeader& header, const uint8_t* frame) {
+  controlIn_.append(reinterpret_cast<const char*>(frame), FRAME_HEADER_BYTES + header.length);
+  if (header.type == HEADERS && isServer_ && isIdle(header.id) && header.id % 2 == 1) {
+    openStream(header.id);
+  }
+  Stream* stream = find(header.id);
+  if (stream == nullptr) return {};
+  if (header.type == RST_STREAM) stream->peerReset(readNumber(frame + FRAME_HEADER_BYTES));
+  if (header.type == HEADERS && stream->remoteEnded) {
+    stream->reset(StreamCause::BROKE, STREAM_CLOSED);
+  }
+  return {};
+}
+
+Fault Link::headersEnd(uint32_t id, bool endStream) {
+  Stream* stream = endStream ? find(id) : nullptr;
+  if (stream != nullptr) stream->remoteEnded = true;
+  return {};
+}
+
+Fault Link::unknown() { return idle(); }
+
+Fault Link::idle() {
+  if (idle_.spend()) return {};
+  return {"sends frames to no end", ENHANCE_YOUR_CALM};
+}
+
+// DATA on a stream that is not open (RFC 9113 §5.1).
+Fault Link::stray(uint32_t id) {
+  if (isIdle(id)) return {"sent DATA on a stream that was never opened", PROTOCOL_ERROR};
+  // The peer sent it before it knew.
+  if (std::find(resets_.begin(), resets_.end(), id) != resets_.end()) return {};
+  if (const Fault fault = idle()) return fault;
+  rememberReset(id);
+  numberFrame(RST_STREAM, id, STREAM_CLOSED);
+  return {};
+}
+
+// Only clients open streams, in the order of their odd numbers.
+bool Link::isIdle(uint32_t id) const { return id % 2 == 0 || id > lastOpened_; }
+
+void Link::rememberReset(uint32_t id) {
+  if (resets_.size() < MAX_REMEMBERED_STREAMS) {
+    resets_.push_back(id);
+    return;
+  }
+  resets_[nextReset_] = id;
+  nextReset_ = (nextReset_ + 1) % MAX_REMEMBERED_STREAMS;
+}
+
+void Link::releaseConnection() {
+  if (deaf_) return;
+  const int64_t bytes = connectionWindow_.release(heldReceived_, streamWindow_, pressed_);
+  if (bytes > 0) numberFrame(WINDOW_UPDATE, 0, static_cast<uint32_t>(bytes));
+}
+
+void Link::flushLater(Stream* stream) {
+  if (stream->inFlush) return;
+  stream->inFlush = true;
+  toFlush_.push_back(stream);
+}
+
+void Link::flushStreams() {
+  for (size_t index = 0; index < toFlush_.size(); index += 1) toFlush_[index]->flush();
+  toFlush_.clear();
+}
+
+}  // namespace weft::carry

@@ -1,0 +1,283 @@
+// The life of a link: its commands, its events and its end.
+#include "link.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <openssl/crypto.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "pump.h"
+
+namespace weft::carry {
+
+LinkSetup::~LinkSetup() {
+  OPENSSL_cleanse(readSecret, sizeof readSecret);
+  OPENSSL_cleanse(writeSecret, sizeof writeSecret);
+}
+
+Link::Link(Pump* pump, uint32_t number, LinkSetup* setup)
+    : Source(Kind::LINK),
+      pump_(pump),
+      number_(number),
+      isServer_(setup->isServer),
+      fd_(setup->fd),
+      reader_(setup->isServer),
+      cutter_(this, {setup->maxFrameSize, setup->maxBlockBytes}, setup->isServer),
+      connectionWindow_(setup->connectionWindow),
+      streamWindow_(setup->streamWindow),
+      listener_(setup->listener),
+      counts_(setup->counts) {
+  writer_.rekeyAfter(setup->rekeyRecords);
+  const int on = 1;
+  // Fails on sockets that are not TCP, which need none.
+  setsockopt(fd_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  pump_->counters.links += 1;
+}
+
+Link::~Link() { pump_->counters.links -= 1; }
+
+bool Link::open(LinkSetup* setup) {
+  const bool done =
+      reader_.keys().open(setup->suite, setup->readSecret, setup->secretBytes,
+                          setup->readSequence) &&
+      writer_.keys().open(setup->suite, setup->writeSecret, setup->secretBytes,
+                          setup->writeSequence);
+  if (!done) return false;
+  std::string& received = setup->received;
+  takePlain(reinterpret_cast<uint8_t*>(received.data()), received.size());
+  flushStreams();
+  std::string& unread = setup->unread;
+  if (!dead_) takeCiphertext(reinterpret_cast<uint8_t*>(unread.data()), unread.size());
+  return true;
+}
+
+void Link::notice(uint32_t events) {
+  if (dead_) return;
+  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR | EPOLLRDHUP)) != 0) readable_ = true;
+  if ((events & EPOLLOUT) != 0 && sendError_ == 0) writable_ = true;
+}
+
+bool Link::serve() {
+  if (dead_) return false;
+  if (overflows_ && !deaf_) fail({"reads nothing of what it is told", ENHANCE_YOUR_CALM});
+  read();
+  write();
+  if (dead_) return false;
+  report();
+  const bool reads = readable_ && (deaf_ || !counts_->paused);
+  return reads || (writable_ && rest_.empty() && outputWaits() && !closeSent_);
+}
+
+void Link::obey(Command* command) {
+  if (dead_) return;
+  Stream* stream = command->stream == 0 ? nullptr : find(command->stream);
+  switch (command->kind) {
+    case Command::Kind::CONTROL:
+      control(command->bytes.data(), command->bytes.size());
+      break;
+    case Command::Kind::STREAM:
+      if (!deaf_ && !finishing_) openStream(command->stream);
+      break;
+    case Command::Kind::ATTACH:
+      attach(stream, command);
+      break;
+    case Command::Kind::END:
+      if (stream != nullptr) stream->localEnd();
+      break;
+    case Command::Kind::REMOTE_END:
+      if (stream != nullptr) stream->remoteEnd();
+      flushStreams();
+      break;
+    case Command::Kind::EXPECT:
+      if (stream != nullptr) stream->expect(command->first);
+      break;
+    case Command::Kind::RESET:
+      resetStream(command->stream, static_cast<uint32_t>(command->first));
+      break;
+    case Command::Kind::PEER_SETTINGS:
+      peerSettings(command->first, static_cast<uint32_t>(command->second));
+      break;
+    case Command::Kind::WINDOWS:
+      resizeWindows(command->first, command->second);
+      break;
+    case Command::Kind::PRESSURE:
+      pressed_ = command->first != 0;
+      releaseConnection();
+      break;
+    case Command::Kind::REKEY:
+      (command->first != 0 ? askRekey_ : rekey_) = true;
+      break;
+    case Command::Kind::FINISH:
+      finishing_ = true;
+      endStreams();
+      break;
+    case Command::Kind::DESTROY:
+    case Command::Kind::ABANDON:
+      destroy(LinkCause::DESTROYED);
+      return;
+    default:
+      break;
+  }
+  pump_->activate(this);
+}
+
+void Link::attach(Stream* stream, Command* command) {
+  if (stream == nullptr) return;
+  const int fd = command->fd;
+  command->fd = -1;
+  if (const int failed = stream->attach(fd, command)) {
+    stream->reset(StreamCause::SOCKET, CONNECT_ERROR, failed);
+  }
+}
+
+void Link::resetStream(uint32_t id, uint32_t code) {
+  const auto found = streams_.find(id);
+  if (found != streams_.end()) {
+    found->second->reset(StreamCause::CUT, code);
+    return;
+  }
+  rememberReset(id);
+  numberFrame(RST_STREAM, id, code);
+}
+
+// The open stream of this number, unless only its delivery is left.
+Stream* Link::find(uint32_t id) {
+  const auto found = streams_.find(id);
+  return found == streams_.end() || found->second->isOver() ? nullptr : found->second.get();
+}
+
+void Link::openStream(uint32_t id) {
+  if (!isIdle(id)) return;
+  lastOpened_ = id;
+  streams_.emplace(id, std::make_unique<Stream>(this, id, peerWindow_, streamWindow_));
+  pump_->counters.streams += 1;
+}
+
+void Link::forget(Stream* stream, Event&& end) {
+  if (reading_ == stream) reading_ = nullptr;
+  if (stream->inRow) {
+    std::erase(row_, stream);
+    std::erase(blocked_, stream);
+  }
+  const auto found = streams_.find(stream->id);
+  pump_->bury(std::move(found->second));
+  streams_.erase(found);
+  pump_->counters.streams -= 1;
+  tell(EventKind::ENDED, std::move(end));
+}
+
+void Link::endStreams() {
+  row_.clear();
+  blocked_.clear();
+  while (!streams_.empty()) streams_.begin()->second->finish(StreamCause::LINK, 0, 0, true);
+}
+
+void Link::peerSettings(int64_t window, uint32_t frameSize) {
+  const int64_t by = window - peerWindow_;
+  peerWindow_ = window;
+  peerFrameSize_ = frameSize;
+  if (by == 0) return;
+  bool fits = true;
+  for (const auto& entry : streams_) fits = entry.second->grow(by) && fits;
+  if (!fits && !deaf_) fail({"opened its window too far", FLOW_CONTROL_ERROR});
+}
+
+void Link::resizeWindows(int64_t stream, int64_t connection) {
+  connectionWindow_.resize(connection);
+  if (stream != streamWindow_) {
+    streamWindow_ = stream;
+    for (const auto& entry : streams_) entry.second->resizeWindow(stream);
+  }
+  releaseConnection();
+}
+
+void Link::hold(int64_t received, int64_t queued) {
+  heldReceived_ += received;
+  heldQueued_ += queued;
+  if (dead_) return;
+  if (received < 0) releaseConnection();
+  // Its turn reports the change.
+  pump_->activate(this);
+}
+
+void Link::report() {
+  const int64_t held = heldReceived_ + heldQueued_;
+  const int64_t change = std::abs(held - reported_);
+  if (change < REPORT_BYTES && !(held == 0 && reported_ != 0)) return;
+  reported_ = held;
+  counts_->received = heldReceived_;
+  counts_->queued = heldQueued_;
+  if (!counts_->heldTold.exchange(true)) tell(EventKind::HELD, Event());
+}
+
+void Link::tell(EventKind kind, Event&& event) {
+  if (kind != EventKind::CONTROL) tellControl();
+  event.kind = kind;
+  event.link = number_;
+  event.linkCounts = counts_;
+  counts_->waitingEvents += 1;
+  counts_->waitingBytes += static_cast<uint32_t>(event.bytes.size());
+  listener_->tell(std::move(event));
+}
+
+void Link::tellControl() {
+  if (controlIn_.empty()) return;
+  Event event;
+  event.bytes = std::move(controlIn_);
+  controlIn_ = std::string();
+  tell(EventKind::CONTROL, std::move(event));
+}
+
+// Whether so much waits for JavaScript that the link must not be read.
+bool Link::waitsForReader() {
+  const auto isFull = [this] {
+    return counts_->waitingEvents >= MAX_WAITING_EVENTS || counts_->waitingBytes >= MAX_WAITING_BYTES;
+  };
+  if (!isFull()) return false;
+  counts_->paused = true;
+  // The reader may have caught up between the two; then nobody else would resume.
+  if (isFull()) return true;
+  counts_->paused = false;
+  return false;
+}
+
+void Link::destroy(LinkCause cause, uint64_t detail, int error) {
+  if (dead_) return;
+  const bool isOrdinary = cause == LinkCause::DESTROYED || cause == LinkCause::CLOSED;
+  if (isOrdinary && sendRest()) {
+    // What the peer is still to be told.
+    uint8_t* plain = pump_->plainScratch();
+    const size_t length = gatherControl(plain, batch());
+    if (length == 0 || seal(plain, length)) {
+      if (!dead_ && !closeSent_) close();
+    }
+  }
+  if (dead_) return;
+  dead_ = true;
+  endStreams();
+  if (cause == LinkCause::TLS_FAULT || cause == LinkCause::CLOSED) {
+    // A close with unread bytes resets, and a reset discards the alert.
+    size_t discarded = 0;
+    ssize_t got = 0;
+    while (discarded < DISCARD_BYTES &&
+           (got = recv(fd_, pump_->readScratch(), READ_BYTES, MSG_DONTWAIT)) > 0) {
+      discarded += static_cast<size_t>(got);
+    }
+  }
+  pump_->unwatch(fd_);
+  ::close(fd_);
+  counts_->received = counts_->queued = 0;
+  Event event;
+  event.cause = static_cast<uint32_t>(cause);
+  event.code = detail;
+  event.error = error;
+  tell(EventKind::GONE, std::move(event));
+  pump_->bury(this);
+}
+
+}  // namespace weft::carry

@@ -1,0 +1,220 @@
+#include "pump.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+
+namespace weft::carry {
+
+namespace {
+// Room beyond a batch for what encryption adds.
+constexpr size_t SEALED_BYTES = BATCH_BYTES + 64 * 1024;
+}  // namespace
+
+void resetAndClose(int fd) {
+  const linger none = {1, 0};
+  setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
+  close(fd);
+}
+
+Pump::Pump()
+    : readScratch_(new uint8_t[READ_BYTES + MAX_RECORD_BYTES]),
+      plainScratch_(new uint8_t[BATCH_BYTES]),
+      sealedScratch_(new uint8_t[SEALED_BYTES]) {}
+
+Pump::~Pump() {
+  if (threaded_) {
+    Command stop{};
+    stop.kind = Command::Kind::STOP;
+    post(std::move(stop));
+    pthread_join(thread_, nullptr);
+  }
+  for (Command& command : commands_) {
+    if (command.fd >= 0) resetAndClose(command.fd);
+    if (command.setup != nullptr) resetAndClose(command.setup->fd);
+  }
+  while (!links_.empty()) links_.begin()->second->destroy(LinkCause::DESTROYED);
+  deadStreams_.clear();
+  deadLinks_.clear();
+  if (epollFd_ >= 0) close(epollFd_);
+  if (wakeFd_ >= 0) close(wakeFd_);
+}
+
+int Pump::open(bool withThread) {
+  wakeFd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (wakeFd_ < 0) return errno;
+  epollFd_ = epoll_create1(EPOLL_CLOEXEC);
+  if (epollFd_ < 0) return errno;
+  epoll_event event = {};
+  event.events = EPOLLIN;
+  event.data.ptr = &wake_;
+  if (epoll_ctl(epollFd_, EPOLL_CTL_ADD, wakeFd_, &event) != 0) return errno;
+  if (!withThread) return 0;
+  // Node's own threads handle signals.
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const int failed = pthread_create(&thread_, nullptr, run, this);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (failed != 0) return failed;
+  threaded_ = true;
+  pthread_setname_np(thread_, "weft-carry");
+  return 0;
+}
+
+void Pump::post(Command&& command) {
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    commands_.push_back(std::move(command));
+  }
+  if (commanded_.exchange(true)) return;
+  const uint64_t one = 1;
+  // Fails only when a wake-up is pending already.
+  [[maybe_unused]] const ssize_t ignored = write(wakeFd_, &one, sizeof one);
+}
+
+void Pump::handled(uint32_t link, LinkCounts* counts, uint32_t events, uint32_t bytes) {
+  const uint32_t eventsLeft = counts->waitingEvents.fetch_sub(events) - events;
+  const uint32_t bytesLeft = counts->waitingBytes.fetch_sub(bytes) - bytes;
+  if (eventsLeft >= MAX_WAITING_EVENTS || bytesLeft >= MAX_WAITING_BYTES) return;
+  if (!counts->paused.exchange(false)) return;
+  Command resume{};
+  resume.kind = Command::Kind::RESUME;
+  resume.link = link;
+  post(std::move(resume));
+}
+
+void* Pump::run(void* self) {
+  auto* pump = static_cast<Pump*>(self);
+  while (!pump->stopped_) pump->round(-1);
+  return nullptr;
+}
+
+void Pump::round(int timeoutMs) {
+  epoll_event events[MAX_EVENTS];
+  const int count = epoll_wait(epollFd_, events, MAX_EVENTS, active_.empty() ? timeoutMs : 0);
+  for (int index = 0; index < count; index += 1) {
+    auto* source = static_cast<Source*>(events[index].data.ptr);
+    switch (source->kind) {
+      case Source::Kind::WAKE: {
+        uint64_t wakeUps = 0;
+        [[maybe_unused]] const ssize_t ignored = read(wakeFd_, &wakeUps, sizeof wakeUps);
+        break;
+      }
+      case Source::Kind::LINK: {
+        auto* link = static_cast<Link*>(source);
+        link->notice(events[index].events);
+        activate(link);
+        break;
+      }
+      case Source::Kind::STREAM:
+        static_cast<Stream*>(source)->notice(events[index].events);
+        break;
+    }
+  }
+  obeyAll();
+  serving_.swap(active_);
+  for (Link* link : serving_) {
+    link->queued = false;
+    if (link->serve()) activate(link);
+  }
+  serving_.clear();
+  // Only now does no event, list or caller point to them.
+  std::erase_if(active_, [](Link* link) { return link->dead(); });
+  deadStreams_.clear();
+  deadLinks_.clear();
+}
+
+void Pump::obeyAll() {
+  if (!commanded_.exchange(false)) return;
+  std::vector<Command> commands;
+  {
+    const std::lock_guard<std::mutex> guard(mutex_);
+    commands.swap(commands_);
+  }
+  for (Command& command : commands) {
+    obey(&command);
+    // Nobody has taken it: the stream has ended.
+    if (command.fd >= 0) resetAndClose(command.fd);
+  }
+}
+
+void Pump::obey(Command* command) {
+  switch (command->kind) {
+    case Command::Kind::LINK:
+      begin(command);
+      return;
+    case Command::Kind::STOP:
+      stopped_ = true;
+      return;
+    case Command::Kind::ABANDON: {
+      std::vector<Link*> abandoned;
+      for (const auto& entry : links_) {
+        if (entry.second->listener() == command->listener) abandoned.push_back(entry.second.get());
+      }
+      for (Link* link : abandoned) link->obey(command);
+      return;
+    }
+    default: {
+      const auto found = links_.find(command->link);
+      if (found != links_.end()) found->second->obey(command);
+    }
+  }
+}
+
+void Pump::begin(Command* command) {
+  LinkSetup* setup = command->setup.get();
+  auto made = std::make_unique<Link>(this, command->link, setup);
+  Link* link = made.get();
+  links_.emplace(command->link, std::move(made));
+  if (!watch(setup->fd, link)) link->destroy(LinkCause::INTERNAL, 0, errno);
+  else if (!link->open(setup)) link->destroy(LinkCause::INTERNAL);
+  activate(link);
+}
+
+void Pump::activate(Link* link) {
+  if (link->queued || link->dead()) return;
+  link->queued = true;
+  active_.push_back(link);
+}
+
+bool Pump::watch(int fd, Source* source) {
+  epoll_event event = {};
+  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+  event.data.ptr = source;
+  return epoll_ctl(epollFd_, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+// Explicit, because another holder's duplicate would keep the registration alive.
+void Pump::unwatch(int fd) { epoll_ctl(epollFd_, EPOLL_CTL_DEL, fd, nullptr); }
+
+void Pump::bury(std::unique_ptr<Stream> stream) { deadStreams_.push_back(std::move(stream)); }
+
+void Pump::bury(Link* link) {
+  const auto found = links_.find(link->number());
+  if (found == links_.end()) return;
+  deadLinks_.push_back(std::move(found->second));
+  links_.erase(found);
+}
+
+Pieces* Pump::lend() {
+  if (freePieces_.empty()) {
+    pieces_.push_back(std::make_unique<Pieces>());
+    freePieces_.push_back(pieces_.back().get());
+  }
+  Pieces* pieces = freePieces_.back();
+  freePieces_.pop_back();
+  return pieces;
+}
+
+void Pump::giveBack(Pieces* pieces) {
+  pieces->clear();
+  freePieces_.push_back(pieces);
+}
+
+}  // namespace weft::carry

@@ -1,0 +1,88 @@
+// One thread that carries links: its epoll, its mailbox of commands, and the memory that its links share.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "link.h"
+
+namespace weft::carry {
+
+// Bytes that one read of a link takes.
+constexpr size_t READ_BYTES = 512 * 1024;
+constexpr int MAX_EVENTS = 256;
+
+struct PumpCounters {
+  std::atomic<uint64_t> links{0};
+  std::atomic<uint64_t> streams{0};
+  std::atomic<uint64_t> recordsRead{0};
+  std::atomic<uint64_t> recordsWritten{0};
+};
+
+class Pump {
+ public:
+  Pump();
+  // Ends the thread and destroys its links; for programs that end, not for the addon.
+  ~Pump();
+  Pump(const Pump&) = delete;
+  Pump& operator=(const Pump&) = delete;
+
+  // Makes the epoll and, if asked, the thread. 0, or an errno.
+  int open(bool withThread);
+  // Any thread. The descriptors of the command belong to the pump.
+  void post(Command&& command);
+  // One round without a thread, for tests. Waits up to `timeoutMs` for an event.
+  void round(int timeoutMs);
+  // Any thread: a listener has handled events of this link.
+  void handled(uint32_t link, LinkCounts* counts, uint32_t events, uint32_t bytes);
+
+  PumpCounters counters;
+  // Environments that use it; guarded by their own lock.
+  size_t users = 0;
+
+  // The rest is for its links, on its thread.
+  void activate(Link* link);
+  bool watch(int fd, Source* source);
+  void unwatch(int fd);
+  void bury(std::unique_ptr<Stream> stream);
+  void bury(Link* link);
+  Pieces* lend();
+  void giveBack(Pieces* pieces);
+  uint8_t* readScratch() { return readScratch_.get(); }
+  uint8_t* plainScratch() { return plainScratch_.get(); }
+  uint8_t* sealedScratch() { return sealedScratch_.get(); }
+
+ private:
+  static void* run(void* self);
+  void obeyAll();
+  void obey(Command* command);
+  void begin(Command* command);
+
+  std::mutex mutex_;
+  std::vector<Command> commands_;
+  std::atomic<bool> commanded_{false};
+  int wakeFd_ = -1;
+  int epollFd_ = -1;
+  pthread_t thread_ = {};
+  bool threaded_ = false;
+  bool stopped_ = false;
+
+  Source wake_{Source::Kind::WAKE};
+  std::unordered_map<uint32_t, std::unique_ptr<Link>> links_;
+  std::vector<Link*> active_;
+  std::vector<Link*> serving_;
+  std::vector<std::unique_ptr<Stream>> deadStreams_;
+  std::vector<std::unique_ptr<Link>> deadLinks_;
+  std::vector<std::unique_ptr<Pieces>> pieces_;
+  std::vector<Pieces*> freePieces_;
+  std::unique_ptr<uint8_t[]> readScratch_;
+  std::unique_ptr<uint8_t[]> plainScratch_;
+  std::unique_ptr<uint8_t[]> sealedScratch_;
+};
+
+}  // namespace weft::carry

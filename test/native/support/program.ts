@@ -1,0 +1,62 @@
+/** Declares the tests of a C++ program as tests of AVA. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createInterface } from 'node:readline';
+import test from 'ava';
+import { build, missing } from './build.ts';
+import type { Flavour } from './build.ts';
+
+/** The end of a program and what it said. */
+export interface Outcome {
+  readonly code: number | null;
+  readonly lines: readonly string[];
+}
+
+/** Runs a program to its end; it is killed after `timeoutMs`. */
+export async function runProgram(
+  path: string,
+  args: readonly string[],
+  timeoutMs: number,
+): Promise<Outcome> {
+  const child = spawn(path, [...args], { stdio: ['ignore', 'pipe', 'pipe'], timeout: timeoutMs });
+  const lines: string[] = [];
+  const read = [child.stdout, child.stderr].map((input) =>
+    once(
+      createInterface({ input }).on('line', (line) => lines.push(line)),
+      'close',
+    ),
+  );
+  const [code] = (await once(child, 'exit')) as [number | null];
+  await Promise.all(read);
+  return { code, lines };
+}
+
+const LIMIT_MS = 100_000;
+
+/** Builds and runs a program first, since AVA declares tests synchronously; each of its tests becomes one here. */
+export async function declareTests(flavour: Flavour, source: string): Promise<void> {
+  const name = source.replace(/\.test\.cc$/, '');
+  const reason = await missing(flavour);
+  if (reason !== null) {
+    process.stdout.write(`${reason}\n`);
+    test.skip(`${name} under ${flavour.name}`, () => {});
+    return;
+  }
+  const program = await build(flavour, source);
+  const { code, lines } = await runProgram(program, [], LIMIT_MS);
+  let said: string[] = [];
+  for (const line of lines) {
+    const found = /^(ok|not ok) (.*)$/.exec(line);
+    if (found === null) {
+      said.push(line);
+      continue;
+    }
+    const why = said.join('\n');
+    said = [];
+    test(`${name}: ${found[2]}`, (t) => (found[1] === 'ok' ? t.pass() : t.fail(why)));
+  }
+  // A sanitizer ends the program with a report.
+  test(`${name}: the program ends well under ${flavour.name}`, (t) => {
+    t.is(code, 0, lines.slice(-60).join('\n'));
+  });
+}
