@@ -105,7 +105,7 @@ export class StateFolder implements StateStore {
       const [certificate] = parseCertificates(content, path);
       const certificatePem = present(certificate, 'parsing refuses no certificates').toString();
       const key = createPrivateKey(content);
-      const keyPem = key.export({ format: 'pem', type: 'pkcs8' }).toString();
+      const keyPem = key.export({ format: 'pem', type: 'pkcs8' });
       const signing = { certificatePem, keyPem };
       const state = { signing, chainPem: '', rootsPem: certificatePem, rotation: null };
       return { state, version: '0' };

@@ -77,7 +77,7 @@ export async function newState(trustDomain: string, nowMs: number): Promise<CaSt
 /** Makes a root that is valid from now on. */
 export async function newRoot(trustDomain: string, nowMs: number): Promise<KeyPair> {
   const root = await createRoot(trustDomain, nowMs - BACKDATE_MS, nowMs + ROOT_LIFETIME_MS);
-  const keyPem = root.key.export({ format: 'pem', type: 'pkcs8' }).toString();
+  const keyPem = root.key.export({ format: 'pem', type: 'pkcs8' });
   return { certificatePem: root.certificatePem, keyPem };
 }
 

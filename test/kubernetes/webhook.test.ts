@@ -1,4 +1,5 @@
 /** The admission webhook, asked by a real API server. */
+import { errorText } from '../../lib/errors/mesh-error.ts';
 import { ownPort } from '../support/ports.ts';
 import { until } from '../support/until.ts';
 import { startControlPlane } from './support/control-plane.ts';
@@ -67,13 +68,13 @@ await kubernetesSuite('webhook', (test) => {
           await cluster.delete(policy(namespace, 'bad', '70000'));
           return null;
         } catch (error) {
-          return error;
+          return errorText(error);
         }
       },
       { what: 'the webhook is asked' },
     );
     t.regex(
-      String(refused),
+      refused,
       /admission webhook "validation\.weft\.io" denied the request: AuthorizationPolicy is invalid: spec\.rules\[0\]\.to\[0\]\.operation\.ports\[0\]: is not a port from 1 to 65535/,
     );
     await cluster.apply(policy(namespace, 'good', '8080'));

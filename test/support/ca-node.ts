@@ -148,7 +148,7 @@ function material(node: CaNode): {
   const { chainPem, key, rootsPem } = node.current();
   return {
     cert: chainPem,
-    key: key.export({ format: 'pem', type: 'pkcs8' }).toString(),
+    key: key.export({ format: 'pem', type: 'pkcs8' }),
     ca: rootsPem,
   };
 }

@@ -92,7 +92,7 @@ export class Leader {
         if (signal.aborted) resolve();
         else signal.addEventListener('abort', () => resolve(), { once: true });
       });
-      await Promise.all(endings.map((end) => end()));
+      await Promise.all(endings.map(async (end) => end()));
       await writes.close();
       this.#writes = null;
     });

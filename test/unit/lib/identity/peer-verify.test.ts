@@ -194,7 +194,7 @@ async function limited(
 ): Promise<Issuer> {
   const dir = await scratch(t);
   const { privateKey: key } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
-  const pem = (one: KeyObject) => one.export({ format: 'pem', type: 'pkcs8' }).toString();
+  const pem = (one: KeyObject) => one.export({ format: 'pem', type: 'pkcs8' });
   const file = async (as: string, content: string): Promise<string> => {
     await writeFile(join(dir, as), content);
     return join(dir, as);
@@ -205,7 +205,7 @@ async function limited(
   const args = ['x509', '-new', '-subj', `/O=${name}`, '-days', '2', '-extfile', extensions];
   if (by === null) args.push('-key', own);
   else {
-    const publicPem = createPublicKey(key).export({ format: 'pem', type: 'spki' }).toString();
+    const publicPem = createPublicKey(key).export({ format: 'pem', type: 'spki' });
     args.push('-force_pubkey', await file('public.pem', publicPem));
     args.push('-CA', await file('ca.pem', by.certificate.toString()));
     args.push('-CAkey', await file('ca.key', pem(by.key)));

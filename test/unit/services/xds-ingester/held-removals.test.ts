@@ -47,9 +47,9 @@ test('more is held, with the services of the push, until the control plane stood
   t.is(state.held.size, 51);
   await remove(state, [uid(99)]);
   t.is(state.tables.addresses.size, 100, 'others go on');
-  clock.advance(HOLD_MS - 1);
+  await clock.advance(HOLD_MS - 1);
   t.is(state.applyHeld(), 0);
-  clock.advance(1);
+  await clock.advance(1);
   t.is(state.applyHeld(), 51);
   t.is(state.tables.addresses.size, 49);
   t.is(state.held.size, 0);
@@ -74,12 +74,12 @@ test('an address that is sent again, or that the next stream does not remove, is
     initial: false,
   });
   t.is(state.held.size, 59);
-  clock.advance(30_000);
+  await clock.advance(30_000);
   await remove(state, uids(10, 80), true);
   t.is(state.held.size, 70);
-  clock.advance(30_000);
+  await clock.advance(30_000);
   t.is(state.applyHeld(), 50, 'those that both streams removed');
-  clock.advance(30_000);
+  await clock.advance(30_000);
   t.is(state.applyHeld(), 20);
   t.is(state.tables.addresses.size, 30);
 });
@@ -96,7 +96,7 @@ test('an operator accepts what he saw, not what came after', async (t) => {
   const { state, clock } = stateOf(400);
   await remove(state, uids(0, 150));
   const seen = clock.now();
-  clock.advance(1_000);
+  await clock.advance(1_000);
   await remove(state, uids(150, 300));
   t.is(state.applyHeld(seen), 150);
   t.is(state.held.size, 150);
@@ -115,7 +115,7 @@ test('a restart goes on with what is held since the same time', async (t) => {
   const first = stateOf(100);
   await remove(first.state, uids(0, 60));
   const { state, clock } = stateOf(0, first.clock);
-  clock.advance(59_000);
+  await clock.advance(59_000);
   state.load({
     addresses: rows(first.state, 'addresses'),
     authorizations: new Map(),
@@ -124,19 +124,19 @@ test('a restart goes on with what is held since the same time', async (t) => {
   });
   await remove(state, uids(0, 60), true);
   t.is(state.applyHeld(), 0);
-  clock.advance(1_000);
+  await clock.advance(1_000);
   t.is(state.applyHeld(), 60);
 });
 
 test('a standby that takes over follows what the leader held and what it removed', async (t) => {
   const leader = stateOf(200);
   await remove(leader.state, uids(0, 80));
-  leader.clock.advance(40_000);
+  await leader.clock.advance(40_000);
   const standby = stateOf(200, leader.clock);
   await remove(standby.state, uids(0, 80));
   standby.state.takeOver('removals', rows(leader.state, 'removals'));
   standby.state.takeOver('addresses', rows(leader.state, 'addresses'));
-  leader.clock.advance(20_000);
+  await leader.clock.advance(20_000);
   t.is(standby.state.applyHeld(), 80, 'since the leader began to hold');
 
   const late = stateOf(200, leader.clock);
