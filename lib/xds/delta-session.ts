@@ -25,6 +25,8 @@ export type DeltaCall = ServerDuplexStream<Buffer, Buffer>;
 const MAX_TYPES = 16;
 /** A client that reads nothing for this long gives its place among the pushed clients to another. */
 const MAX_WRITE_MS = 2_000;
+/** Bytes that gRPC and TLS copy and encrypt in a millisecond, on a slow machine. */
+const WRITTEN_BYTES_PER_MS = 256 * 1024;
 
 /** Dependencies of a {@link DeltaSession}. */
 export interface DeltaSessionDeps {
@@ -182,6 +184,7 @@ export class DeltaSession {
     const answer = subscription?.next(now) ?? null;
     if (type === null || answer === null) return { done: Promise.resolve() };
     this.#deps.metrics.pushed(type, answer.resources, answer.bytes.length);
+    this.#deps.slices.charge(answer.bytes.length / WRITTEN_BYTES_PER_MS);
     const done = new Promise<void>((resolve) => {
       // An error closes the stream, which ends the session.
       this.#call.write(answer.bytes, () => resolve());

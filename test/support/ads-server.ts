@@ -231,6 +231,14 @@ export async function makeCredentials(
   rootPath: string,
   names: readonly string[],
 ): Promise<RotatingServerCredentials> {
+  return (await makeServingPair(rootPath, names)).credentials;
+}
+
+/** {@link makeCredentials}, with the certificate and the key for another kind of server. */
+export async function makeServingPair(
+  rootPath: string,
+  names: readonly string[],
+): Promise<{ chainPem: string; keyPem: string; credentials: RotatingServerCredentials }> {
   const validity = { notBeforeMs: Date.now() - 60_000, notAfterMs: Date.now() + 3_600_000 };
   const root = await createRoot('cluster.local', validity.notBeforeMs, validity.notAfterMs);
   const issuer = { certificate: new X509Certificate(root.certificatePem), key: root.key };
@@ -245,5 +253,5 @@ export async function makeCredentials(
   });
   await writeFile(rootPath, root.certificatePem);
   const keyPem = privateKey.export({ type: 'pkcs8', format: 'pem' });
-  return new RotatingServerCredentials({ chainPem, keyPem });
+  return { chainPem, keyPem, credentials: new RotatingServerCredentials({ chainPem, keyPem }) };
 }

@@ -16,6 +16,7 @@ import { keptLog } from './actor-context.ts';
 import { makeCredentials } from './ads-server.ts';
 import type { DeltaTarget } from './delta-test-client.ts';
 import { makeScratch } from './leftovers.ts';
+import { plainResource } from './plain-resource.ts';
 import { createTokenIssuer, nodeSubject } from './token-issuer.ts';
 import type { TestTokenIssuer } from './token-issuer.ts';
 
@@ -30,11 +31,6 @@ export function manyResources(count: number, bytes: number): ReadonlyMap<string,
       return [name, plainResource(name, '1', new Uint8Array(bytes))] as const;
     }),
   );
-}
-
-/** A resource that no key but its name leads to. */
-export function plainResource(name: string, version: string, bytes: Uint8Array): ServedResource {
-  return { name, version, bytes, aliases: [], node: '', services: [], isService: false };
 }
 
 /** A server that runs. */

@@ -43,3 +43,21 @@ test('a failed piece rejects, and the others go on', async (t) => {
   t.is(await slices.run(good()), 7);
   await failed;
 });
+
+test('a step that leaves work to others ends its slice sooner', async (t) => {
+  const slices = new SharedSlices(60_000);
+  const order: string[] = [];
+  const work = (name: string): Promise<void> =>
+    slices.run(
+      (function* () {
+        order.push(name);
+        slices.charge(60_000);
+        yield;
+      })(),
+    );
+  const both = Promise.all([work('a'), work('b')]);
+  await turn();
+  t.deepEqual(order, ['a']);
+  await both;
+  t.deepEqual(order, ['a', 'b']);
+});

@@ -2,7 +2,7 @@ import test from 'ava';
 import type { Steps } from '../../../../lib/async/shared-slices.ts';
 import { BitSet } from '../../../../lib/collections/bit-set.ts';
 import { ResourceTable } from '../../../../lib/xds/resource-table.ts';
-import { plainResource } from '../../../support/delta-server-kit.ts';
+import { plainResource } from '../../../support/plain-resource.ts';
 
 const resource = (name: string, version = '1') => plainResource(name, version, Buffer.from(name));
 

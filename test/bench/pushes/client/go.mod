@@ -1,0 +1,3 @@
+module weft/bench/pushes
+
+go 1.26.0
