@@ -9,6 +9,10 @@ import { present } from '../errors/assert.ts';
 import { MeshError, asMeshError, errorText } from '../errors/mesh-error.ts';
 import { HBONE_ALPN } from './credentials.ts';
 import type { TunnelOptions, TunnelPeer } from './engine.ts';
+import { canLeave } from './handover/handover.ts';
+import type { Leaving } from './handover/handover.ts';
+import { RecordTap } from './handover/record-tap.ts';
+import { TrafficSecrets } from './handover/traffic-secrets.ts';
 
 /** A verified connection. */
 export interface SecuredSocket {
@@ -16,18 +20,52 @@ export interface SecuredSocket {
   readonly peer: TunnelPeer;
 }
 
-type Settle = (outcome: { secured: TLSSocket } | { error: unknown }) => void;
+/** A verified connection that can leave node:tls, or one that must stay since its protocol is older. */
+export interface SecuredToLeave extends SecuredSocket {
+  readonly leaving: Leaving | null;
+}
 
-/** Sockets in the middle of a server handshake. The TLS server reports their outcome on its own events. */
-const handshakes = new WeakMap<Socket, Settle>();
+/** A server handshake in progress. */
+interface Handshake {
+  readonly settle: (outcome: { secured: TLSSocket } | { error: unknown }) => void;
+  readonly watch: Watch | null;
+}
+
+/** The watch of a handshake whose connection is to leave node:tls. */
+interface Watch {
+  readonly tap: RecordTap;
+  readonly secrets: TrafficSecrets;
+}
+
+/** Transports in the middle of a server handshake. The TLS server reports their outcome on its own events. */
+const handshakes = new WeakMap<Duplex, Handshake>();
 const wiredServers = new WeakSet<Server>();
+const loggedServers = new WeakSet<Server>();
 
 /** Performs the server's handshake. On failure it destroys the socket and rejects with TLS_HANDSHAKE, TLS_PEER_IDENTITY or IDENTITY_EXPIRED. */
-export async function acceptTls(raw: Socket, options: TunnelOptions): Promise<SecuredSocket> {
+export function acceptTls(raw: Socket, options: TunnelOptions): Promise<SecuredSocket> {
+  return accept(raw, options, null);
+}
+
+/** Like {@link acceptTls}, for a connection that leaves node:tls as soon as it is verified. */
+export function acceptTlsToLeave(raw: Socket, options: TunnelOptions): Promise<SecuredToLeave> {
+  return toLeave(raw, true, (watch) => accept(watch.tap, options, watch));
+}
+
+/** Like {@link connectTls}, for a connection that leaves node:tls as soon as it is verified. */
+export function connectTlsToLeave(raw: Socket, options: TunnelOptions): Promise<SecuredToLeave> {
+  return toLeave(raw, false, (watch) => dial(watch.tap, options, watch));
+}
+
+async function accept(
+  raw: Duplex,
+  options: TunnelOptions,
+  watch: Watch | null,
+): Promise<SecuredSocket> {
   raw.on('error', ignoreAfterHandshake);
   try {
     options.credentials.assertValid(options.clock.now());
-    return await secured(await serverHandshake(raw, options.credentials.server), options);
+    return await secured(await serverHandshake(raw, options.credentials.server, watch), options);
   } catch (error) {
     raw.destroy();
     throw handshakeError(error);
@@ -35,11 +73,19 @@ export async function acceptTls(raw: Socket, options: TunnelOptions): Promise<Se
 }
 
 /** Performs the client's handshake: no SNI, no resumption, ALPN h2 mandatory. Rejects like {@link acceptTls}. */
-export async function connectTls(raw: Duplex, options: TunnelOptions): Promise<SecuredSocket> {
+export function connectTls(raw: Duplex, options: TunnelOptions): Promise<SecuredSocket> {
+  return dial(raw, options, null);
+}
+
+async function dial(
+  raw: Duplex,
+  options: TunnelOptions,
+  watch: Watch | null,
+): Promise<SecuredSocket> {
   raw.on('error', ignoreAfterHandshake);
   try {
     options.credentials.assertValid(options.clock.now());
-    const socket = await clientHandshake(raw, options);
+    const socket = await clientHandshake(raw, options, watch);
     if (socket.alpnProtocol !== HBONE_ALPN) {
       socket.destroy();
       throw new MeshError('TLS_HANDSHAKE', 'the peer did not agree to speak HTTP/2 (ALPN h2)');
@@ -48,6 +94,27 @@ export async function connectTls(raw: Duplex, options: TunnelOptions): Promise<S
   } catch (error) {
     raw.destroy();
     throw handshakeError(error);
+  }
+}
+
+async function toLeave(
+  raw: Socket,
+  isServer: boolean,
+  shake: (watch: Watch) => Promise<SecuredSocket>,
+): Promise<SecuredToLeave> {
+  raw.on('error', ignoreAfterHandshake);
+  const watch = { tap: new RecordTap(raw), secrets: new TrafficSecrets() };
+  try {
+    const secure = await shake(watch);
+    if (canLeave(secure.socket)) {
+      return { ...secure, leaving: { socket: secure.socket, raw, isServer, ...watch } };
+    }
+    watch.secrets.clear();
+    watch.tap.release();
+    return { ...secure, leaving: null };
+  } catch (error) {
+    watch.secrets.clear();
+    throw error;
   }
 }
 
@@ -77,44 +144,72 @@ async function secured(socket: TLSSocket, options: TunnelOptions): Promise<Secur
   }
 }
 
-function serverHandshake(raw: Socket, server: Server): Promise<TLSSocket> {
+function serverHandshake(raw: Duplex, server: Server, watch: Watch | null): Promise<TLSSocket> {
   if (!wiredServers.has(server)) wire(server);
+  if (watch !== null && !loggedServers.has(server)) log(server);
   return new Promise((resolve, reject) => {
-    handshakes.set(raw, (outcome) => {
+    const settle: Handshake['settle'] = (outcome) => {
       handshakes.delete(raw);
-      if ('secured' in outcome) resolve(outcome.secured);
-      else
+      if ('secured' in outcome) {
+        watch?.tap.hold();
+        resolve(outcome.secured);
+      } else {
         reject(
           outcome.error instanceof Error ? outcome.error : new Error(errorText(outcome.error)),
         );
-    });
+      }
+    };
+    handshakes.set(raw, { settle, watch });
+    // A TLS socket that has closed no longer leads to its transport.
+    watch?.tap.once('close', () => settle({ error: new Error('the peer closed the connection') }));
     server.emit('connection', raw);
+  });
+}
+
+/** Gives the secrets of the connections to those that watch them. */
+function log(server: Server): void {
+  loggedServers.add(server);
+  server.on('keylog', (line: Buffer, socket: TLSSocket) => {
+    const watch = handshakeOf(socket)?.watch;
+    if (watch === null || watch === undefined) line.fill(0);
+    else watch.secrets.take(line);
   });
 }
 
 function wire(server: Server): void {
   wiredServers.add(server);
   server.on('secureConnection', (socket) => {
-    const settle = settleOf(socket);
+    const handshake = handshakeOf(socket);
     // Fails closed: a connection without a waiting caller is not served.
-    if (settle === undefined || !socket.authorized) socket.destroy();
-    else settle({ secured: socket });
+    if (handshake === undefined || !socket.authorized) socket.destroy();
+    else handshake.settle({ secured: socket });
   });
   server.on('tlsClientError', (error, socket) => {
     const reason: unknown = socket.authorizationError;
     const why = reason === null || reason === undefined ? error : new Error(errorText(reason));
-    settleOf(socket)?.({ error: why });
+    handshakeOf(socket)?.settle({ error: why });
     socket.destroy();
   });
 }
 
-/** The waiting caller of a TLS socket. node:tls keeps the wrapped socket in `_parent`; it has no public access. */
-function settleOf(socket: TLSSocket): Settle | undefined {
-  const { _parent: raw } = socket as unknown as { _parent?: Socket };
-  return raw === undefined ? undefined : handshakes.get(raw);
+/**
+ * The handshake of a TLS socket. node:tls keeps the wrapped socket in `_parent`, and any other transport in a wrapper below the handle;
+ * neither has public access.
+ */
+function handshakeOf(socket: TLSSocket): Handshake | undefined {
+  const { _parent: parent, _handle: handle } = socket as unknown as {
+    _parent?: Socket | null;
+    _handle?: { readonly _parentWrap?: { readonly stream?: Duplex } } | null;
+  };
+  const transport = parent ?? handle?._parentWrap?.stream;
+  return transport === undefined ? undefined : handshakes.get(transport);
 }
 
-function clientHandshake(raw: Duplex, options: TunnelOptions): Promise<TLSSocket> {
+function clientHandshake(
+  raw: Duplex,
+  options: TunnelOptions,
+  watch: Watch | null,
+): Promise<TLSSocket> {
   return new Promise((resolve, reject) => {
     const socket = connect({
       socket: raw,
@@ -124,6 +219,7 @@ function clientHandshake(raw: Duplex, options: TunnelOptions): Promise<TLSSocket
       // Identities are SPIFFE URIs, checked by verifyPeer; there is no DNS name to compare.
       checkServerIdentity: () => undefined,
     });
+    if (watch !== null) socket.on('keylog', watch.secrets.take);
     const timer = options.clock.after(options.settings.handshakeTimeoutMs, () => {
       socket.destroy(
         new MeshError(
@@ -140,6 +236,7 @@ function clientHandshake(raw: Duplex, options: TunnelOptions): Promise<TLSSocket
     socket.on('error', fail);
     socket.once('close', closed);
     socket.once('secureConnect', () => {
+      watch?.tap.hold();
       timer.cancel();
       socket.off('close', closed);
       resolve(socket);
