@@ -1,4 +1,3 @@
-import type { TLSSocket } from 'node:tls';
 import { MeshError } from '../../errors/mesh-error.ts';
 import { endedUnanswered } from '../engine.ts';
 import type {
@@ -15,8 +14,7 @@ import type { HeaderBlock } from './header-block.ts';
 import { responseHead } from './header-rules.ts';
 import type { ResponseHead } from './header-rules.ts';
 import { FramingSession } from './session.ts';
-import type { FramedStream } from './stream.ts';
-import { FramedTunnelStream } from './tunnel-stream.ts';
+import type { SessionStream, WireMaker } from './wire.ts';
 
 const STATUS_OK = 200;
 
@@ -28,8 +26,8 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
   #lastServed = MAX_STREAM_ID;
   #goneAway = false;
 
-  constructor(socket: TLSSocket, peer: TunnelPeer, options: TunnelOptions) {
-    super(socket, peer, options, {
+  constructor(makeWire: WireMaker, peer: TunnelPeer, options: TunnelOptions) {
+    super(makeWire, peer, options, {
       isServer: false,
       maxHeaderListBytes: CLIENT_HEADER_LIST_BYTES,
       settings: [[settingId.enablePush, 0]],
@@ -79,7 +77,7 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
         { detail: { status, authority: request.authority } },
       );
     }
-    return new FramedTunnelStream(stream, readHeaders(headers), false);
+    return stream.opened(readHeaders(headers), false);
   }
 
   drain(): void {
@@ -120,7 +118,7 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
   }
 
   /** Ends a stream that the server did not process, as its GOAWAY states. */
-  #notServed(stream: FramedStream): void {
+  #notServed(stream: SessionStream): void {
     stream.resetCode = errorCode.refusedStream;
     this.live.delete(stream.id);
     this.ended.add(stream.id, 'reset-by-us');
@@ -128,7 +126,7 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
     stream.finish({ error, broken: true });
   }
 
-  #answer(stream: FramedStream): Promise<ResponseHead> {
+  #answer(stream: SessionStream): Promise<ResponseHead> {
     return new Promise((resolve, reject) => {
       const settle = (): void => {
         timer.cancel();
@@ -165,7 +163,7 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
   }
 
   /** The error of a stream that ended before its answer came. */
-  #unanswered(stream: FramedStream): MeshError {
+  #unanswered(stream: SessionStream): MeshError {
     if (this.reason !== null) return this.reason;
     const { resetCode: code } = stream;
     const cause = this.failure ?? undefined;

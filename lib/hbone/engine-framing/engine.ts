@@ -7,8 +7,11 @@ import type {
   ServerTunnel,
   TunnelOptions,
 } from '../engine.ts';
+import { CLIENT_HEADER_LIST_BYTES, SERVER_HEADER_LIST_BYTES } from '../limits.ts';
 import { acceptTls, connectTls } from '../tls.ts';
+import type { SecuredSocket } from '../tls.ts';
 import { FramingClientTunnel } from './client-tunnel.ts';
+import { FramedWire } from './framed-wire.ts';
 import { FramingServerTunnel } from './server-tunnel.ts';
 
 /** The HBONE engine with its own HTTP/2 framing over node:tls. */
@@ -16,12 +19,33 @@ export const framingEngine: HboneEngine = {
   name: 'framing',
 
   async serve(socket: Socket, options: ServeOptions): Promise<ServerTunnel> {
-    const secured = await acceptTls(socket, options);
-    return new FramingServerTunnel(secured.socket, secured.peer, options);
+    return serveSecured(await acceptTls(socket, options), options);
   },
 
   async connect(transport: Duplex, options: TunnelOptions): Promise<ClientTunnel> {
-    const secured = await connectTls(transport, options);
-    return new FramingClientTunnel(secured.socket, secured.peer, options);
+    return connectSecured(await connectTls(transport, options), options);
   },
 };
+
+/** Begins the server's end of a tunnel over node:tls. */
+export function serveSecured({ socket, peer }: SecuredSocket, options: ServeOptions): ServerTunnel {
+  const limits = {
+    maxFrameSize: options.settings.frameSize,
+    maxBlockBytes: SERVER_HEADER_LIST_BYTES,
+    preface: true,
+  };
+  return new FramingServerTunnel((host) => new FramedWire(socket, host, limits), peer, options);
+}
+
+/** Begins the client's end of a tunnel over node:tls. */
+export function connectSecured(
+  { socket, peer }: SecuredSocket,
+  options: TunnelOptions,
+): ClientTunnel {
+  const limits = {
+    maxFrameSize: options.settings.frameSize,
+    maxBlockBytes: CLIENT_HEADER_LIST_BYTES,
+    preface: false,
+  };
+  return new FramingClientTunnel((host) => new FramedWire(socket, host, limits), peer, options);
+}

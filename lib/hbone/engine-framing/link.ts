@@ -1,4 +1,3 @@
-import type { TLSSocket } from 'node:tls';
 import { MeshError } from '../../errors/mesh-error.ts';
 import type { Timer } from '../../clock/clock.ts';
 import { UNACCOUNTED } from '../../net/held-bytes.ts';
@@ -7,8 +6,7 @@ import { TokenBucket } from '../../async/token-bucket.ts';
 import { endedUnderneath, noCounts, silence } from '../engine.ts';
 import type { TunnelEnd, TunnelOptions, TunnelPeer } from '../engine.ts';
 import { CLOSE_LINGER_MS } from '../limits.ts';
-import { FrameParser } from './frame-parser.ts';
-import type { FrameHeader, FrameReceiver } from './frame-parser.ts';
+import type { FrameHeader } from './frame-parser.ts';
 import {
   CLIENT_PREFACE,
   ConnectionFault,
@@ -33,12 +31,13 @@ import { HpackDecoder } from './hpack-decoder.ts';
 import type { FieldList } from './hpack-decoder.ts';
 import { HpackEncoder } from './hpack-encoder.ts';
 import { DECODER_TABLE_BYTES, IDLE_FRAMES, WINDOW_UPDATES_PER_KIB } from './limits.ts';
-import { Output } from './output.ts';
 import { PeerSettings } from './peer-settings.ts';
 import { Pings } from './pings.ts';
-import { RecordBuffer, readRecords } from './record-buffer.ts';
 import { ReceiveWindows } from './receive-windows.ts';
+import type { StreamOver } from './resets.ts';
+import type { StreamEnd } from './stream-index.ts';
 import { SessionTimers } from '../session-timers.ts';
+import type { SessionStream, Wire, WireHost, WireMaker } from './wire.ts';
 
 /** The difference between the two sides of a connection. */
 export interface LinkRole {
@@ -55,7 +54,7 @@ const OVER_LIMIT = 'has not acknowledged SETTINGS, and too much is held for it';
  * An HTTP/2 connection without its streams (RFC 9113 §3, §5.4, §6.5 to §6.8): preface, settings, pings, header compression and the
  * end.
  */
-export abstract class FramingLink implements FrameReceiver {
+export abstract class FramingLink implements WireHost {
   readonly peer: TunnelPeer;
   readonly counters = noCounts();
   readonly closed: Promise<TunnelEnd>;
@@ -67,18 +66,15 @@ export abstract class FramingLink implements FrameReceiver {
   protected readonly peerSettings: PeerSettings;
   readonly bytes: ByteAccount;
   readonly windows: ReceiveWindows;
-  readonly output: Output;
-  readonly records = new RecordBuffer();
+  protected readonly wire: Wire;
   protected draining = false;
   /** Whether input and output have stopped. */
-  protected over = false;
+  over = false;
   /** The peer's budget of WINDOW_UPDATEs; bytes sent to it earn more. */
   protected readonly windowUpdates: TokenBucket;
   /** The peer's budget of frames without progress. */
   protected readonly idleFrames: TokenBucket;
   readonly #role: LinkRole;
-  readonly #socket: TLSSocket;
-  readonly #parser: FrameParser;
   readonly #blocks: HeaderBlocks;
   readonly #decoder: HpackDecoder;
   readonly #encoder = new HpackEncoder();
@@ -90,36 +86,29 @@ export abstract class FramingLink implements FrameReceiver {
   #unacknowledged: Timer | null = null;
   #end: TunnelEnd | null = null;
   #probing: Promise<boolean> | null = null;
+  readonly #resolveClosed: (end: TunnelEnd) => void;
+  readonly #ignorePressure: () => void;
 
-  constructor(socket: TLSSocket, peer: TunnelPeer, options: TunnelOptions, role: LinkRole) {
+  constructor(makeWire: WireMaker, peer: TunnelPeer, options: TunnelOptions, role: LinkRole) {
     const { settings, clock } = options;
     this.peer = peer;
     this.options = options;
     this.#role = role;
-    this.#socket = socket;
     this.peerSettings = new PeerSettings(!role.isServer);
     this.#timers = new SessionTimers(clock);
     this.#decoder = new HpackDecoder(DECODER_TABLE_BYTES, role.maxHeaderListBytes);
     this.#blocks = new HeaderBlocks(role.maxHeaderListBytes);
-    this.#parser = new FrameParser(this, {
-      maxFrameSize: settings.frameSize,
-      maxBlockBytes: role.maxHeaderListBytes,
-      preface: role.isServer,
-    });
     this.idleFrames = new TokenBucket(clock, IDLE_FRAMES);
     this.windowUpdates = new TokenBucket(clock, IDLE_FRAMES);
-    this.output = new Output(socket, (bytes) => {
-      this.windowUpdates.earn(1 + (bytes * WINDOW_UPDATES_PER_KIB) / KIB);
-    });
     this.bytes = options.bytes ?? UNACCOUNTED;
     this.windows = new ReceiveWindows(settings, this.bytes, {
       holds: () => this.windows.received,
       evict: () => this.fail(peerFault(errorCode.enhanceYourCalm, OVER_LIMIT)),
       control: (frame) => this.control(frame),
       announce: (frame) => this.announce(frame),
-      resizeStreams: (window) => this.resizeStreams(window),
+      resize: (stream, connection) => this.wire.resize(stream, connection),
     });
-    const ignorePressure = this.bytes.onPressure(() => this.windows.fit());
+    this.#ignorePressure = this.bytes.onPressure(() => this.windows.fit());
     this.#pings = new Pings({
       intervalMs: settings.pingIntervalMs,
       timeoutMs: settings.pingTimeoutMs,
@@ -130,17 +119,14 @@ export abstract class FramingLink implements FrameReceiver {
       },
       onTimeout: () => this.#silent(options.settings.pingTimeoutMs),
     });
-    this.closed = new Promise((resolve) => {
-      socket.once('close', () => {
-        this.#stop();
-        ignorePressure();
-        resolve(this.#end ?? (this.draining ? 'drained' : 'peer-closed'));
-      });
-    });
+    const { promise, resolve } = Promise.withResolvers<TunnelEnd>();
+    this.closed = promise;
+    this.#resolveClosed = resolve;
+    this.wire = makeWire(this);
   }
 
   get usable(): boolean {
-    return !this.draining && !this.over && !this.#socket.destroyed;
+    return !this.draining && !this.over && !this.wire.destroyed;
   }
 
   abstract drain(): void;
@@ -160,18 +146,15 @@ export abstract class FramingLink implements FrameReceiver {
     return this.#probing;
   }
 
-  frameBegins({ type, flags, id, length }: Readonly<FrameHeader>): void {
-    if (this.over) return;
+  frameBegins({ type, flags, id }: Readonly<FrameHeader>): void {
     this.#blocks.check(type, id);
     const isSettings = type === frameType.settings && (flags & frameFlag.ack) === 0;
     if (!this.#greeted && !isSettings) throw fault('a frame before its SETTINGS');
-    if (type === frameType.data) this.dataBegins(id, length);
-    else if (type === frameType.pushPromise) throw fault('a PUSH_PROMISE');
+    if (type === frameType.pushPromise) throw fault('a PUSH_PROMISE');
     else if (type > frameType.continuation) this.spendIdleFrame();
   }
 
   frame(header: Readonly<FrameHeader>, payload: Buffer): void {
-    if (this.over) return;
     const { type, id, flags } = header;
     const isAck = (flags & frameFlag.ack) !== 0;
     switch (type) {
@@ -182,7 +165,6 @@ export abstract class FramingLink implements FrameReceiver {
         if (payload.length === 0) this.spendIdleFrame();
         this.#takeBlock(this.#blocks.continuation(header, payload));
         break;
-      case frameType.windowUpdate:
       case frameType.rstStream:
       case frameType.priority:
         this.streamFrame(type, id, payload);
@@ -195,18 +177,43 @@ export abstract class FramingLink implements FrameReceiver {
     }
   }
 
-  abstract data(piece: Buffer): void;
-  abstract dataEnds(header: Readonly<FrameHeader>): void;
+  guard(input: () => void): void {
+    try {
+      input();
+    } catch (error) {
+      if (!(error instanceof ConnectionFault)) throw error;
+      this.fail(error);
+    }
+  }
 
-  /** A DATA frame begins; `length` counts its padding. */
-  protected abstract dataBegins(id: number, length: number): void;
-  /** WINDOW_UPDATE, RST_STREAM or PRIORITY. */
+  failed(error: Error): void {
+    this.failure ??= error;
+    this.#end ??= 'error';
+  }
+
+  gone(): void {
+    this.#stop();
+    this.#ignorePressure();
+    this.#resolveClosed(this.#end ?? (this.draining ? 'drained' : 'peer-closed'));
+  }
+
+  sent(bytes: number): void {
+    this.windowUpdates.earn(1 + (bytes * WINDOW_UPDATES_PER_KIB) / KIB);
+  }
+
+  spendWindowUpdate(): void {
+    if (this.windowUpdates.spend()) return;
+    throw peerFault(errorCode.enhanceYourCalm, 'floods the tunnel with WINDOW_UPDATEs');
+  }
+
+  abstract stray(type: number, id: number): void;
+  abstract breached(stream: SessionStream, code: number): void;
+  abstract resetStream(stream: SessionStream, code: number): void;
+  abstract forget(stream: SessionStream, end: StreamEnd, over: StreamOver): void;
+
+  /** RST_STREAM or PRIORITY. */
   protected abstract streamFrame(type: number, id: number, payload: Buffer): void;
   protected abstract headersTaken(block: HeaderBlock, list: FieldList): void;
-  /** The peer's initial window has changed by `by` bytes, perhaps negative. */
-  protected abstract windowsGrown(by: number): void;
-  /** Gives the streams a receive window of another size. */
-  protected abstract resizeStreams(window: number): void;
   /** GOAWAY has come. */
   protected abstract goneAway(lastId: number, code: number): void;
   /** The last stream of the peer that was accepted. */
@@ -236,16 +243,12 @@ export abstract class FramingLink implements FrameReceiver {
     });
     this.announce(Buffer.concat(parts));
     this.#timers.at(Math.min(credentials.notAfterMs, this.peer.notAfterMs), () => this.drain());
-    this.#socket.on('error', (error) => {
-      this.failure ??= error;
-      this.#end ??= 'error';
-    });
-    readRecords(this.#socket, this.records, (chunk) => this.#receive(chunk));
+    this.wire.start();
   }
 
   /** Sends a frame other than DATA. */
-  protected control(frame: Buffer): void {
-    if (this.over || this.output.control(frame)) return;
+  control(frame: Buffer): void {
+    if (this.over || this.wire.control(frame)) return;
     this.fail(peerFault(errorCode.enhanceYourCalm, 'reads nothing of what it is told'));
   }
 
@@ -253,7 +256,7 @@ export abstract class FramingLink implements FrameReceiver {
   protected announce(settings: Buffer): void {
     this.control(settings);
     if (this.over) return;
-    const heard = (): number => this.#socket.bytesRead;
+    const heard = (): number => this.wire.heard;
     const { handshakeTimeoutMs } = this.options.settings;
     this.#unacknowledged = this.#timers.afterSilence(handshakeTimeoutMs, heard, () =>
       this.fail(peerFault(errorCode.settingsTimeout, 'did not acknowledge SETTINGS')),
@@ -274,7 +277,7 @@ export abstract class FramingLink implements FrameReceiver {
   }
 
   /** Spends the peer's budget on a frame without progress; throws when it is used up. */
-  protected spendIdleFrame(): void {
+  spendIdleFrame(): void {
     if (this.idleFrames.spend()) return;
     throw peerFault(errorCode.enhanceYourCalm, 'sends frames to no end');
   }
@@ -285,7 +288,7 @@ export abstract class FramingLink implements FrameReceiver {
   }
 
   /** Ends the tunnel because of a fault of the peer. */
-  protected fail(reason: ConnectionFault, end: TunnelEnd = 'error'): void {
+  fail(reason: ConnectionFault, end: TunnelEnd = 'error'): void {
     if (this.over) return;
     this.failure ??= new MeshError('TUNNEL_PROTOCOL', reason.message, {
       cause: reason,
@@ -298,7 +301,7 @@ export abstract class FramingLink implements FrameReceiver {
   /** Ends the tunnel now. */
   protected terminate(end: TunnelEnd, code: number): void {
     if (!this.over) this.#close(end, code);
-    this.#socket.destroy();
+    this.wire.destroy();
   }
 
   /** Closes a tunnel whose work is done. */
@@ -310,10 +313,10 @@ export abstract class FramingLink implements FrameReceiver {
 
   async #probe(timeoutMs: number): Promise<boolean> {
     const { promise, resolve } = Promise.withResolvers<boolean>();
-    const heard = this.#socket.bytesRead;
+    const { heard } = this.wire;
     const timeout = this.#timers.afterInput(timeoutMs, () => {
       // The answer may wait behind all that was sent. Any received byte is a sign of life.
-      if (this.#socket.bytesRead > heard) resolve(true);
+      if (this.wire.heard > heard) resolve(true);
       else this.#silent(timeoutMs);
     });
     this.whenRead(() => resolve(true));
@@ -325,17 +328,6 @@ export abstract class FramingLink implements FrameReceiver {
   #silent(timeoutMs: number): void {
     this.reason ??= silence(timeoutMs);
     this.terminate('ping-timeout', errorCode.noError);
-  }
-
-  #receive(chunk: Buffer): void {
-    if (this.over) return;
-    try {
-      this.#parser.push(chunk);
-    } catch (error) {
-      if (!(error instanceof ConnectionFault)) throw error;
-      this.fail(error);
-    }
-    this.bytes.relieve();
   }
 
   #takeBlock(block: HeaderBlock | null): void {
@@ -359,10 +351,9 @@ export abstract class FramingLink implements FrameReceiver {
     this.spendIdleFrame();
     const before = this.peerSettings.initialWindow;
     this.peerSettings.apply(payload);
-    this.output.maxFrameSize = this.peerSettings.maxFrameSize;
     this.#greeted = true;
-    this.control(settingsAckFrame());
-    this.windowsGrown(this.peerSettings.initialWindow - before);
+    const growth = this.peerSettings.initialWindow - before;
+    this.wire.applySettings(this.peerSettings, growth, settingsAckFrame());
     this.changed();
   }
 
@@ -378,9 +369,9 @@ export abstract class FramingLink implements FrameReceiver {
   #close(end: TunnelEnd | null, code: number): void {
     this.#end ??= end;
     this.over = true;
-    this.output.control(goawayFrame(this.lastTaken, code));
+    this.wire.control(goawayFrame(this.lastTaken, code));
     this.#stop();
-    this.output.finish(() => this.#socket.end());
+    this.wire.finish();
   }
 
   #stop(): void {
@@ -394,6 +385,6 @@ export abstract class FramingLink implements FrameReceiver {
 
   /** Gives the last frames time to arrive. */
   #linger(): void {
-    this.#timers.after(CLOSE_LINGER_MS, () => this.#socket.destroy());
+    this.#timers.after(CLOSE_LINGER_MS, () => this.wire.destroy());
   }
 }

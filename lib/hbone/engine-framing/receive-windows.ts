@@ -15,8 +15,8 @@ export interface WindowsHost extends Debtor {
   control(frame: Buffer): void;
   /** Sends SETTINGS, which the peer must acknowledge. */
   announce(settings: Buffer): void;
-  /** Gives the streams a window of another size. */
-  resizeStreams(window: number): void;
+  /** The windows of each stream and of the connection have changed. */
+  resize(stream: number, connection: number): void;
 }
 
 /**
@@ -146,12 +146,13 @@ export class ReceiveWindows {
     this.#connection += more;
     this.#left += more;
     this.#host.control(windowUpdateFrame(0, more));
+    this.#host.resize(this.#stream, this.#connection);
   }
 
   #resize(window: number): void {
     if (window === this.#stream) return;
     this.#stream = window;
-    this.#host.resizeStreams(window);
+    this.#host.resize(window, this.#connection);
   }
 
   /**

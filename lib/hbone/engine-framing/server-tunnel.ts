@@ -1,4 +1,3 @@
-import type { TLSSocket } from 'node:tls';
 import type { MeshError } from '../../errors/mesh-error.ts';
 import { serveRequest } from '../engine.ts';
 import type {
@@ -24,8 +23,7 @@ import { requestHead } from './header-rules.ts';
 import type { HeaderMap, RequestHead } from './header-rules.ts';
 import type { FieldList } from './hpack-decoder.ts';
 import { FramingSession } from './session.ts';
-import type { FramedStream } from './stream.ts';
-import { FramedTunnelStream } from './tunnel-stream.ts';
+import type { SessionStream, WireMaker } from './wire.ts';
 
 /** The server's end of a tunnel. */
 export class FramingServerTunnel extends FramingSession implements ServerTunnel {
@@ -36,8 +34,8 @@ export class FramingServerTunnel extends FramingSession implements ServerTunnel 
   #lastOpened = 0;
   #lastServed = MAX_STREAM_ID;
 
-  constructor(socket: TLSSocket, peer: TunnelPeer, options: ServeOptions) {
-    super(socket, peer, options, {
+  constructor(makeWire: WireMaker, peer: TunnelPeer, options: ServeOptions) {
+    super(makeWire, peer, options, {
       isServer: true,
       maxHeaderListBytes: SERVER_HEADER_LIST_BYTES,
       settings: [[settingId.maxConcurrentStreams, MAX_CONCURRENT_STREAMS]],
@@ -68,7 +66,7 @@ export class FramingServerTunnel extends FramingSession implements ServerTunnel 
   }
 
   /** Answers a request with a header list. */
-  respond(stream: FramedStream, headers: HeaderMap, endStream: boolean): void {
+  respond(stream: SessionStream, headers: HeaderMap, endStream: boolean): void {
     const fields: [string, string][] = [];
     for (const [name, value] of Object.entries(headers)) {
       if (value !== undefined) fields.push([name, value]);
@@ -132,7 +130,7 @@ export class FramingServerTunnel extends FramingSession implements ServerTunnel 
 
   #request(id: number, head: RequestHead, endStream: boolean): void {
     const stream = this.newStream(id);
-    stream.contentLeft = head.contentLength;
+    if (head.contentLength !== null) stream.expect(head.contentLength);
     if (endStream) {
       if ((head.contentLength ?? 0) > 0) {
         this.resetStream(stream, errorCode.protocolError);
@@ -166,11 +164,11 @@ class FramedRequest implements IncomingRequest {
   readonly authority: string;
   headers: PeerHeaders;
   readonly #tunnel: FramingServerTunnel;
-  readonly #stream: FramedStream;
+  readonly #stream: SessionStream;
   #answered = false;
   #onAborted: ((reason: MeshError | null) => void) | null = null;
 
-  constructor(tunnel: FramingServerTunnel, stream: FramedStream, head: RequestHead) {
+  constructor(tunnel: FramingServerTunnel, stream: SessionStream, head: RequestHead) {
     this.method = cutMethod(head.method);
     this.authority = cutAuthority(head.authority);
     this.headers = readHeaders(head.headers);
@@ -207,7 +205,7 @@ class FramedRequest implements IncomingRequest {
     this.#tunnel.respond(this.#stream, { ':status': '200', ...headers }, false);
     // An answered request lives as long as its stream, and needs its headers no more.
     this.headers = NO_HEADERS;
-    return new FramedTunnelStream(this.#stream, NO_HEADERS, true);
+    return this.#stream.opened(NO_HEADERS, true);
   }
 
   refuse(status: RefuseStatus): void {

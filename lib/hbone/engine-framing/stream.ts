@@ -13,6 +13,10 @@ import type { Outgoing, Output } from './output.ts';
 import type { ReceiveWindows } from './receive-windows.ts';
 import type { RecordBuffer, Slab } from './record-buffer.ts';
 import type { StreamOver } from './resets.ts';
+import type { TunnelStream } from '../engine.ts';
+import type { PeerHeaders } from '../peer-text.ts';
+import { FramedTunnelStream } from './tunnel-stream.ts';
+import type { SessionStream } from './wire.ts';
 
 /** Receives the bytes and the end of a stream. No call comes after `onClosed`. */
 export interface StreamSink {
@@ -52,7 +56,7 @@ export interface StreamHost {
 }
 
 /** One stream: bytes that wait to be sent, bytes that wait to be read, and the windows of both (RFC 9113 §5). */
-export class FramedStream implements Outgoing {
+export class FramedStream implements Outgoing, SessionStream {
   readonly id: number;
   sendWindow: number;
   /** Bytes that the peer may still send. */
@@ -107,6 +111,14 @@ export class FramedStream implements Outgoing {
     this.sendWindow = windows.send;
     this.receiveWindow = windows.receive;
     this.#windowSize = windows.receive;
+  }
+
+  opened(headers: PeerHeaders, isServer: boolean): TunnelStream {
+    return new FramedTunnelStream(this, headers, isServer);
+  }
+
+  expect(bytes: number): void {
+    this.contentLeft = bytes;
   }
 
   /** Starts to deliver to `sink`. Bytes received already follow at once. */

@@ -1,0 +1,108 @@
+/** The border between the decisions about a connection and the bytes on it (RFC 9113). */
+import type { ByteAccount } from '../../net/held-bytes.ts';
+import type { TunnelStream } from '../engine.ts';
+import type { PeerHeaders } from '../peer-text.ts';
+import type { FrameHeader } from './frame-parser.ts';
+import type { ConnectionFault } from './frames.ts';
+import type { FieldList } from './hpack-decoder.ts';
+import type { PeerSettings } from './peer-settings.ts';
+import type { ReceiveWindows } from './receive-windows.ts';
+import type { StreamOver } from './resets.ts';
+import type { StreamEnd } from './stream-index.ts';
+
+/** A stream without its bytes. */
+export interface SessionStream {
+  readonly id: number;
+  /** Whether sending and receiving have stopped. */
+  readonly over: boolean;
+  /** The code of the peer's RST_STREAM, null when none has come. */
+  resetCode: number | null;
+  /** Whether the peer's END_STREAM is known to have come. */
+  readonly remoteEnded: boolean;
+  /** Takes header lists while an answer is awaited. Without it they are trailers. */
+  onHead: ((list: FieldList) => void) | null;
+  /** Called when the stream is over, before the reader of its bytes. */
+  onOver: (() => void) | null;
+  /** The peer has announced so many bytes (content-length). */
+  expect(bytes: number): void;
+  /** A header list of the peer has ended its direction. */
+  remoteEnd(): void;
+  /** A header list has ended our direction. */
+  endTaken(): void;
+  /** Ends both directions and drops waiting bytes. */
+  reset(code: number): void;
+  /** Ends the stream, which the session has forgotten. Bytes received before are still delivered, unless it is broken off. */
+  finish(over: StreamOver): void;
+  /** Makes the stream's bytes accessible once the request is answered. */
+  opened(headers: PeerHeaders, isServer: boolean): TunnelStream;
+}
+
+/** The open streams of a connection. */
+export interface OpenStreams extends Iterable<SessionStream> {
+  readonly size: number;
+  get(id: number): SessionStream | undefined;
+  delete(id: number): void;
+  clear(): SessionStream[];
+}
+
+/** The bytes of a connection: reads its frames, moves the DATA of its streams, and keeps the windows of both directions. */
+export interface Wire {
+  readonly live: OpenStreams;
+  readonly destroyed: boolean;
+  /** Bytes received so far; any is a sign of life. */
+  readonly heard: number;
+  /** Begins to read. */
+  start(): void;
+  /** Opens a stream: the next one of this side, or one whose HEADERS have come. */
+  open(id: number): SessionStream;
+  /** Sends frames other than DATA, RST_STREAM and WINDOW_UPDATE of a stream; false when the peer has left too many unread. */
+  control(frames: Buffer): boolean;
+  /** Sends RST_STREAM, also on a stream that is not open. */
+  resetStream(id: number, code: number): void;
+  /** Applies settings of the peer, whose initial window has changed by `growth` bytes, and sends the acknowledgement. */
+  applySettings(settings: PeerSettings, growth: number, acknowledgement: Buffer): void;
+  /** The receive windows of each stream and of the connection have changed. */
+  resize(stream: number, connection: number): void;
+  /** Sends what waits, then ends the connection. */
+  finish(): void;
+  destroy(): void;
+}
+
+/** The part of a session that its wire needs. */
+export interface WireHost {
+  readonly bytes: ByteAccount;
+  readonly windows: ReceiveWindows;
+  /** Whether input and output have stopped. */
+  readonly over: boolean;
+  /** Runs `input`; a {@link ConnectionFault} that it throws ends the connection. */
+  guard(input: () => void): void;
+  /** A frame of the peer begins. */
+  frameBegins(header: Readonly<FrameHeader>): void;
+  /** A complete frame of the peer, other than DATA and WINDOW_UPDATE. */
+  frame(header: Readonly<FrameHeader>, payload: Buffer): void;
+  /** Sends a frame other than DATA; ends the connection if the peer has left too many unread. */
+  control(frame: Buffer): void;
+  /** So many bytes of DATA were sent in one frame. */
+  sent(bytes: number): void;
+  /** Spends the peer's budget on a frame without progress. */
+  spendIdleFrame(): void;
+  /** Spends the peer's budget on a WINDOW_UPDATE. */
+  spendWindowUpdate(): void;
+  /** DATA or WINDOW_UPDATE has come for a stream that is not open. */
+  stray(type: number, id: number): void;
+  /** Resets a stream on which the peer broke a rule. */
+  breached(stream: SessionStream, code: number): void;
+  /** Sends RST_STREAM and forgets the stream. */
+  resetStream(stream: SessionStream, code: number): void;
+  /** Forgets a stream that has ended. */
+  forget(stream: SessionStream, end: StreamEnd, over: StreamOver): void;
+  /** Ends the connection because of a fault of the peer. */
+  fail(reason: ConnectionFault): void;
+  /** The connection has failed; {@link gone} follows. */
+  failed(error: Error): void;
+  /** The connection is closed. */
+  gone(): void;
+}
+
+/** Makes the wire of a session; it may not call back before {@link Wire.start}. */
+export type WireMaker = (host: WireHost) => Wire;
