@@ -17,6 +17,70 @@ export interface OutputHandle {
   readonly kind: 'output';
 }
 
+/** An environment's connection to a thread that carries tunnels; opaque as above. */
+export interface CarryHandle {
+  readonly kind: 'carry';
+}
+
+/** A TLS 1.3 connection that a thread carries from now on (addon/carry-binding.cc). */
+export interface CarryLinkOptions {
+  readonly fd: number;
+  readonly isServer: boolean;
+  /** The standard name of the cipher suite. */
+  readonly cipher: string;
+  /** The first application traffic secrets; copied. */
+  readonly readSecret: Buffer;
+  readonly writeSecret: Buffer;
+  /** Records read and written under these secrets. */
+  readonly readSequence: number;
+  readonly writeSequence: number;
+  /** Ciphertext that was read from the socket, and content that was decrypted already. */
+  readonly unread: Buffer;
+  readonly received: Buffer;
+  /** Largest frame, and largest HEADERS or CONTINUATION, that the peer may send. */
+  readonly maxFrameSize: number;
+  readonly maxBlockBytes: number;
+  /** Receive windows of a new stream and of the connection. */
+  readonly streamWindow: number;
+  readonly connectionWindow: number;
+  /** Records between two KeyUpdates; 0 = the default. */
+  readonly rekeyRecords: number;
+}
+
+/** Bytes from the socket and from the stream, and the milliseconds since the first of each, null before. */
+export type CarryCounts = readonly [number, number, number | null, number | null];
+
+/** Events of the threads that carry; the first element is the kind. */
+export type CarryEvent =
+  | readonly [kind: 0, link: number, frames: Buffer]
+  | readonly [
+      kind: 1,
+      link: number,
+      stream: number,
+      cause: number,
+      code: number,
+      errno: string | null,
+      fromSocket: number,
+      fromStream: number,
+      firstFromSocketAgoMs: number | null,
+      firstFromStreamAgoMs: number | null,
+      flags: number,
+    ]
+  | readonly [kind: 2, link: number, code: number, text: string]
+  | readonly [kind: 3, link: number, cause: number, detail: number, errno: string | null]
+  | readonly [kind: 4, link: number, queued: number, received: number]
+  | readonly [kind: 5, link: number, direction: number, count: number]
+  | readonly [kind: 6, link: number, stream: number];
+
+/** Counters of all threads that carry, since the process began; links and streams are those of now. */
+export interface CarryStats {
+  readonly threads: number;
+  readonly links: number;
+  readonly streams: number;
+  readonly recordsRead: number;
+  readonly recordsWritten: number;
+}
+
 /** Counters of the splice pump of the process. */
 export interface PumpStats {
   readonly joins: number;
@@ -133,6 +197,37 @@ export interface NativeModule {
   pumpCounts(id: number): { fromA: number; fromB: number; firstFromBAgoMs: number | null } | null;
   pumpStats(): PumpStats;
   pumpLimit(maxPipes: number, pipeBytes: number): void;
+  carryOpen(threads: number, onEvents: (events: readonly CarryEvent[]) => void): CarryHandle;
+  carryLink(handle: CarryHandle, options: CarryLinkOptions): number;
+  carryControl(handle: CarryHandle, link: number, frames: Buffer): void;
+  carryStream(handle: CarryHandle, link: number, stream: number): void;
+  carryAttach(
+    handle: CarryHandle,
+    link: number,
+    stream: number,
+    fd: number,
+    first: Buffer | null,
+    read: Buffer | null,
+  ): void;
+  carryEnd(handle: CarryHandle, link: number, stream: number): void;
+  carryRemoteEnd(handle: CarryHandle, link: number, stream: number): void;
+  carryExpect(handle: CarryHandle, link: number, stream: number, bytes: number): void;
+  carryReset(handle: CarryHandle, link: number, stream: number, code: number): void;
+  carryPeerSettings(
+    handle: CarryHandle,
+    link: number,
+    initialWindow: number,
+    maxFrameSize: number,
+  ): void;
+  carryWindows(handle: CarryHandle, link: number, stream: number, connection: number): void;
+  carryPressure(handle: CarryHandle, link: number, pressed: boolean): void;
+  carryRekey(handle: CarryHandle, link: number, ask: boolean): void;
+  carryFinish(handle: CarryHandle, link: number): void;
+  carryDestroy(handle: CarryHandle, link: number): void;
+  carryCounts(handle: CarryHandle, link: number, stream: number): CarryCounts | null;
+  carryHeard(handle: CarryHandle, link: number): readonly [number, number] | null;
+  carryStats(): CarryStats;
+  socketPair(): readonly [number, number];
   duplicateFd(fd: number): number;
   outputOpen(fd: number): OutputHandle;
   outputAppend(handle: OutputHandle, text: string): number;

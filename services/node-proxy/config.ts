@@ -184,6 +184,7 @@ function listenerConfig(values: Values, metadata: Metadata, dedicated: boolean):
       pingIntervalMs: PING.intervalMs,
       pingTimeoutMs: PING.timeoutMs,
     },
+    carry: values.WEFT_CARRY,
     connectTimeoutMs: CONNECT_TIMEOUT_MS,
     handshakeTimeoutMs: HANDSHAKE_TIMEOUT_MS,
     limits: {

@@ -108,7 +108,7 @@ async function setUp(
 
 function pems(source: CredentialSource): { cert: string; key: string; ca: string } {
   if (typeof source.key === 'string') throw new Error('the key is no object');
-  const key = source.key.export({ type: 'pkcs8', format: 'pem' }).toString();
+  const key = source.key.export({ type: 'pkcs8', format: 'pem' });
   return { cert: source.chainPem, key, ca: source.rootsPem };
 }
 

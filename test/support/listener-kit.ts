@@ -73,6 +73,8 @@ export const listenerSettings: ListenerSettings = {
     pingIntervalMs: 10_000,
     pingTimeoutMs: 20_000,
   },
+  // Set for a run of these tests over the other data path.
+  carry: process.env['WEFT_CARRY'] === 'native' ? 'native' : 'typescript',
   // Far longer than any connection takes, so that a busy machine does not look like a dead peer.
   connectTimeoutMs: 30_000,
   handshakeTimeoutMs: 30_000,

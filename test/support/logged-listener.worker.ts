@@ -1,9 +1,9 @@
 /** Runs the real listener thread and sends its log lines to a broadcast channel named after the node. */
 import { BroadcastChannel } from 'node:worker_threads';
 import { present } from '../../lib/errors/assert.ts';
-import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
 import type { PodTask, ThreadAttachment } from '../../workers/listener/protocol/control.ts';
 import { ListenerThread } from '../../workers/listener/thread.ts';
+import { engineOf } from '../../workers/listener/tunnel/engine.ts';
 
 let thread: ListenerThread | null = null;
 
@@ -11,7 +11,8 @@ export function attach(attachment: ThreadAttachment): void {
   const channel = new BroadcastChannel(attachment.settings.node);
   channel.unref();
   const tell = (line: string): void => channel.postMessage(line);
-  thread = new ListenerThread(attachment, framingEngine, { write: tell, gather: tell });
+  const engine = engineOf(attachment.settings);
+  thread = new ListenerThread(attachment, engine, { write: tell, gather: tell });
 }
 
 export function servePod(task: PodTask): Promise<void> {

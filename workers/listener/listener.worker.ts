@@ -1,15 +1,15 @@
 /** Entry of a listener thread; the exports are its tasks (see {@link ListenerTask} in protocol.ts). */
 import { assert, present } from '../../lib/errors/assert.ts';
-import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
 import type { PodTask, ThreadAttachment } from './protocol/control.ts';
 import { ListenerThread } from './thread.ts';
+import { engineOf } from './tunnel/engine.ts';
 
 let thread: ListenerThread | null = null;
 
 /** Wires the thread, once. */
 export function attach(attachment: ThreadAttachment): void {
   assert(thread === null, 'a listener thread is attached once');
-  thread = new ListenerThread(attachment, framingEngine);
+  thread = new ListenerThread(attachment, engineOf(attachment.settings));
 }
 
 /** Serves a pod; resolves when it is stopped and its sockets are closed. */

@@ -77,7 +77,7 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
         { detail: { status, authority: request.authority } },
       );
     }
-    return stream.opened(readHeaders(headers), false);
+    return this.wire.opened(stream, readHeaders(headers), false);
   }
 
   drain(): void {

@@ -1,4 +1,6 @@
 import type { TLSSocket } from 'node:tls';
+import type { TunnelStream } from '../engine.ts';
+import type { PeerHeaders } from '../peer-text.ts';
 import { FrameParser } from './frame-parser.ts';
 import type { FrameHeader, FrameReceiver } from './frame-parser.ts';
 import {
@@ -20,6 +22,7 @@ import { ENDED } from './resets.ts';
 import { FramedStream } from './stream.ts';
 import type { StreamHost } from './stream.ts';
 import { LiveStreams } from './stream-index.ts';
+import { FramedTunnelStream } from './tunnel-stream.ts';
 import type { Wire, WireHost } from './wire.ts';
 
 /** The bounds of received frames. */
@@ -83,6 +86,14 @@ export class FramedWire implements Wire, FrameReceiver, StreamHost {
     const stream = new FramedStream(id, this, windows);
     this.live.add(stream);
     return stream;
+  }
+
+  opened(stream: FramedStream, headers: PeerHeaders, isServer: boolean): TunnelStream {
+    return new FramedTunnelStream(stream, headers, isServer);
+  }
+
+  ignore(): void {
+    // A stream that was not opened has nothing to drop.
   }
 
   control(frames: Buffer): boolean {

@@ -209,6 +209,8 @@ export abstract class FramingLink implements WireHost {
   abstract stray(type: number, id: number): void;
   abstract breached(stream: SessionStream, code: number): void;
   abstract resetStream(stream: SessionStream, code: number): void;
+  abstract resetSent(stream: SessionStream, over: StreamOver): void;
+  abstract peerReset(stream: SessionStream, code: number, remoteEnded: boolean): void;
   abstract forget(stream: SessionStream, end: StreamEnd, over: StreamOver): void;
 
   /** RST_STREAM or PRIORITY. */

@@ -32,6 +32,12 @@ export function endByReset(code: number, remoteEnded: boolean): StreamOver {
   return { error: failure(code), broken: true };
 }
 
+/** The error of a stream on which the peer broke a rule, and which was reset with `code` for it. */
+export function breach(code: number): MeshError {
+  const why = `the peer broke the protocol on the stream (code ${code})`;
+  return new MeshError('TUNNEL_PROTOCOL', why, { detail: { code } });
+}
+
 /** The error of a reset. Null for a reset of the application, which is passed on and is no failure (RFC 9113 §8.5). */
 function failure(code: number): MeshError | null {
   if (code === errorCode.connectError) return null;

@@ -75,6 +75,11 @@ export class FramingServerTunnel extends FramingSession implements ServerTunnel 
     if (endStream) stream.endTaken();
   }
 
+  /** Makes the bytes of an accepted stream accessible. */
+  opened(stream: SessionStream): TunnelStream {
+    return this.wire.opened(stream, NO_HEADERS, true);
+  }
+
   protected override get lastTaken(): number {
     return Math.min(this.#lastOpened, this.#lastServed);
   }
@@ -91,6 +96,7 @@ export class FramingServerTunnel extends FramingSession implements ServerTunnel 
     if (id > this.#lastServed) {
       this.spendIdleFrame();
       this.ended.add(id, 'reset-by-us');
+      this.wire.ignore(id);
       return;
     }
     if (this.#tooMany()) {
@@ -205,7 +211,7 @@ class FramedRequest implements IncomingRequest {
     this.#tunnel.respond(this.#stream, { ':status': '200', ...headers }, false);
     // An answered request lives as long as its stream, and needs its headers no more.
     this.headers = NO_HEADERS;
-    return this.#stream.opened(NO_HEADERS, true);
+    return this.#tunnel.opened(this.#stream);
   }
 
   refuse(status: RefuseStatus): void {

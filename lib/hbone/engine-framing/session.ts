@@ -1,11 +1,10 @@
-import { MeshError } from '../../errors/mesh-error.ts';
 import type { Tunnel } from '../engine.ts';
 import { MAX_STREAM_ID, errorCode, fault, frameType } from './frames.ts';
 import type { HeaderBlock } from './header-block.ts';
 import { trailersFault } from './header-rules.ts';
 import type { FieldList } from './hpack-decoder.ts';
 import { FramingLink } from './link.ts';
-import { endByReset } from './resets.ts';
+import { breach, endByReset } from './resets.ts';
 import type { StreamOver } from './resets.ts';
 import { EndedStreams } from './stream-index.ts';
 import type { StreamEnd } from './stream-index.ts';
@@ -22,16 +21,25 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Wire
   }
 
   resetStream(stream: SessionStream, code: number, error: Error | null = null): void {
-    this.counters.resetSent += 1;
     this.wire.resetStream(stream.id, code);
+    this.resetSent(stream, { error, broken: true });
+  }
+
+  resetSent(stream: SessionStream, over: StreamOver): void {
+    this.counters.resetSent += 1;
     // The peer may have sent one header list before it learns of the reset.
     this.idleFrames.earn(1);
-    this.forget(stream, 'reset-by-us', { error, broken: true });
+    this.forget(stream, 'reset-by-us', over);
+  }
+
+  peerReset(stream: SessionStream, code: number, remoteEnded: boolean): void {
+    this.counters.resetReceived += 1;
+    stream.resetCode = code;
+    this.forget(stream, 'reset-by-peer', endByReset(code, remoteEnded));
   }
 
   breached(stream: SessionStream, code: number): void {
-    const why = `the peer broke the protocol on the stream (code ${code})`;
-    this.resetStream(stream, code, new MeshError('TUNNEL_PROTOCOL', why, { detail: { code } }));
+    this.resetStream(stream, code, breach(code));
   }
 
   forget(stream: SessionStream, end: StreamEnd, over: StreamOver): void {
@@ -121,13 +129,8 @@ export abstract class FramingSession extends FramingLink implements Tunnel, Wire
   #takeReset(id: number, code: number): void {
     if (this.isIdle(id)) throw fault('a RST_STREAM on a stream that was never opened');
     const stream = this.live.get(id);
-    if (stream === undefined) {
-      this.spendIdleFrame();
-      return;
-    }
-    this.counters.resetReceived += 1;
-    stream.resetCode = code;
-    this.forget(stream, 'reset-by-peer', endByReset(code, stream.remoteEnded));
+    if (stream === undefined) this.spendIdleFrame();
+    else this.peerReset(stream, code, stream.remoteEnded);
   }
 
   #takePriority(id: number, payload: Buffer): void {

@@ -13,9 +13,6 @@ import type { Outgoing, Output } from './output.ts';
 import type { ReceiveWindows } from './receive-windows.ts';
 import type { RecordBuffer, Slab } from './record-buffer.ts';
 import type { StreamOver } from './resets.ts';
-import type { TunnelStream } from '../engine.ts';
-import type { PeerHeaders } from '../peer-text.ts';
-import { FramedTunnelStream } from './tunnel-stream.ts';
 import type { SessionStream } from './wire.ts';
 
 /** Receives the bytes and the end of a stream. No call comes after `onClosed`. */
@@ -111,10 +108,6 @@ export class FramedStream implements Outgoing, SessionStream {
     this.sendWindow = windows.send;
     this.receiveWindow = windows.receive;
     this.#windowSize = windows.receive;
-  }
-
-  opened(headers: PeerHeaders, isServer: boolean): TunnelStream {
-    return new FramedTunnelStream(this, headers, isServer);
   }
 
   expect(bytes: number): void {

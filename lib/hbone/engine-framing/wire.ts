@@ -33,8 +33,6 @@ export interface SessionStream {
   reset(code: number): void;
   /** Ends the stream, which the session has forgotten. Bytes received before are still delivered, unless it is broken off. */
   finish(over: StreamOver): void;
-  /** Makes the stream's bytes accessible once the request is answered. */
-  opened(headers: PeerHeaders, isServer: boolean): TunnelStream;
 }
 
 /** The open streams of a connection. */
@@ -55,6 +53,10 @@ export interface Wire {
   start(): void;
   /** Opens a stream: the next one of this side, or one whose HEADERS have come. */
   open(id: number): SessionStream;
+  /** Makes the bytes of one of its streams accessible, once the request is answered. */
+  opened(stream: SessionStream, headers: PeerHeaders, isServer: boolean): TunnelStream;
+  /** Drops what comes on a stream that the peer has opened and that is not served. */
+  ignore(id: number): void;
   /** Sends frames other than DATA, RST_STREAM and WINDOW_UPDATE of a stream; false when the peer has left too many unread. */
   control(frames: Buffer): boolean;
   /** Sends RST_STREAM, also on a stream that is not open. */
@@ -94,6 +96,10 @@ export interface WireHost {
   breached(stream: SessionStream, code: number): void;
   /** Sends RST_STREAM and forgets the stream. */
   resetStream(stream: SessionStream, code: number): void;
+  /** RST_STREAM was sent; forgets the stream. */
+  resetSent(stream: SessionStream, over: StreamOver): void;
+  /** The peer has reset the stream, perhaps after its END_STREAM; forgets it. */
+  peerReset(stream: SessionStream, code: number, remoteEnded: boolean): void;
   /** Forgets a stream that has ended. */
   forget(stream: SessionStream, end: StreamEnd, over: StreamOver): void;
   /** Ends the connection because of a fault of the peer. */

@@ -2,6 +2,7 @@
 import type { Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import { MeshError, errorText } from '../../errors/mesh-error.ts';
+import { isOrdinaryEnd } from '../../net/bidi-copy.ts';
 import { countRecords, isSuite } from './records.ts';
 import type { SuiteName } from './records.ts';
 import type { RecordTap } from './record-tap.ts';
@@ -92,6 +93,7 @@ function flushed(socket: TLSSocket): Promise<void> {
     socket.write(NO_BYTES, (error) => {
       socket.off('close', closed);
       if (error === null || error === undefined) resolve();
+      else if (isOrdinaryEnd(error)) closed();
       else reject(error);
     });
   });

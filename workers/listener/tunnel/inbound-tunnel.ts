@@ -15,12 +15,24 @@ import { sessionName } from '../telemetry/tunnel-notes.ts';
 /** Handshakes in progress, by pod. */
 const gates = new WeakMap<PodContext, HandshakeGate>();
 
-/** Serves the tunnel until its handshake is done or failed; its streams are served as they come. Never rejects. */
+interface Ends {
+  readonly source: Endpoint;
+  readonly local: Endpoint;
+}
+
+/** Serves the tunnel until it is closed or its handshake has failed; its streams are served as they come. Never rejects. */
 export async function serveInboundSocket(
   pod: PodContext,
   socket: Socket,
-  ends: { readonly source: Endpoint; readonly local: Endpoint },
+  ends: Ends,
 ): Promise<void> {
+  const tunnel = await begin(pod, socket, ends);
+  // The socket may have left JavaScript long before.
+  await tunnel?.closed;
+}
+
+/** Performs the handshake; null when it is refused or fails. */
+async function begin(pod: PodContext, socket: Socket, ends: Ends): Promise<ServerTunnel | null> {
   const gate = gates.get(pod) ?? new HandshakeGate(pod.thread.budget);
   gates.set(pod, gate);
   const { metrics } = pod.thread;
@@ -28,7 +40,7 @@ export async function serveInboundSocket(
   if (refused !== null) {
     metrics.earlyDenials[refused] += 1;
     socket.destroy();
-    return;
+    return null;
   }
   try {
     // A silent client costs a timer and no turn.
@@ -39,6 +51,7 @@ export async function serveInboundSocket(
     pod.addTunnel(tunnel);
     pod.thread.peers.add(ends.source.ip, tunnel);
     metrics.handshakesAccepted += 1;
+    return tunnel;
   } catch (error) {
     socket.destroy();
     metrics.handshakesRefused += 1;
@@ -47,16 +60,13 @@ export async function serveInboundSocket(
       destination: formatEndpoint(ends.local),
     };
     pod.deny({ ...addresses, direction: 'inbound' }, error);
+    return null;
   } finally {
     gate.leave(ends.source.ip);
   }
 }
 
-async function handshake(
-  pod: PodContext,
-  socket: Socket,
-  ends: { readonly source: Endpoint; readonly local: Endpoint },
-): Promise<ServerTunnel> {
+async function handshake(pod: PodContext, socket: Socket, ends: Ends): Promise<ServerTunnel> {
   const { thread } = pod;
   // A flood at one pod leaves the other pods their turns.
   await thread.handshakeTurns.turn(pod.pod.uid);

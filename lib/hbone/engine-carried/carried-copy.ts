@@ -1,0 +1,53 @@
+import type { StreamCounts } from '../../linux/carry.ts';
+import { isOrdinaryEnd } from '../../net/bidi-copy.ts';
+import type { Copy, CopyCounts, CopyResult, CopySide } from '../../net/bidi-copy.ts';
+import type { Detached } from '../../net/splice-sockets.ts';
+import { errorCode } from '../engine-framing/frames.ts';
+import type { StreamOver } from '../engine-framing/resets.ts';
+import type { CarriedStream, StreamWatcher } from './carried-stream.ts';
+
+/** The join of a stream with a socket, which a native thread performs. It ends as lib/net/bidi-copy.ts says. */
+export class CarriedCopy implements Copy, StreamWatcher {
+  readonly done: Promise<CopyResult>;
+  readonly #stream: CarriedStream;
+  readonly #socketIs: CopySide;
+  readonly #resolve: (result: CopyResult) => void;
+  #last: CopyCounts = { fromA: 0, fromB: 0 };
+
+  /** Without a socket the copy has ended already. Takes the descriptor unless it throws NATIVE_SYSCALL. */
+  constructor(stream: CarriedStream, socketIs: CopySide, socket: Detached | null) {
+    this.#stream = stream;
+    this.#socketIs = socketIs;
+    const { promise, resolve } = Promise.withResolvers<CopyResult>();
+    this.done = promise;
+    this.#resolve = resolve;
+    if (socket === null) resolve({ error: null });
+    else stream.attach(socket.fd, socket.read, this);
+  }
+
+  get counts(): Readonly<CopyCounts> {
+    const now = this.#stream.counts;
+    if (now !== null) this.#last = this.#sides(now);
+    return this.#last;
+  }
+
+  abort(): void {
+    this.#stream.reset(errorCode.internalError);
+  }
+
+  onClosed({ error }: StreamOver, counts: StreamCounts): void {
+    this.#last = this.#sides(counts);
+    this.#resolve({ error: error === null || isOrdinaryEnd(error) ? null : error });
+  }
+
+  #sides(counts: StreamCounts): CopyCounts {
+    const { fromSocket, fromStream, firstFromSocketMs, firstFromStreamMs } = counts;
+    const isA = this.#socketIs === 'a';
+    const firstFromBMs = isA ? firstFromStreamMs : firstFromSocketMs;
+    return {
+      fromA: isA ? fromSocket : fromStream,
+      fromB: isA ? fromStream : fromSocket,
+      ...(firstFromBMs === undefined ? {} : { firstFromBMs }),
+    };
+  }
+}

@@ -1,0 +1,89 @@
+import { errorCode } from '../engine-framing/frames.ts';
+import type { FieldList } from '../engine-framing/hpack-decoder.ts';
+import type { StreamOver } from '../engine-framing/resets.ts';
+import type { SessionStream, WireHost } from '../engine-framing/wire.ts';
+import type { CarriedLink, StreamCounts, StreamEnded } from '../../linux/carry.ts';
+
+/** Learns of the end of a stream, once: when the session has decided and the thread has closed the socket. */
+export interface StreamWatcher {
+  onClosed(over: StreamOver, counts: StreamCounts): void;
+}
+
+/** A stream whose bytes a native thread moves, from the moment it is joined with a socket. */
+export class CarriedStream implements SessionStream {
+  readonly id: number;
+  over = false;
+  resetCode: number | null = null;
+  remoteEnded = false;
+  /** Whether the thread was told to reset it. */
+  isReset = false;
+  onHead: ((list: FieldList) => void) | null = null;
+  onOver: (() => void) | null = null;
+  readonly #host: WireHost;
+  readonly #link: CarriedLink;
+  #watcher: StreamWatcher | null = null;
+  /** The decision of the session, and the report of the thread. */
+  #outcome: StreamOver | null = null;
+  #end: StreamEnded | null = null;
+
+  constructor(id: number, host: WireHost, link: CarriedLink) {
+    this.id = id;
+    this.#host = host;
+    this.#link = link;
+  }
+
+  /** The counts so far, null when the stream has no socket, or its socket did not end cleanly. */
+  get counts(): StreamCounts | null {
+    return this.#end === null ? this.#link.counts(this.id) : null;
+  }
+
+  /** Joins the stream with a socket, and takes its descriptor unless it throws NATIVE_SYSCALL. `watcher` learns of the end. */
+  attach(fd: number, read: Buffer | null, watcher: StreamWatcher): void {
+    this.#link.attach(this.id, fd, read);
+    this.#watcher = watcher;
+    this.#settle();
+  }
+
+  expect(bytes: number): void {
+    this.#link.expect(this.id, bytes);
+  }
+
+  remoteEnd(): void {
+    this.remoteEnded = true;
+    this.#link.remoteEnd(this.id);
+  }
+
+  endTaken(): void {
+    this.#link.end(this.id);
+  }
+
+  reset(code: number): void {
+    if (!this.over) this.#host.resetStream(this, code);
+  }
+
+  finish(over: StreamOver): void {
+    if (this.over) return;
+    this.over = true;
+    this.#outcome = over;
+    // The thread still knows a stream that a GOAWAY of the peer has ended.
+    if (this.#end === null && !this.isReset && !this.#host.over) {
+      this.#link.reset(this.id, errorCode.cancel);
+    }
+    this.onOver?.();
+    this.onOver = null;
+    this.#settle();
+  }
+
+  /** The thread has ended the stream and closed its socket. */
+  ended(end: StreamEnded): void {
+    this.#end = end;
+    this.#settle();
+  }
+
+  #settle(): void {
+    if (this.#outcome === null || this.#end === null) return;
+    const watcher = this.#watcher;
+    this.#watcher = null;
+    watcher?.onClosed(this.#outcome, this.#end.counts);
+  }
+}

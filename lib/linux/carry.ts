@@ -1,0 +1,223 @@
+/** Links that native threads carry (addon/carry): they move the bytes of tunnels; all decisions stay here. */
+import { callNative } from './native.ts';
+import type { CarryEvent, CarryHandle, CarryLinkOptions, CarryStats } from './native.ts';
+
+export type { CarryLinkOptions, CarryStats } from './native.ts';
+
+/** Why a carried stream has ended, as addon/carry/events.h numbers it. */
+export const STREAM_CAUSE = {
+  done: 0,
+  peerReset: 1,
+  socket: 2,
+  unread: 3,
+  cut: 4,
+  broke: 5,
+  link: 6,
+} as const;
+
+/** Why a link has ended. */
+export const LINK_CAUSE = {
+  closed: 0,
+  truncated: 1,
+  socket: 2,
+  alert: 3,
+  tlsFault: 4,
+  destroyed: 5,
+  internal: 6,
+} as const;
+
+/** Bytes moved for one stream. */
+export interface StreamCounts {
+  readonly fromSocket: number;
+  readonly fromStream: number;
+  /** Times of the first byte, by performance.now(); undefined before. */
+  readonly firstFromSocketMs: number | undefined;
+  readonly firstFromStreamMs: number | undefined;
+}
+
+/** The end of a stream. */
+export interface StreamEnded {
+  /** One of {@link STREAM_CAUSE}. */
+  readonly cause: number;
+  /** The code of the RST_STREAM of the peer, or of ours. */
+  readonly code: number;
+  /** The failure of the socket. */
+  readonly errno: string | null;
+  readonly counts: StreamCounts;
+  /** Whether the peer's END_STREAM had come. */
+  readonly peerEnded: boolean;
+}
+
+/** Receives what happens on a link, in order. No call comes after `gone`. */
+export interface LinkReceiver {
+  /** Whole frames have come: all types but DATA, WINDOW_UPDATE and unknown ones. */
+  frames(frames: Buffer): void;
+  ended(stream: number, end: StreamEnded): void;
+  /** END_STREAM has come for a stream without a socket. */
+  remoteEnd(stream: number): void;
+  /** The peer has broken the protocol; nothing more is read. */
+  fault(code: number, text: string): void;
+  /** Bytes held now: to be sent, and received without being taken by sockets. */
+  held(queued: number, received: number): void;
+  /** The link has ended, by one of {@link LINK_CAUSE}; `detail` is the number of an alert. */
+  gone(cause: number, detail: number, errno: string | null): void;
+}
+
+/** Links of this thread. */
+const links = new Map<number, LinkReceiver>();
+let handle: CarryHandle | null = null;
+
+/**
+ * A link that a native thread carries. A call on a link that has ended does nothing, and closes the descriptor given with it. Calls are
+ * obeyed in their order.
+ */
+export class CarriedLink {
+  readonly #handle: CarryHandle;
+  readonly #id: number;
+  #heard = 0;
+
+  /**
+   * Takes the descriptor unless it throws NATIVE_SYSCALL. The process has at most `threads` threads that carry; the links of a
+   * JavaScript thread share one.
+   */
+  constructor(options: CarryLinkOptions, receiver: LinkReceiver, threads: number) {
+    this.#handle = handle ??= callNative((native) => native.carryOpen(threads, dispatch));
+    this.#id = callNative((native) => native.carryLink(this.#handle, options));
+    links.set(this.#id, receiver);
+  }
+
+  /** Bytes of the peer so far; the last known number after the end. */
+  get heard(): number {
+    const counts = callNative((native) => native.carryHeard(this.#handle, this.#id));
+    if (counts !== null) [this.#heard] = counts;
+    return this.#heard;
+  }
+
+  /** Sends whole frames; the native side judges how many may wait. */
+  control(frames: Buffer): void {
+    callNative((native) => native.carryControl(this.#handle, this.#id, frames));
+  }
+
+  /** A client opens a stream, whose HEADERS follow. A server's streams open by the HEADERS of the peer. */
+  open(stream: number): void {
+    callNative((native) => native.carryStream(this.#handle, this.#id, stream));
+  }
+
+  /** Joins a stream with a connected socket. `read` was read from it and goes to the stream first. Takes the descriptor unless it throws NATIVE_SYSCALL. */
+  attach(stream: number, fd: number, read: Buffer | null): void {
+    callNative((native) => native.carryAttach(this.#handle, this.#id, stream, fd, null, read));
+  }
+
+  /** END_STREAM went out with HEADERS. */
+  end(stream: number): void {
+    callNative((native) => native.carryEnd(this.#handle, this.#id, stream));
+  }
+
+  /** END_STREAM came with HEADERS, which are in order. */
+  remoteEnd(stream: number): void {
+    callNative((native) => native.carryRemoteEnd(this.#handle, this.#id, stream));
+  }
+
+  /** The peer must send exactly so many bytes of content. */
+  expect(stream: number, bytes: number): void {
+    callNative((native) => native.carryExpect(this.#handle, this.#id, stream, bytes));
+  }
+
+  /** Sends RST_STREAM, drops what waits, and resets the socket. */
+  reset(stream: number, code: number): void {
+    callNative((native) => native.carryReset(this.#handle, this.#id, stream, code));
+  }
+
+  /** Settings of the peer; their acknowledgement follows. */
+  peerSettings(initialWindow: number, maxFrameSize: number): void {
+    callNative((native) =>
+      native.carryPeerSettings(this.#handle, this.#id, initialWindow, maxFrameSize),
+    );
+  }
+
+  /** The receive windows that the peer has been told. */
+  windows(stream: number, connection: number): void {
+    callNative((native) => native.carryWindows(this.#handle, this.#id, stream, connection));
+  }
+
+  pressure(pressed: boolean): void {
+    callNative((native) => native.carryPressure(this.#handle, this.#id, pressed));
+  }
+
+  /** Sends what waits and close_notify, and ends once the peer does. Streams that are left end now. */
+  finish(): void {
+    callNative((native) => native.carryFinish(this.#handle, this.#id));
+  }
+
+  destroy(): void {
+    callNative((native) => native.carryDestroy(this.#handle, this.#id));
+  }
+
+  /** The counts of a stream; null when it has no socket, or its socket did not end cleanly. */
+  counts(stream: number): StreamCounts | null {
+    const counts = callNative((native) => native.carryCounts(this.#handle, this.#id, stream));
+    return counts === null ? null : streamCounts(...counts);
+  }
+}
+
+/** Returns the counters of the process. */
+export function carryStats(): CarryStats {
+  return callNative((native) => native.carryStats());
+}
+
+/** Makes two connected ends of a local stream; the caller owns both. Throws NATIVE_SYSCALL. */
+export function socketPair(): readonly [number, number] {
+  return callNative((native) => native.socketPair());
+}
+
+function dispatch(events: readonly CarryEvent[]): void {
+  for (const event of events) {
+    const receiver = links.get(event[1]);
+    if (receiver !== undefined) deliver(receiver, event);
+  }
+}
+
+function deliver(receiver: LinkReceiver, event: CarryEvent): void {
+  switch (event[0]) {
+    case 0:
+      receiver.frames(event[2]);
+      break;
+    case 1: {
+      const [, , stream, cause, code, errno, ...rest] = event;
+      const [fromSocket, fromStream, socketAgo, streamAgo, flags] = rest;
+      const counts = streamCounts(fromSocket, fromStream, socketAgo, streamAgo);
+      receiver.ended(stream, { cause, code, errno, counts, peerEnded: (flags & 1) !== 0 });
+      break;
+    }
+    case 2:
+      receiver.fault(event[2], event[3]);
+      break;
+    case 3:
+      links.delete(event[1]);
+      receiver.gone(event[2], event[3], event[4]);
+      break;
+    case 4:
+      receiver.held(event[2], event[3]);
+      break;
+    case 5:
+      break;
+    case 6:
+      receiver.remoteEnd(event[2]);
+      break;
+  }
+}
+
+function streamCounts(
+  fromSocket: number,
+  fromStream: number,
+  socketAgo: number | null,
+  streamAgo: number | null,
+): StreamCounts {
+  const now = performance.now();
+  return {
+    fromSocket,
+    fromStream,
+    firstFromSocketMs: socketAgo === null ? undefined : now - socketAgo,
+    firstFromStreamMs: streamAgo === null ? undefined : now - streamAgo,
+  };
+}
