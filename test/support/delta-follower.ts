@@ -18,8 +18,12 @@ export interface DeltaFollower {
   subscribed(type: ResourceType): number;
 }
 
-/** Follows a server until the test ends. */
-export function followDelta(t: ExecutionContext, open: () => Client): DeltaFollower {
+/** Follows a server until the test ends. It refuses the resources that `refuses` names, and keeps their last good version. */
+export function followDelta(
+  t: ExecutionContext,
+  open: () => Client,
+  refuses: (name: string) => boolean = () => false,
+): DeltaFollower {
   const { log, lines } = keptLog('follower');
   const held = new Map<ResourceType, Map<string, string>>();
   const of = (type: ResourceType): Map<string, string> => {
@@ -40,9 +44,12 @@ export function followDelta(t: ExecutionContext, open: () => Client): DeltaFollo
     sink: {
       versions: of,
       apply: (type, { resources, removed }) => {
-        for (const { name, version } of resources) of(type).set(name, version);
+        const refused = resources.filter(({ name }) => refuses(name));
+        for (const { name, version } of resources) {
+          if (!refuses(name)) of(type).set(name, version);
+        }
         for (const name of removed) of(type).delete(name);
-        return Promise.resolve([]);
+        return Promise.resolve(refused.map(({ name }) => ({ name, reason: 'not now' })));
       },
     },
     clock: systemClock,
