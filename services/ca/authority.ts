@@ -3,6 +3,7 @@ import { createPrivateKey } from 'node:crypto';
 import type { X509Certificate } from 'node:crypto';
 import { present } from '../../lib/errors/assert.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
+import { parseRevocationLists } from '../../lib/identity/crl.ts';
 import { verifyChain } from '../../lib/identity/peer-verify.ts';
 import type { Issuer } from '../../lib/identity/x509.ts';
 import { parseCertificates } from '../../lib/tls/pem.ts';
@@ -15,6 +16,8 @@ export interface Authority {
   readonly roots: readonly X509Certificate[];
   /** The trust bundle, PEM. */
   readonly rootsPem: string;
+  /** Revocation lists for the nodes, PEM; null when there are none. */
+  readonly crlPem: string | null;
   /** The earliest end of a certificate of the path; no leaf outlives it. */
   readonly chainExpiresMs: number;
   /** The earliest end of a root. */
@@ -28,6 +31,7 @@ export interface AuthorityFiles {
   /** May be empty when a root signs. */
   readonly chainPem: string;
   readonly rootsPem: string;
+  readonly crlPem: string | null;
 }
 
 /** The current authority and its successors. */
@@ -45,7 +49,7 @@ export interface AuthoritySource {
 
 /**
  * Reads an authority. Throws IDENTITY_INVALID or STATE_INVALID with the reason: unreadable PEM, a certificate that is no
- * authority, a key of another certificate, or a path that does not lead to a root at `nowMs`.
+ * authority, a key of another certificate, a path that does not lead to a root at `nowMs`, or a broken revocation list.
  */
 export function readAuthority(files: AuthorityFiles, nowMs: number): Authority {
   const [certificate] = parseCertificates(files.certificatePem, 'ca-cert.pem');
@@ -62,12 +66,14 @@ export function readAuthority(files: AuthorityFiles, nowMs: number): Authority {
   if (!signing.checkPrivateKey(key)) {
     throw new MeshError('STATE_INVALID', 'the private key is not the one of the certificate');
   }
+  if (files.crlPem !== null) parseRevocationLists(Buffer.from(files.crlPem));
   const ends = [signing, ...intermediates].map((item) => item.validToDate.getTime());
   return {
     issuer: { certificate: signing, key },
     intermediates: intermediates.map((item) => item.toString()),
     roots,
     rootsPem: roots.map((root) => root.toString()).join(''),
+    crlPem: files.crlPem,
     chainExpiresMs: Math.min(...ends),
     rootExpiresMs: Math.min(...roots.map((root) => root.validToDate.getTime())),
   };

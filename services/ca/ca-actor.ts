@@ -10,13 +10,11 @@ import {
 } from '../../lib/grpc/server.ts';
 import { sendJson } from '../../lib/http/answers.ts';
 import { createCertificateMethod } from '../../lib/identity/ca-protocol.ts';
-import { TokenVerifier } from '../../lib/identity/token.ts';
 import type { AuthoritySource } from './authority.ts';
 import { BundleFile } from './bundle-file.ts';
 import { CertificateService } from './certificate-service.ts';
 import { caConfig } from './config.ts';
 import type { CaConfig } from './config.ts';
-import { ControlPlanePods } from './control-plane-pods.ts';
 import { CallerFailures } from '../../lib/grpc/caller-failures.ts';
 import { Holders } from './holders.ts';
 import {
@@ -31,9 +29,10 @@ import { caMetrics } from './metrics.ts';
 import { OwnAuthority } from './own-authority.ts';
 import { OwnCertificate } from './own-certificate.ts';
 import { PluggedAuthority } from './plugged-authority.ts';
-import type { PodRegistry } from './pods.ts';
+import type { FollowedPods, PodRegistry } from './pods.ts';
 import { SigningPool } from './signing-pool.ts';
-import { folderStores } from './stores.ts';
+import { openSources } from './sources.ts';
+import type { CaSources } from './sources.ts';
 import type { CaStores } from './stores.ts';
 
 /** Stands for a missing source of pods: no pod is known, and nodes get no certificate. */
@@ -58,11 +57,13 @@ export class CaActor implements Actor {
   async start(context: ActorContext): Promise<void> {
     const release = context.readiness.block('ca');
     const { clock, log } = context;
-    const stores = folderStores(this.#config, { clock, log });
+    const sources = await openSources(this.#config, context, this.#made);
+    const { stores } = sources;
     const holders = await this.#openHolders(context, stores);
-    const authority = await this.#openAuthority(context, stores, holders);
+    const authority = await this.#openAuthority(context, sources, holders);
     await this.#publishBundle(authority, context);
-    const followed = await this.#followPods(context);
+    sources.lead(authority);
+    const followed = await sources.followPods();
     const pods = followed ?? NO_PODS;
     const metrics = caMetrics(context.metrics, { authority, pods, clock });
     const signer = new SigningPool(this.#config.signingThreads);
@@ -81,12 +82,12 @@ export class CaActor implements Actor {
         clock,
       ),
       failures: new CallerFailures(MAX_FAILURES_PER_SECOND, clock),
-      verifier: new TokenVerifier(this.#config.token, { clock, log }),
+      verifier: sources.verifier,
       authority,
       signer,
       holders,
     });
-    this.#declareStatus(context, authority, followed);
+    this.#declareStatus(context, authority, { pods: followed, plugged: stores.plugged !== null });
     await this.#listen(context, authority, service);
     release();
   }
@@ -110,14 +111,14 @@ export class CaActor implements Actor {
 
   async #openAuthority(
     { clock, log }: ActorContext,
-    stores: CaStores,
+    { stores, leads }: CaSources,
     holders: Holders,
   ): Promise<AuthoritySource> {
-    const { pluggedDir } = this.#config;
+    const { plugged } = stores;
     const authority =
-      pluggedDir === null
-        ? new OwnAuthority(this.#config, { clock, log, stores, holders, leads: () => true })
-        : new PluggedAuthority(pluggedDir, { clock, log });
+      plugged === null
+        ? new OwnAuthority(this.#config, { clock, log, stores, holders, leads })
+        : new PluggedAuthority(plugged, { clock, log });
     this.#made.defer(() => authority.close());
     await authority.start();
     return authority;
@@ -129,19 +130,6 @@ export class CaActor implements Actor {
     const bundle = new BundleFile(path, { clock, log, authority });
     this.#made.defer(() => bundle.close());
     await bundle.start();
-  }
-
-  async #followPods(context: ActorContext): Promise<ControlPlanePods | null> {
-    const { podsSocket, stateDir } = this.#config;
-    if (podsSocket === null) {
-      context.log.warn({ effect: 'every request of a node is refused' }, 'pods.not-configured');
-      return null;
-    }
-    const pods = new ControlPlanePods(podsSocket, stateDir, context);
-    this.#made.defer(() => pods.close());
-    await pods.start();
-    context.supervise('pods', pods.done);
-    return pods;
   }
 
   async #listen(
@@ -167,7 +155,7 @@ export class CaActor implements Actor {
   #declareStatus(
     context: ActorContext,
     authority: AuthoritySource,
-    pods: ControlPlanePods | null,
+    { pods, plugged }: { readonly pods: FollowedPods | null; readonly plugged: boolean },
   ): void {
     context.admin.route('GET', '/status', (_request, response) => {
       const { current, problem } = authority;
@@ -175,7 +163,7 @@ export class CaActor implements Actor {
         port: this.#port,
         trustDomain: this.#config.trustDomain,
         root: new Date(current.rootExpiresMs).toISOString(),
-        pluggedIn: this.#config.pluggedDir !== null,
+        pluggedIn: plugged,
         problem,
         pods: {
           synced: pods?.synced ?? false,

@@ -1,15 +1,32 @@
 import { isIP } from 'node:net';
 import { defineConfig } from '../../lib/config/define-config.ts';
-import { accounts, duration, endpoint, integer, makeField, text } from '../../lib/config/fields.ts';
+import {
+  accounts,
+  duration,
+  endpoint,
+  integer,
+  makeField,
+  oneOf,
+  text,
+} from '../../lib/config/fields.ts';
 import type { Endpoint } from '../../lib/config/fields.ts';
+import type { ConnectionSource } from '../../lib/kubernetes/connection.ts';
+import { connectionSource, kubernetesVariables } from '../../lib/kubernetes/variables.ts';
 import type { AltName } from '../../lib/identity/subject-alt-name.ts';
 import { tlsPolicy, tlsVariables } from '../../lib/tls/variables.ts';
 import type { TlsPolicy } from '../../lib/tls/parameters.ts';
-import { tokenConfig, tokenVariables } from '../../lib/identity/token-config.ts';
+import { tokenVariables } from '../../lib/identity/token-config.ts';
 import type { TokenVerifierOptions } from '../../lib/identity/token.ts';
 
 /** The CA's configuration; times in milliseconds. */
 export interface CaConfig {
+  /** Where pods, tokens' keys and the CA's state come from. */
+  readonly source: 'manifests' | 'kubernetes';
+  readonly kubernetes: ConnectionSource;
+  /** The namespace of the CA's Secrets and its lease; null for that of its service account. */
+  readonly namespace: string | null;
+  /** Label selector of the namespaces that get the roots; null for all. */
+  readonly namespaceSelector: string | null;
   readonly listen: Endpoint;
   readonly tls: TlsPolicy;
   readonly trustDomain: string;
@@ -26,7 +43,10 @@ export interface CaConfig {
   readonly signingThreads: number;
   /** Time in which a step of a rotation reaches all CA processes and all nodes. */
   readonly settleMs: number;
-  readonly token: TokenVerifierOptions;
+  readonly token: Omit<TokenVerifierOptions, 'jwksPath'> & {
+    /** Null where the API server verifies tokens. */
+    readonly jwksPath: string | null;
+  };
 }
 
 /** Parses a host name or an address. Throws an Error for anything else. */
@@ -61,11 +81,49 @@ const serverNames = makeField(
   (value): readonly AltName[] => value.split(',').map(parseServerName),
   (names) => names.map((name) => name.value).join(','),
 );
+/** Settings of the manifest source only. */
+const OF_MANIFESTS = ['WEFT_TOKEN_JWKS_PATH', 'WEFT_TOKEN_ISSUER', 'WEFT_CA_PODS_SOCKET'] as const;
+
+function checkSource(
+  values: { readonly WEFT_CA_SOURCE: string } & Readonly<
+    Record<(typeof OF_MANIFESTS)[number], string | null>
+  >,
+): void {
+  if (values.WEFT_CA_SOURCE === 'kubernetes') {
+    const foreign = OF_MANIFESTS.filter((name) => values[name] !== null);
+    if (foreign.length === 0) return;
+    throw new Error(
+      `${foreign.join(', ')} cannot be set with WEFT_CA_SOURCE=kubernetes: the API server reviews tokens and has all pods`,
+    );
+  }
+  if (values.WEFT_TOKEN_JWKS_PATH === null) {
+    throw new Error('WEFT_TOKEN_JWKS_PATH is required: it decides which tokens are accepted');
+  }
+}
+
 const HOUR_MS = 3_600_000;
 
 /** The CA's variables; Istio's names where Istio has one (docs/spec/istiod-ambient.md §4). */
 export const caConfig = defineConfig(
   {
+    WEFT_CA_SOURCE: {
+      schema: oneOf('manifests', 'kubernetes')({ default: 'manifests' }),
+      description:
+        'manifests: pods from the control plane, a key set for tokens, state in a folder; kubernetes: all of them from an API server',
+      when: 'the mesh runs on Kubernetes',
+    },
+    ...kubernetesVariables,
+    POD_NAMESPACE: {
+      schema: text({ optional: true }),
+      description:
+        "namespace of the CA's Secrets and lease on Kubernetes; that of its service account when unset",
+    },
+    WEFT_CA_NAMESPACE_SELECTOR: {
+      schema: text({ optional: true }),
+      description:
+        'label selector of the namespaces that get the roots as ConfigMap istio-ca-root-cert; all when unset',
+      when: 'the mesh may write to some namespaces only',
+    },
     WEFT_CA_LISTEN: {
       schema: endpoint({ default: { kind: 'tcp', host: '::', port: 15_012 } }),
       description: 'where to listen; [::] takes IPv4 too',
@@ -132,12 +190,22 @@ export const caConfig = defineConfig(
       when: 'the file of the roots takes longer to reach the nodes',
     },
     ...tokenVariables,
+    WEFT_TOKEN_JWKS_PATH: {
+      schema: text({ optional: true }),
+      description: tokenVariables.WEFT_TOKEN_JWKS_PATH.description,
+      when: 'always set with WEFT_CA_SOURCE=manifests: it decides which tokens are accepted',
+    },
   },
   (values): CaConfig => {
+    checkSource(values);
     if (values.DEFAULT_WORKLOAD_CERT_TTL > values.MAX_WORKLOAD_CERT_TTL) {
       throw new Error('DEFAULT_WORKLOAD_CERT_TTL is longer than MAX_WORKLOAD_CERT_TTL');
     }
     return {
+      source: values.WEFT_CA_SOURCE,
+      kubernetes: connectionSource(values),
+      namespace: values.POD_NAMESPACE,
+      namespaceSelector: values.WEFT_CA_NAMESPACE_SELECTOR,
       listen: values.WEFT_CA_LISTEN,
       tls: tlsPolicy(values),
       trustDomain: values.TRUST_DOMAIN,
@@ -152,7 +220,11 @@ export const caConfig = defineConfig(
       maxLifetimeMs: values.MAX_WORKLOAD_CERT_TTL,
       signingThreads: values.WEFT_CA_SIGNING_THREADS,
       settleMs: values.WEFT_CA_ROTATION_SETTLE,
-      token: tokenConfig(values),
+      token: {
+        jwksPath: values.WEFT_TOKEN_JWKS_PATH,
+        audiences: values.TOKEN_AUDIENCES,
+        issuer: values.WEFT_TOKEN_ISSUER,
+      },
     };
   },
 );

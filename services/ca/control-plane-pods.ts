@@ -10,7 +10,7 @@ import { readIfPresent, replaceFile } from '../../lib/files/atomic-file.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { CACHE_WRITE_DELAY_MS, MAX_WATCH_LINE_BYTES, WATCH_BACKOFF } from './limits.ts';
 import { PodTable, parsePod } from './pods.ts';
-import type { KnownPod, PodRegistry } from './pods.ts';
+import type { FollowedPods, KnownPod } from './pods.ts';
 
 /** Collaborators of {@link ControlPlanePods}. */
 export interface ControlPlanePodsDeps {
@@ -47,7 +47,7 @@ const CACHE_FILE = 'pods.json';
  * Follows the pods over the control plane's socket. It keeps the last known pods in a file, so that the CA renews
  * certificates while the control plane is away.
  */
-export class ControlPlanePods implements PodRegistry {
+export class ControlPlanePods implements FollowedPods {
   readonly #socketPath: string;
   readonly #cachePath: string;
   readonly #deps: ControlPlanePodsDeps;

@@ -1,15 +1,15 @@
 /** The operations of `weft ca` on the CA's state. They work on the stores, so that they need no running CA. */
 import { z } from 'zod';
-import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import { rootName } from '../../lib/identity/root-report.ts';
-import type { Logger } from '../../lib/log/logger.ts';
 import { parseCertificates } from '../../lib/tls/pem.ts';
 import type { Authority } from './authority.ts';
 import { caConfig } from './config.ts';
 import type { CaConfig } from './config.ts';
 import type { Holder } from './holders.ts';
+import { kubernetesStores, openClient } from './kubernetes/stores.ts';
 import { parsePlugged, readPlugged } from './plugged-authority.ts';
+import type { PluggedDeps } from './plugged-authority.ts';
 import { abandonRotation, beginRotation, newRootOf, waitOf } from './rotation.ts';
 import { authorityOf, caState, newRoot, newState } from './state.ts';
 import type { CaState, StateStore, StoredState } from './state.ts';
@@ -61,26 +61,43 @@ const backupSchema = z.strictObject({
   state: caState,
 });
 
-/** Reads the configuration and opens the stores. Throws CONFIG_INVALID for variables that the CA refuses. */
-export function openState(
-  environment: Readonly<Record<string, string | undefined>>,
-  deps: { readonly clock: Clock; readonly log: Pick<Logger, 'debug' | 'warn'> },
-): { readonly config: CaConfig; readonly stores: CaStores } {
-  const config = caConfig.parse(environment);
-  return { config, stores: folderStores(config, deps) };
+/** An opened state. The owner closes it. */
+export interface OpenedState {
+  readonly config: CaConfig;
+  readonly stores: CaStores;
+  close(): void;
+  [Symbol.dispose](): void;
 }
 
-/** The status of the CA with this configuration. Throws like the start of a CA, but makes no root. */
+/** Reads the configuration and opens the stores. Throws CONFIG_INVALID for variables that the CA refuses. */
+export async function openState(
+  environment: Readonly<Record<string, string | undefined>>,
+  deps: PluggedDeps,
+): Promise<OpenedState> {
+  const config = caConfig.parse(environment);
+  if (config.source === 'manifests') {
+    return opened(config, folderStores(config, deps), () => undefined);
+  }
+  const client = await openClient(config, deps);
+  const stores = await kubernetesStores(config, { ...deps, client });
+  return opened(config, stores, () => client.close());
+}
+
+function opened(config: CaConfig, stores: CaStores, close: () => void): OpenedState {
+  return { config, stores, close, [Symbol.dispose]: close };
+}
+
+/** The status of the CA. Throws like the start of a CA, but makes no root. */
 export async function caStatus(
-  config: OwnRules & { readonly pluggedDir: string | null },
+  rules: OwnRules,
   stores: CaStores,
   nowMs: number,
 ): Promise<CaStatus> {
-  const { pluggedDir } = config;
-  if (pluggedDir === null) return ownStatus(stores, config, nowMs);
-  const authority = parsePlugged(pluggedDir, await readPlugged(pluggedDir), nowMs);
+  const { plugged } = stores;
+  if (plugged === null) return ownStatus(stores, rules, nowMs);
+  const authority = parsePlugged(plugged.where, await readPlugged(plugged), nowMs);
   const holders = await stores.holders.read();
-  return { ...commonStatus(pluggedDir, authority, holders, nowMs), rotation: null };
+  return { ...commonStatus(plugged.where, authority, holders, nowMs), rotation: null };
 }
 
 async function ownStatus(

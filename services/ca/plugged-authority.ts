@@ -12,10 +12,37 @@ import type { Authority, AuthorityFiles, AuthoritySource } from './authority.ts'
 import { CurrentAuthority } from './current-authority.ts';
 import { FILE_DEBOUNCE_MS, FILE_POLL_MS } from './limits.ts';
 
+/** Revocation lists, which may be missing. */
+const CRL_FILE = 'ca-crl.pem';
+
+/** The files of another authority: a folder, or a Secret. */
+export interface PluggedFiles {
+  /** The place, for messages. */
+  readonly where: string;
+  /** The contents in the order of the names; null for a file that does not exist. */
+  read(names: readonly string[]): Promise<readonly (string | null)[]>;
+  /** Calls `changed` when a file may have changed; the result ends that. */
+  follow(changed: () => void): () => void;
+}
+
 /** Collaborators of a {@link PluggedAuthority}. */
 export interface PluggedDeps {
   readonly clock: Clock;
   readonly log: Pick<Logger, 'debug' | 'info' | 'warn'>;
+}
+
+/** The files in the folder where the Secret `cacerts` is mounted. */
+export function folderFiles(dir: string, deps: PluggedDeps): PluggedFiles {
+  return {
+    where: dir,
+    read: (names) => Promise.all(names.map((name) => readIfPresent(join(dir, name)))),
+    follow(changed) {
+      const path = join(dir, ISTIO_FILES[0]);
+      const options = { path, debounceMs: FILE_DEBOUNCE_MS, pollMs: FILE_POLL_MS };
+      const followed = new FollowedFile(options, deps, changed);
+      return () => followed.close();
+    },
+  };
 }
 
 /** Istio's names of the files: certificate, key, chain, roots. */
@@ -25,19 +52,18 @@ const ISTIO_FILES = ['ca-cert.pem', 'ca-key.pem', 'cert-chain.pem', 'root-cert.p
 const TLS_FILES = ['tls.crt', 'tls.key', 'tls.crt', 'ca.crt'] as const;
 
 /**
- * The signing certificate of another authority, from the folder where the Secret `cacerts` is mounted. It follows the
- * files. An unusable update leaves the last good authority in force. The owner closes it.
+ * The signing certificate of another authority. It follows the files. An unusable update leaves the last good authority in force. The owner closes it.
  */
 export class PluggedAuthority implements AuthoritySource {
-  readonly #dir: string;
+  readonly #source: PluggedFiles;
   readonly #deps: PluggedDeps;
   readonly #current: CurrentAuthority;
   readonly #reading = new FreshReading(() => this.#reload());
   #files: AuthorityFiles | null = null;
-  #followed: FollowedFile | null = null;
+  #unfollow: (() => void) | null = null;
 
-  constructor(dir: string, deps: PluggedDeps) {
-    this.#dir = dir;
+  constructor(source: PluggedFiles, deps: PluggedDeps) {
+    this.#source = source;
     this.#deps = deps;
     this.#current = new CurrentAuthority(deps.log);
   }
@@ -56,34 +82,30 @@ export class PluggedAuthority implements AuthoritySource {
 
   /** Throws CONFIG_INVALID that names the folder and the fault: a missing file, files that do not match, an expired certificate. */
   async start(): Promise<void> {
-    const files = await readPlugged(this.#dir);
-    this.#current.use(parsePlugged(this.#dir, files, this.#deps.clock.now()));
+    const files = await readPlugged(this.#source);
+    this.#current.use(parsePlugged(this.#source.where, files, this.#deps.clock.now()));
     this.#files = files;
-    this.#followed = new FollowedFile(
-      { path: join(this.#dir, ISTIO_FILES[0]), debounceMs: FILE_DEBOUNCE_MS, pollMs: FILE_POLL_MS },
-      this.#deps,
-      // A reading reports its own failures and never rejects.
-      () => void this.#reading.run(),
-    );
+    // A reading reports its own failures and never rejects.
+    this.#unfollow = this.#source.follow(() => void this.#reading.run());
   }
 
   async close(): Promise<void> {
-    this.#followed?.close();
-    this.#followed = null;
+    this.#unfollow?.();
+    this.#unfollow = null;
     this.#current.close();
     await this.#reading.run();
   }
 
   async #reload(): Promise<void> {
-    if (this.#followed === null) return;
+    if (this.#unfollow === null) return;
     try {
-      const files = await readPlugged(this.#dir);
+      const files = await readPlugged(this.#source);
       const old = present(this.#files, 'the files are read at the start');
       if (isDeepStrictEqual(files, old)) {
         this.#current.keep();
         return;
       }
-      const next = parsePlugged(this.#dir, files, this.#deps.clock.now());
+      const next = parsePlugged(this.#source.where, files, this.#deps.clock.now());
       this.#files = files;
       this.#current.use(next);
     } catch (error) {
@@ -92,37 +114,34 @@ export class PluggedAuthority implements AuthoritySource {
   }
 }
 
-/** Reads the files of a folder. Throws CONFIG_INVALID that names the missing ones. */
-export async function readPlugged(dir: string): Promise<AuthorityFiles> {
-  const istio = await contents(dir, ISTIO_FILES);
-  const tls = istio.every((content) => content === null) ? await contents(dir, TLS_FILES) : istio;
+/** Reads the files. Throws CONFIG_INVALID that names the missing ones. */
+export async function readPlugged(source: PluggedFiles): Promise<AuthorityFiles> {
+  const istio = await source.read(ISTIO_FILES);
+  const tls = istio.every((content) => content === null) ? await source.read(TLS_FILES) : istio;
   const asTls = tls !== istio && tls.some((content) => content !== null);
   const [names, found] = asTls ? [TLS_FILES, tls] : [ISTIO_FILES, istio];
   const missing = new Set(names.filter((_, index) => found[index] === null));
   if (missing.size > 0) {
-    throw new MeshError('CONFIG_INVALID', `${dir} lacks ${[...missing].join(', ')}`, {
-      detail: { dir },
+    throw new MeshError('CONFIG_INVALID', `${source.where} lacks ${[...missing].join(', ')}`, {
+      detail: { where: source.where },
     });
   }
   const [certificatePem = '', keyPem = '', chainPem = '', rootsPem = ''] = found.map(
     (content) => content ?? '',
   );
-  return { certificatePem, keyPem, chainPem, rootsPem };
+  const [crlPem = null] = await source.read([CRL_FILE]);
+  return { certificatePem, keyPem, chainPem, rootsPem, crlPem };
 }
 
-/** Makes the authority of a folder's files. Throws CONFIG_INVALID that names the folder and the fault. */
-export function parsePlugged(dir: string, files: AuthorityFiles, nowMs: number): Authority {
+/** Makes the authority of these files. Throws CONFIG_INVALID that names the place and the fault. */
+export function parsePlugged(where: string, files: AuthorityFiles, nowMs: number): Authority {
   try {
     return readAuthority(files, nowMs);
   } catch (error) {
     throw new MeshError(
       'CONFIG_INVALID',
-      `the signing certificate in ${dir} cannot be used: ${errorText(error)}`,
-      { cause: error, detail: { dir } },
+      `the signing certificate in ${where} cannot be used: ${errorText(error)}`,
+      { cause: error, detail: { where } },
     );
   }
-}
-
-function contents(dir: string, names: readonly string[]): Promise<(string | null)[]> {
-  return Promise.all(names.map((name) => readIfPresent(join(dir, name))));
 }

@@ -23,6 +23,14 @@ export interface PodRegistry {
   find(namespace: string, name: string, uid: string): KnownPod | null;
 }
 
+/** Pods that are followed. */
+export interface FollowedPods extends PodRegistry {
+  /** True while changes come as they happen. */
+  readonly connected: boolean;
+  /** The reason why the pods are not followed now; null when they are. */
+  readonly problem: string | null;
+}
+
 const kubernetesPod = z.object({
   metadata: z.object({ namespace: z.string(), name: z.string(), uid: z.string() }),
   spec: z.object({
@@ -67,9 +75,18 @@ export class PodTable {
     this.#count(pod, 1);
   }
 
+  /** The keys of all pods: `namespace/name`. */
+  keys(): Iterable<string> {
+    return this.#pods.keys();
+  }
+
   /** Does nothing for an unknown pod. */
   remove(namespace: string, name: string): void {
-    const key = `${namespace}/${name}`;
+    this.removeKey(`${namespace}/${name}`);
+  }
+
+  /** {@link remove} by the key. */
+  removeKey(key: string): void {
     const pod = this.#pods.get(key);
     if (pod === undefined) return;
     this.#pods.delete(key);

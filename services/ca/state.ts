@@ -99,7 +99,7 @@ export function parseRotation(text: string): Rotation {
 export function authorityOf(state: CaState, where: string, nowMs: number): Authority {
   try {
     const { signing, chainPem, rootsPem } = state;
-    return readAuthority({ ...signing, chainPem, rootsPem }, nowMs);
+    return readAuthority({ ...signing, chainPem, rootsPem, crlPem: null }, nowMs);
   } catch (error) {
     throw unusable(where, error);
   }

@@ -1,9 +1,9 @@
-import type { Clock } from '../../lib/clock/clock.ts';
 import { readIfPresent } from '../../lib/files/atomic-file.ts';
-import type { Logger } from '../../lib/log/logger.ts';
 import type { CaConfig } from './config.ts';
 import { HolderFile } from './holder-file.ts';
 import type { HolderStore } from './holders.ts';
+import { folderFiles } from './plugged-authority.ts';
+import type { PluggedDeps, PluggedFiles } from './plugged-authority.ts';
 import { StateFolder } from './state-folder.ts';
 import type { StateStore } from './state.ts';
 
@@ -15,6 +15,8 @@ export interface PublishedRoots {
 
 /** Where the CA keeps what must outlive its process. */
 export interface CaStores {
+  /** The certificate of another authority; null when the CA signs with its own root. */
+  readonly plugged: PluggedFiles | null;
   readonly state: StateStore;
   readonly holders: HolderStore;
   /** Null when the mesh has no roots yet. */
@@ -23,10 +25,15 @@ export interface CaStores {
 
 /** The stores in the CA's folder. */
 export function folderStores(
-  { stateDir, rootBundleFile }: Pick<CaConfig, 'stateDir' | 'rootBundleFile'>,
-  deps: { readonly clock: Clock; readonly log: Pick<Logger, 'debug' | 'warn'> },
+  {
+    stateDir,
+    rootBundleFile,
+    pluggedDir,
+  }: Pick<CaConfig, 'stateDir' | 'rootBundleFile' | 'pluggedDir'>,
+  deps: PluggedDeps,
 ): CaStores {
   return {
+    plugged: pluggedDir === null ? null : folderFiles(pluggedDir, deps),
     state: new StateFolder(stateDir, deps),
     holders: new HolderFile(stateDir),
     async published() {

@@ -3,18 +3,15 @@ import { processEnvironment } from '../../lib/config/env.ts';
 import { systemClock } from '../../lib/clock/clock.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { createLogger } from '../../lib/log/logger.ts';
-import type { CaConfig } from '../ca/config.ts';
 import type * as Operations from '../ca/operations.ts';
 import type { CaStores } from '../ca/stores.ts';
 import { actorEnv } from '../local-mesh/actor-env.ts';
 import { parseRole } from '../local-mesh/roles.ts';
 import { openMesh } from './running-mesh.ts';
 
-/** The CA's configuration and stores, and what can be done with them. */
-export interface OpenedCa {
+/** The CA's configuration and stores, and what can be done with them. The owner closes it. */
+export interface OpenedCa extends Operations.OpenedState {
   readonly operations: typeof Operations;
-  readonly config: CaConfig;
-  readonly stores: CaStores;
 }
 
 /**
@@ -30,15 +27,15 @@ export async function openCa(mesh: string | undefined): Promise<OpenedCa> {
     { write: (line) => process.stderr.write(line) },
   );
   const environment = named && mesh === undefined ? own : await meshEnvironment(mesh);
-  return { operations, ...operations.openState(environment, { clock: systemClock, log }) };
+  return { operations, ...(await operations.openState(environment, { clock: systemClock, log })) };
 }
 
 /** Throws CONFIG_INVALID for a CA whose key comes from another authority: it follows the files by itself. */
-export function requireOwnRoot({ pluggedDir }: CaConfig): void {
-  if (pluggedDir === null) return;
+export function requireOwnRoot({ plugged }: CaStores): void {
+  if (plugged === null) return;
   throw new MeshError(
     'CONFIG_INVALID',
-    `the signing certificate is plugged in from ${pluggedDir}: replace its files, and the CA reads them by itself`,
+    `the signing certificate is plugged in from ${plugged.where}: replace its files, and the CA reads them by itself`,
   );
 }
 

@@ -1,6 +1,7 @@
 /** A node that asks a CA directly, and mutual TLS between two such nodes. */
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
+import { setTimeout as wait } from 'node:timers/promises';
 import { connect, createServer } from 'node:tls';
 import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../lib/clock/clock.ts';
@@ -15,6 +16,8 @@ import { keptLog } from './actor-context.ts';
 import type { LogLine } from './actor-context.ts';
 import type { CaKit } from './ca-kit.ts';
 import { until } from './until.ts';
+
+const FAILURE_PAUSE_MS = 50;
 
 /** The certificate of one identity, kept by the manager of node-proxy. */
 export interface CaNode {
@@ -116,6 +119,8 @@ export async function startHandshakes(
         count.made += 1;
       } catch (error) {
         count.failures.push(String(error));
+        // A failure may come at once, and the timers of this process must go on.
+        await wait(FAILURE_PAUSE_MS);
       }
     }
   })();

@@ -55,14 +55,16 @@ export function register(program: Command): void {
 }
 
 async function status(options: CommonOptions): Promise<void> {
-  const { operations, config, stores } = await openCa(options.mesh);
+  using opened = await openCa(options.mesh);
+  const { operations, config, stores } = opened;
   const found = await operations.caStatus(config, stores, systemClock.now());
   if (options.output === 'json') await writeJson(found);
   else await write(`${caStatusLines(found).join('\n')}\n`);
 }
 
 async function rotate(options: CommonOptions & { readonly abandon?: boolean }): Promise<void> {
-  const { operations, config, stores } = await openOwn(options);
+  using opened = await openOwn(options);
+  const { operations, config, stores } = opened;
   if (options.abandon === true) {
     await operations.abandon(stores.state);
     await write('the rotation is given up; the former root stays\n');
@@ -73,13 +75,15 @@ async function rotate(options: CommonOptions & { readonly abandon?: boolean }): 
 }
 
 async function backup(file: string, options: CommonOptions): Promise<void> {
-  const { operations, stores } = await openOwn(options);
+  using opened = await openOwn(options);
+  const { operations, stores } = opened;
   await replaceFile(file, await operations.backup(stores.state, systemClock.now()), 0o600);
   await write(`${file} holds the root and its private key: keep it secret\n`);
 }
 
 async function restore(file: string, options: RootOptions): Promise<void> {
-  const { operations, stores } = await openOwn(options);
+  using opened = await openOwn(options);
+  const { operations, stores } = opened;
   let text: string;
   try {
     text = await readFile(file, 'utf8');
@@ -91,7 +95,8 @@ async function restore(file: string, options: RootOptions): Promise<void> {
 }
 
 async function init(options: RootOptions): Promise<void> {
-  const { operations, config, stores } = await openOwn(options);
+  using opened = await openOwn(options);
+  const { operations, config, stores } = opened;
   await operations.init(stores, config, choice(options));
   await write(`a new root is in ${stores.state.where}\n`);
 }
@@ -102,6 +107,11 @@ function choice(options: RootOptions): { readonly replaceRoot: boolean; readonly
 
 async function openOwn(options: CommonOptions): Promise<OpenedCa> {
   const opened = await openCa(options.mesh);
-  requireOwnRoot(opened.config);
-  return opened;
+  try {
+    requireOwnRoot(opened.stores);
+    return opened;
+  } catch (error) {
+    opened.close();
+    throw error;
+  }
 }

@@ -1,10 +1,12 @@
+import { execFile } from 'node:child_process';
 import { X509Certificate } from 'node:crypto';
 import { mkdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import test from 'ava';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import type { CaClient } from '../../../lib/identity/ca-client.ts';
-import { requestFor } from '../../../lib/identity/csr.ts';
+import { requestFor, toPem } from '../../../lib/identity/csr.ts';
 import { uriAltNames } from '../../../lib/identity/peer-verify.ts';
 import { acceptCertificate, parseCaAnswer } from '../../../lib/identity/workload-certificate.ts';
 import { parseCertificates } from '../../../lib/tls/pem.ts';
@@ -232,6 +234,64 @@ test('a request that makes no sense is refused with the reason', async (t) => {
   const standard = parseCaAnswer(await ask(client, { seconds: 0 })).leaf;
   t.true(standard.validToDate.getTime() - Date.now() > 23 * 3_600_000);
 });
+
+test('a changed, weak or foreign request signs nothing, and a replayed one helps nobody else', async (t) => {
+  const kit = await createCaKit(t);
+  const ca = await kit.start();
+  const client = await kit.client();
+  await until(() => ask(client), { what: 'pods to be known' });
+  const { csrPem } = await requestFor(WEB);
+  const der = Buffer.from(csrPem.replaceAll(/-----[^-]+-----|\s/g, ''), 'base64');
+  const at = der.indexOf('sa/web');
+  der.write('sa/api', at);
+  const tampered = toPem('CERTIFICATE REQUEST', der);
+  const cases: readonly (readonly [string, string, RegExp])[] = [
+    ['changed name', tampered, /not signed by the key it names/],
+    ['cut short', toPem('CERTIFICATE REQUEST', der.subarray(0, 60)), /DER|cut short/],
+    ['weak key', await opensslRequest(['-newkey', 'rsa:1024']), /1024 bits/],
+    [
+      'foreign curve',
+      await opensslRequest(['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:secp256k1']),
+      /secp256k1/,
+    ],
+    [
+      'authority',
+      await opensslRequest(['-newkey', 'rsa:2048', '-addext', 'basicConstraints=CA:TRUE']),
+      /certificate of an authority/,
+    ],
+  ];
+  for (const [what, csr, told] of cases) {
+    const error = await t.throwsAsync(() => ask(client, { csr }), { instanceOf: MeshError }, what);
+    t.is(error?.code, 'IDENTITY_INVALID', what);
+    t.regex(error?.message ?? '', told, what);
+    const line = ca.lines.findLast((entry) => entry.message === 'certificate.request-refused');
+    t.is(line?.['reason'], 'bad_csr', what);
+    t.is(line?.['identity'], WEB, what);
+    t.is(line?.['caller'], 'istio-system/ztunnel', what);
+  }
+  // Whoever holds a request of another node has neither its key nor the right to its identity.
+  const thief = await kit.client(await kit.nodeToken('node-2'));
+  await ask(client, { csr: csrPem });
+  const stolen = await t.throwsAsync(() => ask(thief, { csr: csrPem }), { instanceOf: MeshError });
+  t.is(stolen?.code, 'IDENTITY_REFUSED');
+  const issued = parseCaAnswer(await ask(thief, { csr: csrPem, identity: API }));
+  t.deepEqual(uriAltNames(issued.leaf.subjectAltName), [API], 'never the name in the request');
+});
+
+/** A request of a new key by openssl. */
+async function opensslRequest(args: readonly string[]): Promise<string> {
+  const { stdout } = await promisify(execFile)('openssl', [
+    'req',
+    '-new',
+    '-nodes',
+    '-subj',
+    '/',
+    '-keyout',
+    '/dev/null',
+    ...args,
+  ]);
+  return stdout;
+}
 
 test('the root is made once, readable by the owner only, and kept over restarts', async (t) => {
   const kit = await createCaKit(t);

@@ -38,11 +38,11 @@ const PODS = [
   nodePod('node-3'),
 ];
 const never = new AbortController().signal;
-const RULES = { trustDomain: 'cluster.local', settleMs: 500, pluggedDir: null };
+const RULES = { trustDomain: 'cluster.local', settleMs: 500 };
 
-function storesOf(kit: CaKit): CaStores {
+function storesOf(kit: CaKit, pluggedDir: string | null = null): CaStores {
   return folderStores(
-    { stateDir: join(kit.dir, 'state'), rootBundleFile: kit.bundlePath },
+    { stateDir: join(kit.dir, 'state'), rootBundleFile: kit.bundlePath, pluggedDir },
     { clock: systemClock, log: keptLog('test').log },
   );
 }
@@ -267,10 +267,45 @@ test('a plugged-in intermediate is replaced without a restart, and no connection
   const before = handshakes.made;
   await until(() => handshakes.made > before + 20, { what: 'connections with them' });
   t.deepEqual(handshakes.failures, []);
-  const status = await caStatus({ ...RULES, pluggedDir: dir }, storesOf(kit), Date.now());
+  const status = await caStatus(RULES, storesOf(kit, dir), Date.now());
   t.is(status.source, dir);
   t.deepEqual(
     status.roots.map(({ signs, missing }) => [signs, missing]),
     [[true, []]],
   );
+});
+
+test('while the CA is away nothing fails until certificates expire, and then they come back', async (t) => {
+  const kit = await createCaKit(t, { pods: PODS });
+  const ca = await kit.start();
+  await until(() => ask(kit, WEB, 3), { what: 'pods to be known' });
+  const [web, api] = await Promise.all([
+    startCaNode(t, kit, {
+      node: 'node-1',
+      identity: WEB,
+      bundlePath: kit.bundlePath,
+      // Renewal is due after 6 s, so that the CA is away for two of its intervals.
+      seconds: 12,
+    }),
+    startCaNode(t, kit, {
+      node: 'node-2',
+      identity: API,
+      bundlePath: kit.bundlePath,
+      seconds: 3_600,
+    }),
+  ]);
+  await ca.stop();
+  const { notAfterMs } = web.current();
+  const handshakes = await startHandshakes(t, web, api);
+  await until(() => handshakes.failures.length > 0, { what: 'the certificate to expire' });
+  t.true(Date.now() >= notAfterMs);
+  t.true(handshakes.made > 20);
+  t.regex(handshakes.failures[0] ?? '', /has no certificate: unavailable|expired/);
+  t.true(
+    web.lines.some((line) => line.message === 'certificate.request-failed'),
+    'the failing renewals are told before',
+  );
+  await kit.start();
+  const before = handshakes.made;
+  await until(() => handshakes.made > before, { what: 'connections with a new certificate' });
 });

@@ -203,9 +203,14 @@ test('the configuration names every problem', (t) => {
     { instanceOf: MeshError },
   );
   t.is(error?.code, 'CONFIG_INVALID');
-  for (const name of ['SERVING_NAMES', 'SERVING_HOSTS', 'NODE_ACCOUNTS', 'CERT_TTL', 'JWKS_PATH']) {
+  for (const name of ['SERVING_NAMES', 'SERVING_HOSTS', 'NODE_ACCOUNTS', 'CERT_TTL']) {
     t.true(error?.message.includes(name), name);
   }
+  t.throws(() => caConfig.parse({}), { message: /WEFT_TOKEN_JWKS_PATH is required/ });
+  t.throws(() => caConfig.parse({ WEFT_CA_SOURCE: 'kubernetes', WEFT_TOKEN_JWKS_PATH: 'x' }), {
+    message: /WEFT_TOKEN_JWKS_PATH cannot be set with WEFT_CA_SOURCE=kubernetes/,
+  });
+  t.is(caConfig.parse({ WEFT_CA_SOURCE: 'kubernetes' }).token.jwksPath, null);
   t.throws(() => caConfig.parse({ WEFT_TOKEN_JWKS_PATH: 'x', MAX_WORKLOAD_CERT_TTL: '1h' }), {
     message: /DEFAULT_WORKLOAD_CERT_TTL is longer/,
   });

@@ -1,4 +1,5 @@
 import { execFile } from 'node:child_process';
+import { X509Certificate } from 'node:crypto';
 import { readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -6,6 +7,8 @@ import test from 'ava';
 import * as fc from 'fast-check';
 import { MeshError } from '../../../../lib/errors/mesh-error.ts';
 import { createRequest, parseRequest, requestFor } from '../../../../lib/identity/csr.ts';
+import { rootName } from '../../../../lib/identity/root-report.ts';
+import { createRoot } from '../../../../lib/identity/x509.ts';
 import { makeScratch } from '../../../support/leftovers.ts';
 
 const run = promisify(execFile);
@@ -51,6 +54,33 @@ test('openssl verifies a request and reads its critical name', async (t) => {
   t.regex(stdout, /Signature Algorithm: ecdsa-with-SHA256/);
   t.regex(stdout, /ASN1 OID: prime256v1/);
   t.is(key.type, 'private');
+});
+
+test('a request carries the roots that its maker trusts; other programs read it, and its signature covers them', async (t) => {
+  const now = Date.now();
+  const made = await Promise.all(['a', 'b'].map((name) => createRoot(name, now, now + 60_000)));
+  const roots = made.map(({ certificatePem }) => new X509Certificate(certificatePem));
+  const { csrPem } = await requestFor(IDENTITY, roots);
+  const parsed = await parseRequest(csrPem);
+  t.deepEqual(parsed.uris, [IDENTITY]);
+  t.deepEqual(parsed.trustedRoots, roots.map(rootName));
+  t.is((await parseRequest((await requestFor(IDENTITY)).csrPem)).trustedRoots, null);
+  const path = join(await folder(t), 'request.pem');
+  await writeFile(path, csrPem);
+  const read = await run('openssl', ['req', '-in', path, '-noout', '-text', '-verify']);
+  t.regex(read.stdout + read.stderr, /verify OK/);
+  t.regex(read.stdout, /unstructuredName *: *weft-roots:[0-9a-f]{16},[0-9a-f]{16}/);
+});
+
+test('a request for the certificate of an authority is refused', async (t) => {
+  const asking = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-addext'];
+  const authority = await requestOfOpenssl(t, '/', [
+    ...asking,
+    'basicConstraints=critical,CA:TRUE',
+  ]);
+  await t.throwsAsync(() => parseRequest(authority), { message: /certificate of an authority/ });
+  const leaf = await requestOfOpenssl(t, '/', [...asking, 'basicConstraints=CA:FALSE']);
+  t.deepEqual((await parseRequest(leaf)).uris, []);
 });
 
 test('each request has a key of its own', async (t) => {

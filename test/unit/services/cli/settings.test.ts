@@ -20,10 +20,11 @@ test('every variable says its default in words a user could write', async (t) =>
 });
 
 test('required variables, defaults and optional ones are told apart', async (t) => {
-  const lines = (await settings(['ca'])).flatMap((section) => section.lines);
+  const lines = (await settings(['ca', 'cert-fetcher'])).flatMap((section) => section.lines);
   const of = (name: string): string | undefined =>
     lines.find((line) => line.name === name)?.fallback;
-  t.is(of('WEFT_TOKEN_JWKS_PATH'), 'required');
+  t.is(of('REDIS_URL'), 'required');
+  t.is(of('WEFT_TOKEN_JWKS_PATH'), 'optional');
   t.is(of('WEFT_CA_LISTEN'), '[::]:15012');
   t.is(of('DEFAULT_WORKLOAD_CERT_TTL'), '24h');
   t.is(of('WEFT_CA_PLUGGED_DIR'), 'optional');

@@ -1,0 +1,197 @@
+/** One text as a ConfigMap in every namespace. */
+import type { Clock } from '../../../lib/clock/clock.ts';
+import type { KubernetesClient } from '../../../lib/kubernetes/client.ts';
+import { Reflector } from '../../../lib/kubernetes/reflector.ts';
+import type { ReflectorMetrics } from '../../../lib/kubernetes/reflection.ts';
+import { resourcePath } from '../../../lib/kubernetes/resource.ts';
+import type { ResourceType } from '../../../lib/kubernetes/resource.ts';
+import { isCode } from '../../../lib/kubernetes/status.ts';
+import { WriteQueue } from '../../../lib/kubernetes/write-queue.ts';
+import type { Logger } from '../../../lib/log/logger.ts';
+
+/** The resource. */
+export const CONFIG_MAPS: ResourceType = {
+  group: '',
+  versions: ['v1'],
+  plural: 'configmaps',
+  namespaced: true,
+};
+
+const NAMESPACES: ResourceType = {
+  group: '',
+  versions: ['v1'],
+  plural: 'namespaces',
+  namespaced: false,
+};
+
+/** The manager of the fields that the CA writes. */
+const FIELD_MANAGER = 'weft-ca';
+
+/** A ConfigMap to keep in every namespace. */
+export interface SpreadOptions {
+  readonly name: string;
+  readonly key: string;
+  /** Label selector of the namespaces; null for all. */
+  readonly namespaceSelector: string | null;
+  /** The text as it should be now; null while there is none, and then nothing is written. */
+  readonly content: () => string | null;
+}
+
+/** Collaborators of {@link SpreadText}. */
+export interface SpreadDeps {
+  readonly client: KubernetesClient;
+  readonly clock: Clock;
+  readonly log: Pick<Logger, 'debug' | 'info' | 'warn'>;
+  readonly reflectors: ReflectorMetrics;
+}
+
+/**
+ * Keeps a text in a ConfigMap of every namespace. It writes only what differs, and never a field of another manager: such a
+ * ConfigMap belongs to a running istiod. The owner closes it.
+ */
+export class SpreadText {
+  readonly #options: SpreadOptions;
+  readonly #deps: SpreadDeps;
+  readonly #queue: WriteQueue;
+  readonly #namespaces = new Set<string>();
+  /** The text that each namespace has, by `namespace/name`. */
+  readonly #texts = new Map<string, string>();
+  /** Namespaces whose text another manager owns, with the text that was refused. */
+  readonly #foreign = new Map<string, string>();
+  readonly #reflectors: readonly Reflector<unknown>[];
+  #ready = false;
+
+  constructor(options: SpreadOptions, deps: SpreadDeps) {
+    this.#options = options;
+    this.#deps = deps;
+    const { clock, log } = deps;
+    this.#queue = new WriteQueue({ clock, log });
+    this.#reflectors = [this.#followNamespaces(), this.#followTexts()];
+  }
+
+  /** The namespaces whose ConfigMap another manager owns with another text, sorted. */
+  get foreign(): readonly string[] {
+    return [...this.#foreign.keys()].sort();
+  }
+
+  /** Follows the namespaces and writes until it is closed. */
+  async run(): Promise<void> {
+    const running = Promise.all(this.#reflectors.map((reflector) => reflector.run()));
+    await Promise.all(this.#reflectors.map((reflector) => reflector.synced()));
+    this.#ready = true;
+    this.refresh();
+    await running;
+  }
+
+  /** Compares every namespace with the text as it should be now. */
+  refresh(): void {
+    for (const namespace of this.#namespaces) this.#check(namespace);
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#reflectors.map((reflector) => reflector.close()));
+    await this.#queue.close();
+  }
+
+  #check(namespace: string): void {
+    const wanted = this.#options.content();
+    if (!this.#ready || wanted === null || !this.#namespaces.has(namespace)) return;
+    const held = this.#texts.get(this.#key(namespace));
+    if (held === wanted) {
+      this.#foreign.delete(namespace);
+      return;
+    }
+    // Only a change of either text is worth another attempt.
+    if (this.#foreign.get(namespace) === `${held ?? ''}\n${wanted}`) return;
+    this.#queue.offer(namespace, (signal) => this.#write(namespace, signal));
+  }
+
+  async #write(namespace: string, signal: AbortSignal): Promise<void> {
+    const { name, key } = this.#options;
+    const wanted = this.#options.content();
+    const held = this.#texts.get(this.#key(namespace));
+    if (wanted === null || held === wanted || !this.#namespaces.has(namespace)) return;
+    try {
+      await this.#deps.client.apply(
+        resourcePath(CONFIG_MAPS, { namespace, name }),
+        {
+          apiVersion: 'v1',
+          kind: 'ConfigMap',
+          metadata: { name, namespace, labels: { 'istio.io/config': 'true' } },
+          data: { [key]: wanted },
+        },
+        { fieldManager: FIELD_MANAGER, signal },
+      );
+      this.#foreign.delete(namespace);
+    } catch (error) {
+      if (!isCode(error, 'KUBERNETES_CONFLICT')) throw error;
+      this.#foreign.set(namespace, `${held ?? ''}\n${wanted}`);
+      this.#deps.log.warn({ namespace, name, problem: error.message }, 'config-map.foreign');
+    }
+  }
+
+  #key(namespace: string): string {
+    return `${namespace}/${this.#options.name}`;
+  }
+
+  #followNamespaces(): Reflector<unknown> {
+    const { namespaceSelector } = this.#options;
+    return new Reflector<unknown>(
+      {
+        resource: NAMESPACES,
+        kind: 'Namespace',
+        ...(namespaceSelector === null ? {} : { labelSelector: namespaceSelector }),
+        // Nothing can be created in a namespace that ends.
+        reduce: (object) => (isEnding(object) ? null : true),
+        sink: {
+          keys: () => this.#namespaces,
+          apply: (changes) => {
+            for (const { key, object } of changes) {
+              if (object === null) this.#forget(key);
+              else this.#namespaces.add(key);
+            }
+            for (const { key } of changes) this.#check(key);
+          },
+        },
+      },
+      { ...this.#deps, metrics: this.#deps.reflectors },
+    );
+  }
+
+  #followTexts(): Reflector<unknown> {
+    return new Reflector<unknown>(
+      {
+        resource: CONFIG_MAPS,
+        kind: 'ConfigMap',
+        fieldSelector: `metadata.name=${this.#options.name}`,
+        reduce: (object) => textOf(object, this.#options.key),
+        sink: {
+          keys: () => this.#texts.keys(),
+          apply: (changes) => {
+            for (const { key, object } of changes) {
+              if (typeof object === 'string') this.#texts.set(key, object);
+              else this.#texts.delete(key);
+              this.#check(key.slice(0, key.indexOf('/')));
+            }
+          },
+        },
+      },
+      { ...this.#deps, metrics: this.#deps.reflectors },
+    );
+  }
+
+  #forget(namespace: string): void {
+    this.#namespaces.delete(namespace);
+    this.#foreign.delete(namespace);
+  }
+}
+
+function isEnding({ status }: Readonly<Record<string, unknown>>): boolean {
+  return (status as { readonly phase?: unknown } | undefined)?.phase === 'Terminating';
+}
+
+/** The text under a key; empty when the ConfigMap has none. */
+function textOf({ data }: Readonly<Record<string, unknown>>, key: string): string {
+  const text = (data as Readonly<Record<string, unknown>> | undefined)?.[key];
+  return typeof text === 'string' ? text : '';
+}

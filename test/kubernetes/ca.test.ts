@@ -1,0 +1,325 @@
+/** Tests the CA on a real API server, under exactly its role. */
+import { X509Certificate, generateKeyPairSync } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import type { ExecutionContext } from 'ava';
+import { parseAllDocuments } from 'yaml';
+import { MeshError } from '../../lib/errors/mesh-error.ts';
+import { toPem } from '../../lib/identity/csr.ts';
+import { uriAltNames } from '../../lib/identity/peer-verify.ts';
+import { createRoot, issueIntermediate } from '../../lib/identity/x509.ts';
+import { ifPresent } from '../../lib/kubernetes/status.ts';
+import { caStatus, init, restore, backup, rotate } from '../../services/ca/operations.ts';
+import { TokenReviews } from '../../lib/identity/token-reviews.ts';
+import { FakeClock } from '../support/fake-clock.ts';
+import { issueCrl } from '../support/crl-kit.ts';
+import { until } from '../support/until.ts';
+import { CA_ROLE, caCluster } from './support/ca.ts';
+import type { CaCluster } from './support/ca.ts';
+import type { Cluster, StoredTestObject, TestObject } from './support/cluster.ts';
+import { kubernetesSuite } from './support/suite.ts';
+
+interface Mesh {
+  readonly ca: CaCluster;
+  /** The namespace of the workloads. */
+  readonly apps: string;
+  /** A token of the proxy on node-1, bound to its pod. */
+  readonly nodeToken: string;
+  readonly web: string;
+  readonly api: string;
+}
+
+/** Two nodes: web runs on node-1, api on node-2. */
+async function mesh(t: ExecutionContext, cluster: Cluster): Promise<Mesh> {
+  const ca = await caCluster(t, cluster);
+  const apps = await ca.namespace('apps');
+  const [proxy] = await cluster.apply(
+    ca.pod(ca.system, 'ztunnel', 'node-1'),
+    ca.pod(apps, 'web', 'node-1'),
+    ca.pod(apps, 'api', 'node-2'),
+  );
+  const identity = (account: string): string => `spiffe://cluster.local/ns/${apps}/sa/${account}`;
+  return {
+    ca,
+    apps,
+    nodeToken: await boundToken(cluster, ca.system, 'ztunnel', proxy),
+    web: identity('web'),
+    api: identity('api'),
+  };
+}
+
+function boundToken(
+  cluster: Cluster,
+  namespace: string,
+  account: string,
+  pod: StoredTestObject | undefined,
+): Promise<string> {
+  if (pod === undefined) throw new Error('the pod is stored');
+  const { name, uid } = pod.metadata;
+  return cluster.token(namespace, account, { audiences: ['istio-ca'], pod: { name, uid } });
+}
+
+const rootsMap = (namespace: string, pem?: string): TestObject => ({
+  apiVersion: 'v1',
+  kind: 'ConfigMap',
+  metadata: { name: 'istio-ca-root-cert', namespace },
+  ...(pem === undefined ? {} : { data: { 'root-cert.pem': pem } }),
+});
+
+async function rootsOf(cluster: Cluster, namespace: string): Promise<string | null> {
+  const found = await ifPresent(cluster.get(rootsMap(namespace)));
+  return (found?.['data'] as Record<string, string> | undefined)?.['root-cert.pem'] ?? null;
+}
+
+const secretOf = (namespace: string, name: string, files: Record<string, string>): TestObject => ({
+  apiVersion: 'v1',
+  kind: 'Secret',
+  type: name === 'cacerts' ? 'Opaque' : 'istio.io/ca-root',
+  metadata: { name, namespace },
+  data: Object.fromEntries(
+    Object.entries(files).map(([key, text]) => [key, Buffer.from(text).toString('base64')]),
+  ),
+});
+
+const HOUR_MS = 3_600_000;
+
+await kubernetesSuite('ca', (test) => {
+  test('signs for the pods of the caller’s node, publishes its roots, and uses exactly its role', async (t, cluster) => {
+    const { ca, apps, nodeToken, web, api } = await mesh(t, cluster);
+    const foreign = await ca.namespace('foreign');
+    await cluster.apply(rootsMap(foreign, 'of a running istiod'));
+    const { actor, ask } = await ca.start();
+    const { leaf, roots } = await ask(nodeToken, web);
+    t.deepEqual(uriAltNames(leaf.subjectAltName), [web]);
+    const [root] = roots;
+    t.true(root !== undefined && leaf.checkIssued(root));
+    const bundle = await until(() => rootsOf(cluster, apps), { what: 'the roots in a namespace' });
+    t.is(bundle, String(root));
+
+    const refusals: readonly (readonly [string, string, string | null, string])[] = [
+      ['identity of another node', nodeToken, api, 'no_such_pod'],
+      [
+        'wrong audience',
+        await cluster.token(ca.system, 'ztunnel', { audiences: ['kubernetes'] }),
+        web,
+        'bad_token',
+      ],
+      [
+        'account that is not trusted',
+        await cluster.token(apps, 'web', { audiences: ['istio-ca'] }),
+        api,
+        'untrusted_caller',
+      ],
+      ['tampered token', `${nodeToken.slice(0, -8)}AAAAAAAA`, web, 'bad_token'],
+    ];
+    for (const [what, token, identity, reason] of refusals) {
+      const error = await t.throwsAsync(
+        () => ask(token, identity),
+        { instanceOf: MeshError },
+        what,
+      );
+      t.is(error?.code, 'IDENTITY_REFUSED', what);
+      const line = actor.lines.findLast((entry) => entry.message === 'certificate.request-refused');
+      t.is(line?.['reason'], reason, what);
+    }
+
+    const late = await ca.namespace('late');
+    await until(() => rootsOf(cluster, late), { what: 'the roots in a new namespace' });
+    await cluster.delete(rootsMap(late));
+    await until(() => rootsOf(cluster, late), { what: 'deleted roots to be back' });
+    t.is(await rootsOf(cluster, foreign), 'of a running istiod');
+    t.regex(await actor.metrics(), /weft_ca_foreign_root_maps 1/);
+
+    // A pod that is gone takes its identity, and the token that is bound to it, along.
+    await cluster.delete(ca.pod(apps, 'web', 'node-1'));
+    await until(
+      () =>
+        ask(nodeToken, web).then(
+          () => null,
+          () => true,
+        ),
+      { what: 'web to be gone' },
+    );
+    await cluster.delete(ca.pod(ca.system, 'ztunnel', 'node-1'));
+    await until(
+      async () => {
+        await t.throwsAsync(() => ask(nodeToken, null));
+        const line = actor.lines.findLast(
+          (entry) => entry.message === 'certificate.request-refused',
+        );
+        return /unknown_caller_pod|bad_token/.test(String(line?.['reason']));
+      },
+      { what: 'the proxy to be gone' },
+    );
+    const { stores, config } = await ca.state();
+    await rotate(stores.state, config, Date.now());
+    await actor.stop();
+    await checkRole(t, cluster, ca);
+  });
+
+  test('several processes share one root, rotate it once, and survive the loss of its Secret', async (t, cluster) => {
+    const { ca, apps, nodeToken, web } = await mesh(t, cluster);
+    const [first, second] = await Promise.all([ca.start(), ca.start()]);
+    const roots = (await first.ask(nodeToken, web, 2)).roots.map(String);
+    t.deepEqual((await second.ask(nodeToken, web, 2)).roots.map(String), roots, 'one root');
+    const { stores, config } = await ca.state();
+    const copy = await backup(stores.state, Date.now());
+    await rotate(stores.state, config, Date.now());
+    await until(async () => (await caStatus(config, stores, Date.now())).rotation === null, {
+      what: 'the old root to retire',
+    });
+    const rotated = await until(
+      async () => {
+        const { leaf, roots: now } = await second.ask(nodeToken, web, 2);
+        const [only, ...others] = now;
+        const signs = only !== undefined && others.length === 0 && leaf.checkIssued(only);
+        return signs && String(only) !== roots[0] ? String(only) : null;
+      },
+      { what: 'the other process to sign with the new root' },
+    );
+    await until(async () => (await rootsOf(cluster, apps)) === rotated, { what: 'the new roots' });
+    const steps = [first, second].flatMap(({ actor }) =>
+      actor.lines.filter((line) => line.message === 'root-rotation.stepped'),
+    );
+    t.deepEqual(
+      steps.map((line) => line['to']),
+      ['distribute', 'sign', 'retired'],
+    );
+
+    const kept = await backup(stores.state, Date.now());
+    await cluster.delete(secretOf(ca.system, 'istio-ca-secret', {}));
+    await until(() => first.actor.lines.some((line) => line.message === 'authority.unusable'), {
+      what: 'the loss to be told',
+    });
+    await first.ask(nodeToken, web);
+    await until(() => rootsOf(cluster, apps), { what: 'roots' });
+    await cluster.apply(rootsMap(ca.system, rotated));
+    const refused = await t.throwsAsync(() => ca.start(), { instanceOf: MeshError });
+    t.regex(refused?.message ?? '', /ConfigMap \S+ holds the roots.*weft ca init --replace-root/);
+    const choice = { replaceRoot: false, nowMs: Date.now() };
+    await t.throwsAsync(() => restore(stores, copy, choice), {
+      message: /do not include the root/,
+    });
+    await t.throwsAsync(() => init(stores, config, choice), { message: /holds the roots/ });
+    await restore(stores, kept, choice);
+    const third = await ca.start();
+    t.is(String((await third.ask(nodeToken, web)).roots[0]), rotated, 'trust continues');
+  });
+
+  test('the root of an istiod before goes on, and a plugged-in certificate is followed', async (t, cluster) => {
+    const { ca, apps, nodeToken, web } = await mesh(t, cluster);
+    const now = Date.now();
+    const { certificatePem, key } = await createRoot('old', now - HOUR_MS, now + HOUR_MS);
+    const keyPem = key.export({ format: 'pem', type: 'pkcs8' });
+    await cluster.apply(
+      secretOf(ca.system, 'istio-ca-secret', {
+        'ca-cert.pem': certificatePem,
+        'ca-key.pem': keyPem,
+        'cert-chain.pem': '',
+        'key.pem': '',
+        'root-cert.pem': certificatePem,
+      }),
+    );
+    const own = await ca.start();
+    t.is(String((await own.ask(nodeToken, web)).roots[0]), certificatePem);
+    await own.actor.stop();
+
+    const root = { certificate: new X509Certificate(certificatePem), key };
+    const crl = toPem('X509 CRL', await issueCrl(root, { revoked: [] }));
+    const plug = async (name: string): Promise<X509Certificate> => {
+      const keys = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+      const validity = { notBeforeMs: now - HOUR_MS, notAfterMs: now + HOUR_MS };
+      const pem = await issueIntermediate(root, keys.publicKey, name, validity);
+      await cluster.apply(
+        secretOf(ca.system, 'cacerts', {
+          'ca-cert.pem': pem,
+          'ca-key.pem': keys.privateKey.export({ format: 'pem', type: 'pkcs8' }),
+          'cert-chain.pem': pem,
+          'root-cert.pem': certificatePem,
+          'ca-crl.pem': crl,
+        }),
+      );
+      return new X509Certificate(pem);
+    };
+    const one = await plug('one');
+    const plugged = await ca.start();
+    t.true((await plugged.ask(nodeToken, web)).leaf.checkIssued(one));
+    const two = await plug('two');
+    await until(async () => (await plugged.ask(nodeToken, web)).leaf.checkIssued(two), {
+      what: 'the second intermediate to sign',
+    });
+    const lists = { ...rootsMap(apps), metadata: { name: 'istio-ca-crl', namespace: apps } };
+    const spread = await until(() => ifPresent(cluster.get(lists)), { what: 'the lists' });
+    t.deepEqual(spread['data'], { 'ca-crl.pem': crl });
+    const { stores, config } = await ca.state();
+    t.is((await caStatus(config, stores, Date.now())).source, `Secret ${ca.system}/cacerts`);
+  });
+
+  test('a review is believed for a minute, and asked for once', async (t, cluster) => {
+    const { nodeToken } = await mesh(t, cluster);
+    const via = await cluster.gateway();
+    const clock = new FakeClock();
+    const reviews = new TokenReviews(['istio-ca'], { client: cluster.client({ via }), clock });
+    const [holder, same] = await Promise.all([
+      reviews.verify(nodeToken),
+      reviews.verify(nodeToken),
+    ]);
+    t.is(holder, same);
+    t.is(holder.serviceAccount.name, 'ztunnel');
+    t.is(holder.pod?.name, 'ztunnel-1');
+    via.close();
+    await clock.advance(59_000);
+    t.is(await reviews.verify(nodeToken), holder);
+    await clock.advance(1_000);
+    const error = await t.throwsAsync(() => reviews.verify(nodeToken), { instanceOf: MeshError });
+    t.is(error?.code, 'STATE_UNAVAILABLE');
+    via.restore();
+    await t.throwsAsync(() => reviews.verify('no.token.at-all'), { message: /token is refused/ });
+    t.is(reviews.size, 0);
+  });
+
+  test('while the API server is away, reviewed callers go on and others are told to try again', async (t, cluster) => {
+    const { ca, nodeToken, web } = await mesh(t, cluster);
+    const other = await cluster.token(ca.system, 'ztunnel', { audiences: ['istio-ca'] });
+    const via = await cluster.gateway();
+    const { ask } = await ca.start({ via });
+    await ask(nodeToken, web);
+    via.close();
+    await ask(nodeToken, web);
+    const error = await t.throwsAsync(() => ask(other, web), { instanceOf: MeshError });
+    t.is(error?.code, 'IDENTITY_UNAVAILABLE');
+    via.restore();
+    await until(() => ask(nodeToken, web), { what: 'the CA to go on' });
+  });
+});
+
+/** The CA was refused nothing, and used every verb of its role. */
+async function checkRole(
+  t: ExecutionContext,
+  cluster: Cluster,
+  { user }: CaCluster,
+): Promise<void> {
+  const requests = await cluster.audited(user);
+  t.deepEqual(
+    requests.filter(({ code }) => code === 401 || code === 403),
+    [],
+  );
+  const used = new Set(requests.map(({ verb, resource }) => `${resource} ${verb}`));
+  const rules = parseAllDocuments(await readFile(CA_ROLE, 'utf8')).flatMap((document) => {
+    const { rules: found = [] } = document.toJS() as { readonly rules?: readonly Rule[] };
+    return found;
+  });
+  const unused = rules.flatMap(({ resources, verbs }) =>
+    resources.flatMap((resource) =>
+      verbs
+        // This API server streams its lists as watches; others are asked for pages.
+        .map((verb) => `${resource} ${verb === 'list' ? 'watch' : verb}`)
+        .filter((use) => !used.has(use)),
+    ),
+  );
+  t.deepEqual(unused, []);
+}
+
+interface Rule {
+  readonly resources: readonly string[];
+  readonly verbs: readonly string[];
+}

@@ -1,0 +1,134 @@
+/** A CA on the API server, in a system namespace of its own. */
+import { readFile, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { parseAllDocuments } from 'yaml';
+import type { ExecutionContext } from 'ava';
+import { CaClient, MAX_ANSWER_BYTES } from '../../../lib/identity/ca-client.ts';
+import { requestFor } from '../../../lib/identity/csr.ts';
+import { parseCaAnswer } from '../../../lib/identity/workload-certificate.ts';
+import type { CaAnswer } from '../../../lib/identity/workload-certificate.ts';
+import { CaActor } from '../../../services/ca/ca-actor.ts';
+import { caConfig } from '../../../services/ca/config.ts';
+import { openState } from '../../../services/ca/operations.ts';
+import type { OpenedState } from '../../../services/ca/operations.ts';
+import { systemClock } from '../../../lib/clock/clock.ts';
+import { keptLog, startActor } from '../../support/actor-context.ts';
+import type { TestActor } from '../../support/actor-context.ts';
+import { makeScratch } from '../../support/leftovers.ts';
+import { ownPort } from '../../support/ports.ts';
+import { until } from '../../support/until.ts';
+import type { Cluster, TestObject } from './cluster.ts';
+import type { Gateway } from './gateway.ts';
+import { pod } from './objects.ts';
+
+/** The rights of the CA's account. */
+export const CA_ROLE = new URL('../../../infra/kubernetes/ca.yaml', import.meta.url);
+
+/** A system namespace with the CA's account, and the namespaces that get its roots. */
+export interface CaCluster {
+  /** The system namespace. */
+  readonly system: string;
+  /** The CA's user name in the API server's audit log. */
+  readonly user: string;
+  /** Makes a namespace that the CA selects. */
+  namespace(label: string): Promise<string>;
+  /** A pod that runs on a node under an account. */
+  pod(namespace: string, account: string, node: string): TestObject;
+  /** Starts a CA under exactly the role of infra/kubernetes. */
+  start(options?: {
+    readonly via?: Gateway;
+    readonly environment?: Readonly<Record<string, string>>;
+  }): Promise<RunningCa>;
+  /** Opens the state as `weft ca` does. */
+  state(): Promise<OpenedState>;
+}
+
+/** A CA that listens. */
+export interface RunningCa {
+  readonly actor: TestActor;
+  /** Asks with this token; null asks for the caller's own identity. */
+  ask(token: string, identity: string | null, seconds?: number): Promise<CaAnswer>;
+}
+
+/** Makes the namespace and the account. */
+export async function caCluster(t: ExecutionContext, cluster: Cluster): Promise<CaCluster> {
+  const system = await cluster.namespace('system');
+  const documents = parseAllDocuments(await readFile(CA_ROLE, 'utf8'));
+  // Cluster-wide names differ, because other tests use the same server.
+  const objects = documents.map((document): unknown =>
+    JSON.parse(
+      JSON.stringify(document.toJS()).replaceAll('"istio-system"', JSON.stringify(system)),
+    ),
+  ) as TestObject[];
+  await cluster.apply(
+    ...objects.map((object) => {
+      if (!object.kind.startsWith('ClusterRole')) return object;
+      const roleRef = object['roleRef'] as Record<string, unknown> | undefined;
+      return {
+        ...object,
+        metadata: { ...object.metadata, name: `weft-ca-${system}` },
+        ...(roleRef === undefined ? {} : { roleRef: { ...roleRef, name: `weft-ca-${system}` } }),
+      };
+    }),
+  );
+  const scratch = await makeScratch('ca-kubernetes');
+  t.teardown(() => rm(scratch, { recursive: true, force: true }));
+  const token = await cluster.token(system, 'weft-ca');
+  const environment = async (via?: Gateway): Promise<Record<string, string>> => ({
+    WEFT_CA_SOURCE: 'kubernetes',
+    KUBECONFIG: await cluster.kubeconfig({ token, ...(via === undefined ? {} : { via }) }),
+    POD_NAMESPACE: system,
+    WEFT_CA_NAMESPACE_SELECTOR: `weft-test=${system}`,
+    CA_TRUSTED_NODE_ACCOUNTS: `${system}/ztunnel`,
+    WEFT_CA_SERVING_HOSTS: '127.0.0.1',
+    WEFT_CA_ROTATION_SETTLE: '500ms',
+  });
+  return {
+    system,
+    user: `system:serviceaccount:${system}:weft-ca`,
+    pod: (namespace, account, node) =>
+      pod(namespace, `${account}-1`, { ip: '10.244.1.1', account, node }),
+    namespace: (label) => cluster.namespace(label, { 'weft-test': system }),
+    async start({ via, environment: extra } = {}) {
+      const port = await ownPort();
+      const bundle = join(scratch, `roots-${port}.pem`);
+      const config = caConfig.parse({
+        ...(await environment(via)),
+        WEFT_CA_LISTEN: `127.0.0.1:${port}`,
+        WEFT_CA_ROOT_BUNDLE_FILE: bundle,
+        ...extra,
+      });
+      const actor = await startActor(t, new CaActor(config), 'ca');
+      await until(() => actor.context.readiness.pending().length === 0, { what: 'the CA' });
+      return { actor, ask: asking(t, `https://127.0.0.1:${port}`, bundle) };
+    },
+    async state() {
+      const { log } = keptLog('cli');
+      const opened = await openState(await environment(), { clock: systemClock, log });
+      t.teardown(() => opened.close());
+      return opened;
+    },
+  };
+}
+
+function asking(t: ExecutionContext, address: string, rootCa: string): RunningCa['ask'] {
+  return async (authToken, identity, seconds = 600) => {
+    const client = new CaClient({
+      address,
+      rootCa,
+      authToken,
+      altHostname: null,
+      clusterId: 'Kubernetes',
+      headers: {},
+      maxReceiveBytes: MAX_ANSWER_BYTES,
+    });
+    t.teardown(() => client.close());
+    const { csrPem } = await requestFor(identity ?? 'spiffe://cluster.local/ns/a/sa/b');
+    const chain = await client.createCertificate(
+      { csr: csrPem, validitySeconds: seconds, impersonated: identity },
+      AbortSignal.timeout(60_000),
+    );
+    client.close();
+    return parseCaAnswer(chain);
+  };
+}
