@@ -34,19 +34,3 @@ export class DrainDeadline implements Deadline {
     this.#timer.cancel();
   }
 }
-
-/** Resolves with true when `work` ends in time, false when the deadline passes first; rejects when `work` does. */
-export async function withinDeadline(work: Promise<void>, deadline: Deadline): Promise<boolean> {
-  if (deadline.signal.aborted) {
-    await Promise.race([work, Promise.resolve()]);
-    return false;
-  }
-  const { promise, resolve } = Promise.withResolvers<false>();
-  const expire = (): void => resolve(false);
-  deadline.signal.addEventListener('abort', expire, { once: true });
-  try {
-    return await Promise.race([work.then(() => true as const), promise]);
-  } finally {
-    deadline.signal.removeEventListener('abort', expire);
-  }
-}

@@ -1,4 +1,5 @@
 import type { Clock } from '../clock/clock.ts';
+import { beforeAbort } from '../async/time-limit.ts';
 import { assert } from '../errors/assert.ts';
 import { errorText } from '../errors/mesh-error.ts';
 import type { RouteTable } from '../http/routes.ts';
@@ -14,7 +15,6 @@ import type {
   Deadline,
   StopReason,
 } from './actor.ts';
-import { withinDeadline } from './drain.ts';
 import { ReadinessGate } from './readiness.ts';
 
 /** The parts of a host that its actors share. */
@@ -105,7 +105,7 @@ export class HostedActor {
     this.#state = 'draining';
     this.log.info({ remainingMs: Math.round(deadline.remainingMs()) }, 'actor.draining');
     try {
-      const inTime = await withinDeadline(this.#actor.drain(deadline), deadline);
+      const inTime = await beforeAbort(deadline.signal, this.#actor.drain(deadline));
       if (!inTime) this.log.warn('actor.drain-deadline');
     } catch (error) {
       this.log.error({ error: errorText(error) }, 'actor.drain-failed');

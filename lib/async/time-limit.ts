@@ -32,16 +32,31 @@ export async function withTimeLimit<T>(
 }
 
 /** Returns true when `work` resolves within `limitMs`, false when it does not. Rejects when `work` does in time. */
-export async function inTime(
-  clock: Clock,
-  limitMs: number,
+export function inTime(clock: Clock, limitMs: number, work: Promise<unknown>): Promise<boolean> {
+  return before(work, (expire) => {
+    const timer = clock.after(limitMs, expire);
+    return () => timer.cancel();
+  });
+}
+
+/** Like {@link inTime}, until the signal aborts. */
+export function beforeAbort(signal: AbortSignal, work: Promise<unknown>): Promise<boolean> {
+  return before(work, (expire) => {
+    if (signal.aborted) expire();
+    else signal.addEventListener('abort', expire, { once: true });
+    return () => signal.removeEventListener('abort', expire);
+  });
+}
+
+async function before(
   work: Promise<unknown>,
+  arm: (expire: () => void) => () => void,
 ): Promise<boolean> {
   const { promise, resolve } = Promise.withResolvers<false>();
-  const timer = clock.after(limitMs, () => resolve(false));
+  const disarm = arm(() => resolve(false));
   try {
     return await Promise.race([work.then(() => true as const), promise]);
   } finally {
-    timer.cancel();
+    disarm();
   }
 }

@@ -45,13 +45,16 @@ export type CaClientValues = Parameters<typeof clusterId>[0] &
     readonly AUTH_TOKEN: string | null;
   };
 
+/** The address of istiod, by the variable KUBERNETES_SERVICE_HOST. */
+export function defaultServer(kubernetes: string | null | undefined): string {
+  const inCluster = kubernetes !== null && kubernetes !== undefined;
+  return inCluster ? 'https://istiod.istio-system.svc:15012' : 'https://localhost:15012';
+}
+
 /** The connection to the CA; {@link withCaHeaders} adds its headers. */
 export function caClientConfig(values: CaClientValues): Omit<GrpcClientOptions, 'maxReceiveBytes'> {
-  const inCluster = values.KUBERNETES_SERVICE_HOST !== null;
   return {
-    address:
-      values.CA_ADDRESS ??
-      (inCluster ? 'https://istiod.istio-system.svc:15012' : 'https://localhost:15012'),
+    address: values.CA_ADDRESS ?? defaultServer(values.KUBERNETES_SERVICE_HOST),
     rootCa: values.CA_ROOT_CA,
     altHostname: values.ALT_CA_HOSTNAME,
     authToken: values.AUTH_TOKEN,

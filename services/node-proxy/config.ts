@@ -193,7 +193,6 @@ function listenerConfig(values: Values, metadata: Metadata, dedicated: boolean):
       bytes: values.WEFT_MAX_BYTES,
       bytesPerPod: values.WEFT_MAX_BYTES_PER_POD,
       connectionsPerPod: values.WEFT_MAX_CONNECTIONS_PER_POD,
-      connectionsPerPeer: null,
     },
     connectRetry: CONNECT_RETRY,
     responseBaggage: values.ENABLE_RESPONSE_BAGGAGE,

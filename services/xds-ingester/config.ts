@@ -5,6 +5,7 @@ import type { Environment } from '../../lib/config/env.ts';
 import { bool, duration, text } from '../../lib/config/fields.ts';
 import type { ConfigSpec } from '../../lib/config/spec.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
+import { defaultServer } from '../../lib/identity/ca-config.ts';
 import { clusterId, clusterVariables } from '../../lib/identity/cluster.ts';
 import { tlsPolicy, tlsVariables } from '../../lib/tls/variables.ts';
 import type { TlsPolicy } from '../../lib/tls/parameters.ts';
@@ -155,10 +156,7 @@ function serverValues(
 function xdsAddress(environment: Environment): string | null {
   const address = environment['XDS_ADDRESS'];
   if (address === '') return null;
-  if (address !== undefined) return address;
-  return environment['KUBERNETES_SERVICE_HOST'] === undefined
-    ? 'https://localhost:15012'
-    : 'https://istiod.istio-system.svc:15012';
+  return address ?? defaultServer(environment['KUBERNETES_SERVICE_HOST']);
 }
 
 function prefixed(environment: Environment, prefix: string): Record<string, string> {

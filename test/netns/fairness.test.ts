@@ -71,7 +71,6 @@ test('applications that do not read cost their pods memory up to a limit, and no
     bytes: 64 * MIB,
     bytesPerPod,
     connectionsPerPod: null,
-    connectionsPerPeer: null,
   };
   const mesh = await TestMesh.start(t, { threads: 1, limits });
   const client = await mesh.addPod('client');

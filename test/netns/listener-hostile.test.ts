@@ -149,8 +149,8 @@ test('what a client may have of a pod is bounded, and its neighbours have the re
     handshakes: 4_000,
     bytes: 268_435_456,
     bytesPerPod: 67_108_864,
-    connectionsPerPod: 20,
-    connectionsPerPeer: 5,
+    // A client may have half of them.
+    connectionsPerPod: 10,
   };
   const mesh = await TestMesh.start(t, { threads: 1, limits, handshakeTimeoutMs: 120_000 });
   const client = await mesh.addPod('client');

@@ -62,7 +62,6 @@ export const listenerSettings: ListenerSettings = {
     bytes: 268_435_456,
     bytesPerPod: 67_108_864,
     connectionsPerPod: null,
-    connectionsPerPeer: null,
   },
   http2: {
     streamWindow: 4_194_304,

@@ -78,11 +78,11 @@ export function nodeConnections(descriptors: number): number {
   return Math.max(1, Math.floor((descriptors - RESERVED_DESCRIPTORS) / 2));
 }
 
-/** A pod's share, and one client's share of that: half of it, unless a setting says otherwise. */
+/** A pod's share, and one client's share of that: half of it. */
 export function admissionLimits(
   { limits }: Pick<ListenerSettings, 'limits'>,
   descriptors: number,
 ): AdmissionLimits {
   const perPod = limits.connectionsPerPod ?? connectionsPerPod(descriptors);
-  return { perPod, perPeer: limits.connectionsPerPeer ?? Math.ceil(perPod / 2) };
+  return { perPod, perPeer: Math.ceil(perPod / 2) };
 }

@@ -52,7 +52,6 @@ export interface ListenerSettings {
     readonly bytesPerPod: number;
     /** On one thread. */
     readonly connectionsPerPod: number | null;
-    readonly connectionsPerPeer: number | null;
   };
   readonly connectRetry: { readonly attempts: number; readonly totalMs: number };
   readonly responseBaggage: boolean;

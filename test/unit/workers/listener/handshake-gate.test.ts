@@ -116,11 +116,10 @@ test('without settings the descriptors of the process decide', (t) => {
     bytes: 268_435_456,
     bytesPerPod: 67_108_864,
     connectionsPerPod: null,
-    connectionsPerPeer: null,
   };
   t.deepEqual(admissionLimits({ limits: unset }, 20_000), { perPod: 5_000, perPeer: 2_500 });
-  const set = { ...unset, connectionsPerPod: 10, connectionsPerPeer: 3 };
-  t.deepEqual(admissionLimits({ limits: set }, 20_000), { perPod: 10, perPeer: 3 });
+  const set = { ...unset, connectionsPerPod: 11 };
+  t.deepEqual(admissionLimits({ limits: set }, 20_000), { perPod: 11, perPeer: 6 });
 });
 
 test('each of the threads that serve a pod has its part of the limits', (t) => {
