@@ -4,7 +4,6 @@ import type { BusConfig } from '../../lib/bus/config.ts';
 import { defineConfig } from '../../lib/config/define-config.ts';
 import { drainDeadlineMs, drainVariables } from '../../lib/config/drain.ts';
 import { bool, list, makeField, oneOf, text } from '../../lib/config/fields.ts';
-import { MeshError } from '../../lib/errors/mesh-error.ts';
 import type { RedirectDefaults } from '../../lib/redirect/pod-options.ts';
 import { DEFAULT_PROBE_ADDRESS } from '../../lib/redirect/rules.ts';
 
@@ -51,11 +50,6 @@ const variables = {
     description: 'who is told of a new pod: all proxies of the newest group, or the newest alone',
     when: "a proxy of another make expects istio-cni's rule (newest-only)",
   },
-  WEFT_ENROL_EXISTING: {
-    schema: oneOf('keep', 'reset')({ default: 'keep' }),
-    description: 'connections that a running pod has when it is enrolled; only keep is supported',
-    when: 'never yet: reset is refused',
-  },
   WEFT_NODE_AGENT_SYSCTL_DIR: {
     schema: absolutePath({ default: '/proc/sys' }),
     description: 'where the settings of /proc/sys/net can be written; a mount of it in a container',
@@ -86,31 +80,23 @@ const variables = {
 } as const;
 
 /** Environment of the node agent; upstream's names where upstream has one (docs/spec/cni.md §1.2). */
-export const nodeAgentConfig = defineConfig(variables, (values): NodeAgentConfig => {
-  if (values.WEFT_ENROL_EXISTING === 'reset') {
-    throw new MeshError(
-      'CONFIG_UNSUPPORTED',
-      'WEFT_ENROL_EXISTING=reset is not supported: connections made before the enrolment are kept',
-    );
-  }
-  return {
-    bus: busConfig(values),
-    podsDir: values.WEFT_NODE_AGENT_PODS_DIR,
-    sysctlDir: values.WEFT_NODE_AGENT_SYSCTL_DIR,
-    rescanMs: RESCAN_MS,
-    socketPath: values.INPOD_UDS,
-    addTo: values.WEFT_NODE_AGENT_ADD_TO,
-    driftIntervalMs: DRIFT_INTERVAL_MS,
-    drainMs: drainDeadlineMs(values),
-    redirect: {
-      ipv6: values.AMBIENT_IPV6,
-      dnsCapture: values.AMBIENT_DNS_CAPTURE,
-      probeAddress: { v4: values.HOST_PROBE_SNAT_IP, v6: values.HOST_PROBE_SNAT_IPV6 },
-    },
-    forceIptables: values.FORCE_IPTABLES_BINARY,
-    excludedNamespaces: values.EXCLUDE_NAMESPACES,
-  };
-});
+export const nodeAgentConfig = defineConfig(variables, (values): NodeAgentConfig => ({
+  bus: busConfig(values),
+  podsDir: values.WEFT_NODE_AGENT_PODS_DIR,
+  sysctlDir: values.WEFT_NODE_AGENT_SYSCTL_DIR,
+  rescanMs: RESCAN_MS,
+  socketPath: values.INPOD_UDS,
+  addTo: values.WEFT_NODE_AGENT_ADD_TO,
+  driftIntervalMs: DRIFT_INTERVAL_MS,
+  drainMs: drainDeadlineMs(values),
+  redirect: {
+    ipv6: values.AMBIENT_IPV6,
+    dnsCapture: values.AMBIENT_DNS_CAPTURE,
+    probeAddress: { v4: values.HOST_PROBE_SNAT_IP, v6: values.HOST_PROBE_SNAT_IPV6 },
+  },
+  forceIptables: values.FORCE_IPTABLES_BINARY,
+  excludedNamespaces: values.EXCLUDE_NAMESPACES,
+}));
 
 function checkedIp(value: string, family: 4 | 6): string {
   if (isIP(value) !== family) throw new Error(`must be an IPv${family} address`);

@@ -37,7 +37,7 @@ test('what says who a process is and whom it talks to is decided by the mesh alo
 });
 
 test('a variable of Weft goes to the actors that read it', (t) => {
-  const caller = { WEFT_LOG_LEVEL: 'debug', WEFT_ENROL_EXISTING: 'false', WEFT_MESH: 'x' };
+  const caller = { WEFT_LOG_LEVEL: 'debug', WEFT_NODE_AGENT_ADD_TO: 'newest-only', WEFT_MESH: 'x' };
   t.deepEqual(inheritedEnv(caller, new Set(['WEFT_LOG_LEVEL'])), { WEFT_LOG_LEVEL: 'debug' });
   t.deepEqual(inheritedEnv(caller, NONE), {});
 });

@@ -73,7 +73,4 @@ test('configuration reports all problems, and refuses what is not supported', (t
   };
   const error = t.throws(() => nodeAgentConfig.parse(wrong), { code: 'CONFIG_INVALID' });
   for (const name of Object.keys(wrong).slice(1)) t.regex(error?.message ?? '', RegExp(name));
-  t.throws(() => nodeAgentConfig.parse({ ...environment, WEFT_ENROL_EXISTING: 'reset' }), {
-    code: 'CONFIG_UNSUPPORTED',
-  });
 });
