@@ -29,11 +29,7 @@ const SOCKET_MODE = 0o600;
 /** Enrols the pods of its node. */
 export class NodeAgentActor implements Actor {
   readonly #config: NodeAgentConfig;
-  #bus: Bus | null = null;
-  #rows: EnrolmentRows | null = null;
-  #zds: ZdsAgent | null = null;
-  #pods: NodeEnrolments | null = null;
-  #source: PodDirectory | null = null;
+  readonly #made = new AsyncDisposableStack();
 
   constructor(config: NodeAgentConfig) {
     this.#config = config;
@@ -47,10 +43,11 @@ export class NodeAgentActor implements Actor {
     await mkdir(dirname(config.socketPath), { recursive: true });
     const redirector = await openRedirector(config, log);
     const release = context.readiness.block('pods');
-    const rows = this.#openRows(context, node);
+    const bus = this.#openBus(context, node);
+    const rows = this.#openRows(context, bus, node);
     const metrics = agentMetrics(context.metrics, {
-      states: () => this.#pods?.states() ?? new Map(),
-      proxies: () => this.#zds?.connections.length ?? 0,
+      states: () => pods.states(),
+      proxies: () => zds.connections.length,
       zds: () => zds.counters,
     });
     const zds = new ZdsAgent({
@@ -62,7 +59,6 @@ export class NodeAgentActor implements Actor {
       snapshot: () => pods.snapshot(),
       onProxies: () => queueMicrotask(() => pods.proxiesChanged()),
     });
-    this.#zds = zds;
     const pods = new NodeEnrolments({
       zds,
       rows,
@@ -78,9 +74,10 @@ export class NodeAgentActor implements Actor {
       drainMs: config.drainMs,
       supervise: (work) => context.supervise('pods', work),
     });
-    this.#pods = pods;
-    this.#declareRoutes(context, zds, pods, rows);
-    this.#source = new PodDirectory({
+    this.#made.defer(() => pods.stop());
+    this.#made.defer(() => zds.close());
+    this.#declareRoutes(context, { bus, zds, pods, rows });
+    const source = new PodDirectory({
       path: config.podsDir,
       node,
       rescanMs: config.rescanMs,
@@ -89,8 +86,9 @@ export class NodeAgentActor implements Actor {
       onProblem: (kind) => metrics.sourceProblem(kind),
       supervise: (work) => context.supervise('pod directory', work),
     });
+    this.#made.defer(() => source.close());
     let begun = false;
-    await this.#source.start((set) => {
+    await source.start((set) => {
       rows.keep(set.unreadable);
       const attempted = pods.update(set);
       if (begun) return;
@@ -112,20 +110,11 @@ export class NodeAgentActor implements Actor {
     // Nothing to finish: the next agent continues unfinished work.
   }
 
-  async stop(): Promise<void> {
-    this.#source?.close();
-    this.#zds?.close();
-    this.#pods?.stop();
-    await this.#rows?.close();
-    await this.#bus?.close();
-    this.#source = null;
-    this.#zds = null;
-    this.#pods = null;
-    this.#rows = null;
-    this.#bus = null;
+  stop(): Promise<void> {
+    return this.#made.disposeAsync();
   }
 
-  #openRows(context: ActorContext, node: string): EnrolmentRows {
+  #openBus(context: ActorContext, node: string): Bus {
     const { clock, log } = context;
     const bus = connectBus(this.#config.bus, {
       log,
@@ -134,20 +123,27 @@ export class NodeAgentActor implements Actor {
       name: `node-agent.${node}`,
       supervise: (name, work) => context.supervise(name, work),
     });
-    this.#bus = bus;
+    this.#made.defer(() => bus.close());
+    return bus;
+  }
+
+  #openRows({ clock, log, supervise }: ActorContext, bus: Bus, node: string): EnrolmentRows {
     const lease = bus.lease('agent', { node });
     const writer = bus.writer('enrolments', { node }, lease);
     const rows = new EnrolmentRows({ bus, lease, writer, clock, log });
-    this.#rows = rows;
-    context.supervise('enrolments table', rows.finished);
+    this.#made.defer(() => rows.close());
+    supervise('enrolments table', rows.finished);
     return rows;
   }
 
   #declareRoutes(
     context: ActorContext,
-    zds: ZdsAgent,
-    pods: NodeEnrolments,
-    rows: EnrolmentRows,
+    {
+      bus,
+      zds,
+      pods,
+      rows,
+    }: { bus: Bus; zds: ZdsAgent; pods: NodeEnrolments; rows: EnrolmentRows },
   ): void {
     context.admin.route('GET', '/enrolments', (_request, response) => {
       sendJson(response, 200, pods.view());
@@ -156,7 +152,7 @@ export class NodeAgentActor implements Actor {
       sendJson(response, 200, {
         proxies: zds.connections,
         pods: Object.fromEntries(pods.states()),
-        redis: { connected: this.#bus?.connected ?? false, written: rows.idle },
+        redis: { connected: bus.connected, written: rows.idle },
       });
     });
   }
