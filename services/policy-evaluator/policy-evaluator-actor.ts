@@ -52,11 +52,10 @@ class PolicyEvaluator implements Actor {
   #parts: Parts | null = null;
   #consumers: readonly WorkConsumer[] = [];
   #timer: Timer | null = null;
-  #ticker: Timer | null = null;
   #running: Promise<void> | null = null;
   #again = false;
   #ending = false;
-  #stopped: Promise<void> | null = null;
+  readonly #made = new AsyncDisposableStack();
 
   constructor(config: PolicyEvaluatorConfig) {
     this.#config = config;
@@ -68,7 +67,8 @@ class PolicyEvaluator implements Actor {
     const parts = this.#assemble(context);
     this.#parts = parts;
     admin.route('GET', '/sets', (_request, response) => sendJson(response, 200, this.#describe()));
-    this.#ticker = clock.every(RECONCILE_INTERVAL_MS, () => this.#poke());
+    const ticker = clock.every(RECONCILE_INTERVAL_MS, () => this.#poke());
+    this.#made.defer(() => ticker.cancel());
     const started = parts.mirror.meshComplete.then(() => {
       if (this.#ending) return;
       this.#consume(parts);
@@ -85,18 +85,9 @@ class PolicyEvaluator implements Actor {
   }
 
   stop(): Promise<void> {
-    this.#stopped ??= this.#stop();
-    return this.#stopped;
-  }
-
-  async #stop(): Promise<void> {
     this.#ending = true;
     this.#timer?.cancel();
-    this.#ticker?.cancel();
-    await Promise.all(this.#consumers.map((consumer) => consumer.close()));
-    await this.#parts?.mirror.close();
-    await this.#running;
-    await this.#parts?.bus.close();
+    return this.#made.disposeAsync();
   }
 
   #assemble(context: ActorContext): Parts {
@@ -109,6 +100,10 @@ class PolicyEvaluator implements Actor {
       name: 'policy-evaluator',
       supervise: context.supervise,
     });
+    this.#made.defer(() => bus.close());
+    this.#made.defer(async () => {
+      await this.#running;
+    });
     exposeQueueDepths(context.metrics, bus, ['mesh'], context.log);
     const table = new ProgramTable(bus);
     const mirror: MeshMirror = new MeshMirror({
@@ -118,6 +113,7 @@ class PolicyEvaluator implements Actor {
       unreadable: (name) => metrics.unreadable(name),
       changed: () => this.#poke(),
     });
+    this.#made.defer(() => mirror.close());
     const { policies, classes, programs } = mirror;
     const sets: SetRegistry = new SetRegistry({
       clock,
@@ -154,6 +150,7 @@ class PolicyEvaluator implements Actor {
         this.#explain(body, attempt.id),
       ),
     ];
+    for (const consumer of this.#consumers) this.#made.defer(() => consumer.close());
   }
 
   async #explain(request: ExplainRequest, id: string): Promise<void> {
