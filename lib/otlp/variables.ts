@@ -19,62 +19,56 @@ const word = makeField((value) => value.toLowerCase());
 
 const optional = (description: string) => ({ schema: text({ optional: true }), description });
 
-/** Variables for all signals and for each signal; the latter override the former. */
-const endpointVariables = {
-  OTEL_EXPORTER_OTLP_ENDPOINT: optional(
+/** The variable of this kind for all signals, and those for each signal, which override it. */
+type Names<Kind extends string> =
+  `OTEL_EXPORTER_OTLP_${'' | 'TRACES_' | 'METRICS_' | 'LOGS_'}${Kind}`;
+
+/** Declares the four variables of a kind; `own` and the name of a signal describe those of one signal. */
+function ofSignals<Kind extends string, Schema>(
+  kind: Kind,
+  schema: Schema,
+  description: string,
+  own = 'the same for',
+): Readonly<Record<Names<Kind>, { readonly schema: Schema; readonly description: string }>> {
+  const one = (signal: string, text: string) =>
+    [`OTEL_EXPORTER_OTLP_${signal}${kind}`, { schema, description: text }] as const;
+  return Object.fromEntries([
+    one('', description),
+    one('TRACES_', `${own} traces`),
+    one('METRICS_', `${own} metrics`),
+    one('LOGS_', `${own} access logs`),
+  ]) as ReturnType<typeof ofSignals<Kind, Schema>>;
+}
+
+const anyText = text({ optional: true });
+
+const targetVariables = {
+  ...ofSignals(
+    'ENDPOINT',
+    anyText,
     'where traces, metrics and access logs are sent, as http://host:4318; nothing is when unset',
+    'whole URL for',
   ),
-  OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: optional('whole URL for traces'),
-  OTEL_EXPORTER_OTLP_METRICS_ENDPOINT: optional('whole URL for metrics'),
-  OTEL_EXPORTER_OTLP_LOGS_ENDPOINT: optional('whole URL for access logs'),
-  OTEL_EXPORTER_OTLP_HEADERS: optional('headers of each request: name=value,…, percent-encoded'),
-  OTEL_EXPORTER_OTLP_TRACES_HEADERS: optional('further headers for traces'),
-  OTEL_EXPORTER_OTLP_METRICS_HEADERS: optional('further headers for metrics'),
-  OTEL_EXPORTER_OTLP_LOGS_HEADERS: optional('further headers for access logs'),
-} as const;
-
-const transportVariables = {
-  OTEL_EXPORTER_OTLP_PROTOCOL: optional('http/protobuf, the only one that is built'),
-  OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: optional('the same for traces'),
-  OTEL_EXPORTER_OTLP_METRICS_PROTOCOL: optional('the same for metrics'),
-  OTEL_EXPORTER_OTLP_LOGS_PROTOCOL: optional('the same for access logs'),
-  OTEL_EXPORTER_OTLP_TIMEOUT: {
-    schema: milliseconds({ optional: true }),
-    description: `milliseconds an export may take, retries included; default ${DEFAULT_EXPORT_TIMEOUT_MS}`,
-  },
-  OTEL_EXPORTER_OTLP_TRACES_TIMEOUT: {
-    schema: milliseconds({ optional: true }),
-    description: 'the same for traces',
-  },
-  OTEL_EXPORTER_OTLP_METRICS_TIMEOUT: {
-    schema: milliseconds({ optional: true }),
-    description: 'the same for metrics',
-  },
-  OTEL_EXPORTER_OTLP_LOGS_TIMEOUT: {
-    schema: milliseconds({ optional: true }),
-    description: 'the same for access logs',
-  },
-  OTEL_EXPORTER_OTLP_COMPRESSION: optional('gzip or none'),
-  OTEL_EXPORTER_OTLP_TRACES_COMPRESSION: optional('the same for traces'),
-  OTEL_EXPORTER_OTLP_METRICS_COMPRESSION: optional('the same for metrics'),
-  OTEL_EXPORTER_OTLP_LOGS_COMPRESSION: optional('the same for access logs'),
-} as const;
-
-const tlsVariables = {
-  OTEL_EXPORTER_OTLP_CERTIFICATE: optional(
+  ...ofSignals(
+    'HEADERS',
+    anyText,
+    'headers of each request: name=value,…, percent-encoded',
+    'further headers for',
+  ),
+  ...ofSignals('PROTOCOL', anyText, 'http/protobuf, the only one that is built'),
+  ...ofSignals(
+    'TIMEOUT',
+    milliseconds({ optional: true }),
+    `milliseconds an export may take, retries included; default ${DEFAULT_EXPORT_TIMEOUT_MS}`,
+  ),
+  ...ofSignals('COMPRESSION', anyText, 'gzip or none'),
+  ...ofSignals(
+    'CERTIFICATE',
+    anyText,
     'PEM file of the roots a collector is verified against; default those of the runtime; read at the start',
   ),
-  OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE: optional('the same for traces'),
-  OTEL_EXPORTER_OTLP_METRICS_CERTIFICATE: optional('the same for metrics'),
-  OTEL_EXPORTER_OTLP_LOGS_CERTIFICATE: optional('the same for access logs'),
-  OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE: optional('PEM file of our own chain, for mutual TLS'),
-  OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE: optional('the same for traces'),
-  OTEL_EXPORTER_OTLP_METRICS_CLIENT_CERTIFICATE: optional('the same for metrics'),
-  OTEL_EXPORTER_OTLP_LOGS_CLIENT_CERTIFICATE: optional('the same for access logs'),
-  OTEL_EXPORTER_OTLP_CLIENT_KEY: optional('PEM file of its key'),
-  OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY: optional('the same for traces'),
-  OTEL_EXPORTER_OTLP_METRICS_CLIENT_KEY: optional('the same for metrics'),
-  OTEL_EXPORTER_OTLP_LOGS_CLIENT_KEY: optional('the same for access logs'),
+  ...ofSignals('CLIENT_CERTIFICATE', anyText, 'PEM file of our own chain, for mutual TLS'),
+  ...ofSignals('CLIENT_KEY', anyText, 'PEM file of its key'),
 } as const;
 
 const queueVariables = {
@@ -110,9 +104,7 @@ export const otlpVariables = {
     schema: word({ default: 'false' }),
     description: 'true: nothing is exported',
   },
-  ...endpointVariables,
-  ...transportVariables,
-  ...tlsVariables,
+  ...targetVariables,
   OTEL_TRACES_EXPORTER: {
     schema: oneOf('otlp', 'none')({ default: 'otlp' }),
     description: 'none: no traces, whatever the endpoints',
