@@ -4,6 +4,8 @@ import { basename, join } from 'node:path';
 import type { ActorState } from '../../lib/actor/actor.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import type { Logger } from '../../lib/log/logger.ts';
+import { waypointBypass } from '../../lib/state/waypoint-bypass.ts';
+import type { WaypointBypass } from '../../lib/state/waypoint-bypass.ts';
 import { askToEnd } from '../local-mesh/managed-process.ts';
 import type { ProcessStatus } from '../local-mesh/managed-process.ts';
 import { adminSocket, instanceSocket } from '../local-mesh/mesh-paths.ts';
@@ -117,6 +119,26 @@ export class ContainerActors {
       retiring: retired,
       ...(retired ? ({ state: 'draining', pending: [] } as const) : await this.#asked(role, seen)),
     };
+  }
+
+  /** How the node proxies treat traffic that went around a waypoint: `allow` if one of them lets it in. Null while none runs. */
+  async waypointBypass(): Promise<WaypointBypass | null> {
+    const proxies = (await this.containers()).filter(
+      ({ role, running, retired }) => role.actor === 'node-proxy' && running && !retired,
+    );
+    const treatments = await Promise.all(
+      proxies.map(async ({ id }) => {
+        const own = environmentOf(await this.#deps.engine.inspect(id));
+        const explicit = own['WEFT_WAYPOINT_BYPASS'];
+        // The actors refuse any values but these.
+        return waypointBypass({
+          WEFT_XDS_CONTROL_PLANE: own['WEFT_XDS_CONTROL_PLANE'] === 'weft' ? 'weft' : 'istio',
+          WEFT_WAYPOINT_BYPASS: explicit === 'deny' || explicit === 'allow' ? explicit : null,
+        });
+      }),
+    );
+    if (treatments.length === 0) return null;
+    return treatments.includes('allow') ? 'allow' : 'deny';
   }
 
   /** Tells an actor's container to drain without a time limit; false when its actor does not answer. */

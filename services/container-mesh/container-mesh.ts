@@ -63,7 +63,7 @@ export class ContainerMesh implements SupervisorView {
       ),
       actors: statuses,
       redis,
-      waypointBypass: null,
+      waypointBypass: await actors.waypointBypass(),
       started: true,
       ready: waiting.length === 0,
       waiting,

@@ -28,7 +28,7 @@ export interface MeshStatus {
     readonly restarts: number;
     readonly socket: string;
   };
-  /** How proxies treat traffic that went around a waypoint; null for containers, which have settings of their own. */
+  /** How proxies treat traffic that went around a waypoint; null while the mesh runs none. */
   readonly waypointBypass: WaypointBypass | null;
   /** Whether every process was started and the manifests were applied. */
   readonly started: boolean;

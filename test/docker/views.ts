@@ -66,8 +66,10 @@ export async function commandLine(t: ExecutionContext, { compose }: Rig): Promis
     ready: boolean;
     waiting: string[];
     actors: { name: string }[];
+    waypointBypass: string | null;
   };
   t.true(status.ready, status.waiting.join());
+  t.is(status.waypointBypass, 'deny');
   t.is(status.actors.filter(({ name }) => name === 'xds-ingester').length, 2);
   t.regex(await compose.weft(['get', 'pods']), /^demo +client +node-1 .* yes /m);
   t.regex(await compose.weft(['get', 'certificates']), /sa\/client +node-1 +Available/);
