@@ -84,9 +84,12 @@ async function caKeys(compose: Compose): Promise<readonly Secret[]> {
   );
 }
 
-/** Returns a line of a private key that no other file has. */
+/** Returns a line of a private key that no other file has. JSON has the line breaks in another form. */
 function keyBody(pem: string): string {
-  const body = /-----BEGIN [A-Z ]*PRIVATE KEY-----\n(?<first>.+)\n(?<second>.+)/.exec(pem)?.groups;
+  const lines = pem.replaceAll(String.raw`\n`, '\n');
+  const body = /-----BEGIN [A-Z ]*PRIVATE KEY-----\n(?<first>.+)\n(?<second>.+)/.exec(
+    lines,
+  )?.groups;
   if (body === undefined) throw new Error('there is no private key');
   // All keys of a kind have the same first line, so take the second.
   return body['second'] ?? '';
