@@ -180,9 +180,11 @@ await kubernetesSuite('ca', (test) => {
     const steps = [first, second].flatMap(({ actor }) =>
       actor.lines.filter((line) => line.message === 'root-rotation.stepped'),
     );
+    // Any of the processes may lead, one after the other.
+    t.is(steps.length, 3);
     t.deepEqual(
-      steps.map((line) => line['to']),
-      ['distribute', 'sign', 'retired'],
+      new Set(steps.map((line) => line['to'])),
+      new Set(['distribute', 'sign', 'retired']),
     );
 
     const kept = await backup(stores.state, Date.now());

@@ -73,7 +73,7 @@ test('the own root is rotated in steps that wait for every node, and no connecti
   // The file of node-2 is behind, as it is while a kubelet has not written the ConfigMap yet.
   const late = join(kit.dir, 'late.pem');
   await copyFile(kit.bundlePath, late);
-  const seconds = 12;
+  const seconds = 20;
   const [web, api] = await Promise.all([
     startCaNode(t, kit, { node: 'node-1', identity: WEB, bundlePath: kit.bundlePath, seconds }),
     startCaNode(t, kit, { node: 'node-2', identity: API, bundlePath: late, seconds }),
@@ -236,7 +236,7 @@ test('a plugged-in intermediate is replaced without a restart, and no connection
     [
       { node: 'node-1', identity: WEB },
       { node: 'node-2', identity: API },
-    ].map((who) => startCaNode(t, kit, { ...who, bundlePath: kit.bundlePath, seconds: 12 })),
+    ].map((who) => startCaNode(t, kit, { ...who, bundlePath: kit.bundlePath, seconds: 20 })),
   );
   if (web === undefined || api === undefined) throw new Error('two nodes are started');
   const handshakes = await startHandshakes(t, web, api);

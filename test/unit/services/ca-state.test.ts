@@ -1,0 +1,145 @@
+/** Tests what the CA keeps: its root, which nobody may overwrite unseen, and the holders of certificates. */
+import { mkdir, readdir, rm, stat, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import test from 'ava';
+import type { ExecutionContext } from 'ava';
+import { HolderFile } from '../../../services/ca/holder-file.ts';
+import { Holders } from '../../../services/ca/holders.ts';
+import type { Holder, HolderStore } from '../../../services/ca/holders.ts';
+import { HOLDER_WRITE_DELAY_MS, MAX_HOLDERS } from '../../../services/ca/limits.ts';
+import { StateFolder } from '../../../services/ca/state-folder.ts';
+import { newState } from '../../../services/ca/state.ts';
+import { capturedLog } from '../../support/bus.ts';
+import { FakeClock } from '../../support/fake-clock.ts';
+import { makeScratch } from '../../support/leftovers.ts';
+import { until } from '../../support/until.ts';
+
+const HOUR_MS = 3_600_000;
+
+async function folder(t: ExecutionContext): Promise<string> {
+  const dir = await makeScratch('ca-state');
+  t.teardown(() => rm(dir, { recursive: true, force: true }));
+  return join(dir, 'state');
+}
+
+function stateFolder(dir: string): StateFolder {
+  return new StateFolder(dir, { clock: new FakeClock(), log: capturedLog().log });
+}
+
+test('of two writers of one version one wins, and the other is told', async (t) => {
+  const dir = await folder(t);
+  const [one, two] = [stateFolder(dir), stateFolder(dir)];
+  t.is(await one.read(), null);
+  const state = await newState('cluster.local', Date.now());
+  const outcomes = await Promise.allSettled([one.create(state), two.create(state)]);
+  t.deepEqual(outcomes.map(({ status }) => status).sort(), ['fulfilled', 'rejected']);
+  const other = await newState('cluster.local', Date.now());
+  await one.replace(other, '1');
+  await t.throwsAsync(() => two.replace(state, '1'), { message: /changed by another process/ });
+  await t.throwsAsync(() => two.create(state), { message: /changed by another process/ });
+  t.deepEqual(await two.read(), { state: other, version: '2' });
+  t.deepEqual(await readdir(dir), ['authority-2.json'], 'no older key is left');
+  t.is((await stat(join(dir, 'authority-2.json'))).mode & 0o777, 0o600);
+});
+
+test('a root in the file of earlier versions goes on, and the next change moves it', async (t) => {
+  const dir = await folder(t);
+  await mkdir(dir);
+  const state = await newState('cluster.local', Date.now());
+  const { certificatePem, keyPem } = state.signing;
+  await writeFile(join(dir, 'root.pem'), certificatePem + keyPem);
+  const store = stateFolder(dir);
+  t.deepEqual(await store.read(), { state, version: '0' });
+  await store.replace(state, '0');
+  t.deepEqual(await readdir(dir), ['authority-1.json']);
+  t.deepEqual(await store.read(), { state, version: '1' });
+});
+
+test('a damaged state names its file and is left as it is', async (t) => {
+  const dir = await folder(t);
+  await mkdir(dir);
+  await writeFile(join(dir, 'authority-7.json'), '{"signing":{}}');
+  const store = stateFolder(dir);
+  await t.throwsAsync(() => store.read(), { message: /authority-7\.json cannot be used/ });
+  t.is(await store.version(), '7');
+});
+
+test('holders are written together, only when they change, and forgotten at their end', async (t) => {
+  const clock = new FakeClock();
+  const writes: { changed: readonly Holder[]; gone: readonly string[] }[] = [];
+  const store: HolderStore = {
+    read: () => Promise.resolve([]),
+    merge(changed, gone) {
+      writes.push({ changed, gone });
+      return Promise.resolve();
+    },
+  };
+  const holders = new Holders({ clock, log: capturedLog().log, store });
+  const end = clock.now() + 24 * HOUR_MS;
+  holders.note('node-1', ['b', 'a'], end);
+  holders.note('node-2', null, end);
+  for (let renewal = 0; renewal < 100; renewal += 1) holders.note('node-1', ['a', 'b'], end);
+  await clock.advance(HOLDER_WRITE_DELAY_MS);
+  t.is(writes.length, 1);
+  t.deepEqual(
+    writes[0]?.changed.map(({ name, roots }) => [name, roots]),
+    [
+      ['node-1', ['a', 'b']],
+      ['node-2', null],
+    ],
+  );
+  t.true(holders.live().every(({ untilMs }) => untilMs >= end));
+  await clock.advance(HOUR_MS);
+  holders.note('node-1', ['a', 'b'], end + HOUR_MS);
+  await clock.advance(HOLDER_WRITE_DELAY_MS);
+  t.is(writes.length, 1, 'an end within the known one is no change');
+  holders.note('node-1', ['c'], end + HOUR_MS);
+  await clock.advance(HOLDER_WRITE_DELAY_MS);
+  t.is(writes.length, 2, 'another root is');
+  await clock.advance(40 * HOUR_MS);
+  t.deepEqual(holders.live(), []);
+  holders.note('node-3', null, clock.now() + HOUR_MS);
+  await clock.advance(HOLDER_WRITE_DELAY_MS);
+  t.deepEqual([...(writes[2]?.gone ?? [])].sort(), ['node-1', 'node-2']);
+  await holders.close();
+});
+
+test('more holders than a rotation can follow are refused, not forgotten', async (t) => {
+  const clock = new FakeClock();
+  const store = new HolderFile(await folder(t));
+  const holders = new Holders({ clock, log: capturedLog().log, store });
+  for (let node = 0; node < MAX_HOLDERS; node += 1) {
+    holders.note(`node-${node}`, null, clock.now() + HOUR_MS);
+  }
+  t.throws(() => holders.note('one-more', null, clock.now() + HOUR_MS), { message: /the most/ });
+  await holders.close();
+  const again = new Holders({ clock, log: capturedLog().log, store });
+  await again.refresh();
+  t.is(again.live().length, MAX_HOLDERS);
+});
+
+test('holders that cannot be written now are written later', async (t) => {
+  const clock = new FakeClock();
+  const { log, lines } = capturedLog();
+  const written: string[] = [];
+  let failing = true;
+  const store: HolderStore = {
+    read: () => Promise.resolve([]),
+    merge(changed) {
+      if (failing) return Promise.reject(new Error('no space'));
+      written.push(...changed.map(({ name }) => name));
+      return Promise.resolve();
+    },
+  };
+  const holders = new Holders({ clock, log, store });
+  holders.note('node-1', null, clock.now() + HOUR_MS);
+  await clock.advance(HOLDER_WRITE_DELAY_MS);
+  await until(() => lines.at(-1)?.['message'] === 'certificate-holders.write-failed', {
+    what: 'the failure to be told',
+  });
+  failing = false;
+  await clock.advance(HOLDER_WRITE_DELAY_MS);
+  await until(() => written.length > 0, { what: 'the later write' });
+  t.deepEqual(written, ['node-1']);
+  await holders.close();
+});
