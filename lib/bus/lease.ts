@@ -82,7 +82,7 @@ export class Lease {
     this.#set(null);
     if (token === null) return;
     try {
-      await runScript(this.#deps.commands, RENEW, [this.key], [token, '0']);
+      await runScript(this.#deps.commands, RENEW, this.#keys(), [token, '0']);
     } catch (error) {
       // The lease runs out by itself.
       this.#deps.log.debug({ lease: this.#name, error: errorText(error) }, 'lease.not-returned');
@@ -125,17 +125,20 @@ export class Lease {
   async #ask(commands: RedisClient, holder: string): Promise<string | null> {
     const lifetime = String(this.#times.ttlMs);
     if (this.#token !== null) {
-      const renewed = await runScript(commands, RENEW, [this.key], [this.#token, lifetime]);
+      const renewed = await runScript(commands, RENEW, this.#keys(), [this.#token, lifetime]);
       if (renewed === 1) return this.#token;
       // Lost: tell listeners before trying to win it again, under a new fencing number.
       this.#set(null);
     }
-    const keys = [this.key, `${this.key}:fence`];
-    const won = await runScript(commands, ACQUIRE, keys, [holder, lifetime]);
+    const won = await runScript(commands, ACQUIRE, this.#keys(), [holder, lifetime]);
     if (typeof won === 'string') return won;
     // A millisecond later the lease has run out. A lease without an end is none of this program's.
     this.#othersRestMs = typeof won === 'number' && won >= 0 ? won + 1 : Infinity;
     return null;
+  }
+
+  #keys(): string[] {
+    return [this.key, `${this.key}:fence`];
   }
 
   #set(token: string | null): void {

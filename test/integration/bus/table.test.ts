@@ -70,6 +70,23 @@ test('of two writers only the holder of the lease writes', async (t) => {
   t.deepEqual([...copy.rows], [['a', '1']]);
 });
 
+test('a lease that ran out goes on if nobody took it, and is lost if somebody did', async (t) => {
+  const redis = await startTestRedis(t);
+  const { bus, lines } = openBus(t, redis.config('xds-ingester'));
+  const lease = bus.lease('ingest', 'mesh', { ttlMs: 2_000, renewMs: 20 });
+  await until(() => lease.held, { what: 'the lease' });
+  const { token } = lease;
+  const admin = redis.client();
+  const key = `${redis.prefix}:{mesh}:lease:ingest`;
+  await admin.del(key);
+  await until(async () => (await admin.get(key)) === token, { what: 'its renewal' });
+  t.is(lease.token, token);
+  t.false(lines.some((line) => line['message'] === 'lease.changed' && line['held'] === false));
+  await admin.multi().incr(`${key}:fence`).del(key).exec();
+  await until(() => lease.token !== token && lease.held, { what: 'the next term' });
+  t.true(lines.some((line) => line['message'] === 'lease.changed' && line['held'] === false));
+});
+
 test('a clean close hands the lease over at once, under a higher fencing number', async (t) => {
   const redis = await startTestRedis(t);
   const first = openBus(t, redis.config('xds-ingester'), 'first');

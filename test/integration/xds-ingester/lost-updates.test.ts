@@ -132,7 +132,8 @@ async function loseTables({ admin, redis }: Rig): Promise<void> {
 /** Leaves Redis empty, as when it was replaced or flushed. */
 async function loseEverything(kit: Rig): Promise<void> {
   await loseTables(kit);
-  await kit.admin.del(leaseKey(kit.redis.prefix, 'ingest', 'mesh'));
+  const lease = leaseKey(kit.redis.prefix, 'ingest', 'mesh');
+  await kit.admin.del(lease, `${lease}:fence`);
 }
 
 /** Puts another writer's rows into every table. */
