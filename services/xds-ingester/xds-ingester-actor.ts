@@ -36,7 +36,8 @@ export const definition: ActorDefinition<IngesterConfig> = {
 
 class XdsIngester implements Actor {
   readonly #config: IngesterConfig;
-  #bus: Bus | null = null;
+  /** Everything that the start and the source made; disposed in reverse order: what feeds Redis ends before its connection. */
+  readonly #made = new AsyncDisposableStack();
   #client: DeltaClient | null = null;
   #publisher: StatePublisher | null = null;
   #watch: HoldWatch | null = null;
@@ -57,17 +58,19 @@ class XdsIngester implements Actor {
       name: 'xds-ingester',
       supervise: context.supervise,
     });
-    this.#bus = bus;
+    this.#made.defer(() => bus.close());
     const lease = bus.lease(LEASE, 'mesh', INGEST_LEASE);
     const rule = { holdMs: this.#config.holdRemovalsMs, log };
     const state: MeshState = new MeshState(clock, local, () => this.#changed(), rule);
     const watch = new HoldWatch({ clock, state, live: () => this.#client?.live ?? false });
     this.#watch = watch;
+    this.#made.defer(() => watch.close());
     acceptWhileLeading({ bus, lease, state, supervise: context.supervise.bind(context) });
     const xdsMetrics = createXdsMetrics(metrics);
     const source = this.#source(context, state, xdsMetrics);
     const publisher = new StatePublisher({ bus, lease, state, source, clock, log }, ready);
     this.#publisher = publisher;
+    this.#made.defer(() => publisher.close());
     context.supervise('publisher', publisher.finished);
     createIngesterMetrics(metrics, {
       state,
@@ -100,20 +103,13 @@ class XdsIngester implements Actor {
   }
 
   stop(): Promise<void> {
-    this.#stopping ??= this.#stop();
+    this.#stopping ??= this.#made.disposeAsync();
     return this.#stopping;
   }
 
   #changed(): void {
     this.#watch?.look();
     this.#publisher?.poke();
-  }
-
-  async #stop(): Promise<void> {
-    this.#watch?.close();
-    await this.#client?.close();
-    await this.#publisher?.close();
-    await this.#bus?.close();
   }
 
   /** The control plane as the source of the state; without one the local file is the whole state. */
@@ -137,7 +133,7 @@ class XdsIngester implements Actor {
         return client()?.everSynced ?? false;
       },
       start: () => {
-        if (this.#stopping !== null) return;
+        if (this.#made.disposed) return;
         const started = new DeltaClient({
           open: () => openGrpcClient({ ...xds, maxReceiveBytes: XDS_MESSAGE_BYTES_MAX }),
           node,
@@ -148,6 +144,7 @@ class XdsIngester implements Actor {
         });
         started.onLive(() => this.#changed());
         this.#client = started;
+        this.#made.defer(() => started.close());
         context.supervise('xds client', started.finished);
       },
       reopen: () => client()?.reopen(),
