@@ -41,7 +41,7 @@ async function results(): Promise<CaseResult[] | string> {
   if (skipReason !== null) return skipReason;
   const program = await goProgram('h2spec');
   if ('missing' in program) return program.missing;
-  const peer = await PeerMesh.up(SMALL_FRAMES);
+  const peer = await PeerMesh.up({ environment: SMALL_FRAMES });
   try {
     const { cert, key } = await peer.certificate('ns/demo/sa/client');
     const host = await peer.address('api-1');

@@ -88,8 +88,8 @@ export class TestMesh {
 
   /** Chooses a name and an environment, and starts nothing. */
   constructor(environment: Readonly<Record<string, string>> = {}) {
-    // Weft refuses unknown variables that begin with WEFT_; this one is for the tests.
-    const { WEFT_REQUIRE_NETNS: _, ...own } = processEnvironment();
+    // Weft refuses unknown variables that begin with WEFT_; these are for the tests.
+    const { WEFT_REQUIRE_NETNS: _, WEFT_ZTUNNEL: __, ...own } = processEnvironment();
     this.#environment = { ...own, WEFT_MESH: this.name, ...environment };
   }
 

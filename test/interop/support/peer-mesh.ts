@@ -9,6 +9,7 @@ import { issueLeaf } from '../../../lib/identity/x509.ts';
 import { parseState } from '../../../services/ca/state.ts';
 import { makeScratch } from '../../support/leftovers.ts';
 import { TestMesh } from '../../support/mesh.ts';
+import type { MeshOptions } from '../../support/mesh.ts';
 
 const run = promisify(execFile);
 const HOUR_MS = 3_600_000;
@@ -42,9 +43,9 @@ export class PeerMesh {
   }
 
   /** Brings up the default pods on two nodes. */
-  static async up(environment: Readonly<Record<string, string>> = {}): Promise<PeerMesh> {
+  static async up(options: MeshOptions = {}): Promise<PeerMesh> {
     const scratch = await makeScratch('interop');
-    return new PeerMesh(await TestMesh.up({ environment }), scratch);
+    return new PeerMesh(await TestMesh.up(options), scratch);
   }
 
   async down(): Promise<void> {

@@ -2,6 +2,7 @@
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { present } from '../../../lib/errors/assert.ts';
+import type { MeshOptions } from '../../support/mesh.ts';
 import { skipReason } from '../../support/netns-test.ts';
 import { PeerMesh } from './peer-mesh.ts';
 
@@ -20,6 +21,7 @@ export function peerSuite(
   missing: string | null,
   declare: (declared: PeerTest) => void,
   prepare: (peer: PeerMesh) => Promise<void> = () => Promise.resolve(),
+  options: MeshOptions = {},
 ): void {
   const reason = skipReason ?? missing;
   if (reason !== null) {
@@ -33,7 +35,7 @@ export function peerSuite(
   });
   test.serial(`${name}: a mesh is up`, async (t) => {
     t.timeout(180_000);
-    mesh = await PeerMesh.up();
+    mesh = await PeerMesh.up(options);
     await prepare(mesh);
     t.pass();
   });
