@@ -49,6 +49,8 @@ export interface ControlPlaneConfig {
   readonly podsSocket: string | null;
   readonly stateDir: string;
   readonly settings: MeshSettings;
+  /** File with the MeshConfig; null takes the ConfigMap. */
+  readonly meshConfig: string | null;
   readonly ranges: AddressRanges;
   /** Null: no nodes are followed, and the manifests say which pods are served. */
   readonly bus: BusConfig | null;
@@ -193,6 +195,16 @@ const variables = {
     schema: duration({ default: 30 * 60_000 }),
     description: 'streams are ended at this age, give or take a tenth; their clients resume',
   },
+  WEFT_MESH_CONFIG: {
+    schema: text({ optional: true }),
+    description:
+      'file with a MeshConfig of Istio, followed; key `mesh` of ConfigMap `istio` in the root namespace when unset',
+    when: 'the MeshConfig is mounted as a file',
+  },
+  PILOT_AUTO_ALLOW_WAYPOINT_POLICY: {
+    schema: bool({ default: false }),
+    description: 'let workloads behind a waypoint be reached only through it',
+  },
   WEFT_CONTROL_PLANE_XDS_ACCOUNTS: {
     schema: accounts({ optional: true }),
     description:
@@ -263,7 +275,9 @@ const base = defineConfig(variables, (values): ControlPlaneConfig => {
         rootNamespace: values.WEFT_CONTROL_PLANE_ROOT_NAMESPACE,
         dryRun: values.AMBIENT_ENABLE_DRY_RUN_AUTHORIZATION_POLICY,
       },
+      allowFromWaypoint: values.PILOT_AUTO_ALLOW_WAYPOINT_POLICY,
     },
+    meshConfig: values.WEFT_MESH_CONFIG,
     ranges: {
       serviceV4: services.v4,
       serviceV6: services.v6,

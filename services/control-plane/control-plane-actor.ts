@@ -20,11 +20,13 @@ import { Debounce } from './debounce.ts';
 import { SLICE_MS } from './limits.ts';
 import { KINDS } from './manifests/kinds.ts';
 import { KubernetesParts } from './kubernetes-parts.ts';
+import { MeshConfigFollower } from './mapping/mesh-config-follower.ts';
 import { MeshMap } from './mapping/mesh-map.ts';
 import { controlPlaneMetrics } from './metrics.ts';
 import type { ControlPlaneMetrics } from './metrics.ts';
 import { ManifestSource } from './sources/manifest-source.ts';
 import type { ObjectSource } from './sources/object-source.ts';
+import type { ObjectChange } from './store/object-store.ts';
 
 /** The CA decides the lifetime of the serving certificate. */
 const CA_DECIDES = 0;
@@ -161,18 +163,34 @@ export class ControlPlaneActor implements Actor {
       context.supervise('push', work);
       await Promise.allSettled([work]);
     });
-    const unsubscribe = source.onCommit((changes) => {
+    const meshConfig = new MeshConfigFollower({
+      path: this.#config.meshConfig,
+      namespace: this.#config.settings.policies.rootNamespace,
+      clock,
+      log: context.log,
+      changed: (config) => {
+        map.configure(config);
+        debounce.report();
+      },
+    });
+    const note = (changes: readonly ObjectChange[]): void => {
       map.note(changes);
+      meshConfig.note(changes);
+    };
+    const unsubscribe = source.onCommit((changes) => {
+      note(changes);
       debounce.report();
     });
     this.#made.defer(() => {
       unsubscribe();
+      meshConfig.close();
       debounce.stop();
     });
+    await meshConfig.start();
     const slice = new TimeSlice(SLICE_MS);
     for (const kind of KINDS) {
       for (const after of source.objects.ofKind(kind)) {
-        map.note([{ before: null, after }]);
+        note([{ before: null, after }]);
         await slice.breathe();
       }
     }

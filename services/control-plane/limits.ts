@@ -40,3 +40,7 @@ export const STORE_YOUNG_GENERATION_MB = 6;
 export const MAX_SHARED_TEXTS = 65_536;
 /** Largest body of the admission webhook: an object before and after, which etcd limits to 1.5 MB each, in JSON. */
 export const MAX_REVIEW_BYTES = 8 * 1024 * 1024;
+/** Parts of objects that the reduction shares: labels, owners and ports of twenty thousand Deployments. */
+export const MAX_SHARED_PARTS = 100_000;
+/** Largest MeshConfig; a ConfigMap holds at most this much. */
+export const MAX_MESH_CONFIG_BYTES = 1024 * 1024;

@@ -5,7 +5,7 @@
  */
 import { StringPool } from '../../../lib/collections/string-pool.ts';
 import { present } from '../../../lib/errors/assert.ts';
-import { MAX_SHARED_TEXTS } from '../limits.ts';
+import { MAX_SHARED_PARTS, MAX_SHARED_TEXTS } from '../limits.ts';
 import { kindResources } from './kinds.ts';
 import type { Kind, ObjectOf } from './kinds.ts';
 
@@ -184,6 +184,19 @@ const REQUIRED: Partial<Record<Kind, object>> = {
 };
 
 const pool = new StringPool(MAX_SHARED_TEXTS);
+/** Parts that the pods of a Deployment have in common, by their JSON. Objects are never modified, so they may share parts. */
+const parts = new Map<string, unknown>();
+
+/** The shared copy of a part; the map forgets all parts when it is full. */
+function shared<Part>(part: Part): Part {
+  if (part === undefined) return part;
+  const key = JSON.stringify(part);
+  const known = parts.get(key);
+  if (known !== undefined) return known as Part;
+  if (parts.size >= MAX_SHARED_PARTS) parts.clear();
+  parts.set(key, part);
+  return part;
+}
 
 /** The fields in use of an object as JSON; null for a value without a name, which is no object. */
 export function reduce<K extends Kind>(kind: K, json: unknown): ObjectOf<K> | null {
@@ -191,6 +204,9 @@ export function reduce<K extends Kind>(kind: K, json: unknown): ObjectOf<K> | nu
   const metadata = kept?.['metadata'] as Record<string, unknown> | undefined;
   if (kept === undefined || typeof metadata?.['name'] !== 'string') return null;
   trimAnnotations(metadata);
+  for (const part of ['labels', 'annotations']) {
+    if (metadata[part] !== undefined) metadata[part] = shared(metadata[part]);
+  }
   if (kind === 'Pod') trimPod(kept);
   const { group, version } = kindResources[kind];
   const required = (REQUIRED[kind] ?? {}) as Record<string, object>;
@@ -281,21 +297,21 @@ function trimPod(pod: Record<string, unknown>): void {
     status?: { conditions?: readonly { type?: string }[] };
   };
   const owners = metadata.ownerReferences?.filter(({ controller }) => controller === true);
-  if (owners !== undefined) metadata.ownerReferences = owners;
+  if (owners !== undefined) metadata.ownerReferences = shared(owners);
   if (spec !== undefined) {
     const named = (containers: ReducedContainer[] | undefined): ReducedContainer[] =>
       (containers ?? []).flatMap((container) => {
         const ports = (container.ports ?? []).filter(({ name }) => name !== undefined);
         return ports.length === 0 ? [] : [{ ...container, ports }];
       });
-    spec.containers = named(spec.containers);
+    spec.containers = shared(named(spec.containers));
     const restarting = named(
       spec.initContainers?.filter(({ restartPolicy }) => restartPolicy === 'Always'),
     );
-    if (restarting.length > 0) spec.initContainers = restarting;
+    if (restarting.length > 0) spec.initContainers = shared(restarting);
     else delete spec.initContainers;
   }
   if (status?.conditions !== undefined) {
-    status.conditions = status.conditions.filter(({ type }) => type === 'Ready');
+    status.conditions = shared(status.conditions.filter(({ type }) => type === 'Ready'));
   }
 }

@@ -45,6 +45,8 @@ export class MeshMap {
   /** The versions that resources had before the running refresh; null where there was none. */
   readonly #before = new Map<ResourceType, Map<string, string | null>>();
 
+  #config: MeshConfig | null = null;
+
   constructor(settings: MeshSettings, failed: MappingFailure) {
     this.#base = new MeshBase(settings, failed);
     const services = new MeshServices(this.#base);
@@ -81,7 +83,7 @@ export class MeshMap {
 
   /** Replaces the MeshConfig; null for a mesh without one. It counts from the next {@link refresh} on. */
   configure(config: MeshConfig | null): void {
-    this.#base.config.set('', config ?? undefined);
+    this.#config = config;
   }
 
   /**
@@ -95,6 +97,7 @@ export class MeshMap {
 
   /** The steps of {@link refresh}. */
   *steps(): Generator<void, ChangedNames> {
+    this.#base.config.set('', this.#config ?? undefined);
     const noted = [...this.#noted.values()];
     this.#noted.clear();
     this.#before.clear();
