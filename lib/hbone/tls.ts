@@ -39,6 +39,8 @@ interface Watch {
 
 /** Transports in the middle of a server handshake. The TLS server reports their outcome on its own events. */
 const handshakes = new WeakMap<Duplex, Handshake>();
+/** The same by their TLS sockets, which do not lead to the transport any more once they are closed. */
+const watched = new WeakMap<TLSSocket, Handshake>();
 const wiredServers = new WeakSet<Server>();
 const loggedServers = new WeakSet<Server>();
 
@@ -160,19 +162,32 @@ function serverHandshake(raw: Duplex, server: Server, watch: Watch | null): Prom
       }
     };
     handshakes.set(raw, { settle, watch });
-    // A TLS socket that has closed no longer leads to its transport.
-    watch?.tap.once('close', () => settle({ error: new Error('the peer closed the connection') }));
+    // Nobody else reports a peer that leaves before it has said hello.
+    watch?.tap.once('close', () => {
+      if (!watch.secrets.begun) settle({ error: closedByPeer() });
+    });
     server.emit('connection', raw);
   });
+}
+
+function closedByPeer(): Error {
+  return new Error('the peer closed the connection');
 }
 
 /** Gives the secrets of the connections to those that watch them. */
 function log(server: Server): void {
   loggedServers.add(server);
   server.on('keylog', (line: Buffer, socket: TLSSocket) => {
-    const watch = handshakeOf(socket)?.watch;
-    if (watch === null || watch === undefined) line.fill(0);
-    else watch.secrets.take(line);
+    const handshake = handshakeOf(socket);
+    if (handshake?.watch === null || handshake?.watch === undefined) {
+      line.fill(0);
+      return;
+    }
+    handshake.watch.secrets.take(line);
+    if (watched.has(socket)) return;
+    watched.set(socket, handshake);
+    // The TLS server has its say before.
+    socket.once('close', () => handshake.settle({ error: closedByPeer() }));
   });
 }
 
@@ -197,6 +212,8 @@ function wire(server: Server): void {
  * neither has public access.
  */
 function handshakeOf(socket: TLSSocket): Handshake | undefined {
+  const known = watched.get(socket);
+  if (known !== undefined) return known;
   const { _parent: parent, _handle: handle } = socket as unknown as {
     _parent?: Socket | null;
     _handle?: { readonly _parentWrap?: { readonly stream?: Duplex } } | null;
@@ -232,7 +249,7 @@ function clientHandshake(
       timer.cancel();
       reject(error);
     };
-    const closed = (): void => fail(new Error('the peer closed the connection'));
+    const closed = (): void => fail(closedByPeer());
     socket.on('error', fail);
     socket.once('close', closed);
     socket.once('secureConnect', () => {

@@ -12,17 +12,33 @@ const SPACE = 0x20;
 export class TrafficSecrets {
   #client: Buffer | null = null;
   #server: Buffer | null = null;
+  #begun = false;
+  /** Whether a secret came twice. */
+  #ambiguous = false;
+
+  /** Whether OpenSSL has told any secret of the connection. */
+  get begun(): boolean {
+    return this.#begun;
+  }
 
   /** Takes a line of the key log (RFC 9850) and clears it. */
   readonly take = (line: Buffer): void => {
-    if (startsWith(line, LABELS.client)) this.#client = decode(line, this.#client);
-    else if (startsWith(line, LABELS.server)) this.#server = decode(line, this.#server);
+    this.#begun = true;
+    if (startsWith(line, LABELS.client)) {
+      this.#ambiguous ||= this.#client !== null;
+      this.#client = decode(line);
+    } else if (startsWith(line, LABELS.server)) {
+      this.#ambiguous ||= this.#server !== null;
+      this.#server = decode(line);
+    }
     line.fill(0);
   };
 
   /** Returns the secrets of both directions. Throws an Error unless both are there, of the length that the suite asks for. */
   of(suite: SuiteName): { readonly client: Buffer; readonly server: Buffer } {
     const { secretBytes } = SUITES[suite];
+    // A connection has each of these secrets once.
+    if (this.#ambiguous) throw new Error('OpenSSL told a secret of the connection twice');
     const client = this.#client;
     const server = this.#server;
     if (client?.length !== secretBytes || server?.length !== secretBytes) {
@@ -44,9 +60,8 @@ function startsWith(line: Buffer, label: Buffer): boolean {
   return line.subarray(0, label.length).equals(label);
 }
 
-/** Decodes the last field of a line, in hexadecimal. A connection has each secret once. */
-function decode(line: Buffer, before: Buffer | null): Buffer {
-  if (before !== null) throw new Error('OpenSSL told a secret of the connection twice');
+/** Decodes the last field of a line, in hexadecimal. */
+function decode(line: Buffer): Buffer {
   const from = line.lastIndexOf(SPACE) + 1;
   let to = from;
   while (to < line.length && digit(line[to]) !== -1) to += 1;
