@@ -91,6 +91,9 @@ async function kubernetesSources(
     followPods() {
       const pods = new KubernetesPods({ client, clock, log, metrics: reflectors });
       made.defer(() => pods.close());
+      // Before the first list every node would be refused.
+      const release = context.readiness.block('pods');
+      void pods.first().then(release);
       context.supervise('pods', pods.run());
       return Promise.resolve(pods);
     },

@@ -19,6 +19,9 @@ import { until } from './until.ts';
 
 const FAILURE_PAUSE_MS = 50;
 
+/** Far above what a busy machine needs: it only ends a connection that hangs. */
+const LONGEST_HANDSHAKE_MS = 60_000;
+
 /** The certificate of one identity, kept by the manager of node-proxy. */
 export interface CaNode {
   readonly lines: LogLine[];
@@ -132,17 +135,24 @@ export async function startHandshakes(
   return count;
 }
 
-async function handshake(port: number, client: CaNode): Promise<void> {
+function handshake(port: number, client: CaNode): Promise<void> {
   const socket = connect({
     port,
     host: '127.0.0.1',
     checkServerIdentity: () => undefined,
     ...material(client),
   });
-  // The byte comes after the server has accepted the client's certificate.
-  const [byte] = (await once(socket, 'data')) as [Buffer];
-  socket.destroy();
-  if (byte.toString() !== '.') throw new Error('another byte was sent');
+  return new Promise((resolve, reject) => {
+    socket.setTimeout(LONGEST_HANDSHAKE_MS, () => socket.destroy(new Error('no answer')));
+    socket.on('error', reject);
+    // A server that refuses the certificate may end the connection without another word.
+    socket.on('close', () => reject(new Error('closed without an answer')));
+    // The byte comes after the server has accepted the client's certificate.
+    socket.on('data', () => {
+      resolve();
+      socket.destroy();
+    });
+  });
 }
 
 function material(node: CaNode): {

@@ -41,6 +41,11 @@ export class KubernetesPods implements FollowedPods {
     );
   }
 
+  /** Resolves once all pods are known. */
+  first(): Promise<void> {
+    return this.#reflector.synced();
+  }
+
   get synced(): boolean {
     return this.#reflector.state === 'synced';
   }
