@@ -5,5 +5,6 @@ export default {
   workerThreads: false,
   concurrency: 1,
   serial: true,
-  timeout: '400s',
+  // Longer than test/run.ts lets programs be built: a file that builds shows no progress.
+  timeout: '500s',
 };
