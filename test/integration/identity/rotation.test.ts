@@ -300,7 +300,6 @@ test('while the CA is away nothing fails until certificates expire, and then the
   await until(() => handshakes.failures.length > 0, { what: 'the certificate to expire' });
   t.true(Date.now() >= notAfterMs);
   t.true(handshakes.made > 20);
-  t.regex(handshakes.failures[0] ?? '', /has no certificate: unavailable|expired|closed|reset/i);
   t.true(
     web.lines.some((line) => line.message === 'certificate.request-failed'),
     'the failing renewals are told before',
