@@ -104,7 +104,13 @@ test('a policy refuses and cuts as behind a tunnel, and the client sees the same
     await mesh.setPolicy('demo/only-api', account('client', 'ALLOW', 'only-api'));
     const socket = await client.connect(web.ip, 8080);
     socket.write('x');
-    await heard(socket);
+    try {
+      await heard(socket);
+    } catch (error) {
+      // The lines say why a proxy ended the connection.
+      for (const line of mesh.lines.slice(-20)) t.log(JSON.stringify(line));
+      throw error;
+    }
     const gone = closed(socket);
     mesh.state.setPolicy('demo/no-client', account('client', 'DENY', 'no-client'));
     await gone;
