@@ -46,7 +46,16 @@ export async function buildGoProgram(source: GoSource): Promise<GoProgram> {
   ];
   try {
     await runGo(
-      ['build', '-trimpath', '-mod=readonly', ...flags, '-o', fresh, `./${source.package}`],
+      [
+        'build',
+        '-trimpath',
+        '-buildvcs=false',
+        '-mod=readonly',
+        ...flags,
+        '-o',
+        fresh,
+        `./${source.package}`,
+      ],
       source.folder,
       source.timeoutMs,
     );

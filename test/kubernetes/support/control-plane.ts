@@ -15,6 +15,13 @@ import { accountSubject } from '../../support/token-issuer.ts';
 import { until } from '../../support/until.ts';
 import type { Cluster } from './cluster.ts';
 import type { Gateway } from './gateway.ts';
+import { underRole } from './rbac.ts';
+
+/** Tests share the server. Each writes statuses in its own namespace, so that it sees its own writes. */
+const roleIn = (namespace: string) => ({
+  namespace,
+  only: ['weft-control-plane-status-istio-system'],
+});
 
 /** A resource as the admin pages show it. */
 export interface ShownResource {
@@ -51,7 +58,7 @@ export async function startControlPlane(
   cluster: Cluster,
   options: {
     readonly rootNamespace: string;
-    /** The account of the control plane; the administrator without. */
+    /** The account of the control plane; without, one under its role, which writes only in the root namespace. */
     readonly token?: string;
     readonly via?: Gateway;
     readonly environment?: Readonly<Record<string, string>>;
@@ -59,14 +66,16 @@ export async function startControlPlane(
     readonly ca?: CaKit;
   },
 ): Promise<TestControlPlane> {
-  const { rootNamespace, token, via } = options;
+  const { rootNamespace, via } = options;
+  const token =
+    options.token ?? (await underRole(cluster, 'control-plane.yaml', roleIn(rootNamespace))).token;
   const ca = options.ca ?? (await startCa(t, rootNamespace));
   const stateDir = join(ca.dir, `control-${Math.random().toString(36).slice(2)}`);
   await mkdir(stateDir, { recursive: true });
   const config = controlPlaneConfig.parse({
     WEFT_CONTROL_PLANE_SOURCE: 'kubernetes',
     KUBECONFIG: await cluster.kubeconfig({
-      ...(token === undefined ? {} : { token }),
+      token,
       ...(via === undefined ? {} : { via }),
     }),
     WEFT_CONTROL_PLANE_LISTEN: '127.0.0.1:0',

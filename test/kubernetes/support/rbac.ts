@@ -1,0 +1,84 @@
+/** Runs actors under the roles of `infra/kubernetes`, and compares the roles with what the actors did. */
+import { readFile } from 'node:fs/promises';
+import { parseAllDocuments } from 'yaml';
+import type { Cluster, TestObject } from './cluster.ts';
+
+interface Rule {
+  readonly apiGroups: readonly string[];
+  readonly resources: readonly string[];
+  readonly verbs: readonly string[];
+}
+
+/** An account that has exactly the rights of a file. */
+export interface RoleAccount {
+  readonly token: string;
+  /** The name in the audit log. */
+  readonly user: string;
+  /** `verb group/resource` of each right. */
+  readonly rights: ReadonlySet<string>;
+}
+
+const INSTALLED = 'istio-system';
+const BOUND = new Set(['Role', 'ClusterRole', 'RoleBinding', 'ClusterRoleBinding']);
+
+/**
+ * Applies the accounts and roles of a file of `infra/kubernetes` for another namespace than istio-system. `only` names cluster
+ * roles that are bound in this namespace alone: tests share the server, and must not write each other's objects.
+ */
+export async function underRole(
+  cluster: Cluster,
+  file: string,
+  options: { readonly namespace: string; readonly only?: readonly string[] },
+): Promise<RoleAccount> {
+  const { namespace, only = [] } = options;
+  const path = new URL(`../../../infra/kubernetes/${file}`, import.meta.url);
+  const text = (await readFile(path, 'utf8')).replaceAll(INSTALLED, namespace);
+  const objects = parseAllDocuments(text)
+    .map((document) => document.toJS() as TestObject | null)
+    .filter((object) => object !== null);
+  const account = objects.find(({ kind }) => kind === 'ServiceAccount')?.metadata.name ?? '';
+  const rights = new Set<string>();
+  for (const object of objects) {
+    if (!BOUND.has(object.kind)) continue;
+    const limited =
+      object.kind === 'ClusterRoleBinding' &&
+      only.some((role) => object.metadata.name === role.replaceAll(INSTALLED, namespace));
+    await cluster.apply(
+      limited
+        ? { ...object, kind: 'RoleBinding', metadata: { name: object.metadata.name, namespace } }
+        : object,
+    );
+    for (const right of rightsOf((object['rules'] ?? []) as readonly Rule[])) rights.add(right);
+  }
+  return {
+    token: await cluster.token(namespace, account),
+    user: `system:serviceaccount:${namespace}:${account}`,
+    rights,
+  };
+}
+
+function rightsOf(rules: readonly Rule[]): string[] {
+  return rules.flatMap(({ apiGroups, resources, verbs }) =>
+    apiGroups.flatMap((group) =>
+      resources.flatMap((resource) => verbs.map((verb) => `${verb} ${group}/${resource}`)),
+    ),
+  );
+}
+
+/** The requests of an account: those that were refused for want of a right, and the rights that served the others. */
+export async function usedRights(
+  cluster: Cluster,
+  account: RoleAccount,
+): Promise<{ readonly refused: string[]; readonly used: ReadonlySet<string> }> {
+  const refused: string[] = [];
+  const used = new Set<string>();
+  for (const request of await cluster.audited(account.user)) {
+    const { verb, group, resource, subresource, namespace, name, code } = request;
+    // Paths such as /version are open to all.
+    if (resource === '') continue;
+    const right = `${verb} ${group}/${resource}${subresource === '' ? '' : `/${subresource}`}`;
+    if (code === 403) refused.push(`${right} ${namespace}/${name}`);
+    else used.add(right);
+  }
+  return { refused, used };
+}

@@ -1,0 +1,81 @@
+import test from 'ava';
+import { systemClock } from '../../../../lib/clock/clock.ts';
+import type { Clock } from '../../../../lib/clock/clock.ts';
+import { MeshError } from '../../../../lib/errors/mesh-error.ts';
+import { CONCURRENT_WRITES, MAX_WAITING_WRITES } from '../../../../lib/kubernetes/limits.ts';
+import { WriteQueue } from '../../../../lib/kubernetes/write-queue.ts';
+import { keptLog } from '../../../support/actor-context.ts';
+import { until } from '../../../support/until.ts';
+
+/** Waits at most a millisecond. */
+const HASTY_CLOCK: Clock = {
+  ...systemClock,
+  sleep: (delayMs, signal) => systemClock.sleep(Math.min(delayMs, 1), signal),
+};
+
+function open(t: { teardown(end: () => Promise<void>): void }) {
+  const { log, lines } = keptLog('test');
+  const queue = new WriteQueue({ clock: HASTY_CLOCK, log });
+  t.teardown(() => queue.close());
+  return { queue, lines };
+}
+
+test('the latest write of a key wins, and a few keys are written at a time', async (t) => {
+  const { queue } = open(t);
+  const gate = Promise.withResolvers<void>();
+  const written: string[] = [];
+  let running = 0;
+  let most = 0;
+  const write = (value: string) => async (): Promise<void> => {
+    running += 1;
+    most = Math.max(most, running);
+    await gate.promise;
+    written.push(value);
+    running -= 1;
+  };
+  for (let key = 0; key < 10; key += 1) queue.offer(`key-${key}`, write(`${key}-old`));
+  await until(() => running === CONCURRENT_WRITES, { what: 'the first writes' });
+  for (let key = 0; key < 10; key += 1) queue.offer(`key-${key}`, write(`${key}-new`));
+  t.is(queue.size, 10);
+  gate.resolve();
+  await until(() => queue.size === 0, { what: 'the queue is empty' });
+  t.is(most, CONCURRENT_WRITES);
+  t.is(written.filter((value) => value.endsWith('-new')).length, 10);
+  t.is(written.filter((value) => value.endsWith('-old')).length, CONCURRENT_WRITES);
+});
+
+test('a write is tried again, unless time cannot heal its failure', async (t) => {
+  const { queue, lines } = open(t);
+  let attempts = 0;
+  queue.offer('away', async () => {
+    attempts += 1;
+    if (attempts < 4) throw new MeshError('KUBERNETES_UNAVAILABLE', 'away');
+  });
+  let refused = 0;
+  queue.offer('invalid', async () => {
+    refused += 1;
+    throw new MeshError('KUBERNETES_INVALID', 'a field is wrong');
+  });
+  await until(() => queue.size === 0, { what: 'the queue is empty' });
+  t.is(attempts, 4);
+  t.is(refused, 1);
+  t.deepEqual(
+    lines
+      .filter(({ message }) => message === 'kubernetes.write-dropped')
+      .map((line) => line['object']),
+    ['invalid'],
+  );
+});
+
+test('more keys than the bound are refused, and a closed queue takes none', async (t) => {
+  const { queue } = open(t);
+  const never = (signal: AbortSignal): Promise<void> =>
+    new Promise((_resolve, reject) => {
+      signal.addEventListener('abort', () => reject(new Error('closed')), { once: true });
+    });
+  for (let key = 0; key < MAX_WAITING_WRITES; key += 1) queue.offer(`key-${key}`, never);
+  t.throws(() => queue.offer('one more', never), { code: 'KUBERNETES_UNAVAILABLE' });
+  queue.offer('key-7', never);
+  await queue.close();
+  t.throws(() => queue.offer('late', never), { code: 'KUBERNETES_UNAVAILABLE' });
+});
