@@ -1,14 +1,13 @@
 /** Settings of the servers that verify their callers' tokens. */
 import { list, text } from '../config/fields.ts';
 import { TOKEN_AUDIENCE } from './token.ts';
-import type { TokenVerifierOptions } from './token.ts';
 
-/** The variables; {@link tokenConfig} maps their values. */
+/** The variables. The key set is for objects from manifests; an API server reviews tokens itself. */
 export const tokenVariables = {
   WEFT_TOKEN_JWKS_PATH: {
-    schema: text(),
+    schema: text({ optional: true }),
     description: "key set that verifies callers' tokens",
-    when: 'always set: it decides which tokens are accepted',
+    when: 'always set with manifests: it decides which tokens are accepted',
   },
   TOKEN_AUDIENCES: {
     schema: list({ default: [TOKEN_AUDIENCE] }),
@@ -20,16 +19,3 @@ export const tokenVariables = {
     when: 'the key set signs for several issuers',
   },
 } as const;
-
-/** Returns the rules for tokens. */
-export function tokenConfig(values: {
-  readonly WEFT_TOKEN_JWKS_PATH: string;
-  readonly TOKEN_AUDIENCES: readonly string[];
-  readonly WEFT_TOKEN_ISSUER: string | null;
-}): TokenVerifierOptions {
-  return {
-    jwksPath: values.WEFT_TOKEN_JWKS_PATH,
-    audiences: values.TOKEN_AUDIENCES,
-    issuer: values.WEFT_TOKEN_ISSUER,
-  };
-}

@@ -190,11 +190,6 @@ export const caConfig = defineConfig(
       when: 'the file of the roots takes longer to reach the nodes',
     },
     ...tokenVariables,
-    WEFT_TOKEN_JWKS_PATH: {
-      schema: text({ optional: true }),
-      description: tokenVariables.WEFT_TOKEN_JWKS_PATH.description,
-      when: 'always set with WEFT_CA_SOURCE=manifests: it decides which tokens are accepted',
-    },
   },
   (values): CaConfig => {
     checkSource(values);

@@ -23,7 +23,7 @@ import { LEASE_DURATION_MS, leaseTimes } from '../../lib/kubernetes/lease.ts';
 import type { LeaseTimes } from '../../lib/kubernetes/lease.ts';
 import type { ConnectionSource } from '../../lib/kubernetes/connection.ts';
 import { connectionSource, kubernetesVariables } from '../../lib/kubernetes/variables.ts';
-import { tokenConfig, tokenVariables } from '../../lib/identity/token-config.ts';
+import { tokenVariables } from '../../lib/identity/token-config.ts';
 import type { TokenVerifierOptions } from '../../lib/identity/token.ts';
 import { formatPrefix, parsePrefix } from '../../lib/net/prefix.ts';
 import type { MeshSettings } from './mapping/settings.ts';
@@ -64,7 +64,10 @@ export interface ControlPlaneConfig {
   readonly pushThrottle: number;
   /** `namespace/serviceAccount` that may read the mesh. */
   readonly accounts: readonly string[];
-  readonly token: TokenVerifierOptions;
+  readonly token: Omit<TokenVerifierOptions, 'jwksPath'> & {
+    /** Null where the API server verifies tokens. */
+    readonly jwksPath: string | null;
+  };
 }
 
 /** Service accounts of the node proxies and of Weft's ingester. */
@@ -222,6 +225,8 @@ const OF_MANIFESTS = [
   'WEFT_CONTROL_PLANE_API_SOCKET',
   'WEFT_CONTROL_PLANE_PODS_SOCKET',
   'REDIS_URL',
+  'WEFT_TOKEN_JWKS_PATH',
+  'WEFT_TOKEN_ISSUER',
 ] as const;
 
 function checkSource(
@@ -233,8 +238,11 @@ function checkSource(
     const foreign = OF_MANIFESTS.filter((name) => values[name] !== null);
     if (foreign.length === 0) return;
     throw new Error(
-      `${foreign.join(', ')} cannot be set with WEFT_CONTROL_PLANE_SOURCE=kubernetes: the API server has all objects`,
+      `${foreign.join(', ')} cannot be set with WEFT_CONTROL_PLANE_SOURCE=kubernetes: the API server has all objects and reviews tokens`,
     );
+  }
+  if (values.WEFT_TOKEN_JWKS_PATH === null) {
+    throw new Error('WEFT_TOKEN_JWKS_PATH is required: it decides which tokens are accepted');
   }
   if (values.WEFT_CONTROL_PLANE_WEBHOOK_LISTEN !== null) {
     throw new Error(
@@ -294,7 +302,11 @@ const base = defineConfig(variables, (values): ControlPlaneConfig => {
     accounts:
       values.WEFT_CONTROL_PLANE_XDS_ACCOUNTS ??
       NODE_ACCOUNTS.map((account) => `${values.WEFT_CONTROL_PLANE_ROOT_NAMESPACE}/${account}`),
-    token: tokenConfig(values),
+    token: {
+      jwksPath: values.WEFT_TOKEN_JWKS_PATH,
+      audiences: values.TOKEN_AUDIENCES,
+      issuer: values.WEFT_TOKEN_ISSUER,
+    },
   };
 });
 

@@ -8,6 +8,7 @@ import {
   shutDownGrpcServer,
 } from '../../lib/grpc/server.ts';
 import { TimeSlice } from '../../lib/async/time-slice.ts';
+import { present } from '../../lib/errors/assert.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
 import { ServingCertKeeper } from '../../lib/identity/serving-cert.ts';
 import { TokenVerifier } from '../../lib/identity/token.ts';
@@ -37,6 +38,9 @@ const CONNECTION_AGE_FACTOR = 1.25;
 const CONNECTION_GRACE_MS = 10_000;
 /** Node.js fires a longer timer at once. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
+/** Verifies callers' tokens. */
+type Verifier = Pick<TokenVerifier, 'verify'>;
 
 /** The parts that the steps of the start share. */
 interface Parts {
@@ -114,7 +118,7 @@ export class ControlPlaneActor implements Actor {
       objects: (kind) => source.objects.count(kind),
       resources: (type) => map.of(type === 'WDS' ? ADDRESS_TYPE : AUTHORIZATION_TYPE).size,
     });
-    const verifier = new TokenVerifier(this.#config.token, context);
+    const verifier = this.#kubernetes?.verifier ?? this.#keySet(context);
     const delta = this.#serve(map, verifier, context);
     this.#delta = delta;
     const parts: Parts = { context, source, map, delta, metrics };
@@ -128,7 +132,13 @@ export class ControlPlaneActor implements Actor {
     return parts;
   }
 
-  #serve(source: MeshMap, verifier: TokenVerifier, context: ActorContext): DeltaServer {
+  #keySet(context: ActorContext): Verifier {
+    const { token } = this.#config;
+    const jwksPath = present(token.jwksPath, 'the configuration demands a key set');
+    return new TokenVerifier({ ...token, jwksPath }, context);
+  }
+
+  #serve(source: MeshMap, verifier: Verifier, context: ActorContext): DeltaServer {
     const { log, clock, metrics } = context;
     return new DeltaServer({
       source,

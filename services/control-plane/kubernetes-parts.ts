@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import type { ActorContext } from '../../lib/actor/actor.ts';
 import { sendJson } from '../../lib/http/answers.ts';
 import type { ServingCertKeeper } from '../../lib/identity/serving-cert.ts';
+import { TokenReviews } from '../../lib/identity/token-reviews.ts';
 import { KubernetesClient } from '../../lib/kubernetes/client.ts';
 import { findConnection } from '../../lib/kubernetes/connection.ts';
 import { DEFAULT_TLS_POLICY } from '../../lib/tls/parameters.ts';
@@ -21,6 +22,8 @@ import { WebhookServer } from './webhook/webhook-server.ts';
 /** Owns the connection to the API server. The owner disposes it. */
 export class KubernetesParts {
   readonly source: KubernetesSource;
+  /** Verifies the tokens of callers. */
+  readonly verifier: TokenReviews;
   readonly #config: ControlPlaneConfig;
   readonly #context: ActorContext;
   readonly #client: KubernetesClient;
@@ -32,6 +35,7 @@ export class KubernetesParts {
     this.#client = client;
     this.#made.defer(() => client.close());
     const { clock, log, metrics } = context;
+    this.verifier = new TokenReviews(config.token.audiences, { client, clock });
     const { rootNamespace } = config.settings.policies;
     this.source = new KubernetesSource({ client, clock, log, metrics, rootNamespace });
     this.#made.defer(() => this.source.close());

@@ -1,5 +1,9 @@
 /** The control plane follows a real API server. */
 import { join } from 'node:path';
+import { status } from '@grpc/grpc-js';
+import type { ServiceError } from '@grpc/grpc-js';
+import { ADDRESS_TYPE } from '../../lib/xds/type-urls.ts';
+import { openTestStream } from '../support/delta-test-client.ts';
 import { ControlPlaneActor } from '../../services/control-plane/control-plane-actor.ts';
 import { controlPlaneConfig } from '../../services/control-plane/config.ts';
 import { startActor } from '../support/actor-context.ts';
@@ -192,5 +196,32 @@ await kubernetesSuite('control-plane', (test) => {
       readonly sources: readonly { readonly state: string }[];
     };
     t.true(sources.every(({ state }) => state === 'synced'));
+  });
+
+  test('serves the proxies of the nodes by tokens that the API server vouches for', async (t, cluster) => {
+    const namespace = await cluster.namespace('streams');
+    await cluster.apply(...application(namespace));
+    const plane = await startControlPlane(t, cluster, { rootNamespace: namespace });
+    await plane.ready();
+    const proxy = pod(namespace, 'ztunnel-1', { ip: '10.244.1.9', account: 'ztunnel' });
+    const [stored] = await cluster.apply(proxy);
+    const bound = { name: 'ztunnel-1', uid: stored?.metadata.uid ?? '' };
+    const audiences = ['istio-ca'];
+    const good = await cluster.token(namespace, 'ztunnel', { audiences, pod: bound });
+    const stream = openTestStream(t, plane.target(good));
+    const node = { id: `ztunnel~10.244.1.9~ztunnel-1.${namespace}~${namespace}.svc.cluster.local` };
+    stream.send({ typeUrl: ADDRESS_TYPE, node });
+    const { resources } = await stream.response(ADDRESS_TYPE, 0);
+    t.true(resources.some(({ name }) => name === `Kubernetes//Pod/${namespace}/web-1`));
+    for (const [token, code] of [
+      [await cluster.token(namespace, 'ztunnel', { audiences: ['other'] }), status.UNAUTHENTICATED],
+      ['no token', status.UNAUTHENTICATED],
+      [await cluster.token(namespace, 'default', { audiences }), status.PERMISSION_DENIED],
+    ] as const) {
+      const refused = openTestStream(t, plane.target(token));
+      refused.send({ typeUrl: ADDRESS_TYPE, node });
+      await until(() => refused.ended() !== null, { what: 'the stream is refused' });
+      t.is((refused.ended() as ServiceError).code, code);
+    }
   });
 });

@@ -1,6 +1,8 @@
 /** Actors have the rights that they use, and no others. */
 import { KubernetesClient } from '../../lib/kubernetes/client.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
+import { ADDRESS_TYPE } from '../../lib/xds/type-urls.ts';
+import { openTestStream } from '../support/delta-test-client.ts';
 import { ownPort } from '../support/ports.ts';
 import { until } from '../support/until.ts';
 import type { Cluster, StoredTestObject, TestObject } from './support/cluster.ts';
@@ -95,6 +97,12 @@ await kubernetesSuite('rbac', (test) => {
       environment: { WEFT_CONTROL_PLANE_WEBHOOK_LISTEN: `127.0.0.1:${await ownPort()}` },
     });
     await plane.ready();
+    const audiences = ['istio-ca'];
+    const caller = plane.target(await cluster.token(namespace, 'ztunnel', { audiences }));
+    const stream = openTestStream(t, caller);
+    const node = { id: `ztunnel~10.244.1.9~ztunnel-1.${namespace}~${namespace}.svc.cluster.local` };
+    stream.send({ typeUrl: ADDRESS_TYPE, node });
+    await stream.response(ADDRESS_TYPE, 0);
     await until(
       async () => {
         for (const object of objects) if (!(await hasConditions(cluster, object))) return false;
@@ -106,14 +114,14 @@ await kubernetesSuite('rbac', (test) => {
       { what: 'everything is written' },
     );
     // An older API server streams no lists; then they have pages.
-    const stream = KubernetesClient.prototype.stream;
+    const open = KubernetesClient.prototype.stream;
     KubernetesClient.prototype.stream = function paged(request) {
       return request.query?.['sendInitialEvents'] === undefined
-        ? stream.call(this, request)
+        ? open.call(this, request)
         : Promise.reject(new MeshError('KUBERNETES_INVALID', 'this server streams no lists'));
     };
     t.teardown(() => {
-      KubernetesClient.prototype.stream = stream;
+      KubernetesClient.prototype.stream = open;
     });
     await plane.hosted.stop();
     const other = await startControlPlane(t, cluster, {

@@ -11,6 +11,7 @@ import { startActor } from '../../support/actor-context.ts';
 import type { TestActor } from '../../support/actor-context.ts';
 import { createCaKit } from '../../support/ca-kit.ts';
 import type { CaKit } from '../../support/ca-kit.ts';
+import type { DeltaTarget } from '../../support/delta-test-client.ts';
 import { accountSubject } from '../../support/token-issuer.ts';
 import { until } from '../../support/until.ts';
 import type { Cluster } from './cluster.ts';
@@ -36,6 +37,8 @@ export interface TestControlPlane {
   readonly ca: CaKit;
   readonly actor: ControlPlaneActor;
   readonly hosted: TestActor;
+  /** Where streams go, with a token for the API server. */
+  target(token: string): DeltaTarget;
   /** Waits until it serves. */
   ready(): Promise<void>;
   /** The workloads and services of a namespace, by name. */
@@ -85,8 +88,6 @@ export async function startControlPlane(
     CA_ADDRESS: ca.address(),
     CA_ROOT_CA: ca.bundlePath,
     AUTH_TOKEN: await ca.issuer.mint(accountSubject(rootNamespace, 'istiod')),
-    WEFT_TOKEN_JWKS_PATH: join(ca.dir, 'jwks.json'),
-    WEFT_TOKEN_ISSUER: ca.issuer.issuer,
     ...options.environment,
   });
   const actor = new ControlPlaneActor(config);
@@ -100,6 +101,11 @@ export async function startControlPlane(
     hosted,
     page,
     addresses,
+    target: (token) => ({
+      address: `https://127.0.0.1:${actor.port ?? 0}`,
+      rootCa: ca.bundlePath,
+      token,
+    }),
     async ready() {
       const { readiness } = hosted.context;
       await until(() => hosted.failures.length > 0 || readiness.pending().length === 0, {
