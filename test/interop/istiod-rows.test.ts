@@ -9,7 +9,6 @@ import { serviceComparisons } from './rows/services.ts';
 import { waypointComparisons } from './rows/waypoints.ts';
 import { startControlPlane } from '../kubernetes/support/control-plane.ts';
 import { ownPort } from '../support/ports.ts';
-import { accountSubject } from '../support/token-issuer.ts';
 import { until } from '../support/until.ts';
 import { istioSuite, readerToken } from './support/istio-cluster.ts';
 import { ISTIOD_NAME, ROOT_NAMESPACE } from './support/istiod.ts';
@@ -52,7 +51,7 @@ await istioSuite('istiod-rows', (test) => {
     const ours = await viewMesh(
       t,
       { address: `https://127.0.0.1:${port}`, rootCa: plane.ca.bundlePath, name: null },
-      await plane.ca.issuer.mint(accountSubject(ROOT_NAMESPACE, 'ztunnel')),
+      await readerToken(cluster),
     );
     const theirs = await viewMesh(
       t,
