@@ -81,7 +81,7 @@ const LANES: readonly (readonly Tier[])[] = [
     {
       name: 'native',
       config: 'ava.native.config.js',
-      buildSeconds: 200,
+      buildSeconds: 150,
       limitSeconds: 280,
       wider: true,
     },

@@ -120,6 +120,7 @@ class Side : public CarryListener, public std::enable_shared_from_this<Side> {
         break;
       case EventKind::HELD:
         event.linkCounts->heldTold = false;
+        event.linkCounts->knownReceived = event.linkCounts->received.load();
         held += 1;
         break;
       default:

@@ -77,9 +77,9 @@ void CarryMailbox::deliver() {
   napi_value batch = nullptr;
   napi_create_array_with_length(env_, events.size(), &batch);
   for (size_t index = 0; index < events.size(); index += 1) {
-    napi_set_element(env_, batch, static_cast<uint32_t>(index), toTuple(events[index]));
+    napi_set_element(env_, batch, static_cast<uint32_t>(index), toTuple(&events[index]));
   }
-  account(events);
+  forget(events);
   napi_value callback = nullptr;
   napi_get_reference_value(env_, callback_, &callback);
   napi_value receiver = nullptr;
@@ -90,13 +90,22 @@ void CarryMailbox::deliver() {
     napi_get_and_clear_last_exception(env_, &error);
     napi_fatal_exception(env_, error);
   }
+  acknowledge(events);
   napi_close_handle_scope(env_, scope);
 }
 
-// The events have left the queue: their links may tell more, and what has ended is forgotten.
-void CarryMailbox::account(const std::vector<Event>& events) {
+// JavaScript has answered the events; its commands go before what the links do now.
+void CarryMailbox::acknowledge(const std::vector<Event>& events) {
   for (const Event& event : events) {
-    pump_->handled(event.link, event.linkCounts.get(), 1, static_cast<uint32_t>(event.bytes.size()));
+    carry::LinkCounts* counts = event.linkCounts.get();
+    if (event.kind == EventKind::HELD) counts->knownReceived = static_cast<int64_t>(event.code);
+    pump_->handled(event.link, counts, 1, static_cast<uint32_t>(event.bytes.size()));
+  }
+}
+
+// What has ended has no counts any more.
+void CarryMailbox::forget(const std::vector<Event>& events) {
+  for (const Event& event : events) {
     if (event.kind == EventKind::ENDED) {
       CarriedLink* link = find(event.link);
       if (link != nullptr) link->streams.erase(event.stream);
@@ -107,7 +116,8 @@ void CarryMailbox::account(const std::vector<Event>& events) {
   }
 }
 
-napi_value CarryMailbox::toTuple(const Event& event) {
+napi_value CarryMailbox::toTuple(Event* told) {
+  Event& event = *told;
   napi_value parts[11];
   uint32_t count = 0;
   const auto add = [&](napi_value value) { parts[count++] = value; };
@@ -149,7 +159,8 @@ napi_value CarryMailbox::toTuple(const Event& event) {
       // A later change is told again.
       event.linkCounts->heldTold = false;
       number(static_cast<uint64_t>(event.linkCounts->queued.load()));
-      number(static_cast<uint64_t>(event.linkCounts->received.load()));
+      event.code = static_cast<uint64_t>(event.linkCounts->received.load());
+      number(event.code);
       break;
     case EventKind::REKEYED:
       number(event.cause);

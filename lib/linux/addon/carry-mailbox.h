@@ -41,9 +41,10 @@ class CarryMailbox : public carry::CarryListener {
   static void onAsync(uv_async_t* async);
   static void onThreadEnd(napi_async_cleanup_hook_handle, void* data);
   void deliver();
-  void account(const std::vector<carry::Event>& events);
+  void forget(const std::vector<carry::Event>& events);
+  void acknowledge(const std::vector<carry::Event>& events);
   void closeDown();
-  napi_value toTuple(const carry::Event& event);
+  napi_value toTuple(carry::Event* event);
 
   napi_env env_;
   carry::Pump* const pump_;

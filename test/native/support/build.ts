@@ -44,6 +44,11 @@ export const FUZZERS: Flavour = {
   flags: ['-O1', '-fsanitize=fuzzer,address,undefined', '-fno-sanitize-recover=undefined'],
 };
 
+/** The time for building is over. The objects that are built are kept for the next run. */
+export class TooSlow extends Error {
+  override readonly message = 'SKIPPED native: the build did not fit into its time';
+}
+
 /** Returns why nothing of this flavour can be built on this machine; null when it can. */
 export async function missing(flavour: Flavour): Promise<string | null> {
   try {
@@ -105,6 +110,7 @@ async function execute(command: string, args: readonly string[]): Promise<void> 
   try {
     await run(command, [...args], { timeout: buildTimeLeft(BUILD_TIMEOUT_MS) });
   } catch (error) {
+    if (error instanceof Error && 'killed' in error && error.killed === true) throw new TooSlow();
     const words = error instanceof Error && 'stderr' in error ? String(error.stderr) : '';
     throw new Error(`${command} failed: ${words}`, { cause: error });
   }

@@ -35,7 +35,10 @@ inline const std::string PREFACE = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 class Recorder : public CarryListener {
  public:
   void tell(Event&& event) override {
-    if (event.kind == EventKind::HELD) event.linkCounts->heldTold = false;
+    if (event.kind == EventKind::HELD && !holdsBack) {
+      event.linkCounts->heldTold = false;
+      event.linkCounts->knownReceived = event.linkCounts->received.load();
+    }
     event.linkCounts->waitingEvents -= holdsBack ? 0 : 1;
     event.linkCounts->waitingBytes -= holdsBack ? 0 : static_cast<uint32_t>(event.bytes.size());
     events.push_back(std::move(event));

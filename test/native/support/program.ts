@@ -3,7 +3,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import test from 'ava';
-import { build, missing } from './build.ts';
+import { TooSlow, build, missing } from './build.ts';
 import type { Flavour } from './build.ts';
 
 /** The end of a program and what it said. */
@@ -33,17 +33,31 @@ export async function runProgram(
 
 const LIMIT_MS = 100_000;
 
+/** Builds a program, or says why this machine has none. */
+export async function buildOrReason(
+  flavour: Flavour,
+  source: string,
+): Promise<{ readonly path: string } | { readonly reason: string }> {
+  const reason = await missing(flavour);
+  if (reason !== null) return { reason };
+  try {
+    return { path: await build(flavour, source) };
+  } catch (error) {
+    if (error instanceof TooSlow) return { reason: error.message };
+    throw error;
+  }
+}
+
 /** Builds and runs a program first, since AVA declares tests synchronously; each of its tests becomes one here. */
 export async function declareTests(flavour: Flavour, source: string): Promise<void> {
   const name = source.replace(/\.test\.cc$/, '');
-  const reason = await missing(flavour);
-  if (reason !== null) {
-    process.stdout.write(`${reason}\n`);
+  const program = await buildOrReason(flavour, source);
+  if ('reason' in program) {
+    process.stdout.write(`${program.reason}\n`);
     test.skip(`${name} under ${flavour.name}`, () => {});
     return;
   }
-  const program = await build(flavour, source);
-  const { code, lines } = await runProgram(program, [], LIMIT_MS);
+  const { code, lines } = await runProgram(program.path, [], LIMIT_MS);
   let said: string[] = [];
   for (const line of lines) {
     const found = /^(ok|not ok) (.*)$/.exec(line);

@@ -43,6 +43,9 @@ struct LinkCounts {
   std::atomic<int64_t> received{0};
   // A HELD event waits to be delivered; it reads the two numbers then.
   std::atomic<bool> heldTold{false};
+  // The received bytes that JavaScript knows of, and whether the connection's window waits until it knows of more.
+  std::atomic<int64_t> knownReceived{0};
+  std::atomic<bool> withheld{false};
   // Events that wait to be delivered, and their bytes. At a limit the link is not read.
   std::atomic<uint32_t> waitingEvents{0};
   std::atomic<uint32_t> waitingBytes{0};

@@ -44,6 +44,7 @@ class ConnectionWindow {
   // The bytes to give back now, 0 for none. `held` waits for readers; `streamWindow` is in force for them.
   int64_t release(int64_t held, int64_t streamWindow, bool pressed);
   void resize(int64_t size);
+  int64_t size() const { return size_; }
 
  private:
   int64_t size_;

@@ -55,6 +55,8 @@ void Link::takeCiphertext(uint8_t* bytes, size_t length) {
   if (dead_) return;
   flushStreams();
   if (dead_) return;
+  // Now it is known how much of what came is held.
+  releaseConnection();
   tellControl();
   // Idle links keep no memory for it.
   if (at == length || deaf_) partial_ = std::string();
@@ -129,7 +131,6 @@ Fault Link::dataBegins(const FrameHeader& header) {
   if (!connectionWindow_.take(header.length)) {
     return {"sent more than the connection window", FLOW_CONTROL_ERROR};
   }
-  releaseConnection();
   Stream* stream = find(header.id);
   if (stream == nullptr) return stray(header.id);
   if (stream->remoteEnded) {
@@ -241,9 +242,23 @@ void Link::rememberReset(uint32_t id) {
 }
 
 void Link::releaseConnection() {
-  if (deaf_) return;
+  if (deaf_ || isWithheld()) return;
   const int64_t bytes = connectionWindow_.release(heldReceived_, streamWindow_, pressed_);
   if (bytes > 0) numberFrame(WINDOW_UPDATE, 0, static_cast<uint32_t>(bytes));
+}
+
+// JavaScript must know of held bytes before their window is given back: only it can tell the peer of smaller windows.
+bool Link::isWithheld() {
+  const auto isUnknown = [this] {
+    return heldReceived_ - counts_->knownReceived > connectionWindow_.size() / RELEASE_SHARE;
+  };
+  if (!isUnknown()) return false;
+  mustReport_ = true;
+  counts_->withheld = true;
+  // It may have been told between the two; then nobody else would go on.
+  if (isUnknown()) return true;
+  counts_->withheld = false;
+  return false;
 }
 
 void Link::flushLater(Stream* stream) {

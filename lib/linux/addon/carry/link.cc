@@ -79,6 +79,8 @@ void Link::obey(Command* command) {
   switch (command->kind) {
     case Command::Kind::CONTROL:
       control(command->bytes.data(), command->bytes.size());
+      // One turn of JavaScript may open thousands of streams.
+      if (controlOut_.size() - controlSent_ > BATCH_BYTES) write();
       break;
     case Command::Kind::STREAM:
       if (!deaf_ && !finishing_) openStream(command->stream);
@@ -116,6 +118,9 @@ void Link::obey(Command* command) {
       finishing_ = true;
       endStreams();
       break;
+    case Command::Kind::RESUME:
+      releaseConnection();
+      break;
     case Command::Kind::DESTROY:
     case Command::Kind::ABANDON:
       destroy(LinkCause::DESTROYED);
@@ -152,7 +157,7 @@ Stream* Link::find(uint32_t id) {
 }
 
 void Link::openStream(uint32_t id) {
-  if (!isIdle(id)) return;
+  if (id % 2 == 0 || !isIdle(id)) return;
   lastOpened_ = id;
   streams_.emplace(id, std::make_unique<Stream>(this, id, peerWindow_, streamWindow_));
   pump_->counters.streams += 1;
@@ -180,7 +185,7 @@ void Link::endStreams() {
 void Link::peerSettings(int64_t window, uint32_t frameSize) {
   const int64_t by = window - peerWindow_;
   peerWindow_ = window;
-  peerFrameSize_ = frameSize;
+  peerFrameSize_ = std::clamp(frameSize, DEFAULT_FRAME_SIZE, LARGEST_FRAME_SIZE);
   if (by == 0) return;
   bool fits = true;
   for (const auto& entry : streams_) fits = entry.second->grow(by) && fits;
@@ -206,10 +211,13 @@ void Link::hold(int64_t received, int64_t queued) {
 }
 
 void Link::report() {
-  const int64_t held = heldReceived_ + heldQueued_;
-  const int64_t change = std::abs(held - reported_);
-  if (change < REPORT_BYTES && !(held == 0 && reported_ != 0)) return;
-  reported_ = held;
+  const int64_t change =
+      std::abs(heldReceived_ - reportedReceived_) + std::abs(heldQueued_ - reportedQueued_);
+  const bool isEmpty = heldReceived_ == 0 && heldQueued_ == 0;
+  if (change == 0 || (change < REPORT_BYTES && !isEmpty && !mustReport_)) return;
+  mustReport_ = false;
+  reportedReceived_ = heldReceived_;
+  reportedQueued_ = heldQueued_;
   counts_->received = heldReceived_;
   counts_->queued = heldQueued_;
   if (!counts_->heldTold.exchange(true)) tell(EventKind::HELD, Event());

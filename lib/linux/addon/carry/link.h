@@ -222,6 +222,7 @@ class Link : public Source, private FrameSink {
   void refuseRecord(uint8_t alert);
   void flushStreams();
   void releaseConnection();
+  bool isWithheld();
   void unblock();
   Fault idle();
   Fault stray(uint32_t id);
@@ -289,7 +290,9 @@ class Link : public Source, private FrameSink {
   std::string controlIn_;
   int64_t heldReceived_ = 0;
   int64_t heldQueued_ = 0;
-  int64_t reported_ = 0;
+  int64_t reportedReceived_ = 0;
+  int64_t reportedQueued_ = 0;
+  bool mustReport_ = false;
   uint64_t smallReadNs_ = 0;
   bool readable_ = true;
   bool writable_ = true;

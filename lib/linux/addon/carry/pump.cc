@@ -81,8 +81,9 @@ void Pump::post(Command&& command) {
 void Pump::handled(uint32_t link, LinkCounts* counts, uint32_t events, uint32_t bytes) {
   const uint32_t eventsLeft = counts->waitingEvents.fetch_sub(events) - events;
   const uint32_t bytesLeft = counts->waitingBytes.fetch_sub(bytes) - bytes;
-  if (eventsLeft >= MAX_WAITING_EVENTS || bytesLeft >= MAX_WAITING_BYTES) return;
-  if (!counts->paused.exchange(false)) return;
+  const bool isFull = eventsLeft >= MAX_WAITING_EVENTS || bytesLeft >= MAX_WAITING_BYTES;
+  const bool resumes = !isFull && counts->paused.exchange(false);
+  if (!counts->withheld.exchange(false) && !resumes) return;
   Command resume{};
   resume.kind = Command::Kind::RESUME;
   resume.link = link;

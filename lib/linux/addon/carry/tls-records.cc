@@ -35,6 +35,11 @@ size_t RecordReader::measure(const uint8_t* bytes, size_t available, Opened* bro
     return 0;
   }
   if (available < RECORD_HEADER_BYTES) return 0;
+  // The one version of every record after the first hello. OpenSSL insists on it, too.
+  if (bytes[1] != 3 || bytes[2] != 3) {
+    *broken = fault(Alert::PROTOCOL_VERSION);
+    return 0;
+  }
   const size_t sealed = static_cast<size_t>(bytes[3]) << 8 | bytes[4];
   if (sealed > MAX_SEALED_BYTES) {
     *broken = fault(Alert::RECORD_OVERFLOW);
