@@ -46,7 +46,7 @@ interface Choice {
   readonly role: Role;
   readonly suite: string;
   readonly group: string;
-  /** What the peer says as soon as it may. */
+  /** The peer sends it as soon as it may. */
   readonly greeting?: Buffer;
   readonly tls12?: boolean;
 }

@@ -104,7 +104,7 @@ void open(TrafficKeys* keys, Suite suite, const std::string& secret) {
   CHECK(keys->open(suite, reinterpret_cast<const uint8_t*>(secret.data()), secret.size(), 0));
 }
 
-// What a receiver made of a stream of records.
+// The outcome of a stream of records at a receiver.
 struct Result {
   std::string content;
   // 'o' it waits for more, 'c' closed by the peer, 'x' refused or ended by an alert.

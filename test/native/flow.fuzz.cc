@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t STREAM_WINDOW = 3'000;
 constexpr int64_t CONNECTION_WINDOW = 70'000;
 
-// What the peer knows of the link's frames.
+// The peer's view of the link's frames.
 struct Ledger {
   int64_t connection = DEFAULT_WINDOW;
   int64_t initial = DEFAULT_WINDOW;

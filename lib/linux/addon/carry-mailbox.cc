@@ -103,7 +103,7 @@ void CarryMailbox::acknowledge(const std::vector<Event>& events) {
   }
 }
 
-// What has ended has no counts any more.
+// Drops the counts of streams that have ended.
 void CarryMailbox::forget(const std::vector<Event>& events) {
   for (const Event& event : events) {
     if (event.kind == EventKind::ENDED) {

@@ -16,7 +16,7 @@ export type ServerCommand =
   | { readonly do: 'begin' }
   | { readonly do: 'report' };
 
-/** What the server used since the last `begin`. */
+/** Resources that the server used since the last `begin`. */
 export interface ServerReport {
   readonly resources: number;
   /** Streams that are open. */

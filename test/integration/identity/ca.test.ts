@@ -269,7 +269,7 @@ test('a changed, weak or foreign request signs nothing, and a replayed one helps
     t.is(line?.['identity'], WEB, what);
     t.is(line?.['caller'], 'istio-system/ztunnel', what);
   }
-  // Whoever holds a request of another node has neither its key nor the right to its identity.
+  // A thief of another node's request has neither its key nor the right to its identity.
   const thief = await kit.client(await kit.nodeToken('node-2'));
   await ask(client, { csr: csrPem });
   const stolen = await t.throwsAsync(() => ask(thief, { csr: csrPem }), { instanceOf: MeshError });

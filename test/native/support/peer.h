@@ -246,7 +246,8 @@ class Rig {
   std::string raw_;
 };
 
-// What an application gets; `*ended` tells its end of input, `*error` a failure. Waits a little, since a busy kernel delivers late.
+// Returns the bytes that an application receives; `*ended` tells its end of input, `*error` a failure. Waits a little, since a
+// busy kernel delivers late.
 inline std::string take(int fd, bool* ended = nullptr, int* error = nullptr) {
   std::string all;
   char bytes[65'536];

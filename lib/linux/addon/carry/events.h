@@ -23,7 +23,7 @@ constexpr uint32_t PEER_ENDED = 1;
 constexpr uint32_t WE_ENDED = 2;
 constexpr uint32_t WAS_ATTACHED = 4;
 
-// What a stream has carried; read by any thread.
+// Bytes and times of one stream; any thread reads them.
 struct StreamCounts {
   std::atomic<uint64_t> fromSocket{0};
   std::atomic<uint64_t> fromStream{0};

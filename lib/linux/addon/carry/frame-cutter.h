@@ -28,7 +28,7 @@ class FrameSink {
 
 struct FrameLimits {
   uint32_t maxFrameSize;
-  // Of one HEADERS or CONTINUATION.
+  // Limit of one HEADERS or CONTINUATION frame.
   uint32_t maxBlockBytes;
 };
 

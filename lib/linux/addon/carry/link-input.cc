@@ -1,4 +1,4 @@
-// What a peer sends: records, frames and its use of the windows.
+// The input of a link: the records, the frames and the use of the windows.
 #include <sys/socket.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What goes to a peer: frames other than DATA first, then the streams by turns, in batches of records.
+// The output of a link, in batches of records: frames other than DATA first, then the streams by turns.
 #include <sys/socket.h>
 
 #include <algorithm>

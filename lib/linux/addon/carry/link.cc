@@ -258,7 +258,7 @@ void Link::destroy(LinkCause cause, uint64_t detail, int error) {
   if (dead_) return;
   const bool isOrdinary = cause == LinkCause::DESTROYED || cause == LinkCause::CLOSED;
   if (isOrdinary && sendRest()) {
-    // What the peer is still to be told.
+    // The peer still gets the queued control frames.
     uint8_t* plain = pump_->plainScratch();
     const size_t length = gatherControl(plain, batch());
     if (length == 0 || seal(plain, length)) {

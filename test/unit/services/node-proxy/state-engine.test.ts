@@ -391,7 +391,7 @@ test('a service that is balanced otherwise for a while loses no endpoint', async
   settle();
   told.length = 0;
   await change('addresses', [healthy]);
-  // By the service of this moment it is no endpoint.
+  // The service as it is now does not count it as an endpoint.
   await change('addresses', [endpointRow(7, { status: 'UNHEALTHY' })]);
   settle();
   await change('addresses', [zonalRow]);
