@@ -3,6 +3,6 @@ export default {
   files: ['test/netns/**/*.test.ts'],
   extensions: ['ts'],
   workerThreads: false,
-  concurrency: 4,
+  concurrency: 3,
   timeout: '300s',
 };

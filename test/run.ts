@@ -52,7 +52,7 @@ const LANES: readonly (readonly Tier[])[] = [
       config: 'ava.netns.config.js',
       files: 'test/netns/mesh/*.test.ts',
       // A mesh is a dozen processes.
-      concurrency: 3,
+      concurrency: 2,
       limitSeconds: 1_200,
     },
   ],

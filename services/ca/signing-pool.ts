@@ -15,19 +15,22 @@ export interface Signer {
   sign(task: SigningTask): Promise<Issued>;
 }
 
-/** Issues certificates in threads, so that signing keeps no caller from an answer. Threads exist only while they have work. */
+/**
+ * Issues certificates in threads, so that signing keeps no caller from an answer. One thread is always there; the others
+ * exist only while they have work.
+ */
 export class SigningPool implements Signer {
-  readonly #threads: number;
-  #pool: Promise<Piscina> | null = null;
+  readonly #pool: Promise<Piscina>;
   #closed = false;
 
   constructor(threads: number) {
-    this.#threads = threads;
+    this.#pool = startPool(threads);
+    // Requests and the close report the failure.
+    this.#pool.catch(() => undefined);
   }
 
   async sign(task: SigningTask): Promise<Issued> {
     if (this.#closed) throw new MeshError('STATE_UNAVAILABLE', 'the CA ends');
-    this.#pool ??= startPool(this.#threads);
     const pool = await this.#pool;
     let outcome: SigningOutcome;
     try {
@@ -42,16 +45,16 @@ export class SigningPool implements Signer {
   /** Ends the threads; tasks under way fail. */
   async close(): Promise<void> {
     this.#closed = true;
-    await (await this.#pool)?.destroy();
+    await (await this.#pool).destroy();
   }
 }
 
-/** Loads piscina on first use: it is not needed to come up. */
+/** Loads piscina and starts the first thread beside the rest of the start, so that the first request does not wait for it. */
 async function startPool(threads: number): Promise<Piscina> {
   const { Piscina: Pool } = await import('piscina');
   return new Pool({
     filename: new URL('../../workers/signing/signing.worker.ts', import.meta.url).href,
-    minThreads: 0,
+    minThreads: 1,
     maxThreads: threads,
     concurrentTasksPerWorker: TASKS_PER_SIGNER,
     maxQueue: MAX_CONCURRENT_REQUESTS,

@@ -2,7 +2,9 @@ import { setTimeout as wait } from 'node:timers/promises';
 
 const POLL_MS = 20;
 /** The longest pause between two checks. */
-const LONGEST_PAUSE_MS = 1_000;
+const LONGEST_PAUSE_MS = 2_000;
+/** The pause after a check, in times of what the check took. */
+const PAUSES_PER_CHECK = 2;
 
 /** A wait ends when its condition holds. The bound only ends a failed test, so it is far from what a busy machine needs. */
 const LEAST_BOUND_MS = 120_000;
@@ -30,7 +32,8 @@ export async function until<T>(
       last = error;
     }
     // A condition that starts a program must not occupy a processor all the time.
-    pauseMs = Math.min(Math.max(POLL_MS, performance.now() - begun), LONGEST_PAUSE_MS);
+    const checkMs = performance.now() - begun;
+    pauseMs = Math.min(Math.max(POLL_MS, PAUSES_PER_CHECK * checkMs), LONGEST_PAUSE_MS);
     if (over) throw new Error(`waited ${timeoutMs} ms for ${options.what}`, { cause: last });
     over = performance.now() >= end;
   }

@@ -34,7 +34,7 @@ async function run(args: readonly string[]) {
 /** One line, no stack. */
 const ONE_LINE = /^weft: [^\n]+\n$/;
 
-for (const [name, { hidden }] of Object.entries(commands)) {
+for (const name of Object.keys(commands)) {
   test(`weft ${name} --help`, async (t) => {
     for (const words of [
       [name, '--help'],
@@ -45,10 +45,15 @@ for (const [name, { hidden }] of Object.entries(commands)) {
       t.is(stderr, '');
       t.true(stdout.startsWith(`Usage: weft ${name}`));
     }
-    const list = await weft('--help');
-    t.is(list.stdout.includes(`\n  ${name} `), hidden !== true);
   });
 }
+
+test('weft --help lists every command that is not hidden', async (t) => {
+  const { stdout } = await weft('--help');
+  for (const [name, { hidden }] of Object.entries(commands)) {
+    t.is(stdout.includes(`\n  ${name} `), hidden !== true, name);
+  }
+});
 
 const WRONG: readonly (readonly string[])[] = [
   ['nosuch'],
