@@ -72,6 +72,13 @@ const LANES: readonly (readonly Tier[])[] = [
       wider: true,
     },
     {
+      name: 'cni',
+      config: 'ava.cni.config.js',
+      buildSeconds: 150,
+      limitSeconds: 285,
+      wider: true,
+    },
+    {
       name: 'docker',
       config: 'ava.docker.config.js',
       buildSeconds: 300,

@@ -13,7 +13,7 @@ const LONGEST_TEST_LINES = 600;
 const LIB_LAYERS: readonly (readonly string[])[] = [
   ['errors', 'clock', 'collections', 'digest', 'async', 'derived'],
   ['config', 'files', 'http', 'log', 'metrics', 'net', 'linux', 'profile', 'otlp', 'tls'],
-  ['grpc', 'kubernetes'],
+  ['grpc', 'kubernetes', 'mesh-config'],
   ['identity', 'policy', 'state', 'bus'],
   ['xds', 'zds', 'hbone', 'redirect', 'kube', 'dns'],
   ['actor'],
@@ -198,6 +198,13 @@ test('no test waits by time', async (t) => {
         (match) => `${path}: ${match[0]}`,
       ),
     );
+  t.deepEqual(faults, []);
+});
+
+test('no file imports values of node:http, which loads a second HTTP client', async (t) => {
+  const faults = (await sources())
+    .filter(({ text }) => /^import (?!type\b)[^;]* from 'node:http'/m.test(text))
+    .map(({ path }) => path);
   t.deepEqual(faults, []);
 });
 

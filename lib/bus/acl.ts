@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { assert } from '../errors/assert.ts';
-import { PROXIES, leaseKey, presenceKey, scopePrefix } from './keys.ts';
+import { PROXIES, leaseKey, presenceKey, scopePrefix, wantedKey } from './keys.ts';
 import type { Scope, TableName } from './contract.ts';
 
 /** A role with its own Redis user. The operator and the supervisor use `admin`. */
@@ -98,6 +98,8 @@ function keyRules(user: Omit<RedisUser, 'name'>, prefix: string): readonly strin
         table('authorizations', 'mesh'),
         table('rejections', 'mesh'),
         table('removals', 'mesh'),
+        table('names', 'mesh'),
+        `%R~${wantedKey(prefix)}`,
         ...lease('ingest', 'mesh'),
         `~${mesh}:accept:*`,
         ...board(mesh, 'accepted', '~'),
@@ -131,6 +133,8 @@ function keyRules(user: Omit<RedisUser, 'name'>, prefix: string): readonly strin
         `%R~${node}:result:*`,
         `&${node}:result:*`,
         `~${present}`,
+        // Write only: a node must not learn what the others want.
+        `%W~${wantedKey(prefix)}`,
       ];
     }
     case 'node-agent': {

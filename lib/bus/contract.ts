@@ -11,6 +11,8 @@ export type TableName =
   | 'rejections'
   /** Removals of addresses that wait; only ingesters and operators read it. */
   | 'removals'
+  /** Names that are subscribed on demand and have their answer (docs/decisions/on-demand.md). */
+  | 'names'
   | 'programs'
   | 'enrolments';
 
@@ -37,10 +39,12 @@ export interface TableChange {
  * the reader and fails the actor.
  */
 export interface TableHandler {
-  onReset(epoch: string): void | Promise<void>;
+  /** The copy that begins holds at least all changes up to `version`. */
+  onReset(epoch: string, version: number): void | Promise<void>;
   onEntries(entries: readonly TableEntry[]): void | Promise<void>;
   onSynced(): void | Promise<void>;
-  onChanges(changes: readonly TableChange[]): void | Promise<void>;
+  /** With these, all changes up to `version` are delivered. There may be none: a full copy may hold a change already. */
+  onChanges(changes: readonly TableChange[], version: number): void | Promise<void>;
 }
 
 /** A change to write; a null value is a removal. */

@@ -41,6 +41,11 @@ export function leaseKey(prefix: string, name: string, scope: Scope): string {
 /** Name of the presence list of a node's proxies, of all generations. */
 export const PROXIES = 'proxies';
 
+/** The key of the stream of names that node-proxies want on demand, mesh scope. */
+export function wantedKey(prefix: string): string {
+  return `${scopePrefix(prefix, 'mesh')}:wanted`;
+}
+
 /** The key of a list of members that are there. */
 export function presenceKey(prefix: string, name: string, scope: Scope): string {
   return `${scopePrefix(prefix, scope)}:presence:${name}`;

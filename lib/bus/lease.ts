@@ -19,6 +19,9 @@ export interface LeaseTimes {
   readonly renewMs: number;
 }
 
+/** Part of a lease's time: with less of it left, its holder has missed a renewal or is late with the second. */
+const OVERDUE_SHARE = 0.6;
+
 /** Dependencies of a lease. */
 export interface LeaseDeps {
   readonly commands: RedisClient;
@@ -44,6 +47,8 @@ export class Lease {
   #token: string | null = null;
   /** How long the holder's lease lasts unless it is renewed, as of the last question; milliseconds. */
   #othersRestMs = Infinity;
+  readonly #overdueListeners = new Set<(overdue: boolean) => void>();
+  #overdue = false;
   #wake: () => void = () => undefined;
 
   constructor(name: string, key: string, deps: LeaseDeps) {
@@ -70,6 +75,15 @@ export class Lease {
   onChange(listener: (held: boolean) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
+  }
+
+  /**
+   * Calls `listener` with true when another holder is late to renew, so that a standby can prepare, and with false when that is over:
+   * the holder renewed, or the lease has changed hands. The result ends that.
+   */
+  onOverdue(listener: (overdue: boolean) => void): () => void {
+    this.#overdueListeners.add(listener);
+    return () => this.#overdueListeners.delete(listener);
   }
 
   /** Gives the lease back, so that a standby need not wait for its end. */
@@ -101,6 +115,7 @@ export class Lease {
         const token = await this.#ask(commands, holder);
         if (token !== null) provenAt = askedAt;
         this.#set(token);
+        this.#tellOverdue(token === null && this.#othersRestMs <= ttlMs * OVERDUE_SHARE);
       } catch (error) {
         // Redis is away: the lease stands until it may have run out.
         this.#othersRestMs = Infinity;
@@ -135,6 +150,12 @@ export class Lease {
     // A millisecond later the lease has run out. A lease without an end is none of this program's.
     this.#othersRestMs = typeof won === 'number' && won >= 0 ? won + 1 : Infinity;
     return null;
+  }
+
+  #tellOverdue(overdue: boolean): void {
+    if (overdue === this.#overdue) return;
+    this.#overdue = overdue;
+    for (const listener of this.#overdueListeners) listener(overdue);
   }
 
   #keys(): string[] {

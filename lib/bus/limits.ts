@@ -12,6 +12,15 @@ export const APPLY_STEP_BYTES_MAX = 4 * 1024 * 1024;
 /** Largest row: a workload or policy is a few hundred bytes; beyond this something is broken. */
 export const ROW_BYTES_MAX = 4 * 1024 * 1024;
 
+/** Entries kept of names that are wanted, each of up to {@link WANTED_BATCH_MAX}; who still waits repeats its request. */
+export const WANTED_ENTRIES_MAX = 1_000;
+
+/** Names in one entry: some ten kilobytes. */
+export const WANTED_BATCH_MAX = 256;
+
+/** Requests older than this have no connection that waits: twice the longest wait. */
+export const WANTED_FRESH_MS = 10_000;
+
 /** Rows that one HSCAN returns: one slice of handler work. */
 export const COPY_SLICE_ROWS = 500;
 

@@ -15,7 +15,7 @@ import type {
   TableName,
   WorkConsumer,
 } from './contract.ts';
-import { leaseKey, presenceKey, resultKey, scopePrefix, tableKeys } from './keys.ts';
+import { leaseKey, presenceKey, resultKey, scopePrefix, tableKeys, wantedKey } from './keys.ts';
 import { Lease } from './lease.ts';
 import type { LeaseTimes } from './lease.ts';
 import { JOBS_WAITING_MAX } from './limits.ts';
@@ -31,6 +31,7 @@ import { ServerCheck } from './server-check.ts';
 import { TableReader } from './table-reader.ts';
 import { TableWriter } from './table-writer.ts';
 import { RedisWorkConsumer } from './work-consumer.ts';
+import { WantedReader, addWanted } from './wanted-stream.ts';
 import { WorkQueue } from './work-queue.ts';
 
 /** Longest time for parts to close with Redis: to give back a lease, to release a job's lock. */
@@ -219,6 +220,27 @@ export class Bus {
       clock,
       log,
     });
+  }
+
+  /** Asks the ingester for Address resources by their names. Rejects with BUS_UNAVAILABLE when Redis is away. */
+  want(names: readonly string[]): Promise<void> {
+    return addWanted(this.#commands, wantedKey(this.#config.prefix), names);
+  }
+
+  /** Follows the names that node-proxies ask for until the result is closed. */
+  followWanted(take: (names: readonly string[]) => void): { close(): Promise<void> } {
+    const { clock, log } = this.#deps;
+    const client = this.#client('blocking', 'wanted');
+    const key = wantedKey(this.#config.prefix);
+    const reader = new WantedReader({ client, key, clock, log, take });
+    this.#deps.supervise?.('reader of wanted names', reader.finished);
+    const part: Closable = {
+      close: () => {
+        this.#parts.delete(part);
+        return reader.close();
+      },
+    };
+    return this.#own(part);
   }
 
   /** Depths of the scopes' queues. Rejects with BUS_UNAVAILABLE when Redis is away. */

@@ -115,7 +115,7 @@ export class TableReader {
       return;
     }
     const cursor = new LogCursor(start);
-    await this.#handle(() => this.#handler.onReset(start.epoch));
+    await this.#handle(() => this.#handler.onReset(start.epoch, start.version));
     await this.#copyRows(cursor);
     const end = await this.#position();
     // Rows of two epochs may be mixed: this is no copy.
@@ -155,10 +155,12 @@ export class TableReader {
       const entries = await readLog(client, keys.log, cursor.id);
       // Silence proves nothing: the log may have been deleted.
       if (entries.length === 0) this.#verified = false;
+      const before = cursor.version;
       const { changes, malformed, end } = cursor.take(entries);
+      const { version } = cursor;
       for (const { id, reason } of malformed)
         this.#deps.malformed.report(`log entry ${id}`, reason);
-      if (changes.length > 0) await this.#handle(() => this.#handler.onChanges(changes));
+      if (version > before) await this.#handle(() => this.#handler.onChanges(changes, version));
       if (end !== null) return end;
     }
   }

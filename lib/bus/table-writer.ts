@@ -24,8 +24,8 @@ const SWAP = loadScript('table-swap');
 /** Attempts at a full read that another writer disturbs. */
 const READ_ATTEMPTS_MAX = 5;
 
-/** The state of the table after a step. */
-interface Mark {
+/** The state of a table after a step. */
+export interface Mark {
   readonly epoch: string;
   readonly version: number;
 }
@@ -56,6 +56,11 @@ export class TableWriter {
 
   constructor(deps: WriterDeps) {
     this.#deps = deps;
+  }
+
+  /** The state of the table that this writer last wrote or read; null before. */
+  get mark(): Mark | null {
+    return this.#left;
   }
 
   /** Applies the changes in order, in one step up to 1,000 changes or 4 MiB, in several beyond. Repeating it is safe. */

@@ -8,6 +8,7 @@ export const COMMAND_VARIABLES: readonly string[] = ['WEFT_RUN_DIR', 'WEFT_MESH'
  * that an upgrade does not stop at an old configuration.
  */
 export const RETIRED_VARIABLES: ReadonlySet<string> = new Set([
+  'WEFT_CA_SIGNING_THREADS',
   'WEFT_CONNECT_RETRY_ATTEMPTS',
   'WEFT_CONNECT_RETRY_TOTAL',
   'WEFT_CONNECT_TIMEOUT',
@@ -21,6 +22,7 @@ export const RETIRED_VARIABLES: ReadonlySet<string> = new Set([
   'WEFT_MAX_HANDSHAKES',
   'WEFT_NODE_AGENT_DRIFT_INTERVAL',
   'WEFT_NODE_AGENT_RESCAN',
+  'WEFT_NODE_AGENT_SYSCTL_DIR',
   'WEFT_NODE_PROXY_COOL_AFTER',
   'WEFT_NODE_PROXY_HOT_AFTER',
   'WEFT_NODE_PROXY_HOT_PERCENT',
@@ -29,6 +31,9 @@ export const RETIRED_VARIABLES: ReadonlySet<string> = new Set([
   'WEFT_PING_TIMEOUT',
   'WEFT_TUNNEL_USER_TIMEOUT',
 ]);
+
+/** A name that the control plane and the CA had each for themselves, and that is one setting now. */
+const RENAMED = /^WEFT_(?:CA|CONTROL_PLANE)_(SOURCE|LISTEN|STATE_DIR|PODS_SOCKET)$/;
 
 /** Returns the retired settings that the environment still sets, sorted. */
 export function retiredVariables(environment: Environment): string[] {
@@ -47,6 +52,8 @@ export function unknownVariables(environment: Environment, known: Iterable<strin
     .filter((name) => name.startsWith('WEFT_') && !names.has(name) && !RETIRED_VARIABLES.has(name))
     .sort()
     .map((name) => {
+      const renamed = RENAMED.exec(name)?.[1];
+      if (renamed !== undefined) return `${name} is now WEFT_${renamed}`;
       const nearest = nearestName(name, names);
       return `${name} is unknown${nearest === null ? '' : `, did you mean ${nearest}?`}`;
     });

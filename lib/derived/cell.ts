@@ -2,8 +2,45 @@
 
 /** Something that computations read: a key of a collection, a value of an index, or a computed value. */
 export abstract class Watched {
-  /** The cells whose last computation read it; null while there is none. */
-  dependents: Set<Cell> | null = null;
+  /** The cells whose last computation read it. Most have one, kept without a set. */
+  #dependents: Cell | Set<Cell> | null = null;
+
+  /** True while a computation depends on it. */
+  get isRead(): boolean {
+    return this.#dependents !== null;
+  }
+
+  /** Number of its dependents. */
+  get readers(): number {
+    if (this.#dependents === null) return 0;
+    return this.#dependents instanceof Set ? this.#dependents.size : 1;
+  }
+
+  /** The dependents; they may change meanwhile. */
+  dependents(): Iterator<Cell> & Iterable<Cell> {
+    const held = this.#dependents;
+    if (held instanceof Set) return held.values();
+    return (held === null ? [] : [held]).values();
+  }
+
+  /** Adds a dependent. */
+  addDependent(cell: Cell): void {
+    const held = this.#dependents;
+    if (held === null) this.#dependents = cell;
+    else if (held instanceof Set) held.add(cell);
+    else if (held !== cell) this.#dependents = new Set([held, cell]);
+  }
+
+  /** Removes a dependent; tells when it was the last. */
+  forget(cell: Cell): void {
+    const held = this.#dependents;
+    if (held instanceof Set) {
+      held.delete(cell);
+      if (held.size > 0) return;
+    } else if (held !== cell) return;
+    this.#dependents = null;
+    this.released();
+  }
 
   /** Called when the last dependent is gone. */
   abstract released(): void;
@@ -44,19 +81,12 @@ export class Cell extends Watched {
   setReads(reads: ReadonlySet<Watched>): void {
     const before = this.#reads;
     if (isSame(before, reads)) return;
-    for (const watched of reads) (watched.dependents ??= new Set()).add(this);
+    for (const watched of reads) watched.addDependent(this);
     this.#reads = reads.size === 0 ? NOTHING : [...reads];
-    for (const watched of before) if (!reads.has(watched)) forget(watched, this);
+    for (const watched of before) if (!reads.has(watched)) watched.forget(this);
   }
 }
 
 function isSame(before: readonly Watched[], reads: ReadonlySet<Watched>): boolean {
   return before.length === reads.size && before.every((watched) => reads.has(watched));
-}
-
-function forget(watched: Watched, cell: Cell): void {
-  watched.dependents?.delete(cell);
-  if (watched.dependents?.size !== 0) return;
-  watched.dependents = null;
-  watched.released();
 }

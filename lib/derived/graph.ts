@@ -56,10 +56,9 @@ export class Graph {
 
   /** Notes that something changed, so that its dependents are computed again; collections call it. */
   changed(watched: Watched | undefined): void {
-    const dependents = watched?.dependents ?? null;
-    if (dependents === null) return;
-    if (dependents.size > MARKED_PER_STEP) this.#marking.push(dependents.values());
-    else for (const cell of dependents) this.mark(cell);
+    if (watched === undefined) return;
+    if (watched.readers > MARKED_PER_STEP) this.#marking.push(watched.dependents());
+    else for (const cell of watched.dependents()) this.mark(cell);
   }
 
   /**
@@ -130,7 +129,7 @@ export class Graph {
   #dropIdle(): void {
     for (const cell of this.#idle) {
       this.#idle.delete(cell);
-      if (cell.dependents === null) cell.owner.drop(cell);
+      if (!cell.isRead) cell.owner.drop(cell);
       return;
     }
   }

@@ -43,7 +43,7 @@ export class Memo<V> implements Readable<V>, CellOwner {
   }
 
   recompute(cell: Cell): void {
-    if (cell.dependents === null) return this.drop(cell);
+    if (!cell.isRead) return this.drop(cell);
     if (this.#update(cell)) this.#graph.changed(cell);
   }
 

@@ -1,3 +1,4 @@
+import type { X509Certificate } from 'node:crypto';
 import { isIP } from 'node:net';
 import type { Socket } from 'node:net';
 import { checkServerIdentity, connect } from 'node:tls';
@@ -83,10 +84,15 @@ async function secure(
       // Node is inside SSL_read here. If the socket and then the TLS socket were destroyed before it returns, the process would crash.
       setImmediate(() => resolve({ socket: secured, secure: true }));
     });
+    // After a failed check Node has dropped the certificate.
+    let certificate: X509Certificate | undefined;
+    secured.prependOnceListener('secure', () => {
+      certificate = secured.getPeerX509Certificate();
+    });
     // The listener stays: the transport adds its own only after its next step.
     secured.on('error', (error) => {
       timer.cancel();
-      reject(error);
+      reject(explained(error, certificate));
     });
     secured.once('close', () => {
       timer.cancel();
@@ -95,6 +101,20 @@ async function secure(
       );
     });
   });
+}
+
+/** Names the difference of the clocks where it is the reason: a server backdates its certificate by minutes only. */
+function explained(error: Error, certificate: X509Certificate | undefined): Error {
+  if (!('code' in error) || error.code !== 'CERT_NOT_YET_VALID') return error;
+  const from = certificate?.validFromDate.getTime() ?? NaN;
+  const minutes = Math.ceil((from - systemClock.now()) / 60_000);
+  const apart = Number.isNaN(minutes) ? '' : ` by at least ${minutes} min`;
+  const since = Number.isNaN(minutes) ? '' : ` before ${new Date(from).toISOString()}`;
+  return new MeshError(
+    'TLS_HANDSHAKE',
+    `the certificate of the server is not valid${since}: the clocks here and at the server differ${apart}`,
+    { cause: error },
+  );
 }
 
 function checkNames(

@@ -9,6 +9,7 @@ import type { Clock } from '../clock/clock.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { Abort, Copy, CopySide } from '../net/bidi-copy.ts';
 import type { ByteAccount } from '../net/held-bytes.ts';
+import type { RawSocket } from '../net/raw-socket.ts';
 import type { TunnelCredentials } from './credentials.ts';
 import type { PeerHeaders } from './peer-text.ts';
 
@@ -54,6 +55,8 @@ export interface TunnelOptions {
   readonly clock: Clock;
   /** The account of the bytes that the tunnel holds; left out for an engine whose library holds them. */
   readonly bytes?: ByteAccount;
+  /** Records of a carried tunnel under one key; the carry's own number without. */
+  readonly rekeyRecords?: number;
 }
 
 /** Further options of a server. */
@@ -167,7 +170,7 @@ export interface TunnelStream {
    * Moves the stream's bytes to and from a half-open TCP socket without `duplex`, as lib/net/bidi-copy.ts promises; both belong
    * to the copy from then on. Null when `duplex` is in use already. Engines that know no shorter way leave it out.
    */
-  carry?(socket: Socket, socketIs: CopySide): Copy | null;
+  carry?(socket: RawSocket, socketIs: CopySide): Copy | null;
   /**
    * Ends both directions at once, dropping what waits: by RST_STREAM CANCEL, or NO_ERROR where a server has said all it had, when
    * what the peer says is `unread`; by CONNECT_ERROR for a `reset` of the application (RFC 9113 §8.5), by INTERNAL_ERROR for a

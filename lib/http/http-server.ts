@@ -1,10 +1,10 @@
 import { once } from 'node:events';
 import { chmod, rm } from 'node:fs/promises';
-import { createServer } from 'node:http';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { createServer as createSecureServer } from 'node:https';
 import type { Server as SecureServer } from 'node:https';
 import type { Socket } from 'node:net';
+import { createServer } from './node-http.ts';
 import type { Endpoint } from '../config/fields.ts';
 import { assert } from '../errors/assert.ts';
 import { errorText } from '../errors/mesh-error.ts';

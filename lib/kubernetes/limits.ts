@@ -30,6 +30,11 @@ export const WATCH_SILENCE_MS = 150_000;
 export const SHORTEST_WATCH_MS = 1_000;
 /** Delays after a list or a watch failed. */
 export const SOURCE_BACKOFF = { baseMs: 250, maxMs: 30_000 } as const;
+/**
+ * A list that is empty while objects are held is believed once it has been empty for this long: an API server that lost its store, or
+ * is being set up, has no objects for a while.
+ */
+export const EMPTY_LIST_HOLD_MS = 60_000;
 /** Interval of looks for a resource that the API server does not serve. */
 export const ABSENT_POLL_MS = 10_000;
 /** Expired continue tokens in one list, after which the list counts as failed and is tried with a delay. */

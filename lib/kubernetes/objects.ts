@@ -64,3 +64,13 @@ function record(value: unknown): Json | undefined {
 function unreadable(why: string): MeshError {
   return new MeshError('KUBERNETES_UNAVAILABLE', why);
 }
+
+/**
+ * True when a version is older than another of the same resource. etcd counts versions up, so that an older one tells that its store
+ * was replaced or restored. Versions that are no numbers cannot be compared.
+ */
+export function isOlderVersion(version: string, than: string): boolean {
+  const number = /^[1-9]\d*$/;
+  if (!number.test(version) || !number.test(than)) return false;
+  return version.length === than.length ? version < than : version.length < than.length;
+}

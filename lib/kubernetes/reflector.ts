@@ -7,6 +7,7 @@ import { MeshError, asMeshError } from '../errors/mesh-error.ts';
 import { jsonLines, listItems } from './json-stream.ts';
 import {
   ABSENT_POLL_MS,
+  EMPTY_LIST_HOLD_MS,
   MAX_BATCH_OBJECTS,
   MAX_LIST_RESTARTS,
   PAGE_OBJECTS,
@@ -16,7 +17,7 @@ import {
   WATCH_LIFE_MS,
   WATCH_SILENCE_MS,
 } from './limits.ts';
-import { objectMeta, watchEvent } from './objects.ts';
+import { isOlderVersion, objectMeta, watchEvent } from './objects.ts';
 import type { WatchEvent } from './objects.ts';
 import { Batch } from './reflection.ts';
 import type { ReflectorDeps, ReflectorOptions } from './reflection.ts';
@@ -37,6 +38,7 @@ export class Reflector<T> {
   readonly #backoff = new Backoff(SOURCE_BACKOFF);
   readonly #first = Promise.withResolvers<void>();
   readonly #name: string;
+  readonly #slice: TimeSlice;
   #state: ReflectorState = 'starting';
   /** Where the next watch begins; null makes a list necessary. */
   #version: string | null = null;
@@ -45,12 +47,15 @@ export class Reflector<T> {
   /** False once the API server refused to stream a list. */
   #streams = true;
   #problem: string | null = null;
+  /** Since when lists have been empty while objects are held; monotonic milliseconds. */
+  #emptySinceMs: number | null = null;
   #work: Promise<void> | null = null;
 
   constructor(options: ReflectorOptions<T>, deps: ReflectorDeps) {
     this.#options = options;
     this.#deps = deps;
     this.#name = resourceName(options.resource);
+    this.#slice = deps.slice ?? new TimeSlice(SLICE_MS);
   }
 
   /** How far it is; once synced or absent it stays one of the two. */
@@ -138,9 +143,10 @@ export class Reflector<T> {
   async #list(): Promise<void> {
     const seen = new Set<string>();
     const way = this.#streams ? 'stream' : 'pages';
+    let version: string;
     if (this.#streams) {
       try {
-        this.#version = await this.#streamList(seen);
+        version = await this.#streamList(seen);
       } catch (error) {
         if (!isCode(error, 'KUBERNETES_INVALID')) throw error;
         this.#streams = false;
@@ -148,8 +154,10 @@ export class Reflector<T> {
         return;
       }
     } else {
-      this.#version = await this.#pagedList(seen);
+      version = await this.#pagedList(seen);
     }
+    this.#doubtEmptiness(seen);
+    this.#version = version;
     await this.#withdrawUnseen(seen);
     this.#deps.metrics?.listed(this.#name, way);
     this.#well();
@@ -167,13 +175,28 @@ export class Reflector<T> {
     this.#deps.log.info({ resource: this.#name }, 'kubernetes.source-recovered');
   }
 
+  /** Throws KUBERNETES_UNAVAILABLE while a list that withdraws everything has to repeat itself. */
+  #doubtEmptiness(seen: ReadonlySet<string>): void {
+    const holds = this.#options.sink.keys()[Symbol.iterator]().next().done !== true;
+    if (seen.size > 0 || !holds) {
+      this.#emptySinceMs = null;
+      return;
+    }
+    const now = this.#deps.clock.monotonic();
+    this.#emptySinceMs ??= now;
+    if (now - this.#emptySinceMs >= EMPTY_LIST_HOLD_MS) return;
+    throw new MeshError(
+      'KUBERNETES_UNAVAILABLE',
+      `the list of ${this.#name} has become empty; all objects stay until it has been empty for ${EMPTY_LIST_HOLD_MS / 1_000} s`,
+    );
+  }
+
   async #withdrawUnseen(seen: ReadonlySet<string>): Promise<void> {
     const gone = [...this.#options.sink.keys()].filter((key) => !seen.has(key));
-    const slice = new TimeSlice(SLICE_MS);
     for (let start = 0; start < gone.length; start += MAX_BATCH_OBJECTS) {
       const part = gone.slice(start, start + MAX_BATCH_OBJECTS);
       this.#options.sink.apply(part.map((key) => ({ key, object: null })));
-      await slice.breathe();
+      await this.#slice.breathe();
     }
   }
 
@@ -226,7 +249,6 @@ export class Reflector<T> {
   ): Promise<{ readonly resourceVersion: string; readonly continue?: string | undefined }> {
     const batch = new Batch(this.#options.sink);
     const items = listItems(response as AsyncIterable<Buffer>, this.#name);
-    const slice = new TimeSlice(SLICE_MS);
     for (;;) {
       const { done, value } = await items.next();
       if (done === true) {
@@ -234,7 +256,7 @@ export class Reflector<T> {
         return objectMeta.list(value, this.#name);
       }
       this.#take(value, 'put', batch, seen);
-      await slice.breathe();
+      await this.#slice.breathe();
     }
   }
 
@@ -261,6 +283,12 @@ export class Reflector<T> {
       if (type === 'put' || type === 'delete') this.#take(object, type, batch, null);
     })) {
       quiet = false;
+      if (isOlderVersion(event.version, from)) {
+        throw new MeshError(
+          'KUBERNETES_EXPIRED',
+          `the version of ${this.#name} went back from ${from} to ${event.version}: the store was replaced or restored`,
+        );
+      }
       this.#version = event.version;
       this.#well();
     }
@@ -289,7 +317,6 @@ export class Reflector<T> {
       response.destroy(new Error(`nothing came for ${WATCH_SILENCE_MS} ms`)),
     );
     const batch = new Batch(this.#options.sink);
-    const slice = new TimeSlice(SLICE_MS);
     try {
       for await (const lines of jsonLines(response as AsyncIterable<Buffer>, this.#name)) {
         let last: WatchEvent | null = null;
@@ -304,7 +331,7 @@ export class Reflector<T> {
         }
         batch.flush();
         if (last !== null) yield last;
-        await slice.breathe();
+        await this.#slice.breathe();
       }
     } finally {
       batch.flush();

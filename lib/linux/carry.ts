@@ -1,6 +1,12 @@
 /** Links that native threads carry (addon/carry): they move the bytes of tunnels; all decisions stay here. */
 import { callNative } from './native.ts';
-import type { CarryEvent, CarryHandle, CarryLinkOptions, CarryStats } from './native.ts';
+import type {
+  CarryEvent,
+  CarryHandle,
+  CarryLinkOptions,
+  CarryStats,
+  NativeModule,
+} from './native.ts';
 
 export type { CarryLinkOptions, CarryStats } from './native.ts';
 
@@ -48,13 +54,22 @@ export interface StreamEnded {
   readonly peerEnded: boolean;
 }
 
-/** Receives what happens on a link, in order. No call comes after `gone`. */
+/** Receives what happens on a link, in order. After `gone` come only `held` and the ends of streams that are over. */
 export interface LinkReceiver {
+  /** Whether no further call is due. */
+  readonly isDone: boolean;
   /** Whole frames have come: all types but DATA, WINDOW_UPDATE and unknown ones. */
   frames(frames: Buffer): void;
   ended(stream: number, end: StreamEnded): void;
   /** END_STREAM has come for a stream without a socket. */
   remoteEnd(stream: number): void;
+  /** Our END_STREAM is on its way, on a stream that was attached with `tellEnd`. */
+  endSent(stream: number): void;
+  /**
+   * No further frame concerns a stream, but bytes for its socket are left, perhaps one that is not joined yet. `code` is that of the
+   * peer's RST_STREAM, null without one. The stream ends later, also after the link has.
+   */
+  over(stream: number, code: number | null): void;
   /** The peer has broken the protocol; nothing more is read. */
   fault(code: number, text: string): void;
   /** Bytes held now: to be sent, and received without being taken by sockets. */
@@ -66,6 +81,8 @@ export interface LinkReceiver {
 /** Links of this thread. */
 const links = new Map<number, LinkReceiver>();
 let handle: CarryHandle | null = null;
+/** Whether the thread will be woken at the end of this turn. */
+let wakes = false;
 
 /**
  * A link that a native thread carries. A call on a link that has ended does nothing, and closes the descriptor given with it. Calls are
@@ -95,62 +112,71 @@ export class CarriedLink {
 
   /** Sends whole frames; the native side judges how many may wait. */
   control(frames: Buffer): void {
-    callNative((native) => native.carryControl(this.#handle, this.#id, frames));
+    this.#command((native) => native.carryControl(this.#handle, this.#id, frames));
   }
 
   /** A client opens a stream, whose HEADERS follow. A server's streams open by the HEADERS of the peer. */
   open(stream: number): void {
-    callNative((native) => native.carryStream(this.#handle, this.#id, stream));
+    this.#command((native) => native.carryStream(this.#handle, this.#id, stream));
   }
 
-  /** Joins a stream with a connected socket. `read` was read from it and goes to the stream first. Takes the descriptor unless it throws NATIVE_SYSCALL. */
-  attach(stream: number, fd: number, read: Buffer | null): void {
-    callNative((native) => native.carryAttach(this.#handle, this.#id, stream, fd, null, read));
+  /**
+   * Joins a stream with a connected socket, as lib/net/raw-socket.ts gives it away; `tellEnd` asks for `endSent`. Takes the descriptor unless
+   * it throws NATIVE_SYSCALL.
+   */
+  attach(
+    stream: number,
+    { fd, first, read }: { fd: number; first: Buffer | null; read: Buffer | null },
+    tellEnd: boolean,
+  ): void {
+    this.#command((native) =>
+      native.carryAttach(this.#handle, this.#id, stream, fd, first, read, tellEnd),
+    );
   }
 
   /** END_STREAM went out with HEADERS. */
   end(stream: number): void {
-    callNative((native) => native.carryEnd(this.#handle, this.#id, stream));
+    this.#command((native) => native.carryEnd(this.#handle, this.#id, stream));
   }
 
   /** END_STREAM came with HEADERS, which are in order. */
   remoteEnd(stream: number): void {
-    callNative((native) => native.carryRemoteEnd(this.#handle, this.#id, stream));
+    this.#command((native) => native.carryRemoteEnd(this.#handle, this.#id, stream));
   }
 
   /** The peer must send exactly so many bytes of content. */
   expect(stream: number, bytes: number): void {
-    callNative((native) => native.carryExpect(this.#handle, this.#id, stream, bytes));
+    this.#command((native) => native.carryExpect(this.#handle, this.#id, stream, bytes));
   }
 
   /** Sends RST_STREAM, drops what waits, and resets the socket. */
   reset(stream: number, code: number): void {
-    callNative((native) => native.carryReset(this.#handle, this.#id, stream, code));
+    this.#command((native) => native.carryReset(this.#handle, this.#id, stream, code));
   }
 
   /** Settings of the peer; their acknowledgement follows. */
   peerSettings(initialWindow: number, maxFrameSize: number): void {
-    callNative((native) =>
+    this.#command((native) =>
       native.carryPeerSettings(this.#handle, this.#id, initialWindow, maxFrameSize),
     );
   }
 
   /** The receive windows that the peer has been told. */
   windows(stream: number, connection: number): void {
-    callNative((native) => native.carryWindows(this.#handle, this.#id, stream, connection));
+    this.#command((native) => native.carryWindows(this.#handle, this.#id, stream, connection));
   }
 
   pressure(pressed: boolean): void {
-    callNative((native) => native.carryPressure(this.#handle, this.#id, pressed));
+    this.#command((native) => native.carryPressure(this.#handle, this.#id, pressed));
   }
 
   /** Sends what waits and close_notify, and ends once the peer does. Streams that are left end now. */
   finish(): void {
-    callNative((native) => native.carryFinish(this.#handle, this.#id));
+    this.#command((native) => native.carryFinish(this.#handle, this.#id));
   }
 
   destroy(): void {
-    callNative((native) => native.carryDestroy(this.#handle, this.#id));
+    this.#command((native) => native.carryDestroy(this.#handle, this.#id));
   }
 
   /** The counts of a stream; null when it has no socket, or its socket did not end cleanly. */
@@ -158,6 +184,20 @@ export class CarriedLink {
     const counts = callNative((native) => native.carryCounts(this.#handle, this.#id, stream));
     return counts === null ? null : streamCounts(...counts);
   }
+
+  /** Queues a command; the thread is woken once for all commands of this turn. */
+  #command(queue: (native: NativeModule) => void): void {
+    callNative(queue);
+    if (wakes) return;
+    wakes = true;
+    queueMicrotask(wake);
+  }
+}
+
+function wake(): void {
+  wakes = false;
+  const woken = handle;
+  if (woken !== null) callNative((native) => native.carryWake(woken));
 }
 
 /** Returns the counters of the process. */
@@ -173,7 +213,9 @@ export function socketPair(): readonly [number, number] {
 function dispatch(events: readonly CarryEvent[]): void {
   for (const event of events) {
     const receiver = links.get(event[1]);
-    if (receiver !== undefined) deliver(receiver, event);
+    if (receiver === undefined) continue;
+    deliver(receiver, event);
+    if (receiver.isDone) links.delete(event[1]);
   }
 }
 
@@ -193,16 +235,19 @@ function deliver(receiver: LinkReceiver, event: CarryEvent): void {
       receiver.fault(event[2], event[3]);
       break;
     case 3:
-      links.delete(event[1]);
       receiver.gone(event[2], event[3], event[4]);
       break;
     case 4:
       receiver.held(event[2], event[3]);
       break;
     case 5:
+      receiver.over(event[2], event[3] === -1 ? null : event[3]);
       break;
     case 6:
       receiver.remoteEnd(event[2]);
+      break;
+    case 7:
+      receiver.endSent(event[2]);
       break;
   }
 }

@@ -69,8 +69,8 @@ export type CarryEvent =
   | readonly [kind: 2, link: number, code: number, text: string]
   | readonly [kind: 3, link: number, cause: number, detail: number, errno: string | null]
   | readonly [kind: 4, link: number, queued: number, received: number]
-  | readonly [kind: 5, link: number, direction: number, count: number]
-  | readonly [kind: 6, link: number, stream: number];
+  | readonly [kind: 5, link: number, stream: number, resetCode: number]
+  | readonly [kind: 6 | 7, link: number, stream: number];
 
 /** Counters of all threads that carry, since the process began; links and streams are those of now. */
 export interface CarryStats {
@@ -79,6 +79,9 @@ export interface CarryStats {
   readonly streams: number;
   readonly recordsRead: number;
   readonly recordsWritten: number;
+  /** KeyUpdates of peers, and our own. */
+  readonly updatesRead: number;
+  readonly updatesWritten: number;
 }
 
 /** Counters of the splice pump of the process. */
@@ -106,6 +109,9 @@ export interface PolicyRouting {
 export type AcceptedNames =
   | readonly [string, number, string, number]
   | readonly [string, number, string, number, string, number];
+
+/** An accepted descriptor; its names, null if the peer is gone, or the call that failed to tell them. */
+export type QueuedConnection = readonly [fd: number, names: AcceptedNames | string | null];
 
 /** The functions of addon/*.cc. Descriptors are plain numbers; their holder owns them. */
 export interface NativeModule {
@@ -141,7 +147,10 @@ export interface NativeModule {
     userTimeoutMs: number,
   ): number;
   connectTcp(fd: number, ip: string, port: number): number;
-  acceptQueued(listenerFd: number): number | null;
+  acceptQueued(listenerFd: number, redirected: boolean, most: number): QueuedConnection[];
+  holdFd(fd: number): void;
+  releaseFd(fd: number): void;
+  closeHeld(fd: number, reset: boolean): void;
   acceptedNames(fd: number, redirected: boolean): AcceptedNames | null;
   canMark(mark: number): boolean;
   resetOnClose(fd: number): void;
@@ -172,8 +181,10 @@ export interface NativeModule {
   listeningPorts(netnsFd: number): number[];
   nftGeneration(netnsFd: number): number | null;
   policyRouting(netnsFd: number, family: number, table: number): PolicyRouting;
+  addresses(netnsFd: number): string[];
   releaseProgramPages(): number;
   releaseFreeMemory(): void;
+  collectInSteps(): void;
   raiseFileLimit(): { soft: number; hard: number };
   pumpOpen(
     onEnd: (
@@ -199,6 +210,7 @@ export interface NativeModule {
   pumpLimit(maxPipes: number, pipeBytes: number): void;
   carryOpen(threads: number, onEvents: (events: readonly CarryEvent[]) => void): CarryHandle;
   carryLink(handle: CarryHandle, options: CarryLinkOptions): number;
+  carryWake(handle: CarryHandle): void;
   carryControl(handle: CarryHandle, link: number, frames: Buffer): void;
   carryStream(handle: CarryHandle, link: number, stream: number): void;
   carryAttach(
@@ -208,6 +220,7 @@ export interface NativeModule {
     fd: number,
     first: Buffer | null,
     read: Buffer | null,
+    tellEnd: boolean,
   ): void;
   carryEnd(handle: CarryHandle, link: number, stream: number): void;
   carryRemoteEnd(handle: CarryHandle, link: number, stream: number): void;
@@ -221,7 +234,6 @@ export interface NativeModule {
   ): void;
   carryWindows(handle: CarryHandle, link: number, stream: number, connection: number): void;
   carryPressure(handle: CarryHandle, link: number, pressed: boolean): void;
-  carryRekey(handle: CarryHandle, link: number, ask: boolean): void;
   carryFinish(handle: CarryHandle, link: number): void;
   carryDestroy(handle: CarryHandle, link: number): void;
   carryCounts(handle: CarryHandle, link: number, stream: number): CarryCounts | null;

@@ -93,6 +93,11 @@ export function policyRouting(netnsFd: number, family: 4 | 6, table: number): Po
   return callNative((native) => native.policyRouting(netnsFd, family, table));
 }
 
+/** Returns the addresses of the namespace's interfaces of both families, as text. */
+export function addressesOf(netnsFd: number): readonly string[] {
+  return callNative((native) => native.addresses(netnsFd));
+}
+
 function sysctlPath(name: string, directory = SYSCTL_DIR): string {
   return `${directory}/${name.replaceAll('.', '/')}`;
 }

@@ -26,6 +26,11 @@ export function releaseProgramPages(): number {
   return callNative((native) => native.releaseProgramPages());
 }
 
+/** Begins a collection of the calling thread's garbage in small steps beside the program, and returns at once. */
+export function collectInSteps(): void {
+  callNative((native) => native.collectInSteps());
+}
+
 /** Returns free memory in malloc's heaps of all threads to the kernel. */
 export function releaseFreeMemory(): void {
   callNative((native) => native.releaseFreeMemory());

@@ -1,8 +1,8 @@
 import { present } from '../errors/assert.ts';
 import { callNative } from './native.ts';
-import type { AcceptedNames } from './native.ts';
+import type { AcceptedNames, QueuedConnection } from './native.ts';
 
-export type { AcceptedNames } from './native.ts';
+export type { AcceptedNames, QueuedConnection } from './native.ts';
 
 /** The backlog of ztunnel's listeners (docs/spec/inpod.md §5). */
 const DEFAULT_BACKLOG = 128;
@@ -85,14 +85,6 @@ export function listenTcp(options: ListenOptions): ListenResult {
 }
 
 /**
- * Accepts one connection that waits at a non-blocking listener; null when none waits. The caller owns the descriptor, which is
- * non-blocking and close-on-exec. Throws NATIVE_SYSCALL when the accept fails.
- */
-export function acceptQueued(listenerFd: number): number | null {
-  return callNative((native) => native.acceptQueued(listenerFd));
-}
-
-/**
  * Makes an unconnected TCP socket inside a network namespace, for {@link connectSocket}. The caller owns the descriptor. Throws
  * NATIVE_SYSCALL that names the failed call, with nothing left open.
  */
@@ -124,19 +116,56 @@ export function connectSocket(fd: number, ip: string, port: number): ConnectStat
   return present(CONNECT_STATES[state], 'the addon knows three states');
 }
 
-/** A watch of a pending connection. */
-export interface ConnectWatch {
+/** A watch of a descriptor. */
+export interface Watch {
   /** Ends the watch; call it once. The caller then owns the descriptor again. */
   close(): void;
 }
 
 /** Calls `onEvent` when a pending connection may have changed its state. If the thread ends during the watch, the descriptor is closed. */
-export function watchConnecting(fd: number, onEvent: () => void): ConnectWatch {
+export function watchConnecting(fd: number, onEvent: () => void): Watch {
+  return watch(fd, onEvent, false);
+}
+
+/** Calls `onEvent` while connections wait at a listener. If the thread ends during the watch, the descriptor is closed. */
+export function watchListening(fd: number, onEvent: () => void): Watch {
+  return watch(fd, onEvent, true);
+}
+
+function watch(fd: number, onEvent: () => void, readable: boolean): Watch {
   return callNative((native) => {
     const poll = native.pollOpen(fd, onEvent, true);
-    native.pollWatch(poll, false, true);
+    native.pollWatch(poll, readable, !readable);
     return { close: () => callNative((module) => module.pollClose(poll)) };
   });
+}
+
+/**
+ * Accepts at most `most` connections that wait at a non-blocking listener, for {@link RawSocket}. This thread holds the descriptors, which are
+ * non-blocking and close-on-exec. Each has its names as {@link acceptedNames} tells them, or the call that failed. Throws NATIVE_SYSCALL
+ * when none could be accepted.
+ */
+export function acceptQueued(
+  listenerFd: number,
+  redirected: boolean,
+  most: number,
+): readonly QueuedConnection[] {
+  return callNative((native) => native.acceptQueued(listenerFd, redirected, most));
+}
+
+/** Holds a connected socket: if the thread ends, the connection is reset. */
+export function holdFd(fd: number): void {
+  callNative((native) => native.holdFd(fd));
+}
+
+/** Ends the hold: the caller owns the descriptor. */
+export function releaseFd(fd: number): void {
+  callNative((native) => native.releaseFd(fd));
+}
+
+/** Closes a descriptor that the thread holds, by a reset (RST) if `reset`. */
+export function closeHeld(fd: number, reset: boolean): void {
+  callNative((native) => native.closeHeld(fd, reset));
 }
 
 /**

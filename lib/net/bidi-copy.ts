@@ -7,6 +7,7 @@ import type { Duplex } from 'node:stream';
 import { QueuedBytes, UNACCOUNTED } from './held-bytes.ts';
 import type { ByteAccount } from './held-bytes.ts';
 import { passLastBytes } from './last-bytes.ts';
+import { RawSocket } from './raw-socket.ts';
 import { resetSocket } from './socket.ts';
 
 /** The client's side, or the server's. */
@@ -31,7 +32,9 @@ export interface CopyEnd {
    * Moves the bytes between this end and a TCP socket by a shorter way, on the same terms; null when there is none. The copy asks for
    * it before it touches `duplex`.
    */
-  readonly carry?: (socket: Socket, socketIs: CopySide) => Copy | null;
+  readonly carry?: (socket: RawSocket, socketIs: CopySide) => Copy | null;
+  /** Set for a TCP socket, as long as `duplex` was not asked for. */
+  readonly raw?: RawSocket;
   /** Ends both directions at once: a TCP socket is reset, a tunnel stream by RST_STREAM. What waits is dropped. */
   abort(why: Abort): void;
 }
@@ -93,13 +96,34 @@ export function bidiCopy(a: CopyEnd, b: CopyEnd, bytes: ByteAccount = UNACCOUNTE
   return shortWay(a, b, 'b') ?? shortWay(b, a, 'a') ?? new RunningCopy(a, b, bytes);
 }
 
+/** A copy that had nothing to carry. */
+export const ENDED_COPY: Copy = {
+  counts: { fromA: 0, fromB: 0 },
+  done: Promise.resolve({ error: null }),
+  abort() {},
+};
+
 /** A TCP socket as one end of a copy. */
-export function socketEnd(socket: Socket): CopyEnd {
-  return {
-    duplex: socket,
-    smallReads: false,
-    abort: (why) => (why === 'unread' ? socket.destroy() : resetSocket(socket)),
-  };
+export function socketEnd(socket: RawSocket | Socket): CopyEnd {
+  return new SocketEnd(socket instanceof RawSocket ? socket : new RawSocket(socket));
+}
+
+class SocketEnd implements CopyEnd {
+  readonly smallReads = false;
+  readonly raw: RawSocket;
+
+  constructor(raw: RawSocket) {
+    this.raw = raw;
+  }
+
+  get duplex(): Socket {
+    return this.raw.adopt();
+  }
+
+  abort(why: Abort): void {
+    if (why === 'unread') this.duplex.destroy();
+    else resetSocket(this.duplex);
+  }
 }
 
 /** Whether an error only means that the other side is gone. */
@@ -108,8 +132,7 @@ export function isOrdinaryEnd(error: NodeJS.ErrnoException): boolean {
 }
 
 function shortWay(end: CopyEnd, other: CopyEnd, otherIs: CopySide): Copy | null {
-  if (end.carry === undefined || other.carry !== undefined) return null;
-  return other.duplex instanceof Socket ? end.carry(other.duplex, otherIs) : null;
+  return other.raw === undefined ? null : (end.carry?.(other.raw, otherIs) ?? null);
 }
 
 class RunningCopy implements Copy {

@@ -3,8 +3,9 @@ import { MeshError, errorText } from '../errors/mesh-error.ts';
 import { errnoOf } from '../linux/errno.ts';
 import { closeFd } from '../linux/netns.ts';
 import { connectSocket, watchConnecting } from '../linux/sockets.ts';
-import type { ConnectState, ConnectWatch } from '../linux/sockets.ts';
-import { adoptSocket, formatEndpoint, resetSocket } from './socket.ts';
+import type { ConnectState, Watch } from '../linux/sockets.ts';
+import { RawSocket } from './raw-socket.ts';
+import { formatEndpoint } from './socket.ts';
 import type { Endpoint } from './socket.ts';
 
 /** A connection, made or being made, that the caller may give up. */
@@ -20,16 +21,24 @@ export interface ConnectOptions {
   readonly onAttempt?: (attempt: Attempt) => void;
 }
 
-/**
- * Connects a socket descriptor and takes ownership of it. The socket is half-open and paused. It is already closed if the peer
- * accepted the connection and reset it at once. Without a connection it closes the descriptor and rejects with UPSTREAM_TIMEOUT or
- * UPSTREAM_CONNECT.
- */
+/** Connects as {@link connectRaw} does, for somebody who reads and writes by Node. The socket is half-open and paused. */
 export async function connectTcp(
   fd: number,
   to: Endpoint,
   options: ConnectOptions,
 ): Promise<Socket> {
+  return (await connectRaw(fd, to, options)).adopt();
+}
+
+/**
+ * Connects a socket descriptor and takes ownership of it. The socket is already gone if the peer accepted the connection and reset it at
+ * once. Without a connection it closes the descriptor and rejects with UPSTREAM_TIMEOUT or UPSTREAM_CONNECT.
+ */
+export async function connectRaw(
+  fd: number,
+  to: Endpoint,
+  options: ConnectOptions,
+): Promise<RawSocket> {
   let state: ConnectState;
   try {
     state = ask(fd, to);
@@ -39,15 +48,15 @@ export async function connectTcp(
   }
   if (state === 'pending') return whenAnswered(fd, to, options);
   const socket = adopt(fd, state);
-  options.onAttempt?.({ destroy: () => resetSocket(socket) });
+  options.onAttempt?.({ destroy: () => socket.reset() });
   return socket;
 }
 
 /** Waits until the peer of a pending connection has answered. */
-function whenAnswered(fd: number, to: Endpoint, options: ConnectOptions): Promise<Socket> {
+function whenAnswered(fd: number, to: Endpoint, options: ConnectOptions): Promise<RawSocket> {
   const { timeoutMs, onAttempt } = options;
-  const { promise, resolve, reject } = Promise.withResolvers<Socket>();
-  let socket: Socket | null = null;
+  const { promise, resolve, reject } = Promise.withResolvers<RawSocket>();
+  let socket: RawSocket | null = null;
   let waiting = true;
   const end = (): void => {
     waiting = false;
@@ -81,7 +90,7 @@ function whenAnswered(fd: number, to: Endpoint, options: ConnectOptions): Promis
   onAttempt?.({
     destroy: () => {
       fail(connectError(to, new Error('the connection was given up')));
-      if (socket !== null) resetSocket(socket);
+      socket?.reset();
     },
   });
   return promise;
@@ -97,7 +106,7 @@ function ask(fd: number, to: Endpoint): ConnectState {
   }
 }
 
-function watchOrClose(fd: number, look: () => void): ConnectWatch {
+function watchOrClose(fd: number, look: () => void): Watch {
   try {
     return watchConnecting(fd, look);
   } catch (error) {
@@ -106,18 +115,9 @@ function watchOrClose(fd: number, look: () => void): ConnectWatch {
   }
 }
 
-/** Makes a socket that owns the descriptor; closes the descriptor when that fails. */
-function adopt(fd: number, state: ConnectState): Socket {
-  let socket: Socket;
-  try {
-    socket = adoptSocket(fd);
-  } catch (error) {
-    closeFd(fd);
-    throw error;
-  }
-  // Stays attached: an error between connecting and copying must not end the process.
-  socket.on('error', ignore);
-  if (state === 'reset') socket.destroy();
+function adopt(fd: number, state: ConnectState): RawSocket {
+  const socket = RawSocket.of(fd);
+  if (state === 'reset') socket.reset();
   return socket;
 }
 
@@ -131,5 +131,3 @@ function connectError(to: Endpoint, cause: unknown): MeshError {
   const text = `cannot connect to ${formatEndpoint(to)}: ${errorText(cause)}`;
   return new MeshError('UPSTREAM_CONNECT', text, { cause });
 }
-
-function ignore(): void {}

@@ -4,6 +4,7 @@ import type { Server } from 'node:net';
 import { present } from '../errors/assert.ts';
 import { MeshError } from '../errors/mesh-error.ts';
 import { acceptedNames, resetOnClose } from '../linux/sockets.ts';
+import type { AcceptedNames } from '../linux/sockets.ts';
 import { canonicalIp, formatHostPort } from './address.ts';
 
 /** One end of a TCP connection; the ip is canonical. */
@@ -28,7 +29,11 @@ export interface AcceptedEnds {
 /** The ends of an accepted connection by its descriptor, null when the peer is gone already. Throws NATIVE_SYSCALL for other failures. */
 export function acceptedEnds(fd: number, redirected: boolean): AcceptedEnds | null {
   const names = acceptedNames(fd, redirected);
-  if (names === null) return null;
+  return names === null ? null : namedEnds(names);
+}
+
+/** The ends of an accepted connection by the kernel's names. */
+export function namedEnds(names: AcceptedNames): AcceptedEnds {
   return {
     remote: endpoint(names[0], names[1]),
     local: endpoint(names[2], names[3]),
@@ -59,14 +64,6 @@ export function resetSocket(socket: Socket): void {
   const fd = socket.destroyed ? null : socketFd(socket);
   if (fd !== null) resetOnClose(fd);
   socket.destroy();
-}
-
-/** The descriptor under a listening server, null when it does not listen. The server owns it. */
-export function serverFd(server: Server): number | null {
-  // As for sockets, Node has no public access to it.
-  const { _handle: handle } = server as unknown as { _handle: { readonly fd?: number } | null };
-  const fd = handle?.fd;
-  return fd === undefined || fd < 0 ? null : fd;
 }
 
 /**

@@ -1,7 +1,7 @@
 /** Keeps the mesh as packed bytes with indexes (docs/spec/control.md §3.2 to §3.4, docs/decisions/order-independent-state.md). No I/O. */
 import { compareText } from '../collections/compare.ts';
 import { present } from '../errors/assert.ts';
-import { ByteArena } from './byte-arena.ts';
+import { HashIndex } from './hash-index.ts';
 import { AskedAddresses, IdIndex, RangeIndex } from './id-index.ts';
 import { ASKED_ADDRESSES_MAX, DECODED_CACHE_MAX } from './limits.ts';
 import { serviceKey } from './model.ts';
@@ -9,6 +9,7 @@ import { EndpointSet } from './endpoint-set.ts';
 import type { ServiceWithEndpoints } from './endpoint-set.ts';
 import type { Endpoint, Service, Workload } from './model.ts';
 import { rangeOf } from './range.ts';
+import { RowTable } from './row-table.ts';
 import { StaleIds } from './stale-ids.ts';
 import type { Answer, AnswerHead, LookupKey } from './view.ts';
 
@@ -36,11 +37,13 @@ export class PackedStore {
   readonly #decode: DecodeAddress;
   readonly #node: string | null;
   readonly #endpointChanged: NonNullable<PackedStoreOptions['endpointChanged']>;
-  readonly #arena = new ByteArena();
-  readonly #ids = new Map<string, number>();
-  readonly #names: string[] = [];
+  readonly #rows = new RowTable();
+  /** Rows that were looked up; a row that only came is not kept decoded. */
   readonly #decoded = new Map<number, AddressResource>();
-  readonly #byAddress = new IdIndex();
+  /** The row that came last, because its caller looks at it next. */
+  #newest: { readonly id: number; readonly resource: AddressResource } | null = null;
+  /** Workloads by `network/ip`. */
+  readonly #byAddress = new HashIndex();
   readonly #byVip = new IdIndex();
   readonly #byRange = new RangeIndex();
   readonly #byHostname = new IdIndex();
@@ -66,17 +69,17 @@ export class PackedStore {
 
   /** Number of rows. */
   get size(): number {
-    return this.#ids.size;
+    return this.#rows.size;
   }
 
   /** Bytes in packed form, without indexes. */
   get packedBytes(): number {
-    return this.#arena.allocatedBytes;
+    return this.#rows.allocatedBytes;
   }
 
   /** The names of all rows. */
-  names(): IterableIterator<string> {
-    return this.#ids.keys();
+  *names(): Generator<string> {
+    for (const id of this.#rows.ids()) yield this.#rows.name(id);
   }
 
   /**
@@ -85,9 +88,9 @@ export class PackedStore {
    */
   apply(name: string, bytes: Uint8Array | null): readonly string[] | null {
     const resource = bytes === null ? null : this.#decode(bytes);
-    const id = this.#ids.get(name);
+    const id = this.#rows.find(name);
     if (id === undefined && resource === null) return [];
-    if (id !== undefined && bytes !== null && sameBytes(this.#arena.get(id), bytes)) return [];
+    if (id !== undefined && bytes !== null && sameBytes(this.#rows.bytes(id), bytes)) return [];
     const stale = new StaleIds(this.#asked);
     if (id !== undefined) this.#remove(name, id, stale);
     if (resource !== null && bytes !== null) this.#insert(name, bytes, resource, stale);
@@ -109,8 +112,9 @@ export class PackedStore {
         const text = `${key.network}/${key.ip}`;
         const vips = new Set(this.#byVip.get(text));
         for (const id of this.#byRange.containing(key.network, key.ip)) vips.add(id);
+        const workloads = this.#workloads(new Set(this.#byAddress.candidates(text)));
         return {
-          workloads: this.#workloads(this.#byAddress.get(text)).sort(byRank),
+          workloads: workloads.filter((workload) => hasAddress(workload, key)).sort(byRank),
           services: this.#serviceObjects(vips),
         };
       }
@@ -140,7 +144,7 @@ export class PackedStore {
   members(service: string): readonly string[] {
     const uids = new Set<string>();
     for (const id of this.#members.get(service)) {
-      uids.add(this.#identities.get(id) ?? present(this.#names[id], 'a row has a name'));
+      uids.add(this.#identities.get(id) ?? this.#rows.name(id));
     }
     return [...uids];
   }
@@ -193,26 +197,24 @@ export class PackedStore {
 
   /** Yields all resources, decoded one by one, in no particular order. */
   *resources(): IterableIterator<AddressResource> {
-    for (const id of this.#ids.values()) if (!this.#shadowed(id)) yield this.#resource(id);
+    for (const id of this.#rows.ids()) if (!this.#shadowed(id)) yield this.#resource(id);
   }
 
   /** Returns a row, decoded; undefined when there is none. */
   resource(name: string): AddressResource | undefined {
-    const id = this.#ids.get(name);
+    const id = this.#rows.find(name);
     return id === undefined ? undefined : this.#resource(id);
   }
 
   #insert(name: string, bytes: Uint8Array, resource: AddressResource, stale: StaleIds): void {
-    const id = this.#arena.add(bytes);
-    this.#ids.set(name, id);
-    this.#names[id] = name;
+    const id = this.#rows.add(name, bytes);
+    this.#newest = { id, resource };
     this.#index(id, resource, 'add');
     const identity = identityOf(resource);
     if (identity !== name) {
       this.#misnamed.add(identity, id);
       this.#identities.set(id, identity);
     }
-    this.#remember(id, resource);
     this.#collectStale(resource, stale);
   }
 
@@ -226,8 +228,8 @@ export class PackedStore {
       this.#identities.delete(id);
     }
     this.#decoded.delete(id);
-    this.#ids.delete(name);
-    this.#arena.free(id);
+    if (this.#newest?.id === id) this.#newest = null;
+    this.#rows.delete(id);
   }
 
   #index(id: number, resource: AddressResource, change: 'add' | 'delete'): void {
@@ -286,19 +288,19 @@ export class PackedStore {
   /** Returns the rows of the identity, under all names. */
   #named(identity: string): ReadonlySet<number> {
     const ids = new Set(this.#misnamed.get(identity));
-    const id = this.#ids.get(identity);
+    const id = this.#rows.find(identity);
     if (id !== undefined && identityOf(this.#resource(id)) === identity) ids.add(id);
     return ids;
   }
 
   /** Chooses the row that counts for an identity: the row of that name, else the first by name. */
   #shadowed(id: number): boolean {
-    const name = this.#names[id] ?? '';
+    const name = this.#rows.name(id);
     const resource = this.#resource(id);
     const identity = identityOf(resource);
     if (identity === name) return false;
     for (const other of this.#named(identity)) {
-      const otherName = this.#names[other] ?? '';
+      const otherName = this.#rows.name(other);
       if (other === id || this.#resource(other).kind !== resource.kind) continue;
       if (otherName === identity || otherName < name) return true;
     }
@@ -335,18 +337,16 @@ export class PackedStore {
   }
 
   #resource(id: number): AddressResource {
+    if (this.#newest?.id === id) return this.#newest.resource;
     const known = this.#decoded.get(id);
     if (known !== undefined) return known;
-    const resource = this.#decode(this.#arena.get(id));
-    this.#remember(id, resource);
-    return resource;
-  }
-
-  #remember(id: number, resource: AddressResource): void {
+    const resource = this.#decode(this.#rows.bytes(id));
     this.#decoded.set(id, resource);
-    if (this.#decoded.size <= DECODED_CACHE_MAX) return;
-    const [oldest] = this.#decoded.keys();
-    this.#decoded.delete(present(oldest, 'the cache holds something'));
+    if (this.#decoded.size > DECODED_CACHE_MAX) {
+      const [oldest] = this.#decoded.keys();
+      this.#decoded.delete(present(oldest, 'the cache holds something'));
+    }
+    return resource;
   }
 }
 
@@ -360,6 +360,14 @@ function endpointOf(service: Service, workload: Workload): Endpoint | null {
 
 function identityOf(resource: AddressResource): string {
   return resource.kind === 'workload' ? resource.workload.uid : serviceKey(resource.service);
+}
+
+/** True when the workload is found by the address. */
+function hasAddress(
+  { addresses, network, networkMode }: Workload,
+  key: { readonly network: string; readonly ip: string },
+): boolean {
+  return networkMode !== 'HOST_NETWORK' && network === key.network && addresses.includes(key.ip);
 }
 
 /** Ranks a workload among those of one address (docs/spec/dataplane.md §3). */

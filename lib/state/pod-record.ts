@@ -10,8 +10,8 @@ export const podRecordSchema = z.object({
   name: z.string().min(1),
   serviceAccount: z.string().min(1),
   node: z.string().min(1),
-  /** Path of a file that holds the network namespace, e.g. /run/netns/x. */
-  netns: z.string().min(1),
+  /** Path of a file that holds the network namespace, e.g. /run/netns/x; null when the agent has to find it. */
+  netns: z.string().min(1).nullable().default(null),
   addresses: z.array(z.string()),
   labels: z.record(z.string(), z.string()),
   annotations: z.record(z.string(), z.string()),

@@ -2,6 +2,7 @@ import type { Client } from '@grpc/grpc-js';
 import type { Counter } from 'prom-client';
 import { pause } from '../clock/clock.ts';
 import type { Clock } from '../clock/clock.ts';
+import { errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
 import type { MetricRegistry } from '../metrics/registry.ts';
 import { runDeltaStream } from './delta-stream.ts';
@@ -9,12 +10,16 @@ import type { SendRequest } from './delta-stream.ts';
 import type { XdsNodeOptions } from './node.ts';
 import { RECONNECT_BASE_MS, STREAM_SOUND_MS, nextAttempt } from './reconnect.ts';
 import { Subscriptions, isResourceType } from './subscriptions.ts';
-import type { ResourceFailure, ResourceChanges } from './subscriptions.ts';
+import type { DemandedNames, ResourceFailure, ResourceChanges } from './subscriptions.ts';
+import { ADDRESS_TYPE } from './type-urls.ts';
 import type { ResourceType } from './type-urls.ts';
 import type { DeltaResponse } from './wire.ts';
 
 /** Largest message accepted: a big mesh arrives in one message (docs/spec/control.md §2). */
 export const XDS_MESSAGE_BYTES_MAX = 200 * 1024 * 1024;
+
+/** Names in one request on a stream: a message of this size delays no answer. */
+const DEMAND_BYTES_MAX = 128 * 1024;
 
 /** Keeps the resources that the client receives. */
 export interface ResourceSink {
@@ -36,6 +41,8 @@ export interface DeltaClientDeps {
   readonly clock: Clock;
   readonly log: Logger;
   readonly metrics: XdsMetrics;
+  /** Address resources are asked for by these names; all of them are followed without it. */
+  readonly demanded?: DemandedNames;
 }
 
 /** The client's metrics (docs/spec/observability.md). */
@@ -67,7 +74,7 @@ export function createXdsMetrics(registry: MetricRegistry): XdsMetrics {
 }
 
 /**
- * Follows a control plane over delta ADS: wildcard subscriptions, resume by versions, ACK and NACK, reconnect. The sink
+ * Follows a control plane over delta ADS: wildcard subscriptions or names on demand, resume by versions, ACK and NACK, reconnect. The sink
  * keeps the received resources while the control plane is away.
  */
 export class DeltaClient {
@@ -78,6 +85,9 @@ export class DeltaClient {
   readonly finished: Promise<void>;
   #restart = new AbortController();
   #current: Subscriptions | null = null;
+  /** Sends on the open stream, once the first requests are sent. */
+  #send: SendRequest | null = null;
+  #demanding = false;
   #everSynced = false;
 
   constructor(deps: DeltaClientDeps) {
@@ -98,6 +108,20 @@ export class DeltaClient {
   /** Calls `listener` when {@link live} became true. */
   onLive(listener: () => void): void {
     this.#listeners.add(listener);
+  }
+
+  /** Asks for the names that are due, if a stream is open; the next stream begins with them otherwise. */
+  demand(): void {
+    if (this.#demanding || this.#send === null) return;
+    this.#demanding = true;
+    const ended = (): void => {
+      this.#demanding = false;
+    };
+    this.#demandAll(this.#send).then(ended, (error: unknown) => {
+      ended();
+      // The stream has ended, and tells why; the next one asks for all names anew.
+      this.#deps.log.debug({ error: errorText(error) }, 'xds.demand-not-sent');
+    });
   }
 
   /** Opens a new stream, after the sink's content was changed from elsewhere. */
@@ -121,6 +145,7 @@ export class DeltaClient {
       const { end, text } = await this.#stream(this.#restart.signal);
       const wasLive = this.live;
       this.#current = null;
+      this.#send = null;
       if (signal.aborted) return;
       if (wasLive && clock.monotonic() - startedAt >= STREAM_SOUND_MS) baseMs = RECONNECT_BASE_MS;
       const next = nextAttempt(end, baseMs);
@@ -138,7 +163,7 @@ export class DeltaClient {
     } catch (error) {
       return { end: { kind: 'not-established' }, text: String(error) };
     }
-    const subscriptions = new Subscriptions();
+    const subscriptions = new Subscriptions(this.#deps.demanded);
     try {
       return await runDeltaStream(
         client,
@@ -163,6 +188,20 @@ export class DeltaClient {
       const held = Object.keys(initialVersions ?? {}).length;
       log.info({ type: typeUrl, held }, 'xds.subscribed');
       await send(request);
+    }
+    this.#send = send;
+    this.demand();
+  }
+
+  async #demandAll(send: SendRequest): Promise<void> {
+    const { demanded, log } = this.#deps;
+    // A stream that ended meanwhile takes no names: they count as asked for there, and are asked for anew on the next.
+    while (this.#send === send) {
+      const names = demanded?.next(DEMAND_BYTES_MAX) ?? null;
+      if (names === null) return;
+      const { subscribe, unsubscribe } = names;
+      log.debug({ subscribe: subscribe.length, unsubscribe: unsubscribe.length }, 'xds.demanded');
+      await send({ typeUrl: ADDRESS_TYPE, subscribe, unsubscribe });
     }
   }
 

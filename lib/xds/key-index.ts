@@ -1,4 +1,5 @@
 /** Finds resources by the keys of clients on demand: addresses, services and nodes (docs/spec/istiod-ambient.md §3.2). */
+import { MapOfSets } from '../collections/map-of-sets.ts';
 import { tryParseIp } from '../net/address.ts';
 import { makePrefix, parsePrefix, prefixContains } from '../net/prefix.ts';
 import type { Prefix } from '../net/prefix.ts';
@@ -34,42 +35,41 @@ export class AffectedKeys {
 
 /** Slots of resources by key. A slot is the resource's number in its {@link ResourceTable}. */
 export class KeyIndex {
-  readonly #aliases = new Map<string, Set<number>>();
-  readonly #members = new Map<string, Set<number>>();
-  readonly #nodes = new Map<string, Set<number>>();
+  readonly #aliases = new MapOfSets<number>();
+  readonly #members = new MapOfSets<number>();
+  readonly #nodes = new MapOfSets<number>();
   /** The few services whose address is a range. */
   readonly #ranges = new Map<number, readonly Range[]>();
 
   add(slot: number, resource: ServedResource): void {
-    for (const alias of resource.aliases) addTo(this.#aliases, alias, slot);
-    for (const service of resource.services) addTo(this.#members, service, slot);
-    if (resource.node !== '') addTo(this.#nodes, resource.node, slot);
+    for (const alias of resource.aliases) this.#aliases.add(alias, slot);
+    for (const service of resource.services) this.#members.add(service, slot);
+    if (resource.node !== '') this.#nodes.add(resource.node, slot);
     const ranges = rangesOf(resource);
     if (ranges.length > 0) this.#ranges.set(slot, ranges);
   }
 
   delete(slot: number, resource: ServedResource): void {
-    for (const alias of resource.aliases) removeFrom(this.#aliases, alias, slot);
-    for (const service of resource.services) removeFrom(this.#members, service, slot);
-    if (resource.node !== '') removeFrom(this.#nodes, resource.node, slot);
+    for (const alias of resource.aliases) this.#aliases.delete(alias, slot);
+    for (const service of resource.services) this.#members.delete(service, slot);
+    if (resource.node !== '') this.#nodes.delete(resource.node, slot);
     this.#ranges.delete(slot);
   }
 
   /** Slots with this address, or with a range that contains it. */
   withAddress(key: string): readonly number[] {
-    const exact = this.#aliases.get(key);
-    if (exact !== undefined) return [...exact];
-    if (this.#ranges.size === 0) return [];
+    const exact = [...this.#aliases.get(key)];
+    if (exact.length > 0 || this.#ranges.size === 0) return exact;
     return [...this.#ranges].flatMap(([slot, ranges]) => (isInRanges(key, ranges) ? [slot] : []));
   }
 
   /** Slots of the workloads of a service. */
   membersOf(service: string): Iterable<number> {
-    return this.#members.get(service) ?? [];
+    return this.#members.get(service);
   }
 
   ofNode(node: string): Iterable<number> {
-    return this.#nodes.get(node) ?? [];
+    return this.#nodes.get(node);
   }
 
   /** Adds the keys by which a client may reach the resource; `named` finds the services it belongs to. */
@@ -105,16 +105,4 @@ function isInRanges(key: string, ranges: readonly Range[]): boolean {
   if (address === null) return false;
   const network = key.slice(0, slash);
   return ranges.some((range) => range.network === network && prefixContains(range.prefix, address));
-}
-
-function addTo(index: Map<string, Set<number>>, key: string, slot: number): void {
-  const slots = index.get(key);
-  if (slots === undefined) index.set(key, new Set([slot]));
-  else slots.add(slot);
-}
-
-function removeFrom(index: Map<string, Set<number>>, key: string, slot: number): void {
-  const slots = index.get(key);
-  slots?.delete(slot);
-  if (slots?.size === 0) index.delete(key);
 }

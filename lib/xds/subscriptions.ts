@@ -35,18 +35,43 @@ export function isResourceType(typeUrl: string): typeUrl is ResourceType {
 export type ResourceChanges = Pick<DeltaResponse, 'resources' | 'removed'> & {
   /** True for the end of the first answer on a stream: what is held and not removed by then, the server has as it is held. */
   readonly initial: boolean;
+  /** False while the answer goes on in another response. */
+  readonly whole: boolean;
 };
 
-/** The wildcard subscriptions of one stream. */
+/** Names to subscribe to, and to unsubscribe from. */
+export interface NameChanges {
+  readonly subscribe: readonly string[];
+  readonly unsubscribe: readonly string[];
+}
+
+/** The Address resources that a client on demand asks for by name. */
+export interface DemandedNames {
+  /** A stream opens: everything is asked for anew, and so are `held` resources whose versions the server is not told. */
+  reopened(held: Iterable<string>): void;
+  /** Returns the next changes, at most `maxBytes` of names; null when there are none. They count as asked for. */
+  next(maxBytes: number): NameChanges | null;
+}
+
+/** The wildcard. A request that subscribes and unsubscribes it asks for nothing (docs/spec/control.md §2.2). */
+const WILDCARD = '*';
+
+/** The subscriptions of one stream: wildcards, or on demand for Address resources. */
 export class Subscriptions {
+  readonly #demanded: DemandedNames | null;
   readonly #answered = new Set<ResourceType>();
   /** Names held when the stream opened that no request listed; the first whole answer names those that still exist. */
   readonly #unlisted = new Map<ResourceType, Set<string>>();
   /** Names removed by the parts of an answer that has not ended yet. */
   readonly #removed = new Map<ResourceType, Set<string>>();
 
+  /** With `demanded`, Address resources are asked for by name. */
+  constructor(demanded: DemandedNames | null = null) {
+    this.#demanded = demanded;
+  }
+
   /**
-   * The first requests. They name no resource, which is a wildcard, and list the versions that are held already. Versions of
+   * The first requests. They name no resource, which is a wildcard, unless names are demanded, and list the versions that are held already. Versions of
    * more than {@link INITIAL_VERSIONS_BYTES_MAX} are left out: the server then sends everything, and {@link changes} adds the
    * removals that it cannot know of.
    */
@@ -57,7 +82,17 @@ export class Subscriptions {
     return RESOURCE_TYPES.map((typeUrl) => {
       const versions = held(typeUrl);
       const request = { typeUrl, node: nodeMessage(node) };
-      if (fits(versions)) return { ...request, initialVersions: Object.fromEntries(versions) };
+      const bytes = versionBytes(versions);
+      const fits = bytes <= INITIAL_VERSIONS_BYTES_MAX;
+      const listed = fits ? { initialVersions: Object.fromEntries(versions) } : {};
+      if (typeUrl === ADDRESS_TYPE && this.#demanded !== null) {
+        this.#demanded.reopened(fits ? [] : versions.keys());
+        const room = INITIAL_VERSIONS_BYTES_MAX - (fits ? bytes : 0);
+        const subscribe = this.#demanded.next(room)?.subscribe ?? [];
+        const names = { subscribe: [WILDCARD, ...subscribe], unsubscribe: [WILDCARD] };
+        return { ...request, ...listed, ...names };
+      }
+      if (fits) return { ...request, ...listed };
       this.#unlisted.set(typeUrl, new Set(versions.keys()));
       return request;
     });
@@ -78,12 +113,13 @@ export class Subscriptions {
     for (const name of response.removed) removed.add(name);
     if (more) {
       this.#removed.set(type, removed);
-      return { resources, removed: [], initial: false };
+      return { resources, removed: [], initial: false, whole: false };
     }
     this.#removed.delete(type);
     this.#unlisted.delete(type);
     const initial = !this.#answered.has(type);
-    return { resources, removed: [...new Set([...removed, ...(unlisted ?? [])])], initial };
+    const gone = [...new Set([...removed, ...(unlisted ?? [])])];
+    return { resources, removed: gone, initial, whole: true };
   }
 
   /** The ACK of a response, or the NACK that names every refused resource. */
@@ -98,21 +134,24 @@ export class Subscriptions {
   }
 
   /**
-   * True once an answer of every type was taken to its end on this stream. A NACK counts too, because the good resources of its
+   * True once an answer of every type was taken to its end on this stream; names on demand need none. A NACK counts too, because the good resources of its
    * response are held (docs/decisions/one-bad-resource.md).
    */
   get complete(): boolean {
-    return RESOURCE_TYPES.every((type) => this.#answered.has(type));
+    return RESOURCE_TYPES.every(
+      (type) => this.#answered.has(type) || (type === ADDRESS_TYPE && this.#demanded !== null),
+    );
   }
 }
 
-function fits(versions: ReadonlyMap<string, string>): boolean {
+/** Bytes of the versions in a request, at most; counting ends beyond the limit. */
+function versionBytes(versions: ReadonlyMap<string, string>): number {
   let bytes = 0;
   for (const [name, version] of versions) {
     bytes += Buffer.byteLength(name) + Buffer.byteLength(version) + ENTRY_OVERHEAD_BYTES;
-    if (bytes > INITIAL_VERSIONS_BYTES_MAX) return false;
+    if (bytes > INITIAL_VERSIONS_BYTES_MAX) break;
   }
-  return true;
+  return bytes;
 }
 
 /** `<name>: <reason>` of each failure, joined; null without a failure, which is an ACK. */

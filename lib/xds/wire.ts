@@ -15,6 +15,8 @@ export interface DeltaRequest {
   /** In the first request of a type on a stream only. */
   readonly node?: envoy.config.core.v3.Node.$Properties;
   readonly initialVersions?: Readonly<Record<string, string>>;
+  readonly subscribe?: readonly string[];
+  readonly unsubscribe?: readonly string[];
   readonly nonce?: string;
   /** Makes the request a NACK. */
   readonly error?: string;
@@ -25,6 +27,8 @@ export interface DeltaResource {
   readonly name: string;
   readonly version: string;
   readonly bytes: Uint8Array | null;
+  /** Other names by which a client on demand may have asked for it. */
+  readonly aliases?: readonly string[];
 }
 
 /** A response that a client received. The bytes are views into one message: copy them to keep them. */
@@ -87,12 +91,14 @@ const { DeltaDiscoveryRequest, DeltaDiscoveryResponse } = envoy.service.discover
 
 /** The client's serializer for gRPC. */
 export function encodeRequest(request: DeltaRequest): Buffer {
-  const { typeUrl, node, initialVersions, nonce, error } = request;
+  const { typeUrl, node, initialVersions, nonce, error, subscribe, unsubscribe } = request;
   return bufferOf(
     DeltaDiscoveryRequest.encode({
       typeUrl,
       ...(node === undefined ? {} : { node }),
       ...(initialVersions === undefined ? {} : { initialResourceVersions: initialVersions }),
+      ...(subscribe === undefined ? {} : { resourceNamesSubscribe: [...subscribe] }),
+      ...(unsubscribe === undefined ? {} : { resourceNamesUnsubscribe: [...unsubscribe] }),
       ...(nonce === undefined ? {} : { responseNonce: nonce }),
       ...(error === undefined ? {} : { errorDetail: { message: error } }),
     }).finish(),
@@ -199,10 +205,11 @@ export function decodeResponse(bytes: Buffer): DeltaResponse {
   return {
     typeUrl: message.typeUrl,
     nonce: message.nonce,
-    resources: message.resources.map(({ name, version, resource }) => ({
+    resources: message.resources.map(({ name, version, resource, aliases }) => ({
       name: name ?? '',
       version: version ?? '',
       bytes: resource?.value ?? (resource ? new Uint8Array() : null),
+      aliases: aliases ?? [],
     })),
     removed: message.removedResources,
     more: message.systemVersionInfo.endsWith(MORE_FOLLOWS),

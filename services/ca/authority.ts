@@ -34,12 +34,25 @@ export interface AuthorityFiles {
   readonly crlPem: string | null;
 }
 
+/** The progress of a root's rotation. */
+export interface RotationReport {
+  readonly step: 'prepare' | 'distribute' | 'sign';
+  /** When the step began, milliseconds since the epoch. */
+  readonly sinceMs: number;
+  /** The number of holders that do not trust the new root yet. */
+  readonly missing: number;
+}
+
 /** The current authority and its successors. */
 export interface AuthoritySource {
   /** The authority in force. Must not be read before the start. */
   readonly current: Authority;
+  /** The place of the key, for operators. */
+  readonly where: string;
   /** The reason why the latest change of the source is not used; null when it is. */
   readonly problem: string | null;
+  /** The rotation in progress; null without one. */
+  readonly rotation: RotationReport | null;
   /** Calls `listener` after every change; the result ends that. */
   onChange(listener: (authority: Authority) => void): () => void;
   /** Reads the first authority and follows its changes. Throws when there is no usable one. */

@@ -1,4 +1,5 @@
 /** The certificate authority as an actor. */
+import { availableParallelism } from 'node:os';
 import type { Server } from '@grpc/grpc-js';
 import type { Actor, ActorContext, ActorDefinition, Deadline } from '../../lib/actor/actor.ts';
 import { CallerRates, Gate } from '../../lib/async/gate.ts';
@@ -27,10 +28,11 @@ import {
 } from './limits.ts';
 import { caMetrics } from './metrics.ts';
 import { OwnAuthority } from './own-authority.ts';
+import { OwnUntilPlugged } from './own-until-plugged.ts';
 import { OwnCertificate } from './own-certificate.ts';
 import { PluggedAuthority } from './plugged-authority.ts';
 import type { FollowedPods, PodRegistry } from './pods.ts';
-import { SigningPool } from './signing-pool.ts';
+import { SigningPool, signingThreads } from './signing-pool.ts';
 import { openSources } from './sources.ts';
 import type { CaSources } from './sources.ts';
 import type { CaStores } from './stores.ts';
@@ -66,7 +68,7 @@ export class CaActor implements Actor {
     const followed = await sources.followPods();
     const pods = followed ?? NO_PODS;
     const metrics = caMetrics(context.metrics, { authority, pods, clock });
-    const signer = new SigningPool(this.#config.signingThreads);
+    const signer = new SigningPool(signingThreads(availableParallelism()));
     this.#made.defer(() => signer.close());
     const service = new CertificateService(this.#config, {
       clock,
@@ -83,11 +85,12 @@ export class CaActor implements Actor {
       ),
       failures: new CallerFailures(MAX_FAILURES_PER_SECOND, clock),
       verifier: sources.verifier,
+      trustDomain: sources.trustDomain,
       authority,
       signer,
       holders,
     });
-    this.#declareStatus(context, authority, { pods: followed, plugged: stores.plugged !== null });
+    this.#declareStatus(context, authority, sources.trustDomain, followed);
     await this.#listen(context, authority, service);
     release();
   }
@@ -111,14 +114,16 @@ export class CaActor implements Actor {
 
   async #openAuthority(
     { clock, log }: ActorContext,
-    { stores, leads }: CaSources,
+    { stores, leads, trustDomain }: CaSources,
     holders: Holders,
   ): Promise<AuthoritySource> {
-    const { plugged } = stores;
-    const authority =
-      plugged === null
-        ? new OwnAuthority(this.#config, { clock, log, stores, holders, leads })
-        : new PluggedAuthority(plugged, { clock, log });
+    const { plugged, pluggedLater } = stores;
+    const own = (): AuthoritySource =>
+      new OwnAuthority(this.#config, { clock, log, stores, holders, trustDomain, leads });
+    let authority: AuthoritySource;
+    if (plugged !== null) authority = new PluggedAuthority(plugged, { clock, log });
+    else if (pluggedLater === null) authority = own();
+    else authority = new OwnUntilPlugged(own(), pluggedLater, { clock, log });
     this.#made.defer(() => authority.close());
     await authority.start();
     return authority;
@@ -155,16 +160,18 @@ export class CaActor implements Actor {
   #declareStatus(
     context: ActorContext,
     authority: AuthoritySource,
-    { pods, plugged }: { readonly pods: FollowedPods | null; readonly plugged: boolean },
+    domain: CaSources['trustDomain'],
+    pods: FollowedPods | null,
   ): void {
     context.admin.route('GET', '/status', (_request, response) => {
-      const { current, problem } = authority;
+      const { current, where, problem, rotation } = authority;
       sendJson(response, 200, {
         port: this.#port,
-        trustDomain: this.#config.trustDomain,
+        trustDomain: domain.current,
         root: new Date(current.rootExpiresMs).toISOString(),
-        pluggedIn: plugged,
+        source: where,
         problem,
+        rotation,
         pods: {
           synced: pods?.synced ?? false,
           followed: pods?.connected ?? false,

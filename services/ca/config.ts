@@ -1,20 +1,17 @@
 import { isIP } from 'node:net';
 import { defineConfig } from '../../lib/config/define-config.ts';
-import {
-  accounts,
-  duration,
-  endpoint,
-  integer,
-  makeField,
-  oneOf,
-  text,
-} from '../../lib/config/fields.ts';
+import { accounts, duration, endpoint, makeField, text } from '../../lib/config/fields.ts';
 import type { Endpoint } from '../../lib/config/fields.ts';
 import type { ConnectionSource } from '../../lib/kubernetes/connection.ts';
-import { connectionSource, kubernetesVariables } from '../../lib/kubernetes/variables.ts';
+import {
+  checkSourceSettings,
+  connectionSource,
+  kubernetesVariables,
+} from '../../lib/kubernetes/variables.ts';
 import type { AltName } from '../../lib/identity/subject-alt-name.ts';
 import { tlsPolicy, tlsVariables } from '../../lib/tls/variables.ts';
 import type { TlsPolicy } from '../../lib/tls/parameters.ts';
+import { meshConfigVariables } from '../../lib/mesh-config/variables.ts';
 import { tokenVariables } from '../../lib/identity/token-config.ts';
 import type { TokenVerifierOptions } from '../../lib/identity/token.ts';
 
@@ -29,7 +26,10 @@ export interface CaConfig {
   readonly namespaceSelector: string | null;
   readonly listen: Endpoint;
   readonly tls: TlsPolicy;
+  /** The trust domain where the MeshConfig names none. */
   readonly trustDomain: string;
+  /** File with the MeshConfig; null takes the ConfigMap, on Kubernetes. */
+  readonly meshConfig: string | null;
   readonly stateDir: string;
   readonly rootBundleFile: string | null;
   /** Folder of another authority's signing certificate; null = the CA's own root. */
@@ -40,7 +40,6 @@ export interface CaConfig {
   readonly trustedNodeAccounts: readonly string[];
   readonly defaultLifetimeMs: number;
   readonly maxLifetimeMs: number;
-  readonly signingThreads: number;
   /** Time in which a step of a rotation reaches all CA processes and all nodes. */
   readonly settleMs: number;
   readonly token: Omit<TokenVerifierOptions, 'jwksPath'> & {
@@ -82,36 +81,13 @@ const serverNames = makeField(
   (names) => names.map((name) => name.value).join(','),
 );
 /** Settings of the manifest source only. */
-const OF_MANIFESTS = ['WEFT_TOKEN_JWKS_PATH', 'WEFT_TOKEN_ISSUER', 'WEFT_CA_PODS_SOCKET'] as const;
-
-function checkSource(
-  values: { readonly WEFT_CA_SOURCE: string } & Readonly<
-    Record<(typeof OF_MANIFESTS)[number], string | null>
-  >,
-): void {
-  if (values.WEFT_CA_SOURCE === 'kubernetes') {
-    const foreign = OF_MANIFESTS.filter((name) => values[name] !== null);
-    if (foreign.length === 0) return;
-    throw new Error(
-      `${foreign.join(', ')} cannot be set with WEFT_CA_SOURCE=kubernetes: the API server reviews tokens and has all pods`,
-    );
-  }
-  if (values.WEFT_TOKEN_JWKS_PATH === null) {
-    throw new Error('WEFT_TOKEN_JWKS_PATH is required: it decides which tokens are accepted');
-  }
-}
+const OF_MANIFESTS = ['WEFT_TOKEN_JWKS_PATH', 'WEFT_TOKEN_ISSUER', 'WEFT_PODS_SOCKET'] as const;
 
 const HOUR_MS = 3_600_000;
 
 /** The CA's variables; Istio's names where Istio has one (docs/spec/istiod-ambient.md §4). */
 export const caConfig = defineConfig(
   {
-    WEFT_CA_SOURCE: {
-      schema: oneOf('manifests', 'kubernetes')({ default: 'manifests' }),
-      description:
-        'manifests: pods from the control plane, a key set for tokens, state in a folder; kubernetes: all of them from an API server',
-      when: 'the mesh runs on Kubernetes',
-    },
     ...kubernetesVariables,
     POD_NAMESPACE: {
       schema: text({ optional: true }),
@@ -124,7 +100,7 @@ export const caConfig = defineConfig(
         'label selector of the namespaces that get the roots as ConfigMap istio-ca-root-cert; all when unset',
       when: 'the mesh may write to some namespaces only',
     },
-    WEFT_CA_LISTEN: {
+    WEFT_LISTEN: {
       schema: endpoint({ default: { kind: 'tcp', host: '::', port: 15_012 } }),
       description: 'where to listen; [::] takes IPv4 too',
       when: '15012 is taken, or only one address may be reached',
@@ -132,9 +108,10 @@ export const caConfig = defineConfig(
     ...tlsVariables,
     TRUST_DOMAIN: {
       schema: text({ default: 'cluster.local' }),
-      description: 'trust domain of all issued identities',
+      description: 'trust domain of all issued identities, where the MeshConfig names none',
     },
-    WEFT_CA_STATE_DIR: {
+    ...meshConfigVariables,
+    WEFT_STATE_DIR: {
       schema: text({ default: '/var/lib/weft/ca' }),
       description: 'folder of the root key and of the last known pods',
       when: 'state lies on another volume',
@@ -150,10 +127,10 @@ export const caConfig = defineConfig(
         'folder with ca-cert.pem, ca-key.pem, root-cert.pem, cert-chain.pem to sign with instead of an own root',
       when: 'an existing authority signs',
     },
-    WEFT_CA_PODS_SOCKET: {
+    WEFT_PODS_SOCKET: {
       schema: text({ optional: true }),
       description:
-        'unix socket of the control plane that serves the pods (WEFT_CONTROL_PLANE_PODS_SOCKET); without it nodes get no certificates',
+        'unix socket of the control plane that serves the pods; without it nodes get no certificates',
       when: 'always set if nodes request certificates for their pods',
     },
     WEFT_CA_SERVING_HOSTS: {
@@ -179,11 +156,6 @@ export const caConfig = defineConfig(
       schema: duration({ default: 90 * 24 * HOUR_MS }),
       description: 'longest life that a request may name',
     },
-    WEFT_CA_SIGNING_THREADS: {
-      schema: integer({ min: 1, max: 64 })({ default: 1 }),
-      description: 'most threads that sign; each signs more than 1,000 certificates a second',
-      when: 'thousands of nodes come up at once, and the machine has cores to spare',
-    },
     WEFT_CA_ROTATION_SETTLE: {
       schema: duration({ default: 180_000 }),
       description: 'shortest time of each step of a rotation of the own root',
@@ -192,28 +164,28 @@ export const caConfig = defineConfig(
     ...tokenVariables,
   },
   (values): CaConfig => {
-    checkSource(values);
+    checkSourceSettings(values, OF_MANIFESTS, 'the API server reviews tokens and has all pods');
     if (values.DEFAULT_WORKLOAD_CERT_TTL > values.MAX_WORKLOAD_CERT_TTL) {
       throw new Error('DEFAULT_WORKLOAD_CERT_TTL is longer than MAX_WORKLOAD_CERT_TTL');
     }
     return {
-      source: values.WEFT_CA_SOURCE,
+      source: values.WEFT_SOURCE,
       kubernetes: connectionSource(values),
       namespace: values.POD_NAMESPACE,
       namespaceSelector: values.WEFT_CA_NAMESPACE_SELECTOR,
-      listen: values.WEFT_CA_LISTEN,
+      listen: values.WEFT_LISTEN,
       tls: tlsPolicy(values),
       trustDomain: values.TRUST_DOMAIN,
-      stateDir: values.WEFT_CA_STATE_DIR,
+      meshConfig: values.WEFT_MESH_CONFIG,
+      stateDir: values.WEFT_STATE_DIR,
       rootBundleFile: values.WEFT_CA_ROOT_BUNDLE_FILE,
       pluggedDir: values.WEFT_CA_PLUGGED_DIR,
-      podsSocket: values.WEFT_CA_PODS_SOCKET,
+      podsSocket: values.WEFT_PODS_SOCKET,
       servingHosts: values.WEFT_CA_SERVING_HOSTS,
       servingNames: values.WEFT_CA_SERVING_NAMES,
       trustedNodeAccounts: values.CA_TRUSTED_NODE_ACCOUNTS,
       defaultLifetimeMs: values.DEFAULT_WORKLOAD_CERT_TTL,
       maxLifetimeMs: values.MAX_WORKLOAD_CERT_TTL,
-      signingThreads: values.WEFT_CA_SIGNING_THREADS,
       settleMs: values.WEFT_CA_ROTATION_SETTLE,
       token: {
         jwksPath: values.WEFT_TOKEN_JWKS_PATH,

@@ -1,7 +1,7 @@
-import { request } from 'node:http';
 import type { IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import { z } from 'zod';
+import { request } from '../../lib/http/node-http.ts';
 import { Backoff } from '../../lib/clock/backoff.ts';
 import { pause } from '../../lib/clock/clock.ts';
 import type { Clock, Timer } from '../../lib/clock/clock.ts';

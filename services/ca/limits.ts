@@ -56,6 +56,9 @@ export const MAX_HOLDERS = 20_000;
 /** Changes of holders are written together after this time. */
 export const HOLDER_WRITE_DELAY_MS = 1_000;
 
+/** Most signing threads; each signs more than 1,000 certificates a second. */
+export const SIGNERS_MAX = 4;
+
 /** A signing thread ends after this time without work. */
 export const SIGNER_IDLE_MS = 30_000;
 

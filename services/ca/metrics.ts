@@ -28,7 +28,7 @@ export interface CaMetrics {
 
 /** The state that the gauges show at a scrape. */
 export interface CaMetricSources {
-  readonly authority: Pick<AuthoritySource, 'current' | 'problem'>;
+  readonly authority: Pick<AuthoritySource, 'current' | 'problem' | 'rotation'>;
   readonly pods: Pick<PodRegistry, 'synced'>;
   readonly clock: Clock;
 }
@@ -53,6 +53,7 @@ export function caMetrics(
     [],
     (gauge) => gauge.set(authority.problem === null ? 1 : 0),
   );
+  declareRotation(registry, authority, clock);
   registry.gauge(
     'weft_ca_pod_registry_synced',
     '1 when the pods are known, from the control plane or the cache',
@@ -95,6 +96,34 @@ export function caMetrics(
       else if (reason !== 'overloaded') authentication.inc();
     },
   };
+}
+
+/** The steps, in the order of a rotation. */
+const STEPS = ['prepare', 'distribute', 'sign'] as const;
+
+function declareRotation(
+  registry: MetricRegistry,
+  authority: Pick<AuthoritySource, 'rotation'>,
+  clock: Clock,
+): void {
+  registry.gauge(
+    'weft_ca_rotation_step_seconds',
+    'Seconds since the current step of the rotation of the root began; 0 for the other steps',
+    ['step'],
+    (gauge) => {
+      const { rotation } = authority;
+      for (const step of STEPS) {
+        const seconds = rotation?.step === step ? (clock.now() - rotation.sinceMs) / 1000 : 0;
+        gauge.set({ step }, seconds);
+      }
+    },
+  );
+  registry.gauge(
+    'weft_ca_rotation_missing',
+    'Holders of certificates that do not trust the new root yet, by the last reading of this process',
+    [],
+    (gauge) => gauge.set(authority.rotation?.missing ?? 0),
+  );
 }
 
 function declareExpiry(

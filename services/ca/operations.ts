@@ -10,7 +10,7 @@ import type { Holder } from './holders.ts';
 import { kubernetesStores, openClient } from './kubernetes/stores.ts';
 import { parsePlugged, readPlugged } from './plugged-authority.ts';
 import type { PluggedDeps } from './plugged-authority.ts';
-import { abandonRotation, beginRotation, newRootOf, waitOf } from './rotation.ts';
+import { abandonRotation, beginRotation, newRootOf, skipHolders, waitOf } from './rotation.ts';
 import { authorityOf, caState, newRoot, newState } from './state.ts';
 import type { CaState, StateStore, StoredState } from './state.ts';
 import { folderStores } from './stores.ts';
@@ -51,6 +51,8 @@ export interface CaStatus {
     readonly waitsFor: string | null;
     readonly until: string | null;
     readonly missing: readonly string[];
+    /** Holders that an operator took out of those that the steps wait for, sorted. */
+    readonly skipped: readonly string[];
   } | null;
 }
 
@@ -122,6 +124,7 @@ async function ownStatus(
       waitsFor: wait.reason,
       until: wait.untilMs === null ? null : rfc3339(wait.untilMs),
       missing: wait.missing,
+      skipped: rotation.skipped ?? [],
     },
   };
 }
@@ -141,6 +144,16 @@ export async function rotate(
 export async function abandon(store: StateStore): Promise<void> {
   const { state, version } = await required(store);
   await store.replace(abandonRotation(state), version);
+}
+
+/** Takes holders that are gone out of those that the rotation waits for. Throws what {@link skipHolders} throws. */
+export async function skip(
+  { state: store, holders }: CaStores,
+  names: readonly string[],
+  nowMs: number,
+): Promise<void> {
+  const { state, version } = await required(store);
+  await store.replace(skipHolders(state, names, await holders.read(), nowMs), version);
 }
 
 /** A copy of the state with its private keys, as text. */

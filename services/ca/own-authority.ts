@@ -1,20 +1,18 @@
-import { isDeepStrictEqual } from 'node:util';
 import type { Clock, Timer } from '../../lib/clock/clock.ts';
 import { MeshError, asMeshError, errorText } from '../../lib/errors/mesh-error.ts';
-import { FreshReading } from '../../lib/files/fresh-reading.ts';
 import type { Logger } from '../../lib/log/logger.ts';
-import type { Authority, AuthoritySource } from './authority.ts';
-import { CurrentAuthority } from './current-authority.ts';
+import type { Authority, RotationReport } from './authority.ts';
+import { FollowedAuthority } from './followed-authority.ts';
 import type { Holders } from './holders.ts';
 import { ROTATION_CHECK_MS } from './limits.ts';
-import { beginRotation, isExpiring, nextState } from './rotation.ts';
+import { beginRotation, isExpiring, nextState, waitOf } from './rotation.ts';
 import { authorityOf, newRoot, newState } from './state.ts';
 import type { CaState } from './state.ts';
 import type { CaStores } from './stores.ts';
+import type { TrustDomain } from './trust-domain.ts';
 
 /** The rules of an own root. */
 export interface OwnAuthorityOptions {
-  readonly trustDomain: string;
   /** Time in which a step of a rotation reaches all CA processes and the files of all nodes. */
   readonly settleMs: number;
 }
@@ -25,42 +23,39 @@ export interface OwnAuthorityDeps {
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
   readonly stores: Pick<CaStores, 'state' | 'published'>;
   readonly holders: Pick<Holders, 'live' | 'refresh'>;
+  /** Names new roots. */
+  readonly trustDomain: Pick<TrustDomain, 'current'>;
   /** True in the one CA process that rotates. */
   readonly leads: () => boolean;
 }
 
-/**
- * The CA's own root: made on the first start, kept in a store, rotated in steps. It follows the store, because other
- * processes and `weft ca` change it. The owner closes it.
- */
-export class OwnAuthority implements AuthoritySource {
+/** The CA's own root: made on the first start, kept in a store that other processes and `weft ca` change, rotated in steps. */
+export class OwnAuthority extends FollowedAuthority<CaState> {
   readonly #options: OwnAuthorityOptions;
   readonly #deps: OwnAuthorityDeps;
-  readonly #current: CurrentAuthority;
-  readonly #reading = new FreshReading(() => this.#reload());
-  #state: CaState | null = null;
-  #unfollow: (() => void) | null = null;
   #timer: Timer | null = null;
   #checking: Promise<void> = Promise.resolve();
   #busy = false;
   #rotationProblem: string | null = null;
 
   constructor(options: OwnAuthorityOptions, deps: OwnAuthorityDeps) {
+    super(deps.log);
     this.#options = options;
     this.#deps = deps;
-    this.#current = new CurrentAuthority(deps.log);
   }
 
-  get current(): Authority {
-    return this.#current.value;
+  get where(): string {
+    return this.#deps.stores.state.where;
   }
 
-  get problem(): string | null {
-    return this.#current.problem;
-  }
-
-  onChange(listener: (authority: Authority) => void): () => void {
-    return this.#current.onChange(listener);
+  override get rotation(): RotationReport | null {
+    const state = this.content;
+    if (state === null || state.rotation === null) return null;
+    const { clock, holders } = this.#deps;
+    const { settleMs } = this.#options;
+    const { rotation } = state;
+    const { missing } = waitOf(state, rotation, holders.live(), { nowMs: clock.now(), settleMs });
+    return { step: rotation.step, sinceMs: rotation.sinceMs, missing: missing.length };
   }
 
   /**
@@ -68,13 +63,13 @@ export class OwnAuthority implements AuthoritySource {
    * and for a missing one while roots are published: a new root would cut off every workload.
    */
   async start(): Promise<void> {
-    const { clock, log } = this.#deps;
+    const { clock, log, trustDomain } = this.#deps;
     const store = this.#deps.stores.state;
     let stored = await store.read();
     if (stored === null) {
       await this.#refuseLostRoot();
       try {
-        await store.create(await newState(this.#options.trustDomain, clock.now()));
+        await store.create(await newState(trustDomain.current, clock.now()));
         log.info({ where: store.where }, 'root.created');
       } catch (error) {
         // Another process was faster; its root is used.
@@ -85,18 +80,38 @@ export class OwnAuthority implements AuthoritySource {
     if (stored === null) {
       throw new MeshError('STATE_UNAVAILABLE', `the root in ${store.where} vanished`);
     }
-    this.#use(stored.state);
-    this.#unfollow = store.follow(() => void this.#reading.run());
+    this.begin(stored.state, (changed) => store.follow(changed));
     this.#timer = clock.every(ROTATION_CHECK_MS, () => this.#check());
   }
 
-  async close(): Promise<void> {
-    this.#unfollow?.();
-    this.#unfollow = null;
+  override async close(): Promise<void> {
     this.#timer?.cancel();
-    this.#current.close();
-    await this.#reading.run();
+    await super.close();
     await this.#checking;
+  }
+
+  protected async read(): Promise<CaState> {
+    const store = this.#deps.stores.state;
+    const stored = await store.read();
+    if (stored !== null) return stored.state;
+    throw new MeshError(
+      'STATE_INVALID',
+      `the root key in ${store.where} is gone; this process goes on with the key in its memory. Bring it back: weft ca restore FILE`,
+    );
+  }
+
+  protected parse(state: CaState): Authority {
+    const { stores, clock, log } = this.#deps;
+    const authority = authorityOf(state, stores.state.where, clock.now());
+    const known = new Set(this.content?.rotation?.skipped);
+    const skipped = (state.rotation?.skipped ?? []).filter((name) => !known.has(name));
+    if (skipped.length > 0) {
+      log.warn(
+        { holders: skipped, effect: 'they refuse the new root until they have read it' },
+        'root-rotation.holders-skipped',
+      );
+    }
+    return authority;
   }
 
   async #refuseLostRoot(): Promise<void> {
@@ -110,35 +125,9 @@ export class OwnAuthority implements AuthoritySource {
     );
   }
 
-  #use(state: CaState): void {
-    const { stores, clock } = this.#deps;
-    const authority = authorityOf(state, stores.state.where, clock.now());
-    this.#state = state;
-    this.#current.use(authority);
-  }
-
-  async #reload(): Promise<void> {
-    if (this.#unfollow === null) return;
-    const store = this.#deps.stores.state;
-    try {
-      const stored = await store.read();
-      if (stored === null) {
-        throw new MeshError(
-          'STATE_INVALID',
-          `the root key in ${store.where} is gone; this process goes on with the key in its memory. Bring it back: weft ca restore FILE`,
-        );
-      }
-      if (isDeepStrictEqual(stored.state, this.#state)) this.#current.keep();
-      else this.#use(stored.state);
-    } catch (error) {
-      this.#current.refuse(errorText(error));
-    }
-  }
-
   #check(): void {
     if (this.#busy || !this.#deps.leads()) return;
-    const rotating = this.#state !== null && this.#state.rotation !== null;
-    if (!rotating && !this.#expiring()) return;
+    if ((this.content?.rotation ?? null) === null && !this.#expiring()) return;
     this.#busy = true;
     this.#checking = this.#advance().then(
       () => {
@@ -164,7 +153,7 @@ export class OwnAuthority implements AuthoritySource {
   }
 
   async #advance(): Promise<void> {
-    const { stores, holders, clock, log } = this.#deps;
+    const { stores, holders, clock, log, trustDomain } = this.#deps;
     const store = stores.state;
     await holders.refresh();
     const stored = await store.read();
@@ -175,7 +164,7 @@ export class OwnAuthority implements AuthoritySource {
     const nowMs = clock.now();
     const next =
       state.rotation === null
-        ? beginRotation(state, await newRoot(this.#options.trustDomain, nowMs), 'expiring', nowMs)
+        ? beginRotation(state, await newRoot(trustDomain.current, nowMs), 'expiring', nowMs)
         : nextState(state, holders.live(), { nowMs, settleMs: this.#options.settleMs });
     if (next === state) return;
     await store.replace(next, version);
@@ -185,6 +174,6 @@ export class OwnAuthority implements AuthoritySource {
         'root-rotation.stepped',
       );
     }
-    await this.#reading.run();
+    await this.refresh();
   }
 }

@@ -1,15 +1,12 @@
 import { join } from 'node:path';
-import { isDeepStrictEqual } from 'node:util';
 import type { Clock } from '../../lib/clock/clock.ts';
-import { present } from '../../lib/errors/assert.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import { readIfPresent } from '../../lib/files/atomic-file.ts';
 import { FollowedFile } from '../../lib/files/followed-file.ts';
-import { FreshReading } from '../../lib/files/fresh-reading.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { readAuthority } from './authority.ts';
-import type { Authority, AuthorityFiles, AuthoritySource } from './authority.ts';
-import { CurrentAuthority } from './current-authority.ts';
+import type { Authority, AuthorityFiles } from './authority.ts';
+import { FollowedAuthority, shareRoot } from './followed-authority.ts';
 import { FILE_DEBOUNCE_MS, FILE_POLL_MS } from './limits.ts';
 
 /** Revocation lists, which may be missing. */
@@ -52,66 +49,52 @@ const ISTIO_FILES = ['ca-cert.pem', 'ca-key.pem', 'cert-chain.pem', 'root-cert.p
 const TLS_FILES = ['tls.crt', 'tls.key', 'tls.crt', 'ca.crt'] as const;
 
 /**
- * The signing certificate of another authority. It follows the files. An unusable update leaves the last good authority in force. The owner closes it.
+ * The signing certificate of another authority. A change is refused when its roots share none with those in force: nodes would
+ * refuse each other until all of them have read the new roots.
  */
-export class PluggedAuthority implements AuthoritySource {
+export class PluggedAuthority extends FollowedAuthority<AuthorityFiles> {
   readonly #source: PluggedFiles;
-  readonly #deps: PluggedDeps;
-  readonly #current: CurrentAuthority;
-  readonly #reading = new FreshReading(() => this.#reload());
-  #files: AuthorityFiles | null = null;
-  #unfollow: (() => void) | null = null;
+  readonly #clock: Clock;
+  readonly #former: Authority | null;
 
-  constructor(source: PluggedFiles, deps: PluggedDeps) {
+  /** `former` is the authority that a first reading replaces; null when there was none. */
+  constructor(source: PluggedFiles, { clock, log }: PluggedDeps, former: Authority | null = null) {
+    super(log);
     this.#source = source;
-    this.#deps = deps;
-    this.#current = new CurrentAuthority(deps.log);
+    this.#clock = clock;
+    this.#former = former;
   }
 
-  get current(): Authority {
-    return this.#current.value;
-  }
-
-  get problem(): string | null {
-    return this.#current.problem;
-  }
-
-  onChange(listener: (authority: Authority) => void): () => void {
-    return this.#current.onChange(listener);
+  get where(): string {
+    return this.#source.where;
   }
 
   /** Throws CONFIG_INVALID that names the folder and the fault: a missing file, files that do not match, an expired certificate. */
   async start(): Promise<void> {
-    const files = await readPlugged(this.#source);
-    this.#current.use(parsePlugged(this.#source.where, files, this.#deps.clock.now()));
-    this.#files = files;
-    // A reading reports its own failures and never rejects.
-    this.#unfollow = this.#source.follow(() => void this.#reading.run());
+    this.begin(await this.read(), (changed) => this.#source.follow(changed));
   }
 
-  async close(): Promise<void> {
-    this.#unfollow?.();
-    this.#unfollow = null;
-    this.#current.close();
-    await this.#reading.run();
+  protected read(): Promise<AuthorityFiles> {
+    return readPlugged(this.#source);
   }
 
-  async #reload(): Promise<void> {
-    if (this.#unfollow === null) return;
-    try {
-      const files = await readPlugged(this.#source);
-      const old = present(this.#files, 'the files are read at the start');
-      if (isDeepStrictEqual(files, old)) {
-        this.#current.keep();
-        return;
-      }
-      const next = parsePlugged(this.#source.where, files, this.#deps.clock.now());
-      this.#files = files;
-      this.#current.use(next);
-    } catch (error) {
-      this.#current.refuse(errorText(error));
-    }
+  protected parse(files: AuthorityFiles): Authority {
+    const { where } = this;
+    const next = parsePlugged(where, files, this.#clock.now());
+    const former = this.content === null ? this.#former : this.current;
+    if (former === null || shareRoot(former, next)) return next;
+    throw new MeshError(
+      'CONFIG_INVALID',
+      `the roots in ${where} share none with those in force: keep a root in force in root-cert.pem until all nodes have read the new one (a start of the CA takes the files as they are)`,
+      { detail: { where } },
+    );
   }
+}
+
+/** True when any file of a signing certificate is there. */
+export async function isPlugged(source: PluggedFiles): Promise<boolean> {
+  const found = await source.read([...ISTIO_FILES, ...TLS_FILES]);
+  return found.some((content) => content !== null);
 }
 
 /** Reads the files. Throws CONFIG_INVALID that names the missing ones. */

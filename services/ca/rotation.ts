@@ -46,6 +46,34 @@ export function abandonRotation(state: CaState): CaState {
   return { ...state, rootsPem: state.signing.certificatePem, rotation: null };
 }
 
+/**
+ * Takes holders out of those that a rotation waits for: nodes that are gone for good. Throws STATE_CONFLICT without a rotation,
+ * and STATE_INVALID for a name without an unexpired certificate.
+ */
+export function skipHolders(
+  state: CaState,
+  names: readonly string[],
+  holders: readonly Holder[],
+  nowMs: number,
+): CaState {
+  const { rotation } = state;
+  if (rotation === null) throw new MeshError('STATE_CONFLICT', 'no rotation is in progress');
+  const known = new Set(waitedFor(rotation, holders, nowMs).map(({ name }) => name));
+  const skipped = new Set(rotation.skipped);
+  const unknown = names.filter((name) => !known.has(name) && !skipped.has(name));
+  if (unknown.length > 0) {
+    throw new MeshError(
+      'STATE_INVALID',
+      `${unknown.join(', ')}: the rotation does not wait for a holder of this name (weft ca status -o json names them)`,
+    );
+  }
+  const next = { ...rotation, skipped: [...new Set([...skipped, ...names])].sort() };
+  if (rotation.waitUntilMs === null) return { ...state, rotation: next };
+  // Both times are bounds for those that are left.
+  const rest = lastEnd(waitedFor(next, holders, nowMs), rotation.step);
+  return { ...state, rotation: { ...next, waitUntilMs: Math.min(rotation.waitUntilMs, rest) } };
+}
+
 /** True in the last fifth of a root's life. Times in milliseconds since the epoch. */
 export function isExpiring(notBeforeMs: number, notAfterMs: number, nowMs: number): boolean {
   return nowMs >= notAfterMs - (notAfterMs - notBeforeMs) * RENEWAL_PART;
@@ -71,7 +99,7 @@ export function waitOf(
 ): Wait {
   const { nowMs, settleMs } = times;
   const settledMs = rotation.sinceMs + settleMs;
-  const live = [...holders].filter((holder) => holder.untilMs > nowMs);
+  const live = waitedFor(rotation, holders, nowMs);
   const missing = rotation.step === 'distribute' ? withoutRoot(live, state, rotation, nowMs) : [];
   if (nowMs < settledMs) {
     return { missing, untilMs: settledMs, reason: `the step ${rotation.step} spreads` };
@@ -103,7 +131,7 @@ export function nextState(
   const { rotation } = state;
   if (rotation === null || times.nowMs < rotation.sinceMs + times.settleMs) return state;
   if (rotation.step !== 'prepare' && rotation.waitUntilMs === null) {
-    const live = holders.filter((holder) => holder.untilMs > times.nowMs);
+    const live = waitedFor(rotation, holders, times.nowMs);
     return { ...state, rotation: { ...rotation, waitUntilMs: lastEnd(live, rotation.step) } };
   }
   if (waitOf(state, rotation, holders, times).reason !== null) return state;
@@ -129,7 +157,10 @@ function stepped(state: CaState, rotation: Rotation, nowMs: number): CaState {
         signing: { certificatePem, keyPem },
         chainPem: '',
         rootsPem: state.rootsPem,
-        rotation: begun('sign', old, reason, nowMs),
+        rotation: {
+          ...begun('sign', old, reason, nowMs),
+          ...(rotation.skipped === undefined ? {} : { skipped: rotation.skipped }),
+        },
       };
     }
     case 'sign':
@@ -144,6 +175,12 @@ function begun(
   nowMs: number,
 ): Rotation {
   return { step, sinceMs: nowMs, waitUntilMs: null, other, reason };
+}
+
+/** The holders of unexpired certificates, without those that an operator took out. */
+function waitedFor(rotation: Rotation, holders: Iterable<Holder>, nowMs: number): Holder[] {
+  const { skipped = [] } = rotation;
+  return [...holders].filter(({ name, untilMs }) => untilMs > nowMs && !skipped.includes(name));
 }
 
 function withoutRoot(

@@ -1,7 +1,12 @@
 import type { Piscina } from 'piscina';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import type { SigningOutcome, SigningTask } from '../../workers/signing/protocol/task.ts';
-import { MAX_CONCURRENT_REQUESTS, SIGNER_IDLE_MS, TASKS_PER_SIGNER } from './limits.ts';
+import {
+  MAX_CONCURRENT_REQUESTS,
+  SIGNERS_MAX,
+  SIGNER_IDLE_MS,
+  TASKS_PER_SIGNER,
+} from './limits.ts';
 
 /** An issued certificate and what its request reported. */
 export type Issued = Extract<SigningOutcome, { ok: true }>;
@@ -47,6 +52,11 @@ export class SigningPool implements Signer {
     this.#closed = true;
     await (await this.#pool).destroy();
   }
+}
+
+/** Returns the number of threads that sign on a machine with this many processors: one is left to the requests themselves. */
+export function signingThreads(processors: number): number {
+  return Math.max(1, Math.min(SIGNERS_MAX, processors - 1));
 }
 
 /** Loads piscina and starts the first thread beside the rest of the start, so that the first request does not wait for it. */

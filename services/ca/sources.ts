@@ -1,23 +1,28 @@
 /** The surroundings of the CA: manifests and files, or a Kubernetes API server. */
 import type { ActorContext } from '../../lib/actor/actor.ts';
 import { TokenVerifier } from '../../lib/identity/token.ts';
+import { MESH_CONFIG_MAP, meshConfigMap } from '../../lib/mesh-config/text.ts';
 import { reflectorMetrics } from '../../lib/kubernetes/reflection.ts';
 import { present } from '../../lib/errors/assert.ts';
 import type { AuthoritySource } from './authority.ts';
 import type { CaConfig } from './config.ts';
 import { ControlPlanePods } from './control-plane-pods.ts';
 import { KubernetesPods } from './kubernetes/pods.ts';
+import { readText } from './kubernetes/config-maps.ts';
+import { followMeshConfigMap } from './kubernetes/mesh-config-map.ts';
 import { LeaderWork } from './kubernetes/spread-roots.ts';
 import { kubernetesStores, namespaceOf, openClient } from './kubernetes/stores.ts';
 import { TokenReviews } from '../../lib/identity/token-reviews.ts';
 import type { FollowedPods } from './pods.ts';
 import { folderStores } from './stores.ts';
 import type { CaStores } from './stores.ts';
+import { TrustDomain } from './trust-domain.ts';
 
 /** All that a CA takes from its surroundings. */
 export interface CaSources {
   readonly stores: CaStores;
   readonly verifier: Pick<TokenVerifier, 'verify'>;
+  readonly trustDomain: Pick<TrustDomain, 'current'>;
   /** True in the one process that rotates the root. */
   leads(): boolean;
   /** Begins to follow the pods; null when none are configured. */
@@ -27,26 +32,31 @@ export interface CaSources {
 }
 
 /** Opens the configured sources; `made` closes them. */
-export function openSources(
+export async function openSources(
   config: CaConfig,
   context: ActorContext,
   made: AsyncDisposableStack,
 ): Promise<CaSources> {
+  const trustDomain = new TrustDomain(config, context);
+  made.defer(() => trustDomain.close());
+  await trustDomain.start();
   return config.source === 'kubernetes'
-    ? kubernetesSources(config, context, made)
-    : Promise.resolve(manifestSources(config, context, made));
+    ? kubernetesSources(config, context, made, trustDomain)
+    : manifestSources(config, context, made, trustDomain);
 }
 
 function manifestSources(
   config: CaConfig,
   context: ActorContext,
   made: AsyncDisposableStack,
+  trustDomain: TrustDomain,
 ): CaSources {
   const { clock, log } = context;
   const jwksPath = present(config.token.jwksPath, 'the configuration demands a key set');
   return {
     stores: folderStores(config, { clock, log }),
     verifier: new TokenVerifier({ ...config.token, jwksPath }, { clock, log }),
+    trustDomain,
     leads: () => true,
     lead: () => undefined,
     async followPods() {
@@ -68,21 +78,36 @@ async function kubernetesSources(
   config: CaConfig,
   context: ActorContext,
   made: AsyncDisposableStack,
+  trustDomain: TrustDomain,
 ): Promise<CaSources> {
   const { clock, log, metrics } = context;
   const client = await openClient(config, { clock, metrics });
   made.defer(() => client.close());
   const reflectors = reflectorMetrics(metrics);
+  const namespace = namespaceOf(config, client);
+  if (config.meshConfig === null) {
+    const where = meshConfigMap(namespace);
+    // No identity is issued before its trust domain is known.
+    trustDomain.take(where, await readText(client, namespace, MESH_CONFIG_MAP));
+    const followed = followMeshConfigMap(
+      namespace,
+      { client, clock, log, metrics: reflectors },
+      (text) => trustDomain.take(where, text),
+    );
+    made.defer(() => followed.close());
+    context.supervise('mesh-config', followed.run());
+  }
   const leader = new LeaderWork({
     client,
     context,
     reflectors,
-    namespace: namespaceOf(config, client),
+    namespace,
     namespaceSelector: config.namespaceSelector,
   });
   return {
     stores: await kubernetesStores(config, { client, clock, log }),
     verifier: new TokenReviews(config.token.audiences, { client, clock }),
+    trustDomain,
     leads: () => leader.leads,
     lead(authority) {
       made.defer(() => leader.close());

@@ -30,6 +30,8 @@ const rotation = z.strictObject({
   /** The successor before it signs; the predecessor afterwards, without its key. */
   other: z.strictObject({ certificatePem: z.string(), keyPem: z.string().nullable() }),
   reason: z.enum(['asked', 'expiring']),
+  /** Holders that an operator took out of those that the steps wait for, sorted; missing when there are none. */
+  skipped: z.array(z.string()).optional(),
 });
 
 /** The rotation of a root in progress. */

@@ -17,6 +17,8 @@ export interface PublishedRoots {
 export interface CaStores {
   /** The certificate of another authority; null when the CA signs with its own root. */
   readonly plugged: PluggedFiles | null;
+  /** The place where the certificate of another authority may appear; null where it is not looked for. */
+  readonly pluggedLater: PluggedFiles | null;
   readonly state: StateStore;
   readonly holders: HolderStore;
   /** Null when the mesh has no roots yet. */
@@ -34,6 +36,7 @@ export function folderStores(
 ): CaStores {
   return {
     plugged: pluggedDir === null ? null : folderFiles(pluggedDir, deps),
+    pluggedLater: null,
     state: new StateFolder(stateDir, deps),
     holders: new HolderFile(stateDir),
     async published() {

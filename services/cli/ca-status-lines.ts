@@ -29,6 +29,7 @@ function rotationLines(rotation: NonNullable<CaStatus['rotation']>): string[] {
     `rotation: ${rotation.step} since ${rotation.since}, to root ${rotation.newRoot} (${rotation.reason})`,
     `waits: ${rotation.waitsFor === null ? 'no more' : `${rotation.waitsFor}${until}`}`,
     ...(rotation.missing.length === 0 ? [] : [`missing: ${listed(rotation.missing)}`]),
+    ...(rotation.skipped.length === 0 ? [] : [`skipped: ${listed(rotation.skipped)}`]),
   ];
 }
 

@@ -30,7 +30,8 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
     load: () => import('./commands/upgrade.ts'),
   },
   get: {
-    summary: 'list pods, workloads, services, policies, certificates, connections, queues or nacks',
+    summary:
+      'list pods, workloads, services, policies, connections, certificates, conditions and more',
     load: () => import('./commands/get.ts'),
   },
   exec: { summary: 'run a command in a pod', load: () => import('./commands/exec.ts') },

@@ -261,7 +261,7 @@ export class ContainerPods {
     for (const node of nodes) {
       for (const file of await readdir(podRecordsDir(paths, node))) {
         const record = await readRecord(join(podRecordsDir(paths, node), file));
-        if (record === null || live.has(record.netns)) continue;
+        if (record === null || (record.netns !== null && live.has(record.netns))) continue;
         await removePodRecord(paths, node, record.uid);
         log.info({ pod: `${record.namespace}/${record.name}`, node }, 'pod.stale-record-removed');
       }

@@ -8,6 +8,7 @@ import { writeInChunks } from './api/chunks.ts';
 import {
   addressesPage,
   ambientPage,
+  conditionsPage,
   configPage,
   connectionsPage,
   nacksPage,
@@ -31,6 +32,7 @@ export function adminRoutes(routes: Routes, sources: PageSources): void {
     '/policies': policiesPage,
     '/streams': streamsPage,
     '/nacks': nacksPage,
+    '/conditions': conditionsPage,
   };
   for (const [path, page] of Object.entries(pages)) {
     routes.route('GET', path, (_request, response) => send(response, page(sources)));

@@ -9,7 +9,6 @@ import {
   endpoint,
   integer,
   makeField,
-  oneOf,
   text,
 } from '../../lib/config/fields.ts';
 import type { Endpoint } from '../../lib/config/fields.ts';
@@ -22,8 +21,13 @@ import type { GrpcClientOptions } from '../../lib/grpc/client.ts';
 import { LEASE_DURATION_MS, leaseTimes } from '../../lib/kubernetes/lease.ts';
 import type { LeaseTimes } from '../../lib/kubernetes/lease.ts';
 import type { ConnectionSource } from '../../lib/kubernetes/connection.ts';
-import { connectionSource, kubernetesVariables } from '../../lib/kubernetes/variables.ts';
+import {
+  checkSourceSettings,
+  connectionSource,
+  kubernetesVariables,
+} from '../../lib/kubernetes/variables.ts';
 import { tokenVariables } from '../../lib/identity/token-config.ts';
+import { meshConfigVariables } from '../../lib/mesh-config/variables.ts';
 import type { TokenVerifierOptions } from '../../lib/identity/token.ts';
 import { formatPrefix, parsePrefix } from '../../lib/net/prefix.ts';
 import type { MeshSettings } from './mapping/settings.ts';
@@ -105,15 +109,10 @@ const variables = {
     description:
       'Redis with the enrolments of the nodes; without it the manifests say which pods are enrolled',
   },
-  WEFT_CONTROL_PLANE_LISTEN: {
+  WEFT_LISTEN: {
     schema: endpoint({ default: { kind: 'tcp', host: '::', port: 15_012 } }),
     description: 'where delta ADS listens (TLS); [::] takes IPv4 too',
     when: '15012 is taken, or only one address may be reached',
-  },
-  WEFT_CONTROL_PLANE_SOURCE: {
-    schema: oneOf('manifests', 'kubernetes')({ default: 'manifests' }),
-    description: 'where the objects come from: manifests, or a Kubernetes API server',
-    when: 'the mesh runs on Kubernetes',
   },
   WEFT_CONTROL_PLANE_WEBHOOK_LISTEN: {
     schema: endpoint({ optional: true }),
@@ -142,13 +141,13 @@ const variables = {
     description: 'unix socket of the manifest API',
     when: 'objects come from `weft apply`',
   },
-  WEFT_CONTROL_PLANE_PODS_SOCKET: {
+  WEFT_PODS_SOCKET: {
     schema: text({ optional: true }),
     description:
       'unix socket that serves only the watch of pods, for the CA; in a folder of its own',
     when: 'a CA checks requests against the pods',
   },
-  WEFT_CONTROL_PLANE_STATE_DIR: {
+  WEFT_STATE_DIR: {
     schema: text({ default: '/var/lib/weft/control-plane' }),
     description: 'folder of the object store and of the serving certificate',
     when: 'the state is on another volume',
@@ -198,12 +197,7 @@ const variables = {
     schema: duration({ default: 30 * 60_000 }),
     description: 'streams are ended at this age, give or take a tenth; their clients resume',
   },
-  WEFT_MESH_CONFIG: {
-    schema: text({ optional: true }),
-    description:
-      'file with a MeshConfig of Istio, followed; key `mesh` of ConfigMap `istio` in the root namespace when unset',
-    when: 'the MeshConfig is mounted as a file',
-  },
+  ...meshConfigVariables,
   PILOT_AUTO_ALLOW_WAYPOINT_POLICY: {
     schema: bool({ default: false }),
     description: 'let workloads behind a waypoint be reached only through it',
@@ -223,30 +217,22 @@ const variables = {
 const OF_MANIFESTS = [
   'WEFT_CONTROL_PLANE_MANIFESTS_DIR',
   'WEFT_CONTROL_PLANE_API_SOCKET',
-  'WEFT_CONTROL_PLANE_PODS_SOCKET',
+  'WEFT_PODS_SOCKET',
   'REDIS_URL',
   'WEFT_TOKEN_JWKS_PATH',
   'WEFT_TOKEN_ISSUER',
 ] as const;
 
 function checkSource(
-  values: { readonly WEFT_CONTROL_PLANE_SOURCE: string } & Readonly<
+  values: { readonly WEFT_SOURCE: string; readonly WEFT_TOKEN_JWKS_PATH: string | null } & Readonly<
     Record<(typeof OF_MANIFESTS)[number] | 'WEFT_CONTROL_PLANE_WEBHOOK_LISTEN', unknown>
   >,
 ): void {
-  if (values.WEFT_CONTROL_PLANE_SOURCE === 'kubernetes') {
-    const foreign = OF_MANIFESTS.filter((name) => values[name] !== null);
-    if (foreign.length === 0) return;
-    throw new Error(
-      `${foreign.join(', ')} cannot be set with WEFT_CONTROL_PLANE_SOURCE=kubernetes: the API server has all objects and reviews tokens`,
-    );
-  }
-  if (values.WEFT_TOKEN_JWKS_PATH === null) {
-    throw new Error('WEFT_TOKEN_JWKS_PATH is required: it decides which tokens are accepted');
-  }
+  checkSourceSettings(values, OF_MANIFESTS, 'the API server has all objects and reviews tokens');
+  if (values.WEFT_SOURCE === 'kubernetes') return;
   if (values.WEFT_CONTROL_PLANE_WEBHOOK_LISTEN !== null) {
     throw new Error(
-      'WEFT_CONTROL_PLANE_WEBHOOK_LISTEN needs WEFT_CONTROL_PLANE_SOURCE=kubernetes: `weft apply` checks manifests itself',
+      'WEFT_CONTROL_PLANE_WEBHOOK_LISTEN needs WEFT_SOURCE=kubernetes: `weft apply` checks manifests itself',
     );
   }
   if (
@@ -263,8 +249,8 @@ const base = defineConfig(variables, (values): ControlPlaneConfig => {
   checkSource(values);
   const services = values.WEFT_CONTROL_PLANE_SERVICE_CIDRS;
   return {
-    listen: values.WEFT_CONTROL_PLANE_LISTEN,
-    source: values.WEFT_CONTROL_PLANE_SOURCE,
+    listen: values.WEFT_LISTEN,
+    source: values.WEFT_SOURCE,
     kubernetes: connectionSource(values),
     leaseTimes: leaseTimes(values.WEFT_CONTROL_PLANE_LEASE_DURATION),
     webhook: {
@@ -273,8 +259,8 @@ const base = defineConfig(variables, (values): ControlPlaneConfig => {
     },
     manifestsDir: values.WEFT_CONTROL_PLANE_MANIFESTS_DIR,
     apiSocket: values.WEFT_CONTROL_PLANE_API_SOCKET,
-    podsSocket: values.WEFT_CONTROL_PLANE_PODS_SOCKET,
-    stateDir: values.WEFT_CONTROL_PLANE_STATE_DIR,
+    podsSocket: values.WEFT_PODS_SOCKET,
+    stateDir: values.WEFT_STATE_DIR,
     settings: {
       clusterId: clusterId(values),
       trustDomain: values.TRUST_DOMAIN,

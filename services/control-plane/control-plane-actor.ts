@@ -12,6 +12,8 @@ import { present } from '../../lib/errors/assert.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
 import { ServingCertKeeper } from '../../lib/identity/serving-cert.ts';
 import { TokenVerifier } from '../../lib/identity/token.ts';
+import { MeshConfigFollower } from '../../lib/mesh-config/follower.ts';
+import { meshConfigMap } from '../../lib/mesh-config/text.ts';
 import { DeltaServer, MAX_REQUEST_BYTES, deltaService } from '../../lib/xds/delta-server.ts';
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../lib/xds/type-urls.ts';
 import { adminRoutes, debugRoutes } from './admin.ts';
@@ -21,7 +23,7 @@ import { Debounce } from './debounce.ts';
 import { SLICE_MS } from './limits.ts';
 import { KINDS } from './manifests/kinds.ts';
 import { KubernetesParts } from './kubernetes-parts.ts';
-import { MeshConfigFollower } from './mapping/mesh-config-follower.ts';
+import { meshConfigText, readMeshConfig } from './mapping/mesh-config.ts';
 import { MeshMap } from './mapping/mesh-map.ts';
 import { controlPlaneMetrics } from './metrics.ts';
 import type { ControlPlaneMetrics } from './metrics.ts';
@@ -123,7 +125,7 @@ export class ControlPlaneActor implements Actor {
     this.#delta = delta;
     const parts: Parts = { context, source, map, delta, metrics };
     await this.#pushChanges(parts);
-    const shown = { delta, objects: source.objects };
+    const shown = { delta, map, objects: source.objects };
     adminRoutes(context.admin, shown);
     debugRoutes(context.debug, shown, {
       authenticate: (token) => verifier.verify(token),
@@ -173,19 +175,24 @@ export class ControlPlaneActor implements Actor {
       context.supervise('push', work);
       await Promise.allSettled([work]);
     });
+    const { rootNamespace } = this.#config.settings.policies;
     const meshConfig = new MeshConfigFollower({
       path: this.#config.meshConfig,
-      namespace: this.#config.settings.policies.rootNamespace,
       clock,
       log: context.log,
+      read: readMeshConfig,
       changed: (config) => {
         map.configure(config);
+        this.#warnOfTrustDomain(config?.trustDomain, context);
         debounce.report();
       },
     });
     const note = (changes: readonly ObjectChange[]): void => {
       map.note(changes);
-      meshConfig.note(changes);
+      for (const change of changes) {
+        const text = meshConfigText(change, rootNamespace);
+        if (text !== undefined) meshConfig.take(meshConfigMap(rootNamespace), text);
+      }
     };
     const unsubscribe = source.onCommit((changes) => {
       note(changes);
@@ -206,6 +213,21 @@ export class ControlPlaneActor implements Actor {
     }
     await push();
     first.resolve();
+  }
+
+  /** The CA reads no ConfigMap of the manifests. */
+  #warnOfTrustDomain(named: string | undefined, { log }: ActorContext): void {
+    const { source, meshConfig, settings } = this.#config;
+    const signed = settings.trustDomain;
+    if (source === 'kubernetes' || meshConfig !== null || (named ?? signed) === signed) return;
+    log.warn(
+      {
+        named,
+        signed,
+        effect: 'the CA signs for TRUST_DOMAIN: set it, or WEFT_MESH_CONFIG, for both',
+      },
+      'trust-domain.not-signed',
+    );
   }
 
   /**

@@ -5,13 +5,15 @@ import { decodeAddress } from '../../lib/xds/resources/address.ts';
 import { decodeAuthorization } from '../../lib/xds/resources/authorization.ts';
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../lib/xds/type-urls.ts';
 import type { ServedResource } from '../../lib/xds/wire.ts';
+import type { MeshMap } from './mapping/mesh-map.ts';
 import { conditionsOf } from './policy/conditions.ts';
-import type { CommittedState } from './store/state.ts';
+import type { ObjectView } from './sources/object-source.ts';
 
 /** The parts of the control plane that the pages show. */
 export interface PageSources {
   readonly delta: DeltaServer;
-  readonly objects: CommittedState;
+  readonly objects: ObjectView;
+  readonly map: Pick<MeshMap, 'statuses'>;
 }
 
 /** `{workloads, services}`. */
@@ -59,6 +61,18 @@ export function* streamsPage({ delta }: PageSources): Generator<string> {
 export function* nacksPage({ delta }: PageSources): Generator<string> {
   yield '{"nacks":';
   yield* list(delta.nacks);
+  yield '}\n';
+}
+
+/** `{conditions}`: one line for each condition of each object. */
+export function* conditionsPage({ map }: PageSources): Generator<string> {
+  const lines = function* (): Generator<object> {
+    for (const { kind, namespace, name, conditions } of map.statuses()) {
+      for (const condition of conditions) yield { kind, namespace, name, ...condition };
+    }
+  };
+  yield '{"conditions":';
+  yield* list(lines());
   yield '}\n';
 }
 

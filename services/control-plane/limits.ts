@@ -20,8 +20,8 @@ export const MAX_WAITING_TRANSACTIONS = 10_000;
 export const MAX_GROUP_COMMIT = 256;
 /** Objects or rows in one message between threads, or in one call of a listener: a few milliseconds of the event loop. */
 export const MAX_MESSAGE_ROWS = 500;
-/** Longest time that work on a large batch holds the event loop. */
-export const SLICE_MS = 10;
+/** Longest time that work on a large batch holds the event loop; a garbage collection may come in the same turn. */
+export const SLICE_MS = 6;
 /** The store's write-ahead log is cut back to this size after a large transaction. */
 export const MAX_LOG_FILE_BYTES = 16 * 1024 * 1024;
 /** Watch streams open at once; each local consumer needs one or two. */
@@ -42,5 +42,3 @@ export const MAX_SHARED_TEXTS = 65_536;
 export const MAX_REVIEW_BYTES = 8 * 1024 * 1024;
 /** Parts of objects that the reduction shares: labels, owners and ports of twenty thousand Deployments. */
 export const MAX_SHARED_PARTS = 100_000;
-/** Largest MeshConfig; a ConfigMap holds at most this much. */
-export const MAX_MESH_CONFIG_BYTES = 1024 * 1024;

@@ -1,3 +1,4 @@
+import type { Environment } from '../../lib/config/env.ts';
 /**
  * The environment of each actor of the local mesh. Variables have upstream's names where upstream has them, so an
  * unmodified ztunnel, istiod or istio-cni can run in the place of an actor. Pure.
@@ -37,13 +38,18 @@ export function actorEnv(role: Role, plan: MeshPlan, paths: MeshPaths): ActorEnv
   return { ...commonEnv(role, paths), ...ownEnv(role, plan, paths) };
 }
 
-/** Defaults of the local mesh that differ from an actor's own; the caller's setting has precedence. */
-export function actorDefaults({ actor }: Role): ActorEnv {
+/**
+ * Defaults of the local mesh that differ from an actor's own; the caller's setting has precedence. A mesh on demand has no DNS
+ * proxy, which needs all names; pods find services by their hosts file.
+ */
+export function actorDefaults({ actor }: Role, caller: Environment = {}): ActorEnv {
+  const onDemand = caller['XDS_ON_DEMAND']?.toLowerCase() === 'true';
   switch (actor) {
     case 'node-agent':
-      return { AMBIENT_DNS_CAPTURE: 'true' };
+      return onDemand ? {} : { AMBIENT_DNS_CAPTURE: 'true' };
     case 'node-proxy':
       return {
+        ...(onDemand ? { ISTIO_META_DNS_CAPTURE: 'false' } : {}),
         // A local mesh has no NetworkPolicy that could be bypassed.
         WEFT_SAME_NODE_FAST_PATH: 'true',
         // A pod cannot reach the machine's name servers, so queries to them time out. With an empty list they fail at once.
@@ -105,11 +111,11 @@ function caEnv(plan: MeshPlan, paths: MeshPaths): ActorEnv {
     controlPlane.ipv6,
   ];
   return {
-    WEFT_CA_LISTEN: `${ca.ipv4}:${ISTIOD_PORT}`,
+    WEFT_LISTEN: `${ca.ipv4}:${ISTIOD_PORT}`,
     WEFT_METRICS_ADDRESS: `${ca.ipv4}:${METRICS_PORT}`,
-    WEFT_CA_STATE_DIR: paths.caDir,
+    WEFT_STATE_DIR: paths.caDir,
     WEFT_CA_ROOT_BUNDLE_FILE: paths.rootsFile,
-    WEFT_CA_PODS_SOCKET: paths.podsSocket,
+    WEFT_PODS_SOCKET: paths.podsSocket,
     WEFT_CA_SERVING_HOSTS: [ca.ipv4, ca.ipv6, 'istiod.istio-system.svc'].join(','),
     WEFT_CA_SERVING_NAMES: `${SYSTEM_NAMESPACE}/${CONTROL_ACCOUNT}=${granted.join(',')}`,
     WEFT_TOKEN_JWKS_PATH: jwksFile(paths),
@@ -122,11 +128,11 @@ function controlPlaneEnv(plan: MeshPlan, paths: MeshPaths): ActorEnv {
   return {
     ...redisEnv(paths, 'control-plane'),
     ...caClientEnv(plan, paths, 'control-plane'),
-    WEFT_CONTROL_PLANE_LISTEN: `${controlPlane.ipv4}:${ISTIOD_PORT}`,
+    WEFT_LISTEN: `${controlPlane.ipv4}:${ISTIOD_PORT}`,
     WEFT_METRICS_ADDRESS: `${controlPlane.ipv4}:${METRICS_PORT}`,
-    WEFT_CONTROL_PLANE_STATE_DIR: paths.controlDir,
+    WEFT_STATE_DIR: paths.controlDir,
     WEFT_CONTROL_PLANE_API_SOCKET: paths.controlSocket,
-    WEFT_CONTROL_PLANE_PODS_SOCKET: paths.podsSocket,
+    WEFT_PODS_SOCKET: paths.podsSocket,
     WEFT_TOKEN_JWKS_PATH: jwksFile(paths),
     WEFT_CONTROL_PLANE_SERVICE_CIDRS: `${SERVICE_RANGE.ipv4},${SERVICE_RANGE.ipv6}`,
     TRUST_DOMAIN,

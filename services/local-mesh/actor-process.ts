@@ -106,7 +106,7 @@ export async function actorProcess(
     node,
     command: ['nsenter', `--net=${netnsPath(netns)}`, '--', WEFT, 'run', role.actor],
     env: {
-      ...actorDefaults(role),
+      ...actorDefaults(role, mesh.environment),
       ...(await ownEnvironment(role, mesh.environment)),
       ...actorEnv(role, plan, paths),
     },

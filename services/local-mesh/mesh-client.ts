@@ -79,6 +79,26 @@ export async function askNacks(paths: MeshPaths): Promise<readonly Nack[]> {
   return answer.nacks;
 }
 
+/** A status condition that the control plane finds. */
+export interface ConditionLine {
+  readonly kind: string;
+  readonly namespace: string;
+  readonly name: string;
+  readonly type: string;
+  readonly status: string;
+  readonly reason: string;
+  readonly message: string;
+}
+
+/** The status conditions of the control plane's objects. Throws STATE_UNAVAILABLE. */
+export async function askConditions(paths: MeshPaths): Promise<readonly ConditionLine[]> {
+  const answer = await askJson<{ conditions: readonly ConditionLine[] }>({
+    socket: adminSocket(paths, 'control-plane', null),
+    path: '/control-plane/conditions',
+  });
+  return answer.conditions;
+}
+
 /** The live connections of a node's proxy. Throws STATE_UNAVAILABLE. */
 export function askConnections(
   paths: MeshPaths,

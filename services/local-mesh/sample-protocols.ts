@@ -1,11 +1,11 @@
 /** The protocols of the sample servers: HTTP, and one in which the server speaks first. */
 import { createHash } from 'node:crypto';
-import { createServer as createHttpServer } from 'node:http';
 import type { IncomingMessage, Server as HttpServer, ServerResponse } from 'node:http';
 import { createServer } from 'node:net';
 import type { Server, Socket } from 'node:net';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
+import { createServer as createHttpServer } from '../../lib/http/node-http.ts';
 
 /** Largest `/bytes/N`, 1 TiB; the body is made while it is sent. */
 const BYTES_LIMIT = 1024 ** 4;

@@ -2,12 +2,12 @@
  * The default servers of a node: one process that listens in the network namespaces of many pods. `PUT /pods` on a unix
  * socket sets the whole list of pods, so a restarted process needs one call. The only argument is the socket's path.
  */
-import { createServer } from 'node:http';
 import type { Server, Socket } from 'node:net';
 import { chmod, rm } from 'node:fs/promises';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
 import { z } from 'zod';
+import { createServer } from '../../lib/http/node-http.ts';
 import { sendJson } from '../../lib/http/answers.ts';
 import { present } from '../../lib/errors/assert.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';

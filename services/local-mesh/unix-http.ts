@@ -1,6 +1,6 @@
 /** HTTP client over unix sockets, for the supervisor, the control plane and the actors' admin servers. */
-import { request } from 'node:http';
 import type { IncomingMessage } from 'node:http';
+import { request } from '../../lib/http/node-http.ts';
 import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
 
 /** Largest answer read into memory; the connection lists of a busy node are the largest answers. */

@@ -4,14 +4,24 @@ import type { BusConfig } from '../../lib/bus/config.ts';
 import { defineConfig } from '../../lib/config/define-config.ts';
 import { drainDeadlineMs, drainVariables } from '../../lib/config/drain.ts';
 import { bool, list, makeField, oneOf, text } from '../../lib/config/fields.ts';
+import { DEFAULT_SELECTORS } from './eligibility.ts';
+import type { EligibilityRules } from './eligibility.ts';
+import { enablementSelectors } from './enablement-selectors.ts';
+import type { ConnectionSource } from '../../lib/kubernetes/connection.ts';
+import { connectionSource, kubernetesVariables } from '../../lib/kubernetes/variables.ts';
 import type { RedirectDefaults } from '../../lib/redirect/pod-options.ts';
 import { DEFAULT_PROBE_ADDRESS } from '../../lib/redirect/rules.ts';
+import { cniConfig, cniVariables } from './cni/config.ts';
+import type { CniConfig } from './cni/config.ts';
 
 /** The settings of the node agent; times in milliseconds. */
 export interface NodeAgentConfig {
   readonly bus: BusConfig;
-  readonly podsDir: string;
-  readonly sysctlDir: string;
+  /** Where the pods come from. */
+  readonly pods:
+    | { readonly kind: 'directory'; readonly path: string }
+    | { readonly kind: 'kubernetes'; readonly connection: ConnectionSource };
+  readonly procDir: string;
   readonly rescanMs: number;
   readonly socketPath: string;
   readonly addTo: 'newest-group' | 'newest-only';
@@ -19,7 +29,9 @@ export interface NodeAgentConfig {
   readonly drainMs: number;
   readonly redirect: RedirectDefaults;
   readonly forceIptables: 'legacy' | 'nft' | null;
-  readonly excludedNamespaces: readonly string[];
+  readonly eligibility: EligibilityRules;
+  /** Null where no CNI plugin is wanted. */
+  readonly cni: CniConfig | null;
 }
 
 /** Time between two comparisons of rules and listeners; finds drift within 10 s on a busy node too. */
@@ -36,10 +48,11 @@ const absolutePath = makeField((value) => {
 
 const variables = {
   ...busVariables,
+  ...kubernetesVariables,
   WEFT_NODE_AGENT_PODS_DIR: {
-    schema: absolutePath(),
+    schema: absolutePath({ optional: true }),
     description: 'directory with one JSON record per pod of this node',
-    when: 'always set: the runtime writes its records there',
+    when: 'always set with manifests: the runtime writes its records there',
   },
   INPOD_UDS: {
     schema: text({ default: '/var/run/ztunnel/ztunnel.sock' }),
@@ -50,10 +63,11 @@ const variables = {
     description: 'who is told of a new pod: all proxies of the newest group, or the newest alone',
     when: "a proxy of another make expects istio-cni's rule (newest-only)",
   },
-  WEFT_NODE_AGENT_SYSCTL_DIR: {
-    schema: absolutePath({ default: '/proc/sys' }),
-    description: 'where the settings of /proc/sys/net can be written; a mount of it in a container',
-    when: '/proc/sys is read-only, as in a container',
+  WEFT_NODE_AGENT_PROC_DIR: {
+    schema: absolutePath({ default: '/proc' }),
+    description:
+      "a mount of the node's /proc: its processes lead to the pods' namespaces, and sys/net is written to",
+    when: 'the agent runs in a container',
   },
   AMBIENT_IPV6: { schema: bool({ default: true }), description: 'write IPv6 rules too' },
   AMBIENT_DNS_CAPTURE: {
@@ -76,14 +90,20 @@ const variables = {
     schema: list({ default: ['kube-system'] }),
     description: 'namespaces whose pods are never enrolled',
   },
+  AMBIENT_ENABLEMENT_SELECTOR: {
+    schema: enablementSelectors({ default: DEFAULT_SELECTORS }),
+    description:
+      'YAML list of {podSelector, namespaceSelector}; a pod that one of them selects is enrolled, an empty selector selects everything',
+  },
+  ...cniVariables,
   ...drainVariables,
 } as const;
 
 /** Environment of the node agent; upstream's names where upstream has one (docs/spec/cni.md §1.2). */
 export const nodeAgentConfig = defineConfig(variables, (values): NodeAgentConfig => ({
   bus: busConfig(values),
-  podsDir: values.WEFT_NODE_AGENT_PODS_DIR,
-  sysctlDir: values.WEFT_NODE_AGENT_SYSCTL_DIR,
+  pods: podsOf(values),
+  procDir: values.WEFT_NODE_AGENT_PROC_DIR,
   rescanMs: RESCAN_MS,
   socketPath: values.INPOD_UDS,
   addTo: values.WEFT_NODE_AGENT_ADD_TO,
@@ -95,8 +115,31 @@ export const nodeAgentConfig = defineConfig(variables, (values): NodeAgentConfig
     probeAddress: { v4: values.HOST_PROBE_SNAT_IP, v6: values.HOST_PROBE_SNAT_IPV6 },
   },
   forceIptables: values.FORCE_IPTABLES_BINARY,
-  excludedNamespaces: values.EXCLUDE_NAMESPACES,
+  eligibility: {
+    excludedNamespaces: values.EXCLUDE_NAMESPACES,
+    selectors: values.AMBIENT_ENABLEMENT_SELECTOR,
+  },
+  cni: cniConfig(values),
 }));
+
+function podsOf(
+  values: Parameters<typeof connectionSource>[0] & {
+    readonly WEFT_SOURCE: string;
+    readonly WEFT_NODE_AGENT_PODS_DIR: string | null;
+  },
+): NodeAgentConfig['pods'] {
+  const { WEFT_SOURCE: source, WEFT_NODE_AGENT_PODS_DIR: path } = values;
+  if (source === 'kubernetes') {
+    if (path === null) return { kind: 'kubernetes', connection: connectionSource(values) };
+    throw new Error(
+      'WEFT_NODE_AGENT_PODS_DIR cannot be set with WEFT_SOURCE=kubernetes: the API server has the pods',
+    );
+  }
+  if (path !== null) return { kind: 'directory', path };
+  throw new Error(
+    'WEFT_NODE_AGENT_PODS_DIR is required: the pods must come from somewhere, or set WEFT_SOURCE=kubernetes',
+  );
+}
 
 function checkedIp(value: string, family: 4 | 6): string {
   if (isIP(value) !== family) throw new Error(`must be an IPv${family} address`);

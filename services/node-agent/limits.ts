@@ -16,3 +16,9 @@ export const ROWS_RETRY = { baseMs: 100, maxMs: 5_000 } as const;
 export const PEERS_LEARN_MS = 500;
 /** Delays between restarts of a pod's listeners; each cuts its connections, so they grow while restarts do not help. */
 export const RESTART_SERVING = { baseMs: 10_000, maxMs: 300_000 } as const;
+/** The same Event of a pod is written again after this time. */
+export const EVENT_REPEAT_MS = 300_000;
+/** The API server refuses longer messages of Events. */
+export const MAX_EVENT_CHARACTERS = 1_024;
+/** Time between two looks at the node's own rules. */
+export const HOST_RULES_CHECK_MS = 60_000;

@@ -1,11 +1,11 @@
 /** The node agent as an actor: reads pods, writes rules, and sends ZDS messages. Its stop undoes nothing. */
 import { mkdir } from 'node:fs/promises';
-import { dirname } from 'node:path';
+import { dirname, join } from 'node:path';
 import type { Actor, ActorContext, ActorDefinition } from '../../lib/actor/actor.ts';
 import { sendJson } from '../../lib/http/answers.ts';
 import type { Bus } from '../../lib/bus/redis-bus.ts';
 import { connectBus } from '../../lib/bus/redis-bus.ts';
-import { present } from '../../lib/errors/assert.ts';
+import { assert, present } from '../../lib/errors/assert.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { threadNetns } from '../../lib/linux/netns.ts';
 import { capabilities, raiseFileLimit } from '../../lib/linux/process.ts';
@@ -13,13 +13,18 @@ import type { Logger } from '../../lib/log/logger.ts';
 import { Redirector } from '../../lib/redirect/apply.ts';
 import { chooseTools } from '../../lib/redirect/flavour.ts';
 import { ZdsAgent } from '../../lib/zds/agent.ts';
+import { Cni } from './cni/cni.ts';
 import { nodeAgentConfig } from './config.ts';
 import type { NodeAgentConfig } from './config.ts';
 import { EnrolmentRows } from './enrolment-rows.ts';
 import { MAX_RULE_WRITERS } from './limits.ts';
+import { KubernetesParts } from './kubernetes/kubernetes-parts.ts';
 import { agentMetrics } from './metrics.ts';
+import type { AgentMetrics } from './metrics.ts';
+import { PodNamespaces } from './netns/pod-namespaces.ts';
 import { NodeEnrolments } from './node-enrolments.ts';
 import { PodDirectory } from './pod-directory.ts';
+import type { PodSource } from './pod-source.ts';
 import { RuleSets } from './rule-sets.ts';
 import { Slots } from '../../lib/async/slots.ts';
 
@@ -30,6 +35,7 @@ const SOCKET_MODE = 0o600;
 export class NodeAgentActor implements Actor {
   readonly #config: NodeAgentConfig;
   readonly #made = new AsyncDisposableStack();
+  #cni: Cni | null = null;
 
   constructor(config: NodeAgentConfig) {
     this.#config = config;
@@ -45,6 +51,7 @@ export class NodeAgentActor implements Actor {
     const release = context.readiness.block('pods');
     const bus = this.#openBus(context, node);
     const rows = this.#openRows(context, bus, node);
+    const kubernetes = await this.#openKubernetes(context, node);
     const metrics = agentMetrics(context.metrics, {
       states: () => pods.states(),
       proxies: () => zds.connections.length,
@@ -61,15 +68,18 @@ export class NodeAgentActor implements Actor {
     });
     const pods = new NodeEnrolments({
       zds,
-      rows,
+      rows: kubernetes === null ? rows : kubernetes.beside(rows),
+      tellFailure: (record, reason) =>
+        kubernetes?.events.warn(record, 'MeshEnrolmentFailed', reason),
       redirector,
       slots: new Slots(() => MAX_RULE_WRITERS, clock),
       clock,
       log,
       metrics,
       ruleSets: new RuleSets(config.redirect),
-      sysctlDir: config.sysctlDir,
-      excludedNamespaces: config.excludedNamespaces,
+      sysctlDir: join(config.procDir, 'sys'),
+      namespaces: new PodNamespaces(config.procDir),
+      eligibility: config.eligibility,
       ownNetns: threadNetns(),
       drainMs: config.drainMs,
       supervise: (work) => context.supervise('pods', work),
@@ -77,16 +87,7 @@ export class NodeAgentActor implements Actor {
     this.#made.defer(() => pods.stop());
     this.#made.defer(() => zds.close());
     this.#declareRoutes(context, { bus, zds, pods, rows });
-    const source = new PodDirectory({
-      path: config.podsDir,
-      node,
-      rescanMs: config.rescanMs,
-      clock,
-      log,
-      onProblem: (kind) => metrics.sourceProblem(kind),
-      supervise: (work) => context.supervise('pod directory', work),
-    });
-    this.#made.defer(() => source.close());
+    const source = kubernetes?.pods ?? this.#openDirectory(context, node, metrics);
     let begun = false;
     await source.start((set) => {
       rows.keep(set.unreadable);
@@ -100,18 +101,56 @@ export class NodeAgentActor implements Actor {
         'first look at the pods',
         attempted.then(() => {
           rows.begin();
+          kubernetes?.probes.start();
           release();
         }),
       );
     });
+    await this.#openCni(context, node, { source, pods });
   }
 
+  async #openKubernetes(context: ActorContext, node: string): Promise<KubernetesParts | null> {
+    const { pods, procDir, redirect } = this.#config;
+    if (pods.kind !== 'kubernetes') return null;
+    const site = { node, procDir, probeAddress: redirect.probeAddress };
+    return this.#made.use(await KubernetesParts.open(pods.connection, context, site));
+  }
+
+  #openDirectory(context: ActorContext, node: string, metrics: AgentMetrics): PodSource {
+    const { pods, rescanMs } = this.#config;
+    assert(pods.kind === 'directory', 'the pods come from a directory or from the API server');
+    const source = new PodDirectory({
+      path: pods.path,
+      node,
+      rescanMs,
+      clock: context.clock,
+      log: context.log,
+      onProblem: (kind) => metrics.sourceProblem(kind),
+      supervise: (work) => context.supervise('pod directory', work),
+    });
+    this.#made.defer(() => source.close());
+    return source;
+  }
+
+  /** The next agent continues unfinished work; only an agent that leaves for good takes the CNI plugin away. */
   async drain(): Promise<void> {
-    // Nothing to finish: the next agent continues unfinished work.
+    await this.#cni?.depart();
   }
 
   stop(): Promise<void> {
     return this.#made.disposeAsync();
+  }
+
+  async #openCni(
+    context: ActorContext,
+    node: string,
+    parts: { readonly source: PodSource; readonly pods: NodeEnrolments },
+  ): Promise<void> {
+    const { cni, eligibility: rules } = this.#config;
+    if (cni === null) return;
+    const opened = await Cni.open(cni, { context, node, rules, ...parts });
+    this.#made.defer(() => opened.close());
+    this.#cni = opened;
   }
 
   #openBus(context: ActorContext, node: string): Bus {

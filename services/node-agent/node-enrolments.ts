@@ -9,7 +9,7 @@ import { DRIFT_SLICE } from './limits.ts';
 import { PodEnrolment } from './pod-enrolment.ts';
 import type { PodDeps } from './pod-enrolment.ts';
 import type { PodState } from './metrics.ts';
-import type { PodSet } from './pod-directory.ts';
+import type { PodSet } from './pod-source.ts';
 
 /** A line of `GET /node-agent/enrolments`. */
 export interface EnrolmentView {
@@ -17,7 +17,7 @@ export interface EnrolmentView {
   readonly namespace: string;
   readonly name: string;
   readonly state: PodState;
-  readonly netns: string;
+  readonly netns: string | null;
   readonly reason?: string;
   readonly driftRepairs: number;
 }
@@ -57,6 +57,17 @@ export class NodeEnrolments {
       pod.update(null);
     }
     await Promise.all(attempts);
+  }
+
+  /** Brings the pod to its state now. Resolves with that state, and the reason when it is not enrolled. */
+  async outcome(
+    uid: string,
+  ): Promise<{ readonly state: PodState; readonly reason: string | null }> {
+    const pod = this.#pods.get(uid);
+    if (pod === undefined) return { state: 'outside', reason: 'the pod is not known' };
+    pod.kick();
+    await pod.settled;
+    return { state: pod.state, reason: pod.reason };
   }
 
   /** Yields the pods for a proxy that connects. It keeps pods whose record cannot be read. */
@@ -99,7 +110,8 @@ export class NodeEnrolments {
       const { record, uid, state, reason, driftRepairs } = pod;
       if (record === null || (state === 'outside' && reason === null) || !(pod.wanted || pod.netns))
         return [];
-      const { namespace, name, netns } = record;
+      const { namespace, name } = record;
+      const netns = pod.netnsName;
       const why = reason === null ? {} : { reason };
       return [{ podUid: uid, namespace, name, state, netns, ...why, driftRepairs }];
     });

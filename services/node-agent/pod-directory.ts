@@ -9,13 +9,7 @@ import type { Logger } from '../../lib/log/logger.ts';
 import { podRecordSchema } from '../../lib/state/pod-record.ts';
 import type { PodRecord } from '../../lib/state/pod-record.ts';
 import { MAX_PODS, MAX_RECORD_BYTES } from './limits.ts';
-
-/** The pods of a node at one moment. */
-export interface PodSet {
-  readonly pods: ReadonlyMap<string, PodRecord>;
-  /** Pods that exist but never had a readable record; they are left as they are. */
-  readonly unreadable: ReadonlySet<string>;
-}
+import type { PodSet, PodSource } from './pod-source.ts';
 
 /** Settings and ports of a {@link PodDirectory}. */
 export interface PodDirectoryOptions {
@@ -42,7 +36,7 @@ interface KnownFile {
 const SETTLE_MS = 20;
 
 /** Reads pods from a directory until closed. */
-export class PodDirectory {
+export class PodDirectory implements PodSource {
   readonly #options: PodDirectoryOptions;
   #files = new Map<string, KnownFile>();
   #onPods: (set: PodSet) => void = () => undefined;
@@ -66,6 +60,23 @@ export class PodDirectory {
     this.#rescan = clock.every(rescanMs, () => this.#scanSoon(0));
     await this.#scan();
   }
+
+  /** Returns the pod of this name, after a scan when it is not known; null when there is none. */
+  async find(namespace: string, name: string): Promise<PodRecord | null> {
+    const known = (): PodRecord | undefined =>
+      [...this.#files.values()]
+        .map(({ record }) => record)
+        .find((record) => record?.namespace === namespace && record.name === name) ?? undefined;
+    if (known() === undefined) {
+      // A scan under way may have passed the file.
+      await this.#scanning;
+      await this.#scan();
+    }
+    return known() ?? null;
+  }
+
+  /** The records name the namespaces themselves. */
+  place(): void {}
 
   close(): void {
     this.#closed = true;

@@ -10,7 +10,7 @@ import type { NetnsHandle } from '../../lib/linux/netns-handle.ts';
 import type { PodRecord } from '../../lib/state/pod-record.ts';
 import type { ZdsAgent, ZdsPod } from '../../lib/zds/agent.ts';
 import { eligibility } from './eligibility.ts';
-import type { Eligibility } from './eligibility.ts';
+import type { Eligibility, EligibilityRules } from './eligibility.ts';
 import type { EnrolmentRows } from './enrolment-rows.ts';
 import { PEERS_LEARN_MS, RETRY } from './limits.ts';
 import { ListenerWatch } from './listener-watch.ts';
@@ -22,13 +22,15 @@ import type { RuleDeps } from './pod-rules.ts';
 export interface PodDeps extends RuleDeps {
   readonly zds: Pick<ZdsAgent, 'ensure' | 'del' | 'forget' | 'served'>;
   readonly rows: Pick<EnrolmentRows, 'set' | 'delete'>;
-  readonly excludedNamespaces: readonly string[];
+  readonly eligibility: EligibilityRules;
   /** Time that carried connections of a leaving pod have. */
   readonly drainMs: number;
   /** Returns whether another enrolled pod lives in this namespace. */
   readonly shared: (identity: NetnsIdentity, uid: string) => boolean;
   /** Fails the actor when the promise rejects, which is a defect. */
   readonly supervise: (work: Promise<void>) => void;
+  /** Tells people why an attempt failed; once for each reason. */
+  readonly tellFailure: (record: PodRecord, reason: string) => void;
   /** Called when the pod is gone and nothing is left to do. */
   readonly onGone: (uid: string) => void;
 }
@@ -51,6 +53,7 @@ export class PodEnrolment {
   #restartServing = false;
   #leavingSinceMs: number | null = null;
   #running = false;
+  #work = Promise.resolve();
   #stopped = false;
   #again = false;
   #retry: Timer | null = null;
@@ -71,9 +74,20 @@ export class PodEnrolment {
     return this.#rules.netns?.identity ?? null;
   }
 
+  /** The path or the number of the namespace, for people; null while it is not found. */
+  get netnsName(): string | null {
+    const { netns } = this;
+    return this.#record?.netns ?? (netns === null ? null : `net:[${netns.inode}]`);
+  }
+
   /** True while enrolled or to be enrolled. */
   get wanted(): boolean {
-    return this.#record !== null && eligibility(this.#record, this.#deps.excludedNamespaces).enrol;
+    return this.#record !== null && eligibility(this.#record, this.#deps.eligibility).enrol;
+  }
+
+  /** Resolves when no attempt is under way. */
+  get settled(): Promise<void> {
+    return this.#work;
   }
 
   /** Resolves when the first attempt to bring the pod to its state has ended. */
@@ -101,7 +115,9 @@ export class PodEnrolment {
     if (this.#stopped) return;
     this.#retry?.cancel();
     this.#again = true;
-    if (!this.#running) this.#deps.supervise(this.#run());
+    if (this.#running) return;
+    this.#work = this.#run();
+    this.#deps.supervise(this.#work);
   }
 
   /** Handles that a proxy came or went. */
@@ -159,7 +175,10 @@ export class PodEnrolment {
       metrics.reconcileFailed(code);
       const line = { ...this.#name(), code, reason: message };
       if (repeated) log.debug(line, 'pod.not-reconciled');
-      else log.warn(line, 'pod.not-reconciled');
+      else {
+        log.warn(line, 'pod.not-reconciled');
+        if (this.#record !== null) this.#deps.tellFailure(this.#record, message);
+      }
       // A proxy that connects starts the next attempt.
       if (code === 'ZDS_NO_PROXY') return;
       this.#retry = clock.after(this.#backoff.next(), () => this.kick());
@@ -169,14 +188,14 @@ export class PodEnrolment {
   async #step(): Promise<void> {
     const record = this.#record;
     if (record === null) return this.#gone();
-    const decision = eligibility(record, this.#deps.excludedNamespaces);
+    const decision = eligibility(record, this.#deps.eligibility);
     return decision.enrol ? this.#enrol(record) : this.#leave(record, decision);
   }
 
   async #enrol(record: PodRecord): Promise<void> {
     const { zds, log, metrics } = this.#deps;
     this.#leavingSinceMs = null;
-    if (this.#rules.open(record) || this.state === 'outside') this.state = 'waiting';
+    if ((await this.#rules.open(record)) || this.state === 'outside') this.state = 'waiting';
     if ((await this.#rules.write(record)) === 'repaired') {
       this.driftRepairs += 1;
       metrics.driftRepaired('rules');
@@ -210,7 +229,7 @@ export class PodEnrolment {
   /** Removes rules of an enrolment that ended while no agent ran. */
   async #removeRemains(record: PodRecord): Promise<void> {
     try {
-      this.#rules.open(record);
+      await this.#rules.open(record);
     } catch (error) {
       // A namespace that is gone has no rules; a pod that is not wanted need not have one.
       if (error instanceof MeshError && error.code === 'NETNS_UNAVAILABLE') return;
@@ -287,8 +306,9 @@ export class PodEnrolment {
 
   #setState(record: PodRecord, state: 'pending' | 'enabled'): void {
     this.state = state;
-    const { namespace, name, serviceAccount, netns, addresses } = record;
+    const { namespace, name, serviceAccount, addresses } = record;
     const podUid = this.uid;
+    const netns = present(this.netnsName, 'a pod with rules has a namespace');
     this.#deps.rows.set(this.uid, {
       enrolment: { podUid, namespace, name, serviceAccount, netns, addresses, state },
       inherited: this.#rules.inherited,

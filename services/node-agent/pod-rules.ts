@@ -3,8 +3,7 @@ import { statSync } from 'node:fs';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { present } from '../../lib/errors/assert.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
-import { errnoOf } from '../../lib/linux/errno.ts';
-import { NetnsHandle } from '../../lib/linux/netns-handle.ts';
+import type { NetnsHandle } from '../../lib/linux/netns-handle.ts';
 import { sameNetns, writeSysctl } from '../../lib/linux/netns.ts';
 import type { NetnsIdentity } from '../../lib/linux/netns.ts';
 import type { Logger } from '../../lib/log/logger.ts';
@@ -12,6 +11,7 @@ import type { Fingerprint, Redirector, RedirectTarget } from '../../lib/redirect
 import type { FamilyRules } from '../../lib/redirect/rules.ts';
 import type { PodRecord } from '../../lib/state/pod-record.ts';
 import type { AgentMetrics } from './metrics.ts';
+import type { PodNamespaces } from './netns/pod-namespaces.ts';
 import type { RuleSets } from './rule-sets.ts';
 import type { Slots } from '../../lib/async/slots.ts';
 
@@ -30,6 +30,7 @@ export interface RuleDeps {
   readonly log: Logger;
   readonly metrics: AgentMetrics;
   readonly ruleSets: RuleSets;
+  readonly namespaces: Pick<PodNamespaces, 'open'>;
   /** The agent's own namespace, where no rule may be written. */
   readonly ownNetns: NetnsIdentity;
   /** The directory where `/proc/sys` can be written. */
@@ -72,16 +73,16 @@ export class PodRules {
   }
 
   /**
-   * Opens the namespace that the record names; returns true when it differs from the present one. Rejects with NETNS_UNAVAILABLE
+   * Opens the pod's namespace; returns true when it differs from the present one. Rejects with NETNS_UNAVAILABLE
    * when there is none, or when it is the node's own.
    */
-  open(record: PodRecord): boolean {
-    const opened = openRecord(record);
+  async open(record: PodRecord): Promise<boolean> {
+    const opened = await this.#deps.namespaces.open(record);
     if (sameNetns(opened.identity, this.#deps.ownNetns)) {
       opened.release();
       throw new MeshError(
         'NETNS_UNAVAILABLE',
-        `${record.netns} is the node's own namespace, not that of a pod`,
+        `the namespace of pod ${record.uid} is the node's own namespace`,
       );
     }
     if (this.#netns !== null && sameNetns(this.#netns.identity, opened.identity)) {
@@ -89,7 +90,10 @@ export class PodRules {
       return false;
     }
     if (this.#netns !== null) {
-      this.#deps.log.info({ uid: this.#uid, netns: record.netns }, 'pod.namespace-replaced');
+      this.#deps.log.info(
+        { uid: this.#uid, netns: opened.identity.inode },
+        'pod.namespace-replaced',
+      );
     }
     this.drop();
     this.#netns = opened;
@@ -137,7 +141,10 @@ export class PodRules {
   /** Returns whether namespace and rules certainly have not changed. It is quick. True when no namespace is held. */
   unchanged(record: PodRecord): boolean {
     if (this.#netns === null || this.#applied === null) return true;
-    const status = statSync(record.netns, { bigint: true, throwIfNoEntry: false });
+    const status =
+      record.netns === null
+        ? undefined
+        : statSync(record.netns, { bigint: true, throwIfNoEntry: false });
     // A missing path proves nothing: the pod may be leaving, or its record is about to change.
     if (status !== undefined) {
       const named = { inode: String(status.ino), device: String(status.dev) };
@@ -234,18 +241,4 @@ export class PodRules {
 
 function targetOf(netns: NetnsHandle): RedirectTarget {
   return { netnsFd: netns.fd, inode: netns.identity.inode };
-}
-
-function openRecord(record: PodRecord): NetnsHandle {
-  try {
-    return NetnsHandle.open(record.netns);
-  } catch (error) {
-    const errno = errnoOf(error);
-    if (errno === null) throw error;
-    throw new MeshError(
-      'NETNS_UNAVAILABLE',
-      `network namespace ${record.netns} of pod ${record.uid} cannot be opened: ${errno}`,
-      { cause: error, detail: { path: record.netns } },
-    );
-  }
 }

@@ -38,6 +38,7 @@ import { readinessBlocker } from './readiness-blocker.ts';
 import { NodeProxyServers } from './servers/servers.ts';
 import { ThreadTotals } from './servers/thread-totals.ts';
 import { BusSigning } from './signing.ts';
+import { WantSender } from './state-thread/on-demand/want-sender.ts';
 import { startFeed } from './state-thread/state-feed.ts';
 import { StateThread } from './state-thread/state-thread.ts';
 import { Telemetry, threadLogging } from './telemetry.ts';
@@ -219,7 +220,9 @@ export class Composition {
       dedicatedTo: this.#config.dedicatedTo,
       ...threadLogging(log),
       policyUnknownReference: listener.policyUnknownReference,
+      onDemand: this.#config.onDemand,
     };
+    const wanted = new WantSender({ log, add: (names) => this.#bus.want(names) });
     return new StateThread(settings, this.#config.stateThread, clock, {
       ready: () => {
         log.info('state.ready');
@@ -229,6 +232,7 @@ export class Composition {
       // A proxy without traffic needs no certificate.
       identities: (identities) =>
         this.#distributor.setLocal(listener.dnsOnly === true ? [] : identities),
+      want: (names) => wanted.send(names),
       failed: (error) => this.#failed.reject(error),
     });
   }

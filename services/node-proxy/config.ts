@@ -23,6 +23,7 @@ import {
   READINESS_PORT,
 } from './config/fixed.ts';
 import { dnsSettings, dnsVariables } from './config/dns.ts';
+import { onDemandSettings, onDemandVariables } from './config/on-demand.ts';
 import { localSource, localStateVariables, requireSigning } from './config/local-state.ts';
 import type { LocalSource } from './config/local-state.ts';
 import { dedicatedWorkload, requireWork } from './config/mode.ts';
@@ -32,12 +33,14 @@ import { socketConfig } from './config/sockets.ts';
 import { identityVariables, processVariables, trafficVariables } from './config/variables.ts';
 import { listenerThreads } from './config/worker-threads.ts';
 import type { OwnPod } from './pods/own-listener.ts';
-import type { WorkloadName } from './state-thread/protocol.ts';
+import type { OnDemandSettings, WorkloadName } from './state-thread/protocol.ts';
 
 /** The configuration of node-proxy, in plain data; times in milliseconds. */
 export interface NodeProxyConfig {
   readonly bus: BusConfig;
   readonly listener: ListenerConfig;
+  /** Null when the whole mesh is followed. */
+  readonly onDemand: OnDemandSettings | null;
   readonly threads: number;
   /** True when the mesh state has a thread of its own. */
   readonly stateThread: boolean;
@@ -93,6 +96,7 @@ const variables = {
   ...identityVariables,
   ...trafficVariables,
   ...dnsVariables,
+  ...onDemandVariables,
   ...processVariables,
   ...localStateVariables,
   ...busVariables,
@@ -102,9 +106,16 @@ const config = defineConfig(variables, (values): NodeProxyConfig => {
   const metadata = values.PROXY_CONFIG?.proxyMetadata ?? {};
   refuseUnsupported(unsupportedValues(values, metadata));
   const dedicatedTo = dedicatedWorkload(values);
+  const listener = listenerConfig(values, metadata, dedicatedTo !== null);
+  const local = localSource(values);
+  const onDemand = onDemandSettings(values, metadata, {
+    dns: listener.dns !== null,
+    local: local !== null,
+  });
   return {
     bus: busConfig(values),
-    listener: listenerConfig(values, metadata, dedicatedTo !== null),
+    listener: { ...listener, onDemandWaitMs: onDemand?.waitMs ?? null },
+    onDemand,
     threads: listenerThreads({
       setting: values.ZTUNNEL_WORKER_THREADS,
       cpuLimit: values.ZTUNNEL_RESOURCE_CPU_LIMIT ?? values.ZTUNNEL_CPU_LIMIT,
@@ -120,7 +131,7 @@ const config = defineConfig(variables, (values): NodeProxyConfig => {
     podDrainMs: drainDeadlineMs(values),
     own: dedicatedTo === null && values.ENABLE_PROXY ? ownPod(values) : null,
     dedicatedTo,
-    local: localSource(values),
+    local,
     roots: meshRoots(values),
     crlPath: values.CRL_PATH === '' ? null : values.CRL_PATH,
     ports: {
@@ -184,7 +195,6 @@ function listenerConfig(values: Values, metadata: Metadata, dedicated: boolean):
       pingIntervalMs: PING.intervalMs,
       pingTimeoutMs: PING.timeoutMs,
     },
-    carry: values.WEFT_CARRY,
     connectTimeoutMs: CONNECT_TIMEOUT_MS,
     handshakeTimeoutMs: HANDSHAKE_TIMEOUT_MS,
     limits: {

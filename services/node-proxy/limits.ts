@@ -110,3 +110,24 @@ export const YOUNG_GENERATION_MB = 6;
  * takes 20 messages, each of which waits for the one before.
  */
 export const ENDPOINTS_PER_MESSAGE = 256;
+
+/** Longest wait of a connection for a name that nobody asked for before; upstream's has no limit. */
+export const ON_DEMAND_WAIT_MS = 5_000;
+
+/** Names of one process that lookups wait for at once; a further one is refused, and its connection fails closed. */
+export const NAMES_WAITED_MAX = 1_024;
+
+/** New names that one pod may ask for: at once, and a second. A pod that scans addresses must not use up the places of others. */
+export const NAMES_OF_POD = { burst: 100, perSecond: 20 } as const;
+
+/** Names in use that one process keeps subscribed; the least recently used are left to be asked for anew. */
+export const NAMES_USED_MAX = 8_192;
+
+/** A request for a name is repeated after this time: a standby ingester needs three seconds, and a connection waits for five. */
+export const ASK_AGAIN_MS = 1_000;
+
+/** Time between two reports of the names in use: a fifth of the time after which an ingester gives up a name. */
+export const NAMES_REFRESH_MS = 2 * 60_000;
+
+/** Names that wait to be sent to Redis: all that are in use, and as many again. */
+export const NAMES_UNSENT_MAX = 16_384;

@@ -137,6 +137,24 @@ function declareStateGauges(registry: MetricRegistry, gauges: NodeProxyGauges): 
     (gauge) => gauge.set(gauges.state()?.unreadableRows ?? 0),
   );
   registry.gauge(
+    'weft_state_names',
+    'Names on demand: answered, in use here, waited for by lookups; none where the whole mesh is followed',
+    ['state'],
+    (gauge) => {
+      const stats = gauges.state()?.onDemand ?? null;
+      if (stats === null) return;
+      gauge.set({ state: 'answered' }, stats.answered);
+      gauge.set({ state: 'used' }, stats.used);
+      gauge.set({ state: 'waited' }, stats.waited);
+    },
+  );
+  registry.gauge(
+    'weft_state_names_refused',
+    'Lookups on demand since the start that were not asked for: too many of a pod, or of all',
+    [],
+    (gauge) => gauge.set(gauges.state()?.onDemand?.refused ?? 0),
+  );
+  registry.gauge(
     'weft_policy_programs',
     'Decision programs in use since the start, by who compiled them',
     ['by'],

@@ -31,6 +31,8 @@ export interface IngesterConfig {
   readonly node: XdsNodeOptions;
   /** Path of the local file, or its text. */
   readonly local: { readonly path: string } | { readonly text: string } | null;
+  /** Address resources are followed by the names that node-proxies ask for. */
+  readonly onDemand: boolean;
   /** How long large removals are held, in milliseconds; 0: not at all. */
   readonly holdRemovalsMs: number;
 }
@@ -71,7 +73,9 @@ const base = defineConfig(
     NODE_NAME: { schema: text({ default: '' }), description: 'node this process runs on' },
     XDS_ON_DEMAND: {
       schema: bool({ default: false }),
-      description: 'on-demand discovery; not supported, only false',
+      description:
+        'follow only the addresses that connections of pods need (docs/decisions/on-demand.md); set it for node-proxy too',
+      when: 'the mesh is much larger than the part that the nodes of this Redis talk to',
     },
     WEFT_HOLD_REMOVALS: {
       schema: duration({ default: HOLD_REMOVALS_MS }),
@@ -106,16 +110,13 @@ export const ingesterConfig: ConfigSpec<IngesterConfig> = {
         return otherwise;
       }
     };
-    if (values.XDS_ON_DEMAND) {
-      throw new MeshError(
-        'CONFIG_UNSUPPORTED',
-        'XDS_ON_DEMAND=true is not supported: the whole mesh is followed',
-      );
-    }
     if (values.LOCAL_XDS_PATH !== null && values.LOCAL_XDS !== null) {
       problems.push('LOCAL_XDS_PATH and LOCAL_XDS must not both be set');
     }
     const address = xdsAddress(environment);
+    if (values.XDS_ON_DEMAND && address === null) {
+      problems.push('XDS_ON_DEMAND needs a control plane, but XDS_ADDRESS is empty');
+    }
     if (address !== null) {
       attempt(() => void parseServerAddress(address), undefined);
     }
@@ -135,6 +136,7 @@ export const ingesterConfig: ConfigSpec<IngesterConfig> = {
         metadata: prefixed(environment, 'ISTIO_META_'),
         jsonMetadata,
       },
+      onDemand: values.XDS_ON_DEMAND,
       local: localSource(values.LOCAL_XDS_PATH, values.LOCAL_XDS),
       holdRemovalsMs: values.WEFT_HOLD_REMOVALS,
     });

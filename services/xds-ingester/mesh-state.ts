@@ -16,10 +16,17 @@ import type { HoldRule } from './held-removals.ts';
 import { ReplicaTable } from './replica-table.ts';
 
 /**
- * The tables the ingester owns, in the order they are written: rejections and policies before the workloads that list them, held
+ * The tables the ingester owns, in the order they are written: names that have no answer any more before the addresses, those that
+ * have one are made when these are written; rejections and policies before the workloads that list them, held
  * removals before the addresses that are kept because of them.
  */
-export const OWNED_TABLES = ['rejections', 'authorizations', 'removals', 'addresses'] as const;
+export const OWNED_TABLES = [
+  'names',
+  'rejections',
+  'authorizations',
+  'removals',
+  'addresses',
+] as const;
 
 /** See {@link OWNED_TABLES}. */
 export type OwnedTable = (typeof OWNED_TABLES)[number];
@@ -58,7 +65,10 @@ export class MeshState implements ResourceSink {
     authorizations: new ReplicaTable(),
     rejections: new ReplicaTable(),
     removals: new ReplicaTable(),
+    names: new ReplicaTable(),
   };
+  /** Called when the rows were replaced by those of Redis. */
+  onLoad: () => void = () => undefined;
   /** Removals that wait. */
   readonly held: HeldRemovals;
   readonly #clock: Clock;
@@ -94,7 +104,13 @@ export class MeshState implements ResourceSink {
       }
     }
     this.#addLocal();
+    this.onLoad();
     this.#onChange();
+  }
+
+  /** The whole mesh is followed and known: there are no names on demand. */
+  forgetNames(): void {
+    for (const [name] of this.tables.names.entries()) this.tables.names.delete(name);
   }
 
   /** Forgets the rows of a control plane: there is none any more. */

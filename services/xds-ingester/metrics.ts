@@ -1,12 +1,15 @@
 import type { MetricRegistry } from '../../lib/metrics/registry.ts';
 import { OWNED_TABLES } from './mesh-state.ts';
 import type { MeshState } from './mesh-state.ts';
+import type { OnDemandMesh } from './on-demand/on-demand-mesh.ts';
 
 /** Sources of the gauges, called at each scrape. */
 export interface IngesterFacts {
   readonly state: MeshState;
   leading(): boolean;
   live(): boolean;
+  /** Null while the whole mesh is followed. */
+  readonly onDemand: Pick<OnDemandMesh, 'names' | 'refused'> | null;
 }
 
 /** Declares the ingester's own metrics. */
@@ -27,4 +30,14 @@ export function createIngesterMetrics(registry: MetricRegistry, facts: IngesterF
       gauge.set({ table }, leading ? facts.state.tables[table].dirty : 0);
     }
   });
+  const { onDemand } = facts;
+  if (onDemand === null) return;
+  registry.gauge('weft_ingest_names', 'Names subscribed on demand', ['state'], (gauge) => {
+    const { size, unanswered } = onDemand.names;
+    gauge.set({ state: 'answered' }, size - unanswered);
+    gauge.set({ state: 'unanswered' }, unanswered);
+  });
+  registry.gauge('weft_ingest_names_refused', 'Requests for names beyond the limit', [], (gauge) =>
+    gauge.set(onDemand.refused),
+  );
 }

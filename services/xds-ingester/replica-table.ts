@@ -3,6 +3,8 @@ import type { RowChange, StoredRow } from '../../lib/bus/contract.ts';
 
 /** Rows in memory with the set of keys still to be written. */
 export class ReplicaTable {
+  /** Called with the key of each row that was set or deleted. */
+  onChange: (key: string) => void = () => undefined;
   #rows = new Map<string, StoredRow>();
   /** Keys that changed since they were last taken, in order of change. */
   readonly #dirty = new Set<string>();
@@ -103,6 +105,7 @@ export class ReplicaTable {
     // Behind the keys that are dirty already, so that changes are written in order.
     this.#dirty.delete(key);
     this.#dirty.add(key);
+    this.onChange(key);
   }
 }
 

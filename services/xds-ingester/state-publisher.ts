@@ -1,7 +1,7 @@
 import type { StoredRow, TableStanding } from '../../lib/bus/contract.ts';
 import type { Bus } from '../../lib/bus/redis-bus.ts';
 import type { Lease } from '../../lib/bus/lease.ts';
-import type { TableWriter } from '../../lib/bus/table-writer.ts';
+import type { Mark, TableWriter } from '../../lib/bus/table-writer.ts';
 import { Backoff } from '../../lib/clock/backoff.ts';
 import { pause } from '../../lib/clock/clock.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
@@ -21,6 +21,8 @@ export interface StateSource {
   readonly live: boolean;
   /** True once the state in memory was complete. */
   readonly complete: boolean;
+  /** True when only parts of the mesh are followed: Redis then knows more of what is needed than a standby. */
+  readonly partial: boolean;
   /** Called once: the source may start. As a leader this process has loaded what Redis stores; as a standby it holds nothing. */
   start(): void;
   /** Called when the rows of another ingester replaced the state in memory: follow from there. */
@@ -33,6 +35,8 @@ export interface PublisherDeps {
   readonly lease: Lease;
   readonly state: MeshState;
   readonly source: StateSource;
+  /** Called when the table `addresses` is as in memory, at `mark`; returns true when that made rows to write. */
+  readonly stamp?: (mark: Mark) => boolean;
   readonly clock: Clock;
   readonly log: Logger;
 }
@@ -60,6 +64,10 @@ export class StatePublisher {
   #started = false;
   #published = false;
   #standsBy = false;
+  /** The leader is late to renew its lease. */
+  #overdue = false;
+  /** Rows of Redis that were read before this process leads; null when there are none. */
+  #ahead: ReadonlyMap<OwnedTable, Map<string, StoredRow>> | null = null;
 
   /** `onPublished` is called when Redis first holds a complete state. */
   constructor(deps: PublisherDeps, onPublished: () => void) {
@@ -71,13 +79,22 @@ export class StatePublisher {
       authorizations: writer('authorizations'),
       removals: writer('removals'),
       addresses: writer('addresses'),
+      names: writer('names'),
     };
     this.#releases = [
       deps.lease.onChange((held) => {
         if (!held) this.#newTerm = true;
         this.#doubt();
       }),
-      deps.bus.onConnection(() => this.#doubt()),
+      deps.lease.onOverdue((overdue) => {
+        this.#overdue = overdue;
+        this.poke();
+      }),
+      deps.bus.onConnection(() => {
+        // Another or an older Redis may have answered.
+        this.#ahead = null;
+        this.#doubt();
+      }),
     ];
     this.finished = this.#run();
   }
@@ -94,7 +111,7 @@ export class StatePublisher {
 
   /**
    * Another process leads: follows the source from now on without writing, so that a takeover finds the current state in memory
-   * and has only to compare it with Redis.
+   * and has only to compare it with Redis. A source of parts is not followed: this process would not know which.
    */
   standBy(): void {
     this.#standsBy = true;
@@ -123,7 +140,7 @@ export class StatePublisher {
       this.#wake = Promise.withResolvers<void>();
       try {
         if (lease.held) await this.#work();
-        else if (this.#standsBy) this.#startAsStandby();
+        else if (this.#standsBy) await this.#standAside();
         backoff.reset();
         await this.#wake.promise;
       } catch (error) {
@@ -135,12 +152,35 @@ export class StatePublisher {
     }
   }
 
-  #startAsStandby(): void {
-    if (this.#started) return;
-    this.#started = true;
-    // Whenever this process leads, another has written before.
-    this.#newTerm = true;
-    this.#deps.source.start();
+  async #standAside(): Promise<void> {
+    const { source } = this.#deps;
+    if (source.partial) return;
+    if (!this.#started) {
+      this.#started = true;
+      // Whenever this process leads, another has written before.
+      this.#newTerm = true;
+      source.start();
+    }
+    if (!this.#overdue) this.#ahead = null;
+    else if (this.#ahead === null && source.live) await this.#readAhead();
+  }
+
+  /**
+   * Reads what Redis stores while the leader's lease runs out, because that takes most of the time of a takeover. It holds if the
+   * tables are as they were read once this process leads.
+   */
+  async #readAhead(): Promise<void> {
+    const { log } = this.#deps;
+    const ahead = new Map<OwnedTable, Map<string, StoredRow>>();
+    try {
+      for (const table of OWNED_TABLES) ahead.set(table, await this.#writers[table].readRows());
+    } catch (error) {
+      if (!(error instanceof MeshError)) throw error;
+      log.debug({ error: errorText(error), code: error.code }, 'ingest.not-read-ahead');
+      return;
+    }
+    this.#ahead = ahead;
+    log.info({ rows: ahead.get('addresses')?.size }, 'ingest.read-ahead');
   }
 
   async #work(): Promise<void> {
@@ -167,12 +207,15 @@ export class StatePublisher {
     const { source } = this.#deps;
     const doubts = this.#doubts;
     const newTerm = this.#newTerm;
+    const ahead = this.#ahead;
+    this.#ahead = null;
     const standings = await this.#standings();
     const absent = standings.includes('absent');
     // Within one term only this process writes: a foreign table is its own work then, from steps without an answer.
-    const foreign = newTerm && standings.includes('foreign');
-    if (!this.#started || (foreign && !absent && !source.live)) await this.#adopt();
-    else await this.#repair(standings, newTerm);
+    const foreign = newTerm && (ahead !== null || standings.includes('foreign'));
+    const behind = source.partial || !source.live;
+    if (!this.#started || (foreign && !absent && behind)) await this.#adopt();
+    else await this.#repair(standings, newTerm, ahead);
     if (doubts !== this.#doubts) return;
     this.#newTerm = false;
     this.#settled = true;
@@ -192,6 +235,7 @@ export class StatePublisher {
       authorizations: await this.#writers.authorizations.readRows(),
       removals: await this.#writers.removals.readRows(),
       addresses: await this.#writers.addresses.readRows(),
+      names: await this.#writers.names.readRows(),
     };
     const absent = (await this.#standings()).includes('absent');
     // Memory holds more than the tables that are left.
@@ -206,7 +250,11 @@ export class StatePublisher {
   }
 
   /** Makes each table differ from memory only in its dirty rows. */
-  async #repair(standings: readonly TableStanding[], newTerm: boolean): Promise<void> {
+  async #repair(
+    standings: readonly TableStanding[],
+    newTerm: boolean,
+    ahead: ReadonlyMap<OwnedTable, Map<string, StoredRow>> | null,
+  ): Promise<void> {
     const { log, state } = this.#deps;
     // The process that led before has published all tables.
     if (newTerm && !standings.includes('absent')) this.#published = true;
@@ -219,7 +267,8 @@ export class StatePublisher {
         if (this.#published) await this.#replace(table);
       } else if (standing === 'foreign' || newTerm) {
         // After a failover an equal version proves nothing: another ingester may have written as many rows as were lost.
-        const stored = await this.#writers[table].readRows();
+        const known = standing === 'intact' ? ahead?.get(table) : undefined;
+        const stored = known ?? (await this.#writers[table].readRows());
         if (newTerm) state.takeOver(table, stored);
         state.tables[table].diff(stored);
       }
@@ -235,11 +284,15 @@ export class StatePublisher {
   }
 
   async #flush(): Promise<void> {
-    const { source, state } = this.#deps;
+    const { source, stamp, state } = this.#deps;
     for (;;) {
       if (!this.#settled) return;
       const table = OWNED_TABLES.find((name) => state.tables[name].dirty > 0);
-      if (table === undefined) break;
+      if (table === undefined) {
+        const { mark } = this.#writers.addresses;
+        if (mark !== null && stamp?.(mark) === true) continue;
+        break;
+      }
       const changes = state.tables[table].take(BATCH_CHANGES_MAX);
       await this.#confirm(table, this.#writers[table].apply(changes));
     }

@@ -2,7 +2,9 @@ import { readFile } from 'node:fs/promises';
 import type { Actor, ActorContext, ActorDefinition, Deadline } from '../../lib/actor/actor.ts';
 import { sendJson } from '../../lib/http/answers.ts';
 import type { Bus } from '../../lib/bus/redis-bus.ts';
+import type { Lease } from '../../lib/bus/lease.ts';
 import { connectBus } from '../../lib/bus/redis-bus.ts';
+import type { Mark } from '../../lib/bus/table-writer.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import { openGrpcClient } from '../../lib/grpc/client.ts';
 import {
@@ -20,6 +22,8 @@ import { HoldWatch } from './hold-watch.ts';
 import { INGEST_LEASE, STANDBY_AFTER_MS } from './limits.ts';
 import { MeshState, OWNED_TABLES } from './mesh-state.ts';
 import { createIngesterMetrics } from './metrics.ts';
+import { followWhileLeading } from './on-demand/follow-wanted.ts';
+import { OnDemandMesh } from './on-demand/on-demand-mesh.ts';
 import { StatePublisher } from './state-publisher.ts';
 import type { StateSource } from './state-publisher.ts';
 
@@ -41,6 +45,8 @@ class XdsIngester implements Actor {
   #client: DeltaClient | null = null;
   #publisher: StatePublisher | null = null;
   #watch: HoldWatch | null = null;
+  /** Null while the whole mesh is followed. */
+  #onDemand: OnDemandMesh | null = null;
   #stopping: Promise<void> | null = null;
 
   constructor(config: IngesterConfig) {
@@ -67,8 +73,10 @@ class XdsIngester implements Actor {
     this.#made.defer(() => watch.close());
     acceptWhileLeading({ bus, lease, state, supervise: context.supervise.bind(context) });
     const xdsMetrics = createXdsMetrics(metrics);
+    const onDemand = this.#config.onDemand ? this.#followNames(context, bus, lease, state) : null;
     const source = this.#source(context, state, xdsMetrics);
-    const publisher = new StatePublisher({ bus, lease, state, source, clock, log }, ready);
+    const stamp = (mark: Mark): boolean => onDemand?.stamp(mark) ?? false;
+    const publisher = new StatePublisher({ bus, lease, state, source, stamp, clock, log }, ready);
     this.#publisher = publisher;
     this.#made.defer(() => publisher.close());
     context.supervise('publisher', publisher.finished);
@@ -76,6 +84,7 @@ class XdsIngester implements Actor {
       state,
       leading: () => lease.held,
       live: () => this.#client?.live ?? false,
+      onDemand,
     });
     whenStandby(
       bus,
@@ -91,10 +100,12 @@ class XdsIngester implements Actor {
         leading: lease.held,
         live: source.live,
         published: publisher.idle,
+        onDemand: namesOf(onDemand),
         rows: Object.fromEntries(OWNED_TABLES.map((table) => [table, state.tables[table].size])),
       }),
     );
-    log.info({ server: this.#config.xds?.address ?? null, local: local.length }, 'ingest.started');
+    const server = this.#config.xds?.address ?? null;
+    log.info({ server, local: local.length, onDemand: onDemand !== null }, 'ingest.started');
   }
 
   async drain(_deadline: Deadline): Promise<void> {
@@ -107,7 +118,17 @@ class XdsIngester implements Actor {
     return this.#stopping;
   }
 
+  #followNames(context: ActorContext, bus: Bus, lease: Lease, state: MeshState): OnDemandMesh {
+    const { clock, log } = context;
+    const mesh = new OnDemandMesh({ state, clock, log, changed: () => this.#changed() });
+    const supervise = context.supervise.bind(context);
+    this.#made.defer(followWhileLeading({ bus, lease, mesh, clock, supervise }));
+    this.#onDemand = mesh;
+    return mesh;
+  }
+
   #changed(): void {
+    this.#client?.demand();
     this.#watch?.look();
     this.#publisher?.poke();
   }
@@ -120,12 +141,15 @@ class XdsIngester implements Actor {
       return {
         live: true,
         complete: true,
+        partial: false,
         start: () => state.dropRemote(),
         reopen: () => undefined,
       };
     }
     const client = (): DeltaClient | null => this.#client;
+    const onDemand = this.#onDemand;
     return {
+      partial: onDemand !== null,
       get live() {
         return client()?.live ?? false;
       },
@@ -137,12 +161,16 @@ class XdsIngester implements Actor {
         const started = new DeltaClient({
           open: () => openGrpcClient({ ...xds, maxReceiveBytes: XDS_MESSAGE_BYTES_MAX }),
           node,
-          sink: state,
+          sink: onDemand ?? state,
           clock,
           log,
           metrics,
+          ...(onDemand === null ? {} : { demanded: onDemand.names }),
         });
-        started.onLive(() => this.#changed());
+        started.onLive(() => {
+          if (onDemand === null) state.forgetNames();
+          this.#changed();
+        });
         this.#client = started;
         this.#made.defer(() => started.close());
         context.supervise('xds client', started.finished);
@@ -150,6 +178,13 @@ class XdsIngester implements Actor {
       reopen: () => client()?.reopen(),
     };
   }
+}
+
+/** The names on demand, for people; null while the whole mesh is followed. */
+function namesOf(mesh: OnDemandMesh | null): object | null {
+  if (mesh === null) return null;
+  const { names, refused } = mesh;
+  return { names: names.size, unanswered: names.unanswered, refused };
 }
 
 /** Calls `standsBy` when Redis is there and another ingester holds the lease. */

@@ -4,7 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { connect, createServer } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
-import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
+import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
 import { http2Engine } from '../support/engine-http2/engine.ts';
 import { TunnelPool } from '../../lib/hbone/pool.ts';
 import { connectTls, acceptTls } from '../../lib/hbone/tls.ts';
@@ -26,7 +26,7 @@ const sources = JSON.parse(await readFile(keys, 'utf8')) as Record<string, Crede
 const source = sources[side];
 if (source === undefined) throw new Error(`no keys for ${side}`);
 const options = tunnelOptions(credentials(source));
-const engine = engineName === 'http2' ? http2Engine : framingEngine;
+const engine = engineName === 'http2' ? http2Engine : carriedEngine;
 
 process.on('SIGTERM', () => process.exit(0));
 

@@ -1,17 +1,17 @@
 /**
  * Measures the tunnel engines alone: one process per hop on loopback, without redirection, policy or telemetry.
- * `node test/bench/engine.ts [--seconds N] [--engines framing,http2,tls] [--profile DIR]`; needs iperf3 and wrk. `tls` is a bare node:tls relay
+ * `node test/bench/engine.ts [--seconds N] [--engines carried,http2,tls] [--profile DIR]`; needs iperf3 and wrk. `tls` is a bare node:tls relay
  * pair without HTTP/2, the ceiling of what runs on node:tls.
  */
 import { execFile, spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs, promisify } from 'node:util';
+import { createServer } from '../../lib/http/node-http.ts';
 import type { CredentialSource } from '../../lib/hbone/credentials.ts';
 import { createTunnelPki } from '../support/tunnel-pki.ts';
 
@@ -19,7 +19,7 @@ const run = promisify(execFile);
 const { values } = parseArgs({
   options: {
     seconds: { type: 'string', default: '3' },
-    engines: { type: 'string', default: 'framing,http2,tls' },
+    engines: { type: 'string', default: 'carried,http2,tls' },
     profile: { type: 'string' },
     only: { type: 'string' },
   },

@@ -11,24 +11,26 @@ import { parseArgs } from 'node:util';
 import { TimeSlice } from '../../lib/async/time-slice.ts';
 import { SLICE_MS } from '../../services/control-plane/limits.ts';
 import { MeshMap } from '../../services/control-plane/mapping/mesh-map.ts';
-import { keyOf } from '../../services/control-plane/manifests/kinds.ts';
+import { namespaceOf } from '../../services/control-plane/manifests/kinds.ts';
+import { nameKey } from '../../services/control-plane/mapping/objects.ts';
 import type { Kind, KubeObject } from '../../services/control-plane/manifests/kinds.ts';
 import { reduce } from '../../services/control-plane/manifests/reduce.ts';
-import { CommittedState } from '../../services/control-plane/store/state.ts';
+import { ObjectTables } from '../../services/control-plane/sources/object-tables.ts';
 import { BigMesh } from './lib/big-mesh.ts';
+import { Turns } from './lib/turns.ts';
+import type { LongestTurns } from './lib/turns.ts';
 
 /** Objects of one page of a list. */
 const PAGE = 500;
 const CHURN_ROUNDS = 10;
 const HEAD =
-  'change                             resources  computed  seconds  longest turn, ms    MB  live';
+  'change                             resources  computed  seconds  longest turn, ms  work alone  longest gc    MB  live';
 
-interface Row {
+interface Row extends LongestTurns {
   readonly change: string;
   readonly resources: number;
   readonly computed: number;
   readonly seconds: number;
-  readonly longestTurnMs: number;
   /** Resident memory, and what of it is in use after a collection. */
   readonly memoryMb: number;
   readonly liveMb: number;
@@ -36,7 +38,7 @@ interface Row {
 
 /** Holds the objects as the control plane does, and measures what a change costs. */
 class Measured {
-  readonly #state = new CommittedState();
+  readonly #tables = new ObjectTables();
   readonly #map = new MeshMap(
     {
       clusterId: 'Kubernetes',
@@ -50,11 +52,12 @@ class Measured {
   );
   readonly rows: Row[] = [];
   readonly #slice = new TimeSlice(SLICE_MS);
-  #turns: Turns | null = null;
+  readonly #turns = new Turns();
+  #begun = false;
 
   /** Applies a page of objects. */
   async page(kind: Kind, json: string): Promise<void> {
-    this.#turns ??= new Turns();
+    this.#begin();
     for (const item of JSON.parse(json) as unknown[]) {
       this.#apply(reduce(kind, item));
       await this.#slice.breathe();
@@ -67,8 +70,8 @@ class Measured {
     const begun = performance.now();
     const changed = await this.#map.refresh();
     const seconds = (performance.now() - begun) / 1_000;
-    const longestTurnMs = this.#turns?.stop() ?? 0;
-    this.#turns = null;
+    const turns = await this.#turns.longest();
+    this.#begun = false;
     globalThis.gc?.();
     const { rss, heapUsed, external } = process.memoryUsage();
     this.rows.push({
@@ -76,41 +79,23 @@ class Measured {
       resources: [...changed.values()].reduce((sum, names) => sum + names.size, 0),
       computed: this.#map.computed - before,
       seconds,
-      longestTurnMs,
+      ...turns,
       memoryMb: rss / 1_048_576,
       liveMb: (heapUsed + external) / 1_048_576,
     });
   }
 
+  #begin(): void {
+    if (!this.#begun) this.#turns.begin();
+    this.#begun = true;
+  }
+
   #apply(object: KubeObject | null): void {
     if (object === null) throw new Error('an object has a name');
-    const key = keyOf(object);
-    const before = this.#state.get(key)?.object ?? null;
-    this.#state.apply({ op: 'put', object, file: null });
+    const key = nameKey(object.kind, namespaceOf(object), object.metadata.name);
+    const before = this.#tables.get(object.kind, key) ?? null;
+    this.#tables.set(object.kind, key, object);
     this.#map.note([{ before, after: object }]);
-  }
-}
-
-/** The longest time between two turns of the event loop. */
-class Turns {
-  #longest = 0;
-  #last = performance.now();
-  #running = true;
-
-  constructor() {
-    setImmediate(() => this.#turn());
-  }
-
-  stop(): number {
-    this.#running = false;
-    return this.#longest;
-  }
-
-  #turn(): void {
-    const now = performance.now();
-    this.#longest = Math.max(this.#longest, now - this.#last);
-    this.#last = now;
-    if (this.#running) setImmediate(() => this.#turn());
   }
 }
 
@@ -149,7 +134,7 @@ function* changes(pods: number): Iterable<string> {
 async function measureApart(pods: number): Promise<readonly Row[]> {
   const child = spawn(
     process.execPath,
-    ['--max-semi-space-size=1', '--expose-gc', import.meta.filename, '--child'],
+    [...values.flags.split(' '), '--expose-gc', import.meta.filename, '--child'],
     {
       stdio: ['pipe', 'pipe', 'inherit'],
       env: {
@@ -166,7 +151,12 @@ async function measureApart(pods: number): Promise<readonly Row[]> {
 }
 
 const { values } = parseArgs({
-  options: { pods: { type: 'string', default: '10000,100000' }, child: { type: 'boolean' } },
+  options: {
+    pods: { type: 'string', default: '10000,100000' },
+    // Those of the launcher.
+    flags: { type: 'string', default: '--max-semi-space-size=1' },
+    child: { type: 'boolean' },
+  },
 });
 if (values.child === true) {
   await measure();
@@ -182,6 +172,8 @@ if (values.child === true) {
           String(row.computed).padStart(9),
           row.seconds.toFixed(2).padStart(8),
           row.longestTurnMs.toFixed(1).padStart(17),
+          row.longestWorkMs.toFixed(1).padStart(11),
+          row.longestGcMs.toFixed(1).padStart(11),
           row.memoryMb.toFixed(0).padStart(5),
           row.liveMb.toFixed(0).padStart(5),
         ].join(' ')}\n`,

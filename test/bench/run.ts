@@ -2,6 +2,7 @@
  * The benchmark compares Weft with a direct connection, an HAProxy pair, a bare `node:http2` pair, a bare `node:tls` pair
  * and a C splice pump, over the same namespaces in one run. `npm run bench` prints the table; the README explains it.
  */
+import { setTimeout as wait } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { downWhenInterrupted } from '../support/interruption.ts';
 import { compactCost } from './figures/compact.ts';
@@ -12,6 +13,7 @@ import { throughputs } from './figures/throughput.ts';
 import { measure, peersOf } from './lib/measurement.ts';
 import type { FigureResult, Measurement } from './lib/measurement.ts';
 import { output } from './lib/process.ts';
+import type { Memory } from './lib/process.ts';
 import { PEERS, Rig } from './lib/rig.ts';
 import type { PeerName } from './lib/rig.ts';
 import { render } from './lib/table.ts';
@@ -50,6 +52,12 @@ const IDLE = 'memory per idle connection';
 const WORKLOADS = 'memory of a node proxy per 1,000 workloads, MiB';
 const SERVICES = 'services';
 const COMPACT = 'node side in one process, 3 pods';
+const ROLES = 'memory of an idle';
+/** Private megabytes that an idle role may take: the node proxy, and each other one. */
+const PROXY_MB = 60;
+const ROLE_MB = 30;
+/** An idle actor has collected its garbage by then. */
+const IDLE_MS = 30_000;
 
 /** Selects the rows of this run. The short form runs one of each kind. */
 function plan(): readonly Measurement[] {
@@ -95,6 +103,32 @@ async function idleMemory(rig: Rig): Promise<LimitResult[]> {
   return results;
 }
 
+function memoryRows(
+  what: string,
+  { resident, proportional, own }: Memory,
+  most: number | null,
+): LimitResult[] {
+  const row = (kind: string, bytes: number, limit: number | null): LimitResult => ({
+    label: `${what}, ${kind}, MB`,
+    value: bytes / 1e6,
+    digits: 0,
+    most: limit,
+  });
+  return [
+    row('resident', resident, null),
+    row('proportional', proportional, null),
+    row('private', own, most),
+  ];
+}
+
+async function roles(rig: Rig): Promise<LimitResult[]> {
+  say(ROLES);
+  if (!short) await wait(IDLE_MS);
+  return [...(await rig.mesh.memory())].flatMap(([name, memory]) =>
+    memoryRows(`${ROLES} ${name}`, memory, name === 'node-proxy' ? PROXY_MB : ROLE_MB),
+  );
+}
+
 async function limits(rig: Rig): Promise<LimitResult[]> {
   const results: LimitResult[] = [];
   if (chosen(IDLE)) results.push(...(await idleMemory(rig)));
@@ -106,7 +140,8 @@ async function limits(rig: Rig): Promise<LimitResult[]> {
   // This needs a separate mesh, which takes too long for the short form.
   if (!short && chosen(COMPACT)) {
     say(COMPACT);
-    const { resident, perPod } = await compactCost(rig.scratch, ADDED_PODS);
+    const { memory, resident, perPod } = await compactCost(rig.scratch, ADDED_PODS);
+    results.push(...memoryRows(COMPACT, memory, null));
     results.push({ label: `${COMPACT}, MB`, value: resident / 1e6, digits: 0, most: 110 });
     results.push({
       label: `${COMPACT}, kB per further pod`,
@@ -158,7 +193,9 @@ async function inMesh(rows: readonly Measurement[]): Promise<[FigureResult[], Li
   const rig = await Rig.up(peers);
   const callOff = downWhenInterrupted(() => rig.down());
   try {
-    return [await figures(rig, rows), await limits(rig)];
+    // Before anything has been carried.
+    const idle = chosen(ROLES) ? await roles(rig) : [];
+    return [await figures(rig, rows), [...idle, ...(await limits(rig))]];
   } finally {
     callOff();
     await rig.down();
@@ -167,7 +204,7 @@ async function inMesh(rows: readonly Measurement[]): Promise<[FigureResult[], Li
 
 const rows = plan();
 const alone = await services();
-const needsMesh = rows.length > 0 || [IDLE, WORKLOADS, COMPACT].some(chosen);
+const needsMesh = rows.length > 0 || [ROLES, IDLE, WORKLOADS, COMPACT].some(chosen);
 const [results, held] = needsMesh ? await inMesh(rows) : [[], []];
 const others = [...held, ...alone];
 const plain = results.map(({ figure, values: medians, rounds }) => ({

@@ -4,7 +4,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { MessageChannel, Worker, isMainThread, workerData } from 'node:worker_threads';
 import type { MessagePort } from 'node:worker_threads';
-import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
+import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
 import { SeriesReader } from '../../lib/metrics/series-memory.ts';
 import type { ControlFromThread } from '../../workers/listener/protocol/control.ts';
 import { ListenerThread } from '../../workers/listener/thread.ts';
@@ -25,7 +25,7 @@ function listen(sets: number, control: MessagePort): void {
       revocations: null,
       budget: null,
     },
-    framingEngine,
+    carriedEngine,
     { write: () => {}, gather: () => {} },
   );
   for (let index = 0; index < sets; index += 1) {

@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import test from 'ava';
 import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
 import { carryStats } from '../../lib/linux/carry.ts';
+import { RawSocket } from '../../lib/net/raw-socket.ts';
 import { socketPair } from '../support/socket-pair.ts';
 import {
   MIB,
@@ -23,13 +24,13 @@ test.serial(
     const { client, server } = await identities();
     const application = await socketPair(t);
     const fixture = await serveTunnels(t, carriedEngine, tunnelOptions(server), (incoming) => {
-      incoming.accept({})?.carry?.(application.near, 'b');
+      incoming.accept({})?.carry?.(new RawSocket(application.near), 'b');
       return Promise.resolve();
     });
     const tunnel = await openTunnel(t, carriedEngine, fixture.port, tunnelOptions(client));
     const { near, far } = await socketPair(t);
     const stream = await tunnel.open(request);
-    const copy = stream.carry?.(near, 'a');
+    const copy = stream.carry?.(new RawSocket(near), 'a');
     if (copy === null || copy === undefined) throw new Error('the stream is in use');
     t.like(carryStats(), { links: 2, streams: 2 });
     const up = randomBytes(12 * MIB);

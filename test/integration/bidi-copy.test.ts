@@ -5,7 +5,7 @@ import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import * as fc from 'fast-check';
 import { HIGH_WATER_BYTES, bidiCopy, socketEnd } from '../../lib/net/bidi-copy.ts';
-import type { Copy } from '../../lib/net/bidi-copy.ts';
+import type { Copy, CopyEnd } from '../../lib/net/bidi-copy.ts';
 import { digest, pour, stall } from '../support/bulk.ts';
 import { socketPair } from '../support/socket-pair.ts';
 import { MIB, readAll, readToEnd } from '../support/tunnel-kit.ts';
@@ -24,8 +24,8 @@ interface Joined {
 
 async function joined(t: ExecutionContext, smallReads = false): Promise<Joined> {
   const [a, b] = await Promise.all([socketPair(t), socketPair(t)]);
-  const ends = [socketEnd(a.near), socketEnd(b.near)] as const;
-  const copy = bidiCopy({ ...ends[0], smallReads }, { ...ends[1], smallReads });
+  const end = (socket: Socket): CopyEnd => Object.assign(socketEnd(socket), { smallReads });
+  const copy = bidiCopy(end(a.near), end(b.near));
   return { client: a.far, server: b.far, copy, near: a.near, far: b.near };
 }
 

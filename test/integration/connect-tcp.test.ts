@@ -12,7 +12,7 @@ import { acceptQueued, connectSocket, listenTcp, openTcp } from '../../lib/linux
 import { bidiCopy, socketEnd } from '../../lib/net/bidi-copy.ts';
 import { connectTcp } from '../../lib/net/connect-tcp.ts';
 import type { Attempt } from '../../lib/net/connect-tcp.ts';
-import { adoptSocket } from '../../lib/net/socket.ts';
+import { RawSocket } from '../../lib/net/raw-socket.ts';
 import { socketPair } from '../support/socket-pair.ts';
 import type { Farewell } from '../support/farewell.worker.ts';
 import { readAll, readToEnd } from '../support/tunnel-kit.ts';
@@ -59,13 +59,13 @@ function plainSocket(): number {
 function acceptBlocking(t: ExecutionContext, listener: number): void {
   const sleeper = new Int32Array(new SharedArrayBuffer(4));
   for (let left = 2; left > 0;) {
-    const accepted = acceptQueued(listener);
-    if (accepted === null) {
+    const [accepted] = acceptQueued(listener, false, 1);
+    if (accepted === undefined) {
       Atomics.wait(sleeper, 0, 0, 5);
       continue;
     }
     left -= 1;
-    const socket = adoptSocket(accepted);
+    const socket = new RawSocket(accepted[0]).adopt();
     t.teardown(() => socket.destroy());
   }
 }
@@ -180,7 +180,7 @@ test('one that is answered late is connected then, by one SYN that is repeated',
   acceptBlocking(t, fd);
   const socket = await connecting;
   t.true(socket.writable);
-  t.is(acceptQueued(fd), null);
+  t.deepEqual(acceptQueued(fd, false, 1), []);
   socket.destroy();
   await once(socket, 'close');
 });

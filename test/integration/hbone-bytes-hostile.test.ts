@@ -5,9 +5,9 @@ import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../lib/clock/clock.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import type { TunnelCredentials } from '../../lib/hbone/credentials.ts';
-import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
+import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
 import { errorCode, frameType, settingId } from '../../lib/hbone/engine-framing/frames.ts';
-import { PRESSED_WINDOW_BYTES, RECORD_BYTES } from '../../lib/hbone/engine-framing/limits.ts';
+import { PRESSED_WINDOW_BYTES } from '../../lib/hbone/engine-framing/limits.ts';
 import type { TunnelSettings, TunnelStream } from '../../lib/hbone/engine.ts';
 import { MAX_ACK_RENEWALS } from '../../lib/hbone/limits.ts';
 import { HeldBytes, PRESSURE_CHECK_MS } from '../../lib/net/held-bytes.ts';
@@ -27,6 +27,8 @@ const PER_POD = 4 * MIB;
 const CONNECTION_WINDOW = PER_POD / 2;
 const STREAMS = 4;
 const DEFAULT_WINDOW = 65_535;
+/** A native thread holds at most so much of a link before JavaScript knows: MAX_UNKNOWN_BYTES and one read of addon/carry. */
+const UNKNOWN_BYTES = 768 * KIB;
 
 interface Rig {
   readonly pod: PodBytes;
@@ -69,7 +71,7 @@ async function rig(
     onPressure: (listener) => pod.onPressure(listener),
   };
   const options = { ...tunnelOptions(server, settings), clock, bytes };
-  const fixture = await serveTunnels(t, framingEngine, options, (incoming) => {
+  const fixture = await serveTunnels(t, carriedEngine, options, (incoming) => {
     // Nothing reads the stream.
     const stream = incoming.accept({});
     if (stream !== null) unread.push(stream);
@@ -106,7 +108,7 @@ test('tunnels that never acknowledge hold no more than their pod may, and the la
   await until(() => peers.filter(isSettled).length >= TUNNELS - PER_POD / CONNECTION_WINDOW, {
     what: 'the others to be ended',
   });
-  t.true(most() <= PER_POD + TUNNELS * RECORD_BYTES, `${most()}`);
+  t.true(most() <= PER_POD + TUNNELS * UNKNOWN_BYTES, `${most()}`);
   t.true(pod.pressed);
   for (const one of peers.filter(isSettled)) {
     if (one.goaway !== null) t.is(one.goaway, errorCode.enhanceYourCalm);
@@ -130,6 +132,7 @@ test('a tunnel that begins while its pod holds too much has small windows at onc
   await until(() => pod.bytes > excess + (TUNNELS * DEFAULT_WINDOW) / 2, { what: 'bytes' });
   t.true(most() <= excess + TUNNELS * DEFAULT_WINDOW, `${most()}`);
   t.true(most() < PER_POD);
+  await until(() => unread.length === TUNNELS * STREAMS, { what: 'all streams' });
   for (const stream of unread) stream.reset();
   await until(() => pod.bytes === excess, { what: 'the account to be even' });
   const honest = await peer();
@@ -146,7 +149,8 @@ test('a tunnel that begins while its pod holds too much has small windows at onc
   t.is(honest.connectionWindow, 0);
   honest.acknowledge();
   await until(() => honest.connectionWindow > 0, { what: 'WINDOW_UPDATE' });
-  t.is(honest.connectionWindow, CONNECTION_WINDOW - DEFAULT_WINDOW);
+  // Three quarters of the headroom; the rest is for bytes that a native thread has not told yet.
+  t.is(honest.connectionWindow, (CONNECTION_WINDOW * 3) / 4 - DEFAULT_WINDOW);
 });
 
 test('SETTINGS that come later must be acknowledged in time, too', async (t) => {

@@ -5,11 +5,12 @@ import { connect, createServer } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
-import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
+import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
 import { http2Engine } from '../support/engine-http2/engine.ts';
 import type { ClientTunnel, HboneEngine } from '../../lib/hbone/engine.ts';
 import { bidiCopy, socketEnd } from '../../lib/net/bidi-copy.ts';
 import type { Copy } from '../../lib/net/bidi-copy.ts';
+import { RawSocket } from '../../lib/net/raw-socket.ts';
 import { streamEnd } from '../../workers/listener/upstream.ts';
 import { digest } from '../support/bulk.ts';
 import {
@@ -29,9 +30,9 @@ import { identities } from '../support/tunnel-pki.ts';
 import { until } from '../support/until.ts';
 
 const PAIRS = [
-  [framingEngine, http2Engine],
-  [http2Engine, framingEngine],
-  [framingEngine, framingEngine],
+  [carriedEngine, http2Engine],
+  [http2Engine, carriedEngine],
+  [carriedEngine, carriedEngine],
 ] as const;
 
 async function listen(t: ExecutionContext, serve: (socket: Socket) => void): Promise<number> {
@@ -207,7 +208,7 @@ for (const pair of PAIRS) {
         t.is((await roundTrip(outcome.value, 'x')).toString(), 'x');
       else t.is((outcome.reason as { code: string }).code, 'TUNNEL_CLOSED');
     }
-    if (pair[1] === framingEngine) t.true(outcomes.every(({ status }) => status === 'fulfilled'));
+    if (pair[1] === carriedEngine) t.true(outcomes.every(({ status }) => status === 'fulfilled'));
     const bytes = randomBytes(MIB);
     t.true((await roundTrip(carried, bytes)).equals(bytes));
     t.is(await fixture.tunnels[0]?.closed, 'drained');
@@ -218,7 +219,7 @@ test.serial(
   'bulk connections are read by turns, and one that pauses or is cut when it is its turn stops none',
   async (t) => {
     const got: Promise<string>[] = [];
-    const { port, tunnel } = await path(t, [framingEngine, framingEngine], (socket) => {
+    const { port, tunnel } = await path(t, [carriedEngine, carriedEngine], (socket) => {
       // One of them is reset.
       got.push(digest(socket).catch(() => 'reset'));
       socket.end();
@@ -248,7 +249,7 @@ test.serial(
 );
 
 test('an aborted copy resets its socket and resets its stream', async (t) => {
-  const { port, copies, tunnel } = await path(t, [framingEngine, framingEngine], (socket) =>
+  const { port, copies, tunnel } = await path(t, [carriedEngine, carriedEngine], (socket) =>
     socket.pipe(socket),
   );
   const client = await dialHalfOpen(t, port);
@@ -264,9 +265,9 @@ test('an aborted copy resets its socket and resets its stream', async (t) => {
 
 test('a stream that is in use as a duplex is not carried besides', async (t) => {
   const { client, server } = await identities();
-  const fixture = await serveTunnels(t, framingEngine, tunnelOptions(server), echo);
-  const tunnel = await openTunnel(t, framingEngine, fixture.port, tunnelOptions(client));
+  const fixture = await serveTunnels(t, carriedEngine, tunnelOptions(server), echo);
+  const tunnel = await openTunnel(t, carriedEngine, fixture.port, tunnelOptions(client));
   const stream = await tunnel.open(request);
   t.truthy(stream.duplex);
-  t.is(stream.carry?.(await dial(t, fixture.port), 'a'), null);
+  t.is(stream.carry?.(new RawSocket(await dial(t, fixture.port)), 'a'), null);
 });

@@ -3,12 +3,15 @@ import assert from 'node:assert/strict';
 import type { Socket } from 'node:net';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
-import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
+import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
 import {
+  DEFAULT_WINDOW,
   errorCode,
   frameFlag,
   frameType,
   rstStreamFrame,
+  settingId,
+  windowUpdateFrame,
 } from '../../lib/hbone/engine-framing/frames.ts';
 import { bidiCopy, socketEnd } from '../../lib/net/bidi-copy.ts';
 import type { Copy } from '../../lib/net/bidi-copy.ts';
@@ -35,19 +38,26 @@ interface Carried {
   readonly copy: Copy;
 }
 
-/** Carries a connection. `duplex` carries it as a Node stream, like the inner stream of a double tunnel. */
-async function carried(t: ExecutionContext, duplex = false): Promise<Carried> {
+/**
+ * Carries a connection. `duplex` carries it as a Node stream, like the inner stream of a double tunnel. `window` is the first one that
+ * the peer gives the stream.
+ */
+async function carried(
+  t: ExecutionContext,
+  duplex = false,
+  window = DEFAULT_WINDOW,
+): Promise<Carried> {
   const { client, server } = await identities();
   const { near, far: application } = await socketPair(t);
   const { promise: copying, resolve } = Promise.withResolvers<Copy>();
-  const fixture = await serveTunnels(t, framingEngine, tunnelOptions(server), async (incoming) => {
+  const fixture = await serveTunnels(t, carriedEngine, tunnelOptions(server), async (incoming) => {
     const stream = incoming.accept({});
     assert(stream !== null);
     if (duplex) assert(stream.duplex);
     resolve(bidiCopy(streamEnd(stream), socketEnd(near)));
   });
   const peer = await rawHttp2(t, fixture.port, client);
-  peer.greet();
+  peer.greet([[settingId.initialWindowSize, window]]);
   peer.connect(1, '10.0.0.1:80');
   return { peer, application, near, copy: await copying };
 }
@@ -132,18 +142,19 @@ for (const duplex of [false, true]) {
   });
 
   test(`an application that closes before it has read all has its answer passed on whole (${by})`, async (t) => {
-    const { peer, application, near, copy } = await carried(t, duplex);
-    // As while the tunnel takes no more: the answer waits in the kernel.
+    // The tunnel takes nothing yet: the answer waits in the kernel.
+    const { peer, application, near, copy } = await carried(t, duplex, duplex ? undefined : 0);
     near.pause();
     const answer = Buffer.alloc(32_768, 'a');
     application.write(answer);
     application.destroy();
     await closedBy(application);
     // The kernel answers the first write by a reset, and refuses the second.
-    for (const sent of [1, 2]) {
-      peer.socket.write(data(Buffer.from('x')));
-      await until(() => copy.counts.fromA === sent, { what: 'the byte to be taken in' });
-    }
+    peer.socket.write(data(Buffer.from('x')));
+    await until(() => copy.counts.fromA === 1, { what: 'the byte to be taken in' });
+    peer.socket.write(data(Buffer.from('x')));
+    if (duplex) await until(() => copy.counts.fromA === 2, { what: 'the byte to be taken in' });
+    else peer.socket.write(windowUpdateFrame(1, answer.length));
     t.is(await resetCode(peer), errorCode.noError);
     const frames = peer.frames.filter(({ type }) => type === frameType.data);
     t.true(Buffer.concat(frames.map(({ payload }) => payload)).equals(answer));

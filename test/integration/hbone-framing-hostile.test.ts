@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import * as fc from 'fast-check';
-import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
+import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
 import { errorCode, windowUpdateFrame } from '../../lib/hbone/engine-framing/frames.ts';
 import type { TunnelStream } from '../../lib/hbone/engine.ts';
 import { acceptTls } from '../../lib/hbone/tls.ts';
@@ -37,13 +37,13 @@ interface Rig {
 async function rig(t: ExecutionContext): Promise<Rig> {
   const { client, server } = await identities();
   const accepted: TunnelStream[] = [];
-  const fixture = await serveTunnels(t, framingEngine, tunnelOptions(server), (incoming) => {
+  const fixture = await serveTunnels(t, carriedEngine, tunnelOptions(server), (incoming) => {
     if (incoming.authority !== 'hold:1') return echo(incoming);
     const stream = incoming.accept({});
     if (stream !== null) accepted.push(stream);
     return Promise.resolve();
   });
-  const honest = await openTunnel(t, framingEngine, fixture.port, tunnelOptions(client));
+  const honest = await openTunnel(t, carriedEngine, fixture.port, tunnelOptions(client));
   return {
     server: fixture,
     accepted,
@@ -250,7 +250,7 @@ test('padding takes nothing of the window of its stream for good', async (t) => 
   const { client, server } = await identities();
   const { port } = await serveTunnels(
     t,
-    framingEngine,
+    carriedEngine,
     tunnelOptions(server, { streamWindow: 65_535 }),
     echo,
   );
@@ -277,6 +277,7 @@ test('a peer that reads nothing of its answers is let go', async (t) => {
   const { hostile, server, stillServes } = await rig(t);
   const peer = await hostile();
   peer.greet();
+  await until(() => server.tunnels.length === 2, { what: 'its tunnel' });
   peer.socket.pause();
   const pings = Buffer.concat(Array.from({ length: 9_000 }, () => rawFrame(6, 0, 0, EIGHT)));
   peer.socket.write(pings);
@@ -333,7 +334,7 @@ for (const [what, frame] of [
     await once(listener, 'listening');
     t.teardown(() => listener.close());
     const { port } = listener.address() as AddressInfo;
-    const tunnel = await openTunnel(t, framingEngine, port, tunnelOptions(client));
+    const tunnel = await openTunnel(t, carriedEngine, port, tunnelOptions(client));
     t.is(await tunnel.closed, 'error');
   });
 }

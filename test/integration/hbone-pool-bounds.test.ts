@@ -4,7 +4,7 @@ import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../lib/clock/clock.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
-import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
+import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
 import type {
   ClientTunnel,
   IncomingRequest,
@@ -84,7 +84,7 @@ async function fixture(
   const own = credentials(await pki.issue(CLIENT));
   const served = credentials(await pki.issue('spiffe://cluster.local/ns/demo/sa/web'));
   const requests: IncomingRequest[] = [];
-  const server = await serveTunnels(t, framingEngine, tunnelOptions(served), (incoming) => {
+  const server = await serveTunnels(t, carriedEngine, tunnelOptions(served), (incoming) => {
     requests.push(incoming);
     return echo(incoming);
   });
@@ -99,7 +99,7 @@ async function fixture(
     if (failing(number)) throw new MeshError('TLS_HANDSHAKE', `tunnel ${number} failed`);
     const socket = await dial(t, key.destinationPort);
     const settings = { maxStreams: barren.includes(number) ? 0 : maxStreams };
-    return handshake(() => framingEngine.connect(socket, tunnelOptions(own, settings)));
+    return handshake(() => carriedEngine.connect(socket, tunnelOptions(own, settings)));
   };
   const pool = new TunnelPool(
     { idleReleaseMs: 60_000, waitMs: PATIENT_MS, ...poolOptions },

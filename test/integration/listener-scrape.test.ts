@@ -2,7 +2,7 @@
 import { MessageChannel } from 'node:worker_threads';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
-import { framingEngine } from '../../lib/hbone/engine-framing/engine.ts';
+import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
 import { SeriesReader } from '../../lib/metrics/series-memory.ts';
 import { CONNECTIONS_FOLDED_PER_TURN } from '../../lib/metrics/traffic.ts';
 import type {
@@ -36,7 +36,7 @@ function startThread(t: ExecutionContext) {
       revocations: null,
       budget: null,
     },
-    framingEngine,
+    carriedEngine,
     { write: () => {}, gather: () => {} },
   );
   t.teardown(() => {

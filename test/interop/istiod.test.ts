@@ -8,6 +8,7 @@ import { ADDRESS_TYPE } from '../../lib/xds/type-urls.ts';
 import { CertFetcherActor } from '../../services/cert-fetcher/cert-fetcher-actor.ts';
 import { certFetcherConfig } from '../../services/cert-fetcher/config.ts';
 import { definition } from '../../services/xds-ingester/xds-ingester-actor.ts';
+import { pod } from '../kubernetes/support/objects.ts';
 import { startActor } from '../support/actor-context.ts';
 import type { TestActor } from '../support/actor-context.ts';
 import { openBus } from '../support/bus.ts';
@@ -17,7 +18,7 @@ import { makeScratch } from '../support/leftovers.ts';
 import { startTestRedis } from '../support/redis.ts';
 import type { TestRedis } from '../support/redis.ts';
 import { until } from '../support/until.ts';
-import { NODE, READER_POD, istioSuite, meshPod, readerToken } from './support/istio-cluster.ts';
+import { NODE, READER_POD, istioSuite, readerToken } from './support/istio-cluster.ts';
 import type { IstioCluster } from './support/istio-cluster.ts';
 import { ISTIOD_NAME, ROOT_NAMESPACE } from './support/istiod.ts';
 
@@ -27,8 +28,15 @@ interface Rig {
   readonly ingester: TestActor;
   readonly addresses: RowsCopy;
   readonly authorizations: RowsCopy;
+  readonly names: RowsCopy;
+  /** Asks for addresses by name, as a node-proxy does. */
+  want(...names: string[]): Promise<void>;
   /** Waits until the tables have a row, or have it no more. */
-  has(table: 'addresses' | 'authorizations', key: string, wanted?: boolean): Promise<void>;
+  has(
+    table: 'addresses' | 'authorizations' | 'names',
+    key: string,
+    wanted?: boolean,
+  ): Promise<void>;
 }
 
 async function follow(
@@ -40,7 +48,12 @@ async function follow(
   const tokenPath = join(await makeScratch('token'), 'istio-token');
   await writeFile(tokenPath, await readerToken(cluster));
   const { bus } = openBus(t, redis.config(`node-proxy.${NODE}`), 'node-proxy');
-  const tables = { addresses: new RowsCopy(), authorizations: new RowsCopy() };
+  const tables = {
+    addresses: new RowsCopy(),
+    authorizations: new RowsCopy(),
+    names: new RowsCopy(),
+  };
+  bus.reader('names', 'mesh', tables.names);
   bus.reader('addresses', 'mesh', tables.addresses);
   bus.reader('authorizations', 'mesh', tables.authorizations);
   const config = definition.config.parse({
@@ -59,6 +72,7 @@ async function follow(
     tokenPath,
     ingester,
     ...tables,
+    want: (...names) => bus.want(names),
     has: async (table, key, wanted = true) => {
       await until(() => tables[table].rows.has(key) === wanted, {
         what: `${table} ${wanted ? 'to have' : 'not to have'} ${key}`,
@@ -72,8 +86,8 @@ await istioSuite('istiod', (test) => {
     const { cluster, istiod } = parts;
     const shop = await cluster.namespace('shop');
     const uid = (name: string): string => `Kubernetes//Pod/${shop}/${name}`;
-    const web = (ready: boolean): ReturnType<typeof meshPod> =>
-      meshPod(shop, 'web', '10.244.0.10', { labels: { app: 'web' }, account: 'web', ready });
+    const web = (ready: boolean): ReturnType<typeof pod> =>
+      pod(shop, 'web', { ip: '10.244.0.10', labels: { app: 'web' }, account: 'web', ready });
     await cluster.apply(web(false));
     await cluster.applyText(`
 apiVersion: v1
@@ -100,7 +114,7 @@ spec: { rules: [{ from: [{ source: { serviceAccounts: [api] } }] }] }
     await until(() => seen() === 'HEALTHY', { what: 'the readiness of the pod' });
 
     await istiod.kill();
-    await cluster.apply(meshPod(shop, 'api', '10.244.0.11', { account: 'api' }));
+    await cluster.apply(pod(shop, 'api', { ip: '10.244.0.11', account: 'api' }));
     await cluster.delete(web(true));
     t.true(rig.addresses.rows.has(uid('web')), 'the state stays');
     await istiod.start();
@@ -113,14 +127,56 @@ spec: { rules: [{ from: [{ source: { serviceAccounts: [api] } }] }] }
     t.true(Number(subscribed?.['held']) > 0, 'it resumed');
   });
 
+  test('the ingester follows what is asked for, on demand', async (t, parts) => {
+    const { cluster, istiod } = parts;
+    const shop = await cluster.namespace('shop');
+    const uid = (name: string): string => `Kubernetes//Pod/${shop}/${name}`;
+    const far = (name: string, ip: string): ReturnType<typeof pod> =>
+      pod(shop, name, { ip, labels: { app: name }, account: name, node: 'node-2' });
+    await cluster.apply(far('web', '10.244.3.10'));
+    await cluster.apply(far('other', '10.244.3.11'));
+    await cluster.applyText(`
+apiVersion: v1
+kind: Service
+metadata: { name: web, namespace: ${shop} }
+spec: { selector: { app: web }, ports: [{ name: http, port: 80, targetPort: http }] }
+`);
+    const rig = await follow(t, parts, { XDS_ON_DEMAND: 'true' });
+    const host = `${shop}/web.${shop}.svc.cluster.local`;
+    await rig.has('names', '*');
+    await rig.want(host);
+    await rig.has('names', host);
+    t.true(rig.addresses.rows.has(host));
+    t.true(rig.addresses.rows.has(uid('web')), 'the service came with its workload');
+    t.false(rig.addresses.rows.has(uid('other')));
+
+    // An address is answered with the workload, whose only other name is the alias.
+    await rig.want('/10.244.3.11', '/10.244.3.99');
+    await rig.has('names', '/10.244.3.11');
+    t.true(rig.addresses.rows.has(uid('other')));
+    await rig.has('names', '/10.244.3.99');
+
+    await istiod.kill();
+    await cluster.delete(far('other', '10.244.3.11'));
+    await istiod.start();
+    await rig.has('addresses', uid('other'), false);
+    t.true(rig.addresses.rows.has(uid('web')), 'the names were asked for again');
+    // istiod does not tell of a resource that appears under an address, so that the ingester asks again.
+    await cluster.apply(far('late', '10.244.3.99'));
+    await until(() => rig.addresses.rows.has(uid('late')), {
+      what: 'the workload at the address that was free',
+      timeoutMs: 60_000,
+    });
+  });
+
   test('its CA signs for the pods of the node, with a token that is read for each request', async (t, parts) => {
     const { cluster, istiod } = parts;
     const shop = await cluster.namespace('shop');
     for (const [index, account] of ['web', 'api', 'late'].entries()) {
       const ip = `10.244.1.${10 + index}`;
-      await cluster.apply(meshPod(shop, account, ip, { account }));
+      await cluster.apply(pod(shop, account, { ip, account }));
     }
-    await cluster.apply(meshPod(shop, 'far', '10.244.2.9', { account: 'far', node: 'node-2' }));
+    await cluster.apply(pod(shop, 'far', { ip: '10.244.2.9', account: 'far', node: 'node-2' }));
     const rig = await follow(t, parts);
     const config = certFetcherConfig.parse({
       ...rig.redis.environment(`cert-fetcher.${NODE}`),

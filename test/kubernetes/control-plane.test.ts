@@ -1,19 +1,12 @@
 /** The control plane follows a real API server. */
-import { join } from 'node:path';
 import { status } from '@grpc/grpc-js';
 import type { ServiceError } from '@grpc/grpc-js';
 import { ADDRESS_TYPE } from '../../lib/xds/type-urls.ts';
 import { openTestStream } from '../support/delta-test-client.ts';
-import { ControlPlaneActor } from '../../services/control-plane/control-plane-actor.ts';
-import { controlPlaneConfig } from '../../services/control-plane/config.ts';
-import { startActor } from '../support/actor-context.ts';
-import { ApiClient } from '../support/control-plane-kit.ts';
-import { accountSubject } from '../support/token-issuer.ts';
 import { until } from '../support/until.ts';
-import type { Cluster, TestObject } from './support/cluster.ts';
+import type { TestObject } from './support/cluster.ts';
 import { pod, service } from './support/objects.ts';
-import { shownAddresses, startControlPlane } from './support/control-plane.ts';
-import type { ShownResource } from './support/control-plane.ts';
+import { startControlPlane } from './support/control-plane.ts';
 import { kubernetesSuite } from './support/suite.ts';
 
 /** A small application: a service with two pods, a policy, an external host. */
@@ -53,26 +46,6 @@ function application(namespace: string): TestObject[] {
   ];
 }
 
-/** The objects as manifests: what `kubectl get -o yaml` shows, without what only an API server gives. */
-async function asManifests(
-  cluster: Cluster,
-  objects: readonly TestObject[],
-): Promise<TestObject[]> {
-  const stored = await Promise.all(objects.map((object) => cluster.get(object)));
-  return stored.map(({ metadata, status: _status, ...object }) => {
-    const { name, namespace, labels, annotations } = metadata;
-    return {
-      ...object,
-      metadata: {
-        name,
-        ...(namespace === undefined ? {} : { namespace }),
-        ...(labels === undefined ? {} : { labels }),
-        ...(annotations === undefined ? {} : { annotations }),
-      },
-    };
-  });
-}
-
 await kubernetesSuite('control-plane', (test) => {
   test('serves the objects of the API server, and their changes', async (t, cluster) => {
     const namespace = await cluster.namespace('app');
@@ -97,56 +70,6 @@ await kubernetesSuite('control-plane', (test) => {
       const names = addresses.map(({ name }) => name).join();
       return names.includes('/web-3') && !names.includes('/web-1');
     });
-  });
-
-  test('gives the same bytes as the manifests of the same objects', async (t, cluster) => {
-    const namespace = await cluster.namespace('same');
-    const objects = application(namespace);
-    await cluster.apply(...objects);
-    const plane = await startControlPlane(t, cluster, { rootNamespace: namespace });
-    await plane.ready();
-    const socket = join(plane.ca.dir, 'api-2.sock');
-    const { ca } = plane;
-    const other = await startActor(
-      t,
-      new ControlPlaneActor(
-        controlPlaneConfig.parse({
-          WEFT_CONTROL_PLANE_LISTEN: '127.0.0.1:0',
-          WEFT_CONTROL_PLANE_STATE_DIR: join(ca.dir, 'manifests'),
-          WEFT_CONTROL_PLANE_API_SOCKET: socket,
-          WEFT_CONTROL_PLANE_ROOT_NAMESPACE: namespace,
-          PILOT_DEBOUNCE_AFTER: '20ms',
-          CA_ADDRESS: ca.address(),
-          CA_ROOT_CA: ca.bundlePath,
-          AUTH_TOKEN: await ca.issuer.mint(accountSubject(namespace, 'istiod')),
-          WEFT_TOKEN_JWKS_PATH: join(ca.dir, 'jwks.json'),
-          WEFT_TOKEN_ISSUER: ca.issuer.issuer,
-        }),
-      ),
-      'control-plane',
-    );
-    const api = new ApiClient(socket);
-    const documents = (await asManifests(cluster, objects)).map((object, index) => ({
-      source: 'test',
-      index,
-      object,
-    }));
-    const answer = await api.send('POST', '/apply', { documents });
-    t.is(answer.status, 200, JSON.stringify(answer.body));
-    await api.run(namespace, 'web-1', ['10.244.1.1']);
-    await api.run(namespace, 'web-2', ['10.244.1.2'], false);
-    const wanted = await plane.addresses(namespace);
-    const versions = (shown: readonly ShownResource[]): string[] =>
-      shown.map(({ name, version }) => `${name} ${version}`);
-    let shown: ShownResource[] = [];
-    await until(
-      async () => {
-        shown = await shownAddresses(other, namespace);
-        return versions(shown).join() === versions(wanted).join();
-      },
-      { what: 'the same bytes' },
-    ).catch(() => t.deepEqual(shown, wanted));
-    t.deepEqual(versions(shown), versions(wanted));
   });
 
   test('serves nobody before it has every object, and withdraws nothing while the API server is away', async (t, cluster) => {

@@ -1,6 +1,7 @@
 /** Statuses and addresses are written by one replica. */
+import { once } from 'node:events';
 import { until } from '../support/until.ts';
-import { startCa, startControlPlane } from './support/control-plane.ts';
+import { spawnControlPlane, startCa, startControlPlane } from './support/control-plane.ts';
 import type { Cluster, StoredTestObject, TestObject } from './support/cluster.ts';
 import { kubernetesSuite } from './support/suite.ts';
 
@@ -45,6 +46,26 @@ async function accepted(cluster: Cluster, object: TestObject): Promise<Condition
   return conditions.find(({ type }) => type === 'ZtunnelAccepted');
 }
 
+/** Writes a condition as an istiod does, and returns it. */
+async function writtenByIstiod(
+  cluster: Cluster,
+  { apiVersion, kind, metadata: { name, namespace = '' } }: TestObject,
+): Promise<unknown> {
+  const foreign = {
+    type: 'ZtunnelAccepted',
+    status: 'True',
+    reason: 'Accepted',
+    message: 'by istiod',
+    lastTransitionTime: '2026-01-01T00:00:00Z',
+  };
+  await cluster.admin.apply(
+    `/apis/security.istio.io/v1/namespaces/${namespace}/authorizationpolicies/${name}/status`,
+    { apiVersion, kind, metadata: { name, namespace }, status: { conditions: [foreign] } },
+    { fieldManager: 'pilot-discovery' },
+  );
+  return foreign;
+}
+
 const FAST = { WEFT_CONTROL_PLANE_LEASE_DURATION: '3s' };
 
 await kubernetesSuite('leader', (test) => {
@@ -78,24 +99,7 @@ await kubernetesSuite('leader', (test) => {
     const namespace = await cluster.namespace('status');
     const object = policy(namespace, 'web', 'DENY');
     await cluster.apply(object);
-    const path = `/apis/security.istio.io/v1/namespaces/${namespace}/authorizationpolicies/web/status`;
-    const foreign = {
-      type: 'ZtunnelAccepted',
-      status: 'True',
-      reason: 'Accepted',
-      message: 'by istiod',
-      lastTransitionTime: '2026-01-01T00:00:00Z',
-    };
-    await cluster.admin.apply(
-      path,
-      {
-        apiVersion: object.apiVersion,
-        kind: object.kind,
-        metadata: { name: 'web', namespace },
-        status: { conditions: [foreign] },
-      },
-      { fieldManager: 'pilot-discovery' },
-    );
+    const foreign = await writtenByIstiod(cluster, object);
     const plane = await startControlPlane(t, cluster, { rootNamespace: namespace });
     await plane.ready();
     await until(
@@ -186,4 +190,66 @@ await kubernetesSuite('leader', (test) => {
     t.false(await leads(leader));
     gateways[leader]?.restore();
   });
+
+  test('a leader that is killed in the middle of its writes leaves no status wrong, and none that an istiod owns is written', async (t, cluster) => {
+    const namespace = await cluster.namespace('killed');
+    const ca = await startCa(t, namespace);
+    const foreign = policy(namespace, 'foreign', 'DENY');
+    await cluster.apply(foreign);
+    const condition = await writtenByIstiod(cluster, foreign);
+    const replicas = await Promise.all(
+      [1, 2, 3].map(() =>
+        spawnControlPlane(t, cluster, { rootNamespace: namespace, ca, environment: FAST }),
+      ),
+    );
+    const leader = await until(() => replicas.find(({ logged }) => logged('lease.acquired')), {
+      what: 'a process to lead',
+    });
+    const policies = (action: string): TestObject[] =>
+      Array.from({ length: 40 }, (_, index) => policy(namespace, `policy-${index}`, action));
+    await Promise.all(policies('DENY').map((object) => cluster.apply(object)));
+    const anyAccepted = async (): Promise<boolean> => {
+      const found = await Promise.all(policies('DENY').map((object) => accepted(cluster, object)));
+      return found.some((one) => one !== undefined);
+    };
+    await until(anyAccepted, { what: 'the leader to write' });
+    const changes = policies('CUSTOM').map((object) => cluster.apply(object));
+    leader.child.kill('SIGKILL');
+    await Promise.all([once(leader.child, 'exit'), ...changes]);
+    await cluster.apply(policy(namespace, 'foreign', 'CUSTOM'));
+    await until(
+      async () => {
+        const found = await Promise.all(
+          policies('CUSTOM').map((object) => accepted(cluster, object)),
+        );
+        return found.every((one) => one?.observedGeneration === 2 && one.status === 'False');
+      },
+      { what: 'the next leader to write every status' },
+    );
+    const next = replicas.filter((one) => one !== leader && one.logged('lease.acquired'));
+    t.is(next.length, 1, 'one of the others leads');
+    await until(() => next[0]?.logged('status.owned-by-another'), { what: 'it is told' });
+    for (const object of policies('CUSTOM')) {
+      t.deepEqual(await statusManagers(cluster, object), ['Apply weft-status']);
+    }
+    t.deepEqual(statusOf(await cluster.get(foreign)).conditions, [condition] as never);
+    t.deepEqual(await statusManagers(cluster, foreign), ['Apply pilot-discovery']);
+  });
 });
+
+/** Who has written the status of an object, and how. */
+async function statusManagers(cluster: Cluster, object: TestObject): Promise<string[]> {
+  const { metadata } = (await cluster.get(object)) as unknown as {
+    readonly metadata: {
+      readonly managedFields: readonly {
+        readonly manager: string;
+        readonly operation: string;
+        readonly subresource?: string;
+      }[];
+    };
+  };
+  return metadata.managedFields
+    .filter(({ subresource }) => subresource === 'status')
+    .map(({ manager, operation }) => `${operation} ${manager}`)
+    .toSorted();
+}

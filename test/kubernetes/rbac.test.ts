@@ -1,6 +1,4 @@
 /** Actors have the rights that they use, and no others. */
-import { KubernetesClient } from '../../lib/kubernetes/client.ts';
-import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { ADDRESS_TYPE } from '../../lib/xds/type-urls.ts';
 import { openTestStream } from '../support/delta-test-client.ts';
 import { ownPort } from '../support/ports.ts';
@@ -8,7 +6,7 @@ import { until } from '../support/until.ts';
 import type { Cluster, StoredTestObject, TestObject } from './support/cluster.ts';
 import { startCa, startControlPlane } from './support/control-plane.ts';
 import { service } from './support/objects.ts';
-import { underRole, usedRights } from './support/rbac.ts';
+import { allRightsUsed, refuseStreamedLists, underRole, usedRights } from './support/rbac.ts';
 import { kubernetesSuite } from './support/suite.ts';
 
 const NO_WAYPOINT = { 'istio.io/use-waypoint': 'missing' };
@@ -113,16 +111,7 @@ await kubernetesSuite('rbac', (test) => {
       },
       { what: 'everything is written' },
     );
-    // An older API server streams no lists; then they have pages.
-    const open = KubernetesClient.prototype.stream;
-    KubernetesClient.prototype.stream = function paged(request) {
-      return request.query?.['sendInitialEvents'] === undefined
-        ? open.call(this, request)
-        : Promise.reject(new MeshError('KUBERNETES_INVALID', 'this server streams no lists'));
-    };
-    t.teardown(() => {
-      KubernetesClient.prototype.stream = open;
-    });
+    refuseStreamedLists(t);
     await plane.hosted.stop();
     const other = await startControlPlane(t, cluster, {
       ...options,
@@ -130,9 +119,7 @@ await kubernetesSuite('rbac', (test) => {
       environment: { WEFT_CONTROL_PLANE_WEBHOOK_LISTEN: `127.0.0.1:${await ownPort()}` },
     });
     await other.ready();
-    await until(async () => (await usedRights(cluster, account)).used.size >= account.rights.size, {
-      what: 'all rights are used',
-    }).catch(() => undefined);
+    await allRightsUsed(cluster, account);
     await other.hosted.stop();
     const { used, refused } = await usedRights(cluster, account);
     // Other tests have objects of these kinds, and this account may write the status of its own only.

@@ -45,6 +45,7 @@ function follow(
   t: ExecutionContext,
   client: KubernetesClient,
   options: Pick<ReflectorOptions<string>, 'resource' | 'kind'> & { readonly namespace: string },
+  clock = HASTY_CLOCK,
 ) {
   const { log, lines } = keptLog('test');
   const held = new Map<string, string>();
@@ -71,7 +72,7 @@ function follow(
     },
     {
       client,
-      clock: HASTY_CLOCK,
+      clock,
       log,
       metrics: {
         listed: (_resource, way) => ways.push(way),
@@ -162,6 +163,37 @@ await kubernetesSuite('reflector', (test) => {
     await seen.holds('a', 'c', 'd');
     t.deepEqual(seen.removed, [`${namespace}/b`]);
     t.true(seen.lines.some(({ message }) => message === 'kubernetes.watch-expired'));
+  });
+
+  test('an empty list withdraws nothing before it has been empty for a minute', async (t, cluster) => {
+    const namespace = await cluster.namespace('reflect');
+    await cluster.apply(template(namespace, 'a', 'a'));
+    const via = await cluster.gateway();
+    const client = cluster.client({ via });
+    const options = { resource: UNCACHED_RESOURCE, kind: 'PodTemplate', namespace };
+    const seen = follow(t, client, options);
+    // A minute of this clock takes less than a second.
+    const quick = { ...HASTY_CLOCK, monotonic: () => systemClock.monotonic() * 100 };
+    const patient = follow(t, client, options, quick);
+    await Promise.all([seen, patient].map(({ reflector }) => reflector.synced()));
+    via.close();
+    await until(() => seen.reflector.problem !== null && patient.reflector.problem !== null, {
+      what: 'the loss is noticed',
+    });
+    await cluster.delete(template(namespace, 'a', ''));
+    await cluster.compact();
+    via.restore();
+    await until(() => /has become empty/.test(seen.reflector.problem ?? ''), {
+      what: 'the empty list to be doubted',
+    });
+    t.deepEqual([...seen.held.values()], ['a']);
+    await until(() => patient.held.size === 0, { what: 'the list to be believed' });
+    t.is(patient.reflector.problem, null);
+    t.true(patient.lines.some(({ problem }) => /has become empty/.test(String(problem))));
+    t.deepEqual(seen.removed, []);
+    await cluster.apply(template(namespace, 'b', 'b'));
+    await seen.holds('b');
+    t.deepEqual(seen.removed, [`${namespace}/a`]);
   });
 
   test('pages where lists are not streamed, and begins again when a continue token has expired', async (t, cluster) => {

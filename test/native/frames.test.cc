@@ -34,6 +34,8 @@ const Case FAULTS[] = {
     {"a CONTINUATION without HEADERS", frame(CONTINUATION, FLAG_END_HEADERS, 1, "a"), PROTOCOL_ERROR},
     {"DATA inside a header block", frame(HEADERS, 0, 1, "\x82") + data(1, "a"), PROTOCOL_ERROR},
     {"a CONTINUATION of another stream", frame(HEADERS, 0, 1, "\x82") + frame(CONTINUATION, FLAG_END_HEADERS, 3, "a"), PROTOCOL_ERROR},
+    {"HEADERS of 40,000 bytes", frame(HEADERS, FLAG_END_HEADERS, 1, std::string(40'000, 'h')), ENHANCE_YOUR_CALM},
+    {"a CONTINUATION of 40,000 bytes", frame(HEADERS, 0, 1, "h") + frame(CONTINUATION, 0, 1, std::string(40'000, 'h')), ENHANCE_YOUR_CALM},
     {"HEADERS without a stream", frame(HEADERS, FLAG_END_HEADERS, 0, "\x82"), PROTOCOL_ERROR},
     {"DATA without a stream", data(0, "a"), PROTOCOL_ERROR},
     {"DATA on an idle stream", data(1, "a"), PROTOCOL_ERROR},
@@ -254,6 +256,21 @@ TEST(sendWindows, "no byte goes beyond the peer's windows, and SETTINGS change t
   rig.send(frame(WINDOW_UPDATE, 0, 1, number(10)));
   rig.run();
   EQUAL(rig.plain.size(), before + 59 + 19);
+  close(application);
+}
+
+TEST(connectionSendWindow, "a stream waits for the window of the connection, and goes on with it") {
+  Rig rig;
+  rig.send(OPEN_1 + frame(WINDOW_UPDATE, 0, 1, number(1 << 20)));
+  const int application = rig.attach(1);
+  const std::string body(100'000, 'y');
+  CHECK(write(application, body.data(), body.size()) == static_cast<ssize_t>(body.size()));
+  rig.run();
+  const auto sent = [&rig] { return std::count(rig.plain.begin(), rig.plain.end(), 'y'); };
+  EQUAL(sent(), DEFAULT_WINDOW);
+  rig.send(frame(WINDOW_UPDATE, 0, 0, number(10'000)));
+  rig.run();
+  EQUAL(sent(), DEFAULT_WINDOW + 10'000);
   close(application);
 }
 

@@ -8,7 +8,8 @@ import { join } from 'node:path';
 import test from 'ava';
 import { processEnvironment } from '../../lib/config/env.ts';
 import { FUZZERS } from './support/build.ts';
-import { buildOrReason, runProgram } from './support/program.ts';
+import { buildOrReason } from './support/program.ts';
+import { runProgram } from './support/run-program.ts';
 
 const TARGETS = ['records', 'frames', 'flow', 'mailbox'] as const;
 const asked = processEnvironment()['FUZZ_SECONDS'];

@@ -133,6 +133,40 @@ TEST(earlyData, "DATA before the join is held up to the window, charged and deli
   close(application);
 }
 
+TEST(overBeforeJoin, "DATA, its end and a clean reset before the join reach the socket that is joined") {
+  for (const uint32_t code : {NO_ERROR, CANCEL, STREAM_CLOSED}) {
+    Rig rig;
+    rig.send(OPEN_1 + data("all of it") + END_1 + rst(code));
+    rig.run();
+    const Event* over = rig.listener->first(EventKind::OVER);
+    CHECK(over != nullptr && over->code == code);
+    EQUAL(rig.listener->count(EventKind::ENDED), 0u);
+    const int application = rig.attach(1);
+    bool ended = false;
+    CHECK(take(application, &ended) == "all of it");
+    CHECK(ended);
+    const Event* end = rig.listener->first(EventKind::ENDED);
+    CHECK(end != nullptr);
+    EQUAL(end->cause, PEER_RESET);
+    EQUAL(end->code, code);
+    EQUAL(rig.counts->received.load(), 0);
+    close(application);
+  }
+}
+
+TEST(overAndUnwanted, "a stream that the peer has reset cleanly before a join is dropped without a frame") {
+  Rig rig;
+  rig.send(OPEN_1 + data("nobody reads it") + END_1 + rst(CANCEL));
+  rig.run();
+  rig.command(Command::Kind::RESET, 1, CANCEL);
+  rig.run();
+  EQUAL(rig.listener->count(EventKind::ENDED), 1u);
+  EQUAL(rig.listener->first(EventKind::ENDED)->cause, PEER_RESET);
+  CHECK(!rig.sent(rst(CANCEL)));
+  EQUAL(rig.pump.counters.streams.load(), 0u);
+  EQUAL(rig.counts->received.load(), 0);
+}
+
 TEST(applicationResets, "a reset of the application before its end resets the stream, after the bytes before it") {
   Joined rig;
   rig.write("last words");
@@ -248,6 +282,88 @@ TEST(linkGone, "when the link ends its applications are reset") {
   EQUAL(rig.pump.counters.links.load(), 0u);
 }
 
+TEST(deliversOn, "a stream that has ended both ways gives its socket the rest after its link has ended") {
+  for (const bool isCut : {false, true}) {
+    Rig rig({.streamWindow = 1 << 20, .connectionWindow = 1 << 20});
+    int ends[2];
+    tcpPair(ends, 4'096);
+    rig.send(OPEN_1);
+    rig.attachFd(1, ends[1]);
+    shutdown(ends[0], SHUT_WR);
+    const std::string page(15'000, 'p');
+    for (int index = 0; index < 20; index += 1) rig.send(data(page));
+    rig.send(END_1);
+    rig.run();
+    rig.pump.round(50);
+    rig.run();
+    const Event* over = rig.listener->first(EventKind::OVER);
+    CHECK(over != nullptr && static_cast<int64_t>(over->code) == -1);
+    rig.command(Command::Kind::FINISH);
+    close(rig.peerFd);
+    rig.peerFd = -1;
+    rig.run();
+    CHECK(rig.gone() != nullptr);
+    EQUAL(rig.listener->count(EventKind::ENDED), 0u);
+    CHECK(rig.counts->received > 100'000);
+    if (isCut) rig.command(Command::Kind::RESET, 1, 2);
+    bool ended = false;
+    int error = 0;
+    size_t got = 0;
+    for (int round = 0; round < 2'000 && !ended && error == 0; round += 1) {
+      got += take(ends[0], &ended, &error).size();
+      rig.run();
+    }
+    EQUAL(ended, !isCut);
+    EQUAL(got == 300'000, !isCut);
+    EQUAL(rig.listener->first(EventKind::ENDED)->cause, isCut ? CUT : DONE);
+    EQUAL(rig.counts->received.load(), 0);
+    EQUAL(rig.pump.counters.links.load(), 0u);
+    close(ends[0]);
+  }
+}
+
+TEST(closedBeforeRead, "an application that was gone before its last bytes were read costs only the rest") {
+  Rig rig;
+  rig.send(OPEN_1);
+  rig.command(Command::Kind::PEER_SETTINGS, 0, 0, 16'384);
+  int ends[2];
+  tcpPair(ends);
+  rig.attachFd(1, ends[1]);
+  CHECK(::send(ends[0], "all", 3, MSG_NOSIGNAL) == 3);
+  close(ends[0]);
+  rig.send(data("nobody reads this"));
+  // The kernel answers by a reset.
+  for (int round = 0; round < 3; round += 1) {
+    rig.run();
+    rig.pump.round(20);
+  }
+  EQUAL(rig.listener->count(EventKind::ENDED), 0u);
+  // As much as is left: the end needs no window.
+  rig.send(frame(WINDOW_UPDATE, 0, 1, number(3)));
+  rig.run();
+  CHECK(rig.sent(frame(DATA, 0, 1, "all")));
+  const size_t last = rig.plain.find(END_1);
+  CHECK(last != std::string::npos);
+  CHECK(rig.plain.find(rst(NO_ERROR)) > last && rig.sent(rst(NO_ERROR)));
+  const Event* end = rig.listener->first(EventKind::ENDED);
+  CHECK(end != nullptr && end->cause == UNREAD);
+}
+
+TEST(refused, "a socket for a stream that was answered with its end is reset") {
+  Rig rig;
+  rig.send(OPEN_1);
+  rig.run();
+  rig.command(Command::Kind::END, 1);
+  int ends[2];
+  tcpPair(ends);
+  rig.attachFd(1, ends[1]);
+  int error = 0;
+  take(ends[0], nullptr, &error);
+  EQUAL(error, ECONNRESET);
+  CHECK(rig.sent(rst(CONNECT_ERROR)));
+  close(ends[0]);
+}
+
 TEST(lateAttach, "a socket for a stream or link that has ended is reset") {
   Rig rig;
   rig.send(OPEN_1 + rst(CANCEL));
@@ -262,128 +378,5 @@ TEST(lateAttach, "a socket for a stream or link that has ended is reset") {
   close(ends[0]);
 }
 
-TEST(stalledReader, "a reader that stalls holds its window and leaves the others theirs") {
-  Rig rig({.streamWindow = 200'000, .connectionWindow = 1 << 20});
-  rig.send(OPEN_1 + OPEN_3);
-  int stalled[2];
-  int other[2];
-  tcpPair(stalled, 4'096);
-  tcpPair(other);
-  rig.attachFd(1, stalled[1]);
-  rig.attachFd(3, other[1]);
-  for (int index = 0; index < 10; index += 1) rig.send(data(std::string(20'000, 'x')));
-  rig.run();
-  CHECK(rig.counts->received > 100'000);
-  CHECK(rig.counts->received <= 200'000);
-  size_t got = 0;
-  for (int index = 0; index < 200; index += 1) {
-    rig.send(data(std::string(15'000, 'y'), 3));
-    rig.run();
-    got += take(other[0]).size();
-  }
-  EQUAL(got, 3'000'000u);
-  EQUAL(rig.fault(), 1'000u);
-  // Beyond its own window the stalled stream breaks the protocol.
-  rig.send(data(std::string(20'000, 'x')) + data(std::string(60'000, 'x')));
-  rig.run();
-  CHECK(rig.sent(rst(FLOW_CONTROL_ERROR)));
-  EQUAL(rig.counts->received.load(), 0);
-  for (const int fd : {stalled[0], other[0]}) close(fd);
-}
-
-TEST(unknownBytes, "the connection window waits until the listener knows of the bytes that are held") {
-  Rig rig({.streamWindow = 1 << 20, .connectionWindow = 200'000});
-  rig.send(OPEN_1 + OPEN_3);
-  rig.run();
-  rig.listener->holdsBack = true;
-  rig.send(data(std::string(60'000, 'x')) + data(std::string(60'000, 'x')) + data(std::string(60'000, 'x'), 3));
-  rig.run();
-  // The first quarter was given back when little was held; not the rest.
-  const auto given = [&] {
-    int64_t sum = 0;
-    for (size_t at = 0; at + FRAME_HEADER_BYTES <= rig.plain.size();) {
-      const auto* bytes = reinterpret_cast<const uint8_t*>(rig.plain.data()) + at;
-      if (bytes[3] == WINDOW_UPDATE && readNumber(bytes + 5) == 0) sum += readNumber(bytes + FRAME_HEADER_BYTES);
-      at += FRAME_HEADER_BYTES + (readNumber(bytes) >> 8);
-    }
-    return sum;
-  };
-  CHECK(given() <= 120'000);
-  const Event* held = rig.listener->first(EventKind::HELD);
-  CHECK(held != nullptr);
-  // The listener learns of them, and the rest follows.
-  rig.listener->holdsBack = false;
-  rig.counts->heldTold = false;
-  rig.counts->knownReceived = rig.counts->received.load();
-  rig.pump.handled(1, rig.counts.get(), rig.counts->waitingEvents, rig.counts->waitingBytes);
-  rig.run();
-  EQUAL(given(), 180'000);
-}
-
-TEST(boundedOutput, "a peer that reads nothing bounds what is read from applications") {
-  Rig rig;
-  rig.send(OPEN_1 + frame(WINDOW_UPDATE, 0, 0, number(1 << 30)) + frame(WINDOW_UPDATE, 0, 1, number(1 << 30)));
-  const int application = rig.attach(1);
-  rig.stalls = true;
-  size_t written = 0;
-  const std::string part(65'536, 'x');
-  for (int quiet = 0; quiet < 50;) {
-    const ssize_t got = ::send(application, part.data(), part.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (got > 0) written += static_cast<size_t>(got);
-    quiet = got > 0 ? 0 : quiet + 1;
-    rig.run();
-  }
-  CHECK(rig.counts->queued <= static_cast<int64_t>(BATCH_BYTES + 65'536));
-  CHECK(written < (24u << 20));
-  rig.stalls = false;
-  for (int round = 0; round < 500; round += 1) rig.run();
-  EQUAL(rig.counts->queued.load(), 0);
-  CHECK(rig.plain.size() > written);
-  close(application);
-}
-
-TEST(pressure, "under pressure a link takes in little at a time") {
-  Rig rig;
-  rig.send(OPEN_1 + frame(WINDOW_UPDATE, 0, 0, number(1 << 30)) + frame(WINDOW_UPDATE, 0, 1, number(1 << 30)));
-  const int application = rig.attach(1);
-  rig.command(Command::Kind::PRESSURE, 0, 1);
-  rig.stalls = true;
-  const std::string part(65'536, 'x');
-  for (int index = 0; index < 400; index += 1) {
-    [[maybe_unused]] const ssize_t got = ::send(application, part.data(), part.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    rig.run();
-  }
-  CHECK(rig.counts->queued > 0);
-  CHECK(rig.counts->queued <= static_cast<int64_t>(PRESSED_BATCH_BYTES + 1'024));
-  close(application);
-}
-
-TEST(fairness, "small streams are not behind a bulk one") {
-  Rig rig;
-  std::string open;
-  for (uint32_t id = 1; id < 20; id += 2) {
-    open += frame(HEADERS, FLAG_END_HEADERS, id, "\x82") + frame(WINDOW_UPDATE, 0, id, number(1 << 30));
-  }
-  rig.send(open + frame(WINDOW_UPDATE, 0, 0, number(1 << 30)));
-  rig.stalls = true;
-  std::vector<int> applications;
-  for (uint32_t id = 1; id < 20; id += 2) applications.push_back(rig.attach(id));
-  // More than the socket of the link takes.
-  const std::string bulk(1 << 20, 'b');
-  for (int round = 0; round < 60; round += 1) {
-    [[maybe_unused]] const ssize_t got = ::send(applications[0], bulk.data(), bulk.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    rig.run();
-  }
-  for (size_t index = 1; index < applications.size(); index += 1) CHECK(::write(applications[index], "small", 5) == 5);
-  rig.pump.round(0);
-  rig.stalls = false;
-  for (int round = 0; round < 200; round += 1) rig.run();
-  size_t last = rig.plain.rfind("small");
-  CHECK(last != std::string::npos);
-  // After what was encrypted before, the small ones come within one turn of the bulk stream each.
-  const size_t first = rig.plain.find("small");
-  CHECK(last - first <= TURN_BYTES + 4'096);
-  for (const int fd : applications) close(fd);
-}
 
 int main(int count, char** values) { return check::main(count > 1 ? values[1] : nullptr); }

@@ -49,6 +49,34 @@ struct Pair {
   RecordReader reader;
 };
 
+// An object whose memory can be looked at after its end.
+template <typename T>
+struct Left {
+  template <typename... A>
+  explicit Left(A... arguments) : object(new (memory) T(arguments...)) {}
+  T* operator->() { return object; }
+  bool holds(const uint8_t* bytes, size_t length) const {
+    return std::search(memory, memory + sizeof memory, bytes, bytes + length) != memory + sizeof memory;
+  }
+  // Ends the object and counts the places where it left as many bytes as an IV has, hardly any of them 0.
+  size_t leftovers() {
+    uint8_t before[sizeof memory];
+    memcpy(before, memory, sizeof memory);
+    object->~T();
+    size_t found = 0;
+    for (size_t at = 0; at + NONCE_BYTES <= sizeof memory; at += 1) {
+      size_t set = 0;
+      for (size_t index = at; index < at + NONCE_BYTES && memory[index] == before[index]; index += 1) {
+        if (memory[index] != 0) set += 1;
+      }
+      if (set > NONCE_BYTES - 3) found += 1;
+    }
+    return found;
+  }
+  alignas(T) uint8_t memory[sizeof(T)] = {};
+  T* object;
+};
+
 constexpr int NONE = -1;
 constexpr int UNEXPECTED = 10;
 const std::string KEY_UPDATE("\x18\0\0\1\0", 5);
@@ -104,7 +132,7 @@ TEST(innerTypes, "only application data, alerts and messages of the handshake ar
     else EQUAL(alert, UNEXPECTED);
   }
   // Nothing but padding, and nothing at all.
-  EQUAL(Pair().alert(Pair().seal(0, "", 5)), UNEXPECTED);
+  for (const size_t padding : {4, 5, 6, 300}) EQUAL(Pair().alert(Pair().seal(0, "", padding)), UNEXPECTED);
 }
 
 TEST(authenticity, "no bit of a record can be changed") {
@@ -249,6 +277,29 @@ TEST(secrets, "a secret of another length than the suite's is refused") {
   }
 }
 
+TEST(zeroed, "no secret and no IV outlives its keys, and none outlives the setup of a link") {
+  for (const Suite suite : SUITES) {
+    uint8_t secret[MAX_SECRET_BYTES];
+    for (size_t index = 0; index < sizeof secret; index += 1) secret[index] = static_cast<uint8_t>(index + 101);
+    {
+      Left<TrafficKeys> keys(Direction::OPEN);
+      CHECK(keys->open(suite, secret, secretBytes(suite), 0));
+      CHECK(keys.holds(secret, secretBytes(suite)));
+      CHECK(keys.leftovers() == 0);
+    }
+    Left<TrafficKeys> updated(Direction::SEAL);
+    CHECK(updated->open(suite, secret, secretBytes(suite), 0) && updated->update());
+    CHECK(!updated.holds(secret, secretBytes(suite)));
+    CHECK(updated.leftovers() == 0);
+  }
+  for (const bool reads : {true, false}) {
+    Left<LinkSetup> setup;
+    uint8_t* secret = reads ? setup->readSecret : setup->writeSecret;
+    for (size_t index = 0; index < MAX_SECRET_BYTES; index += 1) secret[index] = static_cast<uint8_t>(index + 101);
+    CHECK(setup.leftovers() == 0);
+  }
+}
+
 TEST(linkRecords, "a link answers a wrong record by its alert and ends") {
   Rig rig;
   std::string record(30, 'x');
@@ -258,6 +309,29 @@ TEST(linkRecords, "a link answers a wrong record by its alert and ends") {
   EQUAL(rig.alert, 20);
   CHECK(rig.gone() != nullptr && rig.gone()->cause == static_cast<uint32_t>(LinkCause::TLS_FAULT));
   EQUAL(rig.gone()->code, 20u);
+}
+
+TEST(cutRecords, "a record may come in pieces of any size") {
+  const std::string ping = frame(PING, 0, 0, "12345678");
+  for (const size_t size : {1ul, 4ul, 5ul, 6ul, 30ul}) {
+    Rig rig;
+    rig.listener->events.clear();
+    std::string records;
+    for (int index = 0; index < 3; index += 1) {
+      uint8_t record[MAX_RECORD_BYTES];
+      const size_t length = rig.writer.seal(ContentType::APPLICATION_DATA,
+                                            reinterpret_cast<const uint8_t*>(ping.data()), ping.size(), record);
+      records.append(reinterpret_cast<char*>(record), length);
+    }
+    for (size_t at = 0; at < records.size(); at += size) {
+      rig.sendRaw(records.substr(at, size));
+      rig.run();
+    }
+    std::string got;
+    for (const Event& event : rig.listener->events) got += event.bytes;
+    CHECK(got == ping + ping + ping);
+    CHECK(rig.gone() == nullptr);
+  }
 }
 
 TEST(linkEnds, "a link tells the end by close_notify, by FIN and by an alert apart") {

@@ -8,6 +8,7 @@ import { Redirector } from '../../lib/redirect/apply.ts';
 import type { ApplyResult } from '../../lib/redirect/apply.ts';
 import { chooseTools } from '../../lib/redirect/flavour.ts';
 import { agentMetrics } from '../../services/node-agent/metrics.ts';
+import { PodNamespaces } from '../../services/node-agent/netns/pod-namespaces.ts';
 import { PodRules } from '../../services/node-agent/pod-rules.ts';
 import { RuleSets } from '../../services/node-agent/rule-sets.ts';
 import { Slots } from '../../lib/async/slots.ts';
@@ -54,11 +55,12 @@ async function firstPod(
     }),
     ownNetns: threadNetns(),
     sysctlDir: dir,
+    namespaces: new PodNamespaces('/proc'),
   });
   t.teardown(() => rules.drop());
   const pod = await createNetns(t, 'pod');
   const record = podRecord({ uid: 'u-1', netns: pod.path });
-  rules.open(record);
+  await rules.open(record);
   t.is(await rules.write(record), 'written');
   t.is(await rules.write(record), 'kept');
   const said = lines.map((line) => `${line.message} ${String(line['setting'])}`);

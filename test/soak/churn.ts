@@ -51,7 +51,13 @@ export class Churn {
         what: `${name} to be enrolled`,
         timeoutMs: ENROL_TIMEOUT_MS,
       });
-      const traffic = { pod: name, host: this.#host, atOnce: 2, kinds: ['small', 'down'] } as const;
+      const traffic = {
+        pod: name,
+        host: this.#host,
+        atOnce: 2,
+        pauseMs: 10,
+        kinds: ['small', 'down'],
+      } as const;
       const client = new SoakClient(this.#mesh, traffic);
       await until(() => client.failures().length > 0 || sum(client.counts()) >= EXCHANGES, {
         what: `${EXCHANGES} exchanges of ${name}`,

@@ -1,6 +1,6 @@
 /**
  * Makes exchanges with a server, several at once, until SIGTERM; then finishes the running ones and prints the last
- * counts. Runs in a pod: `client.ts HOST AT-ONCE KIND...`.
+ * counts. Runs in a pod: `client.ts HOST AT-ONCE PAUSE-MS KIND...`.
  */
 import { setTimeout as wait } from 'node:timers/promises';
 import { errorText } from '../../lib/errors/mesh-error.ts';
@@ -8,9 +8,8 @@ import { exchange } from './exchanges.ts';
 import type { Exchange, SoakLine } from './protocol.ts';
 
 const REPORT_MS = 500;
-const PAUSE_MS = 10;
 
-const [host = '', atOnce = '1', ...kinds] = process.argv.slice(2);
+const [host = '', atOnce = '1', pauseMs = '10', ...kinds] = process.argv.slice(2);
 const counts: Partial<Record<Exchange, number>> = {};
 const ending = new AbortController();
 process.on('SIGTERM', () => ending.abort());
@@ -28,7 +27,7 @@ async function loop(first: number): Promise<void> {
     } catch (error) {
       print({ failure: { exchange: kind, reason: errorText(error) } });
     }
-    await wait(PAUSE_MS);
+    await wait(Number(pauseMs));
   }
 }
 

@@ -9,6 +9,8 @@ export interface Traffic {
   readonly pod: string;
   readonly host: string;
   readonly atOnce: number;
+  /** The pause after each exchange. */
+  readonly pauseMs: number;
   readonly kinds: readonly Exchange[];
 }
 
@@ -18,9 +20,9 @@ export class SoakClient {
   readonly #label: string;
 
   /** Starts the client in a pod of the soak's namespace. */
-  constructor(mesh: TestMesh, { pod, host, atOnce, kinds }: Traffic) {
+  constructor(mesh: TestMesh, { pod, host, atOnce, pauseMs, kinds }: Traffic) {
     this.#label = `${pod} → ${host}`;
-    const args = [CLIENT, host, String(atOnce), ...kinds];
+    const args = [CLIENT, host, String(atOnce), String(pauseMs), ...kinds];
     this.#command = mesh.inNetns(`soak-${pod}`, process.execPath, ...args);
   }
 

@@ -1,7 +1,7 @@
 /**
  * Runs the soak: mixed traffic, resets, half-closes, stalls, pod churn and certificate rotation on its own mesh. Then
  * counters must balance, and descriptors and memory must be back. Ends with one line, and with status 1 on a
- * failure. `npm run soak` takes ten minutes; `--seconds N` sets another time.
+ * failure. `npm run soak` takes ten minutes; `--seconds N` sets another time, `--pause MS` another pause after each exchange.
  */
 import { parseArgs } from 'node:util';
 import { setTimeout as wait } from 'node:timers/promises';
@@ -28,8 +28,15 @@ const SAMPLE_MS = 1_000;
 const SETTLE_TIMEOUT_MS = 90_000;
 const FAILURES_SHOWN = 20;
 
-const { values } = parseArgs({ options: { seconds: { type: 'string', default: '600' } } });
+const { values } = parseArgs({
+  options: {
+    seconds: { type: 'string', default: '600' },
+    pause: { type: 'string', default: '10' },
+  },
+});
 const seconds = Number(values.seconds);
+/** The pause of each client after an exchange, milliseconds. */
+const pauseMs = Number(values.pause);
 const say = (text: string): void => void process.stderr.write(`soak: ${text}\n`);
 
 /** The smallest memory seen in the second and in the last third of the time. */
@@ -53,6 +60,7 @@ function traffic(hosts: ReadonlyMap<string, string>): Traffic[] {
     pod,
     host: hosts.get(server) ?? '',
     atOnce,
+    pauseMs,
     kinds,
   });
   return [

@@ -22,6 +22,9 @@ export function keptLog(actor: string): { readonly log: Logger; readonly lines: 
   return { log, lines };
 }
 
+/** Ends what a test starts; a program that is no test gives its own. */
+export type TeardownOwner = Pick<ExecutionContext, 'teardown'>;
+
 /** An actor that runs in the test. */
 export interface TestActor {
   readonly context: ActorContext;
@@ -62,7 +65,7 @@ export function actorContext(
 
 /** Starts the actor; it is stopped with the test, or before by `stop`. */
 export async function startActor(
-  t: ExecutionContext,
+  t: TeardownOwner,
   actor: Actor,
   name: string,
   node: string | null = null,

@@ -1,12 +1,11 @@
 /** A real CA on a real port, with tokens, pods and folders of its own. */
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { ExecutionContext } from 'ava';
 import { CaClient, MAX_ANSWER_BYTES } from '../../lib/identity/ca-client.ts';
 import { CaActor } from '../../services/ca/ca-actor.ts';
 import { caConfig } from '../../services/ca/config.ts';
 import { startActor } from './actor-context.ts';
-import type { TestActor } from './actor-context.ts';
+import type { TeardownOwner, TestActor } from './actor-context.ts';
 import { nodePod, podObject, servePodsApi } from './pods-api.ts';
 import type { PodsApi } from './pods-api.ts';
 import { createTokenIssuer, nodeSubject } from './token-issuer.ts';
@@ -31,6 +30,8 @@ export interface CaKit {
   readonly issuer: TestTokenIssuer;
   readonly podsSocket: string;
   pods: PodsApi | null;
+  /** The environment in which the CA is started. */
+  readonly environment: Readonly<Record<string, string>>;
   /** Starts the CA; on the port it had before, if any. */
   start(environment?: Readonly<Record<string, string>>): Promise<TestActor>;
   /** Address of the CA started last. */
@@ -43,7 +44,7 @@ export interface CaKit {
 
 /** A folder, an issuer and a pods API, which has the proxies of the nodes, too; the CA itself is started by the test. */
 export async function createCaKit(
-  t: ExecutionContext,
+  t: TeardownOwner,
   options: { readonly pods?: readonly unknown[] | null } = {},
 ): Promise<CaKit> {
   const dir = await makeScratch('ca');
@@ -63,17 +64,17 @@ export async function createCaKit(
       options.pods === null
         ? null
         : await servePodsApi(podsSocket, [...NODE_PODS, ...(options.pods ?? DEFAULT_PODS)]),
+    environment: {
+      WEFT_LISTEN: `127.0.0.1:${port}`,
+      WEFT_STATE_DIR: join(dir, 'state'),
+      WEFT_CA_ROOT_BUNDLE_FILE: bundlePath,
+      WEFT_PODS_SOCKET: podsSocket,
+      WEFT_CA_SERVING_HOSTS: '127.0.0.1,ca.test',
+      WEFT_TOKEN_JWKS_PATH: jwksPath,
+      WEFT_TOKEN_ISSUER: issuer.issuer,
+    },
     async start(environment = {}) {
-      const config = caConfig.parse({
-        WEFT_CA_LISTEN: `127.0.0.1:${port}`,
-        WEFT_CA_STATE_DIR: join(dir, 'state'),
-        WEFT_CA_ROOT_BUNDLE_FILE: bundlePath,
-        WEFT_CA_PODS_SOCKET: podsSocket,
-        WEFT_CA_SERVING_HOSTS: '127.0.0.1,ca.test',
-        WEFT_TOKEN_JWKS_PATH: jwksPath,
-        WEFT_TOKEN_ISSUER: issuer.issuer,
-        ...environment,
-      });
+      const config = caConfig.parse({ ...kit.environment, ...environment });
       return startActor(t, new CaActor(config), 'ca');
     },
     address: () => `https://127.0.0.1:${port}`,

@@ -1,7 +1,7 @@
 /** A real control plane with a real CA, and clients for its two sides. */
-import { request as httpRequest } from 'node:http';
 import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
+import { request as httpRequest } from '../../lib/http/node-http.ts';
 import { parseManifestText } from '../../lib/kube/manifest-text.ts';
 import { ControlPlaneActor } from '../../services/control-plane/control-plane-actor.ts';
 import { controlPlaneConfig } from '../../services/control-plane/config.ts';
@@ -133,8 +133,8 @@ export async function createControlPlaneKit(t: ExecutionContext): Promise<Contro
     api: new ApiClient(socket),
     async environment() {
       return {
-        WEFT_CONTROL_PLANE_LISTEN: `127.0.0.1:${port}`,
-        WEFT_CONTROL_PLANE_STATE_DIR: join(ca.dir, 'control'),
+        WEFT_LISTEN: `127.0.0.1:${port}`,
+        WEFT_STATE_DIR: join(ca.dir, 'control'),
         WEFT_CONTROL_PLANE_API_SOCKET: socket,
         PILOT_DEBOUNCE_AFTER: '20ms',
         CA_ADDRESS: ca.address(),

@@ -2,11 +2,11 @@
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { request } from 'node:http';
 import { fileURLToPath } from 'node:url';
 import { join } from 'node:path';
 import { rm } from 'node:fs/promises';
 import type { ExecutionContext } from 'ava';
+import { request } from '../../lib/http/node-http.ts';
 import type { TableName } from '../../lib/bus/contract.ts';
 import type { Bus } from '../../lib/bus/redis-bus.ts';
 import type { TableWriter } from '../../lib/bus/table-writer.ts';
@@ -17,6 +17,7 @@ import type { Authorization } from '../../lib/policy/model.ts';
 import type { Service, Workload } from '../../lib/state/model.ts';
 import { encodeAuthorization } from '../../lib/xds/resources/authorization.ts';
 import { resourceName } from '../../lib/xds/resources/address.ts';
+import { bareEnvironment } from './bare-environment.ts';
 import { TableCopy, openBus } from './bus.ts';
 import { encode } from './mesh-kit.ts';
 import { startTestRedis } from './redis.ts';
@@ -122,11 +123,11 @@ async function startProcess(
   const dir = await makeScratch('evaluator');
   const socketPath = join(dir, 'admin.sock');
   const child = spawn(process.execPath, [HOST], {
-    env: {
+    env: bareEnvironment({
       ...redis.environment('policy-evaluator'),
       WEFT_ADMIN_ADDRESS: `unix:${socketPath}`,
       ...environment,
-    },
+    }),
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   let output = '';

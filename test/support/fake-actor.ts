@@ -2,7 +2,7 @@
  * A process with an actor's admin server, for tests of the supervisor. Arguments: the socket, and how it behaves: `ready` after
  * a moment, `never` ready, or `dies`. At SIGTERM, or told so by its server, it drains until SIGINT; `how` it was told is in its status.
  */
-import { createServer } from 'node:http';
+import { createServer } from '../../lib/http/node-http.ts';
 
 const [socket, behaviour] = process.argv.slice(2);
 let state = behaviour === 'ready' ? 'ready' : 'starting';

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { workerData } from 'node:worker_threads';
 import { acceptQueued } from '../../lib/linux/sockets.ts';
-import { adoptSocket } from '../../lib/net/socket.ts';
+import { RawSocket } from '../../lib/net/raw-socket.ts';
 import { until } from './until.ts';
 
 /** What the thread is given. */
@@ -15,8 +15,8 @@ export interface Farewell {
 
 const { listener, endsFirst, done } = workerData as Farewell;
 for (let left = 2; left > 0; left -= 1) {
-  const accepted = await until(() => acceptQueued(listener), { what: 'a connection' });
-  const socket = adoptSocket(accepted);
+  const accepted = await until(() => acceptQueued(listener, false, 1)[0], { what: 'a connection' });
+  const socket = new RawSocket(accepted[0]).adopt();
   if (endsFirst) {
     socket.end();
     await once(socket, 'finish');

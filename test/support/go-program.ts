@@ -20,7 +20,7 @@ export interface GoSource {
   readonly name: string;
   /** The module's folder. */
   readonly folder: string;
-  /** The package below it: `.` for the folder itself. */
+  /** The package: `.` or a folder below the module's, or the path of a package of another module that this one requires. */
   readonly package: string;
   /** Folder of the cache. */
   readonly cache: string;
@@ -54,7 +54,7 @@ export async function buildGoProgram(source: GoSource): Promise<GoProgram> {
         ...flags,
         '-o',
         fresh,
-        `./${source.package}`,
+        isForeign(source) ? source.package : `./${source.package}`,
       ],
       source.folder,
       source.timeoutMs,
@@ -103,11 +103,17 @@ export function goFailure(name: string, error: unknown): string {
   return `${name} cannot be built: ${lines.slice(-2).join(' ')}`;
 }
 
+/** True for a package of another module, whose version go.mod pins. */
+function isForeign({ package: path }: GoSource): boolean {
+  return path.split('/')[0]?.includes('.') === true && path !== '.';
+}
+
 async function digest(source: GoSource): Promise<string> {
   const hash = createHash('sha256')
     .update(source.ldflags ?? '')
     .update(source.tags ?? '');
-  for (const file of ['go.mod', 'go.sum', join(source.package, 'main.go')]) {
+  const own = isForeign(source) ? [] : [join(source.package, 'main.go')];
+  for (const file of ['go.mod', 'go.sum', ...own]) {
     hash.update(await readFile(join(source.folder, file)));
   }
   return hash.digest('hex').slice(0, 16);

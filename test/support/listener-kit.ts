@@ -32,7 +32,7 @@ import type {
   PodInfo,
 } from '../../workers/listener/protocol/control.ts';
 import type { ListenerSettings } from '../../workers/listener/protocol/settings.ts';
-import { connectNetns, createNetns } from './netns-kit.ts';
+import { connectNetns, createHub, createNetns } from './netns-kit.ts';
 import type { TestNetns } from './netns-kit.ts';
 import { TestState } from './test-state.ts';
 import { SeriesReader } from '../../lib/metrics/series-memory.ts';
@@ -72,8 +72,6 @@ export const listenerSettings: ListenerSettings = {
     pingIntervalMs: 10_000,
     pingTimeoutMs: 20_000,
   },
-  // Set for a run of these tests over the other data path.
-  carry: process.env['WEFT_CARRY'] === 'native' ? 'native' : 'typescript',
   // Far longer than any connection takes, so that a busy machine does not look like a dead peer.
   connectTimeoutMs: 30_000,
   handshakeTimeoutMs: 30_000,
@@ -184,7 +182,8 @@ export class TestMesh {
     const { threads = 2, beside, ...changed } = options;
     const node = `node-${randomBytes(4).toString('hex')}`;
     const settings = { ...listenerSettings, ...changed, node };
-    const hub = beside === undefined ? await createHub(t) : beside.#hub;
+    const hub =
+      beside === undefined ? await createHub(t, ['10.9.0.1/24', 'fd09::1/64']) : beside.#hub;
     const lockDir = await makeScratch('locks');
     t.teardown(() => rm(lockDir, { recursive: true }));
     const piscina = new Piscina({
@@ -245,9 +244,8 @@ export class TestMesh {
         addresses: [`${ip}/24`, `${ip6}/64`],
         gateways: ['10.9.0.1', 'fd09::1'],
       },
-      { netns: this.#hub, device: `v${host}`, addresses: [] },
+      { netns: this.#hub, device: `v${host}`, addresses: [], bridge: 'br0' },
     );
-    await this.#hub.ip(`link set v${host} master br0`);
     const netnsFd = openNetns(netns.path);
     this.#t.teardown(() => closeFd(netnsFd));
     const described = workload({
@@ -530,15 +528,4 @@ export class TestMesh {
     this.#t.teardown(() => socket.destroy());
     return socket;
   }
-}
-
-/** Creates a namespace with a bridge that connects the pods. */
-async function createHub(t: ExecutionContext): Promise<TestNetns> {
-  const hub = await createNetns(t, 'hub');
-  await hub.ip('link add br0 type bridge');
-  for (const address of ['10.9.0.1/24', 'fd09::1/64 nodad']) {
-    await hub.ip(`addr add ${address} dev br0`);
-  }
-  await hub.ip('link set br0 up');
-  return hub;
 }

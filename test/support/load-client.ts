@@ -1,5 +1,5 @@
 /**
- * Sends HTTP requests to servers without pause, over new connections and over one kept connection each. Prints a
+ * Sends HTTP requests to servers with a short pause, over new connections and over one kept connection each. Prints a
  * JSON line of counts ten times a second, and one for every failure. Runs in a pod. Arguments: `host:port` of each server.
  */
 import { connect } from 'node:net';
@@ -11,7 +11,7 @@ import type { LoadCounts, LoadLine } from './load-lines.ts';
 
 /** The tests' servers answer at once; the mesh may wait for a policy (5 s) or retry (10 s). */
 const ANSWER_TIMEOUT_MS = 15_000;
-const PAUSE_MS = 20;
+const PAUSE_MS = 40;
 const REPORT_MS = 100;
 
 const counts: Record<string, { fresh: number; kept: number }> = {};

@@ -13,6 +13,9 @@ const FAILURES_SHOWN = 5;
 export class Load {
   readonly #command: RunningCommand;
   readonly #targets: readonly string[];
+  readonly #failures: LoadFailure[] = [];
+  #latest: LoadCounts = {};
+  #readTo = 0;
 
   private constructor(command: RunningCommand, targets: readonly string[]) {
     this.#command = command;
@@ -55,7 +58,8 @@ export class Load {
 
   /** Returns every failed connection so far. */
   failures(): readonly LoadFailure[] {
-    return this.#lines().flatMap((line) => ('failure' in line ? [line.failure] : []));
+    this.#read();
+    return this.#failures;
   }
 
   /** Ends the load; returns every failed connection. */
@@ -66,13 +70,19 @@ export class Load {
   }
 
   #counts(): LoadCounts {
-    const line = this.#lines().findLast((one) => 'counts' in one);
-    return line === undefined ? {} : line.counts;
+    this.#read();
+    return this.#latest;
   }
 
-  #lines(): LoadLine[] {
-    const lines = this.#command.output().split('\n');
-    // Text after the last line break is an incomplete line.
-    return lines.slice(0, -1).map((line) => JSON.parse(line) as LoadLine);
+  /** Reads the lines that came since the last call. Text after the last line break is an incomplete line. */
+  #read(): void {
+    const output = this.#command.output();
+    const end = output.lastIndexOf('\n') + 1;
+    for (const text of output.slice(this.#readTo, end).split('\n').slice(0, -1)) {
+      const line = JSON.parse(text) as LoadLine;
+      if ('counts' in line) this.#latest = line.counts;
+      else this.#failures.push(line.failure);
+    }
+    this.#readTo = end;
   }
 }

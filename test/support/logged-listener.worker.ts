@@ -3,7 +3,7 @@ import { BroadcastChannel } from 'node:worker_threads';
 import { present } from '../../lib/errors/assert.ts';
 import type { PodTask, ThreadAttachment } from '../../workers/listener/protocol/control.ts';
 import { ListenerThread } from '../../workers/listener/thread.ts';
-import { engineOf } from '../../workers/listener/tunnel/engine.ts';
+import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
 
 let thread: ListenerThread | null = null;
 
@@ -11,7 +11,7 @@ export function attach(attachment: ThreadAttachment): void {
   const channel = new BroadcastChannel(attachment.settings.node);
   channel.unref();
   const tell = (line: string): void => channel.postMessage(line);
-  const engine = engineOf(attachment.settings);
+  const engine = carriedEngine;
   thread = new ListenerThread(attachment, engine, { write: tell, gather: tell });
 }
 

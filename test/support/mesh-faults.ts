@@ -3,25 +3,14 @@ import { randomBytes } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import type { ExecutionContext } from 'ava';
 import type { Load } from './load.ts';
-import type { Outcome, PodLine, TestMesh } from './mesh.ts';
+import type { PodLine } from '../../services/cli/get/pods.ts';
+import type { Outcome, TestMesh } from './mesh.ts';
 import { until } from './until.ts';
 
 /** The leases and back-offs of a killed process end within this time. */
 const TAKES_EFFECT_MS = 60_000;
 /** The number of log lines of each proxy that are shown when a connection failed. */
 const LOGGED_LINES = 20;
-
-/** The parts of `weft status` these tests read. */
-export interface MeshStatus {
-  readonly ready: boolean;
-  readonly waiting: readonly string[];
-  readonly supervisor: { readonly pid: number };
-  readonly redis: { readonly pid: number };
-}
-
-export function meshStatus(mesh: TestMesh): Promise<MeshStatus> {
-  return mesh.json<MeshStatus>('status');
-}
 
 /** SIGKILLs processes and waits until the kernel has ended them; their parent may not have collected them yet. */
 export async function killAll(pids: readonly number[]): Promise<void> {
@@ -42,7 +31,7 @@ async function hasEnded(pid: number): Promise<boolean> {
 
 /** Stops the supervisor while `work` runs, so that ended processes are not restarted. */
 export async function withoutRestarts<T>(mesh: TestMesh, work: () => Promise<T>): Promise<T> {
-  const { pid } = (await meshStatus(mesh)).supervisor;
+  const { pid } = (await mesh.status()).supervisor;
   process.kill(pid, 'SIGSTOP');
   try {
     return await work();
@@ -55,9 +44,9 @@ export async function withoutRestarts<T>(mesh: TestMesh, work: () => Promise<T>)
 export async function recovered(mesh: TestMesh, killed: readonly number[]): Promise<void> {
   await until(
     async () => {
-      const [status, actors] = [await meshStatus(mesh), await mesh.actors()];
-      const current = new Set([status.redis.pid, ...actors.map((actor) => actor.pid)]);
-      return status.ready && killed.every((pid) => !current.has(pid));
+      const { ready, redis, actors } = await mesh.status();
+      const current = new Set([redis.pid, ...actors.map((actor) => actor.pid)]);
+      return ready && killed.every((pid) => !current.has(pid));
     },
     { what: 'everything to be ready again', timeoutMs: 60_000 },
   );
@@ -150,8 +139,7 @@ async function enrolledPod(mesh: TestMesh, name: string): Promise<PodLine | null
 }
 
 async function hasCertificate(mesh: TestMesh, serviceAccount: string): Promise<boolean> {
-  const lines = await mesh.json<{ identity: string; state: string }[]>('get', 'certificates');
-  return lines.some(
+  return (await mesh.certificates()).some(
     (line) => line.identity.endsWith(`/sa/${serviceAccount}`) && line.state === 'Available',
   );
 }

@@ -1,11 +1,29 @@
-/** Runs a whole local mesh for tests through the `weft` command, as a user would. */
+/**
+ * Runs a whole local mesh for tests. The `weft` command brings it up, changes it and takes it down. A wait reads the mesh many
+ * times, so reads run the code of `weft status`, `weft get` and `weft exec` in this process.
+ */
 import { spawn } from 'node:child_process';
 import { readFile, readdir, rm, writeFile } from 'node:fs/promises';
-import { get } from 'node:http';
 import type { IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
+import { get } from '../../lib/http/node-http.ts';
 import { processEnvironment } from '../../lib/config/env.ts';
+import type { CertificateRecord } from '../../lib/identity/certificate-records.ts';
+import { kind as certificates } from '../../services/cli/get/certificates.ts';
+import { kind as connections } from '../../services/cli/get/connections.ts';
+import type { ConnectionLine } from '../../services/cli/get/connections.ts';
+import type { ResourceKind } from '../../services/cli/get/kinds.ts';
+import { kind as pods } from '../../services/cli/get/pods.ts';
+import type { PodLine } from '../../services/cli/get/pods.ts';
+import { parsePod } from '../../services/cli/references.ts';
+import { enterPod, requirePod } from '../../services/cli/running-mesh.ts';
+import type { RunningMesh } from '../../services/cli/running-mesh.ts';
+import { askPods, askStatus } from '../../services/local-mesh/mesh-client.ts';
+import { meshPaths } from '../../services/local-mesh/mesh-paths.ts';
+import { requireMesh } from '../../services/local-mesh/mesh-record.ts';
+import type { ProcessStatus } from '../../services/local-mesh/managed-process.ts';
+import type { MeshStatus } from '../../services/local-mesh/supervisor-api.ts';
 import { makeScratch, meshName } from './leftovers.ts';
 import { until } from './until.ts';
 
@@ -21,42 +39,8 @@ export interface Outcome {
   readonly stderr: string;
 }
 
-/** One line of `weft status`. */
-export interface ActorLine {
-  readonly name: string;
-  readonly node: string | null;
-  readonly pid: number;
-  readonly state: string;
-  readonly restarts: number;
-  readonly uptimeSeconds: number;
-  readonly generation: number;
-  /** True for a replaced process that finishes its connections. */
-  readonly retiring: boolean;
-}
-
-/** One line of `weft get pods`. */
-export interface PodLine {
-  readonly namespace: string;
-  readonly name: string;
-  readonly node: string;
-  readonly ip: string;
-  readonly netns: string;
-  readonly serviceAccount: string;
-  readonly enrolled: boolean;
-}
-
-/** One line of `weft get connections`. */
-export interface ConnectionLine {
-  readonly source: string;
-  readonly destination: string;
-  readonly sourceIdentity: string | null;
-  readonly destinationIdentity: string | null;
-  readonly direction: 'inbound' | 'outbound';
-  readonly protocol: string;
-  readonly bytesSent: number;
-  readonly bytesReceived: number;
-  readonly openedAt: string;
-}
+/** One line of `weft status`. Only the line of an external role has no pid, and no test asks for that. */
+export type ActorLine = ProcessStatus & { readonly pid: number };
 
 /** A command that runs in the background. */
 export interface RunningCommand {
@@ -136,8 +120,11 @@ export class TestMesh {
   }
 
   /** Runs a command in a pod (`demo/client`) to its end. */
-  exec(pod: string, ...command: string[]): Promise<Outcome> {
-    return this.weft('exec', pod, '--', ...command);
+  async exec(pod: string, ...command: string[]): Promise<Outcome> {
+    const { paths } = await this.#mesh();
+    const found = requirePod(await askPods(paths), parsePod('the pod', pod), paths);
+    const [program = '', ...enter] = enterPod(paths, found, 'application');
+    return this.start(program, [...enter, ...command]).exit;
   }
 
   /** Runs `curl -sS` with a time limit in a pod. */
@@ -189,8 +176,12 @@ export class TestMesh {
     return this.#withFile(yaml, (file) => this.weft('delete', '-f', file));
   }
 
+  async status(): Promise<MeshStatus> {
+    return askStatus((await this.#mesh()).paths);
+  }
+
   async actors(): Promise<readonly ActorLine[]> {
-    return (await this.json<{ actors: ActorLine[] }>('status')).actors;
+    return (await this.status()).actors as readonly ActorLine[];
   }
 
   /** Finds the process of an actor; `node` is null for a central one. */
@@ -219,8 +210,8 @@ export class TestMesh {
     );
   }
 
-  async pods(): Promise<readonly PodLine[]> {
-    return this.json<PodLine[]>('get', 'pods');
+  pods(): Promise<readonly PodLine[]> {
+    return this.#lines(pods);
   }
 
   async pod(namespace: string, name: string): Promise<PodLine> {
@@ -232,7 +223,11 @@ export class TestMesh {
   }
 
   connections(): Promise<readonly ConnectionLine[]> {
-    return this.json<ConnectionLine[]>('get', 'connections');
+    return this.#lines(connections);
+  }
+
+  certificates(): Promise<readonly CertificateRecord[]> {
+    return this.#lines(certificates);
   }
 
   /** Reads the log lines of an actor as objects; a line that is not JSON is kept under `message`. */
@@ -296,6 +291,15 @@ export class TestMesh {
       ),
     );
     return parts.join('\n');
+  }
+
+  async #lines<Line>(kind: ResourceKind<Line>): Promise<readonly Line[]> {
+    return (await kind.read(await this.#mesh())).lines;
+  }
+
+  async #mesh(): Promise<RunningMesh> {
+    const paths = meshPaths(this.name, this.#environment);
+    return { paths, plan: (await requireMesh(paths)).plan };
   }
 
   async #withFile(yaml: string, use: (file: string) => Promise<Outcome>): Promise<Outcome> {

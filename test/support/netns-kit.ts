@@ -32,6 +32,8 @@ export interface LinkEnd {
   readonly addresses: readonly string[];
   /** Default gateways, one per family wanted. */
   readonly gateways?: readonly string[];
+  /** The bridge that the device joins. */
+  readonly bridge?: string;
 }
 
 /** Returns why network namespaces or netfilter cannot be used here; null when they can. */
@@ -59,22 +61,19 @@ export function netnsUnavailable(): string | null {
 export async function createNetns(t: ExecutionContext, label = 'ns'): Promise<TestNetns> {
   const name = netnsName(label);
   const children = new Set<ChildProcess>();
-  await run('ip', ['netns', 'add', name]);
+  await script([`ip netns add ${name}`, `ip -n ${name} link set lo up`]);
   t.teardown(async () => {
     await Promise.all([...children].map(endProcess));
     await run('ip', ['netns', 'del', name]);
   });
-  const netns: TestNetns = {
+  return {
     name,
     path: `/run/netns/${name}`,
     ip: async (command) => (await run('ip', ['-n', name, ...command.split(' ')])).stdout,
     exec: async (command, ...args) =>
       (await run('ip', ['netns', 'exec', name, command, ...args])).stdout,
-    replace: async () => {
-      await run('ip', ['netns', 'del', name]);
-      await run('ip', ['netns', 'add', name]);
-      await netns.ip('link set lo up');
-    },
+    replace: () =>
+      script([`ip netns del ${name}`, `ip netns add ${name}`, `ip -n ${name} link set lo up`]),
     spawn: (command, args, options = {}) => {
       const child = spawn('ip', ['netns', 'exec', name, command, ...args], options);
       children.add(child);
@@ -82,14 +81,28 @@ export async function createNetns(t: ExecutionContext, label = 'ns'): Promise<Te
       return child;
     },
   };
-  await netns.ip('link set lo up');
-  return netns;
 }
 
 /** Joins two namespaces by a veth pair, with addresses usable at once (no duplicate address detection). */
 export async function connectNetns(a: LinkEnd, b: LinkEnd): Promise<void> {
-  await a.netns.ip(`link add ${a.device} type veth peer name ${b.device} netns ${b.netns.name}`);
-  for (const end of [a, b]) await configureEnd(end);
+  await script([
+    `ip -n ${a.netns.name} link add ${a.device} type veth peer name ${b.device} netns ${b.netns.name}`,
+    ...configureEnd(a),
+    ...configureEnd(b),
+  ]);
+}
+
+/** Makes a namespace with a bridge `br0` of these addresses, which connects pods. */
+export async function createHub(
+  t: ExecutionContext,
+  addresses: readonly string[],
+): Promise<TestNetns> {
+  const netns = await createNetns(t, 'hub');
+  await script([
+    `ip -n ${netns.name} link add br0 type bridge`,
+    ...configureEnd({ netns, device: 'br0', addresses }),
+  ]);
+  return netns;
 }
 
 /**
@@ -118,16 +131,23 @@ export async function createPodPair(
   return { pod, peer };
 }
 
-async function configureEnd(end: LinkEnd): Promise<void> {
-  for (const address of end.addresses) {
-    const nodad = address.includes(':') ? ' nodad' : '';
-    await end.netns.ip(`addr add ${address} dev ${end.device}${nodad}`);
-  }
-  await end.netns.ip(`link set ${end.device} up`);
-  for (const gateway of end.gateways ?? []) {
-    const family = gateway.includes(':') ? '-6 ' : '';
-    await end.netns.ip(`${family}route add default via ${gateway} dev ${end.device}`);
-  }
+/** The shell lines that give a link its addresses and routes. */
+function configureEnd(end: LinkEnd): readonly string[] {
+  const { netns, device, addresses, gateways = [], bridge } = end;
+  return [
+    `ip -n ${netns.name} -batch - <<END`,
+    ...addresses.map(
+      (address) => `addr add ${address} dev ${device}${address.includes(':') ? ' nodad' : ''}`,
+    ),
+    `link set ${device}${bridge === undefined ? '' : ` master ${bridge}`} up`,
+    ...gateways.map((gateway) => `route add default via ${gateway} dev ${device}`),
+    'END',
+  ];
+}
+
+/** Runs shell lines until one fails. One start of a program from this large process costs as much as ten from a shell. */
+async function script(lines: readonly string[]): Promise<void> {
+  await run('sh', ['-ec', lines.join('\n')]);
 }
 
 async function endProcess(child: ChildProcess): Promise<void> {

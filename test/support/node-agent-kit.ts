@@ -11,6 +11,7 @@ import type { EnrolmentView } from '../../services/node-agent/node-enrolments.ts
 import { NodeAgentActor } from '../../services/node-agent/node-agent-actor.ts';
 import { startActor } from './actor-context.ts';
 import type { TestActor } from './actor-context.ts';
+import { bareEnvironment } from './bare-environment.ts';
 import { TableCopy, openBus } from './bus.ts';
 import { startTestRedis } from './redis.ts';
 import type { TestRedis } from './redis.ts';
@@ -61,13 +62,17 @@ export async function agentSite(
 }
 
 /** Starts an agent at the site. */
-export async function startAgent(t: ExecutionContext, site: AgentSite): Promise<TestAgent> {
+export async function startAgent(
+  t: ExecutionContext,
+  site: Pick<AgentSite, 'environment'>,
+  node = 'node-1',
+): Promise<TestAgent> {
   const actor = new NodeAgentActor({
     ...nodeAgentConfig.parse(site.environment),
     rescanMs: 300,
     driftIntervalMs: 200,
   });
-  const hosted = await startActor(t, actor, 'node-agent', 'node-1');
+  const hosted = await startActor(t, actor, 'node-agent', node);
   const enrolments = (): readonly EnrolmentView[] => {
     let body = '[]';
     const response = { writeHead: () => undefined, end: (text: string) => (body = text) };
@@ -95,7 +100,7 @@ export async function metric(agent: TestAgent, name: string): Promise<number> {
 export function spawnAgent(t: ExecutionContext, site: AgentSite): ChildProcess {
   const script = new URL('node-agent-process.ts', import.meta.url).pathname;
   const child = spawn(process.execPath, [script], {
-    env: { PATH: process.env['PATH'], NODE_NAME: 'node-1', ...site.environment },
+    env: bareEnvironment({ NODE_NAME: 'node-1', ...site.environment }),
     stdio: ['ignore', 'ignore', 'inherit'],
   });
   t.teardown(() => killed(child));

@@ -1,6 +1,5 @@
 /** A collector that receives OTLP over HTTP, decodes it with the protocol's own messages, and keeps it. */
 import { once } from 'node:events';
-import { createServer } from 'node:http';
 import type { IncomingHttpHeaders, IncomingMessage, Server, ServerResponse } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import type { ServerOptions } from 'node:https';
@@ -9,6 +8,7 @@ import { buffer } from 'node:stream/consumers';
 import { gunzipSync } from 'node:zlib';
 import type { ExecutionContext } from 'ava';
 import protobuf from 'protobufjs';
+import { createServer } from '../../lib/http/node-http.ts';
 
 export type Attributes = Readonly<Record<string, string | number | boolean>>;
 

@@ -1,8 +1,8 @@
 /** Serves the watch of the control plane's manifest API to its clients, over real HTTP on a unix socket. */
-import { createServer } from 'node:http';
 import type { ServerResponse } from 'node:http';
 import { rm } from 'node:fs/promises';
 import { once } from 'node:events';
+import { createServer } from '../../lib/http/node-http.ts';
 
 /** Makes a pod as the manifest API shows it. */
 export function podObject(

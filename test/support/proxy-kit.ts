@@ -2,12 +2,12 @@
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
-import { request } from 'node:http';
 import { createServer } from 'node:net';
 import type { Socket } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { ExecutionContext } from 'ava';
+import { request } from '../../lib/http/node-http.ts';
 import type { TableWriter } from '../../lib/bus/table-writer.ts';
 import { systemClock } from '../../lib/clock/clock.ts';
 import { NetnsHandle } from '../../lib/linux/netns-handle.ts';
@@ -15,6 +15,7 @@ import { listenTcp, openTcp } from '../../lib/linux/sockets.ts';
 import { createLogger } from '../../lib/log/logger.ts';
 import { connectTcp } from '../../lib/net/connect-tcp.ts';
 import type { Authorization } from '../../lib/policy/model.ts';
+import type { Workload } from '../../lib/state/model.ts';
 import { Redirector } from '../../lib/redirect/apply.ts';
 import { chooseTools } from '../../lib/redirect/flavour.ts';
 import { podRedirect } from '../../lib/redirect/pod-options.ts';
@@ -23,10 +24,11 @@ import { encodeWorkload } from '../../lib/xds/resources/address.ts';
 import { encodeAuthorization } from '../../lib/xds/resources/authorization.ts';
 import { ZdsAgent } from '../../lib/zds/agent.ts';
 import type { ZdsPod } from '../../lib/zds/agent.ts';
+import { bareEnvironment } from './bare-environment.ts';
 import { openBus } from './bus.ts';
 import { createCaKit } from './ca-kit.ts';
 import { startFetcher } from './certificates-kit.ts';
-import { connectNetns, createNetns } from './netns-kit.ts';
+import { connectNetns, createHub, createNetns } from './netns-kit.ts';
 import type { TestNetns } from './netns-kit.ts';
 import { podObject } from './pods-api.ts';
 import { ProxyProcess } from './proxy-process.ts';
@@ -101,7 +103,7 @@ export class ProxyNode {
   start(): void {
     const child = this.netns.spawn(process.execPath, [ENTRY], {
       stdio: ['ignore', 'pipe', 'pipe'],
-      env: { PATH: process.env['PATH'], ...this.#environment },
+      env: bareEnvironment(this.#environment),
     });
     this.#child = child;
     let rest = '';
@@ -176,6 +178,10 @@ export class ProxyMesh {
   readonly redis: TestRedis;
   readonly nodes: Readonly<Record<NodeName, ProxyNode>>;
   readonly tables: Readonly<Record<'addresses' | 'authorizations' | 'programs', TableWriter>>;
+  /** Makes a pod's workload known to the mesh: writes it to Redis, unless a test has a control plane for that. */
+  describe: (workload: Workload) => Promise<void>;
+  /** Gives the part of the ingester, which writes the mesh state, to another process. */
+  readonly endIngester: () => Promise<void>;
   readonly #t: ExecutionContext;
   readonly #hub: TestNetns;
   readonly #redirector: Redirector;
@@ -183,7 +189,7 @@ export class ProxyMesh {
 
   private constructor(
     t: ExecutionContext,
-    parts: Pick<ProxyMesh, 'redis' | 'nodes' | 'tables'> & {
+    parts: Pick<ProxyMesh, 'redis' | 'nodes' | 'tables' | 'endIngester'> & {
       hub: TestNetns;
       redirector: Redirector;
     },
@@ -192,6 +198,9 @@ export class ProxyMesh {
     this.redis = parts.redis;
     this.nodes = parts.nodes;
     this.tables = parts.tables;
+    this.endIngester = parts.endIngester;
+    this.describe = (described) =>
+      this.tables.addresses.apply([{ key: described.uid, value: encodeWorkload(described) }]);
     this.#hub = parts.hub;
     this.#redirector = parts.redirector;
   }
@@ -222,10 +231,7 @@ export class ProxyMesh {
     await tables.authorizations.replaceAll([]);
     await bus.writer('rejections', 'mesh', lease).replaceAll([]);
     for (const node of NODES) await startFetcher(t, ca, redis, { node });
-    const hub = await createNetns(t, 'hub');
-    await hub.ip('link add br0 type bridge');
-    await hub.ip('addr add 10.9.0.1/24 dev br0');
-    await hub.ip('link set br0 up');
+    const hub = await createHub(t, ['10.9.0.1/24']);
     const makeNode = async (name: NodeName): Promise<ProxyNode> => {
       const node = new ProxyNode(name, await createNetns(t, name), ca.dir, {
         ...redis.environment(`node-proxy.${name}`),
@@ -243,6 +249,7 @@ export class ProxyMesh {
     return new ProxyMesh(t, {
       redis,
       tables,
+      endIngester: () => bus.close(),
       hub,
       nodes: { 'node-1': await makeNode('node-1'), 'node-2': await makeNode('node-2') },
       redirector: new Redirector(
@@ -264,9 +271,8 @@ export class ProxyMesh {
     const netns = await createNetns(this.#t, name);
     await connectNetns(
       { netns, device: 'eth0', addresses: [`${ip}/24`], gateways: ['10.9.0.1'] },
-      { netns: this.#hub, device: `v${host}`, addresses: [] },
+      { netns: this.#hub, device: `v${host}`, addresses: [], bridge: 'br0' },
     );
-    await this.#hub.ip(`link set v${host} master br0`);
     const handle = NetnsHandle.open(netns.path);
     const options = {
       ipv6: true,
@@ -288,7 +294,7 @@ export class ProxyMesh {
       clusterId: 'Kubernetes',
       authorizationPolicies: policies,
     });
-    await this.tables.addresses.apply([{ key: described.uid, value: encodeWorkload(described) }]);
+    await this.describe(described);
     const zds: ZdsPod = {
       uid: `uid-${name}`,
       info: { name, namespace: 'demo', serviceAccount: name },

@@ -1,8 +1,9 @@
 /** One of a node's node-proxy processes: a generation, or a sibling. */
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { request } from 'node:http';
 import { fileURLToPath } from 'node:url';
+import { request } from '../../lib/http/node-http.ts';
+import { bareEnvironment } from './bare-environment.ts';
 import type { TestNetns } from './netns-kit.ts';
 import { until } from './until.ts';
 
@@ -34,11 +35,7 @@ export class ProxyProcess {
     const [command, ...args] = [...limit, process.execPath, ENTRY];
     this.child = netns.spawn(command, args, {
       stdio: ['ignore', 'pipe', 'pipe'],
-      env: {
-        PATH: process.env['PATH'],
-        ...environment,
-        WEFT_ADMIN_ADDRESS: `unix:${adminSocket}`,
-      },
+      env: bareEnvironment({ ...environment, WEFT_ADMIN_ADDRESS: `unix:${adminSocket}` }),
     });
     // `close` comes after the log has been read to the end.
     this.ended = once(this.child, 'close').then(([code]) => code as number | null);

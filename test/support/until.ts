@@ -5,6 +5,9 @@ const POLL_MS = 20;
 const LONGEST_PAUSE_MS = 2_000;
 /** The pause after a check, in times of what the check took. */
 const PAUSES_PER_CHECK = 2;
+/** The pause grows with the time waited so far, by this share of it and up to this length. */
+const PAUSE_SHARE = 1 / 20;
+const LONGEST_GROWN_MS = 200;
 
 /** A wait ends when its condition holds. The bound only ends a failed test, so it is far from what a busy machine needs. */
 const LEAST_BOUND_MS = 120_000;
@@ -19,7 +22,8 @@ export async function until<T>(
   options: { readonly what: string; readonly timeoutMs?: number },
 ): Promise<NonNullable<T>> {
   const timeoutMs = Math.max(options.timeoutMs ?? 0, LEAST_BOUND_MS);
-  const end = performance.now() + timeoutMs;
+  const start = performance.now();
+  const end = start + timeoutMs;
   let last: unknown;
   let pauseMs = POLL_MS;
   for (let over = false; ; await wait(pauseMs)) {
@@ -31,9 +35,13 @@ export async function until<T>(
     } catch (error) {
       last = error;
     }
-    // A condition that starts a program must not occupy a processor all the time.
-    const checkMs = performance.now() - begun;
-    pauseMs = Math.min(Math.max(POLL_MS, PAUSES_PER_CHECK * checkMs), LONGEST_PAUSE_MS);
+    // A condition that starts a program must not occupy a processor all the time, nor must any condition of a long wait.
+    const now = performance.now();
+    const grownMs = Math.min(PAUSE_SHARE * (now - start), LONGEST_GROWN_MS);
+    pauseMs = Math.min(
+      Math.max(POLL_MS, grownMs, PAUSES_PER_CHECK * (now - begun)),
+      LONGEST_PAUSE_MS,
+    );
     if (over) throw new Error(`waited ${timeoutMs} ms for ${options.what}`, { cause: last });
     over = performance.now() >= end;
   }

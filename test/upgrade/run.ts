@@ -6,11 +6,12 @@
 import { parseArgs } from 'node:util';
 import { performance } from 'node:perf_hooks';
 import { setTimeout as wait } from 'node:timers/promises';
+import { present } from '../../lib/errors/assert.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
 import { Load } from '../support/load.ts';
 import { TestMesh } from '../support/mesh.ts';
 import type { ActorLine } from '../support/mesh.ts';
-import { killAll, meshStatus } from '../support/mesh-faults.ts';
+import { killAll } from '../support/mesh-faults.ts';
 import { until } from '../support/until.ts';
 import { KeptConnections } from './kept.ts';
 
@@ -156,7 +157,7 @@ async function run(mesh: TestMesh): Promise<readonly unknown[]> {
       upgradeWithout(mesh, load, pids, heldBack),
     );
   }
-  const { pid } = (await meshStatus(mesh)).redis;
+  const pid = present((await mesh.status()).redis.pid, 'Redis runs');
   await step('upgrade without Redis', traffic, () => upgradeWithout(mesh, load, [pid], true));
   await step('the new proxy killed while it starts', traffic, () => killStarting(mesh));
   say(await killDraining(mesh, traffic));

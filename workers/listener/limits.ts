@@ -58,6 +58,9 @@ export const MAX_HELD_ENDPOINTS = 50_000;
 /** Services whose endpoints stay whatever their number: a decision names four at most, and two connections must not take them from each other. */
 export const KEPT_SERVICES = 8;
 
+/** Connections of one pod on one thread that may wait at once for lookups on demand, some 10 kB each; more fail closed. */
+export const MAX_ON_DEMAND_WAITERS_PER_POD = 512;
+
 /** Lookups of one thread that may be unanswered at once. */
 export const MAX_PENDING_LOOKUPS = 10_000;
 

@@ -1,34 +1,36 @@
-import { createServer } from 'node:net';
-import type { Server, Socket } from 'node:net';
 import { Roster } from '../../lib/collections/roster.ts';
 import type { Listed } from '../../lib/collections/roster.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
-import { lacksIpv6 } from '../../lib/linux/errno.ts';
+import { isExhausted, lacksIpv6 } from '../../lib/linux/errno.ts';
 import { closeFd } from '../../lib/linux/netns.ts';
 import { listenTcp } from '../../lib/linux/sockets.ts';
-import type { ListenResult, TcpOptions } from '../../lib/linux/sockets.ts';
-import { acceptedEnds, resetSocket, serveFd, socketFd } from '../../lib/net/socket.ts';
-import type { AcceptedEnds, Endpoint } from '../../lib/net/socket.ts';
+import type { ListenResult, QueuedConnection, TcpOptions } from '../../lib/linux/sockets.ts';
+import { RawListener } from '../../lib/net/raw-listener.ts';
+import { RawSocket } from '../../lib/net/raw-socket.ts';
+import { namedEnds } from '../../lib/net/socket.ts';
+import type { Endpoint } from '../../lib/net/socket.ts';
+import { MAX_QUEUED_ACCEPTED } from './limits.ts';
 import type { PodContext } from './thread-context.ts';
-import { takeQueued } from './migration.ts';
 import { listenerMarkOf } from './upstream.ts';
 
 /** The listeners of a pod (docs/spec/dataplane.md §1). */
 export type ListenerKind = 'outbound' | 'inbound-plaintext' | 'inbound-hbone' | 'socks5';
 
-/**
- * Serves an accepted socket, which is paused. Never rejects. A connection is over when this has resolved and the socket is
- * closed: some go on without their socket.
- */
-export type ServeSocket = (
-  socket: Socket,
-  ends: { readonly source: Endpoint; readonly destination: Endpoint },
-) => Promise<void>;
+/** The ends of an accepted connection. */
+export interface ConnectionEnds {
+  readonly source: Endpoint;
+  /** Our end of it. */
+  readonly local: Endpoint;
+  /** The destination before redirection; our own end without one. */
+  readonly destination: Endpoint;
+}
+
+/** Serves an accepted connection to its end, and closes it. Never rejects. */
+export type ServeSocket = (socket: RawSocket, ends: ConnectionEnds) => Promise<void>;
 
 /** A connection that was accepted; `over` never rejects. */
 interface Accepted extends Listed {
-  /** Null once it is closed. */
-  socket: Socket | null;
+  readonly socket: RawSocket;
   readonly over: Promise<void>;
 }
 
@@ -41,11 +43,11 @@ export class Listener {
   readonly #address: string | null;
   readonly #onClosed: () => void;
   readonly #open = new Roster<Accepted>();
-  #server: Server | null = null;
+  #listener: RawListener | null = null;
   #transparent = false;
   #saidUnnamed = false;
 
-  /** `onClosed` is told each time an accepted socket has closed. */
+  /** `onClosed` is told each time an accepted connection is over. */
   constructor(
     pod: PodContext,
     kind: ListenerKind,
@@ -74,16 +76,17 @@ export class Listener {
     return this.#transparent;
   }
 
-  /** Binds and listens. Rejects with NATIVE_SYSCALL that names the port. */
-  async open(): Promise<void> {
+  /** Binds and listens. Throws NATIVE_SYSCALL that names the port. */
+  open(): void {
     const { fd, transparent } = this.#bind();
     this.#transparent = transparent;
-    const server = createServer({ pauseOnConnect: true, allowHalfOpen: true }, (socket) =>
-      this.#accept(socket),
-    );
-    this.#server = server;
     try {
-      await serveFd(server, fd, (error) => this.#failed(error));
+      this.#listener = new RawListener(fd, {
+        redirected: this.#kind === 'outbound' || this.#kind === 'inbound-plaintext',
+        clock: this.#pod.thread.clock,
+        onAccepted: (connection) => this.#accept(connection),
+        onRefused: (error) => this.#failed(error),
+      });
     } catch (error) {
       closeFd(fd);
       throw error;
@@ -95,26 +98,21 @@ export class Listener {
    * the kernel does that, else are served here.
    */
   close(): void {
-    const server = this.#server;
-    this.#server = null;
-    if (server === null) return;
-    const queued = this.#pod.migrates ? [] : takeQueued(server);
-    server.close();
-    for (const socket of queued) this.#accept(socket);
+    const listener = this.#listener;
+    this.#listener = null;
+    listener?.close(this.#pod.migrates ? 0 : MAX_QUEUED_ACCEPTED);
   }
 
-  /** Closes and destroys what is open; resolves when all of it is over. */
+  /** Closes and ends what is open; resolves when all of it is over. */
   async end(): Promise<void> {
     this.close();
-    // A pending decision finds its socket closed. Work that goes on without the socket ends by itself.
-    const over = [...this.#open].map(({ socket, over }) =>
-      socket === null ? over : closed(socket),
-    );
-    for (const { socket } of this.#open) {
-      if (socket === null) continue;
-      // A tunnel's last words may still be on their way; anybody else must not take the end for a clean one.
-      if (this.#kind === 'inbound-hbone') socket.destroy();
-      else resetSocket(socket);
+    const over: Promise<void>[] = [];
+    for (const accepted of this.#open) {
+      const { socket } = accepted;
+      // A pending decision finds its socket closed. What goes on without the socket is ended by its pod.
+      if (socket.gone) over.push(accepted.over);
+      else if (this.#kind === 'inbound-hbone') over.push(endTunnel(socket));
+      else socket.reset();
     }
     await Promise.all(over);
   }
@@ -142,67 +140,42 @@ export class Listener {
     }
   }
 
-  #accept(socket: Socket): void {
-    // Attached at once: an unhandled error of a socket would end the process.
-    socket.on('error', ignore);
+  #accept([fd, names]: QueuedConnection): void {
+    const socket = new RawSocket(fd);
     const { metrics, traffic, descriptors } = this.#pod.thread;
-    const fd = socketFd(socket);
-    const ends = fd === null ? null : this.#ends(fd);
-    // The client is gone before it was looked at, or was turned away.
-    if (fd === null || ends === null) {
-      resetSocket(socket);
+    if (names === null || typeof names === 'string') {
+      // Null: the client is gone before it was looked at.
+      if (names !== null) this.#unnamed(names);
+      socket.reset();
       return;
     }
     if (!descriptors.admits(fd)) {
       metrics.earlyDenials['descriptor-limit'] += 1;
-      resetSocket(socket);
+      socket.reset();
       return;
     }
-    const { source, destination } = ends;
+    const { remote: source, local, original } = namedEnds(names);
     // Traffic that leaves the pod has the pod's own address.
     const peer = this.#kind === 'outbound' || this.#kind === 'socks5' ? null : source.ip;
     const { admission } = this.#pod;
     const refused = admission.enter(peer);
     if (refused !== null) {
       metrics.earlyDenials[refused] += 1;
-      resetSocket(socket);
+      socket.reset();
       return;
     }
     const counted = traffic.socketOpened(
       this.#kind.startsWith('inbound') ? 'destination' : 'source',
     );
-    const { promise: over, resolve } = Promise.withResolvers<void>();
-    const accepted: Accepted = { place: -1, socket, over };
-    this.#open.add(accepted);
-    // The socket's end and the connection's, in whichever order they come.
-    let awaited = 2;
     const ended = (): void => {
-      awaited -= 1;
-      if (awaited > 0) return;
       this.#open.delete(accepted);
       admission.leave(peer);
       counted();
       this.#onClosed();
-      resolve();
     };
-    socket.once('close', () => {
-      accepted.socket = null;
-      ended();
-    });
-    void this.serve(socket, { source, destination }).then(ended);
-  }
-
-  /** Reads the client's address and its destination; null when the client is gone or the kernel does not tell. */
-  #ends(fd: number): { readonly source: Endpoint; readonly destination: Endpoint } | null {
-    const redirected = this.#kind === 'outbound' || this.#kind === 'inbound-plaintext';
-    let ends: AcceptedEnds | null;
-    try {
-      ends = acceptedEnds(fd, redirected);
-    } catch (error) {
-      this.#unnamed(errorText(error));
-      return null;
-    }
-    return ends && { source: ends.remote, destination: ends.original ?? ends.local };
+    const over = this.serve(socket, { source, local, destination: original ?? local }).then(ended);
+    const accepted: Accepted = { place: -1, socket, over };
+    this.#open.add(accepted);
   }
 
   /**
@@ -217,24 +190,30 @@ export class Listener {
   }
 
   /** One line is enough: what the kernel refuses for one connection it refuses for all. */
-  #unnamed(error: string): void {
+  #unnamed(call: string): void {
     const { log, metrics } = this.#pod.thread;
     metrics.earlyDenials['socket-error'] += 1;
     if (this.#saidUnnamed) return;
     this.#saidUnnamed = true;
-    log.warn({ podUid: this.#pod.pod.uid, listener: this.#kind, error }, 'socket.names-failed');
+    log.warn({ podUid: this.#pod.pod.uid, listener: this.#kind, call }, 'socket.names-failed');
   }
 
   #failed(error: Error): void {
-    this.#pod.thread.log.error(
-      { podUid: this.#pod.pod.uid, listener: this.#kind, error: errorText(error) },
-      'listener.error',
-    );
+    const { descriptors, log, metrics } = this.#pod.thread;
+    metrics.earlyDenials['socket-error'] += 1;
+    if (isExhausted(error)) descriptors.note(error);
+    else {
+      const fields = { podUid: this.#pod.pod.uid, listener: this.#kind, error: errorText(error) };
+      log.error(fields, 'listener.error');
+    }
   }
 }
 
-function closed(socket: Socket): Promise<void> {
-  return new Promise((resolve) => socket.once('close', () => resolve()));
+/** Closes the socket of a tunnel, whose last words may still be on their way: nothing of them is dropped. */
+function endTunnel(socket: RawSocket): Promise<void> {
+  const adopted = socket.adopt();
+  return new Promise((resolve) => {
+    adopted.once('close', () => resolve());
+    adopted.destroy();
+  });
 }
-
-function ignore(): void {}

@@ -2,14 +2,14 @@
 import { assert, present } from '../../lib/errors/assert.ts';
 import type { PodTask, ThreadAttachment } from './protocol/control.ts';
 import { ListenerThread } from './thread.ts';
-import { engineOf } from './tunnel/engine.ts';
+import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
 
 let thread: ListenerThread | null = null;
 
 /** Wires the thread, once. */
 export function attach(attachment: ThreadAttachment): void {
   assert(thread === null, 'a listener thread is attached once');
-  thread = new ListenerThread(attachment, engineOf(attachment.settings));
+  thread = new ListenerThread(attachment, carriedEngine);
 }
 
 /** Serves a pod; resolves when it is stopped and its sockets are closed. */

@@ -12,21 +12,21 @@ import type { StateClient } from './state-client.ts';
  * nothing more. Rejects with STATE_UNAVAILABLE when the mesh cannot tell in time.
  */
 export function decided<Decision>(
-  state: StateClient,
+  pod: PodContext,
   decide: (view: MeshView) => Decision | Need,
 ): Decision | Promise<Decision> {
-  const decision = decide(state);
-  return isNeed(decision) ? decidedLater(state, decide, decision) : decision;
+  const decision = decide(pod.thread.state);
+  return isNeed(decision) ? decidedLater(pod, decide, decision) : decision;
 }
 
 async function decidedLater<Decision>(
-  state: StateClient,
+  { pod, thread: { state } }: PodContext,
   decide: (view: MeshView) => Decision | Need,
   first: Need,
 ): Promise<Decision> {
   let need = first;
   for (let round = 1; round < MAX_DECISION_ROUNDS; round += 1) {
-    await state.fetch(need.keys);
+    await state.fetch(need.keys, pod.uid);
     const decision = decide(state);
     if (!isNeed(decision)) return decision;
     need = decision;
@@ -42,11 +42,15 @@ export function workloadAt(
   const { state, settings } = pod.thread;
   const key = { kind: 'address', network: settings.network, ip } as const;
   const answer = state.get(key);
-  return answer === undefined ? workloadAsked(state, key) : workloadOf(answer);
+  return answer === undefined ? workloadAsked(state, key, pod.pod.uid) : workloadOf(answer);
 }
 
-async function workloadAsked(state: StateClient, key: LookupKey): Promise<Workload | null> {
-  const answer = await state.ask(key);
+async function workloadAsked(
+  state: StateClient,
+  key: LookupKey,
+  pod: string,
+): Promise<Workload | null> {
+  const answer = await state.ask(key, pod);
   return answer === undefined ? null : workloadOf(answer);
 }
 

@@ -48,7 +48,7 @@ export function findRoute(
   pod: PodContext,
   query: RouteQuery,
 ): OutboundRoute | Promise<OutboundRoute> {
-  const { settings, state } = pod.thread;
+  const { settings } = pod.thread;
   const request = {
     ...query,
     illegalPorts: pod.thread.ownPorts,
@@ -56,7 +56,7 @@ export function findRoute(
     hbonePort: settings.ports.inboundHbone,
     random: Math.random,
   };
-  const decision = decided(state, (view) => decideOutbound(view, request));
+  const decision = decided(pod, (view) => decideOutbound(view, request));
   return decision instanceof Promise
     ? decision.then((known) => routeOf(pod, query, known))
     : routeOf(pod, query, decision);

@@ -10,7 +10,7 @@ import { connectWithRetry } from '../../lib/hbone/retry.ts';
 import type { ConnectAttempt } from '../../lib/hbone/retry.ts';
 import { bidiCopy, socketEnd } from '../../lib/net/bidi-copy.ts';
 import type { CopyEnd } from '../../lib/net/bidi-copy.ts';
-import { formatEndpoint, localEndpoint, resetSocket } from '../../lib/net/socket.ts';
+import { formatEndpoint } from '../../lib/net/socket.ts';
 import { spliceSockets } from '../../lib/net/splice-sockets.ts';
 import type { CapturedSocket } from './plain/captured-socket.ts';
 import type { Connection, ConnectionFacts } from './telemetry/connection.ts';
@@ -53,7 +53,7 @@ export async function serveOutbound(
     const local = await pod.thread.state.knownLocal(pod.pod.uid);
     const attempt = new OutboundAttempts({ pod, pool, captured, local, startedMs });
     connection = pod.open(await attempt.decide());
-    connection.onCut(() => resetSocket(socket));
+    connection.onCut(() => socket.reset());
     const carry = await attempt.connect(connection);
     const copy = carry(socket);
     connection.carry(copy);
@@ -61,7 +61,7 @@ export async function serveOutbound(
     pod.close(connection, error);
   } catch (error) {
     // The client must not take the end for an answer without a byte.
-    resetSocket(socket);
+    socket.reset();
     if (connection === null) {
       const ends = { source: formatEndpoint(source), destination: formatEndpoint(destination) };
       pod.deny({ ...ends, direction: 'outbound' }, error);
@@ -75,11 +75,9 @@ export async function serveOutbound(
  * Throws ROUTE_ILLEGAL for a connection that nothing redirected: its client dialled the listener itself. To carry it on
  * would reach the listener again, without end where the address is not one that the mesh knows.
  */
-function assertCaptured(pod: PodContext, { socket, destination }: CapturedSocket): void {
+function assertCaptured(pod: PodContext, { local, destination }: CapturedSocket): void {
   if (!pod.thread.ownPorts.has(destination.port)) return;
-  const own = localEndpoint(socket);
-  if (own === null) return;
-  if (own.ip !== destination.ip || own.port !== destination.port) return;
+  if (local.ip !== destination.ip || local.port !== destination.port) return;
   throw new MeshError('ROUTE_ILLEGAL', `port ${destination.port} is the proxy's own`);
 }
 

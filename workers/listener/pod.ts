@@ -136,20 +136,20 @@ export class Pod implements PodContext {
   async start(): Promise<void> {
     const { ports, dnsOnly } = this.thread.settings;
     if (this.pod.own === true) {
-      await this.#listenHbone();
+      this.#listenHbone();
       return;
     }
     this.#migrates = enableMigration(this.netnsFd, this.thread.log);
     await this.dns?.open();
     if (dnsOnly === true) return;
-    await this.#listenHbone();
-    await this.#listen('inbound-plaintext', ports.inboundPlaintext, (socket, captured) =>
+    this.#listenHbone();
+    this.#listen('inbound-plaintext', ports.inboundPlaintext, (socket, captured) =>
       servePassthrough(this, { socket, ...captured }),
     );
-    await this.#listen('outbound', ports.outbound, (socket, captured) =>
+    this.#listen('outbound', ports.outbound, (socket, captured) =>
       serveOutbound(this, { socket, ...captured }),
     );
-    await this.#startSocks();
+    this.#startSocks();
     // Stopped while it started, it has withdrawn already: nobody would withdraw it again.
     if (this.#state === 'serving') this.thread.neighbours.serve(this);
   }
@@ -231,13 +231,13 @@ export class Pod implements PodContext {
   }
 
   /** SOCKS5 on loopback, with tunnels of its own (docs/spec/dataplane.md §12). */
-  async #startSocks(): Promise<void> {
+  #startSocks(): void {
     const port = this.thread.settings.ports.socks5;
     const pool = this.#socksPool;
     if (port === null || pool === null) return;
-    const serve: Listener['serve'] = (socket, { source, destination }) =>
-      serveSocks(this, { socket, source, local: destination }, { pool, dns: this.dns });
-    await this.#listen('socks5', port, serve, '127.0.0.1');
+    const serve: Listener['serve'] = (socket, { source, local }) =>
+      serveSocks(this, { socket: socket.adopt(), source, local }, { pool, dns: this.dns });
+    this.#listen('socks5', port, serve, '127.0.0.1');
   }
 
   #makePool(): TunnelPool {
@@ -248,25 +248,25 @@ export class Pod implements PodContext {
     );
   }
 
-  #listenHbone(): Promise<void> {
+  #listenHbone(): void {
     const { inboundHbone } = this.thread.settings.ports;
-    return this.#listen('inbound-hbone', inboundHbone, (socket, { source, destination }) =>
-      serveInboundSocket(this, socket, { source, local: destination }),
+    this.#listen('inbound-hbone', inboundHbone, (socket, { source, local }) =>
+      serveInboundSocket(this, socket.adopt(), { source, local }),
     );
   }
 
-  async #listen(
+  #listen(
     kind: ListenerKind,
     port: number,
     serve: Listener['serve'],
     address: string | null = null,
-  ): Promise<void> {
+  ): void {
     // The pod was stopped while it started: its connections may run on, and it accepts no new ones.
     if (this.#state !== 'serving') return;
     const onClosed = (): void => this.#endWhenIdle();
     const listener = new Listener(this, kind, { port, serve, onClosed, address });
     this.#listeners.push(listener);
-    await listener.open();
+    listener.open();
     if (address !== null) return;
     this.#transparent = this.#listeners.every(({ transparent }) => transparent);
   }

@@ -12,6 +12,7 @@ import {
   LOOKUP_RETRY_MS,
   LOOKUP_WAIT_MS,
   MAX_CACHED_ANSWERS,
+  MAX_ON_DEMAND_WAITERS_PER_POD,
   MAX_PENDING_LOOKUPS,
 } from './limits.ts';
 import { HeldEndpoints } from './held-endpoints.ts';
@@ -34,6 +35,14 @@ interface Watch {
   readonly listeners: Set<() => void>;
 }
 
+/** Settings of a {@link StateClient}. */
+export interface StateClientOptions {
+  /** Replaces the bound of endpoints and services held. */
+  readonly maxEndpoints?: number;
+  /** How long a connection waits where the mesh is followed on demand; null = it is followed whole. */
+  readonly onDemandWaitMs?: number | null;
+}
+
 /**
  * A thread's window on the mesh state: a bounded cache of answers, the thread's own pods, and the programs of their
  * policy sets. Only a miss costs a message to the state thread.
@@ -51,13 +60,16 @@ export class StateClient implements MeshView {
   readonly #watches = new Map<string, Watch>();
   readonly #programs = new Map<string, PolicyProgram>();
   readonly #invalidated: ((ids: readonly string[] | null) => void)[] = [];
+  readonly #onDemandWaitMs: number | null;
+  /** Connections that wait for lookups on demand, by pod. */
+  readonly #waiters = new Map<string, number>();
   #nextId = 1;
 
-  /** `maxEndpoints` replaces the bound of endpoints and services held. */
-  constructor(port: MessagePort, clock: Clock, maxEndpoints?: number) {
+  constructor(port: MessagePort, clock: Clock, options: StateClientOptions = {}) {
     this.#port = port;
     this.#clock = clock;
-    this.#endpoints = new HeldEndpoints((message) => this.#send(message), maxEndpoints);
+    this.#onDemandWaitMs = options.onDemandWaitMs ?? null;
+    this.#endpoints = new HeldEndpoints((message) => this.#send(message), options.maxEndpoints);
     port.on('message', (message: StateResponse) => this.#receive(message));
   }
 
@@ -84,23 +96,47 @@ export class StateClient implements MeshView {
     return answer;
   }
 
-  /** Resolves once {@link get} knows all keys. STATE_UNAVAILABLE when that takes too long. */
-  async fetch(keys: readonly LookupKey[]): Promise<void> {
-    const deadlineMs = this.#clock.monotonic() + LOOKUP_WAIT_MS;
+  /**
+   * Resolves once {@link get} knows all keys, for a connection of the pod. STATE_UNAVAILABLE when that takes too long, or when too
+   * many connections of the pod wait for what is not known yet.
+   */
+  async fetch(keys: readonly LookupKey[], pod = ''): Promise<void> {
+    if (this.#onDemandWaitMs === null) {
+      await this.#fetch(keys, pod, LOOKUP_WAIT_MS);
+      return;
+    }
+    const waiting = this.#waiters.get(pod) ?? 0;
+    if (waiting >= MAX_ON_DEMAND_WAITERS_PER_POD) throw unavailable(keys);
+    this.#waiters.set(pod, waiting + 1);
+    try {
+      await this.#fetch(keys, pod, this.#onDemandWaitMs);
+    } finally {
+      const left = (this.#waiters.get(pod) ?? 1) - 1;
+      if (left === 0) this.#waiters.delete(pod);
+      else this.#waiters.set(pod, left);
+    }
+  }
+
+  async #fetch(keys: readonly LookupKey[], pod: string, waitMs: number): Promise<void> {
+    const deadlineMs = this.#clock.monotonic() + waitMs;
     let missing = keys.filter((key) => !this.#has(key));
     for (let round = 0; missing.length > 0; round += 1) {
       if (round > 0) await this.#clock.sleep(LOOKUP_RETRY_MS);
       const leftMs = deadlineMs - this.#clock.monotonic();
       if (leftMs <= 0 || this.#pending.size >= MAX_PENDING_LOOKUPS) throw unavailable(missing);
-      await inTime(this.#clock, leftMs, Promise.all(this.#ask(missing)));
+      await inTime(this.#clock, leftMs, Promise.all(this.#ask(missing, { pod, wait: true })));
       missing = missing.filter((key) => !this.#has(key));
     }
   }
 
-  /** The answer if there is one now: one question, no second try; undefined otherwise. */
-  async ask(key: LookupKey): Promise<Answer | undefined> {
+  /**
+   * The answer if there is one now: one question, no second try; undefined otherwise. With a pod, an answer that is not known on
+   * demand is asked for, for the next time.
+   */
+  async ask(key: LookupKey, pod?: string): Promise<Answer | undefined> {
     if (this.#pending.size >= MAX_PENDING_LOOKUPS) return undefined;
-    await inTime(this.#clock, LOOKUP_WAIT_MS, Promise.all(this.#ask([key])));
+    const demand = pod === undefined ? {} : { pod };
+    await inTime(this.#clock, LOOKUP_WAIT_MS, Promise.all(this.#ask([key], demand)));
     return this.#cacheOf(lookupId(key)).get(lookupId(key));
   }
 
@@ -174,7 +210,10 @@ export class StateClient implements MeshView {
     return this.#programs.get(setId);
   }
 
-  #ask(keys: readonly LookupKey[]): Promise<void>[] {
+  #ask(
+    keys: readonly LookupKey[],
+    demand: { readonly pod?: string; readonly wait?: boolean },
+  ): Promise<void>[] {
     const fresh = keys.filter((key) => !this.#asked.has(lookupId(key)));
     if (fresh.length > 0) {
       const id = this.#nextId;
@@ -182,7 +221,8 @@ export class StateClient implements MeshView {
       const { promise, resolve } = Promise.withResolvers<void>();
       this.#pending.set(id, { keys: fresh, settle: resolve });
       for (const key of fresh) this.#asked.set(lookupId(key), promise);
-      this.#send({ type: 'lookup', id, keys: fresh });
+      const onDemand = this.#onDemandWaitMs === null ? {} : demand;
+      this.#send({ type: 'lookup', id, keys: fresh, ...onDemand });
     }
     return keys.flatMap((key) => this.#asked.get(lookupId(key)) ?? []);
   }

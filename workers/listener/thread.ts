@@ -78,7 +78,7 @@ export class ListenerThread {
     if (this.#output !== null) {
       this.#output.onDropped = (lines) => log.warn({ lines }, 'log.lines-dropped');
     }
-    const state = new StateClient(attachment.state, systemClock);
+    const state = stateClient(attachment);
     const metrics = new ThreadMetrics(attachment.thread);
     this.#series = new SeriesWriter((message) => this.#send({ type: 'series', message }));
     const descriptors = raiseFileLimit().soft;
@@ -333,4 +333,8 @@ export class ListenerThread {
 
 function exportBuffer({ exports }: ListenerSettings): ExportBuffer | null {
   return exports === undefined || exports === null ? null : new ExportBuffer(exports);
+}
+
+function stateClient({ settings, state }: ThreadAttachment): StateClient {
+  return new StateClient(state, systemClock, { onDemandWaitMs: settings.onDemandWaitMs ?? null });
 }

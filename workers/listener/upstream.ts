@@ -1,11 +1,11 @@
-import type { Socket } from 'node:net';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import type { TunnelStream } from '../../lib/hbone/engine.ts';
 import { isExhausted } from '../../lib/linux/errno.ts';
 import { openTcp } from '../../lib/linux/sockets.ts';
 import { ipFamily } from '../../lib/net/address.ts';
 import type { Copy, CopyEnd } from '../../lib/net/bidi-copy.ts';
-import { connectTcp } from '../../lib/net/connect-tcp.ts';
+import { connectRaw } from '../../lib/net/connect-tcp.ts';
+import type { RawSocket } from '../../lib/net/raw-socket.ts';
 import { formatEndpoint } from '../../lib/net/socket.ts';
 import type { Endpoint } from '../../lib/net/socket.ts';
 import { KEPT_SOURCE_MARK, PROXY_PACKET_MARK } from '../../lib/redirect/rules.ts';
@@ -34,14 +34,14 @@ export async function connectUpstream(
   pod: PodContext,
   request: UpstreamRequest,
   connection: Connection | null,
-): Promise<Socket> {
+): Promise<RawSocket> {
   connection?.assertNotCut();
   // The caller may have waited, and the descriptor of the namespace may be another pod's by now.
   if (pod.ended) throw new MeshError('TUNNEL_CLOSED', 'the pod has ended');
   const { clock, descriptors, metrics, settings } = pod.thread;
   const fd = descriptors.make(() => openSocket(pod, request));
   const startedMs = clock.monotonic();
-  const socket = await connectTcp(fd, request.to, {
+  const socket = await connectRaw(fd, request.to, {
     timeoutMs: Math.min(settings.connectTimeoutMs, request.limitMs ?? Infinity),
     onAttempt: (attempt) => connection?.onCut(() => attempt.destroy()),
   });

@@ -9,7 +9,7 @@ import type { PodContext } from './thread-context.ts';
  * around waypoints, that is no reason to refuse it, and what it says of its client is not believed.
  */
 export function findPassage(pod: PodContext, arrived: Arrived): Passage | Promise<Passage> {
-  const passage = decided(pod.thread.state, (view) => judgePassage(view, arrived));
+  const passage = decided(pod, (view) => judgePassage(view, arrived));
   if (!(passage instanceof Promise) || pod.thread.settings.waypointBypass === 'deny')
     return passage;
   return passage.catch((error: unknown) => {

@@ -1,7 +1,7 @@
 import type { StreamCounts } from '../../linux/carry.ts';
 import { isOrdinaryEnd } from '../../net/bidi-copy.ts';
 import type { Copy, CopyCounts, CopyResult, CopySide } from '../../net/bidi-copy.ts';
-import type { Detached } from '../../net/splice-sockets.ts';
+import type { Detached } from '../../net/raw-socket.ts';
 import { errorCode } from '../engine-framing/frames.ts';
 import type { StreamOver } from '../engine-framing/resets.ts';
 import type { CarriedStream, StreamWatcher } from './carried-stream.ts';
@@ -22,7 +22,7 @@ export class CarriedCopy implements Copy, StreamWatcher {
     this.done = promise;
     this.#resolve = resolve;
     if (socket === null) resolve({ error: null });
-    else stream.attach(socket.fd, socket.read, this);
+    else stream.attach(socket, this);
   }
 
   get counts(): Readonly<CopyCounts> {

@@ -13,9 +13,12 @@ export class CarriedDuplex extends Duplex implements StreamWatcher {
   readonly #stream: CarriedStream;
   readonly #reset: () => void;
   readonly #inner: Socket;
-  /** The callback of a write that waits for room. */
+  /** Callbacks of a write that waits for room, and of an end whose END_STREAM is not sent. */
   #writing: Done | null = null;
+  #ending: Done | null = null;
   #innerEnded = false;
+  /** The thread has closed its end of the socket. */
+  #isClosed = false;
   /** The stream has ended without being broken off. */
   #clean = false;
 
@@ -35,10 +38,12 @@ export class CarriedDuplex extends Duplex implements StreamWatcher {
     this.#inner.on('drain', () => this.#room());
     this.#inner.once('close', () => this.#room());
     this.#inner.once('end', () => this.#onInnerEnd());
-    stream.attach(theirs, null, this);
+    stream.attach({ fd: theirs, first: null, read: null }, this);
   }
 
   onClosed({ error, broken }: StreamOver): void {
+    this.#isClosed = true;
+    if (this.destroyed) this.#inner.destroy();
     if (broken) {
       this.destroy(error ?? undefined);
       return;
@@ -46,8 +51,15 @@ export class CarriedDuplex extends Duplex implements StreamWatcher {
     this.#clean = true;
     // Bytes that the peer no longer wants are no failure of this side.
     this.#room();
+    this.onEndSent();
     if (this.#innerEnded) this.#end();
     else this.#inner.resume();
+  }
+
+  onEndSent(): void {
+    const done = this.#ending;
+    this.#ending = null;
+    done?.();
   }
 
   override _read(): void {
@@ -60,16 +72,21 @@ export class CarriedDuplex extends Duplex implements StreamWatcher {
   }
 
   override _final(done: Done): void {
-    if (this.#inner.destroyed) done();
-    else this.#inner.end(() => done());
+    if (this.#inner.destroyed || this.#stream.over) {
+      done();
+      return;
+    }
+    this.#ending = done;
+    this.#inner.end();
   }
 
   override _destroy(error: Error | null, done: Done): void {
     this.#writing = null;
-    this.#inner.destroy();
-    // When both sides have said all they had, the thread still sends what it has read here.
-    const saidAll = this.readableEnded && this.writableFinished;
-    if (!saidAll && !this.#stream.over) this.#reset();
+    this.#ending = null;
+    if (!this.#stream.over) this.#reset();
+    // The thread must hear of the reset first: a closed socket would be a clean end to it.
+    if (this.#isClosed || this.#stream.delivers) this.#inner.destroy();
+    else this.#inner.pause();
     done(error);
   }
 

@@ -1,12 +1,16 @@
 import { errorCode } from '../engine-framing/frames.ts';
 import type { FieldList } from '../engine-framing/hpack-decoder.ts';
+import { ENDED } from '../engine-framing/resets.ts';
 import type { StreamOver } from '../engine-framing/resets.ts';
+import type { Detached } from '../../net/raw-socket.ts';
 import type { SessionStream, WireHost } from '../engine-framing/wire.ts';
 import type { CarriedLink, StreamCounts, StreamEnded } from '../../linux/carry.ts';
 
 /** Learns of the end of a stream, once: when the session has decided and the thread has closed the socket. */
 export interface StreamWatcher {
   onClosed(over: StreamOver, counts: StreamCounts): void;
+  /** Our END_STREAM is on its way. Who takes it is told. */
+  onEndSent?(): void;
 }
 
 /** A stream whose bytes a native thread moves, from the moment it is joined with a socket. */
@@ -15,12 +19,17 @@ export class CarriedStream implements SessionStream {
   over = false;
   resetCode: number | null = null;
   remoteEnded = false;
+  /** Whether only bytes for its socket are left, perhaps one that is not joined yet. The session has forgotten it then. */
+  delivers = false;
   /** Whether the thread was told to reset it. */
   isReset = false;
   onHead: ((list: FieldList) => void) | null = null;
   onOver: (() => void) | null = null;
   readonly #host: WireHost;
   readonly #link: CarriedLink;
+  #localEnded = false;
+  /** The thread ends it without being told. */
+  #isDone = false;
   #watcher: StreamWatcher | null = null;
   /** The decision of the session, and the report of the thread. */
   #outcome: StreamOver | null = null;
@@ -38,8 +47,8 @@ export class CarriedStream implements SessionStream {
   }
 
   /** Joins the stream with a socket, and takes its descriptor unless it throws NATIVE_SYSCALL. `watcher` learns of the end. */
-  attach(fd: number, read: Buffer | null, watcher: StreamWatcher): void {
-    this.#link.attach(this.id, fd, read);
+  attach(socket: Detached, watcher: StreamWatcher): void {
+    this.#link.attach(this.id, socket, watcher.onEndSent !== undefined);
     this.#watcher = watcher;
     this.#settle();
   }
@@ -51,14 +60,18 @@ export class CarriedStream implements SessionStream {
   remoteEnd(): void {
     this.remoteEnded = true;
     this.#link.remoteEnd(this.id);
+    this.#bothEnded();
   }
 
   endTaken(): void {
+    this.#localEnded = true;
     this.#link.end(this.id);
+    this.#bothEnded();
   }
 
   reset(code: number): void {
     if (!this.over) this.#host.resetStream(this, code);
+    else if (this.delivers && this.#end === null) this.#link.reset(this.id, code);
   }
 
   finish(over: StreamOver): void {
@@ -66,7 +79,8 @@ export class CarriedStream implements SessionStream {
     this.over = true;
     this.#outcome = over;
     // The thread still knows a stream that a GOAWAY of the peer has ended.
-    if (this.#end === null && !this.isReset && !this.#host.over) {
+    const isKnown = this.isReset || this.delivers || this.#isDone;
+    if (this.#end === null && !isKnown && !this.#host.over) {
       this.#link.reset(this.id, errorCode.cancel);
     }
     this.onOver?.();
@@ -74,10 +88,21 @@ export class CarriedStream implements SessionStream {
     this.#settle();
   }
 
+  endSent(): void {
+    this.#watcher?.onEndSent?.();
+  }
+
   /** The thread has ended the stream and closed its socket. */
   ended(end: StreamEnded): void {
     this.#end = end;
     this.#settle();
+  }
+
+  /** Header lists have ended both directions: the session forgets the stream now, as later frames are wrong. */
+  #bothEnded(): void {
+    if (!this.remoteEnded || !this.#localEnded || this.over) return;
+    this.#isDone = true;
+    this.#host.forget(this, 'done', ENDED);
   }
 
   #settle(): void {

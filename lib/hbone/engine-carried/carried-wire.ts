@@ -45,6 +45,7 @@ export class CarriedWire implements Wire, LinkReceiver {
   readonly #ignorePressure: () => void;
   /** Streams whose end the thread has not reported yet, by id. */
   readonly #carried = new Map<number, CarriedStream>();
+  #isGone = false;
   #queued = 0;
   #received = 0;
 
@@ -61,6 +62,10 @@ export class CarriedWire implements Wire, LinkReceiver {
     this.#link = new CarriedLink(options, this, threads);
     if (bytes.pressed) this.#link.pressure(true);
     this.#ignorePressure = bytes.onPressure(() => this.#link.pressure(bytes.pressed));
+  }
+
+  get isDone(): boolean {
+    return this.#isGone && this.#carried.size === 0;
   }
 
   get heard(): number {
@@ -137,6 +142,19 @@ export class CarriedWire implements Wire, LinkReceiver {
     if (stream !== undefined) stream.remoteEnded = true;
   }
 
+  endSent(id: number): void {
+    this.#carried.get(id)?.endSent();
+  }
+
+  over(id: number, code: number | null): void {
+    const stream = this.#carried.get(id);
+    if (stream === undefined) return;
+    stream.delivers = true;
+    if (stream.over) return;
+    if (code === null) this.#host.forget(stream, 'done', ENDED);
+    else this.#host.peerReset(stream, code, true);
+  }
+
   fault(code: number, text: string): void {
     this.#host.fail(new ConnectionFault(code, text));
   }
@@ -152,13 +170,16 @@ export class CarriedWire implements Wire, LinkReceiver {
 
   gone(cause: number, detail: number, errno: string | null): void {
     this.destroyed = true;
+    this.#isGone = true;
     this.#ignorePressure();
-    this.held(0, 0);
     const failure = linkFailure(cause, detail, errno);
     if (failure !== null) this.#host.failed(failure);
-    // Streams that were opened while the link ended.
-    for (const stream of this.#carried.values()) stream.ended(NEVER_CARRIED);
-    this.#carried.clear();
+    for (const [id, stream] of this.#carried) {
+      if (stream.delivers) continue;
+      // It was opened while the link ended.
+      this.#carried.delete(id);
+      stream.ended(NEVER_CARRIED);
+    }
     this.#host.gone();
   }
 

@@ -2,7 +2,7 @@
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { closeFd } from '../../linux/netns.ts';
-import { detachSocket } from '../../net/splice-sockets.ts';
+import { RawSocket } from '../../net/raw-socket.ts';
 import { FramingClientTunnel } from '../engine-framing/client-tunnel.ts';
 import { connectSecured, framingEngine, serveSecured } from '../engine-framing/engine.ts';
 import { FramingServerTunnel } from '../engine-framing/server-tunnel.ts';
@@ -48,11 +48,11 @@ export const carriedEngine: HboneEngine = {
 function wireOf(
   raw: Socket,
   handed: HandedOver,
-  { settings }: TunnelOptions,
+  { settings, rekeyRecords = 0 }: TunnelOptions,
   isServer: boolean,
 ): WireMaker {
   return (host) => {
-    const { fd, read } = detachSocket(raw);
+    const { fd, read } = new RawSocket(raw).take();
     const { suite, readSecret, writeSecret, writeSequence, unread } = handed;
     try {
       const start = {
@@ -67,7 +67,7 @@ function wireOf(
         received: NO_BYTES,
         maxFrameSize: settings.frameSize,
         maxBlockBytes: isServer ? SERVER_HEADER_LIST_BYTES : CLIENT_HEADER_LIST_BYTES,
-        rekeyRecords: 0,
+        rekeyRecords,
       };
       return new CarriedWire(host, start, MAX_THREADS);
     } catch (error) {

@@ -17,7 +17,6 @@ import {
 import { Output } from './output.ts';
 import type { PeerSettings } from './peer-settings.ts';
 import type { ReceiveWindows } from './receive-windows.ts';
-import { RecordBuffer, readRecords } from './record-buffer.ts';
 import { ENDED } from './resets.ts';
 import { FramedStream } from './stream.ts';
 import type { StreamHost } from './stream.ts';
@@ -37,7 +36,6 @@ export interface FrameLimits {
 export class FramedWire implements Wire, FrameReceiver, StreamHost {
   readonly live = new LiveStreams<FramedStream>();
   readonly output: Output;
-  readonly records = new RecordBuffer();
   readonly #socket: TLSSocket;
   readonly #host: WireHost;
   readonly #parser: FrameParser;
@@ -74,11 +72,13 @@ export class FramedWire implements Wire, FrameReceiver, StreamHost {
   start(): void {
     this.#socket.on('error', (error) => this.#host.failed(error));
     this.#socket.once('close', () => this.#host.gone());
-    readRecords(this.#socket, this.records, (chunk) => {
+    this.#socket.on('data', (chunk: Buffer) => {
       if (this.#host.over) return;
       this.#host.guard(() => this.#parser.push(chunk));
       this.#host.bytes.relieve();
     });
+    // It was paused since the handshake.
+    this.#socket.resume();
   }
 
   open(id: number): FramedStream {
@@ -155,10 +155,6 @@ export class FramedWire implements Wire, FrameReceiver, StreamHost {
     if (!endsStream) return;
     if ((stream.contentLeft ?? 0) === 0) stream.remoteEnd();
     else this.#host.breached(stream, errorCode.protocolError);
-  }
-
-  sendRead(stream: FramedStream, bytes: number): boolean {
-    return !this.#host.over && this.output.sendRead(stream, bytes);
   }
 
   release(stream: FramedStream, bytes: number): void {

@@ -39,24 +39,6 @@ export const SEND_HIGH_WATER_BYTES = 262_144;
 /** Waiting bytes at which a stopped source continues: enough for one write until it delivers. */
 export const SEND_LOW_WATER_BYTES = 131_072;
 
-/** Largest content of a TLS record, bytes. */
-export const RECORD_BYTES = 16_384;
-
-/** A record of at least this size is a part of bulk data: the next ones are put one behind the other. */
-export const BULK_READ_BYTES = 8_192;
-
-/** Room for the records of one turn of a busy tunnel, which are written on together. */
-export const SLAB_BYTES = 262_144;
-
-/** Received bytes of one turn that one call writes to a socket: four TLS records, less the frame header before them. */
-export const GATHERED_BYTES = 65_000;
-
-/** A read of at least this size is a part of a bulk transfer. The next read waits until it is sent, and then needs no copy. */
-export const DIRECT_PAUSE_BYTES = 32_768;
-
-/** Smaller pieces that wait behind others are copied, because each would keep a whole slab in use. */
-export const PIN_FROM_BYTES = 32_768;
-
 /** Smaller received pieces are gathered while their reader is stalled, because a piece costs more than its bytes. */
 export const SMALL_PIECE_BYTES = 2_048;
 

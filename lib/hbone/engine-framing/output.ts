@@ -24,8 +24,6 @@ export interface Outgoing {
   take(into: Buffer, at: number, bytes: number): void;
   /** END_STREAM has been sent. */
   endTaken(): void;
-  /** Lets it read into {@link readBuffer} now; false when it has no use for the turn. */
-  readTurn(): boolean;
 }
 
 /**
@@ -33,15 +31,6 @@ export interface Outgoing {
  * it.
  */
 const shared = Buffer.allocUnsafeSlow(WRITE_BYTES);
-
-/**
- * The buffer for reads of sockets that are carried over tunnels. It lies behind room for a frame header, so that {@link Output.sendRead}
- * sends a read without a copy, and a full one as whole TLS records. Its bytes are valid until the next write of any tunnel.
- */
-export const readBuffer = shared.subarray(FRAME_HEADER_BYTES);
-
-/** Immediates until a resumed source has been read. The first one may belong to the turn that resumed it. */
-const TURNS_TO_READ = 2;
 
 /**
  * Sends the frames of a tunnel. One write is under way at a time. The first of a turn goes at once; frames that come until it is done are
@@ -58,13 +47,6 @@ export class Output {
   /** Streams with something to send and a window for it, in their order. */
   #row: Outgoing[] = [];
   #writing = false;
-  /** Streams whose sources wait for their turn to be read. */
-  #readers: Outgoing[] = [];
-  /** Whether one of them is being read; the end of its turn is scheduled. */
-  #reading = false;
-  #turnsLeft = 0;
-  #passing = false;
-  #readWasLast = false;
   #onFinished: (() => void) | null = null;
 
   /** `onDataSent` is called with the bytes of each DATA frame sent. */
@@ -92,13 +74,12 @@ export class Output {
   /** Calls `done` when all that can be sent is handed to the socket. */
   finish(done: () => void): void {
     this.#onFinished = done;
-    this.#reading = false;
     this.flush();
   }
 
   /** Sends the waiting frames. While a write is under way they follow it. */
   flush(): void {
-    if (this.#writing || this.#reading || this.#socket.destroyed) return;
+    if (this.#writing || this.#socket.destroyed) return;
     // Filling makes room, which may call back with more to send.
     this.#writing = true;
     const length = this.#fill();
@@ -109,68 +90,12 @@ export class Output {
       done?.();
       return;
     }
-    this.#readWasLast = false;
     this.#socket.write(shared.subarray(0, length), this.#written);
-  }
-
-  /** Sends the bytes in {@link readBuffer} as one frame if nothing else waits and the windows allow it; else returns false. */
-  sendRead(stream: Outgoing, bytes: number): boolean {
-    if (this.#writing || this.#control.length > 0) return false;
-    if (bytes > Math.min(stream.sendWindow, this.window, this.maxFrameSize)) return false;
-    if (stream.waiting > 0 || this.#socket.destroyed) return false;
-    writeFrameHeader(shared, 0, { type: frameType.data, flags: 0, id: stream.id }, bytes);
-    this.window -= bytes;
-    this.#onDataSent(bytes);
-    this.#writing = true;
-    this.#reading = false;
-    this.#readWasLast = true;
-    this.#socket.write(shared.subarray(0, FRAME_HEADER_BYTES + bytes), this.#written);
-    return true;
-  }
-
-  /**
-   * Queues the stream's source for its turn to be read. Bulk sources are read one after the other, each when the write before it is
-   * done, so that {@link sendRead} can send the bytes.
-   */
-  awaitReadTurn(stream: Outgoing): void {
-    this.#readers.push(stream);
-    if (!this.#writing) this.#giveTurn();
   }
 
   readonly #written = (): void => {
     this.#writing = false;
-    // Reads and other frames take turns.
-    if (!this.#readWasLast) this.#giveTurn();
     this.flush();
-    if (!this.#writing) this.#giveTurn();
-  };
-
-  /** Gives the next source its turn, and waits for it over one turn of the event loop. */
-  #giveTurn(): void {
-    if (this.#reading) return;
-    do {
-      const reader = this.#readers.shift();
-      if (reader === undefined) return;
-      this.#reading = reader.readTurn();
-    } while (!this.#reading);
-    this.#turnsLeft = TURNS_TO_READ;
-    if (this.#passing) return;
-    this.#passing = true;
-    setImmediate(this.#endTurn);
-  }
-
-  /** Ends a turn, so that a source without bytes does not stop the others. */
-  readonly #endTurn = (): void => {
-    this.#turnsLeft -= 1;
-    if (this.#reading && this.#turnsLeft > 0) {
-      setImmediate(this.#endTurn);
-      return;
-    }
-    this.#passing = false;
-    this.#reading = false;
-    if (this.#writing) return;
-    this.flush();
-    if (!this.#writing) this.#giveTurn();
   };
 
   /** Fills the shared buffer and returns the number of bytes. */

@@ -3,6 +3,12 @@ import type { TunnelSettings } from '../engine.ts';
 import { DEFAULT_WINDOW, settingId, settingsFrame, windowUpdateFrame } from './frames.ts';
 import { MAX_HELD_BYTES, PRESSED_WINDOW_BYTES, RELEASE_SHARE } from './limits.ts';
 
+/**
+ * The part of the headroom that a connection window may take. A native thread may give the window back while it holds a quarter of it
+ * that this thread has not heard of; pressure begins that much later.
+ */
+const WINDOW_SHARE = 3 / 4;
+
 /** Bytes that a peer may send before anything is read. */
 export interface Windows {
   readonly stream: number;
@@ -135,7 +141,10 @@ export class ReceiveWindows {
 
   /** The full connection window. It fits the headroom of the pod, since all of it may be under way when pressure begins. */
   get #fullConnection(): number {
-    const most = Math.min(this.#settings.connectionWindow, Math.floor(this.#bytes.headroom));
+    const most = Math.min(
+      this.#settings.connectionWindow,
+      Math.floor(this.#bytes.headroom * WINDOW_SHARE),
+    );
     return Math.max(most, DEFAULT_WINDOW);
   }
 

@@ -1,25 +1,21 @@
 import type { ByteAccount } from '../../net/held-bytes.ts';
 import type { FieldList } from './hpack-decoder.ts';
 import {
-  DIRECT_PAUSE_BYTES,
   GATHER_BYTES,
   RELEASE_SHARE,
   SEND_HIGH_WATER_BYTES,
   SEND_LOW_WATER_BYTES,
   SMALL_PIECE_BYTES,
 } from './limits.ts';
-import { readBuffer } from './output.ts';
 import type { Outgoing, Output } from './output.ts';
 import type { ReceiveWindows } from './receive-windows.ts';
-import type { RecordBuffer, Slab } from './record-buffer.ts';
 import type { StreamOver } from './resets.ts';
 import type { SessionStream } from './wire.ts';
 
 /** Receives the bytes and the end of a stream. No call comes after `onClosed`. */
 export interface StreamSink {
   /**
-   * Takes the next bytes; false stops further calls until {@link FramedStream.resume}. The bytes are valid during this call only, unless
-   * held ({@link FramedStream.hold}).
+   * Takes the next bytes, which may be a small part of a larger buffer; false stops further calls until {@link FramedStream.resume}.
    */
   onData(piece: Buffer): boolean;
   /** The peer has sent all it had. */
@@ -38,12 +34,9 @@ export interface StreamSink {
 /** The part of the connection that a stream needs. */
 export interface StreamHost {
   readonly output: Output;
-  readonly records: RecordBuffer;
   readonly windows: ReceiveWindows;
   /** The account of bytes that wait to be sent. */
   readonly bytes: ByteAccount;
-  /** Sends the bytes in the read buffer if that is possible at once. */
-  sendRead(stream: FramedStream, bytes: number): boolean;
   /** Gives window back to the peer. */
   release(stream: FramedStream, bytes: number): void;
   /** Sends RST_STREAM and forgets the stream. */
@@ -83,7 +76,6 @@ export class FramedStream implements Outgoing, SessionStream {
   #outbox: Buffer[] = [];
   #taken = 0;
   #full = false;
-  #awaitsTurn = false;
   /** Pieces that wait for the sink. */
   #inbox: Buffer[] = [];
   #inboxBytes = 0;
@@ -133,31 +125,6 @@ export class FramedStream implements Outgoing, SessionStream {
     return !this.#full;
   }
 
-  /** Sends the bytes at the beginning of {@link readBuffer}, like {@link write}. */
-  writeRead(bytes: number): boolean {
-    if (this.over || this.ending) return true;
-    if (this.#host.sendRead(this, bytes)) this.sendWindow -= bytes;
-    else this.write(copyOfRead(bytes));
-    if (bytes >= DIRECT_PAUSE_BYTES && !this.#awaitsTurn) {
-      // The next read would find the tunnel busy and need a copy.
-      this.#awaitsTurn = true;
-      if (this.waiting === 0) this.#host.output.awaitReadTurn(this);
-    }
-    return !this.#full && !this.#awaitsTurn;
-  }
-
-  readTurn(): boolean {
-    this.#awaitsTurn = false;
-    if (this.over) return false;
-    this.#sink?.onRoom();
-    return true;
-  }
-
-  /** Keeps the bytes given to the sink beyond the call, until it releases the slab. */
-  hold(): Slab {
-    return this.#host.records.hold();
-  }
-
   /** Sends END_STREAM after the waiting bytes. */
   end(): void {
     if (this.over || this.ending) return;
@@ -200,9 +167,8 @@ export class FramedStream implements Outgoing, SessionStream {
     this.#host.bytes.charge(-bytes);
     if (this.#full && this.waiting <= (this.#host.bytes.pressed ? 0 : SEND_LOW_WATER_BYTES)) {
       this.#full = false;
-      if (!this.#awaitsTurn) this.#sink?.onRoom();
+      this.#sink?.onRoom();
     }
-    if (this.#awaitsTurn && this.waiting === 0) this.#host.output.awaitReadTurn(this);
   }
 
   endTaken(): void {
@@ -241,16 +207,6 @@ export class FramedStream implements Outgoing, SessionStream {
     this.onOver?.();
     this.onOver = null;
     this.#deliver();
-  }
-
-  /** Whether the pod holds too much, so that only little may wait. */
-  get pressed(): boolean {
-    return this.#host.bytes.pressed;
-  }
-
-  /** Adds received bytes that the reader holds; a negative number subtracts. */
-  charge(bytes: number): void {
-    this.#host.windows.queue(bytes);
   }
 
   /** Changes the size of the window, and the bytes that the peer may send, perhaps below 0. */
@@ -342,10 +298,4 @@ export class FramedStream implements Outgoing, SessionStream {
     this.#host.release(this, this.#unreleased);
     this.#unreleased = 0;
   }
-}
-
-function copyOfRead(bytes: number): Buffer {
-  const copy = Buffer.allocUnsafe(bytes);
-  readBuffer.copy(copy, 0, 0, bytes);
-  return copy;
 }

@@ -1,5 +1,5 @@
-// The JavaScript interface of the carry. Every call but the first two only queues a command; events come to the environment
-// that made the link.
+// The JavaScript interface of the carry. Every call but the first two only queues a command, which is obeyed after carryWake; events
+// come to the environment that made the link.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -248,7 +248,7 @@ napi_value postNumbers(napi_env env, napi_callback_info info, Command::Kind kind
   if (numbers > 1 && !next(&command.second)) return nullptr;
   command.link = static_cast<uint32_t>(link);
   command.stream = static_cast<uint32_t>(stream);
-  mailbox->pump()->post(std::move(command));
+  mailbox->pump()->queue(std::move(command));
   return nullptr;
 }
 
@@ -268,11 +268,11 @@ napi_value carryControl(napi_env env, napi_callback_info info) {
   if (arguments.failed() || !readBytes(env, arguments.value(2), "frames", &command.bytes)) {
     return nullptr;
   }
-  mailbox->pump()->post(std::move(command));
+  mailbox->pump()->queue(std::move(command));
   return nullptr;
 }
 
-// carryAttach(handle, link, stream, fd, first | null, read | null). Takes the descriptor unless it throws.
+// carryAttach(handle, link, stream, fd, first | null, read | null, tellEnd). Takes the descriptor unless it throws.
 napi_value carryAttach(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
   CarryMailbox* mailbox = mailboxArgument(env, arguments);
@@ -282,6 +282,7 @@ napi_value carryAttach(napi_env env, napi_callback_info info) {
   command.link = static_cast<uint32_t>(arguments.integer(1));
   command.stream = static_cast<uint32_t>(arguments.integer(2));
   const int fd = arguments.integer(3);
+  command.first = arguments.boolean(6) ? 1 : 0;
   if (arguments.failed()) return nullptr;
   if (!readBytes(env, arguments.value(4), "first", &command.bytes)) return nullptr;
   if (!readBytes(env, arguments.value(5), "read", &command.read)) return nullptr;
@@ -291,7 +292,15 @@ napi_value carryAttach(napi_env env, napi_callback_info info) {
   CarriedLink* link = mailbox->find(command.link);
   // Without a link the pump resets the socket.
   if (link != nullptr) link->streams[command.stream] = command.counts;
-  mailbox->pump()->post(std::move(command));
+  mailbox->pump()->queue(std::move(command));
+  return nullptr;
+}
+
+// carryWake(handle): the commands that were queued before are obeyed now.
+napi_value carryWake(napi_env env, napi_callback_info info) {
+  Arguments arguments(env, info);
+  CarryMailbox* mailbox = mailboxArgument(env, arguments);
+  if (mailbox != nullptr) mailbox->pump()->wake();
   return nullptr;
 }
 
@@ -348,6 +357,8 @@ napi_value carryStats(napi_env env, napi_callback_info) {
   add("streams", totals.streams);
   add("recordsRead", totals.recordsRead);
   add("recordsWritten", totals.recordsWritten);
+  add("updatesRead", totals.updatesRead);
+  add("updatesWritten", totals.updatesWritten);
   return result;
 }
 
@@ -380,9 +391,9 @@ void registerCarry(napi_env env, napi_value exports) {
   setFunction(env, exports, "carryPeerSettings", post<Kind::PEER_SETTINGS, false, 2>);
   setFunction(env, exports, "carryWindows", post<Kind::WINDOWS, false, 2>);
   setFunction(env, exports, "carryPressure", post<Kind::PRESSURE, false, 1>);
-  setFunction(env, exports, "carryRekey", post<Kind::REKEY, false, 1>);
   setFunction(env, exports, "carryFinish", post<Kind::FINISH, false, 0>);
   setFunction(env, exports, "carryDestroy", post<Kind::DESTROY, false, 0>);
+  setFunction(env, exports, "carryWake", carryWake);
   setFunction(env, exports, "carryCounts", carryCounts);
   setFunction(env, exports, "carryHeard", carryHeard);
   setFunction(env, exports, "carryStats", carryStats);

@@ -102,6 +102,14 @@ napi_value makeNull(napi_env env) {
   return result;
 }
 
+napi_value millisecondsSince(napi_env env, uint64_t momentNs) {
+  if (momentNs == 0) return makeNull(env);
+  const uint64_t now = uv_hrtime();
+  napi_value result = nullptr;
+  napi_create_double(env, now > momentNs ? static_cast<double>(now - momentNs) / 1e6 : 0, &result);
+  return result;
+}
+
 void setProperty(napi_env env, napi_value object, const char* name, napi_value value) {
   napi_set_named_property(env, object, name, value);
 }

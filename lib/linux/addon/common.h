@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <unordered_set>
 
 namespace weft {
 
@@ -14,7 +15,12 @@ namespace weft {
 struct EnvData {
   // The network namespace of the thread at load time, to which every call returns.
   int homeNetnsFd = -1;
+  // Descriptors of connections that no other part of the process closes yet.
+  std::unordered_set<int> held;
 };
+
+// Resets the connections that a thread still holds when it ends.
+void closeAllHeld(EnvData* data);
 
 EnvData* envData(napi_env env);
 
@@ -47,6 +53,8 @@ napi_value makeInteger(napi_env env, int64_t value);
 napi_value makeText(napi_env env, const std::string& value);
 napi_value makeBoolean(napi_env env, bool value);
 napi_value makeNull(napi_env env);
+// Milliseconds since a time of CLOCK_MONOTONIC, null for 0. JavaScript threads have different time origins.
+napi_value millisecondsSince(napi_env env, uint64_t momentNs);
 void setProperty(napi_env env, napi_value object, const char* name, napi_value value);
 void setFunction(napi_env env, napi_value exports, const char* name, napi_callback callback);
 
@@ -106,6 +114,7 @@ int boundPort(int fd);
 // Each group adds its functions to the module.
 void registerNetns(napi_env env, napi_value exports);
 void registerSockets(napi_env env, napi_value exports);
+void registerAccepting(napi_env env, napi_value exports);
 void registerUdp(napi_env env, napi_value exports);
 void registerSeqpacket(napi_env env, napi_value exports);
 void registerPoll(napi_env env, napi_value exports);

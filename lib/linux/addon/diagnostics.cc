@@ -2,6 +2,7 @@
 // are cheap enough for every pod of a node every few seconds.
 #include <arpa/inet.h>
 #include <linux/fib_rules.h>
+#include <linux/if_addr.h>
 #include <linux/inet_diag.h>
 #include <linux/netfilter/nf_tables.h>
 #include <linux/netfilter/nfnetlink.h>
@@ -13,6 +14,7 @@
 #include <cerrno>
 #include <cstring>
 #include <set>
+#include <string>
 
 #include "netlink.h"
 
@@ -93,6 +95,56 @@ napi_value nftGeneration(napi_env env, napi_callback_info info) {
   if (failed == EINVAL || failed == EOPNOTSUPP) return makeNull(env);
   if (failed != 0) return throwErrno(env, "nfnetlink(GETGEN)", failed);
   return generation < 0 ? makeNull(env) : makeInteger(env, generation);
+}
+
+// The own address of an RTM_NEWADDR message; null without one.
+const rtattr* ownAddress(const nlmsghdr* header) {
+  const auto* entry = static_cast<const ifaddrmsg*>(NLMSG_DATA(header));
+  auto left = static_cast<uint32_t>(header->nlmsg_len - NLMSG_LENGTH(sizeof *entry));
+  const rtattr* found = nullptr;
+  for (const auto* attribute = reinterpret_cast<const rtattr*>(entry + 1); RTA_OK(attribute, left);
+       attribute = RTA_NEXT(attribute, left)) {
+    // On a point-to-point link IFA_ADDRESS is the peer's, and IFA_LOCAL the own one.
+    if (attribute->rta_type == IFA_LOCAL) return attribute;
+    if (attribute->rta_type == IFA_ADDRESS) found = attribute;
+  }
+  return found;
+}
+
+// addresses(netnsFd) → the IPv4 and IPv6 addresses of the namespace's interfaces, as text.
+napi_value addresses(napi_env env, napi_callback_info info) {
+  Arguments arguments(env, info);
+  const int netnsFd = arguments.integer(0);
+  if (arguments.failed()) return nullptr;
+  Descriptor fd(openNetlink(env, netnsFd, NETLINK_ROUTE));
+  if (fd.get() < 0) return throwErrno(env, "socket(NETLINK_ROUTE)", errno);
+  struct {
+    nlmsghdr header;
+    ifaddrmsg request;
+  } message = {};
+  message.header.nlmsg_len = sizeof message;
+  message.header.nlmsg_type = RTM_GETADDR;
+  message.header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+  message.request.ifa_family = AF_UNSPEC;
+  std::set<std::string> found;
+  const int failed = askNetlink(fd.get(), &message.header, [&found](const nlmsghdr* header) {
+    const int family = static_cast<const ifaddrmsg*>(NLMSG_DATA(header))->ifa_family;
+    const rtattr* own = ownAddress(header);
+    char text[INET6_ADDRSTRLEN];
+    if (own == nullptr || RTA_PAYLOAD(own) != (family == AF_INET ? 4U : 16U)) return;
+    if (inet_ntop(family, RTA_DATA(own), text, sizeof text) != nullptr) found.insert(text);
+  });
+  if (failed != 0) return throwErrno(env, "rtnetlink(GETADDR)", failed);
+  napi_value result = nullptr;
+  napi_create_array_with_length(env, found.size(), &result);
+  uint32_t index = 0;
+  for (const std::string& text : found) {
+    napi_value value = nullptr;
+    napi_create_string_utf8(env, text.data(), text.size(), &value);
+    napi_set_element(env, result, index, value);
+    index += 1;
+  }
+  return result;
 }
 
 uint32_t attributeNumber(const rtattr* attribute) {
@@ -196,6 +248,7 @@ void registerDiagnostics(napi_env env, napi_value exports) {
   setFunction(env, exports, "listeningPorts", listeningPorts);
   setFunction(env, exports, "nftGeneration", nftGeneration);
   setFunction(env, exports, "policyRouting", policyRouting);
+  setFunction(env, exports, "addresses", addresses);
 }
 
 }  // namespace weft

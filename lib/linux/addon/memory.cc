@@ -1,10 +1,11 @@
-// Releases resident memory: pages of program files, which can be mapped again at any time, and malloc's free memory.
+// Releases resident memory: pages of program files, which can be mapped again at any time, malloc's free memory, and garbage.
 #include <fcntl.h>
 #include <link.h>
 #include <malloc.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <v8.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -98,11 +99,21 @@ napi_value releaseFreeMemory(napi_env, napi_callback_info) {
   return nullptr;
 }
 
+// Under moderate pressure V8 marks the heap in small steps beside the program, and then returns what it can. Taken back at once,
+// because V8 looks at a change of the level, and would keep the heap small for as long as the pressure lasts.
+napi_value collectInSteps(napi_env, napi_callback_info) {
+  v8::Isolate* isolate = v8::Isolate::GetCurrent();
+  isolate->MemoryPressureNotification(v8::MemoryPressureLevel::kModerate);
+  isolate->MemoryPressureNotification(v8::MemoryPressureLevel::kNone);
+  return nullptr;
+}
+
 }  // namespace
 
 void registerMemory(napi_env env, napi_value exports) {
   setFunction(env, exports, "releaseProgramPages", releaseProgramPages);
   setFunction(env, exports, "releaseFreeMemory", releaseFreeMemory);
+  setFunction(env, exports, "collectInSteps", collectInSteps);
 }
 
 }  // namespace weft

@@ -10,6 +10,7 @@ namespace {
 
 void dropEnvData(napi_env, void* data, void*) {
   auto* own = static_cast<weft::EnvData*>(data);
+  weft::closeAllHeld(own);
   if (own->homeNetnsFd >= 0) close(own->homeNetnsFd);
   delete own;
 }
@@ -20,10 +21,11 @@ NAPI_MODULE_INIT() {
   // thread-self and not self: a worker thread has a namespace of its own.
   const int home = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
   if (home < 0) return weft::throwErrno(env, "open", errno, "/proc/thread-self/ns/net");
-  auto* data = new weft::EnvData{home};
+  auto* data = new weft::EnvData{home, {}};
   napi_set_instance_data(env, data, dropEnvData, nullptr);
   weft::registerNetns(env, exports);
   weft::registerSockets(env, exports);
+  weft::registerAccepting(env, exports);
   weft::registerUdp(env, exports);
   weft::registerSeqpacket(env, exports);
   weft::registerPoll(env, exports);

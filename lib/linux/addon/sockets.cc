@@ -1,7 +1,6 @@
 // TCP sockets that live in another network namespace. Only socket() runs inside it: the socket keeps its
 // namespace, so options, bind and listen work from the thread's own one.
 #include <arpa/inet.h>
-#include <linux/netfilter_ipv4.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -21,8 +20,6 @@
 #ifndef IP_BIND_ADDRESS_NO_PORT
 #define IP_BIND_ADDRESS_NO_PORT 24
 #endif
-// linux/netfilter_ipv6/ip6_tables.h clashes with the C++ headers over a keyword.
-constexpr int IP6T_ORIGINAL_DST = 80;
 
 namespace weft {
 namespace {
@@ -236,112 +233,6 @@ napi_value connectTcp(napi_env env, napi_callback_info info) {
   return state < 0 ? throwErrno(env, "connect", errno) : makeInteger(env, state);
 }
 
-// acceptQueued(listenerFd) → fd | null when nothing waits
-napi_value acceptQueued(napi_env env, napi_callback_info info) {
-  Arguments arguments(env, info);
-  const int listener = arguments.integer(0);
-  if (arguments.failed()) return nullptr;
-  for (;;) {
-    const int fd = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd >= 0) return makeInteger(env, fd);
-    // The client gave up while it waited; try the next one.
-    if (errno == ECONNABORTED || errno == EINTR || errno == EPROTO) continue;
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return makeNull(env);
-    return throwErrno(env, "accept4", errno);
-  }
-}
-
-// The kernel's name; an IPv4 address of a dual-stack socket becomes plain IPv4.
-struct Name {
-  char text[INET6_ADDRSTRLEN] = {};
-  int port = 0;
-  bool v4 = false;
-};
-
-Name nameOf(const sockaddr_storage& storage) {
-  Name name;
-  if (storage.ss_family == AF_INET) {
-    const auto* v4 = reinterpret_cast<const sockaddr_in*>(&storage);
-    inet_ntop(AF_INET, &v4->sin_addr, name.text, sizeof name.text);
-    name.port = ntohs(v4->sin_port);
-    name.v4 = true;
-    return name;
-  }
-  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&storage);
-  name.port = ntohs(v6->sin6_port);
-  name.v4 = IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr);
-  if (name.v4) {
-    inet_ntop(AF_INET, &v6->sin6_addr.s6_addr[12], name.text, sizeof name.text);
-  } else {
-    inet_ntop(AF_INET6, &v6->sin6_addr, name.text, sizeof name.text);
-  }
-  return name;
-}
-
-enum Answer { ANSWERED, UNANSWERED, FAILED };
-
-// The original destination of a redirected connection from conntrack; FAILED with errno set.
-Answer askOriginal(int fd, bool v6First, sockaddr_storage* storage) {
-  for (int attempt = 0; attempt < 2; attempt += 1) {
-    const bool v6 = (attempt == 0) == v6First;
-    socklen_t length = sizeof *storage;
-    const int failed = v6 ? getsockopt(fd, IPPROTO_IPV6, IP6T_ORIGINAL_DST, storage, &length)
-                          : getsockopt(fd, IPPROTO_IP, SO_ORIGINAL_DST, storage, &length);
-    if (failed == 0) return ANSWERED;
-    // No conntrack entry, wrong family for this socket, or netfilter not loaded for the family: no answer.
-    const bool unanswered = errno == ENOENT || errno == ENOPROTOOPT || errno == EOPNOTSUPP ||
-                            errno == EAFNOSUPPORT || errno == EINVAL;
-    if (!unanswered) return FAILED;
-  }
-  return UNANSWERED;
-}
-
-void setName(napi_env env, napi_value array, uint32_t index, const Name& name) {
-  napi_value text = nullptr;
-  napi_create_string_latin1(env, name.text, NAPI_AUTO_LENGTH, &text);
-  napi_set_element(env, array, index, text);
-  napi_set_element(env, array, index + 1, makeInteger(env, name.port));
-}
-
-using GetName = int (*)(int, sockaddr*, socklen_t*);
-
-// False with errno set.
-bool readName(GetName get, int fd, Name* name) {
-  sockaddr_storage storage = {};
-  socklen_t length = sizeof storage;
-  if (get(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) return false;
-  if (storage.ss_family != AF_INET && storage.ss_family != AF_INET6) {
-    errno = EAFNOSUPPORT;
-    return false;
-  }
-  *name = nameOf(storage);
-  return true;
-}
-
-// acceptedNames(fd, redirected) → [remoteIp, remotePort, localIp, localPort, originalIp?, originalPort?], null when the
-// peer is gone. The original destination is read if `redirected`, and left out if conntrack does not know it.
-napi_value acceptedNames(napi_env env, napi_callback_info info) {
-  Arguments arguments(env, info);
-  const int fd = arguments.integer(0);
-  const bool redirected = arguments.boolean(1);
-  if (arguments.failed()) return nullptr;
-  Name remote;
-  Name local;
-  if (!readName(getpeername, fd, &remote)) {
-    return errno == ENOTCONN ? makeNull(env) : throwErrno(env, "getpeername", errno);
-  }
-  if (!readName(getsockname, fd, &local)) return throwErrno(env, "getsockname", errno);
-  sockaddr_storage original = {};
-  const Answer answer = redirected ? askOriginal(fd, !local.v4, &original) : UNANSWERED;
-  if (answer == FAILED) return throwErrno(env, "getsockopt(SO_ORIGINAL_DST)", errno);
-  napi_value result = nullptr;
-  napi_create_array_with_length(env, answer == ANSWERED ? 6 : 4, &result);
-  setName(env, result, 0, remote);
-  setName(env, result, 2, local);
-  if (answer == ANSWERED) setName(env, result, 4, nameOf(original));
-  return result;
-}
-
 // canMark(mark) → whether a socket of the thread's own namespace accepts the mark.
 napi_value canMark(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
@@ -372,8 +263,6 @@ void registerSockets(napi_env env, napi_value exports) {
   setFunction(env, exports, "listenTcp", listenTcp);
   setFunction(env, exports, "openTcp", openTcp);
   setFunction(env, exports, "connectTcp", connectTcp);
-  setFunction(env, exports, "acceptQueued", acceptQueued);
-  setFunction(env, exports, "acceptedNames", acceptedNames);
   setFunction(env, exports, "canMark", canMark);
   setFunction(env, exports, "resetOnClose", resetOnClose);
 }

@@ -5,130 +5,53 @@
 #include <uv.h>
 
 #include <cerrno>
-#include <mutex>
 #include <vector>
 
 #include "common.h"
+#include "loop-mailbox.h"
 #include "splice-pump.h"
 
 namespace weft {
 namespace {
 
-// Milliseconds since a time of CLOCK_MONOTONIC, null for 0. JavaScript threads have different time origins.
-napi_value millisecondsAgo(napi_env env, uint64_t momentNs) {
-  if (momentNs == 0) return makeNull(env);
-  const uint64_t now = uv_hrtime();
-  napi_value result = nullptr;
-  napi_create_double(env, now > momentNs ? static_cast<double>(now - momentNs) / 1e6 : 0, &result);
-  return result;
-}
-
-// One per environment. The pump's thread may still know it when the environment is gone: `async` is null then.
-class Mailbox : public PumpListener {
+// The ends of one environment's joins.
+class Mailbox : public LoopMailbox<PumpEnd>, public PumpListener {
  public:
-  Mailbox(napi_env env, napi_value callback) : env_(env) {
-    napi_create_reference(env, callback, 1, &callback_);
-  }
+  using LoopMailbox::LoopMailbox;
 
-  // 0, or an errno.
-  int open(std::shared_ptr<Mailbox> self) {
-    uv_loop_t* loop = nullptr;
-    if (napi_get_uv_event_loop(env_, &loop) != napi_ok) return EINVAL;
-    auto* async = new uv_async_t();
-    const int failed = uv_async_init(loop, async, onAsync);
-    if (failed != 0) {
-      delete async;
-      return -failed;
-    }
-    async->data = this;
-    uv_unref(reinterpret_cast<uv_handle_t*>(async));
-    async_ = async;
-    self_ = std::move(self);
-    napi_add_async_cleanup_hook(env_, onThreadEnd, this, &cleanup_);
-    return 0;
-  }
-
-  void ended(const PumpEnd& end) override {
-    const std::lock_guard<std::mutex> guard(mutex_);
-    if (async_ == nullptr) return;
-    ends_.push_back(end);
-    uv_async_send(async_);
-  }
+  void ended(const PumpEnd& end) override { put(PumpEnd(end)); }
 
   // A join keeps the loop alive, as an open socket does.
   void started() {
     active_ += 1;
-    if (active_ == 1) uv_ref(reinterpret_cast<uv_handle_t*>(async_));
+    if (active_ == 1) keepLoop(true);
   }
 
  private:
-  static void onAsync(uv_async_t* async) { static_cast<Mailbox*>(async->data)->deliver(); }
-
-  static void onThreadEnd(napi_async_cleanup_hook_handle, void* data) {
-    static_cast<Mailbox*>(data)->closeDown();
-  }
-
-  void deliver() {
-    std::vector<PumpEnd> ends;
-    {
-      const std::lock_guard<std::mutex> guard(mutex_);
-      ends.swap(ends_);
-    }
-    active_ -= ends.size();
-    if (active_ == 0) uv_unref(reinterpret_cast<uv_handle_t*>(async_));
-    for (const PumpEnd& end : ends) tell(end);
+  void deliver(std::vector<PumpEnd>* ends) override {
+    active_ -= ends->size();
+    if (active_ == 0) keepLoop(false);
+    for (const PumpEnd& end : *ends) tell(end);
   }
 
   void tell(const PumpEnd& end) {
     napi_handle_scope scope = nullptr;
-    napi_open_handle_scope(env_, &scope);
-    napi_value callback = nullptr;
-    napi_get_reference_value(env_, callback_, &callback);
-    napi_value receiver = nullptr;
-    napi_get_global(env_, &receiver);
-    napi_value arguments[] = {
-        makeInteger(env_, static_cast<int64_t>(end.id)),
-        makeInteger(env_, static_cast<int64_t>(end.fromA)),
-        makeInteger(env_, static_cast<int64_t>(end.fromB)),
-        end.error == 0 ? makeNull(env_) : makeText(env_, uv_err_name(-end.error)),
-        millisecondsAgo(env_, end.firstFromBNs),
+    napi_open_handle_scope(env(), &scope);
+    const napi_value arguments[] = {
+        makeInteger(env(), static_cast<int64_t>(end.id)),
+        makeInteger(env(), static_cast<int64_t>(end.fromA)),
+        makeInteger(env(), static_cast<int64_t>(end.fromB)),
+        end.error == 0 ? makeNull(env()) : makeText(env(), uv_err_name(-end.error)),
+        millisecondsSince(env(), end.firstFromBNs),
     };
-    if (napi_make_callback(env_, nullptr, receiver, callback, 5, arguments, nullptr) ==
-        napi_pending_exception) {
-      napi_value error = nullptr;
-      napi_get_and_clear_last_exception(env_, &error);
-      napi_fatal_exception(env_, error);
-    }
-    napi_close_handle_scope(env_, scope);
+    call(5, arguments);
+    napi_close_handle_scope(env(), scope);
   }
 
-  void closeDown() {
-    uv_async_t* async = nullptr;
-    {
-      const std::lock_guard<std::mutex> guard(mutex_);
-      async = async_;
-      async_ = nullptr;
-      ends_.clear();
-    }
-    // From here on the pump's thread only finds a closed mailbox; it drops its references with the joins.
-    SplicePump::instance().abandon(this);
-    napi_delete_reference(env_, callback_);
-    uv_close(reinterpret_cast<uv_handle_t*>(async), [](uv_handle_t* handle) {
-      auto* mailbox = static_cast<Mailbox*>(handle->data);
-      delete reinterpret_cast<uv_async_t*>(handle);
-      napi_remove_async_cleanup_hook(mailbox->cleanup_);
-      const std::shared_ptr<Mailbox> last = std::move(mailbox->self_);
-    });
-  }
+  // The pump's thread drops its references with the joins.
+  void closing() override { SplicePump::instance().abandon(this); }
 
-  napi_env env_;
-  napi_ref callback_ = nullptr;
-  napi_async_cleanup_hook_handle cleanup_ = nullptr;
-  std::mutex mutex_;
-  uv_async_t* async_ = nullptr;
-  std::vector<PumpEnd> ends_;
   size_t active_ = 0;
-  std::shared_ptr<Mailbox> self_;
 };
 
 // The mailbox behind a JavaScript handle.
@@ -244,7 +167,7 @@ napi_value pumpCounts(napi_env env, napi_callback_info info) {
   napi_create_object(env, &result);
   setProperty(env, result, "fromA", makeInteger(env, static_cast<int64_t>(counts.fromA)));
   setProperty(env, result, "fromB", makeInteger(env, static_cast<int64_t>(counts.fromB)));
-  setProperty(env, result, "firstFromBAgoMs", millisecondsAgo(env, counts.firstFromBNs));
+  setProperty(env, result, "firstFromBAgoMs", millisecondsSince(env, counts.firstFromBNs));
   return result;
 }
 

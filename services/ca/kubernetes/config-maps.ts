@@ -5,7 +5,7 @@ import { Reflector } from '../../../lib/kubernetes/reflector.ts';
 import type { ReflectorMetrics } from '../../../lib/kubernetes/reflection.ts';
 import { resourcePath } from '../../../lib/kubernetes/resource.ts';
 import type { ResourceType } from '../../../lib/kubernetes/resource.ts';
-import { isCode } from '../../../lib/kubernetes/status.ts';
+import { ifPresent, isCode } from '../../../lib/kubernetes/status.ts';
 import { WriteQueue } from '../../../lib/kubernetes/write-queue.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 
@@ -60,6 +60,7 @@ export class SpreadText {
   readonly #foreign = new Map<string, string>();
   readonly #reflectors: readonly Reflector<unknown>[];
   #ready = false;
+  #closed = false;
 
   constructor(options: SpreadOptions, deps: SpreadDeps) {
     this.#options = options;
@@ -77,9 +78,13 @@ export class SpreadText {
   /** Follows the namespaces and writes until it is closed. */
   async run(): Promise<void> {
     const running = Promise.all(this.#reflectors.map((reflector) => reflector.run()));
-    await Promise.all(this.#reflectors.map((reflector) => reflector.synced()));
-    this.#ready = true;
-    this.refresh();
+    const synced = Promise.all(this.#reflectors.map((reflector) => reflector.synced()));
+    // A reflector that is closed before its first list is complete ends, and is never synced.
+    await Promise.race([synced, running]);
+    if (!this.#closed) {
+      this.#ready = true;
+      this.refresh();
+    }
     await running;
   }
 
@@ -89,6 +94,7 @@ export class SpreadText {
   }
 
   async close(): Promise<void> {
+    this.#closed = true;
     await Promise.all(this.#reflectors.map((reflector) => reflector.close()));
     await this.#queue.close();
   }
@@ -190,8 +196,18 @@ function isEnding({ status }: Readonly<Record<string, unknown>>): boolean {
   return (status as { readonly phase?: unknown } | undefined)?.phase === 'Terminating';
 }
 
+/** Reads the text under a key of a ConfigMap; null without the ConfigMap, empty without the key. Throws the API server's failures. */
+export async function readText(
+  client: KubernetesClient,
+  namespace: string,
+  { name, key }: { readonly name: string; readonly key: string },
+): Promise<string | null> {
+  const found = await ifPresent(client.get(resourcePath(CONFIG_MAPS, { namespace, name })));
+  return found === null ? null : textOf(found as Readonly<Record<string, unknown>>, key);
+}
+
 /** The text under a key; empty when the ConfigMap has none. */
-function textOf({ data }: Readonly<Record<string, unknown>>, key: string): string {
+export function textOf({ data }: Readonly<Record<string, unknown>>, key: string): string {
   const text = (data as Readonly<Record<string, unknown>> | undefined)?.[key];
   return typeof text === 'string' ? text : '';
 }

@@ -1,16 +1,13 @@
 /** The stores of the CA in Kubernetes. */
-import { z } from 'zod';
 import { KubernetesClient } from '../../../lib/kubernetes/client.ts';
 import { findConnection } from '../../../lib/kubernetes/connection.ts';
-import { resourcePath } from '../../../lib/kubernetes/resource.ts';
-import { ifPresent } from '../../../lib/kubernetes/status.ts';
 import type { Clock } from '../../../lib/clock/clock.ts';
 import type { MetricRegistry } from '../../../lib/metrics/registry.ts';
 import type { CaConfig } from '../config.ts';
 import { folderFiles } from '../plugged-authority.ts';
 import type { PluggedFiles } from '../plugged-authority.ts';
 import type { CaStores, PublishedRoots } from '../stores.ts';
-import { CONFIG_MAPS } from './config-maps.ts';
+import { readText } from './config-maps.ts';
 import { HolderMaps } from './holder-maps.ts';
 import { SecretObject } from './secret.ts';
 import type { SecretDeps } from './secret.ts';
@@ -25,8 +22,6 @@ export const ROOTS = { name: 'istio-ca-root-cert', key: 'root-cert.pem' } as con
 
 /** The namespace of Istio's system, where the account tells none. */
 const SYSTEM_NAMESPACE = 'istio-system';
-
-const configMap = z.looseObject({ data: z.record(z.string(), z.string()).default({}) });
 
 /** Opens a client of the API server. Throws CONFIG_INVALID when there is none to be found. The caller closes it. */
 export async function openClient(
@@ -52,7 +47,7 @@ export function namespaceOf(
 
 /**
  * The stores in the API server. The certificate of another authority is that of the configured folder, else that of the Secret
- * `cacerts`, if it exists now.
+ * `cacerts`, which may also appear later.
  */
 export async function kubernetesStores(
   config: Pick<CaConfig, 'namespace' | 'pluggedDir'>,
@@ -61,7 +56,7 @@ export async function kubernetesStores(
   const { client } = deps;
   const namespace = namespaceOf(config, client);
   return {
-    plugged: await pluggedFiles(config.pluggedDir, namespace, deps),
+    ...(await pluggedFiles(config.pluggedDir, namespace, deps)),
     state: new StateSecret(new SecretObject(namespace, OWN_SECRET, deps)),
     holders: new HolderMaps(client, namespace),
     published: () => publishedRoots(client, namespace),
@@ -72,28 +67,26 @@ async function pluggedFiles(
   dir: string | null,
   namespace: string,
   deps: SecretDeps,
-): Promise<PluggedFiles | null> {
-  if (dir !== null) return folderFiles(dir, deps);
+): Promise<Pick<CaStores, 'plugged' | 'pluggedLater'>> {
+  if (dir !== null) return { plugged: folderFiles(dir, deps), pluggedLater: null };
   const secret = new SecretObject(namespace, PLUGGED_SECRET, deps);
-  if ((await secret.read()) === null) return null;
-  return {
+  const files: PluggedFiles = {
     where: secret.where,
     async read(names) {
-      const files = (await secret.read())?.files ?? {};
-      return names.map((name) => files[name] ?? null);
+      const found = (await secret.read())?.files ?? {};
+      return names.map((name) => found[name] ?? null);
     },
     follow: (changed) => secret.follow(changed),
   };
+  return (await secret.read()) === null
+    ? { plugged: null, pluggedLater: files }
+    : { plugged: files, pluggedLater: null };
 }
 
 async function publishedRoots(
   client: KubernetesClient,
   namespace: string,
 ): Promise<PublishedRoots | null> {
-  const found = await ifPresent(
-    client.get(resourcePath(CONFIG_MAPS, { namespace, name: ROOTS.name })),
-  );
-  if (found === null) return null;
-  const pem = configMap.parse(found).data[ROOTS.key] ?? '';
+  const pem = (await readText(client, namespace, ROOTS)) ?? '';
   return pem.trim() === '' ? null : { where: `ConfigMap ${namespace}/${ROOTS.name}`, pem };
 }

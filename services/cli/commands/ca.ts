@@ -1,4 +1,5 @@
 import { readFile } from 'node:fs/promises';
+import { Option } from 'commander';
 import type { Command } from 'commander';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
@@ -31,6 +32,12 @@ export function register(program: Command): void {
   ca.command('rotate')
     .description('replace the own root in steps that wait for all nodes')
     .option('--abandon', 'give up the rotation in progress, while the new root signs nothing')
+    .addOption(
+      new Option(
+        '--skip-node <names...>',
+        'no longer wait for these holders of certificates, which are gone for good',
+      ).conflicts('abandon'),
+    )
     .addOption(meshOption())
     .action(rotate);
   ca.command('backup')
@@ -62,12 +69,25 @@ async function status(options: CommonOptions): Promise<void> {
   else await write(`${caStatusLines(found).join('\n')}\n`);
 }
 
-async function rotate(options: CommonOptions & { readonly abandon?: boolean }): Promise<void> {
+interface RotateOptions extends CommonOptions {
+  readonly abandon?: boolean;
+  readonly skipNode?: readonly string[];
+}
+
+async function rotate(options: RotateOptions): Promise<void> {
   using opened = await openOwn(options);
   const { operations, config, stores } = opened;
   if (options.abandon === true) {
     await operations.abandon(stores.state);
     await write('the rotation is given up; the former root stays\n');
+    return;
+  }
+  const { skipNode } = options;
+  if (skipNode !== undefined) {
+    await operations.skip(stores, skipNode, systemClock.now());
+    await write(
+      `the rotation no longer waits for ${skipNode.join(', ')}: should they come back, they refuse all peers until they have read the new root\n`,
+    );
     return;
   }
   await operations.rotate(stores.state, config, systemClock.now());

@@ -30,8 +30,11 @@ export function register(program: Command): void {
     );
 }
 
+const RELEASE = { WEFT_RELEASE_MEMORY: 'true' };
 /** Features that a process of many actors leaves out by default; docs/operating.md gives the memory they cost. */
-const COMPACT = { WEFT_NODE_PROXY_STATE_THREAD: 'false', WEFT_RELEASE_MEMORY: 'true' };
+const COMPACT = { WEFT_NODE_PROXY_STATE_THREAD: 'false', ...RELEASE };
+/** The central actor with the most memory, which returns what it does not use, too. */
+const RELEASING = 'control-plane';
 
 interface Options {
   readonly config?: string;
@@ -57,6 +60,6 @@ async function run(names: readonly string[], options: Options): Promise<void> {
     (spec) => Object.keys(spec.variables),
   );
   const file = options.config === undefined ? {} : await readConfigFile(options.config, known);
-  const preset = names.includes('node') ? COMPACT : {};
+  const preset = names.includes('node') ? COMPACT : actors.includes(RELEASING) ? RELEASE : {};
   process.exitCode = await runActors(definitions, { ...preset, ...file, ...processEnvironment() });
 }

@@ -1,4 +1,5 @@
 import type { Command } from 'commander';
+import type { Bus } from '../../../lib/bus/redis-bus.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { askCertificates, askStatus } from '../../local-mesh/mesh-client.ts';
 import type { MeshPaths } from '../../local-mesh/mesh-paths.ts';
@@ -7,6 +8,7 @@ import { fromEachNode } from '../get/nodes.ts';
 import { heldLine, readHeld } from '../held-removals.ts';
 import type { HeldSummary } from '../held-removals.ts';
 import { withMeshBus } from '../mesh-bus.ts';
+import { onDemandLine, readOnDemandNames } from '../on-demand-names.ts';
 import { statusLines } from '../status-lines.ts';
 import { meshOption, outputOption, write, writeJson } from '../output.ts';
 import type { CommonOptions } from '../output.ts';
@@ -28,32 +30,50 @@ export function register(program: Command): void {
 async function status(options: CommonOptions): Promise<void> {
   const mesh = await openMesh(options.mesh);
   const answer = await askStatus(mesh.paths);
-  const [held, certificates] = await Promise.all([
-    heldRemovals(mesh.paths),
+  const [followed, certificates] = await Promise.all([
+    followedState(mesh.paths),
     fromEachNode(mesh, 'the node proxy', (node) => askCertificates(mesh.paths, node)),
   ]);
   const expiry = firstExpiry(certificates.lines, Date.now());
   if (options.output === 'json') {
-    await writeJson({ ...answer, heldRemovals: held, firstExpiry: expiry });
+    const state =
+      typeof followed === 'string'
+        ? { heldRemovals: followed, onDemandNames: followed }
+        : { heldRemovals: followed.held, onDemandNames: followed.names };
+    await writeJson({ ...answer, ...state, firstExpiry: expiry });
     return;
   }
-  const more = [...(expiry === null ? [] : [expiryLine(expiry)]), ...heldLines(held)];
+  const more = [...(expiry === null ? [] : [expiryLine(expiry)]), ...followedLines(followed)];
   await write(
     `${[...statusLines(answer), ...(more.length === 0 ? [] : ['', ...more])].join('\n')}\n`,
   );
 }
 
-/** Reads the held removals; a text says why they are unknown. */
-async function heldRemovals(paths: MeshPaths): Promise<HeldSummary | null | string> {
+/** The state of the mesh in Redis, beyond what it holds. */
+interface FollowedState {
+  readonly held: HeldSummary | null;
+  readonly names: readonly string[] | null;
+}
+
+/** Reads the held removals and the names on demand; a text says why they are unknown. */
+async function followedState(paths: MeshPaths): Promise<FollowedState | string> {
   try {
-    return await withMeshBus(paths, readHeld, STATE_TIMEOUT_MS);
+    return await withMeshBus(paths, readFollowed, STATE_TIMEOUT_MS);
   } catch (error) {
     if (error instanceof MeshError) return error.message;
     throw error;
   }
 }
 
-function heldLines(held: HeldSummary | null | string): string[] {
-  if (held === null) return [];
-  return [typeof held === 'string' ? `held removals are unknown: ${held}` : heldLine(held)];
+async function readFollowed(bus: Bus): Promise<FollowedState> {
+  return { held: await readHeld(bus), names: await readOnDemandNames(bus) };
+}
+
+function followedLines(followed: FollowedState | string): string[] {
+  if (typeof followed === 'string') return [`held removals are unknown: ${followed}`];
+  const { held, names } = followed;
+  return [
+    ...(held === null ? [] : [heldLine(held)]),
+    ...(names === null ? [] : [onDemandLine(names)]),
+  ];
 }

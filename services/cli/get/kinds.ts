@@ -22,6 +22,7 @@ const loaders = {
   certificates: async () => erased((await import('./certificates.ts')).kind),
   connections: async () => erased((await import('./connections.ts')).kind),
   queues: async () => erased((await import('./queues.ts')).kind),
+  conditions: async () => erased((await import('./conditions.ts')).kind),
   nacks: async () => erased((await import('./nacks.ts')).kind),
 } as const;
 

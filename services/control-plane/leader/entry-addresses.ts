@@ -4,7 +4,7 @@ import { apiVersionOf, resourcePath } from '../../../lib/kubernetes/resource.ts'
 import type { ResourceType } from '../../../lib/kubernetes/resource.ts';
 import { asMeshError } from '../../../lib/errors/mesh-error.ts';
 import { byAge, keyOf, kindResources, namespaceOf } from '../manifests/kinds.ts';
-import type { ServiceEntry } from '../manifests/kinds.ts';
+import type { KubeObject, ServiceEntry } from '../manifests/kinds.ts';
 import { allocateEntryAddresses } from '../store/address-allocation.ts';
 import type { AddressRanges } from '../store/address-allocation.ts';
 import { autoAddresses } from '../store/addresses.ts';
@@ -70,7 +70,7 @@ export class EntryAddresses {
     try {
       const next = autoAddresses(
         allocateEntryAddresses(
-          { addressOwner: (ip) => this.#given.get(ip) ?? objects.addressOwner(ip) },
+          { addressOwner: (ip) => this.#given.get(ip) ?? ownerKey(objects.addressHolder(ip)) },
           { ...entry, status: { ...entry.status, addresses: kept } },
           this.#ranges,
         ),
@@ -85,9 +85,7 @@ export class EntryAddresses {
 
   /** True when an older entry has the address, too. */
   #isOthers(ip: string, entry: ServiceEntry): boolean {
-    const { objects } = this.#deps.source;
-    const owner = objects.addressOwner(ip);
-    const other = owner === undefined ? undefined : objects.get(owner)?.object;
+    const other = this.#deps.source.objects.addressHolder(ip);
     if (other?.kind !== 'ServiceEntry' || keyOf(other) === keyOf(entry)) return false;
     return byAge(other, entry) < 0;
   }
@@ -117,4 +115,8 @@ export class EntryAddresses {
       log.warn({ object: key, problem: error.message }, 'entry-addresses.owned-by-another');
     }
   }
+}
+
+function ownerKey(holder: KubeObject | undefined): string | undefined {
+  return holder === undefined ? undefined : keyOf(holder);
 }

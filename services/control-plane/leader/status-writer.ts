@@ -42,7 +42,9 @@ export class StatusWriter {
   start(): () => void {
     const { source } = this.#deps;
     const endings = [
-      this.#map.onStatus((key) => this.#look(source.objects.get(key)?.object)),
+      this.#map.onStatus(({ kind, namespace, name }) =>
+        this.#look(source.objects.object(kind, namespace, name)),
+      ),
       source.onCommit((changes) => {
         for (const { before, after } of changes) {
           if (after === null && before !== null) this.#foreign.delete(keyOf(before));

@@ -40,6 +40,7 @@ const meta = fields({
 const ANNOTATIONS: ReadonlySet<string> = new Set([
   'ambient.istio.io/redirection',
   'ambient.istio.io/waypoint-inbound-binding',
+  'gateway.istio.io/service-account',
   'istio.io/dry-run',
   'istio.io/autoRegistrationGroup',
   'istio.io/use-waypoint-canary-weight',
@@ -49,7 +50,12 @@ const ANNOTATIONS: ReadonlySet<string> = new Set([
 
 const podShape = {
   metadata: fields({
-    ...(meta as { fields: Record<string, Shape> }).fields,
+    name: 'own text',
+    namespace: 'text',
+    uid: 'own text',
+    labels: texts,
+    annotations: texts,
+    deletionTimestamp: 'own text',
     generateName: 'text',
     ownerReferences: [
       fields({ apiVersion: 'text', kind: 'text', name: 'text', controller: 'flag' }),
@@ -208,6 +214,7 @@ export function reduce<K extends Kind>(kind: K, json: unknown): ObjectOf<K> | nu
     if (metadata[part] !== undefined) metadata[part] = shared(metadata[part]);
   }
   if (kind === 'Pod') trimPod(kept);
+  if (kind === 'EndpointSlice') trimSlice(kept);
   const { group, version } = kindResources[kind];
   const required = (REQUIRED[kind] ?? {}) as Record<string, object>;
   for (const [name, least] of Object.entries(required)) {
@@ -284,9 +291,23 @@ function trimAnnotations(metadata: Record<string, unknown>): void {
   else metadata['annotations'] = Object.fromEntries(read);
 }
 
+const NONE: readonly string[] = [];
+
 interface ReducedContainer {
   readonly restartPolicy?: string;
   readonly ports?: readonly { readonly name?: string }[];
+}
+
+/** Drops what the pods of a slice tell better themselves: a slice changes whenever one of them becomes ready. */
+function trimSlice(slice: Record<string, unknown>): void {
+  const endpoints = slice['endpoints'] as
+    | { readonly targetRef?: { kind?: string; name?: string; uid?: string } }[]
+    | undefined;
+  if (endpoints === undefined) return;
+  slice['endpoints'] = endpoints.map((endpoint) => {
+    const { kind, name, uid } = endpoint.targetRef ?? {};
+    return kind === 'Pod' ? { addresses: NONE, targetRef: { kind, name, uid } } : endpoint;
+  });
 }
 
 /** Drops what only some pods need: ports without a name, other conditions than Ready, owners that do not control. */
@@ -294,7 +315,11 @@ function trimPod(pod: Record<string, unknown>): void {
   const { metadata, spec, status } = pod as {
     metadata: { ownerReferences?: readonly { controller?: boolean }[] };
     spec?: { containers?: ReducedContainer[]; initContainers?: ReducedContainer[] };
-    status?: { conditions?: readonly { type?: string }[] };
+    status?: {
+      conditions?: readonly { type?: string }[];
+      podIP?: string;
+      podIPs?: readonly { ip?: string }[];
+    };
   };
   const owners = metadata.ownerReferences?.filter(({ controller }) => controller === true);
   if (owners !== undefined) metadata.ownerReferences = shared(owners);
@@ -311,7 +336,11 @@ function trimPod(pod: Record<string, unknown>): void {
     if (restarting.length > 0) spec.initContainers = shared(restarting);
     else delete spec.initContainers;
   }
-  if (status?.conditions !== undefined) {
+  if (status === undefined) return;
+  if (status.conditions !== undefined) {
     status.conditions = shared(status.conditions.filter(({ type }) => type === 'Ready'));
   }
+  // The first of all addresses is the same text again.
+  const first = status.podIPs?.[0]?.ip;
+  if (first !== undefined && status.podIP === first) status.podIP = first;
 }

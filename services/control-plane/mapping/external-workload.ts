@@ -4,7 +4,7 @@ import type { GatewayAddress, PortMap, Workload } from '../../../lib/state/model
 import type { ServiceEntry, WorkloadEntry } from '../manifests/kinds.ts';
 import { namespaceOf } from '../manifests/kinds.ts';
 import { canonicalName, canonicalRevision, tunnelOf } from './labels.ts';
-import type { Labels } from './labels.ts';
+import type { Labels } from '../../../lib/kubernetes/label-selector.ts';
 import type { Mesh } from './mesh.ts';
 
 /** The facts that the workloads of an entry share. */
@@ -14,18 +14,19 @@ export interface WorkloadContext {
   readonly policies: readonly string[];
   /** The gateway of a network; null without one. */
   gatewayOf(network: string): GatewayAddress | null;
-  /** The waypoint of a workload with these labels. */
-  waypointOf(labels: Labels): GatewayAddress | null;
+  /** How a workload with these labels is attached to waypoints. */
+  attachmentOf(labels: Labels): Pick<Workload, 'waypoint' | 'applicationTunnel'>;
 }
 
 type Endpoint = Omit<WorkloadEntry['spec'], 'address'> & { readonly address: string };
 
+const UNATTACHED = { waypoint: null, applicationTunnel: null };
 const WORKLOAD_NAME_LABEL = 'service.istio.io/workload-name';
 const GROUP_ANNOTATION = 'istio.io/autoRegistrationGroup';
 
-/** The labels that services and policies select a WorkloadEntry by. */
+/** The labels that services and policies select a WorkloadEntry by; those of the metadata come first. */
 export function workloadEntryLabels(entry: WorkloadEntry): Labels {
-  return { ...entry.metadata.labels, ...entry.spec.labels };
+  return { ...entry.spec.labels, ...entry.metadata.labels };
 }
 
 /** The workload of one endpoint of `entry`. The entry's labels decide names and policies. */
@@ -49,10 +50,7 @@ export function externalWorkload(
   const hostname = ip === null ? endpoint.address.toLowerCase() : '';
   const uid = `${mesh.clusterId}/networking.istio.io/${parts.uidKind}/${namespace}/${name}`;
   const workloadName = externalName(entry, labels);
-  const reach = tunnelOf({
-    labels: { ...labels, ...endpoint.labels },
-    annotations: entry.metadata.annotations,
-  });
+  const reach = tunnelOf({ labels, annotations: entry.metadata.annotations });
   const network = endpoint.network ?? mesh.network;
   const [region = '', zone = '', subzone = ''] = (endpoint.locality ?? '').split('/');
   return {
@@ -65,14 +63,13 @@ export function externalWorkload(
     ...reach,
     trustDomain: mesh.trustDomain,
     serviceAccount: endpoint.serviceAccount ?? '',
-    waypoint: parts.bindingLabels === null ? null : context.waypointOf(parts.bindingLabels),
+    ...(parts.bindingLabels === null ? UNATTACHED : context.attachmentOf(parts.bindingLabels)),
     networkGateway: context.gatewayOf(network),
     node: '',
     canonicalName: canonicalName(labels, workloadName),
     canonicalRevision: canonicalRevision(labels),
     workloadType: 'pod',
     workloadName,
-    applicationTunnel: null,
     services: parts.services,
     authorizationPolicies: context.policies,
     status: 'HEALTHY',

@@ -1,8 +1,6 @@
 /** Derives names from labels, annotations and owners (docs/spec/istiod-ambient.md §1.1). Pure. */
+import type { Labels } from '../../../lib/kubernetes/label-selector.ts';
 import type { ObjectMeta } from '../manifests/fields.ts';
-
-/** A set of labels. */
-export type Labels = Readonly<Record<string, string>>;
 
 /** The label of the system namespace, or of a gateway, that names a network. */
 export const NETWORK_LABEL = 'topology.istio.io/network';

@@ -10,7 +10,7 @@ import { present } from '../../../lib/errors/assert.ts';
 import type { GatewayAddress } from '../../../lib/state/model.ts';
 import type { Gateway } from '../manifests/kinds.ts';
 import { NETWORK_LABEL } from './labels.ts';
-import type { Labels } from './labels.ts';
+import type { Labels } from '../../../lib/kubernetes/label-selector.ts';
 import { meshOf } from './mesh.ts';
 import type { Mesh } from './mesh.ts';
 import type { MeshConfig } from './mesh-config.ts';

@@ -1,9 +1,14 @@
 /** MeshConfig: the fields that the control plane reads, from YAML. Pure. */
-import { isScalar, parseDocument } from 'yaml';
 import { z } from 'zod';
-import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import {
+  MESH_CONFIG_MAP,
+  parseMeshConfig,
+  trustDomainField,
+} from '../../../lib/mesh-config/text.ts';
 import type { RoutingScope } from '../../../lib/state/model.ts';
 import { dnsLabel, filled, labelSelector } from '../manifests/fields.ts';
+import { namespaceOf } from '../manifests/kinds.ts';
+import type { ObjectChange } from '../store/object-store.ts';
 
 /** The labels of `localityLbSetting.failoverPriority` that workloads carry as a scope. */
 export const LOCALITY_SCOPES: ReadonlyMap<string, RoutingScope> = new Map([
@@ -23,8 +28,8 @@ const ruled = z.object({
 });
 
 const schema = z.object({
-  trustDomain: filled.optional(),
-  trustDomainAliases: z.array(filled).optional(),
+  trustDomain: trustDomainField.optional(),
+  trustDomainAliases: z.array(trustDomainField).optional(),
   rootNamespace: dnsLabel.optional(),
   discoverySelectors: z.array(labelSelector).optional(),
   defaultServiceExportTo: z.array(z.enum(['*', '.', '~'])).optional(),
@@ -65,35 +70,28 @@ const WITHOUT_EFFECT: ReadonlySet<string> = new Set(['serviceScopeConfigs']);
  * that names the field and the reason.
  */
 export function readMeshConfig(source: string, text: string): ReadMeshConfig {
-  const document = parseDocument(text);
-  const fault = document.errors[0];
-  if (fault !== undefined) throw invalid(source, '', fault.message.split('\n')[0] ?? '');
-  if (document.contents === null || isEmptyText(document.contents))
-    return { config: {}, ignored: [] };
-  const value: unknown = document.toJS();
-  const result = schema.safeParse(value);
-  if (!result.success) {
-    const issue = result.error.issues[0];
-    throw invalid(source, issue?.path.join('.') ?? '', issue?.message ?? 'is invalid');
-  }
-  const ignored = Object.keys(value as object)
+  const { config, value } = parseMeshConfig(schema, source, text);
+  const ignored = Object.keys(value)
     .filter((name) => !Object.hasOwn(schema.shape, name) || WITHOUT_EFFECT.has(name))
     .sort();
   const locality = (value as { localityLbSetting?: object }).localityLbSetting ?? {};
   const inside = Object.keys(locality)
     .filter((name) => name !== 'enabled' && name !== 'failoverPriority')
     .map((name) => `localityLbSetting.${name}`);
-  const labels = (result.data.localityLbSetting?.failoverPriority ?? [])
+  const labels = (config.localityLbSetting?.failoverPriority ?? [])
     .filter((label) => !LOCALITY_SCOPES.has(label))
     .map((label) => `localityLbSetting.failoverPriority: ${label}`);
-  return { config: result.data, ignored: [...ignored, ...inside, ...labels] };
+  return { config, ignored: [...ignored, ...inside, ...labels] };
 }
 
-function isEmptyText(contents: unknown): boolean {
-  return isScalar(contents) && (contents.value === null || contents.value === '');
-}
-
-function invalid(source: string, path: string, reason: string): MeshError {
-  const place = path === '' ? source : `${source}, ${path}`;
-  return new MeshError('CONFIG_INVALID', `${place}: ${reason}`, { detail: { field: path } });
+/** The text in the ConfigMap of a namespace, from a change of an object; undefined for any other object, null without a text. */
+export function meshConfigText(
+  { before, after }: ObjectChange,
+  namespace: string,
+): string | null | undefined {
+  const object = after ?? before;
+  if (object?.kind !== 'ConfigMap' || object.metadata.name !== MESH_CONFIG_MAP.name)
+    return undefined;
+  if (namespaceOf(object) !== namespace) return undefined;
+  return after?.kind === 'ConfigMap' ? (after.data?.[MESH_CONFIG_MAP.key] ?? null) : null;
 }

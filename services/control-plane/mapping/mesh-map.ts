@@ -9,7 +9,7 @@ import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../../lib/xds/type-urls.ts'
 import type { ResourceType } from '../../../lib/xds/type-urls.ts';
 import { SLICE_MS } from '../limits.ts';
 import { namespaceOf } from '../manifests/kinds.ts';
-import type { KubeObject } from '../manifests/kinds.ts';
+import type { Kind, KubeObject, ObjectName } from '../manifests/kinds.ts';
 import type { ObjectChange } from '../store/object-store.ts';
 import { MeshBase } from './mesh-base.ts';
 import type { MeshConfig } from './mesh-config.ts';
@@ -25,8 +25,8 @@ import type { MeshSettings } from './settings.ts';
 /** Names of changed and removed resources, by type. */
 export type ChangedNames = ReadonlyMap<ResourceType, ReadonlySet<string>>;
 
-/** Told of a changed status: `Kind/namespace/name`, and the new conditions; null when the object has none any more. */
-export type StatusListener = (key: string, status: ObjectStatus | null) => void;
+/** Told of an object whose status changed. */
+export type StatusListener = (object: ObjectName) => void;
 
 /** Told of an object that cannot be mapped; the result of its last form stays. */
 export type MappingFailure = (key: string, error: unknown) => void;
@@ -34,8 +34,8 @@ export type MappingFailure = (key: string, error: unknown) => void;
 /** Holds the resources of the whole mesh. */
 export class MeshMap {
   readonly #base: MeshBase;
-  /** Noted changes, by `Kind key`, until the next refresh. */
-  readonly #noted = new Map<string, { readonly object: KubeObject; readonly gone: boolean }>();
+  /** Noted changes until the next refresh, by kind and {@link nameKey}; undefined removes. */
+  #noted = new Map<Kind, Map<string, KubeObject | undefined>>();
   readonly #resources = new Map<ResourceType, Map<string, MappedResource>>([
     [ADDRESS_TYPE, new Map()],
     [AUTHORIZATION_TYPE, new Map()],
@@ -76,8 +76,10 @@ export class MeshMap {
     for (const { before, after } of changes) {
       const object = after ?? before;
       if (object === null) continue;
-      const name = nameKey(object.kind, namespaceOf(object), object.metadata.name);
-      this.#noted.set(`${object.kind} ${name}`, { object, gone: after === null });
+      let noted = this.#noted.get(object.kind);
+      if (noted === undefined) this.#noted.set(object.kind, (noted = new Map()));
+      const key = nameKey(object.kind, namespaceOf(object), object.metadata.name);
+      noted.set(key, after ?? undefined);
     }
   }
 
@@ -98,14 +100,15 @@ export class MeshMap {
   /** The steps of {@link refresh}. */
   *steps(): Generator<void, ChangedNames> {
     this.#base.config.set('', this.#config ?? undefined);
-    const noted = [...this.#noted.values()];
-    this.#noted.clear();
+    const noted = this.#noted;
+    this.#noted = new Map();
     this.#before.clear();
-    for (const { object, gone } of noted) {
-      const source = this.#base.objects[object.kind] as Source<unknown>;
-      const key = nameKey(object.kind, namespaceOf(object), object.metadata.name);
-      source.set(key, gone ? undefined : object);
-      yield;
+    for (const [kind, objects] of noted) {
+      const source = this.#base.objects[kind] as Source<unknown>;
+      for (const [key, object] of objects) {
+        source.set(key, object);
+        yield;
+      }
     }
     yield* this.#base.graph.settle();
     return yield* this.#changed();
@@ -144,7 +147,7 @@ export class MeshMap {
       const key = `${known.kind}/${known.namespace}/${known.name}`;
       if (after === undefined) this.#statuses.delete(key);
       else this.#statuses.set(key, after);
-      for (const listener of this.#statusListeners) listener(key, after ?? null);
+      for (const listener of this.#statusListeners) listener(known);
     });
   }
 

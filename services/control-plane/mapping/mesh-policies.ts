@@ -19,11 +19,12 @@ import {
 import type { PeerAuthenticationLevels } from '../policy/peer-authentication.ts';
 import { waypointPolicy, waypointPolicyName } from '../policy/waypoint-policy.ts';
 import { GATEWAY_LABEL } from './labels.ts';
-import type { Labels } from './labels.ts';
+import { selectsLabels } from '../../../lib/kubernetes/label-selector.ts';
+import type { Labels } from '../../../lib/kubernetes/label-selector.ts';
 import type { MeshBase } from './mesh-base.ts';
 import { authorizationResource, sameResource } from './resource.ts';
 import type { MappedResource } from './resource.ts';
-import { labelIndexValues, selectorIndexValue, selectsLabels } from './selectors.ts';
+import { labelIndexValues, selectorIndexValue } from './selectors.ts';
 
 const EVERY = '';
 

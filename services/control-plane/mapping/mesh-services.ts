@@ -8,7 +8,7 @@ import { namespaceOf } from '../manifests/kinds.ts';
 import { compareText } from '../../../lib/collections/compare.ts';
 import { HostClaims } from './host-claims.ts';
 import { kubeServiceTarget } from './kube-service.ts';
-import type { Labels } from './labels.ts';
+import type { Labels } from '../../../lib/kubernetes/label-selector.ts';
 import { bindable } from './mesh-base.ts';
 import type { MeshBase } from './mesh-base.ts';
 import { sameResource, sameResources, serviceResource } from './resource.ts';

@@ -20,6 +20,7 @@ import {
 import type { ObjectStatus, StatusCondition, TargetStatus } from './object-status.ts';
 import { entryVisibilityOf } from './service-entry.ts';
 import { UNBOUND } from './waypoint-binding.ts';
+import type { Binding } from './waypoint-binding.ts';
 
 type Target = ReturnType<typeof targetsOf>[number];
 
@@ -33,56 +34,49 @@ export function meshStatuses(
   workloads: MeshWorkloads,
 ): readonly Keyed<ObjectStatus>[] {
   const { graph, objects } = base;
+  const followed = <O extends KubeObject>(
+    source: Keyed<O>,
+    conditionsOf: (reading: Reading, object: O, key: string) => readonly StatusCondition[],
+  ): Keyed<ObjectStatus> =>
+    new Mapped(
+      graph,
+      source,
+      (reading, object, key) => statusOf(object, conditionsOf(reading, object, key)),
+      isDeepStrictEqual,
+    );
   return [
-    new Mapped(
-      graph,
-      objects.Service,
-      (reading, service, key) =>
-        statusOf(service, bindingConditions(reading.get(services.bindings, key) ?? UNBOUND)),
-      isDeepStrictEqual,
-    ),
-    new Mapped(
-      graph,
-      objects.ServiceEntry,
-      (reading, entry, key) => {
-        const mesh = base.mesh(reading);
-        const facts = base.namespace(reading, namespaceOf(entry));
-        if (!facts.discovered) return undefined;
-        const binding = reading.get(services.entryBindings, key) ?? UNBOUND;
-        const isRuled = mesh.entryVisibility !== null && mesh.entryVisibility !== undefined;
-        return statusOf(entry, [
-          ...bindingConditions(binding),
-          ...missingWaypoint(entry.spec.hosts, binding),
-          ...(isRuled ? [visibilityCondition(entryVisibilityOf(entry, facts, mesh))] : []),
-        ]);
-      },
-      isDeepStrictEqual,
-    ),
-    new Mapped(
-      graph,
-      objects.WorkloadEntry,
-      (reading, entry, key) =>
-        statusOf(entry, bindingConditions(reading.get(workloads.entryBindings, key) ?? UNBOUND)),
-      isDeepStrictEqual,
-    ),
-    new Mapped(
-      graph,
-      objects.AuthorizationPolicy,
-      (reading, policy, key) => {
-        const converted = reading.get(policies.converted, key);
-        if (converted === undefined) return undefined;
-        const targets = targetsOf(policy);
-        const condition =
-          targets.length === 0 || converted.status.at === 'ztunnel'
-            ? policyCondition(converted.status)
-            : targetsCondition(
-                targets.map((target) => targetStatus(base, services, reading, policy, target)),
-              );
-        return statusOf(policy, [condition]);
-      },
-      isDeepStrictEqual,
-    ),
+    followed(objects.Service, bound(services.bindings)),
+    followed(objects.ServiceEntry, (reading, entry, key) => {
+      const mesh = base.mesh(reading);
+      const facts = base.namespace(reading, namespaceOf(entry));
+      if (!facts.discovered) return [];
+      const binding = reading.get(services.entryBindings, key) ?? UNBOUND;
+      const isRuled = mesh.entryVisibility !== null && mesh.entryVisibility !== undefined;
+      return [
+        ...bindingConditions(binding),
+        ...missingWaypoint(entry.spec.hosts, binding),
+        ...(isRuled ? [visibilityCondition(entryVisibilityOf(entry, facts, mesh))] : []),
+      ];
+    }),
+    followed(objects.WorkloadEntry, bound(workloads.entryBindings)),
+    followed(objects.AuthorizationPolicy, (reading, policy, key) => {
+      const converted = reading.get(policies.converted, key);
+      if (converted === undefined) return [];
+      const targets = targetsOf(policy);
+      return [
+        targets.length === 0 || converted.status.at === 'ztunnel'
+          ? policyCondition(converted.status)
+          : targetsCondition(
+              targets.map((target) => targetStatus(base, services, reading, policy, target)),
+            ),
+      ];
+    }),
   ];
+}
+
+function bound(bindings: Keyed<Binding>) {
+  return (reading: Reading, _object: KubeObject, key: string): readonly StatusCondition[] =>
+    bindingConditions(reading.get(bindings, key) ?? UNBOUND);
 }
 
 function statusOf(

@@ -3,15 +3,13 @@ import { isDeepStrictEqual } from 'node:util';
 import type { Keyed } from '../../../lib/derived/keyed.ts';
 import { Mapped } from '../../../lib/derived/mapped.ts';
 import type { Reading } from '../../../lib/derived/reading.ts';
-import type { GatewayAddress, Workload } from '../../../lib/state/model.ts';
+import type { Workload } from '../../../lib/state/model.ts';
 import type { KubeNode, Pod, ServiceEntry, WorkloadEntry } from '../manifests/kinds.ts';
 import { namespaceOf } from '../manifests/kinds.ts';
 import { sliceWorkloads } from './endpoint-slice.ts';
 import type { SliceEndpoints } from './endpoint-slice.ts';
 import { externalWorkload, workloadEntryLabels } from './external-workload.ts';
 import type { WorkloadContext } from './external-workload.ts';
-import type { Labels } from './labels.ts';
-import { bindable } from './mesh-base.ts';
 import type { Mesh } from './mesh.ts';
 import type { MeshBase } from './mesh-base.ts';
 import type { MeshPolicies } from './mesh-policies.ts';
@@ -25,9 +23,8 @@ import { serviceEntryWorkloads } from './service-entry.ts';
 import { endpointPorts, protocolsOf } from './service-target.ts';
 import type { ServiceTarget } from './service-target.ts';
 import { ServiceSlices } from './service-slices.ts';
-import { WorkloadClasses } from './workload-class.ts';
+import { WorkloadClasses, attachment } from './workload-class.ts';
 import type { WorkloadClass } from './workload-class.ts';
-import { bindWorkload } from './waypoint-binding.ts';
 import type { Binding } from './waypoint-binding.ts';
 
 type Locality = Workload['locality'];
@@ -104,9 +101,8 @@ export class MeshWorkloads {
       mesh: shared.mesh,
       targets,
       policies: this.#allPolicies(reading, shared, targets),
-      waypoint: shared.binding.waypoint?.address ?? null,
+      ...attachmentOf(shared),
       networkGateway: shared.networkGateway,
-      applicationTunnel: shared.applicationTunnel,
       locality: (node === '' ? undefined : reading.get(this.#localities, node)) ?? NOWHERE,
     });
     return workload === null ? undefined : workloadResource(workload, protocolsOf(targets));
@@ -119,12 +115,7 @@ export class MeshWorkloads {
     const workload = externalWorkload(
       entry,
       entry.spec,
-      this.#context(
-        reading,
-        shared,
-        shared.targets,
-        () => shared.binding.waypoint?.address ?? null,
-      ),
+      this.#context(reading, shared, shared.targets, () => attachmentOf(shared)),
       {
         uidKind: 'WorkloadEntry',
         services: Object.fromEntries(
@@ -142,12 +133,8 @@ export class MeshWorkloads {
     if (own.length === 0) return undefined;
     const namespace = namespaceOf(entry);
     const shared = this.#classes.of(reading, namespace, entry.metadata.labels);
-    const sources = this.#base.bindingSources(reading, namespace);
-    const context = this.#context(
-      reading,
-      shared,
-      own,
-      (labels) => bindWorkload(bindable(namespace, { labels }), sources).waypoint?.address ?? null,
+    const context = this.#context(reading, shared, own, (labels) =>
+      attachmentOf(attachment(this.#base, reading, namespace, labels)),
     );
     return serviceEntryWorkloads(entry, own, context).map((workload) =>
       workloadResource(workload, protocolsOf(own)),
@@ -158,13 +145,13 @@ export class MeshWorkloads {
     reading: Reading,
     shared: WorkloadClass,
     targets: readonly ServiceTarget[],
-    waypointOf: (labels: Labels) => GatewayAddress | null,
+    attachmentOf: WorkloadContext['attachmentOf'],
   ): WorkloadContext {
     return {
       mesh: shared.mesh,
       policies: this.#allPolicies(reading, shared, targets),
       gatewayOf: (network) => this.#base.gatewayOf(reading, network),
-      waypointOf,
+      attachmentOf,
     };
   }
 
@@ -181,6 +168,16 @@ export class MeshWorkloads {
     const added = this.#policies.ofWaypoints(reading, [...waypoints, own]);
     return added.length === 0 ? shared.policies : [...shared.policies, ...added].sort();
   }
+}
+
+function attachmentOf({
+  binding,
+  applicationTunnel,
+}: Pick<WorkloadClass, 'binding' | 'applicationTunnel'>): Pick<
+  Workload,
+  'waypoint' | 'applicationTunnel'
+> {
+  return { waypoint: binding.waypoint?.address ?? null, applicationTunnel };
 }
 
 function bareResources(slice: SliceEndpoints, mesh: Mesh): readonly MappedResource[] {

@@ -2,10 +2,9 @@
 import type { RoutingScope } from '../../../lib/state/model.ts';
 import { LOCALITY_SCOPES } from './mesh-config.ts';
 import type { MeshConfig } from './mesh-config.ts';
-import { matchesSelector } from './selectors.ts';
-import type { LabelSelector } from './selectors.ts';
+import { matchesSelector } from '../../../lib/kubernetes/label-selector.ts';
+import type { LabelSelector, Labels } from '../../../lib/kubernetes/label-selector.ts';
 import type { MeshSettings } from './settings.ts';
-import type { Labels } from './labels.ts';
 
 /** The visibility of a service: to the whole mesh, to its own namespace, or to nobody. */
 export type Visibility = 'PUBLIC' | 'NAMESPACE' | 'NONE';

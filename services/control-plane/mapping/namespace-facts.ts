@@ -1,7 +1,7 @@
 import type { NamespaceObject } from '../manifests/kinds.ts';
-import type { Labels } from './labels.ts';
+import { matchesSelector } from '../../../lib/kubernetes/label-selector.ts';
+import type { Labels } from '../../../lib/kubernetes/label-selector.ts';
 import type { Mesh } from './mesh.ts';
-import { matchesSelector } from './selectors.ts';
 
 /** The part of a namespace that its objects depend on. */
 export interface NamespaceFacts {

@@ -3,8 +3,8 @@ import type { PortMap, Service } from '../../../lib/state/model.ts';
 import { compareText } from '../../../lib/collections/compare.ts';
 import type { AppProtocol, AppProtocols } from '../../../lib/xds/resources/fields.ts';
 import type { Pod, WorkloadEntry } from '../manifests/kinds.ts';
-import type { Labels } from './labels.ts';
-import { selectsLabels } from './selectors.ts';
+import { selectsLabels } from '../../../lib/kubernetes/label-selector.ts';
+import type { Labels } from '../../../lib/kubernetes/label-selector.ts';
 
 /** One port of a service. */
 export interface TargetPort {
@@ -74,7 +74,7 @@ export function podPorts(target: ServiceTarget, pod: Pod): PortMap {
 
 /**
  * The ports of a WorkloadEntry or inline endpoint behind a service. A Service may name its target port; the port is left
- * out when the endpoint lacks that name. A ServiceEntry has no such names, so the endpoint's port of its own name counts.
+ * out when the endpoint lacks that name. Otherwise the endpoint's port with the name of the service's port counts.
  */
 export function endpointPorts(
   target: ServiceTarget,
@@ -83,8 +83,7 @@ export function endpointPorts(
   const byName = new Map(Object.entries(ports ?? {}));
   return portMap(target, (port) => {
     if (typeof port.target === 'string') return byName.get(port.target) ?? null;
-    const own =
-      target.kind === 'ServiceEntry' && port.name !== null ? byName.get(port.name) : undefined;
+    const own = port.name === null ? undefined : byName.get(port.name);
     return own ?? port.target ?? port.servicePort;
   });
 }

@@ -1,8 +1,8 @@
 /** The waypoint that an object uses, or why it uses none (docs/spec/istiod-ambient.md §1.6). Pure. */
 import type { Service } from '../../../lib/state/model.ts';
-import type { Labels } from './labels.ts';
+import { matchesSelector } from '../../../lib/kubernetes/label-selector.ts';
+import type { Labels } from '../../../lib/kubernetes/label-selector.ts';
 import type { NamespaceFacts } from './namespace-facts.ts';
-import { matchesSelector } from './selectors.ts';
 import type { Waypoint } from './waypoint.ts';
 
 /** Why an object is not bound as its author asked. */

@@ -3,7 +3,7 @@ import { tryCanonicalIp } from '../../../lib/net/address.ts';
 import type { GatewayAddress, Workload } from '../../../lib/state/model.ts';
 import type { Gateway, ObjectOf } from '../manifests/kinds.ts';
 import { namespaceOf } from '../manifests/kinds.ts';
-import type { LabelSelector } from './selectors.ts';
+import type { LabelSelector } from '../../../lib/kubernetes/label-selector.ts';
 
 /** A Gateway that has an address, so that objects can be bound to it. */
 export interface Waypoint {
@@ -29,6 +29,7 @@ export interface AllowedNamespaces {
 type Listener = NonNullable<Gateway['spec']['listeners']>[number];
 
 const HBONE_PORT = 15_008;
+const MAX_PORT = 65_535;
 const TRAFFIC_LABEL = 'istio.io/waypoint-for';
 const BINDING_ANNOTATION = 'ambient.istio.io/waypoint-inbound-binding';
 const SAME_NAMESPACE: AllowedNamespaces = { from: 'Same', selector: null };
@@ -76,12 +77,15 @@ function addressOf(
   return null;
 }
 
-/** `PROTOCOL[/port]`; null for anything else. */
+/** `PROTOCOL[/port]`; null for anything else. A port that cannot be read counts as none. */
 function inboundBinding(text: string | undefined): Workload['applicationTunnel'] {
-  const parts = /^(NONE|PROXY)(?:\/(\d{1,5}))?$/.exec(text ?? '');
+  const parts = /^(NONE|PROXY)(?:\/([^/]*))?$/.exec(text ?? '');
   if (parts === null) return null;
-  const port = Number(parts[2] ?? 0);
-  return port > 65_535 ? null : { protocol: parts[1] === 'PROXY' ? 'PROXY' : 'NONE', port };
+  const port = /^\d{1,5}$/.test(parts[2] ?? '') ? Number(parts[2]) : 0;
+  return {
+    protocol: parts[1] === 'PROXY' ? 'PROXY' : 'NONE',
+    port: port > MAX_PORT ? 0 : port,
+  };
 }
 
 /** Those of the listener that the binding names, else of the HBONE listener. */

@@ -8,7 +8,7 @@ import { present } from '../../../lib/errors/assert.ts';
 import type { GatewayAddress, Workload } from '../../../lib/state/model.ts';
 import { compareText } from '../../../lib/collections/compare.ts';
 import { GATEWAY_LABEL } from './labels.ts';
-import type { Labels } from './labels.ts';
+import type { Labels } from '../../../lib/kubernetes/label-selector.ts';
 import { bindable } from './mesh-base.ts';
 import type { MeshBase } from './mesh-base.ts';
 import type { Mesh } from './mesh.ts';
@@ -40,17 +40,12 @@ export class WorkloadClasses {
     this.#classes = new Memo<WorkloadClass>(base.graph, (reading, key) => {
       const { namespace, labels } = parseKey(key);
       const mesh = base.mesh(reading);
-      const instance = instanceOf(base, reading, namespace, labels);
       return {
         mesh,
         discovered: base.namespace(reading, namespace).discovered,
         targets: services.selecting(reading, namespace, labels),
         policies: policies.listed(reading, namespace, labels),
-        binding:
-          instance === null
-            ? bindWorkload(bindable(namespace, { labels }), base.bindingSources(reading, namespace))
-            : UNBOUND,
-        applicationTunnel: instance?.inbound ?? null,
+        ...attachment(base, reading, namespace, labels),
         networkGateway: base.gatewayOf(reading, mesh.network),
       };
     });
@@ -63,16 +58,22 @@ export class WorkloadClasses {
   }
 }
 
-/** The waypoint that a pod belongs to; null for any other pod. */
-function instanceOf(
+/** How a workload with these labels is attached to waypoints. An instance of a waypoint uses none itself. */
+export function attachment(
   base: MeshBase,
   reading: Reading,
   namespace: string,
   labels: Labels,
-): { readonly inbound: Workload['applicationTunnel'] } | null {
-  const gateway = labels[GATEWAY_LABEL];
-  if (gateway === undefined || gateway === '') return null;
-  return reading.get(base.waypoints, `${namespace}/${gateway}`) ?? null;
+): Pick<WorkloadClass, 'binding' | 'applicationTunnel'> {
+  const gateway = labels[GATEWAY_LABEL] ?? '';
+  const instance =
+    gateway === '' ? undefined : reading.get(base.waypoints, `${namespace}/${gateway}`);
+  if (instance !== undefined) return { binding: UNBOUND, applicationTunnel: instance.inbound };
+  const sources = base.bindingSources(reading, namespace);
+  return {
+    binding: bindWorkload(bindable(namespace, { labels }), sources),
+    applicationTunnel: null,
+  };
 }
 
 /** Names and values of labels hold neither of the separators. */

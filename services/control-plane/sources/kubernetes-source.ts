@@ -1,19 +1,21 @@
 /** Objects from a Kubernetes API server, reduced to the fields in use. */
 import { isDeepStrictEqual } from 'node:util';
+import { TimeSlice } from '../../../lib/async/time-slice.ts';
 import type { Clock } from '../../../lib/clock/clock.ts';
 import type { KubernetesClient } from '../../../lib/kubernetes/client.ts';
 import { Reflector } from '../../../lib/kubernetes/reflector.ts';
 import type { ReflectorState } from '../../../lib/kubernetes/reflector.ts';
 import { reflectorMetrics } from '../../../lib/kubernetes/reflection.ts';
-import type { ReflectedChange, ReflectorMetrics } from '../../../lib/kubernetes/reflection.ts';
+import type { ReflectedChange, ReflectorDeps } from '../../../lib/kubernetes/reflection.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import type { MetricRegistry } from '../../../lib/metrics/registry.ts';
-import { kindResources, objectKey } from '../manifests/kinds.ts';
+import { SLICE_MS } from '../limits.ts';
+import { kindResources } from '../manifests/kinds.ts';
 import type { Kind, KubeObject } from '../manifests/kinds.ts';
 import { reduce } from '../manifests/reduce.ts';
 import type { ObjectChange, StoreListener } from '../store/object-store.ts';
-import { CommittedState } from '../store/state.ts';
-import type { ObjectSource } from './object-source.ts';
+import type { ObjectSource, ObjectView } from './object-source.ts';
+import { ObjectTables } from './object-tables.ts';
 
 /** The part of a kind's objects that is followed. */
 interface Followed {
@@ -68,17 +70,19 @@ function followed(rootNamespace: string): readonly Followed[] {
 
 /** Follows every kind with a reflector of its own. The owner closes it. */
 export class KubernetesSource implements ObjectSource {
-  readonly objects = new CommittedState();
+  readonly #tables = new ObjectTables();
   /** An API server changes one object at a time. */
   readonly publishing = false;
   readonly #reflectors: readonly Reflector<KubeObject>[];
   readonly #listeners = new Set<StoreListener>();
 
   constructor(deps: KubernetesSourceDeps) {
-    const metrics = reflectorMetrics(deps.metrics);
-    this.#reflectors = followed(deps.rootNamespace).map((part) =>
-      this.#reflector(part, deps, metrics),
-    );
+    const shared = {
+      ...deps,
+      metrics: reflectorMetrics(deps.metrics),
+      slice: new TimeSlice(SLICE_MS),
+    };
+    this.#reflectors = followed(deps.rootNamespace).map((part) => this.#reflector(part, shared));
     deps.metrics.gauge(
       'weft_control_plane_source_synced',
       '1 where a complete list of the resource was read, or the API server does not serve it',
@@ -89,6 +93,10 @@ export class KubernetesSource implements ObjectSource {
         }
       },
     );
+  }
+
+  get objects(): ObjectView {
+    return this.#tables;
   }
 
   /** Begins to follow. Settles when the source is closed. */
@@ -116,8 +124,7 @@ export class KubernetesSource implements ObjectSource {
 
   #reflector(
     { kind, namespace, fieldSelector }: Followed,
-    { client, clock, log }: KubernetesSourceDeps,
-    metrics: ReflectorMetrics,
+    deps: ReflectorDeps,
   ): Reflector<KubeObject> {
     const { group, version, plural, namespaced } = kindResources[kind];
     return new Reflector<KubeObject>(
@@ -128,33 +135,21 @@ export class KubernetesSource implements ObjectSource {
         ...(fieldSelector === undefined ? {} : { fieldSelector }),
         reduce: (object) => reduce(kind, object),
         sink: {
-          keys: () => this.#keys(kind),
+          keys: () => this.#tables.keys(kind),
           apply: (changes) => this.#apply(kind, changes),
         },
       },
-      { client, clock, log, metrics },
+      deps,
     );
-  }
-
-  *#keys(kind: Kind): Iterable<string> {
-    for (const { metadata } of this.objects.ofKind(kind)) {
-      const { namespace, name } = metadata;
-      yield namespace === undefined ? name : `${namespace}/${name}`;
-    }
   }
 
   #apply(kind: Kind, reflected: readonly ReflectedChange<KubeObject>[]): void {
     const changes: ObjectChange[] = [];
     for (const { key, object } of reflected) {
-      const slash = key.indexOf('/');
-      const [namespace, name] = slash < 0 ? ['', key] : [key.slice(0, slash), key.slice(slash + 1)];
-      const place = objectKey(kind, namespace, name);
-      const before = this.objects.get(place)?.object ?? null;
+      const before = this.#tables.get(kind, key) ?? null;
       // Most updates of an API server change nothing that is in use.
       if (before === object || (object !== null && isDeepStrictEqual(before, object))) continue;
-      this.objects.apply(
-        object === null ? { op: 'delete', key: place } : { op: 'put', object, file: null },
-      );
+      this.#tables.set(kind, key, object);
       changes.push({ before, after: object });
     }
     if (changes.length > 0) for (const listener of this.#listeners) listener(changes);

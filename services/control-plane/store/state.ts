@@ -57,6 +57,12 @@ export class CommittedState implements StateView {
     return this.#addresses.get(ip);
   }
 
+  /** The object that holds an address of its own. */
+  addressHolder(ip: string): KubeObject | undefined {
+    const owner = this.#addresses.get(ip);
+    return owner === undefined ? undefined : this.#objects.get(owner)?.object;
+  }
+
   /** The hash of a manifest file's last applied content. */
   fileHash(name: string): string | undefined {
     return this.#hashes.get(name);

@@ -2,7 +2,6 @@ import { MeshError } from '../../../lib/errors/mesh-error.ts';
 
 /** Settings of upstream that this version refuses when they are true: to ignore them would change security or reachability. */
 const UNSUPPORTED: Readonly<Record<string, string>> = {
-  XDS_ON_DEMAND: 'the whole mesh state is always held',
   FAKE_CA: 'it exists in upstream test builds only',
 };
 

@@ -183,12 +183,6 @@ export const processVariables = {
     description: 'CPU request of the container',
   },
   ...drainVariables,
-  WEFT_CARRY: {
-    schema: oneOf('typescript', 'native')({ default: 'typescript' }),
-    description:
-      'who moves the bytes of tunnels: native threads, or the listener threads themselves (typescript)',
-    when: 'throughput and processor time matter more than a young implementation (native)',
-  },
   WEFT_NODE_PROXY_GROUP: {
     schema: integer({ min: 0 })({ default: 0 }),
     description: 'generation; the node agent hands new pods to the newest one',

@@ -19,14 +19,18 @@ export interface ConfigDumpSources {
 /** The sections of the mesh state, and their keys in the dump. */
 const SECTIONS: readonly DumpSection[] = ['workloads', 'services', 'policies'];
 
+/** The names on demand that are answered; left out where the whole mesh is followed, as upstream's tools expect. */
+const NAMES = 'onDemandNames';
+
 /**
  * Yields the whole state of the proxy as JSON, in the form that istioctl reads (docs/spec/observability.md §4.1). Texts are made as
  * the caller takes them, so a mesh of any size needs the memory of a few hundred objects.
  */
 export async function* configDump(sources: ConfigDumpSources): AsyncGenerator<string> {
   yield '{';
-  for (const section of SECTIONS) {
-    yield `${JSON.stringify(section)}:[`;
+  const sections = sources.config.onDemand === null ? SECTIONS : ([...SECTIONS, 'names'] as const);
+  for (const section of sections) {
+    yield `${JSON.stringify(section === 'names' ? NAMES : section)}:[`;
     let first = true;
     for await (const text of sources.state(section)) {
       yield first ? text : `,${text}`;

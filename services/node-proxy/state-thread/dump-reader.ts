@@ -24,7 +24,7 @@ interface Entry {
 export async function* readDump(
   store: PackedStore,
   policies: PolicyStore,
-  section: DumpSection,
+  section: Exclude<DumpSection, 'names'>,
 ): AsyncGenerator<string> {
   const slice = new TimeSlice(STATE_SLICE_MS);
   const breathe = (): Promise<void> => slice.breathe();

@@ -3,10 +3,18 @@ import type { MessagePort } from 'node:worker_threads';
 import type { LogFormat } from '../../../lib/log/logger.ts';
 import type { WireError } from '../../../lib/errors/mesh-error.ts';
 import type { PodInfo } from '../../../workers/listener/protocol/control.ts';
+import type { TablePosition } from './on-demand/answered-names.ts';
+import type { DemandStats } from './on-demand/demands.ts';
 import type { ProfileCommand, ThreadProfile } from '../../../lib/profile/thread-profiler.ts';
 
 /** The replicated tables that make the state. */
-export const STATE_TABLES = ['addresses', 'authorizations', 'rejections', 'programs'] as const;
+export const STATE_TABLES = [
+  'addresses',
+  'authorizations',
+  'rejections',
+  'programs',
+  'names',
+] as const;
 
 /** One of {@link STATE_TABLES}. */
 export type StateTable = (typeof STATE_TABLES)[number];
@@ -22,6 +30,16 @@ export interface StateSettings {
   readonly logLevel: string;
   readonly logFormat: LogFormat;
   readonly policyUnknownReference: 'deny' | 'ignore';
+  /** Null = the whole mesh is followed. */
+  readonly onDemand?: OnDemandSettings | null;
+}
+
+/** Settings of a mesh that is followed on demand. */
+export interface OnDemandSettings {
+  /** Longest wait of a lookup, milliseconds. */
+  readonly waitMs: number;
+  /** Begins the uids of the pods of this cluster. */
+  readonly clusterId: string;
 }
 
 /** Rows in one buffer, so that a message transfers them instead of copying each value. */
@@ -34,16 +52,18 @@ export interface PackedRows {
 
 /** One step of a table, as the bus reports it. The state thread answers with `fed` when the step is applied. */
 export type FeedStep =
-  | { readonly kind: 'reset' }
+  /** The copy that begins holds at least the changes up to `at`. */
+  | { readonly kind: 'reset'; readonly at?: TablePosition }
   | { readonly kind: 'entries'; readonly rows: PackedRows }
   | { readonly kind: 'synced' }
-  | { readonly kind: 'changes'; readonly rows: PackedRows };
+  /** With these, all changes up to `version` are told. */
+  | { readonly kind: 'changes'; readonly rows: PackedRows; readonly version?: number };
 
 /** Takes the steps of a table; resolves when it wants the next. */
 export type FeedTarget = (table: StateTable, step: FeedStep) => Promise<void>;
 
 /** A section of a dump. */
-export type DumpSection = 'workloads' | 'services' | 'policies';
+export type DumpSection = 'workloads' | 'services' | 'policies' | 'names';
 
 /** Main thread → state thread. */
 export type ToStateThread =
@@ -78,6 +98,8 @@ export type FromStateThread =
   | { readonly type: 'failed'; readonly id: number; readonly error: WireError }
   /** All identities of this node's mesh workloads, sent when they change. */
   | { readonly type: 'identities'; readonly identities: readonly string[] }
+  /** Names to ask the ingester for. */
+  | { readonly type: 'want'; readonly names: readonly string[] }
   | { readonly type: 'stats'; readonly stats: StateStats };
 
 /** Gauges of the state thread, sent about once a second while they change. */
@@ -90,4 +112,6 @@ export interface StateStats {
   readonly programsReceived: number;
   readonly programsCompiled: number;
   readonly lookups: number;
+  /** Null while the whole mesh is followed. */
+  readonly onDemand: (DemandStats & { readonly answered: number }) | null;
 }

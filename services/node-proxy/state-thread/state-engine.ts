@@ -7,12 +7,16 @@ import type { DecodeAuthorization } from '../../../lib/policy/named-policy.ts';
 import { PolicyStore } from '../../../lib/policy/policy-store.ts';
 import { PackedStore } from '../../../lib/state/packed-store.ts';
 import type { DecodeAddress } from '../../../lib/state/packed-store.ts';
-import type { AnswerHead } from '../../../lib/state/view.ts';
+import type { AnswerHead, LookupKey } from '../../../lib/state/view.ts';
+import { keyOfWanted } from '../../../lib/state/wanted-name.ts';
 import type { StateRequest } from '../../../workers/listener/protocol/state.ts';
-import { MAX_LOOKUP_KEYS, STATE_SLICE_MS } from '../limits.ts';
+import { DUMP_OBJECTS_PER_MESSAGE, MAX_LOOKUP_KEYS, STATE_SLICE_MS } from '../limits.ts';
 import { readDump } from './dump-reader.ts';
 import { EndpointFeeds } from './endpoint-feeds.ts';
 import { LocalIdentities } from './local-identities.ts';
+import { AnsweredNames } from './on-demand/answered-names.ts';
+import type { TablePosition } from './on-demand/answered-names.ts';
+import { Demands } from './on-demand/demands.ts';
 import { ProgramRegistry } from './program-registry.ts';
 import type { DumpSection, FeedStep, StateSettings, StateStats, StateTable } from './protocol.ts';
 import { TimeSlice } from '../../../lib/async/time-slice.ts';
@@ -28,6 +32,8 @@ export interface StateEngineDeps {
   readonly decodeAuthorization: DecodeAuthorization;
   /** Is called with all identities of this node's mesh workloads when they change. */
   identitiesChanged(identities: readonly string[]): void;
+  /** Is called with names that the ingester is to be asked for. */
+  want(names: readonly string[]): void;
 }
 
 /**
@@ -42,6 +48,11 @@ export class StateEngine {
   readonly #watches: Watches;
   readonly #feeds: EndpointFeeds;
   readonly #identities: LocalIdentities;
+  readonly #answered = new AnsweredNames();
+  /** Null while the whole mesh is followed. */
+  readonly #demands: Demands | null;
+  /** The state of `addresses` that the running copy of it begins with. */
+  #copied: TablePosition | null = null;
   readonly #mirrors: Readonly<Record<StateTable, TableMirror>>;
   /** Ids of answers that became stale since the last publication; null = all. */
   #stale: Set<string> | null = new Set();
@@ -63,8 +74,11 @@ export class StateEngine {
     });
     this.#programs = new ProgramRegistry(deps.log);
     this.#identities = new LocalIdentities(settings.node, settings.dedicatedTo);
+    this.#demands = settings.onDemand ? this.#demand(settings.onDemand.waitMs) : null;
     this.#watches = new Watches({
       clock: deps.clock,
+      demands: this.#demands,
+      clusterId: settings.onDemand?.clusterId ?? '',
       policies: this.#policies,
       programs: this.#programs,
       store: this.#store,
@@ -90,6 +104,7 @@ export class StateEngine {
         },
         STATE_SLICE_MS,
       ),
+      names: new TableMirror(this.#answered, STATE_SLICE_MS),
     };
   }
 
@@ -136,17 +151,31 @@ export class StateEngine {
   async feed(table: StateTable, step: FeedStep): Promise<void> {
     const slice = new TimeSlice(STATE_SLICE_MS);
     await applyStep(this.#mirrors[table], step);
-    const { addresses, authorizations, rejections } = this.#mirrors;
-    if (!this.#ready && addresses.synced && authorizations.synced && rejections.synced) {
+    if (table === 'addresses') this.#reached(step);
+    const { addresses, authorizations, names, rejections } = this.#mirrors;
+    const needed = [addresses, authorizations, rejections];
+    if (this.#demands !== null) needed.push(names);
+    if (!this.#ready && needed.every(({ synced }) => synced)) {
       this.#ready = true;
       this.#watches.enable();
       await this.#watches.policiesChanged(slice);
     }
     await this.#publish(slice);
+    if (this.#demands === null || (table !== 'addresses' && table !== 'names')) return;
+    this.#demands.release();
+    // A pod that waits for what it needs is told once all of that is known.
+    const ids = this.#demands.takeKnownPins();
+    if (ids.size > 0) await this.#watches.addressesChanged(ids, slice);
+  }
+
+  /** Ends the timers. */
+  close(): void {
+    this.#demands?.close();
   }
 
   /** Reads a section for the config dump: see {@link readDump}. */
   dump(section: DumpSection): AsyncGenerator<string> {
+    if (section === 'names') return this.#dumpNames();
     return readDump(this.#store, this.#policies, section);
   }
 
@@ -161,7 +190,49 @@ export class StateEngine {
       programsReceived: received,
       programsCompiled: compiled,
       lookups: this.#lookups,
+      onDemand:
+        this.#demands === null ? null : { ...this.#demands.stats, answered: this.#answered.size },
     };
+  }
+
+  #demand(waitMs: number): Demands {
+    const { clock, want } = this.#deps;
+    return new Demands({
+      clock,
+      waitMs,
+      want,
+      answered: this.#answered,
+      forget: (ids) => {
+        if (ids.length > 0) this.#watches.broadcast({ type: 'invalidate', ids });
+      },
+    });
+  }
+
+  // oxlint-disable-next-line require-await
+  async *#dumpNames(): AsyncGenerator<string> {
+    if (this.#demands === null) return;
+    const names = [...this.#answered.keys()].filter((name) => this.#answered.knows(name)).sort();
+    for (let start = 0; start < names.length; start += DUMP_OBJECTS_PER_MESSAGE) {
+      const part = names.slice(start, start + DUMP_OBJECTS_PER_MESSAGE);
+      yield part.map((name) => JSON.stringify(name)).join(',');
+    }
+  }
+
+  /** Notes which state of the table `addresses` is held now. */
+  #reached(step: FeedStep): void {
+    if (step.kind === 'reset') this.#copied = step.at ?? null;
+    if (this.#copied === null) return;
+    if (step.kind === 'changes' && step.version !== undefined) {
+      this.#copied = { ...this.#copied, version: step.version };
+    }
+    if (!this.#mirrors.addresses.copying) this.#answered.reached(this.#copied);
+  }
+
+  /** True when the rows held tell all there is under the key. */
+  #knows(key: LookupKey, { workloads, services }: AnswerHead): boolean {
+    if (this.#demands !== null) return this.#demands.knows(key);
+    // A proxy that was not told of it must not take what is not known for what is not in the mesh.
+    return !this.#answered.onDemand || workloads.length + services.length > 0;
   }
 
   /** Answers when the thread has the endpoints of the services that the answer names. */
@@ -170,13 +241,17 @@ export class StateEngine {
     request: Extract<StateRequest, { type: 'lookup' }>,
     send: SendToThread,
   ): void {
-    const answers = request.keys.map((key, index): AnswerHead | null =>
-      this.#ready && index < MAX_LOOKUP_KEYS ? this.#store.head(key) : null,
-    );
+    const { type, id, keys } = request;
+    const then = (): void => this.#answer(thread, { type, id, keys }, send);
+    if (this.#ready && this.#demands?.offer(request, then) === false) return;
+    const answers = request.keys.map((key, index): AnswerHead | null => {
+      if (!this.#ready || index >= MAX_LOOKUP_KEYS) return null;
+      const head = this.#store.head(key);
+      return this.#knows(key, head) ? head : null;
+    });
     const services = answers.flatMap((answer) => answer?.services ?? []);
-    const again = (): void => this.#answer(thread, request, send);
-    if (!this.#feeds.offer(thread, services, send, again)) return;
-    send({ type: 'answer', id: request.id, answers });
+    if (!this.#feeds.offer(thread, services, send, then)) return;
+    send({ type: 'answer', id, answers });
   }
 
   #addressSink(): TableSink {
@@ -188,6 +263,7 @@ export class StateEngine {
           const stale = this.#store.apply(name, value);
           if (stale === null) this.#stale = null;
           else for (const id of stale) this.#stale?.add(id);
+          if (this.#demands !== null) this.#noteEmptied(stale);
         } catch (error) {
           this.#unreadable('addresses', name, error);
         } finally {
@@ -195,6 +271,18 @@ export class StateEngine {
         }
       },
     };
+  }
+
+  /** Notes the names whose last resource has gone. */
+  #noteEmptied(stale: readonly string[] | null): void {
+    const names =
+      stale === null ? this.#answered.keys() : stale.map((id) => id.slice(id.indexOf(':') + 1));
+    for (const name of names) {
+      const key = keyOfWanted(name);
+      if (key === null) continue;
+      const { workloads, services } = this.#store.head(key);
+      if (workloads.length + services.length === 0) this.#answered.emptied(name);
+    }
   }
 
   #policySink(): TableSink {

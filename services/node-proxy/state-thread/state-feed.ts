@@ -7,7 +7,7 @@ import type { LocalStateDeps } from './local-state.ts';
 import { packRows } from './packed-rows.ts';
 import type { Row } from './packed-rows.ts';
 import { STATE_TABLES } from './protocol.ts';
-import type { FeedTarget, StateTable } from './protocol.ts';
+import type { FeedTarget, PackedRows, StateTable } from './protocol.ts';
 
 /** Feeds the state thread until it is closed. */
 export interface Feed {
@@ -38,16 +38,27 @@ export function followTables(bus: Pick<Bus, 'reader'>, target: FeedTarget): Feed
 }
 
 function handler(table: StateTable, target: FeedTarget): TableHandler {
-  const send = async (kind: 'entries' | 'changes', rows: readonly Row[]): Promise<void> => {
-    for (let start = 0; start < rows.length; start += FEED_ROWS_PER_MESSAGE) {
-      const part = rows.slice(start, start + FEED_ROWS_PER_MESSAGE);
-      await target(table, { kind, rows: packRows(part) });
-    }
-  };
   return {
-    onReset: () => target(table, { kind: 'reset' }),
-    onEntries: (entries) => send('entries', entries),
+    onReset: (epoch, version) => target(table, { kind: 'reset', at: { epoch, version } }),
+    onEntries: async (entries) => {
+      for (const rows of parts(entries)) await target(table, { kind: 'entries', rows });
+    },
     onSynced: () => target(table, { kind: 'synced' }),
-    onChanges: (changes) => send('changes', changes),
+    onChanges: async (changes, version) => {
+      const all = parts(changes);
+      for (const [index, rows] of all.entries()) {
+        const reached = index === all.length - 1 ? { version } : {};
+        await target(table, { kind: 'changes', rows, ...reached });
+      }
+    },
   };
+}
+
+/** Packs rows for one message or more. */
+function parts(rows: readonly Row[]): readonly PackedRows[] {
+  const packed = [packRows(rows.slice(0, FEED_ROWS_PER_MESSAGE))];
+  for (let start = FEED_ROWS_PER_MESSAGE; start < rows.length; start += FEED_ROWS_PER_MESSAGE) {
+    packed.push(packRows(rows.slice(start, start + FEED_ROWS_PER_MESSAGE)));
+  }
+  return packed;
 }

@@ -47,6 +47,7 @@ export class StateService {
       decodeAddress,
       decodeAuthorization,
       identitiesChanged: (identities) => this.#tell({ type: 'identities', identities }),
+      want: (names) => this.#tell({ type: 'want', names }),
     });
   }
 
@@ -147,6 +148,7 @@ export class StateService {
 
   #stop(): void {
     if (this.#statsTimer !== null) clearInterval(this.#statsTimer);
+    this.#engine.close();
     for (const port of this.#ports.values()) port.close();
     this.#main.close();
   }

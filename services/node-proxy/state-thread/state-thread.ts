@@ -22,6 +22,8 @@ export interface StateThreadEvents {
   /** The state is complete for the first time, and lookups are answered. */
   ready(): void;
   identities(identities: readonly string[]): void;
+  /** Names to ask the ingester for. */
+  want(names: readonly string[]): void;
   /** The thread died, so the process cannot route any more. */
   failed(error: MeshError): void;
 }
@@ -169,6 +171,9 @@ export class StateThread {
         break;
       case 'identities':
         this.#events.identities(message.identities);
+        break;
+      case 'want':
+        this.#events.want(message.names);
         break;
       case 'stats':
         this.#stats = message.stats;

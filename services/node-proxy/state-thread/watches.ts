@@ -6,6 +6,7 @@ import type { PodInfo } from '../../../workers/listener/protocol/control.ts';
 import type { LocalPod, StateResponse } from '../../../workers/listener/protocol/state.ts';
 import { PROGRAM_WAIT_MS } from '../limits.ts';
 import type { ProgramRegistry } from './program-registry.ts';
+import type { Demands } from './on-demand/demands.ts';
 import type { TimeSlice } from '../../../lib/async/time-slice.ts';
 
 /** What {@link Watches} needs. */
@@ -16,6 +17,10 @@ export interface WatchDeps {
   readonly node: string;
   readonly policies: PolicyStore;
   readonly programs: ProgramRegistry;
+  /** Null while the whole mesh is followed. */
+  readonly demands: Pick<Demands, 'pin' | 'unpin'> | null;
+  /** Begins the uids of the pods of this cluster, where the mesh is followed on demand. */
+  readonly clusterId: string;
 }
 
 /** Sends a message to one listener thread. */
@@ -71,8 +76,12 @@ export class Watches {
 
   /** The thread is gone. */
   disconnect(number: number): void {
-    for (const watch of this.#threads.get(number)?.watches.values() ?? []) this.#end(watch);
+    const watches = [...(this.#threads.get(number)?.watches.values() ?? [])];
     this.#threads.delete(number);
+    for (const watch of watches) {
+      this.#end(watch);
+      this.#unpin(watch.pod.uid);
+    }
   }
 
   /** Sends the thread the pod, now and on every change. */
@@ -101,6 +110,7 @@ export class Watches {
     if (thread === undefined || watch === undefined) return;
     thread.watches.delete(uid);
     this.#end(watch);
+    this.#unpin(uid);
     this.#release(thread, watch.sentSet);
   }
 
@@ -147,6 +157,7 @@ export class Watches {
     if (watch.workloadUid !== null && watch.workloadUid !== workload?.uid) {
       this.#deps.policies.forget(watch.workloadUid);
     }
+    if (!this.#pin(watch, workload)) return;
     watch.workloadUid = workload?.uid ?? null;
     if (workload === null) {
       watch.concerns = null;
@@ -156,6 +167,28 @@ export class Watches {
     }
     watch.concerns = concernsOf(workload);
     this.#refreshKnown(watch, workload);
+  }
+
+  /**
+   * On demand: asks for the workload and its services. Returns false while they are not known: the pod keeps what it was told, or
+   * waits. Without its services traffic could go around their waypoints.
+   */
+  #pin(watch: Watch, workload: Workload | null): boolean {
+    const { clusterId, demands } = this.#deps;
+    if (demands === null) return true;
+    const { namespace, name, uid } = watch.pod;
+    const own = `${clusterId}//Pod/${namespace}/${name}`;
+    const services = Object.keys(workload?.services ?? {});
+    const known = demands.pin(uid, [own, ...services]);
+    if (workload === null || known) return true;
+    watch.concerns = concernsOf(workload);
+    return false;
+  }
+
+  /** Ends {@link Demands.pin} with the last thread that serves the pod. */
+  #unpin(uid: string): void {
+    const served = [...this.#threads.values()].some(({ watches }) => watches.has(uid));
+    if (!served) this.#deps.demands?.unpin(uid);
   }
 
   #refreshKnown(watch: Watch, workload: Workload): void {

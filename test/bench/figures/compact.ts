@@ -6,7 +6,8 @@ import { dirname, join } from 'node:path';
 import { setTimeout as wait } from 'node:timers/promises';
 import { median } from '../lib/goal.ts';
 import { BenchMesh } from '../lib/mesh.ts';
-import { eventually, output, residentBytes } from '../lib/process.ts';
+import { eventually, memoryOf, output, residentBytes } from '../lib/process.ts';
+import type { Memory } from '../lib/process.ts';
 
 const weft = new URL('../../../services/cli/weft', import.meta.url).pathname;
 const manifests = new URL('../manifests/compact', import.meta.url).pathname;
@@ -22,8 +23,9 @@ const SETTLE_MS = 30_000;
 const LOOKS = 10;
 const LOOK_EVERY_MS = 10_000;
 
-/** Resident bytes of the process with three pods, and of each further pod. */
+/** Memory of the process with three pods, and resident bytes of each further pod. */
 export interface CompactCost {
+  readonly memory: Memory;
   readonly resident: number;
   readonly perPod: number;
 }
@@ -52,11 +54,12 @@ export async function compactCost(scratch: string, more: number): Promise<Compac
     try {
       await enrolled(mesh, PODS);
       const resident = await settled(pid);
+      const memory = await memoryOf(pid);
       const file = join(scratch, 'pods.yaml');
       await writeFile(file, Array.from({ length: more }, (_, index) => pod(index)).join('\n---\n'));
       await mesh.weft('apply', '-f', file);
       await enrolled(mesh, PODS + more);
-      return { resident, perPod: ((await settled(pid)) - resident) / more };
+      return { memory, resident, perPod: ((await settled(pid)) - resident) / more };
     } finally {
       child.kill('SIGTERM');
       await closed;

@@ -1,5 +1,5 @@
 /** Measures requests over kept and over new connections, in closed loops: a slow answer lowers the rate. */
-import { closedLoop } from '../lib/loads.ts';
+import { closedLoop, throughput } from '../lib/loads.ts';
 import type { Goal } from '../lib/goal.ts';
 import type { Measurement } from '../lib/measurement.ts';
 import { PEERS_OF } from '../lib/rig.ts';
@@ -29,6 +29,19 @@ const alone: Measurement = {
   run: async (target, seconds) => {
     const { p50, p99 } = await closedLoop(target, { connections: 1, seconds });
     return [p50 * 1_000, p99 * 1_000];
+  },
+};
+
+/** The same beside a bulk stream, which a proxy may let go first. */
+const beside: Measurement = {
+  path: 'nodes',
+  figures: [{ label: 'requests, 1 connection beside a bulk one, p50 µs', digits: 0 }],
+  run: async (target, seconds) => {
+    const [{ p50 }] = await Promise.all([
+      closedLoop(target, { connections: 1, seconds }),
+      throughput(target, { connections: 1, seconds, down: true }),
+    ]);
+    return [p50 * 1_000];
   },
 };
 
@@ -62,6 +75,11 @@ function fresh(
     figures: [
       { label: `new connections, ${name}, /s`, digits: 0, goal: { against: 'http2', least } },
     ],
+    cost: {
+      figure: { label: `new connections, ${name}, processor µs`, digits: 0 },
+      scale: 1e6,
+      work: ([rate = Number.NaN], seconds) => rate * seconds,
+    },
     run: async (target, seconds) => [
       (await closedLoop(target, { connections, seconds, newConnections: true })).rate,
     ],
@@ -71,6 +89,7 @@ function fresh(
 /** All request rows. */
 export const requests: readonly Measurement[] = [
   alone,
+  beside,
   many(16, { against: 'haproxy', least: 0.95 }, { against: 'haproxy', most: 0.83 }, 'weft'),
   // HAProxy's own tail is long here, so the tail is compared with the bare pair.
   many(64, { against: 'haproxy', least: 1.09 }, { against: 'http2', most: 1 }),

@@ -19,6 +19,11 @@ function bytes(
     path,
     ...(short === undefined ? {} : { short }),
     figures: [{ label: `${name}, ${count} ${direction}, Gbit/s`, digits: 2, goal }],
+    cost: {
+      figure: { label: `${name}, ${count} ${direction}, processor s/GB`, digits: 2 },
+      scale: 1,
+      work: ([rate = Number.NaN], seconds) => (rate * seconds) / 8,
+    },
     run: async (target, seconds) => [
       await throughput(target, { connections, seconds, down: direction === 'down' }),
     ],

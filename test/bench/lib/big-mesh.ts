@@ -141,10 +141,19 @@ function podObject(index: number, version: number, ready: boolean): object {
           apiVersion: 'apps/v1',
           kind: 'ReplicaSet',
           name: `app-${deployment}-${hash}`,
+          uid: `replicas-${deployment}`,
           controller: true,
         },
       ],
-      managedFields: [{ manager: 'kubelet', fieldsV1: { note: 'x'.repeat(500) } }],
+      managedFields: [
+        {
+          manager: 'kubelet',
+          operation: 'Update',
+          apiVersion: 'v1',
+          fieldsType: 'FieldsV1',
+          fieldsV1: { 'f:metadata': { [`f:${'x'.repeat(480)}`]: {} } },
+        },
+      ],
     },
     spec: {
       nodeName: `node-${Math.floor(index / PODS_PER_NODE)}`,

@@ -2,6 +2,7 @@
 import { median } from './goal.ts';
 import type { Goal } from './goal.ts';
 import type { Target } from './loads.ts';
+import { processorSeconds } from './process.ts';
 import { PEERS_OF } from './rig.ts';
 import type { Path, PeerName, Rig } from './rig.ts';
 
@@ -23,6 +24,17 @@ export interface Measurement {
   readonly short?: 'weft' | 'all';
   /** Runs the load; returns one value for each figure. */
   run(target: Target, seconds: number): Promise<readonly number[]>;
+  /** A further figure: the processor time of the proxies for each unit of work. */
+  readonly cost?: Cost;
+}
+
+/** Processor time for each unit of work, where the processes of a peer can be told apart. */
+export interface Cost {
+  readonly figure: Figure;
+  /** Units of the figure in a second. */
+  readonly scale: number;
+  /** Units of work, by the values of a run. */
+  work(values: readonly number[], seconds: number): number;
 }
 
 /** A figure with its values: the median of the rounds, and each round. */
@@ -51,17 +63,34 @@ export async function measure(
     for (let turn = 0; turn < chosen.length; turn += 1) {
       const peer = chosen[(round + turn) % chosen.length];
       if (peer === undefined) continue;
-      const values = await measurement.run(rig.target(peer, measurement.path), pace.seconds);
-      seen.get(peer)?.push(values);
+      seen.get(peer)?.push(await run(rig, peer, measurement, pace.seconds));
     }
   }
-  return measurement.figures.map((figure, index) => {
+  const { figures, cost } = measurement;
+  return [...figures, ...(cost === undefined ? [] : [cost.figure])].map((figure, index) => {
     const rounds = new Map(
-      [...seen].map(([peer, lists]) => [peer, lists.map((list) => list[index] ?? Number.NaN)]),
+      [...seen]
+        .filter(([, lists]) => lists.every((list) => index < list.length))
+        .map(([peer, lists]) => [peer, lists.map((list) => list[index] ?? Number.NaN)]),
     );
     const values = new Map([...rounds].map(([peer, list]) => [peer, median(list)]));
     return { figure, values, rounds };
   });
+}
+
+/** Returns the values of one run; the cost is the last one, for peers that have it. */
+async function run(
+  rig: Rig,
+  peer: PeerName,
+  { path, cost, run: load }: Measurement,
+  seconds: number,
+): Promise<readonly number[]> {
+  const pids = cost === undefined ? [] : await rig.pids(peer);
+  const before = await processorSeconds(pids);
+  const values = await load(rig.target(peer, path), seconds);
+  if (cost === undefined || pids.length === 0) return values;
+  const spent = (await processorSeconds(pids)) - before;
+  return [...values, (spent * cost.scale) / cost.work(values, seconds)];
 }
 
 /** Selects the wanted peers that take part in a measurement. */

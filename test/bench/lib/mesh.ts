@@ -1,6 +1,7 @@
 /** Runs a mesh for the benchmark through the `weft` command, as a user would. */
 import { randomBytes } from 'node:crypto';
-import { eventually, output } from './process.ts';
+import { eventually, memoryOf, output } from './process.ts';
+import type { Memory } from './process.ts';
 
 const weft = new URL('../../../services/cli/weft', import.meta.url).pathname;
 const manifests = new URL('../manifests/nodes', import.meta.url).pathname;
@@ -20,6 +21,7 @@ interface PodLine {
 }
 
 interface StatusDocument {
+  readonly ready: boolean;
   readonly actors: readonly { name: string; node: string | null; pid: number }[];
   readonly redis: { readonly pid: number };
 }
@@ -28,9 +30,10 @@ interface StatusDocument {
 export class BenchMesh {
   readonly name = `bench${randomBytes(3).toString('hex')}`;
 
-  /** Brings the mesh up; rejects with the command's output on failure. */
-  async up(): Promise<void> {
-    await this.weft('up', '--detach', '--wait', '--manifests', manifests);
+  /** Brings the mesh up, without the `external` actors; rejects with the command's output on failure. */
+  async up(external: readonly string[] = []): Promise<void> {
+    const own = external.length === 0 ? ['--wait'] : ['--external', external.join(',')];
+    await this.weft('up', '--detach', ...own, '--manifests', manifests);
   }
 
   /** Takes everything down. */
@@ -62,6 +65,16 @@ export class BenchMesh {
   /** Reads the output of `weft status`. */
   async status(): Promise<StatusDocument> {
     return JSON.parse(await this.weft('status', '-o', 'json')) as StatusDocument;
+  }
+
+  /** Reads the memory of each role: the largest process of each. */
+  async memory(): Promise<ReadonlyMap<string, Memory>> {
+    const roles = new Map<string, Memory>();
+    for (const { name, pid } of (await this.status()).actors) {
+      const memory = await memoryOf(pid);
+      if (memory.own > (roles.get(name)?.own ?? 0)) roles.set(name, memory);
+    }
+    return roles;
   }
 
   /** Lists the process ids of an actor, by node. */

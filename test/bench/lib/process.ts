@@ -68,6 +68,45 @@ export async function residentBytes(pid: number): Promise<number> {
   return Number(kib) * 1024;
 }
 
+/** Ticks of the kernel's processor times in a second (USER_HZ). */
+const TICKS_PER_SECOND = 100;
+
+/** Reads the processor seconds that processes have taken so far. */
+export async function processorSeconds(pids: readonly number[]): Promise<number> {
+  let ticks = 0;
+  for (const pid of pids) {
+    const stat = await readFile(`/proc/${pid}/stat`, 'utf8');
+    // The name in parentheses may contain anything.
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    ticks += Number(fields[11]) + Number(fields[12]);
+  }
+  return ticks / TICKS_PER_SECOND;
+}
+
+/** Memory of a process in bytes, as the kernel counts it. */
+export interface Memory {
+  readonly resident: number;
+  /** Resident, with each shared page divided by the processes that share it. */
+  readonly proportional: number;
+  /** Pages of no other process. */
+  readonly own: number;
+}
+
+/** Reads the memory of a process. */
+export async function memoryOf(pid: number): Promise<Memory> {
+  const rollup = await readFile(`/proc/${pid}/smaps_rollup`, 'utf8');
+  const bytes = (name: string): number => {
+    const kib = new RegExp(`^${name}:\\s+(\\d+) kB$`, 'm').exec(rollup)?.[1];
+    if (kib === undefined) throw new Error(`process ${pid} has no ${name}`);
+    return Number(kib) * 1024;
+  };
+  return {
+    resident: bytes('Rss'),
+    proportional: bytes('Pss'),
+    own: bytes('Private_Clean') + bytes('Private_Dirty'),
+  };
+}
+
 /** Resolves when `probe` succeeds; rejects with its last error after `timeoutMs`. */
 export async function eventually<T>(
   what: string,

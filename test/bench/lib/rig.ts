@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { haproxySide, httpServer } from '../peers/haproxy.ts';
 import { nodeSide } from '../peers/node-pair.ts';
 import { compilePump, redirectedTo, splicePump } from '../peers/splice.ts';
+import { ZtunnelMesh, ztunnelProgram } from '../peers/ztunnel.ts';
 import type { Forward } from '../programs/forward.ts';
 import { makeCertificate } from './certificate.ts';
 import type { PairCertificate } from './certificate.ts';
@@ -24,6 +25,7 @@ export type PeerName =
   | 'tls'
   | 'splice'
   | 'captured'
+  | 'ztunnel'
   | 'weft';
 /** The paths of the bytes: to an enrolled pod, or between an enrolled pod and one outside the mesh. */
 export type Path = 'nodes' | 'same-node' | 'leaving' | 'entering';
@@ -37,13 +39,15 @@ export const PEERS: readonly PeerName[] = [
   'tls',
   'splice',
   'captured',
+  // Where WEFT_ZTUNNEL names one.
+  ...(ztunnelProgram === undefined ? [] : (['ztunnel'] as const)),
   'weft',
 ];
 
 /** The peers of each path: pairs with TLS between nodes, the pump for unchanged bytes. */
 export const PEERS_OF: Readonly<Record<Path, readonly PeerName[]>> = {
-  nodes: ['direct', 'haproxy', 'http2', 'tls', 'weft'],
-  'same-node': ['direct', 'splice', 'captured', 'weft'],
+  nodes: ['direct', 'haproxy', 'http2', 'tls', 'ztunnel', 'weft'],
+  'same-node': ['direct', 'splice', 'captured', 'ztunnel', 'weft'],
   leaving: ['direct', 'splice', 'captured', 'weft'],
   entering: ['direct', 'splice', 'captured', 'weft'],
 };
@@ -81,7 +85,9 @@ export class Rig {
   /** Process ids of each pair: client side, then server side. */
   readonly pairs = new Map<PairName, readonly [number, number]>();
   readonly #running: Background[] = [];
+  readonly #ztunnel = new ZtunnelMesh();
   #pods: Pods | null = null;
+  #ztunnelPods: Readonly<Record<'load' | 'near' | 'far', BenchPod>> | null = null;
 
   private constructor(mesh: BenchMesh, scratch: string) {
     this.mesh = mesh;
@@ -105,6 +111,7 @@ export class Rig {
   async down(): Promise<void> {
     for (const program of this.#running) await program.stop();
     await this.mesh.down();
+    if (this.#ztunnelPods !== null) await this.#ztunnel.down();
     await rm(this.scratch, { recursive: true });
   }
 
@@ -122,6 +129,11 @@ export class Rig {
         return target(captured, path === 'leaving' ? other.bare.ip : other.mesh.ip, BYTES_PORT);
       case 'in-pod':
         return target(inside.load, inside.far.ip, BYTES_PORT);
+      case 'ztunnel': {
+        if (this.#ztunnelPods === null) throw new Error('there is no ztunnel');
+        const own = this.#ztunnelPods;
+        return target(own.load, path === 'same-node' ? own.near.ip : own.far.ip, BYTES_PORT);
+      }
       case 'weft':
         return path === 'entering'
           ? target(load.bare, other.mesh.ip, BYTES_PORT)
@@ -131,6 +143,13 @@ export class Rig {
       case 'tls':
         return target(load.bare, NODE_1, PAIR_PORTS[peer].client);
     }
+  }
+
+  /** Process ids of the proxies between two pods; empty for a peer whose processes are not told apart. */
+  async pids(peer: PeerName): Promise<readonly number[]> {
+    if (peer === 'weft') return this.mesh.pids('node-proxy');
+    if (peer === 'ztunnel') return this.#ztunnel.pids;
+    return this.pairs.get(peer as PairName) ?? [];
   }
 
   #known(): Pods {
@@ -175,6 +194,9 @@ export class Rig {
       if (peers.has('captured')) this.#startCaptured(program);
     }
     if (peers.has('in-pod')) await this.#startInPod(certificate);
+    if (peers.has('ztunnel') && ztunnelProgram !== undefined) {
+      await this.#startZtunnel(ztunnelProgram);
+    }
     for (const peer of peers) {
       for (const path of pathsOf(peer)) await answers(peer, path, this.target(peer, path));
     }
@@ -203,6 +225,25 @@ export class Rig {
       this.#running.push(client, server);
       this.pairs.set(name, [client.pid, server.pid]);
     }
+  }
+
+  async #startZtunnel(program: string): Promise<void> {
+    const { mesh } = this.#ztunnel;
+    const pod = (name: string): Promise<BenchPod> => mesh.pod('bench', name);
+    try {
+      await this.#ztunnel.up(program);
+      this.#ztunnelPods = {
+        load: await pod('load'),
+        near: await pod('near'),
+        far: await pod('far'),
+      };
+    } finally {
+      if (this.#ztunnelPods === null) await this.#ztunnel.down();
+    }
+    const { load, near, far } = this.#ztunnelPods;
+    await sparePorts([load.netns, mesh.node('node-1'), mesh.node('node-2')]);
+    await this.#serve(near, 'ztunnel-near');
+    await this.#serve(far, 'ztunnel-far');
   }
 
   #startPump(program: string): void {

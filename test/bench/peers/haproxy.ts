@@ -25,7 +25,8 @@ export async function haproxySide(
     `  server s ${host}:${port}${dialling}`,
   ]);
   const config = [
-    ...globalSection('  ssl-server-verify required'),
+    // Four TLS records a turn instead of one.
+    ...globalSection('  ssl-server-verify required', '  tune.bufsize 65536'),
     'defaults',
     '  mode tcp',
     '  timeout connect 5s',

@@ -1,5 +1,7 @@
 /** Messages between the benchmark of pushes and its server, which runs in a process of its own. */
 
+import type { LongestTurns } from '../lib/turns.ts';
+
 /** A command; the server answers each with one {@link ServerReport}. */
 export type ServerCommand =
   /** Serves this many workloads, and a service for every twenty. */
@@ -17,11 +19,10 @@ export type ServerCommand =
   | { readonly do: 'report' };
 
 /** Resources that the server used since the last `begin`. */
-export interface ServerReport {
+export interface ServerReport extends LongestTurns {
   readonly resources: number;
   /** Streams that are open. */
   readonly streams: number;
-  readonly longestTurnMs: number;
   readonly cpuMs: number;
   readonly rssMb: number;
   readonly largestRssMb: number;

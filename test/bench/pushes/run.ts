@@ -2,32 +2,18 @@
  * Measures what it costs the delta server to push a whole mesh, and a single change, to many clients. The clients are a
  * compiled program that throws away what it is sent; a plain `node:http2` server sends it as many bytes for comparison.
  */
-import { fork, spawn } from 'node:child_process';
+import { fork } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { createInterface } from 'node:readline';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { buildPushClient } from './client.ts';
+import { Clients } from './clients.ts';
+import type { ClientAnswer } from './clients.ts';
 import type { ServerCommand, ServerReport, ServerStarted } from './messages.ts';
 
 const FULL_PUSH_LIMIT_S = 300;
-/** Longer than changes are gathered under churn, so that each probe is a push of its own. */
-const PROBE_PAUSE_MS = 1_300;
+const PROBE_LIMIT_S = 60;
 const MB = 1e6;
-
-/** One line that the program of the clients prints. */
-interface ClientAnswer {
-  readonly done: boolean;
-  readonly ms: number;
-  readonly bytes: number;
-  readonly lost: number;
-  readonly reasons: readonly string[] | null;
-  readonly count: number;
-  readonly p50: number;
-  readonly p99: number;
-  readonly max: number;
-}
 
 /** The server, in a process of its own. */
 class Server {
@@ -56,39 +42,6 @@ class Server {
   }
 }
 
-/** The program of the clients. */
-class Clients {
-  readonly #process: ChildProcess;
-  readonly #answers: AsyncIterator<string>;
-
-  constructor(program: string, address: string, rootCa: string) {
-    this.#process = spawn(program, ['-address', address, '-ca', rootCa, '-token', 'bench'], {
-      stdio: ['pipe', 'pipe', 'inherit'],
-    });
-    const { stdout } = this.#process;
-    if (stdout === null) throw new TypeError('the clients have no output');
-    this.#answers = createInterface({ input: stdout })[Symbol.asyncIterator]();
-  }
-
-  say(command: string): Promise<ClientAnswer> {
-    this.#process.stdin?.write(`${command}\n`);
-    return this.answer();
-  }
-
-  async answer(): Promise<ClientAnswer> {
-    const line = await this.#answers.next();
-    if (line.done === true) throw new Error('the clients have ended');
-    const answer = JSON.parse(line.value) as ClientAnswer;
-    if (!answer.done) print(`  NOT DONE in time; lost ${answer.lost}: ${String(answer.reasons)}`);
-    return answer;
-  }
-
-  stop(): void {
-    this.#process.stdin?.end();
-    this.#process.kill();
-  }
-}
-
 const { values } = parseArgs({
   allowNegative: true,
   options: {
@@ -110,6 +63,9 @@ function print(line: string): void {
 function show(what: string, value: string): void {
   print(`  ${what.padEnd(46)} ${value}`);
 }
+
+const turnsOf = ({ longestTurnMs, longestWorkMs, longestGcMs }: ServerReport): string =>
+  `${[longestTurnMs, longestWorkMs, longestGcMs].map((ms) => ms.toFixed(1)).join(', ')} ms`;
 
 const rate = ({ bytes, ms }: ClientAnswer): number => bytes / MB / (ms / 1_000);
 
@@ -133,26 +89,32 @@ async function fullPush(
     '  memory idle, above idle',
     `${idle.rssMb.toFixed(0)}, ${(used.largestRssMb - idle.rssMb).toFixed(0)} MB`,
   );
-  show('  longest turn', `${used.longestTurnMs.toFixed(1)} ms`);
+  show('  longest turn, work alone, gc', turnsOf(used));
   show('  processor time', `${(used.cpuMs / 1_000).toFixed(1)} s`);
   return answer;
 }
 
-async function probes(server: Server, clients: Clients, what: string): Promise<void> {
+/** Each probe waits until the one before has arrived everywhere, so that each is a push of its own. */
+async function probes(
+  server: Server,
+  clients: Clients,
+  count: number,
+  what: string,
+): Promise<void> {
   await clients.say('ages');
   await server.ask({ do: 'begin' });
-  for (let index = 0; index < Number(values.probes); index += 1) {
+  for (let probe = 1; probe <= Number(values.probes); probe += 1) {
     await server.ask({ do: 'probe' });
-    await sleep(PROBE_PAUSE_MS);
+    await clients.say(`probed ${probe * count} ${PROBE_LIMIT_S}`);
   }
-  await sleep(PROBE_PAUSE_MS);
-  const { count, p50, p99, max, lost } = await clients.say('ages');
-  const { longestTurnMs } = await server.ask({ do: 'report' });
+  const { count: arrivals, p50, p99, max, lost } = await clients.say('ages');
+  const used = await server.ask({ do: 'report' });
   show(
     `one change, ${what}: p50, p99, max`,
     [p50, p99, max].map((ms) => `${ms.toFixed(0)} ms`).join(', '),
   );
-  show('  arrivals, lost, longest turn', `${count}, ${lost}, ${longestTurnMs.toFixed(1)} ms`);
+  show('  arrivals, lost', `${arrivals}, ${lost}`);
+  show('  longest turn, work alone, gc', turnsOf(used));
 }
 
 /** As many bytes from the plain server; returns MB a second. */
@@ -161,7 +123,7 @@ async function plainBytes(server: Server, clients: Clients, count: number): Prom
   const answer = await clients.say(`plain ${count} ${FULL_PUSH_LIMIT_S}`);
   const used = await server.ask({ do: 'report' });
   show('node:http2', `${(answer.ms / 1_000).toFixed(1)} s, ${rate(answer).toFixed(0)} MB/s`);
-  show('  longest turn', `${used.longestTurnMs.toFixed(1)} ms`);
+  show('  longest turn, work alone, gc', turnsOf(used));
   return rate(answer);
 }
 
@@ -177,18 +139,18 @@ for (const count of values.clients.split(',').map(Number)) {
   const plain = new Clients(built.path, plainAddress, rootCa);
   try {
     const opened = await clients.say(`open ${count}`);
-    const { rssMb, largestRssMb, longestTurnMs } = await server.ask({ do: 'report' });
+    const used = await server.ask({ do: 'report' });
     show('first sync of all', `${(opened.ms / 1_000).toFixed(1)} s, lost ${opened.lost}`);
     show(
       '  memory before, most, after',
-      `${empty.rssMb.toFixed(0)}, ${largestRssMb.toFixed(0)}, ${rssMb.toFixed(0)} MB`,
+      `${empty.rssMb.toFixed(0)}, ${used.largestRssMb.toFixed(0)}, ${used.rssMb.toFixed(0)} MB`,
     );
-    show('  longest turn', `${longestTurnMs.toFixed(1)} ms`);
+    show('  longest turn, work alone, gc', turnsOf(used));
     const pushed = await fullPush(server, clients, count, workloads);
     if (values.probes !== '0') {
-      await probes(server, clients, 'quiet');
+      await probes(server, clients, count, 'quiet');
       await server.ask({ do: 'churn', perSecond: Number(values.churn) });
-      await probes(server, clients, `${values.churn} changes a second`);
+      await probes(server, clients, count, `${values.churn} changes a second`);
       await server.ask({ do: 'churn', perSecond: 0 });
     }
     if (values.plain) {

@@ -8,7 +8,6 @@ import { mkdtemp } from 'node:fs/promises';
 import type { AddressInfo } from 'node:net';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { setImmediate as turn } from 'node:timers/promises';
 import { TimeSlice } from '../../../lib/async/time-slice.ts';
 import { systemClock } from '../../../lib/clock/clock.ts';
@@ -22,20 +21,19 @@ import { Debounce } from '../../../services/control-plane/debounce.ts';
 import { makeServingPair } from '../../support/ads-server.ts';
 import { plainResource } from '../../support/plain-resource.ts';
 import { encode, service, workload } from '../../support/mesh-kit.ts';
+import { Turns } from '../lib/turns.ts';
 import type { ServerCommand, ServerReport, ServerStarted } from './messages.ts';
 
 const WORKLOADS_OF_SERVICE = 20;
 const PART_BYTES = 512 * 1024;
 const MB = 1_048_576;
-const NS_PER_MS = 1e6;
-/** How exactly turns and memory are seen. */
-const TURN_RESOLUTION_MS = 1;
+/** How exactly memory is seen. */
 const MEMORY_INTERVAL_MS = 20;
 const PREPARE_SLICE_MS = 10;
 
 const resources = new Map<string, ServedResource>();
 const changed = new Set<string>();
-const turns = monitorEventLoopDelay({ resolution: TURN_RESOLUTION_MS });
+const turns = new Turns();
 let largestRss = 0;
 let cpuAtBegin = process.cpuUsage();
 let churn: NodeJS.Timeout | null = null;
@@ -198,29 +196,28 @@ async function obey(command: ServerCommand): Promise<void> {
 }
 
 function begin(): void {
-  turns.reset();
+  turns.begin();
   largestRss = process.memoryUsage.rss();
   cpuAtBegin = process.cpuUsage();
 }
 
-function report(): ServerReport {
+async function report(): Promise<ServerReport> {
   const cpu = process.cpuUsage(cpuAtBegin);
   return {
     resources: resources.size,
     streams: delta.size,
-    longestTurnMs: turns.max / NS_PER_MS,
+    ...(await turns.longest()),
     cpuMs: (cpu.user + cpu.system) / 1_000,
     rssMb: process.memoryUsage.rss() / MB,
     largestRssMb: largestRss / MB,
   };
 }
 
-turns.enable();
 setInterval(() => {
   largestRss = Math.max(largestRss, process.memoryUsage.rss());
 }, MEMORY_INTERVAL_MS);
 process.on('message', (command: ServerCommand) => {
-  void obey(command).then(() => process.send?.(report()));
+  void obey(command).then(async () => process.send?.(await report()));
 });
 process.once('disconnect', () => process.exit());
 const started: ServerStarted = {

@@ -2,12 +2,12 @@ import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { readFile, rm } from 'node:fs/promises';
-import { request } from 'node:http';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import test from 'ava';
-import { processEnvironment } from '../../../lib/config/env.ts';
 import type { ExecutionContext } from 'ava';
+import { request } from '../../../lib/http/node-http.ts';
+import { bareEnvironment } from '../../support/bare-environment.ts';
 import { makeScratch } from '../../support/leftovers.ts';
 
 const fixture = new URL('../../support/host-fixture.ts', import.meta.url).pathname;
@@ -24,12 +24,11 @@ async function start(t: ExecutionContext, environment: Record<string, string>): 
   const directory = await makeScratch('host');
   const socket = join(directory, 'admin.sock');
   const child = spawn(process.execPath, ['--expose-gc', fixture], {
-    env: {
-      PATH: processEnvironment()['PATH'],
+    env: bareEnvironment({
       NODE_NAME: 'n1',
       WEFT_ADMIN_ADDRESS: `unix:${socket}`,
       ...environment,
-    },
+    }),
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   let output = '';

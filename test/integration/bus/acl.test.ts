@@ -74,6 +74,7 @@ const KEY = {
   authorizations: '{mesh}:state:authorizations:data',
   rejections: '{mesh}:state:rejections:meta',
   removals: '{mesh}:state:removals:data',
+  names: '{mesh}:state:names:data',
   accept: '{mesh}:accept:wait',
   accepted: '{mesh}:result:accepted:1',
   programs: '{mesh}:state:programs:data',
@@ -102,6 +103,7 @@ const READS: Record<(typeof ROLES)[number], readonly KeyName[]> = {
     'authorizations',
     'rejections',
     'removals',
+    'names',
     'lease',
     'accept',
     'accepted',
@@ -111,6 +113,7 @@ const READS: Record<(typeof ROLES)[number], readonly KeyName[]> = {
     'authorizations',
     'rejections',
     'removals',
+    'names',
     'programs',
     'compile',
     'explain',
@@ -122,6 +125,7 @@ const READS: Record<(typeof ROLES)[number], readonly KeyName[]> = {
     'authorizations',
     'rejections',
     'removals',
+    'names',
     'programs',
     'sign',
     'signed',
@@ -131,6 +135,7 @@ const READS: Record<(typeof ROLES)[number], readonly KeyName[]> = {
     'authorizations',
     'rejections',
     'removals',
+    'names',
     'programs',
     'sign',
     'signed',
@@ -146,6 +151,7 @@ const WRITES: Record<(typeof ROLES)[number], readonly KeyName[]> = {
     'authorizations',
     'rejections',
     'removals',
+    'names',
     'lease',
     'accept',
     'accepted',
@@ -156,6 +162,22 @@ const WRITES: Record<(typeof ROLES)[number], readonly KeyName[]> = {
   'node-proxy.node-1': ['sign', 'proxies'],
   'node-agent.node-1': ['enrolments', 'agentLease'],
 };
+
+test('a node-proxy adds to the names that are wanted, and reads none of them', async (t) => {
+  const redis = await startTestRedis(t);
+  const key = `${redis.prefix}:{mesh}:wanted`;
+  const proxy = redis.client('node-proxy.node-1');
+  t.truthy(await proxy.xadd(key, 'MAXLEN', '~', 10, '*', 'wanted', '{}'));
+  await t.throwsAsync(proxy.xrange(key, '-', '+'), { message: /NOPERM/ });
+  const ingester = redis.client('xds-ingester');
+  t.is((await ingester.xrange(key, '-', '+')).length, 1);
+  await t.throwsAsync(ingester.del(key), { message: /NOPERM/ });
+  for (const role of ['control-plane', 'policy-evaluator', 'node-agent.node-1'] as const) {
+    const other = redis.client(role);
+    await t.throwsAsync(other.xrange(key, '-', '+'), { message: /NOPERM/ }, role);
+    await t.throwsAsync(other.xadd(key, '*', 'wanted', '{}'), { message: /NOPERM/ }, role);
+  }
+});
 
 /** Channels by purpose, relative to the prefix. */
 const CHANNEL = {

@@ -34,17 +34,15 @@ async function run(args: readonly string[]) {
 /** One line, no stack. */
 const ONE_LINE = /^weft: [^\n]+\n$/;
 
-for (const name of Object.keys(commands)) {
-  test(`weft ${name} --help`, async (t) => {
-    for (const words of [
-      [name, '--help'],
-      ['help', name],
-    ]) {
-      const { code, stdout, stderr } = await weft(...words);
-      t.is(code, 0);
-      t.is(stderr, '');
-      t.true(stdout.startsWith(`Usage: weft ${name}`));
-    }
+const HELP_OF_EACH = Object.keys(commands).map((name) => [name, '--help']);
+
+for (const words of [...HELP_OF_EACH, ['help', 'up'], ['help', 'policy']]) {
+  test(`weft ${words.join(' ')}`, async (t) => {
+    const { code, stdout, stderr } = await weft(...words);
+    t.is(code, 0);
+    t.is(stderr, '');
+    const name = words.find((word) => word !== 'help') ?? '';
+    t.true(stdout.startsWith(`Usage: weft ${name}`));
   });
 }
 

@@ -1,10 +1,10 @@
 /** Tests the engine's client against an engine that refuses, sends odd answers, or is absent. */
 import { once } from 'node:events';
-import { createServer } from 'node:http';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
+import { createServer } from '../../../lib/http/node-http.ts';
 import { Engine } from '../../../services/container-mesh/engine.ts';
 import { makeScratch } from '../../support/leftovers.ts';
 

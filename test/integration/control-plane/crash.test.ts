@@ -5,6 +5,7 @@ import { copyFile, mkdir, readFile, rm, stat, truncate, writeFile } from 'node:f
 import { join } from 'node:path';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
+import { bareEnvironment } from '../../support/bare-environment.ts';
 import { createControlPlaneKit } from '../../support/control-plane-kit.ts';
 import type { ControlPlaneKit } from '../../support/control-plane-kit.ts';
 import { until } from '../../support/until.ts';
@@ -13,7 +14,7 @@ const FIXTURE = new URL('../../support/control-plane-fixture.ts', import.meta.ur
 
 async function startProcess(t: ExecutionContext, kit: ControlPlaneKit): Promise<ChildProcess> {
   const child = spawn(process.execPath, [FIXTURE], {
-    env: await kit.environment(),
+    env: bareEnvironment(await kit.environment()),
     stdio: ['ignore', 'ignore', 'inherit'],
   });
   t.teardown(() => child.kill('SIGKILL'));
@@ -104,7 +105,7 @@ test.serial(
 /** Starts a process that must fail, and returns its output. */
 async function failure(t: ExecutionContext, kit: ControlPlaneKit): Promise<string> {
   const failed = spawn(process.execPath, [FIXTURE], {
-    env: await kit.environment(),
+    env: bareEnvironment(await kit.environment()),
     stdio: ['ignore', 'pipe', 'ignore'],
   });
   t.teardown(() => failed.kill('SIGKILL'));

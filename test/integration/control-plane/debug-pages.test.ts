@@ -2,12 +2,16 @@
 import { mkdir } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import test from 'ava';
+import type { ExecutionContext } from 'ava';
 import { HttpServer } from '../../../lib/http/http-server.ts';
 import { RouteTable } from '../../../lib/http/routes.ts';
 import { ADDRESS_TYPE } from '../../../lib/xds/type-urls.ts';
+import { kind as conditionsKind } from '../../../services/cli/get/conditions.ts';
 import { kind as nacksKind } from '../../../services/cli/get/nacks.ts';
+import type { RunningMesh } from '../../../services/cli/running-mesh.ts';
 import { adminSocket, meshPaths } from '../../../services/local-mesh/mesh-paths.ts';
 import { keptLog } from '../../support/actor-context.ts';
+import type { TestActor } from '../../support/actor-context.ts';
 import { askRoute } from '../../support/ask-route.ts';
 import { createControlPlaneKit } from '../../support/control-plane-kit.ts';
 import { TEST_NODE_ID, openTestStream } from '../../support/delta-test-client.ts';
@@ -89,15 +93,9 @@ test('debug pages answer this machine, and accounts of the root namespace', asyn
   }
 });
 
-test('weft get nacks lists what clients refused', async (t) => {
-  const kit = await createControlPlaneKit(t);
-  const actor = await kit.start();
-  await kit.api.apply(BASE);
-  const stream = openTestStream(t, await kit.target());
-  stream.open(ADDRESS_TYPE);
-  stream.nack(await stream.response(ADDRESS_TYPE, 0), `${WEB}: refused`);
-
-  const paths = meshPaths('nacks', { WEFT_RUN_DIR: join(await makeScratch('nacks'), 'run') });
+/** Serves the actor's admin pages where the command line looks for them. */
+async function asMesh(t: ExecutionContext, actor: TestActor): Promise<RunningMesh> {
+  const paths = meshPaths('pages', { WEFT_RUN_DIR: join(await makeScratch('pages'), 'run') });
   const table = new RouteTable();
   for (const [name, handler] of actor.routes) {
     const [method = '', path = ''] = name.split(' ');
@@ -108,7 +106,42 @@ test('weft get nacks lists what clients refused', async (t) => {
   await mkdir(dirname(socket), { recursive: true });
   await server.listen({ kind: 'unix', path: socket });
   t.teardown(() => server.close());
-  const mesh = { paths, plan: {} as never };
+  return { paths, plan: {} as never };
+}
+
+test('weft get conditions lists what the control plane finds of its objects', async (t) => {
+  const kit = await createControlPlaneKit(t);
+  const actor = await kit.start();
+  await kit.api.apply(
+    BASE.replace('{name: web,', '{name: web, labels: {istio.io/use-waypoint: gone},'),
+  );
+  const mesh = await asMesh(t, actor);
+  const lines = await until(
+    async () => {
+      const found = await conditionsKind.read(mesh);
+      return found.lines.length > 1 ? found.lines : null;
+    },
+    { what: 'the conditions' },
+  );
+  t.like(
+    lines.find(({ kind }) => kind === 'Service'),
+    { namespace: 'demo', name: 'web', type: 'istio.io/WaypointBound', status: 'False' },
+  );
+  t.like(
+    lines.find(({ kind }) => kind === 'AuthorizationPolicy'),
+    { namespace: 'demo', name: 'only-client', type: 'ZtunnelAccepted', status: 'True' },
+  );
+});
+
+test('weft get nacks lists what clients refused', async (t) => {
+  const kit = await createControlPlaneKit(t);
+  const actor = await kit.start();
+  await kit.api.apply(BASE);
+  const stream = openTestStream(t, await kit.target());
+  stream.open(ADDRESS_TYPE);
+  stream.nack(await stream.response(ADDRESS_TYPE, 0), `${WEB}: refused`);
+
+  const mesh = await asMesh(t, actor);
   const lines = await until(
     async () => {
       const found = await nacksKind.read(mesh);

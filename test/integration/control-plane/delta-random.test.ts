@@ -1,7 +1,8 @@
 /** Real streams: after any changes, disconnects and NACKs a client holds what the server serves. */
 import test from 'ava';
 import * as fc from 'fast-check';
-import { ADDRESS_TYPE } from '../../../lib/xds/type-urls.ts';
+import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../../lib/xds/type-urls.ts';
+import type { ResourceType } from '../../../lib/xds/type-urls.ts';
 import type { ServedResource } from '../../../lib/xds/wire.ts';
 import { followDelta } from '../../support/delta-follower.ts';
 import { serveDelta } from '../../support/delta-server-kit.ts';
@@ -11,18 +12,21 @@ import { until } from '../../support/until.ts';
 const RUNS = 12;
 const CONTENT_BYTES = 400;
 
+const TYPES = [ADDRESS_TYPE, AUTHORIZATION_TYPE] as const;
 const name = fc.nat({ max: 11 }).map((index) => `name-${index}`);
+const resource = fc.record({ of: name, type: fc.constantFrom(...TYPES) });
 const step = fc.oneof(
-  { weight: 4, arbitrary: name.map((of) => ({ do: 'set', of }) as const) },
-  { weight: 2, arbitrary: name.map((of) => ({ do: 'remove', of }) as const) },
+  { weight: 4, arbitrary: resource.map((each) => ({ do: 'set', ...each }) as const) },
+  { weight: 2, arbitrary: resource.map((each) => ({ do: 'remove', ...each }) as const) },
   { weight: 3, arbitrary: fc.constant({ do: 'push' } as const) },
   { weight: 1, arbitrary: fc.constant({ do: 'disconnect' } as const) },
   { weight: 1, arbitrary: name.map((of) => ({ do: 'refuse', of }) as const) },
 );
 
 test('a client ends with the state of a fresh one', async (t) => {
-  const resources = new Map<string, ServedResource>();
-  const held = new Map([[ADDRESS_TYPE, resources]]);
+  const held = new Map<ResourceType, Map<string, ServedResource>>(
+    TYPES.map((type) => [type, new Map()]),
+  );
   // Small responses, so that most answers have several parts.
   const { delta, open, target, metrics } = await serveDelta(t, held, { maxResponseBytes: 1_500 });
   let version = 0;
@@ -33,24 +37,24 @@ test('a client ends with the state of a fresh one', async (t) => {
       () => open(target.token ?? ''),
       (each) => refused.has(each),
     );
-    const changed = new Set<string>();
+    const changed = new Map(TYPES.map((type) => [type, new Set<string>()]));
     const push = async (): Promise<void> => {
-      await delta.push(new Map([[ADDRESS_TYPE, new Set(changed)]]));
-      changed.clear();
+      await delta.push(new Map([...changed].map(([type, names]) => [type, new Set(names)])));
+      for (const names of changed.values()) names.clear();
     };
-    const change = (of: string, exists: boolean): void => {
+    const change = (type: ResourceType, of: string, exists: boolean): void => {
       version += 1;
-      changed.add(of);
-      const resource = plainResource(of, String(version), Buffer.alloc(CONTENT_BYTES));
-      if (exists) resources.set(of, resource);
-      else resources.delete(of);
+      changed.get(type)?.add(of);
+      const content = Buffer.alloc(CONTENT_BYTES);
+      if (exists) held.get(type)?.set(of, plainResource(of, String(version), content));
+      else held.get(type)?.delete(of);
     };
     const live = (): Promise<true> =>
       until(() => follower.client.live || null, { what: 'a stream that is in step' });
     await live();
     // Each run has at least one NACK.
     refused.add('name-0');
-    change('name-0', true);
+    change(ADDRESS_TYPE, 'name-0', true);
     await push();
     await until(() => follower.lines.some(({ message }) => message === 'xds.nacked'), {
       what: 'the NACK',
@@ -61,15 +65,17 @@ test('a client ends with the state of a fresh one', async (t) => {
       else if (each.do === 'disconnect') {
         await live();
         follower.client.reopen();
-      } else change(each.of, each.do === 'set');
+      } else change(each.type, each.of, each.do === 'set');
     }
     await push();
     // A refused resource is sent again when the client resumes.
     refused.clear();
     follower.client.reopen();
-    const versions = (): string => shown(follower.held.get(ADDRESS_TYPE) ?? new Map());
-    const wanted = shown(new Map([...resources].map(([key, value]) => [key, value.version])));
-    await until(() => versions() === wanted, { what: `${wanted}, has ${versions()}` });
+    for (const [type, resources] of held) {
+      const versions = (): string => shown(follower.held.get(type) ?? new Map());
+      const wanted = shown(new Map([...resources].map(([key, value]) => [key, value.version])));
+      await until(() => versions() === wanted, { what: `${wanted}, has ${versions()}` });
+    }
     await follower.client.close();
   };
   await fc.assert(fc.asyncProperty(fc.array(step, { minLength: 5, maxLength: 40 }), run), {

@@ -1,9 +1,9 @@
-import { request as httpRequest } from 'node:http';
 import type { IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
+import { request as httpRequest } from '../../../lib/http/node-http.ts';
 import { ApiClient, createControlPlaneKit } from '../../support/control-plane-kit.ts';
 import { until } from '../../support/until.ts';
 
@@ -20,7 +20,7 @@ const service = (name: string, spec: string): string =>
 test('the socket of the pods tells the pods, and takes no orders', async (t) => {
   const kit = await createControlPlaneKit(t);
   const path = join(kit.ca.dir, 'pods', 'pods.sock');
-  await kit.start({ WEFT_CONTROL_PLANE_PODS_SOCKET: path });
+  await kit.start({ WEFT_PODS_SOCKET: path });
   await kit.api.apply(`${DEMO}---\n${POD}`);
   const pods = new ApiClient(path);
   await new Promise<void>((resolve, reject) => {

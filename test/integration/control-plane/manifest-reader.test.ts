@@ -103,11 +103,13 @@ test('a file that was not written to since is not read again; one that was is', 
   };
   const context = admissionContext({ fixedNamespaces: ['default'] });
   await store.transact((draft) => ensureNamespaces(draft, context));
+  // Only the test's own clock moves: a slow machine must not make the file old.
+  const { ctimeMs } = await stat(path);
   let aheadMs = 0;
   const directory = new ManifestDirectory(files, {
     store,
     reader,
-    clock: { ...clock, now: () => clock.now() + aheadMs },
+    clock: { ...clock, now: () => ctimeMs + aheadMs },
     log,
     context: () => context,
     brokenFiles: () => undefined,

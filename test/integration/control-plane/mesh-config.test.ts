@@ -3,7 +3,8 @@ import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import test from 'ava';
 import { systemClock } from '../../../lib/clock/clock.ts';
-import { MeshConfigFollower } from '../../../services/control-plane/mapping/mesh-config-follower.ts';
+import { MeshConfigFollower } from '../../../lib/mesh-config/follower.ts';
+import { readMeshConfig } from '../../../services/control-plane/mapping/mesh-config.ts';
 import { keptLog } from '../../support/actor-context.ts';
 import type { TestActor } from '../../support/actor-context.ts';
 import { askRoute } from '../../support/ask-route.ts';
@@ -50,6 +51,8 @@ test('a ConfigMap is followed; a bad one is named and leaves the last one in for
     fields.map((line) => line['fields']),
     [['enableTracing']],
   );
+  const told = actor.lines.find(({ message }) => message === 'trust-domain.not-signed');
+  t.like(told, { named: 'one.example', signed: 'cluster.local' });
   await kit.api.apply(configMap('{trustDomain: 7}'));
   await until(() => actor.lines.some(({ message }) => message === 'mesh-config.refused'), {
     what: 'the refusal',
@@ -82,7 +85,7 @@ test('a file that is missing or bad at the start is named', async (t) => {
   const start = (): Promise<void> =>
     new MeshConfigFollower({
       path,
-      namespace: 'istio-system',
+      read: readMeshConfig,
       clock: systemClock,
       log,
       changed: () => t.fail(),

@@ -1,11 +1,11 @@
 import { once } from 'node:events';
-import { createServer, request } from 'node:http';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
+import { createServer, request } from '../../../lib/http/node-http.ts';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { ObjectWatchers } from '../../../services/control-plane/api/object-watchers.ts';
 import { CHUNK_CHARACTERS } from '../../../services/control-plane/limits.ts';

@@ -19,6 +19,7 @@ import {
   init,
   restore,
   rotate,
+  skip,
 } from '../../../services/ca/operations.ts';
 import type { CaStatus } from '../../../services/ca/operations.ts';
 import { folderStores } from '../../../services/ca/stores.ts';
@@ -148,6 +149,36 @@ test('a CA that ends during a rotation goes on with it, and a rotation can be gi
   t.is((await caStatus(RULES, stores, Date.now())).rotation, null);
 });
 
+test('an operator takes a node that is gone out of those that a rotation waits for', async (t) => {
+  const kit = await createCaKit(t, { pods: PODS });
+  const ca = await kit.start({ WEFT_CA_ROTATION_SETTLE: '500ms' });
+  const stores = storesOf(kit);
+  const roots = await rootsIn(kit.bundlePath);
+  await until(() => ask(kit, WEB, 3_600), { what: 'pods to be known' });
+  await rotate(stores.state, RULES, Date.now());
+  await until(
+    async () => {
+      const metrics = await ca.metrics();
+      const waits = /^weft_ca_rotation_missing 1$/m.test(metrics);
+      return waits && /^weft_ca_rotation_step_seconds\{step="distribute"\} [^0]/m.test(metrics);
+    },
+    { what: 'the CA to wait for node-1' },
+  );
+  const unknown = await t.throwsAsync(() => skip(stores, ['node-7'], Date.now()));
+  t.regex(unknown?.message ?? '', /node-7: the rotation does not wait/);
+  await skip(stores, ['node-1'], Date.now());
+  t.deepEqual((await caStatus(RULES, stores, Date.now())).rotation?.skipped, ['node-1']);
+  await until(async () => (await caStatus(RULES, stores, Date.now())).rotation === null, {
+    what: 'the rotation to end without node-1',
+  });
+  t.notDeepEqual(await rootsIn(kit.bundlePath), roots);
+  const told = ca.lines.filter((line) => line.message === 'root-rotation.holders-skipped');
+  t.deepEqual(
+    told.map((line) => line['holders']),
+    [['node-1']],
+  );
+});
+
 test('a lost root: the CA goes on from memory, does not start without it, and trusts a backup', async (t) => {
   const kit = await createCaKit(t, { pods: PODS });
   const ca = await kit.start();
@@ -185,6 +216,38 @@ test('a lost root: the CA goes on from memory, does not start without it, and tr
   await t.throwsAsync(() => restore(stores, copy, choice), {
     message: /do not include the root of this backup/,
   });
+});
+
+test('a root that is lost and brought back under load fails no connection', async (t) => {
+  const kit = await createCaKit(t, { pods: PODS });
+  const ca = await kit.start();
+  const stores = storesOf(kit);
+  await until(() => ask(kit, WEB, 60), { what: 'pods to be known' });
+  const [web, api] = await Promise.all([
+    startCaNode(t, kit, { node: 'node-1', identity: WEB, bundlePath: kit.bundlePath, seconds: 12 }),
+    startCaNode(t, kit, { node: 'node-2', identity: API, bundlePath: kit.bundlePath, seconds: 12 }),
+  ]);
+  const handshakes = await startHandshakes(t, web, api);
+  const renewed = async (what: string): Promise<void> => {
+    const before = [web, api].map((node) => node.current().chainPem);
+    const isNew = (): boolean =>
+      [web, api].every((node, index) => node.current().chainPem !== before[index]);
+    await until(isNew, { what });
+  };
+  const copy = await backup(stores.state, Date.now());
+  await rm(join(kit.dir, 'state', 'authority-1.json'));
+  await until(async () => /weft_ca_source_usable 0/.test(await ca.metrics()), {
+    what: 'the loss to be told',
+  });
+  await renewed('certificates by the key in memory');
+  await restore(stores, copy, { replaceRoot: false, nowMs: Date.now() });
+  await until(async () => /weft_ca_source_usable 1/.test(await ca.metrics()), {
+    what: 'the root to be back',
+  });
+  await renewed('certificates by the key that is back');
+  const { made } = handshakes;
+  await until(() => handshakes.made > made + 20, { what: 'connections with them' });
+  t.deepEqual(handshakes.failures, []);
 });
 
 /** Writes a signing certificate below `root`, as a mounted Secret shows it: all files change at once. */

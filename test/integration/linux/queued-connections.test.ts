@@ -1,17 +1,30 @@
 import { once } from 'node:events';
-import { connect, createServer } from 'node:net';
-import type { Socket } from 'node:net';
+import { readlinkSync } from 'node:fs';
+import { connect } from 'node:net';
 import { networkInterfaces } from 'node:os';
+import { setImmediate as immediate } from 'node:timers/promises';
+import { Worker } from 'node:worker_threads';
 import test from 'ava';
-import { acceptQueued, listenTcp } from '../../../lib/linux/sockets.ts';
-import { adoptSocket, serverFd } from '../../../lib/net/socket.ts';
-import { takeQueued } from '../../../workers/listener/migration.ts';
+import { systemClock } from '../../../lib/clock/clock.ts';
+import { FakeClock } from '../../support/fake-clock.ts';
+import { acceptQueued, listenTcp, openTcp } from '../../../lib/linux/sockets.ts';
+import { RawListener } from '../../../lib/net/raw-listener.ts';
+import { RawSocket } from '../../../lib/net/raw-socket.ts';
+import { until } from '../../support/until.ts';
 
 const LISTEN = { netnsFd: null, mark: 0, reusePort: true, transparent: 'off', port: 0 } as const;
 
 const loopback = new Set(
   Object.values(networkInterfaces()).flatMap((all = []) => all.map((one) => one.address)),
 );
+
+function socketUnder(fd: number): string | null {
+  try {
+    return readlinkSync(`/proc/self/fd/${fd}`);
+  } catch {
+    return null;
+  }
+}
 
 for (const address of ['127.0.0.1', '::1']) {
   // A container may lack IPv6; network namespaces of the tests always have it.
@@ -29,20 +42,22 @@ for (const address of ['127.0.0.1', '::1']) {
           return socket;
         }),
       );
-      const accepted: Socket[] = [];
-      for (let next = acceptQueued(fd); next !== null; next = acceptQueued(fd)) {
-        accepted.push(adoptSocket(next));
-        if (accepted.length === 5) break;
-      }
+      const accepted = acceptQueued(fd, false, 5).map(([held]) => new RawSocket(held).adopt());
       t.is(accepted.length, 5);
-      const server = createServer(() => t.fail('accepted by the server'));
-      server.listen({ fd });
-      // In the turn in which the server begins to listen, it has accepted nothing.
-      accepted.push(...takeQueued(server));
-      server.close();
+      const listener = new RawListener(fd, {
+        redirected: false,
+        clock: systemClock,
+        onAccepted: ([held, names]) => {
+          t.truthy(names);
+          accepted.push(new RawSocket(held).adopt());
+        },
+        onRefused: (error) => t.fail(error.message),
+      });
+      // In the turn in which the listener begins, it has accepted nothing.
+      t.is(accepted.length, 5);
+      listener.close(20);
       t.is(accepted.length, 20);
-      t.deepEqual(takeQueued(server), []);
-      t.is(serverFd(server), null);
+      listener.close(20);
       for (const socket of accepted) {
         t.is(socket.bytesRead, 0);
         t.true(socket.isPaused() || socket.readableFlowing === false);
@@ -55,3 +70,38 @@ for (const address of ['127.0.0.1', '::1']) {
     },
   );
 }
+
+test('a thread that ends resets what it has accepted, and closes its listener', async (t) => {
+  const { fd, port } = listenTcp({ ...LISTEN, address: '127.0.0.1' });
+  const listening = socketUnder(fd);
+  const file = new URL('../../support/accepting.worker.ts', import.meta.url);
+  const worker = new Worker(file, { workerData: fd });
+  const accepted = once(worker, 'message');
+  const client = connect(port, '127.0.0.1');
+  const reset = once(client, 'error') as Promise<[NodeJS.ErrnoException]>;
+  await accepted;
+  client.resume();
+  await worker.terminate();
+  t.is((await reset)[0].code, 'ECONNRESET');
+  t.not(socketUnder(fd), listening);
+});
+
+test('a listener that cannot accept asks again only after a while', async (t) => {
+  // Nothing can be accepted from a socket that does not listen.
+  const fd = openTcp({ netnsFd: null, family: 4, mark: 0, noDelay: false });
+  const clock = new FakeClock();
+  const refusals: unknown[] = [];
+  const listener = new RawListener(fd, {
+    redirected: false,
+    clock,
+    onAccepted: () => t.fail('accepted'),
+    onRefused: (error) => refusals.push(error.detail['errno']),
+  });
+  await until(() => refusals.length > 0, { what: 'a refusal' });
+  for (let turn = 0; turn < 3; turn += 1) await immediate();
+  t.deepEqual(refusals, ['EINVAL']);
+  await clock.advance(clock.nextInMs ?? 0);
+  await until(() => refusals.length > 1, { what: 'the next attempt' });
+  listener.close(0);
+  t.is(refusals.length, 2);
+});

@@ -17,7 +17,8 @@ import {
   splicePump,
 } from '../../../lib/linux/splice-pump.ts';
 import type { Copy } from '../../../lib/net/bidi-copy.ts';
-import { detachSocket, spliceSockets } from '../../../lib/net/splice-sockets.ts';
+import { spliceSockets } from '../../../lib/net/splice-sockets.ts';
+import { RawSocket } from '../../../lib/net/raw-socket.ts';
 import { digest, pour, stall } from '../../support/bulk.ts';
 import { socketPair } from '../../support/socket-pair.ts';
 import type { SocketPair } from '../../support/socket-pair.ts';
@@ -38,7 +39,7 @@ interface Joined {
 
 async function joined(t: ExecutionContext): Promise<Joined> {
   const [a, b] = await Promise.all([socketPair(t), socketPair(t)]);
-  const copy = spliceSockets(a.near, b.near);
+  const copy = spliceSockets(new RawSocket(a.near), new RawSocket(b.near));
   t.teardown(() => copy.abort());
   t.true(a.near.destroyed, 'the socket has left JavaScript');
   return { client: a.far, server: b.far, copy };
@@ -260,7 +261,7 @@ test.serial(
   'a splice can be counted and ended by its number alone, and not once it is over',
   async (t) => {
     const [a, b] = await Promise.all([socketPair(t), socketPair(t)]);
-    const splice = splicePump(detachSocket(a.near), detachSocket(b.near));
+    const splice = splicePump(new RawSocket(a.near).take(), new RawSocket(b.near).take());
     a.far.write('four');
     await until(() => countSplice(splice.id)?.fromA === 4, { what: 'the count' });
     abortSplice(splice.id);
@@ -277,7 +278,10 @@ test.serial(
     const [a, b] = await Promise.all([socketPair(t), socketPair(t)]);
     a.far.write('body');
     const toB = randomBytes(3 * MIB);
-    const splice = splicePump(detachSocket(a.near), { ...detachSocket(b.near), first: toB });
+    const splice = splicePump(new RawSocket(a.near).take(), {
+      ...new RawSocket(b.near).take(),
+      first: toB,
+    });
     a.far.end();
     b.far.end();
     const got = await readAll(b.far);
@@ -381,7 +385,7 @@ test.serial(
   async (t) => {
     const mine = await joined(t);
     const [a, b] = await Promise.all([socketPair(t), socketPair(t)]);
-    const fds = { a: detachSocket(a.near).fd, b: detachSocket(b.near).fd };
+    const fds = { a: new RawSocket(a.near).take().fd, b: new RawSocket(b.near).take().fd };
     const worker = new Worker(join(import.meta.dirname, '../../support/splice.worker.ts'), {
       workerData: fds,
     });
@@ -401,12 +405,12 @@ test.serial(
 
 test.serial('what is no stream socket is refused and stays with its owner', async (t) => {
   const { near } = await socketPair(t);
-  const end = detachSocket(near);
+  const end = new RawSocket(near).take();
   const error = t.throws(() => splicePump(end, { fd: 999_999 }), { instanceOf: MeshError });
   t.is(error.detail['errno'], 'EBADF');
-  t.throws(() => detachSocket(near), { instanceOf: MeshError });
+  t.throws(() => new RawSocket(near).take(), { instanceOf: MeshError });
   const other = await socketPair(t);
-  const splice = splicePump(end, detachSocket(other.near));
+  const splice = splicePump(end, new RawSocket(other.near).take());
   splice.abort();
   await splice.done;
 });
@@ -423,7 +427,7 @@ test.serial(
     a.near.pause();
     a.near.unshift(bytes.subarray(8));
     a.far.write(' more');
-    const copy = spliceSockets(a.near, b.near);
+    const copy = spliceSockets(new RawSocket(a.near), new RawSocket(b.near));
     t.true(a.near.destroyed);
     a.far.end(' later');
     b.far.end();
@@ -434,7 +438,7 @@ test.serial(
     const [c, d] = await Promise.all([socketPair(t), socketPair(t)]);
     const written = Buffer.alloc(16 * MIB, 'w');
     c.near.write(written);
-    const kept = spliceSockets(c.near, d.near);
+    const kept = spliceSockets(new RawSocket(c.near), new RawSocket(d.near));
     t.false(c.near.destroyed);
     d.far.end('!');
     c.far.end();
@@ -459,10 +463,10 @@ test.serial('out of descriptors, connections go on in JavaScript or without a pi
   const copied = pumpStats().copiedBytes;
   limitPump({ ...LIMITS, maxPipes: 0 });
   try {
-    kept = spliceSockets(a.near, b.near);
+    kept = spliceSockets(new RawSocket(a.near), new RawSocket(b.near));
     t.false(a.near.destroyed, 'no descriptor for the kernel');
     for (const fd of fillers.slice(0, 2)) closeSync(fd);
-    spliced = spliceSockets(c.near, d.near);
+    spliced = spliceSockets(new RawSocket(c.near), new RawSocket(d.near));
     t.true(c.near.destroyed);
   } finally {
     for (const fd of fillers.splice(2)) closeSync(fd);

@@ -6,7 +6,7 @@ import test from 'ava';
 import { pino } from 'pino';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { PodDirectory } from '../../../services/node-agent/pod-directory.ts';
-import type { PodSet } from '../../../services/node-agent/pod-directory.ts';
+import type { PodSet } from '../../../services/node-agent/pod-source.ts';
 import { podRecord } from '../../support/pod-records.ts';
 
 test('what is no regular file holds up no other pod', async (t) => {

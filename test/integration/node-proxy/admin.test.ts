@@ -200,7 +200,12 @@ test('a CPU profile has the threads as labels, and only one is taken at a time',
     },
     true,
     systemClock,
-    { ready: () => undefined, identities: () => undefined, failed: () => t.fail() },
+    {
+      ready: () => undefined,
+      want: () => undefined,
+      identities: () => undefined,
+      failed: () => t.fail(),
+    },
   );
   t.teardown(() => state.close());
   const { port } = await serve(t, {

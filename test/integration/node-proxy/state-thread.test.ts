@@ -49,6 +49,7 @@ async function startState(t: ExecutionContext, ownThread: boolean) {
     {
       ready: () => (events.ready += 1),
       identities: (identities) => (events.identities = [...identities]),
+      want: () => undefined,
       failed: () => (events.failed += 1),
     },
   );
@@ -187,6 +188,7 @@ for (const own of [true, false]) {
       {
         ready: () => undefined,
         identities: () => undefined,
+        want: () => undefined,
         failed: (error) => events.failed.push(error.code),
       },
     );

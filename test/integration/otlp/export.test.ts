@@ -9,8 +9,8 @@ import { join } from 'node:path';
 import type { ServerOptions } from 'node:https';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
-import { processEnvironment } from '../../../lib/config/env.ts';
 import { issueLeaf } from '../../../lib/identity/x509.ts';
+import { bareEnvironment } from '../../support/bare-environment.ts';
 import { makeScratch } from '../../support/leftovers.ts';
 import { OtlpReceiver } from '../../support/otlp-receiver.ts';
 import { createTunnelPki } from '../../support/tunnel-pki.ts';
@@ -34,7 +34,7 @@ function start(
   flags: readonly string[] = [],
 ): Host {
   const child = spawn(process.execPath, [...flags, fixture], {
-    env: { PATH: processEnvironment()['PATH'], NODE_NAME: 'n1', ...environment },
+    env: bareEnvironment({ NODE_NAME: 'n1', ...environment }),
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   let output = '';

@@ -55,6 +55,7 @@ async function rig(t: ExecutionContext): Promise<Rig> {
   const source = {
     live: true,
     complete: true,
+    partial: false,
     reopened: 0,
     start: () => undefined,
     reopen: () => void (source.reopened += 1),

@@ -7,6 +7,7 @@ import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../../lib/xds/type-urls.ts';
 import { acceptHeld, readHeld } from '../../../services/cli/held-removals.ts';
+import { bareEnvironment } from '../../support/bare-environment.ts';
 import { openBus } from '../../support/bus.ts';
 import { createIngesterKit, servePolicy, serveWorkload } from '../../support/ingester-kit.ts';
 import type { IngesterKit } from '../../support/ingester-kit.ts';
@@ -20,13 +21,13 @@ function startProcess(
   environment: Readonly<Record<string, string>> = {},
 ): { child: ChildProcess; output: () => string } {
   const child = spawn(process.execPath, [HOST], {
-    env: {
+    env: bareEnvironment({
       ...kit.redis.environment('xds-ingester'),
       XDS_ADDRESS: kit.ads.address,
       XDS_ROOT_CA: kit.ads.rootPath,
       AUTH_TOKEN: 'token-1',
       ...environment,
-    },
+    }),
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   let output = '';

@@ -1,8 +1,8 @@
 /** Tests the state path of a mesh: manifests → control plane (certified by the CA) → ingester → Redis → a node-proxy's copy. */
-import { request } from 'node:http';
 import { join } from 'node:path';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
+import { request } from '../../../lib/http/node-http.ts';
 import { decodeAddress } from '../../../lib/xds/resources/address.ts';
 import { ADDRESS_TYPE } from '../../../lib/xds/type-urls.ts';
 import { controlPlaneConfig } from '../../../services/control-plane/config.ts';
@@ -24,9 +24,9 @@ interface Plane {
 
 async function startPlane(t: ExecutionContext, ca: CaKit, port: number): Promise<Plane> {
   const config = controlPlaneConfig.parse({
-    WEFT_CONTROL_PLANE_LISTEN: `127.0.0.1:${port}`,
+    WEFT_LISTEN: `127.0.0.1:${port}`,
     WEFT_CONTROL_PLANE_API_SOCKET: join(ca.dir, 'manifests.sock'),
-    WEFT_CONTROL_PLANE_STATE_DIR: join(ca.dir, 'control'),
+    WEFT_STATE_DIR: join(ca.dir, 'control'),
     CA_ADDRESS: ca.address(),
     CA_ROOT_CA: ca.bundlePath,
     AUTH_TOKEN: await ca.issuer.mint(accountSubject('istio-system', 'istiod')),

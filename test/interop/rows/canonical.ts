@@ -4,29 +4,46 @@ import { isDeepStrictEqual } from 'node:util';
 /** A decoded message as JSON. */
 export type Fields = Readonly<Record<string, unknown>>;
 
+interface Port extends Fields {
+  readonly servicePort?: number;
+}
+
 interface Policy {
   readonly rules: readonly {
     readonly clauses: readonly { readonly matches: readonly Fields[] }[];
   }[];
 }
 
+interface Mapped {
+  readonly ports?: readonly Port[];
+  readonly services?: Readonly<Record<string, { readonly ports?: readonly Port[] }>>;
+  readonly authorizationPolicies?: readonly string[];
+}
+
 /**
- * Brings a workload, a service or a policy into its form. Ports are sorted. Workloads tell no protocol of their ports: istiod
- * leaves it out there and proxies do not read it, while Weft repeats the service's.
+ * Brings a workload, a service or a policy into its form. The order of ports and of the names of policies has no meaning, and of
+ * two ports with one number proxies keep the last. Workloads tell no protocol of their ports: istiod leaves it out there and
+ * proxies do not read it, while Weft repeats the service's.
  */
 export function canonicalResource(resource: Fields): Fields {
   if ('rules' in resource) return canonicalPolicy(resource as Fields & Policy);
-  const { ports, services } = resource as {
-    readonly ports?: readonly Fields[];
-    readonly services?: Readonly<Record<string, { readonly ports: readonly Fields[] }>>;
-  };
-  if (ports !== undefined) return { ...resource, ports: sorted(ports) };
-  if (services === undefined) return resource;
-  const plain = Object.entries(services).map(([name, { ports: listed }]) => [
+  const { ports, services, authorizationPolicies } = resource as Mapped;
+  const plain = Object.entries(services ?? {}).map(([name, { ports: listed = [] }]) => [
     name,
-    { ports: sorted(listed.map((port) => ({ ...port, appProtocol: undefined }))) },
+    { ports: portsOf(listed.map((port) => ({ ...port, appProtocol: undefined }))) },
   ]);
-  return { ...resource, services: Object.fromEntries(plain) as Fields };
+  return {
+    ...resource,
+    ...(ports === undefined ? {} : { ports: portsOf(ports) }),
+    ...(services === undefined ? {} : { services: Object.fromEntries(plain) as Fields }),
+    ...(authorizationPolicies === undefined
+      ? {}
+      : { authorizationPolicies: authorizationPolicies.toSorted() }),
+  };
+}
+
+function portsOf(ports: readonly Port[]): Port[] {
+  return sorted([...new Map(ports.map((port) => [port.servicePort, port])).values()]);
 }
 
 /**

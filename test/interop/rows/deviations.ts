@@ -1,11 +1,10 @@
-/** Rows of the specification in which Weft's control plane differs from upstream on purpose, or that no comparison shows yet, and why. */
-export const DEVIATIONS: ReadonlyMap<string, string> = new Map([
-  [
-    '1.1.4',
-    'the network label of the root namespace holds for the whole cluster, so it would change every other row',
-  ],
-  ['1.2.2', 'no comparison yet: it needs the uid that the API server gives the pod'],
-  ['1.1.18', 'needs a waypoint that a controller deployed'],
-  ['1.3.5', 'needs a second network'],
-  ['1.3.6', 'multi-network is not supported yet'],
-]);
+/** The rows of the specification in which Weft's control plane differs from upstream on purpose. */
+import { readFile } from 'node:fs/promises';
+
+const PAGE = new URL('../../../docs/decisions/mapping-deviations.md', import.meta.url);
+
+/** Reads the rows that the page names in its table's first column. */
+export async function listedDeviations(): Promise<ReadonlySet<string>> {
+  const lines = (await readFile(PAGE, 'utf8')).split('\n').filter((line) => /^\| \d/.test(line));
+  return new Set(lines.flatMap((line) => (line.split('|')[1] ?? '').trim().split(', ')));
+}

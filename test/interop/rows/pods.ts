@@ -1,30 +1,12 @@
-import { meshPod } from '../support/istio-cluster.ts';
-import { freshIp } from './comparison.ts';
+import { podWith } from './comparison.ts';
 import type { Comparison } from './comparison.ts';
-import type { TestObject } from '../../kubernetes/support/cluster.ts';
+import type { Fields } from './canonical.ts';
 
-type Fields = Readonly<Record<string, unknown>>;
-
-/** A pod with changed metadata, spec and status. */
-function podWith(
-  namespace: string,
-  name: string,
-  { metadata, spec, status }: { metadata?: Fields; spec?: Fields; status?: Fields },
-): TestObject {
-  const pod = meshPod(namespace, name, freshIp());
-  return {
-    ...pod,
-    metadata: { ...pod.metadata, ...metadata },
-    spec: { ...(pod['spec'] as Fields), ...spec },
-    status: { ...(pod['status'] as Fields), ...status },
-  };
-}
+const OWNER_UID = 'b6f7c1d2-0000-4000-8000-000000000001';
 
 const owner = (kind: string, name: string, apiVersion = 'apps/v1'): Fields => ({
   generateName: `${name}-`,
-  ownerReferences: [
-    { apiVersion, kind, name, uid: 'b6f7c1d2-0000-4000-8000-000000000001', controller: true },
-  ],
+  ownerReferences: [{ apiVersion, kind, name, uid: OWNER_UID, controller: true }],
 });
 
 /** Pods: docs/spec/istiod-ambient.md §1.1. */
@@ -32,7 +14,7 @@ export const podComparisons: readonly Comparison[] = [
   {
     title: 'a pod: names, addresses, account, node, health',
     rows: [
-      '1.1',
+      '1.1.a',
       '1.1.1',
       '1.1.2',
       '1.1.3',
@@ -45,9 +27,9 @@ export const podComparisons: readonly Comparison[] = [
       '1.1.21',
     ],
     objects: (ns) => [
-      meshPod(ns, 'ready', freshIp(), { account: 'web' }),
-      meshPod(ns, 'unready', freshIp(), { ready: false }),
-      meshPod(ns, 'elsewhere', freshIp(), { node: 'node-9' }),
+      podWith(ns, 'ready', {}, { account: 'web' }),
+      podWith(ns, 'unready', {}, { ready: false }),
+      podWith(ns, 'elsewhere', {}, { node: 'node-9' }),
       podWith(ns, 'two-families', {
         status: { podIP: '10.246.0.1', podIPs: [{ ip: '10.246.0.1' }, { ip: 'fd00:246::1' }] },
       }),
@@ -55,7 +37,11 @@ export const podComparisons: readonly Comparison[] = [
       podWith(ns, 'succeeded', { status: { phase: 'Succeeded' } }),
       podWith(ns, 'pending', { status: { phase: 'Pending' } }),
       podWith(ns, 'without-address', { status: { podIP: '', podIPs: [] } }),
+      podWith(ns, 'one-address', { status: { podIPs: [] } }),
+      podWith(ns, 'ends', { metadata: { finalizers: ['weft.test/stays'] } }),
     ],
+    later: (cluster, stored) =>
+      cluster.delete(...stored.filter(({ metadata }) => metadata.name === 'ends')),
   },
   {
     title: 'the locality of a pod is that of its node',
@@ -68,8 +54,8 @@ metadata:
   name: ${ns}
   labels: { topology.kubernetes.io/region: r1, topology.kubernetes.io/zone: z1, topology.istio.io/subzone: s1 }
 `,
-      meshPod(ns, 'near', freshIp(), { node: ns }),
-      meshPod(ns, 'unknown', freshIp(), { node: 'no-such-node' }),
+      podWith(ns, 'near', {}, { node: ns }),
+      podWith(ns, 'unknown', {}, { node: 'no-such-node' }),
     ],
   },
   {
@@ -81,7 +67,7 @@ metadata:
   },
   {
     title: 'the name of the workload, by label and by owner',
-    rows: ['1.1.13'],
+    rows: ['1.1.13', '1.1.b'],
     objects: (ns) => [
       podWith(ns, 'labelled', {
         metadata: { labels: { 'service.istio.io/workload-name': 'named' } },
@@ -101,11 +87,24 @@ metadata:
       }),
       podWith(ns, 'cron-28512345-abcde', { metadata: owner('Job', 'cron-28512345', 'batch/v1') }),
       podWith(ns, 'job-1-abcde', { metadata: owner('Job', 'job-1', 'batch/v1') }),
+      podWith(ns, 'cron-285-abcde', { metadata: owner('Job', 'cron-285', 'batch/v1') }),
       podWith(ns, 'db-0', { metadata: owner('StatefulSet', 'db') }),
       podWith(ns, 'rc-abcde', {
         metadata: {
           ...owner('ReplicationController', 'rc-1', 'v1'),
           labels: { deploymentconfig: 'dc' },
+        },
+      }),
+      podWith(ns, 'own-abcde', { metadata: owner('Machine', 'own', 'example.com/v1') }),
+      podWith(ns, 'another-hash-abcde', {
+        metadata: { ...owner('ReplicaSet', 'web-1'), labels: { 'pod-template-hash': '2' } },
+      }),
+      podWith(ns, 'not-controlled-abcde', {
+        metadata: {
+          generateName: 'not-controlled-',
+          ownerReferences: [
+            { apiVersion: 'apps/v1', kind: 'ReplicaSet', name: 'x', uid: OWNER_UID },
+          ],
         },
       }),
       podWith(ns, 'without-generate', {
@@ -117,23 +116,33 @@ metadata:
     title: 'canonical name and revision, by each label',
     rows: ['1.1.14', '1.1.15'],
     objects: (ns) => [
-      meshPod(ns, 'app', freshIp(), { labels: { app: 'a', version: 'v1' } }),
-      meshPod(ns, 'recommended', freshIp(), {
-        labels: {
-          app: 'a',
-          'app.kubernetes.io/name': 'b',
-          version: 'v1',
-          'app.kubernetes.io/version': 'v2',
+      podWith(ns, 'app', {}, { labels: { app: 'a', version: 'v1' } }),
+      podWith(
+        ns,
+        'recommended',
+        {},
+        {
+          labels: {
+            app: 'a',
+            'app.kubernetes.io/name': 'b',
+            version: 'v1',
+            'app.kubernetes.io/version': 'v2',
+          },
         },
-      }),
-      meshPod(ns, 'canonical', freshIp(), {
-        labels: {
-          'app.kubernetes.io/name': 'b',
-          'service.istio.io/canonical-name': 'c',
-          'app.kubernetes.io/version': 'v2',
-          'service.istio.io/canonical-revision': 'v3',
+      ),
+      podWith(
+        ns,
+        'canonical',
+        {},
+        {
+          labels: {
+            'app.kubernetes.io/name': 'b',
+            'service.istio.io/canonical-name': 'c',
+            'app.kubernetes.io/version': 'v2',
+            'service.istio.io/canonical-revision': 'v3',
+          },
         },
-      }),
+      ),
     ],
   },
   {
@@ -147,6 +156,9 @@ metadata:
       podWith(ns, 'both', { metadata: { labels: { 'networking.istio.io/tunnel': 'http' } } }),
       podWith(ns, 'sidecar', {
         metadata: { annotations: {}, labels: { 'security.istio.io/tlsMode': 'istio' } },
+      }),
+      podWith(ns, 'enrolled-sidecar', {
+        metadata: { labels: { 'security.istio.io/tlsMode': 'istio' } },
       }),
     ],
   },

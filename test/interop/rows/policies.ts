@@ -1,8 +1,8 @@
-import { meshPod } from '../support/istio-cluster.ts';
-import { freshIp } from './comparison.ts';
+import { changed, nextSecond, podWith, podsWith } from './comparison.ts';
 import type { Comparison } from './comparison.ts';
 
-const policy = (ns: string, name: string, spec: string, annotations = ''): string => `
+/** The YAML of an AuthorizationPolicy. */
+export const policy = (ns: string, name: string, spec: string, annotations = ''): string => `
 apiVersion: security.istio.io/v1
 kind: AuthorizationPolicy
 metadata: { name: ${name}, namespace: ${ns}, annotations: { ${annotations} } }
@@ -10,7 +10,8 @@ spec: ${spec}
 ---
 `;
 
-const authentication = (ns: string, name: string, spec: string): string => `
+/** The YAML of a PeerAuthentication. */
+export const authentication = (ns: string, name: string, spec: string): string => `
 apiVersion: security.istio.io/v1
 kind: PeerAuthentication
 metadata: { name: ${name}, namespace: ${ns} }
@@ -22,9 +23,9 @@ spec: ${spec}
 export const policyComparisons: readonly Comparison[] = [
   {
     title: 'which policies reach the proxies, and their scope',
-    rows: ['2.1', '2.1.1', '2.1.2', '2.1.3', '2.1.4', '1.1.20', '2.4'],
+    rows: ['2.1.1', '2.1.2', '2.1.3', '2.1.4', '1.1.20', '2.4.a'],
     objects: (ns) => [
-      meshPod(ns, 'web', freshIp(), { labels: { app: 'web' } }),
+      ...podsWith(ns, { web: { app: 'web' } }),
       policy(ns, 'namespace', '{ rules: [{}] }') +
         policy(ns, 'selected', '{ selector: { matchLabels: { app: web } }, rules: [{}] }') +
         policy(ns, 'others', '{ selector: { matchLabels: { app: other } }, rules: [{}] }') +
@@ -40,8 +41,18 @@ export const policyComparisons: readonly Comparison[] = [
     ],
   },
   {
+    title: 'workloads without labels',
+    rows: ['2.4.a'],
+    objects: (ns) => [
+      podWith(ns, 'bare', { metadata: { labels: {} } }),
+      policy(ns, 'selected', '{ selector: { matchLabels: { app: web } }, rules: [{}] }'),
+    ],
+    deviation: (resources) =>
+      changed(resources, '/bare', (found) => ({ ...found, authorizationPolicies: [] })),
+  },
+  {
     title: 'the fields of rules',
-    rows: ['2.2', '2.2.1', '2.2.2', '2.2.3', '2.2.4', '2.2.10'],
+    rows: ['2.2.a', '2.2.1', '2.2.2', '2.2.3', '2.2.4', '2.2.b', '2.2.10'],
     objects: (ns) => [
       policy(
         ns,
@@ -65,12 +76,42 @@ export const policyComparisons: readonly Comparison[] = [
         ) +
         policy(ns, 'allow-all', '{ rules: [{}] }') +
         policy(ns, 'allow-none', '{}') +
-        policy(ns, 'deny-all', '{ action: DENY, rules: [{}] }'),
+        policy(ns, 'deny-all', '{ action: DENY, rules: [{}] }') +
+        policy(
+          ns,
+          'many',
+          '{ rules: [{ from: [{ source: { namespaces: [a] } }, { source: { ipBlocks: ["::1"], namespaces: [b] } }], to: [{ operation: { ports: ["1"] } }, { operation: { ports: ["2"] } }] }, { to: [{ operation: { ports: ["3"] } }] }] }',
+        ),
     ],
   },
   {
+    title: 'values of rules that cannot be read, and trust domains',
+    rows: ['2.2.1', '2.2.2', '2.2.b'],
+    objects: (ns) => [
+      policy(ns, 'allow-port', '{ rules: [{ to: [{ operation: { ports: ["80", "x"] } }] }] }') +
+        policy(
+          ns,
+          'deny-port',
+          '{ action: DENY, rules: [{ to: [{ operation: { ports: ["80", "x"] } }] }] }',
+        ) +
+        policy(
+          ns,
+          'allow-domain',
+          '{ rules: [{ from: [{ source: { namespaces: [a], trustDomains: [x] } }] }] }',
+        ) +
+        policy(ns, 'empty-lists', '{ rules: [{ from: [], to: [], when: [] }] }'),
+    ],
+    deviation: (resources) => {
+      let weft = resources;
+      for (const name of ['/allow-port', '/allow-domain', '/empty-lists']) {
+        weft = changed(weft, name, (found) => ({ ...found, rules: [] }));
+      }
+      return changed(weft, '/deny-port', (found) => ({ ...found, rules: [[]] }));
+    },
+  },
+  {
     title: 'rules about HTTP',
-    rows: ['2.2.5', '2.2.6', '2.2.7', '2.2.8', '2.2.9'],
+    rows: ['2.2.c', '2.2.5', '2.2.6', '2.2.d', '2.2.7', '2.2.8', '2.2.9'],
     objects: (ns) => [
       policy(
         ns,
@@ -102,11 +143,14 @@ export const policyComparisons: readonly Comparison[] = [
   },
   {
     title: 'peer authentication of a namespace and of workloads',
-    rows: ['2.3', '2.3.1', '2.3.2', '2.3.3', '2.3.6'],
+    rows: ['2.3.a', '2.3.1', '2.3.2', '2.3.3', '2.3.6', '2.3.b'],
     objects: (ns) => [
-      ...['web', 'ports', 'open', 'strict'].map((app) =>
-        meshPod(ns, app, freshIp(), { labels: { app } }),
-      ),
+      ...podsWith(ns, {
+        web: { app: 'web' },
+        ports: { app: 'ports' },
+        open: { app: 'open' },
+        strict: { app: 'strict' },
+      }),
       authentication(ns, 'default', '{ mtls: { mode: STRICT } }') +
         authentication(
           ns,
@@ -126,14 +170,39 @@ export const policyComparisons: readonly Comparison[] = [
     ],
   },
   {
+    title: 'the oldest peer authentication of a level counts',
+    rows: ['2.3.a'],
+    objects: (ns) => [
+      ...podsWith(ns, { web: { app: 'web' }, other: {} }),
+      authentication(ns, 'z-namespace', '{ mtls: { mode: PERMISSIVE } }') +
+        authentication(
+          ns,
+          'z-workload',
+          '{ selector: { matchLabels: { app: web } }, mtls: { mode: STRICT } }',
+        ),
+    ],
+    later: async (cluster, stored) => {
+      const { namespace = '' } = stored[0]?.metadata ?? {};
+      await nextSecond(stored);
+      await cluster.applyText(
+        authentication(namespace, 'a-namespace', '{ mtls: { mode: STRICT } }') +
+          authentication(
+            namespace,
+            'a-workload',
+            '{ selector: { matchLabels: { app: web } }, mtls: { mode: PERMISSIVE } }',
+          ),
+      );
+    },
+  },
+  {
     title: 'peer authentication of ports alone',
     rows: ['2.3.4'],
     objects: (ns) => [
-      meshPod(ns, 'web', freshIp(), { labels: { app: 'web' } }),
+      ...podsWith(ns, { web: { app: 'web' } }),
       authentication(
         ns,
         'web',
-        '{ selector: { matchLabels: { app: web } }, mtls: { mode: PERMISSIVE }, portLevelMtls: { "80": { mode: STRICT } } }',
+        '{ selector: { matchLabels: { app: web } }, mtls: { mode: PERMISSIVE }, portLevelMtls: { "80": { mode: STRICT }, "81": { mode: STRICT }, "82": { mode: DISABLE } } }',
       ),
     ],
   },
@@ -141,7 +210,7 @@ export const policyComparisons: readonly Comparison[] = [
     title: 'peer authentication of ports below a strict namespace',
     rows: ['2.3.5'],
     objects: (ns) => [
-      meshPod(ns, 'web', freshIp(), { labels: { app: 'web' } }),
+      ...podsWith(ns, { web: { app: 'web' } }),
       authentication(ns, 'default', '{ mtls: { mode: STRICT } }') +
         authentication(
           ns,

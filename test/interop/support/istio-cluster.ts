@@ -5,8 +5,8 @@ import test, { registerCompletionHandler } from 'ava';
 import type { ExecutionContext } from 'ava';
 import { present } from '../../../lib/errors/assert.ts';
 import { Cluster } from '../../kubernetes/support/cluster.ts';
-import type { TestObject } from '../../kubernetes/support/cluster.ts';
 import { adminClient, installDefinitions } from '../../kubernetes/support/definitions.ts';
+import { pod } from '../../kubernetes/support/objects.ts';
 import { startApiServer } from '../../kubernetes/support/api-server.ts';
 import { kubernetesPrograms } from '../../kubernetes/support/programs.ts';
 import type { KubernetesPrograms } from '../../kubernetes/support/programs.ts';
@@ -89,46 +89,15 @@ export async function istioSuite(
   );
 }
 
-/** A pod that runs, is ready and is part of the mesh. */
-export function meshPod(
-  namespace: string,
-  name: string,
-  ip: string,
-  more: {
-    readonly labels?: Readonly<Record<string, string>>;
-    readonly account?: string;
-    readonly ready?: boolean;
-    readonly node?: string;
-  } = {},
-): TestObject {
-  const { account = 'default', labels = {}, node = NODE, ready = true } = more;
-  return {
-    apiVersion: 'v1',
-    kind: 'Pod',
-    metadata: {
-      name,
-      namespace,
-      labels,
-      annotations: { 'ambient.istio.io/redirection': 'enabled' },
-    },
-    spec: {
-      nodeName: node,
-      serviceAccountName: account,
-      containers: [{ name: 'app', image: 'app', ports: [{ name: 'http', containerPort: 8080 }] }],
-    },
-    status: {
-      phase: 'Running',
-      podIP: ip,
-      podIPs: [{ ip }],
-      conditions: [{ type: 'Ready', status: ready ? 'True' : 'False' }],
-    },
-  };
-}
-
 /** A token of the account that reads the mesh, bound to its pod on {@link NODE}. */
 export async function readerToken(cluster: Cluster): Promise<string> {
-  const pod = meshPod(ROOT_NAMESPACE, READER_POD, '10.244.0.2', { account: 'ztunnel' });
-  const [stored] = await cluster.apply(pod);
+  const reader = pod(ROOT_NAMESPACE, READER_POD, {
+    ip: '10.244.0.2',
+    node: NODE,
+    account: 'ztunnel',
+    labels: { app: 'ztunnel' },
+  });
+  const [stored] = await cluster.apply(reader);
   const { uid, name } = present(stored, 'the pod of the reader').metadata;
   return cluster.token(ROOT_NAMESPACE, 'ztunnel', { audiences: ['istio-ca'], pod: { name, uid } });
 }

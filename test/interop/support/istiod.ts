@@ -4,6 +4,7 @@ import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 import { adminClient } from '../../kubernetes/support/definitions.ts';
 import type { ApiServer } from '../../kubernetes/support/api-server.ts';
 import { makeScratch } from '../../support/leftovers.ts';
@@ -29,6 +30,8 @@ const FEATURES = {
   VALIDATION_WEBHOOK_CONFIG_NAME: '',
 };
 
+type Options = Readonly<Record<string, string>>;
+
 /** An istiod. */
 export class Istiod {
   /** URL of delta ADS and the CA. */
@@ -36,36 +39,36 @@ export class Istiod {
   /** File with the roots of its CA. */
   readonly rootPath: string;
   readonly #server: ApiServer;
-  readonly #start: () => ChildProcess;
+  readonly #spawn: (options: Options) => ChildProcess;
   readonly #readyUrl: string;
   #child: ChildProcess | null = null;
+  /** Settings beside {@link FEATURES}. */
+  #options: Options = {};
 
   private constructor(
     server: ApiServer,
-    parts: Pick<Istiod, 'address' | 'rootPath'> & { start: () => ChildProcess; readyUrl: string },
+    parts: Pick<Istiod, 'address' | 'rootPath'> & {
+      spawn: (options: Options) => ChildProcess;
+      readyUrl: string;
+    },
   ) {
     this.#server = server;
     this.address = parts.address;
     this.rootPath = parts.rootPath;
-    this.#start = parts.start;
+    this.#spawn = parts.spawn;
     this.#readyUrl = parts.readyUrl;
   }
 
-  /** Makes one; it does not run yet. `features` are further settings. */
-  static async create(
-    program: string,
-    server: ApiServer,
-    features: Readonly<Record<string, string>> = {},
-  ): Promise<Istiod> {
+  /** Makes one; it does not run yet. Its MeshConfig is that of ConfigMap `istio`. */
+  static async create(program: string, server: ApiServer): Promise<Istiod> {
     const directory = await makeScratch('istiod');
     const path = (name: string): string => join(directory, name);
     const [port, http, monitoring] = [await ownPort(), await ownPort(), await ownPort()];
-    await writeFile(path('mesh'), 'defaultConfig: {}\n');
     await writeFile(path('kubeconfig'), kubeconfig(server));
     const args = [
       'discovery',
       `--kubeconfig=${path('kubeconfig')}`,
-      `--meshConfig=${path('mesh')}`,
+      `--meshConfig=${path('none')}`,
       `--secureGRPCAddr=127.0.0.1:${port}`,
       `--httpAddr=127.0.0.1:${http}`,
       `--monitoringAddr=127.0.0.1:${monitoring}`,
@@ -78,23 +81,29 @@ export class Istiod {
       POD_NAME: 'istiod-0',
       POD_NAMESPACE: ROOT_NAMESPACE,
       HOME: directory,
-      ...features,
     };
-    const start = (): ChildProcess => {
-      const command = ['--pdeathsig', 'KILL', program, ...args];
-      return spawn('/usr/bin/setpriv', command, { cwd: directory, env, stdio: 'ignore' });
-    };
+    const command = ['--pdeathsig', 'KILL', program, ...args];
     return new Istiod(server, {
       address: `https://127.0.0.1:${port}`,
       rootPath: path('root-cert.pem'),
-      start,
+      spawn: (options) =>
+        spawn('/usr/bin/setpriv', command, {
+          cwd: directory,
+          env: { ...env, ...options },
+          stdio: 'ignore',
+        }),
       readyUrl: `http://127.0.0.1:${http}/ready`,
     });
   }
 
+  /** Its process. */
+  get pid(): number {
+    return this.#child?.pid ?? 0;
+  }
+
   /** Starts it; resolves when it serves. */
   async start(): Promise<void> {
-    const child = this.#start();
+    const child = this.#spawn(this.#options);
     this.#child = child;
     const ready = async (): Promise<boolean> => {
       if (child.exitCode !== null) throw new Error(`istiod ended with ${child.exitCode}`);
@@ -114,6 +123,14 @@ export class Istiod {
     } finally {
       client.close();
     }
+  }
+
+  /** Starts it again with other settings, if it does not have them. */
+  async use(options: Options): Promise<void> {
+    if (isDeepStrictEqual(options, this.#options)) return;
+    await this.kill();
+    this.#options = options;
+    await this.start();
   }
 
   /** Sends SIGKILL. */

@@ -18,7 +18,7 @@ import { READER_POD } from './istio-cluster.ts';
 import { ROOT_NAMESPACE } from './istiod.ts';
 
 /** The resources of a control plane that belong to a namespace: name → content. */
-export type MeshView = (namespace: string) => Fields;
+export type MeshView = (namespace: string) => Readonly<Record<string, Fields>>;
 
 /** Follows a control plane until the test ends; resolves when everything was received once. */
 export async function viewMesh(

@@ -1,7 +1,6 @@
 /** A CA on the API server, in a system namespace of its own. */
-import { readFile, rm } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { parseAllDocuments } from 'yaml';
 import type { ExecutionContext } from 'ava';
 import { CaClient, MAX_ANSWER_BYTES } from '../../../lib/identity/ca-client.ts';
 import { requestFor } from '../../../lib/identity/csr.ts';
@@ -17,19 +16,18 @@ import type { TestActor } from '../../support/actor-context.ts';
 import { makeScratch } from '../../support/leftovers.ts';
 import { ownPort } from '../../support/ports.ts';
 import { until } from '../../support/until.ts';
-import type { Cluster, TestObject } from './cluster.ts';
+import type { Cluster, StoredTestObject, TestObject } from './cluster.ts';
 import type { Gateway } from './gateway.ts';
 import { pod } from './objects.ts';
-
-/** The rights of the CA's account. */
-export const CA_ROLE = new URL('../../../infra/kubernetes/ca.yaml', import.meta.url);
+import { underRole } from './rbac.ts';
+import type { RoleAccount } from './rbac.ts';
 
 /** A system namespace with the CA's account, and the namespaces that get its roots. */
 export interface CaCluster {
   /** The system namespace. */
   readonly system: string;
-  /** The CA's user name in the API server's audit log. */
-  readonly user: string;
+  /** The CA's account. */
+  readonly account: RoleAccount;
   /** Makes a namespace that the CA selects. */
   namespace(label: string): Promise<string>;
   /** A pod that runs on a node under an account. */
@@ -53,30 +51,15 @@ export interface RunningCa {
 /** Makes the namespace and the account. */
 export async function caCluster(t: ExecutionContext, cluster: Cluster): Promise<CaCluster> {
   const system = await cluster.namespace('system');
-  const documents = parseAllDocuments(await readFile(CA_ROLE, 'utf8'));
-  // Cluster-wide names differ, because other tests use the same server.
-  const objects = documents.map((document): unknown =>
-    JSON.parse(
-      JSON.stringify(document.toJS()).replaceAll('"istio-system"', JSON.stringify(system)),
-    ),
-  ) as TestObject[];
-  await cluster.apply(
-    ...objects.map((object) => {
-      if (!object.kind.startsWith('ClusterRole')) return object;
-      const roleRef = object['roleRef'] as Record<string, unknown> | undefined;
-      return {
-        ...object,
-        metadata: { ...object.metadata, name: `weft-ca-${system}` },
-        ...(roleRef === undefined ? {} : { roleRef: { ...roleRef, name: `weft-ca-${system}` } }),
-      };
-    }),
-  );
+  const account = await underRole(cluster, 'ca.yaml', { namespace: system });
   const scratch = await makeScratch('ca-kubernetes');
   t.teardown(() => rm(scratch, { recursive: true, force: true }));
-  const token = await cluster.token(system, 'weft-ca');
   const environment = async (via?: Gateway): Promise<Record<string, string>> => ({
-    WEFT_CA_SOURCE: 'kubernetes',
-    KUBECONFIG: await cluster.kubeconfig({ token, ...(via === undefined ? {} : { via }) }),
+    WEFT_SOURCE: 'kubernetes',
+    KUBECONFIG: await cluster.kubeconfig({
+      token: account.token,
+      ...(via === undefined ? {} : { via }),
+    }),
     POD_NAMESPACE: system,
     WEFT_CA_NAMESPACE_SELECTOR: `weft-test=${system}`,
     CA_TRUSTED_NODE_ACCOUNTS: `${system}/ztunnel`,
@@ -85,7 +68,7 @@ export async function caCluster(t: ExecutionContext, cluster: Cluster): Promise<
   });
   return {
     system,
-    user: `system:serviceaccount:${system}:weft-ca`,
+    account,
     pod: (namespace, account, node) =>
       pod(namespace, `${account}-1`, { ip: '10.244.1.1', account, node }),
     namespace: (label) => cluster.namespace(label, { 'weft-test': system }),
@@ -94,7 +77,7 @@ export async function caCluster(t: ExecutionContext, cluster: Cluster): Promise<
       const bundle = join(scratch, `roots-${port}.pem`);
       const config = caConfig.parse({
         ...(await environment(via)),
-        WEFT_CA_LISTEN: `127.0.0.1:${port}`,
+        WEFT_LISTEN: `127.0.0.1:${port}`,
         WEFT_CA_ROOT_BUNDLE_FILE: bundle,
         ...extra,
       });
@@ -131,4 +114,20 @@ function asking(t: ExecutionContext, address: string, rootCa: string): RunningCa
     client.close();
     return parseCaAnswer(chain);
   };
+}
+
+/** A token of an account, bound to a pod that is stored. */
+export function boundToken(
+  cluster: Cluster,
+  pod: StoredTestObject | undefined,
+  seconds?: number,
+): Promise<string> {
+  if (pod === undefined) throw new Error('the pod is stored');
+  const { name, uid, namespace = '' } = pod.metadata;
+  const account = (pod['spec'] as { readonly serviceAccountName: string }).serviceAccountName;
+  return cluster.token(namespace, account, {
+    audiences: ['istio-ca'],
+    pod: { name, uid },
+    ...(seconds === undefined ? {} : { seconds }),
+  });
 }

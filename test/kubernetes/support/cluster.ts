@@ -3,13 +3,13 @@ import { randomBytes } from 'node:crypto';
 import { readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parseAllDocuments } from 'yaml';
-import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { present } from '../../../lib/errors/assert.ts';
 import { KubernetesClient } from '../../../lib/kubernetes/client.ts';
 import type { KubernetesConnection } from '../../../lib/kubernetes/connection.ts';
 import { resourcePath } from '../../../lib/kubernetes/resource.ts';
 import type { ResourceType } from '../../../lib/kubernetes/resource.ts';
+import type { TeardownOwner } from '../../support/actor-context.ts';
 import { makeScratch } from '../../support/leftovers.ts';
 import { DEFINITIONS, adminClient, installDefinitions } from './definitions.ts';
 import type { ApiServer } from './api-server.ts';
@@ -32,6 +32,7 @@ export interface TestObject {
 export interface StoredTestObject extends TestObject {
   readonly metadata: TestObject['metadata'] & {
     readonly uid: string;
+    readonly creationTimestamp: string;
     readonly resourceVersion: string;
     readonly generation?: number;
   };
@@ -55,9 +56,9 @@ export class Cluster {
   readonly server: ApiServer;
   /** A client with all rights. */
   readonly admin: KubernetesClient;
-  readonly #t: ExecutionContext;
+  readonly #t: TeardownOwner;
 
-  constructor(server: ApiServer, t: ExecutionContext) {
+  constructor(server: ApiServer, t: TeardownOwner) {
     this.server = server;
     this.#t = t;
     this.admin = adminClient(server);
@@ -65,12 +66,16 @@ export class Cluster {
   }
 
   /** Creates a namespace with a new name, which it returns. Other tests use the same server, so every test makes its own. */
-  async namespace(label: string, labels: Readonly<Record<string, string>> = {}): Promise<string> {
+  async namespace(
+    label: string,
+    labels: Readonly<Record<string, string>> = {},
+    annotations: Readonly<Record<string, string>> = {},
+  ): Promise<string> {
     const name = `${label}-${randomBytes(4).toString('hex')}`;
     await this.admin.create('/api/v1/namespaces', {
       apiVersion: 'v1',
       kind: 'Namespace',
-      metadata: { name, labels },
+      metadata: { name, labels, annotations },
     });
     return name;
   }

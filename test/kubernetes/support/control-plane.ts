@@ -1,7 +1,10 @@
 /** A control plane that follows the test's API server. */
+import { spawn } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
 import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
+import { fileURLToPath } from 'node:url';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { ExecutionContext } from 'ava';
 import { present } from '../../../lib/errors/assert.ts';
@@ -9,6 +12,7 @@ import { ControlPlaneActor } from '../../../services/control-plane/control-plane
 import { controlPlaneConfig } from '../../../services/control-plane/config.ts';
 import { startActor } from '../../support/actor-context.ts';
 import type { TestActor } from '../../support/actor-context.ts';
+import { bareEnvironment } from '../../support/bare-environment.ts';
 import { createCaKit } from '../../support/ca-kit.ts';
 import type { CaKit } from '../../support/ca-kit.ts';
 import type { DeltaTarget } from '../../support/delta-test-client.ts';
@@ -17,6 +21,8 @@ import { until } from '../../support/until.ts';
 import type { Cluster } from './cluster.ts';
 import type { Gateway } from './gateway.ts';
 import { underRole } from './rbac.ts';
+
+const WEFT = fileURLToPath(new URL('../../../services/cli/main.ts', import.meta.url));
 
 /** Tests share the server. Each writes statuses in its own namespace, so that it sees its own writes. */
 const roleIn = (namespace: string) => ({
@@ -52,6 +58,66 @@ export interface TestControlPlane {
   page(path: string): Promise<unknown>;
 }
 
+/** Where a control plane under test gets its objects and its certificate. */
+export interface ControlPlaneOptions {
+  readonly rootNamespace: string;
+  /** The account of the control plane; without, one under its role, which writes only in the root namespace. */
+  readonly token?: string;
+  readonly via?: Gateway;
+  readonly environment?: Readonly<Record<string, string>>;
+  /** A CA that runs already. */
+  readonly ca?: CaKit;
+}
+
+async function environmentOf(
+  cluster: Cluster,
+  ca: CaKit,
+  { rootNamespace, via, ...options }: ControlPlaneOptions,
+): Promise<Record<string, string>> {
+  const token =
+    options.token ?? (await underRole(cluster, 'control-plane.yaml', roleIn(rootNamespace))).token;
+  const stateDir = join(ca.dir, `control-${Math.random().toString(36).slice(2)}`);
+  await mkdir(stateDir, { recursive: true });
+  return {
+    WEFT_SOURCE: 'kubernetes',
+    KUBECONFIG: await cluster.kubeconfig({
+      token,
+      ...(via === undefined ? {} : { via }),
+    }),
+    WEFT_LISTEN: '127.0.0.1:0',
+    WEFT_STATE_DIR: stateDir,
+    WEFT_CONTROL_PLANE_ROOT_NAMESPACE: rootNamespace,
+    PILOT_DEBOUNCE_AFTER: '20ms',
+    CA_ADDRESS: ca.address(),
+    CA_ROOT_CA: ca.bundlePath,
+    AUTH_TOKEN: await ca.issuer.mint(accountSubject(rootNamespace, 'istiod')),
+    ...options.environment,
+  };
+}
+
+/** A control plane in a process of its own. */
+export interface ControlPlaneProcess {
+  readonly child: ChildProcess;
+  /** True once a line with this event is in its log. */
+  logged(event: string): boolean;
+}
+
+/** Starts one as {@link startControlPlane} does, as a process that a test can kill. */
+export async function spawnControlPlane(
+  t: ExecutionContext,
+  cluster: Cluster,
+  options: ControlPlaneOptions & { readonly ca: CaKit },
+): Promise<ControlPlaneProcess> {
+  const child = spawn(process.execPath, [WEFT, 'run', 'control-plane'], {
+    env: bareEnvironment(await environmentOf(cluster, options.ca, options)),
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  t.teardown(() => child.kill('SIGKILL'));
+  let output = '';
+  child.stdout.on('data', (chunk: Buffer) => (output += chunk.toString()));
+  return { child, logged: (event) => output.includes(`"message":"${event}"`) };
+}
+
 /**
  * Starts one, with `rootNamespace` as the place of mesh-wide objects. Tests share the API server, so each takes a namespace of its
  * own as root. It need not be ready when this resolves.
@@ -59,37 +125,10 @@ export interface TestControlPlane {
 export async function startControlPlane(
   t: ExecutionContext,
   cluster: Cluster,
-  options: {
-    readonly rootNamespace: string;
-    /** The account of the control plane; without, one under its role, which writes only in the root namespace. */
-    readonly token?: string;
-    readonly via?: Gateway;
-    readonly environment?: Readonly<Record<string, string>>;
-    /** A CA that runs already. */
-    readonly ca?: CaKit;
-  },
+  options: ControlPlaneOptions,
 ): Promise<TestControlPlane> {
-  const { rootNamespace, via } = options;
-  const token =
-    options.token ?? (await underRole(cluster, 'control-plane.yaml', roleIn(rootNamespace))).token;
-  const ca = options.ca ?? (await startCa(t, rootNamespace));
-  const stateDir = join(ca.dir, `control-${Math.random().toString(36).slice(2)}`);
-  await mkdir(stateDir, { recursive: true });
-  const config = controlPlaneConfig.parse({
-    WEFT_CONTROL_PLANE_SOURCE: 'kubernetes',
-    KUBECONFIG: await cluster.kubeconfig({
-      token,
-      ...(via === undefined ? {} : { via }),
-    }),
-    WEFT_CONTROL_PLANE_LISTEN: '127.0.0.1:0',
-    WEFT_CONTROL_PLANE_STATE_DIR: stateDir,
-    WEFT_CONTROL_PLANE_ROOT_NAMESPACE: rootNamespace,
-    PILOT_DEBOUNCE_AFTER: '20ms',
-    CA_ADDRESS: ca.address(),
-    CA_ROOT_CA: ca.bundlePath,
-    AUTH_TOKEN: await ca.issuer.mint(accountSubject(rootNamespace, 'istiod')),
-    ...options.environment,
-  });
+  const ca = options.ca ?? (await startCa(t, options.rootNamespace));
+  const config = controlPlaneConfig.parse(await environmentOf(cluster, ca, options));
   const actor = new ControlPlaneActor(config);
   const hosted = await startActor(t, actor, 'control-plane');
   const page = (path: string): Promise<unknown> => ask(hosted, path);
@@ -146,17 +185,34 @@ export async function shownAddresses(
     .toSorted((left, right) => (left.name < right.name ? -1 : 1));
 }
 
+/** The policies of a namespace that a control plane has, by name. */
+export async function shownPolicies(
+  hosted: TestActor,
+  namespace: string,
+): Promise<ShownResource[]> {
+  const { policies } = (await ask(hosted, '/policies')) as { policies: ShownResource[] };
+  return policies
+    .filter(({ name }) => name.startsWith(`${namespace}/`))
+    .toSorted((left, right) => (left.name < right.name ? -1 : 1));
+}
+
 /** Calls a handler of the actor's admin pages. */
 async function ask(hosted: TestActor, path: string): Promise<unknown> {
   const handler = present(hosted.routes.get(`GET ${path}`), `there is a page ${path}`);
   const body = new PassThrough();
   const response = Object.assign(body, { writeHead: () => response });
-  await handler(
-    {} as IncomingMessage,
-    response as unknown as ServerResponse,
-    new URL(`http://localhost${path}`),
-  );
   const chunks: Buffer[] = [];
-  for await (const chunk of body as AsyncIterable<Buffer>) chunks.push(chunk);
+  const read = async (): Promise<void> => {
+    for await (const chunk of body as AsyncIterable<Buffer>) chunks.push(chunk);
+  };
+  // A long page is written at the pace of its reader.
+  await Promise.all([
+    handler(
+      {} as IncomingMessage,
+      response as unknown as ServerResponse,
+      new URL(`http://localhost${path}`),
+    ),
+    read(),
+  ]);
   return JSON.parse(Buffer.concat(chunks).toString('utf8')) as unknown;
 }

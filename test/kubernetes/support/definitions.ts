@@ -16,7 +16,16 @@ export const DEFINITIONS: ResourceType = {
 interface Definition {
   readonly kind: string;
   readonly metadata: { readonly name: string };
+  readonly spec: {
+    readonly group: string;
+    readonly names: { readonly plural: string };
+    readonly versions: readonly { readonly name: string; readonly served: boolean }[];
+  };
   readonly status?: { readonly conditions?: readonly { type: string; status: string }[] };
+}
+
+interface Discovered {
+  readonly resources: readonly { readonly name: string }[];
 }
 
 /** Returns a client with the rights of an administrator. The caller closes it. */
@@ -51,11 +60,17 @@ export async function installDefinitions(
           async () => {
             const path = resourcePath(DEFINITIONS, { name: definition.metadata.name });
             const { status } = (await client.get(path)) as Definition;
-            return status?.conditions?.some(
+            const isEstablished = status?.conditions?.some(
               ({ type, status: value }) => type === 'Established' && value === 'True',
             );
+            if (isEstablished !== true) return false;
+            // Discovery follows a moment later.
+            const { group, names, versions } = definition.spec;
+            const version = versions.find(({ served }) => served)?.name ?? '';
+            const { resources } = (await client.get(`/apis/${group}/${version}`)) as Discovered;
+            return resources.some(({ name }) => name === names.plural);
           },
-          { what: `${definition.metadata.name} is established` },
+          { what: `${definition.metadata.name} is served` },
         );
       }),
     );

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
 import type { AddressInfo, Server, Socket } from 'node:net';
-import type { ExecutionContext } from 'ava';
+import type { TeardownOwner } from '../../support/actor-context.ts';
 
 /** Carries bytes between clients and the API server, and does so badly when a test wants it. */
 export class Gateway {
@@ -19,7 +19,7 @@ export class Gateway {
   }
 
   /** Listens until the test ends. */
-  static async open(target: string, t: ExecutionContext): Promise<Gateway> {
+  static async open(target: string, t: TeardownOwner): Promise<Gateway> {
     const gateway = new Gateway(new URL(target));
     gateway.#server.listen(0, '127.0.0.1');
     await once(gateway.#server, 'listening');

@@ -1,19 +1,18 @@
 /** Objects of an application, in the form that a cluster has them. */
 import type { TestObject } from './cluster.ts';
 
+/** The variable parts of a pod. */
+export interface PodOptions {
+  readonly ip: string;
+  readonly labels?: Readonly<Record<string, string>>;
+  readonly ready?: boolean;
+  readonly node?: string;
+  readonly account?: string;
+  readonly phase?: string;
+}
+
 /** A pod that runs on `node-1` under the account `default` and has joined the mesh, unless told otherwise. */
-export function pod(
-  namespace: string,
-  name: string,
-  options: {
-    readonly ip: string;
-    readonly labels?: Readonly<Record<string, string>>;
-    readonly ready?: boolean;
-    readonly node?: string;
-    readonly account?: string;
-    readonly phase?: string;
-  },
-): TestObject {
+export function pod(namespace: string, name: string, options: PodOptions): TestObject {
   const { ip, labels = {}, ready = true, node = 'node-1', account = 'default' } = options;
   return {
     apiVersion: 'v1',

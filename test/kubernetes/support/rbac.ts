@@ -1,6 +1,10 @@
 /** Runs actors under the roles of `infra/kubernetes`, and compares the roles with what the actors did. */
 import { readFile } from 'node:fs/promises';
+import type { ExecutionContext } from 'ava';
 import { parseAllDocuments } from 'yaml';
+import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { KubernetesClient } from '../../../lib/kubernetes/client.ts';
+import { until } from '../../support/until.ts';
 import type { Cluster, TestObject } from './cluster.ts';
 
 interface Rule {
@@ -63,6 +67,37 @@ function rightsOf(rules: readonly Rule[]): string[] {
       resources.flatMap((resource) => verbs.map((verb) => `${verb} ${group}/${resource}`)),
     ),
   );
+}
+
+/**
+ * Lets clients of this file's thread meet an API server that streams no lists, as older ones do: lists have pages then. It ends with
+ * the test.
+ */
+export function refuseStreamedLists(t: ExecutionContext): void {
+  const open = KubernetesClient.prototype.stream;
+  KubernetesClient.prototype.stream = function paged(request) {
+    return request.query?.['sendInitialEvents'] === undefined
+      ? open.call(this, request)
+      : Promise.reject(new MeshError('KUBERNETES_INVALID', 'this server streams no lists'));
+  };
+  t.teardown(() => {
+    KubernetesClient.prototype.stream = open;
+  });
+}
+
+/** Waits until the account has used every right. Throws an Error that names the unused ones. */
+export async function allRightsUsed(cluster: Cluster, account: RoleAccount): Promise<void> {
+  let unused: readonly string[] = [];
+  const isUsed = async (): Promise<boolean> => {
+    const { used } = await usedRights(cluster, account);
+    unused = [...account.rights].filter((right) => !used.has(right)).toSorted();
+    return unused.length === 0;
+  };
+  try {
+    await until(isUsed, { what: 'all rights are used' });
+  } catch (error) {
+    throw new Error(`rights that were never used: ${unused.join(', ')}`, { cause: error });
+  }
 }
 
 /** The requests of an account: those that were refused for want of a right, and the rights that served the others. */

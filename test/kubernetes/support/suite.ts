@@ -4,7 +4,7 @@ import { registerSharedWorker } from 'ava/plugin';
 import type { ExecutionContext } from 'ava';
 import { Cluster } from './cluster.ts';
 import type { ApiServer } from './api-server.ts';
-import type { ServerAnswer } from './api-server.worker.ts';
+import type { ServerAnswer } from './start.ts';
 
 /** Declares a test that gets a {@link Cluster} of its own objects. */
 export type KubernetesTest = (

@@ -8,7 +8,8 @@ import { buildTimeLeft } from '../../support/build-time.ts';
 
 const run = promisify(execFile);
 const ROOT = new URL('../../..', import.meta.url).pathname;
-const CORE = join(ROOT, 'lib/linux/addon/carry');
+/** The folder of the sources under test. */
+export const CORE = join(ROOT, 'lib/linux/addon/carry');
 const TESTS = join(ROOT, 'test/native');
 const OUT = join(ROOT, '.cache/native');
 const BUILD_TIMEOUT_MS = 240_000;
@@ -64,11 +65,14 @@ export async function missing(flavour: Flavour): Promise<string | null> {
   return null;
 }
 
-/** Builds a program of one source file in this folder and returns its path. Throws with the compiler's words. */
-export async function build(flavour: Flavour, source: string): Promise<string> {
+/**
+ * Builds a program of one source file in this folder and returns its path. `changed` is taken for the source under test of the same
+ * name. Throws with the compiler's words.
+ */
+export async function build(flavour: Flavour, source: string, changed?: string): Promise<string> {
   const core = (await readdir(CORE))
     .filter((name) => name.endsWith('.cc'))
-    .map((name) => join(CORE, name));
+    .map((name) => (changed?.endsWith(`/${name}`) === true ? changed : join(CORE, name)));
   const headers = [
     ...(await readdir(CORE)).map((name) => join(CORE, name)),
     ...(await readdir(join(TESTS, 'support'))).map((name) => join(TESTS, 'support', name)),
@@ -83,7 +87,8 @@ export async function build(flavour: Flavour, source: string): Promise<string> {
     }
   };
   await Promise.all(Array.from({ length: PARALLEL }, worker));
-  const program = join(OUT, `${flavour.name}-${source.replace(/\.cc$/, '')}`);
+  const name = `${flavour.name}-${source.replace(/\.cc$/, '')}`;
+  const program = join(OUT, changed === undefined ? name : `${name}-changed`);
   const libraries = ['-lcrypto', '-lssl', '-pthread'];
   await execute(flavour.compiler, [...flavour.flags, '-o', program, ...objects, ...libraries]);
   return program;
@@ -101,7 +106,10 @@ async function compile(flavour: Flavour, path: string, common: readonly Buffer[]
     // Not built yet.
   }
   const made = `${object}.${process.pid}`;
-  await execute(flavour.compiler, [...WARNINGS, ...flavour.flags, '-c', path, '-o', made]);
+  // A changed source may leave something unused.
+  const warnings = path.startsWith(ROOT) ? [] : ['-w'];
+  const flags = [...WARNINGS, ...warnings, ...flavour.flags];
+  await execute(flavour.compiler, [...flags, '-I', CORE, '-c', path, '-o', made]);
   await rename(made, object);
   return object;
 }

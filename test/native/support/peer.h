@@ -99,6 +99,7 @@ class Rig {
     setup->connectionWindow = options.connectionWindow;
     setup->rekeyRecords = options.rekeyRecords;
     setup->maxFrameSize = 65'536;
+    setup->maxBlockBytes = 32'768;
     setup->listener = listener;
     setup->counts = counts = std::make_shared<LinkCounts>();
     Command command{};
@@ -178,6 +179,19 @@ class Rig {
     if (buffer > 0) setsockopt(ends[0], SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer);
     attachFd(stream, ends[0], first, read);
     return ends[1];
+  }
+  // Attaches several in one turn.
+  void attachAll(const std::vector<std::pair<uint32_t, int>>& joins) {
+    for (const auto& [stream, fd] : joins) {
+      Command command{};
+      command.kind = Command::Kind::ATTACH;
+      command.link = 1;
+      command.stream = stream;
+      command.fd = fd;
+      command.counts = std::make_shared<StreamCounts>();
+      pump.post(std::move(command));
+    }
+    run();
   }
   void attachFd(uint32_t stream, int fd, const std::string& first = "", const std::string& read = "") {
     run();

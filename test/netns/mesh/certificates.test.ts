@@ -19,19 +19,6 @@ const ASK_CA = new URL('../../support/ask-ca.ts', import.meta.url).pathname;
 const identity = (serviceAccount: string): string =>
   `spiffe://cluster.local/ns/demo/sa/${serviceAccount}`;
 
-interface Certificate {
-  readonly identity: string;
-  readonly node: string;
-  readonly serial: string;
-  readonly notBefore: string;
-  readonly notAfter: string;
-  readonly state: string;
-}
-
-function certificates(mesh: TestMesh): Promise<readonly Certificate[]> {
-  return mesh.json<Certificate[]>('get', 'certificates');
-}
-
 /** Reads all state of certificates that a refusal must not change. */
 async function bystanders(mesh: TestMesh) {
   const pids = (await mesh.actors()).map(({ name, node, pid, restarts }) => ({
@@ -40,12 +27,12 @@ async function bystanders(mesh: TestMesh) {
     pid,
     restarts,
   }));
-  const names = (await certificates(mesh)).map((line) => `${line.node} ${line.identity}`);
+  const names = (await mesh.certificates()).map((line) => `${line.node} ${line.identity}`);
   return { pids, names: names.sort() };
 }
 
 test('every identity of a node has a certificate on that node, and only there', async (t, mesh) => {
-  const lines = await certificates(mesh);
+  const lines = await mesh.certificates();
   const names = (node: string): string[] =>
     lines
       .filter((line) => line.node === node)
@@ -53,7 +40,7 @@ test('every identity of a node has a certificate on that node, and only there', 
       .sort();
   t.deepEqual(names('node-1'), ['client', 'web']);
   t.deepEqual(names('node-2'), ['api', 'db']);
-  for (const line of lines) t.true(Date.parse(line.notAfter) <= Date.now() + TTL_MS);
+  for (const line of lines) t.true(Date.parse(line.notAfter ?? '') <= Date.now() + TTL_MS);
 });
 
 test('the CA signs for a node only what runs there, says why not, and nothing else breaks', async (t, mesh) => {
@@ -124,17 +111,17 @@ test('the fetcher refuses a signing job for an identity of another node, and not
 });
 
 test('certificates of 60 s are renewed under load without a failed request', async (t, mesh) => {
-  const first = await certificates(mesh);
+  const first = await mesh.certificates();
   t.is(first.length, 4);
   const load = await Load.start(mesh, 'demo/client', 'api:80', 'web:80');
   // No kept connection is closed although its tunnel's certificates expire meanwhile.
-  const expiry = Math.max(...first.map((line) => Date.parse(line.notAfter)));
+  const expiry = Math.max(...first.map((line) => Date.parse(line.notAfter ?? '')));
   await until(() => Date.now() > expiry, {
     what: 'the first certificates to run out',
     timeoutMs: 2 * TTL_MS,
   });
   await load.goesOn('past the end of the first certificates');
-  const now = await certificates(mesh);
+  const now = await mesh.certificates();
   t.is(now.length, first.length);
   for (const old of first) {
     const renewed = present(
@@ -143,7 +130,7 @@ test('certificates of 60 s are renewed under load without a failed request', asy
     );
     t.is(renewed.state, 'Available');
     t.not(renewed.serial, old.serial);
-    t.true(Date.parse(renewed.notAfter) > Date.now());
+    t.true(Date.parse(renewed.notAfter ?? '') > Date.now());
   }
   const issued = (await mesh.log('ca', null)).filter(
     (line) => line['message'] === 'certificate.issued' && line['identity'] === identity('api'),

@@ -4,3 +4,4 @@ import './default/traffic.ts';
 import './default/pod-commands.ts';
 import './default/malformed.ts';
 import './default/observability.ts';
+import './default/bytes.ts';

@@ -1,4 +1,4 @@
-/** Runs the short form of the soak: thirty seconds instead of the ten minutes of `npm run soak`. */
+/** Runs the short form of the soak: thirty seconds instead of the ten minutes of `npm run soak`, with longer pauses. */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { netnsTest } from '../../support/netns-test.ts';
@@ -10,7 +10,8 @@ netnsTest(
   'counters, descriptors and memory stand after thirty seconds of everything',
   async (t) => {
     t.timeout(290_000);
-    const outcome = await run(process.execPath, ['test/soak/run.ts', '--seconds', '30'], {
+    const args = ['test/soak/run.ts', '--seconds', '30', '--pause', '50'];
+    const outcome = await run(process.execPath, args, {
       cwd: root,
       timeout: 280_000,
     }).catch((error: { stdout: string; stderr: string }) => error);

@@ -52,9 +52,9 @@ const OWN_SETTINGS: Readonly<Record<string, Readonly<Record<string, string | nul
   'control-plane': {
     WEFT_CONTROL_PLANE_MANIFESTS_DIR: '/manifests',
     // The folder holds the key of its certificate, which readers of its socket must not see.
-    WEFT_CONTROL_PLANE_STATE_DIR: '/run/weft/state',
+    WEFT_STATE_DIR: '/run/weft/state',
   },
-  'node-agent': { WEFT_NODE_AGENT_SYSCTL_DIR: '/run/weft/sysctl' },
+  'node-agent': { WEFT_NODE_AGENT_PROC_DIR: '/run/weft/proc' },
   // The caller's value, or none.
   'node-proxy': { CONNECTION_TERMINATION_DEADLINE: null },
 };

@@ -46,7 +46,11 @@ async function kit(t: ExecutionContext, callersPerSecond = 1_000) {
     { clock, log },
   );
   const state = await newState('cluster.local', clock.now());
-  const authority = { current: authorityOf(state, 'the test', clock.now()), problem: null };
+  const authority = {
+    current: authorityOf(state, 'the test', clock.now()),
+    problem: null,
+    rotation: null,
+  };
   const counted = { checks: 0 };
   const metrics = caMetrics(new MetricRegistry(), {
     authority,
@@ -55,7 +59,6 @@ async function kit(t: ExecutionContext, callersPerSecond = 1_000) {
   });
   const service = new CertificateService(
     {
-      trustDomain: 'cluster.local',
       trustedNodeAccounts: ['istio-system/ztunnel'],
       servingNames: {},
       defaultLifetimeMs: 1,
@@ -77,6 +80,7 @@ async function kit(t: ExecutionContext, callersPerSecond = 1_000) {
           return verifier.verify(token);
         },
       },
+      trustDomain: { current: 'cluster.local' },
       pods: NO_PODS,
       authority,
       signer: new SigningPool(1),

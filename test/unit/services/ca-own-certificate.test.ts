@@ -1,7 +1,6 @@
 import { X509Certificate } from 'node:crypto';
 import test from 'ava';
 import type { Authority } from '../../../services/ca/authority.ts';
-import { CurrentAuthority } from '../../../services/ca/current-authority.ts';
 import { OwnCertificate } from '../../../services/ca/own-certificate.ts';
 import { authorityOf, newState } from '../../../services/ca/state.ts';
 import { capturedLog } from '../../support/bus.ts';
@@ -13,16 +12,23 @@ const HOUR_MS = 3_600_000;
 test('the own certificate is renewed at half of its life, after a failure, and by a new authority, until it is closed', async (t) => {
   const clock = new FakeClock();
   const { log, lines } = capturedLog();
-  const current = new CurrentAuthority(log);
-  current.use(authorityOf(await newState('cluster.local', clock.now()), 'test', clock.now()));
+  const make = async (): Promise<Authority> =>
+    authorityOf(await newState('cluster.local', clock.now()), 'test', clock.now());
+  let current = await make();
+  const listeners = new Set<(next: Authority) => void>();
   let failing = false;
   const authority = {
     get current(): Authority {
       if (failing) throw new Error('no entropy');
-      return current.value;
+      return current;
     },
+    where: 'the test',
     problem: null,
-    onChange: (listener: (next: Authority) => void) => current.onChange(listener),
+    rotation: null,
+    onChange(listener: (next: Authority) => void) {
+      listeners.add(listener);
+      return () => listeners.delete(listener);
+    },
     start: () => Promise.resolve(),
     close: () => Promise.resolve(),
   };
@@ -33,7 +39,7 @@ test('the own certificate is renewed at half of its life, after a failure, and b
   );
   t.teardown(() => own.close());
   const first = new X509Certificate((await own.start()).chainPem);
-  t.true(first.verify(current.value.issuer.certificate.publicKey));
+  t.true(first.verify(current.issuer.certificate.publicKey));
   failing = true;
   // The renewal comes after half of the remaining time, varied by a tenth.
   await clock.advance(13.2 * HOUR_MS);
@@ -44,9 +50,10 @@ test('the own certificate is renewed at half of its life, after a failure, and b
   failing = false;
   await clock.advance(7.2 * HOUR_MS);
   await until(() => renewed.length === 1, { what: 'the attempt before the end' });
-  current.use(authorityOf(await newState('cluster.local', clock.now()), 'test', clock.now()));
+  current = await make();
+  for (const listener of listeners) listener(current);
   await until(() => renewed.length === 2, { what: 'the certificate of the new authority' });
-  t.true(renewed[1]?.verify(current.value.issuer.certificate.publicKey));
+  t.true(renewed[1]?.verify(current.issuer.certificate.publicKey));
   own.close();
   await clock.advance(100 * HOUR_MS);
   t.is(renewed.length, 2);

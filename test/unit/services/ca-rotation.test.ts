@@ -8,6 +8,7 @@ import {
   isExpiring,
   newRootOf,
   nextState,
+  skipHolders,
   waitOf,
 } from '../../../services/ca/rotation.ts';
 import { nameOf, newRoot, newState } from '../../../services/ca/state.ts';
@@ -108,6 +109,44 @@ test('a holder whose certificates have ended holds nothing up', async (t) => {
   const gone = [{ name: 'gone', roots: [oldName], untilMs: NOW + SETTLE_MS }];
   const distributing = settled(state, gone, NOW + SETTLE_MS);
   t.is(settled(distributing, gone, NOW + 2 * SETTLE_MS).rotation?.step, 'sign');
+});
+
+test('a holder that is gone for good can be skipped in every step, and only a holder can', async (t) => {
+  const { state, oldName } = await begun();
+  const end = NOW + 24 * HOUR_MS;
+  const node = { name: 'node', roots: [oldName], untilMs: end };
+  const silent = { name: 'silent', roots: null, untilMs: end + HOUR_MS };
+  const holders = [node, silent];
+  t.throws<MeshError>(() => skipHolders(state, ['nobody'], holders, NOW), {
+    code: 'STATE_INVALID',
+    message: /nobody: the rotation does not wait for a holder of this name/,
+  });
+  let now = NOW + SETTLE_MS;
+  const distributing = settled(state, holders, now);
+  now += SETTLE_MS;
+  const waiting = settled(distributing, holders, now);
+  t.is(waiting.rotation?.waitUntilMs, silent.untilMs);
+  const one = skipHolders(waiting, ['silent'], holders, now);
+  t.is(one.rotation?.waitUntilMs, 0, 'no other holder reports nothing');
+  const { rotation } = one;
+  if (rotation === null) throw new Error('the rotation ended');
+  t.deepEqual(waitOf(one, rotation, holders, at(now)).missing, ['node']);
+  const both = skipHolders(one, ['node'], holders, now);
+  t.deepEqual(both.rotation?.skipped, ['node', 'silent']);
+  t.is(skipHolders(both, ['node'], holders, now).rotation?.skipped?.length, 2, 'again is no error');
+  const other = { name: 'other', roots: [oldName], untilMs: now + HOUR_MS };
+  const signing = settled({ ...both }, [...holders, other], now);
+  t.is(signing.rotation?.step, 'distribute', 'a holder that came later is waited for');
+  const signed = settled(both, holders, now);
+  t.is(signed.rotation?.step, 'sign');
+  now += SETTLE_MS;
+  const held = settled(signed, [...holders, other], now);
+  t.is(held.rotation?.waitUntilMs, other.untilMs, 'the skipped are not waited for either');
+  const skipped = skipHolders(held, ['other'], [...holders, other], now);
+  t.is(settled(skipped, [...holders, other], now).rotation, null);
+  t.throws(() => skipHolders(settled(skipped, [], now), ['other'], [other], now), {
+    message: /no rotation is in progress/,
+  });
 });
 
 test('a rotation can be given up until the new key signs, and none begins during another', async (t) => {

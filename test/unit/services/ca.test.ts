@@ -207,10 +207,10 @@ test('the configuration names every problem', (t) => {
     t.true(error?.message.includes(name), name);
   }
   t.throws(() => caConfig.parse({}), { message: /WEFT_TOKEN_JWKS_PATH is required/ });
-  t.throws(() => caConfig.parse({ WEFT_CA_SOURCE: 'kubernetes', WEFT_TOKEN_JWKS_PATH: 'x' }), {
-    message: /WEFT_TOKEN_JWKS_PATH cannot be set with WEFT_CA_SOURCE=kubernetes/,
+  t.throws(() => caConfig.parse({ WEFT_SOURCE: 'kubernetes', WEFT_TOKEN_JWKS_PATH: 'x' }), {
+    message: /WEFT_TOKEN_JWKS_PATH cannot be set with WEFT_SOURCE=kubernetes/,
   });
-  t.is(caConfig.parse({ WEFT_CA_SOURCE: 'kubernetes' }).token.jwksPath, null);
+  t.is(caConfig.parse({ WEFT_SOURCE: 'kubernetes' }).token.jwksPath, null);
   t.throws(() => caConfig.parse({ WEFT_TOKEN_JWKS_PATH: 'x', MAX_WORKLOAD_CERT_TTL: '1h' }), {
     message: /DEFAULT_WORKLOAD_CERT_TTL is longer/,
   });

@@ -254,7 +254,7 @@ export class PodDns {
     const { settings, resolvers } = this.#dns;
     const searchDomains = settings.searchDomains === null ? null : resolvers.current.search;
     const context = { client, rules: { ...this.#rules, searchDomains }, shuffle: shuffled };
-    return decided(this.#pod.thread.state, (view) => resolveQuestion(view, question, context));
+    return decided(this.#pod, (view) => resolveQuestion(view, question, context));
   }
 
   async #forward(

@@ -1,9 +1,11 @@
-import type { Socket } from 'node:net';
+import type { RawSocket } from '../../../lib/net/raw-socket.ts';
 import type { Endpoint } from '../../../lib/net/socket.ts';
 
-/** A redirected connection, reading paused, and where it was going. */
+/** A redirected connection and where it was going. */
 export interface CapturedSocket {
-  readonly socket: Socket;
+  readonly socket: RawSocket;
   readonly source: Endpoint;
+  /** Our end of it. */
+  readonly local: Endpoint;
   readonly destination: Endpoint;
 }

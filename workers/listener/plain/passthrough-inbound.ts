@@ -1,6 +1,6 @@
 /** Plaintext that arrives at a pod, redirected to 15006 (docs/spec/dataplane.md §8). */
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
-import { formatEndpoint, resetSocket } from '../../../lib/net/socket.ts';
+import { formatEndpoint } from '../../../lib/net/socket.ts';
 import { spliceSockets } from '../../../lib/net/splice-sockets.ts';
 import { checkPlaintextDestination, telemetryService } from '../../../lib/state/inbound.ts';
 import type { CapturedSocket } from './captured-socket.ts';
@@ -15,7 +15,7 @@ export async function servePassthrough(pod: PodContext, captured: CapturedSocket
   try {
     await serve(pod, captured);
   } catch (error) {
-    resetSocket(socket);
+    socket.reset();
     const ends = { source: formatEndpoint(source), destination: formatEndpoint(destination) };
     pod.deny({ ...ends, direction: 'inbound' }, error);
   }
@@ -51,7 +51,7 @@ async function serve(pod: PodContext, captured: CapturedSocket): Promise<void> {
     sourceIdentity: null,
     startedMs,
   });
-  connection.onCut(() => resetSocket(socket));
+  connection.onCut(() => socket.reset());
   try {
     assertPassage(pod, passage);
     await pod.policy.admit(connection, {
@@ -68,7 +68,7 @@ async function serve(pod: PodContext, captured: CapturedSocket): Promise<void> {
     const { error } = await copy.done;
     pod.close(connection, error);
   } catch (error) {
-    resetSocket(socket);
+    socket.reset();
     pod.close(connection, error);
   }
 }

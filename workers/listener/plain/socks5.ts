@@ -3,6 +3,7 @@ import type { Socket } from 'node:net';
 import type { TunnelPool } from '../../../lib/hbone/pool.ts';
 import { MeshError, asMeshError } from '../../../lib/errors/mesh-error.ts';
 import { canonicalIp, formatHostPort, ipFamily } from '../../../lib/net/address.ts';
+import { RawSocket } from '../../../lib/net/raw-socket.ts';
 import { formatEndpoint } from '../../../lib/net/socket.ts';
 import type { Endpoint } from '../../../lib/net/socket.ts';
 import {
@@ -49,8 +50,13 @@ export async function serveSocks(
     const destination = { ip: await addressOf(target, source, parts.dns), port: target.port };
     if (socket.destroyed) throw new MeshError('UPSTREAM_CONNECT', 'the client is gone');
     socket.write(socksGranted());
-    await serveOutbound(pod, { socket, source, destination }, parts.pool);
+    await serveOutbound(
+      pod,
+      { socket: new RawSocket(socket), source, local, destination },
+      parts.pool,
+    );
   } catch (error) {
+    const closed = new Promise<void>((resolve) => socket.once('close', () => resolve()));
     // Sent, then closed: a reset would take the reply with it.
     socket.end(socksRefused(error instanceof Refusal ? error.code : SOCKS_FAILURE.general));
     socket.resume();
@@ -59,6 +65,7 @@ export async function serveSocks(
     const failure = asMeshError(error, 'ADDRESS_INVALID', `SOCKS5: ${textOf(error)}`);
     const ends = { source: formatEndpoint(source), destination: wanted };
     pod.deny({ ...ends, direction: 'outbound' }, failure);
+    if (!socket.closed) await closed;
   }
 }
 

@@ -3,9 +3,6 @@ import type { AccessSettings } from '../../../lib/log/access-gate.ts';
 import type { LogFormat } from '../../../lib/log/logger.ts';
 import type { ConnectionExports } from '../../../lib/otlp/model.ts';
 
-/** The data paths of tunnels. */
-export type Carry = 'typescript' | 'native';
-
 /** Settings of the data path; names follow docs/spec/observability.md §6. Times in milliseconds, sizes in bytes. */
 export interface ListenerSettings {
   readonly node: string;
@@ -38,8 +35,6 @@ export interface ListenerSettings {
     readonly pingIntervalMs: number;
     readonly pingTimeoutMs: number;
   };
-  /** The mover of the bytes of tunnels: this thread, or a native one. */
-  readonly carry: Carry;
   readonly connectTimeoutMs: number;
   readonly handshakeTimeoutMs: number;
   /** Null = by the descriptors of the process. */
@@ -64,6 +59,8 @@ export interface ListenerSettings {
   readonly policyUnknownReference: 'deny' | 'ignore';
   /** Decides about inbound traffic that did not come by the waypoint its destination names. */
   readonly waypointBypass: 'deny' | 'allow';
+  /** How long a connection waits for a lookup on demand, milliseconds; null = the whole mesh is followed. */
+  readonly onDemandWaitMs?: number | null;
   /** Applications behind a PROXY tunnel are reached over loopback. */
   readonly localhostAppTunnel: boolean;
   readonly authzInfoLogging: boolean;

@@ -17,7 +17,15 @@ export interface LocalPod {
 export type StateRequest =
   | { readonly type: 'watch'; readonly pod: PodInfo }
   | { readonly type: 'unwatch'; readonly uid: string }
-  | { readonly type: 'lookup'; readonly id: number; readonly keys: readonly LookupKey[] }
+  | {
+      readonly type: 'lookup';
+      readonly id: number;
+      readonly keys: readonly LookupKey[];
+      /** The pod that needs the answer, where the mesh is followed on demand; without one nothing is asked for. */
+      readonly pod?: string;
+      /** A connection waits: the answer may come seconds later. */
+      readonly wait?: boolean;
+    }
   /** The last `endpoints` of the service is taken in: the next one may come. */
   | { readonly type: 'endpoints.taken'; readonly service: string; readonly epoch: number }
   /** Endpoints of the service that were told under this epoch are not held any more. */

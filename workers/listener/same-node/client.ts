@@ -1,4 +1,3 @@
-import { Socket } from 'node:net';
 import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { cutByPeer, endedUnanswered } from '../../../lib/hbone/engine.ts';
@@ -7,10 +6,9 @@ import { closeFd } from '../../../lib/linux/netns.ts';
 import { resetOnClose } from '../../../lib/linux/sockets.ts';
 import { duplicateFd, splicePump } from '../../../lib/linux/splice-pump.ts';
 import type { Splice } from '../../../lib/linux/splice-pump.ts';
-import { bidiCopy, socketEnd } from '../../../lib/net/bidi-copy.ts';
+import { ENDED_COPY } from '../../../lib/net/bidi-copy.ts';
 import type { Copy } from '../../../lib/net/bidi-copy.ts';
-import { detachSocket } from '../../../lib/net/splice-sockets.ts';
-import type { Detached } from '../../../lib/net/splice-sockets.ts';
+import type { Detached, RawSocket } from '../../../lib/net/raw-socket.ts';
 import type { AskedMessage, AskerMessage, SameNodeEnd, SameNodeRequest } from './messages.ts';
 
 type Answer = Extract<AskedMessage, { type: 'answer' }>;
@@ -31,7 +29,7 @@ export interface FailingCopy extends Copy {
 export interface Offer {
   readonly headers: Readonly<Record<string, string>>;
   /** Joins the client to it; throws NATIVE_SYSCALL or UPSTREAM_CONNECT when the client cannot be taken. Once. */
-  join(client: Socket): FailingCopy;
+  join(client: RawSocket): FailingCopy;
   /** Nobody wants it any more. */
   drop(): void;
 }
@@ -155,7 +153,7 @@ export class Asker {
     this.#send({ type: 'dropped', id });
   }
 
-  #join({ id, fd, head }: Answer, client: Socket): FailingCopy {
+  #join({ id, fd, head }: Answer, client: RawSocket): FailingCopy {
     if (this.#closed) throw threadGone();
     const revoked = this.#revoked.get(id);
     if (revoked !== undefined) {
@@ -186,9 +184,8 @@ function closedOffer(): Offer {
   return {
     headers: {},
     join: (client) => {
-      const application = new Socket().destroy();
-      const copy = bidiCopy(socketEnd(client), socketEnd(application));
-      return Object.assign(copy, { fail: () => copy.abort() });
+      client.reset();
+      return { ...ENDED_COPY, fail() {} };
     },
     drop() {},
   };
@@ -220,11 +217,11 @@ class JoinedCopy implements FailingCopy {
 }
 
 /** `fd` stays with its owner. */
-function joinFd(client: Socket, fd: number, head: Uint8Array | null): Splice {
+function joinFd(client: RawSocket, fd: number, head: Uint8Array | null): Splice {
   const application = duplicateFd(fd);
   let near: Detached | null = null;
   try {
-    near = detachSocket(client);
+    near = client.take();
     return splicePump(near, {
       fd: application,
       first: head === null ? null : Buffer.from(head),

@@ -1,8 +1,8 @@
-import type { Socket } from 'node:net';
 import type { OpenRequest } from '../../../lib/hbone/engine.ts';
 import type { ConnectAttempt } from '../../../lib/hbone/retry.ts';
 import { ipFamily } from '../../../lib/net/address.ts';
 import type { Copy } from '../../../lib/net/bidi-copy.ts';
+import type { RawSocket } from '../../../lib/net/raw-socket.ts';
 import type { Endpoint } from '../../../lib/net/socket.ts';
 import type { Workload } from '../../../lib/state/model.ts';
 import type { Connection } from '../telemetry/connection.ts';
@@ -24,7 +24,7 @@ export interface TunnelledConnection {
 }
 
 /** Joins the client to the application that was connected; once. Throws when the client cannot be taken. */
-export type JoinClient = (client: Socket) => Copy;
+export type JoinClient = (client: RawSocket) => Copy;
 
 /**
  * The application of a pod of this process, connected without a tunnel. Null when the route does not lead straight to such a

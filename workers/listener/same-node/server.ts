@@ -1,12 +1,11 @@
-import type { Socket } from 'node:net';
 import { MeshError, asMeshError } from '../../../lib/errors/mesh-error.ts';
 import type { RefuseStatus } from '../../../lib/hbone/engine.ts';
 import { closeFd } from '../../../lib/linux/netns.ts';
 import { resetOnClose } from '../../../lib/linux/sockets.ts';
 import { abortSplice, countSplice } from '../../../lib/linux/splice-pump.ts';
+import { ENDED_COPY } from '../../../lib/net/bidi-copy.ts';
 import type { Copy, CopyResult } from '../../../lib/net/bidi-copy.ts';
-import { resetSocket } from '../../../lib/net/socket.ts';
-import { detachSocket } from '../../../lib/net/splice-sockets.ts';
+import type { RawSocket } from '../../../lib/net/raw-socket.ts';
 import type { ArrivedRequest, ConnectAnswer } from '../tunnel/inbound.ts';
 import type { AskedMessage, AskerMessage, SameNodeEnd, SameNodeRequest } from './messages.ts';
 
@@ -129,14 +128,14 @@ export class Arrival implements ArrivedRequest {
   }
 
   /** Hands the application over to the asker; null when nobody wants it any more. */
-  async carry(application: Socket, { headers, head }: ConnectAnswer): Promise<Copy | null> {
+  async carry(application: RawSocket, { headers, head }: ConnectAnswer): Promise<Copy | null> {
     if (this.#state !== 'undecided') {
-      resetSocket(application);
+      application.reset();
       return null;
     }
-    if (application.destroyed) {
+    if (application.gone) {
       this.#decide({ type: 'closed', id: this.id });
-      return NOTHING_CARRIED;
+      return ENDED_COPY;
     }
     const fd = handedOver(application);
     this.#state = 'answered';
@@ -184,22 +183,15 @@ export class Arrival implements ArrivedRequest {
   }
 }
 
-/** Takes the descriptor of the socket out of JavaScript. The socket was made for one request and never read from; it is closed when that fails. */
-function handedOver(application: Socket): number {
+/** Takes the descriptor of an application that was never read from. The connection is closed when that fails. */
+function handedOver(application: RawSocket): number {
   try {
-    return detachSocket(application).fd;
+    return application.take().fd;
   } catch (error) {
-    application.destroy();
+    application.reset();
     throw error;
   }
 }
-
-/** The failure of an application that closed the connection at once. */
-const NOTHING_CARRIED: Copy = {
-  counts: { fromA: 0, fromB: 0 },
-  done: Promise.resolve({ error: null }),
-  abort() {},
-};
 
 /** A connection that another thread has joined. */
 class RemoteCopy implements Copy {

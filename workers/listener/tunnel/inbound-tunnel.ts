@@ -26,9 +26,11 @@ export async function serveInboundSocket(
   socket: Socket,
   ends: Ends,
 ): Promise<void> {
+  const closed = new Promise<void>((resolve) => socket.once('close', () => resolve()));
   const tunnel = await begin(pod, socket, ends);
   // The socket may have left JavaScript long before.
   await tunnel?.closed;
+  await closed;
 }
 
 /** Performs the handshake; null when it is refused or fails. */

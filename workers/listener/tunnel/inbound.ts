@@ -1,5 +1,4 @@
 /** A stream of an inbound tunnel (docs/spec/dataplane.md §7.2). */
-import type { Socket } from 'node:net';
 import { MeshError, asMeshError } from '../../../lib/errors/mesh-error.ts';
 import { formatBaggage, parseBaggage } from '../../../lib/hbone/baggage.ts';
 import {
@@ -14,7 +13,8 @@ import { bidiCopy, socketEnd } from '../../../lib/net/bidi-copy.ts';
 import type { ByteAccount } from '../../../lib/net/held-bytes.ts';
 import type { Copy } from '../../../lib/net/bidi-copy.ts';
 import { encodeProxyHeader } from '../../../lib/net/proxy-protocol.ts';
-import { formatEndpoint, resetSocket } from '../../../lib/net/socket.ts';
+import type { RawSocket } from '../../../lib/net/raw-socket.ts';
+import { formatEndpoint } from '../../../lib/net/socket.ts';
 import type { Endpoint } from '../../../lib/net/socket.ts';
 import {
   parseAuthority,
@@ -48,7 +48,7 @@ export interface ArrivedRequest extends Pick<
    * Answers 200 and joins the client to the application, whose socket it takes in any case; null when the client gave up
    * first.
    */
-  carry(application: Socket, answer: ConnectAnswer): Copy | null | Promise<Copy | null>;
+  carry(application: RawSocket, answer: ConnectAnswer): Copy | null | Promise<Copy | null>;
 }
 
 /** A request and where it came from. */
@@ -143,13 +143,13 @@ async function understand(pod: PodContext, arrival: InboundArrival): Promise<Und
   const { state } = pod.thread;
   const local = await state.knownLocal(pod.pod.uid);
   const stream = { authority, localIp: dialled.ip, workload: local.workload };
-  const mismatch = await decided(state, (view) => validateDestination(view, stream));
+  const mismatch = await decided(pod, (view) => validateDestination(view, stream));
   if (mismatch !== null) throw denial(mismatch);
   const settings = {
     illegalPorts: pod.thread.ownPorts,
     localhostAppTunnel: pod.thread.settings.localhostAppTunnel,
   };
-  const upstream = await decided(state, (view) =>
+  const upstream = await decided(pod, (view) =>
     resolveUpstream(view, stream, local.services, settings),
   );
   if (upstream.kind === 'deny') throw denial(upstream);
@@ -287,10 +287,10 @@ export function overTunnel(request: IncomingRequest, bytes: ByteAccount): Arrive
     carry: (application, answered) => {
       const stream = request.accept(answered.headers);
       if (stream === null) {
-        resetSocket(application);
+        application.reset();
         return null;
       }
-      if (answered.head !== null) application.write(answered.head);
+      application.first = answered.head;
       return bidiCopy(streamEnd(stream), socketEnd(application), bytes);
     },
   };

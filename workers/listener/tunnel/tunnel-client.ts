@@ -21,7 +21,7 @@ export async function connectTunnel(
   const credentials = await certificates.get(key.sourceIdentity);
   const request = { to, source: null, bindLoopback: null, tunnel: true };
   const startedMs = clock.monotonic();
-  const socket = await connectUpstream(pod, request, null).catch((error: unknown) => {
+  const raw = await connectUpstream(pod, request, null).catch((error: unknown) => {
     if (error instanceof MeshError && error.code === 'UPSTREAM_TIMEOUT') {
       throw new MeshError(
         'UPSTREAM_NETWORK_POLICY',
@@ -31,6 +31,7 @@ export async function connectTunnel(
     }
     throw error;
   });
+  const socket = raw.adopt();
   const connectedMs = clock.monotonic();
   const session = sessionName(localEndpoint(socket), to);
   const secure = async (): Promise<ClientTunnel> => {

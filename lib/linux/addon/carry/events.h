@@ -10,7 +10,7 @@
 
 namespace weft::carry {
 
-enum class EventKind : uint8_t { CONTROL, ENDED, FAULT, GONE, HELD, REKEYED, REMOTE_END };
+enum class EventKind : uint8_t { CONTROL, ENDED, FAULT, GONE, HELD, OVER, REMOTE_END, END_SENT };
 
 // The way a stream ended.
 enum class StreamCause : uint8_t { DONE, PEER_RESET, SOCKET, UNREAD, CUT, BROKE, LINK };
@@ -43,7 +43,7 @@ struct LinkCounts {
   std::atomic<int64_t> received{0};
   // A HELD event waits to be delivered; it reads the two numbers then.
   std::atomic<bool> heldTold{false};
-  // The received bytes that JavaScript knows of, and whether the connection's window waits until it knows of more.
+  // The received bytes that JavaScript knows of, and whether the link waits until it knows of more.
   std::atomic<int64_t> knownReceived{0};
   std::atomic<bool> withheld{false};
   // Events that wait to be delivered, and their bytes. At a limit the link is not read.
@@ -59,9 +59,9 @@ struct Event {
   EventKind kind;
   uint32_t link = 0;
   uint32_t stream = 0;
-  // A StreamCause, LinkCause, direction, or type of a frame.
+  // A StreamCause, LinkCause or type of a frame.
   uint32_t cause = 0;
-  // An error code, alert or count.
+  // An error code or alert; of OVER, the code of the peer's RST_STREAM or -1.
   uint64_t code = 0;
   int error = 0;
   uint32_t flags = 0;
@@ -108,12 +108,12 @@ struct LinkSetup {
 struct Command {
   enum class Kind : uint8_t {
     LINK, CONTROL, STREAM, ATTACH, END, REMOTE_END, EXPECT, RESET, PEER_SETTINGS, WINDOWS, PRESSURE,
-    REKEY, FINISH, DESTROY, RESUME, ABANDON, STOP,
+    REKEY, FINISH, DESTROY, RESUME, KNOWN, ABANDON, STOP,
   };
   Kind kind;
   uint32_t link = 0;
   uint32_t stream = 0;
-  // Window sizes, an error code, a length or a flag.
+  // Window sizes, an error code, a length or a flag; of ATTACH, whether END_SENT is to be told; of KNOWN, received bytes.
   int64_t first = 0;
   int64_t second = 0;
   int fd = -1;

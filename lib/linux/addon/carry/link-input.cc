@@ -13,7 +13,8 @@ namespace weft::carry {
 void Link::read() {
   if (!readable_ || dead_) return;
   uint8_t* scratch = pump_->readScratch();
-  if (!deaf_ && waitsForReader()) return;
+  waits_ = !deaf_ && (waitsForReader() || isUnknown(MAX_UNKNOWN_BYTES));
+  if (waits_) return;
   const size_t kept = deaf_ ? 0 : partial_.size();
   memcpy(scratch, partial_.data(), kept);
   // While a small stream waits, one read must not take long.
@@ -69,13 +70,8 @@ bool Link::takeRecord(const Opened& opened) {
       if (opened.length > 0) takePlain(opened.content, opened.length);
       return !dead_;
     case Verdict::QUIET:
-      if (reader_.updates() > readUpdates_) {
-        readUpdates_ = reader_.updates();
-        Event event;
-        event.cause = 0;
-        event.code = readUpdates_;
-        tell(EventKind::REKEYED, std::move(event));
-      }
+      pump_->counters.updatesRead += reader_.updates() - readUpdates_;
+      readUpdates_ = reader_.updates();
       if (reader_.takeUpdateRequest()) rekey_ = true;
       return true;
     case Verdict::CLOSED:
@@ -160,11 +156,7 @@ Fault Link::dataEnds(const FrameHeader& header, size_t content) {
   const bool isAttached = stream->attached();
   stream->remoteEnded = true;
   stream->remoteEnd();
-  if (!isAttached && !stream->dead()) {
-    Event event;
-    event.stream = stream->id;
-    tell(EventKind::REMOTE_END, std::move(event));
-  }
+  if (!isAttached && !stream->dead()) tellOf(EventKind::REMOTE_END, stream->id);
   return {};
 }
 
@@ -248,17 +240,16 @@ void Link::releaseConnection() {
 }
 
 // JavaScript must know of held bytes before their window is given back: only it can tell the peer of smaller windows.
-bool Link::isWithheld() {
-  const auto isUnknown = [this] {
-    return heldReceived_ - counts_->knownReceived > connectionWindow_.size() / RELEASE_SHARE;
-  };
-  if (!isUnknown()) return false;
+bool Link::isWithheld() { return isUnknown(connectionWindow_.size() / RELEASE_SHARE); }
+
+// Whether more is held than JavaScript knows of, by more than `limit`. It then resumes the link once it does.
+bool Link::isUnknown(int64_t limit) {
+  const auto isAbove = [this, limit] { return heldReceived_ - counts_->knownReceived > limit; };
+  if (!isAbove()) return false;
   mustReport_ = true;
   counts_->withheld = true;
-  // It may have been told between the two; then nobody else would go on.
-  if (isUnknown()) return true;
-  counts_->withheld = false;
-  return false;
+  // It may have been told between the two; then nobody else would go on. The flag stays: another limit may wait for it.
+  return isAbove();
 }
 
 void Link::flushLater(Stream* stream) {

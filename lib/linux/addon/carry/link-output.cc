@@ -69,9 +69,8 @@ void Link::write() {
 
 size_t Link::gather(uint8_t* plain) {
   const size_t space = batch();
+  // When frames are left, no room is: DATA does not cut a frame in two.
   const size_t control = gatherControl(plain, space);
-  // DATA must not cut a frame in two.
-  if (controlSent_ < controlOut_.size()) return control;
   return control + gatherData(plain + control, space - control);
 }
 
@@ -119,10 +118,7 @@ bool Link::seal(const uint8_t* plain, size_t length) {
         return false;
       }
       at += update;
-      Event event;
-      event.cause = 1;
-      event.code = writer_.updates();
-      tell(EventKind::REKEYED, std::move(event));
+      pump_->counters.updatesWritten += 1;
     }
     const size_t part = std::min(RECORD_BYTES, length - from);
     if (part == 0) break;

@@ -69,12 +69,17 @@ bool Link::serve() {
   write();
   if (dead_) return false;
   report();
-  const bool reads = readable_ && (deaf_ || !counts_->paused);
+  const bool reads = readable_ && !waits_;
   return reads || (writable_ && rest_.empty() && outputWaits() && !closeSent_);
 }
 
 void Link::obey(Command* command) {
-  if (dead_) return;
+  if (command->kind == Command::Kind::ABANDON) {
+    abandon();
+    return;
+  }
+  // A stream that only delivers may still be cut, or be joined with its socket.
+  if (dead_ && command->kind != Command::Kind::RESET && command->kind != Command::Kind::ATTACH) return;
   Stream* stream = command->stream == 0 ? nullptr : find(command->stream);
   switch (command->kind) {
     case Command::Kind::CONTROL:
@@ -86,7 +91,7 @@ void Link::obey(Command* command) {
       if (!deaf_ && !finishing_) openStream(command->stream);
       break;
     case Command::Kind::ATTACH:
-      attach(stream, command);
+      attach(command);
       break;
     case Command::Kind::END:
       if (stream != nullptr) stream->localEnd();
@@ -121,8 +126,12 @@ void Link::obey(Command* command) {
     case Command::Kind::RESUME:
       releaseConnection();
       break;
+    case Command::Kind::KNOWN:
+      // After the commands by which JavaScript answered, so that no window is given back before a smaller one counts.
+      counts_->knownReceived = command->first;
+      releaseConnection();
+      break;
     case Command::Kind::DESTROY:
-    case Command::Kind::ABANDON:
       destroy(LinkCause::DESTROYED);
       return;
     default:
@@ -131,8 +140,10 @@ void Link::obey(Command* command) {
   pump_->activate(this);
 }
 
-void Link::attach(Stream* stream, Command* command) {
-  if (stream == nullptr) return;
+void Link::attach(Command* command) {
+  const auto found = streams_.find(command->stream);
+  if (found == streams_.end()) return;
+  Stream* stream = found->second.get();
   const int fd = command->fd;
   command->fd = -1;
   if (const int failed = stream->attach(fd, command)) {
@@ -146,6 +157,7 @@ void Link::resetStream(uint32_t id, uint32_t code) {
     found->second->reset(StreamCause::CUT, code);
     return;
   }
+  if (dead_) return;
   rememberReset(id);
   numberFrame(RST_STREAM, id, code);
 }
@@ -153,7 +165,9 @@ void Link::resetStream(uint32_t id, uint32_t code) {
 // The open stream of this number, unless only its delivery is left.
 Stream* Link::find(uint32_t id) {
   const auto found = streams_.find(id);
-  return found == streams_.end() || found->second->isOver() ? nullptr : found->second.get();
+  if (found == streams_.end()) return nullptr;
+  Stream* stream = found->second.get();
+  return stream->isOver() || stream->delivers() ? nullptr : stream;
 }
 
 void Link::openStream(uint32_t id) {
@@ -174,12 +188,19 @@ void Link::forget(Stream* stream, Event&& end) {
   streams_.erase(found);
   pump_->counters.streams -= 1;
   tell(EventKind::ENDED, std::move(end));
+  if (closed_ && streams_.empty()) pump_->bury(this);
 }
 
+// Ends all streams, except those that only deliver.
 void Link::endStreams() {
   row_.clear();
   blocked_.clear();
-  while (!streams_.empty()) streams_.begin()->second->finish(StreamCause::LINK, 0, 0, true);
+  std::vector<Stream*> ends;
+  for (const auto& [id, stream] : streams_) {
+    stream->inRow = false;
+    if (!stream->delivers()) ends.push_back(stream.get());
+  }
+  for (Stream* stream : ends) stream->finish(StreamCause::LINK, 0, 0, true);
 }
 
 void Link::peerSettings(int64_t window, uint32_t frameSize) {
@@ -204,6 +225,7 @@ void Link::resizeWindows(int64_t stream, int64_t connection) {
 void Link::hold(int64_t received, int64_t queued) {
   heldReceived_ += received;
   heldQueued_ += queued;
+  if (closed_) report();
   if (dead_) return;
   if (received < 0) releaseConnection();
   // Its turn reports the change.
@@ -231,6 +253,13 @@ void Link::tell(EventKind kind, Event&& event) {
   counts_->waitingEvents += 1;
   counts_->waitingBytes += static_cast<uint32_t>(event.bytes.size());
   listener_->tell(std::move(event));
+}
+
+void Link::tellOf(EventKind kind, uint32_t stream, int64_t code) {
+  Event event;
+  event.stream = stream;
+  event.code = static_cast<uint64_t>(code);
+  tell(kind, std::move(event));
 }
 
 void Link::tellControl() {
@@ -279,13 +308,22 @@ void Link::destroy(LinkCause cause, uint64_t detail, int error) {
   }
   pump_->unwatch(fd_);
   ::close(fd_);
-  counts_->received = counts_->queued = 0;
+  hold(0, -static_cast<int64_t>(rest_.size() - restSent_));
+  mustReport_ = true;
+  report();
   Event event;
   event.cause = static_cast<uint32_t>(cause);
   event.code = detail;
   event.error = error;
   tell(EventKind::GONE, std::move(event));
-  pump_->bury(this);
+  closed_ = true;
+  if (streams_.empty()) pump_->bury(this);
+}
+
+// Nobody listens any more: ends all that is left.
+void Link::abandon() {
+  destroy(LinkCause::DESTROYED);
+  while (!streams_.empty()) streams_.begin()->second->finish(StreamCause::LINK, 0, 0, true);
 }
 
 }  // namespace weft::carry

@@ -38,6 +38,8 @@ constexpr size_t FRAMES_PER_READ = 16;
 constexpr size_t MAX_REMEMBERED_STREAMS = 1'000;
 // Change of held bytes that is reported.
 constexpr int64_t REPORT_BYTES = 16'384;
+// Bytes held for slow readers that JavaScript does not know of, above which the link is not read.
+constexpr int64_t MAX_UNKNOWN_BYTES = 256 * 1024;
 // Unread bytes that are discarded before the close of a socket, so that its peer gets all bytes sent to it.
 constexpr size_t DISCARD_BYTES = 1 << 20;
 
@@ -99,6 +101,8 @@ class Stream : public Source {
   bool probes() const { return probe_ && headSent_ == head_.size(); }
   bool dead() const { return dead_; }
   bool isOver() const { return over_; }
+  // Both directions have ended, and the listener knows it; only bytes for the socket are left.
+  bool delivers() const { return delivers_ && !dead_; }
   bool attached() const { return fd_ >= 0; }
 
   const uint32_t id;
@@ -118,6 +122,7 @@ class Stream : public Source {
   size_t fillSocket(uint8_t* out, size_t space);
   size_t ended(uint8_t* out);
   void sent(size_t bytes);
+  void endSent();
   void writeFailed(int error);
   bool atEnd();
   bool writePending();
@@ -150,6 +155,11 @@ class Stream : public Source {
   int failure_ = 0;
   // The peer has reset the stream after its END_STREAM; what waits is still delivered.
   bool over_ = false;
+  bool delivers_ = false;
+  // The kernel has announced a reset, once and for all.
+  bool hungUp_ = false;
+  // The listener waits for our END_STREAM.
+  bool tellsEnd_ = false;
   uint32_t overCode_ = 0;
   // Content that the peer has announced, -1 without.
   int64_t announced_ = -1;
@@ -178,14 +188,17 @@ class Link : public Source, private FrameSink {
   // One turn: reads, writes, reports. True when there is more to do at once.
   bool serve();
   void obey(Command* command);
-  // Ends the link and its streams.
+  // Ends the link and its streams. Streams that only deliver bytes go on without it.
   void destroy(LinkCause cause, uint64_t detail = 0, int error = 0);
+  void abandon();
 
   // Puts frames into the row of frames other than DATA.
   void control(const char* frames, size_t length);
   void numberFrame(uint8_t type, uint32_t id, uint32_t number);
   void ready(Stream* stream);
   void forget(Stream* stream, Event&& end);
+  // OVER: no further frame concerns the stream, but bytes for its socket are left. END_SENT: our END_STREAM is on its way.
+  void tellOf(EventKind kind, uint32_t stream, int64_t code = 0);
   // Late frames of the stream are in order.
   void rememberReset(uint32_t id);
   // A DATA frame was sent.
@@ -222,6 +235,7 @@ class Link : public Source, private FrameSink {
   void refuseRecord(uint8_t alert);
   void flushStreams();
   void releaseConnection();
+  bool isUnknown(int64_t limit);
   bool isWithheld();
   void unblock();
   Fault idle();
@@ -231,7 +245,7 @@ class Link : public Source, private FrameSink {
   void openStream(uint32_t id);
   void resetStream(uint32_t id, uint32_t code);
   void endStreams();
-  void attach(Stream* stream, Command* command);
+  void attach(Command* command);
   void peerSettings(int64_t window, uint32_t frameSize);
   void resizeWindows(int64_t stream, int64_t connection);
 
@@ -297,6 +311,8 @@ class Link : public Source, private FrameSink {
   bool readable_ = true;
   bool writable_ = true;
   bool pressed_ = false;
+  // Not read until JavaScript knows of more, or sockets have taken more.
+  bool waits_ = false;
   // A breach has ended the input; what comes is discarded.
   bool deaf_ = false;
   bool finishing_ = false;
@@ -304,6 +320,8 @@ class Link : public Source, private FrameSink {
   bool rekey_ = false;
   bool askRekey_ = false;
   bool dead_ = false;
+  // The listener knows of the end.
+  bool closed_ = false;
   // Too much waits for a peer that does not read.
   bool overflows_ = false;
   int sendError_ = 0;

@@ -37,7 +37,7 @@ Pump::~Pump() {
     if (command.fd >= 0) resetAndClose(command.fd);
     if (command.setup != nullptr) resetAndClose(command.setup->fd);
   }
-  while (!links_.empty()) links_.begin()->second->destroy(LinkCause::DESTROYED);
+  while (!links_.empty()) links_.begin()->second->abandon();
   deadStreams_.clear();
   deadLinks_.clear();
   if (epollFd_ >= 0) close(epollFd_);
@@ -68,10 +68,16 @@ int Pump::open(bool withThread) {
 }
 
 void Pump::post(Command&& command) {
-  {
-    const std::lock_guard<std::mutex> guard(mutex_);
-    commands_.push_back(std::move(command));
-  }
+  queue(std::move(command));
+  wake();
+}
+
+void Pump::queue(Command&& command) {
+  const std::lock_guard<std::mutex> guard(mutex_);
+  commands_.push_back(std::move(command));
+}
+
+void Pump::wake() {
   if (commanded_.exchange(true)) return;
   const uint64_t one = 1;
   // Fails only when a wake-up is pending already.

@@ -22,6 +22,9 @@ struct PumpCounters {
   std::atomic<uint64_t> streams{0};
   std::atomic<uint64_t> recordsRead{0};
   std::atomic<uint64_t> recordsWritten{0};
+  // KeyUpdates of peers, and our own.
+  std::atomic<uint64_t> updatesRead{0};
+  std::atomic<uint64_t> updatesWritten{0};
 };
 
 class Pump {
@@ -36,6 +39,9 @@ class Pump {
   int open(bool withThread);
   // Any thread. The descriptors of the command belong to the pump.
   void post(Command&& command);
+  // The same, but the thread may obey only after the next wake().
+  void queue(Command&& command);
+  void wake();
   // One round without a thread, for tests. Waits up to `timeoutMs` for an event.
   void round(int timeoutMs);
   // Any thread: a listener has handled events of this link.

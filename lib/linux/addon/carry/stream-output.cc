@@ -94,10 +94,9 @@ size_t Stream::fillSocket(uint8_t* out, size_t space) {
     used += FRAME_HEADER_BYTES + length;
   }
   sent(bytes);
-  if (isLast) {
-    localEnded = true;
-    settle();
-  }
+  if (isLast) endSent();
+  // The end may be next, and needs no window.
+  else if (ending_) probe_ = true;
   return used;
 }
 
@@ -112,9 +111,16 @@ void Stream::sent(size_t bytes) {
 // An empty frame with END_STREAM.
 size_t Stream::ended(uint8_t* out) {
   writeFrameHeader(out, 0, DATA, FLAG_END_STREAM, id);
-  localEnded = true;
-  settle();
+  endSent();
   return FRAME_HEADER_BYTES;
+}
+
+void Stream::endSent() {
+  localEnded = true;
+  if (tellsEnd_) link_->tellOf(EventKind::END_SENT, id);
+  // No further event tells that the socket takes no more.
+  if (hungUp_ && !unwritable_) writeFailed(EPIPE);
+  else settle();
 }
 
 // Whether the input has ended cleanly and is read. Looks without taking a byte.

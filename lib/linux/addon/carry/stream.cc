@@ -44,6 +44,7 @@ int Stream::attach(int fd, Command* command) {
   const int on = 1;
   // Fails on sockets that are not TCP, which need none.
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  tellsEnd_ = command->first != 0;
   head_ = std::move(command->read);
   link_->hold(0, static_cast<int64_t>(head_.size()));
   foreign_ = command->bytes.size();
@@ -64,6 +65,7 @@ void Stream::notice(uint32_t events) {
   if ((events & EPOLLRDHUP) != 0 || hungUp) {
     ending_ = probe_ = readable_ = true;
   }
+  if (hungUp && !shut_) hungUp_ = true;
   if ((events & EPOLLIN) != 0) readable_ = true;
   if ((events & EPOLLOUT) != 0) {
     writable_ = true;
@@ -247,9 +249,8 @@ void Stream::remoteEnd() {
 void Stream::peerReset(uint32_t code) {
   flushPieces();
   if (dead_) return;
-  const bool clean = endKnown_ && isClean(code);
-  if (!clean || fd_ < 0) {
-    finish(StreamCause::PEER_RESET, code, 0, !clean);
+  if (!endKnown_ || !isClean(code)) {
+    finish(StreamCause::PEER_RESET, code, 0, true);
     return;
   }
   over_ = true;
@@ -264,10 +265,12 @@ void Stream::localEnd() {
 
 void Stream::reset(StreamCause cause, uint32_t code, int error) {
   if (dead_) return;
-  if (!over_) {
-    link_->rememberReset(id);
-    link_->numberFrame(RST_STREAM, id, code);
+  if (over_ || delivers_) {
+    finish(over_ ? StreamCause::PEER_RESET : cause, over_ ? overCode_ : code, error, true);
+    return;
   }
+  link_->rememberReset(id);
+  link_->numberFrame(RST_STREAM, id, code);
   finish(cause, code, error, true);
 }
 
@@ -293,7 +296,13 @@ void Stream::finish(StreamCause cause, uint32_t code, int error, bool cut) {
 // Ends what has come to its end.
 void Stream::settle() {
   if (dead_) return;
-  if (endKnown_ && (pending_.empty() || fd_ < 0 || unwritable_)) {
+  const bool isJoined = fd_ >= 0;
+  // What came waits for the socket, perhaps for one that is not joined yet.
+  const bool isWaiting = isJoined ? !pending_.empty() && !unwritable_ : over_ && !localEnded;
+  if (endKnown_ && (over_ || localEnded) && isWaiting) {
+    if (!delivers_) link_->tellOf(EventKind::OVER, id, over_ ? static_cast<int64_t>(overCode_) : -1);
+    delivers_ = true;
+  } else if (endKnown_ && !isWaiting) {
     if (over_) {
       finish(StreamCause::PEER_RESET, overCode_, 0, false);
     } else if (localEnded) {

@@ -6,6 +6,7 @@
 //	open N            opens N more clients; answers when each has its first whole answer
 //	expect N SECONDS  answers when each client was sent N more resources
 //	plain N SECONDS   N clients read /bytes to its end, without gRPC
+//	probed N SECONDS  answers when N probes have arrived since the last "ages", all clients together
 //	ages              answers with the percentiles of the probes' ages since the last call
 package main
 
@@ -41,6 +42,7 @@ var (
 	base   = flag.String("address", "", "https://host:port")
 	caFile = flag.String("ca", "", "root certificate")
 	token  = flag.String("token", "", "bearer token")
+	name   = flag.String("name", "", "name in the server's certificate, where it is not the host of the address")
 
 	bytesRead atomic.Int64
 	lost      atomic.Int64
@@ -85,6 +87,8 @@ func main() {
 			expect(number(1), time.Duration(number(2))*time.Second)
 		case "plain":
 			plain(number(1), time.Duration(number(2))*time.Second, roots)
+		case "probed":
+			probed(number(1), time.Duration(number(2))*time.Second)
 		case "ages":
 			reportAges()
 		default:
@@ -95,7 +99,7 @@ func main() {
 
 func transport(roots *x509.CertPool) *http.Transport {
 	return &http.Transport{
-		TLSClientConfig:    &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS13},
+		TLSClientConfig:    &tls.Config{RootCAs: roots, ServerName: *name, MinVersion: tls.VersionTLS13},
 		ForceAttemptHTTP2:  true,
 		DisableCompression: true,
 	}
@@ -208,6 +212,17 @@ func get(http2 *http.Client, path string) error {
 	count, err := io.Copy(io.Discard, response.Body)
 	bytesRead.Add(count)
 	return err
+}
+
+func probed(count int, limit time.Duration) {
+	end := time.Now().Add(limit)
+	mutex.Lock()
+	for len(ages) < count && lost.Load() == 0 && time.Now().Before(end) {
+		progress.Wait()
+	}
+	settled := len(ages) >= count
+	mutex.Unlock()
+	report(map[string]any{"done": settled})
 }
 
 func reportAges() {

@@ -75,7 +75,7 @@ for (const args of [
 }
 
 test('a pod that does not exist is a failed operation, with status 1', async (t, mesh) => {
-  const outcome = await mesh.exec('demo/nobody', 'true');
+  const outcome = await mesh.weft('exec', 'demo/nobody', '--', 'true');
   t.is(outcome.code, 1);
   t.regex(outcome.stderr, /demo\/nobody/);
 });

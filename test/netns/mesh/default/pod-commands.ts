@@ -95,3 +95,12 @@ test('a command in a pod asks its proxy for names: services, headless ones, wild
   t.deepEqual(await ask('www.example.com A'), []);
   await mesh.delete(NAMES);
 });
+
+test('the command line reads the mesh as the tests do', async (t, mesh) => {
+  t.deepEqual(await mesh.json('get', 'pods'), await mesh.pods());
+  t.deepEqual(await mesh.json('get', 'certificates'), await mesh.certificates());
+  const pids = (lines: readonly { pid: number | null }[]) => lines.map(({ pid }) => pid);
+  const status = await mesh.json<Awaited<ReturnType<typeof mesh.status>>>('status');
+  t.deepEqual(pids(status.actors), pids(await mesh.actors()));
+  t.is((await mesh.weft('get', 'connections', '-o', 'json')).code, 0);
+});

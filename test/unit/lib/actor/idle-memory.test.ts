@@ -1,6 +1,10 @@
 import test from 'ava';
 import { pino } from 'pino';
-import { IdleMemory } from '../../../../lib/actor/idle-memory.ts';
+import {
+  IdleMemory,
+  MAX_COLLECTED_BYTES,
+  MAX_STEPPED_BYTES,
+} from '../../../../lib/actor/idle-memory.ts';
 import type { Memory } from '../../../../lib/actor/idle-memory.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 
@@ -21,7 +25,7 @@ function fixture(fail: string | null = null): {
   calls: string[];
   lines: string[];
 } {
-  const load = { cpuMs: 1_000, heapBytes: 100 * MIB };
+  const load = { cpuMs: 1_000, heapBytes: 40 * MIB };
   const clock = new FakeClock();
   const calls: string[] = [];
   const lines: string[] = [];
@@ -33,6 +37,7 @@ function fixture(fail: string | null = null): {
     cpuMs: () => load.cpuMs,
     heapBytes: () => load.heapBytes,
     collect: () => done('collect'),
+    collectInSteps: () => done('collect in steps'),
     releaseFree: () => done('free'),
     releasePages: () => {
       done('pages');
@@ -67,6 +72,23 @@ test('a process at work keeps what it has, and gives back again when it is idle 
   load.cpuMs += 500;
   await clock.advance(LONG_MS);
   t.is(calls.length, 2 * ROUND.length);
+});
+
+test('a large heap is collected in steps, a still larger one is left to V8', async (t) => {
+  const { idle, load, clock, calls } = fixture();
+  load.heapBytes = MAX_COLLECTED_BYTES + 1;
+  idle.ready();
+  await clock.advance(LONG_MS);
+  const inSteps = ['collect in steps', 'free', 'pages'];
+  t.deepEqual(calls, inSteps);
+  load.heapBytes = MAX_COLLECTED_BYTES;
+  load.cpuMs += 500;
+  await clock.advance(LONG_MS);
+  t.deepEqual(calls, [...inSteps, ...ROUND]);
+  load.heapBytes = MAX_STEPPED_BYTES + 1;
+  load.cpuMs += 500;
+  await clock.advance(LONG_MS);
+  t.deepEqual(calls, [...inSteps, ...ROUND, 'free', 'pages']);
 });
 
 test('a heap that grows although the process is idle is collected again', async (t) => {

@@ -28,6 +28,9 @@ test('all problems are reported at once, each with its variable', (t) => {
 test('a misspelt WEFT variable is named with its nearest neighbour', (t) => {
   const problems = unknownVariables({ WEFT_LOG_LEVLE: 'x', AMBIENT_X: 'y' }, ['WEFT_LOG_LEVEL']);
   t.deepEqual(problems, ['WEFT_LOG_LEVLE is unknown, did you mean WEFT_LOG_LEVEL?']);
+  t.deepEqual(unknownVariables({ WEFT_CA_STATE_DIR: '/x' }, []), [
+    'WEFT_CA_STATE_DIR is now WEFT_STATE_DIR',
+  ]);
 });
 
 test('a retired setting is no problem, and is named', (t) => {

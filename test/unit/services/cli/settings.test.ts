@@ -25,7 +25,7 @@ test('required variables, defaults and optional ones are told apart', async (t) 
     lines.find((line) => line.name === name)?.fallback;
   t.is(of('REDIS_URL'), 'required');
   t.is(of('WEFT_TOKEN_JWKS_PATH'), 'optional');
-  t.is(of('WEFT_CA_LISTEN'), '[::]:15012');
+  t.is(of('WEFT_LISTEN'), '[::]:15012');
   t.is(of('DEFAULT_WORKLOAD_CERT_TTL'), '24h');
   t.is(of('WEFT_CA_PLUGGED_DIR'), 'optional');
 });

@@ -1,4 +1,4 @@
-/** The effects of a MeshConfig: spec: istiod-ambient.md §1.1, spec: istiod-ambient.md §1.5. */
+/** The effects of a MeshConfig: spec: istiod-ambient.md §1.1, spec: istiod-ambient.md §1.5, spec: istiod-ambient.md §1.7. */
 import test from 'ava';
 import { readMeshConfig } from '../../../../services/control-plane/mapping/mesh-config.ts';
 import { TestMesh, namespace, podManifest } from '../../../support/mesh-objects.ts';

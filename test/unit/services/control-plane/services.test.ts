@@ -250,8 +250,8 @@ test('inline endpoints become workloads', (t) => {
   const mesh = new TestMesh();
   mesh.apply(
     entry(
-      'hosts: [a.example], resolution: STATIC, endpoints: [{address: 192.0.2.10, ports: {tls: 9443}, weight: 3, locality: r/z/s, network: net-b, serviceAccount: ext, labels: {networking.istio.io/tunnel: http}}, {address: 192.0.2.11}]',
-      'name: ext, labels: {app: outside}',
+      'hosts: [a.example], resolution: STATIC, endpoints: [{address: 192.0.2.10, ports: {tls: 9443}, weight: 3, locality: r/z/s, network: net-b, serviceAccount: ext}, {address: 192.0.2.11}]',
+      'name: ext, labels: {app: outside, networking.istio.io/tunnel: http}',
     ),
   );
   const prefix = 'Kubernetes/networking.istio.io/ServiceEntry/demo/ext/';
@@ -270,7 +270,7 @@ test('inline endpoints become workloads', (t) => {
   t.like(mesh.workload(`${prefix}192.0.2.11`), {
     services: { 'demo/a.example': { 443: 8443, 80: 80 } },
     capacity: 1,
-    tunnelProtocol: 'NONE',
+    tunnelProtocol: 'HBONE',
   });
 });
 
@@ -326,7 +326,7 @@ test('a WorkloadEntry becomes a workload, found by services and entries', (t) =>
   });
 });
 
-test('a WorkloadEntry has the port that a Service names as its target; its other names are not the Service’s', (t) => {
+test('a WorkloadEntry has the port that a Service names as its target, else its own port of the same name', (t) => {
   const mesh = new TestMesh();
   const ports = [
     '{port: 80, name: http, targetPort: web}',
@@ -338,7 +338,7 @@ test('a WorkloadEntry has the port that a Service names as its target; its other
     'apiVersion: networking.istio.io/v1\nkind: WorkloadEntry\nmetadata: {name: vm-1, namespace: demo}\nspec: {address: 192.0.2.20, ports: {http: 1111, web: 2222}, labels: {app: vm}}',
   );
   t.deepEqual(mesh.workload('Kubernetes/networking.istio.io/WorkloadEntry/demo/vm-1')?.services, {
-    [WEB]: { 80: 2222, 81: 9000 },
+    [WEB]: { 80: 2222, 81: 2222 },
   });
 });
 

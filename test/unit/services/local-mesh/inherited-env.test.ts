@@ -60,7 +60,7 @@ test('of every variable that an actor reads it is decided whether it is inherite
 
 test('every misspelt variable of Weft is named', async (t) => {
   await t.notThrowsAsync(checkEnvironment({ WEFT_MESH: 'x', WEFT_RUN_DIR: '/run/x', OTHER: '1' }));
-  await t.notThrowsAsync(checkEnvironment({ WEFT_LOG_LEVEL: 'x', WEFT_CA_LISTEN: 'x' }));
+  await t.notThrowsAsync(checkEnvironment({ WEFT_LOG_LEVEL: 'x', WEFT_LISTEN: 'x' }));
   const error = await t.throwsAsync(checkEnvironment({ WEFT_LOG_LEVLE: '1', WEFT_QZXJW: '1' }), {
     code: 'CONFIG_INVALID',
   });

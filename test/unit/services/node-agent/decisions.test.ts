@@ -1,6 +1,7 @@
 import test from 'ava';
 import { nodeAgentConfig } from '../../../../services/node-agent/config.ts';
-import { eligibility } from '../../../../services/node-agent/eligibility.ts';
+import { DEFAULT_SELECTORS, eligibility } from '../../../../services/node-agent/eligibility.ts';
+import { parseEnablementSelectors } from '../../../../services/node-agent/enablement-selectors.ts';
 import { ListenerWatch } from '../../../../services/node-agent/listener-watch.ts';
 import { parseRecord } from '../../../../services/node-agent/pod-directory.ts';
 import { podRecord } from '../../../support/pod-records.ts';
@@ -9,26 +10,57 @@ const MODE = 'istio.io/dataplane-mode';
 
 test('the truth table of eligibility', (t) => {
   const cases: readonly [Parameters<typeof podRecord>[0], boolean, string][] = [
-    [{ uid: 'u', netns: 'n' }, true, 'pod-label'],
-    [{ uid: 'u', netns: 'n', labels: {} }, false, 'no-label'],
+    [{ uid: 'u', netns: 'n' }, true, 'selected'],
+    [{ uid: 'u', netns: 'n', labels: {} }, false, 'not-selected'],
     [
       { uid: 'u', netns: 'n', labels: {}, namespaceLabels: { [MODE]: 'ambient' } },
       true,
-      'namespace-label',
+      'selected',
     ],
     [
       { uid: 'u', netns: 'n', labels: { [MODE]: 'none' }, namespaceLabels: { [MODE]: 'ambient' } },
       false,
-      'pod-opted-out',
+      'opted-out',
     ],
-    [{ uid: 'u', netns: 'n', namespaceLabels: { [MODE]: 'none' } }, true, 'pod-label'],
+    [{ uid: 'u', netns: 'n', namespaceLabels: { [MODE]: 'none' } }, true, 'selected'],
     [{ uid: 'u', netns: 'n', hostNetwork: true }, false, 'host-network'],
     [{ uid: 'u', netns: 'n', annotations: { 'sidecar.istio.io/status': '' } }, false, 'sidecar'],
     [{ uid: 'u', netns: 'n', namespace: 'kube-system' }, false, 'excluded-namespace'],
   ];
+  const rules = { excludedNamespaces: ['kube-system'], selectors: DEFAULT_SELECTORS };
   for (const [changes, enrol, reason] of cases) {
-    t.deepEqual(eligibility(podRecord(changes), ['kube-system']), { enrol, reason });
+    t.deepEqual(eligibility(podRecord(changes), rules), { enrol, reason });
   }
+});
+
+test('other enablement selectors: any of them, both halves of one, an empty half selects everything', (t) => {
+  const selectors = parseEnablementSelectors(
+    '[{podSelector: {matchExpressions: [{key: tier, operator: Exists}]}, namespaceSelector: {matchLabels: {mesh: "on"}}}, {podSelector: {matchLabels: {join: yes}}, namespaceSelector: {}}]',
+  );
+  const enrolled = (labels: Record<string, string>, namespaceLabels: Record<string, string>) =>
+    eligibility(podRecord({ uid: 'u', netns: 'n', labels, namespaceLabels }), {
+      excludedNamespaces: [],
+      selectors,
+    }).enrol;
+  t.true(enrolled({ tier: 'a' }, { mesh: 'on' }));
+  t.false(enrolled({ tier: 'a' }, {}));
+  t.false(enrolled({ [MODE]: 'ambient' }, { mesh: 'on' }));
+  t.true(enrolled({ join: 'yes' }, {}));
+});
+
+test('a wrong enablement selector is refused with its place', (t) => {
+  const refused = (text: string, message: RegExp): void => {
+    t.throws(() => parseEnablementSelectors(text), { message });
+  };
+  refused('[]', /the list/);
+  refused('{}', /the list/);
+  refused('[{podSelector: {labels: {}}}]', /0\.podSelector.*labels/);
+  refused(
+    '[{podSelector: {matchExpressions: [{key: a, operator: Near}]}}]',
+    /0\.podSelector\.matchExpressions\.0\.operator/,
+  );
+  refused('[{podSelector: {matchExpressions: [{key: a, operator: In}]}}]', /values/);
+  refused('[{', /flow/i);
 });
 
 test('a record names every field that is wrong', (t) => {

@@ -108,15 +108,36 @@ test('settings that ask for what is not built are refused, all at once', (t) => 
   const refusal = codeOf(() =>
     parse({
       FAKE_CA: 'true',
-      XDS_ON_DEMAND: 'true',
     }),
   );
-  t.regex(refusal ?? '', /^CONFIG_UNSUPPORTED /);
-  for (const name of ['FAKE_CA', 'ON_DEMAND']) t.true(refusal?.includes(name), name);
+  t.regex(refusal ?? '', /^CONFIG_UNSUPPORTED .*FAKE_CA/);
   t.regex(
-    codeOf(() => parse({ PROXY_CONFIG: '{proxyMetadata: {XDS_ON_DEMAND: "true"}}' })) ?? '',
+    codeOf(() => parse({ PROXY_CONFIG: '{proxyMetadata: {FAKE_CA: "true"}}' })) ?? '',
     /^CONFIG_UNSUPPORTED /,
   );
+});
+
+test('a mesh on demand is refused together with the DNS proxy, and without a control plane', (t) => {
+  const onDemand = { XDS_ON_DEMAND: 'true' };
+  t.regex(
+    codeOf(() => parse(onDemand)) ?? '',
+    /^CONFIG_INVALID .*XDS_ON_DEMAND.* ISTIO_META_DNS_CAPTURE=false/,
+  );
+  const noDns = { ISTIO_META_DNS_CAPTURE: 'false' };
+  const config = parse({ ...onDemand, ...noDns, CLUSTER_ID: 'c1' });
+  t.deepEqual(config.onDemand, { waitMs: 5_000, clusterId: 'c1' });
+  t.is(config.listener.onDemandWaitMs, 5_000);
+  const inMetadata = '{proxyMetadata: {XDS_ON_DEMAND: "true"}}';
+  t.is(parse({ ...noDns, PROXY_CONFIG: inMetadata }).onDemand?.waitMs, 5_000);
+  t.is(
+    parse({ ...noDns, ...onDemand, XDS_ON_DEMAND: 'false', PROXY_CONFIG: inMetadata }).onDemand,
+    null,
+  );
+  t.regex(
+    codeOf(() => parse({ ...onDemand, ...noDns, WEFT_NODE_PROXY_ON_DEMAND_WAIT: '6s' })) ?? '',
+    /^CONFIG_INVALID .*at most 5s/,
+  );
+  t.is(parse({}).onDemand, null);
 });
 
 // spec: observability.md §6

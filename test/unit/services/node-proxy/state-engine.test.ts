@@ -48,6 +48,7 @@ function setUp() {
       decodeAddress,
       decodeAuthorization,
       identitiesChanged: (all) => identities.push(all),
+      want: () => undefined,
     },
   );
   const send = (message: StateResponse): void => void told.push(message);

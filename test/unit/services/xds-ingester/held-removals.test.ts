@@ -24,7 +24,7 @@ function stateOf(count: number, clock = new FakeClock()): { state: MeshState; cl
 }
 
 const remove = (state: MeshState, removed: readonly string[], initial = false): Promise<unknown> =>
-  state.apply(ADDRESS_TYPE, { resources: [], removed, initial });
+  state.apply(ADDRESS_TYPE, { resources: [], removed, initial, whole: true });
 
 const rows = (state: MeshState, table: 'addresses' | 'removals'): Map<string, never> =>
   new Map(state.tables[table].entries()) as Map<string, never>;
@@ -72,6 +72,7 @@ test('an address that is sent again, or that the next stream does not remove, is
     resources: [{ name: uid(0), version: '2', bytes }],
     removed: [],
     initial: false,
+    whole: true,
   });
   t.is(state.held.size, 59);
   await clock.advance(30_000);
@@ -107,7 +108,12 @@ test('policies are never held', async (t) => {
   const names = Array.from({ length: 100 }, (_, index) => `demo/p${index}`);
   const value = encodeAuthorization(authorizationFixture({}));
   for (const name of names) state.tables.authorizations.set(name, { value, tag: '1' });
-  await state.apply(AUTHORIZATION_TYPE, { resources: [], removed: names, initial: true });
+  await state.apply(AUTHORIZATION_TYPE, {
+    resources: [],
+    removed: names,
+    initial: true,
+    whole: true,
+  });
   t.is(state.tables.authorizations.size, 0);
 });
 
@@ -121,6 +127,7 @@ test('a restart goes on with what is held since the same time', async (t) => {
     authorizations: new Map(),
     rejections: new Map(),
     removals: rows(first.state, 'removals'),
+    names: new Map(),
   });
   await remove(state, uids(0, 60), true);
   t.is(state.applyHeld(), 0);

@@ -28,10 +28,16 @@ test('the local file wins over the control plane, and its rows are no versions t
     ],
     removed: [],
     initial: true,
+    whole: true,
   });
   t.is(addresses.get('uid-1')?.tag, LOCAL_TAG);
   t.deepEqual([...state.versions(ADDRESS_TYPE)], [['uid-2', '9']]);
-  await state.apply(ADDRESS_TYPE, { resources: [], removed: ['uid-1', 'uid-2'], initial: true });
+  await state.apply(ADDRESS_TYPE, {
+    resources: [],
+    removed: ['uid-1', 'uid-2'],
+    initial: true,
+    whole: true,
+  });
   t.deepEqual(
     [...addresses.entries()].map(([key]) => key),
     ['uid-1'],
@@ -49,6 +55,7 @@ test('rows of an earlier local file go when Redis is taken over', (t) => {
     authorizations: new Map(),
     rejections: new Map(),
     removals: new Map(),
+    names: new Map(),
   });
   const { addresses } = state.tables;
   t.deepEqual([...addresses.entries()].map(([key]) => key).sort(), ['new', 'remote']);
@@ -77,6 +84,7 @@ test('what does not fit a row is refused and does not stop the others', async (t
     ],
     removed: ['never-there'],
     initial: true,
+    whole: true,
   });
   t.is(failures.length, 3);
   t.deepEqual(
@@ -102,6 +110,7 @@ test('the rejection of a policy says how far it reaches, also where it is too bi
     ],
     removed: [],
     initial: true,
+    whole: true,
   });
   const reach = [...state.tables.rejections.entries()].map(([key, { value }]) => [
     key,

@@ -62,6 +62,7 @@ async function setUp(t: ExecutionContext) {
       decodeAddress,
       decodeAuthorization,
       identitiesChanged: () => {},
+      want: () => undefined,
     },
   );
   const { port1, port2 } = new MessageChannel();

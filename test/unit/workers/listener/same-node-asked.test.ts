@@ -1,5 +1,6 @@
 import test from 'ava';
 import { MeshError } from '../../../../lib/errors/mesh-error.ts';
+import { RawSocket } from '../../../../lib/net/raw-socket.ts';
 import { Arrival } from '../../../../workers/listener/same-node/server.ts';
 import type { AskedMessage } from '../../../../workers/listener/same-node/messages.ts';
 import { socketPair } from '../../../support/socket-pair.ts';
@@ -22,7 +23,7 @@ test('an application that cannot be handed over is closed, and the request can s
   const { near } = await socketPair(t);
   // The kernel refuses a second descriptor in the same way.
   near.end();
-  const carried = arrival.carry(near, { headers: {}, head: null });
+  const carried = arrival.carry(new RawSocket(near), { headers: {}, head: null });
   t.true((await t.throwsAsync(carried)) instanceof MeshError);
   t.true(near.destroyed);
   arrival.refuse(503);
@@ -35,7 +36,7 @@ test('an application that nobody takes over sees a reset', async (t) => {
   const { near, far } = await socketPair(t);
   far.resume();
   const reset = new Promise((resolve) => far.once('error', resolve));
-  const carried = arrival.carry(near, { headers: {}, head: null });
+  const carried = arrival.carry(new RawSocket(near), { headers: {}, head: null });
   arrival.cancel();
   t.is(await carried, null);
   t.is(((await reset) as NodeJS.ErrnoException).code, 'ECONNRESET');

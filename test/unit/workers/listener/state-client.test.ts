@@ -33,7 +33,7 @@ function client(
   const clock = new FakeClock();
   return {
     clock,
-    state: new StateClient(port2, clock, maxEndpoints),
+    state: new StateClient(port2, clock, maxEndpoints === undefined ? {} : { maxEndpoints }),
     asked,
     say: (message) => port1.postMessage(message),
   };

@@ -1,0 +1,125 @@
+/** Decides, when the agent ends, whether the plugin leaves the node with it (docs/spec/cni.md §3.7). */
+import { beforeAbort } from '../../../lib/async/time-limit.ts';
+import { errorText } from '../../../lib/errors/mesh-error.ts';
+import { resourcePath } from '../../../lib/kubernetes/resource.ts';
+import type { KubernetesClient } from '../../../lib/kubernetes/client.ts';
+import { isCode } from '../../../lib/kubernetes/status.ts';
+import { DEPARTURE_READ_MS } from './limits.ts';
+
+type Json = Readonly<Record<string, unknown>>;
+
+/** Whether the plugin goes, and why. */
+export interface Departure {
+  readonly leaves: boolean;
+  readonly reason: string;
+}
+
+/** The agent's own DaemonSet and node. */
+export interface AgentPlace {
+  readonly namespace: string;
+  readonly daemonSet: string;
+  readonly node: string;
+}
+
+/**
+ * Reads DaemonSet and node. The plugin stays when they cannot be read: pods of the mesh wait then, and no pod loses its
+ * protection. An account that no longer exists counts as the end, as in istio-cni: it goes with the DaemonSet, and a plugin that
+ * nobody serves would keep every pod from starting.
+ */
+export async function readDeparture(
+  client: KubernetesClient,
+  place: AgentPlace,
+): Promise<Departure> {
+  const { namespace, daemonSet, node } = place;
+  const signal = AbortSignal.timeout(DEPARTURE_READ_MS);
+  const read = (group: string, plural: string, name: string): Promise<unknown> =>
+    client.get(
+      resourcePath(
+        { group, versions: ['v1'], plural, namespaced: group !== '' },
+        group === '' ? { name } : { name, namespace },
+      ),
+      { signal },
+    );
+  try {
+    const reading = Promise.all([read('apps', 'daemonsets', daemonSet), read('', 'nodes', node)]);
+    if (!(await beforeAbort(signal, reading))) {
+      reading.catch(() => undefined);
+      return { leaves: false, reason: 'the API server does not answer' };
+    }
+    return decideDeparture(...((await reading) as [Json, Json]));
+  } catch (error) {
+    const unauthorized = isCode(error, 'KUBERNETES_REFUSED') && error.detail['status'] === 401;
+    const leaves = unauthorized || isCode(error, 'KUBERNETES_NOT_FOUND');
+    return { leaves, reason: errorText(error) };
+  }
+}
+
+/** Decides by the objects of the API. Pure. */
+export function decideDeparture(daemonSet: Json, node: Json): Departure {
+  if (part(daemonSet, 'metadata')['deletionTimestamp'] !== undefined) {
+    return { leaves: true, reason: 'the DaemonSet is being deleted' };
+  }
+  const spec = part(daemonSet, 'spec', 'template', 'spec');
+  const labels = part(node, 'metadata', 'labels');
+  const selected = Object.entries(part(spec, 'nodeSelector')).every(
+    ([key, value]) => labels[key] === value,
+  );
+  if (!selected) return { leaves: true, reason: 'the node no longer matches the nodeSelector' };
+  const required = part(
+    spec,
+    'affinity',
+    'nodeAffinity',
+    'requiredDuringSchedulingIgnoredDuringExecution',
+  )['nodeSelectorTerms'];
+  const name = part(node, 'metadata')['name'];
+  if (
+    Array.isArray(required) &&
+    !required.some((term) => matchesTerm(term as Json, labels, name))
+  ) {
+    return { leaves: true, reason: 'the node no longer matches the node affinity' };
+  }
+  return { leaves: false, reason: 'the DaemonSet stays' };
+}
+
+interface Requirement {
+  readonly key: string;
+  readonly operator: string;
+  readonly values?: readonly string[];
+}
+
+/** A term without requirements matches no node. */
+function matchesTerm(term: Json, labels: Json, name: unknown): boolean {
+  const expressions = (term['matchExpressions'] ?? []) as readonly Requirement[];
+  const fields = (term['matchFields'] ?? []) as readonly Requirement[];
+  return (
+    expressions.length + fields.length > 0 &&
+    expressions.every((one) => meets(one, labels[one.key])) &&
+    fields.every((one) => meets(one, one.key === 'metadata.name' ? name : undefined))
+  );
+}
+
+function meets({ operator, values = [] }: Requirement, value: unknown): boolean {
+  const listed = values.some((one) => one === value);
+  switch (operator) {
+    case 'In':
+      return listed;
+    case 'NotIn':
+      return !listed;
+    case 'Exists':
+      return value !== undefined;
+    case 'DoesNotExist':
+      return value === undefined;
+    case 'Gt':
+      return value !== undefined && Number(value) > Number(values[0]);
+    case 'Lt':
+      return value !== undefined && Number(value) < Number(values[0]);
+    default:
+      // The API server admits no other operator.
+      return false;
+  }
+}
+
+function part(object: unknown, ...path: readonly string[]): Json {
+  const value = path.reduce<unknown>((at, key) => (at as Json | undefined)?.[key], object);
+  return typeof value === 'object' && value !== null ? (value as Json) : {};
+}

@@ -1,0 +1,55 @@
+// weft-cni: the chained CNI plugin. The container runtime starts it for each pod, on the host, as root.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "plugin.h"
+#include "result.h"
+
+namespace {
+
+bool writeAll(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+  return true;
+}
+
+// Reads to the end, or to one byte more than is allowed.
+bool readAll(int fd, std::string& text) {
+  char chunk[16 * 1024];
+  while (text.size() <= weft::kMaxInputBytes) {
+    const ssize_t count = read(fd, chunk, sizeof chunk);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return false;
+    if (count == 0) return true;
+    text.append(chunk, static_cast<size_t>(count));
+  }
+  return true;
+}
+
+}  // namespace
+
+int main() {
+  const weft::Environment environment = [](const char* name) { return std::getenv(name); };
+  std::string input;
+  weft::Outcome outcome;
+  if (readAll(STDIN_FILENO, input)) {
+    outcome = weft::run(environment, input, {weft::askAgent, weft::askHelper});
+  } else {
+    const std::string reason = std::strerror(errno);
+    // As `run` promises for commands that always succeed.
+    outcome = weft::run(environment, "", {weft::askAgent, weft::askHelper});
+    if (outcome.status != 0) {
+      const weft::Failure failure{weft::Code::ioFailure, "standard input cannot be read: " + reason, ""};
+      outcome.output = weft::errorText(weft::kNewest, failure);
+    }
+  }
+  writeAll(STDERR_FILENO, outcome.log);
+  return writeAll(STDOUT_FILENO, outcome.output) ? outcome.status : 1;
+}

@@ -1,0 +1,105 @@
+/** The parts of a node agent on Kubernetes: its pods, their annotations and Events, and the node's rules for kubelet. */
+import { join } from 'node:path';
+import type { ActorContext } from '../../../lib/actor/actor.ts';
+import { KubernetesClient } from '../../../lib/kubernetes/client.ts';
+import type { ConnectionSource } from '../../../lib/kubernetes/connection.ts';
+import { findConnection } from '../../../lib/kubernetes/connection.ts';
+import { reflectorMetrics } from '../../../lib/kubernetes/reflection.ts';
+import { WriteQueue, writeQueueMetrics } from '../../../lib/kubernetes/write-queue.ts';
+import type { RedirectOptions } from '../../../lib/redirect/rules.ts';
+import { ProbeRules } from '../host/probe-rules.ts';
+import type { PodDeps } from '../pod-enrolment.ts';
+import { KubernetesPods } from './kubernetes-pods.ts';
+import { PodEvents } from './pod-events.ts';
+import { RedirectionAnnotations } from './redirection-annotations.ts';
+
+/** The node. */
+export interface KubernetesSite {
+  readonly node: string;
+  /** A mount of the node's `/proc`. */
+  readonly procDir: string;
+  readonly probeAddress: RedirectOptions['probeAddress'];
+}
+
+/** Owns the connection to the API server. The owner disposes it. */
+export class KubernetesParts {
+  readonly pods: KubernetesPods;
+  readonly probes: ProbeRules;
+  readonly #annotations: RedirectionAnnotations;
+  readonly events: PodEvents;
+  readonly #made = new AsyncDisposableStack();
+
+  private constructor(
+    client: KubernetesClient,
+    context: ActorContext,
+    { node, procDir, probeAddress }: KubernetesSite,
+  ) {
+    const { clock, log, metrics } = context;
+    this.#made.defer(() => client.close());
+    const writes: WriteQueue = new WriteQueue({
+      clock,
+      log,
+      metrics: writeQueueMetrics(metrics, () => writes.size),
+    });
+    this.#made.defer(() => writes.close());
+    this.#annotations = new RedirectionAnnotations({
+      client,
+      writes,
+      pod: (uid) => this.pods.byUid(uid),
+    });
+    this.events = new PodEvents({ client, writes, clock, node });
+    this.pods = new KubernetesPods({
+      client,
+      clock,
+      log,
+      metrics: reflectorMetrics(metrics),
+      node,
+      supervise: (work) => context.supervise('pods of the API server', work),
+      onRedirection: (pod) => this.#annotations.check(pod),
+    });
+    this.#made.defer(() => this.pods.close());
+    this.probes = new ProbeRules({
+      netns: join(procDir, '1/ns/net'),
+      probeAddress,
+      clock,
+      log,
+      supervise: (work) => context.supervise('rules for probes', work),
+    });
+    this.#made.defer(() => this.probes.close());
+  }
+
+  /** Connects. Throws as `findConnection`. */
+  static async open(
+    source: ConnectionSource,
+    context: ActorContext,
+    site: KubernetesSite,
+  ): Promise<KubernetesParts> {
+    const client = new KubernetesClient(await findConnection(source), {
+      clock: context.clock,
+      metrics: context.metrics,
+      userAgent: `weft-${context.actor}`,
+    });
+    return new KubernetesParts(client, context, site);
+  }
+
+  /** Returns rows that also keep the pods' annotations and the node's rules. */
+  beside(rows: PodDeps['rows']): PodDeps['rows'] {
+    return {
+      set: (uid, row) => {
+        rows.set(uid, row);
+        // A pod without a proxy is not ready, but it is alive: kubelet must reach it.
+        this.probes.set(uid, row.enrolment.addresses);
+        this.#annotations.set(uid, row.enrolment.state);
+      },
+      delete: (uid) => {
+        rows.delete(uid);
+        this.probes.set(uid, null);
+        this.#annotations.set(uid, null);
+      },
+    };
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.#made.disposeAsync();
+  }
+}

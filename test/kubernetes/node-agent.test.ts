@@ -1,0 +1,183 @@
+/** The node agent with a real API server, real namespaces and real rules. */
+import { randomBytes } from 'node:crypto';
+import type { ExecutionContext } from 'ava';
+import { agentSite, startAgent } from '../support/node-agent-kit.ts';
+import type { TestAgent } from '../support/node-agent-kit.ts';
+import { connectNetns, createNetns } from '../support/netns-kit.ts';
+import type { TestNetns } from '../support/netns-kit.ts';
+import { NodeProc } from '../support/pod-process.ts';
+import { startServingProxy } from '../support/serving-proxy.ts';
+import { until } from '../support/until.ts';
+import type { Cluster, StoredTestObject } from './support/cluster.ts';
+import { Gateway } from './support/gateway.ts';
+import { pod } from './support/objects.ts';
+import { underRole, usedRights } from './support/rbac.ts';
+import type { RoleAccount } from './support/rbac.ts';
+import { kubernetesSuite } from './support/suite.ts';
+
+const MODE = { 'istio.io/dataplane-mode': 'ambient' };
+const REDIRECTION = 'ambient.istio.io/redirection';
+const ADDRESS = '10.9.0.2';
+
+interface Site {
+  readonly node: string;
+  readonly agent: TestAgent;
+  readonly account: RoleAccount;
+  readonly socket: string;
+  /** The namespace of the node. */
+  readonly host: TestNetns;
+  readonly proc: NodeProc;
+}
+
+/** An agent under its role, on a node of its own. */
+async function agentOn(t: ExecutionContext, cluster: Cluster, via?: Gateway): Promise<Site> {
+  const node = `node-${randomBytes(4).toString('hex')}`;
+  const account = await underRole(cluster, 'node-agent.yaml', {
+    namespace: await cluster.namespace('system'),
+  });
+  const host = await createNetns(t, 'host');
+  const proc = await NodeProc.create(t, host);
+  const site = await agentSite(t, { REDIS_USERNAME: `node-agent.${node}` });
+  const { WEFT_NODE_AGENT_PODS_DIR: _, ...environment } = site.environment;
+  const agent = await startAgent(
+    t,
+    {
+      environment: {
+        ...environment,
+        WEFT_SOURCE: 'kubernetes',
+        WEFT_NODE_AGENT_PROC_DIR: proc.dir,
+        KUBECONFIG: await cluster.kubeconfig({
+          token: account.token,
+          ...(via === undefined ? {} : { via }),
+        }),
+      },
+    },
+    node,
+  );
+  return { node, agent, account, socket: site.socket, host, proc };
+}
+
+/** A namespace with an address, and a process of that pod in it. */
+async function sandbox(t: ExecutionContext, { host, proc }: Site, uid: string): Promise<TestNetns> {
+  const netns = await createNetns(t, 'pod');
+  await connectNetns(
+    { netns, device: 'eth0', addresses: [`${ADDRESS}/24`] },
+    { netns: host, device: 'veth0', addresses: ['10.9.0.1/24'] },
+  );
+  await proc.addPod(t, netns, uid);
+  return netns;
+}
+
+/** A pod on the node, not enrolled yet. */
+async function applyPod(
+  cluster: Cluster,
+  namespace: string,
+  node: string,
+): Promise<StoredTestObject> {
+  const object = pod(namespace, 'web', { ip: ADDRESS, node });
+  const [stored] = await cluster.apply({
+    ...object,
+    metadata: { name: 'web', namespace, labels: {} },
+  });
+  if (stored === undefined) throw new Error('the pod was not stored');
+  return stored;
+}
+
+async function redirection(
+  cluster: Cluster,
+  stored: StoredTestObject,
+): Promise<string | undefined> {
+  const { metadata } = (await cluster.get(stored)) as {
+    readonly metadata: { readonly annotations?: Readonly<Record<string, string>> };
+  };
+  return metadata.annotations?.[REDIRECTION];
+}
+
+async function label(cluster: Cluster, namespace: string, mode: string | null): Promise<void> {
+  await cluster.admin.request({
+    method: 'PATCH',
+    path: `/api/v1/namespaces/${namespace}`,
+    contentType: 'application/merge-patch+json',
+    body: { metadata: { labels: { 'istio.io/dataplane-mode': mode } } },
+  });
+}
+
+async function events(cluster: Cluster, namespace: string): Promise<readonly string[]> {
+  const list = (await cluster.admin.get(`/api/v1/namespaces/${namespace}/events`)) as {
+    readonly items: readonly { readonly message: string }[];
+  };
+  return list.items.map(({ message }) => message);
+}
+
+await kubernetesSuite('node-agent', (test) => {
+  test('a labelled namespace brings its pods into the mesh and out of it, under the agent’s role', async (t, cluster) => {
+    const site = await agentOn(t, cluster);
+    const { node, agent, account, socket } = site;
+    const namespace = await cluster.namespace('demo');
+    const stored = await applyPod(cluster, namespace, node);
+    const { uid } = stored.metadata;
+    await label(cluster, namespace, 'ambient');
+    await until(
+      async () => (await events(cluster, namespace)).some((text) => /no process of pod/.test(text)),
+      {
+        what: 'an Event tells that the namespace is not found',
+      },
+    );
+    const netns = await sandbox(t, site, uid);
+    await until(async () => (await redirection(cluster, stored)) === 'pending', {
+      what: 'pending without a proxy',
+    });
+    t.regex(await netns.exec('iptables-nft-save'), /--to-ports 15001/);
+    const probes = (): Promise<string> => site.host.exec('/usr/sbin/nft', 'list', 'ruleset');
+    await until(async () => (await probes()).includes(`${ADDRESS} comment "${uid}"`), {
+      what: 'the rule for probes',
+    });
+    const proxy = startServingProxy(t, socket);
+    await until(async () => (await redirection(cluster, stored)) === 'enabled', {
+      what: 'enabled',
+    });
+    t.deepEqual(proxy.served.get(uid)?.info, { name: 'web', namespace, serviceAccount: 'default' });
+    // Somebody else's change does not last.
+    await cluster.admin.request({
+      method: 'PATCH',
+      path: `/api/v1/namespaces/${namespace}/pods/web`,
+      contentType: 'application/merge-patch+json',
+      body: { metadata: { annotations: { [REDIRECTION]: null } } },
+    });
+    await until(async () => (await redirection(cluster, stored)) === 'enabled', {
+      what: 'enabled anew',
+    });
+    await label(cluster, namespace, null);
+    await until(async () => (await redirection(cluster, stored)) === undefined, {
+      what: 'no annotation',
+    });
+    await until(() => agent.enrolments().length === 0, { what: 'un-enrolment' });
+    t.notRegex(await netns.exec('iptables-nft-save'), /ISTIO_/);
+    await until(async () => !(await probes()).includes(ADDRESS), { what: 'no rule for probes' });
+    t.deepEqual(agent.failures, []);
+    const { refused } = await usedRights(cluster, account);
+    t.deepEqual(refused, []);
+  });
+
+  test('while the API server is away pods stay, and a change made meanwhile is found afterwards', async (t, cluster) => {
+    const gateway = await Gateway.open(cluster.server.url, t);
+    const site = await agentOn(t, cluster, gateway);
+    const { node, agent, socket } = site;
+    const namespace = await cluster.namespace('demo', MODE);
+    const stored = await applyPod(cluster, namespace, node);
+    await sandbox(t, site, stored.metadata.uid);
+    const proxy = startServingProxy(t, socket);
+    await until(async () => (await redirection(cluster, stored)) === 'enabled', {
+      what: 'enabled',
+    });
+    gateway.close();
+    await until(() => agent.lines.some(({ message }) => message.startsWith('kubernetes.')), {
+      what: 'the agent misses the API server',
+    });
+    await cluster.delete(stored);
+    t.is(agent.state(stored.metadata.uid), 'enabled');
+    gateway.restore();
+    await until(() => agent.enrolments().length === 0, { what: 'the pod is gone' });
+    await until(() => proxy.told.includes(`del ${stored.metadata.uid}`), { what: 'Del' });
+  });
+});

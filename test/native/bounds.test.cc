@@ -1,0 +1,225 @@
+// The memory that a link holds, and the turns of its streams.
+#include "support/check.h"
+#include "support/peer.h"
+#include "support/tcp.h"
+
+using namespace carried;
+
+namespace {
+
+const std::string OPEN_1 = frame(HEADERS, FLAG_END_HEADERS, 1, "\x82");
+const std::string OPEN_3 = frame(HEADERS, FLAG_END_HEADERS, 3, "\x82");
+const std::string END_1 = frame(DATA, FLAG_END_STREAM, 1, "");
+
+std::string data(const std::string& content, uint32_t id = 1) { return frame(DATA, 0, id, content); }
+std::string rst(uint32_t code, uint32_t id = 1) { return frame(RST_STREAM, 0, id, number(code)); }
+
+}  // namespace
+
+TEST(windows, "windows are used up by bytes, given back by reading, and follow their sizes") {
+  ConnectionWindow connection(100);
+  CHECK(connection.take(60));
+  CHECK(!connection.take(41));
+  // Not while much is held under large windows, which the peer could fill again.
+  EQUAL(connection.release(MAX_HELD_BYTES + 1, 1 << 20, false), 0);
+  EQUAL(connection.release(0, 1 << 20, true), 0);
+  EQUAL(connection.release(MAX_HELD_BYTES + 1, PRESSED_WINDOW_BYTES, true), 60);
+  CHECK(connection.take(100));
+  CHECK(!connection.take(1));
+  StreamWindow stream(100);
+  stream.resize(40);
+  CHECK(!stream.take(41));
+  CHECK(stream.take(40));
+  stream.resize(10);
+  CHECK(stream.take(0));
+  CHECK(!stream.take(1));
+  EQUAL(stream.consume(40), 40);
+  CHECK(stream.take(10));
+  CHECK(!stream.take(1));
+}
+
+TEST(stalledReader, "a reader that stalls holds its window and leaves the others theirs") {
+  Rig rig({.streamWindow = 200'000, .connectionWindow = 1 << 20});
+  rig.send(OPEN_1 + OPEN_3);
+  int stalled[2];
+  int other[2];
+  tcpPair(stalled, 4'096);
+  tcpPair(other);
+  rig.attachFd(1, stalled[1]);
+  rig.attachFd(3, other[1]);
+  for (int index = 0; index < 10; index += 1) rig.send(data(std::string(20'000, 'x')));
+  rig.run();
+  CHECK(rig.counts->received > 100'000);
+  CHECK(rig.counts->received <= 200'000);
+  size_t got = 0;
+  for (int index = 0; index < 200; index += 1) {
+    rig.send(data(std::string(15'000, 'y'), 3));
+    rig.run();
+    got += take(other[0]).size();
+  }
+  EQUAL(got, 3'000'000u);
+  EQUAL(rig.fault(), 1'000u);
+  // Beyond its own window the stalled stream breaks the protocol.
+  rig.send(data(std::string(20'000, 'x')) + data(std::string(60'000, 'x')));
+  rig.run();
+  CHECK(rig.sent(rst(FLOW_CONTROL_ERROR)));
+  EQUAL(rig.counts->received.load(), 0);
+  for (const int fd : {stalled[0], other[0]}) close(fd);
+}
+
+TEST(unknownBytes, "the connection window waits until the listener knows of the bytes that are held") {
+  Rig rig({.streamWindow = 1 << 20, .connectionWindow = 200'000});
+  rig.send(OPEN_1 + OPEN_3);
+  rig.run();
+  rig.listener->holdsBack = true;
+  rig.send(data(std::string(60'000, 'x')) + data(std::string(60'000, 'x')) + data(std::string(60'000, 'x'), 3));
+  rig.run();
+  // The first quarter was given back when little was held; not the rest.
+  const auto given = [&] {
+    int64_t sum = 0;
+    for (size_t at = 0; at + FRAME_HEADER_BYTES <= rig.plain.size();) {
+      const auto* bytes = reinterpret_cast<const uint8_t*>(rig.plain.data()) + at;
+      if (bytes[3] == WINDOW_UPDATE && readNumber(bytes + 5) == 0) sum += readNumber(bytes + FRAME_HEADER_BYTES);
+      at += FRAME_HEADER_BYTES + (readNumber(bytes) >> 8);
+    }
+    return sum;
+  };
+  CHECK(given() <= 120'000);
+  const Event* held = rig.listener->first(EventKind::HELD);
+  CHECK(held != nullptr);
+  // The listener learns of them, and the rest follows.
+  rig.listener->holdsBack = false;
+  rig.counts->heldTold = false;
+  rig.counts->knownReceived = rig.counts->received.load();
+  rig.pump.handled(1, rig.counts.get(), rig.counts->waitingEvents, rig.counts->waitingBytes);
+  rig.run();
+  EQUAL(given(), 180'000);
+}
+
+TEST(unknownUnread, "a link is not read while the listener does not know of much that is held") {
+  Rig rig({.streamWindow = 8 << 20, .connectionWindow = 8 << 20});
+  int ends[2];
+  tcpPair(ends, 4'096);
+  rig.send(OPEN_1);
+  rig.attachFd(1, ends[1]);
+  rig.listener->holdsBack = true;
+  // The rest waits in the kernel.
+  for (int index = 0; index < 34; index += 1) {
+    rig.send(data(std::string(15'000, 'x')));
+    rig.run();
+  }
+  CHECK(rig.counts->received > MAX_UNKNOWN_BYTES);
+  CHECK(rig.counts->received < MAX_UNKNOWN_BYTES + 40'000);
+  // It goes on when the socket has taken bytes.
+  size_t got = 0;
+  for (int round = 0; round < 2'000 && got < 510'000; round += 1) {
+    got += take(ends[0]).size();
+    rig.run();
+  }
+  EQUAL(got, 510'000u);
+  close(ends[0]);
+}
+
+TEST(boundedOutput, "a peer that reads nothing bounds what is read from applications") {
+  Rig rig;
+  rig.send(OPEN_1 + frame(WINDOW_UPDATE, 0, 0, number(1 << 30)) + frame(WINDOW_UPDATE, 0, 1, number(1 << 30)));
+  const int application = rig.attach(1);
+  rig.stalls = true;
+  size_t written = 0;
+  const std::string part(65'536, 'x');
+  for (int quiet = 0; quiet < 50;) {
+    const ssize_t got = ::send(application, part.data(), part.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (got > 0) written += static_cast<size_t>(got);
+    quiet = got > 0 ? 0 : quiet + 1;
+    rig.run();
+  }
+  CHECK(rig.counts->queued <= static_cast<int64_t>(BATCH_BYTES + 65'536));
+  CHECK(written < (24u << 20));
+  rig.stalls = false;
+  for (int round = 0; round < 500; round += 1) rig.run();
+  EQUAL(rig.counts->queued.load(), 0);
+  CHECK(rig.plain.size() > written);
+  close(application);
+}
+
+TEST(pressure, "under pressure a link takes in little at a time") {
+  Rig rig;
+  rig.send(OPEN_1 + frame(WINDOW_UPDATE, 0, 0, number(1 << 30)) + frame(WINDOW_UPDATE, 0, 1, number(1 << 30)));
+  const int application = rig.attach(1);
+  rig.command(Command::Kind::PRESSURE, 0, 1);
+  rig.stalls = true;
+  const std::string part(65'536, 'x');
+  for (int index = 0; index < 400; index += 1) {
+    [[maybe_unused]] const ssize_t got = ::send(application, part.data(), part.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    rig.run();
+  }
+  CHECK(rig.counts->queued > 0);
+  CHECK(rig.counts->queued <= static_cast<int64_t>(PRESSED_BATCH_BYTES + 1'024));
+  close(application);
+}
+
+TEST(turns, "bulk streams share a batch by turns") {
+  Rig rig;
+  const std::string window = number(1 << 30);
+  rig.send(OPEN_1 + OPEN_3 + frame(WINDOW_UPDATE, 0, 1, window) + frame(WINDOW_UPDATE, 0, 3, window) +
+           frame(WINDOW_UPDATE, 0, 0, window));
+  rig.run();
+  const std::string body(180'000, 'b');
+  int ends[4];
+  for (const int pair : {0, 2}) {
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends + pair) != 0) abort();
+    const int bytes = 1 << 20;
+    setsockopt(ends[pair], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+    CHECK(::write(ends[pair], body.data(), body.size()) == static_cast<ssize_t>(body.size()));
+  }
+  // Both are joined before the next turn of the link.
+  rig.attachAll({{1, ends[1]}, {3, ends[3]}});
+  // Frame by frame: no stream sends more than its turn before the other one has had one.
+  size_t inTurn = 0;
+  uint32_t last = 0;
+  size_t others = 0;
+  for (size_t at = 0; at + FRAME_HEADER_BYTES <= rig.plain.size() && others == 0;) {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(rig.plain.data()) + at;
+    const size_t length = readNumber(bytes) >> 8;
+    if (bytes[3] == DATA) {
+      const uint32_t id = readNumber(bytes + 5);
+      if (last != 0 && id != last) others += 1;
+      else inTurn += FRAME_HEADER_BYTES + length;
+      last = id;
+    }
+    at += FRAME_HEADER_BYTES + length;
+  }
+  EQUAL(others, 1u);
+  CHECK(inTurn <= TURN_BYTES);
+  for (const int fd : {ends[0], ends[2]}) close(fd);
+}
+
+TEST(fairness, "small streams are not behind a bulk one") {
+  Rig rig;
+  std::string open;
+  for (uint32_t id = 1; id < 20; id += 2) {
+    open += frame(HEADERS, FLAG_END_HEADERS, id, "\x82") + frame(WINDOW_UPDATE, 0, id, number(1 << 30));
+  }
+  rig.send(open + frame(WINDOW_UPDATE, 0, 0, number(1 << 30)));
+  rig.stalls = true;
+  std::vector<int> applications;
+  for (uint32_t id = 1; id < 20; id += 2) applications.push_back(rig.attach(id));
+  // More than the socket of the link takes.
+  const std::string bulk(1 << 20, 'b');
+  for (int round = 0; round < 60; round += 1) {
+    [[maybe_unused]] const ssize_t got = ::send(applications[0], bulk.data(), bulk.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    rig.run();
+  }
+  for (size_t index = 1; index < applications.size(); index += 1) CHECK(::write(applications[index], "small", 5) == 5);
+  rig.pump.round(0);
+  rig.stalls = false;
+  for (int round = 0; round < 200; round += 1) rig.run();
+  size_t last = rig.plain.rfind("small");
+  CHECK(last != std::string::npos);
+  // After what was encrypted before, the small ones come within one turn of the bulk stream each.
+  const size_t first = rig.plain.find("small");
+  CHECK(last - first <= TURN_BYTES + 4'096);
+  for (const int fd : applications) close(fd);
+}
+
+int main(int count, char** values) { return check::main(count > 1 ? values[1] : nullptr); }

@@ -1,0 +1,51 @@
+/** A thread with both ends of a connection: connects twice, then sends bytes both ways, and tells in shared memory how that went. */
+import { createHash, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import type { Socket } from 'node:net';
+import { parentPort, workerData } from 'node:worker_threads';
+
+/** What the thread is given. */
+export interface TwoApplications {
+  readonly port: number;
+  readonly bytes: number;
+  /** One number: 0 while bytes are on their way, then a result. */
+  readonly result: Int32Array<SharedArrayBuffer>;
+}
+
+/** Results of the thread. */
+export const ALL_CAME = 1;
+export const SOME_DIFFER = 2;
+
+function digest(bytes: Buffer): string {
+  return createHash('sha256').update(bytes).digest('hex');
+}
+
+async function dial(port: number): Promise<Socket> {
+  const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
+  await once(socket, 'connect');
+  return socket;
+}
+
+async function read(socket: Socket): Promise<string> {
+  const hash = createHash('sha256');
+  for await (const chunk of socket.iterator({ destroyOnReturn: false })) {
+    hash.update(chunk as Buffer);
+  }
+  return hash.digest('hex');
+}
+
+if (parentPort !== null) {
+  const { port, bytes, result } = workerData as TwoApplications;
+  const [up, down] = [randomBytes(bytes), randomBytes(bytes)];
+  const first = await dial(port);
+  const second = await dial(port);
+  parentPort.postMessage('connected');
+  await once(parentPort, 'message');
+  first.end(up);
+  second.end(down);
+  const came = await Promise.all([read(second), read(first)]);
+  const isRight = came[0] === digest(up) && came[1] === digest(down);
+  Atomics.store(result, 0, isRight ? ALL_CAME : SOME_DIFFER);
+  Atomics.notify(result, 0);
+}

@@ -1,0 +1,43 @@
+import test from 'ava';
+import { podOfCgroups } from '../../../../services/node-agent/netns/cgroup-pod.ts';
+
+const UID = 'a4b0e7a2-0e5e-4a6c-9a3e-0a5d7c1b2f30';
+const UNDERSCORES = UID.replaceAll('-', '_');
+const CONTAINER = 'c0ffee'.padEnd(64, '0');
+
+const CASES: readonly [string, string, string | null][] = [
+  [
+    'containerd with systemd',
+    `0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod${UNDERSCORES}.slice/cri-containerd-${CONTAINER}.scope`,
+    UID,
+  ],
+  ['containerd with cgroupfs', `0::/kubepods/burstable/pod${UID}/${CONTAINER}`, UID],
+  [
+    'containerd beside systemd',
+    `0::/system.slice/containerd.service/kubepods-burstable-pod${UNDERSCORES}.slice:cri-containerd:${CONTAINER}`,
+    UID,
+  ],
+  ['CRI-O', `0::/kubepods.slice/kubepods-pod${UNDERSCORES}.slice/crio-${CONTAINER}.scope`, UID],
+  ['Docker', `0::/kubepods/pod${UID}/${CONTAINER}`, UID],
+  [
+    'version 1, where all lines agree',
+    `12:cpu:/kubepods/pod${UID}/${CONTAINER}\n1:name=systemd:/kubepods/pod${UID}/${CONTAINER}\n`,
+    UID,
+  ],
+  [
+    'lines of different containers',
+    `2:cpu:/kubepods/pod${UID}/${CONTAINER}\n1:x:/kubepods/pod${UID}/${'a'.repeat(64)}`,
+    null,
+  ],
+  ['a group inside the container', `0::/kubepods/pod${UID}/${CONTAINER}/init`, null],
+  ['no pod', '0::/system.slice/kubelet.service', null],
+  ['a container that is no pod', `0::/docker/${CONTAINER}`, null],
+  ['a uid that is none', `0::/kubepods/pod1234/${CONTAINER}`, null],
+  ['nothing', '', null],
+];
+
+for (const [name, text, uid] of CASES) {
+  test(name, (t) => {
+    t.is(podOfCgroups(text), uid);
+  });
+}
