@@ -41,3 +41,13 @@ export function renderHostProbes(
   }
   return `${lines.join('\n')}\n`;
 }
+
+/** Tells whether this listing of the table holds both rules and as many addresses as were written. Pure. */
+export function holdsHostProbes(listed: string, addresses: ReadonlyMap<string, string>): boolean {
+  const count = (word: string): number => listed.split(word).length - 1;
+  return (
+    listed.includes('hook postrouting') &&
+    count(' snat ') === 2 &&
+    count(' comment "') === addresses.size
+  );
+}

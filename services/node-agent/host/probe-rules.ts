@@ -4,7 +4,11 @@ import { pause } from '../../../lib/clock/clock.ts';
 import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
-import { HOST_TABLE, renderHostProbes } from '../../../lib/redirect/host-probes.ts';
+import {
+  HOST_TABLE,
+  holdsHostProbes,
+  renderHostProbes,
+} from '../../../lib/redirect/host-probes.ts';
 import { runScript } from '../../../lib/redirect/run-script.ts';
 import type { RedirectOptions } from '../../../lib/redirect/rules.ts';
 import { HOST_RULES_CHECK_MS, RETRY } from '../limits.ts';
@@ -112,7 +116,12 @@ export class ProbeRules {
       [...this.#pods].flatMap(([uid, own]) => own.map((address) => [address, uid] as const)),
     );
     await this.#nft(renderHostProbes(addresses, this.#deps.probeAddress));
-    this.#written = { version, listed: await this.#list() };
+    const listed = await this.#list();
+    // What another program changed between the two must not count as what the agent wrote.
+    if (!holdsHostProbes(listed, addresses)) {
+      throw new MeshError('NETNS_RULES', `${HOST_TABLE} was changed while it was written`);
+    }
+    this.#written = { version, listed };
   }
 
   /** Returns the table as text; empty when it is not there. */
