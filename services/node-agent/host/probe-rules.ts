@@ -117,7 +117,7 @@ export class ProbeRules {
     );
     await this.#nft(renderHostProbes(addresses, this.#deps.probeAddress));
     const listed = await this.#list();
-    // What another program changed between the two must not count as what the agent wrote.
+    // Another program may change the table between the two commands; its table must not count as the agent's.
     if (!holdsHostProbes(listed, addresses)) {
       throw new MeshError('NETNS_RULES', `${HOST_TABLE} was changed while it was written`);
     }
