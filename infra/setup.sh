@@ -8,13 +8,14 @@
 #   sh infra/setup.sh --interop  and those of the tests with other implementations; Go ones fetch their own modules
 #   sh infra/setup.sh --native   and those of the tests of native code: a second compiler and OpenSSL's headers
 #   sh infra/setup.sh --docker   and those of the tests with containers
+#   sh infra/setup.sh --cluster  and those of the tests on a cluster
 set -eu
 
 mode=${1:-}
 case $mode in
-  '' | --bench | --test | --interop | --native | --docker) ;;
+  '' | --bench | --test | --interop | --native | --docker | --cluster) ;;
   *)
-    printf 'usage: sh infra/setup.sh [--bench | --test | --interop | --native | --docker]\n' >&2
+    printf 'usage: sh infra/setup.sh [--bench | --test | --interop | --native | --docker | --cluster]\n' >&2
     exit 2
     ;;
 esac
@@ -62,7 +63,8 @@ missing_extras() {
       /usr/bin/python3 -c 'import prometheus_client' 2>/dev/null || echo python3-prometheus-client
       ;;
     --bench) ;;
-    --docker)
+    --docker | --cluster)
+      # With it come containerd and runc.
       have dockerd || echo docker.io
       have debootstrap || echo debootstrap
       have docker-compose || echo docker-compose

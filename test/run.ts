@@ -86,6 +86,13 @@ const LANES: readonly (readonly Tier[])[] = [
       wider: true,
     },
     {
+      name: 'cluster',
+      config: 'ava.cluster.config.js',
+      buildSeconds: 420,
+      limitSeconds: 720,
+      wider: true,
+    },
+    {
       name: 'native',
       config: 'ava.native.config.js',
       buildSeconds: 150,

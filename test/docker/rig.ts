@@ -4,14 +4,12 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Compose } from '../support/compose.ts';
 import type { ComposeOptions } from '../support/compose.ts';
-import { DockerHost } from '../support/docker-host.ts';
+import { DockerHost, TIMED_OUT } from '../support/docker-host.ts';
 import { until } from '../support/until.ts';
+import { BASE_IMAGE, keepArchive } from '../support/weft-image.ts';
 
-const BASE = 'weft-base:bookworm';
 /** The number of successful requests that shows that a load goes on. */
 export const ENOUGH = 10;
-/** The status of timeout(1) for a command that it ended. */
-const TIMED_OUT = 124;
 const UP_TIMEOUT_MS = 180_000;
 const HEALTHY_MS = 90_000;
 /** The paths of shells. */
@@ -73,8 +71,10 @@ export class Rig {
     try {
       this.#host = await DockerHost.create();
       await this.host.start('machine');
-      await this.host.base(BASE, left());
-      await this.host.build(BASE, left());
+      await this.host.base(BASE_IMAGE, left());
+      await this.host.build(BASE_IMAGE, left());
+      // For the tier of the cluster.
+      await keepArchive(this.host);
       await this.host.stop();
       await this.host.start('own');
       return null;

@@ -17,6 +17,8 @@ import { until } from './until.ts';
 
 const run = promisify(execFile);
 const START_TIMEOUT_MS = 60_000;
+/** The status of timeout(1) for a command that it ended. */
+export const TIMED_OUT = 124;
 const OUTPUT_LIMIT_BYTES = 64 * 1024 * 1024;
 const ROOT = new URL('../..', import.meta.url).pathname;
 

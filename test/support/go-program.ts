@@ -5,6 +5,7 @@ import { access, mkdir, readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { processEnvironment } from '../../lib/config/env.ts';
+import type { Environment } from '../../lib/config/env.ts';
 import { buildTimeLeft } from './build-time.ts';
 import { CACHE } from './cache.ts';
 
@@ -27,6 +28,8 @@ export interface GoSource {
   readonly ldflags?: string;
   /** Build tags, comma-separated. */
   readonly tags?: string;
+  /** Static for a program that runs where no library is; dynamic when left out. */
+  readonly linked?: 'static';
   /** Longest time of a build, where no tier sets an end. After an interruption Go's own cache keeps the compiled packages. */
   readonly timeoutMs: number;
 }
@@ -58,6 +61,7 @@ export async function buildGoProgram(source: GoSource): Promise<GoProgram> {
       ],
       source.folder,
       source.timeoutMs,
+      source.linked === 'static' ? { CGO_ENABLED: '0' } : {},
     );
     await rename(fresh, program);
     return { path: program };
@@ -72,6 +76,7 @@ export async function runGo(
   args: readonly string[],
   folder: string,
   timeoutMs: number,
+  more: Environment = {},
 ): Promise<string> {
   const environment = processEnvironment();
   const { stdout } = await run('go', [...args], {
@@ -84,6 +89,7 @@ export async function runGo(
       PATH: `${environment['PATH'] ?? ''}:${PATH_OF_GO}`,
       GOTOOLCHAIN: 'local',
       GOWORK: 'off',
+      ...more,
     },
   });
   return stdout;

@@ -13,6 +13,7 @@ import { errorText } from '../../lib/errors/mesh-error.ts';
 const WEFT = new URL('../../services/cli/weft', import.meta.url).pathname;
 const OWNER = process.pid.toString(36);
 const NETNS = /^wt([0-9a-z]+)x[0-9a-f]{6}-/;
+const CGROUPS = '/sys/fs/cgroup';
 const SCRATCH = /^weft-test-([0-9a-z]+)x/;
 const MESH = /^weft-(t([0-9a-z]+)x[0-9a-f]{6})$/;
 
@@ -41,10 +42,20 @@ export function removeLeftovers(): void {
     if (alive(owner)) continue;
     remove(`namespace ${name}`, 'ip', ['netns', 'del', name]);
   }
+  for (const [controller] of matches(CGROUPS, /^[a-z_,]+$/)) {
+    for (const [name, owner = ''] of matches(join(CGROUPS, controller), NETNS)) {
+      if (!alive(owner)) remove(`control group ${name}`, 'find', cgroupRemoval(controller, name));
+    }
+  }
   for (const [name, owner = ''] of matches(tmpdir(), SCRATCH)) {
     if (alive(owner)) continue;
     rmSync(join(tmpdir(), name), { recursive: true, force: true });
   }
+}
+
+/** Arguments of find(1) that remove a control group of this name below a controller of version 1, with those in it. */
+export function cgroupRemoval(controller: string, name: string): readonly string[] {
+  return [join(CGROUPS, controller, name), '-depth', '-type', 'd', '-exec', 'rmdir', '{}', ';'];
 }
 
 function mark(): string {
@@ -57,7 +68,8 @@ function matches(folder: string, pattern: RegExp): (readonly [string, ...string[
   try {
     names = readdirSync(folder);
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT' || code === 'ENOTDIR') return [];
     throw error;
   }
   return names.flatMap((name) => {

@@ -5,6 +5,7 @@ import { randomBytes } from 'node:crypto';
 import { promisify } from 'node:util';
 import type { ExecutionContext } from 'ava';
 import { capabilities } from '../../lib/linux/process.ts';
+import type { TeardownOwner } from './actor-context.ts';
 import { netnsName } from './leftovers.ts';
 
 const run = promisify(execFile);
@@ -58,7 +59,7 @@ export function netnsUnavailable(): string | null {
 }
 
 /** Makes a namespace with its loopback up. The end of the test removes it and ends all processes of {@link TestNetns.spawn}. */
-export async function createNetns(t: ExecutionContext, label = 'ns'): Promise<TestNetns> {
+export async function createNetns(t: TeardownOwner, label = 'ns'): Promise<TestNetns> {
   const name = netnsName(label);
   const children = new Set<ChildProcess>();
   await script([`ip netns add ${name}`, `ip -n ${name} link set lo up`]);
@@ -94,7 +95,7 @@ export async function connectNetns(a: LinkEnd, b: LinkEnd): Promise<void> {
 
 /** Makes a namespace with a bridge `br0` of these addresses, which connects pods. */
 export async function createHub(
-  t: ExecutionContext,
+  t: TeardownOwner,
   addresses: readonly string[],
 ): Promise<TestNetns> {
   const netns = await createNetns(t, 'hub');

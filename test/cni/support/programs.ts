@@ -12,6 +12,7 @@ const PACKAGES = {
   cnitool: 'github.com/containernetworking/cni/cnitool',
   bridge: `${PLUGINS}/main/bridge`,
   'host-local': `${PLUGINS}/ipam/host-local`,
+  loopback: `${PLUGINS}/main/loopback`,
   portmap: `${PLUGINS}/meta/portmap`,
 } as const;
 

@@ -15,6 +15,8 @@ import type { KubernetesPrograms } from './programs.ts';
 /** A running API server, as plain data. */
 export interface ApiServer {
   readonly url: string;
+  /** The port in its own network namespace. */
+  readonly port: number;
   readonly caPem: string;
   /** A member of system:masters. */
   readonly adminToken: string;
@@ -44,8 +46,46 @@ const AUDIT_POLICY = JSON.stringify({
   rules: [{ level: 'Metadata' }],
 });
 
-/** Starts both; they end with the thread that starts them. Throws when one of them ends while it starts. */
-export async function startApiServer(programs: KubernetesPrograms): Promise<ApiServer> {
+/** Where a server stands that machines of a cluster reach. */
+export interface ServerPlace {
+  /** Path of the network namespace in which etcd and the server run. */
+  readonly netns: string;
+  /** The address in it that the nodes use. */
+  readonly address: string;
+  /** Makes a port of that namespace reachable from here; returns the address for it. */
+  reach(port: number): Promise<string>;
+  /** Accounts besides the administrator's, as lines of a token file: token, name, uid, groups. */
+  readonly accounts: readonly string[];
+  /** Ends both programs. */
+  readonly signal: AbortSignal;
+}
+
+/** A server on loopback alone. No controller manager makes the accounts that the plugin ServiceAccount asks for. */
+const ALONE = [
+  '--bind-address=127.0.0.1',
+  '--advertise-address=127.0.0.1',
+  '--authorization-mode=RBAC',
+  '--disable-admission-plugins=ServiceAccount',
+];
+
+/** A server with nodes. It calls webhooks by the addresses of pods, because it is on no node that knows the services'. */
+const WITH_NODES = [
+  '--bind-address=0.0.0.0',
+  '--authorization-mode=Node,RBAC',
+  '--enable-admission-plugins=NodeRestriction',
+  '--allow-privileged=true',
+  '--enable-aggregator-routing=true',
+  '--kubelet-preferred-address-types=InternalIP',
+];
+
+/**
+ * Starts both, with a place in the network of a cluster, or alone; they end with the thread that starts them. Throws when one of
+ * them ends while it starts.
+ */
+export async function startApiServer(
+  programs: Pick<KubernetesPrograms, 'etcd' | 'apiServer'>,
+  place?: ServerPlace,
+): Promise<ApiServer> {
   const directory = await makeScratch('kubernetes');
   const etcdUrl = `http://127.0.0.1:${await ownPort()}`;
   const peerUrl = `http://127.0.0.1:${await ownPort()}`;
@@ -54,14 +94,15 @@ export async function startApiServer(programs: KubernetesPrograms): Promise<ApiS
   const auditLog = join(directory, 'audit.log');
   const path = (name: string): string => join(directory, name);
   const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+  const accounts = [`${adminToken},admin,admin,system:masters`, ...(place?.accounts ?? [])];
   await Promise.all([
-    writeFile(path('tokens.csv'), `${adminToken},admin,admin,system:masters\n`),
+    writeFile(path('tokens.csv'), `${accounts.join('\n')}\n`),
     writeFile(path('audit.yaml'), AUDIT_POLICY),
     writeFile(auditLog, ''),
     writeFile(path('sa.key'), privateKey.export({ type: 'sec1', format: 'pem' })),
     writeFile(path('sa.pub'), publicKey.export({ type: 'spki', format: 'pem' })),
   ]);
-  const etcd = launch(programs.etcd, directory, [
+  const etcd = launch(programs.etcd, { directory, place }, [
     `--data-dir=${path('etcd')}`,
     `--listen-client-urls=${etcdUrl}`,
     `--advertise-client-urls=${etcdUrl}`,
@@ -72,27 +113,23 @@ export async function startApiServer(programs: KubernetesPrograms): Promise<ApiS
     '--unsafe-no-fsync',
     '--log-level=warn',
   ]);
-  const server = launch(programs.apiServer, directory, [
+  const server = launch(programs.apiServer, { directory, place }, [
     `--etcd-servers=${etcdUrl}`,
-    '--bind-address=127.0.0.1',
-    '--advertise-address=127.0.0.1',
+    ...(place === undefined ? ALONE : [...WITH_NODES, `--advertise-address=${place.address}`]),
     `--secure-port=${port}`,
     `--cert-dir=${path('serving')}`,
     `--token-auth-file=${path('tokens.csv')}`,
-    '--authorization-mode=RBAC',
     '--service-cluster-ip-range=10.96.0.0/16,fd00:96::/112',
     `--service-account-issuer=${TOKEN_ISSUER}`,
     `--service-account-signing-key-file=${path('sa.key')}`,
     `--service-account-key-file=${path('sa.pub')}`,
     '--api-audiences=kubernetes,istio-ca',
-    // No controller manager makes the accounts that this plugin asks for.
-    '--disable-admission-plugins=ServiceAccount',
     `--watch-cache-sizes=${UNCACHED_RESOURCE.plural}#0`,
     `--audit-policy-file=${path('audit.yaml')}`,
     `--audit-log-path=${auditLog}`,
     '--audit-log-mode=blocking',
   ]);
-  const url = `https://127.0.0.1:${port}`;
+  const url = (await place?.reach(port)) ?? `https://127.0.0.1:${port}`;
   const caPem = await Promise.race([
     etcd,
     server,
@@ -100,16 +137,22 @@ export async function startApiServer(programs: KubernetesPrograms): Promise<ApiS
       what: 'the API server is ready',
     }),
   ]);
-  return { url, caPem, adminToken, etcdUrl, auditLog, directory };
+  return { url, port, caPem, adminToken, etcdUrl, auditLog, directory };
 }
 
 /** Starts a program. The promise rejects when it ends, and never resolves. */
-async function launch(program: string, directory: string, args: readonly string[]): Promise<never> {
+async function launch(
+  program: string,
+  { directory, place }: { readonly directory: string; readonly place: ServerPlace | undefined },
+  args: readonly string[],
+): Promise<never> {
   const name = program.split('/').at(-1) ?? program;
   const logFile = join(directory, `${name}.log`);
-  const child = spawn('setpriv', ['--pdeathsig', 'KILL', program, ...args], {
+  const enter = place === undefined ? [] : ['nsenter', `--net=${place.netns}`];
+  const child = spawn('setpriv', ['--pdeathsig', 'KILL', ...enter, program, ...args], {
     stdio: ['ignore', 'pipe', 'pipe'],
     cwd: directory,
+    ...(place === undefined ? {} : { signal: place.signal, killSignal: 'SIGKILL' }),
   });
   const log = createWriteStream(logFile, { flags: 'a' });
   for (const output of [child.stdout, child.stderr]) output.pipe(log, { end: false });

@@ -2,6 +2,7 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { buildGoProgram, goFailure, runGo } from '../../support/go-program.ts';
+import type { GoProgram } from '../../support/go-program.ts';
 
 /** The version that the module in `../programs` pins. */
 const KUBERNETES_VERSION = '1.34.4';
@@ -20,6 +21,18 @@ export interface KubernetesPrograms {
   readonly definitions: readonly string[];
 }
 
+/** Builds a program of Kubernetes from a package that the module in `../programs` requires, or from a folder in it. */
+export function kubernetesProgram(name: string, source: string): Promise<GoProgram> {
+  return buildGoProgram({
+    name,
+    folder: new URL('../programs/', import.meta.url).pathname,
+    package: source,
+    cache: 'kubernetes',
+    ldflags: LDFLAGS,
+    timeoutMs: BUILD_TIMEOUT_MS,
+  });
+}
+
 /** Builds what is not built yet. `missing` says why there is no API server. */
 export async function kubernetesPrograms(): Promise<
   KubernetesPrograms | { readonly missing: string }
@@ -27,14 +40,7 @@ export async function kubernetesPrograms(): Promise<
   const built = [];
   // One after another: each uses all processors.
   for (const name of ['etcd', 'kube-apiserver']) {
-    const program = await buildGoProgram({
-      name,
-      folder: new URL('../programs/', import.meta.url).pathname,
-      package: name,
-      cache: 'kubernetes',
-      ldflags: LDFLAGS,
-      timeoutMs: BUILD_TIMEOUT_MS,
-    });
+    const program = await kubernetesProgram(name, name);
     if ('missing' in program) return program;
     built.push(program.path);
   }

@@ -1,0 +1,117 @@
+/** Tests Weft on a real Kubernetes cluster of two nodes: containerd, kubelet, kube-proxy and a chain of CNI plugins on each. */
+import { readdir } from 'node:fs/promises';
+import test from 'ava';
+import { present } from '../../lib/errors/assert.ts';
+import { removeLeftovers } from '../support/leftovers.ts';
+import { until } from '../support/until.ts';
+import { weftArchive } from '../support/weft-image.ts';
+import { APP_PORT, UNREADY_FILE, app } from './support/app.ts';
+import { startCluster } from './support/cluster.ts';
+import type { TestCluster } from './support/cluster.ts';
+import { Owner } from './support/owner.ts';
+import { ask, podPerNode, podsOf, rolledOut, urlOf } from './support/pods.ts';
+import { clusterPrograms } from './support/programs.ts';
+import { clusterUnavailable } from './support/unavailable.ts';
+
+const owner = new Owner();
+let running: TestCluster | null = null;
+const cluster = (): TestCluster => present(running, 'the cluster runs');
+
+async function prepared(): Promise<
+  { readonly missing: string } | { readonly start: () => Promise<TestCluster> }
+> {
+  const missing = clusterUnavailable();
+  if (missing !== null) return { missing };
+  removeLeftovers();
+  const programs = await clusterPrograms();
+  if ('missing' in programs) return programs;
+  const archive = await weftArchive();
+  if ('missing' in archive) return archive;
+  return { start: () => startCluster(owner, programs, archive.path) };
+}
+
+const preparation = await prepared();
+if ('missing' in preparation) process.stderr.write(`\nSKIPPED cluster: ${preparation.missing}\n`);
+const clusterTest = 'missing' in preparation ? test.serial.skip : test.serial;
+
+if (!('missing' in preparation)) {
+  test.before(async (t) => {
+    t.timeout(300_000);
+    const before = performance.now();
+    running = await preparation.start();
+    t.log(`the cluster was complete after ${Math.round((performance.now() - before) / 1_000)} s`);
+  });
+  test.after.always(async (t) => {
+    t.timeout(120_000);
+    await owner.end();
+  });
+}
+
+clusterTest('a Deployment runs on both nodes and is reached from each', async (t) => {
+  t.timeout(300_000);
+  const namespace = await cluster().objects.namespace('plain');
+  await cluster().objects.apply(...app(namespace, 'web', 4));
+  await rolledOut(cluster(), namespace, 'deployment/web');
+  const pods = await podPerNode(cluster(), namespace, 'web');
+  const nodeOf = new Map(
+    (await podsOf(cluster(), namespace, 'web')).map((pod) => [
+      pod.metadata.name,
+      pod.spec.nodeName,
+    ]),
+  );
+  for (const pod of pods) {
+    const seen = new Set<string | undefined>();
+    await until(
+      async () => {
+        const answer = await ask(cluster(), { namespace, pod }, `http://web.${namespace}/`);
+        seen.add(nodeOf.get(answer.pod));
+        return seen.size === 2;
+      },
+      { what: 'answers of the service from both nodes' },
+    );
+    for (const other of pods) {
+      t.is(other.status.podIPs.length, 2);
+      for (const { ip } of other.status.podIPs) {
+        const answer = await ask(cluster(), { namespace, pod }, urlOf(ip, APP_PORT));
+        t.is(answer.pod, other.metadata.name);
+      }
+    }
+  }
+});
+
+clusterTest('a pod that is not ready leaves its service', async (t) => {
+  const namespace = await cluster().objects.namespace('ready');
+  await cluster().objects.apply(...app(namespace, 'web', 1));
+  await rolledOut(cluster(), namespace, 'deployment/web');
+  const { name } = present((await podsOf(cluster(), namespace, 'web'))[0], 'a pod').metadata;
+  const condition = async (): Promise<string> => {
+    const list = ['get', 'endpointslices', '-l', 'kubernetes.io/service-name=web'];
+    const output = ['-o', 'jsonpath={.items[*].endpoints[*].conditions.ready}'];
+    return cluster().kubectl('-n', namespace, ...list, ...output);
+  };
+  t.is(await condition(), 'true true');
+  for (const [command, expected] of [
+    [['touch', UNREADY_FILE], 'false false'],
+    [['rm', UNREADY_FILE], 'true true'],
+  ] as const) {
+    await cluster().kubectl('-n', namespace, 'exec', name, '--', ...command);
+    await until(async () => (await condition()) === expected, { what: `endpoints: ${expected}` });
+  }
+});
+
+clusterTest('the end of the cluster leaves nothing', async (t) => {
+  t.timeout(120_000);
+  const { network, nodes, server } = cluster();
+  const names = [network.hub, ...network.nodes.map((node) => node.netns)].map(({ name }) => name);
+  await owner.end();
+  running = null;
+  const left = await readdir('/run/netns');
+  const groups = await readdir('/sys/fs/cgroup/memory');
+  t.deepEqual(
+    names.filter((name) => left.includes(name) || groups.includes(name)),
+    [],
+  );
+  for (const folder of [server.directory, ...nodes.map((node) => node.folder)]) {
+    await t.throwsAsync(readdir(folder), { code: 'ENOENT' });
+  }
+});

@@ -1,0 +1,70 @@
+/** Questions to the pods of a cluster, and through them. */
+import { present } from '../../../lib/errors/assert.ts';
+import type { AppAnswer } from './app.ts';
+import type { TestCluster } from './cluster.ts';
+
+/** A pod as the API server has it. */
+export interface ClusterPod {
+  readonly metadata: {
+    readonly name: string;
+    readonly annotations?: Readonly<Record<string, string>>;
+  };
+  readonly spec: { readonly nodeName: string };
+  readonly status: {
+    readonly podIPs: readonly { readonly ip: string }[];
+    readonly conditions: readonly { readonly type: string; readonly status: string }[];
+  };
+}
+
+/** The pods of an application, in the order of their nodes. */
+export async function podsOf(
+  cluster: TestCluster,
+  namespace: string,
+  name: string,
+): Promise<readonly ClusterPod[]> {
+  const answer = (await cluster.objects.admin.get(`/api/v1/namespaces/${namespace}/pods`, {
+    query: { labelSelector: `app=${name}` },
+  })) as { readonly items: readonly ClusterPod[] };
+  return [...answer.items].sort((a, b) => a.spec.nodeName.localeCompare(b.spec.nodeName));
+}
+
+/** One pod of an application for each node. */
+export async function podPerNode(
+  cluster: TestCluster,
+  namespace: string,
+  name: string,
+): Promise<readonly ClusterPod[]> {
+  const pods = await podsOf(cluster, namespace, name);
+  return cluster.network.nodes.map((node) =>
+    present(
+      pods.find(({ spec }) => spec.nodeName === node.name),
+      `a pod of ${name} on ${node.name}`,
+    ),
+  );
+}
+
+/** Waits until an application is rolled out. */
+export async function rolledOut(
+  cluster: TestCluster,
+  namespace: string,
+  workload: string,
+): Promise<void> {
+  await cluster.kubectl('-n', namespace, 'rollout', 'status', workload, '--timeout=180s');
+}
+
+/** Asks a URL from a pod; rejects with curl's complaint. */
+export async function ask(
+  cluster: TestCluster,
+  from: { readonly namespace: string; readonly pod: ClusterPod },
+  url: string,
+): Promise<AppAnswer> {
+  const { namespace, pod } = from;
+  const curl = ['curl', '-gfsS', '-m', '5', url];
+  const said = await cluster.kubectl('-n', namespace, 'exec', pod.metadata.name, '--', ...curl);
+  return JSON.parse(said) as AppAnswer;
+}
+
+/** A URL of a server by its address. */
+export function urlOf(ip: string, port: number): string {
+  return `http://${ip.includes(':') ? `[${ip}]` : ip}:${port}/`;
+}
