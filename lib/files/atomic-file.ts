@@ -28,9 +28,14 @@ export async function replaceFile(path: string, content: string, mode: number): 
 }
 
 /** Returns the content of a file; null when the file does not exist. Throws for other failures. */
-export async function readIfPresent(path: string): Promise<string | null> {
+export function readIfPresent(path: string): Promise<string | null> {
+  return ifExists(readFile(path, 'utf8'));
+}
+
+/** Settles like `access`, with null where the file does not exist. */
+export async function ifExists<T>(access: Promise<T>): Promise<T | null> {
   try {
-    return await readFile(path, 'utf8');
+    return await access;
   } catch (error) {
     if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return null;
     throw error;

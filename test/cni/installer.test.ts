@@ -1,6 +1,6 @@
 /** The installation on a host's folders: what is written, watched, repaired and removed. */
 import { execFile } from 'node:child_process';
-import { readFile, readdir, realpath, rm, stat, writeFile } from 'node:fs/promises';
+import { readFile, readdir, realpath, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import test from 'ava';
@@ -145,6 +145,18 @@ test('a file with comments or trailing commas is left as it is, and named', asyn
     refused.map(({ file }) => file),
     Object.keys(texts),
   );
+});
+
+test('what cannot be read does not count as absent', async (t) => {
+  const site = await installSite(t);
+  await site.putFixture('10-calico.conflist');
+  const loop = join(site.options.netDir, '01-loop.conflist');
+  await symlink('01-loop.conflist', loop);
+  const installer = await site.start();
+  t.false(installer.ready);
+  t.regex(installer.problem ?? '', /ELOOP.*01-loop\.conflist/);
+  await rm(loop);
+  await until(() => installer.ready, { what: 'the installation is complete' });
 });
 
 test('a primary that sorts before the own list is refused, for no runtime would read the list', async (t) => {

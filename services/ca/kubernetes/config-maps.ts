@@ -4,6 +4,7 @@ import type { KubernetesClient } from '../../../lib/kubernetes/client.ts';
 import { Reflector } from '../../../lib/kubernetes/reflector.ts';
 import type { ReflectorMetrics } from '../../../lib/kubernetes/reflection.ts';
 import { resourcePath } from '../../../lib/kubernetes/resource.ts';
+import { NAMESPACES } from '../../../lib/kubernetes/resources.ts';
 import type { ResourceType } from '../../../lib/kubernetes/resource.ts';
 import { ifPresent, isCode } from '../../../lib/kubernetes/status.ts';
 import { WriteQueue } from '../../../lib/kubernetes/write-queue.ts';
@@ -15,13 +16,6 @@ export const CONFIG_MAPS: ResourceType = {
   versions: ['v1'],
   plural: 'configmaps',
   namespaced: true,
-};
-
-const NAMESPACES: ResourceType = {
-  group: '',
-  versions: ['v1'],
-  plural: 'namespaces',
-  namespaced: false,
 };
 
 /** The manager of the fields that the CA writes. */

@@ -1,6 +1,7 @@
 import type { Clock } from '../../../lib/clock/clock.ts';
 import type { KubernetesClient } from '../../../lib/kubernetes/client.ts';
 import { Reflector } from '../../../lib/kubernetes/reflector.ts';
+import { PODS } from '../../../lib/kubernetes/resources.ts';
 import type { ReflectorMetrics } from '../../../lib/kubernetes/reflection.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import { PodTable, parsePod } from '../pods.ts';
@@ -22,7 +23,7 @@ export class KubernetesPods implements FollowedPods {
   constructor(deps: KubernetesPodsDeps) {
     this.#reflector = new Reflector<KnownPod>(
       {
-        resource: { group: '', versions: ['v1'], plural: 'pods', namespaced: true },
+        resource: PODS,
         kind: 'Pod',
         // A pod that has failed gives nobody an identity (docs/spec/istiod-ambient.md §4.2, rule 5).
         fieldSelector: 'status.phase!=Failed',

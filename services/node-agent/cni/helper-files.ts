@@ -13,6 +13,7 @@ import {
 } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { ifExists } from '../../../lib/files/atomic-file.ts';
 
 /** The folder's name beside the plugin (plugin/helper.cc); a link to the folder of the present content. */
 export const HELPER_LINK = 'weft-cni.d';
@@ -124,10 +125,7 @@ async function digestOf(files: readonly HelperFile[]): Promise<string> {
 
 async function isComplete(folder: string, files: readonly HelperFile[]): Promise<boolean> {
   for (const { to, from } of files) {
-    const [there, wanted] = await Promise.all([
-      stat(join(folder, to)).catch(() => null),
-      stat(from),
-    ]);
+    const [there, wanted] = await Promise.all([ifExists(stat(join(folder, to))), stat(from)]);
     if (there?.size !== wanted.size) return false;
   }
   return true;

@@ -13,8 +13,8 @@ import {
 } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Clock } from '../../../lib/clock/clock.ts';
-import { MeshError, asMeshError, errorText } from '../../../lib/errors/mesh-error.ts';
-import { readIfPresent, replaceFile } from '../../../lib/files/atomic-file.ts';
+import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
+import { ifExists, readIfPresent, replaceFile } from '../../../lib/files/atomic-file.ts';
 import { FollowedFile } from '../../../lib/files/followed-file.ts';
 import { FreshReading } from '../../../lib/files/fresh-reading.ts';
 import type { KubernetesConnection } from '../../../lib/kubernetes/connection.ts';
@@ -191,10 +191,7 @@ export class Installer {
     await mkdir(binDir, { recursive: true, mode: 0o755 });
     if (await installHelper(binDir)) changed.push('helper');
     const path = join(binDir, PLUGIN);
-    const [wanted, there] = await Promise.all([
-      readFile(program),
-      readFile(path).catch(() => null),
-    ]);
+    const [wanted, there] = await Promise.all([readFile(program), ifExists(readFile(path))]);
     if (there !== null && wanted.equals(there)) return;
     await replaceProgram(program, path);
     changed.push(PLUGIN);
@@ -265,7 +262,7 @@ export class Installer {
     const texts = new Map<string, string>();
     for (const name of names) {
       const path = join(netDir, name);
-      const status = await stat(path).catch(() => null);
+      const status = await ifExists(stat(path));
       // A pipe would never end; a file may be gone meanwhile.
       if (status === null || !status.isFile() || status.size > MAX_NETWORK_FILE_BYTES) continue;
       const text = await readIfPresent(path);
@@ -286,10 +283,7 @@ function tryRead<T>(file: string, text: string, use: (list: NetworkList) => T): 
 }
 
 async function modeOf(path: string): Promise<number> {
-  const status = await stat(path).catch((error: unknown) => {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
-    throw asMeshError(error, 'CONFIG_INVALID');
-  });
+  const status = await ifExists(stat(path));
   return (status?.mode ?? 0) & 0o777;
 }
 

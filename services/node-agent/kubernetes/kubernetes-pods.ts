@@ -8,6 +8,7 @@ import type { Labels } from '../../../lib/kubernetes/label-selector.ts';
 import type { ReflectorMetrics } from '../../../lib/kubernetes/reflection.ts';
 import { Reflector } from '../../../lib/kubernetes/reflector.ts';
 import { resourcePath } from '../../../lib/kubernetes/resource.ts';
+import { NAMESPACES, PODS } from '../../../lib/kubernetes/resources.ts';
 import { ifPresent } from '../../../lib/kubernetes/status.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import type { PodRecord } from '../../../lib/state/pod-record.ts';
@@ -34,13 +35,6 @@ interface MadeRecord {
   readonly record: PodRecord;
 }
 
-const PODS = { group: '', versions: ['v1'], plural: 'pods', namespaced: true } as const;
-const NAMESPACES = {
-  group: '',
-  versions: ['v1'],
-  plural: 'namespaces',
-  namespaced: false,
-} as const;
 /** Time in which changes are gathered before the set is told. */
 const SETTLE_MS = 5;
 
@@ -57,6 +51,7 @@ export class KubernetesPods implements PodSource {
   readonly #deps: KubernetesPodsDeps;
   /** By `namespace/name`. */
   readonly #pods = new Map<string, KubernetesPod>();
+  readonly #byUid = new Map<string, KubernetesPod>();
   readonly #namespaces = new Map<string, Labels>();
   /** By uid, while the pod exists. */
   readonly #networks = new Map<string, PodNetwork>();
@@ -132,8 +127,7 @@ export class KubernetesPods implements PodSource {
 
   /** The pod of that uid; null when none is known. */
   byUid(uid: string): KubernetesPod | null {
-    for (const pod of this.#pods.values()) if (pod.uid === uid) return pod;
-    return null;
+    return this.#byUid.get(uid) ?? null;
   }
 
   /**
@@ -184,10 +178,14 @@ export class KubernetesPods implements PodSource {
 
   #put(key: string, pod: KubernetesPod | null): void {
     const before = this.#pods.get(key);
-    if (before !== undefined && before.uid !== pod?.uid) this.#networks.delete(before.uid);
+    if (before !== undefined && before.uid !== pod?.uid) {
+      this.#networks.delete(before.uid);
+      this.#byUid.delete(before.uid);
+    }
     if (pod === null) this.#pods.delete(key);
     else if (!isDeepStrictEqual(before, pod)) {
       this.#pods.set(key, pod);
+      this.#byUid.set(pod.uid, pod);
       if (before?.redirection !== pod.redirection) this.#deps.onRedirection(pod);
       // A new sandbox has a new namespace; the plugin's word was about the old one.
       if (before?.containers !== pod.containers && before?.containers) {

@@ -1,5 +1,6 @@
 /** Tells people through Events of their pods why those are not in the mesh. */
 import { resourcePath } from '../../../lib/kubernetes/resource.ts';
+import { EVENTS } from '../../../lib/kubernetes/resources.ts';
 import { evictOldest } from '../../../lib/collections/evict.ts';
 import type { Clock } from '../../../lib/clock/clock.ts';
 import type { KubernetesClient } from '../../../lib/kubernetes/client.ts';
@@ -15,7 +16,6 @@ export interface PodEventsDeps {
   readonly node: string;
 }
 
-const EVENTS = { group: '', versions: ['v1'], plural: 'events', namespaced: true } as const;
 const COMPONENT = 'weft-node-agent';
 
 /** Writes at most one Event for a pod within {@link EVENT_REPEAT_MS}, unless its message differs. */

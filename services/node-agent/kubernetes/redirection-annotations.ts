@@ -1,5 +1,6 @@
 /** Keeps the annotation `ambient.istio.io/redirection` of the node's pods equal to their enrolment. */
 import { resourcePath } from '../../../lib/kubernetes/resource.ts';
+import { PODS } from '../../../lib/kubernetes/resources.ts';
 import { ifPresent, isCode } from '../../../lib/kubernetes/status.ts';
 import type { KubernetesClient } from '../../../lib/kubernetes/client.ts';
 import type { WriteQueue } from '../../../lib/kubernetes/write-queue.ts';
@@ -13,8 +14,6 @@ export interface AnnotationDeps {
   /** The pod as the API server has it; null when it is gone. */
   readonly pod: (uid: string) => KubernetesPod | null;
 }
-
-const PODS = { group: '', versions: ['v1'], plural: 'pods', namespaced: true } as const;
 
 /** Writes differences, and again when somebody else changes the annotation. */
 export class RedirectionAnnotations {
