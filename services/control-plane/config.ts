@@ -8,6 +8,7 @@ import {
   duration,
   endpoint,
   integer,
+  list,
   makeField,
   text,
 } from '../../lib/config/fields.ts';
@@ -40,6 +41,8 @@ export interface ControlPlaneConfig {
   readonly source: 'manifests' | 'kubernetes';
   readonly kubernetes: ConnectionSource;
   readonly leaseTimes: LeaseTimes;
+  /** DaemonSets of the root namespace that must be ready on a node before its taint goes. */
+  readonly nodeDaemonSets: readonly string[];
   /** The admission webhook. */
   readonly webhook: {
     /** Null: none. */
@@ -76,6 +79,8 @@ export interface ControlPlaneConfig {
 
 /** Service accounts of the node proxies and of Weft's ingester. */
 const NODE_ACCOUNTS = ['ztunnel', 'weft-xds-ingester'] as const;
+/** Both must stand before a pod can be enrolled. */
+const NODE_DAEMON_SETS = ['weft-node-agent', 'weft-node-proxy'];
 /** Upstream derives the rate from its number of CPUs, up to this value. */
 const DEFAULT_STREAMS_PER_SECOND = 100;
 
@@ -130,6 +135,12 @@ const variables = {
     description:
       'another replica writes statuses and addresses this long after the last sign of life of the leader',
     when: 'the API server is so slow that leaders change without a reason',
+  },
+  WEFT_CONTROL_PLANE_NODE_DAEMON_SETS: {
+    schema: list({ default: NODE_DAEMON_SETS }),
+    description:
+      'DaemonSets of the root namespace whose pods must be ready on a node before the leader removes its taint cni.istio.io/not-ready; empty: it stays',
+    when: 'they have other names, or another agent or proxy serves the nodes',
   },
   WEFT_CONTROL_PLANE_MANIFESTS_DIR: {
     schema: text({ optional: true }),
@@ -253,6 +264,7 @@ const base = defineConfig(variables, (values): ControlPlaneConfig => {
     source: values.WEFT_SOURCE,
     kubernetes: connectionSource(values),
     leaseTimes: leaseTimes(values.WEFT_CONTROL_PLANE_LEASE_DURATION),
+    nodeDaemonSets: values.WEFT_CONTROL_PLANE_NODE_DAEMON_SETS,
     webhook: {
       listen: values.WEFT_CONTROL_PLANE_WEBHOOK_LISTEN,
       certDir: values.WEFT_CONTROL_PLANE_WEBHOOK_CERT_DIR,

@@ -6,6 +6,7 @@ import { until } from '../support/until.ts';
 import type { Cluster, StoredTestObject, TestObject } from './support/cluster.ts';
 import { startCa, startControlPlane } from './support/control-plane.ts';
 import { service } from './support/objects.ts';
+import { NOT_READY, taintedNode, taintsOf } from './support/nodes.ts';
 import { allRightsUsed, refuseStreamedLists, underRole, usedRights } from './support/rbac.ts';
 import { kubernetesSuite } from './support/suite.ts';
 
@@ -89,6 +90,7 @@ await kubernetesSuite('rbac', (test) => {
     });
     const objects = objectsWithStatus(namespace);
     await cluster.apply(...objects);
+    const node = await taintedNode(cluster, namespace);
     const options = { rootNamespace: namespace, token: account.token };
     const plane = await startControlPlane(t, cluster, {
       ...options,
@@ -98,8 +100,10 @@ await kubernetesSuite('rbac', (test) => {
     const audiences = ['istio-ca'];
     const caller = plane.target(await cluster.token(namespace, 'ztunnel', { audiences }));
     const stream = openTestStream(t, caller);
-    const node = { id: `ztunnel~10.244.1.9~ztunnel-1.${namespace}~${namespace}.svc.cluster.local` };
-    stream.send({ typeUrl: ADDRESS_TYPE, node });
+    const proxy = {
+      id: `ztunnel~10.244.1.9~ztunnel-1.${namespace}~${namespace}.svc.cluster.local`,
+    };
+    stream.send({ typeUrl: ADDRESS_TYPE, node: proxy });
     await stream.response(ADDRESS_TYPE, 0);
     await until(
       async () => {
@@ -107,7 +111,10 @@ await kubernetesSuite('rbac', (test) => {
         const { webhooks } = (await cluster.admin.get(webhook)) as {
           readonly webhooks: readonly { readonly clientConfig: { readonly caBundle?: string } }[];
         };
-        return webhooks[0]?.clientConfig.caBundle !== undefined;
+        return (
+          webhooks[0]?.clientConfig.caBundle !== undefined &&
+          !(await taintsOf(cluster, node)).includes(NOT_READY)
+        );
       },
       { what: 'everything is written' },
     );

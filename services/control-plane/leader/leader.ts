@@ -10,6 +10,7 @@ import type { MeshMap } from '../mapping/mesh-map.ts';
 import type { ObjectSource } from '../sources/object-source.ts';
 import type { AddressRanges } from '../store/address-allocation.ts';
 import { EntryAddresses } from './entry-addresses.ts';
+import { NodeTaints } from './node-taints.ts';
 import { StatusWriter } from './status-writer.ts';
 import { WebhookBundle, webhookName } from './webhook-bundle.ts';
 
@@ -21,6 +22,8 @@ export interface LeaderOptions {
   /** Holds the lease. */
   readonly rootNamespace: string;
   readonly ranges: AddressRanges;
+  /** DaemonSets of the root namespace that must be ready on a node before its taint goes. */
+  readonly nodeDaemonSets: readonly string[];
   /** The roots of the webhook's certificate; null without a webhook. */
   readonly webhookRoots: (() => Promise<string>) | null;
   readonly times?: LeaseTimes;
@@ -36,7 +39,7 @@ export interface LeaderParts {
   readonly metrics: MetricRegistry;
 }
 
-/** Competes for the lease, and writes statuses, addresses and the webhook's roots while it has it. */
+/** Competes for the lease, and writes statuses, addresses, taints and the webhook's roots while it has it. */
 export class Leader {
   readonly #options: LeaderOptions;
   readonly #parts: LeaderParts;
@@ -74,14 +77,15 @@ export class Leader {
     const metrics = writeQueueMetrics(this.#parts.metrics, () => this.#writes?.size ?? 0);
     return this.#candidate.run(async (signal) => {
       const { source, map, client, clock, log } = this.#parts;
+      const { webhookRoots, rootNamespace, nodeDaemonSets } = this.#options;
       const writes = new WriteQueue({ clock, log, metrics });
       this.#writes = writes;
       const deps = { source, client, writes, clock, log };
       const endings: (() => void | Promise<void>)[] = [
         new EntryAddresses(this.#options.ranges, deps).start(),
         new StatusWriter(map, deps).start(),
+        new NodeTaints({ namespace: rootNamespace, names: nodeDaemonSets }, deps).start(),
       ];
-      const { webhookRoots, rootNamespace } = this.#options;
       if (webhookRoots !== null) {
         const name = webhookName(rootNamespace);
         endings.push(

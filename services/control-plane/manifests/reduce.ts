@@ -37,6 +37,9 @@ const meta = fields({
 });
 
 /** The annotations that the mesh reads. Others may hold a copy of the whole object. */
+/** Keeps pods from a node that cannot enrol them yet; operators register nodes with it (docs/spec/cni.md §10). */
+export const NOT_READY_TAINT = 'cni.istio.io/not-ready';
+
 const ANNOTATIONS: ReadonlySet<string> = new Set([
   'ambient.istio.io/redirection',
   'ambient.istio.io/waypoint-inbound-binding',
@@ -105,7 +108,7 @@ const policyShape = { metadata: meta, spec: 'anything', status: 'anything' } as 
 
 const SHAPES: Readonly<Record<Kind, Readonly<Record<string, Shape>>>> = {
   Namespace: { metadata: meta },
-  Node: { metadata: meta },
+  Node: { metadata: meta, spec: fields({ taints: 'anything' }) },
   ConfigMap: { metadata: meta, data: { each: 'own text' } },
   ServiceAccount: { metadata: meta },
   Service: {
@@ -215,6 +218,7 @@ export function reduce<K extends Kind>(kind: K, json: unknown): ObjectOf<K> | nu
   }
   if (kind === 'Pod') trimPod(kept);
   if (kind === 'EndpointSlice') trimSlice(kept);
+  if (kind === 'Node') trimNode(kept);
   const { group, version } = kindResources[kind];
   const required = (REQUIRED[kind] ?? {}) as Record<string, object>;
   for (const [name, least] of Object.entries(required)) {
@@ -308,6 +312,12 @@ function trimSlice(slice: Record<string, unknown>): void {
     const { kind, name, uid } = endpoint.targetRef ?? {};
     return kind === 'Pod' ? { addresses: NONE, targetRef: { kind, name, uid } } : endpoint;
   });
+}
+
+/** Drops the taints of a node unless the leader is to remove one, for which it needs all. */
+function trimNode(node: Record<string, unknown>): void {
+  const { spec } = node as { spec?: { taints?: readonly { readonly key?: string }[] } };
+  if (spec?.taints?.some(({ key }) => key === NOT_READY_TAINT) !== true) delete node['spec'];
 }
 
 /** Drops what only some pods need: ports without a name, other conditions than Ready, owners that do not control. */

@@ -68,7 +68,8 @@ function podAddresses(pod: Pod): string[] | null {
   return [...new Set(ips.filter((ip) => ip !== null))];
 }
 
-function isReady(pod: Pod): boolean {
+/** Tells whether the pod takes traffic. */
+export function isReady(pod: Pod): boolean {
   const ready = pod.status?.conditions?.find((condition) => condition.type === 'Ready');
   return ready?.status === 'True' && pod.metadata.deletionTimestamp === undefined;
 }
