@@ -1,11 +1,15 @@
 /** Writes the redirection of a pod's namespace, and verifies it by reading it back. */
+import { existsSync } from 'node:fs';
 import { MeshError } from '../errors/mesh-error.ts';
 import { errnoOf } from '../linux/errno.ts';
 import { nftGeneration, policyRouting, readSysctl } from '../linux/netns.ts';
 import { differences, redirects, remains } from './compare.ts';
 import { programName } from './flavour.ts';
-import type { IptablesTools } from './flavour.ts';
+import type { RedirectTools } from './flavour.ts';
 import { LOCK_WAIT_SECONDS } from './limits.ts';
+import { NativeWords } from './native-words.ts';
+import { nativeList, parseNative, renderNative, renderNativeRemoval } from './native.ts';
+import { removeOtherRules } from './other-rules.ts';
 import { parseSave } from './observed.ts';
 import type { ObservedFamily, ObservedTable } from './observed.ts';
 import { renderPolicyAdd, renderPolicyRemove, renderRemove, renderRestore } from './render.ts';
@@ -35,15 +39,18 @@ export type Fingerprint = number | null;
 
 /** The first generation number of a namespace: no rule was ever written to it. */
 const UNUSED_GENERATION = 1;
+/** Where the kernel lists tables of legacy iptables, once it has any anywhere. */
+const LEGACY_TABLES = '/proc/net/ip_tables_names';
 const MARKER = '#weft-family';
 
 /** Writes, checks and removes redirection with the programs chosen for this process. */
 export class Redirector {
-  readonly #tools: IptablesTools;
+  readonly #tools: RedirectTools;
   readonly #lockDir: string;
+  readonly #native = new NativeWords();
 
   /** `lockDir` holds one lock file per namespace while legacy iptables works on it. */
-  constructor(tools: IptablesTools, lockDir: string) {
+  constructor(tools: RedirectTools, lockDir: string) {
     this.#tools = tools;
     this.#lockDir = lockDir;
   }
@@ -58,10 +65,12 @@ export class Redirector {
       target,
       families.map((rules) => rules.family),
     );
-    const repaired = compareAll(target, families, before);
+    const words = await this.#words(families);
+    const repaired = compareAll(target, words, before);
     if (repaired.length === 0) return { repaired, fresh: false, redirected: true };
     const fresh = before.every((observed) => remains(observed).length === 0);
-    const redirected = families.every((rules, index) =>
+    const bare = before.every(({ tables }) => tables.length === 0);
+    const redirected = words.every((rules, index) =>
       redirects(rules, observedAt(before, index), loopbackUsable(target, rules.family)),
     );
     const script = families.map((rules, index) => {
@@ -69,15 +78,15 @@ export class Redirector {
       const wantRoute = loopbackUsable(target, rules.family);
       return [
         ipBatch(rules.family, renderPolicyAdd(observed, wantRoute)),
-        this.#restore(rules.family, renderRestore(rules, observed)),
+        this.#restore(rules, observed),
       ].join('');
     });
     const after = await this.#execute(
       target,
-      script.join(''),
+      `${script.join('')}${bare ? removeOtherRules(this.#tools.flavour) : ''}`,
       families.map((rules) => rules.family),
     );
-    const left = compareAll(target, families, after);
+    const left = compareAll(target, words, after);
     if (left.length > 0) {
       throw new MeshError(
         'NETNS_RULES',
@@ -97,7 +106,7 @@ export class Redirector {
       target,
       families.map((rules) => rules.family),
     );
-    return compareAll(target, families, observed);
+    return compareAll(target, await this.#words(families), observed);
   }
 
   /** Removes the redirection of both families, from any state. Rejects with NETNS_RULES when some is left. */
@@ -106,12 +115,14 @@ export class Redirector {
       (family) => familyUsable(target, family) && (family === 4 || this.#tools.ipv6),
     );
     const before = await this.#observe(target, families);
-    if (before.every((observed) => remains(observed).length === 0)) return;
+    const clean = this.#untouched(target) && !existsSync(LEGACY_TABLES);
+    if (clean && before.every((observed) => remains(observed).length === 0)) return;
     const script = before.map((observed) => [
-      this.#restore(observed.family, renderRemove(observed)),
+      this.#removal(observed),
       ipBatch(observed.family, renderPolicyRemove(observed)),
     ]);
-    const after = await this.#execute(target, script.flat().join(''), families);
+    const others = removeOtherRules(this.#tools.flavour);
+    const after = await this.#execute(target, `${script.flat().join('')}${others}`, families);
     const left = after.flatMap(remains);
     if (left.length > 0) {
       throw new MeshError('NETNS_RULES', `rules are left after removal: ${left.join('; ')}`);
@@ -120,7 +131,7 @@ export class Redirector {
 
   /** Takes a fingerprint after a successful {@link apply} or {@link check}. Null when the kernel has no cheap sign of changes. */
   fingerprint(target: RedirectTarget): Fingerprint {
-    return this.#tools.flavour === 'nft' ? nftGeneration(target.netnsFd) : null;
+    return this.#usesNft ? nftGeneration(target.netnsFd) : null;
   }
 
   /**
@@ -152,11 +163,25 @@ export class Redirector {
     }));
   }
 
+  /** Returns the rules in the words in which they are read back. */
+  async #words(families: readonly FamilyRules[]): Promise<readonly FamilyRules[]> {
+    return this.#tools.flavour === 'native' ? this.#native.of(families) : families;
+  }
+
+  get #usesNft(): boolean {
+    return this.#tools.flavour === 'nft' || this.#tools.flavour === 'native';
+  }
+
+  /** Returns whether certainly no rule was ever written to the namespace. */
+  #untouched(target: RedirectTarget): boolean {
+    return this.fingerprint(target) === UNUSED_GENERATION;
+  }
+
   async #observe(
     target: RedirectTarget,
     families: readonly Family[],
   ): Promise<readonly ObservedFamily[]> {
-    if (this.fingerprint(target) === UNUSED_GENERATION) {
+    if (this.#untouched(target)) {
       return families.map((family) => observedFamily(target, family, []));
     }
     return this.#execute(target, '', families);
@@ -169,28 +194,52 @@ export class Redirector {
     families: readonly Family[],
   ): Promise<readonly ObservedFamily[]> {
     const { flavour } = this.#tools;
-    const saves = families.map(
-      (family) => `echo '${MARKER} ${family}'\n${programName(flavour, family, 'save')}\n`,
-    );
+    const list = (family: Family): string =>
+      flavour === 'native' ? nativeList(family) : programName(flavour, family, 'save');
+    const saves = families.map((family) => `echo '${MARKER} ${family}'\n${list(family)}\n`);
     // This lock excludes other writers of this namespace only; the machine-wide lock would make all pods wait.
     const lock = `${this.#lockDir}/xtables-${target.inode}.lock`;
-    const unlock = flavour === 'nft' ? '' : `rm -f '${lock}'\n`;
+    const unlock = this.#usesNft ? '' : `rm -f '${lock}'\n`;
     const output = await runScript(`set -e\n${script}${saves.join('')}${unlock}`, {
       // Entered by descriptor, because the path may name another namespace by now.
       enter: ['nsenter', `--net=/proc/${process.pid}/fd/${target.netnsFd}`],
-      ...(flavour === 'nft' ? {} : { environment: { XTABLES_LOCKFILE: lock } }),
+      ...(this.#usesNft ? {} : { environment: { XTABLES_LOCKFILE: lock } }),
     });
     const sections = output.split(`${MARKER} `).slice(1);
     return families.map((family) => {
       const section = sections.find((text) => text.startsWith(String(family))) ?? '';
-      return observedFamily(target, family, parseSave(section));
+      const tables = flavour === 'native' ? parseNative(section) : parseSave(section);
+      return observedFamily(target, family, tables);
     });
   }
 
-  #restore(family: Family, text: string): string {
+  #restore(rules: FamilyRules, observed: ObservedFamily): string {
+    return this.#write(
+      rules.family,
+      this.#tools.flavour === 'native'
+        ? renderNative(rules, observed.tables)
+        : renderRestore(rules, observed),
+    );
+  }
+
+  #removal(observed: ObservedFamily): string {
+    const { family, tables } = observed;
+    return this.#write(
+      family,
+      this.#tools.flavour === 'native'
+        ? renderNativeRemoval(family, tables)
+        : renderRemove(observed),
+    );
+  }
+
+  #write(family: Family, text: string): string {
     if (text === '') return '';
-    const program = programName(this.#tools.flavour, family, 'restore');
-    return `${program} --noflush -w ${LOCK_WAIT_SECONDS} <<'WEFT_END'\n${text}WEFT_END\n`;
+    const { flavour } = this.#tools;
+    const program =
+      flavour === 'native'
+        ? 'nft -f -'
+        : `${programName(flavour, family, 'restore')} --noflush -w ${LOCK_WAIT_SECONDS}`;
+    return `${program} <<'WEFT_END'\n${text}WEFT_END\n`;
   }
 }
 

@@ -4,11 +4,14 @@ import { KEPT_SOURCE_ZONE } from './rules.ts';
 import type { Family } from './rules.ts';
 import { runScript } from './run-script.ts';
 
-/** The kernel interface that the iptables programs use; `plain` = that of the names without suffix. */
-export type Flavour = 'nft' | 'legacy' | 'plain';
+/** The kernel interface that iptables programs use; `plain` = that of the names without suffix. */
+export type IptablesFlavour = 'nft' | 'legacy' | 'plain';
+
+/** The way to the kernel's packet filter: iptables programs, or `native` = tables of nftables. */
+export type Flavour = IptablesFlavour | 'native';
 
 /** Programs of one flavour that work here. */
-export interface IptablesTools {
+export interface RedirectTools {
   readonly flavour: Flavour;
   /** False when the IPv6 programs do not work, which is allowed only when IPv6 is off. */
   readonly ipv6: boolean;
@@ -17,7 +20,7 @@ export interface IptablesTools {
 }
 
 /** The result of {@link chooseTools}. */
-export interface ChosenTools extends IptablesTools {
+export interface ChosenTools extends RedirectTools {
   /** The programs' reason why there are no zones; null when there are. */
   readonly noZones: string | null;
 }
@@ -32,7 +35,11 @@ interface Trial {
 const RULES_IN_USE_LINES = 3;
 
 /** Returns the name of an iptables program, e.g. `ip6tables-nft-restore`. */
-export function programName(flavour: Flavour, family: Family, suffix: 'restore' | 'save'): string {
+export function programName(
+  flavour: IptablesFlavour,
+  family: Family,
+  suffix: 'restore' | 'save',
+): string {
   const base = family === 4 ? 'iptables' : 'ip6tables';
   return flavour === 'plain' ? `${base}-${suffix}` : `${base}-${flavour}-${suffix}`;
 }
@@ -47,7 +54,7 @@ export async function chooseTools(options: {
   readonly force: 'legacy' | 'nft' | null;
   readonly lockDir: string;
 }): Promise<ChosenTools> {
-  const candidates: readonly Flavour[] =
+  const candidates: readonly IptablesFlavour[] =
     options.force === null
       ? (await legacyInUse())
         ? ['legacy', 'nft', 'plain']
@@ -72,7 +79,11 @@ export async function chooseTools(options: {
 }
 
 /** Tries the programs of all families. Returns null when they work, else the reason. */
-async function failure(flavour: Flavour, zones: boolean, trial: Trial): Promise<string | null> {
+async function failure(
+  flavour: IptablesFlavour,
+  zones: boolean,
+  trial: Trial,
+): Promise<string | null> {
   const v4 = await probe(flavour, 4, zones, trial);
   return v4 === null && trial.ipv6 ? probe(flavour, 6, zones, trial) : v4;
 }
@@ -85,7 +96,7 @@ async function legacyInUse(): Promise<boolean> {
       command -v "$save" >/dev/null 2>&1 || continue
       names=/proc/net/ip_tables_names
       [ "$save" = ip6tables-legacy-save ] && names=/proc/net/ip6_tables_names
-      [ -s "$names" ] || continue
+      [ -n "$(cat "$names" 2>/dev/null)" ] || continue
       count=$("$save" 2>/dev/null | grep -c '^-A' || true)
       lines=$((lines + count))
     done
@@ -101,7 +112,7 @@ COMMIT
 
 /** Tries programs in a new namespace, where they disturb nobody. Returns null when they work, else the reason. */
 async function probe(
-  flavour: Flavour,
+  flavour: IptablesFlavour,
   family: Family,
   zones: boolean,
   { lockDir }: Trial,

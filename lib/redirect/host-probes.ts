@@ -1,53 +1,81 @@
-/** Renders the rules of the node's own namespace for kubelet's probes (docs/spec/cni.md §6). Pure. */
+/** Scripts for the rules of the node's own namespace for kubelet's probes (docs/spec/cni.md §6), with nftables. Pure. */
 import { ipFamily } from '../net/address.ts';
 import type { RedirectOptions } from './rules.ts';
 
-/** The table of the rules. */
-export const HOST_TABLE = 'inet weft-host';
+/** Addresses of enrolled pods, by the uid of their pod. */
+export type ProbedAddresses = ReadonlyMap<string, string>;
 
+/**
+ * One way to write the rules, as shell scripts that run in the node's namespace. TCP connections of the node's own processes to
+ * the addresses come from the probe address, which pods exempt from redirection. Forwarded packets have no socket and do not match.
+ */
+export interface HostProbeScripts {
+  /** The name for people. */
+  readonly name: string;
+  /** Makes the rules so from any state. No packet meets a part of them. */
+  write(addresses: ProbedAddresses, probeAddress: RedirectOptions['probeAddress']): string;
+  /** Prints the rules as they are, always in the same words; nothing where there are none. */
+  readonly list: string;
+  /** Tells whether this output of {@link list} holds all rules and as many addresses as were written. */
+  holds(listed: string, addresses: ProbedAddresses): boolean;
+  /** Removes the rules where they are. It loads no module of the kernel for it. */
+  readonly remove: string;
+}
+
+const TABLE = 'inet weft-host';
 /** The order among the chains that change sources: before those of kube-proxy and of the network, which have 100. */
 const PRIORITY = 99;
 
-/**
- * Returns the commands of `nft -f` that make the table so, from any state, in one transaction. TCP connections of the node's own
- * processes to these addresses, by the uid of their pod, come from the probe address, which pods exempt from redirection. Only a
- * process's own packets have a socket, and so a user: forwarded packets do not match `meta skuid`.
- */
-export function renderHostProbes(
-  addresses: ReadonlyMap<string, string>,
+/** Writes the table `inet weft-host` in one transaction. */
+export const nftHostProbes: HostProbeScripts = {
+  name: TABLE,
+  write: (addresses, probeAddress) =>
+    `nft -f - <<'END'\n${transaction(addresses, probeAddress)}END\n`,
+  list: `nft list ruleset inet | sed -n '/^table ${TABLE} /,/^}/p'\n`,
+  holds: (listed, addresses) =>
+    listed.includes('hook postrouting') &&
+    count(listed, ' snat ') === 2 &&
+    count(listed, ' comment "') === addresses.size,
+  remove: `if nft list tables inet 2>/dev/null | grep -qx 'table ${TABLE}'; then nft delete table ${TABLE}; fi\n`,
+};
+
+/** Counts a word. */
+export function count(text: string, word: string): number {
+  return text.split(word).length - 1;
+}
+
+/** Selects the addresses of a family, with the uid of their pod. */
+export function ofFamily(
+  addresses: ProbedAddresses,
+  family: 4 | 6,
+): readonly (readonly [string, string])[] {
+  return [...addresses].filter(([address]) => ipFamily(address) === family);
+}
+
+function transaction(
+  addresses: ProbedAddresses,
   probeAddress: RedirectOptions['probeAddress'],
 ): string {
   const lines = [
-    `add table ${HOST_TABLE}`,
-    `flush table ${HOST_TABLE}`,
-    `add chain ${HOST_TABLE} postrouting { type nat hook postrouting priority ${PRIORITY}; policy accept; }`,
+    `add table ${TABLE}`,
+    `flush table ${TABLE}`,
+    `add chain ${TABLE} postrouting { type nat hook postrouting priority ${PRIORITY}; policy accept; }`,
   ];
   for (const { family, type, match, source } of [
     { family: 4, type: 'ipv4_addr', match: 'ip', source: probeAddress.v4 },
     { family: 6, type: 'ipv6_addr', match: 'ip6', source: probeAddress.v6 },
-  ]) {
+  ] as const) {
     const set = `probes-v${family}`;
     lines.push(
-      `add set ${HOST_TABLE} ${set} { type ${type}; }`,
-      `flush set ${HOST_TABLE} ${set}`,
-      `add rule ${HOST_TABLE} postrouting meta l4proto tcp meta skuid >= 0 ${match} daddr @${set} snat ${match} to ${source}`,
+      `add set ${TABLE} ${set} { type ${type}; }`,
+      `flush set ${TABLE} ${set}`,
+      // Only a process's own packets have a socket, and so a user.
+      `add rule ${TABLE} postrouting meta l4proto tcp meta skuid >= 0 ${match} daddr @${set} snat ${match} to ${source}`,
     );
-    const elements = [...addresses]
-      .filter(([address]) => ipFamily(address) === family)
-      .map(([address, uid]) => `${address} comment "${uid}"`);
-    if (elements.length > 0) {
-      lines.push(`add element ${HOST_TABLE} ${set} { ${elements.join(', ')} }`);
-    }
+    const elements = ofFamily(addresses, family).map(
+      ([address, uid]) => `${address} comment "${uid}"`,
+    );
+    if (elements.length > 0) lines.push(`add element ${TABLE} ${set} { ${elements.join(', ')} }`);
   }
   return `${lines.join('\n')}\n`;
-}
-
-/** Tells whether this listing of the table holds both rules and as many addresses as were written. Pure. */
-export function holdsHostProbes(listed: string, addresses: ReadonlyMap<string, string>): boolean {
-  const count = (word: string): number => listed.split(word).length - 1;
-  return (
-    listed.includes('hook postrouting') &&
-    count(' snat ') === 2 &&
-    count(' comment "') === addresses.size
-  );
 }

@@ -1,6 +1,6 @@
 /**
  * Makes the rules that redirect a pod's traffic to the node proxy (docs/spec/cni.md §5, docs/spec/inpod.md §5.1). Pure. Rules
- * have the words and order of `iptables-save`, so that written and read rules can be compared.
+ * have the words and order of `iptables-save`, so that written and read rules can be compared, and the words of nftables.
  */
 
 /** The chains of the redirection; no others are touched. */
@@ -51,11 +51,14 @@ export interface RedirectOptions {
   readonly probeAddress: { readonly v4: string; readonly v6: string };
 }
 
-/** One rule of our chains. `text` follows `-A <chain>`. */
+/** One rule of our chains. */
 export interface Rule {
   readonly table: Table;
   readonly chain: OwnChain;
+  /** Follows `-A <chain>` in the input of iptables-restore. */
   readonly text: string;
+  /** The same rule in a table of nftables of its family. */
+  readonly nft: string;
   /** Left out where the kernel has no conntrack zones; the other rules do not depend on it. */
   readonly needs?: 'zones';
 }
@@ -78,6 +81,9 @@ export const KEPT_SOURCE_MARK = 0x1539;
 /** The first mark is that of the proxy's sockets, the other that of its connections to the application. */
 const PROXY_MARK = '0x539/0xfff';
 const REPLY_MARK = '0x111/0xfff';
+const NFT_PROXY = 'meta mark & 0xfff == 0x539';
+const NFT_NOT_PROXY = 'meta mark & 0xfff != 0x539';
+const NFT_TCP = 'meta l4proto tcp';
 
 /** The rule that puts sockets of {@link KEPT_SOURCE_MARK} in their zone; the kernel needs conntrack zones for it. */
 export const KEPT_SOURCE_ZONE = '-p tcp -m mark --mark 0x1539/0x1fff -j CT --zone-orig 2';
@@ -88,17 +94,32 @@ export function redirectRules(options: RedirectOptions): readonly FamilyRules[] 
   return options.ipv6 ? [v4, familyRules(6, options)] : [v4];
 }
 
+/** The addresses that rules of a family name. */
+interface Names {
+  readonly loopback: string;
+  readonly probe: string;
+  /** The same for nftables. */
+  readonly nft: { readonly header: string; readonly loopback: string; readonly probe: string };
+}
+
 function familyRules(family: Family, options: RedirectOptions): FamilyRules {
-  const loopback = family === 4 ? '127.0.0.1/32' : '::1/128';
-  const probe = family === 4 ? `${options.probeAddress.v4}/32` : `${options.probeAddress.v6}/128`;
+  const [bits, loopback, probe, header] =
+    family === 4
+      ? (['32', '127.0.0.1', options.probeAddress.v4, 'ip'] as const)
+      : (['128', '::1', options.probeAddress.v6, 'ip6'] as const);
+  const names = {
+    loopback: `${loopback}/${bits}`,
+    probe: `${probe}/${bits}`,
+    nft: { header, loopback, probe },
+  };
   return {
     family,
     rules: [
       ...(options.dnsCapture ? dnsZoneRules() : []),
       ...keptSourceZoneRules(),
       ...replyMarkRules(),
-      ...inboundRules(options, loopback, probe),
-      ...outboundRules(options, loopback, probe),
+      ...inboundRules(options, names),
+      ...outboundRules(options, names),
     ],
   };
 }
@@ -110,47 +131,89 @@ function replyMarkRules(): Rule[] {
       table: 'mangle',
       chain: 'ISTIO_PRERT',
       text: `-m mark --mark ${PROXY_MARK} -j CONNMARK --set-xmark ${REPLY_MARK}`,
+      nft: `${NFT_PROXY} counter ct mark set ct mark & 0xfffff000 | 0x111`,
     },
     {
       table: 'mangle',
       chain: 'ISTIO_OUTPUT',
       text: `-m connmark --mark ${REPLY_MARK} -j CONNMARK --restore-mark --nfmask 0xffffffff --ctmask 0xffffffff`,
+      nft: 'ct mark & 0xfff == 0x111 counter meta mark set ct mark',
     },
   ];
 }
 
-function inboundRules(options: RedirectOptions, loopback: string, probe: string): Rule[] {
+/** A rule in both languages. */
+type Words = readonly [text: string, nft: string];
+
+function inboundRules(options: RedirectOptions, { loopback, probe, nft }: Names): Rule[] {
   const { outbound, inbound, hbone } = PROXY_PORTS;
-  const texts = options.virtualInterfaces.flatMap((name) => [
-    `-i ${name} -p tcp -j REDIRECT --to-ports ${outbound}`,
-    `-i ${name} -p tcp -j RETURN`,
-  ]);
+  const words = options.virtualInterfaces.flatMap((name): readonly Words[] => {
+    const device = `iifname "${name.replace(/\+$/, '*')}" ${NFT_TCP} counter`;
+    return [
+      [
+        `-i ${name} -p tcp -j REDIRECT --to-ports ${outbound}`,
+        `${device} redirect to :${outbound}`,
+      ],
+      [`-i ${name} -p tcp -j RETURN`, `${device} return`],
+    ];
+  });
   if (!options.bypassInboundCapture) {
-    texts.push(
-      `-s ${probe} -p tcp -j ACCEPT`,
+    words.push(
+      [
+        `-s ${probe} -p tcp -j ACCEPT`,
+        `${nft.header} saddr ${nft.probe} ${NFT_TCP} counter accept`,
+      ],
       // HBONE needs no redirection: a proxy socket listens at its port.
-      `! -d ${loopback} -p tcp -m tcp ! --dport ${hbone} -m mark ! --mark ${PROXY_MARK} -j REDIRECT --to-ports ${inbound}`,
+      [
+        `! -d ${loopback} -p tcp -m tcp ! --dport ${hbone} -m mark ! --mark ${PROXY_MARK} -j REDIRECT --to-ports ${inbound}`,
+        `${nft.header} daddr != ${nft.loopback} tcp dport != ${hbone} ${NFT_NOT_PROXY} counter redirect to :${inbound}`,
+      ],
     );
   }
-  return texts.map((text) => ({ table: 'nat', chain: 'ISTIO_PRERT', text }));
+  return words.map(([text, native]) => ({
+    table: 'nat',
+    chain: 'ISTIO_PRERT',
+    text,
+    nft: native,
+  }));
 }
 
-function outboundRules(options: RedirectOptions, loopback: string, probe: string): Rule[] {
+function outboundRules(options: RedirectOptions, { loopback, probe, nft }: Names): Rule[] {
   const { outbound, dns } = PROXY_PORTS;
-  const texts = [`-d ${probe} -p tcp -j ACCEPT`];
+  const foreign = `${nft.header} daddr != ${nft.loopback}`;
+  const words: Words[] = [
+    [`-d ${probe} -p tcp -j ACCEPT`, `${nft.header} daddr ${nft.probe} ${NFT_TCP} counter accept`],
+  ];
   if (options.dnsCapture) {
-    texts.push(
-      `! -o lo -p udp -m udp --dport 53 -m mark ! --mark ${PROXY_MARK} -j REDIRECT --to-ports ${dns}`,
-      `! -d ${loopback} -p tcp -m tcp --dport 53 -m mark ! --mark ${PROXY_MARK} -j REDIRECT --to-ports ${dns}`,
+    words.push(
+      [
+        `! -o lo -p udp -m udp --dport 53 -m mark ! --mark ${PROXY_MARK} -j REDIRECT --to-ports ${dns}`,
+        `oifname != "lo" udp dport 53 ${NFT_NOT_PROXY} counter redirect to :${dns}`,
+      ],
+      [
+        `! -d ${loopback} -p tcp -m tcp --dport 53 -m mark ! --mark ${PROXY_MARK} -j REDIRECT --to-ports ${dns}`,
+        `${foreign} tcp dport 53 ${NFT_NOT_PROXY} counter redirect to :${dns}`,
+      ],
     );
   }
-  texts.push(
+  words.push(
     // Replies of inbound connections and calls to the pod's own address are not outbound traffic.
-    `-p tcp -m mark --mark ${REPLY_MARK} -j ACCEPT`,
-    `! -d ${loopback} -o lo -j ACCEPT`,
-    `! -d ${loopback} -p tcp -m mark ! --mark ${PROXY_MARK} -j REDIRECT --to-ports ${outbound}`,
+    [
+      `-p tcp -m mark --mark ${REPLY_MARK} -j ACCEPT`,
+      `${NFT_TCP} meta mark & 0xfff == 0x111 counter accept`,
+    ],
+    [`! -d ${loopback} -o lo -j ACCEPT`, `${foreign} oifname "lo" counter accept`],
+    [
+      `! -d ${loopback} -p tcp -m mark ! --mark ${PROXY_MARK} -j REDIRECT --to-ports ${outbound}`,
+      `${foreign} ${NFT_TCP} ${NFT_NOT_PROXY} counter redirect to :${outbound}`,
+    ],
   );
-  return texts.map((text) => ({ table: 'nat', chain: 'ISTIO_OUTPUT', text }));
+  return words.map(([text, native]) => ({
+    table: 'nat',
+    chain: 'ISTIO_OUTPUT',
+    text,
+    nft: native,
+  }));
 }
 
 /** Puts the proxy's own queries in a conntrack zone, where their ports cannot collide with the pod's. */
@@ -160,11 +223,13 @@ function dnsZoneRules(): Rule[] {
       table: 'raw',
       chain: 'ISTIO_OUTPUT',
       text: `-p udp -m udp --dport 53 -m mark --mark ${PROXY_MARK} -j CT --zone 1`,
+      nft: `udp dport 53 ${NFT_PROXY} counter ct zone set 1`,
     },
     {
       table: 'raw',
       chain: 'ISTIO_PRERT',
       text: `-p udp -m udp --sport 53 -m mark ! --mark ${PROXY_MARK} -j CT --zone 1`,
+      nft: `udp sport 53 ${NFT_NOT_PROXY} counter ct zone set 1`,
     },
   ];
 }
@@ -180,6 +245,7 @@ function keptSourceZoneRules(): Rule[] {
       table: 'raw',
       chain: 'ISTIO_OUTPUT',
       text: KEPT_SOURCE_ZONE,
+      nft: `${NFT_TCP} meta mark & 0x1fff == 0x1539 counter ct original zone set 2`,
       needs: 'zones',
     },
   ];

@@ -29,6 +29,7 @@ export interface NodeAgentConfig {
   readonly drainMs: number;
   readonly redirect: RedirectDefaults;
   readonly forceIptables: 'legacy' | 'nft' | null;
+  readonly nativeNftables: boolean;
   readonly eligibility: EligibilityRules;
   /** Null where no CNI plugin is wanted. */
   readonly cni: CniConfig | null;
@@ -86,6 +87,12 @@ const variables = {
     schema: oneOf('legacy', 'nft')({ optional: true }),
     description: 'iptables programs to use; chosen by what works when unset',
   },
+  NATIVE_NFTABLES: {
+    schema: bool({ default: false }),
+    description:
+      'write tables of nftables instead of iptables rules; iptables is used where nft does not work',
+    when: 'the node is to have no iptables',
+  },
   EXCLUDE_NAMESPACES: {
     schema: list({ default: ['kube-system'] }),
     description: 'namespaces whose pods are never enrolled',
@@ -115,12 +122,25 @@ export const nodeAgentConfig = defineConfig(variables, (values): NodeAgentConfig
     probeAddress: { v4: values.HOST_PROBE_SNAT_IP, v6: values.HOST_PROBE_SNAT_IPV6 },
   },
   forceIptables: values.FORCE_IPTABLES_BINARY,
+  nativeNftables: nativeNftables(values),
   eligibility: {
     excludedNamespaces: values.EXCLUDE_NAMESPACES,
     selectors: values.AMBIENT_ENABLEMENT_SELECTOR,
   },
   cni: cniConfig(values),
 }));
+
+function nativeNftables(values: {
+  readonly NATIVE_NFTABLES: boolean;
+  readonly FORCE_IPTABLES_BINARY: string | null;
+}): boolean {
+  if (values.NATIVE_NFTABLES && values.FORCE_IPTABLES_BINARY !== null) {
+    throw new Error(
+      'FORCE_IPTABLES_BINARY cannot be set with NATIVE_NFTABLES=true: it names iptables programs',
+    );
+  }
+  return values.NATIVE_NFTABLES;
+}
 
 function podsOf(
   values: Parameters<typeof connectionSource>[0] & {

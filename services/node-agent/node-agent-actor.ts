@@ -11,7 +11,10 @@ import { threadNetns } from '../../lib/linux/netns.ts';
 import { capabilities, raiseFileLimit } from '../../lib/linux/process.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { Redirector } from '../../lib/redirect/apply.ts';
+import { chooseHostProbes } from '../../lib/redirect/choose-host-probes.ts';
 import { chooseTools } from '../../lib/redirect/flavour.ts';
+import { chooseNative } from '../../lib/redirect/choose-native.ts';
+import type { ChosenTools, RedirectTools } from '../../lib/redirect/flavour.ts';
 import { ZdsAgent } from '../../lib/zds/agent.ts';
 import { Cni } from './cni/cni.ts';
 import { nodeAgentConfig } from './config.ts';
@@ -36,6 +39,7 @@ export class NodeAgentActor implements Actor {
   readonly #config: NodeAgentConfig;
   readonly #made = new AsyncDisposableStack();
   #cni: Cni | null = null;
+  #kubernetes: KubernetesParts | null = null;
 
   constructor(config: NodeAgentConfig) {
     this.#config = config;
@@ -47,11 +51,13 @@ export class NodeAgentActor implements Actor {
     const node = present(context.node, 'the host gives a node actor its node');
     checkRights();
     await mkdir(dirname(config.socketPath), { recursive: true });
-    const redirector = await openRedirector(config, log);
+    const tools = await openTools(config, log);
+    const redirector = new Redirector(tools, dirname(config.socketPath));
     const release = context.readiness.block('pods');
     const bus = this.#openBus(context, node);
     const rows = this.#openRows(context, bus, node);
-    const kubernetes = await this.#openKubernetes(context, node);
+    const kubernetes = await this.#openKubernetes(context, node, tools);
+    this.#kubernetes = kubernetes;
     const metrics = agentMetrics(context.metrics, {
       states: () => pods.states(),
       proxies: () => zds.connections.length,
@@ -109,10 +115,17 @@ export class NodeAgentActor implements Actor {
     await this.#openCni(context, node, { source, pods });
   }
 
-  async #openKubernetes(context: ActorContext, node: string): Promise<KubernetesParts | null> {
-    const { pods, procDir, redirect } = this.#config;
+  async #openKubernetes(
+    context: ActorContext,
+    node: string,
+    tools: RedirectTools,
+  ): Promise<KubernetesParts | null> {
+    const { pods, procDir, redirect, forceIptables, socketPath } = this.#config;
     if (pods.kind !== 'kubernetes') return null;
-    const site = { node, procDir, probeAddress: redirect.probeAddress };
+    const lockDir = dirname(socketPath);
+    const hostProbes = await chooseHostProbes(tools, { force: forceIptables, lockDir });
+    context.log.info({ rules: hostProbes.scripts.name }, 'agent.host-probes');
+    const site = { node, procDir, probeAddress: redirect.probeAddress, hostProbes };
     return this.#made.use(await KubernetesParts.open(pods.connection, context, site));
   }
 
@@ -132,9 +145,9 @@ export class NodeAgentActor implements Actor {
     return source;
   }
 
-  /** The next agent continues unfinished work; only an agent that leaves for good takes the CNI plugin away. */
+  /** The next agent continues unfinished work; only an agent that leaves for good cleans the node up. */
   async drain(): Promise<void> {
-    await this.#cni?.depart();
+    if (await this.#cni?.depart()) await this.#kubernetes?.leaveNode();
   }
 
   stop(): Promise<void> {
@@ -197,16 +210,29 @@ export class NodeAgentActor implements Actor {
   }
 }
 
-async function openRedirector(config: NodeAgentConfig, log: Logger): Promise<Redirector> {
-  const lockDir = dirname(config.socketPath);
-  const { noZones, ...tools } = await chooseTools({
-    ipv6: config.redirect.ipv6,
-    force: config.forceIptables,
-    lockDir,
-  });
+async function openTools(config: NodeAgentConfig, log: Logger): Promise<RedirectTools> {
+  const { noZones, ...tools } = (await nativeTools(config, log)) ?? (await iptablesTools(config));
   log.info({ ...tools, files: raiseFileLimit().soft }, 'agent.tools');
   if (noZones !== null) log.warn({ flavour: tools.flavour, reason: noZones }, 'agent.no-zones');
-  return new Redirector(tools, lockDir);
+  return tools;
+}
+
+/** Null where native tables are not wanted, or do not work: iptables has the same rules. */
+async function nativeTools(config: NodeAgentConfig, log: Logger): Promise<ChosenTools | null> {
+  if (!config.nativeNftables) return null;
+  const chosen = await chooseNative(config.redirect.ipv6);
+  if (!('reason' in chosen)) return chosen;
+  log.warn({ reason: chosen.reason }, 'agent.no-native-nftables');
+  return null;
+}
+
+function iptablesTools({
+  redirect,
+  forceIptables,
+  socketPath,
+}: NodeAgentConfig): Promise<ChosenTools> {
+  const lockDir = dirname(socketPath);
+  return chooseTools({ ipv6: redirect.ipv6, force: forceIptables, lockDir });
 }
 
 function checkRights(): void {

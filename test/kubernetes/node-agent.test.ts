@@ -1,72 +1,15 @@
 /** The node agent with a real API server, real namespaces and real rules. */
-import { randomBytes } from 'node:crypto';
-import type { ExecutionContext } from 'ava';
-import { agentSite, startAgent } from '../support/node-agent-kit.ts';
-import type { TestAgent } from '../support/node-agent-kit.ts';
-import { connectNetns, createNetns } from '../support/netns-kit.ts';
-import type { TestNetns } from '../support/netns-kit.ts';
-import { NodeProc } from '../support/pod-process.ts';
 import { startServingProxy } from '../support/serving-proxy.ts';
 import { until } from '../support/until.ts';
 import type { Cluster, StoredTestObject } from './support/cluster.ts';
 import { Gateway } from './support/gateway.ts';
 import { pod } from './support/objects.ts';
-import { underRole, usedRights } from './support/rbac.ts';
-import type { RoleAccount } from './support/rbac.ts';
+import { ADDRESS, agentNode, agentOf, events, redirection, sandbox } from './support/node-agent.ts';
+import { usedRights } from './support/rbac.ts';
 import { kubernetesSuite } from './support/suite.ts';
 
 const MODE = { 'istio.io/dataplane-mode': 'ambient' };
 const REDIRECTION = 'ambient.istio.io/redirection';
-const ADDRESS = '10.9.0.2';
-
-interface Site {
-  readonly node: string;
-  readonly agent: TestAgent;
-  readonly account: RoleAccount;
-  readonly socket: string;
-  /** The namespace of the node. */
-  readonly host: TestNetns;
-  readonly proc: NodeProc;
-}
-
-/** An agent under its role, on a node of its own. */
-async function agentOn(t: ExecutionContext, cluster: Cluster, via?: Gateway): Promise<Site> {
-  const node = `node-${randomBytes(4).toString('hex')}`;
-  const account = await underRole(cluster, 'node-agent.yaml', {
-    namespace: await cluster.namespace('system'),
-  });
-  const host = await createNetns(t, 'host');
-  const proc = await NodeProc.create(t, host);
-  const site = await agentSite(t, { REDIS_USERNAME: `node-agent.${node}` });
-  const { WEFT_NODE_AGENT_PODS_DIR: _, ...environment } = site.environment;
-  const agent = await startAgent(
-    t,
-    {
-      environment: {
-        ...environment,
-        WEFT_SOURCE: 'kubernetes',
-        WEFT_NODE_AGENT_PROC_DIR: proc.dir,
-        KUBECONFIG: await cluster.kubeconfig({
-          token: account.token,
-          ...(via === undefined ? {} : { via }),
-        }),
-      },
-    },
-    node,
-  );
-  return { node, agent, account, socket: site.socket, host, proc };
-}
-
-/** A namespace with an address, and a process of that pod in it. */
-async function sandbox(t: ExecutionContext, { host, proc }: Site, uid: string): Promise<TestNetns> {
-  const netns = await createNetns(t, 'pod');
-  await connectNetns(
-    { netns, device: 'eth0', addresses: [`${ADDRESS}/24`] },
-    { netns: host, device: 'veth0', addresses: ['10.9.0.1/24'] },
-  );
-  await proc.addPod(t, netns, uid);
-  return netns;
-}
 
 /** A pod on the node, not enrolled yet. */
 async function applyPod(
@@ -83,16 +26,6 @@ async function applyPod(
   return stored;
 }
 
-async function redirection(
-  cluster: Cluster,
-  stored: StoredTestObject,
-): Promise<string | undefined> {
-  const { metadata } = (await cluster.get(stored)) as {
-    readonly metadata: { readonly annotations?: Readonly<Record<string, string>> };
-  };
-  return metadata.annotations?.[REDIRECTION];
-}
-
 async function label(cluster: Cluster, namespace: string, mode: string | null): Promise<void> {
   await cluster.admin.request({
     method: 'PATCH',
@@ -102,17 +35,12 @@ async function label(cluster: Cluster, namespace: string, mode: string | null): 
   });
 }
 
-async function events(cluster: Cluster, namespace: string): Promise<readonly string[]> {
-  const list = (await cluster.admin.get(`/api/v1/namespaces/${namespace}/events`)) as {
-    readonly items: readonly { readonly message: string }[];
-  };
-  return list.items.map(({ message }) => message);
-}
-
 await kubernetesSuite('node-agent', (test) => {
   test('a labelled namespace brings its pods into the mesh and out of it, under the agent’s role', async (t, cluster) => {
-    const site = await agentOn(t, cluster);
-    const { node, agent, account, socket } = site;
+    const site = await agentNode(t, cluster);
+    const { node, account } = site;
+    const { socket } = site.site;
+    const agent = await agentOf(t, site);
     const namespace = await cluster.namespace('demo');
     const stored = await applyPod(cluster, namespace, node);
     const { uid } = stored.metadata;
@@ -161,8 +89,10 @@ await kubernetesSuite('node-agent', (test) => {
 
   test('while the API server is away pods stay, and a change made meanwhile is found afterwards', async (t, cluster) => {
     const gateway = await Gateway.open(cluster.server.url, t);
-    const site = await agentOn(t, cluster, gateway);
-    const { node, agent, socket } = site;
+    const site = await agentNode(t, cluster, { via: gateway });
+    const { node } = site;
+    const { socket } = site.site;
+    const agent = await agentOf(t, site);
     const namespace = await cluster.namespace('demo', MODE);
     const stored = await applyPod(cluster, namespace, node);
     await sandbox(t, site, stored.metadata.uid);

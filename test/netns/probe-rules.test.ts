@@ -5,6 +5,7 @@ import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../lib/clock/clock.ts';
 import { closeFd, openNetns } from '../../lib/linux/netns.ts';
 import { listenTcp } from '../../lib/linux/sockets.ts';
+import { chooseHostProbes } from '../../lib/redirect/choose-host-probes.ts';
 import { ProbeRules } from '../../services/node-agent/host/probe-rules.ts';
 import { keptLog } from '../support/actor-context.ts';
 import { connectNetns, createNetns } from '../support/netns-kit.ts';
@@ -30,81 +31,143 @@ async function serveAddresses(t: ExecutionContext, netns: TestNetns): Promise<nu
   return port;
 }
 
-test('the node’s own connections to pods come from the probe address, forwarded ones do not', async (t) => {
-  const [node, pod, other] = [
-    await createNetns(t, 'node'),
-    await createNetns(t, 'pod'),
-    await createNetns(t, 'other'),
-  ];
-  await node.exec('sysctl', '-qw', 'net.ipv4.ip_forward=1', 'net.ipv6.conf.all.forwarding=1');
-  const links = [
-    [pod, 'veth1', '10.9.1', 'fd09:1'],
-    [other, 'veth2', '10.9.2', 'fd09:2'],
-  ] as const;
-  for (const [netns, device, v4, v6] of links) {
-    await connectNetns(
-      {
-        netns,
-        device: 'eth0',
-        addresses: [`${v4}.2/24`, `${v6}::2/64`],
-        gateways: [`${v4}.1`, `${v6}::1`],
+/** Ways to write the rules, how to list them, and how another program removes them. */
+const WAYS = {
+  nft: { list: '/usr/sbin/nft list ruleset', clear: '/usr/sbin/nft flush ruleset' },
+  legacy: {
+    list: 'iptables-legacy-save; ip6tables-legacy-save; ipset save',
+    clear: 'iptables-legacy -w -t nat -F',
+  },
+};
+
+/** The rules of either way. */
+const EVERYTHING = [
+  'sh',
+  '-c',
+  '/usr/sbin/nft list ruleset; iptables-legacy-save; ip6tables-legacy-save; ipset list',
+] as const;
+
+for (const way of ['nft', 'legacy'] as const) {
+  test(`the node’s own connections to pods come from the probe address, forwarded ones do not (${way})`, async (t) => {
+    const [node, pod, other] = [
+      await createNetns(t, 'node'),
+      await createNetns(t, 'pod'),
+      await createNetns(t, 'other'),
+    ];
+    await node.exec('sysctl', '-qw', 'net.ipv4.ip_forward=1', 'net.ipv6.conf.all.forwarding=1');
+    const links = [
+      [pod, 'veth1', '10.9.1', 'fd09:1'],
+      [other, 'veth2', '10.9.2', 'fd09:2'],
+    ] as const;
+    for (const [netns, device, v4, v6] of links) {
+      await connectNetns(
+        {
+          netns,
+          device: 'eth0',
+          addresses: [`${v4}.2/24`, `${v6}::2/64`],
+          gateways: [`${v4}.1`, `${v6}::1`],
+        },
+        { netns: node, device, addresses: [`${v4}.1/24`, `${v6}::1/64`] },
+      );
+    }
+    const port = await serveAddresses(t, pod);
+    const seen = async (from: TestNetns, ip: string): Promise<string> =>
+      (await from.exec('bash', '-c', `exec 3<>/dev/tcp/${ip}/${port}; cat <&3`)).replace(
+        '::ffff:',
+        '',
+      );
+    const table = (): Promise<string> => node.exec('sh', '-c', WAYS[way].list);
+    const clear = (): Promise<string> => node.exec('sh', '-c', WAYS[way].clear);
+    const chosen = await chooseHostProbes(
+      { flavour: way, ipv6: true },
+      { force: way, lockDir: '/tmp' },
+    );
+    const { log, lines } = keptLog('node-agent');
+    const failures: unknown[] = [];
+    const rules = new ProbeRules({
+      netns: node.path,
+      probeAddress: PROBE,
+      chosen,
+      clock: { ...systemClock, every: (_ms, run) => systemClock.every(50, run) },
+      log,
+      supervise: (work) => void work.catch((error: unknown) => failures.push(error)),
+    });
+    rules.set('u-1', ['10.9.1.2', 'fd09:1::2']);
+    rules.set('u-0', ['10.9.1.2']);
+    rules.start();
+    await until(async () => (await table()).includes('fd09:1::2'), { what: 'the rules' });
+    t.is(await seen(node, '10.9.1.2'), PROBE.v4);
+    t.is(await seen(node, 'fd09:1::2'), PROBE.v6);
+    t.is(await seen(other, '10.9.1.2'), '10.9.2.2');
+    t.is(await seen(other, 'fd09:1::2'), 'fd09:2::2');
+    // The address of a pod that has left belongs to a later one already.
+    rules.set('u-0', null);
+    await until(async () => /10\.9\.1\.2 comment "u-1"/.test(await table()), {
+      what: 'the other uid',
+    });
+    t.is(await seen(node, '10.9.1.2'), PROBE.v4);
+    // Another program that flushes at any moment of a write is answered too.
+    for (let round = 0; round < 20; round += 1) {
+      rules.set('u-2', [`10.9.3.${round}`]);
+      await clear();
+    }
+    const repaired = (): boolean =>
+      lines.some(({ message }) => message === 'host.probe-rules-repaired');
+    await until(
+      async () => {
+        await clear();
+        return repaired();
       },
-      { netns: node, device, addresses: [`${v4}.1/24`, `${v6}::1/64`] },
+      { what: 'the log tells of a repair' },
     );
-  }
-  const port = await serveAddresses(t, pod);
-  const seen = async (from: TestNetns, ip: string): Promise<string> =>
-    (await from.exec('bash', '-c', `exec 3<>/dev/tcp/${ip}/${port}; cat <&3`)).replace(
-      '::ffff:',
-      '',
-    );
-  const table = (): Promise<string> => node.exec('/usr/sbin/nft', 'list', 'ruleset');
-  const { log, lines } = keptLog('node-agent');
-  const failures: unknown[] = [];
-  const rules = new ProbeRules({
-    netns: node.path,
-    probeAddress: PROBE,
-    clock: { ...systemClock, every: (_ms, run) => systemClock.every(50, run) },
-    log,
-    supervise: (work) => void work.catch((error: unknown) => failures.push(error)),
+    await until(async () => /10\.9\.1\.2[^]*10\.9\.3\.19/.test(await table()), {
+      what: 'the repair',
+    });
+    rules.set('u-1', null);
+    await until(async () => !(await table()).includes('10.9.1.2'), { what: 'the pod has left' });
+    t.is(await seen(node, '10.9.1.2'), '10.9.1.1');
+    t.is(rules.problem, null);
+    await rules.close();
+    await rules.remove();
+    t.notRegex(await node.exec(...EVERYTHING), /weft/i);
+    t.deepEqual(failures, []);
   });
-  rules.set('u-1', ['10.9.1.2', 'fd09:1::2']);
-  rules.set('u-0', ['10.9.1.2']);
-  rules.start();
-  await until(async () => (await table()).includes('fd09:1::2'), { what: 'the rules' });
-  t.is(await seen(node, '10.9.1.2'), PROBE.v4);
-  t.is(await seen(node, 'fd09:1::2'), PROBE.v6);
-  t.is(await seen(other, '10.9.1.2'), '10.9.2.2');
-  t.is(await seen(other, 'fd09:1::2'), 'fd09:2::2');
-  // The address of a pod that has left belongs to a later one already.
-  rules.set('u-0', null);
-  await until(async () => /10\.9\.1\.2 comment "u-1"/.test(await table()), {
-    what: 'the other uid',
-  });
-  t.is(await seen(node, '10.9.1.2'), PROBE.v4);
-  // Another program that flushes at any moment of a write is answered too.
-  for (let round = 0; round < 20; round += 1) {
-    rules.set('u-2', [`10.9.3.${round}`]);
-    await node.exec('/usr/sbin/nft', 'flush', 'ruleset');
-  }
-  const repaired = (): boolean =>
-    lines.some(({ message }) => message === 'host.probe-rules-repaired');
-  await until(
-    async () => {
-      await node.exec('/usr/sbin/nft', 'flush', 'ruleset');
-      return repaired();
-    },
-    { what: 'the log tells of a repair' },
+}
+
+test('rules that an earlier agent wrote the other way go, those of other programs stay', async (t) => {
+  const node = await createNetns(t, 'node');
+  await node.exec(
+    'iptables-legacy',
+    '-w',
+    '-t',
+    'nat',
+    '-A',
+    'POSTROUTING',
+    '-d',
+    '192.0.2.9',
+    '-j',
+    'ACCEPT',
   );
-  await until(async () => /10\.9\.1\.2[^]*10\.9\.3\.19/.test(await table()), {
-    what: 'the repair',
-  });
-  rules.set('u-1', null);
-  await until(async () => !(await table()).includes('10.9.1.2'), { what: 'the pod has left' });
-  t.is(await seen(node, '10.9.1.2'), '10.9.1.1');
-  t.is(rules.problem, null);
-  await rules.close();
-  await rules.remove();
-  t.notRegex(await table(), /weft-host/);
-  t.deepEqual(failures, []);
+  const { log } = keptLog('node-agent');
+  const written = async (way: 'nft' | 'legacy'): Promise<string> => {
+    const rules = new ProbeRules({
+      netns: node.path,
+      probeAddress: PROBE,
+      chosen: await chooseHostProbes({ flavour: way, ipv6: true }, { force: way, lockDir: '/tmp' }),
+      clock: systemClock,
+      log,
+      supervise: (work) => void work,
+    });
+    rules.set('u-1', ['10.9.1.2']);
+    rules.start();
+    const all = (): Promise<string> => node.exec(...EVERYTHING);
+    const [mine, other] =
+      way === 'nft' ? [/weft-host/, /WEFT_POSTRT|weft-probes/] : [/WEFT_POSTRT/, /weft-host/];
+    await until(async () => mine.test(await all()) && !other.test(await all()), { what: way });
+    await rules.close();
+    return all();
+  };
+  t.regex(await written('nft'), /10\.9\.1\.2 comment "u-1"/);
+  t.regex(await written('legacy'), /10\.9\.1\.2 comment "u-1"/);
+  t.regex(await written('nft'), /-A POSTROUTING -d 192\.0\.2\.9\/32 -j ACCEPT/);
 });

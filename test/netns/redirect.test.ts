@@ -5,7 +5,9 @@ import type { ExecutionContext } from 'ava';
 import { closeFd, netnsIdentity, openNetns } from '../../lib/linux/netns.ts';
 import { Redirector } from '../../lib/redirect/apply.ts';
 import type { RedirectTarget } from '../../lib/redirect/apply.ts';
+import { chooseNative } from '../../lib/redirect/choose-native.ts';
 import { chooseTools } from '../../lib/redirect/flavour.ts';
+import type { RedirectTools } from '../../lib/redirect/flavour.ts';
 import { podRedirect } from '../../lib/redirect/pod-options.ts';
 import { redirectRules } from '../../lib/redirect/rules.ts';
 import { createNetns } from '../support/netns-kit.ts';
@@ -18,6 +20,8 @@ const DEFAULTS = {
   dnsCapture: false,
   probeAddress: { v4: '169.254.7.127', v6: 'fd16:9254:7127:1337:ffff:ffff:ffff:ffff' },
 };
+type Way = 'nft' | 'legacy' | 'native';
+
 const EXPECTED = redirectRules(podRedirect({}, DEFAULTS).options);
 
 function open(t: ExecutionContext, netns: TestNetns): RedirectTarget {
@@ -28,24 +32,29 @@ function open(t: ExecutionContext, netns: TestNetns): RedirectTarget {
 
 async function redirector(
   t: ExecutionContext,
-  force: 'nft' | 'legacy',
+  way: Way,
 ): Promise<{ tool: Redirector; lockDir: string }> {
   const lockDir = await makeScratch('locks');
   t.teardown(() => rm(lockDir, { recursive: true }));
-  return {
-    tool: new Redirector(await chooseTools({ ipv6: true, force, lockDir }), lockDir),
-    lockDir,
-  };
+  return { tool: new Redirector(await tools(way, lockDir), lockDir), lockDir };
 }
 
-async function saved(netns: TestNetns, flavour: string): Promise<string> {
+async function tools(way: Way, lockDir: string): Promise<RedirectTools> {
+  if (way !== 'native') return chooseTools({ ipv6: true, force: way, lockDir });
+  const chosen = await chooseNative(true);
+  if ('reason' in chosen) throw new Error(chosen.reason);
+  return chosen;
+}
+
+async function saved(netns: TestNetns, flavour: Way): Promise<string> {
+  if (flavour === 'native') return netns.exec('/usr/sbin/nft', 'list', 'ruleset');
   const both = await Promise.all(
     ['iptables', 'ip6tables'].map((name) => netns.exec(`${name}-${flavour}-save`)),
   );
   return both.join('');
 }
 
-for (const flavour of ['nft', 'legacy'] as const) {
+for (const flavour of ['nft', 'legacy', 'native'] as const) {
   // spec: inpod.md §5.1
   test(`rules are written, verified, kept and removed (${flavour})`, async (t) => {
     const netns = await createNetns(t);
@@ -57,7 +66,12 @@ for (const flavour of ['nft', 'legacy'] as const) {
     t.deepEqual(await tool.check(target, EXPECTED), []);
     const text = await saved(netns, flavour);
     for (const rule of EXPECTED.flatMap((family) => family.rules)) {
-      t.true(text.includes(`-A ${rule.chain} ${rule.text}\n`), rule.text);
+      // Each nft has words of its own, but not for the verdicts of these tables.
+      const words =
+        flavour === 'native'
+          ? ` ${rule.nft.slice(rule.nft.indexOf('counter') + 'counter '.length)}`
+          : `-A ${rule.chain} ${rule.text}`;
+      if (rule.table === 'nat' || flavour !== 'native') t.true(text.includes(`${words}\n`), words);
     }
     for (const family of ['-4', '-6']) {
       t.regex(
@@ -71,12 +85,14 @@ for (const flavour of ['nft', 'legacy'] as const) {
     t.deepEqual(await readdir(lockDir), []);
 
     await tool.remove(target);
-    t.notRegex(await saved(netns, flavour), /ISTIO_/);
+    t.notRegex(await saved(netns, flavour), /ISTIO_|istio/);
     t.notRegex(await netns.ip('rule show'), /32764/);
     t.is(await netns.ip('route show table all type local 0.0.0.0/0'), '');
     await tool.remove(target);
   });
+}
 
+for (const flavour of ['nft', 'legacy'] as const) {
   test(`partial and foreign state is repaired, rules of others stay (${flavour})`, async (t) => {
     const netns = await createNetns(t);
     const target = open(t, netns);
@@ -129,6 +145,69 @@ for (const flavour of ['nft', 'legacy'] as const) {
 
     await tool.remove(target);
     t.regex(await saved(netns, flavour), /-A OUTPUT -p tcp -m tcp --dport 9 -j ACCEPT/);
+  });
+}
+
+test('changed, surplus and missing parts of native tables are repaired, tables of others stay', async (t) => {
+  const netns = await createNetns(t);
+  const target = open(t, netns);
+  const { tool } = await redirector(t, 'native');
+  const nft = (commands: string): Promise<string> => netns.exec('/usr/sbin/nft', commands);
+  await nft('add table inet other; add chain inet other keep; add rule inet other keep accept');
+  // Upstream's table of that name, as an istio-cni leaves it.
+  await nft('add table inet istio-ambient-nat; add chain inet istio-ambient-nat istio-output');
+  // Our own table with a chain of another type.
+  await nft('add table ip istio-ambient-nat');
+  await nft(
+    'add chain ip istio-ambient-nat output { type filter hook output priority 7; policy drop; }',
+  );
+  t.false((await tool.apply(target, EXPECTED)).fresh);
+  t.deepEqual(await tool.check(target, EXPECTED), []);
+  for (const [damage, found] of [
+    ['flush chain ip istio-ambient-nat istio-output', /IPv4 nat ISTIO_OUTPUT lacks/],
+    ['flush chain ip6 istio-ambient-mangle output', /IPv6 mangle OUTPUT must lead/],
+    ['insert rule ip istio-ambient-nat prerouting accept', /IPv4 nat ISTIO_PRERT has surplus/],
+    ['add chain ip istio-ambient-nat output { policy drop; }', /policy drop/],
+    ['add chain ip6 istio-ambient-nat mine; add rule ip6 istio-ambient-nat mine accept', /mine/],
+    ['delete table ip istio-ambient-raw', /IPv4 table raw has no chains/],
+    ['insert rule ip istio-ambient-nat istio-output accept', /IPv4 nat ISTIO_OUTPUT has surplus/],
+  ] as const) {
+    await nft(damage);
+    const { repaired } = await tool.apply(target, EXPECTED);
+    t.true(
+      repaired.some((line) => found.test(line)),
+      `${damage}: ${repaired.join('; ')}`,
+    );
+    t.deepEqual((await tool.apply(target, EXPECTED)).repaired, []);
+  }
+  await tool.remove(target);
+  const left = await saved(netns, 'native');
+  t.regex(left, /table inet other/);
+  t.notRegex(left, /istio/);
+});
+
+for (const [before, after] of [
+  ['nft', 'native'],
+  ['legacy', 'native'],
+  ['native', 'nft'],
+  ['native', 'legacy'],
+  ['legacy', 'nft'],
+  ['nft', 'legacy'],
+] as const) {
+  test(`the rules of an agent with ${before} go when one with ${after} writes its own, or removes`, async (t) => {
+    const netns = await createNetns(t);
+    const target = open(t, netns);
+    const [first, second] = [await redirector(t, before), await redirector(t, after)];
+    const everything = async (): Promise<string> =>
+      (await saved(netns, 'native')) + (await saved(netns, 'legacy'));
+    await first.tool.apply(target, EXPECTED);
+    await second.tool.apply(target, EXPECTED);
+    t.deepEqual(await second.tool.check(target, EXPECTED), []);
+    t.true((await first.tool.check(target, EXPECTED)).length > 0);
+    t.is((await everything()).match(/dport (?:!= )?15008/g)?.length, 2);
+    await first.tool.apply(target, EXPECTED);
+    await second.tool.remove(target);
+    t.notRegex(await everything(), /istio/i);
   });
 }
 
@@ -189,28 +268,30 @@ for (const force of ['nft', 'legacy'] as const) {
   });
 }
 
-test('every combination of options is read back as written', async (t) => {
-  const netns = await createNetns(t);
-  const target = open(t, netns);
-  const { tool } = await redirector(t, 'nft');
-  for (const dns of ['true', 'false']) {
-    for (const bypass of ['true', 'false']) {
-      for (const interfaces of ['', 'vnet0,tap+']) {
-        const annotations = {
-          'ambient.istio.io/dns-capture': dns,
-          'ambient.istio.io/bypass-inbound-capture': bypass,
-          'istio.io/reroute-virtual-interfaces': interfaces,
-        };
-        const { options, warnings } = podRedirect(annotations, DEFAULTS);
-        t.deepEqual(warnings, []);
-        const expected = redirectRules(options);
-        await tool.apply(target, expected);
-        t.deepEqual(await tool.check(target, expected), []);
+for (const way of ['nft', 'native'] as const) {
+  test(`every combination of options is read back as written (${way})`, async (t) => {
+    const netns = await createNetns(t);
+    const target = open(t, netns);
+    const { tool } = await redirector(t, way);
+    for (const dns of ['true', 'false']) {
+      for (const bypass of ['true', 'false']) {
+        for (const interfaces of ['', 'vnet0,tap+']) {
+          const annotations = {
+            'ambient.istio.io/dns-capture': dns,
+            'ambient.istio.io/bypass-inbound-capture': bypass,
+            'istio.io/reroute-virtual-interfaces': interfaces,
+          };
+          const { options, warnings } = podRedirect(annotations, DEFAULTS);
+          t.deepEqual(warnings, []);
+          const expected = redirectRules(options);
+          await tool.apply(target, expected);
+          t.deepEqual(await tool.check(target, expected), []);
+        }
       }
     }
-  }
-  t.deepEqual(await tool.check(target, EXPECTED).then((found) => found.length > 0), true);
-});
+    t.deepEqual(await tool.check(target, EXPECTED).then((found) => found.length > 0), true);
+  });
+}
 
 test('the fingerprint sees changed rules and lost policy routing', async (t) => {
   const netns = await createNetns(t);
@@ -244,7 +325,10 @@ test('a failing command names itself and leaves nothing running', async (t) => {
   const { tool } = await redirector(t, 'nft');
   const broken = EXPECTED.map((family) => ({
     ...family,
-    rules: [...family.rules, { table: 'nat', chain: 'ISTIO_OUTPUT', text: '-j NOWHERE' } as const],
+    rules: [
+      ...family.rules,
+      { table: 'nat', chain: 'ISTIO_OUTPUT', text: '-j NOWHERE', nft: '' } as const,
+    ],
   }));
   const error = await t.throwsAsync(tool.apply(target, broken), { code: 'NETNS_RULES' });
   t.regex(error?.message ?? '', /NOWHERE|line \d+ failed|RULE_APPEND/);

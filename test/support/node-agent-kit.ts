@@ -29,6 +29,8 @@ export interface AgentSite {
 
 /** An agent that runs in the test. */
 export interface TestAgent extends TestActor {
+  /** Ends as on SIGTERM, before {@link TestActor.stop}. */
+  drain(): Promise<void>;
   enrolments(): readonly EnrolmentView[];
   state(uid: string): string | undefined;
 }
@@ -85,6 +87,7 @@ export async function startAgent(
   };
   return {
     ...hosted,
+    drain: () => actor.drain(),
     enrolments,
     state: (uid) => enrolments().find((row) => row.podUid === uid)?.state,
   };

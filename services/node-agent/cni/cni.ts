@@ -98,12 +98,15 @@ export class Cni {
     return cni;
   }
 
-  /** Removes the plugin when the agent leaves the node for good. Call it while the process still has its rights. */
-  async depart(): Promise<void> {
+  /**
+   * Removes the plugin when the agent leaves the node for good, and returns whether it does. Call it while the process still has
+   * its rights.
+   */
+  async depart(): Promise<boolean> {
     const { context, node } = this.#parts;
     const { namespace, daemonSets } = this.#config;
     const [daemonSet] = daemonSets;
-    if (this.#connection === null || namespace === null || daemonSet === undefined) return;
+    if (this.#connection === null || namespace === null || daemonSet === undefined) return false;
     const client = new KubernetesClient(this.#connection, {
       clock: context.clock,
       userAgent: `weft-${context.actor}`,
@@ -111,9 +114,10 @@ export class Cni {
     try {
       const { leaves, reason } = await readDeparture(client, { namespace, daemonSet, node });
       context.log.info({ leaves, reason }, 'cni.departure-decided');
-      if (!leaves) return;
+      if (!leaves) return false;
       await this.#installer.close();
       await this.#installer.remove();
+      return true;
     } finally {
       client.close();
     }

@@ -4,11 +4,7 @@ import { pause } from '../../../lib/clock/clock.ts';
 import type { Clock, Timer } from '../../../lib/clock/clock.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
-import {
-  HOST_TABLE,
-  holdsHostProbes,
-  renderHostProbes,
-} from '../../../lib/redirect/host-probes.ts';
+import type { ChosenHostProbes } from '../../../lib/redirect/choose-host-probes.ts';
 import { runScript } from '../../../lib/redirect/run-script.ts';
 import type { RedirectOptions } from '../../../lib/redirect/rules.ts';
 import { HOST_RULES_CHECK_MS, RETRY } from '../limits.ts';
@@ -18,13 +14,14 @@ export interface ProbeRulesDeps {
   /** File of the node's network namespace. */
   readonly netns: string;
   readonly probeAddress: RedirectOptions['probeAddress'];
+  readonly chosen: ChosenHostProbes;
   readonly clock: Clock;
   readonly log: Logger;
   /** Fails the actor when the promise rejects, which is a defect. */
   readonly supervise: (work: Promise<void>) => void;
 }
 
-/** Writes all addresses in one transaction whenever they change, and reads the table back once a minute. */
+/** Writes all addresses whenever they change, and reads the rules back once a minute. */
 export class ProbeRules {
   readonly #deps: ProbeRulesDeps;
   /** Addresses by the uid of their pod. A later pod may have the address of an earlier one that is not gone yet. */
@@ -32,7 +29,7 @@ export class ProbeRules {
   readonly #stop = new AbortController();
   /** Counts the changes of {@link #pods}. */
   #version = 0;
-  /** The version last written, and the table as listed afterwards. */
+  /** The version last written, and the rules as listed afterwards. */
   #written: { readonly version: number; readonly listed: string } | null = null;
   #work: Promise<void> | null = null;
   #checks: Timer | null = null;
@@ -72,9 +69,10 @@ export class ProbeRules {
     await this.#work;
   }
 
-  /** Removes the rules. Rejects with NETNS_RULES when that fails. */
+  /** Removes the rules, also those of an agent that wrote them another way. Rejects with NETNS_RULES when that fails. */
   async remove(): Promise<void> {
-    await this.#nft(`add table ${HOST_TABLE}\ndelete table ${HOST_TABLE}\n`);
+    await this.#script(this.#deps.chosen.scripts.remove);
+    await this.#removeOthers();
   }
 
   #poke(): void {
@@ -107,33 +105,31 @@ export class ProbeRules {
   }
 
   async #check(): Promise<void> {
+    const { chosen, log, probeAddress } = this.#deps;
+    const { scripts } = chosen;
     const version = this.#version;
     if (this.#written?.version === version) {
-      if ((await this.#list()) === this.#written.listed) return;
-      this.#deps.log.warn({ table: HOST_TABLE }, 'host.probe-rules-repaired');
+      if ((await this.#script(scripts.list)) === this.#written.listed) return;
+      log.warn({ rules: scripts.name }, 'host.probe-rules-repaired');
     }
     const addresses = new Map(
       [...this.#pods].flatMap(([uid, own]) => own.map((address) => [address, uid] as const)),
     );
-    await this.#nft(renderHostProbes(addresses, this.#deps.probeAddress));
-    const listed = await this.#list();
-    // Another program may change the table between the two commands; its table must not count as the agent's.
-    if (!holdsHostProbes(listed, addresses)) {
-      throw new MeshError('NETNS_RULES', `${HOST_TABLE} was changed while it was written`);
+    await this.#script(scripts.write(addresses, probeAddress));
+    const listed = await this.#script(scripts.list);
+    // Another program may change the rules between the two commands; its rules must not count as the agent's.
+    if (!scripts.holds(listed, addresses)) {
+      throw new MeshError('NETNS_RULES', `${scripts.name} was changed while it was written`);
     }
+    if (this.#written === null) await this.#removeOthers();
     this.#written = { version, listed };
   }
 
-  /** Returns the table as text; empty when it is not there. */
-  #list(): Promise<string> {
-    return this.#script(`nft list ruleset inet | sed -n '/^table ${HOST_TABLE} /,/^}/p'\n`);
-  }
-
-  async #nft(commands: string): Promise<void> {
-    await this.#script(`nft -f - <<'END'\n${commands}END\n`);
+  async #removeOthers(): Promise<void> {
+    for (const { remove } of this.#deps.chosen.others) await this.#script(remove);
   }
 
   #script(script: string): Promise<string> {
-    return runScript(script, { enter: ['nsenter', `--net=${this.#deps.netns}`] });
+    return runScript(`set -e\n${script}`, { enter: ['nsenter', `--net=${this.#deps.netns}`] });
   }
 }

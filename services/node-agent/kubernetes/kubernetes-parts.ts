@@ -6,6 +6,7 @@ import type { ConnectionSource } from '../../../lib/kubernetes/connection.ts';
 import { findConnection } from '../../../lib/kubernetes/connection.ts';
 import { reflectorMetrics } from '../../../lib/kubernetes/reflection.ts';
 import { WriteQueue, writeQueueMetrics } from '../../../lib/kubernetes/write-queue.ts';
+import type { ChosenHostProbes } from '../../../lib/redirect/choose-host-probes.ts';
 import type { RedirectOptions } from '../../../lib/redirect/rules.ts';
 import { ProbeRules } from '../host/probe-rules.ts';
 import type { PodDeps } from '../pod-enrolment.ts';
@@ -19,6 +20,7 @@ export interface KubernetesSite {
   /** A mount of the node's `/proc`. */
   readonly procDir: string;
   readonly probeAddress: RedirectOptions['probeAddress'];
+  readonly hostProbes: ChosenHostProbes;
 }
 
 /** Owns the connection to the API server. The owner disposes it. */
@@ -32,7 +34,7 @@ export class KubernetesParts {
   private constructor(
     client: KubernetesClient,
     context: ActorContext,
-    { node, procDir, probeAddress }: KubernetesSite,
+    { node, procDir, probeAddress, hostProbes }: KubernetesSite,
   ) {
     const { clock, log, metrics } = context;
     this.#made.defer(() => client.close());
@@ -61,6 +63,7 @@ export class KubernetesParts {
     this.probes = new ProbeRules({
       netns: join(procDir, '1/ns/net'),
       probeAddress,
+      chosen: hostProbes,
       clock,
       log,
       supervise: (work) => context.supervise('rules for probes', work),
@@ -97,6 +100,12 @@ export class KubernetesParts {
         this.#annotations.set(uid, null);
       },
     };
+  }
+
+  /** Stops writing the node's rules and removes them, because the agent leaves the node. Rejects with NETNS_RULES. */
+  async leaveNode(): Promise<void> {
+    await this.probes.close();
+    await this.probes.remove();
   }
 
   [Symbol.asyncDispose](): Promise<void> {

@@ -57,6 +57,11 @@ export class Gateway {
     for (const socket of this.#sockets) socket.pause();
   }
 
+  /** Holds back what the API server says on the connections of this moment until {@link restore}; new ones work. */
+  freeze(): void {
+    for (const socket of this.#sockets) socket.pause();
+  }
+
   /** Delays everything that the API server says. */
   slow(delayMs: number): void {
     this.#delayMs = delayMs;

@@ -13,7 +13,7 @@ interface Rule {
   readonly verbs: readonly string[];
 }
 
-/** An account that has exactly the rights of a file. */
+/** An account that has exactly the rights of its files. */
 export interface RoleAccount {
   readonly token: string;
   /** The name in the audit log. */
@@ -26,17 +26,23 @@ const INSTALLED = 'istio-system';
 const BOUND = new Set(['Role', 'ClusterRole', 'RoleBinding', 'ClusterRoleBinding']);
 
 /**
- * Applies the accounts and roles of a file of `infra/kubernetes` for another namespace than istio-system. `only` names cluster
+ * Applies the account and the roles of files of `infra/kubernetes` for another namespace than istio-system. `only` names cluster
  * roles that are bound in this namespace alone: tests share the server, and must not write each other's objects.
  */
 export async function underRole(
   cluster: Cluster,
-  file: string,
+  files: string | readonly string[],
   options: { readonly namespace: string; readonly only?: readonly string[] },
 ): Promise<RoleAccount> {
   const { namespace, only = [] } = options;
-  const path = new URL(`../../../infra/kubernetes/${file}`, import.meta.url);
-  const text = (await readFile(path, 'utf8')).replaceAll(INSTALLED, namespace);
+  const texts = await Promise.all(
+    [files]
+      .flat()
+      .map((file) =>
+        readFile(new URL(`../../../infra/kubernetes/${file}`, import.meta.url), 'utf8'),
+      ),
+  );
+  const text = texts.join('---\n').replaceAll(INSTALLED, namespace);
   const objects = parseAllDocuments(text)
     .map((document) => document.toJS() as TestObject | null)
     .filter((object) => object !== null);

@@ -1,0 +1,158 @@
+/** The node agent that follows a real API server and answers the CNI plugin, with every right that it has. */
+import { readFile, readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { ExecutionContext } from 'ava';
+import type { TestNetns } from '../support/netns-kit.ts';
+import { createNetns } from '../support/netns-kit.ts';
+import { startServingProxy } from '../support/serving-proxy.ts';
+import { until } from '../support/until.ts';
+import { addEnvironment, runPlugin } from '../cni/support/plugin.ts';
+import type { PluginEnd } from '../cni/support/plugin.ts';
+import type { Cluster, StoredTestObject, TestObject } from './support/cluster.ts';
+import {
+  ADDRESS,
+  agentNode,
+  agentOf,
+  events,
+  redirection,
+  sandboxNetns,
+} from './support/node-agent.ts';
+import type { AgentNode } from './support/node-agent.ts';
+import { pod } from './support/objects.ts';
+import { allRightsUsed, refuseStreamedLists, usedRights } from './support/rbac.ts';
+import { kubernetesSuite } from './support/suite.ts';
+
+const MODE = { 'istio.io/dataplane-mode': 'ambient' };
+const OWN = '02-weft-cni.conflist';
+
+/** Creates a pod that the scheduler has just given to the node: it has no address yet. */
+async function scheduled(
+  cluster: Cluster,
+  namespace: string,
+  node: string,
+): Promise<StoredTestObject> {
+  const object: TestObject = {
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: { name: 'web', namespace },
+    spec: {
+      nodeName: node,
+      serviceAccountName: 'default',
+      containers: [{ name: 'main', image: 'main' }],
+    },
+  };
+  const created = await cluster.admin.create(`/api/v1/namespaces/${namespace}/pods`, object);
+  return { ...object, ...(created as StoredTestObject) };
+}
+
+/** Runs the installed plugin with its installed entry, as a runtime does after the primary plugin. */
+async function add({ cni }: AgentNode, pod: string, netns: TestNetns): Promise<PluginEnd> {
+  const list = JSON.parse(await readFile(join(cni.netDir, OWN), 'utf8')) as {
+    readonly name: string;
+    readonly cniVersion: string;
+    readonly plugins: readonly Readonly<Record<string, unknown>>[];
+  };
+  const { name, cniVersion } = list;
+  const prevResult = {
+    cniVersion,
+    interfaces: [{ name: 'eth0', sandbox: netns.path }],
+    ips: [{ address: `${ADDRESS}/24`, gateway: '10.9.0.1', interface: 0 }],
+  };
+  return runPlugin(
+    addEnvironment(pod, { CNI_NETNS: netns.path }),
+    JSON.stringify({ ...list.plugins.at(-1), name, cniVersion, prevResult }),
+    join(cni.binDir, 'weft-cni'),
+  );
+}
+
+const rulesOf = (netns: TestNetns): Promise<string> => netns.exec('iptables-nft-save');
+
+/** Adds as kubelet does, until the runtime may start the pod. */
+async function added(node: AgentNode, pod: string, netns: TestNetns): Promise<void> {
+  await until(async () => (await add(node, pod, netns)).code === 0, { what: `${pod} starts` });
+}
+
+async function podNetns(t: ExecutionContext): Promise<TestNetns> {
+  return createNetns(t, 'pod');
+}
+
+await kubernetesSuite('node-agent-cni', (test) => {
+  test('a starting pod is enrolled by what the plugin tells, before its address or event is known, with every right used', async (t, cluster) => {
+    const gateway = await cluster.gateway();
+    const site = await agentNode(t, cluster, { via: gateway, cni: true });
+    const agent = await agentOf(t, site);
+    await until(() => agent.context.readiness.pending().length === 0, { what: 'readiness' });
+    const proxy = startServingProxy(t, site.site.socket);
+    await until(() => proxy.told.includes('session'), { what: 'the proxy is connected' });
+    const plain = await cluster.namespace('plain');
+    const member = await cluster.namespace('member', MODE);
+    await scheduled(cluster, plain, site.node);
+    const stored = await scheduled(cluster, member, site.node);
+    const outside = await podNetns(t);
+    await added(site, `${plain}/web`, outside);
+    t.notRegex(await rulesOf(outside), /ISTIO_/);
+    const inside = await sandboxNetns(t, site);
+    await added(site, `${member}/web`, inside);
+    t.regex(await rulesOf(inside), /--to-ports 15001/);
+    t.true(proxy.served.has(stored.metadata.uid));
+    await until(async () => (await redirection(cluster, stored)) === 'enabled', {
+      what: 'enabled',
+    });
+    // Kubelet tells the address once the pod runs; the namespace stays the one that the plugin told.
+    await cluster.admin.request({
+      method: 'PATCH',
+      path: `/api/v1/namespaces/${member}/pods/web/status`,
+      contentType: 'application/merge-patch+json',
+      body: { status: { phase: 'Running', podIP: ADDRESS, podIPs: [{ ip: ADDRESS }] } },
+    });
+    const probes = (): Promise<string> => site.host.exec('/usr/sbin/nft', 'list', 'ruleset');
+    await until(async () => (await probes()).includes(ADDRESS), { what: 'the rule for probes' });
+    t.is(agent.state(stored.metadata.uid), 'enabled');
+    t.deepEqual(
+      proxy.told.filter((word) => word.startsWith('del')),
+      [],
+    );
+
+    // Neither the namespace nor the pod has come by the watches.
+    const before = gateway.opened;
+    gateway.cut();
+    await until(() => gateway.opened >= before + 2, { what: 'both watches are open again' });
+    gateway.freeze();
+    const late = await cluster.namespace('late', MODE);
+    const unseen = await scheduled(cluster, late, site.node);
+    const second = await podNetns(t);
+    await added(site, `${late}/web`, second);
+    t.regex(await rulesOf(second), /--to-ports 15001/);
+    t.true(proxy.served.has(unseen.metadata.uid));
+    gateway.restore();
+
+    const lost = await cluster.namespace('lost', MODE);
+    await cluster.apply(pod(lost, 'web', { ip: '10.9.0.9', node: site.node }));
+    await until(
+      async () => (await events(cluster, lost)).some((text) => /no process of pod/.test(text)),
+      { what: 'an Event tells that the namespace is not found' },
+    );
+    gateway.close();
+    const end = await add(site, `${plain}/unknown`, outside);
+    t.is(end.code, 1);
+    t.regex(String(end.answer?.['msg']), /nobody can tell/);
+    gateway.restore();
+    t.deepEqual(agent.failures, []);
+    await agent.stop();
+
+    // The next agent finds the namespace by the pod's processes.
+    await site.proc.addPod(t, inside, stored.metadata.uid);
+    // An older API server streams no lists, and an agent whose DaemonSet is gone cleans its node up.
+    refuseStreamedLists(t);
+    const last = await agentOf(t, site);
+    await until(() => last.context.readiness.pending().length === 0, { what: 'readiness' });
+    t.is(last.state(stored.metadata.uid), 'enabled');
+    await last.drain();
+    t.deepEqual(await readdir(site.cni.netDir), ['10-calico.conflist']);
+    t.notRegex(await probes(), /weft-host/);
+    await allRightsUsed(cluster, site.account);
+    const { used, refused } = await usedRights(cluster, site.account);
+    t.deepEqual(refused, []);
+    t.deepEqual([...used].toSorted(), [...site.account.rights].toSorted());
+  });
+});

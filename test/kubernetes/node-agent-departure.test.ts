@@ -1,0 +1,110 @@
+/** The end of the node agent's process by SIGTERM: it cleans its node up only when it leaves for good. */
+import { once } from 'node:events';
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { ExecutionContext } from 'ava';
+import { spawnAgent } from '../support/node-agent-kit.ts';
+import { until } from '../support/until.ts';
+import type { Cluster } from './support/cluster.ts';
+import { agentNode } from './support/node-agent.ts';
+import type { AgentNode } from './support/node-agent.ts';
+import { usedRights } from './support/rbac.ts';
+import { kubernetesSuite } from './support/suite.ts';
+
+const PRIMARY = '10-calico.conflist';
+const OWN = '02-weft-cni.conflist';
+const ROLE = { 'weft.io/role': 'mesh' };
+const DAEMON_SET = 'weft-node-agent';
+
+/** Registers the node, and the DaemonSet that selects it. */
+async function register(cluster: Cluster, { node, system }: AgentNode): Promise<void> {
+  await cluster.admin.create('/api/v1/nodes', {
+    apiVersion: 'v1',
+    kind: 'Node',
+    metadata: { name: node, labels: ROLE },
+  });
+  const labels = { app: DAEMON_SET };
+  await cluster.admin.create(`/apis/apps/v1/namespaces/${system}/daemonsets`, {
+    apiVersion: 'apps/v1',
+    kind: 'DaemonSet',
+    metadata: { name: DAEMON_SET },
+    spec: {
+      selector: { matchLabels: labels },
+      template: {
+        metadata: { labels },
+        spec: { nodeSelector: ROLE, containers: [{ name: 'agent', image: 'agent' }] },
+      },
+    },
+  });
+}
+
+/** The traces of the agent on the node. */
+async function traces({ cni, host }: AgentNode): Promise<Record<string, unknown>> {
+  const rules = await host.exec('/usr/sbin/nft', 'list', 'ruleset');
+  return {
+    lists: await readdir(cni.netDir),
+    programs: await readdir(cni.binDir),
+    kubeconfig: (await readdir(cni.runDir)).includes('weft-cni-kubeconfig'),
+    probes: rules.includes('weft-host'),
+  };
+}
+
+const CLEAN = { lists: [PRIMARY], programs: [], kubeconfig: false, probes: false };
+
+/** Starts an agent, changes the cluster, ends the agent by SIGTERM, and returns what it left. */
+async function afterSigterm(
+  t: ExecutionContext,
+  cluster: Cluster,
+  change: (node: AgentNode) => Promise<unknown>,
+): Promise<{ readonly node: AgentNode; readonly left: Record<string, unknown> }> {
+  const node = await agentNode(t, cluster, { cni: true });
+  await register(cluster, node);
+  const agent = spawnAgent(t, node.site);
+  await until(
+    async () => {
+      const { lists, probes, kubeconfig } = await traces(node);
+      return (lists as string[]).includes(OWN) && probes === true && kubeconfig === true;
+    },
+    { what: 'the agent has installed everything' },
+  );
+  await change(node);
+  const ended = once(agent, 'exit');
+  agent.kill('SIGTERM');
+  t.deepEqual(await ended, [0, null]);
+  const { refused } = await usedRights(cluster, node.account);
+  t.deepEqual(refused, []);
+  return { node, left: await traces(node) };
+}
+
+await kubernetesSuite('node-agent-departure', (test) => {
+  test('after a restart, an update or a reboot everything is still there', async (t, cluster) => {
+    const { node, left } = await afterSigterm(t, cluster, async () => undefined);
+    t.deepEqual(left['lists'], [OWN, PRIMARY]);
+    t.true((left['programs'] as string[]).includes('weft-cni'));
+    t.like(left, { kubeconfig: true, probes: true });
+    t.true((await readdir(join(node.cni.binDir, 'weft-cni.d'))).includes('node'));
+  });
+
+  test('a node that no longer matches the DaemonSet is cleaned up', async (t, cluster) => {
+    const { left } = await afterSigterm(t, cluster, ({ node }) =>
+      cluster.admin.request({
+        method: 'PATCH',
+        path: `/api/v1/nodes/${node}`,
+        contentType: 'application/merge-patch+json',
+        body: { metadata: { labels: { 'weft.io/role': null } } },
+      }),
+    );
+    t.deepEqual(left, CLEAN);
+  });
+
+  test('a DaemonSet that is being deleted is the end', async (t, cluster) => {
+    const { left } = await afterSigterm(t, cluster, ({ system }) =>
+      cluster.admin.request({
+        method: 'DELETE',
+        path: `/apis/apps/v1/namespaces/${system}/daemonsets/${DAEMON_SET}`,
+        query: { propagationPolicy: 'Foreground' },
+      }),
+    );
+    t.deepEqual(left, CLEAN);
+  });
+});
