@@ -8,6 +8,7 @@ import { Slots } from '../async/slots.ts';
 import type { Timer } from '../clock/clock.ts';
 import { BitSet } from '../collections/bit-set.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
+import { resetCall } from '../grpc/reset-call.ts';
 import type { TokenHolder } from '../identity/token.ts';
 import type { Logger } from '../log/logger.ts';
 import type { MetricRegistry } from '../metrics/registry.ts';
@@ -44,7 +45,7 @@ const OPENING_LIMIT_MS = 10_000;
  * milliseconds, and until then it holds at most one response and some bits of memory.
  */
 export const ACK_LIMIT_MS = 120_000;
-/** How often clients and kept answers are looked at. */
+/** How often clients and kept answers are looked at. A stream that is still open this long after its end is cut off. */
 const LOOK_MS = 10_000;
 /** Answers that no client used for this long are dropped. */
 const KEEP_ANSWERS_MS = 30_000;
@@ -343,13 +344,16 @@ export class DeltaServer {
     for (const event of ['close', 'cancelled', 'finish']) call.once(event, () => timer.cancel());
   }
 
-  /** Ends clients that answer nothing, and drops answers that nobody uses. */
+  /** Ends clients that answer nothing, cuts off those that do not read even that, and drops answers that nobody uses. */
   #lookAfterClients(): void {
     const nowMs = this.#deps.clock.monotonic();
     for (const [call, session] of this.#sessions) {
-      const sinceMs = session.outstandingSinceMs;
-      if (sinceMs !== null && nowMs - sinceMs > ACK_LIMIT_MS)
+      const { outstandingSinceMs: sinceMs, endedAtMs } = session;
+      if (endedAtMs !== null) {
+        if (nowMs - endedAtMs >= LOOK_MS) resetCall(call);
+      } else if (sinceMs !== null && nowMs - sinceMs > ACK_LIMIT_MS) {
         this.#cut(call, session, UNACKNOWLEDGED);
+      }
     }
     for (const { answers } of this.#types.values()) answers.dropUnused(nowMs - KEEP_ANSWERS_MS);
   }

@@ -71,7 +71,7 @@ export class DeltaSession {
   /** When the changes came that the client has not been sent; null when it has all. */
   #behindSinceMs: number | null = null;
   readonly #end = Promise.withResolvers<void>();
-  #ended = false;
+  #endedAtMs: number | null = null;
 
   constructor(call: DeltaCall, subject: TokenSubject, deps: DeltaSessionDeps) {
     this.#call = call;
@@ -108,6 +108,11 @@ export class DeltaSession {
     return since.length === 0 ? null : Math.min(...since);
   }
 
+  /** When the session ended; null while it lasts. Its stream is open until the client has read what was written before. */
+  get endedAtMs(): number | null {
+    return this.#endedAtMs;
+  }
+
   /** The slots of a type that this client needs. */
   slots(type: string): readonly BitSet[] {
     return this.#subscriptions.get(type)?.slots ?? [];
@@ -118,7 +123,7 @@ export class DeltaSession {
    * IDENTITY_REFUSED; the stream must end then.
    */
   async take(bytes: Uint8Array): Promise<void> {
-    if (this.#ended) return;
+    if (this.#isEnded) return;
     const request = decodeRequest(bytes);
     this.#identify(request.node);
     const { typeUrl, nonce, error } = request;
@@ -147,13 +152,13 @@ export class DeltaSession {
   pump(): void {
     if (this.#pumping || this.#sendable() === null) return;
     this.#sendAll().catch((error: unknown) => {
-      if (!this.#ended) this.#deps.failed(error);
+      if (!this.#isEnded) this.#deps.failed(error);
     });
   }
 
   /** Drops the subscriptions; nothing is written after this. */
   end(): void {
-    this.#ended = true;
+    this.#endedAtMs ??= this.#deps.clock.monotonic();
     this.#subscriptions.clear();
     this.#end.resolve();
   }
@@ -203,12 +208,16 @@ export class DeltaSession {
    * policies only when it holds every address.
    */
   #sendable(): string | null {
-    if (this.#ended || this.#taking || this.#deps.applying()) return null;
+    if (this.#isEnded || this.#taking || this.#deps.applying()) return null;
     const addresses = this.#subscriptions.get(ADDRESS_TYPE);
     if (addresses?.sendable === true) return ADDRESS_TYPE;
     if (addresses?.inParts === true) return null;
     if (this.#subscriptions.get(AUTHORIZATION_TYPE)?.sendable === true) return AUTHORIZATION_TYPE;
     return [...this.#subscriptions].find(([, { sendable }]) => sendable)?.[0] ?? null;
+  }
+
+  get #isEnded(): boolean {
+    return this.#endedAtMs !== null;
   }
 
   #identify(node: RequestNode | null): void {

@@ -53,11 +53,13 @@ export async function serveDelta(
     readonly maxStreamAgeMs?: number;
     readonly maxResponseBytes?: number;
     readonly pushThrottle?: number;
+    /** Time between two pings, and until a missing answer ends a connection. */
+    readonly keepaliveMs?: number;
   } = {},
 ): Promise<DeltaServerKit> {
   const { log } = keptLog('server');
   const { clock = systemClock, maxStreamAgeMs = 1_800_000, maxResponseBytes } = options;
-  const { pushThrottle = 25 } = options;
+  const { pushThrottle = 25, keepaliveMs } = options;
   const metrics = new MetricRegistry();
   const dir = await makeScratch('delta');
   const issuer = createTokenIssuer();
@@ -86,7 +88,12 @@ export async function serveDelta(
     ),
   );
   const rootCa = join(dir, 'root.pem');
-  const server = createGrpcServer(MAX_REQUEST_BYTES);
+  const server = createGrpcServer(
+    MAX_REQUEST_BYTES,
+    keepaliveMs === undefined
+      ? {}
+      : { 'grpc.keepalive_time_ms': keepaliveMs, 'grpc.keepalive_timeout_ms': keepaliveMs },
+  );
   server.addService(deltaService, delta.handlers());
   t.teardown(() => server.forceShutdown());
   const port = await bindGrpcServer(
