@@ -43,7 +43,7 @@ export function actorEnv(role: Role, plan: MeshPlan, paths: MeshPaths): ActorEnv
  * proxy, which needs all names; pods find services by their hosts file.
  */
 export function actorDefaults({ actor }: Role, caller: Environment = {}): ActorEnv {
-  const onDemand = caller['XDS_ON_DEMAND']?.toLowerCase() === 'true';
+  const onDemand = isSet(caller, 'XDS_ON_DEMAND');
   switch (actor) {
     case 'node-agent':
       return onDemand ? {} : { AMBIENT_DNS_CAPTURE: 'true' };
@@ -58,6 +58,19 @@ export function actorDefaults({ actor }: Role, caller: Environment = {}): ActorE
     default:
       return {};
   }
+}
+
+/** Returns why settings of the caller that several actors share exclude each other; empty when they do not. */
+export function contradictions(caller: Environment): readonly string[] {
+  return isSet(caller, 'XDS_ON_DEMAND') && isSet(caller, 'AMBIENT_DNS_CAPTURE')
+    ? [
+        'AMBIENT_DNS_CAPTURE=true cannot be used with XDS_ON_DEMAND=true: a mesh on demand has no DNS proxy, which needs all names',
+      ]
+    : [];
+}
+
+function isSet(environment: Environment, name: string): boolean {
+  return environment[name]?.toLowerCase() === 'true';
 }
 
 function commonEnv(role: Role, paths: MeshPaths): ActorEnv {

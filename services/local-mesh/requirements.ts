@@ -2,6 +2,7 @@ import { hostConfig } from '../../lib/actor/host-config.ts';
 import { configInvalid } from '../../lib/config/define-config.ts';
 import type { Environment } from '../../lib/config/env.ts';
 import { unknownVariables } from '../../lib/config/unknown-variables.ts';
+import { contradictions } from './actor-env.ts';
 import { ACTORS, loadActor } from './actors.ts';
 import { setsActors } from './inherited-env.ts';
 import { randomBytes } from 'node:crypto';
@@ -82,6 +83,8 @@ function unsupported(missing: readonly string[]): MeshError {
  
  */
 export async function checkEnvironment(environment: Environment): Promise<void> {
+  const contradicting = contradictions(environment);
+  if (contradicting.length > 0) throw configInvalid(contradicting);
   if (!setsActors(environment)) return;
   const definitions = await Promise.all(ACTORS.map(loadActor));
   const known = [hostConfig, ...definitions.map((definition) => definition.config)].flatMap(

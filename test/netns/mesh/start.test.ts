@@ -42,6 +42,16 @@ netnsTest('a misspelt variable is refused before anything is made', async (t) =>
   await leavesNothing(t, run.mesh);
 });
 
+netnsTest('a mesh on demand with the DNS proxy is refused before anything is made', async (t) => {
+  const run = up([], { XDS_ON_DEMAND: 'true', AMBIENT_DNS_CAPTURE: 'true' });
+  t.is(await run.closed, 78);
+  t.is(
+    run.said(),
+    'weft: invalid configuration: AMBIENT_DNS_CAPTURE=true cannot be used with XDS_ON_DEMAND=true: a mesh on demand has no DNS proxy, which needs all names\n',
+  );
+  await leavesNothing(t, run.mesh);
+});
+
 for (const args of [['--wait'], ['--detach', '--wait']]) {
   netnsTest(
     `up ${args.join(' ')} with a setting an actor refuses ends with its words`,

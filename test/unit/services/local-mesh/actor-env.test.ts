@@ -1,7 +1,12 @@
 import { execFileSync } from 'node:child_process';
 import test from 'ava';
 import { loadActor } from '../../../../services/local-mesh/actors.ts';
-import { actorDefaults, actorEnv, renderShell } from '../../../../services/local-mesh/actor-env.ts';
+import {
+  actorDefaults,
+  actorEnv,
+  contradictions,
+  renderShell,
+} from '../../../../services/local-mesh/actor-env.ts';
 import { hostConfig } from '../../../../lib/actor/host-config.ts';
 import { meshPaths } from '../../../../services/local-mesh/mesh-paths.ts';
 import { meshRoles, parseRole, roleName } from '../../../../services/local-mesh/roles.ts';
@@ -22,6 +27,21 @@ for (const role of meshRoles(plan)) {
     );
   });
 }
+
+test('a mesh on demand has no DNS proxy, and is refused with one', async (t) => {
+  const caller = { XDS_ON_DEMAND: 'TRUE' };
+  t.deepEqual(contradictions(caller), []);
+  for (const name of ['node-1/node-proxy', 'node-1/node-agent']) {
+    const role = parseRole(name, plan);
+    const { config } = await loadActor(role.actor);
+    const env = { ...actorDefaults(role, caller), ...caller, ...actorEnv(role, plan, paths) };
+    t.notThrows(() => config.parse(env), name);
+    t.not(env['AMBIENT_DNS_CAPTURE'], 'true');
+  }
+  t.deepEqual(contradictions({ ...caller, AMBIENT_DNS_CAPTURE: 'false' }), []);
+  t.regex(contradictions({ ...caller, AMBIENT_DNS_CAPTURE: 'True' }).join(), /has no DNS proxy/);
+  t.deepEqual(contradictions({ AMBIENT_DNS_CAPTURE: 'true' }), []);
+});
 
 test('a node-proxy gets what an unmodified ztunnel needs', (t) => {
   const env = actorEnv(parseRole('node-2/node-proxy', plan), plan, paths);
