@@ -8,6 +8,7 @@ export const COMMAND_VARIABLES: readonly string[] = ['WEFT_RUN_DIR', 'WEFT_MESH'
  * that an upgrade does not stop at an old configuration.
  */
 export const RETIRED_VARIABLES: ReadonlySet<string> = new Set([
+  'WEFT_CA_NAMESPACE_SELECTOR',
   'WEFT_CA_SIGNING_THREADS',
   'WEFT_CONNECT_RETRY_ATTEMPTS',
   'WEFT_CONNECT_RETRY_TOTAL',

@@ -27,7 +27,6 @@ export interface ReflectorOptions<T> {
   readonly resource: ResourceType;
   /** Null: all namespaces, or a resource without namespaces. */
   readonly namespace?: string | null;
-  readonly labelSelector?: string;
   readonly fieldSelector?: string;
   /**
    * Returns the fields in use of an object, which always has `apiVersion` and `kind`; null leaves the object out. May throw:

@@ -211,11 +211,8 @@ export class Reflector<T> {
   }
 
   #selectors(): Record<string, string> {
-    const { labelSelector, fieldSelector } = this.#options;
-    return {
-      ...(labelSelector === undefined ? {} : { labelSelector }),
-      ...(fieldSelector === undefined ? {} : { fieldSelector }),
-    };
+    const { fieldSelector } = this.#options;
+    return fieldSelector === undefined ? {} : { fieldSelector };
   }
 
   /** Reads pages until the end; an expired token begins again. Returns the version of the list. */

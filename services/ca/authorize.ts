@@ -8,6 +8,8 @@ import type { PodRegistry } from './pods.ts';
 /** The configured rules. */
 export interface GrantRules {
   readonly trustDomain: string;
+  /** Other trust domains of the mesh. Nodes may ask for their identities, too; nobody gets one for itself. */
+  readonly trustDomainAliases: readonly string[];
   /** `namespace/serviceAccount` of the callers that may request the identities of pods on their own node. */
   readonly trustedNodeAccounts: readonly string[];
   /** Server names by `namespace/serviceAccount`, in addition to the own identity. */
@@ -21,7 +23,7 @@ export type Grant =
 
 /**
  * Decides on the request of an authenticated caller. Without `impersonated` the caller gets its own identity and the server
- * names of its account. With it, docs/spec/istiod-ambient.md §4.2 applies, and the trust domain must be the CA's own.
+ * names of its account. With it, docs/spec/istiod-ambient.md §4.2 applies, and the trust domain must be one of the mesh.
  */
 export function decideGrant(
   caller: TokenSubject,
@@ -55,10 +57,12 @@ function impersonate(
   }
   const id = tryParseSpiffe(identity);
   if (id === null) return refused('bad_identity', `${JSON.stringify(identity)} is no identity`);
-  if (id.trustDomain !== rules.trustDomain) {
+  const { trustDomain, trustDomainAliases: aliases } = rules;
+  if (id.trustDomain !== trustDomain && !aliases.includes(id.trustDomain)) {
+    const others = aliases.length === 0 ? '' : `, nor of its aliases ${aliases.join(', ')}`;
     return refused(
       'foreign_trust_domain',
-      `${identity} is not of the trust domain ${rules.trustDomain}`,
+      `${identity} is not of the trust domain ${trustDomain}${others}`,
     );
   }
   if (!pods.synced) return refused('no_pod_registry', 'no list of pods was received yet');

@@ -85,12 +85,12 @@ export class CaActor implements Actor {
       ),
       failures: new CallerFailures(MAX_FAILURES_PER_SECOND, clock),
       verifier: sources.verifier,
-      trustDomain: sources.trustDomain,
+      mesh: sources.mesh,
       authority,
       signer,
       holders,
     });
-    this.#declareStatus(context, authority, sources.trustDomain, followed);
+    this.#declareStatus(context, authority, sources.mesh, followed);
     await this.#listen(context, authority, service);
     release();
   }
@@ -114,12 +114,12 @@ export class CaActor implements Actor {
 
   async #openAuthority(
     { clock, log }: ActorContext,
-    { stores, leads, trustDomain }: CaSources,
+    { stores, leads, mesh }: CaSources,
     holders: Holders,
   ): Promise<AuthoritySource> {
     const { plugged, pluggedLater } = stores;
     const own = (): AuthoritySource =>
-      new OwnAuthority(this.#config, { clock, log, stores, holders, trustDomain, leads });
+      new OwnAuthority(this.#config, { clock, log, stores, holders, mesh, leads });
     let authority: AuthoritySource;
     if (plugged !== null) authority = new PluggedAuthority(plugged, { clock, log });
     else if (pluggedLater === null) authority = own();
@@ -160,14 +160,15 @@ export class CaActor implements Actor {
   #declareStatus(
     context: ActorContext,
     authority: AuthoritySource,
-    domain: CaSources['trustDomain'],
+    mesh: CaSources['mesh'],
     pods: FollowedPods | null,
   ): void {
     context.admin.route('GET', '/status', (_request, response) => {
       const { current, where, problem, rotation } = authority;
       sendJson(response, 200, {
         port: this.#port,
-        trustDomain: domain.current,
+        trustDomain: mesh.current.trustDomain,
+        trustDomainAliases: mesh.current.trustDomainAliases,
         root: new Date(current.rootExpiresMs).toISOString(),
         source: where,
         problem,

@@ -23,7 +23,7 @@ import type { CaMetrics, RefusalReason } from './metrics.ts';
 import type { Holders } from './holders.ts';
 import type { PodRegistry } from './pods.ts';
 import type { Issued, Signer } from './signing-pool.ts';
-import type { TrustDomain } from './trust-domain.ts';
+import type { FollowedMesh } from './followed-mesh.ts';
 
 /** Collaborators of the {@link CertificateService}. */
 export interface CertificateServiceDeps {
@@ -36,14 +36,14 @@ export interface CertificateServiceDeps {
   readonly failures: CallerFailures;
   readonly verifier: Pick<TokenVerifier, 'verify'>;
   readonly pods: PodRegistry;
-  readonly trustDomain: Pick<TrustDomain, 'current'>;
+  readonly mesh: Pick<FollowedMesh, 'current'>;
   readonly authority: Pick<AuthoritySource, 'current'>;
   readonly signer: Signer;
   readonly holders: Pick<Holders, 'note'>;
 }
 
 /** Rules and limits of certificates. Milliseconds. */
-export interface IssueRules extends Omit<GrantRules, 'trustDomain'> {
+export interface IssueRules extends Omit<GrantRules, 'trustDomain' | 'trustDomainAliases'> {
   readonly defaultLifetimeMs: number;
   readonly maxLifetimeMs: number;
 }
@@ -217,9 +217,8 @@ export class CertificateService {
   }
 
   #authorise(caller: TokenSubject, impersonated: string | null): Extract<Grant, { granted: true }> {
-    const { pods, trustDomain } = this.#deps;
-    const rules = { ...this.#rules, trustDomain: trustDomain.current };
-    const grant = decideGrant(caller, impersonated, rules, pods);
+    const { pods, mesh } = this.#deps;
+    const grant = decideGrant(caller, impersonated, { ...this.#rules, ...mesh.current }, pods);
     if (grant.granted) return grant;
     throw new Refusal(grant.reason, status.UNAUTHENTICATED, NOT_AUTHORISED, grant.detail);
   }

@@ -22,8 +22,6 @@ export interface CaConfig {
   readonly kubernetes: ConnectionSource;
   /** The namespace of the CA's Secrets and its lease; null for that of its service account. */
   readonly namespace: string | null;
-  /** Label selector of the namespaces that get the roots; null for all. */
-  readonly namespaceSelector: string | null;
   readonly listen: Endpoint;
   readonly tls: TlsPolicy;
   /** The trust domain where the MeshConfig names none. */
@@ -93,12 +91,6 @@ export const caConfig = defineConfig(
       schema: text({ optional: true }),
       description:
         "namespace of the CA's Secrets and lease on Kubernetes; that of its service account when unset",
-    },
-    WEFT_CA_NAMESPACE_SELECTOR: {
-      schema: text({ optional: true }),
-      description:
-        'label selector of the namespaces that get the roots as ConfigMap istio-ca-root-cert; all when unset',
-      when: 'the mesh may write to some namespaces only',
     },
     WEFT_LISTEN: {
       schema: endpoint({ default: { kind: 'tcp', host: '::', port: 15_012 } }),
@@ -172,7 +164,6 @@ export const caConfig = defineConfig(
       source: values.WEFT_SOURCE,
       kubernetes: connectionSource(values),
       namespace: values.POD_NAMESPACE,
-      namespaceSelector: values.WEFT_CA_NAMESPACE_SELECTOR,
       listen: values.WEFT_LISTEN,
       tls: tlsPolicy(values),
       trustDomain: values.TRUST_DOMAIN,

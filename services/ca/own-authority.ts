@@ -9,7 +9,7 @@ import { beginRotation, isExpiring, nextState, waitOf } from './rotation.ts';
 import { authorityOf, newRoot, newState } from './state.ts';
 import type { CaState } from './state.ts';
 import type { CaStores } from './stores.ts';
-import type { TrustDomain } from './trust-domain.ts';
+import type { FollowedMesh } from './followed-mesh.ts';
 
 /** The rules of an own root. */
 export interface OwnAuthorityOptions {
@@ -23,8 +23,8 @@ export interface OwnAuthorityDeps {
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
   readonly stores: Pick<CaStores, 'state' | 'published'>;
   readonly holders: Pick<Holders, 'live' | 'refresh'>;
-  /** Names new roots. */
-  readonly trustDomain: Pick<TrustDomain, 'current'>;
+  /** Its trust domain names new roots. */
+  readonly mesh: Pick<FollowedMesh, 'current'>;
   /** True in the one CA process that rotates. */
   readonly leads: () => boolean;
 }
@@ -63,13 +63,13 @@ export class OwnAuthority extends FollowedAuthority<CaState> {
    * and for a missing one while roots are published: a new root would cut off every workload.
    */
   async start(): Promise<void> {
-    const { clock, log, trustDomain } = this.#deps;
+    const { clock, log, mesh } = this.#deps;
     const store = this.#deps.stores.state;
     let stored = await store.read();
     if (stored === null) {
       await this.#refuseLostRoot();
       try {
-        await store.create(await newState(trustDomain.current, clock.now()));
+        await store.create(await newState(mesh.current.trustDomain, clock.now()));
         log.info({ where: store.where }, 'root.created');
       } catch (error) {
         // Another process was faster; its root is used.
@@ -153,7 +153,7 @@ export class OwnAuthority extends FollowedAuthority<CaState> {
   }
 
   async #advance(): Promise<void> {
-    const { stores, holders, clock, log, trustDomain } = this.#deps;
+    const { stores, holders, clock, log, mesh } = this.#deps;
     const store = stores.state;
     await holders.refresh();
     const stored = await store.read();
@@ -164,7 +164,7 @@ export class OwnAuthority extends FollowedAuthority<CaState> {
     const nowMs = clock.now();
     const next =
       state.rotation === null
-        ? beginRotation(state, await newRoot(trustDomain.current, nowMs), 'expiring', nowMs)
+        ? beginRotation(state, await newRoot(mesh.current.trustDomain, nowMs), 'expiring', nowMs)
         : nextState(state, holders.live(), { nowMs, settleMs: this.#options.settleMs });
     if (next === state) return;
     await store.replace(next, version);

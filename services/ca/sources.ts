@@ -7,6 +7,7 @@ import { present } from '../../lib/errors/assert.ts';
 import type { AuthoritySource } from './authority.ts';
 import type { CaConfig } from './config.ts';
 import { ControlPlanePods } from './control-plane-pods.ts';
+import { FollowedMesh } from './followed-mesh.ts';
 import { KubernetesPods } from './kubernetes/pods.ts';
 import { readText } from './kubernetes/config-maps.ts';
 import { followMeshConfigMap } from './kubernetes/mesh-config-map.ts';
@@ -16,13 +17,12 @@ import { TokenReviews } from '../../lib/identity/token-reviews.ts';
 import type { FollowedPods } from './pods.ts';
 import { folderStores } from './stores.ts';
 import type { CaStores } from './stores.ts';
-import { TrustDomain } from './trust-domain.ts';
 
 /** All that a CA takes from its surroundings. */
 export interface CaSources {
   readonly stores: CaStores;
   readonly verifier: Pick<TokenVerifier, 'verify'>;
-  readonly trustDomain: Pick<TrustDomain, 'current'>;
+  readonly mesh: Pick<FollowedMesh, 'current'>;
   /** True in the one process that rotates the root. */
   leads(): boolean;
   /** Begins to follow the pods; null when none are configured. */
@@ -37,26 +37,26 @@ export async function openSources(
   context: ActorContext,
   made: AsyncDisposableStack,
 ): Promise<CaSources> {
-  const trustDomain = new TrustDomain(config, context);
-  made.defer(() => trustDomain.close());
-  await trustDomain.start();
+  const mesh = new FollowedMesh(config, context);
+  made.defer(() => mesh.close());
+  await mesh.start();
   return config.source === 'kubernetes'
-    ? kubernetesSources(config, context, made, trustDomain)
-    : manifestSources(config, context, made, trustDomain);
+    ? kubernetesSources(config, context, made, mesh)
+    : manifestSources(config, context, made, mesh);
 }
 
 function manifestSources(
   config: CaConfig,
   context: ActorContext,
   made: AsyncDisposableStack,
-  trustDomain: TrustDomain,
+  mesh: FollowedMesh,
 ): CaSources {
   const { clock, log } = context;
   const jwksPath = present(config.token.jwksPath, 'the configuration demands a key set');
   return {
     stores: folderStores(config, { clock, log }),
     verifier: new TokenVerifier({ ...config.token, jwksPath }, { clock, log }),
-    trustDomain,
+    mesh,
     leads: () => true,
     lead: () => undefined,
     async followPods() {
@@ -78,7 +78,7 @@ async function kubernetesSources(
   config: CaConfig,
   context: ActorContext,
   made: AsyncDisposableStack,
-  trustDomain: TrustDomain,
+  mesh: FollowedMesh,
 ): Promise<CaSources> {
   const { clock, log, metrics } = context;
   const client = await openClient(config, { clock, metrics });
@@ -87,12 +87,12 @@ async function kubernetesSources(
   const namespace = namespaceOf(config, client);
   if (config.meshConfig === null) {
     const where = meshConfigMap(namespace);
-    // No identity is issued before its trust domain is known.
-    trustDomain.take(where, await readText(client, namespace, MESH_CONFIG_MAP));
+    // No identity is issued before its trust domain is known, and no namespace gets the roots that should not.
+    mesh.take(where, await readText(client, namespace, MESH_CONFIG_MAP));
     const followed = followMeshConfigMap(
       namespace,
       { client, clock, log, metrics: reflectors },
-      (text) => trustDomain.take(where, text),
+      (text) => mesh.take(where, text),
     );
     made.defer(() => followed.close());
     context.supervise('mesh-config', followed.run());
@@ -102,12 +102,12 @@ async function kubernetesSources(
     context,
     reflectors,
     namespace,
-    namespaceSelector: config.namespaceSelector,
+    mesh,
   });
   return {
     stores: await kubernetesStores(config, { client, clock, log }),
     verifier: new TokenReviews(config.token.audiences, { client, clock }),
-    trustDomain,
+    mesh,
     leads: () => leader.leads,
     lead(authority) {
       made.defer(() => leader.close());

@@ -280,33 +280,68 @@ await kubernetesSuite('ca', (test) => {
 
   test('the trust domain of the MeshConfig is that of new certificates, and follows it', async (t, cluster) => {
     const { ca, apps, nodeToken } = await mesh(t, cluster);
-    const meshConfig = (text: string): TestObject => ({
-      apiVersion: 'v1',
-      kind: 'ConfigMap',
-      metadata: { name: 'istio', namespace: ca.system },
-      data: { mesh: text },
-    });
     const web = (domain: string): string => `spiffe://${domain}/ns/${apps}/sa/web`;
-    await cluster.apply(meshConfig('trustDomain: one.example\nenableTracing: true'));
+    await ca.configure('trustDomain: one.example\nenableTracing: true');
     const { actor, ask } = await ca.start();
     const named = async (domain: string): Promise<readonly string[]> =>
       uriAltNames((await ask(nodeToken, web(domain))).leaf.subjectAltName);
     t.deepEqual(await named('one.example'), [web('one.example')]);
     await t.throwsAsync(() => named('cluster.local'), { message: /authentication failure/ });
-    await cluster.apply(meshConfig('trustDomain: two.example'));
+    await ca.configure('trustDomain: two.example\ntrustDomainAliases: [one.example]');
     await until(() => named('two.example').catch(() => null), { what: 'the new trust domain' });
+    t.deepEqual(await named('one.example'), [web('one.example')], 'nodes may still ask for it');
     const own = (await ask(nodeToken, null)).leaf.subjectAltName;
     t.deepEqual(uriAltNames(own), [`spiffe://two.example/ns/${ca.system}/sa/ztunnel`]);
-    await cluster.apply(meshConfig('trustDomain: two words'));
+    await ca.configure('trustDomain: two words');
     const refused = await until(
       () => actor.lines.find(({ message }) => message === 'mesh-config.refused'),
       { what: 'the bad trust domain to be told' },
     );
     t.regex(String(refused['error']), /ConfigMap \S+\/istio, mesh, trustDomain: must consist of/);
     await named('two.example');
-    await cluster.delete(meshConfig(''));
+    await ca.configure();
     await until(() => named('cluster.local').catch(() => null), { what: 'the default' });
-    t.pass();
+    await t.throwsAsync(() => named('one.example'), { message: /authentication failure/ });
+  });
+
+  test('the roots go to the namespaces that the discovery selectors select, and follow them', async (t, cluster) => {
+    const { ca, apps } = await mesh(t, cluster);
+    const other = await cluster.namespace('other', { 'weft-test-too': ca.system });
+    await ca.start();
+    const roots = await until(() => rootsOf(cluster, apps), { what: 'the roots of the mesh' });
+    await until(async () => (await rootsOf(cluster, ca.system)) === roots, {
+      what: 'the system namespace, which is no matter of selectors, to have them',
+    });
+    t.is(await rootsOf(cluster, other), null);
+    // A namespace that is relabelled.
+    await cluster.apply({
+      apiVersion: 'v1',
+      kind: 'Namespace',
+      metadata: { name: other, labels: { 'weft-test': ca.system } },
+    });
+    await until(async () => (await rootsOf(cluster, other)) === roots, {
+      what: 'the roots in the namespace that joined',
+    });
+    const third = await cluster.namespace('third', { 'weft-test-too': ca.system });
+    const fourth = await cluster.namespace('fourth', { 'weft-test': 'nobody' });
+    await cluster.apply({
+      apiVersion: 'v1',
+      kind: 'ConfigMap',
+      metadata: { name: 'istio', namespace: ca.system },
+      data: {
+        mesh: `discoverySelectors: [{matchLabels: {weft-test-too: ${ca.system}}}]\nrootNamespace: ${fourth}`,
+      },
+    });
+    for (const namespace of [third, fourth]) {
+      await until(async () => (await rootsOf(cluster, namespace)) === roots, {
+        what: `the roots in ${namespace}, which the selectors or the root namespace name now`,
+      });
+    }
+    t.is(await rootsOf(cluster, apps), roots, 'a namespace that is left out keeps what it has');
+    await cluster.delete(rootsMap(apps));
+    await cluster.delete(rootsMap(third));
+    await until(() => rootsOf(cluster, third), { what: 'the roots to be back' });
+    t.is(await rootsOf(cluster, apps), null, 'and does not get it again');
   });
 
   test('a review is believed for a minute, and asked for once', async (t, cluster) => {

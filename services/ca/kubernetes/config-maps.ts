@@ -1,4 +1,4 @@
-/** One text as a ConfigMap in every namespace. */
+/** One text as a ConfigMap in the namespaces of the mesh. */
 import type { Clock } from '../../../lib/clock/clock.ts';
 import type { KubernetesClient } from '../../../lib/kubernetes/client.ts';
 import { Reflector } from '../../../lib/kubernetes/reflector.ts';
@@ -6,6 +6,7 @@ import type { ReflectorMetrics } from '../../../lib/kubernetes/reflection.ts';
 import { resourcePath } from '../../../lib/kubernetes/resource.ts';
 import { NAMESPACES } from '../../../lib/kubernetes/resources.ts';
 import type { ResourceType } from '../../../lib/kubernetes/resource.ts';
+import type { Labels } from '../../../lib/kubernetes/label-selector.ts';
 import { ifPresent, isCode } from '../../../lib/kubernetes/status.ts';
 import { WriteQueue } from '../../../lib/kubernetes/write-queue.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
@@ -21,12 +22,12 @@ export const CONFIG_MAPS: ResourceType = {
 /** The manager of the fields that the CA writes. */
 const FIELD_MANAGER = 'weft-ca';
 
-/** A ConfigMap to keep in every namespace. */
+/** A ConfigMap to keep in the namespaces of the mesh. */
 export interface SpreadOptions {
   readonly name: string;
   readonly key: string;
-  /** Label selector of the namespaces; null for all. */
-  readonly namespaceSelector: string | null;
+  /** True for the namespaces that get it now. In others it stays as it is. */
+  readonly selects: (namespace: string, labels: Labels) => boolean;
   /** The text as it should be now; null while there is none, and then nothing is written. */
   readonly content: () => string | null;
 }
@@ -40,14 +41,15 @@ export interface SpreadDeps {
 }
 
 /**
- * Keeps a text in a ConfigMap of every namespace. It writes only what differs, and never a field of another manager: such a
+ * Keeps a text in a ConfigMap of every selected namespace. It writes only what differs, and never a field of another manager: such a
  * ConfigMap belongs to a running istiod. The owner closes it.
  */
 export class SpreadText {
   readonly #options: SpreadOptions;
   readonly #deps: SpreadDeps;
   readonly #queue: WriteQueue;
-  readonly #namespaces = new Set<string>();
+  /** The labels of each namespace. */
+  readonly #namespaces = new Map<string, Labels>();
   /** The text that each namespace has, by `namespace/name`. */
   readonly #texts = new Map<string, string>();
   /** Namespaces whose text another manager owns, with the text that was refused. */
@@ -84,7 +86,7 @@ export class SpreadText {
 
   /** Compares every namespace with the text as it should be now. */
   refresh(): void {
-    for (const namespace of this.#namespaces) this.#check(namespace);
+    for (const namespace of this.#namespaces.keys()) this.#check(namespace);
   }
 
   async close(): Promise<void> {
@@ -97,7 +99,7 @@ export class SpreadText {
     const wanted = this.#options.content();
     if (!this.#ready || wanted === null || !this.#namespaces.has(namespace)) return;
     const held = this.#texts.get(this.#key(namespace));
-    if (held === wanted) {
+    if (held === wanted || !this.#isSelected(namespace)) {
       this.#foreign.delete(namespace);
       return;
     }
@@ -110,7 +112,7 @@ export class SpreadText {
     const { name, key } = this.#options;
     const wanted = this.#options.content();
     const held = this.#texts.get(this.#key(namespace));
-    if (wanted === null || held === wanted || !this.#namespaces.has(namespace)) return;
+    if (wanted === null || held === wanted || !this.#isSelected(namespace)) return;
     try {
       await this.#deps.client.apply(
         resourcePath(CONFIG_MAPS, { namespace, name }),
@@ -130,25 +132,28 @@ export class SpreadText {
     }
   }
 
+  #isSelected(namespace: string): boolean {
+    const labels = this.#namespaces.get(namespace);
+    return labels !== undefined && this.#options.selects(namespace, labels);
+  }
+
   #key(namespace: string): string {
     return `${namespace}/${this.#options.name}`;
   }
 
-  #followNamespaces(): Reflector<unknown> {
-    const { namespaceSelector } = this.#options;
-    return new Reflector<unknown>(
+  #followNamespaces(): Reflector<Labels> {
+    return new Reflector<Labels>(
       {
         resource: NAMESPACES,
         kind: 'Namespace',
-        ...(namespaceSelector === null ? {} : { labelSelector: namespaceSelector }),
         // Nothing can be created in a namespace that ends.
-        reduce: (object) => (isEnding(object) ? null : true),
+        reduce: (object) => (isEnding(object) ? null : labelsOf(object)),
         sink: {
-          keys: () => this.#namespaces,
+          keys: () => this.#namespaces.keys(),
           apply: (changes) => {
             for (const { key, object } of changes) {
               if (object === null) this.#forget(key);
-              else this.#namespaces.add(key);
+              else this.#namespaces.set(key, object);
             }
             for (const { key } of changes) this.#check(key);
           },
@@ -184,6 +189,10 @@ export class SpreadText {
     this.#namespaces.delete(namespace);
     this.#foreign.delete(namespace);
   }
+}
+
+function labelsOf({ metadata }: Readonly<Record<string, unknown>>): Labels {
+  return (metadata as { readonly labels?: Labels } | undefined)?.labels ?? {};
 }
 
 function isEnding({ status }: Readonly<Record<string, unknown>>): boolean {

@@ -2,8 +2,11 @@ import type { ActorContext } from '../../../lib/actor/actor.ts';
 import type { KubernetesClient } from '../../../lib/kubernetes/client.ts';
 import { LeaseCandidate, leaseIdentity } from '../../../lib/kubernetes/lease.ts';
 import type { ReflectorMetrics } from '../../../lib/kubernetes/reflection.ts';
+import { isDiscovered } from '../../../lib/mesh-config/discovery.ts';
 import type { AuthoritySource } from '../authority.ts';
+import type { FollowedMesh } from '../followed-mesh.ts';
 import { SpreadText } from './config-maps.ts';
+import type { SpreadOptions } from './config-maps.ts';
 import { ROOTS } from './stores.ts';
 
 /** The name of the lease; its holder writes ConfigMaps and rotates the root. */
@@ -18,10 +21,11 @@ export interface LeaderWorkDeps {
   readonly context: Pick<ActorContext, 'clock' | 'log' | 'metrics'>;
   readonly reflectors: ReflectorMetrics;
   readonly namespace: string;
-  readonly namespaceSelector: string | null;
+  /** Its discovery selectors tell which namespaces get the texts. */
+  readonly mesh: Pick<FollowedMesh, 'current' | 'onChange'>;
 }
 
-/** Work of one CA process among all: it keeps roots and revocation lists in every namespace. The owner closes it. */
+/** Work of one CA process among all: it keeps roots and revocation lists in every namespace of the mesh. The owner closes it. */
 export class LeaderWork {
   readonly #deps: LeaderWorkDeps;
   readonly #candidate: LeaseCandidate;
@@ -69,13 +73,14 @@ export class LeaderWork {
     const lists = this.#spread(REVOCATIONS, () => authority.current.crlPem);
     this.#roots = roots;
     const both = [roots, lists];
-    const unfollow = authority.onChange(() => both.forEach((text) => text.refresh()));
+    const refresh = (): void => both.forEach((text) => text.refresh());
+    const unfollow = [authority.onChange(refresh), this.#deps.mesh.onChange(refresh)];
     const close = (): Promise<unknown> => Promise.all(both.map((text) => text.close()));
     signal.addEventListener('abort', () => void close(), { once: true });
     try {
       await Promise.all(both.map((text) => text.run()));
     } finally {
-      unfollow();
+      unfollow.forEach((end) => end());
       this.#roots = null;
       await close();
     }
@@ -85,11 +90,16 @@ export class LeaderWork {
     place: { readonly name: string; readonly key: string },
     content: () => string | null,
   ): SpreadText {
-    const { client, context, reflectors, namespaceSelector } = this.#deps;
+    const { client, context, reflectors, namespace: system, mesh } = this.#deps;
     const { clock, log } = context;
-    return new SpreadText(
-      { ...place, namespaceSelector, content },
-      { client, clock, log, reflectors },
-    );
+    const selects: SpreadOptions['selects'] = (namespace, labels) => {
+      const { discoverySelectors: selectors, rootNamespace } = mesh.current;
+      return isDiscovered(
+        { selectors, always: [system, rootNamespace ?? system] },
+        namespace,
+        labels,
+      );
+    };
+    return new SpreadText({ ...place, selects, content }, { client, clock, log, reflectors });
   }
 }

@@ -1,51 +1,13 @@
 /** Schemas of fields that several kinds share. The error texts address the author of the manifest. */
 import { z } from 'zod';
+import {
+  dnsLabel,
+  dnsSubdomain,
+  labelKey,
+  labelMap,
+} from '../../../lib/kubernetes/label-fields.ts';
 import { tryParseIp } from '../../../lib/net/address.ts';
 import { tryParsePrefix } from '../../../lib/net/prefix.ts';
-
-const LABEL = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/;
-const SUBDOMAIN = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;
-const LABEL_VALUE = /^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$/;
-const LABEL_NAME = /^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$/;
-
-/** RFC 1123 label: names of namespaces, services, ports. */
-export const dnsLabel = z
-  .string()
-  .max(63, 'must be at most 63 characters')
-  .regex(LABEL, 'must be lower-case letters, digits and "-", starting and ending alphanumeric');
-
-/** RFC 1123 subdomain: names of most objects. */
-export const dnsSubdomain = z
-  .string()
-  .max(253, 'must be at most 253 characters')
-  .regex(
-    SUBDOMAIN,
-    'must be lower-case letters, digits, "-" and ".", starting and ending alphanumeric',
-  );
-
-/** A label key with an optional DNS prefix. */
-const labelKey = z.string().refine((key) => {
-  const slash = key.indexOf('/');
-  const name = key.slice(slash + 1);
-  const prefix = slash === -1 ? null : key.slice(0, slash);
-  return (
-    name.length <= 63 &&
-    LABEL_NAME.test(name) &&
-    (prefix === null || (prefix.length <= 253 && SUBDOMAIN.test(prefix)))
-  );
-}, 'is not a valid label key');
-
-/** A label value, possibly empty. */
-const labelValue = z
-  .string('must be text (write numbers and booleans in quotes)')
-  .max(63, 'must be at most 63 characters')
-  .regex(
-    LABEL_VALUE,
-    'must be letters, digits, "-", "_" and ".", starting and ending alphanumeric',
-  );
-
-/** Labels, or an equality selector. */
-export const labelMap = z.record(labelKey, labelValue);
 
 /** Annotations: any text. */
 const annotationMap = z.record(
@@ -91,27 +53,6 @@ export function unread<const Name extends string>(
   const fields = names.map((name) => [name, z.unknown().optional()] as const);
   return Object.fromEntries(fields) as Record<Name, z.ZodOptional<z.ZodUnknown>>;
 }
-
-/** A label selector of Kubernetes. */
-export const labelSelector = z.strictObject({
-  matchLabels: labelMap.optional(),
-  matchExpressions: z
-    .array(
-      z
-        .strictObject({
-          key: labelKey,
-          operator: z.enum(['In', 'NotIn', 'Exists', 'DoesNotExist']),
-          values: z.array(labelValue).optional(),
-        })
-        .superRefine(({ operator, values }, context) => {
-          const needsValues = operator === 'In' || operator === 'NotIn';
-          if (needsValues === (values !== undefined && values.length > 0)) return;
-          const message = needsValues ? `is required for ${operator}` : `not with ${operator}`;
-          context.addIssue({ code: 'custom', path: ['values'], message });
-        }),
-    )
-    .optional(),
-});
 
 /** `{matchLabels}` of Istio's policies. */
 export const workloadSelector = z.strictObject({ matchLabels: labelMap.optional() });

@@ -1,6 +1,7 @@
 /** Gateway API: Gateway and GatewayClass. The mesh reads what waypoints and network gateways need. */
 import { z } from 'zod';
-import { dnsSubdomain, filled, labelSelector, objectMeta, portNumber, unread } from './fields.ts';
+import { dnsSubdomain, labelSelector } from '../../../lib/kubernetes/label-fields.ts';
+import { filled, objectMeta, portNumber, unread } from './fields.ts';
 
 const VERSIONS = ['gateway.networking.k8s.io/v1', 'gateway.networking.k8s.io/v1beta1'] as const;
 

@@ -1,7 +1,8 @@
 /** Istio's networking kinds: ServiceEntry and WorkloadEntry. */
 import { z } from 'zod';
 import { tryParseIp } from '../../../lib/net/address.ts';
-import { dnsLabel, filled, ipRange, labelMap, portName, portNumber, objectMeta } from './fields.ts';
+import { dnsLabel, labelMap } from '../../../lib/kubernetes/label-fields.ts';
+import { filled, ipRange, portName, portNumber, objectMeta } from './fields.ts';
 
 const VERSIONS = [
   'networking.istio.io/v1',

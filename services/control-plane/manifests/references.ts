@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { dnsLabel, dnsSubdomain } from './fields.ts';
+import { dnsLabel, dnsSubdomain } from '../../../lib/kubernetes/label-fields.ts';
 import { KINDS, isKind, isNamespaced } from './kinds.ts';
 import type { ObjectName } from './kinds.ts';
 import { listItems } from './parse.ts';

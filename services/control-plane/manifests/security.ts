@@ -1,6 +1,7 @@
 /** Istio's security kinds. Unknown fields and values are refused, because a lost condition would widen access. */
 import { z } from 'zod';
-import { dnsSubdomain, filled, ipRange, workloadSelector, objectMeta } from './fields.ts';
+import { dnsSubdomain } from '../../../lib/kubernetes/label-fields.ts';
+import { filled, ipRange, workloadSelector, objectMeta } from './fields.ts';
 
 const VERSIONS = ['security.istio.io/v1', 'security.istio.io/v1beta1'] as const;
 

@@ -6,7 +6,8 @@ import {
   trustDomainField,
 } from '../../../lib/mesh-config/text.ts';
 import type { RoutingScope } from '../../../lib/state/model.ts';
-import { dnsLabel, filled, labelSelector } from '../manifests/fields.ts';
+import { dnsLabel, labelSelector } from '../../../lib/kubernetes/label-fields.ts';
+import { filled } from '../manifests/fields.ts';
 import { namespaceOf } from '../manifests/kinds.ts';
 import type { ObjectChange } from '../store/object-store.ts';
 

@@ -13,8 +13,8 @@ export type Visibility = 'PUBLIC' | 'NAMESPACE' | 'NONE';
 export interface Mesh extends MeshSettings {
   /** The network of this cluster; empty when it has none. */
   readonly network: string;
-  /** Namespaces that match one of them are part of the mesh; null takes all. */
-  readonly discovery: readonly LabelSelector[] | null;
+  /** Namespaces that match one of them are part of the mesh; without any, all are. */
+  readonly discovery: readonly LabelSelector[];
   /** The scopes of a service that names no traffic distribution; empty prefers no endpoint. */
   readonly failover: readonly RoutingScope[];
   /** The visibility of ServiceEntries without `exportTo`. */
@@ -27,7 +27,6 @@ export function meshOf(settings: MeshSettings, config: MeshConfig, network: stri
   const trustDomain = config.trustDomain ?? settings.trustDomain;
   const { localityLbSetting: locality } = config;
   const labels = locality?.enabled === false ? [] : (locality?.failoverPriority ?? []);
-  const selectors = config.discoverySelectors ?? [];
   return {
     ...settings,
     trustDomain,
@@ -37,7 +36,7 @@ export function meshOf(settings: MeshSettings, config: MeshConfig, network: stri
       trustDomains: [trustDomain, ...(config.trustDomainAliases ?? [])],
     },
     network,
-    discovery: selectors.length === 0 ? null : selectors,
+    discovery: config.discoverySelectors ?? [],
     failover: labels
       .map((label) => LOCALITY_SCOPES.get(label))
       .filter((scope) => scope !== undefined),

@@ -1,6 +1,6 @@
 import type { NamespaceObject } from '../manifests/kinds.ts';
-import { matchesSelector } from '../../../lib/kubernetes/label-selector.ts';
 import type { Labels } from '../../../lib/kubernetes/label-selector.ts';
+import { isDiscovered } from '../../../lib/mesh-config/discovery.ts';
 import type { Mesh } from './mesh.ts';
 
 /** The part of a namespace that its objects depend on. */
@@ -13,7 +13,7 @@ export interface NamespaceFacts {
 
 const NOTHING: Labels = {};
 
-/** The facts of a namespace. The system and the root namespace are always part of the mesh: their policies hold everywhere. */
+/** The facts of a namespace. */
 export function namespaceFacts(
   mesh: Mesh,
   name: string,
@@ -24,10 +24,10 @@ export function namespaceFacts(
   return {
     labels,
     annotations: object?.metadata.annotations ?? NOTHING,
-    discovered:
-      mesh.discovery === null ||
-      name === system ||
-      name === mesh.policies.rootNamespace ||
-      mesh.discovery.some((selector) => matchesSelector(selector, labels)),
+    discovered: isDiscovered(
+      { selectors: mesh.discovery, always: [system, mesh.policies.rootNamespace] },
+      name,
+      labels,
+    ),
   };
 }

@@ -22,13 +22,15 @@ import { pod } from './objects.ts';
 import { underRole } from './rbac.ts';
 import type { RoleAccount } from './rbac.ts';
 
-/** A system namespace with the CA's account, and the namespaces that get its roots. */
+/** A system namespace with the CA's account and MeshConfig, and the namespaces that get its roots. */
 export interface CaCluster {
   /** The system namespace. */
   readonly system: string;
   /** The CA's account. */
   readonly account: RoleAccount;
-  /** Makes a namespace that the CA selects. */
+  /** Replaces the MeshConfig by one that selects the namespaces of this CA alone, and has these lines, too. */
+  configure(lines?: string): Promise<void>;
+  /** Makes a namespace that the MeshConfig selects. */
   namespace(label: string): Promise<string>;
   /** A pod that runs on a node under an account. */
   pod(namespace: string, account: string, node: string): TestObject;
@@ -52,6 +54,12 @@ export interface RunningCa {
 export async function caCluster(t: ExecutionContext, cluster: Cluster): Promise<CaCluster> {
   const system = await cluster.namespace('system');
   const account = await underRole(cluster, 'ca.yaml', { namespace: system });
+  const configure: CaCluster['configure'] = async (lines = '') => {
+    const own = `discoverySelectors: [{matchLabels: {weft-test: ${system}}}]`;
+    await cluster.apply(meshConfig(system, `${own}\n${lines}`));
+  };
+  // All namespaces of the API server belong to a mesh without it, also those of other tests.
+  await configure();
   const scratch = await makeScratch('ca-kubernetes');
   t.teardown(() => rm(scratch, { recursive: true, force: true }));
   const environment = async (via?: Gateway): Promise<Record<string, string>> => ({
@@ -61,7 +69,6 @@ export async function caCluster(t: ExecutionContext, cluster: Cluster): Promise<
       ...(via === undefined ? {} : { via }),
     }),
     POD_NAMESPACE: system,
-    WEFT_CA_NAMESPACE_SELECTOR: `weft-test=${system}`,
     CA_TRUSTED_NODE_ACCOUNTS: `${system}/ztunnel`,
     WEFT_CA_SERVING_HOSTS: '127.0.0.1',
     WEFT_CA_ROTATION_SETTLE: '500ms',
@@ -69,6 +76,7 @@ export async function caCluster(t: ExecutionContext, cluster: Cluster): Promise<
   return {
     system,
     account,
+    configure,
     pod: (namespace, account, node) =>
       pod(namespace, `${account}-1`, { ip: '10.244.1.1', account, node }),
     namespace: (label) => cluster.namespace(label, { 'weft-test': system }),
@@ -91,6 +99,16 @@ export async function caCluster(t: ExecutionContext, cluster: Cluster): Promise<
       t.teardown(() => opened.close());
       return opened;
     },
+  };
+}
+
+/** The ConfigMap of a MeshConfig. */
+function meshConfig(namespace: string, mesh: string): TestObject {
+  return {
+    apiVersion: 'v1',
+    kind: 'ConfigMap',
+    metadata: { name: 'istio', namespace },
+    data: { mesh },
   };
 }
 

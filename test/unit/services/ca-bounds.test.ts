@@ -80,7 +80,14 @@ async function kit(t: ExecutionContext, callersPerSecond = 1_000) {
           return verifier.verify(token);
         },
       },
-      trustDomain: { current: 'cluster.local' },
+      mesh: {
+        current: {
+          trustDomain: 'cluster.local',
+          trustDomainAliases: [],
+          rootNamespace: null,
+          discoverySelectors: [],
+        },
+      },
       pods: NO_PODS,
       authority,
       signer: new SigningPool(1),

@@ -20,7 +20,7 @@ test('closed before its first lists are complete, it ends', async (t) => {
   } as unknown as KubernetesClient;
   const { log } = capturedLog();
   const text = new SpreadText(
-    { name: 'roots', key: 'pem', namespaceSelector: null, content: () => 'the roots' },
+    { name: 'roots', key: 'pem', selects: () => true, content: () => 'the roots' },
     { client, clock: new FakeClock(), log, reflectors: reflectorMetrics(new MetricRegistry()) },
   );
   const running = text.run();

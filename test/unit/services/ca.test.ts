@@ -12,6 +12,7 @@ import { accountSubject, nodeSubject } from '../../support/token-issuer.ts';
 
 const rules: GrantRules = {
   trustDomain: 'cluster.local',
+  trustDomainAliases: [],
   trustedNodeAccounts: ['istio-system/ztunnel'],
   servingNames: { 'istio-system/istiod': [{ kind: 'dns', value: 'istiod' }] },
 };
@@ -38,6 +39,21 @@ test('a node is granted the identity of a pod it runs, and nothing but that', (t
   const grant = decideGrant(nodeSubject('node-1'), WEB, rules, registry(web));
   t.deepEqual(grant, { granted: true, identity: WEB, names: [{ kind: 'uri', value: WEB }] });
   t.false(decideGrant(nodeSubject('node-2'), WEB, rules, registry(web)).granted);
+});
+
+test('a node is granted an identity of an alias of the trust domain, and a caller none for itself', (t) => {
+  const aliased = { ...rules, trustDomain: 'new.example', trustDomainAliases: ['cluster.local'] };
+  t.like(decideGrant(nodeSubject('node-1'), WEB, aliased, registry(web)), { identity: WEB });
+  t.like(decideGrant(nodeSubject('node-2'), WEB, aliased, registry(web)), { granted: false });
+  const foreign = WEB.replace('cluster.local', 'other.example');
+  const refused = decideGrant(nodeSubject('node-1'), foreign, aliased, registry(web));
+  t.like(refused, { granted: false, reason: 'foreign_trust_domain' });
+  t.regex(
+    refused.granted ? '' : refused.detail,
+    /not of the trust domain new\.example, nor of its aliases cluster\.local$/,
+  );
+  const own = decideGrant(nodeSubject('node-1'), null, aliased, registry(web));
+  t.like(own, { identity: 'spiffe://new.example/ns/istio-system/sa/ztunnel' });
 });
 
 const phase = (value: string): Record<string, unknown> =>
@@ -220,6 +236,7 @@ test("the defaults are upstream's", (t) => {
   const config = caConfig.parse({ WEFT_TOKEN_JWKS_PATH: '/jwks.json' });
   t.like(config, {
     trustDomain: 'cluster.local',
+    trustDomainAliases: [],
     trustedNodeAccounts: ['istio-system/ztunnel'],
     defaultLifetimeMs: 86_400_000,
     maxLifetimeMs: 90 * 86_400_000,
