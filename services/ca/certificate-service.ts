@@ -141,7 +141,7 @@ export class CertificateService {
     const authority = this.#deps.authority.current;
     const notAfterMs = this.#notAfter(request.validitySeconds, authority);
     const issued = await this.#sign(request.csr, grant.names, notAfterMs, authority);
-    this.#deps.holders.note(this.#holderOf(caller), issued.trustedRoots, notAfterMs);
+    await this.#deps.holders.note(this.#holderOf(caller), issued.trustedRoots, notAfterMs);
     this.#deps.metrics.issued();
     this.#deps.log.info(
       {

@@ -1,7 +1,7 @@
 import type { Clock, Timer } from '../../lib/clock/clock.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../lib/log/logger.ts';
-import { HOLDER_WRITE_DELAY_MS, MAX_HOLDERS } from './limits.ts';
+import { HOLDER_RETRY_MS, MAX_HOLDERS } from './limits.ts';
 
 /** A node or account that holds certificates of this CA. */
 export interface Holder {
@@ -31,15 +31,20 @@ export interface HoldersDeps {
 const END_STEPS = 4;
 
 /**
- * The holders of unexpired certificates, and the roots that each trusts: a rotation waits for them. Changes are written
- * together, at most one write at a time.
+ * The holders of unexpired certificates, and the roots that each trusts: a rotation waits for them. Changes are written before
+ * the certificate is handed out, so that a CA that is killed forgets none. There is one write at a time; changes that come
+ * meanwhile are written together.
  */
 export class Holders {
   readonly #deps: HoldersDeps;
   readonly #known = new Map<string, Holder>();
   readonly #unwritten = new Set<string>();
-  #timer: Timer | null = null;
-  #writing: Promise<void> | null = null;
+  /** The names that the store has. */
+  readonly #stored = new Set<string>();
+  #retry: Timer | null = null;
+  #writing: Promise<void> = Promise.resolve();
+  /** The write after the one that is under way; null when none is asked for. */
+  #next: Promise<void> | null = null;
   #problem: string | null = null;
   #closed = false;
 
@@ -50,6 +55,7 @@ export class Holders {
   /** Reads the holders of all CA processes; own changes that are not written yet stay. */
   async refresh(): Promise<void> {
     for (const holder of await this.#deps.store.read()) {
+      this.#stored.add(holder.name);
       if (!this.#unwritten.has(holder.name)) this.#known.set(holder.name, holder);
     }
   }
@@ -61,10 +67,11 @@ export class Holders {
   }
 
   /**
-   * Notes that a holder gets a certificate. Throws IDENTITY_UNAVAILABLE for a new holder beyond {@link MAX_HOLDERS}: a
-   * rotation would not wait for it.
+   * Notes that a holder gets a certificate; resolves when that is written. A known holder goes on when it cannot be written
+   * now. Throws IDENTITY_UNAVAILABLE for a new holder that cannot be written, or beyond {@link MAX_HOLDERS}: a rotation would
+   * not wait for it.
    */
-  note(name: string, roots: readonly string[] | null, notAfterMs: number): void {
+  async note(name: string, roots: readonly string[] | null, notAfterMs: number): Promise<void> {
     const { clock } = this.#deps;
     const known = this.#known.get(name);
     if (known === undefined && this.#known.size >= MAX_HOLDERS) this.#makeRoom();
@@ -72,24 +79,30 @@ export class Holders {
     const current = known?.untilMs ?? 0;
     const untilMs = notAfterMs <= current ? current : Math.ceil(notAfterMs + step);
     const sorted = roots === null ? null : [...roots].sort();
-    if (known !== undefined && untilMs === current && sameRoots(known.roots, sorted)) return;
+    const isKnown = known !== undefined && untilMs === current && sameRoots(known.roots, sorted);
+    if (isKnown && this.#stored.has(name)) return;
     this.#known.set(name, { name, roots: sorted, untilMs });
     this.#unwritten.add(name);
-    this.#writeSoon();
+    await this.#flush();
+    if (this.#stored.has(name)) return;
+    throw new MeshError(
+      'IDENTITY_UNAVAILABLE',
+      `${name} cannot be noted as a holder of certificates: ${this.#problem ?? 'the CA ends'}`,
+    );
   }
 
   /** Writes outstanding changes; later ones are not written. */
   async close(): Promise<void> {
+    this.#retry?.cancel();
+    const last = this.#flush();
     this.#closed = true;
-    this.#timer?.cancel();
-    await this.#writing;
-    await this.#write();
+    await last;
   }
 
   #makeRoom(): void {
     const now = this.#deps.clock.now();
     for (const { name, untilMs } of this.#known.values()) {
-      if (untilMs <= now) this.#known.delete(name);
+      if (untilMs <= now) this.#forget(name);
     }
     if (this.#known.size < MAX_HOLDERS) return;
     throw new MeshError(
@@ -98,15 +111,29 @@ export class Holders {
     );
   }
 
-  #writeSoon(): void {
-    if (this.#closed || this.#timer !== null || this.#writing !== null) return;
-    this.#timer = this.#deps.clock.after(HOLDER_WRITE_DELAY_MS, () => {
-      this.#timer = null;
-      this.#writing = this.#write().then(() => {
-        this.#writing = null;
-        if (this.#unwritten.size > 0) this.#writeSoon();
-      });
+  /** Resolves after a write of all changes so far. One that is under way may have begun before them. */
+  #flush(): Promise<void> {
+    if (this.#closed) return this.#writing;
+    this.#next ??= this.#writing.then(() => {
+      this.#next = null;
+      this.#writing = this.#write();
+      return this.#writing;
     });
+    return this.#next;
+  }
+
+  #retryLater(): void {
+    if (this.#closed) return;
+    this.#retry ??= this.#deps.clock.after(HOLDER_RETRY_MS, () => {
+      this.#retry = null;
+      void this.#flush();
+    });
+  }
+
+  #forget(name: string): void {
+    this.#known.delete(name);
+    this.#unwritten.delete(name);
+    this.#stored.delete(name);
   }
 
   async #write(): Promise<void> {
@@ -116,15 +143,18 @@ export class Holders {
     this.#unwritten.clear();
     const now = clock.now();
     const gone = [...this.#known.values()].filter(({ untilMs }) => untilMs <= now);
-    for (const { name } of gone) this.#known.delete(name);
+    for (const { name } of gone) this.#forget(name);
+    const changed = names.flatMap((name) => this.#known.get(name) ?? []);
     try {
       await store.merge(
-        names.flatMap((name) => this.#known.get(name) ?? []),
+        changed,
         gone.map(({ name }) => name),
       );
+      for (const { name } of changed) this.#stored.add(name);
       this.#problem = null;
     } catch (error) {
-      for (const name of names) this.#unwritten.add(name);
+      for (const { name } of changed) this.#unwritten.add(name);
+      this.#retryLater();
       const problem = errorText(error);
       if (problem !== this.#problem) log.warn({ problem }, 'certificate-holders.write-failed');
       this.#problem = problem;

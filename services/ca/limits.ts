@@ -53,8 +53,8 @@ export const ROTATION_CHECK_MS = 2_000;
 /** Most nodes and accounts whose roots are followed, far above the nodes of a mesh. */
 export const MAX_HOLDERS = 20_000;
 
-/** Changes of holders are written together after this time. */
-export const HOLDER_WRITE_DELAY_MS = 1_000;
+/** Holders that could not be written are written after this time. */
+export const HOLDER_RETRY_MS = 1_000;
 
 /** Most signing threads; each signs more than 1,000 certificates a second. */
 export const SIGNERS_MAX = 4;

@@ -27,6 +27,7 @@ import type { CaStores } from '../../../services/ca/stores.ts';
 import { keptLog } from '../../support/actor-context.ts';
 import { createCaKit } from '../../support/ca-kit.ts';
 import type { CaKit } from '../../support/ca-kit.ts';
+import { startCaProcess } from '../../support/ca-process.ts';
 import { startCaNode, startHandshakes } from '../../support/ca-node.ts';
 import { nodePod, podObject } from '../../support/pods-api.ts';
 import { until } from '../../support/until.ts';
@@ -147,6 +148,47 @@ test('a CA that ends during a rotation goes on with it, and a rotation can be gi
     what: 'the former bundle',
   });
   t.is((await caStatus(RULES, stores, Date.now())).rotation, null);
+});
+
+test('a CA that is killed in every step of a rotation goes on with it, and no connection fails', async (t) => {
+  const kit = await createCaKit(t, { pods: PODS });
+  // Long enough that a step is met before it ends.
+  const settleMs = 3_000;
+  let ca = await startCaProcess(t, kit, settleMs);
+  const stores = storesOf(kit);
+  const [old] = await rootsIn(kit.bundlePath);
+  const { bundlePath } = kit;
+  const [web, api] = await Promise.all([
+    startCaNode(t, kit, { node: 'node-1', identity: WEB, bundlePath, seconds: 20 }),
+    startCaNode(t, kit, { node: 'node-2', identity: API, bundlePath, seconds: 20 }),
+  ]);
+  const handshakes = await startHandshakes(t, web, api);
+  const step = async (): Promise<string> =>
+    (await caStatus(RULES, stores, Date.now())).rotation?.step ?? 'retired';
+  await rotate(stores.state, RULES, Date.now());
+  const steps = ['prepare', 'distribute', 'sign', 'retired'];
+  for (const wanted of steps) {
+    await until(async () => (await step()) === wanted, { what: `the step ${wanted}` });
+    await ca.kill();
+    t.is(await step(), wanted, 'it was killed in this step');
+    const { made } = handshakes;
+    await until(() => handshakes.made > made + 20, { what: 'connections without a CA' });
+    ca = await startCaProcess(t, kit, settleMs);
+    const { holders } = await caStatus(RULES, stores, Date.now());
+    t.is(holders.count, 2, 'no holder of a certificate is forgotten');
+  }
+  await until(async () => (await rootsIn(bundlePath)).length === 1, {
+    what: 'the bundle of the new root alone',
+  });
+  t.notDeepEqual(await rootsIn(bundlePath), [old]);
+  await until(
+    () =>
+      [web, api].every((node) => parseCertificates(node.current().rootsPem, 'roots').length === 1),
+    { what: 'the nodes to forget the old root' },
+  );
+  const { made } = handshakes;
+  await until(() => handshakes.made > made + 20, { what: 'connections with the new root alone' });
+  t.deepEqual(handshakes.failures, []);
 });
 
 test('an operator takes a node that is gone out of those that a rotation waits for', async (t) => {

@@ -6,7 +6,7 @@ import type { ExecutionContext } from 'ava';
 import { HolderFile } from '../../../services/ca/holder-file.ts';
 import { Holders } from '../../../services/ca/holders.ts';
 import type { Holder, HolderStore } from '../../../services/ca/holders.ts';
-import { HOLDER_WRITE_DELAY_MS, MAX_HOLDERS } from '../../../services/ca/limits.ts';
+import { HOLDER_RETRY_MS, MAX_HOLDERS } from '../../../services/ca/limits.ts';
 import { StateFolder } from '../../../services/ca/state-folder.ts';
 import { newState } from '../../../services/ca/state.ts';
 import { capturedLog } from '../../support/bus.ts';
@@ -76,10 +76,11 @@ test('holders are written together, only when they change, and forgotten at thei
   };
   const holders = new Holders({ clock, log: capturedLog().log, store });
   const end = clock.now() + 24 * HOUR_MS;
-  holders.note('node-1', ['b', 'a'], end);
-  holders.note('node-2', null, end);
-  for (let renewal = 0; renewal < 100; renewal += 1) holders.note('node-1', ['a', 'b'], end);
-  await clock.advance(HOLDER_WRITE_DELAY_MS);
+  await Promise.all([
+    holders.note('node-1', ['b', 'a'], end),
+    holders.note('node-2', null, end),
+    ...Array.from({ length: 100 }, () => holders.note('node-1', ['a', 'b'], end)),
+  ]);
   t.is(writes.length, 1);
   t.deepEqual(
     writes[0]?.changed.map(({ name, roots }) => [name, roots]),
@@ -90,17 +91,41 @@ test('holders are written together, only when they change, and forgotten at thei
   );
   t.true(holders.live().every(({ untilMs }) => untilMs >= end));
   await clock.advance(HOUR_MS);
-  holders.note('node-1', ['a', 'b'], end + HOUR_MS);
-  await clock.advance(HOLDER_WRITE_DELAY_MS);
+  await holders.note('node-1', ['a', 'b'], end + HOUR_MS);
   t.is(writes.length, 1, 'an end within the known one is no change');
-  holders.note('node-1', ['c'], end + HOUR_MS);
-  await clock.advance(HOLDER_WRITE_DELAY_MS);
+  await holders.note('node-1', ['c'], end + HOUR_MS);
   t.is(writes.length, 2, 'another root is');
   await clock.advance(40 * HOUR_MS);
   t.deepEqual(holders.live(), []);
-  holders.note('node-3', null, clock.now() + HOUR_MS);
-  await clock.advance(HOLDER_WRITE_DELAY_MS);
+  await holders.note('node-3', null, clock.now() + HOUR_MS);
   t.deepEqual([...(writes[2]?.gone ?? [])].sort(), ['node-1', 'node-2']);
+  await holders.close();
+});
+
+test('changes that come during a write are written with the next, before their certificates are handed out', async (t) => {
+  const clock = new FakeClock();
+  const writes: string[][] = [];
+  const first = Promise.withResolvers<void>();
+  const store: HolderStore = {
+    read: () => Promise.resolve([]),
+    async merge(changed) {
+      writes.push(changed.map(({ name }) => name));
+      if (writes.length === 1) await first.promise;
+    },
+  };
+  const holders = new Holders({ clock, log: capturedLog().log, store });
+  const end = clock.now() + HOUR_MS;
+  const one = holders.note('node-1', null, end);
+  await until(() => writes.length === 1, { what: 'the first write' });
+  let isHandedOut = false;
+  const later = ['node-2', 'node-3'].map((name) =>
+    holders.note(name, null, end).then(() => (isHandedOut = true)),
+  );
+  t.deepEqual(writes, [['node-1']]);
+  t.false(isHandedOut);
+  first.resolve();
+  await Promise.all([one, ...later]);
+  t.deepEqual(writes, [['node-1'], ['node-2', 'node-3']]);
   await holders.close();
 });
 
@@ -108,21 +133,25 @@ test('more holders than a rotation can follow are refused, not forgotten', async
   const clock = new FakeClock();
   const store = new HolderFile(await folder(t));
   const holders = new Holders({ clock, log: capturedLog().log, store });
-  for (let node = 0; node < MAX_HOLDERS; node += 1) {
-    holders.note(`node-${node}`, null, clock.now() + HOUR_MS);
-  }
-  t.throws(() => holders.note('one-more', null, clock.now() + HOUR_MS), { message: /the most/ });
+  await Promise.all(
+    Array.from({ length: MAX_HOLDERS }, (_, node) =>
+      holders.note(`node-${node}`, null, clock.now() + HOUR_MS),
+    ),
+  );
+  await t.throwsAsync(() => holders.note('one-more', null, clock.now() + HOUR_MS), {
+    message: /the most/,
+  });
   await holders.close();
   const again = new Holders({ clock, log: capturedLog().log, store });
   await again.refresh();
   t.is(again.live().length, MAX_HOLDERS);
 });
 
-test('holders that cannot be written now are written later', async (t) => {
+test('while holders cannot be written, known ones go on and new ones get nothing; all are written later', async (t) => {
   const clock = new FakeClock();
   const { log, lines } = capturedLog();
   const written: string[] = [];
-  let failing = true;
+  let failing = false;
   const store: HolderStore = {
     read: () => Promise.resolve([]),
     merge(changed) {
@@ -132,14 +161,17 @@ test('holders that cannot be written now are written later', async (t) => {
     },
   };
   const holders = new Holders({ clock, log, store });
-  holders.note('node-1', null, clock.now() + HOUR_MS);
-  await clock.advance(HOLDER_WRITE_DELAY_MS);
-  await until(() => lines.at(-1)?.['message'] === 'certificate-holders.write-failed', {
-    what: 'the failure to be told',
+  await holders.note('node-1', null, clock.now() + HOUR_MS);
+  failing = true;
+  await holders.note('node-1', ['a'], clock.now() + HOUR_MS);
+  t.is(lines.at(-1)?.['message'], 'certificate-holders.write-failed');
+  await t.throwsAsync(() => holders.note('node-2', null, clock.now() + HOUR_MS), {
+    code: 'IDENTITY_UNAVAILABLE',
+    message: /node-2 cannot be noted as a holder of certificates: no space/,
   });
   failing = false;
-  await clock.advance(HOLDER_WRITE_DELAY_MS);
-  await until(() => written.length > 0, { what: 'the later write' });
-  t.deepEqual(written, ['node-1']);
+  await clock.advance(HOLDER_RETRY_MS);
+  await until(() => written.length > 1, { what: 'the later write' });
+  t.deepEqual(written, ['node-1', 'node-1', 'node-2']);
   await holders.close();
 });
