@@ -14,6 +14,6 @@ export function sha256Hex(data: Uint8Array | string): string {
  * no object that a garbage collection has to call back for, because the control plane hashes a hundred thousand resources at once.
  */
 export function sha256Prefix(data: Uint8Array | string, bytes: number): string {
-  scratch.latin1Write(hash('sha256', data, 'latin1'));
+  scratch.write(hash('sha256', data, 'latin1'), 'latin1');
   return scratch.toString('hex', 0, bytes);
 }

@@ -236,7 +236,6 @@ test("the defaults are upstream's", (t) => {
   const config = caConfig.parse({ WEFT_TOKEN_JWKS_PATH: '/jwks.json' });
   t.like(config, {
     trustDomain: 'cluster.local',
-    trustDomainAliases: [],
     trustedNodeAccounts: ['istio-system/ztunnel'],
     defaultLifetimeMs: 86_400_000,
     maxLifetimeMs: 90 * 86_400_000,

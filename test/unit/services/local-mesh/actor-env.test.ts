@@ -34,7 +34,11 @@ test('a mesh on demand has no DNS proxy, and is refused with one', async (t) => 
   for (const name of ['node-1/node-proxy', 'node-1/node-agent']) {
     const role = parseRole(name, plan);
     const { config } = await loadActor(role.actor);
-    const env = { ...actorDefaults(role, caller), ...caller, ...actorEnv(role, plan, paths) };
+    const env: Record<string, string> = {
+      ...actorDefaults(role, caller),
+      ...caller,
+      ...actorEnv(role, plan, paths),
+    };
     t.notThrows(() => config.parse(env), name);
     t.not(env['AMBIENT_DNS_CAPTURE'], 'true');
   }
