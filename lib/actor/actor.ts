@@ -33,6 +33,8 @@ export interface Readiness {
 export interface ActorContext {
   readonly actor: string;
   readonly node: string | null;
+  /** True when the process hosts other actors too, and memory therefore counts for more. */
+  readonly sharesProcess: boolean;
   readonly log: Logger;
   readonly clock: Clock;
   readonly metrics: MetricRegistry;

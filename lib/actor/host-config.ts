@@ -42,14 +42,9 @@ export const hostConfig = defineConfig(
         'where /metrics and /healthz/ready are served to scrapers, and nothing else; none when unset',
       when: 'Prometheus scrapes the process',
     },
-    WEFT_LOG_LEVEL: {
-      schema: oneOf('trace', 'debug', 'info', 'warn', 'error')({ default: 'info' }),
-      description: 'least severe log level written',
-      when: 'looking for a fault (debug), or the log is too long (warn)',
-    },
     RUST_LOG: {
-      schema: logFilter({ optional: true }),
-      description: 'levels, also of single targets: info,access=debug; goes before WEFT_LOG_LEVEL',
+      schema: logFilter({ default: 'info' }),
+      description: 'least severe log level written, also of single targets: info,access=debug',
     },
     LOG_FORMAT: {
       schema: oneOf('json', 'plain')({ default: 'json' }),
@@ -68,7 +63,7 @@ export const hostConfig = defineConfig(
     node: values.NODE_NAME,
     admin: values.WEFT_ADMIN_ADDRESS,
     metrics: values.WEFT_METRICS_ADDRESS,
-    logLevel: values.RUST_LOG ?? values.WEFT_LOG_LEVEL,
+    logLevel: values.RUST_LOG,
     logFormat: values.LOG_FORMAT,
     drainDeadlineMs: drainDeadlineMs(values),
     releaseMemory: values.WEFT_RELEASE_MEMORY,

@@ -20,6 +20,7 @@ import { ReadinessGate } from './readiness.ts';
 /** The parts of a host that its actors share. */
 export interface HostServices {
   readonly node: string | null;
+  readonly sharesProcess: boolean;
   readonly clock: Clock;
   readonly logLevel: string;
   readonly logFormat: LogFormat;
@@ -151,6 +152,7 @@ export class HostedActor {
     return {
       actor: this.name,
       node: services.node,
+      sharesProcess: services.sharesProcess,
       log: this.log,
       clock: services.clock,
       metrics: this.metrics,

@@ -152,6 +152,7 @@ class ActorHost {
       ({ definition, config: actorConfig }) =>
         new HostedActor(definition, actorConfig, {
           node: config.host.node,
+          sharesProcess: config.actors.length > 1,
           clock,
           logLevel: config.host.logLevel,
           logFormat: config.host.logFormat,

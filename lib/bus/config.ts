@@ -1,4 +1,4 @@
-import { makeField, duration, text } from '../config/fields.ts';
+import { makeField, text } from '../config/fields.ts';
 import type { ConfigVariable } from '../config/spec.ts';
 
 /** The address of Redis. */
@@ -34,8 +34,6 @@ export interface BusConfig {
   readonly caFile: string | null;
   /** First part of every key. */
   readonly prefix: string;
-  /** Full copies after a loss start at a random moment within this time, so that readers do not all come at once. */
-  readonly resyncSpreadMs: number;
 }
 
 const REDIS_PORT = 6_379;
@@ -130,11 +128,6 @@ export const busVariables = {
     description: 'first part of every Redis key',
     when: 'several meshes share one Redis',
   },
-  WEFT_REDIS_RESYNC_SPREAD: {
-    schema: duration({ default: 5_000 }),
-    description: 'full copies after a loss of state are spread over this time',
-    when: 'hundreds of readers share one Redis and a loss of state saturates it',
-  },
 } as const satisfies Record<string, ConfigVariable>;
 
 /** The parsed values of {@link busVariables}. */
@@ -144,7 +137,6 @@ export interface BusValues {
   readonly REDIS_PASSWORD_FILE: string | null;
   readonly REDIS_CA_FILE: string | null;
   readonly WEFT_REDIS_PREFIX: string;
-  readonly WEFT_REDIS_RESYNC_SPREAD: number;
 }
 
 /** The configuration in the values of {@link busVariables}. */
@@ -155,6 +147,5 @@ export function busConfig(values: BusValues): BusConfig {
     passwordFile: values.REDIS_PASSWORD_FILE,
     caFile: values.REDIS_CA_FILE,
     prefix: values.WEFT_REDIS_PREFIX,
-    resyncSpreadMs: values.WEFT_REDIS_RESYNC_SPREAD,
   };
 }

@@ -27,6 +27,12 @@ export const COPY_SLICE_ROWS = 500;
 /** Longest time that rows of a mirrored table hold the event loop: well below the time a lock or a heartbeat tolerates. */
 export const MIRROR_SLICE_MS = 8;
 
+/** Longest time over which the full copies of all readers are spread after a loss of state. */
+export const RESYNC_SPREAD_MAX_MS = 5_000;
+
+/** Share of a row in that time: a table of 5,000 rows takes all of it, and a small table is copied at once. */
+export const RESYNC_SPREAD_PER_ROW_MS = 1;
+
 /** Log entries taken at a time. */
 export const FOLLOW_SLICE_ENTRIES = 500;
 

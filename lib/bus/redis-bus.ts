@@ -143,7 +143,6 @@ export class Bus {
         log,
         metrics: this.#metrics,
         malformed: new MalformedReport(table, log, this.#metrics),
-        resyncSpreadMs: this.#config.resyncSpreadMs,
         onClose: () => this.#parts.delete(reader),
       },
       handler,

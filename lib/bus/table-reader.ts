@@ -4,7 +4,12 @@ import { Backoff } from '../clock/backoff.ts';
 import { errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
 import type { TableEntry, TableHandler } from './contract.ts';
-import { FOLLOW_BLOCK_MS, FOLLOW_SLICE_ENTRIES } from './limits.ts';
+import {
+  FOLLOW_BLOCK_MS,
+  FOLLOW_SLICE_ENTRIES,
+  RESYNC_SPREAD_MAX_MS,
+  RESYNC_SPREAD_PER_ROW_MS,
+} from './limits.ts';
 import type { TableKeys } from './keys.ts';
 import type { MalformedReport } from './malformed.ts';
 import type { BusMetrics } from './metrics.ts';
@@ -24,7 +29,6 @@ export interface ReaderDeps {
   readonly log: Logger;
   readonly metrics: BusMetrics;
   readonly malformed: MalformedReport;
-  readonly resyncSpreadMs: number;
   /** Called when the reader is closed. */
   readonly onClose: () => void;
 }
@@ -47,6 +51,8 @@ export class TableReader {
   #cursor: LogCursor | null = null;
   #verified = false;
   #synced = false;
+  /** Rows of the last copy, and changes since: at least the size of the table. */
+  #rowsSeen = 0;
 
   constructor(deps: ReaderDeps, handler: TableHandler) {
     this.#deps = deps;
@@ -98,9 +104,12 @@ export class TableReader {
     }
   }
 
+  /** Waits for a random time, so that the readers of a large table do not all copy it at once. */
   async #spread(reason: ResyncReason): Promise<void> {
-    const { clock, log, metrics, resyncSpreadMs, table } = this.#deps;
-    const delayMs = Math.random() * resyncSpreadMs;
+    const { clock, log, metrics, table } = this.#deps;
+    const spreadMs = Math.min(this.#rowsSeen * RESYNC_SPREAD_PER_ROW_MS, RESYNC_SPREAD_MAX_MS);
+    const delayMs = Math.random() * spreadMs;
+    this.#rowsSeen = 0;
     metrics.resyncs.inc({ table, reason });
     log.info({ table, reason, delayMs: Math.round(delayMs) }, 'bus.resync');
     if (delayMs > 0) await clock.sleep(delayMs, this.#stop.signal);
@@ -140,6 +149,7 @@ export class TableReader {
           entries.push(entry);
         }
       }
+      this.#rowsSeen += entries.length;
       if (entries.length > 0) await this.#handle(() => this.#handler.onEntries(entries));
     }
   }
@@ -158,6 +168,7 @@ export class TableReader {
       const before = cursor.version;
       const { changes, malformed, end } = cursor.take(entries);
       const { version } = cursor;
+      this.#rowsSeen += changes.length;
       for (const { id, reason } of malformed)
         this.#deps.malformed.report(`log entry ${id}`, reason);
       if (version > before) await this.#handle(() => this.#handler.onChanges(changes, version));

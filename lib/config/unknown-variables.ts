@@ -8,33 +8,53 @@ export const COMMAND_VARIABLES: readonly string[] = ['WEFT_RUN_DIR', 'WEFT_MESH'
  * that an upgrade does not stop at an old configuration.
  */
 export const RETIRED_VARIABLES: ReadonlySet<string> = new Set([
+  'WEFT_ACCESS_LOG_LINES_PER_SECOND',
   'WEFT_CA_NAMESPACE_SELECTOR',
+  'WEFT_CA_ROTATION_SETTLE',
   'WEFT_CA_SIGNING_THREADS',
   'WEFT_CONNECT_RETRY_ATTEMPTS',
   'WEFT_CONNECT_RETRY_TOTAL',
   'WEFT_CONNECT_TIMEOUT',
   'WEFT_CONTROL_PLANE_DOMAIN',
   'WEFT_CONTROL_PLANE_ENTRY_CIDRS',
+  'WEFT_CONTROL_PLANE_LEASE_DURATION',
+  'WEFT_CONTROL_PLANE_NODE_DAEMON_SETS',
   'WEFT_DISTRUST_GRACE',
   'WEFT_ENROL_EXISTING',
   'WEFT_HANDSHAKE_TIMEOUT',
   'WEFT_HBONE_ENGINE',
+  'WEFT_LOG_LEVEL',
+  'WEFT_MAX_BYTES_PER_POD',
+  'WEFT_MAX_CONNECTIONS_PER_POD',
   'WEFT_MAX_CONNECTIONS_PER_PEER',
   'WEFT_MAX_HANDSHAKES',
+  'WEFT_NODE_AGENT_ADD_TO',
+  'WEFT_NODE_AGENT_DAEMON_SETS',
   'WEFT_NODE_AGENT_DRIFT_INTERVAL',
   'WEFT_NODE_AGENT_RESCAN',
   'WEFT_NODE_AGENT_SYSCTL_DIR',
   'WEFT_NODE_PROXY_COOL_AFTER',
   'WEFT_NODE_PROXY_HOT_AFTER',
   'WEFT_NODE_PROXY_HOT_PERCENT',
+  'WEFT_NODE_PROXY_ON_DEMAND_WAIT',
   'WEFT_NODE_PROXY_READINESS_PORT',
+  'WEFT_NODE_PROXY_STATE_THREAD',
   'WEFT_PING_INTERVAL',
   'WEFT_PING_TIMEOUT',
+  'WEFT_REDIS_RESYNC_SPREAD',
   'WEFT_TUNNEL_USER_TIMEOUT',
 ]);
 
-/** A name that the control plane and the CA had each for themselves, and that is one setting now. */
-const RENAMED = /^WEFT_(?:CA|CONTROL_PLANE)_(SOURCE|LISTEN|STATE_DIR|PODS_SOCKET)$/;
+/** Settings of the previous release under their present names. A process refuses the old name, because it would start with another meaning without it. */
+const RENAMED: ReadonlyMap<string, string> = new Map([
+  ...['SOURCE', 'LISTEN', 'STATE_DIR', 'PODS_SOCKET'].flatMap((name) =>
+    ['CA', 'CONTROL_PLANE'].map((actor) => [`WEFT_${actor}_${name}`, `WEFT_${name}`] as const),
+  ),
+  ['WEFT_CA_PLUGGED_DIR', 'ROOT_CA_DIR'],
+  ['WEFT_CA_SERVING_HOSTS', 'ISTIOD_CUSTOM_HOST'],
+  ['WEFT_CONTROL_PLANE_ROOT_NAMESPACE', 'POD_NAMESPACE'],
+  ['WEFT_TOKEN_ISSUER', 'TOKEN_ISSUER'],
+]);
 
 /** Returns the retired settings that the environment still sets, sorted. */
 export function retiredVariables(environment: Environment): string[] {
@@ -53,8 +73,8 @@ export function unknownVariables(environment: Environment, known: Iterable<strin
     .filter((name) => name.startsWith('WEFT_') && !names.has(name) && !RETIRED_VARIABLES.has(name))
     .sort()
     .map((name) => {
-      const renamed = RENAMED.exec(name)?.[1];
-      if (renamed !== undefined) return `${name} is now WEFT_${renamed}`;
+      const renamed = RENAMED.get(name);
+      if (renamed !== undefined) return `${name} is now ${renamed}`;
       const nearest = nearestName(name, names);
       return `${name} is unknown${nearest === null ? '' : `, did you mean ${nearest}?`}`;
     });

@@ -13,9 +13,8 @@ export const tokenVariables = {
     schema: list({ default: [TOKEN_AUDIENCE] }),
     description: 'audiences a token may have, comma-separated',
   },
-  WEFT_TOKEN_ISSUER: {
+  TOKEN_ISSUER: {
     schema: text({ optional: true }),
     description: 'issuer a token must have; any when unset',
-    when: 'the key set signs for several issuers',
   },
 } as const;

@@ -18,8 +18,6 @@ export interface ZdsAgentOptions {
   readonly path: string;
   /** File mode of the socket. */
   readonly mode: number;
-  /** The proxies that get an Add: every serving proxy of the newest group, or only the newest connection, as upstream does. */
-  readonly addTo: 'newest-group' | 'newest-only';
   readonly clock: Clock;
   readonly log: Logger;
   /** Returns the pods for a new proxy. */
@@ -132,9 +130,9 @@ export class ZdsAgent {
     }
   }
 
+  /** Returns the proxies that get an Add: every serving proxy of the newest group. */
   #targets(): readonly AgentSession[] {
     const serving = [...this.#sessions.values()].filter((session) => session.serving);
-    if (this.#options.addTo === 'newest-only') return serving.slice(-1);
     const newest = Math.max(...serving.map((session) => session.hello?.group ?? 0));
     return serving.filter((session) => session.hello?.group === newest);
   }

@@ -14,6 +14,7 @@ import type { TlsPolicy } from '../../lib/tls/parameters.ts';
 import { meshConfigVariables } from '../../lib/mesh-config/variables.ts';
 import { tokenVariables } from '../../lib/identity/token-config.ts';
 import type { TokenVerifierOptions } from '../../lib/identity/token.ts';
+import { ROTATION_SETTLE_MS } from './limits.ts';
 
 /** The CA's configuration; times in milliseconds. */
 export interface CaConfig {
@@ -79,7 +80,7 @@ const serverNames = makeField(
   (names) => names.map((name) => name.value).join(','),
 );
 /** Settings of the manifest source only. */
-const OF_MANIFESTS = ['WEFT_TOKEN_JWKS_PATH', 'WEFT_TOKEN_ISSUER', 'WEFT_PODS_SOCKET'] as const;
+const OF_MANIFESTS = ['WEFT_TOKEN_JWKS_PATH', 'TOKEN_ISSUER', 'WEFT_PODS_SOCKET'] as const;
 
 const HOUR_MS = 3_600_000;
 
@@ -113,11 +114,10 @@ export const caConfig = defineConfig(
       description: 'file to write the trust bundle to',
       when: 'proxies read the roots from a shared folder',
     },
-    WEFT_CA_PLUGGED_DIR: {
+    ROOT_CA_DIR: {
       schema: text({ optional: true }),
       description:
         'folder with ca-cert.pem, ca-key.pem, root-cert.pem, cert-chain.pem to sign with instead of an own root',
-      when: 'an existing authority signs',
     },
     WEFT_PODS_SOCKET: {
       schema: text({ optional: true }),
@@ -125,10 +125,9 @@ export const caConfig = defineConfig(
         'unix socket of the control plane that serves the pods; without it nodes get no certificates',
       when: 'always set if nodes request certificates for their pods',
     },
-    WEFT_CA_SERVING_HOSTS: {
+    ISTIOD_CUSTOM_HOST: {
       schema: serverNames({ default: [{ kind: 'dns', value: 'localhost' }] }),
       description: "names and addresses in the CA's own certificate, comma-separated",
-      when: 'clients call the CA by other names',
     },
     WEFT_CA_SERVING_NAMES: {
       schema: servingNames({ default: {} }),
@@ -148,11 +147,6 @@ export const caConfig = defineConfig(
       schema: duration({ default: 90 * 24 * HOUR_MS }),
       description: 'longest life that a request may name',
     },
-    WEFT_CA_ROTATION_SETTLE: {
-      schema: duration({ default: 180_000 }),
-      description: 'shortest time of each step of a rotation of the own root',
-      when: 'the file of the roots takes longer to reach the nodes',
-    },
     ...tokenVariables,
   },
   (values): CaConfig => {
@@ -170,18 +164,18 @@ export const caConfig = defineConfig(
       meshConfig: values.WEFT_MESH_CONFIG,
       stateDir: values.WEFT_STATE_DIR,
       rootBundleFile: values.WEFT_CA_ROOT_BUNDLE_FILE,
-      pluggedDir: values.WEFT_CA_PLUGGED_DIR,
+      pluggedDir: values.ROOT_CA_DIR,
       podsSocket: values.WEFT_PODS_SOCKET,
-      servingHosts: values.WEFT_CA_SERVING_HOSTS,
+      servingHosts: values.ISTIOD_CUSTOM_HOST,
       servingNames: values.WEFT_CA_SERVING_NAMES,
       trustedNodeAccounts: values.CA_TRUSTED_NODE_ACCOUNTS,
       defaultLifetimeMs: values.DEFAULT_WORKLOAD_CERT_TTL,
       maxLifetimeMs: values.MAX_WORKLOAD_CERT_TTL,
-      settleMs: values.WEFT_CA_ROTATION_SETTLE,
+      settleMs: ROTATION_SETTLE_MS,
       token: {
         jwksPath: values.WEFT_TOKEN_JWKS_PATH,
         audiences: values.TOKEN_AUDIENCES,
-        issuer: values.WEFT_TOKEN_ISSUER,
+        issuer: values.TOKEN_ISSUER,
       },
     };
   },

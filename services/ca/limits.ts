@@ -47,6 +47,9 @@ export const FILE_DEBOUNCE_MS = 200;
 /** Interval of readings without an event. */
 export const FILE_POLL_MS = 2_000;
 
+/** Shortest time of each step of a rotation: a kubelet takes up to two minutes to write a changed ConfigMap. */
+export const ROTATION_SETTLE_MS = 180_000;
+
 /** Interval of the checks whether a rotation can go on. */
 export const ROTATION_CHECK_MS = 2_000;
 

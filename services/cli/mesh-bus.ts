@@ -31,7 +31,6 @@ export async function withMeshBus<T>(
       passwordFile: join(paths.redisSecretsDir, REDIS_USER),
       caFile: null,
       prefix: KEY_PREFIX,
-      resyncSpreadMs: 0,
     },
     {
       log: createLogger({ actor: REDIS_USER, level: 'warn' }, notes),

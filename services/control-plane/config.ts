@@ -8,7 +8,6 @@ import {
   duration,
   endpoint,
   integer,
-  list,
   makeField,
   text,
 } from '../../lib/config/fields.ts';
@@ -19,8 +18,6 @@ import { clusterId } from '../../lib/identity/cluster.ts';
 import { meshRoots } from '../../lib/identity/mesh-roots.ts';
 import type { RootSource } from '../../lib/tls/roots.ts';
 import type { GrpcClientOptions } from '../../lib/grpc/client.ts';
-import { LEASE_DURATION_MS, leaseTimes } from '../../lib/kubernetes/lease.ts';
-import type { LeaseTimes } from '../../lib/kubernetes/lease.ts';
 import type { ConnectionSource } from '../../lib/kubernetes/connection.ts';
 import {
   checkSourceSettings,
@@ -40,9 +37,6 @@ export interface ControlPlaneConfig {
   /** Where the objects come from. */
   readonly source: 'manifests' | 'kubernetes';
   readonly kubernetes: ConnectionSource;
-  readonly leaseTimes: LeaseTimes;
-  /** DaemonSets of the root namespace that must be ready on a node before its taint goes. */
-  readonly nodeDaemonSets: readonly string[];
   /** The admission webhook. */
   readonly webhook: {
     /** Null: none. */
@@ -79,8 +73,6 @@ export interface ControlPlaneConfig {
 
 /** Service accounts of the node proxies and of Weft's ingester. */
 const NODE_ACCOUNTS = ['ztunnel', 'weft-xds-ingester'] as const;
-/** Both must stand before a pod can be enrolled. */
-const NODE_DAEMON_SETS = ['weft-node-agent', 'weft-node-proxy'];
 /** Upstream derives the rate from its number of CPUs, up to this value. */
 const DEFAULT_STREAMS_PER_SECOND = 100;
 
@@ -130,18 +122,6 @@ const variables = {
       "folder with the webhook's tls.crt, tls.key and ca.crt; a certificate of the CA when unset",
     when: 'another authority, such as cert-manager, issues it',
   },
-  WEFT_CONTROL_PLANE_LEASE_DURATION: {
-    schema: duration({ default: LEASE_DURATION_MS }),
-    description:
-      'another replica writes statuses and addresses this long after the last sign of life of the leader',
-    when: 'the API server is so slow that leaders change without a reason',
-  },
-  WEFT_CONTROL_PLANE_NODE_DAEMON_SETS: {
-    schema: list({ default: NODE_DAEMON_SETS }),
-    description:
-      'DaemonSets of the root namespace whose pods must be ready on a node before the leader removes its taint cni.istio.io/not-ready; empty: it stays',
-    when: 'they have other names, or another agent or proxy serves the nodes',
-  },
   WEFT_CONTROL_PLANE_MANIFESTS_DIR: {
     schema: text({ optional: true }),
     description: 'folder of manifest files to follow',
@@ -174,10 +154,9 @@ const variables = {
     schema: text({ default: 'cluster.local' }),
     description: 'last part of the host names of services',
   },
-  WEFT_CONTROL_PLANE_ROOT_NAMESPACE: {
+  POD_NAMESPACE: {
     schema: text({ default: 'istio-system' }),
-    description: 'namespace whose policies apply to the whole mesh',
-    when: 'Istio is installed in another namespace than istio-system',
+    description: "the control plane's namespace, whose policies apply to the whole mesh",
   },
   TRUST_DOMAIN: {
     schema: text({ default: 'cluster.local' }),
@@ -231,7 +210,7 @@ const OF_MANIFESTS = [
   'WEFT_PODS_SOCKET',
   'REDIS_URL',
   'WEFT_TOKEN_JWKS_PATH',
-  'WEFT_TOKEN_ISSUER',
+  'TOKEN_ISSUER',
 ] as const;
 
 function checkSource(
@@ -263,8 +242,6 @@ const base = defineConfig(variables, (values): ControlPlaneConfig => {
     listen: values.WEFT_LISTEN,
     source: values.WEFT_SOURCE,
     kubernetes: connectionSource(values),
-    leaseTimes: leaseTimes(values.WEFT_CONTROL_PLANE_LEASE_DURATION),
-    nodeDaemonSets: values.WEFT_CONTROL_PLANE_NODE_DAEMON_SETS,
     webhook: {
       listen: values.WEFT_CONTROL_PLANE_WEBHOOK_LISTEN,
       certDir: values.WEFT_CONTROL_PLANE_WEBHOOK_CERT_DIR,
@@ -278,7 +255,7 @@ const base = defineConfig(variables, (values): ControlPlaneConfig => {
       trustDomain: values.TRUST_DOMAIN,
       domain: values.CLUSTER_DOMAIN,
       policies: {
-        rootNamespace: values.WEFT_CONTROL_PLANE_ROOT_NAMESPACE,
+        rootNamespace: values.POD_NAMESPACE,
         dryRun: values.AMBIENT_ENABLE_DRY_RUN_AUTHORIZATION_POLICY,
       },
       allowFromWaypoint: values.PILOT_AUTO_ALLOW_WAYPOINT_POLICY,
@@ -299,11 +276,11 @@ const base = defineConfig(variables, (values): ControlPlaneConfig => {
     pushThrottle: values.PILOT_PUSH_THROTTLE ?? defaultThrottle(),
     accounts:
       values.WEFT_CONTROL_PLANE_XDS_ACCOUNTS ??
-      NODE_ACCOUNTS.map((account) => `${values.WEFT_CONTROL_PLANE_ROOT_NAMESPACE}/${account}`),
+      NODE_ACCOUNTS.map((account) => `${values.POD_NAMESPACE}/${account}`),
     token: {
       jwksPath: values.WEFT_TOKEN_JWKS_PATH,
       audiences: values.TOKEN_AUDIENCES,
-      issuer: values.WEFT_TOKEN_ISSUER,
+      issuer: values.TOKEN_ISSUER,
     },
   };
 });

@@ -59,14 +59,12 @@ export class KubernetesParts {
 
   /** Competes for the leader's work, which needs a mapping that is complete. */
   lead(map: MeshMap): void {
-    const { settings, ranges, webhook, leaseTimes, nodeDaemonSets } = this.#config;
+    const { settings, ranges, webhook } = this.#config;
     const { clock, log, metrics } = this.#context;
     const leader = new Leader(
       {
         rootNamespace: settings.policies.rootNamespace,
         ranges,
-        times: leaseTimes,
-        nodeDaemonSets,
         webhookRoots: webhook.listen === null ? null : () => this.#webhookRoots(),
       },
       { source: this.source, map, client: this.#client, clock, log, metrics },

@@ -129,7 +129,7 @@ function caEnv(plan: MeshPlan, paths: MeshPaths): ActorEnv {
     WEFT_STATE_DIR: paths.caDir,
     WEFT_CA_ROOT_BUNDLE_FILE: paths.rootsFile,
     WEFT_PODS_SOCKET: paths.podsSocket,
-    WEFT_CA_SERVING_HOSTS: [ca.ipv4, ca.ipv6, 'istiod.istio-system.svc'].join(','),
+    ISTIOD_CUSTOM_HOST: [ca.ipv4, ca.ipv6, 'istiod.istio-system.svc'].join(','),
     WEFT_CA_SERVING_NAMES: `${SYSTEM_NAMESPACE}/${CONTROL_ACCOUNT}=${granted.join(',')}`,
     WEFT_TOKEN_JWKS_PATH: jwksFile(paths),
     TRUST_DOMAIN,

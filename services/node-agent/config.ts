@@ -24,7 +24,6 @@ export interface NodeAgentConfig {
   readonly procDir: string;
   readonly rescanMs: number;
   readonly socketPath: string;
-  readonly addTo: 'newest-group' | 'newest-only';
   readonly driftIntervalMs: number;
   readonly drainMs: number;
   readonly redirect: RedirectDefaults;
@@ -58,11 +57,6 @@ const variables = {
   INPOD_UDS: {
     schema: text({ default: '/var/run/ztunnel/ztunnel.sock' }),
     description: 'socket on which node proxies are told of pods',
-  },
-  WEFT_NODE_AGENT_ADD_TO: {
-    schema: oneOf('newest-group', 'newest-only')({ default: 'newest-group' }),
-    description: 'who is told of a new pod: all proxies of the newest group, or the newest alone',
-    when: "a proxy of another make expects istio-cni's rule (newest-only)",
   },
   WEFT_NODE_AGENT_PROC_DIR: {
     schema: absolutePath({ default: '/proc' }),
@@ -113,7 +107,6 @@ export const nodeAgentConfig = defineConfig(variables, (values): NodeAgentConfig
   procDir: values.WEFT_NODE_AGENT_PROC_DIR,
   rescanMs: RESCAN_MS,
   socketPath: values.INPOD_UDS,
-  addTo: values.WEFT_NODE_AGENT_ADD_TO,
   driftIntervalMs: DRIFT_INTERVAL_MS,
   drainMs: drainDeadlineMs(values),
   redirect: {

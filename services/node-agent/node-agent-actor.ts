@@ -66,7 +66,6 @@ export class NodeAgentActor implements Actor {
     const zds = new ZdsAgent({
       path: config.socketPath,
       mode: SOCKET_MODE,
-      addTo: config.addTo,
       clock,
       log,
       snapshot: () => pods.snapshot(),

@@ -223,7 +223,8 @@ export class Composition {
       onDemand: this.#config.onDemand,
     };
     const wanted = new WantSender({ log, add: (names) => this.#bus.want(names) });
-    return new StateThread(settings, this.#config.stateThread, clock, {
+    // An isolate of its own, with its copy of the code, takes 17 MB.
+    return new StateThread(settings, !this.#context.sharesProcess, clock, {
       ready: () => {
         log.info('state.ready');
         this.#stateReady();

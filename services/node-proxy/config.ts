@@ -20,6 +20,7 @@ import {
   HOT,
   MAX_HANDSHAKES,
   PING,
+  POD_SHARE_OF_BYTES,
   READINESS_PORT,
 } from './config/fixed.ts';
 import { dnsSettings, dnsVariables } from './config/dns.ts';
@@ -42,8 +43,6 @@ export interface NodeProxyConfig {
   /** Null when the whole mesh is followed. */
   readonly onDemand: OnDemandSettings | null;
   readonly threads: number;
-  /** True when the mesh state has a thread of its own. */
-  readonly stateThread: boolean;
   readonly zdsPath: string;
   /** Generation announced to the node agent, which gives new pods to the newest one. */
   readonly group: number;
@@ -127,7 +126,6 @@ const config = defineConfig(variables, (values): NodeProxyConfig => {
     group: values.WEFT_NODE_PROXY_GROUP,
     hot: HOT,
     handoverMs: values.WEFT_NODE_PROXY_HANDOVER,
-    stateThread: values.WEFT_NODE_PROXY_STATE_THREAD,
     podDrainMs: drainDeadlineMs(values),
     own: dedicatedTo === null && values.ENABLE_PROXY ? ownPod(values) : null,
     dedicatedTo,
@@ -201,8 +199,8 @@ function listenerConfig(values: Values, metadata: Metadata, dedicated: boolean):
       connections: values.WEFT_MAX_CONNECTIONS,
       handshakes: MAX_HANDSHAKES,
       bytes: values.WEFT_MAX_BYTES,
-      bytesPerPod: values.WEFT_MAX_BYTES_PER_POD,
-      connectionsPerPod: values.WEFT_MAX_CONNECTIONS_PER_POD,
+      bytesPerPod: Math.floor(values.WEFT_MAX_BYTES * POD_SHARE_OF_BYTES),
+      connectionsPerPod: halfOf(values.WEFT_MAX_CONNECTIONS),
     },
     connectRetry: CONNECT_RETRY,
     responseBaggage: values.ENABLE_RESPONSE_BAGGAGE,
@@ -213,16 +211,18 @@ function listenerConfig(values: Values, metadata: Metadata, dedicated: boolean):
     waypointBypass: waypointBypass(values),
     localhostAppTunnel: values.LOCALHOST_APP_TUNNEL,
     authzInfoLogging: values.AUTHZ_POLICY_INFO_LOGGING,
-    accessLog: {
-      rules: values.WEFT_ACCESS_LOG,
-      linesPerSecond: values.WEFT_ACCESS_LOG_LINES_PER_SECOND,
-    },
+    accessLog: { rules: values.WEFT_ACCESS_LOG, linesPerSecond: 0 },
     sameNodeFastPath: values.WEFT_SAME_NODE_FAST_PATH,
     ports: { ...POD_PORTS, socks5: values.UNSTABLE_ENABLE_SOCKS5 ? SOCKS5_PORT : null },
     dnsOnly: !values.ENABLE_PROXY,
     resolvConf: values.WEFT_DNS_RESOLV_CONF,
     dns,
   };
+}
+
+/** Leaves half of the connections to the other pods; null where the descriptors decide. */
+function halfOf(connections: number | null): number | null {
+  return connections === null ? null : Math.ceil(connections / 2);
 }
 
 function originalSource(setting: boolean | null): ListenerConfig['originalSource'] {

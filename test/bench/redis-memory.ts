@@ -38,7 +38,6 @@ const bus = connectBus(
     passwordFile: passwordFiles.get('admin') ?? null,
     caFile: null,
     prefix: 'weft',
-    resyncSpreadMs: 0,
   },
   {
     log: createLogger({ actor: 'bench', level: 'error' }),

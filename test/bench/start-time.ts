@@ -45,7 +45,7 @@ async function setting(mesh: BenchMesh, role: string) {
   }
   const admin = env['WEFT_ADMIN_ADDRESS']?.replace(/^unix:/, '');
   if (netns === undefined || admin === undefined) throw new Error(`weft env ${role}: ${text}`);
-  return { netns, env: { ...env, WEFT_LOG_LEVEL: 'error' }, admin };
+  return { netns, env: { ...env, RUST_LOG: 'error' }, admin };
 }
 
 /** Starts the role and waits until it reports that it is ready. */

@@ -66,8 +66,6 @@ async function writtenByIstiod(
   return foreign;
 }
 
-const FAST = { WEFT_CONTROL_PLANE_LEASE_DURATION: '3s' };
-
 await kubernetesSuite('leader', (test) => {
   test('conditions are written with their generation, and only when they change', async (t, cluster) => {
     const namespace = await cluster.namespace('status');
@@ -144,9 +142,7 @@ await kubernetesSuite('leader', (test) => {
     const ca = await startCa(t, namespace);
     const gateways = await Promise.all([1, 2, 3].map(() => cluster.gateway()));
     const replicas = await Promise.all(
-      gateways.map((via) =>
-        startControlPlane(t, cluster, { rootNamespace: namespace, ca, via, environment: FAST }),
-      ),
+      gateways.map((via) => startControlPlane(t, cluster, { rootNamespace: namespace, ca, via })),
     );
     await Promise.all(replicas.map((replica) => replica.ready()));
     const leads = async (index: number): Promise<boolean> =>
@@ -198,9 +194,7 @@ await kubernetesSuite('leader', (test) => {
     await cluster.apply(foreign);
     const condition = await writtenByIstiod(cluster, foreign);
     const replicas = await Promise.all(
-      [1, 2, 3].map(() =>
-        spawnControlPlane(t, cluster, { rootNamespace: namespace, ca, environment: FAST }),
-      ),
+      [1, 2, 3].map(() => spawnControlPlane(t, cluster, { rootNamespace: namespace, ca })),
     );
     const leader = await until(() => replicas.find(({ logged }) => logged('lease.acquired')), {
       what: 'a process to lead',

@@ -120,13 +120,13 @@ async function startWithManifests(
     WEFT_LISTEN: '127.0.0.1:0',
     WEFT_STATE_DIR: join(ca.dir, 'manifests'),
     WEFT_CONTROL_PLANE_API_SOCKET: socket,
-    WEFT_CONTROL_PLANE_ROOT_NAMESPACE: rootNamespace,
+    POD_NAMESPACE: rootNamespace,
     PILOT_DEBOUNCE_AFTER: '20ms',
     CA_ADDRESS: ca.address(),
     CA_ROOT_CA: ca.bundlePath,
     AUTH_TOKEN: await ca.issuer.mint(accountSubject(rootNamespace, 'istiod')),
     WEFT_TOKEN_JWKS_PATH: join(ca.dir, 'jwks.json'),
-    WEFT_TOKEN_ISSUER: ca.issuer.issuer,
+    TOKEN_ISSUER: ca.issuer.issuer,
   });
   const hosted = await startActor(t, new ControlPlaneActor(config), 'control-plane');
   return { hosted, api: new ApiClient(socket) };

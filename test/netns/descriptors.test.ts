@@ -9,7 +9,7 @@ import type { ProxyProcess } from '../support/proxy-process.ts';
 import { until } from '../support/until.ts';
 
 const DESCRIPTORS = 400;
-const MANY = { WEFT_MAX_CONNECTIONS: '100000', WEFT_MAX_CONNECTIONS_PER_POD: '100000' };
+const MANY = { WEFT_MAX_CONNECTIONS: '100000' };
 
 /** Reads the processor time of a process, in hundredths of a second. */
 function ticks(pid: number): number {

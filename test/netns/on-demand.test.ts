@@ -8,11 +8,7 @@ import { startIngester } from '../support/on-demand-kit.ts';
 import { ProxyMesh, exchange } from '../support/proxy-kit.ts';
 import { until } from '../support/until.ts';
 
-const ON_DEMAND = {
-  XDS_ON_DEMAND: 'true',
-  ISTIO_META_DNS_CAPTURE: 'false',
-  WEFT_NODE_PROXY_ON_DEMAND_WAIT: '2s',
-};
+const ON_DEMAND = { XDS_ON_DEMAND: 'true', ISTIO_META_DNS_CAPTURE: 'false' };
 
 const describePod =
   ({ api }: ControlPlaneKit) =>

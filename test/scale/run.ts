@@ -93,7 +93,7 @@ async function measure(server: ApiServer, pods: number, made: AsyncDisposableSta
     CA_ROOT_CA: ca.bundlePath,
     AUTH_TOKEN: token,
     LOG_FORMAT: 'json',
-    WEFT_LOG_LEVEL: 'info',
+    RUST_LOG: 'info',
   });
   made.defer(() => plane.stop());
   const port = await plane.listening();

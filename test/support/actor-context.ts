@@ -50,6 +50,7 @@ export function actorContext(
   const context: ActorContext = {
     actor: name,
     node,
+    sharesProcess: false,
     log,
     clock,
     metrics,

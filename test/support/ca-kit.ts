@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { CaClient, MAX_ANSWER_BYTES } from '../../lib/identity/ca-client.ts';
 import { CaActor } from '../../services/ca/ca-actor.ts';
 import { caConfig } from '../../services/ca/config.ts';
+import type { CaConfig } from '../../services/ca/config.ts';
 import { startActor } from './actor-context.ts';
 import type { TeardownOwner, TestActor } from './actor-context.ts';
 import { nodePod, podObject, servePodsApi } from './pods-api.ts';
@@ -33,7 +34,10 @@ export interface CaKit {
   /** The environment in which the CA is started. */
   readonly environment: Readonly<Record<string, string>>;
   /** Starts the CA; on the port it had before, if any. */
-  start(environment?: Readonly<Record<string, string>>): Promise<TestActor>;
+  start(
+    environment?: Readonly<Record<string, string>>,
+    changes?: Partial<CaConfig>,
+  ): Promise<TestActor>;
   /** Address of the CA started last. */
   address(): string;
   /** A client that presents this token, or a node's. */
@@ -69,12 +73,12 @@ export async function createCaKit(
       WEFT_STATE_DIR: join(dir, 'state'),
       WEFT_CA_ROOT_BUNDLE_FILE: bundlePath,
       WEFT_PODS_SOCKET: podsSocket,
-      WEFT_CA_SERVING_HOSTS: '127.0.0.1,ca.test',
+      ISTIOD_CUSTOM_HOST: '127.0.0.1,ca.test',
       WEFT_TOKEN_JWKS_PATH: jwksPath,
-      WEFT_TOKEN_ISSUER: issuer.issuer,
+      TOKEN_ISSUER: issuer.issuer,
     },
-    async start(environment = {}) {
-      const config = caConfig.parse({ ...kit.environment, ...environment });
+    async start(environment = {}, changes = {}) {
+      const config = { ...caConfig.parse({ ...kit.environment, ...environment }), ...changes };
       return startActor(t, new CaActor(config), 'ca');
     },
     address: () => `https://127.0.0.1:${port}`,

@@ -141,7 +141,7 @@ export async function createControlPlaneKit(t: ExecutionContext): Promise<Contro
         CA_ROOT_CA: ca.bundlePath,
         AUTH_TOKEN: await ca.issuer.mint(accountSubject('istio-system', 'istiod')),
         WEFT_TOKEN_JWKS_PATH: join(ca.dir, 'jwks.json'),
-        WEFT_TOKEN_ISSUER: ca.issuer.issuer,
+        TOKEN_ISSUER: ca.issuer.issuer,
       };
     },
     async start(environment = {}) {

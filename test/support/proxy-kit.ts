@@ -86,7 +86,6 @@ export class ProxyNode {
     this.agent = new ZdsAgent({
       path: zdsPath,
       mode: 0o600,
-      addTo: 'newest-group',
       clock: systemClock,
       log: createLogger({ actor: 'test', level: 'silent' }),
       snapshot: () => this.pods.values(),

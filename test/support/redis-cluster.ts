@@ -137,7 +137,6 @@ export async function startClusterRedis(
       passwordFile: passwordFile(user),
       caFile: tls ? join(dir, 'cert.pem') : null,
       prefix,
-      resyncSpreadMs: 0,
     }),
     environment: (user = 'admin') => ({
       REDIS_URL: `${tls ? 'rediss' : 'redis'}+cluster://${host}:${FIRST_PORT},${host}:${FIRST_PORT + 1}`,
@@ -145,7 +144,6 @@ export async function startClusterRedis(
       REDIS_PASSWORD_FILE: passwordFile(user),
       ...(tls ? { REDIS_CA_FILE: join(dir, 'cert.pem') } : {}),
       WEFT_REDIS_PREFIX: prefix,
-      WEFT_REDIS_RESYNC_SPREAD: '0s',
     }),
     masterOf: async (tag) => {
       const slot = await live(servers).client.cluster('KEYSLOT', `${prefix}:{${tag}}`);

@@ -113,12 +113,10 @@ export async function startSentinelRedis(t: ExecutionContext): Promise<SentinelR
       passwordFile: null,
       caFile: null,
       prefix,
-      resyncSpreadMs: 0,
     }),
     environment: () => ({
       REDIS_URL: `redis+sentinel://${watchers.map((port) => `127.0.0.1:${port}`).join(',')}/${MASTER}`,
       WEFT_REDIS_PREFIX: prefix,
-      WEFT_REDIS_RESYNC_SPREAD: '0s',
     }),
     master,
     replica,

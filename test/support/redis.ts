@@ -73,14 +73,12 @@ export async function startTestRedis(
       passwordFile: passwordFile(user),
       caFile: null,
       prefix,
-      resyncSpreadMs: 0,
     }),
     environment: (user = 'admin') => ({
       REDIS_URL: `unix://${socketPath}`,
       REDIS_USERNAME: user,
       REDIS_PASSWORD_FILE: passwordFile(user),
       WEFT_REDIS_PREFIX: prefix,
-      WEFT_REDIS_RESYNC_SPREAD: '0s',
     }),
     client: (user = 'admin') => {
       const password = readFileSync(passwordFile(user), 'utf8').trim();

@@ -30,11 +30,9 @@ export function register(program: Command): void {
     );
 }
 
+/** The processes with the most memory return what they do not use, unless the configuration says otherwise. */
 const RELEASE = { WEFT_RELEASE_MEMORY: 'true' };
-/** Features that a process of many actors leaves out by default; docs/operating.md gives the memory they cost. */
-const COMPACT = { WEFT_NODE_PROXY_STATE_THREAD: 'false', ...RELEASE };
-/** The central actor with the most memory, which returns what it does not use, too. */
-const RELEASING = 'control-plane';
+const RELEASING: readonly string[] = ['node', 'control-plane'];
 
 interface Options {
   readonly config?: string;
@@ -60,6 +58,6 @@ async function run(names: readonly string[], options: Options): Promise<void> {
     (spec) => Object.keys(spec.variables),
   );
   const file = options.config === undefined ? {} : await readConfigFile(options.config, known);
-  const preset = names.includes('node') ? COMPACT : actors.includes(RELEASING) ? RELEASE : {};
+  const preset = names.some((name) => RELEASING.includes(name)) ? RELEASE : {};
   process.exitCode = await runActors(definitions, { ...preset, ...file, ...processEnvironment() });
 }

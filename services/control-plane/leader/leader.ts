@@ -1,6 +1,5 @@
 /** The work that only one replica does: whatever is written to the API server. */
 import { LeaseCandidate, leaseIdentity } from '../../../lib/kubernetes/lease.ts';
-import type { LeaseTimes } from '../../../lib/kubernetes/lease.ts';
 import type { KubernetesClient } from '../../../lib/kubernetes/client.ts';
 import { WriteQueue, writeQueueMetrics } from '../../../lib/kubernetes/write-queue.ts';
 import type { Clock } from '../../../lib/clock/clock.ts';
@@ -17,16 +16,16 @@ import { WebhookBundle, webhookName } from './webhook-bundle.ts';
 /** Istio's name, so that a running istiod and Weft never write at the same time. */
 const LEASE = 'istio-status-leader';
 
+/** DaemonSets of the root namespace; both must be ready on a node before a pod there can be enrolled. */
+const NODE_DAEMON_SETS = ['weft-node-agent', 'weft-node-proxy'];
+
 /** Settings of the leader's work. */
 export interface LeaderOptions {
   /** Holds the lease. */
   readonly rootNamespace: string;
   readonly ranges: AddressRanges;
-  /** DaemonSets of the root namespace that must be ready on a node before its taint goes. */
-  readonly nodeDaemonSets: readonly string[];
   /** The roots of the webhook's certificate; null without a webhook. */
   readonly webhookRoots: (() => Promise<string>) | null;
-  readonly times?: LeaseTimes;
 }
 
 /** Collaborators of a {@link Leader}. */
@@ -49,14 +48,9 @@ export class Leader {
   constructor(options: LeaderOptions, parts: LeaderParts) {
     this.#options = options;
     this.#parts = parts;
-    const { rootNamespace, times } = options;
+    const { rootNamespace } = options;
     this.#candidate = new LeaseCandidate(
-      {
-        namespace: rootNamespace,
-        name: LEASE,
-        identity: leaseIdentity(),
-        ...(times === undefined ? {} : { times }),
-      },
+      { namespace: rootNamespace, name: LEASE, identity: leaseIdentity() },
       parts,
     );
     parts.metrics.gauge(
@@ -77,14 +71,14 @@ export class Leader {
     const metrics = writeQueueMetrics(this.#parts.metrics, () => this.#writes?.size ?? 0);
     return this.#candidate.run(async (signal) => {
       const { source, map, client, clock, log } = this.#parts;
-      const { webhookRoots, rootNamespace, nodeDaemonSets } = this.#options;
+      const { webhookRoots, rootNamespace } = this.#options;
       const writes = new WriteQueue({ clock, log, metrics });
       this.#writes = writes;
       const deps = { source, client, writes, clock, log };
       const endings: (() => void | Promise<void>)[] = [
         new EntryAddresses(this.#options.ranges, deps).start(),
         new StatusWriter(map, deps).start(),
-        new NodeTaints({ namespace: rootNamespace, names: nodeDaemonSets }, deps).start(),
+        new NodeTaints({ namespace: rootNamespace, names: NODE_DAEMON_SETS }, deps).start(),
       ];
       if (webhookRoots !== null) {
         const name = webhookName(rootNamespace);

@@ -15,7 +15,6 @@ const NODES: ResourceType = { group, versions: [version], plural, namespaced };
 /** The DaemonSets that a node must have ready. */
 export interface NodeDaemonSets {
   readonly namespace: string;
-  /** Without names no taint is removed. */
   readonly names: readonly string[];
 }
 
@@ -39,7 +38,6 @@ export class NodeTaints {
   /** Looks at all nodes, and at each that changes. The result ends that. */
   start(): () => void {
     const { source } = this.#deps;
-    if (this.#daemonSets.names.length === 0) return () => undefined;
     for (const pod of source.objects.ofKind('Pod')) this.#note(null, pod);
     const end = source.onCommit((changes) => {
       for (const { before, after } of changes) {

@@ -9,7 +9,7 @@ import type { EligibilityRules } from '../eligibility.ts';
 import type { NodeEnrolments } from '../node-enrolments.ts';
 import type { PodSource } from '../pod-source.ts';
 import { AddServer } from './add-server.ts';
-import { pluginEntry } from './config.ts';
+import { AGENT_DAEMON_SET, pluginEntry } from './config.ts';
 import type { CniConfig } from './config.ts';
 import { readDeparture } from './departure.ts';
 import { Installer } from './installer.ts';
@@ -104,15 +104,18 @@ export class Cni {
    */
   async depart(): Promise<boolean> {
     const { context, node } = this.#parts;
-    const { namespace, daemonSets } = this.#config;
-    const [daemonSet] = daemonSets;
-    if (this.#connection === null || namespace === null || daemonSet === undefined) return false;
+    const { namespace } = this.#config;
+    if (this.#connection === null || namespace === null) return false;
     const client = new KubernetesClient(this.#connection, {
       clock: context.clock,
       userAgent: `weft-${context.actor}`,
     });
     try {
-      const { leaves, reason } = await readDeparture(client, { namespace, daemonSet, node });
+      const { leaves, reason } = await readDeparture(client, {
+        namespace,
+        daemonSet: AGENT_DAEMON_SET,
+        node,
+      });
       context.log.info({ leaves, reason }, 'cni.departure-decided');
       if (!leaves) return false;
       await this.#installer.close();

@@ -1,6 +1,6 @@
 /** Settings of the CNI plugin and its installation; upstream's names where upstream has one (docs/spec/cni.md §1.2). */
 import { join } from 'node:path';
-import { bool, list, makeField, oneOf, text } from '../../../lib/config/fields.ts';
+import { bool, makeField, oneOf, text } from '../../../lib/config/fields.ts';
 import type { ConfigValues } from '../../../lib/config/define-config.ts';
 import { connectionSource, kubernetesVariables } from '../../../lib/kubernetes/variables.ts';
 import type { ConnectionSource } from '../../../lib/kubernetes/connection.ts';
@@ -20,8 +20,6 @@ export interface CniConfig {
   readonly onUnknown: 'deny' | 'allow';
   /** The namespace of Weft's own pods; null outside of Kubernetes. */
   readonly namespace: string | null;
-  /** Weft's DaemonSets, the agent's own first. */
-  readonly daemonSets: readonly string[];
   readonly connection: ConnectionSource;
 }
 
@@ -47,8 +45,17 @@ const fileMode = makeField(
   },
   (mode) => `0${mode.toString(8)}`,
 );
-/** A DaemonSet of each actor that serves pods of a node; the agent's own comes first. */
-const DAEMON_SETS = ['weft-node-agent', 'weft-node-proxy', 'weft-cert-fetcher', 'weft-redis'];
+/** The agent's own DaemonSet. */
+export const AGENT_DAEMON_SET = 'weft-node-agent';
+/** Weft's DaemonSets in POD_NAMESPACE. Their pods start without the agent, which may need them. */
+const OWN_DAEMON_SETS = [
+  AGENT_DAEMON_SET,
+  'weft-node-proxy',
+  'weft-cert-fetcher',
+  'weft-redis',
+  'weft-xds-ingester',
+  'weft-policy-evaluator',
+];
 
 export const cniVariables = {
   WEFT_NODE_AGENT_CNI: {
@@ -102,12 +109,6 @@ export const cniVariables = {
       'whether pods start that nobody can judge, because neither the agent nor the API server answers',
     when: 'pods outside the mesh must start while both are away, and pods of the mesh may then start unprotected',
   },
-  WEFT_NODE_AGENT_DAEMON_SETS: {
-    schema: list({ default: DAEMON_SETS }),
-    description:
-      "Weft's DaemonSets in POD_NAMESPACE, the agent's own first; their pods start without the agent",
-    when: 'they have other names',
-  },
   POD_NAMESPACE: {
     schema: text({ optional: true }),
     description: 'namespace of the actor itself',
@@ -132,7 +133,6 @@ export function cniConfig(values: ConfigValues<typeof cniVariables>): CniConfig 
     kubeconfigMode: values.KUBECONFIG_MODE,
     onUnknown: values.WEFT_CNI_ON_UNKNOWN,
     namespace: values.POD_NAMESPACE,
-    daemonSets: values.WEFT_NODE_AGENT_DAEMON_SETS,
     connection: connectionSource(values),
   };
 }
@@ -149,7 +149,7 @@ export function pluginEntry(
     enablement_selectors: rules.selectors,
     ...(config.namespace === null
       ? {}
-      : { pod_namespace: config.namespace, own_daemonsets: config.daemonSets }),
+      : { pod_namespace: config.namespace, own_daemonsets: OWN_DAEMON_SETS }),
     on_unknown: config.onUnknown,
   };
 }

@@ -28,5 +28,8 @@ export const MAX_HANDSHAKES = 4_000;
 /** Times of hot pods: long enough to ignore a burst, short enough to help within a download (docs/decisions/hot-pods.md). */
 export const HOT: HotSettings = { utilisation: 0.7, hotAfterMs: 5_000, coolAfterMs: 30_000 };
 
+/** Share of WEFT_MAX_BYTES that one pod may hold: one pod with slow readers leaves room for others. */
+export const POD_SHARE_OF_BYTES = 1 / 4;
+
 /** Upstream's port (docs/spec/observability.md §5). */
 export const READINESS_PORT = 15_021;

@@ -1,6 +1,6 @@
 import { configInvalid } from '../../../lib/config/define-config.ts';
 import type { ConfigValues } from '../../../lib/config/define-config.ts';
-import { bool, duration } from '../../../lib/config/fields.ts';
+import { bool } from '../../../lib/config/fields.ts';
 import { clusterId, clusterVariables } from '../../../lib/identity/cluster.ts';
 import { ON_DEMAND_WAIT_MS } from '../limits.ts';
 import type { OnDemandSettings } from '../state-thread/protocol.ts';
@@ -13,15 +13,6 @@ export const onDemandVariables = {
     description:
       'ask for addresses when connections need them; set it for xds-ingester too, and ISTIO_META_DNS_CAPTURE=false',
     when: 'the mesh is much larger than the part that the nodes of this Redis talk to',
-  },
-  WEFT_NODE_PROXY_ON_DEMAND_WAIT: {
-    schema: duration({ default: ON_DEMAND_WAIT_MS }).refine(
-      (value) => value > 0 && value <= ON_DEMAND_WAIT_MS,
-      'must be more than 0s and at most 5s',
-    ),
-    description:
-      'how long the first connection to an address waits for the control plane to know it; then it fails',
-    when: 'clients try again sooner than in 5s',
   },
 } as const;
 
@@ -43,5 +34,5 @@ export function onDemandSettings(
   }
   if (other.local) problems.push('XDS_ON_DEMAND needs a control plane, but XDS_ADDRESS is empty');
   if (problems.length > 0) throw configInvalid(problems);
-  return { waitMs: values.WEFT_NODE_PROXY_ON_DEMAND_WAIT, clusterId: clusterId(values) };
+  return { waitMs: ON_DEMAND_WAIT_MS, clusterId: clusterId(values) };
 }

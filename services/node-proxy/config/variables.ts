@@ -43,25 +43,15 @@ const MIB = 1_048_576;
 const limitVariables = {
   WEFT_MAX_CONNECTIONS: {
     schema: count({ optional: true }),
-    description: 'connections of the process; default by its descriptors, two for each',
+    description:
+      'connections of the process; default by its descriptors, two for each; one pod may have half of them on one thread',
     when: 'a node carries more connections than its descriptors allow, or has to leave descriptors to others',
-  },
-  WEFT_MAX_CONNECTIONS_PER_POD: {
-    schema: count({ optional: true }),
-    description: 'connections of one pod on one thread; default a quarter of the descriptors',
-    when: 'one pod, such as an ingress, needs most of the node',
   },
   WEFT_MAX_BYTES: {
     schema: bytes({ default: 256 * MIB }),
     description:
-      'bytes held in memory for the connections of the process; beyond it, pods above an equal part of it take in less',
+      'bytes held in memory for the connections of the process; beyond it, pods above an equal part of it take in less; a pod takes in less from an eighth of it on, and with a quarter of it no further tunnel',
     when: '`weft_listener_pressed_pods` stays above 0 while memory is free, or memory is scarce',
-  },
-  WEFT_MAX_BYTES_PER_POD: {
-    schema: bytes({ default: 64 * MIB }),
-    description:
-      'bytes held in memory for the connections of one pod; from half of it on, the pod takes in less, and with all of it no further tunnel',
-    when: 'one pod has many slow readers and pressure lowers its throughput',
   },
 } as const;
 
@@ -132,11 +122,6 @@ export const trafficVariables = {
       'access lines of connections that did not fail: all, errors (none) or a share; namespace=… for its pods: all,jobs=10%',
     when: 'access lines cost too much; failures are always written',
   },
-  WEFT_ACCESS_LOG_LINES_PER_SECOND: {
-    schema: integer({ min: 0, max: 1_000_000 })({ default: 0 }),
-    description: 'most access lines of connections that did not fail, for each thread; 0 = all',
-    when: 'bursts of connections flood the log store',
-  },
   WEFT_SAME_NODE_FAST_PATH: {
     schema: bool({ default: false }),
     description:
@@ -193,12 +178,6 @@ export const processVariables = {
     description:
       'how long a proxy that was told to end goes on accepting while no other one listens for its pods',
     when: 'a container engine ends the old proxy before the new one listens',
-  },
-  WEFT_NODE_PROXY_STATE_THREAD: {
-    schema: bool({ default: true }),
-    description:
-      'keep the mesh state in a thread of its own; false: on the main thread, which takes less memory (so in `weft run node`)',
-    when: 'memory matters more than answers during a full re-sync (false)',
   },
   ISTIO_META_ISTIO_VERSION: optionalText('tag of the istio_build metric; default unknown'),
 } as const;

@@ -108,7 +108,7 @@ async function nodeEnvironment(mesh: BenchMesh): Promise<Record<string, string>>
     REDIS_USERNAME: NODE_USER,
     // The smallest number of threads, as on a node with few spare cores.
     ZTUNNEL_WORKER_THREADS: '1',
-    WEFT_LOG_LEVEL: 'error',
+    RUST_LOG: 'error',
   };
 }
 

@@ -91,7 +91,6 @@ test('the bus speaks TLS and trusts the given root alone', async (t) => {
     passwordFile: null,
     caFile: join(dir, caFile),
     prefix: 'tls',
-    resyncSpreadMs: 0,
   });
   const { bus } = openBus(t, config('cert.pem'));
   await until(() => bus.connected, { what: 'Redis over TLS' });
@@ -131,7 +130,6 @@ test('no step touches keys of two slots: a server in cluster mode takes all of t
     passwordFile: null,
     caFile: null,
     prefix: 'weft',
-    resyncSpreadMs: 0,
   });
   await until(() => bus.connected, { what: 'the bus' });
   const node = { node: 'node-1' } as const;

@@ -30,7 +30,6 @@ test('the users an operator writes with the script get in, and keep their passwo
     passwordFile,
     caFile: null,
     prefix: 'weft',
-    resyncSpreadMs: 0,
   });
   await until(() => bus.connected, { what: 'the connection' });
 });

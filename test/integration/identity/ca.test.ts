@@ -366,7 +366,7 @@ test('an incomplete plugged-in set refuses to start and names what is missing', 
   const dir = join(kit.dir, 'plugged');
   await mkdir(dir);
   await writeFile(join(dir, 'ca-cert.pem'), 'x');
-  const error = await t.throwsAsync(() => kit.start({ WEFT_CA_PLUGGED_DIR: dir }), {
+  const error = await t.throwsAsync(() => kit.start({ ROOT_CA_DIR: dir }), {
     instanceOf: MeshError,
   });
   t.is(error?.code, 'CONFIG_INVALID');
@@ -395,7 +395,7 @@ test('a plugged-in intermediate signs, and its chain goes with the leaf', async 
   );
   await writeFile(join(dir, 'root-cert.pem'), root.certificatePem);
   await writeFile(join(dir, 'cert-chain.pem'), middle);
-  await kit.start({ WEFT_CA_PLUGGED_DIR: dir });
+  await kit.start({ ROOT_CA_DIR: dir });
   const client = await kit.client();
   const chain = await until(() => ask(client), { what: 'pods to be known' });
   t.is(chain.length, 3);

@@ -70,7 +70,7 @@ async function rootsIn(path: string): Promise<string[]> {
 
 test('the own root is rotated in steps that wait for every node, and no connection fails', async (t) => {
   const kit = await createCaKit(t, { pods: PODS });
-  const ca = await kit.start({ WEFT_CA_ROTATION_SETTLE: '500ms' });
+  const ca = await kit.start({}, { settleMs: RULES.settleMs });
   const stores = storesOf(kit);
   const [old] = await rootsIn(kit.bundlePath);
   // The file of node-2 is behind, as it is while a kubelet has not written the ConfigMap yet.
@@ -128,13 +128,13 @@ test('the own root is rotated in steps that wait for every node, and no connecti
 
 test('a CA that ends during a rotation goes on with it, and a rotation can be given up', async (t) => {
   const kit = await createCaKit(t, { pods: PODS });
-  const first = await kit.start({ WEFT_CA_ROTATION_SETTLE: '500ms' });
+  const first = await kit.start({}, { settleMs: RULES.settleMs });
   const stores = storesOf(kit);
   const roots = await rootsIn(kit.bundlePath);
   await until(() => ask(kit, WEB, 3_600), { what: 'pods to be known' });
   await rotate(stores.state, RULES, Date.now());
   await first.stop();
-  await kit.start({ WEFT_CA_ROTATION_SETTLE: '500ms' });
+  await kit.start({}, { settleMs: RULES.settleMs });
   const found = await until(
     async () => {
       const { rotation } = await caStatus(RULES, stores, Date.now());
@@ -193,7 +193,7 @@ test('a CA that is killed in every step of a rotation goes on with it, and no co
 
 test('an operator takes a node that is gone out of those that a rotation waits for', async (t) => {
   const kit = await createCaKit(t, { pods: PODS });
-  const ca = await kit.start({ WEFT_CA_ROTATION_SETTLE: '500ms' });
+  const ca = await kit.start({}, { settleMs: RULES.settleMs });
   const stores = storesOf(kit);
   const roots = await rootsIn(kit.bundlePath);
   await until(() => ask(kit, WEB, 3_600), { what: 'pods to be known' });
@@ -337,7 +337,7 @@ async function rooted(
 test('a plugged-in intermediate is replaced without a restart, and no connection fails', async (t) => {
   const { kit, dir, root, rootsPem } = await rooted(t);
   const first = await plug(dir, root, rootsPem, 'first');
-  const ca = await kit.start({ WEFT_CA_PLUGGED_DIR: dir });
+  const ca = await kit.start({ ROOT_CA_DIR: dir });
   const [web, api] = await Promise.all(
     [
       { node: 'node-1', identity: WEB },

@@ -231,7 +231,6 @@ async function rawProxies(
   const agent = new ZdsAgent({
     path,
     mode: 0o600,
-    addTo: 'newest-group',
     clock,
     log: keptLog('agent').log,
     snapshot: () => pods,

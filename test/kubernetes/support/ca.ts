@@ -70,8 +70,7 @@ export async function caCluster(t: ExecutionContext, cluster: Cluster): Promise<
     }),
     POD_NAMESPACE: system,
     CA_TRUSTED_NODE_ACCOUNTS: `${system}/ztunnel`,
-    WEFT_CA_SERVING_HOSTS: '127.0.0.1',
-    WEFT_CA_ROTATION_SETTLE: '500ms',
+    ISTIOD_CUSTOM_HOST: '127.0.0.1',
   });
   return {
     system,
@@ -83,12 +82,15 @@ export async function caCluster(t: ExecutionContext, cluster: Cluster): Promise<
     async start({ via, environment: extra } = {}) {
       const port = await ownPort();
       const bundle = join(scratch, `roots-${port}.pem`);
-      const config = caConfig.parse({
-        ...(await environment(via)),
-        WEFT_LISTEN: `127.0.0.1:${port}`,
-        WEFT_CA_ROOT_BUNDLE_FILE: bundle,
-        ...extra,
-      });
+      const config = {
+        ...caConfig.parse({
+          ...(await environment(via)),
+          WEFT_LISTEN: `127.0.0.1:${port}`,
+          WEFT_CA_ROOT_BUNDLE_FILE: bundle,
+          ...extra,
+        }),
+        settleMs: 500,
+      };
       const actor = await startActor(t, new CaActor(config), 'ca');
       await until(() => actor.context.readiness.pending().length === 0, { what: 'the CA' });
       return { actor, ask: asking(t, `https://127.0.0.1:${port}`, bundle) };

@@ -86,7 +86,7 @@ async function environmentOf(
     }),
     WEFT_LISTEN: '127.0.0.1:0',
     WEFT_STATE_DIR: stateDir,
-    WEFT_CONTROL_PLANE_ROOT_NAMESPACE: rootNamespace,
+    POD_NAMESPACE: rootNamespace,
     PILOT_DEBOUNCE_AFTER: '20ms',
     CA_ADDRESS: ca.address(),
     CA_ROOT_CA: ca.bundlePath,

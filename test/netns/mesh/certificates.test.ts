@@ -84,7 +84,6 @@ test('the fetcher refuses a signing job for an identity of another node, and not
     passwordFile: join(mesh.directory, 'secrets', 'redis', 'node-proxy.node-1'),
     caFile: null,
     prefix: 'weft',
-    resyncSpreadMs: 0,
   });
   const scope = { node: 'node-1' } as const;
   const queue = bus.queue(certificateSign, scope);

@@ -33,11 +33,11 @@ async function leavesNothing(t: ExecutionContext, mesh: string): Promise<void> {
 }
 
 netnsTest('a misspelt variable is refused before anything is made', async (t) => {
-  const run = up([], { WEFT_LOG_LEVLE: 'debug' });
+  const run = up([], { WEFT_ACCES_LOG: 'errors' });
   t.is(await run.closed, 78);
   t.is(
     run.said(),
-    'weft: invalid configuration: WEFT_LOG_LEVLE is unknown, did you mean WEFT_LOG_LEVEL?\n',
+    'weft: invalid configuration: WEFT_ACCES_LOG is unknown, did you mean WEFT_ACCESS_LOG?\n',
   );
   await leavesNothing(t, run.mesh);
 });

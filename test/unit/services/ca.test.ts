@@ -212,14 +212,14 @@ test('the configuration names every problem', (t) => {
     () =>
       caConfig.parse({
         WEFT_CA_SERVING_NAMES: 'istiod=x',
-        WEFT_CA_SERVING_HOSTS: 'bad name',
+        ISTIOD_CUSTOM_HOST: 'bad name',
         CA_TRUSTED_NODE_ACCOUNTS: 'ztunnel',
         MAX_WORKLOAD_CERT_TTL: 'long',
       }),
     { instanceOf: MeshError },
   );
   t.is(error?.code, 'CONFIG_INVALID');
-  for (const name of ['SERVING_NAMES', 'SERVING_HOSTS', 'NODE_ACCOUNTS', 'CERT_TTL']) {
+  for (const name of ['SERVING_NAMES', 'ISTIOD_CUSTOM_HOST', 'NODE_ACCOUNTS', 'CERT_TTL']) {
     t.true(error?.message.includes(name), name);
   }
   t.throws(() => caConfig.parse({}), { message: /WEFT_TOKEN_JWKS_PATH is required/ });

@@ -5,8 +5,8 @@ import { MeshError } from '../../../../lib/errors/mesh-error.ts';
 // spec: observability.md §6
 test('log levels and format are read as upstream reads them', (t) => {
   t.like(hostConfig.parse({}), { logLevel: 'info', logFormat: 'json' });
-  t.is(hostConfig.parse({ WEFT_LOG_LEVEL: 'warn' }).logLevel, 'warn');
-  const both = { WEFT_LOG_LEVEL: 'warn', RUST_LOG: 'debug,access=off', LOG_FORMAT: 'plain' };
+  t.is(hostConfig.parse({ RUST_LOG: 'warn' }).logLevel, 'warn');
+  const both = { RUST_LOG: 'debug,access=off', LOG_FORMAT: 'plain' };
   t.like(hostConfig.parse(both), { logLevel: 'access=off,debug', logFormat: 'plain' });
 });
 

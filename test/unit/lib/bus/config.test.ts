@@ -53,7 +53,6 @@ test('the group composes into an actor configuration', (t) => {
     passwordFile: null,
     caFile: null,
     prefix: 'weft',
-    resyncSpreadMs: 5_000,
   });
   t.throws(() => spec.parse({ WEFT_REDIS_PREFIX: 'a*' }), {
     message: /REDIS_URL is required; WEFT_REDIS_PREFIX must be 1 to 64/,

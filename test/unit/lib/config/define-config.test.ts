@@ -26,15 +26,18 @@ test('all problems are reported at once, each with its variable', (t) => {
 });
 
 test('a misspelt WEFT variable is named with its nearest neighbour', (t) => {
-  const problems = unknownVariables({ WEFT_LOG_LEVLE: 'x', AMBIENT_X: 'y' }, ['WEFT_LOG_LEVEL']);
-  t.deepEqual(problems, ['WEFT_LOG_LEVLE is unknown, did you mean WEFT_LOG_LEVEL?']);
+  const problems = unknownVariables({ WEFT_ACCES_LOG: 'x', AMBIENT_X: 'y' }, ['WEFT_ACCESS_LOG']);
+  t.deepEqual(problems, ['WEFT_ACCES_LOG is unknown, did you mean WEFT_ACCESS_LOG?']);
   t.deepEqual(unknownVariables({ WEFT_CA_STATE_DIR: '/x' }, []), [
     'WEFT_CA_STATE_DIR is now WEFT_STATE_DIR',
+  ]);
+  t.deepEqual(unknownVariables({ WEFT_CA_PLUGGED_DIR: '/x' }, []), [
+    'WEFT_CA_PLUGGED_DIR is now ROOT_CA_DIR',
   ]);
 });
 
 test('a retired setting is no problem, and is named', (t) => {
-  const environment = { WEFT_HBONE_ENGINE: 'http2', WEFT_LOG_LEVEL: 'info' };
-  t.deepEqual(unknownVariables(environment, ['WEFT_LOG_LEVEL']), []);
+  const environment = { WEFT_HBONE_ENGINE: 'http2', WEFT_ACCESS_LOG: 'all' };
+  t.deepEqual(unknownVariables(environment, ['WEFT_ACCESS_LOG']), []);
   t.deepEqual(retiredVariables(environment), ['WEFT_HBONE_ENGINE']);
 });

@@ -27,5 +27,5 @@ test('required variables, defaults and optional ones are told apart', async (t) 
   t.is(of('WEFT_TOKEN_JWKS_PATH'), 'optional');
   t.is(of('WEFT_LISTEN'), '[::]:15012');
   t.is(of('DEFAULT_WORKLOAD_CERT_TTL'), '24h');
-  t.is(of('WEFT_CA_PLUGGED_DIR'), 'optional');
+  t.is(of('ROOT_CA_DIR'), 'optional');
 });

@@ -37,8 +37,8 @@ test('what says who a process is and whom it talks to is decided by the mesh alo
 });
 
 test('a variable of Weft goes to the actors that read it', (t) => {
-  const caller = { WEFT_LOG_LEVEL: 'debug', WEFT_NODE_AGENT_ADD_TO: 'newest-only', WEFT_MESH: 'x' };
-  t.deepEqual(inheritedEnv(caller, new Set(['WEFT_LOG_LEVEL'])), { WEFT_LOG_LEVEL: 'debug' });
+  const caller = { WEFT_ACCESS_LOG: 'errors', WEFT_HOLD_REMOVALS: '0s', WEFT_MESH: 'x' };
+  t.deepEqual(inheritedEnv(caller, new Set(['WEFT_ACCESS_LOG'])), { WEFT_ACCESS_LOG: 'errors' });
   t.deepEqual(inheritedEnv(caller, NONE), {});
 });
 
@@ -60,11 +60,11 @@ test('of every variable that an actor reads it is decided whether it is inherite
 
 test('every misspelt variable of Weft is named', async (t) => {
   await t.notThrowsAsync(checkEnvironment({ WEFT_MESH: 'x', WEFT_RUN_DIR: '/run/x', OTHER: '1' }));
-  await t.notThrowsAsync(checkEnvironment({ WEFT_LOG_LEVEL: 'x', WEFT_LISTEN: 'x' }));
-  const error = await t.throwsAsync(checkEnvironment({ WEFT_LOG_LEVLE: '1', WEFT_QZXJW: '1' }), {
+  await t.notThrowsAsync(checkEnvironment({ WEFT_ACCESS_LOG: 'x', WEFT_LISTEN: 'x' }));
+  const error = await t.throwsAsync(checkEnvironment({ WEFT_ACCES_LOG: '1', WEFT_QZXJW: '1' }), {
     code: 'CONFIG_INVALID',
   });
-  t.true(error.message.includes('WEFT_LOG_LEVLE is unknown, did you mean WEFT_LOG_LEVEL?'));
+  t.true(error.message.includes('WEFT_ACCES_LOG is unknown, did you mean WEFT_ACCESS_LOG?'));
   t.true(error.message.includes('WEFT_QZXJW is unknown'));
 });
 
