@@ -1,5 +1,5 @@
 /**
- * What `npm test` runs: the checks, then the tiers of tests one after another. Prints what failed in full and ends
+ * Runs `npm test`: the checks, then the tiers of tests one after another. Prints what failed in full and ends
  * with one line, `N passed, N failed, N skipped`, added up from the runners' own counts. Arguments name tiers.
  */
 import { spawn } from 'node:child_process';

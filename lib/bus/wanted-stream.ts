@@ -43,7 +43,7 @@ export async function addWanted(
   }
 }
 
-/** What {@link WantedReader} needs. It owns the client and closes it. */
+/** Collaborators of {@link WantedReader}. It owns the client and closes it. */
 export interface WantedReaderDeps {
   readonly client: RedisClient;
   readonly key: string;

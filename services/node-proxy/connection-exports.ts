@@ -3,7 +3,7 @@ import type { TelemetryExport } from '../../lib/otlp/export-port.ts';
 import { EXPORT_POLL_MS } from './limits.ts';
 import type { ThreadHandle } from './pool/thread-handle.ts';
 
-/** What {@link ConnectionExports} needs. */
+/** Collaborators of {@link ConnectionExports}. */
 export interface ConnectionExportsDeps {
   readonly clock: Clock;
   readonly to: TelemetryExport;

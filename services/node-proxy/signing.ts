@@ -10,7 +10,7 @@ import { MeshError, asMeshError, errorText } from '../../lib/errors/mesh-error.t
 import type { SigningPort, Urgency } from '../../lib/identity/signing-port.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 
-/** What {@link BusSigning} needs. */
+/** Collaborators of {@link BusSigning}. */
 export interface BusSigningDeps {
   readonly queue: Pick<WorkQueue<SignBody>, 'add' | 'setPriority' | 'remove'>;
   readonly board: Pick<ResultBoard<Signed>, 'wait'>;

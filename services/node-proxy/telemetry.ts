@@ -18,7 +18,7 @@ import { familiesOf } from './servers/open-metrics.ts';
 import type { ThreadTotals } from './servers/thread-totals.ts';
 import type { StateThread } from './state-thread/state-thread.ts';
 
-/** What {@link Telemetry} needs. */
+/** Collaborators of {@link Telemetry}. */
 export interface TelemetryDeps {
   readonly clock: Clock;
   readonly log: Logger;

@@ -2,7 +2,7 @@
 export interface Rule {
   /** Section and, where it has one, number: `2.1.4` is number 4 of section 2.1. */
   readonly section: string;
-  /** What is demanded, in a few words. */
+  /** The demand, in a few words. */
   readonly demands: string;
   /** Where Weft does something else on purpose: a file of docs/decisions. */
   readonly deviates?: string;

@@ -231,7 +231,7 @@ await kubernetesSuite('leader', (test) => {
   });
 });
 
-/** Who has written the status of an object, and how. */
+/** Returns the managers of the status of an object, each with its operation. */
 async function statusManagers(cluster: Cluster, object: TestObject): Promise<string[]> {
   const { metadata } = (await cluster.get(object)) as unknown as {
     readonly metadata: {

@@ -15,7 +15,7 @@ interface Frame {
   readonly payload: Uint8Array;
 }
 
-/** What arrives, as text: one line a frame. */
+/** Records the frames that arrive, one line of text for each. */
 class Recorder implements FrameReceiver {
   readonly lines: string[] = [];
   #data: Buffer[] = [];

@@ -39,7 +39,7 @@ export function openBus(t: ExecutionContext, config: BusConfig, name = 'test'): 
 
 /** A table handler that keeps the rows as text, as a real consumer would. */
 export class TableCopy implements TableHandler {
-  /** What is held; the next full copy replaces it when complete. */
+  /** The rows of the last complete copy, with the changes since. */
   rows = new Map<string, string>();
   readonly epochs: string[] = [];
   changes = 0;

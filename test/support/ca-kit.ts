@@ -24,7 +24,7 @@ export const DEFAULT_PODS = [
 /** The proxies of the nodes, whose tokens {@link CaKit.nodeToken} gives. */
 const NODE_PODS = ['node-1', 'node-2', 'node-3'].map(nodePod);
 
-/** What a test has at hand. */
+/** The parts that a test uses. */
 export interface CaKit {
   readonly dir: string;
   readonly bundlePath: string;

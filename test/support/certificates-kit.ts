@@ -39,7 +39,7 @@ export async function publishWorkloads(
     ];
   });
   await bus.writer('addresses', 'mesh', lease).replaceAll(rows);
-  // Whoever publishes next must not have to wait for this lease to run out.
+  // The next publisher must not wait for this lease to run out.
   await bus.close();
 }
 

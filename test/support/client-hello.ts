@@ -1,6 +1,6 @@
 /** Reads a TLS ClientHello (RFC 8446 §4.1.2): what a client of ours offers, as a peer sees it. */
 
-/** What a client offered. */
+/** The offer of a client. */
 export interface ClientHello {
   readonly suites: readonly number[];
   /** Extension numbers in order. */

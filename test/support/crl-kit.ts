@@ -18,7 +18,7 @@ import type { Issuer } from '../../lib/identity/x509.ts';
 
 const HOUR_MS = 3_600_000;
 
-/** What to put into a list. */
+/** The contents of a list. */
 export interface CrlRequest {
   /** Certificates (PEM; the first block counts) or serial numbers. */
   readonly revoked: readonly (string | Buffer)[];

@@ -13,7 +13,7 @@ import type { TestPod } from './listener-kit.ts';
 import { startNameServer } from './name-server.ts';
 import type { NameServer } from './name-server.ts';
 
-/** What a test of the DNS proxy stands on. */
+/** The parts of a test of the DNS proxy. */
 export interface DnsMesh {
   readonly mesh: TestMesh;
   readonly pod: TestPod;
@@ -56,7 +56,7 @@ export async function startDnsMesh(
   return { mesh, pod, upstream };
 }
 
-/** What `dig` prints, `+short` unless other words are given. */
+/** Runs `dig`, with `+short` unless other words are given, and returns the lines that it prints. */
 export async function dig(pod: TestPod, words: string, flags = '+short'): Promise<string[]> {
   const text = await pod.netns.exec(
     'dig',

@@ -32,7 +32,7 @@ export function dockerUnavailable(): string | null {
   return null;
 }
 
-/** What a command said. */
+/** The output of a command. */
 export interface Said {
   readonly stdout: string;
   readonly stderr: string;
@@ -172,7 +172,7 @@ export class DockerHost {
     return running;
   }
 
-  /** What the engine knows of containers. */
+  /** Returns the engine's facts about containers. */
   async inspect(...ids: string[]): Promise<readonly ContainerFacts[]> {
     return JSON.parse((await this.docker('inspect', ...ids)).stdout) as ContainerFacts[];
   }

@@ -21,10 +21,10 @@ const inputSchema = z.strictObject({
   other: z.string(),
 });
 
-/** What {@link inputSchema} describes, as the only argument. */
+/** The only argument of the program. */
 export type EdgeInput = z.infer<typeof inputSchema>;
 
-/** What came of it. */
+/** The results of the program. */
 export interface EdgeOutcome {
   /** Why the CA refused what is no request. */
   readonly csr: string;

@@ -5,7 +5,7 @@ import { acceptQueued } from '../../lib/linux/sockets.ts';
 import { RawSocket } from '../../lib/net/raw-socket.ts';
 import { until } from './until.ts';
 
-/** What the thread is given. */
+/** The task of the thread. */
 export interface Farewell {
   readonly listener: number;
   readonly endsFirst: boolean;

@@ -15,11 +15,11 @@ import type {
 import type { TestMesh, TestPod } from './listener-kit.ts';
 import { tunnelOptions } from './tunnel-kit.ts';
 
-/** What a server was asked. */
+/** A request that a server received. */
 export interface SeenRequest {
   readonly authority: string;
   readonly headers: Readonly<Record<string, string | undefined>>;
-  /** Who asked. */
+  /** The identity of the caller. */
   readonly peer: string;
 }
 

@@ -17,7 +17,7 @@ import { startTestRedis } from './redis.ts';
 import type { TestRedis } from './redis.ts';
 import { until } from './until.ts';
 
-/** What a test has at hand. */
+/** The parts that a test uses. */
 export interface IngesterKit {
   readonly redis: TestRedis;
   readonly ads: AdsServer;

@@ -1,5 +1,5 @@
 /**
- * What tests that were killed left behind. Everything a test makes outside its own memory carries its process's
+ * Finds and removes the remains of tests that were killed. Everything a test makes outside its own memory carries its process's
  * pid in its name, so that the next run can tell what nobody will remove any more.
  */
 import { execFileSync } from 'node:child_process';

@@ -3,7 +3,7 @@ import { isMainThread, parentPort, workerData, Worker } from 'node:worker_thread
 import { systemClock } from '../../lib/clock/clock.ts';
 import { LineOutput } from '../../lib/log/line-output.ts';
 
-/** What a thread is to do; as a program of its own it runs one with what its argument says, and exits. */
+/** The task of a thread. As a program of its own, this file runs one thread with the task in its argument, and exits. */
 export interface LineTask {
   readonly fd: number;
   readonly name: string;

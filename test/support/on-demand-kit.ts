@@ -61,7 +61,7 @@ export interface OnDemandKit {
 export interface NodeState {
   readonly state: StateThread;
   readonly client: StateClient;
-  /** What is at an address, as a connection of the pod finds it: `namespace/name` of a service or workload, or null. */
+  /** Returns the destination that a connection of the pod finds at an address: `namespace/name` of a service or workload, or null. */
   at(ip: string, pod?: string): Promise<string | null>;
 }
 

@@ -5,7 +5,7 @@ import { connect } from 'node:net';
 import type { Socket } from 'node:net';
 import { parentPort, workerData } from 'node:worker_threads';
 
-/** What the thread is given. */
+/** The task of the thread. */
 export interface TwoApplications {
   readonly port: number;
   readonly bytes: number;

@@ -15,7 +15,7 @@ const BUILD_TIMEOUT_MS = 600_000;
 
 const ROOT = new URL('../..', import.meta.url).pathname;
 const FOLDER = join(CACHE, 'images');
-/** What infra/docker/Dockerfile copies. */
+/** The files that infra/docker/Dockerfile copies. */
 const SOURCES = [
   '.npmrc',
   'infra/docker',

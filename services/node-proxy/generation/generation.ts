@@ -23,7 +23,7 @@ export interface GenerationOptions {
   readonly podPorts: readonly number[];
 }
 
-/** What {@link Generation} needs from the process. */
+/** Collaborators of {@link Generation}. */
 export interface GenerationDeps {
   readonly clock: Clock;
   readonly log: Logger;

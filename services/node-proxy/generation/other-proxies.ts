@@ -5,7 +5,7 @@ import { errorText } from '../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import { PRESENCE_AGE_MS, PRESENCE_INTERVAL_MS } from '../limits.ts';
 
-/** What {@link OtherProxies} needs. */
+/** Collaborators of {@link OtherProxies}. */
 export interface OtherProxiesDeps {
   readonly clock: Clock;
   readonly log: Logger;

@@ -5,7 +5,7 @@ import type { PlacedPod } from '../pool/placed-pod.ts';
 import type { NetnsIdentity, ServedPod } from './served-pod.ts';
 import { inTime } from '../../../lib/async/time-limit.ts';
 
-/** What {@link LeavingPods} needs from the process. */
+/** Collaborators of {@link LeavingPods}. */
 export interface LeavingPodsDeps {
   readonly clock: Clock;
   readonly log: Logger;

@@ -6,7 +6,7 @@ import type { StopOptions } from './leaving-pods.ts';
 import type { ServedPod } from './served-pod.ts';
 import { inTime } from '../../../lib/async/time-limit.ts';
 
-/** What {@link PodShares} needs from the process. */
+/** Collaborators of {@link PodShares}. */
 export interface PodSharesDeps {
   readonly clock: Clock;
   /** Puts the pod on this thread. Throws STATE_UNAVAILABLE when the thread cannot take it. */

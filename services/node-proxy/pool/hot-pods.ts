@@ -16,7 +16,7 @@ export type WatchedThread = Pick<ThreadHandle, 'number' | 'activity'> & {
   };
 };
 
-/** What {@link HotPods} needs from the process. */
+/** Collaborators of {@link HotPods}. */
 export interface HotPodsDeps {
   readonly clock: Clock;
   readonly log: Logger;

@@ -37,7 +37,7 @@ export interface ListenerPoolOptions {
   readonly settings: ListenerSettings;
 }
 
-/** What {@link ListenerPool} needs from the process. */
+/** Collaborators of {@link ListenerPool}. */
 export interface ListenerPoolDeps extends ThreadEvents {
   readonly clock: Clock;
   readonly log: Logger;

@@ -20,7 +20,7 @@ export interface PortServerOptions {
   readonly handler: HttpHandler;
 }
 
-/** What {@link PortServer} needs. */
+/** Collaborators of {@link PortServer}. */
 export interface PortServerDeps {
   readonly log: Logger;
   readonly clock: Clock;

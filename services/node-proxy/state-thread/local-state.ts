@@ -24,7 +24,7 @@ const FED_TABLES: readonly (readonly [StateTable, ResourceType | null])[] = [
   ['addresses', ADDRESS_TYPE],
 ];
 
-/** What {@link LocalState} needs. */
+/** Collaborators of {@link LocalState}. */
 export interface LocalStateDeps {
   readonly clock: Clock;
   readonly log: Logger;

@@ -24,7 +24,7 @@ import { unpackRows } from './packed-rows.ts';
 import { Watches } from './watches.ts';
 import type { SendToThread } from './watches.ts';
 
-/** What {@link StateEngine} needs. */
+/** Collaborators of {@link StateEngine}. */
 export interface StateEngineDeps {
   readonly clock: Clock;
   readonly log: Logger;

@@ -9,7 +9,7 @@ import type { ProgramRegistry } from './program-registry.ts';
 import type { Demands } from './on-demand/demands.ts';
 import type { TimeSlice } from '../../../lib/async/time-slice.ts';
 
-/** What {@link Watches} needs. */
+/** Collaborators of {@link Watches}. */
 export interface WatchDeps {
   readonly clock: Clock;
   readonly store: PackedStore;

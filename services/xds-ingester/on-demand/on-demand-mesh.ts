@@ -31,7 +31,7 @@ const BOUNDS: WantedBounds = {
   rechecks: ABSENT_RECHECKS_PER_SECOND,
 };
 
-/** What {@link OnDemandMesh} needs. */
+/** Collaborators of {@link OnDemandMesh}. */
 export interface OnDemandDeps {
   readonly state: MeshState;
   readonly clock: Clock;

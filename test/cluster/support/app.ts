@@ -18,7 +18,7 @@ server.listen(${APP_PORT}, '::');
 process.on('SIGTERM', () => process.exit(0));
 `;
 
-/** What the server answers. */
+/** The answer of the server. */
 export interface AppAnswer {
   readonly pod: string;
   /** The address that the server saw. */

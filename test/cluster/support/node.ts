@@ -20,7 +20,7 @@ const CGROUPS = '/sys/fs/cgroup';
 /** Settings that a new group of this controller lacks; without them no process can join it. */
 const CPUSET = ['cpuset.cpus', 'cpuset.mems'];
 
-/** What a node needs. */
+/** The parts of a node. */
 export interface NodeOptions {
   readonly place: NodePlace;
   readonly programs: ClusterPrograms;

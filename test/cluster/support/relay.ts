@@ -19,7 +19,7 @@ export async function relayInto(t: TeardownOwner, netns: string, port: number): 
     ] as const) {
       sockets.add(socket);
       socket.pipe(other);
-      // Whoever is at the other end learns of it by the cut.
+      // The other end learns of it by the cut.
       socket.on('error', () => other.destroy());
       socket.on('close', () => sockets.delete(socket));
     }

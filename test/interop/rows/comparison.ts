@@ -27,7 +27,7 @@ export interface Comparison extends NamespaceMarks {
   objects(namespace: string, second: string): Objects;
   /** Does what needs the stored objects, such as their uids. */
   later?(cluster: Cluster, stored: readonly StoredTestObject[]): Promise<unknown>;
-  /** What Weft makes of istiod's resources, where docs/decisions/mapping-deviations.md lists a difference. */
+  /** Turns istiod's resources into Weft's, where docs/decisions/mapping-deviations.md lists a difference. */
   deviation?(resources: Resources): Resources;
 }
 

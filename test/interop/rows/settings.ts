@@ -26,9 +26,9 @@ export interface MeshState {
   readonly comparisons: readonly Comparison[];
   /** A part of the root namespace's resources that only this state shows. */
   readonly shows?: RegExp;
-  /** What Weft makes of istiod's resources in the root namespace, where a difference is listed. */
+  /** Turns istiod's resources in the root namespace into Weft's, where a difference is listed. */
   deviation?(resources: Resources): Resources;
-  /** Takes away what other states must not see. */
+  /** Removes the objects that other states must not see. */
   undo?(cluster: Cluster): Promise<unknown>;
 }
 
@@ -133,7 +133,7 @@ spec:
 status: { addresses: [{ type: IPAddress, value: 192.0.2.92 }] }
 `;
 
-/** What a MeshConfig decides: docs/spec/istiod-ambient.md §1.7. */
+/** The effects of a MeshConfig (docs/spec/istiod-ambient.md §1.7). */
 const configured: readonly Comparison[] = [
   {
     title: 'a namespace that discovery leaves out',

@@ -169,7 +169,7 @@ export class NameLookups {
     return bare === 'localhost' || bare.endsWith('.localhost') ? LOOPBACK : null;
   }
 
-  /** What {@link #search} would find in cached answers alone; null where a question is needed. */
+  /** Searches the cached answers alone, as {@link #search} does; null where a question is needed. */
   #remembered(name: string, preferred: 4 | 6): readonly string[] | null {
     for (const candidate of searchNames(name, this.#options.resolvers.current)) {
       for (const family of this.#families(preferred)) {

@@ -14,7 +14,7 @@ import {
 } from '../../limits.ts';
 import type { AnsweredNames } from './answered-names.ts';
 
-/** What {@link Demands} needs. */
+/** Collaborators of {@link Demands}. */
 export interface DemandDeps {
   readonly clock: Clock;
   readonly answered: AnsweredNames;

@@ -3,7 +3,7 @@ import { MeshError, errorText } from '../../../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../../../lib/log/logger.ts';
 import { NAMES_UNSENT_MAX } from '../../limits.ts';
 
-/** What {@link WantSender} needs. */
+/** Collaborators of {@link WantSender}. */
 export interface WantSenderDeps {
   /** Adds one entry for the ingester; rejects while Redis is away. */
   readonly add: (names: readonly string[]) => Promise<void>;
