@@ -1,6 +1,7 @@
 /** Complete workloads, services and policies that tests vary. */
 import type { Authorization, Match } from '../../lib/policy/model.ts';
 import type { Service, Workload } from '../../lib/state/model.ts';
+import { EMPTY_MATCH } from '../../services/control-plane/policy/conversion.ts';
 
 /** Makes a workload with the given fields; the others are those of a plain mesh pod. */
 export function workloadFixture(fields: Partial<Workload> = {}): Workload {
@@ -55,21 +56,7 @@ export function serviceFixture(fields: Partial<Service> = {}): Service {
 
 /** Makes a match with only the given conditions. */
 export function matchFixture(fields: Partial<Match> = {}): Match {
-  return {
-    namespaces: [],
-    notNamespaces: [],
-    serviceAccounts: [],
-    notServiceAccounts: [],
-    principals: [],
-    notPrincipals: [],
-    sourceIps: [],
-    notSourceIps: [],
-    destinationIps: [],
-    notDestinationIps: [],
-    destinationPorts: [],
-    notDestinationPorts: [],
-    ...fields,
-  };
+  return { ...EMPTY_MATCH, ...fields };
 }
 
 /** Makes a namespace-wide ALLOW without rules, with the given fields. */

@@ -12,23 +12,13 @@ import {
 import type { AppProtocols } from '../../../lib/xds/resources/fields.ts';
 import { ADDRESS_TYPE, AUTHORIZATION_TYPE } from '../../../lib/xds/type-urls.ts';
 import type { ResourceType } from '../../../lib/xds/type-urls.ts';
+import type { ServedResource } from '../../../lib/xds/wire.ts';
 import type { Authorization } from '../../../lib/policy/model.ts';
 import type { Service, Workload } from '../../../lib/state/model.ts';
 
-/** A resource ready to send, with the keys of its subscriptions. */
-export interface MappedResource {
+/** A resource ready to send, with the keys of its subscriptions. Equal bytes have equal versions, also after a restart. */
+export interface MappedResource extends ServedResource {
   readonly type: ResourceType;
-  readonly name: string;
-  /** Hash of the bytes: equal content has equal versions, also after a restart. */
-  readonly version: string;
-  readonly bytes: Uint8Array;
-  /** Other names of the resource: `network/ip`, or `network/ip/length` for a range. */
-  readonly aliases: readonly string[];
-  /** A workload's node and the keys of its services; empty for other resources. */
-  readonly node: string;
-  readonly services: readonly string[];
-  /** True for a service, whose keys also stand for its workloads. */
-  readonly isService: boolean;
 }
 
 /** Bytes of a version: two versions of one resource do not collide by chance. */

@@ -96,18 +96,21 @@ const KEY = {
 
 type KeyName = keyof typeof KEY;
 
+/** The keys that the ingester reads and writes. */
+const OF_INGESTER: readonly KeyName[] = [
+  'addresses',
+  'authorizations',
+  'rejections',
+  'removals',
+  'names',
+  'lease',
+  'accept',
+  'accepted',
+];
+
 const READS: Record<(typeof ROLES)[number], readonly KeyName[]> = {
   'control-plane': ['enrolments', 'otherEnrolments'],
-  'xds-ingester': [
-    'addresses',
-    'authorizations',
-    'rejections',
-    'removals',
-    'names',
-    'lease',
-    'accept',
-    'accepted',
-  ],
+  'xds-ingester': OF_INGESTER,
   'policy-evaluator': [
     'addresses',
     'authorizations',
@@ -146,16 +149,7 @@ const READS: Record<(typeof ROLES)[number], readonly KeyName[]> = {
 
 const WRITES: Record<(typeof ROLES)[number], readonly KeyName[]> = {
   'control-plane': [],
-  'xds-ingester': [
-    'addresses',
-    'authorizations',
-    'rejections',
-    'removals',
-    'names',
-    'lease',
-    'accept',
-    'accepted',
-  ],
+  'xds-ingester': OF_INGESTER,
   'policy-evaluator': ['programs', 'compile', 'explain', 'explained'],
   cli: ['explain', 'accept'],
   'cert-fetcher.node-1': ['sign', 'signed'],

@@ -25,6 +25,28 @@ const workload = (ns: string, name: string, spec: string, parts: Parts = {}): st
 
 const TLS = 'ports: [{ number: 443, name: tls, protocol: TLS }]';
 
+/** A ServiceEntry with one address of its own, and an endpoint when one is given. */
+const oneAddress = (
+  ns: string,
+  name: string,
+  hosts: string,
+  address: string,
+  endpoint: string | null = null,
+): string =>
+  entry(
+    ns,
+    name,
+    `{ hosts: [${hosts}], addresses: [${address}], resolution: STATIC, ${TLS}${endpoint === null ? '' : `, endpoints: [{ address: ${endpoint} }]`} }`,
+  );
+
+const webService = (ns: string): string => `
+apiVersion: v1
+kind: Service
+metadata: { name: web, namespace: ${ns} }
+spec: { ports: [{ port: 80 }] }
+---
+`;
+
 /** WorkloadEntries and ServiceEntries: docs/spec/istiod-ambient.md §1.3, §1.5. */
 export const entryComparisons: readonly Comparison[] = [
   {
@@ -174,32 +196,20 @@ spec:
     title: 'one host of a service and of several entries',
     rows: ['1.5.a'],
     objects: (ns) => [
-      `
-apiVersion: v1
-kind: Service
-metadata: { name: web, namespace: ${ns} }
-spec: { ports: [{ port: 80 }] }
----
-` +
-        entry(
+      webService(ns) +
+        oneAddress(
           ns,
           'same-as-service',
-          `{ hosts: [web.${ns}.svc.cluster.local, kept.${ns}.example.com], addresses: [192.0.2.41], resolution: STATIC, ${TLS}, endpoints: [{ address: 192.0.2.71 }] }`,
+          `web.${ns}.svc.cluster.local, kept.${ns}.example.com`,
+          '192.0.2.41',
+          '192.0.2.71',
         ) +
-        entry(
-          ns,
-          'pruned',
-          `{ hosts: [web.${ns}.svc.cluster.local], addresses: [192.0.2.42], resolution: STATIC, ${TLS}, endpoints: [{ address: 192.0.2.72 }] }`,
-        ),
+        oneAddress(ns, 'pruned', `web.${ns}.svc.cluster.local`, '192.0.2.42', '192.0.2.72'),
     ],
     later: async (cluster, stored) => {
       const { namespace = '' } = stored[0]?.metadata ?? {};
       const named = (name: string, address: string): string =>
-        entry(
-          namespace,
-          name,
-          `{ hosts: [twice.${namespace}.example.com], addresses: [${address}], resolution: STATIC, ${TLS}, endpoints: [{ address: ${address} }] }`,
-        );
+        oneAddress(namespace, name, `twice.${namespace}.example.com`, address, address);
       await nextSecond(await cluster.applyText(named('z-older', '192.0.2.73')));
       await cluster.applyText(named('a-younger', '192.0.2.74'));
     },
@@ -209,34 +219,14 @@ spec: { ports: [{ port: 80 }] }
     rows: ['1.5.a'],
     second: {},
     objects: (ns, second) => [
-      `
-apiVersion: v1
-kind: Service
-metadata: { name: web, namespace: ${ns} }
-spec: { ports: [{ port: 80 }] }
----
-` +
-        entry(
-          second,
-          'of-service',
-          `{ hosts: [web.${ns}.svc.cluster.local], addresses: [192.0.2.75], resolution: STATIC, ${TLS} }`,
-        ) +
-        entry(
-          second,
-          'shared',
-          `{ hosts: [shared.${ns}.example.com], addresses: [192.0.2.76], resolution: STATIC, ${TLS} }`,
-        ),
+      webService(ns) +
+        oneAddress(second, 'of-service', `web.${ns}.svc.cluster.local`, '192.0.2.75') +
+        oneAddress(second, 'shared', `shared.${ns}.example.com`, '192.0.2.76'),
     ],
     later: async (cluster, stored) => {
       const { namespace: ns = '' } = stored[0]?.metadata ?? {};
       await nextSecond(stored);
-      await cluster.applyText(
-        entry(
-          ns,
-          'shared',
-          `{ hosts: [shared.${ns}.example.com], addresses: [192.0.2.77], resolution: STATIC, ${TLS} }`,
-        ),
-      );
+      await cluster.applyText(oneAddress(ns, 'shared', `shared.${ns}.example.com`, '192.0.2.77'));
     },
   },
 ];

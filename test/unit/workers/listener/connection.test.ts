@@ -10,24 +10,16 @@ import { responseFlag } from '../../../../workers/listener/telemetry/response-fl
 import { RecentConnections } from '../../../../workers/listener/telemetry/recent-connections.ts';
 import { ThreadMetrics } from '../../../../workers/listener/telemetry/thread-metrics.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
-import { service, workload } from '../../../support/workloads.ts';
+import { outboundFacts } from '../../../support/pod-policy.ts';
+import { workload } from '../../../support/workloads.ts';
 
 const trace = { traceId: 'ab'.repeat(16), spanId: 'cd'.repeat(8) };
 
-const facts: ConnectionFacts = {
-  direction: 'outbound',
-  protocol: 'HBONE',
-  source: { ip: '10.0.0.1', port: 4_000 },
-  destination: { ip: '10.96.0.1', port: 80 },
-  actualDestination: { ip: '10.0.0.2', port: 15_008 },
-  hboneAddress: '10.0.0.2:8080',
-  sourceWorkload: workload({ name: 'client-1' }),
-  sourceBaggage: null,
+const facts = outboundFacts({
   destinationWorkload: workload({ name: 'web-1', workloadName: 'web' }),
-  destinationService: service(),
   sourceIdentity: 'spiffe://cluster.local/ns/demo/sa/client',
   trace,
-};
+});
 
 const NO_BUDGET = {
   connections: 0,

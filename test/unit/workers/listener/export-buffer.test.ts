@@ -1,26 +1,13 @@
 import test from 'ava';
 import { accessFields } from '../../../../lib/log/access-log.ts';
 import { accessFacts } from '../../../../workers/listener/telemetry/connection-facts.ts';
-import type { ConnectionFacts } from '../../../../workers/listener/telemetry/connection-facts.ts';
 import { ExportBuffer } from '../../../../workers/listener/telemetry/export-buffer.ts';
 import type { EndedConnection } from '../../../../workers/listener/telemetry/export-buffer.ts';
 import { MAX_EXPORT_RECORDS } from '../../../../workers/listener/limits.ts';
-import { service, workload } from '../../../support/workloads.ts';
+import { outboundFacts } from '../../../support/pod-policy.ts';
+import { service } from '../../../support/workloads.ts';
 
-const facts: ConnectionFacts = {
-  direction: 'outbound',
-  protocol: 'HBONE',
-  source: { ip: '10.0.0.1', port: 4_000 },
-  destination: { ip: '10.96.0.1', port: 80 },
-  actualDestination: { ip: '10.0.0.2', port: 15_008 },
-  hboneAddress: '10.0.0.2:8080',
-  sourceWorkload: workload({ name: 'client-1' }),
-  sourceBaggage: null,
-  destinationWorkload: workload({ name: 'web-1' }),
-  destinationService: service(),
-  sourceIdentity: null,
-  trace: { traceId: `80${'0'.repeat(30)}`, spanId: 'cd'.repeat(8) },
-};
+const facts = outboundFacts({ trace: { traceId: `80${'0'.repeat(30)}`, spanId: 'cd'.repeat(8) } });
 
 const end = { bytesSent: 1, bytesReceived: 2, durationMs: 30, error: null, flag: '-' } as const;
 const line = accessFields(accessFacts(facts), end);

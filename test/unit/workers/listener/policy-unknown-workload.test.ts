@@ -3,9 +3,7 @@ import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../../../lib/clock/clock.ts';
 import { MeshError } from '../../../../lib/errors/mesh-error.ts';
-import { AccessLog } from '../../../../lib/log/access-log.ts';
 import { createLogger } from '../../../../lib/log/logger.ts';
-import { trafficKit } from '../../../support/series.ts';
 import type { Workload } from '../../../../lib/state/model.ts';
 import { decodeAddress, encodeWorkload } from '../../../../lib/xds/resources/address.ts';
 import {
@@ -15,17 +13,16 @@ import {
 import { packRows } from '../../../../services/node-proxy/state-thread/packed-rows.ts';
 import type { StateTable } from '../../../../services/node-proxy/state-thread/protocol.ts';
 import { StateEngine } from '../../../../services/node-proxy/state-thread/state-engine.ts';
-import { Connection } from '../../../../workers/listener/telemetry/connection.ts';
-import { PodPolicy } from '../../../../workers/listener/policy.ts';
+import type { Connection } from '../../../../workers/listener/telemetry/connection.ts';
 import type { StateRequest } from '../../../../workers/listener/protocol/state.ts';
 import { StateClient } from '../../../../workers/listener/state-client.ts';
-import { ThreadMetrics } from '../../../../workers/listener/telemetry/thread-metrics.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 import {
   authorizationFixture,
   matchFixture,
   workloadFixture,
 } from '../../../support/model-fixtures.ts';
+import { inboundConnection, podPolicy } from '../../../support/pod-policy.ts';
 import { until } from '../../../support/until.ts';
 
 const pod = { uid: 'pod-1', name: 'web-1', namespace: 'demo', serviceAccount: 'web' };
@@ -81,16 +78,7 @@ async function setUp(t: ExecutionContext) {
   const state = new StateClient(port2, clock);
   state.watch(pod);
   const connections: Connection[] = [];
-  const policy = new PodPolicy({
-    pod,
-    connections,
-    state,
-    log,
-    metrics: new ThreadMetrics(0),
-    unknownReference: 'deny',
-    infoLogging: false,
-  });
-  t.teardown(() => policy.close());
+  const policy = podPolicy(t, { pod, connections, state, log });
   const isKnown = (): boolean => (state.local(pod.uid)?.workload ?? null) !== null;
   return {
     clock,
@@ -110,37 +98,10 @@ async function setUp(t: ExecutionContext) {
 
 /** Makes a connection and adds it to the live ones. */
 function connect(live: Connection[]) {
-  const end = { ip: '10.0.0.1', port: PORT };
   const log = createLogger({ actor: 'test', level: 'off' });
-  const connection = new Connection(
-    {
-      direction: 'inbound',
-      protocol: 'TCP',
-      source: end,
-      destination: end,
-      actualDestination: end,
-      hboneAddress: null,
-      sourceWorkload: null,
-      sourceBaggage: null,
-      destinationWorkload: workloadFixture(),
-      destinationService: null,
-      sourceIdentity: null,
-    },
-    {
-      access: new AccessLog(log),
-      traffic: trafficKit().metrics,
-      metrics: new ThreadMetrics(0),
-      clock: systemClock,
-    },
-  );
-  const facts = {
-    sourceIp: end.ip,
-    sourceIdentity: null,
-    destinationIp: end.ip,
-    destinationPort: end.port,
-  };
-  live.push(connection);
-  return { connection, facts };
+  const made = inboundConnection(workloadFixture(), PORT, log);
+  live.push(made.connection);
+  return made;
 }
 
 // spec: policy.md §7

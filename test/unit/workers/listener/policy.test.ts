@@ -1,15 +1,12 @@
 import { MessageChannel } from 'node:worker_threads';
 import test from 'ava';
 import { systemClock } from '../../../../lib/clock/clock.ts';
-import { AccessLog } from '../../../../lib/log/access-log.ts';
 import { createLogger } from '../../../../lib/log/logger.ts';
-import { trafficKit } from '../../../support/series.ts';
 import { compileProgram } from '../../../../lib/policy/compile.ts';
-import { Connection } from '../../../../workers/listener/telemetry/connection.ts';
-import { PodPolicy } from '../../../../workers/listener/policy.ts';
+import type { Connection } from '../../../../workers/listener/telemetry/connection.ts';
 import type { LocalPod } from '../../../../workers/listener/protocol/state.ts';
 import { StateClient } from '../../../../workers/listener/state-client.ts';
-import { ThreadMetrics } from '../../../../workers/listener/telemetry/thread-metrics.ts';
+import { inboundConnection, podPolicy } from '../../../support/pod-policy.ts';
 import { until } from '../../../support/until.ts';
 import { workload } from '../../../support/workloads.ts';
 
@@ -34,45 +31,10 @@ test('live connections are cut when the policies that bind them are not there', 
   port1.postMessage({ type: 'local', uid: pod.uid, pod: localWith('first') });
   await until(() => state.local(pod.uid) !== null, { what: 'the pod' });
   const connections: Connection[] = [];
-  const policy = new PodPolicy({
-    pod,
-    connections,
-    state,
-    log,
-    metrics: new ThreadMetrics(0),
-    unknownReference: 'deny',
-    infoLogging: false,
-  });
-  t.teardown(() => policy.close());
-  const end = { ip: '10.0.0.1', port: 80 };
-  const connection = new Connection(
-    {
-      direction: 'inbound',
-      protocol: 'TCP',
-      source: end,
-      destination: end,
-      actualDestination: end,
-      hboneAddress: null,
-      sourceWorkload: null,
-      sourceBaggage: null,
-      destinationWorkload: workload(),
-      destinationService: null,
-      sourceIdentity: null,
-    },
-    {
-      access: new AccessLog(log),
-      traffic: trafficKit().metrics,
-      metrics: new ThreadMetrics(0),
-      clock: systemClock,
-    },
-  );
+  const policy = podPolicy(t, { pod, connections, state, log });
+  const { connection, facts } = inboundConnection(workload(), 80, log);
   connections.push(connection);
-  await policy.admit(connection, {
-    sourceIp: end.ip,
-    sourceIdentity: null,
-    destinationIp: end.ip,
-    destinationPort: end.port,
-  });
+  await policy.admit(connection, facts);
   t.is(connection.cutBy, null);
   port1.postMessage({ type: 'local', uid: pod.uid, pod: localWith('never sent') });
   await until(() => connection.cutBy !== null, { what: 'the cut' });
