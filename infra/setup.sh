@@ -198,13 +198,15 @@ build_addon() {
 # Type stripping costs every process start-up time and memory until its result is cached.
 warm_cache() {
   cache=.cache/compile
-  if [ -f "$cache/warm" ] && [ "$(cat "$cache/warm")" = "$(sha256sum <package-lock.json)" ]; then return; fi
+  # A changed file counts as one that was never loaded.
+  sources=$(find package-lock.json lib services workers -name '*.ts' -o -name package-lock.json | LC_ALL=C sort | xargs sha256sum | sha256sum)
+  if [ -f "$cache/warm" ] && [ "$(cat "$cache/warm")" = "$sources" ]; then return; fi
   say 'warming the compile cache'
   mkdir -p "$cache"
   # Node keeps one cache for each set of flags. Tests start actors without the launcher's flags.
   if services/cli/weft warm >&2 &&
     { [ "$mode" != --test ] || NODE_COMPILE_CACHE="$cache" node services/cli/main.ts warm >&2; }; then
-    sha256sum <package-lock.json | tr -d '\n' >"$cache/warm"
+    printf %s "$sources" >"$cache/warm"
   else
     say 'the compile cache stays cold; this only costs start-up time'
   fi

@@ -54,8 +54,8 @@ export const hostConfig = defineConfig(
     WEFT_RELEASE_MEMORY: {
       schema: bool({ default: false }),
       description:
-        'whenever the process is idle after its start or after work, collect garbage and give back what is free and pages of programs (so in `weft run node` and `weft run control-plane`)',
-      when: 'memory matters more than a pause of some milliseconds when idle (true)',
+        'whenever the process is idle after its start or after work, collect garbage and give back what is free and pages of programs (so in `weft run`)',
+      when: 'a pause of some milliseconds when idle matters more than memory (false)',
     },
     ...otlpVariables,
   },

@@ -100,8 +100,9 @@ export const LOCAL_STATE_DEBOUNCE_MS = 100;
 export const LOCAL_STATE_POLL_MS = 5_000;
 
 /**
- * Young generation of the state thread: semi-spaces of 2 MB. The thread keeps rows as bytes or drops them at once. Without the
- * bound, loading its code would grow the young generation further, and an idle thread gives nothing back.
+ * Young generation of each thread beside the main one: semi-spaces of 2 MB. What a thread makes it keeps as bytes or drops at once, so
+ * that a collection finds little alive, whatever its size. Without the bound, loading the code and new connections grow it to
+ * 27 MB a thread, and an idle thread gives nothing back.
  */
 export const YOUNG_GENERATION_MB = 6;
 

@@ -30,9 +30,8 @@ export function register(program: Command): void {
     );
 }
 
-/** The processes with the most memory return what they do not use, unless the configuration says otherwise. */
-const RELEASE = { WEFT_RELEASE_MEMORY: 'true' };
-const RELEASING: readonly string[] = ['node', 'control-plane'];
+/** The launcher gives Node the option that this needs. */
+const PRESET = { WEFT_RELEASE_MEMORY: 'true' };
 
 interface Options {
   readonly config?: string;
@@ -58,6 +57,5 @@ async function run(names: readonly string[], options: Options): Promise<void> {
     (spec) => Object.keys(spec.variables),
   );
   const file = options.config === undefined ? {} : await readConfigFile(options.config, known);
-  const preset = names.some((name) => RELEASING.includes(name)) ? RELEASE : {};
-  process.exitCode = await runActors(definitions, { ...preset, ...file, ...processEnvironment() });
+  process.exitCode = await runActors(definitions, { ...PRESET, ...file, ...processEnvironment() });
 }

@@ -22,6 +22,7 @@ import {
   ATTACH_BACKOFF,
   ATTACH_TIMEOUT_MS,
   MAX_TASKS_PER_THREAD,
+  YOUNG_GENERATION_MB,
 } from '../limits.ts';
 import { introduce } from './introduce.ts';
 import { ThreadHandle } from './thread-handle.ts';
@@ -97,6 +98,7 @@ export class ListenerPool {
       // The default blocks the thread between tasks, and a blocked thread accepts nothing.
       atomics: 'disabled',
       recordTiming: false,
+      resourceLimits: { maxYoungGenerationSizeMb: YOUNG_GENERATION_MB },
       // The thread's sockets are not made by node:fs, so there is nothing to track.
       trackUnmanagedFds: false,
       loadBalancer: (task, workers) => {

@@ -10,6 +10,8 @@ const NODES = ['node-1', 'node-2'] as const;
 
 /** The path of a ztunnel; undefined when the environment names none. */
 export const ztunnelProgram = processEnvironment()['WEFT_ZTUNNEL'];
+// The commands that this process runs refuse a setting that they do not know.
+Reflect.deleteProperty(processEnvironment(), 'WEFT_ZTUNNEL');
 
 /** The mesh, while it runs. */
 export class ZtunnelMesh {

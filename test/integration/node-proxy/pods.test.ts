@@ -12,7 +12,7 @@ import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { createLogger } from '../../../lib/log/logger.ts';
 import { nodeProxyConfig } from '../../../services/node-proxy/config.ts';
 import { ListenerPool } from '../../../services/node-proxy/pool/listener-pool.ts';
-import { PENDING_RETRY_MS } from '../../../services/node-proxy/limits.ts';
+import { PENDING_RETRY_MS, YOUNG_GENERATION_MB } from '../../../services/node-proxy/limits.ts';
 import { PodManager } from '../../../services/node-proxy/pods/pod-manager.ts';
 import { FakeClock } from '../../support/fake-clock.ts';
 import { ownPort } from '../../support/ports.ts';
@@ -105,6 +105,13 @@ async function dial(port: number): Promise<Socket> {
   await once(socket, 'connect');
   return socket;
 }
+
+test('a thread keeps a bounded young generation, as an idle one gives nothing of it back', async (t) => {
+  const { pool } = await setUp(t, 1);
+  for (const { worker } of pool.threads.values()) {
+    t.is(worker.resourceLimits?.maxYoungGenerationSizeMb, YOUNG_GENERATION_MB);
+  }
+});
 
 test('pods are spread over the threads, and reports name their connections', async (t) => {
   const { pool, manager, netns, counted } = await setUp(t, 2);
