@@ -146,7 +146,8 @@ await kubernetesSuite('node-agent-cni', (test) => {
     refuseStreamedLists(t);
     const last = await agentOf(t, site);
     await until(() => last.context.readiness.pending().length === 0, { what: 'readiness' });
-    t.is(last.state(stored.metadata.uid), 'enabled');
+    // The proxy connects again when it notices that the former agent is gone.
+    await until(() => last.state(stored.metadata.uid) === 'enabled', { what: 'served again' });
     await last.drain();
     t.deepEqual(await readdir(site.cni.netDir), ['10-calico.conflist']);
     t.notRegex(await probes(), /weft-host/);

@@ -79,7 +79,7 @@ async function createWebhook(cluster: Cluster, namespace: string): Promise<strin
 await kubernetesSuite('rbac', (test) => {
   test('the control plane uses every right of its roles, and needs no other', async (t, cluster) => {
     const namespace = await cluster.namespace('rights');
-    const account = await underRole(cluster, 'control-plane.yaml', {
+    const account = await underRole(cluster, 'weft-control-plane', {
       namespace,
       only: ['weft-control-plane-status-istio-system'],
     });

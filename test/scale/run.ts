@@ -66,7 +66,7 @@ async function accountOf(cluster: Cluster): Promise<string> {
     kind: 'Namespace',
     metadata: { name: ROOT_NAMESPACE },
   });
-  const { token } = await underRole(cluster, 'control-plane.yaml', { namespace: ROOT_NAMESPACE });
+  const { token } = await underRole(cluster, 'weft-control-plane', { namespace: ROOT_NAMESPACE });
   return cluster.kubeconfig({ token });
 }
 

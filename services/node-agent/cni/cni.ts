@@ -111,11 +111,8 @@ export class Cni {
       userAgent: `weft-${context.actor}`,
     });
     try {
-      const { leaves, reason } = await readDeparture(client, {
-        namespace,
-        daemonSet: AGENT_DAEMON_SET,
-        node,
-      });
+      const place = { namespace, daemonSet: AGENT_DAEMON_SET, node };
+      const { leaves, reason } = await readDeparture(client, place, context.clock);
       context.log.info({ leaves, reason }, 'cni.departure-decided');
       if (!leaves) return false;
       await this.#installer.close();

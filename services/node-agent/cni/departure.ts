@@ -1,10 +1,14 @@
 /** Decides, when the agent ends, whether the plugin leaves the node with it (docs/spec/cni.md §3.7). */
 import { beforeAbort } from '../../../lib/async/time-limit.ts';
+import type { Clock } from '../../../lib/clock/clock.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
 import { resourcePath } from '../../../lib/kubernetes/resource.ts';
 import type { KubernetesClient } from '../../../lib/kubernetes/client.ts';
 import { isCode } from '../../../lib/kubernetes/status.ts';
-import { DEPARTURE_READ_MS } from './limits.ts';
+import { DEPARTURE_FORBIDDEN_MS, DEPARTURE_READ_MS, DEPARTURE_RETRY_MS } from './limits.ts';
+
+const UNAUTHORIZED = 401;
+const FORBIDDEN = 403;
 
 type Json = Readonly<Record<string, unknown>>;
 
@@ -24,13 +28,26 @@ export interface AgentPlace {
 /**
  * Reads DaemonSet and node. The plugin stays when they cannot be read: pods of the mesh wait then, and no pod loses its
  * protection. An account that no longer exists counts as the end, as in istio-cni: it goes with the DaemonSet, and a plugin that
- * nobody serves would keep every pod from starting.
+ * nobody serves would keep every pod from starting. A removal takes the account's rights first and the API server remembers
+ * its token for a while, so a refusal for want of rights is asked about again.
  */
 export async function readDeparture(
   client: KubernetesClient,
   place: AgentPlace,
+  clock: Clock,
 ): Promise<Departure> {
-  const { namespace, daemonSet, node } = place;
+  const endMs = clock.monotonic() + DEPARTURE_FORBIDDEN_MS;
+  for (;;) {
+    const { status, ...departure } = await readOnce(client, place);
+    if (status !== FORBIDDEN || clock.monotonic() >= endMs) return departure;
+    await clock.sleep(DEPARTURE_RETRY_MS);
+  }
+}
+
+async function readOnce(
+  client: KubernetesClient,
+  { namespace, daemonSet, node }: AgentPlace,
+): Promise<Departure & { readonly status: unknown }> {
   const signal = AbortSignal.timeout(DEPARTURE_READ_MS);
   const read = (group: string, plural: string, name: string): Promise<unknown> =>
     client.get(
@@ -44,13 +61,13 @@ export async function readDeparture(
     const reading = Promise.all([read('apps', 'daemonsets', daemonSet), read('', 'nodes', node)]);
     if (!(await beforeAbort(signal, reading))) {
       reading.catch(() => undefined);
-      return { leaves: false, reason: 'the API server does not answer' };
+      return { leaves: false, reason: 'the API server does not answer', status: null };
     }
-    return decideDeparture(...((await reading) as [Json, Json]));
+    return { ...decideDeparture(...((await reading) as [Json, Json])), status: 200 };
   } catch (error) {
-    const unauthorized = isCode(error, 'KUBERNETES_REFUSED') && error.detail['status'] === 401;
-    const leaves = unauthorized || isCode(error, 'KUBERNETES_NOT_FOUND');
-    return { leaves, reason: errorText(error) };
+    const status = isCode(error, 'KUBERNETES_REFUSED') ? error.detail['status'] : null;
+    const leaves = status === UNAUTHORIZED || isCode(error, 'KUBERNETES_NOT_FOUND');
+    return { leaves, reason: errorText(error), status };
   }
 }
 

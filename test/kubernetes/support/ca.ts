@@ -53,7 +53,7 @@ export interface RunningCa {
 /** Makes the namespace and the account. */
 export async function caCluster(t: ExecutionContext, cluster: Cluster): Promise<CaCluster> {
   const system = await cluster.namespace('system');
-  const account = await underRole(cluster, 'ca.yaml', { namespace: system });
+  const account = await underRole(cluster, 'weft-ca', { namespace: system });
   const configure: CaCluster['configure'] = async (lines = '') => {
     const own = `discoverySelectors: [{matchLabels: {weft-test: ${system}}}]`;
     await cluster.apply(meshConfig(system, `${own}\n${lines}`));

@@ -100,6 +100,24 @@ export class Cluster {
     return stored;
   }
 
+  /** Has the API server judge an object by server-side apply. It refuses unknown fields, and stores nothing. */
+  async judge(object: TestObject): Promise<void> {
+    await this.admin.request({
+      method: 'PATCH',
+      path: await this.path(object),
+      query: { fieldManager: 'weft-test', fieldValidation: 'Strict', dryRun: 'All' },
+      contentType: 'application/apply-patch+yaml',
+      body: object,
+    });
+  }
+
+  /** The path of an object or of a subresource of it. */
+  async path(object: TestObject, subresource?: string): Promise<string> {
+    const { name, namespace = null } = object.metadata;
+    const place = { name, namespace, ...(subresource === undefined ? {} : { subresource }) };
+    return resourcePath(await this.#typeOf(object), place);
+  }
+
   /** Creates or changes the objects of a YAML text. */
   applyText(text: string): Promise<StoredTestObject[]> {
     const documents = parseAllDocuments(text).map((document): unknown => document.toJS());

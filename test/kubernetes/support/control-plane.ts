@@ -75,7 +75,7 @@ async function environmentOf(
   { rootNamespace, via, ...options }: ControlPlaneOptions,
 ): Promise<Record<string, string>> {
   const token =
-    options.token ?? (await underRole(cluster, 'control-plane.yaml', roleIn(rootNamespace))).token;
+    options.token ?? (await underRole(cluster, 'weft-control-plane', roleIn(rootNamespace))).token;
   const stateDir = join(ca.dir, `control-${Math.random().toString(36).slice(2)}`);
   await mkdir(stateDir, { recursive: true });
   return {

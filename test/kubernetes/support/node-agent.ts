@@ -41,7 +41,7 @@ export interface CniFolders {
 /** How the agent of a node is started. */
 export interface AgentNodeOptions {
   readonly via?: Gateway;
-  /** Whether the agent installs the CNI plugin, and has the rights of that. */
+  /** Whether the agent installs the CNI plugin. */
   readonly cni?: boolean;
   /** Another node for the same account. */
   readonly account?: { readonly system: string; readonly account: RoleAccount };
@@ -56,9 +56,9 @@ export async function agentNode(
 ): Promise<AgentNode> {
   const node = `node-${randomBytes(4).toString('hex')}`;
   const system = options.account?.system ?? (await cluster.namespace('system'));
-  const files = ['node-agent.yaml', ...(cni ? ['node-agent-cni.yaml'] : [])];
   const account =
-    options.account?.account ?? (await underRole(cluster, files, { namespace: system }));
+    options.account?.account ??
+    (await underRole(cluster, 'weft-node-agent', { namespace: system }));
   const host = await createNetns(t, 'host');
   const proc = await NodeProc.create(t, host);
   const folders = await cniFolders(t);

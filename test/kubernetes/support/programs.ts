@@ -52,7 +52,8 @@ export async function kubernetesPrograms(): Promise<
   }
 }
 
-async function definitionFiles(): Promise<string[]> {
+/** Paths of the files that define Istio's resources and the Gateway API's, from their modules. */
+export async function definitionFiles(): Promise<string[]> {
   const folder = new URL('../crds/', import.meta.url).pathname;
   const modules = ['istio.io/api', 'sigs.k8s.io/gateway-api'];
   const output = await runGo(['mod', 'download', '-json', ...modules], folder, BUILD_TIMEOUT_MS);

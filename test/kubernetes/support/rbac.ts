@@ -1,4 +1,4 @@
-/** Runs actors under the roles of `infra/kubernetes`, and compares the roles with what the actors did. */
+/** Runs actors under the roles of `infra/kubernetes/weft.yaml`, and compares the roles with what the actors did. */
 import { readFile } from 'node:fs/promises';
 import type { ExecutionContext } from 'ava';
 import { parseAllDocuments } from 'yaml';
@@ -13,7 +13,7 @@ interface Rule {
   readonly verbs: readonly string[];
 }
 
-/** An account that has exactly the rights of its files. */
+/** An account that has exactly its rights in `infra/kubernetes/weft.yaml`. */
 export interface RoleAccount {
   readonly token: string;
   /** The name in the audit log. */
@@ -22,43 +22,44 @@ export interface RoleAccount {
   readonly rights: ReadonlySet<string>;
 }
 
+const MANIFESTS = new URL('../../../infra/kubernetes/weft.yaml', import.meta.url);
 const INSTALLED = 'istio-system';
-const BOUND = new Set(['Role', 'ClusterRole', 'RoleBinding', 'ClusterRoleBinding']);
+const BINDINGS = new Set(['RoleBinding', 'ClusterRoleBinding']);
+
+interface Binding extends TestObject {
+  readonly roleRef: { readonly kind: string; readonly name: string };
+  readonly subjects: readonly { readonly name: string }[];
+}
 
 /**
- * Applies the account and the roles of files of `infra/kubernetes` for another namespace than istio-system. `only` names cluster
+ * Applies an account of `infra/kubernetes/weft.yaml` and its roles for another namespace than istio-system. `only` names cluster
  * roles that are bound in this namespace alone: tests share the server, and must not write each other's objects.
  */
 export async function underRole(
   cluster: Cluster,
-  files: string | readonly string[],
+  account: string,
   options: { readonly namespace: string; readonly only?: readonly string[] },
 ): Promise<RoleAccount> {
   const { namespace, only = [] } = options;
-  const texts = await Promise.all(
-    [files]
-      .flat()
-      .map((file) =>
-        readFile(new URL(`../../../infra/kubernetes/${file}`, import.meta.url), 'utf8'),
-      ),
-  );
-  const text = texts.join('---\n').replaceAll(INSTALLED, namespace);
+  const text = (await readFile(MANIFESTS, 'utf8')).replaceAll(INSTALLED, namespace);
   const objects = parseAllDocuments(text)
     .map((document) => document.toJS() as TestObject | null)
     .filter((object) => object !== null);
-  const account = objects.find(({ kind }) => kind === 'ServiceAccount')?.metadata.name ?? '';
+  const bindings = objects.filter((object): object is Binding => BINDINGS.has(object.kind));
   const rights = new Set<string>();
-  for (const object of objects) {
-    if (!BOUND.has(object.kind)) continue;
-    const limited =
-      object.kind === 'ClusterRoleBinding' &&
-      only.some((role) => object.metadata.name === role.replaceAll(INSTALLED, namespace));
+  for (const binding of bindings) {
+    if (!binding.subjects.some(({ name }) => name === account)) continue;
+    const { kind, name } = binding.roleRef;
+    const role = objects.find((one) => one.kind === kind && one.metadata.name === name);
+    if (role === undefined) throw new Error(`${binding.metadata.name} names no role that exists`);
+    const limited = only.some((one) => name === one.replaceAll(INSTALLED, namespace));
     await cluster.apply(
+      role,
       limited
-        ? { ...object, kind: 'RoleBinding', metadata: { name: object.metadata.name, namespace } }
-        : object,
+        ? { ...binding, kind: 'RoleBinding', metadata: { name: binding.metadata.name, namespace } }
+        : binding,
     );
-    for (const right of rightsOf((object['rules'] ?? []) as readonly Rule[])) rights.add(right);
+    for (const right of rightsOf((role['rules'] ?? []) as readonly Rule[])) rights.add(right);
   }
   return {
     token: await cluster.token(namespace, account),
