@@ -37,13 +37,8 @@ export interface ControlPlaneConfig {
   /** Where the objects come from. */
   readonly source: 'manifests' | 'kubernetes';
   readonly kubernetes: ConnectionSource;
-  /** The admission webhook. */
-  readonly webhook: {
-    /** Null: none. */
-    readonly listen: Endpoint | null;
-    /** Folder with `tls.crt`, `tls.key` and `ca.crt`; null for a certificate of the CA. */
-    readonly certDir: string | null;
-  };
+  /** The address of the admission webhook; null: none. */
+  readonly webhookListen: Endpoint | null;
   readonly manifestsDir: string | null;
   readonly apiSocket: string | null;
   /** Socket that serves only the watch of pods; null without one. */
@@ -115,12 +110,6 @@ const variables = {
     schema: endpoint({ optional: true }),
     description: 'where the admission webhook listens (HTTPS, /validate); none when unset',
     when: 'the API server is to refuse objects that cannot be enforced; Istio has [::]:15017',
-  },
-  WEFT_CONTROL_PLANE_WEBHOOK_CERT_DIR: {
-    schema: text({ optional: true }),
-    description:
-      "folder with the webhook's tls.crt, tls.key and ca.crt; a certificate of the CA when unset",
-    when: 'another authority, such as cert-manager, issues it',
   },
   WEFT_CONTROL_PLANE_MANIFESTS_DIR: {
     schema: text({ optional: true }),
@@ -242,10 +231,7 @@ const base = defineConfig(variables, (values): ControlPlaneConfig => {
     listen: values.WEFT_LISTEN,
     source: values.WEFT_SOURCE,
     kubernetes: connectionSource(values),
-    webhook: {
-      listen: values.WEFT_CONTROL_PLANE_WEBHOOK_LISTEN,
-      certDir: values.WEFT_CONTROL_PLANE_WEBHOOK_CERT_DIR,
-    },
+    webhookListen: values.WEFT_CONTROL_PLANE_WEBHOOK_LISTEN,
     manifestsDir: values.WEFT_CONTROL_PLANE_MANIFESTS_DIR,
     apiSocket: values.WEFT_CONTROL_PLANE_API_SOCKET,
     podsSocket: values.WEFT_PODS_SOCKET,

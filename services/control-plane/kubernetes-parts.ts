@@ -1,5 +1,4 @@
 /** The parts of a control plane on Kubernetes: the source, the leader's writes and the admission webhook. */
-import { join } from 'node:path';
 import type { ActorContext } from '../../lib/actor/actor.ts';
 import { sendJson } from '../../lib/http/answers.ts';
 import type { ServingCertKeeper } from '../../lib/identity/serving-cert.ts';
@@ -12,11 +11,6 @@ import type { ControlPlaneConfig } from './config.ts';
 import { Leader } from './leader/leader.ts';
 import type { MeshMap } from './mapping/mesh-map.ts';
 import { KubernetesSource } from './sources/kubernetes-source.ts';
-import {
-  ROOT_FILE,
-  followCertificateFiles,
-  readCertificateFiles,
-} from './webhook/certificate-files.ts';
 import { WebhookServer } from './webhook/webhook-server.ts';
 
 /** Owns the connection to the API server. The owner disposes it. */
@@ -59,13 +53,13 @@ export class KubernetesParts {
 
   /** Competes for the leader's work, which needs a mapping that is complete. */
   lead(map: MeshMap): void {
-    const { settings, ranges, webhook } = this.#config;
+    const { settings, ranges, webhookListen, meshRoots } = this.#config;
     const { clock, log, metrics } = this.#context;
     const leader = new Leader(
       {
         rootNamespace: settings.policies.rootNamespace,
         ranges,
-        webhookRoots: webhook.listen === null ? null : () => this.#webhookRoots(),
+        webhookRoots: webhookListen === null ? null : () => readRoots(meshRoots),
       },
       { source: this.source, map, client: this.#client, clock, log, metrics },
     );
@@ -73,36 +67,22 @@ export class KubernetesParts {
     this.#context.supervise('leader', leader.run());
   }
 
-  /** Opens the admission webhook where it is wanted, with the certificate of the folder or of the keeper. */
+  /** Opens the admission webhook where it is wanted, with the keeper's certificate. */
   async openWebhook(keeper: ServingCertKeeper, signal: AbortSignal): Promise<void> {
-    const { listen, certDir } = this.#config.webhook;
-    if (listen === null) return;
-    const { log } = this.#context;
-    const certificate =
-      certDir === null ? await keeper.first(signal) : await readCertificateFiles(certDir);
+    const { webhookListen } = this.#config;
+    if (webhookListen === null) return;
     const server = new WebhookServer(
-      certificate,
+      await keeper.first(signal),
       this.#config.ca.tls ?? DEFAULT_TLS_POLICY,
       this.#context,
     );
     this.#made.defer(() => server.close());
-    const end =
-      certDir === null
-        ? keeper.onChange((next) => server.rotate(next))
-        : followCertificateFiles(certDir, this.#context, (next) => server.rotate(next));
-    this.#made.defer(end);
-    const port = await server.listen(listen);
-    log.info({ port }, 'webhook.listening');
+    this.#made.defer(keeper.onChange((next) => server.rotate(next)));
+    const port = await server.listen(webhookListen);
+    this.#context.log.info({ port }, 'webhook.listening');
   }
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.#made.disposeAsync();
-  }
-
-  #webhookRoots(): Promise<string> {
-    const { certDir } = this.#config.webhook;
-    return readRoots(
-      certDir === null ? this.#config.meshRoots : { kind: 'file', path: join(certDir, ROOT_FILE) },
-    );
   }
 }
