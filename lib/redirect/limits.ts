@@ -1,5 +1,7 @@
 /** Time limit of one batch of commands in a pod; a healthy one takes tens of milliseconds. */
 export const COMMAND_TIMEOUT_MS = 10_000;
+/** Time limit of listing and ending all connections of a pod, which may be a hundred thousand. */
+export const LISTING_TIMEOUT_MS = 30_000;
 /** Time that iptables waits for the lock of another writer before the batch fails. */
 export const LOCK_WAIT_SECONDS = 5;
 /** Longest output of a batch, rules of others included; the batch fails beyond it. */

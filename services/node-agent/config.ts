@@ -29,6 +29,8 @@ export interface NodeAgentConfig {
   readonly redirect: RedirectDefaults;
   readonly forceIptables: 'legacy' | 'nft' | null;
   readonly nativeNftables: boolean;
+  /** Whether connections that a running pod has when it is enrolled go on outside the mesh. */
+  readonly existing: 'keep' | 'reset';
   readonly eligibility: EligibilityRules;
   /** Null where no CNI plugin is wanted. */
   readonly cni: CniConfig | null;
@@ -87,6 +89,12 @@ const variables = {
       'write tables of nftables instead of iptables rules; iptables is used where nft does not work',
     when: 'the node is to have no iptables',
   },
+  WEFT_ENROL_EXISTING: {
+    schema: oneOf('keep', 'reset')({ default: 'keep' }),
+    description:
+      'connections that a running pod has when it is enrolled, or has made while its redirection was missing and no agent ran: they go on outside the mesh, or are reset',
+    when: 'no connection of a pod of the mesh may be in plaintext, and its applications connect again',
+  },
   EXCLUDE_NAMESPACES: {
     schema: list({ default: ['kube-system'] }),
     description: 'namespaces whose pods are never enrolled',
@@ -116,6 +124,7 @@ export const nodeAgentConfig = defineConfig(variables, (values): NodeAgentConfig
   },
   forceIptables: values.FORCE_IPTABLES_BINARY,
   nativeNftables: nativeNftables(values),
+  existing: values.WEFT_ENROL_EXISTING,
   eligibility: {
     excludedNamespaces: values.EXCLUDE_NAMESPACES,
     selectors: values.AMBIENT_ENABLEMENT_SELECTOR,

@@ -82,6 +82,7 @@ export class NodeAgentActor implements Actor {
       log,
       metrics,
       ruleSets: new RuleSets(config.redirect),
+      existing: config.existing,
       sysctlDir: join(config.procDir, 'sys'),
       namespaces: new PodNamespaces(config.procDir),
       eligibility: config.eligibility,

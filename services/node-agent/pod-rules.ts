@@ -8,6 +8,7 @@ import { sameNetns, writeSysctl } from '../../lib/linux/netns.ts';
 import type { NetnsIdentity } from '../../lib/linux/netns.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import type { Fingerprint, Redirector, RedirectTarget } from '../../lib/redirect/apply.ts';
+import { resetConnections } from '../../lib/redirect/reset-connections.ts';
 import type { FamilyRules } from '../../lib/redirect/rules.ts';
 import type { PodRecord } from '../../lib/state/pod-record.ts';
 import type { AgentMetrics } from './metrics.ts';
@@ -30,6 +31,8 @@ export interface RuleDeps {
   readonly log: Logger;
   readonly metrics: AgentMetrics;
   readonly ruleSets: RuleSets;
+  /** Whether connections from before the redirection go on outside the mesh. */
+  readonly existing: 'keep' | 'reset';
   readonly namespaces: Pick<PodNamespaces, 'open'>;
   /** The agent's own namespace, where no rule may be written. */
   readonly ownNetns: NetnsIdentity;
@@ -57,6 +60,8 @@ export class PodRules {
   /** The rules last verified in this namespace; null before the first time. */
   #applied: readonly FamilyRules[] | null = null;
   #fingerprint: Fingerprint = null;
+  /** Whether connections may be from a time without redirection. */
+  #unprotected = false;
 
   constructor(uid: string, deps: RuleDeps) {
     this.#uid = uid;
@@ -112,6 +117,8 @@ export class PodRules {
     });
     for (const setting of unset) this.#leaveEstablishedAloneNow(setting);
     const before = this.#applied;
+    if (before === null && !redirected) this.#unprotected = true;
+    await this.#endUnprotected();
     this.#applied = expected;
     this.#allowMigration();
     if (before === null) this.inherited = redirected;
@@ -161,6 +168,17 @@ export class PodRules {
     this.#applied = null;
     this.#fingerprint = null;
     this.inherited = false;
+    this.#unprotected = false;
+  }
+
+  /** Ends connections that the mesh does not carry, where that is wanted. A failure leaves the pod for another attempt. */
+  async #endUnprotected(): Promise<void> {
+    const { existing, log } = this.#deps;
+    if (this.#unprotected && existing === 'reset') {
+      const connections = await this.#hold(({ netnsFd }) => resetConnections(netnsFd));
+      if (connections > 0) log.info({ uid: this.#uid, connections }, 'pod.connections-reset');
+    }
+    this.#unprotected = false;
   }
 
   /** Runs `work` in its turn, and keeps the namespace open meanwhile. */

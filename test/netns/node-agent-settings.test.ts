@@ -48,6 +48,7 @@ async function firstPod(
       proxies: () => 0,
       zds: () => none,
     }),
+    existing: 'keep',
     ruleSets: new RuleSets({
       ipv6: true,
       dnsCapture: false,

@@ -129,7 +129,7 @@ async function datagram(
 }
 
 for (const [way, environment] of Object.entries(WAYS)) {
-  // spec: cni.md §5.1
+  // spec: inpod.md §5.1
   test(`each kind of traffic goes where it should (${way})`, async (t) => {
     const site = await agentSite(t, { ...environment, AMBIENT_DNS_CAPTURE: 'true' });
     const agent = await startAgent(t, site);

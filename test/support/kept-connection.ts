@@ -12,7 +12,12 @@ const ANSWER_TIMEOUT_MS = 60_000;
 /** Connects from one namespace to an echo server in the other, at `ip`; what is returned says a word and hears it. */
 export async function keptConnection(
   t: ExecutionContext,
-  ends: { readonly from: TestNetns; readonly to: TestNetns; readonly ip: string },
+  ends: {
+    readonly from: TestNetns;
+    readonly to: TestNetns;
+    readonly ip: string;
+    readonly mark?: number;
+  },
 ): Promise<(word: string) => Promise<string>> {
   const [from, to] = [openNetns(ends.from.path), openNetns(ends.to.path)];
   t.teardown(() => {
@@ -30,7 +35,7 @@ export async function keptConnection(
   await once(server, 'listening');
   const family = ends.ip.includes(':') ? 6 : 4;
   const socket = await connectTcp(
-    openTcp({ netnsFd: from, family, mark: 0, noDelay: true }),
+    openTcp({ netnsFd: from, family, mark: ends.mark ?? 0, noDelay: true }),
     { ip: ends.ip, port },
     { timeoutMs: ANSWER_TIMEOUT_MS },
   );
@@ -38,7 +43,10 @@ export async function keptConnection(
     socket.destroy();
     server.close();
   });
+  let failure: Error | null = null;
+  socket.on('error', (error) => (failure ??= error));
   return async (word) => {
+    if (failure !== null) throw failure;
     const signal = AbortSignal.timeout(ANSWER_TIMEOUT_MS);
     const heard = once(socket, 'data', { signal }) as Promise<[Buffer]>;
     // Sockets are handed out paused.
