@@ -24,7 +24,7 @@ import type { LongestTurns } from './lib/turns.ts';
 const PAGE = 500;
 const CHURN_ROUNDS = 10;
 const HEAD =
-  'change                             resources  computed  seconds  longest turn, ms  work alone  longest gc    MB  live';
+  'change                             resources  computed  seconds  longest turn, ms  processor time  work alone  longest gc    MB  live';
 
 interface Row extends LongestTurns {
   readonly change: string;
@@ -172,6 +172,7 @@ if (values.child === true) {
           String(row.computed).padStart(9),
           row.seconds.toFixed(2).padStart(8),
           row.longestTurnMs.toFixed(1).padStart(17),
+          row.longestCpuMs.toFixed(1).padStart(15),
           row.longestWorkMs.toFixed(1).padStart(11),
           row.longestGcMs.toFixed(1).padStart(11),
           row.memoryMb.toFixed(0).padStart(5),

@@ -2,6 +2,7 @@
 import { istio } from '#proto/weft.js';
 import type { Service, Workload } from '../../state/model.ts';
 import { serviceKey } from '../../state/model.ts';
+import { encodeKept } from './kept-bytes.ts';
 import { decodeService, serviceMessage } from './service.ts';
 import type { AppProtocols } from './fields.ts';
 import { decodeMessage, refusal } from './fields.ts';
@@ -28,9 +29,8 @@ export function decodeAddress(bytes: Uint8Array): DecodedAddress {
 
 /** The bytes of a workload's Address; equal workloads give equal bytes. */
 export function encodeWorkload(workload: Workload, protocols?: AppProtocols): Uint8Array {
-  return istio.workload.Address.encode({
-    workload: workloadMessage(workload, protocols),
-  }).finish();
+  const message = { workload: workloadMessage(workload, protocols) };
+  return encodeKept((writer) => istio.workload.Address.encode(message, writer));
 }
 
 /**
@@ -42,10 +42,9 @@ export function encodeService(
   protocols?: AppProtocols,
   ingress = false,
 ): Uint8Array {
-  const message = serviceMessage(service, protocols);
-  return istio.workload.Address.encode({
-    service: ingress ? { ...message, ingressUseWaypoint: true } : message,
-  }).finish();
+  const plain = serviceMessage(service, protocols);
+  const message = { service: ingress ? { ...plain, ingressUseWaypoint: true } : plain };
+  return encodeKept((writer) => istio.workload.Address.encode(message, writer));
 }
 
 /** The xDS name: a workload's uid, or a service's `namespace/hostname`. */

@@ -4,6 +4,7 @@
  */
 import { istio } from '#proto/weft.js';
 import { Reader } from 'protobufjs/minimal.js';
+import { encodeKept } from './kept-bytes.ts';
 import { formatIp, parseIp } from '../../net/address.ts';
 import type {
   AddressRange,
@@ -44,7 +45,7 @@ export function decodeAuthorization(bytes: Uint8Array): Authorization {
 export function encodeAuthorization(policy: Authorization): Uint8Array {
   const scope = SCOPES.indexOf(policy.scope);
   const action = ACTIONS.indexOf(policy.action);
-  return istio.security.Authorization.encode({
+  const message = {
     name: policy.name,
     namespace: policy.namespace,
     ...(scope === 0 ? {} : { scope }),
@@ -53,7 +54,8 @@ export function encodeAuthorization(policy: Authorization): Uint8Array {
       clauses: rule.clauses.map((clause) => ({ matches: clause.matches.map(matchMessage) })),
     })),
     ...(policy.dryRun ? { dryRun: true } : {}),
-  }).finish();
+  };
+  return encodeKept((writer) => istio.security.Authorization.encode(message, writer));
 }
 
 function decodeRule(path: string, rule: RuleMessage): Authorization['rules'][number] {

@@ -5,6 +5,8 @@ import { setImmediate as turn } from 'node:timers/promises';
 /** The longest turns since a beginning. Only the first contains the time that other programs had the processor. */
 export interface LongestTurns {
   readonly longestTurnMs: number;
+  /** The most processor time of this thread in one turn, with its own part of garbage collections: a quiet machine needs as long. */
+  readonly longestCpuMs: number;
   /** The most processor time of this thread in one turn, without garbage collections. */
   readonly longestWorkMs: number;
   readonly longestGcMs: number;
@@ -61,6 +63,7 @@ export class Turns {
     const work = this.#long.map((long) => long.cpuMs - within(long, collections));
     return {
       longestTurnMs: most(this.#long.map(lengthOf)),
+      longestCpuMs: most(this.#long.map(({ cpuMs }) => cpuMs)),
       longestWorkMs: most(work),
       longestGcMs: most(collections.map(lengthOf)),
     };
