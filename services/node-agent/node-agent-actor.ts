@@ -125,7 +125,9 @@ export class NodeAgentActor implements Actor {
     const lockDir = dirname(socketPath);
     const hostProbes = await chooseHostProbes(tools, { force: forceIptables, lockDir });
     context.log.info({ rules: hostProbes.scripts.name }, 'agent.host-probes');
-    const site = { node, procDir, probeAddress: redirect.probeAddress, hostProbes };
+    const { probeAddress } = redirect;
+    const hostRoot = this.#config.cni?.hostRoot || null;
+    const site = { node, procDir, probeAddress, hostProbes, hostRoot };
     return this.#made.use(await KubernetesParts.open(pods.connection, context, site));
   }
 

@@ -8,6 +8,7 @@ import { reflectorMetrics } from '../../../lib/kubernetes/reflection.ts';
 import { WriteQueue, writeQueueMetrics } from '../../../lib/kubernetes/write-queue.ts';
 import type { ChosenHostProbes } from '../../../lib/redirect/choose-host-probes.ts';
 import type { RedirectOptions } from '../../../lib/redirect/rules.ts';
+import { removeNodeState } from '../host/node-state.ts';
 import { ProbeRules } from '../host/probe-rules.ts';
 import type { PodDeps } from '../pod-enrolment.ts';
 import { KubernetesPods } from './kubernetes-pods.ts';
@@ -21,6 +22,8 @@ export interface KubernetesSite {
   readonly procDir: string;
   readonly probeAddress: RedirectOptions['probeAddress'];
   readonly hostProbes: ChosenHostProbes;
+  /** A mount of the node's files; null where the agent is not in a container. */
+  readonly hostRoot: string | null;
 }
 
 /** Owns the connection to the API server. The owner disposes it. */
@@ -29,13 +32,15 @@ export class KubernetesParts {
   readonly probes: ProbeRules;
   readonly #annotations: RedirectionAnnotations;
   readonly events: PodEvents;
+  readonly #hostRoot: string | null;
   readonly #made = new AsyncDisposableStack();
 
   private constructor(
     client: KubernetesClient,
     context: ActorContext,
-    { node, procDir, probeAddress, hostProbes }: KubernetesSite,
+    { node, procDir, probeAddress, hostProbes, hostRoot }: KubernetesSite,
   ) {
+    this.#hostRoot = hostRoot;
     const { clock, log, metrics } = context;
     this.#made.defer(() => client.close());
     const writes: WriteQueue = new WriteQueue({
@@ -102,10 +107,14 @@ export class KubernetesParts {
     };
   }
 
-  /** Stops writing the node's rules and removes them, because the agent leaves the node. Rejects with NETNS_RULES. */
+  /**
+   * Stops writing the node's rules and removes them and Weft's files, because the agent leaves the node. Rejects with
+   * NETNS_RULES or the file system's error.
+   */
   async leaveNode(): Promise<void> {
     await this.probes.close();
     await this.probes.remove();
+    if (this.#hostRoot !== null) await removeNodeState(this.#hostRoot);
   }
 
   [Symbol.asyncDispose](): Promise<void> {

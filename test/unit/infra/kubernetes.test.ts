@@ -158,6 +158,7 @@ test('all volumes are mounted, and folders of the node only where they are neede
       '/opt/cni/bin',
       '/proc',
       '/run/xtables.lock',
+      '/var/lib/weft',
       '/var/run/istio-cni',
       '/var/run/netns',
       redis,

@@ -24,6 +24,8 @@
 - { name: proc, mountPath: /host/proc }
 # The namespaces of starting pods, which the runtime mounts later.
 - { name: netns, mountPath: /host/var/run/netns, mountPropagation: HostToContainer }
+# An agent that leaves the node for good removes Redis' files.
+- { name: state, mountPath: /host/var/lib/weft }
 # Shared with the node's other writers of iptables rules.
 - { name: xtables-lock, mountPath: /run/xtables.lock }
 {{- end }}
@@ -39,6 +41,8 @@
   hostPath: { path: /proc, type: Directory }
 - name: netns
   hostPath: { path: /var/run/netns, type: DirectoryOrCreate }
+- name: state
+  hostPath: { path: /var/lib/weft, type: DirectoryOrCreate }
 - name: xtables-lock
   hostPath: { path: /run/xtables.lock, type: FileOrCreate }
 {{- end }}
