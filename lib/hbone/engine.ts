@@ -159,6 +159,11 @@ export interface ClientTunnel extends Tunnel {
 export interface OpenRequest {
   readonly authority: string;
   readonly headers: Readonly<Record<string, string>>;
+  /**
+   * The connection that {@link TunnelStream.carry} will get. An engine may join it with the stream as soon as the peer has answered 200; it gives it back
+   * when the request fails.
+   */
+  readonly client?: RawSocket;
   /** Told by a pool which tunnel it sends the request through, before it does. */
   readonly onTunnel?: (tunnel: ClientTunnel) => void;
 }

@@ -81,8 +81,8 @@ export interface LinkReceiver {
 /** Links of this thread. */
 const links = new Map<number, LinkReceiver>();
 let handle: CarryHandle | null = null;
-/** Whether the thread will be woken at the end of this turn. */
-let wakes = false;
+/** Whether the queued commands will be obeyed at the end of this turn. */
+let drives = false;
 
 /**
  * A link that a native thread carries. A call on a link that has ended does nothing, and closes the descriptor given with it. Calls are
@@ -132,6 +132,26 @@ export class CarriedLink {
     this.#command((native) =>
       native.carryAttach(this.#handle, this.#id, stream, fd, first, read, tellEnd),
     );
+  }
+
+  /**
+   * Has the thread join a stream of a client with a connected socket as soon as the peer plainly answers 200, without asking. Takes the descriptor
+   * unless it throws NATIVE_SYSCALL.
+   */
+  offer(stream: number, fd: number): void {
+    this.#command((native) =>
+      native.carryOffer(this.#handle, this.#id, stream, fd, null, null, false),
+    );
+  }
+
+  /** Joins a stream with the socket that was offered to it, unless that is done. */
+  join(stream: number): void {
+    this.#command((native) => native.carryJoin(this.#handle, this.#id, stream));
+  }
+
+  /** Takes the socket that was offered to a stream back: it is the caller's again. False if the stream was joined with it. */
+  recall(stream: number): boolean {
+    return callNative((native) => native.carryRecall(this.#handle, this.#id, stream));
   }
 
   /** END_STREAM went out with HEADERS. */
@@ -185,19 +205,19 @@ export class CarriedLink {
     return counts === null ? null : streamCounts(...counts);
   }
 
-  /** Queues a command; the thread is woken once for all commands of this turn. */
+  /** Queues a command; all commands of this turn are obeyed together. */
   #command(queue: (native: NativeModule) => void): void {
     callNative(queue);
-    if (wakes) return;
-    wakes = true;
-    queueMicrotask(wake);
+    if (drives) return;
+    drives = true;
+    queueMicrotask(drive);
   }
 }
 
-function wake(): void {
-  wakes = false;
-  const woken = handle;
-  if (woken !== null) callNative((native) => native.carryWake(woken));
+function drive(): void {
+  drives = false;
+  const driven = handle;
+  if (driven !== null) callNative((native) => native.carryDrive(driven));
 }
 
 /** Returns the counters of the process. */

@@ -210,7 +210,7 @@ export interface NativeModule {
   pumpLimit(maxPipes: number, pipeBytes: number): void;
   carryOpen(threads: number, onEvents: (events: readonly CarryEvent[]) => void): CarryHandle;
   carryLink(handle: CarryHandle, options: CarryLinkOptions): number;
-  carryWake(handle: CarryHandle): void;
+  carryDrive(handle: CarryHandle): void;
   carryControl(handle: CarryHandle, link: number, frames: Buffer): void;
   carryStream(handle: CarryHandle, link: number, stream: number): void;
   carryAttach(
@@ -222,6 +222,17 @@ export interface NativeModule {
     read: Buffer | null,
     tellEnd: boolean,
   ): void;
+  carryOffer(
+    handle: CarryHandle,
+    link: number,
+    stream: number,
+    fd: number,
+    first: null,
+    read: null,
+    tellEnd: false,
+  ): void;
+  carryJoin(handle: CarryHandle, link: number, stream: number): void;
+  carryRecall(handle: CarryHandle, link: number, stream: number): boolean;
   carryEnd(handle: CarryHandle, link: number, stream: number): void;
   carryRemoteEnd(handle: CarryHandle, link: number, stream: number): void;
   carryExpect(handle: CarryHandle, link: number, stream: number, bytes: number): void;

@@ -24,6 +24,8 @@ export class RawSocket {
   first: Buffer | null = null;
   #fd: number | null = null;
   #socket: Socket | null = null;
+  /** Gets a descriptor that was lent back; false when it was kept. */
+  #recall: (() => boolean) | null = null;
 
   /** Takes a descriptor that this thread holds (see {@link RawSocket.of}), or a connected, half-open and paused socket. */
   constructor(from: number | Socket) {
@@ -60,8 +62,34 @@ export class RawSocket {
     );
   }
 
+  /**
+   * Lends the descriptor to `borrower`, who may keep it at any time, and then owns the connection; `recall` gets it back, and returns false when it was
+   * kept. Returns false, with nothing lent, if there is no descriptor or bytes wait. Throws what `borrower` throws.
+   */
+  lend(borrower: (fd: number) => void, recall: () => boolean): boolean {
+    if (this.#fd === null || this.first !== null || this.#recall !== null) return false;
+    borrower(this.#fd);
+    releaseFd(this.#fd);
+    this.#recall = recall;
+    return true;
+  }
+
+  /** Ends the loan. Returns whether the borrower has kept the connection. */
+  recall(): boolean {
+    const recall = this.#recall;
+    this.#recall = null;
+    if (recall === null || this.#fd === null) return false;
+    if (recall()) {
+      holdFd(this.#fd);
+      return false;
+    }
+    this.#fd = null;
+    return true;
+  }
+
   /** Closes the connection by a reset (RST); without effect once it is gone. */
   reset(): void {
+    this.recall();
     if (this.#fd !== null) closeHeld(this.#fd, true);
     else if (this.#socket !== null) resetSocket(this.#socket);
     this.#fd = null;
@@ -69,6 +97,7 @@ export class RawSocket {
 
   /** Gives the connection to a Node socket, half-open and paused. It is a closed one if the connection is gone. */
   adopt(): Socket {
+    this.recall();
     if (this.#socket === null) {
       const fd = this.#fd;
       this.#fd = null;
@@ -85,6 +114,7 @@ export class RawSocket {
    * then stays as it is.
    */
   take(): Detached {
+    this.recall();
     if (!this.mayLeave) {
       throw new MeshError('UPSTREAM_CONNECT', 'the connection is gone or in use');
     }
@@ -96,6 +126,7 @@ export class RawSocket {
     a: RawSocket,
     b: RawSocket,
   ): { readonly a: Detached; readonly b: Detached } | null {
+    for (const one of [a, b]) one.recall();
     if (!a.mayLeave || !b.mayLeave) return null;
     let first: number | null = null;
     try {

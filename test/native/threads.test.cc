@@ -65,21 +65,21 @@ class Side : public CarryListener, public std::enable_shared_from_this<Side> {
     command.bytes = frames;
     pump_->queue(std::move(command));
   }
-  void attach(uint32_t stream, int fd) {
+  void attach(uint32_t stream, int fd, Command::Kind kind = Command::Kind::ATTACH) {
     Command command{};
-    command.kind = Command::Kind::ATTACH;
+    command.kind = kind;
     command.link = link_;
     command.stream = stream;
     command.fd = fd;
     command.counts = std::make_shared<StreamCounts>();
     pump_->queue(std::move(command));
   }
-  // Opens a stream for a socket, as a client.
+  // Opens a stream for a socket, as a client: the answer joins them.
   void open(uint32_t stream, int fd) {
     post(Command::Kind::STREAM, stream);
     control(frame(HEADERS, FLAG_END_HEADERS, stream, "\x82"));
-    attach(stream, fd);
-    pump_->wake();
+    attach(stream, fd, Command::Kind::OFFER);
+    pump_->drive();
   }
 
   // Makes the socket of a stream that the peer opens.
@@ -97,15 +97,16 @@ class Side : public CarryListener, public std::enable_shared_from_this<Side> {
         events.swap(events_);
       }
       for (Event& event : events) {
-        take(event);
+        const int64_t known = take(event);
         gone = gone || event.kind == EventKind::GONE;
-        pump_->handled(link_, event.linkCounts.get(), 1, static_cast<uint32_t>(event.bytes.size()));
+        pump_->handled(link_, event.linkCounts.get(), 1, static_cast<uint32_t>(event.bytes.size()), known);
       }
       // Once for all commands of the turn, as JavaScript does.
-      pump_->wake();
+      pump_->drive();
     }
   }
-  void take(Event& event) {
+  // The received bytes that are known now.
+  int64_t take(Event& event) {
     switch (event.kind) {
       case EventKind::CONTROL:
         for (size_t at = 0; at < event.bytes.size();) at += frameOf(event.bytes, at);
@@ -121,12 +122,12 @@ class Side : public CarryListener, public std::enable_shared_from_this<Side> {
         break;
       case EventKind::HELD:
         event.linkCounts->heldTold = false;
-        event.linkCounts->knownReceived = event.linkCounts->received.load();
         held += 1;
-        break;
+        return event.linkCounts->received;
       default:
         break;
     }
+    return UNCHANGED;
   }
   size_t frameOf(const std::string& bytes, size_t at) {
     const auto* header = reinterpret_cast<const uint8_t*>(bytes.data()) + at;

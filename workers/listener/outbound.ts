@@ -198,7 +198,8 @@ class OutboundAttempts {
     attempt.elsewhere = alternatives;
     attempt.direct = PROTOCOLS[kind] === 'TCP';
     if (kind === 'hbone') {
-      const request = this.#request(connection, attempt);
+      const { socket: client } = this.#captured;
+      const request = { ...this.#request(connection, attempt), client };
       const asking = this.#askSameNode(connection, request, attempt);
       const join = asking === null ? null : await asking;
       if (join === null) {

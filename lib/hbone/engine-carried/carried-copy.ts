@@ -1,7 +1,6 @@
 import type { StreamCounts } from '../../linux/carry.ts';
 import { isOrdinaryEnd } from '../../net/bidi-copy.ts';
 import type { Copy, CopyCounts, CopyResult, CopySide } from '../../net/bidi-copy.ts';
-import type { Detached } from '../../net/raw-socket.ts';
 import { errorCode } from '../engine-framing/frames.ts';
 import type { StreamOver } from '../engine-framing/resets.ts';
 import type { CarriedStream, StreamWatcher } from './carried-stream.ts';
@@ -14,15 +13,19 @@ export class CarriedCopy implements Copy, StreamWatcher {
   readonly #resolve: (result: CopyResult) => void;
   #last: CopyCounts = { fromA: 0, fromB: 0 };
 
-  /** Without a socket the copy has ended already. Takes the descriptor unless it throws NATIVE_SYSCALL. */
-  constructor(stream: CarriedStream, socketIs: CopySide, socket: Detached | null) {
+  /** `start` joins the stream with the socket, and has the copy watch it. Without it the copy has ended already. */
+  constructor(
+    stream: CarriedStream,
+    socketIs: CopySide,
+    start: ((watcher: StreamWatcher) => void) | null,
+  ) {
     this.#stream = stream;
     this.#socketIs = socketIs;
     const { promise, resolve } = Promise.withResolvers<CopyResult>();
     this.done = promise;
     this.#resolve = resolve;
-    if (socket === null) resolve({ error: null });
-    else stream.attach(socket, this);
+    if (start === null) resolve({ error: null });
+    else start(this);
   }
 
   get counts(): Readonly<CopyCounts> {

@@ -2,7 +2,7 @@ import { errorCode } from '../engine-framing/frames.ts';
 import type { FieldList } from '../engine-framing/hpack-decoder.ts';
 import { ENDED } from '../engine-framing/resets.ts';
 import type { StreamOver } from '../engine-framing/resets.ts';
-import type { Detached } from '../../net/raw-socket.ts';
+import type { Detached, RawSocket } from '../../net/raw-socket.ts';
 import type { SessionStream, WireHost } from '../engine-framing/wire.ts';
 import type { CarriedLink, StreamCounts, StreamEnded } from '../../linux/carry.ts';
 
@@ -31,6 +31,8 @@ export class CarriedStream implements SessionStream {
   /** The thread ends it without being told. */
   #isDone = false;
   #watcher: StreamWatcher | null = null;
+  /** The socket that was lent to the stream, until it is given back. */
+  #lent: RawSocket | null = null;
   /** The decision of the session, and the report of the thread. */
   #outcome: StreamOver | null = null;
   #end: StreamEnded | null = null;
@@ -49,6 +51,26 @@ export class CarriedStream implements SessionStream {
   /** Joins the stream with a socket, and takes its descriptor unless it throws NATIVE_SYSCALL. `watcher` learns of the end. */
   attach(socket: Detached, watcher: StreamWatcher): void {
     this.#link.attach(this.id, socket, watcher.onEndSent !== undefined);
+    this.#watcher = watcher;
+    this.#settle();
+  }
+
+  lend(client: RawSocket): void {
+    const isLent = client.lend(
+      (fd) => this.#link.offer(this.id, fd),
+      () => this.#link.recall(this.id),
+    );
+    if (isLent) this.#lent = client;
+  }
+
+  /** Whether the socket was lent to the stream, and not given back. */
+  holds(client: RawSocket): boolean {
+    return this.#lent === client;
+  }
+
+  /** Joins the stream with the lent socket, where that is not done yet. `watcher` learns of the end. */
+  join(watcher: StreamWatcher): void {
+    this.#link.join(this.id);
     this.#watcher = watcher;
     this.#settle();
   }
@@ -78,6 +100,10 @@ export class CarriedStream implements SessionStream {
     if (this.over) return;
     this.over = true;
     this.#outcome = over;
+    // A stream that delivers may still be joined.
+    if (this.#watcher === null && !this.delivers && this.#lent?.recall() === false) {
+      this.#lent = null;
+    }
     // The thread still knows a stream that a GOAWAY of the peer has ended.
     const isKnown = this.isReset || this.delivers || this.#isDone;
     if (this.#end === null && !isKnown && !this.#host.over) {

@@ -14,6 +14,7 @@ export class CarriedTunnelStream extends SessionTunnelStream<CarriedStream> {
   carry(socket: RawSocket, socketIs: CopySide): Copy | null {
     if (this.isDuplex) return null;
     const { stream } = this;
+    if (stream.holds(socket)) return new CarriedCopy(stream, socketIs, (copy) => stream.join(copy));
     if (socket.gone || (stream.over && !stream.delivers)) {
       // One of both has ended before they were joined.
       socket.reset();
@@ -24,7 +25,7 @@ export class CarriedTunnelStream extends SessionTunnelStream<CarriedStream> {
     if (!socket.mayLeave) return null;
     const detached = socket.take();
     try {
-      return new CarriedCopy(stream, socketIs, detached);
+      return new CarriedCopy(stream, socketIs, (copy) => stream.attach(detached, copy));
     } catch (error) {
       resetOnClose(detached.fd);
       closeFd(detached.fd);

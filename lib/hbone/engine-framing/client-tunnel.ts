@@ -68,6 +68,7 @@ export class FramingClientTunnel extends FramingSession implements ClientTunnel 
       ],
       false,
     );
+    if (request.client !== undefined) stream.lend?.(request.client);
     const { status, headers } = await answer;
     if (status !== STATUS_OK) {
       stream.reset(errorCode.cancel);

@@ -1,5 +1,6 @@
 /** The border between the decisions about a connection and the bytes on it (RFC 9113). */
 import type { ByteAccount } from '../../net/held-bytes.ts';
+import type { RawSocket } from '../../net/raw-socket.ts';
 import type { TunnelStream } from '../engine.ts';
 import type { PeerHeaders } from '../peer-text.ts';
 import type { FrameHeader } from './frame-parser.ts';
@@ -23,6 +24,8 @@ export interface SessionStream {
   onHead: ((list: FieldList) => void) | null;
   /** Called when the stream is over, before the reader of its bytes. */
   onOver: (() => void) | null;
+  /** Lends the stream the socket that it will be joined with, once the peer has answered 200. */
+  lend?(client: RawSocket): void;
   /** The peer has announced so many bytes (content-length). */
   expect(bytes: number): void;
   /** A header list of the peer has ended its direction. */

@@ -1,8 +1,6 @@
-// The JavaScript interface of the carry. Every call but the first two only queues a command, which is obeyed after carryWake; events
+// The JavaScript interface of the carry. Every call but the first two only queues a command, which is obeyed after carryDrive; events
 // come to the environment that made the link.
-#include <fcntl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
@@ -31,26 +29,6 @@ CarryMailbox* mailboxArgument(napi_env env, const Arguments& arguments) {
   }
   napi_throw_type_error(env, nullptr, "argument 0 must be a carry handle");
   return nullptr;
-}
-
-// False with an exception pending when the value is neither absent nor bytes.
-bool readBytes(napi_env env, napi_value value, const char* name, std::string* bytes) {
-  napi_valuetype type = napi_undefined;
-  if (value != nullptr) napi_typeof(env, value, &type);
-  if (type == napi_null || type == napi_undefined) return true;
-  bool isArray = false;
-  napi_typedarray_type element = napi_int8_array;
-  size_t length = 0;
-  void* data = nullptr;
-  if (napi_is_typedarray(env, value, &isArray) != napi_ok || !isArray ||
-      napi_get_typedarray_info(env, value, &element, &length, &data, nullptr, nullptr) != napi_ok ||
-      element != napi_uint8_array) {
-    const std::string message = std::string(name) + " must be a Uint8Array";
-    napi_throw_type_error(env, nullptr, message.c_str());
-    return false;
-  }
-  bytes->assign(static_cast<const char*>(data), length);
-  return true;
 }
 
 // The fields of the options of a link. The first wrong one throws.
@@ -131,17 +109,6 @@ bool readSuite(const std::string& name, Suite* suite) {
   return true;
 }
 
-// 0, or an errno for anything but a stream that epoll accepts.
-int prepareStream(int fd) {
-  int type = 0;
-  socklen_t length = sizeof type;
-  if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) != 0) return errno;
-  if (type != SOCK_STREAM) return EPROTOTYPE;
-  const int flags = fcntl(fd, F_GETFL);
-  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) return errno;
-  return 0;
-}
-
 void dropHandle(napi_env, void* data, void*) { delete static_cast<Handle*>(data); }
 
 // carryOpen(threads, onEvents(events)) → handle. Once per environment.
@@ -200,7 +167,7 @@ napi_value carryLink(napi_env env, napi_callback_info info) {
     options.fail("too many bytes are handed over");
   }
   if (options.failed()) return nullptr;
-  if (const int failed = prepareStream(fd)) return throwErrno(env, "getsockopt(SO_TYPE)", failed);
+  if (const int failed = checkStream(fd)) return throwErrno(env, "getsockopt(SO_TYPE)", failed);
   setup->fd = fd;
   setup->counts = std::make_shared<carry::LinkCounts>();
   const uint32_t link = nextLink++;
@@ -273,12 +240,14 @@ napi_value carryControl(napi_env env, napi_callback_info info) {
 }
 
 // carryAttach(handle, link, stream, fd, first | null, read | null, tellEnd). Takes the descriptor unless it throws.
-napi_value carryAttach(napi_env env, napi_callback_info info) {
+// carryOffer takes the same, without bytes: it attaches when the peer has answered 200, or carryJoin is called.
+template <Command::Kind KIND>
+napi_value attach(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
   CarryMailbox* mailbox = mailboxArgument(env, arguments);
   if (mailbox == nullptr) return nullptr;
   Command command{};
-  command.kind = Command::Kind::ATTACH;
+  command.kind = KIND;
   command.link = static_cast<uint32_t>(arguments.integer(1));
   command.stream = static_cast<uint32_t>(arguments.integer(2));
   const int fd = arguments.integer(3);
@@ -286,7 +255,7 @@ napi_value carryAttach(napi_env env, napi_callback_info info) {
   if (arguments.failed()) return nullptr;
   if (!readBytes(env, arguments.value(4), "first", &command.bytes)) return nullptr;
   if (!readBytes(env, arguments.value(5), "read", &command.read)) return nullptr;
-  if (const int failed = prepareStream(fd)) return throwErrno(env, "getsockopt(SO_TYPE)", failed);
+  if (const int failed = checkStream(fd)) return throwErrno(env, "getsockopt(SO_TYPE)", failed);
   command.fd = fd;
   command.counts = std::make_shared<carry::StreamCounts>();
   CarriedLink* link = mailbox->find(command.link);
@@ -296,11 +265,27 @@ napi_value carryAttach(napi_env env, napi_callback_info info) {
   return nullptr;
 }
 
-// carryWake(handle): the commands that were queued before are obeyed now.
-napi_value carryWake(napi_env env, napi_callback_info info) {
+// carryRecall(handle, link, stream) → whether the caller owns the offered descriptor again. False: the stream was joined with it.
+napi_value carryRecall(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
   CarryMailbox* mailbox = mailboxArgument(env, arguments);
-  if (mailbox != nullptr) mailbox->pump()->wake();
+  if (mailbox == nullptr) return nullptr;
+  const auto number = static_cast<uint32_t>(arguments.integer(1));
+  const auto stream = static_cast<uint32_t>(arguments.integer(2));
+  if (arguments.failed()) return nullptr;
+  if (mailbox->pump()->recall(number, stream) >= 0) return makeBoolean(env, true);
+  CarriedLink* link = mailbox->find(number);
+  if (link == nullptr) return makeBoolean(env, false);
+  const auto found = link->streams.find(stream);
+  const bool isBack = found != link->streams.end() && found->second->unused.exchange(-1) >= 0;
+  return makeBoolean(env, isBack);
+}
+
+// carryDrive(handle): the commands that were queued before are obeyed now.
+napi_value carryDrive(napi_env env, napi_callback_info info) {
+  Arguments arguments(env, info);
+  CarryMailbox* mailbox = mailboxArgument(env, arguments);
+  if (mailbox != nullptr) mailbox->pump()->drive();
   return nullptr;
 }
 
@@ -382,7 +367,10 @@ void registerCarry(napi_env env, napi_value exports) {
   setFunction(env, exports, "carryOpen", carryOpen);
   setFunction(env, exports, "carryLink", carryLink);
   setFunction(env, exports, "carryControl", carryControl);
-  setFunction(env, exports, "carryAttach", carryAttach);
+  setFunction(env, exports, "carryAttach", attach<Kind::ATTACH>);
+  setFunction(env, exports, "carryOffer", attach<Kind::OFFER>);
+  setFunction(env, exports, "carryRecall", carryRecall);
+  setFunction(env, exports, "carryJoin", post<Kind::JOIN, true, 0>);
   setFunction(env, exports, "carryStream", post<Kind::STREAM, true, 0>);
   setFunction(env, exports, "carryEnd", post<Kind::END, true, 0>);
   setFunction(env, exports, "carryRemoteEnd", post<Kind::REMOTE_END, true, 0>);
@@ -393,7 +381,7 @@ void registerCarry(napi_env env, napi_value exports) {
   setFunction(env, exports, "carryPressure", post<Kind::PRESSURE, false, 1>);
   setFunction(env, exports, "carryFinish", post<Kind::FINISH, false, 0>);
   setFunction(env, exports, "carryDestroy", post<Kind::DESTROY, false, 0>);
-  setFunction(env, exports, "carryWake", carryWake);
+  setFunction(env, exports, "carryDrive", carryDrive);
   setFunction(env, exports, "carryCounts", carryCounts);
   setFunction(env, exports, "carryHeard", carryHeard);
   setFunction(env, exports, "carryStats", carryStats);

@@ -23,23 +23,18 @@ void CarryMailbox::deliver(std::vector<Event>* events) {
   for (size_t index = 0; index < events->size(); index += 1) {
     napi_set_element(env(), batch, static_cast<uint32_t>(index), toTuple(&(*events)[index]));
   }
-  forget(*events);
   call(1, &batch);
+  forget(*events);
   acknowledge(*events);
 }
 
 // JavaScript has answered the events; its commands go before what the links do now.
 void CarryMailbox::acknowledge(const std::vector<Event>& events) {
   for (const Event& event : events) {
-    carry::LinkCounts* counts = event.linkCounts.get();
-    if (event.kind == EventKind::HELD) {
-      carry::Command known{};
-      known.kind = carry::Command::Kind::KNOWN;
-      known.link = event.link;
-      known.first = static_cast<int64_t>(event.code);
-      pump_->post(std::move(known));
-    }
-    pump_->handled(event.link, counts, 1, static_cast<uint32_t>(event.bytes.size()));
+    const bool isHeld = event.kind == EventKind::HELD;
+    const int64_t received = isHeld ? static_cast<int64_t>(event.code) : carry::UNCHANGED;
+    const auto bytes = static_cast<uint32_t>(event.bytes.size());
+    pump_->handled(event.link, event.linkCounts.get(), 1, bytes, received);
   }
 }
 

@@ -172,4 +172,30 @@ int boundPort(int fd) {
              : ntohs(reinterpret_cast<sockaddr_in6*>(&storage)->sin6_port);
 }
 
+bool readBytes(napi_env env, napi_value value, const char* name, std::string* bytes) {
+  napi_valuetype type = napi_undefined;
+  if (value != nullptr) napi_typeof(env, value, &type);
+  if (type == napi_null || type == napi_undefined) return true;
+  bool isArray = false;
+  napi_typedarray_type element = napi_int8_array;
+  size_t length = 0;
+  void* data = nullptr;
+  if (napi_is_typedarray(env, value, &isArray) != napi_ok || !isArray ||
+      napi_get_typedarray_info(env, value, &element, &length, &data, nullptr, nullptr) != napi_ok ||
+      element != napi_uint8_array) {
+    const std::string message = std::string(name) + " must be a Uint8Array";
+    napi_throw_type_error(env, nullptr, message.c_str());
+    return false;
+  }
+  bytes->assign(static_cast<const char*>(data), length);
+  return true;
+}
+
+int checkStream(int fd) {
+  int type = 0;
+  socklen_t length = sizeof type;
+  if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) != 0) return errno;
+  return type == SOCK_STREAM ? 0 : EPROTOTYPE;
+}
+
 }  // namespace weft

@@ -111,6 +111,12 @@ bool parseAddress(const std::string& text, int port, Address* address);
 // The port a socket is bound to; -1 with errno set.
 int boundPort(int fd);
 
+// Copies the bytes of a Uint8Array, none of null or undefined. False with an exception pending for anything else.
+bool readBytes(napi_env env, napi_value value, const char* name, std::string* bytes);
+
+// 0, or an errno for anything but a stream socket.
+int checkStream(int fd);
+
 // Each group adds its functions to the module.
 void registerNetns(napi_env env, napi_value exports);
 void registerSockets(napi_env env, napi_value exports);

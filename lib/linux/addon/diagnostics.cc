@@ -27,6 +27,16 @@ namespace {
 
 constexpr uint32_t LISTEN_STATE = 10;  // TCP_LISTEN of net/tcp_states.h
 
+// An array of the members of a set, in their order.
+template <typename Set, typename Make>
+napi_value arrayOf(napi_env env, const Set& members, Make make) {
+  napi_value result = nullptr;
+  napi_create_array_with_length(env, members.size(), &result);
+  uint32_t index = 0;
+  for (const auto& member : members) napi_set_element(env, result, index++, make(env, member));
+  return result;
+}
+
 // listeningPorts(netnsFd) → the TCP port of each listening socket of either family, ascending. Unlike /proc/net/tcp,
 // the cost does not grow with the established connections of the namespace.
 napi_value listeningPorts(napi_env env, napi_callback_info info) {
@@ -52,14 +62,7 @@ napi_value listeningPorts(napi_env env, napi_callback_info info) {
     });
     if (failed != 0) return throwErrno(env, "sock_diag", failed);
   }
-  napi_value result = nullptr;
-  napi_create_array_with_length(env, ports.size(), &result);
-  uint32_t index = 0;
-  for (const int port : ports) {
-    napi_set_element(env, result, index, makeInteger(env, port));
-    index += 1;
-  }
-  return result;
+  return arrayOf(env, ports, makeInteger);
 }
 
 // nftGeneration(netnsFd) → a number that every committed change of the namespace's nftables rules changes
@@ -135,16 +138,7 @@ napi_value addresses(napi_env env, napi_callback_info info) {
     if (inet_ntop(family, RTA_DATA(own), text, sizeof text) != nullptr) found.insert(text);
   });
   if (failed != 0) return throwErrno(env, "rtnetlink(GETADDR)", failed);
-  napi_value result = nullptr;
-  napi_create_array_with_length(env, found.size(), &result);
-  uint32_t index = 0;
-  for (const std::string& text : found) {
-    napi_value value = nullptr;
-    napi_create_string_utf8(env, text.data(), text.size(), &value);
-    napi_set_element(env, result, index, value);
-    index += 1;
-  }
-  return result;
+  return arrayOf(env, found, makeText);
 }
 
 uint32_t attributeNumber(const rtattr* attribute) {

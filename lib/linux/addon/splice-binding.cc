@@ -1,7 +1,5 @@
 // The JavaScript interface of the pump. Ends arrive on the loop of the environment that started the join.
 #include <fcntl.h>
-#include <sys/socket.h>
-#include <unistd.h>
 #include <uv.h>
 
 #include <cerrno>
@@ -84,35 +82,6 @@ napi_value pumpOpen(napi_env env, napi_callback_info info) {
   return result;
 }
 
-// False with an exception pending when the argument is neither null nor bytes.
-bool bytesArgument(napi_env env, const Arguments& arguments, size_t index, std::string* bytes) {
-  napi_value value = arguments.value(index);
-  napi_valuetype type = napi_undefined;
-  napi_typeof(env, value, &type);
-  if (type == napi_null || type == napi_undefined) return true;
-  void* data = nullptr;
-  size_t length = 0;
-  bool isBuffer = false;
-  if (napi_is_buffer(env, value, &isBuffer) != napi_ok || !isBuffer ||
-      napi_get_buffer_info(env, value, &data, &length) != napi_ok) {
-    napi_throw_type_error(env, nullptr, "the first bytes must be a buffer or null");
-    return false;
-  }
-  bytes->assign(static_cast<const char*>(data), length);
-  return true;
-}
-
-// 0, or an errno for anything but a connected stream that epoll accepts.
-int prepare(int fd) {
-  int type = 0;
-  socklen_t length = sizeof type;
-  if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &length) != 0) return errno;
-  if (type != SOCK_STREAM) return EPROTOTYPE;
-  const int flags = fcntl(fd, F_GETFL);
-  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) return errno;
-  return 0;
-}
-
 // pumpStart(handle, a, b, firstToA, firstToB, readFromA, readFromB) → id. Takes both descriptors unless it throws.
 napi_value pumpStart(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
@@ -125,11 +94,16 @@ napi_value pumpStart(napi_env env, napi_callback_info info) {
   if (arguments.failed()) return nullptr;
   size_t index = 3;
   for (std::string* bytes : {&a.first, &b.first, &a.read, &b.read}) {
-    if (!bytesArgument(env, arguments, index, bytes)) return nullptr;
+    if (!readBytes(env, arguments.value(index), "the bytes of a join", bytes)) return nullptr;
     index += 1;
   }
   for (const int fd : {a.fd, b.fd}) {
-    if (const int failed = prepare(fd)) return throwErrno(env, "getsockopt(SO_TYPE)", failed);
+    if (const int failed = checkStream(fd)) return throwErrno(env, "getsockopt(SO_TYPE)", failed);
+    // splice(2) would wait for one that blocks, whatever its flags say.
+    const int flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) {
+      return throwErrno(env, "fcntl(F_SETFL)", errno);
+    }
   }
   uint64_t id = 0;
   const int failed = SplicePump::instance().start(a, b, *handle, &id);

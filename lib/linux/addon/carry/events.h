@@ -32,6 +32,14 @@ struct StreamCounts {
   std::atomic<uint64_t> firstFromStreamNs{0};
   // Set before the socket ends in any way but a clean one.
   std::atomic<bool> broken{false};
+  // The socket that was offered to a stream which ended without it; -1 without one.
+  std::atomic<int> unused{-1};
+
+  StreamCounts() = default;
+  StreamCounts(const StreamCounts&) = delete;
+  StreamCounts& operator=(const StreamCounts&) = delete;
+  // Resets the unused socket if nobody took it back.
+  ~StreamCounts();
 };
 
 // The part of a link that other threads read.
@@ -43,9 +51,6 @@ struct LinkCounts {
   std::atomic<int64_t> received{0};
   // A HELD event waits to be delivered; it reads the two numbers then.
   std::atomic<bool> heldTold{false};
-  // The received bytes that JavaScript knows of, and whether the link waits until it knows of more.
-  std::atomic<int64_t> knownReceived{0};
-  std::atomic<bool> withheld{false};
   // Events that wait to be delivered, and their bytes. At a limit the link is not read.
   std::atomic<uint32_t> waitingEvents{0};
   std::atomic<uint32_t> waitingBytes{0};
@@ -105,15 +110,19 @@ struct LinkSetup {
   ~LinkSetup();
 };
 
+// A number that stays as it was.
+constexpr int64_t UNCHANGED = -1;
+
 struct Command {
   enum class Kind : uint8_t {
-    LINK, CONTROL, STREAM, ATTACH, END, REMOTE_END, EXPECT, RESET, PEER_SETTINGS, WINDOWS, PRESSURE,
-    REKEY, FINISH, DESTROY, RESUME, KNOWN, ABANDON, STOP,
+    LINK, CONTROL, STREAM, ATTACH, OFFER, JOIN, END, REMOTE_END, EXPECT, RESET, PEER_SETTINGS, WINDOWS, PRESSURE,
+    REKEY, FINISH, DESTROY, RESUME, ABANDON, STOP,
   };
   Kind kind;
   uint32_t link = 0;
   uint32_t stream = 0;
-  // Window sizes, an error code, a length or a flag; of ATTACH, whether END_SENT is to be told; of KNOWN, received bytes.
+  // Window sizes, an error code, a length or a flag; of ATTACH, whether END_SENT is to be told; of RESUME, the
+  // received bytes that JavaScript knows of, or UNCHANGED.
   int64_t first = 0;
   int64_t second = 0;
   int fd = -1;

@@ -10,6 +10,20 @@
 
 namespace weft::carry {
 
+namespace {
+
+// Whether HEADERS plainly begin with `:status: 200` (RFC 7541 §6.1). JavaScript reads all of them, and ends a stream whose other
+// headers are wrong; an answer in another form waits for it.
+bool isOk(const FrameHeader& header, const uint8_t* block) {
+  constexpr uint8_t STATUS_200 = 0x88;
+  constexpr uint8_t SIZE_UPDATE = 0x20;
+  if (header.flags != FLAG_END_HEADERS || header.length == 0) return false;
+  const bool isUpdated = (block[0] & 0xe0) == SIZE_UPDATE && header.length > 1;
+  return block[isUpdated ? 1 : 0] == STATUS_200;
+}
+
+}  // namespace
+
 void Link::read() {
   if (!readable_ || dead_) return;
   uint8_t* scratch = pump_->readScratch();
@@ -190,6 +204,10 @@ Fault Link::control(const FrameHeader& header, const uint8_t* frame) {
   }
   Stream* stream = find(header.id);
   if (stream == nullptr) return {};
+  if (header.type == HEADERS && stream->offered() && isOk(header, frame + FRAME_HEADER_BYTES)) {
+    stream->join();
+    return {};
+  }
   if (header.type == RST_STREAM) stream->peerReset(readNumber(frame + FRAME_HEADER_BYTES));
   if (header.type == HEADERS && stream->remoteEnded) {
     stream->reset(StreamCause::BROKE, STREAM_CLOSED);
@@ -242,14 +260,11 @@ void Link::releaseConnection() {
 // JavaScript must know of held bytes before their window is given back: only it can tell the peer of smaller windows.
 bool Link::isWithheld() { return isUnknown(connectionWindow_.size() / RELEASE_SHARE); }
 
-// Whether more is held than JavaScript knows of, by more than `limit`. It then resumes the link once it does.
+// Whether more is held than JavaScript knows of, by more than `limit`. It is told then, and resumes the link.
 bool Link::isUnknown(int64_t limit) {
-  const auto isAbove = [this, limit] { return heldReceived_ - counts_->knownReceived > limit; };
-  if (!isAbove()) return false;
+  if (heldReceived_ - knownReceived_ <= limit) return false;
   mustReport_ = true;
-  counts_->withheld = true;
-  // It may have been told between the two; then nobody else would go on. The flag stays: another limit may wait for it.
-  return isAbove();
+  return true;
 }
 
 void Link::flushLater(Stream* stream) {

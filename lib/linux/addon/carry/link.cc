@@ -10,10 +10,15 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "pump.h"
 
 namespace weft::carry {
+
+StreamCounts::~StreamCounts() {
+  if (unused >= 0) resetAndClose(unused);
+}
 
 LinkSetup::~LinkSetup() {
   OPENSSL_cleanse(readSecret, sizeof readSecret);
@@ -79,7 +84,9 @@ void Link::obey(Command* command) {
     return;
   }
   // A stream that only delivers may still be cut, or be joined with its socket.
-  if (dead_ && command->kind != Command::Kind::RESET && command->kind != Command::Kind::ATTACH) return;
+  const bool isLate = command->kind == Command::Kind::RESET || command->kind == Command::Kind::ATTACH ||
+                      command->kind == Command::Kind::JOIN;
+  if (dead_ && !isLate) return;
   Stream* stream = command->stream == 0 ? nullptr : find(command->stream);
   switch (command->kind) {
     case Command::Kind::CONTROL:
@@ -92,6 +99,12 @@ void Link::obey(Command* command) {
       break;
     case Command::Kind::ATTACH:
       attach(command);
+      break;
+    case Command::Kind::OFFER:
+      if (stream != nullptr) stream->offer(std::exchange(command->fd, -1), command->counts);
+      break;
+    case Command::Kind::JOIN:
+      join(command->stream);
       break;
     case Command::Kind::END:
       if (stream != nullptr) stream->localEnd();
@@ -124,11 +137,8 @@ void Link::obey(Command* command) {
       endStreams();
       break;
     case Command::Kind::RESUME:
-      releaseConnection();
-      break;
-    case Command::Kind::KNOWN:
       // After the commands by which JavaScript answered, so that no window is given back before a smaller one counts.
-      counts_->knownReceived = command->first;
+      if (command->first != UNCHANGED) knownReceived_ = command->first;
       releaseConnection();
       break;
     case Command::Kind::DESTROY:
@@ -149,6 +159,16 @@ void Link::attach(Command* command) {
   if (const int failed = stream->attach(fd, command)) {
     stream->reset(StreamCause::SOCKET, CONNECT_ERROR, failed);
   }
+}
+
+void Link::join(uint32_t id) {
+  const auto found = streams_.find(id);
+  if (found != streams_.end()) found->second->join();
+}
+
+int Link::recall(uint32_t id) {
+  const auto found = streams_.find(id);
+  return found == streams_.end() ? -1 : found->second->recall();
 }
 
 void Link::resetStream(uint32_t id, uint32_t code) {

@@ -66,7 +66,13 @@ class Stream : public Source {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  // Takes the socket and the bytes of the command; 0, or an errno with the socket reset.
+  // Joins the stream with this socket once the peer has answered 200, or join() is called. Until then the stream only keeps it.
+  void offer(int fd, std::shared_ptr<StreamCounts> counts);
+  void join();
+  bool offered() const { return offered_ >= 0; }
+  // Gives the offered socket back; -1 when it has none, or is joined.
+  int recall();
+  // Takes the socket, on which nothing is delayed, and the bytes of the command; 0, or an errno with the socket reset.
   int attach(int fd, Command* command);
   void notice(uint32_t events);
 
@@ -138,6 +144,7 @@ class Stream : public Source {
 
   Link* const link_;
   int fd_ = -1;
+  int offered_ = -1;
   int64_t sendWindow_;
   bool readable_ = false;
   bool writable_ = false;
@@ -206,6 +213,9 @@ class Link : public Source, private FrameSink {
   void hold(int64_t received, int64_t queued);
   void flushLater(Stream* stream);
 
+  // Takes back the socket that was offered to a stream; -1 when it is joined, or was given back.
+  int recall(uint32_t id);
+
   bool dead() const { return dead_; }
   bool isServer() const { return isServer_; }
   Pump* pump() const { return pump_; }
@@ -244,6 +254,7 @@ class Link : public Source, private FrameSink {
   Stream* find(uint32_t id);
   void openStream(uint32_t id);
   void resetStream(uint32_t id, uint32_t code);
+  void join(uint32_t id);
   void endStreams();
   void attach(Command* command);
   void peerSettings(int64_t window, uint32_t frameSize);
@@ -306,6 +317,8 @@ class Link : public Source, private FrameSink {
   int64_t heldQueued_ = 0;
   int64_t reportedReceived_ = 0;
   int64_t reportedQueued_ = 0;
+  // The received bytes that JavaScript knows of.
+  int64_t knownReceived_ = 0;
   bool mustReport_ = false;
   uint64_t smallReadNs_ = 0;
   bool readable_ = true;

@@ -77,6 +77,22 @@ void Pump::queue(Command&& command) {
   commands_.push_back(std::move(command));
 }
 
+void Pump::drive() {
+  if (work_.try_lock()) {
+    bool isDone = false;
+    // Otherwise the thread is in the midst of its links.
+    if (active_.empty()) {
+      obeyAll();
+      serveActive();
+      // What has ended may be in the hands of the thread, which frees it.
+      isDone = active_.empty() && deadStreams_.empty() && deadLinks_.empty();
+    }
+    work_.unlock();
+    if (isDone) return;
+  }
+  wake();
+}
+
 void Pump::wake() {
   if (commanded_.exchange(true)) return;
   const uint64_t one = 1;
@@ -84,15 +100,25 @@ void Pump::wake() {
   [[maybe_unused]] const ssize_t ignored = write(wakeFd_, &one, sizeof one);
 }
 
-void Pump::handled(uint32_t link, LinkCounts* counts, uint32_t events, uint32_t bytes) {
+int Pump::recall(uint32_t link, uint32_t stream) {
+  const std::lock_guard<std::mutex> guard(work_);
+  // It may have been offered in this turn.
+  obeyAll();
+  const auto found = links_.find(link);
+  return found == links_.end() ? -1 : found->second->recall(stream);
+}
+
+void Pump::handled(uint32_t link, LinkCounts* counts, uint32_t events, uint32_t bytes,
+                   int64_t received) {
   const uint32_t eventsLeft = counts->waitingEvents.fetch_sub(events) - events;
   const uint32_t bytesLeft = counts->waitingBytes.fetch_sub(bytes) - bytes;
   const bool isFull = eventsLeft >= MAX_WAITING_EVENTS || bytesLeft >= MAX_WAITING_BYTES;
   const bool resumes = !isFull && counts->paused.exchange(false);
-  if (!counts->withheld.exchange(false) && !resumes) return;
+  if (received == UNCHANGED && !resumes) return;
   Command resume{};
   resume.kind = Command::Kind::RESUME;
   resume.link = link;
+  resume.first = received;
   post(std::move(resume));
 }
 
@@ -104,7 +130,8 @@ void* Pump::run(void* self) {
 
 void Pump::round(int timeoutMs) {
   epoll_event events[MAX_EVENTS];
-  const int count = epoll_wait(epollFd_, events, MAX_EVENTS, active_.empty() ? timeoutMs : 0);
+  const int count = epoll_wait(epollFd_, events, MAX_EVENTS, hasMore_ ? 0 : timeoutMs);
+  const std::lock_guard<std::mutex> guard(work_);
   for (int index = 0; index < count; index += 1) {
     auto* source = static_cast<Source*>(events[index].data.ptr);
     switch (source->kind) {
@@ -124,21 +151,26 @@ void Pump::round(int timeoutMs) {
         break;
     }
   }
-  obeyAll();
+  if (commanded_.exchange(false)) obeyAll();
+  serveActive();
+  // Only now does no event, list or caller point to them.
+  deadStreams_.clear();
+  deadLinks_.clear();
+  hasMore_ = !active_.empty();
+}
+
+// One turn for each link that has something to do.
+void Pump::serveActive() {
   serving_.swap(active_);
   for (Link* link : serving_) {
     link->queued = false;
     if (link->serve()) activate(link);
   }
   serving_.clear();
-  // Only now does no event, list or caller point to them.
   std::erase_if(active_, [](Link* link) { return link->dead(); });
-  deadStreams_.clear();
-  deadLinks_.clear();
 }
 
 void Pump::obeyAll() {
-  if (!commanded_.exchange(false)) return;
   std::vector<Command> commands;
   {
     const std::lock_guard<std::mutex> guard(mutex_);
@@ -146,8 +178,10 @@ void Pump::obeyAll() {
   }
   for (Command& command : commands) {
     obey(&command);
+    if (command.fd < 0) continue;
     // Nobody has taken it: the stream has ended.
-    if (command.fd >= 0) resetAndClose(command.fd);
+    if (command.kind == Command::Kind::OFFER) command.counts->unused = command.fd;
+    else resetAndClose(command.fd);
   }
 }
 

@@ -39,19 +39,25 @@ class Pump {
   int open(bool withThread);
   // Any thread. The descriptors of the command belong to the pump.
   void post(Command&& command);
-  // The same, but the thread may obey only after the next wake().
+  // The same, but the thread may obey only after the next drive() or wake().
   void queue(Command&& command);
+  // Any thread: obeys the queued commands. If the pump's thread only waits, the caller does it, and serves the links of the
+  // commands once: that spares a change of threads.
+  void drive();
   void wake();
+  // Any thread: takes back the socket that was offered to a stream; -1 when the stream has taken it or has ended.
+  int recall(uint32_t link, uint32_t stream);
   // One round without a thread, for tests. Waits up to `timeoutMs` for an event.
   void round(int timeoutMs);
-  // Any thread: a listener has handled events of this link.
-  void handled(uint32_t link, LinkCounts* counts, uint32_t events, uint32_t bytes);
+  // Any thread: a listener has handled events of this link. After a HELD it knows of `received` bytes.
+  void handled(uint32_t link, LinkCounts* counts, uint32_t events, uint32_t bytes,
+               int64_t received = UNCHANGED);
 
   PumpCounters counters;
   // Environments that use it; guarded by their own lock.
   size_t users = 0;
 
-  // The rest is for its links, on its thread.
+  // The rest is for its links, by the thread that works on them.
   void activate(Link* link);
   bool watch(int fd, Source* source);
   void unwatch(int fd);
@@ -66,9 +72,12 @@ class Pump {
  private:
   static void* run(void* self);
   void obeyAll();
+  void serveActive();
   void obey(Command* command);
   void begin(Command* command);
 
+  // Held by the thread that works on the links.
+  std::mutex work_;
   std::mutex mutex_;
   std::vector<Command> commands_;
   std::atomic<bool> commanded_{false};
@@ -77,6 +86,8 @@ class Pump {
   pthread_t thread_ = {};
   bool threaded_ = false;
   bool stopped_ = false;
+  // Links were left to serve; for the pump's thread alone.
+  bool hasMore_ = false;
 
   Source wake_{Source::Kind::WAKE};
   std::unordered_map<uint32_t, std::unique_ptr<Link>> links_;

@@ -1,6 +1,4 @@
 // A stream joined with an application socket; ends follow docs/decisions/abnormal-ends.md.
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -8,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "link.h"
 #include "pump.h"
@@ -34,6 +33,20 @@ Stream::Stream(Link* link, uint32_t number, int64_t sendWindow, int64_t receive)
 
 Stream::~Stream() { closeSocket(true); }
 
+void Stream::offer(int fd, std::shared_ptr<StreamCounts> counts) {
+  offered_ = fd;
+  counts_ = std::move(counts);
+}
+
+void Stream::join() {
+  if (offered_ < 0 || dead_) return;
+  Command joined{};
+  joined.counts = counts_;
+  if (const int failed = attach(recall(), &joined)) reset(StreamCause::SOCKET, CONNECT_ERROR, failed);
+}
+
+int Stream::recall() { return std::exchange(offered_, -1); }
+
 int Stream::attach(int fd, Command* command) {
   if (fd_ >= 0 || localEnded) {
     resetAndClose(fd);
@@ -41,9 +54,6 @@ int Stream::attach(int fd, Command* command) {
   }
   fd_ = fd;
   counts_ = command->counts;
-  const int on = 1;
-  // Fails on sockets that are not TCP, which need none.
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   tellsEnd_ = command->first != 0;
   head_ = std::move(command->read);
   link_->hold(0, static_cast<int64_t>(head_.size()));
@@ -289,6 +299,7 @@ void Stream::finish(StreamCause cause, uint32_t code, int error, bool cut) {
   event.flags = (endKnown_ ? PEER_ENDED : 0) | (localEnded ? WE_ENDED : 0) |
                 (fd_ >= 0 ? WAS_ATTACHED : 0);
   if (counts_ != nullptr && cause != StreamCause::DONE) counts_->broken = true;
+  if (offered_ >= 0) counts_->unused = recall();
   closeSocket(cut);
   link_->forget(this, std::move(event));
 }
@@ -297,7 +308,7 @@ void Stream::finish(StreamCause cause, uint32_t code, int error, bool cut) {
 void Stream::settle() {
   if (dead_) return;
   const bool isJoined = fd_ >= 0;
-  // What came waits for the socket, perhaps for one that is not joined yet.
+  // Bytes wait for the socket, perhaps for one that is not joined yet.
   const bool isWaiting = isJoined ? !pending_.empty() && !unwritable_ : over_ && !localEnded;
   if (endKnown_ && (over_ || localEnded) && isWaiting) {
     if (!delivers_) link_->tellOf(EventKind::OVER, id, over_ ? static_cast<int64_t>(overCode_) : -1);

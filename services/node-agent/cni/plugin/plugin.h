@@ -22,7 +22,7 @@ struct Judges {
   std::function<Verdict(const std::string& question)> helper;
 };
 
-// What the process writes and how it ends.
+// The output of the process and its exit status.
 struct Outcome {
   int status = 0;
   // For the runtime.

@@ -1,4 +1,4 @@
-// What a container runtime asks of the plugin: the environment and standard input, checked.
+// A container runtime's request to the plugin: the environment and standard input, checked.
 #pragma once
 #include <functional>
 #include <optional>
