@@ -74,6 +74,8 @@ class Stream : public Source {
   int recall();
   // Takes the socket, on which nothing is delayed, and the bytes of the command; 0, or an errno with the socket reset.
   int attach(int fd, Command* command);
+  // Has the pump report its socket from now on.
+  void watch();
   void notice(uint32_t events);
 
   // A piece of DATA that lies in the pump's scratch until `flush`.
@@ -132,6 +134,7 @@ class Stream : public Source {
   void writeFailed(int error);
   bool atEnd();
   bool writePending();
+  void full();
   void flushPieces();
   void writePieces();
   void keepPieces(size_t from);
@@ -148,6 +151,8 @@ class Stream : public Source {
   int64_t sendWindow_;
   bool readable_ = false;
   bool writable_ = false;
+  // Whether the pump reports that the socket takes more.
+  bool reportsRoom_ = false;
   // The kernel has announced the end of the input, or a failure.
   bool ending_ = false;
   // The socket takes no more bytes.

@@ -167,6 +167,8 @@ void Pump::serveActive() {
     if (link->serve()) activate(link);
   }
   serving_.clear();
+  for (size_t index = 0; index < unwatched_.size(); index += 1) unwatched_[index]->watch();
+  unwatched_.clear();
   std::erase_if(active_, [](Link* link) { return link->dead(); });
 }
 
@@ -213,7 +215,7 @@ void Pump::begin(Command* command) {
   auto made = std::make_unique<Link>(this, command->link, setup);
   Link* link = made.get();
   links_.emplace(command->link, std::move(made));
-  if (!watch(setup->fd, link)) link->destroy(LinkCause::INTERNAL, 0, errno);
+  if (!watch(setup->fd, link, true)) link->destroy(LinkCause::INTERNAL, 0, errno);
   else if (!link->open(setup)) link->destroy(LinkCause::INTERNAL);
   activate(link);
 }
@@ -224,12 +226,30 @@ void Pump::activate(Link* link) {
   active_.push_back(link);
 }
 
-bool Pump::watch(int fd, Source* source) {
+namespace {
+
+epoll_event reportTo(Source* source, bool output) {
   epoll_event event = {};
-  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+  event.events = EPOLLIN | EPOLLRDHUP | EPOLLET;
+  if (output) event.events |= EPOLLOUT;
   event.data.ptr = source;
+  return event;
+}
+
+}  // namespace
+
+bool Pump::watch(int fd, Source* source, bool output) {
+  epoll_event event = reportTo(source, output);
   return epoll_ctl(epollFd_, EPOLL_CTL_ADD, fd, &event) == 0;
 }
+
+// Fails only for a socket that is not watched yet.
+void Pump::rewatch(int fd, Source* source, bool output) {
+  epoll_event event = reportTo(source, output);
+  epoll_ctl(epollFd_, EPOLL_CTL_MOD, fd, &event);
+}
+
+void Pump::watchLater(Stream* stream) { unwatched_.push_back(stream); }
 
 // Explicit, because another holder's duplicate would keep the registration alive.
 void Pump::unwatch(int fd) { epoll_ctl(epollFd_, EPOLL_CTL_DEL, fd, nullptr); }

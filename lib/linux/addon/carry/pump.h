@@ -59,7 +59,11 @@ class Pump {
 
   // The rest is for its links, by the thread that works on them.
   void activate(Link* link);
-  bool watch(int fd, Source* source);
+  // Reports what may be read and, if asked, when more may be written. A change of the report tells of all that is possible now.
+  bool watch(int fd, Source* source, bool output);
+  void rewatch(int fd, Source* source, bool output);
+  // Watches the stream's socket at the end of this turn, in which it is read: what is read then wakes nobody.
+  void watchLater(Stream* stream);
   void unwatch(int fd);
   void bury(std::unique_ptr<Stream> stream);
   void bury(Link* link);
@@ -93,6 +97,7 @@ class Pump {
   std::unordered_map<uint32_t, std::unique_ptr<Link>> links_;
   std::vector<Link*> active_;
   std::vector<Link*> serving_;
+  std::vector<Stream*> unwatched_;
   std::vector<std::unique_ptr<Stream>> deadStreams_;
   std::vector<std::unique_ptr<Link>> deadLinks_;
   std::vector<std::unique_ptr<Pieces>> pieces_;

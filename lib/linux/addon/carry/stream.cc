@@ -61,12 +61,25 @@ int Stream::attach(int fd, Command* command) {
   link_->hold(static_cast<int64_t>(foreign_), 0);
   // DATA that came before follows.
   pending_.insert(0, command->bytes);
-  if (!link_->pump()->watch(fd, this)) return errno;
+  link_->pump()->watchLater(this);
   readable_ = writable_ = true;
   if (!writePending()) return 0;
   settle();
   link_->ready(this);
   return 0;
+}
+
+void Stream::watch() {
+  if (fd_ < 0 || link_->pump()->watch(fd_, this, reportsRoom_)) return;
+  reset(StreamCause::SOCKET, CONNECT_ERROR, errno);
+}
+
+// The socket takes nothing now. Most never come to this.
+void Stream::full() {
+  writable_ = false;
+  if (reportsRoom_) return;
+  reportsRoom_ = true;
+  link_->pump()->rewatch(fd_, this, true);
 }
 
 void Stream::notice(uint32_t events) {
@@ -161,7 +174,8 @@ void Stream::writePieces() {
   const size_t taken = sent < 0 ? 0 : static_cast<size_t>(sent);
   if (taken < total) {
     // EPOLLOUT follows only a full socket; an interrupted or a capped call is repeated.
-    writable_ = (sent < 0 && errno == EINTR) || pieces_->size() > IOV_MAX_COUNT;
+    const bool isCut = (sent < 0 && errno == EINTR) || pieces_->size() > IOV_MAX_COUNT;
+    if (!isCut) full();
     keepPieces(taken);
   } else {
     dropPieces();
@@ -197,8 +211,10 @@ bool Stream::writePending() {
                               MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0) {
       if (errno == EINTR) continue;
-      writable_ = false;
-      if (again(errno)) return true;
+      if (again(errno)) {
+        full();
+        return true;
+      }
       writeFailed(errno);
       return !dead_;
     }
