@@ -51,7 +51,7 @@ export interface ActorContext {
   requestShutdown(why: string): void;
   /**
    * Calls `listener` each time the idle process returns memory. The actor's threads may then collect their own garbage
-   * (lib/actor/collector.ts). Never calls it where WEFT_RELEASE_MEMORY is off.
+   * (lib/actor/collector.ts).
    */
   onMemoryRelease(listener: () => void): void;
 }

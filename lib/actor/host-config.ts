@@ -1,6 +1,6 @@
 import { defineConfig } from '../config/define-config.ts';
 import { drainDeadlineMs, drainVariables } from '../config/drain.ts';
-import { bool, endpoint, makeField, oneOf, text } from '../config/fields.ts';
+import { endpoint, makeField, oneOf, text } from '../config/fields.ts';
 import type { Endpoint } from '../config/fields.ts';
 import { formatLogFilter, parseLogFilter } from '../log/log-filter.ts';
 import type { LogFormat } from '../log/logger.ts';
@@ -18,8 +18,6 @@ export interface HostConfig {
   readonly logLevel: string;
   readonly logFormat: LogFormat;
   readonly drainDeadlineMs: number;
-  /** Whether an idle process returns memory that it does not use. */
-  readonly releaseMemory: boolean;
   /** The export of telemetry by OTLP; null = none. */
   readonly otlp: OtlpSettings | null;
 }
@@ -51,12 +49,6 @@ export const hostConfig = defineConfig(
       description: 'how log lines are written',
     },
     ...drainVariables,
-    WEFT_RELEASE_MEMORY: {
-      schema: bool({ default: false }),
-      description:
-        'whenever the process is idle after its start or after work, collect garbage and give back what is free and pages of programs (so in `weft run`)',
-      when: 'a pause of some milliseconds when idle matters more than memory (false)',
-    },
     ...otlpVariables,
   },
   (values): HostConfig => ({
@@ -66,7 +58,6 @@ export const hostConfig = defineConfig(
     logLevel: values.RUST_LOG,
     logFormat: values.LOG_FORMAT,
     drainDeadlineMs: drainDeadlineMs(values),
-    releaseMemory: values.WEFT_RELEASE_MEMORY,
     otlp: otlpSettings(values),
   }),
 );

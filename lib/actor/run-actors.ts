@@ -127,8 +127,7 @@ class ActorHost {
   readonly #actors: readonly HostedActor[];
   /** Null where telemetry is not exported. */
   readonly #exports: OtlpExport | null;
-  /** Null where the process does not return memory. */
-  readonly #memory: IdleMemory | null;
+  readonly #memory: IdleMemory;
   readonly #processMetrics = new MetricRegistry();
   readonly #end = Promise.withResolvers<void>();
   #deadline: DrainDeadline | null = null;
@@ -141,7 +140,7 @@ class ActorHost {
     this.#clock = clock;
     this.#exports = exports;
     this.#admin = new HttpServer(this.#adminRoutes.handle, { name: 'admin', log });
-    this.#memory = config.host.releaseMemory ? new IdleMemory({ clock, log }) : null;
+    this.#memory = new IdleMemory({ clock, log });
     this.#processMetrics.collectProcessMetrics();
     const { metrics } = config.host;
     this.#metricsRoutes.route('GET', '/metrics', this.#serveMetrics);
@@ -162,7 +161,7 @@ class ActorHost {
           ready: () => this.#onActorReady(),
           fail: (actor, error) => this.#fail(actor, error),
           requestShutdown: (why) => this.#shutdown(why),
-          onMemoryRelease: (listener) => this.#memory?.onRelease(listener),
+          onMemoryRelease: (listener) => this.#memory.onRelease(listener),
         }),
     );
     exports?.addMetrics('process', () => this.#processMetrics.families());
@@ -185,7 +184,7 @@ class ActorHost {
       this.#log.fatal({ error: errorText(error), stack: stackOf(error) }, 'host.start-failed');
       this.#failed = true;
     }
-    this.#memory?.cancel();
+    this.#memory.cancel();
     await this.#stopAll();
     await this.#admin.close();
     await this.#metrics?.close();
@@ -199,7 +198,7 @@ class ActorHost {
   }
 
   #onActorReady(): void {
-    if (this.#actors.every(({ state }) => state === 'ready')) this.#memory?.ready();
+    if (this.#actors.every(({ state }) => state === 'ready')) this.#memory.ready();
   }
 
   async #stopAll(): Promise<void> {

@@ -171,8 +171,6 @@ const mesh = await TestMesh.up({
   environment: {
     SECRET_TTL: CERTIFICATE_LIFE,
     POOL_UNUSED_RELEASE_TIMEOUT: '2s',
-    // Free memory that malloc keeps would hide a leak.
-    WEFT_RELEASE_MEMORY: 'true',
   },
 });
 const callOff = downWhenInterrupted(() => mesh.down());

@@ -30,9 +30,6 @@ export function register(program: Command): void {
     );
 }
 
-/** The launcher gives Node the option that this needs. */
-const PRESET = { WEFT_RELEASE_MEMORY: 'true' };
-
 interface Options {
   readonly config?: string;
   readonly help?: boolean;
@@ -57,5 +54,5 @@ async function run(names: readonly string[], options: Options): Promise<void> {
     (spec) => Object.keys(spec.variables),
   );
   const file = options.config === undefined ? {} : await readConfigFile(options.config, known);
-  process.exitCode = await runActors(definitions, { ...PRESET, ...file, ...processEnvironment() });
+  process.exitCode = await runActors(definitions, { ...file, ...processEnvironment() });
 }
