@@ -2,7 +2,6 @@ import type { TableHandler } from '../../../lib/bus/contract.ts';
 import type { Bus } from '../../../lib/bus/redis-bus.ts';
 import type { LocalSource } from '../config/local-state.ts';
 import { FEED_ROWS_PER_MESSAGE } from '../limits.ts';
-import { LocalState } from './local-state.ts';
 import type { LocalStateDeps } from './local-state.ts';
 import { packRows } from './packed-rows.ts';
 import type { Row } from './packed-rows.ts';
@@ -21,6 +20,8 @@ export async function startFeed(
   target: FeedTarget,
 ): Promise<Feed> {
   if (local === null) return followTables(deps.bus, target);
+  // The formats of the file and of its resources, which a proxy of a mesh does not need.
+  const { LocalState } = await import('./local-state.ts');
   const state = new LocalState(local, deps, target);
   try {
     await state.start();
