@@ -14,14 +14,17 @@ export interface OpenedCa extends Operations.OpenedState {
   readonly operations: typeof Operations;
 }
 
+/** Variables that say where a CA's state is; one of them in the environment tells that the CA runs there. */
+const OF_CA = /^(?:WEFT_CA_\w+|WEFT_SOURCE|WEFT_STATE_DIR|ROOT_CA_DIR)$/;
+
 /**
- * Opens the state of the CA. Variables of the CA in the environment (WEFT_CA_…) decide; without them it is the CA of a local
+ * Opens the state of the CA. Variables of the CA in the environment decide; without them it is the CA of a local
  * mesh. Throws CONFIG_INVALID for variables that the CA would refuse.
  */
 export async function openCa(mesh: string | undefined): Promise<OpenedCa> {
   const operations = await import('../ca/operations.ts');
   const own = processEnvironment();
-  const named = Object.keys(own).some((name) => name.startsWith('WEFT_CA_'));
+  const named = Object.keys(own).some((name) => OF_CA.test(name));
   const log = createLogger(
     { actor: 'cli', level: 'error' },
     { write: (line) => process.stderr.write(line) },

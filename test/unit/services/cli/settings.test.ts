@@ -19,6 +19,12 @@ test('every variable says its default in words a user could write', async (t) =>
   }
 });
 
+test('Weft has few settings of its own', async (t) => {
+  const lines = (await settings(ACTORS)).flatMap((section) => section.lines);
+  const names = new Set(lines.map(({ name }) => name).filter((name) => name.startsWith('WEFT_')));
+  t.true(names.size <= 35, `${names.size} settings: retire one before you add one`);
+});
+
 test('required variables, defaults and optional ones are told apart', async (t) => {
   const lines = (await settings(['ca', 'cert-fetcher'])).flatMap((section) => section.lines);
   const of = (name: string): string | undefined =>
