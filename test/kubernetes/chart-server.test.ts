@@ -3,6 +3,7 @@ import ava from 'ava';
 import { present } from '../../lib/errors/assert.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
 import type { KubernetesClient } from '../../lib/kubernetes/client.ts';
+import { podEnvironments } from '../support/pod-environment.ts';
 import { until } from '../support/until.ts';
 import type { TestObject } from './support/cluster.ts';
 import { helmProgram, objectsOf, renderChart } from './support/helm.ts';
@@ -40,11 +41,14 @@ if ('missing' in helm) {
     renderChart(helm.path, namespace, values);
   await kubernetesSuite('chart-server', (test) => {
     for (const [name, values] of Object.entries(FORMS)) {
-      test(`${name}: the API server takes every object as it is`, async (t, cluster) => {
+      test(`${name}: the API server takes every object, and every role its variables`, async (t, cluster) => {
         const namespace = await cluster.namespace('chart');
         const objects = objectsOf(await render(namespace, values));
         t.true(objects.length > 10);
         for (const object of objects) await cluster.judge(object);
+        const { faults, roles } = await podEnvironments(objects);
+        t.deepEqual(faults, []);
+        t.true(roles.length >= 2);
       });
     }
 

@@ -3,19 +3,16 @@ import { readFile } from 'node:fs/promises';
 import test from 'ava';
 import { parseAllDocuments } from 'yaml';
 import { z } from 'zod';
-import { hostConfig } from '../../../lib/actor/host-config.ts';
-import { isActorName, loadActor } from '../../../services/local-mesh/actors.ts';
+import { ACTORS } from '../../../services/local-mesh/actors.ts';
+import { podEnvironments } from '../../support/pod-environment.ts';
 
 const variable = z.object({
   name: z.string(),
   value: z.string().optional(),
-  valueFrom: z.strictObject({ fieldRef: z.object({ fieldPath: z.string() }) }).optional(),
 });
 const container = z.object({
   name: z.string(),
   image: z.string(),
-  args: z.array(z.string()).default([]),
-  command: z.array(z.string()).default([]),
   env: z.array(variable).default([]),
   volumeMounts: z.array(z.object({ name: z.string(), mountPath: z.string() })),
   readinessProbe: z.object({}).optional(),
@@ -71,14 +68,6 @@ const containers = workloads.flatMap(({ metadata, spec }) =>
   })),
 );
 
-/** Stands for what kubelet fills in. */
-const FIELDS: Readonly<Record<string, string>> = {
-  'spec.nodeName': 'node-1',
-  'metadata.name': 'pod-1',
-  'metadata.namespace': 'istio-system',
-  'status.podIP': '10.0.0.1',
-};
-
 test('there is a workload for each role of a mesh on Kubernetes', (t) => {
   const names = workloads.map(({ kind, metadata }) => `${kind} ${metadata.name}`);
   t.deepEqual(names.toSorted(), [
@@ -94,32 +83,9 @@ test('there is a workload for each role of a mesh on Kubernetes', (t) => {
 });
 
 test('every role reads each variable that its container has, and accepts the value', async (t) => {
-  let roles = 0;
-  for (const { one, workload: name } of containers) {
-    const [command, role = ''] = one.args;
-    if (command !== 'run') continue;
-    if (!isActorName(role)) return t.fail(`${name} runs ${role}`);
-    roles += 1;
-    const { config } = await loadActor(role);
-    const environment = Object.fromEntries(
-      one.env.map(({ name, value, valueFrom }) => [
-        name,
-        value ?? FIELDS[valueFrom?.fieldRef.fieldPath ?? ''] ?? t.fail(`${name} has no value`),
-      ]),
-    ) as Record<string, string>;
-    t.is(Object.keys(environment).length, one.env.length, `${name}: a variable is there twice`);
-    // As kubelet sets them in every pod.
-    const kubelet = { KUBERNETES_SERVICE_HOST: '10.96.0.1', KUBERNETES_SERVICE_PORT: '443' };
-    t.notThrows(() => config.parse({ ...environment, ...kubelet }), name);
-    t.notThrows(() => hostConfig.parse(environment), name);
-    const known = { ...hostConfig.variables, ...config.variables };
-    t.deepEqual(
-      Object.keys(environment).filter((variable) => !(variable in known)),
-      [],
-      `${name} does not read these`,
-    );
-  }
-  t.is(roles, 7);
+  const { roles, faults } = await podEnvironments(objects);
+  t.deepEqual(faults, []);
+  t.deepEqual(roles, [...ACTORS].toSorted());
 });
 
 test('every file that a container is told of lies in a volume of its own', (t) => {
