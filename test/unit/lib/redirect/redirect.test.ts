@@ -36,6 +36,10 @@ test('IPv6 has the rules of IPv4 with its own addresses', (t) => {
   const translated = v4?.rules.map((rule) => ({
     ...rule,
     text: rule.text.replace('127.0.0.1/32', '::1/128').replace('169.254.7.127/32', 'fd16::1/128'),
+    nft: rule.nft
+      .replace(/\bip (?=[sd]addr )/, 'ip6 ')
+      .replace('127.0.0.1', '::1')
+      .replace('169.254.7.127', 'fd16::1'),
   }));
   t.deepEqual(v6?.rules, translated);
   t.is(redirectRules({ ...podRedirect({}, DEFAULTS).options, ipv6: false }).length, 1);
