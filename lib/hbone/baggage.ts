@@ -1,18 +1,11 @@
 /** The `baggage` header: a workload's labels for the peer's telemetry (docs/spec/hbone.md §6). */
+import type { DescribedWorkload } from '../metrics/traffic-labels.ts';
 import type { Workload } from '../state/model.ts';
 import { MAX_KEPT_BAGGAGE, MAX_KEPT_BAGGAGE_LENGTH } from './limits.ts';
 import { MAX_BAGGAGE_LENGTH, MAX_BAGGAGE_VALUE_LENGTH, ownText } from './peer-text.ts';
 
 /** A workload as its baggage header describes it; null for members that are absent. */
-export interface Baggage {
-  readonly clusterId: string | null;
-  readonly namespace: string | null;
-  readonly workloadName: string | null;
-  readonly canonicalName: string | null;
-  readonly canonicalRevision: string | null;
-  readonly region: string | null;
-  readonly zone: string | null;
-}
+export type Baggage = DescribedWorkload;
 
 const WORKLOAD_TYPES = ['deployment', 'cronjob', 'pod', 'job'] as const;
 

@@ -1,19 +1,17 @@
 /** The actors' containers of one Compose project: their roles, their states, and their admin sockets. */
 import { mkdir, readdir, rename, rm, symlink } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import type { ActorState } from '../../lib/actor/actor.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { waypointBypass } from '../../lib/state/waypoint-bypass.ts';
 import type { WaypointBypass } from '../../lib/state/waypoint-bypass.ts';
-import { askToEnd } from '../local-mesh/managed-process.ts';
+import { askState, askToEnd } from '../local-mesh/managed-process.ts';
 import type { ProcessStatus } from '../local-mesh/managed-process.ts';
 import { adminSocket, instanceSocket } from '../local-mesh/mesh-paths.ts';
 import type { MeshPaths } from '../local-mesh/mesh-paths.ts';
 import { meshRoles } from '../local-mesh/roles.ts';
 import type { Role } from '../local-mesh/roles.ts';
 import type { MeshPlan } from '../local-mesh/topology.ts';
-import { askJson } from '../local-mesh/unix-http.ts';
 import type { ContainerDetails, ContainerSummary, Engine } from './engine.ts';
 import { serviceName } from './own-files.ts';
 
@@ -25,7 +23,6 @@ const NUMBER_LABEL = 'com.docker.compose.container-number';
 export const RETIRED = '-retired-';
 /** A proxy's generation. */
 export const GROUP_VARIABLE = 'WEFT_NODE_PROXY_GROUP';
-const ADMIN_TIMEOUT_MS = 2_000;
 
 /** Dependencies and settings of the lookup. */
 export interface ContainerActorsDeps {
@@ -160,13 +157,7 @@ export class ContainerActors {
   ): Promise<Pick<ProcessStatus, 'state' | 'pending'>> {
     if (!details.State.Running) return { state: 'backoff', pending: ['restart'] };
     try {
-      const answer = await askJson<{ actors: { state: ActorState; pending: string[] }[] }>({
-        socket: this.#socketOf(role, details),
-        path: '/status',
-        timeoutMs: ADMIN_TIMEOUT_MS,
-      });
-      const { state, pending } = answer.actors[0] ?? { state: 'starting', pending: ['admin'] };
-      return { state, pending };
+      return await askState(this.#socketOf(role, details));
     } catch {
       // The container is starting or ending.
       return { state: 'starting', pending: ['admin'] };

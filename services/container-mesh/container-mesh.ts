@@ -1,10 +1,12 @@
 /** Answers the supervisor's API for a mesh of containers, as the supervisor of a local mesh does. */
 import { MeshError } from '../../lib/errors/mesh-error.ts';
+import { lateActors } from '../local-mesh/managed-process.ts';
 import type { PodLine, MeshStatus, SupervisorView } from '../local-mesh/supervisor-api.ts';
 import type { MeshPaths } from '../local-mesh/mesh-paths.ts';
 import { redisAnswers } from '../local-mesh/redis.ts';
+import { upgradeInTurn } from '../local-mesh/role-processes.ts';
 import type { Upgraded } from '../local-mesh/role-processes.ts';
-import { meshRoles, parseRole, roleName } from '../local-mesh/roles.ts';
+import { meshRoles, roleName } from '../local-mesh/roles.ts';
 import type { MeshPlan } from '../local-mesh/topology.ts';
 import type { ContainerActors } from './container-actors.ts';
 import type { ContainerPods } from './container-pods.ts';
@@ -40,11 +42,10 @@ export class ContainerMesh implements SupervisorView {
           ({ name, node }) => name === role.actor && node === (role.node?.name ?? null),
         ),
     );
-    const late = serving.filter(({ state, pending }) => state !== 'ready' || pending.length > 0);
     const waiting = [
       ...(redis.state === 'ready' ? [] : ['redis']),
       ...absent.map(roleName),
-      ...late.map(({ name, node }) => `${node === null ? '' : `${node}/`}${name}`),
+      ...lateActors(serving),
       ...lines
         .filter((pod) => pod.ambient && !pod.enrolled)
         .map((pod) => `pod ${pod.namespace}/${pod.name}`),
@@ -81,11 +82,9 @@ export class ContainerMesh implements SupervisorView {
   }
 
   /** Replaces roles, one after another. */
-  async upgrade(names: readonly string[], timeoutMs: number): Promise<readonly Upgraded[]> {
-    const roles = names.map((name) => parseRole(name, this.#deps.plan));
-    const done: Upgraded[] = [];
-    for (const role of roles) done.push(await this.#deps.upgrades.upgrade(role, timeoutMs));
-    return done;
+  upgrade(names: readonly string[], timeoutMs: number): Promise<readonly Upgraded[]> {
+    const { plan, upgrades } = this.#deps;
+    return upgradeInTurn(names, plan, (role) => upgrades.upgrade(role, timeoutMs));
   }
 
   async #redis(): Promise<MeshStatus['redis']> {

@@ -126,13 +126,8 @@ export class ManagedProcess {
     }
     const child = this.#child;
     try {
-      const answer = await askJson<{ actors: { state: ActorState; pending: string[] }[] }>({
-        socket: this.spec.adminSocket,
-        path: '/status',
-        timeoutMs: ADMIN_TIMEOUT_MS,
-      });
-      const own = answer.actors[0];
-      if (own !== undefined && this.#child === child) this.#become(own.state, own.pending);
+      const { state, pending } = await askState(this.spec.adminSocket);
+      if (this.#child === child) this.#become(state, pending);
     } catch (error) {
       // Expected during the start. A process that stops answering later is not ready.
       if (this.#child === child) this.#become('starting', ['admin']);
@@ -198,6 +193,22 @@ export class ManagedProcess {
     hurry.cancel();
     force.cancel();
   }
+}
+
+/** Returns the names of the actors that are not ready: `<node>/<name>` or `<name>`. */
+export function lateActors(statuses: readonly ProcessStatus[]): readonly string[] {
+  return statuses
+    .filter(({ state, retiring }) => state !== 'external' && !retiring)
+    .filter(({ state, pending }) => state !== 'ready' || pending.length > 0)
+    .map(({ name, node }) => (node === null ? name : `${node}/${name}`));
+}
+
+/** Asks an actor's admin server for its state. Throws STATE_UNAVAILABLE. */
+export async function askState(socket: string): Promise<Pick<ProcessStatus, 'state' | 'pending'>> {
+  const { actors } = await askJson<{
+    readonly actors: readonly Pick<ProcessStatus, 'state' | 'pending'>[];
+  }>({ socket, path: '/status', timeoutMs: ADMIN_TIMEOUT_MS });
+  return actors[0] ?? { state: 'starting', pending: ['admin'] };
 }
 
 /** Tells an actor through its admin server to drain and end. False, with a warning, when it does not answer. */

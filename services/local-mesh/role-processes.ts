@@ -4,6 +4,9 @@ import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { ManagedProcess } from './managed-process.ts';
 import type { ProcessSpec, ProcessStatus } from './managed-process.ts';
+import { parseRole } from './roles.ts';
+import type { Role } from './roles.ts';
+import type { MeshPlan } from './topology.ts';
 
 /** Identifies one of all processes that a role ever had. */
 export interface Instance {
@@ -39,6 +42,18 @@ export interface Upgraded {
   readonly draining: readonly number[];
   /** How long those may drain; null for as long as they have connections. */
   readonly drainDeadlineMs: number | null;
+}
+
+/** Replaces one role after another, so that at most one role at a time is between two processes. Throws for an unknown name. */
+export async function upgradeInTurn(
+  names: readonly string[],
+  plan: MeshPlan,
+  upgrade: (role: Role) => Promise<Upgraded>,
+): Promise<readonly Upgraded[]> {
+  const roles = names.map((name) => parseRole(name, plan));
+  const done: Upgraded[] = [];
+  for (const role of roles) done.push(await upgrade(role));
+  return done;
 }
 
 const POLL_MS = 50;

@@ -10,7 +10,7 @@ import type { Logger } from '../../lib/log/logger.ts';
 import { actorProcesses, sampleProcess, sampleSocket } from './actor-process.ts';
 import { cleanUp } from './cleanup.ts';
 import { limitLogs } from './log-files.ts';
-import { ManagedProcess } from './managed-process.ts';
+import { ManagedProcess, lateActors } from './managed-process.ts';
 import type { ProcessSpec, ProcessStatus } from './managed-process.ts';
 import { ManifestApi } from './manifest-api.ts';
 import type { ManifestDocument } from './manifests.ts';
@@ -23,9 +23,9 @@ import { PodRuntime } from './pod-runtime.ts';
 import { misconfigured } from './misconfigured.ts';
 import { processId } from './processes.ts';
 import { redisAnswers, redisProcess, writeRedisFiles } from './redis.ts';
-import { RoleProcesses } from './role-processes.ts';
+import { RoleProcesses, upgradeInTurn } from './role-processes.ts';
 import type { Upgraded } from './role-processes.ts';
-import { meshRoles, parseRole, roleName, sameRole } from './roles.ts';
+import { meshRoles, roleName, sameRole } from './roles.ts';
 import type { Role } from './roles.ts';
 import { SampleFleet } from './sample-fleet.ts';
 import { supervisorServer } from './supervisor-api.ts';
@@ -162,13 +162,7 @@ export class Supervisor {
     const { plan, paths, environment } = this.#request;
     const actors = this.#actorStatus();
     const redis = this.#redis.status();
-    const waiting = [
-      ...(this.#redisUp ? [] : ['redis']),
-      ...actors
-        .filter((actor) => actor.state !== 'external' && !actor.retiring)
-        .filter((actor) => actor.state !== 'ready' || actor.pending.length > 0)
-        .map((actor) => `${actor.node === null ? '' : `${actor.node}/`}${actor.name}`),
-    ];
+    const waiting = [...(this.#redisUp ? [] : ['redis']), ...lateActors(actors)];
     return {
       mesh: plan.mesh,
       runDirectory: paths.root,
@@ -364,18 +358,12 @@ export class Supervisor {
     return this.#roles.find((one) => one.name === role.actor && one.node === node);
   }
 
-  /** Replaces one role after another, so that at most one role at a time is between two processes. */
-  async #upgrade(names: readonly string[], timeoutMs: number): Promise<readonly Upgraded[]> {
-    const roles = names.map((name) => parseRole(name, this.#request.plan));
-    const done: Upgraded[] = [];
-    for (const role of roles) {
+  #upgrade(names: readonly string[], timeoutMs: number): Promise<readonly Upgraded[]> {
+    return upgradeInTurn(names, this.#request.plan, (role) => {
       const processes = this.#processesOf(role);
-      if (processes === undefined) {
-        throw new MeshError('STATE_CONFLICT', `${roleName(role)} is run by somebody else`);
-      }
-      done.push(await processes.upgrade(timeoutMs));
-    }
-    return done;
+      if (processes !== undefined) return processes.upgrade(timeoutMs);
+      throw new MeshError('STATE_CONFLICT', `${roleName(role)} is run by somebody else`);
+    });
   }
 
   #isExternal(role: Role): boolean {
