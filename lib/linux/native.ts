@@ -100,6 +100,8 @@ export interface PolicyRouting {
     readonly mark: number;
     readonly mask: number;
     readonly table: number;
+    /** True when packets that match are refused. */
+    readonly prohibits: boolean;
   }[];
   /** Routes of the requested table. `local`: the route delivers to this host. */
   readonly routes: readonly { readonly local: boolean; readonly prefixLength: number }[];
@@ -179,8 +181,10 @@ export interface NativeModule {
   pollWatch(handle: PollHandle, readable: boolean, writable: boolean): void;
   pollClose(handle: PollHandle): void;
   listeningPorts(netnsFd: number): number[];
+  hasListeners(netnsFd: number, ports: readonly number[]): boolean;
   nftGeneration(netnsFd: number): number | null;
   policyRouting(netnsFd: number, family: number, table: number): PolicyRouting;
+  rulesDigest(netnsFd: number, legacy: boolean): string;
   addresses(netnsFd: number): string[];
   releaseProgramPages(): number;
   releaseFreeMemory(): void;

@@ -71,6 +71,14 @@ export function listeningPorts(netnsFd: number): readonly number[] {
   return [...listenersByPort(netnsFd).keys()];
 }
 
+/**
+ * Returns whether each TCP port of the namespace has a listening socket that takes IPv4 at any address. It is quicker than
+ * {@link listeningPorts}, which looks at the listeners of all namespaces.
+ */
+export function hasListeners(netnsFd: number, ports: readonly number[]): boolean {
+  return callNative((native) => native.hasListeners(netnsFd, ports));
+}
+
 /** Counts the listening sockets of each TCP port of the namespace, of either family and any owner, ports ascending. */
 export function listenersByPort(netnsFd: number): ReadonlyMap<number, number> {
   const counts = new Map<number, number>();
@@ -86,6 +94,14 @@ export function listenersByPort(netnsFd: number): ReadonlyMap<number, number> {
  */
 export function nftGeneration(netnsFd: number): number | null {
   return callNative((native) => native.nftGeneration(netnsFd));
+}
+
+/**
+ * Returns a text that differs when the tables, chains or rules of the namespace's nftables do, and with `legacy` those of legacy
+ * iptables too. It reads all of them, without a process.
+ */
+export function rulesDigest(netnsFd: number, legacy: boolean): string {
+  return callNative((native) => native.rulesDigest(netnsFd, legacy));
 }
 
 /** Returns the policy routing of one family, with the routes of one table (up to 255). */

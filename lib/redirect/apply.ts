@@ -2,8 +2,9 @@
 import { existsSync } from 'node:fs';
 import { MeshError } from '../errors/mesh-error.ts';
 import { errnoOf } from '../linux/errno.ts';
-import { nftGeneration, policyRouting, readSysctl } from '../linux/netns.ts';
+import { nftGeneration, policyRouting, readSysctl, rulesDigest } from '../linux/netns.ts';
 import { differences, redirects, remains } from './compare.ts';
+import { isCut, renderCut } from './cut.ts';
 import { programName } from './flavour.ts';
 import type { RedirectTools } from './flavour.ts';
 import { LOCK_WAIT_SECONDS } from './limits.ts';
@@ -32,10 +33,16 @@ export interface ApplyResult {
   readonly fresh: boolean;
   /** True when all traffic was redirected as expected before, even if something else was wrong. */
   readonly redirected: boolean;
+  /** The state in which the rules were read and found right. */
+  readonly fingerprint: Fingerprint;
 }
 
-/** A state of a namespace for a later {@link Redirector.unchanged}. */
-export type Fingerprint = number | null;
+/** A state of a namespace's packet filter for a later {@link Redirector.unchanged}. */
+export interface Fingerprint {
+  /** Null where only the digest tells. */
+  readonly generation: number | null;
+  readonly digest: string;
+}
 
 /** The first generation number of a namespace: no rule was ever written to it. */
 const UNUSED_GENERATION = 1;
@@ -56,23 +63,24 @@ export class Redirector {
   }
 
   /**
-   * Makes the own chains and the policy routing exactly as `expected`, from any state. Writes nothing when all is right. Rejects
-   * with NETNS_RULES when a command fails or the result differs from `expected`.
+   * Makes the own chains and the policy routing exactly as `expected`, from any state. Writes nothing when all is right. Ends a
+   * {@link cut} then. Rejects with NETNS_RULES when a command fails or the result differs from `expected`.
    */
   async apply(target: RedirectTarget, expected: readonly FamilyRules[]): Promise<ApplyResult> {
     const families = this.#possible(target, expected);
-    const before = await this.#observe(
-      target,
-      families.map((rules) => rules.family),
-    );
+    const names = families.map((rules) => rules.family);
+    // Taken before the rules are read: what changes them afterwards differs from it.
+    const found = this.#fingerprint(target);
+    const before = await this.#observe(target, names);
     const words = await this.#words(families);
     const repaired = compareAll(target, words, before);
-    if (repaired.length === 0) return { repaired, fresh: false, redirected: true };
+    if (repaired.length === 0) {
+      await this.uncut(target);
+      return { repaired, fresh: false, redirected: true, fingerprint: found };
+    }
     const fresh = before.every((observed) => remains(observed).length === 0);
     const bare = before.every(({ tables }) => tables.length === 0);
-    const redirected = words.every((rules, index) =>
-      redirects(rules, observedAt(before, index), loopbackUsable(target, rules.family)),
-    );
+    const redirected = allRedirected(target, words, before);
     const script = families.map((rules, index) => {
       const observed = observedAt(before, index);
       const wantRoute = loopbackUsable(target, rules.family);
@@ -81,19 +89,18 @@ export class Redirector {
         this.#restore(rules, observed),
       ].join('');
     });
-    const after = await this.#execute(
-      target,
-      `${script.join('')}${bare ? removeOtherRules(this.#tools.flavour) : ''}`,
-      families.map((rules) => rules.family),
-    );
-    const left = compareAll(target, words, after);
+    const others = bare ? removeOtherRules(this.#tools.flavour) : '';
+    await this.#execute(target, `${script.join('')}${others}`, []);
+    const fingerprint = this.#fingerprint(target);
+    const left = compareAll(target, words, await this.#execute(target, '', names));
     if (left.length > 0) {
       throw new MeshError(
         'NETNS_RULES',
         `rules are not in force after writing: ${left.join('; ')}`,
       );
     }
-    return { repaired, fresh, redirected };
+    await this.uncut(target);
+    return { repaired, fresh, redirected, fingerprint };
   }
 
   /** Returns the differences from `expected`; empty when all is right. Writes nothing. */
@@ -109,11 +116,35 @@ export class Redirector {
     return compareAll(target, await this.#words(families), observed);
   }
 
-  /** Removes the redirection of both families, from any state. Rejects with NETNS_RULES when some is left. */
-  async remove(target: RedirectTarget): Promise<void> {
-    const families = ([4, 6] as const).filter(
-      (family) => familyUsable(target, family) && (family === 4 || this.#tools.ipv6),
+  /** Returns whether all traffic that is to be redirected is, even if something else is wrong. Rejects as {@link check}. */
+  async redirected(target: RedirectTarget, expected: readonly FamilyRules[]): Promise<boolean> {
+    const families = this.#possible(target, expected);
+    const observed = await this.#observe(
+      target,
+      families.map((rules) => rules.family),
     );
+    return allRedirected(target, await this.#words(families), observed);
+  }
+
+  /** Cuts the namespace off until {@link apply}, {@link uncut} or {@link remove}. Rejects with NETNS_RULES when that fails. */
+  async cut(target: RedirectTarget): Promise<void> {
+    await this.#setCut(target, true);
+  }
+
+  /** Ends a cut, if there is one. Rejects with NETNS_RULES when that fails. */
+  async uncut(target: RedirectTarget): Promise<void> {
+    await this.#setCut(target, false);
+  }
+
+  /** Returns whether both families are cut off, by a few netlink requests. */
+  isCut(target: RedirectTarget): boolean {
+    return usableFamilies(target).every((family) => isCut(routing(target, family)));
+  }
+
+  /** Removes the redirection of both families and a cut, from any state. Rejects with NETNS_RULES when some is left. */
+  async remove(target: RedirectTarget): Promise<void> {
+    await this.uncut(target);
+    const families = usableFamilies(target).filter((family) => family === 4 || this.#tools.ipv6);
     const before = await this.#observe(target, families);
     const clean = this.#untouched(target) && !existsSync(LEGACY_TABLES);
     if (clean && before.every((observed) => remains(observed).length === 0)) return;
@@ -129,28 +160,35 @@ export class Redirector {
     }
   }
 
-  /** Takes a fingerprint after a successful {@link apply} or {@link check}. Null when the kernel has no cheap sign of changes. */
-  fingerprint(target: RedirectTarget): Fingerprint {
-    return this.#usesNft ? nftGeneration(target.netnsFd) : null;
-  }
-
   /**
    * Returns whether the namespace certainly has not changed since `fingerprint`, by a few netlink requests and no process.
-   * False = check with {@link apply}.
+   * False = check with {@link apply}. `how`: `full` reads all rules, `quick` only the generation where there is one.
    */
   unchanged(
     target: RedirectTarget,
     expected: readonly FamilyRules[],
     fingerprint: Fingerprint,
+    how: 'quick' | 'full',
   ): boolean {
-    if (fingerprint === null || this.fingerprint(target) !== fingerprint) return false;
-    return expected
-      .filter((rules) => familyUsable(target, rules.family))
-      .every(({ family }) => {
-        const observed = { family, tables: [], policy: routing(target, family) };
-        const empty = { family, rules: [] };
-        return differences(empty, observed, loopbackUsable(target, family)).length === 0;
-      });
+    const generation = this.#generation(target);
+    if (generation !== fingerprint.generation) return false;
+    if ((how === 'full' || generation === null) && this.#digest(target) !== fingerprint.digest) {
+      return false;
+    }
+    return expected.every(({ family }) => routed(target, family));
+  }
+
+  #fingerprint(target: RedirectTarget): Fingerprint {
+    return { generation: this.#generation(target), digest: this.#digest(target) };
+  }
+
+  /** Returns the number of the last change; null for legacy iptables, which counts none. */
+  #generation(target: RedirectTarget): number | null {
+    return this.#usesNft ? nftGeneration(target.netnsFd) : null;
+  }
+
+  #digest(target: RedirectTarget): string {
+    return rulesDigest(target.netnsFd, !this.#usesNft);
   }
 
   /** Returns the part of `expected` that this namespace and this kernel support. */
@@ -174,7 +212,7 @@ export class Redirector {
 
   /** Returns whether certainly no rule was ever written to the namespace. */
   #untouched(target: RedirectTarget): boolean {
-    return this.fingerprint(target) === UNUSED_GENERATION;
+    return this.#generation(target) === UNUSED_GENERATION;
   }
 
   async #observe(
@@ -211,6 +249,19 @@ export class Redirector {
       const tables = flavour === 'native' ? parseNative(section) : parseSave(section);
       return observedFamily(target, family, tables);
     });
+  }
+
+  /** Changes the families that are not as wanted. */
+  async #setCut(target: RedirectTarget, cut: boolean): Promise<void> {
+    const wrong = (): readonly Family[] =>
+      usableFamilies(target).filter((family) => isCut(routing(target, family)) !== cut);
+    const families = wrong();
+    if (families.length === 0) return;
+    const script = families.map((family) => ipBatch(family, renderCut(cut)));
+    await this.#execute(target, script.join(''), []);
+    if (wrong().length > 0) {
+      throw new MeshError('NETNS_RULES', `the namespace is ${cut ? 'not' : 'still'} cut off`);
+    }
   }
 
   #restore(rules: FamilyRules, observed: ObservedFamily): string {
@@ -257,6 +308,16 @@ function compareAll(
   );
 }
 
+function allRedirected(
+  target: RedirectTarget,
+  expected: readonly FamilyRules[],
+  observed: readonly ObservedFamily[],
+): boolean {
+  return expected.every((rules, index) =>
+    redirects(rules, observedAt(observed, index), loopbackUsable(target, rules.family)),
+  );
+}
+
 function observedAt(observed: readonly ObservedFamily[], index: number): ObservedFamily {
   const found = observed[index];
   if (found === undefined) throw new MeshError('NETNS_RULES', 'rules could not be read back');
@@ -273,6 +334,26 @@ function observedFamily(
 
 function routing(target: RedirectTarget, family: Family): ObservedFamily['policy'] {
   return policyRouting(target.netnsFd, family, POLICY_ROUTE.table);
+}
+
+function usableFamilies(target: RedirectTarget): readonly Family[] {
+  return ([4, 6] as const).filter((family) => familyUsable(target, family));
+}
+
+/** Returns whether the policy routing is complete, as far as the family exists here. */
+function routed(target: RedirectTarget, family: Family): boolean {
+  const complete = (wantRoute: boolean): boolean => {
+    const observed = { family, tables: [], policy: routing(target, family) };
+    return differences({ family, rules: [] }, observed, wantRoute).length === 0;
+  };
+  try {
+    // Almost always so, and then the settings need not be read.
+    if (complete(true)) return true;
+  } catch (error) {
+    if (familyUsable(target, family)) throw error;
+    return true;
+  }
+  return !loopbackUsable(target, family) && complete(false);
 }
 
 /** Returns false where the kernel has no IPv6 at all. */

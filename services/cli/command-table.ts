@@ -25,6 +25,10 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
     summary: 'nodes, actors and Redis of a mesh, and whether it is ready',
     load: () => import('./commands/status.ts'),
   },
+  doctor: {
+    summary: 'prove that every pod is in the mesh, and name what keeps one out',
+    load: () => import('./commands/doctor.ts'),
+  },
   upgrade: {
     summary: 'replace processes of a mesh by new ones, without a failed connection',
     load: () => import('./commands/upgrade.ts'),

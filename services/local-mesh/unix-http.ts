@@ -1,6 +1,7 @@
-/** HTTP client over unix sockets, for the supervisor, the control plane and the actors' admin servers. */
+/** HTTP client, over unix sockets as a rule, for the supervisor, the control plane and the actors' admin servers. */
 import type { IncomingMessage } from 'node:http';
 import { request } from '../../lib/http/node-http.ts';
+import type { Endpoint } from '../../lib/config/fields.ts';
 import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
 
 /** Largest answer read into memory; the connection lists of a busy node are the largest answers. */
@@ -17,7 +18,8 @@ export interface HttpAnswer {
 
 /** A request. */
 export interface HttpQuestion {
-  readonly socket: string;
+  /** A unix socket, or the address of a server in another container's network. */
+  readonly socket: string | Extract<Endpoint, { readonly kind: 'tcp' }>;
   readonly method?: 'GET' | 'POST' | 'PUT' | 'DELETE';
   readonly path: string;
   /** Sent as JSON. */
@@ -51,7 +53,7 @@ export async function askJson<T>(question: HttpQuestion): Promise<T> {
   if (answer.status !== 200) {
     throw new MeshError(
       'STATE_UNAVAILABLE',
-      `${question.socket}${question.path} answered ${answer.status}: ${answer.body.trim().slice(0, 500)}`,
+      `${socketName(question)}${question.path} answered ${answer.status}: ${answer.body.trim().slice(0, 500)}`,
       { detail: { status: answer.status } },
     );
   }
@@ -77,7 +79,9 @@ function open(question: HttpQuestion): Promise<IncomingMessage> {
   const body = question.body === undefined ? null : Buffer.from(JSON.stringify(question.body));
   const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
   const outgoing = request({
-    socketPath: question.socket,
+    ...(typeof question.socket === 'string'
+      ? { socketPath: question.socket }
+      : { host: question.socket.host || 'localhost', port: question.socket.port }),
     method: question.method ?? 'GET',
     path: question.path,
     agent: false,
@@ -96,7 +100,11 @@ function open(question: HttpQuestion): Promise<IncomingMessage> {
 }
 
 function unavailable(question: HttpQuestion, error: unknown): MeshError {
-  return asMeshError(error, 'STATE_UNAVAILABLE', `no answer from ${question.socket}`);
+  return asMeshError(error, 'STATE_UNAVAILABLE', `no answer from ${socketName(question)}`);
+}
+
+function socketName({ socket }: HttpQuestion): string {
+  return typeof socket === 'string' ? socket : `${socket.host}:${socket.port}`;
 }
 
 /** Yields the non-empty lines of a text stream; the last may lack its line end. Throws when a line is too long. */

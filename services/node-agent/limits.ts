@@ -6,6 +6,16 @@ export const MAX_RECORD_BYTES = 1_048_576;
 export const MAX_RULE_WRITERS = 4;
 /** Sets of rules kept for pods to share; annotations that ask for a special set are rare. */
 export const MAX_RULE_SETS = 64;
+/** Time that a canary has for its connection, which a proxy of the same pod takes at once. */
+export const CANARY_MS = 1_000;
+/** Time between two full reads of a pod's rules that show no change. */
+export const FULL_CHECK_MS = 60_000;
+/** Failed attempts in a row to write rules after which a pod without them is cut off: the first may fail in passing. */
+export const CUT_AFTER_FAILURES = 2;
+/** The share of a node's pods that may be cut off within {@link CUT_WINDOW_MS}; at least one may. */
+export const CUT_SHARE = 0.1;
+/** Time that {@link CUT_SHARE} is about. */
+export const CUT_WINDOW_MS = 60_000;
 /** Pods that the drift check looks at in one turn of the event loop. */
 export const DRIFT_SLICE = 50;
 /** Delays between attempts to bring a pod to its state. */

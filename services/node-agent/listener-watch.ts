@@ -3,7 +3,8 @@ import { Backoff } from '../../lib/clock/backoff.ts';
 import { PROXY_PORTS } from '../../lib/redirect/rules.ts';
 import { RESTART_SERVING } from './limits.ts';
 
-const LISTENER_PORTS = [PROXY_PORTS.outbound, PROXY_PORTS.inbound, PROXY_PORTS.hbone];
+/** The ports of every proxy in a pod. */
+export const LISTENER_PORTS = [PROXY_PORTS.outbound, PROXY_PORTS.inbound, PROXY_PORTS.hbone];
 
 /** `add`: send the proxy another Add. `restart`: let it stop and start the pod, which cuts the pod's connections. */
 export type ListenerRepair = 'none' | 'add' | 'restart';
@@ -13,6 +14,11 @@ export class ListenerWatch {
   readonly #spacing = new Backoff(RESTART_SERVING);
   #repairs = 0;
   #notBeforeMs = 0;
+
+  /** True from a repair until the ports are there. */
+  get repairing(): boolean {
+    return this.#repairs > 0;
+  }
 
   /** Returns the ports that should have a listener and have none. */
   static missing(listening: readonly number[]): readonly number[] {

@@ -7,11 +7,18 @@ import type { ZdsAgentCounters } from '../../lib/zds/agent.ts';
  */
 export type PodState = 'outside' | 'waiting' | 'pending' | 'enabled' | 'leaving';
 
+/**
+ * A pod that is to be enrolled and certainly lacks rules, because they cannot be written. `cut`: its network is closed. `open`: it
+ * goes on without protection, as enough pods of the node were cut off (docs/decisions/cut-off.md).
+ */
+export type Exposure = 'cut' | 'open';
+
 /** The agent's counters, with upstream's names where upstream has one (docs/spec/cni.md §9). */
 export interface AgentMetrics {
   event(type: 'add' | 'update' | 'delete'): void;
   driftRepaired(kind: 'rules' | 'listeners'): void;
   reconcileFailed(code: string): void;
+  cutOff(): void;
   rulesWritten(seconds: number): void;
   sourceProblem(kind: 'record' | 'directory'): void;
 }
@@ -19,6 +26,7 @@ export interface AgentMetrics {
 /** Values that are read at every scrape. */
 export interface MetricSources {
   readonly states: () => ReadonlyMap<PodState, number>;
+  readonly exposures: () => ReadonlyMap<Exposure, number>;
   readonly proxies: () => number;
   readonly zds: () => ZdsAgentCounters;
 }
@@ -38,6 +46,16 @@ export function agentMetrics(registry: MetricRegistry, sources: MetricSources): 
       for (const [state, count] of sources.states()) gauge.set({ state }, count);
     },
   );
+  registry.gauge(
+    'nodeagent_pods_without_rules',
+    'Pods to be enrolled whose rules are missing and cannot be written: cut off, or open',
+    ['state'],
+    (gauge) => {
+      gauge.reset();
+      for (const [state, count] of sources.exposures()) gauge.set({ state }, count);
+    },
+  );
+  const cuts = registry.counter('nodeagent_cuts_total', 'Pods cut off for want of rules');
   const events = registry.counter(
     'nodeagent_reconcile_events_total',
     'Pods that came, changed or went',
@@ -68,6 +86,7 @@ export function agentMetrics(registry: MetricRegistry, sources: MetricSources): 
   return {
     event: (type) => events.inc({ type }),
     driftRepaired: (kind) => drift.inc({ kind }),
+    cutOff: () => cuts.inc(),
     reconcileFailed: (code) => failures.inc({ code }),
     rulesWritten: (seconds) => writes.observe(seconds),
     sourceProblem: (kind) => problems.inc({ kind }),

@@ -28,6 +28,8 @@ import { PodNamespaces } from './netns/pod-namespaces.ts';
 import { NodeEnrolments } from './node-enrolments.ts';
 import { PodDirectory } from './pod-directory.ts';
 import type { PodSource } from './pod-source.ts';
+import { proveNode } from './proof/node-proof.ts';
+import type { ProofParts } from './proof/node-proof.ts';
 import { RuleSets } from './rule-sets.ts';
 import { Slots } from '../../lib/async/slots.ts';
 
@@ -51,7 +53,7 @@ export class NodeAgentActor implements Actor {
     const node = present(context.node, 'the host gives a node actor its node');
     checkRights();
     await mkdir(dirname(config.socketPath), { recursive: true });
-    const tools = await openTools(config, log);
+    const { noZones, ...tools } = await openTools(config, log);
     const redirector = new Redirector(tools, dirname(config.socketPath));
     const release = context.readiness.block('pods');
     const bus = this.#openBus(context, node);
@@ -60,6 +62,7 @@ export class NodeAgentActor implements Actor {
     this.#kubernetes = kubernetes;
     const metrics = agentMetrics(context.metrics, {
       states: () => pods.states(),
+      exposures: () => pods.exposures(),
       proxies: () => zds.connections.length,
       zds: () => zds.counters,
     });
@@ -74,8 +77,7 @@ export class NodeAgentActor implements Actor {
     const pods = new NodeEnrolments({
       zds,
       rows: kubernetes === null ? rows : kubernetes.beside(rows),
-      tellFailure: (record, reason) =>
-        kubernetes?.events.warn(record, 'MeshEnrolmentFailed', reason),
+      tell: (record, event, text) => kubernetes?.events.warn(record, event, text),
       redirector,
       slots: new Slots(() => MAX_RULE_WRITERS, clock),
       clock,
@@ -92,7 +94,7 @@ export class NodeAgentActor implements Actor {
     });
     this.#made.defer(() => pods.stop());
     this.#made.defer(() => zds.close());
-    this.#declareRoutes(context, { bus, zds, pods, rows });
+    this.#declareRoutes(context, { bus, zds, pods, rows, kubernetes, noZones, node });
     const source = kubernetes?.pods ?? this.#openDirectory(context, node, metrics);
     let begun = false;
     await source.start((set) => {
@@ -192,15 +194,23 @@ export class NodeAgentActor implements Actor {
 
   #declareRoutes(
     context: ActorContext,
-    {
-      bus,
-      zds,
-      pods,
-      rows,
-    }: { bus: Bus; zds: ZdsAgent; pods: NodeEnrolments; rows: EnrolmentRows },
+    parts: {
+      readonly bus: Bus;
+      readonly zds: ZdsAgent;
+      readonly pods: NodeEnrolments;
+      readonly rows: EnrolmentRows;
+    } & Pick<ProofParts, 'kubernetes' | 'noZones' | 'node'>,
   ): void {
+    const { bus, zds, pods, rows } = parts;
     context.admin.route('GET', '/enrolments', (_request, response) => {
       sendJson(response, 200, pods.view());
+    });
+    context.admin.route('GET', '/proof', async (_request, response) => {
+      const now = { proxies: zds.connections.length, redisConnected: bus.connected };
+      sendJson(response, 200, await proveNode({ ...parts, ...now, cni: this.#cni }));
+    });
+    context.admin.route('POST', '/cut', (_request, response) => {
+      sendJson(response, 200, { cut: pods.cutOpen() });
     });
     context.admin.route('GET', '/status', (_request, response) => {
       sendJson(response, 200, {
@@ -212,11 +222,12 @@ export class NodeAgentActor implements Actor {
   }
 }
 
-async function openTools(config: NodeAgentConfig, log: Logger): Promise<RedirectTools> {
-  const { noZones, ...tools } = (await nativeTools(config, log)) ?? (await iptablesTools(config));
+async function openTools(config: NodeAgentConfig, log: Logger): Promise<ChosenTools> {
+  const chosen = (await nativeTools(config, log)) ?? (await iptablesTools(config));
+  const { noZones, ...tools } = chosen;
   log.info({ ...tools, files: raiseFileLimit().soft }, 'agent.tools');
   if (noZones !== null) log.warn({ flavour: tools.flavour, reason: noZones }, 'agent.no-zones');
-  return tools;
+  return chosen;
 }
 
 /** Null where native tables are not wanted, or do not work: iptables has the same rules. */

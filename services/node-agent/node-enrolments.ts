@@ -5,10 +5,13 @@ import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { sameNetns } from '../../lib/linux/netns.ts';
 import type { NetnsIdentity } from '../../lib/linux/netns.ts';
 import type { ZdsPod } from '../../lib/zds/agent.ts';
-import { DRIFT_SLICE } from './limits.ts';
+import { CutLimit } from './cut-limit.ts';
+import { DRIFT_SLICE, FULL_CHECK_MS } from './limits.ts';
 import { PodEnrolment } from './pod-enrolment.ts';
 import type { PodDeps } from './pod-enrolment.ts';
-import type { PodState } from './metrics.ts';
+import type { Exposure, PodState } from './metrics.ts';
+import type { PodRecord } from '../../lib/state/pod-record.ts';
+import type { PodFacts } from './proof/findings.ts';
 import type { PodSet } from './pod-source.ts';
 
 /** A line of `GET /node-agent/enrolments`. */
@@ -20,22 +23,27 @@ export interface EnrolmentView {
   readonly netns: string | null;
   readonly reason?: string;
   readonly driftRepairs: number;
+  readonly exposure?: Exposure;
 }
 
 /** The dependencies of {@link NodeEnrolments}. */
-export type NodeDeps = Omit<PodDeps, 'shared' | 'onGone'>;
+export type NodeDeps = Omit<PodDeps, 'shared' | 'onGone' | 'mayCut'>;
 
 /** Holds the pods by uid. */
 export class NodeEnrolments {
   readonly #deps: NodeDeps;
   readonly #pods = new Map<string, PodEnrolment>();
+  readonly #cuts: CutLimit;
   #unreadable: ReadonlySet<string> = new Set();
   #drift: Timer | null = null;
   #checking = false;
+  /** Rounds of the drift check so far. */
+  #rounds = 0;
   #stopped = false;
 
   constructor(deps: NodeDeps) {
     this.#deps = deps;
+    this.#cuts = new CutLimit(deps.clock);
   }
 
   /** Sets the present pods. Resolves when each new one was attempted once. */
@@ -88,11 +96,42 @@ export class NodeEnrolments {
     for (const pod of this.#pods.values()) pod.proxiesChanged();
   }
 
-  /** Starts looking for drift every `intervalMs`. */
+  /** Starts looking for drift every `intervalMs`, and reads all rules of each pod back every {@link FULL_CHECK_MS}. */
   watch(intervalMs: number): void {
+    const roundsOfFull = Math.max(1, Math.floor(FULL_CHECK_MS / intervalMs));
     this.#drift = this.#deps.clock.every(intervalMs, () => {
-      if (!this.#checking) this.#deps.supervise(this.#checkDrift());
+      if (!this.#checking) this.#deps.supervise(this.#checkDrift(roundsOfFull));
     });
+  }
+
+  /** Proves all pods that are to be enrolled, whatever their state. */
+  async prove(): Promise<readonly PodFacts[]> {
+    const facts = await Promise.all([...this.#pods.values()].map((pod) => pod.prove()));
+    return facts.filter((pod) => pod !== null);
+  }
+
+  /** The records of the pods that are to be enrolled. */
+  wanted(): readonly PodRecord[] {
+    return [...this.#pods.values()].flatMap((pod) => (pod.wanted && pod.record) || []);
+  }
+
+  /** Cuts off the pods that are open, whatever their number. Returns how many those are. */
+  cutOpen(): number {
+    const open = [...this.#pods.values()].filter(({ exposure }) => exposure === 'open');
+    for (const pod of open) pod.cutOpen();
+    return open.length;
+  }
+
+  /** Counts the pods that lack rules. */
+  exposures(): ReadonlyMap<Exposure, number> {
+    const counts = new Map<Exposure, number>([
+      ['cut', 0],
+      ['open', 0],
+    ]);
+    for (const { exposure } of this.#pods.values()) {
+      if (exposure !== null) counts.set(exposure, (counts.get(exposure) ?? 0) + 1);
+    }
+    return counts;
   }
 
   /** Counts pods by state. */
@@ -107,13 +146,14 @@ export class NodeEnrolments {
   /** Lists every pod that is enrolled, is to be enrolled, or leaves. */
   view(): readonly EnrolmentView[] {
     return [...this.#pods.values()].flatMap((pod) => {
-      const { record, uid, state, reason, driftRepairs } = pod;
+      const { record, uid, state, reason, driftRepairs, exposure } = pod;
       if (record === null || (state === 'outside' && reason === null) || !(pod.wanted || pod.netns))
         return [];
       const { namespace, name } = record;
       const netns = pod.netnsName;
       const why = reason === null ? {} : { reason };
-      return [{ podUid: uid, namespace, name, state, netns, ...why, driftRepairs }];
+      const exposed = exposure === null ? {} : { exposure };
+      return [{ podUid: uid, namespace, name, state, netns, ...why, driftRepairs, ...exposed }];
     });
   }
 
@@ -128,6 +168,7 @@ export class NodeEnrolments {
   #create(uid: string): PodEnrolment {
     const pod = new PodEnrolment(uid, {
       ...this.#deps,
+      mayCut: () => this.#cuts.allow(this.wanted().length),
       shared: (identity, except) => this.#shared(identity, except),
       onGone: (gone) => {
         if (this.#pods.get(gone)?.record === null) this.#pods.delete(gone);
@@ -144,9 +185,9 @@ export class NodeEnrolments {
     );
   }
 
-  #checkPod(pod: PodEnrolment): void {
+  #checkPod(pod: PodEnrolment, how: 'quick' | 'full'): void {
     try {
-      pod.checkDrift();
+      pod.checkDrift(how);
     } catch (error) {
       // A pod that cannot be checked (no descriptors left, say) is checked again next time.
       if (!(error instanceof MeshError)) throw error;
@@ -155,15 +196,18 @@ export class NodeEnrolments {
     }
   }
 
-  async #checkDrift(): Promise<void> {
+  async #checkDrift(roundsOfFull: number): Promise<void> {
     this.#checking = true;
+    this.#rounds += 1;
     try {
-      let inSlice = 0;
+      let checked = 0;
       for (const pod of this.#pods.values()) {
         if (this.#stopped) return;
-        this.#checkPod(pod);
-        inSlice += 1;
-        if (inSlice % DRIFT_SLICE === 0) await nextTurn();
+        // Each round reads other pods fully, so that no round takes long.
+        const full = (this.#rounds + checked) % roundsOfFull === 0;
+        this.#checkPod(pod, full ? 'full' : 'quick');
+        checked += 1;
+        if (checked % DRIFT_SLICE === 0) await nextTurn();
       }
     } finally {
       this.#checking = false;

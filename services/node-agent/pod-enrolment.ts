@@ -4,7 +4,7 @@ import { pause } from '../../lib/clock/clock.ts';
 import type { Clock, Timer } from '../../lib/clock/clock.ts';
 import { present } from '../../lib/errors/assert.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
-import { listeningPorts } from '../../lib/linux/netns.ts';
+import { hasListeners, listeningPorts } from '../../lib/linux/netns.ts';
 import type { NetnsIdentity } from '../../lib/linux/netns.ts';
 import type { NetnsHandle } from '../../lib/linux/netns-handle.ts';
 import type { PodRecord } from '../../lib/state/pod-record.ts';
@@ -13,13 +13,16 @@ import { eligibility } from './eligibility.ts';
 import type { Eligibility, EligibilityRules } from './eligibility.ts';
 import type { EnrolmentRows } from './enrolment-rows.ts';
 import { PEERS_LEARN_MS, RETRY } from './limits.ts';
-import { ListenerWatch } from './listener-watch.ts';
-import type { PodState } from './metrics.ts';
+import { LISTENER_PORTS, ListenerWatch } from './listener-watch.ts';
+import type { Exposure, PodState } from './metrics.ts';
+import type { PodFacts } from './proof/findings.ts';
+import { PodGuard } from './pod-guard.ts';
+import type { GuardDeps } from './pod-guard.ts';
 import { PodRules } from './pod-rules.ts';
 import type { RuleDeps } from './pod-rules.ts';
 
 /** The dependencies that the pods of a node share. */
-export interface PodDeps extends RuleDeps {
+export interface PodDeps extends RuleDeps, GuardDeps {
   readonly zds: Pick<ZdsAgent, 'ensure' | 'del' | 'forget' | 'served'>;
   readonly rows: Pick<EnrolmentRows, 'set' | 'delete'>;
   readonly eligibility: EligibilityRules;
@@ -29,8 +32,6 @@ export interface PodDeps extends RuleDeps {
   readonly shared: (identity: NetnsIdentity, uid: string) => boolean;
   /** Fails the actor when the promise rejects, which is a defect. */
   readonly supervise: (work: Promise<void>) => void;
-  /** Tells people why an attempt failed; once for each reason. */
-  readonly tellFailure: (record: PodRecord, reason: string) => void;
   /** Called when the pod is gone and nothing is left to do. */
   readonly onGone: (uid: string) => void;
 }
@@ -44,6 +45,7 @@ export class PodEnrolment {
   driftRepairs = 0;
   readonly #deps: PodDeps;
   readonly #rules: PodRules;
+  readonly #guard: PodGuard;
   readonly #listeners = new ListenerWatch();
   readonly #backoff = new Backoff(RETRY);
   readonly #firstAttempt = Promise.withResolvers<void>();
@@ -63,10 +65,15 @@ export class PodEnrolment {
     this.uid = uid;
     this.#deps = deps;
     this.#rules = new PodRules(uid, deps);
+    this.#guard = new PodGuard(deps, this.#rules);
   }
 
   get record(): PodRecord | null {
     return this.#record;
+  }
+
+  get exposure(): Exposure | null {
+    return this.#guard.exposure;
   }
 
   /** The namespace that has the rules, while this agent holds it. */
@@ -120,18 +127,41 @@ export class PodEnrolment {
     this.#deps.supervise(this.#work);
   }
 
+  /** Reads the pod's rules and listeners back and sends a canary. Null when it is not to be enrolled. */
+  async prove(): Promise<PodFacts | null> {
+    await this.#work;
+    const record = this.#record;
+    if (record === null || !this.wanted) return null;
+    const read = await this.#rules.read(record);
+    const { state, exposure, reason } = this;
+    return {
+      pod: `${record.namespace}/${record.name}`,
+      state,
+      exposure,
+      reason,
+      differences: read?.differences ?? null,
+      missingPorts: ListenerWatch.missing(read?.listening ?? []),
+      canary: read?.canary ?? null,
+    };
+  }
+
+  /** Cuts the pod off if it is open. */
+  cutOpen(): void {
+    if (this.#guard.allow()) this.kick();
+  }
+
   /** Handles that a proxy came or went. */
   proxiesChanged(): void {
     const { offer } = this;
     if (offer?.netns && !this.#deps.zds.served(offer)) this.kick();
   }
 
-  /** Looks for changes of rules, listeners or the namespace. It is quick and starts repairs without waiting for them. */
-  checkDrift(): void {
+  /** Looks for changes of rules, listeners or the namespace. It runs no process and starts repairs without waiting for them. */
+  checkDrift(how: 'quick' | 'full'): void {
     const record = this.#record;
     const { netns } = this.#rules;
     if (this.#running || record === null || netns === null || !this.wanted) return;
-    const unchanged = this.#rules.unchanged(record);
+    const unchanged = this.#rules.unchanged(record, how);
     // Before the kick, which may replace the namespace.
     this.#checkListeners(netns);
     if (!unchanged) this.kick();
@@ -177,7 +207,10 @@ export class PodEnrolment {
       if (repeated) log.debug(line, 'pod.not-reconciled');
       else {
         log.warn(line, 'pod.not-reconciled');
-        if (this.#record !== null) this.#deps.tellFailure(this.#record, message);
+        if (this.#record !== null) this.#deps.tell(this.#record, 'MeshEnrolmentFailed', message);
+      }
+      if (code === 'NETNS_RULES' && this.wanted && this.#record !== null) {
+        await this.#guard.failed(this.#record, message);
       }
       // A proxy that connects starts the next attempt.
       if (code === 'ZDS_NO_PROXY') return;
@@ -200,6 +233,7 @@ export class PodEnrolment {
       this.driftRepairs += 1;
       metrics.driftRepaired('rules');
     }
+    this.#guard.written(record);
     if (this.#outdated(record)) return;
     this.#setState(record, this.state === 'enabled' ? 'enabled' : 'pending');
     if (this.#restartServing) {
@@ -211,6 +245,9 @@ export class PodEnrolment {
     if (this.#outdated(record)) return;
     if (this.state !== 'enabled') log.info(this.#name(), 'pod.enrolled');
     this.#setState(record, 'enabled');
+    // A proxy that believes it serves the pod has only confirmed it again.
+    const { netns } = this.#rules;
+    if (this.#listeners.repairing && netns !== null) this.#checkListeners(netns);
   }
 
   async #leave(record: PodRecord, decision: Eligibility): Promise<void> {
@@ -251,6 +288,8 @@ export class PodEnrolment {
     this.#leavingSinceMs ??= clock.monotonic();
     const sinceMs = this.#leavingSinceMs;
     rows.delete(this.uid);
+    // It may talk in the clear from here on.
+    await this.#guard.leave();
     if (this.#rules.verified) await this.#rules.stopRedirecting();
     await waitUntil(clock, sinceMs + PEERS_LEARN_MS, signal);
     if (signal.aborted) return;
@@ -288,7 +327,10 @@ export class PodEnrolment {
     const { clock, log, metrics, zds } = this.#deps;
     const { offer } = this;
     if (this.state !== 'enabled' || offer === null || !zds.served(offer)) return;
-    const missing = ListenerWatch.missing(listeningPorts(netns.fd));
+    const { fd } = netns;
+    const missing = hasListeners(fd, LISTENER_PORTS)
+      ? []
+      : ListenerWatch.missing(listeningPorts(fd));
     const repair = this.#listeners.decide(missing, clock.monotonic());
     if (repair === 'none') return;
     this.#restartServing = repair === 'restart';

@@ -4,7 +4,7 @@ import type { Clock } from '../../lib/clock/clock.ts';
 import { present } from '../../lib/errors/assert.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import type { NetnsHandle } from '../../lib/linux/netns-handle.ts';
-import { sameNetns, writeSysctl } from '../../lib/linux/netns.ts';
+import { listeningPorts, sameNetns, writeSysctl } from '../../lib/linux/netns.ts';
 import type { NetnsIdentity } from '../../lib/linux/netns.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import type { Fingerprint, Redirector, RedirectTarget } from '../../lib/redirect/apply.ts';
@@ -13,6 +13,8 @@ import type { FamilyRules } from '../../lib/redirect/rules.ts';
 import type { PodRecord } from '../../lib/state/pod-record.ts';
 import type { AgentMetrics } from './metrics.ts';
 import type { PodNamespaces } from './netns/pod-namespaces.ts';
+import { sendCanary } from './proof/canary.ts';
+import type { CanaryResult } from './proof/canary.ts';
 import type { RuleSets } from './rule-sets.ts';
 import type { Slots } from '../../lib/async/slots.ts';
 
@@ -47,6 +49,14 @@ interface Unset {
   readonly reason: string;
 }
 
+/** A namespace as a proof reads it. */
+export interface ReadNetns {
+  /** The differences from the expected rules; null where they cannot be read. */
+  readonly differences: readonly string[] | null;
+  readonly listening: readonly number[];
+  readonly canary: CanaryResult;
+}
+
 /** The result of {@link PodRules.write}. `repaired`: somebody had changed earlier rules. */
 export type WriteOutcome = 'kept' | 'written' | 'repaired';
 
@@ -59,7 +69,7 @@ export class PodRules {
   #netns: NetnsHandle | null = null;
   /** The rules last verified in this namespace; null before the first time. */
   #applied: readonly FamilyRules[] | null = null;
-  #fingerprint: Fingerprint = null;
+  #fingerprint: Fingerprint | null = null;
   /** Whether connections may be from a time without redirection. */
   #unprotected = false;
 
@@ -112,7 +122,7 @@ export class PodRules {
     const unset = this.#applied === null ? this.#leaveEstablishedAlone() : [];
     const { repaired, fresh, redirected } = await this.#hold(async (target) => {
       const result = await this.#timed(() => redirector.apply(target, expected));
-      this.#fingerprint = redirector.fingerprint(target);
+      this.#fingerprint = result.fingerprint;
       return result;
     });
     for (const setting of unset) this.#leaveEstablishedAloneNow(setting);
@@ -127,6 +137,45 @@ export class PodRules {
     if (drifted) log.warn({ uid: this.#uid, repaired }, 'pod.rules-repaired');
     else if (!fresh) log.info({ uid: this.#uid, repaired }, 'pod.rules-replaced');
     return drifted ? 'repaired' : 'written';
+  }
+
+  /** Whether the namespace is cut off. */
+  get cutOff(): boolean {
+    return this.#netns !== null && this.#deps.redirector.isCut(targetOf(this.#netns));
+  }
+
+  /** Returns whether all traffic is certainly redirected as the record asks. */
+  async standing(record: PodRecord): Promise<boolean> {
+    if (this.#applied !== null && this.unchanged(record, 'full')) return true;
+    const expected = this.#expected(record);
+    try {
+      return await this.#hold((target) => this.#deps.redirector.redirected(target, expected));
+    } catch (error) {
+      // Rules that cannot be read may be missing.
+      return unread(error) !== null;
+    }
+  }
+
+  /** Reads everything and sends a canary; null when no namespace is held. Changes nothing. */
+  async read(record: PodRecord): Promise<ReadNetns | null> {
+    if (this.#netns === null) return null;
+    const { clock, redirector } = this.#deps;
+    const expected = this.#expected(record);
+    return this.#hold(async (target) => ({
+      differences: await redirector.check(target, expected).catch(unread),
+      listening: listeningPorts(target.netnsFd),
+      canary: await sendCanary(target.netnsFd, clock),
+    }));
+  }
+
+  /** Cuts the namespace off until the rules are written, or until it is no longer to have any. Rejects with NETNS_RULES. */
+  async cut(): Promise<void> {
+    await this.#hold((target) => this.#deps.redirector.cut(target));
+  }
+
+  /** Ends a cut. Rejects with NETNS_RULES when that fails. */
+  async uncut(): Promise<void> {
+    await this.#hold((target) => this.#deps.redirector.uncut(target));
   }
 
   /** Ends the redirection of new connections; keeps the rules that carried connections need. */
@@ -145,9 +194,9 @@ export class PodRules {
     this.#applied = null;
   }
 
-  /** Returns whether namespace and rules certainly have not changed. It is quick. True when no namespace is held. */
-  unchanged(record: PodRecord): boolean {
-    if (this.#netns === null || this.#applied === null) return true;
+  /** Returns whether namespace and rules certainly have not changed. It runs no process. True when no namespace is held. */
+  unchanged(record: PodRecord, how: 'quick' | 'full'): boolean {
+    if (this.#netns === null || this.#applied === null || this.#fingerprint === null) return true;
     const status =
       record.netns === null
         ? undefined
@@ -158,7 +207,7 @@ export class PodRules {
       if (!sameNetns(this.#netns.identity, named)) return false;
     }
     const target = targetOf(this.#netns);
-    return this.#deps.redirector.unchanged(target, this.#applied, this.#fingerprint);
+    return this.#deps.redirector.unchanged(target, this.#applied, this.#fingerprint, how);
   }
 
   /** Releases the namespace without a change. */
@@ -255,6 +304,12 @@ export class PodRules {
     }
     return rules;
   }
+}
+
+/** Stands for rules that the programs cannot read. */
+function unread(error: unknown): null {
+  if (error instanceof MeshError && error.code === 'NETNS_RULES') return null;
+  throw error;
 }
 
 function targetOf(netns: NetnsHandle): RedirectTarget {

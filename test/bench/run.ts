@@ -6,6 +6,7 @@ import { setTimeout as wait } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { downWhenInterrupted } from '../support/interruption.ts';
 import { compactCost } from './figures/compact.ts';
+import { driftCost } from './figures/drift.ts';
 import { idleCost, workloadCost } from './figures/memory.ts';
 import { requests } from './figures/requests.ts';
 import { serviceCost } from './figures/services.ts';
@@ -40,6 +41,9 @@ const idleConnections = Number(values.idle ?? (short ? 100 : 2_000));
 const knownWorkloads = Number(values.workloads ?? (short ? 100 : 1_000));
 /** Many, so that occasional heap growth is not attributed to a pod. */
 const ADDED_PODS = 180;
+/** Pods that a kubelet runs at most by default, and those of a large node. */
+const USUAL_PODS = 110;
+const MANY_PODS = 1_000;
 const FEW_ENDPOINTS = 100;
 const MANY_ENDPOINTS = 5_000;
 const only = new RegExp(values.only ?? '');
@@ -51,6 +55,7 @@ const chosen = (label: string): boolean => only.test(label);
 const IDLE = 'memory per idle connection';
 const WORKLOADS = 'memory of a node proxy per 1,000 workloads, MiB';
 const SERVICES = 'services';
+const DRIFT = "the node agent's look for drift";
 const COMPACT = 'node side in one process, 3 pods';
 const ROLES = 'memory of an idle';
 /** Private megabytes that an idle role may take: the node proxy, and each other one. */
@@ -177,6 +182,23 @@ async function services(): Promise<LimitResult[]> {
   ];
 }
 
+/** Measures the check in this process, over namespaces of its own. */
+async function drift(): Promise<LimitResult[]> {
+  if (!chosen(DRIFT)) return [];
+  const results: LimitResult[] = [];
+  // A thousand namespaces take a minute to make.
+  for (const pods of short ? [USUAL_PODS] : [USUAL_PODS, MANY_PODS]) {
+    say(`${DRIFT}, ${pods} pods`);
+    results.push({
+      label: `${DRIFT}, ${pods} pods, % of a core`,
+      value: await driftCost(pods, short ? 5 : 60),
+      digits: 2,
+      most: pods === USUAL_PODS ? 2 : null,
+    });
+  }
+  return results;
+}
+
 /** Runs all measurements that need a mesh. */
 async function inMesh(rows: readonly Measurement[]): Promise<[FigureResult[], LimitResult[]]> {
   for (const tool of ['iperf3', 'wrk', 'haproxy', 'openssl', 'gcc', 'curl']) {
@@ -203,7 +225,7 @@ async function inMesh(rows: readonly Measurement[]): Promise<[FigureResult[], Li
 }
 
 const rows = plan();
-const alone = await services();
+const alone = [...(await services()), ...(await drift())];
 const needsMesh = rows.length > 0 || [ROLES, IDLE, WORKLOADS, COMPACT].some(chosen);
 const [results, held] = needsMesh ? await inMesh(rows) : [[], []];
 const others = [...held, ...alone];

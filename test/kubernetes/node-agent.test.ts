@@ -1,4 +1,6 @@
 /** The node agent with a real API server, real namespaces and real rules. */
+import type { Proof } from '../../services/node-agent/proof/node-proof.ts';
+import { seizeTable } from '../support/pod-faults.ts';
 import { startServingProxy } from '../support/serving-proxy.ts';
 import { until } from '../support/until.ts';
 import type { Cluster, StoredTestObject } from './support/cluster.ts';
@@ -75,6 +77,33 @@ await kubernetesSuite('node-agent', (test) => {
     await until(async () => (await redirection(cluster, stored)) === 'enabled', {
       what: 'enabled anew',
     });
+    await cluster.admin.create(
+      `/apis/networking.k8s.io/v1/namespaces/${namespace}/networkpolicies`,
+      {
+        apiVersion: 'networking.k8s.io/v1',
+        kind: 'NetworkPolicy',
+        metadata: { name: 'closed' },
+        spec: { podSelector: {}, policyTypes: ['Ingress'] },
+      },
+    );
+    const { findings } = (await agent.ask('GET', '/proof')) as Proof;
+    t.deepEqual(
+      findings.filter(({ pod: found }) => found !== null),
+      [
+        {
+          pod: `${namespace}/web`,
+          cause: 'NetworkPolicy blocks 15008',
+          detail: `${namespace}/closed lets no TCP in to 15008 from any peer`,
+        },
+      ],
+    );
+    const release = await seizeTable(netns);
+    await until(
+      async () => (await events(cluster, namespace)).some((text) => /cut off until/.test(text)),
+      { what: 'an Event tells of the cut' },
+    );
+    await release();
+    await until(() => agent.enrolments()[0]?.exposure === undefined, { what: 'its end' });
     await label(cluster, namespace, null);
     await until(async () => (await redirection(cluster, stored)) === undefined, {
       what: 'no annotation',

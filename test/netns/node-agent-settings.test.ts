@@ -45,6 +45,7 @@ async function firstPod(
     log,
     metrics: agentMetrics(new MetricRegistry(), {
       states: () => new Map(),
+      exposures: () => new Map(),
       proxies: () => 0,
       zds: () => none,
     }),

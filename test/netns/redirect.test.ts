@@ -293,21 +293,32 @@ for (const way of ['nft', 'native'] as const) {
   });
 }
 
-test('the fingerprint sees changed rules and lost policy routing', async (t) => {
-  const netns = await createNetns(t);
-  const target = open(t, netns);
-  const { tool } = await redirector(t, 'nft');
-  await tool.apply(target, EXPECTED);
-  let fingerprint = tool.fingerprint(target);
-  t.true(tool.unchanged(target, EXPECTED, fingerprint));
-  await netns.exec('iptables-nft', '-t', 'nat', '-F', 'ISTIO_OUTPUT');
-  t.false(tool.unchanged(target, EXPECTED, fingerprint));
-  await tool.apply(target, EXPECTED);
-  fingerprint = tool.fingerprint(target);
-  t.true(tool.unchanged(target, EXPECTED, fingerprint));
-  await netns.ip('-6 rule del pref 32764');
-  t.false(tool.unchanged(target, EXPECTED, fingerprint));
-});
+for (const flavour of ['nft', 'legacy'] as const) {
+  test(`the fingerprint sees changed rules and lost policy routing, and no traffic (${flavour})`, async (t) => {
+    const netns = await createNetns(t);
+    const target = open(t, netns);
+    const { tool } = await redirector(t, flavour);
+    let { fingerprint } = await tool.apply(target, EXPECTED);
+    const unchanged = (): boolean => {
+      const full = tool.unchanged(target, EXPECTED, fingerprint, 'full');
+      t.is(tool.unchanged(target, EXPECTED, fingerprint, 'quick'), full);
+      return full;
+    };
+    t.true(unchanged());
+    // Packets change the counters of rules and chains.
+    await netns.exec('bash', '-c', 'echo hello >/dev/udp/127.0.0.1/9');
+    t.regex(await netns.exec(`iptables-${flavour}-save`, '-c'), /\[[1-9]\d*:\d+\]/);
+    t.true(unchanged());
+    for (const change of ['nat -F ISTIO_OUTPUT', 'mangle -P OUTPUT DROP', 'raw -N EMPTY']) {
+      await netns.exec(`iptables-${flavour}`, '-t', ...change.split(' '));
+      t.false(unchanged(), change);
+      ({ fingerprint } = await tool.apply(target, EXPECTED));
+      t.true(unchanged());
+    }
+    await netns.ip('-6 rule del pref 32764');
+    t.false(unchanged());
+  });
+}
 
 test('a namespace without IPv6 loopback gets rules but no route', async (t) => {
   const netns = await createNetns(t);

@@ -33,6 +33,8 @@ export interface TestAgent extends TestActor {
   drain(): Promise<void>;
   enrolments(): readonly EnrolmentView[];
   state(uid: string): string | undefined;
+  /** Asks a route of the agent and resolves to its answer. */
+  ask(method: string, path: string): Promise<unknown>;
 }
 
 /** Makes directories and a Redis for one agent. */
@@ -75,20 +77,24 @@ export async function startAgent(
     driftIntervalMs: 200,
   });
   const hosted = await startActor(t, actor, 'node-agent', node);
-  const enrolments = (): readonly EnrolmentView[] => {
-    let body = '[]';
-    const response = { writeHead: () => undefined, end: (text: string) => (body = text) };
-    void hosted.routes.get('GET /enrolments')?.(
-      {} as never,
-      response as never,
-      new URL('http://agent/'),
-    );
-    return JSON.parse(body) as EnrolmentView[];
+  const call = (method: string, path: string): { readonly done: unknown; body: string } => {
+    const answer = { done: undefined as unknown, body: '[]' };
+    const response = { writeHead: () => undefined, end: (text: string) => (answer.body = text) };
+    const route = hosted.routes.get(`${method} ${path}`);
+    answer.done = route?.({} as never, response as never, new URL('http://agent/'));
+    return answer;
   };
+  const enrolments = (): readonly EnrolmentView[] =>
+    JSON.parse(call('GET', '/enrolments').body) as EnrolmentView[];
   return {
     ...hosted,
     drain: () => actor.drain(),
     enrolments,
+    ask: async (method, path) => {
+      const answer = call(method, path);
+      await answer.done;
+      return JSON.parse(answer.body) as unknown;
+    },
     state: (uid) => enrolments().find((row) => row.podUid === uid)?.state,
   };
 }

@@ -125,6 +125,7 @@ void registerUdp(napi_env env, napi_value exports);
 void registerSeqpacket(napi_env env, napi_value exports);
 void registerPoll(napi_env env, napi_value exports);
 void registerDiagnostics(napi_env env, napi_value exports);
+void registerRulesDigest(napi_env env, napi_value exports);
 void registerProcess(napi_env env, napi_value exports);
 void registerMemory(napi_env env, napi_value exports);
 void registerSplice(napi_env env, napi_value exports);

@@ -65,6 +65,47 @@ napi_value listeningPorts(napi_env env, napi_callback_info info) {
   return arrayOf(env, ports, makeInteger);
 }
 
+// hasListeners(netnsFd, ports) → whether each TCP port has a listening socket of any address. One lookup a port, where a
+// list of all goes through the listeners of every namespace.
+napi_value hasListeners(napi_env env, napi_callback_info info) {
+  Arguments arguments(env, info);
+  const int netnsFd = arguments.integer(0);
+  if (arguments.failed()) return nullptr;
+  uint32_t count = 0;
+  if (napi_get_array_length(env, arguments.value(1), &count) != napi_ok) {
+    napi_throw_type_error(env, nullptr, "argument 1 must be an array");
+    return nullptr;
+  }
+  Descriptor fd(openNetlink(env, netnsFd, NETLINK_SOCK_DIAG));
+  if (fd.get() < 0) return throwErrno(env, "socket(NETLINK_SOCK_DIAG)", errno);
+  for (uint32_t index = 0; index < count; index += 1) {
+    napi_value element = nullptr;
+    int32_t port = 0;
+    napi_get_element(env, arguments.value(1), index, &element);
+    if (napi_get_value_int32(env, element, &port) != napi_ok) {
+      napi_throw_type_error(env, nullptr, "a port must be a number");
+      return nullptr;
+    }
+    struct {
+      nlmsghdr header;
+      inet_diag_req_v2 request;
+    } message = {};
+    message.header.nlmsg_len = sizeof message;
+    message.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+    message.header.nlmsg_flags = NLM_F_REQUEST;
+    // It finds IPv6 sockets too that take IPv4.
+    message.request.sdiag_family = AF_INET;
+    message.request.sdiag_protocol = IPPROTO_TCP;
+    message.request.id.idiag_sport = htons(static_cast<uint16_t>(port));
+    message.request.id.idiag_cookie[0] = INET_DIAG_NOCOOKIE;
+    message.request.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+    const int failed = askNetlink(fd.get(), &message.header, [](const nlmsghdr*) {});
+    if (failed == ENOENT) return makeBoolean(env, false);
+    if (failed != 0) return throwErrno(env, "sock_diag", failed);
+  }
+  return makeBoolean(env, true);
+}
+
 // nftGeneration(netnsFd) → a number that every committed change of the namespace's nftables rules changes
 // (iptables-nft writes them too); null where the kernel has no nftables.
 napi_value nftGeneration(napi_env env, napi_callback_info info) {
@@ -164,6 +205,7 @@ napi_value describeRule(napi_env env, const nlmsghdr* header) {
   setProperty(env, result, "mark", makeInteger(env, mark));
   setProperty(env, result, "mask", makeInteger(env, mask));
   setProperty(env, result, "table", makeInteger(env, table));
+  setProperty(env, result, "prohibits", makeBoolean(env, rule->action == FR_ACT_PROHIBIT));
   return result;
 }
 
@@ -210,7 +252,7 @@ int dumpRoutes(napi_env env, int fd, int family, int table, napi_value routes) {
   return failed == ENOENT ? 0 : failed;  // the table has never been used
 }
 
-// policyRouting(netnsFd, family, table) → {rules: [{priority, mark, mask, table}], routes: [{local, prefixLength}]}
+// policyRouting(netnsFd, family, table) → {rules: [{priority, mark, mask, table, prohibits}], routes: [{local, prefixLength}]}
 napi_value policyRouting(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
   const int netnsFd = arguments.integer(0);
@@ -240,6 +282,7 @@ napi_value policyRouting(napi_env env, napi_callback_info info) {
 
 void registerDiagnostics(napi_env env, napi_value exports) {
   setFunction(env, exports, "listeningPorts", listeningPorts);
+  setFunction(env, exports, "hasListeners", hasListeners);
   setFunction(env, exports, "nftGeneration", nftGeneration);
   setFunction(env, exports, "policyRouting", policyRouting);
   setFunction(env, exports, "addresses", addresses);

@@ -30,6 +30,7 @@ NAPI_MODULE_INIT() {
   weft::registerSeqpacket(env, exports);
   weft::registerPoll(env, exports);
   weft::registerDiagnostics(env, exports);
+  weft::registerRulesDigest(env, exports);
   weft::registerProcess(env, exports);
   weft::registerMemory(env, exports);
   weft::registerSplice(env, exports);

@@ -7,6 +7,7 @@ import { findConnection } from '../../../lib/kubernetes/connection.ts';
 import type { KubernetesConnection } from '../../../lib/kubernetes/connection.ts';
 import type { EligibilityRules } from '../eligibility.ts';
 import type { NodeEnrolments } from '../node-enrolments.ts';
+import type { NodeFacts } from '../proof/findings.ts';
 import type { PodSource } from '../pod-source.ts';
 import { AddServer } from './add-server.ts';
 import { AGENT_DAEMON_SET, pluginEntry } from './config.ts';
@@ -32,6 +33,8 @@ export class Cni {
   readonly #installer: Installer;
   readonly #server: AddServer;
   readonly #connection: KubernetesConnection | null;
+  /** When the plugin was found installed, by the wall clock; null while it is not. */
+  #installedAtMs: number | null = null;
   /** Releases the block of readiness; null while the installation is complete. */
   #release: (() => void) | null;
 
@@ -66,6 +69,7 @@ export class Cni {
         onResult: (result) => installs.inc({ result }),
         onReady: (ready) => {
           this.#release?.();
+          this.#installedAtMs = ready ? clock.now() : null;
           this.#release = ready ? null : readiness.block('cni-install');
         },
       },
@@ -96,6 +100,17 @@ export class Cni {
     await cni.#server.listen();
     await cni.#installer.start();
     return cni;
+  }
+
+  /** The facts about the installation that a proof tells. */
+  get facts(): Omit<NonNullable<NodeFacts['cni']>, 'uncalled'> {
+    const { problem, conflict } = this.#installer;
+    return { problem, conflict };
+  }
+
+  /** When the plugin was found installed, by the wall clock; null while it is not. */
+  get installedAtMs(): number | null {
+    return this.#installedAtMs;
   }
 
   /**

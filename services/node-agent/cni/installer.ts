@@ -86,6 +86,7 @@ export class Installer {
   readonly #rewrites: number[] = [];
   #ready = false;
   #problem: string | null = null;
+  #conflict: string | null = null;
   #refused: ReadonlySet<string> = new Set();
   #closed = false;
 
@@ -113,6 +114,11 @@ export class Installer {
   /** Why the installation is not complete; null when it is. */
   get problem(): string | null {
     return this.#problem;
+  }
+
+  /** The option of another component that keeps the list from being in force; null when none is known. */
+  get conflict(): string | null {
+    return this.#conflict;
   }
 
   /** Compares and repairs soon. */
@@ -157,6 +163,7 @@ export class Installer {
     if (changed.length > 0 || !ready) this.#deps.onResult(result);
     if (changed.length > 0) this.#deps.log.info({ changed, ready }, 'cni.installed');
     if (ready) this.#problem = null;
+    if (ready && changed.length === 0) this.#conflict = null;
     if (ready === this.#ready) return;
     this.#ready = ready;
     this.#deps.onReady(ready);
@@ -218,10 +225,8 @@ export class Installer {
     }
     const file = ownList ?? primary.file.replace(/\.conf$/, '.conflist');
     if (ownList !== null && sortsBefore(primary.file, ownList)) {
-      throw new MeshError(
-        'CONFIG_INVALID',
-        `${primary.file} sorts before ${ownList}, so runtimes would not read the latter: set ISTIO_OWNED_CNI_CONFIG_FILENAME`,
-      );
+      this.#conflict = `${primary.file} sorts before ${ownList}, so runtimes would not read the latter: set ISTIO_OWNED_CNI_CONFIG_FILENAME`;
+      throw new MeshError('CONFIG_INVALID', this.#conflict);
     }
     if (ownList === null && hasPlugin(primary, entry)) return;
     const text = withPlugin(primary, entry);
@@ -252,7 +257,7 @@ export class Installer {
     if (this.#rewrites.length <= CONTEST.rewrites) return;
     const first = this.#rewrites.shift() ?? now;
     if (now - first > CONTEST.withinMs) return;
-    // Cilium removes other lists, for example, unless its cni.exclusive is false.
+    this.#conflict = `another component replaces ${file} again and again; Cilium does so unless cni.exclusive is false`;
     log.error({ file, primary: primary.file }, 'cni.contested');
   }
 

@@ -1,19 +1,32 @@
 /** The parts of a node agent on Kubernetes: its pods, their annotations and Events, and the node's rules for kubelet. */
 import { join } from 'node:path';
 import type { ActorContext } from '../../../lib/actor/actor.ts';
+import type { Clock } from '../../../lib/clock/clock.ts';
+import { asMeshError } from '../../../lib/errors/mesh-error.ts';
 import { KubernetesClient } from '../../../lib/kubernetes/client.ts';
 import type { ConnectionSource } from '../../../lib/kubernetes/connection.ts';
 import { findConnection } from '../../../lib/kubernetes/connection.ts';
 import { reflectorMetrics } from '../../../lib/kubernetes/reflection.ts';
+import { resourcePath } from '../../../lib/kubernetes/resource.ts';
 import { WriteQueue, writeQueueMetrics } from '../../../lib/kubernetes/write-queue.ts';
 import type { ChosenHostProbes } from '../../../lib/redirect/choose-host-probes.ts';
 import type { RedirectOptions } from '../../../lib/redirect/rules.ts';
+import type { PodRecord } from '../../../lib/state/pod-record.ts';
 import { removeNodeState } from '../host/node-state.ts';
 import { ProbeRules } from '../host/probe-rules.ts';
 import type { PodDeps } from '../pod-enrolment.ts';
+import type { NodeFacts } from '../proof/findings.ts';
+import { blockingPolicy, readPolicies } from '../proof/network-policies.ts';
 import { KubernetesPods } from './kubernetes-pods.ts';
 import { PodEvents } from './pod-events.ts';
 import { RedirectionAnnotations } from './redirection-annotations.ts';
+
+const NETWORK_POLICIES = {
+  group: 'networking.k8s.io',
+  versions: ['v1'],
+  plural: 'networkpolicies',
+  namespaced: true,
+} as const;
 
 /** The node. */
 export interface KubernetesSite {
@@ -30,6 +43,8 @@ export interface KubernetesSite {
 export class KubernetesParts {
   readonly pods: KubernetesPods;
   readonly probes: ProbeRules;
+  readonly #client: KubernetesClient;
+  readonly #clock: Clock;
   readonly #annotations: RedirectionAnnotations;
   readonly events: PodEvents;
   readonly #hostRoot: string | null;
@@ -42,6 +57,8 @@ export class KubernetesParts {
   ) {
     this.#hostRoot = hostRoot;
     const { clock, log, metrics } = context;
+    this.#client = client;
+    this.#clock = clock;
     this.#made.defer(() => client.close());
     const writes: WriteQueue = new WriteQueue({
       clock,
@@ -115,6 +132,33 @@ export class KubernetesParts {
     await this.probes.close();
     await this.probes.remove();
     if (this.#hostRoot !== null) await removeNodeState(this.#hostRoot);
+  }
+
+  /** Reads from the API server what a proof of these pods needs. */
+  async prove(records: readonly PodRecord[]): Promise<NonNullable<NodeFacts['cluster']>> {
+    const problems = [...this.pods.problems];
+    if (this.probes.problem !== null) problems.push(this.probes.problem);
+    try {
+      const path = resourcePath(NETWORK_POLICIES);
+      const skewMs = await this.#skew();
+      const policies = readPolicies(await this.#client.get(path));
+      const blocked = records.flatMap(({ namespace, name, labels }) => {
+        const policy = blockingPolicy(policies, { namespace, labels });
+        return policy === null ? [] : [{ pod: `${namespace}/${name}`, policy }];
+      });
+      return { problems, skewMs, blocked };
+    } catch (error) {
+      problems.push(asMeshError(error, 'KUBERNETES_INVALID').message);
+      return { problems, skewMs: null, blocked: [] };
+    }
+  }
+
+  /** The API server's clock minus this one's; its answers tell whole seconds. */
+  async #skew(): Promise<number | null> {
+    const answer = await this.#client.stream({ path: '/version' });
+    answer.resume();
+    const { date } = answer.headers;
+    return date === undefined ? null : Date.parse(date) - this.#clock.now();
   }
 
   [Symbol.asyncDispose](): Promise<void> {

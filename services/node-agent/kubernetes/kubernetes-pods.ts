@@ -55,6 +55,8 @@ export class KubernetesPods implements PodSource {
   readonly #namespaces = new Map<string, Labels>();
   /** By uid, while the pod exists. */
   readonly #networks = new Map<string, PodNetwork>();
+  /** Uids of the pods that the plugin asked about, while the pod exists. */
+  readonly #asked = new Set<string>();
   #records = new Map<string, MadeRecord>();
   readonly #reflectors: readonly Reflector<unknown>[];
   #onPods: ((set: PodSet) => void) | null = null;
@@ -125,6 +127,16 @@ export class KubernetesPods implements PodSource {
     await Promise.all(this.#reflectors.map((reflector) => reflector.close()));
   }
 
+  /** The uids of the pods that started after this time and that the plugin never asked about. */
+  uncalled(sinceMs: number): ReadonlySet<string> {
+    const pods = [...this.#pods.values()].filter(
+      ({ uid, startedAtMs, addresses }) =>
+        // It has addresses once the plugins of the runtime are through.
+        addresses.length > 0 && (startedAtMs ?? 0) > sinceMs && !this.#asked.has(uid),
+    );
+    return new Set(pods.map(({ uid }) => uid));
+  }
+
   /** The pod of that uid; null when none is known. */
   byUid(uid: string): KubernetesPod | null {
     return this.#byUid.get(uid) ?? null;
@@ -150,6 +162,7 @@ export class KubernetesPods implements PodSource {
   /** Sets the network of a pod that the runtime is starting, and tells the pod at once. */
   place(uid: string, network: PodNetwork): void {
     this.#networks.set(uid, network);
+    this.#asked.add(uid);
     if (this.#onPods === null) {
       throw new MeshError('KUBERNETES_UNAVAILABLE', 'the pods of this node are not known yet');
     }
@@ -181,6 +194,7 @@ export class KubernetesPods implements PodSource {
     if (before !== undefined && before.uid !== pod?.uid) {
       this.#networks.delete(before.uid);
       this.#byUid.delete(before.uid);
+      this.#asked.delete(before.uid);
     }
     if (pod === null) this.#pods.delete(key);
     else if (!isDeepStrictEqual(before, pod)) {
@@ -226,11 +240,16 @@ export class KubernetesPods implements PodSource {
       before !== undefined &&
       before.network === network &&
       before.namespaceLabels === namespaceLabels &&
-      isDeepStrictEqual({ ...before.pod, redirection: null }, { ...pod, redirection: null });
+      isDeepStrictEqual(recorded(before.pod), recorded(pod));
     if (same) return before;
     const record = recordOf(pod, this.#deps.node, namespaceLabels, network);
     return { pod, namespaceLabels, network, record };
   }
+}
+
+/** Leaves out what no record tells. */
+function recorded(pod: KubernetesPod): KubernetesPod {
+  return { ...pod, redirection: null, startedAtMs: null };
 }
 
 function recordOf(

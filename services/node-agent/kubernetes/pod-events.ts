@@ -6,6 +6,7 @@ import type { Clock } from '../../../lib/clock/clock.ts';
 import type { KubernetesClient } from '../../../lib/kubernetes/client.ts';
 import type { WriteQueue } from '../../../lib/kubernetes/write-queue.ts';
 import type { PodRecord } from '../../../lib/state/pod-record.ts';
+import type { PodEvent } from '../pod-guard.ts';
 import { EVENT_REPEAT_MS, MAX_EVENT_CHARACTERS, MAX_PODS } from '../limits.ts';
 
 /** Collaborators of {@link PodEvents}. */
@@ -28,7 +29,7 @@ export class PodEvents {
   }
 
   /** Writes a warning about the pod. */
-  warn(pod: PodRecord, reason: 'MeshEnrolmentFailed', text: string): void {
+  warn(pod: PodRecord, reason: PodEvent, text: string): void {
     const { clock, writes } = this.#deps;
     const message = text.slice(0, MAX_EVENT_CHARACTERS);
     const last = this.#last.get(pod.uid);
@@ -38,7 +39,7 @@ export class PodEvents {
     this.#last.set(pod.uid, { message, atMs });
     evictOldest(this.#last, MAX_PODS);
     const time = new Date(clock.now()).toISOString();
-    writes.offer(`event/${pod.uid}`, (signal) =>
+    writes.offer(`event/${reason}/${pod.uid}`, (signal) =>
       this.#write(pod, { reason, message, time }, signal),
     );
   }

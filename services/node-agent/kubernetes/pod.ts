@@ -19,6 +19,8 @@ export interface KubernetesPod {
   readonly addresses: readonly string[];
   /** True when no process of it will run any more. */
   readonly ended: boolean;
+  /** When its kubelet saw it, before its sandbox was made; null while it has not. */
+  readonly startedAtMs: number | null;
   /** Changes when containers start anew, as they do in a new sandbox with a new namespace. */
   readonly containers: string;
 }
@@ -38,6 +40,7 @@ const podSchema = z.object({
   }),
   status: z
     .object({
+      startTime: z.iso.datetime({ offset: true }).optional(),
       phase: z.string().default('Pending'),
       podIP: z.string().optional(),
       podIPs: z.array(z.object({ ip: z.string() })).optional(),
@@ -66,6 +69,7 @@ export function reducePod(object: unknown): KubernetesPod {
     redirection,
     hostNetwork: spec.hostNetwork,
     addresses: status.podIPs?.map(({ ip }) => ip) ?? single,
+    startedAtMs: status.startTime === undefined ? null : Date.parse(status.startTime),
     ended: status.phase === 'Succeeded' || status.phase === 'Failed',
     containers: status.containerStatuses.map(({ containerID }) => containerID).join(),
   };

@@ -119,7 +119,7 @@ test('what is rendered is what is read back, from nothing and from any residue',
   if (v4 === undefined) throw new Error('no rules');
   const text = renderRestore(v4, observe(4, ''));
   const policy = {
-    rules: [{ priority: 32_764, mark: 0x111, mask: 0xfff, table: 100 }],
+    rules: [{ priority: 32_764, mark: 0x111, mask: 0xfff, table: 100, prohibits: false }],
     routes: [{ local: true, prefixLength: 0 }],
   };
   t.deepEqual(differences(v4, { ...observe(4, text), policy }, true), []);

@@ -16,6 +16,7 @@ test('a pod is reduced to the fields in use', (t) => {
     spec: { serviceAccountName: 'web', hostNetwork: true, containers: [] },
     status: {
       phase: 'Running',
+      startTime: '2026-11-23T10:00:00Z',
       podIP: '10.0.0.1',
       podIPs: [{ ip: '10.0.0.1' }, { ip: 'fd00::1' }],
       containerStatuses: [{ containerID: 'containerd://a' }, {}],
@@ -29,6 +30,7 @@ test('a pod is reduced to the fields in use', (t) => {
     redirection: 'pending',
     hostNetwork: true,
     addresses: ['10.0.0.1', 'fd00::1'],
+    startedAtMs: Date.parse('2026-11-23T10:00:00Z'),
     ended: false,
     containers: 'containerd://a,',
   });

@@ -1,0 +1,121 @@
+import { execFile } from 'node:child_process';
+import { dirname, join } from 'node:path';
+import { promisify } from 'node:util';
+import { systemClock } from '../../lib/clock/clock.ts';
+import { NetnsHandle } from '../../lib/linux/netns-handle.ts';
+import { Redirector } from '../../lib/redirect/apply.ts';
+import { chooseTools } from '../../lib/redirect/flavour.ts';
+import { DEFAULT_PROBE_ADDRESS, redirectRules } from '../../lib/redirect/rules.ts';
+import type { Proof } from '../../services/node-agent/proof/node-proof.ts';
+import { sendCanary } from '../../services/node-agent/proof/canary.ts';
+import { bareEnvironment } from '../support/bare-environment.ts';
+import { makeScratch } from '../support/leftovers.ts';
+import { createNetns, createPodPair } from '../support/netns-kit.ts';
+import type { TestNetns } from '../support/netns-kit.ts';
+import { netnsTest as test } from '../support/netns-test.ts';
+import { agentSite, spawnAgent, startAgent } from '../support/node-agent-kit.ts';
+import { listenIn, seizeTable } from '../support/pod-faults.ts';
+import { podRecord, writeRecord } from '../support/pod-records.ts';
+import { startServingProxy } from '../support/serving-proxy.ts';
+import { until } from '../support/until.ts';
+
+const run = promisify(execFile);
+const WEFT = new URL('../../services/cli/weft', import.meta.url).pathname;
+
+test('a canary tells who takes the connections of a pod', async (t) => {
+  const { pod, peer } = await createPodPair(t);
+  const lone = await createNetns(t, 'lone');
+  const lockDir = await makeScratch('canary');
+  const tool = new Redirector(await chooseTools({ ipv6: true, force: 'nft', lockDir }), lockDir);
+  const rules = redirectRules({
+    ipv6: true,
+    dnsCapture: false,
+    bypassInboundCapture: false,
+    virtualInterfaces: [],
+    probeAddress: DEFAULT_PROBE_ADDRESS,
+  });
+  const open = (netns: TestNetns): NetnsHandle => {
+    const handle = NetnsHandle.open(netns.path);
+    t.teardown(() => handle.release());
+    return handle;
+  };
+  const { fd, identity } = open(pod);
+  const target = { netnsFd: fd, inode: identity.inode };
+  const canary = (): ReturnType<typeof sendCanary> => sendCanary(fd, systemClock);
+
+  t.is(await sendCanary(open(lone).fd, systemClock), 'no-route');
+  t.is(await canary(), 'not-captured');
+  await tool.apply(target, rules);
+  t.is(await canary(), 'refused');
+  const server = await listenIn(pod, 15_001);
+  t.is(await canary(), 'captured');
+  await tool.cut(target);
+  t.is(await canary(), 'cut-off');
+  await tool.remove(target);
+  server.kill();
+
+  await peer.ip('addr add 192.0.2.1/32 dev lo');
+  await listenIn(peer, 9);
+  t.is(await canary(), 'answered-by-others');
+});
+
+test('the proof of a node names what is wrong with it and with its pods', async (t) => {
+  const site = await agentSite(t);
+  const agent = await startAgent(t, site);
+  const proof = async (): Promise<Proof> => (await agent.ask('GET', '/proof')) as Proof;
+  const causes = async (): Promise<readonly string[]> =>
+    (await proof()).findings.map(({ pod, cause }) => `${pod}: ${cause}`);
+  const pod = await createNetns(t, 'pod');
+  await writeRecord(site.podsDir, 'u-1', podRecord({ uid: 'u-1', netns: pod.path }));
+  await until(() => agent.state('u-1') === 'pending', { what: 'the rules' });
+  t.deepEqual(await causes(), [
+    'null: no proxy',
+    'demo/u-1: not enrolled',
+    'demo/u-1: missing listener',
+  ]);
+
+  startServingProxy(t, site.socket);
+  await until(() => agent.state('u-1') === 'enabled', { what: 'enabled' });
+  t.deepEqual(await proof(), { node: 'node-1', pods: 1, findings: [] });
+
+  await seizeTable(pod);
+  await until(() => agent.enrolments()[0]?.exposure === 'cut', { what: 'the cut' });
+  const { findings } = await proof();
+  t.true(
+    findings.some(
+      ({ cause, detail }) =>
+        cause === 'missing rule' && detail === 'IPv4 table nat has no chains (cut off)',
+    ),
+    JSON.stringify(findings),
+  );
+});
+
+test('weft doctor asks an agent, and its status tells whether all is right', async (t) => {
+  const site = await agentSite(t);
+  const admin = join(dirname(site.podsDir), 'admin.sock');
+  const environment = { ...site.environment, WEFT_ADMIN_ADDRESS: `unix:${admin}` };
+  spawnAgent(t, { ...site, environment });
+  const pod = await createNetns(t, 'pod');
+  await writeRecord(site.podsDir, 'u-1', podRecord({ uid: 'u-1', netns: pod.path }));
+  const proxy = startServingProxy(t, site.socket);
+  await until(() => site.rows().get('u-1')?.state === 'enabled', { what: 'enabled' });
+  const doctor = async (...words: string[]): Promise<string> => {
+    const env = bareEnvironment({ WEFT_ADMIN_ADDRESS: `unix:${admin}` });
+    return run(WEFT, ['doctor', ...words], { env }).then(
+      ({ stdout }) => stdout,
+      (error: unknown) => {
+        const { code, stdout, stderr } = error as { code: number; stdout: string; stderr: string };
+        return `${code} ${stdout}${stderr}`;
+      },
+    );
+  };
+  t.is(await doctor(), 'node-1: 1 pods of the mesh, all right\n');
+  t.is(await doctor('--cut'), '0 open pods are being cut off\n');
+  proxy.refused.add('u-2');
+  await writeRecord(site.podsDir, 'u-2', podRecord({ uid: 'u-2', netns: '/run/netns/none' }));
+  await until(async () => (await doctor()).startsWith('1 '), { what: 'a finding' });
+  t.regex(await doctor(), /^1 node-1 demo\/u-2: not enrolled: .*none/);
+  const [diagnosis] = JSON.parse((await doctor('-o', 'json')).replace(/^1 /, '')) as Proof[];
+  t.like(diagnosis, { node: 'node-1', pods: 2 });
+  t.regex(await doctor('--agent', 'unix:/none'), /^1 the node: node agent unreachable: .*\/none/);
+});

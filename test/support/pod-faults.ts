@@ -1,0 +1,34 @@
+/** Servers and faults inside a pod's namespace. */
+import type { ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import type { TestNetns } from './netns-kit.ts';
+import { until } from './until.ts';
+
+/** Starts a server that belongs to no mesh: it closes every connection. */
+export async function listenIn(netns: TestNetns, port: number): Promise<ChildProcess> {
+  const program = `require('node:net').createServer((socket) => socket.end()).listen(${port}, '::')`;
+  const server = netns.spawn(process.execPath, ['-e', program]);
+  await until(async () => (await netns.exec('ss', '-ltnH')).includes(`:${port} `), {
+    what: `a server at ${port}`,
+  });
+  return server;
+}
+
+/**
+ * Takes the rules of IPv4 away and holds their table, so that no other program can write it, until the returned function is called.
+ */
+export async function seizeTable(pod: TestNetns): Promise<() => Promise<void>> {
+  const nft = pod.spawn('/usr/sbin/nft', ['-i'], { stdio: ['pipe', 'ignore', 'inherit'] });
+  nft.stdin?.write(
+    ['add table ip nat', 'delete table ip nat', 'add table ip nat { flags owner; }', ''].join('\n'),
+  );
+  await until(
+    async () => (await pod.exec('/usr/sbin/nft', 'list', 'ruleset')).includes('flags owner'),
+    { what: 'the table to be held' },
+  );
+  return async () => {
+    const ended = once(nft, 'exit');
+    nft.stdin?.end();
+    await ended;
+  };
+}
