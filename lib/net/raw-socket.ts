@@ -74,6 +74,11 @@ export class RawSocket {
     return true;
   }
 
+  /** Whether it is lent. */
+  get lent(): boolean {
+    return this.#recall !== null;
+  }
+
   /** Ends the loan. Returns whether the borrower has kept the connection. */
   recall(): boolean {
     const recall = this.#recall;
@@ -83,8 +88,14 @@ export class RawSocket {
       holdFd(this.#fd);
       return false;
     }
-    this.#fd = null;
+    this.giveUp();
     return true;
+  }
+
+  /** The borrower owns the connection from now on. */
+  giveUp(): void {
+    this.#recall = null;
+    this.#fd = null;
   }
 
   /** Closes the connection by a reset (RST); without effect once it is gone. */

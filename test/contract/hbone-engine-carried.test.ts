@@ -1,12 +1,16 @@
 /** Runs the contract on the engine whose bytes native threads carry. */
 import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import type { Socket } from 'node:net';
 import test from 'ava';
 import { carriedEngine } from '../../lib/hbone/engine-carried/engine.ts';
+import type { IncomingRequest } from '../../lib/hbone/engine.ts';
 import { carryStats } from '../../lib/linux/carry.ts';
 import { RawSocket } from '../../lib/net/raw-socket.ts';
 import { socketPair } from '../support/socket-pair.ts';
 import {
   MIB,
+  echo,
   openTunnel,
   readAll,
   request,
@@ -47,5 +51,82 @@ test.serial(
     t.is(carryStats().streams, 0);
   },
 );
+
+/** The near end as a bare descriptor, as listeners accept it. */
+function bare(near: Socket): RawSocket {
+  return RawSocket.of(new RawSocket(near).take().fd);
+}
+
+test('a client that comes with its request is joined by the answer', async (t) => {
+  const { client, server } = await identities();
+  const application = await socketPair(t);
+  const fixture = await serveTunnels(t, carriedEngine, tunnelOptions(server), (incoming) => {
+    incoming.accept({})?.carry?.(new RawSocket(application.near), 'b');
+    return Promise.resolve();
+  });
+  const tunnel = await openTunnel(t, carriedEngine, fixture.port, tunnelOptions(client));
+  const { near, far } = await socketPair(t);
+  const raw = bare(near);
+  far.end('early');
+  const opening = tunnel.open({ ...request, client: raw });
+  // Nobody has asked for the stream to be joined.
+  t.is((await readAll(application.far)).toString(), 'early');
+  const stream = await opening;
+  const copy = stream.carry?.(raw, 'a');
+  t.true(raw.gone);
+  application.far.end('late');
+  t.is((await readAll(far)).toString(), 'late');
+  t.deepEqual(await copy?.done, { error: null });
+  t.deepEqual([copy?.counts.fromA, copy?.counts.fromB], [5, 4]);
+});
+
+test('a client whose request fails is given back, and may come with another', async (t) => {
+  const { client, server } = await identities();
+  const ways = [
+    (incoming: IncomingRequest): void => incoming.refuse(503),
+    (incoming: IncomingRequest): void => incoming.reset('refused'),
+    (incoming: IncomingRequest): void => incoming.reset('cancel'),
+  ];
+  const fixture = await serveTunnels(t, carriedEngine, tunnelOptions(server), (incoming) => {
+    const way = ways.shift();
+    if (way === undefined) return echo(incoming);
+    way(incoming);
+    return Promise.resolve();
+  });
+  const tunnel = await openTunnel(t, carriedEngine, fixture.port, tunnelOptions(client));
+  const { near, far } = await socketPair(t);
+  const raw = bare(near);
+  for (const code of ['TUNNEL_REFUSED', 'TUNNEL_CLOSED', 'TUNNEL_RESET']) {
+    await t.throwsAsync(tunnel.open({ ...request, client: raw }), { code });
+    t.false(raw.gone);
+  }
+  const stream = await tunnel.open({ ...request, client: raw });
+  const copy = stream.carry?.(raw, 'a');
+  far.end('again');
+  t.is((await readAll(far)).toString(), 'again');
+  t.deepEqual(await copy?.done, { error: null });
+});
+
+test('a client that is reset before the answer loses its connection, and its stream', async (t) => {
+  const { client, server } = await identities();
+  const { promise: asked, resolve } = Promise.withResolvers<IncomingRequest>();
+  const fixture = await serveTunnels(t, carriedEngine, tunnelOptions(server), (incoming) => {
+    resolve(incoming);
+    return Promise.resolve();
+  });
+  const tunnel = await openTunnel(t, carriedEngine, fixture.port, tunnelOptions(client));
+  const { near, far } = await socketPair(t);
+  const raw = bare(near);
+  const opening = tunnel.open({ ...request, client: raw });
+  const incoming = await asked;
+  const failed = once(far, 'error');
+  far.resume();
+  raw.reset();
+  t.like((await failed)[0], { code: 'ECONNRESET' });
+  incoming.accept({});
+  const stream = await opening;
+  t.deepEqual(await stream.carry?.(raw, 'a')?.done, { error: null });
+  await until(() => tunnel.streams === 0, { what: 'the stream to end' });
+});
 
 engineContract(test, carriedEngine);

@@ -31,8 +31,9 @@ export class CarriedStream implements SessionStream {
   /** The thread ends it without being told. */
   #isDone = false;
   #watcher: StreamWatcher | null = null;
-  /** The socket that was lent to the stream, until it is given back. */
+  /** The socket that was lent to the stream, and whether the stream ended with it before it was watched. */
   #lent: RawSocket | null = null;
+  #kept = false;
   /** The decision of the session, and the report of the thread. */
   #outcome: StreamOver | null = null;
   #end: StreamEnded | null = null;
@@ -65,12 +66,13 @@ export class CarriedStream implements SessionStream {
 
   /** Whether the socket was lent to the stream, and not given back. */
   holds(client: RawSocket): boolean {
-    return this.#lent === client;
+    return this.#lent === client && (this.#kept || client.lent);
   }
 
   /** Joins the stream with the lent socket, where that is not done yet. `watcher` learns of the end. */
   join(watcher: StreamWatcher): void {
     this.#link.join(this.id);
+    this.#lent?.giveUp();
     this.#watcher = watcher;
     this.#settle();
   }
@@ -101,9 +103,7 @@ export class CarriedStream implements SessionStream {
     this.over = true;
     this.#outcome = over;
     // A stream that delivers may still be joined.
-    if (this.#watcher === null && !this.delivers && this.#lent?.recall() === false) {
-      this.#lent = null;
-    }
+    if (this.#watcher === null && !this.delivers) this.#kept = this.#lent?.recall() ?? false;
     // The thread still knows a stream that a GOAWAY of the peer has ended.
     const isKnown = this.isReset || this.delivers || this.#isDone;
     if (this.#end === null && !isKnown && !this.#host.over) {
