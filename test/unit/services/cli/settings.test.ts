@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import test from 'ava';
+import { RETIRED_VARIABLES } from '../../../../lib/config/unknown-variables.ts';
 import { ACTORS } from '../../../../services/local-mesh/actors.ts';
 import { settings } from '../../../../services/cli/settings.ts';
 import { SETTINGS_PAGE, settingsPage } from '../../../support/settings-page.ts';
@@ -23,6 +24,11 @@ test('Weft has few settings of its own', async (t) => {
   const lines = (await settings(ACTORS)).flatMap((section) => section.lines);
   const names = new Set(lines.map(({ name }) => name).filter((name) => name.startsWith('WEFT_')));
   t.true(names.size <= 35, `${names.size} settings: retire one before you add one`);
+  t.deepEqual(
+    [...names].filter((name) => RETIRED_VARIABLES.has(name)),
+    [],
+    'no setting that is read is retired',
+  );
 });
 
 test('required variables, defaults and optional ones are told apart', async (t) => {
