@@ -95,6 +95,37 @@ TEST(unknownBytes, "the connection window waits until the listener knows of the 
   EQUAL(given(), 180'000);
 }
 
+TEST(halfOpen, "ten thousand streams that nobody answers hold no more than the window, and another goes on") {
+  constexpr int64_t WINDOW = 1 << 20;
+  Rig rig({.streamWindow = WINDOW, .connectionWindow = WINDOW});
+  rig.send(OPEN_1);
+  const int application = rig.attach(1);
+  for (uint32_t id = 3; id < 20'003; id += 2) {
+    rig.send(frame(HEADERS, FLAG_END_HEADERS, id, "\x82") + data(std::string(100, 'x'), id));
+    if (id % 200 == 1) rig.run();
+  }
+  rig.run();
+  EQUAL(rig.pump.counters.streams.load(), 10'001u);
+  EQUAL(rig.counts->received.load(), 1'000'000);
+  EQUAL(rig.fault(), 1'000u);
+  // One that is joined carries both ways.
+  rig.send(data(std::string(40'000, 'y')));
+  rig.run();
+  EQUAL(take(application).size(), 40'000u);
+  CHECK(::send(application, "answer", 6, MSG_NOSIGNAL) == 6);
+  rig.run();
+  CHECK(rig.sent(data("answer")));
+  // Their end gives everything back.
+  for (uint32_t id = 3; id < 20'003; id += 2) {
+    rig.send(frame(RST_STREAM, 0, id, number(CANCEL)));
+    if (id % 200 == 1) rig.run();
+  }
+  rig.run();
+  EQUAL(rig.pump.counters.streams.load(), 1u);
+  EQUAL(rig.counts->received.load(), 0);
+  close(application);
+}
+
 TEST(unknownUnread, "a link is not read while the listener does not know of much that is held") {
   Rig rig({.streamWindow = 8 << 20, .connectionWindow = 8 << 20});
   int ends[2];

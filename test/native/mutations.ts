@@ -211,6 +211,13 @@ export const MUTATIONS: readonly Mutation[] = [
   ),
   input('frames without progress are bounded', 'if (idle_.spend()) return {};', 'return {};'),
   input(
+    'only whole HEADERS without an end join a stream',
+    'header.flags != FLAG_END_HEADERS || header.length == 0',
+    'header.length == 0',
+  ),
+  input('only a 200 joins a stream', 'block[isUpdated ? 1 : 0] == STATUS_200', 'true'),
+  stream('an unused socket is given back', 'counts_->unused = recall();', 'recall();'),
+  input(
     'the reader of control frames is waited for',
     'waitsForReader() || isUnknown(MAX_UNKNOWN_BYTES)',
     'isUnknown(MAX_UNKNOWN_BYTES)',
@@ -285,8 +292,8 @@ export const MUTATIONS: readonly Mutation[] = [
   link('a stream delivers after its link', 'if (!stream->delivers()) ends', 'if (true) ends'),
   link(
     'a stream that delivers can be cut',
-    'dead_ && command->kind != Command::Kind::RESET',
-    'dead_',
+    'isLate = command->kind == Command::Kind::RESET',
+    'isLate = false',
   ),
   stream('a reset before the join keeps what came', ': over_ && !localEnded;', ': false;'),
   stream('a socket that takes no more', 'unwritable_ = true;\n  writable_', 'writable_'),
