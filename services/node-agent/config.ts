@@ -22,6 +22,8 @@ export interface NodeAgentConfig {
     | { readonly kind: 'directory'; readonly path: string }
     | { readonly kind: 'kubernetes'; readonly connection: ConnectionSource };
   readonly procDir: string;
+  /** Socket of the container runtime; null where it is not asked. */
+  readonly runtimeSocket: string | null;
   readonly rescanMs: number;
   readonly socketPath: string;
   readonly driftIntervalMs: number;
@@ -65,6 +67,12 @@ const variables = {
     description:
       "a mount of the node's /proc: its processes lead to the pods' namespaces, and sys/net is written to",
     when: 'the agent runs in a container',
+  },
+  WEFT_NODE_AGENT_CRI_SOCKET: {
+    schema: absolutePath({ optional: true }),
+    description:
+      "socket of the container runtime (CRI), which tells the namespaces of pods that the CNI plugin did not; the node's processes tell them when unset",
+    when: 'the socket is mounted: one request finds a namespace for which all processes would be searched',
   },
   AMBIENT_IPV6: { schema: bool({ default: true }), description: 'write IPv6 rules too' },
   AMBIENT_DNS_CAPTURE: {
@@ -113,6 +121,7 @@ export const nodeAgentConfig = defineConfig(variables, (values): NodeAgentConfig
   bus: busConfig(values),
   pods: podsOf(values),
   procDir: values.WEFT_NODE_AGENT_PROC_DIR,
+  runtimeSocket: values.WEFT_NODE_AGENT_CRI_SOCKET,
   rescanMs: RESCAN_MS,
   socketPath: values.INPOD_UDS,
   driftIntervalMs: DRIFT_INTERVAL_MS,

@@ -5,6 +5,7 @@ import type { Actor, ActorContext, ActorDefinition } from '../../lib/actor/actor
 import { sendJson } from '../../lib/http/answers.ts';
 import type { Bus } from '../../lib/bus/redis-bus.ts';
 import { connectBus } from '../../lib/bus/redis-bus.ts';
+import { Sandboxes } from '../../lib/cri/sandboxes.ts';
 import { assert, present } from '../../lib/errors/assert.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { threadNetns } from '../../lib/linux/netns.ts';
@@ -86,7 +87,7 @@ export class NodeAgentActor implements Actor {
       ruleSets: new RuleSets(config.redirect),
       existing: config.existing,
       sysctlDir: join(config.procDir, 'sys'),
-      namespaces: new PodNamespaces(config.procDir),
+      namespaces: this.#openNamespaces(log),
       eligibility: config.eligibility,
       ownNetns: threadNetns(),
       drainMs: config.drainMs,
@@ -131,6 +132,13 @@ export class NodeAgentActor implements Actor {
     const hostRoot = this.#config.cni?.hostRoot || null;
     const site = { node, procDir, probeAddress, hostProbes, hostRoot };
     return this.#made.use(await KubernetesParts.open(pods.connection, context, site));
+  }
+
+  #openNamespaces(log: Logger): PodNamespaces {
+    const { procDir, runtimeSocket } = this.#config;
+    const sandboxes = runtimeSocket === null ? null : new Sandboxes(runtimeSocket);
+    this.#made.defer(() => sandboxes?.close());
+    return new PodNamespaces({ procDir, sandboxes, log });
   }
 
   #openDirectory(context: ActorContext, node: string, metrics: AgentMetrics): PodSource {

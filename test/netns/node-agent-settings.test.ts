@@ -57,7 +57,7 @@ async function firstPod(
     }),
     ownNetns: threadNetns(),
     sysctlDir: dir,
-    namespaces: new PodNamespaces('/proc'),
+    namespaces: new PodNamespaces({ procDir: '/proc', sandboxes: null, log }),
   });
   t.teardown(() => rules.drop());
   const pod = await createNetns(t, 'pod');

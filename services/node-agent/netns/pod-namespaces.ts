@@ -1,8 +1,12 @@
-/** Opens the network namespaces of pods: by the path in the record, or found among the processes of the node. */
+/** Opens the network namespaces of pods: by the path in the record, by the container runtime, or found among the node's processes. */
+import { join } from 'node:path';
+import type { Sandboxes } from '../../../lib/cri/sandboxes.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { errnoOf } from '../../../lib/linux/errno.ts';
 import { NetnsHandle } from '../../../lib/linux/netns-handle.ts';
+import type { Logger } from '../../../lib/log/logger.ts';
 import type { PodRecord } from '../../../lib/state/pod-record.ts';
+import { holdsAddress } from './pod-addresses.ts';
 import { scanProcesses } from './process-scan.ts';
 import type { WantedPod } from './process-scan.ts';
 
@@ -12,24 +16,57 @@ interface Search {
   readonly reject: (error: unknown) => void;
 }
 
+/** Where a {@link PodNamespaces} looks. */
+export interface NamespaceSources {
+  /** A mount of the node's `/proc`. */
+  readonly procDir: string;
+  /** Null where the runtime cannot be asked. */
+  readonly sandboxes: Pick<Sandboxes, 'processOf'> | null;
+  readonly log: Pick<Logger, 'warn'>;
+}
+
 /** One scan of the processes serves all pods that wait for it. */
 export class PodNamespaces {
-  readonly #procDir: string;
+  readonly #sources: NamespaceSources;
+  /** The runtime's last failure, which is told once. */
+  #problem: string | null = null;
   #waiting: Search[] = [];
   #scanning = false;
 
-  /** `procDir` is a mount of the node's `/proc`. */
-  constructor(procDir: string) {
-    this.#procDir = procDir;
+  constructor(sources: NamespaceSources) {
+    this.#sources = sources;
   }
 
   /** Opens the namespace of the pod; the caller releases it. Rejects with NETNS_UNAVAILABLE when there is none. */
   async open(record: PodRecord): Promise<NetnsHandle> {
     if (record.netns !== null) return openPath(record.netns, record.uid);
+    const told = await this.#ofRuntime(record);
+    if (told !== null) return told;
     const { promise, resolve, reject } = Promise.withResolvers<NetnsHandle>();
     this.#waiting.push({ pod: record, resolve, reject });
     if (!this.#scanning) void this.#scan();
     return promise;
+  }
+
+  /** Opens the namespace of the pod's sandbox; null when the runtime cannot tell it, or tells one without an address of the pod. */
+  async #ofRuntime({ uid, addresses }: PodRecord): Promise<NetnsHandle | null> {
+    const { sandboxes, procDir, log } = this.#sources;
+    if (sandboxes === null) return null;
+    try {
+      const pid = await sandboxes.processOf(uid);
+      this.#problem = null;
+      const netns = pid === null ? null : openPath(join(procDir, String(pid), 'ns/net'), uid);
+      if (netns === null || holdsAddress(netns, addresses)) return netns;
+      netns.release();
+      return null;
+    } catch (error) {
+      if (!(error instanceof MeshError)) throw error;
+      // The processes tell it, too.
+      if (this.#problem !== error.message)
+        log.warn({ reason: error.message }, 'netns.runtime-failed');
+      this.#problem = error.message;
+      return null;
+    }
   }
 
   /** Never rejects: a failure is that of the searches. */
@@ -40,11 +77,11 @@ export class PodNamespaces {
       this.#waiting = [];
       try {
         const wanted = new Map(searches.map(({ pod }) => [pod.uid, pod]));
-        answer(searches, await scanProcesses(this.#procDir, wanted));
+        answer(searches, await scanProcesses(this.#sources.procDir, wanted));
       } catch (error) {
         const problem = new MeshError(
           'NETNS_UNAVAILABLE',
-          `the processes in ${this.#procDir} cannot be searched`,
+          `the processes in ${this.#sources.procDir} cannot be searched`,
           { cause: error },
         );
         for (const { reject } of searches) reject(problem);

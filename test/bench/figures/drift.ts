@@ -41,6 +41,7 @@ export async function driftCost(pods: number, seconds: number): Promise<number> 
     });
     const { redirect, eligibility, driftIntervalMs, drainMs } = config;
     const tools = await chooseTools({ ipv6: redirect.ipv6, force: 'nft', lockDir: scratch });
+    const log = createLogger({ actor: 'node-agent', level: 'off' });
     const agent = new NodeEnrolments({
       zds: {
         ensure: () => Promise.resolve(),
@@ -54,7 +55,7 @@ export async function driftCost(pods: number, seconds: number): Promise<number> 
       redirector: new Redirector(tools, scratch),
       slots: new Slots(() => MAX_RULE_WRITERS, systemClock),
       clock: systemClock,
-      log: createLogger({ actor: 'node-agent', level: 'off' }),
+      log,
       metrics: agentMetrics(new MetricRegistry(), {
         states: () => new Map(),
         exposures: () => new Map(),
@@ -63,7 +64,7 @@ export async function driftCost(pods: number, seconds: number): Promise<number> 
       }),
       ruleSets: new RuleSets(redirect),
       sysctlDir: '/proc/sys',
-      namespaces: new PodNamespaces('/proc'),
+      namespaces: new PodNamespaces({ procDir: '/proc', sandboxes: null, log }),
       eligibility,
       ownNetns: threadNetns(),
       drainMs,
