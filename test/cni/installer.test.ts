@@ -165,6 +165,7 @@ test('a primary that sorts before the own list is refused, for no runtime would 
   const installer = await site.start();
   t.false(installer.ready);
   t.regex(installer.problem ?? '', /00-multus\.conf sorts before 02-weft-cni\.conflist/);
+  t.is(installer.conflict, installer.problem);
   t.deepEqual(Object.keys(await site.files()), ['00-multus.conf']);
 });
 

@@ -110,6 +110,10 @@ test('weft doctor asks an agent, and its status tells whether all is right', asy
     );
   };
   t.is(await doctor(), 'node-1: 1 pods of the mesh, all right\n');
+  t.regex(
+    await doctor('--ca', 'localhost:1'),
+    /^1 mesh: CA unreachable: localhost:1: .*ECONNREFUSED/,
+  );
   t.is(await doctor('--cut'), '0 open pods are being cut off\n');
   proxy.refused.add('u-2');
   await writeRecord(site.podsDir, 'u-2', podRecord({ uid: 'u-2', netns: '/run/netns/none' }));

@@ -1,10 +1,13 @@
+import { once } from 'node:events';
+import { connect } from 'node:net';
 import type { Command } from 'commander';
 import { processEnvironment } from '../../../lib/config/env.ts';
 import { parseEndpoint } from '../../../lib/config/fields.ts';
+import type { Endpoint } from '../../../lib/config/fields.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
 import { UsageError } from '../../../lib/errors/usage-error.ts';
 import type { Proof } from '../../node-agent/proof/node-proof.ts';
-import { askCertificates } from '../../local-mesh/mesh-client.ts';
+import { askCertificates, askStatus } from '../../local-mesh/mesh-client.ts';
 import { adminSocket } from '../../local-mesh/mesh-paths.ts';
 import type { MeshPaths } from '../../local-mesh/mesh-paths.ts';
 import { askJson } from '../../local-mesh/unix-http.ts';
@@ -18,6 +21,7 @@ import { openMesh } from '../running-mesh.ts';
 interface DoctorOptions extends CommonOptions {
   readonly node?: string;
   readonly agent?: string;
+  readonly ca?: string;
   readonly cut?: boolean;
 }
 
@@ -45,6 +49,10 @@ interface Diagnosis {
 /** A canary of each pod that is not captured takes a second; four pods are read at a time. */
 const PROOF_TIMEOUT_MS = 600_000;
 
+const CONNECT_MS = 5_000;
+/** States of the actor in which it issues certificates, or somebody else's does. */
+const CA_SERVES: ReadonlySet<string> = new Set(['ready', 'external']);
+
 /** Adds `weft doctor`. */
 export function register(program: Command): void {
   program
@@ -55,6 +63,7 @@ export function register(program: Command): void {
       '--agent <address>',
       "admin address of one node agent (default: WEFT_ADMIN_ADDRESS in the agent's own container)",
     )
+    .option('--ca <address>', 'connect to this CA too (default: CA_ADDRESS)')
     .option('--cut', 'cut off the pods that are open because their rules cannot be written')
     .addOption(meshOption())
     .addOption(outputOption())
@@ -71,7 +80,11 @@ async function doctor(options: DoctorOptions): Promise<void> {
     }
     return;
   }
-  const diagnoses = await Promise.all(agents.map(diagnose));
+  const [ca, ...found] = await Promise.all([
+    diagnoseCa(options.ca, agents[0]?.paths ?? null),
+    ...agents.map(diagnose),
+  ]);
+  const diagnoses = ca.findings.length === 0 ? found : [ca, ...found];
   if (options.output === 'json') await writeJson(diagnoses);
   else await write(`${diagnoses.flatMap(lines).join('\n')}\n`);
   if (diagnoses.some(({ findings }) => findings.length > 0)) process.exitCode = EXIT_FAILED;
@@ -112,6 +125,48 @@ async function diagnose({ node, socket, paths }: Agent): Promise<Diagnosis> {
     }
   }
   return { node: proof?.node ?? node ?? 'the node', pods: proof?.pods ?? null, findings };
+}
+
+/** Looks whether the CA runs in a local mesh, and whether one of an address takes connections. */
+async function diagnoseCa(
+  address: string | undefined,
+  paths: MeshPaths | null,
+): Promise<Diagnosis> {
+  const findings: Finding[] = [];
+  const away = (detail: string): void => {
+    findings.push({ pod: null, cause: 'CA unreachable', detail });
+  };
+  if (paths !== null) {
+    try {
+      const { actors } = await askStatus(paths);
+      const state = actors.find(({ name }) => name === 'ca')?.state ?? 'gone';
+      if (!CA_SERVES.has(state)) away(`the actor ca is ${state}`);
+    } catch (error) {
+      findings.push({ pod: null, cause: 'supervisor unreachable', detail: errorText(error) });
+    }
+  }
+  const given = address ?? processEnvironment()['CA_ADDRESS'];
+  if (given !== undefined) {
+    const url = given.replace(/^https?:\/\//, '');
+    await reach(parseEndpoint(url)).catch((error: unknown) =>
+      away(`${given}: ${errorText(error)}`),
+    );
+  }
+  return { node: 'mesh', pods: null, findings };
+}
+
+/** Connects once. Rejects with the network's error. */
+async function reach(endpoint: Endpoint): Promise<void> {
+  const socket =
+    endpoint.kind === 'unix'
+      ? connect(endpoint.path)
+      : connect({ host: endpoint.host || 'localhost', port: endpoint.port });
+  socket.setTimeout(CONNECT_MS, () => socket.destroy(new Error(`no answer in ${CONNECT_MS} ms`)));
+  try {
+    await once(socket, 'connect');
+  } finally {
+    socket.destroy();
+  }
 }
 
 function lines({ node, pods, findings }: Diagnosis): readonly string[] {
