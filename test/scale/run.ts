@@ -19,8 +19,11 @@ import { createCaKit } from '../support/ca-kit.ts';
 import { accountSubject } from '../support/token-issuer.ts';
 import { churn } from './churn.ts';
 import { seed } from './etcd.ts';
+import { measureFollowers } from './followers.ts';
+import type { Followed } from './followers.ts';
 import type { SeededObject } from './etcd.ts';
 import { Plane, memoryOf } from './plane.ts';
+import type { Memory } from './plane.ts';
 
 const ROOT_NAMESPACE = 'istio-system';
 const PAGE = 500;
@@ -28,6 +31,7 @@ const PAGE = 500;
 const BUILD_TIMEOUT_MS = 900_000;
 const ARRIVAL_LIMIT_S = 300;
 const MEMORY_SAMPLE_MS = 2_000;
+const BYTES_PER_MB = 1_048_576;
 
 const { values } = parseArgs({
   options: {
@@ -71,7 +75,10 @@ async function accountOf(cluster: Cluster): Promise<string> {
 }
 
 async function measure(server: ApiServer, pods: number, made: AsyncDisposableStack): Promise<void> {
-  const t = { teardown: (end: () => void | Promise<void>) => made.defer(end) };
+  const t = {
+    teardown: (end: () => void | Promise<void>) => made.defer(end),
+    log: (text: string) => show('log', text),
+  };
   const cluster = new Cluster(server, t);
   const mesh = new BigMesh(pods);
   const begun = performance.now();
@@ -115,6 +122,17 @@ async function measure(server: ApiServer, pods: number, made: AsyncDisposableSta
   await showMemory(plane, 'memory before the churn');
   await churned(plane, cluster, mesh, pods);
   await showIdleMemory(plane, 'memory idle after the churn');
+  const proxyToken = join(ca.dir, 'proxy-token');
+  await writeFile(proxyToken, proxy);
+  await showFollowers(t, {
+    address: `https://127.0.0.1:${port}`,
+    rootCa: ca.bundlePath,
+    token: proxyToken,
+    namespace: ROOT_NAMESPACE,
+    dir: ca.dir,
+    workloads: pods,
+    idleMs: IDLE_MS,
+  });
   const { lost } = await clients.say('ages');
   show('clients lost', String(lost));
   for (const problem of plane.problems) show('log', problem);
@@ -204,6 +222,20 @@ async function churned(plane: Plane, cluster: Cluster, mesh: BigMesh, pods: numb
   if (failed > 0) throw new LostError(`${failed} changes failed: ${problem}`);
 }
 
+async function showFollowers(
+  made: Parameters<typeof measureFollowers>[0],
+  followed: Followed,
+): Promise<void> {
+  const { takeoverMs, proxy, emptyProxy } = await measureFollowers(made, followed);
+  show('takeover of a killed ingester after', `${seconds(takeoverMs)} s`);
+  const told = (memory: Memory): string =>
+    `${memory.residentMb.toFixed(1)}, ${memory.privateMb.toFixed(1)} MB`;
+  show('node proxy idle: resident, private', told(proxy));
+  show('  with a Redis without workloads', told(emptyProxy));
+  const bytes = ((proxy.privateMb - emptyProxy.privateMb) * BYTES_PER_MB) / followed.workloads;
+  show('  bytes for each workload', bytes.toFixed(0));
+}
+
 /** The same of an istiod on the same objects, as far as it does the same. */
 async function measureIstiod(cluster: Cluster): Promise<void> {
   const built = await goProgram('istiod', { tags: ISTIOD_TAGS, timeoutMs: BUILD_TIMEOUT_MS });
@@ -229,9 +261,10 @@ async function measureIstiod(cluster: Cluster): Promise<void> {
 }
 
 async function showTurns(plane: Plane, what: string): Promise<void> {
-  const { longestTurnMs, longestWorkMs, longestGcMs } = await plane.report();
-  const shown = [longestTurnMs, longestWorkMs, longestGcMs].map((ms) => ms.toFixed(1)).join(', ');
-  show(`  ${what}: longest turn, without gc, gc`, `${shown} ms`);
+  const { longestTurnMs, longestCpuMs, longestWorkMs, longestGcMs } = await plane.report();
+  const all = [longestTurnMs, longestCpuMs, longestWorkMs, longestGcMs];
+  const shown = all.map((ms) => ms.toFixed(1)).join(', ');
+  show(`  ${what}: longest turn, cpu, without gc, gc`, `${shown} ms`);
 }
 
 async function showMemory(plane: Plane, what: string): Promise<void> {

@@ -3,13 +3,13 @@ import { randomBytes } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { readFileSync } from 'node:fs';
-import type { ExecutionContext } from 'ava';
 import { Redis } from 'ioredis';
 import { redisUsers } from '../../lib/bus/acl.ts';
 import { writeAclFiles } from '../../lib/bus/acl-files.ts';
 import type { BusConfig } from '../../lib/bus/config.ts';
 import { startPrivateRedis } from './private-redis.ts';
 import type { PrivateRedis } from './private-redis.ts';
+import type { TeardownOwner } from './actor-context.ts';
 import { makeScratch } from './leftovers.ts';
 
 /** A private Redis server. The end of the test removes everything. */
@@ -33,7 +33,7 @@ export interface TestRedis {
 
 /** Starts a Redis with users for `nodes` (default node-1, node-2). */
 export async function startTestRedis(
-  t: ExecutionContext,
+  t: TeardownOwner & { log(text: string): void },
   options: { readonly nodes?: readonly string[]; readonly started?: boolean } = {},
 ): Promise<TestRedis> {
   const dir = await makeScratch('redis');
