@@ -1,5 +1,6 @@
 /**
- * Tests that Weft's control plane gives the same workloads, services and policies as istiod for the same objects, row by row:
+ * Tests that Weft's control plane gives the same workloads, services, policies and status conditions as istiod for the same objects,
+ * row by row:
  * spec: istiod-ambient.md §1.1, spec: istiod-ambient.md §1.2, spec: istiod-ambient.md §1.3, spec: istiod-ambient.md §1.4,
  * spec: istiod-ambient.md §1.5, spec: istiod-ambient.md §1.6, spec: istiod-ambient.md §1.7, spec: istiod-ambient.md §2.1,
  * spec: istiod-ambient.md §2.2, spec: istiod-ambient.md §2.3, spec: istiod-ambient.md §2.4.
@@ -11,6 +12,8 @@ import type { Cluster } from '../kubernetes/support/cluster.ts';
 import { ownPort } from '../support/ports.ts';
 import { until } from '../support/until.ts';
 import type { Comparison, Objects, Resources } from './rows/comparison.ts';
+import { plannedConditions, writtenConditions } from './rows/conditions.ts';
+import type { Conditions } from './rows/conditions.ts';
 import { meshStates } from './rows/settings.ts';
 import { istioSuite, readerToken } from './support/istio-cluster.ts';
 import { ISTIOD_NAME, ROOT_NAMESPACE } from './support/istiod.ts';
@@ -49,20 +52,25 @@ await istioSuite('istiod-rows', (test) => {
         token,
       );
       const same = (resources: Resources): Resources => resources;
+      const written = (conditions: Conditions): Conditions => conditions;
       const parts = [
         {
           title: 'the root namespace',
           names: [ROOT_NAMESPACE, ...(state.namespaces ?? [])],
           expected: state.deviation ?? same,
+          conditions: written,
         },
         ...state.comparisons.map((comparison) => ({
           title: comparison.title,
           names: present(placed.get(comparison), 'it was placed'),
           expected: comparison.deviation?.bind(comparison) ?? same,
+          conditions: comparison.conditions?.bind(comparison) ?? written,
         })),
-      ].flatMap(({ title, names, expected }) =>
-        names.map((namespace) => ({
+      ].flatMap(({ title, names, expected, conditions }) =>
+        names.map((namespace, index) => ({
           title: `${title} (${namespace})`,
+          namespace,
+          conditions: (had: Conditions) => conditions(had, index > 0),
           weft: () => ours(namespace),
           istiod: () => expected(theirs(namespace)),
         })),
@@ -78,6 +86,19 @@ await istioSuite('istiod-rows', (test) => {
         t.deepEqual(Object.fromEntries(by('weft')), Object.fromEntries(by('istiod')));
         throw error;
       }
+      const otherwise = async (): Promise<Readonly<Record<string, unknown>>> => {
+        const [planned, had] = [await plannedConditions(plane), await writtenConditions(cluster)];
+        const told = parts.map(({ title, namespace, conditions }) => {
+          const [weft, istiod] = [planned(namespace), conditions(had(namespace))];
+          return [title, isDeepStrictEqual(weft, istiod) ? null : { weft, istiod }] as const;
+        });
+        return Object.fromEntries(told.filter(([, difference]) => difference !== null));
+      };
+      const agreed = async (): Promise<boolean> => Object.keys(await otherwise()).length === 0;
+      await until(agreed, { what: 'the conditions to agree' }).catch(async (error: unknown) => {
+        t.deepEqual(await otherwise(), {});
+        throw error;
+      });
       t.regex(JSON.stringify(theirs(ROOT_NAMESPACE)), state.shows ?? /Pod/);
       t.true(parts.some((part) => Object.keys(part.istiod()).length > 3));
     });

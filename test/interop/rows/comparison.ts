@@ -4,6 +4,7 @@ import { pod } from '../../kubernetes/support/objects.ts';
 import type { PodOptions } from '../../kubernetes/support/objects.ts';
 import { until } from '../../support/until.ts';
 import type { Fields } from './canonical.ts';
+import type { Conditions } from './conditions.ts';
 
 /** Objects, or their YAML. */
 export type Objects = readonly (TestObject | string)[];
@@ -29,6 +30,8 @@ export interface Comparison extends NamespaceMarks {
   later?(cluster: Cluster, stored: readonly StoredTestObject[]): Promise<unknown>;
   /** Turns istiod's resources into Weft's, where docs/decisions/mapping-deviations.md lists a difference. */
   deviation?(resources: Resources): Resources;
+  /** The same for status conditions; `isSecond` tells the second namespace from the first. */
+  conditions?(written: Conditions, isSecond: boolean): Conditions;
 }
 
 let last = 0;

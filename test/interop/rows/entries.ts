@@ -1,4 +1,5 @@
 import { freshIp, nextSecond, podsWith } from './comparison.ts';
+import type { Conditions } from './conditions.ts';
 import type { Comparison } from './comparison.ts';
 
 interface Parts {
@@ -194,6 +195,15 @@ spec:
   },
   {
     title: 'one host of a service and of several entries',
+    conditions: (written) => {
+      const told = written['ServiceEntry/z-older istio.io/VisibilityApplied'];
+      if (told === undefined) return written;
+      const others = ['a-younger', 'pruned'].map((name) => [
+        `ServiceEntry/${name} istio.io/VisibilityApplied`,
+        told,
+      ]);
+      return { ...written, ...(Object.fromEntries(others) as Conditions) };
+    },
     rows: ['1.5.a'],
     objects: (ns) => [
       webService(ns) +
