@@ -1,4 +1,4 @@
-/** What follows a control plane: ingesters with a Redis, and node proxies. Measures a takeover and the memory of a proxy. */
+/** Followers of a control plane: ingesters with a Redis, and node proxies. Measures a takeover and the memory of a proxy. */
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
