@@ -148,6 +148,8 @@ await kubernetesSuite('node-agent-cni', (test) => {
     await until(() => last.context.readiness.pending().length === 0, { what: 'readiness' });
     // The proxy connects again when it notices that the former agent is gone.
     await until(() => last.state(stored.metadata.uid) === 'enabled', { what: 'served again' });
+    // The proof asks for the NetworkPolicies around enrolled pods.
+    await last.ask('GET', '/proof');
     await last.drain();
     t.deepEqual(await readdir(site.cni.netDir), ['10-calico.conflist']);
     t.notRegex(await probes(), /weft-host/);
