@@ -161,6 +161,8 @@ export class PodEnrolment {
     const record = this.#record;
     const { netns } = this.#rules;
     if (this.#running || record === null || netns === null || !this.wanted) return;
+    // The next attempt is due; one every second for each pod would be too many where all fail.
+    if (this.#guard.failing) return;
     const unchanged = this.#rules.unchanged(record, how);
     // Before the kick, which may replace the namespace.
     this.#checkListeners(netns);

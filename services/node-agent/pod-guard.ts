@@ -42,6 +42,11 @@ export class PodGuard {
     return this.#exposure;
   }
 
+  /** True from a failure until the rules are written. */
+  get failing(): boolean {
+    return this.#failures > 0;
+  }
+
   /** Lets the next {@link failed} cut the pod off whatever the limit. Returns false when the pod is not open. */
   allow(): boolean {
     if (this.#exposure !== 'open') return false;
