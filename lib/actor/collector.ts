@@ -1,4 +1,11 @@
+import { getHeapStatistics } from 'node:v8';
 import { MeshError } from '../errors/mesh-error.ts';
+import { collectInSteps } from '../linux/process.ts';
+
+/** A larger heap is collected in steps: a whole collection would hold the event loop for too long, though it returns more. */
+export const MAX_COLLECTED_BYTES = 48 << 20;
+/** A still larger heap is left to V8: even the end of a collection in steps would hold the event loop for too long. */
+export const MAX_STEPPED_BYTES = 128 << 20;
 
 /** V8's own function; `last-resort` also returns pages that a collection has emptied in part. */
 type Collect = (
@@ -14,6 +21,38 @@ type Collect = (
  */
 export function collectAll(): void {
   collector()({ type: 'major', execution: 'sync', flavor: 'last-resort' });
+}
+
+/** The ways to collect the calling thread's garbage; tests replace them. */
+export interface Collection {
+  /** Throws where the thread cannot collect. */
+  check(): void;
+  /** Returns the size of the heap. */
+  heapBytes(): number;
+  /** Collects all garbage. */
+  collect(): void;
+  /** Begins to do so in small steps. */
+  collectInSteps(): void;
+}
+
+/** The calling thread's own. */
+export const OWN_COLLECTION: Collection = {
+  check: () => void collector(),
+  heapBytes: () => getHeapStatistics().total_heap_size,
+  collect: collectAll,
+  collectInSteps,
+};
+
+/**
+ * Collects the garbage of the calling thread as its size allows: at once up to {@link MAX_COLLECTED_BYTES}, in small steps up to
+ * {@link MAX_STEPPED_BYTES}, else not at all. Throws like {@link collectAll}.
+ */
+export function collectFitting(by: Collection = OWN_COLLECTION): void {
+  // Also where nothing is collected here: the caller goes on to have other threads collect.
+  by.check();
+  const bytes = by.heapBytes();
+  if (bytes <= MAX_COLLECTED_BYTES) by.collect();
+  else if (bytes <= MAX_STEPPED_BYTES) by.collectInSteps();
 }
 
 /** Empties the young generation of the calling thread, in some milliseconds. Throws like {@link collectAll}. */

@@ -1,9 +1,9 @@
-import { getHeapStatistics } from 'node:v8';
 import type { Clock, Timer } from '../clock/clock.ts';
 import { errorText } from '../errors/mesh-error.ts';
-import { collectInSteps, releaseFreeMemory, releaseProgramPages } from '../linux/process.ts';
+import { releaseFreeMemory, releaseProgramPages } from '../linux/process.ts';
 import type { Logger } from '../log/logger.ts';
-import { collectAll } from './collector.ts';
+import { OWN_COLLECTION, collectFitting } from './collector.ts';
+import type { Collection } from './collector.ts';
 
 /** Time between two checks whether the process is idle. */
 const CHECK_MS = 3_000;
@@ -14,21 +14,10 @@ const LEAST_DISTANCE_MS = 30_000;
 /** An idle process makes garbage too; it is collected when the heap has grown by this much, once in a minute or two. */
 const GROWN_BYTES = 4 << 20;
 
-/** A larger heap is collected in steps: a whole collection would hold the event loop for too long, though it returns more. */
-export const MAX_COLLECTED_BYTES = 48 << 20;
-/** A still larger heap is left to V8: even the end of a collection in steps would hold the event loop for too long. */
-export const MAX_STEPPED_BYTES = 128 << 20;
-
 /** Returns memory and measures work; tests replace it. */
-export interface Memory {
+export interface Memory extends Collection {
   /** Returns the processor time that all threads have used so far. */
   cpuMs(): number;
-  /** Returns the size of the main thread's heap. */
-  heapBytes(): number;
-  /** Collects the garbage of the main thread's heap. */
-  collect(): void;
-  /** Begins to do so in small steps. */
-  collectInSteps(): void;
   /** Returns free memory of the C heaps to the kernel. */
   releaseFree(): void;
   /** Drops pages of program files; returns their bytes. */
@@ -36,13 +25,11 @@ export interface Memory {
 }
 
 const own: Memory = {
+  ...OWN_COLLECTION,
   cpuMs: () => {
     const { user, system } = process.cpuUsage();
     return (user + system) / 1_000;
   },
-  heapBytes: () => getHeapStatistics().total_heap_size,
-  collect: collectAll,
-  collectInSteps,
   releaseFree: releaseFreeMemory,
   releasePages: releaseProgramPages,
 };
@@ -51,8 +38,8 @@ const own: Memory = {
  * Returns memory that an idle process does not use. It first collects the garbage of the main thread and calls the listeners.
  * At the next check, when other threads have collected too, it returns free memory of the C heaps and pages of program files.
  * It does so once after the start, and again when the process is idle after work or its heap has grown. The main thread stands
- * still for 0.1 to 0.4 s; a heap above {@link MAX_COLLECTED_BYTES} is collected in small steps,
- * one above {@link MAX_STEPPED_BYTES} is not. A process that lacks the means for a step skips it, and logs that once.
+ * still for 0.1 to 0.4 s; a large heap is collected in small steps or not at all ({@link collectFitting}). A process that lacks
+ * the means for a step skips it, and logs that once.
  */
 export class IdleMemory {
   readonly #clock: Clock;
@@ -113,9 +100,7 @@ export class IdleMemory {
     this.#lastMs = now;
     this.#half = true;
     this.#attempt(() => {
-      const bytes = this.#memory.heapBytes();
-      if (bytes <= MAX_COLLECTED_BYTES) this.#memory.collect();
-      else if (bytes <= MAX_STEPPED_BYTES) this.#memory.collectInSteps();
+      collectFitting(this.#memory);
       for (const listener of this.#listeners) listener();
     });
   }

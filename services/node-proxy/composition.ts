@@ -101,6 +101,7 @@ export class Composition {
     this.#distributor = this.#closing(this.#makeDesk());
     this.#state = this.#closing(this.#makeStateThread());
     this.#pool = this.#closing(this.#makePool(listenerEntry));
+    context.onMemoryRelease(() => this.#state.releaseMemory());
     context.onMemoryRelease(() => this.#pool.broadcast({ type: 'memory.release' }));
     this.#telemetry = this.#closing(this.#makeTelemetry());
     this.#servers = this.#closing(this.#makeServers());
@@ -297,8 +298,7 @@ export class Composition {
     const { own } = this.#config;
     if (own === null) return null;
     const place = (info: PodInfo, fd: number): PlacedPod => this.#place(info, fd, new Set());
-    const listener = new OwnListener(own, this.#context, place);
-    return this.#made.adopt(listener, () => listener.stop());
+    return this.#made.adopt(new OwnListener(own, this.#context, place), (made) => made.stop());
   }
 
   #makePodSource(): PodSource {

@@ -81,6 +81,7 @@ export type ToStateThread =
   | { readonly type: 'dump.end'; readonly id: number }
   | { readonly type: 'profile'; readonly id: number; readonly command: ProfileCommand }
   | { readonly type: 'log.level'; readonly level: string }
+  | { readonly type: 'memory.release' }
   | { readonly type: 'stop' };
 
 /** State thread → main thread. */

@@ -1,4 +1,5 @@
 import type { MessagePort } from 'node:worker_threads';
+import { collectFitting } from '../../../lib/actor/collector.ts';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { asMeshError } from '../../../lib/errors/mesh-error.ts';
 import { createLogger, setLogFilter } from '../../../lib/log/logger.ts';
@@ -90,6 +91,9 @@ export class StateService {
         break;
       case 'log.level':
         setLogFilter(this.#log, message.level);
+        break;
+      case 'memory.release':
+        collectFitting();
         break;
       case 'stop':
         this.#stop();

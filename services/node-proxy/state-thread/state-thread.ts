@@ -118,6 +118,11 @@ export class StateThread {
     this.#send({ type: 'log.level', level });
   }
 
+  /** Lets a thread of its own collect its garbage; the caller's collects by itself. */
+  releaseMemory(): void {
+    if (this.own && !this.#closed) this.#send({ type: 'memory.release' });
+  }
+
   /** Ends the thread. Idempotent. */
   async close(): Promise<void> {
     if (this.#closed) return;

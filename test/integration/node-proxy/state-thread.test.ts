@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { createHistogram } from 'node:perf_hooks';
+import { setFlagsFromString } from 'node:v8';
 import type { MessagePort } from 'node:worker_threads';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
@@ -76,6 +77,9 @@ async function lookup(port: MessagePort, uid: string): Promise<string | null | u
   }
 }
 
+// As the launcher does, for later threads.
+setFlagsFromString('--expose-gc');
+
 for (const own of [true, false]) {
   const where = own ? '' : " (state on the caller's thread)";
 
@@ -149,6 +153,15 @@ for (const own of [true, false]) {
     t.deepEqual([told, endpoints?.size], [ENDPOINTS + 1, ENDPOINTS - 1]);
     await until(() => thread.stats?.lookups === 2, { what: 'the gauges' });
     t.is(client.heldEndpoints, ENDPOINTS);
+  });
+
+  test(`the state answers when memory was given back${where}`, async (t) => {
+    const { addresses, thread, events, port } = await startState(t, own);
+    await addresses.replaceAll([workloadRow(0)]);
+    await until(() => events.ready === 1, { what: 'the state' });
+    thread.releaseMemory();
+    t.is(await lookup(port, 'Kubernetes//Pod/demo/pod-0'), 'cluster.local');
+    t.is(events.failed, 0);
   });
 
   test(`the state stays when Redis goes, and follows it when it is back${where}`, async (t) => {

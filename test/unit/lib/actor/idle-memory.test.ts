@@ -1,10 +1,7 @@
 import test from 'ava';
 import { pino } from 'pino';
-import {
-  IdleMemory,
-  MAX_COLLECTED_BYTES,
-  MAX_STEPPED_BYTES,
-} from '../../../../lib/actor/idle-memory.ts';
+import { MAX_COLLECTED_BYTES, MAX_STEPPED_BYTES } from '../../../../lib/actor/collector.ts';
+import { IdleMemory } from '../../../../lib/actor/idle-memory.ts';
 import type { Memory } from '../../../../lib/actor/idle-memory.ts';
 import { FakeClock } from '../../../support/fake-clock.ts';
 
@@ -35,6 +32,7 @@ function fixture(fail: string | null = null): {
   };
   const memory: Memory = {
     cpuMs: () => load.cpuMs,
+    check: () => undefined,
     heapBytes: () => load.heapBytes,
     collect: () => done('collect'),
     collectInSteps: () => done('collect in steps'),
