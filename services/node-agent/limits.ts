@@ -24,6 +24,8 @@ export const RETRY = { baseMs: 200, maxMs: 5_000 } as const;
 export const ROWS_RETRY = { baseMs: 100, maxMs: 5_000 } as const;
 /** Peers learn within this time that a pod leaves the mesh, and stop sending HBONE before its listeners close. */
 export const PEERS_LEARN_MS = 500;
+/** Carried connections have this time when the agent leaves its node for good; it is a part of the agent's own. */
+export const LEAVE_DRAIN_MS = 3_000;
 /** Delays between restarts of a pod's listeners; each cuts its connections, so they grow while restarts do not help. */
 export const RESTART_SERVING = { baseMs: 10_000, maxMs: 300_000 } as const;
 /** The same Event of a pod is written again after this time. */

@@ -43,6 +43,7 @@ export class NodeAgentActor implements Actor {
   readonly #made = new AsyncDisposableStack();
   #cni: Cni | null = null;
   #kubernetes: KubernetesParts | null = null;
+  #pods: NodeEnrolments | null = null;
 
   constructor(config: NodeAgentConfig) {
     this.#config = config;
@@ -93,6 +94,7 @@ export class NodeAgentActor implements Actor {
       drainMs: config.drainMs,
       supervise: (work) => context.supervise('pods', work),
     });
+    this.#pods = pods;
     this.#made.defer(() => pods.stop());
     this.#made.defer(() => zds.close());
     this.#declareRoutes(context, { bus, zds, pods, rows, kubernetes, noZones, node });
@@ -159,7 +161,9 @@ export class NodeAgentActor implements Actor {
 
   /** The next agent continues unfinished work; only an agent that leaves for good cleans the node up. */
   async drain(): Promise<void> {
-    if (await this.#cni?.depart()) await this.#kubernetes?.leaveNode();
+    if (!(await this.#cni?.depart())) return;
+    await this.#pods?.leaveNode();
+    await this.#kubernetes?.leaveNode();
   }
 
   stop(): Promise<void> {

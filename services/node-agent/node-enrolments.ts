@@ -157,6 +157,12 @@ export class NodeEnrolments {
     });
   }
 
+  /** Removes the rules of every pod, because the agent leaves the node for good. Resolves when each was attempted. */
+  async leaveNode(): Promise<void> {
+    this.#drift?.cancel();
+    await Promise.all([...this.#pods.values()].map((pod) => pod.leaveNode()));
+  }
+
   /** Stops without a change: rules and listeners stay. */
   stop(): void {
     this.#stopped = true;

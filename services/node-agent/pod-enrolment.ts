@@ -12,7 +12,7 @@ import type { ZdsAgent, ZdsPod } from '../../lib/zds/agent.ts';
 import { eligibility } from './eligibility.ts';
 import type { Eligibility, EligibilityRules } from './eligibility.ts';
 import type { EnrolmentRows } from './enrolment-rows.ts';
-import { PEERS_LEARN_MS, RETRY } from './limits.ts';
+import { LEAVE_DRAIN_MS, PEERS_LEARN_MS, RETRY } from './limits.ts';
 import { LISTENER_PORTS, ListenerWatch } from './listener-watch.ts';
 import type { Exposure, PodState } from './metrics.ts';
 import type { PodFacts } from './proof/findings.ts';
@@ -57,6 +57,7 @@ export class PodEnrolment {
   #running = false;
   #work = Promise.resolve();
   #stopped = false;
+  #departing = false;
   #again = false;
   #retry: Timer | null = null;
   #changed = new AbortController();
@@ -89,7 +90,8 @@ export class PodEnrolment {
 
   /** True while enrolled or to be enrolled. */
   get wanted(): boolean {
-    return this.#record !== null && eligibility(this.#record, this.#deps.eligibility).enrol;
+    if (this.#record === null || this.#departing) return false;
+    return eligibility(this.#record, this.#deps.eligibility).enrol;
   }
 
   /** Resolves when no attempt is under way. */
@@ -169,6 +171,16 @@ export class PodEnrolment {
     if (!unchanged) this.kick();
   }
 
+  /**
+   * Removes the pod's rules, because the agent leaves the node for good. Proxies are not told: until they end, they serve peers
+   * that do not know it yet. Resolves after the attempt.
+   */
+  async leaveNode(): Promise<void> {
+    this.#departing = true;
+    this.update(this.#record);
+    await this.settled;
+  }
+
   /** Forgets the pod without a change, because the agent stops. */
   release(): void {
     this.#stopped = true;
@@ -224,7 +236,7 @@ export class PodEnrolment {
     const record = this.#record;
     if (record === null) return this.#gone();
     const decision = eligibility(record, this.#deps.eligibility);
-    return decision.enrol ? this.#enrol(record) : this.#leave(record, decision);
+    return this.wanted ? this.#enrol(record) : this.#leave(record, decision);
   }
 
   async #enrol(record: PodRecord): Promise<void> {
@@ -283,7 +295,8 @@ export class PodEnrolment {
 
   /** Un-enrols the pod; docs/decisions/un-enrolment.md explains the order. */
   async #unenrol(netns: NetnsHandle): Promise<void> {
-    const { clock, log, rows, zds, drainMs } = this.#deps;
+    const { clock, log, rows, zds } = this.#deps;
+    const drainMs = this.#departing ? LEAVE_DRAIN_MS : this.#deps.drainMs;
     const { signal } = this.#changed;
     if (this.state !== 'leaving') log.info(this.#name(), 'pod.leaving');
     this.state = 'leaving';
@@ -295,7 +308,7 @@ export class PodEnrolment {
     if (this.#rules.verified) await this.#rules.stopRedirecting();
     await waitUntil(clock, sinceMs + PEERS_LEARN_MS, signal);
     if (signal.aborted) return;
-    if (this.#announced) await zds.del(this.uid);
+    if (this.#announced && !this.#departing) await zds.del(this.uid);
     this.#announced = false;
     await waitUntil(clock, sinceMs + PEERS_LEARN_MS + drainMs, signal);
     if (signal.aborted) return;
