@@ -2,6 +2,7 @@
 import { readdir } from 'node:fs/promises';
 import test from 'ava';
 import { present } from '../../lib/errors/assert.ts';
+import { helmProgram } from '../kubernetes/support/helm.ts';
 import { removeLeftovers } from '../support/leftovers.ts';
 import { until } from '../support/until.ts';
 import { weftArchive } from '../support/weft-image.ts';
@@ -11,11 +12,28 @@ import type { TestCluster } from './support/cluster.ts';
 import { Owner } from './support/owner.ts';
 import { ask, podPerNode, podsOf, rolledOut, urlOf } from './support/pods.ts';
 import { clusterPrograms } from './support/programs.ts';
+import { traces } from './support/snapshot.ts';
 import { clusterUnavailable } from './support/unavailable.ts';
+import { enrol, installWeft, uninstallWeft } from './support/weft.ts';
+import { captureLink, enrolRunning, resources, restartUnderLoad } from './mesh.ts';
 
+/** Workloads of the chart in the order in which an operator restarts them. */
+const WORKLOADS = [
+  'deployment/weft-ca',
+  'deployment/weft-control-plane',
+  'daemonset/weft-cert-fetcher',
+  'daemonset/weft-xds-ingester',
+  'daemonset/weft-policy-evaluator',
+  'daemonset/weft-node-agent',
+  'daemonset/weft-node-proxy',
+  'daemonset/weft-redis',
+];
 const owner = new Owner();
 let running: TestCluster | null = null;
 const cluster = (): TestCluster => present(running, 'the cluster runs');
+let helmPath: string | null = null;
+const helm = (): string => present(helmPath, 'Helm is built');
+let tracesBefore: readonly (readonly string[])[] = [];
 
 async function prepared(): Promise<
   { readonly missing: string } | { readonly start: () => Promise<TestCluster> }
@@ -25,6 +43,9 @@ async function prepared(): Promise<
   removeLeftovers();
   const programs = await clusterPrograms();
   if ('missing' in programs) return programs;
+  const built = await helmProgram();
+  if ('missing' in built) return built;
+  helmPath = built.path;
   const archive = await weftArchive();
   if ('missing' in archive) return archive;
   return { start: () => startCluster(owner, programs, archive.path) };
@@ -49,7 +70,7 @@ if (!('missing' in preparation)) {
 
 clusterTest('a Deployment runs on both nodes and is reached from each', async (t) => {
   t.timeout(300_000);
-  const namespace = await cluster().objects.namespace('plain');
+  const namespace = await cluster().objects.namespace('spread');
   await cluster().objects.apply(...app(namespace, 'web', 4));
   await rolledOut(cluster(), namespace, 'deployment/web');
   const pods = await podPerNode(cluster(), namespace, 'web');
@@ -97,6 +118,52 @@ clusterTest('a pod that is not ready leaves its service', async (t) => {
     await cluster().kubectl('-n', namespace, 'exec', name, '--', ...command);
     await until(async () => (await condition()) === expected, { what: `endpoints: ${expected}` });
   }
+});
+
+clusterTest('helm install makes every workload ready', async (t) => {
+  t.timeout(300_000);
+  for (const name of ['plain', 'early']) {
+    await cluster().kubectl('create', 'namespace', name);
+    await cluster().objects.apply(...app(name, 'web', 2));
+  }
+  await rolledOut(cluster(), 'plain', 'deployment/web');
+  await rolledOut(cluster(), 'early', 'deployment/web');
+  tracesBefore = await Promise.all(cluster().nodes.map(traces));
+  await installWeft(cluster(), helm());
+  t.pass();
+});
+
+clusterTest('pods of a labelled namespace roll out into the mesh', async (t) => {
+  t.timeout(300_000);
+  await cluster().kubectl('create', 'namespace', 'mesh');
+  await enrol(cluster(), 'mesh');
+  await cluster().objects.apply(...app('mesh', 'web', 2), ...app('mesh', 'client', 2));
+  await rolledOut(cluster(), 'mesh', 'deployment/web');
+  await rolledOut(cluster(), 'mesh', 'deployment/client');
+  await captureLink(t, cluster(), { inside: 'mesh', outside: 'plain' });
+});
+
+clusterTest('policies and entries take effect', (t) =>
+  resources(t, cluster(), { inside: 'mesh', outside: 'plain' }),
+);
+
+clusterTest('pods that ran before the installation are enrolled without a restart', (t) =>
+  enrolRunning(t, cluster(), 'early'),
+);
+
+clusterTest('workloads are restarted under load, and no connection fails', async (t) => {
+  t.timeout(600_000);
+  await restartUnderLoad(t, cluster(), 'mesh', WORKLOADS);
+});
+
+clusterTest('helm uninstall leaves nothing on the nodes', async (t) => {
+  t.timeout(300_000);
+  await uninstallWeft(cluster(), helm());
+  const left = await Promise.all(cluster().nodes.map(traces));
+  t.deepEqual(left, tracesBefore);
+  const [pod] = await podPerNode(cluster(), 'mesh', 'client');
+  const from = { namespace: 'mesh', pod: present(pod, 'a pod') };
+  t.truthy((await ask(cluster(), from, 'http://web.mesh/')).pod);
 });
 
 clusterTest('the end of the cluster leaves nothing', async (t) => {

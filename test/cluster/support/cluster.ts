@@ -27,6 +27,8 @@ const DNS = new URL('../manifests/coredns.yaml', import.meta.url);
 
 /** A running cluster. */
 export interface TestCluster {
+  /** Holds what belongs to the whole cluster. */
+  readonly folder: string;
   readonly network: ClusterNetwork;
   readonly server: ApiServer;
   readonly nodes: readonly ClusterNode[];
@@ -34,6 +36,7 @@ export interface TestCluster {
   readonly objects: Cluster;
   /** Path of an administrator's kubeconfig for programs on this machine. */
   readonly kubeconfig: string;
+  readonly kubectlPath: string;
   /** Runs kubectl; returns its output, and rejects with its complaint. */
   kubectl(...words: readonly string[]): Promise<string>;
 }
@@ -77,7 +80,16 @@ export async function startCluster(
   };
   const objects = new Cluster(server, t);
   await objects.applyText(await readFile(DNS, 'utf8'));
-  const cluster = { network, server, nodes, objects, kubeconfig: access, kubectl };
+  const cluster = {
+    folder,
+    network,
+    server,
+    nodes,
+    objects,
+    kubeconfig: access,
+    kubectl,
+    kubectlPath: programs.kubectl,
+  };
   await until(
     async () => {
       for (const node of nodes) await node.check();

@@ -7,12 +7,14 @@ import type { TestCluster } from './cluster.ts';
 export interface ClusterPod {
   readonly metadata: {
     readonly name: string;
+    readonly deletionTimestamp?: string;
     readonly annotations?: Readonly<Record<string, string>>;
   };
-  readonly spec: { readonly nodeName: string };
+  readonly spec: { readonly nodeName?: string };
   readonly status: {
     readonly podIPs: readonly { readonly ip: string }[];
-    readonly conditions: readonly { readonly type: string; readonly status: string }[];
+    readonly conditions?: readonly { readonly type: string; readonly status: string }[];
+    readonly containerStatuses: readonly { readonly containerID: string }[];
   };
 }
 
@@ -21,11 +23,22 @@ export async function podsOf(
   cluster: TestCluster,
   namespace: string,
   name: string,
+  label = 'app',
 ): Promise<readonly ClusterPod[]> {
   const answer = (await cluster.objects.admin.get(`/api/v1/namespaces/${namespace}/pods`, {
-    query: { labelSelector: `app=${name}` },
+    query: { labelSelector: `${label}=${name}` },
   })) as { readonly items: readonly ClusterPod[] };
-  return [...answer.items].sort((a, b) => a.spec.nodeName.localeCompare(b.spec.nodeName));
+  return [...answer.items].sort((a, b) =>
+    (a.spec.nodeName ?? '').localeCompare(b.spec.nodeName ?? ''),
+  );
+}
+
+/** Whether a pod is ready. */
+export function isReady({ status }: ClusterPod): boolean {
+  return (
+    status.conditions?.some(({ type, status: value }) => type === 'Ready' && value === 'True') ===
+    true
+  );
 }
 
 /** One pod of an application for each node. */
