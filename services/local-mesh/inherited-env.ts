@@ -81,6 +81,7 @@ export const DECIDED_HERE: ReadonlySet<string> = new Set([
   'CNI_AGENT_RUN_DIR',
   'CNI_CONF_GROUP_READ',
   'CNI_CONF_NAME',
+  'CONTAINER_RUNTIME_ENDPOINT',
   'INPOD_UDS',
   'INSTANCE_IP',
   'ISTIOD_CUSTOM_HOST',

@@ -50,6 +50,12 @@ const absolutePath = makeField((value) => {
   return value;
 });
 
+/** The path of `unix:///path`, as crictl has it. */
+const unixEndpoint = makeField((value) => {
+  if (!value.startsWith('unix:///')) throw new Error('must be unix:///path');
+  return value.slice('unix://'.length);
+});
+
 const variables = {
   ...busVariables,
   ...kubernetesVariables,
@@ -68,10 +74,10 @@ const variables = {
       "a mount of the node's /proc: its processes lead to the pods' namespaces, and sys/net is written to",
     when: 'the agent runs in a container',
   },
-  WEFT_NODE_AGENT_CRI_SOCKET: {
-    schema: absolutePath({ optional: true }),
+  CONTAINER_RUNTIME_ENDPOINT: {
+    schema: unixEndpoint({ optional: true }),
     description:
-      "socket of the container runtime (CRI), which tells the namespaces of pods that the CNI plugin did not; the node's processes tell them when unset",
+      "socket of the container runtime (CRI), unix:///path, which tells the namespaces of pods that the CNI plugin did not; the node's processes tell them when unset",
     when: 'the socket is mounted: one request finds a namespace for which all processes would be searched',
   },
   AMBIENT_IPV6: { schema: bool({ default: true }), description: 'write IPv6 rules too' },
@@ -121,7 +127,7 @@ export const nodeAgentConfig = defineConfig(variables, (values): NodeAgentConfig
   bus: busConfig(values),
   pods: podsOf(values),
   procDir: values.WEFT_NODE_AGENT_PROC_DIR,
-  runtimeSocket: values.WEFT_NODE_AGENT_CRI_SOCKET,
+  runtimeSocket: values.CONTAINER_RUNTIME_ENDPOINT,
   rescanMs: RESCAN_MS,
   socketPath: values.INPOD_UDS,
   driftIntervalMs: DRIFT_INTERVAL_MS,

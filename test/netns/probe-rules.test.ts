@@ -92,6 +92,7 @@ for (const way of ['nft', 'legacy'] as const) {
       log,
       supervise: (work) => void work.catch((error: unknown) => failures.push(error)),
     });
+    t.teardown(() => rules.close());
     rules.set('u-1', ['10.9.1.2', 'fd09:1::2']);
     rules.set('u-0', ['10.9.1.2']);
     rules.start();
@@ -120,13 +121,15 @@ for (const way of ['nft', 'legacy'] as const) {
       },
       { what: 'the log tells of a repair' },
     );
-    await until(async () => /10\.9\.1\.2[^]*10\.9\.3\.19/.test(await table()), {
-      what: 'the repair',
-    });
+    const whole = async (): Promise<boolean> => {
+      const listed = await table();
+      return listed.includes('10.9.1.2 ') && listed.includes('10.9.3.19 ');
+    };
+    await until(whole, { what: 'the repair' });
     rules.set('u-1', null);
     await until(async () => !(await table()).includes('10.9.1.2'), { what: 'the pod has left' });
     t.is(await seen(node, '10.9.1.2'), '10.9.1.1');
-    t.is(rules.problem, null);
+    await until(() => rules.problem === null, { what: 'the last flush to be answered' });
     await rules.close();
     await rules.remove();
     t.notRegex(await node.exec(...EVERYTHING), /weft/i);
@@ -158,6 +161,7 @@ test('rules that an earlier agent wrote the other way go, those of other program
       log,
       supervise: (work) => void work,
     });
+    t.teardown(() => rules.close());
     rules.set('u-1', ['10.9.1.2']);
     rules.start();
     const all = (): Promise<string> => node.exec(...EVERYTHING);

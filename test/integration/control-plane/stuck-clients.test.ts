@@ -132,11 +132,18 @@ test.serial(
       await delta.push(new Map([[ADDRESS_TYPE, new Set([name])]]));
     }
     await until(() => held.get(ADDRESS_TYPE)?.size === OWED.count + 10, { what: 'the changes' });
-    const cost =
-      bufferBytes() - before - Number(/kept_answers_bytes (\d+)/.exec(await metrics())?.[1]);
-    t.log(`${Math.round(cost / STUCK / 1024)} KiB for each client`);
     await until(() => outstanding(delta) === STUCK, { what: 'the last answer of the reader' });
-    t.true(cost <= STUCK * MAX_RESPONSE_BYTES, `${cost} bytes`);
+    const most = STUCK * MAX_RESPONSE_BYTES;
+    let cost = Infinity;
+    // The runtime frees buffers of others in the background; those of the stuck clients stay as long as the clients.
+    const costsLittle = async (): Promise<boolean> => {
+      const kept = Number(/kept_answers_bytes (\d+)/.exec(await metrics())?.[1]);
+      cost = bufferBytes() - before - kept;
+      return cost <= most || delta.size <= STUCK;
+    };
+    await until(costsLittle, { what: 'the cost' });
+    t.log(`${Math.round(cost / STUCK / 1024)} KiB for each client`);
+    t.true(cost <= most, `${cost} bytes`);
     t.is(delta.size, STUCK + 1);
     await until(() => delta.size === 1, { what: 'the end of those that answer no ping' });
     t.true(client.live);
