@@ -88,8 +88,8 @@ const LANES: readonly (readonly Tier[])[] = [
     {
       name: 'cluster',
       config: 'ava.cluster.config.js',
-      buildSeconds: 420,
-      limitSeconds: 720,
+      buildSeconds: 700,
+      limitSeconds: 1_020,
       wider: true,
     },
     {
