@@ -148,9 +148,11 @@ export async function createControlPlaneKit(t: ExecutionContext): Promise<Contro
       const config = controlPlaneConfig.parse({ ...(await kit.environment()), ...environment });
       const actor = new ControlPlaneActor(config);
       const started = await startActor(t, actor, 'control-plane');
-      await until(() => started.context.readiness.pending().length === 0, {
-        what: `readiness, pending ${started.context.readiness.pending().join(', ')}`,
+      const { readiness } = started.context;
+      await until(() => readiness.pending().length === 0 || started.failures.length > 0, {
+        what: 'readiness',
       });
+      if (started.failures.length > 0) throw started.failures[0];
       return started;
     },
     async target(token) {
