@@ -33,6 +33,8 @@ export interface KubernetesRequest {
   readonly signal?: AbortSignal;
   /** Attempts; {@link MAX_ATTEMPTS} when left out. Only KUBERNETES_UNAVAILABLE is tried again. */
   readonly attempts?: number;
+  /** An answer whose next bytes take longer is cut, in milliseconds; {@link REQUEST_TIMEOUT_MS} when left out. */
+  readonly silenceMs?: number;
 }
 
 /** How an object is applied. */
@@ -166,6 +168,7 @@ export class KubernetesClient {
       response.resume();
       response = await this.#attempt(request);
     }
+    cutWhenSilent(response, request.silenceMs ?? REQUEST_TIMEOUT_MS);
     const status = response.statusCode ?? 0;
     if (status >= 200 && status < 300) return response;
     const text = await readAll(response, request);
@@ -229,6 +232,13 @@ export class KubernetesClient {
 
 function describe({ method, path }: KubernetesRequest): string {
   return `${method} ${path}`;
+}
+
+/** Ends an answer that stands still: an API server that hangs keeps its connections open. */
+function cutWhenSilent(response: IncomingMessage, silenceMs: number): void {
+  response.setTimeout(silenceMs, () =>
+    response.destroy(new Error(`nothing came for ${silenceMs} ms`)),
+  );
 }
 
 async function readAll(response: IncomingMessage, request: KubernetesRequest): Promise<Buffer> {

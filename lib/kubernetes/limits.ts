@@ -10,7 +10,7 @@ export const PAGE_OBJECTS = 500;
 export const MAX_BATCH_OBJECTS = 500;
 /** Longest time that reading of a list or a watch holds the event loop. */
 export const SLICE_MS = 8;
-/** An answer that has not begun by then is a failure. */
+/** An answer that has not begun by then, or stands still for as long, is a failure. */
 export const REQUEST_TIMEOUT_MS = 30_000;
 /** Attempts of one request. The caller has its own, slower loop where it must not give up. */
 export const MAX_ATTEMPTS = 4;

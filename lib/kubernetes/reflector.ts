@@ -309,10 +309,12 @@ export class Reflector<T> {
       ...this.#selectors(),
     };
     const { signal } = this.#closing;
-    const response = await this.#deps.client.stream({ path: this.#path(), query, signal });
-    response.setTimeout(WATCH_SILENCE_MS, () =>
-      response.destroy(new Error(`nothing came for ${WATCH_SILENCE_MS} ms`)),
-    );
+    const response = await this.#deps.client.stream({
+      path: this.#path(),
+      query,
+      signal,
+      silenceMs: WATCH_SILENCE_MS,
+    });
     const batch = new Batch(this.#options.sink);
     try {
       for await (const lines of jsonLines(response as AsyncIterable<Buffer>, this.#name)) {
