@@ -23,7 +23,7 @@ await kubernetesSuite('node-taints', (test) => {
     const agentOnly = await taintedNode(cluster, namespace, [AGENT]);
     const foreign = await taintedNode(cluster, elsewhere);
     const half = await taintedNode(cluster, namespace, [AGENT]);
-    await cluster.apply(nodePod(namespace, PROXY, half, false));
+    await cluster.apply(nodePod(namespace, PROXY, half, { ready: false }));
     // The leader has seen the others when it has done what came after them.
     const whole = await taintedNode(cluster, namespace);
     await untainted(cluster, whole);
@@ -33,6 +33,14 @@ await kubernetesSuite('node-taints', (test) => {
     }
     await cluster.apply(nodePod(namespace, PROXY, half));
     await untainted(cluster, half);
+    const compact = await taintedNode(cluster, namespace, []);
+    await cluster.apply(nodePod(namespace, AGENT, compact, { component: 'node', ready: false }));
+    await cluster.apply(nodePod(elsewhere, AGENT, compact, { component: 'node' }));
+    const next = await taintedNode(cluster, namespace);
+    await untainted(cluster, next);
+    t.true((await taintsOf(cluster, compact)).includes(NOT_READY));
+    await cluster.apply(nodePod(namespace, AGENT, compact, { component: 'node' }));
+    await untainted(cluster, compact);
     // A node that registers anew while its pods are ready.
     await cluster.admin.request({
       method: 'PATCH',

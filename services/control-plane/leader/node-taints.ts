@@ -18,6 +18,10 @@ export interface NodeDaemonSets {
   readonly names: readonly string[];
 }
 
+/** The label of a pod that runs all roles of its node, so that it stands for all of the DaemonSets. */
+const COMPONENT = 'app.kubernetes.io/component';
+const ALL_ROLES = 'node';
+
 /** A taint as the API server has it; all fields are compared. */
 interface Taint {
   readonly key?: string;
@@ -27,8 +31,8 @@ interface Taint {
 export class NodeTaints {
   readonly #deps: LeaderDeps;
   readonly #daemonSets: NodeDaemonSets;
-  /** Ready pods of the DaemonSets: by node, the name of the DaemonSet by the key of the pod. */
-  readonly #ready = new Map<string, Map<string, string>>();
+  /** Ready pods of the DaemonSets: by node, the DaemonSets that each stands for by the key of the pod. */
+  readonly #ready = new Map<string, Map<string, readonly string[]>>();
 
   constructor(daemonSets: NodeDaemonSets, deps: LeaderDeps) {
     this.#daemonSets = daemonSets;
@@ -58,10 +62,10 @@ export class NodeTaints {
       [after, true],
     ] as const) {
       const node = pod?.spec.nodeName;
-      const daemonSet = pod === null ? null : this.#daemonSetOf(pod);
-      if (pod === null || node === undefined || daemonSet === null) continue;
-      const ready = this.#ready.get(node) ?? new Map<string, string>();
-      if (present && isReady(pod)) ready.set(keyOf(pod), daemonSet);
+      const daemonSets = pod === null ? [] : this.#daemonSetsOf(pod);
+      if (pod === null || node === undefined || daemonSets.length === 0) continue;
+      const ready = this.#ready.get(node) ?? new Map<string, readonly string[]>();
+      if (present && isReady(pod)) ready.set(keyOf(pod), daemonSets);
       else ready.delete(keyOf(pod));
       if (ready.size === 0) this.#ready.delete(node);
       else this.#ready.set(node, ready);
@@ -70,11 +74,12 @@ export class NodeTaints {
     return nodes;
   }
 
-  #daemonSetOf(pod: Pod): string | null {
+  #daemonSetsOf(pod: Pod): readonly string[] {
     const { namespace, names } = this.#daemonSets;
-    if (namespaceOf(pod) !== namespace) return null;
+    if (namespaceOf(pod) !== namespace) return [];
     const owner = pod.metadata.ownerReferences?.find(({ kind }) => kind === 'DaemonSet');
-    return owner !== undefined && names.includes(owner.name) ? owner.name : null;
+    if (owner === undefined || !names.includes(owner.name)) return [];
+    return pod.metadata.labels?.[COMPONENT] === ALL_ROLES ? names : [owner.name];
   }
 
   #look(node: string): void {
@@ -87,7 +92,7 @@ export class NodeTaints {
     const node = this.#deps.source.objects.object('Node', '', name);
     const taints = node === undefined ? [] : taintsOf(node);
     if (!taints.some(isOurs)) return null;
-    const ready = new Set(this.#ready.get(name)?.values());
+    const ready = new Set([...(this.#ready.get(name)?.values() ?? [])].flat());
     return this.#daemonSets.names.every((daemonSet) => ready.has(daemonSet)) ? taints : null;
   }
 

@@ -36,10 +36,10 @@ const meta = fields({
   deletionTimestamp: 'text',
 });
 
-/** The annotations that the mesh reads. Others may hold a copy of the whole object. */
 /** Keeps pods from a node that cannot enrol them yet; operators register nodes with it (docs/spec/cni.md §10). */
 export const NOT_READY_TAINT = 'cni.istio.io/not-ready';
 
+/** The annotations that the mesh reads. Others may hold a copy of the whole object. */
 const ANNOTATIONS: ReadonlySet<string> = new Set([
   'ambient.istio.io/redirection',
   'ambient.istio.io/waypoint-inbound-binding',

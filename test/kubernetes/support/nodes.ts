@@ -29,12 +29,12 @@ export async function taintedNode(
   return name;
 }
 
-/** A pod of a DaemonSet on a node. */
+/** A pod of a DaemonSet on a node; `component` is that of its labels. */
 export function nodePod(
   namespace: string,
   daemonSet: string,
   node: string,
-  ready = true,
+  { ready = true, component }: { readonly ready?: boolean; readonly component?: string } = {},
 ): TestObject {
   return {
     apiVersion: 'v1',
@@ -42,6 +42,7 @@ export function nodePod(
     metadata: {
       name: `${daemonSet}-${node}`,
       namespace,
+      ...(component === undefined ? {} : { labels: { 'app.kubernetes.io/component': component } }),
       ownerReferences: [
         {
           apiVersion: 'apps/v1',

@@ -35,10 +35,14 @@ app.kubernetes.io/part-of: weft
 {{- end -}}
 {{- end }}
 
-{{/* Metadata of a pod: (root role port). The mesh never enrols Weft's own pods. */}}
+{{/* Metadata of a pod: (root role port component). The mesh never enrols Weft's own pods. */}}
 {{- define "weft.podMetadata" -}}
 labels:
   {{- include "weft.selector" . | nindent 2 }}
+  {{- with .component }}
+  # The control plane learns from it that the pod runs all roles of its node.
+  app.kubernetes.io/component: {{ . }}
+  {{- end }}
   {{- include "weft.release" .root | nindent 2 }}
   istio.io/dataplane-mode: none
   sidecar.istio.io/inject: 'false'
