@@ -2,6 +2,7 @@
 import { Agent, request as openRequest } from 'node:https';
 import type { RequestOptions } from 'node:https';
 import type { IncomingMessage } from 'node:http';
+import type { SecureContextOptions } from 'node:tls';
 import { Backoff } from '../clock/backoff.ts';
 import type { Clock } from '../clock/clock.ts';
 import { MeshError, asMeshError, errorText } from '../errors/mesh-error.ts';
@@ -44,6 +45,13 @@ export interface ApplyOptions {
   /** Takes over fields of other managers. Without it such a field is a KUBERNETES_CONFLICT. */
   readonly force?: boolean;
   readonly signal?: AbortSignal;
+}
+
+/** Address, headers and TLS of a request that its caller sends. */
+export interface UpgradeRequest {
+  readonly url: URL;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly secure: SecureContextOptions & { readonly servername?: string };
 }
 
 /** Collaborators of a {@link KubernetesClient}. */
@@ -149,6 +157,13 @@ export class KubernetesClient {
     }
   }
 
+  /** Returns what a caller needs to open a WebSocket itself. Throws KUBERNETES_REFUSED without readable credentials. */
+  async upgrade(path: string, query: Readonly<Record<string, string>>): Promise<UpgradeRequest> {
+    const { url, headers, secure } = await this.#access(path, query);
+    url.protocol = 'wss:';
+    return { url, headers, secure };
+  }
+
   /** Cuts all connections. */
   close(): void {
     this.#agent.destroy();
@@ -204,28 +219,42 @@ export class KubernetesClient {
   }
 
   async #options(request: KubernetesRequest): Promise<RequestOptions> {
-    const { server, serverName } = this.#connection;
-    const { token, ...material } = await this.#credentials.read();
-    const query = new URLSearchParams(request.query).toString();
-    const base = server.pathname.replace(/\/$/, '');
+    const { url, headers, secure } = await this.#access(request.path, request.query);
     return {
       agent: this.#agent,
-      host: server.hostname.replace(/^\[|\]$/g, ''),
-      port: server.port === '' ? 443 : Number(server.port),
+      host: url.hostname.replace(/^\[|\]$/g, ''),
+      port: url.port === '' ? 443 : Number(url.port),
       method: request.method,
-      path: `${base}${request.path}${query === '' ? '' : `?${query}`}`,
+      path: `${url.pathname}${url.search}`,
       headers: {
         accept: 'application/json',
-        'user-agent': this.#deps.userAgent,
+        ...headers,
         ...(request.body === undefined
           ? {}
           : { 'content-type': request.contentType ?? 'application/json' }),
+      },
+      ...secure,
+      ...(request.signal === undefined ? {} : { signal: request.signal }),
+    };
+  }
+
+  async #access(path: string, query: KubernetesRequest['query']): Promise<UpgradeRequest> {
+    const { server, serverName } = this.#connection;
+    const { token, ...material } = await this.#credentials.read();
+    const url = new URL(server);
+    url.pathname = `${server.pathname.replace(/\/$/, '')}${path}`;
+    url.search = new URLSearchParams(query).toString();
+    return {
+      url,
+      headers: {
+        'user-agent': this.#deps.userAgent,
         ...(token === null ? {} : { authorization: `Bearer ${token}` }),
       },
-      ...material,
-      ...tlsParameters(this.#deps.tls ?? DEFAULT_TLS_POLICY),
-      ...(serverName === null ? {} : { servername: serverName }),
-      ...(request.signal === undefined ? {} : { signal: request.signal }),
+      secure: {
+        ...material,
+        ...tlsParameters(this.#deps.tls ?? DEFAULT_TLS_POLICY),
+        ...(serverName === null ? {} : { servername: serverName }),
+      },
     };
   }
 }

@@ -104,87 +104,148 @@ const userSchema = z.looseObject({
   'client-certificate-data': z.base64().optional(),
   'client-key': z.string().optional(),
   'client-key-data': z.base64().optional(),
+  exec: z.unknown().optional(),
 });
 
-/** Ways of kubectl that need another program or weaken the connection. */
+/** Ways of kubectl that weaken the connection or need a library of their own. */
 const UNSUPPORTED = {
   cluster: ['insecure-skip-tls-verify', 'proxy-url'],
-  user: ['exec', 'auth-provider', 'username', 'as'],
+  user: ['auth-provider', 'username', 'as'],
 } as const;
 
+/** Credentials that another program gave. */
+export type GivenCredentials = Pick<KubernetesConnection, 'token' | 'client'>;
+
+/** How {@link readKubeconfig} chooses. */
+export interface KubeconfigChoice {
+  /** The name of a context; the current one when left out. */
+  readonly context?: string;
+  /** Runs the program of `user.exec`, which is unsupported without this. */
+  readonly exec?: (program: unknown) => Promise<GivenCredentials>;
+}
+
 /**
- * Reads the current context of a kubeconfig file. Throws CONFIG_INVALID that names the field, and CONFIG_UNSUPPORTED for
- * credentials by another program, a proxy, or a server that is not verified.
+ * Reads a context of kubeconfig files; of entries with one name the first counts. Throws CONFIG_INVALID that names the field, and
+ * CONFIG_UNSUPPORTED for a proxy, a server that is not verified, and other ways that are not known here.
  */
-export async function readKubeconfig(path: string): Promise<KubernetesConnection> {
-  const invalid = (why: string, cause?: unknown): MeshError =>
-    new MeshError('CONFIG_INVALID', `kubeconfig ${path}: ${why}`, { cause });
+export async function readKubeconfig(
+  paths: string | readonly string[],
+  choice: KubeconfigChoice = {},
+): Promise<KubernetesConnection> {
+  const list = typeof paths === 'string' ? [paths] : paths;
+  const name = list.join(':');
+  const invalid = (why: string): MeshError =>
+    new MeshError('CONFIG_INVALID', `kubeconfig ${name}: ${why}`);
+  const files = await Promise.all(list.map(readConfigFile));
+  const part = (
+    key: 'cluster' | 'context' | 'user',
+    wanted: string,
+  ): { readonly value: unknown; readonly dir: string } => {
+    for (const { file, dir } of files) {
+      const entries: readonly Record<string, unknown>[] = file[`${key}s`];
+      const found = entries.find((item) => item['name'] === wanted);
+      if (found !== undefined) return { value: found[key], dir };
+    }
+    throw invalid(`there is no ${key} named ${JSON.stringify(wanted)}`);
+  };
+  const current = files.map(({ file }) => file['current-context']).find((text) => text !== '');
+  const context = checked(
+    name,
+    contextSchema,
+    part('context', choice.context ?? current ?? '').value,
+    'context',
+  );
+  const clusterPart = part('cluster', context.cluster);
+  const cluster = checked(name, clusterSchema, clusterPart.value, 'cluster');
+  const userPart = part('user', context.user);
+  const user = checked(name, userSchema, userPart.value, 'user');
+  refuseUnsupported(name, { cluster, user });
+  if (user.exec !== undefined && choice.exec === undefined) throw unsupported(name, 'user.exec');
+  const given = user.exec === undefined ? null : await choice.exec?.(user.exec);
+  return {
+    server: new URL(cluster.server),
+    serverName: cluster['tls-server-name'] ?? null,
+    ca: material(
+      clusterPart.dir,
+      cluster['certificate-authority-data'],
+      cluster['certificate-authority'],
+    ),
+    ...(given ?? userCredentials(name, userPart.dir, user)),
+    namespace: context.namespace ?? null,
+  };
+}
+
+async function readConfigFile(
+  path: string,
+): Promise<{ readonly file: z.infer<typeof kubeconfigSchema>; readonly dir: string }> {
   let content: unknown;
   try {
     content = parse((await readBounded(path, MAX_KUBECONFIG_BYTES)).toString('utf8'));
   } catch (error) {
-    throw invalid(errorText(error), error);
+    throw new MeshError('CONFIG_INVALID', `kubeconfig ${path}: ${errorText(error)}`, {
+      cause: error,
+    });
   }
-  const checked = <T>(schema: z.ZodType<T>, value: unknown, place: string): T => {
-    const result = schema.safeParse(value);
-    if (result.success) return result.data;
-    const [issue] = result.error.issues;
-    throw invalid(`${[place, ...(issue?.path ?? [])].join('.')}: ${issue?.message ?? 'unusable'}`);
-  };
-  const file = checked(kubeconfigSchema, content, 'file');
-  const part = (list: readonly Record<string, unknown>[], key: string, name: string): unknown => {
-    const found = list.find((item) => item['name'] === name);
-    if (found === undefined) throw invalid(`there is no ${key} named ${JSON.stringify(name)}`);
-    return found[key];
-  };
-  const contextName = file['current-context'];
-  const context = checked(contextSchema, part(file.contexts, 'context', contextName), 'context');
-  const cluster = checked(
-    clusterSchema,
-    part(file.clusters, 'cluster', context.cluster),
-    'cluster',
-  );
-  const user = checked(userSchema, part(file.users, 'user', context.user), 'user');
-  refuseUnsupported(path, cluster, user);
-  const material = (data: string | undefined, file: string | undefined): Material | null => {
-    if (data !== undefined) {
-      return { kind: 'text', text: Buffer.from(data, 'base64').toString('utf8') };
-    }
-    return file === undefined ? null : { kind: 'file', path: resolve(dirname(path), file) };
-  };
-  const certificate = material(user['client-certificate-data'], user['client-certificate']);
-  const key = material(user['client-key-data'], user['client-key']);
+  return { file: checked(path, kubeconfigSchema, content, 'file'), dir: dirname(path) };
+}
+
+function checked<T>(path: string, schema: z.ZodType<T>, value: unknown, place: string): T {
+  const result = schema.safeParse(value);
+  if (result.success) return result.data;
+  const [issue] = result.error.issues;
+  const field = [place, ...(issue?.path ?? [])].join('.');
+  const why = `kubeconfig ${path}: ${field}: ${issue?.message ?? 'unusable'}`;
+  throw new MeshError('CONFIG_INVALID', why);
+}
+
+function material(
+  dir: string,
+  data: string | undefined,
+  file: string | undefined,
+): Material | null {
+  if (data !== undefined) {
+    return { kind: 'text', text: Buffer.from(data, 'base64').toString('utf8') };
+  }
+  return file === undefined ? null : { kind: 'file', path: resolve(dir, file) };
+}
+
+function userCredentials(
+  path: string,
+  dir: string,
+  user: z.infer<typeof userSchema>,
+): GivenCredentials {
+  const certificate = material(dir, user['client-certificate-data'], user['client-certificate']);
+  const key = material(dir, user['client-key-data'], user['client-key']);
   if ((certificate === null) !== (key === null)) {
-    throw invalid('user: client-certificate and client-key belong together');
+    throw new MeshError(
+      'CONFIG_INVALID',
+      `kubeconfig ${path}: user: client-certificate and client-key belong together`,
+    );
   }
   return {
-    server: new URL(cluster.server),
-    serverName: cluster['tls-server-name'] ?? null,
-    ca: material(cluster['certificate-authority-data'], cluster['certificate-authority']),
     token:
       user.token === undefined
-        ? material(undefined, user.tokenFile)
+        ? material(dir, undefined, user.tokenFile)
         : { kind: 'text', text: user.token },
     client: certificate === null || key === null ? null : { certificate, key },
-    namespace: context.namespace ?? null,
   };
 }
 
 function refuseUnsupported(
   path: string,
-  cluster: Readonly<Record<string, unknown>>,
-  user: Readonly<Record<string, unknown>>,
+  parts: Readonly<Record<keyof typeof UNSUPPORTED, Readonly<Record<string, unknown>>>>,
 ): void {
-  for (const [part, values] of [
-    ['cluster', cluster],
-    ['user', user],
-  ] as const) {
+  for (const part of ['cluster', 'user'] as const) {
     for (const field of UNSUPPORTED[part]) {
-      if (values[field] === undefined || values[field] === false) continue;
-      throw new MeshError(
-        'CONFIG_UNSUPPORTED',
-        `kubeconfig ${path}: ${part}.${field} is not supported; use a token, a token file or a client certificate`,
-      );
+      const value = parts[part][field];
+      if (value !== undefined && value !== false) throw unsupported(path, `${part}.${field}`);
     }
   }
+}
+
+function unsupported(path: string, field: string): MeshError {
+  return new MeshError(
+    'CONFIG_UNSUPPORTED',
+    `kubeconfig ${path}: ${field} is not supported; use a token, a token file or a client certificate`,
+  );
 }

@@ -25,6 +25,10 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
     summary: 'nodes, actors and Redis of a mesh, and whether it is ready',
     load: () => import('./commands/status.ts'),
   },
+  check: {
+    summary: 'tell whether a cluster can have the mesh, or how an installed one does',
+    load: () => import('./commands/check.ts'),
+  },
   doctor: {
     summary: 'prove that every pod is in the mesh, and name what keeps one out',
     load: () => import('./commands/doctor.ts'),
@@ -99,6 +103,15 @@ export const commands: Readonly<Record<string, CommandEntry>> = {
   },
 };
 
+/** Options before the subcommand whose value is the next argument. */
+const WITH_VALUE: ReadonlySet<string> = new Set([
+  '--mesh',
+  '--kubeconfig',
+  '--context',
+  '--namespace',
+  '-n',
+]);
+
 /** The subcommand that the arguments call or request help for; null when they name none. */
 export function commandName(parameters: readonly string[]): string | null {
   let skip = false;
@@ -107,7 +120,7 @@ export function commandName(parameters: readonly string[]): string | null {
       skip = false;
       continue;
     }
-    if (parameter === '--mesh') skip = true;
+    if (WITH_VALUE.has(parameter)) skip = true;
     else if (!parameter.startsWith('-')) return parameter;
   }
   return null;

@@ -7,6 +7,8 @@ import { UsageError } from '../../lib/errors/usage-error.ts';
 export const EXIT_FAILED = 1;
 /** The arguments are wrong. */
 export const EXIT_USAGE = 2;
+/** `weft check` could not judge everything, and nothing of the rest failed. */
+export const EXIT_UNKNOWN = 3;
 /** The configuration is wrong (EX_CONFIG of sysexits.h). */
 export const EXIT_CONFIG = 78;
 

@@ -3,7 +3,7 @@ import { setFlagsFromString } from 'node:v8';
 import { Command, CommanderError } from 'commander';
 import { commandName, commands } from './command-table.ts';
 import { failureOf } from './failure.ts';
-import { endQuietlyOnBrokenPipe } from './output.ts';
+import { endQuietlyOnBrokenPipe, readsMesh } from './output.ts';
 
 /** The status that a shell reports for a program that SIGPIPE ended. */
 const EXIT_BROKEN_PIPE = 141;
@@ -16,7 +16,6 @@ function createProgram(): Command {
   const program = new Command('weft')
     .description('an ambient service mesh as a multi-process actor runtime')
     .usage('<command> [options]')
-    .option('--mesh <name>', 'name of the mesh (default: WEFT_MESH, or weft)')
     .helpOption('-h, --help', 'show help')
     .helpCommand('help [command]', 'show help for a command')
     .addHelpText('after', HELP)
@@ -26,10 +25,10 @@ function createProgram(): Command {
       outputError: (text, write) => write(`weft: ${oneLine(text)}\n`),
     });
   // `weft --mesh x get pods` means the same as `weft get pods --mesh x`.
-  program.hook('preAction', (root, action) => {
-    const { mesh } = root.opts<{ mesh?: string }>();
-    if (mesh !== undefined && action.opts<{ mesh?: string }>().mesh === undefined) {
-      action.setOptionValue('mesh', mesh);
+  readsMesh(program).hook('preAction', (root, action) => {
+    const own = action.opts<Record<string, unknown>>();
+    for (const [name, value] of Object.entries(root.opts<Record<string, unknown>>())) {
+      if (own[name] === undefined) action.setOptionValue(name, value);
     }
   });
   return program;

@@ -1,6 +1,7 @@
 /** Output of the commands: results on standard output, everything else on standard error. */
 import { once } from 'node:events';
 import { Option } from 'commander';
+import type { Command } from 'commander';
 import { textTable } from './text-table.ts';
 
 /** `-o json`. */
@@ -16,8 +17,30 @@ export function meshOption(): Option {
   return new Option('--mesh <name>', 'name of the mesh (default: WEFT_MESH, or weft)');
 }
 
+/** Options that choose a cluster instead of a local mesh. */
+export interface ClusterOptions {
+  readonly kubeconfig?: string;
+  readonly context?: string;
+  readonly namespace?: string;
+}
+
+/** The options of {@link ClusterOptions}. */
+export function clusterOptions(): readonly Option[] {
+  return [
+    new Option('--kubeconfig <file>', 'kubeconfig file (default: KUBECONFIG, or ~/.kube/config)'),
+    new Option('--context <name>', 'context of the kubeconfig (default: its current one)'),
+    new Option('-n, --namespace <name>', "namespace of Weft's release (default: istio-system)"),
+  ];
+}
+
+/** Adds `--mesh` and what chooses a cluster to a command that reads either. */
+export function readsMesh(command: Command): Command {
+  for (const option of [meshOption(), ...clusterOptions()]) command.addOption(option);
+  return command;
+}
+
 /** Options that commands share. */
-export interface CommonOptions {
+export interface CommonOptions extends ClusterOptions {
   readonly mesh?: string;
   readonly output?: 'json';
 }

@@ -1,5 +1,6 @@
 /** HTTP client, over unix sockets as a rule, for the supervisor, the control plane and the actors' admin servers. */
-import type { IncomingMessage } from 'node:http';
+import type { IncomingMessage, RequestOptions } from 'node:http';
+import type { Duplex } from 'node:stream';
 import { request } from '../../lib/http/node-http.ts';
 import type { Endpoint } from '../../lib/config/fields.ts';
 import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
@@ -16,10 +17,20 @@ export interface HttpAnswer {
   readonly body: string;
 }
 
+/** A way to a server that no address names. */
+export interface DialledServer {
+  /** Names the server in errors. */
+  readonly name: string;
+  /** Opens a connection. Throws a MeshError. */
+  dial(): Promise<Duplex>;
+}
+
+/** A server: a unix socket, the address of one in another container's network, or a way to it. */
+export type HttpServerPlace = string | Extract<Endpoint, { readonly kind: 'tcp' }> | DialledServer;
+
 /** A request. */
 export interface HttpQuestion {
-  /** A unix socket, or the address of a server in another container's network. */
-  readonly socket: string | Extract<Endpoint, { readonly kind: 'tcp' }>;
+  readonly socket: HttpServerPlace;
   readonly method?: 'GET' | 'POST' | 'PUT' | 'DELETE';
   readonly path: string;
   /** Sent as JSON. */
@@ -75,13 +86,12 @@ export async function* askLines(question: HttpQuestion): AsyncGenerator<unknown>
   }
 }
 
-function open(question: HttpQuestion): Promise<IncomingMessage> {
+async function open(question: HttpQuestion): Promise<IncomingMessage> {
+  const place = await placeOf(question.socket);
   const body = question.body === undefined ? null : Buffer.from(JSON.stringify(question.body));
   const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
   const outgoing = request({
-    ...(typeof question.socket === 'string'
-      ? { socketPath: question.socket }
-      : { host: question.socket.host || 'localhost', port: question.socket.port }),
+    ...place,
     method: question.method ?? 'GET',
     path: question.path,
     agent: false,
@@ -99,12 +109,20 @@ function open(question: HttpQuestion): Promise<IncomingMessage> {
   return promise;
 }
 
+async function placeOf(socket: HttpServerPlace): Promise<RequestOptions> {
+  if (typeof socket === 'string') return { socketPath: socket };
+  if (!('dial' in socket)) return { host: socket.host || 'localhost', port: socket.port };
+  const connection = await socket.dial();
+  return { host: 'localhost', createConnection: () => connection };
+}
+
 function unavailable(question: HttpQuestion, error: unknown): MeshError {
   return asMeshError(error, 'STATE_UNAVAILABLE', `no answer from ${socketName(question)}`);
 }
 
 function socketName({ socket }: HttpQuestion): string {
-  return typeof socket === 'string' ? socket : `${socket.host}:${socket.port}`;
+  if (typeof socket === 'string') return socket;
+  return 'dial' in socket ? socket.name : `${socket.host}:${socket.port}`;
 }
 
 /** Yields the non-empty lines of a text stream; the last may lack its line end. Throws when a line is too long. */

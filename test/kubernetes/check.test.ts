@@ -1,0 +1,197 @@
+/** `weft check` against a real API server, as a user calls it. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFile, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import type { ExecutionContext } from 'ava';
+import { parseAllDocuments } from 'yaml';
+import { processEnvironment } from '../../lib/config/env.ts';
+import { present } from '../../lib/errors/assert.ts';
+import type { CheckLine } from '../../services/cli/check/line.ts';
+import { makeScratch } from '../support/leftovers.ts';
+import type { Cluster, TestObject } from './support/cluster.ts';
+import { kubernetesSuite } from './support/suite.ts';
+
+const WEFT = new URL('../../services/cli/weft', import.meta.url).pathname;
+const MANIFESTS = new URL('../../infra/kubernetes/weft.yaml', import.meta.url);
+
+interface Checked {
+  readonly code: number | null;
+  readonly lines: readonly CheckLine[];
+  readonly stderr: string;
+}
+
+/** Runs the command under a token. */
+async function check(
+  t: ExecutionContext,
+  cluster: Cluster,
+  token: string,
+  ...words: readonly string[]
+): Promise<Checked> {
+  const folder = await makeScratch('check');
+  t.teardown(() => rm(folder, { recursive: true, force: true }));
+  const file = join(folder, 'kubeconfig');
+  const data = Buffer.from(cluster.server.caPem).toString('base64');
+  const server = { server: cluster.server.url, 'certificate-authority-data': data };
+  await writeFile(
+    file,
+    JSON.stringify({
+      'current-context': 'elsewhere',
+      clusters: [{ name: 'one', cluster: server }],
+      contexts: [{ name: 'here', context: { cluster: 'one', user: 'me' } }],
+      users: [{ name: 'me', user: { token } }],
+    }),
+  );
+  const child = spawn(WEFT, ['check', '--context', 'here', '-o', 'json', ...words], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: { ...processEnvironment(), KUBECONFIG: file },
+  });
+  const [stdout, stderr, [code]] = await Promise.all([
+    text(child.stdout),
+    text(child.stderr),
+    once(child, 'close') as Promise<[number | null]>,
+  ]);
+  return { code, stderr, lines: stdout === '' ? [] : (JSON.parse(stdout) as CheckLine[]) };
+}
+
+/** The only line that says this. */
+function lineOf({ lines, stderr }: Checked, says: RegExp): CheckLine {
+  const found = lines.filter((line) => says.test(line.says));
+  return present(found[0], `a line about ${says.source} in ${JSON.stringify(lines)} ${stderr}`);
+}
+
+async function workload(name: string, namespace: string): Promise<TestObject> {
+  const objects = parseAllDocuments(await readFile(MANIFESTS, 'utf8')).map(
+    (document) => document.toJS() as TestObject | null,
+  );
+  const found = objects.find((one) => one?.kind === 'DaemonSet' && one.metadata.name === name);
+  const object = present(found ?? undefined, name);
+  return { ...object, metadata: { ...object.metadata, namespace } };
+}
+
+const deployment = (
+  namespace: string,
+  name: string,
+  labels: Readonly<Record<string, string>>,
+  env: Readonly<Record<string, string>>,
+): TestObject => ({
+  apiVersion: 'apps/v1',
+  kind: 'Deployment',
+  metadata: { name, namespace },
+  spec: {
+    selector: { matchLabels: labels },
+    template: {
+      metadata: { labels },
+      spec: {
+        containers: [
+          {
+            name,
+            image: 'none',
+            env: Object.entries(env).map(([key, value]) => ({ name: key, value })),
+          },
+        ],
+      },
+    },
+  },
+});
+
+await kubernetesSuite('check', (test) => {
+  test('an administrator is told what stands in the way of an installation', async (t, cluster) => {
+    const namespace = await cluster.namespace('check', {
+      'pod-security.kubernetes.io/enforce': 'restricted',
+    });
+    const found = await check(t, cluster, cluster.server.adminToken, '-n', namespace);
+    t.is(found.stderr, '');
+    t.is(found.code, 1);
+    t.is(lineOf(found, /the API server is v1\./).status, 'ok');
+    t.is(lineOf(found, /may create every kind/).status, 'ok');
+    t.is(lineOf(found, /4 of 4 are there with version v1/).status, 'ok');
+    const level = lineOf(found, /Pod Security level restricted/);
+    t.is(level.status, 'failed');
+    t.regex(level.todo ?? '', new RegExp(`kubectl label namespace ${namespace}`));
+    t.is(lineOf(found, /no Linux node/).status, 'failed');
+    const absent = await check(t, cluster, cluster.server.adminToken, '-n', 'not-there-yet');
+    t.is(lineOf(absent, /not-there-yet is not there/).status, 'ok');
+  });
+
+  test('an account without rights is told so in each line', async (t, cluster) => {
+    const namespace = await cluster.namespace('check');
+    const found = await check(
+      t,
+      cluster,
+      await cluster.token(namespace, 'nobody'),
+      '-n',
+      namespace,
+    );
+    t.is(found.stderr, '');
+    t.is(found.code, 1);
+    const refused = found.lines.filter(({ status }) => status === 'unknown');
+    for (const what of ['nodes', 'daemonsets', 'namespaces', 'customresourcedefinitions']) {
+      t.true(
+        refused.some(({ says }) => says.includes(`resource "${what}"`)),
+        what,
+      );
+    }
+    t.true(refused.every(({ todo }) => todo !== null));
+    const rights = lineOf(found, /^you may not: /);
+    t.is(rights.status, 'failed');
+    t.regex(rights.says, /create clusterroles\.rbac\.authorization\.k8s\.io in all namespaces/);
+    t.false(found.lines.some(({ about, status }) => about === 'meshes' && status === 'ok'));
+  });
+
+  test('a token that the API server refuses gives no line that is right', async (t, cluster) => {
+    const found = await check(t, cluster, 'not a token');
+    t.deepEqual([...new Set(found.lines.map(({ status }) => status))], ['unknown']);
+    t.is(found.code, 3);
+  });
+
+  test('a release is judged where one is installed', async (t, cluster) => {
+    const namespace = await cluster.namespace('check');
+    const proxy = await workload('weft-node-proxy', namespace);
+    const status = { currentNumberScheduled: 2, numberMisscheduled: 0, desiredNumberScheduled: 2 };
+    const counts = { numberReady: 1, updatedNumberScheduled: 2 };
+    await cluster.apply({ ...proxy, status: { ...status, ...counts } });
+    const behind = await check(t, cluster, cluster.server.adminToken, '-n', namespace);
+    const line = lineOf(behind, /DaemonSet weft-node-proxy: 1 of 2 pods are ready/);
+    t.is(line.status, 'failed');
+    t.regex(line.todo ?? '', /describe pods/);
+    t.is(lineOf(behind, /no admission webhook/).status, 'warning');
+    await cluster.apply({ ...proxy, status: { ...status, ...counts, numberReady: 2 } });
+    const whole = await check(t, cluster, cluster.server.adminToken, '-n', namespace);
+    t.is(lineOf(whole, /all pods of 1 workloads are ready/).status, 'ok');
+    t.is(lineOf(whole, /may use every read command/).status, 'ok');
+    await cluster.delete(proxy);
+  });
+
+  test('in the place of ztunnel the account must be the one that istiod trusts', async (t, cluster) => {
+    const namespace = await cluster.namespace('check');
+    const other = await cluster.namespace('check');
+    const istiod = (trusted: string): TestObject =>
+      deployment(
+        namespace,
+        'istiod',
+        { app: 'istiod' },
+        {
+          PILOT_ENABLE_AMBIENT: 'true',
+          CA_TRUSTED_NODE_ACCOUNTS: trusted,
+        },
+      );
+    const account = { apiVersion: 'v1', kind: 'ServiceAccount' };
+    await cluster.apply(istiod(`${other}/ztunnel`), {
+      ...account,
+      metadata: { name: 'ztunnel', namespace },
+    });
+    const words = ['-n', namespace, '--replace-ztunnel'];
+    const wrong = await check(t, cluster, cluster.server.adminToken, ...words);
+    const trust = lineOf(wrong, new RegExp(`trusts ${other}/ztunnel, and the release`));
+    t.is(trust.status, 'failed');
+    t.regex(trust.todo ?? '', new RegExp(`install into ${other}`));
+    t.is(lineOf(wrong, /there is no istio-cni/).status, 'failed');
+    t.is(lineOf(wrong, new RegExp(`account ${namespace}/ztunnel is there`)).status, 'ok');
+    await cluster.apply(istiod(`${other}/ztunnel,${namespace}/ztunnel`));
+    const right = await check(t, cluster, cluster.server.adminToken, ...words);
+    t.is(lineOf(right, new RegExp(`trusts the account ${namespace}/ztunnel`)).status, 'ok');
+    await cluster.delete(istiod(''));
+  });
+});
