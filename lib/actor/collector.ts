@@ -45,13 +45,14 @@ export const OWN_COLLECTION: Collection = {
 
 /**
  * Collects the garbage of the calling thread as its size allows: at once up to {@link MAX_COLLECTED_BYTES}, in small steps up to
- * {@link MAX_STEPPED_BYTES}, else not at all. Throws like {@link collectAll}.
+ * {@link MAX_STEPPED_BYTES}, else not at all. Where work must not stand still, `inSteps` leaves the first way out. Throws like
+ * {@link collectAll}.
  */
-export function collectFitting(by: Collection = OWN_COLLECTION): void {
+export function collectFitting(by: Collection = OWN_COLLECTION, inSteps = false): void {
   // Also where nothing is collected here: the caller goes on to have other threads collect.
   by.check();
   const bytes = by.heapBytes();
-  if (bytes <= MAX_COLLECTED_BYTES) by.collect();
+  if (bytes <= MAX_COLLECTED_BYTES && !inSteps) by.collect();
   else if (bytes <= MAX_STEPPED_BYTES) by.collectInSteps();
 }
 

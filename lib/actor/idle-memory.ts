@@ -9,8 +9,12 @@ import type { Collection } from './collector.ts';
 const CHECK_MS = 3_000;
 /** An idle process uses at most this much processor time between two checks: an idle node takes 1 to 2 % of a core, adding pods takes half of one. */
 const IDLE_CPU_MS = 150;
+/** With more than this a process may be answering somebody, who should not wait for a whole collection. */
+const STILL_CPU_MS = 75;
 /** Time between two releases, so that work that comes and goes costs at most a hundredth of a core. */
 const LEAST_DISTANCE_MS = 30_000;
+/** Time between two returns of free memory while the process works. Each costs some milliseconds, and as much to bring back what is used. */
+const WORKING_DISTANCE_MS = 9_000;
 /** An idle process makes garbage too; it is collected when the heap has grown by this much, once in a minute or two. */
 const GROWN_BYTES = 4 << 20;
 
@@ -19,9 +23,9 @@ export interface Memory extends Collection {
   /** Returns the processor time that all threads have used so far. */
   cpuMs(): number;
   /** Returns free memory of the C heaps to the kernel. */
-  releaseFree(): void;
-  /** Drops pages of program files; returns their bytes. */
-  releasePages(): number;
+  releaseFree(): Promise<void>;
+  /** Drops pages of program files; resolves with their bytes. */
+  releasePages(): Promise<number>;
 }
 
 const own: Memory = {
@@ -35,11 +39,12 @@ const own: Memory = {
 };
 
 /**
- * Returns memory that an idle process does not use. It first collects the garbage of the main thread and calls the listeners.
- * At the next check, when other threads have collected too, it returns free memory of the C heaps and pages of program files.
- * It does so once after the start, and again when the process is idle after work or its heap has grown. The main thread stands
- * still for 0.1 to 0.4 s; a large heap is collected in small steps or not at all ({@link collectFitting}). A process that lacks
- * the means for a step skips it, and logs that once.
+ * Returns memory that a process does not use. An idle one first collects the garbage of the main thread and calls the listeners.
+ * At the next check, when other threads have collected too, a pool thread returns free memory of the C heaps and pages of
+ * program files. That happens once after the start, and again when the process is idle after work or its heap has grown. The
+ * main thread stands still for 0.1 to 0.4 s; where it has some work, or a large heap, its garbage is collected in small steps or
+ * not at all ({@link collectFitting}). While work goes on, only the pool thread's part is done. A process that lacks the
+ * means for a step skips it, and logs that once.
  */
 export class IdleMemory {
   readonly #clock: Clock;
@@ -51,6 +56,8 @@ export class IdleMemory {
   #worked = true;
   #cpuMs = 0;
   #lastMs = -Infinity;
+  /** The last return of what needs no collection. */
+  #lastRestMs = -Infinity;
   /** Size of the heap after the last release. */
   #heapBytes = 0;
   /** Garbage was collected; the next check returns the rest. */
@@ -81,45 +88,49 @@ export class IdleMemory {
   }
 
   #check(): void {
+    const cpuMs = this.#memory.cpuMs();
+    const usedMs = cpuMs - this.#cpuMs;
+    this.#cpuMs = cpuMs;
+    const now = this.#clock.monotonic();
     if (this.#half) {
-      this.#half = false;
-      this.#releaseRest();
       // The collection, here and in other threads, does not count as work.
-      this.#cpuMs = this.#memory.cpuMs();
+      this.#half = false;
       this.#heapBytes = this.#memory.heapBytes();
+      void this.#releaseRest(now);
       return;
     }
-    const cpuMs = this.#memory.cpuMs();
-    const idle = cpuMs - this.#cpuMs <= IDLE_CPU_MS;
-    this.#cpuMs = cpuMs;
-    if (!idle) this.#worked = true;
-    const now = this.#clock.monotonic();
-    if (!idle || now - this.#lastMs < LEAST_DISTANCE_MS) return;
+    if (usedMs > IDLE_CPU_MS) {
+      const goesOn = this.#worked && now - this.#lastRestMs >= WORKING_DISTANCE_MS;
+      this.#worked = true;
+      if (goesOn) void this.#releaseRest(now);
+      return;
+    }
+    if (now - this.#lastMs < LEAST_DISTANCE_MS) return;
     if (!this.#worked && this.#memory.heapBytes() - this.#heapBytes < GROWN_BYTES) return;
     this.#worked = false;
     this.#lastMs = now;
     this.#half = true;
-    this.#attempt(() => {
-      collectFitting(this.#memory);
+    try {
+      collectFitting(this.#memory, usedMs > STILL_CPU_MS);
       for (const listener of this.#listeners) listener();
-    });
+    } catch (error) {
+      this.#kept(error);
+    }
   }
 
-  #releaseRest(): void {
-    this.#attempt(() => this.#memory.releaseFree());
+  async #releaseRest(now: number): Promise<void> {
+    this.#lastRestMs = now;
+    await this.#memory.releaseFree().catch((error: unknown) => this.#kept(error));
     // Last, because any other code would bring pages back.
-    this.#attempt(() =>
-      this.#log.debug({ programBytes: this.#memory.releasePages() }, 'host.memory-released'),
+    await this.#memory.releasePages().then(
+      (programBytes) => this.#log.debug({ programBytes }, 'host.memory-released'),
+      (error: unknown) => this.#kept(error),
     );
   }
 
   /** Logs a failure: a container may hide /proc/self/pagemap, or --expose-gc may be missing. */
-  #attempt(work: () => void): void {
-    try {
-      work();
-    } catch (error) {
-      this.#log[this.#warned ? 'debug' : 'warn']({ error: errorText(error) }, 'host.memory-kept');
-      this.#warned = true;
-    }
+  #kept(error: unknown): void {
+    this.#log[this.#warned ? 'debug' : 'warn']({ error: errorText(error) }, 'host.memory-kept');
+    this.#warned = true;
   }
 }

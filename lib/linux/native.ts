@@ -186,8 +186,8 @@ export interface NativeModule {
   policyRouting(netnsFd: number, family: number, table: number): PolicyRouting;
   rulesDigest(netnsFd: number, legacy: boolean): string;
   addresses(netnsFd: number): string[];
-  releaseProgramPages(): number;
-  releaseFreeMemory(): void;
+  releaseProgramPages(): Promise<number>;
+  releaseFreeMemory(): Promise<number>;
   collectInSteps(): void;
   raiseFileLimit(): { soft: number; hard: number };
   pumpOpen(
@@ -284,6 +284,15 @@ export function callNative<T>(work: (module: NativeModule) => T): T {
   const module = native();
   try {
     return work(module);
+  } catch (error) {
+    throw asSyscallError(error);
+  }
+}
+
+/** Does the same for work that a pool thread does. */
+export async function awaitNative<T>(work: (module: NativeModule) => Promise<T>): Promise<T> {
+  try {
+    return await callNative(work);
   } catch (error) {
     throw asSyscallError(error);
   }

@@ -1,4 +1,4 @@
-import { callNative } from './native.ts';
+import { awaitNative, callNative } from './native.ts';
 
 /** Raises the soft limit of open files to the hard one. Throws NATIVE_SYSCALL when the kernel refuses. */
 export function raiseFileLimit(): { readonly soft: number; readonly hard: number } {
@@ -19,11 +19,11 @@ export function capabilities(): Capabilities {
 
 /**
  * Drops the pages of the Node binary and of libraries that this process has mapped and never changed, and returns their bytes.
- * They stay in the page cache and are mapped again one by one when they are used. Throws NATIVE_SYSCALL where
- * /proc/self/pagemap cannot be read; then nothing is dropped.
+ * They stay in the page cache and are mapped again one by one when they are used. A pool thread does it. Rejects with
+ * NATIVE_SYSCALL where /proc/self/pagemap cannot be read; then nothing is dropped.
  */
-export function releaseProgramPages(): number {
-  return callNative((native) => native.releaseProgramPages());
+export async function releaseProgramPages(): Promise<number> {
+  return awaitNative((native) => native.releaseProgramPages());
 }
 
 /** Begins a collection of the calling thread's garbage in small steps beside the program, and returns at once. */
@@ -31,7 +31,7 @@ export function collectInSteps(): void {
   callNative((native) => native.collectInSteps());
 }
 
-/** Returns free memory in malloc's heaps of all threads to the kernel. */
-export function releaseFreeMemory(): void {
-  callNative((native) => native.releaseFreeMemory());
+/** Returns free memory in malloc's heaps of all threads to the kernel. A pool thread does it. */
+export async function releaseFreeMemory(): Promise<void> {
+  await awaitNative((native) => native.releaseFreeMemory());
 }

@@ -117,7 +117,7 @@ async function measure(workloads: number): Promise<void> {
   for (let round = 0; round < 4; round += 1) {
     globalThis.gc?.({ type: 'major', execution: 'sync', flavor: 'last-resort' });
   }
-  releaseFreeMemory();
+  await releaseFreeMemory();
   const { heapUsed, arrayBuffers } = process.memoryUsage();
   const result = { workloads, bytes, heapUsed, arrayBuffers, private: await privateBytes() };
   process.stdout.write(JSON.stringify(result));

@@ -22,7 +22,7 @@ async function main(): Promise<void> {
   const last = blocks.splice(0).at(-1);
   collectAll();
   const before = resident();
-  releaseFreeMemory();
+  await releaseFreeMemory();
   process.stdout.write(JSON.stringify({ free: before - resident(), young, kept: last?.length }));
 }
 

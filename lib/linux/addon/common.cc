@@ -66,7 +66,7 @@ std::string Arguments::text(size_t index) {
   return result;
 }
 
-napi_value throwErrno(napi_env env, const char* call, int error, const char* path) {
+napi_value makeErrno(napi_env env, const char* call, int error, const char* path) {
   std::string message = std::string(call) + ": " + strerror(error);
   if (path != nullptr) message += std::string(" (") + path + ")";
   napi_value value = nullptr;
@@ -74,7 +74,11 @@ napi_value throwErrno(napi_env env, const char* call, int error, const char* pat
   setProperty(env, value, "call", makeText(env, call));
   setProperty(env, value, "errno", makeText(env, uv_err_name(-error)));
   if (path != nullptr) setProperty(env, value, "path", makeText(env, path));
-  napi_throw(env, value);
+  return value;
+}
+
+napi_value throwErrno(napi_env env, const char* call, int error, const char* path) {
+  napi_throw(env, makeErrno(env, call, error, path));
   return nullptr;
 }
 

@@ -46,7 +46,9 @@ class Arguments {
   bool failed_ = false;
 };
 
-// Throws an Error with `call`, `errno` (the symbolic name) and, when given, `path`. Returns nullptr for `return`.
+// An Error with `call`, `errno` (the symbolic name) and, when given, `path`.
+napi_value makeErrno(napi_env env, const char* call, int error, const char* path = nullptr);
+// Throws it. Returns nullptr for `return`.
 napi_value throwErrno(napi_env env, const char* call, int error, const char* path = nullptr);
 
 napi_value makeInteger(napi_env env, int64_t value);

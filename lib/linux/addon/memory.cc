@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "common.h"
@@ -82,21 +83,72 @@ int releaseObject(dl_phdr_info* object, size_t, void* data) {
   return 0;
 }
 
-napi_value releaseProgramPages(napi_env env, napi_callback_info) {
+// Work of a pool thread, with the promise that it settles. It may block for tens of milliseconds: no event loop waits for it.
+struct Release {
+  napi_async_work work = nullptr;
+  napi_deferred deferred = nullptr;
+  void (*run)(Release&) = nullptr;
+  int64_t released = 0;
+  // Set when it failed.
+  const char* call = nullptr;
+  const char* path = nullptr;
+  int error = 0;
+};
+
+void runRelease(napi_env, void* data) {
+  auto& release = *static_cast<Release*>(data);
+  release.run(release);
+}
+
+void settleRelease(napi_env env, napi_status, void* data) {
+  const std::unique_ptr<Release> release(static_cast<Release*>(data));
+  if (release->call != nullptr) {
+    napi_reject_deferred(env, release->deferred, makeErrno(env, release->call, release->error, release->path));
+  } else {
+    napi_resolve_deferred(env, release->deferred, makeInteger(env, release->released));
+  }
+  napi_delete_async_work(env, release->work);
+}
+
+napi_value begin(napi_env env, const char* name, void (*run)(Release&)) {
+  auto release = std::make_unique<Release>();
+  release->run = run;
+  napi_value promise = nullptr;
+  if (napi_create_promise(env, &release->deferred, &promise) != napi_ok ||
+      napi_create_async_work(env, nullptr, makeText(env, name), runRelease, settleRelease, release.get(),
+                             &release->work) != napi_ok ||
+      napi_queue_async_work(env, release->work) != napi_ok) {
+    return throwErrno(env, name, ENOMEM);
+  }
+  release.release();
+  return promise;
+}
+
+void dropProgramPages(Release& release) {
   Walk walk;
   walk.pageSize = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   walk.vdso = getauxval(AT_SYSINFO_EHDR);
   const Descriptor pagemap(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
-  if (pagemap.get() < 0) return throwErrno(env, "open", errno, "/proc/self/pagemap");
+  if (pagemap.get() < 0) {
+    release.call = "open";
+    release.path = "/proc/self/pagemap";
+    release.error = errno;
+    return;
+  }
   walk.pagemap = pagemap.get();
   dl_iterate_phdr(releaseObject, &walk);
-  if (walk.error != 0) return throwErrno(env, "madvise", walk.error);
-  return makeInteger(env, walk.released);
+  release.released = walk.released;
+  if (walk.error == 0) return;
+  release.call = "madvise";
+  release.error = walk.error;
 }
 
-napi_value releaseFreeMemory(napi_env, napi_callback_info) {
-  malloc_trim(0);
-  return nullptr;
+napi_value releaseProgramPages(napi_env env, napi_callback_info) {
+  return begin(env, "releaseProgramPages", dropProgramPages);
+}
+
+napi_value releaseFreeMemory(napi_env env, napi_callback_info) {
+  return begin(env, "releaseFreeMemory", [](Release&) { malloc_trim(0); });
 }
 
 // Under moderate pressure V8 marks the heap in small steps beside the program, and then returns what it can. Taken back at once,

@@ -28,7 +28,7 @@ const PROGRAM = `
   const space = openSync('/proc/self/mem', 'r+');
   writeSync(space, Buffer.from([${CHANGED}]), 0, 1, padding);
   const before = files();
-  const released = releaseProgramPages();
+  const released = await releaseProgramPages();
   const after = files();
   const byte = Buffer.alloc(1);
   readSync(space, byte, 0, 1, padding);
