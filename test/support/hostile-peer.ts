@@ -25,15 +25,18 @@ export interface HostilePeer {
   send(frames: Iterable<Buffer>): Promise<void>;
 }
 
+/** Differences from a peer that sends the preface with empty SETTINGS, and reads. */
+export interface HostilePeerOptions {
+  readonly settings?: readonly (readonly [id: number, value: number])[];
+  readonly read?: boolean;
+  readonly preface?: boolean;
+}
+
 /** Finishes TLS and sends the preface and SETTINGS; without `read` nothing that comes is ever looked at. */
 export async function hostilePeer(
   raw: Socket,
   own: TunnelCredentials,
-  options: {
-    readonly settings?: readonly (readonly [id: number, value: number])[];
-    readonly read?: boolean;
-    readonly preface?: boolean;
-  } = {},
+  options: HostilePeerOptions = {},
 ): Promise<HostilePeer> {
   const socket = connectTls({
     socket: raw,
