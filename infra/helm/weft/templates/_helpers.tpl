@@ -76,10 +76,13 @@ imagePullSecrets:
   - name: {{ . }}
   {{- end }}
 {{- end }}
-{{- if eq .priority "system-node-critical" }}
 tolerations:
+  {{- if eq .priority "system-node-critical" }}
   - operator: Exists
-{{- end }}
+  {{- else }}
+  # The mesh never enrols it, and the taint goes only when the mesh works.
+  - { key: cni.istio.io/not-ready, operator: Exists }
+  {{- end }}
 {{- end }}
 
 {{/* Security of a pod that needs no rights on its node. */}}
