@@ -1,5 +1,5 @@
 /** Asks a container runtime for the sandboxes of pods, by the Container Runtime Interface. */
-import { Client, credentials } from '@grpc/grpc-js';
+import type { Client } from '@grpc/grpc-js';
 import { z } from 'zod';
 import { runtime } from '#proto/weft.js';
 import { MeshError } from '../errors/mesh-error.ts';
@@ -25,21 +25,14 @@ interface Codec<T> {
   decode(bytes: Uint8Array): T;
 }
 
-/** A client of a runtime's socket. The owner closes it. */
+/** A client of a runtime's socket, which connects with the first request. The owner closes it. */
 export class Sandboxes {
   readonly #socket: string;
-  readonly #client: Client;
+  #client: Promise<Client> | null = null;
+  #closed = false;
 
-  /** Connects with the first request. */
   constructor(socket: string) {
     this.#socket = socket;
-    this.#client = new Client(`unix:${socket}`, credentials.createInsecure(), {
-      // Servers written in Go refuse the path of the socket as an authority.
-      'grpc.default_authority': 'localhost',
-      'grpc.use_local_subchannel_pool': 1,
-      'grpc.service_config_disable_resolution': 1,
-      'grpc.max_receive_message_length': MAX_ANSWER_BYTES,
-    });
   }
 
   /**
@@ -69,7 +62,8 @@ export class Sandboxes {
   }
 
   close(): void {
-    this.#client.close();
+    this.#closed = true;
+    void this.#client?.then((client) => client.close());
   }
 
   #pidOf(text: string | undefined, sandbox: string): number {
@@ -80,14 +74,16 @@ export class Sandboxes {
     }
   }
 
-  #call<Request, Response>(
+  async #call<Request, Response>(
     method: string,
     request: Codec<Request>,
     response: Codec<Response>,
     message: Request,
   ): Promise<Response> {
+    if (this.#closed) throw this.#failure('is not asked any more', null);
+    const client = await (this.#client ??= connect(this.#socket));
     return new Promise((resolve, reject) => {
-      this.#client.makeUnaryRequest<Request, Response>(
+      client.makeUnaryRequest<Request, Response>(
         `/runtime.v1.RuntimeService/${method}`,
         (value) => Buffer.from(request.encode(value).finish()),
         (bytes) => response.decode(bytes),
@@ -110,4 +106,16 @@ export class Sandboxes {
       },
     );
   }
+}
+
+/** Loads gRPC, which takes megabytes, only where a runtime is asked. */
+async function connect(socket: string): Promise<Client> {
+  const { Client, credentials } = await import('@grpc/grpc-js');
+  return new Client(`unix:${socket}`, credentials.createInsecure(), {
+    // Servers written in Go refuse the path of the socket as an authority.
+    'grpc.default_authority': 'localhost',
+    'grpc.use_local_subchannel_pool': 1,
+    'grpc.service_config_disable_resolution': 1,
+    'grpc.max_receive_message_length': MAX_ANSWER_BYTES,
+  });
 }

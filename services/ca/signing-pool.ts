@@ -21,8 +21,8 @@ export interface Signer {
 }
 
 /**
- * Issues certificates in threads, so that signing keeps no caller from an answer. One thread is always there; the others
- * exist only while they have work.
+ * Issues certificates in threads, so that signing keeps no caller from an answer. They exist only while they have work: one takes
+ * 8 MB, and its start adds a tenth of a second to the first request after a while.
  */
 export class SigningPool implements Signer {
   readonly #pool: Promise<Piscina>;
@@ -59,12 +59,12 @@ export function signingThreads(processors: number): number {
   return Math.max(1, Math.min(SIGNERS_MAX, processors - 1));
 }
 
-/** Loads piscina and starts the first thread beside the rest of the start, so that the first request does not wait for it. */
+/** Loads piscina beside the rest of the start, so that the first request does not wait for it. */
 async function startPool(threads: number): Promise<Piscina> {
   const { Piscina: Pool } = await import('piscina');
   return new Pool({
     filename: new URL('../../workers/signing/signing.worker.ts', import.meta.url).href,
-    minThreads: 1,
+    minThreads: 0,
     maxThreads: threads,
     concurrentTasksPerWorker: TASKS_PER_SIGNER,
     maxQueue: MAX_CONCURRENT_REQUESTS,
