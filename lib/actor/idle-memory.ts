@@ -9,6 +9,8 @@ import type { Collection } from './collector.ts';
 const CHECK_MS = 3_000;
 /** An idle process uses at most this much processor time between two checks: an idle node takes 1 to 2 % of a core, adding pods takes half of one. */
 const IDLE_CPU_MS = 150;
+/** A process that is not ready this long after its start waits for others. It has garbage like any. */
+const START_MS = 30_000;
 /** With more than this a process may be answering somebody, who should not wait for a whole collection. */
 const STILL_CPU_MS = 75;
 /** Time between two releases, so that work that comes and goes costs at most a hundredth of a core. */
@@ -51,6 +53,7 @@ export class IdleMemory {
   readonly #log: Logger;
   readonly #memory: Memory;
   readonly #listeners: (() => void)[] = [];
+  #starting: Timer | null = null;
   #timer: Timer | null = null;
   /** Whether the process has worked since the last release; at first, the start is its work. */
   #worked = true;
@@ -75,15 +78,22 @@ export class IdleMemory {
     this.#listeners.push(listener);
   }
 
+  /** Starts the checks in half a minute, unless {@link ready} does it earlier; call it when all actors have been started. */
+  started(): void {
+    this.#starting = this.#clock.after(START_MS, () => this.ready());
+  }
+
   /** Starts the checks; call it when all actors are ready. Only the first call counts. */
   ready(): void {
     if (this.#timer !== null) return;
+    this.#starting?.cancel();
     this.#cpuMs = this.#memory.cpuMs();
     this.#timer = this.#clock.every(CHECK_MS, () => this.#check());
   }
 
   /** Stops the checks. */
   cancel(): void {
+    this.#starting?.cancel();
     this.#timer?.cancel();
   }
 

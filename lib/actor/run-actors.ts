@@ -179,6 +179,7 @@ class ActorHost {
         if (this.#ending) break;
         await actor.start();
       }
+      this.#memory.started();
       await this.#end.promise;
     } catch (error) {
       this.#log.fatal({ error: errorText(error), stack: stackOf(error) }, 'host.start-failed');

@@ -61,6 +61,16 @@ test('memory is given back once after the start, the garbage first', async (t) =
   t.deepEqual(calls, ROUND);
 });
 
+test('a process that waits to be ready gives memory back, too, and once only', async (t) => {
+  const { idle, clock, calls } = fixture();
+  idle.started();
+  await clock.advance(LONG_MS);
+  t.deepEqual(calls, ROUND);
+  idle.ready();
+  await clock.advance(LONG_MS);
+  t.deepEqual(calls, ROUND);
+});
+
 test('a process at work collects nothing until it is idle, but gives back what is free', async (t) => {
   const { idle, load, clock, calls } = fixture();
   idle.ready();
@@ -159,8 +169,14 @@ test('a process that cannot do a part does the others, and warns once', async (t
 
 test('a process that ends gives nothing back any more', async (t) => {
   const { idle, clock, calls } = fixture();
+  idle.started();
   idle.ready();
   idle.cancel();
   await clock.advance(LONG_MS);
   t.deepEqual(calls, []);
+  const { idle: waiting, clock: other, calls: none } = fixture();
+  waiting.started();
+  waiting.cancel();
+  await other.advance(LONG_MS);
+  t.deepEqual(none, []);
 });
