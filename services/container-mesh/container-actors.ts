@@ -12,7 +12,8 @@ import type { MeshPaths } from '../local-mesh/mesh-paths.ts';
 import { meshRoles } from '../local-mesh/roles.ts';
 import type { Role } from '../local-mesh/roles.ts';
 import type { MeshPlan } from '../local-mesh/topology.ts';
-import type { ContainerDetails, ContainerSummary, Engine } from './engine.ts';
+import type { ContainerDetails, ContainerSummary } from '../../lib/docker/engine-view.ts';
+import type { Engine } from './engine.ts';
 import { serviceName } from './own-files.ts';
 
 /** Labels that Compose gives its containers. */

@@ -4,9 +4,10 @@
  */
 import { readFile, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { Backoff } from '../../lib/clock/backoff.ts';
-import { pause } from '../../lib/clock/clock.ts';
-import type { Clock, Timer } from '../../lib/clock/clock.ts';
+import type { Clock } from '../../lib/clock/clock.ts';
+import { ContainerWatch } from '../../lib/docker/container-watch.ts';
+import { findPods } from '../../lib/docker/find-pods.ts';
+import type { PodSandboxContainer } from '../../lib/docker/pod-container.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { podRecordSchema } from '../../lib/state/pod-record.ts';
@@ -19,8 +20,7 @@ import type { PodObject } from '../local-mesh/objects.ts';
 import { isEnrolled, wantsEnrolment } from '../local-mesh/pod-plan.ts';
 import { removePodRecord, writePodRecord } from '../local-mesh/pod-records.ts';
 import type { PodLine } from '../local-mesh/supervisor-api.ts';
-import { claimOf, podManifest, recordOf, sandboxOf } from './container-plan.ts';
-import type { PodSandboxContainer } from './container-plan.ts';
+import { podManifest, recordOf } from './container-plan.ts';
 import type { Engine } from './engine.ts';
 
 /** Dependencies and settings of the pod search. */
@@ -38,12 +38,6 @@ export interface ContainerPodsDeps {
   onChange(): Promise<void>;
 }
 
-/** Events of one burst are handled together. */
-const GATHER_MS = 50;
-/** Interval between full checks, in case an event was missed. */
-const RESYNC_MS = 5_000;
-const EVENTS_BACKOFF = { baseMs: 100, maxMs: 5_000 } as const;
-
 interface KnownPod {
   readonly sandbox: PodSandboxContainer;
   readonly uid: string;
@@ -55,21 +49,18 @@ interface KnownPod {
 export class ContainerPods {
   readonly #deps: ContainerPodsDeps;
   readonly #watch: ObjectWatch;
+  readonly #containers: ContainerWatch;
   readonly #known = new Map<string, KnownPod>();
-  readonly #abort = new AbortController();
   /** Problems already logged, so that each is logged once. */
   readonly #told = new Set<string>();
   /** Containers that were seen enrolled. */
   readonly #enrolled = new Set<string>();
-  #events: Promise<void> = Promise.resolve();
-  #turn: Promise<void> = Promise.resolve();
-  #soon: Timer | null = null;
-  #resync: Timer | null = null;
 
   constructor(deps: ContainerPodsDeps) {
     this.#deps = deps;
+    this.#containers = new ContainerWatch({ ...deps, look: () => this.#reconcile() });
     this.#watch = new ObjectWatch(deps, () => {
-      this.#schedule();
+      this.#containers.look();
       return Promise.resolve();
     });
   }
@@ -78,17 +69,12 @@ export class ContainerPods {
   async start(): Promise<void> {
     await this.#dropStaleRecords();
     this.#watch.start();
-    this.#events = this.#followEvents();
-    this.#resync = this.#deps.clock.every(RESYNC_MS, () => this.#schedule());
-    this.#schedule();
+    this.#containers.start();
   }
 
   /** Stops following. Records stay, because the pods continue. */
   async stop(): Promise<void> {
-    this.#abort.abort(new Error('stopped'));
-    this.#soon?.cancel();
-    this.#resync?.cancel();
-    await Promise.all([this.#watch.stop(), this.#events, this.#turn]);
+    await Promise.all([this.#watch.stop(), this.#containers.stop()]);
   }
 
   /** The pods, and whether each that should be enrolled is. */
@@ -121,32 +107,6 @@ export class ContainerPods {
     };
   }
 
-  async #followEvents(): Promise<void> {
-    const { engine, clock, log } = this.#deps;
-    const { signal } = this.#abort;
-    const backoff = new Backoff(EVENTS_BACKOFF);
-    while (!signal.aborted) {
-      try {
-        for await (const _ of engine.changes(signal)) {
-          backoff.reset();
-          this.#schedule();
-        }
-      } catch (error) {
-        log.warn({ error: errorText(error) }, 'containers.events-broken');
-      }
-      this.#schedule();
-      await pause(clock, backoff.next(), signal);
-    }
-  }
-
-  #schedule(): void {
-    if (this.#soon !== null || this.#abort.signal.aborted) return;
-    this.#soon = this.#deps.clock.after(GATHER_MS, () => {
-      this.#soon = null;
-      this.#turn = this.#turn.then(() => this.#reconcile());
-    });
-  }
-
   async #reconcile(): Promise<void> {
     try {
       await this.#deps.onChange();
@@ -160,24 +120,13 @@ export class ContainerPods {
     }
   }
 
-  /** The pods by `namespace/name`. */
-  async #find(): Promise<Map<string, PodSandboxContainer>> {
+  #find(): Promise<ReadonlyMap<string, PodSandboxContainer>> {
     const { engine, nodes } = this.#deps;
-    const running = await engine.list();
-    const found = new Map<string, PodSandboxContainer>();
-    // When two containers claim a pod, the older one is the pod.
-    for (const container of running.toSorted((a, b) => a.Created - b.Created)) {
-      const claim = claimOf(container);
-      if (claim === null) continue;
-      if (typeof claim === 'string') this.#tellOnce(container.Id, claim);
-      else if (!nodes.includes(claim.node)) this.#tellOnce(container.Id, `no node ${claim.node}`);
-      else if (found.has(claim.key)) this.#tellOnce(container.Id, `${claim.key} exists already`);
-      else {
-        const sandbox = sandboxOf(claim, await engine.inspect(container.Id), running);
-        if (sandbox !== null) found.set(claim.key, sandbox);
-      }
-    }
-    return found;
+    return findPods(engine, {
+      has: (node) => nodes.includes(node),
+      unnamed: null,
+      refused: (container, problem) => this.#tellOnce(container, problem),
+    });
   }
 
   /** Tells the control plane and the node agent of one pod. A refused pod does not stop the others. */

@@ -5,7 +5,7 @@ import { systemClock } from '../../lib/clock/clock.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { MeshError, asMeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import { kill } from '../local-mesh/processes.ts';
-import { dockerAt } from './engine.ts';
+import { dockerAt } from '../../lib/docker/engine-view.ts';
 
 /** Signals forwarded to the command. */
 const FORWARDED = ['SIGTERM', 'SIGHUP', 'SIGINT', 'SIGQUIT'] as const;

@@ -1,6 +1,6 @@
 /** Describes the replacement of a container: the same service with the current image. Pure. */
 import { GROUP_VARIABLE } from './container-actors.ts';
-import type { ContainerDetails } from './engine.ts';
+import type { ContainerDetails } from '../../lib/docker/engine-view.ts';
 
 const NUMBER_LABEL = 'com.docker.compose.container-number';
 /** Fields that a container takes from its image by default; a new image may change them. */

@@ -2,14 +2,12 @@
 import type { IncomingMessage, RequestOptions } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { request } from '../../lib/http/node-http.ts';
+import { splitLines } from '../../lib/http/split-lines.ts';
 import type { Endpoint } from '../../lib/config/fields.ts';
 import { MeshError, asMeshError } from '../../lib/errors/mesh-error.ts';
 
 /** Largest answer read into memory; the connection lists of a busy node are the largest answers. */
 const ANSWER_LIMIT_BYTES = 256 * 1024 * 1024;
-
-/** Longest line of a stream; a longer one means a broken peer. */
-const LINE_LIMIT_CHARACTERS = 64 * 1024 * 1024;
 
 /** A complete answer. */
 export interface HttpAnswer {
@@ -123,19 +121,4 @@ function unavailable(question: HttpQuestion, error: unknown): MeshError {
 function socketName({ socket }: HttpQuestion): string {
   if (typeof socket === 'string') return socket;
   return 'dial' in socket ? socket.name : `${socket.host}:${socket.port}`;
-}
-
-/** Yields the non-empty lines of a text stream; the last may lack its line end. Throws when a line is too long. */
-export async function* splitLines(stream: AsyncIterable<unknown>): AsyncGenerator<string> {
-  const decoder = new TextDecoder();
-  let rest = '';
-  for await (const chunk of stream) {
-    rest +=
-      typeof chunk === 'string' ? chunk : decoder.decode(chunk as Uint8Array, { stream: true });
-    const lines = rest.split('\n');
-    rest = lines.pop() ?? '';
-    if (rest.length > LINE_LIMIT_CHARACTERS) throw new Error('a line is too long');
-    for (const line of lines) if (line !== '') yield line;
-  }
-  if (rest !== '') yield rest;
 }

@@ -13,6 +13,7 @@ import type { RedirectDefaults } from '../../lib/redirect/pod-options.ts';
 import { DEFAULT_PROBE_ADDRESS } from '../../lib/redirect/rules.ts';
 import { cniConfig, cniVariables } from './cni/config.ts';
 import type { CniConfig } from './cni/config.ts';
+import type { DepartureSource } from './kubernetes/departure.ts';
 
 /** The settings of the node agent; times in milliseconds. */
 export interface NodeAgentConfig {
@@ -20,6 +21,7 @@ export interface NodeAgentConfig {
   /** Where the pods come from. */
   readonly pods:
     | { readonly kind: 'directory'; readonly path: string }
+    | { readonly kind: 'docker'; readonly socket: string }
     | { readonly kind: 'kubernetes'; readonly connection: ConnectionSource };
   readonly procDir: string;
   /** Socket of the container runtime; null where it is not asked. */
@@ -36,6 +38,10 @@ export interface NodeAgentConfig {
   readonly eligibility: EligibilityRules;
   /** Null where no CNI plugin is wanted. */
   readonly cni: CniConfig | null;
+  /** A mount of the node's files; null where the agent is not in a container. */
+  readonly hostRoot: string | null;
+  /** Where an agent that ends asks whether it leaves its node; null where it never does. */
+  readonly departure: DepartureSource | null;
 }
 
 /** Time between two looks at rules and listeners: drift is found and repaired within 2 s. */
@@ -63,6 +69,11 @@ const variables = {
     schema: absolutePath({ optional: true }),
     description: 'directory with one JSON record per pod of this node',
     when: 'always set with manifests: the runtime writes its records there',
+  },
+  WEFT_NODE_AGENT_DOCKER_SOCKET: {
+    schema: absolutePath({ optional: true }),
+    description: 'socket of a Docker engine, whose containers labelled weft.io/pod are the pods',
+    when: 'containers of a Docker host are to be in the mesh, without Compose and Kubernetes',
   },
   INPOD_UDS: {
     schema: text({ default: '/var/run/ztunnel/ztunnel.sock' }),
@@ -145,6 +156,8 @@ export const nodeAgentConfig = defineConfig(variables, (values): NodeAgentConfig
     selectors: values.AMBIENT_ENABLEMENT_SELECTOR,
   },
   cni: cniConfig(values),
+  hostRoot: values.WEFT_NODE_AGENT_HOST_ROOT || null,
+  departure: departureSource(values),
 }));
 
 function nativeNftables(values: {
@@ -159,22 +172,47 @@ function nativeNftables(values: {
   return values.NATIVE_NFTABLES;
 }
 
+/** Only a DaemonSet ends for good; its pods know their namespace and an API server. */
+function departureSource(
+  values: Parameters<typeof connectionSource>[0] & {
+    readonly WEFT_SOURCE: string;
+    readonly POD_NAMESPACE: string | null;
+  },
+): DepartureSource | null {
+  const { WEFT_SOURCE: source, POD_NAMESPACE: namespace } = values;
+  const connection = connectionSource(values);
+  const { kubeconfig, serviceHost } = connection;
+  const server = source === 'kubernetes' || kubeconfig !== null || serviceHost !== null;
+  return server && namespace !== null ? { connection, namespace } : null;
+}
+
 function podsOf(
   values: Parameters<typeof connectionSource>[0] & {
     readonly WEFT_SOURCE: string;
     readonly WEFT_NODE_AGENT_PODS_DIR: string | null;
+    readonly WEFT_NODE_AGENT_DOCKER_SOCKET: string | null;
   },
 ): NodeAgentConfig['pods'] {
-  const { WEFT_SOURCE: source, WEFT_NODE_AGENT_PODS_DIR: path } = values;
-  if (source === 'kubernetes') {
-    if (path === null) return { kind: 'kubernetes', connection: connectionSource(values) };
+  const { WEFT_NODE_AGENT_PODS_DIR: path, WEFT_NODE_AGENT_DOCKER_SOCKET: socket } = values;
+  const set = Object.entries({
+    WEFT_NODE_AGENT_PODS_DIR: path,
+    WEFT_NODE_AGENT_DOCKER_SOCKET: socket,
+  })
+    .filter(([, value]) => value !== null)
+    .map(([name]) => name);
+  if (values.WEFT_SOURCE === 'kubernetes') {
+    if (set.length === 0) return { kind: 'kubernetes', connection: connectionSource(values) };
     throw new Error(
-      'WEFT_NODE_AGENT_PODS_DIR cannot be set with WEFT_SOURCE=kubernetes: the API server has the pods',
+      `${set.join(' and ')} cannot be set with WEFT_SOURCE=kubernetes: the API server has the pods`,
     );
   }
+  if (set.length > 1) {
+    throw new Error(`${set.join(' and ')} cannot both be set: the pods come from one place`);
+  }
+  if (socket !== null) return { kind: 'docker', socket };
   if (path !== null) return { kind: 'directory', path };
   throw new Error(
-    'WEFT_NODE_AGENT_PODS_DIR is required: the pods must come from somewhere, or set WEFT_SOURCE=kubernetes',
+    'WEFT_NODE_AGENT_PODS_DIR is required: the pods must come from somewhere, or set WEFT_NODE_AGENT_DOCKER_SOCKET or WEFT_SOURCE=kubernetes',
   );
 }
 

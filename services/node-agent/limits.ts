@@ -34,3 +34,9 @@ export const EVENT_REPEAT_MS = 300_000;
 export const MAX_EVENT_CHARACTERS = 1_024;
 /** Time between two looks at the node's own rules. */
 export const HOST_RULES_CHECK_MS = 60_000;
+/** Time for reading the agent's DaemonSet and node when it ends. */
+export const DEPARTURE_READ_MS = 3_000;
+/** Time in which refusals for want of rights are asked about again; an API server remembers a token for 10 s. */
+export const DEPARTURE_FORBIDDEN_MS = 15_000;
+/** Time between these requests. */
+export const DEPARTURE_RETRY_MS = 500;

@@ -20,7 +20,7 @@ export interface AgentMetrics {
   reconcileFailed(code: string): void;
   cutOff(): void;
   rulesWritten(seconds: number): void;
-  sourceProblem(kind: 'record' | 'directory'): void;
+  sourceProblem(kind: 'record' | 'directory' | 'engine'): void;
 }
 
 /** Values that are read at every scrape. */
@@ -79,10 +79,10 @@ export function agentMetrics(registry: MetricRegistry, sources: MetricSources): 
   );
   const problems = registry.counter(
     'nodeagent_pod_source_problems_total',
-    'Pod records found malformed, and times the pod directory became unreadable',
+    'Pod records found malformed, and times the pod directory or the Docker engine became unreadable',
     ['kind'],
   );
-  for (const kind of ['record', 'directory'] as const) problems.inc({ kind }, 0);
+  for (const kind of ['record', 'directory', 'engine'] as const) problems.inc({ kind }, 0);
   return {
     event: (type) => events.inc({ type }),
     driftRepaired: (kind) => drift.inc({ kind }),

@@ -22,6 +22,7 @@ import { nodeAgentConfig } from './config.ts';
 import type { NodeAgentConfig } from './config.ts';
 import { EnrolmentRows } from './enrolment-rows.ts';
 import { MAX_RULE_WRITERS } from './limits.ts';
+import { leavesNode } from './kubernetes/departure.ts';
 import { KubernetesParts } from './kubernetes/kubernetes-parts.ts';
 import { agentMetrics } from './metrics.ts';
 import type { AgentMetrics } from './metrics.ts';
@@ -44,6 +45,7 @@ export class NodeAgentActor implements Actor {
   #cni: Cni | null = null;
   #kubernetes: KubernetesParts | null = null;
   #pods: NodeEnrolments | null = null;
+  #leaves: () => Promise<boolean> = () => Promise.resolve(false);
 
   constructor(config: NodeAgentConfig) {
     this.#config = config;
@@ -98,7 +100,7 @@ export class NodeAgentActor implements Actor {
     this.#made.defer(() => pods.stop());
     this.#made.defer(() => zds.close());
     this.#declareRoutes(context, { bus, zds, pods, rows, kubernetes, noZones, node });
-    const source = kubernetes?.pods ?? this.#openDirectory(context, node, metrics);
+    const source = kubernetes?.pods ?? (await this.#openSource(context, node, metrics));
     let begun = false;
     await source.start((set) => {
       rows.keep(set.unreadable);
@@ -117,7 +119,8 @@ export class NodeAgentActor implements Actor {
         }),
       );
     });
-    await this.#openCni(context, node, { source, pods });
+    await this.#openCni(context, { source, pods });
+    this.#leaves = () => leavesNode(config.departure, node, context);
   }
 
   async #openKubernetes(
@@ -125,13 +128,12 @@ export class NodeAgentActor implements Actor {
     node: string,
     tools: RedirectTools,
   ): Promise<KubernetesParts | null> {
-    const { pods, procDir, redirect, forceIptables, socketPath } = this.#config;
+    const { pods, procDir, redirect, forceIptables, socketPath, hostRoot } = this.#config;
     if (pods.kind !== 'kubernetes') return null;
     const lockDir = dirname(socketPath);
     const hostProbes = await chooseHostProbes(tools, { force: forceIptables, lockDir });
     context.log.info({ rules: hostProbes.scripts.name }, 'agent.host-probes');
     const { probeAddress } = redirect;
-    const hostRoot = this.#config.cni?.hostRoot || null;
     const site = { node, procDir, probeAddress, hostProbes, hostRoot };
     return this.#made.use(await KubernetesParts.open(pods.connection, context, site));
   }
@@ -143,9 +145,25 @@ export class NodeAgentActor implements Actor {
     return new PodNamespaces({ procDir, sandboxes, log });
   }
 
+  async #openSource(
+    context: ActorContext,
+    node: string,
+    metrics: AgentMetrics,
+  ): Promise<PodSource> {
+    const { pods, procDir } = this.#config;
+    if (pods.kind !== 'docker') return this.#openDirectory(context, node, metrics);
+    // Only agents of Docker hosts take the memory of its client.
+    const { DockerPods } = await import('./docker/docker-pods.ts');
+    const { clock, log } = context;
+    const onProblem = (): void => metrics.sourceProblem('engine');
+    const source = new DockerPods({ ...pods, node, procDir, clock, log, onProblem });
+    this.#made.defer(() => source.close());
+    return source;
+  }
+
   #openDirectory(context: ActorContext, node: string, metrics: AgentMetrics): PodSource {
     const { pods, rescanMs } = this.#config;
-    assert(pods.kind === 'directory', 'the pods come from a directory or from the API server');
+    assert(pods.kind === 'directory', 'the pods of the other kinds come from elsewhere');
     const source = new PodDirectory({
       path: pods.path,
       node,
@@ -161,7 +179,8 @@ export class NodeAgentActor implements Actor {
 
   /** The next agent continues unfinished work; only an agent that leaves for good cleans the node up. */
   async drain(): Promise<void> {
-    if (!(await this.#cni?.depart())) return;
+    if (!(await this.#leaves())) return;
+    await this.#cni?.remove();
     await this.#pods?.leaveNode();
     await this.#kubernetes?.leaveNode();
   }
@@ -172,12 +191,11 @@ export class NodeAgentActor implements Actor {
 
   async #openCni(
     context: ActorContext,
-    node: string,
     parts: { readonly source: PodSource; readonly pods: NodeEnrolments },
   ): Promise<void> {
     const { cni, eligibility: rules } = this.#config;
     if (cni === null) return;
-    const opened = await Cni.open(cni, { context, node, rules, ...parts });
+    const opened = await Cni.open(cni, { context, rules, ...parts });
     this.#made.defer(() => opened.close());
     this.#cni = opened;
   }

@@ -56,14 +56,16 @@ async function afterSigterm(
   t: ExecutionContext,
   cluster: Cluster,
   change: (node: AgentNode) => Promise<unknown>,
+  cni = true,
 ): Promise<{ readonly node: AgentNode; readonly left: Record<string, unknown> }> {
-  const node = await agentNode(t, cluster, { cni: true });
+  const node = await agentNode(t, cluster, { cni });
   await register(cluster, node);
   const agent = spawnAgent(t, node.site);
   await until(
     async () => {
       const { lists, probes, kubeconfig } = await traces(node);
-      return (lists as string[]).includes(OWN) && probes === true && kubeconfig === true;
+      const installed = (lists as string[]).includes(OWN) && kubeconfig === true;
+      return installed === cni && probes === true;
     },
     { what: 'the agent has installed everything' },
   );
@@ -85,17 +87,20 @@ await kubernetesSuite('node-agent-departure', (test) => {
     t.true((await readdir(join(node.cni.binDir, 'weft-cni.d'))).includes('node'));
   });
 
-  test('a node that no longer matches the DaemonSet is cleaned up', async (t, cluster) => {
-    const { left } = await afterSigterm(t, cluster, ({ node }) =>
-      cluster.admin.request({
-        method: 'PATCH',
-        path: `/api/v1/nodes/${node}`,
-        contentType: 'application/merge-patch+json',
-        body: { metadata: { labels: { 'weft.io/role': null } } },
-      }),
-    );
-    t.deepEqual(left, CLEAN);
-  });
+  for (const cni of [true, false]) {
+    const plugin = cni ? 'and a plugin' : 'without a plugin';
+    test(`a node that no longer matches the DaemonSet is cleaned up, ${plugin}`, async (t, cluster) => {
+      const unmatch = ({ node }: AgentNode): Promise<unknown> =>
+        cluster.admin.request({
+          method: 'PATCH',
+          path: `/api/v1/nodes/${node}`,
+          contentType: 'application/merge-patch+json',
+          body: { metadata: { labels: { 'weft.io/role': null } } },
+        });
+      const { left } = await afterSigterm(t, cluster, unmatch, cni);
+      t.deepEqual(left, CLEAN);
+    });
+  }
 
   test('a DaemonSet that is being deleted is the end', async (t, cluster) => {
     const { left } = await afterSigterm(t, cluster, ({ system }) =>

@@ -117,6 +117,15 @@ export class DockerHost {
     );
   }
 
+  /** Makes the daemon hang: its connections stay, and it does not answer. Containers go on. */
+  pause(): void {
+    this.#daemon?.kill('SIGSTOP');
+  }
+
+  resume(): void {
+    this.#daemon?.kill('SIGCONT');
+  }
+
   /** Stops the daemon and its containers. */
   async stop(): Promise<void> {
     const daemon = this.#daemon;

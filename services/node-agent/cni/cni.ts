@@ -2,7 +2,6 @@
 import { access } from 'node:fs/promises';
 import type { ActorContext } from '../../../lib/actor/actor.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
-import { KubernetesClient } from '../../../lib/kubernetes/client.ts';
 import { findConnection } from '../../../lib/kubernetes/connection.ts';
 import type { KubernetesConnection } from '../../../lib/kubernetes/connection.ts';
 import type { EligibilityRules } from '../eligibility.ts';
@@ -10,9 +9,8 @@ import type { NodeEnrolments } from '../node-enrolments.ts';
 import type { NodeFacts } from '../proof/findings.ts';
 import type { PodSource } from '../pod-source.ts';
 import { AddServer } from './add-server.ts';
-import { AGENT_DAEMON_SET, pluginEntry } from './config.ts';
+import { pluginEntry } from './config.ts';
 import type { CniConfig } from './config.ts';
-import { readDeparture } from './departure.ts';
 import { Installer } from './installer.ts';
 
 const PROGRAM = new URL('plugin/build/weft-cni', import.meta.url).pathname;
@@ -20,7 +18,6 @@ const PROGRAM = new URL('plugin/build/weft-cni', import.meta.url).pathname;
 /** The dependencies of a {@link Cni}. */
 export interface CniParts {
   readonly context: ActorContext;
-  readonly node: string;
   readonly source: Pick<PodSource, 'find' | 'place'>;
   readonly pods: Pick<NodeEnrolments, 'outcome'>;
   readonly rules: EligibilityRules;
@@ -28,11 +25,8 @@ export interface CniParts {
 
 /** Installs and serves from {@link Cni.open} until {@link Cni.close}. */
 export class Cni {
-  readonly #config: CniConfig;
-  readonly #parts: CniParts;
   readonly #installer: Installer;
   readonly #server: AddServer;
-  readonly #connection: KubernetesConnection | null;
   /** When the plugin was found installed, by the wall clock; null while it is not. */
   #installedAtMs: number | null = null;
   /** Releases the block of readiness; null while the installation is complete. */
@@ -41,9 +35,6 @@ export class Cni {
   private constructor(config: CniConfig, parts: CniParts, connection: KubernetesConnection | null) {
     const { context, source, pods, rules } = parts;
     const { clock, log, metrics, readiness } = context;
-    this.#config = config;
-    this.#parts = parts;
-    this.#connection = connection;
     this.#release = readiness.block('cni-install');
     const installs = metrics.counter(
       'istio_cni_installs_total',
@@ -113,29 +104,10 @@ export class Cni {
     return this.#installedAtMs;
   }
 
-  /**
-   * Removes the plugin when the agent leaves the node for good, and returns whether it does. Call it while the process still has
-   * its rights.
-   */
-  async depart(): Promise<boolean> {
-    const { context, node } = this.#parts;
-    const { namespace } = this.#config;
-    if (this.#connection === null || namespace === null) return false;
-    const client = new KubernetesClient(this.#connection, {
-      clock: context.clock,
-      userAgent: `weft-${context.actor}`,
-    });
-    try {
-      const place = { namespace, daemonSet: AGENT_DAEMON_SET, node };
-      const { leaves, reason } = await readDeparture(client, place, context.clock);
-      context.log.info({ leaves, reason }, 'cni.departure-decided');
-      if (!leaves) return false;
-      await this.#installer.close();
-      await this.#installer.remove();
-      return true;
-    } finally {
-      client.close();
-    }
+  /** Removes the plugin, because the agent leaves the node for good. Rejects with the file system's error. */
+  async remove(): Promise<void> {
+    await this.#installer.close();
+    await this.#installer.remove();
   }
 
   /** Stops; the plugin stays on the node. */

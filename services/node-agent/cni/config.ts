@@ -5,6 +5,7 @@ import type { ConfigValues } from '../../../lib/config/define-config.ts';
 import { connectionSource, kubernetesVariables } from '../../../lib/kubernetes/variables.ts';
 import type { ConnectionSource } from '../../../lib/kubernetes/connection.ts';
 import type { EligibilityRules } from '../eligibility.ts';
+import { AGENT_DAEMON_SET } from '../kubernetes/departure.ts';
 import { PLUGIN } from './conflist.ts';
 
 /** The plugin's settings. */
@@ -45,8 +46,6 @@ const fileMode = makeField(
   },
   (mode) => `0${mode.toString(8)}`,
 );
-/** The agent's own DaemonSet. */
-export const AGENT_DAEMON_SET = 'weft-node-agent';
 /** Weft's DaemonSets in POD_NAMESPACE. Their pods start without the agent, which may need them. */
 const OWN_DAEMON_SETS = [
   AGENT_DAEMON_SET,

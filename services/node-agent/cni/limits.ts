@@ -14,9 +14,3 @@ export const INSTALL_DEBOUNCE_MS = 100;
 export const INSTALL_POLL_MS = 5_000;
 /** More rewrites of a list in this time mean that another program fights over it, as istio-cni judges. */
 export const CONTEST = { rewrites: 5, withinMs: 5_000 } as const;
-/** Time for reading the agent's DaemonSet and node when it ends. */
-export const DEPARTURE_READ_MS = 3_000;
-/** Time in which refusals for want of rights are asked about again; an API server remembers a token for 10 s. */
-export const DEPARTURE_FORBIDDEN_MS = 15_000;
-/** Time between these requests. */
-export const DEPARTURE_RETRY_MS = 500;

@@ -76,9 +76,9 @@ export async function agentNode(
           MOUNTED_CNI_NET_DIR: folders.netDir,
           WEFT_NODE_AGENT_CNI_BIN_DIR: folders.binDir,
           CNI_AGENT_RUN_DIR: folders.runDir,
-          POD_NAMESPACE: system,
         }
       : {}),
+    POD_NAMESPACE: system,
     ...options.environment,
   });
   const { WEFT_NODE_AGENT_PODS_DIR: _, ...environment } = site.environment;

@@ -1,7 +1,7 @@
 /** Tests the decisions about a mesh of containers that need no engine. */
 import test from 'ava';
 import { environmentOf, groupOf } from '../../../../services/container-mesh/container-actors.ts';
-import type { ContainerDetails } from '../../../../services/container-mesh/engine.ts';
+import type { ContainerDetails } from '../../../../lib/docker/engine-view.ts';
 import { containerEnv, givenFiles } from '../../../../services/container-mesh/own-files.ts';
 import { replacementOf } from '../../../../services/container-mesh/replacement.ts';
 import { meshPaths } from '../../../../services/local-mesh/mesh-paths.ts';

@@ -18,7 +18,26 @@ const CASES: readonly [string, string, string | null][] = [
     UID,
   ],
   ['CRI-O', `0::/kubepods.slice/kubepods-pod${UNDERSCORES}.slice/crio-${CONTAINER}.scope`, UID],
+  ['CRI-O with cgroupfs', `0::/kubepods/besteffort/pod${UID}/crio-${CONTAINER}`, UID],
+  [
+    'CRI-O, version 1',
+    `3:cpuset:/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod${UNDERSCORES}.slice/crio-${CONTAINER}.scope
+1:name=systemd:/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod${UNDERSCORES}.slice/crio-${CONTAINER}.scope
+`,
+    UID,
+  ],
   ['Docker', `0::/kubepods/pod${UID}/${CONTAINER}`, UID],
+  [
+    'Docker with systemd',
+    `0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod${UNDERSCORES}.slice/docker-${CONTAINER}.scope`,
+    UID,
+  ],
+  [
+    'Docker, version 1 beside an empty version 2',
+    `11:memory:/kubepods/besteffort/pod${UID}/${CONTAINER}\n0::/system.slice/docker.service\n`,
+    UID,
+  ],
+  ['containerd in kind', `0::/kubelet/kubepods/burstable/pod${UID}/${CONTAINER}`, UID],
   [
     'version 1, where all lines agree',
     `12:cpu:/kubepods/pod${UID}/${CONTAINER}\n1:name=systemd:/kubepods/pod${UID}/${CONTAINER}\n`,
@@ -32,6 +51,8 @@ const CASES: readonly [string, string, string | null][] = [
   ['a group inside the container', `0::/kubepods/pod${UID}/${CONTAINER}/init`, null],
   ['no pod', '0::/system.slice/kubelet.service', null],
   ['a container that is no pod', `0::/docker/${CONTAINER}`, null],
+  ['a container that is no pod, with systemd', `0::/system.slice/docker-${CONTAINER}.scope`, null],
+  ['a container that is no pod, of CRI-O', `0::/machine.slice/crio-${CONTAINER}.scope`, null],
   ['a uid that is none', `0::/kubepods/pod1234/${CONTAINER}`, null],
   ['nothing', '', null],
 ];

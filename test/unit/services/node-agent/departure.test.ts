@@ -1,6 +1,6 @@
 /** Whether the CNI plugin leaves the node with the agent. */
 import test from 'ava';
-import { decideDeparture } from '../../../../services/node-agent/cni/departure.ts';
+import { decideDeparture } from '../../../../services/node-agent/kubernetes/departure.ts';
 
 const node = { metadata: { name: 'node-1', labels: { os: 'linux', zone: 'b', cores: '8' } } };
 

@@ -1,6 +1,6 @@
-/** The reasons for which an agent that ends takes the CNI plugin away, asked of a real API server. */
+/** The reasons for which an agent that ends leaves its node, asked of a real API server. */
 import { systemClock } from '../../lib/clock/clock.ts';
-import { readDeparture } from '../../services/node-agent/cni/departure.ts';
+import { readDeparture } from '../../services/node-agent/kubernetes/departure.ts';
 import type { TestObject } from './support/cluster.ts';
 import { underRole } from './support/rbac.ts';
 import { kubernetesSuite } from './support/suite.ts';
@@ -22,7 +22,7 @@ function daemonSet(namespace: string): TestObject {
   };
 }
 
-await kubernetesSuite('cni-departure', (test) => {
+await kubernetesSuite('departure', (test) => {
   test('the plugin stays in a roll-out and goes with the DaemonSet, also when rights and account go with it', async (t, cluster) => {
     const namespace = await cluster.namespace('departure');
     const node = `node-${namespace}`;

@@ -1,18 +1,24 @@
-/** Decides, when the agent ends, whether the plugin leaves the node with it (docs/spec/cni.md §3.7). */
+/** Decides, when the agent ends, whether it leaves its node for good (docs/spec/cni.md §3.7). */
 import { beforeAbort } from '../../../lib/async/time-limit.ts';
 import type { Clock } from '../../../lib/clock/clock.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
 import { resourcePath } from '../../../lib/kubernetes/resource.ts';
-import type { KubernetesClient } from '../../../lib/kubernetes/client.ts';
+import { KubernetesClient } from '../../../lib/kubernetes/client.ts';
+import type { ConnectionSource } from '../../../lib/kubernetes/connection.ts';
+import { findConnection } from '../../../lib/kubernetes/connection.ts';
 import { isCode } from '../../../lib/kubernetes/status.ts';
-import { DEPARTURE_FORBIDDEN_MS, DEPARTURE_READ_MS, DEPARTURE_RETRY_MS } from './limits.ts';
+import type { Logger } from '../../../lib/log/logger.ts';
+import { DEPARTURE_FORBIDDEN_MS, DEPARTURE_READ_MS, DEPARTURE_RETRY_MS } from '../limits.ts';
+
+/** The agent's own DaemonSet. */
+export const AGENT_DAEMON_SET = 'weft-node-agent';
 
 const UNAUTHORIZED = 401;
 const FORBIDDEN = 403;
 
 type Json = Readonly<Record<string, unknown>>;
 
-/** Whether the plugin goes, and why. */
+/** Whether the agent leaves its node, and why. */
 export interface Departure {
   readonly leaves: boolean;
   readonly reason: string;
@@ -25,8 +31,40 @@ export interface AgentPlace {
   readonly node: string;
 }
 
+/** Where an agent that ends asks about its place. */
+export interface DepartureSource {
+  readonly connection: ConnectionSource;
+  /** The namespace of the agent's own pod. */
+  readonly namespace: string;
+}
+
 /**
- * Reads DaemonSet and node. The plugin stays when they cannot be read: pods of the mesh wait then, and no pod loses its
+ * Returns whether the agent leaves the node for good; without a source it never does. Call it while the process still has its
+ * rights.
+ */
+export async function leavesNode(
+  source: DepartureSource | null,
+  node: string,
+  { clock, log }: { readonly clock: Clock; readonly log: Pick<Logger, 'info'> },
+): Promise<boolean> {
+  if (source === null) return false;
+  const { connection, namespace } = source;
+  const client = new KubernetesClient(await findConnection(connection), {
+    clock,
+    userAgent: 'weft-node-agent',
+  });
+  try {
+    const place = { namespace, daemonSet: AGENT_DAEMON_SET, node };
+    const { leaves, reason } = await readDeparture(client, place, clock);
+    log.info({ leaves, reason }, 'agent.departure-decided');
+    return leaves;
+  } finally {
+    client.close();
+  }
+}
+
+/**
+ * Reads DaemonSet and node. The agent stays when they cannot be read: pods of the mesh wait then, and no pod loses its
  * protection. An account that no longer exists counts as the end, as in istio-cni: it goes with the DaemonSet, and a plugin that
  * nobody serves would keep every pod from starting. A removal takes the account's rights first and the API server remembers
  * its token for a while, so a refusal for want of rights is asked about again.

@@ -1,0 +1,36 @@
+import type { EngineView } from './engine-view.ts';
+import { claimOf, sandboxOf } from './pod-container.ts';
+import type { PodSandboxContainer } from './pod-container.ts';
+
+/** The nodes whose containers are looked for. */
+export interface WantedNodes {
+  /** Says whether containers of this node are looked for. */
+  has(node: string): boolean;
+  /** The node of containers that name none; null where each must. */
+  readonly unnamed: string | null;
+  /** Told why a container that claims to be a pod is none, each time it is found. */
+  readonly refused: (container: string, problem: string) => void;
+}
+
+/** Finds the running containers that hold pods' networks, by `namespace/name`. Throws STATE_UNAVAILABLE when the engine is away. */
+export async function findPods(
+  engine: Pick<EngineView, 'list' | 'inspectIfPresent'>,
+  nodes: WantedNodes,
+): Promise<ReadonlyMap<string, PodSandboxContainer>> {
+  const running = await engine.list();
+  const found = new Map<string, PodSandboxContainer>();
+  // When two containers claim a pod, the older one is the pod.
+  for (const container of running.toSorted((a, b) => a.Created - b.Created)) {
+    const claim = claimOf(container, nodes.unnamed);
+    if (claim === null) continue;
+    if (typeof claim === 'string') nodes.refused(container.Id, claim);
+    else if (!nodes.has(claim.node)) nodes.refused(container.Id, `no node ${claim.node}`);
+    else if (found.has(claim.key)) nodes.refused(container.Id, `${claim.key} exists already`);
+    else {
+      const details = await engine.inspectIfPresent(container.Id);
+      const sandbox = details === null ? null : sandboxOf(claim, details, running);
+      if (sandbox !== null) found.set(claim.key, sandbox);
+    }
+  }
+  return found;
+}
