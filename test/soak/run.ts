@@ -2,6 +2,7 @@
  * Runs the soak: mixed traffic, resets, half-closes, stalls, pod churn and certificate rotation on its own mesh. Then
  * counters must balance, and descriptors and memory must be back. Ends with one line, and with status 1 on a
  * failure. `npm run soak` takes ten minutes; `--seconds N` sets another time, `--pause MS` another pause after each exchange.
+ * `--enrolments N` soaks a node agent of `--pods` pods instead, for at most `--seconds`.
  */
 import { parseArgs } from 'node:util';
 import { setTimeout as wait } from 'node:timers/promises';
@@ -14,6 +15,7 @@ import { SoakClient } from './clients.ts';
 import type { Traffic } from './clients.ts';
 import { imbalances, readCounters } from './counters.ts';
 import type { Counters } from './counters.ts';
+import { soakEnrolments } from './enrolments.ts';
 import { ORDERLY, ROUGH } from './protocol.ts';
 import { grownMemory, heldDescriptors, least, mib, pairs, readUsage } from './resources.ts';
 import type { Usage } from './resources.ts';
@@ -30,11 +32,13 @@ const FAILURES_SHOWN = 20;
 
 const { values } = parseArgs({
   options: {
-    seconds: { type: 'string', default: '600' },
+    seconds: { type: 'string' },
     pause: { type: 'string', default: '10' },
+    enrolments: { type: 'string' },
+    pods: { type: 'string', default: '1000' },
   },
 });
-const seconds = Number(values.seconds);
+const seconds = Number(values.seconds ?? 600);
 /** The pause of each client after an exchange, milliseconds. */
 const pauseMs = Number(values.pause);
 const say = (text: string): void => void process.stderr.write(`soak: ${text}\n`);
@@ -165,21 +169,34 @@ function summary(
   ].join('; ');
 }
 
-say('bringing up a mesh');
-const mesh = await TestMesh.up({
-  manifests: MANIFESTS,
-  environment: {
-    SECRET_TTL: CERTIFICATE_LIFE,
-    POOL_UNUSED_RELEASE_TIMEOUT: '2s',
-  },
-});
-const callOff = downWhenInterrupted(() => mesh.down());
-try {
-  const problems = await soak(mesh);
-  for (const problem of problems.slice(0, FAILURES_SHOWN)) say(problem);
-  if (problems.length > FAILURES_SHOWN) say(`and ${problems.length - FAILURES_SHOWN} more`);
-  if (problems.length > 0) process.exitCode = 1;
-} finally {
-  callOff();
-  await mesh.down();
+async function soakMesh(): Promise<readonly string[]> {
+  say('bringing up a mesh');
+  const mesh = await TestMesh.up({
+    manifests: MANIFESTS,
+    environment: {
+      SECRET_TTL: CERTIFICATE_LIFE,
+      POOL_UNUSED_RELEASE_TIMEOUT: '2s',
+    },
+  });
+  const callOff = downWhenInterrupted(() => mesh.down());
+  try {
+    return await soak(mesh);
+  } finally {
+    callOff();
+    await mesh.down();
+  }
 }
+
+const problems = await (values.enrolments === undefined
+  ? soakMesh()
+  : soakEnrolments(
+      {
+        pods: Number(values.pods),
+        enrolments: Number(values.enrolments),
+        seconds: Number(values.seconds ?? Number.POSITIVE_INFINITY),
+      },
+      say,
+    ));
+for (const problem of problems.slice(0, FAILURES_SHOWN)) say(problem);
+if (problems.length > FAILURES_SHOWN) say(`and ${problems.length - FAILURES_SHOWN} more`);
+if (problems.length > 0) process.exitCode = 1;

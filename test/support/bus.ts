@@ -1,5 +1,4 @@
 import { Writable } from 'node:stream';
-import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../lib/clock/clock.ts';
 import type { BusConfig } from '../../lib/bus/config.ts';
 import type { TableChange, TableEntry, TableHandler } from '../../lib/bus/contract.ts';
@@ -8,6 +7,7 @@ import { connectBus } from '../../lib/bus/redis-bus.ts';
 import { createLogger } from '../../lib/log/logger.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { MetricRegistry } from '../../lib/metrics/registry.ts';
+import type { TeardownOwner } from './actor-context.ts';
 
 /** A logger whose lines a test can look at. */
 export function capturedLog(level = 'debug'): { log: Logger; lines: Record<string, unknown>[] } {
@@ -29,7 +29,7 @@ export interface TestBus {
 }
 
 /** Connects a bus for a test. */
-export function openBus(t: ExecutionContext, config: BusConfig, name = 'test'): TestBus {
+export function openBus(t: TeardownOwner, config: BusConfig, name = 'test'): TestBus {
   const metrics = new MetricRegistry();
   const { log, lines } = capturedLog();
   const bus = connectBus(config, { log, clock: systemClock, metrics, name });

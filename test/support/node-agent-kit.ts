@@ -10,12 +10,15 @@ import { nodeAgentConfig } from '../../services/node-agent/config.ts';
 import type { EnrolmentView } from '../../services/node-agent/node-enrolments.ts';
 import { NodeAgentActor } from '../../services/node-agent/node-agent-actor.ts';
 import { startActor } from './actor-context.ts';
-import type { TestActor } from './actor-context.ts';
+import type { TeardownOwner, TestActor } from './actor-context.ts';
 import { bareEnvironment } from './bare-environment.ts';
 import { TableCopy, openBus } from './bus.ts';
 import { startTestRedis } from './redis.ts';
 import type { TestRedis } from './redis.ts';
 import { makeScratch } from './leftovers.ts';
+
+/** Ends a site: a test, or a program that is none. */
+export type SiteOwner = TeardownOwner & { log(text: string): void };
 
 /** The directories and the Redis of an agent under test. */
 export interface AgentSite {
@@ -39,7 +42,7 @@ export interface TestAgent extends TestActor {
 
 /** Makes directories and a Redis for one agent. */
 export async function agentSite(
-  t: ExecutionContext,
+  t: SiteOwner,
   environment: Record<string, string> = {},
 ): Promise<AgentSite> {
   const dir = await makeScratch('agent');
@@ -106,7 +109,7 @@ export async function metric(agent: TestAgent, name: string): Promise<number> {
 }
 
 /** Starts an agent as a process of its own. The end of the test kills it. */
-export function spawnAgent(t: ExecutionContext, site: AgentSite): ChildProcess {
+export function spawnAgent(t: TeardownOwner, site: AgentSite): ChildProcess {
   const script = new URL('node-agent-process.ts', import.meta.url).pathname;
   const child = spawn(process.execPath, [script], {
     env: bareEnvironment({ NODE_NAME: 'node-1', ...site.environment }),
