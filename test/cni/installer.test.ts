@@ -1,7 +1,17 @@
 /** The installation on a host's folders: what is written, watched, repaired and removed. */
 import { execFile } from 'node:child_process';
-import { readFile, readdir, realpath, rm, stat, symlink, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import {
+  mkdir,
+  readFile,
+  readdir,
+  realpath,
+  rename,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+} from 'node:fs/promises';
+import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
 import test from 'ava';
 import { readKubeconfig } from '../../lib/kubernetes/connection.ts';
@@ -147,16 +157,107 @@ test('a file with comments or trailing commas is left as it is, and named', asyn
   );
 });
 
-test('what cannot be read does not count as absent', async (t) => {
+/** Files that a runtime may read and this process cannot, by how each is made. */
+const UNREADABLE: Readonly<
+  Record<string, readonly [make: (path: string) => Promise<unknown>, problem: RegExp]>
+> = {
+  'a link to itself': [(path) => symlink(basename(path), path), /ELOOP/],
+  'a link to a file that only the host has': [
+    (path) => symlink('/nowhere/multus.conflist', path),
+    /no regular file, and no link to one/,
+  ],
+  'a pipe': [(path) => run('mkfifo', [path]), /no regular file/],
+  'a device': [(path) => symlink('/dev/zero', path), /no regular file/],
+  'a huge file': [
+    (path) => writeFile(path, `{"name":"n","plugins":[{"type":"x"}]${' '.repeat(1_048_576)}}`),
+    /larger than 1048576 bytes/,
+  ],
+};
+for (const [what, [make, problem]] of Object.entries(UNREADABLE)) {
+  test(`${what} does not count as absent where the runtime would take it first`, async (t) => {
+    const site = await installSite(t);
+    await site.putFixture('10-calico.conflist');
+    const first = join(site.options.netDir, '01-first.conflist');
+    await make(first);
+    const installer = await site.start();
+    t.false(installer.ready);
+    t.regex(installer.problem ?? '', problem);
+    t.regex(installer.problem ?? '', /01-first\.conflist cannot be read/);
+    await rename(first, join(site.options.netDir, '99-last.conflist'));
+    await until(() => installer.ready, { what: 'the installation is complete' });
+    await installer.close();
+    await installer.remove();
+    t.deepEqual(await readdir(site.options.netDir), ['10-calico.conflist', '99-last.conflist']);
+  });
+}
+
+test('a folder under the name of a list is none, as for a runtime', async (t) => {
   const site = await installSite(t);
+  await mkdir(join(site.options.netDir, '00-folder.conflist'));
   await site.putFixture('10-calico.conflist');
-  const loop = join(site.options.netDir, '01-loop.conflist');
-  await symlink('01-loop.conflist', loop);
+  t.true((await site.start()).ready);
+});
+
+test('a link to a list is a list', async (t) => {
+  const site = await installSite(t);
+  const target = join(site.options.runDir, 'flannel');
+  await writeFile(target, '{"name":"cbr0","plugins":[{"type":"flannel"}]}');
+  await symlink(target, join(site.options.netDir, '10-flannel.conflist'));
   const installer = await site.start();
-  t.false(installer.ready);
-  t.regex(installer.problem ?? '', /ELOOP.*01-loop\.conflist/);
-  await rm(loop);
-  await until(() => installer.ready, { what: 'the installation is complete' });
+  t.deepEqual(types(await site.fileWhen(OWN, Boolean)), ['flannel', 'weft-cni']);
+  await writeFile(target, '{"name":"cbr0","plugins":[{"type":"flannel"},{"type":"portmap"}]}');
+  installer.check();
+  await site.fileWhen(OWN, (text) => types(text).join() === 'flannel,portmap,weft-cni');
+});
+
+test('of two primaries the first by name counts, whichever came first', async (t) => {
+  const site = await installSite(t);
+  await site.putFixture('10-flannel.conflist');
+  await site.start();
+  const first = types(await site.fileWhen(OWN, Boolean));
+  await site.putFixture('05-cilium.conflist');
+  await site.fileWhen(OWN, (text) => types(text).join() === 'cilium-cni,weft-cni');
+  await rm(join(site.options.netDir, '05-cilium.conflist'));
+  await site.fileWhen(OWN, (text) => types(text).join() === first.join());
+  t.true(first.includes('flannel'));
+});
+
+test('a list with a byte order mark is refused, as runtimes do', async (t) => {
+  const site = await installSite(t);
+  await site.put('05-mark.conflist', '\uFEFF{"name":"n","plugins":[{"type":"x"}]}');
+  await site.putFixture('10-flannel.conflist');
+  await site.start();
+  t.true(types(await site.fileWhen(OWN, Boolean)).includes('flannel'));
+  const refused = site.lines.find(({ message }) => message === 'cni.file-refused');
+  t.is(refused?.['file'], '05-mark.conflist');
+});
+
+test('a primary that is replaced again and again never leaves a list of halves', async (t) => {
+  const site = await installSite(t);
+  const list = (count: number): string =>
+    JSON.stringify({
+      name: 'n',
+      plugins: Array.from({ length: count }, (_, index) => ({ type: `p${index}` })),
+    });
+  await site.put('10-primary.conflist', list(1));
+  const installer = await site.start();
+  const path = join(site.options.netDir, '10-primary.conflist');
+  for (let round = 0; round < 200; round += 1) {
+    // As careful primaries do, and as the others do.
+    if (round % 2 === 0) {
+      await writeFile(`${path}.new`, list(1 + (round % 50)));
+      await rename(`${path}.new`, path);
+    } else {
+      await writeFile(path, list(1 + (round % 50)));
+    }
+    installer.check();
+    const own = types(await site.fileWhen(OWN, Boolean));
+    t.is(own.at(-1), 'weft-cni');
+    t.is(own.at(-2), `p${own.length - 2}`);
+  }
+  await site.put('10-primary.conflist', list(3));
+  await site.fileWhen(OWN, (text) => types(text).join() === 'p0,p1,p2,weft-cni');
+  t.true(installer.ready);
 });
 
 test('a primary that sorts before the own list is refused, for no runtime would read the list', async (t) => {

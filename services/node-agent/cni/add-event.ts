@@ -22,7 +22,11 @@ export interface AddEvent {
 
 const ip = z.string().refine((text) => isIP(text) !== 0, 'must be an IP address');
 const schema = z.looseObject({
-  Netns: z.string().startsWith('/').max(4_096),
+  // A path ends at a NUL byte; what follows would only be in the log.
+  Netns: z
+    .string()
+    .max(4_096)
+    .regex(/^\/[^\0]*$/, 'must be an absolute path'),
   PodName: z.string().min(1).max(253),
   PodNamespace: z.string().min(1).max(253),
   IPs: z

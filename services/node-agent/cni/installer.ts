@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import {
   copyFile,
   chmod,
+  lstat,
   mkdir,
   open,
   readFile,
@@ -71,6 +72,14 @@ export interface InstallDeps {
   readonly onReady: (ready: boolean) => void;
 }
 
+/** The files of the runtime's folder. */
+interface NetworkFiles {
+  /** By name. */
+  readonly texts: ReadonlyMap<string, string>;
+  /** Names that cannot be read, and why. */
+  readonly unread: ReadonlyMap<string, string>;
+}
+
 /** The name of the kubeconfig in the run directory. */
 export const KUBECONFIG_NAME = 'weft-cni-kubeconfig';
 /** The ending of a `.conf` file that a chained `.conflist` stands for. */
@@ -137,7 +146,7 @@ export class Installer {
   async remove(): Promise<void> {
     const { netDir, binDir, runDir, ownList } = this.#options;
     if (ownList !== null) await rm(join(netDir, ownList), { force: true });
-    for (const [file, text] of await this.#networkFiles()) {
+    for (const [file, text] of (await this.#networkFiles()).texts) {
       const rest = tryRead(file, text, withoutPlugin);
       if (rest === null) continue;
       const path = join(netDir, file);
@@ -216,9 +225,15 @@ export class Installer {
 
   async #installList(changed: string[]): Promise<void> {
     const { netDir, ownList, entry, primary: wanted } = this.#options;
-    const files = await this.#networkFiles();
-    const { primary, refused } = findPrimary(files, ownList, wanted);
+    const { texts, unread } = await this.#networkFiles();
+    const { primary, refused } = findPrimary(texts, ownList, wanted);
     this.#tellRefused(refused);
+    for (const [file, problem] of unread) {
+      // The runtime may be able to read it, and would take it first.
+      if (primary === null || sortsBefore(file, primary.file)) {
+        throw new MeshError('CONFIG_INVALID', `${file} cannot be read: ${problem}`);
+      }
+    }
     if (primary === null) {
       const whose = wanted === null ? 'a primary CNI plugin' : wanted;
       throw new MeshError('CONFIG_INVALID', `${netDir} has no configuration of ${whose} yet`);
@@ -233,7 +248,7 @@ export class Installer {
     const path = join(netDir, file);
     const mode =
       ownList === null ? await modeOf(join(netDir, primary.file)) : this.#options.listMode;
-    if (files.get(file) === text && (await modeOf(path)) === mode) return;
+    if (texts.get(file) === text && (await modeOf(path)) === mode) return;
     await replaceFile(path, text, mode);
     // Runtimes would take the single plugin first.
     if (file !== primary.file && ownList === null) {
@@ -261,19 +276,29 @@ export class Installer {
     log.error({ file, primary: primary.file }, 'cni.contested');
   }
 
-  async #networkFiles(): Promise<ReadonlyMap<string, string>> {
+  async #networkFiles(): Promise<NetworkFiles> {
     const { netDir } = this.#options;
-    const names = (await readdir(netDir)).filter(isNetworkFile);
     const texts = new Map<string, string>();
-    for (const name of names) {
+    const unread = new Map<string, string>();
+    for (const name of (await readdir(netDir)).filter(isNetworkFile)) {
       const path = join(netDir, name);
-      const status = await ifExists(stat(path));
-      // A pipe would never end; a file may be gone meanwhile.
-      if (status === null || !status.isFile() || status.size > MAX_NETWORK_FILE_BYTES) continue;
-      const text = await readIfPresent(path);
-      if (text !== null) texts.set(name, text);
+      try {
+        // A file may be gone meanwhile; a link is still there without its target, which the host may have.
+        const status = (await ifExists(stat(path))) ?? (await ifExists(lstat(path)));
+        if (status === null || status.isDirectory()) continue;
+        // A pipe would never end.
+        if (!status.isFile()) unread.set(name, 'it is no regular file, and no link to one');
+        else if (status.size > MAX_NETWORK_FILE_BYTES) {
+          unread.set(name, `it is larger than ${MAX_NETWORK_FILE_BYTES} bytes`);
+        } else {
+          const text = await readIfPresent(path);
+          if (text !== null) texts.set(name, text);
+        }
+      } catch (error) {
+        unread.set(name, errorText(error));
+      }
     }
-    return texts;
+    return { texts, unread };
   }
 }
 
