@@ -38,7 +38,7 @@ export interface ZdsConnectionInfo {
 /** Counters for metrics. */
 export interface ZdsAgentCounters {
   readonly accepted: number;
-  /** Connections that ended because the proxy broke the protocol or did not answer in time. */
+  /** Connections that ended because the proxy was another user's, broke the protocol or did not answer in time. */
   readonly broken: number;
   /** Adds that a proxy answered with an error. */
   readonly refused: number;
@@ -142,6 +142,13 @@ export class ZdsAgent {
     server.setAccepting(false);
     clock.after(ACCEPT_INTERVAL_MS, () => server.setAccepting(true));
     this.#counters.accepted += 1;
+    const { peer } = connection;
+    if (peer === null || !isTrusted(peer.uid)) {
+      this.#counters.broken += 1;
+      log.error({ ...peer }, 'zds.foreign-peer');
+      connection.close();
+      return;
+    }
     if (this.#sessions.size >= MAX_CONNECTIONS) {
       log.error({ limit: MAX_CONNECTIONS }, 'zds.too-many-connections');
       connection.close();
@@ -179,4 +186,9 @@ export class ZdsAgent {
       },
     };
   }
+}
+
+/** A namespace of a pod is handed to root and to the agent's own user only, whatever the mode of the socket has become. */
+function isTrusted(uid: number): boolean {
+  return uid === 0 || uid === process.geteuid?.();
 }

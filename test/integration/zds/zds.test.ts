@@ -1,7 +1,7 @@
 /** Tests both sides of the ZDS socket over real SEQPACKET sockets; a raw peer plays the misbehaving side. */
 import { existsSync, readdirSync, readlinkSync } from 'node:fs';
-import { rm } from 'node:fs/promises';
-import { join } from 'node:path';
+import { chmod, rm } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../../lib/clock/clock.ts';
@@ -27,6 +27,8 @@ import { FakeClock } from '../../support/fake-clock.ts';
 import { until } from '../../support/until.ts';
 import { makeScratch } from '../../support/leftovers.ts';
 
+/** Anybody but the agent's own user. */
+const NOBODY = 65_534;
 const INFO = { name: 'web', namespace: 'demo', serviceAccount: 'web' };
 const ADD = encodeRequest({ type: 'add', uid: 'u-1', info: INFO });
 
@@ -225,6 +227,7 @@ async function rawProxies(
 ): Promise<{
   agent: ZdsAgent;
   clock: FakeClock;
+  path: string;
   connect: (hello?: Uint8Array | null) => { connection: SeqpacketConnection; got: string[] };
 }> {
   const path = await socketPath(t);
@@ -252,7 +255,7 @@ async function rawProxies(
     if (hello !== null) void connection.send(hello);
     return { connection, got };
   };
-  return { agent, clock, connect };
+  return { agent, clock, path, connect };
 }
 
 test('a proxy that connects gets the snapshot, one message at a time', async (t) => {
@@ -285,6 +288,29 @@ test('a draining proxy keeps what it has and gets no Add, but Del', async (t) =>
   await gone;
   t.deepEqual(got, ['keep u-1 0', 'snapshotSent 0', 'del u-1 0']);
 });
+
+const rootTest = process.getuid?.() === 0 ? test : test.skip;
+
+rootTest(
+  'a proxy of another user is turned away, also where the socket is open to it',
+  async (t) => {
+    const { agent, path, connect } = await rawProxies(t, [pod(t, 'u-1')]);
+    await chmod(dirname(path), 0o755);
+    await chmod(path, 0o666);
+    process.seteuid?.(NOBODY);
+    const { connection, got } = ((): ReturnType<typeof connect> => {
+      try {
+        return connect();
+      } finally {
+        process.seteuid?.(0);
+      }
+    })();
+    await until(() => !connection.open, { what: 'it is turned away' });
+    t.deepEqual(got, []);
+    t.is(agent.counters.broken, 1);
+    t.deepEqual(agent.connections, []);
+  },
+);
 
 test('beyond the bound of proxies of a node one more is turned away, until another leaves', async (t) => {
   const clock = new FakeClock();
