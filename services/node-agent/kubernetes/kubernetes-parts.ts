@@ -8,6 +8,7 @@ import type { ConnectionSource } from '../../../lib/kubernetes/connection.ts';
 import { findConnection } from '../../../lib/kubernetes/connection.ts';
 import { reflectorMetrics } from '../../../lib/kubernetes/reflection.ts';
 import { resourcePath } from '../../../lib/kubernetes/resource.ts';
+import { ifPresent } from '../../../lib/kubernetes/status.ts';
 import { WriteQueue, writeQueueMetrics } from '../../../lib/kubernetes/write-queue.ts';
 import type { ChosenHostProbes } from '../../../lib/redirect/choose-host-probes.ts';
 import type { RedirectOptions } from '../../../lib/redirect/rules.ts';
@@ -16,6 +17,7 @@ import { removeNodeState } from '../host/node-state.ts';
 import { ProbeRules } from '../host/probe-rules.ts';
 import type { PodDeps } from '../pod-enrolment.ts';
 import type { NodeFacts } from '../proof/findings.ts';
+import { CILIUM_CONFIG, ciliumConflicts } from '../proof/cilium.ts';
 import { blockingPolicy, readPolicies } from '../proof/network-policies.ts';
 import { KubernetesPods } from './kubernetes-pods.ts';
 import { PodEvents } from './pod-events.ts';
@@ -25,6 +27,13 @@ const NETWORK_POLICIES = {
   group: 'networking.k8s.io',
   versions: ['v1'],
   plural: 'networkpolicies',
+  namespaced: true,
+} as const;
+
+const CONFIG_MAPS = {
+  group: '',
+  versions: ['v1'],
+  plural: 'configmaps',
   namespaced: true,
 } as const;
 
@@ -142,14 +151,16 @@ export class KubernetesParts {
       const path = resourcePath(NETWORK_POLICIES);
       const skewMs = await this.#skew();
       const policies = readPolicies(await this.#client.get(path));
+      const cilium = await ifPresent(this.#client.get(resourcePath(CONFIG_MAPS, CILIUM_CONFIG)));
+      const conflicts = cilium === null ? [] : ciliumConflicts(cilium);
       const blocked = records.flatMap(({ namespace, name, labels }) => {
         const policy = blockingPolicy(policies, { namespace, labels });
         return policy === null ? [] : [{ pod: `${namespace}/${name}`, policy }];
       });
-      return { problems, skewMs, blocked };
+      return { problems, skewMs, blocked, conflicts };
     } catch (error) {
       problems.push(asMeshError(error, 'KUBERNETES_INVALID').message);
-      return { problems, skewMs: null, blocked: [] };
+      return { problems, skewMs: null, blocked: [], conflicts: [] };
     }
   }
 

@@ -62,6 +62,8 @@ export interface NodeFacts {
     readonly skewMs: number | null;
     /** Pods by the NetworkPolicy that keeps tunnels out of them. */
     readonly blocked: readonly { readonly pod: string; readonly policy: string }[];
+    /** Options of another CNI under which a mesh does not work. */
+    readonly conflicts: readonly string[];
   } | null;
 }
 
@@ -92,6 +94,7 @@ export function nodeFindings(facts: NodeFacts): readonly Finding[] {
     }
   }
   if (cluster !== null) {
+    for (const conflict of cluster.conflicts) add('conflicting CNI option', conflict);
     for (const problem of cluster.problems) add('API server unreachable', problem);
     if (cluster.skewMs !== null && Math.abs(cluster.skewMs) > MAX_SKEW_MS) {
       const seconds = Math.round(-cluster.skewMs / 1_000);

@@ -1,4 +1,5 @@
 import test from 'ava';
+import { ciliumConflicts } from '../../../../services/node-agent/proof/cilium.ts';
 import { nodeFindings, podFindings } from '../../../../services/node-agent/proof/findings.ts';
 import type { NodeFacts, PodFacts } from '../../../../services/node-agent/proof/findings.ts';
 import {
@@ -20,7 +21,7 @@ const NODE: NodeFacts = {
   redisConnected: true,
   noZones: null,
   cni: { problem: null, conflict: null, uncalled: [] },
-  cluster: { problems: [], skewMs: -900, blocked: [] },
+  cluster: { problems: [], skewMs: -900, blocked: [], conflicts: [] },
 };
 
 function podCauses(changes: Partial<PodFacts>): readonly string[] {
@@ -73,7 +74,9 @@ test('each fault of a node has its cause', (t) => {
     'conflicting CNI option null',
   ]);
   const blocked = [{ pod: 'demo/web-1', policy: 'demo/closed' }];
-  t.deepEqual(nodeCauses({ cluster: { problems: ['away'], skewMs: 31_000, blocked } }), [
+  const cluster = { problems: ['away'], skewMs: 31_000, blocked, conflicts: ['c'] };
+  t.deepEqual(nodeCauses({ cluster }), [
+    'conflicting CNI option null',
     'API server unreachable null',
     'clock skew null',
     'NetworkPolicy blocks 15008 demo/web-1',
@@ -105,4 +108,19 @@ test('a NetworkPolicy blocks tunnels when none that selects the pod opens 15008 
     t.is(blocking(closed, opens(port)), null, JSON.stringify(port));
   }
   t.throws(() => readPolicies({ items: [{ metadata: {} }] }));
+});
+
+test('Cilium is named by the options under which a mesh does not work', (t) => {
+  const conflicts = (data: Record<string, string>): number => ciliumConflicts({ data }).length;
+  t.is(conflicts({}), 0);
+  t.deepEqual(ciliumConflicts({}), []);
+  const right = { 'cni-exclusive': 'false', 'kube-proxy-replacement': 'false' };
+  t.is(conflicts(right), 0);
+  t.is(conflicts({ ...right, 'cni-exclusive': 'true' }), 1);
+  for (const on of [{ 'bpf-lb-sock': 'true' }, { 'kube-proxy-replacement': 'strict' }]) {
+    t.is(conflicts({ ...right, ...on }), 1);
+    t.is(conflicts({ ...right, ...on, 'bpf-lb-sock-hostns-only': 'true' }), 0);
+  }
+  t.is(conflicts({ ...right, 'enable-bpf-masquerade': 'true' }), 1);
+  t.throws(() => ciliumConflicts({ data: { a: 1 } }));
 });
