@@ -321,11 +321,11 @@ export class Composition {
 
   #makeGeneration(): Generation {
     const { clock, log } = this.#context;
-    const { group, handoverMs, listener } = this.#config;
+    const { group, handoverMs, strangersMs, listener } = this.#config;
     const { outbound, inboundPlaintext, inboundHbone } = listener.ports;
     const podPorts = listener.dnsOnly === true ? [] : [outbound, inboundPlaintext, inboundHbone];
     return new Generation(
-      { group, handoverMs, member: this.#member, podPorts },
+      { group, handoverMs, strangersMs, member: this.#member, podPorts },
       {
         clock,
         log,

@@ -33,6 +33,7 @@ import { UNSUPPORTED_NAMES, refuseUnsupported } from './config/unsupported.ts';
 import { socketConfig } from './config/sockets.ts';
 import { identityVariables, processVariables, trafficVariables } from './config/variables.ts';
 import { listenerThreads } from './config/worker-threads.ts';
+import { STRANGERS_WAIT_MS } from './limits.ts';
 import type { OwnPod } from './pods/own-listener.ts';
 import type { OnDemandSettings, WorkloadName } from './state-thread/protocol.ts';
 
@@ -50,6 +51,8 @@ export interface NodeProxyConfig {
   readonly hot: HotSettings;
   /** How long a proxy that was told to end goes on accepting while no other one listens for its pods. */
   readonly handoverMs: number;
+  /** How long a start waits for certificates where a proxy that is not in Redis may serve, milliseconds. */
+  readonly strangersMs: number;
   /** How long the connections of a pod that left the mesh may run on. */
   readonly podDrainMs: number;
   /** The proxy itself, when it is served like a pod (docs/spec/dataplane.md §7.7). */
@@ -126,6 +129,9 @@ const config = defineConfig(variables, (values): NodeProxyConfig => {
     group: values.WEFT_NODE_PROXY_GROUP,
     hot: HOT,
     handoverMs: values.WEFT_NODE_PROXY_HANDOVER,
+    // Under Weft's own control plane every proxy of a node is in its Redis; nobody shares the pod of dedicated mode.
+    strangersMs:
+      dedicatedTo !== null || values.WEFT_XDS_CONTROL_PLANE === 'weft' ? 0 : STRANGERS_WAIT_MS,
     podDrainMs: drainDeadlineMs(values),
     own: dedicatedTo === null && values.ENABLE_PROXY ? ownPod(values) : null,
     dedicatedTo,

@@ -68,6 +68,9 @@ export const PRESENCE_AGE_MS = 3_500;
 /** Most identities without a certificate that a proxy names to the others. */
 export const PRESENCE_MISSING_MAX = 100;
 
+/** How long a start waits for certificates where a proxy that is not in Redis, such as ztunnel, may serve the node's pods. */
+export const STRANGERS_WAIT_MS = 15_000;
+
 /** Time between checks whether a starting proxy may connect, and whether others listen where this one is about to stop. */
 export const TAKEOVER_POLL_MS = 50;
 

@@ -8,20 +8,23 @@ export type AdmissionVerdict =
 /**
  * Decides whether a proxy that lacks certificates for `missing` may begin. A proxy that knows the pods shares their new
  * connections with the proxies that serve them already. It must not fail connections that those would carry, so it waits until
- * it has every certificate that one of them has. When no proxy serves, any proxy is better than none. `others` is null
- * while the other proxies are not known.
+ * it has every certificate that one of them has. When no proxy serves, any proxy is better than none; but one that is not in Redis,
+ * such as ztunnel, may serve, so for `strangersMs` such a start waits for all certificates. `others` is null while the other
+ * proxies are not known.
  */
 export function admission(
   missing: readonly string[],
   others: readonly ProxyPresence[] | null,
+  { waitedMs, strangersMs }: { readonly waitedMs: number; readonly strangersMs: number },
 ): AdmissionVerdict {
   if (missing.length === 0) return { admitted: true, because: 'complete' };
   if (others === null) return { admitted: false, waitsFor: 'the other proxies of the node' };
   const serving = others.filter(({ state }) => state === 'serving');
-  if (serving.length === 0) return { admitted: true, because: 'alone' };
-  const awaited = missing.filter((identity) =>
-    serving.some((other) => !other.missing.includes(identity)),
-  );
+  if (serving.length === 0 && waitedMs >= strangersMs) return { admitted: true, because: 'alone' };
+  const awaited =
+    serving.length === 0
+      ? missing
+      : missing.filter((identity) => serving.some((other) => !other.missing.includes(identity)));
   if (awaited.length === 0) return { admitted: true, because: 'complete' };
   return { admitted: false, waitsFor: `${awaited.length} certificates, one of ${awaited[0]}` };
 }

@@ -19,6 +19,8 @@ export interface GenerationOptions {
   readonly member: string;
   /** How long a proxy that was told to end goes on accepting while no other one listens for its pods, milliseconds. */
   readonly handoverMs: number;
+  /** How long a start without another proxy in sight waits for certificates, milliseconds. */
+  readonly strangersMs: number;
   /** Ports of a pod's listeners. */
   readonly podPorts: readonly number[];
 }
@@ -82,9 +84,12 @@ export class Generation {
   /** Resolves with true when the process may connect to the node agent, false when the signal aborts first. */
   async admitted(signal: AbortSignal): Promise<boolean> {
     const { clock, log, missing, waits } = this.#deps;
+    const { strangersMs } = this.#options;
+    const start = clock.monotonic();
     let logged = '';
     while (!signal.aborted) {
-      const verdict = admission(missing(), this.#others.others);
+      const waitedMs = clock.monotonic() - start;
+      const verdict = admission(missing(), this.#others.others, { waitedMs, strangersMs });
       if (verdict.admitted) {
         log.info({ group: this.#options.group, because: verdict.because }, 'generation.admitted');
         waits(false);

@@ -282,3 +282,10 @@ test('what becomes of traffic around a waypoint is said by the setting, else by 
   }
   t.regex(codeOf(() => parse({ WEFT_XDS_CONTROL_PLANE: 'other' })) ?? '', /CONFIG_INVALID.*istio/);
 });
+
+test("under Istio's control plane a ztunnel may serve the node's pods, which Redis does not show", (t) => {
+  t.true(parse().strangersMs > 0);
+  t.is(parse({ WEFT_XDS_CONTROL_PLANE: 'weft' }).strangersMs, 0);
+  const dedicated = { PROXY_MODE: 'dedicated', PROXY_WORKLOAD_INFO: 'demo/api-0/api' };
+  t.is(parse(dedicated).strangersMs, 0);
+});

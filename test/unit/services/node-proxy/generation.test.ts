@@ -10,6 +10,8 @@ import { PRESENCE_INTERVAL_MS } from '../../../../services/node-proxy/limits.ts'
 import { FakeClock } from '../../../support/fake-clock.ts';
 
 const web = 'spiffe://cluster.local/ns/demo/sa/web';
+/** Every proxy of the node is in Redis. */
+const alone = { waitedMs: 0, strangersMs: 0 };
 const api = 'spiffe://cluster.local/ns/demo/sa/api';
 
 function other(state: ProxyPresence['state'], missing: readonly string[] = []): ProxyPresence {
@@ -17,26 +19,41 @@ function other(state: ProxyPresence['state'], missing: readonly string[] = []): 
 }
 
 test('a proxy with every certificate begins, whoever else there is', (t) => {
-  t.deepEqual(admission([], null), { admitted: true, because: 'complete' });
-  t.deepEqual(admission([], [other('serving')]), { admitted: true, because: 'complete' });
+  t.deepEqual(admission([], null, alone), { admitted: true, because: 'complete' });
+  t.deepEqual(admission([], [other('serving')], alone), { admitted: true, because: 'complete' });
 });
 
 test('a proxy that lacks certificates begins only where nobody serves', (t) => {
-  t.deepEqual(admission([web], []), { admitted: true, because: 'alone' });
+  t.deepEqual(admission([web], [], alone), { admitted: true, because: 'alone' });
   const others = [other('starting'), other('draining')];
-  t.deepEqual(admission([web], others), { admitted: true, because: 'alone' });
+  t.deepEqual(admission([web], others, alone), { admitted: true, because: 'alone' });
   const waits = { admitted: false, waitsFor: `1 certificates, one of ${web}` };
-  t.deepEqual(admission([web], [other('serving')]), waits);
-  t.deepEqual(admission([web], [other('draining'), other('serving', [api])]), waits);
+  t.deepEqual(admission([web], [other('serving')], alone), waits);
+  t.deepEqual(admission([web], [other('draining'), other('serving', [api])], alone), waits);
 });
 
 test('a certificate that those who serve lack, too, is not waited for', (t) => {
-  t.deepEqual(admission([web], [other('serving', [web])]), { admitted: true, because: 'complete' });
-  t.false(admission([web], [other('serving', [web]), other('serving')]).admitted);
+  t.deepEqual(admission([web], [other('serving', [web])], alone), {
+    admitted: true,
+    because: 'complete',
+  });
+  t.false(admission([web], [other('serving', [web]), other('serving')], alone).admitted);
 });
 
 test('a proxy that does not know yet who serves waits', (t) => {
-  t.like(admission([web], null), { admitted: false });
+  t.like(admission([web], null, alone), { admitted: false });
+});
+
+test('a proxy that is not in Redis may serve: certificates are waited for, for a while', (t) => {
+  const waits = { admitted: false, waitsFor: `1 certificates, one of ${web}` };
+  t.deepEqual(admission([web], [], { waitedMs: 14, strangersMs: 15 }), waits);
+  const over = { waitedMs: 15, strangersMs: 15 };
+  t.deepEqual(admission([web], [], over), { admitted: true, because: 'alone' });
+  t.deepEqual(admission([web], [other('serving')], over), waits);
+  t.deepEqual(admission([], [], { waitedMs: 0, strangersMs: 15 }), {
+    admitted: true,
+    because: 'complete',
+  });
 });
 
 test('pods are covered when each port has more listeners than our own', (t) => {
@@ -58,7 +75,7 @@ test('a proxy that cannot read how much memory it has still says that it is ther
   let readable = true;
   const clock = new FakeClock();
   const generation = new Generation(
-    { group: 1, member: 'one', handoverMs: 0, podPorts: [] },
+    { group: 1, member: 'one', handoverMs: 0, strangersMs: 0, podPorts: [] },
     {
       clock,
       log: createLogger({ actor: 'test', level: 'off' }),
