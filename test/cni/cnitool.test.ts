@@ -11,6 +11,8 @@ import type { CniNode } from './support/node.ts';
 import { cniPrograms } from './support/programs.ts';
 
 const PODS_AT_ONCE = 50;
+/** Each pod that waits without an agent runs a helper in Node. */
+const PODS_IN_KILL = 20;
 
 const programs = await cniPrograms();
 if ('missing' in programs) process.stdout.write(`SKIPPED cni: ${programs.missing}\n`);
@@ -87,5 +89,36 @@ cniTest(
     spawnAgent(t, node.site);
     await addWhenReady(node, 'demo/late', netns);
     t.true(await hasRules(netns));
+  },
+);
+
+cniTest(
+  'pods that start at once while the agent is killed have their rules when they start',
+  async (t, node) => {
+    t.timeout(240_000);
+    startServingProxy(t, node.site.socket);
+    const agent = spawnAgent(t, node.site);
+    await node.installed();
+    const pods = await Promise.all(
+      Array.from({ length: PODS_IN_KILL }, async (_, index) => {
+        const name = `k${index}`;
+        return { name, netns: await node.pod(name, AMBIENT) };
+      }),
+    );
+    const unprotected: string[] = [];
+    let started = 0;
+    const starts = Promise.all(
+      pods.map(async ({ name, netns }) => {
+        await addWhenReady(node, `demo/${name}`, netns);
+        // A runtime starts the pod at this moment.
+        if (!(await hasRules(netns))) unprotected.push(name);
+        started += 1;
+      }),
+    );
+    await until(() => started >= PODS_IN_KILL / 4, { what: 'some pods have started' });
+    await killed(agent);
+    spawnAgent(t, node.site);
+    await starts;
+    t.deepEqual(unprotected, []);
   },
 );
