@@ -1,8 +1,8 @@
 /** Address and credentials of the API server: a kubeconfig file, or the service account of the pod. */
 import { readFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
-import { parse } from 'yaml';
 import { z } from 'zod';
+import { yaml } from '../config/yaml.ts';
 import { readBounded } from '../files/bounded-file.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 
@@ -180,7 +180,7 @@ async function readConfigFile(
 ): Promise<{ readonly file: z.infer<typeof kubeconfigSchema>; readonly dir: string }> {
   let content: unknown;
   try {
-    content = parse((await readBounded(path, MAX_KUBECONFIG_BYTES)).toString('utf8'));
+    content = yaml().parse((await readBounded(path, MAX_KUBECONFIG_BYTES)).toString('utf8'));
   } catch (error) {
     throw new MeshError('CONFIG_INVALID', `kubeconfig ${path}: ${errorText(error)}`, {
       cause: error,

@@ -1,6 +1,6 @@
 /** The text of a MeshConfig. Pure. */
-import { isScalar, parseDocument } from 'yaml';
 import { z } from 'zod';
+import { yaml } from '../config/yaml.ts';
 import { MeshError } from '../errors/mesh-error.ts';
 import { tryParseSpiffe } from '../net/spiffe.ts';
 
@@ -29,7 +29,7 @@ export function parseMeshConfig<Schema extends z.ZodType>(
   source: string,
   text: string,
 ): { readonly config: z.output<Schema>; readonly value: object } {
-  const document = parseDocument(text);
+  const document = yaml().parseDocument(text);
   const fault = document.errors[0];
   if (fault !== undefined) throw invalid(source, '', fault.message.split('\n')[0] ?? '');
   const isEmpty = document.contents === null || isEmptyText(document.contents);
@@ -41,7 +41,7 @@ export function parseMeshConfig<Schema extends z.ZodType>(
 }
 
 function isEmptyText(contents: unknown): boolean {
-  return isScalar(contents) && (contents.value === null || contents.value === '');
+  return yaml().isScalar(contents) && (contents.value === null || contents.value === '');
 }
 
 function invalid(source: string, path: string, reason: string): MeshError {

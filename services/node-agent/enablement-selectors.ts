@@ -1,6 +1,6 @@
-import { parse } from 'yaml';
 import { z } from 'zod';
 import { makeField } from '../../lib/config/fields.ts';
+import { yaml } from '../../lib/config/yaml.ts';
 import type { EnablementSelector } from './eligibility.ts';
 
 const expressionSchema = z
@@ -27,7 +27,7 @@ const selectorsSchema = z
 
 /** Parses Istio's YAML list of `{podSelector, namespaceSelector}`. Throws an Error that names every wrong field. */
 export function parseEnablementSelectors(text: string): readonly EnablementSelector[] {
-  const parsed = selectorsSchema.safeParse(parse(text));
+  const parsed = selectorsSchema.safeParse(yaml().parse(text));
   if (parsed.success) return parsed.data;
   throw new Error(
     parsed.error.issues

@@ -1,6 +1,6 @@
 /** Reads the local configuration file (docs/spec/control.md §4) as resources of the workload API. */
-import { parseDocument } from 'yaml';
 import type { CollectionTag, ScalarTag } from 'yaml';
+import { yaml } from '../../config/yaml.ts';
 import { MeshError, errorText } from '../../errors/mesh-error.ts';
 import { encodeService, encodeWorkload, resourceName } from '../resources/address.ts';
 import { encodeAuthorization } from '../resources/authorization.ts';
@@ -36,7 +36,7 @@ const customTags = [
 
 /** Parses the text of a local file. Throws CONFIG_INVALID that names `source` and the line or field of every problem. */
 export function parseLocalFile(text: string, source: string): readonly LocalFileResource[] {
-  const document = parseDocument(text, { customTags, prettyErrors: true, uniqueKeys: true });
+  const document = yaml().parseDocument(text, { customTags, prettyErrors: true, uniqueKeys: true });
   const problems = [...document.errors, ...document.warnings].map((error) => error.message.trim());
   if (problems.length > 0) throw invalid(source, problems);
   const parsed = localFileSchema.safeParse(document.toJS() ?? {});

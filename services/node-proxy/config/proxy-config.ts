@@ -1,6 +1,5 @@
-import { createRequire } from 'node:module';
-import type * as Yaml from 'yaml';
 import { z } from 'zod';
+import { yaml } from '../../../lib/config/yaml.ts';
 
 /** The part of Istio's ProxyConfig that concerns a node proxy (docs/spec/observability.md §6). */
 export interface ProxyConfig {
@@ -29,9 +28,7 @@ export function parseProxyConfig(text: string): ProxyConfig {
   if (Buffer.byteLength(text) > MAX_PROXY_CONFIG_BYTES) {
     throw new Error(`must not be longer than ${MAX_PROXY_CONFIG_BYTES} bytes`);
   }
-  // Most proxies are given none, and the parser would take 2 MB of each.
-  const yaml = createRequire(import.meta.url)('yaml') as typeof Yaml;
-  const document: unknown = yaml.parse(text);
+  const document: unknown = yaml().parse(text);
   const result = schema.safeParse(document);
   if (!result.success) {
     const reasons = result.error.issues.map((issue) =>
