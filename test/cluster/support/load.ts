@@ -62,11 +62,13 @@ export async function loadWhile(
     env: { HOME: cluster.folder },
   });
   const said = text(child.stdout);
+  // It may end before the body has.
+  const ended = once(child, 'exit');
   try {
     await body();
   } finally {
     child.stdin.end();
-    await once(child, 'exit');
+    await ended;
   }
   return JSON.parse(await said) as LoadResult;
 }

@@ -41,7 +41,7 @@ export function isReady({ status }: ClusterPod): boolean {
   );
 }
 
-/** One pod of an application for each node. */
+/** One pod of an application for each node; none that ends. */
 export async function podPerNode(
   cluster: TestCluster,
   namespace: string,
@@ -50,7 +50,10 @@ export async function podPerNode(
   const pods = await podsOf(cluster, namespace, name);
   return cluster.network.nodes.map((node) =>
     present(
-      pods.find(({ spec }) => spec.nodeName === node.name),
+      pods.find(
+        ({ spec, metadata }) =>
+          spec.nodeName === node.name && metadata.deletionTimestamp === undefined,
+      ),
       `a pod of ${name} on ${node.name}`,
     ),
   );

@@ -14,7 +14,7 @@ const NAMESPACE_LABEL = 'istio.io/dataplane-mode';
 const [REPOSITORY, TAG] = WEFT_IMAGE.split(':');
 
 /** Runs Helm with an administrator's rights; returns its output. */
-async function helm(
+export async function helm(
   cluster: TestCluster,
   program: string,
   ...words: readonly string[]
@@ -26,17 +26,23 @@ async function helm(
   return stdout;
 }
 
-/** Installs the chart with its default values, and waits until every workload is ready. */
-export async function installWeft(cluster: TestCluster, program: string): Promise<void> {
+/** Installs the chart, with its default values besides `values`, and waits until every workload is ready. */
+export async function installWeft(
+  cluster: TestCluster,
+  program: string,
+  values: readonly string[] = [],
+): Promise<void> {
   const image = `image.repository=${REPOSITORY},image.tag=${TAG},image.pullPolicy=Never`;
-  const where = ['-n', SYSTEM, '--create-namespace', '--set', image];
+  const set = [image, ...values].join(',');
+  const where = ['-n', SYSTEM, '--create-namespace', '--set', set];
   await helm(cluster, program, 'install', 'weft', CHART, ...where, '--wait', '--timeout=5m');
 }
 
 /** Removes the release and waits until its pods are gone. */
 export async function uninstallWeft(cluster: TestCluster, program: string): Promise<void> {
   await helm(cluster, program, 'uninstall', 'weft', '-n', SYSTEM, '--wait');
-  await cluster.kubectl('wait', '--for=delete', 'pods', '--all', '-n', SYSTEM, '--timeout=120s');
+  const pods = ['pods', '-l', 'app.kubernetes.io/part-of=weft', '-n', SYSTEM];
+  await cluster.kubectl('wait', '--for=delete', ...pods, '--timeout=120s');
 }
 
 /** Brings a namespace's pods into the mesh. */
