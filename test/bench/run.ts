@@ -7,6 +7,7 @@ import { parseArgs } from 'node:util';
 import { downWhenInterrupted } from '../support/interruption.ts';
 import { compactCost } from './figures/compact.ts';
 import { driftCost } from './figures/drift.ts';
+import { listenerCost } from './figures/javascript.ts';
 import { idleCost, workloadCost } from './figures/memory.ts';
 import { requests } from './figures/requests.ts';
 import { serviceCost } from './figures/services.ts';
@@ -58,6 +59,11 @@ const SERVICES = 'services';
 const DRIFT = "the node agent's look for drift";
 const COMPACT = 'node side in one process, 3 pods';
 const ROLES = 'memory of an idle';
+const LISTENER = 'a listener thread for a new connection';
+/** Processor microseconds that JavaScript may take for a new connection on each side. */
+const JAVASCRIPT_US = 80;
+/** Load after which its code is compiled. */
+const WARM_SECONDS = 15;
 /** Private megabytes that an idle role may take: the node proxy, and each other one. */
 const PROXY_MB = 60;
 const ROLE_MB = 30;
@@ -90,7 +96,7 @@ async function idleMemory(rig: Rig): Promise<LimitResult[]> {
   const sides: [string, PeerName, readonly number[]][] = [
     ['weft', 'weft', await rig.mesh.pids('node-proxy')],
     ...[...rig.pairs]
-      .filter(([name]) => name !== 'tls' && !short)
+      .filter(([name]) => (name === 'haproxy' || name === 'http2') && !short)
       .map(([name, pids]): [string, PeerName, readonly number[]] => [name, name, pids]),
   ];
   const results: LimitResult[] = [];
@@ -134,8 +140,28 @@ async function roles(rig: Rig): Promise<LimitResult[]> {
   );
 }
 
+async function listeners(rig: Rig): Promise<LimitResult[]> {
+  say(LISTENER);
+  const warmSeconds = short ? pace.seconds : WARM_SECONDS;
+  const costs = await listenerCost(rig.target('weft', 'nodes'), await rig.mesh.pids('node-proxy'), {
+    warmSeconds,
+    seconds: pace.seconds,
+  });
+  return costs.flatMap(({ user, system }, index) => {
+    const side = index === 0 ? 'client' : 'server';
+    const row = (what: string, value: number, most: number | null): LimitResult => ({
+      label: `${LISTENER}, ${side} side, ${what} µs`,
+      value,
+      digits: 0,
+      most,
+    });
+    return [row('user', user, JAVASCRIPT_US), row('system', system, null)];
+  });
+}
+
 async function limits(rig: Rig): Promise<LimitResult[]> {
   const results: LimitResult[] = [];
+  if (chosen(LISTENER)) results.push(...(await listeners(rig)));
   if (chosen(IDLE)) results.push(...(await idleMemory(rig)));
   if (chosen(WORKLOADS)) {
     say(WORKLOADS);
@@ -226,7 +252,7 @@ async function inMesh(rows: readonly Measurement[]): Promise<[FigureResult[], Li
 
 const rows = plan();
 const alone = [...(await services()), ...(await drift())];
-const needsMesh = rows.length > 0 || [ROLES, IDLE, WORKLOADS, COMPACT].some(chosen);
+const needsMesh = rows.length > 0 || [ROLES, LISTENER, IDLE, WORKLOADS, COMPACT].some(chosen);
 const [results, held] = needsMesh ? await inMesh(rows) : [[], []];
 const others = [...held, ...alone];
 const plain = results.map(({ figure, values: medians, rounds }) => ({

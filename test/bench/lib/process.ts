@@ -2,7 +2,7 @@
 import { execFile, spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { readFile } from 'node:fs/promises';
+import { readFile, readdir } from 'node:fs/promises';
 import { promisify } from 'node:util';
 
 const run = promisify(execFile);
@@ -71,16 +71,44 @@ export async function residentBytes(pid: number): Promise<number> {
 /** Ticks of the kernel's processor times in a second (USER_HZ). */
 const TICKS_PER_SECOND = 100;
 
+/** Processor seconds of a process or thread, outside and inside of system calls. */
+export interface ProcessorTime {
+  readonly user: number;
+  readonly system: number;
+}
+
 /** Reads the processor seconds that processes have taken so far. */
 export async function processorSeconds(pids: readonly number[]): Promise<number> {
-  let ticks = 0;
+  let seconds = 0;
   for (const pid of pids) {
-    const stat = await readFile(`/proc/${pid}/stat`, 'utf8');
-    // The name in parentheses may contain anything.
-    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    ticks += Number(fields[11]) + Number(fields[12]);
+    const { user, system } = await processorTime(`/proc/${pid}/stat`);
+    seconds += user + system;
   }
-  return ticks / TICKS_PER_SECOND;
+  return seconds;
+}
+
+/** Reads what a process's threads of a name have taken so far, all together. */
+export async function threadTime(pid: number, name: string): Promise<ProcessorTime> {
+  let user = 0;
+  let system = 0;
+  for (const thread of await readdir(`/proc/${pid}/task`)) {
+    const directory = `/proc/${pid}/task/${thread}`;
+    if ((await readFile(`${directory}/comm`, 'utf8')).trim() !== name) continue;
+    const time = await processorTime(`${directory}/stat`);
+    user += time.user;
+    system += time.system;
+  }
+  return { user, system };
+}
+
+async function processorTime(file: string): Promise<ProcessorTime> {
+  const stat = await readFile(file, 'utf8');
+  // The name in parentheses may contain anything.
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  return {
+    user: Number(fields[11]) / TICKS_PER_SECOND,
+    system: Number(fields[12]) / TICKS_PER_SECOND,
+  };
 }
 
 /** Memory of a process in bytes, as the kernel counts it. */

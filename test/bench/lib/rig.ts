@@ -2,7 +2,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { haproxySide, httpServer } from '../peers/haproxy.ts';
+import { haproxyCaptured, haproxySide, httpServer } from '../peers/haproxy.ts';
 import { nodeSide } from '../peers/node-pair.ts';
 import { compilePump, redirectedTo, splicePump } from '../peers/splice.ts';
 import { ZtunnelMesh, ztunnelProgram } from '../peers/ztunnel.ts';
@@ -20,6 +20,7 @@ import { copyRedirection, letThrough, sparePorts } from './pods.ts';
 export type PeerName =
   | 'direct'
   | 'haproxy'
+  | 'haproxy-in-pod'
   | 'http2'
   | 'in-pod'
   | 'tls'
@@ -34,6 +35,7 @@ export type Path = 'nodes' | 'same-node' | 'leaving' | 'entering';
 export const PEERS: readonly PeerName[] = [
   'direct',
   'haproxy',
+  'haproxy-in-pod',
   'http2',
   'in-pod',
   'tls',
@@ -46,7 +48,7 @@ export const PEERS: readonly PeerName[] = [
 
 /** The peers of each path: pairs with TLS between nodes, the pump for unchanged bytes. */
 export const PEERS_OF: Readonly<Record<Path, readonly PeerName[]>> = {
-  nodes: ['direct', 'haproxy', 'http2', 'tls', 'ztunnel', 'weft'],
+  nodes: ['direct', 'haproxy', 'haproxy-in-pod', 'http2', 'tls', 'ztunnel', 'weft'],
   'same-node': ['direct', 'splice', 'captured', 'ztunnel', 'weft'],
   leaving: ['direct', 'splice', 'captured', 'weft'],
   entering: ['direct', 'splice', 'captured', 'weft'],
@@ -76,6 +78,8 @@ type Pods = Readonly<Record<'load' | 'near' | 'far', { mesh: BenchPod; bare: Ben
   /** Pods outside the mesh with the redirection of enrolled pods, for the pump and both sides of a pair. */
   readonly captured: BenchPod;
   readonly inside: { readonly load: BenchPod; readonly far: BenchPod };
+  /** The same for the HAProxy pair. */
+  readonly haproxy: { readonly load: BenchPod; readonly far: BenchPod };
 };
 
 /** The running rig. */
@@ -83,7 +87,7 @@ export class Rig {
   readonly mesh: BenchMesh;
   readonly scratch: string;
   /** Process ids of each pair: client side, then server side. */
-  readonly pairs = new Map<PairName, readonly [number, number]>();
+  readonly pairs = new Map<PeerName, readonly [number, number]>();
   readonly #running: Background[] = [];
   readonly #ztunnel = new ZtunnelMesh();
   #pods: Pods | null = null;
@@ -117,7 +121,7 @@ export class Rig {
 
   /** Returns the source and destination of the load for a peer on a path. */
   target(peer: PeerName, path: Path): Target {
-    const { load, near, far, captured, inside } = this.#known();
+    const { load, near, far, captured, inside, haproxy } = this.#known();
     const other = path === 'same-node' ? near : far;
     switch (peer) {
       case 'direct':
@@ -129,6 +133,8 @@ export class Rig {
         return target(captured, path === 'leaving' ? other.bare.ip : other.mesh.ip, BYTES_PORT);
       case 'in-pod':
         return target(inside.load, inside.far.ip, BYTES_PORT);
+      case 'haproxy-in-pod':
+        return target(haproxy.load, haproxy.far.ip, BYTES_PORT);
       case 'ztunnel': {
         if (this.#ztunnelPods === null) throw new Error('there is no ztunnel');
         const own = this.#ztunnelPods;
@@ -149,7 +155,7 @@ export class Rig {
   async pids(peer: PeerName): Promise<readonly number[]> {
     if (peer === 'weft') return this.mesh.pids('node-proxy');
     if (peer === 'ztunnel') return this.#ztunnel.pids;
-    return this.pairs.get(peer as PairName) ?? [];
+    return this.pairs.get(peer) ?? [];
   }
 
   #known(): Pods {
@@ -171,9 +177,13 @@ export class Rig {
         load: await this.mesh.pod('bare', 'inside-load'),
         far: await this.mesh.pod('bare', 'inside-far'),
       },
+      haproxy: {
+        load: await this.mesh.pod('bare', 'haproxy-load'),
+        far: await this.mesh.pod('bare', 'haproxy-far'),
+      },
     };
-    const { load, near, far, captured, inside } = this.#pods;
-    const loads = [load.mesh, load.bare, captured, inside.load];
+    const { load, near, far, captured, inside, haproxy } = this.#pods;
+    const loads = [load.mesh, load.bare, captured, inside.load, haproxy.load];
     const nodes = ['node-1', 'node-2'].map((name) => this.mesh.node(name));
     await sparePorts([...loads.map(({ netns }) => netns), ...nodes]);
     for (const [name, pod] of Object.entries({ near: near.bare, far: far.bare })) {
@@ -183,7 +193,8 @@ export class Rig {
       await this.#serve(pod, `mesh-${name}`);
     }
     await this.#serve(inside.far, 'inside-far');
-    for (const pod of [captured, inside.load, inside.far]) {
+    await this.#serve(haproxy.far, 'haproxy-far');
+    for (const pod of [captured, inside.load, inside.far, haproxy.load, haproxy.far]) {
       await copyRedirection(load.mesh, pod, this.scratch);
     }
     const certificate = await makeCertificate(this.scratch);
@@ -194,6 +205,7 @@ export class Rig {
       if (peers.has('captured')) this.#startCaptured(program);
     }
     if (peers.has('in-pod')) await this.#startInPod(certificate);
+    if (peers.has('haproxy-in-pod')) await this.#startHaproxyInPod(certificate);
     if (peers.has('ztunnel') && ztunnelProgram !== undefined) {
       await this.#startZtunnel(ztunnelProgram);
     }
@@ -277,6 +289,19 @@ export class Rig {
       nodeSide('http2', load.netns, 'client', certificate, out),
       nodeSide('http2', far.netns, 'server', certificate, into),
     );
+  }
+
+  /** Starts the HAProxy pair in place of the listeners of two pods. */
+  async #startHaproxyInPod(certificate: PairCertificate): Promise<void> {
+    const { load, far } = this.#known().haproxy;
+    await letThrough(load, { ip: far.ip, port: TUNNEL_PORT });
+    const ports = { outbound: OUTBOUND_PORT, tunnel: TUNNEL_PORT, application: APP_PORTS };
+    const side = (pod: BenchPod, which: 'client' | 'server'): Promise<Background> =>
+      haproxyCaptured(pod.netns, this.scratch, which, certificate, { ip: far.ip, ports });
+    const client = await side(load, 'client');
+    const server = await side(far, 'server');
+    this.#running.push(client, server);
+    this.pairs.set('haproxy-in-pod', [client.pid, server.pid]);
   }
 }
 
