@@ -28,6 +28,9 @@ const APPLICATION = fileURLToPath(new URL('../fixtures/silent-application.ts', i
 const SILENT_PORT = 7_070;
 
 const STREAMS = 10_000;
+/** The peers answer no PING, and a busy machine takes its time. */
+const PATIENT = { pingIntervalMs: 600_000, pingTimeoutMs: 600_000 };
+const HANDSHAKE_TIMEOUT_MS = 60_000;
 /** The process holds a descriptor for each. */
 const LIMITS = { ...listenerSettings.limits, connections: 25_000, connectionsPerPod: 25_000 };
 /** Growth of the process for each stream, with the test's own part. */
@@ -74,7 +77,11 @@ function halfClosed(id: number, authority: string): Buffer {
 
 // spec: hbone.md §8
 test('10,000 streams that are half open and that nobody ends cost memory of their number, and nobody else', async (t) => {
-  const at = await Arena.start(t, { limits: LIMITS });
+  const at = await Arena.start(t, {
+    limits: LIMITS,
+    http2: { ...listenerSettings.http2, ...PATIENT },
+    handshakeTimeoutMs: HANDSHAKE_TIMEOUT_MS,
+  });
   const application = await silentApplication(at);
   await at.neighbourGoesOn('peace', REQUESTS);
   const descriptors = (): number => readdirSync('/proc/self/fd').length;
@@ -181,11 +188,12 @@ const LOADS: Readonly<
 test('what moves bytes in the most expensive ways costs bounded memory, and nobody else', async (t) => {
   const http2 = {
     ...listenerSettings.http2,
+    ...PATIENT,
     streamWindow: 100_663_296,
     connectionWindow: 134_217_728,
     frameSize: 16_777_215,
   };
-  const at = await Arena.start(t, { http2 });
+  const at = await Arena.start(t, { http2, handshakeTimeoutMs: HANDSHAKE_TIMEOUT_MS });
   await at.neighbourGoesOn('peace', REQUESTS);
   t.log(`p99 of the neighbour alone ${p99(at.served.splice(0)).toFixed(1)} ms`);
   const before = process.memoryUsage.rss();
