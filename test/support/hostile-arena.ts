@@ -9,7 +9,7 @@ import { readAll } from './tunnel-kit.ts';
 import { until } from './until.ts';
 
 const EVIL = 'spiffe://cluster.local/ns/demo/sa/evil';
-const MIB = 1_048_576;
+const BULK = Buffer.alloc(4 * 1_048_576);
 
 /** The 99th percentile of times, in milliseconds; NaN of none. */
 export function p99(times: readonly number[]): number {
@@ -53,7 +53,7 @@ export class Arena {
     const evil = await mesh.addPod('evil', { enrolled: false });
     await web.serve(8080, (socket) => socket.pipe(socket));
     await web.serve(9090, (socket) => {
-      socket.write(Buffer.alloc(4 * MIB));
+      socket.write(BULK);
       socket.resume().once('end', () => socket.destroy());
     });
     return new Arena(mesh, { client, web, evil });
