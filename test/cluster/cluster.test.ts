@@ -15,7 +15,9 @@ import { clusterPrograms } from './support/programs.ts';
 import { traces } from './support/snapshot.ts';
 import { clusterUnavailable } from './support/unavailable.ts';
 import { enrol, installWeft, uninstallWeft } from './support/weft.ts';
+import { compact, sharedRedis } from './forms.ts';
 import { captureLink, enrolRunning, resources, restartUnderLoad } from './mesh.ts';
+import { confined, ownNodeOnly, restricted, withinRequests } from './security.ts';
 
 /** Workloads of the chart in the order in which an operator restarts them. */
 const WORKLOADS = [
@@ -147,6 +149,12 @@ clusterTest('policies and entries take effect', (t) =>
   resources(t, cluster(), { inside: 'mesh', outside: 'plain' }),
 );
 
+clusterTest('the kernel and the API server hold each pod to its rights', async (t) => {
+  await confined(t, cluster());
+  await restricted(t, cluster(), ['weft-ca', 'weft-control-plane']);
+  await ownNodeOnly(t, cluster(), 'mesh');
+});
+
 clusterTest('pods that ran before the installation are enrolled without a restart', (t) =>
   enrolRunning(t, cluster(), 'early'),
 );
@@ -154,6 +162,7 @@ clusterTest('pods that ran before the installation are enrolled without a restar
 clusterTest('workloads are restarted under load, and no connection fails', async (t) => {
   t.timeout(600_000);
   await restartUnderLoad(t, cluster(), 'mesh', WORKLOADS);
+  await withinRequests(t, cluster());
 });
 
 clusterTest('helm uninstall leaves nothing on the nodes', async (t) => {
@@ -165,6 +174,20 @@ clusterTest('helm uninstall leaves nothing on the nodes', async (t) => {
   const from = { namespace: 'mesh', pod: present(pod, 'a pod') };
   t.truthy((await ask(cluster(), from, 'http://web.mesh/')).pod);
 });
+
+for (const [name, form] of Object.entries({
+  'all roles of a node in one pod': compact,
+  'one Redis for all nodes': sharedRedis,
+})) {
+  clusterTest(
+    `${name}: pods are enrolled, policies take effect, and nothing is left`,
+    async (t) => {
+      t.timeout(400_000);
+      await form(t, { cluster: cluster(), helm: helm(), inside: 'mesh', outside: 'plain' });
+      t.deepEqual(await Promise.all(cluster().nodes.map(traces)), tracesBefore);
+    },
+  );
+}
 
 clusterTest('the end of the cluster leaves nothing', async (t) => {
   t.timeout(120_000);

@@ -8,6 +8,7 @@ export interface ClusterPod {
   readonly metadata: {
     readonly name: string;
     readonly deletionTimestamp?: string;
+    readonly labels?: Readonly<Record<string, string>>;
     readonly annotations?: Readonly<Record<string, string>>;
   };
   readonly spec: { readonly nodeName?: string };
