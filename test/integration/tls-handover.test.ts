@@ -6,7 +6,6 @@ import { TLSSocket, connect as connectTls, createSecureContext } from 'node:tls'
 import type { SecureContext } from 'node:tls';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
-import type { CredentialSource } from '../../lib/hbone/credentials.ts';
 import { handOver } from '../../lib/hbone/handover/handover.ts';
 import type { HandedOver, Leaving } from '../../lib/hbone/handover/handover.ts';
 import { countRecords } from '../../lib/hbone/handover/records.ts';
@@ -17,7 +16,14 @@ import { tlsParameters } from '../../lib/tls/parameters.ts';
 import { socketPair } from '../support/socket-pair.ts';
 import { RecordKeys, cutRecords } from '../support/record-decoder.ts';
 import { tunnelOptions } from '../support/tunnel-kit.ts';
-import { CLIENT, SERVER, createTunnelPki, credentials } from '../support/tunnel-pki.ts';
+import {
+  CLIENT,
+  SERVER,
+  createTunnelPki,
+  credentials,
+  credentialsLimitedTo,
+  pems,
+} from '../support/tunnel-pki.ts';
 import { until } from '../support/until.ts';
 
 const SUITES = [
@@ -76,12 +82,10 @@ async function both(t: ExecutionContext, choice: Choice): Promise<Setup> {
   if (greeting !== undefined) {
     peer.once(role === 'client' ? 'secure' : 'secureConnect', () => peer.write(greeting));
   }
-  const ours = credentials(own, policy);
-  if (suite === 'TLS_CHACHA20_POLY1305_SHA256') {
-    // Our own rules do not offer it.
-    ours.server.setSecureContext({ ...pems(own), ...limits });
-    Object.assign(ours, { clientContext: createSecureContext({ ...pems(own), ...limits }) });
-  }
+  const ours =
+    suite === 'TLS_CHACHA20_POLY1305_SHA256'
+      ? credentialsLimitedTo(own, limits)
+      : credentials(own, policy);
   const options = tunnelOptions(ours);
   const secured = await (role === 'server'
     ? acceptTlsToLeave(near, options)
@@ -104,12 +108,6 @@ async function setUp(
   const { leaving, ...rest } = await both(t, choice);
   if (leaving === null) throw new Error('the connection stays in node:tls');
   return { ...rest, leaving };
-}
-
-function pems(source: CredentialSource): { cert: string; key: string; ca: string } {
-  if (typeof source.key === 'string') throw new Error('the key is no object');
-  const key = source.key.export({ type: 'pkcs8', format: 'pem' });
-  return { cert: source.chainPem, key, ca: source.rootsPem };
 }
 
 /** The peer's end, in the role that ours does not have. */

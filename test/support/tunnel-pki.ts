@@ -1,8 +1,9 @@
 import { X509Certificate, createPublicKey, generateKeyPairSync } from 'node:crypto';
+import { createSecureContext } from 'node:tls';
 import { TunnelCredentials } from '../../lib/hbone/credentials.ts';
 import type { CredentialSource } from '../../lib/hbone/credentials.ts';
-import { DEFAULT_TLS_POLICY } from '../../lib/tls/parameters.ts';
-import type { TlsPolicy } from '../../lib/tls/parameters.ts';
+import { DEFAULT_TLS_POLICY, tlsParameters } from '../../lib/tls/parameters.ts';
+import type { TlsParameters, TlsPolicy } from '../../lib/tls/parameters.ts';
 import { createRoot, issueIntermediate, issueLeaf } from '../../lib/identity/x509.ts';
 import type { Issuer } from '../../lib/identity/x509.ts';
 
@@ -89,6 +90,28 @@ export function credentials(
   // Long, so that a busy machine does not count as a slow peer.
   const handshakeTimeoutMs = 60_000;
   return new TunnelCredentials(source, { ...DEFAULT_TLS_POLICY, ...policy, handshakeTimeoutMs });
+}
+
+/** Returns a certificate as node:tls and files want it. */
+export function pems(source: CredentialSource): {
+  readonly cert: string;
+  readonly key: string;
+  readonly ca: string;
+} {
+  if (typeof source.key === 'string') throw new Error('the key is no object');
+  const key = source.key.export({ type: 'pkcs8', format: 'pem' });
+  return { cert: source.chainPem, key, ca: source.rootsPem };
+}
+
+/** Creates TLS contexts that know only these suites and groups, also those that our own rules do not offer. */
+export function credentialsLimitedTo(
+  source: CredentialSource,
+  limits: Pick<TlsParameters, 'ciphers' | 'ecdhCurve'>,
+): TunnelCredentials {
+  const limited = credentials(source);
+  const options = { ...pems(source), ...tlsParameters(DEFAULT_TLS_POLICY), ...limits };
+  limited.server.setSecureContext(options);
+  return Object.assign(limited, { clientContext: createSecureContext(options) });
 }
 
 /** Makes credentials of a client and a server under one new authority. */

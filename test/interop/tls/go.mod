@@ -1,0 +1,3 @@
+module weft/interop/tls
+
+go 1.26.0
