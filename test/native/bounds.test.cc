@@ -38,6 +38,46 @@ TEST(windows, "windows are used up by bytes, given back by reading, and follow t
   CHECK(!stream.take(1));
 }
 
+TEST(resizedWindows, "streams and the connection follow new sizes of their windows at once") {
+  const auto wide = [] { return Options{.streamWindow = 100'000, .connectionWindow = 200'000}; };
+  {
+    Rig rig(wide());
+    rig.send(OPEN_1 + OPEN_3);
+    const int application = rig.attach(3);
+    rig.send(data(std::string(10'000, 'x'), 3));
+    rig.run();
+    EQUAL(take(application).size(), 10'000u);
+    const std::string back = frame(WINDOW_UPDATE, 0, 3, number(10'000));
+    CHECK(!rig.sent(back));
+    rig.command(Command::Kind::WINDOWS, 0, 20'000, 200'000);
+    // What was too little to give back of the larger window.
+    CHECK(rig.sent(back));
+    rig.send(data(std::string(15'000, 'x')));
+    rig.run();
+    CHECK(!rig.sent(rst(FLOW_CONTROL_ERROR)));
+    rig.send(data(std::string(15'000, 'x')));
+    rig.run();
+    CHECK(rig.sent(rst(FLOW_CONTROL_ERROR)));
+    EQUAL(rig.fault(), 1'000u);
+    close(application);
+  }
+  {
+    Rig rig(wide());
+    rig.send(OPEN_1);
+    rig.command(Command::Kind::WINDOWS, 0, 100'000, 10'000);
+    rig.send(data(std::string(15'000, 'x')));
+    rig.run();
+    EQUAL(rig.fault(), static_cast<uint64_t>(FLOW_CONTROL_ERROR));
+  }
+  Rig rig({.streamWindow = 10'000, .connectionWindow = 10'000});
+  rig.send(OPEN_1);
+  rig.command(Command::Kind::WINDOWS, 0, 100'000, 200'000);
+  rig.send(data(std::string(15'000, 'x')));
+  rig.run();
+  CHECK(!rig.sent(rst(FLOW_CONTROL_ERROR)));
+  EQUAL(rig.fault(), 1'000u);
+}
+
 TEST(stalledReader, "a reader that stalls holds its window and leaves the others theirs") {
   Rig rig({.streamWindow = 200'000, .connectionWindow = 1 << 20});
   rig.send(OPEN_1 + OPEN_3);

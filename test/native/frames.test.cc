@@ -191,6 +191,20 @@ TEST(lateData, "DATA on a stream that ended is refused, unless this side reset i
   EQUAL(rig.fault(), 1'000u);
 }
 
+TEST(manyResets, "the streams that this side has reset last are known, and their number is bounded") {
+  Rig rig;
+  const uint32_t last = 2 * MAX_REMEMBERED_STREAMS + 1;
+  for (uint32_t id = 1; id <= last; id += 2) {
+    rig.send(frame(HEADERS, FLAG_END_HEADERS, id, "\x82"));
+    rig.command(Command::Kind::RESET, id, CANCEL);
+  }
+  rig.send(data(1, "late") + data(3, "late") + data(last, "late"));
+  rig.run();
+  CHECK(rig.sent(rst(1, STREAM_CLOSED)));
+  CHECK(!rig.sent(rst(last, STREAM_CLOSED)));
+  EQUAL(rig.fault(), 1'000u);
+}
+
 TEST(floods, "frames to no end and WINDOW_UPDATEs are limited") {
   const std::string idle[] = {frame(99, 0, 0, ""), data(1, ""), frame(WINDOW_UPDATE, 0, 1, number(1))};
   for (const std::string& each : idle) {

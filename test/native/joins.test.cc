@@ -282,6 +282,42 @@ TEST(linkGone, "when the link ends its applications are reset") {
   EQUAL(rig.pump.counters.links.load(), 0u);
 }
 
+TEST(endOfRequest, "a request that is its own end ends the input of its application") {
+  Rig rig;
+  rig.send(frame(HEADERS, FLAG_END_HEADERS | FLAG_END_STREAM, 1, "\x82"));
+  const int application = rig.attach(1);
+  bool ended = false;
+  take(application, &ended);
+  CHECK(!ended);
+  rig.command(Command::Kind::REMOTE_END, 1);
+  take(application, &ended);
+  CHECK(ended);
+  CHECK(::send(application, "answer", 6, MSG_NOSIGNAL) == 6);
+  rig.run();
+  CHECK(rig.sent(frame(DATA, 0, 1, "answer")));
+  close(application);
+}
+
+TEST(abandoned, "links whose listener has gone end with their streams, and no others") {
+  Joined rig;
+  Command command{};
+  command.kind = Command::Kind::ABANDON;
+  command.listener = std::make_shared<Recorder>();
+  rig.pump.post(std::move(command));
+  rig.settle();
+  EQUAL(rig.pump.counters.links.load(), 1u);
+  Command own{};
+  own.kind = Command::Kind::ABANDON;
+  own.listener = rig.listener;
+  rig.pump.post(std::move(own));
+  rig.settle();
+  EQUAL(rig.pump.counters.links.load(), 0u);
+  EQUAL(rig.pump.counters.streams.load(), 0u);
+  int error = 0;
+  take(rig.application, nullptr, &error);
+  EQUAL(error, ECONNRESET);
+}
+
 TEST(deliversOn, "a stream that has ended both ways gives its socket the rest after its link has ended") {
   for (const bool isCut : {false, true}) {
     Rig rig({.streamWindow = 1 << 20, .connectionWindow = 1 << 20});

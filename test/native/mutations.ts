@@ -266,6 +266,32 @@ export const MUTATIONS: readonly Mutation[] = [
     'fits = entry.second->grow(by) && fits',
     'fits = fits',
   ),
+  link(
+    'the window of the connection follows its size',
+    'connectionWindow_.resize(connection);',
+    '',
+  ),
+  link(
+    'the windows of open streams follow their size',
+    'entry.second->resizeWindow(stream);',
+    '{}',
+  ),
+  stream(
+    'a smaller window is given back by its own share',
+    'receiveWindow.resize(size);\n  // The peer may now wait for window that was too little to give back before.\n  consumed(0);',
+    'receiveWindow.resize(size);',
+  ),
+  link('a request that is its own end', 'if (stream != nullptr) stream->remoteEnd();', ''),
+  input(
+    'the number of streams that are known as reset',
+    'if (resets_.size() < MAX_REMEMBERED_STREAMS) {',
+    'if (true) {',
+  ),
+  of('pump.cc')(
+    'only links of the listener that has gone end',
+    'if (entry.second->listener() == command->listener) abandoned',
+    'abandoned',
+  ),
   link('streams end with their link', 'dead_ = true;\n  endStreams();', 'dead_ = true;'),
   link(
     'a socket for a stream that ended',
