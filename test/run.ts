@@ -95,7 +95,7 @@ const LANES: readonly (readonly Tier[])[] = [
     {
       name: 'native',
       config: 'ava.native.config.js',
-      buildSeconds: 150,
+      buildSeconds: 200,
       limitSeconds: 280,
       wider: true,
     },
