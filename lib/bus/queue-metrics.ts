@@ -1,8 +1,21 @@
 import { errorText } from '../errors/mesh-error.ts';
+import { sendJson } from '../http/answers.ts';
+import type { Routes } from '../http/routes.ts';
 import type { Logger } from '../log/logger.ts';
 import type { MetricRegistry } from '../metrics/registry.ts';
 import type { Scope } from './contract.ts';
 import type { Bus } from './redis-bus.ts';
+
+/** Answers `GET /queues` with the depths of the scopes' queues: `{queues}`. */
+export function routeQueues(
+  routes: Routes,
+  bus: Pick<Bus, 'queueCounts'>,
+  scopes: readonly Scope[],
+): void {
+  routes.route('GET', '/queues', async (_request, response) =>
+    sendJson(response, 200, { queues: await bus.queueCounts(scopes) }),
+  );
+}
 
 /** Exposes the depths of the scopes' queues, read at each scrape. Without Redis it exposes none. */
 export function exposeQueueDepths(

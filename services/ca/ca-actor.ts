@@ -90,7 +90,7 @@ export class CaActor implements Actor {
       signer,
       holders,
     });
-    this.#declareStatus(context, authority, sources.mesh, followed);
+    this.#declareStatus(context, authority, sources, followed);
     await this.#listen(context, authority, service);
     release();
   }
@@ -160,9 +160,17 @@ export class CaActor implements Actor {
   #declareStatus(
     context: ActorContext,
     authority: AuthoritySource,
-    mesh: CaSources['mesh'],
+    { mesh, stores }: Pick<CaSources, 'mesh' | 'stores'>,
     pods: FollowedPods | null,
   ): void {
+    // For operators, who reach no file of this process.
+    context.admin.route('GET', '/report', async (_request, response) => {
+      const { caStatus } = await import('./operations.ts');
+      const { plugged, pluggedLater } = stores;
+      const current = authority.where === pluggedLater?.where ? pluggedLater : plugged;
+      const now = { ...stores, plugged: current };
+      sendJson(response, 200, await caStatus(this.#config, now, context.clock.now()));
+    });
     context.admin.route('GET', '/status', (_request, response) => {
       const { current, where, problem, rotation } = authority;
       sendJson(response, 200, {

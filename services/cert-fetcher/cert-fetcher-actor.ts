@@ -5,7 +5,7 @@ import { sendJson } from '../../lib/http/answers.ts';
 import { SIGNED_BOARD, certificateSign, signedSchema } from '../../lib/bus/catalog.ts';
 import type { Bus } from '../../lib/bus/redis-bus.ts';
 import type { WorkConsumer } from '../../lib/bus/contract.ts';
-import { exposeQueueDepths } from '../../lib/bus/queue-metrics.ts';
+import { exposeQueueDepths, routeQueues } from '../../lib/bus/queue-metrics.ts';
 import { connectBus } from '../../lib/bus/redis-bus.ts';
 import { present } from '../../lib/errors/assert.ts';
 import { CaClient } from '../../lib/identity/ca-client.ts';
@@ -59,6 +59,7 @@ export class CertFetcherActor implements Actor {
     });
     this.#made.defer(() => bus.close());
     exposeQueueDepths(context.metrics, bus, [scope], log);
+    routeQueues(context.admin, bus, [scope]);
     const identities = new NodeIdentities(node, log, release);
     bus.reader('addresses', 'mesh', identities.mirror);
     const deps: SignJobDeps = {

@@ -17,6 +17,11 @@ export interface OpenedCa extends Operations.OpenedState {
 /** Variables that say where a CA's state is; one of them in the environment tells that the CA runs there. */
 const OF_CA = /^(?:WEFT_CA_\w+|WEFT_SOURCE|WEFT_STATE_DIR|ROOT_CA_DIR)$/;
 
+/** Whether the environment is that of a CA. */
+export function isEnvironmentOfCa(): boolean {
+  return Object.keys(processEnvironment()).some((name) => OF_CA.test(name));
+}
+
 /**
  * Opens the state of the CA. Variables of the CA in the environment decide; without them it is the CA of a local
  * mesh. Throws CONFIG_INVALID for variables that the CA would refuse.
@@ -24,12 +29,11 @@ const OF_CA = /^(?:WEFT_CA_\w+|WEFT_SOURCE|WEFT_STATE_DIR|ROOT_CA_DIR)$/;
 export async function openCa(mesh: string | undefined): Promise<OpenedCa> {
   const operations = await import('../ca/operations.ts');
   const own = processEnvironment();
-  const named = Object.keys(own).some((name) => OF_CA.test(name));
   const log = createLogger(
     { actor: 'cli', level: 'error' },
     { write: (line) => process.stderr.write(line) },
   );
-  const environment = named && mesh === undefined ? own : await meshEnvironment(mesh);
+  const environment = isEnvironmentOfCa() && mesh === undefined ? own : await meshEnvironment(mesh);
   return { operations, ...(await operations.openState(environment, { clock: systemClock, log })) };
 }
 

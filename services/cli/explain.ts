@@ -24,7 +24,11 @@ export async function askExplain(
   clock: Clock,
   timeoutMs = ANSWER_TIMEOUT_MS,
 ): Promise<ExplainResult> {
-  const answer = await requestWork(bus, EXPLAIN, request, clock, timeoutMs);
+  return known(await requestWork(bus, EXPLAIN, request, clock, timeoutMs));
+}
+
+/** Returns an answer about known names. Throws ROUTE_UNKNOWN_WORKLOAD for another one. */
+export function known(answer: ExplainResult): ExplainResult {
   if (answer.reason === 'unknown-source' || answer.reason === 'unknown-destination') {
     throw new MeshError('ROUTE_UNKNOWN_WORKLOAD', answer.detail);
   }

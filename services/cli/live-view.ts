@@ -1,7 +1,13 @@
 /** The final view of `weft up`: nodes, actors, pods and connections, redrawn every second. */
 import type { Clock, Timer } from '../../lib/clock/clock.ts';
 import { errorText } from '../../lib/errors/mesh-error.ts';
-import { askConnections, askPods, askStatus, enrolledPods } from '../local-mesh/mesh-client.ts';
+import {
+  askConnections,
+  askPods,
+  askStatus,
+  enrolledPods,
+  localServers,
+} from '../local-mesh/mesh-client.ts';
 import type { MeshPaths } from '../local-mesh/mesh-paths.ts';
 import { statusLines } from './status-lines.ts';
 import type { MeshStatus, PodLine } from '../local-mesh/supervisor-api.ts';
@@ -89,7 +95,8 @@ export class LiveView {
   async #gather(): Promise<ViewContent> {
     const status = await askStatus(this.#paths);
     const nodes = status.nodes.map((node) => node.name);
-    const lists = await Promise.allSettled(nodes.map((node) => askConnections(this.#paths, node)));
+    const servers = localServers(this.#paths);
+    const lists = await Promise.allSettled(nodes.map((node) => askConnections(servers, node)));
     return {
       status,
       pods: await askPods(this.#paths),

@@ -7,7 +7,6 @@ import { systemClock } from '../../lib/clock/clock.ts';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { createLogger } from '../../lib/log/logger.ts';
 import { MetricRegistry } from '../../lib/metrics/registry.ts';
-import type { UnreadableRow } from '../../lib/state/listing.ts';
 import type { MeshPaths } from '../local-mesh/mesh-paths.ts';
 import { warn } from './output.ts';
 
@@ -61,11 +60,6 @@ export function readTable(
   scope: Scope,
 ): Promise<ReadonlyMap<string, Uint8Array>> {
   return bus.sharedWriter(table, scope).readAll();
-}
-
-/** A warning for each row that could not be read. */
-export function unreadableRows(table: string, rows: readonly UnreadableRow[]): readonly string[] {
-  return rows.map(({ key, reason }) => `row ${key} of ${table} cannot be read: ${reason}`);
 }
 
 async function connected(bus: Bus, timeoutMs: number): Promise<boolean> {

@@ -1,13 +1,13 @@
 /** Reads and changes settings of running node proxies. */
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { UsageError } from '../../lib/errors/usage-error.ts';
-import { proxySockets } from '../local-mesh/mesh-client.ts';
-import { openMesh } from './running-mesh.ts';
+import { chosenNodes } from './mesh.ts';
+import { withMesh } from './open-mesh.ts';
+import type { MeshChoice } from './open-mesh.ts';
 import { ask } from '../local-mesh/unix-http.ts';
 
 /** The chosen proxies. */
-export interface ProxyChoice {
-  readonly mesh?: string;
+export interface ProxyChoice extends MeshChoice {
   /** The proxies of this node; those of all nodes when absent. */
   readonly node?: string;
 }
@@ -27,21 +27,18 @@ export async function askEachProxy(
   method: 'GET' | 'POST',
   path: string,
 ): Promise<readonly ProxyAnswer[]> {
-  const { paths, plan } = await openMesh(choice.mesh);
-  const names = plan.nodes.map(({ name }) => name);
-  if (choice.node !== undefined && !names.includes(choice.node)) {
-    throw new UsageError(`--node must be one of ${names.join(', ')}, got ${choice.node}`);
-  }
-  const answers: ProxyAnswer[] = [];
-  for (const node of choice.node === undefined ? names : [choice.node]) {
-    // Draining proxies are asked too, as they still log.
-    for (const socket of await proxySockets(paths, node)) {
-      const { status, body } = await ask({ socket, method, path });
-      const [first = ''] = body.split('\n');
-      if (status === 400) throw new UsageError(first);
-      if (status !== 200) throw new MeshError('STATE_UNAVAILABLE', `${node}: ${first}`);
-      answers.push({ node, body });
+  return withMesh(choice, async (mesh) => {
+    const answers: ProxyAnswer[] = [];
+    for (const node of chosenNodes(mesh, choice.node)) {
+      // Draining proxies are asked too, as they still log.
+      for (const socket of await mesh.servers.all('node-proxy', node)) {
+        const { status, body } = await ask({ socket, method, path });
+        const [first = ''] = body.split('\n');
+        if (status === 400) throw new UsageError(first);
+        if (status !== 200) throw new MeshError('STATE_UNAVAILABLE', `${node}: ${first}`);
+        answers.push({ node, body });
+      }
     }
-  }
-  return answers;
+    return answers;
+  });
 }

@@ -31,16 +31,12 @@ export function findPod(
 }
 
 /** {@link findPod} for a pod that must run. Throws STATE_UNAVAILABLE that names the pod. */
-export function requirePod(
-  pods: readonly PodLine[],
-  wanted: ObjectReference,
-  { mesh }: MeshPaths,
-): PodLine {
+export function requirePod(pods: readonly PodLine[], wanted: ObjectReference): PodLine {
   const found = findPod(pods, wanted);
   if (found !== null) return found;
   throw new MeshError(
     'STATE_UNAVAILABLE',
-    `no pod ${wanted.namespace}/${wanted.name} runs in mesh ${mesh}; see: weft get pods`,
+    `no pod ${wanted.namespace}/${wanted.name} runs in the mesh; see: weft get pods`,
   );
 }
 

@@ -5,7 +5,7 @@ import type { Server } from 'node:net';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
 import { closeFd, openNetns } from '../../lib/linux/netns.ts';
 import { listenTcp, openTcp } from '../../lib/linux/sockets.ts';
-import { askConnections } from './mesh-client.ts';
+import { askConnections, localServers } from './mesh-client.ts';
 import type { MeshPaths } from './mesh-paths.ts';
 import type { PodLine } from './supervisor-api.ts';
 
@@ -55,7 +55,7 @@ export async function flyCanary(paths: MeshPaths, route: CanaryRoute): Promise<v
       once(socket, 'data', { signal }),
       once(socket, 'end', { signal }).then(() => Promise.reject(new Error('closed unanswered'))),
     ]);
-    const records = await askConnections(paths, to.node);
+    const records = await askConnections(localServers(paths), to.node);
     const carried = records.some(
       (record) =>
         record.direction === 'inbound' &&

@@ -2,7 +2,10 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { MeshError } from '../../lib/errors/mesh-error.ts';
+import { compareText } from '../../lib/collections/compare.ts';
+import type { ActorName } from './actors.ts';
 import { askJson, ask } from './unix-http.ts';
+import type { HttpServerPlace } from './unix-http.ts';
 import { adminSocket, processName } from './mesh-paths.ts';
 import type { MeshPaths } from './mesh-paths.ts';
 import type { Upgraded } from './role-processes.ts';
@@ -15,6 +18,26 @@ import type { ConnectionRecord } from '../../workers/listener/protocol/connectio
 export interface EnrolmentLine {
   readonly podUid: string;
   readonly state: string;
+  /** Times that rules or listeners were missing and were made again. */
+  readonly driftRepairs: number;
+}
+
+/** Finds the admin servers of a mesh's processes. `node` is null for a role of the whole mesh. */
+export interface AdminServers {
+  /** The one that answers for the role. Throws STATE_UNAVAILABLE when there is none. */
+  one(role: ActorName, node: string | null): Promise<HttpServerPlace>;
+  /** Those of all processes of the role, draining ones included. Throws STATE_UNAVAILABLE when there is none. */
+  all(role: ActorName, node: string | null): Promise<readonly HttpServerPlace[]>;
+}
+
+/** The admin servers of a local mesh: unix sockets. */
+export function localServers(paths: MeshPaths): AdminServers {
+  const one = (role: ActorName, node: string | null): string => adminSocket(paths, role, node);
+  return {
+    one: async (role, node) => one(role, node),
+    all: async (role, node) =>
+      role === 'node-proxy' && node !== null ? proxySockets(paths, node) : [one(role, node)],
+  };
 }
 
 /** The data of `weft status`. Throws STATE_UNAVAILABLE. */
@@ -63,20 +86,26 @@ export function askUpgrade(
 }
 
 /** The pods a node's agent knows. Throws STATE_UNAVAILABLE. */
-export function askEnrolments(paths: MeshPaths, node: string): Promise<readonly EnrolmentLine[]> {
+export async function askEnrolments(
+  servers: AdminServers,
+  node: string,
+): Promise<readonly EnrolmentLine[]> {
   return askJson<readonly EnrolmentLine[]>({
-    socket: adminSocket(paths, 'node-agent', node),
+    socket: await servers.one('node-agent', node),
     path: '/node-agent/enrolments',
   });
 }
 
 /** The responses that clients of the control plane refused, oldest first. Throws STATE_UNAVAILABLE. */
-export async function askNacks(paths: MeshPaths): Promise<readonly Nack[]> {
-  const answer = await askJson<{ nacks: readonly Nack[] }>({
-    socket: adminSocket(paths, 'control-plane', null),
-    path: '/control-plane/nacks',
-  });
-  return answer.nacks;
+export async function askNacks(servers: AdminServers): Promise<readonly Nack[]> {
+  // Each replica knows its own clients.
+  const path = '/control-plane/nacks';
+  const answers = await Promise.all(
+    (await servers.all('control-plane', null)).map((socket) =>
+      askJson<{ nacks: readonly Nack[] }>({ socket, path }),
+    ),
+  );
+  return answers.flatMap(({ nacks }) => nacks).sort((a, b) => compareText(a.at, b.at));
 }
 
 /** A status condition that the control plane finds. */
@@ -91,9 +120,9 @@ export interface ConditionLine {
 }
 
 /** The status conditions of the control plane's objects. Throws STATE_UNAVAILABLE. */
-export async function askConditions(paths: MeshPaths): Promise<readonly ConditionLine[]> {
+export async function askConditions(servers: AdminServers): Promise<readonly ConditionLine[]> {
   const answer = await askJson<{ conditions: readonly ConditionLine[] }>({
-    socket: adminSocket(paths, 'control-plane', null),
+    socket: await servers.one('control-plane', null),
     path: '/control-plane/conditions',
   });
   return answer.conditions;
@@ -101,24 +130,27 @@ export async function askConditions(paths: MeshPaths): Promise<readonly Conditio
 
 /** The live connections of a node's proxy. Throws STATE_UNAVAILABLE. */
 export function askConnections(
-  paths: MeshPaths,
+  servers: AdminServers,
   node: string,
 ): Promise<readonly ConnectionRecord[]> {
-  return askRecords(paths, node, '/node-proxy/connections');
+  return askRecords(servers, node, '/node-proxy/connections');
 }
 
 /** The connections of a node's proxy, including recently ended ones, with access lines. Throws STATE_UNAVAILABLE. */
-export function askTraceable(paths: MeshPaths, node: string): Promise<readonly ConnectionRecord[]> {
-  return askRecords(paths, node, '/node-proxy/connections?ended&lines');
+export function askTraceable(
+  servers: AdminServers,
+  node: string,
+): Promise<readonly ConnectionRecord[]> {
+  return askRecords(servers, node, '/node-proxy/connections?ended&lines');
 }
 
 async function askRecords(
-  paths: MeshPaths,
+  servers: AdminServers,
   node: string,
   path: string,
 ): Promise<readonly ConnectionRecord[]> {
   const answers = await Promise.allSettled(
-    (await proxySockets(paths, node)).map((socket) => askSocket(socket, path)),
+    (await servers.all('node-proxy', node)).map((socket) => askSocket(socket, path)),
   );
   const given = answers.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []));
   // A killed proxy leaves its socket behind. When no proxy answers, the first error is the reason.
@@ -127,13 +159,16 @@ async function askRecords(
   return given.flat();
 }
 
-async function askSocket(socket: string, path: string): Promise<readonly ConnectionRecord[]> {
+async function askSocket(
+  socket: HttpServerPlace,
+  path: string,
+): Promise<readonly ConnectionRecord[]> {
   const answer = await askJson<{ connections: readonly ConnectionRecord[] }>({ socket, path });
   return answer.connections;
 }
 
 /** The admin sockets of a node's proxies, draining ones included; the role's standing socket when there are no others. */
-export async function proxySockets(paths: MeshPaths, node: string): Promise<readonly string[]> {
+async function proxySockets(paths: MeshPaths, node: string): Promise<readonly string[]> {
   const name = processName('node-proxy', node);
   const files = await readdir(paths.adminDir).catch(() => []);
   const own = files.filter(
@@ -162,11 +197,11 @@ async function carriedByDraining(socket: string): Promise<number> {
 
 /** The certificates a node's proxy holds. Throws STATE_UNAVAILABLE. */
 export async function askCertificates(
-  paths: MeshPaths,
+  servers: AdminServers,
   node: string,
 ): Promise<readonly CertificateRecord[]> {
   const answer = await askJson<{ certificates: readonly CertificateRecord[] }>({
-    socket: adminSocket(paths, 'node-proxy', node),
+    socket: await servers.one('node-proxy', node),
     path: '/node-proxy/certificates',
   });
   return answer.certificates;
@@ -195,7 +230,8 @@ export async function enrolledPods(
   paths: MeshPaths,
   nodes: readonly string[],
 ): Promise<ReadonlySet<string>> {
-  const lists = await Promise.allSettled(nodes.map((node) => askEnrolments(paths, node)));
+  const servers = localServers(paths);
+  const lists = await Promise.allSettled(nodes.map((node) => askEnrolments(servers, node)));
   return new Set(
     lists
       .flatMap((list) => (list.status === 'fulfilled' ? list.value : []))

@@ -19,8 +19,8 @@ export interface HttpAnswer {
 export interface DialledServer {
   /** Names the server in errors. */
   readonly name: string;
-  /** Opens a connection. Throws a MeshError. */
-  dial(): Promise<Duplex>;
+  /** Opens a connection, which emits `timeout` after so long without a byte. Throws a MeshError. */
+  dial(timeoutMs: number): Promise<Duplex>;
 }
 
 /** A server: a unix socket, the address of one in another container's network, or a way to it. */
@@ -85,15 +85,16 @@ export async function* askLines(question: HttpQuestion): AsyncGenerator<unknown>
 }
 
 async function open(question: HttpQuestion): Promise<IncomingMessage> {
-  const place = await placeOf(question.socket);
+  const timeoutMs = question.timeoutMs ?? 10_000;
+  const place = await placeOf(question.socket, timeoutMs);
   const body = question.body === undefined ? null : Buffer.from(JSON.stringify(question.body));
   const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
   const outgoing = request({
-    ...place,
     method: question.method ?? 'GET',
     path: question.path,
     agent: false,
-    timeout: question.timeoutMs ?? 10_000,
+    timeout: timeoutMs,
+    ...place,
     ...(question.signal === undefined ? {} : { signal: question.signal }),
     headers:
       body === null
@@ -107,11 +108,12 @@ async function open(question: HttpQuestion): Promise<IncomingMessage> {
   return promise;
 }
 
-async function placeOf(socket: HttpServerPlace): Promise<RequestOptions> {
+async function placeOf(socket: HttpServerPlace, timeoutMs: number): Promise<RequestOptions> {
   if (typeof socket === 'string') return { socketPath: socket };
   if (!('dial' in socket)) return { host: socket.host || 'localhost', port: socket.port };
-  const connection = await socket.dial();
-  return { host: 'localhost', createConnection: () => connection };
+  const connection = await socket.dial(timeoutMs);
+  // An agent would connect by itself.
+  return { agent: undefined, host: 'localhost', createConnection: () => connection };
 }
 
 function unavailable(question: HttpQuestion, error: unknown): MeshError {

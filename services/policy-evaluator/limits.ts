@@ -35,3 +35,5 @@ export const PROGRAM_CONDITIONS_MAX = 12_000;
 
 /** Unreadable rows that are logged one by one; after that only each hundredth is. All are counted. */
 export const UNREADABLE_LOG_LINES_MAX = 20;
+/** Largest body of a request for an explanation: it has four names and a port. */
+export const MAX_EXPLAIN_BYTES = 16_384;

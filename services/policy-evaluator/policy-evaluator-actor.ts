@@ -4,7 +4,7 @@ import { EXPLAIN_BOARD, policyCompile, policyExplain } from '../../lib/bus/catal
 import type { Bus } from '../../lib/bus/redis-bus.ts';
 import type { ResultBoard } from '../../lib/bus/result-board.ts';
 import type { WorkConsumer } from '../../lib/bus/contract.ts';
-import { exposeQueueDepths } from '../../lib/bus/queue-metrics.ts';
+import { exposeQueueDepths, routeQueues } from '../../lib/bus/queue-metrics.ts';
 import { connectBus } from '../../lib/bus/redis-bus.ts';
 import type { Timer } from '../../lib/clock/clock.ts';
 import { assert } from '../../lib/errors/assert.ts';
@@ -23,6 +23,7 @@ import {
   RECONCILE_INTERVAL_MS,
 } from './limits.ts';
 import { MeshMirror } from './mesh-mirror.ts';
+import { declareReads } from './reads.ts';
 import { createEvaluatorMetrics } from './metrics.ts';
 import type { EvaluatorMetrics } from './metrics.ts';
 import { ProgramTable } from './program-table.ts';
@@ -67,6 +68,7 @@ class PolicyEvaluator implements Actor {
     const parts = this.#assemble(context);
     this.#parts = parts;
     admin.route('GET', '/sets', (_request, response) => sendJson(response, 200, this.#describe()));
+    declareReads(admin, { bus: parts.bus, explain: (request) => this.#explain(request) });
     const ticker = clock.every(RECONCILE_INTERVAL_MS, () => this.#poke());
     this.#made.defer(() => ticker.cancel());
     const started = parts.mirror.meshComplete.then(() => {
@@ -105,6 +107,7 @@ class PolicyEvaluator implements Actor {
       await this.#running;
     });
     exposeQueueDepths(context.metrics, bus, ['mesh'], context.log);
+    routeQueues(context.admin, bus, ['mesh']);
     const table = new ProgramTable(bus);
     const mirror: MeshMirror = new MeshMirror({
       bus,
@@ -147,14 +150,19 @@ class PolicyEvaluator implements Actor {
         workOnCompileJob(body, attempt, deps),
       ),
       bus.consume(policyExplain, 'mesh', { concurrency: EXPLAIN_CONCURRENCY }, (body, attempt) =>
-        this.#explain(body, attempt.id),
+        this.#answer(body, attempt.id),
       ),
     ];
     for (const consumer of this.#consumers) this.#made.defer(() => consumer.close());
   }
 
-  async #explain(request: ExplainRequest, id: string): Promise<void> {
-    const { answers, metrics, mirror } = this.#get();
+  async #answer(request: ExplainRequest, id: string): Promise<void> {
+    const { answers } = this.#get();
+    await answers.put(id, this.#explain(request), EXPLAIN_LIFETIME_MS);
+  }
+
+  #explain(request: ExplainRequest): ExplainResult {
+    const { metrics, mirror } = this.#get();
     const { network, unknownReference, waypointBypass, sameNodeFastPath } = this.#config;
     const view = {
       get: mirror.mesh.lookup.bind(mirror.mesh),
@@ -168,7 +176,7 @@ class PolicyEvaluator implements Actor {
       sameNodeFastPath,
     });
     metrics.explained(result.path === 'none' ? 'no-path' : result.allowed ? 'allowed' : 'denied');
-    await answers.put(id, result, EXPLAIN_LIFETIME_MS);
+    return result;
   }
 
   /** Schedules a look at the sets; several pokes are one look. */

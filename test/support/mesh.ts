@@ -19,6 +19,7 @@ import type { PodLine } from '../../services/cli/get/pods.ts';
 import { parsePod } from '../../services/cli/references.ts';
 import { enterPod, requirePod } from '../../services/cli/running-mesh.ts';
 import type { RunningMesh } from '../../services/cli/running-mesh.ts';
+import { localMesh } from '../../services/cli/local-mesh.ts';
 import { askPods, askStatus } from '../../services/local-mesh/mesh-client.ts';
 import { meshPaths } from '../../services/local-mesh/mesh-paths.ts';
 import { requireMesh } from '../../services/local-mesh/mesh-record.ts';
@@ -122,7 +123,7 @@ export class TestMesh {
   /** Runs a command in a pod (`demo/client`) to its end. */
   async exec(pod: string, ...command: string[]): Promise<Outcome> {
     const { paths } = await this.#mesh();
-    const found = requirePod(await askPods(paths), parsePod('the pod', pod), paths);
+    const found = requirePod(await askPods(paths), parsePod('the pod', pod));
     const [program = '', ...enter] = enterPod(paths, found, 'application');
     return this.start(program, [...enter, ...command]).exit;
   }
@@ -294,7 +295,7 @@ export class TestMesh {
   }
 
   async #lines<Line>(kind: ResourceKind<Line>): Promise<readonly Line[]> {
-    return (await kind.read(await this.#mesh())).lines;
+    return (await kind.read(localMesh(await this.#mesh()))).lines;
   }
 
   async #mesh(): Promise<RunningMesh> {

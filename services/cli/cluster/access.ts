@@ -1,7 +1,4 @@
 /** Finds the cluster of a command: the user's kubeconfig, as kubectl does. */
-import { existsSync } from 'node:fs';
-import { homedir } from 'node:os';
-import { delimiter, join } from 'node:path';
 import { processEnvironment } from '../../../lib/config/env.ts';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
@@ -10,6 +7,7 @@ import { findConnection, readKubeconfig } from '../../../lib/kubernetes/connecti
 import type { KubernetesConnection } from '../../../lib/kubernetes/connection.ts';
 import type { ClusterOptions } from '../output.ts';
 import { execCredentials } from './exec-credentials.ts';
+import { kubeconfigFiles } from './kubeconfig-files.ts';
 
 /** The namespace of Weft's release when the user names none. */
 export const DEFAULT_NAMESPACE = 'istio-system';
@@ -18,16 +16,6 @@ export const DEFAULT_NAMESPACE = 'istio-system';
 export interface ClusterAccess {
   readonly client: KubernetesClient;
   readonly namespace: string;
-}
-
-/** Paths of the user's kubeconfig files that exist: those of KUBECONFIG, else the one in the home folder. */
-export function kubeconfigFiles(): readonly string[] {
-  const named = processEnvironment()['KUBECONFIG'];
-  const files =
-    named === undefined || named === ''
-      ? [join(homedir(), '.kube', 'config')]
-      : named.split(delimiter);
-  return files.filter((file) => file !== '' && existsSync(file));
 }
 
 /** Opens the cluster. Throws CONFIG_INVALID that names the file and the field. */

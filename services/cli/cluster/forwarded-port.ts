@@ -25,7 +25,10 @@ export interface PodPort {
  * Connects to a port inside a pod, as `kubectl port-forward` does. Throws KUBERNETES_REFUSED that names the missing right, and
  * KUBERNETES_UNAVAILABLE. A port where nothing listens breaks the stream with the kubelet's reason.
  */
-export async function forwardPort(client: KubernetesClient, target: PodPort): Promise<Duplex> {
+export async function forwardPort(
+  client: KubernetesClient,
+  target: PodPort,
+): Promise<ForwardedPort> {
   const { namespace, pod, port } = target;
   const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${encodeURIComponent(pod)}/portforward`;
   const [{ default: Socket }, { url, headers, secure }] = await Promise.all([
@@ -82,8 +85,8 @@ async function refusal(response: IncomingMessage, namespace: string, what: strin
   );
 }
 
-/** The bytes of one port. The protocol has no half-closed connections: the end of writing is not told. */
-class ForwardedPort extends Duplex {
+/** Carries the bytes of one port. The protocol has no half-closed connections: the end of writing is not told. */
+export class ForwardedPort extends Duplex {
   readonly #socket: WebSocket;
   readonly #what: string;
   readonly #announced = new Set<number>();
@@ -101,9 +104,8 @@ class ForwardedPort extends Duplex {
   }
 
   /** Emits `timeout` after so long without a byte, as a socket does; 0 never. */
-  setTimeout(idleMs: number, listener?: () => void): this {
+  setTimeout(idleMs: number): this {
     this.#idleMs = idleMs;
-    if (listener !== undefined) this.once('timeout', listener);
     this.#touch();
     return this;
   }

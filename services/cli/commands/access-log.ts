@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import { askEachProxy } from '../proxy-settings.ts';
-import { meshOption, outputOption, write, writeJson } from '../output.ts';
+import { outputOption, readsMesh, write, writeJson } from '../output.ts';
 import type { CommonOptions } from '../output.ts';
 
 interface AccessLogOptions extends CommonOptions {
@@ -17,8 +17,7 @@ interface AccessLine {
 
 /** Adds `weft access-log`. */
 export function register(program: Command): void {
-  program
-    .command('access-log')
+  readsMesh(program.command('access-log'))
     .description('show or change which access lines running node proxies write')
     .argument(
       '[rules]',
@@ -27,7 +26,6 @@ export function register(program: Command): void {
     .option('--rate <lines>', 'most lines a second of each thread; 0 = all')
     .option('--reset', 'go back to the settings of the start first')
     .option('--node <node>', 'only the proxies of this node')
-    .addOption(meshOption())
     .addOption(outputOption())
     .action(accessLog);
 }

@@ -4,15 +4,18 @@ import type { Command } from 'commander';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import { replaceFile } from '../../../lib/files/atomic-file.ts';
-import { openCa, requireOwnRoot } from '../ca-environment.ts';
+import { isEnvironmentOfCa, openCa, requireOwnRoot } from '../ca-environment.ts';
 import type { OpenedCa } from '../ca-environment.ts';
 import { caStatusLines } from '../ca-status-lines.ts';
-import { meshOption, outputOption, write, writeJson } from '../output.ts';
+import type { CaStatus } from '../../ca/operations.ts';
+import { askJson } from '../../local-mesh/unix-http.ts';
+import { isCluster, withMesh } from '../open-mesh.ts';
+import { meshOption, outputOption, readsMesh, write, writeJson } from '../output.ts';
 import type { CommonOptions } from '../output.ts';
 
 const HELP = `
-The commands work on the CA's state, whether it runs or not: run them where the CA runs, with its environment
-(kubectl exec deploy/weft-ca -- weft ca status), or name a local mesh.`;
+On a cluster, status asks the CA. The other commands work on the CA's state, whether it runs or not: run them where the
+CA runs, with its environment (kubectl exec deploy/weft-ca -- weft ca rotate), or name a local mesh.`;
 
 interface RootOptions extends CommonOptions {
   readonly replaceRoot?: boolean;
@@ -24,9 +27,8 @@ export function register(program: Command): void {
     .command('ca')
     .description("state, rotation and backup of the CA's root")
     .addHelpText('after', HELP);
-  ca.command('status')
+  readsMesh(ca.command('status'))
     .description('roots, who does not trust them yet, and the rotation in progress')
-    .addOption(meshOption())
     .addOption(outputOption())
     .action(status);
   ca.command('rotate')
@@ -62,11 +64,20 @@ export function register(program: Command): void {
 }
 
 async function status(options: CommonOptions): Promise<void> {
-  using opened = await openCa(options.mesh);
-  const { operations, config, stores } = opened;
-  const found = await operations.caStatus(config, stores, systemClock.now());
+  const found = await readStatus(options);
   if (options.output === 'json') await writeJson(found);
   else await write(`${caStatusLines(found).join('\n')}\n`);
+}
+
+async function readStatus(options: CommonOptions): Promise<CaStatus> {
+  if (!isEnvironmentOfCa() && (await isCluster(options))) {
+    return withMesh(options, async ({ servers }) =>
+      askJson<CaStatus>({ socket: await servers.one('ca', null), path: '/ca/report' }),
+    );
+  }
+  using opened = await openCa(options.mesh);
+  const { operations, config, stores } = opened;
+  return operations.caStatus(config, stores, systemClock.now());
 }
 
 interface RotateOptions extends CommonOptions {

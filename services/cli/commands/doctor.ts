@@ -5,18 +5,18 @@ import { processEnvironment } from '../../../lib/config/env.ts';
 import { parseEndpoint } from '../../../lib/config/fields.ts';
 import type { Endpoint } from '../../../lib/config/fields.ts';
 import { errorText } from '../../../lib/errors/mesh-error.ts';
-import { UsageError } from '../../../lib/errors/usage-error.ts';
 import type { Proof } from '../../node-agent/proof/node-proof.ts';
+import { isCode } from '../../../lib/kubernetes/status.ts';
 import { askCertificates, askStatus } from '../../local-mesh/mesh-client.ts';
-import { adminSocket } from '../../local-mesh/mesh-paths.ts';
-import type { MeshPaths } from '../../local-mesh/mesh-paths.ts';
 import { askJson } from '../../local-mesh/unix-http.ts';
-import type { HttpQuestion } from '../../local-mesh/unix-http.ts';
+import type { HttpServerPlace } from '../../local-mesh/unix-http.ts';
 import { certificateFindings } from '../certificate-findings.ts';
 import { EXIT_FAILED } from '../failure.ts';
-import { meshOption, outputOption, write, writeJson } from '../output.ts';
+import { chosenNodes } from '../mesh.ts';
+import type { Mesh } from '../mesh.ts';
+import { withMesh } from '../open-mesh.ts';
+import { outputOption, readsMesh, write, writeJson } from '../output.ts';
 import type { CommonOptions } from '../output.ts';
-import { openMesh } from '../running-mesh.ts';
 
 interface DoctorOptions extends CommonOptions {
   readonly node?: string;
@@ -28,9 +28,7 @@ interface DoctorOptions extends CommonOptions {
 /** A node agent to ask. */
 interface Agent {
   readonly node: string | null;
-  readonly socket: HttpQuestion['socket'];
-  /** Null where the agent's mesh is not a local one. */
-  readonly paths: MeshPaths | null;
+  socket(): Promise<HttpServerPlace>;
 }
 
 interface Finding {
@@ -55,8 +53,7 @@ const CA_SERVES: ReadonlySet<string> = new Set(['ready', 'external']);
 
 /** Adds `weft doctor`. */
 export function register(program: Command): void {
-  program
-    .command('doctor')
+  readsMesh(program.command('doctor'))
     .description('prove that every pod is in the mesh, and name what keeps one out')
     .option('--node <node>', 'only this node')
     .option(
@@ -65,24 +62,46 @@ export function register(program: Command): void {
     )
     .option('--ca <address>', 'connect to this CA too (default: CA_ADDRESS)')
     .option('--cut', 'cut off the pods that are open because their rules cannot be written')
-    .addOption(meshOption())
     .addOption(outputOption())
     .action(doctor);
 }
 
 async function doctor(options: DoctorOptions): Promise<void> {
-  const agents = await chosenAgents(options);
+  const address = options.agent ?? processEnvironment()['WEFT_ADMIN_ADDRESS'];
+  const { mesh, kubeconfig, context, namespace } = options;
+  const named = [mesh, kubeconfig, context, namespace].some((option) => option !== undefined);
+  if (address === undefined || named) {
+    await withMesh(options, (found) => examine(options, found, agentsOf(found, options.node)));
+    return;
+  }
+  const endpoint = parseEndpoint(address);
+  const socket = endpoint.kind === 'unix' ? endpoint.path : endpoint;
+  await examine(options, null, [{ node: options.node ?? null, socket: async () => socket }]);
+}
+
+function agentsOf(mesh: Mesh, node: string | undefined): readonly Agent[] {
+  return chosenNodes(mesh, node).map((name) => ({
+    node: name,
+    socket: () => mesh.servers.one('node-agent', name),
+  }));
+}
+
+async function examine(
+  options: DoctorOptions,
+  mesh: Mesh | null,
+  agents: readonly Agent[],
+): Promise<void> {
   if (options.cut === true) {
     for (const { node, socket } of agents) {
-      const question = { socket, method: 'POST', path: '/node-agent/cut' } as const;
+      const question = { socket: await socket(), method: 'POST', path: '/node-agent/cut' } as const;
       const { cut } = await askJson<{ cut: number }>(question);
       await write(`${node === null ? '' : `${node}: `}${cut} open pods are being cut off\n`);
     }
     return;
   }
   const [ca, ...found] = await Promise.all([
-    diagnoseCa(options.ca, agents[0]?.paths ?? null),
-    ...agents.map(diagnose),
+    diagnoseCa(options.ca, mesh),
+    ...agents.map((agent) => diagnose(agent, mesh)),
   ]);
   const diagnoses = ca.findings.length === 0 ? found : [ca, ...found];
   if (options.output === 'json') await writeJson(diagnoses);
@@ -90,66 +109,67 @@ async function doctor(options: DoctorOptions): Promise<void> {
   if (diagnoses.some(({ findings }) => findings.length > 0)) process.exitCode = EXIT_FAILED;
 }
 
-async function chosenAgents(options: DoctorOptions): Promise<readonly Agent[]> {
-  const address = options.agent ?? processEnvironment()['WEFT_ADMIN_ADDRESS'];
-  if (address !== undefined && options.mesh === undefined) {
-    const endpoint = parseEndpoint(address);
-    const socket = endpoint.kind === 'unix' ? endpoint.path : endpoint;
-    return [{ node: options.node ?? null, socket, paths: null }];
-  }
-  const { paths, plan } = await openMesh(options.mesh);
-  const names = plan.nodes.map(({ name }) => name);
-  if (options.node !== undefined && !names.includes(options.node)) {
-    throw new UsageError(`--node must be one of ${names.join(', ')}, got ${options.node}`);
-  }
-  return names
-    .filter((name) => name === (options.node ?? name))
-    .map((node) => ({ node, socket: adminSocket(paths, 'node-agent', node), paths }));
-}
-
-async function diagnose({ node, socket, paths }: Agent): Promise<Diagnosis> {
+async function diagnose({ node, socket }: Agent, mesh: Mesh | null): Promise<Diagnosis> {
   const findings: Finding[] = [];
   let proof: Proof | null = null;
-  try {
-    const path = '/node-agent/proof';
-    proof = await askJson<Proof>({ socket, path, timeoutMs: PROOF_TIMEOUT_MS });
-    findings.push(...proof.findings);
-  } catch (error) {
-    findings.push({ pod: null, cause: 'node agent unreachable', detail: errorText(error) });
-  }
-  if (paths !== null && node !== null) {
+  if (mesh?.hasAgents !== false) {
     try {
-      findings.push(...certificateFindings(await askCertificates(paths, node), Date.now()));
+      const path = '/node-agent/proof';
+      proof = await askJson<Proof>({ socket: await socket(), path, timeoutMs: PROOF_TIMEOUT_MS });
+      findings.push(...proof.findings);
     } catch (error) {
-      findings.push({ pod: null, cause: 'node proxy unreachable', detail: errorText(error) });
+      findings.push(away('node agent unreachable', error));
+    }
+  }
+  if (mesh !== null && node !== null) {
+    try {
+      const certificates = await askCertificates(mesh.servers, node);
+      findings.push(...certificateFindings(certificates, Date.now()));
+    } catch (error) {
+      findings.push(away('node proxy unreachable', error));
     }
   }
   return { node: proof?.node ?? node ?? 'the node', pods: proof?.pods ?? null, findings };
 }
 
-/** Looks whether the CA runs in a local mesh, and whether one of an address takes connections. */
-async function diagnoseCa(
-  address: string | undefined,
-  paths: MeshPaths | null,
-): Promise<Diagnosis> {
+/** The finding about a process that does not answer. Throws KUBERNETES_REFUSED: the user lacks a right, and the mesh is unknown. */
+function away(cause: string, error: unknown): Finding {
+  if (isCode(error, 'KUBERNETES_REFUSED')) throw error;
+  return { pod: null, cause, detail: errorText(error) };
+}
+
+/** The state of a mesh's CA. */
+async function stateOfCa(mesh: Mesh): Promise<string> {
+  const { actors } =
+    mesh.local === null
+      ? await askJson<{ actors: readonly { name: string; state: string }[] }>({
+          socket: await mesh.servers.one('ca', null),
+          path: '/status',
+        })
+      : await askStatus(mesh.local.paths);
+  return actors.find(({ name }) => name === 'ca')?.state ?? 'gone';
+}
+
+/** Looks whether the CA of a mesh runs, and whether one of an address takes connections. */
+async function diagnoseCa(address: string | undefined, mesh: Mesh | null): Promise<Diagnosis> {
   const findings: Finding[] = [];
-  const away = (detail: string): void => {
+  const unreachable = (detail: string): void => {
     findings.push({ pod: null, cause: 'CA unreachable', detail });
   };
-  if (paths !== null) {
+  // Where Istio enrols pods, the CA is Istio's.
+  if (mesh?.hasAgents === true) {
     try {
-      const { actors } = await askStatus(paths);
-      const state = actors.find(({ name }) => name === 'ca')?.state ?? 'gone';
-      if (!CA_SERVES.has(state)) away(`the actor ca is ${state}`);
+      const state = await stateOfCa(mesh);
+      if (!CA_SERVES.has(state)) unreachable(`the actor ca is ${state}`);
     } catch (error) {
-      findings.push({ pod: null, cause: 'supervisor unreachable', detail: errorText(error) });
+      findings.push(away(mesh.local === null ? 'CA unreachable' : 'supervisor unreachable', error));
     }
   }
   const given = address ?? processEnvironment()['CA_ADDRESS'];
   if (given !== undefined) {
     const url = given.replace(/^https?:\/\//, '');
     await reach(parseEndpoint(url)).catch((error: unknown) =>
-      away(`${given}: ${errorText(error)}`),
+      unreachable(`${given}: ${errorText(error)}`),
     );
   }
   return { node: 'mesh', pods: null, findings };

@@ -28,6 +28,6 @@ async function exec(
 ): Promise<void> {
   const wanted = parsePod('the pod', pod);
   const { paths } = await openMesh(options.mesh);
-  const found = requirePod(await askPods(paths), wanted, paths);
+  const found = requirePod(await askPods(paths), wanted);
   process.exitCode = await runForeground([...enterPod(paths, found, 'application'), ...command]);
 }

@@ -1,17 +1,16 @@
 import type { Command } from 'commander';
+import type { MeshChoice } from '../open-mesh.ts';
 import { askEachProxy } from '../proxy-settings.ts';
-import { meshOption, write } from '../output.ts';
+import { readsMesh, write } from '../output.ts';
 
-interface LogLevelOptions {
-  readonly mesh?: string;
+interface LogLevelOptions extends MeshChoice {
   readonly node?: string;
   readonly reset?: boolean;
 }
 
 /** Adds `weft log-level`. */
 export function register(program: Command): void {
-  program
-    .command('log-level')
+  readsMesh(program.command('log-level'))
     .description('show or change the log levels of running node proxies')
     .argument(
       '[levels]',
@@ -19,7 +18,6 @@ export function register(program: Command): void {
     )
     .option('--reset', 'go back to the levels of the start first')
     .option('--node <node>', 'only the proxies of this node')
-    .addOption(meshOption())
     .action(logLevel);
 }
 

@@ -8,28 +8,35 @@ import { meshPaths } from '../../local-mesh/mesh-paths.ts';
 import { requireMesh } from '../../local-mesh/mesh-record.ts';
 import { chooseLogs } from '../log-choice.ts';
 import { LogFollower } from '../log-follower.ts';
-import { meshOption, write } from '../output.ts';
+import { isCluster } from '../open-mesh.ts';
+import type { MeshChoice } from '../open-mesh.ts';
+import { readsMesh, write } from '../output.ts';
 
 /** Interval between reads of followed logs. */
 const FOLLOW_POLL_MS = 200;
 
-interface LogsOptions {
-  readonly mesh?: string;
+interface LogsOptions extends MeshChoice {
   readonly follow?: boolean;
 }
 
 /** Adds `weft logs`. */
 export function register(program: Command): void {
-  program
-    .command('logs')
+  readsMesh(program.command('logs'))
     .description('print the logs of the actors; several are told apart by a prefix')
     .argument('[actor]', '<actor> on every node, <node>/<actor> or <actor>.<node>; default all')
     .option('-f, --follow', 'print new lines until the mesh is down')
-    .addOption(meshOption())
     .action(logs);
 }
 
 async function logs(wanted: string | undefined, options: LogsOptions): Promise<void> {
+  if (await isCluster(options)) {
+    const [{ withClusterMesh }, { printLogs }] = await Promise.all([
+      import('../cluster/cluster-mesh.ts'),
+      import('../cluster/cluster-logs.ts'),
+    ]);
+    await withClusterMesh(options, (mesh) => printLogs(mesh, wanted, options.follow === true));
+    return;
+  }
   const paths = meshPaths(options.mesh, processEnvironment());
   let names = await ifPresent(readdir(paths.logsDir));
   // Without a mesh and without logs of an earlier one, this throws the error that says how to start it.

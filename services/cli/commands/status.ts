@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import type { Bus } from '../../../lib/bus/redis-bus.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
-import { askCertificates, askStatus } from '../../local-mesh/mesh-client.ts';
+import { askCertificates, askStatus, localServers } from '../../local-mesh/mesh-client.ts';
 import type { MeshPaths } from '../../local-mesh/mesh-paths.ts';
 import { expiryLine, firstExpiry } from '../first-expiry.ts';
 import { fromEachNode } from '../get/nodes.ts';
@@ -10,7 +10,8 @@ import type { HeldSummary } from '../held-removals.ts';
 import { withMeshBus } from '../mesh-bus.ts';
 import { onDemandLine, readOnDemandNames } from '../on-demand-names.ts';
 import { statusLines } from '../status-lines.ts';
-import { meshOption, outputOption, write, writeJson } from '../output.ts';
+import { isCluster } from '../open-mesh.ts';
+import { outputOption, readsMesh, write, writeJson } from '../output.ts';
 import type { CommonOptions } from '../output.ts';
 import { openMesh } from '../running-mesh.ts';
 
@@ -19,20 +20,24 @@ const STATE_TIMEOUT_MS = 1_000;
 
 /** Adds `weft status`. */
 export function register(program: Command): void {
-  program
-    .command('status')
-    .description('nodes, actors and Redis of a local mesh, and whether it is ready')
-    .addOption(meshOption())
+  readsMesh(program.command('status'))
+    .description('nodes and roles of a mesh, and whether it is ready')
     .addOption(outputOption())
     .action(status);
 }
 
 async function status(options: CommonOptions): Promise<void> {
-  const mesh = await openMesh(options.mesh);
-  const answer = await askStatus(mesh.paths);
+  if (await isCluster(options)) {
+    await clusterStatus(options);
+    return;
+  }
+  const { paths, plan } = await openMesh(options.mesh);
+  const answer = await askStatus(paths);
+  const servers = localServers(paths);
+  const nodes = plan.nodes.map(({ name }) => name);
   const [followed, certificates] = await Promise.all([
-    followedState(mesh.paths),
-    fromEachNode(mesh, 'the node proxy', (node) => askCertificates(mesh.paths, node)),
+    followedState(paths),
+    fromEachNode({ nodes }, 'the node proxy', (node) => askCertificates(servers, node)),
   ]);
   const expiry = firstExpiry(certificates.lines, Date.now());
   if (options.output === 'json') {
@@ -47,6 +52,16 @@ async function status(options: CommonOptions): Promise<void> {
   await write(
     `${[...statusLines(answer), ...(more.length === 0 ? [] : ['', ...more])].join('\n')}\n`,
   );
+}
+
+async function clusterStatus(options: CommonOptions): Promise<void> {
+  const [{ withClusterMesh }, { clusterStatusLines, readClusterStatus }] = await Promise.all([
+    import('../cluster/cluster-mesh.ts'),
+    import('../cluster/cluster-status.ts'),
+  ]);
+  const answer = await withClusterMesh(options, (mesh) => readClusterStatus(mesh, Date.now()));
+  if (options.output === 'json') await writeJson(answer);
+  else await write(`${clusterStatusLines(answer).join('\n')}\n`);
 }
 
 /** The state of the mesh in Redis, beyond what it holds. */

@@ -1,17 +1,20 @@
 import type { Command } from 'commander';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
+import { UsageError } from '../../../lib/errors/usage-error.ts';
 import { fromEachNode } from '../get/nodes.ts';
-import { askPods, askTraceable } from '../../local-mesh/mesh-client.ts';
-import { meshOption, outputOption, warn, write, writeJson } from '../output.ts';
+import { askTraceable } from '../../local-mesh/mesh-client.ts';
+import type { Mesh } from '../mesh.ts';
+import { withMesh } from '../open-mesh.ts';
+import { outputOption, readsMesh, warn, write, writeJson } from '../output.ts';
 import type { CommonOptions } from '../output.ts';
 import { parseDestination, parsePod } from '../references.ts';
-import type { ObjectReference } from '../references.ts';
+import type { ObjectReference, PortReference } from '../references.ts';
 import { findConnection } from '../trace/find.ts';
 import type { TraceQuery, TracedConnection } from '../trace/find.ts';
 import { probe } from '../trace/probe.ts';
 import { traceLines, traceResult } from '../trace/render.ts';
-import { enterPod, findPod, openMesh, requirePod } from '../running-mesh.ts';
+import { enterPod, findPod, requirePod } from '../running-mesh.ts';
 import type { RunningMesh } from '../running-mesh.ts';
 
 interface TraceOptions extends CommonOptions {
@@ -29,14 +32,12 @@ something and wait for the answer, with \\r, \\n, \\t as in a shell's $'…'.`;
 
 /** Adds `weft trace`. */
 export function register(program: Command): void {
-  program
-    .command('trace')
+  readsMesh(program.command('trace'))
     .description('follow a connection through the proxies of both ends')
     .argument('<pod>', '<namespace>/<pod> that connects')
     .argument('<destination>', '<namespace>/<pod or service>:<port> it connects to')
     .option('--probe', 'make a connection from the pod and follow that')
     .option('--send <text>', 'text that the probe sends; it waits for an answer (implies --probe)')
-    .addOption(meshOption())
     .addOption(outputOption())
     .addHelpText('after', HELP)
     .action(trace);
@@ -45,18 +46,11 @@ export function register(program: Command): void {
 async function trace(pod: string, destination: string, options: TraceOptions): Promise<void> {
   const from = parsePod('the pod', pod);
   const to = parseDestination('the destination', destination);
-  const mesh = await openMesh(options.mesh);
-  const pods = await askPods(mesh.paths);
-  const source = requirePod(pods, from, mesh.paths);
-  const query: TraceQuery = { from: source, to, toPod: findPod(pods, to), client: null };
-  const wanted = options.probe === true || options.send !== undefined;
-  const found = wanted
-    ? await probed(mesh, query, unescaped(options.send ?? ''))
-    : await look(mesh, query);
+  const found = await withMesh(options, (mesh) => traced(mesh, { from, to }, options));
   if (found === null) {
     throw new MeshError(
       'STATE_UNAVAILABLE',
-      `no connection from ${pod} to ${destination} is open or ended lately; --probe makes one`,
+      `no connection from ${pod} to ${destination} is open or ended lately; --probe makes one in a local mesh`,
     );
   }
   const result = traceResult(pod, destination, found);
@@ -64,14 +58,32 @@ async function trace(pod: string, destination: string, options: TraceOptions): P
   else await write(`${traceLines(result).join('\n')}\n`);
 }
 
+async function traced(
+  mesh: Mesh,
+  { from, to }: { readonly from: ObjectReference; readonly to: PortReference },
+  options: TraceOptions,
+): Promise<TracedConnection | null> {
+  const pods = await mesh.pods([...new Set([from.namespace, to.namespace])]);
+  const source = requirePod(pods, from);
+  const query: TraceQuery = { from: source, to, toPod: findPod(pods, to), client: null };
+  if (options.probe !== true && options.send === undefined) return look(mesh, query);
+  if (mesh.local === null) {
+    throw new UsageError(
+      '--probe and --send need a local mesh; on a cluster, connect with kubectl exec',
+    );
+  }
+  return probed(mesh, mesh.local, query, unescaped(options.send ?? ''));
+}
+
 /** Makes a connection, and reads the records of both proxies once it has ended. */
 async function probed(
-  mesh: RunningMesh,
+  mesh: Mesh,
+  { paths }: RunningMesh,
   query: TraceQuery,
   text: string,
 ): Promise<TracedConnection | null> {
   const { from, to, toPod } = query;
-  const enter = enterPod(mesh.paths, from, 'network');
+  const enter = enterPod(paths, from, 'network');
   const host = toPod?.ip ?? serviceHost(to);
   const made = await probe(enter, { host, port: to.port, text });
   const own = { ...query, client: made.client };
@@ -88,7 +100,7 @@ function hasEnded({ source, destination }: TracedConnection): boolean {
 }
 
 async function lookUntil(
-  mesh: RunningMesh,
+  mesh: Mesh,
   query: TraceQuery,
   done: (found: TracedConnection | null) => boolean,
 ): Promise<TracedConnection | null> {
@@ -100,9 +112,9 @@ async function lookUntil(
   }
 }
 
-async function look(mesh: RunningMesh, query: TraceQuery): Promise<TracedConnection | null> {
+async function look(mesh: Mesh, query: TraceQuery): Promise<TracedConnection | null> {
   const { lines, warnings } = await fromEachNode(mesh, 'the node proxy', async (node) =>
-    (await askTraceable(mesh.paths, node)).map((record) => ({ node, record })),
+    (await askTraceable(mesh.servers, node)).map((record) => ({ node, record })),
   );
   for (const warning of warnings) warn(warning);
   return findConnection(query, lines);

@@ -15,7 +15,7 @@ export const kind: ResourceKind<CertificateRecord> = {
   ],
   read: async (mesh) => {
     const found = await fromEachNode(mesh, 'the node proxy', (node) =>
-      askCertificates(mesh.paths, node),
+      askCertificates(mesh.servers, node),
     );
     const lines = found.lines.map(({ identity, node, serial, notBefore, notAfter, state }) => ({
       identity,

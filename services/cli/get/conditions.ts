@@ -13,5 +13,5 @@ export const kind: ResourceKind<ConditionLine> = {
     ['REASON', (line) => line.reason],
     ['MESSAGE', (line) => line.message],
   ],
-  read: async ({ paths }) => ({ lines: await askConditions(paths), warnings: [] }),
+  read: async ({ servers }) => ({ lines: await askConditions(servers), warnings: [] }),
 };

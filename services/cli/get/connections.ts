@@ -38,7 +38,7 @@ export const kind: ResourceKind<ConnectionLine> = {
   ],
   read: async (mesh) => {
     const { lines, warnings } = await fromEachNode(mesh, 'the node proxy', (node) =>
-      askConnections(mesh.paths, node),
+      askConnections(mesh.servers, node),
     );
     const sorted = [...lines].sort((left, right) => left.openedAtMs - right.openedAtMs);
     return { lines: sorted.map(connectionLine), warnings };

@@ -1,17 +1,11 @@
 /** The kinds that `weft get` lists. Each has its own file, which is loaded on demand. */
-import type { RunningMesh } from '../running-mesh.ts';
-
-/** The lines, and a warning for each missing part. */
-export interface Found<Line> {
-  readonly lines: readonly Line[];
-  readonly warnings: readonly string[];
-}
+import type { Found, Mesh } from '../mesh.ts';
 
 /** How a kind is read and shown. JSON output has the lines unchanged. */
 export interface ResourceKind<Line> {
   /** Title and cell of each column. */
   readonly columns: readonly (readonly [title: string, cell: (line: Line) => string | null])[];
-  read(mesh: RunningMesh): Promise<Found<Line>>;
+  read(mesh: Mesh): Promise<Found<Line>>;
 }
 
 const loaders = {
@@ -35,9 +29,7 @@ export const KINDS = Object.keys(loaders) as readonly KindName[];
 /** Reads a kind; returns its lines, and the same lines as table rows. */
 export interface LoadedKind {
   readonly header: readonly string[];
-  read(
-    mesh: RunningMesh,
-  ): Promise<Found<unknown> & { readonly rows: readonly (readonly string[])[] }>;
+  read(mesh: Mesh): Promise<Found<unknown> & { readonly rows: readonly (readonly string[])[] }>;
 }
 
 /** Loads the module of a kind. */

@@ -10,5 +10,5 @@ export const kind: ResourceKind<Nack> = {
     ['TYPE', (line) => line.type.slice(line.type.lastIndexOf('.') + 1)],
     ['REASON', (line) => line.reason],
   ],
-  read: async ({ paths }) => ({ lines: await askNacks(paths), warnings: [] }),
+  read: async ({ servers }) => ({ lines: await askNacks(servers), warnings: [] }),
 };

@@ -1,20 +1,21 @@
 /** Sends the same request to every node. */
 import { errorText } from '../../../lib/errors/mesh-error.ts';
-import type { RunningMesh } from '../running-mesh.ts';
-import type { Found } from './kinds.ts';
+import { isCode } from '../../../lib/kubernetes/status.ts';
+import type { Found, Mesh } from '../mesh.ts';
 
-/** The answers of all nodes; a node without an answer becomes a warning. */
+/** The answers of all nodes; a node without an answer becomes a warning. Throws KUBERNETES_REFUSED, which is so for every node. */
 export async function fromEachNode<Line>(
-  mesh: RunningMesh,
+  { nodes }: Pick<Mesh, 'nodes'>,
   who: string,
   question: (node: string) => Promise<readonly Line[]>,
 ): Promise<Found<Line>> {
   const warnings: string[] = [];
   const lists = await Promise.all(
-    mesh.plan.nodes.map(async ({ name }) => {
+    nodes.map(async (name) => {
       try {
         return await question(name);
       } catch (error) {
+        if (isCode(error, 'KUBERNETES_REFUSED')) throw error;
         warnings.push(`${who} of ${name} is away, its part is missing: ${errorText(error)}`);
         return [];
       }

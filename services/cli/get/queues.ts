@@ -1,5 +1,4 @@
 import type { QueueCounts } from '../../../lib/bus/contract.ts';
-import { withMeshBus } from '../mesh-bus.ts';
 import type { ResourceKind } from './kinds.ts';
 
 /** `weft get queues`: the work plane of the mesh and of every node. */
@@ -12,9 +11,5 @@ export const kind: ResourceKind<QueueCounts> = {
     ['FAILED', (line) => String(line.failed)],
     ['DEAD', (line) => String(line.dead)],
   ],
-  read: async ({ paths, plan }) => {
-    const nodes = plan.nodes.map(({ name }) => ({ node: name }));
-    const lines = await withMeshBus(paths, (bus) => bus.queueCounts(['mesh', ...nodes]));
-    return { lines, warnings: [] };
-  },
+  read: (mesh) => mesh.queues(),
 };

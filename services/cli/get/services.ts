@@ -1,7 +1,7 @@
 import { listServices } from '../../../lib/state/listing.ts';
 import type { ServiceLine } from '../../../lib/state/listing.ts';
 import { decodeAddress } from '../../../lib/xds/resources/address.ts';
-import { readTable, unreadableRows, withMeshBus } from '../mesh-bus.ts';
+import { unreadableRows } from '../unreadable-rows.ts';
 import type { ResourceKind } from './kinds.ts';
 
 /** `weft get services`: the services in the mesh state. */
@@ -15,7 +15,7 @@ export const kind: ResourceKind<ServiceLine> = {
     ['ENDPOINTS', (line) => String(line.endpoints.length)],
   ],
   read: async (mesh) => {
-    const rows = await withMeshBus(mesh.paths, (bus) => readTable(bus, 'addresses', 'mesh'));
+    const { addresses: rows } = await mesh.tables(['addresses']);
     const { lines, unreadable } = listServices(rows, decodeAddress);
     return { lines, warnings: unreadableRows('addresses', unreadable) };
   },

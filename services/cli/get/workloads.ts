@@ -1,7 +1,7 @@
 import { listWorkloads } from '../../../lib/state/listing.ts';
 import type { WorkloadLine } from '../../../lib/state/listing.ts';
 import { decodeAddress } from '../../../lib/xds/resources/address.ts';
-import { readTable, unreadableRows, withMeshBus } from '../mesh-bus.ts';
+import { unreadableRows } from '../unreadable-rows.ts';
 import type { ResourceKind } from './kinds.ts';
 
 /** `weft get workloads`: the workloads in the mesh state. */
@@ -18,7 +18,7 @@ export const kind: ResourceKind<WorkloadLine> = {
     ['POLICIES', (line) => line.policies.join(',')],
   ],
   read: async (mesh) => {
-    const rows = await withMeshBus(mesh.paths, (bus) => readTable(bus, 'addresses', 'mesh'));
+    const { addresses: rows } = await mesh.tables(['addresses']);
     const { lines, unreadable } = listWorkloads(rows, decodeAddress);
     return { lines, warnings: unreadableRows('addresses', unreadable) };
   },

@@ -8,7 +8,8 @@ import { RouteTable } from '../../../lib/http/routes.ts';
 import { ADDRESS_TYPE } from '../../../lib/xds/type-urls.ts';
 import { kind as conditionsKind } from '../../../services/cli/get/conditions.ts';
 import { kind as nacksKind } from '../../../services/cli/get/nacks.ts';
-import type { RunningMesh } from '../../../services/cli/running-mesh.ts';
+import { localMesh } from '../../../services/cli/local-mesh.ts';
+import type { Mesh } from '../../../services/cli/mesh.ts';
 import { adminSocket, meshPaths } from '../../../services/local-mesh/mesh-paths.ts';
 import { keptLog } from '../../support/actor-context.ts';
 import type { TestActor } from '../../support/actor-context.ts';
@@ -94,7 +95,7 @@ test('debug pages answer this machine, and accounts of the root namespace', asyn
 });
 
 /** Serves the actor's admin pages where the command line looks for them. */
-async function asMesh(t: ExecutionContext, actor: TestActor): Promise<RunningMesh> {
+async function asMesh(t: ExecutionContext, actor: TestActor): Promise<Mesh> {
   const paths = meshPaths('pages', { WEFT_RUN_DIR: join(await makeScratch('pages'), 'run') });
   const table = new RouteTable();
   for (const [name, handler] of actor.routes) {
@@ -106,7 +107,7 @@ async function asMesh(t: ExecutionContext, actor: TestActor): Promise<RunningMes
   await mkdir(dirname(socket), { recursive: true });
   await server.listen({ kind: 'unix', path: socket });
   t.teardown(() => server.close());
-  return { paths, plan: {} as never };
+  return localMesh({ paths, plan: { nodes: [] } as never });
 }
 
 test('weft get conditions lists what the control plane finds of its objects', async (t) => {

@@ -1,4 +1,4 @@
-/** `weft check` against a real API server, as a user calls it. */
+/** The `weft` command against a real API server, as a user calls it. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFile, rm, writeFile } from 'node:fs/promises';
@@ -23,35 +23,53 @@ interface Checked {
 }
 
 /** Runs the command under a token. */
-async function check(
+async function weft(
   t: ExecutionContext,
   cluster: Cluster,
   token: string,
   ...words: readonly string[]
-): Promise<Checked> {
-  const folder = await makeScratch('check');
+): Promise<{ readonly code: number | null; readonly stdout: string; readonly stderr: string }> {
+  const folder = await makeScratch('cli');
   t.teardown(() => rm(folder, { recursive: true, force: true }));
   const file = join(folder, 'kubeconfig');
   const data = Buffer.from(cluster.server.caPem).toString('base64');
   const server = { server: cluster.server.url, 'certificate-authority-data': data };
+  // The token comes from a program, as in clouds, and the parts from two files.
+  const exec = {
+    apiVersion: 'client.authentication.k8s.io/v1',
+    command: process.execPath,
+    args: ['-e', 'console.log(JSON.stringify({ status: { token: process.env.GIVEN } }))'],
+    env: [{ name: 'GIVEN', value: token }],
+  };
   await writeFile(
     file,
     JSON.stringify({
       'current-context': 'elsewhere',
-      clusters: [{ name: 'one', cluster: server }],
       contexts: [{ name: 'here', context: { cluster: 'one', user: 'me' } }],
-      users: [{ name: 'me', user: { token } }],
+      users: [{ name: 'me', user: { exec } }],
     }),
   );
-  const child = spawn(WEFT, ['check', '--context', 'here', '-o', 'json', ...words], {
+  await writeFile(`${file}.more`, JSON.stringify({ clusters: [{ name: 'one', cluster: server }] }));
+  const child = spawn(WEFT, ['--context', 'here', ...words], {
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...processEnvironment(), KUBECONFIG: file },
+    env: { ...processEnvironment(), KUBECONFIG: `${file}:${file}.more` },
   });
   const [stdout, stderr, [code]] = await Promise.all([
     text(child.stdout),
     text(child.stderr),
     once(child, 'close') as Promise<[number | null]>,
   ]);
+  return { code, stdout, stderr };
+}
+
+/** Runs `weft check`. */
+async function check(
+  t: ExecutionContext,
+  cluster: Cluster,
+  token: string,
+  ...words: readonly string[]
+): Promise<Checked> {
+  const { code, stdout, stderr } = await weft(t, cluster, token, 'check', '-o', 'json', ...words);
   return { code, stderr, lines: stdout === '' ? [] : (JSON.parse(stdout) as CheckLine[]) };
 }
 
@@ -96,7 +114,53 @@ const deployment = (
   },
 });
 
-await kubernetesSuite('check', (test) => {
+await kubernetesSuite('cli', (test) => {
+  test('a command names the right that a user lacks, and a cluster without a mesh', async (t, cluster) => {
+    const namespace = await cluster.namespace('cli');
+    const words = ['-n', namespace, 'status'];
+    const empty = await weft(t, cluster, cluster.server.adminToken, ...words);
+    t.is(empty.code, 1);
+    t.regex(empty.stderr, new RegExp(`^weft: no pod of Weft is in namespace ${namespace}; `));
+    const token = await cluster.token(namespace, 'lister');
+    const nothing = await weft(t, cluster, token, ...words);
+    t.is(nothing.code, 1);
+    t.regex(nothing.stderr, /^weft: .*cannot list resource "pods".*\n$/);
+    const apiVersion = 'rbac.authorization.k8s.io/v1';
+    const metadata = { name: 'lister', namespace };
+    const rules = [{ apiGroups: [''], resources: ['pods'], verbs: ['list'] }];
+    const roleRef = { apiGroup: 'rbac.authorization.k8s.io', kind: 'Role', name: 'lister' };
+    const subjects = [{ kind: 'ServiceAccount', ...metadata }];
+    const labels = {
+      'app.kubernetes.io/part-of': 'weft',
+      'app.kubernetes.io/name': 'weft-node-proxy',
+    };
+    const pod = {
+      apiVersion: 'v1',
+      kind: 'Pod',
+      metadata: { name: 'proxy', namespace, labels },
+      spec: { nodeName: 'nowhere', containers: [{ name: 'node-proxy', image: 'none' }] },
+      status: { phase: 'Running' },
+    };
+    await cluster.apply(
+      { apiVersion, kind: 'Role', metadata, rules },
+      { apiVersion, kind: 'RoleBinding', metadata, roleRef, subjects },
+      pod,
+    );
+    for (const command of [['status'], ['doctor'], ['get', 'certificates'], ['log-level']]) {
+      const refused = await weft(t, cluster, token, '-n', namespace, ...command);
+      t.is(refused.code, 1, command.join(' '));
+      t.regex(refused.stderr, /"get" and "create" for pods\/portforward in namespace/);
+      t.is(refused.stderr.trimEnd().split('\n').length, 1);
+    }
+    const logs = await weft(t, cluster, token, '-n', namespace, 'logs', 'nowhere/node-proxy');
+    t.regex(logs.stderr, /^weft: .*the right "get" for pods\/log in namespace/);
+    const unreached = await weft(t, cluster, cluster.server.adminToken, ...words);
+    t.is(unreached.code, 0);
+    t.regex(unreached.stdout, /not ready/);
+    t.regex(unreached.stdout, /nowhere: /);
+    await cluster.delete(pod);
+  });
+
   test('an administrator is told what stands in the way of an installation', async (t, cluster) => {
     const namespace = await cluster.namespace('check', {
       'pod-security.kubernetes.io/enforce': 'restricted',
