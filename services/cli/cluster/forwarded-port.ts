@@ -120,7 +120,10 @@ export class ForwardedPort extends Duplex {
     done: (error?: Error | null) => void,
   ): void {
     this.#touch();
-    this.#socket.send(Buffer.concat([Buffer.of(DATA), chunk]), done);
+    // Once the other side closes, its reason is the error, not this write.
+    this.#socket.send(Buffer.concat([Buffer.of(DATA), chunk]), (error) =>
+      done(this.#socket.readyState === this.#socket.OPEN ? error : null),
+    );
   }
 
   override _destroy(error: Error | null, done: (error: Error | null) => void): void {

@@ -133,8 +133,9 @@ args: [run, {{ .role }}{{ if .root.Values.otlp.secret }}, --config, /etc/weft/ot
   value: {{ .root.Values.log.level | quote }}
 - name: LOG_FORMAT
   value: {{ .root.Values.log.format }}
+# A port forward reaches 127.0.0.1; the name would mean ::1 alone.
 - name: WEFT_ADMIN_ADDRESS
-  value: localhost:15018
+  value: 127.0.0.1:15018
 - name: WEFT_METRICS_ADDRESS
   value: ':15014'
 {{- with .root.Values.otlp.endpoint }}
