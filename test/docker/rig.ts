@@ -4,9 +4,9 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Compose } from '../support/compose.ts';
 import type { ComposeOptions } from '../support/compose.ts';
-import { DockerHost, TIMED_OUT } from '../support/docker-host.ts';
+import { DockerHost } from '../support/docker-host.ts';
 import { until } from '../support/until.ts';
-import { BASE_IMAGE, keepArchive } from '../support/weft-image.ts';
+import { WEFT_IMAGE, weftArchive } from '../support/weft-image.ts';
 
 /** The number of successful requests that shows that a load goes on. */
 export const ENOUGH = 10;
@@ -61,27 +61,21 @@ export class Rig {
   }
 
   /**
-   * Starts an engine and builds the image in at most `limitMs`; later containers have their own network namespace.
-   * Returns null, or the reason why there is no image; then everything but a complete base image is removed.
-   * Rejects when the build fails.
+   * Builds the image in at most `limitMs` and starts an engine that has it; its containers have their own network namespace.
+   * Returns null, or the reason why there is no image. Rejects when the build fails.
    */
   async build(limitMs: number): Promise<string | null> {
-    const end = performance.now() + limitMs;
-    const left = (): number => Math.max(1, Math.round((end - performance.now()) / 1_000));
+    const archive = await weftArchive(limitMs);
+    if ('missing' in archive) return archive.missing;
     try {
       this.#host = await DockerHost.create();
-      await this.host.start('machine');
-      await this.host.base(BASE_IMAGE, left());
-      await this.host.build(BASE_IMAGE, left());
-      // For the tier of the cluster.
-      await keepArchive(this.host);
-      await this.host.stop();
       await this.host.start('own');
+      await this.host.docker('load', '--quiet', '--input', archive.path);
+      await this.host.docker('tag', WEFT_IMAGE, 'weft');
       return null;
     } catch (error) {
       await this.remove();
-      if ((error as { readonly code?: unknown }).code !== TIMED_OUT) throw error;
-      return 'the image could not be built in the time there was; the next run has the base if it came so far';
+      throw error;
     }
   }
 

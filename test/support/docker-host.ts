@@ -66,16 +66,19 @@ export interface ContainerFacts {
 export class DockerHost {
   readonly folder: string;
   readonly netns: string;
+  readonly #data: string;
   #daemon: ChildProcess | null = null;
 
-  private constructor(folder: string) {
+  private constructor(folder: string, data: string) {
     this.folder = folder;
+    this.#data = data;
     this.netns = `wefttest-${randomBytes(3).toString('hex')}`;
   }
 
-  /** Makes folder and namespace; no daemon yet. */
-  static async create(): Promise<DockerHost> {
-    const host = new DockerHost(await mkdtemp(join(tmpdir(), 'weft-docker-')));
+  /** Makes folder and namespace; no daemon yet. Images are in the folder, and go with it, unless another data root is named. */
+  static async create(data?: string): Promise<DockerHost> {
+    const folder = await mkdtemp(join(tmpdir(), 'weft-docker-'));
+    const host = new DockerHost(folder, data ?? join(folder, 'data'));
     await run('ip', ['netns', 'add', host.netns]);
     await run('ip', ['-n', host.netns, 'link', 'set', 'lo', 'up']);
     return host;
@@ -87,15 +90,22 @@ export class DockerHost {
 
   /**
    * Starts the daemon. `machine`: in the machine's network, without a bridge or a rule of its own, so that a build
-   * reaches the package registries. `own`: in the host's own namespace. Rejects with the end of its log.
+   * reaches the package registries. `own`: in the host's own namespace. Waits for a daemon that has the same data root.
    */
-  async start(network: 'machine' | 'own'): Promise<void> {
+  async start(network: 'machine' | 'own', timeoutMs = START_TIMEOUT_MS): Promise<void> {
+    await mkdir(this.#data, { recursive: true });
     const quiet = network === 'machine' ? ['--iptables=false', '--ip6tables=false'] : [];
     const daemon = [
+      // It would keep the data root from all others.
+      'setpriv',
+      '--pdeathsig=TERM',
+      'flock',
+      '--no-fork',
+      join(this.#data, 'lock'),
       'dockerd',
       '--bridge=none',
       ...quiet,
-      `--data-root=${join(this.folder, 'data')}`,
+      `--data-root=${this.#data}`,
       `--exec-root=${join(this.folder, 'exec')}`,
       `--pidfile=${join(this.folder, 'pid')}`,
       `--host=unix://${this.socket}`,
@@ -113,7 +123,7 @@ export class DockerHost {
         await this.docker('version');
         return true;
       },
-      { what: 'the Docker daemon', timeoutMs: START_TIMEOUT_MS },
+      { what: 'the Docker daemon', timeoutMs },
     );
   }
 
@@ -148,7 +158,9 @@ export class DockerHost {
   async #unmount(): Promise<void> {
     const table = await readFile('/proc/self/mountinfo', 'utf8');
     const points = table.split('\n').map((line) => line.split(' ')[4] ?? '');
-    for (const point of points.filter((one) => one.startsWith(`${this.folder}/`)).toReversed()) {
+    const ours = [`${this.folder}/`, `${this.#data}/`];
+    const left = points.filter((point) => ours.some((folder) => point.startsWith(folder)));
+    for (const point of left.toReversed()) {
       await run('umount', [point]);
     }
   }
@@ -186,8 +198,9 @@ export class DockerHost {
     return JSON.parse((await this.docker('inspect', ...ids)).stdout) as ContainerFacts[];
   }
 
-  /** The base image: from the cache, else made, in at most so many seconds, and put there. */
+  /** The base image, unless the daemon has it: from the cache, else made, in at most so many seconds, and put there. */
   async base(name: string, seconds: number): Promise<void> {
+    if ((await this.docker('image', 'ls', '--quiet', name)).stdout !== '') return;
     const archive = join(CACHE, 'docker-base-bookworm.tar');
     try {
       await this.docker('load', '--quiet', '--input', archive);

@@ -1,6 +1,6 @@
 /** The project's image as an archive, built once for each state of its sources and kept in the user's cache. */
 import { createHash } from 'node:crypto';
-import { access, mkdir, readFile, readdir, rename, rm } from 'node:fs/promises';
+import { access, mkdir, readFile, readdir, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { buildTimeLeft } from './build-time.ts';
 import { CACHE } from './cache.ts';
@@ -9,12 +9,18 @@ import { DockerHost, TIMED_OUT, dockerUnavailable } from './docker-host.ts';
 /** The image's name in the archive. */
 export const WEFT_IMAGE = 'weft:test';
 /** The base image's name. */
-export const BASE_IMAGE = 'weft-base:bookworm';
+const BASE_IMAGE = 'weft-base:bookworm';
 /** A cold build fetches packages and compiles the addon. */
 const BUILD_TIMEOUT_MS = 600_000;
 
 const ROOT = new URL('../..', import.meta.url).pathname;
 const FOLDER = join(CACHE, 'images');
+/** Archives that are kept: those of checkouts side by side. */
+const MAX_ARCHIVES = 6;
+/** The layers of earlier builds. */
+const LAYERS = join(CACHE, 'image-layers');
+/** Images with their steps (each build adds some twenty) that are kept there; beyond them the cache begins anew. */
+const MAX_LAYERS = 400;
 /** The files that infra/docker/Dockerfile copies. */
 const SOURCES = [
   '.npmrc',
@@ -31,39 +37,56 @@ const GENERATED =
   /^(proto\/gen|lib\/linux\/addon\/build|services\/node-agent\/cni\/plugin\/build)\//;
 
 /** Builds the image when its sources have changed; returns the archive's path. `missing` says why there is none. */
-export async function weftArchive(): Promise<
-  { readonly path: string } | { readonly missing: string }
-> {
+export async function weftArchive(
+  limitMs: number = buildTimeLeft(BUILD_TIMEOUT_MS),
+): Promise<{ readonly path: string } | { readonly missing: string }> {
   const path = await archivePath();
   if (await isThere(path)) return { path };
   const missing = dockerUnavailable();
   if (missing !== null) return { missing };
-  const end = performance.now() + buildTimeLeft(BUILD_TIMEOUT_MS);
+  const end = performance.now() + limitMs;
   const left = (): number => Math.max(1, Math.round((end - performance.now()) / 1_000));
-  const host = await DockerHost.create();
+  const host = await DockerHost.create(LAYERS);
   try {
-    await host.start('machine');
+    await host.start('machine', limitMs);
+    // Another checkout with the same sources may have had the daemon.
+    if (await isThere(path)) return { path };
+    await boundLayers(host);
     await host.base(BASE_IMAGE, left());
     await host.build(BASE_IMAGE, left());
-    await keepArchive(host);
+    await keepArchive(host, path);
     return { path };
   } catch (error) {
     if ((error as { readonly code?: unknown }).code !== TIMED_OUT) throw error;
-    return { missing: 'the image could not be built in the time there was' };
+    return {
+      missing:
+        'the image could not be built in the time there was; the next run goes on with the layers that are complete',
+    };
   } finally {
     await host.remove();
   }
 }
 
-/** Puts the image that this daemon has built into the cache, in place of older ones. */
-export async function keepArchive(host: DockerHost): Promise<void> {
-  const path = await archivePath();
-  if (await isThere(path)) return;
-  await rm(FOLDER, { recursive: true, force: true });
+async function boundLayers(host: DockerHost): Promise<void> {
+  const { stdout } = await host.docker('image', 'ls', '--all', '--quiet');
+  if (stdout.split('\n').length <= MAX_LAYERS) return;
+  await host.docker('image', 'prune', '--all', '--force');
+}
+
+/** Puts the image that this daemon has built into the cache, in place of the oldest ones. */
+async function keepArchive(host: DockerHost, path: string): Promise<void> {
   await mkdir(FOLDER, { recursive: true });
   await host.docker('tag', 'weft', WEFT_IMAGE);
   await host.docker('save', '--output', `${path}.new`, WEFT_IMAGE);
   await rename(`${path}.new`, path);
+  const kept = await Promise.all(
+    (await readdir(FOLDER)).map(async (name) => {
+      const file = join(FOLDER, name);
+      return { file, madeMs: (await stat(file)).mtimeMs };
+    }),
+  );
+  kept.sort((a, b) => b.madeMs - a.madeMs);
+  for (const { file } of kept.slice(MAX_ARCHIVES)) await rm(file);
 }
 
 async function archivePath(): Promise<string> {
