@@ -82,6 +82,11 @@ export interface JobDefinition<Body> {
   readonly backoffMs: number;
   /** Reads a body of `version - 1`; without it such messages are parked, never guessed. */
   readonly previous?: (body: unknown) => Body;
+  /**
+   * Writes a body of `version - 1`, which is sent too, so that consumers of the last minor version do the work as well. The minor
+   * version after the one that changed the body drops it.
+   */
+  readonly older?: (body: Body) => unknown;
 }
 
 /** A job as its handler sees it, without the body. */

@@ -13,6 +13,8 @@ export interface Envelope<Body> {
   /** The process that sent it. */
   readonly from: string;
   readonly body: Body;
+  /** The body of the version after, for readers that know it. */
+  readonly next?: { readonly v: number; readonly body: unknown };
 }
 
 const envelopeSchema = z.object({
@@ -22,14 +24,18 @@ const envelopeSchema = z.object({
   at: z.number(),
   from: z.string(),
   body: z.unknown(),
+  next: z.object({ v: z.int().positive(), body: z.unknown() }).exactOptional(),
 });
 
-/** Wraps a body in an envelope. */
+/** Wraps a body in an envelope, with its older form where the definition writes one. */
 export function sealEnvelope<Body>(
   definition: JobDefinition<Body>,
   message: { readonly id: string; readonly at: number; readonly from: string; readonly body: Body },
-): Envelope<Body> {
-  return { v: definition.version, name: definition.name, ...message };
+): Envelope<unknown> {
+  const { name, older, version } = definition;
+  if (older === undefined) return { v: version, name, ...message };
+  const next = { v: version, body: message.body };
+  return { v: version - 1, name, ...message, body: older(message.body), next };
 }
 
 /**
@@ -54,27 +60,30 @@ export function openEnvelope<Body>(definition: JobDefinition<Body>, data: unknow
       },
     );
   }
-  return { ...envelope, body: readBody(definition, envelope) };
+  const { v, name, id, at, from } = envelope;
+  return { v, name, id, at, from, body: readBody(definition, envelope) };
 }
 
 function readBody<Body>(
   definition: JobDefinition<Body>,
-  envelope: { v: number; body?: unknown },
+  envelope: { v: number; body?: unknown; next?: { v: number; body?: unknown } },
 ): Body {
   const { name, version } = definition;
-  let body = envelope.body;
-  if (envelope.v === version - 1 && definition.previous !== undefined) {
+  const { next } = envelope;
+  const newest = next !== undefined && next.v <= version ? next : envelope;
+  let body = newest.body;
+  if (newest.v === version - 1 && definition.previous !== undefined) {
     body = definition.previous(body);
-  } else if (envelope.v !== version) {
+  } else if (newest.v !== version) {
     throw new MeshError(
       'BUS_MESSAGE',
-      `${name}: version ${envelope.v} is not readable, ${version} is current`,
+      `${name}: version ${newest.v} is not readable, ${version} is current`,
       {
-        detail: { version: envelope.v },
+        detail: { version: newest.v },
       },
     );
   }
   const parsed = definition.body.safeParse(body);
   if (parsed.success) return parsed.data;
-  throw new MeshError('BUS_MESSAGE', `${name} v${envelope.v}: ${z.prettifyError(parsed.error)}`);
+  throw new MeshError('BUS_MESSAGE', `${name} v${newest.v}: ${z.prettifyError(parsed.error)}`);
 }

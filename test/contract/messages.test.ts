@@ -62,6 +62,24 @@ test('the current and the previous version are read, others are refused by name'
   }
 });
 
+test('a body in its older form, too, is read by readers of both versions', (t) => {
+  const current = { ...jobs.policyCompile, version: 2 };
+  const next = {
+    ...current,
+    version: 3,
+    previous: () => ({ setId: 'upgraded', keys: [] }),
+    older: () => ({ setId: 'older', keys: [] }),
+  };
+  const message = { id: 'i', at: 1, from: 't', body: { setId: 'newest', keys: [] } };
+  const sealed: unknown = JSON.parse(JSON.stringify(sealEnvelope(next, message)));
+  t.is(openEnvelope(current, sealed).body.setId, 'older');
+  t.is(openEnvelope(next, sealed).body.setId, 'newest');
+  const { older: _older, ...after } = next;
+  t.is(openEnvelope(after, sealed).body.setId, 'newest');
+  t.is(openEnvelope({ ...after, version: 4 }, sealed).body.setId, 'upgraded');
+  t.throws(() => openEnvelope({ ...after, version: 5 }, sealed), { message: /version 3 is not/ });
+});
+
 test('what is no envelope, another message or a bad body is refused with a reason', (t) => {
   const definition = jobs.policyCompile;
   const sealed = sealEnvelope(definition, { id: 'i', at: 1, from: 't', body: definition.sample });
