@@ -51,7 +51,7 @@ export class Composition {
   readonly #made: AsyncDisposableStack;
   /** Names this process; no earlier run of it has the same name. */
   readonly #member: string;
-  /** These keep the process from being ready (docs/spec/inpod.md §7). */
+  /** These keep the process from being ready (docs/spec/inpod.md §7); a proxy that serves stays ready without the agent (README.md). */
   readonly #blockPods: (blocking: boolean) => void;
   readonly #blockTakeover: (blocking: boolean) => void;
   readonly #stateReady: () => void;
@@ -275,7 +275,7 @@ export class Composition {
       netnsIdentity,
       closeFd,
       changed: () => {
-        this.#blockPods(this.#stopping || !this.#pods.ready);
+        if (this.#pods.ready && !this.#stopping) this.#blockPods(false);
         this.#distributor.forgetUnused();
         this.#generation.changed();
       },

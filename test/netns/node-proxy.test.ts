@@ -175,6 +175,16 @@ test('with Redis killed, connections go on and new ones work', async (t) => {
   t.is(await exchange(after, 'again'), 'again');
 });
 
+test('with the node agent away, the proxy stays ready and serves its pods', async (t) => {
+  const { mesh, client, api } = await twoPods(t);
+  const node = mesh.nodes['node-2'];
+  node.agent.close();
+  await until(() => node.logged('zds.disconnected').length > 0, { what: 'the loss to be noticed' });
+  const socket = await client.connect(api.ip, 8080);
+  t.is(await exchange(socket, 'served'), 'served');
+  t.is((await node.get('/healthz/ready')).status, 200);
+});
+
 test('a listener thread that dies is replaced and its pod served again', async (t) => {
   const { mesh, client, api } = await twoPods(t, { ZTUNNEL_WORKER_THREADS: '1' });
   const before = await client.connect(api.ip, 8080);
