@@ -2,66 +2,35 @@
 import { readdir } from 'node:fs/promises';
 import test from 'ava';
 import { present } from '../../lib/errors/assert.ts';
-import { helmProgram } from '../kubernetes/support/helm.ts';
-import { removeLeftovers } from '../support/leftovers.ts';
 import { until } from '../support/until.ts';
-import { weftArchive } from '../support/weft-image.ts';
 import { APP_PORT, UNREADY_FILE, app } from './support/app.ts';
-import { startCluster } from './support/cluster.ts';
 import type { TestCluster } from './support/cluster.ts';
 import { Owner } from './support/owner.ts';
 import { ask, podPerNode, podsOf, rolledOut, urlOf } from './support/pods.ts';
-import { clusterPrograms } from './support/programs.ts';
-import { traces } from './support/snapshot.ts';
-import { clusterUnavailable } from './support/unavailable.ts';
+import { prepareCluster } from './support/prepare.ts';
+import { marks, traces } from './support/snapshot.ts';
 import { enrol, installWeft, uninstallWeft } from './support/weft.ts';
+import { restartNode, startWithoutAgent } from './failures.ts';
 import { compact, sharedRedis } from './forms.ts';
-import { captureLink, enrolRunning, resources, restartUnderLoad } from './mesh.ts';
+import { captureLink, enrolRunning, resources } from './mesh.ts';
+import { restartUnderLoad } from './roll.ts';
 import { confined, ownNodeOnly, restricted, withinRequests } from './security.ts';
 
-/** Workloads of the chart in the order in which an operator restarts them. */
-const WORKLOADS = [
-  'deployment/weft-ca',
-  'deployment/weft-control-plane',
-  'daemonset/weft-cert-fetcher',
-  'daemonset/weft-xds-ingester',
-  'daemonset/weft-policy-evaluator',
-  'daemonset/weft-node-agent',
-  'daemonset/weft-node-proxy',
-  'daemonset/weft-redis',
-];
 const owner = new Owner();
 let running: TestCluster | null = null;
 const cluster = (): TestCluster => present(running, 'the cluster runs');
-let helmPath: string | null = null;
-const helm = (): string => present(helmPath, 'Helm is built');
 let tracesBefore: readonly (readonly string[])[] = [];
 
-async function prepared(): Promise<
-  { readonly missing: string } | { readonly start: () => Promise<TestCluster> }
-> {
-  const missing = clusterUnavailable();
-  if (missing !== null) return { missing };
-  removeLeftovers();
-  const programs = await clusterPrograms();
-  if ('missing' in programs) return programs;
-  const built = await helmProgram();
-  if ('missing' in built) return built;
-  helmPath = built.path;
-  const archive = await weftArchive();
-  if ('missing' in archive) return archive;
-  return { start: () => startCluster(owner, programs, archive.path) };
-}
-
-const preparation = await prepared();
+const preparation = await prepareCluster();
 if ('missing' in preparation) process.stderr.write(`\nSKIPPED cluster: ${preparation.missing}\n`);
+const helm = 'missing' in preparation ? '' : preparation.helm;
 const clusterTest = 'missing' in preparation ? test.serial.skip : test.serial;
 
 if (!('missing' in preparation)) {
   test.before(async (t) => {
     t.timeout(300_000);
     const before = performance.now();
-    running = await preparation.start();
+    running = await preparation.start(owner);
     t.log(`the cluster was complete after ${Math.round((performance.now() - before) / 1_000)} s`);
   });
   test.after.always(async (t) => {
@@ -131,7 +100,7 @@ clusterTest('helm install makes every workload ready', async (t) => {
   await rolledOut(cluster(), 'plain', 'deployment/web');
   await rolledOut(cluster(), 'early', 'deployment/web');
   tracesBefore = await Promise.all(cluster().nodes.map(traces));
-  await installWeft(cluster(), helm());
+  await installWeft(cluster(), helm);
   t.pass();
 });
 
@@ -159,15 +128,30 @@ clusterTest('pods that ran before the installation are enrolled without a restar
   enrolRunning(t, cluster(), 'early'),
 );
 
+clusterTest('a pod of the mesh does not start while agent and proxy are down', async (t) => {
+  t.timeout(300_000);
+  await startWithoutAgent(t, cluster(), { inside: 'mesh', outside: 'plain' });
+});
+
 clusterTest('workloads are restarted under load, and no connection fails', async (t) => {
   t.timeout(600_000);
-  await restartUnderLoad(t, cluster(), 'mesh', WORKLOADS);
+  await restartUnderLoad(t, cluster(), 'mesh');
   await withinRequests(t, cluster());
+});
+
+clusterTest('the pods of a node that was down return into the mesh', async (t) => {
+  t.timeout(600_000);
+  await restartNode(t, cluster(), { inside: 'mesh', outside: 'plain' });
 });
 
 clusterTest('helm uninstall leaves nothing on the nodes', async (t) => {
   t.timeout(300_000);
-  await uninstallWeft(cluster(), helm());
+  await cluster().kubectl('label', 'namespace', 'early', 'istio.io/dataplane-mode-');
+  const marked = async (): Promise<readonly string[]> => marks(cluster(), 'early');
+  await until(async () => (await marked()).length === 0, { what: 'no pod or node has a mark' });
+  // Pods that are still in the mesh, those of the namespace `mesh`, are taken out by the agents that leave.
+  await uninstallWeft(cluster(), helm);
+  t.deepEqual(await marked(), []);
   const left = await Promise.all(cluster().nodes.map(traces));
   t.deepEqual(left, tracesBefore);
   const [pod] = await podPerNode(cluster(), 'mesh', 'client');
@@ -183,7 +167,7 @@ for (const [name, form] of Object.entries({
     `${name}: pods are enrolled, policies take effect, and nothing is left`,
     async (t) => {
       t.timeout(400_000);
-      await form(t, { cluster: cluster(), helm: helm(), inside: 'mesh', outside: 'plain' });
+      await form(t, { cluster: cluster(), helm, inside: 'mesh', outside: 'plain' });
       t.deepEqual(await Promise.all(cluster().nodes.map(traces)), tracesBefore);
     },
   );

@@ -6,12 +6,10 @@ import type { Captured } from '../support/capture.ts';
 import { until } from '../support/until.ts';
 import { APP_PORT } from './support/app.ts';
 import type { TestCluster } from './support/cluster.ts';
-import { loadWhile } from './support/load.ts';
-import { ask, isReady, podPerNode, podsOf, urlOf } from './support/pods.ts';
+import { ask, isEnrolled, podPerNode, podsOf, urlOf } from './support/pods.ts';
 import type { ClusterPod } from './support/pods.ts';
-import { SYSTEM, enrol } from './support/weft.ts';
+import { enrol } from './support/weft.ts';
 
-const RESTART_TIMEOUT_MS = 180_000;
 /** Requests of a capture. */
 const ROUNDS = 5;
 
@@ -133,9 +131,7 @@ export async function enrolRunning(
   const before = await podsOf(cluster, namespace, 'web');
   await enrol(cluster, namespace);
   const enrolled = async (): Promise<boolean> =>
-    (await podsOf(cluster, namespace, 'web')).every(
-      ({ metadata }) => metadata.annotations?.['ambient.istio.io/redirection'] === 'enabled',
-    );
+    (await podsOf(cluster, namespace, 'web')).every(isEnrolled);
   await until(enrolled, { what: 'the running pods are enrolled' });
   const captured = await captureBetween(
     cluster,
@@ -146,50 +142,6 @@ export async function enrolRunning(
   t.false(captured.bytes.includes('HTTP/1.1'));
   const after = await podsOf(cluster, namespace, 'web');
   const containers = (pods: readonly ClusterPod[]): unknown =>
-    pods.map(({ status }) => status.containerStatuses.map(({ containerID }) => containerID));
+    pods.map(({ status }) => status.containerStatuses?.map(({ containerID }) => containerID));
   t.deepEqual(containers(after), containers(before));
-}
-
-/**
- * Restarts a workload and waits until new pods serve in place of all old ones. An old proxy may go on with its connections; the
- * status of a DaemonSet counts it until it ends.
- */
-async function restart(cluster: TestCluster, workload: string): Promise<void> {
-  const name = present(workload.split('/')[1], 'a name');
-  const pods = (): Promise<readonly ClusterPod[]> =>
-    podsOf(cluster, SYSTEM, name, 'app.kubernetes.io/name');
-  const before = new Set((await pods()).map(({ metadata }) => metadata.name));
-  await cluster.kubectl('-n', SYSTEM, 'rollout', 'restart', workload);
-  await until(
-    async () => {
-      const [fresh, old]: [ClusterPod[], ClusterPod[]] = [[], []];
-      for (const pod of await pods()) (before.has(pod.metadata.name) ? old : fresh).push(pod);
-      const replaced = old.every(({ metadata }) => metadata.deletionTimestamp !== undefined);
-      return replaced && fresh.length === before.size && fresh.every(isReady);
-    },
-    { what: `new pods of ${workload}`, timeoutMs: RESTART_TIMEOUT_MS },
-  );
-}
-
-/** Checks that no connection fails while one workload of Weft after another is restarted. */
-export async function restartUnderLoad(
-  t: ExecutionContext,
-  cluster: TestCluster,
-  namespace: string,
-  workloads: readonly string[],
-): Promise<void> {
-  const [pod] = await podPerNode(cluster, namespace, 'client');
-  const from = { namespace, pod: present(pod, 'a pod') };
-  const times: string[] = [];
-  const load = await loadWhile(cluster, from, `http://web.${namespace}/`, async () => {
-    for (const workload of workloads) {
-      times.push(`${new Date().toISOString()} ${workload}`);
-      await restart(cluster, workload);
-    }
-    times.push(`${new Date().toISOString()} done`);
-  });
-  t.log(`${load.fresh} new connections, ${load.kept} answers of the kept one`);
-  if (load.failures.length > 0) t.log(...times);
-  t.true(load.fresh > 0 && load.kept > 0);
-  t.deepEqual(load.failures, []);
 }

@@ -14,7 +14,12 @@ const server = createServer(({ url, socket }, response) => {
   response.statusCode = url === '/ready' && existsSync('${UNREADY_FILE}') ? 503 : 200;
   response.end(JSON.stringify({ pod: process.env.HOSTNAME, from: socket.remoteAddress }));
 });
-server.listen(${APP_PORT}, '::');
+// It ends no connection by itself, however slow its client is.
+server.keepAliveTimeout = server.requestTimeout = server.headersTimeout = 0;
+const serve = () => server.listen(${APP_PORT}, '::');
+const { ASKS } = process.env;
+if (ASKS === undefined) serve();
+else fetch(ASKS).then((answer) => answer.text(), String).then(console.log).then(serve);
 process.on('SIGTERM', () => process.exit(0));
 `;
 
@@ -23,6 +28,50 @@ export interface AppAnswer {
   readonly pod: string;
   /** The address that the server saw. */
   readonly from: string;
+}
+
+const SERVER_CONTAINER = {
+  name: 'server',
+  image: WEFT_IMAGE,
+  imagePullPolicy: 'Never',
+  command: ['/opt/weft/node_modules/.bin/node', '-e', SERVER],
+  ports: [{ name: 'http', containerPort: APP_PORT }],
+  readinessProbe: {
+    httpGet: { path: '/ready', port: 'http' },
+    periodSeconds: 1,
+    failureThreshold: 1,
+    // A busy machine makes no pod unready.
+    timeoutSeconds: 10,
+  },
+};
+
+/** A server on a node of choice. */
+export interface SinglePod {
+  readonly namespace: string;
+  readonly name: string;
+  readonly node: string;
+  /** A URL that it asks before it serves; the answer, or the reason why there is none, is in its log. */
+  readonly asks?: string;
+}
+
+/** A single server as a pod. */
+export function singlePod({ namespace, name, node, asks }: SinglePod): TestObject {
+  return {
+    apiVersion: 'v1',
+    kind: 'Pod',
+    metadata: { name, namespace, labels: { app: name } },
+    spec: {
+      nodeName: node,
+      terminationGracePeriodSeconds: 1,
+      securityContext: { runAsUser: 1_000 },
+      containers: [
+        {
+          ...SERVER_CONTAINER,
+          ...(asks === undefined ? {} : { env: [{ name: 'ASKS', value: asks }] }),
+        },
+      ],
+    },
+  };
 }
 
 /** A Deployment of servers that is spread evenly over the nodes, and its Service of both families. */
@@ -52,20 +101,7 @@ export function app(namespace: string, name: string, replicas: number): readonly
                 labelSelector: { matchLabels: labels },
               },
             ],
-            containers: [
-              {
-                name: 'server',
-                image: WEFT_IMAGE,
-                imagePullPolicy: 'Never',
-                command: ['/opt/weft/node_modules/.bin/node', '-e', SERVER],
-                ports: [{ name: 'http', containerPort: APP_PORT }],
-                readinessProbe: {
-                  httpGet: { path: '/ready', port: 'http' },
-                  periodSeconds: 1,
-                  failureThreshold: 1,
-                },
-              },
-            ],
+            containers: [SERVER_CONTAINER],
           },
         },
       },

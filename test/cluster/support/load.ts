@@ -1,51 +1,83 @@
-/** A load from a pod: a new connection for each of many requests, and one connection that is kept. */
+/** A load from a pod: a new connection for each of many requests, and connections that are kept from when they were opened. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
 import type { TestCluster } from './cluster.ts';
 import type { ClusterPod } from './pods.ts';
 
+/** Kept connections: one more after each of these times, up to so many. */
+const KEEP_EVERY_MS = 10_000;
+const MAX_KEPT = 20;
+
 const SCRIPT = `
 const { connect } = require('node:net');
-const { hostname } = new URL(process.argv[1]);
+const { hostname, port } = new URL(process.argv[1]);
+// Connections to the other family begin when this one is refused, and not because the machine is busy.
+const to = { host: hostname, port: Number(port || 80), autoSelectFamilyAttemptTimeout: 10_000 };
 const request = 'GET / HTTP/1.1\\r\\nHost: ' + hostname + '\\r\\n\\r\\n';
 const failures = [];
-const counts = { fresh: 0, kept: 0 };
+const counts = { fresh: 0, kept: 0, connections: 0 };
 let ended = false;
-const failed = (what, error) => {
-  if (!ended) failures.push(new Date().toISOString() + ' ' + what + ': ' + error);
+const failed = (what, since, error) => {
+  if (!ended) failures.push({ what, since, at: new Date().toISOString(), error });
 };
+const now = () => new Date().toISOString();
 const fresh = () => {
-  const socket = connect(80, hostname, () => socket.write(request));
-  socket.setTimeout(10_000, () => socket.destroy(new Error('no answer')));
+  const socket = connect(to, () => socket.write(request));
+  socket.setTimeout(30_000, () => socket.destroy(new Error('no answer')));
   let answered = false;
-  socket.on('error', (error) => failed('new connection', error.message));
+  const since = now();
+  socket.on('error', (error) => failed('new connection', since, error.message));
   socket.on('data', () => { answered = true; counts.fresh += 1; socket.end(); });
   socket.on('close', (hadError) => {
-    if (!answered && !hadError) failed('new connection', 'closed without an answer');
+    if (!answered && !hadError) failed('new connection', since, 'closed without an answer');
     if (!ended) setTimeout(fresh, 30);
   });
 };
 fresh();
-const kept = connect(80, hostname, () => kept.write(request));
-kept.on('error', (error) => failed('kept connection', error.message));
-kept.on('data', () => { counts.kept += 1; setTimeout(() => kept.write(request), 100); });
-kept.on('close', () => failed('kept connection', 'closed'));
+const kept = new Set();
+const keep = () => {
+  if (kept.size === ${MAX_KEPT}) return;
+  const socket = connect(to, () => socket.write(request));
+  const since = now();
+  const lost = (error) => {
+    if (kept.delete(socket)) failed('kept connection', since, error);
+  };
+  kept.add(socket);
+  counts.connections += 1;
+  socket.setTimeout(60_000, () => socket.destroy(new Error('no answer')));
+  socket.on('error', (error) => lost(error.message));
+  socket.on('data', () => { counts.kept += 1; setTimeout(() => socket.write(request), 100); });
+  socket.on('close', () => lost('closed'));
+};
+keep();
+setInterval(keep, ${KEEP_EVERY_MS});
 process.stdin.resume().on('end', () => {
   ended = true;
-  kept.destroy();
+  for (const socket of kept) socket.destroy();
   console.log(JSON.stringify({ ...counts, failures }));
   process.exit(0);
 });
 `;
 
+/** A connection that failed. Times are in ISO's form. */
+export interface LoadFailure {
+  readonly what: 'new connection' | 'kept connection';
+  /** When it was begun. */
+  readonly since: string;
+  readonly at: string;
+  readonly error: string;
+}
+
 /** The result of a load. */
 export interface LoadResult {
   /** Answers over new connections. */
   readonly fresh: number;
-  /** Answers over the kept connection. */
+  /** Answers over kept connections. */
   readonly kept: number;
-  readonly failures: readonly string[];
+  /** Kept connections. */
+  readonly connections: number;
+  readonly failures: readonly LoadFailure[];
 }
 
 /** Puts a load on a URL from a pod while `body` runs. */

@@ -12,6 +12,7 @@ import { PAUSE_IMAGE } from './images.ts';
 import { DNS_ADDRESS, POD_RANGES } from './network.ts';
 import type { NodePlace } from './network.ts';
 import { Program } from './program.ts';
+import type { ProgramOptions } from './program.ts';
 import type { ClusterPrograms } from './programs.ts';
 
 const run = promisify(execFile);
@@ -39,18 +40,47 @@ export interface ClusterNode {
   check(): Promise<void>;
   /** Runs a command on the node, in all of its namespaces; returns its output. */
   exec(...words: readonly string[]): Promise<string>;
+  /** Kills all processes of the node, pods included, and starts it again with the files that it had. */
+  restart(): Promise<void>;
 }
 
 /** Starts a node; the owner's end ends all of its processes and removes what they made. */
 export async function startNode(t: TeardownOwner, options: NodeOptions): Promise<ClusterNode> {
-  const { place, programs } = options;
+  const { place } = options;
   const folder = await makeScratch(place.name);
   t.teardown(() => rm(folder, { recursive: true, force: true, maxRetries: 10 }));
   const group = basename(place.netns.path);
   const controllers = await makeGroups(group);
   t.teardown(() => removeGroups(controllers, group));
   await writeSettings(folder, group, options);
-  const program = await Program.start({
+  const start = (): Promise<Program> => Program.start(nodeProgram(folder, options));
+  let program = await start();
+  const kill = async (): Promise<void> => {
+    await program.kill();
+    await until(async () => (await run('ip', ['netns', 'pids', group])).stdout === '', {
+      what: `the processes of ${place.name} are gone`,
+    });
+  };
+  t.teardown(kill);
+  return {
+    place,
+    folder,
+    check: () => program.check(),
+    exec: async (...words) => {
+      const children = `/proc/${program.pid}/task/${program.pid}/children`;
+      const first = (await readFile(children, 'utf8')).trim();
+      const { stdout } = await run('nsenter', ['-t', first, '-m', '-n', '-p', ...words]);
+      return stdout;
+    },
+    restart: async () => {
+      await kill();
+      program = await start();
+    },
+  };
+}
+
+function nodeProgram(folder: string, { place, programs }: NodeOptions): ProgramOptions {
+  return {
     name: 'node',
     words: ['unshare', '--mount', '--pid', '--fork', '--kill-child', 'sh', SCRIPT],
     folder,
@@ -62,23 +92,6 @@ export async function startNode(t: TeardownOwner, options: NodeOptions): Promise
       POD_RANGES: POD_RANGES.join(','),
       KUBELET: programs.kubelet,
       KUBE_PROXY: programs.kubeProxy,
-    },
-  });
-  t.teardown(async () => {
-    await program.kill();
-    await until(async () => (await run('ip', ['netns', 'pids', group])).stdout === '', {
-      what: `the processes of ${place.name} are gone`,
-    });
-  });
-  return {
-    place,
-    folder,
-    check: () => program.check(),
-    exec: async (...words) => {
-      const children = `/proc/${program.pid}/task/${program.pid}/children`;
-      const first = (await readFile(children, 'utf8')).trim();
-      const { stdout } = await run('nsenter', ['-t', first, '-m', '-n', '-p', ...words]);
-      return stdout;
     },
   };
 }
@@ -154,6 +167,9 @@ function kubelet(folder: string, group: string): unknown {
     clusterDNS: [DNS_ADDRESS],
     resolvConf: join(folder, 'resolv.conf'),
     maxPods: 150,
+    // A container that was killed often starts again soon, so that it can be killed again.
+    featureGates: { KubeletCrashLoopBackOffMax: true },
+    crashLoopBackOff: { maxContainerRestartPeriod: '2s' },
     // Two nodes share the processors with all else that runs here.
     syncFrequency: '10s',
   };

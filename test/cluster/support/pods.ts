@@ -11,11 +11,17 @@ export interface ClusterPod {
     readonly labels?: Readonly<Record<string, string>>;
     readonly annotations?: Readonly<Record<string, string>>;
   };
-  readonly spec: { readonly nodeName?: string };
+  readonly spec: {
+    readonly nodeName?: string;
+    readonly containers: readonly { readonly image: string }[];
+  };
   readonly status: {
     readonly podIPs: readonly { readonly ip: string }[];
     readonly conditions?: readonly { readonly type: string; readonly status: string }[];
-    readonly containerStatuses: readonly { readonly containerID: string }[];
+    readonly containerStatuses?: readonly {
+      readonly containerID: string;
+      readonly started: boolean;
+    }[];
   };
 }
 
@@ -40,6 +46,11 @@ export function isReady({ status }: ClusterPod): boolean {
     status.conditions?.some(({ type, status: value }) => type === 'Ready' && value === 'True') ===
     true
   );
+}
+
+/** Whether a proxy serves a pod. */
+export function isEnrolled({ metadata }: ClusterPod): boolean {
+  return metadata.annotations?.['ambient.istio.io/redirection'] === 'enabled';
 }
 
 /** One pod of an application for each node; none that ends. */

@@ -1,4 +1,5 @@
-/** Finds the traces of a mesh on a node. */
+/** Finds the traces of a mesh on a cluster. */
+import type { TestCluster } from './cluster.ts';
 import type { ClusterNode } from './node.ts';
 
 /** Files of the folders that a mesh writes to, and all rules of the node and of its pods. */
@@ -16,4 +17,34 @@ exit 0
 export async function traces(node: ClusterNode): Promise<readonly string[]> {
   const said = await node.exec('sh', '-c', SCRIPT);
   return said.split('\n').filter((line) => line !== '');
+}
+
+interface Marked {
+  readonly items: readonly {
+    readonly metadata: {
+      readonly name: string;
+      readonly annotations?: Readonly<Record<string, string>>;
+    };
+    readonly spec: { readonly taints?: readonly { readonly key: string }[] };
+  }[];
+}
+
+/** Nodes, and pods of a namespace, with an annotation or a taint of a mesh, with those. */
+export async function marks(
+  { objects }: TestCluster,
+  namespace: string,
+): Promise<readonly string[]> {
+  const found: string[] = [];
+  for (const path of [`/api/v1/namespaces/${namespace}/pods`, '/api/v1/nodes']) {
+    const { items } = (await objects.admin.get(path)) as Marked;
+    for (const { metadata, spec } of items) {
+      const keys = [
+        ...Object.keys(metadata.annotations ?? {}),
+        ...(spec.taints ?? []).map(({ key }) => key),
+      ];
+      const ours = keys.filter((key) => /istio\.io|weft/.test(key));
+      found.push(...ours.map((key) => `${metadata.name}: ${key}`));
+    }
+  }
+  return found;
 }

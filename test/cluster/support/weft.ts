@@ -39,6 +39,22 @@ export async function installWeft(
   await helm(cluster, program, 'install', 'weft', CHART, ...where, '--wait', '--timeout=5m');
 }
 
+/** Upgrades the release to an image, with the values that it has. Does not wait for the pods. */
+export async function upgradeWeft(
+  cluster: TestCluster,
+  program: string,
+  image: string,
+): Promise<void> {
+  const [repository, tag] = image.split(':');
+  const set = ['--reuse-values', '--set', `image.repository=${repository},image.tag=${tag}`];
+  await helm(cluster, program, 'upgrade', 'weft', CHART, '-n', SYSTEM, ...set);
+}
+
+/** Takes the release one step back. Does not wait for the pods. */
+export async function rollBack(cluster: TestCluster, program: string): Promise<void> {
+  await helm(cluster, program, 'rollback', 'weft', '-n', SYSTEM);
+}
+
 /** Removes the release and waits until its pods are gone. */
 export async function uninstallWeft(cluster: TestCluster, program: string): Promise<void> {
   await helm(cluster, program, 'uninstall', 'weft', '-n', SYSTEM, '--wait');

@@ -1,0 +1,152 @@
+/**
+ * Kills Weft's containers on a cluster under load, and measures the start of many pods: `npm run soak:cluster`, with
+ * `--seconds N` (300) of kills, `--pods N` (100) on a node, and `--upgrade` to a second image and back. Prints what it saw; ends with
+ * status 1 when a connection failed that no killed proxy carried.
+ */
+import { parseArgs } from 'node:util';
+import { present } from '../../lib/errors/assert.ts';
+import { until } from '../support/until.ts';
+import { APP_PORT, app } from './support/app.ts';
+import type { TestCluster } from './support/cluster.ts';
+import { explained, killLoop } from './support/kill-loop.ts';
+import type { Kills } from './support/kill-loop.ts';
+import { loadWhile } from './support/load.ts';
+import type { LoadResult } from './support/load.ts';
+import { upgradeUnderLoad } from './roll.ts';
+import { Owner } from './support/owner.ts';
+import { isReady, podPerNode, podsOf, rolledOut, urlOf } from './support/pods.ts';
+import { prepareCluster } from './support/prepare.ts';
+import { startTimes } from './support/start-times.ts';
+import { SYSTEM, enrol, installWeft } from './support/weft.ts';
+
+const NAMESPACE = 'mesh';
+const RECOVERY_TIMEOUT_MS = 300_000;
+
+const { values } = parseArgs({
+  options: {
+    seconds: { type: 'string', default: '300' },
+    pods: { type: 'string', default: '100' },
+    upgrade: { type: 'boolean', default: false },
+  },
+});
+const seconds = Number(values.seconds);
+const pods = Number(values.pods);
+const say = (text: string): void => void process.stdout.write(`${text}\n`);
+
+/** A load from a pod of one node to a pod of another, or of the same one. */
+interface Way {
+  readonly nodes: readonly string[];
+  readonly load: LoadResult;
+}
+
+/** Puts loads on all ways between the nodes while `body` runs. */
+async function onAllWays(cluster: TestCluster, body: () => Promise<void>): Promise<readonly Way[]> {
+  const ways: Way[] = [];
+  const clients = await podPerNode(cluster, NAMESPACE, 'client');
+  const servers = await podPerNode(cluster, NAMESPACE, 'web');
+  let all = body;
+  for (const pod of clients) {
+    for (const server of servers) {
+      const nodes = [pod, server].map(({ spec }) => present(spec.nodeName, 'a node'));
+      const { ip } = present(server.status.podIPs[0], 'an address');
+      const inner = all;
+      all = async () => {
+        const from = { namespace: NAMESPACE, pod };
+        ways.push({ nodes, load: await loadWhile(cluster, from, urlOf(ip, APP_PORT), inner) });
+      };
+    }
+  }
+  await all();
+  return ways;
+}
+
+/** Kills for the time given; returns the number of failures that nothing explains. */
+async function kill(cluster: TestCluster): Promise<number> {
+  let kills: Kills = { counts: {}, outages: [] };
+  const ways = await onAllWays(cluster, async () => {
+    kills = await killLoop(cluster, performance.now() + seconds * 1_000);
+    await until(() => allReady(cluster), {
+      what: 'every pod of Weft is ready again',
+      timeoutMs: RECOVERY_TIMEOUT_MS,
+    });
+  });
+  const { counts, outages } = kills;
+  say(`kills: ${JSON.stringify(counts)}`);
+  const lengths = outages.map(({ from, to }) => to - from).sort((a, b) => a - b);
+  say(`times without a proxy: ${describe(lengths)}`);
+  let unexplained = 0;
+  for (const { nodes, load } of ways) {
+    const { fresh, connections, failures } = load;
+    const others = failures.filter((failure) => !explained(failure, nodes, outages));
+    unexplained += others.length;
+    const failed = `${failures.length} failed, of these ${others.length} without a killed proxy`;
+    say(`${nodes.join(' to ')}: ${fresh} new connections, ${connections} kept, ${failed}`);
+    for (const failure of others) say(`  ${JSON.stringify(failure)}`);
+    if (fresh === 0) throw new Error(`nothing went from ${nodes.join(' to ')}`);
+  }
+  if (unexplained > 0) say(`outages: ${JSON.stringify(outages)}`);
+  return unexplained;
+}
+
+async function allReady(cluster: TestCluster): Promise<boolean> {
+  const all = await podsOf(cluster, SYSTEM, 'weft', 'app.kubernetes.io/part-of');
+  return all.every(isReady);
+}
+
+/** Upgrades to the next version and back; returns the number of failures. */
+async function upgrade(cluster: TestCluster, helm: string, archive: string): Promise<number> {
+  const options = { namespace: NAMESPACE, helm, archive };
+  const { loads, times } = await upgradeUnderLoad(cluster, options);
+  const failures = loads.flatMap((load) => load.failures);
+  for (const { fresh, connections } of loads)
+    say(`upgrade and rollback: ${fresh} new connections, ${connections} kept`);
+  say(`upgrade and rollback: ${failures.length} failed`);
+  if (failures.length > 0) for (const time of times) say(`  ${time}`);
+  for (const failure of failures) say(`  ${JSON.stringify(failure)}`);
+  return failures.length;
+}
+
+/** Measures the start of pods outside and inside the mesh. */
+async function startPods(cluster: TestCluster): Promise<void> {
+  const node = present(cluster.nodes[0], 'a node').place.name;
+  for (const namespace of ['outside', 'inside']) {
+    await cluster.kubectl('create', 'namespace', namespace);
+    if (namespace === 'inside') await enrol(cluster, namespace);
+    const times = await startTimes(cluster, { namespace, node, count: pods });
+    say(`${pods} pods ${namespace} the mesh, from creation to ready: ${describe(times)}`);
+    await cluster.kubectl('delete', 'namespace', namespace, '--timeout=300s');
+  }
+}
+
+function describe(sorted: readonly number[]): string {
+  if (sorted.length === 0) return 'none';
+  const at = (share: number): string => {
+    const index = Math.min(sorted.length - 1, Math.floor(share * sorted.length));
+    return `${Math.round(present(sorted[index], 'a value'))} ms`;
+  };
+  return `${sorted.length}, median ${at(0.5)}, p90 ${at(0.9)}, longest ${at(1)}`;
+}
+
+const preparation = await prepareCluster();
+if ('missing' in preparation) {
+  say(`SKIPPED soak:cluster: ${preparation.missing}`);
+} else {
+  const owner = new Owner();
+  try {
+    const cluster = await preparation.start(owner);
+    await installWeft(cluster, preparation.helm);
+    await cluster.kubectl('create', 'namespace', NAMESPACE);
+    await enrol(cluster, NAMESPACE);
+    await cluster.objects.apply(...app(NAMESPACE, 'web', 2), ...app(NAMESPACE, 'client', 2));
+    for (const name of ['web', 'client']) await rolledOut(cluster, NAMESPACE, `deployment/${name}`);
+    const { helm, archive } = preparation;
+    if (values.upgrade && (await upgrade(cluster, helm, archive)) > 0) process.exitCode = 1;
+    if (pods > 0) await startPods(cluster);
+    if (seconds > 0 && (await kill(cluster)) > 0) process.exitCode = 1;
+  } catch (error) {
+    process.exitCode = 1;
+    say(String(error));
+  } finally {
+    await owner.end();
+  }
+}
