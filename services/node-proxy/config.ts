@@ -33,7 +33,7 @@ import { UNSUPPORTED_NAMES, refuseUnsupported } from './config/unsupported.ts';
 import { socketConfig } from './config/sockets.ts';
 import { identityVariables, processVariables, trafficVariables } from './config/variables.ts';
 import { listenerThreads } from './config/worker-threads.ts';
-import { STRANGERS_WAIT_MS } from './limits.ts';
+import { ANNOUNCED_AGAIN_MS, STRANGERS_WAIT_MS } from './limits.ts';
 import type { OwnPod } from './pods/own-listener.ts';
 import type { OnDemandSettings, WorkloadName } from './state-thread/protocol.ts';
 
@@ -51,7 +51,7 @@ export interface NodeProxyConfig {
   readonly hot: HotSettings;
   /** How long a proxy that was told to end goes on accepting while no other one listens for its pods. */
   readonly handoverMs: number;
-  /** How long a start waits for certificates where a proxy that is not in Redis may serve, milliseconds. */
+  /** How long a start waits for certificates where a proxy that Redis does not show may serve, milliseconds. */
   readonly strangersMs: number;
   /** How long the connections of a pod that left the mesh may run on. */
   readonly podDrainMs: number;
@@ -129,9 +129,7 @@ const config = defineConfig(variables, (values): NodeProxyConfig => {
     group: values.WEFT_NODE_PROXY_GROUP,
     hot: HOT,
     handoverMs: values.WEFT_NODE_PROXY_HANDOVER,
-    // Under Weft's own control plane every proxy of a node is in its Redis; nobody shares the pod of dedicated mode.
-    strangersMs:
-      dedicatedTo !== null || values.WEFT_XDS_CONTROL_PLANE === 'weft' ? 0 : STRANGERS_WAIT_MS,
+    strangersMs: strangersMs(dedicatedTo !== null, values.WEFT_XDS_CONTROL_PLANE),
     podDrainMs: drainDeadlineMs(values),
     own: dedicatedTo === null && values.ENABLE_PROXY ? ownPod(values) : null,
     dedicatedTo,
@@ -159,6 +157,13 @@ export const nodeProxyConfig: ConfigSpec<NodeProxyConfig> = {
 
 type Values = ConfigValues<typeof variables>;
 type Metadata = ProxyConfig['proxyMetadata'];
+
+/** Returns how long a start waits for certificates. Nobody shares the pod of dedicated mode. */
+function strangersMs(dedicated: boolean, controlPlane: Values['WEFT_XDS_CONTROL_PLANE']): number {
+  if (dedicated) return 0;
+  // Under Weft's own control plane every proxy of a node announces itself in its Redis.
+  return controlPlane === 'weft' ? ANNOUNCED_AGAIN_MS : STRANGERS_WAIT_MS;
+}
 
 /** Returns the proxy itself; null unless all three names are known. */
 function ownPod(values: Values): OwnPod | null {

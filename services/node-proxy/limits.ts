@@ -68,6 +68,12 @@ export const PRESENCE_AGE_MS = 3_500;
 /** Most identities without a certificate that a proxy names to the others. */
 export const PRESENCE_MISSING_MAX = 100;
 
+/**
+ * How long a start waits for certificates while Redis shows no other proxy: where Redis was replaced just before, the others announce
+ * themselves within an interval of it and the time of a new connection.
+ */
+export const ANNOUNCED_AGAIN_MS = 5_000;
+
 /** How long a start waits for certificates where a proxy that is not in Redis, such as ztunnel, may serve the node's pods. */
 export const STRANGERS_WAIT_MS = 15_000;
 
