@@ -1,25 +1,36 @@
 /** Installs other forms of the chart than the default on a running cluster. */
+import { readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import { errorText } from '../../lib/errors/mesh-error.ts';
+import { CHART, MANIFESTS } from '../kubernetes/support/helm.ts';
+import { definitionFiles } from '../kubernetes/support/programs.ts';
 import { until } from '../support/until.ts';
-import { SECRETS, makeSecrets, offerVolume, removeSecrets } from './support/central-redis.ts';
+import { WEFT_IMAGE } from '../support/weft-image.ts';
+import {
+  SECRETS,
+  makeSecrets,
+  offerVolume,
+  removeSecrets,
+  runServer,
+} from './support/central-redis.ts';
 import type { TestCluster } from './support/cluster.ts';
 import { inContainer } from './support/containers.ts';
-import { podsOf } from './support/pods.ts';
+import { podsOf, rolledOut } from './support/pods.ts';
 import { SYSTEM, installWeft, leave, uninstallWeft } from './support/weft.ts';
 import { enrolRunning, resources } from './mesh.ts';
 import { confined, restricted } from './security.ts';
 
 const TAINT = 'cni.istio.io/not-ready';
-/** Roles that fit Pod Security's level `restricted` where the chart runs one Redis for all nodes. */
-const SHARED_FITTING = [
+/** Roles that fit Pod Security's level `restricted` where Redis is not the node's own. */
+const CENTRAL_FITTING = [
   'weft-ca',
   'weft-cert-fetcher',
   'weft-control-plane',
   'weft-policy-evaluator',
-  'weft-redis',
   'weft-xds-ingester',
 ];
+const POLICIES = 'authorizationpolicies.security.istio.io';
 
 /** The cluster, Helm, and namespaces with pods that no mesh has. */
 export interface FormPlace {
@@ -54,11 +65,29 @@ export async function sharedRedis(t: ExecutionContext, place: FormPlace): Promis
   const { cluster, helm, inside } = place;
   const host = `weft-redis.${SYSTEM}.svc`;
   await leave(cluster, inside);
-  await makeSecrets(cluster, host);
+  await makeSecrets(cluster, [SYSTEM], host);
   await offerVolume(cluster);
   const secrets = [`redis.usersSecret=${SECRETS.users}`, `redis.tlsSecret=${SECRETS.tls}`];
   await installWeft(cluster, helm, ['redis.mode=shared', ...secrets]);
-  await restricted(t, cluster, SHARED_FITTING);
+  await restricted(t, cluster, [...CENTRAL_FITTING, 'weft-redis'].toSorted());
+  await works(t, place);
+  await ownKeysOnly(t, cluster, host);
+  await uninstallWeft(cluster, helm);
+  await removeSecrets(cluster);
+}
+
+/** Checks the form with a Redis that is not the chart's. */
+export async function externalRedis(t: ExecutionContext, place: FormPlace): Promise<void> {
+  const { cluster, helm, inside } = place;
+  const store = await cluster.objects.namespace('store');
+  const host = `redis.${store}.svc`;
+  await leave(cluster, inside);
+  await makeSecrets(cluster, [SYSTEM, store], host);
+  await runServer(cluster, store);
+  const secrets = [`redis.usersSecret=${SECRETS.users}`, `redis.tlsSecret=${SECRETS.tls}`];
+  const values = ['redis.mode=external', `redis.url=rediss://${host}:6379`, ...secrets];
+  await installWeft(cluster, helm, values);
+  await restricted(t, cluster, CENTRAL_FITTING);
   await works(t, place);
   await ownKeysOnly(t, cluster, host);
   await uninstallWeft(cluster, helm);
@@ -81,4 +110,59 @@ async function ownKeysOnly(t: ExecutionContext, cluster: TestCluster, host: stri
       else t.regex(errorText(await t.throwsAsync(count(node))), /NOPERM/, node);
     }
   }
+}
+
+/** Checks the installation by kubectl alone, with a definition that another mesh left, others that come later, and its removal. */
+export async function withoutHelm(t: ExecutionContext, place: FormPlace): Promise<void> {
+  const { cluster, inside } = place;
+  await leave(cluster, inside);
+  await cluster.kubectl('delete', 'crds', '--all');
+  await cluster.kubectl('delete', 'namespace', SYSTEM);
+  const definitions = join(CHART, 'crds');
+  const found = join(cluster.folder, 'found.yaml');
+  const documents = (await readFile(join(definitions, 'istio.yaml'), 'utf8')).split(/^---\n/m);
+  await writeFile(found, documents.find((text) => text.includes(`name: ${POLICIES}`)) ?? '');
+  await cluster.kubectl('create', '-f', found);
+  await cluster.kubectl('label', 'crd', POLICIES, 'owner=another');
+  const manifests = join(cluster.folder, 'weft.yaml');
+  const text = await readFile(MANIFESTS, 'utf8');
+  await writeFile(manifests, text.replaceAll(/image: "weft:[^"]+"/g, `image: "${WEFT_IMAGE}"`));
+  await cluster.kubectl('apply', '-f', manifests);
+  const list = ['get', 'deployments,daemonsets', '-o', 'name'];
+  const workloads = (await cluster.kubectl('-n', SYSTEM, ...list)).trim().split('\n');
+  for (const workload of workloads) await rolledOut(cluster, SYSTEM, workload);
+  const refusal = await t.throwsAsync(cluster.kubectl('create', '-f', definitions));
+  t.regex(errorText(refusal), /"authorizationpolicies\.security\.istio\.io" already exists/);
+  await works(t, place);
+  await gatewaysLater(cluster, place.outside);
+  await cluster.kubectl('delete', '-f', manifests);
+  const left = await cluster.kubectl('get', 'crd', '-l', 'owner=another', '-o', 'name');
+  t.is(left.trim(), `customresourcedefinition.apiextensions.k8s.io/${POLICIES}`);
+  await cluster.kubectl('get', 'crd', 'serviceentries.networking.istio.io');
+}
+
+/** Defines gateways, and waits until the control plane judges a Service by one. */
+async function gatewaysLater(cluster: TestCluster, namespace: string): Promise<void> {
+  for (const file of await definitionFiles()) {
+    if (file.includes('gateway')) await cluster.kubectl('create', '-f', file);
+  }
+  await cluster.kubectl('wait', '--for=condition=Established', 'crds', '--all', '--timeout=60s');
+  await cluster.kubectl('-n', namespace, 'label', 'service', 'web', 'istio.io/use-waypoint=near');
+  await cluster.objects.apply({
+    apiVersion: 'gateway.networking.k8s.io/v1',
+    kind: 'Gateway',
+    metadata: { name: 'near', namespace },
+    spec: {
+      gatewayClassName: 'istio-waypoint',
+      listeners: [{ name: 'mesh', port: 15_008, protocol: 'HBONE' }],
+    },
+  });
+  const message = 'jsonpath={.status.conditions[?(@.type=="istio.io/WaypointBound")].message}';
+  await until(
+    async () =>
+      /is not ready/.test(
+        await cluster.kubectl('-n', namespace, 'get', 'service', 'web', '-o', message),
+      ),
+    { what: 'the control plane knows the gateway' },
+  );
 }
