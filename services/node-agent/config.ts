@@ -70,9 +70,10 @@ const variables = {
     description: 'directory with one JSON record per pod of this node',
     when: 'always set with manifests: the runtime writes its records there',
   },
-  WEFT_NODE_AGENT_DOCKER_SOCKET: {
-    schema: absolutePath({ optional: true }),
-    description: 'socket of a Docker engine, whose containers labelled weft.io/pod are the pods',
+  DOCKER_HOST: {
+    schema: unixEndpoint({ optional: true }),
+    description:
+      'socket of a Docker engine, unix:///path, whose containers labelled weft.io/pod are the pods; counts when WEFT_NODE_AGENT_PODS_DIR is unset',
     when: 'containers of a Docker host are to be in the mesh, without Compose and Kubernetes',
   },
   INPOD_UDS: {
@@ -190,29 +191,21 @@ function podsOf(
   values: Parameters<typeof connectionSource>[0] & {
     readonly WEFT_SOURCE: string;
     readonly WEFT_NODE_AGENT_PODS_DIR: string | null;
-    readonly WEFT_NODE_AGENT_DOCKER_SOCKET: string | null;
+    readonly DOCKER_HOST: string | null;
   },
 ): NodeAgentConfig['pods'] {
-  const { WEFT_NODE_AGENT_PODS_DIR: path, WEFT_NODE_AGENT_DOCKER_SOCKET: socket } = values;
-  const set = Object.entries({
-    WEFT_NODE_AGENT_PODS_DIR: path,
-    WEFT_NODE_AGENT_DOCKER_SOCKET: socket,
-  })
-    .filter(([, value]) => value !== null)
-    .map(([name]) => name);
+  const { WEFT_NODE_AGENT_PODS_DIR: path, DOCKER_HOST: socket } = values;
   if (values.WEFT_SOURCE === 'kubernetes') {
-    if (set.length === 0) return { kind: 'kubernetes', connection: connectionSource(values) };
+    if (path === null) return { kind: 'kubernetes', connection: connectionSource(values) };
     throw new Error(
-      `${set.join(' and ')} cannot be set with WEFT_SOURCE=kubernetes: the API server has the pods`,
+      'WEFT_NODE_AGENT_PODS_DIR cannot be set with WEFT_SOURCE=kubernetes: the API server has the pods',
     );
   }
-  if (set.length > 1) {
-    throw new Error(`${set.join(' and ')} cannot both be set: the pods come from one place`);
-  }
-  if (socket !== null) return { kind: 'docker', socket };
+  // The user's own shell may name an engine, so that it is no contradiction.
   if (path !== null) return { kind: 'directory', path };
+  if (socket !== null) return { kind: 'docker', socket };
   throw new Error(
-    'WEFT_NODE_AGENT_PODS_DIR is required: the pods must come from somewhere, or set WEFT_NODE_AGENT_DOCKER_SOCKET or WEFT_SOURCE=kubernetes',
+    'WEFT_NODE_AGENT_PODS_DIR is required: the pods must come from somewhere, or set DOCKER_HOST or WEFT_SOURCE=kubernetes',
   );
 }
 

@@ -41,7 +41,7 @@ interface Host {
 }
 
 async function site(t: ExecutionContext, docker: DockerHost): Promise<AgentSite> {
-  const made = await agentSite(t, { WEFT_NODE_AGENT_DOCKER_SOCKET: docker.socket });
+  const made = await agentSite(t, { DOCKER_HOST: `unix://${docker.socket}` });
   const { WEFT_NODE_AGENT_PODS_DIR: _, ...environment } = made.environment;
   return { ...made, environment };
 }
