@@ -11,7 +11,7 @@ import { prepareCluster } from './support/prepare.ts';
 import { marks, traces } from './support/snapshot.ts';
 import { enrol, installWeft, uninstallWeft } from './support/weft.ts';
 import { restartNode, startWithoutAgent } from './failures.ts';
-import { missingRights } from './cli.ts';
+import { missingRights, readCommands } from './cli.ts';
 import { compact, sharedRedis } from './forms.ts';
 import { captureLink, enrolRunning, resources } from './mesh.ts';
 import { restartUnderLoad } from './roll.ts';
@@ -123,6 +123,11 @@ clusterTest('the kernel and the API server hold each pod to its rights', async (
   await confined(t, cluster());
   await restricted(t, cluster(), ['weft-ca', 'weft-control-plane']);
   await ownNodeOnly(t, cluster(), 'mesh');
+});
+
+clusterTest('every read command works with the rights of a user', async (t) => {
+  t.timeout(300_000);
+  await readCommands(t, cluster(), 'mesh');
 });
 
 clusterTest('a command names the right that the user lacks', async (t) => {
