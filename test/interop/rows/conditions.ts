@@ -52,6 +52,30 @@ export async function writtenConditions(cluster: Cluster): Promise<ConditionsIn>
   return byNamespace((await Promise.all(found)).flat());
 }
 
+/**
+ * Changes an annotation of the objects of a namespace for which `had` holds nothing, but `wanted` does. Istiod gives a status up when five
+ * attempts within a second have failed, as they do while the API server prepares a new resource, and writes it at the object's next change.
+ */
+export async function provokeMissing(
+  cluster: Cluster,
+  namespace: string,
+  { wanted, had }: { readonly wanted: Conditions; readonly had: Conditions },
+): Promise<void> {
+  const objectsOf = (conditions: Conditions): string[] =>
+    Object.keys(conditions).map((key) => key.split(' ')[0] ?? '');
+  const written = new Set(objectsOf(had));
+  for (const missing of new Set(objectsOf(wanted).filter((object) => !written.has(object)))) {
+    const [kind = '', name = ''] = missing.split('/');
+    const { group, version, plural, namespaced } = kindResources[kind as Kind];
+    await cluster.admin.request({
+      method: 'PATCH',
+      path: resourcePath({ group, versions: [version], plural, namespaced }, { namespace, name }),
+      contentType: 'application/merge-patch+json',
+      body: { metadata: { annotations: { 'test.weft.io/provoked': new Date().toISOString() } } },
+    });
+  }
+}
+
 function byNamespace(found: readonly Found[]): ConditionsIn {
   const groups = Map.groupBy(found, ({ namespace }) => namespace);
   return (namespace) => {
