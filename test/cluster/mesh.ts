@@ -133,11 +133,13 @@ export async function enrolRunning(
   const enrolled = async (): Promise<boolean> =>
     (await podsOf(cluster, namespace, 'web')).every(isEnrolled);
   await until(enrolled, { what: 'the running pods are enrolled' });
-  const captured = await captureBetween(
-    cluster,
-    namespace,
-    await podPerNode(cluster, namespace, 'web'),
-  );
+  const capture = async (): Promise<Captured> =>
+    captureBetween(cluster, namespace, await podPerNode(cluster, namespace, 'web'));
+  // The proxies of other nodes learn from the control plane, a moment after the annotation, that a pod takes tunnels.
+  await until(async () => !(await capture()).bytes.includes('HTTP/1.1'), {
+    what: 'the pods are reached by tunnels',
+  });
+  const captured = await capture();
   t.true(captured.packets.length > 0);
   t.false(captured.bytes.includes('HTTP/1.1'));
   const after = await podsOf(cluster, namespace, 'web');

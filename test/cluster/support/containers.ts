@@ -12,7 +12,7 @@ export interface WeftContainer {
 
 interface Pods {
   readonly items: readonly {
-    readonly metadata: { readonly name: string };
+    readonly metadata: { readonly name: string; readonly deletionTimestamp?: string };
     readonly spec: {
       readonly containers: readonly {
         readonly name: string;
@@ -30,10 +30,11 @@ export interface Confinement {
   readonly writable: readonly string[];
 }
 
-/** All containers of Weft's pods. */
+/** All containers of Weft's pods; none of a pod that ends. */
 export async function weftContainers(cluster: TestCluster): Promise<readonly WeftContainer[]> {
   const { items } = (await cluster.objects.admin.get(`/api/v1/namespaces/${SYSTEM}/pods`)) as Pods;
-  return items.flatMap(({ metadata, spec }) =>
+  const lasting = items.filter(({ metadata }) => metadata.deletionTimestamp === undefined);
+  return lasting.flatMap(({ metadata, spec }) =>
     spec.containers.map(({ name, resources }) => ({
       pod: metadata.name,
       name,
