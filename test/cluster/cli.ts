@@ -139,7 +139,8 @@ export async function readCommands(
   await ask(cluster, { namespace, pod: from }, `http://web.${namespace}/`);
   for (const kind of KINDS) {
     const lines = await json<readonly unknown[]>(weft, 'get', kind);
-    if (!['nacks', 'connections', 'policies', 'conditions'].includes(kind)) t.true(lines.length > 0, kind);
+    if (!['nacks', 'connections', 'policies', 'conditions'].includes(kind))
+      t.true(lines.length > 0, kind);
   }
   const pods = await json<readonly PodLine[]>(weft, 'get', 'pods');
   const own = pods.filter((pod) => pod.namespace === namespace);

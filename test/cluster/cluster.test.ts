@@ -14,7 +14,7 @@ import { restartNode, startWithoutAgent } from './failures.ts';
 import { missingRights, readCommands } from './cli.ts';
 import { compact, sharedRedis } from './forms.ts';
 import { captureLink, enrolRunning, resources } from './mesh.ts';
-import { restartUnderLoad } from './roll.ts';
+import { restartUnderLoad, upgradeUnderLoad } from './roll.ts';
 import { confined, ownNodeOnly, restricted, withinRequests } from './security.ts';
 
 const owner = new Owner();
@@ -24,7 +24,7 @@ let tracesBefore: readonly (readonly string[])[] = [];
 
 const preparation = await prepareCluster();
 if ('missing' in preparation) process.stderr.write(`\nSKIPPED cluster: ${preparation.missing}\n`);
-const helm = 'missing' in preparation ? '' : preparation.helm;
+const { helm, archive } = 'missing' in preparation ? { helm: '', archive: '' } : preparation;
 const clusterTest = 'missing' in preparation ? test.serial.skip : test.serial;
 
 if (!('missing' in preparation)) {
@@ -149,6 +149,14 @@ clusterTest('workloads are restarted under load, and no connection fails', async
   await restartUnderLoad(t, cluster(), 'mesh');
   await withinRequests(t, cluster());
 });
+
+clusterTest(
+  'Weft is upgraded to a second image and back under load, and no connection fails',
+  async (t) => {
+    t.timeout(600_000);
+    await upgradeUnderLoad(t, cluster(), { namespace: 'mesh', helm, archive });
+  },
+);
 
 clusterTest('the pods of a node that was down return into the mesh', async (t) => {
   t.timeout(600_000);

@@ -55,7 +55,7 @@ async function replace(
 }
 
 /** Loads, and the times of the steps that were taken meanwhile. */
-export interface Rolled {
+interface Rolled {
   readonly loads: readonly LoadResult[];
   readonly times: readonly string[];
 }
@@ -98,7 +98,11 @@ export async function restartUnderLoad(
     );
   const steps = WORKLOADS.map((workload) => [workload, () => restart(workload)] as const);
   const pods = (await podPerNode(cluster, namespace, 'client')).slice(0, 1);
-  const { loads, times } = await underLoad(cluster, { namespace, pods }, Object.fromEntries(steps));
+  assertSmooth(t, await underLoad(cluster, { namespace, pods }, Object.fromEntries(steps)));
+}
+
+/** Asserts that the loads went on and that none of their connections failed. */
+function assertSmooth(t: ExecutionContext, { loads, times }: Rolled): void {
   const failures = loads.flatMap((load) => load.failures);
   if (failures.length > 0) t.log(...times);
   for (const { fresh, kept, connections } of loads) {
@@ -108,11 +112,12 @@ export async function restartUnderLoad(
   t.deepEqual(failures, []);
 }
 
-/** Upgrades Weft to its next version and back while the clients of both nodes ask their server. */
+/** Checks that no connection fails while Weft is upgraded to its next version and back. The clients of both nodes ask their server. */
 export async function upgradeUnderLoad(
+  t: ExecutionContext,
   cluster: TestCluster,
   { namespace, helm, archive }: { namespace: string; helm: string; archive: string },
-): Promise<Rolled> {
+): Promise<void> {
   const second = await secondArchive(archive, cluster.folder);
   for (const node of cluster.nodes) {
     await node.exec('ctr', '-n', 'k8s.io', 'images', 'import', second);
@@ -129,7 +134,7 @@ export async function upgradeUnderLoad(
     return carried.length === cluster.nodes.length && carried.every((one) => one);
   };
   const pods = await podPerNode(cluster, namespace, 'client');
-  return underLoad(
+  const rolled = await underLoad(
     cluster,
     { namespace, pods },
     {
@@ -139,4 +144,5 @@ export async function upgradeUnderLoad(
       rollback: () => replace(cluster, WORKLOADS, () => rollBack(cluster, helm)),
     },
   );
+  assertSmooth(t, rolled);
 }

@@ -1,7 +1,7 @@
 /**
  * Kills Weft's containers on a cluster under load, and measures the start of many pods: `npm run soak:cluster`, with
- * `--seconds N` (300) of kills, `--pods N` (100) on a node, and `--upgrade` to a second image and back. Prints what it saw; ends with
- * status 1 when a connection failed that no killed proxy carried.
+ * `--seconds N` (300) of kills and `--pods N` (100) on a node. Prints what it saw; ends with status 1 when a connection failed
+ * that no killed proxy carried.
  */
 import { parseArgs } from 'node:util';
 import { present } from '../../lib/errors/assert.ts';
@@ -12,7 +12,6 @@ import { explained, killLoop } from './support/kill-loop.ts';
 import type { Kills } from './support/kill-loop.ts';
 import { loadWhile } from './support/load.ts';
 import type { LoadResult } from './support/load.ts';
-import { upgradeUnderLoad } from './roll.ts';
 import { Owner } from './support/owner.ts';
 import { isReady, podPerNode, podsOf, rolledOut, urlOf } from './support/pods.ts';
 import { prepareCluster } from './support/prepare.ts';
@@ -26,7 +25,6 @@ const { values } = parseArgs({
   options: {
     seconds: { type: 'string', default: '300' },
     pods: { type: 'string', default: '100' },
-    upgrade: { type: 'boolean', default: false },
   },
 });
 const seconds = Number(values.seconds);
@@ -93,19 +91,6 @@ async function allReady(cluster: TestCluster): Promise<boolean> {
   return all.every(isReady);
 }
 
-/** Upgrades to the next version and back; returns the number of failures. */
-async function upgrade(cluster: TestCluster, helm: string, archive: string): Promise<number> {
-  const options = { namespace: NAMESPACE, helm, archive };
-  const { loads, times } = await upgradeUnderLoad(cluster, options);
-  const failures = loads.flatMap((load) => load.failures);
-  for (const { fresh, connections } of loads)
-    say(`upgrade and rollback: ${fresh} new connections, ${connections} kept`);
-  say(`upgrade and rollback: ${failures.length} failed`);
-  if (failures.length > 0) for (const time of times) say(`  ${time}`);
-  for (const failure of failures) say(`  ${JSON.stringify(failure)}`);
-  return failures.length;
-}
-
 /** Measures the start of pods outside and inside the mesh. */
 async function startPods(cluster: TestCluster): Promise<void> {
   const node = present(cluster.nodes[0], 'a node').place.name;
@@ -139,8 +124,6 @@ if ('missing' in preparation) {
     await enrol(cluster, NAMESPACE);
     await cluster.objects.apply(...app(NAMESPACE, 'web', 2), ...app(NAMESPACE, 'client', 2));
     for (const name of ['web', 'client']) await rolledOut(cluster, NAMESPACE, `deployment/${name}`);
-    const { helm, archive } = preparation;
-    if (values.upgrade && (await upgrade(cluster, helm, archive)) > 0) process.exitCode = 1;
     if (pods > 0) await startPods(cluster);
     if (seconds > 0 && (await kill(cluster)) > 0) process.exitCode = 1;
   } catch (error) {
