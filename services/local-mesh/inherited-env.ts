@@ -82,6 +82,7 @@ export const DECIDED_HERE: ReadonlySet<string> = new Set([
   'CNI_CONF_GROUP_READ',
   'CNI_CONF_NAME',
   'CONTAINER_RUNTIME_ENDPOINT',
+  'DOCKER_HOST',
   'INPOD_UDS',
   'INSTANCE_IP',
   'ISTIOD_CUSTOM_HOST',

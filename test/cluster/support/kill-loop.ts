@@ -57,6 +57,8 @@ export async function killLoop(cluster: TestCluster, endMs: number): Promise<Kil
             outages.push({ node: name, from, to: Date.now() });
             recovering.delete(name);
           });
+          // Awaited at the end; a rejection meanwhile is no unhandled one.
+          recovery.catch(() => {});
           recovering.set(name, recovery);
         }
         await wait(PAUSE_MS);
@@ -99,5 +101,12 @@ async function proxyReturns(
       return now !== null && now !== before;
     },
     { what: `the proxy of ${node.place.name} is back`, timeoutMs: READY_TIMEOUT_MS },
-  );
+  ).catch(async (error: unknown) => {
+    const where = ['-n', SYSTEM, '--field-selector', `spec.nodeName=${node.place.name}`];
+    const pods = await cluster.kubectl('get', 'pods', ...where, '-o', 'wide');
+    const names = await podsOf(cluster, SYSTEM, 'weft-node-proxy', 'app.kubernetes.io/name');
+    const proxy = names.find(({ spec }) => spec.nodeName === node.place.name)?.metadata.name ?? '';
+    const log = await cluster.kubectl('-n', SYSTEM, 'logs', proxy, '--tail=60');
+    throw new Error(`${pods}\n${log}`, { cause: error });
+  });
 }
