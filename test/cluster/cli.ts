@@ -1,11 +1,7 @@
 /** Checks the command line against a cluster, with the rights of a user. */
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { text } from 'node:stream/consumers';
 import type { ExecutionContext } from 'ava';
-import { processEnvironment } from '../../lib/config/env.ts';
 import { present } from '../../lib/errors/assert.ts';
 import type { ExplainResult } from '../../lib/policy/explain.ts';
 import type { CheckLine } from '../../services/cli/check/line.ts';
@@ -13,20 +9,15 @@ import type { ClusterStatus } from '../../services/cli/cluster/cluster-status.ts
 import { KINDS } from '../../services/cli/get/kinds.ts';
 import type { PodLine } from '../../services/cli/get/pods.ts';
 import type { TraceResult } from '../../services/cli/trace/render.ts';
+import { kubeconfigText } from '../kubernetes/support/kubeconfig.ts';
+import { runWeft } from '../support/run-weft.ts';
+import type { WeftEnd } from '../support/run-weft.ts';
 import { until } from '../support/until.ts';
 import type { TestCluster } from './support/cluster.ts';
 import { ask, podPerNode } from './support/pods.ts';
 import { SYSTEM } from './support/weft.ts';
 
-const WEFT = new URL('../../services/cli/weft', import.meta.url).pathname;
-
-interface Outcome {
-  readonly code: number | null;
-  readonly stdout: string;
-  readonly stderr: string;
-}
-
-type Weft = (...words: readonly string[]) => Promise<Outcome>;
+type Weft = (...words: readonly string[]) => Promise<WeftEnd>;
 
 interface Rule {
   readonly resources: readonly string[];
@@ -65,35 +56,13 @@ async function userWith(
     },
   );
   const file = join(cluster.folder, `${name}.kubeconfig`);
-  const { server } = cluster;
-  const data = Buffer.from(server.caPem).toString('base64');
-  await writeFile(
-    file,
-    JSON.stringify({
-      'current-context': 'none',
-      clusters: [
-        { name: 'test', cluster: { server: server.url, 'certificate-authority-data': data } },
-      ],
-      contexts: [{ name: 'test', context: { cluster: 'test', user: 'test' } }],
-      users: [{ name: 'test', user: { token } }],
-    }),
-  );
+  const { caPem, url } = cluster.server;
+  await writeFile(file, kubeconfigText({ server: url, caPem, token, current: 'none' }));
   return weftWith('--kubeconfig', file, '--context', 'test');
 }
 
 function weftWith(...chosen: readonly string[]): Weft {
-  return async (...words) => {
-    const child = spawn(WEFT, [...words, ...chosen], {
-      stdio: ['ignore', 'pipe', 'pipe'],
-      env: processEnvironment(),
-    });
-    const [stdout, stderr, [code]] = await Promise.all([
-      text(child.stdout),
-      text(child.stderr),
-      once(child, 'close') as Promise<[number | null]>,
-    ]);
-    return { code, stdout, stderr };
-  };
+  return (...words) => runWeft([...words, ...chosen]);
 }
 
 async function json<T>(weft: Weft, ...words: readonly string[]): Promise<T> {

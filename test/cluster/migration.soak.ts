@@ -2,21 +2,17 @@
 import { rm } from 'node:fs/promises';
 import test from 'ava';
 import { present } from '../../lib/errors/assert.ts';
-import { helmProgram } from '../kubernetes/support/helm.ts';
-import { makeScratch, removeLeftovers } from '../support/leftovers.ts';
-import { weftArchive } from '../support/weft-image.ts';
+import { makeScratch } from '../support/leftovers.ts';
 import { captureLink, enrolRunning, resources } from './mesh.ts';
 import { addWeft, carries, moveUnderLoad, toWeft, toZtunnel } from './migration.ts';
 import { app } from './support/app.ts';
-import { startCluster } from './support/cluster.ts';
 import type { TestCluster } from './support/cluster.ts';
 import { istioArchive } from './support/istio-images.ts';
 import { istioPrograms } from './support/istio-programs.ts';
 import { installIstio, installZtunnel, prepareZtunnel } from './support/istio.ts';
 import { Owner } from './support/owner.ts';
 import { rolledOut } from './support/pods.ts';
-import { clusterPrograms } from './support/programs.ts';
-import { clusterUnavailable } from './support/unavailable.ts';
+import { prepareCluster } from './support/prepare.ts';
 import { installWeft, uninstallWeft } from './support/weft.ts';
 
 /** A ztunnel that leaves carries its connections for longer than the nodes take to move. */
@@ -34,26 +30,20 @@ interface Prepared {
 }
 
 async function prepared(): Promise<{ readonly missing: string } | Prepared> {
-  const missing = clusterUnavailable();
-  if (missing !== null) return { missing };
-  removeLeftovers();
-  const programs = await clusterPrograms();
-  if ('missing' in programs) return programs;
-  const helm = await helmProgram();
-  if ('missing' in helm) return helm;
+  const base = await prepareCluster();
+  if ('missing' in base) return base;
   const istio = await istioPrograms();
   if ('missing' in istio) return istio;
-  const weft = await weftArchive();
-  if ('missing' in weft) return weft;
+  const { helm, archive, start } = base;
   const { charts, ztunnel } = istio;
   return {
-    helm: helm.path,
+    helm,
     charts,
     ztunnel,
     start: async () => {
       const folder = await makeScratch('istio');
       owner.teardown(() => rm(folder, { recursive: true, force: true }));
-      return startCluster(owner, programs, await istioArchive(folder, weft.path, istio));
+      return start(owner, await istioArchive(folder, archive, istio));
     },
   };
 }

@@ -1,5 +1,4 @@
 /** Tests the offers and choices of our TLS from the other end of the wire. */
-import { generateKeyPairSync } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
@@ -10,7 +9,6 @@ import type { ExecutionContext } from 'ava';
 import { http2Engine } from '../support/engine-http2/engine.ts';
 import { openGrpcClient } from '../../lib/grpc/client.ts';
 import { RootsCredentials } from '../../lib/grpc/credentials.ts';
-import { issueLeaf } from '../../lib/identity/x509.ts';
 import { DEFAULT_TLS_POLICY } from '../../lib/tls/parameters.ts';
 import type { TlsPolicy } from '../../lib/tls/parameters.ts';
 import { Tls, parseClientHello } from '../support/client-hello.ts';
@@ -216,16 +214,9 @@ test('connections to the control plane and the CA keep the same rules', async (t
 
 test('a socket of a gRPC client and then its TLS socket may be destroyed as soon as they are handed out', async (t) => {
   const pki = await createTunnelPki();
-  const keys = generateKeyPairSync('ec', { namedCurve: 'P-256' });
-  const cert = await issueLeaf(pki.root, {
-    publicKey: keys.publicKey,
-    names: [{ kind: 'ip', value: '127.0.0.1' }],
-    notBeforeMs: Date.now() - 60_000,
-    notAfterMs: Date.now() + 60_000,
-  });
-  const key = keys.privateKey.export({ type: 'pkcs8', format: 'pem' });
-  const listening = createTlsServer({ cert, key, ALPNProtocols: ['h2'] }, (socket) =>
-    socket.on('error', () => {}).resume(),
+  const listening = createTlsServer(
+    { ...(await pki.issueLocal()), ALPNProtocols: ['h2'] },
+    (socket) => socket.on('error', () => {}).resume(),
   );
   listening.on('tlsClientError', () => {});
   listening.listen(0, '127.0.0.1');

@@ -1,19 +1,16 @@
 /** The `weft` command against a real API server, as a user calls it. */
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { text } from 'node:stream/consumers';
 import type { ExecutionContext } from 'ava';
 import { parseAllDocuments } from 'yaml';
-import { processEnvironment } from '../../lib/config/env.ts';
 import { present } from '../../lib/errors/assert.ts';
 import type { CheckLine } from '../../services/cli/check/line.ts';
 import { makeScratch } from '../support/leftovers.ts';
+import { runWeft } from '../support/run-weft.ts';
+import type { WeftEnd } from '../support/run-weft.ts';
 import type { Cluster, TestObject } from './support/cluster.ts';
 import { kubernetesSuite } from './support/suite.ts';
 
-const WEFT = new URL('../../services/cli/weft', import.meta.url).pathname;
 const MANIFESTS = new URL('../../infra/kubernetes/weft.yaml', import.meta.url);
 
 interface Checked {
@@ -28,7 +25,7 @@ async function weft(
   cluster: Cluster,
   token: string,
   ...words: readonly string[]
-): Promise<{ readonly code: number | null; readonly stdout: string; readonly stderr: string }> {
+): Promise<WeftEnd> {
   const folder = await makeScratch('cli');
   t.teardown(() => rm(folder, { recursive: true, force: true }));
   const file = join(folder, 'kubeconfig');
@@ -50,16 +47,7 @@ async function weft(
     }),
   );
   await writeFile(`${file}.more`, JSON.stringify({ clusters: [{ name: 'one', cluster: server }] }));
-  const child = spawn(WEFT, ['--context', 'here', ...words], {
-    stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...processEnvironment(), KUBECONFIG: `${file}:${file}.more` },
-  });
-  const [stdout, stderr, [code]] = await Promise.all([
-    text(child.stdout),
-    text(child.stderr),
-    once(child, 'close') as Promise<[number | null]>,
-  ]);
-  return { code, stdout, stderr };
+  return runWeft(['--context', 'here', ...words], { KUBECONFIG: `${file}:${file}.more` });
 }
 
 /** Runs `weft check`. */

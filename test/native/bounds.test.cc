@@ -50,7 +50,7 @@ TEST(resizedWindows, "streams and the connection follow new sizes of their windo
     const std::string back = frame(WINDOW_UPDATE, 0, 3, number(10'000));
     CHECK(!rig.sent(back));
     rig.command(Command::Kind::WINDOWS, 0, 20'000, 200'000);
-    // What was too little to give back of the larger window.
+    // The bytes taken were too little to give back of the larger window.
     CHECK(rig.sent(back));
     rig.send(data(std::string(15'000, 'x')));
     rig.run();

@@ -24,6 +24,8 @@ export interface TunnelPki {
   renewedRoot(): Promise<string>;
   /** Issues a certificate for the identity; a negative `lifeMs` makes an expired one. */
   issue(identity: string, options?: IssueOptions): Promise<CredentialSource>;
+  /** Issues a certificate for 127.0.0.1, as a server of node:tls wants it. */
+  issueLocal(): Promise<{ readonly cert: string; readonly key: string }>;
 }
 
 export interface IssueOptions {
@@ -60,6 +62,16 @@ export async function createTunnelPki(name = 'test'): Promise<TunnelPki> {
         notBeforeMs: now + HOUR_MS,
         notAfterMs: now + 24 * HOUR_MS,
       }),
+    async issueLocal() {
+      const keys = generateKeyPairSync('ec', { namedCurve: 'P-256' });
+      const cert = await issueLeaf(rootIssuer, {
+        publicKey: keys.publicKey,
+        names: [{ kind: 'ip', value: '127.0.0.1' }],
+        notBeforeMs: now - HOUR_MS,
+        notAfterMs: now + HOUR_MS,
+      });
+      return { cert, key: keys.privateKey.export({ type: 'pkcs8', format: 'pem' }) };
+    },
     async issue(identity, options = {}) {
       const keys = generateKeyPairSync('ec', { namedCurve: 'P-256' });
       const notAfterMs = Math.floor((Date.now() + (options.lifeMs ?? HOUR_MS)) / 1000) * 1000;

@@ -74,7 +74,7 @@ export interface InstallDeps {
 
 /** The files of the runtime's folder. */
 interface NetworkFiles {
-  /** By name. */
+  /** The text of each file by its name. */
   readonly texts: ReadonlyMap<string, string>;
   /** Names that cannot be read, and why. */
   readonly unread: ReadonlyMap<string, string>;

@@ -8,6 +8,7 @@ import { present } from '../../../lib/errors/assert.ts';
 import { Cluster } from '../../kubernetes/support/cluster.ts';
 import { startApiServer } from '../../kubernetes/support/api-server.ts';
 import type { ApiServer } from '../../kubernetes/support/api-server.ts';
+import { kubeconfigText } from '../../kubernetes/support/kubeconfig.ts';
 import type { TeardownOwner } from '../../support/actor-context.ts';
 import { makeScratch } from '../../support/leftovers.ts';
 import { until } from '../../support/until.ts';
@@ -65,13 +66,24 @@ export async function startCluster(
         place,
         programs,
         images: { ...images, '2-weft': weftArchive },
-        kubeletAccess: kubeconfig(server, inside(server), present(tokens[index], 'a token')),
-        proxyAccess: kubeconfig(server, inside(server), server.adminToken),
+        kubeletAccess: kubeconfigText({
+          caPem: server.caPem,
+          server: inside(server),
+          token: present(tokens[index], 'a token'),
+        }),
+        proxyAccess: kubeconfigText({
+          caPem: server.caPem,
+          server: inside(server),
+          token: server.adminToken,
+        }),
       }),
     ),
   );
   const access = join(folder, 'kubeconfig');
-  await writeFile(access, kubeconfig(server, server.url, server.adminToken));
+  await writeFile(
+    access,
+    kubeconfigText({ caPem: server.caPem, server: server.url, token: server.adminToken }),
+  );
   const kubectl = async (...words: readonly string[]): Promise<string> => {
     const options = { maxBuffer: MAX_OUTPUT_BYTES };
     // The folder of kubectl's own cache is the home folder otherwise.
@@ -141,7 +153,10 @@ async function startControllers(
   const access = join(folder, 'controllers.kubeconfig');
   const roots = join(folder, 'roots.pem');
   await mkdir(folder, { recursive: true });
-  await writeFile(access, kubeconfig(server, inside(server), server.adminToken));
+  await writeFile(
+    access,
+    kubeconfigText({ caPem: server.caPem, server: inside(server), token: server.adminToken }),
+  );
   await writeFile(roots, server.caPem);
   const shared = [`--kubeconfig=${access}`, '--leader-elect=false', '--bind-address=127.0.0.1'];
   const commands = {
@@ -164,18 +179,6 @@ async function startControllers(
 /** The address of the server for what runs in the cluster; the nodes' way to it is not through this process. */
 function inside({ port }: ApiServer): string {
   return `https://${SERVER_ADDRESS}:${port}`;
-}
-
-function kubeconfig({ caPem }: ApiServer, server: string, token: string): string {
-  const cluster = { server, 'certificate-authority-data': Buffer.from(caPem).toString('base64') };
-  return JSON.stringify({
-    apiVersion: 'v1',
-    kind: 'Config',
-    'current-context': 'test',
-    clusters: [{ name: 'test', cluster }],
-    contexts: [{ name: 'test', context: { cluster: 'test', user: 'test' } }],
-    users: [{ name: 'test', user: { token } }],
-  });
 }
 
 interface Conditioned {

@@ -14,7 +14,8 @@ export interface Preparation {
   readonly helm: string;
   /** Path of the image's archive. */
   readonly archive: string;
-  readonly start: (owner: TeardownOwner) => Promise<TestCluster>;
+  /** Starts a cluster whose nodes hold the images of `images`, an archive; of {@link archive} when left out. */
+  readonly start: (owner: TeardownOwner, images?: string) => Promise<TestCluster>;
 }
 
 /** Prepares a cluster. `missing` says why there is none. */
@@ -28,6 +29,9 @@ export async function prepareCluster(): Promise<Preparation | { readonly missing
   if ('missing' in helm) return helm;
   const archive = await weftArchive();
   if ('missing' in archive) return archive;
-  const { path } = archive;
-  return { helm: helm.path, archive: path, start: (owner) => startCluster(owner, programs, path) };
+  return {
+    helm: helm.path,
+    archive: archive.path,
+    start: (owner, images = archive.path) => startCluster(owner, programs, images),
+  };
 }

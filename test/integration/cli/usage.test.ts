@@ -1,34 +1,16 @@
 /** Tests the `weft` command as a user calls it, without a mesh. */
-import { spawn } from 'node:child_process';
 import { rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { text } from 'node:stream/consumers';
-import { once } from 'node:events';
 import test from 'ava';
-import { processEnvironment } from '../../../lib/config/env.ts';
 import { commands } from '../../../services/cli/command-table.ts';
 import { lanes } from '../../support/lanes.ts';
 import { makeScratch } from '../../support/leftovers.ts';
-
-const WEFT = new URL('../../../services/cli/weft', import.meta.url).pathname;
+import { runWeft } from '../../support/run-weft.ts';
 
 const inTurn = lanes(4);
 
 function weft(...args: string[]) {
-  return inTurn(() => run(args));
-}
-
-async function run(args: readonly string[]) {
-  const child = spawn(WEFT, args, {
-    stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...processEnvironment(), WEFT_MESH: 'nosuchmesh' },
-  });
-  const [stdout, stderr, [code]] = await Promise.all([
-    text(child.stdout),
-    text(child.stderr),
-    once(child, 'close') as Promise<[number | null]>,
-  ]);
-  return { code, stdout, stderr };
+  return inTurn(() => runWeft(args, { WEFT_MESH: 'nosuchmesh' }));
 }
 
 /** One line, no stack. */

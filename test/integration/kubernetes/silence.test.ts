@@ -1,5 +1,4 @@
 /** The client of the Kubernetes API before a server that hangs. A proxy in front of a real one would hide which bytes it held back. */
-import { generateKeyPairSync } from 'node:crypto';
 import { once } from 'node:events';
 import type { RequestListener } from 'node:http';
 import { createServer } from 'node:https';
@@ -7,7 +6,6 @@ import type { AddressInfo } from 'node:net';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../../lib/clock/clock.ts';
-import { issueLeaf } from '../../../lib/identity/x509.ts';
 import { KubernetesClient } from '../../../lib/kubernetes/client.ts';
 import { listItems } from '../../../lib/kubernetes/json-stream.ts';
 import { createTunnelPki } from '../../support/tunnel-pki.ts';
@@ -17,16 +15,7 @@ const SILENCE_MS = 100;
 
 async function clientOf(t: ExecutionContext, answer: RequestListener): Promise<KubernetesClient> {
   const pki = await createTunnelPki();
-  const { publicKey, privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
-  const now = Date.now();
-  const cert = await issueLeaf(pki.root, {
-    publicKey,
-    names: [{ kind: 'ip', value: '127.0.0.1' }],
-    notBeforeMs: now - 60_000,
-    notAfterMs: now + 3_600_000,
-  });
-  const key = privateKey.export({ format: 'pem', type: 'pkcs8' });
-  const server = createServer({ cert, key }, answer).listen(0, '127.0.0.1');
+  const server = createServer(await pki.issueLocal(), answer).listen(0, '127.0.0.1');
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;
   const client = new KubernetesClient(

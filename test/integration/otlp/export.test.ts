@@ -1,6 +1,5 @@
 /** Tests the export of an actor's process to collectors of every kind. */
 import { spawn } from 'node:child_process';
-import { generateKeyPairSync } from 'node:crypto';
 import { once } from 'node:events';
 import { readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
@@ -9,7 +8,6 @@ import { join } from 'node:path';
 import type { ServerOptions } from 'node:https';
 import test from 'ava';
 import type { ExecutionContext } from 'ava';
-import { issueLeaf } from '../../../lib/identity/x509.ts';
 import { bareEnvironment } from '../../support/bare-environment.ts';
 import { makeScratch } from '../../support/leftovers.ts';
 import { OtlpReceiver } from '../../support/otlp-receiver.ts';
@@ -74,16 +72,8 @@ async function scratch(t: ExecutionContext): Promise<string> {
 
 async function serverTls(directory: string): Promise<ServerOptions> {
   const pki = await createTunnelPki();
-  const { publicKey, privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' });
-  const now = Date.now();
-  const cert = await issueLeaf(pki.root, {
-    publicKey,
-    names: [{ kind: 'ip', value: '127.0.0.1' }],
-    notBeforeMs: now - 60_000,
-    notAfterMs: now + 3_600_000,
-  });
   await writeFile(join(directory, 'root.pem'), pki.rootPem);
-  return { cert, key: privateKey.export({ format: 'pem', type: 'pkcs8' }) };
+  return pki.issueLocal();
 }
 
 test('without an endpoint no module of the SDK is loaded, with one it is', async (t) => {

@@ -14,6 +14,7 @@ import { makeScratch } from '../../support/leftovers.ts';
 import { DEFINITIONS, adminClient, installDefinitions } from './definitions.ts';
 import type { ApiServer } from './api-server.ts';
 import { Gateway } from './gateway.ts';
+import { kubeconfigText } from './kubeconfig.ts';
 
 /** An object as tests write it. */
 export interface TestObject {
@@ -239,22 +240,9 @@ export class Cluster {
     const folder = await makeScratch('kubeconfig');
     this.#t.teardown(() => rm(folder, { recursive: true, force: true }));
     const path = join(folder, 'config');
-    const ca = Buffer.from(this.server.caPem).toString('base64');
-    const cluster = {
-      server: options.via?.url ?? this.server.url,
-      'certificate-authority-data': ca,
-    };
-    await writeFile(
-      path,
-      JSON.stringify({
-        apiVersion: 'v1',
-        kind: 'Config',
-        'current-context': 'test',
-        clusters: [{ name: 'test', cluster }],
-        contexts: [{ name: 'test', context: { cluster: 'test', user: 'test' } }],
-        users: [{ name: 'test', user: { token: options.token ?? this.server.adminToken } }],
-      }),
-    );
+    const { caPem, url, adminToken } = this.server;
+    const server = options.via?.url ?? url;
+    await writeFile(path, kubeconfigText({ server, caPem, token: options.token ?? adminToken }));
     return path;
   }
 
