@@ -163,12 +163,13 @@ export class NodeEnrolments {
     await Promise.all([...this.#pods.values()].map((pod) => pod.leaveNode()));
   }
 
-  /** Stops without a change: rules and listeners stay. */
-  stop(): void {
+  /** Stops without a change: rules and listeners stay. Resolves once nothing is written any more. */
+  async stop(): Promise<void> {
     this.#stopped = true;
     this.#drift?.cancel();
-    for (const pod of this.#pods.values()) pod.release();
+    const pods = [...this.#pods.values()];
     this.#pods.clear();
+    await Promise.all(pods.map((pod) => pod.release()));
   }
 
   #create(uid: string): PodEnrolment {

@@ -181,13 +181,15 @@ export class PodEnrolment {
     await this.settled;
   }
 
-  /** Forgets the pod without a change, because the agent stops. */
-  release(): void {
+  /** Forgets the pod, because the agent stops. Resolves once what was being written is written; starts nothing more. */
+  async release(): Promise<void> {
     this.#stopped = true;
     this.#again = false;
     this.#retry?.cancel();
     this.#changed.abort(new Error('the agent stops'));
-    if (!this.#running) this.#rules.drop();
+    this.#rules.stop();
+    await this.#work;
+    this.#rules.drop();
   }
 
   async #run(): Promise<void> {
@@ -200,7 +202,6 @@ export class PodEnrolment {
       }
     } finally {
       this.#running = false;
-      if (this.#stopped) this.#rules.drop();
     }
   }
 

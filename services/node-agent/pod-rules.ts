@@ -72,6 +72,7 @@ export class PodRules {
   #fingerprint: Fingerprint | null = null;
   /** Whether connections may be from a time without redirection. */
   #unprotected = false;
+  #stopped = false;
 
   constructor(uid: string, deps: RuleDeps) {
     this.#uid = uid;
@@ -210,6 +211,11 @@ export class PodRules {
     return this.#deps.redirector.unchanged(target, this.#applied, this.#fingerprint, how);
   }
 
+  /** Ends work that waits for its turn; what runs goes on. */
+  stop(): void {
+    this.#stopped = true;
+  }
+
   /** Releases the namespace without a change. */
   drop(): void {
     this.#netns?.release();
@@ -230,11 +236,15 @@ export class PodRules {
     this.#unprotected = false;
   }
 
-  /** Runs `work` in its turn, and keeps the namespace open meanwhile. */
+  /** Runs `work` in its turn, and keeps the namespace open meanwhile. Rejects with NETNS_RULES after {@link stop}. */
   async #hold<T>(work: (target: RedirectTarget) => Promise<T>): Promise<T> {
     const netns = present(this.#netns, 'rules are written to an open namespace').retain();
     try {
-      return await this.#deps.slots.run(() => work(targetOf(netns)));
+      return await this.#deps.slots.run(() => {
+        // The next agent may be at work already.
+        if (this.#stopped) throw new MeshError('NETNS_RULES', 'the agent stops');
+        return work(targetOf(netns));
+      });
     } finally {
       netns.release();
     }

@@ -87,7 +87,7 @@ export async function driftCost(pods: number, seconds: number): Promise<number> 
     await wait(seconds * 1_000);
     const { user, system } = process.cpuUsage(before);
     const repairs = agent.view().reduce((sum, { driftRepairs }) => sum + driftRepairs, 0);
-    agent.stop();
+    await agent.stop();
     if (repairs > 0) throw new Error(`${repairs} repairs of what nobody changed`);
     return (user + system) / (seconds * 10_000);
   } finally {
