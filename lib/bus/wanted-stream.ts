@@ -19,11 +19,6 @@ export const wantedSchema = z.object({
   names: z.array(z.string().min(1)).min(1).max(WANTED_BATCH_MAX),
 });
 
-/** A valid entry, for the contract tests. */
-export const wantedSample: z.infer<typeof wantedSchema> = {
-  names: ['network-1/10.0.0.7', 'demo/web.test'],
-};
-
 /** The field of an entry that holds it as JSON. */
 const FIELD = 'wanted';
 

@@ -2,11 +2,6 @@
 export class MapOfSets<Value extends string | number> {
   readonly #values = new Map<string, Value | Set<Value>>();
 
-  /** Number of keys with a value. */
-  get size(): number {
-    return this.#values.size;
-  }
-
   add(key: string, value: Value): void {
     const held = this.#values.get(key);
     if (held === undefined) this.#values.set(key, value);

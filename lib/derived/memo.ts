@@ -9,19 +9,13 @@ export class Memo<V> implements Readable<V>, CellOwner {
   readonly rank: number;
   readonly #graph: Graph;
   readonly #compute: (reading: Reading, key: string) => V;
-  readonly #same: (left: V, right: V) => boolean;
   readonly #cells = new Map<string, Cell>();
 
-  /** `compute` must be pure. For `same` see {@link Mapped}; by default values are compared by content. */
-  constructor(
-    graph: Graph,
-    compute: (reading: Reading, key: string) => V,
-    same: (left: V, right: V) => boolean = isDeepStrictEqual,
-  ) {
+  /** `compute` must be pure. Values are compared by content. */
+  constructor(graph: Graph, compute: (reading: Reading, key: string) => V) {
     this.#graph = graph;
     this.rank = graph.nextRank();
     this.#compute = compute;
-    this.#same = same;
   }
 
   /** Number of values that somebody reads. */
@@ -62,7 +56,7 @@ export class Memo<V> implements Readable<V>, CellOwner {
     const result = this.#graph.compute(cell, (reading) => this.#compute(reading, cell.key));
     if (result === null) return false;
     const before = cell.value as V | undefined;
-    if (before !== undefined && this.#same(before, result.value)) return false;
+    if (before !== undefined && isDeepStrictEqual(before, result.value)) return false;
     cell.value = result.value;
     return true;
   }

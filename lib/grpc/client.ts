@@ -2,7 +2,6 @@
 import { isIP } from 'node:net';
 import { callbackify } from 'node:util';
 import { CallCredentials, Client, Metadata, credentials } from '@grpc/grpc-js';
-import type { ChannelOptions } from '@grpc/grpc-js';
 import { MeshError } from '../errors/mesh-error.ts';
 import { RootsCredentials } from './credentials.ts';
 import { parseRootSource } from '../tls/roots.ts';
@@ -42,7 +41,7 @@ const RECONNECT_MAX_MS = 2_000;
  * Opens a client that reads the trust roots for every connection and the token for every request. The caller closes it.
  * Throws CONFIG_INVALID for a bad address.
  */
-export function openGrpcClient(options: GrpcClientOptions, extra: ChannelOptions = {}): Client {
+export function openGrpcClient(options: GrpcClientOptions): Client {
   const { host, port } = parseServerAddress(options.address);
   const channel = new RootsCredentials({
     roots: parseRootSource(options.rootCa),
@@ -67,7 +66,6 @@ export function openGrpcClient(options: GrpcClientOptions, extra: ChannelOptions
       'grpc.initial_reconnect_backoff_ms': RECONNECT_MIN_MS,
       'grpc.max_reconnect_backoff_ms': RECONNECT_MAX_MS,
       'grpc.max_receive_message_length': options.maxReceiveBytes,
-      ...extra,
     },
   );
 }

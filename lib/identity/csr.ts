@@ -113,7 +113,7 @@ export function toPem(label: string, der: Buffer): string {
 }
 
 function requestedNames(names: readonly AltName[]): Asn1 {
-  return sequence(oid(EXTENSION_REQUEST), set(sequence(altNameExtension(names, true))));
+  return sequence(oid(EXTENSION_REQUEST), set(sequence(altNameExtension(names))));
 }
 
 function requestDer(csrPem: string): Buffer {

@@ -34,9 +34,9 @@ export function extension(id: string, critical: boolean, value: Asn1): Asn1 {
   return sequence(oid(id), ...(critical ? [booleanTrue()] : []), octetString(toDer(value)));
 }
 
-/** The subject alternative name extension; critical when the subject is empty (RFC 5280 §4.2.1.6). */
-export function altNameExtension(names: readonly AltName[], critical: boolean): Asn1 {
-  return extension(SUBJECT_ALT_NAME, critical, sequence(...names.map(generalName)));
+/** The subject alternative name extension, critical because the subject is empty (RFC 5280 §4.2.1.6). */
+export function altNameExtension(names: readonly AltName[]): Asn1 {
+  return extension(SUBJECT_ALT_NAME, true, sequence(...names.map(generalName)));
 }
 
 /** True when the basic constraints of an `Extensions` sequence name an authority (RFC 5280 §4.2.1.9). */

@@ -75,7 +75,7 @@ export async function issueLeaf(issuer: Issuer, request: LeafRequest): Promise<s
       extension(BASIC_CONSTRAINTS, true, sequence()),
       extension(SUBJECT_KEY_ID, false, octetString(keyId(spki))),
       extension(AUTHORITY_KEY_ID, false, sequence(contextBytes(0, issuerKeyId))),
-      altNameExtension(request.names, true),
+      altNameExtension(request.names),
     ],
   });
 }

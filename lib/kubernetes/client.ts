@@ -31,7 +31,7 @@ export interface KubernetesRequest {
   readonly body?: unknown;
   /** `application/json` when left out. */
   readonly contentType?: string;
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | undefined;
   /** Attempts; {@link MAX_ATTEMPTS} when left out. Only KUBERNETES_UNAVAILABLE is tried again. */
   readonly attempts?: number;
   /** An answer whose next bytes take longer is cut, in milliseconds; {@link REQUEST_TIMEOUT_MS} when left out. */
@@ -99,17 +99,12 @@ export class KubernetesClient {
 
   /** Creates an object; KUBERNETES_CONFLICT when it exists. `path` is that of the resource. */
   create(path: string, body: unknown, signal?: AbortSignal): Promise<unknown> {
-    return this.request({
-      method: 'POST',
-      path,
-      body,
-      ...(signal === undefined ? {} : { signal }),
-    });
+    return this.request({ method: 'POST', path, body, signal });
   }
 
   /** Replaces an object. A `metadata.resourceVersion` in the body that is not the current one is a KUBERNETES_CONFLICT. */
   replace(path: string, body: unknown, signal?: AbortSignal): Promise<unknown> {
-    return this.request({ method: 'PUT', path, body, ...(signal === undefined ? {} : { signal }) });
+    return this.request({ method: 'PUT', path, body, signal });
   }
 
   /** Writes the given fields by server-side apply; creates the object when it does not exist. */
@@ -121,13 +116,13 @@ export class KubernetesClient {
       query: { fieldManager, ...(force === true ? { force: 'true' } : {}) },
       contentType: 'application/apply-patch+yaml',
       body,
-      ...(signal === undefined ? {} : { signal }),
+      signal,
     });
   }
 
   /** Deletes an object. */
-  delete(path: string, signal?: AbortSignal): Promise<unknown> {
-    return this.request({ method: 'DELETE', path, ...(signal === undefined ? {} : { signal }) });
+  delete(path: string): Promise<unknown> {
+    return this.request({ method: 'DELETE', path });
   }
 
   /** Sends a request and returns the answer's JSON, which is read as a whole. */
@@ -137,7 +132,7 @@ export class KubernetesClient {
     for (let attempt = 1; ; attempt += 1) {
       try {
         const response = await this.#send(request);
-        return parseJson(await readAll(response, request), request.path);
+        return parseJson(await readAll(response, describe(request)), request.path);
       } catch (error) {
         const failure = this.#failure(error, request);
         if (attempt >= attempts || !isCode(failure, 'KUBERNETES_UNAVAILABLE')) throw failure;
@@ -186,7 +181,7 @@ export class KubernetesClient {
     cutWhenSilent(response, request.silenceMs ?? REQUEST_TIMEOUT_MS);
     const status = response.statusCode ?? 0;
     if (status >= 200 && status < 300) return response;
-    const text = await readAll(response, request);
+    const text = await readAll(response, describe(request));
     const failure = statusError(describe(request), status, looseJson(text));
     const seconds = Number(response.headers['retry-after']);
     if (!(seconds > 0)) throw failure;
@@ -234,7 +229,7 @@ export class KubernetesClient {
           : { 'content-type': request.contentType ?? 'application/json' }),
       },
       ...secure,
-      ...(request.signal === undefined ? {} : { signal: request.signal }),
+      signal: request.signal,
     };
   }
 
@@ -270,13 +265,14 @@ function cutWhenSilent(response: IncomingMessage, silenceMs: number): void {
   );
 }
 
-async function readAll(response: IncomingMessage, request: KubernetesRequest): Promise<Buffer> {
+/** Reads an answer as a whole. `what` names the request. Throws KUBERNETES_INVALID above {@link MAX_ANSWER_BYTES}. */
+export async function readAll(response: IncomingMessage, what: string): Promise<Buffer> {
   const chunks: Buffer[] = [];
   let size = 0;
   for await (const chunk of response as AsyncIterable<Buffer>) {
     size += chunk.length;
     if (size > MAX_ANSWER_BYTES) {
-      const why = `${describe(request)}: the answer is above ${MAX_ANSWER_BYTES} bytes`;
+      const why = `${what}: the answer is above ${MAX_ANSWER_BYTES} bytes`;
       throw new MeshError('KUBERNETES_INVALID', why);
     }
     chunks.push(chunk);
@@ -285,7 +281,7 @@ async function readAll(response: IncomingMessage, request: KubernetesRequest): P
 }
 
 /** Returns the body of a failure, which proxies send as any text, as JSON where it is such. */
-function looseJson(text: Buffer): unknown {
+export function looseJson(text: Buffer): unknown {
   try {
     return JSON.parse(text.toString('utf8'));
   } catch (error) {

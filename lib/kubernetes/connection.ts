@@ -119,7 +119,7 @@ export type GivenCredentials = Pick<KubernetesConnection, 'token' | 'client'>;
 /** How {@link readKubeconfig} chooses. */
 export interface KubeconfigChoice {
   /** The name of a context; the current one when left out. */
-  readonly context?: string;
+  readonly context?: string | undefined;
   /** Runs the program of `user.exec`, which is unsupported without this. */
   readonly exec?: (program: unknown) => Promise<GivenCredentials>;
 }

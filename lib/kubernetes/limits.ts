@@ -47,3 +47,13 @@ export const CONCURRENT_WRITES = 4;
 export const WRITE_BACKOFF = { baseMs: 200, maxMs: 30_000 } as const;
 /** Attempts of one write before it is dropped and counted. About five minutes. */
 export const MAX_WRITE_ATTEMPTS = 16;
+/** Time limit for the API server to open a way to a pod. */
+export const OPEN_TIMEOUT_MS = 15_000;
+/** Largest message that a pod's answer comes in; kubelets copy by 32 KiB. */
+export const MAX_MESSAGE_BYTES = 1024 * 1024;
+/** Bytes kept of the reason why a port cannot be reached. */
+export const MAX_REASON_BYTES = 4_096;
+/** Time limit for the program of a kubeconfig that gives credentials; it may ask a person. */
+export const CREDENTIALS_TIMEOUT_MS = 120_000;
+/** Largest output of that program. */
+export const MAX_CREDENTIALS_BYTES = 1024 * 1024;

@@ -163,9 +163,9 @@ export function releaseFd(fd: number): void {
   callNative((native) => native.releaseFd(fd));
 }
 
-/** Closes a descriptor that the thread holds, by a reset (RST) if `reset`. */
-export function closeHeld(fd: number, reset: boolean): void {
-  callNative((native) => native.closeHeld(fd, reset));
+/** Closes a descriptor that the thread holds, by a reset (RST). */
+export function resetHeld(fd: number): void {
+  callNative((native) => native.closeHeld(fd, true));
 }
 
 /**
@@ -175,11 +175,6 @@ export function closeHeld(fd: number, reset: boolean): void {
  */
 export function acceptedNames(fd: number, redirected: boolean): AcceptedNames | null {
   return callNative((native) => native.acceptedNames(fd, redirected));
-}
-
-/** Returns whether this process may mark sockets (CAP_NET_ADMIN or CAP_NET_RAW). */
-export function canMark(mark: number): boolean {
-  return callNative((native) => native.canMark(mark));
 }
 
 /** Makes the close of this connection a reset (RST), even if data still waits to be sent or read. Throws NATIVE_SYSCALL. */

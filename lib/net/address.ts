@@ -88,18 +88,9 @@ export function formatHostPort(host: string, port: number): string {
 }
 
 /**
- * Parses the output of {@link formatHostPort}. An IP host comes back canonical, any other non-empty host as written. The port must
- * be 0 to 65535. Throws ADDRESS_INVALID.
+ * Parses the output of {@link formatHostPort}. An IP host comes back canonical, any other non-empty host as written. Null for
+ * another form, and for a port that is not 0 to 65535.
  */
-export function parseHostPort(text: string): HostPort {
-  const result = tryParseHostPort(text);
-  if (result === null) {
-    throw new MeshError('ADDRESS_INVALID', `not host:port or [v6]:port: ${JSON.stringify(text)}`);
-  }
-  return result;
-}
-
-/** Like {@link parseHostPort}, but returns null instead of throwing. */
 export function tryParseHostPort(text: string): HostPort | null {
   const separator = text.lastIndexOf(':');
   if (separator <= 0) return null;

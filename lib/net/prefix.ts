@@ -82,11 +82,6 @@ export class PrefixSet {
     this.#v6 = outermost(all.filter((prefix) => prefix.family === 6));
   }
 
-  /** Ranges kept, nested ones not counted. */
-  get size(): number {
-    return this.#v4.length + this.#v6.length;
-  }
-
   /** True when a range of the address's family holds it. */
   contains(address: IpAddress): boolean {
     const ranges = address.family === 4 ? this.#v4 : this.#v6;

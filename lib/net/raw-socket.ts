@@ -2,7 +2,7 @@ import { Socket } from 'node:net';
 import { present } from '../errors/assert.ts';
 import { MeshError } from '../errors/mesh-error.ts';
 import { closeFd } from '../linux/netns.ts';
-import { closeHeld, holdFd, releaseFd } from '../linux/sockets.ts';
+import { holdFd, releaseFd, resetHeld } from '../linux/sockets.ts';
 import { duplicateFd } from '../linux/splice-pump.ts';
 import { adoptSocket, resetSocket, socketFd } from './socket.ts';
 
@@ -101,7 +101,7 @@ export class RawSocket {
   /** Closes the connection by a reset (RST); without effect once it is gone. */
   reset(): void {
     this.recall();
-    if (this.#fd !== null) closeHeld(this.#fd, true);
+    if (this.#fd !== null) resetHeld(this.#fd);
     else if (this.#socket !== null) resetSocket(this.#socket);
     this.#fd = null;
   }
@@ -184,7 +184,7 @@ function adoptHeld(fd: number): Socket {
     socket.on('error', ignore);
     return socket;
   } catch (error) {
-    closeHeld(fd, true);
+    resetHeld(fd);
     throw error;
   }
 }

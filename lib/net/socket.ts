@@ -3,7 +3,7 @@ import { Socket } from 'node:net';
 import type { Server } from 'node:net';
 import { present } from '../errors/assert.ts';
 import { MeshError } from '../errors/mesh-error.ts';
-import { acceptedNames, resetOnClose } from '../linux/sockets.ts';
+import { resetOnClose } from '../linux/sockets.ts';
 import type { AcceptedNames } from '../linux/sockets.ts';
 import { canonicalIp, formatHostPort } from './address.ts';
 
@@ -24,12 +24,6 @@ export interface AcceptedEnds {
   readonly local: Endpoint;
   /** The destination before redirection; null when it was not redirected or the caller did not ask. */
   readonly original: Endpoint | null;
-}
-
-/** The ends of an accepted connection by its descriptor, null when the peer is gone already. Throws NATIVE_SYSCALL for other failures. */
-export function acceptedEnds(fd: number, redirected: boolean): AcceptedEnds | null {
-  const names = acceptedNames(fd, redirected);
-  return names === null ? null : namedEnds(names);
 }
 
 /** The ends of an accepted connection by the kernel's names. */

@@ -75,11 +75,6 @@ export class ZdsProxy {
     return this.#session !== null;
   }
 
-  /** True while connected, after the snapshot of this session was handled. */
-  get synced(): boolean {
-    return this.#session?.synced === true;
-  }
-
   get counters(): ZdsProxyCounters {
     return this.#counters;
   }

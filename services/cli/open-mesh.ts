@@ -3,7 +3,7 @@ import { processEnvironment } from '../../lib/config/env.ts';
 import { UsageError } from '../../lib/errors/usage-error.ts';
 import { liveRecord } from '../local-mesh/mesh-record.ts';
 import { meshPaths } from '../local-mesh/mesh-paths.ts';
-import { kubeconfigFiles } from './cluster/kubeconfig-files.ts';
+import { kubeconfigFiles } from './cluster/access.ts';
 import { localMesh } from './local-mesh.ts';
 import type { Mesh } from './mesh.ts';
 import type { ClusterOptions } from './output.ts';

@@ -6,7 +6,7 @@ import { Backoff } from '../../lib/clock/backoff.ts';
 import { MeshError, errorText } from '../../lib/errors/mesh-error.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import type { ManifestDocument } from './manifests.ts';
-import { ask, askJson, askLines } from './unix-http.ts';
+import { ask, askLines } from './unix-http.ts';
 
 /** The result for one object. */
 export interface AppliedObject {
@@ -93,15 +93,6 @@ export class ManifestApi {
     });
     if (answer.status === 200) return answer.body;
     throw refused(answer.status, answer.body);
-  }
-
-  /** All objects of a kind. */
-  async list(kind: string): Promise<readonly unknown[]> {
-    const answer = await askJson<{ items: unknown[] }>({
-      socket: this.#socket,
-      path: `/objects?kind=${encodeURIComponent(kind)}`,
-    });
-    return answer.items;
   }
 
   /** Reports a pod's status. False when the control plane has no such pod, or another pod of that name. */

@@ -54,11 +54,6 @@ export class LeaderWork {
     return this.#candidate.held;
   }
 
-  /** The namespaces whose roots belong to another program, sorted; empty in a process that does not lead. */
-  get foreign(): readonly string[] {
-    return this.#roots?.foreign ?? [];
-  }
-
   /** Competes for the lease and works while it is held, until it is closed. */
   run(authority: AuthoritySource): Promise<void> {
     return this.#candidate.run((signal) => this.#lead(authority, signal));

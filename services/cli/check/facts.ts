@@ -4,7 +4,7 @@ import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import type { KubernetesClient } from '../../../lib/kubernetes/client.ts';
 import { ifPresent, isCode } from '../../../lib/kubernetes/status.ts';
 import type { ClusterAccess } from '../cluster/access.ts';
-import { readList } from '../cluster/read-list.ts';
+import { readList } from '../../../lib/kubernetes/read-list.ts';
 import { readWorkloads } from '../cluster/workloads.ts';
 import type { Workload } from '../cluster/workloads.ts';
 import type { Read } from './line.ts';

@@ -18,9 +18,9 @@ import type { Mesh, Rows } from '../mesh.ts';
 import type { ClusterOptions } from '../output.ts';
 import { openCluster } from './access.ts';
 import type { ClusterAccess } from './access.ts';
-import { forwardPort } from './forwarded-port.ts';
+import { forwardPort } from '../../../lib/kubernetes/forwarded-port.ts';
 import { FORWARD_WAIT_MS, MAX_FORWARDS, MAX_WAITING_FORWARDS } from './limits.ts';
-import { readList } from './read-list.ts';
+import { readList } from '../../../lib/kubernetes/read-list.ts';
 import { hosts, nodesOf, podsOfRole, readWeftPods } from './weft-pods.ts';
 import type { WeftPod } from './weft-pods.ts';
 

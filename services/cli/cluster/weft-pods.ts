@@ -4,7 +4,7 @@ import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { NODE_GROUP } from '../../local-mesh/actors.ts';
 import type { ActorName } from '../../local-mesh/actors.ts';
 import type { ClusterAccess } from './access.ts';
-import { readList } from './read-list.ts';
+import { readList } from '../../../lib/kubernetes/read-list.ts';
 import { PART_OF, ROLE_LABEL, VERSION_LABEL } from './workloads.ts';
 
 /** The container that hosts all roles of a node in the profile compact. */

@@ -1,7 +1,7 @@
 /** Workloads of a cluster, as far as the command line looks at them. */
 import { z } from 'zod';
 import type { KubernetesClient } from '../../../lib/kubernetes/client.ts';
-import { readList } from './read-list.ts';
+import { readList } from '../../../lib/kubernetes/read-list.ts';
 
 /** The label of everything of Weft. */
 export const PART_OF = 'app.kubernetes.io/part-of';

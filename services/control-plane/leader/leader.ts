@@ -61,11 +61,6 @@ export class Leader {
     );
   }
 
-  /** True while this replica writes. */
-  get leads(): boolean {
-    return this.#candidate.held;
-  }
-
   /** Competes until it is closed. */
   run(): Promise<void> {
     const metrics = writeQueueMetrics(this.#parts.metrics, () => this.#writes?.size ?? 0);

@@ -33,11 +33,6 @@ export class PeerWatch {
     deps.state.onInvalidate((ids) => this.#changed(ids));
   }
 
-  /** Addresses with a tunnel. */
-  get size(): number {
-    return this.#tunnels.size;
-  }
-
   /** Follows a tunnel with the address until it closes. */
   add(ip: string, tunnel: Tunnel): void {
     const known = this.#tunnels.get(ip) ?? new Set();

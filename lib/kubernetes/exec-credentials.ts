@@ -2,9 +2,9 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { z } from 'zod';
-import { processEnvironment } from '../../../lib/config/env.ts';
-import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
-import type { GivenCredentials } from '../../../lib/kubernetes/connection.ts';
+import type { Environment } from '../config/env.ts';
+import { MeshError, errorText } from '../errors/mesh-error.ts';
+import type { GivenCredentials } from './connection.ts';
 import { CREDENTIALS_TIMEOUT_MS, MAX_CREDENTIALS_BYTES } from './limits.ts';
 
 const programSchema = z.looseObject({
@@ -28,8 +28,11 @@ const answerSchema = z.looseObject({
   }),
 });
 
-/** Runs the program of `user.exec`. Throws CONFIG_INVALID, and KUBERNETES_REFUSED when it gives no credentials. */
-export async function execCredentials(program: unknown): Promise<GivenCredentials> {
+/** Runs the program of `user.exec` with the caller's environment. Throws CONFIG_INVALID, and KUBERNETES_REFUSED when it gives no credentials. */
+export async function execCredentials(
+  program: unknown,
+  environment: Environment,
+): Promise<GivenCredentials> {
   const parsed = programSchema.safeParse(program);
   if (!parsed.success) {
     const [issue] = parsed.error.issues;
@@ -41,7 +44,7 @@ export async function execCredentials(program: unknown): Promise<GivenCredential
   try {
     const { stdout } = await promisify(execFile)(command, args, {
       env: {
-        ...processEnvironment(),
+        ...environment,
         ...Object.fromEntries(env.map(({ name, value }) => [name, value])),
         KUBERNETES_EXEC_INFO: JSON.stringify(info),
       },

@@ -1,5 +1,5 @@
-import type { KubernetesClient } from '../../../lib/kubernetes/client.ts';
-import { listItems } from '../../../lib/kubernetes/json-stream.ts';
+import type { KubernetesClient } from './client.ts';
+import { listItems } from './json-stream.ts';
 
 /** Reads a list object by object, and keeps what `pick` makes of each; null leaves it out. */
 export async function readList<T>(

@@ -3,9 +3,10 @@ import { Duplex } from 'node:stream';
 import type { IncomingMessage } from 'node:http';
 import type WebSocket from 'ws';
 import type { RawData } from 'ws';
-import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
-import type { KubernetesClient } from '../../../lib/kubernetes/client.ts';
-import { statusError } from '../../../lib/kubernetes/status.ts';
+import { MeshError, errorText } from '../errors/mesh-error.ts';
+import { looseJson, readAll } from './client.ts';
+import type { KubernetesClient } from './client.ts';
+import { statusError } from './status.ts';
 import { MAX_MESSAGE_BYTES, MAX_REASON_BYTES, OPEN_TIMEOUT_MS } from './limits.ts';
 
 /** Channels of a port; the first byte of each message names one. */
@@ -62,20 +63,7 @@ export async function forwardPort(
 }
 
 async function refusal(response: IncomingMessage, namespace: string, what: string): Promise<Error> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of response as AsyncIterable<Buffer>) {
-    size += chunk.length;
-    if (size <= MAX_MESSAGE_BYTES) chunks.push(chunk);
-  }
-  const text = Buffer.concat(chunks).toString('utf8');
-  let body: unknown;
-  try {
-    body = JSON.parse(text);
-  } catch {
-    // Proxies answer with any text.
-    body = { kind: 'Status', message: text.trim() };
-  }
+  const body = looseJson(await readAll(response, what));
   const failure = statusError(what, response.statusCode ?? 0, body);
   if (failure.code !== 'KUBERNETES_REFUSED') return failure;
   return new MeshError(
