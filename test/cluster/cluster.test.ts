@@ -9,13 +9,14 @@ import { Owner } from './support/owner.ts';
 import { ask, podPerNode, podsOf, rolledOut, urlOf } from './support/pods.ts';
 import { prepareCluster } from './support/prepare.ts';
 import { marks, traces } from './support/snapshot.ts';
-import { enrol, installWeft, uninstallWeft } from './support/weft.ts';
+import { enrol, installWeft } from './support/weft.ts';
 import { restartNode, startWithoutAgent } from './failures.ts';
 import { missingRights, readCommands } from './cli.ts';
 import { compact, sharedRedis } from './forms.ts';
 import { captureLink, enrolRunning, resources } from './mesh.ts';
 import { restartUnderLoad, upgradeUnderLoad } from './roll.ts';
 import { confined, ownNodeOnly, restricted, withinRequests } from './security.ts';
+import { uninstallUnderLoad } from './uninstall.ts';
 
 const owner = new Owner();
 let running: TestCluster | null = null;
@@ -163,19 +164,11 @@ clusterTest('the pods of a node that was down return into the mesh', async (t) =
   await restartNode(t, cluster(), { inside: 'mesh', outside: 'plain' });
 });
 
-clusterTest('helm uninstall leaves nothing on the nodes', async (t) => {
+clusterTest('helm uninstall leaves nothing, and new connections go on', async (t) => {
   t.timeout(300_000);
-  await cluster().kubectl('label', 'namespace', 'early', 'istio.io/dataplane-mode-');
-  const marked = async (): Promise<readonly string[]> => marks(cluster(), 'early');
-  await until(async () => (await marked()).length === 0, { what: 'no pod or node has a mark' });
-  // Pods that are still in the mesh, those of the namespace `mesh`, are taken out by the agents that leave.
-  await uninstallWeft(cluster(), helm);
-  t.deepEqual(await marked(), []);
-  const left = await Promise.all(cluster().nodes.map(traces));
-  t.deepEqual(left, tracesBefore);
-  const [pod] = await podPerNode(cluster(), 'mesh', 'client');
-  const from = { namespace: 'mesh', pod: present(pod, 'a pod') };
-  t.truthy((await ask(cluster(), from, 'http://web.mesh/')).pod);
+  await uninstallUnderLoad(t, cluster(), { helm, namespaces: ['mesh'] });
+  t.deepEqual(await marks(cluster(), 'early'), []);
+  t.deepEqual(await Promise.all(cluster().nodes.map(traces)), tracesBefore);
 });
 
 for (const [name, form] of Object.entries({
@@ -188,6 +181,7 @@ for (const [name, form] of Object.entries({
       t.timeout(400_000);
       await form(t, { cluster: cluster(), helm, inside: 'mesh', outside: 'plain' });
       t.deepEqual(await Promise.all(cluster().nodes.map(traces)), tracesBefore);
+      t.deepEqual(await marks(cluster(), 'mesh'), []);
     },
   );
 }

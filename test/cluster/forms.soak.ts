@@ -7,7 +7,7 @@ import type { TestCluster } from './support/cluster.ts';
 import { Owner } from './support/owner.ts';
 import { rolledOut } from './support/pods.ts';
 import { prepareCluster } from './support/prepare.ts';
-import { traces } from './support/snapshot.ts';
+import { marks, traces } from './support/snapshot.ts';
 
 const FORMS = { 'a Redis of the operator': externalRedis, 'kubectl alone': withoutHelm };
 const INSIDE = 'mesh';
@@ -48,5 +48,6 @@ for (const [name, form] of Object.entries(FORMS)) {
     t.timeout(600_000);
     await form(t, { cluster: cluster(), helm, inside: INSIDE, outside: OUTSIDE });
     t.deepEqual(await Promise.all(cluster().nodes.map(traces)), tracesBefore);
+    t.deepEqual(await marks(cluster(), INSIDE), []);
   });
 }

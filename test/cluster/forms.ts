@@ -135,6 +135,9 @@ export async function withoutHelm(t: ExecutionContext, place: FormPlace): Promis
   t.regex(errorText(refusal), /"authorizationpolicies\.security\.istio\.io" already exists/);
   await works(t, place);
   await gatewaysLater(cluster, place.outside);
+  // As docs/kubernetes.md has it: the agents go while they have their rights.
+  const agents = ['daemonset', 'weft-node-agent', '--cascade=foreground'];
+  await cluster.kubectl('-n', SYSTEM, 'delete', ...agents);
   await cluster.kubectl('delete', '-f', manifests);
   const left = await cluster.kubectl('get', 'crd', '-l', 'owner=another', '-o', 'name');
   t.is(left.trim(), `customresourcedefinition.apiextensions.k8s.io/${POLICIES}`);

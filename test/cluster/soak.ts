@@ -1,8 +1,9 @@
 /**
- * Kills Weft's containers on a cluster under load, and measures the start of many pods: `npm run soak:cluster`, with
- * `--seconds N` (300) of kills and `--pods N` (100) on a node. Prints what it saw; ends with status 1 when a connection failed
- * that no killed proxy carried.
+ * Measures the processor time of Weft's containers and the start of many pods on a cluster, and kills the containers under load: `npm
+ * run soak:cluster`, with `--measure N` seconds (60) without and with a load, `--pods N` (100) on a node, `--seconds N` (300) of kills,
+ * and the `--profile` of the chart. Prints what it saw; ends with status 1 when a connection failed that no killed proxy carried.
  */
+import { setTimeout as pause } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { present } from '../../lib/errors/assert.ts';
 import { until } from '../support/until.ts';
@@ -15,6 +16,7 @@ import type { LoadResult } from './support/load.ts';
 import { Owner } from './support/owner.ts';
 import { isReady, podPerNode, podsOf, rolledOut, urlOf } from './support/pods.ts';
 import { prepareCluster } from './support/prepare.ts';
+import { processorTimes } from './support/processor-time.ts';
 import { startTimes } from './support/start-times.ts';
 import { SYSTEM, enrol, installWeft } from './support/weft.ts';
 
@@ -25,10 +27,13 @@ const { values } = parseArgs({
   options: {
     seconds: { type: 'string', default: '300' },
     pods: { type: 'string', default: '100' },
+    measure: { type: 'string', default: '60' },
+    profile: { type: 'string', default: 'standard' },
   },
 });
 const seconds = Number(values.seconds);
 const pods = Number(values.pods);
+const measureMs = Number(values.measure) * 1_000;
 const say = (text: string): void => void process.stdout.write(`${text}\n`);
 
 /** A load from a pod of one node to a pod of another, or of the same one. */
@@ -91,6 +96,26 @@ async function allReady(cluster: TestCluster): Promise<boolean> {
   return all.every(isReady);
 }
 
+/** Measures processor time without a load, and with one from a pod of one node to a pod of the other. */
+async function measure(cluster: TestCluster): Promise<void> {
+  const idle = await processorTimes(cluster, () => pause(measureMs));
+  const [pod] = await podPerNode(cluster, NAMESPACE, 'client');
+  const [, server] = await podPerNode(cluster, NAMESPACE, 'web');
+  const from = { namespace: NAMESPACE, pod: present(pod, 'a client') };
+  const { ip } = present(server?.status.podIPs[0], 'an address');
+  let result: LoadResult | null = null;
+  const loaded = await processorTimes(cluster, async () => {
+    result = await loadWhile(cluster, from, urlOf(ip, APP_PORT), () => pause(measureMs));
+  });
+  const { fresh, kept } = present<LoadResult>(result, 'the load has ended');
+  const rate = (count: number): number => Math.round((count / measureMs) * 1_000);
+  say(`load: ${rate(fresh)} new connections a second, ${rate(kept)} answers of kept ones`);
+  for (const [name, share] of idle) {
+    const under = present(loaded.get(name), 'the container is still there');
+    say(`${name}: ${share.toFixed(1)} m idle, ${under.toFixed(1)} m under load`);
+  }
+}
+
 /** Measures the start of pods outside and inside the mesh. */
 async function startPods(cluster: TestCluster): Promise<void> {
   const node = present(cluster.nodes[0], 'a node').place.name;
@@ -119,11 +144,12 @@ if ('missing' in preparation) {
   const owner = new Owner();
   try {
     const cluster = await preparation.start(owner);
-    await installWeft(cluster, preparation.helm);
+    await installWeft(cluster, preparation.helm, [`profile=${values.profile}`]);
     await cluster.kubectl('create', 'namespace', NAMESPACE);
     await enrol(cluster, NAMESPACE);
     await cluster.objects.apply(...app(NAMESPACE, 'web', 2), ...app(NAMESPACE, 'client', 2));
     for (const name of ['web', 'client']) await rolledOut(cluster, NAMESPACE, `deployment/${name}`);
+    if (measureMs > 0) await measure(cluster);
     if (pods > 0) await startPods(cluster);
     if (seconds > 0 && (await kill(cluster)) > 0) process.exitCode = 1;
   } catch (error) {

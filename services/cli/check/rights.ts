@@ -26,6 +26,7 @@ const CREATED: readonly (readonly [group: string, resource: string, everywhere: 
   ['', 'serviceaccounts', false],
   ['apps', 'daemonsets', false],
   ['apps', 'deployments', false],
+  ['batch', 'jobs', false],
   ['policy', 'poddisruptionbudgets', false],
   ['networking.k8s.io', 'networkpolicies', false],
   ['rbac.authorization.k8s.io', 'roles', false],

@@ -8,10 +8,12 @@ import type { ClusterPod } from './pods.ts';
 /** Kept connections: one more after each of these times, up to so many. */
 const KEEP_EVERY_MS = 10_000;
 const MAX_KEPT = 20;
+const NONE_KEPT = 0;
 
 const SCRIPT = `
 const { connect } = require('node:net');
 const { hostname, port } = new URL(process.argv[1]);
+const maxKept = Number(process.argv[2]);
 // Connections to the other family begin when this one is refused, and not because the machine is busy.
 const to = { host: hostname, port: Number(port || 80), autoSelectFamilyAttemptTimeout: 10_000 };
 const request = 'GET / HTTP/1.1\\r\\nHost: ' + hostname + '\\r\\n\\r\\n';
@@ -37,7 +39,7 @@ const fresh = () => {
 fresh();
 const kept = new Set();
 const keep = () => {
-  if (kept.size === ${MAX_KEPT}) return;
+  if (kept.size >= maxKept) return;
   const socket = connect(to, () => socket.write(request));
   const since = now();
   const lost = (error) => {
@@ -60,6 +62,12 @@ process.stdin.resume().on('end', () => {
 });
 `;
 
+/** The pod that a load comes from. */
+export interface LoadSource {
+  readonly namespace: string;
+  readonly pod: ClusterPod;
+}
+
 /** A connection that failed. Times are in ISO's form. */
 export interface LoadFailure {
   readonly what: 'new connection' | 'kept connection';
@@ -81,13 +89,32 @@ export interface LoadResult {
 }
 
 /** Puts a load on a URL from a pod while `body` runs. */
-export async function loadWhile(
+export function loadWhile(
   cluster: TestCluster,
-  from: { readonly namespace: string; readonly pod: ClusterPod },
+  from: LoadSource,
   url: string,
   body: () => Promise<void>,
 ): Promise<LoadResult> {
-  const node = ['/opt/weft/node_modules/.bin/node', '-e', SCRIPT, url];
+  return load(cluster, from, { url, maxKept: MAX_KEPT }, body);
+}
+
+/** Opens new connections to a URL from a pod while `body` runs, and keeps none. */
+export function newConnectionsWhile(
+  cluster: TestCluster,
+  from: LoadSource,
+  url: string,
+  body: () => Promise<void>,
+): Promise<LoadResult> {
+  return load(cluster, from, { url, maxKept: NONE_KEPT }, body);
+}
+
+async function load(
+  cluster: TestCluster,
+  from: LoadSource,
+  { url, maxKept }: { readonly url: string; readonly maxKept: number },
+  body: () => Promise<void>,
+): Promise<LoadResult> {
+  const node = ['/opt/weft/node_modules/.bin/node', '-e', SCRIPT, url, String(maxKept)];
   const words = ['-n', from.namespace, 'exec', '-i', from.pod.metadata.name, '--', ...node];
   const child = spawn(cluster.kubectlPath, [`--kubeconfig=${cluster.kubeconfig}`, ...words], {
     stdio: ['pipe', 'pipe', 'inherit'],

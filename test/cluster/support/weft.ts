@@ -11,7 +11,6 @@ const run = promisify(execFile);
 /** The namespace of the release. */
 export const SYSTEM = 'istio-system';
 const NAMESPACE_LABEL = 'istio.io/dataplane-mode';
-const POD_ANNOTATION = 'ambient.istio.io/redirection';
 const [REPOSITORY, TAG] = WEFT_IMAGE.split(':');
 
 /** Runs Helm with an administrator's rights; returns its output. */
@@ -62,10 +61,9 @@ export async function uninstallWeft(cluster: TestCluster, program: string): Prom
   await cluster.kubectl('wait', '--for=delete', ...pods, '--timeout=120s');
 }
 
-/** Takes a namespace's pods out of the mesh, also out of one that is no longer there. */
+/** Takes a namespace's pods out of the mesh. */
 export async function leave(cluster: TestCluster, namespace: string): Promise<void> {
   await cluster.kubectl('label', 'namespace', namespace, `${NAMESPACE_LABEL}-`);
-  await cluster.kubectl('-n', namespace, 'annotate', 'pods', '--all', `${POD_ANNOTATION}-`);
 }
 
 /** Brings a namespace's pods into the mesh. */

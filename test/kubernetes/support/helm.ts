@@ -36,18 +36,23 @@ export function helmProgram(): Promise<GoProgram> {
   });
 }
 
-/** The chart as Helm renders it, for a namespace and values. Rejects with Helm's words when it refuses the values. */
+/**
+ * The chart as Helm renders it, for a namespace and values, with `options` of `helm template`. Rejects with Helm's words when it
+ * refuses the values.
+ */
 export async function renderChart(
   helm: string,
   namespace: string,
   values: Readonly<Record<string, unknown>> = {},
+  options: readonly string[] = [],
 ): Promise<string> {
   const folder = await makeScratch('helm');
   try {
     // JSON is YAML.
     await writeFile(join(folder, 'values.yaml'), JSON.stringify(values));
     const args = ['template', 'weft', CHART, '--namespace', namespace, '--kube-version', '1.34'];
-    const { stdout } = await run(helm, [...args, '--values', join(folder, 'values.yaml')], {
+    const given = [...options, '--values', join(folder, 'values.yaml')];
+    const { stdout } = await run(helm, [...args, ...given], {
       maxBuffer: MAX_OUTPUT_BYTES,
       env: { HOME: folder },
     });
@@ -57,9 +62,10 @@ export async function renderChart(
   }
 }
 
-/** The text of `infra/kubernetes/weft.yaml`. */
+/** The text of `infra/kubernetes/weft.yaml`. What Helm does at an event is not in it: kubectl has no events. */
 export async function renderManifests(helm: string): Promise<string> {
-  return HEADER + (await renderChart(helm, 'istio-system', { namespace: { create: true } }));
+  const values = { namespace: { create: true } };
+  return HEADER + (await renderChart(helm, 'istio-system', values, ['--no-hooks']));
 }
 
 /** The chart's definitions of resources, which Helm creates where they are missing. */

@@ -1,11 +1,11 @@
 /** Runs actors under the roles of `infra/kubernetes/weft.yaml`, and compares the roles with what the actors did. */
 import { readFile } from 'node:fs/promises';
 import type { ExecutionContext } from 'ava';
-import { parseAllDocuments } from 'yaml';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { KubernetesClient } from '../../../lib/kubernetes/client.ts';
 import { until } from '../../support/until.ts';
 import type { Cluster, TestObject } from './cluster.ts';
+import { MANIFESTS, objectsOf } from './helm.ts';
 
 interface Rule {
   readonly apiGroups: readonly string[];
@@ -13,7 +13,7 @@ interface Rule {
   readonly verbs: readonly string[];
 }
 
-/** An account that has exactly its rights in `infra/kubernetes/weft.yaml`. */
+/** An account that has exactly its rights in manifests. */
 export interface RoleAccount {
   readonly token: string;
   /** The name in the audit log. */
@@ -22,7 +22,6 @@ export interface RoleAccount {
   readonly rights: ReadonlySet<string>;
 }
 
-const MANIFESTS = new URL('../../../infra/kubernetes/weft.yaml', import.meta.url);
 const INSTALLED = 'istio-system';
 const BINDINGS = new Set(['RoleBinding', 'ClusterRoleBinding']);
 
@@ -32,19 +31,20 @@ interface Binding extends TestObject {
 }
 
 /**
- * Applies an account of `infra/kubernetes/weft.yaml` and its roles for another namespace than istio-system. `only` names cluster
- * roles that are bound in this namespace alone: tests share the server, and must not write each other's objects.
+ * Applies an account and its roles: those of `objects`, or those of `infra/kubernetes/weft.yaml` for another namespace than
+ * istio-system. `only` names cluster roles that are bound in this namespace alone: tests share the server, and must not write each
+ * other's objects.
  */
 export async function underRole(
   cluster: Cluster,
   account: string,
-  options: { readonly namespace: string; readonly only?: readonly string[] },
+  options: {
+    readonly namespace: string;
+    readonly only?: readonly string[];
+    readonly objects?: readonly TestObject[];
+  },
 ): Promise<RoleAccount> {
-  const { namespace, only = [] } = options;
-  const text = (await readFile(MANIFESTS, 'utf8')).replaceAll(INSTALLED, namespace);
-  const objects = parseAllDocuments(text)
-    .map((document) => document.toJS() as TestObject | null)
-    .filter((object) => object !== null);
+  const { namespace, only = [], objects = await manifests(namespace) } = options;
   const bindings = objects.filter((object): object is Binding => BINDINGS.has(object.kind));
   const rights = new Set<string>();
   for (const binding of bindings) {
@@ -66,6 +66,10 @@ export async function underRole(
     user: `system:serviceaccount:${namespace}:${account}`,
     rights,
   };
+}
+
+async function manifests(namespace: string): Promise<readonly TestObject[]> {
+  return objectsOf((await readFile(MANIFESTS, 'utf8')).replaceAll(INSTALLED, namespace));
 }
 
 function rightsOf(rules: readonly Rule[]): string[] {

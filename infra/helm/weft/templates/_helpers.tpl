@@ -29,8 +29,9 @@ app.kubernetes.io/part-of: weft
 {{/* The account of a role: (root role). Istio trusts one account with the identities of a node. */}}
 {{- define "weft.account" -}}
 {{- $node := list "cert-fetcher" "xds-ingester" "node-proxy" -}}
+{{- $cluster := list "control-plane" "ca" "uninstall" -}}
 {{- if and .root.Values.replaceZtunnel.enabled (has .role $node) -}} ztunnel
-{{- else if and (eq .root.Values.profile "compact") (ne .role "control-plane") (ne .role "ca") -}} weft-node-agent
+{{- else if and (eq .root.Values.profile "compact") (not (has .role $cluster)) -}} weft-node-agent
 {{- else -}} weft-{{ .role }}
 {{- end -}}
 {{- end }}

@@ -55,8 +55,8 @@ test('the rights to install are those for the kinds of the chart', async (t) => 
       const group = apiVersion.includes('/') ? apiVersion.split('/')[0] : '';
       return `${group}/${kind.toLowerCase().replace(/y$/, 'ie')}s`;
     });
-  // Helm keeps its release in a Secret, and creates the definitions.
-  const more = ['/secrets', 'apiextensions.k8s.io/customresourcedefinitions'];
+  // Helm keeps its release in a Secret, creates the definitions, and runs a Job before it removes the chart.
+  const more = ['/secrets', 'apiextensions.k8s.io/customresourcedefinitions', 'batch/jobs'];
   const asked = NEEDED_RIGHTS.map(({ group, resource }) => `${group}/${resource}`);
   t.deepEqual([...new Set([...wanted, ...more])].sort(), asked.toSorted());
 });
