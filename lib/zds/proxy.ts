@@ -46,8 +46,12 @@ export interface ZdsProxyOptions {
   readonly log: Logger;
 }
 
-/** Reconnect delays of docs/spec/inpod.md §3. */
-const CONNECT_BACKOFF = { baseMs: 20, maxMs: 15_000, jitter: 0 };
+/**
+ * Upstream waits up to 15 s (docs/spec/inpod.md §3). An attempt costs some system calls, and a proxy that starts before its agent
+ * serves no pod until they meet.
+ */
+const CONNECT_BACKOFF = { baseMs: 20, maxMs: 1_000, jitter: 0 };
+/** Delays after a session that broke (docs/spec/inpod.md §3). */
 const REJECTED_BACKOFF = { baseMs: 500, maxMs: 15_000, jitter: 0.2 };
 
 /** Keeps the session from {@link start} to {@link close}. */

@@ -187,6 +187,30 @@ test('after the snapshot Keep and a second end of it break the protocol', async 
   await until(() => agents.length === 2, { what: 'a new session' });
 });
 
+test('an agent that was away for long is found within a second', async (t) => {
+  const path = await socketPath(t);
+  const clock = new FakeClock();
+  const proxy = new ZdsProxy(
+    { path, hello: { group: 0, state: 'serving' }, clock, log: keptLog('p').log },
+    {
+      sessionStarted: () => undefined,
+      sessionEnded: () => undefined,
+      add: async (_uid, _info, fd) => closeFd(fd),
+      del: async () => undefined,
+      snapshot: async () => undefined,
+    },
+  );
+  t.teardown(() => proxy.close());
+  proxy.start();
+  await clock.advance(300_000);
+  t.false(proxy.connected);
+  const server = listenSeqpacket(path, { mode: 0o600, onError: (error) => t.fail(error.message) });
+  server.onConnection = (connection) => t.teardown(() => connection.close());
+  t.teardown(() => server.close());
+  await clock.advance(1_000);
+  t.true(proxy.connected);
+});
+
 test('a proxy that drains says so in a new session to an agent that heeds it', async (t) => {
   const { proxy, agents, acks, told, hellos } = await proxyWithRawAgent(t);
   await agents[0]?.send(encodeRequest({ type: 'snapshotSent', generations: true }));
