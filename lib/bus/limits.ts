@@ -72,11 +72,14 @@ export const QUEUE_EVENTS_MAX = 100;
 /** Ceiling of the delay between the attempts of a job. */
 export const JOB_BACKOFF_MAX_MS = 60_000;
 
-/** A job of a killed consumer is taken by another after at most this and the check interval. */
-export const JOB_LOCK_MS = 10_000;
+/**
+ * A job of a killed consumer is taken by another after at most this and two check intervals, and a proxy may wait for it without a
+ * certificate. The consumer renews its lock each half of this time; one that stands still for longer runs the job twice.
+ */
+export const JOB_LOCK_MS = 4_000;
 
 /** Interval of looks for jobs whose consumer died. */
-export const JOB_STALL_CHECK_MS = 5_000;
+export const JOB_STALL_CHECK_MS = 2_000;
 
 /** Times that a job may lose its consumer before it is given up: a few crashes are not the job's fault. */
 export const JOB_STALLS_MAX = 10;

@@ -207,6 +207,31 @@ test('a drained consumer finishes what it has and takes nothing more', async (t)
   t.is(counts.find(({ name }) => name === 'compile')?.waiting, 1);
 });
 
+test('the job of a killed consumer is taken by the next one', async (t) => {
+  const redis = await startTestRedis(t);
+  const { bus: proxy } = openBus(t, redis.config('node-proxy.node-1'));
+  const taken: string[] = [];
+  const fetchers = ['first', 'second'].map((name) => {
+    const { bus } = openBus(t, redis.config('cert-fetcher.node-1'));
+    return () =>
+      bus.consume(certificateSign, node, { concurrency: 1 }, async () => {
+        taken.push(name);
+        // It never ends: what a killed process leaves in Redis is a job in hand.
+        if (name === 'first') await new Promise(() => undefined);
+      });
+  });
+  const killed = fetchers[0]?.();
+  const queue = proxy.queue(certificateSign, node);
+  await until(() => queue.add('p.1.2', certificateSign.sample).then(() => true), {
+    what: 'the job',
+  });
+  await until(() => taken.length === 1, { what: 'its start' });
+  await killed?.close();
+  fetchers[1]?.();
+  await until(() => taken.length === 2, { what: 'its second start' });
+  t.deepEqual(taken, ['first', 'second']);
+});
+
 test('a result is awaited across a Redis restart, and its absence ends in null', async (t) => {
   const redis = await startTestRedis(t);
   const fetcher = openBus(t, redis.config('cert-fetcher.node-1')).bus;
