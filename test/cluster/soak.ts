@@ -3,16 +3,19 @@
  * run soak:cluster`, with `--measure N` seconds (60) without and with a load, `--pods N` (100) on a node, `--seconds N` (300) of kills,
  * and the `--profile` of the chart. Prints what it saw; ends with status 1 when a connection failed that no killed proxy carried.
  */
+import { loadavg } from 'node:os';
 import { setTimeout as pause } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { present } from '../../lib/errors/assert.ts';
 import { until } from '../support/until.ts';
 import { APP_PORT, app } from './support/app.ts';
 import type { TestCluster } from './support/cluster.ts';
-import { explained, killLoop } from './support/kill-loop.ts';
+import { killLoop } from './support/kill-loop.ts';
 import type { Kills } from './support/kill-loop.ts';
 import { loadWhile } from './support/load.ts';
 import type { LoadResult } from './support/load.ts';
+import { SLACK_MS, explained, outageOf } from './support/outages.ts';
+import type { Outage } from './support/outages.ts';
 import { Owner } from './support/owner.ts';
 import { isReady, podPerNode, podsOf, rolledOut, urlOf } from './support/pods.ts';
 import { prepareCluster } from './support/prepare.ts';
@@ -22,6 +25,8 @@ import { SYSTEM, enrol, installWeft } from './support/weft.ts';
 
 const NAMESPACE = 'mesh';
 const RECOVERY_TIMEOUT_MS = 300_000;
+/** The load goes on for this time after the last kill's traces are gone. */
+const AFTERWARDS_MS = 10_000;
 
 const { values } = parseArgs({
   options: {
@@ -65,18 +70,27 @@ async function onAllWays(cluster: TestCluster, body: () => Promise<void>): Promi
 
 /** Kills for the time given; returns the number of failures that nothing explains. */
 async function kill(cluster: TestCluster): Promise<number> {
-  let kills: Kills = { counts: {}, outages: [] };
+  let kills: Kills = { counts: {}, proxies: [] };
   const ways = await onAllWays(cluster, async () => {
     kills = await killLoop(cluster, performance.now() + seconds * 1_000);
     await until(() => allReady(cluster), {
       what: 'every pod of Weft is ready again',
       timeoutMs: RECOVERY_TIMEOUT_MS,
     });
+    await pause(AFTERWARDS_MS);
   });
-  const { counts, outages } = kills;
-  say(`kills: ${JSON.stringify(counts)}`);
-  const lengths = outages.map(({ from, to }) => to - from).sort((a, b) => a - b);
-  say(`times without a proxy: ${describe(lengths)}`);
+  say(`kills: ${JSON.stringify(kills.counts)}; load ${loadavg()[0]?.toFixed(0)}`);
+  const outages = kills.proxies.map((killed) => {
+    const within = ways.find(({ nodes }) => nodes.every((node) => node === killed.node));
+    return outageOf(killed, present(within, 'a way within the node').load.answeredSince);
+  });
+  const lengths = (of: (outage: Outage) => number): string =>
+    describe(outages.map(of).toSorted((a, b) => a - b));
+  say(`times without a proxy: ${lengths(({ from, to }) => to - from)}`);
+  say(`  until kubelet started it again: ${lengths(({ restartMs }) => restartMs)}`);
+  say(`  the rest: ${lengths(({ from, to, restartMs }) => to - from - restartMs)}`);
+  const early = outages.filter(({ ready, to }) => to > ready + SLACK_MS).length;
+  say(`  ${early} were ready before they served, as they had no certificates`);
   let unexplained = 0;
   for (const { nodes, load } of ways) {
     const { fresh, connections, failures } = load;

@@ -1,16 +1,16 @@
 /** Kills the containers of Weft's roles, one after another, for some time. */
 import { setTimeout as wait } from 'node:timers/promises';
+import { present } from '../../../lib/errors/assert.ts';
 import { until } from '../../support/until.ts';
 import type { TestCluster } from './cluster.ts';
 import { killRole } from './kill.ts';
-import type { LoadFailure } from './load.ts';
 import type { ClusterNode } from './node.ts';
+import type { Killed } from './outages.ts';
 import { isReady, podsOf } from './pods.ts';
+import type { ClusterPod } from './pods.ts';
 import { SYSTEM } from './weft.ts';
 
 const PAUSE_MS = 1_000;
-/** An end that is seen elsewhere a moment before or after. */
-const SLACK_MS = 1_000;
 const READY_TIMEOUT_MS = 180_000;
 
 /** The roles that are killed, wherever they run. */
@@ -25,80 +25,93 @@ export const ROLES = [
   'ca',
 ] as const;
 
-/** A time without a proxy on a node, in milliseconds since the epoch. */
-export interface Outage {
-  readonly node: string;
-  readonly from: number;
-  readonly to: number;
-}
+type Role = (typeof ROLES)[number];
 
-/** Kills of each role, and the times without a proxy. */
+/** Kills of each role, and the proxies among them in the order of their return. */
 export interface Kills {
   readonly counts: Readonly<Record<string, number>>;
-  readonly outages: readonly Outage[];
+  readonly proxies: readonly Killed[];
 }
 
-/** Kills one container a second, in turns, until `endMs` (of performance.now), and waits until every role is ready again. */
+/**
+ * Kills one container a second, in turns, until `endMs` (of performance.now), and waits until every proxy is ready again. A container
+ * is killed again only after it was ready: on a slow machine kills would outrun the starts, and nothing would ever serve.
+ */
 export async function killLoop(cluster: TestCluster, endMs: number): Promise<Kills> {
   const counts: Record<string, number> = {};
-  const outages: Outage[] = [];
-  const recovering = new Map<string, Promise<void>>();
+  const proxies: Killed[] = [];
+  const recovering = new Set<Promise<void>>();
+  const killed = new Set<string>();
+  const kill = async (role: Role, node: ClusterNode): Promise<boolean> => {
+    const containers = await containersOf(cluster, node, role);
+    if (containers.some(({ id, podReady }) => !podReady || killed.has(id))) return false;
+    const from = Date.now();
+    if (!(await killRole(node, role))) return false;
+    const dead = Date.now();
+    counts[role] = (counts[role] ?? 0) + 1;
+    for (const { id } of containers) killed.add(id);
+    if (role === 'node-proxy') {
+      const recovery = proxyReturns(cluster, node, killed).then((restartMs) => {
+        proxies.push({ node: node.place.name, from, dead, ready: Date.now(), restartMs });
+      });
+      // Awaited at the end; a rejection meanwhile is no unhandled one.
+      recovery.catch(() => {});
+      recovering.add(recovery);
+    }
+    return true;
+  };
   while (performance.now() < endMs) {
+    let kills = 0;
     for (const role of ROLES) {
       for (const node of cluster.nodes) {
-        const { name } = node.place;
-        if (performance.now() >= endMs || (role === 'node-proxy' && recovering.has(name))) continue;
-        const before = role === 'node-proxy' ? await proxyOf(cluster, node) : null;
-        const from = Date.now();
-        if (!(await killRole(node, role))) continue;
-        counts[role] = (counts[role] ?? 0) + 1;
-        if (before !== null) {
-          const recovery = proxyReturns(cluster, node, before).then(() => {
-            outages.push({ node: name, from, to: Date.now() });
-            recovering.delete(name);
-          });
-          // Awaited at the end; a rejection meanwhile is no unhandled one.
-          recovery.catch(() => {});
-          recovering.set(name, recovery);
-        }
+        if (performance.now() >= endMs || !(await kill(role, node))) continue;
+        kills += 1;
         await wait(PAUSE_MS);
       }
     }
+    if (kills === 0) await wait(PAUSE_MS);
   }
-  await Promise.all(recovering.values());
-  return { counts, outages };
+  await Promise.all(recovering);
+  return { counts, proxies };
 }
 
-/** Whether a failure of a connection between two nodes is one that a killed proxy carried. */
-export function explained(
-  failure: LoadFailure,
-  nodes: readonly string[],
-  outages: readonly Outage[],
-): boolean {
-  const at = Date.parse(failure.at);
-  const since = failure.what === 'kept connection' ? at : Date.parse(failure.since);
-  return outages.some(
-    ({ node, from, to }) => nodes.includes(node) && since <= to + SLACK_MS && at >= from - SLACK_MS,
-  );
+/** A container of a role. */
+interface RoleContainer {
+  readonly id: string;
+  readonly podReady: boolean;
+  readonly status: ContainerStatus;
 }
 
-/** The container of a node's proxy; null while it is not ready. */
-async function proxyOf(cluster: TestCluster, { place }: ClusterNode): Promise<string | null> {
-  const pods = await podsOf(cluster, SYSTEM, 'weft-node-proxy', 'app.kubernetes.io/name');
-  const pod = pods.find(({ spec }) => spec.nodeName === place.name);
-  if (pod === undefined || !isReady(pod)) return null;
-  return pod.status.containerStatuses?.[0]?.containerID ?? null;
+type ContainerStatus = NonNullable<ClusterPod['status']['containerStatuses']>[number];
+
+/** The containers of a role on a node. */
+async function containersOf(
+  cluster: TestCluster,
+  { place }: ClusterNode,
+  role: Role,
+): Promise<readonly RoleContainer[]> {
+  const pods = await podsOf(cluster, SYSTEM, `weft-${role}`, 'app.kubernetes.io/name');
+  return pods
+    .filter(({ spec }) => spec.nodeName === place.name)
+    .flatMap((pod) =>
+      (pod.status.containerStatuses ?? []).map((status) => ({
+        id: status.containerID,
+        podReady: isReady(pod),
+        status,
+      })),
+    );
 }
 
+/** Resolves when a proxy that was not killed is ready, with the time from the end of the one before to its start. */
 async function proxyReturns(
   cluster: TestCluster,
   node: ClusterNode,
-  before: string,
-): Promise<void> {
-  await until(
+  killed: ReadonlySet<string>,
+): Promise<number> {
+  const { status } = await until(
     async () => {
-      const now = await proxyOf(cluster, node);
-      return now !== null && now !== before;
+      const containers = await containersOf(cluster, node, 'node-proxy');
+      return containers.find(({ id, podReady }) => podReady && !killed.has(id));
     },
     { what: `the proxy of ${node.place.name} is back`, timeoutMs: READY_TIMEOUT_MS },
   ).catch(async (error: unknown) => {
@@ -109,4 +122,7 @@ async function proxyReturns(
     const log = await cluster.kubectl('-n', SYSTEM, 'logs', proxy, '--tail=60');
     throw new Error(`${pods}\n${log}`, { cause: error });
   });
+  const { finishedAt } = present(status.lastState.terminated, 'the end before');
+  const { startedAt } = present(status.state.running, 'the start');
+  return Date.parse(startedAt) - Date.parse(finishedAt);
 }

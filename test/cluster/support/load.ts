@@ -19,6 +19,7 @@ const to = { host: hostname, port: Number(port || 80), autoSelectFamilyAttemptTi
 const request = 'GET / HTTP/1.1\\r\\nHost: ' + hostname + '\\r\\n\\r\\n';
 const failures = [];
 const counts = { fresh: 0, kept: 0, connections: 0 };
+const answeredSince = [];
 let ended = false;
 const failed = (what, since, error) => {
   if (!ended) failures.push({ what, since, at: new Date().toISOString(), error });
@@ -30,7 +31,12 @@ const fresh = () => {
   let answered = false;
   const since = now();
   socket.on('error', (error) => failed('new connection', since, error.message));
-  socket.on('data', () => { answered = true; counts.fresh += 1; socket.end(); });
+  socket.on('data', () => {
+    if (!answered) answeredSince.push(Date.parse(since));
+    answered = true;
+    counts.fresh += 1;
+    socket.end();
+  });
   socket.on('close', (hadError) => {
     if (!answered && !hadError) failed('new connection', since, 'closed without an answer');
     if (!ended) setTimeout(fresh, 30);
@@ -58,7 +64,7 @@ process.stdin.resume().on('end', () => {
   ended = true;
   for (const socket of kept) socket.destroy();
   // A pipe takes 64 KiB at once.
-  process.stdout.write(JSON.stringify({ ...counts, failures }), () => process.exit(0));
+  process.stdout.write(JSON.stringify({ ...counts, answeredSince, failures }), () => process.exit(0));
 });
 `;
 
@@ -81,6 +87,8 @@ export interface LoadFailure {
 export interface LoadResult {
   /** Answers over new connections. */
   readonly fresh: number;
+  /** When each new connection that was answered had begun, in milliseconds since the epoch, in the order of the answers. */
+  readonly answeredSince: readonly number[];
   /** Answers over kept connections. */
   readonly kept: number;
   /** Kept connections. */

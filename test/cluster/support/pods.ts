@@ -21,6 +21,8 @@ export interface ClusterPod {
     readonly containerStatuses?: readonly {
       readonly containerID: string;
       readonly started: boolean;
+      readonly state: { readonly running?: { readonly startedAt: string } };
+      readonly lastState: { readonly terminated?: { readonly finishedAt: string } };
     }[];
   };
 }
