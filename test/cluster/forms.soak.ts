@@ -8,6 +8,7 @@ import { Owner } from './support/owner.ts';
 import { rolledOut } from './support/pods.ts';
 import { prepareCluster } from './support/prepare.ts';
 import { marks, traces } from './support/snapshot.ts';
+import { SYSTEM } from './support/weft.ts';
 
 const FORMS = { 'a Redis of the operator': externalRedis, 'kubectl alone': withoutHelm };
 const INSIDE = 'mesh';
@@ -26,6 +27,8 @@ if (!('missing' in preparation)) {
   test.before(async (t) => {
     t.timeout(300_000);
     running = await preparation.start(owner);
+    // As for an operator, whose Secrets are there before the release.
+    await cluster().kubectl('create', 'namespace', SYSTEM);
     for (const namespace of [INSIDE, OUTSIDE]) {
       await cluster().kubectl('create', 'namespace', namespace);
       await cluster().objects.apply(...app(namespace, 'web', 2), ...app(namespace, 'client', 2));
