@@ -1,6 +1,6 @@
 /** Follows a growing log across the rotation of `limitLog`, which copies it to `<path>.1` and empties it. */
 import { open, stat } from 'node:fs/promises';
-import { ifPresent } from '../local-mesh/if-present.ts';
+import { ifExists } from '../../lib/files/atomic-file.ts';
 
 /** Most bytes read at once. */
 const SLICE_BYTES = 64 * 1024;
@@ -51,7 +51,7 @@ export class LogFollower {
   }
 
   async #read(path: string): Promise<void> {
-    await using file = await ifPresent(open(path, 'r'));
+    await using file = await ifExists(open(path, 'r'));
     if (file === null) return;
     for (;;) {
       const slice = Buffer.allocUnsafe(SLICE_BYTES);
@@ -72,6 +72,6 @@ export class LogFollower {
 }
 
 async function inspect(path: string): Promise<{ inode: bigint; size: number } | null> {
-  const found = await ifPresent(stat(path, { bigint: true }));
+  const found = await ifExists(stat(path, { bigint: true }));
   return found === null ? null : { inode: found.ino, size: Number(found.size) };
 }

@@ -1,6 +1,8 @@
 /** The mesh that a command reads: a local one, or one on a cluster. Commands know no other difference. */
 import type { QueueCounts, TableName } from '../../lib/bus/contract.ts';
+import { errorText } from '../../lib/errors/mesh-error.ts';
 import { UsageError } from '../../lib/errors/usage-error.ts';
+import { isCode } from '../../lib/kubernetes/status.ts';
 import type { ExplainRequest, ExplainResult } from '../../lib/policy/explain.ts';
 import type { AdminServers, EnrolmentLine } from '../local-mesh/mesh-client.ts';
 import type { PodLine } from '../local-mesh/supervisor-api.ts';
@@ -43,4 +45,25 @@ export function chosenNodes(
   if (node === undefined) return nodes;
   if (nodes.includes(node)) return [node];
   throw new UsageError(`--node must be one of ${nodes.join(', ')}, got ${node}`);
+}
+
+/** The answers of all nodes; a node without an answer becomes a warning. Throws KUBERNETES_REFUSED, which is so for every node. */
+export async function fromEachNode<Line>(
+  { nodes }: Pick<Mesh, 'nodes'>,
+  who: string,
+  question: (node: string) => Promise<readonly Line[]>,
+): Promise<Found<Line>> {
+  const warnings: string[] = [];
+  const lists = await Promise.all(
+    nodes.map(async (name) => {
+      try {
+        return await question(name);
+      } catch (error) {
+        if (isCode(error, 'KUBERNETES_REFUSED')) throw error;
+        warnings.push(`${who} of ${name} is away, its part is missing: ${errorText(error)}`);
+        return [];
+      }
+    }),
+  );
+  return { lines: lists.flat(), warnings };
 }

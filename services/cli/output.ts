@@ -2,7 +2,6 @@
 import { once } from 'node:events';
 import { Option } from 'commander';
 import type { Command } from 'commander';
-import { textTable } from './text-table.ts';
 
 /** `-o json`. */
 export function outputOption(): Option {
@@ -50,17 +49,13 @@ export async function write(text: string | Uint8Array): Promise<void> {
   if (!process.stdout.write(text)) await once(process.stdout, 'drain');
 }
 
-/** Writes a value as indented JSON. */
-export function writeJson(value: unknown): Promise<void> {
-  return write(`${JSON.stringify(value, null, 2)}\n`);
-}
-
-/** Writes aligned columns, header first. */
-export function writeTable(
-  header: readonly string[],
-  rows: readonly (readonly string[])[],
+/** Writes a result: with `-o json` as indented JSON, else as lines of text. */
+export function writeResult(
+  { output }: Pick<CommonOptions, 'output'>,
+  value: unknown,
+  lines: readonly string[],
 ): Promise<void> {
-  return write(`${textTable(header, rows).join('\n')}\n`);
+  return write(`${output === 'json' ? JSON.stringify(value, null, 2) : lines.join('\n')}\n`);
 }
 
 /** Reports a missing part of the result on standard error. */

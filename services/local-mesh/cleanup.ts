@@ -1,7 +1,7 @@
 /** Removes everything of a mesh. Finds it by the mesh's names, so no record of an earlier process is needed. */
 import { readFile, readdir, realpath, rm } from 'node:fs/promises';
+import { ifExists } from '../../lib/files/atomic-file.ts';
 import { endProcesses } from './processes.ts';
-import { ifPresent } from './if-present.ts';
 import type { MeshPaths } from './mesh-paths.ts';
 import { NETNS_DIR, netnsPath } from './namespaces.ts';
 import { ipBatch, runCommand } from './run-command.ts';
@@ -23,7 +23,7 @@ export interface CleanupReport {
 export async function cleanUp(paths: MeshPaths): Promise<CleanupReport> {
   const names = await meshNamespaces(paths.mesh);
   const processes = await endProcesses('net', names.map(netnsPath), GRACE_MS);
-  const files = (await ifPresent(readdir(paths.root))) !== null;
+  const files = (await ifExists(readdir(paths.root))) !== null;
   if (files) await unmountBelow(await realpath(paths.root));
   await ipBatch(
     null,
@@ -35,7 +35,7 @@ export async function cleanUp(paths: MeshPaths): Promise<CleanupReport> {
 
 /** The network namespaces of a mesh. Mesh names hold no dash, so a prefix belongs to a single mesh. */
 export async function meshNamespaces(mesh: string): Promise<string[]> {
-  const names = (await ifPresent(readdir(NETNS_DIR))) ?? [];
+  const names = (await ifExists(readdir(NETNS_DIR))) ?? [];
   return names.filter((name) => name.startsWith(`${mesh}-`)).sort();
 }
 

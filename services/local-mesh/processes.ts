@@ -1,7 +1,7 @@
 /** Processes by pid and start time, so that a reused pid is never taken for the old process. */
 import { readFile, readdir, readlink, stat } from 'node:fs/promises';
 import { setTimeout as wait } from 'node:timers/promises';
-import { ifPresent } from './if-present.ts';
+import { ifExists } from '../../lib/files/atomic-file.ts';
 
 /** A killed process ends within this time, unless it hangs in the kernel. */
 const KILL_TIMEOUT_MS = 5_000;
@@ -78,7 +78,7 @@ export async function processesIn(
 }
 
 async function namespaceInode(path: string): Promise<string | null> {
-  const found = await ifPresent(stat(path, { bigint: true }));
+  const found = await ifExists(stat(path, { bigint: true }));
   return found === null ? null : String(found.ino);
 }
 

@@ -16,7 +16,7 @@ const KEY_PREFIX = 'weft';
 /** The files of the mesh's Redis. */
 interface RedisFiles {
   /** The folder of configuration, users and data; default the socket's. */
-  readonly directory?: string;
+  readonly directory?: string | undefined;
   /** Lets this process's group read the passwords and connect, for actors that run as another user. */
   readonly groupAccess?: boolean;
 }

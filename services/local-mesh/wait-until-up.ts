@@ -8,7 +8,7 @@ import { CONFIGURATION } from './managed-process.ts';
 import { logFile } from './mesh-paths.ts';
 import type { MeshPaths } from './mesh-paths.ts';
 import type { MeshStatus } from './supervisor-api.ts';
-import { misconfigured } from './misconfigured.ts';
+import { misconfigured } from './log-files.ts';
 
 const POLL_MS = 100;
 

@@ -50,9 +50,9 @@ const MARKS: Readonly<Record<CheckStatus, string>> = {
 };
 
 /** The lines for people, under a heading for each subject. */
-export function checkText(lines: readonly CheckLine[]): string {
+export function checkLines(lines: readonly CheckLine[]): readonly string[] {
   const subjects = [...new Set(lines.map(({ about }) => about))];
-  const parts = subjects.map((subject) => [
+  const parts = subjects.flatMap((subject) => [
     subject,
     ...lines
       .filter(({ about }) => about === subject)
@@ -60,8 +60,9 @@ export function checkText(lines: readonly CheckLine[]): string {
         `  ${MARKS[status]} ${says}`,
         ...(todo === null ? [] : [`      ${todo}`]),
       ]),
+    '',
   ]);
-  return `${parts.map((part) => part.join('\n')).join('\n\n')}\n\n${summary(lines)}\n`;
+  return [...parts, summary(lines)];
 }
 
 function summary(lines: readonly CheckLine[]): string {

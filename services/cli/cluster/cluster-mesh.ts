@@ -13,7 +13,7 @@ import type { PodLine } from '../../local-mesh/supervisor-api.ts';
 import { askJson } from '../../local-mesh/unix-http.ts';
 import type { DialledServer } from '../../local-mesh/unix-http.ts';
 import { known } from '../explain.ts';
-import { fromEachNode } from '../get/nodes.ts';
+import { fromEachNode } from '../mesh.ts';
 import type { Mesh, Rows } from '../mesh.ts';
 import type { ClusterOptions } from '../output.ts';
 import { openCluster } from './access.ts';

@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import { askEachProxy } from '../proxy-settings.ts';
-import { outputOption, readsMesh, write, writeJson } from '../output.ts';
+import { outputOption, readsMesh, writeResult } from '../output.ts';
 import type { CommonOptions } from '../output.ts';
 
 interface AccessLogOptions extends CommonOptions {
@@ -38,13 +38,10 @@ async function accessLog(rules: string | undefined, options: AccessLogOptions): 
   const method = query.size === 0 ? 'GET' : 'POST';
   const answers = await askEachProxy(options, method, `/node-proxy/access_log?${query.toString()}`);
   const lines = answers.map(({ node, body }) => ({ node, ...(JSON.parse(body) as AccessLine) }));
-  if (options.output === 'json') {
-    await writeJson(lines);
-    return;
-  }
-  for (const { node, rules: own, linesPerSecond } of lines) {
-    const rate =
-      linesPerSecond === 0 ? '' : `, at most ${linesPerSecond} lines a second and thread`;
-    await write(`${node}: ${own}${rate}\n`);
-  }
+  await writeResult(options, lines, lines.map(lineText));
+}
+
+function lineText({ node, rules, linesPerSecond }: AccessLine & { readonly node: string }): string {
+  const rate = linesPerSecond === 0 ? '' : `, at most ${linesPerSecond} lines a second and thread`;
+  return `${node}: ${rules}${rate}`;
 }

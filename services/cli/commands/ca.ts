@@ -10,7 +10,7 @@ import { caStatusLines } from '../ca-status-lines.ts';
 import type { CaStatus } from '../../ca/operations.ts';
 import { askJson } from '../../local-mesh/unix-http.ts';
 import { isCluster, withMesh } from '../open-mesh.ts';
-import { meshOption, outputOption, readsMesh, write, writeJson } from '../output.ts';
+import { meshOption, outputOption, readsMesh, write, writeResult } from '../output.ts';
 import type { CommonOptions } from '../output.ts';
 
 const HELP = `
@@ -65,8 +65,7 @@ export function register(program: Command): void {
 
 async function status(options: CommonOptions): Promise<void> {
   const found = await readStatus(options);
-  if (options.output === 'json') await writeJson(found);
-  else await write(`${caStatusLines(found).join('\n')}\n`);
+  await writeResult(options, found, caStatusLines(found));
 }
 
 async function readStatus(options: CommonOptions): Promise<CaStatus> {

@@ -15,12 +15,12 @@ import {
   webhookLines,
 } from '../check/after.ts';
 import { readFacts } from '../check/facts.ts';
-import { checkText, judged } from '../check/line.ts';
+import { checkLines, judged } from '../check/line.ts';
 import type { CheckLine } from '../check/line.ts';
 import { istioLines, otherMeshLines } from '../check/meshes.ts';
 import { openCluster } from '../cluster/access.ts';
 import { EXIT_FAILED, EXIT_UNKNOWN } from '../failure.ts';
-import { clusterOptions, outputOption, write, writeJson } from '../output.ts';
+import { clusterOptions, outputOption, writeResult } from '../output.ts';
 import type { CommonOptions } from '../output.ts';
 
 const HELP = `
@@ -45,8 +45,7 @@ export function register(program: Command): void {
 
 async function check(options: CheckOptions): Promise<void> {
   const lines = await judge(options);
-  if (options.output === 'json') await writeJson(lines);
-  else await write(checkText(lines));
+  await writeResult(options, lines, checkLines(lines));
   if (lines.some(({ status }) => status === 'failed')) process.exitCode = EXIT_FAILED;
   else if (lines.some(({ status }) => status === 'unknown')) process.exitCode = EXIT_UNKNOWN;
 }

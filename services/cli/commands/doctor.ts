@@ -15,7 +15,7 @@ import { EXIT_FAILED } from '../failure.ts';
 import { chosenNodes } from '../mesh.ts';
 import type { Mesh } from '../mesh.ts';
 import { withMesh } from '../open-mesh.ts';
-import { outputOption, readsMesh, write, writeJson } from '../output.ts';
+import { outputOption, readsMesh, write, writeResult } from '../output.ts';
 import type { CommonOptions } from '../output.ts';
 
 interface DoctorOptions extends CommonOptions {
@@ -104,8 +104,7 @@ async function examine(
     ...agents.map((agent) => diagnose(agent, mesh)),
   ]);
   const diagnoses = ca.findings.length === 0 ? found : [ca, ...found];
-  if (options.output === 'json') await writeJson(diagnoses);
-  else await write(`${diagnoses.flatMap(lines).join('\n')}\n`);
+  await writeResult(options, diagnoses, diagnoses.flatMap(lines));
   if (diagnoses.some(({ findings }) => findings.length > 0)) process.exitCode = EXIT_FAILED;
 }
 

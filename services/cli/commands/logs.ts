@@ -1,9 +1,9 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { ifExists } from '../../../lib/files/atomic-file.ts';
 import type { Command } from 'commander';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { processEnvironment } from '../../../lib/config/env.ts';
-import { ifPresent } from '../../local-mesh/if-present.ts';
 import { meshPaths } from '../../local-mesh/mesh-paths.ts';
 import { requireMesh } from '../../local-mesh/mesh-record.ts';
 import { chooseLogs } from '../log-choice.ts';
@@ -38,7 +38,7 @@ async function logs(wanted: string | undefined, options: LogsOptions): Promise<v
     return;
   }
   const paths = meshPaths(options.mesh, processEnvironment());
-  let names = await ifPresent(readdir(paths.logsDir));
+  let names = await ifExists(readdir(paths.logsDir));
   // Without a mesh and without logs of an earlier one, this throws the error that says how to start it.
   if (names === null) await requireMesh(paths);
   const chosen = chooseLogs(names ?? [], wanted);
@@ -51,7 +51,7 @@ async function logs(wanted: string | undefined, options: LogsOptions): Promise<v
   );
   for (;;) {
     for (const follower of followers) await follower.poll();
-    names = await ifPresent(readdir(paths.logsDir));
+    names = await ifExists(readdir(paths.logsDir));
     if (options.follow !== true || names === null) break;
     await systemClock.sleep(FOLLOW_POLL_MS);
   }

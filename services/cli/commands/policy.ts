@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { outputOption, readsMesh, write, writeJson } from '../output.ts';
+import { outputOption, readsMesh, writeResult } from '../output.ts';
 import type { CommonOptions } from '../output.ts';
 import { parseDestination, parsePod } from '../references.ts';
 import { withMesh } from '../open-mesh.ts';
@@ -28,6 +28,5 @@ async function explain(options: ExplainOptions): Promise<void> {
   const request = { from: { namespace: from.namespace, pod: from.name }, to };
   const result = await withMesh(options, (mesh) => mesh.explain(request));
   const { explainLines } = await import('../explain.ts');
-  if (options.output === 'json') await writeJson(result);
-  else await write(`${explainLines(request, result).join('\n')}\n`);
+  await writeResult(options, result, explainLines(request, result));
 }

@@ -4,14 +4,14 @@ import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { askCertificates, askStatus, localServers } from '../../local-mesh/mesh-client.ts';
 import type { MeshPaths } from '../../local-mesh/mesh-paths.ts';
 import { expiryLine, firstExpiry } from '../first-expiry.ts';
-import { fromEachNode } from '../get/nodes.ts';
 import { heldLine, readHeld } from '../held-removals.ts';
 import type { HeldSummary } from '../held-removals.ts';
+import { fromEachNode } from '../mesh.ts';
 import { withMeshBus } from '../mesh-bus.ts';
 import { onDemandLine, readOnDemandNames } from '../on-demand-names.ts';
 import { statusLines } from '../status-lines.ts';
 import { isCluster } from '../open-mesh.ts';
-import { outputOption, readsMesh, write, writeJson } from '../output.ts';
+import { outputOption, readsMesh, writeResult } from '../output.ts';
 import type { CommonOptions } from '../output.ts';
 import { openMesh } from '../running-mesh.ts';
 
@@ -40,18 +40,15 @@ async function status(options: CommonOptions): Promise<void> {
     fromEachNode({ nodes }, 'the node proxy', (node) => askCertificates(servers, node)),
   ]);
   const expiry = firstExpiry(certificates.lines, Date.now());
-  if (options.output === 'json') {
-    const state =
-      typeof followed === 'string'
-        ? { heldRemovals: followed, onDemandNames: followed }
-        : { heldRemovals: followed.held, onDemandNames: followed.names };
-    await writeJson({ ...answer, ...state, firstExpiry: expiry });
-    return;
-  }
+  const state =
+    typeof followed === 'string'
+      ? { heldRemovals: followed, onDemandNames: followed }
+      : { heldRemovals: followed.held, onDemandNames: followed.names };
   const more = [...(expiry === null ? [] : [expiryLine(expiry)]), ...followedLines(followed)];
-  await write(
-    `${[...statusLines(answer), ...(more.length === 0 ? [] : ['', ...more])].join('\n')}\n`,
-  );
+  await writeResult(options, { ...answer, ...state, firstExpiry: expiry }, [
+    ...statusLines(answer),
+    ...(more.length === 0 ? [] : ['', ...more]),
+  ]);
 }
 
 async function clusterStatus(options: CommonOptions): Promise<void> {
@@ -60,8 +57,7 @@ async function clusterStatus(options: CommonOptions): Promise<void> {
     import('../cluster/cluster-status.ts'),
   ]);
   const answer = await withClusterMesh(options, (mesh) => readClusterStatus(mesh, Date.now()));
-  if (options.output === 'json') await writeJson(answer);
-  else await write(`${clusterStatusLines(answer).join('\n')}\n`);
+  await writeResult(options, answer, clusterStatusLines(answer));
 }
 
 /** The state of the mesh in Redis, beyond what it holds. */

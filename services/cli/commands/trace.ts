@@ -2,11 +2,11 @@ import type { Command } from 'commander';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { UsageError } from '../../../lib/errors/usage-error.ts';
-import { fromEachNode } from '../get/nodes.ts';
 import { askTraceable } from '../../local-mesh/mesh-client.ts';
+import { fromEachNode } from '../mesh.ts';
 import type { Mesh } from '../mesh.ts';
 import { withMesh } from '../open-mesh.ts';
-import { outputOption, readsMesh, warn, write, writeJson } from '../output.ts';
+import { outputOption, readsMesh, warn, writeResult } from '../output.ts';
 import type { CommonOptions } from '../output.ts';
 import { parseDestination, parsePod } from '../references.ts';
 import type { ObjectReference, PortReference } from '../references.ts';
@@ -54,8 +54,7 @@ async function trace(pod: string, destination: string, options: TraceOptions): P
     );
   }
   const result = traceResult(pod, destination, found);
-  if (options.output === 'json') await writeJson(result);
-  else await write(`${traceLines(result).join('\n')}\n`);
+  await writeResult(options, result, traceLines(result));
 }
 
 async function traced(

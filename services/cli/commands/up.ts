@@ -1,10 +1,4 @@
-import { spawn } from 'node:child_process';
-import type { ChildProcess } from 'node:child_process';
-import { once } from 'node:events';
 import { mkdirSync, openSync, writeSync } from 'node:fs';
-import { open } from 'node:fs/promises';
-import type { FileHandle } from 'node:fs/promises';
-import { setTimeout as wait } from 'node:timers/promises';
 import type { Command } from 'commander';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { processEnvironment } from '../../../lib/config/env.ts';
@@ -12,13 +6,12 @@ import type { Environment } from '../../../lib/config/env.ts';
 import { retiredVariables } from '../../../lib/config/unknown-variables.ts';
 import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
 import { createLogger } from '../../../lib/log/logger.ts';
-import { EXIT_CONFIG, EXIT_FAILED } from '../failure.ts';
+import { EXIT_FAILED } from '../failure.ts';
+import { BackgroundSupervisor } from '../../local-mesh/background-supervisor.ts';
 import { cleanUp } from '../../local-mesh/cleanup.ts';
 import { Interruption, aborted } from '../interruption.ts';
 import { parseTimeout } from '../references.ts';
 import { LiveView } from '../live-view.ts';
-import { lastLinesOf } from '../../local-mesh/log-files.ts';
-import { askStatus } from '../../local-mesh/mesh-client.ts';
 import { logFile, meshPaths } from '../../local-mesh/mesh-paths.ts';
 import type { MeshPaths } from '../../local-mesh/mesh-paths.ts';
 import { liveRecord } from '../../local-mesh/mesh-record.ts';
@@ -33,8 +26,6 @@ import { waitUntilUp } from '../../local-mesh/wait-until-up.ts';
 const DEFAULT_WAIT = '120s';
 /** Set for the background process of `--detach`, which supervises and prints nothing. */
 const SUPERVISE_FLAG = '--supervise';
-/** Time limit for a background supervisor to answer on its socket; after it, its log is shown. */
-const DETACHED_START_TIMEOUT_MS = 240_000;
 
 interface Options extends UpOptions {
   readonly mesh?: string;
@@ -124,6 +115,11 @@ function sayStep(step: string, elapsedMs: number): void {
   say(`${step} (${(elapsedMs / 1_000).toFixed(1)} s)`);
 }
 
+function sayUp(paths: MeshPaths, options: Options, startMs: number): void {
+  const state = options.wait === true ? 'up' : 'starting';
+  sayStep(`mesh ${paths.mesh} is ${state}`, systemClock.monotonic() - startMs);
+}
+
 function waitFor(request: MeshRequest, timeoutMs: number, signal: AbortSignal): Promise<void> {
   return waitUntilUp(request.paths, {
     pods: podCount(request.documents),
@@ -156,10 +152,7 @@ async function foreground(
       process.exitCode = interruption.exitStatus ?? EXIT_FAILED;
       return;
     }
-    sayStep(
-      `mesh ${paths.mesh} is ${options.wait === true ? 'up' : 'starting'}`,
-      systemClock.monotonic() - start,
-    );
+    sayUp(paths, options, start);
     try {
       view.start();
       await ended;
@@ -211,23 +204,16 @@ async function detach(
   interruption: Interruption,
 ): Promise<void> {
   const { paths } = request;
-  mkdirSync(paths.logsDir, { recursive: true });
-  // Keep the log open: the supervisor deletes the file when a start fails.
-  const output = await open(logFile(paths, 'supervisor.out', null), 'a+', 0o640);
-  const child = spawn(
-    process.execPath,
-    [...process.execArgv, ...superviseArguments(options, paths)],
-    { detached: true, stdio: ['ignore', output.fd, output.fd], cwd: process.cwd() },
-  );
-  child.unref();
   const start = systemClock.monotonic();
   const over = new AbortController();
+  const signal = AbortSignal.any([interruption.signal, over.signal]);
+  const supervisor = await BackgroundSupervisor.start(paths, superviseArguments(options, paths));
+  const up = async (): Promise<void> => {
+    await supervisor.started(signal);
+    if (options.wait === true) await waitFor(request, timeoutMs, signal);
+  };
   try {
-    await Promise.race([
-      isUp(request, options, timeoutMs, AbortSignal.any([interruption.signal, over.signal])),
-      endOf(child, output),
-      aborted(interruption.signal),
-    ]);
+    await Promise.race([up(), supervisor.ended(), aborted(interruption.signal)]);
     if (interruption.signal.aborted) {
       say('taking the mesh down');
       await takeDown(paths);
@@ -239,36 +225,9 @@ async function detach(
     throw error;
   } finally {
     over.abort();
-    // The child outlives this command.
-    child.removeAllListeners('exit');
-    await output.close();
+    await supervisor.leave();
   }
-  sayStep(
-    `mesh ${paths.mesh} is ${options.wait === true ? 'up' : 'starting'}`,
-    systemClock.monotonic() - start,
-  );
-}
-
-async function isUp(
-  request: MeshRequest,
-  options: Options,
-  timeoutMs: number,
-  signal: AbortSignal,
-): Promise<void> {
-  await started(request.paths, signal);
-  if (options.wait === true) await waitFor(request, timeoutMs, signal);
-}
-
-/** Throws when the supervisor ends, with the last lines of its log. */
-async function endOf(child: ChildProcess, output: FileHandle): Promise<never> {
-  const [code] = (await once(child, 'exit')) as [number | null];
-  const lines = await lastLinesOf(output, 5);
-  const reason = lines.at(-1)?.replace(/^weft: /, '') ?? `status ${code ?? 'none'}`;
-  for (const line of lines.slice(0, -1)) process.stderr.write(`${line}\n`);
-  throw new MeshError(
-    code === EXIT_CONFIG ? 'CONFIG_INVALID' : 'ACTOR_FAILED',
-    `the supervisor ended: ${reason}`,
-  );
+  sayUp(paths, options, start);
 }
 
 function superviseArguments(options: Options, paths: MeshPaths): string[] {
@@ -279,22 +238,5 @@ function superviseArguments(options: Options, paths: MeshPaths): string[] {
       return value === undefined ? [] : [`--${name}`, value];
     },
   );
-  return [main, 'up', '--mesh', paths.mesh, ...passed, SUPERVISE_FLAG];
-}
-
-/** Resolves when the supervisor has all processes running. */
-async function started(paths: MeshPaths, signal: AbortSignal): Promise<void> {
-  const end = systemClock.monotonic() + DETACHED_START_TIMEOUT_MS;
-  while (!signal.aborted) {
-    try {
-      const status = await askStatus(paths);
-      if (status.started) return;
-    } catch (error) {
-      if (systemClock.monotonic() > end) throw error;
-    }
-    if (systemClock.monotonic() > end) {
-      throw new MeshError('ACTOR_DEADLINE', 'the supervisor did not finish starting the mesh');
-    }
-    await wait(100);
-  }
+  return [...process.execArgv, main, 'up', '--mesh', paths.mesh, ...passed, SUPERVISE_FLAG];
 }

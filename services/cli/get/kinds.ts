@@ -1,4 +1,4 @@
-/** The kinds that `weft get` lists. Each has its own file, which is loaded on demand. */
+/** The kinds that `weft get` lists. The file of a kind is loaded on demand. */
 import type { Found, Mesh } from '../mesh.ts';
 
 /** How a kind is read and shown. JSON output has the lines unchanged. */
@@ -10,14 +10,14 @@ export interface ResourceKind<Line> {
 
 const loaders = {
   pods: async () => erased((await import('./pods.ts')).kind),
-  workloads: async () => erased((await import('./workloads.ts')).kind),
-  services: async () => erased((await import('./services.ts')).kind),
-  policies: async () => erased((await import('./policies.ts')).kind),
-  certificates: async () => erased((await import('./certificates.ts')).kind),
-  connections: async () => erased((await import('./connections.ts')).kind),
+  workloads: async () => erased((await import('./state.ts')).workloads),
+  services: async () => erased((await import('./state.ts')).services),
+  policies: async () => erased((await import('./state.ts')).policies),
+  certificates: async () => erased((await import('./proxies.ts')).certificates),
+  connections: async () => erased((await import('./proxies.ts')).connections),
   queues: async () => erased((await import('./queues.ts')).kind),
-  conditions: async () => erased((await import('./conditions.ts')).kind),
-  nacks: async () => erased((await import('./nacks.ts')).kind),
+  conditions: async () => erased((await import('./control-plane.ts')).conditions),
+  nacks: async () => erased((await import('./control-plane.ts')).nacks),
 } as const;
 
 /** The name of a kind. */

@@ -1,7 +1,7 @@
 import { compareText } from '../../../lib/collections/compare.ts';
 import type { PodLine as RunningPod } from '../../local-mesh/supervisor-api.ts';
+import { fromEachNode } from '../mesh.ts';
 import type { ResourceKind } from './kinds.ts';
-import { fromEachNode } from './nodes.ts';
 
 /** One line of `weft get pods`; docs/cli.md describes it. */
 export type PodLine = ReturnType<typeof podLines>[number];

@@ -6,8 +6,10 @@ import type { ExecutionContext } from 'ava';
 import { HttpServer } from '../../../lib/http/http-server.ts';
 import { RouteTable } from '../../../lib/http/routes.ts';
 import { ADDRESS_TYPE } from '../../../lib/xds/type-urls.ts';
-import { kind as conditionsKind } from '../../../services/cli/get/conditions.ts';
-import { kind as nacksKind } from '../../../services/cli/get/nacks.ts';
+import {
+  conditions as conditionsKind,
+  nacks as nacksKind,
+} from '../../../services/cli/get/control-plane.ts';
 import { localMesh } from '../../../services/cli/local-mesh.ts';
 import type { Mesh } from '../../../services/cli/mesh.ts';
 import { adminSocket, meshPaths } from '../../../services/local-mesh/mesh-paths.ts';

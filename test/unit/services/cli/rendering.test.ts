@@ -5,7 +5,7 @@ import { MeshError } from '../../../../lib/errors/mesh-error.ts';
 import { boards } from '../../../../lib/bus/catalog.ts';
 import { explainLines } from '../../../../services/cli/explain.ts';
 import { failureOf } from '../../../../services/cli/failure.ts';
-import { connectionLine } from '../../../../services/cli/get/connections.ts';
+import { connectionLine } from '../../../../services/cli/get/proxies.ts';
 import { podLines } from '../../../../services/cli/get/pods.ts';
 import { upgradedLine } from '../../../../services/cli/commands/upgrade.ts';
 import { objectName } from '../../../../services/cli/manifest-command.ts';

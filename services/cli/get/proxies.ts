@@ -1,7 +1,9 @@
+/** Kinds that each node's proxy is asked for. */
+import type { CertificateRecord } from '../../../lib/identity/certificate-records.ts';
 import type { ConnectionRecord } from '../../../workers/listener/protocol/connections.ts';
-import { askConnections } from '../../local-mesh/mesh-client.ts';
+import { askCertificates, askConnections } from '../../local-mesh/mesh-client.ts';
+import { fromEachNode } from '../mesh.ts';
 import type { ResourceKind } from './kinds.ts';
-import { fromEachNode } from './nodes.ts';
 
 /** One line of `weft get connections`: a proxy's record of its end of a connection; docs/cli.md describes it. */
 export type ConnectionLine = ReturnType<typeof connectionLine>;
@@ -23,7 +25,7 @@ export function connectionLine(record: ConnectionRecord) {
 }
 
 /** `weft get connections`: live connections, oldest first. */
-export const kind: ResourceKind<ConnectionLine> = {
+export const connections: ResourceKind<ConnectionLine> = {
   columns: [
     ['SOURCE', (line) => line.source],
     ['DESTINATION', (line) => line.destination],
@@ -42,5 +44,31 @@ export const kind: ResourceKind<ConnectionLine> = {
     );
     const sorted = [...lines].sort((left, right) => left.openedAtMs - right.openedAtMs);
     return { lines: sorted.map(connectionLine), warnings };
+  },
+};
+
+/** `weft get certificates`: the certificates of each node's proxy. */
+export const certificates: ResourceKind<CertificateRecord> = {
+  columns: [
+    ['IDENTITY', (line) => line.identity],
+    ['NODE', (line) => line.node],
+    ['STATE', (line) => line.state],
+    ['NOT BEFORE', (line) => line.notBefore],
+    ['NOT AFTER', (line) => line.notAfter],
+    ['SERIAL', (line) => line.serial],
+  ],
+  read: async (mesh) => {
+    const found = await fromEachNode(mesh, 'the node proxy', (node) =>
+      askCertificates(mesh.servers, node),
+    );
+    const lines = found.lines.map(({ identity, node, serial, notBefore, notAfter, state }) => ({
+      identity,
+      node,
+      serial,
+      notBefore,
+      notAfter,
+      state,
+    }));
+    return { ...found, lines };
   },
 };
