@@ -1,5 +1,4 @@
 /** The node agent as an actor: reads pods, writes rules, and sends ZDS messages. Its stop undoes nothing. */
-import { mkdir } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Actor, ActorContext, ActorDefinition } from '../../lib/actor/actor.ts';
 import { sendJson } from '../../lib/http/answers.ts';
@@ -33,6 +32,7 @@ import type { PodSource } from './pod-source.ts';
 import { proveNode } from './proof/node-proof.ts';
 import type { ProofParts } from './proof/node-proof.ts';
 import { RuleSets } from './rule-sets.ts';
+import { keepSocketFolder } from './socket-folder.ts';
 import { Slots } from '../../lib/async/slots.ts';
 
 /** Socket files are for the node's own processes, which run under one uid. */
@@ -56,7 +56,7 @@ export class NodeAgentActor implements Actor {
     const { clock, log } = context;
     const node = present(context.node, 'the host gives a node actor its node');
     checkRights();
-    await mkdir(dirname(config.socketPath), { recursive: true });
+    await keepSocketFolder(config, log);
     const { noZones, ...tools } = await openTools(config, log);
     const redirector = new Redirector(tools, dirname(config.socketPath));
     const release = context.readiness.block('pods');

@@ -1,5 +1,5 @@
-import { mkdir, rm, symlink } from 'node:fs/promises';
-import { join } from 'node:path';
+import { mkdir, rm, stat, symlink } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../lib/clock/clock.ts';
 import { threadNetns } from '../../lib/linux/netns.ts';
@@ -16,7 +16,10 @@ import { keptLog } from '../support/actor-context.ts';
 import { makeScratch } from '../support/leftovers.ts';
 import { createNetns } from '../support/netns-kit.ts';
 import { netnsTest as test } from '../support/netns-test.ts';
+import { agentSite, startAgent } from '../support/node-agent-kit.ts';
 import { podRecord } from '../support/pod-records.ts';
+import { startServingProxy } from '../support/serving-proxy.ts';
+import { until } from '../support/until.ts';
 
 const SETTINGS = ['loose', 'be_liberal'].map((name) => `net.netfilter.nf_conntrack_tcp_${name}`);
 
@@ -89,4 +92,15 @@ test('settings that cannot be made at all are named once, and the rules stand', 
     said,
     SETTINGS.map((setting) => `pod.established-at-risk ${setting}`),
   );
+});
+
+test('an agent takes over a folder of its socket that kubelet made, and proxies still connect', async (t) => {
+  const site = await agentSite(t);
+  const folder = dirname(site.socket);
+  await mkdir(folder, { mode: 0o755 });
+  await startAgent(t, site);
+  const proxy = startServingProxy(t, site.socket);
+  await until(() => proxy.told.includes('session'), { what: 'the proxy is connected' });
+  t.is((await stat(folder)).mode & 0o777, 0o700);
+  t.is((await stat(site.socket)).mode & 0o777, 0o600);
 });
