@@ -90,36 +90,65 @@ test('the proof of a node names what is wrong with it and with its pods', async 
   );
 });
 
+/** Runs `weft doctor` of the agent at this address; resolves to its words, after its status unless that is 0. */
+async function doctor(address: string, ...words: string[]): Promise<string> {
+  const env = bareEnvironment({ WEFT_ADMIN_ADDRESS: address });
+  return run(WEFT, ['doctor', ...words], { env }).then(
+    ({ stdout }) => stdout,
+    (error: unknown) => {
+      const { code, stdout, stderr } = error as { code: number; stdout: string; stderr: string };
+      return `${code} ${stdout}${stderr}`;
+    },
+  );
+}
+
 test('weft doctor asks an agent, and its status tells whether all is right', async (t) => {
   const site = await agentSite(t);
-  const admin = join(dirname(site.podsDir), 'admin.sock');
-  const environment = { ...site.environment, WEFT_ADMIN_ADDRESS: `unix:${admin}` };
+  const address = `unix:${join(dirname(site.podsDir), 'admin.sock')}`;
+  const environment = { ...site.environment, WEFT_ADMIN_ADDRESS: address };
   spawnAgent(t, { ...site, environment });
   const pod = await createNetns(t, 'pod');
   await writeRecord(site.podsDir, 'u-1', podRecord({ uid: 'u-1', netns: pod.path }));
   const proxy = startServingProxy(t, site.socket);
   await until(() => site.rows().get('u-1')?.state === 'enabled', { what: 'enabled' });
-  const doctor = async (...words: string[]): Promise<string> => {
-    const env = bareEnvironment({ WEFT_ADMIN_ADDRESS: `unix:${admin}` });
-    return run(WEFT, ['doctor', ...words], { env }).then(
-      ({ stdout }) => stdout,
-      (error: unknown) => {
-        const { code, stdout, stderr } = error as { code: number; stdout: string; stderr: string };
-        return `${code} ${stdout}${stderr}`;
-      },
-    );
-  };
-  t.is(await doctor(), 'node-1: 1 pods of the mesh, all right\n');
+  t.is(await doctor(address), 'node-1: 1 pods of the mesh, all right\n');
   t.regex(
-    await doctor('--ca', 'localhost:1'),
+    await doctor(address, '--ca', 'localhost:1'),
     /^1 mesh: CA unreachable: localhost:1: .*ECONNREFUSED/,
   );
-  t.is(await doctor('--cut'), '0 open pods are being cut off\n');
+  t.is(await doctor(address, '--cut'), '0 open pods are being cut off\n');
   proxy.refused.add('u-2');
   await writeRecord(site.podsDir, 'u-2', podRecord({ uid: 'u-2', netns: '/run/netns/none' }));
-  await until(async () => (await doctor()).startsWith('1 '), { what: 'a finding' });
-  t.regex(await doctor(), /^1 node-1 demo\/u-2: not enrolled: .*none/);
-  const [diagnosis] = JSON.parse((await doctor('-o', 'json')).replace(/^1 /, '')) as Proof[];
+  await until(async () => (await doctor(address)).startsWith('1 '), { what: 'a finding' });
+  t.regex(await doctor(address), /^1 node-1 demo\/u-2: not enrolled: .*none/);
+  const [diagnosis] = JSON.parse(
+    (await doctor(address, '-o', 'json')).replace(/^1 /, ''),
+  ) as Proof[];
   t.like(diagnosis, { node: 'node-1', pods: 2 });
-  t.regex(await doctor('--agent', 'unix:/none'), /^1 the node: node agent unreachable: .*\/none/);
+  t.regex(
+    await doctor(address, '--agent', 'unix:/none'),
+    /^1 the node: node agent unreachable: .*\/none/,
+  );
+});
+
+test('weft doctor names what a kernel has no conntrack zones for, and the pods are in the mesh without them', async (t) => {
+  const site = await agentSite(t);
+  const address = `unix:${join(dirname(site.podsDir), 'admin.sock')}`;
+  const environment = { ...site.environment, WEFT_ADMIN_ADDRESS: address };
+  const pod = await createNetns(t, 'pod');
+  await writeRecord(site.podsDir, 'u-1', podRecord({ uid: 'u-1', netns: pod.path }));
+  startServingProxy(t, site.socket);
+  // In the agent's view of the file system iptables cannot ask the kernel for zones.
+  const hide =
+    'for file in /usr/lib/*/xtables/libxt_CT.so; do mount --bind /dev/null "$file"; done';
+  const enter = ['unshare', '--mount', '--propagation', 'slave', 'sh', '-ec', `${hide}; exec "$@"`];
+  spawnAgent(t, { ...site, environment }, [...enter, 'sh']);
+  await until(() => site.rows().get('u-1')?.state === 'enabled', { what: 'enabled' });
+  t.regex(
+    await doctor(address),
+    /^1 node-1: missing kernel module: no conntrack zones: .*zone-orig/,
+  );
+  const rules = await pod.exec('iptables-nft-save');
+  t.true(rules.includes('ISTIO_OUTPUT'));
+  t.false(rules.includes('--zone'));
 });

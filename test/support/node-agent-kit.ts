@@ -108,10 +108,15 @@ export async function metric(agent: TestAgent, name: string): Promise<number> {
   return Number(line?.slice(name.length + 1) ?? Number.NaN);
 }
 
-/** Starts an agent as a process of its own. The end of the test kills it. */
-export function spawnAgent(t: TeardownOwner, site: AgentSite): ChildProcess {
+/** Starts an agent as a process of its own, at the end of the command `enter`, which must turn into it. The end of the test kills it. */
+export function spawnAgent(
+  t: TeardownOwner,
+  site: AgentSite,
+  enter: readonly string[] = [],
+): ChildProcess {
   const script = new URL('node-agent-process.ts', import.meta.url).pathname;
-  const child = spawn(process.execPath, [script], {
+  const [command, ...words] = [...enter, process.execPath, script];
+  const child = spawn(command, words, {
     env: bareEnvironment({ NODE_NAME: 'node-1', ...site.environment }),
     stdio: ['ignore', 'ignore', 'inherit'],
   });
