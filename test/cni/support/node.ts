@@ -104,7 +104,12 @@ export async function cniNode(t: ExecutionContext, found: CniPrograms): Promise<
 }
 
 /** Tries again as kubelet does, which takes a failed sandbox down first: the agent's time may be over on a busy machine. */
-export function addWhenReady(node: CniNode, pod: string, netns: TestNetns): Promise<string> {
+export function addWhenReady(
+  node: CniNode,
+  pod: string,
+  netns: TestNetns,
+  timeoutMs = 0,
+): Promise<string> {
   return until(
     async () => {
       try {
@@ -114,6 +119,6 @@ export function addWhenReady(node: CniNode, pod: string, netns: TestNetns): Prom
         throw error;
       }
     },
-    { what: `${pod} starts` },
+    { what: `${pod} starts`, timeoutMs },
   );
 }
