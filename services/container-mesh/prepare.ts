@@ -48,7 +48,7 @@ export async function prepareMesh(
   const alive = setInterval(() => {}, 1 << 30);
   await stopped;
   clearInterval(alive);
-  issuer.stop();
+  await issuer.stop();
 }
 
 /** Replaces each file atomically, because its readers may read at any time. */

@@ -41,6 +41,9 @@ export class TokenIssuer {
   readonly #deps: TokenIssuerDeps;
   readonly #keys = generateKeyPairSync('ec', { namedCurve: 'P-256' });
   #timer: Timer | null = null;
+  /** The tokens that are being written, or were written last. */
+  #minting: Promise<void> = Promise.resolve();
+  #stopped = false;
 
   constructor(plan: MeshPlan, paths: MeshPaths, deps: TokenIssuerDeps) {
     this.#paths = paths;
@@ -59,21 +62,28 @@ export class TokenIssuer {
     this.#schedule(TOKEN_LIFETIME_MS / 2);
   }
 
-  /** Stops the renewal. The last tokens stay valid until they expire. */
-  stop(): void {
+  /** Stops the renewal; resolves once nothing is written any more. The last tokens stay valid until they expire. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
     this.#timer?.cancel();
+    await this.#minting;
   }
 
   #schedule(delayMs: number): void {
+    if (this.#stopped) return;
     this.#timer = this.#deps.clock.after(delayMs, () => {
-      this.#mintAll().then(
-        () => this.#schedule(TOKEN_LIFETIME_MS / 2),
-        (error: unknown) => {
-          this.#deps.log.error({ error: errorText(error) }, 'tokens.renewal-failed');
-          this.#schedule(RETRY_MS);
-        },
-      );
+      this.#minting = this.#renew();
     });
+  }
+
+  async #renew(): Promise<void> {
+    try {
+      await this.#mintAll();
+      this.#schedule(TOKEN_LIFETIME_MS / 2);
+    } catch (error) {
+      this.#deps.log.error({ error: errorText(error) }, 'tokens.renewal-failed');
+      this.#schedule(RETRY_MS);
+    }
   }
 
   async #mintAll(): Promise<void> {
