@@ -34,7 +34,7 @@ export interface KubernetesRequest {
   readonly signal?: AbortSignal | undefined;
   /** Attempts; {@link MAX_ATTEMPTS} when left out. Only KUBERNETES_UNAVAILABLE is tried again. */
   readonly attempts?: number;
-  /** An answer whose next bytes take longer is cut, in milliseconds; {@link REQUEST_TIMEOUT_MS} when left out. */
+  /** An answer whose next bytes take longer is cut, in milliseconds; {@link REQUEST_TIMEOUT_MS} when left out, 0 never. */
   readonly silenceMs?: number;
 }
 

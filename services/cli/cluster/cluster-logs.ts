@@ -5,12 +5,21 @@ import { isCode } from '../../../lib/kubernetes/status.ts';
 import { ACTORS } from '../../local-mesh/actors.ts';
 import { splitLines } from '../../../lib/http/split-lines.ts';
 import { warn, write } from '../output.ts';
+import type { KubernetesClient } from '../../../lib/kubernetes/client.ts';
 import type { ClusterMesh } from './cluster-mesh.ts';
 import { hosts } from './weft-pods.ts';
 import type { WeftPod } from './weft-pods.ts';
 
 /** The container of Redis, in a pod that has others. */
 const REDIS = 'redis';
+
+/** A mesh whose logs are read. */
+export interface LoggedMesh extends Pick<ClusterMesh, 'weftPods'> {
+  readonly access: {
+    readonly client: Pick<KubernetesClient, 'stream'>;
+    readonly namespace: string;
+  };
+}
 
 /** The pods that `wanted` names: `<role>`, `<node>/<role>` or `<role>.<node>`; all without a name. Throws UsageError. */
 export function choosePods(
@@ -34,7 +43,7 @@ function rolesOf(pod: WeftPod): readonly string[] {
 
 /** Prints the logs, each line with the name of its pod when there are several. Throws KUBERNETES_REFUSED that names the right. */
 export async function printLogs(
-  mesh: ClusterMesh,
+  mesh: LoggedMesh,
   wanted: string | undefined,
   follow: boolean,
 ): Promise<void> {
@@ -59,7 +68,7 @@ export async function printLogs(
 }
 
 async function* linesOf(
-  { access }: ClusterMesh,
+  { access }: LoggedMesh,
   { name, containers }: WeftPod,
   follow: boolean,
 ): AsyncGenerator<string> {
@@ -67,10 +76,12 @@ async function* linesOf(
   const path = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods/${encodeURIComponent(name)}/log`;
   const container = containers.find((one) => one !== REDIS) ?? REDIS;
   const query = { container, ...(follow ? { follow: 'true' } : {}) };
-  yield* splitLines(await client.stream({ path, query }));
+  // A role may have nothing to tell for hours.
+  const patience = follow ? { silenceMs: 0 } : {};
+  yield* splitLines(await client.stream({ path, query, ...patience }));
 }
 
-function refused({ access }: ClusterMesh, error: MeshError): MeshError {
+function refused({ access }: LoggedMesh, error: MeshError): MeshError {
   const why = `${error.message}; it needs the right "get" for pods/log in namespace ${access.namespace}`;
   return new MeshError('KUBERNETES_REFUSED', why, { cause: error });
 }

@@ -1,5 +1,8 @@
+import type { IncomingMessage } from 'node:http';
+import { Readable } from 'node:stream';
 import test from 'ava';
-import { choosePods } from '../../../../services/cli/cluster/cluster-logs.ts';
+import type { KubernetesClient } from '../../../../lib/kubernetes/client.ts';
+import { choosePods, printLogs } from '../../../../services/cli/cluster/cluster-logs.ts';
 import { clusterStatusLines } from '../../../../services/cli/cluster/cluster-status.ts';
 import { nodesOf, podsOfRole } from '../../../../services/cli/cluster/weft-pods.ts';
 import type { WeftPod } from '../../../../services/cli/cluster/weft-pods.ts';
@@ -50,6 +53,18 @@ test('logs are chosen by role, and by node and role', (t) => {
   t.deepEqual(names(choosePods(PODS, 'n2/node-proxy')), ['compact']);
   t.deepEqual(names(choosePods(PODS, 'node-proxy.n2')), ['compact']);
   t.throws(() => choosePods(PODS, 'n3/node-proxy'), { message: /there are ca, node-agent/ });
+});
+
+test('a log that is followed is never cut for its silence', async (t) => {
+  const asked: (number | undefined)[] = [];
+  const stream: KubernetesClient['stream'] = ({ silenceMs }) => {
+    asked.push(silenceMs);
+    return Promise.resolve(Readable.from([]) as IncomingMessage);
+  };
+  const mesh = { weftPods: PODS, access: { client: { stream }, namespace: 'istio-system' } };
+  await printLogs(mesh, 'ca', true);
+  await printLogs(mesh, 'ca', false);
+  t.deepEqual(asked, [0, undefined]);
 });
 
 test('the status of a cluster names what is not right', (t) => {
