@@ -39,6 +39,7 @@ export class NodeEnrolments {
   #checking = false;
   /** Rounds of the drift check so far. */
   #rounds = 0;
+  #departing = false;
   #stopped = false;
 
   constructor(deps: NodeDeps) {
@@ -46,14 +47,16 @@ export class NodeEnrolments {
     this.#cuts = new CutLimit(deps.clock);
   }
 
-  /** Sets the present pods. Resolves when each new one was attempted once. */
+  /** Sets the present pods. Resolves when each new one was attempted once. Enrols nothing new once the agent ends. */
   async update(set: PodSet): Promise<void> {
     const { metrics } = this.#deps;
+    // The pods may still be followed. Another agent serves them, or none will.
+    if (this.#stopped) return;
     this.#unreadable = set.unreadable;
     const attempts: Promise<void>[] = [];
     for (const [uid, record] of set.pods) {
       const known = this.#pods.get(uid);
-      if (known?.record === record) continue;
+      if (known?.record === record || (known === undefined && this.#departing)) continue;
       metrics.event(known === undefined ? 'add' : 'update');
       const pod = known ?? this.#create(uid);
       attempts.push(pod.attempted);
@@ -159,6 +162,7 @@ export class NodeEnrolments {
 
   /** Removes the rules of every pod, because the agent leaves the node for good. Resolves when each was attempted. */
   async leaveNode(): Promise<void> {
+    this.#departing = true;
     this.#drift?.cancel();
     await Promise.all([...this.#pods.values()].map((pod) => pod.leaveNode()));
   }

@@ -5,22 +5,11 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as wait } from 'node:timers/promises';
-import { Slots } from '../../../lib/async/slots.ts';
-import { systemClock } from '../../../lib/clock/clock.ts';
-import { closeFd, openNetns, threadNetns } from '../../../lib/linux/netns.ts';
+import { closeFd, openNetns } from '../../../lib/linux/netns.ts';
 import { raiseFileLimit } from '../../../lib/linux/process.ts';
 import { listenTcp } from '../../../lib/linux/sockets.ts';
-import { createLogger } from '../../../lib/log/logger.ts';
-import { MetricRegistry } from '../../../lib/metrics/registry.ts';
-import { Redirector } from '../../../lib/redirect/apply.ts';
-import { chooseTools } from '../../../lib/redirect/flavour.ts';
 import { PROXY_PORTS } from '../../../lib/redirect/rules.ts';
-import { nodeAgentConfig } from '../../../services/node-agent/config.ts';
-import { MAX_RULE_WRITERS } from '../../../services/node-agent/limits.ts';
-import { agentMetrics } from '../../../services/node-agent/metrics.ts';
-import { PodNamespaces } from '../../../services/node-agent/netns/pod-namespaces.ts';
-import { NodeEnrolments } from '../../../services/node-agent/node-enrolments.ts';
-import { RuleSets } from '../../../services/node-agent/rule-sets.ts';
+import { nodeEnrolments } from '../../support/node-enrolments.ts';
 import { podRecord } from '../../support/pod-records.ts';
 import { netnsName } from '../../support/leftovers.ts';
 
@@ -35,41 +24,7 @@ export async function driftCost(pods: number, seconds: number): Promise<number> 
   const listeners: number[] = [];
   try {
     await sh(names.flatMap((name) => [`ip netns add ${name}`, `ip -n ${name} link set lo up`]));
-    const config = nodeAgentConfig.parse({
-      REDIS_URL: 'unix:///none',
-      WEFT_NODE_AGENT_PODS_DIR: scratch,
-    });
-    const { redirect, eligibility, driftIntervalMs, drainMs } = config;
-    const tools = await chooseTools({ ipv6: redirect.ipv6, force: 'nft', lockDir: scratch });
-    const log = createLogger({ actor: 'node-agent', level: 'off' });
-    const agent = new NodeEnrolments({
-      zds: {
-        ensure: () => Promise.resolve(),
-        del: () => Promise.resolve(),
-        forget: () => {},
-        served: () => true,
-      },
-      rows: { set: () => {}, delete: () => {} },
-      tell: () => {},
-      existing: 'keep',
-      redirector: new Redirector(tools, scratch),
-      slots: new Slots(() => MAX_RULE_WRITERS, systemClock),
-      clock: systemClock,
-      log,
-      metrics: agentMetrics(new MetricRegistry(), {
-        states: () => new Map(),
-        exposures: () => new Map(),
-        proxies: () => 1,
-        zds: () => ({ accepted: 0, broken: 0, refused: 0 }),
-      }),
-      ruleSets: new RuleSets(redirect),
-      sysctlDir: '/proc/sys',
-      namespaces: new PodNamespaces({ procDir: '/proc', sandboxes: null, log }),
-      eligibility,
-      ownNetns: threadNetns(),
-      drainMs,
-      supervise: (work) => void work,
-    });
+    const { enrolments: agent, config } = await nodeEnrolments(scratch);
     const records = names.map((uid) => podRecord({ uid, netns: join('/run/netns', uid) }));
     for (const { netns } of records) listeners.push(...listenIn(netns ?? ''));
     await agent.update({
@@ -81,7 +36,7 @@ export async function driftCost(pods: number, seconds: number): Promise<number> 
       const reason = agent.view().find((pod) => pod.reason !== undefined)?.reason;
       throw new Error(`${enrolled} of ${pods} pods are enrolled: ${reason}`);
     }
-    agent.watch(driftIntervalMs);
+    agent.watch(config.driftIntervalMs);
     await wait(REST_MS);
     const before = process.cpuUsage();
     await wait(seconds * 1_000);

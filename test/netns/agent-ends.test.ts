@@ -1,0 +1,47 @@
+/** Tests that an agent that ends enrols no pod it still hears of: another agent serves those, or none will. */
+import type { ExecutionContext } from 'ava';
+import type { PodRecord } from '../../lib/state/pod-record.ts';
+import { makeScratch } from '../support/leftovers.ts';
+import { createPodPair } from '../support/netns-kit.ts';
+import type { TestNetns } from '../support/netns-kit.ts';
+import { netnsTest as test } from '../support/netns-test.ts';
+import { nodeEnrolments } from '../support/node-enrolments.ts';
+import { podRecord } from '../support/pod-records.ts';
+
+const redirected = async (pod: TestNetns): Promise<boolean> =>
+  (await pod.exec('iptables-nft', '-t', 'nat', '-S')).includes('ISTIO_');
+
+async function enrolled(t: ExecutionContext) {
+  const { pod, peer } = await createPodPair(t);
+  const { enrolments } = await nodeEnrolments(await makeScratch('ends'));
+  t.teardown(() => enrolments.stop());
+  const old = podRecord({ uid: 'u-1', netns: pod.path });
+  const fresh = podRecord({ uid: 'u-2', netns: peer.path });
+  const tell = (...records: PodRecord[]): Promise<void> =>
+    enrolments.update({
+      pods: new Map(records.map((record) => [record.uid, record])),
+      unreadable: new Set(),
+    });
+  await tell(old);
+  t.true(await redirected(pod));
+  return { enrolments, pod, peer, tell, old, fresh };
+}
+
+test('an agent that stops enrols neither a new pod nor one that it had', async (t) => {
+  const { enrolments, pod, peer, tell, old, fresh } = await enrolled(t);
+  await enrolments.stop();
+  await pod.exec('sh', '-c', 'iptables-nft -t nat -F; iptables-nft -t nat -X');
+  await tell(old, fresh);
+  t.false(await redirected(peer));
+  t.false(await redirected(pod));
+  t.deepEqual(enrolments.wanted(), []);
+});
+
+test('an agent that leaves its node enrols no new pod', async (t) => {
+  const { enrolments, pod, peer, tell, old, fresh } = await enrolled(t);
+  const left = enrolments.leaveNode();
+  await tell(old, fresh);
+  await left;
+  t.false(await redirected(peer));
+  t.false(await redirected(pod));
+});
