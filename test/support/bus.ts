@@ -1,13 +1,15 @@
 import { Writable } from 'node:stream';
 import { systemClock } from '../../lib/clock/clock.ts';
 import type { BusConfig } from '../../lib/bus/config.ts';
-import type { TableChange, TableEntry, TableHandler } from '../../lib/bus/contract.ts';
+import type { Scope, TableChange, TableEntry, TableHandler } from '../../lib/bus/contract.ts';
+import type { Lease } from '../../lib/bus/lease.ts';
 import type { Bus } from '../../lib/bus/redis-bus.ts';
 import { connectBus } from '../../lib/bus/redis-bus.ts';
 import { createLogger } from '../../lib/log/logger.ts';
 import type { Logger } from '../../lib/log/logger.ts';
 import { MetricRegistry } from '../../lib/metrics/registry.ts';
 import type { TeardownOwner } from './actor-context.ts';
+import { until } from './until.ts';
 
 /** A logger whose lines a test can look at. */
 export function capturedLog(level = 'debug'): { log: Logger; lines: Record<string, unknown>[] } {
@@ -35,6 +37,16 @@ export function openBus(t: TeardownOwner, config: BusConfig, name = 'test'): Tes
   const bus = connectBus(config, { log, clock: systemClock, metrics, name });
   t.teardown(() => bus.close());
   return { bus, metrics, lines };
+}
+
+/** Outlasts the stalls of a busy machine: an actor that loses its lease writes everything again, and a test writes once. */
+const LASTING = { ttlMs: 120_000, renewMs: 2_500 };
+
+/** Takes a lease, and resolves when it is held. */
+export async function heldLease(bus: Bus, name: string, scope: Scope): Promise<Lease> {
+  const lease = bus.lease(name, scope, LASTING);
+  await until(() => lease.held, { what: `the lease ${name}` });
+  return lease;
 }
 
 /** A table handler that keeps the rows as text, as a real consumer would. */

@@ -15,7 +15,7 @@ import { certFetcherConfig } from '../../services/cert-fetcher/config.ts';
 import { BusSigning } from '../../services/node-proxy/signing.ts';
 import { keptLog, startActor } from './actor-context.ts';
 import type { LogLine, TestActor } from './actor-context.ts';
-import { openBus } from './bus.ts';
+import { heldLease, openBus } from './bus.ts';
 import type { TestBus } from './bus.ts';
 import type { CaKit } from './ca-kit.ts';
 import type { TestRedis } from './redis.ts';
@@ -29,8 +29,7 @@ export async function publishWorkloads(
   accounts: Readonly<Record<string, string>>,
 ): Promise<void> {
   const { bus } = openBus(t, redis.config('xds-ingester'), 'ingester');
-  const lease = bus.lease('ingest', 'mesh');
-  await until(() => lease.held, { what: 'the ingest lease' });
+  const lease = await heldLease(bus, 'ingest', 'mesh');
   const rows = Object.entries(accounts).map(([account, node]): [string, Uint8Array] => {
     const uid = `cluster//Pod/demo/${account}-1`;
     return [

@@ -18,7 +18,7 @@ import type { Service, Workload } from '../../lib/state/model.ts';
 import { encodeAuthorization } from '../../lib/xds/resources/authorization.ts';
 import { resourceName } from '../../lib/xds/resources/address.ts';
 import { bareEnvironment } from './bare-environment.ts';
-import { TableCopy, openBus } from './bus.ts';
+import { TableCopy, heldLease, openBus } from './bus.ts';
 import { encode } from './mesh-kit.ts';
 import { startTestRedis } from './redis.ts';
 import type { TestRedis } from './redis.ts';
@@ -58,8 +58,7 @@ export async function createEvaluatorKit(t: ExecutionContext): Promise<Evaluator
   const redis = await startTestRedis(t);
   const { bus } = openBus(t, redis.config());
   await until(() => bus.connected, { what: 'Redis' });
-  const lease = bus.lease('ingest', 'mesh');
-  await until(() => lease.held, { what: 'the lease' });
+  const lease = await heldLease(bus, 'ingest', 'mesh');
   const names = ['addresses', 'authorizations', 'rejections'] as const;
   const writers = new Map<TableName, TableWriter>();
   const contents = new Map<TableName, Map<string, Uint8Array>>();

@@ -25,7 +25,7 @@ import { encodeAuthorization } from '../../lib/xds/resources/authorization.ts';
 import { ZdsAgent } from '../../lib/zds/agent.ts';
 import type { ZdsPod } from '../../lib/zds/agent.ts';
 import { bareEnvironment } from './bare-environment.ts';
-import { openBus } from './bus.ts';
+import { heldLease, openBus } from './bus.ts';
 import { createCaKit } from './ca-kit.ts';
 import { startFetcher } from './certificates-kit.ts';
 import { connectNetns, createHub, createNetns } from './netns-kit.ts';
@@ -218,8 +218,7 @@ export class ProxyMesh {
     });
     await ca.start();
     const { bus } = openBus(t, redis.config('xds-ingester'), 'ingester');
-    const lease = bus.lease('ingest', 'mesh');
-    await until(() => lease.held, { what: 'the ingest lease' });
+    const lease = await heldLease(bus, 'ingest', 'mesh');
     const admin = openBus(t, redis.config(), 'admin').bus;
     const tables = {
       addresses: bus.writer('addresses', 'mesh', lease),

@@ -13,7 +13,7 @@ import { parseRedisUrl } from '../../../lib/bus/config.ts';
 import { ADDRESS_TYPE } from '../../../lib/xds/type-urls.ts';
 import { definition as evaluator } from '../../../services/policy-evaluator/policy-evaluator-actor.ts';
 import { actorContext } from '../../support/actor-context.ts';
-import { TableCopy, bytes, openBus } from '../../support/bus.ts';
+import { TableCopy, bytes, heldLease, openBus } from '../../support/bus.ts';
 import { createKitOver, serveWorkload } from '../../support/ingester-kit.ts';
 import { startClusterRedis } from '../../support/redis-cluster.ts';
 import type { ClusterRedis } from '../../support/redis-cluster.ts';
@@ -76,8 +76,7 @@ test('a slot moves to another master while its table is written and its queue us
   t.timeout(120_000);
   const redis = await startClusterRedis(t);
   const agent = openBus(t, redis.config('node-agent.node-1'), 'node-agent').bus;
-  const lease = agent.lease('agent', NODE);
-  await until(() => lease.held, { what: 'the lease' });
+  const lease = await heldLease(agent, 'agent', NODE);
   const writer = agent.writer('enrolments', NODE, lease);
   await writer.replaceAll(
     Array.from({ length: 2_000 }, (_, i) => [`old-${i}`, bytes('x'.repeat(64))]),

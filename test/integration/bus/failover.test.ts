@@ -8,7 +8,7 @@ import { certificateSign } from '../../../lib/bus/catalog.ts';
 import { parseRedisUrl } from '../../../lib/bus/config.ts';
 import { definition as evaluator } from '../../../services/policy-evaluator/policy-evaluator-actor.ts';
 import { actorContext } from '../../support/actor-context.ts';
-import { TableCopy, openBus } from '../../support/bus.ts';
+import { TableCopy, heldLease, openBus } from '../../support/bus.ts';
 import { createKitOver, serveWorkload } from '../../support/ingester-kit.ts';
 import { makeScratch } from '../../support/leftovers.ts';
 import { ownPort } from '../../support/ports.ts';
@@ -133,8 +133,7 @@ test('no step touches keys of two slots: a server in cluster mode takes all of t
   });
   await until(() => bus.connected, { what: 'the bus' });
   const node = { node: 'node-1' } as const;
-  const lease = bus.lease('ingest', 'mesh');
-  await until(() => lease.held, { what: 'the lease' });
+  const lease = await heldLease(bus, 'ingest', 'mesh');
   const writer = bus.writer('addresses', 'mesh', lease);
   await writer.replaceAll([['a', Buffer.from('1')]]);
   await writer.apply([{ key: 'b', value: Buffer.from('2') }]);

@@ -1,6 +1,6 @@
 import test from 'ava';
 import { EXPLAIN_BOARD, boards, policyExplain } from '../../../lib/bus/catalog.ts';
-import { TableCopy, bytes, openBus } from '../../support/bus.ts';
+import { TableCopy, bytes, heldLease, openBus } from '../../support/bus.ts';
 import { startTestRedis } from '../../support/redis.ts';
 import { until } from '../../support/until.ts';
 
@@ -10,8 +10,7 @@ test('a node agent writes its enrolments, control plane and command line read th
   const redis = await startTestRedis(t);
   const scope = { node: 'node-1' } as const;
   const agent = openBus(t, redis.config('node-agent.node-1'), 'node-agent').bus;
-  const lease = agent.lease('agent', scope);
-  await until(() => lease.held, { what: 'the lease' });
+  const lease = await heldLease(agent, 'agent', scope);
   const writer = agent.writer('enrolments', scope, lease);
   // The first change creates a missing table.
   await writer.apply([{ key: 'pod-1', value: bytes('{}') }]);

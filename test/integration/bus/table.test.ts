@@ -3,15 +3,11 @@ import type { Bus } from '../../../lib/bus/redis-bus.ts';
 import type { Lease } from '../../../lib/bus/lease.ts';
 import { tableKeys } from '../../../lib/bus/keys.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
-import { TableCopy, bytes, openBus } from '../../support/bus.ts';
+import { TableCopy, bytes, heldLease, openBus } from '../../support/bus.ts';
 import { startTestRedis } from '../../support/redis.ts';
 import { until } from '../../support/until.ts';
 
-async function heldLease(bus: Bus, name = 'ingest'): Promise<Lease> {
-  const lease = bus.lease(name, 'mesh');
-  await until(() => lease.held, { what: 'the lease', timeoutMs: 20_000 });
-  return lease;
-}
+const ingestLease = (bus: Bus): Promise<Lease> => heldLease(bus, 'ingest', 'mesh');
 
 test('a reader gets the snapshot, then the changes, of a table that appears later', async (t) => {
   const redis = await startTestRedis(t);
@@ -19,7 +15,7 @@ test('a reader gets the snapshot, then the changes, of a table that appears late
   const copy = new TableCopy();
   const reader = reading.bus.reader('addresses', 'mesh', copy);
   const { bus } = openBus(t, redis.config('xds-ingester'));
-  const writer = bus.writer('addresses', 'mesh', await heldLease(bus));
+  const writer = bus.writer('addresses', 'mesh', await ingestLease(bus));
   t.false(reader.synced);
   await writer.replaceAll([
     ['a', bytes('1'), 'v1'],
@@ -45,7 +41,7 @@ test('of two writers only the holder of the lease writes', async (t) => {
   const redis = await startTestRedis(t);
   const first = openBus(t, redis.config('xds-ingester'), 'first');
   const second = openBus(t, redis.config('xds-ingester'), 'second');
-  const lease = await heldLease(first.bus);
+  const lease = await ingestLease(first.bus);
   const old = first.bus.writer('addresses', 'mesh', lease);
   await old.replaceAll([['a', bytes('1')]]);
   const standby = second.bus.lease('ingest', 'mesh');
@@ -91,7 +87,7 @@ test('a clean close hands the lease over at once, under a higher fencing number'
   const redis = await startTestRedis(t);
   const first = openBus(t, redis.config('xds-ingester'), 'first');
   const second = openBus(t, redis.config('xds-ingester'), 'second');
-  const lease = await heldLease(first.bus);
+  const lease = await ingestLease(first.bus);
   const standby = second.bus.lease('ingest', 'mesh');
   const changes: boolean[] = [];
   standby.onChange((held) => changes.push(held));
@@ -108,7 +104,7 @@ test('Redis killed under load comes back with its data: nobody re-reads, nothing
   const copy = new TableCopy();
   const reader = reading.bus.reader('addresses', 'mesh', copy);
   const { bus } = openBus(t, redis.config('xds-ingester'));
-  const lease = await heldLease(bus);
+  const lease = await ingestLease(bus);
   const writer = bus.writer('addresses', 'mesh', lease);
   await writer.replaceAll([['k0', bytes('0')]]);
   await until(() => reader.synced, { what: 'the copy' });
@@ -150,7 +146,7 @@ test('Redis that lost its data is noticed by the writer, and readers take the ne
   const copy = new TableCopy();
   const reader = reading.bus.reader('addresses', 'mesh', copy);
   const { bus } = openBus(t, redis.config('xds-ingester'));
-  const lease = await heldLease(bus);
+  const lease = await ingestLease(bus);
   const writer = bus.writer('addresses', 'mesh', lease);
   await writer.replaceAll([
     ['a', bytes('1')],
@@ -185,7 +181,7 @@ test('Redis that lost its data is noticed by the writer, and readers take the ne
 test('a reader that finds its place trimmed away reads again', async (t) => {
   const redis = await startTestRedis(t);
   const { bus } = openBus(t, redis.config('xds-ingester'));
-  const writer = bus.writer('addresses', 'mesh', await heldLease(bus));
+  const writer = bus.writer('addresses', 'mesh', await ingestLease(bus));
   await writer.replaceAll([['a', bytes('1')]]);
   const reading = openBus(t, redis.config('node-proxy.node-1'));
   const copy = new TableCopy();
@@ -207,7 +203,7 @@ test('a reader that finds its place trimmed away reads again', async (t) => {
 test('rows and log entries that are garbage are counted, named and skipped', async (t) => {
   const redis = await startTestRedis(t);
   const { bus } = openBus(t, redis.config('xds-ingester'));
-  const writer = bus.writer('authorizations', 'mesh', await heldLease(bus));
+  const writer = bus.writer('authorizations', 'mesh', await ingestLease(bus));
   await writer.replaceAll([['good', bytes('1')]]);
   const admin = redis.client();
   const keys = tableKeys(redis.prefix, 'authorizations', 'mesh');
@@ -232,7 +228,7 @@ test('rows and log entries that are garbage are counted, named and skipped', asy
 test('20,000 rows are written and read again in slices', async (t) => {
   const redis = await startTestRedis(t);
   const { bus } = openBus(t, redis.config('xds-ingester'));
-  const writer = bus.writer('addresses', 'mesh', await heldLease(bus));
+  const writer = bus.writer('addresses', 'mesh', await ingestLease(bus));
   const value = bytes('x'.repeat(300));
   const rows = function* (): Generator<[string, Uint8Array]> {
     for (let index = 0; index < 20_000; index += 1) yield [`uid-${index}`, value];

@@ -1,7 +1,7 @@
 import test from 'ava';
 import type { Bus } from '../../../lib/bus/redis-bus.ts';
 import { createControlPlaneKit } from '../../support/control-plane-kit.ts';
-import { openBus } from '../../support/bus.ts';
+import { heldLease, openBus } from '../../support/bus.ts';
 import { startTestRedis } from '../../support/redis.ts';
 import { until } from '../../support/until.ts';
 
@@ -27,8 +27,7 @@ const row = (uid: string, name: string, state: 'pending' | 'enabled'): Buffer =>
   );
 
 async function agent(bus: Bus): Promise<ReturnType<Bus['writer']>> {
-  const lease = bus.lease('agent', { node: 'node-1' });
-  await until(() => lease.held, { what: 'the lease of the node' });
+  const lease = await heldLease(bus, 'agent', { node: 'node-1' });
   return bus.writer('enrolments', { node: 'node-1' }, lease);
 }
 

@@ -12,7 +12,7 @@ import { followTables } from '../../../services/node-proxy/state-thread/state-fe
 import { StateThread } from '../../../services/node-proxy/state-thread/state-thread.ts';
 import type { StateResponse } from '../../../workers/listener/protocol/state.ts';
 import { StateClient } from '../../../workers/listener/state-client.ts';
-import { openBus } from '../../support/bus.ts';
+import { heldLease, openBus } from '../../support/bus.ts';
 import { FakeClock } from '../../support/fake-clock.ts';
 import { serviceFixture, workloadFixture } from '../../support/model-fixtures.ts';
 import { startTestRedis } from '../../support/redis.ts';
@@ -31,8 +31,7 @@ function workloadRow(index: number, trustDomain = 'cluster.local'): [string, Uin
 async function startState(t: ExecutionContext, ownThread: boolean) {
   const redis = await startTestRedis(t);
   const { bus } = openBus(t, redis.config('xds-ingester'), 'ingester');
-  const lease = bus.lease('ingest', 'mesh');
-  await until(() => lease.held, { what: 'the ingest lease' });
+  const lease = await heldLease(bus, 'ingest', 'mesh');
   const addresses = bus.writer('addresses', 'mesh', lease);
   await bus.writer('rejections', 'mesh', lease).replaceAll([]);
   await bus.writer('authorizations', 'mesh', lease).replaceAll([]);
@@ -80,82 +79,91 @@ async function lookup(port: MessagePort, uid: string): Promise<string | null | u
 // As the launcher does, for later threads.
 setFlagsFromString('--expose-gc');
 
+// One after another: together they would keep a busy machine from renewing and answering in time.
 for (const own of [true, false]) {
   const where = own ? '' : " (state on the caller's thread)";
 
-  test(`lookups are answered between slices of a full re-sync, from the old state until it is complete${where}`, async (t) => {
-    const { addresses, thread, events, port } = await startState(t, own);
-    t.is(await lookup(port, 'any'), null, 'cannot tell yet');
-    await addresses.replaceAll(Array.from({ length: WORKLOADS }, (_, index) => workloadRow(index)));
-    await until(() => events.ready === 1, { what: 'the first copy', timeoutMs: 60_000 });
-    const uid = `Kubernetes//Pod/demo/pod-${WORKLOADS - 1}`;
-    t.is(await lookup(port, uid), 'cluster.local');
-    t.deepEqual(events.identities, ['spiffe://cluster.local/ns/demo/sa/web']);
+  test.serial(
+    `lookups are answered between slices of a full re-sync, from the old state until it is complete${where}`,
+    async (t) => {
+      const { addresses, thread, events, port } = await startState(t, own);
+      t.is(await lookup(port, 'any'), null, 'cannot tell yet');
+      await addresses.replaceAll(
+        Array.from({ length: WORKLOADS }, (_, index) => workloadRow(index)),
+      );
+      await until(() => events.ready === 1, { what: 'the first copy', timeoutMs: 60_000 });
+      const uid = `Kubernetes//Pod/demo/pod-${WORKLOADS - 1}`;
+      t.is(await lookup(port, uid), 'cluster.local');
+      t.deepEqual(events.identities, ['spiffe://cluster.local/ns/demo/sa/web']);
 
-    const replaced = addresses.replaceAll(
-      Array.from({ length: WORKLOADS }, (_, index) => workloadRow(index, 'new')),
-    );
-    const latency = createHistogram();
-    let lookups = 0;
-    for (let answer = 'cluster.local' as string | null | undefined; answer !== 'new';) {
-      const start = performance.now();
-      answer = await lookup(port, uid);
-      latency.record(Math.max(1, Math.round((performance.now() - start) * 1_000)));
-      lookups += 1;
-      t.true(answer === 'cluster.local' || answer === 'new', `never unknown, was ${answer}`);
-    }
-    await replaced;
-    t.log(`${lookups} lookups during the re-sync, p99 ${latency.percentile(99) / 1e3} ms`);
-    t.true(lookups > 20, 'lookups are answered while the copy is taken in');
-    await until(() => thread.stats?.workloads === WORKLOADS, { what: 'the gauges' });
+      const replaced = addresses.replaceAll(
+        Array.from({ length: WORKLOADS }, (_, index) => workloadRow(index, 'new')),
+      );
+      const latency = createHistogram();
+      let lookups = 0;
+      for (let answer = 'cluster.local' as string | null | undefined; answer !== 'new';) {
+        const start = performance.now();
+        answer = await lookup(port, uid);
+        latency.record(Math.max(1, Math.round((performance.now() - start) * 1_000)));
+        lookups += 1;
+        t.true(answer === 'cluster.local' || answer === 'new', `never unknown, was ${answer}`);
+      }
+      await replaced;
+      t.log(`${lookups} lookups during the re-sync, p99 ${latency.percentile(99) / 1e3} ms`);
+      t.true(lookups > 20, 'lookups are answered while the copy is taken in');
+      await until(() => thread.stats?.workloads === WORKLOADS, { what: 'the gauges' });
 
-    const uids: string[] = [];
-    for await (const text of thread.dump('workloads')) {
-      for (const { uid } of JSON.parse(`[${text}]`) as { uid: string }[]) uids.push(uid);
-    }
-    t.is(uids.length, WORKLOADS);
-    t.deepEqual(uids, [...uids].sort(), 'sorted by uid');
-    t.is(events.failed, 0);
-  });
+      const uids: string[] = [];
+      for await (const text of thread.dump('workloads')) {
+        for (const { uid } of JSON.parse(`[${text}]`) as { uid: string }[]) uids.push(uid);
+      }
+      t.is(uids.length, WORKLOADS);
+      t.deepEqual(uids, [...uids].sort(), 'sorted by uid');
+      t.is(events.failed, 0);
+    },
+  );
 
-  test(`a thread asks once about a service of many endpoints, and follows each of them${where}`, async (t) => {
-    const { addresses, thread, events, port } = await startState(t, own);
-    const web = serviceFixture();
-    const member = (index: number, status: Workload['status']): [string, Uint8Array] => {
-      const uid = `Kubernetes//Pod/demo/pod-${index}`;
-      const services = { [serviceKey(web)]: { 80: 8080 } };
-      const ip = `10.100.${index >> 8}.${index & 255}`;
-      const fields = { uid, name: `pod-${index}`, addresses: [ip], services, status };
-      return [uid, encodeWorkload(workloadFixture(fields))];
-    };
-    const members = Array.from({ length: ENDPOINTS }, (_, index) => member(index, 'HEALTHY'));
-    await addresses.replaceAll([[serviceKey(web), encodeService(web)], ...members]);
-    await until(() => events.ready === 1, { what: 'the first copy', timeoutMs: 60_000 });
-    let told = 0;
-    port.on('message', (message: StateResponse) => {
-      if (message.type === 'endpoints') told += message.endpoints.length;
-    });
-    // A fake clock, because a busy machine may take longer than a connection would wait.
-    const client = new StateClient(port, new FakeClock());
-    const { namespace, hostname } = web;
-    const byName = { kind: 'service', namespace, hostname } as const;
-    const byHost = { kind: 'hostname', hostname } as const;
-    await client.fetch([byName]);
-    const endpoints = client.get(byName)?.services[0]?.endpoints;
-    t.is(endpoints?.size, ENDPOINTS);
-    await client.fetch([byHost]);
-    t.is(client.get(byHost)?.services[0]?.endpoints, endpoints, 'answers share them');
-    t.is(told, ENDPOINTS);
-    const [uid, value] = member(7, 'UNHEALTHY');
-    await addresses.apply([{ key: uid, value }]);
-    await until(() => endpoints?.has(uid) === false, { what: 'the endpoint to go' });
-    t.is(client.get(byName)?.services[0]?.endpoints, endpoints, 'the answer stays');
-    t.deepEqual([told, endpoints?.size], [ENDPOINTS + 1, ENDPOINTS - 1]);
-    await until(() => thread.stats?.lookups === 2, { what: 'the gauges' });
-    t.is(client.heldEndpoints, ENDPOINTS);
-  });
+  test.serial(
+    `a thread asks once about a service of many endpoints, and follows each of them${where}`,
+    async (t) => {
+      const { addresses, thread, events, port } = await startState(t, own);
+      const web = serviceFixture();
+      const member = (index: number, status: Workload['status']): [string, Uint8Array] => {
+        const uid = `Kubernetes//Pod/demo/pod-${index}`;
+        const services = { [serviceKey(web)]: { 80: 8080 } };
+        const ip = `10.100.${index >> 8}.${index & 255}`;
+        const fields = { uid, name: `pod-${index}`, addresses: [ip], services, status };
+        return [uid, encodeWorkload(workloadFixture(fields))];
+      };
+      const members = Array.from({ length: ENDPOINTS }, (_, index) => member(index, 'HEALTHY'));
+      await addresses.replaceAll([[serviceKey(web), encodeService(web)], ...members]);
+      await until(() => events.ready === 1, { what: 'the first copy', timeoutMs: 60_000 });
+      let told = 0;
+      port.on('message', (message: StateResponse) => {
+        if (message.type === 'endpoints') told += message.endpoints.length;
+      });
+      // A fake clock, because a busy machine may take longer than a connection would wait.
+      const client = new StateClient(port, new FakeClock());
+      const { namespace, hostname } = web;
+      const byName = { kind: 'service', namespace, hostname } as const;
+      const byHost = { kind: 'hostname', hostname } as const;
+      await client.fetch([byName]);
+      const endpoints = client.get(byName)?.services[0]?.endpoints;
+      t.is(endpoints?.size, ENDPOINTS);
+      await client.fetch([byHost]);
+      t.is(client.get(byHost)?.services[0]?.endpoints, endpoints, 'answers share them');
+      t.is(told, ENDPOINTS);
+      const [uid, value] = member(7, 'UNHEALTHY');
+      await addresses.apply([{ key: uid, value }]);
+      await until(() => endpoints?.has(uid) === false, { what: 'the endpoint to go' });
+      t.is(client.get(byName)?.services[0]?.endpoints, endpoints, 'the answer stays');
+      t.deepEqual([told, endpoints?.size], [ENDPOINTS + 1, ENDPOINTS - 1]);
+      await until(() => thread.stats?.lookups === 2, { what: 'the gauges' });
+      t.is(client.heldEndpoints, ENDPOINTS);
+    },
+  );
 
-  test(`the state answers when memory was given back${where}`, async (t) => {
+  test.serial(`the state answers when memory was given back${where}`, async (t) => {
     const { addresses, thread, events, port } = await startState(t, own);
     await addresses.replaceAll([workloadRow(0)]);
     await until(() => events.ready === 1, { what: 'the state' });
@@ -164,29 +172,32 @@ for (const own of [true, false]) {
     t.is(events.failed, 0);
   });
 
-  test(`the state stays when Redis goes, and follows it when it is back${where}`, async (t) => {
-    const { redis, addresses, events, port } = await startState(t, own);
-    await addresses.replaceAll([workloadRow(1)]);
-    await until(() => events.ready === 1, { what: 'the first copy' });
-    const uid = workloadRow(1)[0];
-    await redis.kill();
-    t.is(await lookup(port, uid), 'cluster.local');
-    await redis.start();
-    await until(
-      async () => {
-        // As the ingester does: it rewrites everything after Redis lost its data.
-        await addresses.replaceAll([workloadRow(1, 'later')]);
-        return true;
-      },
-      { what: 'the ingester to write again', timeoutMs: 30_000 },
-    );
-    await until(async () => (await lookup(port, uid)) === 'later', {
-      what: 'the state of the new epoch',
-      timeoutMs: 30_000,
-    });
-  });
+  test.serial(
+    `the state stays when Redis goes, and follows it when it is back${where}`,
+    async (t) => {
+      const { redis, addresses, events, port } = await startState(t, own);
+      await addresses.replaceAll([workloadRow(1)]);
+      await until(() => events.ready === 1, { what: 'the first copy' });
+      const uid = workloadRow(1)[0];
+      await redis.kill();
+      t.is(await lookup(port, uid), 'cluster.local');
+      await redis.start();
+      await until(
+        async () => {
+          // As the ingester does: it rewrites everything after Redis lost its data.
+          await addresses.replaceAll([workloadRow(1, 'later')]);
+          return true;
+        },
+        { what: 'the ingester to write again', timeoutMs: 30_000 },
+      );
+      await until(async () => (await lookup(port, uid)) === 'later', {
+        what: 'the state of the new epoch',
+        timeoutMs: 30_000,
+      });
+    },
+  );
 
-  test(`a state thread that dies is told${where}`, async (t) => {
+  test.serial(`a state thread that dies is told${where}`, async (t) => {
     const events = { failed: [] as string[] };
     const thread = new StateThread(
       {
