@@ -20,8 +20,11 @@ export interface RootsCredentialsOptions {
   readonly tls: TlsPolicy;
 }
 
-/** Time for the TLS handshake; a server that never finishes it must not block the channel. */
-const HANDSHAKE_TIMEOUT_MS = 5_000;
+/**
+ * Time for the TLS handshake; a server that never finishes it must not block the channel. It is gRPC's least time for a
+ * connection: where all clients return to a server at once, one that gave up earlier would only add handshakes.
+ */
+const HANDSHAKE_TIMEOUT_MS = 20_000;
 
 /**
  * Channel credentials that read the trust roots for every connection, so that the next connection uses a rotated bundle.

@@ -59,7 +59,8 @@ export function openTestStream(t: ExecutionContext, target: DeltaTarget): TestSt
     DELTA_METHOD,
     raw,
     raw,
-    new Metadata(),
+    // A busy machine may fail a connection; the channel then makes another.
+    new Metadata({ waitForReady: true }),
   );
   const responses: Response[] = [];
   let ended: ServiceError | 'end' | null = null;

@@ -43,7 +43,7 @@ const SENT = {
 
 test('a stream ends at its greatest age, and the client resumes without being sent anything again', async (t) => {
   const kit = await createControlPlaneKit(t);
-  const actor = await kit.start({ KEEPALIVE_MAX_SERVER_CONNECTION_AGE: '400ms' });
+  const actor = await kit.start({ KEEPALIVE_MAX_SERVER_CONNECTION_AGE: '2s' });
   await kit.api.apply(BASE);
   const { address, rootCa, token } = await kit.target();
   const follower = followDelta(t, () =>
@@ -57,23 +57,32 @@ test('a stream ends at its greatest age, and the client resumes without being se
       maxReceiveBytes: XDS_MESSAGE_BYTES_MAX,
     }),
   );
-  await until(() => follower.held.get(ADDRESS_TYPE)?.size === 2, { what: 'the addresses' });
-  await until(() => follower.subscribed(AUTHORIZATION_TYPE) >= 4 && follower.client.live, {
-    what: 'four streams one after another',
-  });
-  const metrics = await actor.metrics();
-  const aged = /weft_xds_streams_ended_total\{reason="age"\} (\d+)/.exec(metrics);
-  t.true(Number(aged?.[1]) >= 3);
-  t.regex(metrics, SENT.addresses);
-  t.regex(metrics, SENT.policies);
+  await until(
+    () =>
+      follower.held.get(ADDRESS_TYPE)?.size === 2 &&
+      follower.held.get(AUTHORIZATION_TYPE)?.size === 1,
+    { what: 'the state' },
+  );
+  const sent = async (): Promise<readonly string[]> =>
+    (await actor.metrics()).match(/^weft_xds_resources_sent_total.*$/gm) ?? [];
+  const before = await sent();
+  t.is(before.length, 2);
+  const subscribed = follower.subscribed(AUTHORIZATION_TYPE);
+  await until(
+    () => follower.subscribed(AUTHORIZATION_TYPE) >= subscribed + 3 && follower.client.live,
+    { what: 'three more streams' },
+  );
+  t.deepEqual(await sent(), before);
   t.is(follower.held.get(ADDRESS_TYPE)?.size, 2);
+  t.regex(await actor.metrics(), /weft_xds_streams_ended_total\{reason="age"\} [1-9]/);
+  // On a busy machine the age of a connection may end a stream first.
   const ends = follower.lines.filter(({ message }) => message === 'xds.stream-ended');
-  t.deepEqual([...new Set(ends.map((line) => line['reason']))], ['Complete']);
+  t.true(ends.some((line) => line['reason'] === 'Complete'));
 
   // Changes and removals between two streams arrive.
   await kit.api.manifests('delete', 'kind: Service\nmetadata: {name: api, namespace: demo}');
   await until(() => follower.held.get(ADDRESS_TYPE)?.size === 1, { what: 'the removal' });
-  t.regex(await actor.metrics(), SENT.addresses);
+  t.deepEqual(await sent(), before);
 });
 
 test('the greatest age is spread by a tenth', async (t) => {
