@@ -37,7 +37,7 @@ export interface LeaseDeps {
  */
 export class Lease {
   readonly #name: string;
-  /** Its Redis key; the fencing counter is this and `:fence`. */
+  /** The Redis key of the lease. The fencing counter has the suffix `:fence`. */
   readonly key: string;
   readonly #deps: LeaseDeps;
   readonly #listeners = new Set<(held: boolean) => void>();

@@ -9,7 +9,7 @@ import type { RedisClient } from './redis-client.ts';
 
 /** The state that a server reports of itself. */
 interface ServerState {
-  /** Its maxmemory-policy; empty when it does not report one. */
+  /** The server's maxmemory-policy; empty when it does not report one. */
   readonly policy: string;
   readonly usedBytes: number;
   /** 0 without a limit. */

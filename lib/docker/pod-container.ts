@@ -14,7 +14,7 @@ const PAUSE_LABEL = 'weft.io/pause';
 /** A container that holds a pod's network. */
 export type PodSandboxContainer = NonNullable<ReturnType<typeof sandboxOf>>;
 
-/** Containers with this label are to be in the mesh, so one that is no pod is told of. */
+/** Containers with this label are to be in the mesh. One that is no pod is logged. */
 const MODE_LABEL = 'istio.io/dataplane-mode';
 /** Networks that are not the container's own. */
 const FOREIGN_NETWORK = /^(?:host$|container:)/;

@@ -39,7 +39,7 @@ interface Watch {
 
 /** Transports in the middle of a server handshake. The TLS server reports their outcome on its own events. */
 const handshakes = new WeakMap<Duplex, Handshake>();
-/** The same by their TLS sockets, which do not lead to the transport any more once they are closed. */
+/** Handshakes by TLS socket: a closed TLS socket does not lead to its transport any more. */
 const watched = new WeakMap<TLSSocket, Handshake>();
 const wiredServers = new WeakSet<Server>();
 const loggedServers = new WeakSet<Server>();

@@ -1,5 +1,4 @@
 /** The parts around a reflector: its sink, its options and its counts. */
-import type { TimeSlice } from '../async/time-slice.ts';
 import type { Clock } from '../clock/clock.ts';
 import type { Logger } from '../log/logger.ts';
 import type { MetricRegistry } from '../metrics/registry.ts';
@@ -43,8 +42,6 @@ export interface ReflectorDeps {
   readonly clock: Clock;
   readonly log: Pick<Logger, 'debug' | 'info' | 'warn'>;
   readonly metrics?: ReflectorMetrics;
-  /** Reflectors that share one hold the event loop for one slice together; each has its own when left out. */
-  readonly slice?: TimeSlice;
 }
 
 /** Counts of all reflectors of an actor. */

@@ -38,7 +38,7 @@ export class Reflector<T> {
   readonly #backoff = new Backoff(SOURCE_BACKOFF);
   readonly #first = Promise.withResolvers<void>();
   readonly #name: string;
-  readonly #slice: TimeSlice;
+  readonly #slice = new TimeSlice(SLICE_MS);
   #state: ReflectorState = 'starting';
   /** Where the next watch begins; null makes a list necessary. */
   #version: string | null = null;
@@ -55,7 +55,6 @@ export class Reflector<T> {
     this.#options = options;
     this.#deps = deps;
     this.#name = resourceName(options.resource);
-    this.#slice = deps.slice ?? new TimeSlice(SLICE_MS);
   }
 
   /** How far it is; once synced or absent it stays one of the two. */

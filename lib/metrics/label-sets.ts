@@ -21,7 +21,7 @@ export const MAX_REPORTED_LABEL_SETS_PER_PEER = 128;
 /** A set without a connection for this time is dropped; scrapers have read it by then. */
 export const LABEL_SET_IDLE_MS = 3_600_000;
 
-/** The same time for a set from baggage. */
+/** Time without use after which a label set from baggage is dropped. */
 export const REPORTED_LABEL_SET_IDLE_MS = 600_000;
 
 /** Time between two searches for sets to drop while there is no room; a search costs a millisecond. */

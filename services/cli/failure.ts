@@ -32,7 +32,6 @@ export function failureOf(error: unknown): Failure {
         return { status: EXIT_CONFIG, lines: [said(error)] };
       case 'MANIFEST_INVALID':
         // Each problem begins with its file, as editors and scripts expect.
-
         return {
           status: EXIT_FAILED,
           lines: [...error.message.split('\n'), 'weft: nothing was changed'],

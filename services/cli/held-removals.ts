@@ -1,7 +1,7 @@
 /** Removals of addresses that the ingester of a mesh holds (docs/decisions/held-removals.md). */
 import { ACCEPTED_BOARD, acceptedSchema, stateAccept } from '../../lib/bus/catalog.ts';
 import type { Bus } from '../../lib/bus/redis-bus.ts';
-import type { Clock } from '../../lib/clock/clock.ts';
+import { systemClock } from '../../lib/clock/clock.ts';
 import { readTable } from './mesh-bus.ts';
 import { requestWork } from './work-request.ts';
 
@@ -31,8 +31,8 @@ export async function readHeld(bus: Bus): Promise<HeldSummary | null> {
 }
 
 /** Tells the ingester to apply what was held by `upTo`; resolves with the number of addresses. */
-export async function acceptHeld(bus: Bus, upTo: string, clock: Clock): Promise<number> {
-  const { applied } = await requestWork(bus, ACCEPT, { upTo }, clock);
+export async function acceptHeld(bus: Bus, upTo: string): Promise<number> {
+  const { applied } = await requestWork(bus, ACCEPT, { upTo }, systemClock);
   return applied;
 }
 

@@ -24,10 +24,9 @@ export interface LoggedProcess {
 }
 
 /**
-  * Starts a program that writes to a log, in its own session. So Ctrl-C in the terminal reaches only the supervisor, and the
-  * program's children end with its group. Calls `decide` once the log is open. `decide` starts the program and takes the process
-  * over in the same turn, so a stop either finds the process or prevents it. Rejects when the log cannot be opened.
- 
+ * Starts a program that writes to a log, in its own session. So Ctrl-C in the terminal reaches only the supervisor, and the
+ * program's children end with its group. Calls `decide` once the log is open. `decide` starts the program and takes the process
+ * over in the same turn, so a stop either finds the process or prevents it. Rejects when the log cannot be opened.
  */
 export async function startLogged(
   { command: [program, ...parameters], env, logFile }: LoggedCommand,

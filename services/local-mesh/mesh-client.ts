@@ -26,7 +26,7 @@ export interface EnrolmentLine {
 export interface AdminServers {
   /** The one that answers for the role. Throws STATE_UNAVAILABLE when there is none. */
   one(role: ActorName, node: string | null): Promise<HttpServerPlace>;
-  /** Those of all processes of the role, draining ones included. Throws STATE_UNAVAILABLE when there is none. */
+  /** The servers of all processes of the role, draining ones included. Throws STATE_UNAVAILABLE when there is none. */
   all(role: ActorName, node: string | null): Promise<readonly HttpServerPlace[]>;
 }
 

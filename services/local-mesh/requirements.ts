@@ -78,9 +78,8 @@ function unsupported(missing: readonly string[]): MeshError {
 }
 
 /**
-  * Refuses `WEFT_*` variables that no actor of the mesh reads. Each actor gets only the variables it knows, so no actor
-  * would notice. Throws CONFIG_INVALID that names them all. Loads no actor when there are no such variables.
- 
+ * Refuses `WEFT_*` variables that no actor of the mesh reads. Each actor gets only the variables it knows, so no actor
+ * would notice. Throws CONFIG_INVALID that names them all. Loads no actor when there are no such variables.
  */
 export async function checkEnvironment(environment: Environment): Promise<void> {
   const contradicting = contradictions(environment);

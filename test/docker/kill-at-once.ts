@@ -35,8 +35,8 @@ export function busyMachine(threads: number): () => Promise<void> {
   };
 }
 
-/** Runs one round; `random` returns a number from 0 up to 1. The load starts and ends with the round. */
-export async function killAtOnce(rig: Rig, random: () => number = Math.random): Promise<Round> {
+/** Runs one round. The load starts and ends with the round. */
+export async function killAtOnce(rig: Rig): Promise<Round> {
   const { compose } = rig;
   const load = await compose.load('client-server', `http://${await rig.answered()}/`);
   const goesOn = async (what: string): Promise<void> => {
@@ -44,7 +44,9 @@ export async function killAtOnce(rig: Rig, random: () => number = Math.random): 
     await until(() => load.answers >= wanted, { what: `answers ${what}`, timeoutMs: GOES_ON_MS });
   };
   await goesOn('before');
-  const delaysMs = Object.fromEntries(KILLED.map((service) => [service, random() * WITHIN_MS]));
+  const delaysMs = Object.fromEntries(
+    KILLED.map((service) => [service, Math.random() * WITHIN_MS]),
+  );
   await compose.call('up', '--detach', '--no-build', '--no-recreate', '--scale', `${PROXY}=3`);
   await Promise.all(KILLED.map((service) => killAfter(rig, service, delaysMs[service] ?? 0)));
   await goesOn('after the kills');

@@ -42,8 +42,8 @@ function deny({ mesh }: PodPair): Promise<void> {
   });
 }
 
-async function linesOf({ mesh }: PodPair, count = 2) {
-  const lines = await mesh.accessLines(count);
+async function linesOf({ mesh }: PodPair) {
+  const lines = await mesh.accessLines(2);
   const of = (direction: string) => lines.find((line) => line['direction'] === direction);
   return { inbound: of('inbound'), outbound: of('outbound') };
 }

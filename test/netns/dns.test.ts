@@ -18,12 +18,12 @@ const web = service({
   ],
 });
 
-function query(name: string, id: number, type: 'A' | 'AAAA' | 'TXT' = 'A'): Buffer {
+function query(name: string, id: number): Buffer {
   return packet.encode({
     type: 'query',
     id,
     flags: packet.RECURSION_DESIRED,
-    questions: [{ type, name }],
+    questions: [{ type: 'A', name }],
   });
 }
 

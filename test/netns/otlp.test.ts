@@ -26,8 +26,8 @@ function collectorFd(t: ExecutionContext, node: ProxyNode): number {
   return listenTcp({ netnsFd: handle.fd, ...socket, transparent: 'off' }).fd;
 }
 
-async function talk(client: ProxiedPod, to: ProxiedPod, port = 8080): Promise<void> {
-  const socket = await client.connect(to.ip, port);
+async function talk(client: ProxiedPod, to: ProxiedPod): Promise<void> {
+  const socket = await client.connect(to.ip, 8080);
   const closed = once(socket, 'close');
   await exchange(socket, 'hello');
   socket.end();

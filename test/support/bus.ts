@@ -12,7 +12,7 @@ import type { TeardownOwner } from './actor-context.ts';
 import { until } from './until.ts';
 
 /** A logger whose lines a test can look at. */
-export function capturedLog(level = 'debug'): { log: Logger; lines: Record<string, unknown>[] } {
+export function capturedLog(): { log: Logger; lines: Record<string, unknown>[] } {
   const lines: Record<string, unknown>[] = [];
   const destination = new Writable({
     write(chunk: Buffer, _encoding, done) {
@@ -20,7 +20,7 @@ export function capturedLog(level = 'debug'): { log: Logger; lines: Record<strin
       done();
     },
   });
-  return { log: createLogger({ actor: 'test', level }, destination), lines };
+  return { log: createLogger({ actor: 'test', level: 'debug' }, destination), lines };
 }
 
 /** A bus with its metrics and log, closed at the end of the test. */

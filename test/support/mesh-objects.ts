@@ -132,8 +132,8 @@ export class TestMesh {
     return this.#content(ADDRESS_TYPE, uid) as Workload | undefined;
   }
 
-  pod(name: string, ns = 'demo'): Workload | undefined {
-    return this.workload(`Kubernetes//Pod/${ns}/${name}`);
+  pod(name: string): Workload | undefined {
+    return this.workload(`Kubernetes//Pod/demo/${name}`);
   }
 
   service(key: string): Service | undefined {

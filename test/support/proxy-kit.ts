@@ -145,16 +145,13 @@ export class ProxyNode {
   }
 
   /** Requests a path of the process's admin server. */
-  get(path: string, method = 'GET'): Promise<{ status: number; body: string }> {
+  get(path: string): Promise<{ status: number; body: string }> {
     return new Promise((resolve, reject) => {
-      const call = request(
-        { socketPath: this.#adminSocket, path, method, agent: false },
-        (response) => {
-          let body = '';
-          response.on('data', (chunk: Buffer) => (body += chunk.toString()));
-          response.on('end', () => resolve({ status: response.statusCode ?? 0, body }));
-        },
-      );
+      const call = request({ socketPath: this.#adminSocket, path, agent: false }, (response) => {
+        let body = '';
+        response.on('data', (chunk: Buffer) => (body += chunk.toString()));
+        response.on('end', () => resolve({ status: response.statusCode ?? 0, body }));
+      });
       call.on('error', reject);
       call.end();
     });
@@ -258,11 +255,7 @@ export class ProxyMesh {
   }
 
   /** Adds a pod with its redirection rules and its workload; its node's agent announces it from then on. */
-  async addPod(
-    name: string,
-    node: NodeName,
-    policies: readonly string[] = [],
-  ): Promise<ProxiedPod> {
+  async addPod(name: string, node: NodeName): Promise<ProxiedPod> {
     const host = this.#nextHost;
     this.#nextHost += 1;
     const ip = `10.9.0.${host}`;
@@ -290,7 +283,6 @@ export class ProxyMesh {
       canonicalName: name,
       node,
       clusterId: 'Kubernetes',
-      authorizationPolicies: policies,
     });
     await this.describe(described);
     const zds: ZdsPod = {

@@ -26,15 +26,10 @@ export class TestState {
     endpointChanged: (service, uid) => this.#feeds.changed(service, uid),
   });
   readonly #feeds = new EndpointFeeds(this.#addresses);
-  readonly #policies: PolicyStore;
+  readonly #policies = new PolicyStore((bytes) => fromJson<Authorization>(bytes), {
+    unknownReference: 'deny',
+  });
   readonly #watchers: Watcher[] = [];
-
-  constructor(unknownReferenceWaitMs = 5_000) {
-    this.#policies = new PolicyStore((bytes) => fromJson<Authorization>(bytes), {
-      unknownReference: 'deny',
-      unknownReferenceWaitMs,
-    });
-  }
 
   /** Opens a port for one more thread. */
   connect(): MessagePort {

@@ -25,7 +25,7 @@ export function assertPassage(pod: PodContext, passage: Passage): void {
     throw new MeshError('ROUTE_WAYPOINT_BYPASSED', `waypoint bypassed: ${passage.reason}`);
   }
   const { metrics, log } = pod.thread;
-  // The first one is told of; the counter tells how many came after it.
+  // Only the first one is logged; the counter has the number of the later ones.
   if (metrics.waypointsBypassed === 0) {
     log.warn({ podUid: pod.pod.uid, reason: passage.reason }, 'waypoint.bypassed');
   }

@@ -40,7 +40,7 @@ export class ReceiveWindows {
   #unreleased = 0;
   /** Received bytes that wait for readers. */
   #held = 0;
-  /** The same and the bytes that wait for applications. */
+  /** Held bytes, and those that wait for applications. */
   #received = 0;
   /** The stream window announced last, and whether the peer has acknowledged it. */
   #announced: number;

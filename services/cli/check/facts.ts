@@ -37,7 +37,7 @@ export interface ClusterFacts {
   readonly gatewayApi: Read<boolean>;
   /** Workloads of all namespaces. */
   readonly workloads: Read<readonly Workload[]>;
-  /** Those of the release's namespace. */
+  /** Workloads of the release's namespace. */
   readonly own: Read<readonly Workload[]>;
   /** Cilium's settings; null without Cilium. */
   readonly cilium: Read<Readonly<Record<string, string>> | null>;

@@ -1,6 +1,6 @@
 /** The lines of `weft check`. Pure. */
 
-/** `unknown`: it cannot be judged, for want of a right as a rule. */
+/** `unknown`: it cannot be judged, most often because the user lacks a right. */
 export type CheckStatus = 'ok' | 'warning' | 'failed' | 'unknown';
 
 /** One thing that was judged. */

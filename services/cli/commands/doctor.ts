@@ -48,7 +48,7 @@ interface Diagnosis {
 const PROOF_TIMEOUT_MS = 600_000;
 
 const CONNECT_MS = 5_000;
-/** States of the actor in which it issues certificates, or somebody else's does. */
+/** States in which this CA or an external one issues certificates. */
 const CA_SERVES: ReadonlySet<string> = new Set(['ready', 'external']);
 
 /** Adds `weft doctor`. */

@@ -1,5 +1,4 @@
 import type { Command } from 'commander';
-import { systemClock } from '../../../lib/clock/clock.ts';
 import { acceptHeld, readHeld } from '../held-removals.ts';
 import { withMeshBus } from '../mesh-bus.ts';
 import { meshOption, write } from '../output.ts';
@@ -21,7 +20,7 @@ async function accept(options: Pick<CommonOptions, 'mesh'>): Promise<void> {
   const { paths } = await openMesh(options.mesh);
   const applied = await withMeshBus(paths, async (bus) => {
     const held = await readHeld(bus);
-    return held === null ? null : acceptHeld(bus, held.upTo, systemClock);
+    return held === null ? null : acceptHeld(bus, held.upTo);
   });
   await write(applied === null ? 'nothing is held\n' : `${applied} addresses removed\n`);
 }

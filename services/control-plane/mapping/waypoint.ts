@@ -88,7 +88,7 @@ function inboundBinding(text: string | undefined): Workload['applicationTunnel']
   };
 }
 
-/** Those of the listener that the binding names, else of the HBONE listener. */
+/** The namespaces of the listener that the binding names, else of the HBONE listener. */
 function allowedNamespaces(
   listeners: readonly Listener[],
   inbound: Workload['applicationTunnel'],

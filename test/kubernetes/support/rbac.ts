@@ -111,7 +111,7 @@ export async function allRightsUsed(cluster: Cluster, account: RoleAccount): Pro
   }
 }
 
-/** The requests of an account: those that were refused for want of a right, and the rights that served the others. */
+/** The requests of an account: those that were refused because a right is missing, and the rights that served the others. */
 export async function usedRights(
   cluster: Cluster,
   account: RoleAccount,

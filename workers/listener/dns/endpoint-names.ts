@@ -114,7 +114,7 @@ export class NameLookups {
     throw new MeshError('ROUTE_NO_UPSTREAM', `${hostname} has no address`);
   }
 
-  /** Ends what is under way. Idempotent. */
+  /** Ends the lookups under way. Idempotent. */
   close(): void {
     this.#forwarder.close();
   }

@@ -80,7 +80,7 @@ export class Forwarder {
     }
   }
 
-  /** Ends what is under way and refuses what comes. Idempotent. */
+  /** Ends the queries under way and refuses new ones. Idempotent. */
   close(): void {
     this.#end.abort(new MeshError('UPSTREAM_CONNECT', 'the pod is stopping'));
     this.#timer?.cancel();

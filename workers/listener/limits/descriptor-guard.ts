@@ -74,7 +74,7 @@ export class DescriptorGuard {
     });
   }
 
-  /** Logs a call that failed for want of a descriptor; without effect for any other failure. */
+  /** Logs a call that failed because no descriptor was left. Has no effect for any other failure. */
   note(error: unknown): void {
     if (isExhausted(error)) this.#tell({ error: errorText(error) }, 'made');
   }

@@ -65,7 +65,7 @@ export type AskedMessage =
     }
   /** The application took the connection and closed it at once. */
   | { readonly type: 'closed'; readonly id: number }
-  /** The certificate that the answer stands on is of no worth any more. */
+  /** The certificate behind the answer is no longer valid. */
   | { readonly type: 'revoked'; readonly id: number; readonly error: WireError }
   /** The status that the tunnel would have answered with. */
   | { readonly type: 'refuse'; readonly id: number; readonly status: RefuseStatus }

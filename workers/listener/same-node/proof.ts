@@ -58,7 +58,7 @@ export class Proofs {
     this.#options = options;
   }
 
-  /** Calls `fail` when the certificate is found to be of no worth, which may be at once. The result ends that. */
+  /** Calls `fail` when the certificate is found to be invalid, which may be at once. The result ends the watch. */
   stand(
     credentials: TunnelCredentials,
     reporter: TrustReporter,

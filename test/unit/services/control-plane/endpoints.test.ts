@@ -11,14 +11,14 @@ function service(name: string, spec: string): string {
   return `apiVersion: v1\nkind: Service\nmetadata: {name: ${name}, namespace: demo}\nspec: {${spec}}\n`;
 }
 
-function slice(name: string, of: string, endpoints: string, rest = ''): string {
+function slice(name: string, of: string, endpoints: string): string {
   return `apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: ${name}, namespace: demo, labels: {kubernetes.io/service-name: ${of}}}
 addressType: IPv4
 ports: [{name: http, port: 8080, protocol: TCP}, {name: dns, port: 53, protocol: UDP}]
 endpoints: [${endpoints}]
-${rest}`;
+`;
 }
 
 test('a pod has the locality of its node', (t) => {
