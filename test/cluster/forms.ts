@@ -138,7 +138,7 @@ export async function withoutHelm(t: ExecutionContext, place: FormPlace): Promis
   // As docs/kubernetes.md has it: the agents go while they have their rights.
   const agents = ['daemonset', 'weft-node-agent', '--cascade=foreground'];
   await cluster.kubectl('-n', SYSTEM, 'delete', ...agents);
-  await cluster.kubectl('delete', '-f', manifests);
+  await cluster.kubectl('delete', '-f', manifests, '--ignore-not-found');
   const left = await cluster.kubectl('get', 'crd', '-l', 'owner=another', '-o', 'name');
   t.is(left.trim(), `customresourcedefinition.apiextensions.k8s.io/${POLICIES}`);
   await cluster.kubectl('get', 'crd', 'serviceentries.networking.istio.io');

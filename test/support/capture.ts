@@ -40,10 +40,13 @@ export async function captureWhile(
       stdio: ['ignore', 'ignore', 'pipe'],
     });
     const closed = once(dump, 'close');
-    await listening(dump.stderr);
-    await body();
-    dump.kill('SIGINT');
-    await closed;
+    try {
+      await listening(dump.stderr);
+      await body();
+    } finally {
+      dump.kill('SIGINT');
+      await closed;
+    }
     const reader = spawn('tcpdump', ['-nn', '-r', file], { stdio: ['ignore', 'pipe', 'ignore'] });
     const packets = (await text(reader.stdout)).split('\n').filter((line) => line !== '');
     return { bytes: await readFile(file), packets };

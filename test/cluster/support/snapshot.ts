@@ -4,7 +4,7 @@ import type { ClusterNode } from './node.ts';
 
 /** Files of the folders that a mesh writes to, and all rules of the node and of its pods. */
 const SCRIPT = `
-find /etc/cni /opt/cni /run/istio-cni /run/ztunnel /run/weft ! -type d 2>/dev/null
+find /etc/cni /opt/cni /run/istio-cni /run/ztunnel /run/weft /var/lib/weft ! -type d 2>/dev/null
 for netns in /proc/1/ns/net /run/netns/*; do
   nsenter --net="$netns" sh -c '
     iptables-save; ip6tables-save; ip rule; ip -6 rule; ip route show table all; ip -6 route show table all; ipset list -n; nft list tables
