@@ -17,16 +17,19 @@ const RECORDS = [
   'frames.test.cc',
   'joins.test.cc',
   'bounds.test.cc',
+  'offers.test.cc',
 ];
 const FRAMES = [
   'frames.test.cc',
   'joins.test.cc',
+  'offers.test.cc',
   'bounds.test.cc',
   'records.test.cc',
   'differential.test.cc',
 ];
 const JOINS = [
   'joins.test.cc',
+  'offers.test.cc',
   'bounds.test.cc',
   'frames.test.cc',
   'records.test.cc',
