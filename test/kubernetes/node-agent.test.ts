@@ -116,6 +116,32 @@ await kubernetesSuite('node-agent', (test) => {
     t.deepEqual(refused, []);
   });
 
+  test('a pod stays enabled while both its agent and its proxy are new', async (t, cluster) => {
+    const site = await agentNode(t, cluster);
+    const first = await agentOf(t, site);
+    const namespace = await cluster.namespace('demo', MODE);
+    const stored = await applyPod(cluster, namespace, site.node);
+    const { uid } = stored.metadata;
+    await sandbox(t, site, uid);
+    const proxy = startServingProxy(t, site.site.socket);
+    await until(async () => (await redirection(cluster, stored)) === 'enabled', {
+      what: 'enabled',
+    });
+    await first.stop();
+    await proxy.stop();
+    const second = await agentOf(t, site);
+    await until(() => second.state(uid) === 'pending', { what: 'the pod waits for a proxy' });
+    // The agent writes what it wants over it.
+    await cluster.admin.request({
+      method: 'PATCH',
+      path: `/api/v1/namespaces/${namespace}/pods/web`,
+      contentType: 'application/merge-patch+json',
+      body: { metadata: { annotations: { [REDIRECTION]: 'mine' } } },
+    });
+    await until(async () => (await redirection(cluster, stored)) !== 'mine', { what: 'its own' });
+    t.is(await redirection(cluster, stored), 'enabled');
+  });
+
   test('while the API server is away pods stay, and a change made meanwhile is found afterwards', async (t, cluster) => {
     const gateway = await Gateway.open(cluster.server.url, t);
     const site = await agentNode(t, cluster, { via: gateway });

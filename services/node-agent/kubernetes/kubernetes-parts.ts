@@ -123,7 +123,7 @@ export class KubernetesParts {
         rows.set(uid, row);
         // A pod without a proxy is not ready, but it is alive: kubelet must reach it.
         this.probes.set(uid, row.enrolment.addresses);
-        this.#annotations.set(uid, row.enrolment.state);
+        this.#annotations.set(uid, row.enrolment.state, row.inherited);
       },
       delete: (uid) => {
         rows.delete(uid);

@@ -25,14 +25,18 @@ export class RedirectionAnnotations {
     this.#deps = deps;
   }
 
-  /** Sets the state that the annotation tells; null removes it. */
-  set(uid: string, state: 'pending' | 'enabled' | null): void {
+  /**
+   * Sets the state that the annotation tells; null removes it. Where the redirection is `inherited` from an agent before this one,
+   * `enabled` stays while no proxy has confirmed the pod: its peers would send to a `pending` pod in plaintext.
+   */
+  set(uid: string, state: 'pending' | 'enabled' | null, inherited = false): void {
     const pod = this.#deps.pod(uid);
     if (pod === null) {
       this.#wanted.delete(uid);
       return;
     }
-    this.#wanted.set(uid, state);
+    const stays = inherited && state === 'pending' && pod.redirection === 'enabled';
+    this.#wanted.set(uid, stays ? 'enabled' : state);
     this.check(pod);
   }
 
