@@ -4,18 +4,17 @@ import { join } from 'node:path';
 import { processEnvironment } from '../../../lib/config/env.ts';
 import { ISTIOD_TAGS } from '../../interop/support/istiod.ts';
 import { goProgram } from '../../interop/support/go.ts';
-import { buildGoProgram, goFailure, runGo } from '../../support/go-program.ts';
+import { ISTIO_CNI_FOLDER, istioCniPrograms } from '../../interop/support/istio-cni.ts';
+import type { IstioCniPrograms } from '../../interop/support/istio-cni.ts';
+import { goFailure, runGo } from '../../support/go-program.ts';
 
 /** A cold build compiles most of Istio: nine minutes of one core. */
 const BUILD_TIMEOUT_MS = 900_000;
 const MODULE = 'istio.io/istio';
-const CNI_FOLDER = new URL('../../interop/istio-cni/', import.meta.url).pathname;
 
 /** Paths of the programs. */
-export interface IstioPrograms {
+export interface IstioPrograms extends IstioCniPrograms {
   readonly istiod: string;
-  readonly installCni: string;
-  readonly istioCni: string;
   /** Null where `WEFT_ZTUNNEL` names none. */
   readonly ztunnel: string | null;
   /** The folder of the charts. */
@@ -26,10 +25,8 @@ export interface IstioPrograms {
 export async function istioPrograms(): Promise<IstioPrograms | { readonly missing: string }> {
   const istiod = await goProgram('istiod', { tags: ISTIOD_TAGS, timeoutMs: BUILD_TIMEOUT_MS });
   if ('missing' in istiod) return istiod;
-  const installCni = await cniProgram('install-cni');
-  if ('missing' in installCni) return installCni;
-  const istioCni = await cniProgram('istio-cni');
-  if ('missing' in istioCni) return istioCni;
+  const cni = await istioCniPrograms();
+  if ('missing' in cni) return cni;
   const ztunnel = processEnvironment()['WEFT_ZTUNNEL'] ?? null;
   if (ztunnel !== null && !existsSync(ztunnel)) {
     throw new Error(`WEFT_ZTUNNEL names ${ztunnel}, which does not exist`);
@@ -37,30 +34,16 @@ export async function istioPrograms(): Promise<IstioPrograms | { readonly missin
   try {
     const folder = await runGo(
       ['list', '-m', '-mod=readonly', '-f', '{{.Dir}}', MODULE],
-      CNI_FOLDER,
+      ISTIO_CNI_FOLDER,
       BUILD_TIMEOUT_MS,
     );
     return {
       istiod: istiod.path,
-      installCni: installCni.path,
-      istioCni: istioCni.path,
+      ...cni,
       ztunnel,
       charts: join(folder.trim(), 'manifests/charts'),
     };
   } catch (error) {
     return { missing: goFailure("Istio's charts", error) };
   }
-}
-
-/** Builds a program of istio-cni; static, because the plugin runs in the node's own tree. */
-function cniProgram(name: string): ReturnType<typeof buildGoProgram> {
-  return buildGoProgram({
-    name,
-    folder: CNI_FOLDER,
-    package: `${MODULE}/cni/cmd/${name}`,
-    cache: 'interop',
-    ldflags: '-s -w',
-    linked: 'static',
-    timeoutMs: BUILD_TIMEOUT_MS,
-  });
 }
