@@ -14,7 +14,7 @@ import type { AgentSite, SiteOwner } from '../support/node-agent-kit.ts';
 import { podRecord, removeRecord, writeRecord } from '../support/pod-records.ts';
 import { ServingProxy } from '../support/serving-proxy.ts';
 import { until } from '../support/until.ts';
-import { grownMemory, heldDescriptors, least, mib } from './resources.ts';
+import { grownMemory, heldDescriptors, least, mib, ownBytes } from './resources.ts';
 import type { Usage } from './resources.ts';
 
 /** Pods that change in one round. */
@@ -81,12 +81,11 @@ class EnrolledNode {
       // The descriptor may be closed by now.
       fds.map((fd) => stat(join(proc, 'fd', fd)).catch(() => null)),
     );
-    const status = await readFile(join(proc, 'status'), 'utf8');
     const times = (await readFile(join(proc, 'stat'), 'utf8')).split(') ')[1]?.split(' ') ?? [];
     return {
       name: 'node-agent',
       descriptors: fds.length,
-      residentBytes: Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1]) * 1_024,
+      ownBytes: await ownBytes(this.#pid),
       namespaces: new Set(files.flatMap((file) => (file?.dev === dev ? [file.ino] : []))),
       cpuSeconds: times.slice(11, 15).reduce((sum, ticks) => sum + Number(ticks), 0) / TICKS,
     };

@@ -6,7 +6,7 @@ import type { TestMesh } from '../support/mesh.ts';
 export interface Usage {
   readonly name: string;
   readonly descriptors: number;
-  readonly residentBytes: number;
+  readonly ownBytes: number;
 }
 
 const MIB = 1_048_576;
@@ -28,14 +28,17 @@ export async function readUsage(mesh: TestMesh): Promise<readonly Usage[]> {
     actors.map(async ({ name, node, pid }) => ({
       name: `${name} of ${node ?? 'the mesh'}`,
       descriptors: (await readdir(`/proc/${pid}/fd`)).length,
-      residentBytes: await residentBytes(pid),
+      ownBytes: await ownBytes(pid),
     })),
   );
 }
 
-async function residentBytes(pid: number): Promise<number> {
+/** Reads the memory that is a process's own. Pages of its programs' files come and go with what else the machine does. */
+export async function ownBytes(pid: number): Promise<number> {
   const status = await readFile(`/proc/${pid}/status`, 'utf8');
-  return Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1]) * 1_024;
+  const parts = [...status.matchAll(/^(?:RssAnon|RssShmem|VmSwap):\s+(\d+) kB$/gm)];
+  if (parts.length === 0) throw new Error(`the kernel does not tell the memory of process ${pid}`);
+  return parts.reduce((sum, [, kilobytes]) => sum + Number(kilobytes), 0) * 1_024;
 }
 
 /** Lists the processes that hold more descriptors than before. */
@@ -54,17 +57,17 @@ export function grownMemory(
   const spare = seconds < SHORT_SECONDS ? SHORT_SPARE_BYTES : SPARE_BYTES;
   const allowed = (bytes: number): number => bytes * (1 + SPARE_SHARE) + spare;
   return pairs(early, late)
-    .filter(([was, is]) => is.residentBytes > allowed(was.residentBytes))
+    .filter(([was, is]) => is.ownBytes > allowed(was.ownBytes))
     .map(([was, is]) => `${is.name}: ${mib(is)} MiB, before ${mib(was)} MiB`);
 }
 
 /** Returns the smaller memory of both for each process. */
 export function least(one: readonly Usage[], other: readonly Usage[]): readonly Usage[] {
-  return pairs(one, other).map(([a, b]) => (a.residentBytes < b.residentBytes ? a : b));
+  return pairs(one, other).map(([a, b]) => (a.ownBytes < b.ownBytes ? a : b));
 }
 
 /** Formats mebibytes. */
-export function mib({ residentBytes: bytes }: Usage): string {
+export function mib({ ownBytes: bytes }: Usage): string {
   return (bytes / MIB).toFixed(0);
 }
 
