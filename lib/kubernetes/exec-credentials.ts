@@ -51,9 +51,7 @@ export async function execCredentials(
       timeout: CREDENTIALS_TIMEOUT_MS,
       maxBuffer: MAX_CREDENTIALS_BYTES,
     });
-    const { token, clientCertificateData, clientKeyData } = answerSchema.parse(
-      JSON.parse(stdout),
-    ).status;
+    const { token, clientCertificateData, clientKeyData } = readAnswer(stdout);
     const client =
       clientCertificateData === undefined || clientKeyData === undefined
         ? null
@@ -70,5 +68,14 @@ export async function execCredentials(
       `the kubeconfig's program ${command} gave no credentials: ${errorText(error)}${hint}`,
       { cause: error },
     );
+  }
+}
+
+/** Throws an error without the output, which may be secret. */
+function readAnswer(stdout: string): z.infer<typeof answerSchema>['status'] {
+  try {
+    return answerSchema.parse(JSON.parse(stdout)).status;
+  } catch {
+    throw new Error('its output is no ExecCredential');
   }
 }

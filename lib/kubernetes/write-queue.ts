@@ -86,6 +86,17 @@ export class WriteQueue {
     this.#running.set(key, this.#work(key));
   }
 
+  /** Resolves when all that was offered is written or given up, or when `signal` aborts. Never rejects. */
+  async settled(signal: AbortSignal): Promise<void> {
+    const aborted = Promise.withResolvers<void>();
+    const end = (): void => aborted.resolve();
+    signal.addEventListener('abort', end, { once: true });
+    while (!signal.aborted && this.#running.size > 0) {
+      await Promise.race([aborted.promise, Promise.all(this.#running.values())]);
+    }
+    signal.removeEventListener('abort', end);
+  }
+
   /** Drops what waits and stops what runs. */
   async close(): Promise<void> {
     this.#waiting.clear();

@@ -1,6 +1,6 @@
 /** The node agent as an actor: reads pods, writes rules, and sends ZDS messages. Its stop undoes nothing. */
 import { dirname, join } from 'node:path';
-import type { Actor, ActorContext, ActorDefinition } from '../../lib/actor/actor.ts';
+import type { Actor, ActorContext, ActorDefinition, Deadline } from '../../lib/actor/actor.ts';
 import { sendJson } from '../../lib/http/answers.ts';
 import type { Bus } from '../../lib/bus/redis-bus.ts';
 import { connectBus } from '../../lib/bus/redis-bus.ts';
@@ -178,11 +178,11 @@ export class NodeAgentActor implements Actor {
   }
 
   /** The next agent continues unfinished work; only an agent that leaves for good cleans the node up. */
-  async drain(): Promise<void> {
+  async drain(deadline: Deadline): Promise<void> {
     if (!(await this.#leaves())) return;
     await this.#cni?.remove();
     await this.#pods?.leaveNode();
-    await this.#kubernetes?.leaveNode();
+    await this.#kubernetes?.leaveNode(deadline);
   }
 
   stop(): Promise<void> {

@@ -191,16 +191,25 @@ test('who is not to be enrolled is left alone, rules of an earlier enrolment apa
   await writeRecord(
     site.podsDir,
     'u-wrong',
-    podRecord({ uid: 'u-wrong', netns: '/proc/self/ns/net' }),
+    podRecord({ uid: 'u-wrong', netns: '/proc/self/ns/net', addresses: [] }),
+  );
+  await writeRecord(
+    site.podsDir,
+    'u-reused',
+    podRecord({ uid: 'u-reused', netns: '/proc/self/ns/net' }),
   );
   const agent = await startAgent(t, site);
   await until(() => agent.context.readiness.pending().length === 0, { what: 'readiness' });
-  t.deepEqual(
-    agent
-      .enrolments()
-      .map((row) => [row.podUid, row.state, /own namespace/.test(row.reason ?? '')]),
-    [['u-wrong', 'waiting', true]],
-  );
+  const told = agent
+    .enrolments()
+    .map(({ podUid, state, reason }) => [
+      podUid,
+      `${state}: ${/own namespace|has no address/.exec(reason ?? '')?.[0]}`,
+    ]);
+  t.deepEqual(Object.fromEntries(told), {
+    'u-wrong': 'waiting: own namespace',
+    'u-reused': 'waiting: has no address',
+  });
   t.notRegex(await pods.optedOut.exec('iptables-nft-save'), /ISTIO_/);
   t.regex(await pods.sidecar.exec('iptables-nft-save'), /-A OUTPUT -j ISTIO_OUTPUT/);
 });

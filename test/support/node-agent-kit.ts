@@ -1,4 +1,6 @@
 /** A node agent under test, with its directories and its Redis, and ways to observe it. */
+import { DrainDeadline } from '../../lib/actor/drain.ts';
+import { FakeClock } from './fake-clock.ts';
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -91,7 +93,7 @@ export async function startAgent(
     JSON.parse(call('GET', '/enrolments').body) as EnrolmentView[];
   return {
     ...hosted,
-    drain: () => actor.drain(),
+    drain: () => actor.drain(new DrainDeadline(new FakeClock(), 1)),
     enrolments,
     ask: async (method, path) => {
       const answer = call(method, path);

@@ -1,6 +1,6 @@
 /** The parts of a node agent on Kubernetes: its pods, their annotations and Events, and the node's rules for kubelet. */
 import { join } from 'node:path';
-import type { ActorContext } from '../../../lib/actor/actor.ts';
+import type { ActorContext, Deadline } from '../../../lib/actor/actor.ts';
 import type { Clock } from '../../../lib/clock/clock.ts';
 import { asMeshError } from '../../../lib/errors/mesh-error.ts';
 import { KubernetesClient } from '../../../lib/kubernetes/client.ts';
@@ -54,6 +54,7 @@ export class KubernetesParts {
   readonly probes: ProbeRules;
   readonly #client: KubernetesClient;
   readonly #clock: Clock;
+  readonly #writes: WriteQueue;
   readonly #annotations: RedirectionAnnotations;
   readonly events: PodEvents;
   readonly #hostRoot: string | null;
@@ -75,6 +76,7 @@ export class KubernetesParts {
       metrics: writeQueueMetrics(metrics, () => writes.size),
     });
     this.#made.defer(() => writes.close());
+    this.#writes = writes;
     this.#annotations = new RedirectionAnnotations({
       client,
       writes,
@@ -134,13 +136,14 @@ export class KubernetesParts {
   }
 
   /**
-   * Stops writing the node's rules and removes them and Weft's files, because the agent leaves the node. Rejects with
-   * NETNS_RULES or the file system's error.
+   * Stops writing the node's rules and removes them and Weft's files, because the agent leaves the node. Annotations that are
+   * still being removed have until the deadline. Rejects with NETNS_RULES or the file system's error.
    */
-  async leaveNode(): Promise<void> {
+  async leaveNode(deadline: Deadline): Promise<void> {
     await this.probes.close();
     await this.probes.remove();
     if (this.#hostRoot !== null) await removeNodeState(this.#hostRoot);
+    await this.#writes.settled(deadline.signal);
   }
 
   /** Reads from the API server what a proof of these pods needs. */

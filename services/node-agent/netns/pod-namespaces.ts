@@ -39,13 +39,28 @@ export class PodNamespaces {
 
   /** Opens the namespace of the pod; the caller releases it. Rejects with NETNS_UNAVAILABLE when there is none. */
   async open(record: PodRecord): Promise<NetnsHandle> {
-    if (record.netns !== null) return openPath(record.netns, record.uid);
+    if (record.netns !== null) return this.#named(record, record.netns);
     const told = await this.#ofRuntime(record);
     if (told !== null) return told;
     const { promise, resolve, reject } = Promise.withResolvers<NetnsHandle>();
     this.#waiting.push({ pod: record, resolve, reject });
     if (!this.#scanning) void this.#scan();
     return promise;
+  }
+
+  /**
+   * Opens the namespace that the record names. One named by a process must have an address of the pod, if any are known: the
+   * process may have ended, and another have its number.
+   */
+  #named({ uid, addresses }: PodRecord, path: string): NetnsHandle {
+    const netns = openPath(path, uid);
+    const lasting = !path.startsWith(join(this.#sources.procDir, '/'));
+    if (lasting || addresses.length === 0 || holdsAddress(netns, addresses)) return netns;
+    netns.release();
+    throw new MeshError(
+      'NETNS_UNAVAILABLE',
+      `network namespace ${path} has no address of pod ${uid} (${addresses.join(', ') || 'none'})`,
+    );
   }
 
   /** Opens the namespace of the pod's sandbox; null when the runtime cannot tell it, or tells one without an address of the pod. */

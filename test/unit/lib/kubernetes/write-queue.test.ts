@@ -79,3 +79,30 @@ test('more keys than the bound are refused, and a closed queue takes none', asyn
   await queue.close();
   t.throws(() => queue.offer('late', never), { code: 'KUBERNETES_UNAVAILABLE' });
 });
+
+test('the queue is settled once all is written, also what is tried again, or once the wait is over', async (t) => {
+  const { queue } = open(t);
+  await queue.settled(new AbortController().signal);
+  let attempts = 0;
+  queue.offer('late', async () => {
+    attempts += 1;
+    if (attempts < 3) throw new MeshError('KUBERNETES_UNAVAILABLE', 'away');
+  });
+  await queue.settled(new AbortController().signal);
+  t.is(attempts, 3);
+  t.is(queue.size, 0);
+  queue.offer(
+    'never',
+    (signal) =>
+      new Promise((_, reject) => {
+        signal.addEventListener('abort', () =>
+          reject(new MeshError('KUBERNETES_UNAVAILABLE', 'cut')),
+        );
+      }),
+  );
+  const over = new AbortController();
+  const settled = queue.settled(over.signal);
+  over.abort();
+  await settled;
+  t.is(queue.size, 1);
+});
