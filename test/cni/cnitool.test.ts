@@ -48,8 +48,10 @@ cniTest(
       await node.cni('add', 'demo/outside', outside);
       t.false(await hasRules(outside));
       await node.cni('check', 'demo/inside', inside);
+      await node.cni('status', 'demo/inside', inside);
       await node.cni('del', 'demo/inside', inside);
       await node.cni('del', 'demo/outside', outside);
+      await node.cni('gc', 'demo/inside', inside);
     }
   },
 );

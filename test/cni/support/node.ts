@@ -30,7 +30,11 @@ export interface CniNode {
   readonly host: TestNetns;
   readonly site: AgentSite;
   /** Runs a command of `cnitool` for a pod in its namespace; rejects with what a runtime would show. */
-  cni(command: 'add' | 'check' | 'del', pod: string, netns: TestNetns): Promise<string>;
+  cni(
+    command: 'add' | 'check' | 'del' | 'gc' | 'status',
+    pod: string,
+    netns: TestNetns,
+  ): Promise<string>;
   /** Makes a pod's namespace and record. */
   pod(name: string, labels?: Readonly<Record<string, string>>): Promise<TestNetns>;
   /** Waits until the plugin is installed. */
@@ -46,7 +50,7 @@ export async function cniNode(t: ExecutionContext, found: CniPrograms): Promise<
   await mkdir(runDir);
   const binDir = await pluginFolder(t, found);
   const primary = {
-    cniVersion: '1.0.0',
+    cniVersion: '1.1.0',
     name: NETWORK,
     plugins: [
       {
