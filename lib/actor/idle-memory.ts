@@ -45,8 +45,8 @@ const own: Memory = {
  * At the next check, when other threads have collected too, a pool thread returns free memory of the C heaps and pages of
  * program files. That happens once after the start, and again when the process is idle after work or its heap has grown. The
  * main thread stands still for 0.1 to 0.4 s; where it has some work, or a large heap, its garbage is collected in small steps or
- * not at all ({@link collectFitting}). While work goes on, only the pool thread's part is done. A process that lacks the
- * means for a step skips it, and logs that once.
+ * not at all ({@link collectFitting}). While work goes on, only the pool thread's part is done, after one collection in small
+ * steps of what the start left. A process that lacks the means for a step skips it, and logs that once.
  */
 export class IdleMemory {
   readonly #clock: Clock;
@@ -57,6 +57,8 @@ export class IdleMemory {
   #timer: Timer | null = null;
   /** Whether the process has worked since the last release; at first, the start is its work. */
   #worked = true;
+  /** The garbage of the start has not been collected yet. */
+  #fresh = true;
   #cpuMs = 0;
   #lastMs = -Infinity;
   /** The last return of what needs no collection. */
@@ -110,6 +112,10 @@ export class IdleMemory {
       return;
     }
     if (usedMs > IDLE_CPU_MS) {
+      if (this.#fresh) {
+        this.#collectStart();
+        return;
+      }
       const goesOn = this.#worked && now - this.#lastRestMs >= WORKING_DISTANCE_MS;
       this.#worked = true;
       if (goesOn) void this.#releaseRest(now);
@@ -118,11 +124,25 @@ export class IdleMemory {
     if (now - this.#lastMs < LEAST_DISTANCE_MS) return;
     if (!this.#worked && this.#memory.heapBytes() - this.#heapBytes < GROWN_BYTES) return;
     this.#worked = false;
+    this.#fresh = false;
     this.#lastMs = now;
     this.#half = true;
     try {
       collectFitting(this.#memory, usedMs > STILL_CPU_MS);
       for (const listener of this.#listeners) listener();
+    } catch (error) {
+      this.#kept(error);
+    }
+  }
+
+  /**
+   * Collects what the start left in a process that is at work from its start on: else it would keep that until it is idle once. Other
+   * threads load less, and are not disturbed.
+   */
+  #collectStart(): void {
+    this.#fresh = false;
+    try {
+      collectFitting(this.#memory, true);
     } catch (error) {
       this.#kept(error);
     }

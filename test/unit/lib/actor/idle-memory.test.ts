@@ -71,18 +71,29 @@ test('a process that waits to be ready gives memory back, too, and once only', a
   t.deepEqual(calls, ROUND);
 });
 
-test('a process at work collects nothing until it is idle, but gives back what is free', async (t) => {
+test('a process at work collects in steps what the start left, then gives back what is free until it is idle', async (t) => {
   const { idle, load, clock, calls } = fixture();
+  idle.onRelease(() => calls.push('told'));
   idle.ready();
   const work = clock.every(1_000, () => (load.cpuMs += 500));
   await clock.advance(LONG_MS);
+  t.is(calls.shift(), 'collect in steps');
   const rounds = calls.length / REST.length;
   t.true(rounds >= 5 && rounds <= 7, `${rounds} rounds in a minute`);
   t.deepEqual(calls, Array.from({ length: rounds }, () => REST).flat());
   work.cancel();
   calls.length = 0;
   await clock.advance(LONG_MS);
-  t.deepEqual(calls, ROUND);
+  t.deepEqual(calls, ['collect', 'told', ...REST]);
+});
+
+test('a process at work with a very large heap leaves also what the start left to V8', async (t) => {
+  const { idle, load, clock, calls } = fixture();
+  load.heapBytes = MAX_STEPPED_BYTES + 1;
+  idle.ready();
+  clock.every(1_000, () => (load.cpuMs += 500));
+  await clock.advance(LONG_MS);
+  t.deepEqual(new Set(calls), new Set(REST));
 });
 
 test('a process that does a little is collected in steps', async (t) => {
