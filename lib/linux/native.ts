@@ -154,7 +154,6 @@ export interface NativeModule {
   releaseFd(fd: number): void;
   closeHeld(fd: number, reset: boolean): void;
   acceptedNames(fd: number, redirected: boolean): AcceptedNames | null;
-  canMark(mark: number): boolean;
   resetOnClose(fd: number): void;
   listenUdp(
     netnsFd: number,

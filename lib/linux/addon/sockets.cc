@@ -233,16 +233,6 @@ napi_value connectTcp(napi_env env, napi_callback_info info) {
   return state < 0 ? throwErrno(env, "connect", errno) : makeInteger(env, state);
 }
 
-// canMark(mark) → whether a socket of the thread's own namespace accepts the mark.
-napi_value canMark(napi_env env, napi_callback_info info) {
-  Arguments arguments(env, info);
-  const int mark = arguments.integer(0);
-  if (arguments.failed()) return nullptr;
-  Descriptor fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (fd.get() < 0) return throwErrno(env, "socket", errno);
-  return makeBoolean(env, setOption(fd.get(), SOL_SOCKET, SO_MARK, mark));
-}
-
 // resetOnClose(fd) makes the close of the connection a reset (RST), even if data waits to be sent or read.
 napi_value resetOnClose(napi_env env, napi_callback_info info) {
   Arguments arguments(env, info);
@@ -263,7 +253,6 @@ void registerSockets(napi_env env, napi_value exports) {
   setFunction(env, exports, "listenTcp", listenTcp);
   setFunction(env, exports, "openTcp", openTcp);
   setFunction(env, exports, "connectTcp", connectTcp);
-  setFunction(env, exports, "canMark", canMark);
   setFunction(env, exports, "resetOnClose", resetOnClose);
 }
 
