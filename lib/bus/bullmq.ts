@@ -10,6 +10,12 @@ export interface ConsumerParts {
   readonly UnrecoverableError: typeof UnrecoverableError;
 }
 
+/**
+ * Keeps queues and workers from asking for Redis' version when they are made. BullMQ asks once: where Redis goes away in that moment,
+ * the queue or worker fails until the process ends. Without the version a worker's waits are whole seconds.
+ */
+export const NO_FIRST_COMMAND = { skipVersionCheck: true } as const;
+
 /** Loads the class that adds jobs. Rejects when the package cannot be read. */
 export async function loadQueue(): Promise<typeof Queue> {
   return (await import('bullmq/dist/cjs/classes/queue.js')).Queue;

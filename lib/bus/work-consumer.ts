@@ -3,7 +3,7 @@ import { inTime } from '../async/time-limit.ts';
 import type { Clock } from '../clock/clock.ts';
 import { MeshError, errorText } from '../errors/mesh-error.ts';
 import type { Logger } from '../log/logger.ts';
-import { loadConsumer } from './bullmq.ts';
+import { NO_FIRST_COMMAND, loadConsumer } from './bullmq.ts';
 import type { ConsumerParts } from './bullmq.ts';
 import type { JobAttempt, JobDefinition, WorkConsumer } from './contract.ts';
 import { openEnvelope } from './envelope.ts';
@@ -108,6 +108,7 @@ export class RedisWorkConsumer<Body> implements WorkConsumer {
         connection: client,
         prefix,
         concurrency,
+        ...NO_FIRST_COMMAND,
         drainDelay: DRAIN_DELAY_SECONDS,
         runRetryDelay: RETRY_PAUSE_MS,
         lockDuration: JOB_LOCK_MS,

@@ -1,7 +1,7 @@
 import type { Queue } from 'bullmq';
 import type { Clock } from '../clock/clock.ts';
 import { MeshError } from '../errors/mesh-error.ts';
-import { loadQueue } from './bullmq.ts';
+import { NO_FIRST_COMMAND, loadQueue } from './bullmq.ts';
 import type { JobDefinition } from './contract.ts';
 import { sealEnvelope } from './envelope.ts';
 import { DEAD_LETTERS_MAX, QUEUE_EVENTS_MAX } from './limits.ts';
@@ -129,6 +129,7 @@ export class WorkQueue<Body> {
       connection: this.#deps.client,
       prefix: this.#deps.prefix,
       skipWaitingForReady: true,
+      ...NO_FIRST_COMMAND,
       streams: { events: { maxLen: QUEUE_EVENTS_MAX } },
       defaultJobOptions: {
         attempts,

@@ -1,3 +1,4 @@
+import { join } from 'node:path';
 import test from 'ava';
 import { z } from 'zod';
 import {
@@ -14,6 +15,8 @@ import { WorkQueue } from '../../../lib/bus/work-queue.ts';
 import { systemClock } from '../../../lib/clock/clock.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { openBus } from '../../support/bus.ts';
+import { startCutProxy } from '../../support/cut-proxy.ts';
+import { makeScratch } from '../../support/leftovers.ts';
 import { startTestRedis } from '../../support/redis.ts';
 import { until } from '../../support/until.ts';
 
@@ -55,6 +58,30 @@ test('a signing job goes from the proxy to the fetcher and its answer back', asy
   await queue.add('p.1.2', certificateSign.sample);
   await until(() => seen.length === 2, { what: 'the second run' });
 });
+
+for (const nth of [1, 2, 3, 4, 5, 6, 7, 8]) {
+  test(`jobs pass after a first connection that broke at the ${nth}. question for the server's version`, async (t) => {
+    const redis = await startTestRedis(t, { nodes: ['node-1'] });
+    const path = join(await makeScratch('cut'), 'redis.sock');
+    const proxy = await startCutProxy(t, path, redis.socketPath);
+    proxy.arm({ needle: 'info', nth, side: 'before', onCut: () => proxy.cutAll() });
+    const config = { ...redis.config(), endpoint: { kind: 'unix', path } } as const;
+    const { bus } = openBus(t, config);
+    const seen: string[] = [];
+    bus.consume(certificateSign, node, { concurrency: 1 }, async (_body, { id }) => {
+      seen.push(id);
+    });
+    const queue = bus.queue(certificateSign, node);
+    const add = (): Promise<boolean> =>
+      queue.add('p.1.2', certificateSign.sample).then(
+        () => true,
+        () => false,
+      );
+    await until(add, { what: 'the job is taken' });
+    await until(() => seen.includes('p.1.2'), { what: 'the job has run' });
+    t.pass();
+  });
+}
 
 test('urgency is by priority, can be raised, and an id waits only once', async (t) => {
   const redis = await startTestRedis(t);
