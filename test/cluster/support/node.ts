@@ -74,6 +74,9 @@ export async function startNode(t: TeardownOwner, options: NodeOptions): Promise
     },
     restart: async () => {
       await kill();
+      // A machine that starts has no groups of before. kubelet would ask containerd for the container of each, one after another.
+      await removeGroups(controllers, group);
+      await makeGroups(group);
       program = await start();
     },
   };
