@@ -9,6 +9,8 @@ export type ContainerSummary = Docker.ContainerInfo;
 /** The details of a container. Its replacement gets `Config` and `HostConfig` unchanged. */
 export interface ContainerDetails {
   readonly Id: string;
+  /** RFC 3339, to the nanosecond. */
+  readonly Created: string;
   readonly Image: string;
   readonly RestartCount: number;
   readonly State: { readonly Running: boolean; readonly Pid: number; readonly StartedAt: string };

@@ -1,6 +1,6 @@
-import type { EngineView } from './engine-view.ts';
+import type { ContainerDetails, EngineView } from './engine-view.ts';
 import { claimOf, sandboxOf } from './pod-container.ts';
-import type { PodSandboxContainer } from './pod-container.ts';
+import type { PodClaim, PodSandboxContainer } from './pod-container.ts';
 
 /** The nodes whose containers are looked for. */
 export interface WantedNodes {
@@ -18,19 +18,33 @@ export async function findPods(
   nodes: WantedNodes,
 ): Promise<ReadonlyMap<string, PodSandboxContainer>> {
   const running = await engine.list();
-  const found = new Map<string, PodSandboxContainer>();
-  // When two containers claim a pod, the older one is the pod.
-  for (const container of running.toSorted((a, b) => a.Created - b.Created)) {
+  const claimants: Claimant[] = [];
+  for (const container of running) {
     const claim = claimOf(container, nodes.unnamed);
     if (claim === null) continue;
     if (typeof claim === 'string') nodes.refused(container.Id, claim);
     else if (!nodes.has(claim.node)) nodes.refused(container.Id, `no node ${claim.node}`);
-    else if (found.has(claim.key)) nodes.refused(container.Id, `${claim.key} exists already`);
     else {
       const details = await engine.inspectIfPresent(container.Id);
-      const sandbox = details === null ? null : sandboxOf(claim, details, running);
-      if (sandbox !== null) found.set(claim.key, sandbox);
+      if (details !== null) claimants.push({ claim, details });
     }
   }
+  const found = new Map<string, PodSandboxContainer>();
+  for (const { claim, details } of claimants.toSorted(byCreation)) {
+    const sandbox = sandboxOf(claim, details, running);
+    if (sandbox === null) continue;
+    if (found.has(claim.key)) nodes.refused(details.Id, `${claim.key} exists already`);
+    else found.set(claim.key, sandbox);
+  }
   return found;
+}
+
+interface Claimant {
+  readonly claim: PodClaim;
+  readonly details: ContainerDetails;
+}
+
+/** When two containers claim a pod, the older one is the pod. The list knows only the second of a creation. */
+function byCreation({ details: a }: Claimant, { details: b }: Claimant): number {
+  return Date.parse(a.Created) - Date.parse(b.Created) || (a.Id < b.Id ? -1 : 1);
 }

@@ -11,6 +11,12 @@ const ACCOUNT_LABEL = 'weft.io/service-account';
 /** `true` on a container that only holds the network while others join it. */
 const PAUSE_LABEL = 'weft.io/pause';
 
+/** The pod that a container claims to be: `namespace/name`, and its node. */
+export interface PodClaim {
+  readonly key: string;
+  readonly node: string;
+}
+
 /** A container that holds a pod's network. */
 export type PodSandboxContainer = NonNullable<ReturnType<typeof sandboxOf>>;
 
@@ -28,7 +34,7 @@ const POD_NAME = /^[a-z0-9]([-a-z0-9.]*[a-z0-9])?\/[a-z0-9]([-a-z0-9.]*[a-z0-9])
 export function claimOf(
   container: ContainerSummary,
   node: string | null,
-): { key: string; node: string } | string | null {
+): PodClaim | string | null {
   const labels = container.Labels ?? {};
   const key = labels[POD_LABEL];
   const on = labels[NODE_LABEL] || node;
@@ -46,7 +52,7 @@ export function claimOf(
 
 /** The facts about a pod's container; null when it has stopped or has no address yet. */
 export function sandboxOf(
-  claim: { readonly key: string; readonly node: string },
+  claim: PodClaim,
   details: ContainerDetails,
   all: readonly ContainerSummary[],
 ) {

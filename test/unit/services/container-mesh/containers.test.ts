@@ -17,6 +17,7 @@ const IMAGE = {
 function proxy(over: Partial<ContainerDetails> = {}): ContainerDetails {
   return {
     Id: '0123456789abcdef',
+    Created: '2026-01-01T00:00:00Z',
     Image: 'sha256:1',
     RestartCount: 0,
     State: { Running: true, Pid: 7, StartedAt: '2026-01-01T00:00:00Z' },
