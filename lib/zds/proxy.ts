@@ -5,7 +5,7 @@
 import { Backoff } from '../clock/backoff.ts';
 import type { Clock, Timer } from '../clock/clock.ts';
 import { MeshError, asMeshError, errorText } from '../errors/mesh-error.ts';
-import { closeFd } from '../linux/netns.ts';
+import { closeFd, isNetns } from '../linux/netns.ts';
 import { connectSeqpacket } from '../linux/seqpacket.ts';
 import type { SeqpacketConnection, SeqpacketMessage } from '../linux/seqpacket.ts';
 import type { Logger } from '../log/logger.ts';
@@ -253,6 +253,7 @@ class ZdsProxySession {
       case 'add':
         this.#names.add(request.uid);
         if (request.info !== null && fd !== undefined) {
+          checkNetns(request.uid, fd);
           await this.#handler.add(request.uid, request.info, fd);
         }
         return;
@@ -314,6 +315,13 @@ function readRequest(message: SeqpacketMessage): ZdsRequest {
     throw new MeshError('ZDS_PROTOCOL', `${request.type} with a descriptor`);
   }
   return request;
+}
+
+/** Throws NETNS_UNAVAILABLE, and closes the descriptor, when it is no network namespace. The session goes on: the agent has other pods. */
+function checkNetns(uid: string, fd: number): void {
+  if (isNetns(fd)) return;
+  closeFd(fd);
+  throw new MeshError('NETNS_UNAVAILABLE', `Add of ${uid}: the descriptor is no network namespace`);
 }
 
 function closeAll(fds: readonly number[]): void {
