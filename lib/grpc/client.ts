@@ -30,6 +30,24 @@ export interface GrpcClientOptions {
   readonly maxReceiveBytes: number;
 }
 
+/** A client that tells how far its connection has come. */
+export class SecureClient extends Client {
+  readonly #credentials: RootsCredentials;
+
+  constructor(
+    channel: RootsCredentials,
+    ...[address, all, options]: ConstructorParameters<typeof Client>
+  ) {
+    super(address, all, options);
+    this.#credentials = channel;
+  }
+
+  /** See {@link RootsCredentials.handshaking}. */
+  get handshaking(): boolean {
+    return this.#credentials.handshaking;
+  }
+}
+
 const PING_INTERVAL_MS = 30_000;
 const PING_TIMEOUT_MS = 10_000;
 
@@ -41,7 +59,7 @@ const RECONNECT_MAX_MS = 2_000;
  * Opens a client that reads the trust roots for every connection and the token for every request. The caller closes it.
  * Throws CONFIG_INVALID for a bad address.
  */
-export function openGrpcClient(options: GrpcClientOptions): Client {
+export function openGrpcClient(options: GrpcClientOptions): SecureClient {
   const { host, port } = parseServerAddress(options.address);
   const channel = new RootsCredentials({
     roots: parseRootSource(options.rootCa),
@@ -51,7 +69,8 @@ export function openGrpcClient(options: GrpcClientOptions): Client {
   });
   const metadata = requestMetadata(tokenSource(options.authToken), options);
   const authority = isIP(host) === 6 ? `[${host}]:${port}` : `${host}:${port}`;
-  return new Client(
+  return new SecureClient(
+    channel,
     `dns:///${authority}`,
     credentials.combineChannelCredentials(channel, metadata),
     {

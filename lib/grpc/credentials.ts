@@ -24,7 +24,7 @@ export interface RootsCredentialsOptions {
  * Time for the TLS handshake; a server that never finishes it must not block the channel. It is gRPC's least time for a
  * connection: where all clients return to a server at once, one that gave up earlier would only add handshakes.
  */
-const HANDSHAKE_TIMEOUT_MS = 20_000;
+export const HANDSHAKE_TIMEOUT_MS = 20_000;
 
 /**
  * Channel credentials that read the trust roots for every connection, so that the next connection uses a rotated bundle.
@@ -32,10 +32,16 @@ const HANDSHAKE_TIMEOUT_MS = 20_000;
  */
 export class RootsCredentials extends ChannelCredentials {
   readonly #options: RootsCredentialsOptions;
+  #handshakes = 0;
 
   constructor(options: RootsCredentialsOptions) {
     super();
     this.#options = options;
+  }
+
+  /** True while a connected server has not finished the TLS handshake. */
+  get handshaking(): boolean {
+    return this.#handshakes > 0;
   }
 
   override _isSecure(): boolean {
@@ -53,12 +59,21 @@ export class RootsCredentials extends ChannelCredentials {
   ): experimental.SecureConnector {
     const perCall = callCredentials ?? CallCredentials.createEmpty();
     return {
-      connect: (socket) => secure(socket, this.#options),
+      connect: (socket) => this.#secure(socket),
       waitForReady: () => Promise.resolve(),
       getCallCredentials: () => perCall,
       // There is no state between connections.
       destroy: () => undefined,
     };
+  }
+
+  async #secure(socket: Socket): Promise<experimental.SecureConnectResult> {
+    this.#handshakes += 1;
+    try {
+      return await secure(socket, this.#options);
+    } finally {
+      this.#handshakes -= 1;
+    }
   }
 }
 

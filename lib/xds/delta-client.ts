@@ -1,8 +1,8 @@
-import type { Client } from '@grpc/grpc-js';
 import type { Counter } from 'prom-client';
 import { pause } from '../clock/clock.ts';
 import type { Clock } from '../clock/clock.ts';
 import { errorText } from '../errors/mesh-error.ts';
+import type { SecureClient } from '../grpc/client.ts';
 import type { Logger } from '../log/logger.ts';
 import type { MetricRegistry } from '../metrics/registry.ts';
 import { runDeltaStream } from './delta-stream.ts';
@@ -35,7 +35,7 @@ export interface ResourceSink {
 /** Dependencies of a {@link DeltaClient}. */
 export interface DeltaClientDeps {
   /** Opens a channel for one stream; it is closed with the stream. An error counts as a failed connection. */
-  readonly open: () => Client;
+  readonly open: () => SecureClient;
   readonly node: XdsNodeOptions;
   readonly sink: ResourceSink;
   readonly clock: Clock;
@@ -157,7 +157,7 @@ export class DeltaClient {
   }
 
   async #stream(signal: AbortSignal): ReturnType<typeof runDeltaStream> {
-    let client: Client | null = null;
+    let client: SecureClient | null = null;
     try {
       client = this.#deps.open();
     } catch (error) {

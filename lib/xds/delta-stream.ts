@@ -1,13 +1,15 @@
 import { Metadata, connectivityState } from '@grpc/grpc-js';
-import type { Client, ServiceError } from '@grpc/grpc-js';
+import type { ServiceError } from '@grpc/grpc-js';
 import { firstEvent } from '../async/first-event.ts';
 import { errorText } from '../errors/mesh-error.ts';
+import type { SecureClient } from '../grpc/client.ts';
+import { HANDSHAKE_TIMEOUT_MS } from '../grpc/credentials.ts';
 import { decodeResponse, encodeRequest } from './wire.ts';
 import type { DeltaRequest, DeltaResponse } from './wire.ts';
 import type { StreamEnd } from './reconnect.ts';
 import { DELTA_METHOD } from './type-urls.ts';
 
-/** Upstream's connect timeout (docs/spec/control.md §1). */
+/** Upstream's time limit for the TCP connection (docs/spec/control.md §1). The TLS handshake has its own. */
 const CONNECT_TIMEOUT_MS = 5_000;
 
 /** How a stream ended, with the text of the error. */
@@ -30,14 +32,14 @@ export interface StreamHandler {
  * peer resolves with its outcome; a failure of the handler ends the stream and is thrown.
  */
 export async function runDeltaStream(
-  client: Client,
+  client: SecureClient,
   handler: StreamHandler,
   signal: AbortSignal,
 ): Promise<StreamOutcome> {
   const connection = await connectClient(client);
   if (signal.aborted) return { end: { kind: 'local' }, text: 'stopped' };
   if (connection === 'timeout') {
-    return { end: { kind: 'not-established' }, text: 'no connection within 5 s' };
+    return { end: { kind: 'not-established' }, text: 'the server did not connect in time' };
   }
   const call = client.makeBidiStreamRequest(
     DELTA_METHOD,
@@ -79,10 +81,11 @@ export async function runDeltaStream(
   }
 }
 
-/** The outcome of the first attempt to connect. */
-function connectClient(client: Client): Promise<'ready' | 'failed' | 'timeout'> {
+/** The outcome of the first attempt to connect. A server that is busy with the handshake gets the time of a handshake. */
+function connectClient(client: SecureClient): Promise<'ready' | 'failed' | 'timeout'> {
   const channel = client.getChannel();
-  const deadline = Date.now() + CONNECT_TIMEOUT_MS;
+  const tcpDeadline = Date.now() + CONNECT_TIMEOUT_MS;
+  let deadline = tcpDeadline;
   return new Promise((resolve) => {
     const look = (): void => {
       const state = channel.getConnectivityState(true);
@@ -97,8 +100,13 @@ function connectClient(client: Client): Promise<'ready' | 'failed' | 'timeout'> 
         case connectivityState.IDLE:
         case connectivityState.CONNECTING:
           channel.watchConnectivityState(state, deadline, (error) => {
-            if (error === undefined) look();
-            else resolve('timeout');
+            const isExtended = deadline > tcpDeadline;
+            if (error !== undefined && (isExtended || !client.handshaking)) {
+              resolve('timeout');
+              return;
+            }
+            if (error !== undefined) deadline += HANDSHAKE_TIMEOUT_MS;
+            look();
           });
       }
     };

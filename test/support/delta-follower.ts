@@ -1,7 +1,7 @@
 /** The client of Weft's own ingester, whose resources a test looks at. */
-import type { Client } from '@grpc/grpc-js';
 import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../lib/clock/clock.ts';
+import type { SecureClient } from '../../lib/grpc/client.ts';
 import { MetricRegistry } from '../../lib/metrics/registry.ts';
 import { DeltaClient, createXdsMetrics } from '../../lib/xds/delta-client.ts';
 import type { ResourceType } from '../../lib/xds/type-urls.ts';
@@ -21,7 +21,7 @@ export interface DeltaFollower {
 /** Follows a server until the test ends. It refuses the resources that `refuses` names, and keeps their last good version. */
 export function followDelta(
   t: ExecutionContext,
-  open: () => Client,
+  open: () => SecureClient,
   refuses: (name: string) => boolean = () => false,
 ): DeltaFollower {
   const { log, lines } = keptLog('follower');

@@ -1,10 +1,10 @@
 /** A delta server over resources of a test's own, with real gRPC and TLS. */
 import { join } from 'node:path';
-import type { Client } from '@grpc/grpc-js';
 import type { ExecutionContext } from 'ava';
 import { systemClock } from '../../lib/clock/clock.ts';
 import type { Clock } from '../../lib/clock/clock.ts';
 import { openGrpcClient } from '../../lib/grpc/client.ts';
+import type { SecureClient } from '../../lib/grpc/client.ts';
 import { bindGrpcServer, createGrpcServer } from '../../lib/grpc/server.ts';
 import { TokenVerifier } from '../../lib/identity/token.ts';
 import { MetricRegistry } from '../../lib/metrics/registry.ts';
@@ -40,7 +40,7 @@ export interface DeltaServerKit {
   /** As a node with a token of an hour. */
   readonly target: DeltaTarget;
   /** A channel as Weft's own client opens it; `token` may be the path of a file. */
-  open(token: string): Client;
+  open(token: string): SecureClient;
   metrics(): Promise<string>;
 }
 
