@@ -74,7 +74,8 @@ export const JOB_BACKOFF_MAX_MS = 60_000;
 
 /**
  * A job of a killed consumer is taken by another after at most this and two check intervals, and a proxy may wait for it without a
- * certificate. The consumer renews its lock each half of this time; one that stands still for longer runs the job twice.
+ * certificate. The consumer renews its lock each half of this time; where it stands still for longer, another runs the job, too
+ * (docs/decisions/state-plane.md).
  */
 export const JOB_LOCK_MS = 4_000;
 

@@ -2,7 +2,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { X509Certificate } from 'node:crypto';
 import { spawn } from 'node:child_process';
 import test from 'ava';
-import { certificateSign } from '../../../lib/bus/catalog.ts';
+import { SIGNED_BOARD, certificateSign, signedSchema } from '../../../lib/bus/catalog.ts';
 import type { MeshError } from '../../../lib/errors/mesh-error.ts';
 import { requestFor } from '../../../lib/identity/csr.ts';
 import { replaceFile } from '../../../lib/files/atomic-file.ts';
@@ -132,6 +132,37 @@ test('a CSR for another identity than the job names is a dead letter at once', a
   await until(() => admin.bus.connected, { what: 'Redis' });
   const [sign] = await admin.bus.queueCounts([{ node: 'node-1' }]);
   t.is(sign?.dead, 1);
+});
+
+test('a signing job that runs twice gives two certificates for its key, of which either will do', async (t) => {
+  const redis = await startTestRedis(t);
+  const kit = await createCaKit(t);
+  await kit.start();
+  await publishWorkloads(t, redis, WORKLOADS);
+  await startFetcher(t, kit, redis);
+  const { bus } = openBus(t, redis.config('node-proxy.node-1'), 'node-proxy.node-1');
+  await until(() => bus.connected, { what: 'Redis' });
+  const queue = bus.queue(certificateSign, { node: 'node-1' });
+  const board = bus.results(SIGNED_BOARD, { node: 'node-1' }, signedSchema);
+  const { csrPem, key } = await requestFor(WEB);
+  const signed = new Map<string, X509Certificate>();
+  for (const runs of [1, 2]) {
+    await until(
+      async () => {
+        await queue.add('twice', { process: 'p', identity: WEB, csr: csrPem });
+        const answer = await board.wait('twice', 1_000);
+        if (answer?.ok !== true) return false;
+        const leaf = new X509Certificate(answer.chain[0] ?? '');
+        signed.set(leaf.serialNumber, leaf);
+        return signed.size === runs;
+      },
+      { what: `certificate ${runs}` },
+    );
+  }
+  for (const leaf of signed.values()) {
+    t.true(leaf.checkPrivateKey(key));
+    t.is(leaf.subjectAltName, `URI:${WEB}`);
+  }
 });
 
 test('real-time requests go before warm-ups that came first', async (t) => {
