@@ -10,6 +10,7 @@ import type { MetricRegistry } from '../metrics/registry.ts';
 import { DEFAULT_TLS_POLICY, tlsParameters } from '../tls/parameters.ts';
 import type { TlsPolicy } from '../tls/parameters.ts';
 import { Credentials } from './credentials.ts';
+import type { CurrentCredentials } from './credentials.ts';
 import type { KubernetesConnection } from './connection.ts';
 import { parseJson } from './json-stream.ts';
 import {
@@ -154,7 +155,7 @@ export class KubernetesClient {
 
   /** Returns what a caller needs to open a WebSocket itself. Throws KUBERNETES_REFUSED without readable credentials. */
   async upgrade(path: string, query: Readonly<Record<string, string>>): Promise<UpgradeRequest> {
-    const { url, headers, secure } = await this.#access(path, query);
+    const { url, headers, secure } = this.#access(path, query, await this.#credentials.read());
     url.protocol = 'wss:';
     return { url, headers, secure };
   }
@@ -171,12 +172,13 @@ export class KubernetesClient {
   }
 
   async #send(request: KubernetesRequest): Promise<IncomingMessage> {
-    let response = await this.#attempt(request);
+    const credentials = await this.#credentials.read();
+    let response = await this.#attempt(request, credentials);
     if (response.statusCode === 401) {
       // The token was replaced, or the pod got a new one.
-      this.#credentials.forget();
+      this.#credentials.forget(credentials);
       response.resume();
-      response = await this.#attempt(request);
+      response = await this.#attempt(request, await this.#credentials.read());
     }
     cutWhenSilent(response, request.silenceMs ?? REQUEST_TIMEOUT_MS);
     const status = response.statusCode ?? 0;
@@ -191,8 +193,11 @@ export class KubernetesClient {
     });
   }
 
-  async #attempt(request: KubernetesRequest): Promise<IncomingMessage> {
-    const options = await this.#options(request);
+  async #attempt(
+    request: KubernetesRequest,
+    credentials: CurrentCredentials,
+  ): Promise<IncomingMessage> {
+    const options = this.#options(request, credentials);
     const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
     const outgoing = openRequest(options);
     const limit = this.#deps.clock.after(REQUEST_TIMEOUT_MS, () =>
@@ -213,8 +218,8 @@ export class KubernetesClient {
     }
   }
 
-  async #options(request: KubernetesRequest): Promise<RequestOptions> {
-    const { url, headers, secure } = await this.#access(request.path, request.query);
+  #options(request: KubernetesRequest, credentials: CurrentCredentials): RequestOptions {
+    const { url, headers, secure } = this.#access(request.path, request.query, credentials);
     return {
       agent: this.#agent,
       host: url.hostname.replace(/^\[|\]$/g, ''),
@@ -233,9 +238,12 @@ export class KubernetesClient {
     };
   }
 
-  async #access(path: string, query: KubernetesRequest['query']): Promise<UpgradeRequest> {
+  #access(
+    path: string,
+    query: KubernetesRequest['query'],
+    { token, ...material }: CurrentCredentials,
+  ): UpgradeRequest {
     const { server, serverName } = this.#connection;
-    const { token, ...material } = await this.#credentials.read();
     const url = new URL(server);
     url.pathname = `${server.pathname.replace(/\/$/, '')}${path}`;
     url.search = new URLSearchParams(query).toString();

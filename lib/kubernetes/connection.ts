@@ -21,6 +21,8 @@ export interface KubernetesConnection {
   readonly token: Material | null;
   /** PEM; null without a client certificate. */
   readonly client: { readonly certificate: Material; readonly key: Material } | null;
+  /** How {@link token} and {@link client} are replaced; absent where files hold them, or nothing does. */
+  readonly renewal?: CredentialsRenewal;
   /** The namespace of the service account or of the context; null when unknown. */
   readonly namespace: string | null;
 }
@@ -113,8 +115,16 @@ const UNSUPPORTED = {
   user: ['auth-provider', 'username', 'as'],
 } as const;
 
-/** Credentials that another program gave. */
-export type GivenCredentials = Pick<KubernetesConnection, 'token' | 'client'>;
+/** Credentials, and how they are replaced. */
+export type GivenCredentials = Pick<KubernetesConnection, 'token' | 'client' | 'renewal'>;
+
+/** New credentials in the place of others. */
+export interface CredentialsRenewal {
+  /** When the others expire, in milliseconds since 1970; null when unknown: they are used until the API server refuses them. */
+  readonly expiresAtMs: number | null;
+  /** Throws KUBERNETES_REFUSED when there are none. */
+  renew(): Promise<GivenCredentials>;
+}
 
 /** How {@link readKubeconfig} chooses. */
 export interface KubeconfigChoice {

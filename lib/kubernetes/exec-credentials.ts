@@ -25,10 +25,14 @@ const answerSchema = z.looseObject({
     token: z.string().optional(),
     clientCertificateData: z.string().optional(),
     clientKeyData: z.string().optional(),
+    expirationTimestamp: z.iso.datetime({ offset: true }).nullish(),
   }),
 });
 
-/** Runs the program of `user.exec` with the caller's environment. Throws CONFIG_INVALID, and KUBERNETES_REFUSED when it gives no credentials. */
+/**
+ * Runs the program of `user.exec` with the caller's environment; the renewal runs it again. Throws CONFIG_INVALID, and
+ * KUBERNETES_REFUSED when it gives no credentials.
+ */
 export async function execCredentials(
   program: unknown,
   environment: Environment,
@@ -51,7 +55,7 @@ export async function execCredentials(
       timeout: CREDENTIALS_TIMEOUT_MS,
       maxBuffer: MAX_CREDENTIALS_BYTES,
     });
-    const { token, clientCertificateData, clientKeyData } = readAnswer(stdout);
+    const { token, clientCertificateData, clientKeyData, expirationTimestamp } = readAnswer(stdout);
     const client =
       clientCertificateData === undefined || clientKeyData === undefined
         ? null
@@ -60,7 +64,14 @@ export async function execCredentials(
             key: { kind: 'text', text: clientKeyData } as const,
           };
     if (token === undefined && client === null) throw new Error('its status has no credentials');
-    return { token: token === undefined ? null : { kind: 'text', text: token }, client };
+    return {
+      token: token === undefined ? null : { kind: 'text', text: token },
+      client,
+      renewal: {
+        expiresAtMs: expirationTimestamp == null ? null : Date.parse(expirationTimestamp),
+        renew: () => execCredentials(program, environment),
+      },
+    };
   } catch (error) {
     const hint = installHint === undefined ? '' : `; ${installHint.trim()}`;
     throw new MeshError(

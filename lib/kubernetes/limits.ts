@@ -20,6 +20,8 @@ export const REQUEST_BACKOFF = { baseMs: 100, maxMs: 2_000 } as const;
 export const MAX_RETRY_AFTER_MS = 10_000;
 /** Files of credentials are read again at this age, like client-go does. Kubelet replaces a token at 80 % of its life. */
 export const CREDENTIALS_AGE_MS = 60_000;
+/** Credentials of a program are replaced this long before they expire: a request takes time, and clocks differ. */
+export const CREDENTIALS_MARGIN_MS = 10_000;
 /** A quiet connection is probed after this time; without an answer it ends ten seconds later. */
 export const KEEP_ALIVE_MS = 30_000;
 /** A watch ends by itself after this time, give or take a third, so that replicas spread over API servers. */
