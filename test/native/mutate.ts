@@ -18,9 +18,11 @@ const RECORDS = [
   'joins.test.cc',
   'bounds.test.cc',
   'offers.test.cc',
+  'faults.test.cc',
 ];
 const FRAMES = [
   'frames.test.cc',
+  'faults.test.cc',
   'joins.test.cc',
   'offers.test.cc',
   'bounds.test.cc',
@@ -31,6 +33,7 @@ const JOINS = [
   'joins.test.cc',
   'offers.test.cc',
   'bounds.test.cc',
+  'faults.test.cc',
   'frames.test.cc',
   'records.test.cc',
   'differential.test.cc',

@@ -256,6 +256,11 @@ export const MUTATIONS: readonly Mutation[] = [
     '',
   ),
   output('bytes that wait are charged', 'hold(0, static_cast<int64_t>(rest_.size()));', ''),
+  input(
+    'an end behind data is read',
+    'if (static_cast<size_t>(got) < wanted && !ending_) readable_ = false;',
+    'if (static_cast<size_t>(got) < wanted) readable_ = false;',
+  ),
   output(
     'the last records of a peer are read',
     'sendError_ = error;\n  writable_ = false;\n  readable_ = true;',

@@ -46,7 +46,7 @@ void Link::read() {
     return;
   }
   counts_->bytesRead += static_cast<uint64_t>(got);
-  if (static_cast<size_t>(got) < wanted) readable_ = false;
+  if (static_cast<size_t>(got) < wanted && !ending_) readable_ = false;
   if (deaf_) return;
   takeCiphertext(scratch, kept + static_cast<size_t>(got));
 }

@@ -63,7 +63,8 @@ bool Link::open(LinkSetup* setup) {
 
 void Link::notice(uint32_t events) {
   if (dead_) return;
-  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR | EPOLLRDHUP)) != 0) readable_ = true;
+  if ((events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) != 0) ending_ = true;
+  if ((events & EPOLLIN) != 0 || ending_) readable_ = true;
   if ((events & EPOLLOUT) != 0 && sendError_ == 0) writable_ = true;
 }
 

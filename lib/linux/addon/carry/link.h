@@ -327,6 +327,8 @@ class Link : public Source, private FrameSink {
   bool mustReport_ = false;
   uint64_t smallReadNs_ = 0;
   bool readable_ = true;
+  // The peer has ended its output, or the socket has failed; no further event tells of it.
+  bool ending_ = false;
   bool writable_ = true;
   bool pressed_ = false;
   // Not read until JavaScript knows of more, or sockets have taken more.
