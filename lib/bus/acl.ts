@@ -163,6 +163,12 @@ function nodeScope(user: Omit<RedisUser, 'name'>, prefix: string): string {
 }
 
 /**
+ * The `default` user is off and has no password, so nobody can be it. It keeps its rights: Redis reads its append-only file back as
+ * this user, and would drop every transaction and every script that wrote more than one key.
+ */
+const DEFAULT_USER = 'user default off resetpass ~* &* +@all';
+
+/**
  * The text of Redis's ACL file: one line for each user, passwords as SHA-256, the `default` user off.
  * Throws InvariantError when a user has no password.
  */
@@ -177,5 +183,5 @@ export function renderUsersAcl(
     const hash = createHash('sha256').update(password).digest('hex');
     return `user ${user.name} on #${hash} resetchannels ${aclRules(user, prefix).join(' ')}`;
   });
-  return ['user default off resetkeys resetchannels -@all', ...lines, ''].join('\n');
+  return [DEFAULT_USER, ...lines, ''].join('\n');
 }

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import test from 'ava';
 import { writeAclFiles } from '../../../lib/bus/acl-files.ts';
 import { MeshError } from '../../../lib/errors/mesh-error.ts';
-import { openBus } from '../../support/bus.ts';
+import { heldLease, openBus } from '../../support/bus.ts';
 import { startTestRedis } from '../../support/redis.ts';
 import { until } from '../../support/until.ts';
 import { makeScratch } from '../../support/leftovers.ts';
@@ -27,6 +27,24 @@ test('it listens on its socket alone, keeps what it is told and never evicts', a
   await redis.kill();
   await redis.start();
   t.is(await redis.client().get('kept'), 'yes');
+});
+
+test('a restart keeps what scripts and transactions have written', async (t) => {
+  const redis = await startTestRedis(t);
+  const { bus } = openBus(t, redis.config('node-agent.node-1'));
+  const lease = await heldLease(bus, 'agent', { node: 'node-1' });
+  const writer = bus.writer('enrolments', { node: 'node-1' }, lease);
+  await writer.replaceAll([['a', Buffer.from('first')]]);
+  await writer.apply([{ key: 'b', value: Buffer.from('second') }]);
+  const admin = redis.client();
+  await admin.multi().set('x', '1').set('y', '2').exec();
+  admin.disconnect();
+  await redis.kill();
+  await redis.start();
+  t.deepEqual(await redis.client().mget('x', 'y'), ['1', '2']);
+  const read = bus.sharedWriter('enrolments', { node: 'node-1' });
+  const rows = await until(() => read.readAll(), { what: 'the rows' });
+  t.deepEqual([...rows.keys()].sort(), ['a', 'b']);
 });
 
 test('passwords are made once, for their owner alone', async (t) => {
