@@ -12,7 +12,7 @@ import { enrolmentSchema } from '../../lib/state/enrolment.ts';
 import type { Enrolment } from '../../lib/state/enrolment.ts';
 import { ROWS_RETRY } from './limits.ts';
 
-/** A wanted row. `inherited`: the redirection is older than this process, so a stored `enabled` is still true. */
+/** A wanted row. `inherited`: the redirection is older than this process, so a stored `enabled` is still true, and a lost row was one. */
 export interface WantedRow {
   readonly enrolment: Omit<Enrolment, 'since'>;
   readonly inherited: boolean;
@@ -153,9 +153,10 @@ export class EnrolmentRows {
   async #write(): Promise<void> {
     const { writer, clock } = this.#deps;
     const doubts = this.#doubts;
-    const stored = this.#stored ?? (await this.#read());
+    const read = this.#stored === null ? await this.#read() : null;
     // The mark has woken the loop.
     if (doubts !== this.#doubts) return;
+    const stored = this.#stored ?? read?.rows ?? new Map();
     if (this.#stored === null) {
       this.#stored = stored;
       for (const uid of [...this.#wanted.keys(), ...stored.keys()]) this.#touched.add(uid);
@@ -169,7 +170,9 @@ export class EnrolmentRows {
       if (next !== stored.get(uid)) changed.set(uid, next);
     }
     this.#writing = true;
-    if (changed.size > 0) await writer.apply([...changed].map(changeOf));
+    // In one step: readers would take an empty table for that of a node without enrolled pods.
+    if (read?.absent === true) await writer.replaceAll([...changed].flatMap(entryOf));
+    else if (changed.size > 0) await writer.apply([...changed].map(changeOf));
     this.#writing = false;
     for (const [uid, row] of changed) {
       if (row) stored.set(uid, row);
@@ -184,27 +187,34 @@ export class EnrolmentRows {
     return this.#unreadable.has(uid) ? stored.get(uid) : undefined;
   }
 
-  /** Reads the rows in Redis. Makes the table when there is none, so that readers know that it is complete. */
-  async #read(): Promise<Stored> {
+  /** Reads the rows in Redis. An absent table is to be made even without a row, so that readers know that it is complete. */
+  async #read(): Promise<{ readonly rows: Stored; readonly absent: boolean }> {
     const { writer } = this.#deps;
     const rows = await writer.readAll();
-    if (rows.size === 0 && (await writer.standing()) === 'absent') await writer.replaceAll([]);
+    const absent = rows.size === 0 && (await writer.standing()) === 'absent';
     const decoded = new Map([...rows].map(([uid, value]) => [uid, decode(value)]));
     for (const [uid, row] of decoded) {
       if (row === null) this.#deps.log.warn({ uid }, 'enrolments.row-malformed');
     }
-    return decoded;
+    return { rows: decoded, absent };
   }
 }
 
 /** Returns the row to write, or the stored one itself when nothing changes. */
 function merged(wanted: WantedRow, stored: Enrolment | null | undefined, now: string): Enrolment {
   const { enrolment, inherited } = wanted;
-  if (!stored) return { ...enrolment, since: now };
+  if (!stored) {
+    // Redis has lost the row of a pod that is redirected: peers must not talk to it in plaintext until its proxy is back.
+    return { ...enrolment, ...(inherited ? { state: 'enabled' } : {}), since: now };
+  }
   const keepsState = inherited && stored.state === 'enabled' && stored.netns === enrolment.netns;
   const row = { ...enrolment, ...(keepsState ? { state: stored.state } : {}) };
   const next = { ...row, since: row.state === stored.state ? stored.since : now };
   return sameRow(next, stored) ? stored : next;
+}
+
+function entryOf([key, row]: readonly [string, Row]): (readonly [string, Uint8Array])[] {
+  return row ? [[key, encode(row)]] : [];
 }
 
 function changeOf([key, row]: readonly [string, Row]): RowChange {

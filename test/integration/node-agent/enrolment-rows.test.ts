@@ -29,6 +29,8 @@ interface Rig {
   readonly rows: EnrolmentRows;
   /** The keys of each attempted write. */
   readonly writes: string[][];
+  /** The keys of each whole table that was written. */
+  readonly tables: string[][];
   /** Counts the reads of the whole table. */
   readonly reads: () => number;
   readonly beside: Beside;
@@ -44,6 +46,7 @@ async function rig(t: ExecutionContext): Promise<Rig> {
   const lease = bus.lease('agent', SCOPE);
   const real = bus.writer('enrolments', SCOPE, lease);
   const writes: string[][] = [];
+  const tables: string[][] = [];
   const beside: Beside = {};
   let reads = 0;
   const writer: EnrolmentRowsDeps['writer'] = {
@@ -54,7 +57,11 @@ async function rig(t: ExecutionContext): Promise<Rig> {
       await before?.();
       await real.apply(changes);
     },
-    replaceAll: (entries) => real.replaceAll(entries),
+    replaceAll: (entries) => {
+      const kept = [...entries];
+      tables.push(kept.map(([key]) => key).sort());
+      return real.replaceAll(kept);
+    },
     readAll: async () => {
       reads += 1;
       const rows = await real.readAll();
@@ -75,6 +82,7 @@ async function rig(t: ExecutionContext): Promise<Rig> {
     bus,
     rows,
     writes,
+    tables,
     reads: () => reads,
     beside,
     lines,
@@ -209,4 +217,20 @@ test('pods that come and go while Redis is away leave it as what is wanted when 
   await redis.start({ empty: true });
   await idle();
   t.deepEqual(await states(), { b: 'pending', c: 'enabled' });
+});
+
+test('rows that Redis has lost come back in one step, those of pods that were redirected before as enabled', async (t) => {
+  const { redis, rows, tables, idle, states } = await rig(t);
+  rows.begin();
+  rows.set('old', { ...wanted('old', 'pending'), inherited: true });
+  rows.set('new', wanted('new', 'pending'));
+  await idle();
+  t.deepEqual(await states(), { new: 'pending', old: 'enabled' });
+  await redis.kill();
+  await until(() => !rows.idle, { what: 'the loss' });
+  await redis.start({ empty: true });
+  await idle();
+  t.deepEqual(await states(), { new: 'pending', old: 'enabled' });
+  // No reader may take the table for that of a node without enrolled pods.
+  t.deepEqual(tables.at(-1), ['new', 'old']);
 });
