@@ -60,6 +60,7 @@ missing_extras() {
       have promtool || echo prometheus
       have bash || echo bash
       have faketime || echo faketime
+      [ -e /usr/include/openssl/ssl.h ] || echo libssl-dev
       /usr/bin/python3 -c 'import prometheus_client' 2>/dev/null || echo python3-prometheus-client
       ;;
     --bench) ;;

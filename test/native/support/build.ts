@@ -31,6 +31,13 @@ export const ADDRESSES: Flavour = {
   flags: ['-O1', '-fsanitize=address,undefined', '-fno-sanitize-recover=undefined'],
 };
 
+/** Address errors, in a build that takes a few seconds. */
+export const QUICK: Flavour = {
+  name: 'quick',
+  compiler: 'g++',
+  flags: ['-O0', '-fsanitize=address'],
+};
+
 /** Races between threads. */
 export const THREADS: Flavour = {
   name: 'threads',
