@@ -40,3 +40,9 @@ export const DEPARTURE_READ_MS = 3_000;
 export const DEPARTURE_FORBIDDEN_MS = 15_000;
 /** Time between these requests. */
 export const DEPARTURE_RETRY_MS = 500;
+/** The CNI plugin and weft-runtime take the agent for dead after 5 s (cni/plugin/agent.h); it answers before that in any case. */
+export const START_ANSWER_MS = 4_500;
+/** A client must send its whole event within this time. */
+export const EVENT_READ_MS = 2_000;
+/** An event is a few hundred bytes, some for each address, and a container's labels. */
+export const MAX_EVENT_BYTES = 65_536;

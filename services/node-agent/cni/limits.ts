@@ -1,9 +1,3 @@
-/** The plugin takes the agent for dead after 5 s (plugin/agent.h); the agent answers before that in any case. */
-export const ADD_ANSWER_MS = 4_500;
-/** A client must send its whole event within this time. */
-export const EVENT_READ_MS = 2_000;
-/** An event is a few hundred bytes, and some for each address. */
-export const MAX_EVENT_BYTES = 65_536;
 /** A pod has a handful of addresses. */
 export const MAX_EVENT_ADDRESSES = 64;
 /** A list of CNI plugins is a few kilobytes. Larger files belong to no runtime. */
