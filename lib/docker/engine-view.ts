@@ -1,4 +1,4 @@
-/** Reads the containers of a Docker engine. */
+/** Reads the containers of a Docker engine, and starts them. */
 import Docker from 'dockerode';
 import { asMeshError } from '../errors/mesh-error.ts';
 import { splitLines } from '../http/split-lines.ts';
@@ -13,7 +13,13 @@ export interface ContainerDetails {
   readonly Created: string;
   readonly Image: string;
   readonly RestartCount: number;
-  readonly State: { readonly Running: boolean; readonly Pid: number; readonly StartedAt: string };
+  readonly State: {
+    readonly Running: boolean;
+    readonly Pid: number;
+    readonly StartedAt: string;
+    /** Why the last start failed; empty when it did not. */
+    readonly Error: string;
+  };
   readonly Config: {
     readonly Labels: Readonly<Record<string, string>> | null;
     readonly [more: string]: unknown;
@@ -31,6 +37,10 @@ export interface ContainerDetails {
 
 /** Longest silence of the engine during a request. */
 const QUESTION_TIMEOUT_MS = 10_000;
+/** Time limit to make or start a container, which waits for disks and networks. */
+export const CREATE_TIMEOUT_MS = 60_000;
+/** The container is already in the requested state. */
+export const NOT_MODIFIED = 304;
 /** The status for a container or an image that does not exist. */
 export const NOT_FOUND = 404;
 
@@ -39,7 +49,7 @@ export function dockerAt(socketPath: string, timeout = QUESTION_TIMEOUT_MS): Doc
   return new Docker({ socketPath, host: undefined, protocol: 'http', timeout });
 }
 
-/** Reads one engine. Every call throws STATE_UNAVAILABLE with the engine's words when it refuses or is away. */
+/** One engine. Every call throws STATE_UNAVAILABLE with the engine's words when it refuses or is away. */
 export class EngineView {
   protected readonly docker: Docker;
   /** Client without a time limit: a stop lasts as long as the drain, and events never end. */
@@ -65,6 +75,13 @@ export class EngineView {
   /** One container; null when it is gone. */
   inspectIfPresent(id: string): Promise<ContainerDetails | null> {
     return this.unless([NOT_FOUND], this.docker.getContainer(id).inspect());
+  }
+
+  /** Starts a container. Rejects after {@link CREATE_TIMEOUT_MS}, and when the signal aborts. */
+  async start(id: string, signal?: AbortSignal): Promise<void> {
+    const limit = AbortSignal.timeout(CREATE_TIMEOUT_MS);
+    const abortSignal = signal === undefined ? limit : AbortSignal.any([limit, signal]);
+    await this.unless([NOT_MODIFIED], this.patient.getContainer(id).start({ abortSignal }));
   }
 
   /** Yields for each change of any container, until the signal aborts or the stream breaks. */

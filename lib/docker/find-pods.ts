@@ -21,7 +21,8 @@ export async function findPods(
   const claimants: Claimant[] = [];
   for (const container of running) {
     const claim = claimOf(container, nodes.unnamed);
-    if (claim === null) continue;
+    // The engine may be starting a container that restarts, and would not answer about it before that has succeeded.
+    if (claim === null || container.State === 'restarting') continue;
     if (typeof claim === 'string') nodes.refused(container.Id, claim);
     else if (!nodes.has(claim.node)) nodes.refused(container.Id, `no node ${claim.node}`);
     else {

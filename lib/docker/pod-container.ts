@@ -21,7 +21,7 @@ export interface PodClaim {
 export type PodSandboxContainer = NonNullable<ReturnType<typeof sandboxOf>>;
 
 /** Containers with this label are to be in the mesh. One that is no pod is logged. */
-const MODE_LABEL = 'istio.io/dataplane-mode';
+export const MODE_LABEL = 'istio.io/dataplane-mode';
 /** Networks that are not the container's own. */
 const FOREIGN_NETWORK = /^(?:host$|container:)/;
 
@@ -32,7 +32,10 @@ const POD_NAME = /^[a-z0-9]([-a-z0-9.]*[a-z0-9])?\/[a-z0-9]([-a-z0-9.]*[a-z0-9])
  * means that it claims none.
  */
 export function claimOf(
-  container: ContainerSummary,
+  container: {
+    readonly Labels: ContainerSummary['Labels'] | null;
+    readonly HostConfig: { readonly NetworkMode: string };
+  },
   node: string | null,
 ): PodClaim | string | null {
   const labels = container.Labels ?? {};
@@ -74,11 +77,16 @@ export function sandboxOf(
     pause,
     /** Whether all containers of the pod are up. */
     ready: parts.length > 0 && parts.every(isUp),
-    labels: podLabels(own.Labels ?? {}),
-    account: own.Labels?.[ACCOUNT_LABEL] ?? 'default',
+    runtime: details.HostConfig.Runtime ?? null,
+    ...labelFacts(own.Labels ?? {}),
     /** The container in which commands of the pod run: the first that joined, or this one. */
     application: (first ?? own).Id,
   };
+}
+
+/** The facts about a pod that its container's labels tell. */
+export function labelFacts(labels: Readonly<Record<string, string>>) {
+  return { labels: podLabels(labels), account: labels[ACCOUNT_LABEL] ?? 'default' };
 }
 
 function addressesOf({ NetworkSettings }: ContainerDetails): string[] {

@@ -17,6 +17,7 @@ export const LOADED_LATER = [
   'services/control-plane/manifests/manifests.worker.ts',
   'services/control-plane/store/store.worker.ts',
   'services/node-agent/docker/docker-pods.ts',
+  'services/node-agent/docker/held-containers.ts',
   'services/node-proxy/state-thread/local-state.ts',
   'services/node-proxy/state-thread/state-service.ts',
   'services/node-proxy/state-thread/state.worker.ts',

@@ -1,10 +1,11 @@
 /** The changes that a mesh of containers makes in its Docker engine. */
-import { EngineView, NOT_FOUND } from '../../lib/docker/engine-view.ts';
+import {
+  CREATE_TIMEOUT_MS,
+  EngineView,
+  NOT_FOUND,
+  NOT_MODIFIED,
+} from '../../lib/docker/engine-view.ts';
 
-/** Time limit to make or start a container, which waits for disks and networks. */
-const CREATE_TIMEOUT_MS = 60_000;
-/** The container is already in the requested state. */
-const NOT_MODIFIED = 304;
 /** Another caller is removing the container. */
 const CONFLICT = 409;
 
@@ -22,12 +23,6 @@ export class Engine extends EngineView {
     // Without these two, the client would send the body as the query as well.
     const question = { _query: { name }, _body: body, abortSignal };
     return (await this.said(this.patient.createContainer(question))).id;
-  }
-
-  /** Starts it. */
-  async start(id: string): Promise<void> {
-    const abortSignal = AbortSignal.timeout(CREATE_TIMEOUT_MS);
-    await this.unless([NOT_MODIFIED], this.patient.getContainer(id).start({ abortSignal }));
   }
 
   /** Stops a container and waits without a time limit. The engine does not restart it. */

@@ -25,6 +25,8 @@ import { leavesNode } from './kubernetes/departure.ts';
 import { KubernetesParts } from './kubernetes/kubernetes-parts.ts';
 import { agentMetrics } from './metrics.ts';
 import type { AgentMetrics } from './metrics.ts';
+import type { DockerPods } from './docker/docker-pods.ts';
+import type { HeldContainerDeps } from './docker/held-containers.ts';
 import { PodNamespaces } from './netns/pod-namespaces.ts';
 import { NodeEnrolments } from './node-enrolments.ts';
 import { PodDirectory } from './pod-directory.ts';
@@ -33,6 +35,7 @@ import { proveNode } from './proof/node-proof.ts';
 import type { ProofParts } from './proof/node-proof.ts';
 import { RuleSets } from './rule-sets.ts';
 import { keepSocketFolder } from './socket-folder.ts';
+import { StartServer } from './start-server.ts';
 import { Slots } from '../../lib/async/slots.ts';
 
 /** Socket files are for the node's own processes, which run under one uid. */
@@ -44,6 +47,7 @@ export class NodeAgentActor implements Actor {
   readonly #made = new AsyncDisposableStack();
   #cni: Cni | null = null;
   #kubernetes: KubernetesParts | null = null;
+  #docker: DockerPods | null = null;
   #pods: NodeEnrolments | null = null;
   #leaves: () => Promise<boolean> = () => Promise.resolve(false);
 
@@ -119,7 +123,7 @@ export class NodeAgentActor implements Actor {
         }),
       );
     });
-    await this.#openCni(context, { source, pods });
+    await this.#holdStarts(context, { node, source, pods });
     this.#leaves = () => leavesNode(config.departure, node, context);
   }
 
@@ -150,15 +154,49 @@ export class NodeAgentActor implements Actor {
     node: string,
     metrics: AgentMetrics,
   ): Promise<PodSource> {
-    const { pods, procDir } = this.#config;
+    const { pods, procDir, eligibility: rules } = this.#config;
     if (pods.kind !== 'docker') return this.#openDirectory(context, node, metrics);
     // Only agents of Docker hosts take the memory of its client.
-    const { DockerPods } = await import('./docker/docker-pods.ts');
+    const { DockerPods: Source } = await import('./docker/docker-pods.ts');
     const { clock, log } = context;
     const onProblem = (): void => metrics.sourceProblem('engine');
-    const source = new DockerPods({ ...pods, node, procDir, clock, log, onProblem });
+    const source = new Source({ ...pods, node, procDir, rules, clock, log, onProblem });
     this.#made.defer(() => source.close());
+    this.#docker = source;
     return source;
+  }
+
+  /** Answers the programs that hold the start of a pod until it is enrolled. */
+  async #holdStarts(
+    context: ActorContext,
+    parts: { readonly node: string; readonly source: PodSource; readonly pods: NodeEnrolments },
+  ): Promise<void> {
+    await this.#openCni(context, parts);
+    if (this.#docker !== null) await this.#openHeld(context, { ...parts, source: this.#docker });
+  }
+
+  async #openHeld(
+    { clock, log, metrics }: ActorContext,
+    parts: Pick<HeldContainerDeps, 'node' | 'source' | 'pods'>,
+  ): Promise<void> {
+    const { procDir, socketPath, eligibility: rules } = this.#config;
+    const held = await import('./docker/held-containers.ts');
+    const starts = metrics.counter(
+      'nodeagent_container_starts_total',
+      'Containers that weft-runtime asked about',
+      ['response_code'],
+    );
+    const server = new StartServer({
+      socket: join(dirname(socketPath), held.RUNTIME_SOCKET),
+      route: held.RUNTIME_ROUTE,
+      name: 'runtime',
+      read: (body) => held.readHeldContainer(body, { ...parts, procDir, rules }),
+      clock,
+      log,
+      onAnswer: (status) => starts.inc({ response_code: String(status) }),
+    });
+    this.#made.defer(() => server.close());
+    await server.listen();
   }
 
   #openDirectory(context: ActorContext, node: string, metrics: AgentMetrics): PodSource {

@@ -93,6 +93,9 @@ dockerTest('a labelled container is enrolled, and no other; it leaves with its s
   t.like(own.rows().get(web), { namespace: 'demo', name: 'web', serviceAccount: 'web' });
   t.deepEqual([...proxy.served.keys()], [web]);
   t.deepEqual([agent.state(plain), agent.state(out)], [undefined, undefined]);
+  const early = agent.lines.filter(({ message }) => message === 'container.ran-before-enrolment');
+  t.like(early, [{ pod: 'demo/web', container: web, runtime: 'runc' }]);
+  t.is(early.length, 1);
 
   await docker.docker('stop', '--time', '0', web);
   await until(() => !own.rows().has(web), { what: 'the row is gone' });

@@ -66,6 +66,8 @@ export interface ContainerFacts {
 export class DockerHost {
   readonly folder: string;
   readonly netns: string;
+  /** More options of the daemon, for its next start. */
+  options: readonly string[] = [];
   readonly #data: string;
   #daemon: ChildProcess | null = null;
 
@@ -109,6 +111,7 @@ export class DockerHost {
       `--exec-root=${join(this.folder, 'exec')}`,
       `--pidfile=${join(this.folder, 'pid')}`,
       `--host=unix://${this.socket}`,
+      ...this.options,
     ];
     const enter = network === 'machine' ? [] : ['nsenter', `--net=/run/netns/${this.netns}`];
     const [command = '', ...args] = [...enter, ...daemon];

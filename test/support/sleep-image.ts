@@ -9,12 +9,23 @@ const run = promisify(execFile);
 export const SLEEP_IMAGE = 'sleep';
 
 /** Gives the engine an image that holds this machine's `sleep` and its libraries, and nothing else. */
-export async function importSleepImage(host: DockerHost): Promise<void> {
-  const { stdout: program } = await run('sh', ['-c', 'command -v sleep']);
-  const { stdout: libraries } = await run('ldd', [program.trim()]);
-  const files = [program.trim(), ...(libraries.match(/\/\S+/g) ?? [])];
-  const archive = join(host.folder, 'sleep.tar');
-  const names = files.map((file) => file.slice(1));
-  await run('tar', ['--create', '--dereference', '--file', archive, '--directory=/', ...names]);
-  await host.docker('import', '--change', `ENTRYPOINT ["${program.trim()}"]`, archive, SLEEP_IMAGE);
+export function importSleepImage(host: DockerHost): Promise<void> {
+  return importImage(host, SLEEP_IMAGE, ['sleep']);
+}
+
+/** Gives the engine an image that holds programs of this machine and their libraries. It runs the first program. */
+export async function importImage(
+  host: DockerHost,
+  name: string,
+  programs: readonly string[],
+): Promise<void> {
+  const paths = await Promise.all(
+    programs.map(async (one) => (await run('sh', ['-c', `command -v ${one}`])).stdout.trim()),
+  );
+  const { stdout: libraries } = await run('ldd', paths);
+  const needed = libraries.match(/(?<=\s)\/\S+(?= \()/g) ?? [];
+  const archive = join(host.folder, `${name}.tar`);
+  const files = [...new Set([...paths, ...needed])].map((file) => file.slice(1));
+  await run('tar', ['--create', '--dereference', '--file', archive, '--directory=/', ...files]);
+  await host.docker('import', '--change', `ENTRYPOINT ["${paths[0]}"]`, archive, name);
 }

@@ -2,8 +2,14 @@ import { join } from 'node:path';
 import type { PodSandboxContainer } from '../../../lib/docker/pod-container.ts';
 import type { PodRecord } from '../../../lib/state/pod-record.ts';
 
+/** The facts about a container that its record tells. */
+export type RecordedContainer = Pick<
+  PodSandboxContainer,
+  'key' | 'id' | 'pid' | 'node' | 'account' | 'addresses' | 'labels'
+>;
+
 /** Returns the record of a container. Its labels are the pod's labels and annotations: Docker has nothing else of that kind. */
-export function containerRecord(sandbox: PodSandboxContainer, procDir: string): PodRecord {
+export function containerRecord(sandbox: RecordedContainer, procDir: string): PodRecord {
   const { key, id, pid, node, account, addresses, labels } = sandbox;
   const [namespace = '', name = ''] = key.split('/');
   return {
@@ -13,7 +19,8 @@ export function containerRecord(sandbox: PodSandboxContainer, procDir: string): 
     serviceAccount: account,
     node,
     netns: join(procDir, String(pid), 'ns/net'),
-    addresses: [...addresses],
+    // A container that starts and the engine's list tell them in different orders.
+    addresses: addresses.toSorted(),
     labels,
     annotations: labels,
     namespaceLabels: {},

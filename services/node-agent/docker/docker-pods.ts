@@ -4,11 +4,19 @@ import type { Clock } from '../../../lib/clock/clock.ts';
 import { ContainerWatch } from '../../../lib/docker/container-watch.ts';
 import { EngineView } from '../../../lib/docker/engine-view.ts';
 import { findPods } from '../../../lib/docker/find-pods.ts';
-import { errorText } from '../../../lib/errors/mesh-error.ts';
+import type { PodSandboxContainer } from '../../../lib/docker/pod-container.ts';
+import { present } from '../../../lib/errors/assert.ts';
+import { MeshError, errorText } from '../../../lib/errors/mesh-error.ts';
+import { errnoOf } from '../../../lib/linux/errno.ts';
+import { NetnsHandle } from '../../../lib/linux/netns-handle.ts';
 import type { Logger } from '../../../lib/log/logger.ts';
 import type { PodRecord } from '../../../lib/state/pod-record.ts';
+import { eligibility } from '../eligibility.ts';
+import type { EligibilityRules } from '../eligibility.ts';
+import { holdsAddress } from '../netns/pod-addresses.ts';
 import type { PodSet, PodSource } from '../pod-source.ts';
 import { containerRecord } from './container-record.ts';
+import { StartAgain } from './start-again.ts';
 
 /** Settings and dependencies of {@link DockerPods}. */
 export interface DockerPodsOptions {
@@ -17,6 +25,7 @@ export interface DockerPodsOptions {
   readonly node: string;
   /** A mount of the node's `/proc`. */
   readonly procDir: string;
+  readonly rules: EligibilityRules;
   readonly clock: Clock;
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
   /** Called for each new problem of the engine. */
@@ -28,7 +37,12 @@ export class DockerPods implements PodSource {
   readonly #options: DockerPodsOptions;
   readonly #engine: EngineView;
   readonly #watch: ContainerWatch;
+  readonly #again: StartAgain;
   #records: ReadonlyMap<string, PodRecord> | null = null;
+  /** The pods whose containers start: the engine does not list them as running yet. */
+  readonly #starting = new Map<string, PodRecord>();
+  /** Whether it was told that containers run before they are enrolled. */
+  #toldUnheld = false;
   #onPods: (set: PodSet) => void = () => undefined;
   /** The engine's last failure, which is told once. */
   #problem: string | null = null;
@@ -40,6 +54,7 @@ export class DockerPods implements PodSource {
     const engine = new EngineView(options.socket);
     this.#engine = engine;
     this.#watch = new ContainerWatch({ ...options, engine, look: () => this.#look() });
+    this.#again = new StartAgain({ ...options, engine });
   }
 
   /** Begins to follow. Resolves at once; the first set is told when the engine has answered. */
@@ -56,11 +71,33 @@ export class DockerPods implements PodSource {
     return Promise.resolve(record ?? null);
   }
 
+  /**
+   * Tells the pod of a container that is starting. Returns why it cannot be one, or null. Throws STATE_UNAVAILABLE while the engine
+   * has not told its containers yet.
+   */
+  hold(record: PodRecord): string | null {
+    const known = this.#records;
+    if (known === null) {
+      throw new MeshError('STATE_UNAVAILABLE', "the engine's containers are not known yet");
+    }
+    const { uid, namespace, name } = record;
+    const other = [...known.values()].find(
+      (pod) => pod.uid !== uid && pod.namespace === namespace && pod.name === name && lives(pod),
+    );
+    if (other !== undefined)
+      return `${namespace}/${name} exists already: ${other.uid.slice(0, 12)}`;
+    const kept = same(known.get(uid), record);
+    this.#starting.set(uid, kept);
+    this.#tell(new Map(known).set(uid, kept));
+    return null;
+  }
+
   /** The engine names the namespaces itself. */
   place(): void {}
 
-  close(): Promise<void> {
-    return this.#watch.stop();
+  async close(): Promise<void> {
+    await this.#watch.stop();
+    await this.#again.stop();
   }
 
   async #look(): Promise<void> {
@@ -76,11 +113,17 @@ export class DockerPods implements PodSource {
       this.#options.log.error({ reason }, 'pods.engine-unreadable');
       return;
     }
+    const first = this.#records === null;
+    this.#tell(records);
+    if (first) this.#again.start();
+  }
+
+  #tell(records: ReadonlyMap<string, PodRecord>): void {
     const known = this.#records;
     this.#records = records;
-    const same =
+    const unchanged =
       known?.size === records.size && [...records].every(([uid, one]) => known.get(uid) === one);
-    if (!same) this.#onPods({ pods: records, unreadable: new Set() });
+    if (!unchanged) this.#onPods({ pods: records, unreadable: new Set() });
   }
 
   /** Reads the records; one that has not changed is the same object as before. */
@@ -99,9 +142,45 @@ export class DockerPods implements PodSource {
     const records = new Map<string, PodRecord>();
     for (const sandbox of found.values()) {
       const record = containerRecord(sandbox, procDir);
-      const before = this.#records?.get(record.uid);
-      records.set(record.uid, isDeepStrictEqual(before, record) ? (before ?? record) : record);
+      this.#checkHeld(sandbox, record);
+      records.set(record.uid, same(this.#records?.get(record.uid), record));
+    }
+    for (const [uid, record] of this.#starting) {
+      if (records.get(uid)?.netns === record.netns || !lives(record)) this.#starting.delete(uid);
+      else records.set(uid, record);
     }
     return records;
+  }
+
+  /** Tells once that a container of the mesh ran before its pod was known. */
+  #checkHeld({ runtime, key }: PodSandboxContainer, record: PodRecord): void {
+    const { rules, log } = this.#options;
+    const before = this.#records;
+    if (this.#toldUnheld || before === null || before.get(record.uid)?.netns === record.netns)
+      return;
+    if (!eligibility(record, rules).enrol) return;
+    this.#toldUnheld = true;
+    log.warn({ pod: key, container: record.uid, runtime }, 'container.ran-before-enrolment');
+  }
+}
+
+/** The record as it was when nothing of it has changed. */
+function same(before: PodRecord | undefined, record: PodRecord): PodRecord {
+  return before !== undefined && isDeepStrictEqual(before, record) ? before : record;
+}
+
+/** Whether the container's process is there; another could have its number, in a network with other addresses. */
+function lives({ netns, addresses }: PodRecord): boolean {
+  let handle: NetnsHandle;
+  try {
+    handle = NetnsHandle.open(present(netns, 'the record of a container names its namespace'));
+  } catch (error) {
+    if (errnoOf(error) === null) throw error;
+    return false;
+  }
+  try {
+    return holdsAddress(handle, addresses);
+  } finally {
+    handle.release();
   }
 }

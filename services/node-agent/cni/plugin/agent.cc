@@ -78,8 +78,8 @@ std::optional<Answer> readAnswer(std::string_view received) {
   return answer;
 }
 
-std::optional<Answer> askAgent(const std::string& socketPath, std::string_view event,
-                               std::string& problem) {
+std::optional<Answer> askAgent(const std::string& socketPath, std::string_view route,
+                               std::string_view event, std::string& problem) {
   const Deadline deadline(kAgentMs);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -95,7 +95,8 @@ std::optional<Answer> askAgent(const std::string& socketPath, std::string_view e
     return std::nullopt;
   }
   // HTTP/1.0: the answer comes in one piece.
-  std::string request = "POST /cmdadd HTTP/1.0\r\nHost: unix\r\nConnection: close\r\n";
+  std::string request = "POST " + std::string(route) + " HTTP/1.0\r\n";
+  request += "Host: unix\r\nConnection: close\r\n";
   request += "Content-Type: application/json\r\nContent-Length: " + std::to_string(event.size());
   request += "\r\n\r\n";
   request += event;

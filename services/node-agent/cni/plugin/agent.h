@@ -1,4 +1,4 @@
-// Asks the node agent over its unix socket: POST /cmdadd.
+// Asks the node agent over its unix socket.
 #pragma once
 #include <optional>
 #include <string>
@@ -20,8 +20,8 @@ struct Answer {
 // Reads an answer as far as it has come. Nothing while its header is incomplete, and for what is no HTTP.
 std::optional<Answer> readAnswer(std::string_view received);
 
-// Sends the event and waits for the answer, for kAgentMs altogether. Nothing when no agent answers; then `problem` says why.
-std::optional<Answer> askAgent(const std::string& socketPath, std::string_view event,
-                               std::string& problem);
+// Posts the event to `route` and waits for the answer, for kAgentMs altogether. Nothing when no agent answers; then `problem` says why.
+std::optional<Answer> askAgent(const std::string& socketPath, std::string_view route,
+                               std::string_view event, std::string& problem);
 
 }  // namespace weft

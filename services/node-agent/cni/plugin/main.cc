@@ -1,4 +1,5 @@
-// weft-cni: the chained CNI plugin. The container runtime starts it for each pod, on the host, as root.
+// weft-cni: the chained CNI plugin. The container runtime starts it for each pod, on the host, as root. Under the name weft-runtime
+// it is the OCI runtime of a Docker engine.
 #include <unistd.h>
 
 #include <cerrno>
@@ -7,6 +8,7 @@
 
 #include "plugin.h"
 #include "result.h"
+#include "runtime.h"
 
 namespace {
 
@@ -35,16 +37,25 @@ bool readAll(int fd, std::string& text) {
 
 }  // namespace
 
-int main() {
+int main(int count, char** words) {
+  const std::string_view name = count > 0 ? words[0] : "";
+  if (name.substr(name.rfind('/') + 1) == "weft-runtime") {
+    return weft::runRuntime({words + 1, words + count});
+  }
   const weft::Environment environment = [](const char* name) { return std::getenv(name); };
+  const weft::Judges judges{
+      [](const std::string& socketPath, std::string_view event, std::string& problem) {
+        return weft::askAgent(socketPath, "/cmdadd", event, problem);
+      },
+      weft::askHelper};
   std::string input;
   weft::Outcome outcome;
   if (readAll(STDIN_FILENO, input)) {
-    outcome = weft::run(environment, input, {weft::askAgent, weft::askHelper});
+    outcome = weft::run(environment, input, judges);
   } else {
     const std::string reason = std::strerror(errno);
     // As `run` promises for commands that always succeed.
-    outcome = weft::run(environment, "", {weft::askAgent, weft::askHelper});
+    outcome = weft::run(environment, "", judges);
     if (outcome.status != 0) {
       const weft::Failure failure{weft::Code::ioFailure, "standard input cannot be read: " + reason, ""};
       outcome.output = weft::errorText(weft::kNewest, failure);

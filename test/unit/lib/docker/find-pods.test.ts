@@ -20,6 +20,7 @@ function claimant(
     Id: id,
     Created: created,
     State: { Running: true, Pid: 7, StartedAt: created },
+    HostConfig: {},
     NetworkSettings: { Networks: { demo: { IPAddress: '10.0.0.1' } } },
   } as unknown as ContainerDetails;
   return { summary, details };

@@ -20,7 +20,7 @@ function proxy(over: Partial<ContainerDetails> = {}): ContainerDetails {
     Created: '2026-01-01T00:00:00Z',
     Image: 'sha256:1',
     RestartCount: 0,
-    State: { Running: true, Pid: 7, StartedAt: '2026-01-01T00:00:00Z' },
+    State: { Running: true, Pid: 7, StartedAt: '2026-01-01T00:00:00Z', Error: '' },
     Config: {
       Image: 'weft',
       Hostname: '0123456789ab',
