@@ -208,7 +208,7 @@ export async function soakEnrolments(
     [
       `soak ${problems.length === 0 ? 'ok' : `FAILED (${problems.length})`}: ${pods} pods enrolled in ${joinSeconds.toFixed(1)} s`,
       cpu(idle, before, pods - 1),
-      `${enrolments} more in ${seconds.toFixed(0)} s`,
+      `${enrolments} of ${limits.enrolments} more in ${seconds.toFixed(0)} s`,
       cpu(before, after, enrolments),
       `thirds ended after ${times.join(', ')} s`,
       `descriptors ${idle.descriptors} → ${before.descriptors} → ${after.descriptors} → ${alone.descriptors}`,

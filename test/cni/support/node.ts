@@ -3,13 +3,12 @@ import { execFile } from 'node:child_process';
 import { cp, mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import type { ExecutionContext } from 'ava';
 import { processEnvironment } from '../../../lib/config/env.ts';
 import { makeScratch } from '../../support/leftovers.ts';
 import { createNetns } from '../../support/netns-kit.ts';
 import type { TestNetns } from '../../support/netns-kit.ts';
 import { agentSite } from '../../support/node-agent-kit.ts';
-import type { AgentSite } from '../../support/node-agent-kit.ts';
+import type { AgentSite, SiteOwner } from '../../support/node-agent-kit.ts';
 import { podRecord, writeRecord } from '../../support/pod-records.ts';
 import { until } from '../../support/until.ts';
 import { pluginFolder } from './programs.ts';
@@ -42,7 +41,7 @@ export interface CniNode {
 }
 
 /** Makes a node. */
-export async function cniNode(t: ExecutionContext, found: CniPrograms): Promise<CniNode> {
+export async function cniNode(t: SiteOwner, found: CniPrograms): Promise<CniNode> {
   const dir = await makeScratch('cnitool');
   t.teardown(() => rm(dir, { recursive: true, force: true }));
   const [netDir, runDir] = [join(dir, 'net.d'), join(dir, 'run')];

@@ -2,7 +2,7 @@
 import { copyFile, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { ExecutionContext } from 'ava';
+import type { TeardownOwner } from '../../support/actor-context.ts';
 import { buildGoProgram } from '../../support/go-program.ts';
 
 /** A cold build fetches and compiles about twenty packages. */
@@ -38,7 +38,7 @@ export async function cniPrograms(): Promise<CniPrograms | { readonly missing: s
 }
 
 /** Makes a folder of plugins under the names that configurations use, as a host has it. */
-export async function pluginFolder(t: ExecutionContext, programs: CniPrograms): Promise<string> {
+export async function pluginFolder(t: TeardownOwner, programs: CniPrograms): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'weft-cni-bin-'));
   t.teardown(() => rm(folder, { recursive: true, force: true }));
   for (const name of ['bridge', 'host-local', 'portmap'] as const) {
